@@ -1,0 +1,391 @@
+"""What was released: frozen events, and the ledger of them that is the guarantee."""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from html import escape
+from itertools import groupby
+from typing import Any, ClassVar, Protocol
+
+from dpglm.privacy.conversions import gdp_delta, gdp_epsilon
+
+__all__ = ["NEIGHBORING_RELATIONS", "Event", "GaussianEvent", "PrivacyLedger"]
+
+_FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True)
+class _Relation:
+    """What one neighbouring relation means, in words and to dp_accounting."""
+
+    meaning: str
+    sensitivity_factor: float
+    dp_accounting_name: str
+
+
+NEIGHBORING_RELATIONS: Mapping[str, _Relation] = {
+    "zero_out": _Relation(
+        "one record is replaced by a null record that contributes nothing; "
+        "the number of records is public",
+        1.0,
+        "REPLACE_SPECIAL",
+    ),
+    "replace_one": _Relation(
+        "one record is replaced by any other; the number of records is public",
+        2.0,
+        "REPLACE_ONE",
+    ),
+    "add_or_remove_one": _Relation(
+        "one record is added or removed; the number of records is private and n_ref is public",
+        1.0,
+        "ADD_OR_REMOVE_ONE",
+    ),
+}
+
+
+class Event(Protocol):
+    """One release. Each kind of event knows its own cost.
+
+    ``mu`` is the parameter of its Gaussian trade-off where that is exact, else None;
+    ``noise_multiplier`` and the like are relative to the sensitivity under the ledger's relation.
+    """
+
+    kind: ClassVar[str]
+
+    @property
+    def mu(self) -> float | None: ...
+
+    def to_dp_event(self, relation: _Relation) -> Any: ...
+
+    def parameters(self) -> dict[str, float]: ...
+
+
+@dataclass(frozen=True)
+class GaussianEvent:
+    """One release with Gaussian noise.
+
+    Parameters
+    ----------
+    noise_multiplier : float
+        Standard deviation of the noise over the sensitivity of the sum under the ledger's
+        neighbouring relation, rounding and summation slack included. Zero means no noise.
+
+    Examples
+    --------
+    >>> from dpglm.privacy.ledger import GaussianEvent
+    >>> GaussianEvent(4.0).mu
+    0.25
+    """
+
+    noise_multiplier: float
+    kind: ClassVar[str] = "gaussian"
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.noise_multiplier) and self.noise_multiplier >= 0):
+            raise ValueError(
+                f"noise_multiplier={self.noise_multiplier!r} must be a finite number, zero or "
+                "above; pass the noise's standard deviation over the sensitivity."
+            )
+
+    @property
+    def mu(self) -> float:
+        """Parameter of the Gaussian trade-off, ``1 / noise_multiplier``."""
+        return math.inf if self.noise_multiplier == 0 else 1.0 / self.noise_multiplier
+
+    def parameters(self) -> dict[str, float]:
+        """Return the fields by name."""
+        return {"noise_multiplier": self.noise_multiplier}
+
+    def to_dp_event(self, relation: _Relation) -> Any:
+        """Return the dp_accounting event.
+
+        dp_accounting divides the standard deviation by the contribution of ONE record and doubles
+        the sensitivity itself under replace-one; this class divides by the sensitivity.
+        """
+        from dp_accounting import GaussianDpEvent
+
+        return GaussianDpEvent(self.noise_multiplier * relation.sensitivity_factor)
+
+
+_EVENT_TYPES = {GaussianEvent.kind: GaussianEvent}
+
+
+@dataclass(frozen=True, repr=False)
+class PrivacyLedger:
+    """The releases of one or more fits, and what they cost together.
+
+    A value: immutable, comparable, picklable. ``a + b`` is the ledger of both.
+
+    Parameters
+    ----------
+    events : tuple of (Event, int)
+        Releases in order, run-length encoded.
+    neighboring_relation : {"zero_out", "replace_one", "add_or_remove_one"}
+        Which datasets the guarantee makes indistinguishable.
+    reporting_delta : float
+        The delta at which the ledger states its epsilon unless asked for another.
+    assumptions : tuple of str, default=()
+        Facts that the guarantee takes as public.
+    seeded : bool, default=False
+        Whether a seed reproduces the noise.
+
+    Notes
+    -----
+    T Gaussian releases with noise multipliers z_t fixed in advance are together exactly mu-GDP
+    with mu^2 = sum_t 1/z_t^2 (Dong, Roth & Su 2022, Corollary 2), and (epsilon, delta) follows
+    from mu exactly (Balle & Wang 2018, Theorem 8).
+
+    Examples
+    --------
+    >>> from dpglm.privacy.ledger import GaussianEvent, PrivacyLedger
+    >>> ledger = PrivacyLedger.from_events([GaussianEvent(40.0)] * 100, reporting_delta=1e-6)
+    >>> ledger.mu()
+    0.25
+    >>> round(ledger.epsilon(1e-6), 4)
+    1.0607
+    >>> round((ledger + ledger).epsilon(1e-6), 4)
+    1.5436
+    """
+
+    events: tuple[tuple[Event, int], ...]
+    neighboring_relation: str
+    reporting_delta: float
+    assumptions: tuple[str, ...] = ()
+    seeded: bool = False
+
+    def __post_init__(self) -> None:
+        if self.neighboring_relation not in NEIGHBORING_RELATIONS:
+            raise ValueError(
+                f"neighboring_relation={self.neighboring_relation!r} is unknown; "
+                f"choose one of {sorted(NEIGHBORING_RELATIONS)}."
+            )
+        if not 0 < self.reporting_delta < 1:
+            raise ValueError(
+                f"reporting_delta={self.reporting_delta!r} must be above 0 and below 1."
+            )
+        for _, count in self.events:
+            if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+                raise ValueError(f"An event's count must be a positive integer, not {count!r}.")
+
+    @classmethod
+    def from_events(
+        cls,
+        events: Iterable[Event],
+        *,
+        reporting_delta: float,
+        neighboring_relation: str = "zero_out",
+        assumptions: tuple[str, ...] = (),
+        seeded: bool = False,
+    ) -> "PrivacyLedger":
+        """Return the ledger of ``events``, in order."""
+        runs = tuple((event, sum(1 for _ in run)) for event, run in groupby(events))
+        return cls(runs, neighboring_relation, reporting_delta, assumptions, seeded)
+
+    def __add__(self, other: "PrivacyLedger") -> "PrivacyLedger":
+        """Compose: the cost of releasing both results about the same records.
+
+        Raises
+        ------
+        ValueError
+            If the relations differ, or if both drew their noise from a seed: equal seeds give
+            equal noise, which the difference of two releases cancels.
+        """
+        if not isinstance(other, PrivacyLedger):
+            return NotImplemented
+        if self.neighboring_relation != other.neighboring_relation:
+            raise ValueError(
+                f"Ledgers under {self.neighboring_relation!r} and {other.neighboring_relation!r} "
+                "do not compose; fit both under one neighboring_relation."
+            )
+        if self.seeded and other.seeded:
+            raise ValueError(
+                "Both ledgers drew their noise from a seed (random_state), so the noise may "
+                "coincide and cancel: their costs do not add up. Fit with random_state=None."
+            )
+        runs: list[tuple[Event, int]] = list(self.events)
+        for event, count in other.events:
+            if runs and runs[-1][0] == event:
+                runs[-1] = (event, runs[-1][1] + count)
+            else:
+                runs.append((event, count))
+        return PrivacyLedger(
+            tuple(runs),
+            self.neighboring_relation,
+            min(self.reporting_delta, other.reporting_delta),
+            tuple(dict.fromkeys(self.assumptions + other.assumptions)),
+            self.seeded or other.seeded,
+        )
+
+    def __radd__(self, other: object) -> "PrivacyLedger":
+        """Let ``sum(ledgers)`` start from 0."""
+        return self if other == 0 else NotImplemented
+
+    @property
+    def n_releases(self) -> int:
+        """Number of releases."""
+        return sum(count for _, count in self.events)
+
+    def mu(self) -> float:
+        """Return the exact parameter of the Gaussian trade-off of the whole.
+
+        Raises
+        ------
+        ValueError
+            If an event has no Gaussian trade-off.
+        """
+        squares = []
+        for event, count in self.events:
+            if event.mu is None:
+                raise ValueError(f"mu is undefined: {event!r} is not a Gaussian release.")
+            squares.append(count * event.mu**2)
+        return math.sqrt(math.fsum(squares))
+
+    def rho(self) -> float:
+        """Return the zero-concentrated differential privacy parameter, ``mu**2 / 2``."""
+        return self.mu() ** 2 / 2
+
+    def epsilon(self, delta: float | None = None) -> float:
+        """Return the least epsilon at ``delta`` (default: ``reporting_delta``)."""
+        return gdp_epsilon(self.mu(), self.reporting_delta if delta is None else delta)
+
+    def delta(self, epsilon: float) -> float:
+        """Return the least delta at ``epsilon``."""
+        return gdp_delta(self.mu(), epsilon)
+
+    @property
+    def dp_accounting_relation(self) -> Any:
+        """The ``dp_accounting.NeighboringRelation`` to build an accountant with."""
+        _require_dp_accounting()
+        from dp_accounting import NeighboringRelation
+
+        return NeighboringRelation[self._relation.dp_accounting_name]
+
+    def to_dp_event(self) -> Any:
+        """Return the ledger as a dp_accounting event, one run of releases each.
+
+        Feed it to ``dp_accounting.pld.PLDAccountant(ledger.dp_accounting_relation)`` to check
+        this package's accounting with another. (dp_accounting's RDP accountant does not double
+        the sensitivity under replace-one.)
+
+        Raises
+        ------
+        ImportError
+            Without dp-accounting; ``pip install "dpglm[accounting]"``.
+
+        Examples
+        --------
+        >>> from dpglm.privacy.ledger import GaussianEvent, PrivacyLedger
+        >>> ledger = PrivacyLedger.from_events([GaussianEvent(40.0)] * 100, reporting_delta=1e-6)
+        >>> ledger.to_dp_event()
+        ComposedDpEvent(events=[SelfComposedDpEvent(event=GaussianDpEvent(noise_multiplier=40.0),
+        count=100)])
+        """
+        _require_dp_accounting()
+        from dp_accounting import ComposedDpEvent, SelfComposedDpEvent
+
+        return ComposedDpEvent(
+            [
+                SelfComposedDpEvent(event.to_dp_event(self._relation), count)
+                for event, count in self.events
+            ]
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-serialisable dictionary; ``from_dict`` reads it back."""
+        return {
+            "version": _FORMAT_VERSION,
+            "neighboring_relation": self.neighboring_relation,
+            "reporting_delta": self.reporting_delta,
+            "assumptions": list(self.assumptions),
+            "seeded": self.seeded,
+            "events": [
+                {"kind": event.kind, "count": count, **event.parameters()}
+                for event, count in self.events
+            ],
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> "PrivacyLedger":
+        """Return the ledger that ``to_dict`` wrote.
+
+        Raises
+        ------
+        ValueError
+            If the version is unknown or the content is not a ledger's.
+        """
+        try:
+            version = data["version"]
+            if version != _FORMAT_VERSION:
+                raise ValueError(
+                    f"A ledger of version {version!r} cannot be read; this release of dpglm reads "
+                    f"version {_FORMAT_VERSION}."
+                )
+            events = []
+            for entry in data["events"]:
+                fields = dict(entry)
+                event_type = _EVENT_TYPES[fields.pop("kind")]
+                count = fields.pop("count")
+                events.append((event_type(**fields), count))
+            return cls(
+                tuple(events),
+                data["neighboring_relation"],
+                data["reporting_delta"],
+                tuple(data["assumptions"]),
+                data["seeded"],
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(
+                f"This is not a ledger written by PrivacyLedger.to_dict: {error!r}."
+            ) from error
+
+    def __str__(self) -> str:
+        if self.mu() == math.inf:
+            guarantee = "No privacy guarantee: the results were released without noise"
+        else:
+            guarantee = (
+                f"(epsilon={self.epsilon():.4g}, delta={self.reporting_delta:.4g})-differentially "
+                f"private under {self.neighboring_relation} ({self._relation.meaning})"
+            )
+            if self.neighboring_relation != "replace_one":
+                epsilon = gdp_epsilon(2 * self.mu(), self.reporting_delta)
+                guarantee += f", which implies epsilon={epsilon:.4g} under replace_one"
+        releases = f"{self.n_releases} release{'s' if self.n_releases != 1 else ''}"
+        return f"{guarantee}; {releases}; assuming that {self._assumed}."
+
+    def __repr__(self) -> str:
+        return f"<PrivacyLedger: {self}>"
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><td>{escape(event.kind)}</td><td>{count}</td><td>"
+            + escape(", ".join(f"{k}={v:.6g}" for k, v in event.parameters().items()))
+            + "</td></tr>"
+            for event, count in self.events
+        )
+        return (
+            f"<p><b>Privacy</b>: {escape(str(self))}</p>"
+            "<details><summary>Releases</summary><table><thead><tr><th>kind</th><th>count</th>"
+            f"<th>parameters</th></tr></thead><tbody>{rows}</tbody></table></details>"
+        )
+
+    @property
+    def _relation(self) -> _Relation:
+        return NEIGHBORING_RELATIONS[self.neighboring_relation]
+
+    @property
+    def _assumed(self) -> str:
+        noise = (
+            "the seed (random_state) of the noise stays secret and is never used again"
+            if self.seeded
+            else "the operating system's entropy, the source of the noise, is sound"
+        )
+        return "; ".join((*self.assumptions, noise))
+
+
+def _require_dp_accounting() -> None:
+    try:
+        import dp_accounting  # noqa: F401
+    except ImportError as error:
+        raise ImportError(
+            'Checking a ledger with dp-accounting needs it: pip install "dpglm[accounting]".'
+        ) from error

@@ -1,0 +1,40 @@
+"""Fixtures shared by the tests."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+DATA = Path(__file__).parent / "data"
+
+
+@pytest.fixture(scope="session")
+def vectors():
+    """Return a reader of the expected values under tests/data: ``vectors(file, section)``."""
+
+    def read(file, section):
+        return json.loads((DATA / f"{file}.json").read_text())[section]["rows"]
+
+    return read
+
+
+class ScriptedEntropy:
+    """Hands out given 64-bit words, in order."""
+
+    seeded = True
+
+    def __init__(self, words):
+        self.remaining = list(words)
+        self.words_drawn = 0
+
+    def words(self, count):
+        import numpy as np
+
+        self.words_drawn += count
+        drawn, self.remaining = self.remaining[:count], self.remaining[count:]
+        return np.array(drawn, dtype=np.uint64)
+
+
+@pytest.fixture
+def scripted_entropy():
+    return ScriptedEntropy

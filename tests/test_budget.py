@@ -1,0 +1,98 @@
+"""Budgets refuse bad values before anything is spent; the filter never admits too much."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dpglm.exceptions import BudgetExceededError
+from dpglm.privacy.budget import PrivacyBudget, PrivacyFilter
+from dpglm.privacy.conversions import gdp_epsilon
+
+
+@pytest.mark.parametrize("epsilon", [0.05, 1.0, 8.0])
+def test_mu_spends_the_budget_from_below(epsilon):
+    reached = gdp_epsilon(PrivacyBudget(epsilon, 1e-6).mu, 1e-6)
+    assert epsilon * (1 - 1e-7) < reached <= epsilon
+
+
+def test_an_infinite_epsilon_has_an_infinite_mu():
+    assert PrivacyBudget(math.inf, 1e-6).mu == math.inf
+
+
+@pytest.mark.parametrize(
+    ("relation", "n_ref", "expected"),
+    [("zero_out", None, 1.5), ("replace_one", None, 3.0), ("add_or_remove_one", 90, 1.5)],
+)
+def test_sensitivity_of_a_clipped_sum_per_relation(relation, n_ref, expected):
+    assert PrivacyBudget(1.0, 1e-6, relation, n_ref).sensitivity(1.5) == expected
+
+
+def test_only_add_or_remove_one_hides_the_number_of_records():
+    assert PrivacyBudget(1.0, 1e-6).public_n_samples(123) == 123
+    assert PrivacyBudget(1.0, 1e-6, "add_or_remove_one", 100).public_n_samples(123) == 100
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"epsilon": 0.0}, r"epsilon=0\.0 must be a number above 0"),
+        ({"epsilon": -1}, r"epsilon=-1"),
+        ({"epsilon": math.nan}, r"epsilon=nan"),
+        ({"epsilon": "1"}, r"epsilon='1'"),
+        ({"epsilon": True}, r"epsilon=True"),
+        ({"epsilon": None}, r"epsilon=None"),
+        ({"delta": 0.0}, r"delta=0\.0 must be a number above 0 and below 1"),
+        ({"delta": 1.0}, r"delta=1\.0"),
+        ({"delta": math.nan}, r"delta=nan"),
+        ({"neighboring_relation": "swap"}, r"neighboring_relation='swap' is unknown; choose"),
+        ({"neighboring_relation": "add_or_remove_one"}, r"n_ref=None: .* pass n_ref"),
+        ({"neighboring_relation": "add_or_remove_one", "n_ref": 0}, r"n_ref=0 must be a whole"),
+        ({"neighboring_relation": "add_or_remove_one", "n_ref": 1.5}, r"n_ref=1\.5 must be"),
+        ({"n_ref": 10}, r"n_ref=10 is only used with"),
+    ],
+)
+def test_bad_budgets_are_sentences_that_name_the_parameter_and_value(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        PrivacyBudget(**{"epsilon": 1.0, "delta": 1e-6, **arguments})
+
+
+@given(
+    capacity=st.floats(1e-6, 1e3),
+    costs=st.lists(st.floats(0, 1e3), max_size=60),
+)
+def test_the_filter_never_admits_more_than_its_capacity(capacity, costs):
+    budget, admitted = PrivacyFilter(capacity), []
+    for cost in costs:
+        if budget.admits(cost):
+            budget.spend(cost)
+            admitted.append(cost)
+        else:
+            assert math.fsum([*admitted, cost]) > capacity
+            with pytest.raises(BudgetExceededError):
+                budget.spend(cost)
+    assert budget.spent == math.fsum(admitted)
+    assert budget.spent <= capacity * (1 + 1e-12)
+    assert 0 <= budget.remaining <= capacity
+
+
+def test_the_filter_admits_exact_thirds_in_full():
+    budget = PrivacyFilter(0.3)
+    for _ in range(3):
+        budget.spend(0.1)
+    assert not budget.admits(1e-9)
+
+
+def test_a_refused_release_charges_nothing_and_says_what_is_left():
+    budget = PrivacyFilter(1.0)
+    budget.spend(0.75)
+    with pytest.raises(BudgetExceededError, match=r"cost 0\.5 exceeds the remaining 0\.25 of 1"):
+        budget.spend(0.5)
+    assert budget.spent == 0.75
+
+
+@pytest.mark.parametrize("cost", [-0.1, math.nan, None])
+def test_a_cost_must_be_a_number_that_is_not_negative(cost):
+    with pytest.raises(ValueError, match="cost="):
+        PrivacyFilter(1.0).spend(cost)

@@ -1,0 +1,261 @@
+"""Privacy conversions: exact values, the private side of every rounding, edge cases."""
+
+import math
+import random
+
+import mpmath
+import numpy as np
+import pytest
+from dp_accounting import gaussian_mechanism
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import erf, erfinv
+
+from dpglm.privacy import conversions
+from dpglm.privacy.conversions import (
+    bun_steinke_epsilon,
+    bun_steinke_rho,
+    gaussian_rdp,
+    gdp_delta,
+    gdp_epsilon,
+    gdp_log_delta,
+    gdp_mu,
+    rdp_epsilon,
+    zcdp_delta,
+    zcdp_epsilon,
+    zcdp_rho,
+)
+
+INF = math.inf
+epsilons = st.floats(-9, 1.6).map(lambda x: 10.0**x) | st.just(0.0)
+deltas = st.floats(-15, -0.3).map(lambda x: 10.0**x)
+mus = st.floats(-9, 2).map(lambda x: 10.0**x)
+
+
+def exact_log_delta(mu, epsilon):
+    """log(Phi(a) - e^epsilon Phi(b)) with enough digits that nothing cancels."""
+    with mpmath.workdps(120):
+        mu, epsilon = mpmath.mpf(mu), mpmath.mpf(epsilon)
+        upper = mpmath.erfc(-(mu / 2 - epsilon / mu) / mpmath.sqrt(2)) / 2
+        lower = mpmath.erfc(-(-mu / 2 - epsilon / mu) / mpmath.sqrt(2)) / 2
+        return mpmath.log(upper - mpmath.exp(epsilon) * lower)
+
+
+def test_gdp_matches_the_vectors(vectors):
+    for row in vectors("conversions", "gdp_delta"):
+        assert gdp_delta(row["mu"], row["eps"]) == pytest.approx(row["delta"], rel=1e-12)
+    for row in vectors("conversions", "gdp_eps"):
+        found = gdp_epsilon(row["mu"], row["delta"])
+        assert found == pytest.approx(row["eps"], rel=row["rtol"], abs=row["atol"])
+    for row in vectors("conversions", "gdp_mu"):
+        assert gdp_mu(row["eps"], row["delta"]) == pytest.approx(row["mu"], rel=row["rtol"])
+
+
+def test_zcdp_matches_the_vectors(vectors):
+    for row in vectors("conversions", "zcdp_eps"):
+        rho, delta = row["rho"], row["delta"]
+        assert zcdp_epsilon(rho, delta) == pytest.approx(row["eps_cks"], rel=1e-9)
+        assert bun_steinke_epsilon(rho, delta) == pytest.approx(row["eps_bun_steinke"], rel=1e-12)
+        exact = row["eps_exact_if_gaussian"]
+        assert gdp_epsilon(math.sqrt(2 * rho), delta) == pytest.approx(exact, rel=1e-9)
+    for row in vectors("conversions", "zcdp_rho"):
+        epsilon, delta = row["eps"], row["delta"]
+        assert zcdp_rho(epsilon, delta) == pytest.approx(row["rho_cks"], rel=1e-9)
+        assert bun_steinke_rho(epsilon, delta) == pytest.approx(row["rho_bun_steinke"], rel=1e-9)
+    for row in vectors("conversions", "cks_delta"):
+        assert zcdp_delta(row["rho"], row["eps"]) == pytest.approx(row["delta"], rel=1e-11)
+
+
+def test_renyi_matches_the_vectors(vectors):
+    for row in vectors("conversions", "rdp_to_dp_single_order"):
+        found = rdp_epsilon(row["rdp"], row["alpha"], row["delta"])
+        assert found == pytest.approx(row["eps_cks"], rel=1e-12)
+    for row in vectors("conversions", "gaussian_rdp_zcdp"):
+        found = gaussian_rdp(row["noise_multiplier"], row["alpha"])
+        assert found == pytest.approx(row["rdp"], rel=row["rtol"])
+
+
+def test_composed_gaussians_match_the_vectors(vectors):
+    for row in vectors("conversions", "composition_gdp"):
+        z = row["noise_multipliers"]
+        z = [z["value"]] * z["repeat"] if isinstance(z, dict) else z
+        mu = math.sqrt(math.fsum(1 / x**2 for x in z))
+        assert gdp_epsilon(mu, row["delta"]) == pytest.approx(row["eps"], rel=row["rtol"])
+        rho = math.fsum(gaussian_rdp(x, 2.0) / 2 for x in z)
+        assert zcdp_epsilon(rho, row["delta"]) == pytest.approx(row["eps_zcdp_cks"], rel=1e-9)
+        found = bun_steinke_epsilon(rho, row["delta"])
+        assert found == pytest.approx(row["eps_zcdp_bs"], rel=1e-12)
+    for row in vectors("conversions", "calibrate_constant_noise"):
+        z = math.sqrt(row["T"]) / gdp_mu(row["eps"], row["delta"])
+        assert z == pytest.approx(row["noise_multiplier_add_remove"], rel=row["rtol"])
+
+
+def test_log_delta_is_accurate_from_the_centre_to_far_beyond_underflow():
+    draw = random.Random(0)
+    far = 0
+    for _ in range(400):
+        mu = 10 ** draw.uniform(-9, 2)
+        epsilon = draw.uniform(0, 40) if draw.random() < 0.3 else mu * draw.uniform(0, 12 + mu)
+        exact = exact_log_delta(mu, epsilon)
+        assert abs(gdp_log_delta(mu, epsilon) - exact) < 2e-13 + 1e-15 * abs(exact)
+        far += exact < -1e4
+    assert 50 < far < 200
+
+
+def test_calibrated_values_are_private_in_exact_arithmetic_and_nearly_tight():
+    draw = random.Random(1)
+    for _ in range(60):
+        epsilon, delta = 10 ** draw.uniform(-9, 1.5), 10 ** draw.uniform(-15, -1)
+        mu = gdp_mu(epsilon, delta)
+        assert exact_log_delta(mu, epsilon) <= mpmath.log(delta)
+        assert exact_log_delta(mu * (1 + 1e-9), epsilon) > mpmath.log(delta)
+
+
+def test_epsilon_zero_is_the_total_variation_distance():
+    for mu in np.logspace(-9, 2, 40):
+        assert gdp_delta(mu, 0.0) == pytest.approx(erf(mu / math.sqrt(8)), rel=1e-14)
+    for delta in np.logspace(-15, -0.1, 40):
+        assert gdp_mu(0.0, delta) == pytest.approx(math.sqrt(8) * erfinv(delta), rel=2e-10)
+
+
+def test_google_s_analytic_gaussian_mechanism_agrees():
+    for epsilon in (0.01, 0.5, 1.0, 8.0):
+        for delta in (1e-3, 1e-8, 1e-12):
+            sigma = gaussian_mechanism.get_sigma_gaussian(epsilon, delta)
+            assert 1 / gdp_mu(epsilon, delta) == pytest.approx(sigma, rel=1e-9)
+            found = gdp_epsilon(1 / sigma, delta)
+            assert found == pytest.approx(
+                gaussian_mechanism.get_epsilon_gaussian(sigma, delta), rel=1e-9
+            )
+
+
+@settings(max_examples=150, deadline=None)
+@given(epsilon=epsilons, delta=deltas)
+def test_calibration_never_exceeds_the_budget_and_wastes_nothing(epsilon, delta):
+    mu, rho = gdp_mu(epsilon, delta), zcdp_rho(epsilon, delta)
+    assert gdp_delta(mu, epsilon) <= delta < gdp_delta(mu * (1 + 1e-9), epsilon)
+    assert zcdp_delta(rho, epsilon) <= delta < zcdp_delta(rho * (1 + 1e-9), epsilon)
+    assert gdp_epsilon(mu, delta) <= epsilon
+    assert zcdp_epsilon(rho, delta) <= epsilon
+    assert bun_steinke_epsilon(bun_steinke_rho(epsilon, delta), delta) <= epsilon
+
+
+@settings(max_examples=150, deadline=None)
+@given(mu=mus, delta=deltas)
+def test_reported_epsilon_covers_the_mechanism_and_is_tight(mu, delta):
+    for budget, to_delta, to_epsilon in (
+        (mu, gdp_delta, gdp_epsilon),
+        (mu * mu / 2, zcdp_delta, zcdp_epsilon),
+    ):
+        epsilon = to_epsilon(budget, delta)
+        assert to_delta(budget, epsilon) <= delta
+        # Where epsilon is small beside delta, delta hardly depends on it.
+        if epsilon > 1e-3 * delta:
+            assert to_delta(budget, epsilon * (1 - 1e-9)) > delta
+
+
+@settings(max_examples=100, deadline=None)
+@given(mu=mus, epsilon=epsilons, delta=deltas)
+def test_each_bound_is_looser_than_the_one_it_relaxes(mu, epsilon, delta):
+    rho = mu * mu / 2
+    assert gdp_delta(mu, epsilon) <= zcdp_delta(rho, epsilon) * (1 + 1e-12)
+    assert gdp_epsilon(mu, delta) <= zcdp_epsilon(rho, delta) * (1 + 1e-9)
+    assert zcdp_epsilon(rho, delta) <= bun_steinke_epsilon(rho, delta) * (1 + 1e-9)
+    assert bun_steinke_rho(epsilon, delta) <= zcdp_rho(epsilon, delta) * (1 + 1e-9)
+    assert zcdp_rho(epsilon, delta) <= gdp_mu(epsilon, delta) ** 2 / 2 * (1 + 1e-9)
+
+
+@settings(max_examples=100, deadline=None)
+@given(mu=mus, epsilon=epsilons, delta=deltas, factor=st.floats(1.001, 3.0))
+def test_more_budget_means_more_epsilon_and_more_delta(mu, epsilon, delta, factor):
+    assert gdp_log_delta(mu, epsilon) <= gdp_log_delta(mu * factor, epsilon)
+    assert gdp_log_delta(mu, epsilon * factor) <= gdp_log_delta(mu, epsilon)
+    assert gdp_epsilon(mu, delta) <= gdp_epsilon(mu * factor, delta)
+    assert gdp_epsilon(mu, min(delta * factor, 0.9)) <= gdp_epsilon(mu, delta)
+    assert gdp_mu(epsilon, delta) <= gdp_mu(epsilon * factor, delta)
+    assert gdp_mu(epsilon, delta) < gdp_mu(epsilon, min(delta * factor, 0.9))
+    assert zcdp_epsilon(mu, delta) <= zcdp_epsilon(mu * factor, delta)
+    assert zcdp_rho(epsilon, delta) < zcdp_rho(epsilon, min(delta * factor, 0.9))
+
+
+def test_zcdp_epsilon_is_the_best_renyi_order():
+    for rho, delta in [(1e-4, 1e-8), (0.02, 1e-6), (0.5, 1e-5), (5.0, 1e-3)]:
+        orders = 1 + np.logspace(-3, 5, 20001)
+        best = min(rdp_epsilon(order * rho, order, delta) for order in orders)
+        assert zcdp_epsilon(rho, delta) == pytest.approx(best, rel=1e-6)
+        assert zcdp_epsilon(rho, delta) <= best * (1 + 1e-9)
+
+
+def test_edge_cases():
+    for to_epsilon in (gdp_epsilon, zcdp_epsilon, bun_steinke_epsilon):
+        assert to_epsilon(0.0, 1e-6) == to_epsilon(0.0, 0.0) == 0.0
+        assert to_epsilon(INF, 1e-6) == to_epsilon(1.0, 0.0) == to_epsilon(INF, 0.0) == INF
+    for to_budget in (gdp_mu, zcdp_rho, bun_steinke_rho):
+        assert to_budget(INF, 1e-6) == to_budget(INF, 0.0) == INF
+        assert to_budget(1.0, 0.0) == to_budget(0.0, 0.0) == 0.0
+    for to_delta in (gdp_delta, zcdp_delta):
+        assert to_delta(0.0, 0.0) == to_delta(0.0, 1.0) == to_delta(1.0, INF) == 0.0
+        assert to_delta(INF, INF) == 0.0
+        assert to_delta(INF, 0.0) == to_delta(INF, 1.0) == to_delta(1e6, 1.0) == 1.0
+    assert gdp_log_delta(0.0, 1.0) == -INF and gdp_log_delta(INF, 1.0) == 0.0
+    assert bun_steinke_rho(0.0, 1e-6) == 0.0
+    assert gaussian_rdp(INF, 2.0) == 0.0 and gaussian_rdp(0.0, 2.0) == INF
+    assert rdp_epsilon(0.0, 2.0, 0.0) == 0.0 and rdp_epsilon(1.0, 2.0, 0.0) == INF
+    assert rdp_epsilon(0.7, INF, 1e-6) == 0.7 and rdp_epsilon(INF, 2.0, 1e-6) == INF
+    assert rdp_epsilon(1e-3, 2.0, 0.9) == 0.0
+
+
+def test_absurd_scales_stay_finite_and_private():
+    for exponent in range(-300, 301, 25):
+        epsilon = 10.0**exponent
+        for delta in (1e-300, 1e-40, 0.999999):
+            assert gdp_delta(gdp_mu(epsilon, delta), epsilon) <= delta
+            assert zcdp_delta(zcdp_rho(epsilon, delta), epsilon) <= delta
+            budget = 10.0 ** (exponent / 2)
+            for to_epsilon, to_delta in ((gdp_epsilon, gdp_delta), (zcdp_epsilon, zcdp_delta)):
+                assert to_delta(budget, to_epsilon(budget, delta)) <= delta
+
+
+def test_delta_just_below_the_total_variation_distance_is_still_covered():
+    """Epsilon is then so small that rounding in delta decides."""
+    for budget in np.logspace(-9, 0.5, 100):
+        for to_epsilon, to_delta in ((gdp_epsilon, gdp_delta), (zcdp_epsilon, zcdp_delta)):
+            delta = to_delta(budget, 0.0)
+            for _ in range(4):
+                epsilon = to_epsilon(budget, delta)
+                assert to_delta(budget, epsilon) <= delta and epsilon < 1e-9
+                delta = math.nextafter(delta, 0.0)
+
+
+@pytest.mark.parametrize("large", [1e200, 1e305, 1.7e308])
+def test_budgets_near_the_largest_float_stay_private(large):
+    for delta in (1e-12, 0.1, 0.9):
+        assert gdp_delta(gdp_mu(large, delta), large) <= delta
+        assert zcdp_delta(zcdp_rho(large, delta), large) <= delta
+        assert gdp_epsilon(large, delta) == INF
+        assert zcdp_delta(large, zcdp_epsilon(large, delta)) <= delta
+
+
+BUDGETS = dict.fromkeys(("mu", "rho", "epsilon", "rdp", "noise_multiplier"), 1e-3)
+ARGUMENTS = {**BUDGETS, "delta": 1e-6, "alpha": 2.0}
+
+
+@pytest.mark.parametrize("name", conversions.__all__)
+def test_a_bad_argument_is_named_in_a_sentence(name):
+    function = getattr(conversions, name)
+    names = function.__code__.co_varnames[: function.__code__.co_argcount]
+    good = {argument: ARGUMENTS[argument] for argument in names}
+    function(**good)
+    for argument in names:
+        bad = [math.nan, -1.0, None, "x"]
+        bad += {"delta": [1.0, 2.0], "alpha": [1.0, 0.5]}.get(argument, [])
+        for value in bad:
+            with pytest.raises(ValueError, match=f"^{argument} must be .*, got .*{value}.*\\.$"):
+                function(**{**good, argument: value})
+
+
+def test_numpy_scalars_are_accepted_and_floats_returned():
+    for name in conversions.__all__:
+        function = getattr(conversions, name)
+        names = function.__code__.co_varnames[: function.__code__.co_argcount]
+        assert type(function(**{n: np.float32(ARGUMENTS[n]) for n in names})) is float

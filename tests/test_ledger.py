@@ -1,0 +1,214 @@
+"""The ledger: exact composition, agreement with dp_accounting, honest words, safe files."""
+
+import json
+import math
+import pickle
+import subprocess
+import sys
+
+import pytest
+from dp_accounting import GaussianDpEvent, NeighboringRelation
+from dp_accounting.pld import PLDAccountant
+
+from dpglm.privacy.ledger import GaussianEvent, PrivacyLedger
+
+DELTA = 1e-6
+SOME = [GaussianEvent(20.0)] * 3 + [GaussianEvent(30.0)] * 2
+
+
+def ledger_of(events, **kwargs):
+    return PrivacyLedger.from_events(events, reporting_delta=DELTA, **kwargs)
+
+
+def test_releases_are_run_length_encoded_in_order():
+    ledger = ledger_of([*SOME, GaussianEvent(20.0)])
+    assert ledger.events == (
+        (GaussianEvent(20.0), 3),
+        (GaussianEvent(30.0), 2),
+        (GaussianEvent(20.0), 1),
+    )
+    assert ledger.n_releases == 6
+
+
+def test_gaussian_costs_add_in_squares():
+    ledger = ledger_of(SOME)
+    assert ledger.mu() == pytest.approx(math.sqrt(3 / 400 + 2 / 900), rel=1e-15)
+    assert ledger.rho() == pytest.approx(ledger.mu() ** 2 / 2, rel=1e-15)
+
+
+def test_composition_matches_the_vectors(vectors):
+    for row in vectors("conversions", "composition_gdp"):
+        z = row["noise_multipliers"]
+        multipliers = [z["value"]] * z["repeat"] if isinstance(z, dict) else z
+        ledger = ledger_of([GaussianEvent(m) for m in multipliers])
+        assert ledger.mu() == pytest.approx(row["mu"], rel=row["rtol"])
+        assert ledger.epsilon(row["delta"]) == pytest.approx(row["eps"], rel=row["rtol"])
+        assert ledger.delta(row["eps"]) == pytest.approx(row["delta"], rel=1e-7)
+
+
+@pytest.mark.parametrize(
+    "relation", ["zero_out", "replace_one", "add_or_remove_one"], ids=lambda r: r
+)
+def test_dp_accounting_agrees_under_each_relation(relation):
+    ledger = ledger_of(SOME, neighboring_relation=relation)
+    accountant = PLDAccountant(ledger.dp_accounting_relation, value_discretization_interval=1e-4)
+    reached = accountant.compose(ledger.to_dp_event()).get_epsilon(DELTA)
+    assert reached == pytest.approx(ledger.epsilon(DELTA), rel=2e-3)
+
+
+def test_dp_events_carry_the_noise_over_one_records_contribution():
+    """dp_accounting doubles the sensitivity under replace-one by itself."""
+    for relation, factor in (("zero_out", 1), ("replace_one", 2), ("add_or_remove_one", 1)):
+        event = ledger_of(SOME, neighboring_relation=relation).to_dp_event()
+        assert [e.count for e in event.events] == [3, 2]
+        assert [e.event for e in event.events] == [
+            GaussianDpEvent(20.0 * factor),
+            GaussianDpEvent(30.0 * factor),
+        ]
+
+
+def test_relations_are_named_as_in_dp_accounting():
+    names = {
+        r: ledger_of(SOME, neighboring_relation=r).dp_accounting_relation
+        for r in ("zero_out", "replace_one", "add_or_remove_one")
+    }
+    assert names == {
+        "zero_out": NeighboringRelation.REPLACE_SPECIAL,
+        "replace_one": NeighboringRelation.REPLACE_ONE,
+        "add_or_remove_one": NeighboringRelation.ADD_OR_REMOVE_ONE,
+    }
+
+
+def test_sum_composes_and_joins_equal_runs():
+    ledger = ledger_of(SOME)
+    assert (ledger + ledger).mu() == pytest.approx(math.sqrt(2) * ledger.mu(), rel=1e-15)
+    assert (ledger_of(SOME[:2]) + ledger_of(SOME[2:])).events == ledger.events
+    assert sum([ledger, ledger, ledger]) == ledger + ledger + ledger
+
+
+def test_sum_keeps_every_assumption_and_the_stricter_delta():
+    a = ledger_of(SOME, assumptions=("a", "b"))
+    b = PrivacyLedger.from_events(SOME, reporting_delta=1e-8, assumptions=("b", "c"), seeded=True)
+    assert (a + b).assumptions == ("a", "b", "c")
+    assert (a + b).reporting_delta == 1e-8
+    assert (a + b).seeded
+
+
+def test_seeded_noise_does_not_compose_with_seeded_noise():
+    seeded, fresh = ledger_of(SOME, seeded=True), ledger_of(SOME)
+    with pytest.raises(ValueError, match="may coincide"):
+        seeded + seeded
+    with pytest.raises(ValueError, match="may coincide"):
+        (seeded + fresh) + seeded
+    assert (seeded + fresh).n_releases == 10
+
+
+def test_relations_do_not_mix():
+    with pytest.raises(ValueError, match="'zero_out' and 'replace_one' do not compose"):
+        ledger_of(SOME) + ledger_of(SOME, neighboring_relation="replace_one")
+    with pytest.raises(TypeError):
+        ledger_of(SOME) + 1
+
+
+def test_dictionary_round_trip_through_json():
+    ledger = ledger_of(SOME, neighboring_relation="replace_one", assumptions=("x",), seeded=True)
+    text = json.dumps(ledger.to_dict())
+    assert json.loads(text)["version"] == 1
+    assert PrivacyLedger.from_dict(json.loads(text)) == ledger
+
+
+def test_ledger_is_a_value():
+    ledger = ledger_of(SOME)
+    assert pickle.loads(pickle.dumps(ledger)) == ledger
+    assert hash(ledger) == hash(ledger_of(list(SOME)))
+    with pytest.raises(AttributeError):
+        ledger.seeded = True
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"version": 2}, "version 2 cannot be read"),
+        ({"events": [{"kind": "laplace", "count": 1}]}, "not a ledger"),
+        ({"events": [{"kind": "gaussian", "count": 0, "noise_multiplier": 1.0}]}, "positive"),
+        ({"events": [{"kind": "gaussian", "count": 1.5, "noise_multiplier": 1.0}]}, "positive"),
+        ({"events": [{"kind": "gaussian", "count": 1, "noise_multiplier": -1.0}]}, "=-1.0 must"),
+        ({"events": [{"kind": "gaussian", "count": 1, "noise_multiplier": math.nan}]}, "=nan must"),
+        ({"events": 3}, "not a ledger"),
+        ({"neighboring_relation": "swap"}, "'swap' is unknown"),
+        ({"reporting_delta": 2.0}, "reporting_delta=2.0"),
+        ({"reporting_delta": "x"}, "not a ledger"),
+        ({"assumptions": None}, "not a ledger"),
+    ],
+)
+def test_malformed_dictionaries_are_refused(change, message):
+    with pytest.raises(ValueError, match=message):
+        PrivacyLedger.from_dict({**ledger_of(SOME).to_dict(), **change})
+    with pytest.raises(ValueError, match="not a ledger"):
+        PrivacyLedger.from_dict({"version": 1})
+
+
+def test_the_sentence_states_cost_relation_and_assumptions():
+    text = str(ledger_of(SOME, assumptions=("the label set is public",)))
+    ledger = ledger_of(SOME)
+    assert f"(epsilon={ledger.epsilon():.4g}, delta=1e-06)-differentially private" in text
+    assert "zero_out" in text and "the number of records is public" in text
+    assert "the label set is public" in text and "operating system" in text
+    # A null record at most doubles mu when it stands between two records.
+    doubled = ledger_of([GaussianEvent(e.noise_multiplier / 2) for e in SOME])
+    assert f"implies epsilon={doubled.epsilon():.4g} under replace_one" in text
+
+
+def test_the_sentence_never_turns_replace_one_into_a_smaller_zero_out_claim():
+    text = str(ledger_of(SOME, neighboring_relation="replace_one"))
+    assert "implies" not in text and "zero_out" not in text
+
+
+def test_the_sentence_says_when_the_number_of_records_is_private():
+    text = str(ledger_of(SOME, neighboring_relation="add_or_remove_one"))
+    assert "the number of records is private and n_ref is public" in text
+
+
+def test_the_sentence_warns_of_a_seed_and_of_missing_noise():
+    assert "random_state" in str(ledger_of(SOME, seeded=True))
+    assert str(ledger_of([GaussianEvent(0.0)])).startswith("No privacy guarantee")
+
+
+def test_html_lists_the_releases_and_escapes_text():
+    html = ledger_of(SOME, assumptions=("a < b",))._repr_html_()
+    assert "noise_multiplier=20" in html and "<td>3</td>" in html
+    assert "a &lt; b" in html and "a < b" not in html
+
+
+def test_no_noise_costs_everything():
+    ledger = ledger_of([GaussianEvent(0.0)])
+    assert ledger.mu() == math.inf and ledger.epsilon() == math.inf and ledger.delta(5.0) == 1.0
+
+
+def test_an_empty_ledger_costs_nothing():
+    assert ledger_of([]).mu() == 0.0 and ledger_of([]).epsilon() == 0.0
+
+
+def test_mu_is_refused_where_an_event_has_none():
+    class Selection:
+        kind = "selection"
+        mu = None
+
+    with pytest.raises(ValueError, match="mu is undefined"):
+        ledger_of([Selection()]).mu()
+
+
+def test_without_dp_accounting_the_error_names_the_extra():
+    code = (
+        "import sys; sys.modules['dp_accounting'] = None\n"
+        "from dpglm.privacy.ledger import GaussianEvent, PrivacyLedger\n"
+        "ledger = PrivacyLedger.from_events([GaussianEvent(1.0)], reporting_delta=1e-6)\n"
+        "print(ledger)\n"
+        "for call in (ledger.to_dp_event, lambda: ledger.dp_accounting_relation):\n"
+        "    try: call()\n"
+        "    except ImportError as error: print(error)\n"
+    )
+    output = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
+    assert output.count('pip install "dpglm[accounting]"') == 2

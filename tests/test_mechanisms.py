@@ -1,0 +1,99 @@
+"""GaussianSum: the noise drawn is the noise charged, on a grid, for any finite sum."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import kstest
+
+from dpglm.privacy import mechanisms
+from dpglm.privacy.ledger import GaussianEvent
+from dpglm.privacy.mechanisms import GaussianSum
+from dpglm.privacy.noise import entropy_source
+
+
+def test_noise_has_the_stated_standard_deviation():
+    mechanism = GaussianSum(sensitivity=3.0, noise_multiplier=2.0)
+    noisy, event = mechanism.release(np.full(100_000, 7.0), entropy_source(0))
+    assert event == GaussianEvent(2.0)
+    assert kstest((noisy - 7.0) / 6.0, "norm").pvalue > 1e-4
+
+
+def test_effective_sensitivity_follows_the_rounding_of_the_sum(vectors):
+    for row in vectors("noise", "grid_inflation"):
+        mechanism = GaussianSum(sensitivity=row["C"], noise_multiplier=row["sigma"] / row["C"])
+        effective = mechanism.noise_std(row["d"]) / mechanism.noise_multiplier
+        # The vector's grid is sigma 2^-30 itself; ours is the power of two just below it.
+        assert row["C"] < effective <= row["sensitivity"] * (1 + 2e-12)
+        exact = row["C"] * (1 + 1e-12) + mechanism.grid * math.sqrt(row["d"])
+        assert effective == pytest.approx(exact, rel=1e-15)
+
+
+def test_slack_adds_to_the_sensitivity():
+    plain, slack = GaussianSum(1.0, 4.0), GaussianSum(1.0, 4.0, slack=0.25)
+    assert slack.noise_std(10) - plain.noise_std(10) == pytest.approx(1.0, rel=1e-12)
+
+
+@pytest.mark.parametrize("shape", [(4,), (3, 5)])
+def test_every_output_lies_on_the_grid(shape):
+    mechanism = GaussianSum(sensitivity=0.3, noise_multiplier=5.0)
+    value = np.random.default_rng(0).normal(size=shape) * 100
+    noisy, _ = mechanism.release(value, entropy_source(1))
+    assert noisy.shape == shape
+    assert (noisy / mechanism.grid == np.rint(noisy / mechanism.grid)).all()
+    assert (noisy != value).all()
+
+
+def test_two_sums_within_half_a_grid_step_are_released_alike():
+    """Below the grid nothing survives: the low bits of the sum never reach the output."""
+    mechanism = GaussianSum(sensitivity=1.0, noise_multiplier=1.0)
+    value = np.arange(6.0)
+    first, _ = mechanism.release(value, entropy_source(2))
+    second, _ = mechanism.release(value + 0.4 * mechanism.grid, entropy_source(2))
+    assert (first == second).all()
+
+
+@pytest.mark.parametrize("huge", [1e300, -1e300, 1e19])
+def test_a_huge_sum_is_clamped_rather_than_overflowing(huge):
+    noisy, _ = GaussianSum(1e-9, 1.0).release(np.array([huge, 0.0]), entropy_source(0))
+    assert np.isfinite(noisy).all()
+    assert np.sign(noisy[0]) == np.sign(huge)
+    assert abs(noisy[0]) > 1e-9 * 2.0**29
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_sum_that_is_not_finite_is_refused_before_any_noise_is_drawn(bad):
+    rng = entropy_source(0)
+    with pytest.raises(FloatingPointError, match="nothing was released"):
+        GaussianSum(1.0, 1.0).release(np.array([0.0, bad]), rng)
+    assert rng.words_drawn == 0
+
+
+def test_no_noise_releases_the_sum_itself_and_says_so():
+    rng, value = entropy_source(0), np.array([1.0, math.pi])
+    noisy, event = GaussianSum(math.inf, 0.0).release(value, rng)
+    assert (noisy == value).all() and noisy is not value
+    assert event.mu == math.inf and rng.words_drawn == 0
+    assert GaussianSum(1.0, 0.0).noise_std(3) == 0.0
+
+
+@pytest.mark.parametrize("sensitivity", [1e-300, 1e300, math.inf, math.nan, -1.0])
+def test_noise_outside_the_floating_point_range_is_refused(sensitivity):
+    with pytest.raises(ValueError, match="between 1e-250 and 1e250"):
+        GaussianSum(sensitivity, 1.0)
+
+
+def test_the_sampler_is_called_once_per_release_with_the_charged_scale(monkeypatch):
+    calls = []
+
+    def spy(size, scale, entropy):
+        calls.append((size, scale))
+        return np.zeros(size, dtype=np.int64)
+
+    monkeypatch.setattr(mechanisms, "rounded_gaussian", spy)
+    mechanism = GaussianSum(sensitivity=2.0, noise_multiplier=3.0, slack=0.5)
+    mechanism.release(np.zeros((4, 2)), entropy_source(0))
+    ((size, scale),) = calls
+    assert size == 8
+    assert scale * mechanism.grid == mechanism.noise_std(8)
+    assert mechanism.noise_std(8) == pytest.approx(3.0 * 2.5, rel=1e-6)
