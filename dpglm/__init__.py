@@ -1,15 +1,40 @@
 """Differentially private linear classifiers for scikit-learn."""
 
 from dpglm.exceptions import BudgetExceededError, PrivacyWarning
+from dpglm.momentum import DebiasedMomentum, HeavyBall
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.ledger import PrivacyLedger
+from dpglm.schedules import (
+    Constant,
+    DecayingClip,
+    DynamicNoise,
+    Geometric,
+    InverseTime,
+    LectureStep,
+    Piecewise,
+    Polynomial,
+    PublicFacts,
+    Schedule,
+)
 
 __version__ = "0.1.0"
 
 __all__ = [
     "BudgetExceededError",
+    "Constant",
+    "DebiasedMomentum",
+    "DecayingClip",
+    "DynamicNoise",
+    "Geometric",
+    "HeavyBall",
+    "InverseTime",
+    "LectureStep",
+    "Piecewise",
+    "Polynomial",
     "PrivacyBudget",
     "PrivacyLedger",
     "PrivacyWarning",
+    "PublicFacts",
+    "Schedule",
     "__version__",
 ]

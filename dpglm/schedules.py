@@ -1,0 +1,450 @@
+"""Schedules of noise, clip and step size: functions of public facts, never of the data.
+
+Conventions
+-----------
+Iterations are t = 1..T unless a docstring counts from 0; arrays start with the first iteration.
+A noise schedule shapes the standard deviation of the noise on the SUM of clipped gradients; the
+plan rescales the whole of it to the privacy budget. A step schedule multiplies the MEAN gradient:
+``coef <- coef - step * (noisy_sum / n_samples + alpha * coef)``.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from scipy.special import logsumexp
+from sklearn.base import BaseEstimator
+
+__all__ = [
+    "Constant",
+    "DecayingClip",
+    "DynamicNoise",
+    "Geometric",
+    "InverseTime",
+    "LectureStep",
+    "Piecewise",
+    "Polynomial",
+    "PublicFacts",
+    "Schedule",
+    "check_schedule",
+    "schedule_values",
+]
+
+
+@dataclass(frozen=True, eq=False)
+class PublicFacts:
+    """What a schedule may know; nothing here depends on private data, and None is not yet known.
+
+    Parameters
+    ----------
+    n_samples, n_features, n_outputs : int
+        Number of records (the public reference count where it is private), length of a row with
+        its intercept, and columns of the coefficients: 1 for two classes, K for K classes.
+    alpha, curvature, row_bound : float, optional
+        L2 penalty, largest second derivative of the loss in the score (inf for the hinge), and
+        largest L2 norm of a row, intercept included.
+    mu, clip, noise_std : float and two ndarrays of shape (n_iter,), optional
+        Gaussian differential privacy budget, clip norms, and standard deviations of the noise on
+        the sum of gradients; a plan fills them in this order.
+
+    Examples
+    --------
+    >>> PublicFacts(n_samples=1000, n_features=11, n_outputs=3).n_released
+    33
+    """
+
+    n_samples: int
+    n_features: int
+    n_outputs: int = 1
+    alpha: float = 0.0
+    curvature: float | None = None
+    row_bound: float | None = None
+    mu: float | None = None
+    clip: np.ndarray | None = None
+    noise_std: np.ndarray | None = None
+
+    @property
+    def n_released(self) -> int:
+        """Number of values in one released gradient."""
+        return self.n_features * self.n_outputs
+
+    def smoothness(self, row_bound: float | None = None) -> float:
+        """Lipschitz constant of the objective's gradient, ``curvature * row_bound^2 + alpha``."""
+        row_bound = self.row_bound if row_bound is None else row_bound
+        for name, value in (("row_bound", row_bound), ("curvature", self.curvature)):
+            if value is None or not 0 < value < math.inf:
+                raise ValueError(
+                    f"it needs a finite {name}, got {value!r}. row_bound is the largest L2 norm "
+                    "that a row, intercept included, can have; a hinge loss has no curvature."
+                )
+        return self.curvature * row_bound**2 + self.alpha
+
+    def condition_number(self, row_bound: float | None = None) -> float:
+        """Smoothness over strong convexity, which is the penalty's alone."""
+        if not self.alpha > 0:
+            raise ValueError(f"it needs a positive alpha, got {self.alpha!r}.")
+        return self.smoothness(row_bound) / self.alpha
+
+
+class Schedule(BaseEstimator):
+    """One positive value per iteration. Subclasses define ``values(n_iter, facts)``."""
+
+    def values(self, n_iter: int, facts: PublicFacts) -> np.ndarray:
+        """Return the values of a whole run, an array of shape (n_iter,)."""
+        raise NotImplementedError(f"{type(self).__name__} must define values(n_iter, facts).")
+
+
+class Constant(Schedule):
+    """The same value in every iteration.
+
+    Parameters
+    ----------
+    value : float, default=1.0
+
+    Examples
+    --------
+    >>> Constant(0.5).values(3, PublicFacts(1000, 10))
+    array([0.5, 0.5, 0.5])
+    """
+
+    def __init__(self, value: float = 1.0) -> None:
+        self.value = value
+
+    def values(self, n_iter: int, facts: PublicFacts) -> np.ndarray:
+        return np.full(n_iter, float(self.value))
+
+
+class Geometric(Schedule):
+    """Exponential decay ``initial * ratio^t``, t = 0, 1, ... (Yu, Liu, Pu, Gursoy & Truex 2019).
+
+    Parameters
+    ----------
+    initial, ratio : float, default=1.0 and 0.99
+
+    Examples
+    --------
+    >>> Geometric(1.0, 0.5).values(3, PublicFacts(1000, 10))
+    array([1.  , 0.5 , 0.25])
+    """
+
+    def __init__(self, initial: float = 1.0, ratio: float = 0.99) -> None:
+        self.initial = initial
+        self.ratio = ratio
+
+    def values(self, n_iter: int, facts: PublicFacts) -> np.ndarray:
+        return self.initial * float(self.ratio) ** np.arange(n_iter)
+
+
+class Polynomial(Schedule):
+    """Polynomial decay, ``final + (initial - final) * (1 - t/(T - 1))^power`` for t = 0..T-1.
+
+    One of the noise schedules of Yu, Liu, Pu, Gursoy & Truex (2019), with its end at ``final``.
+
+    Parameters
+    ----------
+    initial, final, power : float, default=1.0, 0.1 and 1.0
+
+    Examples
+    --------
+    >>> Polynomial(1.0, 0.5, power=2.0).values(3, PublicFacts(1000, 10))
+    array([1.   , 0.625, 0.5  ])
+    """
+
+    def __init__(self, initial: float = 1.0, final: float = 0.1, power: float = 1.0) -> None:
+        self.initial = initial
+        self.final = final
+        self.power = power
+
+    def values(self, n_iter: int, facts: PublicFacts) -> np.ndarray:
+        remaining = 1 - np.arange(n_iter) / max(n_iter - 1, 1)
+        return self.final + (self.initial - self.final) * remaining**self.power
+
+
+class Piecewise(Schedule):
+    """Step decay: constant levels over fractions of the run (Yu, Liu, Pu, Gursoy & Truex 2019).
+
+    Parameters
+    ----------
+    levels : sequence of float, default=(1.0, 0.5)
+    boundaries : sequence of float, default=(0.5,)
+        Increasing fractions in (0, 1) of the run at which the next level starts; one fewer than
+        the levels.
+
+    Examples
+    --------
+    >>> Piecewise((4.0, 2.0, 1.0), (0.5, 0.75)).values(8, PublicFacts(1000, 10))
+    array([4., 4., 4., 4., 2., 2., 1., 1.])
+    """
+
+    def __init__(self, levels: Sequence = (1.0, 0.5), boundaries: Sequence = (0.5,)) -> None:
+        self.levels = levels
+        self.boundaries = boundaries
+
+    def values(self, n_iter: int, facts: PublicFacts) -> np.ndarray:
+        levels, boundaries = np.array(self.levels, float), np.array(self.boundaries, float)
+        edges = np.concatenate([[0.0], boundaries, [1.0]])
+        if not (np.diff(edges) > 0).all() or len(levels) != len(boundaries) + 1:
+            raise ValueError("boundaries must increase within (0, 1) and be one fewer than levels.")
+        return levels[np.searchsorted(boundaries, np.arange(n_iter) / n_iter, side="right")]
+
+
+class DynamicNoise(Schedule):
+    """Noise that is optimal for a contracting descent: large early, small late.
+
+    Parameters
+    ----------
+    decay : float, optional
+        First over last standard deviation of plain descent; sets ``gamma = decay^(-4/(T - 1))``.
+        By default gamma = 1 - 1/kappa follows from ``(curvature * row_bound^2 + alpha) / alpha``,
+        the public condition number kappa, which is usually pessimistic.
+    momentum : float, default=0.0
+        Coefficient of `DebiasedMomentum` to be optimal for.
+    row_bound : float, optional
+        Largest L2 norm of a row; by default that of the facts. Not needed with ``decay``.
+
+    Notes
+    -----
+    Hong, Wang & Zhou (2022): an error made in iteration t reaches the end with weight
+    ``q_t = gamma^(T - t)``, with debiased momentum b with weight
+    ``q_t = (b^(2(T-t+1)) - gamma^(T-t+1)) / (b^2 - gamma)`` (Theorem 3.4). Lemma 3.1,
+    ``sigma_t^2 = sum_i sqrt(q_i / q_t) / R``, minimises ``sum q_t sigma_t^2`` subject to
+    ``sum 1/sigma_t^2 = R``; here, by Cauchy-Schwarz, for any clip norms c_t: ``sigma_t^2 =
+    (sum_i c_i sqrt(q_i)) c_t / (R sqrt(q_t))`` and ``sum c_t^2/sigma_t^2 = R = mu^2``. Where mu
+    or the clips are unknown or infinite they count as 1.
+
+    Examples
+    --------
+    >>> DynamicNoise(decay=4.0).values(3, PublicFacts(1000, 10)).round(3)
+    array([4.583, 2.291, 1.146])
+    """
+
+    def __init__(
+        self, decay: float | None = None, momentum: float = 0.0, row_bound: float | None = None
+    ) -> None:
+        self.decay = decay
+        self.momentum = momentum
+        self.row_bound = row_bound
+
+    def values(self, n_iter: int, facts: PublicFacts) -> np.ndarray:
+        if not 0 <= self.momentum < 1:
+            raise ValueError(f"momentum={self.momentum!r} must lie in [0, 1).")
+        half_log_q = self._log_weights(n_iter, facts) / 2
+        known = facts.clip is not None and np.isfinite(facts.clip).all()
+        log_clip = np.log(facts.clip) if known else np.zeros(n_iter)
+        log_budget = 2 * math.log(facts.mu) if facts.mu and facts.mu < math.inf else 0.0
+        total = logsumexp(log_clip + half_log_q)
+        return np.exp((total + log_clip - half_log_q - log_budget) / 2)
+
+    def _log_weights(self, n_iter: int, facts: PublicFacts) -> np.ndarray:
+        """Log of q_t by the recursion q_t = gamma q_(t+1) + momentum^(2(T-t)), q_T = 1."""
+        if self.decay is None:
+            log_gamma = np.log1p(-1 / facts.condition_number(self.row_bound))
+        elif 0 < self.decay < math.inf:
+            log_gamma = -4 * math.log(self.decay) / max(n_iter - 1, 1)
+        else:
+            raise ValueError(f"decay={self.decay!r} must be positive and finite.")
+        log_echo = 2 * math.log(self.momentum) if self.momentum else -math.inf
+        log_q = np.zeros(n_iter)
+        for k in range(1, n_iter):
+            log_q[-1 - k] = np.logaddexp(log_gamma + log_q[-k], k * log_echo)
+        return log_q
+
+
+class DecayingClip(Schedule):
+    """Clip norm ``initial / min(2, 1 + t/horizon)``, t = 0, 1, ..., at constant noise.
+
+    Yu et al. (2018), improved gradient perturbation.
+
+    Parameters
+    ----------
+    initial : float, default=1.0
+    horizon : int, optional
+        Iteration at which one half is reached; by default the length of the run.
+
+    Examples
+    --------
+    >>> DecayingClip(1.0, horizon=2).values(4, PublicFacts(1000, 10)).round(3)
+    array([1.   , 0.667, 0.5  , 0.5  ])
+    """
+
+    def __init__(self, initial: float = 1.0, horizon: int | None = None) -> None:
+        self.initial = initial
+        self.horizon = horizon
+
+    def values(self, n_iter: int, facts: PublicFacts) -> np.ndarray:
+        horizon = n_iter if self.horizon is None else self.horizon
+        if not horizon > 0:
+            raise ValueError(f"horizon={horizon!r} must be positive.")
+        return self.initial / np.minimum(2.0, 1 + np.arange(n_iter) / horizon)
+
+
+class InverseTime(Schedule):
+    """Steps ``2 / (alpha (t + 1))``, for t-weighted averaging (Lacoste-Julien et al. 2012).
+
+    Parameters
+    ----------
+    alpha : float, optional
+        Strong convexity; by default the L2 penalty of the facts.
+
+    Examples
+    --------
+    >>> InverseTime(alpha=0.5).values(3, PublicFacts(1000, 10))
+    array([2.        , 1.33333333, 1.        ])
+    """
+
+    def __init__(self, alpha: float | None = None) -> None:
+        self.alpha = alpha
+
+    def values(self, n_iter: int, facts: PublicFacts) -> np.ndarray:
+        alpha = facts.alpha if self.alpha is None else self.alpha
+        if not alpha > 0:
+            raise ValueError(f"alpha={alpha!r} must be positive for steps of 2 / (alpha (t + 1)).")
+        return 2 / (alpha * np.arange(2, n_iter + 2))
+
+
+class LectureStep(Schedule):
+    """Constant step that balances descent against noise; to be combined with uniform averaging.
+
+    Parameters
+    ----------
+    distance : float, default=1.0
+        Guess of the distance B from the start, zero, to the optimum.
+    row_bound : float, optional
+        Largest L2 norm of a row; by default that of the facts.
+
+    Notes
+    -----
+    The step ``min{1/(n beta), B / (sigma sqrt(2 d T))}`` on the sum of n losses minimises the
+    bound ``B^2/(2 step T) + step d sigma^2`` of the descent lemma (compare Bubeck 2015, Theorem
+    6.3); on the mean it is n times that. ``beta = curvature * row_bound^2 + alpha``, sigma^2 is
+    the mean square of the noise in d coordinates. A hinge takes the subgradient step
+    ``B / (G sqrt(T))``, ``G^2 = (n L)^2 + d sigma^2``, L the clip or row bound if that is smaller.
+
+    Examples
+    --------
+    >>> facts = PublicFacts(1000, 10, curvature=0.25, noise_std=np.full(50, 80.0))
+    >>> LectureStep(row_bound=1.0).values(50, facts)[0].round(4)
+    np.float64(0.3953)
+    """
+
+    def __init__(self, distance: float = 1.0, row_bound: float | None = None) -> None:
+        self.distance = distance
+        self.row_bound = row_bound
+
+    def values(self, n_iter: int, facts: PublicFacts) -> np.ndarray:
+        if not 0 < self.distance < math.inf:
+            raise ValueError(f"distance={self.distance!r} must be positive and finite.")
+        if facts.noise_std is None:
+            raise ValueError("it needs the noise of the plan; use it as step_schedule.")
+        noise = math.sqrt(facts.n_released * np.mean(np.square(facts.noise_std))) / facts.n_samples
+        if facts.curvature == math.inf:
+            slope = math.hypot(self._lipschitz(facts), noise)
+            return np.full(n_iter, self.distance / (slope * math.sqrt(n_iter)))
+        steepest = 1 / facts.smoothness(self.row_bound)
+        quietest = self.distance / (noise * math.sqrt(2 * n_iter)) if noise > 0 else math.inf
+        return np.full(n_iter, min(steepest, quietest))
+
+    def _lipschitz(self, facts: PublicFacts) -> float:
+        row_bound = facts.row_bound if self.row_bound is None else self.row_bound
+        bounds = [np.max(x) for x in (row_bound, facts.clip) if x is not None]
+        if not bounds or not 0 < min(bounds) < math.inf:
+            raise ValueError("for a hinge loss it needs a finite clip or a row_bound.")
+        return float(min(bounds))
+
+
+_NAMED = {
+    "constant": Constant,
+    "geometric": Geometric,
+    "polynomial": Polynomial,
+    "piecewise": Piecewise,
+    "dynamic": DynamicNoise,
+    "decaying": DecayingClip,
+    "inverse_time": InverseTime,
+    "lecture": LectureStep,
+}
+
+
+def check_schedule(schedule: Any, *, parameter: str, default: Any = None) -> Schedule:
+    """Return the schedule that a parameter asks for.
+
+    Parameters
+    ----------
+    schedule, default : float, str, Schedule or None
+        A number is constant, a name means that schedule's defaults, None means ``default``.
+    parameter : str
+        Named in errors.
+
+    Returns
+    -------
+    Schedule
+
+    Raises
+    ------
+    ValueError, TypeError
+        If it is none of these.
+
+    Examples
+    --------
+    >>> check_schedule(0.5, parameter="step_schedule")
+    Constant(value=0.5)
+    """
+    if schedule is None:
+        schedule = default
+    if isinstance(schedule, Schedule):
+        return schedule
+    if isinstance(schedule, Real) and not isinstance(schedule, (bool, np.bool_)):
+        return Constant(float(schedule))
+    if isinstance(schedule, str) and schedule in _NAMED:
+        return _NAMED[schedule]()
+    choices = f"Give a number, one of {', '.join(map(repr, _NAMED))}, or a Schedule object."
+    error = ValueError if isinstance(schedule, str) else TypeError
+    raise error(f"{parameter}={schedule!r} is not a schedule. {choices}")
+
+
+def schedule_values(
+    schedule: Schedule, n_iter: int, facts: PublicFacts, *, parameter: str, allow_inf: bool = False
+) -> np.ndarray:
+    """Return the values of a schedule, checked: one positive number per iteration.
+
+    Parameters
+    ----------
+    schedule : Schedule
+    n_iter : int
+    facts : PublicFacts
+    parameter : str
+        Named in errors.
+    allow_inf : bool, default=False
+
+    Returns
+    -------
+    ndarray of shape (n_iter,)
+
+    Raises
+    ------
+    ValueError
+        If the schedule cannot give such values.
+
+    Examples
+    --------
+    >>> schedule_values(Constant(2.0), 2, PublicFacts(1000, 10), parameter="step_schedule")
+    array([2., 2.])
+    """
+    given = f"{parameter}={schedule!r}"
+    try:
+        with np.errstate(all="ignore"):
+            values = np.array(schedule.values(n_iter, facts), dtype=np.float64)
+    except (TypeError, ValueError, ArithmeticError) as error:
+        raise ValueError(f"{given} cannot be used: {error}") from error
+    if values.shape != (n_iter,):
+        raise ValueError(f"{given} gave shape {values.shape}; it must give {n_iter} values.")
+    legal = (values > 0) & (np.isfinite(values) | allow_inf)
+    if not legal.all():
+        t = int(np.argmin(legal))
+        raise ValueError(
+            f"{given} gave {values[t]} in iteration {t + 1} of {n_iter}; choose its parameters so "
+            f"that every value is positive{'' if allow_inf else ' and finite'}."
+        )
+    return values

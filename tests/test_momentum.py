@@ -1,0 +1,102 @@
+"""Momentum: the recursions of the papers, and what they do to signal and noise."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.base import clone
+
+from dpglm.momentum import DebiasedMomentum, HeavyBall, Momentum, check_momentum
+
+
+def run(momentum, gradients):
+    """Directions of a whole run."""
+    velocity = np.zeros_like(gradients[0])
+    directions = []
+    for t, gradient in enumerate(gradients, start=1):
+        direction, velocity = momentum.direction(gradient, velocity, t)
+        directions.append(direction)
+    return np.array(directions)
+
+
+def test_heavy_ball_amplifies_independent_noise_as_in_the_vectors(vectors):
+    """Noise of unit variance in iteration i is the i-th unit vector: variances add up."""
+    for row in vectors("schedules", "momentum_noise_variance"):
+        response = run(HeavyBall(row["c"]), np.eye(row["t"]))[-1]
+        assert np.sum(response**2) == pytest.approx(row["factor"], rel=row["rtol"])
+
+
+@given(coefficient=st.floats(0, 0.99), n_iter=st.integers(1, 60))
+def test_responses_are_the_closed_forms(coefficient, n_iter):
+    age = np.arange(n_iter - 1, -1, -1)
+    weights = coefficient**age
+    assert run(HeavyBall(coefficient), np.eye(n_iter))[-1] == pytest.approx(weights, rel=1e-9)
+    debiased = run(DebiasedMomentum(coefficient), np.eye(n_iter))[-1]
+    assert debiased == pytest.approx(weights / weights.sum(), rel=1e-9)
+
+
+@given(coefficient=st.floats(0, 0.99), n_iter=st.integers(1, 60))
+def test_debiased_momentum_keeps_a_constant_gradient(coefficient, n_iter):
+    gradients = np.full((n_iter, 2, 3), 1.7)
+    assert run(DebiasedMomentum(coefficient), gradients) == pytest.approx(gradients, rel=1e-12)
+
+
+def test_heavy_ball_accelerates_a_constant_gradient_to_its_limit():
+    directions = run(HeavyBall(0.6), np.ones((200, 1)))
+    assert directions[0] == 1.0 and directions[-1] == pytest.approx(1 / 0.4)
+
+
+@pytest.mark.parametrize("momentum", [None, HeavyBall(0.0), DebiasedMomentum(0.0), 0])
+def test_no_momentum_is_plain_descent_to_the_bit(momentum):
+    gradients = np.random.default_rng(0).normal(size=(5, 4))
+    assert (run(check_momentum(momentum), gradients) == gradients).all()
+
+
+@pytest.mark.parametrize("momentum", [HeavyBall(0.5), DebiasedMomentum(0.5)])
+def test_arguments_are_left_as_they_were(momentum):
+    gradient, velocity = np.array([1.0, 2.0]), np.array([3.0, 4.0])
+    momentum.direction(gradient, velocity, 2)
+    assert (gradient == [1.0, 2.0]).all() and (velocity == [3.0, 4.0]).all()
+
+
+def test_a_parameter_may_be_none_a_number_a_name_or_an_object():
+    assert check_momentum(None).coefficient == 0.0
+    for number in (0.7, np.float32(0.5)):
+        momentum = check_momentum(number)
+        assert type(momentum) is HeavyBall and momentum.coefficient == pytest.approx(number)
+    assert check_momentum("heavy_ball").get_params() == {"coefficient": 0.6}
+    debiased = check_momentum("debiased")
+    assert type(debiased) is DebiasedMomentum and debiased.coefficient == 0.9
+    assert check_momentum(debiased) is debiased
+    assert clone(debiased).set_params(coefficient=0.3).coefficient == 0.3
+
+    class Sign(Momentum):
+        def direction(self, gradient, velocity, t):
+            return np.sign(gradient), velocity
+
+    own = Sign()
+    assert check_momentum(own) is own
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "complaint"),
+    [
+        ("nesterov", ValueError, "not the name of a momentum. .*'heavy_ball', 'debiased'"),
+        (True, TypeError, "not a momentum"),
+        ([0.5], TypeError, "not a momentum"),
+        (HeavyBall, TypeError, "not a momentum"),
+        (1.0, ValueError, r"coefficient in \[0, 1\), got 1\.0"),
+        (-0.1, ValueError, r"coefficient in \[0, 1\), got -0\.1"),
+        (float("nan"), ValueError, r"coefficient in \[0, 1\), got nan"),
+        (HeavyBall(1.5), ValueError, r"coefficient in \[0, 1\), got 1\.5"),
+        (DebiasedMomentum("x"), ValueError, r"coefficient in \[0, 1\), got 'x'"),
+    ],
+)
+def test_what_is_no_momentum_is_refused_by_a_sentence(value, error, complaint):
+    with pytest.raises(error, match=f"^momentum=.*{complaint}"):
+        check_momentum(value)
+
+
+def test_an_unfinished_momentum_says_what_is_missing():
+    with pytest.raises(NotImplementedError, match="Momentum must define direction"):
+        Momentum().direction(np.ones(1), np.zeros(1), 1)

@@ -1,0 +1,339 @@
+"""Schedules: formulas, optimality, positivity, and sentences for bad input."""
+
+import math
+from dataclasses import FrozenInstanceError, replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+from sklearn.base import BaseEstimator, clone
+
+from dpglm.schedules import (
+    Constant,
+    DecayingClip,
+    DynamicNoise,
+    Geometric,
+    InverseTime,
+    LectureStep,
+    Piecewise,
+    Polynomial,
+    PublicFacts,
+    Schedule,
+    check_schedule,
+    schedule_values,
+)
+
+FACTS = PublicFacts(
+    n_samples=1000,
+    n_features=11,
+    n_outputs=3,
+    alpha=0.01,
+    curvature=0.25,
+    row_bound=2.0,
+    mu=0.3,
+    noise_std=np.array([60.0, 80.0]),
+)
+NAMED = {
+    "constant": Constant,
+    "geometric": Geometric,
+    "polynomial": Polynomial,
+    "piecewise": Piecewise,
+    "dynamic": DynamicNoise,
+    "decaying": DecayingClip,
+    "inverse_time": InverseTime,
+    "lecture": LectureStep,
+}
+
+
+def decay_of(gamma, n_iter):
+    return gamma ** (-(n_iter - 1) / 4)
+
+
+def weights_of_late_error(gamma, momentum, n_iter):
+    """q_t of Hong et al. by their quotient, not by a recursion."""
+    k = np.arange(n_iter, 0, -1)
+    return (momentum ** (2 * k) - gamma**k) / (momentum**2 - gamma)
+
+
+def test_dynamic_noise_for_plain_descent_matches_the_vectors(vectors):
+    for row in vectors("schedules", "hong_gd_schedule"):
+        facts = replace(FACTS, mu=math.sqrt(row["R"]))
+        sigma = DynamicNoise(decay=decay_of(row["gamma"], row["T"])).values(row["T"], facts)
+        assert sigma == pytest.approx(row["sigma"], rel=row["rtol"])
+        assert sigma[0] / sigma[-1] == pytest.approx(row["ratio_first_last"], rel=1e-12)
+
+
+def test_dynamic_noise_for_momentum_matches_the_vectors(vectors):
+    for row in vectors("schedules", "hong_momentum_schedule"):
+        facts = replace(FACTS, mu=math.sqrt(row["R"]))
+        schedule = DynamicNoise(decay_of(row["gamma"], row["T"]), momentum=row["beta"])
+        assert schedule.values(row["T"], facts) == pytest.approx(row["sigma"], rel=row["rtol"])
+
+
+def test_dynamic_noise_takes_gamma_from_public_constants(vectors):
+    (row,) = vectors("schedules", "hong_public_constants")
+    facts = replace(FACTS, alpha=row["lam"], row_bound=None)
+    found = DynamicNoise(row_bound=row["row_norm"]).values(40, facts)
+    assert found == pytest.approx(DynamicNoise(decay_of(row["gamma"], 40)).values(40, facts))
+    found = DynamicNoise().values(40, replace(facts, row_bound=row["row_norm"]))
+    assert found[0] / found[1] == pytest.approx(row["gamma"] ** -0.25, rel=1e-12)
+
+
+def test_dynamic_noise_at_the_double_root_of_momentum():
+    """At momentum^2 = gamma the quotient is 0/0; its limit is (T - t + 1) gamma^(T - t)."""
+    n_iter, gamma = 9, 0.64
+    sigma = DynamicNoise(decay_of(gamma, n_iter), momentum=0.8).values(n_iter, FACTS)
+    k = np.arange(n_iter, 0, -1)
+    assert (sigma / sigma[-1]) ** -4 == pytest.approx(k * gamma ** (k - 1), rel=1e-10)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    n_iter=st.integers(1, 400),
+    decay=st.floats(0.1, 100),
+    momentum=st.sampled_from([0.0, 0.5, 0.9]),
+    mu=st.floats(0.01, 5),
+    ratio=st.floats(0.95, 1.02),
+)
+def test_dynamic_noise_spends_mu_squared_exactly(n_iter, decay, momentum, mu, ratio):
+    schedule = DynamicNoise(decay, momentum)
+    clip = Geometric(3.0, ratio).values(n_iter, FACTS)
+    sigma = schedule.values(n_iter, replace(FACTS, mu=mu, clip=clip))
+    assert math.fsum(clip**2 / sigma**2) == pytest.approx(mu**2, rel=1e-12)
+    sigma = schedule.values(n_iter, replace(FACTS, mu=mu))
+    assert math.fsum(1 / sigma**2) == pytest.approx(mu**2, rel=1e-12)
+    for unknown in (None, math.inf):
+        sigma = schedule.values(n_iter, replace(FACTS, mu=unknown))
+        assert math.fsum(1 / sigma**2) == pytest.approx(1.0, rel=1e-12)
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.7])
+@pytest.mark.parametrize("clip", [np.ones(5), np.array([3.0, 2.0, 1.0, 0.5, 0.4])])
+def test_dynamic_noise_is_optimal_among_all_allocations(momentum, clip):
+    """A numerical optimiser over the share of the budget of each iteration finds no better."""
+    gamma, mu = 0.6, 0.4
+    q = weights_of_late_error(gamma, momentum, 5) if momentum else gamma ** np.arange(4, -1, -1)
+    sigma = DynamicNoise(decay_of(gamma, 5), momentum).values(5, replace(FACTS, mu=mu, clip=clip))
+
+    def cost(logits):
+        share = np.exp(logits) / np.exp(logits).sum()
+        return float(np.sum(q * clip**2 / (mu**2 * share)))
+
+    best = minimize(cost, np.zeros(5), options={"gtol": 1e-9})
+    assert np.sum(q * sigma**2) == pytest.approx(best.fun, rel=1e-8)
+    best_sigma = clip / (mu * np.sqrt(np.exp(best.x) / np.exp(best.x).sum()))
+    assert sigma == pytest.approx(best_sigma, rel=1e-3)
+
+
+def test_dynamic_noise_survives_a_run_longer_than_float_exponents():
+    facts = replace(FACTS, mu=1.0)
+    values = schedule_values(DynamicNoise(1e100), 3000, facts, parameter="noise_schedule")
+    assert values[0] / values[-1] == pytest.approx(1e100, rel=1e-9)
+
+
+def test_decaying_clip_matches_the_vectors(vectors):
+    for row in vectors("schedules", "yu_decaying_clip"):
+        horizon, initial = row["T"], row["C"]
+        clip = DecayingClip(initial, horizon).values(3 * horizon, FACTS)
+        assert clip[:4] == pytest.approx(row["C_t_first"], rel=1e-14)
+        assert clip[horizon:] == pytest.approx(row["C_t_at_T"], rel=1e-14)
+        assert DecayingClip(initial).values(horizon, FACTS) == pytest.approx(clip[:horizon])
+        cost = np.cumsum((clip / initial) ** 2)
+        assert cost[horizon - 1] / horizon == pytest.approx(row["budget_used_after_T_steps"])
+        affordable = np.sum(cost <= horizon * (1 + 1e-12))
+        assert affordable == row["total_steps_until_budget_exhausted"]
+
+
+def test_shapes_follow_their_formulas():
+    assert Geometric(2.0, 0.9).values(4, FACTS) == pytest.approx([2, 1.8, 1.62, 1.458])
+    assert Polynomial(1.0, 0.2).values(5, FACTS) == pytest.approx([1, 0.8, 0.6, 0.4, 0.2])
+    assert Polynomial(1.0, 0.2, 2.0).values(1, FACTS) == pytest.approx([1.0])
+    assert Piecewise().values(5, FACTS) == pytest.approx([1, 1, 1, 0.5, 0.5])
+    assert Piecewise([3], []).values(3, FACTS) == pytest.approx([3, 3, 3])
+    assert InverseTime().values(3, FACTS) == pytest.approx([100, 200 / 3, 50])
+    assert InverseTime(4.0).values(2, FACTS) == pytest.approx([0.25, 1 / 6])
+
+
+def test_lecture_step_minimises_its_bound_on_the_sum_scale():
+    """B^2/(2 eta T) + eta d sigma^2 over 0 < eta <= 1/(n beta), with eta = step / n."""
+    n, d, n_iter, distance = 1000, 33, 50, 4.0
+    sigma = math.sqrt((60.0**2 + 80.0**2) / 2)
+    for row_bound, noise in [(2.0, 1.0), (0.1, 1.0), (2.0, 50.0)]:
+        beta = 0.25 * row_bound**2 + 0.01
+        facts = replace(FACTS, noise_std=FACTS.noise_std * noise)
+        eta = np.logspace(-9, math.log10(1 / (n * beta)), 200_001)
+        bound = distance**2 / (2 * eta * n_iter) + eta * d * (sigma * noise) ** 2
+        step = LectureStep(distance, row_bound).values(n_iter, facts)
+        assert step == pytest.approx(n * eta[np.argmin(bound)], rel=1e-4)
+        assert len(step) == n_iter
+    quiet = replace(FACTS, noise_std=np.zeros(50))
+    assert LectureStep().values(50, quiet) == pytest.approx(1 / (0.25 * 4 + 0.01))
+
+
+def test_lecture_step_for_a_hinge_minimises_the_subgradient_bound():
+    """B^2/(2 eta T) + eta G^2/2 with G^2 = (n L)^2 + d sigma^2."""
+    hinge = replace(FACTS, curvature=math.inf, clip=np.array([0.7, 0.5]))
+    sigma2 = (60.0**2 + 80.0**2) / 2
+    for facts, slope in [(hinge, 0.7), (replace(hinge, clip=None), 2.0)]:
+        slope2 = (1000 * slope) ** 2 + 33 * sigma2
+        eta = np.logspace(-6, 0, 200_001)
+        best = eta[np.argmin(9.0 / (2 * eta * 20) + eta * slope2 / 2)]
+        assert LectureStep(3.0).values(20, facts) == pytest.approx(1000 * best, rel=1e-4)
+    quiet = replace(hinge, noise_std=np.zeros(2))
+    assert LectureStep().values(4, quiet) == pytest.approx(1 / (0.7 * 2))
+
+
+positive = st.floats(1e-3, 1e3)
+schedules = st.one_of(
+    st.builds(Constant, positive),
+    st.builds(Geometric, positive, st.floats(0.8, 1.2)),
+    st.builds(Polynomial, positive, positive, st.floats(0.1, 5)),
+    st.builds(Piecewise, st.tuples(positive, positive), st.tuples(st.floats(0.01, 0.99))),
+    st.builds(DynamicNoise, st.floats(0.1, 1e3), st.floats(0, 0.99)),
+    st.builds(DynamicNoise, momentum=st.floats(0, 0.99), row_bound=st.floats(1, 1e3)),
+    st.builds(DecayingClip, positive, st.none() | st.integers(1, 500)),
+    st.builds(InverseTime, st.none() | positive),
+    st.builds(LectureStep, positive, positive),
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(schedule=schedules, n_iter=st.integers(1, 500))
+def test_values_are_positive_and_the_same_for_a_clone(schedule, n_iter):
+    values = schedule_values(schedule, n_iter, FACTS, parameter="any")
+    assert values.shape == (n_iter,) and (values > 0).all() and np.isfinite(values).all()
+    again = schedule_values(clone(schedule), n_iter, FACTS, parameter="any")
+    assert (values == again).all()
+
+
+@pytest.mark.parametrize("schedule", [kind() for kind in NAMED.values()], ids=list(NAMED))
+def test_schedules_are_estimators_with_their_parameters(schedule):
+    for name, value in schedule.get_params().items():
+        changed = clone(schedule).set_params(**{name: 0.123})
+        assert changed.get_params()[name] == 0.123 and getattr(schedule, name) == value
+        assert "0.123" in repr(changed)
+
+
+def test_nested_parameters_reach_a_schedule():
+    class Model(BaseEstimator):
+        def __init__(self, noise_schedule=None):
+            self.noise_schedule = noise_schedule
+
+    model = Model(Geometric())
+    other = clone(model).set_params(noise_schedule__ratio=0.7)
+    assert other.noise_schedule.ratio == 0.7 and model.noise_schedule.ratio == 0.99
+
+
+def test_public_facts_are_frozen_and_count_the_released_values():
+    assert FACTS.n_released == 33
+    assert FACTS.smoothness() == pytest.approx(1.01)
+    assert FACTS.smoothness(4.0) == pytest.approx(4.01)
+    assert FACTS.condition_number() == pytest.approx(101)
+    with pytest.raises(FrozenInstanceError):
+        FACTS.mu = 1.0
+
+
+def test_a_parameter_may_be_a_number_a_name_an_object_or_absent():
+    assert check_schedule(2, parameter="p").value == 2.0
+    assert check_schedule(np.float32(0.5), parameter="p").value == 0.5
+    for name, kind in NAMED.items():
+        assert type(check_schedule(name, parameter="p")) is kind
+    schedule = Geometric()
+    assert check_schedule(schedule, parameter="p") is schedule
+    assert check_schedule(None, parameter="p", default=schedule) is schedule
+    assert check_schedule(None, parameter="p", default=3.0).value == 3.0
+    assert type(check_schedule(None, parameter="p", default="lecture")) is LectureStep
+
+
+@pytest.mark.parametrize(
+    ("value", "error"),
+    [("cosine", ValueError), (None, TypeError), (True, TypeError), ([1.0], TypeError),
+     (Geometric, TypeError)],
+)  # fmt: skip
+def test_what_is_no_schedule_is_refused_with_the_choices(value, error):
+    with pytest.raises(error, match=r"^clip_schedule=.*'constant'.*'lecture'.*Schedule object\.$"):
+        check_schedule(value, parameter="clip_schedule")
+
+
+class Given(Schedule):
+    """A user's schedule."""
+
+    def __init__(self, result=None):
+        self.result = result
+
+    def values(self, n_iter, facts):
+        return self.result
+
+
+@pytest.mark.parametrize(
+    ("schedule", "complaint"),
+    [
+        (Constant(0.0), "gave 0.0 in iteration 1 of 4"),
+        (Constant(-1.0), "positive and finite"),
+        (Constant(math.nan), "gave nan"),
+        (Constant(math.inf), "gave inf"),
+        (Constant("a lot"), "cannot be used"),
+        (Geometric(1.0, 0.0), "gave 0.0 in iteration 2 of 4"),
+        (Geometric(1.0, 1e200), "gave inf in iteration 3 of 4"),
+        (Polynomial(1.0, 0.0), "gave 0.0 in iteration 4 of 4"),
+        (Polynomial(power=None), "cannot be used"),
+        (Piecewise((1.0, 2.0), (0.7, 0.5)), "boundaries must increase"),
+        (Piecewise((1.0, 2.0), (1.0,)), "boundaries must increase"),
+        (Piecewise((1.0,), (0.5,)), "one fewer than levels"),
+        (Piecewise((1.0, -2.0)), "gave -2.0 in iteration 3"),
+        (DynamicNoise(decay=0.0), r"decay=0\.0 must be positive"),
+        (DynamicNoise(decay=math.inf), "decay=inf must be positive"),
+        (DynamicNoise(2.0, momentum=1.0), r"momentum=1\.0 must lie in \[0, 1\)"),
+        (DynamicNoise(row_bound=-1.0), r"finite row_bound, got -1\.0"),
+        (DecayingClip(1.0, horizon=0), "horizon=0 must be positive"),
+        (InverseTime(alpha=0.0), r"alpha=0\.0 must be positive"),
+        (LectureStep(distance=0.0), r"distance=0\.0 must be positive"),
+        (LectureStep(row_bound=0.0), r"finite row_bound, got 0\.0"),
+        (Given(np.ones(3)), r"gave shape \(3,\); it must give 4 values"),
+        (Given(1.0), r"gave shape \(\); it must give 4"),
+        (Given(np.ones((4, 1))), r"gave shape \(4, 1\)"),
+        (Given(None), "gave nan|gave shape"),
+        (Given([1.0, 1.0, -0.5, 1.0]), r"gave -0\.5 in iteration 3 of 4"),
+        (Schedule(), "must define values"),
+    ],
+)
+def test_bad_values_are_refused_by_a_sentence_that_names_the_parameter(schedule, complaint):
+    error = NotImplementedError if type(schedule) is Schedule else ValueError
+    with pytest.raises(error, match=complaint) as caught:
+        schedule_values(schedule, 4, FACTS, parameter="noise_schedule")
+    if error is ValueError:
+        assert str(caught.value).startswith(f"noise_schedule={schedule!r} ")
+
+
+@pytest.mark.parametrize(
+    ("schedule", "facts", "complaint"),
+    [
+        (DynamicNoise(), replace(FACTS, alpha=0.0), r"positive alpha, got 0\.0"),
+        (DynamicNoise(), replace(FACTS, row_bound=None), "finite row_bound, got None"),
+        (DynamicNoise(), replace(FACTS, curvature=math.inf), "finite curvature, got inf"),
+        (InverseTime(), replace(FACTS, alpha=0.0), r"alpha=0\.0 must be positive"),
+        (LectureStep(), replace(FACTS, noise_std=None), "use it as step_schedule"),
+        (LectureStep(), replace(FACTS, curvature=None), "finite curvature, got None"),
+        (LectureStep(), replace(FACTS, row_bound=None), "finite row_bound, got None"),
+        (LectureStep(), replace(FACTS, curvature=math.inf, row_bound=None), "a finite clip or"),
+    ],
+)
+def test_missing_public_facts_are_asked_for(schedule, facts, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        schedule_values(schedule, 4, facts, parameter="step_schedule")
+
+
+def test_infinite_values_are_legal_only_where_allowed():
+    values = schedule_values(Constant(math.inf), 3, FACTS, parameter="clip", allow_inf=True)
+    assert (values == math.inf).all()
+    for bad in (math.nan, 0.0, -math.inf):
+        with pytest.raises(ValueError, match="every value is positive"):
+            schedule_values(Constant(bad), 3, FACTS, parameter="clip", allow_inf=True)
+
+
+def test_the_values_are_a_copy_of_what_the_schedule_keeps():
+    kept = np.ones(3)
+    schedule_values(Given(kept), 3, FACTS, parameter="p")[0] = 7.0
+    assert (kept == 1.0).all()
