@@ -1,0 +1,68 @@
+"""Arithmetic shared by the kernels, written so that LLVM turns a loop over it into vector code.
+
+The C library's ``exp`` is a call per element and numba's vector library is not part of its wheels.
+"""
+
+import math
+
+import numpy as np
+from numba import njit, types
+from numba.extending import intrinsic
+
+__all__ = ["EXACT", "FAST", "LARGEST", "exp"]
+
+# EXACT is for what must not be reassociated, as the reduction of the argument in `exp`; FAST is for
+# sums.
+# 'nnan' and 'ninf' are never allowed: they would let LLVM remove the tests for a finite margin.
+# Without numba's memory management (`_nrt`) a slice costs no reference count, which halves the time
+# of small blocks and of compilation; the price is that kernels cannot allocate.
+_COMMON = {"error_model": "numpy", "nogil": True, "_nrt": False}
+EXACT = {"fastmath": {"contract", "nsz"}, **_COMMON}
+FAST = {"fastmath": {"reassoc", "contract", "nsz", "arcp"}, **_COMMON}
+
+LARGEST = float(np.finfo(np.float64).max)
+
+# exp(r) = 1 + r + r^2 q(r): q interpolates at the Chebyshev nodes of |r| <= log(2)/2, which leaves
+# a relative error of 1.6e-17 before rounding.
+_Q0, _Q1 = 0.5000000000000001, 0.16666666666666669
+_Q2, _Q3 = 0.041666666666624164, 0.008333333333330065
+_Q4, _Q5 = 0.0013888888917196719, 0.00019841269863040545
+_Q6, _Q7 = 2.4801521322368692e-05, 2.7557268480310024e-06
+_Q8, _Q9 = 2.7620075879983367e-07, 2.5100375832561234e-08
+
+_LOG2_E = 1 / math.log(2)
+# log(2) in two parts; the first has few enough bits for its product with an exponent to be exact
+_LOG2_HIGH, _LOG2_LOW = 0.693145751953125, 1.42860682030941723212e-6
+# adding 1.5 * 2^52 rounds to an integer and leaves that integer in the low bits
+_ROUNDER = 6755399441055744.0
+
+
+@intrinsic
+def _bits(_, value):
+    def generate(context, builder, _, arguments):
+        return builder.bitcast(arguments[0], context.get_value_type(types.int64))
+
+    return types.int64(types.float64), generate
+
+
+@intrinsic
+def _from_bits(_, bits):
+    def generate(context, builder, _, arguments):
+        return builder.bitcast(arguments[0], context.get_value_type(types.float64))
+
+    return types.float64(types.int64), generate
+
+
+@njit(**EXACT)
+def exp(x):
+    """Exponential of x clamped to [-708, 709]: always positive and finite."""
+    x = min(max(x, -708.0), 709.0)
+    shifted = x * _LOG2_E + _ROUNDER
+    power = shifted - _ROUNDER
+    r = (x - power * _LOG2_HIGH) - power * _LOG2_LOW
+    r2 = r * r
+    r4 = r2 * r2
+    low = (_Q0 + _Q1 * r) + (_Q2 + _Q3 * r) * r2
+    high = ((_Q4 + _Q5 * r) + (_Q6 + _Q7 * r) * r2) + (_Q8 + _Q9 * r) * r4
+    fraction = 1.0 + (r + r2 * (low + high * r4))
+    return fraction * _from_bits((_bits(shifted) + 1023) << 52)

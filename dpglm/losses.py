@@ -1,0 +1,185 @@
+"""Losses of a linear model, as functions of its scores.
+
+Conventions
+-----------
+- One output: ``scores`` has shape (n,) and ``target`` is -1.0 or +1.0; the margin of a row is
+  ``target * score``.
+- K outputs: ``scores`` has shape (n, K) and ``target`` is the index of the class, shape (n,).
+  `Softmax` is the cross entropy; the margin losses are summed one-vs-rest, the margin of output k
+  being +score for the row's own class and -score for the others.
+- ``value`` returns one loss per row and ``derivative`` its derivative with respect to the scores,
+  with the shape of ``scores``. The gradient of row i in the coefficients is the outer product of
+  the row and ``derivative[i]``.
+- ``curvature`` is the largest second derivative (for softmax, the largest eigenvalue of the
+  Hessian) in the scores; a row x then has a gradient that is ``curvature * ||x||^2``-Lipschitz.
+- ``lipschitz`` is the largest norm of the derivative for one output (for softmax, jointly).
+- ``code`` names the loss to the compiled kernels. The set is closed: a loss from outside could
+  void the privacy guarantee unseen.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+__all__ = ["Hinge", "Logistic", "Loss", "SmoothedHinge", "Softmax"]
+
+
+class _MarginLoss:
+    """A decreasing convex function of the margin with a slope in [-1, 0]."""
+
+    lipschitz: ClassVar[float] = 1.0
+
+    def value(self, scores: np.ndarray, target: np.ndarray) -> np.ndarray:
+        """Loss of each row, shape (n,)."""
+        losses = self._of_margin(_signs(scores, target) * scores)
+        return losses if losses.ndim == 1 else losses.sum(axis=1)
+
+    def derivative(self, scores: np.ndarray, target: np.ndarray) -> np.ndarray:
+        """Derivative of each row's loss in its scores, with the shape of `scores`."""
+        signs = _signs(scores, target)
+        return signs * self._slope(signs * scores)
+
+    def project(self, gradient: np.ndarray) -> np.ndarray:
+        """Return the released gradient unchanged: it obeys no known linear constraint."""
+        return gradient
+
+
+@dataclass(frozen=True)
+class Logistic(_MarginLoss):
+    """Logistic loss, ``log(1 + exp(-margin))``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Logistic().derivative(np.array([0.0, 0.0]), np.array([1.0, -1.0]))
+    array([-0.5,  0.5])
+    """
+
+    code: ClassVar[int] = 0
+    curvature: ClassVar[float] = 0.25
+
+    def _of_margin(self, margin):
+        return np.logaddexp(0.0, -margin)
+
+    def _slope(self, margin):
+        decay = np.exp(-np.abs(margin))
+        return -np.where(margin >= 0, decay, 1.0) / (1.0 + decay)
+
+
+@dataclass(frozen=True)
+class SmoothedHinge(_MarginLoss):
+    """Hinge loss with its corner replaced by a parabola (the Huber SVM loss).
+
+    Parameters
+    ----------
+    half_width : float, default=0.5
+        The loss is quadratic for margins within `half_width` of 1, and equal to the hinge loss
+        elsewhere.
+
+    Notes
+    -----
+    ``(1 + h - margin)^2 / (4 h)`` for ``|1 - margin| <= h`` (Chaudhuri, Monteleoni and Sarwate,
+    "Differentially private empirical risk minimization", JMLR 2011, Section 3.4.2).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> SmoothedHinge(half_width=0.5).derivative(np.array([0.0, 1.0, 2.0]), np.ones(3)) + 0.0
+    array([-1. , -0.5,  0. ])
+    """
+
+    half_width: float = 0.5
+    code: ClassVar[int] = 1
+
+    def __post_init__(self):
+        if not 0 < self.half_width < math.inf:
+            raise ValueError(
+                f"half_width must be a positive finite number, got {self.half_width!r}; "
+                "use Hinge() for the loss without smoothing."
+            )
+
+    @property
+    def curvature(self) -> float:
+        """Largest second derivative, ``1 / (2 half_width)``."""
+        return 0.5 / self.half_width
+
+    def _of_margin(self, margin):
+        h = self.half_width
+        shortfall = np.clip(1.0 + h - margin, 0.0, 2.0 * h)
+        return shortfall * (shortfall / (4.0 * h)) + np.maximum(1.0 - h - margin, 0.0)
+
+    def _slope(self, margin):
+        return -np.clip(0.5 + (1.0 - margin) * self.curvature, 0.0, 1.0)
+
+
+@dataclass(frozen=True)
+class Hinge(_MarginLoss):
+    """Hinge loss, ``max(0, 1 - margin)``, with derivative 0 at the corner.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Hinge().value(np.array([0.0, 3.0]), np.array([1.0, 1.0]))
+    array([1., 0.])
+    """
+
+    code: ClassVar[int] = 2
+    curvature: ClassVar[float] = math.inf
+
+    def _of_margin(self, margin):
+        return np.maximum(1.0 - margin, 0.0)
+
+    def _slope(self, margin):
+        return np.where(margin < 1.0, -1.0, 0.0)
+
+
+@dataclass(frozen=True)
+class Softmax:
+    """Cross entropy of the softmax of K scores.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Softmax().derivative(np.zeros((1, 4)), np.array([2]))
+    array([[ 0.25,  0.25, -0.75,  0.25]])
+    """
+
+    code: ClassVar[int] = 3
+    curvature: ClassVar[float] = 0.5
+    lipschitz: ClassVar[float] = math.sqrt(2.0)
+
+    def value(self, scores: np.ndarray, target: np.ndarray) -> np.ndarray:
+        """Loss of each row, shape (n,)."""
+        shifted = scores - scores.max(axis=1, keepdims=True)
+        own = np.take_along_axis(shifted, target[:, np.newaxis], axis=1)[:, 0]
+        return np.log(np.exp(shifted).sum(axis=1)) - own
+
+    def derivative(self, scores: np.ndarray, target: np.ndarray) -> np.ndarray:
+        """Derivative of each row's loss in its scores, with the shape of `scores`."""
+        residual = np.exp(scores - scores.max(axis=1, keepdims=True))
+        residual /= residual.sum(axis=1, keepdims=True)
+        own = target[:, np.newaxis]
+        # minus the sum of the others, because p - 1 cancels when the row is well classified
+        np.put_along_axis(residual, own, 0.0, axis=1)
+        np.put_along_axis(residual, own, -residual.sum(axis=1, keepdims=True), axis=1)
+        return residual
+
+    def project(self, gradient: np.ndarray) -> np.ndarray:
+        """Subtract the mean over classes from a released gradient of shape (d, K).
+
+        Every row's gradient sums to zero over the classes, so this touches only the noise, of
+        whose variance (K-1)/K remains. It is post-processing and costs no privacy.
+        """
+        return gradient - gradient.mean(axis=1, keepdims=True)
+
+
+Loss = Logistic | SmoothedHinge | Hinge | Softmax
+
+
+def _signs(scores: np.ndarray, target: np.ndarray) -> np.ndarray:
+    """Sign of each score in its margin."""
+    if scores.ndim == 1:
+        return target
+    return np.where(np.arange(scores.shape[1]) == target[:, np.newaxis], 1.0, -1.0)
