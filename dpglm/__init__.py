@@ -4,6 +4,7 @@ from dpglm.exceptions import BudgetExceededError, PrivacyWarning
 from dpglm.momentum import DebiasedMomentum, HeavyBall
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.ledger import PrivacyLedger
+from dpglm.scaling import PublicBoundsScaler
 from dpglm.schedules import (
     Constant,
     DecayingClip,
@@ -16,6 +17,7 @@ from dpglm.schedules import (
     PublicFacts,
     Schedule,
 )
+from dpglm.schema import Schema
 
 __version__ = "0.1.0"
 
@@ -34,7 +36,9 @@ __all__ = [
     "PrivacyBudget",
     "PrivacyLedger",
     "PrivacyWarning",
+    "PublicBoundsScaler",
     "PublicFacts",
     "Schedule",
+    "Schema",
     "__version__",
 ]

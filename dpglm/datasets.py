@@ -1,0 +1,447 @@
+"""Real tables with their public schemas, and an artificial census with a known optimum.
+
+A real table is read from the folder ``data_home`` if its files are there, else from the folder in
+the environment variable ``DPGLM_DATA``, else scikit-learn's fetcher downloads it (``data_home`` is
+then its cache). Whatever the source, the columns, their order and the spelling of categories and
+labels are the same; numbers are float64, categories and labels pandas categoricals over the
+public lists. Raw tables need pandas.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.special import expit
+from sklearn.datasets import fetch_kddcup99 as _sklearn_kddcup99
+from sklearn.datasets import fetch_openml
+from sklearn.utils import Bunch, check_random_state
+
+from dpglm.schema import CategoricalColumn, PublicBoundsScaler, Schema, load_schema
+
+__all__ = ["fetch_adult", "fetch_bank", "fetch_kddcup99", "make_census"]
+
+
+def fetch_adult(
+    data_home: str | os.PathLike[str] | None = None,
+    *,
+    download_if_missing: bool = True,
+    return_X_y: bool = False,
+) -> Bunch | tuple[Any, Any]:
+    """Load UCI Adult: does a person of the 1994 US census earn more than 50,000 dollars?
+
+    Parameters
+    ----------
+    data_home : path-like, default=None
+        Folder with ``adult.data`` and ``adult.test``; else ``DPGLM_DATA``, else OpenML 1590.
+    download_if_missing : bool, default=True
+        If False, raise an error instead of asking scikit-learn.
+    return_X_y : bool, default=False
+        Return ``(data, target)`` instead of a Bunch.
+
+    Returns
+    -------
+    Bunch
+        ``data``, a DataFrame of 48,842 rows (training rows first) and 14 raw columns, ``"?"``
+        where a value is unknown; ``target``, a Series of ``"<=50K"`` and ``">50K"``; ``schema``,
+        which leaves the survey weight ``fnlwgt`` out.
+
+    Raises
+    ------
+    FileNotFoundError
+        If the data are in neither folder and cannot be downloaded.
+
+    Notes
+    -----
+    Ron Kohavi and Barry Becker, UCI Machine Learning Repository, CC BY 4.0.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from dpglm.datasets import fetch_adult
+    >>> row = "30,Private,77000,Masters,14,Divorced,Sales,Unmarried,Other,Male,0,0,40,Cuba,>50K"
+    >>> with TemporaryDirectory() as folder:
+    ...     for name in ("adult.data", "adult.test"):
+    ...         _ = Path(folder, name).write_text(row)
+    ...     adult = fetch_adult(folder)
+    >>> adult.data.shape
+    (2, 14)
+    >>> adult.schema.transformer().fit_transform(adult.data).shape
+    (2, 107)
+    """
+    pd = _import_pandas()
+    schema = load_schema("adult")
+    files = ("adult.data", "adult.test")
+    # The survey weight is a column of the table but not of the schema, whose source says why.
+    names = [*schema.feature_names[:2], "fnlwgt", *schema.feature_names[2:]]
+
+    def read(folder: Path) -> Any:
+        # A line of adult.test starts with a bar, and its labels end with a full stop.
+        parts = [
+            pd.read_csv(
+                folder / file,
+                header=None,
+                names=[*names, "income"],
+                skipinitialspace=True,
+                comment="|",
+                keep_default_na=False,
+            )
+            for file in files
+        ]
+        frame = pd.concat(parts, ignore_index=True)
+        return frame.assign(income=frame["income"].str.rstrip("."))
+
+    def download() -> Any:
+        bunch = fetch_openml(data_id=1590, as_frame=True, data_home=data_home)
+        unknown = {c.name: "?" for c in schema.categorical}
+        frame = bunch.data.astype(dict.fromkeys(unknown, object)).fillna(unknown)
+        return frame.assign(income=bunch.target)
+
+    frame = _load("adult", files, data_home, read, download, download_if_missing)
+    return _bunch(schema, frame, names, return_X_y)
+
+
+def fetch_bank(
+    data_home: str | os.PathLike[str] | None = None,
+    *,
+    download_if_missing: bool = True,
+    return_X_y: bool = False,
+) -> Bunch | tuple[Any, Any]:
+    """Load UCI Bank Marketing: does a client who was called subscribe to a term deposit?
+
+    Parameters
+    ----------
+    data_home : path-like, default=None
+        Folder with ``bank-full.csv`` (comma or semicolon separated, with a header, columns in
+        any order); else ``DPGLM_DATA``, else OpenML 1461.
+    download_if_missing : bool, default=True
+        If False, raise an error instead of asking scikit-learn.
+    return_X_y : bool, default=False
+        Return ``(data, target)`` instead of a Bunch.
+
+    Returns
+    -------
+    Bunch
+        ``data``, a DataFrame of 45,211 rows and 16 raw columns in UCI's order; ``target``, a
+        Series of ``"no"`` and ``"yes"``; ``schema``.
+
+    Raises
+    ------
+    FileNotFoundError
+        If the data are in neither folder and cannot be downloaded.
+
+    Notes
+    -----
+    Moro, Cortez and Rita (2014), "A data-driven approach to predict the success of bank
+    telemarketing", Decision Support Systems 62; UCI Machine Learning Repository, CC BY 4.0. The
+    duration of the call is known only once its outcome is: keep it for benchmarks, drop it for a
+    realistic model.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from dpglm.datasets import fetch_bank
+    >>> header = "age,job,marital,education,default,balance,housing,loan,contact,day,month,"
+    >>> header += "duration,campaign,pdays,previous,poutcome,y"
+    >>> row = "41,services,single,primary,no,90,yes,no,cellular,7,jun,120,1,-1,0,unknown,yes"
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "bank-full.csv").write_text(f"{header}\\n{row}")
+    ...     X, y = fetch_bank(folder, return_X_y=True)
+    >>> list(X.columns[:3]), list(y)
+    (['age', 'job', 'marital'], ['yes'])
+    """
+    pd = _import_pandas()
+    schema = load_schema("bank")
+    file = "bank-full.csv"
+
+    def read(folder: Path) -> Any:
+        path = folder / file
+        with path.open(encoding="utf-8") as lines:
+            separator = ";" if ";" in lines.readline() else ","
+        return pd.read_csv(path, sep=separator, keep_default_na=False)
+
+    def download() -> Any:
+        # OpenML numbers the columns V1 to V16 in UCI's order, and the labels from 1.
+        bunch = fetch_openml(data_id=1461, as_frame=True, data_home=data_home)
+        columns = {f"V{i}": name for i, name in enumerate(schema.feature_names, start=1)}
+        labels = bunch.target.astype(str).map({"1": "no", "2": "yes"})
+        return bunch.data.rename(columns=columns).assign(y=labels)
+
+    frame = _load("bank", [file], data_home, read, download, download_if_missing)
+    return _bunch(schema, frame, schema.feature_names, return_X_y)
+
+
+def fetch_kddcup99(
+    data_home: str | os.PathLike[str] | None = None,
+    *,
+    download_if_missing: bool = True,
+    return_X_y: bool = False,
+) -> Bunch | tuple[Any, Any]:
+    """Load the 10 percent sample of KDD Cup 1999: is a network connection normal or an attack?
+
+    Parameters
+    ----------
+    data_home : path-like, default=None
+        Folder with ``kddcup.data_10_percent.gz``; else ``DPGLM_DATA``, else scikit-learn's
+        ``fetch_kddcup99``.
+    download_if_missing : bool, default=True
+        If False, raise an error instead of asking scikit-learn.
+    return_X_y : bool, default=False
+        Return ``(data, target)`` instead of a Bunch.
+
+    Returns
+    -------
+    Bunch
+        ``data``, a DataFrame of 494,021 rows and 41 raw columns; ``target``, a Series of
+        ``"attack"`` and ``"normal"``; ``schema``.
+
+    Raises
+    ------
+    FileNotFoundError
+        If the data are in neither folder and cannot be downloaded.
+
+    Notes
+    -----
+    Stolfo, Fan, Lee, Prodromidis and Chan (1999), UCI Machine Learning Repository, CC BY 4.0.
+
+    Examples
+    --------
+    >>> import gzip
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from dpglm.datasets import fetch_kddcup99
+    >>> row = "0,tcp,http,SF," + "0," * 37 + "smurf."
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder, "kddcup.data_10_percent.gz")
+    ...     _ = path.write_bytes(gzip.compress(row.encode()))
+    ...     X, y = fetch_kddcup99(folder, return_X_y=True)
+    >>> X.shape, list(y)
+    ((1, 41), ['attack'])
+    """
+    pd = _import_pandas()
+    schema = load_schema("kddcup99")
+    file = "kddcup.data_10_percent.gz"
+
+    def read(folder: Path) -> Any:
+        names = [*schema.feature_names, "label"]
+        return pd.read_csv(folder / file, header=None, names=names, keep_default_na=False)
+
+    def download() -> Any:
+        bunch = _sklearn_kddcup99(as_frame=True, data_home=data_home)
+        columns = {name: bunch.data[name] for name in ("protocol_type", "service", "flag")}
+        columns["label"] = bunch.target
+        return bunch.data.assign(**{n: text.str.decode("ascii") for n, text in columns.items()})
+
+    frame = _load("kddcup99", [file], data_home, read, download, download_if_missing)
+    frame["label"] = (frame["label"] == "normal.").map({True: "normal", False: "attack"})
+    return _bunch(schema, frame, schema.feature_names, return_X_y)
+
+
+_STRATUM_SHARES = (0.30, 0.25, 0.18, 0.12, 0.10, 0.05)
+_STRATUM_AGES = np.array([38.0, 28.0, 45.0, 52.0, 33.0, 66.0])
+_STRATUM_HOURS = np.array([40.0, 32.0, 45.0, 42.0, 38.0, 20.0])
+# Years of schooling of each category of "education", in the schema's order.
+_SCHOOLING = np.array([12, 13, 16, 14, 18, 13, 11, 10, 9, 12, 8, 19, 20, 6, 4, 0], dtype=float)
+_NUMERIC_COEF = np.array([2.0, 3.0, 3.0, 0.0, 20.0, 3.0])
+_INTERCEPT = -5.18
+
+
+def make_census(
+    n_samples: int = 48842,
+    *,
+    random_state: int | np.random.RandomState | None = None,
+    coef: bool = False,
+    as_frame: bool = False,
+) -> tuple[Any, ...]:
+    """Draw an artificial census whose logistic optimum is known.
+
+    The population is fixed: six strata, each with its own frequencies for 8 categorical columns
+    (skewed, with rare categories) and its own location for some of 6 numeric ones, top-coded at
+    the schema's bounds. It needs no files, no network and, unless ``as_frame=True``, no pandas.
+
+    Parameters
+    ----------
+    n_samples : int, default=48842
+        Number of rows; the default is the size of Adult.
+    random_state : int, RandomState instance or None, default=None
+        Seed of the rows and labels, not of the population.
+    coef : bool, default=False
+        Also return the population optimum.
+    as_frame : bool, default=False
+        Return the raw columns as a DataFrame and the labels as a Series.
+
+    Returns
+    -------
+    X : ndarray of shape (n_samples, 99), or DataFrame of shape (n_samples, 14)
+        The rows, encoded as ``load_schema("census").transformer()`` encodes the raw frame, or raw.
+    y : ndarray of shape (n_samples,), or Series
+        Labels 0 and 1.
+    coef : ndarray of shape (100,)
+        The optimum, intercept last; only if ``coef=True``.
+
+    Raises
+    ------
+    ValueError
+        If ``n_samples`` is below 1.
+
+    Notes
+    -----
+    ``P(y = 1 | x) = 1 / (1 + exp(-(x @ w + b)))`` for the encoded row ``x``, so that ``(w, b)``
+    minimises the expected logistic loss. Adding a constant to one categorical block of ``w`` and
+    taking it from ``b`` changes nothing; the returned ``w`` sums to zero in every block, which is
+    the minimiser of smallest norm and so the limit of a vanishing L2 penalty.
+
+    Modelled on Adult in size, shape and difficulty: .24 of the labels are 1, the optimum has
+    accuracy .85 and loss .33, and the second moment of the encoded rows has condition number
+    4e4 on its range.
+
+    Examples
+    --------
+    >>> from dpglm.datasets import make_census
+    >>> X, y, coef = make_census(1000, random_state=0, coef=True)
+    >>> X.shape, y.shape, coef.shape
+    ((1000, 99), (1000,), (100,))
+    """
+    if n_samples < 1:
+        raise ValueError(f"n_samples={n_samples}; ask for at least one row.")
+    schema = load_schema("census")
+    rng = check_random_state(random_state)
+    frequencies, w = _population(schema.categorical)
+
+    stratum = rng.choice(len(_STRATUM_SHARES), size=n_samples, p=_STRATUM_SHARES)
+    codes = [
+        (rng.random_sample((n_samples, 1)) > np.cumsum(table, axis=1)[stratum, :-1]).sum(axis=1)
+        for table in frequencies
+    ]
+    education = codes[[c.name for c in schema.categorical].index("education")]
+    gain = np.exp(8.8 + rng.standard_normal(n_samples)) * (rng.random_sample(n_samples) < 0.08)
+    loss = rng.normal(1900.0, 350.0, n_samples) * (rng.random_sample(n_samples) < 0.05)
+    drawn = {
+        "age": rng.normal(_STRATUM_AGES[stratum], 11.0).round(),
+        "schooling": rng.normal(_SCHOOLING[education], 0.5),
+        "hours": rng.normal(_STRATUM_HOURS[stratum], 10.0).round(),
+        "commute": rng.exponential(25.0, n_samples).round(),
+        "capital_gain": gain.round(),
+        "capital_loss": loss.round(),
+    }
+    numeric = {c.name: np.clip(drawn[c.name], c.lower, c.upper) for c in schema.numeric}
+    X: Any = _encode(schema, numeric, codes)
+    y: Any = (rng.random_sample(n_samples) < expit(X @ w + _INTERCEPT)).astype(np.int64)
+    if as_frame:
+        pd = _import_pandas()
+        categorical = {
+            column.name: pd.Categorical.from_codes(code, categories=list(column.categories))
+            for column, code in zip(schema.categorical, codes, strict=True)
+        }
+        X = pd.DataFrame({**numeric, **categorical})
+        y = pd.Series(y, name=schema.target.name)
+    return (X, y, np.append(w, _INTERCEPT)) if coef else (X, y)
+
+
+def _population(
+    columns: Sequence[CategoricalColumn],
+) -> tuple[list[np.ndarray], np.ndarray]:
+    """Return each column's frequencies, one row per stratum, and the coefficients."""
+    # RandomState, unlike Generator, promises the same stream in every release of numpy.
+    constants = np.random.RandomState(1994)
+    frequencies, blocks = [], [_NUMERIC_COEF]
+    for column in columns:
+        n_categories = len(column.categories)
+        strata = constants.standard_normal((len(_STRATUM_SHARES), n_categories))
+        weight = np.exp(0.9 * strata) / np.arange(1, n_categories + 1) ** 2.4
+        frequencies.append(weight / weight.sum(axis=1, keepdims=True))
+        block = 0.9 * constants.standard_normal(n_categories)
+        blocks.append(block - block.mean())
+    return frequencies, np.concatenate(blocks)
+
+
+def _encode(
+    schema: Schema, numeric: dict[str, np.ndarray], codes: Sequence[np.ndarray]
+) -> np.ndarray:
+    """Return what the schema's transformer returns for the raw frame."""
+    scaler = PublicBoundsScaler(
+        [c.lower for c in schema.numeric], [c.upper for c in schema.numeric]
+    )
+    sizes = [len(c.categories) for c in schema.categorical]
+    n_samples, n_numeric = len(codes[0]), len(schema.numeric)
+    X = np.zeros((n_samples, n_numeric + sum(sizes)))
+    X[:, :n_numeric] = scaler.fit_transform(np.column_stack([*numeric.values()]))
+    offsets = n_numeric + np.cumsum([0, *sizes[:-1]])
+    X[np.arange(n_samples)[:, None], np.column_stack(codes) + offsets] = 1.0
+    return X
+
+
+def _import_pandas() -> Any:
+    try:
+        import pandas
+    except ImportError as error:
+        raise ImportError(
+            'raw tables are pandas frames and pandas is not installed; pip install "dpglm[data]".'
+        ) from error
+    return pandas
+
+
+def _load(
+    name: str,
+    file_names: Sequence[str],
+    data_home: str | os.PathLike[str] | None,
+    read: Callable[[Path], Any],
+    download: Callable[[], Any],
+    download_if_missing: bool,
+) -> Any:
+    """Read the files from the first folder that has them, or else download."""
+    candidates = {"data_home": data_home, "DPGLM_DATA": os.environ.get("DPGLM_DATA")}
+    folders = {key: Path(folder).expanduser() for key, folder in candidates.items() if folder}
+    for folder in folders.values():
+        missing = [file for file in file_names if not (folder / file).is_file()]
+        if not missing:
+            return read(folder)
+        if len(missing) < len(file_names):
+            raise FileNotFoundError(
+                f"{folder} holds a part of {name}, but not {' and '.join(missing)}; add the rest."
+            )
+    looked_in = " or ".join(f"{key}={str(folder)!r}" for key, folder in folders.items())
+    sentence = (
+        f"{' and '.join(file_names)} not found in "
+        f"{looked_in or 'any folder, as data_home is None and DPGLM_DATA is not set'}"
+    )
+    advice = "put the data into a folder and pass it as data_home, or set DPGLM_DATA to it."
+    if not download_if_missing:
+        raise FileNotFoundError(f"{sentence}, with download_if_missing=False; {advice}")
+    try:
+        return download()
+    except OSError as error:
+        raise FileNotFoundError(f"{sentence}, and not downloaded ({error}); {advice}") from error
+
+
+def _bunch(
+    schema: Schema, frame: Any, names: Sequence[str], return_X_y: bool
+) -> Bunch | tuple[Any, Any]:
+    """Give a table the same columns, types and spellings whichever source it came from."""
+    pd = _import_pandas()
+    categories = {column.name: column.categories for column in schema.categorical}
+    categories[schema.target.name] = schema.target.labels
+    typed = {}
+    for name in [*names, schema.target.name]:
+        if name not in frame:
+            raise ValueError(f"column {name!r} of {schema.name} is missing; check the source.")
+        if name in categories:
+            typed[name] = _categorical(frame[name], categories[name])
+        else:
+            typed[name] = frame[name].to_numpy(dtype=np.float64)
+    data = pd.DataFrame(typed)
+    target = data.pop(schema.target.name)
+    return (data, target) if return_X_y else Bunch(data=data, target=target, schema=schema)
+
+
+def _categorical(values: Any, categories: Sequence[Any]) -> Any:
+    unlisted = [value for value in values.unique() if value not in categories]
+    if unlisted:
+        raise ValueError(
+            f"column {values.name!r} holds {unlisted[0]!r}, which its data dictionary does not "
+            "list; check the source of the table."
+        )
+    return _import_pandas().Categorical(values, categories=list(categories))

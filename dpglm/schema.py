@@ -1,0 +1,449 @@
+"""What is public about a table: its columns, their bounds and categories, and its labels.
+
+Scaling by the range of the rows, or encoding the categories that happen to occur in them, spends
+privacy that nobody accounts for. A `Schema` states both in advance, from a data dictionary.
+"""
+
+import json
+import math
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from sklearn.compose import ColumnTransformer
+from sklearn.preprocessing import OneHotEncoder
+
+from dpglm.scaling import PublicBoundsScaler
+
+__all__ = [
+    "CategoricalColumn",
+    "NumericColumn",
+    "PublicBoundsScaler",
+    "Schema",
+    "Target",
+    "load_schema",
+]
+
+_VERSION = 1
+
+
+@dataclass(frozen=True)
+class NumericColumn:
+    """A number with finite public bounds, to which values outside are clipped.
+
+    Parameters
+    ----------
+    name : str
+        Name of the column.
+    lower, upper : float
+        Bounds, ``lower < upper``.
+
+    Examples
+    --------
+    >>> from dpglm.schema import NumericColumn
+    >>> NumericColumn("age", 17, 90)
+    NumericColumn(name='age', lower=17.0, upper=90.0)
+    """
+
+    name: str
+    lower: float
+    upper: float
+
+    def __post_init__(self) -> None:
+        _check_name(self.name, "column")
+        for bound in ("lower", "upper"):
+            object.__setattr__(self, bound, _finite(self.name, bound, getattr(self, bound)))
+        if not 0 < self.upper - self.lower < math.inf:
+            raise ValueError(
+                f"column {self.name!r} has lower={self.lower} and upper={self.upper}; give bounds "
+                "with lower < upper and a finite difference."
+            )
+
+
+@dataclass(frozen=True)
+class CategoricalColumn:
+    """A category out of a public list; any other value is encoded as zeros.
+
+    Parameters
+    ----------
+    name : str
+        Name of the column.
+    categories : sequence of str, int or bool
+        Distinct values in the order of the encoded columns; numbers in rising order.
+
+    Examples
+    --------
+    >>> from dpglm.schema import CategoricalColumn
+    >>> CategoricalColumn("housing", ["yes", "no"])
+    CategoricalColumn(name='housing', categories=('yes', 'no'))
+    """
+
+    name: str
+    categories: tuple[str, ...] | tuple[int, ...] | tuple[bool, ...]
+
+    def __post_init__(self) -> None:
+        _check_name(self.name, "column")
+        categories = _distinct(self.name, "categories", self.categories)
+        object.__setattr__(self, "categories", categories)
+
+
+@dataclass(frozen=True)
+class Target:
+    """The label column and its public label set.
+
+    Parameters
+    ----------
+    name : str
+        Name of the label column.
+    labels : sequence of str, int or bool
+        At least two distinct labels; numbers in rising order.
+
+    Examples
+    --------
+    >>> from dpglm.schema import Target
+    >>> Target("income", [">50K", "<=50K"])
+    Target(name='income', labels=('>50K', '<=50K'))
+    """
+
+    name: str
+    labels: tuple[str, ...] | tuple[int, ...] | tuple[bool, ...]
+
+    def __post_init__(self) -> None:
+        _check_name(self.name, "target")
+        labels = _distinct(self.name, "labels", self.labels)
+        if len(labels) < 2:
+            raise ValueError(f"{self.name!r} has labels={list(labels)}; list at least two.")
+        object.__setattr__(self, "labels", labels)
+
+
+@dataclass(frozen=True)
+class Schema:
+    """Public description of a table: columns with bounds or categories, and the label set.
+
+    Parameters
+    ----------
+    name : str
+        Name of the table.
+    columns : sequence of NumericColumn or CategoricalColumn
+        The features. A column of the table that is not listed is not used.
+    target : Target
+        The label column.
+    source : str, default=""
+        Where the bounds and categories come from. They are public only if this is not the rows.
+
+    Raises
+    ------
+    ValueError
+        If there is no column, or two columns, or a column and the target, share a name.
+
+    Notes
+    -----
+    A row encoded by :meth:`transformer` has every numeric entry in [0, 1] and at most one 1 in
+    each categorical block, so that with an intercept its Euclidean norm is at most
+    ``sqrt(n_numeric + n_categorical + 1)``, whatever the rows hold (:meth:`row_bound`).
+
+    The JSON form is one object::
+
+        {"version": 1, "name": "...", "source": "...",
+         "columns": [{"name": "age", "lower": 17, "upper": 90},
+                     {"name": "sex", "categories": ["Female", "Male"]}],
+         "target": {"name": "income", "labels": ["<=50K", ">50K"]}}
+
+    Examples
+    --------
+    >>> from dpglm.schema import CategoricalColumn, NumericColumn, Schema, Target
+    >>> schema = Schema(
+    ...     "people",
+    ...     [NumericColumn("age", 0, 100), CategoricalColumn("housing", ["yes", "no"])],
+    ...     Target("income", ["low", "high"]),
+    ... )
+    >>> schema.feature_names
+    ['age', 'housing']
+    >>> schema.classes
+    array(['high', 'low'], dtype='<U4')
+    >>> round(schema.row_bound(), 4)
+    1.7321
+    >>> Schema.from_json(schema.to_json()) == schema
+    True
+    """
+
+    name: str
+    columns: tuple[NumericColumn | CategoricalColumn, ...]
+    target: Target
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        _check_name(self.name, "schema")
+        if not isinstance(self.source, str):
+            raise ValueError(f"schema {self.name!r} has source={self.source!r}; give a string.")
+        object.__setattr__(self, "columns", tuple(self.columns))
+        if not self.columns:
+            raise ValueError(f"schema {self.name!r} has columns=[]; list at least one column.")
+        names = [*self.feature_names, self.target.name]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(
+                    f"schema {self.name!r} names {name!r} twice; give every column and the "
+                    "target a name of its own."
+                )
+
+    @property
+    def numeric(self) -> tuple[NumericColumn, ...]:
+        """The numeric columns, in order."""
+        return tuple(c for c in self.columns if isinstance(c, NumericColumn))
+
+    @property
+    def categorical(self) -> tuple[CategoricalColumn, ...]:
+        """The categorical columns, in order."""
+        return tuple(c for c in self.columns if isinstance(c, CategoricalColumn))
+
+    @property
+    def feature_names(self) -> list[str]:
+        """Names of the columns of the raw table, in order, without the target."""
+        return [column.name for column in self.columns]
+
+    @property
+    def classes(self) -> np.ndarray:
+        """The public label set in sorted order, as scikit-learn's ``classes_`` would hold it."""
+        return np.unique(self.target.labels)
+
+    def row_bound(self, fit_intercept: bool = True) -> float:
+        """Return the largest Euclidean norm of an encoded row.
+
+        Parameters
+        ----------
+        fit_intercept : bool, default=True
+            Count the constant column that carries the intercept.
+
+        Returns
+        -------
+        float
+            ``sqrt(n_numeric + n_categorical + fit_intercept)``.
+        """
+        return math.sqrt(len(self.columns) + bool(fit_intercept))
+
+    def transformer(self, sparse_output: bool = False) -> ColumnTransformer:
+        """Return the encoder of a raw table: numeric columns first, then one block per category.
+
+        Parameters
+        ----------
+        sparse_output : bool, default=False
+            Return a CSR matrix instead of an array. A schema without categories stays dense.
+
+        Returns
+        -------
+        ColumnTransformer
+            Unfitted; fitting it reads the names of the columns and nothing of the rows.
+
+        Examples
+        --------
+        >>> from dpglm.datasets import make_census
+        >>> from dpglm.schema import load_schema
+        >>> X, y = make_census(100, random_state=0, as_frame=True)
+        >>> load_schema("census").transformer().fit_transform(X).shape
+        (100, 99)
+        """
+        scaler = PublicBoundsScaler(
+            lower=[c.lower for c in self.numeric], upper=[c.upper for c in self.numeric]
+        )
+        encoder = OneHotEncoder(
+            categories=[list(c.categories) for c in self.categorical],
+            handle_unknown="ignore",
+            sparse_output=sparse_output,
+        )
+        return ColumnTransformer(
+            [
+                ("numeric", scaler, [c.name for c in self.numeric]),
+                ("categorical", encoder, [c.name for c in self.categorical]),
+            ],
+            sparse_threshold=float(sparse_output),
+            verbose_feature_names_out=False,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form as a dictionary of plain Python values.
+
+        Returns
+        -------
+        dict
+            What :meth:`from_dict` reads.
+        """
+        columns = [
+            {"name": c.name, "lower": c.lower, "upper": c.upper}
+            if isinstance(c, NumericColumn)
+            else {"name": c.name, "categories": list(c.categories)}
+            for c in self.columns
+        ]
+        return {
+            "version": _VERSION,
+            "name": self.name,
+            "source": self.source,
+            "columns": columns,
+            "target": {"name": self.target.name, "labels": list(self.target.labels)},
+        }
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> Self:
+        """Build a schema from its JSON form.
+
+        Parameters
+        ----------
+        document : mapping
+            As returned by :meth:`to_dict`; ``source`` may be left out.
+
+        Returns
+        -------
+        Schema
+            The schema.
+
+        Raises
+        ------
+        ValueError
+            If the version is unknown, a field is missing or unknown, or a column is malformed.
+        """
+        if isinstance(document, Mapping) and document.get("version") != _VERSION:
+            raise ValueError(
+                f"the schema has version={document.get('version')!r}; set version={_VERSION}, or "
+                "upgrade dpglm if a later release wrote it."
+            )
+        required = {"version", "name", "columns", "target"}
+        fields = _fields(document, "the schema", required, {"source"})
+        if not isinstance(fields["columns"], list | tuple):
+            raise ValueError(f"the schema has columns={fields['columns']!r}; give a list.")
+        target = _fields(fields["target"], "the target", {"name", "labels"})
+        return cls(
+            name=fields["name"],
+            columns=tuple(_column(column) for column in fields["columns"]),
+            target=Target(target["name"], target["labels"]),
+            source=fields.get("source", ""),
+        )
+
+    def to_json(self) -> str:
+        """Return the JSON form as text.
+
+        Returns
+        -------
+        str
+            What :meth:`from_json` reads.
+        """
+        return json.dumps(self.to_dict(), indent=2, ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, path_or_text: str | os.PathLike[str]) -> Self:
+        """Read a schema from a JSON file, or from text that starts with ``{``.
+
+        Parameters
+        ----------
+        path_or_text : str or path-like
+            A file, or the JSON itself.
+
+        Returns
+        -------
+        Schema
+            The schema.
+
+        Raises
+        ------
+        FileNotFoundError
+            If there is no such file.
+        ValueError
+            If the text is not JSON, or not a schema.
+        """
+        is_text = isinstance(path_or_text, str) and path_or_text.lstrip().startswith("{")
+        text = path_or_text if is_text else Path(path_or_text).read_text(encoding="utf-8")
+        try:
+            document = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"the schema is not JSON: {error}; see Schema.to_json().") from error
+        return cls.from_dict(document)
+
+
+def load_schema(name: str) -> Schema:
+    """Return a schema that comes with the package.
+
+    Parameters
+    ----------
+    name : {"adult", "bank", "census", "kddcup99"}
+        Name of the data set.
+
+    Returns
+    -------
+    Schema
+        Bounds and categories of its data dictionary; ``source`` names it.
+
+    Raises
+    ------
+    ValueError
+        If there is no such schema.
+
+    Examples
+    --------
+    >>> from dpglm.schema import load_schema
+    >>> load_schema("adult").classes
+    array(['<=50K', '>50K'], dtype='<U5')
+    """
+    folder = files("dpglm").joinpath("schemas")
+    known = sorted(f.name.removesuffix(".json") for f in folder.iterdir())
+    if name not in known:
+        raise ValueError(f"name={name!r} is no packaged schema; choose one of {known}.")
+    return Schema.from_json(folder.joinpath(f"{name}.json").read_text(encoding="utf-8"))
+
+
+def _column(document: Any) -> NumericColumn | CategoricalColumn:
+    if isinstance(document, Mapping) and "categories" in document:
+        return CategoricalColumn(**_fields(document, "a column", {"name", "categories"}))
+    return NumericColumn(**_fields(document, "a column", {"name", "lower", "upper"}))
+
+
+def _fields(
+    document: Any, what: str, required: set[str], optional: Iterable[str] = ()
+) -> dict[str, Any]:
+    """Return the document as a dictionary that has every required field and no unknown one."""
+    if not isinstance(document, Mapping):
+        raise ValueError(
+            f"{what} is {document!r}; give a JSON object with the fields {sorted(required)}."
+        )
+    what = f"{what} {document['name']!r}" if "name" in document else what
+    missing, unknown = required - document.keys(), document.keys() - required - set(optional)
+    for verb, fields in (("lacks", missing), ("has the unknown", unknown)):
+        if fields:
+            raise ValueError(
+                f"{what} {verb} fields {sorted(map(str, fields))}; give {sorted(required)}."
+            )
+    return dict(document)
+
+
+def _check_name(name: Any, what: str) -> None:
+    if not isinstance(name, str) or not name:
+        raise ValueError(f"a {what} has name={name!r}; give a non-empty string.")
+
+
+def _finite(name: str, bound: str, value: Any) -> float:
+    number = value.item() if isinstance(value, np.generic) else value
+    if type(number) not in (int, float) or not abs(number) <= sys.float_info.max:
+        raise ValueError(f"column {name!r} has {bound}={value!r}; give a finite public number.")
+    return float(number)
+
+
+def _distinct(name: str, what: str, values: Any) -> tuple:
+    """Return the values as a tuple of distinct str, int or bool of one type."""
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise ValueError(f"{name!r} has {what}={values!r}; give a list.")
+    values = tuple(v.item() if isinstance(v, np.generic) else v for v in values)
+    types = {type(v) for v in values}
+    if len(types) != 1 or not types <= {str, int, bool}:
+        raise ValueError(
+            f"{name!r} has {what}={list(values)}; list values that are all strings, all integers "
+            "or all booleans."
+        )
+    for value in values:
+        if values.count(value) > 1:
+            raise ValueError(f"{name!r} has {value!r} twice in {what}; list every value once.")
+    if not isinstance(values[0], str) and list(values) != sorted(values):
+        raise ValueError(f"{name!r} has {what}={list(values)}; list numbers in rising order.")
+    return values

@@ -1,0 +1,287 @@
+"""A schema is public, round-trips through JSON, and bounds every row it encodes."""
+
+import json
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_array_equal
+from scipy.sparse import issparse
+from sklearn.base import clone
+from sklearn.preprocessing import MinMaxScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from dpglm.schema import (
+    CategoricalColumn,
+    NumericColumn,
+    PublicBoundsScaler,
+    Schema,
+    Target,
+    load_schema,
+)
+
+PACKAGED = ["adult", "bank", "census", "kddcup99"]
+
+
+@pytest.fixture
+def document():
+    return {
+        "version": 1,
+        "name": "people",
+        "source": "written by hand",
+        "columns": [
+            {"name": "job", "categories": ["cook", "baker", "?"]},
+            {"name": "age", "lower": 18, "upper": 98},
+            {"name": "rooms", "categories": [1, 2, 4]},
+            {"name": "debt", "lower": -10.5, "upper": 0},
+        ],
+        "target": {"name": "rich", "labels": ["yes", "no"]},
+    }
+
+
+@pytest.fixture
+def schema(document):
+    return Schema.from_dict(document)
+
+
+@pytest.fixture
+def rows():
+    return pd.DataFrame(
+        {
+            "debt": [-10.5, 0.0, -5.25, 7.0],
+            "ignored": [1, 2, 3, 4],
+            "job": ["baker", "?", "astronaut", None],
+            "rooms": [4, 1, 3, 2],
+            "age": [18, 98, 58, 1000],
+        }
+    )
+
+
+ENCODED = np.array(
+    [
+        # age, debt, cook, baker, ?, 1, 2, 4
+        [0.0, 0.0, 0, 1, 0, 0, 0, 1],
+        [1.0, 1.0, 0, 0, 1, 1, 0, 0],
+        [0.5, 0.5, 0, 0, 0, 0, 0, 0],
+        [1.0, 1.0, 0, 0, 0, 0, 1, 0],
+    ]
+)
+
+
+def test_json_round_trips_through_text_and_file(schema, document, tmp_path):
+    assert schema.to_dict() == document
+    path = tmp_path / "people.json"
+    path.write_text(schema.to_json(), encoding="utf-8")
+    for form in (path, str(path), schema.to_json(), "\n " + schema.to_json()):
+        assert Schema.from_json(form) == schema
+    assert hash(Schema.from_json(path)) == hash(schema)
+
+
+def test_json_values_are_plain_when_the_schema_was_built_from_numpy():
+    schema = Schema(
+        "counts",
+        [NumericColumn("n", np.float32(0), np.int64(3)), CategoricalColumn("k", np.arange(3))],
+        Target("y", np.array(["a", "b"])),
+    )
+    assert Schema.from_json(schema.to_json()) == schema
+    assert json.loads(schema.to_json())["columns"][1]["categories"] == [0, 1, 2]
+
+
+def test_public_facts_are_read_off_the_columns(schema):
+    assert schema.feature_names == ["job", "age", "rooms", "debt"]
+    assert_array_equal(schema.classes, ["no", "yes"])
+    assert [c.name for c in schema.numeric] == ["age", "debt"]
+    assert [c.name for c in schema.categorical] == ["job", "rooms"]
+    assert schema.row_bound() == np.sqrt(5)
+    assert schema.row_bound(fit_intercept=False) == 2.0
+
+
+def test_a_schema_cannot_be_changed(schema):
+    with pytest.raises(AttributeError):
+        schema.name = "other"
+    with pytest.raises(AttributeError):
+        schema.columns[0].name = "other"
+
+
+def test_transformer_encodes_by_name_and_maps_unknown_categories_to_zeros(schema, rows):
+    assert_array_equal(schema.transformer().fit_transform(rows), ENCODED)
+
+
+def test_transformer_does_not_depend_on_the_rows_it_was_fitted_on(schema, rows):
+    fitted_on_one = schema.transformer().fit(rows.iloc[[2]])
+    assert_array_equal(fitted_on_one.transform(rows), ENCODED)
+
+
+def test_sparse_transformer_gives_the_same_numbers(schema, rows):
+    encoded = schema.transformer(sparse_output=True).fit_transform(rows)
+    assert issparse(encoded) and encoded.format == "csr"
+    assert_array_equal(encoded.toarray(), ENCODED)
+
+
+def test_transformer_names_its_output_and_can_return_a_frame(schema, rows):
+    transformer = clone(schema.transformer()).set_output(transform="pandas")
+    frame = transformer.fit_transform(rows)
+    names = ["age", "debt", "job_cook", "job_baker", "job_?", "rooms_1", "rooms_2", "rooms_4"]
+    assert list(frame.columns) == names
+    assert_array_equal(frame.to_numpy(), ENCODED)
+
+
+def test_transformer_of_one_kind_of_column(rows):
+    target = Target("y", [False, True])
+    numeric = Schema("n", [NumericColumn("age", 18, 98)], target)
+    categorical = Schema("c", [CategoricalColumn("job", ["baker"])], target)
+    assert_array_equal(numeric.transformer().fit_transform(rows), ENCODED[:, :1])
+    assert_array_equal(categorical.transformer().fit_transform(rows), ENCODED[:, 3:4])
+
+
+def test_row_bound_is_attained_and_never_exceeded(schema):
+    rng = np.random.default_rng(0)
+    extreme = pd.DataFrame(
+        {
+            "age": rng.normal(0, 1e6, 500),
+            "debt": rng.normal(0, 1e300, 500),
+            "job": rng.choice(["cook", "baker", "?", "unheard of"], 500),
+            "rooms": rng.integers(0, 6, 500),
+        }
+    )
+    norms = np.linalg.norm(schema.transformer().fit_transform(extreme), axis=1)
+    assert norms.max() == schema.row_bound(fit_intercept=False)
+
+
+@pytest.mark.parametrize("name", PACKAGED)
+def test_packaged_schema_round_trips_and_names_its_source(name):
+    schema = load_schema(name)
+    assert schema.name == name and schema.source
+    assert Schema.from_json(schema.to_json()) == schema
+
+
+def test_packaged_schemas_have_the_published_shape():
+    shapes = {
+        name: (
+            len(schema.numeric),
+            len(schema.categorical),
+            sum(len(c.categories) for c in schema.categorical),
+            schema.classes.tolist(),
+        )
+        for name, schema in ((name, load_schema(name)) for name in PACKAGED)
+    }
+    assert shapes == {
+        "adult": (5, 8, 102, ["<=50K", ">50K"]),
+        "bank": (7, 9, 44, ["no", "yes"]),
+        "census": (6, 8, 93, [0, 1]),
+        "kddcup99": (38, 3, 84, ["attack", "normal"]),
+    }
+
+
+def test_unknown_packaged_schema_lists_the_known_ones():
+    with pytest.raises(ValueError, match=r"'iris'.*'adult', 'bank', 'census', 'kddcup99'"):
+        load_schema("iris")
+
+
+def _put(document, path, value):
+    *parents, last = path
+    for key in parents:
+        document = document[key]
+    document[last] = value
+
+
+MALFORMED = [
+    (("version",), 2, "version=2"),
+    (("name",), "", "name=''"),
+    (("source",), 3, "source=3"),
+    (("extra",), 1, "'people' has the unknown fields ['extra']"),
+    (("columns",), [], "columns=[]"),
+    (("columns",), "age", "columns='age'"),
+    (("columns", 0), "age", "a column is 'age'"),
+    (("columns", 0), {"name": "job"}, "'job' lacks fields ['lower', 'upper']"),
+    (("columns", 1, "categories"), ["a"], "'age' has the unknown fields ['lower', 'upper']"),
+    (("columns", 1, "name"), "job", "names 'job' twice"),
+    (("columns", 1, "name"), "rich", "names 'rich' twice"),
+    (("columns", 1, "name"), 7, "name=7"),
+    (("columns", 1, "lower"), 98, "'age' has lower=98.0 and upper=98.0"),
+    (("columns", 1, "lower"), "18", "'age' has lower='18'"),
+    (("columns", 1, "lower"), None, "'age' has lower=None"),
+    (("columns", 1, "upper"), float("inf"), "'age' has upper=inf"),
+    (("columns", 1, "upper"), float("nan"), "'age' has upper=nan"),
+    (("columns", 1, "upper"), True, "'age' has upper=True"),
+    (("columns", 1, "upper"), 10**400, "'age' has upper=1000"),
+    (("columns", 0, "categories"), [], "'job' has categories=[]"),
+    (("columns", 0, "categories"), "cook", "'job' has categories='cook'"),
+    (("columns", 0, "categories"), ["cook", 1], "'job' has categories=['cook', 1]"),
+    (("columns", 0, "categories"), ["cook", None], "'job' has categories=['cook', None]"),
+    (("columns", 0, "categories"), ["cook", "?", "cook"], "'job' has 'cook' twice"),
+    (("columns", 2, "categories"), [2, 1], "'rooms' has categories=[2, 1]"),
+    (("target",), "rich", "the target is 'rich'"),
+    (("target",), {"name": "rich"}, "'rich' lacks fields ['labels']"),
+    (("target", "labels"), ["yes"], "'rich' has labels=['yes']"),
+    (("target", "labels"), ["yes", "yes"], "'rich' has 'yes' twice"),
+    (("target", "labels"), [True, False], "'rich' has labels=[True, False]"),
+]
+
+
+@pytest.mark.parametrize(("path", "value", "says"), MALFORMED)
+def test_malformed_schema_is_a_sentence_with_the_name_and_the_value(document, path, value, says):
+    _put(document, path, value)
+    with pytest.raises(ValueError, match=re.escape(says)) as error:
+        Schema.from_dict(document)
+    assert str(error.value).endswith(".") and re.search("[;,] ", str(error.value))
+
+
+def test_bounds_whose_difference_overflows_are_refused():
+    with pytest.raises(ValueError, match="'x' has lower=-1e"):
+        NumericColumn("x", -1e308, 1e308)
+    with pytest.raises(ValueError, match="finite difference"):
+        PublicBoundsScaler(-1e308, 1e308).fit([[0.0]])
+
+
+def test_text_that_is_not_json_and_a_missing_file_are_told_apart(tmp_path):
+    with pytest.raises(ValueError, match="not JSON"):
+        Schema.from_json('{"version": 1,')
+    with pytest.raises(ValueError, match="the schema is \\[\\]"):
+        (tmp_path / "list.json").write_text("[]")
+        Schema.from_json(tmp_path / "list.json")
+    with pytest.raises(FileNotFoundError):
+        Schema.from_json(tmp_path / "none.json")
+
+
+@parametrize_with_checks([PublicBoundsScaler()])
+def test_scaler_is_a_scikit_learn_transformer(estimator, check):
+    check(estimator)
+
+
+def test_scaler_equals_min_max_scaling_when_the_range_is_the_bounds():
+    X = np.random.default_rng(0).uniform(-3, 5, size=(50, 4))
+    lower, upper = X.min(axis=0), X.max(axis=0)
+    scaled = PublicBoundsScaler(lower, upper).fit(X[:1]).transform(X)
+    np.testing.assert_allclose(scaled, MinMaxScaler().fit_transform(X), rtol=1e-12, atol=1e-15)
+
+
+def test_scaler_never_leaves_the_unit_interval():
+    rng = np.random.default_rng(1)
+    lower = rng.normal(0, 1, 2000) * 10.0 ** rng.integers(-300, 290, 2000)
+    upper = np.nextafter(lower, np.inf) + rng.exponential(1, 2000) * rng.integers(0, 2, 2000)
+    X = np.vstack([lower, upper, np.full(2000, 1e300), np.full(2000, -1e300)])
+    scaled = PublicBoundsScaler(lower, upper).fit_transform(X)
+    assert_array_equal(scaled, np.repeat([[0.0], [1.0], [1.0], [0.0]], 2000, axis=1))
+
+
+@pytest.mark.parametrize(
+    ("lower", "upper", "says"),
+    [
+        ([0, 0, 0], 1, "lower has shape (3,) but X has 2 columns"),
+        (0, [1, np.nan], "upper=[1, nan] is not finite"),
+        (0, [1, 0], "lower=0.0 and upper=0.0 in column 1"),
+        (1, 0, "lower=1.0 and upper=0.0 in column 0"),
+    ],
+)
+def test_scaler_refuses_bad_bounds(lower, upper, says):
+    with pytest.raises(ValueError, match=re.escape(says)):
+        PublicBoundsScaler(lower, upper).fit(np.zeros((3, 2)))
+
+
+def test_scaler_keeps_column_names():
+    frame = pd.DataFrame({"a": [0, 1], "b": [2, 3]})
+    scaler = PublicBoundsScaler(upper=4).set_output(transform="pandas").fit(frame)
+    assert list(scaler.get_feature_names_out()) == ["a", "b"]
+    assert scaler.transform(frame).equals(frame / 4)
