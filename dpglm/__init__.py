@@ -1,7 +1,10 @@
 """Differentially private linear classifiers for scikit-learn."""
 
+from dpglm.estimators.logistic import DPLogisticRegression
+from dpglm.estimators.svm import DPLinearSVM
 from dpglm.exceptions import BudgetExceededError, PrivacyWarning
 from dpglm.momentum import DebiasedMomentum, HeavyBall
+from dpglm.plan import PrivacyPlan
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.ledger import PrivacyLedger
 from dpglm.scaling import PublicBoundsScaler
@@ -24,6 +27,8 @@ __version__ = "0.1.0"
 __all__ = [
     "BudgetExceededError",
     "Constant",
+    "DPLinearSVM",
+    "DPLogisticRegression",
     "DebiasedMomentum",
     "DecayingClip",
     "DynamicNoise",
@@ -35,6 +40,7 @@ __all__ = [
     "Polynomial",
     "PrivacyBudget",
     "PrivacyLedger",
+    "PrivacyPlan",
     "PrivacyWarning",
     "PublicBoundsScaler",
     "PublicFacts",

@@ -1,0 +1,374 @@
+"""What all estimators share: validation, labels, the fit, prediction."""
+
+import math
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.callback import CallbackSupportMixin, with_callbacks
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import column_or_1d
+from sklearn.utils.extmath import safe_sparse_dot
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from dpglm.exceptions import PrivacyWarning
+from dpglm.losses import Loss
+from dpglm.momentum import check_momentum
+from dpglm.plan import PrivacyPlan, make_plan
+from dpglm.privacy.budget import PrivacyBudget
+from dpglm.privacy.noise import entropy_source
+from dpglm.schedules import PublicFacts, check_schedule
+from dpglm.solvers.noisy_gd import noisy_gradient_descent
+
+__all__ = ["PrivateLinearClassifier"]
+
+
+class PrivateLinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
+    """Base of the linear classifiers trained by full-batch noisy gradient descent.
+
+    Subclasses name their loss in ``_loss(n_classes)``.
+    """
+
+    def __init__(
+        self,
+        *,
+        epsilon: float = 1.0,
+        delta: float = 1e-6,
+        neighboring_relation: str = "zero_out",
+        n_ref: int | None = None,
+        noise_schedule: Any = "constant",
+        clip_schedule: Any = 2.0,
+        step_schedule: Any = 1.0,
+        momentum: Any = "heavy_ball",
+        averaging: str | None = "tail",
+        alpha: float = 0.0,
+        max_iter: int = 100,
+        fit_intercept: bool = True,
+        classes: Any = None,
+        class_weight: dict | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.neighboring_relation = neighboring_relation
+        self.n_ref = n_ref
+        self.noise_schedule = noise_schedule
+        self.clip_schedule = clip_schedule
+        self.step_schedule = step_schedule
+        self.momentum = momentum
+        self.averaging = averaging
+        self.alpha = alpha
+        self.max_iter = max_iter
+        self.fit_intercept = fit_intercept
+        self.classes = classes
+        self.class_weight = class_weight
+        self.random_state = random_state
+
+    def _loss(self, n_classes: int) -> Loss:
+        raise NotImplementedError
+
+    def plan(self, n_samples: int, n_features: int, n_classes: int = 2) -> PrivacyPlan:
+        """Return what a fit would release and spend, without any data.
+
+        Parameters
+        ----------
+        n_samples : int
+            Number of records; ignored for ``n_ref`` under ``"add_or_remove_one"``.
+        n_features : int
+            Number of columns of X.
+        n_classes : int, default=2
+
+        Returns
+        -------
+        PrivacyPlan
+
+        Raises
+        ------
+        ValueError
+            If a parameter is out of range, or the budget is too small for the schedule.
+        """
+        for name, value, least in (
+            ("n_samples", n_samples, 1),
+            ("n_features", n_features, 1),
+            ("n_classes", n_classes, 2),
+        ):
+            if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+                raise ValueError(f"{name}={value!r} must be a whole number, {least} or more.")
+        if (
+            isinstance(self.alpha, bool)
+            or not isinstance(self.alpha, Real)
+            or not (0 <= self.alpha < math.inf)
+        ):
+            raise ValueError(f"alpha={self.alpha!r} must be a finite number, 0 or above.")
+        budget = PrivacyBudget(self.epsilon, self.delta, self.neighboring_relation, self.n_ref)
+        loss = self._loss(n_classes)
+        facts = PublicFacts(
+            n_samples=budget.public_n_samples(n_samples),
+            n_features=n_features + bool(self.fit_intercept),
+            n_outputs=_n_outputs(n_classes),
+            alpha=float(self.alpha),
+            curvature=loss.curvature,
+        )
+        return make_plan(
+            budget,
+            facts,
+            n_iter=self.max_iter,
+            clip_schedule=check_schedule(self.clip_schedule, parameter="clip_schedule"),
+            noise_schedule=check_schedule(self.noise_schedule, parameter="noise_schedule"),
+            step_schedule=check_schedule(self.step_schedule, parameter="step_schedule"),
+            momentum=check_momentum(self.momentum),
+            averaging=self.averaging,
+            assumptions=(
+                "the parameters of the estimator were chosen without looking at the data",
+                "the label set is public"
+                if self.classes is not None
+                else "the label set, inferred from the data, is public",
+            ),
+            seeded=self.random_state is not None,
+        )
+
+    @with_callbacks
+    def fit(self, X: Any, y: Any) -> "PrivateLinearClassifier":
+        """Fit with the guarantee that ``privacy_`` states.
+
+        Parameters
+        ----------
+        X : {array-like, CSR matrix} of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,)
+            Class labels.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError
+            For bad parameters or data, before any noise is drawn. If the fit fails later, the
+            estimator is left unfitted and the exception carries ``privacy_ledger``, the cost of
+            the full plan.
+
+        Warns
+        -----
+        PrivacyWarning
+            If ``random_state`` is set, or ``delta`` exceeds one over the number of records.
+        """
+        self._forget()
+        X, y = validate_data(
+            self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], order="C"
+        )
+        try:
+            return self._fit(X, y)
+        except BaseException:
+            self._forget()
+            raise
+
+    def _fit(self, X: Any, y: Any) -> "PrivateLinearClassifier":
+        # numba is imported with the kernels, and takes a third of a second: only for a fit.
+        from dpglm.objective import Objective
+
+        check_classification_targets(y)
+        self.classes_ = _resolved_classes(self.classes, y)
+        n_classes = len(self.classes_)
+        plan = self.plan(*X.shape, n_classes=n_classes)
+        objective = Objective(
+            X,
+            _encoded_target(y, self.classes_),
+            self._loss(n_classes),
+            n_outputs=_n_outputs(n_classes),
+            fit_intercept=bool(self.fit_intercept),
+            class_weight=_resolved_class_weight(self.class_weight, self.classes_),
+        )
+        self._warn_of_weak_settings(plan)
+        rng = entropy_source(self.random_state)
+        finish_step, finish_fit = self._callback_hooks(X, y, plan.n_iter)
+        try:
+            # Steps that are too long overflow; _set_coefficients warns of that once, in words.
+            with np.errstate(over="ignore", invalid="ignore"):
+                trace = noisy_gradient_descent(objective, plan, rng, on_step=finish_step)
+            self._set_coefficients(trace.coef)
+            finish_fit()
+        except BaseException as error:
+            if rng.words_drawn or plan.ledger.mu() == math.inf:
+                error.privacy_ledger = plan.ledger  # type: ignore[attr-defined]
+            raise
+        self.n_iter_ = plan.n_iter
+        self.trace_ = trace
+        self.privacy_ = replace(
+            plan.ledger,
+            events=type(plan.ledger)
+            .from_events(trace.events, reporting_delta=plan.ledger.reporting_delta)
+            .events,
+        )
+        return self
+
+    def _set_coefficients(self, coef: np.ndarray) -> None:
+        if not np.isfinite(coef).all():
+            warnings.warn(
+                "The coefficients diverged: lower step_schedule.", ConvergenceWarning, stacklevel=4
+            )
+        self.coef_, self.intercept_ = _split_intercept(coef, bool(self.fit_intercept))
+
+    def _forget(self) -> None:
+        for name in [name for name in vars(self) if name.endswith("_") and name[0] != "_"]:
+            delattr(self, name)
+
+    def _warn_of_weak_settings(self, plan: PrivacyPlan) -> None:
+        if self.random_state is not None:
+            warnings.warn(
+                "random_state makes the noise reproducible: whoever learns it can remove the "
+                "noise. Use it for tests and public data, and leave random_state=None otherwise.",
+                PrivacyWarning,
+                stacklevel=5,
+            )
+        if self.delta > 1 / plan.facts.n_samples and self.epsilon < math.inf:
+            warnings.warn(
+                f"delta={self.delta:g} exceeds 1/n = {1 / plan.facts.n_samples:.3g}: releasing a "
+                "record outright at random would satisfy it. Lower delta.",
+                PrivacyWarning,
+                stacklevel=5,
+            )
+
+    def _callback_hooks(
+        self, X: Any, y: Any, n_iter: int
+    ) -> tuple[Callable[[int, np.ndarray], None], Callable[[], None]]:
+        """Return what to call after each iteration and after the last: all use of callbacks.
+
+        scikit-learn hands callbacks the raw data: they are trusted code. A request to stop is
+        refused, because it may rest on scores that were computed without noise.
+        """
+        context = self._init_callback_context(max_subtasks=n_iter)
+        context.call_on_fit_task_begin(estimator=self, X=X, y=y)
+        refused = False
+
+        def finish_step(t: int, coef: np.ndarray) -> None:
+            nonlocal refused
+            coef, intercept = _split_intercept(coef, bool(self.fit_intercept))
+            iteration = context.subcontext(task_name="iteration")
+            iteration.call_on_fit_task_begin(estimator=self, X=X, y=y)
+            stop = iteration.call_on_fit_task_end(
+                estimator=self,
+                X=X,
+                y=y,
+                reconstruction_attributes={"coef_": coef, "intercept_": intercept},
+            )
+            if stop and not refused:
+                refused = True
+                warnings.warn(
+                    "A callback asked to stop the fit; the request is ignored, because when to "
+                    "stop may reveal what was computed from the data without noise.",
+                    PrivacyWarning,
+                    stacklevel=6,
+                )
+
+        def finish_fit() -> None:
+            context.call_on_fit_task_end(
+                estimator=self,
+                X=X,
+                y=y,
+                reconstruction_attributes={"coef_": self.coef_, "intercept_": self.intercept_},
+            )
+
+        return finish_step, finish_fit
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Return the scores ``X @ coef_.T + intercept_``.
+
+        Parameters
+        ----------
+        X : {array-like, CSR matrix} of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples,) for two classes (positive: ``classes_[1]``), else
+        (n_samples, n_classes)
+        """
+        check_is_fitted(self)
+        X = validate_data(self, X, accept_sparse="csr", reset=False)
+        scores = safe_sparse_dot(X, self.coef_.T, dense_output=True) + self.intercept_
+        return scores.ravel() if scores.shape[1] == 1 else scores
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return the class with the highest score for each row.
+
+        Parameters
+        ----------
+        X : {array-like, CSR matrix} of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        scores = self.decision_function(X)
+        index = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
+        return self.classes_[index]
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+
+def _n_outputs(n_classes: int) -> int:
+    return 1 if n_classes == 2 else n_classes
+
+
+def _split_intercept(coef: np.ndarray, fit_intercept: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Return scikit-learn's ``coef_`` and ``intercept_`` of the solver's array, intercept last."""
+    rows = coef.reshape(len(coef), -1).T
+    if fit_intercept:
+        return rows[:, :-1].copy(), rows[:, -1].copy()
+    return rows.copy(), np.zeros(len(rows))
+
+
+def _resolved_classes(classes: Any, y: np.ndarray) -> np.ndarray:
+    observed = np.unique(y)
+    if classes is None:
+        if len(observed) < 2:
+            raise ValueError(
+                f"y holds {len(observed)} class, and two or more are needed. If others exist, "
+                "name them all in classes=, which also keeps the label set from leaking."
+            )
+        return observed
+    declared = np.unique(column_or_1d(np.asarray(classes)))
+    if len(declared) < 2 or len(declared) != len(np.asarray(classes)):
+        raise ValueError(
+            f"classes={classes!r} must name two or more distinct labels, each class once."
+        )
+    unknown = np.setdiff1d(observed, declared)
+    if len(unknown):
+        raise ValueError(
+            f"y holds the label {unknown[0]!r}, which is not in classes={classes!r}; "
+            "add it to classes or remove those rows."
+        )
+    return declared
+
+
+def _encoded_target(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
+    index = np.searchsorted(classes, y)
+    return np.where(index == 1, 1.0, -1.0) if len(classes) == 2 else index
+
+
+def _resolved_class_weight(class_weight: Any, classes: np.ndarray) -> np.ndarray | None:
+    if class_weight is None:
+        return None
+    if not isinstance(class_weight, dict):
+        raise ValueError(
+            f"class_weight={class_weight!r} must be None or a dict from label to weight. "
+            "('balanced' would read the label counts without noise.)"
+        )
+    known = set(classes.tolist())
+    for label, weight in class_weight.items():
+        if label not in known:
+            raise ValueError(
+                f"class_weight names the label {label!r}, which is not among the classes "
+                f"{classes.tolist()}."
+            )
+        if isinstance(weight, bool) or not isinstance(weight, Real) or not 0 < weight < math.inf:
+            raise ValueError(f"class_weight[{label!r}]={weight!r} must be a finite number above 0.")
+    return np.array([float(class_weight.get(label, 1.0)) for label in classes.tolist()])

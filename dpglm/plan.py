@@ -1,0 +1,274 @@
+"""The plan of a fit: everything public, fixed before the data are touched."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from dpglm.momentum import HeavyBall, Momentum
+from dpglm.privacy.budget import PrivacyBudget
+from dpglm.privacy.conversions import gdp_epsilon
+from dpglm.privacy.ledger import GaussianEvent, PrivacyLedger
+from dpglm.privacy.mechanisms import GaussianSum
+from dpglm.schedules import PublicFacts, Schedule, schedule_values
+
+__all__ = ["LARGEST_NOISE_MULTIPLIER", "PrivacyPlan", "averaging_weights", "make_plan"]
+
+# When every iteration is noisier than this, no data set is large enough to learn anything.
+LARGEST_NOISE_MULTIPLIER = 1e6
+
+
+@dataclass(frozen=True, eq=False)
+class PrivacyPlan:
+    """What a fit will release, with how much noise, and what that costs.
+
+    Made by `make_plan` from public facts alone. Arrays have one entry per iteration.
+
+    Parameters
+    ----------
+    facts : PublicFacts
+        What the schedules were told.
+    clip : ndarray of shape (n_iter,)
+        L2 bound on each record's gradient.
+    sensitivity : ndarray of shape (n_iter,)
+        L2 sensitivity of the sum of clipped gradients under the neighbouring relation.
+    noise_multiplier : ndarray of shape (n_iter,)
+        Standard deviation of the noise over the sensitivity.
+    step : ndarray of shape (n_iter,)
+        Step size on the mean gradient.
+    momentum : Momentum
+        How gradients become directions.
+    averaging : ndarray of shape (n_iter,)
+        Weights of the iterates in the returned coefficients; they sum to 1.
+    ledger : PrivacyLedger
+        The cost of the whole plan.
+    """
+
+    facts: PublicFacts
+    clip: np.ndarray
+    sensitivity: np.ndarray
+    noise_multiplier: np.ndarray
+    step: np.ndarray
+    momentum: Momentum
+    averaging: np.ndarray
+    ledger: PrivacyLedger
+
+    def __post_init__(self) -> None:
+        for array in (self.clip, self.sensitivity, self.noise_multiplier, self.step):
+            array.flags.writeable = False
+        self.averaging.flags.writeable = False
+
+    @property
+    def n_iter(self) -> int:
+        """Number of iterations, one release each."""
+        return len(self.clip)
+
+    def mechanism(self, t: int, rounding_slack: float) -> GaussianSum:
+        """Return the mechanism of iteration ``t``.
+
+        Parameters
+        ----------
+        t : int
+            Iteration, from 0.
+        rounding_slack : float
+            What floating-point summation can add to the sensitivity, relative to the clip.
+        """
+        slack = rounding_slack * self.clip[t] if self.noise_multiplier[t] > 0 else 0.0
+        return GaussianSum(
+            sensitivity=float(self.sensitivity[t]),
+            noise_multiplier=float(self.noise_multiplier[t]),
+            slack=float(slack),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.n_iter} iterations over {self.facts.n_samples} records: {self.ledger}"
+
+    def __repr__(self) -> str:
+        return f"<PrivacyPlan: {self}>"
+
+
+def make_plan(
+    budget: PrivacyBudget,
+    facts: PublicFacts,
+    *,
+    n_iter: int,
+    clip_schedule: Schedule,
+    noise_schedule: Schedule,
+    step_schedule: Schedule,
+    momentum: Momentum | None = None,
+    averaging: str | None = None,
+    assumptions: tuple[str, ...] = (),
+    seeded: bool = False,
+) -> PrivacyPlan:
+    """Fix a whole run in advance and calibrate its noise to the budget exactly.
+
+    Parameters
+    ----------
+    budget : PrivacyBudget
+    facts : PublicFacts
+        Sizes and constants known without looking at the data. ``mu``, ``clip`` and ``noise_std``
+        are filled in here, in that order, for the schedules that follow.
+    n_iter : int
+        Number of iterations, at least 1.
+    clip_schedule, noise_schedule, step_schedule : Schedule
+        The noise schedule is a shape: only the ratios of its values matter.
+    momentum : Momentum, optional
+        Plain gradient descent when omitted.
+    averaging : {None, "uniform", "tail", "t_weighted"}, default=None
+        See `averaging_weights`.
+    assumptions : tuple of str, default=()
+        Facts taken as public, for the ledger.
+    seeded : bool, default=False
+        Whether a seed reproduces the noise, for the ledger.
+
+    Returns
+    -------
+    PrivacyPlan
+
+    Raises
+    ------
+    ValueError
+        If a value is out of range, or the budget is too small for that many iterations.
+
+    Notes
+    -----
+    With sensitivities D_t and a noise shape s_t the multipliers are
+    ``z_t = sqrt(sum_i (D_i/s_i)^2) / (mu D_t/s_t)``, so that the standard deviations ``z_t D_t``
+    are proportional to s_t and ``sum_t 1/z_t^2 = mu^2``.
+
+    Examples
+    --------
+    >>> from dpglm.plan import make_plan
+    >>> from dpglm.privacy.budget import PrivacyBudget
+    >>> from dpglm.schedules import Constant, DecayingClip, PublicFacts
+    >>> plan = make_plan(
+    ...     PrivacyBudget(epsilon=1.0, delta=1e-6),
+    ...     PublicFacts(n_samples=10_000, n_features=20),
+    ...     n_iter=100,
+    ...     clip_schedule=DecayingClip(1.0),
+    ...     noise_schedule=Constant(),
+    ...     step_schedule=Constant(0.5),
+    ... )
+    >>> round(plan.ledger.epsilon(1e-6), 6)
+    1.0
+    >>> print(plan.noise_multiplier[[0, -1]].round(2))
+    [29.99 59.67]
+    """
+    if isinstance(n_iter, bool) or not isinstance(n_iter, (int, np.integer)) or n_iter < 1:
+        raise ValueError(f"max_iter={n_iter!r} must be a whole number, 1 or more.")
+    mu = budget.mu
+    facts = replace(facts, mu=mu)
+
+    clip = schedule_values(
+        clip_schedule, n_iter, facts, parameter="clip_schedule", allow_inf=mu == math.inf
+    )
+    facts = replace(facts, clip=clip)
+
+    shape = schedule_values(noise_schedule, n_iter, facts, parameter="noise_schedule")
+    sensitivity = np.array([budget.sensitivity(c) for c in clip])
+    noise_multiplier = _calibrated(sensitivity, shape, mu)
+    _check_affordable(noise_multiplier, budget)
+    noise_std = noise_multiplier * sensitivity if mu < math.inf else np.zeros(n_iter)
+    facts = replace(facts, noise_std=noise_std)
+
+    step = schedule_values(step_schedule, n_iter, facts, parameter="step_schedule")
+    ledger = PrivacyLedger.from_events(
+        [GaussianEvent(float(z)) for z in noise_multiplier],
+        neighboring_relation=budget.neighboring_relation,
+        reporting_delta=budget.delta,
+        assumptions=assumptions,
+        seeded=seeded,
+    )
+    return PrivacyPlan(
+        facts=facts,
+        clip=clip,
+        sensitivity=sensitivity,
+        noise_multiplier=noise_multiplier,
+        step=step,
+        momentum=HeavyBall(0.0) if momentum is None else momentum,
+        averaging=averaging_weights(averaging, n_iter),
+        ledger=ledger,
+    )
+
+
+def _calibrated(sensitivity: np.ndarray, shape: np.ndarray, mu: float) -> np.ndarray:
+    """Return the noise multipliers whose standard deviations have this shape and cost ``mu``."""
+    if mu == math.inf:
+        return np.zeros(len(shape))
+    with np.errstate(over="ignore", under="ignore", divide="ignore", invalid="ignore"):
+        relative_cost = sensitivity / shape
+        relative_cost = relative_cost / relative_cost.max()
+        total = math.sqrt(math.fsum(relative_cost**2))
+        return total / (mu * relative_cost)
+
+
+def _check_affordable(noise_multiplier: np.ndarray, budget: PrivacyBudget) -> None:
+    if not np.isfinite(noise_multiplier).all():
+        raise ValueError(
+            "noise_schedule and clip_schedule vary by too many orders of magnitude to be "
+            "calibrated; narrow their range."
+        )
+    least = noise_multiplier.min()
+    if least > LARGEST_NOISE_MULTIPLIER:
+        enough = gdp_epsilon(budget.mu * least / LARGEST_NOISE_MULTIPLIER, budget.delta)
+        raise ValueError(
+            f"epsilon={budget.epsilon:g} with delta={budget.delta:g} is too small for the "
+            f"schedule: each of {len(noise_multiplier)} iterations needs a noise_multiplier of "
+            f"{least:.3g} or more, above {LARGEST_NOISE_MULTIPLIER:g}. Raise epsilon to about "
+            f"{enough:.3g}, raise delta, or lower max_iter."
+        )
+
+
+def _last(n_iter: int) -> np.ndarray:
+    return np.append(np.zeros(n_iter - 1), 1.0)
+
+
+def _uniform(n_iter: int) -> np.ndarray:
+    return np.full(n_iter, 1.0)
+
+
+def _tail(n_iter: int) -> np.ndarray:
+    return np.where(np.arange(n_iter) >= n_iter // 2, 1.0, 0.0)
+
+
+def _t_weighted(n_iter: int) -> np.ndarray:
+    return np.arange(2.0, n_iter + 2.0)
+
+
+_AVERAGING: dict[str | None, Callable[[int], np.ndarray]] = {
+    None: _last,
+    "uniform": _uniform,
+    "tail": _tail,
+    "t_weighted": _t_weighted,
+}
+
+
+def averaging_weights(averaging: str | None, n_iter: int) -> np.ndarray:
+    """Return the weights of the iterates after each step; averaging costs no privacy.
+
+    Parameters
+    ----------
+    averaging : {None, "uniform", "tail", "t_weighted"}
+        ``None``: the last iterate. ``"uniform"``: all alike, for convex losses. ``"tail"``: the
+        last half. ``"t_weighted"``: proportional to the position t, counting the start as 1, for
+        the steps ``2 / (alpha (t + 1))`` (Lacoste-Julien, Schmidt & Bach 2012).
+    n_iter : int
+
+    Returns
+    -------
+    ndarray of shape (n_iter,), summing to 1
+
+    Examples
+    --------
+    >>> from dpglm.plan import averaging_weights
+    >>> averaging_weights("tail", 4)
+    array([0. , 0. , 0.5, 0.5])
+    """
+    try:
+        weights = _AVERAGING[averaging](n_iter)
+    except (KeyError, TypeError):
+        raise ValueError(
+            f"averaging={averaging!r} is unknown; choose None, 'uniform', 'tail' or 't_weighted'."
+        ) from None
+    return weights / weights.sum()

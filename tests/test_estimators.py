@@ -1,0 +1,343 @@
+"""The estimators: the non-private limit, labels, bad input, odd data, failure."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.linear_model import LogisticRegression
+from sklearn.utils.validation import check_is_fitted
+
+from dpglm import (
+    Constant,
+    DPLinearSVM,
+    DPLogisticRegression,
+    HeavyBall,
+    PrivacyWarning,
+    Schedule,
+)
+from dpglm.datasets import make_census
+from dpglm.objective import Objective
+from dpglm.privacy import mechanisms
+
+ESTIMATORS = [DPLogisticRegression, DPLinearSVM]
+NO_NOISE = {"epsilon": math.inf, "clip_schedule": math.inf, "averaging": None}
+
+
+@pytest.fixture(scope="module")
+def census():
+    return make_census(3000, random_state=0)
+
+
+def test_without_noise_or_clip_heavy_ball_reaches_the_optimum_of_scikit_learn():
+    X, y = make_census(5000)
+    model = DPLogisticRegression(
+        **NO_NOISE, alpha=1e-2, momentum=HeavyBall(0.95), step_schedule=0.3, max_iter=4000
+    ).fit(X, y)
+    reference = LogisticRegression(C=1 / (len(X) * 1e-2), tol=1e-10, max_iter=10_000).fit(X, y)
+    assert abs(model.coef_ - reference.coef_).max() < 1e-3
+    assert abs(model.intercept_ - reference.intercept_).max() < 1e-3
+
+
+def test_softmax_reaches_the_multinomial_optimum(census):
+    X, _ = census
+    y = np.array(["a", "b", "c"])[np.random.default_rng(0).integers(3, size=len(X))]
+    y[X[:, 0] > 0.5] = "c"
+    model = DPLogisticRegression(
+        **NO_NOISE, alpha=1e-2, momentum=HeavyBall(0.95), step_schedule=0.3, max_iter=3000
+    ).fit(X, y)
+    reference = LogisticRegression(C=1 / (len(X) * 1e-2), tol=1e-10, max_iter=10_000).fit(X, y)
+    assert model.coef_.shape == (3, X.shape[1])
+    assert model.predict_proba(X) == pytest.approx(reference.predict_proba(X), abs=1e-4)
+    assert model.predict_log_proba(X) == pytest.approx(reference.predict_log_proba(X), abs=1e-3)
+
+
+def test_smoothed_svm_minimises_its_objective(census):
+    """Against a general optimiser on the same smoothed hinge loss."""
+    from scipy.optimize import minimize
+
+    X, y = census[0][:, :8], 2.0 * census[1] - 1
+    h, alpha = 0.5, 1e-2
+
+    def objective(w):
+        short = np.clip(1 + h - y * (X @ w[:-1] + w[-1]), 0, None)
+        loss = np.where(short <= 2 * h, short**2 / (4 * h), short - h)
+        return loss.mean() + alpha / 2 * w[:-1] @ w[:-1]
+
+    best = minimize(objective, np.zeros(9), method="L-BFGS-B", tol=1e-14).fun
+    model = DPLinearSVM(
+        **NO_NOISE, alpha=alpha, momentum=HeavyBall(0.9), step_schedule=0.3, max_iter=2000
+    ).fit(X, y)
+    assert objective(np.append(model.coef_[0], model.intercept_)) == pytest.approx(best, rel=1e-6)
+
+
+def test_class_weights_are_those_of_scikit_learn(census):
+    X, y = census
+    model = DPLogisticRegression(
+        **NO_NOISE, alpha=1e-2, momentum=HeavyBall(0.9), step_schedule=0.2, max_iter=3000,
+        class_weight={1: 3.0},
+    ).fit(X, y)  # fmt: skip
+    reference = LogisticRegression(
+        C=1 / (len(X) * 1e-2), class_weight={1: 3.0}, tol=1e-10, max_iter=10_000
+    ).fit(X, y)
+    assert abs(model.coef_ - reference.coef_).max() < 1e-3
+
+
+def test_more_budget_gives_a_better_model(census):
+    X, y = make_census(8000, random_state=1)
+    scores = [
+        np.mean([DPLogisticRegression(epsilon=e).fit(X, y).score(X, y) for _ in range(5)])
+        for e in (0.01, 0.3, 30.0)
+    ]
+    assert scores[0] < scores[1] < scores[2]
+
+
+@pytest.mark.parametrize("Estimator", ESTIMATORS)
+@pytest.mark.parametrize(
+    "labels", [("no", "yes"), (False, True), (-1, 1), (0, 1, 2), ("b", "a", "c", "d"), (7.0, 3.0)]
+)
+def test_any_labels_are_predicted_as_given(Estimator, labels):
+    rng = np.random.default_rng(0)
+    index = rng.integers(len(labels), size=300)
+    X = np.eye(len(labels))[index] * 3 + rng.normal(size=(300, len(labels))) / 10
+    y = np.array(labels)[index]
+    model = Estimator(epsilon=50.0).fit(X, y)
+    assert model.classes_.tolist() == sorted(labels)
+    assert model.predict(X).dtype == y.dtype
+    assert model.score(X, y) > 0.95
+
+
+@pytest.mark.parametrize("Estimator", ESTIMATORS)
+def test_a_public_label_set_may_name_classes_that_were_not_observed(Estimator):
+    X = np.random.default_rng(0).normal(size=(50, 2))
+    model = Estimator(classes=["no", "yes"], max_iter=3).fit(X, ["no"] * 50)
+    assert model.classes_.tolist() == ["no", "yes"]
+    wide = Estimator(classes=[2, 0, 1], max_iter=3).fit(X, [0] * 50)
+    assert wide.classes_.tolist() == [0, 1, 2] and wide.coef_.shape == (3, 2)
+
+
+def test_the_ledger_says_whether_the_label_set_was_inferred(census):
+    X, y = census
+    assert "inferred" in str(DPLogisticRegression(max_iter=2).fit(X, y).privacy_)
+    declared = DPLogisticRegression(max_iter=2, classes=[0, 1]).fit(X, y)
+    assert "inferred" not in str(declared.privacy_)
+
+
+def test_a_seed_warns_reproduces_and_is_on_the_ledger(census):
+    X, y = census
+    with pytest.warns(PrivacyWarning, match="random_state makes the noise reproducible"):
+        first = DPLogisticRegression(random_state=3, max_iter=5).fit(X, y)
+    second = DPLogisticRegression(random_state=3, max_iter=5).fit(X, y)
+    fresh = [DPLogisticRegression(max_iter=5).fit(X, y) for _ in range(2)]
+    assert (first.coef_ == second.coef_).all() and first.privacy_.seeded
+    assert (fresh[0].coef_ != fresh[1].coef_).all() and not fresh[0].privacy_.seeded
+    with pytest.raises(ValueError, match="may coincide"):
+        first.privacy_ + second.privacy_
+
+
+def test_a_delta_above_one_over_n_warns():
+    X, y = np.eye(4), [0, 1, 0, 1]
+    with pytest.warns(PrivacyWarning, match=r"delta=0\.5 exceeds 1/n = 0\.25"):
+        DPLogisticRegression(delta=0.5, max_iter=2).fit(X, y)
+
+
+class TooShort(Schedule):
+    def values(self, n_iter, facts):
+        return np.ones(n_iter - 1)
+
+
+BAD_PARAMETERS = [
+    ({"epsilon": 0}, "epsilon=0 must"),
+    ({"epsilon": -2.0}, r"epsilon=-2\.0 must"),
+    ({"epsilon": 1e-9, "delta": 1e-12}, "epsilon=1e-09 .* too small for the schedule"),
+    ({"delta": 0}, "delta=0 must"),
+    ({"delta": 1.5}, r"delta=1\.5 must"),
+    ({"neighboring_relation": "other"}, "neighboring_relation='other'"),
+    ({"neighboring_relation": "add_or_remove_one"}, "n_ref=None"),
+    ({"clip_schedule": 0.0}, "clip_schedule"),
+    ({"clip_schedule": -1.0}, "clip_schedule"),
+    ({"clip_schedule": math.inf}, "clip_schedule"),
+    ({"clip_schedule": "cosine"}, "clip_schedule='cosine'"),
+    ({"noise_schedule": TooShort()}, "noise_schedule"),
+    ({"noise_schedule": Constant(-1.0)}, "noise_schedule"),
+    ({"step_schedule": math.nan}, "step_schedule"),
+    ({"step_schedule": "inverse_time"}, "step_schedule.*alpha"),
+    ({"momentum": 1.0}, "momentum"),
+    ({"momentum": "nesterov"}, "momentum='nesterov'"),
+    ({"averaging": "mean"}, "averaging='mean'"),
+    ({"alpha": -0.1}, r"alpha=-0\.1 must"),
+    ({"alpha": math.inf}, "alpha=inf must"),
+    ({"max_iter": 0}, "max_iter=0 must"),
+    ({"max_iter": 2.5}, r"max_iter=2\.5 must"),
+    ({"classes": [0]}, r"classes=\[0\] must name two or more"),
+    ({"classes": [0, 1, 1]}, r"classes=\[0, 1, 1\] must name"),
+    ({"classes": [0, 2]}, r"label .*1.*, which is not in classes=\[0, 2\]"),
+    ({"class_weight": "balanced"}, "class_weight='balanced' .* label counts"),
+    ({"class_weight": {5: 1.0}}, "class_weight names the label 5"),
+    ({"class_weight": {0: -1.0}}, r"class_weight\[0\]=-1\.0"),
+]
+
+
+@pytest.mark.parametrize(("parameters", "message"), BAD_PARAMETERS)
+def test_bad_parameters_are_sentences_raised_before_any_noise(parameters, message, monkeypatch):
+    monkeypatch.setattr(mechanisms, "rounded_gaussian", no_release)
+    X, y = np.eye(6), [0, 1] * 3
+    model = DPLogisticRegression(max_iter=5).set_params(**parameters)
+    with pytest.raises(ValueError, match=message) as info:
+        model.fit(X, y)
+    assert not hasattr(info.value, "privacy_ledger")
+    with pytest.raises(NotFittedError):
+        check_is_fitted(model)
+
+
+def no_release(*args):
+    raise AssertionError("noise was drawn")
+
+
+def test_an_unknown_svm_loss_or_width_is_refused():
+    X, y = np.eye(4), [0, 1, 0, 1]
+    with pytest.raises(ValueError, match="loss='log' is unknown; choose 'smoothed_hinge'"):
+        DPLinearSVM(loss="log").fit(X, y)
+    with pytest.raises(ValueError, match="half_width"):
+        DPLinearSVM(half_width=0.0).fit(X, y)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_data_that_are_not_finite_are_refused_before_any_noise(bad, monkeypatch):
+    monkeypatch.setattr(mechanisms, "rounded_gaussian", no_release)
+    X = np.eye(4)
+    X[1, 1] = bad
+    for data in (X, csr_array(X)):
+        with pytest.raises(ValueError, match=r"NaN|infinity"):
+            DPLogisticRegression().fit(data, [0, 1, 0, 1])
+
+
+def test_a_single_class_is_refused_with_advice():
+    with pytest.raises(ValueError, match=r"1 class, and two or more are needed.*classes="):
+        DPLogisticRegression().fit(np.eye(3), [1, 1, 1])
+
+
+@pytest.mark.parametrize("Estimator", ESTIMATORS)
+@pytest.mark.parametrize("relation", ["zero_out", "replace_one"])
+@pytest.mark.parametrize(
+    "X",
+    [
+        np.zeros((2, 1)),
+        np.array([[1.0], [2.0]]),
+        np.ones((5, 3)),
+        np.eye(4, 50),
+        np.full((4, 2), 1e308),
+        np.array([[1e308, -1e308], [0.0, 1.0], [5e-324, 0.0], [1e-160, 1e160]]),
+        np.random.default_rng(0).normal(size=(7, 3)).astype(np.float32),
+    ],
+    ids=["zero", "two rows", "constant", "wide", "1e308", "mixed", "float32"],
+)
+def test_odd_but_finite_data_fit(X, relation, Estimator):
+    y = np.arange(len(X)) % 2
+    for data in (X, csr_array(X)):
+        model = Estimator(neighboring_relation=relation, max_iter=10).fit(data, y)
+        assert np.isfinite(model.coef_).all() and np.isfinite(model.intercept_).all()
+        assert len(model.predict(np.zeros((3, X.shape[1])))) == 3
+
+
+def test_a_row_that_overflows_counts_as_a_null_record():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(40, 3)), np.arange(40) % 2
+    X[7] = [1e308, 1e308, -1e308]
+    settings = {"epsilon": math.inf, "max_iter": 20}
+    model = DPLogisticRegression(**settings).fit(X, y)
+    kept = np.arange(40) != 7
+    reference = DPLogisticRegression(**settings, step_schedule=39 / 40).fit(X[kept], y[kept])
+    assert model.coef_ == pytest.approx(reference.coef_, rel=1e-9)
+
+
+def test_steps_that_diverge_warn(census):
+    X, y = census
+    with pytest.warns(ConvergenceWarning, match="diverged: lower step_schedule"):
+        DPLogisticRegression(**NO_NOISE, alpha=1e200, step_schedule=1e200, max_iter=5).fit(X, y)
+
+
+class Interrupt(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError, Interrupt])
+def test_an_interrupted_fit_is_unfitted_and_charges_the_full_plan(error, census, monkeypatch):
+    X, y = census
+    model = DPLogisticRegression(max_iter=10, classes=[0, 1])
+    model.fit(X, y)
+    original, calls = Objective.gradient_sum, []
+
+    def fail_at_the_third(self, coef, clip):
+        calls.append(clip)
+        if len(calls) == 3:
+            raise error("stop")
+        return original(self, coef, clip)
+
+    monkeypatch.setattr(Objective, "gradient_sum", fail_at_the_third)
+    with pytest.raises(error) as info:
+        model.fit(X, y)
+    assert info.value.privacy_ledger == model.plan(*X.shape).ledger
+    assert not [name for name in vars(model) if name.endswith("_")]
+    monkeypatch.undo()
+    assert model.fit(X, y).n_iter_ == 10
+
+
+def test_a_failure_before_the_first_release_costs_nothing(census, monkeypatch):
+    def fail(self, coef, clip):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Objective, "gradient_sum", fail)
+    with pytest.raises(KeyboardInterrupt) as info:
+        DPLogisticRegression().fit(*census)
+    assert not hasattr(info.value, "privacy_ledger")
+
+
+def test_a_failed_refit_leaves_nothing_of_the_first_fit(census):
+    model = DPLogisticRegression(max_iter=2).fit(*census)
+    with pytest.raises(ValueError):
+        model.set_params(epsilon=-1.0).fit(*census)
+    assert not [name for name in vars(model) if name.endswith("_")]
+
+
+def test_add_or_remove_one_never_reads_the_number_of_records(census):
+    """Doubling the data doubles every sum and changes nothing else."""
+    X, y = census
+    settings = {"neighboring_relation": "add_or_remove_one", "n_ref": 3000, "random_state": 0}
+    once = DPLogisticRegression(**settings, max_iter=1, averaging=None).fit(X, y)
+    twice = DPLogisticRegression(**settings, max_iter=1, averaging=None).fit(
+        np.vstack([X, X]), np.append(y, y)
+    )
+    noise_only = DPLogisticRegression(**settings, max_iter=1, averaging=None, classes=[0, 1]).fit(
+        np.full((1, X.shape[1]), 1e308), [0]
+    )
+    signal, double = once.coef_ - noise_only.coef_, twice.coef_ - noise_only.coef_
+    assert double == pytest.approx(2 * signal, rel=1e-5, abs=1e-7)
+    assert once.trace_.noise_std == twice.trace_.noise_std
+
+
+def test_the_trace_records_the_released_values_of_each_iteration(census):
+    model = DPLogisticRegression(max_iter=6, clip_schedule="decaying").fit(*census)
+    frame = model.trace_.to_frame()
+    assert frame.index.tolist() == [1, 2, 3, 4, 5, 6]
+    assert frame["clip"].tolist() == model.trace_.clip
+    assert (frame["noise_std"] > frame["clip"]).all()
+    assert math.fsum(frame["mu"] ** 2) == pytest.approx(model.privacy_.mu() ** 2)
+    assert (frame["gradient_norm"] > 0).all()
+
+
+@pytest.mark.parametrize("Estimator", ESTIMATORS)
+def test_the_intercept_can_be_left_out(Estimator, census):
+    model = Estimator(fit_intercept=False, max_iter=3).fit(*census)
+    assert model.intercept_.tolist() == [0.0]
+    assert model.coef_.shape == (1, census[0].shape[1])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [((0, 3), "n_samples=0"), ((5, 2.0), r"n_features=2\.0"), ((5, 3, 1), "n_classes=1")],
+)
+def test_a_plan_checks_its_sizes(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        DPLogisticRegression().plan(*arguments)

@@ -1,0 +1,184 @@
+"""The plan: the whole schedule calibrated exactly, before any data."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpglm.momentum import HeavyBall
+from dpglm.plan import averaging_weights, make_plan
+from dpglm.privacy.budget import PrivacyBudget
+from dpglm.privacy.conversions import gdp_epsilon
+from dpglm.schedules import (
+    Constant,
+    DecayingClip,
+    DynamicNoise,
+    Geometric,
+    InverseTime,
+    LectureStep,
+    PublicFacts,
+    Schedule,
+)
+
+FACTS = PublicFacts(n_samples=1000, n_features=11, n_outputs=1, alpha=0.01, curvature=0.25)
+
+
+def plan_of(budget=None, facts=FACTS, **changes):
+    arguments = {
+        "n_iter": 50,
+        "clip_schedule": Constant(1.0),
+        "noise_schedule": Constant(),
+        "step_schedule": Constant(0.5),
+        **changes,
+    }
+    return make_plan(budget or PrivacyBudget(1.0, 1e-6), facts, **arguments)
+
+
+def test_constant_noise_matches_the_vectors(vectors):
+    for row in vectors("conversions", "calibrate_constant_noise"):
+        budget = PrivacyBudget(row["eps"], row["delta"])
+        z = plan_of(budget, n_iter=row["T"]).noise_multiplier
+        assert z == pytest.approx(row["noise_multiplier_add_remove"], rel=2e-9)
+        replace = PrivacyBudget(row["eps"], row["delta"], "replace_one")
+        plan = plan_of(replace, n_iter=row["T"])
+        noise_over_clip = plan.noise_multiplier * plan.sensitivity / plan.clip
+        assert noise_over_clip == pytest.approx(row["noise_multiplier_replace_one"], rel=2e-9)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    epsilon=st.floats(0.05, 8),
+    n_iter=st.integers(1, 300),
+    clip=st.sampled_from([Constant(0.3), Geometric(5.0, 0.99), DecayingClip(2.0)]),
+    noise=st.sampled_from([Constant(7.0), Geometric(1.0, 1.01), DynamicNoise(decay=4.0)]),
+    relation=st.sampled_from(["zero_out", "replace_one", "add_or_remove_one"]),
+)
+def test_the_ledger_spends_the_budget_and_never_more(epsilon, n_iter, clip, noise, relation):
+    n_ref = 900 if relation == "add_or_remove_one" else None
+    budget = PrivacyBudget(epsilon, 1e-7, relation, n_ref)
+    plan = plan_of(budget, n_iter=n_iter, clip_schedule=clip, noise_schedule=noise)
+    reached = plan.ledger.epsilon(1e-7)
+    assert epsilon * (1 - 1e-6) <= reached <= epsilon
+    assert plan.ledger.n_releases == n_iter
+
+
+def test_the_noise_schedule_shapes_the_standard_deviation_whatever_the_clip():
+    plan = plan_of(clip_schedule=DecayingClip(3.0), noise_schedule=Geometric(1.0, 0.9))
+    std = plan.noise_multiplier * plan.sensitivity
+    assert std[1:] / std[:-1] == pytest.approx(0.9, rel=1e-12)
+    assert std == pytest.approx(plan.facts.noise_std, rel=1e-12)
+    assert plan.clip[0] == 3.0 and plan.clip[-1] == pytest.approx(3.0 / 1.98)
+
+
+def test_scaling_the_shape_changes_nothing():
+    a = plan_of(noise_schedule=Geometric(1.0, 0.9)).noise_multiplier
+    b = plan_of(noise_schedule=Geometric(123.0, 0.9)).noise_multiplier
+    assert a == pytest.approx(b, rel=1e-13)
+
+
+def test_schedules_are_told_clip_then_noise_then_step():
+    seen = []
+
+    class Recorder(Schedule):
+        def values(self, n_iter, facts):
+            seen.append(facts)
+            return np.ones(n_iter)
+
+    plan_of(clip_schedule=Recorder(), noise_schedule=Recorder(), step_schedule=Recorder())
+    clip, noise, step = seen
+    assert clip.mu == PrivacyBudget(1.0, 1e-6).mu and clip.clip is None
+    assert noise.clip is not None and noise.noise_std is None
+    assert (step.noise_std == step.noise_std[0]).all() and step.noise_std[0] > 1
+
+
+def test_step_schedules_follow_their_formulas():
+    assert plan_of(step_schedule=InverseTime()).step == pytest.approx(
+        [2 / (0.01 * (t + 1)) for t in range(1, 51)]
+    )
+    plan = plan_of(step_schedule=LectureStep(distance=2.0, row_bound=3.0))
+    sigma = plan.facts.noise_std[0]
+    expected = min(1 / (0.25 * 9 + 0.01), 1000 * 2.0 / (sigma * math.sqrt(2 * 11 * 50)))
+    assert plan.step == pytest.approx(expected)
+
+
+def test_an_infinite_epsilon_draws_no_noise_and_needs_no_clip():
+    plan = plan_of(PrivacyBudget(math.inf, 1e-6), clip_schedule=Constant(math.inf))
+    assert (plan.noise_multiplier == 0).all() and (plan.facts.noise_std == 0).all()
+    assert plan.ledger.mu() == math.inf
+    assert plan.mechanism(0, 1e-9).noise_std(5) == 0.0
+
+
+def test_an_infinite_clip_with_a_finite_epsilon_is_refused():
+    with pytest.raises(ValueError, match="clip_schedule"):
+        plan_of(clip_schedule=Constant(math.inf))
+
+
+def test_the_mechanism_of_a_step_carries_its_sensitivity_multiplier_and_slack():
+    plan = plan_of(
+        PrivacyBudget(1.0, 1e-6, "replace_one"), clip_schedule=Geometric(2.0, 0.5), n_iter=3
+    )
+    mechanism = plan.mechanism(1, 1e-3)
+    assert mechanism.sensitivity == 2.0
+    assert mechanism.noise_multiplier == plan.noise_multiplier[1]
+    assert mechanism.slack == 1e-3
+
+
+def test_the_plan_cannot_be_changed():
+    plan = plan_of()
+    with pytest.raises(ValueError, match="read-only"):
+        plan.noise_multiplier[0] = 1.0
+    with pytest.raises(AttributeError):
+        plan.clip = np.ones(3)
+
+
+def test_plain_descent_is_the_default_momentum():
+    assert plan_of().momentum.coefficient == 0.0
+    assert plan_of(momentum=HeavyBall(0.3)).momentum.coefficient == 0.3
+
+
+@pytest.mark.parametrize("n_iter", [0, -1, 2.0, True, "5"])
+def test_a_bad_number_of_iterations_is_refused(n_iter):
+    with pytest.raises(ValueError, match="max_iter="):
+        plan_of(n_iter=n_iter)
+
+
+def test_a_budget_too_small_for_the_schedule_says_which_epsilon_would_do():
+    with pytest.raises(ValueError, match=r"epsilon=1e-09 .* too small .* Raise epsilon to") as info:
+        plan_of(PrivacyBudget(1e-9, 1e-12), n_iter=1000)
+    enough = float(str(info.value).split("Raise epsilon to about ")[1].split(",")[0])
+    assert plan_of(PrivacyBudget(enough * 1.01, 1e-12), n_iter=1000).n_iter == 1000
+    with pytest.raises(ValueError):
+        plan_of(PrivacyBudget(enough * 0.95, 1e-12), n_iter=1000)
+
+
+def test_schedules_that_span_too_many_orders_of_magnitude_are_refused():
+    with pytest.raises(ValueError, match="too many orders of magnitude"):
+        plan_of(noise_schedule=Geometric(1.0, 1e30), n_iter=10, clip_schedule=Geometric(1, 1e-30))
+
+
+@pytest.mark.parametrize("averaging", [None, "uniform", "tail", "t_weighted"])
+@pytest.mark.parametrize("n_iter", [1, 2, 7])
+def test_averaging_weights_sum_to_one(averaging, n_iter):
+    weights = averaging_weights(averaging, n_iter)
+    assert weights.sum() == pytest.approx(1.0) and (weights >= 0).all()
+
+
+def test_averaging_weights_follow_their_definitions():
+    assert averaging_weights(None, 4).tolist() == [0, 0, 0, 1]
+    assert averaging_weights("tail", 5).tolist() == [0, 0, 1 / 3, 1 / 3, 1 / 3]
+    # The start counts as t = 1, and w_1 = 0 adds nothing: weights t = 2, 3, 4 remain.
+    assert averaging_weights("t_weighted", 3) == pytest.approx([2 / 9, 3 / 9, 4 / 9])
+
+
+@pytest.mark.parametrize("averaging", ["mean", 3, [1]])
+def test_an_unknown_averaging_is_refused(averaging):
+    with pytest.raises(ValueError, match=r"averaging=.* is unknown; choose None"):
+        averaging_weights(averaging, 3)
+
+
+def test_the_plan_states_its_guarantee():
+    plan = plan_of()
+    assert "50 iterations over 1000 records" in str(plan)
+    assert f"epsilon={gdp_epsilon(plan.ledger.mu(), 1e-6):.4g}" in repr(plan)

@@ -1,0 +1,158 @@
+"""The estimators are scikit-learn citizens: checks, pipelines, searches, callbacks."""
+
+import pickle
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.datasets import make_blobs
+from sklearn.model_selection import GridSearchCV, train_test_split
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.utils.estimator_checks import check_class_weight_classifiers, parametrize_with_checks
+
+from dpglm import (
+    DecayingClip,
+    DPLinearSVM,
+    DPLogisticRegression,
+    DynamicNoise,
+    Geometric,
+    PrivacyWarning,
+)
+from dpglm.datasets import make_census
+
+NO_SIGNAL = (
+    "The check trains on 50 rows of norm about 25 and wants the class weights to outvote them, "
+    "which only the intercept can. Clipped to C, row i adds at most C / ||(x_i, 1)|| to the "
+    "intercept's sum, so all rows of the heavy class together shift the whole run by at most "
+    "mu sum_i 1 / ||(x_i, 1)|| = 0.34 standard deviations of its noise, whatever the clip, steps "
+    "and iterations: at the default budget the sign of the intercept is a coin flip."
+)
+
+
+def expected_failed_checks(estimator):
+    return {"check_class_weight_classifiers": NO_SIGNAL}
+
+
+@parametrize_with_checks(
+    [DPLogisticRegression(), DPLinearSVM()], expected_failed_checks=expected_failed_checks
+)
+def test_scikit_learn_check(estimator, check):
+    check(estimator)
+
+
+def test_the_reason_for_the_one_expected_failure_holds():
+    X, y = make_blobs(centers=2, random_state=0, cluster_std=20)
+    X, _, y, _ = train_test_split(X, y, test_size=0.5, random_state=0)
+    heavy = np.column_stack([X[y == 0], np.ones((y == 0).sum())])
+    mu = DPLogisticRegression().plan(*X.shape).ledger.mu()
+    assert mu * (1 / np.linalg.norm(heavy, axis=1)).sum() == pytest.approx(0.34, abs=0.005)
+
+
+@pytest.mark.parametrize("Estimator", [DPLogisticRegression, DPLinearSVM])
+def test_that_check_passes_once_the_budget_lets_the_signal_through(Estimator):
+    check_class_weight_classifiers(Estimator.__name__, Estimator(epsilon=100.0))
+
+
+GRID = [
+    {"dp__noise_schedule": ["constant", DynamicNoise(decay=4.0)], "dp__momentum": [None, 0.6]},
+    {"dp__noise_schedule": [Geometric()], "dp__noise_schedule__ratio": [0.95, 1.02]},
+    {"dp__clip_schedule": [1.0, DecayingClip(2.0)], "dp__momentum": ["debiased"]},
+]
+
+
+def check_search(pipeline, X, y):
+    search = GridSearchCV(pipeline, GRID, cv=2, n_jobs=2, error_score="raise").fit(X, y)
+    assert len(search.cv_results_["params"]) == 8
+    best = search.best_estimator_[-1]
+    assert best.privacy_.epsilon() <= best.epsilon
+    return search
+
+
+def test_grid_search_over_schedules_in_a_pipeline():
+    X, y = make_census(1500, random_state=0)
+    pipeline = Pipeline([("id", FunctionTransformer()), ("dp", DPLogisticRegression(max_iter=30))])
+    search = check_search(pipeline, X, y)
+    assert search.best_score_ > 0.7
+
+
+def test_nested_parameters_of_a_schedule_do_not_leak_between_clones():
+    model = DPLinearSVM(noise_schedule=Geometric(ratio=0.9))
+    other = clone(model).set_params(noise_schedule__ratio=0.5)
+    assert model.noise_schedule.ratio == 0.9 and other.noise_schedule.ratio == 0.5
+
+
+@pytest.mark.parametrize("Estimator", [DPLogisticRegression, DPLinearSVM])
+def test_a_fitted_estimator_survives_pickling(Estimator):
+    X, y = make_census(500, random_state=0)
+    model = Estimator(max_iter=5).fit(X, y)
+    copy = pickle.loads(pickle.dumps(model))
+    assert (copy.predict(X) == model.predict(X)).all()
+    assert copy.privacy_ == model.privacy_
+
+
+def test_html_representation_shows_the_parameters_and_nested_schedules():
+    html = DPLogisticRegression(noise_schedule=Geometric(ratio=0.123))._repr_html_()
+    assert "DPLogisticRegression" in html and "0.123" in html
+
+
+def test_fitting_never_writes_to_a_parameter():
+    X, y = make_census(300, random_state=0)
+    model = DPLogisticRegression(max_iter=3)
+    before = dict(model.get_params())
+    model.fit(X, y)
+    assert model.get_params() == before
+
+
+class Recorder:
+    """A callback that notes what it sees, and asks to stop at once."""
+
+    def __init__(self):
+        self.tasks, self.fitted = [], []
+
+    def setup(self, estimator, context):
+        self.tasks.append("setup")
+
+    def teardown(self, estimator, context):
+        self.tasks.append("teardown")
+
+    def on_fit_task_begin(self, estimator, context, *, X, y):
+        self.tasks.append(f"begin {context.task_name}")
+
+    def on_fit_task_end(self, estimator, context, *, X, fitted_estimator):
+        self.tasks.append(f"end {context.task_name}")
+        self.fitted.append(fitted_estimator.predict(X))
+        return context.task_name == "iteration"
+
+
+def test_a_callback_sees_every_iteration_and_cannot_stop_the_fit():
+    X, y = make_census(300, random_state=0)
+    recorder = Recorder()
+    model = DPLogisticRegression(max_iter=3).set_callbacks(recorder)
+    with pytest.warns(PrivacyWarning, match="asked to stop the fit; the request is ignored"):
+        model.fit(X, y)
+    iteration = ["begin iteration", "end iteration"]
+    assert recorder.tasks == ["setup", "begin fit", *iteration * 3, "end fit", "teardown"]
+    assert model.n_iter_ == 3 and model.privacy_.n_releases == 3
+    assert (recorder.fitted[-1] == model.predict(X)).all()
+
+
+def test_a_progress_bar_works():
+    pytest.importorskip("rich")
+    from sklearn.callback import ProgressBar
+
+    X, y = make_census(300, random_state=0)
+    DPLogisticRegression(max_iter=3).set_callbacks(ProgressBar()).fit(X, y)
+
+
+def test_sparse_input_of_either_index_width_gives_the_dense_result():
+    from scipy.sparse import csr_array
+
+    X, y = make_census(400, random_state=0)
+    dense = DPLogisticRegression(epsilon=np.inf, max_iter=20).fit(X, y)
+    for dtype in (np.int32, np.int64):
+        S = csr_array(X)
+        S.indices, S.indptr = S.indices.astype(dtype), S.indptr.astype(dtype)
+        model = DPLogisticRegression(epsilon=np.inf, max_iter=20).fit(S, y)
+        assert model.coef_ == pytest.approx(dense.coef_, rel=1e-9, abs=1e-12)
+        assert model.decision_function(S) == pytest.approx(dense.decision_function(X), rel=1e-9)
