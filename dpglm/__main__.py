@@ -1,0 +1,8 @@
+"""``python -m dpglm``."""
+
+import sys
+
+from dpglm.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,326 @@
+"""The runner: what it measures, what it keeps, and that it resumes."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.datasets import make_blobs
+from sklearn.dummy import DummyClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import accuracy_score, hinge_loss, log_loss, roc_auc_score
+from sklearn.model_selection import KFold
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import Normalizer
+from sklearn.svm import LinearSVC
+from sklearn.utils import Bunch
+
+from dpglm import DPLinearSVM, DPLogisticRegression
+from dpglm.comparison import compare
+from dpglm.datasets import make_census
+from dpglm.progress import report_progress
+from dpglm.results import Cell, ComparisonResults, ResultsFile
+from dpglm.schema import load_schema
+
+CENSUS = make_census(400, random_state=0)
+FITS = []
+
+
+class Counted(DPLogisticRegression):
+    """Notes its settings whenever it is fitted."""
+
+    def fit(self, X, y):
+        FITS.append((self.max_iter, self.epsilon, self.random_state))
+        return super().fit(X, y)
+
+
+class Broken(ClassifierMixin, BaseEstimator):
+    """Cannot be fitted."""
+
+    def fit(self, X, y):
+        raise ArithmeticError("no\n  good")
+
+
+ESTIMATORS = {"private": Counted(max_iter=4), "majority": DummyClassifier()}
+
+
+def run(estimators=ESTIMATORS, data=CENSUS, **options):
+    options = {"epsilons": [0.5, 2.0], "delta": 1e-3, "n_splits": 3, "seed": 7, **options}
+    return compare({"census": data}, estimators, **options)
+
+
+def untimed(results):
+    """Return the records in a form that two equal runs share."""
+    return [{**record, "fit_seconds": None} for record in results.records]
+
+
+@pytest.fixture(autouse=True)
+def no_fits():
+    FITS.clear()
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory):
+    path = tmp_path_factory.mktemp("unbroken") / "results.jsonl"
+    return run(results_file=path), path.read_bytes()
+
+
+# The file of a run that was killed: empty, inside a line, at the end of a line, inside the last.
+@pytest.mark.parametrize("kept_lines", [0, 0.01, 0.4, 3, 5.98, 8.999])
+def test_a_killed_run_resumes_to_the_same_table_without_repeating_a_fit(
+    unbroken, tmp_path, kept_lines
+):
+    results, content = unbroken
+    lines = content.splitlines(keepends=True)
+    whole = int(kept_lines)
+    rest = lines[whole][: round(len(lines[whole]) * (kept_lines - whole))]
+    path = tmp_path / "results.jsonl"
+    path.write_bytes(b"".join(lines[:whole]) + rest)
+    done = sum('"private"' in line.decode() for line in lines[:whole])
+
+    resumed = run(results_file=path)
+    assert untimed(resumed) == untimed(results)
+    assert resumed.table() == results.table()
+    assert len(FITS) == 6 - done
+    assert len(ResultsFile(path).read()) == len(path.read_text().splitlines()) == 9
+
+    again = run(results_file=path)
+    assert again.records == resumed.records
+    assert len(FITS) == 6 - done
+
+
+def test_two_processes_give_the_same_results_as_one(unbroken, tmp_path):
+    estimators = {"private": DPLogisticRegression(max_iter=4), "majority": DummyClassifier()}
+    path = tmp_path / "results.jsonl"
+    parallel = run(estimators, n_jobs=2, results_file=path)
+    assert untimed(parallel) == untimed(run(estimators))
+    assert len(ResultsFile(path).read()) == 9
+
+
+def test_every_cell_has_its_own_seed_and_the_seed_of_the_run_changes_all():
+    run()
+    first = {random_state for *_, random_state in FITS}
+    assert len(FITS) == len(first) == 6
+    FITS.clear()
+    run(seed=8)
+    assert not first & {random_state for *_, random_state in FITS}
+
+
+def test_without_a_seed_the_noise_is_fresh_and_random_state_stays_as_given():
+    first, second = run(seed=None), run(seed=None)
+    assert {random_state for *_, random_state in FITS} == {None}
+    losses = [r["training_loss"] for r in (*first.records, *second.records) if r["epsilon"]]
+    assert len(set(losses)) == 12
+
+
+def test_whatever_determines_a_cell_tells_it_from_others(tmp_path):
+    path = tmp_path / "results.jsonl"
+    run(results_file=path)
+    variants = (
+        {"data": make_census(400, random_state=1)},
+        {"estimators": {"private": Counted(max_iter=4, alpha=0.1)}},
+        {"estimators": {"other": Counted(max_iter=4)}},
+        {"delta": 1e-4},
+        {"n_splits": 2},
+        {"seed": 8},
+    )
+    for count, variant in zip((6, 6, 6, 6, 4, 6), variants, strict=True):
+        FITS.clear()
+        run(results_file=path, **variant)
+        assert len(FITS) == count, variant
+    FITS.clear()
+    run(results_file=path, n_repeats=2, epsilons=[0.5, 2.0, 3.0])
+    assert len(FITS) == 3 + 9, "the cells of the first run are not repeated"
+
+
+def test_a_reference_is_run_once_and_not_for_each_epsilon():
+    records = run().records
+    assert [r["epsilon"] for r in records if r["estimator"] == "majority"] == [None] * 3
+    assert len(records) == 9
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize(
+    "model", [LogisticRegression(max_iter=500), LinearSVC(random_state=0), DummyClassifier()]
+)
+def test_metrics_agree_with_scikit_learn(model, n_classes):
+    X, y = make_blobs(300, centers=n_classes, cluster_std=6.0, random_state=0)
+    y = np.array(["c", "a", "b"])[y]
+    measured = run({"model": model}, (X, y), n_repeats=2).records
+    folds = [
+        fold for repeat in range(2) for fold in KFold(3, shuffle=True, random_state=repeat).split(X)
+    ]
+    assert len(measured) == 6
+    for record, (train, test) in zip(measured, folds, strict=True):
+        model.fit(X[train], y[train])
+        assert record["accuracy"] == accuracy_score(y[test], model.predict(X[test]))
+        for name, rows in (("training_loss", train), ("test_loss", test)):
+            if hasattr(model, "predict_proba"):
+                expected = log_loss(y[rows], model.predict_proba(X[rows]))
+            elif n_classes == 2:
+                expected = hinge_loss(y[rows], model.decision_function(X[rows]))
+            else:
+                sign = np.where(y[rows][:, None] == model.classes_, 1, -1)
+                margin = sign * model.decision_function(X[rows])
+                expected = np.maximum(0, 1 - margin).sum(axis=1).mean()
+            assert record[name] == pytest.approx(expected, rel=1e-9)
+        if hasattr(model, "decision_function"):
+            scores = model.decision_function(X[test])
+            truth = y[test] if n_classes == 2 else y[test][:, None] == model.classes_
+            assert record["auc"] == pytest.approx(roc_auc_score(truth, scores), rel=1e-12)
+        else:
+            assert record["auc"] == 0.5
+
+
+def test_private_steps_of_pipelines_get_epsilon_and_delta_and_their_ledger_is_read():
+    model = make_pipeline(Normalizer(), DPLinearSVM(max_iter=4))
+    results = run({"piped": model, "plain": DPLinearSVM(max_iter=4)}, delta=1e-5)
+    for record in results.records:
+        assert 0.99 * record["epsilon"] < record["ledger_epsilon"] <= record["epsilon"]
+        assert (record["delta"], record["loss"]) == (1e-5, "hinge")
+
+
+def test_several_private_steps_are_refused():
+    model = make_pipeline(DPLogisticRegression(), DPLinearSVM())
+    with pytest.raises(ValueError, match="several private steps"):
+        run({"model": model})
+
+
+def test_an_error_is_recorded_reported_and_tried_again(tmp_path):
+    path = tmp_path / "results.jsonl"
+    estimators = {"broken": Broken(), **ESTIMATORS}
+    results = run(estimators, results_file=path)
+    assert [record["error"] for record in results.errors] == ["ArithmeticError: no good"] * 3
+    assert sum("ArithmeticError" in line for line in path.read_text().splitlines()) == 3
+    assert results.notes() == "3 of 3 fits of broken failed: ArithmeticError: no good"
+    assert "3 of 3 fits of broken failed" in str(results)
+    assert "- failed -" in results.table()
+    assert len(json.loads(results.to_json())["errors"]) == 3
+    row = results.rows()[0]
+    assert (row["n_cells"], row["n_errors"], row["accuracy"]) == (0, 3, None)
+
+    assert run(estimators, results_file=path).errors == results.errors
+    assert len(FITS) == 6, "only what failed is run again"
+    assert len(path.read_text().splitlines()) == 9 + 3 + 3
+
+
+def test_a_label_that_a_training_fold_lacks_is_an_error_that_names_it():
+    X, y = make_blobs(30, centers=3, random_state=0)
+    y[y == 2] = 1
+    y[0] = 2
+    results = run({"model": LogisticRegression()}, (X, y))
+    assert len(results.errors) == 1
+    assert "the training fold lacks the label" in results.errors[0]["error"]
+
+
+def test_warnings_of_a_fit_are_noted_once():
+    results = run({"model": Counted(max_iter=4)}, delta=0.5, epsilons=[1.0], n_splits=4)
+    assert results.notes().startswith("4 of 4 fits of model warned: PrivacyWarning: delta=0.5")
+    assert results.notes().count("\n") == 0
+
+
+def test_rows_hold_means_and_standard_errors_over_folds_and_repeats():
+    results = run(n_repeats=2)
+    assert [(r["estimator"], r["epsilon"]) for r in results.rows()] == [
+        ("private", 0.5),
+        ("private", 2.0),
+        ("majority", None),
+    ]
+    for row in results.rows():
+        own = [r for r in results.records if r["estimator"] == row["estimator"]]
+        own = [r["auc"] for r in own if r["epsilon"] == row["epsilon"]]
+        assert row["n_cells"] == len(own) == 6
+        assert row["auc"] == pytest.approx(math.fsum(own) / 6, abs=1e-12)
+        deviation = math.sqrt(math.fsum((a - row["auc"]) ** 2 for a in own) / 5)
+        assert row["auc_se"] == pytest.approx(deviation / math.sqrt(6), abs=1e-12)
+    frame = results.to_frame()
+    assert list(frame["n_repeats"]) == [2, 2, 2]
+
+
+def record(estimator="svm", epsilon=1.0, fold=0, **measured):
+    cell = Cell("toy", 100, 3, "4f2a", estimator, "", epsilon, 1e-6, 2, 0, fold, None)
+    scores = {"accuracy": 0.7, "auc": 0.8, "training_loss": 0.4, "test_loss": 0.5}
+    outcome = {**scores, "loss": "hinge", "fit_seconds": 1.0, "ledger_epsilon": 1.0}
+    return {**vars(cell), **outcome, "warnings": [], **measured}
+
+
+def test_the_table_shows_each_kind_of_loss_apart_and_fits_the_screen():
+    records = [record(epsilon=(1 + i) / 10) for i in range(8)]
+    records += [record("logistic", 0.3, loss="logistic", training_loss=0.625)]
+    records += [record("majority", None, delta=None, loss="logistic")]
+    table = ComparisonResults(records).table()
+    assert max(map(len, table.splitlines())) <= 100
+    titles = [line for line in table.splitlines() if line.endswith("fold") and line[0] != " "]
+    assert titles[-2:] == ["hinge loss, training fold", "logistic loss, training fold"]
+    assert table.count("0.6250") == 1
+    header = [line for line in table.splitlines() if line.startswith("      ")]
+    assert [line.count("epsilon") for line in header] == [4, 4]
+
+
+def test_numbers_that_json_lacks_survive_the_file(tmp_path):
+    file = ResultsFile(tmp_path / "new folder" / "results.jsonl")
+    written = record(epsilon=math.inf, ledger_epsilon=math.inf)
+    cell = Cell.of(written)
+    file.append(cell, {k: v for k, v in written.items() if k not in vars(cell)})
+    json.loads(file.path.read_text(), parse_constant=pytest.fail)
+    assert file.read() == {cell: written}
+
+
+@pytest.mark.parametrize("content", ["a,b\n1,2\n", "notes", "{}\n", "[1]\n", '{"dataset": 1}\n'])
+def test_a_file_that_holds_something_else_is_refused_and_left_alone(tmp_path, content):
+    path = tmp_path / "notes.txt"
+    path.write_text(content)
+    with pytest.raises(ValueError, match=r"line 1 of .*notes\.txt is not a cell of a comparison"):
+        run(results_file=path)
+    assert path.read_text() == content and not FITS
+
+
+def test_a_bunch_is_encoded_with_the_public_bounds_of_its_schema():
+    frame, target = make_census(400, random_state=0, as_frame=True)
+    bunch = Bunch(data=frame, target=target, schema=load_schema("census"))
+    raw, direct = (run({"majority": DummyClassifier()}, data) for data in (bunch, CENSUS))
+    assert raw.records[0]["n_features"] == 99
+    assert raw.records[0]["fingerprint"] == direct.records[0]["fingerprint"]
+
+
+def test_sparse_rows_give_the_same_scores_as_dense_ones():
+    X, y = CENSUS
+    for dense, sparse in zip(run().records, run(data=(csr_array(X), y)).records, strict=True):
+        assert sparse["accuracy"] == dense["accuracy"]
+        assert sparse["training_loss"] == pytest.approx(dense["training_loss"], rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [({"epsilons": []}, "epsilons is empty"), ({"n_repeats": 0}, "n_repeats=0"),
+     ({"n_splits": 1}, "n_splits=1"), ({"n_splits": 500}, "n_splits=500")],
+)  # fmt: skip
+def test_bad_arguments_are_refused_before_any_fit(options, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        run(**options)
+    assert not FITS
+
+
+def test_progress_without_a_terminal_is_lines_with_an_estimate(capsys, monkeypatch):
+    monkeypatch.setattr("dpglm.progress._SECONDS_BETWEEN_LINES", 0.0)
+    run(progress=True)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 9
+    assert lines[0].startswith("1 of 9 fits  0:00:00 elapsed, about 0:00:0")
+    assert lines[-1].endswith("about 0:00:00 left")
+
+
+def test_progress_on_a_terminal_is_a_bar(capsys, monkeypatch):
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    with report_progress(3, 1, enabled=True) as advance:
+        advance()
+        advance()
+    shown = capsys.readouterr().err
+    assert "1 of 3 fits" in shown and "about 0:00:00 left" in shown
+
+
+def test_progress_is_silent_unless_asked_for(capsys):
+    run()
+    assert capsys.readouterr() == ("", "")
