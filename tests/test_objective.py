@@ -305,9 +305,9 @@ def test_in_basis_with_fewer_directions_keeps_the_sensitivity():
     rng = np.random.default_rng(6)
     X, target, _ = problem(40, 6, 1, density=1.0)
     basis = np.linalg.qr(rng.normal(size=(7, 3)))[0]
-    # a row outside the span of the basis, up to rounding
-    outside = np.linalg.svd(basis.T)[2][-1]
-    X[0] = outside[:-1] / outside[-1]
+    # half of the rows are outside the span of the basis, up to rounding
+    outside = rng.normal(size=(20, 4)) @ np.linalg.svd(basis.T)[2][3:]
+    X[:20] = outside[:, :-1] / outside[:, -1:]
     objective = Objective(X, target, Logistic()).in_basis(basis)
     assert objective.coef_shape == (3,)
     coef = rng.normal(size=3)

@@ -47,7 +47,7 @@ FLOORS = [
 ROOMS = {
     "kernels": ["arithmetic", "prefetch", "threads", "coefficients", "dense", "sparse"],
     "solvers": ["noisy_gd"],
-    "estimators": ["base", "logistic", "svm"],
+    "estimators": ["labels", "base", "descent", "logistic", "svm"],
 }
 
 

@@ -3,73 +3,64 @@
 import math
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
 from numbers import Real
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.callback import CallbackSupportMixin, with_callbacks
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import column_or_1d
 from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from dpglm.estimators.labels import (
+    encoded_target,
+    n_outputs,
+    resolved_class_weight,
+    resolved_classes,
+)
 from dpglm.exceptions import PrivacyWarning
 from dpglm.losses import Loss
-from dpglm.momentum import check_momentum
-from dpglm.plan import PrivacyPlan, make_plan
+from dpglm.plan import PrivacyPlan
 from dpglm.privacy.budget import PrivacyBudget
-from dpglm.privacy.noise import entropy_source
-from dpglm.schedules import PublicFacts, check_schedule
-from dpglm.solvers.noisy_gd import noisy_gradient_descent
+from dpglm.privacy.ledger import PrivacyLedger
+from dpglm.privacy.noise import EntropySource, entropy_source
+from dpglm.schedules import PublicFacts
+from dpglm.trace import FitTrace
+
+if TYPE_CHECKING:
+    from dpglm.objective import Objective
 
 __all__ = ["PrivateLinearClassifier"]
 
 
 class PrivateLinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
-    """Base of the linear classifiers trained by full-batch noisy gradient descent.
+    """Base of the linear classifiers: everything but the loss, the plan and the training.
 
-    Subclasses name their loss in ``_loss(n_classes)``.
+    Final classes spell out their constructor, which stores at least ``epsilon``, ``delta``,
+    ``neighboring_relation``, ``n_ref``, ``alpha``, ``fit_intercept``, ``classes``,
+    ``class_weight`` and ``random_state``.
     """
 
-    def __init__(
-        self,
-        *,
-        epsilon: float = 1.0,
-        delta: float = 1e-6,
-        neighboring_relation: str = "zero_out",
-        n_ref: int | None = None,
-        noise_schedule: Any = "constant",
-        clip_schedule: Any = 2.0,
-        step_schedule: Any = 1.0,
-        momentum: Any = "heavy_ball",
-        averaging: str | None = "tail",
-        alpha: float = 0.0,
-        max_iter: int = 100,
-        fit_intercept: bool = True,
-        classes: Any = None,
-        class_weight: dict | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.neighboring_relation = neighboring_relation
-        self.n_ref = n_ref
-        self.noise_schedule = noise_schedule
-        self.clip_schedule = clip_schedule
-        self.step_schedule = step_schedule
-        self.momentum = momentum
-        self.averaging = averaging
-        self.alpha = alpha
-        self.max_iter = max_iter
-        self.fit_intercept = fit_intercept
-        self.classes = classes
-        self.class_weight = class_weight
-        self.random_state = random_state
-
     def _loss(self, n_classes: int) -> Loss:
+        """Return the loss for that many classes."""
+        raise NotImplementedError
+
+    def _plan(
+        self, budget: PrivacyBudget, facts: PublicFacts, assumptions: tuple[str, ...]
+    ) -> PrivacyPlan:
+        """Fix the run in advance."""
+        raise NotImplementedError
+
+    def _train(
+        self,
+        objective: "Objective",
+        plan: PrivacyPlan,
+        rng: EntropySource,
+        on_step: Callable[[int, np.ndarray], None],
+    ) -> tuple[FitTrace, PrivacyLedger]:
+        """Return the trace, with the coefficients, and the ledger of what was released."""
         raise NotImplementedError
 
     def plan(self, n_samples: int, n_features: int, n_classes: int = 2) -> PrivacyPlan:
@@ -106,31 +97,20 @@ class PrivateLinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimat
         ):
             raise ValueError(f"alpha={self.alpha!r} must be a finite number, 0 or above.")
         budget = PrivacyBudget(self.epsilon, self.delta, self.neighboring_relation, self.n_ref)
-        loss = self._loss(n_classes)
         facts = PublicFacts(
             n_samples=budget.public_n_samples(n_samples),
             n_features=n_features + bool(self.fit_intercept),
-            n_outputs=_n_outputs(n_classes),
+            n_outputs=n_outputs(n_classes),
             alpha=float(self.alpha),
-            curvature=loss.curvature,
+            curvature=self._loss(n_classes).curvature,
         )
-        return make_plan(
-            budget,
-            facts,
-            n_iter=self.max_iter,
-            clip_schedule=check_schedule(self.clip_schedule, parameter="clip_schedule"),
-            noise_schedule=check_schedule(self.noise_schedule, parameter="noise_schedule"),
-            step_schedule=check_schedule(self.step_schedule, parameter="step_schedule"),
-            momentum=check_momentum(self.momentum),
-            averaging=self.averaging,
-            assumptions=(
-                "the parameters of the estimator were chosen without looking at the data",
-                "the label set is public"
-                if self.classes is not None
-                else "the label set, inferred from the data, is public",
-            ),
-            seeded=self.random_state is not None,
+        assumptions = (
+            "the parameters of the estimator were chosen without looking at the data",
+            "the label set is public"
+            if self.classes is not None
+            else "the label set, inferred from the data, is public",
         )
+        return self._plan(budget, facts, assumptions)
 
     @with_callbacks
     def fit(self, X: Any, y: Any) -> "PrivateLinearClassifier":
@@ -173,16 +153,16 @@ class PrivateLinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimat
         from dpglm.objective import Objective
 
         check_classification_targets(y)
-        self.classes_ = _resolved_classes(self.classes, y)
+        self.classes_ = resolved_classes(self.classes, y)
         n_classes = len(self.classes_)
         plan = self.plan(*X.shape, n_classes=n_classes)
         objective = Objective(
             X,
-            _encoded_target(y, self.classes_),
+            encoded_target(y, self.classes_),
             self._loss(n_classes),
-            n_outputs=_n_outputs(n_classes),
+            n_outputs=n_outputs(n_classes),
             fit_intercept=bool(self.fit_intercept),
-            class_weight=_resolved_class_weight(self.class_weight, self.classes_),
+            class_weight=resolved_class_weight(self.class_weight, self.classes_),
         )
         self._warn_of_weak_settings(plan)
         rng = entropy_source(self.random_state)
@@ -190,7 +170,7 @@ class PrivateLinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimat
         try:
             # Steps that are too long overflow; _set_coefficients warns of that once, in words.
             with np.errstate(over="ignore", invalid="ignore"):
-                trace = noisy_gradient_descent(objective, plan, rng, on_step=finish_step)
+                trace, ledger = self._train(objective, plan, rng, finish_step)
             self._set_coefficients(trace.coef)
             finish_fit()
         except BaseException as error:
@@ -199,12 +179,7 @@ class PrivateLinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimat
             raise
         self.n_iter_ = plan.n_iter
         self.trace_ = trace
-        self.privacy_ = replace(
-            plan.ledger,
-            events=type(plan.ledger)
-            .from_events(trace.events, reporting_delta=plan.ledger.reporting_delta)
-            .events,
-        )
+        self.privacy_ = ledger
         return self
 
     def _set_coefficients(self, coef: np.ndarray) -> None:
@@ -314,61 +289,9 @@ class PrivateLinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimat
         return tags
 
 
-def _n_outputs(n_classes: int) -> int:
-    return 1 if n_classes == 2 else n_classes
-
-
 def _split_intercept(coef: np.ndarray, fit_intercept: bool) -> tuple[np.ndarray, np.ndarray]:
     """Return scikit-learn's ``coef_`` and ``intercept_`` of the solver's array, intercept last."""
     rows = coef.reshape(len(coef), -1).T
     if fit_intercept:
         return rows[:, :-1].copy(), rows[:, -1].copy()
     return rows.copy(), np.zeros(len(rows))
-
-
-def _resolved_classes(classes: Any, y: np.ndarray) -> np.ndarray:
-    observed = np.unique(y)
-    if classes is None:
-        if len(observed) < 2:
-            raise ValueError(
-                f"y holds {len(observed)} class, and two or more are needed. If others exist, "
-                "name them all in classes=, which also keeps the label set from leaking."
-            )
-        return observed
-    declared = np.unique(column_or_1d(np.asarray(classes)))
-    if len(declared) < 2 or len(declared) != len(np.asarray(classes)):
-        raise ValueError(
-            f"classes={classes!r} must name two or more distinct labels, each class once."
-        )
-    unknown = np.setdiff1d(observed, declared)
-    if len(unknown):
-        raise ValueError(
-            f"y holds the label {unknown[0]!r}, which is not in classes={classes!r}; "
-            "add it to classes or remove those rows."
-        )
-    return declared
-
-
-def _encoded_target(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
-    index = np.searchsorted(classes, y)
-    return np.where(index == 1, 1.0, -1.0) if len(classes) == 2 else index
-
-
-def _resolved_class_weight(class_weight: Any, classes: np.ndarray) -> np.ndarray | None:
-    if class_weight is None:
-        return None
-    if not isinstance(class_weight, dict):
-        raise ValueError(
-            f"class_weight={class_weight!r} must be None or a dict from label to weight. "
-            "('balanced' would read the label counts without noise.)"
-        )
-    known = set(classes.tolist())
-    for label, weight in class_weight.items():
-        if label not in known:
-            raise ValueError(
-                f"class_weight names the label {label!r}, which is not among the classes "
-                f"{classes.tolist()}."
-            )
-        if isinstance(weight, bool) or not isinstance(weight, Real) or not 0 < weight < math.inf:
-            raise ValueError(f"class_weight[{label!r}]={weight!r} must be a finite number above 0.")
-    return np.array([float(class_weight.get(label, 1.0)) for label in classes.tolist()])

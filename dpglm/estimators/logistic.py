@@ -6,12 +6,13 @@ import numpy as np
 from scipy.special import expit, log_expit, log_softmax, softmax
 
 from dpglm.estimators.base import PrivateLinearClassifier
+from dpglm.estimators.descent import NoisyDescentMixin
 from dpglm.losses import Logistic, Loss, Softmax
 
 __all__ = ["DPLogisticRegression"]
 
 
-class DPLogisticRegression(PrivateLinearClassifier):
+class DPLogisticRegression(NoisyDescentMixin, PrivateLinearClassifier):
     """Differentially private logistic regression.
 
     Full-batch noisy gradient descent on the mean logistic loss (softmax for more than two classes),
@@ -97,6 +98,41 @@ class DPLogisticRegression(PrivateLinearClassifier):
     >>> round(model.privacy_.epsilon(1e-6), 6)
     1.0
     """
+
+    def __init__(
+        self,
+        *,
+        epsilon: float = 1.0,
+        delta: float = 1e-6,
+        neighboring_relation: str = "zero_out",
+        n_ref: int | None = None,
+        noise_schedule: Any = "constant",
+        clip_schedule: Any = 2.0,
+        step_schedule: Any = 1.0,
+        momentum: Any = "heavy_ball",
+        averaging: str | None = "tail",
+        alpha: float = 0.0,
+        max_iter: int = 100,
+        fit_intercept: bool = True,
+        classes: Any = None,
+        class_weight: dict | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.neighboring_relation = neighboring_relation
+        self.n_ref = n_ref
+        self.noise_schedule = noise_schedule
+        self.clip_schedule = clip_schedule
+        self.step_schedule = step_schedule
+        self.momentum = momentum
+        self.averaging = averaging
+        self.alpha = alpha
+        self.max_iter = max_iter
+        self.fit_intercept = fit_intercept
+        self.classes = classes
+        self.class_weight = class_weight
+        self.random_state = random_state
 
     def _loss(self, n_classes: int) -> Loss:
         return Logistic() if n_classes == 2 else Softmax()

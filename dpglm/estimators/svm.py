@@ -3,12 +3,13 @@
 from typing import Any
 
 from dpglm.estimators.base import PrivateLinearClassifier
+from dpglm.estimators.descent import NoisyDescentMixin
 from dpglm.losses import Hinge, Loss, SmoothedHinge
 
 __all__ = ["DPLinearSVM"]
 
 
-class DPLinearSVM(PrivateLinearClassifier):
+class DPLinearSVM(NoisyDescentMixin, PrivateLinearClassifier):
     """Differentially private linear support vector machine.
 
     Full-batch noisy gradient descent on the mean (smoothed) hinge loss, one-vs-rest with one joint
@@ -119,25 +120,23 @@ class DPLinearSVM(PrivateLinearClassifier):
         class_weight: dict | None = None,
         random_state: Any = None,
     ) -> None:
-        super().__init__(
-            epsilon=epsilon,
-            delta=delta,
-            neighboring_relation=neighboring_relation,
-            n_ref=n_ref,
-            noise_schedule=noise_schedule,
-            clip_schedule=clip_schedule,
-            step_schedule=step_schedule,
-            momentum=momentum,
-            averaging=averaging,
-            alpha=alpha,
-            max_iter=max_iter,
-            fit_intercept=fit_intercept,
-            classes=classes,
-            class_weight=class_weight,
-            random_state=random_state,
-        )
         self.loss = loss
         self.half_width = half_width
+        self.epsilon = epsilon
+        self.delta = delta
+        self.neighboring_relation = neighboring_relation
+        self.n_ref = n_ref
+        self.noise_schedule = noise_schedule
+        self.clip_schedule = clip_schedule
+        self.step_schedule = step_schedule
+        self.momentum = momentum
+        self.averaging = averaging
+        self.alpha = alpha
+        self.max_iter = max_iter
+        self.fit_intercept = fit_intercept
+        self.classes = classes
+        self.class_weight = class_weight
+        self.random_state = random_state
 
     def _loss(self, n_classes: int) -> Loss:
         if self.loss == "hinge":

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Protocol
 
 from dpglm.privacy.conversions import gdp_delta, gdp_epsilon
 
-__all__ = ["NEIGHBORING_RELATIONS", "Event", "GaussianEvent", "PrivacyLedger"]
+__all__ = ["NEIGHBORING_RELATIONS", "Event", "GaussianEvent", "PrivacyLedger", "run_lengths"]
 
 _FORMAT_VERSION = 1
 
@@ -178,8 +178,7 @@ class PrivacyLedger:
         seeded: bool = False,
     ) -> "PrivacyLedger":
         """Return the ledger of ``events``, in order."""
-        runs = tuple((event, sum(1 for _ in run)) for event, run in groupby(events))
-        return cls(runs, neighboring_relation, reporting_delta, assumptions, seeded)
+        return cls(run_lengths(events), neighboring_relation, reporting_delta, assumptions, seeded)
 
     def __add__(self, other: "PrivacyLedger") -> "PrivacyLedger":
         """Compose: the cost of releasing both results about the same records.
@@ -380,6 +379,18 @@ class PrivacyLedger:
             else "the operating system's entropy, the source of the noise, is sound"
         )
         return "; ".join((*self.assumptions, noise))
+
+
+def run_lengths(events: Iterable[Event]) -> tuple[tuple[Event, int], ...]:
+    """Return events in order, each run of equal ones with its length.
+
+    Examples
+    --------
+    >>> from dpglm.privacy.ledger import GaussianEvent, run_lengths
+    >>> run_lengths([GaussianEvent(2.0), GaussianEvent(2.0)])
+    ((GaussianEvent(noise_multiplier=2.0), 2),)
+    """
+    return tuple((event, sum(1 for _ in run)) for event, run in groupby(events))
 
 
 def _require_dp_accounting() -> None:
