@@ -189,14 +189,14 @@ def release_weights(plan: PrivacyPlan) -> np.ndarray:
     return average
 
 
-class _Steps(Schedule):
-    """Step sizes worked out beforehand."""
+class _Given(Schedule):
+    """Values worked out beforehand."""
 
-    def __init__(self, steps: np.ndarray) -> None:
-        self.steps = steps
+    def __init__(self, given: np.ndarray) -> None:
+        self.given = given
 
     def values(self, n_iter: int, facts: PublicFacts) -> np.ndarray:
-        return self.steps
+        return self.given
 
 
 def canary_scores(
@@ -228,8 +228,10 @@ def canary_scores(
     True
     """
     coins = check_random_state(random_state).randint(2, size=n_canaries).astype(bool)
-    estimator = clone(estimator).set_params(fit_intercept=False, alpha=0.0, classes=[0, 1])
+    estimator = clone(estimator).set_params(fit_intercept=False, classes=[0, 1])
     plan = estimator.plan(n_canaries, n_canaries)
+    if plan.ledger.mu() == math.inf:
+        raise ValueError(f"epsilon={estimator.epsilon!r} claims nothing that could be audited.")
     n_samples = plan.facts.n_samples
 
     row_norm = _ROW_OVER_CLIP * plan.clip.max()
@@ -241,7 +243,12 @@ def canary_scores(
     noise_scale = math.sqrt(math.fsum((weights * noise_std) ** 2))
     reach = (math.fsum(abs(weights) * plan.clip) + 8 * noise_scale) * row_norm / n_samples
     shrink = _LARGEST_MARGIN / reach
-    estimator.set_params(step_schedule=_Steps(shrink * plan.step))
+    estimator.set_params(
+        alpha=0.0,
+        clip_schedule=_Given(plan.clip),
+        noise_schedule=_Given(noise_std),
+        step_schedule=_Given(shrink * plan.step),
+    )
 
     coef = estimator.fit(X, y).coef_[0]
     scores = coef * n_samples / (shrink * noise_scale)

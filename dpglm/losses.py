@@ -94,9 +94,9 @@ class SmoothedHinge(_MarginLoss):
     code: ClassVar[int] = 1
 
     def __post_init__(self):
-        if not 0 < self.half_width < math.inf:
+        if not 1e-100 <= self.half_width <= 1e100:
             raise ValueError(
-                f"half_width must be a positive finite number, got {self.half_width!r}; "
+                f"half_width must be a number from 1e-100 to 1e100, got {self.half_width!r}; "
                 "use Hinge() for the loss without smoothing."
             )
 

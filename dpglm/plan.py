@@ -17,6 +17,11 @@ __all__ = ["LARGEST_NOISE_MULTIPLIER", "PrivacyPlan", "averaging_weights", "make
 
 # When every iteration is noisier than this, no data set is large enough to learn anything.
 LARGEST_NOISE_MULTIPLIER = 1e6
+# The sampler is exact up to here; a schedule that needs more wastes its noisiest iterations.
+_LARGEST_SAMPLED = 1e12
+# Rounding is bounded for so many times n_ref records, when their number is private.
+_N_REF_FACTOR = 16
+_CLIP_RANGE = (1e-100, 1e100)
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +68,12 @@ class PrivacyPlan:
     def n_iter(self) -> int:
         """Number of iterations, one release each."""
         return len(self.clip)
+
+    @property
+    def max_n_samples(self) -> int:
+        """Number of records up to which floating-point rounding is paid for."""
+        private = self.ledger.neighboring_relation == "add_or_remove_one"
+        return self.facts.n_samples * (_N_REF_FACTOR if private else 1)
 
     def mechanism(self, t: int, rounding_slack: float) -> GaussianSum:
         """Return the mechanism of iteration ``t``.
@@ -163,14 +174,20 @@ def make_plan(
     clip = schedule_values(
         clip_schedule, n_iter, facts, parameter="clip_schedule", allow_inf=mu == math.inf
     )
-    facts = replace(facts, clip=clip)
+    if mu < math.inf and not (clip.min() >= _CLIP_RANGE[0] and clip.max() <= _CLIP_RANGE[1]):
+        raise ValueError(
+            f"clip_schedule={clip_schedule!r} reaches {clip.min():g} to {clip.max():g}; "
+            f"rescale the data so that clips lie within {_CLIP_RANGE[0]:g} and {_CLIP_RANGE[1]:g}."
+        )
+    # Copies, here and below: what a schedule does to its facts must not change the plan.
+    facts = replace(facts, clip=clip.copy())
 
     shape = schedule_values(noise_schedule, n_iter, facts, parameter="noise_schedule")
     sensitivity = np.array([budget.sensitivity(c) for c in clip])
     noise_multiplier = _calibrated(sensitivity, shape, mu)
     _check_affordable(noise_multiplier, budget)
     noise_std = noise_multiplier * sensitivity if mu < math.inf else np.zeros(n_iter)
-    facts = replace(facts, noise_std=noise_std)
+    facts = replace(facts, clip=clip.copy(), noise_std=noise_std)
 
     step = schedule_values(step_schedule, n_iter, facts, parameter="step_schedule")
     ledger = PrivacyLedger.from_events(
@@ -204,12 +221,7 @@ def _calibrated(sensitivity: np.ndarray, shape: np.ndarray, mu: float) -> np.nda
 
 
 def _check_affordable(noise_multiplier: np.ndarray, budget: PrivacyBudget) -> None:
-    if not np.isfinite(noise_multiplier).all():
-        raise ValueError(
-            "noise_schedule and clip_schedule vary by too many orders of magnitude to be "
-            "calibrated; narrow their range."
-        )
-    least = noise_multiplier.min()
+    least, most = noise_multiplier.min(), noise_multiplier.max()
     if least > LARGEST_NOISE_MULTIPLIER:
         enough = gdp_epsilon(budget.mu * least / LARGEST_NOISE_MULTIPLIER, budget.delta)
         raise ValueError(
@@ -217,6 +229,12 @@ def _check_affordable(noise_multiplier: np.ndarray, budget: PrivacyBudget) -> No
             f"schedule: each of {len(noise_multiplier)} iterations needs a noise_multiplier of "
             f"{least:.3g} or more, above {LARGEST_NOISE_MULTIPLIER:g}. Raise epsilon to about "
             f"{enough:.3g}, raise delta, or lower max_iter."
+        )
+    if not most <= _LARGEST_SAMPLED:
+        raise ValueError(
+            f"noise_schedule and clip_schedule vary by too many orders of magnitude: noise "
+            f"multipliers from {least:.3g} to {most:.3g}, above {_LARGEST_SAMPLED:g}. Narrow "
+            "their range, or lower max_iter."
         )
 
 

@@ -252,6 +252,20 @@ def test_a_row_that_overflows_counts_as_a_null_record():
     assert model.coef_ == pytest.approx(reference.coef_, rel=1e-9)
 
 
+def test_no_floating_point_setting_of_the_caller_reveals_the_data():
+    """A row of 1e-200 underflows; under numpy's strictest setting nothing may be raised."""
+    X, y = np.random.default_rng(0).normal(size=(20, 3)), np.arange(20) % 2
+    X[3], X[5] = 1e-200, 1e308
+    with np.errstate(all="raise"):
+        assert DPLogisticRegression(max_iter=3).fit(X, y).n_iter_ == 3
+
+
+def test_many_declared_classes_do_not_reveal_the_number_of_records():
+    X = np.random.default_rng(0).normal(size=(30, 2))
+    labels = np.arange(30) % 20
+    DPLogisticRegression(classes=range(20), max_iter=2).fit(X, labels)
+
+
 def test_steps_that_diverge_warn(census):
     X, y = census
     with pytest.warns(ConvergenceWarning, match="diverged: lower step_schedule"):

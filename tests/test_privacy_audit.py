@@ -30,6 +30,7 @@ def test_the_estimators_pass():
             DPLogisticRegression(**SETTING, momentum="heavy_ball", averaging="tail"),
             DPLogisticRegression(**SETTING, momentum="debiased", clip_schedule="decaying"),
             DPLogisticRegression(**SETTING, noise_schedule="geometric", averaging="uniform"),
+            DPLogisticRegression(**SETTING, step_schedule="inverse_time", alpha=0.1),
         ]
     ):
         result = audit(estimator, seed)
@@ -119,6 +120,11 @@ def test_power_against_halved_noise_is_as_stated():
         scores = rng.normal(size=500) / 2 + present
         caught += not audit_scores(CanaryScores(scores, present, 1.0, 1.0)).passed
     assert caught == 200
+
+
+def test_a_fit_without_noise_claims_nothing_to_audit():
+    with pytest.raises(ValueError, match="epsilon=inf claims nothing"):
+        canary_scores(DPLogisticRegression(epsilon=np.inf))
 
 
 def test_an_audit_needs_both_kinds_of_canaries():

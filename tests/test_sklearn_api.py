@@ -137,6 +137,32 @@ def test_a_callback_sees_every_iteration_and_cannot_stop_the_fit():
     assert (recorder.fitted[-1] == model.predict(X)).all()
 
 
+def test_a_fitted_estimator_is_pickled_without_its_callbacks():
+    """They may have recorded scores that were computed without noise."""
+    X, y = make_census(300, random_state=0)
+    model = DPLogisticRegression(max_iter=2).set_callbacks(Recorder())
+    assert len(pickle.loads(pickle.dumps(model))._skl_callbacks) == 1
+    with pytest.warns(PrivacyWarning, match="asked to stop"):
+        model.fit(X, y)
+    assert not hasattr(pickle.loads(pickle.dumps(model)), "_skl_callbacks")
+    assert "callbacks" in str(model.privacy_)
+    assert "callbacks" not in str(DPLogisticRegression(max_iter=2).fit(X, y).privacy_)
+
+
+def test_a_callback_cannot_change_the_data_of_the_fit():
+    X, y = make_census(300, random_state=0)
+    before = X.copy()
+
+    class Vandal(Recorder):
+        def on_fit_task_end(self, estimator, context, *, X):
+            X *= 1e6
+
+    model = DPLogisticRegression(epsilon=np.inf, max_iter=3)
+    edited = clone(model).set_callbacks(Vandal()).fit(X, y)
+    assert (before == X).all()
+    assert (edited.coef_ == model.fit(X, y).coef_).all()
+
+
 def test_a_progress_bar_works():
     pytest.importorskip("rich")
     from sklearn.callback import ProgressBar

@@ -105,11 +105,16 @@ class PrivateLinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimat
             curvature=self._loss(n_classes).curvature,
         )
         assumptions = (
+            "each row of X is one record, made from that record and public facts alone",
             "the parameters of the estimator were chosen without looking at the data",
             "the label set is public"
             if self.classes is not None
             else "the label set, inferred from the data, is public",
         )
+        if self.n_ref is not None:
+            assumptions += ("the number of records is at most 16 n_ref",)
+        if getattr(self, "_skl_callbacks", []):
+            assumptions += ("what callbacks saw and recorded is not released",)
         return self._plan(budget, facts, assumptions)
 
     @with_callbacks
@@ -152,35 +157,43 @@ class PrivateLinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimat
         # numba is imported with the kernels, and takes a third of a second: only for a fit.
         from dpglm.objective import Objective
 
-        check_classification_targets(y)
+        if self.classes is None:
+            check_classification_targets(y)
         self.classes_ = resolved_classes(self.classes, y)
         n_classes = len(self.classes_)
         plan = self.plan(*X.shape, n_classes=n_classes)
-        objective = Objective(
-            X,
-            encoded_target(y, self.classes_),
-            self._loss(n_classes),
-            n_outputs=n_outputs(n_classes),
-            fit_intercept=bool(self.fit_intercept),
-            class_weight=resolved_class_weight(self.class_weight, self.classes_),
-        )
+        with np.errstate(all="ignore"):
+            objective = Objective(
+                X,
+                encoded_target(y, self.classes_),
+                self._loss(n_classes),
+                n_outputs=n_outputs(n_classes),
+                fit_intercept=bool(self.fit_intercept),
+                class_weight=resolved_class_weight(self.class_weight, self.classes_),
+            )
         self._warn_of_weak_settings(plan)
         rng = entropy_source(self.random_state)
         finish_step, finish_fit = self._callback_hooks(X, y, plan.n_iter)
         try:
-            # Steps that are too long overflow; _set_coefficients warns of that once, in words.
-            with np.errstate(over="ignore", invalid="ignore"):
+            # Whether numpy complains would depend on the data. Steps that are too long overflow,
+            # of which _set_coefficients warns once, in words.
+            with np.errstate(all="ignore"):
                 trace, ledger = self._train(objective, plan, rng, finish_step)
             self._set_coefficients(trace.coef)
+            self.n_iter_, self.trace_, self.privacy_ = plan.n_iter, trace, ledger
             finish_fit()
         except BaseException as error:
             if rng.words_drawn or plan.ledger.mu() == math.inf:
                 error.privacy_ledger = plan.ledger  # type: ignore[attr-defined]
             raise
-        self.n_iter_ = plan.n_iter
-        self.trace_ = trace
-        self.privacy_ = ledger
         return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the callbacks behind once fitted: they may hold scores without noise."""
+        state = super().__getstate__()
+        if "coef_" in state:
+            state = {name: value for name, value in state.items() if name != "_skl_callbacks"}
+        return state
 
     def _set_coefficients(self, coef: np.ndarray) -> None:
         if not np.isfinite(coef).all():
@@ -214,9 +227,11 @@ class PrivateLinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimat
     ) -> tuple[Callable[[int, np.ndarray], None], Callable[[], None]]:
         """Return what to call after each iteration and after the last: all use of callbacks.
 
-        scikit-learn hands callbacks the raw data: they are trusted code. A request to stop is
-        refused, because it may rest on scores that were computed without noise.
+        scikit-learn hands callbacks the raw data: they are trusted code. They get copies (made
+        only for callbacks that ask), because the clip rests on norms taken before the first
+        iteration. A request to stop is refused, because it may rest on scores without noise.
         """
+        X, y = X.copy, y.copy
         context = self._init_callback_context(max_subtasks=n_iter)
         context.call_on_fit_task_begin(estimator=self, X=X, y=y)
         refused = False

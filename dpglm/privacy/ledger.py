@@ -9,9 +9,17 @@ from typing import Any, ClassVar, Protocol
 
 from dpglm.privacy.conversions import gdp_delta, gdp_epsilon
 
-__all__ = ["NEIGHBORING_RELATIONS", "Event", "GaussianEvent", "PrivacyLedger", "run_lengths"]
+__all__ = [
+    "NEIGHBORING_RELATIONS",
+    "Event",
+    "GaussianEvent",
+    "PrivacyLedger",
+    "rounded_up",
+    "run_lengths",
+]
 
 _FORMAT_VERSION = 1
+_FIXED_IN_ADVANCE = "the settings of every fit were fixed before any result was seen"
 
 
 @dataclass(frozen=True)
@@ -81,10 +89,11 @@ class GaussianEvent:
     kind: ClassVar[str] = "gaussian"
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.noise_multiplier) and self.noise_multiplier >= 0):
+        z = self.noise_multiplier
+        if isinstance(z, bool) or not (z == 0 or 1e-100 <= z <= 1e100):
             raise ValueError(
-                f"noise_multiplier={self.noise_multiplier!r} must be a finite number, zero or "
-                "above; pass the noise's standard deviation over the sensitivity."
+                f"noise_multiplier={z!r} must be zero or a number from 1e-100 to 1e100; "
+                "pass the noise's standard deviation over the sensitivity."
             )
 
     @property
@@ -163,6 +172,8 @@ class PrivacyLedger:
             raise ValueError(
                 f"reporting_delta={self.reporting_delta!r} must be above 0 and below 1."
             )
+        object.__setattr__(self, "events", tuple(self.events))
+        object.__setattr__(self, "assumptions", tuple(self.assumptions))
         for _, count in self.events:
             if isinstance(count, bool) or not isinstance(count, int) or count < 1:
                 raise ValueError(f"An event's count must be a positive integer, not {count!r}.")
@@ -211,7 +222,7 @@ class PrivacyLedger:
             tuple(runs),
             self.neighboring_relation,
             min(self.reporting_delta, other.reporting_delta),
-            tuple(dict.fromkeys(self.assumptions + other.assumptions)),
+            tuple(dict.fromkeys((*self.assumptions, *other.assumptions, _FIXED_IN_ADVANCE))),
             self.seeded or other.seeded,
         )
 
@@ -325,14 +336,19 @@ class PrivacyLedger:
                 event_type = _EVENT_TYPES[fields.pop("kind")]
                 count = fields.pop("count")
                 events.append((event_type(**fields), count))
+            if not isinstance(data["seeded"], bool):
+                raise TypeError(f"seeded must be true or false, not {data['seeded']!r}")
+            assumptions = data["assumptions"]
+            if isinstance(assumptions, str) or not all(isinstance(a, str) for a in assumptions):
+                raise TypeError(f"assumptions must be a list of strings, not {assumptions!r}")
             return cls(
                 tuple(events),
                 data["neighboring_relation"],
                 data["reporting_delta"],
-                tuple(data["assumptions"]),
+                tuple(assumptions),
                 data["seeded"],
             )
-        except (KeyError, TypeError, AttributeError) as error:
+        except (KeyError, TypeError, AttributeError, OverflowError) as error:
             raise ValueError(
                 f"This is not a ledger written by PrivacyLedger.to_dict: {error!r}."
             ) from error
@@ -341,15 +357,22 @@ class PrivacyLedger:
         if self.mu() == math.inf:
             guarantee = "No privacy guarantee: the results were released without noise"
         else:
+            delta = rounded_up(self.reporting_delta)
             guarantee = (
-                f"(epsilon={self.epsilon():.4g}, delta={self.reporting_delta:.4g})-differentially "
+                f"(epsilon={rounded_up(self.epsilon())}, delta={delta})-differentially "
                 f"private under {self.neighboring_relation} ({self._relation.meaning})"
             )
             if self.neighboring_relation != "replace_one":
-                epsilon = gdp_epsilon(2 * self.mu(), self.reporting_delta)
-                guarantee += f", which implies epsilon={epsilon:.4g} under replace_one"
+                epsilon = rounded_up(gdp_epsilon(2 * self.mu(), self.reporting_delta))
+                guarantee += f", which implies epsilon={epsilon} under replace_one"
+            if self.seeded:
+                guarantee = (
+                    "No privacy guarantee against whoever knows, guesses or tries out the seed "
+                    f"(random_state) of the noise; with fresh noise it would be {guarantee}"
+                )
         releases = f"{self.n_releases} release{'s' if self.n_releases != 1 else ''}"
-        return f"{guarantee}; {releases}; assuming that {self._assumed}."
+        assuming = f"; assuming that {self._assumed}" if self._assumed else ""
+        return f"{guarantee}; {releases}{assuming}."
 
     def __repr__(self) -> str:
         return f"<PrivacyLedger: {self}>"
@@ -373,12 +396,8 @@ class PrivacyLedger:
 
     @property
     def _assumed(self) -> str:
-        noise = (
-            "the seed (random_state) of the noise stays secret and is never used again"
-            if self.seeded
-            else "the operating system's entropy, the source of the noise, is sound"
-        )
-        return "; ".join((*self.assumptions, noise))
+        sound = "the operating system's entropy, the source of the noise, is sound"
+        return "; ".join(self.assumptions if self.seeded else (*self.assumptions, sound))
 
 
 def run_lengths(events: Iterable[Event]) -> tuple[tuple[Event, int], ...]:
@@ -391,6 +410,21 @@ def run_lengths(events: Iterable[Event]) -> tuple[tuple[Event, int], ...]:
     ((GaussianEvent(noise_multiplier=2.0), 2),)
     """
     return tuple((event, sum(1 for _ in run)) for event, run in groupby(events))
+
+
+def rounded_up(value: float) -> str:
+    """Return a cost with four digits that are never below it.
+
+    Examples
+    --------
+    >>> from dpglm.privacy.ledger import rounded_up
+    >>> rounded_up(1.0), rounded_up(1.00041), rounded_up(2e-6)
+    ('1', '1.001', '2e-06')
+    """
+    text = f"{value:.4g}"
+    if float(text) >= value or not math.isfinite(value):
+        return text
+    return f"{float(text) + 10.0 ** (math.floor(math.log10(value)) - 3):.4g}"
 
 
 def _require_dp_accounting() -> None:

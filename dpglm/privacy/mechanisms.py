@@ -12,8 +12,9 @@ __all__ = ["GaussianSum"]
 
 # Covers the rounding of the few operations that form the noise's standard deviation.
 _ARITHMETIC_SLACK = 1e-12
-# int64 holds the snapped sum plus any noise: |noise| is below 2**38 grid steps.
+# int64 holds the snapped sum plus any noise: |noise| is below 2**55 grid steps.
 _LARGEST_STEP = 2.0**62
+_LARGEST_SCALE = 2.0**50
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class GaussianSum:
     added. The result equals an ideal Gaussian mechanism on the snapped sum, rounded to the grid;
     rounding is post-processing, and snapping d numbers adds at most ``g sqrt(d)`` to the
     sensitivity. g is fixed first, then the standard deviation is
-    ``noise_multiplier * (sensitivity (1 + 1e-12) + g sqrt(d) + slack)``, so the event's noise
+    ``noise_multiplier * (sensitivity + g sqrt(d) + slack) * (1 + 1e-12)``, so the event's noise
     multiplier is exact.
 
     Examples
@@ -76,10 +77,8 @@ class GaussianSum:
         """Return the standard deviation drawn for a release of ``size`` numbers."""
         if self.noise_multiplier == 0:
             return 0.0
-        effective_sensitivity = (
-            self.sensitivity * (1 + _ARITHMETIC_SLACK) + self.grid * math.sqrt(size) + self.slack
-        )
-        return self.noise_multiplier * effective_sensitivity
+        effective_sensitivity = self.sensitivity + self.grid * math.sqrt(size) + self.slack
+        return self.noise_multiplier * effective_sensitivity * (1 + _ARITHMETIC_SLACK)
 
     def release(self, value: np.ndarray, rng: EntropySource) -> tuple[np.ndarray, GaussianEvent]:
         """Return the noisy value, and the event that pays for it.
@@ -108,5 +107,10 @@ class GaussianSum:
         with np.errstate(over="ignore"):
             steps = np.clip(value / self.grid, -_LARGEST_STEP, _LARGEST_STEP)
         scale = self.noise_std(value.size) / self.grid
+        if not scale <= _LARGEST_SCALE:
+            raise ValueError(
+                f"noise_multiplier={self.noise_multiplier:g} is too large for a release of "
+                f"{value.size} numbers with slack {self.slack:g}; nothing was released."
+            )
         noise = rounded_gaussian(value.size, scale, rng).reshape(value.shape)
         return (np.rint(steps).astype(np.int64) + noise) * self.grid, event

@@ -49,7 +49,7 @@ def noisy_gradient_descent(
     al.: heavy ball; Hong, Wang & Zhou 2022: debiased) and averaging are post-processing.
     """
     n_samples, alpha = plan.facts.n_samples, plan.facts.alpha
-    rounding_slack = objective.rounding_slack(n_samples)
+    rounding_slack = objective.rounding_slack(plan.max_n_samples)
     coef = np.zeros(objective.coef_shape)
     velocity, average = np.zeros_like(coef), np.zeros_like(coef)
     trace = FitTrace()
