@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.special import expit
 from sklearn.datasets import fetch_kddcup99 as _sklearn_kddcup99
 from sklearn.datasets import fetch_openml
-from sklearn.utils import Bunch, check_random_state
+from sklearn.utils import Bunch
 
-from dpglm.schema import CategoricalColumn, PublicBoundsScaler, Schema, load_schema
+from dpglm.census import import_pandas, make_census
+from dpglm.schema import Schema, load_schema
 
 __all__ = ["fetch_adult", "fetch_bank", "fetch_kddcup99", "make_census"]
 
@@ -71,7 +71,7 @@ def fetch_adult(
     >>> adult.schema.transformer().fit_transform(adult.data).shape
     (2, 107)
     """
-    pd = _import_pandas()
+    pd = import_pandas()
     schema = load_schema("adult")
     files = ("adult.data", "adult.test")
     # The survey weight is a column of the table but not of the schema, whose source says why.
@@ -153,7 +153,7 @@ def fetch_bank(
     >>> list(X.columns[:3]), list(y)
     (['age', 'job', 'marital'], ['yes'])
     """
-    pd = _import_pandas()
+    pd = import_pandas()
     schema = load_schema("bank")
     file = "bank-full.csv"
 
@@ -221,7 +221,7 @@ def fetch_kddcup99(
     >>> X.shape, list(y)
     ((1, 41), ['attack'])
     """
-    pd = _import_pandas()
+    pd = import_pandas()
     schema = load_schema("kddcup99")
     file = "kddcup.data_10_percent.gz"
 
@@ -238,150 +238,6 @@ def fetch_kddcup99(
     frame = _load("kddcup99", [file], data_home, read, download, download_if_missing)
     frame["label"] = (frame["label"] == "normal.").map({True: "normal", False: "attack"})
     return _bunch(schema, frame, schema.feature_names, return_X_y)
-
-
-_STRATUM_SHARES = (0.30, 0.25, 0.18, 0.12, 0.10, 0.05)
-_STRATUM_AGES = np.array([38.0, 28.0, 45.0, 52.0, 33.0, 66.0])
-_STRATUM_HOURS = np.array([40.0, 32.0, 45.0, 42.0, 38.0, 20.0])
-# Years of schooling of each category of "education", in the schema's order.
-_SCHOOLING = np.array([12, 13, 16, 14, 18, 13, 11, 10, 9, 12, 8, 19, 20, 6, 4, 0], dtype=float)
-_NUMERIC_COEF = np.array([2.0, 3.0, 3.0, 0.0, 20.0, 3.0])
-_INTERCEPT = -5.18
-
-
-def make_census(
-    n_samples: int = 48842,
-    *,
-    random_state: int | np.random.RandomState | None = None,
-    coef: bool = False,
-    as_frame: bool = False,
-) -> tuple[Any, ...]:
-    """Draw an artificial census whose logistic optimum is known.
-
-    The population is fixed: six strata, each with its own frequencies for 8 categorical columns
-    (skewed, with rare categories) and its own location for some of 6 numeric ones, top-coded at
-    the schema's bounds. It needs no files, no network and, unless ``as_frame=True``, no pandas.
-
-    Parameters
-    ----------
-    n_samples : int, default=48842
-        Number of rows; the default is the size of Adult.
-    random_state : int, RandomState instance or None, default=None
-        Seed of the rows and labels, not of the population.
-    coef : bool, default=False
-        Also return the population optimum.
-    as_frame : bool, default=False
-        Return the raw columns as a DataFrame and the labels as a Series.
-
-    Returns
-    -------
-    X : ndarray of shape (n_samples, 99), or DataFrame of shape (n_samples, 14)
-        The rows, encoded as ``load_schema("census").transformer()`` encodes the raw frame, or raw.
-    y : ndarray of shape (n_samples,), or Series
-        Labels 0 and 1.
-    coef : ndarray of shape (100,)
-        The optimum, intercept last; only if ``coef=True``.
-
-    Raises
-    ------
-    ValueError
-        If ``n_samples`` is below 1.
-
-    Notes
-    -----
-    ``P(y = 1 | x) = 1 / (1 + exp(-(x @ w + b)))`` for the encoded row ``x``, so that ``(w, b)``
-    minimises the expected logistic loss. Adding a constant to one categorical block of ``w`` and
-    taking it from ``b`` changes nothing; the returned ``w`` sums to zero in every block, which is
-    the minimiser of smallest norm and so the limit of a vanishing L2 penalty.
-
-    Modelled on Adult in size, shape and difficulty: .24 of the labels are 1, the optimum has
-    accuracy .85 and loss .33, and the second moment of the encoded rows has condition number
-    4e4 on its range.
-
-    Examples
-    --------
-    >>> from dpglm.datasets import make_census
-    >>> X, y, coef = make_census(1000, random_state=0, coef=True)
-    >>> X.shape, y.shape, coef.shape
-    ((1000, 99), (1000,), (100,))
-    """
-    if n_samples < 1:
-        raise ValueError(f"n_samples={n_samples}; ask for at least one row.")
-    schema = load_schema("census")
-    rng = check_random_state(random_state)
-    frequencies, w = _population(schema.categorical)
-
-    stratum = rng.choice(len(_STRATUM_SHARES), size=n_samples, p=_STRATUM_SHARES)
-    codes = [
-        (rng.random_sample((n_samples, 1)) > np.cumsum(table, axis=1)[stratum, :-1]).sum(axis=1)
-        for table in frequencies
-    ]
-    education = codes[[c.name for c in schema.categorical].index("education")]
-    gain = np.exp(8.8 + rng.standard_normal(n_samples)) * (rng.random_sample(n_samples) < 0.08)
-    loss = rng.normal(1900.0, 350.0, n_samples) * (rng.random_sample(n_samples) < 0.05)
-    drawn = {
-        "age": rng.normal(_STRATUM_AGES[stratum], 11.0).round(),
-        "schooling": rng.normal(_SCHOOLING[education], 0.5),
-        "hours": rng.normal(_STRATUM_HOURS[stratum], 10.0).round(),
-        "commute": rng.exponential(25.0, n_samples).round(),
-        "capital_gain": gain.round(),
-        "capital_loss": loss.round(),
-    }
-    numeric = {c.name: np.clip(drawn[c.name], c.lower, c.upper) for c in schema.numeric}
-    X: Any = _encode(schema, numeric, codes)
-    y: Any = (rng.random_sample(n_samples) < expit(X @ w + _INTERCEPT)).astype(np.int64)
-    if as_frame:
-        pd = _import_pandas()
-        categorical = {
-            column.name: pd.Categorical.from_codes(code, categories=list(column.categories))
-            for column, code in zip(schema.categorical, codes, strict=True)
-        }
-        X = pd.DataFrame({**numeric, **categorical})
-        y = pd.Series(y, name=schema.target.name)
-    return (X, y, np.append(w, _INTERCEPT)) if coef else (X, y)
-
-
-def _population(
-    columns: Sequence[CategoricalColumn],
-) -> tuple[list[np.ndarray], np.ndarray]:
-    """Return each column's frequencies, one row per stratum, and the coefficients."""
-    # RandomState, unlike Generator, promises the same stream in every release of numpy.
-    constants = np.random.RandomState(1994)
-    frequencies, blocks = [], [_NUMERIC_COEF]
-    for column in columns:
-        n_categories = len(column.categories)
-        strata = constants.standard_normal((len(_STRATUM_SHARES), n_categories))
-        weight = np.exp(0.9 * strata) / np.arange(1, n_categories + 1) ** 2.4
-        frequencies.append(weight / weight.sum(axis=1, keepdims=True))
-        block = 0.9 * constants.standard_normal(n_categories)
-        blocks.append(block - block.mean())
-    return frequencies, np.concatenate(blocks)
-
-
-def _encode(
-    schema: Schema, numeric: dict[str, np.ndarray], codes: Sequence[np.ndarray]
-) -> np.ndarray:
-    """Return what the schema's transformer returns for the raw frame."""
-    scaler = PublicBoundsScaler(
-        [c.lower for c in schema.numeric], [c.upper for c in schema.numeric]
-    )
-    sizes = [len(c.categories) for c in schema.categorical]
-    n_samples, n_numeric = len(codes[0]), len(schema.numeric)
-    X = np.zeros((n_samples, n_numeric + sum(sizes)))
-    X[:, :n_numeric] = scaler.fit_transform(np.column_stack([*numeric.values()]))
-    offsets = n_numeric + np.cumsum([0, *sizes[:-1]])
-    X[np.arange(n_samples)[:, None], np.column_stack(codes) + offsets] = 1.0
-    return X
-
-
-def _import_pandas() -> Any:
-    try:
-        import pandas
-    except ImportError as error:
-        raise ImportError(
-            'raw tables are pandas frames and pandas is not installed; pip install "dpglm[data]".'
-        ) from error
-    return pandas
 
 
 def _load(
@@ -421,7 +277,7 @@ def _bunch(
     schema: Schema, frame: Any, names: Sequence[str], return_X_y: bool
 ) -> Bunch | tuple[Any, Any]:
     """Give a table the same columns, types and spellings whichever source it came from."""
-    pd = _import_pandas()
+    pd = import_pandas()
     categories = {column.name: column.categories for column in schema.categorical}
     categories[schema.target.name] = schema.target.labels
     typed = {}
@@ -444,4 +300,4 @@ def _categorical(values: Any, categories: Sequence[Any]) -> Any:
             f"column {values.name!r} holds {unlisted[0]!r}, which its data dictionary does not "
             "list; check the source of the table."
         )
-    return _import_pandas().Categorical(values, categories=list(categories))
+    return import_pandas().Categorical(values, categories=list(categories))
