@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from dpglm.exceptions import BudgetExceededError
-from dpglm.privacy.conversions import gdp_mu
+from dpglm.privacy.conversions import gdp_mu, zcdp_rho
 from dpglm.privacy.ledger import NEIGHBORING_RELATIONS
 
 __all__ = ["PrivacyBudget", "PrivacyFilter"]
@@ -89,6 +89,11 @@ class PrivacyBudget:
         """The Gaussian differential privacy parameter to calibrate to, a hair on the safe side."""
         return gdp_mu(self.epsilon, self.delta) * (1 - _SAFETY)
 
+    @property
+    def rho(self) -> float:
+        """The zero-concentrated parameter to calibrate to instead, likewise on the safe side."""
+        return zcdp_rho(self.epsilon, self.delta) * (1 - _SAFETY)
+
     def sensitivity(self, clip: float) -> float:
         """Return the L2 sensitivity of a sum of rows of norm at most ``clip``.
 
@@ -145,11 +150,12 @@ class PrivacyFilter:
         """What is left, never negative."""
         return max(self.capacity - self.spent, 0.0)
 
-    def admits(self, cost: float) -> bool:
-        """Return whether a release of this cost may be made."""
-        if not _is_number(cost) or not cost >= 0:
-            raise ValueError(f"cost={cost!r} must be a number, 0 or above.")
-        return math.fsum([*self._costs, cost]) <= self.capacity * (1 + _FILTER_TOLERANCE)
+    def admits(self, *costs: float) -> bool:
+        """Return whether releases of these costs may be made, all of them."""
+        for cost in costs:
+            if not _is_number(cost) or not cost >= 0:
+                raise ValueError(f"cost={cost!r} must be a number, 0 or above.")
+        return math.fsum([*self._costs, *costs]) <= self.capacity * (1 + _FILTER_TOLERANCE)
 
     def spend(self, cost: float) -> None:
         """Charge a release, BEFORE it is made.

@@ -7,7 +7,15 @@ from html import escape
 from itertools import groupby
 from typing import Any, ClassVar, Protocol
 
-from dpglm.privacy.conversions import gdp_delta, gdp_epsilon
+from dpglm.privacy.conversions import gdp_delta, gdp_epsilon, zcdp_delta, zcdp_epsilon
+from dpglm.privacy.events import (
+    NEIGHBORING_RELATIONS,
+    FilterEvent,
+    GaussianEvent,
+    LaplaceSelectionEvent,
+    Relation,
+    SelectionEvent,
+)
 
 __all__ = [
     "NEIGHBORING_RELATIONS",
@@ -22,39 +30,11 @@ _FORMAT_VERSION = 1
 _FIXED_IN_ADVANCE = "the settings of every fit were fixed before any result was seen"
 
 
-@dataclass(frozen=True)
-class _Relation:
-    """What one neighbouring relation means, in words and to dp_accounting."""
-
-    meaning: str
-    sensitivity_factor: float
-    dp_accounting_name: str
-
-
-NEIGHBORING_RELATIONS: Mapping[str, _Relation] = {
-    "zero_out": _Relation(
-        "one record is replaced by a null record that contributes nothing; "
-        "the number of records is public",
-        1.0,
-        "REPLACE_SPECIAL",
-    ),
-    "replace_one": _Relation(
-        "one record is replaced by any other; the number of records is public",
-        2.0,
-        "REPLACE_ONE",
-    ),
-    "add_or_remove_one": _Relation(
-        "one record is added or removed; the number of records is private and n_ref is public",
-        1.0,
-        "ADD_OR_REMOVE_ONE",
-    ),
-}
-
-
 class Event(Protocol):
     """One release. Each kind of event knows its own cost.
 
-    ``mu`` is the parameter of its Gaussian trade-off where that is exact, else None;
+    ``mu`` is the parameter of a Gaussian trade-off and ``rho`` the zero-concentrated privacy that
+    it has, or None where that is not known (a rho of None beside a mu is ``mu**2 / 2``);
     ``noise_multiplier`` and the like are relative to the sensitivity under the ledger's relation.
     """
 
@@ -63,60 +43,20 @@ class Event(Protocol):
     @property
     def mu(self) -> float | None: ...
 
-    def to_dp_event(self, relation: _Relation) -> Any: ...
+    @property
+    def rho(self) -> float | None: ...
+
+    def to_dp_event(self, relation: Relation) -> Any: ...
+
+    def to_pld(self, interval: float) -> Any: ...
 
     def parameters(self) -> dict[str, float]: ...
 
 
-@dataclass(frozen=True)
-class GaussianEvent:
-    """One release with Gaussian noise.
-
-    Parameters
-    ----------
-    noise_multiplier : float
-        Standard deviation of the noise over the sensitivity of the sum under the ledger's
-        neighbouring relation, rounding and summation slack included. Zero means no noise.
-
-    Examples
-    --------
-    >>> from dpglm.privacy.ledger import GaussianEvent
-    >>> GaussianEvent(4.0).mu
-    0.25
-    """
-
-    noise_multiplier: float
-    kind: ClassVar[str] = "gaussian"
-
-    def __post_init__(self) -> None:
-        z = self.noise_multiplier
-        if isinstance(z, bool) or not (z == 0 or 1e-100 <= z <= 1e100):
-            raise ValueError(
-                f"noise_multiplier={z!r} must be zero or a number from 1e-100 to 1e100; "
-                "pass the noise's standard deviation over the sensitivity."
-            )
-
-    @property
-    def mu(self) -> float:
-        """Parameter of the Gaussian trade-off, ``1 / noise_multiplier``."""
-        return math.inf if self.noise_multiplier == 0 else 1.0 / self.noise_multiplier
-
-    def parameters(self) -> dict[str, float]:
-        """Return the fields by name."""
-        return {"noise_multiplier": self.noise_multiplier}
-
-    def to_dp_event(self, relation: _Relation) -> Any:
-        """Return the dp_accounting event.
-
-        dp_accounting divides the standard deviation by the contribution of ONE record and doubles
-        the sensitivity itself under replace-one; this class divides by the sensitivity.
-        """
-        from dp_accounting import GaussianDpEvent
-
-        return GaussianDpEvent(self.noise_multiplier * relation.sensitivity_factor)
-
-
-_EVENT_TYPES = {GaussianEvent.kind: GaussianEvent}
+_EVENT_TYPES = {
+    event.kind: event
+    for event in (GaussianEvent, SelectionEvent, LaplaceSelectionEvent, FilterEvent)
+}
 
 
 @dataclass(frozen=True, repr=False)
@@ -142,7 +82,8 @@ class PrivacyLedger:
     -----
     T Gaussian releases with noise multipliers z_t fixed in advance are together exactly mu-GDP
     with mu^2 = sum_t 1/z_t^2 (Dong, Roth & Su 2022, Corollary 2), and (epsilon, delta) follows
-    from mu exactly (Balle & Wang 2018, Theorem 8).
+    from mu exactly (Balle & Wang 2018, Theorem 8). Selections have a Gaussian trade-off and a
+    zero-concentrated cost, neither exact: both are composed, and the smaller epsilon is reported.
 
     Examples
     --------
@@ -236,7 +177,7 @@ class PrivacyLedger:
         return sum(count for _, count in self.events)
 
     def mu(self) -> float:
-        """Return the exact parameter of the Gaussian trade-off of the whole.
+        """Return the parameter of the Gaussian trade-off of the whole; exact for Gaussian releases.
 
         Raises
         ------
@@ -246,21 +187,35 @@ class PrivacyLedger:
         squares = []
         for event, count in self.events:
             if event.mu is None:
-                raise ValueError(f"mu is undefined: {event!r} is not a Gaussian release.")
+                raise ValueError(f"mu is undefined: {event!r} has no Gaussian trade-off.")
             squares.append(count * event.mu**2)
         return math.sqrt(math.fsum(squares))
 
     def rho(self) -> float:
-        """Return the zero-concentrated differential privacy parameter, ``mu**2 / 2``."""
-        return self.mu() ** 2 / 2
+        """Return the zero-concentrated privacy of the whole; ``mu**2 / 2`` of Gaussian releases."""
+        return math.fsum(count * _rho(event) for event, count in self.events)
 
     def epsilon(self, delta: float | None = None) -> float:
-        """Return the least epsilon at ``delta`` (default: ``reporting_delta``)."""
-        return gdp_epsilon(self.mu(), self.reporting_delta if delta is None else delta)
+        """Return the least known epsilon at ``delta`` (default: ``reporting_delta``)."""
+        return self._epsilon(self.reporting_delta if delta is None else delta, 1.0)
 
     def delta(self, epsilon: float) -> float:
-        """Return the least delta at ``epsilon``."""
-        return gdp_delta(self.mu(), epsilon)
+        """Return the least known delta at ``epsilon``."""
+        bounds = [zcdp_delta(self.rho(), epsilon)]
+        if self._has_mu:
+            bounds.append(gdp_delta(self.mu(), epsilon))
+        return min(bounds)
+
+    def _epsilon(self, delta: float, distance: float) -> float:
+        """Epsilon between data sets that many neighbours apart: mu grows with it, rho squared."""
+        bounds = [zcdp_epsilon(distance**2 * self.rho(), delta)]
+        if self._has_mu:
+            bounds.append(gdp_epsilon(distance * self.mu(), delta))
+        return min(bounds)
+
+    @property
+    def _has_mu(self) -> bool:
+        return all(event.mu is not None for event, _ in self.events)
 
     @property
     def dp_accounting_relation(self) -> Any:
@@ -274,8 +229,8 @@ class PrivacyLedger:
         """Return the ledger as a dp_accounting event, one run of releases each.
 
         Feed it to ``dp_accounting.pld.PLDAccountant(ledger.dp_accounting_relation)`` to check
-        this package's accounting with another. (dp_accounting's RDP accountant does not double
-        the sensitivity under replace-one.)
+        this package's accounting with another. A ledger with a selection or a zCDP filter is
+        exported as zero-concentrated events, which only dp_accounting's RDP accountant takes.
 
         Raises
         ------
@@ -291,14 +246,38 @@ class PrivacyLedger:
         count=100)])
         """
         _require_dp_accounting()
-        from dp_accounting import ComposedDpEvent, SelfComposedDpEvent
+        from dp_accounting import ComposedDpEvent, SelfComposedDpEvent, ZCDpEvent
 
-        return ComposedDpEvent(
-            [
-                SelfComposedDpEvent(event.to_dp_event(self._relation), count)
-                for event, count in self.events
-            ]
-        )
+        exported = [(event.to_dp_event(self._relation), count) for event, count in self.events]
+        if any(isinstance(event, ZCDpEvent) for event, _ in exported):
+            # Only the RDP accountant takes these, and it does not double a Gaussian's sensitivity.
+            exported = [(ZCDpEvent(_rho(event)), count) for event, count in self.events]
+        return ComposedDpEvent([SelfComposedDpEvent(event, count) for event, count in exported])
+
+    def to_pld(self, interval: float = 1e-4) -> Any:
+        """Return dp_accounting's privacy loss distribution of the whole, which it cannot build.
+
+        For plans fixed in advance with many selections this is often tighter than `epsilon`.
+
+        Parameters
+        ----------
+        interval : float, default=1e-4
+            Spacing of the discretised losses; they are rounded up.
+
+        Raises
+        ------
+        ImportError
+            Without dp-accounting; ``pip install "dpglm[accounting]"``.
+        ValueError
+            If an event has no such distribution.
+        """
+        _require_dp_accounting()
+        from dp_accounting.pld.privacy_loss_distribution import identity
+
+        total = identity(interval)
+        for event, count in self.events:
+            total = total.compose(event.to_pld(interval).self_compose(count))
+        return total
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-serialisable dictionary; ``from_dict`` reads it back."""
@@ -354,7 +333,7 @@ class PrivacyLedger:
             ) from error
 
     def __str__(self) -> str:
-        if self.mu() == math.inf:
+        if self.rho() == math.inf:
             guarantee = "No privacy guarantee: the results were released without noise"
         else:
             delta = rounded_up(self.reporting_delta)
@@ -363,16 +342,15 @@ class PrivacyLedger:
                 f"private under {self.neighboring_relation} ({self._relation.meaning})"
             )
             if self.neighboring_relation != "replace_one":
-                epsilon = rounded_up(gdp_epsilon(2 * self.mu(), self.reporting_delta))
+                epsilon = rounded_up(self._epsilon(self.reporting_delta, 2.0))
                 guarantee += f", which implies epsilon={epsilon} under replace_one"
             if self.seeded:
                 guarantee = (
                     "No privacy guarantee against whoever knows, guesses or tries out the seed "
                     f"(random_state) of the noise; with fresh noise it would be {guarantee}"
                 )
-        releases = f"{self.n_releases} release{'s' if self.n_releases != 1 else ''}"
         assuming = f"; assuming that {self._assumed}" if self._assumed else ""
-        return f"{guarantee}; {releases}{assuming}."
+        return f"{guarantee}; {self._releases}{assuming}."
 
     def __repr__(self) -> str:
         return f"<PrivacyLedger: {self}>"
@@ -391,8 +369,22 @@ class PrivacyLedger:
         )
 
     @property
-    def _relation(self) -> _Relation:
+    def _relation(self) -> Relation:
         return NEIGHBORING_RELATIONS[self.neighboring_relation]
+
+    @property
+    def _releases(self) -> str:
+        n_filters = sum(count for event, count in self.events if event.kind == FilterEvent.kind)
+        parts = []
+        if self.n_releases > n_filters or not n_filters:
+            n_fixed = self.n_releases - n_filters
+            parts.append(f"{n_fixed} release{'s' if n_fixed != 1 else ''}")
+        if n_filters:
+            parts.append(
+                f"{n_filters} adaptive fit{'s' if n_filters != 1 else ''}, charged with the whole "
+                "budget whatever was spent"
+            )
+        return " and ".join(parts)
 
     @property
     def _assumed(self) -> str:
@@ -425,6 +417,10 @@ def rounded_up(value: float) -> str:
     if float(text) >= value or not math.isfinite(value):
         return text
     return f"{float(text) + 10.0 ** (math.floor(math.log10(value)) - 3):.4g}"
+
+
+def _rho(event: Event) -> float:
+    return event.mu**2 / 2 if event.rho is None else event.rho
 
 
 def _require_dp_accounting() -> None:

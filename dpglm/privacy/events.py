@@ -1,0 +1,298 @@
+"""Events: what one release costs. Gaussian sums, selections, and the filter of an adaptive fit."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dpglm.privacy.selection_costs import (
+    bounded_range_delta,
+    bounded_range_mu,
+    bounded_range_rho,
+    pure_mu,
+    pure_rho,
+)
+
+__all__ = [
+    "NEIGHBORING_RELATIONS",
+    "FilterEvent",
+    "GaussianEvent",
+    "LaplaceSelectionEvent",
+    "Relation",
+    "SelectionEvent",
+]
+
+
+@dataclass(frozen=True)
+class Relation:
+    """What one neighbouring relation means, in words and to dp_accounting."""
+
+    meaning: str
+    sensitivity_factor: float
+    dp_accounting_name: str
+
+
+NEIGHBORING_RELATIONS: Mapping[str, Relation] = {
+    "zero_out": Relation(
+        "one record is replaced by a null record that contributes nothing; "
+        "the number of records is public",
+        1.0,
+        "REPLACE_SPECIAL",
+    ),
+    "replace_one": Relation(
+        "one record is replaced by any other; the number of records is public",
+        2.0,
+        "REPLACE_ONE",
+    ),
+    "add_or_remove_one": Relation(
+        "one record is added or removed; the number of records is private and n_ref is public",
+        1.0,
+        "ADD_OR_REMOVE_ONE",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class GaussianEvent:
+    """One release with Gaussian noise.
+
+    Parameters
+    ----------
+    noise_multiplier : float
+        Standard deviation of the noise over the sensitivity of the sum under the ledger's
+        neighbouring relation, rounding and summation slack included. Zero means no noise.
+
+    Examples
+    --------
+    >>> from dpglm.privacy.events import GaussianEvent
+    >>> GaussianEvent(4.0).mu
+    0.25
+    """
+
+    noise_multiplier: float
+    kind: ClassVar[str] = "gaussian"
+
+    def __post_init__(self) -> None:
+        z = self.noise_multiplier
+        if isinstance(z, bool) or not (z == 0 or 1e-100 <= z <= 1e100):
+            raise ValueError(
+                f"noise_multiplier={z!r} must be zero or a number from 1e-100 to 1e100; "
+                "pass the noise's standard deviation over the sensitivity."
+            )
+
+    @property
+    def mu(self) -> float:
+        """Parameter of the Gaussian trade-off, ``1 / noise_multiplier``."""
+        return math.inf if self.noise_multiplier == 0 else 1.0 / self.noise_multiplier
+
+    @property
+    def rho(self) -> float:
+        """Zero-concentrated differential privacy, ``mu**2 / 2``."""
+        return self.mu**2 / 2
+
+    def parameters(self) -> dict[str, float]:
+        """Return the fields by name."""
+        return {"noise_multiplier": self.noise_multiplier}
+
+    def to_dp_event(self, relation: Relation) -> Any:
+        """Return the dp_accounting event.
+
+        dp_accounting divides the standard deviation by the contribution of ONE record and doubles
+        the sensitivity itself under replace-one; this class divides by the sensitivity.
+        """
+        from dp_accounting import GaussianDpEvent
+
+        return GaussianDpEvent(self.noise_multiplier * relation.sensitivity_factor)
+
+    def to_pld(self, interval: float) -> Any:
+        """Return dp_accounting's privacy loss distribution of the release."""
+        from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
+
+        return from_gaussian_mechanism(
+            self.noise_multiplier, value_discretization_interval=interval
+        )
+
+
+@dataclass(frozen=True)
+class SelectionEvent:
+    """One choice by the exponential mechanism.
+
+    Parameters
+    ----------
+    epsilon : float
+        Bounded range of the choice under the ledger's neighbouring relation, above 0; ``inf`` for
+        a choice without noise.
+
+    Notes
+    -----
+    ``2 Phi^-1(1 / (1 + e^(-epsilon/2)))``-GDP and ``epsilon^2 / 8``-zCDP. Neither implies the
+    other: which is better depends on what the choice is composed with.
+
+    Examples
+    --------
+    >>> from dpglm.privacy.events import SelectionEvent
+    >>> SelectionEvent(1.0).rho
+    0.125
+    """
+
+    epsilon: float
+    kind: ClassVar[str] = "selection"
+
+    def __post_init__(self) -> None:
+        _check_epsilon(self.epsilon)
+
+    @property
+    def mu(self) -> float:
+        """Parameter of the best Gaussian trade-off below that of the choice."""
+        return bounded_range_mu(self.epsilon)
+
+    @property
+    def rho(self) -> float:
+        """Zero-concentrated differential privacy of the choice."""
+        return bounded_range_rho(self.epsilon)
+
+    def parameters(self) -> dict[str, float]:
+        """Return the fields by name."""
+        return {"epsilon": self.epsilon}
+
+    def to_dp_event(self, relation: Relation) -> Any:
+        """Return the dp_accounting event; its RDP accountant knows it, its PLD accountant not."""
+        from dp_accounting import ZCDpEvent
+
+        return ZCDpEvent(self.rho)
+
+    def to_pld(self, interval: float) -> Any:
+        """Return dp_accounting's privacy loss distribution of the dominating pair.
+
+        The pair of logistic laws at distance epsilon, of the profile `bounded_range_delta`.
+        """
+        from dp_accounting.pld.pld_pmf import create_pmf_pessimistic_connect_dots_fixed_gap
+        from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+
+        last = math.ceil(self.epsilon / interval)
+        deltas = bounded_range_delta(self.epsilon, interval * np.arange(-last, last + 1.0))
+        return PrivacyLossDistribution(
+            create_pmf_pessimistic_connect_dots_fixed_gap(interval, -last, last, deltas)
+        )
+
+
+@dataclass(frozen=True)
+class LaplaceSelectionEvent:
+    """One choice by report noisy max with Laplace noise.
+
+    Parameters
+    ----------
+    epsilon : float
+        Differential privacy of the choice under the ledger's neighbouring relation, above 0;
+        ``inf`` for a choice without noise.
+
+    Examples
+    --------
+    >>> from dpglm.privacy.events import LaplaceSelectionEvent
+    >>> LaplaceSelectionEvent(1.0).rho
+    0.5
+    """
+
+    epsilon: float
+    kind: ClassVar[str] = "laplace_selection"
+
+    def __post_init__(self) -> None:
+        _check_epsilon(self.epsilon)
+
+    @property
+    def mu(self) -> float:
+        """Parameter of the best Gaussian trade-off below that of the choice."""
+        return pure_mu(self.epsilon)
+
+    @property
+    def rho(self) -> float:
+        """Zero-concentrated differential privacy of the choice."""
+        return pure_rho(self.epsilon)
+
+    def parameters(self) -> dict[str, float]:
+        """Return the fields by name."""
+        return {"epsilon": self.epsilon}
+
+    def to_dp_event(self, relation: Relation) -> Any:
+        """Return the dp_accounting event; its RDP accountant knows it, its PLD accountant not."""
+        from dp_accounting import ZCDpEvent
+
+        return ZCDpEvent(self.rho)
+
+    def to_pld(self, interval: float) -> Any:
+        """Return dp_accounting's privacy loss distribution of all epsilon-DP mechanisms."""
+        from dp_accounting.pld.common import DifferentialPrivacyParameters
+        from dp_accounting.pld.privacy_loss_distribution import from_privacy_parameters
+
+        return from_privacy_parameters(DifferentialPrivacyParameters(self.epsilon, 0.0), interval)
+
+
+@dataclass(frozen=True)
+class FilterEvent:
+    """Everything that an adaptive fit was ALLOWED to spend, whatever it did spend.
+
+    Give exactly one of the two parameters.
+
+    Parameters
+    ----------
+    mu : float, optional
+        Parameter of the Gaussian trade-off of the whole transcript.
+    rho : float, optional
+        Its zero-concentrated differential privacy.
+
+    Notes
+    -----
+    Costs were chosen while the fit ran, so a composition of the releases that happened is not a
+    bound; the capacity of the filter is (`dpglm.privacy.budget.PrivacyFilter`).
+
+    Examples
+    --------
+    >>> from dpglm.privacy.events import FilterEvent
+    >>> FilterEvent(mu=0.5)
+    FilterEvent(mu=0.5, rho=None)
+    """
+
+    mu: float | None = None
+    rho: float | None = None
+    kind: ClassVar[str] = "filter"
+
+    def __post_init__(self) -> None:
+        given = [value for value in (self.mu, self.rho) if value is not None]
+        if len(given) != 1 or not given[0] > 0:
+            raise ValueError(
+                f"FilterEvent takes either mu or rho, a number above 0, got mu={self.mu!r} and "
+                f"rho={self.rho!r}."
+            )
+
+    def parameters(self) -> dict[str, float]:
+        """Return the field that was given, by name."""
+        return {"mu": self.mu} if self.rho is None else {"rho": self.rho}
+
+    def to_dp_event(self, relation: Relation) -> Any:
+        """Return the dp_accounting event of the capacity.
+
+        Under replace-one dp_accounting doubles a Gaussian's sensitivity by itself, which the
+        capacity has already in it.
+        """
+        from dp_accounting import GaussianDpEvent, ZCDpEvent
+
+        if self.mu is None:
+            return ZCDpEvent(self.rho)
+        return GaussianDpEvent(relation.sensitivity_factor / self.mu)
+
+    def to_pld(self, interval: float) -> Any:
+        """Return the privacy loss distribution of the Gaussian of the same trade-off."""
+        from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
+
+        if self.mu is None:
+            raise ValueError(
+                "A zCDP filter bounds Renyi divergences only and has no privacy loss distribution."
+            )
+        return from_gaussian_mechanism(1 / self.mu, value_discretization_interval=interval)
+
+
+def _check_epsilon(epsilon: float) -> None:
+    if not epsilon > 0:
+        raise ValueError(f"epsilon={epsilon!r} must be a number above 0.")

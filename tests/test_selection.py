@@ -1,0 +1,339 @@
+"""Private selection: exact laws, valid ranges, costs of the literature, honest events."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from dp_accounting.dp_event import ComposedDpEvent
+from dp_accounting.rdp import RdpAccountant
+from mpmath import mp
+from scipy.stats import chisquare, kstest, laplace
+
+from dpglm.privacy import noise, selection
+from dpglm.privacy.conversions import gdp_epsilon, gdp_log_delta, zcdp_epsilon
+from dpglm.privacy.events import (
+    FilterEvent,
+    GaussianEvent,
+    LaplaceSelectionEvent,
+    SelectionEvent,
+)
+from dpglm.privacy.ledger import PrivacyLedger, rounded_up
+from dpglm.privacy.noise import entropy_source, rounded_laplace, uniform_below
+from dpglm.privacy.selection import ExponentialSelection, LaplaceSelection
+from dpglm.privacy.selection_costs import (
+    bounded_range_delta,
+    bounded_range_epsilon_from_mu,
+    bounded_range_epsilon_from_rho,
+    bounded_range_mu,
+    bounded_range_rho,
+    pure_epsilon_from_mu,
+    pure_epsilon_from_rho,
+    pure_mu,
+    pure_rho,
+)
+
+N_DRAWS = 200_000
+# A law that holds is rejected once in a million.
+FALSE_ALARM = 1e-6
+LAWS = {ExponentialSelection: "exponential_mechanism", LaplaceSelection: "laplace_rnm"}
+OTHERS = ("exponential_mechanism", "permute_and_flip", "laplace_rnm", "INVALID_published_code")
+
+
+def law_of(mechanism, scores):
+    """The exact probabilities of the exponential mechanism, from the integer weights it uses."""
+    seen = []
+
+    def spy(bound, entropy):
+        seen.append(bound)
+        return 0
+
+    original, selection.uniform_below = selection.uniform_below, spy
+    try:
+        mechanism.release(scores, entropy_source(0))
+        (total,) = seen
+        edges, ticket = [], [0]
+        selection.uniform_below = lambda bound, entropy: ticket[0]
+        for j in range(len(scores)):
+            low, high = 0, total
+            while low < high:
+                ticket[0] = (low + high) // 2
+                if mechanism.release(scores, entropy_source(0))[0] > j:
+                    high = ticket[0]
+                else:
+                    low = ticket[0] + 1
+            edges.append(low)
+    finally:
+        selection.uniform_below = original
+    return np.array([int(w) / total for w in np.diff([0, *edges], axis=0)], dtype=float)
+
+
+def test_the_law_of_the_exponential_mechanism_matches_the_vectors(vectors):
+    for row in vectors("selection", "selection_probabilities"):
+        mechanism = ExponentialSelection(1.0, 1.0 / row["scale"])
+        law = law_of(mechanism, np.array(row["utilities"]))
+        assert law == pytest.approx(row["exponential_mechanism"], rel=row["rtol"])
+
+
+def p_values(row, counts):
+    return {
+        name: chisquare(counts, np.array(row[name]) / np.sum(row[name]) * counts.sum()).pvalue
+        for name in OTHERS
+    }
+
+
+@pytest.mark.parametrize("mechanism_type", [ExponentialSelection, LaplaceSelection])
+@pytest.mark.parametrize("index", [0, 1])
+def test_draws_have_their_own_law_and_not_that_of_the_published_code(
+    mechanism_type, index, vectors
+):
+    row = vectors("selection", "selection_probabilities")[index]
+    mechanism = mechanism_type(1.0, 1.0 / row["scale"])
+    rng, utilities = entropy_source(index), np.array(row["utilities"])
+    draws = [mechanism.release(utilities, rng)[0] for _ in range(N_DRAWS)]
+    p = p_values(row, np.bincount(draws, minlength=len(utilities)))
+    own = LAWS[mechanism_type]
+    assert p.pop(own) > FALSE_ALARM
+    assert max(p.values()) < FALSE_ALARM, "a test that accepts another law is too weak"
+
+
+def test_that_test_rejects_the_published_code(vectors):
+    """It takes the least of losses PLUS exponential noise, where the noise should be subtracted."""
+    row = vectors("selection", "selection_probabilities")[0]
+    rng = np.random.default_rng(0)
+    noisy = np.array(row["utilities"]) - rng.exponential(row["scale"], (N_DRAWS, 4))
+    p = p_values(row, np.bincount(noisy.argmax(axis=1), minlength=4))
+    assert p.pop("INVALID_published_code") > FALSE_ALARM
+    assert max(p.values()) < FALSE_ALARM
+
+
+@pytest.mark.parametrize("epsilon", [1e-3, 0.5, 20.0])
+def test_neighbouring_scores_keep_log_ratios_within_epsilon(epsilon):
+    """Whatever the scores, far ones with the least weight included."""
+    rng = np.random.default_rng(0)
+    mechanism = ExponentialSelection(score_range=2.0, epsilon=epsilon)
+    for spread in (0.1, 10.0, 1e3, 1e9):
+        scores = rng.normal(size=6) * spread
+        change = rng.uniform(-5, 5) + 2.0 * rng.integers(0, 2, 6)
+        ratio = np.log(law_of(mechanism, scores) / law_of(mechanism, scores + change))
+        assert np.ptp(ratio) <= epsilon + 1e-9
+
+
+def test_costs_match_the_vectors(vectors):
+    for row in vectors("selection", "selection_costs"):
+        epsilon, rel = row["eps"], row["rtol"]
+        pure, ranged = LaplaceSelectionEvent(epsilon), SelectionEvent(epsilon)
+        assert pure.rho == pure_rho(epsilon) == pytest.approx(row["zcdp_pure"], rel=rel)
+        assert pure.mu == pure_mu(epsilon) == pytest.approx(row["gdp_mu_pure"], rel=rel)
+        assert ranged.rho == bounded_range_rho(epsilon)
+        assert ranged.rho == pytest.approx(row["zcdp_bounded_range"], rel=rel)
+        assert ranged.mu == bounded_range_mu(epsilon)
+        assert ranged.mu == pytest.approx(row["gdp_mu_bounded_range"], rel=rel)
+
+
+@pytest.mark.parametrize("epsilon", [1e-9, 1e-4, 0.3, 0.99, 1.01, 5.0, 60.0])
+def test_costs_invert(epsilon):
+    assert pure_epsilon_from_mu(pure_mu(epsilon)) == pytest.approx(epsilon, rel=1e-12)
+    assert pure_epsilon_from_rho(pure_rho(epsilon)) == pytest.approx(epsilon, rel=1e-12)
+    mu, rho = bounded_range_mu(epsilon), bounded_range_rho(epsilon)
+    assert bounded_range_epsilon_from_mu(mu) == pytest.approx(epsilon, rel=1e-12)
+    assert bounded_range_epsilon_from_rho(rho) == pytest.approx(epsilon, rel=1e-12)
+
+
+def test_the_profile_of_a_bounded_range_matches_the_vectors(vectors):
+    for row in vectors("selection", "bounded_range_profile"):
+        delta = bounded_range_delta(row["eps"], row["eps_prime"])
+        assert delta == pytest.approx(row["delta"], rel=row["rtol"])
+    assert bounded_range_delta(1.0, 1.0) == bounded_range_delta(1.0, 2.0) == 0.0
+    assert bounded_range_delta(1.0, -3.0) == pytest.approx(1 - math.exp(-3.0), rel=1e-14)
+
+
+@pytest.mark.parametrize("epsilon", [0.05, 1.0, 4.0])
+def test_the_profile_lies_below_the_gaussian_one_and_above_every_two_point_pair(epsilon):
+    at = np.linspace(-epsilon, epsilon, 41)[1:-1]
+    delta = bounded_range_delta(epsilon, at)
+    mu = bounded_range_mu(epsilon)
+    gaussian = [
+        math.exp(gdp_log_delta(mu, e))
+        if e >= 0
+        else 1 - math.exp(e) * (1 - math.exp(gdp_log_delta(mu, -e)))
+        for e in at
+    ]
+    assert (delta <= np.array(gaussian) + 1e-12).all()
+    t = np.linspace(-epsilon, 0, 2001)[1:-1, None]
+    # Log-ratios t and t + epsilon: the two-point pairs of an epsilon-bounded range.
+    q = -np.expm1(t) / (np.exp(t + epsilon) - np.exp(t))
+    pairs = np.maximum(q * np.exp(t + epsilon) - q * np.exp(at), 0) + np.maximum(
+        (1 - q) * np.exp(t) - (1 - q) * np.exp(at), 0
+    )
+    assert pairs.max(axis=0) == pytest.approx(delta, rel=1e-3, abs=1e-7)
+
+
+def test_loss_distributions_follow_the_profile_and_compose():
+    one = PrivacyLedger.from_events([SelectionEvent(0.5)], reporting_delta=1e-6)
+    for at in (0.0, 0.1, 0.4):
+        reached = one.to_pld(1e-3).get_delta_for_epsilon(at)
+        assert reached == pytest.approx(bounded_range_delta(0.5, at), rel=1e-3)
+    many = PrivacyLedger.from_events([SelectionEvent(0.05)] * 400, reporting_delta=1e-6)
+    reached = many.to_pld(1e-3).get_epsilon_for_delta(1e-6)
+    assert reached <= gdp_epsilon(many.mu(), 1e-6) * 1.001
+    pure = PrivacyLedger.from_events([LaplaceSelectionEvent(0.05)] * 400, reporting_delta=1e-6)
+    assert reached < pure.to_pld(1e-3).get_epsilon_for_delta(1e-6) <= pure.epsilon() * 1.01
+    mixed = PrivacyLedger.from_events(
+        [GaussianEvent(10.0), SelectionEvent(0.1)], reporting_delta=1e-6
+    )
+    reached = mixed.to_pld(1e-4).get_epsilon_for_delta(1e-6)
+    assert gdp_epsilon(0.1, 1e-6) < reached <= mixed.epsilon() * 1.001
+
+
+def test_a_ledger_reports_the_better_of_two_valid_bounds():
+    """Many small selections are cheaper in zCDP, a few among Gaussian sums in GDP."""
+    many = PrivacyLedger.from_events([SelectionEvent(0.05)] * 400, reporting_delta=1e-6)
+    assert many.epsilon() == zcdp_epsilon(many.rho(), 1e-6) < gdp_epsilon(many.mu(), 1e-6)
+    few = PrivacyLedger.from_events(
+        [GaussianEvent(10.0)] * 9 + [SelectionEvent(0.05)], reporting_delta=1e-6
+    )
+    assert few.epsilon() == gdp_epsilon(few.mu(), 1e-6) < zcdp_epsilon(few.rho(), 1e-6)
+    assert few.delta(few.epsilon()) <= 1e-6 and many.delta(many.epsilon()) <= 1e-6
+
+
+@pytest.mark.parametrize("event", [FilterEvent(rho=0.02), SelectionEvent(0.4)])
+def test_dp_accounting_takes_the_concentrated_events(event):
+    ledger = PrivacyLedger.from_events([event] * 2, reporting_delta=1e-6)
+    accountant = RdpAccountant(orders=np.linspace(1.01, 200, 20_000))
+    reached = accountant.compose(ledger.to_dp_event()).get_epsilon(1e-6)
+    assert isinstance(ledger.to_dp_event(), ComposedDpEvent)
+    assert reached == pytest.approx(zcdp_epsilon(ledger.rho(), 1e-6), rel=1e-3)
+
+
+@pytest.mark.parametrize("relation", ["zero_out", "replace_one", "add_or_remove_one"])
+def test_dp_accounting_never_sees_less_than_the_ledger_of_a_mixed_one(relation):
+    """Its RDP accountant does not double the sensitivity of a Gaussian under replace-one."""
+    ledger = PrivacyLedger.from_events(
+        [FilterEvent(rho=0.01), GaussianEvent(5.0), SelectionEvent(0.1)],
+        reporting_delta=1e-6,
+        neighboring_relation=relation,
+    )
+    accountant = RdpAccountant(
+        orders=np.linspace(1.01, 200, 20_000), neighboring_relation=ledger.dp_accounting_relation
+    )
+    reached = accountant.compose(ledger.to_dp_event()).get_epsilon(1e-6)
+    assert reached == pytest.approx(zcdp_epsilon(ledger.rho(), 1e-6), rel=1e-3)
+
+
+@pytest.mark.parametrize("relation", ["zero_out", "replace_one"])
+def test_dp_accounting_agrees_on_a_gaussian_filter(relation):
+    from dp_accounting.pld import PLDAccountant
+
+    ledger = PrivacyLedger.from_events(
+        [FilterEvent(mu=0.3)], reporting_delta=1e-6, neighboring_relation=relation
+    )
+    accountant = PLDAccountant(ledger.dp_accounting_relation, value_discretization_interval=1e-4)
+    reached = accountant.compose(ledger.to_dp_event()).get_epsilon(1e-6)
+    assert reached == pytest.approx(gdp_epsilon(0.3, 1e-6), rel=2e-3)
+    assert ledger.epsilon() == gdp_epsilon(0.3, 1e-6)
+    assert ledger.to_pld().get_epsilon_for_delta(1e-6) == pytest.approx(reached, rel=1e-3)
+
+
+@pytest.mark.parametrize("event", [FilterEvent(rho=0.02), FilterEvent(mu=0.2)])
+def test_a_filter_says_that_the_whole_budget_is_charged(event):
+    ledger = PrivacyLedger.from_events([event], reporting_delta=1e-6)
+    assert "1 adaptive fit, charged with the whole budget whatever was spent" in str(ledger)
+    assert PrivacyLedger.from_dict(json.loads(json.dumps(ledger.to_dict()))) == ledger
+    double = FilterEvent(rho=0.08) if event.mu is None else FilterEvent(mu=0.4)
+    implied = PrivacyLedger.from_events([double], reporting_delta=1e-6).epsilon()
+    assert f"implies epsilon={rounded_up(implied)} under replace_one" in str(ledger)
+    both = ledger + PrivacyLedger.from_events([GaussianEvent(10.0)], reporting_delta=1e-6)
+    assert "1 release and 1 adaptive fit" in str(both)
+    assert both.rho() == pytest.approx(0.025)
+
+
+def test_a_concentrated_filter_has_neither_mu_nor_a_loss_distribution():
+    ledger = PrivacyLedger.from_events([FilterEvent(rho=0.02)], reporting_delta=1e-6)
+    with pytest.raises(ValueError, match="mu is undefined"):
+        ledger.mu()
+    with pytest.raises(ValueError, match="no privacy loss distribution"):
+        ledger.to_pld()
+
+
+@pytest.mark.parametrize("bad", [{}, {"mu": 1.0, "rho": 1.0}, {"mu": 0.0}, {"rho": math.nan}])
+def test_a_filter_event_takes_one_positive_number(bad):
+    with pytest.raises(ValueError, match="either mu or rho"):
+        FilterEvent(**bad)
+
+
+@pytest.mark.parametrize("mechanism_type", [ExponentialSelection, LaplaceSelection])
+def test_edges(mechanism_type):
+    rng = entropy_source(0)
+    exact = mechanism_type(math.inf, math.inf)
+    assert exact.release(np.array([0.0, 2.0, 2.0]), rng)[0] == 1 and exact.scale == 0.0
+    mechanism = mechanism_type(1.0, 1.0)
+    for bad in (math.nan, math.inf):
+        with pytest.raises(FloatingPointError, match="nothing was released"):
+            mechanism.release(np.array([0.0, bad]), rng)
+    assert rng.words_drawn == 0
+    assert mechanism.release(np.array([-1e300, 1e300]), rng)[0] == 1
+    for score_range, epsilon in ((0.0, 1.0), (1.0, 0.0), (1.0, 1e-10), (math.nan, 1.0)):
+        with pytest.raises(ValueError, match="cannot be drawn"):
+            mechanism_type(score_range, epsilon)
+
+
+@pytest.mark.parametrize("mechanism_type", [ExponentialSelection, LaplaceSelection])
+def test_noise_covers_range_and_rounding(mechanism_type):
+    mechanism = mechanism_type(score_range=2.0, epsilon=0.5, slack=1.0)
+    assert 6.0 < mechanism.scale < 6.0 * (1 + 1e-8)
+
+
+def test_uniform_integers_are_exact(scripted_entropy):
+    assert uniform_below(1, entropy_source(0)) == 0
+    # The largest 128-bit number lies beyond the last multiple of 3 and is drawn again.
+    entropy = scripted_entropy([2**64 - 1, 2**64 - 1, 5, 0])
+    assert uniform_below(3, entropy) == 2 and not entropy.remaining
+    big = 2**131 + 12345
+    draws = [uniform_below(big, entropy_source(seed)) for seed in range(200)]
+    assert max(draws) < big and max(draws) > 0.9 * big
+    counts = np.bincount([uniform_below(3, entropy_source(seed)) for seed in range(3000)])
+    assert chisquare(counts).pvalue > FALSE_ALARM
+
+
+def test_laplace_draws_have_the_laplace_law():
+    draws = rounded_laplace(N_DRAWS, 2.0**30, entropy_source(0)) / 2.0**30
+    assert kstest(draws, laplace.cdf).pvalue > FALSE_ALARM
+    assert draws.std() == pytest.approx(math.sqrt(2), rel=0.02)
+
+
+def test_laplace_rounding_is_correct_where_doubles_would_err(scripted_entropy):
+    """A tail whose magnitude is a half-integer to within double precision is settled exactly."""
+    mp.dps = 60
+    scale, fallbacks = 2.0**30, 0
+    for k in range(300):
+        half = mp.mpf(2_000_000_001 + 2 * k) / 2
+        tail_bits = int(mp.exp(-half / scale) * 2**63)
+        entropy = scripted_entropy([tail_bits << 1, 2**63, 2**62])
+        (drawn,) = rounded_laplace(1, scale, entropy)
+        fallbacks += entropy.words_drawn == 3
+        more = (2**62 << 64 | 2**63) if entropy.words_drawn == 3 else 2**127
+        tail = (mp.mpf(tail_bits) + mp.mpf(more | 1) / 2**128) / 2**63
+        assert drawn == int(mp.nint(-mp.log(tail) * scale))
+    assert fallbacks == 300
+
+
+def test_the_samplers_are_called_once_per_choice(monkeypatch):
+    calls = []
+
+    def spy(name):
+        original = getattr(noise, name)
+
+        def call(*args):
+            calls.append((name, *args[:-1]))
+            return original(*args)
+
+        return call
+
+    for name in ("uniform_below", "rounded_laplace"):
+        monkeypatch.setattr(selection, name, spy(name))
+    ExponentialSelection(1.0, 1.0).release(np.zeros(3), entropy_source(0))
+    mechanism = LaplaceSelection(1.0, 1.0)
+    mechanism.release(np.zeros(3), entropy_source(0))
+    assert [call[0] for call in calls] == ["uniform_below", "rounded_laplace"]
+    assert calls[1][1:] == (3, mechanism.scale / mechanism.grid)
