@@ -24,11 +24,13 @@ from threadpoolctl import threadpool_limits
 
 from dpglm.kernels.arithmetic import FAST
 from dpglm.kernels.threads import run_chunks
-from dpglm.losses import Logistic, Softmax
+from dpglm.line import Line
+from dpglm.losses import Hinge, Logistic, Softmax
 from dpglm.objective import Objective
 from dpglm.privacy.noise import entropy_source, rounded_gaussian
 
 CLIP = 1.0
+LOSS_CLIP = 3.0
 MIN_CPU_PER_WALL = 1.8
 READ_CHUNK = 2**12
 
@@ -120,6 +122,65 @@ def dense_row(name, n, d, dtype, repeats, n_threads=1):
     return result(name, seconds, n, X.nbytes)
 
 
+def numpy_iteration(X, y: np.ndarray, steps: np.ndarray) -> Callable[[], None]:
+    """Return the same iteration of a line search as one would write it with numpy."""
+    rows = np.hstack([X, np.ones((len(X), 1))])
+    coef = np.zeros(rows.shape[1])
+
+    def iterate():
+        gradients = (-y / (1 + np.exp(y * (rows @ coef))))[:, np.newaxis] * rows
+        norms = np.linalg.norm(gradients, axis=1, keepdims=True)
+        gradients /= np.maximum(1.0, norms / CLIP)
+        direction = gradients.sum(axis=0)
+        direction /= np.linalg.norm(direction)
+        losses = [
+            np.minimum(np.logaddexp(0.0, -y * (rows @ (coef - step * direction))), LOSS_CLIP).sum()
+            for step in steps
+        ]
+        coef[:] -= steps[np.argmin(losses)] * direction
+
+    return iterate
+
+
+def iteration_row(name, n, d, repeats, bounds):
+    """Measure a clipped gradient and the losses at 21 steps along it, scores being carried."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((n, d))
+    y = np.where(X[:, :10].sum(axis=1) + 3 * rng.standard_normal(n) > 0, 1.0, -1.0)
+    objective = Objective(X, y, Logistic(), n_threads=1)
+    steps = np.linspace(0.0, 0.2, 21)
+    coef = np.zeros(d + 1)
+
+    def iterate():
+        direction = objective.gradient_sum(coef, CLIP)
+        direction /= np.linalg.norm(direction)
+        losses = objective.line_losses(coef, direction, steps, **bounds)
+        coef[:] = coef - steps[max(1, np.argmin(losses))] * direction
+
+    calls = {"stream": stream_read(X, 1), "gradient": iterate}
+    if "loss_clip" in bounds:
+        calls["library"] = numpy_iteration(X, y, steps)
+    return result(name, medians(calls, repeats), n, X.nbytes)
+
+
+def losses_row(name, n, loss, repeats, bounds):
+    """Measure the losses at 21 steps alone: one column costs next to nothing to read."""
+    rng = np.random.default_rng(0)
+    z, slopes = rng.standard_normal((2, n))
+    signed = rng.choice([-1.0, 1.0], n) / rng.uniform(2.0, 5.0, n)
+    line = Line(np.zeros(1), z[np.newaxis])
+    line.turn(np.ones(1), np.linspace(0.0, 2.0, 21), slopes[np.newaxis])
+    targets = (signed, None, np.ones(2))
+
+    def losses():
+        line.loss_sums(
+            targets, loss, bounds.get("loss_clip"), bounds.get("clip"),
+            lambda task, n_chunks, work: run_chunks(task, n_chunks, 1),
+        )  # fmt: skip
+
+    return result(name, medians({"gradient": losses}, repeats), n)
+
+
 def softmax_row(name, n, d, n_classes, repeats):
     """Measure the gradient of K classes under one joint clip."""
     rng = np.random.default_rng(0)
@@ -173,6 +234,7 @@ def result(name, seconds, n_rows, n_bytes=None):
     row = {"case": name, "ms": 1e3 * gradient, "ns_per_row": 1e9 * gradient / n_rows}
     if "stream" in seconds:
         row["stream_gb_s"] = n_bytes / seconds["stream"] / 1e9
+        row["reads"] = gradient / seconds["stream"]
         row["percent_of_stream"] = 100 * seconds["stream"] / gradient
     if "library" in seconds:
         row["times_two_pass"] = seconds["library"] / gradient
@@ -191,6 +253,11 @@ def measure(quick: bool) -> list[dict]:
         dense_row("float64 48842x109 (Adult)", 48_842, 109, np.float64, 5 * repeats),
         softmax_row(f"softmax K=3 {n // 5}x100", n // 5, 100, 3, repeats),
         softmax_row(f"softmax K=10 {n // 5}x100", n // 5, 100, 10, repeats),
+        iteration_row(f"AGD iteration {n}x100", n, 100, min(repeats, 7), {"loss_clip": LOSS_CLIP}),
+        iteration_row(f"AGD iteration {n}x100, capped", n, 100, repeats, {"clip": CLIP}),
+        losses_row(f"21 losses {n}, logistic", n, Logistic(), repeats, {"loss_clip": LOSS_CLIP}),
+        losses_row(f"21 losses {n}, logistic, capped", n, Logistic(), repeats, {"clip": CLIP}),
+        losses_row(f"21 losses {n}, hinge", n, Hinge(), repeats, {"loss_clip": LOSS_CLIP}),
         sparse_row("CSR 48842x109, 14 per row (Adult)", 48_842, 109, 14, 5 * repeats),
         sparse_row(f"CSR {n}x10000, 20 per row", n, 10_000, 20, repeats),
         noise_row("rounded Gaussian, 100 numbers x 1000 draws", 100, 1000),
@@ -204,6 +271,7 @@ COLUMNS = {
     "ns_per_row": ("ns/row", ">8.2f"),
     "stream_gb_s": ("STREAM GB/s", ">12.1f"),
     "percent_of_stream": ("% of STREAM", ">12.0f"),
+    "reads": ("reads", ">8.2f"),
     "times_two_pass": ("x two-pass", ">11.2f"),
 }
 

@@ -21,10 +21,12 @@ import numpy as np
 from scipy import sparse
 
 from dpglm.kernels.arithmetic import LARGEST
-from dpglm.kernels.dense import TAIL_ROWS, VECTOR, dense_gradient, rows_per_block
-from dpglm.kernels.sparse import BLOCK_ROWS, sparse_gradient
-from dpglm.kernels.threads import ROW_GROUP, default_n_threads, rows_per_chunk, run_chunks
+from dpglm.kernels.bases import extreme_stretches, times
+from dpglm.kernels.moments import second_moment
+from dpglm.kernels.threads import default_n_threads, rows_per_chunk, run_chunks
+from dpglm.line import Line, check_steps
 from dpglm.losses import Loss, Softmax
+from dpglm.rows import DenseRows, SparseRows, check_target, inverse_norms
 
 __all__ = ["Objective"]
 
@@ -33,10 +35,6 @@ _MIN_CLIP = 2.0**-500
 # Numbers read per pass below which a second thread costs more than it saves.
 _MIN_THREADED_WORK = 2**19
 _UNIT_ROUNDOFF = 2.0**-53
-# Singular values of a basis below this fraction of the largest count as zero.
-_RANK_TOLERANCE = 1e-12
-# How much shorter than x~ a row may get in a basis that does not span every direction.
-_MAX_SHORTENING = 2.0**10
 
 
 class Objective:
@@ -87,7 +85,7 @@ class Objective:
         present: np.ndarray | None = None,
         n_threads: int | None = None,
     ) -> None:
-        self._rows = _SparseRows(X) if sparse.issparse(X) else _DenseRows(X)
+        self._rows = SparseRows(X) if sparse.issparse(X) else DenseRows(X)
         n_rows, n_features = X.shape
         if min(X.shape) < 1:
             raise ValueError(f"X must have at least one row and one column, got shape {X.shape}.")
@@ -101,19 +99,20 @@ class Objective:
         self._n_columns = n_features + bool(fit_intercept)
         self._n_threads = default_n_threads() if n_threads is None else n_threads
         self._weights = _check_weights(class_weight, max(2, n_outputs))
-        self._signs, self._targets = _check_target(target, n_rows, n_outputs)
+        self._signs, self._targets = check_target(target, n_rows, n_outputs)
         if present is not None:
             if present.shape != (n_rows,) or present.dtype != np.bool_:
                 raise ValueError(f"present must be a bool array of shape ({n_rows},) or None.")
-            self._signs = np.where(present, self._signs, 0.0)
+            self._signs[:n_rows] *= present
+        self._line = None
         self._basis = None
         self._condition = 1.0
-        self._signed = self._signed_inverse_norms(None, 0.0)
+        self._signed = self._signs * inverse_norms(self._rows, fit_intercept)
 
     @property
     def coef_shape(self) -> tuple[int, ...]:
         """Shape of the coefficients, and of what `gradient_sum` returns."""
-        length = self._n_columns if self._basis is None else self._basis.shape[1]
+        length = self._n_columns if self._basis is None else self._basis.shape[-1]
         return (length,) if self._n_outputs == 1 else (length, self._n_outputs)
 
     def gradient_sum(self, coef: np.ndarray, clip: float) -> np.ndarray:
@@ -133,18 +132,13 @@ class Objective:
         """
         if not clip >= _MIN_CLIP:
             raise ValueError(f"clip must be positive (at least {_MIN_CLIP:.0e}), got {clip!r}.")
-        coef = np.asarray(coef, dtype=np.float64)
-        if coef.shape != self.coef_shape:
-            raise ValueError(f"coef must have shape {self.coef_shape}, got {coef.shape}.")
-        coef = coef.reshape(len(coef), self._n_outputs)
-        if self._basis is not None:
-            coef = self._basis @ coef
+        coef = self._check_coef(coef, "coef")
+        features, bias = self._split(coef)
+        line = self._take_line(coef)
+        known = None if line is None else line.scores
         chunk_rows = rows_per_chunk(self._rows.n_rows, self._n_columns * self._n_outputs)
         n_chunks = -(-self._rows.n_rows // chunk_rows)
         n_features = self._rows.n_features
-        features = np.zeros((self._n_outputs, self._rows.width))
-        features[:, :n_features] = coef[:n_features].T
-        bias = coef[-1].copy() if self._fit_intercept else np.zeros(self._n_outputs)
         partials = np.empty((n_chunks, *features.shape))
         intercepts = np.empty((n_chunks, self._n_outputs))
         clip = min(float(clip), LARGEST)
@@ -152,20 +146,135 @@ class Objective:
 
         def add_chunks(first, last):
             self._rows.add_chunks(
-                (self._signed, self._targets, features, bias, clip, self._weights, *loss),
+                (self._signed, self._targets, known, features, bias, clip, self._weights, *loss),
                 (chunk_rows, first, last),
                 (partials, intercepts),
             )
 
-        work = self._rows.n_values * self._n_outputs
-        run_chunks(add_chunks, n_chunks, self._n_threads if work >= _MIN_THREADED_WORK else 1)
+        self._run(add_chunks, n_chunks, self._rows.n_values * self._n_outputs)
+        self._line = line
         gradient = np.empty((self._n_columns, self._n_outputs))
         gradient[:n_features] = partials[:, :, :n_features].sum(axis=0).T
         if self._fit_intercept:
             gradient[-1] = intercepts.sum(axis=0)
+        return times(self._basis, gradient, transpose=True).reshape(self.coef_shape)
+
+    def second_moment(self, row_bound: float, diagonal: bool) -> np.ndarray:
+        """Sum over rows of ``x~ x~'``, each x~ first clipped to an L2 norm of at most `row_bound`.
+
+        Private: it leaves the library through a mechanism only. It does not depend on the target.
+
+        Parameters
+        ----------
+        row_bound : float
+            Positive and finite.
+        diagonal : bool
+            Whether to sum the squares of the columns only.
+
+        Returns
+        -------
+        ndarray of shape (n_columns,) or (n_columns, n_columns)
+        """
         if self._basis is not None:
-            gradient = self._basis.T @ gradient
-        return gradient.reshape(self.coef_shape)
+            raise ValueError("The second moment is that of the original columns, not in a basis.")
+        inverse_norms = np.abs(self._signed[: self._rows.n_rows])
+        return second_moment(
+            self._rows.block, inverse_norms, row_bound, self._fit_intercept, diagonal
+        )
+
+    def moment_rounding(self, n_samples: int) -> float:
+        """Bound on what rounding adds to the sensitivity of `second_moment`.
+
+        Relative to the square of the row bound, and with the sums of `rounding_slack`: each entry
+        sums products in chunks, a clipped row has a norm of at most ``(1 + (d + 12) u) row_bound``,
+        and scaling the entries of a triangle afterwards costs one more rounding of each.
+        """
+        rows = rows_per_chunk(n_samples, 1)
+        norm = 2 * (self._n_columns + 12)
+        return 2 * (norm + (rows + n_samples / rows + 4) * n_samples) * _UNIT_ROUNDOFF
+
+    def line_losses(
+        self,
+        coef: np.ndarray,
+        direction: np.ndarray,
+        steps: np.ndarray,
+        *,
+        loss_clip: float | None = None,
+        clip: float | None = None,
+    ) -> np.ndarray:
+        """Sums over rows of bounded losses at ``coef - step * direction`` for each step.
+
+        Private: they leave the library through a mechanism only. A row of zeros, whose loss is
+        constant, adds zero. Scores at `coef` are kept, so that the next `gradient_sum` or
+        `line_losses` at one of these points does not compute them again.
+
+        Parameters
+        ----------
+        coef, direction : array of shape `coef_shape`
+        steps : array
+            Equally spaced from 0.
+        loss_clip : float, optional
+            Sum ``min(a_i l_i, loss_clip)``, with a_i the weight of the class of row i; ``inf`` for
+            no clipping.
+        clip : float, optional
+            Instead, for one output: sum the change since step 0 of losses whose slopes are capped,
+            so that their gradients are those of `gradient_sum` with this `clip`. What a row adds is
+            at most ``step ||direction|| clip`` in size, in any basis, and of one sign at all steps.
+
+        Returns
+        -------
+        ndarray of shape (len(steps),)
+        """
+        coef = self._check_coef(coef, "coef")
+        direction = self._check_coef(direction, "direction")
+        steps = check_steps(steps)
+        if (loss_clip is None) == (clip is None):
+            raise ValueError(
+                f"Give either loss_clip or clip, got loss_clip={loss_clip!r}, clip={clip!r}."
+            )
+        if loss_clip is not None and not loss_clip > 0:
+            raise ValueError(f"loss_clip must be positive, got {loss_clip!r}.")
+        if clip is not None and self._n_outputs > 1:
+            raise ValueError("Slopes are capped by clip for one output only; give loss_clip.")
+        if clip is not None and not clip >= _MIN_CLIP:
+            raise ValueError(f"clip must be positive (at least {_MIN_CLIP:.0e}), got {clip!r}.")
+        line = self._take_line(coef)
+        if line is None:
+            line = Line(coef, self._scores(coef))
+        line.turn(direction, steps, self._scores(direction, out=line.slopes))
+        targets = (self._signed, self._targets, self._weights)
+        sums = line.loss_sums(targets, self.loss, loss_clip, clip, self._run)
+        self._line = line
+        return sums
+
+    def line_rounding(self, n_samples: int, bound: float) -> float:
+        """Bound on the rounding error of each of the sums of `line_losses`.
+
+        Parameters
+        ----------
+        n_samples : int
+            The public number of records (not read from the data), at least their actual number.
+        bound : float
+            The most that a record may add: `loss_clip`, or ``step ||direction|| clip``.
+
+        Returns
+        -------
+        float
+            The computed sum is within it of a sum of terms of at most `bound`, each a function of
+            one record.
+
+        Notes
+        -----
+        With u = 2^-53, B rows in a chunk, kappa the condition number of the basis and a the largest
+        weight of a class: the sum is within ``(B + n / B) u n bound`` of the sum of its terms; the
+        products of factors that replace sums of logarithms are exact to ``2048 u a`` per row; and a
+        row's slope along the direction to ``2 (d + 2) kappa u`` of its bound.
+        """
+        rows = rows_per_chunk(n_samples, 1)
+        sums = (rows + n_samples / rows + 8) * n_samples
+        slopes = 2 * (self._n_columns + 2) * self._condition
+        terms = 2048 * n_samples * self._n_outputs * float(self._weights.max())
+        return ((sums + slopes) * bound + terms) * _UNIT_ROUNDOFF
 
     def in_basis(self, basis: np.ndarray) -> "Objective":
         """Return the same objective in coefficients v, where the present ones are ``basis @ v``.
@@ -180,7 +289,8 @@ class Objective:
 
         Parameters
         ----------
-        basis : array of shape (coef_shape[0], k)
+        basis : array of shape (coef_shape[0], k) or (coef_shape[0],)
+            A vector of positive scales stands for the diagonal matrix, which is never formed.
 
         Returns
         -------
@@ -188,23 +298,24 @@ class Objective:
         """
         basis = np.asarray(basis, dtype=np.float64)
         length = self.coef_shape[0]
-        if basis.ndim != 2 or basis.shape[0] != length or not np.isfinite(basis).all():
+        if basis.ndim not in (1, 2) or len(basis) != length or not np.isfinite(basis).all():
             raise ValueError(
-                f"basis must be a finite matrix with {length} rows, got shape {basis.shape}."
+                f"basis must be a finite matrix with {length} rows, or {length} scales, got shape "
+                f"{basis.shape}."
             )
-        if self._basis is not None:
-            basis = self._basis @ basis
-        stretches = np.linalg.svd(basis, compute_uv=False)
-        stretches = stretches[stretches > _RANK_TOLERANCE * stretches.max(initial=0.0)]
-        if stretches.size == 0:
-            raise ValueError("basis must not be zero: it leaves no direction to move in.")
-        least = stretches[-1]
-        if stretches.size < self._n_columns:
-            least /= _MAX_SHORTENING
+        if basis.ndim == 1 and not (basis > 0).all():
+            raise ValueError("basis must hold positive scales when it is a vector.")
+        if self._basis is not None and basis.ndim == 1:
+            basis = self._basis * basis
+        elif self._basis is not None:
+            basis = times(self._basis, basis)
+        largest, least = extreme_stretches(basis)
         rotated = copy.copy(self)
+        rotated._line = None
         rotated._basis = basis
-        rotated._condition = float(np.linalg.norm(basis) / least)
-        rotated._signed = rotated._signed_inverse_norms(basis, least)
+        rotated._condition = float(largest / least)
+        norms = inverse_norms(self._rows, self._fit_intercept, basis, least)
+        rotated._signed = self._signs * norms
         return rotated
 
     def penalty_gradient(self, coef: np.ndarray) -> np.ndarray:
@@ -213,11 +324,11 @@ class Objective:
         In a basis P it is ``P' D P v`` with D the identity but for a zero at the intercept. It
         does not depend on the data.
         """
-        original = coef if self._basis is None else self._basis @ coef
+        original = times(self._basis, coef)
         if self._fit_intercept:
             original = np.array(original, dtype=np.float64)
             original[-1] = 0.0
-        return original if self._basis is None else self._basis.T @ original
+        return times(self._basis, original, transpose=True)
 
     def rounding_slack(self, n_samples: int) -> float:
         """Bound on what rounding adds to the sensitivity of `gradient_sum`, relative to the clip.
@@ -235,134 +346,53 @@ class Objective:
         Notes
         -----
         With u = 2^-53, B rows in a chunk, d columns, K outputs and kappa the condition number of
-        the basis (Frobenius norm over least stretch; 1 without a basis): a clipped gradient has a
-        norm of at most ``(1 + 2 (d + K + 2) kappa u) C``, and the computed sum of n of them is
-        within ``kappa (B + n / B + 2 d) u n C`` of the exact one. Both count twice, once for each
-        of two neighboring data sets. Summing by chunks, as opposed to one long chain, is what
-        keeps the second small (Casacuberta et al., "Widespread underestimation of sensitivity in
-        differentially private libraries", CCS 2022).
+        the basis (Frobenius norm over least stretch; of scales, largest over least; 1 without a
+        basis): a clipped gradient has a norm of at most ``(1 + 2 (d + K + 2) kappa u) C``,
+        and the computed sum of n of them is within ``kappa (B + n / B + 2 d) u n C`` of the exact
+        one. Both count twice, once for each of two neighboring data sets. Summing by chunks, as
+        opposed to one long chain, is what keeps the second small (Casacuberta et al., "Widespread
+        underestimation of sensitivity in differentially private libraries", CCS 2022).
         """
         rows = rows_per_chunk(n_samples, self._n_columns * self._n_outputs)
         norm = 2 * (self._n_columns + self._n_outputs + 2)
         total = (rows + n_samples / rows + 2 * self._n_columns) * n_samples
         return 2 * self._condition * (norm + total) * _UNIT_ROUNDOFF
 
-    def _signed_inverse_norms(self, basis: np.ndarray | None, least_stretch: float) -> np.ndarray:
-        """Sign over norm of each row; 0 for a row that contributes nothing."""
-        padded = -(-self._rows.n_rows // ROW_GROUP) * ROW_GROUP
-        signed = np.zeros(padded)
-        step = max(1, 2**20 // max(self._n_columns, 1 if basis is None else basis.shape[1]))
-        for start in range(0, self._rows.n_rows, step):
-            rows = self._rows.block(start, start + step)
-            with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-                norms = _row_norms(rows)
-                if self._fit_intercept:
-                    norms = np.hypot(norms, 1.0)
-                if basis is not None:
-                    images = rows @ basis[: rows.shape[1]]
-                    if self._fit_intercept:
-                        images += basis[-1]
-                    norms = np.maximum(_row_norms(images), least_stretch * norms)
-                finite = np.isfinite(norms)
-                usable = finite & (norms > 0.0)
-                inverse = np.where(usable, np.minimum(1.0 / norms, LARGEST), 0.0)
-            if not finite.all():
-                _check_finite(rows)
-            stop = start + rows.shape[0]
-            signed[start:stop] = self._signs[start:stop] * inverse
-        return signed
+    def _check_coef(self, coef, name):
+        coef = np.asarray(coef, dtype=np.float64)
+        if coef.shape != self.coef_shape:
+            raise ValueError(f"{name} must have shape {self.coef_shape}, got {coef.shape}.")
+        return coef
 
+    def _split(self, coef):
+        """Coefficients of the original columns, as the kernels want them, and intercepts."""
+        coef = times(self._basis, coef.reshape(len(coef), self._n_outputs))
+        n_features = self._rows.n_features
+        features = np.zeros((self._n_outputs, self._rows.width))
+        features[:, :n_features] = coef[:n_features].T
+        return features, coef[-1].copy() if self._fit_intercept else np.zeros(self._n_outputs)
 
-class _DenseRows:
-    """Row-major array as the dense kernel wants it."""
+    def _run(self, task, n_chunks, work):
+        run_chunks(task, n_chunks, self._n_threads if work >= _MIN_THREADED_WORK else 1)
 
-    def __init__(self, X):
-        if not isinstance(X, np.ndarray) or X.ndim != 2 or X.dtype not in (np.float64, np.float32):
-            raise ValueError("X must be a float64 or float32 array with two dimensions, or CSR.")
-        if not X.flags.c_contiguous:
-            raise ValueError("X must be row-major; pass np.ascontiguousarray(X).")
-        self.n_rows, self.n_features = X.shape
-        self.n_values = X.size
-        self._X = X
-        self._flat = _read_only(X.reshape(-1))
-        self.width = -(-self.n_features // VECTOR) * VECTOR
-        padded = -(-self.n_rows // ROW_GROUP) * ROW_GROUP
-        n_body = max(0, padded - TAIL_ROWS)
-        tail = np.zeros((padded - n_body, self.width), dtype=X.dtype)
-        tail[: self.n_rows - n_body, : self.n_features] = X[n_body:]
-        self._tail = _read_only(tail.reshape(-1))
+    def _take_line(self, coef):
+        """Scores carried to `coef`, if possible; popped, so that two threads never share them."""
+        line = self.__dict__.pop("_line", None)
+        return line if line is not None and line.carry_to(coef) else None
 
-    def block(self, start, stop):
-        return self._X[start:stop].astype(np.float64, copy=False)
+    def _scores(self, coef, out=None):
+        """Scores of all rows, shape (K, padded rows)."""
+        features, bias = self._split(coef)
+        n_rows = self._rows.n_rows
+        if out is None:
+            out = np.zeros((self._n_outputs, self._signed.size))
+        chunk_rows = rows_per_chunk(n_rows, 1)
 
-    def add_chunks(self, problem, chunks, sums):
-        block_rows = rows_per_block(self.n_features, self._X.itemsize)
-        scratch = np.empty((len(problem[2]) + 3) * max(block_rows, TAIL_ROWS))
-        data = (self._flat, self._tail, self.n_features)
-        dense_gradient(*data, *problem, *chunks, block_rows, scratch, *sums)
+        def score_chunks(first, last):
+            self._rows.score_chunks(features, bias, (chunk_rows, first, last), out)
 
-
-class _SparseRows:
-    """Compressed sparse rows in canonical form."""
-
-    def __init__(self, X):
-        if X.format != "csr" or X.dtype not in (np.float64, np.float32):
-            raise ValueError("A sparse X must be in CSR format, float64 or float32.")
-        # a fresh object: its flags are computed from the indices, never inherited
-        rows = sparse.csr_array((X.data, X.indices, X.indptr), shape=X.shape, copy=False)
-        if rows.nnz and not 0 <= rows.indices.min() <= rows.indices.max() < X.shape[1]:
-            raise ValueError("The column indices of a sparse X must be within its shape.")
-        if not rows.has_canonical_format:
-            rows = rows.copy()
-            rows.sum_duplicates()
-        self.n_rows, self.n_features = rows.shape
-        self.width = self.n_features
-        self.n_values = rows.nnz
-        self._X = rows
-        self._arrays = tuple(
-            _read_only(array) for array in (rows.data, _unsigned(rows.indices), rows.indptr)
-        )
-
-    def block(self, start, stop):
-        return self._X[start:stop].astype(np.float64, copy=False)
-
-    def add_chunks(self, problem, chunks, sums):
-        scratch = np.empty((len(problem[2]) + 3) * BLOCK_ROWS)
-        sparse_gradient(*self._arrays, *problem, *chunks, scratch, *sums)
-
-
-def _read_only(array):
-    """View that cannot be written: one compiled kernel then serves memory-mapped data as well."""
-    view = array.view()
-    view.flags.writeable = False
-    return view
-
-
-def _unsigned(indices):
-    return indices.view(f"u{indices.itemsize}")
-
-
-def _squared_norms(rows):
-    if sparse.issparse(rows):
-        squares = sparse.csr_array((rows.data**2, rows.indices, rows.indptr), shape=rows.shape)
-        return squares @ np.ones(rows.shape[1])
-    return np.vecdot(rows, rows)
-
-
-def _row_norms(rows):
-    """Norm of each row; small rows are scaled first, so that their squares do not underflow."""
-    squares = _squared_norms(rows)
-    norms = np.sqrt(squares)
-    small = np.flatnonzero(squares < 2.0**-900)
-    if small.size:
-        norms[small] = np.sqrt(_squared_norms(rows[small] * 2.0**600)) * 2.0**-600
-    return norms
-
-
-def _check_finite(rows):
-    values = rows.data if sparse.issparse(rows) else rows
-    if not np.isfinite(values).all():
-        raise ValueError("X contains NaN or infinity; replace or drop such values first.")
+        self._run(score_chunks, -(-n_rows // chunk_rows), self._rows.n_values * self._n_outputs)
+        return out
 
 
 def _check_weights(class_weight, n_classes):
@@ -375,20 +405,3 @@ def _check_weights(class_weight, n_classes):
             f"got {class_weight!r}."
         )
     return weights
-
-
-def _check_target(target, n_rows, n_outputs):
-    """Return the sign of each row, and its class if there are K outputs."""
-    target = np.asarray(target)
-    if target.shape != (n_rows,):
-        raise ValueError(f"target must have shape ({n_rows},), got {target.shape}.")
-    n_padded = -(-n_rows // ROW_GROUP) * ROW_GROUP
-    if n_outputs == 1:
-        if not (np.abs(target) == 1).all():
-            raise ValueError("target must be -1 or +1 when there is one output.")
-        return target.astype(np.float64), None
-    if not ((target >= 0) & (target < n_outputs) & (target == np.floor(target))).all():
-        raise ValueError(f"target must be the index of a class, from 0 to {n_outputs - 1}.")
-    classes = np.zeros(n_padded, dtype=np.int32)
-    classes[:n_rows] = target
-    return np.ones(n_rows), classes

@@ -2,6 +2,7 @@
 
 import math
 import multiprocessing
+import os
 import threading
 
 import mpmath
@@ -12,6 +13,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from dpglm.kernels import threads
 from dpglm.kernels.arithmetic import EXACT, exp
+from dpglm.kernels.cache import drop_stale_kernels
 from dpglm.kernels.coefficients import margin_coefficients
 from dpglm.kernels.threads import ROW_GROUP, default_n_threads, rows_per_chunk, run_chunks
 
@@ -136,3 +138,16 @@ def test_two_python_threads_can_share_the_pool():
 def test_the_default_follows_numba(monkeypatch):
     monkeypatch.setattr(threads.numba.config, "NUMBA_NUM_THREADS", 3)
     assert default_n_threads() == 3
+
+
+def test_kernels_compiled_before_the_newest_source_are_dropped(tmp_path):
+    """numba itself looks at the file of a kernel only, not at those of what the kernel calls."""
+    sources, cache = tmp_path / "kernels", tmp_path / "cache" / "kernels_0"
+    sources.mkdir()
+    cache.mkdir(parents=True)
+    old, new = cache / "old.nbi", cache / "new.nbi"
+    for age, path in ((200, old), (100, sources / "clip.py"), (0, new)):
+        path.write_text("")
+        os.utime(path, (1e9 - age, 1e9 - age))
+    assert drop_stale_kernels(sources, [tmp_path / "cache"]) == [old]
+    assert new.exists() and not old.exists()

@@ -16,16 +16,27 @@ FLOORS = [
     "exceptions",
     "losses",
     "privacy.conversions",
+    "privacy.selection_costs",
     "privacy.noise",
+    "privacy.events",
     "privacy.ledger",
     "privacy.budget",
+    "facts",
     "schedules",
     "momentum",
     "kernels",
     "privacy.mechanisms",
+    "privacy.selection",
+    "privacy.accountants",
+    "line",
+    "rows",
     "objective",
     "plan",
+    "spending",
+    "adaptive_plan",
+    "denoising",
     "preconditioning",
+    "configuration",
     "trace",
     "solvers",
     "estimators",
@@ -46,9 +57,21 @@ FLOORS = [
 ]
 # Sub-packages whose modules may use one another, lowest first within the package.
 ROOMS = {
-    "kernels": ["arithmetic", "prefetch", "threads", "coefficients", "dense", "sparse"],
-    "solvers": ["noisy_gd"],
-    "estimators": ["labels", "base", "descent", "logistic", "svm"],
+    "kernels": [
+        "cache",
+        "arithmetic",
+        "prefetch",
+        "threads",
+        "coefficients",
+        "bases",
+        "moments",
+        "dense",
+        "sparse",
+        "line_search",
+        "joint_line_search",
+    ],
+    "solvers": ["noisy_gd", "agd"],
+    "estimators": ["labels", "base", "descent", "logistic", "svm", "agd"],
 }
 
 
@@ -127,6 +150,9 @@ def test_only_the_noise_module_draws_randomness():
 def test_only_the_mechanisms_call_the_sampler():
     users = {name_of(p) for p in MODULES if "rounded_gaussian" in p.read_text()}
     assert users == {"privacy.noise", "privacy.mechanisms"}
+    for sampler in ("uniform_below", "rounded_laplace"):
+        users = {name_of(p) for p in MODULES if sampler in p.read_text()}
+        assert users == {"privacy.noise", "privacy.selection"}
 
 
 def test_public_names():

@@ -1,6 +1,6 @@
 """Arithmetic shared by the kernels, written so that LLVM turns a loop over it into vector code.
 
-The C library's ``exp`` is a call per element and numba's vector library is not part of its wheels.
+The C library is a call per element and numba's vector library is not part of its wheels.
 """
 
 import math
@@ -9,7 +9,9 @@ import numpy as np
 from numba import njit, types
 from numba.extending import intrinsic
 
-__all__ = ["EXACT", "FAST", "LARGEST", "exp"]
+import dpglm.kernels.cache  # noqa: F401  (before any kernel is compiled or loaded)
+
+__all__ = ["EXACT", "FAST", "LARGEST", "copy", "exp", "log"]
 
 # EXACT is for what must not be reassociated, as the reduction of the argument in `exp`; FAST is for
 # sums.
@@ -29,6 +31,14 @@ _Q2, _Q3 = 0.041666666666624164, 0.008333333333330065
 _Q4, _Q5 = 0.0013888888917196719, 0.00019841269863040545
 _Q6, _Q7 = 2.4801521322368692e-05, 2.7557268480310024e-06
 _Q8, _Q9 = 2.7620075879983367e-07, 2.5100375832561234e-08
+
+# log((1 + s) / (1 - s)) = 2 s + s^3 p(s^2): p interpolates at the Chebyshev nodes of
+# |s| <= (sqrt(2) - 1) / (sqrt(2) + 1), which leaves a relative error of 4.6e-18 before rounding.
+_P0, _P1 = 0.666666666666667, 0.39999999999899505
+_P2, _P3 = 0.28571428625975487, 0.2222221113479508
+_P4, _P5 = 0.18182889125261723, 0.15331721600556042
+_P6 = 0.14616449685043406
+_SQRT_HALF_BITS = 0x3FE6A09E667F3BCD
 
 _LOG2_E = 1 / math.log(2)
 # log(2) in two parts; the first has few enough bits for its product with an exponent to be exact
@@ -66,3 +76,27 @@ def exp(x):
     high = ((_Q4 + _Q5 * r) + (_Q6 + _Q7 * r) * r2) + (_Q8 + _Q9 * r) * r4
     fraction = 1.0 + (r + r2 * (low + high * r4))
     return fraction * _from_bits((_bits(shifted) + 1023) << 52)
+
+
+@njit(**EXACT)
+def log(x):
+    """Logarithm of a positive normal number."""
+    # x = 2^power m with m in [sqrt(1/2), sqrt(2))
+    offset = _bits(x) - _SQRT_HALF_BITS
+    power = offset >> 52
+    m = _from_bits(_bits(x) - (power << 52))
+    exponent = _from_bits(_bits(_ROUNDER) + power) - _ROUNDER
+    s = (m - 1.0) / (m + 1.0)
+    s2 = s * s
+    s4 = s2 * s2
+    low = (_P0 + _P1 * s2) + (_P2 + _P3 * s2) * s4
+    high = (_P4 + _P5 * s2) + _P6 * s4
+    tail = s * s2 * (low + high * (s4 * s4))
+    return exponent * _LOG2_HIGH + (2.0 * s + (tail + exponent * _LOG2_LOW))
+
+
+@njit(**EXACT)
+def copy(source, target):
+    """target[:] = source, which numba itself refuses without its memory management."""
+    for i in range(target.size):
+        target[i] = source[i]

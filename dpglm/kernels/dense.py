@@ -1,4 +1,4 @@
-"""Clipped gradient sums over dense row-major data, each row read from memory once.
+"""Scores and clipped gradient sums over dense row-major data, each row read from memory once.
 
 Conventions
 -----------
@@ -18,11 +18,11 @@ from numba import njit, types
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
-from dpglm.kernels.arithmetic import FAST
+from dpglm.kernels.arithmetic import FAST, copy
 from dpglm.kernels.coefficients import joint_coefficients, margin_coefficients
 from dpglm.kernels.threads import ROW_GROUP
 
-__all__ = ["TAIL_ROWS", "VECTOR", "dense_gradient", "rows_per_block"]
+__all__ = ["TAIL_ROWS", "VECTOR", "dense_gradient", "dense_scores", "rows_per_block"]
 
 VECTOR = 8
 # Rows kept in the padded tail: enough for the row before them to be read past its end.
@@ -31,6 +31,9 @@ TAIL_ROWS = 2 * ROW_GROUP
 _LINE_BYTES = 64
 # A block and the next, which is prefetched meanwhile, share the first level of cache.
 _BLOCK_BYTES = 16384
+# With one output and known scores nothing is read twice: long blocks, prefetched just ahead.
+_KNOWN_ROWS = 256
+_KNOWN_AHEAD_BYTES = 4096
 
 
 def _address(context, builder, signature, arguments):
@@ -118,25 +121,30 @@ def _add_rows(rows, stride, coefficients, total, ahead, lines):
 
 @njit(**FAST)
 def _add_part(
-    rows, stride, signed, targets, coef, bias, clip, weights, code, curvature, block_rows, scratch,
-    total, intercepts,
+    rows, stride, signed, targets, known, skipped, coef, bias, clip, weights, code, curvature,
+    block_rows, scratch, total, intercepts,
 ):  # fmt: skip
     """Add the clipped gradients of consecutive rows to `total` and `intercepts`, block by block."""
     n_outputs = coef.shape[0]
     lines = ROW_GROUP * stride * rows.itemsize // _LINE_BYTES + 1
     # a quarter of the prefetching while scoring, a half for float32, whose sum is done sooner
-    early = lines // (rows.itemsize // 2)
+    early = lines // (rows.itemsize // 2) if known is None else 0
     for first in range(0, signed.size, block_rows):
         n = min(block_rows, signed.size - first)
         block = rows[first * stride :]
         ahead = n * stride
+        if known is not None and n_outputs == 1:
+            ahead = _KNOWN_AHEAD_BYTES // rows.itemsize
         caps = signed[first : first + n]
         scores, work = scratch[: n_outputs * n], scratch[n_outputs * n : (n_outputs + 3) * n]
         for k in range(n_outputs):
-            _score_rows(
-                block, stride, coef[k], bias[k], scores[k * n : (k + 1) * n],
-                ahead, early if k == 0 else 0,
-            )  # fmt: skip
+            if known is None:
+                _score_rows(
+                    block, stride, coef[k], bias[k], scores[k * n : (k + 1) * n],
+                    ahead, early if k == 0 else 0,
+                )  # fmt: skip
+            else:
+                copy(known[k, skipped + first : skipped + first + n], scores[k * n : (k + 1) * n])
         if targets is None:
             margin_coefficients(scores, caps, work[:n], clip, weights, code, curvature)
         else:
@@ -154,7 +162,7 @@ def _add_part(
 
 @njit(cache=True, **FAST)
 def dense_gradient(
-    rows, tail, n_features, signed, targets, coef, bias, clip, weights, code, curvature,
+    rows, tail, n_features, signed, targets, known, coef, bias, clip, weights, code, curvature,
     chunk_rows, first, last, block_rows, scratch, partials, intercepts,
 ):  # fmt: skip
     """Clipped gradient sums of the chunks [first, last).
@@ -170,6 +178,8 @@ def dense_gradient(
         Inverse norms, with the sign of the label when there is one output; zero in the padding.
     targets : int array (padded rows,), or None
         Classes; None when there is one output, which then has a kernel to itself.
+    known : float array (K, padded rows), or None
+        The scores, which then need not be computed.
     coef : float array (K, width)
         Zero-padded.
     bias : float array (K,)
@@ -204,13 +214,41 @@ def dense_gradient(
                 j = stop
                 part, stride = tail[(i - n_body) * width :], width
             _add_part(
-                part, stride, signed[i:j], None if targets is None else targets[i:j], coef, bias,
-                clip, weights, code, curvature, block_rows, scratch, partials[chunk],
+                part, stride, signed[i:j], None if targets is None else targets[i:j], known, i,
+                coef, bias, clip, weights, code, curvature, block_rows, scratch, partials[chunk],
                 intercepts[chunk],
             )  # fmt: skip
             i = j
 
 
-def rows_per_block(n_features: int, itemsize: int) -> int:
+@njit(cache=True, **FAST)
+def dense_scores(
+    rows, tail, n_features, coef, bias, chunk_rows, first, last, block_rows, scores
+):  # fmt: skip
+    """Scores of the rows of the chunks [first, last), written to `scores` (K, padded rows).
+
+    The other arguments are those of `dense_gradient`.
+    """
+    n_outputs, width = coef.shape
+    n_rows = scores.shape[1]
+    n_body = n_rows - tail.size // width
+    for chunk in range(first, last):
+        i = chunk * chunk_rows
+        stop = min(i + chunk_rows, n_rows)
+        while i < stop:
+            if i < n_body:
+                j = min(stop, n_body, i + block_rows)
+                part, stride = rows[i * n_features :], n_features
+            else:
+                j = stop
+                part, stride = tail[(i - n_body) * width :], width
+            for k in range(n_outputs):
+                _score_rows(part, stride, coef[k], bias[k], scores[k, i:j], 0, 0)
+            i = j
+
+
+def rows_per_block(n_features: int, itemsize: int, known_output: bool = False) -> int:
     """Rows that are scored before they are added, a whole number of groups."""
+    if known_output:
+        return _KNOWN_ROWS
     return max(1, _BLOCK_BYTES // (n_features * itemsize) // ROW_GROUP) * ROW_GROUP

@@ -1,14 +1,14 @@
-"""Clipped gradient sums over compressed sparse rows, each row read from memory once.
+"""Scores and clipped gradient sums over compressed sparse rows, each row read from memory once.
 
 The rows must be in canonical form: a column that is stored twice would make the norm wrong.
 """
 
 from numba import njit
 
-from dpglm.kernels.arithmetic import EXACT
+from dpglm.kernels.arithmetic import EXACT, copy
 from dpglm.kernels.coefficients import joint_coefficients, margin_coefficients
 
-__all__ = ["BLOCK_ROWS", "sparse_gradient"]
+__all__ = ["BLOCK_ROWS", "sparse_gradient", "sparse_scores"]
 
 BLOCK_ROWS = 256
 
@@ -38,7 +38,7 @@ def _add_rows(data, columns, row_ends, first, coefficients, total):
 
 @njit(cache=True, **EXACT)
 def sparse_gradient(
-    data, columns, row_ends, signed, targets, coef, bias, clip, weights, code, curvature,
+    data, columns, row_ends, signed, targets, known, coef, bias, clip, weights, code, curvature,
     chunk_rows, first, last, scratch, partials, intercepts,
 ):  # fmt: skip
     """Clipped gradient sums of the chunks [first, last).
@@ -60,9 +60,11 @@ def sparse_gradient(
             caps = signed[i : i + n]
             scores, work = scratch[: n_outputs * n], scratch[n_outputs * n : (n_outputs + 3) * n]
             for k in range(n_outputs):
-                _score_rows(
-                    data, columns, row_ends, i, coef[k], bias[k], scores[k * n : (k + 1) * n]
-                )
+                out = scores[k * n : (k + 1) * n]
+                if known is None:
+                    _score_rows(data, columns, row_ends, i, coef[k], bias[k], out)
+                else:
+                    copy(known[k, i : i + n], out)
             if targets is None:
                 margin_coefficients(scores, caps, work[:n], clip, weights, code, curvature)
             else:
@@ -73,3 +75,14 @@ def sparse_gradient(
                 _add_rows(data, columns, row_ends, i, coefficients, total[k])
                 for p in range(n):
                     intercept[k] += coefficients[p]
+
+
+@njit(cache=True, **EXACT)
+def sparse_scores(data, columns, row_ends, coef, bias, chunk_rows, first, last, scores):
+    """Scores of the rows of the chunks [first, last), written to `scores` (K, padded rows)."""
+    n_rows = row_ends.size - 1
+    start, stop = first * chunk_rows, min(last * chunk_rows, n_rows)
+    for k in range(coef.shape[0]):
+        for i in range(start, stop, BLOCK_ROWS):
+            out = scores[k, i : min(i + BLOCK_ROWS, stop)]
+            _score_rows(data, columns, row_ends, i, coef[k], bias[k], out)
