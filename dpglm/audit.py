@@ -10,6 +10,7 @@ from sklearn.base import clone
 from sklearn.utils import check_random_state
 
 from dpglm.plan import PrivacyPlan
+from dpglm.preconditioning import DiagonalPreconditioner
 from dpglm.schedules import PublicFacts, Schedule
 
 __all__ = ["AuditResult", "CanaryScores", "audit_scores", "canary_scores", "release_weights"]
@@ -102,7 +103,8 @@ def audit_scores(canaries: CanaryScores, *, false_alarm: float = 1e-6) -> AuditR
 
     The audit sees Gaussian releases of clipped gradients. With 500 canaries at mu = 1 and false
     alarm 1e-6 it catches halved noise or doubled sensitivity with probability above .999999, and
-    misses noise that is 10 percent low. It does not see labels, traces or overflow.
+    misses noise that is 10 percent low. It does not see selections, the off-diagonal part of a
+    second moment, row bounds, labels, traces or overflow.
 
     Examples
     --------
@@ -200,7 +202,11 @@ class _Given(Schedule):
 
 
 def canary_scores(
-    estimator: Any, *, n_canaries: int = 500, random_state: Any = None
+    estimator: Any,
+    *,
+    n_canaries: int = 500,
+    stage: str = "gradients",
+    random_state: Any = None,
 ) -> CanaryScores:
     """Fit a dpglm estimator once on canaries, and score each of them.
 
@@ -209,16 +215,22 @@ def canary_scores(
     estimator : DPLogisticRegression or DPLinearSVM
         Cloned; its budget, relation, noise, clip, momentum and averaging are kept. The intercept
         and the penalty are switched off, and the steps scaled down so that every canary's
-        gradient stays clipped.
+        gradient stays clipped. A full preconditioner, which would mix the canaries, is replaced
+        by a diagonal one with the same share of the budget.
     n_canaries : int, default=500
         Each is a row on an axis of its own. Under ``"replace_one"`` its label is a coin flip;
         otherwise the coin decides whether it is there or a null row.
+    stage : {"gradients", "second_moment"}, default="gradients"
+        What to score. The gradients are scored given the second moment that a preconditioner
+        released before them, and the second moment by what it says of each axis, for canaries
+        that are there or rows of zeros under every relation.
     random_state : int, RandomState instance or None, default=None
         Of the coin flips, not of the noise.
 
     Returns
     -------
     CanaryScores
+        With the claim of that stage.
 
     Examples
     --------
@@ -226,36 +238,86 @@ def canary_scores(
     >>> from dpglm.audit import audit_scores, canary_scores
     >>> audit_scores(canary_scores(DPLogisticRegression(max_iter=20))).passed
     True
+    >>> model = DPLogisticRegression(max_iter=20, preconditioner="diagonal")
+    >>> audit_scores(canary_scores(model, stage="second_moment")).passed
+    True
     """
     coins = check_random_state(random_state).randint(2, size=n_canaries).astype(bool)
     estimator = clone(estimator).set_params(fit_intercept=False, classes=[0, 1])
-    plan = estimator.plan(n_canaries, n_canaries)
-    if plan.ledger.mu() == math.inf:
+    if estimator.epsilon == math.inf:
         raise ValueError(f"epsilon={estimator.epsilon!r} claims nothing that could be audited.")
-    n_samples = plan.facts.n_samples
+    if not isinstance(estimator.plan(n_canaries, n_canaries), PrivacyPlan):
+        raise ValueError(
+            f"{type(estimator).__name__} fixes no plan in advance for canaries to test."
+        )
+    release = estimator.plan(n_canaries, n_canaries).second_moment
+    if release is not None and not release.preconditioner.diagonal:
+        given = release.preconditioner
+        same_share = DiagonalPreconditioner(given.share, row_bound=given.row_bound)
+        estimator.set_params(preconditioner=same_share)
+    if stage not in ("gradients", "second_moment") or (release is None and stage != "gradients"):
+        raise ValueError(f"stage={stage!r} is not a stage of {estimator!r}.")
 
-    row_norm = _ROW_OVER_CLIP * plan.clip.max()
-    flips = estimator.neighboring_relation == "replace_one"
+    plan = estimator.plan(n_canaries, n_canaries)
+    row_norm, shrink = _saturating(plan, n_canaries)
+    flips = estimator.neighboring_relation == "replace_one" and stage == "gradients"
     X = row_norm * np.diag(np.ones(n_canaries) if flips else coins.astype(float))
     y = coins.astype(int) if flips else np.ones(n_canaries, dtype=int)
-
-    weights, noise_std = release_weights(plan), plan.facts.noise_std
-    noise_scale = math.sqrt(math.fsum((weights * noise_std) ** 2))
-    reach = (math.fsum(abs(weights) * plan.clip) + 8 * noise_scale) * row_norm / n_samples
-    shrink = _LARGEST_MARGIN / reach
     estimator.set_params(
         alpha=0.0,
         clip_schedule=_Given(plan.clip),
-        noise_schedule=_Given(noise_std),
+        noise_schedule=_Given(plan.facts.noise_std),
         step_schedule=_Given(shrink * plan.step),
-    )
+    ).fit(X, y)
+    if stage == "second_moment":
+        return _second_moment_scores(estimator, coins)
+    return _gradient_scores(estimator, coins, flips)
 
-    coef = estimator.fit(X, y).coef_[0]
-    scores = coef * n_samples / (shrink * noise_scale)
+
+def _saturating(plan: PrivacyPlan, n_canaries: int) -> tuple[float, float]:
+    """Return a norm of the canaries and a factor of the steps that keep every gradient clipped."""
+    n_samples, release = plan.facts.n_samples, plan.second_moment
+    plans, shortest, longest, least_norm = [plan], 1.0, 1.0, 0.0
+    if release is not None:
+        # a scale is the inverse root of a mean square, which is between the ridge and the largest
+        noise_std = release.mechanism(0.0).noise_std(n_canaries)
+        ridge = release.preconditioner.damping * noise_std / n_samples
+        largest = (release.row_bound**2 + 10 * noise_std) / n_samples + ridge
+        plans = [plan.in_whitened_space(dimension) for dimension in (1.0, float(n_canaries))]
+        shortest, longest, least_norm = largest**-0.5, ridge**-0.5, release.row_bound
+    clip = max(p.clip.max() for p in plans)
+    row_norm = max(_ROW_OVER_CLIP * clip / shortest, least_norm)
+    weights = release_weights(plan)
+    reaches = (math.fsum(abs(weights) * p.clip) + 8 * _noise_scale(p, weights) for p in plans)
+    return row_norm, _LARGEST_MARGIN / (max(reaches) * row_norm * longest / n_samples)
+
+
+def _noise_scale(plan: PrivacyPlan, weights: np.ndarray) -> float:
+    return math.sqrt(math.fsum((weights * plan.facts.noise_std) ** 2))
+
+
+def _gradient_scores(estimator: Any, coins: np.ndarray, flips: bool) -> CanaryScores:
+    plan, whitening = estimator.plan(len(coins), len(coins)), estimator.trace_.whitening
+    scale = 1.0
+    if whitening is not None:
+        plan, scale = plan.in_whitened_space(whitening.effective_dimension), whitening.basis
+    weights = release_weights(plan)
+    noise_scale = _noise_scale(plan, weights)
+    scores = estimator.coef_[0] / scale * plan.facts.n_samples / noise_scale
     shift = math.fsum(weights * plan.sensitivity) / noise_scale
     return CanaryScores(
         scores=scores + shift / 2 if flips else scores,
         present=coins,
         shift=shift,
-        mu=estimator.privacy_.mu(),
+        mu=math.sqrt(math.fsum(event.mu**2 for event in estimator.trace_.events)),
+    )
+
+
+def _second_moment_scores(estimator: Any, coins: np.ndarray) -> CanaryScores:
+    plan, whitening = estimator.plan(len(coins), len(coins)), estimator.trace_.whitening
+    return CanaryScores(
+        scores=whitening.moment * plan.facts.n_samples / whitening.noise_std,
+        present=coins,
+        shift=plan.second_moment.row_bound**2 / whitening.noise_std,
+        mu=whitening.event.mu,
     )

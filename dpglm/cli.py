@@ -19,6 +19,7 @@ from sklearn.utils import resample
 
 from dpglm.comparison import compare, encoded
 from dpglm.datasets import fetch_adult, fetch_bank, fetch_kddcup99, make_census
+from dpglm.estimators.agd import DPAGDClassifier
 from dpglm.estimators.logistic import DPLogisticRegression
 from dpglm.estimators.svm import DPLinearSVM
 from dpglm.plotting import ComparisonDisplay
@@ -37,13 +38,19 @@ _ESTIMATORS: dict[str, tuple[str, Callable[..., BaseEstimator]]] = {
         "without momentum and averaging",
         partial(DPLogisticRegression, momentum=None, averaging=None),
     ),
-    "logistic-debiased": (
-        "with debiased momentum",
-        partial(DPLogisticRegression, momentum="debiased"),
+    "logistic-unwhitened": (
+        "without preconditioner, with fixed clip and step",
+        partial(
+            DPLogisticRegression,
+            preconditioner=None,
+            clip_schedule=2.0,
+            step_schedule=1.0,
+            momentum="heavy_ball",
+        ),
     ),
     "logistic-decaying-clip": (
-        "with a clip that decays from 3 to 1.5",
-        partial(DPLogisticRegression, clip_schedule=DecayingClip(3.0)),
+        "with a clip that decays to a half",
+        partial(DPLogisticRegression, clip_schedule=DecayingClip(1.0)),
     ),
     "logistic-dynamic": (
         "with noise that decays to a quarter",
@@ -54,6 +61,7 @@ _ESTIMATORS: dict[str, tuple[str, Callable[..., BaseEstimator]]] = {
         "without momentum and averaging",
         partial(DPLinearSVM, momentum=None, averaging=None),
     ),
+    "agd": ("DPAGDClassifier, logistic, with its defaults", DPAGDClassifier),
 }
 _REFERENCES: dict[str, tuple[str, BaseEstimator]] = {
     "reference": (
@@ -66,7 +74,7 @@ _REFERENCES: dict[str, tuple[str, BaseEstimator]] = {
     ),
     "majority": ("the most frequent label for every row", DummyClassifier()),
 }
-_LEFT_OUT = ("logistic-debiased", "svm-plain")
+_LEFT_OUT = ("logistic-plain", "svm-plain")
 
 
 class _Parser(argparse.ArgumentParser):

@@ -3,25 +3,82 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from numbers import Real
+from typing import Any
 
 import numpy as np
 
+from dpglm.facts import PublicFacts
 from dpglm.momentum import HeavyBall, Momentum
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.conversions import gdp_epsilon
-from dpglm.privacy.ledger import GaussianEvent, PrivacyLedger
+from dpglm.privacy.ledger import NEIGHBORING_RELATIONS, GaussianEvent, PrivacyLedger
 from dpglm.privacy.mechanisms import GaussianSum
-from dpglm.schedules import PublicFacts, Schedule, schedule_values
+from dpglm.schedules import Schedule, schedule_values
 
-__all__ = ["LARGEST_NOISE_MULTIPLIER", "PrivacyPlan", "averaging_weights", "make_plan"]
+__all__ = [
+    "CLIP_RANGE",
+    "LARGEST_NOISE_MULTIPLIER",
+    "N_REF_FACTOR",
+    "PrivacyPlan",
+    "SecondMomentRelease",
+    "averaging_weights",
+    "make_plan",
+]
 
 # When every iteration is noisier than this, no data set is large enough to learn anything.
 LARGEST_NOISE_MULTIPLIER = 1e6
 # The sampler is exact up to here; a schedule that needs more wastes its noisiest iterations.
 _LARGEST_SAMPLED = 1e12
 # Rounding is bounded for so many times n_ref records, when their number is private.
-_N_REF_FACTOR = 16
-_CLIP_RANGE = (1e-100, 1e100)
+N_REF_FACTOR = 16
+CLIP_RANGE = (1e-100, 1e100)
+
+
+@dataclass(frozen=True)
+class SecondMomentRelease:
+    """The release of the features' second moment, which comes before the gradients.
+
+    Parameters
+    ----------
+    preconditioner : Preconditioner
+        What asked for it and will use it.
+    row_bound : float
+        Public bound that rows, intercept included, are clipped to.
+    sensitivity : float
+        L2 sensitivity of what is released under the neighbouring relation.
+    noise_multiplier : float
+        Standard deviation of the noise over the sensitivity.
+    """
+
+    preconditioner: Any
+    row_bound: float
+    sensitivity: float
+    noise_multiplier: float
+
+    def mechanism(self, rounding_slack: float) -> GaussianSum:
+        """Return the mechanism; the slack is relative to the square of the row bound."""
+        return GaussianSum(
+            sensitivity=self.sensitivity,
+            noise_multiplier=self.noise_multiplier,
+            slack=rounding_slack * self.row_bound**2,
+        )
+
+    def refuse_all_noise(self) -> None:
+        """Raise a ValueError if the release would say nothing about any data."""
+        if self.noise_multiplier > LARGEST_NOISE_MULTIPLIER:
+            raise ValueError(
+                f"preconditioner={self.preconditioner!r} needs a noise_multiplier of "
+                f"{self.noise_multiplier:.3g}, above {LARGEST_NOISE_MULTIPLIER:g}: its second "
+                "moment would be all noise. Raise share or epsilon, or set preconditioner=None."
+            )
+
+    def left_over(self, mu: float) -> float:
+        """Return the budget for the gradients, ``sqrt(mu^2 - 1/noise_multiplier^2)``."""
+        if self.noise_multiplier == 0:
+            return math.inf
+        spent = 1 / self.noise_multiplier
+        return math.sqrt((mu - spent) * (mu + spent))
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +105,11 @@ class PrivacyPlan:
         Weights of the iterates in the returned coefficients; they sum to 1.
     ledger : PrivacyLedger
         The cost of the whole plan.
+    clip_schedule, step_schedule : Schedule
+        Where ``clip`` and ``step`` came from.
+    second_moment : SecondMomentRelease, optional
+        What a preconditioner releases first. ``clip`` and ``sensitivity`` are then in units of the
+        square root of the effective dimension that it will find: see `in_whitened_space`.
     """
 
     facts: PublicFacts
@@ -58,6 +120,9 @@ class PrivacyPlan:
     momentum: Momentum
     averaging: np.ndarray
     ledger: PrivacyLedger
+    clip_schedule: Schedule
+    step_schedule: Schedule
+    second_moment: SecondMomentRelease | None = None
 
     def __post_init__(self) -> None:
         for array in (self.clip, self.sensitivity, self.noise_multiplier, self.step):
@@ -69,11 +134,46 @@ class PrivacyPlan:
         """Number of iterations, one release each."""
         return len(self.clip)
 
+    def in_whitened_space(self, effective_dimension: float) -> "PrivacyPlan":
+        """Return the plan of the gradients, once the second moment has been released.
+
+        Parameters
+        ----------
+        effective_dimension : float
+            A released value, which the schedules of clip and step are told.
+
+        Returns
+        -------
+        PrivacyPlan
+
+        Notes
+        -----
+        The clip is ``sqrt(effective_dimension)`` times its schedule: whitened rows are about that
+        long. The noise multipliers stay what they were, so that the cost is the one fixed in
+        advance; clip, sensitivity and step may depend on released values freely (Dong, Roth & Su
+        2022, Theorem 4: adaptive composition).
+        """
+        n_iter, mu = self.n_iter, self.facts.mu
+        facts = replace(
+            self.facts, effective_dimension=effective_dimension, clip=None, noise_std=None
+        )
+        relative_clip = schedule_values(
+            self.clip_schedule, n_iter, facts, parameter="clip_schedule", allow_inf=mu == math.inf
+        )
+        clip = math.sqrt(effective_dimension) * relative_clip
+        relation = NEIGHBORING_RELATIONS[self.ledger.neighboring_relation]
+        sensitivity = relation.sensitivity_factor * clip
+        noise_std = _noise_std(self.noise_multiplier, sensitivity)
+        # A copy: what a schedule does to its facts must not change the plan.
+        facts = replace(facts, clip=clip.copy(), noise_std=noise_std)
+        step = schedule_values(self.step_schedule, n_iter, facts, parameter="step_schedule")
+        return replace(self, facts=facts, clip=clip, sensitivity=sensitivity, step=step)
+
     @property
     def max_n_samples(self) -> int:
         """Number of records up to which floating-point rounding is paid for."""
         private = self.ledger.neighboring_relation == "add_or_remove_one"
-        return self.facts.n_samples * (_N_REF_FACTOR if private else 1)
+        return self.facts.n_samples * (N_REF_FACTOR if private else 1)
 
     def mechanism(self, t: int, rounding_slack: float) -> GaussianSum:
         """Return the mechanism of iteration ``t``.
@@ -93,7 +193,9 @@ class PrivacyPlan:
         )
 
     def __str__(self) -> str:
-        return f"{self.n_iter} iterations over {self.facts.n_samples} records: {self.ledger}"
+        first = "" if self.second_moment is None else "one second moment, then "
+        iterations = f"{self.n_iter} iterations over {self.facts.n_samples} records"
+        return f"{first}{iterations}: {self.ledger}"
 
     def __repr__(self) -> str:
         return f"<PrivacyPlan: {self}>"
@@ -108,7 +210,8 @@ def make_plan(
     noise_schedule: Schedule,
     step_schedule: Schedule,
     momentum: Momentum | None = None,
-    averaging: str | None = None,
+    averaging: str | float | None = None,
+    second_moment: SecondMomentRelease | None = None,
     assumptions: tuple[str, ...] = (),
     seeded: bool = False,
 ) -> PrivacyPlan:
@@ -126,8 +229,10 @@ def make_plan(
         The noise schedule is a shape: only the ratios of its values matter.
     momentum : Momentum, optional
         Plain gradient descent when omitted.
-    averaging : {None, "uniform", "tail", "t_weighted"}, default=None
+    averaging : {None, "uniform", "tail", "t_weighted"} or float, default=None
         See `averaging_weights`.
+    second_moment : SecondMomentRelease, optional
+        Released before the gradients, which get the rest of the budget.
     assumptions : tuple of str, default=()
         Facts taken as public, for the ledger.
     seeded : bool, default=False
@@ -146,7 +251,8 @@ def make_plan(
     -----
     With sensitivities D_t and a noise shape s_t the multipliers are
     ``z_t = sqrt(sum_i (D_i/s_i)^2) / (mu D_t/s_t)``, so that the standard deviations ``z_t D_t``
-    are proportional to s_t and ``sum_t 1/z_t^2 = mu^2``.
+    are proportional to s_t and ``sum_t 1/z_t^2 = mu^2``. A second moment with multiplier z leaves
+    ``mu^2 - 1/z^2`` for that sum.
 
     Examples
     --------
@@ -168,16 +274,16 @@ def make_plan(
     """
     if isinstance(n_iter, bool) or not isinstance(n_iter, (int, np.integer)) or n_iter < 1:
         raise ValueError(f"max_iter={n_iter!r} must be a whole number, 1 or more.")
-    mu = budget.mu
+    mu = budget.mu if second_moment is None else second_moment.left_over(budget.mu)
     facts = replace(facts, mu=mu)
 
     clip = schedule_values(
         clip_schedule, n_iter, facts, parameter="clip_schedule", allow_inf=mu == math.inf
     )
-    if mu < math.inf and not (clip.min() >= _CLIP_RANGE[0] and clip.max() <= _CLIP_RANGE[1]):
+    if mu < math.inf and not (clip.min() >= CLIP_RANGE[0] and clip.max() <= CLIP_RANGE[1]):
         raise ValueError(
             f"clip_schedule={clip_schedule!r} reaches {clip.min():g} to {clip.max():g}; "
-            f"rescale the data so that clips lie within {_CLIP_RANGE[0]:g} and {_CLIP_RANGE[1]:g}."
+            f"rescale the data so that clips lie within {CLIP_RANGE[0]:g} and {CLIP_RANGE[1]:g}."
         )
     # Copies, here and below: what a schedule does to its facts must not change the plan.
     facts = replace(facts, clip=clip.copy())
@@ -186,12 +292,15 @@ def make_plan(
     sensitivity = np.array([budget.sensitivity(c) for c in clip])
     noise_multiplier = _calibrated(sensitivity, shape, mu)
     _check_affordable(noise_multiplier, budget)
-    noise_std = noise_multiplier * sensitivity if mu < math.inf else np.zeros(n_iter)
+    if second_moment is not None:
+        second_moment.refuse_all_noise()
+    noise_std = _noise_std(noise_multiplier, sensitivity)
     facts = replace(facts, clip=clip.copy(), noise_std=noise_std)
 
     step = schedule_values(step_schedule, n_iter, facts, parameter="step_schedule")
+    first = [] if second_moment is None else [second_moment.noise_multiplier]
     ledger = PrivacyLedger.from_events(
-        [GaussianEvent(float(z)) for z in noise_multiplier],
+        [GaussianEvent(float(z)) for z in (*first, *noise_multiplier)],
         neighboring_relation=budget.neighboring_relation,
         reporting_delta=budget.delta,
         assumptions=assumptions,
@@ -206,6 +315,9 @@ def make_plan(
         momentum=HeavyBall(0.0) if momentum is None else momentum,
         averaging=averaging_weights(averaging, n_iter),
         ledger=ledger,
+        clip_schedule=clip_schedule,
+        step_schedule=step_schedule,
+        second_moment=second_moment,
     )
 
 
@@ -218,6 +330,11 @@ def _calibrated(sensitivity: np.ndarray, shape: np.ndarray, mu: float) -> np.nda
         relative_cost = relative_cost / relative_cost.max()
         total = math.sqrt(math.fsum(relative_cost**2))
         return total / (mu * relative_cost)
+
+
+def _noise_std(noise_multiplier: np.ndarray, sensitivity: np.ndarray) -> np.ndarray:
+    """Return the standard deviations; without noise the sensitivity may be infinite."""
+    return noise_multiplier * sensitivity if noise_multiplier.any() else np.zeros(len(sensitivity))
 
 
 def _check_affordable(noise_multiplier: np.ndarray, budget: PrivacyBudget) -> None:
@@ -246,8 +363,9 @@ def _uniform(n_iter: int) -> np.ndarray:
     return np.full(n_iter, 1.0)
 
 
-def _tail(n_iter: int) -> np.ndarray:
-    return np.where(np.arange(n_iter) >= n_iter // 2, 1.0, 0.0)
+def _tail(n_iter: int, fraction: float = 0.5) -> np.ndarray:
+    first = min(math.floor(n_iter * (1 - fraction)), n_iter - 1)
+    return np.where(np.arange(n_iter) >= first, 1.0, 0.0)
 
 
 def _t_weighted(n_iter: int) -> np.ndarray:
@@ -262,15 +380,16 @@ _AVERAGING: dict[str | None, Callable[[int], np.ndarray]] = {
 }
 
 
-def averaging_weights(averaging: str | None, n_iter: int) -> np.ndarray:
+def averaging_weights(averaging: str | float | None, n_iter: int) -> np.ndarray:
     """Return the weights of the iterates after each step; averaging costs no privacy.
 
     Parameters
     ----------
-    averaging : {None, "uniform", "tail", "t_weighted"}
+    averaging : {None, "uniform", "tail", "t_weighted"} or float
         ``None``: the last iterate. ``"uniform"``: all alike, for convex losses. ``"tail"``: the
         last half. ``"t_weighted"``: proportional to the position t, counting the start as 1, for
-        the steps ``2 / (alpha (t + 1))`` (Lacoste-Julien, Schmidt & Bach 2012).
+        the steps ``2 / (alpha (t + 1))`` (Lacoste-Julien, Schmidt & Bach 2012). A number above 0
+        and at most 1: that last part of the run.
     n_iter : int
 
     Returns
@@ -283,10 +402,13 @@ def averaging_weights(averaging: str | None, n_iter: int) -> np.ndarray:
     >>> averaging_weights("tail", 4)
     array([0. , 0. , 0.5, 0.5])
     """
-    try:
+    if isinstance(averaging, Real) and not isinstance(averaging, bool) and 0 < averaging <= 1:
+        weights = _tail(n_iter, float(averaging))
+    elif averaging is None or (isinstance(averaging, str) and averaging in _AVERAGING):
         weights = _AVERAGING[averaging](n_iter)
-    except (KeyError, TypeError):
+    else:
         raise ValueError(
-            f"averaging={averaging!r} is unknown; choose None, 'uniform', 'tail' or 't_weighted'."
-        ) from None
+            f"averaging={averaging!r} is unknown; choose None, 'uniform', 'tail', 't_weighted', or "
+            "the fraction of the run to average."
+        )
     return weights / weights.sum()

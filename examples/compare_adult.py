@@ -10,16 +10,25 @@ from sklearn.dummy import DummyClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 
-from dpglm import DecayingClip, DPLinearSVM, DPLogisticRegression, DynamicNoise
+from dpglm import (
+    DecayingClip,
+    DPAGDClassifier,
+    DPLinearSVM,
+    DPLogisticRegression,
+    DynamicNoise,
+)
 from dpglm.datasets import fetch_adult
 
 ESTIMATORS = {
     "DPLogisticRegression()": DPLogisticRegression(),
     "logistic, plain descent": DPLogisticRegression(momentum=None, averaging=None),
-    "logistic, debiased momentum": DPLogisticRegression(momentum="debiased"),
-    "logistic, decaying clip": DPLogisticRegression(clip_schedule=DecayingClip(3.0)),
+    "logistic, not whitened": DPLogisticRegression(
+        preconditioner=None, clip_schedule=2.0, step_schedule=1.0, momentum="heavy_ball"
+    ),
+    "logistic, decaying clip": DPLogisticRegression(clip_schedule=DecayingClip(1.0)),
     "logistic, dynamic noise": DPLogisticRegression(noise_schedule=DynamicNoise(decay=4.0)),
     "logistic, without privacy": LogisticRegression(C=np.inf, max_iter=2000),
+    "DPAGDClassifier()": DPAGDClassifier(),
     "DPLinearSVM()": DPLinearSVM(),
     "SVM, plain descent": DPLinearSVM(momentum=None, averaging=None),
     "SVM, without privacy": LinearSVC(loss="hinge", C=10.0, tol=0.1, max_iter=100_000),

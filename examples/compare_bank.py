@@ -22,7 +22,7 @@ ESTIMATORS = {
     "logistic, weighted average": DPLogisticRegression(averaging="t_weighted"),
     "logistic, without privacy": LogisticRegression(C=np.inf, max_iter=2000),
     "DPLinearSVM()": DPLinearSVM(),
-    "SVM, clip 1": DPLinearSVM(clip_schedule=1.0),
+    "SVM, wider parabola": DPLinearSVM(half_width=0.5),
     "SVM, without privacy": LinearSVC(loss="hinge", C=10.0, tol=0.1, max_iter=100_000),
     "majority": DummyClassifier(),
 }

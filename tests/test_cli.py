@@ -46,8 +46,8 @@ def test_a_run_prints_the_table_and_writes_its_files(capsys, tmp_path):
 
 def test_every_named_estimator_runs(capsys):
     assert main(["compare", "--n-samples", "60", "--max-iter", "2", "--folds", "2",
-                 "--delta", "0.001", "--estimators", "logistic,logistic-plain,logistic-debiased,"
-                 "logistic-decaying-clip,logistic-dynamic,svm,svm-plain,reference,reference-svm,"
+                 "--delta", "0.001", "--estimators", "logistic,logistic-plain,logistic-unwhitened,"
+                 "agd,logistic-decaying-clip,logistic-dynamic,svm,svm-plain,reference,reference-svm,"
                  "majority", "--epsilons", "9"]) == 0  # fmt: skip
     assert "failed" not in capsys.readouterr().out
 

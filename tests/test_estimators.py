@@ -22,7 +22,9 @@ from dpglm.objective import Objective
 from dpglm.privacy import mechanisms
 
 ESTIMATORS = [DPLogisticRegression, DPLinearSVM]
-NO_NOISE = {"epsilon": math.inf, "clip_schedule": math.inf, "averaging": None}
+NO_NOISE = {
+    "epsilon": math.inf, "clip_schedule": math.inf, "averaging": None, "preconditioner": None,
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -67,8 +69,9 @@ def test_smoothed_svm_minimises_its_objective(census):
 
     best = minimize(objective, np.zeros(9), method="L-BFGS-B", tol=1e-14).fun
     model = DPLinearSVM(
-        **NO_NOISE, alpha=alpha, momentum=HeavyBall(0.9), step_schedule=0.3, max_iter=2000
-    ).fit(X, y)
+        **NO_NOISE, half_width=h, alpha=alpha, momentum=HeavyBall(0.9), step_schedule=0.3,
+        max_iter=2000,
+    ).fit(X, y)  # fmt: skip
     assert objective(np.append(model.coef_[0], model.intercept_)) == pytest.approx(best, rel=1e-6)
 
 
@@ -245,8 +248,10 @@ def test_a_row_that_overflows_counts_as_a_null_record():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(40, 3)), np.arange(40) % 2
     X[7] = [1e308, 1e308, -1e308]
-    settings = {"epsilon": math.inf, "max_iter": 20}
-    model = DPLogisticRegression(**settings).fit(X, y)
+    settings = {
+        "epsilon": math.inf, "max_iter": 20, "preconditioner": None, "clip_schedule": 2.0,
+    }  # fmt: skip
+    model = DPLogisticRegression(**settings, step_schedule=1.0).fit(X, y)
     kept = np.arange(40) != 7
     reference = DPLogisticRegression(**settings, step_schedule=39 / 40).fit(X[kept], y[kept])
     assert model.coef_ == pytest.approx(reference.coef_, rel=1e-9)
@@ -298,13 +303,18 @@ def test_an_interrupted_fit_is_unfitted_and_charges_the_full_plan(error, census,
     assert model.fit(X, y).n_iter_ == 10
 
 
-def test_a_failure_before_the_first_release_costs_nothing(census, monkeypatch):
-    def fail(self, coef, clip):
+@pytest.mark.parametrize(
+    ("first_sum", "preconditioner"), [("second_moment", "auto"), ("gradient_sum", None)]
+)
+def test_a_failure_before_the_first_release_costs_nothing(
+    first_sum, preconditioner, census, monkeypatch
+):
+    def fail(self, *arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Objective, "gradient_sum", fail)
+    monkeypatch.setattr(Objective, first_sum, fail)
     with pytest.raises(KeyboardInterrupt) as info:
-        DPLogisticRegression().fit(*census)
+        DPLogisticRegression(preconditioner=preconditioner).fit(*census)
     assert not hasattr(info.value, "privacy_ledger")
 
 
@@ -318,7 +328,10 @@ def test_a_failed_refit_leaves_nothing_of_the_first_fit(census):
 def test_add_or_remove_one_never_reads_the_number_of_records(census):
     """Doubling the data doubles every sum and changes nothing else."""
     X, y = census
-    settings = {"neighboring_relation": "add_or_remove_one", "n_ref": 3000, "random_state": 0}
+    settings = {
+        "neighboring_relation": "add_or_remove_one", "n_ref": 3000, "random_state": 0,
+        "preconditioner": None,
+    }  # fmt: skip
     once = DPLogisticRegression(**settings, max_iter=1, averaging=None).fit(X, y)
     twice = DPLogisticRegression(**settings, max_iter=1, averaging=None).fit(
         np.vstack([X, X]), np.append(y, y)
@@ -332,7 +345,9 @@ def test_add_or_remove_one_never_reads_the_number_of_records(census):
 
 
 def test_the_trace_records_the_released_values_of_each_iteration(census):
-    model = DPLogisticRegression(max_iter=6, clip_schedule="decaying").fit(*census)
+    model = DPLogisticRegression(
+        max_iter=6, clip_schedule="decaying", preconditioner=None
+    ).fit(*census)  # fmt: skip
     frame = model.trace_.to_frame()
     assert frame.index.tolist() == [1, 2, 3, 4, 5, 6]
     assert frame["clip"].tolist() == model.trace_.clip

@@ -191,7 +191,7 @@ def test_schedules_that_span_too_many_orders_of_magnitude_are_refused():
         plan_of(noise_schedule=Geometric(1.0, 0.99), n_iter=5000)
 
 
-@pytest.mark.parametrize("averaging", [None, "uniform", "tail", "t_weighted"])
+@pytest.mark.parametrize("averaging", [None, "uniform", "tail", "t_weighted", 0.3, 1.0, 1e-300])
 @pytest.mark.parametrize("n_iter", [1, 2, 7])
 def test_averaging_weights_sum_to_one(averaging, n_iter):
     weights = averaging_weights(averaging, n_iter)
@@ -201,11 +201,13 @@ def test_averaging_weights_sum_to_one(averaging, n_iter):
 def test_averaging_weights_follow_their_definitions():
     assert averaging_weights(None, 4).tolist() == [0, 0, 0, 1]
     assert averaging_weights("tail", 5).tolist() == [0, 0, 1 / 3, 1 / 3, 1 / 3]
+    assert averaging_weights(0.3, 10) == pytest.approx([0] * 7 + [1 / 3] * 3)
+    assert averaging_weights(1.0, 4).tolist() == averaging_weights("uniform", 4).tolist()
     # The start counts as t = 1, and w_1 = 0 adds nothing: weights t = 2, 3, 4 remain.
     assert averaging_weights("t_weighted", 3) == pytest.approx([2 / 9, 3 / 9, 4 / 9])
 
 
-@pytest.mark.parametrize("averaging", ["mean", 3, [1]])
+@pytest.mark.parametrize("averaging", ["mean", 3, [1], 0.0, -0.5, True, np.nan])
 def test_an_unknown_averaging_is_refused(averaging):
     with pytest.raises(ValueError, match=r"averaging=.* is unknown; choose None"):
         averaging_weights(averaging, 3)

@@ -7,7 +7,9 @@ import matplotlib
 import numpy as np
 import pytest
 
-from dpglm.plotting import ComparisonDisplay
+from dpglm import DPAGDClassifier
+from dpglm.datasets import make_census
+from dpglm.plotting import ComparisonDisplay, FitTraceDisplay
 from dpglm.results import Cell, ComparisonResults
 
 matplotlib.use("Agg")
@@ -106,3 +108,22 @@ def test_a_missing_matplotlib_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
     with pytest.raises(ImportError, match=r'pip install "dpglm\[plot\]"'):
         ComparisonDisplay.from_results(results()).plot()
+
+
+def test_the_course_of_an_adaptive_fit_is_drawn_from_its_trace():
+    model = DPAGDClassifier(epsilon=2.0).fit(*make_census(300, random_state=0))
+    display = FitTraceDisplay.from_estimator(model).plot()
+    budget, steps = display.axes_
+    drawn = np.concatenate([line.get_xydata() for line in budget.get_lines()])
+    drawn = drawn[np.argsort(drawn[:, 0])]
+    assert drawn[:, 1] == pytest.approx(model.trace_.remaining)
+    assert len(steps.get_lines()[1].get_ydata()) == model.trace_.release.count("selection")
+    plt.close(display.figure_)
+    _, axes = plt.subplots(2)
+    assert (FitTraceDisplay.from_estimator(model).plot(axes).axes_ == axes).all()
+    plt.close("all")
+
+
+def test_a_trace_that_is_not_adaptive_is_refused():
+    with pytest.raises(ValueError, match="pass a fitted DPAGDClassifier"):
+        FitTraceDisplay.from_estimator(DPAGDClassifier())

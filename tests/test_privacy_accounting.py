@@ -40,6 +40,7 @@ def random_configuration(seed, longest=300):
         clip_schedule=choose(0.5, DecayingClip(3.0), Geometric(2.0, 0.99), Constant(1.5)),
         momentum=choose(None, 0.6, HeavyBall(0.9), DebiasedMomentum(0.8)),
         averaging=choose(None, "uniform", "tail", "t_weighted"),
+        preconditioner=None,
         max_iter=int(choose(1, longest, rng.integers(1, longest + 1))),
     )  # fmt: skip
 
@@ -123,7 +124,7 @@ def check_noise_drawn_against_ledger(estimator, drawn, n_outputs=1):
 @pytest.mark.parametrize("relation", ["zero_out", "replace_one"])
 @pytest.mark.parametrize("Estimator", [DPLogisticRegression, DPLinearSVM])
 def test_one_joint_release_pays_for_all_classes(Estimator, relation, monkeypatch):
-    model = Estimator(neighboring_relation=relation, max_iter=4)
+    model = Estimator(neighboring_relation=relation, max_iter=4, preconditioner=None)
     model, drawn = fit_with_a_spy(model, monkeypatch, n_classes=3)
     check_noise_drawn_against_ledger(model, drawn, n_outputs=3)
     assert model.privacy_.epsilon() == pytest.approx(1.0, rel=1e-6)

@@ -13,6 +13,7 @@ from sklearn.utils.estimator_checks import check_class_weight_classifiers, param
 
 from dpglm import (
     DecayingClip,
+    DPAGDClassifier,
     DPLinearSVM,
     DPLogisticRegression,
     DynamicNoise,
@@ -35,7 +36,8 @@ def expected_failed_checks(estimator):
 
 
 @parametrize_with_checks(
-    [DPLogisticRegression(), DPLinearSVM()], expected_failed_checks=expected_failed_checks
+    [DPLogisticRegression(), DPLinearSVM(), DPAGDClassifier()],
+    expected_failed_checks=expected_failed_checks,
 )
 def test_scikit_learn_check(estimator, check):
     check(estimator)
@@ -133,7 +135,7 @@ def test_a_callback_sees_every_iteration_and_cannot_stop_the_fit():
         model.fit(X, y)
     iteration = ["begin iteration", "end iteration"]
     assert recorder.tasks == ["setup", "begin fit", *iteration * 3, "end fit", "teardown"]
-    assert model.n_iter_ == 3 and model.privacy_.n_releases == 3
+    assert model.n_iter_ == 3 and model.privacy_.n_releases == 1 + 3
     assert (recorder.fitted[-1] == model.predict(X)).all()
 
 
@@ -171,14 +173,16 @@ def test_a_progress_bar_works():
     DPLogisticRegression(max_iter=3).set_callbacks(ProgressBar()).fit(X, y)
 
 
-def test_sparse_input_of_either_index_width_gives_the_dense_result():
+@pytest.mark.parametrize("preconditioner", [None, "diagonal"])
+def test_sparse_input_of_either_index_width_gives_the_dense_result(preconditioner):
     from scipy.sparse import csr_array
 
     X, y = make_census(400, random_state=0)
-    dense = DPLogisticRegression(epsilon=np.inf, max_iter=20).fit(X, y)
+    settings = {"epsilon": np.inf, "max_iter": 20, "preconditioner": preconditioner}
+    dense = DPLogisticRegression(**settings).fit(X, y)
     for dtype in (np.int32, np.int64):
         S = csr_array(X)
         S.indices, S.indptr = S.indices.astype(dtype), S.indptr.astype(dtype)
-        model = DPLogisticRegression(epsilon=np.inf, max_iter=20).fit(S, y)
+        model = DPLogisticRegression(**settings).fit(S, y)
         assert model.coef_ == pytest.approx(dense.coef_, rel=1e-9, abs=1e-12)
         assert model.decision_function(S) == pytest.approx(dense.decision_function(X), rel=1e-9)

@@ -180,10 +180,10 @@ class PrivateLinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimat
             with np.errstate(all="ignore"):
                 trace, ledger = self._train(objective, plan, rng, finish_step)
             self._set_coefficients(trace.coef)
-            self.n_iter_, self.trace_, self.privacy_ = plan.n_iter, trace, ledger
+            self.n_iter_, self.trace_, self.privacy_ = trace.n_iter, trace, ledger
             finish_fit()
         except BaseException as error:
-            if rng.words_drawn or plan.ledger.mu() == math.inf:
+            if rng.words_drawn or plan.ledger.rho() == math.inf:
                 error.privacy_ledger = plan.ledger  # type: ignore[attr-defined]
             raise
         return self

@@ -20,7 +20,7 @@ class DPLinearSVM(NoisyDescentMixin, PrivateLinearClassifier):
     ----------
     loss : {"smoothed_hinge", "hinge"}, default="smoothed_hinge"
         The smoothed hinge replaces the corner by a parabola, which gradient descent prefers.
-    half_width : float, default=0.5
+    half_width : float, default=0.1
         Half the width of the parabola, in units of the margin; used by ``"smoothed_hinge"`` only.
     epsilon : float, default=1.0
         Privacy loss bound, above 0. ``inf`` runs the same code without noise.
@@ -33,23 +33,34 @@ class DPLinearSVM(NoisyDescentMixin, PrivateLinearClassifier):
         records is public under the first two.
     n_ref : int, default=None
         Public stand-in for the number of records; required by ``"add_or_remove_one"`` only.
-    noise_schedule : float, str or Schedule, default="constant"
+    noise_schedule : float, str or Schedule, default="auto"
         Shape of the noise's standard deviation over the iterations; the whole of it is calibrated
-        to the budget.
-    clip_schedule : float, str or Schedule, default=2.0
+        to the budget. ``"auto"`` is constant.
+    clip_schedule : float, str or Schedule, default="auto"
         Bound on the L2 norm of each record's gradient, intercept included, jointly over the
-        classes. ``inf`` is allowed with ``epsilon=inf`` only.
-    step_schedule : float, str or Schedule, default=1.0
-        Step sizes on the mean gradient.
-    momentum : {"heavy_ball", "debiased"}, float, momentum object or None, default="heavy_ball"
-        A number is the coefficient of a heavy ball; ``"heavy_ball"`` means .6.
-    averaging : {"uniform", "tail", "t_weighted"} or None, default="tail"
-        Which average of the iterates is returned; ``None`` returns the last. Costs no privacy.
+        classes; after a preconditioner, in units of the typical length of a row. ``inf`` is
+        allowed with ``epsilon=inf`` only. ``"auto"`` grows with the records, the budget and the
+        inverse of the released dimension: `dpglm.configuration.SignalClip`.
+    step_schedule : float, str or Schedule, default="auto"
+        Step sizes on the mean gradient. ``"auto"`` follows the same numbers as the clip:
+        `dpglm.configuration.SignalStep`.
+    momentum : {"auto", "heavy_ball", "debiased"}, float, momentum object or None, default="auto"
+        A number is the coefficient of a heavy ball; ``"heavy_ball"`` means .6, and ``"auto"``
+        ``DebiasedMomentum(0.5)``.
+    averaging : {"auto", "uniform", "tail", "t_weighted"}, float or None, default="auto"
+        Which average of the iterates is returned: a number is the last part of the run, ``"tail"``
+        and ``"auto"`` the last half, and ``None`` the last iterate. Costs no privacy.
     alpha : float, default=0.0
         L2 penalty ``alpha / 2 * ||coef||^2`` on the mean loss; scikit-learn's ``1 / (n C)``. The
         intercept is never penalised.
-    max_iter : int, default=100
-        Number of iterations, each one release.
+    preconditioner : {"auto", "diagonal", "full"}, Preconditioner or None, default="auto"
+        A `DiagonalPreconditioner` or `FullPreconditioner` spends a share of the budget on the
+        second moment of the features and descends in a whitened space, where the clip is in units
+        of the typical length of a row. ``alpha`` keeps its meaning, on the original coefficients.
+        ``"auto"`` is ``"full"`` for up to 512 columns and ``"diagonal"`` beyond; rows should then
+        have a norm of about 3 or less, else pass a preconditioner with their ``row_bound``.
+    max_iter : int or "auto", default="auto"
+        Number of iterations, each one release; ``"auto"`` is 100.
     fit_intercept : bool, default=True
         Whether to append a column of ones, which counts in the clip.
     classes : array-like of shape (n_classes,), default=None
@@ -80,7 +91,8 @@ class DPLinearSVM(NoisyDescentMixin, PrivateLinearClassifier):
     Guarantee: (epsilon, delta)-differential privacy of everything a fit leaves, for data sets that
     are neighbours under ``neighboring_relation``. Each iteration releases one sum of clipped
     gradients, of L2 sensitivity ``clip`` (twice that under ``"replace_one"``), with Gaussian
-    noise; the composition is exact (Dong, Roth & Su 2022). Parameters, the number of features and
+    noise, and a preconditioner releases one second moment before them; the composition is exact
+    (Dong, Roth & Su 2022). Parameters, the number of features and
     the label set are taken to be public, and so is the number of records except under
     ``"add_or_remove_one"``. Bad input raises before any noise is drawn; a fit that fails later
     leaves the estimator unfitted, and the exception carries ``privacy_ledger``, the cost of the
@@ -103,18 +115,19 @@ class DPLinearSVM(NoisyDescentMixin, PrivateLinearClassifier):
         self,
         *,
         loss: str = "smoothed_hinge",
-        half_width: float = 0.5,
+        half_width: float = 0.1,
         epsilon: float = 1.0,
         delta: float = 1e-6,
         neighboring_relation: str = "zero_out",
         n_ref: int | None = None,
-        noise_schedule: Any = "constant",
-        clip_schedule: Any = 2.0,
-        step_schedule: Any = 1.0,
-        momentum: Any = "heavy_ball",
-        averaging: str | None = "tail",
+        noise_schedule: Any = "auto",
+        clip_schedule: Any = "auto",
+        step_schedule: Any = "auto",
+        momentum: Any = "auto",
+        averaging: Any = "auto",
+        preconditioner: Any = "auto",
         alpha: float = 0.0,
-        max_iter: int = 100,
+        max_iter: Any = "auto",
         fit_intercept: bool = True,
         classes: Any = None,
         class_weight: dict | None = None,
@@ -131,6 +144,7 @@ class DPLinearSVM(NoisyDescentMixin, PrivateLinearClassifier):
         self.step_schedule = step_schedule
         self.momentum = momentum
         self.averaging = averaging
+        self.preconditioner = preconditioner
         self.alpha = alpha
         self.max_iter = max_iter
         self.fit_intercept = fit_intercept

@@ -1,0 +1,171 @@
+"""The automatic configuration: what it may depend on, and that it is safe without tuning."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from dpglm import DPLinearSVM, DPLogisticRegression, PublicFacts
+from dpglm.configuration import SignalClip, SignalStep, automatic_configuration
+from dpglm.datasets import make_census
+from dpglm.denoising import denoised_moment
+from dpglm.losses import SmoothedHinge
+
+ESTIMATORS = [DPLogisticRegression, DPLinearSVM]
+AUTOMATIC = (
+    "noise_schedule", "clip_schedule", "step_schedule", "momentum", "averaging", "preconditioner",
+    "max_iter",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("Estimator", ESTIMATORS)
+def test_every_parameter_of_the_run_is_automatic_by_default_and_stays_so(Estimator):
+    model = Estimator(classes=[0, 1]).fit(*make_census(300, random_state=0))
+    parameters = model.get_params()
+    assert {parameters[name] for name in AUTOMATIC} == {"auto"}
+    named = dict(zip(AUTOMATIC, (getattr(model, name) for name in AUTOMATIC), strict=True))
+    assert Estimator(**named).plan(300, 9).ledger == Estimator().plan(300, 9).ledger
+
+
+@pytest.mark.parametrize("Estimator", ESTIMATORS)
+@pytest.mark.parametrize("relation", ["zero_out", "replace_one", "add_or_remove_one"])
+def test_the_plan_of_the_defaults_needs_no_data_and_spends_the_whole_budget(Estimator, relation):
+    n_ref = 400 if relation == "add_or_remove_one" else None
+    model = Estimator(neighboring_relation=relation, n_ref=n_ref, classes=[0, 1])
+    plan = model.plan(400, 99)
+    assert plan.ledger.epsilon(1e-6) == pytest.approx(1.0, rel=1e-6)
+    assert plan.ledger.n_releases == 1 + 100
+    assert model.fit(*make_census(400, random_state=0)).privacy_ == plan.ledger
+
+
+def facts_of(dimension=None, curvature=0.25, n_columns=50):
+    return PublicFacts(
+        n_samples=1000, n_features=n_columns, curvature=curvature, effective_dimension=dimension
+    )
+
+
+def test_clip_and_step_grow_with_the_signal_up_to_a_limit():
+    clips = [SignalClip(s).values(4, facts_of(10.0))[0] for s in (10, 100, 1000, 10_000, math.inf)]
+    steps = [SignalStep(s).values(4, facts_of(10.0))[0] for s in (10, 100, 1000, 10_000, math.inf)]
+    assert clips == sorted(clips) and steps == sorted(steps)
+    assert clips[-1] == clips[-2] == 1.0 and steps[-1] == steps[-2] == 5.0
+    assert clips[0] == pytest.approx((1 / 200) ** (1 / 3)) and steps[0] == pytest.approx(0.08)
+
+
+def test_the_released_dimension_replaces_the_number_of_columns():
+    for schedule in (SignalClip(300.0), SignalStep(300.0)):
+        before, after = (schedule.values(3, facts_of(d)) for d in (None, 12.5))
+        assert (after > before).all()
+        assert_array_equal(before, schedule.values(3, facts_of(50.0)))
+
+
+def test_steeper_losses_take_shorter_steps_and_the_plain_hinge_is_stepped_like_its_smooth_form():
+    step = SignalStep(300.0)
+
+    def first(curvature):
+        return step.values(10, facts_of(10.0, curvature))[0]
+
+    assert first(0.5) / first(0.25) == pytest.approx(2 ** (-1 / 3))
+    default = SmoothedHinge(DPLinearSVM().half_width).curvature
+    assert first(default) == first(math.inf) < first(0.5)
+    values = step.values(10, facts_of(10.0))
+    assert_allclose(np.diff(values), -values[0] / 20)
+
+
+def test_replacing_a_record_halves_the_signal():
+    zero_out = DPLogisticRegression().plan(5000, 40)
+    replace_one = DPLogisticRegression(neighboring_relation="replace_one").plan(5000, 40)
+    assert replace_one.clip_schedule.signal == pytest.approx(zero_out.clip_schedule.signal / 2)
+    signal = 5000 * zero_out.ledger.mu()
+    assert zero_out.clip_schedule.signal == pytest.approx(signal, rel=1e-9)
+
+
+def test_wide_data_get_the_diagonal():
+    def diagonal(n_columns):
+        return automatic_configuration(10**6, n_columns, mu=1.0).preconditioner.diagonal
+
+    assert [diagonal(d) for d in (1, 512, 513, 10**5)] == [False, False, True, True]
+
+
+# --- Denoising ---
+
+
+def spiked(rng, d, noise, spikes):
+    vectors = np.linalg.qr(rng.normal(size=(d, len(spikes))))[0]
+    clean = (vectors * spikes) @ vectors.T
+    matrix = rng.normal(scale=noise / math.sqrt(2), size=(d, d))
+    matrix = np.triu(matrix, 1)
+    return clean, clean + matrix + matrix.T + np.diag(rng.normal(scale=noise, size=d))
+
+
+def test_directions_beyond_the_noise_are_kept_at_their_own_size():
+    rng = np.random.default_rng(0)
+    d, noise = 400, 0.05
+    edge = noise * math.sqrt(2 * d)
+    clean, noisy = spiked(rng, d, noise, np.array([4 * edge, 2 * edge]))
+    values = np.linalg.eigvalsh(denoised_moment(noisy, noise))[-2:]
+    assert_allclose(values, [2 * edge, 4 * edge], rtol=0.02)
+    assert np.linalg.eigvalsh(noisy)[-2] > 1.05 * 2 * edge
+    error = np.linalg.norm(denoised_moment(noisy, noise) - clean)
+    assert error < np.linalg.norm(noisy - clean) / 2
+
+
+def test_noise_alone_leaves_a_diagonal():
+    _, noisy = spiked(np.random.default_rng(1), 300, 1.0, np.array([]))
+    kept = denoised_moment(noisy, 1.05)
+    assert_array_equal(kept, np.diag(np.maximum(np.diag(noisy), 0.0)))
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.3, 3.0])
+def test_the_denoised_moment_is_positive_semidefinite_and_scales_with_its_input(noise):
+    rng = np.random.default_rng(2)
+    _, noisy = spiked(rng, 30, noise, np.array([9.0, 1.0, 0.1]))
+    kept = denoised_moment(noisy, noise)
+    assert np.linalg.eigvalsh(kept)[0] > -1e-12
+    assert_allclose(denoised_moment(7 * noisy, 7 * noise), 7 * kept, rtol=1e-9, atol=1e-9)
+    if noise == 0.0:
+        assert_allclose(kept, noisy, atol=1e-12)
+
+
+# --- Shortened rows ---
+
+
+@pytest.mark.parametrize("preconditioner", ["full", "diagonal"])
+def test_the_intercept_tells_by_how_much_rows_were_shortened(preconditioner):
+    """Rows of norm 30 under a row bound of 3: the whitened space has the scale of the rows."""
+    rng = np.random.default_rng(0)
+    X = rng.choice([-1.0, 1.0], size=(20_000, 9)) * 10
+    model = DPLogisticRegression(preconditioner=preconditioner, max_iter=1, epsilon=math.inf)
+    basis = model.fit(X, np.arange(20_000) % 2).trace_.whitening.basis
+    rows = np.column_stack([X, np.ones(20_000)])
+    whitened = rows * basis if basis.ndim == 1 else rows @ basis
+    assert np.mean(whitened**2) == pytest.approx(1.0, rel=1e-3)
+
+
+# --- Safe without tuning ---
+
+
+@pytest.mark.parametrize("Estimator", ESTIMATORS)
+def test_a_few_records_do_no_worse_than_the_majority(Estimator):
+    X_test, y_test = make_census(20_000, random_state=99)
+    scores = []
+    for seed in range(20):
+        X, y = make_census(500, random_state=seed)
+        scores.append(Estimator(epsilon=1.0, classes=[0, 1]).fit(X, y).score(X_test, y_test))
+    majority = max(y_test.mean(), 1 - y_test.mean())
+    assert np.mean(scores) > majority - 0.02
+
+
+def test_the_defaults_learn_a_census_at_a_small_budget():
+    """Most of what can be learned: .76 is the majority and .85 the optimum."""
+    X, y = make_census(random_state=0)
+    model = DPLogisticRegression(epsilon=0.2, delta=1e-8, classes=[0, 1]).fit(X, y)
+    assert model.score(X, y) > 0.835
+
+
+def test_facts_without_a_curvature_are_stepped_like_logistic_regression():
+    step = SignalStep(300.0)
+    known = facts_of(10.0)
+    assert_array_equal(step.values(5, replace(known, curvature=None)), step.values(5, known))

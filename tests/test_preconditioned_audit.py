@@ -1,0 +1,103 @@
+"""The audit of a preconditioned fit, stage by stage, and bugs planted in either stage."""
+
+import math
+
+import pytest
+
+from dpglm import (
+    DecayingClip,
+    DiagonalPreconditioner,
+    DPLinearSVM,
+    DPLogisticRegression,
+    FullPreconditioner,
+)
+from dpglm.audit import audit_scores, canary_scores
+from dpglm.objective import Objective
+from dpglm.privacy import mechanisms
+from dpglm.privacy.conversions import gdp_epsilon
+
+DELTA = 1e-6
+# mu = sqrt 2, half of mu^2 for the moment and half for twenty gradients: mu = 1 in each stage
+SETTING = {
+    "epsilon": gdp_epsilon(math.sqrt(2), DELTA),
+    "delta": DELTA,
+    "max_iter": 20,
+    "preconditioner": DiagonalPreconditioner(share=0.5, row_bound=2.0),
+    "clip_schedule": 0.5,
+}
+
+
+def audit(stage, seed=0, Estimator=DPLogisticRegression, **changes):
+    model = Estimator(**{**SETTING, **changes})
+    return audit_scores(canary_scores(model, n_canaries=500, stage=stage, random_state=seed))
+
+
+@pytest.mark.parametrize("stage", ["second_moment", "gradients"])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"neighboring_relation": "replace_one"},
+        {"neighboring_relation": "add_or_remove_one", "n_ref": 400},
+        {"momentum": None, "averaging": "uniform", "clip_schedule": DecayingClip(1.0)},
+        {"preconditioner": FullPreconditioner(share=0.5)},
+        {"Estimator": DPLinearSVM},
+    ],
+    ids=str,
+)
+def test_the_audit_passes_in_each_stage(stage, changes):
+    result = audit(stage, **changes)
+    assert result.passed, result.violations
+    assert result.mu_claimed == pytest.approx(1.0, rel=1e-6)
+    assert result.shift > 0.5, "the canaries must show"
+
+
+def halved_noise(monkeypatch, stage):
+    """Halve the noise of the first draw of a fit, or of all the others."""
+    original, draws = mechanisms.rounded_gaussian, []
+
+    def draw(size, scale, rng):
+        draws.append(size)
+        halved = (len(draws) == 1) == (stage == "second_moment")
+        return original(size, scale / 2 if halved else scale, rng)
+
+    monkeypatch.setattr(mechanisms, "rounded_gaussian", draw)
+
+
+def unclipped_rows(monkeypatch, stage):
+    name = "second_moment" if stage == "second_moment" else "gradient_sum"
+    original = getattr(Objective, name)
+
+    def unbounded(self, *arguments, **named):
+        if stage == "second_moment":
+            return 2 * original(self, *arguments, **named)
+        return original(self, arguments[0], math.inf)
+
+    monkeypatch.setattr(Objective, name, unbounded)
+
+
+@pytest.mark.parametrize("bug", [halved_noise, unclipped_rows])
+@pytest.mark.parametrize("stage", ["second_moment", "gradients"])
+def test_a_bug_planted_in_one_stage_is_caught_in_that_stage(bug, stage, monkeypatch):
+    bug(monkeypatch, stage)
+    assert not audit(stage).passed
+
+
+def test_a_clip_measured_in_the_wrong_basis_is_caught(monkeypatch):
+    """Rows whitened, and clipped by the norm that they had before."""
+    original = Objective.in_basis
+
+    def forgetful(self, basis):
+        rotated = original(self, basis)
+        rotated._signed = self._signed
+        return rotated
+
+    monkeypatch.setattr(Objective, "in_basis", forgetful)
+    assert not audit("gradients").passed
+
+
+def test_only_a_preconditioned_fit_has_a_second_moment_to_audit():
+    with pytest.raises(ValueError, match="is not a stage of"):
+        audit("second_moment", preconditioner=None)
+    with pytest.raises(ValueError, match="is not a stage of"):
+        audit("third_moment")

@@ -1,0 +1,264 @@
+"""Estimators with a preconditioner: what they reach, and that they stay good citizens."""
+
+import math
+import pickle
+import tracemalloc
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from dpglm import (
+    DecayingClip,
+    DiagonalPreconditioner,
+    DPLinearSVM,
+    DPLogisticRegression,
+    FullPreconditioner,
+)
+from dpglm.datasets import make_census
+from dpglm.objective import Objective
+from dpglm.preconditioning import check_preconditioner
+
+BOTH = [DiagonalPreconditioner(), FullPreconditioner()]
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("preconditioner", BOTH, ids=lambda p: type(p).__name__)
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_without_noise_it_reaches_the_optimum_of_the_original_problem(
+    preconditioner, n_classes, fit_intercept
+):
+    """Features on scales from 1 to 1000, where plain descent gets nowhere."""
+    rng = np.random.default_rng(0)
+    n, alpha = 1500, 1e-3
+    X = rng.normal(size=(n, 4)) * [1.0, 10.0, 100.0, 0.1]
+    scores = np.column_stack([X / [1.0, 10.0, 100.0, 0.1] @ rng.normal(size=(4, n_classes))])
+    y = (scores + rng.gumbel(size=scores.shape) + np.eye(n_classes)[0]).argmax(axis=1)
+    exact = LogisticRegression(C=1 / (n * alpha), fit_intercept=fit_intercept, tol=1e-10)
+    exact.set_params(solver="newton-cg", max_iter=1000).fit(X, y)
+    model = DPLogisticRegression(
+        epsilon=math.inf, preconditioner=clone(preconditioner).set_params(row_bound=1e4),
+        alpha=alpha, fit_intercept=fit_intercept, clip_schedule=math.inf, step_schedule=2.0,
+        momentum=0.6, averaging=None, max_iter=300,
+    ).fit(X, y)  # fmt: skip
+    assert_allclose(model.decision_function(X), exact.decision_function(X), atol=2e-3)
+    relative = model.set_params(preconditioner=None).fit(X / 100, y).decision_function(X / 100)
+    assert np.abs(relative - exact.decision_function(X)).max() > 0.1
+
+
+@pytest.mark.parametrize("Estimator", [DPLogisticRegression, DPLinearSVM])
+@pytest.mark.parametrize("preconditioner", BOTH, ids=lambda p: type(p).__name__)
+def test_a_strong_penalty_does_not_make_the_steps_unstable(Estimator, preconditioner):
+    X, y = make_census(2000, random_state=0)
+    model = Estimator(
+        epsilon=math.inf, preconditioner=preconditioner, alpha=0.3, clip_schedule=math.inf,
+        step_schedule=0.5, momentum=None, averaging=None, max_iter=300,
+    )  # fmt: skip
+    coef = model.fit(X, y).coef_
+    assert np.abs(coef).max() < 1.0
+    longer = model.set_params(max_iter=600).fit(X, y).coef_
+    assert_allclose(longer, coef, atol=1e-3)
+
+
+@pytest.mark.parametrize("preconditioner", ["diagonal", "full"])
+def test_sparse_and_dense_data_give_the_same_fit(preconditioner):
+    X, y = make_census(1000, random_state=0)
+    model = DPLogisticRegression(
+        preconditioner=preconditioner, clip_schedule=0.5, max_iter=20, random_state=0
+    )
+    dense = model.fit(X, y).coef_
+    wide = sparse.csr_array(X)
+    assert_allclose(model.fit(wide, y).coef_, dense, rtol=1e-6, atol=1e-9)
+
+
+def test_it_beats_plain_descent_on_ill_conditioned_features():
+    X, y = make_census(20_000, random_state=0)
+    losses = {}
+    for preconditioner in (None, "diagonal", "full"):
+        model = DPLogisticRegression(
+            epsilon=1.0, delta=1e-8, clip_schedule=2.0 if preconditioner is None else 0.5,
+            momentum=None, preconditioner=preconditioner,
+        )  # fmt: skip
+        probability = model.fit(X, y).predict_proba(X)[np.arange(len(y)), y]
+        losses[preconditioner] = -np.log(probability).mean()
+    assert max(losses["diagonal"], losses["full"]) < losses[None] - 0.02
+
+
+def test_one_moment_serves_all_classes():
+    X = make_census(1000, random_state=0)[0]
+    y = np.arange(1000) % 4
+    for Estimator in (DPLogisticRegression, DPLinearSVM):
+        model = Estimator(preconditioner="full", max_iter=5).fit(X, y)
+        assert model.privacy_.n_releases == 6
+        assert model.coef_.shape == (4, X.shape[1])
+        assert model.trace_.whitening.basis.shape == (X.shape[1] + 1,) * 2
+
+
+def test_a_wide_sparse_fit_takes_memory_in_proportion_to_the_columns():
+    n, d = 2000, 5000
+    rng = np.random.default_rng(0)
+    X = sparse.random_array((n, d), density=0.002, format="csr", rng=rng)
+    y = rng.integers(0, 2, n)
+    model = DPLogisticRegression(classes=[0, 1])
+    assert isinstance(model.plan(n, d).second_moment.preconditioner, DiagonalPreconditioner)
+    model.fit(X, y)
+    tracemalloc.start()
+    model.fit(X, y)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    # a dense block of 200 rows would take 8 MB, the matrix of the moment 200 MB
+    assert peak < 6e6
+    assert model.trace_.whitening.basis.shape == (d + 1,)
+
+
+@pytest.mark.parametrize("Estimator", [DPLogisticRegression, DPLinearSVM])
+@pytest.mark.parametrize("irrelevant", [0, 200])
+def test_with_more_columns_than_budget_the_defaults_do_no_harm(Estimator, irrelevant):
+    """500 records, 99 or 299 columns: within 2 points of the larger class, over 20 draws."""
+    gaps = []
+    for seed in range(20):
+        X, y = make_census(2500, random_state=seed)
+        X = np.hstack([X, np.random.default_rng(seed).random((2500, irrelevant))])
+        model = Estimator(classes=[0, 1]).fit(X[:500], y[:500])
+        majority = max(y[500:].mean(), 1 - y[500:].mean())
+        gaps.append(model.score(X[500:], y[500:]) - majority)
+    assert np.mean(gaps) > -0.02
+
+
+def test_callbacks_are_handed_coefficients_of_the_original_columns():
+    class Last:
+        def setup(self, estimator, context):
+            pass
+
+        def teardown(self, estimator, context):
+            pass
+
+        def on_fit_task_begin(self, estimator, context, *, X, y):
+            pass
+
+        def on_fit_task_end(self, estimator, context, *, X, fitted_estimator):
+            if context.task_name == "iteration":
+                self.scores = fitted_estimator.decision_function(X)
+
+    X, y = make_census(300, random_state=0)
+    for preconditioner in ("diagonal", "full"):
+        last = Last()
+        model = DPLogisticRegression(max_iter=4, preconditioner=preconditioner, averaging=None)
+        model.set_callbacks(last).fit(X, y)
+        assert_array_equal(last.scores, model.decision_function(X))
+
+
+def test_the_trace_separates_the_moment_from_the_iterations():
+    X, y = make_census(300, random_state=0)
+    model = DPLogisticRegression(
+        max_iter=4, preconditioner="full", clip_schedule=2.0
+    ).fit(X, y)  # fmt: skip
+    trace = model.trace_
+    assert len(trace.events) == len(trace.to_frame()) == model.n_iter_ == 4
+    first = model.plan(*X.shape).second_moment
+    assert trace.whitening.event.noise_multiplier == first.noise_multiplier
+    dimension = trace.whitening.effective_dimension
+    assert trace.clip == pytest.approx([2.0 * math.sqrt(dimension)] * 4)
+    plain = DPLogisticRegression(max_iter=2, preconditioner=None).fit(X, y)
+    assert plain.trace_.whitening is None
+
+
+def test_a_fit_that_fails_after_the_moment_carries_the_whole_cost(monkeypatch):
+    X, y = make_census(300, random_state=0)
+    model = DPLogisticRegression(max_iter=4, preconditioner="diagonal")
+
+    def fail(self, basis):
+        raise MemoryError
+
+    monkeypatch.setattr(Objective, "in_basis", fail)
+    with pytest.raises(MemoryError) as info:
+        model.fit(X, y)
+    assert info.value.privacy_ledger == model.plan(*X.shape).ledger
+    assert not hasattr(model, "coef_")
+
+
+def test_a_bad_parameter_is_refused_before_any_release():
+    X, y = make_census(300, random_state=0)
+    for bad, message in [
+        ({"share": 0.0}, r"share=0\.0 must be a number above 0 and below 1"),
+        ({"share": 1}, "share=1 must"),
+        ({"share": True}, "share=True must"),
+        ({"damping": -1.0}, r"damping=-1\.0 must be a number above 0"),
+        ({"damping": math.inf}, "damping=inf must"),
+        ({"row_bound": 0.0}, r"row_bound=0\.0 must"),
+        ({"row_bound": "4"}, "row_bound='4' must"),
+        ({"share": 1e-30}, "share=1e-30.* would be all noise. Raise share or epsilon"),
+    ]:
+        for kind in (DiagonalPreconditioner, FullPreconditioner):
+            model = DPLogisticRegression(preconditioner=kind(**bad))
+            with pytest.raises(ValueError, match=message) as info:
+                model.fit(X, y)
+            assert not hasattr(info.value, "privacy_ledger")
+
+
+@pytest.mark.parametrize(
+    ("bad", "error"), [("whiten", ValueError), (0.5, TypeError), (DecayingClip(), TypeError)]
+)
+def test_an_unknown_preconditioner_is_refused_with_the_choices(bad, error):
+    with pytest.raises(error, match=r"preconditioner=.*Give None, 'auto', 'diagonal', 'full'"):
+        DPLogisticRegression(preconditioner=bad).plan(100, 5)
+
+
+def test_names_and_objects_mean_the_same():
+    assert check_preconditioner(None) is None
+    given = FullPreconditioner(share=0.3)
+    assert check_preconditioner(given) is given
+    assert check_preconditioner("full").get_params() == FullPreconditioner().get_params()
+    assert isinstance(check_preconditioner("diagonal"), DiagonalPreconditioner)
+
+
+def test_preconditioners_clone_pickle_search_and_show():
+    X, y = make_census(600, random_state=0)
+    model = DPLogisticRegression(max_iter=5, preconditioner=FullPreconditioner(share=0.123))
+    other = clone(model).set_params(preconditioner__share=0.4)
+    assert model.preconditioner.share == 0.123 and other.preconditioner.share == 0.4
+    assert "0.123" in model._repr_html_()
+    before = model.get_params()
+    model.fit(X, y)
+    assert model.get_params() == before
+    copy = pickle.loads(pickle.dumps(model))
+    assert_array_equal(copy.predict(X), model.predict(X))
+    assert_array_equal(copy.trace_.whitening.basis, model.trace_.whitening.basis)
+    grid = {"preconditioner__share": [0.1, 0.3], "preconditioner__damping": [0.5]}
+    search = GridSearchCV(model, grid, cv=2, error_score="raise").fit(X, y)
+    assert search.best_estimator_.preconditioner.damping == 0.5
+    choices = {"preconditioner": [None, "diagonal", DiagonalPreconditioner(row_bound=2.0)]}
+    assert len(GridSearchCV(model, choices, cv=2, error_score="raise").fit(X, y).cv_results_) > 3
+
+
+def test_every_parameter_can_be_automatic():
+    X, y = make_census(600, random_state=0)
+    names = ("clip_schedule", "step_schedule", "noise_schedule", "momentum", "averaging")
+    automatic = dict.fromkeys((*names, "max_iter", "preconditioner"), "auto")
+    for Estimator in (DPLogisticRegression, DPLinearSVM):
+        model = Estimator(**automatic)
+        plan = model.plan(*X.shape)
+        assert model.fit(X, y).privacy_ == plan.ledger
+        assert model.get_params()["max_iter"] == "auto"
+        assert model.n_iter_ == plan.n_iter
+        assert Estimator(**(automatic | {"max_iter": 7})).plan(*X.shape).n_iter == 7
+
+
+def expected_failed_checks(estimator):
+    return {
+        "check_class_weight_classifiers": "The default budget is too small for its 50 rows; see "
+        "test_the_reason_for_the_one_expected_failure_holds."
+    }
+
+
+@parametrize_with_checks(
+    [DPLogisticRegression(preconditioner="diagonal"), DPLinearSVM(preconditioner="full")],
+    expected_failed_checks=expected_failed_checks,
+)
+def test_scikit_learn_check(estimator, check):
+    check(estimator)

@@ -1,0 +1,244 @@
+"""Private whitening: its share of the budget, its noise, and the basis that follows."""
+
+import math
+
+import numpy as np
+import pytest
+from dp_accounting.pld import PLDAccountant
+from numpy.testing import assert_allclose, assert_array_equal
+
+from dpglm import (
+    DecayingClip,
+    DiagonalPreconditioner,
+    DPLinearSVM,
+    DPLogisticRegression,
+    FullPreconditioner,
+    Geometric,
+    PublicFacts,
+    Schedule,
+)
+from dpglm.datasets import make_census
+from dpglm.denoising import denoised_moment
+from dpglm.losses import Logistic
+from dpglm.objective import Objective
+from dpglm.plan import make_plan
+from dpglm.preconditioning import DEFAULT_ROW_BOUND
+from dpglm.privacy import mechanisms
+from dpglm.privacy.budget import PrivacyBudget
+from dpglm.privacy.noise import entropy_source
+from dpglm.schedules import Constant
+
+RELATIONS = ["zero_out", "replace_one", "add_or_remove_one"]
+BOTH = [DiagonalPreconditioner(), FullPreconditioner()]
+
+
+def plan_of(preconditioner, facts=None, budget=None, **changes):
+    facts = facts or PublicFacts(n_samples=1000, n_features=11, curvature=0.25)
+    budget = budget or PrivacyBudget(1.0, 1e-6)
+    arguments = {
+        "n_iter": 20,
+        "clip_schedule": Constant(0.5),
+        "noise_schedule": Constant(),
+        "step_schedule": Constant(1.0),
+        **changes,
+    }
+    release = preconditioner.release_plan(budget, facts.n_features)
+    return make_plan(budget, facts, second_moment=release, **arguments)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("preconditioner", BOTH, ids=lambda p: type(p).__name__)
+def test_moment_and_gradients_share_the_budget_exactly(preconditioner, relation):
+    budget = PrivacyBudget(1.0, 1e-6, relation, 900 if relation == "add_or_remove_one" else None)
+    shape = {"clip_schedule": DecayingClip(1.0), "noise_schedule": Geometric(1.0, 0.98)}
+    plan = plan_of(preconditioner, budget=budget, **shape)
+    first, *rest = [event for event, count in plan.ledger.events for _ in range(count)]
+    assert first.noise_multiplier == plan.second_moment.noise_multiplier
+    assert [event.noise_multiplier for event in rest] == plan.noise_multiplier.tolist()
+    assert first.mu**2 == pytest.approx(preconditioner.share * budget.mu**2, rel=1e-12)
+    assert plan.ledger.mu() == pytest.approx(budget.mu, rel=1e-12)
+    assert plan.ledger.epsilon() <= 1.0
+    factor = math.sqrt(2) if relation == "replace_one" else 1.0
+    assert plan.second_moment.sensitivity == pytest.approx(factor * DEFAULT_ROW_BOUND**2)
+
+
+class Recorder(Schedule):
+    def __init__(self):
+        self.told = []
+
+    def values(self, n_iter, facts):
+        self.told.append(facts)
+        return np.full(n_iter, 2.0 if facts.effective_dimension else 1.0)
+
+
+@pytest.mark.parametrize("relation", ["zero_out", "replace_one"])
+def test_the_whitened_plan_follows_the_released_dimension_at_the_noise_fixed_in_advance(relation):
+    clip, step = Recorder(), Recorder()
+    budget = PrivacyBudget(1.0, 1e-6, relation)
+    plan = plan_of(FullPreconditioner(), budget=budget, clip_schedule=clip, step_schedule=step)
+    whitened = plan.in_whitened_space(16.0)
+    assert_array_equal(whitened.noise_multiplier, plan.noise_multiplier)
+    assert whitened.ledger == plan.ledger
+    assert (whitened.clip == 8.0).all() and (plan.clip == 1.0).all()
+    assert (whitened.sensitivity == (16.0 if relation == "replace_one" else 8.0)).all()
+    assert_allclose(whitened.facts.noise_std, plan.noise_multiplier * whitened.sensitivity)
+    assert (whitened.step == 2.0).all() and (plan.step == 1.0).all()
+    assert [facts.effective_dimension for facts in clip.told] == [None, 16.0]
+    assert_array_equal(step.told[-1].clip, whitened.clip)
+    assert plan.facts.mu == pytest.approx(budget.mu * math.sqrt(0.85))
+    assert "one second moment, then 20 iterations" in str(plan)
+
+
+def test_an_infinite_epsilon_needs_no_clip_in_the_whitened_space_either():
+    plan = plan_of(
+        FullPreconditioner(), budget=PrivacyBudget(math.inf, 1e-6), clip_schedule=Constant(math.inf)
+    )
+    whitened = plan.in_whitened_space(4.0)
+    assert np.isinf(whitened.clip).all() and not whitened.facts.noise_std.any()
+    assert plan.ledger.mu() == math.inf
+
+
+def random_configuration(seed):
+    rng = np.random.default_rng(seed)
+    relation = RELATIONS[seed % 3]
+    preconditioner = [
+        DiagonalPreconditioner(share=float(rng.uniform(0.05, 0.9)), damping=2.0),
+        FullPreconditioner(share=float(rng.uniform(0.05, 0.9)), row_bound=float(rng.uniform(1, 9))),
+    ][rng.integers(2)]
+    return [DPLogisticRegression, DPLinearSVM][rng.integers(2)](
+        epsilon=float(np.exp(rng.uniform(np.log(0.05), np.log(2)))),
+        delta=float(rng.choice([1e-5, 1e-8])),
+        neighboring_relation=relation,
+        n_ref=70 if relation == "add_or_remove_one" else None,
+        preconditioner=preconditioner,
+        clip_schedule=[0.5, DecayingClip(1.0)][rng.integers(2)],
+        max_iter=int(rng.integers(1, 20)),
+    )
+
+
+@pytest.mark.parametrize(("seed", "n_classes"), [*((s, 2) for s in range(9)), (1, 3), (2, 3)])
+def test_every_draw_is_one_event_and_another_accountant_agrees(seed, n_classes, monkeypatch):
+    model, drawn = random_configuration(seed), []
+    original = mechanisms.rounded_gaussian
+
+    def spy(size, scale, rng):
+        drawn.append((size, scale))
+        return original(size, scale, rng)
+
+    monkeypatch.setattr(mechanisms, "rounded_gaussian", spy)
+    X, y = np.random.default_rng(0).normal(size=(60, 3)), np.arange(60) % n_classes
+    model.fit(X, y)
+    events = [event for event, count in model.privacy_.events for _ in range(count)]
+    assert len(drawn) == len(events) == 1 + model.max_iter
+    assert model.privacy_ == model.plan(60, 3, n_classes).ledger
+
+    n_outputs = 1 if n_classes == 2 else n_classes
+    moment_size = 4 if model.preconditioner.diagonal else 10
+    assert [size for size, _ in drawn] == [moment_size, *[4 * n_outputs] * model.max_iter]
+    replaces = model.neighboring_relation == "replace_one"
+    row_bound = model.preconditioner.row_bound or DEFAULT_ROW_BOUND
+    dimension = model.trace_.whitening.effective_dimension
+    relative = model.plan(60, 3, n_classes).clip
+    sensitivities = [
+        (math.sqrt(2) if replaces else 1.0) * row_bound**2,
+        *((2.0 if replaces else 1.0) * math.sqrt(dimension) * relative),
+    ]
+    for (size, scale), event, sensitivity in zip(drawn, events, sensitivities, strict=True):
+        grid = 2.0 ** (math.floor(math.log2(event.noise_multiplier * sensitivity)) - 30)
+        effective = scale * grid / event.noise_multiplier
+        rounded = sensitivity + grid * math.sqrt(size)
+        assert rounded < effective < rounded * (1 + 1e-6)
+
+    accountant = PLDAccountant(
+        model.privacy_.dp_accounting_relation, value_discretization_interval=1e-5
+    )
+    reached = accountant.compose(model.privacy_.to_dp_event()).get_epsilon(model.delta)
+    assert 0.995 <= reached / model.epsilon <= 1.0005
+
+
+def objective_of(X, present=True, fit_intercept=True):
+    n = len(X)
+    return Objective(
+        X, np.ones(n), Logistic(), fit_intercept=fit_intercept, present=np.full(n, present)
+    )
+
+
+def test_off_diagonal_entries_get_half_of_the_variance():
+    plan = plan_of(FullPreconditioner(row_bound=1.0), facts=PublicFacts(100, 40))
+    nobody = objective_of(np.ones((100, 39)), present=False)
+    whitening = plan.second_moment.preconditioner.whiten(nobody, plan, entropy_source(0))
+    noise = whitening.moment * 100 / whitening.noise_std
+    assert noise[np.triu_indices(40, 1)].std() == pytest.approx(math.sqrt(0.5), rel=0.08)
+    assert np.diag(noise).std() == pytest.approx(1.0, rel=0.35)
+
+
+def test_whitened_features_have_the_identity_as_their_second_moment():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, size=(3000, 5)) @ rng.uniform(-1, 1, size=(5, 5))
+    plan = plan_of(
+        FullPreconditioner(row_bound=20.0),
+        facts=PublicFacts(3000, 6, curvature=0.25),
+        budget=PrivacyBudget(math.inf, 1e-6),
+    )
+    whitening = plan.second_moment.preconditioner.whiten(objective_of(X), plan, entropy_source(0))
+    rows = np.column_stack([X, np.ones(3000)])
+    assert_allclose(whitening.moment, rows.T @ rows / 3000, rtol=1e-12, atol=1e-12)
+    # up to the least ridge, 400 times 2^-30
+    again = (rows @ whitening.basis).T @ (rows @ whitening.basis) / 3000
+    assert_allclose(again, np.eye(6), atol=1e-4)
+    assert whitening.effective_dimension == pytest.approx(6.0, abs=1e-4)
+    vector = rng.normal(size=6)
+    assert_array_equal(whitening.original(vector), whitening.basis @ vector)
+
+
+@pytest.mark.parametrize("preconditioner", BOTH, ids=lambda p: type(p).__name__)
+def test_the_basis_is_a_function_of_released_values_alone(preconditioner):
+    """Recomputed from the noisy moment and the noise's standard deviation."""
+    X = make_census(2000, random_state=0)[0]
+    model = DPLogisticRegression(preconditioner=preconditioner, alpha=0.01, max_iter=1)
+    whitening = model.fit(X, np.arange(2000) % 2).trace_.whitening
+    d = X.shape[1] + 1
+    penalty = np.append(np.full(d - 1, 0.01 / 0.25), 0.0)
+    noise = whitening.noise_std / 2000
+    # the intercept's mean square is the part of the moment that clipping the rows has left
+    kept = np.clip(whitening.moment.flat[-1], noise, 1.0)
+    moment, noise = whitening.moment / kept, noise / kept
+    if preconditioner.diagonal:
+        positive = np.maximum(moment, 0)
+        whole = positive + 1.0 * noise + penalty
+        assert_allclose(whitening.basis, whole**-0.5, rtol=1e-12)
+        dimension = (positive / whole).sum()
+    else:
+        positive = denoised_moment(moment, noise)
+        whole = positive + 1.0 * noise * np.eye(d) + np.diag(penalty)
+        inverse = whitening.basis @ whitening.basis.T
+        assert_allclose(inverse @ whole, np.eye(d), atol=1e-9)
+        dimension = np.trace(np.linalg.solve(whole, positive))
+    assert whitening.effective_dimension == pytest.approx(dimension, rel=1e-9)
+
+
+def test_the_effective_dimension_is_never_below_one():
+    """One column of nothing but noise, which is negative for some seeds."""
+    plan = plan_of(DiagonalPreconditioner(), facts=PublicFacts(1000, 1))
+    nobody = objective_of(np.ones((1000, 1)), fit_intercept=False, present=False)
+    for seed in range(10):
+        whitening = plan.second_moment.preconditioner.whiten(nobody, plan, entropy_source(seed))
+        assert whitening.effective_dimension == 1.0 and whitening.basis > 0
+
+
+@pytest.mark.parametrize("preconditioner", BOTH, ids=lambda p: type(p).__name__)
+@pytest.mark.parametrize("relation", ["zero_out", "add_or_remove_one"])
+def test_the_slack_of_the_summation_is_in_the_noise(preconditioner, relation):
+    """With a private number of records, for far more of them than the public stand-in."""
+    X = np.random.default_rng(0).normal(size=(1000, 10))
+    budget = PrivacyBudget(1.0, 1e-6, relation, 1000 if relation == "add_or_remove_one" else None)
+    plan, objective = plan_of(preconditioner, budget=budget), objective_of(X)
+    whitening = preconditioner.whiten(objective, plan, entropy_source(0))
+    release, size = plan.second_moment, 11 if preconditioner.diagonal else 66
+    without = release.mechanism(0.0).noise_std(size)
+    largest = 1000 if relation == "zero_out" else 16_000
+    slack = objective.moment_rounding(largest) * release.row_bound**2
+    assert slack > 0
+    expected = without + release.noise_multiplier * slack
+    assert whitening.noise_std == pytest.approx(expected, rel=1e-15)
+    assert whitening.noise_std > without
