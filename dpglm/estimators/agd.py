@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.special import expit, log_expit, log_softmax, softmax
+from scipy.special import log_softmax, softmax
 from sklearn.utils.metaestimators import available_if
 
 from dpglm.adaptive_plan import AdaptivePlan, make_adaptive_plan
@@ -320,10 +320,7 @@ class DPAGDClassifier(PrivateLinearClassifier):
         -------
         ndarray of shape (n_samples, n_classes), columns in the order of ``classes_``
         """
-        scores = self.decision_function(X)
-        if scores.ndim == 1:
-            return expit(np.column_stack([-scores, scores]))
-        return softmax(scores, axis=1)
+        return softmax(self._class_scores(X), axis=1)
 
     @available_if(_has_probabilities)
     def predict_log_proba(self, X: Any) -> np.ndarray:
@@ -337,7 +334,4 @@ class DPAGDClassifier(PrivateLinearClassifier):
         -------
         ndarray of shape (n_samples, n_classes), columns in the order of ``classes_``
         """
-        scores = self.decision_function(X)
-        if scores.ndim == 1:
-            return log_expit(np.column_stack([-scores, scores]))
-        return log_softmax(scores, axis=1)
+        return log_softmax(self._class_scores(X), axis=1)

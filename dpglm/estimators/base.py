@@ -283,6 +283,11 @@ class PrivateLinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimat
         scores = safe_sparse_dot(X, self.coef_.T, dense_output=True) + self.intercept_
         return scores.ravel() if scores.shape[1] == 1 else scores
 
+    def _class_scores(self, X: Any) -> np.ndarray:
+        """Return a score per class, whose differences are the log-odds of a logistic model."""
+        scores = self.decision_function(X)
+        return np.column_stack([np.zeros_like(scores), scores]) if scores.ndim == 1 else scores
+
     def predict(self, X: Any) -> np.ndarray:
         """Return the class with the highest score for each row.
 

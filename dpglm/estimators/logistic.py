@@ -3,7 +3,7 @@
 from typing import Any
 
 import numpy as np
-from scipy.special import expit, log_expit, log_softmax, softmax
+from scipy.special import log_softmax, softmax
 
 from dpglm.estimators.base import PrivateLinearClassifier
 from dpglm.estimators.descent import NoisyDescentMixin
@@ -162,10 +162,7 @@ class DPLogisticRegression(NoisyDescentMixin, PrivateLinearClassifier):
         -------
         ndarray of shape (n_samples, n_classes), columns in the order of ``classes_``
         """
-        scores = self.decision_function(X)
-        if scores.ndim == 1:
-            return expit(np.column_stack([-scores, scores]))
-        return softmax(scores, axis=1)
+        return softmax(self._class_scores(X), axis=1)
 
     def predict_log_proba(self, X: Any) -> np.ndarray:
         """Return the logarithm of the probability of each class.
@@ -178,7 +175,4 @@ class DPLogisticRegression(NoisyDescentMixin, PrivateLinearClassifier):
         -------
         ndarray of shape (n_samples, n_classes), columns in the order of ``classes_``
         """
-        scores = self.decision_function(X)
-        if scores.ndim == 1:
-            return log_expit(np.column_stack([-scores, scores]))
-        return log_softmax(scores, axis=1)
+        return log_softmax(self._class_scores(X), axis=1)
