@@ -323,7 +323,7 @@ def check_preconditioner(preconditioner: Any) -> Preconditioner | None:
 
     Parameters
     ----------
-    preconditioner : None, {"diagonal", "full"} or Preconditioner
+    preconditioner : None, {"diagonal", "full"}, DiagonalPreconditioner or FullPreconditioner
 
     Returns
     -------
@@ -340,7 +340,11 @@ def check_preconditioner(preconditioner: Any) -> Preconditioner | None:
     >>> check_preconditioner("diagonal")
     DiagonalPreconditioner()
     """
-    if preconditioner is None or isinstance(preconditioner, Preconditioner):
+    # A closed set: a subclass could release more than it is charged for, unseen.
+    if preconditioner is None or type(preconditioner) in (
+        DiagonalPreconditioner,
+        FullPreconditioner,
+    ):
         return preconditioner
     if isinstance(preconditioner, str) and preconditioner in ("diagonal", "full"):
         return DiagonalPreconditioner() if preconditioner == "diagonal" else FullPreconditioner()

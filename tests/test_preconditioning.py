@@ -22,7 +22,7 @@ from dpglm.denoising import denoised_moment
 from dpglm.losses import Logistic
 from dpglm.objective import Objective
 from dpglm.plan import make_plan
-from dpglm.preconditioning import DEFAULT_ROW_BOUND
+from dpglm.preconditioning import DEFAULT_ROW_BOUND, check_preconditioner
 from dpglm.privacy import mechanisms
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.noise import entropy_source
@@ -242,3 +242,14 @@ def test_the_slack_of_the_summation_is_in_the_noise(preconditioner, relation):
     expected = without + release.noise_multiplier * slack
     assert whitening.noise_std == pytest.approx(expected, rel=1e-15)
     assert whitening.noise_std > without
+
+
+def test_a_preconditioner_of_ones_own_is_refused():
+    """It could release more than the ledger charges for."""
+
+    class Louder(DiagonalPreconditioner):
+        def _released(self, total):
+            return 1000 * total
+
+    with pytest.raises(TypeError, match="is not a preconditioner"):
+        check_preconditioner(Louder())
