@@ -26,7 +26,7 @@ from dpglm.kernels.moments import second_moment
 from dpglm.kernels.threads import default_n_threads, rows_per_chunk, run_chunks
 from dpglm.line import Line, check_steps
 from dpglm.losses import Loss, Softmax
-from dpglm.rows import DenseRows, SparseRows, check_target, inverse_norms
+from dpglm.rows import DenseRows, SparseRows, check_target, inverse_norms, padded_to_groups
 
 __all__ = ["Objective"]
 
@@ -115,7 +115,14 @@ class Objective:
         length = self._n_columns if self._basis is None else self._basis.shape[-1]
         return (length,) if self._n_outputs == 1 else (length, self._n_outputs)
 
-    def gradient_sum(self, coef: np.ndarray, clip: float) -> np.ndarray:
+    @property
+    def n_rows(self) -> int:
+        """Number of rows; private where the number of records is."""
+        return self._rows.n_rows
+
+    def gradient_sum(
+        self, coef: np.ndarray, clip: float, rows: np.ndarray | None = None
+    ) -> np.ndarray:
         """Sum over rows of the gradients, each clipped to an L2 norm of at most `clip`.
 
         Private: it leaves the library through a mechanism only.
@@ -125,11 +132,19 @@ class Objective:
         coef : array of shape `coef_shape`
         clip : float
             Positive; ``inf`` for no clipping.
+        rows : ndarray of int, increasing, optional
+            Sum over the rows of these numbers only, without reading the others.
 
         Returns
         -------
         ndarray of shape `coef_shape`
         """
+        if rows is not None:
+            return (
+                self._part(rows).gradient_sum(coef, clip)
+                if len(rows)
+                else np.zeros(self.coef_shape)
+            )
         if not clip >= _MIN_CLIP:
             raise ValueError(f"clip must be positive (at least {_MIN_CLIP:.0e}), got {clip!r}.")
         coef = self._check_coef(coef, "coef")
@@ -357,6 +372,17 @@ class Objective:
         norm = 2 * (self._n_columns + self._n_outputs + 2)
         total = (rows + n_samples / rows + 2 * self._n_columns) * n_samples
         return 2 * self._condition * (norm + total) * _UNIT_ROUNDOFF
+
+    def _part(self, rows):
+        """The objective of some of the rows."""
+        part = copy.copy(self)
+        part._line = None
+        part._rows = self._rows.taken(rows)
+        part._signed = padded_to_groups(self._signed[rows])
+        part._signs = padded_to_groups(self._signs[rows])
+        if self._targets is not None:
+            part._targets = padded_to_groups(self._targets[rows])
+        return part
 
     def _check_coef(self, coef, name):
         coef = np.asarray(coef, dtype=np.float64)

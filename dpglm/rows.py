@@ -12,7 +12,7 @@ from dpglm.kernels.dense import TAIL_ROWS, VECTOR, dense_gradient, dense_scores,
 from dpglm.kernels.sparse import BLOCK_ROWS, sparse_gradient, sparse_scores
 from dpglm.kernels.threads import ROW_GROUP
 
-__all__ = ["DenseRows", "SparseRows", "check_target", "inverse_norms"]
+__all__ = ["DenseRows", "SparseRows", "check_target", "inverse_norms", "padded_to_groups"]
 
 
 class DenseRows:
@@ -37,6 +37,10 @@ class DenseRows:
     def block(self, start, stop):
         """Rows [start, stop) in float64."""
         return self._X[start:stop].astype(np.float64, copy=False)
+
+    def taken(self, rows):
+        """The rows of these numbers, copied."""
+        return DenseRows(self._X[rows])
 
     def add_chunks(self, problem, chunks, sums):
         """Write the clipped gradient sums of some chunks; see `dense_gradient`."""
@@ -78,6 +82,10 @@ class SparseRows:
     def block(self, start, stop):
         """Rows [start, stop) in float64."""
         return self._X[start:stop].astype(np.float64, copy=False)
+
+    def taken(self, rows):
+        """The rows of these numbers, copied."""
+        return SparseRows(self._X[rows])
 
     def add_chunks(self, problem, chunks, sums):
         """Write the clipped gradient sums of some chunks; see `sparse_gradient`."""
@@ -132,6 +140,13 @@ def check_target(target, n_rows, n_outputs):
     classes = np.zeros(len(signs), dtype=np.int32)
     signs[:n_rows], classes[:n_rows] = 1.0, target
     return signs, classes
+
+
+def padded_to_groups(values):
+    """Values of the rows, followed by zeros up to a whole number of groups."""
+    padded = np.zeros(_padded(len(values)), dtype=values.dtype)
+    padded[: len(values)] = values
+    return padded
 
 
 def _padded(n_rows):

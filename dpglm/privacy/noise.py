@@ -1,4 +1,4 @@
-"""Entropy and exactly rounded Gaussian noise: the only code that draws randomness for privacy."""
+"""Entropy, exact noise and exact samples: the only code that draws randomness for privacy."""
 
 import decimal
 import math
@@ -13,6 +13,7 @@ __all__ = [
     "EntropySource",
     "entropy_source",
     "grid_spacing",
+    "poisson_sample",
     "rounded_gaussian",
     "rounded_laplace",
     "uniform_below",
@@ -182,6 +183,71 @@ def uniform_below(bound: int, entropy: EntropySource) -> int:
         number = int.from_bytes(entropy.words(n_words).tobytes(), "little")
         if number < limit:
             return number % bound
+
+
+def poisson_sample(n_rows: int, rate: float, entropy: EntropySource) -> np.ndarray:
+    """Draw a Poisson sample of row numbers: each row is in it independently with the same chance.
+
+    Parameters
+    ----------
+    n_rows : int
+    rate : float
+        Chance of each row, above 0 and at most 1; used as the exact number it stores.
+    entropy : EntropySource
+
+    Returns
+    -------
+    ndarray of int64, increasing
+        Its length is Binomial(n_rows, rate). It is private: never divide by it, never release it.
+
+    Notes
+    -----
+    The number of rows skipped before the next one is ``floor(log(u) / log(1 - rate))`` with u
+    uniform in (0, 1], so that the time grows with the sample and not with the rows. A 64-bit word
+    places u. Where floating-point error could move the quotient across an integer, 128 more bits
+    are drawn and it is computed in 70-digit arithmetic: the law of a skip is within 2^-150 of the
+    exact one in total variation.
+
+    Examples
+    --------
+    >>> from dpglm.privacy.noise import entropy_source, poisson_sample
+    >>> poisson_sample(10, 1.0, entropy_source())
+    array([0, 1, 2, 3, 4, 5, 6, 7, 8, 9])
+    >>> rows = poisson_sample(1000, 0.05, entropy_source())
+    >>> bool(0 <= rows[0] < rows[-1] < 1000)
+    True
+    """
+    if rate == 1:
+        return np.arange(n_rows)
+    expected = n_rows * rate
+    batch = math.ceil(expected + 4 * math.sqrt(expected) + 8)
+    rows: list[np.ndarray] = []
+    last = -1
+    while last < n_rows:
+        # A skip beyond the end is cut short there, so that sums of skips stay small integers.
+        skips = np.minimum(_skips(batch, rate, entropy), n_rows)
+        rows.append(last + np.cumsum(skips + 1))
+        last = int(rows[-1][-1])
+    sample = np.concatenate(rows)
+    return sample[: np.searchsorted(sample, n_rows)]
+
+
+def _skips(count: int, rate: float, entropy: EntropySource) -> np.ndarray:
+    """Draw geometric numbers of failures before a success of probability `rate`."""
+    words = entropy.words(count)
+    uniform_bits = words.astype(np.float64)
+    scale = -1 / math.log1p(-rate)
+    quotient = -np.log((uniform_bits + 0.5) * 2.0**-64) * scale
+    error = 2.0**-48 * (scale + quotient) + scale / np.maximum(uniform_bits, 1.0)
+    ambiguous = (np.abs(quotient - np.rint(quotient)) <= error) | (words == 0)
+    skips = np.floor(np.minimum(quotient, 2.0**62)).astype(np.int64)
+    for i in np.flatnonzero(ambiguous):
+        more = int.from_bytes(entropy.words(2).tobytes(), "little")
+        with decimal.localcontext(prec=70):
+            uniform = decimal.Decimal((int(words[i]) << 128 | more) + 1) / decimal.Decimal(2) ** 192
+            exact = uniform.ln() / (1 - decimal.Decimal(rate)).ln()
+            skips[i] = min(int(exact), 2**62)
+    return skips
 
 
 def rounded_laplace(size: int, scale: float, entropy: EntropySource) -> np.ndarray:

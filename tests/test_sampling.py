@@ -1,0 +1,129 @@
+"""Poisson samples: an exact law, and sums over the sampled rows alone."""
+
+import numpy as np
+import pytest
+from scipy import sparse
+from scipy.stats import binom, chi2, chisquare
+
+from dpglm.losses import Logistic, Softmax
+from dpglm.objective import Objective
+from dpglm.privacy import noise
+from dpglm.privacy.noise import entropy_source, poisson_sample
+
+
+def batch_sizes(n_rows, rate, n_draws=20_000):
+    entropy = entropy_source(0)
+    return np.array([len(poisson_sample(n_rows, rate, entropy)) for _ in range(n_draws)])
+
+
+def variance_is_binomial(sizes, n_rows, rate, false_alarm=1e-6):
+    """Whether the batch sizes vary as those of independent rows do."""
+    freedom = len(sizes) - 1
+    ratio = sizes.var(ddof=1) / (n_rows * rate * (1 - rate))
+    # A Binomial's fourth moment is close enough to a Gaussian's for counts of 20 and more.
+    low, high = chi2.ppf([false_alarm / 2, 1 - false_alarm / 2], freedom) / freedom
+    return low <= ratio <= high
+
+
+@pytest.mark.parametrize(("n_rows", "rate"), [(50, 0.3), (7, 0.99), (100_000, 1e-4), (20, 0.5)])
+def test_batch_sizes_are_binomial(n_rows, rate):
+    sizes = batch_sizes(n_rows, rate)
+    counts = np.arange(n_rows + 1)
+    law = binom.pmf(counts, n_rows, rate)
+    first, last = np.flatnonzero(len(sizes) * law >= 10)[[0, -1]]
+    expected = np.concatenate([[law[:first].sum()], law[first : last + 1], [law[last + 1 :].sum()]])
+    observed = np.concatenate(
+        [
+            [(sizes < first).sum()],
+            np.bincount(sizes, minlength=n_rows + 1)[first : last + 1],
+            [(sizes > last).sum()],
+        ]
+    )
+    possible = expected > 0
+    assert chisquare(observed[possible], expected[possible] * len(sizes)).pvalue > 1e-4
+
+
+def test_batch_sizes_expose_a_sampler_of_fixed_size():
+    """Batches of n q rows drawn without replacement, accounted as Poisson samples."""
+    sizes = batch_sizes(2000, 0.05)
+    assert variance_is_binomial(sizes, 2000, 0.05)
+    assert not variance_is_binomial(np.full(len(sizes), 100), 2000, 0.05)
+    halved = np.rint(100 + (sizes - 100) / np.sqrt(2))
+    assert not variance_is_binomial(halved, 2000, 0.05)
+
+
+def test_rows_are_sampled_independently_of_one_another():
+    entropy = entropy_source(1)
+    present = np.zeros((20_000, 12), dtype=bool)
+    for draw in present:
+        draw[poisson_sample(12, 0.25, entropy)] = True
+    shares = present.mean(axis=0)
+    assert np.abs(shares - 0.25).max() < 5 * np.sqrt(0.25 * 0.75 / len(present))
+    correlations = np.corrcoef(present.T)[np.triu_indices(12, 1)]
+    assert np.abs(correlations).max() < 5 / np.sqrt(len(present))
+
+
+class Given:
+    """Words chosen by the test."""
+
+    seeded = False
+
+    def __init__(self, *words):
+        self._words = list(words)
+        self.words_drawn = 0
+
+    def words(self, count):
+        self.words_drawn += count
+        given, self._words = self._words[:count], self._words[count:]
+        return np.array(given + [2**64 - 1] * (count - len(given)), dtype=np.uint64)
+
+
+def test_more_bits_decide_where_a_word_cannot():
+    """At rate 1/2 the word 2^63 - 1 straddles no boundary: u stays below 1/2, one row is skipped.
+
+    The next word 2^63 begins at 1/2 exactly, and (0, 1] closes intervals above: the bits after it
+    are what puts u above 1/2.
+    """
+    undecided = noise._skips(1, 0.5, Given(2**63, 0, 1)), noise._skips(1, 0.5, Given(2**63 - 1))
+    assert (undecided[0][0], undecided[1][0]) == (0, 1)
+    source = Given(2**63)
+    noise._skips(1, 0.5, source)
+    assert source.words_drawn == 3
+    clear = Given(2**63 - 2**40)
+    noise._skips(1, 0.5, clear)
+    assert clear.words_drawn == 1
+    assert noise._skips(1, 1e-3, Given(0, 0, 0))[0] == int(192 * np.log(2) / -np.log1p(-1e-3))
+
+
+def test_the_sample_comes_from_the_entropy_of_the_fit():
+    seeded = [poisson_sample(1000, 0.1, entropy_source(3)) for _ in range(2)]
+    assert np.array_equal(*seeded)
+    fresh = [poisson_sample(1000, 0.1, entropy_source()) for _ in range(2)]
+    assert not np.array_equal(*fresh)
+    rows = fresh[0]
+    assert (np.diff(rows) > 0).all()
+
+
+@pytest.mark.parametrize("make", [np.asarray, sparse.csr_array])
+@pytest.mark.parametrize("basis", [None, "matrix"])
+def test_a_sum_over_some_rows_is_that_of_a_data_set_of_those_rows(make, basis):
+    rng = np.random.default_rng(0)
+    X, target = rng.normal(size=(500, 6)), np.sign(rng.normal(size=500))
+    present = rng.random(500) < 0.9
+    rows, coef = np.flatnonzero(rng.random(500) < 0.2), rng.normal(size=7)
+    whole = Objective(make(X), target, Logistic(), present=present)
+    part = Objective(make(X[rows]), target[rows], Logistic(), present=present[rows])
+    if basis is not None:
+        P = rng.normal(size=(7, 7))
+        whole, part = whole.in_basis(P), part.in_basis(P)
+    assert np.array_equal(whole.gradient_sum(coef, 0.7, rows), part.gradient_sum(coef, 0.7))
+    assert not whole.gradient_sum(coef, 0.7, rows[:0]).any()
+
+
+def test_a_sum_over_some_rows_of_three_classes():
+    rng = np.random.default_rng(1)
+    X, target = rng.normal(size=(300, 4)), rng.integers(3, size=300)
+    rows, coef = np.arange(0, 300, 7), rng.normal(size=(5, 3))
+    whole = Objective(X, target, Softmax(), n_outputs=3)
+    part = Objective(X[rows], target[rows], Softmax(), n_outputs=3)
+    assert np.array_equal(whole.gradient_sum(coef, 0.7, rows), part.gradient_sum(coef, 0.7))
