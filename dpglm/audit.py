@@ -1,6 +1,7 @@
 """One-run audit: many canaries in one fit show whether its noise is what the ledger charged."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,8 @@ from sklearn.utils import check_random_state
 
 from dpglm.plan import PrivacyPlan
 from dpglm.preconditioning import DiagonalPreconditioner
+from dpglm.privacy.composition import Event, composed_delta, composed_epsilon, composed_mu
+from dpglm.privacy.ledger import run_lengths
 from dpglm.schedules import PublicFacts, Schedule
 
 __all__ = ["AuditResult", "CanaryScores", "audit_scores", "canary_scores", "release_weights"]
@@ -33,13 +36,18 @@ class CanaryScores:
     shift : float
         The shift that the plan predicts for present canaries; at most ``mu``.
     mu : float
-        The Gaussian differential privacy parameter claimed by the ledger.
+        The Gaussian differential privacy parameter claimed by the ledger; with mini-batches, the
+        one that allows the hit rate which the ledger allows at the alarm rate of the audit.
+    excess_variance : float, default=0.0
+        By how much the variance of a present canary's score exceeds 1: with mini-batches it is
+        not in every one of them.
     """
 
     scores: np.ndarray
     present: np.ndarray
     shift: float
     mu: float
+    excess_variance: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -135,7 +143,7 @@ def audit_scores(canaries: CanaryScores, *, false_alarm: float = 1e-6) -> AuditR
         )
 
     shift = float(inside.mean() - outside.mean())
-    spread = math.sqrt(1 / len(inside) + 1 / len(outside))
+    spread = math.sqrt((1 + canaries.excess_variance) / len(inside) + 1 / len(outside))
     shift_limit = canaries.shift + norm.isf(false_alarm) * spread
     if shift > shift_limit:
         violations.append(
@@ -232,6 +240,15 @@ def canary_scores(
     CanaryScores
         With the claim of that stage.
 
+    Notes
+    -----
+    The weighted noisy gradients make up the coefficients, ``-coef_i = sum_t w_t (b_it C_t g_i +
+    s_t N_it) / (q n)`` with weights w_t of `release_weights`, and the score divides by ``S =
+    sqrt(sum_t w_t^2 s_t^2)``. In the full batch (q = 1) every b_it is 1. With mini-batches they are
+    Bernoulli(q): a present canary has mean ``q sum_t w_t C_t / S`` and variance ``1 + q (1 - q)
+    sum_t w_t^2 C_t^2 / S^2``, an absent one still 1. The audit checks this marginal law: not that
+    samples are independent of one another, nor the gain from an adversary's seeing every iterate.
+
     Examples
     --------
     >>> from dpglm import DPLogisticRegression
@@ -289,7 +306,8 @@ def _saturating(plan: PrivacyPlan, n_canaries: int) -> tuple[float, float]:
     row_norm = max(_ROW_OVER_CLIP * clip / shortest, least_norm)
     weights = release_weights(plan)
     reaches = (math.fsum(abs(weights) * p.clip) + 8 * _noise_scale(p, weights) for p in plans)
-    return row_norm, _LARGEST_MARGIN / (max(reaches) * row_norm * longest / n_samples)
+    reach = max(reaches) / plan.facts.expected_batch_size
+    return row_norm, _LARGEST_MARGIN / (reach * row_norm * longest)
 
 
 def _noise_scale(plan: PrivacyPlan, weights: np.ndarray) -> float:
@@ -303,14 +321,26 @@ def _gradient_scores(estimator: Any, coins: np.ndarray, flips: bool) -> CanarySc
         plan, scale = plan.in_whitened_space(whitening.effective_dimension), whitening.basis
     weights = release_weights(plan)
     noise_scale = _noise_scale(plan, weights)
-    scores = estimator.coef_[0] / scale * plan.facts.n_samples / noise_scale
-    shift = math.fsum(weights * plan.sensitivity) / noise_scale
+    scores = estimator.coef_[0] / scale * plan.facts.expected_batch_size / noise_scale
+    rate, moves = plan.sampling_rate, weights * plan.sensitivity / noise_scale
+    shift = rate * math.fsum(moves)
     return CanaryScores(
         scores=scores + shift / 2 if flips else scores,
         present=coins,
         shift=shift,
-        mu=math.sqrt(math.fsum(event.mu**2 for event in estimator.trace_.events)),
+        mu=_claimed_mu(estimator.trace_.events, float(norm.sf(shift / 2))),
+        excess_variance=rate * (1 - rate) * math.fsum(moves**2),
     )
+
+
+def _claimed_mu(events: Sequence[Event], alarm_rate: float) -> float:
+    """Return the mu of the hit rate that these releases allow at this rate of false alarms."""
+    runs = run_lengths(events)
+    if all(event.mu is not None for event in events):
+        return composed_mu(runs)
+    epsilons = np.linspace(0.0, composed_epsilon(runs, alarm_rate / 1000), 200)
+    hits = min(math.exp(e) * alarm_rate + composed_delta(runs, e) for e in epsilons)
+    return float(norm.ppf(min(hits, 1.0)) - norm.ppf(alarm_rate))
 
 
 def _second_moment_scores(estimator: Any, coins: np.ndarray) -> CanaryScores:

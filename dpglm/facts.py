@@ -21,11 +21,14 @@ class PublicFacts:
         L2 penalty, largest second derivative of the loss in the score (inf for the hinge), and
         largest L2 norm of a row, intercept included.
     mu, clip, noise_std : float and two ndarrays of shape (n_iter,), optional
-        Gaussian differential privacy budget of the gradients, clip norms, and standard deviations
+        Gaussian differential privacy budget of the gradients (with mini-batches: that of the same
+        epsilon and delta), clip norms, and standard deviations
         of the noise on the sum of gradients; a plan fills them in this order.
     effective_dimension : float, optional
         How many directions of the features stand out from the noise, as released by a
         preconditioner; None before that release, and without one.
+    sampling_rate : float, default=1.0
+        Chance of each record to be in the batch of an iteration; 1 for all of them.
 
     Examples
     --------
@@ -43,6 +46,12 @@ class PublicFacts:
     clip: np.ndarray | None = None
     noise_std: np.ndarray | None = None
     effective_dimension: float | None = None
+    sampling_rate: float = 1.0
+
+    @property
+    def expected_batch_size(self) -> float:
+        """Public expected number of records in a batch, which sums of gradients are divided by."""
+        return self.n_samples * self.sampling_rate
 
     @property
     def n_released(self) -> int:

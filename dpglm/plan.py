@@ -1,18 +1,26 @@
 """The plan of a fit: everything public, fixed before the data are touched."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any
 
 import numpy as np
 
+from dpglm.averaging import averaging_weights
 from dpglm.facts import PublicFacts
 from dpglm.momentum import HeavyBall, Momentum
 from dpglm.privacy.budget import PrivacyBudget
+from dpglm.privacy.calibration import calibrated_multipliers
+from dpglm.privacy.composition import Event
 from dpglm.privacy.conversions import gdp_epsilon
-from dpglm.privacy.ledger import NEIGHBORING_RELATIONS, GaussianEvent, PrivacyLedger
+from dpglm.privacy.events import (
+    NEIGHBORING_RELATIONS,
+    SAMPLED_REPLACEMENT,
+    GaussianEvent,
+    PoissonSampledEvent,
+)
+from dpglm.privacy.ledger import PrivacyLedger
 from dpglm.privacy.mechanisms import GaussianSum
 from dpglm.schedules import Schedule, schedule_values
 
@@ -22,7 +30,7 @@ __all__ = [
     "N_REF_FACTOR",
     "PrivacyPlan",
     "SecondMomentRelease",
-    "averaging_weights",
+    "gradient_event",
     "make_plan",
 ]
 
@@ -170,6 +178,11 @@ class PrivacyPlan:
         return replace(self, facts=facts, clip=clip, sensitivity=sensitivity, step=step)
 
     @property
+    def sampling_rate(self) -> float:
+        """Chance of each record to be in the batch of an iteration; 1 for all of them."""
+        return self.facts.sampling_rate
+
+    @property
     def max_n_samples(self) -> int:
         """Number of records up to which floating-point rounding is paid for."""
         private = self.ledger.neighboring_relation == "add_or_remove_one"
@@ -194,7 +207,10 @@ class PrivacyPlan:
 
     def __str__(self) -> str:
         first = "" if self.second_moment is None else "one second moment, then "
-        iterations = f"{self.n_iter} iterations over {self.facts.n_samples} records"
+        records = f"{self.facts.n_samples} records"
+        if self.sampling_rate < 1:
+            records = f"random batches of about {self.facts.expected_batch_size:.6g} of {records}"
+        iterations = f"{self.n_iter} iterations over {records}"
         return f"{first}{iterations}: {self.ledger}"
 
     def __repr__(self) -> str:
@@ -252,7 +268,9 @@ def make_plan(
     With sensitivities D_t and a noise shape s_t the multipliers are
     ``z_t = sqrt(sum_i (D_i/s_i)^2) / (mu D_t/s_t)``, so that the standard deviations ``z_t D_t``
     are proportional to s_t and ``sum_t 1/z_t^2 = mu^2``. A second moment with multiplier z leaves
-    ``mu^2 - 1/z^2`` for that sum.
+    ``mu^2 - 1/z^2`` for that sum. With mini-batches (``facts.sampling_rate`` below 1) the
+    multipliers ``z_t`` are rounded up to 12 distinct ones and scaled until the privacy loss
+    distribution of the whole run meets the budget.
 
     Examples
     --------
@@ -274,6 +292,7 @@ def make_plan(
     """
     if isinstance(n_iter, bool) or not isinstance(n_iter, (int, np.integer)) or n_iter < 1:
         raise ValueError(f"max_iter={n_iter!r} must be a whole number, 1 or more.")
+    _check_sampling(facts.sampling_rate, budget)
     mu = budget.mu if second_moment is None else second_moment.left_over(budget.mu)
     facts = replace(facts, mu=mu)
 
@@ -290,7 +309,13 @@ def make_plan(
 
     shape = schedule_values(noise_schedule, n_iter, facts, parameter="noise_schedule")
     sensitivity = np.array([budget.sensitivity(c) for c in clip])
-    noise_multiplier = _calibrated(sensitivity, shape, mu)
+    first = [] if second_moment is None else [GaussianEvent(second_moment.noise_multiplier)]
+    if facts.sampling_rate < 1 and mu < math.inf:
+        noise_multiplier = calibrated_multipliers(
+            shape / sensitivity, facts.sampling_rate, budget.epsilon, budget.delta, first
+        )
+    else:
+        noise_multiplier = _calibrated(sensitivity, shape, mu)
     _check_affordable(noise_multiplier, budget)
     if second_moment is not None:
         second_moment.refuse_all_noise()
@@ -298,9 +323,8 @@ def make_plan(
     facts = replace(facts, clip=clip.copy(), noise_std=noise_std)
 
     step = schedule_values(step_schedule, n_iter, facts, parameter="step_schedule")
-    first = [] if second_moment is None else [second_moment.noise_multiplier]
     ledger = PrivacyLedger.from_events(
-        [GaussianEvent(float(z)) for z in (*first, *noise_multiplier)],
+        [*first, *(gradient_event(float(z), facts.sampling_rate) for z in noise_multiplier)],
         neighboring_relation=budget.neighboring_relation,
         reporting_delta=budget.delta,
         assumptions=assumptions,
@@ -319,6 +343,24 @@ def make_plan(
         step_schedule=step_schedule,
         second_moment=second_moment,
     )
+
+
+def gradient_event(noise_multiplier: float, sampling_rate: float) -> Event:
+    """Return what the release of a noisy gradient costs."""
+    if sampling_rate == 1:
+        return GaussianEvent(noise_multiplier)
+    return PoissonSampledEvent(sampling_rate, noise_multiplier)
+
+
+def _check_sampling(sampling_rate: float, budget: PrivacyBudget) -> None:
+    number = isinstance(sampling_rate, (Real, np.floating)) and not isinstance(sampling_rate, bool)
+    if not number or not 0 < sampling_rate <= 1:
+        raise ValueError(
+            f"sampling_rate={sampling_rate!r} must be a number above 0 and at most 1: the chance "
+            "of each record to be in a batch."
+        )
+    if sampling_rate < 1 and budget.neighboring_relation == "replace_one":
+        raise ValueError(SAMPLED_REPLACEMENT)
 
 
 def _calibrated(sensitivity: np.ndarray, shape: np.ndarray, mu: float) -> np.ndarray:
@@ -353,62 +395,3 @@ def _check_affordable(noise_multiplier: np.ndarray, budget: PrivacyBudget) -> No
             f"multipliers from {least:.3g} to {most:.3g}, above {_LARGEST_SAMPLED:g}. Narrow "
             "their range, or lower max_iter."
         )
-
-
-def _last(n_iter: int) -> np.ndarray:
-    return np.append(np.zeros(n_iter - 1), 1.0)
-
-
-def _uniform(n_iter: int) -> np.ndarray:
-    return np.full(n_iter, 1.0)
-
-
-def _tail(n_iter: int, fraction: float = 0.5) -> np.ndarray:
-    first = min(math.floor(n_iter * (1 - fraction)), n_iter - 1)
-    return np.where(np.arange(n_iter) >= first, 1.0, 0.0)
-
-
-def _t_weighted(n_iter: int) -> np.ndarray:
-    return np.arange(2.0, n_iter + 2.0)
-
-
-_AVERAGING: dict[str | None, Callable[[int], np.ndarray]] = {
-    None: _last,
-    "uniform": _uniform,
-    "tail": _tail,
-    "t_weighted": _t_weighted,
-}
-
-
-def averaging_weights(averaging: str | float | None, n_iter: int) -> np.ndarray:
-    """Return the weights of the iterates after each step; averaging costs no privacy.
-
-    Parameters
-    ----------
-    averaging : {None, "uniform", "tail", "t_weighted"} or float
-        ``None``: the last iterate. ``"uniform"``: all alike, for convex losses. ``"tail"``: the
-        last half. ``"t_weighted"``: proportional to the position t, counting the start as 1, for
-        the steps ``2 / (alpha (t + 1))`` (Lacoste-Julien, Schmidt & Bach 2012). A number above 0
-        and at most 1: that last part of the run.
-    n_iter : int
-
-    Returns
-    -------
-    ndarray of shape (n_iter,), summing to 1
-
-    Examples
-    --------
-    >>> from dpglm.plan import averaging_weights
-    >>> averaging_weights("tail", 4)
-    array([0. , 0. , 0.5, 0.5])
-    """
-    if isinstance(averaging, Real) and not isinstance(averaging, bool) and 0 < averaging <= 1:
-        weights = _tail(n_iter, float(averaging))
-    elif averaging is None or (isinstance(averaging, str) and averaging in _AVERAGING):
-        weights = _AVERAGING[averaging](n_iter)
-    else:
-        raise ValueError(
-            f"averaging={averaging!r} is unknown; choose None, 'uniform', 'tail', 't_weighted', or "
-            "the fraction of the run to average."
-        )
-    return weights / weights.sum()

@@ -285,7 +285,8 @@ class LectureStep(Schedule):
             raise ValueError(f"distance={self.distance!r} must be positive and finite.")
         if facts.noise_std is None:
             raise ValueError("it needs the noise of the plan; use it as step_schedule.")
-        noise = math.sqrt(facts.n_released * np.mean(np.square(facts.noise_std))) / facts.n_samples
+        noise = math.sqrt(facts.n_released * np.mean(np.square(facts.noise_std)))
+        noise /= facts.expected_batch_size
         if facts.curvature == math.inf:
             slope = math.hypot(self._lipschitz(facts), noise)
             return np.full(n_iter, self.distance / (slope * math.sqrt(n_iter)))

@@ -1,5 +1,6 @@
 """What a fit released, in order."""
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -79,7 +80,7 @@ class FitTrace:
             {
                 "clip": self.clip,
                 "noise_std": self.noise_std,
-                "mu": [event.mu for event in self.events],
+                "mu": [math.nan if event.mu is None else event.mu for event in self.events],
                 "step": self.step,
                 "gradient_norm": self.gradient_norm,
             },

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dpglm.averaging import averaging_weights
 from dpglm.momentum import HeavyBall
-from dpglm.plan import averaging_weights, make_plan
+from dpglm.plan import make_plan
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.conversions import gdp_epsilon
 from dpglm.privacy.ledger import rounded_up

@@ -19,11 +19,14 @@ FLOORS = [
     "privacy.selection_costs",
     "privacy.noise",
     "privacy.events",
+    "privacy.composition",
+    "privacy.calibration",
     "privacy.ledger",
     "privacy.budget",
     "facts",
     "schedules",
     "momentum",
+    "averaging",
     "kernels",
     "privacy.mechanisms",
     "privacy.selection",
@@ -31,6 +34,8 @@ FLOORS = [
     "line",
     "rows",
     "objective",
+    "blocks",
+    "sources",
     "plan",
     "spending",
     "adaptive_plan",
@@ -44,14 +49,19 @@ FLOORS = [
     "scaling",
     "schema",
     "census",
+    "synthetic",
     "datasets",
     "audit",
     "planning",
     "model_selection",
+    "settings",
+    "scores",
     "tables",
     "results",
     "progress",
     "plotting",
+    "utility_results",
+    "utility_graph",
     "comparison",
     "cli",
 ]
@@ -65,13 +75,16 @@ ROOMS = {
         "coefficients",
         "bases",
         "moments",
+        "norms",
         "dense",
         "sparse",
         "line_search",
         "joint_line_search",
     ],
-    "solvers": ["noisy_gd", "agd"],
-    "estimators": ["labels", "base", "descent", "logistic", "svm", "agd"],
+    "solvers": ["descent", "noisy_gd", "noisy_sgd", "agd"],
+    "plotting": ["axes", "comparison", "trace", "plan", "utility"],
+    "sources": ["base", "arrays", "iterables"],
+    "estimators": ["labels", "inputs", "base", "descent", "logistic", "svm", "agd"],
 }
 
 
@@ -124,7 +137,7 @@ def test_sub_packages_stay_empty():
 
 RANDOM = ("random", "secrets", "os.urandom", "check_random_state", "default_rng", "RandomState")
 # Synthetic data, folds and canaries may draw; nothing that touches private data may.
-MAY_DRAW = {"privacy.noise", "census", "audit", "comparison", "cli"}
+MAY_DRAW = {"privacy.noise", "census", "synthetic", "utility_graph", "audit", "comparison", "cli"}
 
 
 def draws_randomness(path):

@@ -183,7 +183,7 @@ class PrivateLinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimat
             self.n_iter_, self.trace_, self.privacy_ = trace.n_iter, trace, ledger
             finish_fit()
         except BaseException as error:
-            if rng.words_drawn or plan.ledger.rho() == math.inf:
+            if rng.words_drawn or not plan.ledger.protects:
                 error.privacy_ledger = plan.ledger  # type: ignore[attr-defined]
             raise
         return self

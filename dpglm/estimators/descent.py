@@ -1,4 +1,4 @@
-"""Training by full-batch noisy gradient descent on a plan that is fixed in advance."""
+"""Training by noisy gradient descent on a plan that is fixed in advance."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,6 +16,7 @@ from dpglm.privacy.ledger import PrivacyLedger, run_lengths
 from dpglm.privacy.noise import EntropySource
 from dpglm.schedules import check_schedule
 from dpglm.solvers.noisy_gd import noisy_gradient_descent
+from dpglm.solvers.noisy_sgd import noisy_stochastic_gradient_descent
 from dpglm.trace import FitTrace
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ __all__ = ["NoisyDescentMixin"]
 
 
 class NoisyDescentMixin:
-    """Plan and training of estimators with schedules, momentum, averaging and preconditioning."""
+    """Plan and training of estimators with schedules, momentum, mini-batches, preconditioning."""
 
     def _plan(
         self, budget: PrivacyBudget, facts: PublicFacts, assumptions: tuple[str, ...]
@@ -38,7 +39,7 @@ class NoisyDescentMixin:
         preconditioner = check_preconditioner(chosen["preconditioner"])
         return make_plan(
             budget,
-            facts,
+            replace(facts, sampling_rate=self.sampling_rate),
             n_iter=chosen["max_iter"],
             **schedules,
             momentum=check_momentum(chosen["momentum"]),
@@ -64,12 +65,15 @@ class NoisyDescentMixin:
         rng: EntropySource,
         on_step: Callable[[int, np.ndarray], None],
     ) -> tuple[FitTrace, PrivacyLedger]:
+        descend = (
+            noisy_gradient_descent if plan.sampling_rate == 1 else noisy_stochastic_gradient_descent
+        )
         if plan.second_moment is None:
-            trace = noisy_gradient_descent(objective, plan, rng, on_step=on_step)
+            trace = descend(objective, plan, rng, on_step=on_step)
             events = trace.events
         else:
             whitening = plan.second_moment.preconditioner.whiten(objective, plan, rng)
-            trace = noisy_gradient_descent(
+            trace = descend(
                 objective.in_basis(whitening.basis),
                 plan.in_whitened_space(whitening.effective_dimension),
                 rng,

@@ -12,9 +12,9 @@ __all__ = ["DPLinearSVM"]
 class DPLinearSVM(NoisyDescentMixin, PrivateLinearClassifier):
     """Differentially private linear support vector machine.
 
-    Full-batch noisy gradient descent on the mean (smoothed) hinge loss, one-vs-rest with one joint
-    clip for more than two classes, with the noise of the whole run calibrated to (epsilon, delta)
-    before the data are touched.
+    Noisy gradient descent, on all records or on random batches, on the mean (smoothed) hinge loss,
+    one-vs-rest with one joint clip for more than two classes, with the noise of the whole run
+    calibrated to (epsilon, delta) before the data are touched.
 
     Parameters
     ----------
@@ -61,6 +61,10 @@ class DPLinearSVM(NoisyDescentMixin, PrivateLinearClassifier):
         have a norm of about 3 or less, else pass a preconditioner with their ``row_bound``.
     max_iter : int or "auto", default="auto"
         Number of iterations, each one release; ``"auto"`` is 100.
+    sampling_rate : float, default=1.0
+        Chance of each record to be in the batch of an iteration, independently of the others; 1
+        uses all records every time. Below 1 the accounting needs dp-accounting (``pip install
+        "dpglm[accounting]"``), and ``"replace_one"`` is refused: sampling does not amplify it.
     fit_intercept : bool, default=True
         Whether to append a column of ones, which counts in the clip.
     classes : array-like of shape (n_classes,), default=None
@@ -128,6 +132,7 @@ class DPLinearSVM(NoisyDescentMixin, PrivateLinearClassifier):
         preconditioner: Any = "auto",
         alpha: float = 0.0,
         max_iter: Any = "auto",
+        sampling_rate: float = 1.0,
         fit_intercept: bool = True,
         classes: Any = None,
         class_weight: dict | None = None,
@@ -147,6 +152,7 @@ class DPLinearSVM(NoisyDescentMixin, PrivateLinearClassifier):
         self.preconditioner = preconditioner
         self.alpha = alpha
         self.max_iter = max_iter
+        self.sampling_rate = sampling_rate
         self.fit_intercept = fit_intercept
         self.classes = classes
         self.class_weight = class_weight

@@ -1,4 +1,4 @@
-"""Events: what one release costs. Gaussian sums, selections, and the filter of an adaptive fit."""
+"""Events: what one release costs. Gaussian sums, also of samples, selections, and filters."""
 
 import math
 from collections.abc import Mapping
@@ -17,9 +17,11 @@ from dpglm.privacy.selection_costs import (
 
 __all__ = [
     "NEIGHBORING_RELATIONS",
+    "SAMPLED_REPLACEMENT",
     "FilterEvent",
     "GaussianEvent",
     "LaplaceSelectionEvent",
+    "PoissonSampledEvent",
     "Relation",
     "SelectionEvent",
 ]
@@ -52,6 +54,14 @@ NEIGHBORING_RELATIONS: Mapping[str, Relation] = {
         "ADD_OR_REMOVE_ONE",
     ),
 }
+
+
+SAMPLED_REPLACEMENT = (
+    "Mini-batches (sampling_rate below 1) are not accounted for under "
+    "neighboring_relation='replace_one': each record is sampled on its own, which hides whether "
+    "one is there, and the amplification that is charged holds for a record that appears or "
+    "vanishes. Use 'zero_out' or 'add_or_remove_one', or sampling_rate=1."
+)
 
 
 @dataclass(frozen=True)
@@ -112,6 +122,74 @@ class GaussianEvent:
 
         return from_gaussian_mechanism(
             self.noise_multiplier, value_discretization_interval=interval
+        )
+
+
+@dataclass(frozen=True)
+class PoissonSampledEvent:
+    """One release with Gaussian noise of a sum over a Poisson sample of the records.
+
+    Parameters
+    ----------
+    sampling_rate : float
+        Chance with which each record is in the sample, independently; above 0 and at most 1.
+    noise_multiplier : float
+        Standard deviation of the noise over the sensitivity of the sum, as in `GaussianEvent`.
+
+    Notes
+    -----
+    Whoever does not know which records were sampled sees the law N(0, z^2) or the mixture
+    ``(1 - q) N(0, z^2) + q N(1, z^2)`` in units of the sensitivity, depending on whether a record
+    is there (Mironov, Talwar & Zhang 2019). It has no useful Gaussian trade-off: its privacy loss
+    distribution is composed instead.
+
+    Examples
+    --------
+    >>> from dpglm.privacy.events import PoissonSampledEvent
+    >>> PoissonSampledEvent(sampling_rate=0.01, noise_multiplier=1.0)
+    PoissonSampledEvent(sampling_rate=0.01, noise_multiplier=1.0)
+    """
+
+    sampling_rate: float
+    noise_multiplier: float
+    kind: ClassVar[str] = "poisson_sampled"
+    mu: ClassVar[None] = None
+    rho: ClassVar[None] = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.sampling_rate, bool) or not 0 < self.sampling_rate <= 1:
+            raise ValueError(
+                f"sampling_rate={self.sampling_rate!r} must be a number above 0, 1 at most."
+            )
+        GaussianEvent(self.noise_multiplier)
+
+    @property
+    def loss_variance(self) -> float:
+        """Approximate variance of the privacy loss, ``q^2 (exp(1/z^2) - 1)`` and 1/z^2 at most."""
+        if self.noise_multiplier == 0:
+            return math.inf
+        variance = 1 / self.noise_multiplier**2
+        return min(variance, self.sampling_rate**2 * math.expm1(min(variance, 700.0)))
+
+    def parameters(self) -> dict[str, float]:
+        """Return the fields by name."""
+        return {"sampling_rate": self.sampling_rate, "noise_multiplier": self.noise_multiplier}
+
+    def to_dp_event(self, relation: Relation) -> Any:
+        """Return the dp_accounting event."""
+        from dp_accounting import GaussianDpEvent
+        from dp_accounting import PoissonSampledDpEvent as Sampled
+
+        return Sampled(self.sampling_rate, GaussianDpEvent(self.noise_multiplier))
+
+    def to_pld(self, interval: float) -> Any:
+        """Return dp_accounting's privacy loss distributions, of appearing and of vanishing."""
+        from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
+
+        return from_gaussian_mechanism(
+            self.noise_multiplier,
+            sampling_prob=self.sampling_rate,
+            value_discretization_interval=interval,
         )
 
 

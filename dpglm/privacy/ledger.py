@@ -5,14 +5,26 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from html import escape
 from itertools import groupby
-from typing import Any, ClassVar, Protocol
+from typing import Any
 
-from dpglm.privacy.conversions import gdp_delta, gdp_epsilon, zcdp_delta, zcdp_epsilon
+from dpglm.privacy.composition import (
+    Event,
+    composed_delta,
+    composed_epsilon,
+    composed_mu,
+    composed_pld,
+    composed_rho,
+    require_dp_accounting,
+    rho_of,
+    unprotected,
+)
 from dpglm.privacy.events import (
     NEIGHBORING_RELATIONS,
+    SAMPLED_REPLACEMENT,
     FilterEvent,
     GaussianEvent,
     LaplaceSelectionEvent,
+    PoissonSampledEvent,
     Relation,
     SelectionEvent,
 )
@@ -30,32 +42,15 @@ _FORMAT_VERSION = 1
 _FIXED_IN_ADVANCE = "the settings of every fit were fixed before any result was seen"
 
 
-class Event(Protocol):
-    """One release. Each kind of event knows its own cost.
-
-    ``mu`` is the parameter of a Gaussian trade-off and ``rho`` the zero-concentrated privacy that
-    it has, or None where that is not known (a rho of None beside a mu is ``mu**2 / 2``);
-    ``noise_multiplier`` and the like are relative to the sensitivity under the ledger's relation.
-    """
-
-    kind: ClassVar[str]
-
-    @property
-    def mu(self) -> float | None: ...
-
-    @property
-    def rho(self) -> float | None: ...
-
-    def to_dp_event(self, relation: Relation) -> Any: ...
-
-    def to_pld(self, interval: float) -> Any: ...
-
-    def parameters(self) -> dict[str, float]: ...
-
-
 _EVENT_TYPES = {
     event.kind: event
-    for event in (GaussianEvent, SelectionEvent, LaplaceSelectionEvent, FilterEvent)
+    for event in (
+        GaussianEvent,
+        PoissonSampledEvent,
+        SelectionEvent,
+        LaplaceSelectionEvent,
+        FilterEvent,
+    )
 }
 
 
@@ -84,6 +79,9 @@ class PrivacyLedger:
     with mu^2 = sum_t 1/z_t^2 (Dong, Roth & Su 2022, Corollary 2), and (epsilon, delta) follows
     from mu exactly (Balle & Wang 2018, Theorem 8). Selections have a Gaussian trade-off and a
     zero-concentrated cost, neither exact: both are composed, and the smaller epsilon is reported.
+    With mini-batches the privacy loss distributions are composed numerically, by dp-accounting,
+    rounded so that the result is an upper bound (Koskela, Jalko & Honkela 2020; Doroshenko et al.
+    2022).
 
     Examples
     --------
@@ -118,6 +116,10 @@ class PrivacyLedger:
         for _, count in self.events:
             if isinstance(count, bool) or not isinstance(count, int) or count < 1:
                 raise ValueError(f"An event's count must be a positive integer, not {count!r}.")
+        if self.neighboring_relation == "replace_one":
+            for event, _ in self.events:
+                if isinstance(event, PoissonSampledEvent):
+                    raise ValueError(SAMPLED_REPLACEMENT)
 
     @classmethod
     def from_events(
@@ -184,43 +186,41 @@ class PrivacyLedger:
         ValueError
             If an event has no Gaussian trade-off.
         """
-        squares = []
-        for event, count in self.events:
-            if event.mu is None:
-                raise ValueError(f"mu is undefined: {event!r} has no Gaussian trade-off.")
-            squares.append(count * event.mu**2)
-        return math.sqrt(math.fsum(squares))
+        return composed_mu(self.events)
 
     def rho(self) -> float:
-        """Return the zero-concentrated privacy of the whole; ``mu**2 / 2`` of Gaussian releases."""
-        return math.fsum(count * _rho(event) for event, count in self.events)
+        """Return the zero-concentrated privacy of the whole; ``mu**2 / 2`` of Gaussian releases.
+
+        Raises
+        ------
+        ValueError
+            If that of an event is unknown.
+        """
+        return composed_rho(self.events)
 
     def epsilon(self, delta: float | None = None) -> float:
-        """Return the least known epsilon at ``delta`` (default: ``reporting_delta``)."""
-        return self._epsilon(self.reporting_delta if delta is None else delta, 1.0)
+        """Return the least known epsilon at ``delta`` (default: ``reporting_delta``).
+
+        Raises
+        ------
+        ImportError
+            For mini-batches without dp-accounting; ``pip install "dpglm[accounting]"``.
+        """
+        return composed_epsilon(self.events, self.reporting_delta if delta is None else delta)
 
     def delta(self, epsilon: float) -> float:
-        """Return the least known delta at ``epsilon``."""
-        bounds = [zcdp_delta(self.rho(), epsilon)]
-        if self._has_mu:
-            bounds.append(gdp_delta(self.mu(), epsilon))
-        return min(bounds)
-
-    def _epsilon(self, delta: float, distance: float) -> float:
-        """Epsilon between data sets that many neighbours apart: mu grows with it, rho squared."""
-        bounds = [zcdp_epsilon(distance**2 * self.rho(), delta)]
-        if self._has_mu:
-            bounds.append(gdp_epsilon(distance * self.mu(), delta))
-        return min(bounds)
+        """Return the least known delta at ``epsilon``; raises like `epsilon`."""
+        return composed_delta(self.events, epsilon)
 
     @property
-    def _has_mu(self) -> bool:
-        return all(event.mu is not None for event, _ in self.events)
+    def protects(self) -> bool:
+        """Whether every release had noise."""
+        return not unprotected(self.events)
 
     @property
     def dp_accounting_relation(self) -> Any:
         """The ``dp_accounting.NeighboringRelation`` to build an accountant with."""
-        _require_dp_accounting()
+        require_dp_accounting()
         from dp_accounting import NeighboringRelation
 
         return NeighboringRelation[self._relation.dp_accounting_name]
@@ -245,13 +245,13 @@ class PrivacyLedger:
         ComposedDpEvent(events=[SelfComposedDpEvent(event=GaussianDpEvent(noise_multiplier=40.0),
         count=100)])
         """
-        _require_dp_accounting()
+        require_dp_accounting()
         from dp_accounting import ComposedDpEvent, SelfComposedDpEvent, ZCDpEvent
 
         exported = [(event.to_dp_event(self._relation), count) for event, count in self.events]
         if any(isinstance(event, ZCDpEvent) for event, _ in exported):
             # Only the RDP accountant takes these, and it does not double a Gaussian's sensitivity.
-            exported = [(ZCDpEvent(_rho(event)), count) for event, count in self.events]
+            exported = [(ZCDpEvent(rho_of(event)), count) for event, count in self.events]
         return ComposedDpEvent([SelfComposedDpEvent(event, count) for event, count in exported])
 
     def to_pld(self, interval: float = 1e-4) -> Any:
@@ -271,13 +271,7 @@ class PrivacyLedger:
         ValueError
             If an event has no such distribution.
         """
-        _require_dp_accounting()
-        from dp_accounting.pld.privacy_loss_distribution import identity
-
-        total = identity(interval)
-        for event, count in self.events:
-            total = total.compose(event.to_pld(interval).self_compose(count))
-        return total
+        return composed_pld(self.events, interval)
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-serialisable dictionary; ``from_dict`` reads it back."""
@@ -333,7 +327,7 @@ class PrivacyLedger:
             ) from error
 
     def __str__(self) -> str:
-        if self.rho() == math.inf:
+        if not self.protects:
             guarantee = "No privacy guarantee: the results were released without noise"
         else:
             delta = rounded_up(self.reporting_delta)
@@ -342,8 +336,9 @@ class PrivacyLedger:
                 f"private under {self.neighboring_relation} ({self._relation.meaning})"
             )
             if self.neighboring_relation != "replace_one":
-                epsilon = rounded_up(self._epsilon(self.reporting_delta, 2.0))
-                guarantee += f", which implies epsilon={epsilon} under replace_one"
+                epsilon = composed_epsilon(self.events, self.reporting_delta, 2)
+                if epsilon < math.inf:
+                    guarantee += f", which implies epsilon={rounded_up(epsilon)} under replace_one"
             if self.seeded:
                 guarantee = (
                     "No privacy guarantee against whoever knows, guesses or tries out the seed "
@@ -378,7 +373,9 @@ class PrivacyLedger:
         parts = []
         if self.n_releases > n_filters or not n_filters:
             n_fixed = self.n_releases - n_filters
-            parts.append(f"{n_fixed} release{'s' if n_fixed != 1 else ''}")
+            sampled = sum(n for event, n in self.events if event.kind == PoissonSampledEvent.kind)
+            batches = f", {sampled} of them from random batches" if sampled else ""
+            parts.append(f"{n_fixed} release{'s' if n_fixed != 1 else ''}{batches}")
         if n_filters:
             parts.append(
                 f"{n_filters} adaptive fit{'s' if n_filters != 1 else ''}, charged with the whole "
@@ -417,16 +414,3 @@ def rounded_up(value: float) -> str:
     if float(text) >= value or not math.isfinite(value):
         return text
     return f"{float(text) + 10.0 ** (math.floor(math.log10(value)) - 3):.4g}"
-
-
-def _rho(event: Event) -> float:
-    return event.mu**2 / 2 if event.rho is None else event.rho
-
-
-def _require_dp_accounting() -> None:
-    try:
-        import dp_accounting  # noqa: F401
-    except ImportError as error:
-        raise ImportError(
-            'Checking a ledger with dp-accounting needs it: pip install "dpglm[accounting]".'
-        ) from error

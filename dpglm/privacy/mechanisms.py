@@ -1,14 +1,15 @@
 """Mechanisms: each turns a private value into a released one together with what that cost."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from dpglm.privacy.ledger import GaussianEvent
-from dpglm.privacy.noise import EntropySource, grid_spacing, rounded_gaussian
+from dpglm.privacy.events import GaussianEvent, PoissonSampledEvent
+from dpglm.privacy.noise import EntropySource, grid_spacing, poisson_sample, rounded_gaussian
 
-__all__ = ["GaussianSum"]
+__all__ = ["GaussianSum", "PoissonSampledSum"]
 
 # Covers the rounding of the few operations that form the noise's standard deviation.
 _ARITHMETIC_SLACK = 1e-12
@@ -114,3 +115,64 @@ class GaussianSum:
             )
         noise = rounded_gaussian(value.size, scale, rng).reshape(value.shape)
         return (np.rint(steps).astype(np.int64) + noise) * self.grid, event
+
+
+@dataclass(frozen=True)
+class PoissonSampledSum:
+    """Release a noisy sum over a Poisson sample of the records, which it draws itself.
+
+    Parameters
+    ----------
+    sampling_rate : float
+        Chance of each record, independently of the others.
+    mechanism : GaussianSum
+        Adds the noise; its sensitivity is that of a sum over any set of records.
+
+    Notes
+    -----
+    Guarantee: the pair of laws of `PoissonSampledEvent` dominates the release when a record
+    appears or vanishes, because sample and noise are fresh and the sample stays here. Nothing
+    about it may be released, its size included.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpglm.privacy.mechanisms import GaussianSum, PoissonSampledSum
+    >>> from dpglm.privacy.noise import entropy_source
+    >>> values = np.linspace(0.0, 1.0, 1000)
+    >>> mechanism = PoissonSampledSum(0.1, GaussianSum(sensitivity=1.0, noise_multiplier=2.0))
+    >>> noisy, event = mechanism.release(
+    ...     lambda rows: values[rows].sum(keepdims=True), len(values), entropy_source()
+    ... )
+    >>> event
+    PoissonSampledEvent(sampling_rate=0.1, noise_multiplier=2.0)
+    """
+
+    sampling_rate: float
+    mechanism: GaussianSum
+
+    def noise_std(self, size: int) -> float:
+        """Return the standard deviation drawn for a release of ``size`` numbers."""
+        return self.mechanism.noise_std(size)
+
+    def release(
+        self, sum_over: Callable[[np.ndarray], np.ndarray], n_rows: int, rng: EntropySource
+    ) -> tuple[np.ndarray, PoissonSampledEvent]:
+        """Return the noisy sum over a fresh sample, and the event that pays for it.
+
+        Parameters
+        ----------
+        sum_over : callable
+            Given increasing row numbers, returns the exact sum over these rows.
+        n_rows : int
+        rng : EntropySource
+            Of the sample and of the noise.
+
+        Returns
+        -------
+        noisy : ndarray
+        event : PoissonSampledEvent
+        """
+        rows = poisson_sample(n_rows, self.sampling_rate, rng)
+        noisy, event = self.mechanism.release(sum_over(rows), rng)
+        return noisy, PoissonSampledEvent(self.sampling_rate, event.noise_multiplier)

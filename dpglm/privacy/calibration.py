@@ -1,0 +1,148 @@
+"""Calibration of mini-batch noise: what scale of a whole schedule costs a given budget."""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from scipy.optimize import brentq
+
+from dpglm.privacy.composition import (
+    Event,
+    composed_epsilon,
+    composed_pld,
+    pld_interval,
+)
+from dpglm.privacy.conversions import gdp_mu
+from dpglm.privacy.events import PoissonSampledEvent
+
+__all__ = ["MOST_LEVELS", "calibrated_multipliers", "coarsened"]
+
+MOST_LEVELS = 12
+_TOLERANCE = 1e-4
+# The search for the scale rounds losses to intervals so many times wider than a ledger does.
+_COARSENESS = 5
+
+
+def calibrated_multipliers(
+    shape: np.ndarray,
+    sampling_rate: float,
+    epsilon: float,
+    delta: float,
+    first: Sequence[Event] = (),
+) -> np.ndarray:
+    """Return the noise multipliers of this shape with which a sampled run costs the budget.
+
+    Parameters
+    ----------
+    shape : ndarray of shape (n_iter,)
+        Noise multipliers up to a factor; rounded up to `MOST_LEVELS` distinct ones.
+    sampling_rate : float
+        Chance of each record at each iteration; 1 for the full batch.
+    epsilon, delta : float
+        The budget of the whole.
+    first : sequence of Event, default=()
+        What else is released under the same budget.
+
+    Returns
+    -------
+    ndarray of shape (n_iter,)
+        They cost `epsilon` at most, and 0.999 of it at least.
+
+    Raises
+    ------
+    ImportError
+        Without dp-accounting; ``pip install "dpglm[accounting]"``.
+    ValueError
+        If `first` alone costs more than the budget.
+
+    Examples
+    --------
+    >>> from dpglm.privacy.calibration import calibrated_multipliers
+    >>> calibrated_multipliers(np.ones(3), 0.01, epsilon=1.0, delta=1e-6).round(2)
+    array([0.8..., 0.8..., 0.8...])
+    """
+    levels = coarsened(np.asarray(shape, dtype=np.float64))
+    levels = levels / levels.min()
+    counts = sorted(Counter(levels.tolist()).items())
+
+    def events(log_scale: float) -> tuple[tuple[Event, int], ...]:
+        scale = math.exp(log_scale)
+        sampled = ((PoissonSampledEvent(sampling_rate, scale * z), n) for z, n in counts)
+        return (*((event, 1) for event in first), *sampled)
+
+    if first and composed_epsilon([(event, 1) for event in first], delta) >= epsilon:
+        raise ValueError(
+            f"The releases before the mini-batches cost all of epsilon={epsilon:g}; lower share, "
+            "or set preconditioner=None."
+        )
+    log_scale = _least_affordable(
+        events, epsilon, delta, _guess(counts, sampling_rate, epsilon, delta)
+    )
+    return math.exp(log_scale) * levels
+
+
+def coarsened(multipliers: np.ndarray) -> np.ndarray:
+    """Return multipliers rounded up to at most `MOST_LEVELS` distinct ones.
+
+    More noise never costs more, so rounding up is safe; the noise is drawn as rounded. The levels
+    are evenly spaced in the logarithm, and each is the largest multiplier that it stands for.
+
+    Examples
+    --------
+    >>> from dpglm.privacy.calibration import coarsened
+    >>> import numpy as np
+    >>> len(set(coarsened(np.linspace(1, 2, 200))))
+    12
+    """
+    if len(np.unique(multipliers)) <= MOST_LEVELS:
+        return multipliers
+    logs = np.log(multipliers)
+    width = (logs.max() - logs.min()) / MOST_LEVELS
+    bins = np.minimum(((logs - logs.min()) / width).astype(int), MOST_LEVELS - 1)
+    largest = np.zeros(MOST_LEVELS)
+    np.maximum.at(largest, bins, multipliers)
+    return largest[bins]
+
+
+def _guess(
+    counts: Sequence[tuple[float, int]], sampling_rate: float, epsilon: float, delta: float
+) -> float:
+    """Return a log scale by the central limit theorem: the losses' variance is about mu^2."""
+    target = 2 * math.log(gdp_mu(epsilon, delta))
+
+    def excess(log_scale: float) -> float:
+        scale = math.exp(log_scale)
+        events = ((PoissonSampledEvent(sampling_rate, scale * z), n) for z, n in counts)
+        return math.log(math.fsum(n * event.loss_variance for event, n in events)) - target
+
+    return brentq(excess, -40.0, 60.0)
+
+
+def _least_affordable(
+    events: Callable[[float], tuple[tuple[Event, int], ...]],
+    epsilon: float,
+    delta: float,
+    guess: float,
+) -> float:
+    """Return the least log scale, to 5e-4 in the cost, at which the events cost `epsilon` at most.
+
+    The cost falls as the scale grows. The search is coarse, which overstates the cost by about
+    2e-4; what it finds is then checked as the ledger will compute it.
+    """
+
+    def excess(log_scale: float) -> float:
+        runs = events(log_scale)
+        pld = composed_pld(runs, _COARSENESS * pld_interval(runs))
+        return math.log(max(float(pld.get_epsilon_for_delta(delta)), 1e-9) / epsilon)
+
+    low = high = guess
+    step = 0.05
+    while excess(low) < 0:
+        low, high, step = low - step, low, 2 * step
+    while excess(high) > 0:
+        low, high, step = high, high + step, 2 * step
+    log_scale = brentq(excess, low, high, xtol=_TOLERANCE)
+    while composed_epsilon(events(log_scale), delta) > epsilon:
+        log_scale += _TOLERANCE
+    return log_scale
