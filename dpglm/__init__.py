@@ -5,6 +5,7 @@ from dpglm.estimators.logistic import DPLogisticRegression
 from dpglm.estimators.svm import DPLinearSVM
 from dpglm.exceptions import BudgetExceededError, PrivacyWarning
 from dpglm.momentum import DebiasedMomentum, HeavyBall
+from dpglm.odometer import PrivacyOdometer
 from dpglm.plan import PrivacyPlan
 from dpglm.preconditioning import DiagonalPreconditioner, FullPreconditioner
 from dpglm.privacy.budget import PrivacyBudget
@@ -45,6 +46,7 @@ __all__ = [
     "Polynomial",
     "PrivacyBudget",
     "PrivacyLedger",
+    "PrivacyOdometer",
     "PrivacyPlan",
     "PrivacyWarning",
     "PublicBoundsScaler",

@@ -8,13 +8,8 @@ from typing import Any
 import numpy as np
 
 from dpglm.facts import PublicFacts
+from dpglm.limits import CLIP_RANGE, LARGEST_NOISE_MULTIPLIER, N_REF_FACTOR
 from dpglm.momentum import HeavyBall, Momentum
-from dpglm.plan import (
-    CLIP_RANGE,
-    LARGEST_NOISE_MULTIPLIER,
-    N_REF_FACTOR,
-    SecondMomentRelease,
-)
 from dpglm.privacy.accountants import ACCOUNTANTS, SELECTIONS
 from dpglm.privacy.budget import PrivacyBudget, PrivacyFilter
 from dpglm.privacy.events import GaussianEvent
@@ -22,6 +17,7 @@ from dpglm.privacy.ledger import PrivacyLedger
 from dpglm.privacy.mechanisms import GaussianSum
 from dpglm.privacy.selection import ExponentialSelection, LaplaceSelection
 from dpglm.schedules import Schedule, schedule_values
+from dpglm.second_moment import SecondMomentRelease
 from dpglm.spending import Division, automatic_splits, selection_epsilon
 
 __all__ = ["AdaptivePlan", "make_adaptive_plan"]

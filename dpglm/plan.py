@@ -1,14 +1,16 @@
 """The plan of a fit: everything public, fixed before the data are touched."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, fields, replace
+from html import escape
+from itertools import chain, islice, repeat
 from numbers import Real
-from typing import Any
 
 import numpy as np
 
 from dpglm.averaging import averaging_weights
 from dpglm.facts import PublicFacts
+from dpglm.limits import CLIP_RANGE, LARGEST_NOISE_MULTIPLIER, N_REF_FACTOR
 from dpglm.momentum import HeavyBall, Momentum
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.calibration import calibrated_multipliers
@@ -20,73 +22,38 @@ from dpglm.privacy.events import (
     GaussianEvent,
     PoissonSampledEvent,
 )
-from dpglm.privacy.ledger import PrivacyLedger
+from dpglm.privacy.ledger import PrivacyLedger, run_lengths
 from dpglm.privacy.mechanisms import GaussianSum
 from dpglm.schedules import Schedule, schedule_values
+from dpglm.second_moment import SecondMomentRelease
 
-__all__ = [
-    "CLIP_RANGE",
-    "LARGEST_NOISE_MULTIPLIER",
-    "N_REF_FACTOR",
-    "PrivacyPlan",
-    "SecondMomentRelease",
-    "gradient_event",
-    "make_plan",
-]
+__all__ = ["PrivacyPlan", "gradient_event", "make_plan"]
 
-# When every iteration is noisier than this, no data set is large enough to learn anything.
-LARGEST_NOISE_MULTIPLIER = 1e6
 # The sampler is exact up to here; a schedule that needs more wastes its noisiest iterations.
 _LARGEST_SAMPLED = 1e12
-# Rounding is bounded for so many times n_ref records, when their number is private.
-N_REF_FACTOR = 16
-CLIP_RANGE = (1e-100, 1e100)
 
 
 @dataclass(frozen=True)
-class SecondMomentRelease:
-    """The release of the features' second moment, which comes before the gradients.
+class Milestone:
+    """One iteration of a plan, and what all releases up to it have cost.
 
-    Parameters
+    Attributes
     ----------
-    preconditioner : Preconditioner
-        What asked for it and will use it.
-    row_bound : float
-        Public bound that rows, intercept included, are clipped to.
-    sensitivity : float
-        L2 sensitivity of what is released under the neighbouring relation.
-    noise_multiplier : float
-        Standard deviation of the noise over the sensitivity.
+    iteration : int
+        Counted from 1.
+    clip, step, noise_multiplier : float
+    noise_std : float
+        Standard deviation of the noise in each coordinate of the mean gradient.
+    epsilon : float
+        Spent so far, at the delta of the ledger.
     """
 
-    preconditioner: Any
-    row_bound: float
-    sensitivity: float
+    iteration: int
+    clip: float
+    step: float
     noise_multiplier: float
-
-    def mechanism(self, rounding_slack: float) -> GaussianSum:
-        """Return the mechanism; the slack is relative to the square of the row bound."""
-        return GaussianSum(
-            sensitivity=self.sensitivity,
-            noise_multiplier=self.noise_multiplier,
-            slack=rounding_slack * self.row_bound**2,
-        )
-
-    def refuse_all_noise(self) -> None:
-        """Raise a ValueError if the release would say nothing about any data."""
-        if self.noise_multiplier > LARGEST_NOISE_MULTIPLIER:
-            raise ValueError(
-                f"preconditioner={self.preconditioner!r} needs a noise_multiplier of "
-                f"{self.noise_multiplier:.3g}, above {LARGEST_NOISE_MULTIPLIER:g}: its second "
-                "moment would be all noise. Raise share or epsilon, or set preconditioner=None."
-            )
-
-    def left_over(self, mu: float) -> float:
-        """Return the budget for the gradients, ``sqrt(mu^2 - 1/noise_multiplier^2)``."""
-        if self.noise_multiplier == 0:
-            return math.inf
-        spent = 1 / self.noise_multiplier
-        return math.sqrt((mu - spent) * (mu + spent))
+    noise_std: float
+    epsilon: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,6 +182,68 @@ class PrivacyPlan:
 
     def __repr__(self) -> str:
         return f"<PrivacyPlan: {self}>"
+
+    def epsilon_after(self, n_releases: int) -> float:
+        """Return the cost of the first so many releases, a second moment among them.
+
+        Parameters
+        ----------
+        n_releases : int
+            From 1 to ``ledger.n_releases``.
+
+        Returns
+        -------
+        float
+            At the delta of the ledger.
+        """
+        releases = chain.from_iterable(repeat(event, n) for event, n in self.ledger.events)
+        return replace(self.ledger, events=run_lengths(islice(releases, n_releases))).epsilon()
+
+    def milestones(self, n_milestones: int = 5) -> list[Milestone]:
+        """Return some iterations, evenly spread from the first to the last.
+
+        Parameters
+        ----------
+        n_milestones : int, default=5
+            At most so many.
+
+        Returns
+        -------
+        list of Milestone
+        """
+        first = self.ledger.n_releases - self.n_iter
+        noise_std = _noise_std(self.noise_multiplier, self.sensitivity)
+        spread = np.linspace(0, self.n_iter - 1, min(n_milestones, self.n_iter))
+        return [
+            Milestone(
+                iteration=t + 1,
+                clip=float(self.clip[t]),
+                step=float(self.step[t]),
+                noise_multiplier=float(self.noise_multiplier[t]),
+                noise_std=float(noise_std[t]) / self.facts.expected_batch_size,
+                epsilon=self.epsilon_after(first + t + 1),
+            )
+            for t in spread.round().astype(int).tolist()
+        ]
+
+    def _repr_html_(self) -> str:
+        columns = [field.name.replace("_", " ") for field in fields(Milestone)]
+        header = "".join(f"<th>{name}</th>" for name in columns)
+        rows = "".join(
+            "<tr>" + "".join(f"<td>{value:.4g}</td>" for value in astuple(row)) + "</tr>"
+            for row in self.milestones(9)
+        )
+        unit = (
+            "; clip and noise in units of the square root of the effective dimension that the "
+            "second moment will show, clip and step for the largest that it can be"
+            if self.second_moment is not None
+            else ""
+        )
+        return (
+            f"<p><b>Plan</b>: {escape(str(self))}</p><table><caption>noise std: of each coordinate "
+            f"of the mean gradient; epsilon: spent so far{unit}</caption>"
+            f"<thead><tr>{header}</tr></thead><tbody>{rows}</tbody></table>"
+        )
 
 
 def make_plan(

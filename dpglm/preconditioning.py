@@ -18,10 +18,11 @@ from sklearn.base import BaseEstimator
 from dpglm.adaptive_plan import AdaptivePlan
 from dpglm.denoising import denoised_moment
 from dpglm.kernels.bases import one_blas_thread, times
-from dpglm.plan import PrivacyPlan, SecondMomentRelease
+from dpglm.plan import PrivacyPlan
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.ledger import Event
 from dpglm.privacy.noise import EntropySource
+from dpglm.second_moment import SecondMomentRelease
 
 if TYPE_CHECKING:
     from dpglm.objective import Objective

@@ -218,3 +218,23 @@ def test_the_plan_states_its_guarantee():
     plan = plan_of()
     assert "50 iterations over 1000 records" in str(plan)
     assert f"epsilon={rounded_up(gdp_epsilon(plan.ledger.mu(), 1e-6))}" in repr(plan)
+
+
+def test_milestones_lead_to_the_whole_cost():
+    plan = plan_of(n_iter=50)
+    rows = plan.milestones(5)
+    assert [row.iteration for row in rows] == [1, 13, 25, 38, 50]
+    assert [row.epsilon for row in rows] == sorted(row.epsilon for row in rows)
+    assert rows[-1].epsilon == plan.ledger.epsilon()
+    spent = math.sqrt(np.sum(plan.noise_multiplier[:13] ** -2.0))
+    assert rows[1].epsilon == pytest.approx(gdp_epsilon(spent, plan.ledger.reporting_delta))
+    assert rows[0].noise_std == pytest.approx(plan.facts.noise_std[0] / FACTS.n_samples)
+    assert [row.iteration for row in plan_of(n_iter=2).milestones(5)] == [1, 2]
+
+
+def test_a_plan_shows_itself_in_a_notebook():
+    html = plan_of(n_iter=50)._repr_html_()
+    assert html.count("<tr>") == 10
+    assert "noise multiplier" in html and "<script" not in html
+    unlimited = plan_of(PrivacyBudget(math.inf, 1e-6), n_iter=3)._repr_html_()
+    assert "No privacy guarantee" in unlimited and "nan" not in unlimited

@@ -22,6 +22,7 @@ from dpglm.estimators.labels import (
 )
 from dpglm.exceptions import PrivacyWarning
 from dpglm.losses import Loss
+from dpglm.odometer import charge_odometers
 from dpglm.plan import PrivacyPlan
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.ledger import PrivacyLedger
@@ -172,6 +173,7 @@ class PrivateLinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimat
                 class_weight=resolved_class_weight(self.class_weight, self.classes_),
             )
         self._warn_of_weak_settings(plan)
+        charge_odometers(plan.ledger)
         rng = entropy_source(self.random_state)
         finish_step, finish_fit = self._callback_hooks(X, y, plan.n_iter)
         try:
