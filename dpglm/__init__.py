@@ -1,5 +1,6 @@
 """Differentially private linear classifiers for scikit-learn."""
 
+from dpglm.calculator import PrivacyCalculator
 from dpglm.estimators.agd import DPAGDClassifier
 from dpglm.estimators.logistic import DPLogisticRegression
 from dpglm.estimators.svm import DPLinearSVM
@@ -45,6 +46,7 @@ __all__ = [
     "Piecewise",
     "Polynomial",
     "PrivacyBudget",
+    "PrivacyCalculator",
     "PrivacyLedger",
     "PrivacyOdometer",
     "PrivacyPlan",

@@ -1,6 +1,6 @@
 """An artificial census: one-hot, ill-conditioned, offline, with a known logistic optimum."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,7 @@ from sklearn.utils import check_random_state
 
 from dpglm.schema import CategoricalColumn, PublicBoundsScaler, Schema, load_schema
 
-__all__ = ["import_pandas", "make_census"]
+__all__ = ["encoded_codes", "import_pandas", "make_census"]
 
 _STRATUM_SHARES = (0.30, 0.25, 0.18, 0.12, 0.10, 0.05)
 _STRATUM_AGES = np.array([38.0, 28.0, 45.0, 52.0, 33.0, 66.0])
@@ -99,7 +99,7 @@ def make_census(
         "capital_loss": loss.round(),
     }
     numeric = {c.name: np.clip(drawn[c.name], c.lower, c.upper) for c in schema.numeric}
-    X: Any = _encode(schema, numeric, codes)
+    X: Any = encoded_codes(schema, numeric, codes)
     y: Any = (rng.random_sample(n_samples) < expit(X @ w + _INTERCEPT)).astype(np.int64)
     if as_frame:
         pd = import_pandas()
@@ -129,19 +129,46 @@ def _population(
     return frequencies, np.concatenate(blocks)
 
 
-def _encode(
-    schema: Schema, numeric: dict[str, np.ndarray], codes: Sequence[np.ndarray]
+def encoded_codes(
+    schema: Schema, numeric: Mapping[str, np.ndarray], codes: Sequence[np.ndarray]
 ) -> np.ndarray:
-    """Return what the schema's transformer returns for the raw frame."""
-    scaler = PublicBoundsScaler(
-        [c.lower for c in schema.numeric], [c.upper for c in schema.numeric]
-    )
+    """Return what the schema's transformer returns for the raw frame.
+
+    Parameters
+    ----------
+    schema : Schema
+    numeric : mapping from str to ndarray of shape (n_samples,)
+        The numeric columns, in the schema's order.
+    codes : sequence of integer ndarrays of shape (n_samples,)
+        For each categorical column the number of the category.
+
+    Returns
+    -------
+    ndarray of shape (n_samples, n_encoded_columns)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpglm.census import encoded_codes
+    >>> from dpglm.schema import CategoricalColumn, NumericColumn, Schema, Target
+    >>> columns = [NumericColumn("age", 0, 100), CategoricalColumn("housing", ["yes", "no"])]
+    >>> schema = Schema("people", columns, Target("income", ["low", "high"]))
+    >>> encoded_codes(schema, {"age": np.array([25.0, 50.0])}, [np.array([1, 0])])
+    array([[0.25, 0.  , 1.  ],
+           [0.5 , 1.  , 0.  ]])
+    """
     sizes = [len(c.categories) for c in schema.categorical]
-    n_samples, n_numeric = len(codes[0]), len(schema.numeric)
+    n_samples = len(next(iter([*numeric.values(), *codes])))
+    n_numeric = len(schema.numeric)
     X = np.zeros((n_samples, n_numeric + sum(sizes)))
-    X[:, :n_numeric] = scaler.fit_transform(np.column_stack([*numeric.values()]))
-    offsets = n_numeric + np.cumsum([0, *sizes[:-1]])
-    X[np.arange(n_samples)[:, None], np.column_stack(codes) + offsets] = 1.0
+    if schema.numeric:
+        scaler = PublicBoundsScaler(
+            [c.lower for c in schema.numeric], [c.upper for c in schema.numeric]
+        )
+        X[:, :n_numeric] = scaler.fit_transform(np.column_stack([*numeric.values()]))
+    offsets = n_numeric + np.cumsum([0, *sizes])
+    for code, offset in zip(codes, offsets[:-1], strict=True):
+        X[np.arange(n_samples), code + offset] = 1.0
     return X
 
 

@@ -15,14 +15,13 @@ import joblib
 import numpy as np
 from joblib import Parallel, delayed
 from sklearn.base import BaseEstimator, clone
-from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import KFold
 from sklearn.pipeline import Pipeline
 
 from dpglm.exceptions import PrivacyWarning
-from dpglm.losses import Hinge, Logistic, Softmax
 from dpglm.progress import report_progress
 from dpglm.results import Cell, ComparisonResults, ResultsFile
+from dpglm.scores import kind_of_loss, mean_loss, scores
 
 __all__ = ["compare", "encoded"]
 
@@ -274,49 +273,16 @@ def _measured(model: BaseEstimator, cell: Cell, X: Any, y: np.ndarray) -> dict[s
     fit_seconds = time.perf_counter() - start
 
     ledger = getattr(model[-1] if isinstance(model, Pipeline) else model, "privacy_", None)
-    scores, target = _scores(model, X_test), _target(model, y_test)
-    loss = "logistic" if hasattr(model, "predict_proba") else "hinge"
+    test = scores(model, X_test, y_test)
     return {
-        "accuracy": float(np.mean(model.predict(X_test) == y_test)),
-        "auc": _auc(scores, target),
-        "loss": loss,
-        "training_loss": _mean_loss(loss, _scores(model, X_train), _target(model, y_train)),
-        "test_loss": _mean_loss(loss, scores, target),
+        "accuracy": test["accuracy"],
+        "auc": test["auc"],
+        "loss": kind_of_loss(model),
+        "training_loss": mean_loss(model, X_train, y_train),
+        "test_loss": test["loss"],
         "fit_seconds": fit_seconds,
         "ledger_epsilon": None if ledger is None else ledger.epsilon(cell.delta),
     }
-
-
-def _scores(model: BaseEstimator, X: Any) -> np.ndarray:
-    """Return scores of shape (n,), the log-odds, for two classes and else (n, n_classes)."""
-    if hasattr(model, "decision_function"):
-        return model.decision_function(X)
-    scores = model.predict_log_proba(X)
-    return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
-
-
-def _target(model: BaseEstimator, y: np.ndarray) -> np.ndarray:
-    """Encode labels as the losses take them: a sign for two classes, else an index."""
-    unknown = np.setdiff1d(y, model.classes_)
-    if len(unknown):
-        raise ValueError(
-            f"the training fold lacks the label {unknown[0]!r}; use fewer folds, or name all "
-            "labels in the estimator's classes."
-        )
-    index = np.searchsorted(model.classes_, y)
-    return np.where(index == 1, 1.0, -1.0) if len(model.classes_) == 2 else index
-
-
-def _auc(scores: np.ndarray, target: np.ndarray) -> float:
-    if scores.ndim == 1:
-        return float(roc_auc_score(target > 0, scores))
-    return float(roc_auc_score(np.eye(scores.shape[1])[target], scores))
-
-
-def _mean_loss(loss: str, scores: np.ndarray, target: np.ndarray) -> float:
-    if loss == "hinge":
-        return float(Hinge().value(scores, target).mean())
-    return float((Logistic() if scores.ndim == 1 else Softmax()).value(scores, target).mean())
 
 
 def _one_line(text: str) -> str:

@@ -4,7 +4,6 @@ import math
 from dataclasses import astuple, dataclass, fields, replace
 from html import escape
 from itertools import chain, islice, repeat
-from numbers import Real
 
 import numpy as np
 
@@ -14,13 +13,14 @@ from dpglm.limits import CLIP_RANGE, LARGEST_NOISE_MULTIPLIER, N_REF_FACTOR
 from dpglm.momentum import HeavyBall, Momentum
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.calibration import calibrated_multipliers
-from dpglm.privacy.composition import Event
+from dpglm.privacy.composition import Event, composed_epsilon
 from dpglm.privacy.conversions import gdp_epsilon
 from dpglm.privacy.events import (
     NEIGHBORING_RELATIONS,
     SAMPLED_REPLACEMENT,
     GaussianEvent,
     PoissonSampledEvent,
+    check_sampling_rate,
 )
 from dpglm.privacy.ledger import PrivacyLedger, run_lengths
 from dpglm.privacy.mechanisms import GaussianSum
@@ -29,6 +29,7 @@ from dpglm.second_moment import SecondMomentRelease
 
 __all__ = ["PrivacyPlan", "gradient_event", "make_plan"]
 
+_MOST_ITERATIONS = 10_000_000
 # The sampler is exact up to here; a schedule that needs more wastes its noisiest iterations.
 _LARGEST_SAMPLED = 1e12
 
@@ -139,8 +140,7 @@ class PrivacyPlan:
         relation = NEIGHBORING_RELATIONS[self.ledger.neighboring_relation]
         sensitivity = relation.sensitivity_factor * clip
         noise_std = _noise_std(self.noise_multiplier, sensitivity)
-        # A copy: what a schedule does to its facts must not change the plan.
-        facts = replace(facts, clip=clip.copy(), noise_std=noise_std)
+        facts = replace(facts, clip=clip, noise_std=noise_std)
         step = schedule_values(self.step_schedule, n_iter, facts, parameter="step_schedule")
         return replace(self, facts=facts, clip=clip, sensitivity=sensitivity, step=step)
 
@@ -194,10 +194,14 @@ class PrivacyPlan:
         Returns
         -------
         float
-            At the delta of the ledger.
+            At the delta of the ledger; with mini-batches up to 0.1 percent too large before the
+            last release.
         """
+        if n_releases == self.ledger.n_releases:
+            return self.ledger.epsilon()
         releases = chain.from_iterable(repeat(event, n) for event, n in self.ledger.events)
-        return replace(self.ledger, events=run_lengths(islice(releases, n_releases))).epsilon()
+        first = run_lengths(islice(releases, n_releases))
+        return composed_epsilon(first, self.ledger.reporting_delta, coarseness=5)
 
     def milestones(self, n_milestones: int = 5) -> list[Milestone]:
         """Return some iterations, evenly spread from the first to the last.
@@ -321,9 +325,15 @@ def make_plan(
     """
     if isinstance(n_iter, bool) or not isinstance(n_iter, (int, np.integer)) or n_iter < 1:
         raise ValueError(f"max_iter={n_iter!r} must be a whole number, 1 or more.")
-    _check_sampling(facts.sampling_rate, budget)
+    if n_iter > _MOST_ITERATIONS:
+        raise ValueError(
+            f"max_iter={n_iter!r} is above {_MOST_ITERATIONS:,}: the plan lists every iteration."
+        )
+    check_sampling_rate(facts.sampling_rate)
+    if facts.sampling_rate < 1 and budget.neighboring_relation == "replace_one":
+        raise ValueError(SAMPLED_REPLACEMENT)
     mu = budget.mu if second_moment is None else second_moment.left_over(budget.mu)
-    facts = replace(facts, mu=mu)
+    facts = replace(facts, mu=mu, sampling_rate=float(facts.sampling_rate))
 
     clip = schedule_values(
         clip_schedule, n_iter, facts, parameter="clip_schedule", allow_inf=mu == math.inf
@@ -333,8 +343,7 @@ def make_plan(
             f"clip_schedule={clip_schedule!r} reaches {clip.min():g} to {clip.max():g}; "
             f"rescale the data so that clips lie within {CLIP_RANGE[0]:g} and {CLIP_RANGE[1]:g}."
         )
-    # Copies, here and below: what a schedule does to its facts must not change the plan.
-    facts = replace(facts, clip=clip.copy())
+    facts = replace(facts, clip=clip)
 
     shape = schedule_values(noise_schedule, n_iter, facts, parameter="noise_schedule")
     sensitivity = np.array([budget.sensitivity(c) for c in clip])
@@ -349,7 +358,7 @@ def make_plan(
     if second_moment is not None:
         second_moment.refuse_all_noise()
     noise_std = _noise_std(noise_multiplier, sensitivity)
-    facts = replace(facts, clip=clip.copy(), noise_std=noise_std)
+    facts = replace(facts, clip=clip, noise_std=noise_std)
 
     step = schedule_values(step_schedule, n_iter, facts, parameter="step_schedule")
     ledger = PrivacyLedger.from_events(
@@ -379,17 +388,6 @@ def gradient_event(noise_multiplier: float, sampling_rate: float) -> Event:
     if sampling_rate == 1:
         return GaussianEvent(noise_multiplier)
     return PoissonSampledEvent(sampling_rate, noise_multiplier)
-
-
-def _check_sampling(sampling_rate: float, budget: PrivacyBudget) -> None:
-    number = isinstance(sampling_rate, (Real, np.floating)) and not isinstance(sampling_rate, bool)
-    if not number or not 0 < sampling_rate <= 1:
-        raise ValueError(
-            f"sampling_rate={sampling_rate!r} must be a number above 0 and at most 1: the chance "
-            "of each record to be in a batch."
-        )
-    if sampling_rate < 1 and budget.neighboring_relation == "replace_one":
-        raise ValueError(SAMPLED_REPLACEMENT)
 
 
 def _calibrated(sensitivity: np.ndarray, shape: np.ndarray, mu: float) -> np.ndarray:

@@ -10,6 +10,7 @@ plan rescales the whole of it to the privacy budget. A step schedule multiplies 
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from numbers import Real
 from typing import Any
 
@@ -380,6 +381,8 @@ def schedule_values(
     array([2., 2.])
     """
     given = f"{parameter}={schedule!r}"
+    # A copy: what a schedule does to its facts must not change the plan.
+    facts = replace(facts, clip=_copy(facts.clip), noise_std=_copy(facts.noise_std))
     try:
         with np.errstate(all="ignore"):
             values = np.array(schedule.values(n_iter, facts), dtype=np.float64)
@@ -395,3 +398,7 @@ def schedule_values(
             f"that every value is positive{'' if allow_inf else ' and finite'}."
         )
     return values
+
+
+def _copy(values: np.ndarray | None) -> np.ndarray | None:
+    return None if values is None else values.copy()

@@ -8,7 +8,7 @@ from typing import Any
 from sklearn.utils import resample
 
 from dpglm.comparison import compare, encoded
-from dpglm.plotting import ComparisonDisplay
+from dpglm.plotting.comparison import ComparisonDisplay
 
 
 def run(description: str, name: str, fetch: Callable, estimators: Mapping[str, Any]) -> None:

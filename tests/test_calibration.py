@@ -1,8 +1,10 @@
 """Mini-batches: whole schedules calibrated to the budget, as another accountant confirms."""
 
+import json
 import math
 import sys
 from collections import Counter
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -19,10 +21,12 @@ from dpglm import (
     Geometric,
     Piecewise,
     Polynomial,
+    Schedule,
 )
 from dpglm.privacy.calibration import MOST_LEVELS, calibrated_multipliers, coarsened
 from dpglm.privacy.composition import composed_delta, composed_epsilon
-from dpglm.privacy.events import GaussianEvent, PoissonSampledEvent
+from dpglm.privacy.conversions import gdp_epsilon
+from dpglm.privacy.events import FilterEvent, GaussianEvent, PoissonSampledEvent
 from dpglm.privacy.ledger import PrivacyLedger
 
 X, Y = np.random.default_rng(0).normal(size=(200, 3)), np.arange(200) % 2
@@ -170,11 +174,85 @@ def test_no_trade_off_is_claimed_for_samples():
     assert PrivacyLedger.from_dict(ledger.to_dict()) == ledger
 
 
+@pytest.mark.parametrize("n_iter", [1_000, 10_000, 100_000])
+@pytest.mark.parametrize("delta", [1e-6, 1e-8, 1e-10, 1e-12])
+def test_rounding_errors_of_the_composition_are_paid_for(n_iter, delta):
+    """At rate 1 the exact epsilon is known; the Fourier transforms alone fall below it."""
+    z = 0.3 * math.sqrt(n_iter)
+    composed = composed_epsilon([(PoissonSampledEvent(1.0, z), n_iter)], delta)
+    assert composed >= gdp_epsilon(math.sqrt(n_iter) / z, delta) * (1 - 1e-9)
+
+
+class Meddling(Schedule):
+    """Tries to change the plan through the facts that it is shown."""
+
+    def values(self, n_iter, facts):
+        object.__setattr__(facts, "sampling_rate", 0.5)
+        object.__setattr__(facts, "n_samples", 1)
+        if facts.clip is not None:
+            facts.clip[:] = 1e-3
+        return np.full(n_iter, 0.5)
+
+
+@pytest.mark.parametrize("parameter", ["noise_schedule", "clip_schedule", "step_schedule"])
+@pytest.mark.parametrize("preconditioner", [None, "diagonal"])
+def test_a_schedule_cannot_change_what_it_was_told(parameter, preconditioner):
+    plain = DPLogisticRegression(
+        sampling_rate=0.1, max_iter=5, preconditioner=preconditioner, noise_schedule=0.5,
+        clip_schedule=0.5, step_schedule=0.5,
+    )  # fmt: skip
+    meddled = DPLogisticRegression(**{**plain.get_params(), parameter: Meddling()})
+    expected, plan = plain.plan(*X.shape), meddled.plan(*X.shape)
+    if preconditioner is not None:
+        expected, plan = expected.in_whitened_space(3.0), plan.in_whitened_space(3.0)
+    assert plan.ledger == expected.ledger
+    assert plan.max_n_samples == len(X)
+    assert plan.sampling_rate == 0.1
+    assert np.array_equal(plan.clip, expected.clip)
+    assert meddled.fit(X, Y).privacy_ == expected.ledger
+
+
+@pytest.mark.parametrize("rate", [np.float32(0.01), Fraction(1, 100)])
+def test_the_rate_is_the_number_that_is_charged(rate):
+    event = PoissonSampledEvent(rate, 1.0)
+    assert type(event.sampling_rate) is float
+    assert composed_epsilon([(event, 100)], 1e-8) == composed_epsilon(
+        [(PoissonSampledEvent(float(rate), 1.0), 100)], 1e-8
+    )
+    ledger = DPLogisticRegression(sampling_rate=rate, max_iter=5).plan(1000, 5).ledger
+    assert PrivacyLedger.from_dict(json.loads(json.dumps(ledger.to_dict()))) == ledger
+
+
+def test_a_zcdp_filter_adds_to_mini_batches():
+    """By basic composition, each at half of delta."""
+    sampled, filtered = (PoissonSampledEvent(0.1, 3.0), 20), (FilterEvent(rho=0.01), 1)
+    both = composed_epsilon([sampled, filtered], 1e-6)
+    assert both == pytest.approx(
+        composed_epsilon([sampled], 5e-7) + composed_epsilon([filtered], 5e-7)
+    )
+    assert composed_delta([sampled, filtered], both) == pytest.approx(1e-6, rel=1e-4)
+    assert "differentially private" in str(ledger_of(sampled, filtered))
+
+
+def test_a_share_that_leaves_nothing_is_refused_in_words():
+    model = DPLogisticRegression(
+        sampling_rate=0.1, preconditioner=DiagonalPreconditioner(share=0.9999999)
+    )
+    with pytest.raises(ValueError, match="lower share"):
+        model.plan(1000, 5)
+
+
+def test_a_delta_below_what_is_resolved_is_refused_in_words():
+    with pytest.raises(ValueError, match=r"delta=1e-15 is below .* set sampling_rate=1"):
+        DPLogisticRegression(sampling_rate=0.1, delta=1e-15).plan(1000, 5)
+
+
 @pytest.mark.parametrize(
     ("parameters", "words"),
     [
-        ({"sampling_rate": 0.0}, "sampling_rate=0.0 must be a number above 0"),
-        ({"sampling_rate": 1.5}, "sampling_rate=1.5 must be a number above 0"),
+        ({"sampling_rate": 0.0}, "sampling_rate=0.0 must be a number from 1e-9 to 1"),
+        ({"sampling_rate": 1e-12}, "sampling_rate=1e-12 must be a number from 1e-9 to 1"),
+        ({"sampling_rate": 1.5}, "sampling_rate=1.5 must be a number from 1e-9 to 1"),
         ({"sampling_rate": "0.1"}, "sampling_rate='0.1' must be a number"),
         ({"sampling_rate": True}, "sampling_rate=True must be a number"),
         ({"sampling_rate": math.nan}, "sampling_rate=nan must be a number"),

@@ -238,3 +238,8 @@ def test_a_plan_shows_itself_in_a_notebook():
     assert "noise multiplier" in html and "<script" not in html
     unlimited = plan_of(PrivacyBudget(math.inf, 1e-6), n_iter=3)._repr_html_()
     assert "No privacy guarantee" in unlimited and "nan" not in unlimited
+
+
+def test_a_run_too_long_to_be_listed_is_refused():
+    with pytest.raises(ValueError, match="above 10,000,000: the plan lists every iteration"):
+        plan_of(n_iter=10**9)

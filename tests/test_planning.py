@@ -1,4 +1,4 @@
-"""Planning: the number of iterations worth their noise."""
+"""Planning: iterations worth their noise, and bounds on what they reach."""
 
 import math
 from dataclasses import replace
@@ -7,9 +7,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import minimize
 
-from dpglm.planning import optimal_n_iter, public_constants
-from dpglm.schedules import PublicFacts
+from dpglm.planning import (
+    excess_loss_bound,
+    optimal_n_iter,
+    public_constants,
+    saturation_n_iter,
+)
+from dpglm.schedules import LectureStep, PublicFacts
 
 
 def risk_bound(n_iter, kappa, noise_to_gap, is_dynamic):
@@ -67,6 +73,12 @@ def test_a_contraction_in_one_step_needs_one_iteration():
     assert optimal_n_iter(1.0, 1e-9) == 1
 
 
+@pytest.mark.parametrize("kappa", [5.0, 1e20, 1e200])
+def test_overwhelming_noise_leaves_one_iteration(kappa):
+    assert optimal_n_iter(kappa, 1.0) == 1
+    assert optimal_n_iter(kappa, 1.0, dynamic=False) == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
@@ -96,3 +108,108 @@ def test_missing_facts_are_asked_for(change, complaint):
     facts = PublicFacts(100, 5, alpha=0.1, curvature=0.25, row_bound=1.0, mu=0.5)
     with pytest.raises(ValueError, match=complaint):
         public_constants(replace(facts, **change))
+
+
+SMOOTH = PublicFacts(2000, 6, alpha=0.01, curvature=0.25, row_bound=2.0, mu=0.5)
+HINGE = replace(SMOOTH, curvature=math.inf)
+
+
+def with_noise(facts, n_iter, clip=2.0):
+    """Facts as a plan fills them in: constant noise of that many iterations for mu."""
+    clip = np.full(n_iter, clip)
+    return replace(facts, clip=clip, noise_std=clip * math.sqrt(n_iter) / facts.mu)
+
+
+@pytest.mark.parametrize("distance", [0.3, 1.0, 20.0])
+def test_lecture_steps_are_the_steepest_until_saturation_and_shrink_from_there(distance):
+    last = saturation_n_iter(SMOOTH, distance=distance)
+    steepest = 1 / SMOOTH.smoothness()
+
+    def step(n_iter):
+        return LectureStep(distance).values(n_iter, with_noise(SMOOTH, n_iter))[0]
+
+    assert last > 1
+    assert step(last - 1) == pytest.approx(steepest, rel=1e-12)
+    assert steepest * (1 - 2 / last) < step(last + 1) < steepest
+
+
+@pytest.mark.parametrize("facts", [SMOOTH, replace(SMOOTH, n_outputs=4, curvature=0.5)])
+def test_the_bound_is_that_of_the_lecture_step_and_flat_beyond_saturation(facts):
+    last = saturation_n_iter(facts)
+    for n_iter in (1, 10, last, 10 * last):
+        noise = facts.n_released * (with_noise(facts, n_iter).noise_std[0] / facts.n_samples) ** 2
+        step = LectureStep().values(n_iter, with_noise(facts, n_iter))[0]
+        expected = 1 / (2 * step * n_iter) + step * noise
+        assert excess_loss_bound(facts, n_iter) == pytest.approx(expected, rel=1e-12)
+    bounds = [excess_loss_bound(facts, n_iter) for n_iter in range(1, last)]
+    assert (np.diff(bounds) < 0).all()
+    floor = math.sqrt(2 * facts.n_released) * 2.0 / (facts.n_samples * facts.mu)
+    assert excess_loss_bound(facts, last) == pytest.approx(floor, rel=1e-3)
+    assert excess_loss_bound(facts, 100 * last) == pytest.approx(floor, rel=1e-12)
+
+
+def test_a_hinge_saturates_where_noise_and_descent_have_equal_shares():
+    last = saturation_n_iter(HINGE, distance=3.0)
+    floor = 3.0 * math.sqrt(HINGE.n_released) * 2.0 / (HINGE.n_samples * HINGE.mu)
+    assert last == math.ceil((HINGE.n_samples * HINGE.mu) ** 2 / HINGE.n_released)
+    bound = excess_loss_bound(HINGE, last, distance=3.0)
+    assert bound == pytest.approx(math.sqrt(2) * floor, rel=1e-3)
+    assert excess_loss_bound(HINGE, 10**6 * last, distance=3.0) == pytest.approx(floor, rel=1e-5)
+    step = LectureStep(3.0).values(last, with_noise(HINGE, last))[0]
+    assert bound == pytest.approx(9.0 / (step * last), rel=1e-9)
+
+
+def test_saturation_grows_with_data_budget_and_a_smaller_clip():
+    base = saturation_n_iter(SMOOTH)
+    assert saturation_n_iter(replace(SMOOTH, n_samples=4000)) == pytest.approx(2 * base, abs=1)
+    assert saturation_n_iter(replace(SMOOTH, mu=1.0)) == pytest.approx(2 * base, abs=1)
+    assert saturation_n_iter(replace(SMOOTH, clip=np.ones(3))) == pytest.approx(2 * base, abs=1)
+    assert saturation_n_iter(SMOOTH, distance=2.0) == pytest.approx(2 * base, abs=1)
+    short = replace(HINGE, clip=np.full(3, 1.0))
+    assert saturation_n_iter(short) == saturation_n_iter(HINGE)
+    # Rows of norm 2 have no gradients of norm 4, but get the noise for them.
+    long = saturation_n_iter(replace(HINGE, clip=np.full(3, 4.0)))
+    assert long == pytest.approx(saturation_n_iter(HINGE) / 4, abs=1)
+
+
+def test_noisy_descent_stays_below_the_bound():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 3))
+    X /= np.linalg.norm(X, axis=1, keepdims=True)
+    y = np.where(X @ [2.0, -1.0, 0.5] + 0.3 * rng.normal(size=400) > 0, 1.0, -1.0)
+
+    def loss(coef):
+        return np.mean(np.logaddexp(0, -y * (X @ coef))) + 0.005 * coef @ coef
+
+    best = minimize(loss, np.zeros(3), tol=1e-12)
+    distance = float(np.linalg.norm(best.x))
+    facts = PublicFacts(400, 3, alpha=0.01, curvature=0.25, row_bound=1.0, mu=0.3)
+    for n_iter in (10, saturation_n_iter(facts, distance=distance), 400):
+        noisy = with_noise(facts, n_iter, clip=1.0)
+        step = LectureStep(distance).values(n_iter, noisy)[0]
+        excess = []
+        for _ in range(40):
+            coef, total = np.zeros(3), np.zeros(3)
+            for _ in range(n_iter):
+                slope = -y / (1 + np.exp(y * (X @ coef)))
+                noise = noisy.noise_std[0] / 400 * rng.normal(size=3)
+                coef = coef - step * (X.T @ slope / 400 + 0.01 * coef + noise)
+                total += coef
+            excess.append(loss(total / n_iter) - best.fun)
+        assert 0 < np.mean(excess) < excess_loss_bound(facts, n_iter, distance=distance)
+
+
+@pytest.mark.parametrize("function", [saturation_n_iter, lambda facts: excess_loss_bound(facts, 5)])
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"mu": None}, "mu=None"),
+        ({"mu": math.inf}, "mu=inf"),
+        ({"row_bound": None}, "row_bound=None"),
+        ({"row_bound": 0.0}, "row_bound=0.0"),
+        ({"curvature": None}, "finite curvature"),
+    ],
+)
+def test_bounds_ask_for_missing_facts(function, change, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        function(replace(SMOOTH, **change))

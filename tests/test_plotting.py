@@ -1,4 +1,4 @@
-"""The figure of a comparison shows what the table says."""
+"""Figures show what tables, traces and plans say."""
 
 import math
 import sys
@@ -7,10 +7,15 @@ import matplotlib
 import numpy as np
 import pytest
 
-from dpglm import DPAGDClassifier
+from dpglm import DecayingClip, DPAGDClassifier, DPLogisticRegression, DynamicNoise
 from dpglm.datasets import make_census
-from dpglm.plotting import ComparisonDisplay, FitTraceDisplay
+from dpglm.plotting.comparison import ComparisonDisplay
+from dpglm.plotting.plan import PlanDisplay, cumulative_epsilon
+from dpglm.plotting.trace import FitTraceDisplay
+from dpglm.plotting.utility import UtilityGraphDisplay
+from dpglm.privacy.ledger import GaussianEvent, PrivacyLedger
 from dpglm.results import Cell, ComparisonResults
+from dpglm.utility_results import UtilityCell, UtilityGraphResults
 
 matplotlib.use("Agg")
 plt = pytest.importorskip("matplotlib.pyplot")
@@ -127,3 +132,143 @@ def test_the_course_of_an_adaptive_fit_is_drawn_from_its_trace():
 def test_a_trace_that_is_not_adaptive_is_refused():
     with pytest.raises(ValueError, match="pass a fitted DPAGDClassifier"):
         FitTraceDisplay.from_estimator(DPAGDClassifier())
+
+
+def utility():
+    """Return a grid of four settings, of which one failed and the first is the best."""
+    scores = {
+        (10, 0.5): (0.81, 0.83),
+        (10, 2.0): (0.71, 0.74),
+        (40, 0.5): (0.61, 0.63),
+        (40, 2.0): None,
+    }
+    cells = [
+        UtilityCell(
+            {"max_iter": max_iter, "step_schedule": step},
+            {"accuracy": s, "auc": s, "loss": tuple(1 - x for x in s)} if s else {},
+            None if s else "too long",
+        )
+        for (max_iter, step), s in scores.items()
+    ]
+    return UtilityGraphResults(DPLogisticRegression(epsilon=0.5), tuple(cells), n_samples=1000)
+
+
+def lines_of(axes, label):
+    return [line for line in axes.lines if line.get_label() == label]
+
+
+def test_the_best_setting_of_each_value_has_its_error_and_the_recommended_one_a_star():
+    display = UtilityGraphDisplay.from_results(utility()).plot()
+    assert display.axes_.shape == (2, 2)
+    assert [ax.get_xlabel() for ax in display.axes_[-1]] == ["max_iter", "step_schedule"]
+    max_iter, step = display.axes_[0]
+    assert [t.get_text() for t in display.axes_[1, 1].get_xticklabels()] == ["0.5", "2"]
+    # Gaps to the recommended setting: .2 in both repeats, and .1 and .09.
+    for axes, second, error in ((max_iter, 0.62, 0.0), (step, 0.725, 0.005)):
+        ((line, _, (bars,)),) = axes.containers
+        np.testing.assert_allclose(line.get_xydata(), [[0, 0.82], [1, second]])
+        heights = [segment[:, 1] for segment in bars.get_segments()]
+        np.testing.assert_allclose(heights, [[0.82, 0.82], [second - error, second + error]])
+        (star,) = lines_of(axes, "recommended")
+        np.testing.assert_allclose(star.get_xydata(), [[0, 0.82]])
+        assert sum(len(dots.get_xdata()) for dots in lines_of(axes, "a setting")) == 3
+    loss = display.axes_[1, 0].containers[0][0].get_ydata(orig=False)
+    np.testing.assert_allclose(loss, [0.18, 0.38])
+    assert display.figure_.get_suptitle().startswith(utility().headline())
+    (legend,) = display.figure_.legends
+    texts = [text.get_text() for text in legend.get_texts()]
+    assert texts == ["a setting", "recommended", "the best"]
+
+
+def test_a_parameter_can_have_a_line_for_each_value_instead_of_a_column():
+    display = UtilityGraphDisplay.from_results(utility(), by="step_schedule", metrics=["auc"])
+    ((axes,),) = display.plot().axes_
+    drawn = {c.get_label(): c[0].get_ydata(orig=False) for c in axes.containers}
+    np.testing.assert_allclose(drawn["the best with step_schedule = 0.5"], [0.82, 0.62])
+    np.testing.assert_allclose(drawn["the best with step_schedule = 2"], [0.725])
+    low, high = axes.get_ylim()
+    assert low < 0.72 and high > 0.83
+
+
+def test_the_median_setting_is_in_view_and_the_worst_need_not_be():
+    results = utility()
+    bad = {"accuracy": (0.1, 0.1), "auc": (0.1, 0.1), "loss": (9.0, 9.0)}
+    worse = UtilityCell({"max_iter": 10, "step_schedule": 99.0}, bad)
+    results = UtilityGraphResults(results.estimator, (*results.cells[:3], worse), 1000)
+    accuracy, loss = UtilityGraphDisplay.from_results(results).plot().axes_[:, 0]
+    assert 0.5 < accuracy.get_ylim()[0] < 0.67 < 0.82 < accuracy.get_ylim()[1] < 0.9
+    assert 0.1 < loss.get_ylim()[0] < 0.18 < 0.33 < loss.get_ylim()[1] < 0.5
+
+
+def test_a_utility_graph_draws_into_given_axes_and_names_what_it_does_not_know():
+    _, axes = plt.subplots(2)
+    display = UtilityGraphDisplay.from_results(utility(), metrics=["loss"])
+    assert display.plot(axes).axes_.tolist() == [axes.tolist()]
+    assert axes[-1].get_legend() is not None
+    with pytest.raises(ValueError, match=r"ax holds 2 axes; 4 are needed"):
+        UtilityGraphDisplay.from_results(utility()).plot(axes)
+    for options, message in (
+        ({"parameters": ["alpha"]}, r"parameters=\['alpha'\] must be among \['max_iter'"),
+        ({"metrics": ["f1"]}, r"metrics=\['f1'\] must be among \['accuracy'"),
+        ({"by": "alpha"}, "by='alpha' must be among"),
+        ({"parameters": []}, "there is nothing to draw"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            UtilityGraphDisplay.from_results(utility(), **options)
+
+
+def planned(**parameters):
+    defaults = {"preconditioner": None, "clip_schedule": 1.0, "step_schedule": 1.0, "max_iter": 20}
+    return DPLogisticRegression(**{**defaults, **parameters}).plan(1000, 10)
+
+
+def test_the_figure_of_a_plan_holds_its_clip_noise_step_and_cost():
+    plan = planned(
+        epsilon=0.7, clip_schedule=DecayingClip(1.0), noise_schedule=DynamicNoise(decay=3.0)
+    )
+    clip, noise, step, cost = PlanDisplay.from_plan(plan).plot().axes_
+    for axes, values in ((clip, plan.clip), (noise, plan.facts.noise_std), (step, plan.step)):
+        np.testing.assert_allclose(axes.lines[0].get_xydata()[:, 0], np.arange(1, 21))
+        np.testing.assert_allclose(axes.lines[0].get_ydata(), values)
+    n_releases, epsilon = cost.lines[0].get_data()
+    assert n_releases[-1] == 20 and epsilon[-1] == pytest.approx(0.7)
+    twin = next(ax for ax in cost.figure.axes if ax not in (clip, noise, step, cost))
+    shares = twin.lines[0].get_ydata()
+    np.testing.assert_allclose(
+        np.diff(shares), plan.noise_multiplier**-2.0 / np.sum(plan.noise_multiplier**-2.0)
+    )
+
+
+@pytest.mark.parametrize("preconditioner", [None, "full"])
+def test_the_cost_so_far_is_that_of_a_ledger_that_ends_there(preconditioner):
+    plan = planned(preconditioner=preconditioner, noise_schedule=DynamicNoise(decay=3.0))
+    first = [] if preconditioner is None else [plan.second_moment.noise_multiplier]
+    events = [GaussianEvent(z) for z in (*first, *plan.noise_multiplier)]
+    n_releases, epsilon = cumulative_epsilon(plan)
+    assert n_releases.tolist() == list(range(1, len(events) + 1))
+    for k in (1, 2, 7, len(events)):
+        ledger = PrivacyLedger.from_events(events[:k], reporting_delta=1e-6)
+        assert epsilon[k - 1] == pytest.approx(ledger.epsilon(1e-6))
+
+
+def test_the_cost_of_batches_is_composed_at_a_few_points():
+    pytest.importorskip("dp_accounting")
+    plan = planned(sampling_rate=0.1)
+    n_releases, epsilon = cumulative_epsilon(plan)
+    assert len(n_releases) == 8 and n_releases[-1] == 20
+    assert (np.diff(epsilon) > 0).all()
+    assert epsilon[-1] == plan.ledger.epsilon(1e-6) == pytest.approx(1.0, rel=0.01)
+    display = PlanDisplay.from_plan(plan).plot()
+    assert "sampling rate 0.1" in display.figure_.get_suptitle()
+
+
+def test_a_plan_without_noise_says_so_and_one_that_is_not_fixed_is_refused():
+    display = PlanDisplay.from_plan(planned(epsilon=math.inf)).plot()
+    assert [t.get_text() for t in display.axes_[3].texts] == ["no noise, no guarantee"]
+    assert "drawn for d = 11" in (
+        PlanDisplay.from_plan(planned(preconditioner="full")).plot().figure_.get_suptitle()
+    )
+    with pytest.raises(ValueError, match="draw a fit with FitTraceDisplay"):
+        PlanDisplay.from_plan(DPAGDClassifier().plan(1000, 10))
+    with pytest.raises(ValueError, match="ax holds 1 axes; four are needed"):
+        PlanDisplay.from_plan(planned()).plot(plt.subplots()[1])

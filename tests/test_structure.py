@@ -18,8 +18,10 @@ FLOORS = [
     "limits",
     "privacy.conversions",
     "privacy.selection_costs",
+    "privacy.objective_perturbation_costs",
     "privacy.noise",
     "privacy.events",
+    "privacy.baseline_events",
     "privacy.composition",
     "privacy.calibration",
     "privacy.ledger",
@@ -95,6 +97,22 @@ ROOMS = {
     "plotting": ["axes", "comparison", "trace", "plan", "utility"],
     "sources": ["base", "arrays", "iterables", "distributed"],
     "commands": ["options", "compare", "plan_report", "plan"],
+    "baselines": [
+        "parameters",
+        "probabilities",
+        "minimizer",
+        "perturbation",
+        "objective_perturbation",
+        "output_perturbation",
+        "approximate_minima",
+        "newton",
+        "double_noise_newton",
+        "genetic",
+        "privgene",
+        "sgd_moments",
+        "sgd_advanced",
+        "majority",
+    ],
     "estimators": ["labels", "inputs", "base", "descent", "logistic", "svm", "agd"],
 }
 
@@ -198,6 +216,7 @@ def test_public_names():
         "Piecewise",
         "Polynomial",
         "PrivacyBudget",
+        "PrivacyCalculator",
         "PrivacyLedger",
         "PrivacyOdometer",
         "PrivacyPlan",
@@ -233,12 +252,15 @@ def test_importing_the_package_loads_no_heavy_or_optional_package():
         "before = set(sys.modules)\n"
         "import dpglm\n"
         "new = {name.split('.')[0] for name in set(sys.modules) - before}\n"
-        "print(sorted(new & {'numba', 'matplotlib', 'pandas', 'dp_accounting', 'rich'}))\n"
+        "heavy = {'numba', 'matplotlib', 'pandas', 'dp_accounting', 'rich', 'pyarrow', 'dask'}\n"
+        "print(sorted(new & heavy))\n"
     )
     assert run(code) == "[]"
 
 
-@pytest.mark.parametrize("missing", ["pandas", "matplotlib", "dp_accounting", "rich"])
+@pytest.mark.parametrize(
+    "missing", ["pandas", "matplotlib", "dp_accounting", "rich", "pyarrow", "dask"]
+)
 def test_a_fit_works_without_the_optional_packages(missing):
     code = (
         f"import sys; sys.modules[{missing!r}] = None\n"

@@ -10,8 +10,7 @@ from scipy.optimize import brentq
 from dpglm.privacy.composition import (
     Event,
     composed_epsilon,
-    composed_pld,
-    pld_interval,
+    numerical_error,
 )
 from dpglm.privacy.conversions import gdp_mu
 from dpglm.privacy.events import PoissonSampledEvent
@@ -22,6 +21,10 @@ MOST_LEVELS = 12
 _TOLERANCE = 1e-4
 # The search for the scale rounds losses to intervals so many times wider than a ledger does.
 _COARSENESS = 5
+# Below this, tails that the distributions cut off (1e-15 for each that is composed) would matter.
+_LEAST_DELTA = 1e-13
+_MOST_FIRST = 0.999
+_HOPELESS = 1e3
 
 
 def calibrated_multipliers(
@@ -54,7 +57,7 @@ def calibrated_multipliers(
     ImportError
         Without dp-accounting; ``pip install "dpglm[accounting]"``.
     ValueError
-        If `first` alone costs more than the budget.
+        If `first` alone costs more than the budget, or delta is below what is resolved.
 
     Examples
     --------
@@ -71,7 +74,14 @@ def calibrated_multipliers(
         sampled = ((PoissonSampledEvent(sampling_rate, scale * z), n) for z, n in counts)
         return (*((event, 1) for event in first), *sampled)
 
-    if first and composed_epsilon([(event, 1) for event in first], delta) >= epsilon:
+    least = _LEAST_DELTA + 2 * numerical_error(events(0.0))
+    if delta < least:
+        raise ValueError(
+            f"delta={delta:g} is below {least:.2g}, which is what the numerical accounting of "
+            f"{len(levels)} mini-batches resolves; raise delta, or set sampling_rate=1."
+        )
+    alone = [(event, 1) for event in first]
+    if first and composed_epsilon(alone, delta) > _MOST_FIRST * epsilon:
         raise ValueError(
             f"The releases before the mini-batches cost all of epsilon={epsilon:g}; lower share, "
             "or set preconditioner=None."
@@ -132,9 +142,8 @@ def _least_affordable(
     """
 
     def excess(log_scale: float) -> float:
-        runs = events(log_scale)
-        pld = composed_pld(runs, _COARSENESS * pld_interval(runs))
-        return math.log(max(float(pld.get_epsilon_for_delta(delta)), 1e-9) / epsilon)
+        spent = composed_epsilon(events(log_scale), delta, coarseness=_COARSENESS)
+        return math.log(max(spent, 1e-9) / epsilon) if spent < math.inf else _HOPELESS
 
     low = high = guess
     step = 0.05

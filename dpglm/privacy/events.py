@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
@@ -24,6 +25,7 @@ __all__ = [
     "PoissonSampledEvent",
     "Relation",
     "SelectionEvent",
+    "check_sampling_rate",
 ]
 
 
@@ -157,10 +159,8 @@ class PoissonSampledEvent:
     rho: ClassVar[None] = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.sampling_rate, bool) or not 0 < self.sampling_rate <= 1:
-            raise ValueError(
-                f"sampling_rate={self.sampling_rate!r} must be a number above 0, 1 at most."
-            )
+        check_sampling_rate(self.sampling_rate)
+        object.__setattr__(self, "sampling_rate", float(self.sampling_rate))
         GaussianEvent(self.noise_multiplier)
 
     @property
@@ -170,6 +170,15 @@ class PoissonSampledEvent:
             return math.inf
         variance = 1 / self.noise_multiplier**2
         return min(variance, self.sampling_rate**2 * math.expm1(min(variance, 700.0)))
+
+    @property
+    def loss_reach(self) -> float:
+        """Loss where the noise is twelve standard deviations beyond a record that is there."""
+        z = self.noise_multiplier
+        reach = (24 / z + 1 / z**2) / 2
+        if reach > 700:
+            return reach
+        return math.log1p(self.sampling_rate * math.expm1(reach))
 
     def parameters(self) -> dict[str, float]:
         """Return the fields by name."""
@@ -374,3 +383,13 @@ class FilterEvent:
 def _check_epsilon(epsilon: float) -> None:
     if not epsilon > 0:
         raise ValueError(f"epsilon={epsilon!r} must be a number above 0.")
+
+
+def check_sampling_rate(sampling_rate: Any) -> None:
+    """Raise a ValueError unless it can be the chance of a record to be in a batch."""
+    number = isinstance(sampling_rate, Real) and not isinstance(sampling_rate, bool)
+    if not number or not 1e-9 <= sampling_rate <= 1:
+        raise ValueError(
+            f"sampling_rate={sampling_rate!r} must be a number from 1e-9 to 1: the chance of each "
+            "record to be in a batch."
+        )

@@ -1,4 +1,4 @@
-"""Figures, in the manner of scikit-learn's displays."""
+"""Scores against epsilon, as a figure."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["ComparisonDisplay", "FitTraceDisplay"]
+from dpglm.plotting.axes import labelled, legend_below, plain, pyplot
+
+__all__ = ["ComparisonDisplay"]
 
 _DEFAULT_METRICS = ("accuracy", "auc", "training_loss")
 _MARKERS = "osD^vP*X"
@@ -36,7 +38,7 @@ class ComparisonDisplay:
     >>> from dpglm import DPLogisticRegression
     >>> from dpglm.comparison import compare
     >>> from dpglm.datasets import make_census
-    >>> from dpglm.plotting import ComparisonDisplay
+    >>> from dpglm.plotting.comparison import ComparisonDisplay
     >>> results = compare(
     ...     {"census": make_census(1000, random_state=0)},
     ...     {"logistic": DPLogisticRegression(max_iter=20), "majority": DummyClassifier()},
@@ -117,7 +119,7 @@ class ComparisonDisplay:
         return self
 
     def _new_axes(self) -> np.ndarray:
-        plt = _pyplot()
+        plt = pyplot()
         n_columns = len(self.panels) if len(self.panels) <= 3 else math.ceil(len(self.panels) / 2)
         n_rows = math.ceil(len(self.panels) / n_columns)
         figure, axes = plt.subplots(
@@ -146,21 +148,10 @@ class ComparisonDisplay:
         return styles
 
     def _add_legend(self, own_figure: bool) -> None:
-        drawn: dict[str, Any] = {}
-        for axes in self.axes_:
-            for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-                drawn.setdefault(label, handle)
+        drawn = labelled(self.axes_)
         handles = {name: drawn[name] for name in self._styles() if name in drawn}
         if own_figure:
-            # Inches of a column: the line, and the text at 10 points.
-            column = 0.65 + 0.08 * max(map(len, handles))
-            self.figure_.legend(
-                handles.values(),
-                handles.keys(),
-                loc="outside lower center",
-                ncols=max(1, int(self.figure_.get_figwidth() / column)),
-                frameon=False,
-            )
+            legend_below(self.figure_, handles)
         else:
             self.axes_[-1].legend(handles.values(), handles.keys())
 
@@ -201,107 +192,4 @@ def _draw(
     axes.minorticks_off()
     axes.set_xlabel("epsilon")
     axes.set_ylabel(title)
-    axes.grid(alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
-
-
-class FitTraceDisplay:
-    """The course of an adaptive fit: the budget as it is spent, and the steps it takes.
-
-    Everything shown was released with noise; the figure costs no privacy.
-
-    Parameters
-    ----------
-    trace : AdaptiveTrace
-        The ``trace_`` of a fitted `DPAGDClassifier`.
-
-    Attributes
-    ----------
-    figure_ : matplotlib Figure
-    axes_ : ndarray of matplotlib Axes
-        The budget left after each release, and the step of each iteration.
-
-    Examples
-    --------
-    >>> from dpglm import DPAGDClassifier
-    >>> from dpglm.datasets import make_census
-    >>> from dpglm.plotting import FitTraceDisplay
-    >>> model = DPAGDClassifier().fit(*make_census(2000, random_state=0))
-    >>> display = FitTraceDisplay.from_estimator(model).plot()
-    >>> [ax.get_xlabel() for ax in display.axes_]
-    ['release', 'iteration']
-    """
-
-    def __init__(self, trace: Any) -> None:
-        self.trace = trace
-
-    @classmethod
-    def from_estimator(cls, estimator: Any) -> "FitTraceDisplay":
-        """Prepare the figure of a fitted estimator.
-
-        Parameters
-        ----------
-        estimator : DPAGDClassifier
-
-        Returns
-        -------
-        FitTraceDisplay
-            Not plotted yet.
-
-        Raises
-        ------
-        ValueError
-            If it is not fitted, or its course was fixed in advance.
-        """
-        trace = getattr(estimator, "trace_", None)
-        if not hasattr(trace, "remaining"):
-            raise ValueError(f"{estimator!r} has no adaptive trace; pass a fitted DPAGDClassifier.")
-        return cls(trace)
-
-    def plot(self, ax: Any = None) -> "FitTraceDisplay":
-        """Draw both panels.
-
-        Parameters
-        ----------
-        ax : array of two matplotlib Axes, optional
-            By default a new figure.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        ImportError
-            Without matplotlib; ``pip install "dpglm[plot]"``.
-        """
-        if ax is None:
-            _, ax = _pyplot().subplots(1, 2, figsize=(9.0, 3.6), layout="constrained")
-        self.axes_ = np.asarray(ax).ravel()
-        self.figure_ = self.axes_[0].figure
-        trace, (budget, steps) = self.trace, self.axes_
-        number = np.arange(1, len(trace.events) + 1)
-        kinds = np.array(trace.release)
-        remaining = np.array(trace.remaining)
-        for kind, marker in (("gradient", "o"), ("refinement", "^"), ("selection", ".")):
-            chosen = kinds == kind
-            budget.plot(number[chosen], remaining[chosen], marker, label=kind, markersize=4)
-        budget.set(xlabel="release", ylabel="budget left", ylim=(0, None))
-        budget.legend(frameon=False)
-
-        chosen = kinds == "selection"
-        iteration = np.array(trace.iteration)[chosen]
-        taken = np.array([step for step in trace.step if step is not None])
-        steps.plot(iteration, np.array(trace.max_step)[chosen], color="0.7", label="on offer")
-        steps.plot(iteration, taken, ".", label="chosen")
-        steps.set(xlabel="iteration", ylabel="step", ylim=(0, None))
-        steps.legend(frameon=False)
-        return self
-
-
-def _pyplot() -> Any:
-    try:
-        import matplotlib.pyplot as plt
-    except ImportError as error:
-        raise ImportError('Plotting needs matplotlib: pip install "dpglm[plot]".') from error
-    return plt
+    plain(axes)

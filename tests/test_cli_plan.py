@@ -1,0 +1,334 @@
+"""``python -m dpglm plan``: what it prints, what it answers, what it refuses."""
+
+import math
+import re
+import subprocess
+import sys
+
+import pytest
+
+from dpglm import DPAGDClassifier, DPLinearSVM, DPLogisticRegression
+from dpglm.calculator import PrivacyCalculator
+from dpglm.cli import main
+from dpglm.commands.plan_report import Shape, plan_report
+from dpglm.facts import PublicFacts
+from dpglm.planning import optimal_n_iter, public_constants, saturation_n_iter
+from dpglm.privacy.conversions import gdp_mu
+from dpglm.proactive import ProactiveSettings
+
+
+@pytest.fixture
+def plan(capsys):
+    """Run the command and return what it prints."""
+
+    def run(arguments):
+        assert main(["plan", *arguments.split()]) == 0
+        printed, errors = capsys.readouterr()
+        assert errors == ""
+        return printed
+
+    return run
+
+
+def section(printed, title):
+    """The lines below a title."""
+    return printed.split(f"\n{title}")[1].split("\n\n")[0].splitlines()[1:]
+
+
+def value_of(printed, label):
+    """The text beside a label, continued lines included."""
+    lines = printed.splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith(f"  {label}"))
+    rest = [lines[start].removeprefix(f"  {label}")]
+    for line in lines[start + 1 :]:
+        if not line.startswith(" " * 38):
+            break
+        rest.append(line)
+    return " ".join(" ".join(rest).split())
+
+
+def table_of(printed, title):
+    """The cells below a title, down to the note in parentheses."""
+    table = "\n".join(section(printed, title)).split("\n  (")[0]
+    return [re.split(r"\s{2,}", line.strip()) for line in table.splitlines()]
+
+
+def test_the_default_plan_is_that_of_the_default_estimator(plan):
+    printed = plan("--epsilon 1 --delta 1e-6 --n 48842")
+    made = DPLogisticRegression(epsilon=1.0, delta=1e-6).plan(48842, 100)
+    assert printed.startswith("DPLogisticRegression on 48,842 records, 100 features, 2 classes\n")
+    assert value_of(printed, "epsilon") == "1"
+    assert value_of(printed, "delta") == "1e-06 = 0.049 / 48,842"
+    assert value_of(printed, "in other currencies") == "mu 0.2367 (GDP), rho 0.02801 (zCDP)"
+    moment = f"15% of the budget, noise multiplier {made.second_moment.noise_multiplier:.4g}"
+    assert value_of(printed, "first, features' second moment") == moment
+    assert value_of(printed, "100 gradients") == (
+        f"noise multiplier {made.noise_multiplier[0]:.4g} each"
+    )
+    noise = 100 * math.sqrt(101) * made.noise_multiplier[0] / 48842
+    assert value_of(printed, "noise on a mean gradient") == (
+        f"{noise:.3g}% of the clip, as a norm over 101 coordinates; {noise / 10:.3g}% on the mean "
+        "of all iterations"
+    )
+    assert value_of(printed, "signal per direction") == ", n mu / d 114.5 for all d = 101 columns"
+
+
+def test_the_consequences_in_words_are_those_of_the_trade_off(plan):
+    printed = plan("--epsilon 1 --delta 1e-6 --n 48842")
+    mu = gdp_mu(1.0, 1e-6)
+    guess = 50 * (1 + math.erf(mu / math.sqrt(8)))
+    assert f"a probability of {guess:.1f}% at most" in value_of(printed, "in plain words")
+    replaced = value_of(printed, "the same run under replace_one").removeprefix("epsilon ")
+    assert gdp_mu(float(replaced), 1e-6) == pytest.approx(2 * mu, rel=1e-3)
+
+
+def test_the_table_shows_first_quartiles_and_last_and_ends_at_epsilon(plan):
+    printed = plan("--epsilon 2 --n 5000 --n-iter 41 --clip 0.5")
+    made = DPLogisticRegression(epsilon=2.0, max_iter=41, clip_schedule=0.5).plan(5000, 100)
+    header, moment, *rows = table_of(printed, "ITERATIONS")
+    assert header == ["iteration", "clip", "step", "multiplier", "noise / n", "epsilon so far"]
+    assert moment[0] == "2nd moment"
+    assert [row[0] for row in rows] == ["1", "11", "21", "31", "41"]
+    for row, t in zip(rows, (0, 10, 20, 30, 40), strict=True):
+        std = made.facts.noise_std[t] / 5000
+        expected = (0.5, made.step[t], made.noise_multiplier[t], std)
+        assert [float(x) for x in row[1:5]] == pytest.approx(expected, rel=1e-3)
+    costs = [float(row[-1]) for row in (moment, *rows)]
+    assert costs == sorted(costs) and costs[-1] == pytest.approx(2.0, abs=1e-4)
+    halfway = made.second_moment.noise_multiplier**-2 + 21 / made.noise_multiplier[0] ** 2
+    assert gdp_mu(costs[3], 1e-6) == pytest.approx(math.sqrt(halfway), rel=1e-3)
+
+
+def test_worthwhile_iterations_are_those_of_the_theory(plan):
+    printed = plan(
+        "--epsilon 1 --n 9000 --preconditioner none --alpha 0.01 --row-bound 2 --distance 3"
+        " --clip 1.5 --relation replace_one"
+    )
+    facts = PublicFacts(9000, 101, alpha=0.01, curvature=0.25, row_bound=2.0, mu=0.2367 / 2)
+    facts = PublicFacts(**{**vars(facts), "clip": [1.5]})
+    shown = value_of(printed, "no further gain beyond")
+    found = float(shown.split()[0].replace(",", ""))
+    assert found == pytest.approx(saturation_n_iter(facts, distance=3.0), rel=2e-3)
+    constants = public_constants(facts)
+    best = [optimal_n_iter(*constants, dynamic=x) for x in (False, True)]
+    shown = value_of(printed, "best for alpha=0.01, Hong 2022")
+    assert [int(x) for x in re.findall(r"(\d+) at", shown)] == pytest.approx(best, abs=1)
+    assert "alpha=0.001" in plan("--epsilon 1 --n 9000")
+
+
+def test_alternatives_are_plans_of_their_own(plan):
+    printed = plan("--epsilon 1 --n 9000 --estimator svm --features 20 --classes 3 --n-iter 60")
+
+    def multiplier(**change):
+        model = DPLinearSVM(**{"epsilon": 1.0, "max_iter": 60, **change})
+        return model.plan(9000, 20, 3).noise_multiplier[0]
+
+    _, *rows = table_of(printed, "ALTERNATIVES")
+    base = multiplier()
+    expected = {
+        "this plan": (base, 1.0),
+        "half of epsilon": (multiplier(epsilon=0.5), 1.0),
+        "twice epsilon": (multiplier(epsilon=2.0), 1.0),
+        "replace_one": (multiplier(neighboring_relation="replace_one"), 2.0),
+    }
+    assert [row[0] for row in rows] == list(expected)
+    for name, shown, noise, n_iter in rows:
+        z, factor = expected[name]
+        relative = 100 * math.sqrt(21 * 3) * factor * z / 9000
+        assert shown == f"{z:.4g}"
+        assert noise == f"{relative:.3g}% of the clip"
+        assert int(n_iter) == math.floor(60 * (base / (factor * z)) ** 2 * (1 + 1e-9))
+
+
+def test_a_sampled_plan_tells_of_batches_and_of_the_closed_form(plan):
+    pytest.importorskip("dp_accounting")
+    printed = plan("--epsilon 0.4 --delta 1e-4 --n 10000 --sampling-rate 0.02 --n-iter 500")
+    assert value_of(printed, "epochs") == "10"
+    assert value_of(printed, "records in a batch") == "200 expected, give or take 14"
+    looseness = ProactiveSettings(0.4, 1e-4, 10_000, 500, 0.02).looseness()
+    shown = value_of(printed, "closed form of van Dijk et al. 2024")
+    assert shown == (
+        f"noise multiplier {looseness.noise_multiplier:.4g} for gradients that, alone, need "
+        f"{looseness.needed_noise_multiplier:.4g}; their epsilon would be "
+        f"{looseness.exact_epsilon:.4g}"
+    )
+    assert "conditions that fail" not in printed and "mu" not in section(printed, "BUDGET")[3]
+    made = DPLogisticRegression(epsilon=0.4, delta=1e-4, sampling_rate=0.02, max_iter=500)
+    z = made.plan(10_000, 100).noise_multiplier[0]
+    assert value_of(printed, "500 gradients") == f"noise multiplier {z:.4g} each"
+    noise = 100 * math.sqrt(101) * z / 200
+    assert value_of(printed, "noise on a mean gradient").startswith(f"{noise:.3g}% of the clip")
+
+    printed = plan("--epsilon 1 --n 10000 --sampling-rate 0.5 --n-iter 20")
+    failing = value_of(printed, "  its conditions that fail")
+    assert failing.count("must be") == 3
+
+
+def test_an_adaptive_plan_tells_what_its_filter_affords(plan):
+    printed = plan("--epsilon 1 --n 9000 --estimator agd --features 20")
+    made = DPAGDClassifier(epsilon=1.0).plan(9000, 20)
+    assert value_of(printed, "capacity of the filter") == f"mu^2 {made.capacity:.4g}"
+    z = made.noise_multiplier(made.gradient_cost)
+    assert value_of(printed, "  its gradient") == f"noise multiplier {z:.4g}, clip 2.5"
+    noise = 100 * math.sqrt(21) * z / 9000
+    assert value_of(printed, "  noise on the mean gradient").startswith(f"{noise:.3g}% of the clip")
+    assert value_of(printed, "  its choice of a step") == f"epsilon {made.selection_epsilon:.4g}"
+    affordable = round(made.capacity / (made.gradient_cost + made.selection_cost))
+    assert value_of(printed, "affords at most") == f"{affordable} iterations (max_iter is 1,000)"
+    assert [row[0] for row in table_of(printed, "ALTERNATIVES")[1:]][-1] == "replace_one"
+    whitened = plan("--epsilon 1 --n 9000 --estimator agd --preconditioner full --n-iter 7")
+    assert value_of(whitened, "first, features' second moment") == "15% of it"
+    assert "max_iter is 7" in whitened
+
+
+def answer_of(printed):
+    return " ".join(printed.split("ANSWER: ")[1].split("\n\n")[0].split())
+
+
+def test_a_noise_multiplier_answers_the_question_that_is_left(plan):
+    pytest.importorskip("dp_accounting")
+    calculator = PrivacyCalculator()
+    printed = plan("--n 9000 --epsilon 1 --noise-multiplier 40")
+    n_iter = calculator.max_iter(epsilon=1.0, delta=1e-6, noise_multiplier=40.0)
+    assert answer_of(printed) == (
+        f"noise multiplier 40 affords {n_iter} iterations, {n_iter} epochs, at epsilon 1."
+    )
+    assert f"{n_iter} gradients" in printed and "second moment" not in printed
+
+    printed = plan("--n 9000 --noise-multiplier 40 --n-iter 100")
+    epsilon = calculator.epsilon(delta=1e-6, noise_multiplier=40.0, n_iter=100)
+    assert answer_of(printed) == (
+        f"noise multiplier 40 and 100 iterations cost epsilon {epsilon:.4g}."
+    )
+    assert value_of(printed, "100 gradients") == "noise multiplier 40 each"
+
+    printed = plan("--n 9000 --epsilon 1 --noise-multiplier 8 --n-iter 100")
+    run = {"epsilon": 1.0, "delta": 1e-6, "noise_multiplier": 8.0, "n_iter": 100}
+    rate = calculator.sampling_rate(**run)
+    assert answer_of(printed) == (
+        f"noise multiplier 8 and 100 iterations afford a sampling rate of {rate:.4g} at epsilon 1."
+    )
+    assert value_of(printed, "epochs") == f"{100 * rate:.4g}"
+
+    printed = plan("--n 9000 --epsilon 1 --noise-multiplier 80 --n-iter 100")
+    assert "afford a sampling rate of 1 at" in answer_of(printed) and "BATCHES" not in printed
+
+    printed = plan("--n 9000 --epsilon 1 --noise-multiplier 8 --sampling-rate 0.1")
+    del run["n_iter"]
+    n_iter = calculator.max_iter(**run, sampling_rate=0.1)
+    assert answer_of(printed) == (
+        f"noise multiplier 8 affords {n_iter} iterations, {n_iter / 10:g} epochs, at epsilon 1."
+    )
+
+
+def test_a_plain_hinge_has_no_condition_number():
+    shape = Shape(n_samples=9000, n_features=20, n_classes=2)
+    printed = plan_report(DPLinearSVM(loss="hinge"), shape, row_bound=2.0, distance=1.0)
+    facts = PublicFacts(9000, 21, curvature=math.inf, row_bound=2.0)
+    mu = gdp_mu(1.0, 1e-6) * math.sqrt(0.85)
+    last = saturation_n_iter(PublicFacts(**{**vars(facts), "mu": mu}))
+    assert value_of(printed, "no further gain beyond").startswith(f"{last:,} at")
+    assert "Hong" not in printed
+
+
+def test_weak_budgets_are_warned_of(plan):
+    assert "WARNING" not in plan("--epsilon 1 --n 9000")
+    assert "releasing a record outright" in value_of(
+        plan("--epsilon 1 --n 9000 --delta 1e-3"), "WARNING"
+    )
+    assert "nothing will be learned" in value_of(plan("--epsilon 1 --n 10"), "WARNING")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "--n 1 --epsilon 0.001",
+        "--n 123456789 --epsilon 1 --features 123456 --classes 50 --n-iter 1",
+        "--n 48842 --epsilon 1 --relation replace_one --n-iter 2",
+        "--n 48842 --epsilon 1 --relation add_or_remove_one --estimator svm --row-bound 1e100",
+        "--n 48842 --epsilon 0.01 --estimator agd --relation add_or_remove_one --classes 5",
+        "--n 48842 --epsilon 1e99 --alpha 1e-99 --distance 1e-99",
+    ],
+)
+def test_every_plan_fits_the_screen(plan, arguments):
+    printed = plan(arguments)
+    assert max(map(len, printed.splitlines())) <= 100
+    assert printed.count("\n") < 60
+    assert "nan" not in printed
+
+
+BAD = {
+    "": "the following arguments are required: --n",
+    "--n 9": "give --epsilon, or --noise-multiplier and --n-iter",
+    "--n 0 --epsilon 1": "argument --n: '0' must be a whole number, 1 or more",
+    "--n 9 --epsilon 0": "argument --epsilon: '0' must be above 0, from 1e-100 to 1e100",
+    "--n 9 --epsilon inf": "argument --epsilon: 'inf' must be above 0, from 1e-100 to 1e100",
+    "--n 9 --epsilon x": "argument --epsilon: 'x' is not a number",
+    "--n 9 --epsilon 1 --delta 1": "argument --delta: '1' must be above 0 and below 1",
+    "--n 9 --epsilon 1 --features 0": "argument --features: '0' must be a whole number",
+    "--n 9 --epsilon 1 --classes 1": "argument --classes: '1' must be a whole number, 2 or more",
+    "--n 9 --epsilon 1 --n-iter 0": "argument --n-iter: '0' must be a whole number, 1 or more",
+    "--n 9 --epsilon 1 --n-iter 100001": "argument --n-iter: '100001' must be at most 100000",
+    "--n 9 --epsilon 1 --sampling-rate 2": "argument --sampling-rate: '2' must be above 0 and at",
+    "--n 9 --epsilon 1 --alpha -1": "argument --alpha: '-1' must be above 0",
+    "--n 9 --epsilon 1 --clip 0": "argument --clip: '0' must be above 0",
+    "--n 9 --epsilon 1 --estimator tree": "argument --estimator: invalid choice: 'tree'",
+    "--n 9 --epsilon 1 --relation swap": "argument --relation: invalid choice: 'swap'",
+    "--n 9 --epsilon 1e-9 --preconditioner none": "epsilon=1e-09 with delta=1e-06 is too small",
+    "--n 9 --epsilon 1 --relation replace_one --sampling-rate 0.5": "not accounted for under "
+    "neighboring_relation='replace_one'",
+    "--n 9 --epsilon 1 --estimator agd --sampling-rate 0.5": "--sampling-rate: agd searches along",
+    "--n 9 --epsilon 1 --estimator agd --noise-multiplier 5": "--noise-multiplier: agd decides on",
+    "--n 9 --noise-multiplier 5": "--noise-multiplier: give --epsilon, --n-iter or both beside it",
+    "--n 9 --noise-multiplier 5 --sampling-rate 0.5": "--noise-multiplier: give --epsilon",
+    "--n 9 --epsilon 1 --noise-multiplier 5 --n-iter 2 --sampling-rate 1": "determine one another",
+    "--n 9 --epsilon 1 --noise-multiplier 5 --preconditioner full": "so leave --preconditioner out",
+    "--n 9 --epsilon 1 --noise-multiplier 3": "3 is too small for a single iteration at "
+    "epsilon=1, which needs 4.225",
+    "--n 9 --epsilon 1 --noise-multiplier 1e4": "10000 affords 5,602,896 iterations, more than",
+    "--n 9 --noise-multiplier 5 --n-iter 2 --relation replace_one --sampling-rate 0.1": "not "
+    "accounted for under neighboring_relation='replace_one'",
+}
+
+
+@pytest.mark.parametrize("arguments", BAD)
+def test_a_bad_combination_ends_with_code_2_and_one_clear_line(arguments, capsys):
+    with pytest.raises(SystemExit) as exit_:
+        main(["plan", *arguments.split()])
+    printed, message = capsys.readouterr()
+    assert exit_.value.code == 2
+    assert message.startswith("python -m dpglm plan: error: ")
+    assert BAD[arguments] in message
+    assert printed == "" and message.count("\n") == 1
+
+
+def test_sampling_without_dp_accounting_names_the_extra(capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "dp_accounting", None)
+    with pytest.raises(SystemExit) as exit_:
+        main(["plan", "--n", "777", "--epsilon", "0.77", "--sampling-rate", "0.3"])
+    message = capsys.readouterr().err
+    assert exit_.value.code == 2
+    assert 'pip install "dpglm[accounting]"' in message and message.count("\n") == 1
+
+
+def test_numbers_beyond_the_accountant_are_refused_in_one_line(capsys, monkeypatch):
+    def overflowing(self, n_samples, n_features, n_classes):
+        raise OverflowError("math range error")
+
+    monkeypatch.setattr(DPLogisticRegression, "plan", overflowing)
+    with pytest.raises(SystemExit):
+        main(["plan", "--n", "9", "--epsilon", "1"])
+    assert "too extreme to be accounted for (math range error)" in capsys.readouterr().err
+
+
+def test_a_full_batch_plan_imports_nothing_heavy():
+    """scikit-learn itself imports pandas where it is installed."""
+    code = (
+        "import sys\nfrom dpglm.cli import main\n"
+        "main('plan --epsilon 1 --n 48842'.split())\n"
+        "heavy = ('numba', 'matplotlib', 'dp_accounting')\n"
+        "print([name for name in heavy if name in sys.modules])\n"
+    )
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
+    assert process.stdout.splitlines()[-1] == "[]"

@@ -1,0 +1,283 @@
+"""A utility graph simulates the run to come, on public rows, and recommends what is good there."""
+
+import inspect
+import math
+from typing import ClassVar
+
+import numpy as np
+import pytest
+from scipy import sparse, stats
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import accuracy_score, log_loss, roc_auc_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+
+from dpglm import DPLinearSVM, DPLogisticRegression, Geometric
+from dpglm.datasets import make_census
+from dpglm.utility_graph import UtilityGraph, resampled_split
+from dpglm.utility_results import UtilityCell, UtilityGraphResults
+
+X, Y = make_census(400, random_state=0)
+
+
+class Watched(DPLogisticRegression):
+    """Keeps every fit, for a look at what it was given and what it drew."""
+
+    fits: ClassVar[list] = []
+
+    def fit(self, X, y):
+        super().fit(X, y)
+        self.fits.append((X, self))
+        return self
+
+
+@pytest.fixture
+def fits():
+    Watched.fits.clear()
+    yield Watched.fits
+    Watched.fits.clear()
+
+
+def graph(estimator=None, grid=None, **options):
+    estimator = estimator or DPLogisticRegression(max_iter=5)
+    return UtilityGraph(
+        estimator, grid or {"max_iter": [2, 5]}, **{"n_samples": 600, "n_repeats": 2, **options}
+    )
+
+
+def results(*cells):
+    """Return results with these scores: (accuracies, AUCs, losses) of each setting."""
+    named = [
+        dict(zip(("accuracy", "auc", "loss"), map(tuple, cell), strict=True)) for cell in cells
+    ]
+    return UtilityGraphResults(
+        DPLogisticRegression(),
+        tuple(UtilityCell({"max_iter": i}, scores) for i, scores in enumerate(named, start=1)),
+        n_samples=1000,
+    )
+
+
+def test_without_noise_a_cell_holds_the_scores_of_a_direct_fit():
+    estimator = DPLogisticRegression(epsilon=math.inf, clip_schedule=0.7, step_schedule=1.0)
+    found = graph(estimator, n_repeats=1, random_state=3).run(X, Y)
+    train, test = resampled_split(len(Y), 600, 0.25, np.random.RandomState(3))
+    for cell in found.cells:
+        model = DPLogisticRegression(**{**estimator.get_params(), **cell.params})
+        model.fit(X[train], Y[train])
+        probability = model.predict_proba(X[test])[:, 1]
+        assert cell.scores["accuracy"] == (accuracy_score(Y[test], model.predict(X[test])),)
+        assert cell.scores["auc"] == pytest.approx((roc_auc_score(Y[test], probability),))
+        assert cell.scores["loss"] == pytest.approx((log_loss(Y[test], probability),))
+
+
+@pytest.mark.parametrize("n_samples", [90, 300, 700, 3000])
+def test_each_fit_gets_n_rows_and_the_noise_of_the_plan_for_n_records(fits, n_samples):
+    estimator = Watched(preconditioner=None, max_iter=3, clip_schedule=0.5, step_schedule=1.0)
+    graph(estimator, {"step_schedule": [0.5, 1.0]}, n_samples=n_samples).run(X, Y)
+    plan = estimator.plan(n_samples, X.shape[1])
+    assert len(fits) == 4
+    for rows, model in fits:
+        assert len(rows) == n_samples
+        assert model.trace_.noise_std == pytest.approx(plan.noise_multiplier * plan.sensitivity)
+        # Of the 300 rows to fit on, none is used more often than another by more than one.
+        counts = np.unique(rows, axis=0, return_counts=True)[1]
+        assert len(counts) >= 0.95 * min(n_samples, 300)
+
+
+def test_rows_are_repeated_alike_and_never_both_fitted_and_scored():
+    rng = np.random.RandomState(0)
+    for n_rows, n_samples in ((2, 1), (2, 9), (10, 3), (40, 100), (41, 31), (1000, 750)):
+        train, test = resampled_split(n_rows, n_samples, 0.25, rng)
+        pool = np.setdiff1d(np.arange(n_rows), test)
+        counts = np.bincount(train, minlength=n_rows)[pool]
+        assert len(train) == n_samples == counts.sum()
+        assert counts.max() - counts.min() <= 1
+        assert not np.isin(train, test).any()
+        assert len(test) == max(1, round(0.25 * n_rows))
+
+
+@pytest.mark.parametrize(("preconditioner", "tolerance"), [(None, 1e-11), ("full", 1e-5)])
+def test_whole_copies_of_a_sample_give_the_descent_of_the_sample(preconditioner, tolerance):
+    model = DPLogisticRegression(epsilon=math.inf, preconditioner=preconditioner)
+    model.set_params(clip_schedule=0.5, step_schedule=1.0)
+    once = model.fit(X, Y).coef_
+    thrice = model.fit(np.tile(X, (3, 1)), np.tile(Y, 3)).coef_
+    np.testing.assert_allclose(thrice, once, rtol=0, atol=tolerance)
+
+
+def test_coefficients_vary_as_much_as_those_of_n_records_would(fits):
+    """One step from zero on equal rows: across them all is noise, of variance (s z C / n)^2."""
+    estimator = Watched(preconditioner=None, momentum=None, averaging=None, fit_intercept=False)
+    estimator.set_params(max_iter=1, clip_schedule=0.5, step_schedule=2.0)
+    rows, labels = np.tile([[0.3, 0.4]], (80, 1)), np.arange(80) % 2
+    graph(estimator, {"max_iter": [1]}, n_samples=2000, n_repeats=120).run(rows, labels)
+    z = estimator.plan(2000, 2).noise_multiplier[0]
+    across = np.array([model.coef_[0] @ [-0.8, 0.6] for _, model in fits])
+    statistic = np.sum(across**2) / (2.0 * z * 0.5 / 2000) ** 2
+    low, high = stats.chi2(120).ppf([1e-5, 1 - 1e-5])
+    assert low < statistic < high
+
+
+def test_the_private_records_are_no_argument_and_the_prototype_is_left_alone():
+    assert list(inspect.signature(UtilityGraph).parameters) == [
+        *("estimator", "param_grid", "n_samples", "n_repeats", "test_size", "n_jobs"),
+        *("random_state", "progress"),
+    ]
+    estimator = DPLogisticRegression(step_schedule=Geometric(1.0, 0.9))
+    before = repr(estimator)
+    graph(estimator, {"step_schedule__ratio": [0.5, 1.0]}, n_repeats=1).run(X, Y)
+    assert repr(estimator) == before
+    assert not hasattr(estimator, "coef_")
+
+
+def test_the_recommended_estimator_is_unfitted_new_and_at_the_recommended_setting():
+    estimator = DPLogisticRegression(epsilon=2.0, random_state=None, max_iter=4)
+    grid = {"noise_schedule": [Geometric(1.0, 0.5)], "noise_schedule__ratio": [0.9, 1.0]}
+    found = graph(estimator, grid, random_state=1).run(X, Y)
+    first, second = found.recommended_estimator(), found.recommended_estimator()
+    assert not hasattr(first, "coef_")
+    assert first.noise_schedule is not second.noise_schedule
+    assert first.noise_schedule.ratio == found.recommended_params["noise_schedule__ratio"]
+    assert (first.epsilon, first.max_iter, first.random_state) == (2.0, 4, None)
+    first.noise_schedule.ratio = 0.1
+    estimator.set_params(epsilon=99.0)
+    assert found.recommended_estimator().noise_schedule.ratio != 0.1
+    assert found.recommended_estimator().epsilon == 2.0
+
+
+def test_a_setting_that_cannot_be_fitted_is_a_row_with_the_reason():
+    grid = [
+        {"clip_schedule": [-1.0, 0.5], "max_iter": [2]},
+        {"preconditioner": ["no such"]},
+        {"step_schedule": [1e200], "alpha": [1.0], "preconditioner": [None]},
+    ]
+    found = graph(grid=grid).run(X, Y)
+    errors = [row["error"] for row in found.rows()]
+    assert "every value is positive" in errors[0]
+    assert errors[1] is None
+    assert "preconditioner='no such' is not a preconditioner" in errors[2]
+    assert "The coefficients diverged: lower step_schedule." in errors[3]
+    assert found.recommended_index == 1
+    assert found.rows()[0]["accuracy"] is found.rows()[0]["rank"] is None
+    assert found.table().count("1 setting cannot be fitted: ") == 3
+    with pytest.raises(ValueError, match=r"no setting of param_grid can be fitted: .*positive"):
+        graph(grid={"clip_schedule": [-1.0]}).run(X, Y)
+
+
+def test_a_defect_is_not_taken_for_a_bad_setting(monkeypatch):
+    monkeypatch.setattr("dpglm.utility_graph.scores", lambda *_: 1 // 1 and undefined_name)  # noqa: F821
+    with pytest.raises(NameError):
+        graph().run(X, Y)
+
+
+def test_with_a_seed_the_order_of_the_fits_changes_nothing(monkeypatch):
+    def backwards(**_):
+        return lambda tasks: (task(*args) for task, args, _ in reversed(list(tasks)))
+
+    options = {"random_state": 7, "n_repeats": 2}
+    forwards = graph(**options).run(X, Y)
+    assert graph(**options).run(X, Y).cells == forwards.cells
+    assert graph(n_repeats=2, random_state=8).run(X, Y).cells != forwards.cells
+    monkeypatch.setattr("dpglm.utility_graph.Parallel", backwards)
+    assert graph(**options).run(X, Y).cells == forwards.cells
+
+
+@pytest.mark.slow
+def test_with_a_seed_the_number_of_processes_changes_nothing():
+    alone = graph(random_state=7).run(X, Y)
+    assert graph(random_state=7, n_jobs=2).run(X, Y).cells == alone.cells
+
+
+def test_settings_share_their_rows_and_not_their_noise():
+    same = {"alpha": [0.0, 1e-300]}
+    exact = DPLogisticRegression(epsilon=math.inf, max_iter=3)
+    first, second = graph(exact, same, n_repeats=3).run(X, Y).cells
+    assert first.scores == second.scores
+    assert len(set(first.scores["loss"])) == 3
+    first, second = graph(DPLogisticRegression(max_iter=3), same, random_state=0).run(X, Y).cells
+    assert not set(first.scores["loss"]) & set(second.scores["loss"])
+
+
+def test_what_is_good_in_all_respects_is_recommended():
+    found = results(
+        # The most accurate but with a bad loss, good in every respect, the lowest loss alone.
+        ([0.84, 0.85], [0.80, 0.81], [0.90, 0.91]),
+        ([0.83, 0.84], [0.88, 0.89], [0.41, 0.42]),
+        ([0.79, 0.80], [0.87, 0.88], [0.40, 0.41]),
+    )
+    assert found.recommended_params == {"max_iter": 2}
+    assert [row["rank"] for row in found.rows()] == pytest.approx([7 / 3, 5 / 3, 2])
+    assert [row["recommended"] for row in found.rows()] == [False, True, False]
+
+
+def test_easy_and_hard_repeats_change_no_rank():
+    rng = np.random.RandomState(0)
+    cells = rng.uniform(0.6, 0.7, (5, 3, 4))
+    luck = rng.uniform(0.0, 0.3, (1, 3, 4))
+    plain, shifted = results(*cells), results(*(cells + luck))
+    assert [r["rank"] for r in plain.rows()] == [r["rank"] for r in shifted.rows()]
+    assert [r["rank_gap_se"] for r in plain.rows()] == [r["rank_gap_se"] for r in shifted.rows()]
+
+
+def test_standard_errors_are_those_of_a_mean():
+    accuracy = [0.7, 0.74, 0.81]
+    found = results((accuracy, accuracy, accuracy), ([0.5] * 3, [0.5] * 3, [0.9] * 3)).rows()
+    assert found[0]["accuracy"] == pytest.approx(0.75)
+    assert found[0]["accuracy_se"] == pytest.approx(stats.sem(accuracy))
+    assert found[1]["accuracy_se"] == 0.0
+    assert found[1]["accuracy_gap_se"] == pytest.approx(stats.sem(accuracy))
+    together = results((accuracy,) * 3, (np.subtract(accuracy, 0.1),) * 3).rows()
+    assert together[1]["accuracy_gap_se"] == pytest.approx(0.0, abs=1e-12)
+    assert results(([0.7], [0.7], [0.7])).rows()[0]["accuracy_se"] is None
+
+
+def test_the_table_and_the_frame_hold_every_setting_the_best_first():
+    cells = [([0.5 + 0.01 * i] * 2, [0.5 + 0.01 * i] * 2, [0.9 - 0.01 * i] * 2) for i in range(12)]
+    found = results(*cells)
+    lines = found.table().splitlines()
+    assert lines[0] == "epsilon 1, delta 1e-06, 1,000 records: 12 settings x 2 fits"
+    assert lines[1].split() == ["rank", "accuracy", "AUC", "loss", "max_iter"]
+    best = "1.0 0.6100 ±0.0000 0.6100 ±0.0000 0.7900 ±0.0000 12"
+    assert " ".join(lines[2].split()) == best
+    assert lines[-1] == "and 2 more" and len(lines) == 13
+    assert str(found) == found.table()
+    frame = pytest.importorskip("pandas").DataFrame(found.rows())
+    assert found.to_frame().equals(frame)
+    assert list(frame["param_max_iter"]) == list(range(1, 13))
+
+
+def test_batches_classes_sparse_rows_and_pipelines_can_be_simulated():
+    pytest.importorskip("dp_accounting")
+    rows, labels = sparse.csr_array(X), np.where(X[:, 0] > 0.4, 2, Y)
+    pipeline = make_pipeline(FunctionTransformer(accept_sparse=True), DPLinearSVM(max_iter=3))
+    batches = {"sampling_rate": [0.5], "preconditioner": [None], "max_iter": [3]}
+    for estimator, grid, target in (
+        (DPLogisticRegression(), batches, Y),
+        (DPLogisticRegression(), {"max_iter": [3]}, labels),
+        (pipeline, {"dplinearsvm__max_iter": [2, 3]}, labels),
+    ):
+        found = graph(estimator, grid).run(rows, target)
+        assert found.headline().startswith("epsilon 1, delta 1e-06, 600 records: ")
+        assert not found.errors and 0 <= found.rows()[0]["accuracy"] <= 1
+
+
+def test_an_estimator_without_privacy_can_stand_beside():
+    found = graph(LogisticRegression(max_iter=300), {"C": [0.01, 1.0]}).run(X, Y)
+    assert found.headline() == "600 records: 2 settings x 2 fits"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"grid": {"epsilon": [0.1, 1.0]}}, "param_grid varies epsilon, which is part of"),
+        ({"grid": {"max_itr": [1]}}, "Invalid parameter 'max_itr'"),
+        ({"grid": {"noise_schedule__ratio": [1.0]}}, "a nested parameter needs an object"),
+        ({"n_samples": 0}, "n_samples=0 must be a whole number, 1 or more"),
+        ({"n_repeats": 1.5}, "n_repeats=1.5 must be a whole number, 1 or more"),
+        ({"test_size": 1.0}, "test_size=1.0 must be a number above 0 and below 1"),
+        ({"n_samples": 1}, "none of the 1 rows to fit has the label"),
+    ],
+)
+def test_a_bad_parameter_is_named(options, message):
+    with pytest.raises(ValueError, match=message):
+        graph(**options).run(X, Y)
