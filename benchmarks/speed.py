@@ -6,7 +6,8 @@ the data twice. The contenders of a row are run in turn, many times, and compare
 CPU time for one thread; wall-clock time for two threads, where a sample counts only if both
 processors were at work (CPU / wall >= 1.8).
 
-    python benchmarks/speed.py [--quick] [--output speed.json]
+    [DPGLM_DATA=folder] python benchmarks/speed.py [--quick] [--only GROUP ...]
+        [--output speed.json] [--figure speed.png]
 """
 
 import argparse
@@ -14,14 +15,22 @@ import itertools
 import json
 import os
 import platform
+import subprocess
+import sys
+import tempfile
 import time
+import warnings
 from collections.abc import Callable
 
 import numba
 import numpy as np
+import peers
 from scipy import sparse
+from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_limits
 
+from dpglm import DPLogisticRegression
+from dpglm.datasets import fetch_adult
 from dpglm.kernels.arithmetic import FAST
 from dpglm.kernels.threads import run_chunks
 from dpglm.line import Line
@@ -48,42 +57,10 @@ def add_up(values, first, last, out):
 
 def stream_read(data: np.ndarray, n_threads: int) -> Callable[[], None]:
     """Return a call that reads all of `data` once."""
-    flat = data.reshape(-1)
+    flat = data.reshape(-1, order="A")
     n_chunks = -(-flat.size // READ_CHUNK)
     out = np.empty(n_chunks)
     return lambda: run_chunks(lambda a, b: add_up(flat, a, b, out), n_chunks, n_threads)
-
-
-def two_pass(X, y: np.ndarray, coef: np.ndarray) -> Callable[[], np.ndarray]:
-    """Return the same gradient by two library products, with the row norms known in advance."""
-    squares = X.multiply(X).sum(axis=1) if sparse.issparse(X) else np.einsum("ij,ij->i", X, X)
-    caps = CLIP / np.sqrt(squares + 1.0)
-    features, intercept = coef[:-1].astype(X.dtype), coef[-1]
-    transposed = X.T
-
-    def gradient():
-        margins = y * (X @ features + intercept)
-        coefficients = -y * np.minimum(1.0 / (1.0 + np.exp(margins)), caps)
-        return np.append(transposed @ coefficients.astype(X.dtype), coefficients.sum())
-
-    return gradient
-
-
-def two_pass_softmax(X, y: np.ndarray, coef: np.ndarray) -> Callable[[], np.ndarray]:
-    """Return the same for K classes."""
-    caps = CLIP / np.sqrt(np.einsum("ij,ij->i", X, X) + 1.0)
-    rows = np.arange(len(y))
-
-    def gradient():
-        scores = X @ coef[:-1] + coef[-1]
-        residuals = np.exp(scores - scores.max(axis=1, keepdims=True))
-        residuals /= residuals.sum(axis=1, keepdims=True)
-        residuals[rows, y] -= 1.0
-        norms = np.sqrt(np.einsum("ij,ij->i", residuals, residuals))
-        residuals *= np.minimum(1.0, caps / norms)[:, np.newaxis]
-        return np.vstack([X.T @ residuals, residuals.sum(axis=0)])
-
-    return gradient
 
 
 def medians(calls: dict[str, Callable], repeats: int, n_threads: int = 1) -> dict[str, float]:
@@ -105,41 +82,56 @@ def medians(calls: dict[str, Callable], repeats: int, n_threads: int = 1) -> dic
     }
 
 
-def dense_row(name, n, d, dtype, repeats, n_threads=1):
-    """Measure the logistic gradient on dense data."""
+def result(name, seconds, n_rows, n_bytes=None):
+    """Row of the table; the yardstick of memory is for dense data only."""
+    gradient = seconds["gradient"]
+    row = {"case": name, "ms": 1e3 * gradient, "ns_per_row": 1e9 * gradient / n_rows}
+    if "stream" in seconds:
+        row["stream_gb_s"] = n_bytes / seconds["stream"] / 1e9
+        row["reads"] = gradient / seconds["stream"]
+        row["percent_of_stream"] = 100 * seconds["stream"] / gradient
+    if "library" in seconds:
+        row["times_two_pass"] = seconds["library"] / gradient
+    others = {name: t / gradient for name, t in seconds.items() if name.startswith("with ")}
+    return row | others
+
+
+def dense_problem(n, d, dtype=np.float64, order="C"):
+    """Normal data, random labels, small coefficients."""
     rng = np.random.default_rng(0)
-    X = rng.standard_normal((n, d), dtype=dtype)
-    y = rng.choice([-1.0, 1.0], n)
-    coef = rng.normal(scale=0.1, size=d + 1)
+    X = np.asarray(rng.standard_normal((n, d), dtype=dtype), order=order)
+    return X, rng.choice([-1.0, 1.0], n), rng.normal(scale=0.1, size=d + 1)
+
+
+def dense_row(name, n, d, dtype, repeats, n_threads=1, order="C"):
+    """Measure the logistic gradient on dense data."""
+    X, y, coef = dense_problem(n, d, dtype, order)
     objective = Objective(X, y, Logistic(), n_threads=n_threads)
     calls = {
         "stream": stream_read(X, n_threads),
         "gradient": lambda: objective.gradient_sum(coef, CLIP),
     }
     if n_threads == 1:
-        calls["library"] = two_pass(X, y, coef)
-    seconds = medians(calls, repeats, n_threads)
-    return result(name, seconds, n, X.nbytes)
+        calls["library"] = peers.two_pass(X, y, coef, CLIP)
+    return result(name, medians(calls, repeats, n_threads), n, X.nbytes)
 
 
-def numpy_iteration(X, y: np.ndarray, steps: np.ndarray) -> Callable[[], None]:
-    """Return the same iteration of a line search as one would write it with numpy."""
-    rows = np.hstack([X, np.ones((len(X), 1))])
-    coef = np.zeros(rows.shape[1])
-
-    def iterate():
-        gradients = (-y / (1 + np.exp(y * (rows @ coef))))[:, np.newaxis] * rows
-        norms = np.linalg.norm(gradients, axis=1, keepdims=True)
-        gradients /= np.maximum(1.0, norms / CLIP)
-        direction = gradients.sum(axis=0)
-        direction /= np.linalg.norm(direction)
-        losses = [
-            np.minimum(np.logaddexp(0.0, -y * (rows @ (coef - step * direction))), LOSS_CLIP).sum()
-            for step in steps
-        ]
-        coef[:] -= steps[np.argmin(losses)] * direction
-
-    return iterate
+def peers_row(name, n, d, repeats):
+    """Compare with other programs for the same sum."""
+    X, y, coef = dense_problem(n, d)
+    objective = Objective(X, y, Logistic(), n_threads=1)
+    calls = {"gradient": lambda: objective.gradient_sum(coef, CLIP)}
+    makers = {
+        "two-pass": peers.two_pass, "numpy": peers.numpy_rows, "jax": peers.jax_vmap,
+        "torch": peers.torch_vmap, "loop": peers.loop,
+    }  # fmt: skip
+    expected = calls["gradient"]()
+    for peer, make in makers.items():
+        call = make(X, y, coef, CLIP)
+        if call is not None:
+            np.testing.assert_allclose(np.asarray(call()), expected, rtol=1e-8, atol=1e-8)
+            calls[f"with {peer}"] = call
+    return result(name, medians(calls, repeats), n)
 
 
 def iteration_row(name, n, d, repeats, bounds):
@@ -159,7 +151,7 @@ def iteration_row(name, n, d, repeats, bounds):
 
     calls = {"stream": stream_read(X, 1), "gradient": iterate}
     if "loss_clip" in bounds:
-        calls["library"] = numpy_iteration(X, y, steps)
+        calls["library"] = peers.line_search(X, y, steps, CLIP, LOSS_CLIP)
     return result(name, medians(calls, repeats), n, X.nbytes)
 
 
@@ -191,30 +183,86 @@ def softmax_row(name, n, d, n_classes, repeats):
     calls = {
         "stream": stream_read(X, 1),
         "gradient": lambda: objective.gradient_sum(coef, CLIP),
-        "library": two_pass_softmax(X, y, coef),
+        "library": peers.softmax(X, y, coef, CLIP),
     }
     return result(name, medians(calls, repeats), n, X.nbytes)
 
 
-def sparse_row(name, n, d, per_row, repeats):
-    """Measure the logistic gradient on CSR data with `per_row` ones in each row."""
+def one_hot(n, d, per_row):
+    """CSR data with `per_row` ones in each row, one in each of as many groups of columns."""
     rng = np.random.default_rng(0)
-    blocks = np.linspace(0, d, per_row + 1).astype(int)
+    bounds = np.linspace(0, d, per_row + 1).astype(int)
     columns = np.column_stack(
-        [rng.integers(low, high, n) for low, high in itertools.pairwise(blocks)]
+        [rng.integers(low, high, n) for low, high in itertools.pairwise(bounds)]
     )
-    X = sparse.csr_array(
-        (np.ones(n * per_row), columns.ravel(), np.arange(0, n * per_row + 1, per_row)),
-        shape=(n, d),
-    )
+    ends = np.arange(0, n * per_row + 1, per_row)
+    return sparse.csr_array((np.ones(n * per_row), columns.ravel(), ends), shape=(n, d))
+
+
+def sparse_row(name, X, repeats):
+    """Measure the logistic gradient on CSR data."""
+    n, d = X.shape
+    rng = np.random.default_rng(0)
     y = rng.choice([-1.0, 1.0], n)
     coef = rng.normal(scale=0.1, size=d + 1)
     objective = Objective(X, y, Logistic(), n_threads=1)
     calls = {
         "gradient": lambda: objective.gradient_sum(coef, CLIP),
-        "library": two_pass(X, y, coef),
+        "library": peers.two_pass(X, y, coef, CLIP),
     }
     return result(name, medians(calls, repeats), n)
+
+
+def block_row(name, n, d, block_rows, repeats):
+    """Measure column-major data taken by blocks of so many rows."""
+    X, y, coef = dense_problem(n, d, order="F")
+    objective = Objective(X, y, Logistic(), n_threads=1)
+    objective._rows._block_rows = block_rows
+    calls = {
+        "stream": stream_read(X, 1),
+        "gradient": lambda: objective.gradient_sum(coef, CLIP),
+    }
+    return result(name, medians(calls, repeats), n, X.nbytes)
+
+
+def fit_row(name, X, y, repeats):
+    """Compare a default fit, on one thread, with scikit-learn's logistic regression."""
+    model = DPLogisticRegression(classes=[0, 1])
+    peer = LogisticRegression(max_iter=1000)
+    calls = {"gradient": lambda: model.fit(X, y), "with scikit-learn": lambda: peer.fit(X, y)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return result(name, medians(calls, repeats), X.shape[0])
+
+
+FIRST_FIT = """
+import time
+import sklearn.linear_model
+before = time.process_time()
+import numpy as np
+from dpglm import {model}
+X = np.random.default_rng(0).normal(size=(500, 10))
+{model}(classes=[0, 1]).fit(X, (X[:, 0] > 0).astype(int))
+print(time.process_time() - before)
+"""
+
+
+def first_fit_rows(model, repeats):
+    """CPU time of the first fit of a process, import included, above that of scikit-learn's."""
+    script = [sys.executable, "-W", "ignore", "-c", FIRST_FIT.format(model=model)]
+    seconds = {"cold": [], "warm": []}
+    for _ in range(repeats):
+        with tempfile.TemporaryDirectory() as cache:
+            environment = {**os.environ, "NUMBA_CACHE_DIR": cache, "NUMBA_NUM_THREADS": "1"}
+            for state in ("cold", "warm"):
+                run = subprocess.run(
+                    script, env=environment, check=True, capture_output=True, text=True
+                )
+                seconds[state].append(float(run.stdout))
+    return [
+        {"case": f"first fit of {model}, {state} cache", "ms": 1e3 * float(np.median(times))}
+        for state, times in seconds.items()
+    ]
 
 
 def noise_row(name, size, draws):
@@ -228,43 +276,98 @@ def noise_row(name, size, draws):
     return {"case": name, "ms": 1e3 * medians({"noise": draw}, 3)["noise"]}
 
 
-def result(name, seconds, n_rows, n_bytes=None):
-    """Row of the table; the yardstick of memory is for dense data only."""
-    gradient = seconds["gradient"]
-    row = {"case": name, "ms": 1e3 * gradient, "ns_per_row": 1e9 * gradient / n_rows}
-    if "stream" in seconds:
-        row["stream_gb_s"] = n_bytes / seconds["stream"] / 1e9
-        row["reads"] = gradient / seconds["stream"]
-        row["percent_of_stream"] = 100 * seconds["stream"] / gradient
-    if "library" in seconds:
-        row["times_two_pass"] = seconds["library"] / gradient
-    return row
-
-
-def measure(quick: bool) -> list[dict]:
-    """Run every row."""
-    n, repeats = (200_000, 5) if quick else (1_000_000, 15)
-    rows = [
+def shape_rows(n, repeats):
+    """Gradient on dense data of several shapes."""
+    adult = (48_842, 109, np.float64, 5 * repeats)
+    return [
         dense_row(f"float64 {n}x100", n, 100, np.float64, repeats),
-        dense_row(f"float64 {n}x100, 2 threads", n, 100, np.float64, 3 * repeats, n_threads=2),
+        dense_row(f"float64 {n}x100, 2 threads", n, 100, np.float64, 20 * repeats, n_threads=2),
         dense_row(f"float32 {n}x100", n, 100, np.float32, repeats),
         dense_row(f"float64 {n}x10", n, 10, np.float64, repeats),
         dense_row(f"float64 {n // 10}x1000", n // 10, 1000, np.float64, repeats),
-        dense_row("float64 48842x109 (Adult)", 48_842, 109, np.float64, 5 * repeats),
+        dense_row("float64 48842x109 (Adult)", *adult),
+        dense_row(f"float64 {n}x100, column-major", n, 100, np.float64, repeats, order="F"),
+        dense_row("float64 48842x109, column-major", *adult, order="F"),
         softmax_row(f"softmax K=3 {n // 5}x100", n // 5, 100, 3, repeats),
         softmax_row(f"softmax K=10 {n // 5}x100", n // 5, 100, 10, repeats),
-        iteration_row(f"AGD iteration {n}x100", n, 100, min(repeats, 7), {"loss_clip": LOSS_CLIP}),
-        iteration_row(f"AGD iteration {n}x100, capped", n, 100, repeats, {"clip": CLIP}),
-        losses_row(f"21 losses {n}, logistic", n, Logistic(), repeats, {"loss_clip": LOSS_CLIP}),
-        losses_row(f"21 losses {n}, logistic, capped", n, Logistic(), repeats, {"clip": CLIP}),
-        losses_row(f"21 losses {n}, hinge", n, Hinge(), repeats, {"loss_clip": LOSS_CLIP}),
-        sparse_row("CSR 48842x109, 14 per row (Adult)", 48_842, 109, 14, 5 * repeats),
-        sparse_row(f"CSR {n}x10000, 20 per row", n, 10_000, 20, repeats),
-        noise_row("rounded Gaussian, 100 numbers x 1000 draws", 100, 1000),
     ]
+
+
+def line_rows(n, repeats):
+    """Searching a line."""
+    clipped, capped = {"loss_clip": LOSS_CLIP}, {"clip": CLIP}
+    return [
+        iteration_row(f"AGD iteration {n}x100", n, 100, min(repeats, 7), clipped),
+        iteration_row(f"AGD iteration {n}x100, capped", n, 100, repeats, capped),
+        losses_row(f"21 losses {n}, logistic", n, Logistic(), repeats, clipped),
+        losses_row(f"21 losses {n}, logistic, capped", n, Logistic(), repeats, capped),
+        losses_row(f"21 losses {n}, hinge", n, Hinge(), repeats, clipped),
+    ]
+
+
+def sparse_rows(n, repeats):
+    """Gradient on sparse data."""
+    uneven = sparse.random_array((n // 10, 1000), density=0.03, format="csr", rng=0)
+    return [
+        sparse_row("CSR 48842x109, 14 per row (Adult)", one_hot(48_842, 109, 14), 5 * repeats),
+        sparse_row(f"CSR {n}x10000, 20 per row", one_hot(n, 10_000, 20), repeats),
+        sparse_row(f"CSR {n // 10}x1000, about 30 per row", uneven, repeats),
+    ]
+
+
+def scaling_rows(n, repeats):
+    """Cost against the number of rows, of columns, of threads, and the size of a block."""
+    sizes = [10_000, 100_000, 1_000_000, *([3_000_000, 10_000_000] if n >= 10**6 else [])]
+    cases = [(size, 100, np.float32) for size in sizes]
+    cases += [(n * 10 // d, d, np.float64) for d in (10, 30, 100, 300, 1000)]
+    rows = [
+        dense_row(f"{dtype.__name__} {size}x{d}", size, d, dtype, repeats)
+        for size, d, dtype in cases
+    ]
+    for n_threads in range(1, (os.cpu_count() or 1) + 1):
+        name = f"float32 {n}x100, threads: {n_threads}"
+        rows.append(dense_row(name, n, 100, np.float32, 3 * repeats, n_threads))
+    for block in (64, 256, 1024):
+        rows.append(block_row(f"column-major {n}x100, blocks of {block}", n, 100, block, repeats))
     return rows
 
 
+def adult_rows(repeats):
+    """Whole fits of Adult, if the environment variable DPGLM_DATA names a folder with it."""
+    if not os.environ.get("DPGLM_DATA"):
+        return []
+    data = fetch_adult()
+    X = data.schema.transformer().fit_transform(data.data)
+    y = (np.asarray(data.target) == data.schema.classes[1]).astype(int)
+    storages = {"dense": X, "column-major": np.asfortranarray(X), "CSR": sparse.csr_array(X)}
+    return [
+        fit_row(f"default fit of Adult, {name}", stored, y, repeats)
+        for name, stored in storages.items()
+    ]
+
+
+def fit_rows(n, repeats):
+    """Whole fits, the first of a process among them, and the noise."""
+    return [
+        *adult_rows(min(5, repeats)),
+        *first_fit_rows("DPLogisticRegression", 3),
+        *first_fit_rows("DPAGDClassifier", 3),
+        noise_row("rounded Gaussian, 100 numbers x 1000 draws", 100, 1000),
+    ]
+
+
+def peer_rows(n, repeats):
+    """Other programs."""
+    return [
+        peers_row("gradient 48842x109 (Adult)", 48_842, 109, repeats),
+        peers_row("gradient 200000x10", 200_000, 10, repeats),
+    ]
+
+
+GROUPS = {
+    "shapes": shape_rows, "lines": line_rows, "sparse": sparse_rows, "peers": peer_rows,
+    "scaling": scaling_rows, "fits": fit_rows,
+}  # fmt: skip
 COLUMNS = {
     "case": ("case", "<44"),
     "ms": ("ms", ">9.2f"),
@@ -277,7 +380,7 @@ COLUMNS = {
 
 
 def table(rows: list[dict]) -> str:
-    """Plain text."""
+    """Plain text; how many times longer other programs take at the end of a line."""
     lines = [
         "".join(f"{title:{form.split('.')[0].rstrip('f')}}" for title, form in COLUMNS.values())
     ]
@@ -286,18 +389,37 @@ def table(rows: list[dict]) -> str:
         for key, (_, form) in COLUMNS.items():
             width = form.split(".")[0].rstrip("f")
             cells.append(f"{row[key]:{form}}" if key in row else f"{'-':{width}}")
+        cells += [f"  {key[5:]} {row[key]:.1f}x" for key in row if key.startswith("with ")]
         lines.append("".join(cells))
     return "\n".join(lines)
+
+
+def draw(rows: list[dict], path: str) -> None:
+    """Bars of the shares of STREAM and of the ratios to two library products."""
+    from dpglm.plotting.axes import plain, pyplot
+
+    keys = {"percent_of_stream": "% of STREAM read", "times_two_pass": "times faster than two-pass"}
+    figure, panels = pyplot().subplots(1, len(keys), figsize=(14, 0.28 * len(rows) + 1))
+    for panel, (key, title) in zip(panels, keys.items(), strict=True):
+        shown = [row for row in reversed(rows) if np.isfinite(row.get(key, np.nan))]
+        panel.barh([row["case"] for row in shown], [row[key] for row in shown])
+        panel.set_xlabel(title)
+        plain(panel)
+    figure.tight_layout()
+    figure.savefig(path, dpi=150)
 
 
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--quick", action="store_true", help="a fifth of the rows, in seconds")
+    parser.add_argument("--quick", action="store_true", help="a fifth of the rows, fewer repeats")
+    parser.add_argument("--only", nargs="+", choices=GROUPS, default=list(GROUPS))
     parser.add_argument("--output", help="also write the rows as JSON to this file")
+    parser.add_argument("--figure", help="also draw them to this file")
     arguments = parser.parse_args()
+    n, repeats = (200_000, 5) if arguments.quick else (1_000_000, 15)
     with threadpool_limits(limits=1, user_api="blas"):
-        rows = measure(arguments.quick)
+        rows = [row for group in arguments.only for row in GROUPS[group](n, repeats)]
     print(table(rows))
     if arguments.output:
         machine = {"processor": platform.processor(), "cpus": os.cpu_count()}
@@ -305,6 +427,8 @@ def main() -> None:
         document = {"machine": machine | versions, "rows": rows}
         with open(arguments.output, "w", encoding="utf-8") as file:
             json.dump(document, file, indent=1)
+    if arguments.figure:
+        draw(rows, arguments.figure)
 
 
 if __name__ == "__main__":

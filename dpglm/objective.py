@@ -26,7 +26,7 @@ from dpglm.kernels.moments import second_moment
 from dpglm.kernels.threads import default_n_threads, rows_per_chunk, run_chunks
 from dpglm.line import Line, check_steps
 from dpglm.losses import Loss, Softmax
-from dpglm.rows import DenseRows, SparseRows, check_target, inverse_norms, padded_to_groups
+from dpglm.rows import check_target, inverse_norms, padded_to_groups, rows_of
 
 __all__ = ["Objective"]
 
@@ -43,7 +43,7 @@ class Objective:
     Parameters
     ----------
     X : ndarray or scipy CSR of shape (n, n_features), float64 or float32
-        Row-major and finite. Never copied (except CSR with repeated columns, which are summed).
+        Finite. Not copied if row- or column-major; CSR with repeated columns has them summed.
     target : array of shape (n,)
         -1 or +1 for one output, the index of the class for K outputs.
     loss : Loss
@@ -85,7 +85,7 @@ class Objective:
         present: np.ndarray | None = None,
         n_threads: int | None = None,
     ) -> None:
-        self._rows = SparseRows(X) if sparse.issparse(X) else DenseRows(X)
+        self._rows = rows_of(X)
         n_rows, n_features = X.shape
         if min(X.shape) < 1:
             raise ValueError(f"X must have at least one row and one column, got shape {X.shape}.")
@@ -106,8 +106,8 @@ class Objective:
             self._signs[:n_rows] *= present
         self._line = None
         self._basis = None
-        self._condition = 1.0
-        self._signed = self._signs * inverse_norms(self._rows, fit_intercept)
+        self.stretches = (1.0, 1.0)
+        self._signed = self._signs * inverse_norms(self._rows, fit_intercept, self._run)
 
     @property
     def coef_shape(self) -> tuple[int, ...]:
@@ -119,6 +119,11 @@ class Objective:
     def n_rows(self) -> int:
         """Number of rows; private where the number of records is."""
         return self._rows.n_rows
+
+    @property
+    def _condition(self):
+        """Condition number of the basis."""
+        return float(self.stretches[0] / self.stretches[1])
 
     def gradient_sum(
         self, coef: np.ndarray, clip: float, rows: np.ndarray | None = None
@@ -139,15 +144,13 @@ class Objective:
         -------
         ndarray of shape `coef_shape`
         """
-        if rows is not None:
-            return (
-                self._part(rows).gradient_sum(coef, clip)
-                if len(rows)
-                else np.zeros(self.coef_shape)
-            )
         if not clip >= _MIN_CLIP:
             raise ValueError(f"clip must be positive (at least {_MIN_CLIP:.0e}), got {clip!r}.")
         coef = self._check_coef(coef, "coef")
+        if rows is not None:
+            # A null record must leave no trace, not even in the order of rounding.
+            rows = rows[self._signs[rows] != 0]
+            return self._part(rows).gradient_sum(coef, clip) if len(rows) else np.zeros_like(coef)
         features, bias = self._split(coef)
         line = self._take_line(coef)
         known = None if line is None else line.scores
@@ -204,9 +207,8 @@ class Objective:
         sums products in chunks, a clipped row has a norm of at most ``(1 + (d + 12) u) row_bound``,
         and scaling the entries of a triangle afterwards costs one more rounding of each.
         """
-        rows = rows_per_chunk(n_samples, 1)
         norm = 2 * (self._n_columns + 12)
-        return 2 * (norm + (rows + n_samples / rows + 4) * n_samples) * _UNIT_ROUNDOFF
+        return 2 * (norm + (_chain(n_samples, 1) + 4) * n_samples) * _UNIT_ROUNDOFF
 
     def line_losses(
         self,
@@ -281,17 +283,19 @@ class Objective:
         Notes
         -----
         With u = 2^-53, B rows in a chunk, kappa the condition number of the basis and a the largest
-        weight of a class: the sum is within ``(B + n / B) u n bound`` of the sum of its terms; the
-        products of factors that replace sums of logarithms are exact to ``2048 u a`` per row; and a
-        row's slope along the direction to ``2 (d + 2) kappa u`` of its bound.
+        weight of a class: the sum is within ``(B + n / B + 10 + n^2 u) u n bound`` of the sum of
+        its terms, in however many blocks it is made; the products of factors that replace sums of
+        logarithms are exact to ``2048 u a`` per row; and a row's slope along the direction to
+        ``2 (d + 2) kappa u`` of its bound.
         """
-        rows = rows_per_chunk(n_samples, 1)
-        sums = (rows + n_samples / rows + 8) * n_samples
+        sums = (_chain(n_samples, 1) + 8) * n_samples
         slopes = 2 * (self._n_columns + 2) * self._condition
         terms = 2048 * n_samples * self._n_outputs * float(self._weights.max())
         return ((sums + slopes) * bound + terms) * _UNIT_ROUNDOFF
 
-    def in_basis(self, basis: np.ndarray) -> "Objective":
+    def in_basis(
+        self, basis: np.ndarray, stretches: tuple[float, float] | None = None
+    ) -> "Objective":
         """Return the same objective in coefficients v, where the present ones are ``basis @ v``.
 
         Rows become ``P' x~`` and their norms, which decide the clip, are those of ``P' x~``. The
@@ -306,6 +310,8 @@ class Objective:
         ----------
         basis : array of shape (coef_shape[0], k) or (coef_shape[0],)
             A vector of positive scales stands for the diagonal matrix, which is never formed.
+        stretches : (float, float), optional
+            `stretches` of the result, where they are known: to find them takes a decomposition.
 
         Returns
         -------
@@ -324,12 +330,12 @@ class Objective:
             basis = self._basis * basis
         elif self._basis is not None:
             basis = times(self._basis, basis)
-        largest, least = extreme_stretches(basis)
         rotated = copy.copy(self)
         rotated._line = None
         rotated._basis = basis
-        rotated._condition = float(largest / least)
-        norms = inverse_norms(self._rows, self._fit_intercept, basis, least)
+        rotated.stretches = extreme_stretches(basis) if stretches is None else stretches
+        least = rotated.stretches[1]
+        norms = inverse_norms(self._rows, self._fit_intercept, self._run, basis, least)
         rotated._signed = self._signs * norms
         return rotated
 
@@ -363,14 +369,15 @@ class Objective:
         With u = 2^-53, B rows in a chunk, d columns, K outputs and kappa the condition number of
         the basis (Frobenius norm over least stretch; of scales, largest over least; 1 without a
         basis): a clipped gradient has a norm of at most ``(1 + 2 (d + K + 2) kappa u) C``,
-        and the computed sum of n of them is within ``kappa (B + n / B + 2 d) u n C`` of the exact
-        one. Both count twice, once for each of two neighboring data sets. Summing by chunks, as
-        opposed to one long chain, is what keeps the second small (Casacuberta et al., "Widespread
-        underestimation of sensitivity in differentially private libraries", CCS 2022).
+        and the computed sum of n of them is within ``kappa (B + n / B + 2 d + 2 + n^2 u) u n C`` of
+        the exact one; the last two terms are for adding blocks of rows, however many, as
+        `BlockObjective` does. Both count twice, once for each of two neighboring data sets. Summing
+        by chunks, as opposed to one long chain, is what keeps the second small (Casacuberta et al.,
+        "Widespread underestimation of sensitivity in differentially private libraries", CCS 2022).
         """
-        rows = rows_per_chunk(n_samples, self._n_columns * self._n_outputs)
+        chain = _chain(n_samples, self._n_columns * self._n_outputs)
         norm = 2 * (self._n_columns + self._n_outputs + 2)
-        total = (rows + n_samples / rows + 2 * self._n_columns) * n_samples
+        total = (chain + 2 * self._n_columns) * n_samples
         return 2 * self._condition * (norm + total) * _UNIT_ROUNDOFF
 
     def _part(self, rows):
@@ -419,6 +426,12 @@ class Objective:
 
         self._run(score_chunks, -(-n_rows // chunk_rows), self._rows.n_values * self._n_outputs)
         return out
+
+
+def _chain(n_samples, n_values):
+    """Bound on the error of a sum over records, over u and the sum of their bounds; rising in n."""
+    rows = rows_per_chunk(n_samples, n_values)
+    return rows + n_samples / rows + 2 + n_samples**2 * _UNIT_ROUNDOFF
 
 
 def _check_weights(class_weight, n_classes):

@@ -149,6 +149,16 @@ def test_epsilon_two_neighbours_apart_bounds_that_of_the_group():
     assert (1 + math.exp(half)) * composed_delta(sampled, half) <= 1e-6 * (1 + 1e-6)
 
 
+@pytest.mark.parametrize("noise_multiplier", [1e-95, 1e-3, 0.3])
+@pytest.mark.parametrize("count", [1, 10**12])
+def test_noise_too_small_to_matter_is_still_a_number(noise_multiplier, count):
+    event = PoissonSampledEvent(0.01, noise_multiplier)
+    epsilon = composed_epsilon([(event, count)], 1e-6)
+    full = composed_epsilon([(GaussianEvent(noise_multiplier), count)], 1e-6)
+    assert 1.0 < epsilon <= full * 1.01
+    assert composed_delta([(event, count)], 0.5) > 1e-6
+
+
 def test_the_order_of_events_changes_nothing():
     runs = [(PoissonSampledEvent(0.1, z), n) for z, n in ((3.0, 5), (4.0, 7), (3.0, 6))]
     assert composed_epsilon(runs, 1e-6) == composed_epsilon(runs[::-1], 1e-6)

@@ -2,7 +2,6 @@
 
 import math
 import multiprocessing
-import os
 import threading
 
 import mpmath
@@ -13,9 +12,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from dpglm.kernels import threads
 from dpglm.kernels.arithmetic import EXACT, exp
-from dpglm.kernels.cache import drop_stale_kernels
 from dpglm.kernels.coefficients import margin_coefficients
 from dpglm.kernels.threads import ROW_GROUP, default_n_threads, rows_per_chunk, run_chunks
+from dpglm.kernels.vectors import LANES, load, store
 
 
 @njit(**EXACT)
@@ -54,16 +53,25 @@ def test_exp_is_clamped_to_positive_finite_values():
     assert_array_equal(values[3:], values[3])
 
 
+@njit(**EXACT)
+def coefficients_of(scores, signed, clip, weights, code, curvature):
+    for i in range(0, scores.size, LANES):
+        sized = margin_coefficients(
+            load(scores, i), load(signed, i), clip, weights, code, curvature
+        )
+        store(scores, i, sized)
+
+
 @pytest.mark.parametrize("code", [0, 1, 2])
 def test_a_coefficient_never_exceeds_the_cap_of_its_row(code):
     rng = np.random.default_rng(2)
     special = [np.nan, np.inf, -np.inf, 1e308, -1e308, 5e-324, 0.0, -0.0, 1.0]
-    scores = np.concatenate([rng.normal(scale=10.0, size=300), special])
+    scores = np.concatenate([rng.normal(scale=10.0, size=303), special])
     signed = rng.normal(size=scores.size) * 10.0 ** rng.uniform(-150, 150, size=scores.size)
     signed[::7] = 0.0
     for clip in (2.0**-500, 1.0, np.finfo(float).max):
         got = scores.copy()
-        margin_coefficients(got, signed, np.empty_like(got), clip, np.ones(2), code, 1.0)
+        coefficients_of(got, signed, clip, np.ones(2), code, 1.0)
         with np.errstate(over="ignore"):
             assert (np.abs(got) <= clip * np.abs(signed)).all()
         assert (got[::7] == 0).all()
@@ -138,16 +146,3 @@ def test_two_python_threads_can_share_the_pool():
 def test_the_default_follows_numba(monkeypatch):
     monkeypatch.setattr(threads.numba.config, "NUMBA_NUM_THREADS", 3)
     assert default_n_threads() == 3
-
-
-def test_kernels_compiled_before_the_newest_source_are_dropped(tmp_path):
-    """numba itself looks at the file of a kernel only, not at those of what the kernel calls."""
-    sources, cache = tmp_path / "kernels", tmp_path / "cache" / "kernels_0"
-    sources.mkdir()
-    cache.mkdir(parents=True)
-    old, new = cache / "old.nbi", cache / "new.nbi"
-    for age, path in ((200, old), (100, sources / "clip.py"), (0, new)):
-        path.write_text("")
-        os.utime(path, (1e9 - age, 1e9 - age))
-    assert drop_stale_kernels(sources, [tmp_path / "cache"]) == [old]
-    assert new.exists() and not old.exists()

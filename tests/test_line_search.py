@@ -21,7 +21,7 @@ BINARY = [Logistic(), SmoothedHinge(0.3), SmoothedHinge(2.0), Hinge()]
 JOINT = [(Softmax(), 2), (Softmax(), 5), (Logistic(), 3), (SmoothedHinge(), 3), (Hinge(), 4)]
 CASES = [(loss, 1) for loss in BINARY] + JOINT
 STEPS = np.linspace(0.0, 2.0, 21)
-STORAGES = {"dense": lambda X: X, "csr": sparse.csr_array}
+STORAGES = {"dense": lambda X: X, "column-major": np.asfortranarray, "csr": sparse.csr_array}
 Extended = np.longdouble
 
 

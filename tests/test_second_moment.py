@@ -23,7 +23,9 @@ BOTH = [DiagonalPreconditioner(), FullPreconditioner()]
 def storages(X):
     rows = sparse.csr_array(X)
     long = (rows.data, rows.indices.astype(np.int64), rows.indptr.astype(np.int64))
-    return [X, rows, sparse.csr_matrix(X), sparse.csr_array(long, shape=X.shape)]
+    return [
+        X, np.asfortranarray(X), rows, sparse.csr_matrix(X), sparse.csr_array(long, shape=X.shape)
+    ]  # fmt: skip
 
 
 def objective_of(X, *, fit_intercept=True, present=None, n_threads=None):

@@ -287,8 +287,12 @@ def test_noise_covers_range_and_rounding(mechanism_type):
 def test_uniform_integers_are_exact(scripted_entropy):
     assert uniform_below(1, entropy_source(0)) == 0
     # The largest 128-bit number lies beyond the last multiple of 3 and is drawn again.
-    entropy = scripted_entropy([2**64 - 1, 2**64 - 1, 5, 0])
-    assert uniform_below(3, entropy) == 2 and not entropy.remaining
+    entropy = scripted_entropy([2**64 - 1, 2**64 - 1, 5, 2**63])
+    assert uniform_below(3, entropy) == 1 and not entropy.remaining
+    third = 2**128 // 3
+    for number, drawn in ((0, 0), (third - 1, 0), (third, 1), (2 * third, 2), (3 * third - 1, 2)):
+        words = [number % 2**64, number // 2**64]
+        assert uniform_below(3, scripted_entropy(words)) == drawn
     big = 2**131 + 12345
     draws = [uniform_below(big, entropy_source(seed)) for seed in range(200)]
     assert max(draws) < big and max(draws) > 0.9 * big

@@ -14,8 +14,8 @@ from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from dpglm.estimators.inputs import Arrays, SourceData, as_source
 from dpglm.estimators.labels import (
-    encoded_target,
     n_outputs,
     resolved_class_weight,
     resolved_classes,
@@ -64,6 +64,16 @@ class PrivateLinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimat
         """Return the trace, with the coefficients, and the ledger of what was released."""
         raise NotImplementedError
 
+    def _penalty(self) -> float:
+        """Return the penalty, checked."""
+        if (
+            isinstance(self.alpha, bool)
+            or not isinstance(self.alpha, Real)
+            or not (0 <= self.alpha < math.inf)
+        ):
+            raise ValueError(f"alpha={self.alpha!r} must be a finite number, 0 or above.")
+        return float(self.alpha)
+
     def plan(self, n_samples: int, n_features: int, n_classes: int = 2) -> PrivacyPlan:
         """Return what a fit would release and spend, without any data.
 
@@ -91,18 +101,13 @@ class PrivateLinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimat
         ):
             if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
                 raise ValueError(f"{name}={value!r} must be a whole number, {least} or more.")
-        if (
-            isinstance(self.alpha, bool)
-            or not isinstance(self.alpha, Real)
-            or not (0 <= self.alpha < math.inf)
-        ):
-            raise ValueError(f"alpha={self.alpha!r} must be a finite number, 0 or above.")
+        alpha = self._penalty()
         budget = PrivacyBudget(self.epsilon, self.delta, self.neighboring_relation, self.n_ref)
         facts = PublicFacts(
             n_samples=budget.public_n_samples(n_samples),
             n_features=n_features + bool(self.fit_intercept),
             n_outputs=n_outputs(n_classes),
-            alpha=float(self.alpha),
+            alpha=alpha,
             curvature=self._loss(n_classes).curvature,
         )
         assumptions = (
@@ -119,14 +124,18 @@ class PrivateLinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimat
         return self._plan(budget, facts, assumptions)
 
     @with_callbacks
-    def fit(self, X: Any, y: Any) -> "PrivateLinearClassifier":
+    def fit(self, X: Any, y: Any = None) -> "PrivateLinearClassifier":
         """Fit with the guarantee that ``privacy_`` states.
 
         Parameters
         ----------
-        X : {array-like, CSR matrix} of shape (n_samples, n_features)
-        y : array-like of shape (n_samples,)
-            Class labels.
+        X : {array-like, CSR matrix} of shape (n_samples, n_features), or blocks of rows
+            Blocks are read again in every pass over the data, and their rows are never all in
+            memory: a Zarr array or HDF5 dataset of that shape, a `numpy.memmap` of more than
+            1 GiB, a dask array or data frame, any re-iterable of ``(X, y)`` blocks, or a `Source`.
+        y : array-like of shape (n_samples,), default=None
+            Class labels: an array, or a dask array or series with one of dask. ``None`` if X is a
+            `Source` or yields ``(X, y)`` blocks.
 
         Returns
         -------
@@ -138,6 +147,8 @@ class PrivateLinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimat
             For bad parameters or data, before any noise is drawn. If the fit fails later, the
             estimator is left unfitted and the exception carries ``privacy_ledger``, the cost of
             the full plan.
+        OSError
+            If a block cannot be read; nothing is released from a part of the blocks.
 
         Warns
         -----
@@ -145,37 +156,41 @@ class PrivateLinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimat
             If ``random_state`` is set, or ``delta`` exceeds one over the number of records.
         """
         self._forget()
-        X, y = validate_data(
-            self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], order="C"
-        )
+        source = as_source(X, y)
+        if source is None:
+            X, y = validate_data(
+                self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], order=None
+            )
+        elif type(self)._objective is not PrivateLinearClassifier._objective:
+            raise TypeError(
+                f"{type(self).__name__} needs all rows at once: give it arrays or a CSR matrix in "
+                "memory, not blocks of rows."
+            )
+        else:
+            validate_data(self, source.template, skip_check_array=True)
         try:
-            return self._fit(X, y)
-        except BaseException:
+            return self._fit(Arrays(X, y) if source is None else SourceData(source))
+        except BaseException as error:
+            # An interrupt may come once the fit is over.
+            if "privacy_" in vars(self):
+                vars(error).setdefault("privacy_ledger", self.privacy_)
             self._forget()
             raise
 
-    def _fit(self, X: Any, y: Any) -> "PrivateLinearClassifier":
-        # numba is imported with the kernels, and takes a third of a second: only for a fit.
-        from dpglm.objective import Objective
-
+    def _fit(self, data: Arrays | SourceData) -> "PrivateLinearClassifier":
+        labels = data.labels(self.classes)
         if self.classes is None:
-            check_classification_targets(y)
-        self.classes_ = resolved_classes(self.classes, y)
+            check_classification_targets(labels)
+        self.classes_ = resolved_classes(self.classes, labels)
         n_classes = len(self.classes_)
-        plan = self.plan(*X.shape, n_classes=n_classes)
+        plan = self.plan(*data.shape, n_classes=n_classes)
+        class_weight = resolved_class_weight(self.class_weight, self.classes_)
         with np.errstate(all="ignore"):
-            objective = Objective(
-                X,
-                encoded_target(y, self.classes_),
-                self._loss(n_classes),
-                n_outputs=n_outputs(n_classes),
-                fit_intercept=bool(self.fit_intercept),
-                class_weight=resolved_class_weight(self.class_weight, self.classes_),
-            )
+            objective = data.objective(self, self.classes_, class_weight)
         self._warn_of_weak_settings(plan)
         charge_odometers(plan.ledger)
         rng = entropy_source(self.random_state)
-        finish_step, finish_fit = self._callback_hooks(X, y, plan.n_iter)
+        finish_step, finish_fit = self._callback_hooks(data.copies, plan.n_iter)
         try:
             # Whether numpy complains would depend on the data. Steps that are too long overflow,
             # of which _set_coefficients warns once, in words.
@@ -189,6 +204,28 @@ class PrivateLinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimat
                 error.privacy_ledger = plan.ledger  # type: ignore[attr-defined]
             raise
         return self
+
+    def _objective(
+        self,
+        X: Any,
+        target: np.ndarray,
+        n_classes: int,
+        class_weight: np.ndarray | None,
+        n_threads: int | None = None,
+    ) -> "Objective":
+        """Return the holder of the private data, which answers with sums over rows only."""
+        # numba is imported with the kernels, and takes a third of a second: only for a fit.
+        from dpglm.objective import Objective
+
+        return Objective(
+            X,
+            target,
+            self._loss(n_classes),
+            n_outputs=n_outputs(n_classes),
+            fit_intercept=bool(self.fit_intercept),
+            class_weight=class_weight,
+            n_threads=n_threads,
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the callbacks behind once fitted: they may hold scores without noise."""
@@ -225,28 +262,26 @@ class PrivateLinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimat
             )
 
     def _callback_hooks(
-        self, X: Any, y: Any, n_iter: int
+        self, copies: dict[str, Any], n_iter: int
     ) -> tuple[Callable[[int, np.ndarray], None], Callable[[], None]]:
         """Return what to call after each iteration and after the last: all use of callbacks.
 
         scikit-learn hands callbacks the raw data: they are trusted code. They get copies (made
-        only for callbacks that ask), because the clip rests on norms taken before the first
-        iteration. A request to stop is refused, because it may rest on scores without noise.
+        only for callbacks that ask), or None where the data are read in blocks. A request to stop
+        is refused, because it may rest on scores without noise.
         """
-        X, y = X.copy, y.copy
         context = self._init_callback_context(max_subtasks=n_iter)
-        context.call_on_fit_task_begin(estimator=self, X=X, y=y)
+        context.call_on_fit_task_begin(estimator=self, **copies)
         refused = False
 
         def finish_step(t: int, coef: np.ndarray) -> None:
             nonlocal refused
             coef, intercept = _split_intercept(coef, bool(self.fit_intercept))
             iteration = context.subcontext(task_name="iteration")
-            iteration.call_on_fit_task_begin(estimator=self, X=X, y=y)
+            iteration.call_on_fit_task_begin(estimator=self, **copies)
             stop = iteration.call_on_fit_task_end(
                 estimator=self,
-                X=X,
-                y=y,
+                **copies,
                 reconstruction_attributes={"coef_": coef, "intercept_": intercept},
             )
             if stop and not refused:
@@ -261,8 +296,7 @@ class PrivateLinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimat
         def finish_fit() -> None:
             context.call_on_fit_task_end(
                 estimator=self,
-                X=X,
-                y=y,
+                **copies,
                 reconstruction_attributes={"coef_": self.coef_, "intercept_": self.intercept_},
             )
 

@@ -6,12 +6,16 @@ The C library is a call per element and numba's vector library is not part of it
 import math
 
 import numpy as np
-from numba import njit, types
+from llvmlite import ir
+from numba import njit
 from numba.extending import intrinsic
 
-import dpglm.kernels.cache  # noqa: F401  (before any kernel is compiled or loaded)
+from dpglm.kernels.cache import caching_is_possible
 
-__all__ = ["EXACT", "FAST", "LARGEST", "copy", "exp", "log"]
+__all__ = ["CACHED", "EXACT", "FAST", "LARGEST", "copy", "exp", "log"]
+
+# Whether kernels that are called from Python are kept on disk, once compiled.
+CACHED = caching_is_possible()
 
 # EXACT is for what must not be reassociated, as the reduction of the argument in `exp`; FAST is for
 # sums.
@@ -45,27 +49,60 @@ _LOG2_E = 1 / math.log(2)
 _LOG2_HIGH, _LOG2_LOW = 0.693145751953125, 1.42860682030941723212e-6
 # adding 1.5 * 2^52 rounds to an integer and leaves that integer in the low bits
 _ROUNDER = 6755399441055744.0
+_ROUNDER_BITS = 0x4338000000000000
+_FRACTION_BITS = 52
 
 
-@intrinsic
-def _bits(_, value):
-    def generate(context, builder, _, arguments):
-        return builder.bitcast(arguments[0], context.get_value_type(types.int64))
+def _on_bits(emit):
+    """Function of a float64 or of a vector of them, through their bits as int64."""
 
-    return types.int64(types.float64), generate
+    @intrinsic
+    def function(_, x):
+        def generate(context, builder, signature, arguments):
+            kind = context.get_value_type(x)
+            bits = ir.IntType(64)
+            if isinstance(kind, ir.VectorType):
+                bits = ir.VectorType(bits, kind.count)
+
+            def constant(value):
+                lanes = [value] * bits.count if isinstance(bits, ir.VectorType) else value
+                return ir.Constant(bits, lanes)
+
+            result = emit(builder, builder.bitcast(arguments[0], bits), constant)
+            return builder.bitcast(result, kind)
+
+        return x(x), generate
+
+    return function
 
 
-@intrinsic
-def _from_bits(_, bits):
-    def generate(context, builder, _, arguments):
-        return builder.bitcast(arguments[0], context.get_value_type(types.float64))
+@_on_bits
+def _power_of_two(builder, shifted, constant):
+    """2^k, given ``k + _ROUNDER``."""
+    return builder.shl(builder.add(shifted, constant(1023)), constant(_FRACTION_BITS))
 
-    return types.float64(types.int64), generate
+
+def _binary_exponent(builder, x, constant):
+    offset = builder.sub(x, constant(_SQRT_HALF_BITS))
+    return builder.ashr(offset, constant(_FRACTION_BITS))
+
+
+@_on_bits
+def _shifted_exponent(builder, x, constant):
+    """``k + _ROUNDER``, with ``x = 2^k m`` and m in [sqrt(1/2), sqrt(2))."""
+    return builder.add(constant(_ROUNDER_BITS), _binary_exponent(builder, x, constant))
+
+
+@_on_bits
+def _fraction(builder, x, constant):
+    """The m of ``x = 2^k m``."""
+    power = _binary_exponent(builder, x, constant)
+    return builder.sub(x, builder.shl(power, constant(_FRACTION_BITS)))
 
 
 @njit(**EXACT)
 def exp(x):
-    """Exponential of x clamped to [-708, 709]: always positive and finite."""
+    """Exponential of x, or of each of a vector, clamped to [-708, 709]: positive and finite."""
     x = min(max(x, -708.0), 709.0)
     shifted = x * _LOG2_E + _ROUNDER
     power = shifted - _ROUNDER
@@ -75,17 +112,14 @@ def exp(x):
     low = (_Q0 + _Q1 * r) + (_Q2 + _Q3 * r) * r2
     high = ((_Q4 + _Q5 * r) + (_Q6 + _Q7 * r) * r2) + (_Q8 + _Q9 * r) * r4
     fraction = 1.0 + (r + r2 * (low + high * r4))
-    return fraction * _from_bits((_bits(shifted) + 1023) << 52)
+    return fraction * _power_of_two(shifted)
 
 
 @njit(**EXACT)
 def log(x):
-    """Logarithm of a positive normal number."""
-    # x = 2^power m with m in [sqrt(1/2), sqrt(2))
-    offset = _bits(x) - _SQRT_HALF_BITS
-    power = offset >> 52
-    m = _from_bits(_bits(x) - (power << 52))
-    exponent = _from_bits(_bits(_ROUNDER) + power) - _ROUNDER
+    """Logarithm of a positive normal number, or of each of a vector."""
+    exponent = _shifted_exponent(x) - _ROUNDER
+    m = _fraction(x)
     s = (m - 1.0) / (m + 1.0)
     s2 = s * s
     s4 = s2 * s2

@@ -9,7 +9,17 @@ import numpy as np
 from scipy import sparse
 from threadpoolctl import ThreadpoolController
 
-__all__ = ["extreme_stretches", "image_norms", "one_blas_thread", "row_norms", "times"]
+__all__ = [
+    "SMALL_SQUARE",
+    "extreme_stretches",
+    "image_norms",
+    "one_blas_thread",
+    "row_norms",
+    "times",
+]
+
+# The square of a norm below this is too small to be accurate.
+SMALL_SQUARE = 2.0**-900
 
 # Singular values of a basis below this fraction of the largest count as zero.
 _RANK_TOLERANCE = 1e-12
@@ -68,7 +78,7 @@ def row_norms(rows):
     """Norm of each row; small rows are scaled first, so that their squares do not underflow."""
     squares = _squared_norms(rows)
     norms = np.sqrt(squares)
-    small = np.flatnonzero(squares < 2.0**-900)
+    small = np.flatnonzero(squares < SMALL_SQUARE)
     if small.size:
         norms[small] = np.sqrt(_squared_norms(rows[small] * 2.0**600)) * 2.0**-600
     return norms

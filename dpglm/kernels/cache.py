@@ -8,8 +8,10 @@ import contextlib
 from pathlib import Path
 
 import numba
+from numba.core.caching import FunctionCache
+from numba.misc.appdirs import AppDirs
 
-__all__ = ["drop_stale_kernels"]
+__all__ = ["caching_is_possible", "drop_stale_kernels"]
 
 
 def drop_stale_kernels(sources: Path, caches: list[Path]) -> list[Path]:
@@ -39,7 +41,22 @@ def drop_stale_kernels(sources: Path, caches: list[Path]) -> list[Path]:
     return dropped
 
 
+def caching_is_possible() -> bool:
+    """Whether numba finds a folder to write to; it refuses to decorate a cached kernel if not."""
+    try:
+        FunctionCache(caching_is_possible)
+    except RuntimeError:
+        return False
+    return True
+
+
+def _caches():
+    """Where numba may have put the kernels: beside them, by choice, or in the user's cache."""
+    yield _HERE / "__pycache__"
+    for folder in (numba.config.CACHE_DIR, AppDirs("numba", appauthor=False).user_cache_dir):
+        if folder:
+            yield from Path(folder).glob(f"{_HERE.name}_*")
+
+
 _HERE = Path(__file__).parent
-drop_stale_kernels(_HERE, [_HERE / "__pycache__"])
-if numba.config.CACHE_DIR:
-    drop_stale_kernels(_HERE, list(Path(numba.config.CACHE_DIR).glob(f"{_HERE.name}_*")))
+drop_stale_kernels(_HERE, list(_caches()))

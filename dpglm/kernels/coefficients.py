@@ -1,4 +1,4 @@
-"""From the scores of a block of rows to the coefficients of its rows in the clipped sum.
+"""From the scores of eight rows to the coefficients of those rows in the clipped sum.
 
 The gradient of row i is ``r_i x_i`` with ``r_i`` the derivative of the loss in the scores, times
 the weight of the class; its norm is ``||r_i|| ||x_i||``, so that clipping it to C multiplies r_i by
@@ -14,126 +14,103 @@ import math
 from numba import njit
 
 from dpglm.kernels.arithmetic import EXACT, LARGEST, exp
+from dpglm.kernels.vectors import LANES, add_across, load, spread, store, where
 
-__all__ = ["joint_coefficients", "margin_coefficients"]
+__all__ = ["block_coefficients", "margin_coefficients"]
 
 _LOGISTIC, _SMOOTHED_HINGE, _SOFTMAX = 0, 1, 3
 # Added to ||r||^2 so that it cannot vanish by underflow; the norm can only grow by it.
 _TINY = 2.0**-1000
 
 
-@njit(**EXACT)
+@njit(forceinline=True, **EXACT)
 def _steepness(margins, code, curvature):
-    """Replace margins by minus the derivative of the loss, in [0, 1]."""
+    """Minus the derivative of the loss, in [0, 1]."""
     if code == _LOGISTIC:
-        for i in range(margins.size):
-            margins[i] = 1.0 / (1.0 + exp(margins[i]))
-    elif code == _SMOOTHED_HINGE:
-        for i in range(margins.size):
-            margins[i] = min(max(0.5 + (1.0 - margins[i]) * curvature, 0.0), 1.0)
-    else:
-        for i in range(margins.size):
-            margins[i] = 1.0 if margins[i] < 1.0 else 0.0
+        return 1.0 / (1.0 + exp(margins))
+    if code == _SMOOTHED_HINGE:
+        return min(max(0.5 + (1.0 - margins) * curvature, 0.0), 1.0)
+    return where(margins < 1.0, 1.0, 0.0)
+
+
+@njit(forceinline=True, **EXACT)
+def margin_coefficients(scores, signed, clip, weights, code, curvature):
+    """One output: the coefficients, of scores and labels divided by the norms of the rows."""
+    steepness = _steepness(math.copysign(1.0, signed) * scores, code, curvature)
+    weight = where(signed > 0.0, weights[1], weights[0])
+    size = min(weight * steepness, clip * abs(signed))
+    return where(abs(scores) <= LARGEST, -math.copysign(size, signed), 0.0)
 
 
 @njit(**EXACT)
-def margin_coefficients(scores, signed, work, clip, weights, code, curvature):
-    """One output: replace scores by coefficients.
+def block_coefficients(
+    scores, n_rows, signed, targets, first, clip, weights, code, curvature, intercepts
+):
+    """Replace the scores (K, n_rows) of a block of rows by coefficients, and add those up.
 
-    `signed` is the label divided by the norm of the row; `work` is scratch of the same size.
+    `signed` and `targets` are those of all rows, of which the block begins at `first`; there are no
+    targets with one output. Blocks are padded to whole vectors with finite numbers.
     """
-    negative, positive = weights[0], weights[1]
-    for i in range(scores.size):
-        work[i] = math.copysign(1.0, signed[i]) * scores[i]
-    _steepness(work, code, curvature)
-    for i in range(scores.size):
-        weight = positive if signed[i] > 0.0 else negative
-        size = min(weight * work[i], clip * abs(signed[i]))
-        finite = abs(scores[i]) <= LARGEST
-        scores[i] = -math.copysign(size, signed[i]) if finite else 0.0
+    for i in range(0, n_rows, LANES):
+        own = load(signed, first + i)
+        if targets is None:
+            found = load(scores[0], i)
+            found = margin_coefficients(found, own, clip, weights, code, curvature)
+            store(scores[0], i, found)
+        else:
+            classes = load(targets, first + i)
+            _joint_coefficients(scores, i, own, classes, clip, weights, code, curvature)
+        for k in range(len(scores)):
+            intercepts[k] += add_across(load(scores[k], i))
 
 
 @njit(**EXACT)
-def joint_coefficients(scores, signed, targets, work, clip, weights, code, curvature):
+def _joint_coefficients(scores, at, signed, classes, clip, weights, code, curvature):
     """K outputs: replace scores by coefficients under one clip for all of them.
 
-    `scores` holds K runs of one score per row, `signed` the inverse norms of the rows, `targets`
-    their classes; `work` is scratch for three numbers per row.
+    `scores` has K rows, of which the eight numbers from `at` on belong to the eight rows of data;
+    `classes` are theirs, and `signed` their inverse norms.
     """
-    n_rows = signed.size
-    n_outputs = scores.size // n_rows
-    peak, total, square = work[:n_rows], work[n_rows : 2 * n_rows], work[2 * n_rows :]
-    for i in range(n_rows):
-        peak[i] = 0.0
-        total[i] = 0.0
-        square[i] = 0.0
-    for k in range(n_outputs):
-        row = scores[k * n_rows : (k + 1) * n_rows]
-        for i in range(n_rows):
-            # inf or NaN once any score of the row is not finite
-            total[i] += abs(row[i]) * 2.0**-64
-    for i in range(n_rows):
-        finite = total[i] <= LARGEST
-        peak[i] = 1.0 if finite else 0.0
+    size = spread(0.0)
+    for k in range(len(scores)):
+        # inf or NaN once any score of the row is not finite
+        size += abs(load(scores[k], at)) * 2.0**-64
     if code == _SOFTMAX:
-        _softmax_residuals(scores, targets, total, square)
+        _softmax_residuals(scores, at, classes)
     else:
-        _one_vs_rest_residuals(scores, targets, total, code, curvature)
-    for i in range(n_rows):
-        square[i] = 0.0
-    for k in range(n_outputs):
-        row = scores[k * n_rows : (k + 1) * n_rows]
-        for i in range(n_rows):
-            square[i] += row[i] * row[i]
-    for i in range(n_rows):
-        cap = clip * abs(signed[i])
-        square[i] = min(weights[targets[i]], cap / math.sqrt(square[i] + _TINY))
-    for k in range(n_outputs):
-        row = scores[k * n_rows : (k + 1) * n_rows]
-        for i in range(n_rows):
-            row[i] = row[i] * square[i] if peak[i] > 0.0 else 0.0
+        _one_vs_rest_residuals(scores, at, classes, code, curvature)
+    square, weight = spread(_TINY), spread(0.0)
+    for k in range(len(scores)):
+        residual = load(scores[k], at)
+        square += residual * residual
+        weight = where(classes == float(k), weights[k], weight)
+    scale = min(weight, clip * abs(signed) / math.sqrt(square))
+    for k in range(len(scores)):
+        store(scores[k], at, where(size <= LARGEST, load(scores[k], at) * scale, 0.0))
 
 
 @njit(**EXACT)
-def _one_vs_rest_residuals(scores, targets, margins, code, curvature):
+def _one_vs_rest_residuals(scores, at, classes, code, curvature):
     """Replace scores by the derivative of the sum of K margin losses."""
-    n_rows = margins.size
-    for k in range(scores.size // n_rows):
-        row = scores[k * n_rows : (k + 1) * n_rows]
-        for i in range(row.size):
-            margins[i] = row[i] if targets[i] == k else -row[i]
-        _steepness(margins, code, curvature)
-        for i in range(row.size):
-            row[i] = -margins[i] if targets[i] == k else margins[i]
+    for k in range(len(scores)):
+        sign = where(classes == float(k), 1.0, -1.0)
+        store(scores[k], at, -sign * _steepness(sign * load(scores[k], at), code, curvature))
 
 
 @njit(**EXACT)
-def _softmax_residuals(scores, targets, peak, total):
+def _softmax_residuals(scores, at, classes):
     """Replace scores by the derivative of the cross entropy, p - e_target."""
-    n_rows = peak.size
-    n_outputs = scores.size // n_rows
-    for i in range(n_rows):
-        peak[i] = -LARGEST
-        total[i] = 0.0
-    for k in range(n_outputs):
-        row = scores[k * n_rows : (k + 1) * n_rows]
-        for i in range(n_rows):
-            peak[i] = max(peak[i], row[i])
-    # `total` gathers the other classes only: p - 1 cancels when the row is well classified
-    for k in range(n_outputs):
-        row = scores[k * n_rows : (k + 1) * n_rows]
-        for i in range(n_rows):
-            row[i] = exp(row[i] - peak[i])
-            total[i] += 0.0 if targets[i] == k else row[i]
-    for i in range(n_rows):
-        peak[i] = 0.0
-    for k in range(n_outputs):
-        row = scores[k * n_rows : (k + 1) * n_rows]
-        for i in range(n_rows):
-            peak[i] += row[i] if targets[i] == k else 0.0
-    for i in range(n_rows):
-        peak[i] = 1.0 / (peak[i] + total[i])
-    for k in range(n_outputs):
-        row = scores[k * n_rows : (k + 1) * n_rows]
-        for i in range(n_rows):
-            row[i] = (-total[i] if targets[i] == k else row[i]) * peak[i]
+    peak = spread(-LARGEST)
+    for k in range(len(scores)):
+        peak = max(peak, load(scores[k], at))
+    # the sum of the others, because p - 1 cancels when the row is well classified
+    own, others = spread(0.0), spread(0.0)
+    for k in range(len(scores)):
+        power = exp(load(scores[k], at) - peak)
+        store(scores[k], at, power)
+        own = where(classes == float(k), power, own)
+        others += where(classes == float(k), 0.0, power)
+    scale = 1.0 / (own + others)
+    for k in range(len(scores)):
+        residual = where(classes == float(k), -others, load(scores[k], at))
+        store(scores[k], at, residual * scale)

@@ -22,7 +22,8 @@ import math
 
 from numba import njit
 
-from dpglm.kernels.arithmetic import EXACT, FAST, LARGEST, exp, log
+from dpglm.kernels.arithmetic import CACHED, EXACT, LARGEST, exp, log
+from dpglm.kernels.vectors import LANES, add_across, load, max_across, spread, store, where
 
 __all__ = [
     "BLOCK_ROWS",
@@ -46,20 +47,18 @@ LARGEST_MARGIN = 2.0**500
 # The progression is used for |z| below this, and restarted after so many steps.
 LARGEST_EXPONENT = 600.0
 RESTART = 28
-# Factors are scaled by 1/8 to centre the range of the product, which is above exp(-532): 256 rows
-# have room for exp(700), so that a mean loss of 4.8 is not yet too much.
-_SCALE = 0.125
-_LOG_SCALE = math.log(_SCALE)
+# Each of the eight numbers of a vector gathers the product of a block's factors, all above 1, whose
+# logarithm stays below this: 32 factors have room for a mean loss of 21.
 _LARGEST_LOG = 700.0
 LOG_2 = math.log(2.0)
 
 
 def line_scratch(n_outputs: int, n_steps: int) -> int:
     """Numbers of scratch that the kernels need."""
-    return (9 + 2 * n_outputs) * BLOCK_ROWS + n_steps
+    return (9 + 2 * n_outputs) * BLOCK_ROWS + n_steps * LANES
 
 
-@njit(cache=True, **EXACT)
+@njit(cache=CACHED, **EXACT)
 def advance(scores, slopes, step):
     """scores -= step * slopes"""
     for i in range(scores.size):
@@ -82,54 +81,52 @@ def hinge(z, curved, knee, slope, shift):
     return curved * bent * bent + slope * (shortfall - bent)
 
 
-@njit(**EXACT)
+@njit(forceinline=True, **EXACT)
 def _describe(
     scores, slopes, signed, spacing, last, capped, clip, weights, start, pace, weight, slope
 ):  # fmt: skip
     """Write z at the first step, its change per step, and the weight and largest slope of rows."""
-    negative, positive = weights[0], weights[1]
-    for i in range(scores.size):
-        sign = math.copysign(1.0, signed[i])
-        own = positive if signed[i] > 0.0 else negative
-        steepest = min(own, clip * abs(signed[i])) if capped else own
-        change = spacing * slopes[i]
-        usable = abs(scores[i]) + last * abs(change) <= LARGEST_MARGIN
-        usable = usable and abs(signed[i]) > 0.0
-        start[i] = -sign * scores[i] if usable else 0.0
-        pace[i] = sign * change if usable else 0.0
-        weight[i] = own if usable else 0.0
-        slope[i] = steepest if usable else 0.0
+    # an infinite clip would make a cap of zero indefinite
+    most = clip if capped else 0.0
+    for i in range(0, scores.size, LANES):
+        own = load(signed, i)
+        heavy = where(own > 0.0, weights[1], weights[0])
+        steepest = min(heavy, most * abs(own)) if capped else heavy
+        score, change = load(scores, i), spacing * load(slopes, i)
+        reach = where(abs(own) > 0.0, abs(score) + float(last) * abs(change), 2.0 * LARGEST_MARGIN)
+        usable = reach <= LARGEST_MARGIN
+        sign = math.copysign(1.0, own)
+        store(start, i, where(usable, -sign * score, 0.0))
+        store(pace, i, where(usable, sign * change, 0.0))
+        store(weight, i, where(usable, heavy, 0.0))
+        store(slope, i, where(usable, steepest, 0.0))
 
 
 @njit(**EXACT)
-def _bend_logistic(weight, slope, curved, knee, ceiling):
-    """Where logistic losses become lines; `ceiling` is ``1 + exp(knee)``, scaled."""
+def _bend_logistic(weight, slope, knee, ceiling):
+    """Where logistic losses become lines; `ceiling` is ``exp(knee)``."""
     for i in range(weight.size):
         odds = slope[i] / (weight[i] - slope[i])
         bends = slope[i] < weight[i]
-        curved[i] = weight[i]
         knee[i] = log(min(max(odds, 1e-300), 1e300)) if bends else LARGEST
-        ceiling[i] = _SCALE * (1.0 + odds) if bends else LARGEST
+        ceiling[i] = odds if bends else LARGEST
 
 
 @njit(**EXACT)
 def _largest_logistic(loss_clip, weight):
-    """Where a weighted logistic loss reaches the clip, and the ceiling there."""
+    """Where a weighted logistic loss reaches the clip, and the exponential there."""
     most = min(loss_clip / weight, LARGEST) if weight > 0.0 else LARGEST
-    growth = exp(min(most, _LARGEST_LOG))
-    return log(max(growth - 1.0, most)) if most < 32.0 else most, _SCALE * growth
+    odds = exp(min(most, _LARGEST_LOG)) - 1.0
+    return log(max(odds, most)) if most < 32.0 else most, odds
 
 
-@njit(**EXACT)
-def _clip_logistic(signed, loss_clip, weights, weight, slope, curved, knee, ceiling):
-    """Logistic losses that reach the clip go on as lines of slope zero."""
-    negative_knee, negative_ceiling = _largest_logistic(loss_clip, weights[0])
-    positive_knee, positive_ceiling = _largest_logistic(loss_clip, weights[1])
-    for i in range(weight.size):
-        curved[i] = weight[i]
-        slope[i] = 0.0
-        knee[i] = positive_knee if signed[i] > 0.0 else negative_knee
-        ceiling[i] = positive_ceiling if signed[i] > 0.0 else negative_ceiling
+@njit(forceinline=True, **EXACT)
+def _clip_logistic(signed, largest, knee, ceiling):
+    """Where logistic losses reach the clip, from where on they may as well be lines."""
+    for i in range(0, signed.size, LANES):
+        positive = load(signed, i) > 0.0
+        store(knee, i, where(positive, largest[1][0], largest[0][0]))
+        store(ceiling, i, where(positive, largest[1][1], largest[0][1]))
 
 
 @njit(**EXACT)
@@ -148,121 +145,138 @@ def _bend_hinge(weight, slope, curvature, curved, knee):
         knee[i] = width * (slope[i] / weight[i]) if weight[i] > 0.0 else 0.0
 
 
-@njit(**FAST)
+@njit(**EXACT)
 def _add_terms(
     start, pace, curved, knee, slope, shift, code, capped, loss_clip, reach, base, sums
 ):  # fmt: skip
     """Add the losses of a block of rows at each step to `sums`, term by term."""
-    for i in range(start.size):
-        if code == LOGISTIC:
-            base[i] = logistic(start[i], curved[i], knee[i], slope[i]) if capped else 0.0
-        else:
-            base[i] = hinge(start[i], curved[i], knee[i], slope[i], shift) if capped else 0.0
     for j in range(sums.size):
         low = -j * reach if capped else 0.0
         high = j * reach if capped else loss_clip
-        total = 0.0
-        if code == LOGISTIC:
-            for i in range(start.size):
-                term = logistic(start[i] + j * pace[i], curved[i], knee[i], slope[i]) - base[i]
-                total += min(max(term, low), high)
-        else:
-            for i in range(start.size):
-                term = hinge(start[i] + j * pace[i], curved[i], knee[i], slope[i], shift) - base[i]
-                total += min(max(term, low), high)
-        sums[j] += total
+        total = spread(0.0)
+        for i in range(0, start.size, LANES):
+            z = load(start, i) + float(j) * load(pace, i)
+            bent, straight = load(knee, i), load(slope, i)
+            if code == LOGISTIC:
+                loss = logistic(z, load(curved, i), bent, straight)
+            else:
+                loss = hinge(z, load(curved, i), bent, straight, shift)
+            if capped and j == 0:
+                # nothing is added yet: the bounds of the first term are zero
+                store(base, i, loss)
+            elif capped:
+                loss -= load(base, i)
+            total += min(max(loss, low), high)
+        sums[j] += add_across(total)
 
 
-@njit(**FAST)
+@njit(forceinline=True, **EXACT)
 def _multiply_seven(power, ratio, ceiling, products):
     """Products over rows at seven consecutive steps; `power` moves on by seven steps."""
-    p0 = p1 = p2 = p3 = p4 = p5 = p6 = 1.0
-    for i in range(power.size):
-        e, r, top = power[i], ratio[i], ceiling[i]
-        p0 *= min(_SCALE + e, top)
+    p0 = p1 = p2 = p3 = p4 = p5 = p6 = spread(1.0)
+    for i in range(0, power.size, LANES):
+        e, r, top = load(power, i), load(ratio, i), load(ceiling, i)
+        p0 += p0 * min(e, top)
         e *= r
-        p1 *= min(_SCALE + e, top)
+        p1 += p1 * min(e, top)
         e *= r
-        p2 *= min(_SCALE + e, top)
+        p2 += p2 * min(e, top)
         e *= r
-        p3 *= min(_SCALE + e, top)
+        p3 += p3 * min(e, top)
         e *= r
-        p4 *= min(_SCALE + e, top)
+        p4 += p4 * min(e, top)
         e *= r
-        p5 *= min(_SCALE + e, top)
+        p5 += p5 * min(e, top)
         e *= r
-        p6 *= min(_SCALE + e, top)
-        power[i] = e * r
-    products[0], products[1], products[2], products[3] = p0, p1, p2, p3
-    products[4], products[5], products[6] = p4, p5, p6
-
-
-@njit(**FAST)
-def _multiply_one(power, ratio, ceiling):
-    product = 1.0
-    for i in range(power.size):
-        product *= min(_SCALE + power[i], ceiling[i])
-        power[i] *= ratio[i]
-    return product
+        p6 += p6 * min(e, top)
+        store(power, i, e * r)
+    store(products, 0, p0)
+    store(products, LANES, p1)
+    store(products, 2 * LANES, p2)
+    store(products, 3 * LANES, p3)
+    store(products, 4 * LANES, p4)
+    store(products, 5 * LANES, p5)
+    store(products, 6 * LANES, p6)
 
 
 @njit(**EXACT)
+def _multiply_one(power, ratio, ceiling, products):
+    product = spread(1.0)
+    for i in range(0, power.size, LANES):
+        e = load(power, i)
+        product += product * min(e, load(ceiling, i))
+        store(power, i, e * load(ratio, i))
+    store(products, 0, product)
+
+
+@njit(forceinline=True, **EXACT)
 def _begin(start, pace, weight, which, step, power, ratio):
-    """Scaled exp(z) at a step for rows of one weight, zero for the others; exp(pace)."""
-    for i in range(start.size):
-        ratio[i] = exp(pace[i])
-        power[i] = _SCALE * exp(start[i] + step * pace[i]) if weight[i] == which else 0.0
+    """exp(z) at a step for rows of one weight, zero for the others; exp(pace)."""
+    for i in range(0, start.size, LANES):
+        change = load(pace, i)
+        z = load(start, i) + step * change
+        store(power, i, where(load(weight, i) == which, exp(z), 0.0))
+        store(ratio, i, exp(change))
 
 
-@njit(**EXACT)
+@njit(forceinline=True, **EXACT)
 def _add_products(start, pace, weight, which, ceiling, capped, power, ratio, products, sums):
     """Add `which` times the logistic losses of the rows of that weight, up to their ceilings."""
     n_steps = sums.size
     for begin in range(0, n_steps, RESTART):
-        _begin(start, pace, weight, which, begin, power, ratio)
+        _begin(start, pace, weight, which, float(begin), power, ratio)
         stop = min(begin + RESTART, n_steps)
         j = begin
         while j + 7 <= stop:
-            _multiply_seven(power, ratio, ceiling, products[j : j + 7])
+            _multiply_seven(power, ratio, ceiling, products[j * LANES :])
             j += 7
         while j < stop:
-            products[j] = _multiply_one(power, ratio, ceiling)
+            _multiply_one(power, ratio, ceiling, products[j * LANES :])
             j += 1
-    for j in range(n_steps):
+    for j in range(n_steps * LANES):
         products[j] = log(products[j])
-    reference = products[0] if capped else start.size * _LOG_SCALE
+    reference = load(products, 0) if capped else spread(0.0)
     for j in range(n_steps):
-        sums[j] += which * (products[j] - reference)
+        sums[j] += which * add_across(load(products, j * LANES) - reference)
 
 
-@njit(**FAST)
+@njit(**EXACT)
 def _add_lines(start, pace, knee, slope, sums):
     """Add what the straight parts of capped losses have gained since the first step."""
-    for j in range(sums.size):
-        total = 0.0
-        for i in range(start.size):
-            gain = max(start[i] + j * pace[i], knee[i]) - max(start[i], knee[i])
-            total += slope[i] * gain
-        sums[j] += total
+    for j in range(0, sums.size, 4):
+        g0 = g1 = g2 = g3 = spread(0.0)
+        for i in range(0, start.size, LANES):
+            first, change, bend, steep = (
+                load(start, i),
+                load(pace, i),
+                load(knee, i),
+                load(slope, i),
+            )
+            base = max(first, bend)
+            g0 += steep * (max(first + float(j) * change, bend) - base)
+            g1 += steep * (max(first + (j + 1.0) * change, bend) - base)
+            g2 += steep * (max(first + (j + 2.0) * change, bend) - base)
+            g3 += steep * (max(first + (j + 3.0) * change, bend) - base)
+        gains = (add_across(g0), add_across(g1), add_across(g2), add_across(g3))
+        for k in range(min(4, sums.size - j)):
+            sums[j + k] += gains[k]
 
 
-@njit(**FAST)
+@njit(forceinline=True, **EXACT)
 def _limits(start, pace, knee, last):
-    """Of a block: rows of large |z|, bound on the log of any product of them, rows that bend."""
-    wild = 0.0
-    logarithm = 0.0
-    beyond = 0.0
-    for i in range(start.size):
-        end = start[i] + last * pace[i]
-        top = max(start[i], end)
-        wild += 1.0 if abs(start[i]) + last * abs(pace[i]) > LARGEST_EXPONENT else 0.0
-        # small factors must not make up for large ones, which may be multiplied first
-        logarithm += max(max(min(top, knee[i]), 0.0) + (LOG_2 + _LOG_SCALE), 0.0)
-        beyond += 1.0 if top > knee[i] else 0.0
-    return wild, logarithm, beyond
+    """Of a block: whether its products are safe, and whether any row bends."""
+    widest = furthest = logarithm = spread(0.0)
+    for i in range(0, start.size, LANES):
+        z, change, bend = load(start, i), last * load(pace, i), load(knee, i)
+        widest = max(widest, abs(z) + abs(change))
+        top = max(z, z + change)
+        logarithm += max(min(top, bend), 0.0) + LOG_2
+        furthest = max(furthest, top - bend)
+    tame = max_across(widest) <= LARGEST_EXPONENT and max_across(logarithm) <= _LARGEST_LOG
+    return tame, max_across(furthest) > 0.0
 
 
-@njit(cache=True, **EXACT)
+@njit(cache=CACHED, **EXACT)
 def margin_line_losses(
     scores, slopes, signed, spacing, capped, loss_clip, clip, reach, weights, code, curvature,
     chunk_rows, first, last, scratch, partials,
@@ -295,8 +309,9 @@ def margin_line_losses(
     """
     size = BLOCK_ROWS
     n_steps = partials.shape[1]
-    products = scratch[9 * size : 9 * size + n_steps]
+    products = scratch[9 * size : 9 * size + n_steps * LANES]
     shift = 1.0 + 0.5 / curvature
+    largest = (_largest_logistic(loss_clip, weights[0]), _largest_logistic(loss_clip, weights[1]))
     for chunk in range(first, last):
         sums = partials[chunk]
         sums[:] = 0.0
@@ -315,16 +330,14 @@ def margin_line_losses(
                 scores[i : i + n], slopes[i : i + n], signed[i : i + n], spacing, n_steps - 1,
                 capped, clip, weights, start, pace, weight, slope,
             )  # fmt: skip
-            fast = code == LOGISTIC
-            if fast:
+            fast = bent = False
+            if code == LOGISTIC:
                 if capped:
-                    _bend_logistic(weight, slope, curved, knee, ceiling)
+                    _bend_logistic(weight, slope, knee, ceiling)
                 else:
-                    _clip_logistic(
-                        signed[i : i + n], loss_clip, weights, weight, slope, curved, knee, ceiling
-                    )
-                wild, logarithm, beyond = _limits(start, pace, knee, n_steps - 1)
-                fast = wild == 0.0 and logarithm <= _LARGEST_LOG
+                    _clip_logistic(signed[i : i + n], largest, knee, ceiling)
+                fast, bent = _limits(start, pace, knee, n_steps - 1.0)
+                curved = weight
             else:
                 _bend_hinge(weight, slope, curvature, curved, knee)
             if not fast:
@@ -339,5 +352,5 @@ def margin_line_losses(
                         start, pace, weight, weights[k], ceiling, capped, first_work, second_work,
                         products, sums,
                     )  # fmt: skip
-            if capped and beyond > 0.0:
+            if capped and bent:
                 _add_lines(start, pace, knee, slope, sums)

@@ -5,38 +5,45 @@ The rows must be in canonical form: a column that is stored twice would make the
 
 from numba import njit
 
-from dpglm.kernels.arithmetic import EXACT, copy
-from dpglm.kernels.coefficients import joint_coefficients, margin_coefficients
+from dpglm.kernels.arithmetic import CACHED, EXACT, copy
+from dpglm.kernels.coefficients import block_coefficients
+from dpglm.kernels.vectors import at, put
 
 __all__ = ["BLOCK_ROWS", "sparse_gradient", "sparse_scores"]
 
+# Rows that are scored before they are added: they stay in the first level of cache meanwhile.
 BLOCK_ROWS = 256
 
+# A product and a sum are not contracted here: what matters is how long a number of the sum has to
+# wait for the row before, and a sum alone takes less time than both at once.
+_APART = {**EXACT, "fastmath": {"nsz"}}
 
-@njit(**EXACT)
+
+@njit(**_APART)
 def _score_rows(data, columns, row_ends, first, coef, bias, scores):
     """scores[i] = row (first + i) . coef + bias"""
+    end = at(row_ends, first)
     for i in range(scores.size):
-        low, high = row_ends[first + i], row_ends[first + i + 1]
-        values, where = data[low:high], columns[low:high]
+        start, end = end, at(row_ends, first + i + 1)
         score = bias
-        for p in range(values.size):
-            score += values[p] * coef[where[p]]
-        scores[i] = score
+        for p in range(start, end):
+            score += at(data, p) * at(coef, at(columns, p))
+        put(scores, i, score)
 
 
-@njit(**EXACT)
+@njit(**_APART)
 def _add_rows(data, columns, row_ends, first, coefficients, total):
     """total += sum of coefficients[i] * row (first + i)"""
+    end = at(row_ends, first)
     for i in range(coefficients.size):
-        low, high = row_ends[first + i], row_ends[first + i + 1]
-        values, where = data[low:high], columns[low:high]
-        coefficient = coefficients[i]
-        for p in range(values.size):
-            total[where[p]] += coefficient * values[p]
+        start, end = end, at(row_ends, first + i + 1)
+        coefficient = at(coefficients, i)
+        for p in range(start, end):
+            column = at(columns, p)
+            put(total, column, at(total, column) + coefficient * at(data, p))
 
 
-@njit(cache=True, **EXACT)
+@njit(cache=CACHED, **EXACT)
 def sparse_gradient(
     data, columns, row_ends, signed, targets, known, coef, bias, clip, weights, code, curvature,
     chunk_rows, first, last, scratch, partials, intercepts,
@@ -44,44 +51,34 @@ def sparse_gradient(
     """Clipped gradient sums of the chunks [first, last).
 
     The arguments are those of `dense_gradient`, with the data in three arrays: stored values, their
-    columns (unsigned, which spares a test for negative indices) and where each row begins.
-    `scratch` has room for K + 3 numbers for each of BLOCK_ROWS rows.
+    columns and where each row begins. `scratch` has shape (K, BLOCK_ROWS) and is finite.
     """
     n_outputs = coef.shape[0]
     n_rows = row_ends.size - 1
     for chunk in range(first, last):
         start = chunk * chunk_rows
         stop = min(start + chunk_rows, n_rows)
-        total, intercept = partials[chunk], intercepts[chunk]
-        total[:] = 0.0
-        intercept[:] = 0.0
+        partials[chunk] = 0.0
+        intercepts[chunk] = 0.0
         for i in range(start, stop, BLOCK_ROWS):
             n = min(BLOCK_ROWS, stop - i)
-            caps = signed[i : i + n]
-            scores, work = scratch[: n_outputs * n], scratch[n_outputs * n : (n_outputs + 3) * n]
             for k in range(n_outputs):
-                out = scores[k * n : (k + 1) * n]
-                if known is None:
-                    _score_rows(data, columns, row_ends, i, coef[k], bias[k], out)
+                if known.size == 0:
+                    _score_rows(data, columns, row_ends, i, coef[k], bias[k], scratch[k, :n])
                 else:
-                    copy(known[k, i : i + n], out)
-            if targets is None:
-                margin_coefficients(scores, caps, work[:n], clip, weights, code, curvature)
-            else:
-                classes = targets[i : i + n]
-                joint_coefficients(scores, caps, classes, work, clip, weights, code, curvature)
+                    copy(known[k, i : i + n], scratch[k, :n])
+            block_coefficients(
+                scratch, n, signed, targets, i, clip, weights, code, curvature, intercepts[chunk]
+            )
             for k in range(n_outputs):
-                coefficients = scores[k * n : (k + 1) * n]
-                _add_rows(data, columns, row_ends, i, coefficients, total[k])
-                for p in range(n):
-                    intercept[k] += coefficients[p]
+                coefficients = scratch[k, :n]
+                _add_rows(data, columns, row_ends, i, coefficients, partials[chunk, k])
 
 
-@njit(cache=True, **EXACT)
+@njit(cache=CACHED, **EXACT)
 def sparse_scores(data, columns, row_ends, coef, bias, chunk_rows, first, last, scores):
     """Scores of the rows of the chunks [first, last), written to `scores` (K, padded rows)."""
-    n_rows = row_ends.size - 1
-    start, stop = first * chunk_rows, min(last * chunk_rows, n_rows)
+    start, stop = first * chunk_rows, min(last * chunk_rows, row_ends.size - 1)
     for k in range(coef.shape[0]):
         for i in range(start, stop, BLOCK_ROWS):
             out = scores[k, i : min(i + BLOCK_ROWS, stop)]

@@ -36,9 +36,11 @@ def rows_per_chunk(n_rows: int, n_values: int) -> int:
     """Rows in a chunk when each partial sum holds `n_values` numbers.
 
     About sqrt(n_rows), which minimises the rounding error of the sum, but enough rows to pay for
-    the chunk, and few enough chunks for the partial sums to stay small (32 MB in all).
+    the chunk and its partial sum, and few enough chunks for the partial sums to stay small (32 MB
+    in all).
     """
-    rows = max(_MIN_ROWS, math.isqrt(n_rows), n_rows * n_values // _MAX_PARTIAL_VALUES)
+    most = n_rows * n_values // _MAX_PARTIAL_VALUES
+    rows = max(_MIN_ROWS, math.isqrt(n_rows), n_values // 4, most)
     return -(-rows // ROW_GROUP) * ROW_GROUP
 
 

@@ -27,7 +27,7 @@ __all__ = [
 # Losses are rounded up to multiples of an interval, which adds up to a quarter of its square to the
 # variance of each: this part of their standard deviation changes epsilon by about 1e-5.
 _PART_OF_STD = 0.01
-_WIDEST, _NARROWEST = 1e-3, 1e-8
+_WIDEST, _NARROWEST, _COARSEST = 1e-3, 1e-8, 0.1
 _MOST_POINTS = 1e6
 
 
@@ -106,8 +106,10 @@ def composed_delta(events: Runs, epsilon: float) -> float:
     """Return the least known delta of the whole at ``epsilon``."""
     if unprotected(events):
         return 1.0
-    offset, events = _without_offsets(events)
-    epsilon = max(epsilon - offset, 0.0)
+    offset, events = _without_offsets(_resolved(events))
+    epsilon -= offset
+    if epsilon < 0:
+        return -math.expm1(epsilon) + math.exp(epsilon) * composed_delta(events, -epsilon)
     bounds = []
     if _all_have_mu(events):
         bounds.append(gdp_delta(composed_mu(events), epsilon))
@@ -146,9 +148,10 @@ def composed_epsilon(
     """
     if unprotected(events):
         return math.inf
-    offset, events = _without_offsets(events)
-    if distance == 2 and (offset or not (_all_have_mu(events) or _all_have_rho(events))):
-        return _group_epsilon(lambda e: composed_delta(events, e - offset), delta)
+    offset, unshifted = _without_offsets(_resolved(events))
+    if distance == 2 and (offset or not _all_have_rho(unshifted)):
+        return _group_epsilon(lambda e: composed_delta(events, e), delta)
+    events = unshifted
     bounds = []
     if _all_have_mu(events):
         bounds.append(gdp_epsilon(distance * composed_mu(events), delta))
@@ -176,6 +179,16 @@ def _without_offsets(events: Runs) -> tuple[float, Runs]:
     offsets = [(getattr(event, "offset", 0.0), count) for event, count in events]
     offset = math.fsum(value * count for value, count in offsets)
     return offset, tuple((getattr(event, "unshifted", event), count) for event, count in events)
+
+
+def _resolved(events: Runs) -> Runs:
+    """Return the events, sampled ones as full batches where a distribution would be too wide.
+
+    Sampling never costs privacy, and so wide a loss protects nobody either way.
+    """
+    if pld_interval(events) <= _COARSEST:
+        return events
+    return tuple((getattr(event, "full_batch", event), count) for event, count in events)
 
 
 def _divided(events: Runs) -> tuple[Runs, Runs]:
@@ -296,7 +309,8 @@ def pld_interval(events: Runs) -> float:
     The epsilon of the whole is then about 1e-5 above its exact value, relatively.
     """
     variance = math.fsum(_loss_variance(event) * count for event, count in events)
-    reach = max((_loss_reach(event) for event, _ in events), default=0.0)
+    whole = 12 * math.sqrt(variance) + variance / 2
+    reach = max(whole, *(_loss_reach(event) for event, _ in events)) if events else 0.0
     fine = _PART_OF_STD * math.sqrt(variance / max(1, sum(count for _, count in events)))
     return max(min(max(fine, _NARROWEST), _WIDEST), reach / _MOST_POINTS)
 

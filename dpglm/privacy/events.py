@@ -172,6 +172,11 @@ class PoissonSampledEvent:
         return min(variance, self.sampling_rate**2 * math.expm1(min(variance, 700.0)))
 
     @property
+    def full_batch(self) -> GaussianEvent:
+        """The same release of a sum over all records, which costs at least as much."""
+        return GaussianEvent(self.noise_multiplier)
+
+    @property
     def loss_reach(self) -> float:
         """Loss where the noise is twelve standard deviations beyond a record that is there."""
         z = self.noise_multiplier

@@ -7,6 +7,7 @@ from html import escape
 from itertools import groupby
 from typing import Any
 
+from dpglm.privacy.baseline_events import ObjectivePerturbationEvent
 from dpglm.privacy.composition import (
     Event,
     composed_delta,
@@ -49,6 +50,7 @@ _EVENT_TYPES = {
         PoissonSampledEvent,
         SelectionEvent,
         LaplaceSelectionEvent,
+        ObjectivePerturbationEvent,
         FilterEvent,
     )
 }
@@ -251,7 +253,10 @@ class PrivacyLedger:
         exported = [(event.to_dp_event(self._relation), count) for event, count in self.events]
         if any(isinstance(event, ZCDpEvent) for event, _ in exported):
             # Only the RDP accountant takes these, and it does not double a Gaussian's sensitivity.
-            exported = [(ZCDpEvent(rho_of(event)), count) for event, count in self.events]
+            exported = [
+                (out if isinstance(out, ZCDpEvent) else ZCDpEvent(rho_of(event)), count)
+                for (out, count), (event, _) in zip(exported, self.events, strict=True)
+            ]
         return ComposedDpEvent([SelfComposedDpEvent(event, count) for event, count in exported])
 
     def to_pld(self, interval: float = 1e-4) -> Any:

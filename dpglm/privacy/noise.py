@@ -46,7 +46,7 @@ class _OperatingSystemEntropy:
 
     def words(self, count: int) -> np.ndarray:
         self.words_drawn += count
-        return np.frombuffer(os.urandom(8 * count), dtype=np.uint64)
+        return np.frombuffer(os.urandom(8 * count), dtype=np.uint64, count=count)
 
 
 class _SeededEntropy:
@@ -60,7 +60,7 @@ class _SeededEntropy:
 
     def words(self, count: int) -> np.ndarray:
         self.words_drawn += count
-        return np.frombuffer(self._random_state.bytes(8 * count), dtype=np.uint64)
+        return np.frombuffer(self._random_state.bytes(8 * count), dtype=np.uint64, count=count)
 
 
 def entropy_source(random_state: int | np.random.RandomState | None = None) -> EntropySource:
@@ -169,7 +169,8 @@ def uniform_below(bound: int, entropy: EntropySource) -> int:
     Notes
     -----
     A number of 64 more bits than ``bound`` has is drawn, and drawn again (with probability below
-    2^-64) where it lies beyond the largest multiple of ``bound``.
+    2^-64) where it lies beyond the largest multiple of ``bound``. Equal bits give nearly equal
+    numbers for nearly equal bounds: a seeded choice does not hang on the last bit of a score.
 
     Examples
     --------
@@ -178,11 +179,11 @@ def uniform_below(bound: int, entropy: EntropySource) -> int:
     True
     """
     n_words = bound.bit_length() // 64 + 2
-    limit = 2 ** (64 * n_words) // bound * bound
+    share = 2 ** (64 * n_words) // bound
     while True:
         number = int.from_bytes(entropy.words(n_words).tobytes(), "little")
-        if number < limit:
-            return number % bound
+        if number < share * bound:
+            return number // share
 
 
 def poisson_sample(n_rows: int, rate: float, entropy: EntropySource) -> np.ndarray:

@@ -1,0 +1,382 @@
+"""Cost of an iteration against the size of the data, in memory and out of core.
+
+    python benchmarks/scale.py [--quick] [--dask] [--folder DIR] [--output scale.json]
+                               [--figure scale.png]
+
+Out of core, a memory map of float32 is fitted in a process of its own. Every iteration is timed
+from a cold start (its pages are dropped from the cache with posix_fadvise) and followed, in the
+same run and as cold, by a plain sequential read of the same file: the yardstick. A sample is quiet
+if other processes used less than a fifth of a processor meanwhile; medians are over the quiet ones,
+and where there are none, the least of all stands. The largest file has 12 GB (1 GB with --quick),
+lies in a temporary directory and is removed in the end; this part is left out, with a message, on a
+disk with less than 20 GB free. Linux only.
+"""
+
+import argparse
+import json
+import multiprocessing
+import os
+import platform
+import shutil
+import tempfile
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from sklearn.callback import FitCallback
+from threadpoolctl import threadpool_limits
+
+from dpglm import DPLogisticRegression
+from dpglm.losses import Logistic
+from dpglm.objective import Objective
+from dpglm.sources.arrays import ArraySource
+from dpglm.sources.base import BLOCK_BYTES
+
+N_FEATURES = 100
+CLIP = 1.0
+LEAST_FREE = {"quick": 2e9, "full": 20e9}
+WRITTEN_ROWS = 2**17
+# Processors that others may use while a sample is taken that counts.
+MOST_OTHERS = 0.2
+
+
+def labels(n_rows: int) -> np.ndarray:
+    """Return labels of one byte each."""
+    return np.random.default_rng(1).integers(0, 2, n_rows, dtype=np.int8)
+
+
+def write_rows(path: Path, n_rows: int, n_features: int) -> None:
+    """Write float32 rows to a file, and to the disk."""
+    block = np.random.default_rng(0).standard_normal((WRITTEN_ROWS, n_features), dtype=np.float32)
+    with open(path, "wb") as file:
+        for start in range(0, n_rows, WRITTEN_ROWS):
+            file.write(block[: n_rows - start])
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def drop_pages(path: Path) -> None:
+    """Forget what the system has cached of a file."""
+    with open(path, "rb") as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def read_sequentially(path: Path, n_bytes: int) -> None:
+    """Read the beginning of a file."""
+    buffer = memoryview(bytearray(BLOCK_BYTES))
+    with open(path, "rb", buffering=0) as file:
+        os.posix_fadvise(file.fileno(), 0, n_bytes, os.POSIX_FADV_SEQUENTIAL)
+        while n_bytes > 0 and (count := file.readinto(buffer[:n_bytes])):
+            n_bytes -= count
+
+
+class Stopwatch:
+    """Wall-clock seconds, and how many processors other processes kept busy meanwhile."""
+
+    def __init__(self) -> None:
+        self._started, self._others = time.perf_counter(), self._seconds_of_others()
+
+    def read(self) -> tuple[float, float]:
+        """Return both since the start."""
+        seconds = time.perf_counter() - self._started
+        return seconds, (self._seconds_of_others() - self._others) / seconds
+
+    @staticmethod
+    def _seconds_of_others():
+        first = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
+        user, nice, system, _, _, irq, softirq, steal = map(int, first)
+        busy = (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
+        return busy - time.process_time()
+
+
+class ColdIterations(FitCallback):
+    """Times each iteration of a fit from a cold start, and a plain read after it."""
+
+    def __init__(self, path: Path, n_bytes: int) -> None:
+        self.path, self.n_bytes = path, n_bytes
+        self.samples = []
+
+    def seconds(self) -> tuple[float, float, int]:
+        """Seconds of an iteration and of a read: medians over the quiet samples, and their number.
+
+        Without any, the least of all; the first iteration, which compiles or loads the kernels,
+        never counts.
+        """
+        samples = np.array(self.samples[1:])
+        quiet = samples[samples[:, 1::2].max(axis=1) < MOST_OTHERS]
+        typical = np.median(quiet, axis=0) if len(quiet) else samples.min(axis=0)
+        return float(typical[0]), float(typical[2]), len(quiet)
+
+    def setup(self, estimator, context):
+        """Nothing to prepare."""
+
+    def on_fit_task_begin(self, estimator, context):
+        if context.task_name != "iteration":
+            self._start()
+
+    def on_fit_task_end(self, estimator, context):
+        if context.task_name == "iteration":
+            iteration = self._watch.read()
+            self._start()
+            read_sequentially(self.path, self.n_bytes)
+            self.samples.append((*iteration, *self._watch.read()))
+            self._start()
+
+    def teardown(self, estimator, context):
+        """Nothing to clear up."""
+
+    def _start(self):
+        drop_pages(self.path)
+        self._watch = Stopwatch()
+
+
+class PeakMemory(threading.Thread):
+    """Follows the anonymous resident memory of this process, in bytes."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.peak, self._stopped = 0, threading.Event()
+
+    def run(self):
+        while not self._stopped.wait(0.005):
+            self.peak = max(self.peak, anonymous_memory())
+
+    def stop(self) -> int:
+        """Return the peak."""
+        self._stopped.set()
+        self.join()
+        return self.peak
+
+
+def anonymous_memory() -> int:
+    """Return RssAnon of this process."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("RssAnon"):
+            return 1024 * int(line.split()[1])
+    raise OSError("/proc/self/status does not tell RssAnon")
+
+
+def fit_cold(path: Path, n_rows: int, n_features: int, parameters: dict, max_iter: int) -> dict:
+    """Fit the first rows of a file out of core; meant for a process of its own."""
+    rows = np.memmap(path, np.float32, "r", shape=(n_rows, n_features))
+    source = ArraySource(rows, labels(n_rows), **parameters.pop("source", {}))
+    timer = ColdIterations(path, rows.nbytes)
+    model = DPLogisticRegression(classes=[0, 1], max_iter=max_iter, delta=1e-9, **parameters)
+    model.set_callbacks(timer)
+    memory = PeakMemory()
+    memory.start()
+    model.fit(source)
+    seconds, read, n_quiet = timer.seconds()
+    return {
+        "n_rows": n_rows,
+        "n_features": n_features,
+        "gigabytes": rows.nbytes / 1e9,
+        "seconds": seconds,
+        "read_seconds": read,
+        "gb_per_s": rows.nbytes / seconds / 1e9,
+        "percent_of_read": 100 * read / seconds,
+        "quiet_samples": n_quiet,
+        "peak_anonymous_mib": memory.stop() / 2**20,
+    }
+
+
+def apart(function: Callable[..., dict], *arguments) -> dict:
+    """Call a function in a fresh process."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(function, arguments)
+
+
+def out_of_core(folder: Path, quick: bool) -> dict[str, list[dict]]:
+    """Measure fits of a file larger than what they may keep in memory."""
+    n_rows = 2_500_000 if quick else 30_000_000
+    free, needed = shutil.disk_usage(folder).free, LEAST_FREE["quick" if quick else "full"]
+    if free < needed:
+        print(f"out of core: left out, {free / 1e9:.0f} GB are free of {needed / 1e9:.0f} needed")
+        return {}
+    with tempfile.TemporaryDirectory(dir=folder) as temporary:
+        path = Path(temporary) / "rows.bin"
+        write_rows(path, n_rows, N_FEATURES)
+        plain = {"preconditioner": None}
+        against_n = [
+            apart(fit_cold, path, n_rows // divisor, N_FEATURES, dict(plain), repeats)
+            for divisor, repeats in ((30, 25), (10, 12), (3, 8), (1, 6))
+        ]
+        blocks = []
+        for size in (2**19, 2**21, 2**22, 2**23, 2**24, 2**26):
+            parameters = {**plain, "source": {"block_rows": size // (4 * N_FEATURES)}}
+            row = apart(fit_cold, path, n_rows // 10, N_FEATURES, parameters, 8)
+            blocks.append(row | {"block_bytes": size})
+        default = [apart(fit_cold, path, n_rows // 10, N_FEATURES, {}, 4)]
+    return {"out_of_core": against_n, "block_size": blocks, "default_fit": default}
+
+
+class IterationTimes(FitCallback):
+    """Notes when each iteration ends."""
+
+    def __init__(self) -> None:
+        self.ends = []
+
+    def setup(self, estimator, context):
+        """Nothing to prepare."""
+
+    def on_fit_task_begin(self, estimator, context):
+        """Nothing to note."""
+
+    def on_fit_task_end(self, estimator, context):
+        if context.task_name == "iteration":
+            self.ends.append(time.perf_counter())
+
+    def teardown(self, estimator, context):
+        """Nothing to clear up."""
+
+
+def on_workers(quick: bool) -> list[dict]:
+    """Measure iterations over tiny partitions on a local dask.distributed cluster."""
+    from dask import array
+    from distributed import Client, LocalCluster
+
+    cluster = LocalCluster(n_workers=2, threads_per_worker=2, dashboard_address=None)
+    results, max_iter = [], 30 if quick else 100
+    with cluster, Client(cluster):
+        for n_partitions in (2, 4, 8, 16, 64):
+            X = array.random.default_rng(0).normal(size=(10 * n_partitions, 10), chunks=10)
+            y, timer = X[:, 0] > 0, IterationTimes()
+            model = DPLogisticRegression(max_iter=max_iter, delta=1e-9, preconditioner=None)
+            model.set_callbacks(timer).fit(X, y)
+            # The first iterations compile, or load, the kernels.
+            seconds = np.diff(timer.ends)[5:]
+            results.append(
+                {
+                    "n_partitions": n_partitions,
+                    "milliseconds": 1e3 * float(np.median(seconds)),
+                    "least_milliseconds": 1e3 * float(seconds.min()),
+                }
+            )
+    return results
+
+
+def in_memory(n_rows: int, n_features: int, repeats: int) -> dict:
+    """Measure the clipped gradient of float32 rows in memory, by the least CPU time."""
+    block = np.random.default_rng(0).standard_normal((WRITTEN_ROWS, n_features), dtype=np.float32)
+    rows = np.resize(block, (n_rows, n_features))
+    objective = Objective(rows, 2.0 * labels(n_rows) - 1.0, Logistic(), n_threads=1)
+    coef = np.full(n_features + 1, 0.01)
+    objective.gradient_sum(coef, CLIP)
+    samples = []
+    for _ in range(repeats):
+        started = time.process_time()
+        objective.gradient_sum(coef, CLIP)
+        samples.append(time.process_time() - started)
+    seconds = min(samples)
+    return {
+        "n_rows": n_rows,
+        "n_features": n_features,
+        "seconds": seconds,
+        "ns_per_number": 1e9 * seconds / rows.size,
+    }
+
+
+def slope(rows: list[dict], least: int = 0) -> float:
+    """Return the slope of log seconds in log rows."""
+    rows = [row for row in rows if row["n_rows"] >= least]
+    logs = np.log([[row["n_rows"], row["seconds"]] for row in rows])
+    return float(np.polyfit(logs[:, 0], logs[:, 1], 1)[0])
+
+
+def measure(folder: Path, quick: bool, dask: bool) -> dict:
+    """Run every part."""
+    largest = 1_000_000 if quick else 10_000_000
+    sizes = [largest // divisor for divisor in (1000, 100, 10, 5, 2, 1)]
+    results = {
+        "in_memory": [in_memory(n, N_FEATURES, 9) for n in sizes],
+        "features": [in_memory(largest // d, d, 9) for d in (10, 30, 100, 300, 1000)],
+        **out_of_core(folder, quick),
+    }
+    if dask:
+        results["dask"] = on_workers(quick)
+    results["slopes"] = {"in_memory": slope(results["in_memory"], largest // 10)}
+    if "out_of_core" in results:
+        results["slopes"]["out_of_core"] = slope(results["out_of_core"])
+    return results
+
+
+def table(results: dict) -> str:
+    """Plain text."""
+    lines = ["in memory, float32, one thread        rows  columns         ms  ns/number"]
+    for row in results["in_memory"] + results["features"]:
+        lines.append(
+            f"{'':34}{row['n_rows']:>8}{row['n_features']:>9}{1e3 * row['seconds']:>11.2f}"
+            f"{row['ns_per_number']:>11.3f}"
+        )
+    names = {"out_of_core": "", "block_size": "blocks of", "default_fit": "default parameters"}
+    lines.append(
+        "out of core, float32, cold     GB    s/iteration   GB/s  % of read  RssAnon MiB  quiet"
+    )
+    for part, name in names.items():
+        for row in results.get(part, []):
+            size = f" {row['block_bytes'] / 2**20:g} MiB" if "block_bytes" in row else ""
+            lines.append(
+                f"{name + size:25}{row['gigabytes']:>8.2f}{row['seconds']:>15.3f}"
+                f"{row['gb_per_s']:>7.2f}{row['percent_of_read']:>11.0f}"
+                f"{row['peak_anonymous_mib']:>13.0f}{row['quiet_samples']:>7}"
+            )
+    if "dask" in results:
+        lines.append("two dask workers          partitions   ms/iteration, median and least")
+    for row in results.get("dask", []):
+        lines.append(
+            f"{'':26}{row['n_partitions']:>10}{row['milliseconds']:>15.1f}"
+            f"{row['least_milliseconds']:>9.1f}"
+        )
+    for part, value in results["slopes"].items():
+        lines.append(f"slope of log seconds in log rows, {part.replace('_', ' ')}: {value:.3f}")
+    return "\n".join(lines)
+
+
+def draw(results: dict, name: str) -> None:
+    """Write the figure."""
+    import matplotlib
+
+    matplotlib.use("agg")
+    from matplotlib import pyplot
+
+    figure, (sizes, blocks) = pyplot.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
+    for part, label in (("in_memory", "in memory, one thread"), ("out_of_core", "out of core")):
+        rows = results.get(part, [])
+        if rows:
+            n_rows, seconds = zip(*((row["n_rows"], row["seconds"]) for row in rows), strict=True)
+            sizes.loglog(n_rows, seconds, "o-", label=label)
+    sizes.set(xlabel="rows of 100 float32", ylabel="seconds per iteration")
+    sizes.legend()
+    for row in results.get("block_size", []):
+        blocks.semilogx(row["block_bytes"], row["percent_of_read"], "o", color="C1")
+    blocks.axhline(90, color="gray", linestyle=":")
+    blocks.set(xlabel="bytes of a block", ylabel="% of the sequential read rate", ylim=(0, 110))
+    figure.savefig(name, dpi=150)
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--quick", action="store_true", help="a tenth of the rows")
+    parser.add_argument("--dask", action="store_true", help="also time local dask workers")
+    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()))
+    parser.add_argument("--output", help="also write the results as JSON to this file")
+    parser.add_argument("--figure", help="also draw the results to this file")
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore")
+    with threadpool_limits(limits=1, user_api="blas"):
+        results = measure(arguments.folder, arguments.quick, arguments.dask)
+    print(table(results))
+    if arguments.output:
+        machine = {"processor": platform.processor(), "cpus": os.cpu_count()}
+        document = {"machine": machine, **results}
+        Path(arguments.output).write_text(json.dumps(document, indent=1), encoding="utf-8")
+    if arguments.figure:
+        draw(results, arguments.figure)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,435 @@
+"""What estimators share that perturb a minimiser, or the objective that it minimises."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from scipy.special import log_expit, log_softmax
+from sklearn.utils.metaestimators import available_if
+
+from dpglm.baselines.minimizer import PenalizedLoss, joint_lipschitz, rounding_error
+from dpglm.baselines.parameters import check_number, is_auto
+from dpglm.estimators.labels import n_outputs, resolved_class_weight
+from dpglm.facts import PublicFacts
+from dpglm.losses import Logistic, Loss, SmoothedHinge, Softmax
+from dpglm.plan import LARGEST_NOISE_MULTIPLIER, N_REF_FACTOR
+from dpglm.preconditioning import DEFAULT_ROW_BOUND
+from dpglm.privacy.baseline_events import ObjectivePerturbationEvent
+from dpglm.privacy.budget import PrivacyBudget
+from dpglm.privacy.events import GaussianEvent
+from dpglm.privacy.ledger import Event, PrivacyLedger, run_lengths
+from dpglm.privacy.mechanisms import GaussianSum
+from dpglm.privacy.noise import EntropySource
+from dpglm.privacy.objective_perturbation_costs import jacobian_offset
+
+__all__ = [
+    "PerturbationMixin",
+    "PerturbationPlan",
+    "PerturbationTrace",
+    "RecordBounds",
+    "attainable_tolerance",
+    "least_penalty",
+    "left_over",
+    "most_samples",
+    "noise_multiplier_of",
+    "tilted_plan",
+]
+
+# Relative to the noise on the gradient, and to the largest gradient; rounding errors come on top.
+_TOLERANCE = 1e-6
+_TOLERANCE_OF_SUM = 1e-11
+# Penalty of the mean loss over its curvature, below which no budget makes an automatic one go.
+_LEAST_ALPHA = 1e-6
+
+
+@dataclass(frozen=True)
+class RecordBounds:
+    """What one record can add to a sum of losses: public constants.
+
+    Parameters
+    ----------
+    row_bound : float
+        Largest norm of a row, intercept included.
+    lipschitz, curvature : float
+        Largest norm of its gradient, and of its Hessian, for one output.
+    joint_lipschitz : float
+        Largest norm of its gradient over all outputs.
+    loss_at_zero : float
+        Its largest loss at coefficients of zero.
+    """
+
+    row_bound: float
+    lipschitz: float
+    curvature: float
+    joint_lipschitz: float
+    loss_at_zero: float
+
+
+@dataclass(frozen=True, eq=False)
+class PerturbationPlan:
+    """What a fit will minimise and release, with how much noise, and what that costs.
+
+    Parameters
+    ----------
+    facts : PublicFacts
+        With the penalty of the mean loss in ``alpha``.
+    bounds : RecordBounds
+    penalty : float
+        That of the sum of the losses, ``alpha`` times the number of records.
+    tolerance : float
+        Largest gradient of the sum at the coefficients that stand for the minimiser.
+    output : GaussianSum
+        The mechanism that releases them.
+    ledger : PrivacyLedger
+    tilt : GaussianSum, optional
+        The mechanism that draws the random linear term of the objective.
+    offset : float, default=0.0
+        Cost of the change of variables, for each output: see
+        `dpglm.privacy.objective_perturbation_costs`.
+    """
+
+    facts: PublicFacts
+    bounds: RecordBounds
+    penalty: float
+    tolerance: float
+    output: GaussianSum
+    ledger: PrivacyLedger
+    tilt: GaussianSum | None = None
+    offset: float = 0.0
+    n_iter: int = field(default=1, init=False)
+
+    @property
+    def max_n_samples(self) -> int:
+        """Number of records up to which floating-point rounding is paid for."""
+        return most_samples(self.facts, self.ledger.neighboring_relation)
+
+    def __str__(self) -> str:
+        return f"one minimiser over {self.facts.n_samples} records: {self.ledger}"
+
+
+@dataclass
+class PerturbationTrace:
+    """Released values of a fit.
+
+    Attributes
+    ----------
+    events : list of Event
+    penalty : float
+        That of the sum of the losses.
+    tilt_std, output_std : float
+        Standard deviation of the noise in the objective, and on its minimiser.
+    coef : ndarray or None
+        The released coefficients, in the solver's layout (intercept last).
+    """
+
+    events: list[Event] = field(default_factory=list)
+    penalty: float = 0.0
+    tilt_std: float = 0.0
+    output_std: float = 0.0
+    coef: np.ndarray | None = None
+    n_iter: int = field(default=1, init=False)
+
+
+def most_samples(facts: PublicFacts, neighboring_relation: str) -> int:
+    """Return up to how many records rounding errors are bounded for."""
+    private = neighboring_relation == "add_or_remove_one"
+    return facts.n_samples * (N_REF_FACTOR if private else 1)
+
+
+def least_penalty(facts: PublicFacts, bounds: RecordBounds) -> float:
+    """Return the least penalty of the sum that is chosen automatically, whatever the budget."""
+    return _LEAST_ALPHA * bounds.curvature * facts.n_samples
+
+
+def attainable_tolerance(
+    facts: PublicFacts, bounds: RecordBounds, penalty: float, noise_std: float, n_samples: int
+) -> float:
+    """Return a gradient norm that a solver can reach, and prove to have reached.
+
+    Parameters
+    ----------
+    facts : PublicFacts
+    bounds : RecordBounds
+    penalty : float
+        Of the sum of the losses.
+    noise_std : float
+        Of the noise on the gradient; beside it the error of the minimiser is negligible.
+    n_samples : int
+        The public number of records, or more.
+
+    Returns
+    -------
+    float
+
+    Notes
+    -----
+    Rounding errors grow with the norm of the minimiser w of J. With the tilt b, ``(penalty/2)
+    ||w||^2 <= J(0) - <b, w>``, and ``penalty ||w|| <= ||b|| + n L``.
+    """
+    tilt = noise_std * (math.sqrt(facts.n_released) + 10)
+    by_value = math.sqrt(2 * n_samples * bounds.loss_at_zero / penalty) + 2 * tilt / penalty
+    by_slope = (tilt + n_samples * bounds.joint_lipschitz) / penalty
+    rounding = rounding_error(
+        n_samples,
+        facts.n_released,
+        bounds.joint_lipschitz,
+        bounds.curvature,
+        min(by_value, by_slope),
+    )
+    largest_sum = n_samples * bounds.joint_lipschitz
+    return _TOLERANCE * noise_std + _TOLERANCE_OF_SUM * largest_sum + 2 * rounding
+
+
+def left_over(
+    budget: PrivacyBudget,
+    facts: PublicFacts,
+    bounds: RecordBounds,
+    *,
+    penalty: float,
+    mu: float,
+    alpha: Any,
+) -> float:
+    """Return what is left of a budget's mu for noise, once the changes of variables are paid.
+
+    Parameters
+    ----------
+    budget : PrivacyBudget
+    facts : PublicFacts
+    bounds : RecordBounds
+    penalty : float
+        Of the sum of the losses.
+    mu : float
+        Sensitivity of one output's gradient over the standard deviation of the tilt, or more.
+    alpha : object
+        The parameter, for the message.
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    ValueError
+        If nothing is left.
+    """
+    relation = budget.neighboring_relation
+    offset = facts.n_outputs * _offset(bounds, penalty, mu, relation)
+    if not offset < budget.epsilon:
+        raise ValueError(
+            f"alpha={alpha!r} is too small for epsilon={budget.epsilon:g}: changing the variables "
+            f"costs {offset:.3g} of it. Raise alpha (or set it to 'auto') or epsilon."
+        )
+    return replace(budget, epsilon=budget.epsilon - offset).mu
+
+
+def tilted_plan(
+    budget: PrivacyBudget,
+    facts: PublicFacts,
+    bounds: RecordBounds,
+    *,
+    penalty: float,
+    mu: float,
+    output_mu: float,
+    least_tolerance: float = 0.0,
+    assumptions: tuple[str, ...],
+    seeded: bool,
+) -> PerturbationPlan:
+    """Return the plan of a fit that tilts its objective and releases the approximate minimiser.
+
+    Parameters
+    ----------
+    budget : PrivacyBudget
+        Its relation is used, and not its size.
+    facts : PublicFacts
+    bounds : RecordBounds
+    penalty : float
+        Of the sum of the losses, above 0.
+    mu : float
+        Sensitivity of one output's gradient over the standard deviation of the tilt.
+    output_mu : float
+        Gaussian cost of releasing the approximate minimiser once the exact one is known.
+    least_tolerance : float, default=0.0
+        The solver may stop at a gradient of this norm.
+    assumptions : tuple of str
+    seeded : bool
+
+    Returns
+    -------
+    PerturbationPlan
+
+    Notes
+    -----
+    Two approximate minimisers within ``tolerance / penalty`` of the same exact one differ by up to
+    twice that. The tilt is drawn on a grid; an ideal Gaussian differs from it by half the spacing
+    in each coordinate, which counts as an error of the gradient.
+    """
+    relation = budget.neighboring_relation
+    tilt = GaussianSum(budget.sensitivity(bounds.lipschitz), noise_multiplier_of(mu))
+    size = facts.n_released
+    n_samples = most_samples(facts, relation)
+    attainable = attainable_tolerance(facts, bounds, penalty, tilt.noise_std(size), n_samples)
+    tolerance = max(attainable, least_tolerance)
+    grid = tilt.grid if tilt.noise_multiplier > 0 else 0.0
+    error = (tolerance + grid * math.sqrt(size) / 2) * (1 + 1e-9)
+    output = GaussianSum(2 * error / penalty, noise_multiplier_of(output_mu))
+    offset = _offset(bounds, penalty, mu, relation)
+    events: list[Event] = [ObjectivePerturbationEvent(tilt.noise_multiplier, offset)]
+    return PerturbationPlan(
+        facts=replace(facts, alpha=penalty / facts.n_samples, row_bound=bounds.row_bound),
+        bounds=bounds,
+        penalty=penalty,
+        tolerance=tolerance,
+        output=output,
+        ledger=PrivacyLedger.from_events(
+            events * facts.n_outputs + [GaussianEvent(output.noise_multiplier)],
+            neighboring_relation=relation,
+            reporting_delta=budget.delta,
+            assumptions=assumptions,
+            seeded=seeded,
+        ),
+        tilt=tilt,
+        offset=offset,
+    )
+
+
+def _offset(bounds: RecordBounds, penalty: float, mu: float, neighboring_relation: str) -> float:
+    """Return the cost of one change of variables; any finite number will do without noise."""
+    ratio = bounds.curvature / penalty
+    return jacobian_offset(ratio, 0.0 if mu == math.inf else mu, neighboring_relation)
+
+
+def noise_multiplier_of(mu: float) -> float:
+    """Return ``1 / mu``, unless that is so large that nothing could be learned."""
+    if mu < 1 / LARGEST_NOISE_MULTIPLIER:
+        raise ValueError(
+            f"epsilon and delta are too small: the noise would be {1 / mu:.3g} times what a "
+            f"record adds, above {LARGEST_NOISE_MULTIPLIER:g}. Raise epsilon or delta."
+        )
+    return 0.0 if mu == math.inf else 1 / mu
+
+
+def _has_probabilities(estimator: Any) -> bool:
+    return estimator.loss == "logistic"
+
+
+class PerturbationMixin:
+    """Loss, penalty, public constants and training of the perturbation estimators.
+
+    They store ``loss``, ``half_width`` and ``row_bound`` beside the parameters that all linear
+    classifiers have, and define ``_plan``.
+    """
+
+    # Whether the logistic loss of more than two classes is that of the softmax, not one-vs-rest.
+    _multinomial = False
+
+    def _loss(self, n_classes: int) -> Loss:
+        if self.loss == "logistic":
+            return Softmax() if self._multinomial and n_classes > 2 else Logistic()
+        if self.loss == "smoothed_hinge":
+            return SmoothedHinge(self.half_width)
+        raise ValueError(f"loss={self.loss!r} is unknown; choose 'logistic' or 'smoothed_hinge'.")
+
+    def _penalty(self) -> float:
+        """Return the penalty of the mean loss, or 0 where the plan is to choose it."""
+        if is_auto(self.alpha):
+            return 0.0
+        if isinstance(self.alpha, str) or self.alpha == 0:
+            raise ValueError(
+                f"alpha={self.alpha!r} must be 'auto' or a finite number above 0: without a "
+                "penalty one record can move the minimiser without bound."
+            )
+        return super()._penalty()
+
+    def _record_bounds(self, facts: PublicFacts) -> RecordBounds:
+        row_bound = DEFAULT_ROW_BOUND if self.row_bound is None else self.row_bound
+        least = 1.0 if self.fit_intercept else 0.0
+        row_bound = check_number("row_bound", row_bound, least, 1e50)
+        n_classes = max(2, facts.n_outputs)
+        loss = self._loss(n_classes)
+        weight = self._largest_weight(n_classes)
+        scores = np.zeros((1, facts.n_outputs) if facts.n_outputs > 1 else 1)
+        return RecordBounds(
+            row_bound=row_bound,
+            lipschitz=weight * loss.lipschitz * row_bound,
+            curvature=weight * loss.curvature * row_bound**2,
+            joint_lipschitz=weight * joint_lipschitz(loss, facts.n_outputs) * row_bound,
+            loss_at_zero=weight * float(loss.value(scores, np.zeros(1, dtype=int))[0]),
+        )
+
+    def _largest_weight(self, n_classes: int) -> float:
+        """Return the largest weight of a class; that of a class without one is 1."""
+        if self.class_weight is None or not isinstance(self.class_weight, dict):
+            return 1.0
+        given = resolved_class_weight(self.class_weight, np.array(list(self.class_weight)))
+        return float(max([*given, 1.0] if len(given) < n_classes else given))
+
+    def _objective(
+        self, X: Any, target: np.ndarray, n_classes: int, class_weight: np.ndarray | None
+    ) -> PenalizedLoss:
+        return PenalizedLoss(
+            X,
+            target,
+            self._loss(n_classes),
+            n_outputs=n_outputs(n_classes),
+            fit_intercept=bool(self.fit_intercept),
+            row_bound=DEFAULT_ROW_BOUND if self.row_bound is None else float(self.row_bound),
+            class_weight=class_weight,
+        )
+
+    def _train(
+        self,
+        objective: PenalizedLoss,
+        plan: PerturbationPlan,
+        rng: EntropySource,
+        on_step: Callable[[int, np.ndarray], None],
+    ) -> tuple[PerturbationTrace, PrivacyLedger]:
+        trace = PerturbationTrace(penalty=plan.penalty)
+        shape, tilt = objective.coef_shape, 0.0
+        if plan.tilt is not None:
+            tilt, event = plan.tilt.release(np.zeros(shape), rng)
+            tilted = ObjectivePerturbationEvent(event.noise_multiplier, plan.offset)
+            trace.events += [tilted] * shape[1]
+            trace.tilt_std = plan.tilt.noise_std(math.prod(shape))
+        minimizer = objective.minimizer(
+            plan.penalty, plan.tolerance, n_samples=plan.max_n_samples, tilt=tilt
+        )
+        trace.coef, event = plan.output.release(minimizer, rng)
+        trace.events.append(event)
+        trace.output_std = plan.output.noise_std(minimizer.size)
+        on_step(0, trace.coef)
+        return trace, replace(plan.ledger, events=run_lengths(trace.events))
+
+    @available_if(_has_probabilities)
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Return the probability of each class; with the logistic loss only.
+
+        Parameters
+        ----------
+        X : {array-like, CSR matrix} of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes), columns in the order of ``classes_``
+        """
+        return np.exp(self.predict_log_proba(X))
+
+    @available_if(_has_probabilities)
+    def predict_log_proba(self, X: Any) -> np.ndarray:
+        """Return the logarithm of the probability of each class; with the logistic loss only.
+
+        One-vs-rest probabilities are divided by their sum.
+
+        Parameters
+        ----------
+        X : {array-like, CSR matrix} of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes), columns in the order of ``classes_``
+        """
+        scores = self._class_scores(X)
+        if scores.shape[1] > 2 and not self._multinomial:
+            scores = log_expit(scores)
+        return log_softmax(scores, axis=1)

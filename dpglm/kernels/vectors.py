@@ -1,0 +1,298 @@
+"""Eight numbers at a time: a type for the kernels whose arithmetic is vector code, by construction.
+
+LLVM turns most loops over numbers into vector code by itself, but how (how many sums side by side,
+what becomes of the remainder) changes with the length of the loop, the version and the processor.
+Where that matters the kernels say it themselves: a `Vector` holds eight float64, in one register of
+512 bits or in two of 256. Operators, ``abs``, ``min``, ``max`` and ``math.copysign`` act on each
+number, and a plain number stands for eight equal ones. Comparisons give masks for `where`.
+"""
+
+import math
+import operator
+
+from llvmlite import ir
+from numba import types
+from numba.core.cgutils import get_or_insert_function
+from numba.core.typing.templates import ConcreteTemplate, infer_global, signature
+from numba.extending import intrinsic, lower_builtin, models, register_model
+from numba.np.arrayobj import make_array
+
+__all__ = [
+    "LANES",
+    "add_across",
+    "at",
+    "lane",
+    "load",
+    "max_across",
+    "prefetch",
+    "put",
+    "spread",
+    "store",
+    "sum_each",
+    "where",
+]
+
+LANES = 8
+
+_CACHE_LINE = 64
+_DOUBLES = ir.VectorType(ir.DoubleType(), LANES)
+_BITS = ir.VectorType(ir.IntType(1), LANES)
+
+
+class _Vector(types.Type):
+    def __init__(self):
+        super().__init__("Vector")
+
+
+class _Mask(types.Type):
+    def __init__(self):
+        super().__init__("Mask")
+
+
+vector, mask = _Vector(), _Mask()
+
+
+@register_model(_Vector)
+class _VectorModel(models.PrimitiveModel):
+    def __init__(self, manager, kind):
+        super().__init__(manager, kind, _DOUBLES)
+
+
+@register_model(_Mask)
+class _MaskModel(models.PrimitiveModel):
+    def __init__(self, manager, kind):
+        super().__init__(manager, kind, _BITS)
+
+
+def _shuffle(builder, first, second, indices):
+    chosen = ir.Constant(ir.VectorType(ir.IntType(32), len(indices)), indices)
+    return builder.shuffle_vector(first, second, chosen)
+
+
+def _spread(builder, value):
+    """A vector as it is; a number repeated."""
+    if isinstance(value.type, ir.VectorType):
+        return value
+    undefined = ir.Constant(_DOUBLES, ir.Undefined)
+    single = builder.insert_element(undefined, value, ir.IntType(32)(0))
+    return _shuffle(builder, single, undefined, [0] * LANES)
+
+
+def _library(name):
+    def emit(builder, *operands):
+        kind = ir.FunctionType(_DOUBLES, [_DOUBLES] * len(operands))
+        function = get_or_insert_function(builder.module, kind, f"llvm.{name}.v{LANES}f64")
+        return builder.call(function, operands)
+
+    return emit
+
+
+def _float(name):
+    """An instruction that may be contracted with the next to a multiplication and addition."""
+
+    def emit(builder, *operands):
+        return getattr(builder, name)(*operands, flags=("contract",))
+
+    return emit
+
+
+def _comparison(symbol):
+    """False where either side is NaN."""
+
+    def emit(builder, left, right):
+        return builder.fcmp_ordered(symbol, left, right)
+
+    return emit
+
+
+def _choice(symbol):
+    """The second operand where either is NaN."""
+
+    def emit(builder, left, right):
+        return builder.select(builder.fcmp_ordered(symbol, left, right), left, right)
+
+    return emit
+
+
+def _define(operation, emit, n_operands, result=vector):
+    """Let an operator or function of Python act on vectors, or on a vector and a number."""
+    kinds = [(vector,)]
+    if n_operands == 2:
+        kinds = [(vector, vector), (vector, types.float64), (types.float64, vector)]
+    signatures = [signature(result, *operands) for operands in kinds]
+    infer_global(operation)(type("_Template", (ConcreteTemplate,), {"cases": signatures}))
+
+    def generate(context, builder, sig, operands):
+        return emit(builder, *(_spread(builder, operand) for operand in operands))
+
+    for operands in kinds:
+        lower_builtin(operation, *operands)(generate)
+
+
+for _operators, _name in (
+    ((operator.add, operator.iadd), "fadd"),
+    ((operator.sub, operator.isub), "fsub"),
+    ((operator.mul, operator.imul), "fmul"),
+    ((operator.truediv, operator.itruediv), "fdiv"),
+):
+    for _operation in _operators:
+        _define(_operation, _float(_name), 2)
+for _operation, _symbol in (
+    (operator.lt, "<"), (operator.le, "<="), (operator.gt, ">"), (operator.eq, "=="),
+):  # fmt: skip
+    _define(_operation, _comparison(_symbol), 2, mask)
+_define(min, _choice("<"), 2)
+_define(max, _choice(">"), 2)
+_define(operator.neg, lambda builder, operand: builder.fneg(operand), 1)
+_define(abs, _library("fabs"), 1)
+_define(math.sqrt, _library("sqrt"), 1)
+_define(math.copysign, _library("copysign"), 2)
+
+
+def _address(context, builder, array_type, array, index):
+    data = make_array(array_type)(context, builder, array).data
+    return builder.gep(data, [index])
+
+
+@intrinsic
+def at(_, array, index):
+    """``array[index]``, without tests for the bounds; an integer as int64."""
+    result = types.int64 if isinstance(array.dtype, types.Integer) else array.dtype
+
+    def generate(context, builder, sig, arguments):
+        value = builder.load(_address(context, builder, array, *arguments))
+        return context.cast(builder, value, array.dtype, result)
+
+    return result(array, types.int64), generate
+
+
+@intrinsic
+def put(_, array, index, value):
+    """``array[index] = value``, without tests for the bounds or for a negative index."""
+
+    def generate(context, builder, sig, arguments):
+        builder.store(arguments[2], _address(context, builder, array, *arguments[:2]))
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64, array.dtype), generate
+
+
+@intrinsic
+def load(_, array, index):
+    """``array[index : index + 8]`` as float64, without tests for the bounds."""
+
+    def generate(context, builder, sig, arguments):
+        element = context.get_value_type(array.dtype)
+        pointer = builder.bitcast(
+            _address(context, builder, array, *arguments),
+            ir.VectorType(element, LANES).as_pointer(),
+        )
+        values = builder.load(pointer, align=array.dtype.bitwidth // 8)
+        if isinstance(array.dtype, types.Integer):
+            return builder.sitofp(values, _DOUBLES)
+        return values if array.dtype == types.float64 else builder.fpext(values, _DOUBLES)
+
+    return vector(array, types.int64), generate
+
+
+@intrinsic
+def store(_, array, index, values):
+    """``array[index : index + 8] = values``, without tests for the bounds."""
+
+    def generate(context, builder, sig, arguments):
+        pointer = builder.bitcast(
+            _address(context, builder, array, *arguments[:2]), _DOUBLES.as_pointer()
+        )
+        builder.store(arguments[2], pointer, align=8)
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64, vector), generate
+
+
+@intrinsic
+def spread(_, number):
+    """Eight equal numbers."""
+
+    def generate(context, builder, sig, arguments):
+        return _spread(builder, *arguments)
+
+    return vector(types.float64), generate
+
+
+@intrinsic(prefer_literal=True)
+def lane(_, values, which):
+    """Eight copies of one of the numbers, which is named by a constant."""
+
+    def generate(context, builder, sig, arguments):
+        return _shuffle(builder, arguments[0], arguments[0], [which.literal_value] * LANES)
+
+    return vector(vector, which), generate
+
+
+@intrinsic
+def where(_, condition, yes, no):
+    """Numbers of `yes` where the mask is set and of `no` elsewhere."""
+
+    def generate(context, builder, sig, arguments):
+        yes, no = (_spread(builder, argument) for argument in arguments[1:])
+        return builder.select(arguments[0], yes, no)
+
+    return vector(mask, yes, no), generate
+
+
+def _neighbors(builder, first, second):
+    """Every other number, of the first vector and then of the second; and what follows each."""
+    return (
+        _shuffle(builder, first, second, list(range(0, 2 * LANES, 2))),
+        _shuffle(builder, first, second, list(range(1, 2 * LANES, 2))),
+    )
+
+
+@intrinsic
+def sum_each(_, s0, s1, s2, s3, s4, s5, s6, s7):
+    """Vector of the sums of eight vectors, each added up in the same order."""
+
+    def generate(context, builder, sig, rows):
+        while len(rows) > 1:
+            pairs = zip(rows[::2], rows[1::2], strict=True)
+            rows = [builder.fadd(*_neighbors(builder, *pair)) for pair in pairs]
+        return rows[0]
+
+    return vector(*[vector] * LANES), generate
+
+
+def _across(combine):
+    @intrinsic
+    def function(_, values):
+        def generate(context, builder, sig, arguments):
+            result = arguments[0]
+            for _ in range(3):
+                result = combine(builder, *_neighbors(builder, result, result))
+            return builder.extract_element(result, ir.IntType(32)(0))
+
+        return types.float64(vector), generate
+
+    return function
+
+
+add_across = _across(lambda builder, even, odd: builder.fadd(even, odd))
+max_across = _across(_choice(">"))
+
+
+@intrinsic
+def prefetch(_, array, index):
+    """Start to load ``array[index : index + 64]``; what lies past the end does no harm."""
+
+    def generate(context, builder, sig, arguments):
+        byte, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
+        hint = builder.module.declare_intrinsic(
+            "llvm.prefetch", [byte], ir.FunctionType(ir.VoidType(), [byte, flag, flag, flag])
+        )
+        address = builder.bitcast(_address(context, builder, array, *arguments), byte)
+        read, keep_in_every_cache, of_data = flag(0), flag(3), flag(1)
+        for line in range(64 * (array.dtype.bitwidth // 8) // _CACHE_LINE):
+            there = builder.gep(address, [ir.IntType(64)(line * _CACHE_LINE)])
+            builder.call(hint, [there, read, keep_in_every_cache, of_data])
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64), generate

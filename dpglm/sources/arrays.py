@@ -1,0 +1,164 @@
+"""Arrays that are read by slices: memory maps, Zarr, HDF5, and arrays in memory."""
+
+import mmap
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from sklearn.utils import column_or_1d
+
+from dpglm.sources.base import BUFFERS, LocalSource, default_block_rows
+
+__all__ = ["ArraySource", "is_sliceable"]
+
+
+class ArraySource(LocalSource):
+    """Consecutive rows of an array, read by slices.
+
+    Parameters
+    ----------
+    X : array of shape (n_samples, n_features)
+        With ``shape``, ``dtype`` and slices ``X[start:stop]`` that are arrays: `numpy.memmap`, a
+        Zarr array, an HDF5 dataset, ndarray or CSR. A row-major `numpy.memmap` of float32 or
+        float64 is read from its file directly, which is faster.
+    y : array-like of shape (n_samples,)
+        Labels; an array that is read by slices stays where it is.
+    block_rows : int, optional
+        Rows of a block. Default: 8 MB of them, rounded to whole chunks where X is stored in chunks.
+
+    Raises
+    ------
+    ValueError
+        If the shapes do not fit.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpglm import DPLogisticRegression
+    >>> from dpglm.sources.arrays import ArraySource
+    >>> X, y = np.eye(100), np.arange(100) % 2
+    >>> source = ArraySource(X, y, block_rows=30)
+    >>> source.block_rows
+    (30, 30, 30, 10)
+    >>> DPLogisticRegression(max_iter=5).fit(source).n_iter_
+    5
+    """
+
+    def __init__(self, X: Any, y: Any, *, block_rows: int | None = None) -> None:
+        if len(X.shape) != 2 or min(X.shape) < 1:
+            raise ValueError(f"X must have two dimensions and no empty one, got shape {X.shape}.")
+        self._labels = y if is_sliceable(y) else column_or_1d(np.asarray(y))
+        n_samples, self.n_features = map(int, X.shape)
+        if tuple(self._labels.shape) != (n_samples,):
+            raise ValueError(
+                f"y must have shape ({n_samples},), like the rows of X, got {self._labels.shape}."
+            )
+        self._X = X.tocsr() if sparse.issparse(X) else X
+        rows = _rows_of_a_block(self._X) if block_rows is None else block_rows
+        if isinstance(rows, bool) or not isinstance(rows, (int, np.integer)) or rows < 1:
+            raise ValueError(f"block_rows={block_rows!r} must be a whole number, 1 or more.")
+        self._starts = range(0, n_samples, int(rows))
+        self.block_rows = tuple(min(int(rows), n_samples - start) for start in self._starts)
+        self._file = _file_of(X)
+
+    def describe(self, block: int) -> str:
+        start = self._starts[block]
+        where = "X" if self._file is None else f"X in {self._file[0]}"
+        return f"Block {block} (rows {start} to {start + self.block_rows[block] - 1} of {where})"
+
+    def observed_labels(self) -> np.ndarray:
+        distinct = [
+            np.unique(self._labels[start : start + rows])
+            for start, rows in zip(self._starts, self.block_rows, strict=True)
+        ]
+        return np.unique(np.concatenate(distinct))
+
+    def _read(self, wanted: Sequence[int]) -> Iterator[tuple[Any, np.ndarray]]:
+        rows = self._slices(wanted) if self._file is None else self._parts_of_file(wanted)
+        for block, part in zip(wanted, rows, strict=True):
+            start = self._starts[block]
+            yield part, self._labels[start : start + self.block_rows[block]]
+
+    def _slices(self, wanted):
+        for block in wanted:
+            start = self._starts[block]
+            yield self._X[start : start + self.block_rows[block]]
+
+    def _parts_of_file(self, wanted):
+        name, position = self._file
+        row_bytes = self.n_features * self._X.itemsize
+        shape = (BUFFERS, self.block_rows[0], self.n_features)
+        buffers = np.empty(shape, dtype=self._X.dtype)
+        with open(name, "rb", buffering=0) as file:
+            _announce(file, position, self._X.nbytes)
+            for count, block in enumerate(wanted):
+                part = buffers[count % BUFFERS, : self.block_rows[block]]
+                _fill(part, file, position + self._starts[block] * row_bytes)
+                yield part
+
+
+def is_sliceable(array: Any) -> bool:
+    """Whether an object is an array by its shape, dtype and slices, though not necessarily numpy's.
+
+    Tables, whose slices are tables, and sparse matrices are not.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> is_sliceable(np.zeros(3)), is_sliceable([0.0])
+    (True, False)
+    """
+    has = all(hasattr(array, name) for name in ("shape", "dtype", "__getitem__"))
+    return has and not hasattr(array, "iloc") and not sparse.issparse(array)
+
+
+def _rows_of_a_block(X):
+    itemsize = np.dtype(X.dtype).itemsize
+    stored = X.nnz / X.shape[0] * (8 + itemsize) if sparse.issparse(X) else X.shape[1] * itemsize
+    rows = default_block_rows(stored)
+    chunks = getattr(X, "chunks", None)
+    # A chunk would be read again for each block that shares it.
+    return max(1, round(rows / chunks[0])) * chunks[0] if chunks else rows
+
+
+def _file_of(X):
+    """Name of the file that holds the rows of a memory map, and where they begin in it."""
+    whole = isinstance(X, np.memmap) and X.filename is not None and X.flags.c_contiguous
+    if not whole or X.mode == "c" or X.dtype not in (np.float32, np.float64):
+        return None
+    mapped = np.frombuffer(X._mmap, dtype=np.uint8)
+    position = _address(X) - _address(mapped) + X.offset - X.offset % mmap.ALLOCATIONGRANULARITY
+    # The name may by now be that of another file, or of none.
+    try:
+        with open(X.filename, "rb", buffering=0) as file:
+            for row in (0, len(X) - 1):
+                found = np.empty_like(X[row], subok=False)
+                _fill(found, file, position + row * X.strides[0])
+                if found.tobytes() != X[row].tobytes():
+                    return None
+    except OSError:
+        return None
+    return X.filename, position
+
+
+def _address(array):
+    return array.__array_interface__["data"][0]
+
+
+def _fill(array, file, position):
+    """Read a contiguous array from a file."""
+    view = memoryview(array).cast("B")
+    file.seek(position)
+    while len(view):
+        count = file.readinto(view)
+        if not count:
+            raise EOFError("the file ends before it does")
+        view = view[count:]
+
+
+def _announce(file, position, n_bytes):
+    """Tell the system to read ahead, where one can."""
+    if hasattr(os, "posix_fadvise"):
+        os.posix_fadvise(file.fileno(), position, n_bytes, os.POSIX_FADV_SEQUENTIAL)

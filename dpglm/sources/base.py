@@ -1,0 +1,209 @@
+"""Data on their way: blocks of rows and labels, read again in every pass.
+
+Nothing about a row is kept between two passes, so that memory does not grow with the number of
+rows. A thread reads ahead while the last block is summed.
+"""
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy import sparse
+
+if TYPE_CHECKING:
+    from dpglm.blocks import Blocks
+    from dpglm.objective import Objective
+
+__all__ = ["BLOCK_BYTES", "BUFFERS", "LocalSource", "Source", "default_block_rows", "read_ahead"]
+
+# Long enough for the pauses between blocks not to matter, short enough to stay in cache.
+BLOCK_BYTES = 2**23
+# A block in use, one that is ready and one that is being read.
+BUFFERS = 3
+
+_END = object()
+
+
+class Source(ABC):
+    """Rows and labels in blocks, in a fixed order.
+
+    Attributes
+    ----------
+    n_features : int
+        Number of columns.
+    block_rows : tuple of int
+        Number of rows of each block.
+    """
+
+    n_features: int
+    block_rows: tuple[int, ...]
+
+    @property
+    def n_samples(self) -> int:
+        """Number of rows of all blocks."""
+        return sum(self.block_rows)
+
+    @cached_property
+    def template(self) -> Any:
+        """X without its rows; subclasses set it where columns have names."""
+        return np.empty((0, self.n_features))
+
+    @abstractmethod
+    def observed_labels(self) -> np.ndarray:
+        """Return the sorted distinct labels, which may need a pass over them."""
+
+    @abstractmethod
+    def blocks(self, make: Callable[[Any, np.ndarray], "Objective"]) -> "Blocks":
+        """Return the objectives that `make` makes of the rows and labels of each block."""
+
+
+class LocalSource(Source):
+    """Blocks that are read here, one after the other.
+
+    Subclasses set ``n_features`` and ``block_rows`` and define `_read`, `observed_labels` and
+    `describe`.
+    """
+
+    @abstractmethod
+    def describe(self, block: int) -> str:
+        """Return what to call a block in an error."""
+
+    @abstractmethod
+    def _read(self, wanted: Sequence[int]) -> Iterator[tuple[Any, np.ndarray]]:
+        """Yield the rows and labels of some blocks, given in rising order.
+
+        Memory may be used again for the block after next but one: see `BUFFERS`.
+        """
+
+    def _converted(self, block: int, rows: Any, labels: Any) -> tuple[Any, np.ndarray]:
+        """Return `_encoded` rows and labels; an error names the block."""
+        try:
+            return self._encoded(rows, labels)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{self.describe(block)}: {error}") from error
+
+    def _encoded(self, rows: Any, labels: Any) -> tuple[Any, np.ndarray]:
+        """Return what `_read` yields as the objective wants it."""
+        return floating(rows), np.asarray(labels)
+
+    def blocks(self, make: Callable[[Any, np.ndarray], "Objective"]) -> "Blocks":
+        return _LocalBlocks(self, make)
+
+    def read(self, wanted: Sequence[int]) -> Iterator[tuple[Any, np.ndarray]]:
+        """Yield the rows and labels of some blocks, checked.
+
+        Parameters
+        ----------
+        wanted : sequence of int
+            Numbers of the blocks, in rising order.
+
+        Raises
+        ------
+        OSError
+            If a block cannot be read; the message names it.
+        ValueError
+            If a block does not hold what it should, or not what it was in the first pass.
+        """
+        blocks = self._read(wanted)
+        for block in wanted:
+            try:
+                rows, labels = next(blocks, (None, None))
+                if rows is None:
+                    raise EOFError("the data end before it")
+            except Exception as error:
+                raise OSError(f"{self.describe(block)} could not be read: {error}") from error
+            rows, labels = self._converted(block, rows, labels)
+            expected = (self.block_rows[block], self.n_features)
+            if rows.shape != expected or labels.shape != expected[:1]:
+                raise ValueError(
+                    f"{self.describe(block)} has rows of shape {rows.shape} and labels of shape "
+                    f"{labels.shape} instead of {expected} and {expected[:1]}; every pass must "
+                    "yield the same blocks."
+                )
+            yield rows, labels
+        if next(blocks, None) is not None:
+            raise ValueError(
+                f"More than {len(self.block_rows)} blocks were read; every pass must yield the "
+                "same blocks."
+            )
+
+
+class _LocalBlocks:
+    """Objectives that are made anew in each pass, from blocks that are read ahead."""
+
+    def __init__(self, source: LocalSource, make: Callable) -> None:
+        self._source, self._make = source, make
+        self.block_rows = source.block_rows
+
+    def map(self, task, *arguments, each=None):
+        wanted = range(len(self.block_rows))
+        if each is not None:
+            wanted = [block for block in wanted if each[block] is not None]
+        with closing(read_ahead(self._source.read(wanted))) as data:
+            for block, (rows, labels) in zip(wanted, data, strict=True):
+                try:
+                    objective = self._make(rows, labels)
+                except ValueError as error:
+                    raise ValueError(f"{self._source.describe(block)}: {error}") from error
+                own = () if each is None else (each[block],)
+                yield task(objective, *arguments, *own)
+
+    def in_basis(self, basis, stretches):
+        return _LocalBlocks(self._source, partial(_make_in_basis, self._make, basis, stretches))
+
+
+def _make_in_basis(make, basis, stretches, rows, labels):
+    return make(rows, labels).in_basis(basis, stretches)
+
+
+def read_ahead(items: Iterator[Any]) -> Iterator[Any]:
+    """Yield what an iterator yields, running it in a thread of its own and some items ahead.
+
+    Parameters
+    ----------
+    items : iterator
+        Its errors are raised here, in their turn.
+    """
+
+    def next_item():
+        # A thread starts with numpy's own settings, and a warning would depend on the data.
+        with np.errstate(all="ignore"):
+            return next(items, _END)
+
+    with ThreadPoolExecutor(1, thread_name_prefix="dpglm-read") as thread:
+        coming = deque(thread.submit(next_item) for _ in range(BUFFERS - 1))
+        try:
+            while (item := coming.popleft().result()) is not _END:
+                coming.append(thread.submit(next_item))
+                yield item
+        finally:
+            thread.shutdown(wait=False, cancel_futures=True)
+
+
+def default_block_rows(bytes_per_row: float) -> int:
+    """Rows of a block of `BLOCK_BYTES`.
+
+    Examples
+    --------
+    >>> default_block_rows(400)
+    20971
+    """
+    return max(1, int(BLOCK_BYTES / max(bytes_per_row, 1)))
+
+
+def floating(rows: Any) -> np.ndarray | sparse.csr_array:
+    """Return rows as the objective wants them: float64 or float32, row-major or CSR.
+
+    Numbers that float32 holds exactly become float32, others float64.
+    """
+    if not sparse.issparse(rows):
+        rows = np.asarray(rows)
+    dtype = np.float32 if np.can_cast(rows.dtype, np.float32) else np.float64
+    if sparse.issparse(rows):
+        return sparse.csr_array(rows, dtype=dtype)
+    return np.ascontiguousarray(rows, dtype=dtype)

@@ -1,0 +1,197 @@
+"""Sums over blocks: the same numbers, the same noise, the same bounds as in memory."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
+
+from dpglm.blocks import BlockObjective, compensated_sum
+from dpglm.kernels.threads import rows_per_chunk
+from dpglm.losses import Hinge, Logistic, SmoothedHinge, Softmax
+from dpglm.objective import Objective, _chain
+from dpglm.sources.arrays import ArraySource
+
+CASES = [(Logistic(), 1), (SmoothedHinge(0.5), 1), (Softmax(), 3), (Hinge(), 3)]
+N_ROWS, N_FEATURES = 2500, 7
+
+
+def problem(n_outputs, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(N_ROWS, N_FEATURES)) * rng.choice([0.1, 1.0, 10.0], size=(N_ROWS, 1))
+    y = rng.choice([-1.0, 1.0], N_ROWS) if n_outputs == 1 else rng.integers(n_outputs, size=N_ROWS)
+    shape = (N_FEATURES + 1,) if n_outputs == 1 else (N_FEATURES + 1, n_outputs)
+    return X, y, rng.normal(size=shape)
+
+
+def objectives(X, y, loss, n_outputs, block_rows):
+    """The same objective in memory and in blocks."""
+
+    def make(X, y):
+        return Objective(X, y, loss, n_outputs=n_outputs)
+
+    model = make(np.zeros((1, N_FEATURES)), y[:1])
+    source = ArraySource(X, y, block_rows=block_rows)
+    return make(X, y), BlockObjective(source.blocks(make), model)
+
+
+@pytest.mark.parametrize(("loss", "n_outputs"), CASES)
+@pytest.mark.parametrize("storage", [np.asarray, sparse.csr_array, np.float32])
+def test_every_sum_over_blocks_is_the_sum_over_all_rows(loss, n_outputs, storage):
+    X, y, coef = problem(n_outputs)
+    whole, blocks = objectives(storage(X), y, loss, n_outputs, block_rows=600)
+    rng = np.random.default_rng(1)
+    basis = rng.normal(size=(N_FEATURES + 1, N_FEATURES + 1))
+    scales = rng.uniform(0.5, 2.0, size=N_FEATURES + 1)
+    steps = np.linspace(0.0, 1.0, 5)
+    direction = rng.normal(size=coef.shape)
+    for transform in (
+        lambda objective: objective,
+        lambda objective: objective.in_basis(basis),
+        lambda objective: objective.in_basis(scales).in_basis(basis),
+    ):
+        one, many = transform(whole), transform(blocks)
+        assert many.coef_shape == one.coef_shape
+        assert many.loss is loss and many.n_rows == N_ROWS
+        for clip in (0.5, math.inf):
+            expected = one.gradient_sum(coef, clip)
+            assert_allclose(many.gradient_sum(coef, clip), expected, rtol=1e-11, atol=1e-9)
+        for bounds in [{"loss_clip": 2.0}] + [{"clip": 0.5}] * (n_outputs == 1):
+            expected = one.line_losses(coef, direction, steps, **bounds)
+            got = many.line_losses(coef, direction, steps, **bounds)
+            assert_allclose(got, expected, rtol=1e-11)
+        assert_array_equal(many.penalty_gradient(coef), one.penalty_gradient(coef))
+        for n in (100, 10**7):
+            assert many.rounding_slack(n) == one.rounding_slack(n)
+            assert many.line_rounding(n, 3.0) == one.line_rounding(n, 3.0)
+            assert many.moment_rounding(n) == one.moment_rounding(n)
+    for diagonal in (True, False):
+        expected = whole.second_moment(2.0, diagonal)
+        assert_allclose(blocks.second_moment(2.0, diagonal), expected, rtol=1e-11, atol=1e-9)
+
+
+@pytest.mark.parametrize("block_rows", [1, 333, N_ROWS, 10 * N_ROWS])
+def test_a_sum_over_some_rows_reads_their_blocks_only(block_rows):
+    X, y, coef = problem(1)
+    whole, blocks = objectives(X, y, Logistic(), 1, block_rows)
+    rng = np.random.default_rng(2)
+    for count in (0, 1, 40, N_ROWS):
+        rows = np.sort(rng.choice(N_ROWS, count, replace=False))
+        expected = whole.gradient_sum(coef, 1.0, rows)
+        assert_allclose(blocks.gradient_sum(coef, 1.0, rows), expected, rtol=1e-11, atol=1e-12)
+    for outside in ([-1], [N_ROWS]):
+        with pytest.raises(ValueError, match=f"rows must lie from 0 to {N_ROWS - 1}"):
+            blocks.gradient_sum(coef, 1.0, np.array(outside))
+    read = []
+    source = ArraySource(X, y, block_rows=500)
+    original = source._read
+    source._read = lambda wanted: (read.extend(wanted), original(wanted))[1]
+    some = BlockObjective(source.blocks(lambda X, y: Objective(X, y, Logistic())), whole)
+    some.gradient_sum(coef, 1.0, np.array([3, 499, 1700]))
+    assert read == [0, 3]
+
+
+def test_one_block_gives_the_bits_of_memory():
+    X, y, coef = problem(1)
+    whole, blocks = objectives(X, y, Logistic(), 1, N_ROWS)
+    assert_array_equal(blocks.gradient_sum(coef, 1.0), whole.gradient_sum(coef, 1.0))
+    assert_array_equal(blocks.second_moment(2.0, False), whole.second_moment(2.0, False))
+
+
+def test_an_answer_does_not_depend_on_the_questions_before():
+    """Objectives that are kept, on a worker, answer like those that are made anew."""
+    X, y, coef = problem(1)
+    kept = Objective(X, y, Logistic())
+
+    class Kept:
+        block_rows = (N_ROWS,)
+
+        def map(self, task, *arguments, each=None):
+            yield task(kept, *arguments)
+
+    objective = BlockObjective(Kept(), kept)
+    direction, steps = np.ones_like(coef), np.linspace(0.0, 1.0, 3)
+    objective.line_losses(coef, direction, steps, clip=1.0)
+    after = objective.gradient_sum(coef - direction, 1.0)
+    assert_array_equal(after, Objective(X, y, Logistic()).gradient_sum(coef - direction, 1.0))
+    assert kept._line is None
+
+
+@pytest.mark.parametrize("answered", [2, 4])
+def test_the_sum_of_some_blocks_is_never_taken_for_the_whole(answered):
+    X, y, coef = problem(1)
+    one = Objective(X, y, Logistic())
+
+    class Faulty:
+        block_rows = (1, 1, 1)
+
+        def map(self, task, *arguments, each=None):
+            for _ in range(answered):
+                yield task(one, *arguments)
+
+    with pytest.raises(RuntimeError, match=f"{answered} blocks answered instead of 3"):
+        BlockObjective(Faulty(), one).gradient_sum(coef, 1.0)
+
+
+def test_bad_questions_are_refused_before_anything_is_read():
+    X, y, coef = problem(1)
+    source = ArraySource(X, y)
+    source._read = None
+    model = Objective(np.zeros((1, N_FEATURES)), y[:1], Logistic())
+    blocks = BlockObjective(source.blocks(None), model)
+    with pytest.raises(ValueError, match="coef must have shape"):
+        blocks.gradient_sum(coef[1:], 1.0)
+    with pytest.raises(ValueError, match="clip must be positive"):
+        blocks.gradient_sum(coef, 0.0)
+    with pytest.raises(ValueError, match="either loss_clip or clip"):
+        blocks.line_losses(coef, coef, np.zeros(1))
+    with pytest.raises(ValueError, match="8 rows"):
+        blocks.in_basis(np.eye(3))
+
+
+values = st.floats(-1e100, 1e100) | st.sampled_from([1e300, -1e300, 5e-324, 1.0, 2.0**53])
+
+
+@settings(max_examples=200, deadline=None)
+@given(hnp.arrays(np.float64, st.tuples(st.integers(1, 30), st.just(2)), elements=values))
+def test_compensated_sums_are_within_their_bound_in_exact_arithmetic(parts):
+    total = compensated_sum((2,), parts, len(parts))
+    m, u = len(parts), Fraction(1, 2**53)
+    for j in range(2):
+        terms = [Fraction(float(value)) for value in parts[:, j]]
+        bound = u * abs(sum(terms)) + (m * u) ** 2 * sum(map(abs, terms)) * Fraction(11, 10)
+        assert abs(Fraction(float(total[j])) - sum(terms)) <= bound
+
+
+def test_sums_that_overflow_stay_infinite():
+    parts = [np.array([1e308, 1.0]), np.array([1e308, 1.0])]
+    with np.errstate(all="ignore"):
+        assert_array_equal(compensated_sum((2,), parts, 2), [np.inf, 2.0])
+
+
+@given(st.integers(1, 10**12), st.integers(1, 10**12), st.integers(1, 10**6))
+def test_a_chain_is_longer_for_more_rows(n, m, n_values):
+    """Which is why blocks need no bound of their own."""
+    few, many = sorted((n, m))
+    assert _chain(few, n_values) <= _chain(many, n_values) * (1 + 1e-12)
+    rows = rows_per_chunk(n, n_values)
+    assert _chain(n, n_values) >= (rows + n / rows + 2 + n**2 / 2**53) * (1 - 1e-12)
+
+
+def test_rounding_of_many_blocks_stays_within_the_slack_in_exact_arithmetic():
+    n, clip = 1500, 0.1
+    X, y = np.tile(np.resize([0.1, 0.7, 1.3], N_FEATURES), (n, 1)), np.ones(n)
+    _, blocks = objectives(X, y, Hinge(), 1, block_rows=1)
+    coef = np.zeros(N_FEATURES + 1)
+    one = Objective(X[:1], y[:1], Hinge()).gradient_sum(coef, clip)
+    total = blocks.gradient_sum(coef, clip)
+    exact = [n * Fraction(float(value)) for value in one]
+    error = sum((Fraction(float(a)) - b) ** 2 for a, b in zip(total, exact, strict=True))
+    assert error <= (Fraction(blocks.rounding_slack(n)) / 2 * Fraction(clip)) ** 2
+    # one rounding of each entry at the end, where a chain of 1500 additions would make hundreds
+    assert error <= (2 * Fraction(1, 2**53) * n * Fraction(clip)) ** 2

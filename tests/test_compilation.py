@@ -1,0 +1,112 @@
+"""Kernels are compiled on first use: several processes at once, forks, and folders of all kinds."""
+
+import multiprocessing
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+import dpglm
+from dpglm.kernels.cache import drop_stale_kernels
+from dpglm.losses import Logistic
+from dpglm.objective import Objective
+
+FIT = """
+import sys, warnings
+import numpy as np
+from joblib import Parallel, delayed
+from dpglm import DPLogisticRegression
+
+def fit(job):
+    warnings.simplefilter("ignore")
+    X = np.random.default_rng(0).normal(size=(200, 3))
+    model = DPLogisticRegression(classes=[0, 1], random_state=0)
+    return model.fit(X, (X[:, 0] > 0).astype(int)).coef_[0]
+
+n_jobs = int(sys.argv[1])
+coefs = Parallel(n_jobs=n_jobs)(delayed(fit)(job) for job in range(n_jobs))
+assert all(np.array_equal(coef, coefs[0]) for coef in coefs)
+print(*(coef.hex() for coef in coefs[0]))
+"""
+
+
+def fit_in_new_process(n_jobs=1, **environment):
+    kept = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
+    command = [sys.executable, "-P", "-c", FIT, str(n_jobs)]
+    environment = kept | {name: str(value) for name, value in environment.items()}
+    return subprocess.run(
+        command, env=environment, check=True, capture_output=True, text=True, timeout=300
+    ).stdout
+
+
+@pytest.mark.slow
+def test_processes_that_compile_at_once_agree_with_one_that_loads_what_they_compiled(tmp_path):
+    together = fit_in_new_process(n_jobs=4, NUMBA_CACHE_DIR=tmp_path)
+    compiled = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.nbc")}
+    assert compiled
+    assert fit_in_new_process(NUMBA_CACHE_DIR=tmp_path) == together
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.nbc")} == compiled
+
+
+@pytest.fixture
+def read_only_install(tmp_path):
+    """The package where no kernel can be kept; permissions would not stop the superuser."""
+    package = tmp_path / "site" / "dpglm"
+    shutil.copytree(
+        Path(dpglm.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__")
+    )
+    (package / "kernels" / "__pycache__").touch()
+    return package.parent
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("has_home", [True, False])
+def test_a_folder_that_cannot_be_written_is_no_obstacle(read_only_install, tmp_path, has_home):
+    home = tmp_path / "home"
+    if has_home:
+        home.mkdir()
+    else:
+        home.touch()
+    coef = fit_in_new_process(
+        PYTHONPATH=read_only_install, HOME=home, XDG_CACHE_HOME=home / "cache",
+        PYTHONDONTWRITEBYTECODE=1,
+    )  # fmt: skip
+    assert coef == fit_in_new_process()
+    assert bool(list(tmp_path.rglob("*.nbc"))) == has_home
+
+
+def test_kernels_compiled_before_the_newest_source_are_dropped(tmp_path):
+    """numba itself looks at the file of a kernel only, not at those of what the kernel calls."""
+    sources, cache = tmp_path / "kernels", tmp_path / "cache" / "kernels_0"
+    sources.mkdir()
+    cache.mkdir(parents=True)
+    old, new = cache / "old.nbi", cache / "new.nbi"
+    for age, path in ((200, old), (100, sources / "clip.py"), (0, new)):
+        path.write_text("")
+        os.utime(path, (1e9 - age, 1e9 - age))
+    assert drop_stale_kernels(sources, [tmp_path / "cache"]) == [old]
+    assert new.exists() and not old.exists()
+
+
+def gradient_of(objective, queue):
+    queue.put(objective.gradient_sum(np.full(61, 0.1), 1.0))
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_fork_after_use_computes_the_same_with_threads_of_its_own():
+    X = np.random.default_rng(0).normal(size=(20_000, 60))
+    objective = Objective(X, np.ones(20_000), Logistic(), n_threads=2)
+    context = multiprocessing.get_context("fork")
+    queue = context.SimpleQueue()
+    gradient_of(objective, queue)
+    expected = queue.get()
+    child = context.Process(target=gradient_of, args=(objective, queue), daemon=True)
+    child.start()
+    assert_array_equal(queue.get(), expected)
+    child.join(timeout=20)
+    assert child.exitcode == 0

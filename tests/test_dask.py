@@ -1,0 +1,332 @@
+"""Data on the workers of a dask.distributed cluster: the same bits, only sums, lost workers."""
+
+import itertools
+import os
+import signal
+
+import cloudpickle
+import dask
+import dask.array as da
+import dask.dataframe as dd
+import distributed
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.sparse import csr_array, csr_matrix
+
+from dpglm import DPAGDClassifier, DPLinearSVM, DPLogisticRegression, FullPreconditioner
+from dpglm.privacy import mechanisms
+from dpglm.sources.distributed import ComputedSource, dask_source
+
+SIZES = (700, 300, 1, 1100, 400)
+BOUNDS = np.cumsum((0, *SIZES))
+
+
+@pytest.fixture(scope="module")
+def client():
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=2, processes=True, dashboard_address=None
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        yield client
+
+
+@pytest.fixture
+def no_client(monkeypatch):
+    def none():
+        raise ValueError("No clients found")
+
+    monkeypatch.setattr(distributed, "default_client", none)
+
+
+@pytest.fixture(scope="module")
+def three_classes():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(BOUNDS[-1], 6)) * [1, 2, 1, 0.1, 1, 1]
+    return X, np.array(["a", "b", "c"])[(X @ rng.normal(size=(6, 3))).argmax(axis=1)]
+
+
+@pytest.fixture(scope="module")
+def two_classes(three_classes):
+    X, y = three_classes
+    return X, (y == "a").astype(int)
+
+
+class Blocks:
+    """The rows in blocks as large as the partitions, read in this process."""
+
+    def __init__(self, X, y):
+        self.X, self.y = X, y
+
+    def __iter__(self):
+        for start, stop in itertools.pairwise(BOUNDS):
+            yield self.X[start:stop], self.y[start:stop]
+
+
+def partitioned(X, y):
+    return da.from_array(X, chunks=(SIZES, 6)), da.from_array(y, chunks=(SIZES,))
+
+
+def regression(**parameters):
+    return DPLogisticRegression(
+        **{"max_iter": 6, "preconditioner": None, "random_state": 0, **parameters}
+    )
+
+
+def everything(model):
+    """What a fit ends with, to compare bit for bit."""
+    return (
+        model.coef_.tolist(), model.intercept_.tolist(), model.classes_.tolist(),
+        model.privacy_.to_dict(),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize(
+    "model",
+    [
+        regression(),
+        regression(preconditioner=FullPreconditioner(row_bound=4.0)),
+        regression(sampling_rate=0.002, epsilon=np.inf),
+        DPLinearSVM(max_iter=4, preconditioner="diagonal", random_state=0),
+        DPAGDClassifier(epsilon=9.0, max_iter=6, random_state=0),
+    ],
+    ids=["plain", "whitened", "sampled", "svm", "agd"],
+)
+def test_workers_give_the_bits_of_blocks_read_here(
+    client, three_classes, two_classes, model, n_classes
+):
+    X, y = two_classes if n_classes == 2 else three_classes
+    expected = everything(model.fit(Blocks(X, y)))
+    assert everything(model.fit(*partitioned(X, y))) == expected
+
+
+def frames(X, y):
+    """Data frames whose partitions are those of the arrays; one of them is empty."""
+    table = pd.DataFrame(X, columns=list("uvwxyz")).assign(label=y)
+    parts = [table.iloc[a:b] for a, b in itertools.pairwise(BOUNDS)]
+    parts.insert(2, table.iloc[:0])
+    frame = dd.from_delayed([dask.delayed(part) for part in parts], meta=table.iloc[:0])
+    return frame.drop(columns="label"), frame["label"]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        frames,
+        lambda X, y: (frames(X, y)[0].to_dask_array(), frames(X, y)[1].to_dask_array()),
+        lambda X, y: (partitioned(X, y)[0].rechunk({1: 4}), partitioned(X, y)[1]),
+    ],
+    ids=["data frames", "unknown lengths", "divided columns"],
+)
+def test_any_partitioned_table_is_taken(client, two_classes, given):
+    X, y = given(*two_classes)
+    model = regression().fit(X, y)
+    assert everything(model) == everything(regression().fit(Blocks(*two_classes)))
+    if hasattr(X, "columns"):
+        assert model.feature_names_in_.tolist() == list("uvwxyz")
+    assert model.n_features_in_ == 6
+
+
+@pytest.mark.parametrize("kind", [csr_array, csr_matrix])
+def test_sparse_partitions_stay_sparse(client, two_classes, kind):
+    X, y = two_classes
+    X = np.where(X > 1, X, 0.0)
+    sparse = da.from_array(X, chunks=(SIZES, 6)).map_blocks(kind)
+    expected = regression().fit([(kind(rows), labels) for rows, labels in Blocks(X, y)])
+    assert everything(regression().fit(sparse, partitioned(X, y)[1])) == everything(expected)
+
+
+def test_without_a_client_partitions_are_computed_here(two_classes, no_client):
+    with dask.config.set(scheduler="synchronous"):
+        X, y = frames(*two_classes)
+        assert isinstance(dask_source(X, y), ComputedSource)
+        model = regression().fit(X, y)
+    assert everything(model) == everything(regression().fit(Blocks(*two_classes)))
+    assert model.feature_names_in_.tolist() == list("uvwxyz")
+
+
+@pytest.fixture
+def kill_a_worker(client, monkeypatch):
+    """Kill a worker that holds rows while the tasks of the fifth pass over the data are under way.
+
+    Two passes come before the first iteration: one for lengths and one for labels.
+    """
+    fetch, fetched, killed = distributed.Client.gather, [], []
+
+    def kill_then_fetch(self, futures, *args, **kwargs):
+        fetched.append(futures)
+        if len(fetched) == 5:
+            held = client.has_what()
+            rows = {at: sum("_Rows" in str(key) for key in keys) for at, keys in held.items()}
+            killed.append(client.run(os.getpid)[max(rows, key=rows.get)])
+            os.kill(killed[0], signal.SIGKILL)
+        return fetch(self, futures, *args, **kwargs)
+
+    monkeypatch.setattr(distributed.Client, "gather", kill_then_fetch)
+    yield killed
+    client.wait_for_workers(2, timeout=60)
+    assert len(killed) == 1 and killed[0] not in client.run(os.getpid).values()
+
+
+def from_parts(parts):
+    return da.concatenate(
+        [da.from_delayed(part, (n, 6), dtype=float) for part, n in zip(parts, SIZES, strict=True)]
+    )
+
+
+def test_a_killed_worker_changes_nothing(client, two_classes, kill_a_worker):
+    model = DPAGDClassifier(
+        epsilon=9.0, max_iter=6, preconditioner=FullPreconditioner(row_bound=4.0), random_state=0
+    )
+    expected = everything(model.fit(Blocks(*two_classes)))
+    assert everything(model.fit(*partitioned(*two_classes))) == expected
+    assert kill_a_worker
+
+
+def test_a_partition_that_cannot_be_read_again_is_named_and_what_was_released_is_charged(
+    client, two_classes, kill_a_worker, tmp_path
+):
+    X, y = two_classes
+
+    def read_once(number, rows):
+        (tmp_path / str(number)).touch(exist_ok=False)
+        return rows
+
+    parts = [dask.delayed(read_once)(n, rows) for n, (rows, _) in enumerate(Blocks(X, y))]
+    model, message = regression(), r"^Partition \d of X and y failed: FileExists"
+    with pytest.raises(RuntimeError, match=message) as failure:
+        model.fit(from_parts(parts), partitioned(X, y)[1])
+    assert failure.value.privacy_ledger.epsilon(1e-6) == pytest.approx(1.0)
+    assert not hasattr(model, "coef_")
+
+
+@pytest.mark.slow
+def test_scattered_partitions_that_are_lost_are_lost(client, two_classes, kill_a_worker):
+    X, y = two_classes
+    parts = client.scatter([rows for rows, _ in Blocks(X, y)])
+    with pytest.raises(RuntimeError, match=r"^Partition \d of X and y was lost with its worker"):
+        regression().fit(from_parts(parts), partitioned(X, y)[1])
+
+
+def test_only_sums_come_back(client, three_classes, monkeypatch):
+    """Whatever the client receives: numbers of rows, labels, and sums as large as coefficients."""
+    received, gather = [], distributed.Client._gather
+
+    async def spy(self, *args, **kwargs):
+        results = await gather(self, *args, **kwargs)
+        received.extend(results)
+        return results
+
+    monkeypatch.setattr(distributed.Client, "_gather", spy)
+    regression(max_iter=4).fit(*partitioned(*three_classes))
+    n = len(SIZES)
+    assert received[:n] == list(SIZES)
+    for labels, (_, y) in zip(received[n : 2 * n], Blocks(*three_classes), strict=True):
+        assert labels.tolist() == np.unique(y).tolist()
+    sums = received[2 * n :]
+    assert len(sums) == 4 * n and {total.shape for total in sums} == {(7, 3)}
+
+
+def test_rows_stay_on_their_workers(client):
+    X = da.random.default_rng(0).normal(size=(40_000, 100), chunks=(5_000, 100)).persist()
+    y = (X[:, 0] > 0).astype(int).persist()
+    distributed.wait([X, y])
+
+    def bytes_sent(dask_worker):
+        return dask_worker.transfer_outgoing_bytes_total
+
+    before = sum(client.run(bytes_sent).values())
+    regression(max_iter=10).fit(X, y)
+    # Dask may move a partition, once, to a worker that is idle.
+    assert sum(client.run(bytes_sent).values()) - before < X.nbytes
+
+
+def test_noise_is_drawn_once_and_here(client, two_classes, monkeypatch):
+    def count_draws():
+        from dpglm.privacy import noise
+
+        class Counted(noise._OperatingSystemEntropy):
+            created = 0
+
+            def __init__(self):
+                Counted.created += 1
+                super().__init__()
+
+        noise._OperatingSystemEntropy = Counted
+
+    def draws():
+        from dpglm.privacy import noise
+
+        return noise._OperatingSystemEntropy.created
+
+    sizes, draw = [], mechanisms.rounded_gaussian
+    monkeypatch.setattr(
+        mechanisms, "rounded_gaussian", lambda size, *rest: sizes.append(size) or draw(size, *rest)
+    )
+    client.run(count_draws)
+    regression(max_iter=5, random_state=None).fit(*partitioned(*two_classes))
+    assert sizes == [7] * 5
+    assert set(client.run(draws).values()) == {0}
+
+
+def test_the_seed_does_not_travel(client, two_classes, monkeypatch):
+    sent, submit, seed = [], distributed.Client.submit, 1_234_567_890
+
+    def spy(self, *args, make=None, **kwargs):
+        sent.append(cloudpickle.dumps(make))
+        return submit(self, *args, make=make, **kwargs)
+
+    monkeypatch.setattr(distributed.Client, "submit", spy)
+    regression(random_state=seed).fit(*partitioned(*two_classes))
+    (make,) = sent
+    assert b"DPLogisticRegression" in make and seed.to_bytes(4, "little") not in make
+    assert seed.to_bytes(4, "little") in cloudpickle.dumps(regression(random_state=seed))
+
+
+def test_a_client_that_does_not_wait_is_refused(two_classes, monkeypatch):
+    class Asynchronous:
+        asynchronous = True
+
+    monkeypatch.setattr(distributed, "default_client", Asynchronous)
+    with pytest.raises(ValueError, match="without asynchronous=True"):
+        regression().fit(*partitioned(*two_classes))
+
+
+def replaced(X, y, name):
+    """The data with something wrong, and what the error must say."""
+    bad_X, bad_y = X.copy(), y.copy()
+    bad_X[1500, 3] = np.nan
+    bad_y[10] = 7
+    good_X, good_y = partitioned(X, y)
+    frame, labels = frames(X, y)
+    return {
+        "nan": (partitioned(bad_X, y), "Partition 3 of X and y: X contains NaN"),
+        "label": (partitioned(X, bad_y), "Partition 0 of X and y: y holds the label .*7"),
+        "text": ((frame.assign(u="text"), labels), "column 'u' of X does not hold numbers"),
+        "other partitions": ((good_X, good_y.rechunk(1000)), "X has 5, of .* and y has 3"),
+        "other lengths": ((good_X.rechunk(((701, 299, 1, 1100, 400), 6)), good_y), "X has 5, of"),
+        "unknown lengths": (
+            (frame[frame.u != X[0, 0]], labels),
+            r"Partition 0 of X and y.*\b699\b.*\b700\b",
+        ),
+        "no rows": ((frame.partitions[2], labels.partitions[2]), "all their partitions are empty"),
+        "y here": ((good_X, y), "y must be a dask array or series"),
+        "one column": ((good_X[:, 0], good_y), "X must be a dask array or data frame"),
+    }[name]
+
+
+@pytest.mark.parametrize("where", ["client", "no_client"])
+@pytest.mark.parametrize(
+    "wrong",
+    ["nan", "label", "text", "other partitions", "other lengths", "unknown lengths", "no rows",
+     "y here", "one column"],
+)  # fmt: skip
+def test_bad_data_give_one_sentence(request, two_classes, where, wrong):
+    request.getfixturevalue(where)
+    (X, y), message = replaced(*two_classes, wrong)
+    with pytest.raises(ValueError, match=message) as failure:
+        regression(classes=[0, 1]).fit(X, y)
+    assert not hasattr(failure.value, "privacy_ledger")

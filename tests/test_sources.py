@@ -1,0 +1,451 @@
+"""Fits on data that are read block by block: arrays by slices, files, iterables, failures."""
+
+import pickle
+import threading
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted
+
+from dpglm import DPAGDClassifier, DPLinearSVM, DPLogisticRegression
+from dpglm.datasets import make_census
+from dpglm.estimators import inputs
+from dpglm.parquet import ParquetSource
+from dpglm.privacy import mechanisms
+from dpglm.schema import CategoricalColumn, NumericColumn, Schema, Target, load_schema
+from dpglm.sources.arrays import ArraySource
+from dpglm.sources.base import default_block_rows, floating, read_ahead
+from dpglm.sources.iterables import IterableSource
+
+N_ROWS, BLOCK = 1500, 400
+ESTIMATORS = [
+    DPLogisticRegression(max_iter=8),
+    DPLogisticRegression(max_iter=8, sampling_rate=0.05, preconditioner=None),
+    DPLinearSVM(max_iter=8, neighboring_relation="replace_one", preconditioner="diagonal"),
+    DPAGDClassifier(max_iter=4, preconditioner="full"),
+]
+
+
+@pytest.fixture(scope="module")
+def census():
+    return make_census(N_ROWS, random_state=0)
+
+
+class Slices:
+    """As much of an array as Zarr and HDF5 have in common."""
+
+    def __init__(self, array, chunks=None):
+        self._array = array
+        self.shape, self.dtype, self.chunks = array.shape, array.dtype, chunks
+        self.threads = set()
+
+    def __getitem__(self, rows):
+        assert isinstance(rows, slice)
+        self.threads.add(threading.current_thread().name)
+        return self._array[rows]
+
+
+class Blocks:
+    """A user's object that yields blocks, again and again."""
+
+    def __init__(self, X, y, rows=BLOCK):
+        self.X, self.y, self.rows, self.passes = X, y, rows, 0
+
+    def __iter__(self):
+        self.passes += 1
+        for start in range(0, len(self.y), self.rows):
+            yield self.X[start : start + self.rows], self.y[start : start + self.rows]
+
+
+def memory_map(tmp_path, X, offset=0):
+    path = tmp_path / f"X{offset}.bin"
+    path.write_bytes(b"\0" * offset + X.tobytes())
+    return np.memmap(path, X.dtype, "r", offset, X.shape)
+
+
+def fitted(estimator, *data):
+    model = type(estimator)(**estimator.get_params()).set_params(random_state=0).fit(*data)
+    return np.append(model.coef_, model.intercept_), model.privacy_
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=str)
+def test_equal_blocks_give_equal_bits_and_the_ledger_of_memory(estimator, census, tmp_path):
+    X, y = census
+    coef, ledger = fitted(estimator, X, y)
+    mapped = memory_map(tmp_path, X, offset=5000)
+    sources = [
+        (ArraySource(X, y, block_rows=BLOCK),),
+        (ArraySource(mapped, y, block_rows=BLOCK),),
+        (ArraySource(Slices(X), Slices(y), block_rows=BLOCK),),
+        (Blocks(X, y),),
+        (list(Blocks(X, y)),),
+    ]
+    first, _ = fitted(estimator, *sources[0])
+    for source in sources:
+        got, charged = fitted(estimator, *source)
+        assert_array_equal(got, first)
+        assert charged == ledger
+    if not isinstance(estimator, DPAGDClassifier):
+        for other in (Blocks(sparse.csr_array(X), y), ArraySource(X, y), Blocks(X, y, rows=99)):
+            assert_allclose(fitted(estimator, other)[0], coef, rtol=0, atol=1e-10)
+        assert_allclose(first, coef, rtol=0, atol=1e-10)
+
+
+def test_float32_is_read_as_it_is_and_small_numbers_become_it(census, tmp_path):
+    X, y = census
+    small = X.astype(np.float32)
+    estimator = ESTIMATORS[0]
+    expected, _ = fitted(estimator, small, y)
+    mapped = ArraySource(memory_map(tmp_path, small), y, block_rows=BLOCK)
+    assert next(mapped.read([0]))[0].dtype == np.float32
+    assert_allclose(fitted(estimator, mapped)[0], expected, rtol=0, atol=1e-10)
+    for stored, read in [
+        (np.int8, np.float32), (np.bool_, np.float32), (np.float16, np.float32),
+        (np.int32, np.float64), (np.float64, np.float64), (">f4", np.float32),
+    ]:  # fmt: skip
+        array = np.arange(6).reshape(3, 2).astype(stored)
+        for rows in (floating(array), floating(np.asfortranarray(array))):
+            assert rows.dtype == read and rows.flags.c_contiguous
+            assert_array_equal(rows, array.astype(np.float64))
+
+
+def test_parquet_equals_the_encoded_table(tmp_path, census):
+    _, y = census
+    X, _ = make_census(N_ROWS, random_state=0, as_frame=True)
+    schema = load_schema("census")
+    table = X.assign(**{schema.target.name: np.asarray(schema.target.labels)[y]}, unused=1)
+    for i, first in enumerate(range(0, N_ROWS, 2 * BLOCK)):
+        part = table.iloc[first : first + 2 * BLOCK]
+        part.to_parquet(tmp_path / f"part-{i}.parquet", row_group_size=2 * BLOCK)
+    encoded = schema.transformer().fit_transform(X)
+    for sparse_output in (False, True):
+        source = ParquetSource(tmp_path, schema, block_rows=BLOCK, sparse_output=sparse_output)
+        assert source.block_rows == (400, 400, 400, 300)
+        assert source.n_features == encoded.shape[1]
+        rows, labels = zip(*source.read(range(4)), strict=True)
+        dense = [part.toarray() if sparse_output else part for part in rows]
+        assert_array_equal(np.vstack(dense), encoded)
+        assert_array_equal(np.concatenate(labels), table[schema.target.name])
+        source = pickle.loads(pickle.dumps(source))
+        # a part of the blocks, from the middle of a row group
+        (rows, _), (last, _) = source.read([1, 3])
+        assert_array_equal((rows.toarray() if sparse_output else rows), encoded[400:800])
+        assert last.shape[0] == 300
+        for estimator in ESTIMATORS[:2]:
+            expected, ledger = fitted(estimator, Blocks(encoded, table[schema.target.name].values))
+            got, charged = fitted(estimator, source)
+            (assert_allclose if sparse_output else assert_array_equal)(got, expected)
+            assert charged == ledger
+
+
+def small_schema():
+    return Schema(
+        "people",
+        [NumericColumn("age", 0, 100), CategoricalColumn("size", [1, 2])],
+        Target("tall", ["no", "yes"]),
+    )
+
+
+def test_parquet_encodes_what_a_schema_does_not_expect(tmp_path):
+    table = pd.DataFrame(
+        {"age": [50, 200, -3], "size": [2, 7, 1], "tall": pd.Categorical(["yes", "no", "yes"])}
+    )
+    table.to_parquet(tmp_path / "a.parquet")
+    source = ParquetSource(tmp_path / "a.parquet", small_schema())
+    ((X, y),) = source.read([0])
+    assert_array_equal(X, [[0.5, 0, 1], [1, 0, 0], [0, 1, 0]])
+    assert y.tolist() == ["yes", "no", "yes"]
+    assert source.observed_labels().tolist() == ["no", "yes"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"tall": ["no", "maybe"]}, "Block 0 .*a.parquet.*'tall' holds the label 'maybe'"),
+        ({"age": [1.0, None]}, "Block 0 .*a.parquet.*NaN"),
+    ],
+)
+def test_bad_values_in_parquet_are_named(change, message, tmp_path):
+    table = pd.DataFrame({"age": [1.0, 2.0], "size": [1, 2], "tall": ["no", "yes"]} | change)
+    table.to_parquet(tmp_path / "a.parquet")
+    source = ParquetSource(tmp_path, small_schema())
+    with pytest.raises(ValueError, match=message):
+        DPLogisticRegression(max_iter=2).fit(source)
+
+
+def test_parquet_that_does_not_fit_the_schema_is_refused(tmp_path):
+    pd.DataFrame({"age": [1.0], "tall": ["no"]}).to_parquet(tmp_path / "a.parquet")
+    with pytest.raises(ValueError, match=r"a.parquet has no column 'size'"):
+        ParquetSource(tmp_path, small_schema())
+    with pytest.raises(ValueError, match="block_rows=0"):
+        ParquetSource(tmp_path, small_schema(), block_rows=0)
+    pd.DataFrame({"age": [], "size": [], "tall": []}).to_parquet(tmp_path / "a.parquet")
+    with pytest.raises(ValueError, match="holds no rows"):
+        ParquetSource(tmp_path, small_schema())
+    with pytest.raises(TypeError, match=r"is a path; give ParquetSource\(path, schema\)"):
+        DPLogisticRegression().fit(str(tmp_path))
+
+
+def truncate(path):
+    path.write_bytes(path.read_bytes()[:-20])
+
+
+def census_files(folder):
+    X, y = make_census(600, random_state=0, as_frame=True)
+    schema = load_schema("census")
+    table = X.assign(**{schema.target.name: y})
+    for i in range(2):
+        table[300 * i : 300 * i + 300].to_parquet(folder / f"part-{i}.parquet")
+    return schema, [folder / f"part-{i}.parquet" for i in range(2)]
+
+
+@pytest.mark.parametrize("part", [0, 1])
+def test_a_truncated_parquet_file_stops_the_fit_before_it_starts(part, tmp_path):
+    schema, files = census_files(tmp_path)
+    truncate(files[part])
+    message = rf"part-{part}.parquet could not be read as Parquet: .*footer"
+    with pytest.raises(OSError, match=message):
+        ParquetSource(tmp_path, schema)
+    with pytest.raises(FileNotFoundError):
+        ParquetSource(tmp_path / "missing", schema)
+
+
+@pytest.mark.parametrize("passes", [0, 3])
+def test_a_file_truncated_between_two_passes_stops_the_fit(passes, tmp_path, monkeypatch):
+    """What was released is charged; of the broken pass nothing is released."""
+    schema, (_, second) = census_files(tmp_path)
+    source = ParquetSource(tmp_path, schema)
+    drawn, original = [], mechanisms.rounded_gaussian
+
+    def count_and_truncate(*arguments):
+        drawn.append(arguments)
+        if len(drawn) == passes:
+            truncate(second)
+        return original(*arguments)
+
+    monkeypatch.setattr(mechanisms, "rounded_gaussian", count_and_truncate)
+    if passes == 0:
+        truncate(second)
+    model = DPLogisticRegression(max_iter=10, classes=schema.classes, preconditioner=None)
+    with pytest.raises(
+        OSError, match=r"^Block 1 \(part 0 of row group 0 of .*part-1.parquet\) could not be read: "
+    ) as info:
+        model.fit(source)
+    assert len(drawn) == passes
+    charged = getattr(info.value, "privacy_ledger", None)
+    assert charged == (model.plan(600, 99).ledger if passes else None)
+    with pytest.raises(NotFittedError):
+        check_is_fitted(model)
+
+
+def test_a_memory_map_whose_file_shrinks_stops_the_fit(census, tmp_path):
+    X, y = census
+    mapped = memory_map(tmp_path, X)
+    source = ArraySource(mapped, y, block_rows=BLOCK)
+    with open(mapped.filename, "r+b") as file:
+        file.truncate(X.nbytes // 2)
+    with pytest.raises(OSError, match=r"Block 1 \(rows 400 to 799 of X in .*X0.bin\) .*file ends"):
+        DPLogisticRegression(max_iter=2).fit(source)
+
+
+def test_parts_of_memory_maps_are_found_in_their_files(tmp_path):
+    X = np.arange(6000.0).reshape(1500, 4)
+    y = np.arange(1500) % 2
+    mapped = memory_map(tmp_path, X, offset=9000)
+    for part in (slice(None), slice(100, None), slice(7, 907)):
+        source = ArraySource(mapped[part], y[part], block_rows=250)
+        assert source._file is not None
+        rows = [rows.copy() for rows, _ in source.read(range(len(source.block_rows)))]
+        assert_array_equal(np.vstack(rows), X[part])
+    columns = ArraySource(mapped[::3, 1:3], y[::3])
+    assert columns._file is None
+    assert_array_equal(next(columns.read([0]))[0], X[::3, 1:3])
+    # written to in memory alone, or replaced behind the map: the file holds something else
+    private = np.memmap(mapped.filename, float, "c", 9000, X.shape)
+    private[5] = -1.0
+    assert next(ArraySource(private, y).read([0]))[0][5].tolist() == [-1.0] * 4
+    (tmp_path / "other").write_bytes(b"\1" * (X.nbytes + 9000))
+    (tmp_path / "other").replace(mapped.filename)
+    assert_array_equal(next(ArraySource(mapped, y).read([0]))[0], X)
+
+
+def test_only_large_memory_maps_are_read_in_blocks(census, tmp_path, monkeypatch):
+    X, y = census
+    mapped = memory_map(tmp_path, X)
+    assert inputs.as_source(mapped, y) is None
+    monkeypatch.setattr(inputs, "MAPPED_BYTES", X.nbytes - 1)
+    assert inputs.as_source(mapped, y).block_rows == (N_ROWS,)
+    assert inputs.as_source(X, y) is None
+
+
+def test_blocks_follow_the_chunks_of_the_storage():
+    X, y = np.zeros((10_000, 100)), np.zeros(10_000)
+    assert ArraySource(X, y).block_rows == (10_000,)
+    assert default_block_rows(8e5) == 10
+    wide = Slices(np.zeros((100, 100_000), dtype=np.float32), chunks=(4, 100_000))
+    assert ArraySource(wide, y[:100]).block_rows == (20,) * 5
+    tall = Slices(X, chunks=(20_000, 100))
+    assert ArraySource(tall, y).block_rows == (10_000,)
+
+
+def test_slices_are_read_in_a_thread_of_their_own(census):
+    X, y = census
+    rows = Slices(X)
+    model = DPLogisticRegression(max_iter=2).fit(rows, y)
+    assert model.n_features_in_ == X.shape[1] and model.score(X, y) > 0
+    assert all(name.startswith("dpglm-read") for name in rows.threads)
+    assert not [t for t in threading.enumerate() if t.name.startswith("dpglm-read")]
+
+
+def test_an_iterable_is_read_once_to_count_and_once_per_sum(census):
+    blocks = Blocks(*census)
+    DPLogisticRegression(max_iter=5, preconditioner=None).fit(blocks)
+    assert blocks.passes == 1 + 5
+    assert IterableSource(blocks).observed_labels().tolist() == [0, 1]
+
+
+def test_an_iterable_may_use_its_memory_again(census):
+    X, y = census
+
+    class OneBuffer(Blocks):
+        def __iter__(self):
+            rows, labels = np.empty((BLOCK, X.shape[1])), np.empty(BLOCK, dtype=int)
+            for some, of_them in super().__iter__():
+                rows[: len(some)], labels[: len(some)] = some, of_them
+                yield rows[: len(some)], labels[: len(some)]
+
+    got, _ = fitted(ESTIMATORS[0], OneBuffer(X, y))
+    assert_array_equal(got, fitted(ESTIMATORS[0], Blocks(X, y))[0])
+
+
+def changing(first, then):
+    """An iterable whose later passes differ from the first."""
+
+    class Changing:
+        passes = 0
+
+        def __iter__(self):
+            self.passes += 1
+            return iter(first if self.passes == 1 else then)
+
+    return Changing()
+
+
+BLOCKS = [(np.eye(3), [0, 1, 0]), (np.eye(3), [1, 1, 0])]
+
+
+@pytest.mark.parametrize(
+    ("then", "error", "message"),
+    [
+        (BLOCKS[:1], OSError, "Block 1 of the iterable could not be read: the data end before it"),
+        ([*BLOCKS, BLOCKS[0]], ValueError, "More than 2 blocks"),
+        ([BLOCKS[0], (np.eye(3)[:2], [0, 1])], ValueError, r"Block 1 .*shape \(2, 3\).*same"),
+        ([BLOCKS[0], (np.eye(3), [0, 1])], ValueError, r"labels of shape \(2,\)"),
+        ([BLOCKS[0], (np.eye(3, 4), [0, 1, 1])], ValueError, r"shape \(3, 4\)"),
+        ([BLOCKS[0], (np.eye(3), [0, 2, 1])], ValueError, "Block 1 .*y holds the label .*2"),
+        ([BLOCKS[0], (np.full((3, 3), np.nan), [0, 1, 1])], ValueError, "Block 1 .*X contains NaN"),
+        ([BLOCKS[0], (np.array([["a"] * 3] * 3), [0, 1, 1])], ValueError, "Block 1 .*could not co"),
+        ([BLOCKS[0], 5], OSError, "Block 1 of the iterable could not be read: cannot unpack"),
+    ],
+)
+def test_passes_that_differ_are_refused_before_any_noise(then, error, message, monkeypatch):
+    monkeypatch.setattr(mechanisms, "rounded_gaussian", None)
+    with pytest.raises(error, match=message) as info:
+        DPLogisticRegression(max_iter=2).fit(changing(BLOCKS, then))
+    assert not hasattr(info.value, "privacy_ledger")
+
+
+@pytest.mark.parametrize(
+    ("blocks", "error", "message"),
+    [
+        ((block for block in BLOCKS), TypeError, "can be iterated over again, got generator"),
+        ([], ValueError, "iterable of blocks is empty"),
+        ([(np.eye(3), [0, 1])], ValueError, r"Block 0 .*got \(3, 3\) and \(2,\)"),
+        ([(np.zeros((0, 3)), [])], ValueError, "Block 0"),
+        ([BLOCKS[0], (np.eye(3, 2), [0, 1, 1])], ValueError, "Block 1 .*2 features.*first has 3"),
+        ([BLOCKS[0], 7], OSError, "Block 1 of the iterable could not be read"),
+    ],
+)
+def test_blocks_that_do_not_fit_together_are_refused(blocks, error, message):
+    with pytest.raises(error, match=message):
+        DPLogisticRegression(max_iter=2).fit(blocks)
+
+
+@pytest.mark.parametrize(
+    ("X", "y", "message"),
+    [
+        (np.zeros((2, 2, 2)), np.zeros(2), "two dimensions"),
+        (np.zeros((0, 2)), np.zeros(0), "no empty one"),
+        (np.zeros((3, 2)), np.zeros(2), r"y must have shape \(3,\)"),
+        (np.zeros((3, 2)), Slices(np.zeros((3, 1))), r"y must have shape \(3,\)"),
+    ],
+)
+def test_arrays_that_do_not_fit_together_are_refused(X, y, message):
+    with pytest.raises(ValueError, match=message):
+        ArraySource(X, y)
+    with pytest.raises(ValueError, match="block_rows=True"):
+        ArraySource(np.zeros((3, 2)), np.zeros(3), block_rows=True)
+
+
+def test_a_source_brings_its_labels():
+    source = ArraySource(np.eye(3), [0, 1, 1])
+    with pytest.raises(TypeError, match="ArraySource holds the labels; leave out y"):
+        DPLogisticRegression().fit(source, [0, 1, 1])
+
+
+def test_labels_are_inferred_declared_and_checked(census):
+    X, y = census
+    words = np.array(["no", "yes"])[y]
+    model = DPLogisticRegression(max_iter=2).fit(ArraySource(X, words, block_rows=BLOCK))
+    assert model.classes_.tolist() == ["no", "yes"] and "inferred" in str(model.privacy_)
+    three = DPLogisticRegression(max_iter=2, classes=[2, 0, 1]).fit(Blocks(X, y))
+    assert three.classes_.tolist() == [0, 1, 2] and three.coef_.shape == (3, X.shape[1])
+    with pytest.raises(ValueError, match=r"Block 0 .*label .*, which is not in classes=\[0, 2\]"):
+        DPLogisticRegression(max_iter=2, classes=[0, 2]).fit(Blocks(X, y))
+    with pytest.raises(ValueError, match="1 class, and two or more are needed"):
+        DPLogisticRegression(max_iter=2).fit(Blocks(X, 0 * y))
+    with pytest.raises(ValueError, match="Unknown label type"):
+        DPLogisticRegression(max_iter=2).fit(Blocks(X, y + 0.5))
+    many = DPLogisticRegression(max_iter=2).fit(Blocks(X[:30], np.arange(30), rows=10))
+    assert len(many.classes_) == 30
+
+
+def test_reading_ahead_keeps_order_errors_and_no_thread():
+    def items(count):
+        yield from range(count)
+        raise KeyError("end")
+
+    seen = []
+    with pytest.raises(KeyError, match="end"):
+        for item in read_ahead(items(20)):
+            seen.append(item)
+    assert seen == list(range(20))
+    started = []
+
+    def endless():
+        while True:
+            started.append(len(started))
+            yield started[-1]
+
+    ahead = read_ahead(endless())
+    assert [next(ahead) for _ in range(3)] == [0, 1, 2]
+    ahead.close()
+    # one in use, one ready, one being read: no memory is used again too early
+    assert len(started) <= 5
+
+
+def test_no_warning_of_a_reading_thread_reveals_the_data():
+    largest = np.array([1e308])
+    assert list(read_ahead(largest * factor for factor in (1.0, 100.0))) == [1e308, np.inf]
+
+
+def test_buffers_are_not_used_again_while_a_block_is_summed(tmp_path):
+    X = np.repeat(np.arange(50.0), 3).reshape(50, 3)
+    source = ArraySource(memory_map(tmp_path, X), np.zeros(50), block_rows=1)
+    for i, (rows, _) in enumerate(read_ahead(source.read(range(50)))):
+        threading.Event().wait(0.002)
+        assert rows.tolist() == [[i] * 3]
