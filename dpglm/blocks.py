@@ -124,6 +124,14 @@ class BlockObjective:
         each = None if rows is None else self._by_block(np.asarray(rows))
         return self._total("gradient_sum", coef, clip, each=each)
 
+    def check(self) -> None:
+        """Read every block once: a bad one then stops a fit before anything is released.
+
+        Random batches do not reach all blocks, and which they reach is private.
+        """
+        for _ in self._blocks.map(_nothing):
+            pass
+
     def second_moment(self, row_bound: float, diagonal: bool) -> np.ndarray:
         """Sum over rows of the products of their columns; see `Objective.second_moment`."""
         return self._total("second_moment", row_bound, diagonal)
@@ -224,6 +232,10 @@ def compensated_sum(
     corrected = total + error
     # Without a clip a sum may overflow, and its error then is not a number.
     return np.where(np.isfinite(corrected), corrected, total)
+
+
+def _nothing(objective):
+    return np.zeros(())
 
 
 def _answer(objective, *arguments, question, **named):

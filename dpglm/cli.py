@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from dpglm.commands import compare, plan
+from dpglm.commands import audit, compare, plan
 
 __all__ = ["main"]
 
@@ -48,6 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     compare.add_parser(commands)
     plan.add_parser(commands)
+    audit.add_parser(commands)
     arguments = parser.parse_args(argv)
     try:
         return arguments.run(arguments)

@@ -1,9 +1,10 @@
 """Cross-validated comparisons: datasets x estimators x epsilons, in parallel, resumable."""
 
 import hashlib
-import multiprocessing
+import os
 import re
 import signal
+import threading
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
@@ -116,7 +117,12 @@ def compare(
         known = file.read()
         records = {c: known[c] for c in cells if c in known and "error" not in known[c]}
         file.drop_unfinished_line()
-    run = Parallel(n_jobs=n_jobs, return_as="generator_unordered")
+    run = Parallel(
+        n_jobs=n_jobs,
+        return_as="generator_unordered",
+        initializer=_follow,
+        initargs=(os.getpid(),),
+    )
     outcomes = run(
         delayed(_measure)(cell, estimators[cell.estimator], *tables[cell.dataset])
         for cell in cells
@@ -207,9 +213,6 @@ def _measure(
     cell: Cell, estimator: BaseEstimator, X: Any, y: np.ndarray
 ) -> tuple[Cell, dict[str, Any]]:
     """Return the cell with what was measured and the warnings, or with the error."""
-    if multiprocessing.current_process().name != "MainProcess":
-        # The parent process handles an interruption and ends its workers.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         if cell.seed is not None:
@@ -220,6 +223,20 @@ def _measure(
             return cell, {"error": _one_line(f"{type(error).__name__}: {error}")}
     messages = dict.fromkeys(_one_line(f"{w.category.__name__}: {w.message}") for w in caught)
     return cell, {**outcome, "warnings": list(messages)}
+
+
+def _follow(parent: int) -> None:
+    """In a worker, leave interruptions to the process that started it, and end when it is gone."""
+    if os.getpid() == parent:
+        return
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1.0)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _privacy_prefix(estimator: BaseEstimator) -> str | None:
@@ -282,6 +299,7 @@ def _measured(model: BaseEstimator, cell: Cell, X: Any, y: np.ndarray) -> dict[s
         "test_loss": test["loss"],
         "fit_seconds": fit_seconds,
         "ledger_epsilon": None if ledger is None else ledger.epsilon(cell.delta),
+        "guarantee": None if ledger is None else str(ledger),
     }
 
 

@@ -2,8 +2,11 @@
 
 import json
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,13 @@ __all__ = ["PrivacyOdometer", "charge_odometers"]
 
 _VARIABLE = "DPGLM_ODOMETER"
 _HEADER = b'{"format": "dpglm odometer", "version": 1}\n'
+
+# Of the environment variable; free again in a forked child, whoever held it.
+_lock = threading.RLock()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release
+    )
 
 
 class PrivacyOdometer:
@@ -43,12 +53,14 @@ class PrivacyOdometer:
     The total is that of settings fixed before any result was seen: `PrivacyLedger` says which
     assumptions it makes when ledgers add up. The file holds one JSON object per line and is only
     ever appended to, under a lock, with a sync to the disk before the fit goes on. A last line
-    that is not finished belongs to a fit that released nothing; the next entry replaces it.
+    that is not finished belongs to a fit that released nothing; the next entry replaces it. A file
+    that is deleted, replaced or emptied while a block is open is missed: the next fit of the block
+    raises an OSError, since a new file would begin again from nothing.
 
-    The path reaches other processes by the environment variable ``DPGLM_ODOMETER``. Processes
-    that joblib keeps for reuse are stopped when a block begins or ends, so that none misses it;
-    processes started before the block by other means do not know of it. Fits in other threads
-    are recorded too.
+    A fit within several blocks counts once in each of their files. They reach other processes by
+    the environment variable ``DPGLM_ODOMETER``. Processes that joblib keeps for reuse are stopped
+    when a block begins or ends, so that none misses it; processes started before the block by other
+    means do not know of it. Fits in other threads are recorded too.
 
     Examples
     --------
@@ -70,22 +82,23 @@ class PrivacyOdometer:
     def __init__(
         self, path: str | os.PathLike[str], epsilon: float | None = None, delta: float = 1e-6
     ) -> None:
-        if epsilon is not None and (isinstance(epsilon, bool) or not epsilon > 0):
+        if epsilon is not None and not (_is_number(epsilon) and epsilon > 0):
             raise ValueError(f"epsilon={epsilon!r} must be a number above 0, or None for no limit.")
-        if isinstance(delta, bool) or not 0 < delta < 1:
-            raise ValueError(f"delta={delta!r} must be above 0 and below 1.")
-        self.path = Path(path).absolute()
-        self.epsilon = epsilon
-        self.delta = delta
-        self._outer: list[str | None] = []
+        if not (_is_number(delta) and 0 < delta < 1):
+            raise ValueError(f"delta={delta!r} must be a number above 0 and below 1.")
+        self.path = Path(path).resolve()
+        self.epsilon = None if epsilon is None else float(epsilon)
+        self.delta = float(delta)
+        self._blocks: list[tuple[_Block, int]] = []
         self.ledgers()
 
     def ledgers(self) -> list[PrivacyLedger]:
         """Return the recorded costs, one ledger for each fit, in order."""
-        if not self.path.exists():
+        try:
+            with _locked(self.path, writing=False) as file:
+                return _entries(file, self.path)[0]
+        except FileNotFoundError:
             return []
-        with _locked(self.path) as file:
-            return _entries(file, self.path)[0]
 
     @property
     def total(self) -> PrivacyLedger | None:
@@ -105,55 +118,50 @@ class PrivacyOdometer:
         BudgetExceededError
             If the total would exceed the limit; nothing is recorded then.
         ValueError
-            If the ledger cannot be added to those in the file.
+            If the ledger cannot be added to those in the file, or the file is not an odometer's.
+        OSError
+            If it cannot be written.
         """
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(self.path) as file:
-            earlier, end = _entries(file, self.path)
-            total = sum([*earlier, ledger], 0)
-            if self.epsilon is not None:
-                self._refuse_beyond_limit(total, earlier)
-            # What follows the last finished line was never acted on.
-            file.truncate(end)
-            file.seek(end)
-            file.write((b"" if end else _HEADER) + json.dumps(ledger.to_dict()).encode() + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-        if not end:
-            _sync_folder(self.path.parent)
-
-    def _refuse_beyond_limit(self, total: PrivacyLedger, earlier: list[PrivacyLedger]) -> None:
-        epsilon = total.epsilon(self.delta)
-        if not epsilon <= self.epsilon * (1 + 1e-9):
-            spent = sum(earlier, 0).epsilon(self.delta) if earlier else 0.0
-            raise BudgetExceededError(
-                f"This fit would bring the total to epsilon={rounded_up(epsilon)} at "
-                f"delta={self.delta:g}, beyond the limit of {self.epsilon:g}: {rounded_up(spent)} "
-                f"is spent, as {self.path} records. Nothing was released; lower epsilon or stop."
-            )
+        _charge([_Block(str(self.path), self.epsilon, self.delta)], ledger)
 
     def __enter__(self) -> "PrivacyOdometer":
-        self._outer.append(os.environ.get(_VARIABLE))
-        os.environ[_VARIABLE] = json.dumps([*_active(), [str(self.path), self.epsilon, self.delta]])
-        _stop_reusable_workers()
+        _make_folder(self.path.parent)
+        with _locked(self.path) as file:
+            _, end = _entries(file, self.path)
+            if not end:
+                end = _append(file, b"", 0, self.path)
+            # Kept open, so that no other file is given the number of this one.
+            handle = os.dup(file.fileno())
+        block = _Block(str(self.path), self.epsilon, self.delta, _identity(os.fstat(handle)), end)
+        self._blocks.append((block, handle))
+        try:
+            with _lock:
+                _activate([*_active(), block])
+            _stop_reusable_workers()
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *error: object) -> None:
-        outer = self._outer.pop()
-        if outer is None:
-            os.environ.pop(_VARIABLE, None)
-        else:
-            os.environ[_VARIABLE] = outer
+        block, handle = self._blocks.pop()
+        os.close(handle)
+        # Blocks of other threads may have begun since, and go on.
+        with _lock:
+            blocks = _active()
+            if block in blocks:
+                blocks.remove(block)
+            _activate(blocks)
         _stop_reusable_workers()
 
     def __str__(self) -> str:
-        total = self.total
-        if total is None:
+        ledgers = self.ledgers()
+        if not ledgers:
             return f"Nothing is recorded in {self.path}."
         limit = "" if self.epsilon is None else f" of {self.epsilon:g}"
-        n_fits = len(self.ledgers())
+        total = sum(ledgers, 0)
         return (
-            f"{n_fits} fit{'s' if n_fits > 1 else ''} recorded in {self.path}: "
+            f"{len(ledgers)} fit{'s' if len(ledgers) > 1 else ''} recorded in {self.path}: "
             f"epsilon={rounded_up(total.epsilon(self.delta))}{limit} at delta={self.delta:g} "
             f"under {total.neighboring_relation}."
         )
@@ -175,13 +183,83 @@ def charge_odometers(ledger: PrivacyLedger) -> None:
     BudgetExceededError
         If it does not fit into one of them. Those around it keep the entry: more is recorded
         than was released, never less.
+    OSError
+        If a file cannot be written, or is no longer that of its block.
     """
-    for path, epsilon, delta in _active():
-        PrivacyOdometer(path, epsilon, delta).charge(ledger)
+    blocks = _active()
+    for path in dict.fromkeys(block.path for block in blocks):
+        _charge([block for block in blocks if block.path == path], ledger)
 
 
-def _active() -> list[list[Any]]:
-    return json.loads(os.environ.get(_VARIABLE) or "[]")
+@dataclass(frozen=True)
+class _Block:
+    """What a ``with`` block has fixed, and knows of its file: its identity and least length."""
+
+    path: str
+    epsilon: float | None
+    delta: float
+    file: tuple[int, int] | None = None
+    length: int = 0
+
+    def refuse_another_file(self, file: Any, end: int) -> None:
+        found = _identity(os.fstat(file.fileno()))
+        if self.file is not None and (found != self.file or end < self.length):
+            raise OSError(
+                f"{self.path} was deleted, replaced or emptied since its block began, and what it "
+                "recorded is missing. Nothing was released; put it back and begin a new block."
+            )
+
+    def refuse_beyond_limit(self, total: PrivacyLedger, earlier: list[PrivacyLedger]) -> None:
+        if self.epsilon is None:
+            return
+        epsilon = total.epsilon(self.delta)
+        if not epsilon <= self.epsilon * (1 + 1e-9):
+            spent = sum(earlier, 0).epsilon(self.delta) if earlier else 0.0
+            raise BudgetExceededError(
+                f"This fit would bring the total to epsilon={rounded_up(epsilon)} at "
+                f"delta={self.delta:g}, beyond the limit of {self.epsilon:g}: {rounded_up(spent)} "
+                f"is spent, as {self.path} records. Nothing was released; lower epsilon or stop."
+            )
+
+
+def _charge(blocks: list[_Block], ledger: PrivacyLedger) -> None:
+    """Append a cost to the file of these blocks, within the limits of all of them."""
+    path = Path(blocks[0].path)
+    _make_folder(path.parent)
+    with _locked(path) as file:
+        earlier, end = _entries(file, path)
+        total = sum([*earlier, ledger], 0)
+        for block in blocks:
+            block.refuse_another_file(file, end)
+            block.refuse_beyond_limit(total, earlier)
+        _append(file, json.dumps(ledger.to_dict()).encode() + b"\n", end, path)
+
+
+def _append(file: Any, line: bytes, end: int, path: Path) -> int:
+    """Write a line after the last finished one, sync it, and return where it ends."""
+    if not end:
+        # Before the header: a file that has one is known to survive a power failure.
+        _sync_folder(path.parent)
+        line = _HEADER + line
+    # What follows the last finished line was never acted on.
+    file.truncate(end)
+    file.seek(end)
+    left = memoryview(line)
+    while left:
+        left = left[file.write(left) :]
+    os.fsync(file.fileno())
+    return end + len(line)
+
+
+def _active() -> list[_Block]:
+    entries = json.loads(os.environ.get(_VARIABLE) or "[]")
+    return [_Block(**{**entry, "file": tuple(entry["file"])}) for entry in entries]
+
+
+def _activate(blocks: list[_Block]) -> None:
+    os.environ[_VARIABLE] = json.dumps([asdict(block) for block in blocks])
+    if not blocks:
+        del os.environ[_VARIABLE]
 
 
 def _stop_reusable_workers() -> None:
@@ -193,15 +271,27 @@ def _stop_reusable_workers() -> None:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[Any]:
-    """Open a file for reading and writing, with a lock that ends with the process."""
+def _locked(path: Path, writing: bool = True) -> Iterator[Any]:
+    """Open a file, unbuffered, with a lock that ends with the process; to write, make it first."""
     try:
         import fcntl
     except ImportError as error:
         raise OSError("PrivacyOdometer needs file locks, which this system lacks.") from error
-    with open(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+b") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield file
+    while True:
+        with open(path, "r+b" if writing else "rb", buffering=0, opener=_opener) as file:
+            fcntl.flock(file, fcntl.LOCK_EX if writing else fcntl.LOCK_SH)
+            try:
+                # Another file may have taken its place while this one was waited for.
+                if path.exists() and _identity(path.stat()) == _identity(os.fstat(file.fileno())):
+                    yield file
+                    return
+            finally:
+                # Closing would not do where a child was forked meanwhile: it has the lock as well.
+                fcntl.flock(file, fcntl.LOCK_UN)
+
+
+def _opener(path: str, flags: int) -> int:
+    return os.open(path, flags | (os.O_CREAT if flags & os.O_RDWR else 0), 0o600)
 
 
 def _entries(file: Any, path: Path) -> tuple[list[PrivacyLedger], int]:
@@ -218,6 +308,18 @@ def _entries(file: Any, path: Path) -> tuple[list[PrivacyLedger], int]:
         raise ValueError(f"{path} is not the file of a PrivacyOdometer: {error}.") from error
 
 
+def _identity(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
+
+
+def _make_folder(folder: Path) -> None:
+    """Make a folder and those above it, each to survive a power failure."""
+    if not folder.is_dir():
+        _make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+        _sync_folder(folder.parent)
+
+
 def _sync_folder(folder: Path) -> None:
     """Make sure that a new file is still there after a power failure."""
     handle = os.open(folder, os.O_RDONLY)
@@ -225,3 +327,7 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)

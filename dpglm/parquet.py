@@ -136,7 +136,7 @@ class ParquetSource(LocalSource):
 
     def _encoded(self, batch: Any, target: Any) -> tuple[Any, np.ndarray]:
         schema = self._schema
-        numeric = [_numbers(batch.column(column.name)) for column in schema.numeric]
+        numeric = [_numbers(batch.column(c.name), c.name) for c in schema.numeric]
         codes = [_codes(batch.column(c.name), c.categories) for c in schema.categorical]
         labels = _codes(target, schema.target.labels)
         if (labels < 0).any():
@@ -179,8 +179,12 @@ def _dataset(path):
     return dataset.dataset(os.fspath(path), schema([]), format="parquet")
 
 
-def _numbers(column):
-    return column.to_numpy(zero_copy_only=False).astype(np.float64)
+def _numbers(column, name):
+    try:
+        return column.to_numpy(zero_copy_only=False).astype(np.float64)
+    except (TypeError, ValueError) as error:
+        # Without the value: it would be that of a record.
+        raise ValueError(f"column {name!r} holds something that is not a number.") from error
 
 
 def _codes(column, values):

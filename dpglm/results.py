@@ -193,7 +193,8 @@ class ComparisonResults:
             One per dataset, estimator and epsilon: the fields that its cells share, their number
             ``n_cells`` without the ``n_errors`` that raised, ``loss``, the mean of each metric
             under its name and its standard error under the name with ``_se`` (None for a single
-            cell), and the largest ``ledger_epsilon``. The metrics are None if every cell raised.
+            cell), the largest ``ledger_epsilon``, and the ``guarantee`` that the first fit stated.
+            The metrics are None if every cell raised.
         """
         groups: dict[Cell, list[Mapping[str, Any]]] = {}
         for record in self.records:
@@ -319,6 +320,7 @@ def _averaged(group: Cell, records: list[Mapping[str, Any]]) -> dict[str, Any]:
         )
     spent = [record["ledger_epsilon"] for record in measured]
     row["ledger_epsilon"] = max(spent) if spent and None not in spent else None
+    row["guarantee"] = measured[0].get("guarantee") if measured else None
     return row
 
 
@@ -335,7 +337,7 @@ def _encoded(value: Any) -> Any:
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
-_NOT_NUMBERS = ("dataset", "fingerprint", "estimator", "parameters", "loss", "error")
+_NOT_NUMBERS = ("dataset", "fingerprint", "estimator", "parameters", "loss", "guarantee", "error")
 
 
 def _decoded(record: dict[str, Any]) -> dict[str, Any]:

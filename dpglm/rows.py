@@ -16,7 +16,7 @@ from dpglm.kernels.norms import squared_norms
 from dpglm.kernels.sparse import BLOCK_ROWS, sparse_gradient, sparse_scores
 from dpglm.kernels.threads import ROW_GROUP
 
-__all__ = ["check_target", "inverse_norms", "padded_to_groups", "rows_of"]
+__all__ = ["check_target", "inverse_norms", "padded_to_groups", "rows_of", "without_duplicates"]
 
 _CACHE_LINE = 64
 _UNKNOWN = np.empty((0, 0))
@@ -127,13 +127,9 @@ class SparseRows:
     def __init__(self, X):
         if X.format != "csr" or X.dtype not in (np.float64, np.float32):
             raise ValueError("A sparse X must be in CSR format, float64 or float32.")
-        # a fresh object: its flags are computed from the indices, never inherited
-        rows = sparse.csr_array((X.data, X.indices, X.indptr), shape=X.shape, copy=False)
-        if rows.nnz and not 0 <= rows.indices.min() <= rows.indices.max() < X.shape[1]:
+        if X.nnz and not 0 <= X.indices.min() <= X.indices.max() < X.shape[1]:
             raise ValueError("The column indices of a sparse X must be within its shape.")
-        if not rows.has_canonical_format:
-            rows = rows.copy()
-            rows.sum_duplicates()
+        rows = without_duplicates(X)
         self.n_rows, self.n_features = rows.shape
         self.width = self.n_features
         self.n_values = rows.nnz
@@ -162,6 +158,26 @@ class SparseRows:
     def score_chunks(self, features, bias, chunks, scores):
         """Write the scores of the rows of some chunks; see `sparse_scores`."""
         sparse_scores(*self._arrays, features, bias, *chunks, scores)
+
+
+def without_duplicates(X):
+    """A CSR matrix in canonical form; a float64 copy of it unless it has that form already.
+
+    Sums of finite entries that overflow become the largest number. The norm of such a row is
+    infinite all the same, so that it contributes nothing.
+    """
+    # a fresh object: its flags are computed from the indices, never inherited
+    arrays = tuple(np.ascontiguousarray(array) for array in (X.data, X.indices, X.indptr))
+    rows = sparse.csr_array(arrays, shape=X.shape, copy=False)
+    if rows.has_canonical_format:
+        return rows
+    finite = np.isfinite(rows.data).all()
+    # sums in float32 would overflow to numbers whose norms are finite
+    rows = rows.astype(np.float64)
+    rows.sum_duplicates()
+    if finite:
+        np.nan_to_num(rows.data, copy=False)
+    return rows
 
 
 def inverse_norms(rows, fit_intercept, run, basis=None, least_stretch=0.0):

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["METRICS", "format_table", "headline", "panels"]
+__all__ = ["LARGER_IS_BETTER", "METRICS", "format_table", "headline", "panels", "score_text"]
 
 METRICS = {
     "accuracy": "accuracy, test fold",
@@ -16,6 +16,9 @@ METRICS = {
     "fit_seconds": "seconds per fit",
 }
 """What is measured in each cell, with its title."""
+
+LARGER_IS_BETTER = ("accuracy", "auc")
+"""The metrics that are better if they are larger."""
 
 _WIDTH = 100
 
@@ -111,7 +114,7 @@ def format_table(rows: Sequence[Row], metrics: Iterable[str]) -> str:
       svm   0.8000 ±0.0100
     """
     sections = [
-        (title, {(row["estimator"], row["epsilon"]): _text(row, metric) for row in shown})
+        (title, {(row["estimator"], row["epsilon"]): score_text(row, metric) for row in shown})
         for title, metric, shown in panels(rows, metrics)
     ]
     epsilons = sorted({row["epsilon"] for row in rows} - {None})
@@ -144,7 +147,15 @@ def _line(
     return "".join(cells.get((name, epsilon), "").rjust(column_width) for epsilon in block)
 
 
-def _text(row: Row, metric: str) -> str:
+def score_text(row: Row, metric: str) -> str:
+    """Return a mean with its standard error, if any.
+
+    Examples
+    --------
+    >>> from dpglm.tables import score_text
+    >>> score_text({"auc": 0.8, "auc_se": 0.01}, "auc")
+    '0.8000 ±0.0100'
+    """
     mean, error = row[metric], row[f"{metric}_se"]
     if mean is None:
         return "failed"

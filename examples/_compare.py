@@ -9,10 +9,11 @@ from sklearn.utils import resample
 
 from dpglm.comparison import compare, encoded
 from dpglm.plotting.comparison import ComparisonDisplay
+from dpglm.report import html_report
 
 
 def run(description: str, name: str, fetch: Callable, estimators: Mapping[str, Any]) -> None:
-    """Compare estimators on a dataset; print the table, write JSON and a figure."""
+    """Compare estimators on a dataset; print the table, write JSON, a figure and a report."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--quick", action="store_true", help="2 folds and epsilon 1 only")
     parser.add_argument("--n-samples", type=int, help="draw so many rows; default: all")
@@ -49,4 +50,5 @@ def run(description: str, name: str, fetch: Callable, estimators: Mapping[str, A
         print(f"No figure: {error}")
     else:
         display.figure_.savefig(arguments.results / f"{name}.png", dpi=150)
+        (arguments.results / f"{name}.html").write_text(html_report(results), encoding="utf-8")
     print(f"\nWritten to {arguments.results}/{name}.*")

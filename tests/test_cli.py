@@ -1,15 +1,27 @@
 """The command line: output, files, exit codes, and the examples that share its runner."""
 
+import importlib
+import inspect
 import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
+from sklearn.utils import Bunch
 
-from dpglm import DPLogisticRegression
+import dpglm.baselines
+from dpglm import DPLogisticRegression, Schema
 from dpglm.cli import main
+from dpglm.commands import tables
+from dpglm.commands.methods import METHODS
+from dpglm.estimators.base import PrivateLinearClassifier
+from dpglm.results import Cell, ComparisonResults
+from dpglm.schema import CategoricalColumn, NumericColumn, Target
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")
@@ -35,21 +47,104 @@ def test_a_run_prints_the_table_and_writes_its_files(capsys, tmp_path):
     ] == [
         ("logistic", 0.5),
         ("logistic", 2.0),
-        ("majority", None),
+        ("majority", 0.5),
+        ("majority", 2.0),
     ]
-    assert len(output.read_text().splitlines()) == 6
+    assert len(output.read_text().splitlines()) == 8
     assert figure.read_bytes().startswith(b"\x89PNG")
 
     assert compare("--output", output) == 0
-    assert capsys.readouterr() == (printed, "6 of 6 fits were finished earlier\n")
+    assert capsys.readouterr() == (printed, "8 of 8 fits were finished earlier\n")
 
 
-def test_every_named_estimator_runs(capsys):
-    assert main(["compare", "--n-samples", "60", "--max-iter", "2", "--folds", "2",
-                 "--delta", "0.001", "--estimators", "logistic,logistic-plain,logistic-unwhitened,"
-                 "agd,logistic-decaying-clip,logistic-dynamic,svm,svm-plain,reference,reference-svm,"
-                 "majority", "--epsilons", "9"]) == 0  # fmt: skip
-    assert "failed" not in capsys.readouterr().out
+def test_every_named_estimator_runs_and_spends_no_more_than_its_epsilon(capsys, tmp_path):
+    table = tmp_path / "table.json"
+    assert main(["compare", "--n-samples", "200", "--max-iter", "2", "--folds", "2", "--delta",
+                 "0.001", "--estimators", "all", "--epsilons", "3", "--json", str(table)]
+                ) == 0  # fmt: skip
+    printed = capsys.readouterr().out
+    assert "failed" not in printed
+    rows = {row["estimator"]: row for row in json.loads(table.read_text())["rows"]}
+    assert list(rows) == list(METHODS)
+    for name, row in rows.items():
+        kind = {"logistic": "logistic", "hinge": "svm"}[row["loss"]]
+        assert kind in METHODS[name].losses, name
+        assert (row["ledger_epsilon"] is None) == name.startswith("reference")
+        assert (row["ledger_epsilon"] or 0.0) <= 3.0
+
+
+def test_a_method_has_a_class_of_its_own_and_every_baseline_a_name():
+    known = {type(method.estimator) for method in METHODS.values()}
+    folder = Path(dpglm.baselines.__path__[0])
+    for path in folder.glob("*.py"):
+        module = importlib.import_module(f"dpglm.baselines.{path.stem}")
+        for name in getattr(module, "__all__", ()):
+            value = getattr(module, name)
+            if inspect.isclass(value) and issubclass(value, PrivateLinearClassifier):
+                assert value in known, name
+
+
+SELECTIONS = {
+    "--quick": ["logistic", "agd", "objective-perturbation"],
+    "--quick --loss svm": ["svm", "agd-svm", "objective-perturbation-svm"],
+    "--quick --estimators svm,majority": ["svm", "majority"],
+    "--estimators all --loss svm --quick": [n for n, m in METHODS.items() if "svm" in m.losses],
+    "--estimators logistic,agd-svm,reference --loss both": ["logistic", "agd-svm", "reference"],
+    "": [n for n, m in METHODS.items() if m.group != "more"],
+}
+
+
+@pytest.mark.parametrize("options", SELECTIONS)
+def test_losses_and_names_select_the_estimators(options, monkeypatch):
+    chosen = {}
+
+    def noted(tables, estimators, **parameters):
+        chosen["names"] = list(estimators)
+        chosen["epsilons"] = parameters["epsilons"]
+        return ComparisonResults([])
+
+    monkeypatch.setattr("dpglm.commands.compare.compare", noted)
+    size = ["--n-samples", "300", "--delta", "1e-3"]
+    assert main(["compare", *size, *options.split()]) == 0
+    assert chosen["names"] == SELECTIONS[options]
+    assert chosen["epsilons"] == [0.1, 0.4, 1.0]
+
+
+def test_several_datasets_have_a_table_and_a_figure_each(capsys, monkeypatch, tmp_path):
+    monkeypatch.setitem(tables._FETCHERS, "bank", lambda folder: small_table("bank"))
+    assert compare("--datasets", "census,bank", "--plot", tmp_path / "f.png",
+                   "--html", tmp_path / "r.html", "--n-samples", "80") == 0  # fmt: skip
+    printed = capsys.readouterr().out
+    assert "census: 80 rows x 99 features" in printed and "bank: 80 rows x 2 features" in printed
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["f-bank.png", "f-census.png",
+                                                                "r.html"]  # fmt: skip
+    page = (tmp_path / "r.html").read_text()
+    assert page.count("<picture>") == 2 and "<h2>bank</h2>" in page
+
+
+def small_table(name):
+    """Return 120 rows with a number and a category, and their schema."""
+    columns = [NumericColumn("age", 0, 100), CategoricalColumn("job", ["cook"])]
+    schema = Schema(name, columns, Target("y", ["no", "yes"]))
+    frame = pd.DataFrame({"age": np.arange(120.0), "job": ["cook", "smith"] * 60})
+    return Bunch(data=frame, target=np.array(["no", "yes", "yes"] * 40), schema=schema)
+
+
+def write_own_table(folder):
+    table = small_table("staff")
+    table.data.assign(paid=table.target).to_csv(folder / "staff.csv", index=False)
+    (folder / "staff.json").write_text(table.schema.to_json())
+    return ["--csv", folder / "staff.csv", "--schema", folder / "staff.json", "--n-samples", "100"]
+
+
+def test_a_table_of_ones_own_is_encoded_by_its_schema(capsys, tmp_path):
+    output = tmp_path / "o.jsonl"
+    own = write_own_table(tmp_path)
+    assert compare(*own, "--target", "paid", "--output", output) == 0
+    assert capsys.readouterr().out.startswith("staff: 100 rows x 2 features")
+    X, y = tables.load_tables([], csv=(own[1], own[3], "paid"))["staff"]
+    np.testing.assert_allclose(X[:3], [[0, 1], [0.01, 0], [0.02, 1]])
+    assert y[:3].tolist() == ["no", "yes", "yes"]
 
 
 def test_an_interruption_says_how_to_resume_and_the_rerun_gives_the_same_table(
@@ -71,11 +166,33 @@ def test_an_interruption_says_how_to_resume_and_the_rerun_gives_the_same_table(
     message = capsys.readouterr().err
     kept = message.split()[-1]
     assert message == f"Interrupted. To resume, run the same command with --output {kept}\n"
-    assert len(Path(kept).read_text().splitlines()) == 3
+    assert len(Path(kept).read_text().splitlines()) == 4
 
     assert compare("--output", kept) == 0
     assert capsys.readouterr().out == unbroken
     assert len(calls) == 3 + 2
+
+
+def test_a_run_killed_by_the_system_resumes_to_the_same_table_with_nothing_run_twice(
+    capsys, tmp_path
+):
+    output = tmp_path / "o.jsonl"
+    arguments = [*QUICK[:4], *QUICK[6:], "--folds", "12", "--output", str(output)]
+    process = subprocess.Popen([sys.executable, "-m", "dpglm", "compare", *arguments],
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
+    while process.poll() is None and (not output.exists() or output.stat().st_size < 3000):
+        time.sleep(0.001)
+    process.kill()
+    process.wait()
+    finished = output.read_text().count("\n")
+    assert 0 < finished < 48
+    assert main(["compare", *arguments]) == 0
+    resumed = capsys.readouterr()
+    assert resumed.err.startswith(f"{finished} of 48 fits were finished earlier\n")
+    cells = [Cell.of(json.loads(line)) for line in output.read_text().splitlines()]
+    assert len(cells) == len(set(cells)) == 48
+    assert main(["compare", *arguments[:-2]]) == 0
+    assert capsys.readouterr().out == resumed.out
 
 
 def test_a_finished_run_leaves_no_file_behind(monkeypatch, tmp_path):
@@ -96,15 +213,27 @@ def test_failed_fits_are_reported_and_the_exit_code_is_1(capsys, monkeypatch):
 
 
 BAD = {
-    "--dataset iris": "argument --dataset: invalid choice: 'iris'",
-    "--estimators logistic,magic": "'magic' is unknown; choose from logistic, logistic-plain",
+    "--datasets iris": "argument --datasets: 'iris' is unknown; choose from census, adult, bank",
+    "--datasets census,": "argument --datasets: '' is unknown; choose from census, adult, bank",
+    "--estimators logistic,magic": "argument --estimators: 'magic' is unknown; choose from all, ",
+    "--loss hinge": "argument --loss: 'hinge' is unknown; choose from both, logistic, svm",
+    "--loss svm --estimators agd": "argument --loss: none of agd minimises svm",
+    "--csv {here}/no.csv --schema {here}/no.json": "{here}/no.json cannot be read",
+    "--csv {here}/notes.txt": "argument --csv: needs --schema",
+    "--csv {here}/notes.txt --schema {here}/notes.txt": "argument --schema: the schema is not JSON",
+    "--csv {here}/notes.txt --schema {here}/s.json": "argument --csv: {here}/notes.txt has no col",
+    "--csv {here}/no.csv --schema {here}/s.json": "argument --csv: {here}/no.csv cannot be read",
+    "--csv {here} --schema {here}/s.json": "argument --csv: {here} cannot be read (Is a directory)",
+    "--csv {here}/notes.txt --datasets census": "argument --csv: not allowed with --datasets",
+    "--schema {here}/s.json": "argument --schema: describes the table of --csv, which is not given",
+    "--target y": "argument --target: describes the table of --csv, which is not given",
     "--epsilons 1,x": "argument --epsilons: 'x' is not a number",
     "--epsilons nan": "argument --epsilons: 'nan' is not a number",
     "--epsilons 1,0": "argument --epsilons: '1,0': every epsilon must be above 0",
     "--epsilons 1e-12 --delta 1e-12": "estimator logistic: epsilon=1e-12 with delta=1e-12 is too",
     "--delta 1": "argument --delta: '1' must be above 0 and below 1",
     "--folds 1": "argument --folds: '1' must be a whole number, 2 or more",
-    "--folds 301": "argument --folds: 301 exceeds the 300 rows",
+    "--folds 301": "argument --folds: 301 exceeds the 300 rows of census",
     "--repeats 0": "argument --repeats: '0' must be a whole number, 1 or more",
     "--n-samples many": "argument --n-samples: 'many' must be a whole number",
     "--max-iter 0": "argument --max-iter: '0' must be a whole number, 1 or more",
@@ -114,7 +243,8 @@ BAD = {
     "--output {here}/notes.txt": "argument --output: line 1 of {here}/notes.txt is not a cell",
     "--json {here}/notes.txt/t.json": "argument --json: {here}/notes.txt/t.json cannot be written",
     "--plot {here}/figure.doc": "argument --plot: {here}/figure.doc must end in one of",
-    "--json a --plot a": "--json, --plot must name different files",
+    "--json a --plot a": "--plot, --json must name different files",
+    "--html {here}/notes.txt/r.html": "argument --html: {here}/notes.txt/r.html cannot be written",
     "--what": "unrecognized arguments: --what",
 }
 
@@ -122,6 +252,7 @@ BAD = {
 @pytest.mark.parametrize("arguments", BAD)
 def test_a_bad_argument_ends_with_code_2_and_one_clear_line(arguments, capsys, tmp_path):
     (tmp_path / "notes.txt").write_text("My notes.\n")
+    (tmp_path / "s.json").write_text(small_table("staff").schema.to_json())
     with pytest.raises(SystemExit) as exit_:
         compare(*arguments.format(here=tmp_path).split())
     printed, message = capsys.readouterr()
@@ -129,7 +260,7 @@ def test_a_bad_argument_ends_with_code_2_and_one_clear_line(arguments, capsys, t
     assert message.startswith("python -m dpglm") and "error: " in message
     assert BAD[arguments].format(here=tmp_path) in message
     assert printed == "" and message.count("\n") == 1
-    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+    assert {path.name for path in tmp_path.iterdir()} == {"notes.txt", "s.json"}
     assert (tmp_path / "notes.txt").read_text() == "My notes.\n"
 
 
@@ -143,15 +274,27 @@ def test_a_dataset_that_cannot_be_found_is_a_bad_argument(capsys, monkeypatch):
         compare("--dataset", "adult")
     message = capsys.readouterr().err
     assert exit_.value.code == 2
-    assert "argument --dataset: " in message and "no network" in message
+    assert "argument --datasets: adult: " in message and "no network" in message
     assert message.count("\n") == 1
 
 
-def test_a_plot_without_matplotlib_is_refused_before_any_fit(capsys, monkeypatch, tmp_path):
+@pytest.mark.parametrize("option", ["plot", "html"])
+def test_a_figure_without_matplotlib_is_refused_before_any_fit(
+    option, capsys, monkeypatch, tmp_path
+):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(SystemExit):
-        compare("--plot", tmp_path / "figure.png")
-    assert 'pip install "dpglm[plot]"' in capsys.readouterr().err
+        compare(f"--{option}", tmp_path / "figure.png")
+    assert f"argument --{option}: needs matplotlib" in capsys.readouterr().err
+
+
+def test_a_method_that_needs_another_package_says_so(capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "dp_accounting", None)
+    with pytest.raises(SystemExit):
+        compare("--estimators", "sgd-moments")
+    message = capsys.readouterr().err
+    assert "estimator sgd-moments: " in message and 'pip install "dpglm[accounting]"' in message
+    assert message.count("\n") == 1
 
 
 def test_the_module_is_the_program():
@@ -179,4 +322,9 @@ def test_the_example_on_real_data_prints_the_default_estimator_and_writes_its_fi
     assert lines[0].startswith(f"{name}: ") and lines[0].endswith("delta 1e-08")
     (accuracy, *_) = (line.split()[1] for line in lines if "DPLogisticRegression()" in line)
     assert 0.7 < float(accuracy) < 0.95
-    assert sorted(path.name for path in tmp_path.iterdir()) == [f"{name}.json", f"{name}.png"]
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == [f"{name}.html", f"{name}.json", f"{name}.png"]
+    assert "failed" not in process.stdout
+    assert all(
+        f"  {label}  " in process.stdout for label in ("PrivGene", "SVM, output perturbation")
+    )

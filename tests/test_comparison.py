@@ -180,6 +180,11 @@ def test_private_steps_of_pipelines_get_epsilon_and_delta_and_their_ledger_is_re
     for record in results.records:
         assert 0.99 * record["epsilon"] < record["ledger_epsilon"] <= record["epsilon"]
         assert (record["delta"], record["loss"]) == (1e-5, "hinge")
+        stated = f"(epsilon={record['epsilon']:g}, delta=1e-05)-differentially private"
+        assert stated in record["guarantee"]
+    assert [row["guarantee"] for row in results.rows()] == [
+        results.records[i]["guarantee"] for i in (0, 1, 2, 3)
+    ]
 
 
 def test_several_private_steps_are_refused():

@@ -1,19 +1,40 @@
 """The odometer: never less than what was released, and never beyond its limit."""
 
 import contextlib
+import errno
+import fcntl
 import json
 import multiprocessing
 import os
+import resource
 import signal
+import threading
 import time
 
 import numpy as np
 import pytest
 from joblib import Parallel, delayed
 from sklearn.base import clone
-from sklearn.model_selection import GridSearchCV
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.ensemble import BaggingClassifier, StackingClassifier, VotingClassifier
+from sklearn.exceptions import FitFailedWarning
+from sklearn.model_selection import (
+    GridSearchCV,
+    RandomizedSearchCV,
+    TunedThresholdClassifierCV,
+    cross_val_predict,
+    cross_val_score,
+    cross_validate,
+    learning_curve,
+    permutation_test_score,
+    validation_curve,
+)
+from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier
+from sklearn.multioutput import MultiOutputClassifier
+from sklearn.semi_supervised import SelfTrainingClassifier
 
 from dpglm import BudgetExceededError, DPAGDClassifier, DPLogisticRegression, PrivacyOdometer
+from dpglm import odometer as odometer_module
 from dpglm.privacy.mechanisms import GaussianSum
 
 X, Y = np.random.default_rng(0).normal(size=(60, 3)), np.arange(60) % 2
@@ -121,7 +142,10 @@ def test_costs_that_do_not_add_up_are_refused(path):
     [
         ({"epsilon": 0.0}, "epsilon=0.0"),
         ({"epsilon": True}, "epsilon=True"),
-        ({"delta": 1.0}, "de"),
+        ({"epsilon": "1"}, "epsilon='1'"),
+        ({"epsilon": np.nan}, "epsilon=nan"),
+        ({"delta": 1.0}, r"delta=1\.0"),
+        ({"delta": "small"}, "delta='small'"),
     ],
 )
 def test_bad_parameters(path, parameters, words):
@@ -129,7 +153,270 @@ def test_bad_parameters(path, parameters, words):
         PrivacyOdometer(path, **parameters)
 
 
-def fit_until_killed(path, released):
+@pytest.fixture
+def nothing_is_released(monkeypatch):
+    monkeypatch.setattr(GaussianSum, "release", lambda *_: pytest.fail("released"))
+
+
+def test_blocks_that_overlap_end_on_their_own(path, tmp_path):
+    """As those of two threads do: the first to begin is also the first to end."""
+    first, second = PrivacyOdometer(path), PrivacyOdometer(tmp_path / "second.jsonl")
+    first.__enter__()
+    second.__enter__()
+    first.__exit__()
+    clone(MODEL).fit(X, Y)
+    second.__exit__()
+    clone(MODEL).fit(X, Y)
+    assert (len(first.ledgers()), len(second.ledgers())) == (0, 1)
+
+
+def test_a_fit_in_two_blocks_of_one_file_counts_once_within_both_limits(path):
+    with PrivacyOdometer(path, epsilon=0.9) as odometer:
+        with PrivacyOdometer(path, epsilon=5.0):
+            clone(MODEL).fit(X, Y)
+            with pytest.raises(BudgetExceededError, match=r"the limit of 0\.9"):
+                clone(MODEL).set_params(epsilon=0.8).fit(X, Y)
+        tighter = PrivacyOdometer(path, epsilon=0.55)
+        with odometer, tighter, pytest.raises(BudgetExceededError, match=r"the limit of 0\.55"):
+            clone(MODEL).set_params(epsilon=0.3).fit(X, Y)
+    assert len(odometer.ledgers()) == 1
+
+
+def test_a_refused_fit_has_released_nothing_and_says_so(path, nothing_is_released):
+    model = clone(MODEL).set_params(epsilon=2.0)
+    with PrivacyOdometer(path, epsilon=1.0), pytest.raises(BudgetExceededError) as info:
+        model.fit(X, Y)
+    assert isinstance(info.value, ValueError) and not hasattr(info.value, "privacy_ledger")
+    assert not [name for name in vars(model) if name.endswith("_")]
+
+
+def test_seeded_fits_do_not_add_up(path):
+    model = clone(MODEL).set_params(random_state=0)
+    with PrivacyOdometer(path) as odometer, pytest.warns(match="reproducible"):
+        model.fit(X, Y)
+        with pytest.raises(ValueError, match="drew their noise from a seed"):
+            model.fit(X, Y)
+        clone(MODEL).fit(X, Y)
+    assert len(odometer.ledgers()) == 2
+
+
+def remove(path):
+    path.unlink()
+
+
+def replace(path):
+    copy = path.with_name("copy")
+    copy.write_bytes(path.read_bytes())
+    copy.replace(path)
+
+
+def empty(path):
+    os.truncate(path, 0)
+
+
+@pytest.mark.parametrize("change", [remove, replace, empty])
+@pytest.mark.parametrize("n_earlier", [0, 1])
+def test_a_file_that_is_not_that_of_the_block_stops_the_next_fit(change, n_earlier, path, request):
+    with PrivacyOdometer(path) as odometer:
+        for _ in range(n_earlier):
+            clone(MODEL).fit(X, Y)
+    with odometer:
+        change(path)
+        request.getfixturevalue("nothing_is_released")
+        with pytest.raises(OSError, match="deleted, replaced or emptied since its block began"):
+            clone(MODEL).fit(X, Y)
+
+
+def test_a_file_is_the_same_by_any_of_its_names(path, tmp_path):
+    link, relative = tmp_path / "link.jsonl", os.path.relpath(path)
+    link.symlink_to(path)
+    with PrivacyOdometer(link) as odometer, PrivacyOdometer(relative):
+        assert odometer.path == path
+        clone(MODEL).fit(X, Y)
+        link.unlink()
+        link.symlink_to(tmp_path / "elsewhere")
+        clone(MODEL).fit(X, Y)
+    assert len(odometer.ledgers()) == 2 and not (tmp_path / "elsewhere").exists()
+
+
+def test_reading_makes_and_changes_nothing(path):
+    assert PrivacyOdometer(path).total is None
+    assert not path.parent.exists()
+    with PrivacyOdometer(path) as odometer:
+        clone(MODEL).fit(X, Y)
+    before = path.stat()
+    assert str(odometer) and odometer.total
+    assert path.stat().st_mtime_ns == before.st_mtime_ns
+
+
+def test_a_failing_sync_stops_the_fit(path, nothing_is_released, monkeypatch):
+    def fail(handle):
+        raise OSError(errno.EIO, "the disk is on fire")
+
+    with PrivacyOdometer(path) as odometer, monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fail)
+        with pytest.raises(OSError, match="on fire"):
+            clone(MODEL).fit(X, Y)
+    odometer.charge(MODEL.plan(60, 3).ledger)
+    assert len(odometer.ledgers()) == 2
+
+
+def in_child(task, *arguments):
+    child = multiprocessing.get_context("fork").Process(target=task, args=arguments)
+    child.start()
+    return child
+
+
+def fit_on_a_full_disk(path, spare):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + spare,) * 2)
+    GaussianSum.release = lambda *_: os._exit(1)
+    try:
+        clone(MODEL).fit(X, Y)
+    except OSError as error:
+        os._exit(0 if error.errno == errno.EFBIG else 2)
+
+
+@pytest.mark.parametrize("spare", [0, 1, 100])
+def test_a_disk_that_fills_up_in_the_middle_of_an_entry_stops_the_fit(path, spare):
+    with PrivacyOdometer(path) as odometer:
+        first = clone(MODEL).fit(X, Y).privacy_
+        size = path.stat().st_size
+        child = in_child(fit_on_a_full_disk, path, spare)
+        child.join()
+        assert child.exitcode == 0 and path.stat().st_size == size + spare
+        assert odometer.ledgers() == [first]
+        second = clone(MODEL).fit(X, Y).privacy_
+        assert odometer.ledgers() == [first, second]
+
+
+def test_a_child_forked_while_the_file_is_locked_does_not_keep_the_lock(path):
+    PrivacyOdometer(path).charge(MODEL.plan(60, 3).ledger)
+    with odometer_module._locked(path):
+        child = in_child(time.sleep, 60)
+    with open(path, "rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    child.kill()
+    child.join()
+
+
+def fit_while_allowed(path, go):
+    go.wait()
+    for _ in range(5):
+        with contextlib.suppress(BudgetExceededError):
+            clone(MODEL).fit(X, Y)
+
+
+def test_processes_at_once_stay_within_the_limit(path):
+    fork = multiprocessing.get_context("fork")
+    clone(MODEL).fit(X, Y)
+    with PrivacyOdometer(path, epsilon=1.3) as odometer:
+        go = fork.Event()
+        children = [in_child(fit_while_allowed, path, go) for _ in range(3)]
+        go.set()
+        for child in children:
+            child.join()
+            assert child.exitcode == 0
+        assert odometer.total.epsilon(1e-6) <= 1.3
+        with pytest.raises(BudgetExceededError):
+            clone(MODEL).fit(X, Y)
+
+
+def test_fits_of_threads_are_all_recorded(path):
+    with PrivacyOdometer(path) as odometer:
+        threads = [threading.Thread(target=clone(MODEL).fit, args=(X, Y)) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(odometer.ledgers()) == 8
+
+
+def test_a_block_that_cannot_begin_is_not_begun(path, monkeypatch):
+    def interrupt():
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(odometer_module, "_stop_reusable_workers", interrupt)
+    odometer = PrivacyOdometer(path)
+    with pytest.raises(KeyboardInterrupt), odometer:
+        pytest.fail("begun")
+    clone(MODEL).fit(X, Y)
+    assert odometer.ledgers() == []
+
+
+THREE = np.arange(60) % 3
+K, G = 3, 2
+GRID = {"step_schedule": [0.1, 0.5]}
+SPLITS = {"cv": K, "n_jobs": None}
+META = {
+    "cross_val_score": (K, lambda m: cross_val_score(m, X, Y, **SPLITS)),
+    "cross_validate": (K, lambda m: cross_validate(m, X, Y, **SPLITS)),
+    "cross_val_predict": (K, lambda m: cross_val_predict(m, X, Y, **SPLITS)),
+    "GridSearchCV": (G * K + 1, lambda m: GridSearchCV(m, GRID, **SPLITS).fit(X, Y)),
+    "RandomizedSearchCV": (
+        G * K + 1,
+        lambda m: RandomizedSearchCV(m, GRID, n_iter=G, **SPLITS).fit(X, Y),
+    ),
+    "learning_curve": (2 * K, lambda m: learning_curve(m, X, Y, train_sizes=[0.5, 1.0], **SPLITS)),
+    "validation_curve": (
+        G * K,
+        lambda m: validation_curve(m, X, Y, param_name="alpha", param_range=[0.0, 0.1], **SPLITS),
+    ),
+    "permutation_test_score": (
+        (4 + 1) * K,
+        lambda m: permutation_test_score(m, X, Y, n_permutations=4, **SPLITS),
+    ),
+    "Voting": (2, lambda m: VotingClassifier([("a", m), ("b", clone(m))]).fit(X, Y)),
+    "Bagging": (4, lambda m: BaggingClassifier(m, 4, bootstrap=False).fit(X, Y)),
+    "OneVsRest": (3, lambda m: OneVsRestClassifier(m).fit(X, THREE)),
+    "OneVsOne": (3 * 2 // 2, lambda m: OneVsOneClassifier(m).fit(X, THREE)),
+    "Calibrated": (K, lambda m: CalibratedClassifierCV(m, cv=K).fit(X, Y)),
+    "Calibrated, one": (
+        K + 1,
+        lambda m: CalibratedClassifierCV(m, cv=K, ensemble=False).fit(X, Y),
+    ),
+    "TunedThreshold": (K + 1, lambda m: TunedThresholdClassifierCV(m, cv=K).fit(X, Y)),
+    "Stacking": (
+        2 * (K + 1) + 1,
+        lambda m: StackingClassifier([("a", m), ("b", clone(m))], clone(m), cv=K).fit(X, Y),
+    ),
+    "SelfTraining": (
+        2 + 1,
+        lambda m: SelfTrainingClassifier(m, max_iter=2, criterion="k_best", k_best=1).fit(
+            X, np.where(np.arange(60) < 30, Y, -1)
+        ),
+    ),
+    "MultiOutput": (2, lambda m: MultiOutputClassifier(m).fit(X, np.column_stack([Y, Y]))),
+}
+
+
+@pytest.mark.parametrize("name", META)
+def test_meta_estimators_cost_as_many_fits_as_documented(name, monkeypatch):
+    charged = []
+    monkeypatch.setattr("dpglm.estimators.base.charge_odometers", charged.append)
+    n_fits, fit = META[name]
+    fit(DPLogisticRegression(epsilon=0.5, max_iter=2))
+    assert len(charged) == n_fits
+
+
+def test_a_grid_search_under_a_limit_scores_refused_candidates_nan(path):
+    search = GridSearchCV(MODEL, {"epsilon": [0.1, 5.0]}, cv=2, refit=False)
+    with (
+        PrivacyOdometer(path, epsilon=1.0),
+        pytest.warns(FitFailedWarning, match="beyond the limit"),
+        pytest.warns(UserWarning, match="test scores are non-finite"),
+    ):
+        search.fit(X, Y)
+    assert np.isnan(search.cv_results_["mean_test_score"]).tolist() == [False, True]
+    search.set_params(param_grid={"epsilon": [0.1]}, refit=True)
+    four = sum([clone(MODEL).set_params(epsilon=0.1).plan(30, 3).ledger] * 4, 0).epsilon()
+    with PrivacyOdometer(path, epsilon=1.001 * four) as odometer:
+        with pytest.raises(BudgetExceededError):
+            search.fit(X, Y)
+        assert len(odometer.ledgers()) == 4
+
+
+def fit_until_killed(path, released, begun):
     """In a child: fit again and again, and tell of every release as it leaves its mechanism."""
     original = GaussianSum.release
 
@@ -140,6 +427,7 @@ def fit_until_killed(path, released):
 
     GaussianSum.release = telling
     with PrivacyOdometer(path):
+        begun.set()
         while True:
             clone(MODEL).fit(X, Y)
 
@@ -150,9 +438,12 @@ def kill_at_random(path, n_kills, seed):
     fork = multiprocessing.get_context("fork")
     read, write = os.pipe()
     os.set_blocking(read, False)
-    for _ in range(n_kills):
-        child = fork.Process(target=fit_until_killed, args=(path, write))
+    for kill in range(n_kills):
+        begun = fork.Event()
+        child = fork.Process(target=fit_until_killed, args=(path, write, begun))
         child.start()
+        if kill % 2:
+            begun.wait()
         time.sleep(rng.uniform(0.001, 0.06))
         os.kill(child.pid, signal.SIGKILL)
         child.join()

@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import chi2
 from sklearn.linear_model import LogisticRegression
 
-from dpglm.baselines import output_perturbation, perturbation
+from dpglm.baselines import minimizer, output_perturbation, perturbation
 from dpglm.baselines.minimizer import PenalizedLoss, joint_lipschitz
 from dpglm.baselines.output_perturbation import OutputPerturbation, minimizer_sensitivity
 from dpglm.baselines.perturbation import PerturbationMixin
@@ -163,6 +163,7 @@ def test_the_error_of_the_solver_adds_to_the_sensitivity(monkeypatch):
 
 def test_a_minimiser_that_is_not_reached_releases_nothing(monkeypatch):
     monkeypatch.setattr(output_perturbation, "attainable_tolerance", lambda *args: 1e-30)
+    monkeypatch.setattr(minimizer, "_MAX_STEPS", 30)
     X, y = make_census(300, random_state=0)
     with pytest.raises(RuntimeError, match="nothing was released") as info:
         OutputPerturbation().fit(X, y)

@@ -90,6 +90,28 @@ def test_a_reference_that_ranks_nothing_does_not_stretch_the_axis():
     assert "optimum" not in [line.get_label() for line in axes.lines]
 
 
+def test_a_second_kind_of_loss_is_dashed_in_the_colors_of_the_first():
+    (accuracy, *_) = ComparisonDisplay.from_results(results()).plot().axes_
+    logistic, svm = (container[0] for container in accuracy.containers)
+    assert logistic.get_color() == svm.get_color() and logistic.get_marker() == svm.get_marker()
+    assert (logistic.get_fillstyle(), svm.get_fillstyle()) == ("full", "none")
+    assert logistic.get_linestyle() == "-" != svm.get_linestyle()
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "training_loss"])
+def test_what_is_far_worse_than_the_others_does_not_stretch_the_axis(metric):
+    scores = (0.8, 0.82, 0.84, 0.1) if metric == "accuracy" else (0.3, 0.32, 0.34, 9.0)
+    records = [
+        {**record(f"estimator {i}", 1.0, fold, 0.5, "hinge"), metric: score}
+        for i, score in enumerate(scores)
+        for fold in range(2)
+    ]
+    display = ComparisonDisplay.from_results(ComparisonResults(records), metrics=[metric])
+    low, high = display.plot().axes_[0].get_ylim()
+    assert all(low < score < high for score in scores[:3])
+    assert high - low < 0.5
+
+
 def test_it_draws_into_given_axes_and_writes_a_file(tmp_path):
     figure, axes = plt.subplots()
     display = ComparisonDisplay.from_results(results(), metrics=["test_loss"])

@@ -365,7 +365,7 @@ def test_passes_that_differ_are_refused_before_any_noise(then, error, message, m
         ((block for block in BLOCKS), TypeError, "can be iterated over again, got generator"),
         ([], ValueError, "iterable of blocks is empty"),
         ([(np.eye(3), [0, 1])], ValueError, r"Block 0 .*got \(3, 3\) and \(2,\)"),
-        ([(np.zeros((0, 3)), [])], ValueError, "Block 0"),
+        ([(np.zeros((0, 3)), [])], ValueError, "iterable of blocks is empty"),
         ([BLOCKS[0], (np.eye(3, 2), [0, 1, 1])], ValueError, "Block 1 .*2 features.*first has 3"),
         ([BLOCKS[0], 7], OSError, "Block 1 of the iterable could not be read"),
     ],

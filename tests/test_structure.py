@@ -58,6 +58,7 @@ FLOORS = [
     "synthetic",
     "datasets",
     "csv_table",
+    "auditing",
     "audit",
     "calculator",
     "proactive",
@@ -95,10 +96,20 @@ ROOMS = {
         "line_search",
         "joint_line_search",
     ],
+    "auditing": [
+        "statistics",
+        "canaries",
+        "moments",
+        "descent",
+        "adaptive",
+        "baselines",
+        "choices",
+        "black_box",
+    ],
     "solvers": ["descent", "noisy_gd", "noisy_sgd", "agd"],
-    "plotting": ["axes", "comparison", "trace", "plan", "utility"],
+    "plotting": ["axes", "comparison", "trace", "plan", "utility", "audit"],
     "sources": ["base", "arrays", "iterables", "distributed"],
-    "commands": ["options", "methods", "tables", "compare", "plan_report", "plan"],
+    "commands": ["options", "methods", "tables", "compare", "plan_report", "plan", "audit"],
     "baselines": [
         "parameters",
         "probabilities",
@@ -168,7 +179,10 @@ def test_sub_packages_stay_empty():
 
 RANDOM = ("random", "secrets", "os.urandom", "check_random_state", "default_rng", "RandomState")
 # Synthetic data, folds and canaries may draw; nothing that touches private data may.
-MAY_DRAW = {"privacy.noise", "census", "synthetic", "utility_graph", "audit", "comparison", "cli"}
+MAY_DRAW = {
+    "privacy.noise", "census", "synthetic", "utility_graph", "auditing.canaries", "comparison",
+    "cli",
+}  # fmt: skip
 
 
 def draws_randomness(path):

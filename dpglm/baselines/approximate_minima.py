@@ -169,7 +169,9 @@ class ApproximateMinimaPerturbation(PerturbationMixin, PrivateLinearClassifier):
     minimiser is accepted only if its gradient, with all rounding errors, is within the tolerance
     that the noise on it covers; a fit that does not get there raises and releases nothing.
 
-    The time a fit takes depends on the data, and so does whether it raises in this way.
+    The guarantee covers neither the time a fit takes nor the fact that it raised because the
+    minimiser was not found: both depend on the data. No data are known for which it is not found;
+    that there are none is tested on random configurations, not proved.
 
     Examples
     --------

@@ -10,20 +10,25 @@ features of longer ones are shortened.
 """
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from scipy import sparse
-from scipy.optimize import minimize
 from scipy.sparse.linalg import LinearOperator, cg
 
 from dpglm.losses import Logistic, Loss, Softmax
 
-__all__ = ["PenalizedLoss", "joint_lipschitz", "rounding_error"]
+__all__ = ["PenalizedLoss", "damped_step", "joint_lipschitz", "rounding_error"]
 
 _UNIT_ROUNDOFF = 2.0**-53
 _BLOCK_ROWS = 2048
-_POLISHING_STEPS = 5
+_MAX_STEPS = 10_000
+_MAX_HALVINGS = 40
+# Up to so many coefficients a Newton step is exact; conjugate gradients find it beyond.
+_LARGEST_DENSE = 500
+# Part of the decrease that the slope promises, which a step must bring at least.
+_LEAST_DECREASE = 0.1
 
 
 def joint_lipschitz(loss: Loss, n_outputs: int) -> float:
@@ -150,47 +155,45 @@ class PenalizedLoss:
 
         Notes
         -----
-        A trust-region Newton method with conjugate gradients, and plain Newton steps once its
-        comparisons of function values drown in rounding errors. How long it takes depends on the
-        data, and so does what an observer of the clock learns.
+        Newton's method from zero, damped by `damped_step`. In exact arithmetic it converges for all
+        data, because the Hessian is bounded on both sides; how many steps it takes depends on the
+        data, and so does what an observer of the clock learns. That a public number of them is
+        enough in floating point is tested, not proved.
         """
-        shape = self.coef_shape
-        tilt = np.broadcast_to(tilt, shape).ravel()
-
-        def value(coef: np.ndarray) -> float:
-            return self.loss_sum(coef) + penalty / 2 * coef @ coef + tilt @ coef
+        tilt = np.broadcast_to(tilt, self.coef_shape).ravel()
 
         def gradient(coef: np.ndarray) -> np.ndarray:
             return self.gradient(coef, penalty, tilt)
 
-        def curvature(coef: np.ndarray, direction: np.ndarray) -> np.ndarray:
-            return self.hessian_product(coef, direction) + penalty * direction
-
-        coef = minimize(
-            value,
-            np.zeros(tilt.size),
-            method="trust-ncg",
-            jac=gradient,
-            hessp=curvature,
-            options={"gtol": tolerance / 4, "maxiter": 1000},
-        ).x
-        for _ in range(_POLISHING_STEPS):
-            slope = gradient(coef)
+        coef = np.zeros(tilt.size)
+        slope = gradient(coef)
+        for _ in range(_MAX_STEPS):
             norm, coef_norm = float(np.linalg.norm(slope)), float(np.linalg.norm(coef))
             error = rounding_error(
                 n_samples, tilt.size, self._lipschitz, self._smoothness, coef_norm
             ) + 8 * _UNIT_ROUNDOFF * (tilt.size * norm + penalty * coef_norm + abs(tilt).sum())
             if norm + error <= tolerance:
-                return coef.reshape(shape)
-            hessian = LinearOperator(
-                (tilt.size, tilt.size), lambda v, w=coef: curvature(w, v), dtype=np.float64
-            )
-            coef = coef - cg(hessian, slope, rtol=1e-3)[0]
+                return coef.reshape(self.coef_shape)
+            step = self._newton_step(coef, slope, penalty)
+            coef, slope = damped_step(gradient, coef, slope, step)
         raise RuntimeError(
             f"The minimiser was not found to a gradient norm of {tolerance:.3g}, which the noise "
             "is calibrated to; nothing was released. Raise alpha, or check the scale of X against "
             "row_bound."
         )
+
+    def _newton_step(self, coef: np.ndarray, slope: np.ndarray, penalty: float) -> np.ndarray:
+        """Return minus the inverse Hessian of the minimised function times its gradient."""
+        if coef.size <= _LARGEST_DENSE:
+            values, vectors = np.linalg.eigh(self.hessian(coef))
+            # Rounding alone makes an eigenvalue of the losses negative.
+            return -vectors @ (vectors.T @ slope / (np.maximum(values, 0.0) + penalty))
+        hessian = LinearOperator(
+            (coef.size, coef.size),
+            lambda v: self.hessian_product(coef, v) + penalty * v,
+            dtype=np.float64,
+        )
+        return -cg(hessian, slope, rtol=1e-3)[0]
 
     def loss_sum(self, coef: np.ndarray) -> float:
         """Return the weighted sum of the losses; coefficients are flat here and below."""
@@ -209,17 +212,29 @@ class PenalizedLoss:
 
     def hessian_product(self, coef: np.ndarray, direction: np.ndarray) -> np.ndarray:
         """Return the Hessian of the sum of the losses times a direction, flat."""
-        slopes, moved = self._slopes(coef), self._rows @ direction.reshape(self.coef_shape)
+        moved = self._rows @ direction.reshape(self.coef_shape)
+        return self._moment(self._weight * self._changes(self._slopes(coef), moved)).ravel()
+
+    def hessian(self, coef: np.ndarray) -> np.ndarray:
+        """Return the Hessian of the sum of the losses, a square matrix."""
+        n_columns, n_outputs = self.coef_shape
+        slopes = self._slopes(coef)
+        blocks = np.zeros((n_columns, n_outputs, n_columns, n_outputs))
+        for j, one_output in enumerate(np.eye(n_outputs)):
+            changes = self._weight * self._changes(slopes, one_output)
+            for k in np.flatnonzero(changes.any(axis=0)):
+                blocks[:, k, :, j] = self._second_moment(changes[:, [k]])
+        return blocks.reshape(n_columns * n_outputs, -1)
+
+    def _changes(self, slopes: np.ndarray, moved: np.ndarray) -> np.ndarray:
+        """Return the derivatives of the slopes of all rows when their scores move."""
         if isinstance(self._loss, Softmax):
             probability = slopes + (np.arange(self._n_outputs) == self._target[:, None])
-            mean = (probability * moved).sum(axis=1, keepdims=True)
-            change = probability * (moved - mean)
-        elif isinstance(self._loss, Logistic):
-            change = np.abs(slopes) * (1 - np.abs(slopes)) * moved
-        else:
-            inside = (slopes != 0) & (np.abs(slopes) != 1)
-            change = self._loss.curvature * inside * moved
-        return self._moment(self._weight * change).ravel()
+            return probability * (moved - (probability * moved).sum(axis=1, keepdims=True))
+        if isinstance(self._loss, Logistic):
+            return np.abs(slopes) * (1 - np.abs(slopes)) * moved
+        inside = (slopes != 0) & (np.abs(slopes) != 1)
+        return self._loss.curvature * inside * moved
 
     def _scores(self, coef: np.ndarray) -> np.ndarray:
         """Scores of all rows, those of the last coefficients kept."""
@@ -237,10 +252,72 @@ class PenalizedLoss:
     def _moment(self, factors: np.ndarray) -> np.ndarray:
         """Return ``sum_i x~_i factors_i'``, by blocks of rows to keep rounding errors small."""
         total = np.zeros(self.coef_shape)
-        for start in range(0, len(factors), _BLOCK_ROWS):
-            block = slice(start, start + _BLOCK_ROWS)
+        for block in _blocks(len(factors)):
             total += self._rows[block].T @ factors[block]
         return total
+
+    def _second_moment(self, factors: np.ndarray) -> np.ndarray:
+        """Return ``sum_i factors_i x~_i x~_i'``."""
+        total = np.zeros((self._rows.shape[1],) * 2)
+        for block in _blocks(len(factors)):
+            rows = self._rows[block]
+            if sparse.issparse(rows):
+                total += (rows.T @ sparse.csr_array(rows.multiply(factors[block]))).toarray()
+            else:
+                total += rows.T @ (rows * factors[block])
+        return total
+
+
+def damped_step(
+    gradient: Callable[[np.ndarray], np.ndarray],
+    coef: np.ndarray,
+    slope: np.ndarray,
+    step: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the end of a step that decreases a convex function, and the gradient there.
+
+    Parameters
+    ----------
+    gradient : callable
+        Of the convex function.
+    coef, slope : ndarray
+        Where the step begins, and the gradient there.
+    step : ndarray
+        Halved until the end is low enough.
+
+    Returns
+    -------
+    coef, slope : ndarray
+
+    Notes
+    -----
+    A convex function changes along a step by at most the mean of the slopes in its middle and at
+    its end. Armijo's rule is asked of that bound, since differences of function values drown in
+    rounding errors long before the gradient does. Should this drown too, the end with the smallest
+    gradient is taken.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpglm.baselines.minimizer import damped_step
+    >>> damped_step(np.arctan, np.array([2.0]), np.arctan([2.0]), np.array([-6.0]))[0]
+    array([0.5])
+    """
+    enough = 2 * _LEAST_DECREASE * (slope @ step)
+    end = best = coef + step, gradient(coef + step)
+    for _ in range(_MAX_HALVINGS):
+        step = step / 2
+        middle = coef + step, gradient(coef + step)
+        if (middle[1] + end[1]) @ (2 * step) <= enough:
+            return end
+        end, enough = middle, enough / 2
+        best = min(best, end, key=lambda found: np.linalg.norm(found[1]))
+    return best
+
+
+def _blocks(n_rows: int) -> list[slice]:
+    starts = range(0, n_rows, _BLOCK_ROWS)
+    return [slice(start, start + _BLOCK_ROWS) for start in starts]
 
 
 def _shortened(X: Any, row_bound: float, fit_intercept: bool) -> tuple[Any, np.ndarray]:
@@ -251,11 +328,13 @@ def _shortened(X: Any, row_bound: float, fit_intercept: bool) -> tuple[Any, np.n
     n_rows, n_features = X.shape
     squared = row_bound**2 - bool(fit_intercept)
     bound = math.sqrt(squared) * (1 - 4 * (n_features + 8) * _UNIT_ROUNDOFF)
+    # numba is imported with the rows: only for a fit.
+    from dpglm.rows import without_duplicates
+
+    X = without_duplicates(X) if sparse.issparse(X) else X
     X = X.astype(np.float64)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         if sparse.issparse(X):
-            X = sparse.csr_array(X)
-            X.sum_duplicates()
             norms = np.sqrt(X.multiply(X).sum(axis=1))
         else:
             norms = np.sqrt(np.einsum("ij,ij->i", X, X))

@@ -121,7 +121,9 @@ class OutputPerturbation(PerturbationMixin, PrivateLinearClassifier):
     the minimiser is known. A fit that does not get there raises and releases nothing. Analyses that
     bound L by 1 for rows that are longer, or leave the intercept unpenalised, claim too much.
 
-    The time a fit takes depends on the data, and so does whether it raises in this way.
+    The guarantee covers neither the time a fit takes nor the fact that it raised because the
+    minimiser was not found: both depend on the data. No data are known for which it is not found;
+    that there are none is tested on random configurations, not proved.
 
     Examples
     --------

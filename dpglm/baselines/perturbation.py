@@ -42,6 +42,8 @@ _TOLERANCE = 1e-6
 _TOLERANCE_OF_SUM = 1e-11
 # Penalty of the mean loss over its curvature, below which no budget makes an automatic one go.
 _LEAST_ALPHA = 1e-6
+# The squares of shorter rows underflow.
+_LEAST_ROW_BOUND = 1e-100
 
 
 @dataclass(frozen=True)
@@ -344,7 +346,7 @@ class PerturbationMixin:
 
     def _record_bounds(self, facts: PublicFacts) -> RecordBounds:
         row_bound = DEFAULT_ROW_BOUND if self.row_bound is None else self.row_bound
-        least = 1.0 if self.fit_intercept else 0.0
+        least = 1.0 if self.fit_intercept else _LEAST_ROW_BOUND
         row_bound = check_number("row_bound", row_bound, least, 1e50)
         n_classes = max(2, facts.n_outputs)
         loss = self._loss(n_classes)

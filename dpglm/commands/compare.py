@@ -1,142 +1,113 @@
-"""``python -m dpglm compare``: cross-validate estimators and print the table."""
+"""``python -m dpglm compare``: cross-validate estimators, print the table, write the report."""
 
 import argparse
-import math
 import os
 import sys
 import tempfile
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.dummy import DummyClassifier
-from sklearn.linear_model import LogisticRegression
-from sklearn.svm import LinearSVC
-from sklearn.utils import resample
 
+from dpglm.commands.methods import LOSSES, METHODS, make_estimator, select
 from dpglm.commands.options import at_least, between_0_and_1, number
-from dpglm.comparison import compare, encoded
-from dpglm.datasets import fetch_adult, fetch_bank, fetch_kddcup99, make_census
-from dpglm.estimators.agd import DPAGDClassifier
-from dpglm.estimators.logistic import DPLogisticRegression
-from dpglm.estimators.svm import DPLinearSVM
+from dpglm.commands.tables import CENSUS_ROWS, DATASETS, Table, load_tables
+from dpglm.comparison import compare
 from dpglm.plotting.comparison import ComparisonDisplay
+from dpglm.report import html_report
 from dpglm.results import ComparisonResults, ResultsFile
-from dpglm.schedules import DecayingClip, DynamicNoise
 
 __all__ = ["add_parser"]
 
-_FETCHERS = {"adult": fetch_adult, "bank": fetch_bank, "kddcup99": fetch_kddcup99}
-_CENSUS_ROWS = 20_000
-
-# What each name stands for, and how to make it from the options of all private estimators.
-_ESTIMATORS: dict[str, tuple[str, Callable[..., BaseEstimator]]] = {
-    "logistic": ("DPLogisticRegression with its defaults", DPLogisticRegression),
-    "logistic-plain": (
-        "without momentum and averaging",
-        partial(DPLogisticRegression, momentum=None, averaging=None),
-    ),
-    "logistic-unwhitened": (
-        "without preconditioner, with fixed clip and step",
-        partial(
-            DPLogisticRegression,
-            preconditioner=None,
-            clip_schedule=2.0,
-            step_schedule=1.0,
-            momentum="heavy_ball",
-        ),
-    ),
-    "logistic-decaying-clip": (
-        "with a clip that decays to a half",
-        partial(DPLogisticRegression, clip_schedule=DecayingClip(1.0)),
-    ),
-    "logistic-dynamic": (
-        "with noise that decays to a quarter",
-        partial(DPLogisticRegression, noise_schedule=DynamicNoise(decay=4.0)),
-    ),
-    "svm": ("DPLinearSVM with its defaults", DPLinearSVM),
-    "svm-plain": (
-        "without momentum and averaging",
-        partial(DPLinearSVM, momentum=None, averaging=None),
-    ),
-    "agd": ("DPAGDClassifier, logistic, with its defaults", DPAGDClassifier),
-}
-_REFERENCES: dict[str, tuple[str, BaseEstimator]] = {
-    "reference": (
-        "logistic regression without privacy",
-        LogisticRegression(C=np.inf, max_iter=2000),
-    ),
-    "reference-svm": (
-        "linear SVM without privacy",
-        LinearSVC(loss="hinge", C=10.0, tol=0.1, max_iter=100_000),
-    ),
-    "majority": ("the most frequent label for every row", DummyClassifier()),
-}
-_LEFT_OUT = ("logistic-plain", "svm-plain")
+_EPSILONS = "0.1,0.4,1"
 
 
 def add_parser(commands: Any) -> None:
     """Add the command to argparse's sub-parsers."""
-    named = {**_ESTIMATORS, **_REFERENCES}
-    names = "\n".join(f"  {name:<24}{text}" for name, (text, _) in named.items())
     parser = commands.add_parser(
         "compare",
         help="cross-validate private estimators against one another",
-        description="Cross-validate private estimators against one another, and against the same "
-        "models without privacy.",
-        epilog=f"estimators:\n{names}\n\n"
-        "The scores are computed without noise: publish them only if the data are public.",
+        description="Cross-validate private estimators against one another, against published "
+        "methods, and against the same models without privacy.",
+        epilog=_epilog(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.set_defaults(run=_run, parser=parser)
-    parser.add_argument(
-        "--dataset",
-        choices=["census", *_FETCHERS],
-        default="census",
-        help="default: census, an artificial one that needs no files",
+    what = parser.add_argument_group("what to compare")
+    what.add_argument(
+        "--quick",
+        action="store_true",
+        help="a few estimators and the logistic loss only, unless other options name more",
     )
-    parser.add_argument(
-        "--estimators",
-        type=_names,
-        default=[name for name in named if name not in _LEFT_OUT],
-        metavar="NAME,...",
-        help=f"see below; default: all but {' and '.join(_LEFT_OUT)}",
-    )
-    for option, kind, default, metavar, text in (
-        ("--epsilons", _epsilons, "0.1,0.4,1", "E,...", "default: %(default)s"),
-        ("--delta", between_0_and_1, 1e-6, "D", "default: %(default)s"),
-        ("--folds", at_least(2), 5, "K", "default: %(default)s"),
-        ("--repeats", at_least(1), 1, "R", "default: %(default)s"),
-        ("--n-samples", at_least(4), None, "N", f"default: {_CENSUS_ROWS} of census, else all"),
-        ("--max-iter", at_least(1), None, "T", "of private estimators; default: their own"),
-        ("--seed", at_least(0), None, "S", "makes the noise reproducible; default: fresh noise"),
-        ("--jobs", at_least(1), 1, "J", "number of processes; default: %(default)s"),
-        ("--output", Path, None, "FILE.jsonl", "keep finished fits here and do not repeat them"),
-        ("--json", Path, None, "FILE.json", "write the table as JSON"),
-        ("--plot", Path, None, "FILE.png", "draw the table"),
+    for group, options in (
         (
-            "--data-home",
-            Path,
-            None,
-            "FOLDER",
-            "with the files of adult, bank or kddcup99; "
-            "default: $DPGLM_DATA, else scikit-learn downloads them",
+            what,
+            (
+                ("--estimators", _names, None, "NAME,...", "see below; all for every one"),
+                ("--loss", _losses, None, "LOSS", "keep what minimises it: logistic, svm or both"),
+                ("--epsilons", _epsilons, _EPSILONS, "E,...", "default: %(default)s"),
+                ("--delta", between_0_and_1, 1e-6, "D", "default: %(default)s"),
+                ("--max-iter", at_least(1), None, "T", "of private estimators; default: their own"),
+            ),
         ),
-    ):
-        parser.add_argument(option, type=kind, default=default, metavar=metavar, help=text)
+        (
+            parser.add_argument_group("on which data"),
+            (
+                ("--datasets", _datasets, None, "NAME,...",
+                 f"of {', '.join(DATASETS)}; default: census, an artificial one without files"),
+                ("--data-home", Path, None, "FOLDER", "with the files of the others; "
+                 "default: $DPGLM_DATA, else scikit-learn downloads them"),
+                ("--csv", Path, None, "FILE.csv", "compare on a table of your own, with a header"),
+                ("--schema", Path, None, "FILE.json", "its public bounds, categories and labels"),
+                ("--target", str, None, "COLUMN", "its labels; default: as the schema says"),
+                ("--n-samples", at_least(4), None, "N",
+                 f"draw so many rows; default: {CENSUS_ROWS} of census, else all"),
+            ),
+        ),
+        (
+            parser.add_argument_group("how"),
+            (
+                ("--folds", at_least(2), 5, "K", "default: %(default)s"),
+                ("--repeats", at_least(1), 1, "R", "default: %(default)s"),
+                ("--seed", at_least(0), None, "S", "makes the noise reproducible; default: fresh"),
+                ("--jobs", at_least(1), 1, "J", "number of processes; default: %(default)s"),
+            ),
+        ),
+        (
+            parser.add_argument_group("what to keep"),
+            (
+                ("--output", Path, None, "FILE.jsonl", "finished fits, which are not repeated: "
+                 "the same command continues where it was interrupted"),
+                ("--html", Path, None, "FILE.html", "a report that needs no other file"),
+                ("--plot", Path, None, "FILE.png", "a figure for each dataset"),
+                ("--json", Path, None, "FILE.json", "the table"),
+            ),
+        ),
+    ):  # fmt: skip
+        for option, kind, default, metavar, text in options:
+            group.add_argument(option, type=kind, default=default, metavar=metavar, help=text)
+
+
+def _epilog() -> str:
+    groups = {
+        "estimators compared by default": ("quick", "default"),
+        "others": ("more",),
+    }
+    parts = [
+        f"{title}:\n"
+        + "\n".join(f"  {name:<28}{m.text}" for name, m in METHODS.items() if m.group in group)
+        for title, group in groups.items()
+    ]
+    quick = f"--quick keeps {', '.join(select(losses=['logistic'], quick=True))}."
+    warning = "The scores are computed without noise: publish them only if the data are public."
+    return "\n\n".join((*parts, quick, warning))
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    error = arguments.parser.error
     _check_files(arguments)
-    try:
-        X, y = _load(arguments)
-    except (ValueError, OSError, ImportError) as problem:
-        error(f"argument --dataset: {problem}")
-    estimators = _make_estimators(arguments, X.shape, n_classes=len(np.unique(y)))
+    tables = _load(arguments)
+    estimators = _make_estimators(arguments, tables)
 
     # Without --output the finished fits are kept all the same, in case of an interruption.
     temporary = None
@@ -146,7 +117,7 @@ def _run(arguments: argparse.Namespace) -> int:
     output = arguments.output or temporary
     try:
         results = compare(
-            {arguments.dataset: (X, y)},
+            tables,
             estimators,
             epsilons=arguments.epsilons,
             delta=arguments.delta,
@@ -172,11 +143,20 @@ def _run(arguments: argparse.Namespace) -> int:
 def _check_files(arguments: argparse.Namespace) -> None:
     """Refuse, before any work, files that could not be written after it."""
     error = arguments.parser.error
-    paths = {option: getattr(arguments, option) for option in ("output", "json", "plot")}
-    paths = {option: path for option, path in paths.items() if path is not None}
-    if len(set(paths.values())) < len(paths):
-        error(f"{', '.join(f'--{option}' for option in paths)} must name different files")
-    for option, path in paths.items():
+    given = {option: getattr(arguments, option) for option in ("output", "html", "plot", "json")}
+    given = {option: path for option, path in given.items() if path is not None}
+    if len({path.absolute() for path in given.values()}) < len(given):
+        error(f"{', '.join(f'--{option}' for option in given)} must name different files")
+    if "plot" in given or "html" in given:
+        option = "plot" if "plot" in given else "html"
+        try:
+            from matplotlib.figure import Figure
+        except ImportError:
+            error(f'argument --{option}: needs matplotlib: pip install "dpglm[plot]"')
+        suffixes = sorted(Figure().canvas.get_supported_filetypes())
+        if "plot" in given and arguments.plot.suffix[1:] not in suffixes:
+            error(f"argument --plot: {arguments.plot} must end in one of {', '.join(suffixes)}")
+    for option, path in given.items():
         existed = path.exists()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -190,52 +170,57 @@ def _check_files(arguments: argparse.Namespace) -> None:
             ResultsFile(arguments.output).read()
         except ValueError as problem:
             error(f"argument --output: {problem}")
-    if arguments.plot is not None:
-        try:
-            from matplotlib.figure import Figure
-        except ImportError:
-            error('argument --plot: needs matplotlib: pip install "dpglm[plot]"')
-        suffixes = sorted(Figure().canvas.get_supported_filetypes())
-        if arguments.plot.suffix[1:] not in suffixes:
-            error(f"argument --plot: {arguments.plot} must end in one of {', '.join(suffixes)}")
 
 
-def _load(arguments: argparse.Namespace) -> tuple[Any, np.ndarray]:
-    if arguments.dataset == "census":
-        X, y = make_census(arguments.n_samples or _CENSUS_ROWS, random_state=0)
-    else:
-        X, y = encoded(_FETCHERS[arguments.dataset](arguments.data_home))
-    n_samples = arguments.n_samples or len(y)
-    if n_samples > len(y):
-        arguments.parser.error(
-            f"argument --n-samples: {arguments.dataset} has {len(y)} rows, fewer than {n_samples}"
+def _load(arguments: argparse.Namespace) -> dict[str, Table]:
+    error = arguments.parser.error
+    own = arguments.csv is not None
+    if own and arguments.datasets is not None:
+        error("argument --csv: not allowed with --datasets")
+    if own and arguments.schema is None:
+        error("argument --csv: needs --schema, a JSON file with public bounds (dpglm.Schema)")
+    for option in ("schema", "target"):
+        if getattr(arguments, option) is not None and not own:
+            error(f"argument --{option}: describes the table of --csv, which is not given")
+    try:
+        return load_tables(
+            arguments.datasets or ["census"],
+            csv=(arguments.csv, arguments.schema, arguments.target) if own else None,
+            data_home=arguments.data_home,
+            n_samples=arguments.n_samples,
+            n_splits=arguments.folds,
         )
-    if n_samples < len(y):
-        X, y = resample(X, y, replace=False, n_samples=n_samples, random_state=0)
-    if arguments.folds > n_samples:
-        arguments.parser.error(f"argument --folds: {arguments.folds} exceeds the {n_samples} rows")
-    return X, y
+    except (ValueError, OSError, ImportError) as problem:
+        error(_one_line(problem))
 
 
 def _make_estimators(
-    arguments: argparse.Namespace, shape: tuple[int, int], n_classes: int
+    arguments: argparse.Namespace, tables: Mapping[str, Table]
 ) -> dict[str, BaseEstimator]:
+    losses = arguments.loss
+    if losses is None and arguments.quick and arguments.estimators is None:
+        losses = ["logistic"]
+    names = select(arguments.estimators, losses=losses, quick=arguments.quick)
+    if not names:
+        arguments.parser.error(
+            f"argument --loss: none of {', '.join(arguments.estimators)} minimises "
+            f"{' or '.join(losses)}"
+        )
     options = {"delta": arguments.delta}
     if arguments.max_iter is not None:
         options["max_iter"] = arguments.max_iter
-    n_training = shape[0] - math.ceil(shape[0] / arguments.folds)
-    estimators: dict[str, BaseEstimator] = {}
-    for name in arguments.estimators:
-        if name in _REFERENCES:
-            estimators[name] = _REFERENCES[name][1]
-            continue
+    for name in names:
         for epsilon in arguments.epsilons:
-            estimators[name] = _ESTIMATORS[name][1](epsilon=epsilon, **options)
-            try:
-                estimators[name].plan(n_training, shape[1], n_classes)
-            except ValueError as problem:
-                arguments.parser.error(f"estimator {name}: {problem}")
-    return estimators
+            estimator = make_estimator(name, epsilon=epsilon, **options)
+            if not hasattr(estimator, "plan"):
+                continue
+            for X, y in tables.values():
+                n_training = len(y) - -(-len(y) // arguments.folds)
+                try:
+                    estimator.plan(n_training, X.shape[1], len(set(y.tolist())))
+                except (ValueError, ImportError) as problem:
+                    arguments.parser.error(f"estimator {name}: {_one_line(problem)}")
+    return {name: make_estimator(name, **options) for name in names}
 
 
 def _write(results: ComparisonResults, arguments: argparse.Namespace) -> None:
@@ -245,17 +230,39 @@ def _write(results: ComparisonResults, arguments: argparse.Namespace) -> None:
     if arguments.json is not None:
         arguments.json.write_text(results.to_json(), encoding="utf-8")
     if arguments.plot is not None:
-        display = ComparisonDisplay.from_results(results).plot()
-        display.figure_.savefig(arguments.plot, dpi=150)
+        for dataset in results.datasets:
+            path = arguments.plot
+            if len(results.datasets) > 1:
+                path = path.with_stem(f"{path.stem}-{dataset}")
+            display = ComparisonDisplay.from_results(results, dataset=dataset).plot()
+            display.figure_.savefig(path, dpi=150)
+    if arguments.html is not None:
+        arguments.html.write_text(html_report(results), encoding="utf-8")
 
 
-def _names(text: str) -> list[str]:
-    known = [*_ESTIMATORS, *_REFERENCES]
+def _one_line(problem: Exception) -> str:
+    return " ".join(str(problem).split())
+
+
+def _listed(text: str, known: list[str]) -> list[str]:
     names = list(dict.fromkeys(name.strip() for name in text.split(",")))
     for name in names:
         if name not in known:
             raise argparse.ArgumentTypeError(f"{name!r} is unknown; choose from {', '.join(known)}")
     return names
+
+
+def _names(text: str) -> list[str]:
+    return _listed(text, ["all", *METHODS])
+
+
+def _datasets(text: str) -> list[str]:
+    return _listed(text, list(DATASETS))
+
+
+def _losses(text: str) -> list[str]:
+    losses = _listed(text, ["both", *LOSSES])
+    return list(LOSSES) if "both" in losses else losses
 
 
 def _epsilons(text: str) -> list[float]:

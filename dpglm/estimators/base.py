@@ -144,7 +144,8 @@ class PrivateLinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimat
         Raises
         ------
         ValueError
-            For bad parameters or data, before any noise is drawn. If the fit fails later, the
+            For bad parameters or data, before any noise is drawn; for blocks that change between
+            two passes, when they do. If a fit fails after its first draw of noise, the
             estimator is left unfitted and the exception carries ``privacy_ledger``, the cost of
             the full plan.
         OSError
@@ -156,26 +157,31 @@ class PrivateLinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimat
             If ``random_state`` is set, or ``delta`` exceeds one over the number of records.
         """
         self._forget()
-        source = as_source(X, y)
-        if source is None:
-            X, y = validate_data(
-                self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], order=None
-            )
-        elif type(self)._objective is not PrivateLinearClassifier._objective:
-            raise TypeError(
-                f"{type(self).__name__} needs all rows at once: give it arrays or a CSR matrix in "
-                "memory, not blocks of rows."
-            )
-        else:
-            validate_data(self, source.template, skip_check_array=True)
         try:
-            return self._fit(Arrays(X, y) if source is None else SourceData(source))
+            return self._fit(self._checked(X, y))
         except BaseException as error:
             # An interrupt may come once the fit is over.
             if "privacy_" in vars(self):
                 vars(error).setdefault("privacy_ledger", self.privacy_)
             self._forget()
             raise
+
+    def _checked(self, X: Any, y: Any) -> Arrays | SourceData:
+        source = as_source(X, y)
+        if source is None:
+            # scikit-learn looks for NaN by a sum, whose overflow would warn for some data only.
+            with np.errstate(all="ignore"):
+                X, y = validate_data(
+                    self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], order=None
+                )
+            return Arrays(X, y)
+        if type(self)._objective is not PrivateLinearClassifier._objective:
+            raise TypeError(
+                f"{type(self).__name__} needs all rows at once: give it arrays or a CSR matrix in "
+                "memory, not blocks of rows."
+            )
+        validate_data(self, source.template, skip_check_array=True)
+        return SourceData(source)
 
     def _fit(self, data: Arrays | SourceData) -> "PrivateLinearClassifier":
         labels = data.labels(self.classes)
@@ -187,6 +193,8 @@ class PrivateLinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimat
         class_weight = resolved_class_weight(self.class_weight, self.classes_)
         with np.errstate(all="ignore"):
             objective = data.objective(self, self.classes_, class_weight)
+            if getattr(plan, "sampling_rate", 1.0) < 1:
+                data.check(objective)
         self._warn_of_weak_settings(plan)
         charge_odometers(plan.ledger)
         rng = entropy_source(self.random_state)
@@ -242,8 +250,12 @@ class PrivateLinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimat
         self.coef_, self.intercept_ = _split_intercept(coef, bool(self.fit_intercept))
 
     def _forget(self) -> None:
-        for name in [name for name in vars(self) if name.endswith("_") and name[0] != "_"]:
-            delattr(self, name)
+        # All at once: an interrupt in between would leave a part of a fit.
+        self.__dict__ = {
+            name: value
+            for name, value in vars(self).items()
+            if name[0] == "_" or not name.endswith("_")
+        }
 
     def _warn_of_weak_settings(self, plan: PrivacyPlan) -> None:
         if self.random_state is not None:

@@ -45,6 +45,9 @@ class Arrays:
         target = encoded_target(self._y, classes)
         return estimator._objective(self._X, target, len(classes), class_weight)
 
+    def check(self, objective: "Objective") -> None:
+        """Do nothing: all rows were validated."""
+
 
 class SourceData:
     """Rows and labels that are read block by block, in every pass; callbacks do not see them."""
@@ -72,6 +75,10 @@ class SourceData:
         make = partial(_objective_of_block, maker, classes, class_weight)
         model = make(np.zeros((1, self._source.n_features)), classes[:1])
         return BlockObjective(self._source.blocks(make), model)
+
+    def check(self, objective: BlockObjective) -> None:
+        """Validate all blocks, for fits whose passes do not reach all of them."""
+        objective.check()
 
 
 def _objective_of_block(estimator, classes, class_weight, X, y, n_threads=None):

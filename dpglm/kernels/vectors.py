@@ -150,6 +150,8 @@ _define(math.copysign, _library("copysign"), 2)
 
 
 def _address(context, builder, array_type, array, index):
+    if array_type.layout != "C":
+        raise TypeError(f"Kernels take contiguous arrays only, not {array_type}.")
     data = make_array(array_type)(context, builder, array).data
     return builder.gep(data, [index])
 

@@ -7,18 +7,24 @@ from typing import Any
 import numpy as np
 
 from dpglm.plotting.axes import labelled, legend_below, plain, pyplot
+from dpglm.tables import LARGER_IS_BETTER
 
 __all__ = ["ComparisonDisplay"]
 
 _DEFAULT_METRICS = ("accuracy", "auc", "training_loss")
 _MARKERS = "osD^vP*X"
 _DASHES = ("--", ":", "-.")
+_LATER_LOSS = (0, (5, 1.5))
+# How many times as far from the best as the median an axis reaches.
+_REACH = 6.0
 
 
 class ComparisonDisplay:
     """Scores of estimators against epsilon, one panel per metric, with error bars.
 
-    Estimators without privacy are horizontal lines. Make it with `from_results`.
+    Estimators without privacy are horizontal lines. Where two kinds of loss are compared, the
+    second has dashed lines, in the colors of the first. What is far worse than the others may lie
+    outside the view. Make it with `from_results`.
 
     Parameters
     ----------
@@ -139,12 +145,17 @@ class ComparisonDisplay:
         rows = [row for *_, panel in self.panels for row in panel]
         private = dict.fromkeys(row["estimator"] for row in rows if row["epsilon"] is not None)
         others = dict.fromkeys(row["estimator"] for row in rows if row["epsilon"] is None)
-        styles: dict[str, dict[str, Any]] = {
-            name: {"color": f"C{i % 10}", "marker": _MARKERS[i % len(_MARKERS)]}
-            for i, name in enumerate(private)
-        }
+        loss_of = {row["estimator"]: row["loss"] for row in rows}
+        losses = list(dict.fromkeys(loss_of[name] for name in private))
+        styles: dict[str, dict[str, Any]] = {}
+        for name in private:
+            kind = losses.index(loss_of[name])
+            i = sum(loss_of[other] == loss_of[name] for other in styles)
+            styles[name] = {"color": f"C{i % 10}", "marker": _MARKERS[i % len(_MARKERS)]}
+            if kind > 0:
+                styles[name] |= {"linestyle": _LATER_LOSS, "fillstyle": "none"}
         for i, name in enumerate(others):
-            styles[name] = {"color": "0.35", "linestyle": _DASHES[i % len(_DASHES)]}
+            styles[name] = {"color": "0.5", "linestyle": _DASHES[i % len(_DASHES)]}
         return styles
 
     def _add_legend(self, own_figure: bool) -> None:
@@ -186,6 +197,7 @@ def _draw(
             capsize=3,
             **styles[name],
         )
+    _limit(axes, [row[metric] for row in rows], metric)
     epsilons = sorted({row["epsilon"] for row in rows} - {None})
     axes.set_xscale("log")
     axes.set_xticks(epsilons, [f"{epsilon:g}" for epsilon in epsilons])
@@ -193,3 +205,15 @@ def _draw(
     axes.set_xlabel("epsilon")
     axes.set_ylabel(title)
     plain(axes)
+
+
+def _limit(axes: Any, scores: list[float], metric: str) -> None:
+    """End the axis where what is far worse than the others begins."""
+    sign = 1 if metric in LARGER_IS_BETTER else -1
+    values = sign * np.array(scores)
+    if not len(values):
+        return
+    best = values.max()
+    reach = _REACH * np.median(best - values)
+    if best - values.min() > reach > 0:
+        axes.set_ylim(*sorted((sign * (best - reach), sign * (best + 0.15 * reach))))

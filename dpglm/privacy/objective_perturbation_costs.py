@@ -14,6 +14,11 @@ Formal guarantee: ``P(A) <= Phi(Phi^-1(e^offset Q(A)) + mu)`` for the laws P, Q 
 either way round, and every event A. So the profile of a composition with other releases is
 `shifted_delta` of the root of the sum of the squared mu and of the sum of the offsets.
 
+It says that a pair of laws dominates (P, Q): N(mu, 1), and ``e^-offset N(0, 1)`` with the rest of
+its mass on an atom that the first law misses. Dominating pairs compose by products (Zhu, Dong &
+Wang 2022, "Optimal accounting of differential privacy via characteristic function"), and the
+privacy loss of this one is that of the Gaussian pair, shifted by the offset.
+
 Notes
 -----
 The map from w to ``b(w) = -sum_i grad l_i(w) - lambda w`` is one to one, so w has the density

@@ -203,6 +203,8 @@ def floating(rows: Any) -> np.ndarray | sparse.csr_array:
     """
     if not sparse.issparse(rows):
         rows = np.asarray(rows)
+    if rows.dtype.kind == "c":
+        raise ValueError("Complex data not supported")
     dtype = np.float32 if np.can_cast(rows.dtype, np.float32) else np.float64
     if sparse.issparse(rows):
         return sparse.csr_array(rows, dtype=dtype)

@@ -17,7 +17,8 @@ class IterableSource(LocalSource):
     ----------
     iterable : iterable of (X, y)
         Every iteration starts anew and yields the same blocks in the same order: arrays or CSR
-        matrices X of shape (rows, n_features) with their labels y. It is iterated in a thread.
+        matrices X of shape (rows, n_features) with their labels y. Blocks without rows are
+        skipped, and not counted. It is iterated in a thread.
 
     Raises
     ------
@@ -53,7 +54,7 @@ class IterableSource(LocalSource):
         self._iterable = iterable
         rows, distinct = [], []
         for block, (X, y) in enumerate(read_ahead(self._first_pass())):
-            if X.ndim != 2 or y.shape != X.shape[:1] or min(X.shape) < 1:
+            if X.ndim != 2 or y.shape != X.shape[:1] or X.shape[1] < 1:
                 raise ValueError(
                     f"{self.describe(block)} must hold X of shape (rows, n_features) and y of "
                     f"shape (rows,), got {X.shape} and {y.shape}."
@@ -92,10 +93,18 @@ class IterableSource(LocalSource):
                 return
             except Exception as error:
                 raise OSError(f"{self.describe(block)} could not be read: {error}") from error
-            yield self._converted(block, X, y)
+            X, y = self._converted(block, X, y)
+            if len(y) or X.ndim != 2 or X.shape[0]:
+                yield X, y
 
     def _read(self, wanted: Sequence[int]) -> Iterator[tuple[Any, np.ndarray]]:
         wanted = set(wanted)
-        for block, data in enumerate(self._iterable):
+        filled = filter(_has_rows, self._iterable)
+        for block, data in enumerate(filled):
             if block in wanted or block >= len(self.block_rows):
                 yield data
+
+
+def _has_rows(data: tuple[Any, Any]) -> bool:
+    X, y = data
+    return len(y) > 0 or np.shape(X)[0] > 0

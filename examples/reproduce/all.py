@@ -1,0 +1,75 @@
+"""Run all scripts of this folder and write what they found as one document.
+
+``python examples/reproduce/all.py --docs docs/reproduction.md``; ``--only`` runs some of them and
+keeps the others' sections of the document. Adult, BANK and KDD Cup 1999 come from the folder in
+``DPGLM_DATA``, else from OpenML.
+"""
+
+import argparse
+import importlib
+import re
+from pathlib import Path
+
+# The scripts of each source, in the order of the document.
+SCRIPTS = {
+    "Lee & Kifer": [
+        "lee_kifer_table1",
+        "lee_kifer_table2",
+        "lee_kifer_figure1",
+        "lee_kifer_figures23",
+        "lee_kifer_figure4",
+    ],
+    "Hong, Wang & Zhou": ["hong_bounds", "hong_influence"],
+    "Yu et al.": ["yu_momentum", "yu_ablation"],
+    "Lecture 12": ["lecture12"],
+}
+HEAD = """# Reproduction of the source papers
+
+Each section is the output of one script of `examples/reproduce/`: what a paper says, what we find,
+and whether it holds. Written by `python examples/reproduce/all.py --docs docs/reproduction.md`;
+every script also runs by itself, with `--quick` for a first impression and `--figure FILE` where
+there is a figure. Data and noise are seeded, so that the numbers come out the same again.
+"""
+
+
+def section(name: str, quick: bool) -> str:
+    """Run a script and return its section, between marks that name it."""
+    report = importlib.import_module(name).main(["--quick"] if quick else [])
+    command = f"`python examples/reproduce/{name}.py`"
+    body = report.markdown(level=3).replace("\n\n", f"\n\n{command}\n\n", 1)
+    return f"<!-- {name} -->\n{body}\n<!-- end of {name} -->\n"
+
+
+def sections_of(document: str) -> dict[str, str]:
+    """Return the sections of an earlier document by the names of their scripts."""
+    found = re.finditer(r"<!-- (\w+) -->\n.*?<!-- end of \1 -->\n", document, re.DOTALL)
+    return {match[1]: match[0] for match in found}
+
+
+def document(sections: dict[str, str]) -> str:
+    """Return the document of the sections that there are."""
+    blocks = [HEAD]
+    for source, names in SCRIPTS.items():
+        known = [sections[name] for name in names if name in sections]
+        if known:
+            blocks += [f"## {source}\n", *known]
+    return "\n".join(blocks)
+
+
+def main(argv=None) -> None:
+    names = [name for scripts in SCRIPTS.values() for name in scripts]
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--docs", type=Path, metavar="FILE", help="write the document there")
+    parser.add_argument("--quick", action="store_true", help="a first impression of each script")
+    parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="SCRIPT")
+    arguments = parser.parse_args(argv)
+    earlier = arguments.docs is not None and arguments.docs.exists()
+    sections = sections_of(arguments.docs.read_text(encoding="utf-8")) if earlier else {}
+    for name in arguments.only:
+        sections[name] = section(name, arguments.quick)
+        if arguments.docs is not None:
+            arguments.docs.write_text(document(sections), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,440 @@
+"""Bugs that break a guarantee, planted one at a time, and the audit or property that sees each."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from dpglm import (
+    DiagonalPreconditioner,
+    DPAGDClassifier,
+    DPLinearSVM,
+    DPLogisticRegression,
+    FullPreconditioner,
+)
+from dpglm.audit import audit_scores, canary_scores
+from dpglm.auditing.adaptive import adaptive_scores
+from dpglm.auditing.baselines import baseline_scores
+from dpglm.auditing.choices import audit_choices, choice_counts
+from dpglm.auditing.moments import cross_moment_scores
+from dpglm.baselines import output_perturbation
+from dpglm.baselines.double_noise_newton import DoubleNoiseNewton
+from dpglm.baselines.majority import MajorityClassifier
+from dpglm.baselines.objective_perturbation import ObjectivePerturbation
+from dpglm.baselines.output_perturbation import OutputPerturbation
+from dpglm.baselines.privgene import PrivGene
+from dpglm.losses import Logistic
+from dpglm.momentum import HeavyBall
+from dpglm.objective import Objective
+from dpglm.preconditioning import Preconditioner
+from dpglm.privacy import mechanisms, selection
+from dpglm.privacy.budget import PrivacyBudget
+from dpglm.privacy.conversions import gdp_epsilon
+from dpglm.privacy.events import SelectionEvent
+from dpglm.privacy.noise import entropy_source
+from dpglm.solvers import agd
+
+DELTA = 1e-6
+N_FITS = 250
+# mu = 1 for the gradients, and with a second moment mu = 1 for each of the two.
+ONE = gdp_epsilon(1.0, DELTA)
+BOTH = gdp_epsilon(math.sqrt(2), DELTA)
+PLAIN = {"epsilon": ONE, "max_iter": 5, "preconditioner": None, "clip_schedule": 1.0}
+WHITE = {
+    "epsilon": BOTH, "max_iter": 3, "clip_schedule": 0.5,
+    "preconditioner": DiagonalPreconditioner(share=0.5, row_bound=2.0),
+}  # fmt: skip
+SAMPLED = {"epsilon": 8.0, "max_iter": 40, "preconditioner": None, "clip_schedule": 1.0}
+ADAPTIVE = {"epsilon": ONE, "n_splits": 6.0, "accountant": "gdp"}
+
+
+def gradients(Estimator=DPLogisticRegression, stage="gradients", **changes):
+    model = Estimator(**{**PLAIN, **changes})
+    return audit_scores(canary_scores(model, n_canaries=1000, stage=stage, container="sparse"))
+
+
+def moments(**changes):
+    return gradients(stage="second_moment", **{**WHITE, **changes})
+
+
+def cross_moments():
+    model = DPLogisticRegression(**{**WHITE, "preconditioner": FullPreconditioner(share=0.9)})
+    return audit_scores(cross_moment_scores(model, n_canaries=200))
+
+
+def adaptive(**changes):
+    model = DPAGDClassifier(**{**ADAPTIVE, **changes})
+    canaries, complaints = adaptive_scores(model, n_canaries=1000)
+    result = audit_scores(canaries)
+    return replace(result, violations=result.violations + complaints)
+
+
+def choices(Estimator=DPAGDClassifier, **changes):
+    return audit_choices(counted(Estimator, n_fits=N_FITS, **changes))
+
+
+def counted(Estimator, n_fits, **changes):
+    return choice_counts(Estimator(epsilon=3.0, **changes), n_fits=n_fits)
+
+
+def baseline(Estimator, **changes):
+    model = Estimator(epsilon=ONE, **changes)
+    return audit_scores(baseline_scores(model, n_canaries=1000))
+
+
+def scaled_noise(factor):
+    def plant(monkeypatch):
+        draw = mechanisms.rounded_gaussian
+        monkeypatch.setattr(
+            mechanisms, "rounded_gaussian", lambda size, scale, rng: draw(size, factor * scale, rng)
+        )
+
+    return plant
+
+
+def no_noise(monkeypatch):
+    monkeypatch.setattr(
+        mechanisms, "rounded_gaussian", lambda size, scale, rng: np.zeros(size, dtype=np.int64)
+    )
+
+
+def noise_of_the_mean_on_the_sum(monkeypatch):
+    draw = mechanisms.rounded_gaussian
+    monkeypatch.setattr(
+        mechanisms, "rounded_gaussian", lambda size, scale, rng: draw(size, scale / 1000, rng)
+    )
+
+
+def reused_noise(monkeypatch):
+    draw, kept = mechanisms.rounded_gaussian, []
+
+    def draw_once(size, scale, rng):
+        kept[:] = kept if kept and len(kept[0]) == size else [draw(size, scale, rng)]
+        return kept[0]
+
+    monkeypatch.setattr(mechanisms, "rounded_gaussian", draw_once)
+
+
+def no_noise_in_one_chunk(monkeypatch):
+    """Half of the coordinates, those of one chunk or thread, go without."""
+    draw = mechanisms.rounded_gaussian
+
+    def draw_some(size, scale, rng):
+        noise = draw(size, scale, rng)
+        noise[size // 2 :] = 0
+        return noise
+
+    monkeypatch.setattr(mechanisms, "rounded_gaussian", draw_some)
+
+
+def one_stream_for_two_threads(monkeypatch):
+    draw = mechanisms.rounded_gaussian
+
+    def draw_twice(size, scale, rng):
+        half = draw(-(-size // 2), scale, rng)
+        return np.r_[half, half][:size]
+
+    monkeypatch.setattr(mechanisms, "rounded_gaussian", draw_twice)
+
+
+def changed_sum(change):
+    """Replace ``gradient_sum`` by ``change(original, objective, coef, clip, *rows)``."""
+
+    def plant(monkeypatch):
+        original = Objective.gradient_sum
+        monkeypatch.setattr(
+            Objective, "gradient_sum", lambda self, *given: change(original, self, *given)
+        )
+
+    return plant
+
+
+def doubled(original, objective, coef, clip, *rows):
+    return 2 * original(objective, coef, clip, *rows)
+
+
+def not_clipped(original, objective, coef, clip, *rows):
+    return original(objective, coef, np.inf, *rows)
+
+
+def clipped_after_the_sum(original, objective, coef, clip, *rows):
+    total = original(objective, coef, np.inf, *rows)
+    return total * min(1.0, objective.n_rows * clip / np.linalg.norm(total))
+
+
+def clipped_per_class(original, objective, coef, clip, *rows):
+    """At coefficients near zero every canary is above the clip in each class."""
+    return clip * np.sign(original(objective, coef, clip, *rows))
+
+
+def weighted_after_the_clip(original, objective, coef, clip, *rows):
+    return 3 * original(objective, coef, clip, *rows)
+
+
+def intercept_not_clipped(original, objective, coef, clip, *rows):
+    total = original(objective, coef, clip, *rows)
+    total[-1] = original(objective, coef, np.inf, *rows)[-1]
+    return total
+
+
+def every_other_release_without_noise(monkeypatch):
+    release, count = mechanisms.GaussianSum.release, []
+
+    def forgetful(self, value, rng):
+        count.append(0)
+        noisy, event = release(self, value, rng)
+        return (value.copy() if len(count) % 2 == 0 else noisy), event
+
+    monkeypatch.setattr(mechanisms.GaussianSum, "release", forgetful)
+
+
+def momentum_of_raw_gradients(monkeypatch):
+    release, direction, raw = mechanisms.GaussianSum.release, HeavyBall.direction, []
+
+    def spying(self, value, rng):
+        raw[:] = [value.copy()]
+        return release(self, value, rng)
+
+    def leaky(self, gradient, velocity, t):
+        if gradient.shape != (1000,):
+            return direction(self, gradient, velocity, t)
+        velocity = self.coefficient * velocity
+        return velocity + gradient, velocity + raw[0] / 1000
+
+    monkeypatch.setattr(mechanisms.GaussianSum, "release", spying)
+    monkeypatch.setattr(HeavyBall, "direction", leaky)
+
+
+def one_relation_for_all(monkeypatch):
+    monkeypatch.setattr(PrivacyBudget, "sensitivity", lambda self, clip: clip)
+
+
+def rate_times(factor):
+    def plant(monkeypatch):
+        draw = mechanisms.poisson_sample
+        monkeypatch.setattr(
+            mechanisms, "poisson_sample", lambda n, rate, rng: draw(n, min(factor * rate, 1), rng)
+        )
+
+    return plant
+
+
+def batches_of_fixed_size(monkeypatch):
+    def draw(n_rows, rate, rng):
+        shuffled = np.random.default_rng(rng.words(1)).permutation(n_rows)
+        return np.sort(shuffled[: round(rate * n_rows)])
+
+    monkeypatch.setattr(mechanisms, "poisson_sample", draw)
+
+
+def divided_by_the_batch(monkeypatch):
+    release = mechanisms.PoissonSampledSum.release
+
+    def leaky(self, sum_over, n_rows, rng):
+        sizes = []
+
+        def counted(rows):
+            sizes.append(len(rows))
+            return sum_over(rows)
+
+        noisy, event = release(self, counted, n_rows, rng)
+        return noisy * self.sampling_rate * n_rows / max(sizes[0], 1), event
+
+    monkeypatch.setattr(mechanisms.PoissonSampledSum, "release", leaky)
+
+
+def moment_of_long_rows(monkeypatch):
+    original = Objective.second_moment
+    monkeypatch.setattr(
+        Objective,
+        "second_moment",
+        lambda self, row_bound, diagonal: original(self, 1.5 * row_bound, diagonal),
+    )
+
+
+def no_noise_off_the_diagonal(monkeypatch):
+    release = mechanisms.GaussianSum.release
+
+    def forgetful(self, value, rng):
+        noisy, event = release(self, value, rng)
+        rows, columns = np.triu_indices(math.isqrt(2 * value.size))
+        if value.size == len(rows):
+            noisy = np.where(rows == columns, noisy, value)
+        return noisy, event
+
+    monkeypatch.setattr(mechanisms.GaussianSum, "release", forgetful)
+
+
+def half_of_the_noise_of_the_moment(monkeypatch):
+    whiten, draw = Preconditioner.whiten, mechanisms.rounded_gaussian
+
+    def leaky(self, *given):
+        mechanisms.rounded_gaussian = lambda size, scale, rng: draw(size, scale / 2, rng)
+        try:
+            return whiten(self, *given)
+        finally:
+            mechanisms.rounded_gaussian = draw
+
+    monkeypatch.setattr(Preconditioner, "whiten", leaky)
+
+
+def norms_of_another_basis(monkeypatch):
+    original = Objective.in_basis
+
+    def forgetful(self, basis):
+        rotated = original(self, basis)
+        rotated._signed = self._signed
+        return rotated
+
+    monkeypatch.setattr(Objective, "in_basis", forgetful)
+
+
+def scaled_choices(factor):
+    def plant(monkeypatch):
+        scale = selection.ExponentialSelection.scale.fget
+        monkeypatch.setattr(
+            selection.ExponentialSelection, "scale", property(lambda self: factor * scale(self))
+        )
+
+    return plant
+
+
+def noisy_min_of_the_wrong_sign(monkeypatch):
+    def release(self, scores, rng):
+        noise = np.random.default_rng().exponential(self.scale, size=len(scores))
+        return int(np.argmax(scores - noise)), SelectionEvent(self.epsilon)
+
+    monkeypatch.setattr(selection.ExponentialSelection, "release", release)
+
+
+def release_for_free(monkeypatch):
+    original = agd._PaidReleases.gradient_sum
+
+    def gradient_sum(self, t, coef, cost, max_step, release):
+        noisy_total = original(self, t, coef, cost, max_step, release)
+        self.budget._costs.pop()
+        return noisy_total
+
+    monkeypatch.setattr(agd._PaidReleases, "gradient_sum", gradient_sum)
+
+
+def lipschitz_of_one(monkeypatch):
+    original = output_perturbation.minimizer_sensitivity
+    monkeypatch.setattr(
+        output_perturbation,
+        "minimizer_sensitivity",
+        lambda lipschitz, penalty, relation: original(1.0, penalty, relation),
+    )
+
+
+def no_record_moves_a_sum_by_more_than_the_clip():
+    """Of one row with its intercept, at many norms."""
+    rng = np.random.default_rng(0)
+    for norm in (1e-3, 1.0, 1e6):
+        objective = Objective(norm * rng.normal(size=(1, 4)), np.array([1.0]), Logistic())
+        total = objective.gradient_sum(rng.normal(size=5) / norm, 0.25)
+        if not np.linalg.norm(total) <= 0.25 * (1 + 1e-12):
+            return False
+    return True
+
+
+def batches_have_the_law_of_poisson_samples():
+    """Their sizes vary as binomials do."""
+    entropy = entropy_source()
+    sizes = [len(mechanisms.poisson_sample(1000, 0.1, entropy)) for _ in range(1000)]
+    return 0.7 < np.var(sizes) / 90 < 1.35
+
+
+def sampled_sums_stay_on_their_grid():
+    """Whatever multiplies a released sum by a private number takes it off the grid."""
+    inner = mechanisms.GaussianSum(1.0, 2.0)
+    noisy, _ = mechanisms.PoissonSampledSum(0.5, inner).release(
+        lambda rows: np.zeros(20), 101, entropy_source()
+    )
+    return bool((noisy % inner.grid == 0).all())
+
+
+def draws_are_independent_of_one_another():
+    """The two halves of one draw, which two threads may have made."""
+    noise = mechanisms.rounded_gaussian(4000, 1000.0, entropy_source())
+    return abs(np.corrcoef(noise[:2000], noise[2000:])[0, 1]) < 0.12
+
+
+@dataclass(frozen=True)
+class Bug:
+    """What is wrong, how to plant it, and an audit or a property that sees it.
+
+    ``system`` names a published program or text that has, or had, the bug.
+    """
+
+    name: str
+    plant: Callable[[Any], None]
+    audit: Callable[[], Any] | None = None
+    claim: Callable[[], bool] | None = None
+    system: str = ""
+
+
+replaced = partial(gradients, neighboring_relation="replace_one")
+softmax = partial(gradients, classes=[0, 1, 2, 3])
+weighted = partial(gradients, class_weight={0: 1.0, 1: 3.0}, classes=[0, 1])
+sampled = partial(gradients, **SAMPLED, sampling_rate=0.2)
+two_steps = partial(gradients, max_iter=2, averaging=None, momentum=None, step_schedule=0.5)
+heavy_ball = partial(gradients, max_iter=40, momentum=0.9, averaging=None)
+averaged = partial(gradients, averaging="uniform", momentum="debiased", max_iter=10)
+whitened = partial(gradients, **WHITE)
+
+BUGS = [
+    Bug("half of the noise", scaled_noise(0.5), gradients),
+    Bug("noise of the mean on the sum", noise_of_the_mean_on_the_sum, gradients,
+        system="an example of jax_privacy (its issue 383)"),
+    Bug("no noise", no_noise, gradients),
+    Bug("noise reused in every iteration", reused_noise, gradients),
+    Bug("no noise in one chunk", no_noise_in_one_chunk, gradients),
+    Bug("doubled sensitivity", changed_sum(doubled), gradients),
+    Bug("no clip", changed_sum(not_clipped), gradients),
+    Bug("clip after the sum", changed_sum(clipped_after_the_sum), gradients),
+    Bug("no clip in the SVM", changed_sum(not_clipped), partial(gradients, DPLinearSVM)),
+    Bug("sensitivity of zero-out under replace-one", scaled_noise(0.5), replaced,
+        system="the RDP accountant of dp_accounting 0.6.0 under REPLACE_ONE"),
+    Bug("relation ignored", one_relation_for_all, replaced),
+    Bug("softmax clipped class by class", changed_sum(clipped_per_class), softmax),
+    Bug("half of the noise of the softmax", scaled_noise(0.5), softmax),
+    Bug("class weights after the clip", changed_sum(weighted_after_the_clip), weighted),
+    Bug("last iterate without noise", every_other_release_without_noise, two_steps),
+    Bug("momentum of raw gradients", momentum_of_raw_gradients, heavy_ball),
+    Bug("half of the noise under averaging", scaled_noise(0.5), averaged),
+    Bug("twice the sampling rate", rate_times(2), sampled),
+    Bug("no sampling", rate_times(1e9), sampled),
+    Bug("half of the noise of batches", scaled_noise(0.5), sampled),
+    Bug("second moment of rows too long", moment_of_long_rows, moments),
+    Bug("half of the noise of the second moment", half_of_the_noise_of_the_moment, moments),
+    Bug("no noise off the diagonal", no_noise_off_the_diagonal, cross_moments),
+    Bug("norms of another basis", norms_of_another_basis, whitened),
+    Bug("half of the noise of adaptive gradients", scaled_noise(0.5), adaptive),
+    Bug("doubled sensitivity of adaptive gradients", changed_sum(doubled), adaptive),
+    Bug("releases that are not charged", release_for_free, adaptive),
+    Bug("half of the noise of choices", scaled_choices(0.5), partial(choices)),
+    Bug("range not doubled under replace-one", one_relation_for_all,
+        partial(choices, neighboring_relation="replace_one")),
+    Bug("noisy minimum of the wrong sign", noisy_min_of_the_wrong_sign, partial(choices),
+        system="DP-AGD, common/noisy_max.py"),
+    Bug("half of the noise of mutations", scaled_choices(0.5), partial(choices, PrivGene)),
+    Bug("L = 1 for rows that are longer", lipschitz_of_one,
+        partial(baseline, OutputPerturbation), system="the baselines of DP-AGD's program"),
+    Bug("half of the noise of a tilt", scaled_noise(0.5), partial(baseline, ObjectivePerturbation)),
+    Bug("no noise on Newton directions", every_other_release_without_noise,
+        partial(baseline, DoubleNoiseNewton, ridge=0.05)),
+    Bug("half of the noise of counts", scaled_noise(0.5), partial(baseline, MajorityClassifier)),
+    # One fit on canaries cannot see these.
+    Bug("intercept outside of the clip", changed_sum(intercept_not_clipped),
+        claim=no_record_moves_a_sum_by_more_than_the_clip),
+    Bug("batches of a fixed size, charged as Poisson", batches_of_fixed_size,
+        claim=batches_have_the_law_of_poisson_samples, system="SGD-MA in DP-AGD's program"),
+    Bug("division by the batch size that came out", divided_by_the_batch,
+        claim=sampled_sums_stay_on_their_grid, system="Yu et al. (2021), Algorithm 1"),
+    Bug("one stream of noise for two threads", one_stream_for_two_threads,
+        claim=draws_are_independent_of_one_another),
+]  # fmt: skip

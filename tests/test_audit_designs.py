@@ -1,0 +1,158 @@
+"""Each design of canaries predicts what canaries do: an audit is only as good as that."""
+
+import numpy as np
+import pytest
+
+from dpglm import DPAGDClassifier, DPLinearSVM, DPLogisticRegression, FullPreconditioner
+from dpglm.audit import audit_estimator, canary_scores
+from dpglm.auditing.adaptive import adaptive_scores
+from dpglm.auditing.baselines import baseline_scores
+from dpglm.auditing.choices import audit_choices, choice_counts
+from dpglm.auditing.moments import cross_moment_scores
+from dpglm.baselines.approximate_minima import ApproximateMinimaPerturbation
+from dpglm.baselines.double_noise_newton import DoubleNoiseNewton
+from dpglm.baselines.majority import MajorityClassifier
+from dpglm.baselines.objective_perturbation import ObjectivePerturbation
+from dpglm.baselines.output_perturbation import OutputPerturbation
+from dpglm.baselines.privgene import PrivGene
+from dpglm.baselines.sgd_moments import SGDMomentsAccountant
+
+RELATIONS = [
+    {},
+    {"neighboring_relation": "replace_one"},
+    {"neighboring_relation": "add_or_remove_one", "n_ref": 700},
+]
+N_CANARIES = 2000
+pytestmark = pytest.mark.slow
+# Of standard deviations: one false alarm in a million such tests.
+FAR = 5.0
+
+
+def check_prediction(canaries, slack=0.02):
+    """Means and variances of both arms, against the prediction, from either side."""
+    inside = canaries.scores[canaries.present]
+    outside = canaries.scores[~canaries.present]
+    variance = 1 + canaries.excess_variance
+    shift = inside.mean() - outside.mean()
+    spread = np.sqrt(variance / len(inside) + 1 / len(outside))
+    assert abs(shift - canaries.shift) < FAR * spread + slack * canaries.shift
+    assert abs(outside.mean()) < FAR / np.sqrt(len(outside)) + slack * canaries.shift
+    for arm, expected in ((outside, 1.0), (inside, variance)):
+        assert abs(arm.var() / expected - 1) < FAR * np.sqrt(2 / len(arm)) + 2 * slack
+    assert canaries.shift > 0.1, "the canaries must show"
+    assert canaries.shift <= canaries.mu * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("relation", RELATIONS, ids=str)
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"epsilon": 6.0, "preconditioner": None},
+        {"epsilon": 6.0, "preconditioner": "full", "clip_schedule": 0.5, "n_splits": 20},
+        {"epsilon": 6.0, "classes": [0, 1, 2], "loss": "smoothed_hinge", "momentum": "debiased"},
+        {"epsilon": 6.0, "classes": [0, 1, 2, 3], "n_splits": 8, "budget_growth": 2.0},
+    ],
+    ids=str,
+)
+def test_adaptive_gradients_do_what_their_design_predicts(parameters, relation):
+    model = DPAGDClassifier(**parameters, **relation)
+    canaries, complaints = adaptive_scores(model, n_canaries=N_CANARIES)
+    assert not complaints
+    check_prediction(canaries, slack=0.05)
+
+
+@pytest.mark.parametrize("relation", RELATIONS, ids=str)
+def test_published_adaptive_descent_does_what_its_design_predicts(relation):
+    model = DPAGDClassifier.as_published(epsilon=20.0, **relation)
+    check_prediction(adaptive_scores(model, n_canaries=N_CANARIES)[0], slack=0.05)
+
+
+@pytest.mark.parametrize("relation", RELATIONS, ids=str)
+@pytest.mark.parametrize(
+    "model",
+    [
+        DPLogisticRegression(epsilon=6.0, max_iter=10, classes=[0, 1, 2, 3], preconditioner=None),
+        DPLinearSVM(epsilon=6.0, max_iter=10, classes=[0, 1, 2]),
+        DPLogisticRegression(epsilon=6.0, max_iter=10, class_weight={0: 0.3, 1: 2.0}),
+    ],
+    ids=str,
+)
+def test_gradients_do_what_their_design_predicts(model, relation):
+    canaries = canary_scores(
+        model.set_params(**relation), n_canaries=N_CANARIES, container="sparse"
+    )
+    check_prediction(canaries, slack=0.03)
+    model.set_params(neighboring_relation="zero_out", n_ref=None)
+
+
+def test_batches_of_a_baseline_do_what_their_design_predicts():
+    model = SGDMomentsAccountant(epsilon=9.0, max_iter=30, batch_size=900)
+    check_prediction(canary_scores(model, n_canaries=N_CANARIES, container="sparse"))
+
+
+@pytest.mark.parametrize("relation", RELATIONS, ids=str)
+@pytest.mark.parametrize(
+    "model",
+    [
+        MajorityClassifier(epsilon=4.0),
+        OutputPerturbation(epsilon=6.0),
+        OutputPerturbation(epsilon=6.0, loss="smoothed_hinge", row_bound=5.0, alpha=0.1),
+        ObjectivePerturbation(epsilon=6.0),
+        ObjectivePerturbation(epsilon=9.0, alpha=0.003, row_bound=4.0),
+        ApproximateMinimaPerturbation(epsilon=6.0),
+        DoubleNoiseNewton(epsilon=9.0),
+        DoubleNoiseNewton(epsilon=9.0, ridge=0.05, curvature="hessian"),
+    ],
+    ids=str,
+)
+def test_baselines_do_what_their_designs_predict(model, relation):
+    relation = {**relation, "n_ref": 800} if "n_ref" in relation else relation
+    model.set_params(neighboring_relation="zero_out", n_ref=None).set_params(**relation)
+    # Its matrix of all columns takes the cube of their number.
+    few = isinstance(model, DoubleNoiseNewton)
+    scores = baseline_scores(model, n_canaries=800 if few else N_CANARIES)
+    if few and model.ridge != "auto":
+        # Noise of the directions, in proportion to the gradient, hides a single canary.
+        assert scores.scores[~scores.present].var() == pytest.approx(1.0, abs=0.35)
+    else:
+        check_prediction(scores)
+
+
+@pytest.mark.parametrize("relation", RELATIONS, ids=str)
+def test_entries_off_the_diagonal_do_what_their_design_predicts(relation):
+    for model in (
+        DPLogisticRegression(epsilon=20.0, preconditioner=FullPreconditioner(0.8), **relation),
+        DPAGDClassifier(epsilon=20.0, preconditioner=FullPreconditioner(0.8), **relation),
+    ):
+        check_prediction(cross_moment_scores(model, n_canaries=250))
+
+
+@pytest.mark.parametrize("relation", RELATIONS, ids=str)
+@pytest.mark.parametrize(
+    "model",
+    [
+        DPAGDClassifier(epsilon=3.0),
+        DPAGDClassifier(epsilon=3.0, selection="laplace", loss_clip=1.0, loss="hinge"),
+        DPAGDClassifier.as_published(epsilon=1.0),
+        PrivGene(epsilon=3.0),
+        PrivGene(epsilon=1.0, loss="hinge", feature_bound=4.0, mutation=0.2),
+    ],
+    ids=str,
+)
+def test_choices_have_the_law_that_their_design_predicts(model, relation):
+    model.set_params(neighboring_relation="zero_out", n_ref=None).set_params(**relation)
+    counts = choice_counts(model, n_fits=200)
+    result = audit_choices(counts)
+    assert result.passed, result.violations
+    assert (counts.law > 0.02).sum() >= 2 and counts.law.max() < 0.95, "the choices must show"
+    assert 0.2 < result.epsilon_lower_bound / result.epsilon_claimed < 1
+
+
+def test_a_report_names_every_kind_of_release():
+    report = audit_estimator(
+        DPAGDClassifier(epsilon=5.0, preconditioner="full"), n_canaries=500, n_fits=100
+    )
+    assert [part.name for part in report.parts] == [
+        "second moment, off the diagonal", "second moment", "gradients", "choice of a step",
+    ]  # fmt: skip
+    assert report.passed and report.violations == ()

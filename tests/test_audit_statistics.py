@@ -1,0 +1,198 @@
+"""The statistics of an audit: limits, bounds, false alarms, and the power that it states."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.integrate import quad
+from scipy.stats import binom, laplace, norm
+from sklearn.linear_model import LogisticRegression
+
+from dpglm import DPAGDClassifier, DPLogisticRegression
+from dpglm.audit import CanaryScores, audit_estimator, audit_scores, canary_scores, release_weights
+from dpglm.auditing.black_box import epsilon_of_guesses
+from dpglm.auditing.choices import ChoiceCounts, audit_choices, noisy_max_law
+from dpglm.solvers import noisy_gd
+
+
+def simulated(rng, n=500, noise=1.0, sensitivity=1.0, mu=1.0):
+    present = np.arange(n) < n // 2
+    scores = noise * rng.normal(size=n) + sensitivity * mu * present
+    return CanaryScores(scores, present, mu, mu)
+
+
+def test_limits_match_the_vectors(vectors):
+    for row in vectors("audit", "audit_power"):
+        half = row["canaries"] // 2
+        present = np.repeat([True, False], half)
+        scores = np.random.default_rng(0).normal(size=2 * half)
+        result = audit_scores(CanaryScores(scores, present, 1.0, 1.0), false_alarm=row["alpha"])
+        assert result.variance_limits == pytest.approx(row["var_ratio_accept"], rel=row["rtol"])
+        assert result.shift_limit - 1.0 == pytest.approx(row["shift_tol"], rel=row["rtol"])
+
+
+def test_mu_of_perfect_knowledge_of_the_rates_matches_the_vectors(vectors):
+    """With very many canaries the lower bound approaches Phi^-1(TPR) - Phi^-1(FPR)."""
+    for row in vectors("audit", "gdp_from_rates"):
+        mu, n = row["mu"], 200_000
+        assert norm.ppf(row["tpr"]) - norm.ppf(row["fpr"]) == pytest.approx(mu, rel=row["rtol"])
+        quantiles = norm.ppf((np.arange(n) + 0.5) / n)
+        scores = np.concatenate([quantiles, quantiles + mu])
+        canaries = CanaryScores(scores, np.repeat([False, True], n), shift=mu, mu=mu)
+        assert 0.97 * mu < audit_scores(canaries).mu_lower_bound < mu
+
+
+def test_false_alarms_are_as_rare_as_stated():
+    """Three tests of level 1 percent on an honest release, 1500 times."""
+    rng, alarms = np.random.default_rng(0), np.zeros(3)
+    for _ in range(1500):
+        violations = audit_scores(simulated(rng, n=100), false_alarm=0.01).violations
+        for place, words in enumerate(("the noise is not", "further than", "mu is at least")):
+            alarms[place] += any(words in text for text in violations)
+    assert binom.ppf(1e-4, 1500, 0.01) <= alarms[0] <= binom.isf(1e-4, 1500, 0.01)
+    assert (alarms[1:] <= binom.isf(1e-4, 1500, 0.01)).all()
+
+
+@pytest.mark.parametrize("n", [200, 1000])
+def test_what_is_said_to_be_caught_is_caught_with_that_power(n):
+    rng = np.random.default_rng(1)
+    stated = audit_scores(simulated(rng, n))
+    for changes in ({"noise": stated.caught_noise}, {"sensitivity": stated.caught_sensitivity}):
+        caught = sum(not audit_scores(simulated(rng, n, **changes)).passed for _ in range(600))
+        assert binom.ppf(1e-4, 600, 0.985) <= caught <= binom.isf(1e-4, 600, 0.9965)
+    honest = audit_scores(simulated(rng, n))
+    assert honest.passed and honest.power == stated.power
+
+
+def test_the_stated_power_at_500_canaries():
+    result = audit_scores(simulated(np.random.default_rng(0)))
+    assert result.caught_noise > 0.7 and result.caught_sensitivity < 1.7
+
+
+def test_a_law_of_choices_that_is_as_charged_passes():
+    rng, law = np.random.default_rng(0), np.exp(0.4 * np.arange(21.0))
+    law /= law.sum()
+    alarms = [
+        not audit_choices(
+            ChoiceCounts(rng.multinomial(300, law), law, 1.0), false_alarm=1e-2
+        ).passed
+        for _ in range(300)
+    ]
+    assert sum(alarms) <= binom.isf(1e-4, 300, 0.02)
+
+
+def test_choices_are_caught_with_the_power_that_is_stated():
+    rng, law = np.random.default_rng(0), np.exp(0.4 * np.arange(21.0))
+    law /= law.sum()
+    stated = audit_choices(ChoiceCounts(rng.multinomial(500, law), law, 2.0))
+    sharper = law ** (1 / stated.caught_noise)
+    sharper /= sharper.sum()
+    results = [
+        audit_choices(ChoiceCounts(rng.multinomial(500, sharper), law, 2.0)) for _ in range(200)
+    ]
+    assert np.mean([not result.passed for result in results]) > 0.97
+    bounds = [result.epsilon_lower_bound for result in results]
+    assert np.median(bounds) > 2.0 and max(bounds) <= 2.0 / stated.caught_noise
+
+
+def test_a_lower_bound_on_the_epsilon_of_choices_is_below_it():
+    rng, law = np.random.default_rng(0), np.array([0.05, 0.15, 0.8])
+    above = 0
+    for _ in range(200):
+        result = audit_choices(ChoiceCounts(rng.multinomial(200, law), law, 1.0), false_alarm=0.05)
+        above += result.epsilon_lower_bound > 1.0
+    assert above <= binom.isf(1e-4, 200, 0.05)
+
+
+def test_the_law_of_a_noisy_maximum_is_that_of_an_integral():
+    scores = np.array([0.0, 0.7, -1.3, 0.7])
+    for index, probability in enumerate(noisy_max_law(scores, 0.5)):
+        others = np.delete(scores, index)
+
+        def density(x, index=index, others=others):
+            return laplace.pdf(x, scores[index], 0.5) * laplace.cdf(x, others, 0.5).prod()
+
+        exact = quad(density, -10, 10, points=sorted(scores), limit=500)[0]
+        assert probability == pytest.approx(exact, abs=1e-5)
+
+
+def test_guesses_of_randomised_response_show_no_more_than_its_epsilon():
+    """The bound is that of a binomial where delta is zero, and delta only lowers it."""
+    rng, epsilon = np.random.default_rng(0), 1.0
+    correct = rng.binomial(400, math.exp(epsilon) / (1 + math.exp(epsilon)), size=60)
+    bounds = [epsilon_of_guesses(400, 400, int(v), 0.0, 0.05) for v in correct]
+    assert np.mean(np.array(bounds) > epsilon) <= binom.isf(1e-4, 60, 0.05) / 60
+    assert np.median(bounds) > 0.5
+    chance = 1 / (1 + math.exp(-bounds[0]))
+    assert binom.sf(correct[0] - 1, 400, chance) == pytest.approx(0.05, rel=1e-3)
+    assert epsilon_of_guesses(400, 400, int(correct[0]), 1e-5, 0.05) < bounds[0]
+
+
+def test_a_fit_without_noise_claims_nothing_to_audit():
+    with pytest.raises(ValueError, match="epsilon=inf claims nothing"):
+        canary_scores(DPLogisticRegression(epsilon=np.inf))
+    with pytest.raises(ValueError, match="epsilon=inf claims nothing"):
+        audit_estimator(DPAGDClassifier(epsilon=np.inf))
+
+
+def test_an_estimator_without_a_claim_is_refused_in_words():
+    with pytest.raises(ValueError, match="LogisticRegression has no parameter epsilon"):
+        audit_estimator(LogisticRegression())
+
+
+def test_an_adaptive_fit_is_sent_elsewhere_in_words():
+    with pytest.raises(ValueError, match=r"DPAGDClassifier fixes no plan.*audit_estimator"):
+        canary_scores(DPAGDClassifier())
+
+
+def test_an_audit_needs_both_kinds_of_canaries():
+    with pytest.raises(ValueError, match="two or more canaries present"):
+        audit_scores(CanaryScores(np.zeros(5), np.ones(5, dtype=bool), 1.0, 1.0))
+
+
+def test_scores_that_are_not_numbers_are_a_violation():
+    present = np.arange(10) < 5
+    assert not audit_scores(CanaryScores(np.full(10, np.nan), present, 1.0, 1.0)).passed
+
+
+@pytest.mark.parametrize("momentum", [None, 0.6, "debiased"])
+@pytest.mark.parametrize("averaging", [None, "uniform", "t_weighted"])
+def test_release_weights_reproduce_the_solver(momentum, averaging):
+    """The coefficients are minus the weighted sum of the released mean gradients."""
+    model = DPLogisticRegression(momentum=momentum, averaging=averaging, max_iter=7)
+    plan = model.plan(50, 2)
+    released = np.random.default_rng(0).normal(size=(7, 3))
+
+    class Replay:
+        """Stands in for the data: 'releases' the given mean gradients."""
+
+        coef_shape = (3,)
+        loss = model._loss(2)
+        step = 0
+
+        def rounding_slack(self, n_samples):
+            return 0.0
+
+        def penalty_gradient(self, coef):
+            return np.zeros(3)
+
+        def gradient_sum(self, coef, clip):
+            self.step += 1
+            return 50 * released[self.step - 1]
+
+    class Exact:
+        def release(self, value, rng):
+            return value, None
+
+        def noise_std(self, size):
+            return 0.0
+
+    class WithoutNoise:
+        def __getattr__(self, name):
+            return getattr(plan, name)
+
+        def mechanism(self, t, slack):
+            return Exact()
+
+    trace = noisy_gd.noisy_gradient_descent(Replay(), WithoutNoise(), rng=None)
+    assert trace.coef == pytest.approx(-release_weights(plan) @ released, rel=1e-12)

@@ -1,0 +1,379 @@
+"""Noise, rounding, entropy and pickles under conditions that were chosen to break them."""
+
+import decimal
+import gc
+import math
+import os
+import pickle
+import threading
+import weakref
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+from scipy.special import ndtri
+from scipy.stats import chi2_contingency, chisquare, kstest, norm
+from sklearn.base import clone
+
+from dpglm import DPAGDClassifier, DPLinearSVM, DPLogisticRegression
+from dpglm.baselines.approximate_minima import ApproximateMinimaPerturbation
+from dpglm.baselines.double_noise_newton import DoubleNoiseNewton
+from dpglm.baselines.majority import MajorityClassifier
+from dpglm.baselines.objective_perturbation import ObjectivePerturbation
+from dpglm.baselines.output_perturbation import OutputPerturbation
+from dpglm.baselines.privgene import PrivGene
+from dpglm.baselines.sgd_advanced import SGDAdvancedComposition
+from dpglm.blocks import BlockObjective
+from dpglm.losses import Hinge
+from dpglm.objective import Objective
+from dpglm.privacy import noise
+from dpglm.privacy.mechanisms import GaussianSum
+from dpglm.privacy.noise import entropy_source, rounded_gaussian, rounded_laplace
+from dpglm.privacy.selection import ExponentialSelection
+from dpglm.sources.arrays import ArraySource
+
+ESTIMATORS = [
+    DPLogisticRegression(max_iter=4, classes=[0, 1]),
+    DPLinearSVM(max_iter=3, classes=[0, 1], preconditioner="full"),
+    DPLogisticRegression(max_iter=3, classes=[0, 1], sampling_rate=0.25),
+    DPAGDClassifier(max_iter=3, classes=[0, 1]),
+    SGDAdvancedComposition(max_iter=3, classes=[0, 1]),
+    ObjectivePerturbation(classes=[0, 1]),
+    OutputPerturbation(classes=[0, 1]),
+    ApproximateMinimaPerturbation(classes=[0, 1]),
+    DoubleNoiseNewton(max_iter=2, classes=[0, 1]),
+    PrivGene(max_iter=3, classes=[0, 1]),
+    MajorityClassifier(classes=[0, 1]),
+]
+
+
+class FarTail:
+    """Words whose first bits after the sign are zero: tails below ``2**-n_bits``."""
+
+    seeded = True
+
+    def __init__(self, n_bits):
+        self._source, self._n_bits, self.words_drawn = entropy_source(0), n_bits, 0
+
+    def words(self, count):
+        self.words_drawn += count
+        words = self._source.words(count)
+        if self.words_drawn == count:
+            words = words & np.uint64(2 ** (64 - self._n_bits) - 1)
+        return words
+
+
+@pytest.mark.parametrize(("n_bits", "size"), [(10, 20_000), (20, 20_000), (30, 500)])
+def test_the_law_holds_far_out_in_the_tails(n_bits, size):
+    """Given a tail below 2^-30, about 1e-9, its probability is uniform below that."""
+    scale = 2.0**30
+    draws = rounded_gaussian(size, scale, FarTail(n_bits))
+    tails = norm.sf(np.abs(draws) / scale)
+    # The first of the bits is spent on the sign.
+    most = 2.0 ** -(n_bits + 1)
+    assert tails.max() < most * (1 + 1e-6)
+    assert np.abs(draws).min() > -ndtri(most) * scale * (1 - 1e-6)
+    assert kstest(tails / most, "uniform").pvalue > 1e-4
+    assert chisquare(np.bincount(draws < 0)).pvalue > 1e-4
+    assert chisquare(np.bincount(draws & 7, minlength=8)).pvalue > 1e-4
+    laplace = np.abs(rounded_laplace(size, scale, FarTail(n_bits))) / scale
+    assert kstest(np.exp(-laplace) * 2.0**n_bits, "uniform").pvalue > 1e-4
+
+
+@pytest.fixture(scope="module")
+def draws():
+    return rounded_gaussian(1 << 18, 1.37 * 2.0**30, entropy_source(3))
+
+
+@pytest.mark.parametrize("shift", [0, 4, 12, 20, 26])
+def test_low_bits_are_uniform_and_independent_of_the_high_ones_and_of_the_sign(draws, shift):
+    bits = np.abs(draws) >> shift & 15
+    assert chisquare(np.bincount(bits, minlength=16)).pvalue > 1e-4 or shift > 25
+    size = np.digitize(np.abs(draws) / 2.0**30, [0.3, 0.7, 1.2, 2.0])
+    below = shift <= 20
+    for other in (draws < 0, size) if below else (draws < 0,):
+        table = np.zeros((16, other.max() + 1))
+        np.add.at(table, (bits, other.astype(int)), 1)
+        assert chi2_contingency(table).pvalue > 1e-4
+
+
+def test_successive_draws_are_independent(draws):
+    cells = np.digitize(draws, np.quantile(draws, np.arange(1, 8) / 8))
+    for lag in (1, 2, 7, 64):
+        table = np.zeros((8, 8))
+        np.add.at(table, (cells[:-lag], cells[lag:]), 1)
+        assert chi2_contingency(table).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("noise_multiplier", [1e-3, 0.3, 1.0, 17.0, 1e6])
+@pytest.mark.parametrize("sensitivity", [1e-240, 3e-7, 1.0, 1.1, 5e200])
+def test_nothing_is_ever_released_off_the_grid(sensitivity, noise_multiplier):
+    """Neither the size nor the bits of a sum choose the grid, and nothing is between its lines."""
+    rng = np.random.default_rng(0)
+    for slack in (0.0, sensitivity * 1e-6, sensitivity / 3):
+        mechanism = GaussianSum(sensitivity, noise_multiplier, slack)
+        mantissa, exponent = math.frexp(mechanism.grid)
+        assert mantissa == 0.5
+        std = mechanism.noise_std(64)
+        assert 2.0**29 < std / mechanism.grid < 2.0**33
+        for size in (0.0, 1e-9, 1.0, 1e6, 1e12):
+            value = rng.normal(size=64) * size * sensitivity
+            noisy, _ = mechanism.release(value, entropy_source())
+            for number in noisy.tolist():
+                numerator, denominator = number.as_integer_ratio()
+                places = denominator.bit_length() - (numerator & -numerator).bit_length()
+                assert number == 0 or -places >= exponent - 1
+
+
+def exact_sum(X, signs, basis, clip):
+    """Sum of the clipped gradients of the hinge at zero, in 60 digits."""
+    with decimal.localcontext(prec=60):
+        number, total = decimal.Decimal, [decimal.Decimal(0)] * basis.shape[1]
+        columns = [[number(v) for v in column] for column in basis.T.tolist()]
+        clip = number(clip)
+        for row, sign in zip(X.astype(np.float64).tolist(), signs.tolist(), strict=True):
+            row = [*map(number, row), number(1)]
+            image = [sum(map(number.__mul__, row, column)) for column in columns]
+            length = sum(v * v for v in image).sqrt()
+            factor = -number(sign) * min(number(1), clip / length)
+            total = [t + factor * v for t, v in zip(total, image, strict=True)]
+        return total
+
+
+def adversarial(kind, n, d):
+    rng = np.random.default_rng(11)
+    signs = np.where(np.arange(n) % 2, 1.0, -1.0)
+    if kind == "huge and tiny":
+        X = rng.normal(size=(n, d)) * np.where(np.arange(n) % 3, 1e-12, 1e12)[:, np.newaxis]
+    elif kind == "cancelling":
+        X = np.repeat(rng.normal(size=(n // 2, d)), 2, axis=0)
+        X[1::2] *= 1 + 2.0**-40
+    elif kind == "long tail of dust":
+        X = np.full((n, d), 1e-17)
+        X[0] = 1.0
+        signs = np.ones(n)
+    else:
+        X = np.full((n, d), 1 / 3)
+        signs = np.ones(n)
+    return X, signs
+
+
+KINDS = ["huge and tiny", "cancelling", "long tail of dust", "equal"]
+
+
+def storages(X):
+    yield X, 1
+    yield X, 2
+    yield np.asfortranarray(X), 2
+    yield csr_array(X), 2
+    yield X.astype(np.float32), 1
+    yield np.asfortranarray(X.astype(np.float32)), 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("condition", [1.0, 1e4])
+def test_sums_are_within_the_slack_that_is_charged(kind, condition, monkeypatch):
+    monkeypatch.setattr("dpglm.objective._MIN_THREADED_WORK", 1)
+    n, d, clip = 2100, 3, 0.1
+    X, signs = adversarial(kind, n, d)
+    rng = np.random.default_rng(12)
+    left, right = (np.linalg.qr(rng.normal(size=(d + 1, d + 1)))[0] for _ in range(2))
+    basis = np.eye(d + 1) if condition == 1 else left * np.geomspace(1, condition, d + 1) @ right
+    exact = {dtype: exact_sum(X.astype(dtype), signs, basis, clip) for dtype in (float, "float32")}
+
+    def objective(X, signs, n_threads=2):
+        plain = Objective(X, signs, Hinge(), n_threads=n_threads)
+        return plain if condition == 1 else plain.in_basis(basis)
+
+    found = []
+    for stored, n_threads in storages(X):
+        holder = objective(stored, signs, n_threads)
+        found.append((stored.dtype.name, holder.gradient_sum(np.zeros(d + 1), clip)))
+    blocks = ArraySource(X, signs, block_rows=100)
+    whole = BlockObjective(blocks.blocks(objective), objective(X[:1], signs[:1]))
+    found.append(("float64", whole.gradient_sum(np.zeros(d + 1), clip)))
+    slack = decimal.Decimal(holder.rounding_slack(n)) * decimal.Decimal(clip)
+    for dtype, total in found:
+        truth = exact["float32" if dtype == "float32" else float]
+        with decimal.localcontext(prec=60):
+            terms = zip(total.tolist(), truth, strict=True)
+            error = sum((decimal.Decimal(a) - b) ** 2 for a, b in terms).sqrt()
+        # Half of it, because it is charged for two data sets.
+        assert error <= slack / 2
+
+
+def test_that_bound_would_notice_single_precision():
+    X, signs = adversarial("equal", 2100, 3)
+    total = np.zeros(4, dtype=np.float32)
+    for row in np.hstack([X, np.ones((2100, 1))]).astype(np.float32):
+        total -= np.float32(0.1) * row / np.sqrt(row @ row)
+    truth = np.array([float(v) for v in exact_sum(X, signs, np.eye(4), 0.1)])
+    slack = Objective(X, signs, Hinge()).rounding_slack(2100) * 0.1
+    assert np.linalg.norm(total - truth) > 1e3 * slack
+
+
+X, Y = np.random.default_rng(0).normal(size=(60, 3)), np.arange(60) % 2
+
+
+def raising(count):
+    raise OSError("no entropy")
+
+
+SHORT = {
+    "a byte less": lambda n: bytes(n - 1),
+    "half": lambda n: bytes(n // 2),
+}
+
+
+@pytest.mark.parametrize("fault", [raising, *SHORT.values()], ids=["raising", *SHORT])
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda e: type(e).__name__)
+def test_entropy_that_fails_stops_the_fit_and_is_never_replaced(estimator, fault, monkeypatch):
+    released = []
+    for mechanism in (GaussianSum, ExponentialSelection):
+
+        def release(self, value, rng, original=mechanism.release):
+            result = original(self, value, rng)
+            released.append(result[1])
+            return result
+
+        monkeypatch.setattr(mechanism, "release", release)
+    genuine, calls = os.urandom, []
+
+    def urandom(count):
+        calls.append(count)
+        return genuine(count) if len(calls) < fails_at else fault(count)
+
+    for generator in ("random", "bytes", "normal", "standard_normal", "randint"):
+        monkeypatch.setattr(np.random, generator, lambda *_: pytest.fail("replaced"))
+    monkeypatch.setattr(noise, "os", SimpleNamespace(urandom=urandom))
+    once = isinstance(estimator, MajorityClassifier | OutputPerturbation)
+    for fails_at in (1,) if once else (1, 2):
+        calls.clear()
+        released.clear()
+        model = clone(estimator)
+        with pytest.raises((OSError, ValueError), match=r"no entropy|buffer") as info:
+            model.fit(X, Y)
+        assert len(calls) == fails_at and len(released) < fails_at
+        assert info.value.privacy_ledger == model.plan(*X.shape).ledger
+        assert not [name for name in vars(model) if name.endswith("_")]
+
+
+def test_words_of_threads_and_forked_children_never_repeat():
+    source, words, lock = entropy_source(), [], threading.Lock()
+
+    def draw():
+        for _ in range(200):
+            drawn = source.words(4).tolist()
+            with lock:
+                words.extend(drawn)
+
+    threads = [threading.Thread(target=draw) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for _ in range(4):
+        reader, writer = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.write(writer, source.words(64).tobytes())
+            os._exit(0)
+        os.waitpid(child, 0)
+        words.extend(np.frombuffer(os.read(reader, 512), dtype=np.uint64).tolist())
+    words.extend(source.words(64).tolist())
+    assert len(set(words)) == len(words) == 6 * 200 * 4 + 4 * 64 + 64
+
+
+def reachable(root):
+    """All objects that a model holds, apart from classes, modules and functions."""
+    seen, queue = {}, [root]
+    while queue:
+        item = queue.pop()
+        if id(item) in seen or isinstance(item, type | type(os) | type(reachable)):
+            continue
+        seen[id(item)] = item
+        queue.extend(gc.get_referents(item))
+    return list(seen.values())
+
+
+@pytest.fixture
+def exact_values(monkeypatch):
+    """List every number before its noise."""
+    values = []
+    for mechanism in (GaussianSum, ExponentialSelection):
+
+        def release(self, value, rng, original=mechanism.release):
+            values.extend(np.ravel(value).tolist())
+            return original(self, value, rng)
+
+        monkeypatch.setattr(mechanism, "release", release)
+    return values
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda e: type(e).__name__)
+def test_a_fitted_model_holds_no_data_no_exact_sum_and_no_source_of_noise(
+    estimator, sparse, exact_values, caplog, capsys
+):
+    caplog.set_level("DEBUG", logger="dpglm")
+    n = 61
+    rng = np.random.default_rng(1)
+    data, labels = rng.normal(size=(n, 3)) / 7, np.arange(n) % 2
+    held = csr_array(data) if sparse else data.copy()
+    model = clone(estimator).fit(held, labels)
+    content, text = pickle.dumps(model), repr(model) + model._repr_html_() + repr(model.trace_)
+    text += str(model.privacy_) + caplog.text + "".join(capsys.readouterr())
+    secrets = [v for v in data.ravel().tolist() + exact_values if v * 2**20 != int(v * 2**20)]
+    assert len(secrets) >= data.size
+    for value in secrets:
+        for dtype in ("<f8", ">f8"):
+            assert np.array(value, dtype).tobytes() not in content
+        assert repr(value) not in text and f"{value:.12g}" not in text
+    for item in reachable(model):
+        assert not isinstance(
+            item, np.random.RandomState | np.random.Generator | Objective | noise._SeededEntropy
+        )
+        if isinstance(item, np.ndarray):
+            assert n not in item.shape and not np.shares_memory(item, data)
+    assert pickle.loads(content).random_state is None
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda e: type(e).__name__)
+def test_a_fit_lets_go_of_the_data(estimator):
+    data, labels = X.copy(), Y.copy()
+    references = weakref.ref(data), weakref.ref(labels)
+    model = clone(estimator).fit(data, labels)
+    del data, labels
+    if any(reference() is not None for reference in references):
+        gc.collect()
+    assert [reference() for reference in references] == [None, None]
+    assert model.coef_.size
+
+
+def test_an_error_takes_no_data_along(monkeypatch):
+    def fail(self, value, rng):
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(GaussianSum, "release", fail)
+    with pytest.raises(MemoryError) as info:
+        clone(ESTIMATORS[0]).fit(X, Y)
+    content = pickle.dumps(info.value)
+    assert not any(np.array(v).tobytes() in content for v in X.ravel())
+
+
+def test_a_seed_is_kept_only_where_it_was_given():
+    with pytest.warns(match="reproducible"):
+        model = clone(ESTIMATORS[0]).set_params(random_state=918_273_645).fit(X, Y)
+    assert np.array(918_273_645, "<i4").tobytes() in pickle.dumps(model)
+    assert model.privacy_.seeded and "918273645" not in str(model.privacy_) + repr(model.trace_)
+    assert not [x for x in reachable(model) if isinstance(x, np.random.RandomState)]
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda e: type(e).__name__)
+@pytest.mark.parametrize("scale", [5e-324, 1e-150, 1e150, 1e308])
+def test_any_finite_data_give_finite_coefficients(estimator, scale):
+    for rows in (X, np.ones_like(X), np.sign(X)):
+        rows = np.clip(rows, -1, 1) * scale
+        model = clone(estimator).fit(rows, Y)
+        assert np.isfinite(model.coef_).all() and np.isfinite(model.intercept_).all()

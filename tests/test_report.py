@@ -1,0 +1,216 @@
+"""The report: complete, self-contained, escaped, and at home in a browser."""
+
+import json
+import math
+import re
+import shutil
+import subprocess
+import sys
+from html.parser import HTMLParser
+
+import pytest
+
+from dpglm import DPLogisticRegression
+from dpglm.comparison import compare
+from dpglm.datasets import make_census
+from dpglm.report import html_report
+from dpglm.results import Cell, ComparisonResults
+
+matplotlib = pytest.importorskip("matplotlib")
+matplotlib.use("Agg")
+
+NASTY = "<script>alert(\"x\")</script> & 'é'"
+VOID = {"meta", "link", "img", "source"}
+
+
+def record(estimator, epsilon, fold, accuracy, dataset="toy", **measured):
+    delta = None if epsilon is None else 1e-6
+    cell = Cell(dataset, 1234, 3, "4f2a", estimator, "Model()", epsilon, delta, 2, 0, fold, 7)
+    scores = {"accuracy": accuracy, "auc": 0.8, "training_loss": 0.4, "test_loss": 0.5}
+    outcome = {**scores, "loss": "logistic", "fit_seconds": 1.0, "warnings": []}
+    outcome |= {"ledger_epsilon": epsilon, "guarantee": f"{estimator} at {epsilon} holds."}
+    return {**vars(cell), **outcome, **measured}
+
+
+def results(dataset="toy"):
+    scores = {"private": (0.8, 0.9), "other": (0.7, 0.95), "third": (0.75, 0.85)}
+    records = [
+        record(name, epsilon, fold, accuracy + 0.01 * fold, dataset)
+        for name, accuracies in scores.items()
+        for epsilon, accuracy in zip((0.5, 2.0), accuracies, strict=True)
+        for fold in range(2)
+    ]
+    records += [record("open", None, fold, 0.97, dataset, guarantee=None) for fold in range(2)]
+    records += [
+        {**vars(Cell.of(record("broken", 0.5, fold, 0.0, dataset))), "error": "ValueError: no good"}
+        for fold in range(2)
+    ]
+    return ComparisonResults(records)
+
+
+class Page(HTMLParser):
+    """Notes what a page holds, and refuses tags that do not match."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.tags, self.links, self.texts = [], [], [], []
+        self.feed(text)
+        assert not self.open
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        self.links += [v for k, v in attributes if k in ("src", "href", "srcset", "action")]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.texts.append((self.open[-1] if self.open else "", data))
+
+
+def rows_of(page, number):
+    """Return the cells of a table of the page, without tags."""
+    table = re.findall("<table.*?</table>", page, re.S)[number]
+    return [
+        re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.S)
+        for row in re.findall("<tr.*?</tr>", table, re.S)
+    ]
+
+
+def test_the_tables_hold_means_and_errors_and_mark_the_best_private_score():
+    heading, *rows = rows_of(html_report(results()), 0)
+    assert [re.sub("<.*?>", "", text) for text in heading] == [
+        "estimator", "epsilon 0.5", "epsilon 2"
+    ]  # fmt: skip
+    assert rows[0] == ["private", "0.8050 <small>±0.0050</small>", "0.9050 <small>±0.0050</small>"]
+    assert [row[0] for row in rows] == ["private", "other", "third", "open", "broken"]
+    assert rows[3][1:] == ["0.9700 <small>±0.0000</small>"] * 2
+    assert rows[4][1:] == ["failed", ""]
+    page = html_report(results())
+    best = re.findall(r'<td class=best data-value="([0-9.]*)', page.split("</table>")[0])
+    assert [float(value) for value in best] == pytest.approx([0.805, 0.955])
+    fitted = compare(
+        {"census": make_census(300, random_state=0)},
+        {"private": DPLogisticRegression(max_iter=3)},
+        epsilons=[1.0],
+        delta=1e-3,
+        n_splits=2,
+    )
+    assert "(epsilon=1, delta=0.001)-differentially private under zero_out" in html_report(fitted)
+
+
+def test_guarantees_settings_versions_and_failures_are_stated():
+    page = html_report(results())
+    for name in ("private", "other", "third"):
+        assert f"<dt>{name}</dt><dd>{name} at 2.0 holds.</dd><dd><code>Model()</code></dd>" in page
+    assert "<dt>open</dt><dd>No privacy: fitted without noise.</dd>" in page
+    assert "<dt>broken</dt><dd>Every fit failed.</dd>" in page
+    assert "<li>2 of 2 fits of broken failed: ValueError: no good</li>" in page
+    assert "1,234 rows x 3 features, 2-fold cross-validation, delta 1e-06" in page
+    for fact in ("<dt>epsilon</dt><dd>0.5, 2</dd>", "<dt>delta</dt><dd>1e-06</dd>",
+                 "<dt>folds</dt><dd>2</dd>", "<dt>seed</dt><dd>7</dd>",
+                 f"<dt>Python</dt><dd>{sys.version.split()[0]} on ",
+                 "<dt>scikit-learn</dt><dd>1."):  # fmt: skip
+        assert fact in page
+
+
+def test_every_tag_is_closed_and_nothing_is_fetched():
+    page = Page(html_report(ComparisonResults([*results().records, *results("more").records])))
+    assert page.tags.count("picture") == 2 and page.tags.count("table") == 10
+    assert page.links and all(link.startswith("data:") for link in page.links)
+    styles = "".join(text for tag, text in page.texts if tag in ("style", "script"))
+    assert not re.search(r"https?:|url\(|@import|fetch\(|import ", styles)
+
+
+def test_whatever_names_and_messages_hold_is_escaped():
+    nasty = [
+        {**r, "estimator": NASTY, "parameters": NASTY, "guarantee": NASTY, "warnings": [NASTY]}
+        for r in results(NASTY).records
+        if r["estimator"] == "private"
+    ]
+    text = html_report(ComparisonResults(nasty), title=NASTY)
+    page = Page(text)
+    assert page.tags.count("script") == 1
+    seen = [text for _, text in page.texts if NASTY in text]
+    assert len(seen) >= 8
+
+
+def test_without_a_seed_or_a_finite_epsilon_the_report_says_so():
+    records = [
+        {**record("private", epsilon, fold, 0.8), "seed": None}
+        for epsilon in (1.0, math.inf)
+        for fold in range(2)
+    ]
+    page = html_report(ComparisonResults(records))
+    assert "<dt>seed</dt><dd>none: the noise was fresh</dd>" in page
+    assert "<dd>private at 1.0 holds.</dd>" in page
+    assert "epsilon inf" in page
+    alone = html_report(ComparisonResults([record("open", None, f, 0.9) for f in range(2)]))
+    assert rows_of(alone, 0)[1] == ["open", "0.9000 <small>±0.0000</small>"]
+
+
+def test_the_same_results_give_the_same_page():
+    assert html_report(results()) == html_report(results())
+
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))),
+                None)  # fmt: skip
+# Sorts by the last column twice, and writes what it sees into the page.
+PROBE = """<script>
+addEventListener("load", () => {
+  const button = document.querySelector("table thead th:last-child button");
+  const names = () => [...document.querySelectorAll("table")[0].tBodies[0].rows].map(
+    (row) => row.cells[0].textContent);
+  const orders = [names()];
+  for (const _ of [1, 2]) { button.click(); orders.push(names()); }
+  const seen = {
+    orders,
+    images: [...document.images].map((image) => [image.complete, image.naturalWidth]),
+    tables: [...document.querySelectorAll("table")].map((table) => table.offsetWidth),
+    wide: document.documentElement.scrollWidth > innerWidth,
+  };
+  document.body.dataset.seen = JSON.stringify(seen);
+});
+</script></body>"""
+
+
+def opened(path, page, *options):
+    """Return what the probe saw and what the browser's console holds."""
+    path.write_text(page.replace("</body>", PROBE), encoding="utf-8")
+    process = subprocess.run(
+        [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+         f"--user-data-dir={path.parent / 'profile'}", "--enable-logging=stderr", "--v=0",
+         "--virtual-time-budget=5000", *options, "--dump-dom", path.as_uri()],
+        capture_output=True, text=True, check=True, timeout=120,
+    )  # fmt: skip
+    console = [line for line in process.stderr.splitlines() if "CONSOLE" in line]
+    (seen,) = re.findall('data-seen="(.*?)"', process.stdout)
+    return json.loads(seen.replace("&quot;", '"')), console
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
+def test_a_browser_shows_tables_and_figures_sorts_and_reports_no_error(tmp_path):
+    page = html_report(ComparisonResults([*results().records, *results("more").records]))
+    given = ["private", "other", "third", "open", "broken"]
+    for dark in (0, 1):
+        theme = f"--blink-settings=preferredColorScheme={1 - dark}"
+        seen, console = opened(tmp_path / "report.html", page, theme)
+        assert console == []
+        assert seen["orders"] == [
+            given,
+            ["open", "other", "private", "third", "broken"],
+            ["third", "private", "other", "open", "broken"],
+        ]
+        assert len(seen["images"]) == 2
+        assert all(complete and width > 300 for complete, width in seen["images"])
+        assert len(seen["tables"]) == 10 and min(seen["tables"][:3]) > 200
+        assert not seen["wide"]
+
+    # The test itself notices a broken figure and an error on the console.
+    broken = page.replace("data:image/svg+xml;base64,", "data:image/svg+xml;base64,AA")
+    broken = broken.replace("<main>", "<main><script>planted()</script>")
+    seen, console = opened(tmp_path / "broken.html", broken)
+    assert any("planted is not defined" in line for line in console)
+    assert [width for _, width in seen["images"]] == [0, 0]
