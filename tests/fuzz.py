@@ -1,6 +1,8 @@
 """Fuzz what reads the text of others: ledgers, schemas, odometers, the command line.
 
-``python tests/fuzz.py --runs 1000000`` feeds that many mutated inputs to four targets. It prints
+``python tests/fuzz.py --runs 1000000`` feeds that many mutated inputs to five targets. Half of the
+changes to a JSON document replace, drop or repeat one of its entries, so that many stay nearly
+valid; the others are to its bytes. It prints
 how many were accepted, how many were refused in words, and every crash with the input that caused
 it: any exception other than the documented ones. Where atheris is installed (``pip install
 atheris``) its coverage guides the mutations, else they are random. ``--seconds`` bounds the time.
@@ -8,10 +10,12 @@ atheris``) its coverage guides the mutations, else they are random. ``--seconds`
 
 import argparse
 import contextlib
+import copy
 import io
 import itertools
 import json
 import math
+import os
 import random
 import shlex
 import sys
@@ -21,11 +25,22 @@ import traceback
 from collections import Counter
 from pathlib import Path
 
-from dpglm import PrivacyOdometer
-from dpglm.cli import main as command_line
-from dpglm.privacy.events import FilterEvent, GaussianEvent, PoissonSampledEvent, SelectionEvent
-from dpglm.privacy.ledger import PrivacyLedger
-from dpglm.schema import Schema, load_schema
+try:
+    import atheris
+except ImportError:
+    atheris = None
+
+# Not the kernels: their compiler cannot read instrumented code.
+GUIDED = atheris is not None and "--random" not in sys.argv
+READERS = ["dpglm.privacy.ledger", "dpglm.privacy.events", "dpglm.schema", "dpglm.odometer",
+           "dpglm.csv_table", "dpglm.cli", "dpglm.commands"]  # fmt: skip
+with atheris.instrument_imports(include=READERS) if GUIDED else contextlib.nullcontext():
+    from dpglm import PrivacyOdometer
+    from dpglm.cli import main as command_line
+    from dpglm.commands import audit as audit_command
+    from dpglm.privacy.events import FilterEvent, GaussianEvent, PoissonSampledEvent, SelectionEvent
+    from dpglm.privacy.ledger import PrivacyLedger
+    from dpglm.schema import Schema, load_schema
 
 LEDGERS = [
     PrivacyLedger.from_events([GaussianEvent(40.0)] * 3, reporting_delta=1e-6),
@@ -45,6 +60,40 @@ COMMANDS = [
     "plan --n 1000 --noise-multiplier 40 --n-iter 100 --clip 0.5 --alpha 0.01",
     "plan --n 500 --epsilon 2 --estimator agd --preconditioner diagonal",
     "compare --dataset census --epsilons 0.1,1 --folds 3 --estimators svm,majority --jobs 0",
+    "audit --estimator svm --epsilon 2 --canaries 200 --fits 100 --false-alarm 1e-4",
+    "audit --all --black-box --delta 1e-5",
+]
+ODDITIES = [
+    None,
+    True,
+    False,
+    0,
+    -1,
+    1,
+    2,
+    1e308,
+    -1e308,
+    5e-324,
+    2**63,
+    10**400,
+    math.nan,
+    math.inf,
+    -math.inf,
+    "",
+    "inf",
+    "gaussian",
+    "filter",
+    "selection",
+    "zero_out",
+    "replace_one",
+    "\x00",
+    "\ud800",
+    [],
+    {},
+    [[]],
+    {"": None},
+    ["a", "a"],
+    {"kind": "gaussian"},
 ]
 TOKENS = [
     b"1e308", b"-1", b"0", b"nan", b"NaN", b"Infinity", b"-Infinity", b"1e-320", b"null", b"true",
@@ -71,6 +120,11 @@ def fuzz_schema(data: bytes) -> None:
     schema.transformer(), schema.feature_names, repr(schema)
 
 
+def fuzz_schema_file(data: bytes) -> None:
+    FUZZED_SCHEMA.write_bytes(data)
+    assert Schema.from_json(FUZZED_SCHEMA) == Schema.from_json(data.decode("utf-8"))
+
+
 def fuzz_odometer(data: bytes) -> None:
     FUZZED_FILE.write_bytes(data)
     try:
@@ -81,7 +135,7 @@ def fuzz_odometer(data: bytes) -> None:
 
 def fuzz_command_line(data: bytes) -> None:
     arguments = shlex.split(data.decode("utf-8", "replace"))
-    # Work, and files, are not what is fuzzed here.
+    # The work is not what is fuzzed here.
     if "compare" in arguments:
         arguments += ["--jobs", "0"]
     for option, most in (("--n-iter", 1000), ("--sampling-rate", 0)):
@@ -106,24 +160,62 @@ def _above(text: str, most: float) -> bool:
         return False
 
 
-FUZZED_FILE = Path(tempfile.mkdtemp()) / "odometer.jsonl"
+def no_audit(*_, **__):
+    raise ValueError("audits take seconds")
+
+
+SCRATCH = Path(tempfile.mkdtemp())
+FUZZED_FILE, FUZZED_SCHEMA = SCRATCH / "odometer.jsonl", SCRATCH / "schema.json"
 HEADER = b'{"format": "dpglm odometer", "version": 1}\n'
 ENTRIES = [json.dumps(ledger.to_dict()).encode() + b"\n" for ledger in LEDGERS]
 # Each target with its seeds, the exceptions it documents, and its share of the inputs.
+SCHEMAS = [load_schema(name).to_json().encode() for name in ("adult", "bank")]
 TARGETS = {
     "ledger": (fuzz_ledger, ENTRIES, (ValueError, RecursionError), 60),
-    "schema": (
-        fuzz_schema,
-        [load_schema(name).to_json().encode() for name in ("adult", "bank")],
-        (ValueError, FileNotFoundError, OSError, RecursionError),
-        28,
-    ),
+    "schema": (fuzz_schema, SCHEMAS, (ValueError, OSError, RecursionError), 23),
+    "schema file": (fuzz_schema_file, SCHEMAS, (ValueError, OSError, RecursionError), 5),
     "odometer": (fuzz_odometer, [HEADER + entry for entry in ENTRIES], (ValueError,), 10),
     "command line": (fuzz_command_line, [c.encode() for c in COMMANDS], (ValueError,), 2),
 }
 
 
 def mutated(data: bytes, rng: random.Random) -> bytes:
+    """Return data with random edits of its JSON entries or of its bytes."""
+    *lines, last = data.rstrip(b"\n").split(b"\n")
+    if last.startswith(b"{") and rng.random() < 0.5:
+        document = json.loads(last)
+        for _ in range(rng.choice([1, 1, 1, 2, 3])):
+            change_entry(document, rng)
+        return b"\n".join([*lines, json.dumps(document).encode(), b""])
+    return with_other_bytes(data, rng)
+
+
+def change_entry(document: dict, rng: random.Random) -> None:
+    """Replace, drop or repeat an entry somewhere inside."""
+    place = document
+    while True:
+        keys = list(place) if isinstance(place, dict) else list(range(len(place)))
+        if not keys:
+            return
+        key = rng.choice(keys)
+        if not isinstance(place[key], dict | list) or rng.random() < 0.1:
+            break
+        place = place[key]
+    change = rng.random()
+    if change < 0.15:
+        del place[key]
+    elif change < 0.25 and isinstance(place, list):
+        place.append(copy.deepcopy(place[key]))
+    elif change < 0.3 and isinstance(place, dict):
+        place[rng.choice(["", "mu", "rho", "count", "bound", key + " "])] = place.pop(key)
+    elif change < 0.6 and isinstance(place[key], int | float):
+        with contextlib.suppress(OverflowError):
+            place[key] *= rng.choice([-1, 0.5, 2, 1e-9, 1e9, 10.0 ** rng.randint(-300, 300)])
+    else:
+        place[key] = copy.deepcopy(rng.choice(ODDITIES))
+
+
+def with_other_bytes(data: bytes, rng: random.Random) -> bytes:
     """Return data with one to six random edits."""
     for _ in range(rng.randint(1, 6)):
         numbers = (rng.uniform(-2, 2), rng.randint(-9, 99), 10.0 ** rng.randint(-330, 308))
@@ -187,7 +279,6 @@ def run_at_random(tally: Tally, runs: int, deadline: float, seed: int) -> None:
 
 def run_guided(tally: Tally, runs: int, deadline: float, seed: int, finish) -> None:
     """Let atheris choose the bytes: the first picks the target, the second the seed to mutate."""
-    import atheris
 
     def one_input(data: bytes) -> None:
         rng = random.Random(data)
@@ -216,25 +307,20 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--random", action="store_true", help="do without atheris")
     arguments = parser.parse_args()
+    os.chdir(SCRATCH)  # for the files that commands write
+    audit_command.audit_estimator = no_audit
     tally, start = Tally(), time.monotonic()
     deadline = start + arguments.seconds
-    try:
-        import atheris
-    except ImportError:
-        atheris = None
-    guide = "at random" if atheris is None or arguments.random else "by coverage (atheris)"
+    guide = "by coverage (atheris)" if GUIDED else "at random"
 
     def finish() -> None:
         print(tally.report(time.monotonic() - start, guide), flush=True)
         # atheris does not return.
-        import os
-
         os._exit(1 if tally.crashes else 0)
 
-    if guide == "at random":
+    if not GUIDED:
         run_at_random(tally, arguments.runs, deadline, arguments.seed)
     else:
-        atheris.instrument_all()
         run_guided(tally, arguments.runs, deadline, arguments.seed, finish)
     finish()
 

@@ -10,6 +10,7 @@ import pytest
 from dp_accounting import GaussianDpEvent, NeighboringRelation
 from dp_accounting.pld import PLDAccountant
 
+from dpglm.privacy.events import FilterEvent
 from dpglm.privacy.ledger import GaussianEvent, PrivacyLedger, rounded_up
 
 DELTA = 1e-6
@@ -136,6 +137,9 @@ def test_ledger_is_a_value():
         ({"events": [{"kind": "gaussian", "count": 1.5, "noise_multiplier": 1.0}]}, "positive"),
         ({"events": [{"kind": "gaussian", "count": 1, "noise_multiplier": -1.0}]}, "=-1.0 must"),
         ({"events": [{"kind": "gaussian", "count": 1, "noise_multiplier": math.nan}]}, "=nan must"),
+        ({"events": [{"kind": "gaussian", "count": 10**400, "noise_multiplier": 1.0}]}, "positive"),
+        ({"events": [{"kind": "selection", "count": 1, "epsilon": 10**400}]}, "must be a number"),
+        ({"events": [{"kind": "filter", "count": 1, "mu": "1"}]}, "mu='1' must be a number"),
         ({"events": 3}, "not a ledger"),
         ({"neighboring_relation": "swap"}, "'swap' is unknown"),
         ({"reporting_delta": 2.0}, "reporting_delta=2.0"),
@@ -228,3 +232,16 @@ def test_without_dp_accounting_the_error_names_the_extra():
 @pytest.mark.parametrize("value", [1.0, 1.0004, 0.99996, 3.0001e-7, 1e-300, 12345.6, 9.9996, 0.0])
 def test_a_printed_cost_is_never_below_the_cost(value):
     assert value <= float(rounded_up(value)) <= value * 1.0011
+
+
+def test_fits_with_a_filter_are_counted_apart_from_releases():
+    events = [GaussianEvent(40.0), FilterEvent(mu=0.1), FilterEvent(mu=0.2)]
+    told = {
+        1: "; 1 release; assuming",
+        2: "; 1 release and 1 adaptive fit, charged with",
+        3: "; 1 release and 2 adaptive fits, charged with",
+    }
+    for n, text in told.items():
+        assert text in str(PrivacyLedger.from_events(events[:n], reporting_delta=1e-6))
+    assert "; 2 adaptive fits," in str(PrivacyLedger.from_events(events[1:], reporting_delta=1e-6))
+    assert "; 0 releases; " in str(PrivacyLedger.from_events([], reporting_delta=1e-6))

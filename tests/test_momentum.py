@@ -6,7 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.base import clone
 
+from dpglm import DPLogisticRegression
+from dpglm.losses import Logistic
 from dpglm.momentum import DebiasedMomentum, HeavyBall, Momentum, check_momentum
+from dpglm.objective import Objective
+from dpglm.privacy.noise import entropy_source
+from dpglm.solvers.noisy_gd import noisy_gradient_descent
 
 
 def run(momentum, gradients):
@@ -100,3 +105,18 @@ def test_what_is_no_momentum_is_refused_by_a_sentence(value, error, complaint):
 def test_an_unfinished_momentum_says_what_is_missing():
     with pytest.raises(NotImplementedError, match="Momentum must define direction"):
         Momentum().direction(np.ones(1), np.zeros(1), 1)
+
+
+def test_the_descent_tells_each_iterate_to_whoever_asks():
+    X, target = np.random.default_rng(0).normal(size=(40, 2)), np.ones(40)
+    plan = DPLogisticRegression(max_iter=3, preconditioner=None, averaging=None).plan(40, 2)
+    told = []
+    silent, told_of = (
+        noisy_gradient_descent(
+            Objective(X, target, Logistic()), plan, entropy_source(0), on_step=on_step
+        )
+        for on_step in (None, lambda t, coef: told.append((t, coef.copy())))
+    )
+    assert [t for t, _ in told] == [0, 1, 2]
+    np.testing.assert_array_equal(told[-1][1], told_of.coef)
+    np.testing.assert_array_equal(silent.coef, told_of.coef)

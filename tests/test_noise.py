@@ -10,7 +10,13 @@ import pytest
 from scipy.stats import chisquare, kstest, norm
 
 from dpglm.privacy import noise
-from dpglm.privacy.noise import entropy_source, grid_spacing, rounded_gaussian
+from dpglm.privacy.noise import (
+    entropy_source,
+    grid_spacing,
+    rounded_gaussian,
+    rounded_laplace,
+    uniform_below,
+)
 
 
 def test_rounds_the_exact_gaussian_of_each_word(vectors, scripted_entropy):
@@ -114,3 +120,34 @@ def test_failing_entropy_raises_and_never_falls_back(monkeypatch):
     monkeypatch.setattr(os, "urandom", fail)
     with pytest.raises(NotImplementedError, match="no entropy"):
         entropy_source().words(1)
+
+
+@pytest.mark.parametrize("scale", [2.0**30, 1.9 * 2**30, 3.0])
+def test_laplace_magnitudes_are_rounded_exactly(scale, scripted_entropy):
+    words = np.random.default_rng(6).integers(0, 2**64, 300, dtype=np.uint64).tolist()
+    words += [0, 1, 2, 3, 4, 5, 40, 1001, 2**64 - 1, 2**64 - 2]
+    extra = [0x9E3779B97F4A7C15, 0xD1B54A32D192ED03]
+    more = extra[0] | extra[1] << 64
+    with mpmath.workdps(80):
+        for word in words:
+            tail = mpmath.mpf((word >> 1) << 128 | more) / mpmath.mpf(2) ** 191
+            magnitude = int(mpmath.nint(-scale * mpmath.log(tail)))
+            entropy = scripted_entropy([word, *extra])
+            assert rounded_laplace(1, scale, entropy)[0] == (-magnitude if word & 1 else magnitude)
+
+
+@pytest.mark.parametrize("bound", [1, 2, 7, 2**63, 2**64 - 1, 2**64, 10**30])
+def test_bounded_integers_divide_the_range_of_the_words_evenly(bound, scripted_entropy):
+    n_words = bound.bit_length() // 64 + 2
+    n_bits = 64 * n_words
+    share = 2**n_bits // bound
+    for value in {0, bound // 3, bound - 1}:
+        for number in (value * share, (value + 1) * share - 1):
+            words = [number >> 64 * i & (2**64 - 1) for i in range(n_words)]
+            entropy = scripted_entropy(words)
+            assert uniform_below(bound, entropy) == value
+            assert entropy.words_drawn == n_words
+    if share * bound < 2**n_bits:
+        entropy = scripted_entropy([2**64 - 1] * n_words + [0] * n_words)
+        assert uniform_below(bound, entropy) == 0
+        assert entropy.words_drawn == 2 * n_words

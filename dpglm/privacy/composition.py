@@ -99,7 +99,7 @@ def rho_of(event: Event) -> float:
         return event.rho
     if event.mu is None:
         raise ValueError(f"rho is undefined: {event!r} has no known zero-concentrated privacy.")
-    return event.mu**2 / 2
+    return event.mu * event.mu / 2
 
 
 def composed_delta(events: Runs, epsilon: float) -> float:

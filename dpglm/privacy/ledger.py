@@ -116,8 +116,10 @@ class PrivacyLedger:
         object.__setattr__(self, "events", tuple(self.events))
         object.__setattr__(self, "assumptions", tuple(self.assumptions))
         for _, count in self.events:
-            if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-                raise ValueError(f"An event's count must be a positive integer, not {count!r}.")
+            if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= 2**53:
+                raise ValueError(
+                    f"An event's count must be a positive integer (at most 2^53), not {count!r}."
+                )
         if self.neighboring_relation == "replace_one":
             for event, _ in self.events:
                 if isinstance(event, PoissonSampledEvent):
@@ -313,7 +315,7 @@ class PrivacyLedger:
                 fields = dict(entry)
                 event_type = _EVENT_TYPES[fields.pop("kind")]
                 count = fields.pop("count")
-                events.append((event_type(**fields), count))
+                events.append((event_type(**{k: _number(k, v) for k, v in fields.items()}), count))
             if not isinstance(data["seeded"], bool):
                 raise TypeError(f"seeded must be true or false, not {data['seeded']!r}")
             assumptions = data["assumptions"]
@@ -404,6 +406,14 @@ def run_lengths(events: Iterable[Event]) -> tuple[tuple[Event, int], ...]:
     ((GaussianEvent(noise_multiplier=2.0), 2),)
     """
     return tuple((event, sum(1 for _ in run)) for event, run in groupby(events))
+
+
+def _number(name: str, value: Any) -> float:
+    """Return a parameter of an event, read from a document, as a float."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or (isinstance(value, int) and value.bit_length() > 1023):
+        raise ValueError(f"{name}={value!r} must be a number.")
+    return float(value)
 
 
 def rounded_up(value: float) -> str:

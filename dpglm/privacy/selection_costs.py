@@ -174,7 +174,7 @@ def bounded_range_rho(epsilon: float) -> float:
     >>> bounded_range_rho(1.0)
     0.125
     """
-    return epsilon**2 / 8
+    return epsilon * epsilon / 8
 
 
 def bounded_range_epsilon_from_rho(rho: float) -> float:

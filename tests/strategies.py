@@ -1,0 +1,124 @@
+"""Hypothesis strategies for what a user may legally ask for, and for what is refused."""
+
+import math
+
+import numpy as np
+from hypothesis import strategies as st
+
+from dpglm import DPAGDClassifier, DPLinearSVM, DPLogisticRegression
+from dpglm.momentum import DebiasedMomentum, HeavyBall
+from dpglm.preconditioning import DiagonalPreconditioner, FullPreconditioner
+from dpglm.schedules import Constant, DecayingClip, Geometric, Piecewise, Polynomial
+
+__all__ = ["budgets", "data", "estimators", "illegal_parameters", "schedules"]
+
+RELATIONS = ("zero_out", "replace_one", "add_or_remove_one")
+
+
+def powers_of_ten(low, high):
+    """Numbers spread evenly over orders of magnitude."""
+    return st.floats(low, high).map(lambda exponent: 10.0**exponent)
+
+
+def schedules():
+    """Positive values over the iterations: a number, a name's default, or an object."""
+    level = powers_of_ten(-2, 1)
+    return st.one_of(
+        level,
+        st.builds(Constant, level),
+        st.builds(Geometric, level, st.floats(0.5, 1.0)),
+        st.builds(Polynomial, level, level, st.floats(0.5, 2.0)),
+        st.builds(Piecewise, st.tuples(level, level), st.just((0.5,))),
+        st.builds(DecayingClip, level),
+    )
+
+
+@st.composite
+def budgets(draw):
+    """Epsilon, delta and relation, as parameters of an estimator."""
+    relation = draw(st.sampled_from(RELATIONS))
+    return {
+        "epsilon": draw(powers_of_ten(-1.5, 1.5)),
+        "delta": draw(powers_of_ten(-10, -2)),
+        "neighboring_relation": relation,
+        "n_ref": draw(st.integers(5, 60)) if relation == "add_or_remove_one" else None,
+    }
+
+
+@st.composite
+def data(draw):
+    """Rows of any scale, zero and huge ones among them, with labels of two or three classes."""
+    n_rows, n_features, n_classes = draw(
+        st.tuples(st.integers(6, 20), st.integers(1, 4), st.integers(2, 3))
+    )
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    X = rng.normal(size=(n_rows, n_features)) * draw(powers_of_ten(-3, 3))
+    X[0] = draw(st.sampled_from([0.0, 1.0, 1e-300, 1e150]))
+    y = rng.integers(0, n_classes, n_rows)
+    y[:n_classes] = np.arange(n_classes)
+    return X, y
+
+
+PENALTY = {
+    "alpha": st.one_of(st.just(0.0), powers_of_ten(-4, -1)),
+    "fit_intercept": st.booleans(),
+}
+PRECONDITIONERS = st.one_of(
+    st.none(), st.just(DiagonalPreconditioner()), st.just(FullPreconditioner())
+)
+DESCENT = {
+    **PENALTY,
+    "noise_schedule": st.one_of(st.just("auto"), schedules()),
+    "clip_schedule": st.one_of(st.just("auto"), schedules()),
+    "step_schedule": st.one_of(st.just("auto"), schedules()),
+    "momentum": st.one_of(
+        st.none(), st.floats(0, 0.95), st.builds(HeavyBall), st.builds(DebiasedMomentum)
+    ),
+    "averaging": st.sampled_from(["auto", "uniform", "tail", "t_weighted", 0.3, None]),
+    "preconditioner": PRECONDITIONERS,
+    "max_iter": st.integers(1, 8),
+}
+ADAPTIVE = {
+    **PENALTY,
+    "loss": st.sampled_from(["logistic", "smoothed_hinge", "hinge"]),
+    "clip_schedule": powers_of_ten(-1, 1),
+    "loss_clip": st.one_of(st.just("auto"), powers_of_ten(-1, 1)),
+    "n_splits": st.floats(1, 6),
+    "selection": st.sampled_from(["exponential", "laplace"]),
+    "accountant": st.sampled_from(["auto", "gdp", "zcdp"]),
+    "momentum": st.sampled_from(["heavy_ball", "debiased", None, 0.3]),
+    "preconditioner": PRECONDITIONERS,
+    "max_iter": st.integers(1, 8),
+}
+
+
+@st.composite
+def estimators(draw):
+    """An unfitted estimator with legal parameters."""
+    estimator, parameters = draw(
+        st.sampled_from(
+            [
+                (DPLogisticRegression, DESCENT),
+                (DPLinearSVM, {**DESCENT, "loss": st.sampled_from(["smoothed_hinge", "hinge"])}),
+                (DPAGDClassifier, ADAPTIVE),
+            ]
+        )
+    )
+    chosen = {name: draw(strategy) for name, strategy in parameters.items()}
+    return estimator(**draw(budgets()), **chosen, random_state=draw(st.integers(0, 2**31)))
+
+
+def illegal_parameters():
+    """One parameter with a value that every estimator refuses."""
+    not_positive = st.sampled_from([0.0, -1.0, -math.inf, math.nan, -1e-300])
+    return st.one_of(
+        st.tuples(st.just("epsilon"), not_positive),
+        st.tuples(st.just("delta"), st.one_of(not_positive, st.sampled_from([1.0, 2.0, math.inf]))),
+        st.tuples(st.just("clip_schedule"), st.one_of(not_positive, st.just(math.inf))),
+        st.tuples(st.just("alpha"), st.sampled_from([-1.0, math.nan, math.inf])),
+        st.tuples(st.just("max_iter"), st.sampled_from([0, -1, 2.5, "many"])),
+        st.tuples(st.just("momentum"), st.sampled_from([-0.1, 1.0, math.nan, "fast"])),
+        st.tuples(st.just("neighboring_relation"), st.sampled_from(["", "zeroout", "unbounded"])),
+        st.tuples(st.just("classes"), st.sampled_from([[0], [0, 0, 1], []])),
+        st.tuples(st.just("preconditioner"), st.sampled_from(["half", ""])),
+    )
