@@ -112,7 +112,6 @@ ROOMS = {
     "commands": ["options", "methods", "tables", "compare", "plan_report", "plan", "audit"],
     "baselines": [
         "parameters",
-        "probabilities",
         "minimizer",
         "perturbation",
         "objective_perturbation",
@@ -126,7 +125,16 @@ ROOMS = {
         "sgd_advanced",
         "majority",
     ],
-    "estimators": ["labels", "inputs", "base", "descent", "logistic", "svm", "agd"],
+    "estimators": [
+        "labels",
+        "inputs",
+        "base",
+        "probabilities",
+        "descent",
+        "logistic",
+        "svm",
+        "agd",
+    ],
 }
 
 

@@ -9,9 +9,9 @@ import numpy as np
 
 from dpglm.baselines.newton import CurvatureSums, NewtonPlan, NewtonTrace, newton_descent
 from dpglm.baselines.parameters import check_number, check_whole, is_auto
-from dpglm.baselines.probabilities import LogisticOrHingeMixin
 from dpglm.estimators.base import PrivateLinearClassifier
 from dpglm.estimators.labels import n_outputs
+from dpglm.estimators.probabilities import LogisticOrHingeMixin
 from dpglm.facts import PublicFacts
 from dpglm.limits import CLIP_RANGE, LARGEST_NOISE_MULTIPLIER
 from dpglm.privacy.budget import PrivacyBudget

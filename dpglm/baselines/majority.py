@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from dpglm.baselines.probabilities import LogisticOrHingeMixin
 from dpglm.estimators.base import PrivateLinearClassifier
+from dpglm.estimators.probabilities import LogisticOrHingeMixin
 from dpglm.facts import PublicFacts
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.events import GaussianEvent

@@ -9,9 +9,9 @@ import numpy as np
 
 from dpglm.baselines.genetic import CandidateLosses, GeneticPlan, GeneticTrace, evolve
 from dpglm.baselines.parameters import check_number, check_whole, is_auto
-from dpglm.baselines.probabilities import LogisticOrHingeMixin
 from dpglm.estimators.base import PrivateLinearClassifier
 from dpglm.estimators.labels import n_outputs
+from dpglm.estimators.probabilities import LogisticOrHingeMixin
 from dpglm.facts import PublicFacts
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.events import SelectionEvent

@@ -8,10 +8,10 @@ import numpy as np
 
 from dpglm.averaging import averaging_weights
 from dpglm.baselines.parameters import check_number, check_whole, is_auto
-from dpglm.baselines.probabilities import LogisticOrHingeMixin
 from dpglm.baselines.sgd_moments import batch_rate
 from dpglm.estimators.base import PrivateLinearClassifier
 from dpglm.estimators.descent import NoisyDescentMixin
+from dpglm.estimators.probabilities import LogisticOrHingeMixin
 from dpglm.facts import PublicFacts
 from dpglm.momentum import HeavyBall
 from dpglm.plan import CLIP_RANGE, LARGEST_NOISE_MULTIPLIER, PrivacyPlan, gradient_event

@@ -5,9 +5,9 @@ from dataclasses import replace
 from typing import Any
 
 from dpglm.baselines.parameters import check_number, check_whole, is_auto
-from dpglm.baselines.probabilities import LogisticOrHingeMixin
 from dpglm.estimators.base import PrivateLinearClassifier
 from dpglm.estimators.descent import NoisyDescentMixin
+from dpglm.estimators.probabilities import LogisticOrHingeMixin
 from dpglm.facts import PublicFacts
 from dpglm.plan import CLIP_RANGE, PrivacyPlan, make_plan
 from dpglm.privacy.budget import PrivacyBudget

@@ -4,11 +4,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.special import log_softmax, softmax
-from sklearn.utils.metaestimators import available_if
 
 from dpglm.adaptive_plan import AdaptivePlan, make_adaptive_plan
 from dpglm.estimators.base import PrivateLinearClassifier
+from dpglm.estimators.probabilities import ProbabilitiesMixin
 from dpglm.facts import PublicFacts
 from dpglm.losses import Hinge, Logistic, Loss, SmoothedHinge, Softmax
 from dpglm.momentum import check_momentum
@@ -26,11 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["DPAGDClassifier"]
 
 
-def _has_probabilities(estimator: "DPAGDClassifier") -> bool:
-    return estimator.loss == "logistic"
-
-
-class DPAGDClassifier(PrivateLinearClassifier):
+class DPAGDClassifier(ProbabilitiesMixin, PrivateLinearClassifier):
     """Differentially private linear classifier that adapts its steps and its budget as it runs.
 
     Each iteration releases one noisy gradient and chooses privately how far to step along it. When
@@ -307,31 +302,3 @@ class DPAGDClassifier(PrivateLinearClassifier):
     ) -> tuple[AdaptiveTrace, PrivacyLedger]:
         trace = adaptive_gradient_descent(objective, plan, rng, on_step=on_step)
         return trace, plan.ledger
-
-    @available_if(_has_probabilities)
-    def predict_proba(self, X: Any) -> np.ndarray:
-        """Return the probability of each class; with the logistic loss only.
-
-        Parameters
-        ----------
-        X : {array-like, CSR matrix} of shape (n_samples, n_features)
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_classes), columns in the order of ``classes_``
-        """
-        return softmax(self._class_scores(X), axis=1)
-
-    @available_if(_has_probabilities)
-    def predict_log_proba(self, X: Any) -> np.ndarray:
-        """Return the logarithm of the probability of each class; with the logistic loss only.
-
-        Parameters
-        ----------
-        X : {array-like, CSR matrix} of shape (n_samples, n_features)
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_classes), columns in the order of ``classes_``
-        """
-        return log_softmax(self._class_scores(X), axis=1)

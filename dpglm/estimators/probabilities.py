@@ -8,24 +8,15 @@ from sklearn.utils.metaestimators import available_if
 
 from dpglm.losses import Hinge, Logistic, Loss, Softmax
 
-__all__ = ["LogisticOrHingeMixin"]
+__all__ = ["LogisticOrHingeMixin", "ProbabilitiesMixin"]
 
 
 def _is_logistic(estimator: Any) -> bool:
     return estimator.loss == "logistic"
 
 
-class LogisticOrHingeMixin:
-    """What follows from the parameter ``loss``, ``"logistic"`` unless an estimator stores it."""
-
-    loss = "logistic"
-
-    def _loss(self, n_classes: int) -> Loss:
-        if self.loss == "logistic":
-            return Logistic() if n_classes == 2 else Softmax()
-        if self.loss == "hinge":
-            return Hinge()
-        raise ValueError(f"loss={self.loss!r} is unknown; choose 'logistic' or 'hinge'.")
+class ProbabilitiesMixin:
+    """Probabilities of the classes, where the parameter ``loss`` is ``"logistic"``."""
 
     @available_if(_is_logistic)
     def predict_proba(self, X: Any) -> np.ndarray:
@@ -54,3 +45,16 @@ class LogisticOrHingeMixin:
         ndarray of shape (n_samples, n_classes), columns in the order of ``classes_``
         """
         return log_softmax(self._class_scores(X), axis=1)
+
+
+class LogisticOrHingeMixin(ProbabilitiesMixin):
+    """What follows from the parameter ``loss``, ``"logistic"`` unless an estimator stores it."""
+
+    loss = "logistic"
+
+    def _loss(self, n_classes: int) -> Loss:
+        if self.loss == "logistic":
+            return Logistic() if n_classes == 2 else Softmax()
+        if self.loss == "hinge":
+            return Hinge()
+        raise ValueError(f"loss={self.loss!r} is unknown; choose 'logistic' or 'hinge'.")
