@@ -14,7 +14,8 @@ class _Parser(argparse.ArgumentParser):
     """Says what is wrong in one line, without the usage."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: error: {message}\n")
+        # What was typed may hold line breaks.
+        self.exit(2, f"{self.prog}: error: {' '.join(message.split())}\n")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

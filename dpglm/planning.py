@@ -1,6 +1,7 @@
 """Planning a run before any data are touched: how many iterations are worth their noise."""
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 from scipy.optimize import brentq
@@ -94,9 +95,16 @@ def optimal_n_iter(kappa: float, noise_to_gap: float, *, dynamic: bool = True) -
         bound, optimum = dynamic_bound, -2 * math.log1p(gap**2 / noise_to_gap) / log_gamma
     else:
         # From a cost of 1 on the first iteration is one too many already.
-        optimum = brentq(constant_slope, 0.0, 1 / cost) if cost < 1 else 1.0
+        optimum = _root_above_1(constant_slope, 1 / cost)
         bound = constant_bound
     return min(max(1, math.floor(optimum)), max(1, math.ceil(optimum)), key=bound)
+
+
+def _root_above_1(rising: Callable[[float], float], high: float) -> float:
+    """Return where a function turns positive between 1 and `high`, 1 if that is before."""
+    if high <= 1 or rising(1.0) >= 0:
+        return 1.0
+    return math.exp(brentq(lambda log_t: rising(math.exp(log_t)), 0.0, math.log(high)))
 
 
 def saturation_n_iter(
