@@ -4,6 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# The same examples every time: a run of the tests says something of the code alone.
+settings.register_profile("fixed", derandomize=True)
+settings.load_profile("fixed")
 
 DATA = Path(__file__).parent / "data"
 

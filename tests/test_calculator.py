@@ -64,7 +64,8 @@ def test_max_iter_is_affordable_and_one_more_is_not(epsilon, delta, sigma):
     n_iter = CALCULATOR.max_iter(epsilon=epsilon, **run)
     if n_iter:
         assert CALCULATOR.epsilon(n_iter=n_iter, **run) <= epsilon
-    assert CALCULATOR.epsilon(n_iter=n_iter + 1, **run) > epsilon
+    # Of very many iterations one more is lost in rounding.
+    assert CALCULATOR.epsilon(n_iter=n_iter + 1, **run) > epsilon * (1 - 1e-9)
 
 
 @pytest.mark.parametrize("epsilon", [0.9, 1.0, 1.1])
