@@ -9,8 +9,8 @@ import numpy as np
 from scipy import sparse
 
 from dpglm.facts import PublicFacts
+from dpglm.limits import N_REF_FACTOR
 from dpglm.losses import Loss
-from dpglm.plan import N_REF_FACTOR
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.events import SelectionEvent
 from dpglm.privacy.ledger import PrivacyLedger

@@ -11,8 +11,8 @@ from scipy.special import expit, softmax
 
 from dpglm.facts import PublicFacts
 from dpglm.kernels.bases import one_blas_thread
+from dpglm.limits import N_REF_FACTOR
 from dpglm.losses import Softmax
-from dpglm.plan import N_REF_FACTOR
 from dpglm.privacy.events import GaussianEvent
 from dpglm.privacy.ledger import PrivacyLedger
 from dpglm.privacy.mechanisms import GaussianSum

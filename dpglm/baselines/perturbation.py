@@ -6,15 +6,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from scipy.special import log_expit, log_softmax
-from sklearn.utils.metaestimators import available_if
+from scipy.special import log_expit
 
 from dpglm.baselines.minimizer import PenalizedLoss, joint_lipschitz, rounding_error
 from dpglm.baselines.parameters import check_number, is_auto
 from dpglm.estimators.labels import n_outputs, resolved_class_weight
+from dpglm.estimators.probabilities import ProbabilitiesMixin
 from dpglm.facts import PublicFacts
+from dpglm.limits import LARGEST_NOISE_MULTIPLIER, N_REF_FACTOR
 from dpglm.losses import Logistic, Loss, SmoothedHinge, Softmax
-from dpglm.plan import LARGEST_NOISE_MULTIPLIER, N_REF_FACTOR
 from dpglm.preconditioning import DEFAULT_ROW_BOUND
 from dpglm.privacy.baseline_events import ObjectivePerturbationEvent
 from dpglm.privacy.budget import PrivacyBudget
@@ -312,11 +312,7 @@ def noise_multiplier_of(mu: float) -> float:
     return 0.0 if mu == math.inf else 1 / mu
 
 
-def _has_probabilities(estimator: Any) -> bool:
-    return estimator.loss == "logistic"
-
-
-class PerturbationMixin:
+class PerturbationMixin(ProbabilitiesMixin):
     """Loss, penalty, public constants and training of the perturbation estimators.
 
     They store ``loss``, ``half_width`` and ``row_bound`` beside the parameters that all linear
@@ -403,35 +399,7 @@ class PerturbationMixin:
         on_step(0, trace.coef)
         return trace, replace(plan.ledger, events=run_lengths(trace.events))
 
-    @available_if(_has_probabilities)
-    def predict_proba(self, X: Any) -> np.ndarray:
-        """Return the probability of each class; with the logistic loss only.
-
-        Parameters
-        ----------
-        X : {array-like, CSR matrix} of shape (n_samples, n_features)
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_classes), columns in the order of ``classes_``
-        """
-        return np.exp(self.predict_log_proba(X))
-
-    @available_if(_has_probabilities)
-    def predict_log_proba(self, X: Any) -> np.ndarray:
-        """Return the logarithm of the probability of each class; with the logistic loss only.
-
-        One-vs-rest probabilities are divided by their sum.
-
-        Parameters
-        ----------
-        X : {array-like, CSR matrix} of shape (n_samples, n_features)
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_classes), columns in the order of ``classes_``
-        """
+    def _logits(self, X: Any) -> np.ndarray:
+        """Return log-probabilities of one-vs-rest, which are divided by their sum, or scores."""
         scores = self._class_scores(X)
-        if scores.shape[1] > 2 and not self._multinomial:
-            scores = log_expit(scores)
-        return log_softmax(scores, axis=1)
+        return log_expit(scores) if scores.shape[1] > 2 and not self._multinomial else scores

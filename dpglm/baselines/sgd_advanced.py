@@ -13,8 +13,9 @@ from dpglm.estimators.base import PrivateLinearClassifier
 from dpglm.estimators.descent import NoisyDescentMixin
 from dpglm.estimators.probabilities import LogisticOrHingeMixin
 from dpglm.facts import PublicFacts
+from dpglm.limits import CLIP_RANGE, LARGEST_NOISE_MULTIPLIER
 from dpglm.momentum import HeavyBall
-from dpglm.plan import CLIP_RANGE, LARGEST_NOISE_MULTIPLIER, PrivacyPlan, gradient_event
+from dpglm.plan import PrivacyPlan, gradient_event
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.events import SAMPLED_REPLACEMENT
 from dpglm.privacy.ledger import PrivacyLedger

@@ -9,7 +9,8 @@ from dpglm.estimators.base import PrivateLinearClassifier
 from dpglm.estimators.descent import NoisyDescentMixin
 from dpglm.estimators.probabilities import LogisticOrHingeMixin
 from dpglm.facts import PublicFacts
-from dpglm.plan import CLIP_RANGE, PrivacyPlan, make_plan
+from dpglm.limits import CLIP_RANGE
+from dpglm.plan import PrivacyPlan, make_plan
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.events import PoissonSampledEvent
 from dpglm.schedules import Constant

@@ -18,6 +18,10 @@ def _is_logistic(estimator: Any) -> bool:
 class ProbabilitiesMixin:
     """Probabilities of the classes, where the parameter ``loss`` is ``"logistic"``."""
 
+    def _logits(self, X: Any) -> np.ndarray:
+        """Return what the probabilities are the softmax of."""
+        return self._class_scores(X)
+
     @available_if(_is_logistic)
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the probability of each class; with the logistic loss only.
@@ -30,7 +34,7 @@ class ProbabilitiesMixin:
         -------
         ndarray of shape (n_samples, n_classes), columns in the order of ``classes_``
         """
-        return softmax(self._class_scores(X), axis=1)
+        return softmax(self._logits(X), axis=1)
 
     @available_if(_is_logistic)
     def predict_log_proba(self, X: Any) -> np.ndarray:
@@ -44,7 +48,7 @@ class ProbabilitiesMixin:
         -------
         ndarray of shape (n_samples, n_classes), columns in the order of ``classes_``
         """
-        return log_softmax(self._class_scores(X), axis=1)
+        return log_softmax(self._logits(X), axis=1)
 
 
 class LogisticOrHingeMixin(ProbabilitiesMixin):
