@@ -36,7 +36,8 @@ from dpglm.sources.arrays import ArraySource
 ESTIMATORS = [
     DPLogisticRegression(max_iter=4, classes=[0, 1]),
     DPLinearSVM(max_iter=3, classes=[0, 1], preconditioner="full"),
-    DPLogisticRegression(max_iter=3, classes=[0, 1], sampling_rate=0.25),
+    # The gradient of an intercept in a small batch can be a released number by chance.
+    DPLogisticRegression(max_iter=3, classes=[0, 1], sampling_rate=0.25, fit_intercept=False),
     DPAGDClassifier(max_iter=3, classes=[0, 1]),
     SGDAdvancedComposition(max_iter=3, classes=[0, 1]),
     ObjectivePerturbation(classes=[0, 1]),
@@ -319,7 +320,7 @@ def test_a_fitted_model_holds_no_data_no_exact_sum_and_no_source_of_noise(
     caplog.set_level("DEBUG", logger="dpglm")
     n = 61
     rng = np.random.default_rng(1)
-    data, labels = rng.normal(size=(n, 3)) / 7, np.arange(n) % 2
+    data, labels = rng.normal(size=(n, 3)) / 7, (np.arange(n) % 3 == 0).astype(int)
     held = csr_array(data) if sparse else data.copy()
     model = clone(estimator).fit(held, labels)
     content, text = pickle.dumps(model), repr(model) + model._repr_html_() + repr(model.trace_)
