@@ -210,7 +210,7 @@ def run_tests(module: str, copy: Path, log: Path, cpu_seconds: int) -> None:
         "mutate", phases=phases, database=None, derandomize=True, deadline=None
     )
     hypothesis.settings.load_profile("mutate")
-    options = ["-x", "-q", "--no-header", "--tb=line", "-p", "no:cacheprovider"]
+    options = ["-x", "-q", "-n0", "--no-header", "--tb=line", "-p", "no:cacheprovider"]
     options += ["-W", "ignore:Module already imported:pytest.PytestAssertRewriteWarning"]
     options += ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT)]
     code = 1
