@@ -10,12 +10,7 @@ from llvmlite import ir
 from numba import njit
 from numba.extending import intrinsic
 
-from dpglm.kernels.cache import caching_is_possible
-
-__all__ = ["CACHED", "EXACT", "FAST", "LARGEST", "copy", "exp", "log"]
-
-# Whether kernels that are called from Python are kept on disk, once compiled.
-CACHED = caching_is_possible()
+__all__ = ["EXACT", "FAST", "LARGEST", "copy", "exp", "log"]
 
 # EXACT is for what must not be reassociated, as the reduction of the argument in `exp`; FAST is for
 # sums.

@@ -1,17 +1,20 @@
-"""Compiled kernels on disk: dropped when any kernel's source is newer.
+"""Compiled kernels on disk: dropped when any kernel's source is newer, and never in the way.
 
 numba compares a compiled kernel with its own file only, not with those of the functions that it
-calls. A correction of the clip must never be shadowed by a kernel compiled before it.
+calls. A correction of the clip must never be shadowed by a kernel compiled before it. And numba
+raises where it cannot write, which would end a fit that has been charged.
 """
 
 import contextlib
+from collections.abc import Callable
 from pathlib import Path
 
 import numba
 from numba.core.caching import FunctionCache
+from numba.extending import is_jitted
 from numba.misc.appdirs import AppDirs
 
-__all__ = ["caching_is_possible", "drop_stale_kernels"]
+__all__ = ["drop_stale_kernels", "kept_on_disk"]
 
 
 def drop_stale_kernels(sources: Path, caches: list[Path]) -> list[Path]:
@@ -41,13 +44,35 @@ def drop_stale_kernels(sources: Path, caches: list[Path]) -> list[Path]:
     return dropped
 
 
-def caching_is_possible() -> bool:
-    """Whether numba finds a folder to write to; it refuses to decorate a cached kernel if not."""
-    try:
-        FunctionCache(caching_is_possible)
-    except RuntimeError:
-        return False
-    return True
+class _OptionalCache(FunctionCache):
+    """A folder that is full, or that cannot be read, costs a compilation and no more."""
+
+    def load_overload(self, *arguments):
+        with contextlib.suppress(OSError):
+            return super().load_overload(*arguments)
+
+    def save_overload(self, *arguments):
+        with contextlib.suppress(OSError):
+            super().save_overload(*arguments)
+
+
+def kept_on_disk(kernel: Callable) -> Callable:
+    """Keep what a kernel compiles to, wherever numba finds a folder to write to.
+
+    Parameters
+    ----------
+    kernel : callable
+        What ``njit`` made; a function that is interpreted stays as it is.
+
+    Returns
+    -------
+    callable
+        The same kernel.
+    """
+    if is_jitted(kernel):
+        with contextlib.suppress(RuntimeError):
+            kernel._cache = _OptionalCache(kernel.py_func)
+    return kernel
 
 
 def _caches():

@@ -7,7 +7,8 @@ columns with the coefficients of the rows its part of the gradient.
 
 from numba import njit
 
-from dpglm.kernels.arithmetic import CACHED, EXACT, copy
+from dpglm.kernels.arithmetic import EXACT, copy
+from dpglm.kernels.cache import kept_on_disk
 from dpglm.kernels.coefficients import block_coefficients
 from dpglm.kernels.passes import score_and_add
 from dpglm.kernels.vectors import LANES, load, spread, store
@@ -41,7 +42,8 @@ def _add_block(columns, start, stride, n_features, coefficients, total):
         store(total, j, load(total, j) + products)
 
 
-@njit(cache=CACHED, **EXACT)
+@kept_on_disk
+@njit(**EXACT)
 def column_gradient(
     columns, tail, n_features, signed, targets, known, coef, bias, clip, weights, code, curvature,
     chunk_rows, first, last, block_rows, scratch, partials, intercepts,
@@ -88,7 +90,8 @@ def column_gradient(
             i += n
 
 
-@njit(cache=CACHED, **EXACT)
+@kept_on_disk
+@njit(**EXACT)
 def column_scores(
     columns, tail, n_features, coef, bias, chunk_rows, first, last, block_rows, scores
 ):

@@ -15,7 +15,8 @@ Conventions
 
 from numba import njit
 
-from dpglm.kernels.arithmetic import CACHED, EXACT
+from dpglm.kernels.arithmetic import EXACT
+from dpglm.kernels.cache import kept_on_disk
 from dpglm.kernels.coefficients import block_coefficients, margin_coefficients
 from dpglm.kernels.passes import score_and_add
 from dpglm.kernels.threads import ROW_GROUP
@@ -88,7 +89,8 @@ def _add_part_jointly(
             )
 
 
-@njit(cache=CACHED, **EXACT)
+@kept_on_disk
+@njit(**EXACT)
 def dense_gradient(
     rows, tail, n_features, signed, targets, known, coef, bias, clip, weights, code, curvature,
     chunk_rows, first, last, group, scores, partials, intercepts,
@@ -155,7 +157,8 @@ def dense_gradient(
             i = j
 
 
-@njit(cache=CACHED, **EXACT)
+@kept_on_disk
+@njit(**EXACT)
 def dense_scores(rows, tail, n_features, coef, bias, chunk_rows, first, last, scores):
     """Scores of the rows of the chunks [first, last), written to `scores` (K, padded rows).
 

@@ -6,7 +6,8 @@ one output, ``exp(z)`` at consecutive steps is a geometric progression unless it
 
 from numba import njit
 
-from dpglm.kernels.arithmetic import CACHED, EXACT, FAST, LARGEST, exp, log
+from dpglm.kernels.arithmetic import EXACT, FAST, LARGEST, exp, log
+from dpglm.kernels.cache import kept_on_disk
 from dpglm.kernels.line_search import (
     BLOCK_ROWS,
     LARGEST_EXPONENT,
@@ -112,7 +113,8 @@ def _progress(power, ratio, softmax, total):
         total[i] = log(total[i])
 
 
-@njit(cache=CACHED, **EXACT)
+@kept_on_disk
+@njit(**EXACT)
 def joint_line_losses(
     scores, slopes, signed, targets, spacing, loss_clip, weights, code, curvature,
     chunk_rows, first, last, scratch, partials,

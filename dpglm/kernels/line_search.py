@@ -22,7 +22,8 @@ import math
 
 from numba import njit
 
-from dpglm.kernels.arithmetic import CACHED, EXACT, LARGEST, exp, log
+from dpglm.kernels.arithmetic import EXACT, LARGEST, exp, log
+from dpglm.kernels.cache import kept_on_disk
 from dpglm.kernels.vectors import LANES, add_across, load, max_across, spread, store, where
 
 __all__ = [
@@ -58,7 +59,8 @@ def line_scratch(n_outputs: int, n_steps: int) -> int:
     return (9 + 2 * n_outputs) * BLOCK_ROWS + n_steps * LANES
 
 
-@njit(cache=CACHED, **EXACT)
+@kept_on_disk
+@njit(**EXACT)
 def advance(scores, slopes, step):
     """scores -= step * slopes"""
     for i in range(scores.size):
@@ -276,7 +278,8 @@ def _limits(start, pace, knee, last):
     return tame, max_across(furthest) > 0.0
 
 
-@njit(cache=CACHED, **EXACT)
+@kept_on_disk
+@njit(**EXACT)
 def margin_line_losses(
     scores, slopes, signed, spacing, capped, loss_clip, clip, reach, weights, code, curvature,
     chunk_rows, first, last, scratch, partials,

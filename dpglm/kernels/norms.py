@@ -2,12 +2,14 @@
 
 from numba import njit
 
-from dpglm.kernels.arithmetic import CACHED, FAST
+from dpglm.kernels.arithmetic import FAST
+from dpglm.kernels.cache import kept_on_disk
 
 __all__ = ["squared_norms"]
 
 
-@njit(cache=CACHED, **FAST)
+@kept_on_disk
+@njit(**FAST)
 def squared_norms(values, n_features, squares):
     """squares[i] = squared norm of row i, in float64.
 

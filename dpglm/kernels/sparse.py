@@ -5,7 +5,8 @@ The rows must be in canonical form: a column that is stored twice would make the
 
 from numba import njit
 
-from dpglm.kernels.arithmetic import CACHED, EXACT, copy
+from dpglm.kernels.arithmetic import EXACT, copy
+from dpglm.kernels.cache import kept_on_disk
 from dpglm.kernels.coefficients import block_coefficients
 from dpglm.kernels.vectors import at, put
 
@@ -43,7 +44,8 @@ def _add_rows(data, columns, row_ends, first, coefficients, total):
             put(total, column, at(total, column) + coefficient * at(data, p))
 
 
-@njit(cache=CACHED, **EXACT)
+@kept_on_disk
+@njit(**EXACT)
 def sparse_gradient(
     data, columns, row_ends, signed, targets, known, coef, bias, clip, weights, code, curvature,
     chunk_rows, first, last, scratch, partials, intercepts,
@@ -75,7 +77,8 @@ def sparse_gradient(
                 _add_rows(data, columns, row_ends, i, coefficients, partials[chunk, k])
 
 
-@njit(cache=CACHED, **EXACT)
+@kept_on_disk
+@njit(**EXACT)
 def sparse_scores(data, columns, row_ends, coef, bias, chunk_rows, first, last, scores):
     """Scores of the rows of the chunks [first, last), written to `scores` (K, padded rows)."""
     start, stop = first * chunk_rows, min(last * chunk_rows, row_ends.size - 1)
