@@ -125,9 +125,10 @@ def audit_estimator(
         nothing is known.
     false_alarm : float, default=1e-6
         Probability with which each test rejects a claim that holds.
-    container : {"dense", "sparse", "blocks"}, default="sparse"
+    container : {"dense", "sparse", "blocks", "dask"}, default="sparse"
         How rows are handed to the fits on canaries, and so which code sums over them: 750 dense
-        canaries or more are shared among threads.
+        canaries or more are shared among threads, and partitions go to the workers of the Dask
+        cluster that is connected, if there is one.
     row_norm : float, default=1.0
         Norm of the records where nothing is known of the estimator.
     black_box : bool, default=False

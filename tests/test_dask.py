@@ -11,10 +11,12 @@ import dask.dataframe as dd
 import distributed
 import numpy as np
 import pandas as pd
+import planted_bugs
 import pytest
 from scipy.sparse import csr_array, csr_matrix
 
 from dpglm import DPAGDClassifier, DPLinearSVM, DPLogisticRegression, FullPreconditioner
+from dpglm.audit import audit_estimator
 from dpglm.privacy import mechanisms
 from dpglm.sources.distributed import ComputedSource, dask_source
 
@@ -330,3 +332,11 @@ def test_bad_data_give_one_sentence(request, two_classes, where, wrong):
     with pytest.raises(ValueError, match=message) as failure:
         regression(classes=[0, 1]).fit(X, y)
     assert not hasattr(failure.value, "privacy_ledger")
+
+
+def test_the_audit_passes_on_workers_and_sees_half_of_the_noise(client, monkeypatch):
+    model = DPLogisticRegression(epsilon=5.0, max_iter=10)
+    report = audit_estimator(model, n_canaries=800, container="dask", random_state=0)
+    assert report.passed and len(report.parts) == 3, report.verdict
+    planted_bugs.scaled_noise(0.5)(monkeypatch)
+    assert not audit_estimator(model, n_canaries=800, container="dask", random_state=0).passed

@@ -41,7 +41,7 @@ def adaptive_scores(
         preconditioner is replaced by a diagonal one, as in `canary_scores`.
     n_canaries : int, default=500
     stage : {"gradients", "second_moment"}, default="gradients"
-    container : {"dense", "sparse", "blocks"}, default="sparse"
+    container : {"dense", "sparse", "blocks", "dask"}, default="sparse"
     random_state : int, RandomState instance or None, default=None
         Of the coin flips.
 

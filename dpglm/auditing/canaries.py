@@ -23,7 +23,7 @@ __all__ = [
     "saturating_norm",
 ]
 
-CONTAINERS = ("dense", "sparse", "blocks")
+CONTAINERS = ("dense", "sparse", "blocks", "dask")
 # Row norm over clip: the gradient at margin zero is at least half of it, well above the clip.
 _ROW_OVER_CLIP = 8.0
 _N_BLOCKS = 3
@@ -61,13 +61,18 @@ def contained(
     ----------
     lengths : ndarray of shape (n_rows,)
     y : ndarray of shape (n_rows,)
-    container : {"dense", "sparse", "blocks"}
+    container : {"dense", "sparse", "blocks", "dask"}
     columns : ndarray of int, shape (n_rows,), optional
         The axis of each row; by default each has its own.
 
     Returns
     -------
     tuple
+
+    Raises
+    ------
+    ImportError
+        Without Dask; ``pip install "dpglm[dask]"``.
 
     Examples
     --------
@@ -84,7 +89,18 @@ def contained(
     X.eliminate_zeros()
     if container == "sparse":
         return X, y
-    return (X.toarray(), y) if container == "dense" else (Blocks(X, y),)
+    if container == "blocks":
+        return (Blocks(X, y),)
+    return (X.toarray(), y) if container == "dense" else _partitions(X.toarray(), y)
+
+
+def _partitions(X: np.ndarray, y: np.ndarray) -> tuple[Any, Any]:
+    try:
+        from dask import array
+    except ImportError as error:
+        raise ImportError("container='dask' needs Dask: pip install \"dpglm[dask]\".") from error
+    n_rows = -(-len(y) // _N_BLOCKS)
+    return array.from_array(X, chunks=(n_rows, -1)), array.from_array(y, chunks=n_rows)
 
 
 def prepared(estimator: Any, **parameters: Any) -> Any:

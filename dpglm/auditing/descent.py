@@ -145,7 +145,7 @@ def canary_scores(
         What to score. The gradients are scored given the second moment that a preconditioner
         released before them, and the second moment by what it says of each axis, for canaries
         that are there or rows of zeros under every relation.
-    container : {"dense", "sparse", "blocks"}, default="dense"
+    container : {"dense", "sparse", "blocks", "dask"}, default="dense"
         How the rows are handed to ``fit``. 750 dense canaries are enough for two threads.
     random_state : int, RandomState instance or None, default=None
         Of the coin flips, not of the noise.

@@ -69,6 +69,11 @@ ESTIMATORS: dict[str, tuple[str, Callable[..., BaseEstimator], dict[str, Any]]] 
         DPLogisticRegression,
         {"container": "blocks"},
     ),
+    "logistic-dask": (
+        "on the partitions of a Dask array",
+        DPLogisticRegression,
+        {"container": "dask"},
+    ),
     "svm": ("DPLinearSVM", DPLinearSVM, {}),
     "agd": ("DPAGDClassifier", DPAGDClassifier, {}),
     "agd-whitened": (
