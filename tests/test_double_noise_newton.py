@@ -233,7 +233,7 @@ def gradient_audit(relation, seed=0):
 def test_the_one_run_audit_of_the_gradients_passes(relation):
     result = gradient_audit(relation)
     assert result.passed, result.violations
-    assert result.shift > 0.6, "the canaries must show"
+    assert result.shift > 0.5, "the canaries must show"
 
 
 def test_half_the_noise_on_the_gradients_is_caught(monkeypatch):
@@ -272,7 +272,7 @@ def direction_audit(relation, seed=0):
 def test_the_audit_of_the_directions_passes(relation):
     result = direction_audit(relation)
     assert result.passed, result.violations
-    assert result.shift > 0.6, "the record must show"
+    assert result.shift > 0.5, "the record must show"
 
 
 def test_half_the_noise_on_the_directions_is_caught(monkeypatch):

@@ -90,7 +90,7 @@ def test_an_empty_batch_is_released_like_any_other():
 
 
 def audit(estimator, random_state=0):
-    return audit_scores(canary_scores(estimator, n_canaries=500, random_state=random_state))
+    return audit_scores(canary_scores(estimator, n_canaries=2000, random_state=random_state))
 
 
 def test_the_audit_passes_with_sampling_on():
@@ -114,7 +114,7 @@ def test_the_audit_passes_with_sampling_on():
     ):
         result = audit(estimator, seed)
         assert result.passed, (estimator, result.violations)
-        assert result.shift > 0.4, "the canaries must show"
+        assert result.shift > 0.3, "the canaries must show"
 
 
 def test_the_law_that_the_audit_predicts_is_that_of_its_simulation():

@@ -29,7 +29,7 @@ SETTING = {
 
 def audit(stage, seed=0, Estimator=DPLogisticRegression, **changes):
     model = Estimator(**{**SETTING, **changes})
-    return audit_scores(canary_scores(model, n_canaries=500, stage=stage, random_state=seed))
+    return audit_scores(canary_scores(model, n_canaries=2000, stage=stage, random_state=seed))
 
 
 @pytest.mark.parametrize("stage", ["second_moment", "gradients"])
@@ -49,7 +49,7 @@ def test_the_audit_passes_in_each_stage(stage, changes):
     result = audit(stage, **changes)
     assert result.passed, result.violations
     assert result.mu_claimed == pytest.approx(1.0, rel=1e-6)
-    assert result.shift > 0.5, "the canaries must show"
+    assert result.shift > 0.3, "the canaries must show"
 
 
 def halved_noise(monkeypatch, stage):

@@ -54,18 +54,18 @@ def named(bug):
     ids=str,
 )
 def test_the_estimators_pass(estimator):
-    canaries = canary_scores(estimator, random_state=zlib.crc32(str(estimator).encode()))
-    result = audit_scores(canaries)
+    seed = zlib.crc32(str(estimator).encode())
+    result = audit_scores(canary_scores(estimator, n_canaries=2000, random_state=seed))
     assert result.passed, result.violations
-    assert result.shift > 0.5, "the canaries must show"
+    assert result.shift > 0.3, "the canaries must show"
 
 
 @pytest.mark.parametrize("container", ["dense", "sparse", "blocks"])
 def test_every_way_to_hand_over_the_rows_passes(container):
     model = DPLogisticRegression(**SETTING)
-    result = audit_scores(canary_scores(model, n_canaries=800, container=container))
+    result = audit_scores(canary_scores(model, n_canaries=2000, container=container))
     assert result.passed, result.violations
-    assert result.shift > 0.5, "the canaries must show"
+    assert result.shift > 0.3, "the canaries must show"
 
 
 def test_dense_canaries_are_shared_among_threads(monkeypatch):

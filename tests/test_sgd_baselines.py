@@ -131,7 +131,7 @@ def audit(Estimator, seed=0):
     Checks the variance of absent canaries and the shift of present ones, not mu: the ledger of
     sampled releases claims none.
     """
-    m, clip, step, n_iter = 6000, 0.1, 1e-6, 64
+    m, clip, step, n_iter = 20_000, 0.1, 1e-6, 64
     coins = np.random.default_rng(seed).random(m) < 0.5
     model = Estimator(
         epsilon=60.0 if Estimator is SGDMomentsAccountant else 28.0, batch_size=m / 2, clip=clip,
