@@ -7,7 +7,9 @@ Out of core, a memory map of float32 is fitted in a process of its own. Every it
 from a cold start (its pages are dropped from the cache with posix_fadvise) and followed, in the
 same run and as cold, by a plain sequential read of the same file: the yardstick. A sample is quiet
 if other processes used less than a fifth of a processor meanwhile; medians are over the quiet ones,
-and where there are none, the least of all stands. The largest file has 12 GB (1 GB with --quick),
+and where there are none, the least of all stands. Sizes take turns, since the rate of a disk
+drifts. The slope is over files that exceed the gigabyte that a fit may keep: smaller ones would fit
+into memory, and are slow by the start of a read. The largest file has 12 GB (1 GB with --quick),
 lies in a temporary directory and is removed in the end; this part is left out, with a message, on a
 disk with less than 20 GB free. Linux only.
 """
@@ -22,7 +24,6 @@ import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -39,6 +40,9 @@ N_FEATURES = 100
 CLIP = 1.0
 LEAST_FREE = {"quick": 2e9, "full": 20e9}
 WRITTEN_ROWS = 2**17
+# What a fit may keep in memory: data are out of core from there on, and the slope begins there.
+LEAST_BYTES = 2**30
+ROUNDS = 3
 # Processors that others may use while a sample is taken that counts.
 MOST_OTHERS = 0.2
 
@@ -48,9 +52,9 @@ def labels(n_rows: int) -> np.ndarray:
     return np.random.default_rng(1).integers(0, 2, n_rows, dtype=np.int8)
 
 
-def write_rows(path: Path, n_rows: int, n_features: int) -> None:
+def write_rows(path: Path, n_rows: int) -> None:
     """Write float32 rows to a file, and to the disk."""
-    block = np.random.default_rng(0).standard_normal((WRITTEN_ROWS, n_features), dtype=np.float32)
+    block = np.random.default_rng(0).standard_normal((WRITTEN_ROWS, N_FEATURES), dtype=np.float32)
     with open(path, "wb") as file:
         for start in range(0, n_rows, WRITTEN_ROWS):
             file.write(block[: n_rows - start])
@@ -98,17 +102,6 @@ class ColdIterations(FitCallback):
     def __init__(self, path: Path, n_bytes: int) -> None:
         self.path, self.n_bytes = path, n_bytes
         self.samples = []
-
-    def seconds(self) -> tuple[float, float, int]:
-        """Seconds of an iteration and of a read: medians over the quiet samples, and their number.
-
-        Without any, the least of all; the first iteration, which compiles or loads the kernels,
-        never counts.
-        """
-        samples = np.array(self.samples[1:])
-        quiet = samples[samples[:, 1::2].max(axis=1) < MOST_OTHERS]
-        typical = np.median(quiet, axis=0) if len(quiet) else samples.min(axis=0)
-        return float(typical[0]), float(typical[2]), len(quiet)
 
     def setup(self, estimator, context):
         """Nothing to prepare."""
@@ -159,9 +152,9 @@ def anonymous_memory() -> int:
     raise OSError("/proc/self/status does not tell RssAnon")
 
 
-def fit_cold(path: Path, n_rows: int, n_features: int, parameters: dict, max_iter: int) -> dict:
+def fit_cold(path: Path, n_rows: int, parameters: dict, max_iter: int) -> dict:
     """Fit the first rows of a file out of core; meant for a process of its own."""
-    rows = np.memmap(path, np.float32, "r", shape=(n_rows, n_features))
+    rows = np.memmap(path, np.float32, "r", shape=(n_rows, N_FEATURES))
     source = ArraySource(rows, labels(n_rows), **parameters.pop("source", {}))
     timer = ColdIterations(path, rows.nbytes)
     model = DPLogisticRegression(classes=[0, 1], max_iter=max_iter, delta=1e-9, **parameters)
@@ -169,24 +162,40 @@ def fit_cold(path: Path, n_rows: int, n_features: int, parameters: dict, max_ite
     memory = PeakMemory()
     memory.start()
     model.fit(source)
-    seconds, read, n_quiet = timer.seconds()
+    # The first iteration compiles or loads the kernels.
+    return {"samples": timer.samples[1:], "peak_anonymous_mib": memory.stop() / 2**20}
+
+
+def summarised(fits: list[dict], n_rows: int) -> dict:
+    """Medians over the quiet samples of some fits, or the least of all where none is quiet."""
+    samples = np.array([sample for fit in fits for sample in fit["samples"]])
+    quiet = samples[samples[:, 1::2].max(axis=1) < MOST_OTHERS]
+    if len(quiet):
+        (seconds, _, read, _), ratio = (
+            np.median(quiet, axis=0),
+            np.median(quiet[:, 2] / quiet[:, 0]),
+        )
+    else:
+        seconds, _, read, _ = samples.min(axis=0)
+        ratio = read / seconds
+    gigabytes = n_rows * N_FEATURES * 4 / 1e9
     return {
         "n_rows": n_rows,
-        "n_features": n_features,
-        "gigabytes": rows.nbytes / 1e9,
-        "seconds": seconds,
-        "read_seconds": read,
-        "gb_per_s": rows.nbytes / seconds / 1e9,
-        "percent_of_read": 100 * read / seconds,
-        "quiet_samples": n_quiet,
-        "peak_anonymous_mib": memory.stop() / 2**20,
+        "n_features": N_FEATURES,
+        "gigabytes": gigabytes,
+        "seconds": float(seconds),
+        "read_seconds": float(read),
+        "gb_per_s": gigabytes / float(seconds),
+        "percent_of_read": 100 * float(ratio),
+        "quiet_samples": len(quiet),
+        "peak_anonymous_mib": max(fit["peak_anonymous_mib"] for fit in fits),
     }
 
 
-def apart(function: Callable[..., dict], *arguments) -> dict:
-    """Call a function in a fresh process."""
+def fit_apart(path: Path, n_rows: int, parameters: dict, max_iter: int) -> dict:
+    """Fit in a fresh process."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
-        return pool.apply(function, arguments)
+        return pool.apply(fit_cold, (path, n_rows, parameters, max_iter))
 
 
 def out_of_core(folder: Path, quick: bool) -> dict[str, list[dict]]:
@@ -198,18 +207,23 @@ def out_of_core(folder: Path, quick: bool) -> dict[str, list[dict]]:
         return {}
     with tempfile.TemporaryDirectory(dir=folder) as temporary:
         path = Path(temporary) / "rows.bin"
-        write_rows(path, n_rows, N_FEATURES)
+        write_rows(path, n_rows)
         plain = {"preconditioner": None}
-        against_n = [
-            apart(fit_cold, path, n_rows // divisor, N_FEATURES, dict(plain), repeats)
-            for divisor, repeats in ((30, 25), (10, 12), (3, 8), (1, 6))
+        sizes = {n_rows // divisor: [] for divisor in (30, 10, 5, 2, 1)}
+        # In turns: the rate of a disk drifts.
+        for _ in range(ROUNDS):
+            for size, fits in sizes.items():
+                fits.append(fit_apart(path, size, dict(plain), 2 + min(8, 2 * n_rows // size)))
+        against_n = [summarised(fits, size) for size, fits in sizes.items()]
+        blocks = {2**k: [] for k in (19, 21, 22, 23, 24, 26)}
+        for _ in range(ROUNDS):
+            for size, fits in blocks.items():
+                parameters = {**plain, "source": {"block_rows": size // (4 * N_FEATURES)}}
+                fits.append(fit_apart(path, n_rows // 10, parameters, 5))
+        blocks = [
+            summarised(fits, n_rows // 10) | {"block_bytes": size} for size, fits in blocks.items()
         ]
-        blocks = []
-        for size in (2**19, 2**21, 2**22, 2**23, 2**24, 2**26):
-            parameters = {**plain, "source": {"block_rows": size // (4 * N_FEATURES)}}
-            row = apart(fit_cold, path, n_rows // 10, N_FEATURES, parameters, 8)
-            blocks.append(row | {"block_bytes": size})
-        default = [apart(fit_cold, path, n_rows // 10, N_FEATURES, {}, 4)]
+        default = [summarised([fit_apart(path, n_rows // 10, {}, 4)], n_rows // 10)]
     return {"out_of_core": against_n, "block_size": blocks, "default_fit": default}
 
 
@@ -299,7 +313,8 @@ def measure(folder: Path, quick: bool, dask: bool) -> dict:
         results["dask"] = on_workers(quick)
     results["slopes"] = {"in_memory": slope(results["in_memory"], largest // 10)}
     if "out_of_core" in results:
-        results["slopes"]["out_of_core"] = slope(results["out_of_core"])
+        least = LEAST_BYTES // (4 * N_FEATURES) // (10 if quick else 1)
+        results["slopes"]["out_of_core"] = slope(results["out_of_core"], least)
     return results
 
 

@@ -196,7 +196,7 @@ def inverse_norms(rows, fit_intercept, run, basis=None, least_stretch=0.0):
             with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
                 norms = rows.norms(start, start + step)
                 if fit_intercept:
-                    norms = np.hypot(norms, 1.0)
+                    norms = np.sqrt(norms * norms + 1.0)
                 if basis is not None:
                     images = image_norms(rows.block(start, start + step), basis, fit_intercept)
                     norms = np.maximum(images, least_stretch * norms)

@@ -83,10 +83,10 @@ class SourceData:
 
 def _objective_of_block(estimator, classes, class_weight, X, y, n_threads=None):
     with np.errstate(all="ignore"):
-        nearest = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
-        if not (classes[nearest] == y).all():
-            resolved_classes(classes.tolist(), y)
         target = encoded_target(y, classes)
+        index = target > 0 if len(classes) == 2 else np.minimum(target, len(classes) - 1)
+        if not (classes[index.astype(int)] == y).all():
+            resolved_classes(classes.tolist(), y)
         return estimator._objective(X, target, len(classes), class_weight, n_threads)
 
 

@@ -38,8 +38,9 @@ def resolved_classes(classes: Any, y: np.ndarray) -> np.ndarray:
 
 
 def encoded_target(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
-    index = np.searchsorted(classes, y)
-    return np.where(index == 1, 1.0, -1.0) if len(classes) == 2 else index
+    if len(classes) == 2:
+        return np.where(y == classes[1], 1.0, -1.0)
+    return np.searchsorted(classes, y)
 
 
 def resolved_class_weight(class_weight: Any, classes: np.ndarray) -> np.ndarray | None:

@@ -4,10 +4,10 @@ Nothing about a row is kept between two passes, so that memory does not grow wit
 rows. A thread reads ahead while the last block is summed.
 """
 
+import queue
+import threading
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -170,19 +170,35 @@ def read_ahead(items: Iterator[Any]) -> Iterator[Any]:
         Its errors are raised here, in their turn.
     """
 
-    def next_item():
+    free, ready = threading.Semaphore(BUFFERS), queue.SimpleQueue()
+    stopped = threading.Event()
+
+    def run():
         # A thread starts with numpy's own settings, and a warning would depend on the data.
         with np.errstate(all="ignore"):
-            return next(items, _END)
+            while free.acquire() and not stopped.is_set():
+                try:
+                    item, error = next(items, _END), None
+                except BaseException as caught:
+                    item, error = _END, caught
+                ready.put((item, error))
+                if item is _END:
+                    return
 
-    with ThreadPoolExecutor(1, thread_name_prefix="dpglm-read") as thread:
-        coming = deque(thread.submit(next_item) for _ in range(BUFFERS - 1))
-        try:
-            while (item := coming.popleft().result()) is not _END:
-                coming.append(thread.submit(next_item))
-                yield item
-        finally:
-            thread.shutdown(wait=False, cancel_futures=True)
+    # It never waits for what is done with an item, as long as another buffer is free.
+    threading.Thread(target=run, name="dpglm-read", daemon=True).start()
+    try:
+        while True:
+            item, error = ready.get()
+            if error is not None:
+                raise error
+            if item is _END:
+                return
+            yield item
+            free.release()
+    finally:
+        stopped.set()
+        free.release()
 
 
 def default_block_rows(bytes_per_row: float) -> int:
