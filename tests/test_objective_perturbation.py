@@ -289,6 +289,10 @@ def test_rows_are_shortened_to_the_bound_and_overflowing_ones_left_out():
     kept = np.arange(60) != 7
     expected = penalised_reference(short[kept], y[kept], 0.1 * 60 / 59)
     assert np.append(model.coef_, model.intercept_) == pytest.approx(expected, abs=1e-7)
+    scores = short[kept] @ expected[:-1] + expected[-1]
+    assert model.decision_function(X[kept]) == pytest.approx(scores, abs=1e-6)
+    assert model.decision_function(csr_array(X[kept])) == pytest.approx(scores, abs=1e-6)
+    assert model.decision_function(X[[7]]) == pytest.approx(model.intercept_)
     rows = PenalizedLoss(
         rng.normal(size=(500, 40)) * 100, np.ones(500), Logistic(),
         n_outputs=1, fit_intercept=False, row_bound=3.0,

@@ -130,8 +130,8 @@ class ApproximateMinimaPerturbation(PerturbationMixin, PrivateLinearClassifier):
         Public stand-in for the number of records; required by ``"add_or_remove_one"`` only.
     row_bound : float, default=None
         Bound on the L2 norm of a row, intercept included; the features of longer rows are
-        shortened in the fit. It must be public: `Schema.row_bound` or prior knowledge, never the
-        largest norm of the data. ``None`` means 3.
+        shortened, in the fit and in predictions. It must be public: `Schema.row_bound` or prior
+        knowledge, never the largest norm of the data. ``None`` means 3.
     alpha : float or "auto", default="auto"
         L2 penalty ``alpha / 2 * (||coef||^2 + intercept^2)`` on the mean loss; above 0, and the
         intercept is penalised like the rest. ``"auto"`` is the authors' constant.

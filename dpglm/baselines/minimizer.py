@@ -19,7 +19,7 @@ from scipy.sparse.linalg import LinearOperator, cg
 
 from dpglm.losses import Logistic, Loss, Softmax
 
-__all__ = ["PenalizedLoss", "damped_step", "joint_lipschitz", "rounding_error"]
+__all__ = ["PenalizedLoss", "damped_step", "joint_lipschitz", "rounding_error", "shortened"]
 
 _UNIT_ROUNDOFF = 2.0**-53
 _BLOCK_ROWS = 2048
@@ -112,7 +112,9 @@ class PenalizedLoss:
         class_weight: np.ndarray | None = None,
         present: np.ndarray | None = None,
     ) -> None:
-        self._rows, finite = _shortened(X, row_bound, fit_intercept)
+        self.feature_bound = math.sqrt(row_bound**2 - bool(fit_intercept))
+        rows, finite = shortened(X, self.feature_bound)
+        self._rows = _with_intercept(rows) if fit_intercept else rows
         self._target, self._loss, self._n_outputs = target, loss, n_outputs
         classes = (target > 0).astype(int) if n_outputs == 1 else target
         weights = np.ones(max(2, n_outputs)) if class_weight is None else class_weight
@@ -320,14 +322,33 @@ def _blocks(n_rows: int) -> list[slice]:
     return [slice(start, start + _BLOCK_ROWS) for start in starts]
 
 
-def _shortened(X: Any, row_bound: float, fit_intercept: bool) -> tuple[Any, np.ndarray]:
-    """Return the rows with their intercept, and which of them have a finite norm.
+def shortened(X: Any, feature_bound: float) -> tuple[Any, np.ndarray]:
+    """Shorten rows that are longer than a bound.
 
-    Features are scaled down a hair more than needed, so that rounding does not lengthen a row.
+    Parameters
+    ----------
+    X : ndarray or CSR of shape (n_samples, n_features)
+    feature_bound : float
+        Bound on the norm of a row, without its intercept.
+
+    Returns
+    -------
+    rows : float64 ndarray or CSR of that shape
+        Long ones are scaled down a hair more than needed, so that rounding does not lengthen a row;
+        all zeros where the norm overflows.
+    finite : ndarray of bool, shape (n_samples,)
+        Where it does not.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpglm.baselines.minimizer import shortened
+    >>> rows, finite = shortened(np.array([[3.0, 4.0], [0.6, 0.8]]), 2.0)
+    >>> rows.round(9)
+    array([[1.2, 1.6],
+           [0.6, 0.8]])
     """
-    n_rows, n_features = X.shape
-    squared = row_bound**2 - bool(fit_intercept)
-    bound = math.sqrt(squared) * (1 - 4 * (n_features + 8) * _UNIT_ROUNDOFF)
+    bound = feature_bound * (1 - 4 * (X.shape[1] + 8) * _UNIT_ROUNDOFF)
     # numba is imported with the rows: only for a fit.
     from dpglm.rows import without_duplicates
 
@@ -340,8 +361,13 @@ def _shortened(X: Any, row_bound: float, fit_intercept: bool) -> tuple[Any, np.n
             norms = np.sqrt(np.einsum("ij,ij->i", X, X))
         finite = np.isfinite(norms)
         factors = np.where(finite, np.minimum(1.0, bound / norms), 0.0)[:, None]
-    ones = np.ones((n_rows, 1))
-    if sparse.issparse(X):
-        X = sparse.csr_array(X.multiply(factors))
-        return (sparse.hstack([X, ones], format="csr") if fit_intercept else X), finite
-    return (np.hstack([X * factors, ones]) if fit_intercept else X * factors), finite
+    return (sparse.csr_array(X.multiply(factors)) if sparse.issparse(X) else X * factors), finite
+
+
+def _with_intercept(rows):
+    ones = np.ones((rows.shape[0], 1))
+    return (
+        sparse.hstack([rows, ones], format="csr")
+        if sparse.issparse(rows)
+        else np.hstack([rows, ones])
+    )

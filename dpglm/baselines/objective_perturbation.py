@@ -51,13 +51,13 @@ class ObjectivePerturbation(PerturbationMixin, PrivateLinearClassifier):
         Public stand-in for the number of records; required by ``"add_or_remove_one"`` only.
     row_bound : float, default=None
         Bound on the L2 norm of a row, intercept included; the features of longer rows are
-        shortened in the fit. It must be public: `Schema.row_bound` or prior knowledge, never the
-        largest norm of the data. ``None`` means 3.
+        shortened, in the fit and in predictions. It must be public: `Schema.row_bound` or prior
+        knowledge, never the largest norm of the data. ``None`` means 3.
     alpha : float or "auto", default="auto"
         L2 penalty ``alpha / 2 * (||coef||^2 + intercept^2)`` on the mean loss; above 0, and the
         intercept is penalised like the rest. A small penalty costs part of epsilon, and ``"auto"``
-        chooses one that costs between a thirtieth and a quarter of it, the more the
-        larger epsilon and the number of records are beside the number of coefficients.
+        chooses one that costs between a fourteenth and a quarter of it, the more the larger epsilon
+        and the number of records are beside the number of coefficients.
     fit_intercept : bool, default=True
         Whether to append a column of ones, which counts in ``row_bound``.
     classes : array-like of shape (n_classes,), default=None
@@ -170,6 +170,6 @@ def _automatic_penalty(
     if budget.epsilon == math.inf:
         return least
     share = 0.1 * math.sqrt(facts.n_samples * budget.epsilon / facts.n_released / 55)
-    offset = min(min(max(share, 0.03), 0.25) * budget.epsilon, _LARGEST_OFFSET)
+    offset = min(min(max(share, 0.07), 0.25) * budget.epsilon, _LARGEST_OFFSET)
     ratio = curvature_ratio(offset / facts.n_outputs, mu, budget.neighboring_relation)
     return max(bounds.curvature / ratio, least)

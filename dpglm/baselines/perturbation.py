@@ -8,7 +8,12 @@ from typing import Any
 import numpy as np
 from scipy.special import log_expit
 
-from dpglm.baselines.minimizer import PenalizedLoss, joint_lipschitz, rounding_error
+from dpglm.baselines.minimizer import (
+    PenalizedLoss,
+    joint_lipschitz,
+    rounding_error,
+    shortened,
+)
 from dpglm.baselines.parameters import check_number, is_auto
 from dpglm.estimators.labels import n_outputs, resolved_class_weight
 from dpglm.estimators.probabilities import ProbabilitiesMixin
@@ -120,6 +125,8 @@ class PerturbationTrace:
     events : list of Event
     penalty : float
         That of the sum of the losses.
+    feature_bound : float
+        Norm to which the features of longer rows are shortened, in the fit and in predictions.
     tilt_std, output_std : float
         Standard deviation of the noise in the objective, and on its minimiser.
     coef : ndarray or None
@@ -128,6 +135,7 @@ class PerturbationTrace:
 
     events: list[Event] = field(default_factory=list)
     penalty: float = 0.0
+    feature_bound: float = math.inf
     tilt_std: float = 0.0
     output_std: float = 0.0
     coef: np.ndarray | None = None
@@ -383,7 +391,7 @@ class PerturbationMixin(ProbabilitiesMixin):
         rng: EntropySource,
         on_step: Callable[[int, np.ndarray], None],
     ) -> tuple[PerturbationTrace, PrivacyLedger]:
-        trace = PerturbationTrace(penalty=plan.penalty)
+        trace = PerturbationTrace(penalty=plan.penalty, feature_bound=objective.feature_bound)
         shape, tilt = objective.coef_shape, 0.0
         if plan.tilt is not None:
             tilt, event = plan.tilt.release(np.zeros(shape), rng)
@@ -398,6 +406,9 @@ class PerturbationMixin(ProbabilitiesMixin):
         trace.output_std = plan.output.noise_std(minimizer.size)
         on_step(0, trace.coef)
         return trace, replace(plan.ledger, events=run_lengths(trace.events))
+
+    def _as_fitted(self, X: Any) -> Any:
+        return shortened(X, self.trace_.feature_bound)[0]
 
     def _logits(self, X: Any) -> np.ndarray:
         """Return log-probabilities of one-vs-rest, which are divided by their sum, or scores."""

@@ -315,7 +315,7 @@ class PrivateLinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimat
         return finish_step, finish_fit
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """Return the scores ``X @ coef_.T + intercept_``.
+        """Return the scores ``X @ coef_.T + intercept_``, of rows as they were fitted.
 
         Parameters
         ----------
@@ -328,8 +328,13 @@ class PrivateLinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimat
         """
         check_is_fitted(self)
         X = validate_data(self, X, accept_sparse="csr", reset=False)
-        scores = safe_sparse_dot(X, self.coef_.T, dense_output=True) + self.intercept_
+        scores = safe_sparse_dot(self._as_fitted(X), self.coef_.T, dense_output=True)
+        scores += self.intercept_
         return scores.ravel() if scores.shape[1] == 1 else scores
+
+    def _as_fitted(self, X: Any) -> Any:
+        """Return rows changed as the fit changed its own; estimators that shorten them do."""
+        return X
 
     def _class_scores(self, X: Any) -> np.ndarray:
         """Return a score per class, whose differences are the log-odds of a logistic model."""
