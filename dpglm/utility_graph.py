@@ -87,7 +87,7 @@ class UtilityGraph:
     >>> from dpglm.datasets import make_census
     >>> from dpglm.utility_graph import UtilityGraph
     >>> graph = UtilityGraph(
-    ...     DPLogisticRegression(epsilon=1.0, delta=1e-6),
+    ...     DPLogisticRegression(epsilon=1.0, delta=1e-6, preconditioner=None),
     ...     {"max_iter": [1, 100]},
     ...     n_samples=30_000,
     ...     n_repeats=2,

@@ -28,8 +28,10 @@ def resolved_classes(classes: Any, y: np.ndarray) -> np.ndarray:
         raise ValueError(
             f"classes={classes!r} must name two or more distinct labels, each class once."
         )
-    unknown = np.setdiff1d(observed, declared)
-    if len(unknown):
+    # Not by numpy, which would compare numbers with strings as strings.
+    known = set(declared.tolist())
+    unknown = [label for label in observed.tolist() if label not in known]
+    if unknown:
         raise ValueError(
             f"y holds the label {unknown[0]!r}, which is not in classes={classes!r}; "
             "add it to classes or remove those rows."

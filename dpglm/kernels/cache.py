@@ -1,4 +1,4 @@
-"""Compiled kernels on disk: dropped when any kernel's source is newer, and never in the way.
+"""Compiled kernels on disk: dropped when any kernel's source is newer, and no need for them.
 
 numba compares a compiled kernel with its own file only, not with those of the functions that it
 calls. A correction of the clip must never be shadowed by a kernel compiled before it. And numba
@@ -18,14 +18,14 @@ __all__ = ["drop_stale_kernels", "kept_on_disk"]
 
 
 def drop_stale_kernels(sources: Path, caches: list[Path]) -> list[Path]:
-    """Delete the indices of compiled kernels that are older than the newest source.
+    """Delete what was compiled before the newest source was written.
 
     Parameters
     ----------
     sources : Path
         Folder of the kernels.
     caches : list of Path
-        Folders with numba's index files, searched in depth.
+        Folders with numba's files, searched in depth.
 
     Returns
     -------
@@ -35,12 +35,13 @@ def drop_stale_kernels(sources: Path, caches: list[Path]) -> list[Path]:
     newest = max(path.stat().st_mtime for path in sources.glob("*.py"))
     dropped = []
     for cache in caches:
-        for index in cache.rglob("*.nbi"):
+        # Kernels before indices: a new index would refer to an old kernel of the same number.
+        for path in sorted(cache.rglob("*.nb[ci]"), key=lambda path: path.suffix):
             # Another process may be at it too.
             with contextlib.suppress(OSError):
-                if index.stat().st_mtime < newest:
-                    index.unlink()
-                    dropped.append(index)
+                if path.stat().st_mtime < newest:
+                    path.unlink()
+                    dropped.append(path)
     return dropped
 
 

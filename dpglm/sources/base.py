@@ -170,13 +170,16 @@ def read_ahead(items: Iterator[Any]) -> Iterator[Any]:
         Its errors are raised here, in their turn.
     """
 
-    free, ready = threading.Semaphore(BUFFERS), queue.SimpleQueue()
-    stopped = threading.Event()
+    # Queues in C: an interrupt cannot leave them half changed.
+    free, ready = queue.SimpleQueue(), queue.SimpleQueue()
+    for _ in range(BUFFERS):
+        free.put(True)
+    stopped = False
 
     def run():
         # A thread starts with numpy's own settings, and a warning would depend on the data.
         with np.errstate(all="ignore"):
-            while free.acquire() and not stopped.is_set():
+            while free.get() and not stopped:
                 try:
                     item, error = next(items, _END), None
                 except BaseException as caught:
@@ -186,8 +189,9 @@ def read_ahead(items: Iterator[Any]) -> Iterator[Any]:
                     return
 
     # It never waits for what is done with an item, as long as another buffer is free.
-    threading.Thread(target=run, name="dpglm-read", daemon=True).start()
+    reader = threading.Thread(target=run, name="dpglm-read", daemon=True)
     try:
+        reader.start()
         while True:
             item, error = ready.get()
             if error is not None:
@@ -195,10 +199,13 @@ def read_ahead(items: Iterator[Any]) -> Iterator[Any]:
             if item is _END:
                 return
             yield item
-            free.release()
+            free.put(True)
     finally:
-        stopped.set()
-        free.release()
+        stopped = True
+        free.put(False)
+        # The next pass must not run into this one: an iterable may fill one array for both.
+        if reader.is_alive():
+            reader.join()
 
 
 def default_block_rows(bytes_per_row: float) -> int:
