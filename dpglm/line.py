@@ -8,8 +8,8 @@ Whether they may be carried is decided by coefficients, directions and steps alo
 import numpy as np
 
 from dpglm.kernels.arithmetic import LARGEST
-from dpglm.kernels.joint_line_search import joint_line_losses
-from dpglm.kernels.line_search import advance, line_scratch, margin_line_losses
+from dpglm.kernels.joint_line_search import joint_line_losses, joint_scratch
+from dpglm.kernels.line_search import advance, margin_line_losses, margin_scratch
 from dpglm.kernels.threads import rows_per_chunk
 
 __all__ = ["Line", "check_steps"]
@@ -80,16 +80,15 @@ class Line:
         kind = (weights, loss.code, loss.curvature, chunk_rows)
 
         def add_losses(first, last):
-            scratch = np.empty(line_scratch(len(self.scores), n_steps))
             if classes is None:
                 margin_line_losses(
                     self.scores[0], self.slopes[0], signed, spacing, capped, loss_clip, clip,
-                    reach, *kind, first, last, scratch, partials,
+                    reach, *kind, first, last, *margin_scratch(n_steps), partials,
                 )  # fmt: skip
             else:
                 joint_line_losses(
                     self.scores, self.slopes, signed, classes, spacing, loss_clip, *kind, first,
-                    last, scratch, partials,
+                    last, *joint_scratch(len(self.scores)), partials,
                 )  # fmt: skip
 
         run(add_losses, len(partials), self.scores.size * n_steps)

@@ -30,6 +30,8 @@ from dpglm.rows import check_target, inverse_norms, padded_to_groups, rows_of
 
 __all__ = ["Objective"]
 
+# Times the residuals of many outputs, a larger one would overflow, and pass the clip.
+_MAX_WEIGHT = 1e300
 # A smaller clip times the inverse norm of a large row is no longer a normal number.
 _MIN_CLIP = 2.0**-500
 # Numbers read per pass below which a second thread costs more than it saves.
@@ -438,9 +440,9 @@ def _check_weights(class_weight, n_classes):
     if class_weight is None:
         return np.ones(n_classes)
     weights = np.array(class_weight, dtype=np.float64)
-    if weights.shape != (n_classes,) or not (np.isfinite(weights) & (weights >= 0)).all():
+    if weights.shape != (n_classes,) or not ((weights >= 0) & (weights <= _MAX_WEIGHT)).all():
         raise ValueError(
-            f"class_weight must hold {n_classes} finite non-negative numbers, one per class, "
-            f"got {class_weight!r}."
+            f"class_weight must hold {n_classes} numbers from 0 to {_MAX_WEIGHT:.0e}, one per "
+            f"class, got {class_weight!r}."
         )
     return weights

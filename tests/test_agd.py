@@ -16,6 +16,7 @@ from dpglm.adaptive_plan import make_adaptive_plan
 from dpglm.datasets import make_census
 from dpglm.facts import PublicFacts
 from dpglm.losses import Logistic
+from dpglm.momentum import HeavyBall
 from dpglm.objective import Objective
 from dpglm.privacy import mechanisms, selection
 from dpglm.privacy.budget import PrivacyBudget
@@ -225,6 +226,64 @@ def test_the_grid_follows_the_steps_and_shrinks_when_none_helps(scripted):
     tops = [top for top, name in zip(trace.max_step, trace.release, strict=True)
             if name == "selection"]  # fmt: skip
     assert tops[:8] == pytest.approx([2, 2, 2, 1.5, 0.75, 0.75, 0.75, 1.125])
+
+
+def test_iterations_are_counted_from_one(scripted):
+    """In the trace, and for a momentum."""
+
+    told = []
+
+    class Counting(HeavyBall):
+        def direction(self, gradient, velocity, t):
+            told.append(t)
+            return super().direction(gradient, velocity, t)
+
+    scripted([1, 2, 0, 3, *[0] * 40])
+    trace = adaptive_gradient_descent(
+        Recorder(), plan_for(momentum=Counting(0.5)), entropy_source(0)
+    )
+    assert told[:4] == [1, 2, 3, 3]
+    assert trace.iteration[:8] == [1, 1, 2, 2, 3, 3, 3, 3]
+    assert trace.release[4:8] == ["gradient", "selection", "refinement", "selection"]
+
+
+def test_without_noise_the_finest_grid_is_2_to_the_minus_20_of_the_first(scripted):
+    scripted([0] * 100)
+    plan = plan_for(epsilon=math.inf, step_shrink=0.5)
+    trace = adaptive_gradient_descent(Recorder(), plan, entropy_source(0))
+    assert min(trace.max_step) == plan.max_step / 2**20
+
+
+def test_who_is_told_of_each_iterate_is_given_by_name():
+    with pytest.raises(TypeError, match="positional"):
+        adaptive_gradient_descent(Recorder(), plan_for(), entropy_source(0), print)
+
+
+def test_a_gradient_of_zero_has_no_direction(scripted):
+    """And none is invented by dividing by its length."""
+    scripted([4, 4], [np.zeros(2), np.array([0.0, 1e-200])])
+    objective = Recorder()
+    plan = replace(plan_for(), capacity=1.0, gradient_cost=0.3, selection_cost=0.1)
+    trace = adaptive_gradient_descent(objective, plan, entropy_source(0))
+    assert [list(direction) for _, direction, *_ in objective.lines] == [[0.0, 0.0], [0.0, 1.0]]
+    assert trace.coef.tolist() == [0.0, -2.0]
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.7])
+def test_the_choice_of_a_step_pays_for_the_rounding_of_its_scores(alpha, scripted):
+    """Of the sums of losses, and of adding up to n times a record's bound and the penalty."""
+    seen = scripted([2, 3], [np.array([30.0, -50.0])] * 2)
+    objective = Recorder()
+    plan = replace(plan_for(alpha=alpha), capacity=1.0, gradient_cost=0.3, selection_cost=0.1)
+    adaptive_gradient_descent(objective, plan, entropy_source(0))
+    bound = 2.0 * 3.0
+    for (mechanism, scores), (coef, direction, steps, _) in zip(seen, objective.lines, strict=True):
+        after = coef - steps[:, None] * direction
+        penalty = 100 * alpha / 2 * ((after**2).sum(axis=1) - coef @ coef)
+        largest = 100 * bound + np.abs(penalty).max()
+        assert np.abs(scores).max() < largest
+        of_the_addition = mechanism.slack / 4 - objective.line_rounding(100, bound)
+        assert of_the_addition == pytest.approx(2.0**-53 * largest, rel=1e-6, abs=0)
 
 
 def test_the_penalty_is_in_the_direction_and_in_the_scores(scripted):

@@ -8,13 +8,14 @@ from hypothesis import strategies as st
 
 from dpglm.exceptions import BudgetExceededError
 from dpglm.privacy.budget import PrivacyBudget, PrivacyFilter
-from dpglm.privacy.conversions import gdp_epsilon
+from dpglm.privacy.conversions import gdp_epsilon, zcdp_epsilon
 
 
 @pytest.mark.parametrize("epsilon", [0.05, 1.0, 8.0])
-def test_mu_spends_the_budget_from_below(epsilon):
-    reached = gdp_epsilon(PrivacyBudget(epsilon, 1e-6).mu, 1e-6)
-    assert epsilon * (1 - 1e-7) < reached <= epsilon
+def test_either_unit_spends_the_budget_from_below(epsilon):
+    budget = PrivacyBudget(epsilon, 1e-6)
+    for reached in (gdp_epsilon(budget.mu, 1e-6), zcdp_epsilon(budget.rho, 1e-6)):
+        assert epsilon * (1 - 1e-7) < reached <= epsilon
 
 
 def test_an_infinite_epsilon_has_an_infinite_mu():
@@ -32,6 +33,7 @@ def test_sensitivity_of_a_clipped_sum_per_relation(relation, n_ref, expected):
 def test_only_add_or_remove_one_hides_the_number_of_records():
     assert PrivacyBudget(1.0, 1e-6).public_n_samples(123) == 123
     assert PrivacyBudget(1.0, 1e-6, "add_or_remove_one", 100).public_n_samples(123) == 100
+    assert PrivacyBudget(1.0, 1e-6, "add_or_remove_one", 1).public_n_samples(123) == 1
 
 
 @pytest.mark.parametrize(
@@ -49,7 +51,10 @@ def test_only_add_or_remove_one_hides_the_number_of_records():
         ({"neighboring_relation": "swap"}, r"neighboring_relation='swap' is unknown; choose"),
         ({"neighboring_relation": "add_or_remove_one"}, r"n_ref=None: .* pass n_ref"),
         ({"neighboring_relation": "add_or_remove_one", "n_ref": 0}, r"n_ref=0 must be a whole"),
+        ({"neighboring_relation": "add_or_remove_one", "n_ref": -1}, r"n_ref=-1 must be"),
         ({"neighboring_relation": "add_or_remove_one", "n_ref": 1.5}, r"n_ref=1\.5 must be"),
+        ({"neighboring_relation": "add_or_remove_one", "n_ref": True}, r"n_ref=True must be"),
+        ({"neighboring_relation": "add_or_remove_one", "n_ref": "9"}, r"n_ref='9' must be"),
         ({"n_ref": 10}, r"n_ref=10 is only used with"),
     ],
 )
@@ -82,6 +87,19 @@ def test_the_filter_admits_exact_thirds_in_full():
     for _ in range(3):
         budget.spend(0.1)
     assert not budget.admits(1e-9)
+
+
+def test_what_rounding_admits_beyond_the_capacity_leaves_nothing():
+    budget = PrivacyFilter(1.0)
+    budget.spend(1.0 + 5e-13)
+    assert budget.remaining == 0.0
+    assert budget.admits(0.0) and not budget.admits(1e-12)
+
+
+@pytest.mark.parametrize("capacity", [0.0, -1.0, math.nan, None, True, "1"])
+def test_a_capacity_must_be_a_number_above_0(capacity):
+    with pytest.raises(ValueError, match="capacity="):
+        PrivacyFilter(capacity)
 
 
 def test_a_refused_release_charges_nothing_and_says_what_is_left():

@@ -23,7 +23,7 @@ from dpglm import (
     Polynomial,
     Schedule,
 )
-from dpglm.privacy.calibration import MOST_LEVELS, calibrated_multipliers, coarsened
+from dpglm.privacy.calibration import MOST_LEVELS, _guess, calibrated_multipliers, coarsened
 from dpglm.privacy.composition import composed_delta, composed_epsilon
 from dpglm.privacy.conversions import gdp_epsilon
 from dpglm.privacy.events import FilterEvent, GaussianEvent, PoissonSampledEvent
@@ -100,6 +100,45 @@ def test_levels_are_few_and_never_below_what_they_stand_for(multipliers):
     assert (levels <= np.array(multipliers) * ratio ** (1 / MOST_LEVELS) * (1 + 1e-12)).all()
 
 
+def test_as_many_levels_as_there_may_be_stay_as_they_are():
+    multipliers = np.exp(np.random.default_rng(0).normal(size=MOST_LEVELS))
+    assert np.array_equal(coarsened(multipliers), multipliers)
+
+
+@pytest.mark.parametrize(("delta", "resolved"), [(8e-10, False), (1e-9, True)])
+def test_delta_must_be_twice_the_rounding_error_of_the_composition(delta, resolved):
+    """Resolved or not is said before what is released first, here too much, is looked at."""
+    words = "cost all of epsilon" if resolved else "numerical accounting of 1000000"
+    with pytest.raises(ValueError, match=words):
+        calibrated_multipliers(np.ones(1_000_000), 0.1, 1.0, delta, [GaussianEvent(0.1)])
+
+
+def test_multipliers_are_in_proportion_to_the_shape():
+    shape = np.array([3.0, 0.5, 7.0, 0.5])
+    found = calibrated_multipliers(shape, 0.1, 1.0, 1e-6)
+    assert found / found.min() == pytest.approx(shape / 0.5)
+
+
+def test_the_search_begins_at_the_central_limit():
+    """Near enough for many small losses, in the logarithm of the scale."""
+    shape = np.repeat([1.0, 2.0], 2000)
+    found = calibrated_multipliers(shape, 0.02, 1.0, 1e-6)
+    guess = _guess([(1.0, 2000), (2.0, 2000)], 0.02, 1.0, 1e-6)
+    assert math.exp(guess) == pytest.approx(found[0], rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("rate", "epsilon", "delta"), [(0.01, 1e-3, 5e-3), (0.9, 1.0, 0.01), (0.9, 4.0, 1e-5)]
+)
+def test_a_search_that_begins_with_too_much_noise_ends_with_the_least(rate, epsilon, delta):
+    """So much in the first case that it costs nothing at all: delta covers it."""
+    (z,) = calibrated_multipliers(np.ones(1), rate, epsilon, delta)
+    spent = composed_epsilon([(PoissonSampledEvent(rate, z), 1)], delta)
+    less = composed_epsilon([(PoissonSampledEvent(rate, 0.998 * z), 1)], delta)
+    assert math.exp(_guess([(1.0, 1)], rate, epsilon, delta)) > z
+    assert spent <= epsilon < less
+
+
 def test_the_noise_drawn_has_the_rounded_levels():
     model = DPLogisticRegression(
         sampling_rate=0.1, max_iter=60, clip_schedule=1.0, preconditioner=None,
@@ -147,6 +186,16 @@ def test_epsilon_two_neighbours_apart_bounds_that_of_the_group():
     assert twice <= bound <= 1.2 * twice
     half = bound / 2
     assert (1 + math.exp(half)) * composed_delta(sampled, half) <= 1e-6 * (1 + 1e-6)
+    less = half - 1e-5
+    assert (1 + math.exp(less)) * composed_delta(sampled, less) > 1e-6
+
+
+def test_epsilon_two_neighbours_apart_is_found_where_numerical_errors_hide_it_later():
+    """The computed delta never falls below the errors, and the factor grows."""
+    events, delta = [(PoissonSampledEvent(1e-3, 20.0), 10_000)], 1e-11
+    half = composed_epsilon(events, delta, 2) / 2
+    assert (1 + math.exp(half)) * composed_delta(events, half) <= delta
+    assert (1 + math.exp(1.0)) * composed_delta(events, 1.0) > delta
 
 
 @pytest.mark.parametrize("noise_multiplier", [1e-95, 1e-3, 0.3])

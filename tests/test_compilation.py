@@ -7,12 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numba
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
 import dpglm
-from dpglm.kernels.cache import drop_stale_kernels
+from dpglm.kernels import cache
+from dpglm.kernels.cache import drop_stale_kernels, kept_on_disk
 from dpglm.losses import Logistic
 from dpglm.objective import Objective
 
@@ -82,15 +84,56 @@ def test_a_folder_that_cannot_be_written_is_no_obstacle(read_only_install, tmp_p
 
 def test_kernels_compiled_before_the_newest_source_are_dropped(tmp_path):
     """numba itself looks at the file of a kernel only, not at those of what the kernel calls."""
-    sources, cache = tmp_path / "kernels", tmp_path / "cache" / "kernels_0"
+    sources, folder = tmp_path / "kernels", tmp_path / "cache" / "kernels_0"
     sources.mkdir()
-    cache.mkdir(parents=True)
-    old, new = cache / "old.nbi", cache / "new.nbi"
-    for age, path in ((200, old), (100, sources / "clip.py"), (0, new)):
+    folder.mkdir(parents=True)
+    old, same, new = (folder / f"{name}.nbi" for name in ("old", "same", "new"))
+    # A new index would refer to a kernel of its number, however old.
+    kernel, early = new.with_suffix(".1.nbc"), sources / "norms.py"
+    ages = {early: 300, kernel: 200, old: 200, sources / "clip.py": 100, same: 100, new: 0}
+    for path, age in ages.items():
         path.write_text("")
         os.utime(path, (1e9 - age, 1e9 - age))
-    assert drop_stale_kernels(sources, [tmp_path / "cache"]) == [old]
-    assert new.exists() and not old.exists()
+    assert drop_stale_kernels(sources, [tmp_path / "none", tmp_path / "cache"]) == [kernel, old]
+    assert new.exists() and same.exists() and not old.exists() and not kernel.exists()
+
+
+def twice(x):
+    return 2.0 * x
+
+
+def test_kernels_are_looked_for_where_numba_puts_them(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path / "chosen"))
+    monkeypatch.setattr(cache, "_HERE", Path(__file__).parent)
+    chosen = Path(kept_on_disk(numba.njit(twice))._cache.cache_path)
+    home = tmp_path / "home" / "numba" / chosen.name
+    for folder in (chosen, home, chosen.with_name("others_0")):
+        folder.mkdir(parents=True, exist_ok=True)
+    assert chosen.is_relative_to(tmp_path / "chosen")
+    assert list(cache._caches()) == [Path(__file__).parent / "__pycache__", chosen, home]
+    monkeypatch.setattr(numba.config, "CACHE_DIR", "")
+    assert Path(kept_on_disk(numba.njit(twice))._cache.cache_path) in cache._caches()
+
+
+def test_what_was_compiled_is_loaded_unless_the_folder_is_broken(tmp_path, monkeypatch):
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+    first, second, third = (kept_on_disk(numba.njit(twice)) for _ in range(3))
+    assert first(3.0) == second(3.0) == 6.0
+    assert not first.stats.cache_hits and second.stats.cache_hits
+    (folder,) = tmp_path.iterdir()
+    shutil.rmtree(folder)
+    folder.touch()
+    assert third(3.0) == 6.0 and not third.stats.cache_hits
+
+
+def test_a_function_that_nothing_can_be_kept_of_stays_as_it_is():
+    assert kept_on_disk(len) is len
+    names = {}
+    exec("def half(x):\n    return 0.5 * x", names)
+    kernel = numba.njit(names["half"])
+    assert kept_on_disk(kernel) is kernel
+    assert kernel(3.0) == 1.5
 
 
 def gradient_of(objective, queue):

@@ -111,6 +111,16 @@ def test_calibrated_values_are_private_in_exact_arithmetic_and_nearly_tight():
         assert exact_log_delta(mu * (1 + 1e-9), epsilon) > mpmath.log(delta)
 
 
+def test_reported_epsilons_are_private_in_exact_arithmetic_and_nearly_tight():
+    draw = random.Random(2)
+    for _ in range(60):
+        mu, delta = 10 ** draw.uniform(-3, 1), 10 ** draw.uniform(-12, -4)
+        epsilon = gdp_epsilon(mu, delta)
+        if epsilon > mu:
+            assert exact_log_delta(mu, epsilon) <= mpmath.log(delta)
+            assert exact_log_delta(mu, epsilon * (1 - 1e-11)) > mpmath.log(delta)
+
+
 def test_epsilon_zero_is_the_total_variation_distance():
     for mu in np.logspace(-9, 2, 40):
         assert gdp_delta(mu, 0.0) == pytest.approx(erf(mu / math.sqrt(8)), rel=1e-14)
@@ -197,8 +207,9 @@ def test_edge_cases():
         assert to_delta(0.0, 0.0) == to_delta(0.0, 1.0) == to_delta(1.0, INF) == 0.0
         assert to_delta(INF, INF) == 0.0
         assert to_delta(INF, 0.0) == to_delta(INF, 1.0) == to_delta(1e6, 1.0) == 1.0
-    assert gdp_log_delta(0.0, 1.0) == -INF and gdp_log_delta(INF, 1.0) == 0.0
-    assert bun_steinke_rho(0.0, 1e-6) == 0.0
+    assert gdp_log_delta(0.0, 1.0) == gdp_log_delta(1e-160, 1.0) == -INF
+    assert gdp_log_delta(INF, 1.0) == 0.0
+    assert bun_steinke_rho(0.0, 1e-6) == bun_steinke_rho(0.0, 0.0) == 0.0
     assert gaussian_rdp(INF, 2.0) == 0.0 and gaussian_rdp(0.0, 2.0) == INF
     assert rdp_epsilon(0.0, 2.0, 0.0) == 0.0 and rdp_epsilon(1.0, 2.0, 0.0) == INF
     assert rdp_epsilon(0.7, INF, 1e-6) == 0.7 and rdp_epsilon(INF, 2.0, 1e-6) == INF
@@ -225,6 +236,33 @@ def test_delta_just_below_the_total_variation_distance_is_still_covered():
                 epsilon = to_epsilon(budget, delta)
                 assert to_delta(budget, epsilon) <= delta and epsilon < 1e-9
                 delta = math.nextafter(delta, 0.0)
+
+
+@pytest.mark.parametrize("rho", [1e-290, 1e-305, 5e-324])
+def test_a_tiny_rho_costs_what_the_total_variation_distance_is(rho):
+    """At epsilon 0 it is about the square root of rho / 2, far above rho; above, it vanishes."""
+    assert math.sqrt(rho / 2) < zcdp_delta(rho, 0.0) < 1e-140
+    assert zcdp_delta(rho, 1.0) == 0.0
+    assert zcdp_delta(rho, zcdp_epsilon(rho, 1e-290)) <= 1e-290
+    assert zcdp_rho(0.0, 1e-290) == 0.0 and zcdp_rho(0.0, 1e-140) ** 0.5 < 2e-140
+
+
+def test_the_smallest_float_of_a_delta_is_kept():
+    for delta in (5e-324, 1e-310):
+        for epsilon in (0.0, 1e-300, 1.0):
+            assert gdp_delta(gdp_mu(epsilon, delta), epsilon) <= delta
+            assert zcdp_delta(zcdp_rho(epsilon, delta), epsilon) <= delta
+        for budget in (1e-320, 1e-200, 1.0):
+            assert gdp_delta(budget, gdp_epsilon(budget, delta)) <= delta
+            assert zcdp_delta(budget, zcdp_epsilon(budget, delta)) <= delta
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 1e-9, 1e-3, 1.0, 1e5])
+def test_a_delta_of_nearly_1_is_kept_although_rounding_decides(epsilon):
+    for bits in (30, 50, 52, 53):
+        delta = 1 - 2.0**-bits
+        assert gdp_delta(gdp_mu(epsilon, delta), epsilon) <= delta
+        assert zcdp_delta(zcdp_rho(epsilon, delta), epsilon) <= delta
 
 
 @pytest.mark.parametrize("large", [1e200, 1e305, 1.7e308])

@@ -1,6 +1,6 @@
 """The pieces of the kernels: exponential, coefficients, chunks and threads."""
 
-import math
+import itertools
 import multiprocessing
 import threading
 
@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from dpglm.kernels import threads
 from dpglm.kernels.arithmetic import EXACT, exp
 from dpglm.kernels.coefficients import margin_coefficients
-from dpglm.kernels.threads import ROW_GROUP, default_n_threads, rows_per_chunk, run_chunks
+from dpglm.kernels.threads import default_n_threads, rows_per_chunk, run_chunks
 from dpglm.kernels.vectors import LANES, load, store
 
 
@@ -31,7 +31,8 @@ def kernel_exp(x):
 
 def test_exp_is_within_two_units_in_the_last_place():
     rng = np.random.default_rng(0)
-    x = np.concatenate([rng.uniform(-700, 700, 40_000), rng.uniform(-1, 1, 40_000), [0.0, -0.0]])
+    ends = [-708.0, 0.0, -0.0, 709.0]
+    x = np.concatenate([rng.uniform(-708, 709, 40_000), rng.uniform(-1, 1, 40_000), ends])
     assert np.abs(kernel_exp(x) / np.exp(x) - 1).max() <= 4.5e-16
     assert kernel_exp(np.zeros(1))[0] == 1.0
 
@@ -80,11 +81,19 @@ def test_a_coefficient_never_exceeds_the_cap_of_its_row(code):
 
 
 @pytest.mark.parametrize("n_rows", [1, 7, 1024, 10**6, 5 * 10**6])
-def test_chunks_are_whole_groups_and_the_partial_sums_stay_small(n_rows):
-    for n_values in (1, 101, 10**6):
+def test_chunks_are_the_fewest_groups_for_which_the_partial_sums_stay_small(n_rows):
+    def large_enough(rows, n_values):
+        return (
+            rows >= 1024
+            and (rows + 1) ** 2 > n_rows
+            and 4 * (rows + 1) > n_values
+            and (rows + 1) * 2**22 > n_rows * n_values
+        )
+
+    for n_values in (1, 101, 4801, 12_001, 10**6):
         rows = rows_per_chunk(n_rows, n_values)
-        assert rows % ROW_GROUP == 0
-        assert rows >= max(1024, math.isqrt(n_rows))
+        assert rows % 8 == 0
+        assert large_enough(rows, n_values) and not large_enough(rows - 8, n_values)
         assert -(-n_rows // rows) * n_values <= 2**22 + 2 * n_values
 
 
@@ -93,6 +102,16 @@ def test_every_chunk_is_run_once(n_threads):
     seen = []
     run_chunks(lambda first, last: seen.extend(range(first, last)), 17, n_threads)
     assert sorted(seen) == list(range(17))
+
+
+@pytest.mark.parametrize("n_threads", [1, 2, 3, 5, 17, 50])
+def test_chunks_are_shared_evenly(n_threads):
+    ranges = []
+    run_chunks(lambda first, last: ranges.append((first, last)), 17, n_threads)
+    assert len(ranges) == min(17, n_threads)
+    lengths = [last - first for first, last in ranges]
+    assert max(lengths) - min(lengths) <= 1
+    assert all(a[1] == b[0] for a, b in itertools.pairwise(sorted(ranges)))
 
 
 @pytest.mark.parametrize("failing", [0, 1])
@@ -141,6 +160,31 @@ def test_two_python_threads_can_share_the_pool():
     for user in users:
         user.join(timeout=20)
     assert_allclose(results, 50.0)
+
+
+def test_python_threads_that_share_the_pool_have_no_more_workers_than_one(monkeypatch):
+    monkeypatch.setattr(threads, "_pools", {})
+    first_works, second_waits, workers = threading.Event(), threading.Event(), set()
+
+    def work_of_first(chunk, _):
+        if chunk:
+            workers.add(threading.get_ident())
+            first_works.set()
+            second_waits.wait(timeout=20)
+
+    def work_of_second(chunk, _):
+        if chunk:
+            workers.add(threading.get_ident())
+        else:
+            # the other half has been handed to the pool
+            second_waits.set()
+
+    first = threading.Thread(target=run_chunks, args=(work_of_first, 2, 2))
+    first.start()
+    assert first_works.wait(timeout=20)
+    run_chunks(work_of_second, 2, 2)
+    first.join(timeout=20)
+    assert len(workers) == 1
 
 
 def test_the_default_follows_numba(monkeypatch):

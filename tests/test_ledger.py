@@ -10,7 +10,21 @@ import pytest
 from dp_accounting import GaussianDpEvent, NeighboringRelation
 from dp_accounting.pld import PLDAccountant
 
-from dpglm.privacy.events import FilterEvent
+from dpglm.privacy.baseline_events import ObjectivePerturbationEvent
+from dpglm.privacy.composition import (
+    composed_delta,
+    composed_epsilon,
+    composed_pld,
+    numerical_error,
+    pld_interval,
+)
+from dpglm.privacy.conversions import gdp_delta, gdp_epsilon
+from dpglm.privacy.events import (
+    FilterEvent,
+    LaplaceSelectionEvent,
+    PoissonSampledEvent,
+    SelectionEvent,
+)
 from dpglm.privacy.ledger import GaussianEvent, PrivacyLedger, rounded_up
 
 DELTA = 1e-6
@@ -142,7 +156,8 @@ def test_ledger_is_a_value():
         ({"events": [{"kind": "filter", "count": 1, "mu": "1"}]}, "mu='1' must be a number"),
         ({"events": 3}, "not a ledger"),
         ({"neighboring_relation": "swap"}, "'swap' is unknown"),
-        ({"reporting_delta": 2.0}, "reporting_delta=2.0"),
+        ({"reporting_delta": 1.0}, "reporting_delta=1.0"),
+        ({"reporting_delta": 0.0}, "reporting_delta=0.0"),
         ({"reporting_delta": "x"}, "not a ledger"),
         ({"assumptions": None}, "not a ledger"),
         ({"assumptions": "abc"}, "list of strings"),
@@ -245,3 +260,96 @@ def test_fits_with_a_filter_are_counted_apart_from_releases():
         assert text in str(PrivacyLedger.from_events(events[:n], reporting_delta=1e-6))
     assert "; 2 adaptive fits," in str(PrivacyLedger.from_events(events[1:], reporting_delta=1e-6))
     assert "; 0 releases; " in str(PrivacyLedger.from_events([], reporting_delta=1e-6))
+
+
+@pytest.mark.parametrize("noise_multiplier", [1e-100, 0.5, 1e100, 0])
+def test_a_noise_multiplier_may_be_anything_that_does_not_overflow(noise_multiplier):
+    assert GaussianEvent(noise_multiplier).noise_multiplier == noise_multiplier
+    for bad in (-0.5, 0.99e-100, 1.01e100, math.inf, math.nan, False):
+        with pytest.raises(ValueError, match="noise_multiplier="):
+            GaussianEvent(bad)
+
+
+@pytest.mark.parametrize("event_type", [SelectionEvent, LaplaceSelectionEvent])
+@pytest.mark.parametrize("epsilon", [0.0, -0.5, math.nan])
+def test_a_selection_has_an_epsilon_above_0(event_type, epsilon):
+    with pytest.raises(ValueError, match="must be a number above 0"):
+        event_type(epsilon)
+    assert event_type(0.5).epsilon == 0.5 and event_type(math.inf).rho == math.inf
+
+
+@pytest.mark.parametrize("rate", [1e-9, 0.5, 1])
+def test_a_sampling_rate_is_a_number_from_1e_9_to_1(rate):
+    assert PoissonSampledEvent(rate, 1.0).sampling_rate == rate
+    for bad in (0.0, -0.5, 0.99e-9, 1.0 + 1e-12, math.nan, True, "0.1", None):
+        with pytest.raises(ValueError, match="sampling_rate="):
+            PoissonSampledEvent(bad, 1.0)
+    with pytest.raises(ValueError, match="noise_multiplier="):
+        PoissonSampledEvent(rate, -1.0)
+
+
+@pytest.mark.parametrize("relation", ["zero_out", "add_or_remove_one"])
+def test_samples_hide_a_record_that_appears_but_not_one_that_changes(relation):
+    sampled = [PoissonSampledEvent(0.1, 3.0)]
+    assert ledger_of(sampled, neighboring_relation=relation).n_releases == 1
+    with pytest.raises(ValueError, match="replace_one"):
+        ledger_of(sampled, neighboring_relation="replace_one")
+
+
+def test_a_gaussian_filter_is_also_concentrated():
+    assert ledger_of([FilterEvent(mu=0.2)] * 2).rho() == pytest.approx(0.04)
+
+
+def test_the_spacing_of_losses_is_a_hundredth_of_the_noise_of_one():
+    for count in (1, 50):
+        assert pld_interval([(GaussianEvent(100.0), count)]) == pytest.approx(1e-4)
+        assert pld_interval([(SelectionEvent(0.01), count)]) == pytest.approx(5e-5)
+    assert pld_interval([(GaussianEvent(1.0), 50)]) == 1e-3
+    assert pld_interval([(GaussianEvent(1e8), 50)]) == pld_interval([]) == 1e-8
+
+
+def test_a_million_spacings_reach_over_all_losses():
+    """Twelve standard deviations beyond their mean, be it of one event or of all."""
+    wide = [(GaussianEvent(0.01), 4)]
+    assert pld_interval(wide) == pytest.approx((12 * 200 + 40_000 / 2) / 1e6, rel=1e-9)
+    shifted = [(ObjectivePerturbationEvent(0.01, 3e5), 1)]
+    assert pld_interval(shifted) == pytest.approx((3e5 + 12 * 100 + 5000) / 1e6, rel=1e-9)
+    rare = PoissonSampledEvent(1e-9, 0.2)
+    assert pld_interval([(rare, 1)]) == pytest.approx(rare.loss_reach / 1e6, rel=1e-9)
+
+
+@pytest.mark.parametrize(("noise_multiplier", "count"), [(1.0, 1), (3.0, 5), (20.0, 100)])
+def test_numerical_composition_is_hardly_above_the_exact_cost(noise_multiplier, count):
+    mu = math.sqrt(count) / noise_multiplier
+    reached = composed_pld([(GaussianEvent(noise_multiplier), count)]).get_epsilon_for_delta(DELTA)
+    assert 1 - 1e-9 < reached / gdp_epsilon(mu, DELTA) < 1 + 3e-5
+
+
+def test_four_units_of_roundoff_are_added_for_every_release():
+    assert numerical_error([(GaussianEvent(1.0), 700), (GaussianEvent(2.0), 300)]) == 1000 / 2**51
+
+
+def test_a_delta_is_never_above_1():
+    """Where the distributions leave nothing, and the allowance for rounding comes on top."""
+    assert 0.999 < composed_delta([(PoissonSampledEvent(1.0, 0.5), 100)], 0.0) <= 1.0
+    hopeless = [(PoissonSampledEvent(0.1, 3.0), 1), (FilterEvent(rho=50.0), 1)]
+    assert 0.9 < composed_delta(hopeless, 1e-3) <= 1.0
+
+
+def test_two_neighbours_apart_the_cost_follows_from_the_delta_of_one():
+    events, mu, offset = [(ObjectivePerturbationEvent(2.0, 0.1), 20)], math.sqrt(5), 2.0
+    half = composed_epsilon(events, DELTA, 2) / 2
+
+    def bound(epsilon):
+        return math.log(gdp_delta(mu, epsilon - offset)) + epsilon + math.log1p(math.exp(-epsilon))
+
+    assert bound(half) <= math.log(DELTA) < bound(half - 1e-6)
+
+
+def test_what_delta_covers_costs_nothing_two_neighbours_apart_either():
+    rare = [(PoissonSampledEvent(1e-3, 50.0), 1)]
+    free = 2 * composed_delta(rare, 0.0)
+    assert composed_epsilon(rare, 1.01 * free, 2) == 0.0 < composed_epsilon(rare, 0.99 * free, 2)
+    hopeless = [ObjectivePerturbationEvent(0.005, 0.1)]
+    assert composed_epsilon([(*hopeless, 1)], DELTA, 2) == math.inf
+    assert "implies" not in str(ledger_of(hopeless))

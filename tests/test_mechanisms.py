@@ -61,6 +61,14 @@ def test_a_huge_sum_is_clamped_rather_than_overflowing(huge):
     assert abs(noisy[0]) > 1e-9 * 2.0**29
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_sum_of_nearly_2_to_the_62_grid_steps_is_not_clamped(sign):
+    mechanism = GaussianSum(sensitivity=1.0, noise_multiplier=1.0)
+    large = sign * 0.999 * 2.0**62 * mechanism.grid
+    noisy, _ = mechanism.release(np.array([large]), entropy_source(0))
+    assert abs(noisy[0] - large) < 8.0
+
+
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_a_sum_that_is_not_finite_is_refused_before_any_noise_is_drawn(bad):
     rng = entropy_source(0)
@@ -74,13 +82,33 @@ def test_no_noise_releases_the_sum_itself_and_says_so():
     noisy, event = GaussianSum(math.inf, 0.0).release(value, rng)
     assert (noisy == value).all() and noisy is not value
     assert event.mu == math.inf and rng.words_drawn == 0
-    assert GaussianSum(1.0, 0.0).noise_std(3) == 0.0
+    assert GaussianSum(1.0, 0.0).noise_std(3) == GaussianSum(math.inf, 0.0).noise_std(3) == 0.0
 
 
-@pytest.mark.parametrize("sensitivity", [1e-300, 1e300, math.inf, math.nan, -1.0])
+@pytest.mark.parametrize(
+    "sensitivity", [0.0, 1e-300, 1e-250, 1e250, 1e300, math.inf, math.nan, -1.0]
+)
 def test_noise_outside_the_floating_point_range_is_refused(sensitivity):
     with pytest.raises(ValueError, match="between 1e-250 and 1e250"):
         GaussianSum(sensitivity, 1.0)
+
+
+@pytest.mark.parametrize("arguments", [(-1.0, -0.5), (1.0, 0.5, -0.5), (1.0, 0.5, math.nan)])
+def test_no_factor_of_the_noise_is_negative(arguments):
+    with pytest.raises(ValueError, match="cannot be drawn"):
+        GaussianSum(*arguments)
+    assert GaussianSum(1.0, 0.25).noise_std(1) < GaussianSum(1.0, 0.5).noise_std(1)
+
+
+def test_the_widest_noise_that_is_drawn_still_has_its_law():
+    """Slack of 2^10 sensitivities makes it so many times wider than the grid is meant for."""
+    mechanism = GaussianSum(1.0, 1.0, slack=0.99 * 2.0**10)
+    noisy, _ = mechanism.release(np.zeros(500), entropy_source(0))
+    assert kstest(noisy / mechanism.noise_std(500), "norm").pvalue > 1e-4
+    rng = entropy_source(0)
+    with pytest.raises(ValueError, match=r"too large .* nothing was released"):
+        GaussianSum(1.0, 1.0, slack=1.01 * 2.0**10).release(np.zeros(500), rng)
+    assert rng.words_drawn == 0
 
 
 def test_noise_beyond_the_range_of_the_sampler_is_refused_rather_than_looped_over():
@@ -95,11 +123,12 @@ def test_the_sampler_is_called_once_per_release_with_the_charged_scale(monkeypat
 
     def spy(size, scale, entropy):
         calls.append((size, scale))
-        return np.zeros(size, dtype=np.int64)
+        return np.arange(size)
 
     monkeypatch.setattr(mechanisms, "rounded_gaussian", spy)
     mechanism = GaussianSum(sensitivity=2.0, noise_multiplier=3.0, slack=0.5)
-    mechanism.release(np.zeros((4, 2)), entropy_source(0))
+    noisy, _ = mechanism.release(np.full((4, 2), 7 * mechanism.grid), entropy_source(0))
+    assert (noisy == (7 + np.arange(8).reshape(4, 2)) * mechanism.grid).all()
     ((size, scale),) = calls
     assert size == 8
     assert scale * mechanism.grid == mechanism.noise_std(8)

@@ -120,3 +120,20 @@ def test_the_descent_tells_each_iterate_to_whoever_asks():
     assert [t for t, _ in told] == [0, 1, 2]
     np.testing.assert_array_equal(told[-1][1], told_of.coef)
     np.testing.assert_array_equal(silent.coef, told_of.coef)
+    with pytest.raises(TypeError, match="positional"):
+        noisy_gradient_descent(Objective(X, target, Logistic()), plan, entropy_source(0), print)
+
+
+def test_debiased_momentum_takes_the_first_step_of_plain_descent():
+    """And as every gradient of a line is the same, all of them."""
+    X, y = np.array([[1.0], [-1.0]] * 20), np.array([0, 1] * 20)
+    settings = {
+        "epsilon": np.inf, "clip_schedule": 0.1, "step_schedule": 0.5, "averaging": None,
+        "preconditioner": None, "max_iter": 3, "fit_intercept": False,
+    }  # fmt: skip
+    plain, debiased = (
+        DPLogisticRegression(**settings, momentum=momentum).fit(X, y)
+        for momentum in (None, DebiasedMomentum(0.9))
+    )
+    assert plain.coef_[0, 0] == pytest.approx(-3 * 0.5 * 0.1)
+    assert debiased.coef_ == pytest.approx(plain.coef_)

@@ -7,9 +7,11 @@ from scipy import sparse
 from dpglm import DecayingClip, DPLinearSVM, DPLogisticRegression
 from dpglm.audit import audit_scores, canary_scores, release_weights
 from dpglm.datasets import make_census
+from dpglm.losses import Logistic
 from dpglm.objective import Objective
 from dpglm.privacy import mechanisms
 from dpglm.privacy.noise import entropy_source, poisson_sample
+from dpglm.solvers.noisy_sgd import noisy_stochastic_gradient_descent
 
 YU = {
     "sampling_rate": 0.1, "max_iter": 60, "momentum": 0.6, "clip_schedule": DecayingClip(1.0),
@@ -87,6 +89,21 @@ def test_an_empty_batch_is_released_like_any_other():
     model = DPLogisticRegression(sampling_rate=1e-6, max_iter=5, preconditioner=None).fit(X, y)
     assert model.n_iter_ == 5
     assert np.isfinite(model.coef_).all()
+
+
+def test_the_descent_tells_each_iterate_to_whoever_asks_by_name():
+    X, target = np.random.default_rng(0).normal(size=(40, 2)), np.ones(40)
+    plan = DPLogisticRegression(
+        sampling_rate=0.5, max_iter=3, preconditioner=None, averaging=None
+    ).plan(40, 2)  # fmt: skip
+    objective, told = Objective(X, target, Logistic()), []
+    trace = noisy_stochastic_gradient_descent(
+        objective, plan, entropy_source(0), on_step=lambda t, coef: told.append((t, coef.copy()))
+    )
+    assert [t for t, _ in told] == [0, 1, 2]
+    np.testing.assert_array_equal(told[-1][1], trace.coef)
+    with pytest.raises(TypeError, match="positional"):
+        noisy_stochastic_gradient_descent(objective, plan, entropy_source(0), print)
 
 
 def audit(estimator, random_state=0):

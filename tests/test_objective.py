@@ -412,6 +412,7 @@ def test_scattered_rows_are_gathered():
         ({"loss": Softmax(), "n_outputs": 3, "target": np.array([0, 1, 2, 3])}, "from 0 to 2"),
         ({"class_weight": np.ones(3)}, "class_weight must hold 2"),
         ({"class_weight": np.array([1.0, -1.0])}, "class_weight must hold 2"),
+        ({"class_weight": np.array([1.0, 1e301])}, "class_weight must hold 2"),
         ({"present": np.ones(4)}, "bool array"),
     ],
 )

@@ -136,7 +136,9 @@ def test_a_ledger_composes_events_of_objective_perturbation():
     ledger = PrivacyLedger.from_events(events, reporting_delta=1e-6)
     mu = math.sqrt(3 / 4.4**2 + 1 / 40**2)
     assert ledger.epsilon() == pytest.approx(shifted_epsilon(mu, 0.3, 1e-6), rel=1e-12)
-    assert ledger.delta(1.5) == pytest.approx(shifted_delta(mu, 0.3, 1.5), rel=1e-12)
+    for epsilon in (0.0, 0.1, 0.3, 1.5):
+        expected = shifted_delta(mu, 0.3, epsilon)
+        assert ledger.delta(epsilon) == pytest.approx(expected, rel=1e-12)
     assert ledger.protects
     with pytest.raises(ValueError, match="mu is undefined"):
         ledger.mu()
@@ -164,5 +166,10 @@ def test_the_event_is_concentrated_privacy_to_dp_accounting():
 def test_an_event_without_noise_protects_nobody():
     silent = PrivacyLedger.from_events([ObjectivePerturbationEvent(0.0, 0.1)], reporting_delta=1e-6)
     assert not silent.protects
-    with pytest.raises(ValueError, match=r"offset=-0\.1 must"):
-        ObjectivePerturbationEvent(4.0, -0.1)
+    for bad in (-0.1, math.inf, math.nan, True):
+        with pytest.raises(ValueError, match=r"offset=.* must"):
+            ObjectivePerturbationEvent(4.0, bad)
+    with pytest.raises(ValueError, match="noise_multiplier="):
+        ObjectivePerturbationEvent(-4.0, 0.1)
+    assert ObjectivePerturbationEvent(4.0, 0.0).loss_variance == 1 / 16
+    assert ObjectivePerturbationEvent(4.0, 0.5).loss_reach == 0.5 + 12 / 4 + 1 / 32

@@ -1,5 +1,8 @@
 """Poisson samples: an exact law, and sums over the sampled rows alone."""
 
+import math
+
+import mpmath
 import numpy as np
 import pytest
 from scipy import sparse
@@ -92,7 +95,61 @@ def test_more_bits_decide_where_a_word_cannot():
     clear = Given(2**63 - 2**40)
     noise._skips(1, 0.5, clear)
     assert clear.words_drawn == 1
-    assert noise._skips(1, 1e-3, Given(0, 0, 0))[0] == int(192 * np.log(2) / -np.log1p(-1e-3))
+
+
+# Nearly, so that no skip at rate 1/2 is an integer before it is rounded.
+NO_BITS, ALL_BITS = (2, 0), (2**64 - 2, 2**64 - 1)
+
+
+def exact_skip(word, more, rate):
+    with mpmath.workdps(80):
+        tail = mpmath.mpf((word << 128 | more[1] << 64 | more[0]) + 1) / mpmath.mpf(2) ** 192
+        return int(mpmath.log(tail) / mpmath.log1p(-mpmath.mpf(rate)))
+
+
+@pytest.mark.parametrize("rate", [1e-9, 1e-3, 0.1, 0.5, 0.9, 0.999])
+def test_a_skip_is_exact_whatever_the_bits_that_were_not_drawn(rate):
+    """Few bits place it roughly; the last ones of a long skip are within a rounding error."""
+    rng = np.random.default_rng(2)
+    words = [*range(40), *(int(w) >> int(s) for w, s in zip(
+        rng.integers(0, 2**64, 300, dtype=np.uint64), rng.integers(0, 64, 300), strict=True
+    ))]  # fmt: skip
+    for word in words:
+        for more in (NO_BITS, ALL_BITS):
+            source = Given(word, *more)
+            assert noise._skips(1, rate, source)[0] == exact_skip(word, more, rate)
+
+
+@pytest.mark.parametrize("rate", [1e-9, 1e-4, 0.03, 0.7])
+def test_a_skip_is_exact_next_to_an_integer(rate):
+    """Words as close as there are to where a skip becomes one longer, on both of its sides."""
+    drawn, lengths = 0, {math.ceil(x / rate) for x in np.linspace(0.3, 25.0, 60)}
+    for length in lengths:
+        with mpmath.workdps(80):
+            edge = int(mpmath.mpf(2) ** 64 * mpmath.exp(length * mpmath.log1p(-mpmath.mpf(rate))))
+        for word in (edge - 1, edge, edge + 1):
+            for more in (NO_BITS, ALL_BITS):
+                source = Given(word, *more)
+                assert noise._skips(1, rate, source)[0] == exact_skip(word, more, rate)
+                drawn += source.words_drawn == 3
+    assert drawn > 3 * len(lengths)
+
+
+def test_the_words_drawn_are_hardly_more_than_the_rows_sampled():
+    """Mostly one batch of them is enough, and what is left of it is short."""
+    entropy, sizes = entropy_source(0), []
+    for _ in range(50):
+        sizes.append(len(poisson_sample(200_000, 0.05, entropy)))
+    assert sum(sizes) < entropy.words_drawn < 1.06 * sum(sizes)
+
+
+def test_one_batch_of_words_after_the_other_goes_on_where_the_last_one_ended():
+    """Words of which every skip is 0, although one row in a hundred is expected."""
+    assert np.array_equal(poisson_sample(100, 0.01, Given()), np.arange(100))
+
+
+def test_of_no_rows_none_is_sampled():
+    assert len(poisson_sample(0, 0.5, entropy_source(0))) == 0
 
 
 def test_the_sample_comes_from_the_entropy_of_the_fit():

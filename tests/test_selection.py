@@ -75,6 +75,18 @@ def test_the_law_of_the_exponential_mechanism_matches_the_vectors(vectors):
         assert law == pytest.approx(row["exponential_mechanism"], rel=row["rtol"])
 
 
+def test_the_least_weight_is_that_of_the_exponent_minus_44():
+    law = law_of(ExponentialSelection(1.0, 1.0), np.array([0.0, -1e9, -1e300]))
+    assert law[1:] == pytest.approx(np.exp([-44.0, -44.0]), rel=1e-9)
+
+
+def test_the_largest_weight_is_2_to_the_128(monkeypatch):
+    bounds = []
+    monkeypatch.setattr(selection, "uniform_below", lambda bound, rng: bounds.append(bound) or 0)
+    ExponentialSelection(1.0, 1.0).release(np.array([-1e9, 5.0]), entropy_source(0))
+    assert 2**128 < bounds[0] < 2**128 + 2**65
+
+
 def p_values(row, counts):
     return {
         name: chisquare(counts, np.array(row[name]) / np.sum(row[name]) * counts.sum()).pvalue
@@ -273,15 +285,27 @@ def test_edges(mechanism_type):
             mechanism.release(np.array([0.0, bad]), rng)
     assert rng.words_drawn == 0
     assert mechanism.release(np.array([-1e300, 1e300]), rng)[0] == 1
-    for score_range, epsilon in ((0.0, 1.0), (1.0, 0.0), (1.0, 1e-10), (math.nan, 1.0)):
+    for arguments in (
+        (0.0, 1.0), (1e-250, 1.0), (1e250, 1.0), (math.nan, 1.0), (1.0, -1.0, -2.0),
+        (1.0, 0.0), (1.0, 1e-10), (1.0, 1e-9), (1.0, 1.0, -0.5), (1.0, 1.0, math.nan),
+    ):  # fmt: skip
         with pytest.raises(ValueError, match="cannot be drawn"):
-            mechanism_type(score_range, epsilon)
+            mechanism_type(*arguments)
+    assert mechanism_type(1e-240, 1e-8, 1e-240).scale == pytest.approx(2e-232, rel=1e-3)
 
 
 @pytest.mark.parametrize("mechanism_type", [ExponentialSelection, LaplaceSelection])
 def test_noise_covers_range_and_rounding(mechanism_type):
     mechanism = mechanism_type(score_range=2.0, epsilon=0.5, slack=1.0)
     assert 6.0 < mechanism.scale < 6.0 * (1 + 1e-8)
+
+
+def test_the_scale_has_what_rounding_can_take_and_little_more():
+    """Two exponents of each of two data sets are rounded; and two snapped scores of each."""
+    exponential = ExponentialSelection(score_range=1.0, epsilon=1e-7)
+    assert 4e-13 < 1e-7 - 1.0 / exponential.scale < 1e-12
+    laplace = LaplaceSelection(score_range=1.0, epsilon=0.01)
+    assert 2 + 2.0**-10 < (0.01 * laplace.scale - 1.0) / laplace.grid < 3 + 2.0**-10
 
 
 def test_uniform_integers_are_exact(scripted_entropy):
@@ -317,7 +341,7 @@ def test_laplace_rounding_is_correct_where_doubles_would_err(scripted_entropy):
         (drawn,) = rounded_laplace(1, scale, entropy)
         fallbacks += entropy.words_drawn == 3
         more = (2**62 << 64 | 2**63) if entropy.words_drawn == 3 else 2**127
-        tail = (mp.mpf(tail_bits) + mp.mpf(more | 1) / 2**128) / 2**63
+        tail = (mp.mpf(tail_bits) + mp.mpf(more + 1) / 2**128) / 2**63
         assert drawn == int(mp.nint(-mp.log(tail) * scale))
     assert fallbacks == 300
 

@@ -2,18 +2,55 @@
 
 import math
 
+import interpreted
 import numpy as np
 import pytest
 import test_line_search as lines
 import test_objective as gradients
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
+from threadpoolctl import threadpool_info, threadpool_limits
 
-from dpglm.kernels.bases import extreme_stretches
-from dpglm.losses import Logistic, SmoothedHinge, Softmax
+from dpglm import line
+from dpglm.kernels import dense, passes
+from dpglm.kernels.bases import extreme_stretches, image_norms, one_blas_thread, row_norms
+from dpglm.kernels.columns import rows_per_block
+from dpglm.kernels.norms import squared_norms
+from dpglm.losses import Hinge, Logistic, SmoothedHinge, Softmax
 from dpglm.objective import Objective
+from dpglm.rows import DenseRows
 
 # A block of 256 rows and a part of one; groups that are not full; one chunk and a part of one.
 SIZES = [(9, 1), (27, 10), (300, 3)]
+ONE_OR_SEVERAL = [(Logistic(), 1), (SmoothedHinge(), 1), (Softmax(), 3), (Hinge(), 2)]
+
+
+@pytest.fixture(autouse=True)
+def fresh_memory_holds_no_numbers(monkeypatch):
+    """Whatever is read before it is written spoils the result."""
+    empty = np.empty
+
+    def spoilt(*arguments, **options):
+        array = empty(*arguments, **options)
+        if array.dtype == np.float64:
+            array.fill(np.nan)
+        elif array.dtype == np.uint8:
+            array.fill(255)
+        return array
+
+    monkeypatch.setattr(np, "empty", spoilt)
+
+
+@pytest.fixture
+def chunks_of_24_rows(monkeypatch):
+    """Chunks and blocks that begin at any group of rows, not at powers of two alone."""
+    for module in ("objective", "line"):
+        monkeypatch.setattr(f"dpglm.{module}.rows_per_chunk", lambda n_rows, n_values: 24)
+    monkeypatch.setattr("dpglm.rows.rows_per_block", lambda n_features, itemsize: 16)
+
+
+def class_weights(n_outputs):
+    return np.array([1.9, 0.7, 0.4, 1.1, 0.8])[: max(2, n_outputs)]
 
 
 def assert_gradients_match(objective, rows, target, loss, coef, weights, clip, chosen=None):
@@ -24,11 +61,22 @@ def assert_gradients_match(objective, rows, target, loss, coef, weights, clip, c
     assert_allclose(got, expected, rtol=0, atol=1e-12 * max(1e-3, np.abs(expected).max()))
 
 
+def assert_losses_match(objectives, rows, target, loss, coef, direction, steps, weights, **bound):
+    terms = lines.expected_terms(
+        rows, target, loss, coef, direction, steps, weights=weights, **bound
+    )
+    size = np.abs(terms).sum(axis=0).astype(float)
+    for objective in objectives:
+        got = objective.line_losses(coef, direction, steps, **bound)
+        error = np.abs(got - terms.sum(axis=0).astype(float))
+        assert (error <= 1e-12 * (size + len(rows))).all()
+
+
 @pytest.mark.parametrize(("loss", "n_outputs"), gradients.CASES, ids=str)
 def test_clipped_sums_match_row_by_row(loss, n_outputs):
     for seed, (n, d) in enumerate(SIZES):
         X, target, coef = gradients.problem(n, d, n_outputs, True, seed)
-        weights = np.array([0.7, 1.9, 0.4, 1.1])[: max(2, n_outputs)]
+        weights = class_weights(n_outputs)
         rows = gradients.augmented(X, True)
         for storage in gradients.storages(X).values():
             objective = Objective(storage, target, loss, n_outputs=n_outputs, class_weight=weights)
@@ -38,13 +86,55 @@ def test_clipped_sums_match_row_by_row(loss, n_outputs):
             assert_gradients_match(objective, rows, target, loss, coef, weights, 1.0, some)
 
 
-@pytest.mark.parametrize(("loss", "n_outputs"), [(Logistic(), 1), (Softmax(), 3)], ids=str)
-def test_several_chunks_are_summed_each_once(loss, n_outputs):
-    X, target, coef = gradients.problem(2100, 2, n_outputs, False, 3)
+@pytest.mark.parametrize(("loss", "n_outputs"), ONE_OR_SEVERAL, ids=str)
+def test_every_chunk_is_summed_once(chunks_of_24_rows, loss, n_outputs):
+    weights, steps = class_weights(n_outputs), np.linspace(0.0, 0.5, 3)
+    for n, d in ((75, 3), (69, 10)):
+        X, target, coef, direction = lines.problem(n, d, n_outputs)
+        rows = gradients.augmented(X, True)
+        objectives = [
+            Objective(storage, target, loss, n_outputs=n_outputs, class_weight=weights)
+            for storage in gradients.storages(X).values()
+        ]
+        for bound in [{"loss_clip": 1.0}] + [{"clip": 0.6}] * (n_outputs == 1):
+            for known in (False, True):
+                for objective in objectives:
+                    assert (objective._line is not None) == known
+                    assert_gradients_match(objective, rows, target, loss, coef, weights, 1.0)
+                assert_losses_match(
+                    objectives, rows, target, loss, coef, direction, steps, weights, **bound
+                )
+            for objective in objectives:
+                objective._line = None
+
+
+@pytest.mark.parametrize("n_outputs", [1, 3])
+@pytest.mark.parametrize(("first", "last"), [(0, 1), (1, 3), (2, 4), (3, 4)])
+def test_a_range_of_chunks_writes_the_scores_of_its_rows_alone(
+    chunks_of_24_rows, n_outputs, first, last
+):
+    for n, d in ((75, 3), (69, 10)):
+        X, target, coef, _ = lines.problem(n, d, n_outputs)
+        expected = (gradients.augmented(X, True) @ coef).reshape(n, n_outputs).T
+        inside = np.isin(np.arange(n) // 24, range(first, last))
+        for storage in gradients.storages(X).values():
+            loss = Logistic()
+            objective = Objective(storage, target, loss, n_outputs=n_outputs)
+            scores = np.full((n_outputs, objective._signed.size), 7.0)
+            objective._rows.score_chunks(*objective._split(coef), (24, first, last), scores)
+            assert_allclose(scores[:, :n], np.where(inside, expected, 7.0), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(("loss", "n_outputs"), ONE_OR_SEVERAL, ids=str)
+def test_losses_of_several_blocks_are_summed_each_once(loss, n_outputs):
+    X, target, coef, direction = lines.problem(300, 1, n_outputs, 6)
     weights = np.ones(max(2, n_outputs))
-    for storage in gradients.storages(X).values():
-        objective = Objective(storage, target, loss, n_outputs=n_outputs, fit_intercept=False)
-        assert_gradients_match(objective, X, target, loss, coef, weights, 1.0)
+    objective = Objective(X, target, loss, n_outputs=n_outputs)
+    for bound in [{"loss_clip": 3.0}] + [{"clip": 0.6}] * (n_outputs == 1):
+        assert_losses_match(
+            [objective], lines.augmented(X), target, loss, coef, direction, np.linspace(0, 1, 2),
+            weights, **bound,
+        )  # fmt: skip
 
 
 @pytest.mark.parametrize(("loss", "n_outputs"), [(Logistic(), 1), (Softmax(), 3)], ids=str)
@@ -73,37 +163,101 @@ def test_rows_of_any_size_move_the_sum_by_the_clip_at_most(n_outputs):
             assert np.linalg.norm(total - without) <= 0.5 * (1 + 1e-9)
 
 
+@pytest.mark.parametrize(("loss", "n_outputs"), gradients.CASES, ids=str)
+def test_nothing_of_a_null_record_is_seen(loss, n_outputs):
+    X, target, coef, direction = lines.problem(12, 3, n_outputs)
+    present, steps = np.arange(12) != 5, np.linspace(0.0, 1.0, 3)
+    sums = []
+    for values, label in ((0.0, target[5]), (1e200, target[0]), (50.0, target[1])):
+        X[5], target[5] = values, label
+        objective = Objective(X, target, loss, n_outputs=n_outputs, present=present)
+        sums.append(
+            (
+                objective.gradient_sum(coef, 1.0),
+                objective.line_losses(coef, direction, steps, loss_clip=2.0),
+            )
+        )
+    kept = Objective(X[present], target[present], loss, n_outputs=n_outputs)
+    for gradient, losses in sums:
+        assert_array_equal(gradient, sums[0][0])
+        assert_array_equal(losses, sums[0][1])
+        assert_allclose(gradient, kept.gradient_sum(coef, 1.0), rtol=1e-12, atol=1e-12)
+        expected = kept.line_losses(coef, direction, steps, loss_clip=2.0)
+        assert_allclose(losses, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize(("loss", "n_outputs"), gradients.CASES, ids=str)
+def test_a_row_with_any_score_that_is_not_finite_contributes_exactly_zero(loss, n_outputs):
+    X, target, _ = gradients.problem(12, 2, n_outputs, False, 1)
+    for signs in ([1.0, 1.0], [-1.0, -1.0], [1.0, -1.0]):
+        X[5] = 1e100
+        for output in range(n_outputs):
+            coef = np.zeros((2, n_outputs))
+            coef[:, output] = 1e250 * np.array(signs)
+            coef = coef.reshape(2) if n_outputs == 1 else coef
+            everyone, others = (
+                Objective(
+                    X, target, loss, n_outputs=n_outputs, fit_intercept=False, present=present
+                )
+                for present in (None, np.arange(12) != 5)
+            )
+            got, expected = (o.gradient_sum(coef, 1.0) for o in (everyone, others))
+            assert_array_equal(got, expected)
+            for way in ((coef, 0 * coef), (0 * coef, coef)):
+                for bound in [{"loss_clip": 2.0}] + [{"clip": 1.0}] * (n_outputs == 1):
+                    got, expected = (
+                        o.line_losses(*way, np.linspace(0.0, 1.0, 3), **bound)
+                        for o in (everyone, others)
+                    )
+                    assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize(("loss", "n_outputs"), gradients.CASES, ids=str)
+def test_scores_of_any_finite_size_count(loss, n_outputs):
+    X, weights = np.array([[1e100], [-1e100], [1e-200]]), np.ones(max(2, n_outputs))
+    target = np.array([1.0, -1.0, 1.0]) if n_outputs == 1 else np.array([0, 1, 1])
+    for size in (1e208, -1e208, 1e50):
+        coef = np.full((1,) if n_outputs == 1 else (1, n_outputs), size)
+        objective = Objective(X, target, loss, n_outputs=n_outputs, fit_intercept=False)
+        with np.errstate(over="ignore"):
+            assert_gradients_match(objective, X, target, loss, coef, weights, 0.7)
+
+
+@pytest.mark.parametrize("shift", [-1e4, 1e4])
+def test_the_gradient_of_a_softmax_does_not_depend_on_what_all_scores_share(shift):
+    X, target, coef = gradients.problem(12, 2, 3)
+    objective = Objective(X, target, Softmax(), n_outputs=3)
+    expected = objective.gradient_sum(coef, 1.0)
+    coef[-1] += shift
+    assert_allclose(objective.gradient_sum(coef, 1.0), expected, atol=1e-10)
+
+
+def test_a_margin_of_one_is_the_end_of_the_hinge():
+    one = Objective(np.array([[1.0]]), np.ones(1), Hinge(), fit_intercept=False)
+    several = Objective(
+        np.array([[1.0]]), np.zeros(1, dtype=int), Hinge(), n_outputs=3, fit_intercept=False
+    )
+    for coef, expected in ((1.0, 0.0), (math.nextafter(1.0, 0.0), -1.0)):
+        assert_array_equal(one.gradient_sum(np.array([coef]), 5.0), [expected])
+        signs = np.array([[1.0, -1.0, -1.0]])
+        assert_array_equal(several.gradient_sum(coef * signs, 5.0), expected * signs)
+
+
 @pytest.mark.parametrize("scale", [0.3, 300.0])
 @pytest.mark.parametrize(("loss", "n_outputs"), lines.CASES, ids=str)
 def test_losses_along_a_line_match_term_by_term(loss, n_outputs, scale):
-    for n, n_steps in ((1, 1), (14, 12), (9, 60)):
+    for n, n_steps in ((1, 1), (5, 6), (14, 13), (9, 60)):
         X, target, coef, direction = lines.problem(n, 4, n_outputs, n, scale)
-        weights = np.array([0.7, 1.9, 0.4, 1.1, 0.8])[: max(2, n_outputs)]
+        weights = class_weights(n_outputs)[:: 1 if n > 5 else -1]
         objective = Objective(X, target, loss, n_outputs=n_outputs, class_weight=weights)
         steps = np.linspace(0.0, 2.0, n_steps)
         bounds = [{"loss_clip": 1.0}, {"loss_clip": math.inf}]
         bounds += [{"clip": 0.5}, {"clip": 30.0}] if n_outputs == 1 else []
         for bound in bounds:
-            got = objective.line_losses(coef, direction, steps, **bound)
-            terms = lines.expected_terms(
-                lines.augmented(X), target, loss, coef, direction, steps, weights=weights, **bound
-            )
-            size = np.abs(terms).sum(axis=0).astype(float)
-            error = np.abs(got - terms.sum(axis=0).astype(float))
-            assert (error <= 1e-12 * (size + n)).all()
-
-
-@pytest.mark.parametrize("loss", [Logistic(), SmoothedHinge()], ids=str)
-def test_losses_of_several_blocks_are_summed_each_once(loss):
-    X, target, coef, direction = lines.problem(1300, 1, 1, 6)
-    objective = Objective(X, target, loss)
-    steps = np.linspace(0.0, 1.0, 2)
-    for bound in ({"loss_clip": 3.0}, {"clip": 0.6}):
-        got = objective.line_losses(coef, direction, steps, **bound)
-        terms = lines.expected_terms(
-            lines.augmented(X), target, loss, coef, direction, steps, weights=[1.0, 1.0], **bound
-        )
-        assert_allclose(got, terms.sum(axis=0).astype(float), rtol=1e-11, atol=1e-10)
+            assert_losses_match(
+                [objective], lines.augmented(X), target, loss, coef, direction, steps, weights,
+                **bound,
+            )  # fmt: skip
 
 
 @pytest.mark.parametrize("steps", [np.linspace(0.0, 0.2, 5), np.linspace(0.0, 0.2, 9)], ids=len)
@@ -112,25 +266,179 @@ def test_losses_that_bend_a_little_gain_by_their_straight_parts(steps):
     X, target, one = rng.normal(scale=0.1, size=(30, 2)), np.ones(30), np.array([1.0, 0.0, 0.0])
     objective = Objective(X, -target, Logistic())
     for clip in (0.48, 0.5, 0.52):
-        got = objective.line_losses(0.1 * one, -one, steps, clip=clip)
-        terms = lines.expected_terms(
-            lines.augmented(X), -target, Logistic(), 0.1 * one, -one, steps,
-            weights=[1.0, 1.0], clip=clip,
+        assert_losses_match(
+            [objective], lines.augmented(X), -target, Logistic(), 0.1 * one, -one, steps,
+            [1.0, 1.0], clip=clip,
         )  # fmt: skip
-        assert_allclose(got, terms.sum(axis=0).astype(float), rtol=1e-11, atol=1e-12)
 
 
-@pytest.mark.parametrize("first", [0, 1])
-def test_a_range_of_chunks_writes_the_scores_of_its_rows_alone(first):
-    X, target, coef = gradients.problem(2100, 2, 1, True, 9)
-    for storage in gradients.storages(X).values():
-        objective = Objective(storage, target, Logistic())
-        scores = np.full((1, objective._signed.size), 7.0)
-        features, bias = objective._split(coef)
-        objective._rows.score_chunks(features, bias, (1024, first, first + 1), scores)
-        part = slice(1024 * first, 1024 * (first + 1))
-        assert_allclose(scores[0, part], (gradients.augmented(X, True) @ coef)[part], rtol=1e-12)
-        assert (np.delete(scores[0], np.arange(2100)[part]) == 7.0).all()
+# First numbers of one of the eight in each vector, where z begins, and how far it goes.
+LARGE = {
+    "two large, many small": ([590.0, 109.9, *[1e-9] * 30], 1.0, 1e-3),
+    "large in the end": ([-300.0] * 3, 1.0, 2.0),
+    "from above": ([2000.0], 1.0, 2.0),
+    "from below": ([-2000.0], 1.0, 2.0),
+    "small, then large": ([-400.0] * 2, 0.0, 1.0),
+}
+
+
+@pytest.mark.parametrize("values", LARGE.values(), ids=LARGE)
+def test_products_that_would_overflow_are_avoided(values):
+    values, begin, length = values
+    X = np.full((32, 8), -20.0)
+    X[: len(values), 0] = values
+    X, target, weights = X.reshape(256, 1), -np.ones(256), np.ones(2)
+    objective = Objective(X, target, Logistic(), fit_intercept=False)
+    for bound in ({"loss_clip": math.inf}, {"loss_clip": 3.0}, {"clip": 1.0}):
+        assert_losses_match(
+            [objective], X, target, Logistic(), np.array([begin]), np.ones(1),
+            np.linspace(0.0, length, 3), weights, **bound,
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("size", [0.1, 70.0, 150.0, 320.0, 1000.0])
+@pytest.mark.parametrize("loss", [Logistic(), Softmax()], ids=str)
+def test_products_over_outputs_that_would_overflow_are_avoided(loss, size):
+    X, target, weights = np.array([[size]]), np.array([1]), np.ones(5)
+    objective = Objective(X, target, loss, n_outputs=5, fit_intercept=False)
+    signs = np.array([[1.0, -1.0, 1.0, 1.0, 1.0]])
+    for begin, direction in (
+        (signs, signs),
+        (0 * signs, signs),
+        (0 * signs, -signs),
+        (-signs, 1.0),
+    ):
+        for bound in ({"loss_clip": math.inf}, {"loss_clip": 5.0}):
+            assert_losses_match(
+                [objective], X, target, loss, begin, direction * np.ones((1, 5)),
+                np.linspace(0.0, 2.0, 3), weights, **bound,
+            )  # fmt: skip
+
+
+# Of the scores of one row in units of 2^500: the first, and their change along the line.
+INSIDE = [(1.0, 0.0), (-1.0, 0.0), (0.5, 0.5), (0.0, -1.0), (-0.25, -0.75)]
+OUTSIDE = [(1.0 + 2.0**-52, 0.0), (0.5, 0.6), (-0.6, -0.5), (0.0, 1.01), (0.0, -1.5), (-3.0, 0.0)]
+
+
+@pytest.mark.parametrize(("loss", "n_outputs"), lines.CASES, ids=str)
+def test_a_row_counts_unless_a_margin_on_the_line_is_beyond_2_to_the_500(loss, n_outputs):
+    X = 2.0**-100 * np.array([[1.0], [3.0], [2.0**500], [-1.0]])
+    target = np.array([1.0, -1.0, -1.0, 1.0]) if n_outputs == 1 else np.array([0, 1, 1, 0])
+    weights, steps = class_weights(n_outputs), np.linspace(0.0, 1.0, 6)
+    for first, change in INSIDE + OUTSIDE:
+        coef, direction = np.zeros((2, 1, n_outputs))
+        coef[0, 0], direction[0, 0] = 2.0**100 * first, -(2.0**100) * change
+        if n_outputs == 1:
+            coef, direction = coef[0], direction[0]
+        counted = np.array([True, True, (first, change) in INSIDE, True])
+        everyone, some = (
+            Objective(
+                X, target, loss, n_outputs=n_outputs, fit_intercept=False, class_weight=weights,
+                present=present,
+            )
+            for present in (None, counted)
+        )  # fmt: skip
+        assert_losses_match(
+            [everyone], X[counted], target[counted], loss, coef, direction, steps, weights,
+            loss_clip=3.0,
+        )  # fmt: skip
+        if n_outputs == 1:
+            got, expected = (
+                o.line_losses(coef, direction, steps, clip=1.0) for o in (everyone, some)
+            )
+            assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize("loss", lines.BINARY, ids=str)
+@pytest.mark.parametrize("towards", [-1.0, 1.0])
+def test_changes_of_losses_keep_their_bound_where_rounding_would_break_it(loss, towards):
+    # a margin of 1e15 is rounded to 1/8: one that should move by 0.07 moves by 0.125
+    objective = Objective(np.array([[1e8]]), -np.ones(1), loss, fit_intercept=False)
+    steps = np.linspace(0.0, 1e-9, 11)
+    changes = objective.line_losses(np.array([1e7]), np.array([towards]), steps, clip=1.0)
+    assert (np.abs(changes) <= steps * (1 + 1e-12)).all()
+
+
+def test_no_memory_is_asked_for_in_vain(monkeypatch):
+    """Whole blocks fill every array that the kernels for lines are given, whatever the loss."""
+    used = {"margin_scratch": [], "joint_scratch": []}
+    for name, arrays in used.items():
+        make = getattr(line, name)
+        monkeypatch.setattr(line, name, lambda n, *, m=make, a=arrays: a.append(m(n)) or a[-1])
+    for loss, n_outputs in [(Logistic(), 1), (SmoothedHinge(), 1), (Softmax(), 2)]:
+        for scale in (0.1, 1e4):
+            X, target, coef, direction = lines.problem(256, 1, n_outputs, scale=scale)
+            objective = Objective(X, target, loss, n_outputs=n_outputs)
+            objective.line_losses(coef, direction, np.linspace(0.0, 1.0, 8), loss_clip=1.0)
+    for calls in used.values():
+        for arrays in zip(*calls, strict=True):
+            assert np.any([~np.isnan(array) for array in arrays], axis=0).all()
+
+
+@pytest.mark.parametrize("n_features", [1, 2, 7, 8, 9])
+def test_the_last_rows_are_copied_so_that_those_before_can_be_read_past_their_end(n_features):
+    def left_to_read(n_rows):
+        rows = DenseRows(np.zeros((n_rows, n_features)))
+        n_body = -(-n_rows // 8) * 8 - rows._data[1].size // rows.width
+        return (n_rows - n_body) * n_features
+
+    least = min(left_to_read(n_rows) for n_rows in range(300, 320))
+    past_the_end = -n_features % 8
+    assert least >= past_the_end
+    if n_features == 1:
+        assert least - 8 * n_features < past_the_end, "a group fewer would do"
+
+
+def test_what_comes_next_is_prefetched_whole_and_once(monkeypatch):
+    hinted, (width, ahead) = [], (16, 80)
+    for module in (dense, passes):
+        for name in ("load", "store", "lane", "spread", "sum_each"):
+            monkeypatch.setattr(module, name, getattr(interpreted, name), raising=False)
+        monkeypatch.setattr(module, "prefetch", lambda _, i: hinted.extend(range(i, i + 64)))
+    rows, weights, total = np.arange(300.0), np.ones(width), np.zeros(width)
+    kernel = getattr(dense._copy_group, "py_func", dense._copy_group)
+    kernel(rows, 24, 10, width, ahead, np.zeros(8 * width))
+    assert hinted == list(range(24 + ahead, 24 + ahead + 8 * width))
+    hinted.clear()
+    kernel = getattr(passes.score_and_add, "py_func", passes.score_and_add)
+    kernel(rows, 24, 24, 10, None, width, weights, interpreted.spread(1.0), total, 24 + ahead)
+    assert hinted == list(range(24 + ahead, 24 + ahead + 8 * width))
+    for n_features, dtype in ((3, np.float64), (3, np.float32), (500, np.float32)):
+        numbers = getattr(dense._ahead, "py_func", dense._ahead)(rows.astype(dtype), n_features)
+        assert numbers == max(8192 // np.dtype(dtype).itemsize, 8 * n_features)
+
+
+@pytest.mark.parametrize("itemsize", [4, 8])
+def test_a_block_of_columns_fills_256_kilobytes_of_cache(itemsize):
+    for n_features in (1, 7, 100, 511, 2000, 10**5):
+        rows = rows_per_block(n_features, itemsize)
+        assert rows % 8 == 0
+        assert rows * n_features * itemsize <= 2**18 or rows == 64
+        assert (rows + 8) * n_features * itemsize > 2**18
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_squared_norms_are_sums_of_squares(dtype):
+    X = np.random.default_rng(2).normal(size=(6, 5)).astype(dtype)
+    X[2], X[4, 1] = 0.0, 1e30
+    squares = np.empty(6)
+    squared_norms(X.reshape(-1), 5, squares)
+    assert_allclose(squares, (X.astype(float) ** 2).sum(axis=1), rtol=1e-14)
+
+
+def test_norms_of_rows_of_any_size_are_accurate():
+    sizes = np.array([0.0, 1e-310, 1e-200, 2.0**-451, 2.0**-449, 1e-100, 1.0, 1e150])
+    X = sizes[:, np.newaxis] * np.array([3.0, 4.0, 12.0])
+    scales = np.array([1.0, 2.0, 0.5])
+    expected = [math.hypot(*row) for row in X]
+    scaled = np.array([math.hypot(*row) for row in X * scales])
+    rotation = np.linalg.qr(np.random.default_rng(3).normal(size=(3, 3)))[0]
+    for rows in (X, sparse.csr_array(X)):
+        assert_allclose(row_norms(rows), expected, rtol=1e-13)
+        assert_allclose(image_norms(rows, scales, False), scaled, rtol=1e-13)
+        with_intercept = image_norms(rows, np.append(scales, 1e-200), True)
+        assert_allclose(with_intercept, np.hypot(scaled, 1e-200), rtol=1e-13)
+        assert_allclose(image_norms(rows, rotation, False)[2:], expected[2:], rtol=1e-13)
 
 
 @pytest.mark.parametrize("scale", [1e-20, 1.0, 1e20])
@@ -139,3 +447,14 @@ def test_a_basis_of_any_scale_spans_what_it_spans(scale):
     assert_allclose(got, (scale * math.sqrt(14.0), scale), rtol=1e-12)
     flat = extreme_stretches(scale * np.diag([2.0, 1e-13, 3.0]))
     assert_allclose(flat, (scale * math.sqrt(13.0), scale * 2.0 / 1024), rtol=1e-12)
+
+
+def test_a_basis_of_zeros_leaves_no_direction():
+    with pytest.raises(ValueError, match="must not be zero"):
+        extreme_stretches(np.zeros((3, 2)))
+
+
+def test_products_with_a_basis_use_one_thread():
+    with threadpool_limits(limits=2, user_api="blas"), one_blas_thread():
+        libraries = [library for library in threadpool_info() if library["user_api"] == "blas"]
+    assert libraries and all(library["num_threads"] == 1 for library in libraries)

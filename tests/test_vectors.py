@@ -2,13 +2,14 @@
 
 import math
 import operator
+import re
 
 import numpy as np
 import pytest
 from numba import njit
 from numpy.testing import assert_array_equal
 
-from dpglm.kernels.arithmetic import EXACT, exp, log
+from dpglm.kernels.arithmetic import EXACT, copy, exp, log
 from dpglm.kernels.vectors import (
     LANES,
     add_across,
@@ -125,6 +126,46 @@ def test_sums_across_vectors_use_one_order_for_all():
 
 
 @njit(**EXACT)
+def move(source, start, target):
+    store(target, start, load(source, start))
+
+
+def test_vectors_begin_anywhere_in_memory():
+    for start in range(9):
+        target = np.zeros(17)
+        move(np.arange(17.0), start, target)
+        expected = np.zeros(17)
+        expected[start : start + 8] = np.arange(start, start + 8)
+        assert_array_equal(target, expected)
+
+
+@pytest.mark.parametrize(("dtype", "n_lines"), [(np.float64, 8), (np.float32, 4)])
+def test_each_cache_line_of_64_numbers_is_prefetched_once(dtype, n_lines):
+    @njit(**EXACT)
+    def fetch(array):
+        prefetch(array, 0)
+
+    fetch(np.zeros(64, dtype=dtype))
+    (code,) = fetch.inspect_llvm().values()
+    hint = r"call void @llvm\.prefetch\S*\(.*, (.*), (.*), (.*)\)"
+    # for reading, to stay in every cache, of data
+    assert re.findall(hint, code) == n_lines * [("i32 0", "i32 3", "i32 1")]
+    further = re.findall(rf"getelementptr.*, i64 (\d+)\n.*{hint}", code)
+    assert [int(place) for place, *_ in further] == list(range(64, 64 * n_lines, 64))
+
+
+def test_copies_are_of_as_many_numbers_as_there_is_room_for():
+    target = np.zeros(3)
+
+    @njit(**EXACT)
+    def run(source, target):
+        copy(source, target)
+
+    run(np.arange(5.0), target)
+    assert_array_equal(target, [0.0, 1.0, 2.0])
+
+
+@njit(**EXACT)
 def scalars(values, index, out):
     for i in range(out.size):
         put(out, i, 2.0 * at(values, at(index, i)))
@@ -133,8 +174,8 @@ def scalars(values, index, out):
 @pytest.mark.parametrize("dtype", [np.int32, np.uint32, np.int64, np.uint64])
 def test_single_numbers_are_read_and_written(dtype):
     index, out = np.array([3, 0, 2, 2], dtype=dtype), np.empty(4)
-    scalars(np.arange(4.0), index, out)
-    assert_array_equal(out, [6.0, 0.0, 4.0, 4.0])
+    scalars(np.arange(4.0) / 4, index, out)
+    assert_array_equal(out, [1.5, 0.0, 1.0, 1.0])
 
 
 @pytest.mark.parametrize("function", [exp, log], ids=["exp", "log"])

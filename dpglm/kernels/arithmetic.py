@@ -10,7 +10,7 @@ from llvmlite import ir
 from numba import njit
 from numba.extending import intrinsic
 
-__all__ = ["EXACT", "FAST", "LARGEST", "copy", "exp", "log"]
+__all__ = ["EXACT", "FAST", "LARGEST", "SMALLEST", "copy", "exp", "log"]
 
 # EXACT is for what must not be reassociated, as the reduction of the argument in `exp`; FAST is for
 # sums.
@@ -22,6 +22,7 @@ EXACT = {"fastmath": {"contract", "nsz"}, **_COMMON}
 FAST = {"fastmath": {"reassoc", "contract", "nsz", "arcp"}, **_COMMON}
 
 LARGEST = float(np.finfo(np.float64).max)
+SMALLEST = float(np.finfo(np.float64).tiny)
 
 # exp(r) = 1 + r + r^2 q(r): q interpolates at the Chebyshev nodes of |r| <= log(2)/2, which leaves
 # a relative error of 1.6e-17 before rounding.
@@ -63,7 +64,8 @@ def _on_bits(emit):
                 lanes = [value] * bits.count if isinstance(bits, ir.VectorType) else value
                 return ir.Constant(bits, lanes)
 
-            result = emit(builder, builder.bitcast(arguments[0], bits), constant)
+            (number,) = arguments
+            result = emit(builder, builder.bitcast(number, bits), constant)
             return builder.bitcast(result, kind)
 
         return x(x), generate
@@ -126,6 +128,6 @@ def log(x):
 
 @njit(**EXACT)
 def copy(source, target):
-    """target[:] = source, which numba itself refuses without its memory management."""
+    """Copy the first numbers; numba itself refuses it without its memory management."""
     for i in range(target.size):
         target[i] = source[i]

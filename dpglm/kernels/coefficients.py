@@ -13,14 +13,12 @@ import math
 
 from numba import njit
 
-from dpglm.kernels.arithmetic import EXACT, LARGEST, exp
+from dpglm.kernels.arithmetic import EXACT, LARGEST, SMALLEST, exp
 from dpglm.kernels.vectors import LANES, add_across, load, spread, store, where
 
 __all__ = ["block_coefficients", "margin_coefficients"]
 
 _LOGISTIC, _SMOOTHED_HINGE, _SOFTMAX = 0, 1, 3
-# Added to ||r||^2 so that it cannot vanish by underflow; the norm can only grow by it.
-_TINY = 2.0**-1000
 
 
 @njit(forceinline=True, **EXACT)
@@ -71,22 +69,22 @@ def _joint_coefficients(scores, at, signed, classes, clip, weights, code, curvat
     `scores` has K rows, of which the eight numbers from `at` on belong to the eight rows of data;
     `classes` are theirs, and `signed` their inverse norms.
     """
-    size = spread(0.0)
+    finite = spread(1.0)
     for k in range(len(scores)):
-        # inf or NaN once any score of the row is not finite
-        size += abs(load(scores[k], at)) * 2.0**-64
+        finite = where(abs(load(scores[k], at)) <= LARGEST, finite, 0.0)
     if code == _SOFTMAX:
         _softmax_residuals(scores, at, classes)
     else:
         _one_vs_rest_residuals(scores, at, classes, code, curvature)
-    square, weight = spread(_TINY), spread(0.0)
+    # ||r||^2 must not vanish by underflow; the norm can only grow by what is added
+    square, weight = spread(SMALLEST), spread(0.0)
     for k in range(len(scores)):
         residual = load(scores[k], at)
         square += residual * residual
-        weight = where(classes == float(k), weights[k], weight)
+        weight += where(classes == float(k), weights[k], 0.0)
     scale = min(weight, clip * abs(signed) / math.sqrt(square))
     for k in range(len(scores)):
-        store(scores[k], at, where(size <= LARGEST, load(scores[k], at) * scale, 0.0))
+        store(scores[k], at, where(finite > 0.0, load(scores[k], at) * scale, 0.0))
 
 
 @njit(**EXACT)
@@ -104,13 +102,13 @@ def _softmax_residuals(scores, at, classes):
     for k in range(len(scores)):
         peak = max(peak, load(scores[k], at))
     # the sum of the others, because p - 1 cancels when the row is well classified
-    own, others = spread(0.0), spread(0.0)
+    total, others = spread(0.0), spread(0.0)
     for k in range(len(scores)):
         power = exp(load(scores[k], at) - peak)
         store(scores[k], at, power)
-        own = where(classes == float(k), power, own)
+        total += power
         others += where(classes == float(k), 0.0, power)
-    scale = 1.0 / (own + others)
+    scale = 1.0 / total
     for k in range(len(scores)):
         residual = where(classes == float(k), -others, load(scores[k], at))
         store(scores[k], at, residual * scale)

@@ -10,11 +10,12 @@ from numba import njit
 from dpglm.kernels.arithmetic import EXACT, copy
 from dpglm.kernels.cache import kept_on_disk
 from dpglm.kernels.coefficients import block_coefficients
-from dpglm.kernels.passes import score_and_add
+from dpglm.kernels.passes import add, score
 from dpglm.kernels.vectors import LANES, load, spread, store
 
 __all__ = ["column_gradient", "column_scores", "rows_per_block"]
 
+# The second level of cache of any processor in use has room for it.
 _BLOCK_BYTES = 2**18
 
 
@@ -25,9 +26,7 @@ def _score_block(columns, start, stride, n_features, coef, bias, scores):
         store(scores, p, spread(bias))
     for j in range(0, n_features, LANES):
         here, room = start + j * stride, (n_features - 1 - j) * stride
-        score_and_add(
-            columns, here, here, stride, room, scores.size, None, load(coef, j), scores, None
-        )
+        add(columns, here, stride, room, scores.size, load(coef, j), scores, None)
 
 
 @njit(**EXACT)
@@ -35,10 +34,7 @@ def _add_block(columns, start, stride, n_features, coefficients, total):
     """Add the products of columns with the coefficients of the rows to `total`."""
     for j in range(0, n_features, LANES):
         here, room = start + j * stride, (n_features - 1 - j) * stride
-        products = score_and_add(
-            columns, here, here, stride, room, coefficients.size, coefficients, spread(0.0), None,
-            None,
-        )  # fmt: skip
+        products = score(columns, here, stride, room, coefficients.size, coefficients, None)
         store(total, j, load(total, j) + products)
 
 
@@ -81,7 +77,7 @@ def column_gradient(
                 if known.size == 0:
                     _score_block(part, start, stride, n_features, coef[k], bias[k], scratch[k, :n])
                 else:
-                    copy(known[k, i : i + n], scratch[k, :n])
+                    copy(known[k, i:], scratch[k, :n])
             block_coefficients(
                 scratch, n, signed, targets, i, clip, weights, code, curvature, intercepts[chunk]
             )

@@ -18,7 +18,7 @@ from numba import njit
 from dpglm.kernels.arithmetic import EXACT
 from dpglm.kernels.cache import kept_on_disk
 from dpglm.kernels.coefficients import block_coefficients, margin_coefficients
-from dpglm.kernels.passes import score_and_add
+from dpglm.kernels.passes import add, score, score_and_add
 from dpglm.kernels.threads import ROW_GROUP
 from dpglm.kernels.vectors import LANES, add_across, load, prefetch, spread, store
 
@@ -32,25 +32,30 @@ _AHEAD_BYTES = 8192
 
 
 @njit(**EXACT)
+def _ahead(rows, n_features):
+    return max(_AHEAD_BYTES // rows.itemsize, ROW_GROUP * n_features)
+
+
+@njit(**EXACT)
 def _add_part(
     rows, stride, signed, known, skipped, coef, bias, clip, weights, code, curvature, ahead, total
 ):
     """Add the clipped gradients of consecutive rows to `total`; return the sum of coefficients."""
-    width, room = coef.size, 7 * stride
+    width = coef.size
     coefficients = moved = spread(0.0)
     for i in range(0, signed.size, ROW_GROUP):
         here, next = i * stride, i * stride + ahead
         if known.size == 0:
             before = max(here - ROW_GROUP * stride, 0)
             scores = bias + score_and_add(
-                rows, here, before, stride, room, width, coef, coefficients, total, next
+                rows, here, before, stride, None, width, coef, coefficients, total, next
             )
         else:
             scores = load(known[0], skipped + i)
         coefficients = margin_coefficients(scores, load(signed, i), clip, weights, code, curvature)
         moved += coefficients
         if known.size or i + ROW_GROUP == signed.size:
-            score_and_add(rows, here, here, stride, room, width, None, coefficients, total, next)
+            add(rows, here, stride, None, width, coefficients, total, next)
     return add_across(moved)
 
 
@@ -74,9 +79,7 @@ def _add_part_jointly(
         _copy_group(rows, i * stride, stride, width, ahead, group)
         for k in range(n_outputs):
             if known.size == 0:
-                own = bias[k] + score_and_add(
-                    group, 0, 0, width, 7 * width, width, coef[k], spread(0.0), None, None
-                )
+                own = bias[k] + score(group, 0, width, None, width, coef[k], None)
             else:
                 own = load(known[k], skipped + i)
             store(scores[k], 0, own)
@@ -84,9 +87,7 @@ def _add_part_jointly(
             scores, ROW_GROUP, signed, targets, i, clip, weights, code, curvature, intercepts
         )
         for k in range(n_outputs):
-            score_and_add(
-                group, 0, 0, width, 7 * width, width, None, load(scores[k], 0), total[k], None
-            )
+            add(group, 0, width, None, width, load(scores[k], 0), total[k], None)
 
 
 @kept_on_disk
@@ -131,7 +132,7 @@ def dense_gradient(
     width = coef.shape[1]
     n_rows = signed.size
     n_body = n_rows - tail.size // width
-    ahead = max(_AHEAD_BYTES // rows.itemsize, ROW_GROUP * n_features)
+    ahead = _ahead(rows, n_features)
     for chunk in range(first, last):
         i = chunk * chunk_rows
         stop = min(i + chunk_rows, n_rows)
@@ -167,15 +168,12 @@ def dense_scores(rows, tail, n_features, coef, bias, chunk_rows, first, last, sc
     n_outputs, width = coef.shape
     n_rows = scores.shape[1]
     n_body = n_rows - tail.size // width
-    ahead = max(_AHEAD_BYTES // rows.itemsize, ROW_GROUP * n_features)
+    ahead = _ahead(rows, n_features)
     for i in range(first * chunk_rows, min(last * chunk_rows, n_rows), ROW_GROUP):
         if i < n_body:
             part, stride, here = rows, n_features, i * n_features
         else:
             part, stride, here = tail, width, (i - n_body) * width
         for k in range(n_outputs):
-            own = score_and_add(
-                part, here, here, stride, 7 * stride, width, coef[k], spread(0.0), None,
-                here + ahead,
-            )  # fmt: skip
+            own = score(part, here, stride, None, width, coef[k], here + ahead)
             store(scores[k], i, own + bias[k])

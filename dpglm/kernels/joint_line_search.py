@@ -4,9 +4,10 @@ The sum of losses of a row over its outputs, or its cross entropy, is clipped as
 one output, ``exp(z)`` at consecutive steps is a geometric progression unless it might overflow.
 """
 
+import numpy as np
 from numba import njit
 
-from dpglm.kernels.arithmetic import EXACT, FAST, LARGEST, exp, log
+from dpglm.kernels.arithmetic import EXACT, FAST, exp, log
 from dpglm.kernels.cache import kept_on_disk
 from dpglm.kernels.line_search import (
     BLOCK_ROWS,
@@ -16,13 +17,18 @@ from dpglm.kernels.line_search import (
     LOGISTIC,
     RESTART,
     hinge,
-    logistic,
     parabola,
+    softplus,
 )
 
-__all__ = ["joint_line_losses"]
+__all__ = ["joint_line_losses", "joint_scratch"]
 
 _SOFTMAX = 3
+
+
+def joint_scratch(n_outputs: int) -> tuple[np.ndarray, np.ndarray]:
+    """Memory for what belongs to the rows of a block, and to their scores."""
+    return np.empty((3, BLOCK_ROWS)), np.empty((2, n_outputs, BLOCK_ROWS))
 
 
 @njit(**FAST)
@@ -47,8 +53,8 @@ def _align(scores, slopes, targets, spacing, softmax, usable, start, pace):
                 change += slopes[own, i]
             elif own == k:
                 z, change = -z, -change
-            start[k * n + i] = z if usable[i] > 0.0 else 0.0
-            pace[k * n + i] = spacing * change if usable[i] > 0.0 else 0.0
+            start[k, i] = z if usable[i] > 0.0 else 0.0
+            pace[k, i] = spacing * change if usable[i] > 0.0 else 0.0
 
 
 @njit(**EXACT)
@@ -57,12 +63,12 @@ def _softmax_losses(start, pace, j, peak, total):
     n = peak.size
     peak[:] = 0.0
     total[:] = 0.0
-    for k in range(start.size // n):
-        z, change = start[k * n : (k + 1) * n], pace[k * n : (k + 1) * n]
+    for k in range(len(start)):
+        z, change = start[k, :n], pace[k, :n]
         for i in range(n):
             peak[i] = max(peak[i], z[i] + j * change[i])
-    for k in range(start.size // n):
-        z, change = start[k * n : (k + 1) * n], pace[k * n : (k + 1) * n]
+    for k in range(len(start)):
+        z, change = start[k, :n], pace[k, :n]
         for i in range(n):
             total[i] += exp(z[i] + j * change[i] - peak[i])
     for i in range(n):
@@ -74,29 +80,14 @@ def _one_vs_rest_losses(start, pace, j, curved, knee, shift, code, total):
     """Write the sum over outputs of the margin losses to `total`."""
     n = total.size
     total[:] = 0.0
-    for k in range(start.size // n):
-        z, change = start[k * n : (k + 1) * n], pace[k * n : (k + 1) * n]
+    for k in range(len(start)):
+        z, change = start[k, :n], pace[k, :n]
         if code == LOGISTIC:
             for i in range(n):
-                total[i] += logistic(z[i] + j * change[i], 1.0, LARGEST, 0.0)
+                total[i] += softplus(z[i] + j * change[i])
         else:
             for i in range(n):
                 total[i] += hinge(z[i] + j * change[i], curved, knee, 1.0, shift)
-
-
-@njit(**EXACT)
-def _tame(start, pace, last, total):
-    """Whether exp(z) of no row can overflow, nor a product or sum of them over outputs."""
-    n = total.size
-    total[:] = 0.0
-    for k in range(start.size // n):
-        z, change = start[k * n : (k + 1) * n], pace[k * n : (k + 1) * n]
-        for i in range(n):
-            total[i] += abs(z[i]) + last * abs(change[i]) + LOG_2
-    largest = 0.0
-    for i in range(n):
-        largest = max(largest, total[i])
-    return largest <= LARGEST_EXPONENT
 
 
 @njit(**EXACT)
@@ -104,8 +95,8 @@ def _progress(power, ratio, softmax, total):
     """Write the losses to `total`, given exp(z), which moves on by one step."""
     n = total.size
     total[:] = 0.0 if softmax else 1.0
-    for k in range(power.size // n):
-        e, r = power[k * n : (k + 1) * n], ratio[k * n : (k + 1) * n]
+    for k in range(len(power)):
+        e, r = power[k, :n], ratio[k, :n]
         for i in range(n):
             total[i] = total[i] + e[i] if softmax else total[i] * (1.0 + e[i])
             e[i] *= r[i]
@@ -117,47 +108,44 @@ def _progress(power, ratio, softmax, total):
 @njit(**EXACT)
 def joint_line_losses(
     scores, slopes, signed, targets, spacing, loss_clip, weights, code, curvature,
-    chunk_rows, first, last, scratch, partials,
+    chunk_rows, first, last, scratch, lines, partials,
 ):  # fmt: skip
     """Sums of the clipped losses of K outputs over the chunks [first, last).
 
-    The arguments are those of `margin_line_losses`, with the classes of rows in `targets` and
-    scores of shape (K, padded rows).
+    The arguments are those of `margin_line_losses`, with the classes of rows in `targets`, scores
+    of shape (K, padded rows), and `scratch` and `lines` from `joint_scratch`.
     """
     n_outputs, n_steps = scores.shape[0], partials.shape[1]
-    size = BLOCK_ROWS
     softmax = code == _SOFTMAX
     shift = 1.0 + 0.5 / curvature
     curved, knee = parabola(curvature)
+    # neither a sum over outputs of exp(z) nor a product of 1 + exp(z) overflows up to there
+    tame = LARGEST_EXPONENT - n_outputs * LOG_2
     for chunk in range(first, last):
         sums = partials[chunk]
         sums[:] = 0.0
         stop = min((chunk + 1) * chunk_rows, signed.size)
-        for i in range(chunk * chunk_rows, stop, size):
-            n = min(size, stop - i)
-            weight, total = scratch[:n], scratch[size : size + n]
-            peak, rest = scratch[2 * size : 2 * size + n], scratch[3 * size :]
-            start, pace = rest[: n_outputs * n], rest[n_outputs * n : 2 * n_outputs * n]
-            classes = targets[i : i + n]
+        for i in range(chunk * chunk_rows, stop, BLOCK_ROWS):
+            n = min(BLOCK_ROWS, stop - i)
+            weight, total, peak = scratch[0, :n], scratch[1, :n], scratch[2, :n]
+            start, pace = lines[0], lines[1]
+            classes = targets[i:]
             total[:] = 0.0
             for k in range(n_outputs):
                 for p in range(n):
                     change = (n_steps - 1) * spacing * slopes[k, i + p]
                     total[p] += abs(scores[k, i + p]) + abs(change)
+            fast = (softmax or code == LOGISTIC) and n_steps <= RESTART
             for p in range(n):
                 usable = total[p] <= LARGEST_MARGIN and signed[i + p] > 0.0
                 weight[p] = weights[classes[p]] if usable else 0.0
-            _align(
-                scores[:, i : i + n], slopes[:, i : i + n], classes, spacing, softmax, weight,
-                start, pace,
-            )  # fmt: skip
-            fast = (softmax or code == LOGISTIC) and n_steps <= RESTART
+                fast = fast and (total[p] <= tame or not usable)
+            _align(scores[:, i:], slopes[:, i:], classes, spacing, softmax, weight, start, pace)
             if fast:
-                fast = _tame(start, pace, n_steps - 1, total)
-            if fast:
-                for p in range(start.size):
-                    start[p] = exp(start[p])
-                    pace[p] = exp(pace[p])
+                for k in range(n_outputs):
+                    for p in range(n):
+                        start[k, p] = exp(start[k, p])
+                        pace[k, p] = exp(pace[k, p])
             for j in range(n_steps):
                 if fast:
                     _progress(start, pace, softmax, total)

@@ -20,9 +20,10 @@ A block of rows whose product might overflow is summed term by term instead.
 
 import math
 
+import numpy as np
 from numba import njit
 
-from dpglm.kernels.arithmetic import EXACT, LARGEST, exp, log
+from dpglm.kernels.arithmetic import EXACT, LARGEST, SMALLEST, exp, log
 from dpglm.kernels.cache import kept_on_disk
 from dpglm.kernels.vectors import LANES, add_across, load, max_across, spread, store, where
 
@@ -35,10 +36,10 @@ __all__ = [
     "RESTART",
     "advance",
     "hinge",
-    "line_scratch",
-    "logistic",
     "margin_line_losses",
+    "margin_scratch",
     "parabola",
+    "softplus",
 ]
 
 BLOCK_ROWS = 256
@@ -54,9 +55,9 @@ _LARGEST_LOG = 700.0
 LOG_2 = math.log(2.0)
 
 
-def line_scratch(n_outputs: int, n_steps: int) -> int:
-    """Numbers of scratch that the kernels need."""
-    return (9 + 2 * n_outputs) * BLOCK_ROWS + n_steps * LANES
+def margin_scratch(n_steps: int) -> tuple[np.ndarray, np.ndarray]:
+    """Memory for what belongs to the rows of a block, and to the steps."""
+    return np.empty((9, BLOCK_ROWS)), np.empty((n_steps, LANES))
 
 
 @kept_on_disk
@@ -68,11 +69,15 @@ def advance(scores, slopes, step):
 
 
 @njit(**EXACT)
-def logistic(z, curved, knee, slope):
+def softplus(z):
+    """log(1 + exp(z)), the logistic loss"""
+    return max(z, 0.0) + log(1.0 + exp(-abs(z)))
+
+
+@njit(**EXACT)
+def _logistic(z, curved, knee, slope):
     """Weighted logistic loss up to the knee, then a line."""
-    bent = min(z, knee)
-    softplus = max(bent, 0.0) + log(1.0 + exp(-abs(bent)))
-    return curved * softplus + slope * max(z - knee, 0.0)
+    return curved * softplus(min(z, knee)) + slope * max(z - knee, 0.0)
 
 
 @njit(**EXACT)
@@ -88,14 +93,12 @@ def _describe(
     scores, slopes, signed, spacing, last, capped, clip, weights, start, pace, weight, slope
 ):  # fmt: skip
     """Write z at the first step, its change per step, and the weight and largest slope of rows."""
-    # an infinite clip would make a cap of zero indefinite
-    most = clip if capped else 0.0
-    for i in range(0, scores.size, LANES):
+    for i in range(0, start.size, LANES):
         own = load(signed, i)
         heavy = where(own > 0.0, weights[1], weights[0])
-        steepest = min(heavy, most * abs(own)) if capped else heavy
+        steepest = min(heavy, clip * abs(own)) if capped else heavy
         score, change = load(scores, i), spacing * load(slopes, i)
-        reach = where(abs(own) > 0.0, abs(score) + float(last) * abs(change), 2.0 * LARGEST_MARGIN)
+        reach = where(abs(own) > 0.0, abs(score) + float(last) * abs(change), LARGEST)
         usable = reach <= LARGEST_MARGIN
         sign = math.copysign(1.0, own)
         store(start, i, where(usable, -sign * score, 0.0))
@@ -110,22 +113,22 @@ def _bend_logistic(weight, slope, knee, ceiling):
     for i in range(weight.size):
         odds = slope[i] / (weight[i] - slope[i])
         bends = slope[i] < weight[i]
-        knee[i] = log(min(max(odds, 1e-300), 1e300)) if bends else LARGEST
+        knee[i] = log(max(odds, SMALLEST)) if bends else LARGEST
         ceiling[i] = odds if bends else LARGEST
 
 
 @njit(**EXACT)
 def _largest_logistic(loss_clip, weight):
     """Where a weighted logistic loss reaches the clip, and the exponential there."""
-    most = min(loss_clip / weight, LARGEST) if weight > 0.0 else LARGEST
-    odds = exp(min(most, _LARGEST_LOG)) - 1.0
-    return log(max(odds, most)) if most < 32.0 else most, odds
+    most = min(loss_clip / weight, LARGEST)
+    odds = exp(most) - 1.0
+    return log(max(odds, most)), odds
 
 
 @njit(forceinline=True, **EXACT)
 def _clip_logistic(signed, largest, knee, ceiling):
     """Where logistic losses reach the clip, from where on they may as well be lines."""
-    for i in range(0, signed.size, LANES):
+    for i in range(0, knee.size, LANES):
         positive = load(signed, i) > 0.0
         store(knee, i, where(positive, largest[1][0], largest[0][0]))
         store(ceiling, i, where(positive, largest[1][1], largest[0][1]))
@@ -160,7 +163,7 @@ def _add_terms(
             z = load(start, i) + float(j) * load(pace, i)
             bent, straight = load(knee, i), load(slope, i)
             if code == LOGISTIC:
-                loss = logistic(z, load(curved, i), bent, straight)
+                loss = _logistic(z, load(curved, i), bent, straight)
             else:
                 loss = hinge(z, load(curved, i), bent, straight, shift)
             if capped and j == 0:
@@ -192,13 +195,13 @@ def _multiply_seven(power, ratio, ceiling, products):
         e *= r
         p6 += p6 * min(e, top)
         store(power, i, e * r)
-    store(products, 0, p0)
-    store(products, LANES, p1)
-    store(products, 2 * LANES, p2)
-    store(products, 3 * LANES, p3)
-    store(products, 4 * LANES, p4)
-    store(products, 5 * LANES, p5)
-    store(products, 6 * LANES, p6)
+    store(products[0], 0, p0)
+    store(products[1], 0, p1)
+    store(products[2], 0, p2)
+    store(products[3], 0, p3)
+    store(products[4], 0, p4)
+    store(products[5], 0, p5)
+    store(products[6], 0, p6)
 
 
 @njit(**EXACT)
@@ -230,16 +233,16 @@ def _add_products(start, pace, weight, which, ceiling, capped, power, ratio, pro
         stop = min(begin + RESTART, n_steps)
         j = begin
         while j + 7 <= stop:
-            _multiply_seven(power, ratio, ceiling, products[j * LANES :])
+            _multiply_seven(power, ratio, ceiling, products[j:])
             j += 7
         while j < stop:
-            _multiply_one(power, ratio, ceiling, products[j * LANES :])
+            _multiply_one(power, ratio, ceiling, products[j])
             j += 1
-    for j in range(n_steps * LANES):
-        products[j] = log(products[j])
-    reference = load(products, 0) if capped else spread(0.0)
     for j in range(n_steps):
-        sums[j] += which * add_across(load(products, j * LANES) - reference)
+        store(products[j], 0, log(load(products[j], 0)))
+    reference = load(products[0], 0) if capped else spread(0.0)
+    for j in range(n_steps):
+        sums[j] += which * add_across(load(products[j], 0) - reference)
 
 
 @njit(**EXACT)
@@ -282,7 +285,7 @@ def _limits(start, pace, knee, last):
 @njit(**EXACT)
 def margin_line_losses(
     scores, slopes, signed, spacing, capped, loss_clip, clip, reach, weights, code, curvature,
-    chunk_rows, first, last, scratch, partials,
+    chunk_rows, first, last, scratch, products, partials,
 ):  # fmt: skip
     """Sums of the losses of one output over the chunks [first, last).
 
@@ -306,39 +309,33 @@ def margin_line_losses(
     code, curvature
         Of the loss.
     chunk_rows, first, last : int
-    scratch : float array
-        See `line_scratch`.
+    scratch, products : float arrays
+        See `margin_scratch`.
     partials : float array (chunks, steps), written
     """
-    size = BLOCK_ROWS
     n_steps = partials.shape[1]
-    products = scratch[9 * size : 9 * size + n_steps * LANES]
     shift = 1.0 + 0.5 / curvature
     largest = (_largest_logistic(loss_clip, weights[0]), _largest_logistic(loss_clip, weights[1]))
     for chunk in range(first, last):
         sums = partials[chunk]
         sums[:] = 0.0
         stop = min((chunk + 1) * chunk_rows, signed.size)
-        for i in range(chunk * chunk_rows, stop, size):
-            n = min(size, stop - i)
-            start, pace = scratch[:n], scratch[size : size + n]
-            weight, slope = scratch[2 * size : 2 * size + n], scratch[3 * size : 3 * size + n]
-            curved, knee = scratch[4 * size : 4 * size + n], scratch[5 * size : 5 * size + n]
-            ceiling = scratch[6 * size : 6 * size + n]
-            first_work, second_work = (
-                scratch[7 * size : 7 * size + n],
-                scratch[8 * size : 8 * size + n],
-            )
+        for i in range(chunk * chunk_rows, stop, BLOCK_ROWS):
+            n = min(BLOCK_ROWS, stop - i)
+            start, pace = scratch[0, :n], scratch[1, :n]
+            weight, slope = scratch[2, :n], scratch[3, :n]
+            curved, knee, ceiling = scratch[4, :n], scratch[5, :n], scratch[6, :n]
+            first_work, second_work = scratch[7, :n], scratch[8, :n]
             _describe(
-                scores[i : i + n], slopes[i : i + n], signed[i : i + n], spacing, n_steps - 1,
-                capped, clip, weights, start, pace, weight, slope,
+                scores[i:], slopes[i:], signed[i:], spacing, n_steps - 1, capped, clip, weights,
+                start, pace, weight, slope,
             )  # fmt: skip
             fast = bent = False
             if code == LOGISTIC:
                 if capped:
                     _bend_logistic(weight, slope, knee, ceiling)
                 else:
-                    _clip_logistic(signed[i : i + n], largest, knee, ceiling)
+                    _clip_logistic(signed[i:], largest, knee, ceiling)
                 fast, bent = _limits(start, pace, knee, n_steps - 1.0)
                 curved = weight
             else:

@@ -10,7 +10,7 @@ from numba import njit
 from dpglm.kernels.arithmetic import EXACT
 from dpglm.kernels.vectors import LANES, lane, load, prefetch, spread, store, sum_each
 
-__all__ = ["score_and_add"]
+__all__ = ["add", "score", "score_and_add"]
 
 
 @njit(forceinline=True, **EXACT)
@@ -24,8 +24,9 @@ def score_and_add(data, scored, added, stride, room, width, weights, factors, to
         Where the first of the eight stretches begins that are scored, and added.
     stride : int
         From one stretch to the next.
-    room : int
+    room : int, or None
         From the first to the last that exists, which stands for all that would come after it.
+        None: all eight exist.
     width : int
         Length of a stretch, a multiple of eight.
     weights : float array (width,), or None
@@ -41,6 +42,8 @@ def score_and_add(data, scored, added, stride, room, width, weights, factors, to
     -------
     vector
     """
+    if room is None:
+        room = 7 * stride
     o1, o2, o3 = min(stride, room), min(2 * stride, room), min(3 * stride, room)
     o4, o5, o6 = min(4 * stride, room), min(5 * stride, room), min(6 * stride, room)
     o7 = min(7 * stride, room)
@@ -71,3 +74,15 @@ def score_and_add(data, scored, added, stride, room, width, weights, factors, to
             t3 = load(data, a3 + j) * f3 + load(data, a7 + j) * f7
             store(total, j, load(total, j) + ((t0 + t1) + (t2 + t3)))
     return sum_each(p0, p1, p2, p3, p4, p5, p6, p7)
+
+
+@njit(forceinline=True, **EXACT)
+def score(data, start, stride, room, width, weights, ahead):
+    """Only return the scores of eight stretches."""
+    return score_and_add(data, start, start, stride, room, width, weights, spread(0.0), None, ahead)
+
+
+@njit(forceinline=True, **EXACT)
+def add(data, start, stride, room, width, factors, total, ahead):
+    """Only add eight stretches to `total`."""
+    score_and_add(data, start, start, stride, room, width, None, factors, total, ahead)

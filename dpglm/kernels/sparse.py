@@ -68,7 +68,7 @@ def sparse_gradient(
                 if known.size == 0:
                     _score_rows(data, columns, row_ends, i, coef[k], bias[k], scratch[k, :n])
                 else:
-                    copy(known[k, i : i + n], scratch[k, :n])
+                    copy(known[k, i:], scratch[k, :n])
             block_coefficients(
                 scratch, n, signed, targets, i, clip, weights, code, curvature, intercepts[chunk]
             )

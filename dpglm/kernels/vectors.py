@@ -116,9 +116,10 @@ def _choice(symbol):
 
 def _define(operation, emit, n_operands, result=vector):
     """Let an operator or function of Python act on vectors, or on a vector and a number."""
-    kinds = [(vector,)]
-    if n_operands == 2:
-        kinds = [(vector, vector), (vector, types.float64), (types.float64, vector)]
+    kinds = {
+        1: [(vector,)],
+        2: [(vector, vector), (vector, types.float64), (types.float64, vector)],
+    }[n_operands]
     signatures = [signature(result, *operands) for operands in kinds]
     infer_global(operation)(type("_Template", (ConcreteTemplate,), {"cases": signatures}))
 
@@ -267,7 +268,7 @@ def _across(combine):
     @intrinsic
     def function(_, values):
         def generate(context, builder, sig, arguments):
-            result = arguments[0]
+            (result,) = arguments
             for _ in range(3):
                 result = combine(builder, *_neighbors(builder, result, result))
             return builder.extract_element(result, ir.IntType(32)(0))

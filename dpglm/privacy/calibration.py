@@ -24,7 +24,6 @@ _COARSENESS = 5
 # Below this, tails that the distributions cut off (1e-15 for each that is composed) would matter.
 _LEAST_DELTA = 1e-13
 _MOST_FIRST = 0.999
-_HOPELESS = 1e3
 
 
 def calibrated_multipliers(
@@ -143,7 +142,7 @@ def _least_affordable(
 
     def excess(log_scale: float) -> float:
         spent = composed_epsilon(events(log_scale), delta, coarseness=_COARSENESS)
-        return math.log(max(spent, 1e-9) / epsilon) if spent < math.inf else _HOPELESS
+        return math.log(max(spent, 1e-9) / epsilon)
 
     low = high = guess
     step = 0.05

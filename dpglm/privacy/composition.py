@@ -235,36 +235,29 @@ def _group_epsilon(delta_at: Callable[[float], float], delta: float) -> float:
     """Return an epsilon two neighbours apart, from the delta at an epsilon one neighbour apart."""
 
     def excess(epsilon: float) -> float:
-        log_factor = math.log1p(math.exp(min(epsilon, 700.0)))
+        log_factor = epsilon + math.log1p(math.exp(-epsilon))
         return math.log(max(delta_at(epsilon), 1e-300)) + log_factor - math.log(delta)
 
-    low, high = 0.0, 1e-3
+    if excess(0.0) <= 0:
+        return 0.0
+    # From small steps on: delta has a floor, that of numerical errors, and may suffice only early.
+    high = 1e-3
     while excess(high) > 0:
-        low, high = high, 2 * high
+        high *= 2
         if high > 1e4:
             return math.inf
-    if excess(low) <= 0:
-        return 2 * low
-    return 2 * (brentq(excess, low, high, xtol=1e-9) + 1e-9)
+    return 2 * (brentq(excess, 0.0, high, xtol=1e-9) + 1e-9)
 
 
 def unprotected(events: Runs) -> bool:
     """Return whether something was released without noise."""
-    return any(_loss_variance(event) == math.inf for event, _ in events)
+    return any(math.isinf(_loss_variance(event)) for event, _ in events)
 
 
 def _loss_variance(event: Any) -> float:
     if event.mu is None and event.rho is None:
         return event.loss_variance
     return 2 * rho_of(event)
-
-
-def _loss_reach(event: Any) -> float:
-    """Return about how large a loss its distribution has to represent."""
-    if event.mu is None and event.rho is None:
-        return event.loss_reach
-    variance = 2 * rho_of(event)
-    return 12 * math.sqrt(variance) + variance / 2
 
 
 def composed_pld(events: Runs, interval: float | None = None) -> Any:
@@ -310,7 +303,7 @@ def pld_interval(events: Runs) -> float:
     """
     variance = math.fsum(_loss_variance(event) * count for event, count in events)
     whole = 12 * math.sqrt(variance) + variance / 2
-    reach = max(whole, *(_loss_reach(event) for event, _ in events)) if events else 0.0
+    reach = max([whole, *(getattr(event, "loss_reach", 0.0) for event, _ in events)])
     fine = _PART_OF_STD * math.sqrt(variance / max(1, sum(count for _, count in events)))
     return max(min(max(fine, _NARROWEST), _WIDEST), reach / _MOST_POINTS)
 

@@ -24,7 +24,7 @@ from collections.abc import Callable
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.special import erfcx, erfinv, log_ndtr, roots_legendre
+from scipy.special import erfcx, log_ndtr, roots_legendre
 
 __all__ = [
     "bun_steinke_epsilon",
@@ -81,9 +81,9 @@ def gdp_log_delta(mu: float, epsilon: float) -> float:
         return 0.0
     a = mu / 2 - epsilon / mu
     start, width = -a / math.sqrt(2), mu / math.sqrt(2)
-    if width >= 1 + max(start, 0):
+    if width >= 1 + start:
         return float(log_ndtr(a) + math.log1p(-erfcx(start + width) / erfcx(start)))
-    if a * a == math.inf:
+    if math.isinf(a * a):
         return -math.inf
     points = start + width * (_NODES + 1) / 2
     mean = float(_WEIGHTS @ _minus_erfcx_derivative(points)) / 2
@@ -116,7 +116,7 @@ def gdp_delta(mu: float, epsilon: float) -> float:
 def gdp_epsilon(mu: float, delta: float) -> float:
     """Smallest epsilon of a mu-GDP mechanism at delta, rounded up.
 
-    Root of :func:`gdp_log_delta` in epsilon, at most mu^2/2 + mu sqrt(2 log(1/delta)).
+    Root of :func:`gdp_log_delta` in epsilon.
 
     Parameters
     ----------
@@ -134,8 +134,7 @@ def gdp_epsilon(mu: float, delta: float) -> float:
     4.3771781
     """
     mu, delta = _nonnegative("mu", mu), _probability(delta)
-    bound = mu * (mu / 2 + math.sqrt(-2 * _log(delta))) if mu > 0 else 0.0
-    return _smallest_epsilon(gdp_log_delta, mu, delta, bound)
+    return _smallest_epsilon(gdp_log_delta, mu, delta)
 
 
 def gdp_mu(epsilon: float, delta: float) -> float:
@@ -159,8 +158,7 @@ def gdp_mu(epsilon: float, delta: float) -> float:
     0.268051123
     """
     epsilon, delta = _nonnegative("epsilon", epsilon), _probability(delta)
-    guess = max(math.sqrt(8) * float(erfinv(delta)), math.sqrt(2 * bun_steinke_rho(epsilon, delta)))
-    return _largest_budget(gdp_log_delta, epsilon, delta, guess)
+    return _largest_budget(gdp_log_delta, epsilon, delta)
 
 
 def zcdp_delta(rho: float, epsilon: float) -> float:
@@ -209,7 +207,7 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
     4.728387
     """
     rho, delta = _nonnegative("rho", rho), _probability(delta)
-    return _smallest_epsilon(_zcdp_log_delta, rho, delta, bun_steinke_epsilon(rho, delta))
+    return _smallest_epsilon(_zcdp_log_delta, rho, delta)
 
 
 def zcdp_rho(epsilon: float, delta: float) -> float:
@@ -232,8 +230,7 @@ def zcdp_rho(epsilon: float, delta: float) -> float:
     0.0305566
     """
     epsilon, delta = _nonnegative("epsilon", epsilon), _probability(delta)
-    guess = max(delta * delta / 2, bun_steinke_rho(epsilon, delta))
-    return _largest_budget(_zcdp_log_delta, epsilon, delta, guess)
+    return _largest_budget(_zcdp_log_delta, epsilon, delta)
 
 
 def bun_steinke_epsilon(rho: float, delta: float) -> float:
@@ -286,7 +283,7 @@ def bun_steinke_rho(epsilon: float, delta: float) -> float:
     if epsilon == math.inf:
         return math.inf
     level = -_log(delta)
-    root = 0.0 if epsilon == 0 else epsilon / (math.sqrt(level + epsilon) + math.sqrt(level))
+    root = epsilon / (math.sqrt(level + epsilon) + math.sqrt(level))
     return root * root * (1 - _BUDGET_MARGIN)
 
 
@@ -345,12 +342,11 @@ def _minus_erfcx_derivative(t: np.ndarray) -> np.ndarray:
     """2/sqrt(pi) - 2 t erfcx(t), by its asymptotic series where the two terms would cancel."""
     far = np.maximum(t, 10.0)
     series = np.ones_like(t)
-    for k in range(12, 0, -1):
-        series = 1 - (2 * k + 1) / (2 * far * far) * series
-    near = np.minimum(t, 10.0)
+    for odd in range(25, 1, -2):
+        series = 1 - odd / (2 * far * far) * series
     return np.where(
         t < 10,
-        2 / math.sqrt(math.pi) - 2 * near * erfcx(near),
+        2 / math.sqrt(math.pi) - 2 * t * erfcx(t),
         series / (math.sqrt(math.pi) * far * far),
     )
 
@@ -362,63 +358,66 @@ def _zcdp_log_delta(rho: float, epsilon: float) -> float:
     # delta is then within exp(-690) of 1, and 1 is always a bound.
     if rho - epsilon > 690:
         return 0.0
-    largest = max(1.0, (epsilon + 1) / rho)
-    if largest > 1e300:
-        return -math.inf
+    # More rho means more delta, and leaves room below overflow.
+    rho = max(rho, (epsilon + 1) * 1e-300)
 
     def slope(log_t: float) -> float:
         t = math.exp(log_t)
         return (2 * t + 1) * rho - epsilon - math.log1p(1 / t)
 
-    t = math.exp(brentq(slope, -700.0, math.log(largest), xtol=1e-14))
+    largest = math.log((epsilon + 1) / rho)
+    t = math.exp(brentq(slope, -700.0, largest, xtol=1e-14, maxiter=1000))
     return min(0.0, t * ((t + 1) * rho - epsilon) - (t + 1) * math.log1p(1 / t) - math.log(t))
 
 
 def _smallest_epsilon(
-    log_delta: Callable[[float, float], float], budget: float, delta: float, bound: float
+    log_delta: Callable[[float, float], float], budget: float, delta: float
 ) -> float:
-    """Epsilon at which ``log_delta(budget, .)`` meets delta, from its largest possible value."""
+    """Epsilon at which ``log_delta(budget, .)`` meets delta."""
     if math.exp(log_delta(budget, 0.0)) <= delta:
         return 0.0
+    if delta == 0:
+        return math.inf
 
     def excess(epsilon: float) -> float:
         return log_delta(budget, epsilon) - math.log(delta)
 
-    while bound < math.inf and excess(bound) > 0:
+    bound = budget
+    while excess(bound) > 0:
         bound *= 2
-    if bound == math.inf:
+    if math.isinf(bound):
         return math.inf
     epsilon = brentq(excess, 0.0, bound, xtol=1e-300, maxiter=2000) if excess(0.0) > 0 else 0.0
-    step = max(_EPSILON_MARGIN * epsilon, 1e-16 * delta, math.ulp(epsilon))
+    step = max(_EPSILON_MARGIN * epsilon, math.ulp(delta))
     while math.exp(log_delta(budget, epsilon + step)) > delta:
         step *= 2
     return epsilon + step
 
 
 def _largest_budget(
-    log_delta: Callable[[float, float], float], epsilon: float, delta: float, guess: float
+    log_delta: Callable[[float, float], float], epsilon: float, delta: float
 ) -> float:
-    """Budget at which ``log_delta(., epsilon)`` meets delta, from a guess near or below it."""
+    """Budget at which ``log_delta(., epsilon)`` meets delta."""
     if epsilon == math.inf:
         return math.inf
+    if delta == 0:
+        return 0.0
     # A smaller epsilon is only stricter, and leaves room below overflow.
-    epsilon, guess = min(epsilon, 1e300), min(guess, 1e300)
+    epsilon = min(epsilon, 1e300)
 
     def excess(log_budget: float) -> float:
         return log_delta(math.exp(log_budget), epsilon) - math.log(delta)
 
-    low, high = _log(guess / 2), _log(2 * guess)
-    while low > -math.inf and excess(low) > 0:
-        low -= 1
-    if low == -math.inf:
-        return 0.0
+    high = 0.0
     while excess(high) < 0:
         high += 1
-    budget = math.exp(brentq(excess, low, high, xtol=1e-15))
+    while excess(high - 1) > 0:
+        high -= 1
+    budget = math.exp(brentq(excess, high - 1, high, xtol=1e-15))
     step = max(_BUDGET_MARGIN * budget, math.ulp(budget))
-    while math.exp(log_delta(max(budget - step, 0.0), epsilon)) > delta:
+    while math.exp(log_delta(smaller := max(budget - step, 0.0), epsilon)) > delta:
         step *= 2
-    return max(budget - step, 0.0)
+    return smaller
 
 
 def _log(x: float) -> float:

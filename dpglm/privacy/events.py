@@ -179,11 +179,10 @@ class PoissonSampledEvent:
     @property
     def loss_reach(self) -> float:
         """Loss where the noise is twelve standard deviations beyond a record that is there."""
-        z = self.noise_multiplier
+        q, z = self.sampling_rate, self.noise_multiplier
         reach = (24 / z + 1 / z**2) / 2
-        if reach > 700:
-            return reach
-        return math.log1p(self.sampling_rate * math.expm1(reach))
+        # The logarithm of 1 + q (e^reach - 1), which could overflow.
+        return reach + math.log(q + (1 - q) * math.exp(-reach))
 
     def parameters(self) -> dict[str, float]:
         """Return the fields by name."""

@@ -13,9 +13,10 @@ __all__ = ["GaussianSum", "PoissonSampledSum"]
 
 # Covers the rounding of the few operations that form the noise's standard deviation.
 _ARITHMETIC_SLACK = 1e-12
-# int64 holds the snapped sum plus any noise: |noise| is below 2**55 grid steps.
+# int64 holds the snapped sum plus any noise: |noise| is below 2**45 grid steps.
 _LARGEST_STEP = 2.0**62
-_LARGEST_SCALE = 2.0**50
+# Up to it the sampler's quantiles are right to within one grid step.
+_LARGEST_SCALE = 2.0**40
 
 
 @dataclass(frozen=True)
