@@ -174,6 +174,8 @@ def test_what_is_released_first_is_paid_from_the_same_budget():
     assert (after > alone).all()
     events = [(first, 1), (PoissonSampledEvent(0.1, float(after[0])), 100)]
     assert 0.999 <= composed_epsilon(events, 1e-6) <= 1.0
+    enough = 1.2 * composed_epsilon([(first, 1)], 1e-6)
+    assert np.isfinite(calibrated_multipliers(np.ones(10), 0.01, enough, 1e-6, [first])).all()
     with pytest.raises(ValueError, match=r"cost all of epsilon=0\.1"):
         calibrated_multipliers(np.ones(100), 0.1, 0.1, 1e-6, [first])
 

@@ -98,6 +98,7 @@ def test_sum_composes_and_joins_equal_runs():
     ledger = ledger_of(SOME)
     assert (ledger + ledger).mu() == pytest.approx(math.sqrt(2) * ledger.mu(), rel=1e-15)
     assert (ledger_of(SOME[:2]) + ledger_of(SOME[2:])).events == ledger.events
+    assert (ledger_of(SOME[:4]) + ledger_of(SOME[4:])).events == ledger.events
     assert PrivacyLedger(list(ledger.events), "zero_out", DELTA) == ledger
     assert (sum([ledger, ledger, ledger])).n_releases == 15
 
@@ -157,6 +158,7 @@ def test_ledger_is_a_value():
         ({"events": 3}, "not a ledger"),
         ({"neighboring_relation": "swap"}, "'swap' is unknown"),
         ({"reporting_delta": 1.0}, "reporting_delta=1.0"),
+        ({"reporting_delta": 1.5}, "reporting_delta=1.5"),
         ({"reporting_delta": 0.0}, "reporting_delta=0.0"),
         ({"reporting_delta": "x"}, "not a ledger"),
         ({"assumptions": None}, "not a ledger"),
