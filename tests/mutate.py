@@ -1,6 +1,6 @@
 """Mutation testing of the code that the guarantee rests on, with the operators of cosmic-ray.
 
-``python tests/mutate.py --mutants 400 --seed 1`` changes one place of ``dpglm/privacy``,
+``python tests/mutate.py --mutants 420 --seed 1`` changes one place of ``dpglm/privacy``,
 ``dpglm/solvers`` or ``dpglm/kernels`` at a time, in a copy of the package, and runs the tests of
 that module against the copy until one fails. It prints the share of the mutants that were killed
 and every survivor as a diff. Results are kept as JSON lines in ``--results``: a run that was
