@@ -1,6 +1,8 @@
 """Fixtures shared by the tests."""
 
+import importlib
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ settings.register_profile("fixed", derandomize=True)
 settings.load_profile("fixed")
 
 DATA = Path(__file__).parent / "data"
+REPRODUCTIONS = Path(__file__).parent.parent / "examples" / "reproduce"
 
 
 @pytest.fixture(scope="session")
@@ -43,3 +46,17 @@ class ScriptedEntropy:
 @pytest.fixture
 def scripted_entropy():
     return ScriptedEntropy
+
+
+@pytest.fixture
+def script(monkeypatch):
+    """Import a script of the reproductions as it is when run from its own folder."""
+    pytest.importorskip("dp_accounting")
+    monkeypatch.syspath_prepend(str(REPRODUCTIONS))
+
+    def load(name):
+        for module in [m for m in sys.modules if (REPRODUCTIONS / f"{m}.py").exists()]:
+            monkeypatch.delitem(sys.modules, module)
+        return importlib.import_module(name)
+
+    return load

@@ -1,6 +1,5 @@
 """The reproduction scripts: what they print agrees with independent computations."""
 
-import importlib
 import math
 import re
 import sys
@@ -18,20 +17,6 @@ from dpglm.solvers.noisy_gd import noisy_gradient_descent
 
 ROOT = Path(__file__).parent.parent
 SCRIPTS = ROOT / "examples" / "reproduce"
-
-
-@pytest.fixture
-def script(monkeypatch):
-    """Import a script as it is when run from its own folder."""
-    pytest.importorskip("dp_accounting")
-    monkeypatch.syspath_prepend(str(SCRIPTS))
-
-    def load(name):
-        for module in [m for m in sys.modules if (SCRIPTS / f"{m}.py").exists()]:
-            monkeypatch.delitem(sys.modules, module)
-        return importlib.import_module(name)
-
-    return load
 
 
 def claims_of(report):

@@ -1,10 +1,8 @@
 """The scripts about Lee & Kifer (2018): verdicts, and numbers against independent computations."""
 
-import importlib
 import math
 import os
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,22 +10,7 @@ import pytest
 from dpglm.datasets import fetch_adult, make_census
 from dpglm.results import ComparisonResults
 
-SCRIPTS = Path(__file__).parent.parent / "examples" / "reproduce"
 PREFIX = "30,Private,77000,Masters,14,Divorced,Sales,Unmarried,Other,Male,"
-
-
-@pytest.fixture
-def script(monkeypatch):
-    """Import a script as it is when run from its own folder."""
-    pytest.importorskip("dp_accounting")
-    monkeypatch.syspath_prepend(str(SCRIPTS))
-
-    def load(name):
-        for module in [m for m in sys.modules if (SCRIPTS / f"{m}.py").exists()]:
-            monkeypatch.delitem(sys.modules, module)
-        return importlib.import_module(name)
-
-    return load
 
 
 def results_of(scores):

@@ -2,17 +2,15 @@
 
 from typing import Any
 
-import numpy as np
-from scipy.special import log_softmax, softmax
-
 from dpglm.estimators.base import PrivateLinearClassifier
 from dpglm.estimators.descent import NoisyDescentMixin
+from dpglm.estimators.probabilities import ProbabilitiesMixin
 from dpglm.losses import Logistic, Loss, Softmax
 
 __all__ = ["DPLogisticRegression"]
 
 
-class DPLogisticRegression(NoisyDescentMixin, PrivateLinearClassifier):
+class DPLogisticRegression(ProbabilitiesMixin, NoisyDescentMixin, PrivateLinearClassifier):
     """Differentially private logistic regression.
 
     Noisy gradient descent, on all records or on random batches, on the mean logistic loss (softmax
@@ -161,29 +159,3 @@ class DPLogisticRegression(NoisyDescentMixin, PrivateLinearClassifier):
 
     def _loss(self, n_classes: int) -> Loss:
         return Logistic() if n_classes == 2 else Softmax()
-
-    def predict_proba(self, X: Any) -> np.ndarray:
-        """Return the probability of each class.
-
-        Parameters
-        ----------
-        X : {array-like, CSR matrix} of shape (n_samples, n_features)
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_classes), columns in the order of ``classes_``
-        """
-        return softmax(self._class_scores(X), axis=1)
-
-    def predict_log_proba(self, X: Any) -> np.ndarray:
-        """Return the logarithm of the probability of each class.
-
-        Parameters
-        ----------
-        X : {array-like, CSR matrix} of shape (n_samples, n_features)
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_classes), columns in the order of ``classes_``
-        """
-        return log_softmax(self._class_scores(X), axis=1)

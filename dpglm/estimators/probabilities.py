@@ -12,11 +12,11 @@ __all__ = ["LogisticOrHingeMixin", "ProbabilitiesMixin"]
 
 
 def _is_logistic(estimator: Any) -> bool:
-    return estimator.loss == "logistic"
+    return getattr(estimator, "loss", "logistic") == "logistic"
 
 
 class ProbabilitiesMixin:
-    """Probabilities of the classes, where the parameter ``loss`` is ``"logistic"``."""
+    """Probabilities of the classes, unless there is a parameter ``loss`` for another one."""
 
     def _logits(self, X: Any) -> np.ndarray:
         """Return what the probabilities are the softmax of."""

@@ -155,6 +155,49 @@ def claim_within(
     )
 
 
+def claim_panel(
+    report: Report,
+    title: str,
+    results: ComparisonResults,
+    metrics: Iterable[str],
+    epsilons: list[float],
+) -> None:
+    """Add what the paper says of DP-AGD in a panel: against others, the best, and the optimum."""
+    for epsilon in dict.fromkeys((epsilons[0], epsilons[-1])):
+        for metric in metrics:
+            claim_prior(report, title, results, metric, epsilon)
+    claim_within(
+        report,
+        f"{title}: DP-AGD is competitive with {STATE_OF_THE_ART}",
+        "competitive with the state of the art",
+        results,
+        STATE_OF_THE_ART,
+        epsilons,
+    )
+    claim_within(
+        report,
+        f"{title}: DP-AGD comes close to the optimum without privacy at epsilon {epsilons[-1]:g}",
+        "close",
+        results,
+        NOT_PRIVATE,
+        epsilons[-1:],
+    )
+
+
+def add_tables(
+    report: Report, panels: Mapping[str, ComparisonResults], epsilons: list[float]
+) -> None:
+    """Add the accuracy and the loss of every panel."""
+    for title, results in panels.items():
+        add_table(
+            report, f"{title}: accuracy in percent, test folds", results, "accuracy", epsilons
+        )
+        loss = "logistic" if "logistic" in title else "hinge"
+        add_table(
+            report, f"{title}: {loss} loss, training folds", results, "training_loss", epsilons
+        )
+
+
 def add_table(
     report: Report, title: str, results: ComparisonResults, metric: str, epsilons: Iterable[float]
 ) -> None:

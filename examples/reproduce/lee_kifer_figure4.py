@@ -16,11 +16,9 @@ from _lee_kifer import (
     NOT_PRIVATE,
     PUBLISHED,
     SOURCE,
-    STATE_OF_THE_ART,
     add_run_arguments,
-    add_table,
-    claim_prior,
-    claim_within,
+    add_tables,
+    claim_panel,
     compared,
     drawn,
     figure,
@@ -101,35 +99,10 @@ def reproduce(arguments) -> Report:
         for loss in losses
     }
     for title, results in panels.items():
-        for epsilon in dict.fromkeys((epsilons[0], epsilons[-1])):
-            claim_prior(report, title, results, "accuracy", epsilon)
-        claim_within(
-            report,
-            f"{title}: DP-AGD is competitive with {STATE_OF_THE_ART}",
-            "competitive with the state of the art",
-            results,
-            STATE_OF_THE_ART,
-            epsilons,
-        )
-        claim_within(
-            report,
-            f"{title}: DP-AGD comes close to the optimum without privacy at epsilon "
-            f"{epsilons[-1]:g}",
-            "close",
-            results,
-            NOT_PRIVATE,
-            epsilons[-1:],
-        )
+        claim_panel(report, title, results, ("accuracy",), epsilons)
     first = panels[f"{name}, {LOSSES['logistic']}"]
     claim_more_records_help(report, data, fewer, options, first, epsilons[-1])
-    for title, results in panels.items():
-        add_table(
-            report, f"{title}: accuracy in percent, test folds", results, "accuracy", epsilons
-        )
-        loss = "logistic" if "logistic" in title else "hinge"
-        add_table(
-            report, f"{title}: {loss} loss, training folds", results, "training_loss", epsilons
-        )
+    add_tables(report, panels, epsilons)
     report.note(
         "delta = 1e-8. The methods are the corrected ones; where the authors' program did not "
         "have the guarantee it claims is said with Figures 2 and 3. The full data of the "

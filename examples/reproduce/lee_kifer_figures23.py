@@ -13,13 +13,11 @@ six epsilons and two repeats of five folds of the authors' program, and two late
 import numpy as np
 from _lee_kifer import (
     NOT_AT_HAND,
-    NOT_PRIVATE,
     SOURCE,
     STATE_OF_THE_ART,
     add_run_arguments,
-    add_table,
-    claim_prior,
-    claim_within,
+    add_tables,
+    claim_panel,
     compared,
     figure,
     methods,
@@ -142,35 +140,9 @@ def reproduce(arguments) -> Report:
         for loss in losses
     }
     for title, results in panels.items():
-        for epsilon in dict.fromkeys((epsilons[0], epsilons[-1])):
-            for metric in ("accuracy", "training_loss"):
-                claim_prior(report, title, results, metric, epsilon)
-        claim_within(
-            report,
-            f"{title}: DP-AGD is competitive with {STATE_OF_THE_ART}",
-            "competitive with the state of the art",
-            results,
-            STATE_OF_THE_ART,
-            epsilons,
-        )
-        claim_within(
-            report,
-            f"{title}: DP-AGD comes close to the optimum without privacy at epsilon "
-            f"{epsilons[-1]:g}",
-            "close",
-            results,
-            NOT_PRIVATE,
-            epsilons[-1:],
-        )
+        claim_panel(report, title, results, ("accuracy", "training_loss"), epsilons)
     claims_about_the_program(report, np.random.default_rng(arguments.seed), arguments.quick)
-    for title, results in panels.items():
-        add_table(
-            report, f"{title}: accuracy in percent, test folds", results, "accuracy", epsilons
-        )
-        loss = "logistic" if "logistic" in title else "hinge"
-        add_table(
-            report, f"{title}: {loss} loss, training folds", results, "training_loss", epsilons
-        )
+    add_tables(report, panels, epsilons)
     report.note(
         f"delta = 1e-8. Features are encoded with public bounds. {STATE_OF_THE_ART} is charged by "
         "its privacy loss distribution and ObjPert by its exact profile, both more tightly than "
