@@ -349,10 +349,11 @@ def shortened(X: Any, feature_bound: float) -> tuple[Any, np.ndarray]:
            [0.6, 0.8]])
     """
     bound = feature_bound * (1 - 4 * (X.shape[1] + 8) * _UNIT_ROUNDOFF)
-    # numba is imported with the rows: only for a fit.
-    from dpglm.rows import without_duplicates
+    if sparse.issparse(X):
+        # numba is imported with the rows, which dense predictions do without.
+        from dpglm.rows import without_duplicates
 
-    X = without_duplicates(X) if sparse.issparse(X) else X
+        X = without_duplicates(X)
     X = X.astype(np.float64)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         if sparse.issparse(X):
