@@ -32,9 +32,9 @@ from threadpoolctl import threadpool_limits
 
 from dpglm import DPLogisticRegression
 from dpglm.losses import Logistic
-from dpglm.objective import Objective
 from dpglm.sources.arrays import ArraySource
 from dpglm.sources.base import BLOCK_BYTES
+from dpglm.sums.objective import Objective
 
 N_FEATURES = 100
 CLIP = 1.0

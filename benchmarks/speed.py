@@ -33,10 +33,10 @@ from dpglm import DPLogisticRegression
 from dpglm.datasets import fetch_adult
 from dpglm.kernels.arithmetic import FAST
 from dpglm.kernels.threads import run_chunks
-from dpglm.line import Line
 from dpglm.losses import Hinge, Logistic, Softmax
-from dpglm.objective import Objective
 from dpglm.privacy.noise import entropy_source, rounded_gaussian
+from dpglm.sums.line import Line
+from dpglm.sums.objective import Objective
 
 CLIP = 1.0
 LOSS_CLIP = 3.0
@@ -396,7 +396,7 @@ def table(rows: list[dict]) -> str:
 
 def draw(rows: list[dict], path: str) -> None:
     """Bars of the shares of STREAM and of the ratios to two library products."""
-    from dpglm.plotting.axes import plain, pyplot
+    from dpglm.study.plots import plain, pyplot
 
     keys = {"percent_of_stream": "% of STREAM read", "times_two_pass": "times faster than two-pass"}
     figure, panels = pyplot().subplots(1, len(keys), figsize=(14, 0.28 * len(rows) + 1))

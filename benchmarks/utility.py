@@ -26,8 +26,8 @@ from pathlib import Path
 import numpy as np
 
 from dpglm import DPLinearSVM, DPLogisticRegression
-from dpglm.comparison import compare
 from dpglm.datasets import fetch_adult
+from dpglm.study.comparison import compare
 
 DELTA = 1e-8
 EPSILONS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)

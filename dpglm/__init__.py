@@ -2,21 +2,20 @@
 
 from dpglm.calculator import PrivacyCalculator
 from dpglm.estimators.agd import DPAGDClassifier
-from dpglm.estimators.logistic import DPLogisticRegression
-from dpglm.estimators.svm import DPLinearSVM
+from dpglm.estimators.descent import DPLinearSVM, DPLogisticRegression
+from dpglm.estimators.plan import PrivacyPlan
+from dpglm.estimators.whitening import DiagonalPreconditioner, FullPreconditioner
 from dpglm.exceptions import BudgetExceededError, PrivacyWarning
-from dpglm.momentum import DebiasedMomentum, HeavyBall
-from dpglm.odometer import PrivacyOdometer
-from dpglm.plan import PrivacyPlan
-from dpglm.preconditioning import DiagonalPreconditioner, FullPreconditioner
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.ledger import PrivacyLedger
-from dpglm.scaling import PublicBoundsScaler
+from dpglm.privacy.odometer import PrivacyOdometer
 from dpglm.schedules import (
     Constant,
+    DebiasedMomentum,
     DecayingClip,
     DynamicNoise,
     Geometric,
+    HeavyBall,
     InverseTime,
     LectureStep,
     Piecewise,
@@ -24,7 +23,7 @@ from dpglm.schedules import (
     PublicFacts,
     Schedule,
 )
-from dpglm.schema import Schema
+from dpglm.schema import PublicBoundsScaler, Schema
 
 __version__ = "0.1.0"
 

@@ -2,7 +2,7 @@
 
 import sys
 
-from dpglm.cli import main
+from dpglm.study.cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

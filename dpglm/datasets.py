@@ -1,26 +1,200 @@
-"""Real tables with their public schemas, and an artificial census with a known optimum.
-
-A real table is read from the folder ``data_home`` if its files are there, else from the folder in
-the environment variable ``DPGLM_DATA``, else scikit-learn's fetcher downloads it (``data_home`` is
-then its cache). Whatever the source, the columns, their order and the spelling of categories and
-labels are the same; numbers are float64, categories and labels pandas categoricals over the
-public lists. Raw tables need pandas.
-"""
+"""Data sets: fetched, read from a file, or made up from a schema."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.special import expit, softmax
 from sklearn.datasets import fetch_kddcup99 as _sklearn_kddcup99
 from sklearn.datasets import fetch_openml
-from sklearn.utils import Bunch
+from sklearn.utils import Bunch, check_random_state
 
-from dpglm.census import import_pandas, make_census
-from dpglm.schema import Schema, load_schema
+from dpglm.schema import CategoricalColumn, NumericColumn, PublicBoundsScaler, Schema, load_schema
 
-__all__ = ["fetch_adult", "fetch_bank", "fetch_kddcup99", "make_census"]
+__all__ = [
+    "encoded_codes",
+    "fetch_adult",
+    "fetch_bank",
+    "fetch_kddcup99",
+    "import_pandas",
+    "make_census",
+    "read_csv",
+    "sample_from_schema",
+]
+
+_STRATUM_SHARES = (0.30, 0.25, 0.18, 0.12, 0.10, 0.05)
+_STRATUM_AGES = np.array([38.0, 28.0, 45.0, 52.0, 33.0, 66.0])
+_STRATUM_HOURS = np.array([40.0, 32.0, 45.0, 42.0, 38.0, 20.0])
+# Years of schooling of each category of "education", in the schema's order.
+_SCHOOLING = np.array([12, 13, 16, 14, 18, 13, 11, 10, 9, 12, 8, 19, 20, 6, 4, 0], dtype=float)
+_NUMERIC_COEF = np.array([2.0, 3.0, 3.0, 0.0, 20.0, 3.0])
+_INTERCEPT = -5.18
+
+
+def make_census(
+    n_samples: int = 48842,
+    *,
+    random_state: int | np.random.RandomState | None = None,
+    coef: bool = False,
+    as_frame: bool = False,
+) -> tuple[Any, ...]:
+    """Draw an artificial census whose logistic optimum is known.
+
+    The population is fixed: six strata, each with its own frequencies for 8 categorical columns
+    (skewed, with rare categories) and its own location for some of 6 numeric ones, top-coded at
+    the schema's bounds. It needs no files, no network and, unless ``as_frame=True``, no pandas.
+
+    Parameters
+    ----------
+    n_samples : int, default=48842
+        Number of rows; the default is the size of Adult.
+    random_state : int, RandomState instance or None, default=None
+        Seed of the rows and labels, not of the population.
+    coef : bool, default=False
+        Also return the population optimum.
+    as_frame : bool, default=False
+        Return the raw columns as a DataFrame and the labels as a Series.
+
+    Returns
+    -------
+    X : ndarray of shape (n_samples, 99), or DataFrame of shape (n_samples, 14)
+        The rows, encoded as ``load_schema("census").transformer()`` encodes the raw frame, or raw.
+    y : ndarray of shape (n_samples,), or Series
+        Labels 0 and 1.
+    coef : ndarray of shape (100,)
+        The optimum, intercept last; only if ``coef=True``.
+
+    Raises
+    ------
+    ValueError
+        If ``n_samples`` is below 1.
+
+    Notes
+    -----
+    ``P(y = 1 | x) = 1 / (1 + exp(-(x @ w + b)))`` for the encoded row ``x``, so that ``(w, b)``
+    minimises the expected logistic loss. Adding a constant to one categorical block of ``w`` and
+    taking it from ``b`` changes nothing; the returned ``w`` sums to zero in every block, which is
+    the minimiser of smallest norm and so the limit of a vanishing L2 penalty.
+
+    Modelled on Adult in size, shape and difficulty: .24 of the labels are 1, the optimum has
+    accuracy .85 and loss .33, and the second moment of the encoded rows has condition number
+    4e4 on its range.
+
+    Examples
+    --------
+    >>> from dpglm.datasets import make_census
+    >>> X, y, coef = make_census(1000, random_state=0, coef=True)
+    >>> X.shape, y.shape, coef.shape
+    ((1000, 99), (1000,), (100,))
+    """
+    if n_samples < 1:
+        raise ValueError(f"n_samples={n_samples}; ask for at least one row.")
+    schema = load_schema("census")
+    rng = check_random_state(random_state)
+    frequencies, w = _population(schema.categorical)
+
+    stratum = rng.choice(len(_STRATUM_SHARES), size=n_samples, p=_STRATUM_SHARES)
+    codes = [
+        (rng.random_sample((n_samples, 1)) > np.cumsum(table, axis=1)[stratum, :-1]).sum(axis=1)
+        for table in frequencies
+    ]
+    education = codes[[c.name for c in schema.categorical].index("education")]
+    gain = np.exp(8.8 + rng.standard_normal(n_samples)) * (rng.random_sample(n_samples) < 0.08)
+    loss = rng.normal(1900.0, 350.0, n_samples) * (rng.random_sample(n_samples) < 0.05)
+    drawn = {
+        "age": rng.normal(_STRATUM_AGES[stratum], 11.0).round(),
+        "schooling": rng.normal(_SCHOOLING[education], 0.5),
+        "hours": rng.normal(_STRATUM_HOURS[stratum], 10.0).round(),
+        "commute": rng.exponential(25.0, n_samples).round(),
+        "capital_gain": gain.round(),
+        "capital_loss": loss.round(),
+    }
+    numeric = {c.name: np.clip(drawn[c.name], c.lower, c.upper) for c in schema.numeric}
+    X: Any = encoded_codes(schema, numeric, codes)
+    y: Any = (rng.random_sample(n_samples) < expit(X @ w + _INTERCEPT)).astype(np.int64)
+    if as_frame:
+        pd = import_pandas()
+        categorical = {
+            column.name: pd.Categorical.from_codes(code, categories=list(column.categories))
+            for column, code in zip(schema.categorical, codes, strict=True)
+        }
+        X = pd.DataFrame({**numeric, **categorical})
+        y = pd.Series(y, name=schema.target.name)
+    return (X, y, np.append(w, _INTERCEPT)) if coef else (X, y)
+
+
+def _population(
+    columns: Sequence[CategoricalColumn],
+) -> tuple[list[np.ndarray], np.ndarray]:
+    """Return each column's frequencies, one row per stratum, and the coefficients."""
+    # RandomState, unlike Generator, promises the same stream in every release of numpy.
+    constants = np.random.RandomState(1994)
+    frequencies, blocks = [], [_NUMERIC_COEF]
+    for column in columns:
+        n_categories = len(column.categories)
+        strata = constants.standard_normal((len(_STRATUM_SHARES), n_categories))
+        weight = np.exp(0.9 * strata) / np.arange(1, n_categories + 1) ** 2.4
+        frequencies.append(weight / weight.sum(axis=1, keepdims=True))
+        block = 0.9 * constants.standard_normal(n_categories)
+        blocks.append(block - block.mean())
+    return frequencies, np.concatenate(blocks)
+
+
+def encoded_codes(
+    schema: Schema, numeric: Mapping[str, np.ndarray], codes: Sequence[np.ndarray]
+) -> np.ndarray:
+    """Return what the schema's transformer returns for the raw frame.
+
+    Parameters
+    ----------
+    schema : Schema
+    numeric : mapping from str to ndarray of shape (n_samples,)
+        The numeric columns, in the schema's order.
+    codes : sequence of integer ndarrays of shape (n_samples,)
+        For each categorical column the number of the category.
+
+    Returns
+    -------
+    ndarray of shape (n_samples, n_encoded_columns)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpglm.datasets import encoded_codes
+    >>> from dpglm.schema import CategoricalColumn, NumericColumn, Schema, Target
+    >>> columns = [NumericColumn("age", 0, 100), CategoricalColumn("housing", ["yes", "no"])]
+    >>> schema = Schema("people", columns, Target("income", ["low", "high"]))
+    >>> encoded_codes(schema, {"age": np.array([25.0, 50.0])}, [np.array([1, 0])])
+    array([[0.25, 0.  , 1.  ],
+           [0.5 , 1.  , 0.  ]])
+    """
+    sizes = [len(c.categories) for c in schema.categorical]
+    n_samples = len(next(iter([*numeric.values(), *codes])))
+    n_numeric = len(schema.numeric)
+    X = np.zeros((n_samples, n_numeric + sum(sizes)))
+    if schema.numeric:
+        scaler = PublicBoundsScaler(
+            [c.lower for c in schema.numeric], [c.upper for c in schema.numeric]
+        )
+        X[:, :n_numeric] = scaler.fit_transform(np.column_stack([*numeric.values()]))
+    offsets = n_numeric + np.cumsum([0, *sizes])
+    for code, offset in zip(codes, offsets[:-1], strict=True):
+        X[np.arange(n_samples), code + offset] = 1.0
+    return X
+
+
+def import_pandas() -> Any:
+    """Return pandas, or raise an ImportError that names the extra."""
+    try:
+        import pandas
+    except ImportError as error:
+        raise ImportError(
+            'raw tables are pandas frames and pandas is not installed; pip install "dpglm[data]".'
+        ) from error
+    return pandas
 
 
 def fetch_adult(
@@ -301,3 +475,216 @@ def _categorical(values: Any, categories: Sequence[Any]) -> Any:
             "list; check the source of the table."
         )
     return import_pandas().Categorical(values, categories=list(categories))
+
+
+def read_csv(path: str | os.PathLike[str], schema: Schema, *, target: str | None = None) -> Bunch:
+    """Read the columns of a schema from a CSV file with a header.
+
+    Parameters
+    ----------
+    path : path-like
+        Separated by commas, or by semicolons if the header has one. Columns that the schema does
+        not list are ignored.
+    schema : Schema
+        Public bounds, categories and labels.
+    target : str, optional
+        Column of the labels; by default the one that the schema names.
+
+    Returns
+    -------
+    Bunch
+        ``data`` (a DataFrame), ``target`` (an array) and ``schema``.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    ValueError
+        If the file lacks a column or has no rows, a number is no number, or a label is not among
+        those of the schema. A category that the schema does not list is encoded as zeros.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from dpglm.datasets import read_csv
+    >>> from dpglm.schema import NumericColumn, Schema, Target
+    >>> schema = Schema("people", [NumericColumn("age", 0, 100)], Target("rich", ["no", "yes"]))
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder, "people.csv")
+    ...     _ = path.write_text("name,age,rich\\nAda,36,yes\\nAl,41,no\\n")
+    ...     people = read_csv(path, schema)
+    >>> people.data["age"].tolist(), people.target.tolist()
+    ([36.0, 41.0], ['yes', 'no'])
+    """
+    if target is not None:
+        schema = replace(schema, target=replace(schema.target, name=target))
+    pd = import_pandas()
+    with open(path, encoding="utf-8-sig") as lines:
+        separator = ";" if ";" in lines.readline() else ","
+    try:
+        frame = pd.read_csv(
+            path, sep=separator, dtype=str, keep_default_na=False, skipinitialspace=True
+        )
+    except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:
+        raise ValueError(f"{path} is not a CSV file with a header: {error}.") from error
+    missing = [name for name in (*schema.feature_names, schema.target.name) if name not in frame]
+    if missing:
+        raise ValueError(f"{path} has no column {missing[0]!r}; its header names {list(frame)}.")
+    if frame.empty:
+        raise ValueError(f"{path} has no rows below its header.")
+    data = pd.DataFrame({column.name: _values(frame, column) for column in schema.columns})
+    labels = _spelled(frame[schema.target.name], schema.target.labels)
+    for row, label in enumerate(labels):
+        if label is None:
+            raise ValueError(
+                f"row {row + 1} of {path} has {schema.target.name}="
+                f"{frame[schema.target.name][row]!r}; the labels of the schema are "
+                f"{list(schema.target.labels)}."
+            )
+    return Bunch(data=data, target=np.array(labels), schema=schema)
+
+
+def _values(frame: Any, column: NumericColumn | CategoricalColumn) -> Any:
+    """Return a column as numbers, or as categories of the schema and None for any other."""
+    texts = frame[column.name]
+    if isinstance(column, CategoricalColumn):
+        categories = _spelled(texts, column.categories)
+        if all(category is None for category in categories):
+            raise ValueError(
+                f"column {column.name!r} starts with {texts[0]!r} and holds none of the categories "
+                f"of the schema, {list(column.categories)}; spell them as the file does."
+            )
+        return np.array(categories, dtype=object)
+    numbers = import_pandas().to_numeric(texts, errors="coerce").to_numpy(dtype=np.float64)
+    (bad,) = np.nonzero(~np.isfinite(numbers))
+    if len(bad):
+        raise ValueError(
+            f"row {bad[0] + 1} has {column.name}={texts[bad[0]]!r}; give a finite number."
+        )
+    return numbers
+
+
+def _spelled(texts: Iterable[str], values: tuple) -> list[Any]:
+    """Return which of the public values each text spells, None where none."""
+    known = {str(value): value for value in values}
+    if isinstance(values[0], bool):
+        known |= {str(value).lower(): value for value in values}
+    elif isinstance(values[0], int):
+        known |= {f"{value}.0": value for value in values}
+    return [known.get(text.strip()) for text in texts]
+
+
+_N_STRATA = 5
+
+
+def sample_from_schema(
+    schema: Schema,
+    n_samples: int,
+    *,
+    signal: float = 2.0,
+    class_shares: Sequence[float] | None = None,
+    random_state: int | np.random.RandomState | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Draw an artificial table that has the schema's columns and nothing else of the real one.
+
+    Made from public facts alone, it stands in for private records where a setting has to be tried
+    out: see `dpglm.study.utility.UtilityGraph`.
+
+    Parameters
+    ----------
+    schema : Schema
+        Bounds, categories and labels.
+    n_samples : int
+        Number of rows.
+    signal : float, default=2.0
+        Standard deviation of the log-odds: how well the labels can be told. With two equally
+        frequent labels, the best accuracy is about .67 at 1, .77 at 2 and .87 at 4.
+    class_shares : sequence of float, optional
+        Expected share of each label, in the order of ``schema.classes``; equal by default.
+    random_state : int, RandomState instance or None, default=None
+        Seed of the population and the rows: each seed is another population.
+
+    Returns
+    -------
+    X : ndarray of shape (n_samples, n_columns)
+        Encoded as by ``schema.transformer()``.
+    y : ndarray of shape (n_samples,)
+        Labels of the schema.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is out of range.
+
+    Notes
+    -----
+    A mixture of five strata, so that columns are correlated. Within each, frequencies of
+    categories fall steeply, as they do in real tables, and numbers are Beta distributed between
+    their bounds. The labels follow a multinomial logistic model with coefficients drawn from a
+    normal distribution, scaled to `signal` and shifted to `class_shares`.
+
+    Examples
+    --------
+    >>> from dpglm.schema import load_schema
+    >>> from dpglm.datasets import sample_from_schema
+    >>> X, y = sample_from_schema(
+    ...     load_schema("bank"), 2000, class_shares=[0.9, 0.1], random_state=0
+    ... )
+    >>> X.shape, y.shape
+    ((2000, 51), (2000,))
+    """
+    if n_samples < 1:
+        raise ValueError(f"n_samples={n_samples!r}; ask for at least one row.")
+    if not 0 <= signal < np.inf:
+        raise ValueError(f"signal={signal!r} must be a finite number, 0 or above.")
+    shares = _checked_shares(class_shares, len(schema.classes))
+    rng = check_random_state(random_state)
+    stratum = rng.choice(_N_STRATA, size=n_samples, p=rng.dirichlet(np.full(_N_STRATA, 3.0)))
+    numeric = {}
+    for column in schema.numeric:
+        mean = np.clip(rng.beta(1.0, 2.0) + 0.08 * rng.standard_normal(_N_STRATA), 0.02, 0.98)
+        concentration = 2.0 + rng.exponential(8.0)
+        unit = rng.beta((mean * concentration)[stratum], ((1 - mean) * concentration)[stratum])
+        numeric[column.name] = column.lower + unit * (column.upper - column.lower)
+    codes = [_categories(len(column.categories), stratum, rng) for column in schema.categorical]
+    X = encoded_codes(schema, numeric, codes)
+    y = schema.classes[_labels(X, signal, shares, rng)]
+    return X, y
+
+
+def _categories(n_categories: int, stratum: np.ndarray, rng: np.random.RandomState) -> np.ndarray:
+    order = 1.0 + rng.permutation(n_categories)
+    weight = np.exp(0.7 * rng.standard_normal((_N_STRATA, n_categories))) / order**1.5
+    bounds = np.cumsum(weight / weight.sum(axis=1, keepdims=True), axis=1)[stratum, :-1]
+    return (rng.random_sample((len(stratum), 1)) > bounds).sum(axis=1)
+
+
+def _labels(
+    X: np.ndarray, signal: float, shares: np.ndarray, rng: np.random.RandomState
+) -> np.ndarray:
+    """Return the number of each row's class."""
+    n_classes = len(shares)
+    scores = X @ rng.standard_normal((X.shape[1], n_classes))
+    # Log-odds are differences of two scores.
+    odds = scores - scores[:, [0]]
+    spread = odds[:, 1:].std(axis=0).mean()
+    scores *= signal / spread if spread > 0 else 0.0
+    scores -= scores.mean(axis=0)
+    shift = np.log(shares)
+    for _ in range(100):
+        shift += np.log(shares / softmax(scores + shift, axis=1).mean(axis=0))
+    bounds = np.cumsum(softmax(scores + shift, axis=1), axis=1)[:, :-1]
+    return (rng.random_sample((len(X), 1)) > bounds).sum(axis=1)
+
+
+def _checked_shares(class_shares: Sequence[float] | None, n_classes: int) -> np.ndarray:
+    if class_shares is None:
+        return np.full(n_classes, 1 / n_classes)
+    shares = np.array(class_shares, dtype=float)
+    if shares.shape != (n_classes,) or not (shares > 0).all() or abs(shares.sum() - 1) > 1e-9:
+        raise ValueError(
+            f"class_shares={class_shares!r} must be {n_classes} positive numbers that sum to 1, "
+            "one for each label of the schema."
+        )
+    return shares

@@ -1,16 +1,8 @@
-"""Schedules of noise, clip and step size: functions of public facts, never of the data.
-
-Conventions
------------
-Iterations are t = 1..T unless a docstring counts from 0; arrays start with the first iteration.
-A noise schedule shapes the standard deviation of the noise on the SUM of clipped gradients; the
-plan rescales the whole of it to the privacy budget. A step schedule multiplies the MEAN gradient:
-``coef <- coef - step * (noisy_sum / n_samples + alpha * coef)``.
-"""
+"""What is fixed in advance about every iteration: clip, noise, step, momentum, averaging."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any
 
@@ -18,22 +10,93 @@ import numpy as np
 from scipy.special import logsumexp
 from sklearn.base import BaseEstimator
 
-from dpglm.facts import PublicFacts
-
 __all__ = [
     "Constant",
+    "DebiasedMomentum",
     "DecayingClip",
     "DynamicNoise",
     "Geometric",
+    "HeavyBall",
     "InverseTime",
     "LectureStep",
+    "Momentum",
     "Piecewise",
     "Polynomial",
     "PublicFacts",
     "Schedule",
+    "averaging_weights",
+    "check_momentum",
     "check_schedule",
     "schedule_values",
 ]
+
+
+@dataclass(frozen=True, eq=False)
+class PublicFacts:
+    """What a schedule may know; nothing here depends on private data, and None is not yet known.
+
+    Parameters
+    ----------
+    n_samples, n_features, n_outputs : int
+        Number of records (the public reference count where it is private), length of a row with
+        its intercept, and columns of the coefficients: 1 for two classes, K for K classes.
+    alpha, curvature, row_bound : float, optional
+        L2 penalty, largest second derivative of the loss in the score (inf for the hinge), and
+        largest L2 norm of a row, intercept included.
+    mu, clip, noise_std : float and two ndarrays of shape (n_iter,), optional
+        Gaussian differential privacy budget of the gradients (with mini-batches: that of the same
+        epsilon and delta), clip norms, and standard deviations
+        of the noise on the sum of gradients; a plan fills them in this order.
+    effective_dimension : float, optional
+        How many directions of the features stand out from the noise, as released by a
+        preconditioner; None before that release, and without one.
+    sampling_rate : float, default=1.0
+        Chance of each record to be in the batch of an iteration; 1 for all of them.
+
+    Examples
+    --------
+    >>> PublicFacts(n_samples=1000, n_features=11, n_outputs=3).n_released
+    33
+    """
+
+    n_samples: int
+    n_features: int
+    n_outputs: int = 1
+    alpha: float = 0.0
+    curvature: float | None = None
+    row_bound: float | None = None
+    mu: float | None = None
+    clip: np.ndarray | None = None
+    noise_std: np.ndarray | None = None
+    effective_dimension: float | None = None
+    sampling_rate: float = 1.0
+
+    @property
+    def expected_batch_size(self) -> float:
+        """Public expected number of records in a batch, which sums of gradients are divided by."""
+        return self.n_samples * self.sampling_rate
+
+    @property
+    def n_released(self) -> int:
+        """Number of values in one released gradient."""
+        return self.n_features * self.n_outputs
+
+    def smoothness(self, row_bound: float | None = None) -> float:
+        """Lipschitz constant of the objective's gradient, ``curvature * row_bound^2 + alpha``."""
+        row_bound = self.row_bound if row_bound is None else row_bound
+        for name, value in (("row_bound", row_bound), ("curvature", self.curvature)):
+            if value is None or not 0 < value < math.inf:
+                raise ValueError(
+                    f"it needs a finite {name}, got {value!r}. row_bound is the largest L2 norm "
+                    "that a row, intercept included, can have; a hinge loss has no curvature."
+                )
+        return self.curvature * row_bound**2 + self.alpha
+
+    def condition_number(self, row_bound: float | None = None) -> float:
+        """Smoothness over strong convexity, which is the penalty's alone."""
+        if not self.alpha > 0:
+            raise ValueError(f"it needs a positive alpha, got {self.alpha!r}.")
+        return self.smoothness(row_bound) / self.alpha
 
 
 class Schedule(BaseEstimator):
@@ -402,3 +465,187 @@ def schedule_values(
 
 def _copy(values: np.ndarray | None) -> np.ndarray | None:
     return None if values is None else values.copy()
+
+
+class Momentum(BaseEstimator):
+    """A rule that turns gradients into directions. Subclasses define ``direction``."""
+
+    def direction(
+        self, gradient: np.ndarray, velocity: np.ndarray, t: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the direction of iteration ``t`` and the next velocity.
+
+        Parameters
+        ----------
+        gradient : ndarray
+        velocity : ndarray
+            Zeros in the first iteration, then what the last call returned.
+        t : int
+            Iteration, from 1.
+
+        Returns
+        -------
+        direction, velocity : ndarray
+        """
+        raise NotImplementedError(f"{type(self).__name__} must define direction.")
+
+
+class HeavyBall(Momentum):
+    """Heavy ball, ``m_t = c m_(t-1) + g_t`` (Polyak 1964; for private descent, Yu et al. 2018).
+
+    Parameters
+    ----------
+    coefficient : float, default=0.6
+        c in [0, 1); 0 is plain descent.
+
+    Notes
+    -----
+    The effective step is 1/(1 - c) times the nominal one, and independent noise is amplified in
+    variance by ``(1 - c^(2t)) / (1 - c^2)``: divide the step when comparing coefficients.
+
+    Examples
+    --------
+    >>> HeavyBall(0.5).direction(np.array([1.0]), np.array([2.0]), t=2)
+    (array([2.]), array([2.]))
+    """
+
+    def __init__(self, coefficient: float = 0.6) -> None:
+        self.coefficient = coefficient
+
+    def direction(
+        self, gradient: np.ndarray, velocity: np.ndarray, t: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        velocity = self.coefficient * velocity + gradient
+        return velocity, velocity
+
+
+class DebiasedMomentum(Momentum):
+    """Moving average of the gradients, freed of its bias towards zero (Hong, Wang & Zhou 2022).
+
+    Parameters
+    ----------
+    coefficient : float, default=0.9
+        b in [0, 1); 0 is plain descent.
+
+    Notes
+    -----
+    ``v_(t+1) = b v_t + (1 - b) g_t`` from v_1 = 0, with direction ``v_(t+1) / (1 - b^t)``: the
+    average of the gradients so far, weighted by b to the power of their age.
+
+    Examples
+    --------
+    >>> DebiasedMomentum(0.5).direction(np.array([1.0]), np.array([0.0]), t=1)
+    (array([1.]), array([0.5]))
+    """
+
+    def __init__(self, coefficient: float = 0.9) -> None:
+        self.coefficient = coefficient
+
+    def direction(
+        self, gradient: np.ndarray, velocity: np.ndarray, t: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        velocity = self.coefficient * velocity + (1 - self.coefficient) * gradient
+        return velocity / (1 - self.coefficient**t), velocity
+
+
+def check_momentum(momentum: Any) -> Momentum:
+    """Return the momentum that a parameter asks for.
+
+    Parameters
+    ----------
+    momentum : None, float, {"heavy_ball", "debiased"} or Momentum
+        None is plain descent, a number the coefficient of `HeavyBall`.
+
+    Returns
+    -------
+    Momentum
+        The very object where one was given.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If it is none of these, or its coefficient lies outside [0, 1).
+
+    Examples
+    --------
+    >>> check_momentum(0.7)
+    HeavyBall(coefficient=0.7)
+    >>> check_momentum(None)
+    HeavyBall(coefficient=0.0)
+    """
+    choices = "Give None, a number in [0, 1), 'heavy_ball', 'debiased' or a Momentum object."
+    if momentum is None:
+        momentum = HeavyBall(0.0)
+    elif isinstance(momentum, Real) and not isinstance(momentum, (bool, np.bool_)):
+        momentum = HeavyBall(float(momentum))
+    elif isinstance(momentum, str):
+        if momentum not in ("heavy_ball", "debiased"):
+            raise ValueError(f"momentum={momentum!r} is not the name of a momentum. {choices}")
+        momentum = HeavyBall() if momentum == "heavy_ball" else DebiasedMomentum()
+    elif not isinstance(momentum, Momentum):
+        raise TypeError(f"momentum={momentum!r} is not a momentum. {choices}")
+    coefficient = getattr(momentum, "coefficient", 0.0)
+    if not isinstance(coefficient, Real) or not 0 <= coefficient < 1:
+        raise ValueError(
+            f"momentum={momentum!r} must have a coefficient in [0, 1), got {coefficient!r}."
+        )
+    return momentum
+
+
+def _last(n_iter: int) -> np.ndarray:
+    return np.append(np.zeros(n_iter - 1), 1.0)
+
+
+def _uniform(n_iter: int) -> np.ndarray:
+    return np.full(n_iter, 1.0)
+
+
+def _tail(n_iter: int, fraction: float = 0.5) -> np.ndarray:
+    first = min(math.floor(n_iter * (1 - fraction)), n_iter - 1)
+    return np.where(np.arange(n_iter) >= first, 1.0, 0.0)
+
+
+def _t_weighted(n_iter: int) -> np.ndarray:
+    return np.arange(2.0, n_iter + 2.0)
+
+
+_AVERAGING: dict[str | None, Callable[[int], np.ndarray]] = {
+    None: _last,
+    "uniform": _uniform,
+    "tail": _tail,
+    "t_weighted": _t_weighted,
+}
+
+
+def averaging_weights(averaging: str | float | None, n_iter: int) -> np.ndarray:
+    """Return the weights of the iterates after each step; averaging costs no privacy.
+
+    Parameters
+    ----------
+    averaging : {None, "uniform", "tail", "t_weighted"} or float
+        ``None``: the last iterate. ``"uniform"``: all alike, for convex losses. ``"tail"``: the
+        last half. ``"t_weighted"``: proportional to the position t, counting the start as 1, for
+        the steps ``2 / (alpha (t + 1))`` (Lacoste-Julien, Schmidt & Bach 2012). A number above 0
+        and at most 1: that last part of the run.
+    n_iter : int
+
+    Returns
+    -------
+    ndarray of shape (n_iter,), summing to 1
+
+    Examples
+    --------
+    >>> from dpglm.schedules import averaging_weights
+    >>> averaging_weights("tail", 4)
+    array([0. , 0. , 0.5, 0.5])
+    """
+    if isinstance(averaging, Real) and not isinstance(averaging, bool) and 0 < averaging <= 1:
+        weights = _tail(n_iter, float(averaging))
+    elif averaging is None or (isinstance(averaging, str) and averaging in _AVERAGING):
+        weights = _AVERAGING[averaging](n_iter)
+    else:
+        raise ValueError(
+            f"averaging={averaging!r} is unknown; choose None, 'uniform', 'tail', 't_weighted', or "
+            "the fraction of the run to average."
+        )
+    return weights / weights.sum()

@@ -7,9 +7,9 @@ from typing import Any
 
 from sklearn.utils import resample
 
-from dpglm.comparison import compare, encoded
-from dpglm.plotting.comparison import ComparisonDisplay
-from dpglm.report import html_report
+from dpglm.study.comparison import compare, encoded
+from dpglm.study.plots import ComparisonDisplay
+from dpglm.study.report import html_report
 
 
 def run(description: str, name: str, fetch: Callable, estimators: Mapping[str, Any]) -> None:

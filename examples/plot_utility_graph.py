@@ -12,10 +12,10 @@ import argparse
 from pathlib import Path
 
 from dpglm import DPLogisticRegression
-from dpglm.plotting.plan import PlanDisplay
+from dpglm.datasets import sample_from_schema
 from dpglm.schema import load_schema
-from dpglm.synthetic import sample_from_schema
-from dpglm.utility_graph import UtilityGraph
+from dpglm.study.plots_of_fits import PlanDisplay
+from dpglm.study.utility import UtilityGraph
 
 N_PRIVATE = 20_000  # public, or a public guess
 

@@ -32,15 +32,15 @@ except ImportError:
 
 # Not the kernels: their compiler cannot read instrumented code.
 GUIDED = atheris is not None and "--random" not in sys.argv
-READERS = ["dpglm.privacy.ledger", "dpglm.privacy.events", "dpglm.schema", "dpglm.odometer",
-           "dpglm.csv_table", "dpglm.cli", "dpglm.commands"]  # fmt: skip
+READERS = ["dpglm.privacy.ledger", "dpglm.privacy.events", "dpglm.schema", "dpglm.privacy.odometer",
+           "dpglm.datasets", "dpglm.study"]  # fmt: skip
 with atheris.instrument_imports(include=READERS) if GUIDED else contextlib.nullcontext():
     from dpglm import PrivacyOdometer
-    from dpglm.cli import main as command_line
-    from dpglm.commands import audit as audit_command
     from dpglm.privacy.events import FilterEvent, GaussianEvent, PoissonSampledEvent, SelectionEvent
     from dpglm.privacy.ledger import PrivacyLedger
     from dpglm.schema import Schema, load_schema
+    from dpglm.study import cli_audit as audit_command
+    from dpglm.study.cli import main as command_line
 
 LEDGERS = [
     PrivacyLedger.from_events([GaussianEvent(40.0)] * 3, reporting_delta=1e-6),

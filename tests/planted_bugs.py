@@ -15,27 +15,26 @@ from dpglm import (
     DPLogisticRegression,
     FullPreconditioner,
 )
-from dpglm.audit import audit_scores, canary_scores
-from dpglm.auditing.adaptive import adaptive_scores
-from dpglm.auditing.baselines import baseline_scores
-from dpglm.auditing.choices import audit_choices, choice_counts
-from dpglm.auditing.moments import cross_moment_scores
+from dpglm.audit.choices import audit_choices, choice_counts
+from dpglm.audit.designs import adaptive_scores, baseline_scores, cross_moment_scores
+from dpglm.audit.report import audit_scores, canary_scores
 from dpglm.baselines import output_perturbation
-from dpglm.baselines.double_noise_newton import DoubleNoiseNewton
 from dpglm.baselines.majority import MajorityClassifier
+from dpglm.baselines.newton import DoubleNoiseNewton
 from dpglm.baselines.objective_perturbation import ObjectivePerturbation
 from dpglm.baselines.output_perturbation import OutputPerturbation
 from dpglm.baselines.privgene import PrivGene
+from dpglm.estimators import solvers as agd
+from dpglm.estimators.whitening import Preconditioner
 from dpglm.losses import Logistic
-from dpglm.momentum import HeavyBall
-from dpglm.objective import Objective
-from dpglm.preconditioning import Preconditioner
-from dpglm.privacy import mechanisms, selection
+from dpglm.privacy import mechanisms
+from dpglm.privacy import mechanisms as selection
+from dpglm.privacy.accounting import gdp_epsilon
 from dpglm.privacy.budget import PrivacyBudget
-from dpglm.privacy.conversions import gdp_epsilon
 from dpglm.privacy.events import SelectionEvent
 from dpglm.privacy.noise import entropy_source
-from dpglm.solvers import agd
+from dpglm.schedules import HeavyBall
+from dpglm.sums.objective import Objective
 
 DELTA = 1e-6
 N_FITS = 250

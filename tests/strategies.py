@@ -6,9 +6,16 @@ import numpy as np
 from hypothesis import strategies as st
 
 from dpglm import DPAGDClassifier, DPLinearSVM, DPLogisticRegression
-from dpglm.momentum import DebiasedMomentum, HeavyBall
-from dpglm.preconditioning import DiagonalPreconditioner, FullPreconditioner
-from dpglm.schedules import Constant, DecayingClip, Geometric, Piecewise, Polynomial
+from dpglm.estimators.whitening import DiagonalPreconditioner, FullPreconditioner
+from dpglm.schedules import (
+    Constant,
+    DebiasedMomentum,
+    DecayingClip,
+    Geometric,
+    HeavyBall,
+    Piecewise,
+    Polynomial,
+)
 
 __all__ = ["budgets", "data", "estimators", "illegal_parameters", "schedules"]
 

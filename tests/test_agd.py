@@ -12,19 +12,18 @@ from sklearn.datasets import make_blobs
 from sklearn.linear_model import LogisticRegression
 
 from dpglm import DPAGDClassifier
-from dpglm.adaptive_plan import make_adaptive_plan
 from dpglm.datasets import make_census
-from dpglm.facts import PublicFacts
+from dpglm.estimators.adaptive_plan import make_adaptive_plan
+from dpglm.estimators.solvers import adaptive_gradient_descent
 from dpglm.losses import Logistic
-from dpglm.momentum import HeavyBall
-from dpglm.objective import Objective
-from dpglm.privacy import mechanisms, selection
+from dpglm.privacy import mechanisms
+from dpglm.privacy import mechanisms as selection
+from dpglm.privacy.accounting import bun_steinke_rho
 from dpglm.privacy.budget import PrivacyBudget
-from dpglm.privacy.conversions import bun_steinke_rho
 from dpglm.privacy.events import FilterEvent, SelectionEvent
 from dpglm.privacy.noise import entropy_source
-from dpglm.schedules import Constant
-from dpglm.solvers.agd import adaptive_gradient_descent
+from dpglm.schedules import Constant, HeavyBall, PublicFacts
+from dpglm.sums.objective import Objective
 
 SETTING = {
     "max_iter": 100,

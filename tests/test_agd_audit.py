@@ -8,18 +8,18 @@ from scipy.sparse import diags_array
 from scipy.stats import chisquare, norm
 
 from dpglm import DPAGDClassifier
-from dpglm.adaptive_plan import make_adaptive_plan
-from dpglm.audit import CanaryScores, audit_scores
+from dpglm.audit.report import CanaryScores, audit_scores
 from dpglm.datasets import make_census
-from dpglm.facts import PublicFacts
+from dpglm.estimators import solvers as agd
+from dpglm.estimators.adaptive_plan import make_adaptive_plan
 from dpglm.losses import Logistic
-from dpglm.objective import Objective
-from dpglm.privacy import mechanisms, selection
+from dpglm.privacy import mechanisms
+from dpglm.privacy import mechanisms as selection
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.events import SelectionEvent
 from dpglm.privacy.noise import entropy_source
-from dpglm.schedules import Constant
-from dpglm.solvers import agd
+from dpglm.schedules import Constant, PublicFacts
+from dpglm.sums.objective import Objective
 
 DELTA = 1e-6
 

@@ -5,12 +5,15 @@ import math
 import numpy as np
 import pytest
 
-from dpglm.baselines import approximate_minima
-from dpglm.baselines.approximate_minima import ApproximateMinimaPerturbation, published_parameters
+from dpglm.baselines import objective_perturbation as approximate_minima
 from dpglm.baselines.minimizer import PenalizedLoss
+from dpglm.baselines.objective_perturbation import (
+    ApproximateMinimaPerturbation,
+    published_parameters,
+)
+from dpglm.baselines.perturbation import jacobian_offset, shifted_epsilon
 from dpglm.datasets import make_census
 from dpglm.losses import Logistic
-from dpglm.privacy.objective_perturbation_costs import jacobian_offset, shifted_epsilon
 
 RELATIONS = ["zero_out", "replace_one", "add_or_remove_one"]
 

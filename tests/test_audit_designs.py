@@ -4,18 +4,18 @@ import numpy as np
 import pytest
 
 from dpglm import DPAGDClassifier, DPLinearSVM, DPLogisticRegression, FullPreconditioner
-from dpglm.audit import audit_estimator, canary_scores
-from dpglm.auditing.adaptive import adaptive_scores
-from dpglm.auditing.baselines import baseline_scores
-from dpglm.auditing.choices import audit_choices, choice_counts
-from dpglm.auditing.moments import cross_moment_scores
-from dpglm.baselines.approximate_minima import ApproximateMinimaPerturbation
-from dpglm.baselines.double_noise_newton import DoubleNoiseNewton
+from dpglm.audit.choices import audit_choices, choice_counts
+from dpglm.audit.designs import adaptive_scores, baseline_scores, cross_moment_scores
+from dpglm.audit.report import audit_estimator, canary_scores
 from dpglm.baselines.majority import MajorityClassifier
-from dpglm.baselines.objective_perturbation import ObjectivePerturbation
+from dpglm.baselines.newton import DoubleNoiseNewton
+from dpglm.baselines.objective_perturbation import (
+    ApproximateMinimaPerturbation,
+    ObjectivePerturbation,
+)
 from dpglm.baselines.output_perturbation import OutputPerturbation
 from dpglm.baselines.privgene import PrivGene
-from dpglm.baselines.sgd_moments import SGDMomentsAccountant
+from dpglm.baselines.sgd import SGDMomentsAccountant
 
 RELATIONS = [
     {},

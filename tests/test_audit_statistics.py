@@ -9,10 +9,16 @@ from scipy.stats import binom, laplace, norm
 from sklearn.linear_model import LogisticRegression
 
 from dpglm import DPAGDClassifier, DPLogisticRegression
-from dpglm.audit import CanaryScores, audit_estimator, audit_scores, canary_scores, release_weights
-from dpglm.auditing.black_box import epsilon_of_guesses
-from dpglm.auditing.choices import ChoiceCounts, audit_choices, noisy_max_law
-from dpglm.solvers import noisy_gd
+from dpglm.audit.choices import ChoiceCounts, audit_choices, noisy_max_law
+from dpglm.audit.outside import epsilon_of_guesses
+from dpglm.audit.report import (
+    CanaryScores,
+    audit_estimator,
+    audit_scores,
+    canary_scores,
+    release_weights,
+)
+from dpglm.estimators import solvers as noisy_gd
 
 
 def simulated(rng, n=500, noise=1.0, sensitivity=1.0, mu=1.0):

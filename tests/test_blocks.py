@@ -11,11 +11,11 @@ from hypothesis.extra import numpy as hnp
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
-from dpglm.blocks import BlockObjective, compensated_sum
 from dpglm.kernels.threads import rows_per_chunk
 from dpglm.losses import Hinge, Logistic, SmoothedHinge, Softmax
-from dpglm.objective import Objective, _chain
 from dpglm.sources.arrays import ArraySource
+from dpglm.sums.blocks import BlockObjective, compensated_sum
+from dpglm.sums.objective import Objective, _chain
 
 CASES = [(Logistic(), 1), (SmoothedHinge(0.5), 1), (Softmax(), 3), (Hinge(), 3)]
 N_ROWS, N_FEATURES = 2500, 7

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpglm.exceptions import BudgetExceededError
+from dpglm.privacy.accounting import gdp_epsilon, zcdp_epsilon
 from dpglm.privacy.budget import PrivacyBudget, PrivacyFilter
-from dpglm.privacy.conversions import gdp_epsilon, zcdp_epsilon
 
 
 @pytest.mark.parametrize("epsilon", [0.05, 1.0, 8.0])

@@ -23,11 +23,10 @@ from dpglm import (
     Polynomial,
     Schedule,
 )
+from dpglm.privacy.accounting import gdp_epsilon
 from dpglm.privacy.calibration import MOST_LEVELS, _guess, calibrated_multipliers, coarsened
-from dpglm.privacy.composition import composed_delta, composed_epsilon
-from dpglm.privacy.conversions import gdp_epsilon
 from dpglm.privacy.events import FilterEvent, GaussianEvent, PoissonSampledEvent
-from dpglm.privacy.ledger import PrivacyLedger
+from dpglm.privacy.ledger import PrivacyLedger, composed_delta, composed_epsilon
 
 X, Y = np.random.default_rng(0).normal(size=(200, 3)), np.arange(200) % 2
 

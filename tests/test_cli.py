@@ -16,12 +16,12 @@ from sklearn.utils import Bunch
 
 import dpglm.baselines
 from dpglm import DPLogisticRegression, Schema
-from dpglm.cli import main
-from dpglm.commands import tables
-from dpglm.commands.methods import METHODS
 from dpglm.estimators.base import PrivateLinearClassifier
-from dpglm.results import Cell, ComparisonResults
 from dpglm.schema import CategoricalColumn, NumericColumn, Target
+from dpglm.study import cli_data as tables
+from dpglm.study.cli import main
+from dpglm.study.methods import METHODS
+from dpglm.study.results import Cell, ComparisonResults
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")
@@ -103,7 +103,7 @@ def test_losses_and_names_select_the_estimators(options, monkeypatch):
         chosen["epsilons"] = parameters["epsilons"]
         return ComparisonResults([])
 
-    monkeypatch.setattr("dpglm.commands.compare.compare", noted)
+    monkeypatch.setattr("dpglm.study.cli_compare.compare", noted)
     size = ["--n-samples", "300", "--delta", "1e-3"]
     assert main(["compare", *size, *options.split()]) == 0
     assert chosen["names"] == SELECTIONS[options]

@@ -6,11 +6,11 @@ from sklearn.base import BaseEstimator
 
 import dpglm
 from dpglm import DPAGDClassifier, DPLogisticRegression
-from dpglm.audit import AuditReport, audit_estimator, audit_table
-from dpglm.cli import main
-from dpglm.commands.audit import ESTIMATORS
-from dpglm.plotting.audit import AuditDisplay
+from dpglm.audit.report import AuditReport, audit_estimator, audit_table
 from dpglm.privacy import mechanisms
+from dpglm.study.cli import main
+from dpglm.study.cli_audit import ESTIMATORS
+from dpglm.study.plots import AuditDisplay
 
 QUICK = ["--canaries", "300", "--fits", "100"]
 

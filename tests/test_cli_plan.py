@@ -8,13 +8,17 @@ import sys
 import pytest
 
 from dpglm import DPAGDClassifier, DPLinearSVM, DPLogisticRegression
-from dpglm.calculator import PrivacyCalculator
-from dpglm.cli import main
-from dpglm.commands.plan_report import Shape, plan_report
-from dpglm.facts import PublicFacts
-from dpglm.planning import optimal_n_iter, public_constants, saturation_n_iter
-from dpglm.privacy.conversions import gdp_mu
-from dpglm.proactive import ProactiveSettings
+from dpglm.calculator import (
+    PrivacyCalculator,
+    ProactiveSettings,
+    optimal_n_iter,
+    public_constants,
+    saturation_n_iter,
+)
+from dpglm.privacy.accounting import gdp_mu
+from dpglm.schedules import PublicFacts
+from dpglm.study.cli import main
+from dpglm.study.cli_plan import Shape, plan_report
 
 
 @pytest.fixture
@@ -324,7 +328,7 @@ def test_numbers_beyond_the_accountant_are_refused_in_one_line(capsys, monkeypat
 def test_a_full_batch_plan_imports_nothing_heavy():
     """scikit-learn itself imports pandas where it is installed."""
     code = (
-        "import sys\nfrom dpglm.cli import main\n"
+        "import sys\nfrom dpglm.study.cli import main\n"
         "main('plan --epsilon 1 --n 48842'.split())\n"
         "heavy = ('numba', 'matplotlib', 'dp_accounting')\n"
         "print([name for name in heavy if name in sys.modules])\n"

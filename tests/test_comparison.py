@@ -18,11 +18,10 @@ from sklearn.svm import LinearSVC
 from sklearn.utils import Bunch
 
 from dpglm import DPLinearSVM, DPLogisticRegression
-from dpglm.comparison import compare
 from dpglm.datasets import make_census
-from dpglm.progress import report_progress
-from dpglm.results import Cell, ComparisonResults, ResultsFile
 from dpglm.schema import load_schema
+from dpglm.study.comparison import compare, report_progress
+from dpglm.study.results import Cell, ComparisonResults, ResultsFile
 
 CENSUS = make_census(400, random_state=0)
 FITS = []
@@ -309,7 +308,7 @@ def test_bad_arguments_are_refused_before_any_fit(options, sentence):
 
 
 def test_progress_without_a_terminal_is_lines_with_an_estimate(capsys, monkeypatch):
-    monkeypatch.setattr("dpglm.progress._SECONDS_BETWEEN_LINES", 0.0)
+    monkeypatch.setattr("dpglm.study.comparison._SECONDS_BETWEEN_LINES", 0.0)
     run(progress=True)
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 9

@@ -16,7 +16,7 @@ import dpglm
 from dpglm.kernels import cache
 from dpglm.kernels.cache import drop_stale_kernels, kept_on_disk
 from dpglm.losses import Logistic
-from dpglm.objective import Objective
+from dpglm.sums.objective import Objective
 
 FIT = """
 import sys, warnings

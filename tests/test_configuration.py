@@ -8,9 +8,9 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from dpglm import DPLinearSVM, DPLogisticRegression, PublicFacts
-from dpglm.configuration import SignalClip, SignalStep, automatic_configuration
 from dpglm.datasets import make_census
-from dpglm.denoising import denoised_moment
+from dpglm.estimators.configuration import SignalClip, SignalStep, automatic_configuration
+from dpglm.estimators.whitening import denoised_moment
 from dpglm.losses import SmoothedHinge
 
 ESTIMATORS = [DPLogisticRegression, DPLinearSVM]

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import erf, erfinv
 
-from dpglm.privacy import conversions
-from dpglm.privacy.conversions import (
+from dpglm.privacy import accounting as conversions
+from dpglm.privacy.accounting import (
     bun_steinke_epsilon,
     bun_steinke_rho,
     gaussian_rdp,

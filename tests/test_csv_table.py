@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from dpglm.comparison import encoded
-from dpglm.csv_table import read_csv
+from dpglm.datasets import read_csv
 from dpglm.schema import CategoricalColumn, NumericColumn, Schema, Target
+from dpglm.study.comparison import encoded
 
 SCHEMA = Schema(
     "staff",

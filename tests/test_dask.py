@@ -16,9 +16,9 @@ import pytest
 from scipy.sparse import csr_array, csr_matrix
 
 from dpglm import DPAGDClassifier, DPLinearSVM, DPLogisticRegression, FullPreconditioner
-from dpglm.audit import audit_estimator
+from dpglm.audit.report import audit_estimator
 from dpglm.privacy import mechanisms
-from dpglm.sources.distributed import ComputedSource, dask_source
+from dpglm.sources.dask import ComputedSource, dask_source
 
 SIZES = (700, 300, 1, 1100, 400)
 BOUNDS = np.cumsum((0, *SIZES))

@@ -11,13 +11,12 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import train_test_split
 from sklearn.utils.estimator_checks import check_class_weight_classifiers
 
-from dpglm.audit import CanaryScores, audit_scores
+from dpglm.audit.report import CanaryScores, audit_scores
 from dpglm.baselines import newton
-from dpglm.baselines.double_noise_newton import DoubleNoiseNewton
-from dpglm.baselines.newton import CurvatureSums, direction_sensitivity
+from dpglm.baselines.newton import CurvatureSums, DoubleNoiseNewton, direction_sensitivity
 from dpglm.datasets import make_census
 from dpglm.privacy import mechanisms
-from dpglm.privacy.conversions import gdp_epsilon
+from dpglm.privacy.accounting import gdp_epsilon
 from dpglm.privacy.noise import entropy_source
 
 RELATIONS = ["zero_out", "replace_one", "add_or_remove_one"]

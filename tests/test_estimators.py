@@ -18,8 +18,8 @@ from dpglm import (
     Schedule,
 )
 from dpglm.datasets import make_census
-from dpglm.objective import Objective
 from dpglm.privacy import mechanisms
+from dpglm.sums.objective import Objective
 
 ESTIMATORS = [DPLogisticRegression, DPLinearSVM]
 NO_NOISE = {

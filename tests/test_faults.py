@@ -23,10 +23,9 @@ from dpglm import (
     DPLogisticRegression,
     PrivacyOdometer,
 )
-from dpglm.baselines.double_noise_newton import DoubleNoiseNewton
+from dpglm.baselines.newton import DoubleNoiseNewton
 from dpglm.baselines.objective_perturbation import ObjectivePerturbation
-from dpglm.privacy.mechanisms import GaussianSum
-from dpglm.privacy.selection import ExponentialSelection
+from dpglm.privacy.mechanisms import ExponentialSelection, GaussianSum
 
 X, Y = np.random.default_rng(0).normal(size=(200, 3)), np.arange(200) % 2
 ESTIMATORS = {

@@ -17,21 +17,22 @@ from scipy.stats import chi2_contingency, chisquare, kstest, norm
 from sklearn.base import clone
 
 from dpglm import DPAGDClassifier, DPLinearSVM, DPLogisticRegression
-from dpglm.baselines.approximate_minima import ApproximateMinimaPerturbation
-from dpglm.baselines.double_noise_newton import DoubleNoiseNewton
 from dpglm.baselines.majority import MajorityClassifier
-from dpglm.baselines.objective_perturbation import ObjectivePerturbation
+from dpglm.baselines.newton import DoubleNoiseNewton
+from dpglm.baselines.objective_perturbation import (
+    ApproximateMinimaPerturbation,
+    ObjectivePerturbation,
+)
 from dpglm.baselines.output_perturbation import OutputPerturbation
 from dpglm.baselines.privgene import PrivGene
-from dpglm.baselines.sgd_advanced import SGDAdvancedComposition
-from dpglm.blocks import BlockObjective
+from dpglm.baselines.sgd import SGDAdvancedComposition
 from dpglm.losses import Hinge
-from dpglm.objective import Objective
 from dpglm.privacy import noise
-from dpglm.privacy.mechanisms import GaussianSum
+from dpglm.privacy.mechanisms import ExponentialSelection, GaussianSum
 from dpglm.privacy.noise import entropy_source, rounded_gaussian, rounded_laplace
-from dpglm.privacy.selection import ExponentialSelection
 from dpglm.sources.arrays import ArraySource
+from dpglm.sums.blocks import BlockObjective
+from dpglm.sums.objective import Objective
 
 ESTIMATORS = [
     DPLogisticRegression(max_iter=4, classes=[0, 1]),
@@ -175,7 +176,7 @@ def storages(X):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("condition", [1.0, 1e4])
 def test_sums_are_within_the_slack_that_is_charged(kind, condition, monkeypatch):
-    monkeypatch.setattr("dpglm.objective._MIN_THREADED_WORK", 1)
+    monkeypatch.setattr("dpglm.sums.objective._MIN_THREADED_WORK", 1)
     n, d, clip = 2100, 3, 0.1
     X, signs = adversarial(kind, n, d)
     rng = np.random.default_rng(12)

@@ -7,7 +7,7 @@ from scipy import sparse
 from dpglm import DPLogisticRegression
 from dpglm.kernels.vectors import at
 from dpglm.losses import Logistic
-from dpglm.objective import Objective
+from dpglm.sums.objective import Objective
 
 RNG = np.random.default_rng(0)
 DENSE = RNG.normal(size=(60, 5)) * (RNG.random((60, 5)) < 0.5)

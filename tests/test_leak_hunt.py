@@ -23,19 +23,19 @@ from dpglm import (
     DPLogisticRegression,
     FullPreconditioner,
 )
-from dpglm.baselines.approximate_minima import ApproximateMinimaPerturbation
-from dpglm.baselines.double_noise_newton import DoubleNoiseNewton
 from dpglm.baselines.majority import MajorityClassifier
-from dpglm.baselines.objective_perturbation import ObjectivePerturbation
+from dpglm.baselines.newton import DoubleNoiseNewton
+from dpglm.baselines.objective_perturbation import (
+    ApproximateMinimaPerturbation,
+    ObjectivePerturbation,
+)
 from dpglm.baselines.output_perturbation import OutputPerturbation
 from dpglm.baselines.privgene import PrivGene
-from dpglm.baselines.sgd_advanced import SGDAdvancedComposition
-from dpglm.baselines.sgd_moments import SGDMomentsAccountant
-from dpglm.objective import Objective
-from dpglm.privacy.mechanisms import GaussianSum
+from dpglm.baselines.sgd import SGDAdvancedComposition, SGDMomentsAccountant
+from dpglm.privacy.mechanisms import ExponentialSelection, GaussianSum, LaplaceSelection
 from dpglm.privacy.noise import entropy_source
-from dpglm.privacy.selection import ExponentialSelection, LaplaceSelection
 from dpglm.sources.arrays import ArraySource
+from dpglm.sums.objective import Objective
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

@@ -10,22 +10,24 @@ import pytest
 from dp_accounting import GaussianDpEvent, NeighboringRelation
 from dp_accounting.pld import PLDAccountant
 
-from dpglm.privacy.baseline_events import ObjectivePerturbationEvent
-from dpglm.privacy.composition import (
+from dpglm.privacy.accounting import gdp_delta, gdp_epsilon
+from dpglm.privacy.events import (
+    FilterEvent,
+    LaplaceSelectionEvent,
+    ObjectivePerturbationEvent,
+    PoissonSampledEvent,
+    SelectionEvent,
+)
+from dpglm.privacy.ledger import (
+    GaussianEvent,
+    PrivacyLedger,
     composed_delta,
     composed_epsilon,
     composed_pld,
     numerical_error,
     pld_interval,
+    rounded_up,
 )
-from dpglm.privacy.conversions import gdp_delta, gdp_epsilon
-from dpglm.privacy.events import (
-    FilterEvent,
-    LaplaceSelectionEvent,
-    PoissonSampledEvent,
-    SelectionEvent,
-)
-from dpglm.privacy.ledger import GaussianEvent, PrivacyLedger, rounded_up
 
 DELTA = 1e-6
 SOME = [GaussianEvent(20.0)] * 3 + [GaussianEvent(30.0)] * 2

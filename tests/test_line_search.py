@@ -15,7 +15,7 @@ from scipy import sparse
 
 from dpglm.kernels.arithmetic import EXACT, log
 from dpglm.losses import Hinge, Logistic, SmoothedHinge, Softmax
-from dpglm.objective import Objective
+from dpglm.sums.objective import Objective
 
 BINARY = [Logistic(), SmoothedHinge(0.3), SmoothedHinge(2.0), Hinge()]
 JOINT = [(Softmax(), 2), (Softmax(), 5), (Logistic(), 3), (SmoothedHinge(), 3), (Hinge(), 4)]

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from sklearn.dummy import DummyClassifier
 
-from dpglm.audit import CanaryScores, audit_scores
+from dpglm.audit.report import CanaryScores, audit_scores
 from dpglm.baselines.majority import CountPlan, MajorityClassifier
 from dpglm.datasets import make_census
 from dpglm.privacy import mechanisms
-from dpglm.privacy.conversions import gdp_epsilon
+from dpglm.privacy.accounting import gdp_epsilon
 
 RELATIONS = ["zero_out", "replace_one", "add_or_remove_one"]
 DELTA = 1e-6

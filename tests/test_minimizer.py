@@ -7,9 +7,11 @@ from scipy.sparse import csr_array
 from scipy.special import expit
 
 from dpglm.baselines import minimizer
-from dpglm.baselines.approximate_minima import ApproximateMinimaPerturbation
 from dpglm.baselines.minimizer import PenalizedLoss, damped_step
-from dpglm.baselines.objective_perturbation import ObjectivePerturbation
+from dpglm.baselines.objective_perturbation import (
+    ApproximateMinimaPerturbation,
+    ObjectivePerturbation,
+)
 from dpglm.baselines.output_perturbation import OutputPerturbation
 from dpglm.losses import Logistic, SmoothedHinge, Softmax
 

@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 
 from dpglm import DPLogisticRegression
+from dpglm.estimators.solvers import noisy_gradient_descent
 from dpglm.losses import Logistic
-from dpglm.momentum import DebiasedMomentum, HeavyBall, Momentum, check_momentum
-from dpglm.objective import Objective
 from dpglm.privacy.noise import entropy_source
-from dpglm.solvers.noisy_gd import noisy_gradient_descent
+from dpglm.schedules import DebiasedMomentum, HeavyBall, Momentum, check_momentum
+from dpglm.sums.objective import Objective
 
 
 def run(momentum, gradients):

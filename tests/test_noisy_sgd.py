@@ -5,13 +5,13 @@ import pytest
 from scipy import sparse
 
 from dpglm import DecayingClip, DPLinearSVM, DPLogisticRegression
-from dpglm.audit import audit_scores, canary_scores, release_weights
+from dpglm.audit.report import audit_scores, canary_scores, release_weights
 from dpglm.datasets import make_census
+from dpglm.estimators.solvers import noisy_stochastic_gradient_descent
 from dpglm.losses import Logistic
-from dpglm.objective import Objective
 from dpglm.privacy import mechanisms
 from dpglm.privacy.noise import entropy_source, poisson_sample
-from dpglm.solvers.noisy_sgd import noisy_stochastic_gradient_descent
+from dpglm.sums.objective import Objective
 
 YU = {
     "sampling_rate": 0.1, "max_iter": 60, "momentum": 0.6, "clip_schedule": DecayingClip(1.0),

@@ -15,7 +15,7 @@ from scipy import sparse
 
 from dpglm.kernels.threads import rows_per_chunk
 from dpglm.losses import Hinge, Logistic, SmoothedHinge, Softmax
-from dpglm.objective import Objective
+from dpglm.sums.objective import Objective
 
 VECTORS = json.loads((Path(__file__).parent / "data" / "gradients.json").read_text())
 CASES = [

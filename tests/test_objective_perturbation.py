@@ -14,16 +14,15 @@ from sklearn.model_selection import train_test_split
 from sklearn.utils.estimator_checks import check_class_weight_classifiers
 
 from dpglm.baselines import minimizer, perturbation
-from dpglm.baselines.approximate_minima import ApproximateMinimaPerturbation
 from dpglm.baselines.minimizer import PenalizedLoss, rounding_error
-from dpglm.baselines.objective_perturbation import ObjectivePerturbation
+from dpglm.baselines.objective_perturbation import (
+    ApproximateMinimaPerturbation,
+    ObjectivePerturbation,
+)
 from dpglm.baselines.output_perturbation import OutputPerturbation
-from dpglm.baselines.perturbation import PerturbationMixin
+from dpglm.baselines.perturbation import PerturbationMixin, shifted_epsilon
 from dpglm.datasets import make_census
 from dpglm.losses import Logistic, SmoothedHinge, Softmax
-from dpglm.privacy.objective_perturbation_costs import (
-    shifted_epsilon,
-)
 
 RELATIONS = ["zero_out", "replace_one", "add_or_remove_one"]
 

@@ -8,17 +8,16 @@ from dp_accounting.rdp import RdpAccountant
 from scipy.special import expit, ndtr
 from scipy.stats import norm
 
-from dpglm.privacy.baseline_events import ObjectivePerturbationEvent
-from dpglm.privacy.conversions import gdp_delta, gdp_mu
-from dpglm.privacy.events import NEIGHBORING_RELATIONS, GaussianEvent
-from dpglm.privacy.ledger import PrivacyLedger
-from dpglm.privacy.objective_perturbation_costs import (
+from dpglm.baselines.perturbation import (
     curvature_ratio,
     jacobian_offset,
     shifted_delta,
     shifted_epsilon,
     shifted_rdp,
 )
+from dpglm.privacy.accounting import gdp_delta, gdp_mu
+from dpglm.privacy.events import NEIGHBORING_RELATIONS, GaussianEvent, ObjectivePerturbationEvent
+from dpglm.privacy.ledger import PrivacyLedger
 
 RELATIONS = ["zero_out", "replace_one", "add_or_remove_one"]
 

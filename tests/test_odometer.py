@@ -34,7 +34,7 @@ from sklearn.multioutput import MultiOutputClassifier
 from sklearn.semi_supervised import SelfTrainingClassifier
 
 from dpglm import BudgetExceededError, DPAGDClassifier, DPLogisticRegression, PrivacyOdometer
-from dpglm import odometer as odometer_module
+from dpglm.privacy import odometer as odometer_module
 from dpglm.privacy.mechanisms import GaussianSum
 
 X, Y = np.random.default_rng(0).normal(size=(60, 3)), np.arange(60) % 2

@@ -14,7 +14,7 @@ from dpglm.baselines.output_perturbation import OutputPerturbation, minimizer_se
 from dpglm.baselines.perturbation import PerturbationMixin
 from dpglm.datasets import make_census
 from dpglm.losses import Logistic, SmoothedHinge, Softmax
-from dpglm.privacy.conversions import gdp_mu
+from dpglm.privacy.accounting import gdp_mu
 from dpglm.privacy.events import GaussianEvent
 
 RELATIONS = ["zero_out", "replace_one", "add_or_remove_one"]

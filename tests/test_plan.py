@@ -7,21 +7,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpglm.averaging import averaging_weights
-from dpglm.momentum import HeavyBall
-from dpglm.plan import make_plan
+from dpglm.estimators.plan import make_plan
+from dpglm.privacy.accounting import gdp_epsilon
 from dpglm.privacy.budget import PrivacyBudget
-from dpglm.privacy.conversions import gdp_epsilon
 from dpglm.privacy.ledger import rounded_up
 from dpglm.schedules import (
     Constant,
     DecayingClip,
     DynamicNoise,
     Geometric,
+    HeavyBall,
     InverseTime,
     LectureStep,
     PublicFacts,
     Schedule,
+    averaging_weights,
 )
 
 FACTS = PublicFacts(n_samples=1000, n_features=11, n_outputs=1, alpha=0.01, curvature=0.25)

@@ -9,12 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from dpglm.planning import (
-    excess_loss_bound,
-    optimal_n_iter,
-    public_constants,
-    saturation_n_iter,
-)
+from dpglm.calculator import excess_loss_bound, optimal_n_iter, public_constants, saturation_n_iter
 from dpglm.schedules import LectureStep, PublicFacts
 
 

@@ -9,13 +9,11 @@ import pytest
 
 from dpglm import DecayingClip, DPAGDClassifier, DPLogisticRegression, DynamicNoise
 from dpglm.datasets import make_census
-from dpglm.plotting.comparison import ComparisonDisplay
-from dpglm.plotting.plan import PlanDisplay, cumulative_epsilon
-from dpglm.plotting.trace import FitTraceDisplay
-from dpglm.plotting.utility import UtilityGraphDisplay
 from dpglm.privacy.ledger import GaussianEvent, PrivacyLedger
-from dpglm.results import Cell, ComparisonResults
-from dpglm.utility_results import UtilityCell, UtilityGraphResults
+from dpglm.study.plots import ComparisonDisplay, UtilityGraphDisplay
+from dpglm.study.plots_of_fits import FitTraceDisplay, PlanDisplay, cumulative_epsilon
+from dpglm.study.results import Cell, ComparisonResults
+from dpglm.study.utility import UtilityCell, UtilityGraphResults
 
 matplotlib.use("Agg")
 plt = pytest.importorskip("matplotlib.pyplot")

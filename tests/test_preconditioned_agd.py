@@ -12,14 +12,15 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from dpglm import DPAGDClassifier, FullPreconditioner
-from dpglm.adaptive_plan import AdaptivePlan
 from dpglm.datasets import make_census
+from dpglm.estimators.adaptive_plan import AdaptivePlan
 from dpglm.losses import Logistic
-from dpglm.objective import Objective
-from dpglm.privacy import mechanisms, selection
+from dpglm.privacy import mechanisms
+from dpglm.privacy import mechanisms as selection
 from dpglm.privacy.budget import PrivacyFilter
 from dpglm.privacy.events import FilterEvent
 from dpglm.schedules import Schedule
+from dpglm.sums.objective import Objective
 
 NAMES = ["diagonal", "full"]
 

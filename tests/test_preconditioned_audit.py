@@ -11,10 +11,10 @@ from dpglm import (
     DPLogisticRegression,
     FullPreconditioner,
 )
-from dpglm.audit import audit_scores, canary_scores
-from dpglm.objective import Objective
+from dpglm.audit.report import audit_scores, canary_scores
 from dpglm.privacy import mechanisms
-from dpglm.privacy.conversions import gdp_epsilon
+from dpglm.privacy.accounting import gdp_epsilon
+from dpglm.sums.objective import Objective
 
 DELTA = 1e-6
 # mu = sqrt 2, half of mu^2 for the moment and half for twenty gradients: mu = 1 in each stage

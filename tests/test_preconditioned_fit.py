@@ -21,8 +21,8 @@ from dpglm import (
     FullPreconditioner,
 )
 from dpglm.datasets import make_census
-from dpglm.objective import Objective
-from dpglm.preconditioning import check_preconditioner
+from dpglm.estimators.whitening import check_preconditioner
+from dpglm.sums.objective import Objective
 
 BOTH = [DiagonalPreconditioner(), FullPreconditioner()]
 

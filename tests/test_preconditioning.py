@@ -18,15 +18,14 @@ from dpglm import (
     Schedule,
 )
 from dpglm.datasets import make_census
-from dpglm.denoising import denoised_moment
+from dpglm.estimators.plan import make_plan
+from dpglm.estimators.whitening import DEFAULT_ROW_BOUND, check_preconditioner, denoised_moment
 from dpglm.losses import Logistic
-from dpglm.objective import Objective
-from dpglm.plan import make_plan
-from dpglm.preconditioning import DEFAULT_ROW_BOUND, check_preconditioner
 from dpglm.privacy import mechanisms
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.noise import entropy_source
 from dpglm.schedules import Constant
+from dpglm.sums.objective import Objective
 
 RELATIONS = ["zero_out", "replace_one", "add_or_remove_one"]
 BOTH = [DiagonalPreconditioner(), FullPreconditioner()]

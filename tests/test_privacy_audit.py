@@ -20,10 +20,10 @@ from sklearn.base import BaseEstimator
 from sklearn.linear_model import LogisticRegression
 
 from dpglm import DPLinearSVM, DPLogisticRegression
-from dpglm.audit import audit_estimator, audit_scores, canary_scores
-from dpglm.auditing.black_box import audit_pair
-from dpglm.auditing.choices import ChoiceCounts, audit_choices
-from dpglm.privacy.conversions import gdp_epsilon
+from dpglm.audit.choices import ChoiceCounts, audit_choices
+from dpglm.audit.outside import audit_pair
+from dpglm.audit.report import audit_estimator, audit_scores, canary_scores
+from dpglm.privacy.accounting import gdp_epsilon
 
 DELTA = 1e-6
 SETTING = {
@@ -69,8 +69,8 @@ def test_every_way_to_hand_over_the_rows_passes(container):
 
 
 def test_dense_canaries_are_shared_among_threads(monkeypatch):
-    from dpglm import objective
-    from dpglm.auditing.canaries import contained
+    from dpglm.audit.canaries import contained
+    from dpglm.sums import objective
 
     threads, original = [], objective.run_chunks
 

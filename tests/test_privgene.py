@@ -15,11 +15,10 @@ from sklearn.metrics import log_loss
 from sklearn.model_selection import train_test_split
 from sklearn.utils.estimator_checks import check_class_weight_classifiers
 
-from dpglm.baselines.genetic import CandidateLosses, GeneticPlan
-from dpglm.baselines.privgene import PrivGene
+from dpglm.baselines.privgene import CandidateLosses, GeneticPlan, PrivGene
 from dpglm.datasets import make_census
 from dpglm.losses import Hinge, Logistic, Softmax
-from dpglm.privacy import selection
+from dpglm.privacy import mechanisms as selection
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.noise import entropy_source
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from dpglm.proactive import Looseness, ProactiveSettings
+from dpglm.calculator import Looseness, ProactiveSettings
 
 pytest.importorskip("dp_accounting")
 

@@ -11,10 +11,10 @@ from html.parser import HTMLParser
 import pytest
 
 from dpglm import DPLogisticRegression
-from dpglm.comparison import compare
 from dpglm.datasets import make_census
-from dpglm.report import html_report
-from dpglm.results import Cell, ComparisonResults
+from dpglm.study.comparison import compare
+from dpglm.study.report import html_report
+from dpglm.study.results import Cell, ComparisonResults
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")

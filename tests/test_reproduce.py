@@ -10,10 +10,10 @@ import pytest
 from scipy.optimize import minimize
 
 from dpglm import Constant
+from dpglm.estimators.solvers import noisy_gradient_descent
 from dpglm.losses import Logistic
-from dpglm.objective import Objective
 from dpglm.privacy.noise import entropy_source
-from dpglm.solvers.noisy_gd import noisy_gradient_descent
+from dpglm.sums.objective import Objective
 
 ROOT = Path(__file__).parent.parent
 SCRIPTS = ROOT / "examples" / "reproduce"

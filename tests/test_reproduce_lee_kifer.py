@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dpglm.datasets import fetch_adult, make_census
-from dpglm.results import ComparisonResults
+from dpglm.study.results import ComparisonResults
 
 PREFIX = "30,Private,77000,Masters,14,Divorced,Sales,Unmarried,Other,Male,"
 

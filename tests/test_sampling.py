@@ -9,9 +9,9 @@ from scipy import sparse
 from scipy.stats import binom, chi2, chisquare
 
 from dpglm.losses import Logistic, Softmax
-from dpglm.objective import Objective
 from dpglm.privacy import noise
 from dpglm.privacy.noise import entropy_source, poisson_sample
+from dpglm.sums.objective import Objective
 
 
 def batch_sizes(n_rows, rate, n_draws=20_000):

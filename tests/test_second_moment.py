@@ -12,10 +12,10 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
 from dpglm import DiagonalPreconditioner, FullPreconditioner
+from dpglm.estimators.whitening import second_moment_sensitivity
 from dpglm.kernels.threads import rows_per_chunk
 from dpglm.losses import Logistic, Softmax
-from dpglm.objective import Objective
-from dpglm.preconditioning import second_moment_sensitivity
+from dpglm.sums.objective import Objective
 
 BOTH = [DiagonalPreconditioner(), FullPreconditioner()]
 

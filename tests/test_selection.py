@@ -10,8 +10,22 @@ from dp_accounting.rdp import RdpAccountant
 from mpmath import mp
 from scipy.stats import chisquare, kstest, laplace
 
-from dpglm.privacy import noise, selection
-from dpglm.privacy.conversions import gdp_epsilon, gdp_log_delta, zcdp_epsilon
+from dpglm.privacy import mechanisms as selection
+from dpglm.privacy import noise
+from dpglm.privacy.accounting import (
+    bounded_range_delta,
+    bounded_range_epsilon_from_mu,
+    bounded_range_epsilon_from_rho,
+    bounded_range_mu,
+    bounded_range_rho,
+    gdp_epsilon,
+    gdp_log_delta,
+    pure_epsilon_from_mu,
+    pure_epsilon_from_rho,
+    pure_mu,
+    pure_rho,
+    zcdp_epsilon,
+)
 from dpglm.privacy.events import (
     FilterEvent,
     GaussianEvent,
@@ -19,19 +33,8 @@ from dpglm.privacy.events import (
     SelectionEvent,
 )
 from dpglm.privacy.ledger import PrivacyLedger, rounded_up
+from dpglm.privacy.mechanisms import ExponentialSelection, LaplaceSelection
 from dpglm.privacy.noise import entropy_source, rounded_laplace, uniform_below
-from dpglm.privacy.selection import ExponentialSelection, LaplaceSelection
-from dpglm.privacy.selection_costs import (
-    bounded_range_delta,
-    bounded_range_epsilon_from_mu,
-    bounded_range_epsilon_from_rho,
-    bounded_range_mu,
-    bounded_range_rho,
-    pure_epsilon_from_mu,
-    pure_epsilon_from_rho,
-    pure_mu,
-    pure_rho,
-)
 
 N_DRAWS = 200_000
 # A law that holds is rejected once in a million.

@@ -13,17 +13,18 @@ from sklearn.metrics import log_loss
 from sklearn.model_selection import train_test_split
 from sklearn.utils.estimator_checks import check_class_weight_classifiers
 
-from dpglm.audit import CanaryScores, audit_scores
-from dpglm.baselines.sgd_advanced import (
+from dpglm.audit.report import CanaryScores, audit_scores
+from dpglm.baselines.sgd import (
     SGDAdvancedComposition,
+    SGDMomentsAccountant,
     advanced_composition_multiplier,
+    batch_rate,
     fewest_iterations,
 )
-from dpglm.baselines.sgd_moments import SGDMomentsAccountant, batch_rate
 from dpglm.datasets import make_census
-from dpglm.objective import Objective
 from dpglm.privacy import mechanisms
 from dpglm.privacy.events import PoissonSampledEvent
+from dpglm.sums.objective import Objective
 
 ESTIMATORS = [SGDAdvancedComposition, SGDMomentsAccountant]
 DELTA = 1e-6

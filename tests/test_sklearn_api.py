@@ -20,14 +20,15 @@ from dpglm import (
     Geometric,
     PrivacyWarning,
 )
-from dpglm.baselines.approximate_minima import ApproximateMinimaPerturbation
-from dpglm.baselines.double_noise_newton import DoubleNoiseNewton
 from dpglm.baselines.majority import MajorityClassifier
-from dpglm.baselines.objective_perturbation import ObjectivePerturbation
+from dpglm.baselines.newton import DoubleNoiseNewton
+from dpglm.baselines.objective_perturbation import (
+    ApproximateMinimaPerturbation,
+    ObjectivePerturbation,
+)
 from dpglm.baselines.output_perturbation import OutputPerturbation
 from dpglm.baselines.privgene import PrivGene
-from dpglm.baselines.sgd_advanced import SGDAdvancedComposition
-from dpglm.baselines.sgd_moments import SGDMomentsAccountant
+from dpglm.baselines.sgd import SGDAdvancedComposition, SGDMomentsAccountant
 from dpglm.datasets import make_census
 
 NO_SIGNAL = (

@@ -11,14 +11,14 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from dpglm import line
 from dpglm.kernels import dense, passes
 from dpglm.kernels.bases import extreme_stretches, image_norms, one_blas_thread, row_norms
 from dpglm.kernels.columns import rows_per_block
 from dpglm.kernels.norms import squared_norms
 from dpglm.losses import Hinge, Logistic, SmoothedHinge, Softmax
-from dpglm.objective import Objective
-from dpglm.rows import DenseRows
+from dpglm.sums import line
+from dpglm.sums.objective import Objective
+from dpglm.sums.rows import DenseRows
 
 # A block of 256 rows and a part of one; groups that are not full; one chunk and a part of one.
 SIZES = [(9, 1), (27, 10), (300, 3)]
@@ -45,8 +45,8 @@ def fresh_memory_holds_no_numbers(monkeypatch):
 def chunks_of_24_rows(monkeypatch):
     """Chunks and blocks that begin at any group of rows, not at powers of two alone."""
     for module in ("objective", "line"):
-        monkeypatch.setattr(f"dpglm.{module}.rows_per_chunk", lambda n_rows, n_values: 24)
-    monkeypatch.setattr("dpglm.rows.rows_per_block", lambda n_features, itemsize: 16)
+        monkeypatch.setattr(f"dpglm.sums.{module}.rows_per_chunk", lambda n_rows, n_values: 24)
+    monkeypatch.setattr("dpglm.sums.rows.rows_per_block", lambda n_features, itemsize: 16)
 
 
 def class_weights(n_outputs):

@@ -14,12 +14,11 @@ from sklearn.utils.validation import check_is_fitted
 from dpglm import DPAGDClassifier, DPLinearSVM, DPLogisticRegression
 from dpglm.datasets import make_census
 from dpglm.estimators import inputs
-from dpglm.parquet import ParquetSource
 from dpglm.privacy import mechanisms
 from dpglm.schema import CategoricalColumn, NumericColumn, Schema, Target, load_schema
-from dpglm.sources.arrays import ArraySource
+from dpglm.sources.arrays import ArraySource, IterableSource
 from dpglm.sources.base import default_block_rows, floating, read_ahead
-from dpglm.sources.iterables import IterableSource
+from dpglm.sources.parquet import ParquetSource
 
 N_ROWS, BLOCK = 1500, 400
 ESTIMATORS = [

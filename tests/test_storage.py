@@ -7,9 +7,9 @@ import pytest
 from numpy.testing import assert_array_equal
 from scipy.sparse import csr_array
 
-from dpglm.estimators.logistic import DPLogisticRegression
+from dpglm.estimators.descent import DPLogisticRegression
 from dpglm.losses import Logistic
-from dpglm.objective import Objective
+from dpglm.sums.objective import Objective
 
 
 def test_sparse_data_are_never_made_dense():

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
+from dpglm.datasets import sample_from_schema
 from dpglm.schema import CategoricalColumn, NumericColumn, Schema, Target, load_schema
-from dpglm.synthetic import sample_from_schema
 
 
 @pytest.mark.parametrize("name", ["adult", "bank", "census", "kddcup99"])

@@ -14,8 +14,7 @@ from sklearn.preprocessing import FunctionTransformer
 
 from dpglm import DPLinearSVM, DPLogisticRegression, Geometric
 from dpglm.datasets import make_census
-from dpglm.utility_graph import UtilityGraph, resampled_split
-from dpglm.utility_results import UtilityCell, UtilityGraphResults
+from dpglm.study.utility import UtilityCell, UtilityGraph, UtilityGraphResults, resampled_split
 
 X, Y = make_census(400, random_state=0)
 
@@ -165,7 +164,7 @@ def test_a_setting_that_cannot_be_fitted_is_a_row_with_the_reason():
 
 
 def test_a_defect_is_not_taken_for_a_bad_setting(monkeypatch):
-    monkeypatch.setattr("dpglm.utility_graph.scores", lambda *_: 1 // 1 and undefined_name)  # noqa: F821
+    monkeypatch.setattr("dpglm.study.utility.scores", lambda *_: 1 // 1 and undefined_name)  # noqa: F821
     with pytest.raises(NameError):
         graph().run(X, Y)
 
@@ -178,7 +177,7 @@ def test_with_a_seed_the_order_of_the_fits_changes_nothing(monkeypatch):
     forwards = graph(**options).run(X, Y)
     assert graph(**options).run(X, Y).cells == forwards.cells
     assert graph(n_repeats=2, random_state=8).run(X, Y).cells != forwards.cells
-    monkeypatch.setattr("dpglm.utility_graph.Parallel", backwards)
+    monkeypatch.setattr("dpglm.study.utility.Parallel", backwards)
     assert graph(**options).run(X, Y).cells == forwards.cells
 
 

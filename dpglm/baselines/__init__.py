@@ -1,0 +1,22 @@
+"""The published competitors, as correct estimators with ledgers."""
+
+from dpglm.baselines.majority import MajorityClassifier
+from dpglm.baselines.newton import DoubleNoiseNewton
+from dpglm.baselines.objective_perturbation import (
+    ApproximateMinimaPerturbation,
+    ObjectivePerturbation,
+)
+from dpglm.baselines.output_perturbation import OutputPerturbation
+from dpglm.baselines.privgene import PrivGene
+from dpglm.baselines.sgd import SGDAdvancedComposition, SGDMomentsAccountant
+
+__all__ = [
+    "ApproximateMinimaPerturbation",
+    "DoubleNoiseNewton",
+    "MajorityClassifier",
+    "ObjectivePerturbation",
+    "OutputPerturbation",
+    "PrivGene",
+    "SGDAdvancedComposition",
+    "SGDMomentsAccountant",
+]

@@ -7,14 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from dpglm.estimators.base import PrivateLinearClassifier
-from dpglm.estimators.probabilities import LogisticOrHingeMixin
-from dpglm.facts import PublicFacts
+from dpglm.estimators.base import LogisticOrHingeMixin, PrivateLinearClassifier
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.events import GaussianEvent
 from dpglm.privacy.ledger import PrivacyLedger
 from dpglm.privacy.mechanisms import GaussianSum
 from dpglm.privacy.noise import EntropySource
+from dpglm.schedules import PublicFacts
 
 __all__ = ["CountPlan", "CountTrace", "MajorityClassifier"]
 

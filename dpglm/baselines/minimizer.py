@@ -351,7 +351,7 @@ def shortened(X: Any, feature_bound: float) -> tuple[Any, np.ndarray]:
     bound = feature_bound * (1 - 4 * (X.shape[1] + 8) * _UNIT_ROUNDOFF)
     if sparse.issparse(X):
         # numba is imported with the rows, which dense predictions do without.
-        from dpglm.rows import without_duplicates
+        from dpglm.sums.rows import without_duplicates
 
         X = without_duplicates(X)
     X = X.astype(np.float64)

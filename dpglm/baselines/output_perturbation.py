@@ -12,11 +12,11 @@ from dpglm.baselines.perturbation import (
     noise_multiplier_of,
 )
 from dpglm.estimators.base import PrivateLinearClassifier
-from dpglm.facts import PublicFacts
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.events import NEIGHBORING_RELATIONS, GaussianEvent
 from dpglm.privacy.ledger import PrivacyLedger
 from dpglm.privacy.mechanisms import GaussianSum
+from dpglm.schedules import PublicFacts
 
 __all__ = ["OutputPerturbation", "minimizer_sensitivity"]
 

@@ -1,4 +1,4 @@
-"""What estimators share that perturb a minimiser, or the objective that it minimises."""
+"""What objective, output and approximate-minima perturbation share."""
 
 import math
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from scipy.special import log_expit
+from scipy.special import erfcx, log_expit
 
 from dpglm.baselines.minimizer import (
     PenalizedLoss,
@@ -14,20 +14,18 @@ from dpglm.baselines.minimizer import (
     rounding_error,
     shortened,
 )
-from dpglm.baselines.parameters import check_number, is_auto
-from dpglm.estimators.labels import n_outputs, resolved_class_weight
-from dpglm.estimators.probabilities import ProbabilitiesMixin
-from dpglm.facts import PublicFacts
-from dpglm.limits import LARGEST_NOISE_MULTIPLIER, N_REF_FACTOR
+from dpglm.estimators.base import ProbabilitiesMixin
+from dpglm.estimators.inputs import n_outputs, resolved_class_weight
+from dpglm.estimators.whitening import DEFAULT_ROW_BOUND
+from dpglm.exceptions import check_number, is_auto
 from dpglm.losses import Logistic, Loss, SmoothedHinge, Softmax
-from dpglm.preconditioning import DEFAULT_ROW_BOUND
-from dpglm.privacy.baseline_events import ObjectivePerturbationEvent
-from dpglm.privacy.budget import PrivacyBudget
-from dpglm.privacy.events import GaussianEvent
+from dpglm.privacy.accounting import gdp_delta, gdp_epsilon
+from dpglm.privacy.budget import LARGEST_NOISE_MULTIPLIER, N_REF_FACTOR, PrivacyBudget
+from dpglm.privacy.events import GaussianEvent, ObjectivePerturbationEvent
 from dpglm.privacy.ledger import Event, PrivacyLedger, run_lengths
 from dpglm.privacy.mechanisms import GaussianSum
 from dpglm.privacy.noise import EntropySource
-from dpglm.privacy.objective_perturbation_costs import jacobian_offset
+from dpglm.schedules import PublicFacts
 
 __all__ = [
     "PerturbationMixin",
@@ -35,12 +33,144 @@ __all__ = [
     "PerturbationTrace",
     "RecordBounds",
     "attainable_tolerance",
+    "curvature_ratio",
+    "jacobian_offset",
     "least_penalty",
     "left_over",
     "most_samples",
     "noise_multiplier_of",
+    "shifted_delta",
+    "shifted_epsilon",
+    "shifted_rdp",
     "tilted_plan",
 ]
+
+
+def jacobian_offset(ratio: float, mu: float, neighboring_relation: str) -> float:
+    """Return the offset of one objective perturbation.
+
+    Parameters
+    ----------
+    ratio : float
+        Largest second derivative of a record's loss over the penalty, ``beta / lambda``.
+    mu : float
+        Sensitivity of the gradient over the standard deviation of b, or more.
+    neighboring_relation : {"zero_out", "replace_one", "add_or_remove_one"}
+
+    Returns
+    -------
+    float
+        ``log(1 + ratio)``, or ``2 log(1 + ratio/2) / erfcx(mu / sqrt 2)`` under replace-one.
+
+    Examples
+    --------
+    >>> from dpglm.baselines.perturbation import jacobian_offset
+    >>> round(jacobian_offset(0.1, 0.2, "zero_out"), 6)
+    0.09531
+    >>> round(jacobian_offset(0.1, 0.2, "replace_one"), 6)
+    0.113666
+    """
+    if neighboring_relation != "replace_one":
+        return math.log1p(ratio)
+    return 2 * math.log1p(ratio / 2) / float(erfcx(mu / math.sqrt(2)))
+
+
+def curvature_ratio(offset: float, mu: float, neighboring_relation: str) -> float:
+    """Return the largest ``beta / lambda`` with this offset, the inverse of `jacobian_offset`.
+
+    Parameters
+    ----------
+    offset, mu : float
+    neighboring_relation : {"zero_out", "replace_one", "add_or_remove_one"}
+
+    Returns
+    -------
+    float
+
+    Examples
+    --------
+    >>> from dpglm.baselines.perturbation import curvature_ratio, jacobian_offset
+    >>> round(jacobian_offset(curvature_ratio(0.3, 1.0, "replace_one"), 1.0, "replace_one"), 12)
+    0.3
+    """
+    if neighboring_relation != "replace_one":
+        return math.expm1(offset)
+    return 2 * math.expm1(offset * float(erfcx(mu / math.sqrt(2))) / 2)
+
+
+def shifted_delta(mu: float, offset: float, epsilon: float) -> float:
+    """Return the delta at ``epsilon`` of a Gaussian trade-off shifted by ``offset``.
+
+    Parameters
+    ----------
+    mu, offset, epsilon : float
+        At least 0.
+
+    Returns
+    -------
+    float
+        That of mu-GDP at ``epsilon - offset``, which may be negative.
+
+    Examples
+    --------
+    >>> from dpglm.baselines.perturbation import shifted_delta
+    >>> round(shifted_delta(1.0, 0.5, 1.5), 10)
+    0.1269367375
+    """
+    rest = epsilon - offset
+    if rest >= 0:
+        return gdp_delta(mu, rest)
+    return -math.expm1(rest) + math.exp(rest) * gdp_delta(mu, -rest)
+
+
+def shifted_epsilon(mu: float, offset: float, delta: float) -> float:
+    """Return an epsilon at ``delta`` of a Gaussian trade-off shifted by ``offset``.
+
+    Parameters
+    ----------
+    mu, offset, delta : float
+
+    Returns
+    -------
+    float
+        The offset and the epsilon of mu-GDP; the least one unless delta is above the total
+        variation distance of the latter.
+
+    Examples
+    --------
+    >>> from dpglm.baselines.perturbation import shifted_epsilon
+    >>> round(shifted_epsilon(0.2, 0.1, 1e-6), 6)
+    0.934118
+    """
+    return offset + gdp_epsilon(mu, delta)
+
+
+def shifted_rdp(mu: float, offset: float, alpha: float) -> float:
+    """Return the Renyi divergence of order ``alpha``, ``offset + alpha mu^2 / 2``.
+
+    Parameters
+    ----------
+    mu, offset, alpha : float
+        The order is above 1.
+
+    Returns
+    -------
+    float
+
+    Notes
+    -----
+    ``E_Q (p/q)^alpha`` is the integral over c > 0 of ``alpha (alpha - 1) c^(alpha - 2) E_Q (p/q -
+    c)_+``, and the last factor is at most what it is for N(mu, 1) and ``e^-offset N(0, 1)``. That
+    is (offset, mu^2/2)-zCDP in the sense of Bun & Steinke (2016).
+
+    Examples
+    --------
+    >>> from dpglm.baselines.perturbation import shifted_rdp
+    >>> shifted_rdp(0.5, 0.25, 2.0)
+    0.5
+    """
+    return offset + alpha * mu**2 / 2
+
 
 # Relative to the noise on the gradient, and to the largest gradient; rounding errors come on top.
 _TOLERANCE = 1e-6
@@ -94,7 +224,7 @@ class PerturbationPlan:
         The mechanism that draws the random linear term of the objective.
     offset : float, default=0.0
         Cost of the change of variables, for each output: see
-        `dpglm.privacy.objective_perturbation_costs`.
+        `dpglm.baselines.perturbation`.
     """
 
     facts: PublicFacts

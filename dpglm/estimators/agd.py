@@ -5,22 +5,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpglm.adaptive_plan import AdaptivePlan, make_adaptive_plan
-from dpglm.estimators.base import PrivateLinearClassifier
-from dpglm.estimators.probabilities import ProbabilitiesMixin
-from dpglm.facts import PublicFacts
+from dpglm.estimators.adaptive_plan import AdaptivePlan, make_adaptive_plan
+from dpglm.estimators.base import PrivateLinearClassifier, ProbabilitiesMixin
+from dpglm.estimators.solvers import adaptive_gradient_descent
+from dpglm.estimators.trace import AdaptiveTrace
+from dpglm.estimators.whitening import check_preconditioner
 from dpglm.losses import Hinge, Logistic, Loss, SmoothedHinge, Softmax
-from dpglm.momentum import check_momentum
-from dpglm.preconditioning import check_preconditioner
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.ledger import PrivacyLedger
 from dpglm.privacy.noise import EntropySource
-from dpglm.schedules import check_schedule
-from dpglm.solvers.agd import adaptive_gradient_descent
-from dpglm.trace import AdaptiveTrace
+from dpglm.schedules import PublicFacts, check_momentum, check_schedule
 
 if TYPE_CHECKING:
-    from dpglm.objective import Objective
+    from dpglm.sums.objective import Objective
 
 __all__ = ["DPAGDClassifier"]
 

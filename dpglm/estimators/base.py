@@ -1,4 +1,4 @@
-"""What all estimators share: validation, labels, the fit, prediction."""
+"""What all estimators share: validation, the shell of a fit, prediction."""
 
 import math
 import warnings
@@ -7,33 +7,37 @@ from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.special import log_softmax, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.callback import CallbackSupportMixin, with_callbacks
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.extmath import safe_sparse_dot
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dpglm.estimators.inputs import Arrays, SourceData, as_source
-from dpglm.estimators.labels import (
+from dpglm.estimators.inputs import (
+    Arrays,
+    SourceData,
+    as_source,
     n_outputs,
     resolved_class_weight,
     resolved_classes,
 )
+from dpglm.estimators.plan import PrivacyPlan
+from dpglm.estimators.trace import FitTrace
 from dpglm.exceptions import PrivacyWarning
-from dpglm.losses import Loss
-from dpglm.odometer import charge_odometers
-from dpglm.plan import PrivacyPlan
+from dpglm.losses import Hinge, Logistic, Loss, Softmax
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.ledger import PrivacyLedger
 from dpglm.privacy.noise import EntropySource, entropy_source
+from dpglm.privacy.odometer import charge_odometers
 from dpglm.schedules import PublicFacts
-from dpglm.trace import FitTrace
 
 if TYPE_CHECKING:
-    from dpglm.objective import Objective
+    from dpglm.sums.objective import Objective
 
-__all__ = ["PrivateLinearClassifier"]
+__all__ = ["LogisticOrHingeMixin", "PrivateLinearClassifier", "ProbabilitiesMixin"]
 
 
 class PrivateLinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
@@ -223,7 +227,7 @@ class PrivateLinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimat
     ) -> "Objective":
         """Return the holder of the private data, which answers with sums over rows only."""
         # numba is imported with the kernels, and takes a third of a second: only for a fit.
-        from dpglm.objective import Objective
+        from dpglm.sums.objective import Objective
 
         return Objective(
             X,
@@ -368,3 +372,56 @@ def _split_intercept(coef: np.ndarray, fit_intercept: bool) -> tuple[np.ndarray,
     if fit_intercept:
         return rows[:, :-1].copy(), rows[:, -1].copy()
     return rows.copy(), np.zeros(len(rows))
+
+
+def _is_logistic(estimator: Any) -> bool:
+    return getattr(estimator, "loss", "logistic") == "logistic"
+
+
+class ProbabilitiesMixin:
+    """Probabilities of the classes, unless there is a parameter ``loss`` for another one."""
+
+    def _logits(self, X: Any) -> np.ndarray:
+        """Return what the probabilities are the softmax of."""
+        return self._class_scores(X)
+
+    @available_if(_is_logistic)
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Return the probability of each class; with the logistic loss only.
+
+        Parameters
+        ----------
+        X : {array-like, CSR matrix} of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes), columns in the order of ``classes_``
+        """
+        return softmax(self._logits(X), axis=1)
+
+    @available_if(_is_logistic)
+    def predict_log_proba(self, X: Any) -> np.ndarray:
+        """Return the logarithm of the probability of each class; with the logistic loss only.
+
+        Parameters
+        ----------
+        X : {array-like, CSR matrix} of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes), columns in the order of ``classes_``
+        """
+        return log_softmax(self._logits(X), axis=1)
+
+
+class LogisticOrHingeMixin(ProbabilitiesMixin):
+    """What follows from the parameter ``loss``, ``"logistic"`` unless an estimator stores it."""
+
+    loss = "logistic"
+
+    def _loss(self, n_classes: int) -> Loss:
+        if self.loss == "logistic":
+            return Logistic() if n_classes == 2 else Softmax()
+        if self.loss == "hinge":
+            return Hinge()
+        raise ValueError(f"loss={self.loss!r} is unknown; choose 'logistic' or 'hinge'.")

@@ -1,13 +1,26 @@
-"""What may be spent: a fixed (epsilon, delta) budget, and the filter for adaptive spending."""
+"""What may be spent: a budget fixed in advance, and a filter for adaptive spending."""
 
 import math
 from dataclasses import dataclass
 
 from dpglm.exceptions import BudgetExceededError
-from dpglm.privacy.conversions import gdp_mu, zcdp_rho
+from dpglm.privacy.accounting import gdp_mu, zcdp_rho
 from dpglm.privacy.ledger import NEIGHBORING_RELATIONS
 
-__all__ = ["PrivacyBudget", "PrivacyFilter"]
+__all__ = [
+    "CLIP_RANGE",
+    "LARGEST_NOISE_MULTIPLIER",
+    "N_REF_FACTOR",
+    "PrivacyBudget",
+    "PrivacyFilter",
+]
+
+# When every iteration is noisier than this, no data set is large enough to learn anything.
+LARGEST_NOISE_MULTIPLIER = 1e6
+# Rounding is bounded for so many times n_ref records, when their number is private.
+N_REF_FACTOR = 16
+CLIP_RANGE = (1e-100, 1e100)
+
 
 # The composed noise multipliers are rounded numbers: aim this much below the budget.
 _SAFETY = 1e-9

@@ -7,13 +7,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from scipy.optimize import brentq
 
-from dpglm.privacy.composition import (
-    Event,
-    composed_epsilon,
-    numerical_error,
-)
-from dpglm.privacy.conversions import gdp_mu
+from dpglm.privacy.accounting import gdp_mu
 from dpglm.privacy.events import PoissonSampledEvent
+from dpglm.privacy.ledger import Event, composed_epsilon, numerical_error
 
 __all__ = ["MOST_LEVELS", "calibrated_multipliers", "coarsened"]
 

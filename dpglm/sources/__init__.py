@@ -1,0 +1,7 @@
+"""Tables that are read block by block, wherever they are."""
+
+from dpglm.sources.arrays import ArraySource, IterableSource
+from dpglm.sources.base import Source
+from dpglm.sources.parquet import ParquetSource
+
+__all__ = ["ArraySource", "IterableSource", "ParquetSource", "Source"]

@@ -16,8 +16,8 @@ import numpy as np
 from scipy import sparse
 
 if TYPE_CHECKING:
-    from dpglm.blocks import Blocks
-    from dpglm.objective import Objective
+    from dpglm.sums.blocks import Blocks
+    from dpglm.sums.objective import Objective
 
 __all__ = ["BLOCK_BYTES", "BUFFERS", "LocalSource", "Source", "default_block_rows", "read_ahead"]
 

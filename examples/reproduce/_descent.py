@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import root
 
+from dpglm.estimators.plan import PrivacyPlan
 from dpglm.losses import Loss
-from dpglm.plan import PrivacyPlan
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from dpglm.results import ComparisonResults
+from dpglm.study.results import ComparisonResults
 
 _WIDTH = 100
 _COLUMNS = ("claim", "paper", "ours", "holds")

@@ -14,11 +14,11 @@ import numpy as np
 from _report import Report, run
 
 from dpglm import DynamicNoise
-from dpglm.facts import PublicFacts
+from dpglm.calculator import optimal_n_iter, public_constants
 from dpglm.losses import Logistic
-from dpglm.objective import Objective
-from dpglm.planning import optimal_n_iter, public_constants
 from dpglm.privacy.budget import PrivacyBudget, PrivacyFilter
+from dpglm.schedules import PublicFacts
+from dpglm.sums.objective import Objective
 
 DELTA = 1e-5
 MOMENTUM = 0.9

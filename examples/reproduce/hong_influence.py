@@ -12,12 +12,11 @@ from _report import Report, comparison, mean_and_error, run
 from hong_bounds import DELTA, MOMENTUM, bounds, influence
 
 from dpglm import Constant, DebiasedMomentum, DynamicNoise
-from dpglm.facts import PublicFacts
+from dpglm.calculator import optimal_n_iter, public_constants
+from dpglm.estimators.plan import PrivacyPlan, make_plan
 from dpglm.losses import Logistic
-from dpglm.plan import PrivacyPlan, make_plan
-from dpglm.planning import optimal_n_iter, public_constants
 from dpglm.privacy.budget import PrivacyBudget
-from dpglm.schedules import Schedule
+from dpglm.schedules import PublicFacts, Schedule
 
 BUDGET = PrivacyBudget(1.0, DELTA)
 

@@ -16,15 +16,13 @@ from _report import Report, mean_and_error, run
 from scipy.special import expit
 
 from dpglm import Constant, InverseTime, LectureStep
-from dpglm.calculator import PrivacyCalculator
-from dpglm.facts import PublicFacts
+from dpglm.calculator import PrivacyCalculator, excess_loss_bound, saturation_n_iter
+from dpglm.estimators.plan import PrivacyPlan, make_plan
 from dpglm.losses import Hinge, Logistic, Loss
-from dpglm.plan import PrivacyPlan, make_plan
-from dpglm.planning import excess_loss_bound, saturation_n_iter
+from dpglm.privacy.accounting import bun_steinke_epsilon, zcdp_epsilon
 from dpglm.privacy.budget import PrivacyBudget
-from dpglm.privacy.conversions import bun_steinke_epsilon, zcdp_epsilon
 from dpglm.privacy.noise import entropy_source
-from dpglm.schedules import Schedule
+from dpglm.schedules import PublicFacts, Schedule
 
 DELTA = 1e-6
 N_FEATURES = 16

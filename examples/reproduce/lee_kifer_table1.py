@@ -19,7 +19,7 @@ from _report import Report, mean_and_error, run
 from dpglm import DPAGDClassifier
 from dpglm.datasets import fetch_adult, make_census
 from dpglm.losses import Logistic
-from dpglm.objective import Objective
+from dpglm.sums.objective import Objective
 
 CLIP = 3.0
 STEP = 0.5

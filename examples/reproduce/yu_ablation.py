@@ -15,9 +15,9 @@ from _report import Report, accuracies, comparison, run
 from yu_momentum import LENGTH, SHRINKAGE
 
 from dpglm import DecayingClip, DPLogisticRegression, HeavyBall
-from dpglm.comparison import compare, encoded
 from dpglm.datasets import fetch_adult, make_census
-from dpglm.results import ComparisonResults
+from dpglm.study.comparison import compare, encoded
+from dpglm.study.results import ComparisonResults
 
 EPSILONS = [0.5, 2.0]
 CLIP = 2.0

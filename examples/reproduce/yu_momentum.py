@@ -14,9 +14,9 @@ from _report import Report, accuracies, comparison, mean_and_error, run
 from sklearn.datasets import load_digits
 
 from dpglm import DecayingClip, DPLogisticRegression, HeavyBall
-from dpglm.comparison import compare
-from dpglm.facts import PublicFacts
-from dpglm.results import ComparisonResults
+from dpglm.schedules import PublicFacts
+from dpglm.study.comparison import compare
+from dpglm.study.results import ComparisonResults
 
 EPSILONS = [0.5, 2.0]
 CLIP = 1.0

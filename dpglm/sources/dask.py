@@ -1,0 +1,375 @@
+"""Data that Dask holds: workers keep the rows of their partitions, and only sums come back.
+
+What goes to the workers: the labels and the loss once, and in each pass coefficients, at times a
+basis or the row numbers of a sample. What comes back: at the start the number of rows and the
+distinct labels, and in each pass one sum per partition. Noise is drawn where `fit` was called and
+nowhere else.
+
+A partition that is lost with its worker is computed again by Dask from where it came from. A pass
+leaves nothing behind on a worker but row norms, so that its sums do not depend on what went before.
+"""
+
+import itertools
+import math
+import reprlib
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from scipy import sparse
+from sklearn.utils import column_or_1d
+
+from dpglm.sources.base import LocalSource, Source, floating
+
+if TYPE_CHECKING:
+    from dpglm.sums.objective import Objective
+
+__all__ = ["ClusterBlocks", "ClusterSource", "ComputedSource", "dask_source"]
+
+# Sums fetched at a time: all at once could fill the memory, where each is a large matrix.
+_FETCHED_TOGETHER = 16
+
+
+def dask_source(X: Any, y: Any) -> Source:
+    """Return the source of a dask array or data frame and its labels.
+
+    Parameters
+    ----------
+    X : dask.array.Array or dask.dataframe.DataFrame
+        Chunks may be NumPy arrays or scipy sparse matrices.
+    y : dask.array.Array or dask.dataframe.Series
+        Labels, in the partitions of X.
+
+    Returns
+    -------
+    Source
+        A `ClusterSource` if there is a `dask.distributed.Client`, else a `ComputedSource`.
+
+    Raises
+    ------
+    ValueError
+        If X is not a table of numbers, or y is not partitioned as X is.
+
+    Examples
+    --------
+    >>> from dask import array
+    >>> from dpglm import DPLogisticRegression
+    >>> X = array.random.default_rng(0).normal(size=(1000, 3), chunks=(400, 3))
+    >>> dask_source(X, X[:, 0] > 0).block_rows
+    (400, 400, 200)
+    >>> DPLogisticRegression(max_iter=5).fit(X, X[:, 0] > 0).n_iter_
+    5
+    """
+    template, pairs = _template(X), _pairs(X, y)
+    client = _client()
+    if client is None:
+        return ComputedSource(template, pairs)
+    return ClusterSource(template, pairs, client)
+
+
+class ComputedSource(LocalSource):
+    """Partitions that are computed in this process, one after the other, anew in every pass.
+
+    Parameters
+    ----------
+    template : ndarray or pandas.DataFrame
+        X without its rows.
+    pairs : list of (Delayed, Delayed)
+        Each partition of X with its labels.
+    """
+
+    def __init__(self, template: Any, pairs: list[tuple[Any, Any]]) -> None:
+        self.template, self.n_features = template, template.shape[1]
+        labels = [_labels(y.compute()) for _, y in pairs]
+        self._numbers = [number for number, y in enumerate(labels) if len(y)]
+        self._pairs = pairs
+        self.block_rows = _block_rows([len(y) for y in labels])
+        self._distinct = _distinct(np.unique(y) for y in labels)
+
+    def describe(self, block: int) -> str:
+        return _name(self._numbers[block])
+
+    def observed_labels(self) -> np.ndarray:
+        return self._distinct
+
+    def _read(self, wanted: Sequence[int]) -> Iterator[tuple[Any, np.ndarray]]:
+        import dask
+
+        for block in wanted:
+            X, y = dask.compute(*self._pairs[self._numbers[block]])
+            yield X, _labels(y)
+
+
+class ClusterSource(Source):
+    """Partitions on the workers of a cluster.
+
+    Parameters
+    ----------
+    template : ndarray or pandas.DataFrame
+        X without its rows.
+    pairs : list of (Delayed, Delayed)
+        Each partition of X with its labels.
+    client : dask.distributed.Client
+    """
+
+    def __init__(self, template: Any, pairs: list[tuple[Any, Any]], client: Any) -> None:
+        import dask
+
+        self.template, self.n_features = template, template.shape[1]
+        rows = dask.delayed(_Rows, pure=False)
+        self._cluster = _Cluster(client, client.compute([rows(*pair) for pair in pairs]))
+
+    @cached_property
+    def block_rows(self) -> tuple[int, ...]:
+        """Number of rows of each partition that has any."""
+        lengths = list(self._cluster.map(len))
+        self._cluster.keep(length > 0 for length in lengths)
+        return _block_rows(lengths)
+
+    def observed_labels(self) -> np.ndarray:
+        return _distinct(self._cluster.map(_distinct_labels))
+
+    def blocks(self, make: Callable[..., "Objective"]) -> "ClusterBlocks":
+        """Return the objectives of the partitions, each made by ``make(X, y, n_threads=1)``."""
+        return ClusterBlocks(self.block_rows, self._cluster, self._cluster.hold(make=make))
+
+
+class ClusterBlocks:
+    """Objectives that live beside their rows on the workers; see `ClusterSource.blocks`."""
+
+    def __init__(self, block_rows: tuple[int, ...], cluster: "_Cluster", recipe: Any) -> None:
+        self.block_rows = block_rows
+        self._cluster = cluster
+        self._recipe = recipe
+
+    def map(
+        self, task: Callable[..., Any], *arguments: Any, each: Sequence[Any] | None = None
+    ) -> Iterator[Any]:
+        """Yield ``task(objective, *arguments)`` of each partition; see `dpglm.sums.blocks.Blocks`.
+
+        Raises
+        ------
+        ValueError
+            If the data of a partition are bad; the message names the partition.
+        RuntimeError
+            If a partition fails otherwise, or is lost for good.
+        """
+        return self._cluster.map(_answer, self._recipe, task, *arguments, each=each)
+
+    def in_basis(self, basis: np.ndarray, stretches: tuple[float, float]) -> "ClusterBlocks":
+        recipe = self._cluster.hold(previous=self._recipe, basis=basis, stretches=stretches)
+        return ClusterBlocks(self.block_rows, self._cluster, recipe)
+
+
+class _Cluster:
+    """Rows on workers, and the one way to ask about them."""
+
+    def __init__(self, client: Any, partitions: list[Any]) -> None:
+        self._client = client
+        self._partitions = dict(enumerate(partitions))
+        self._recipe_numbers = itertools.count()
+
+    def keep(self, wanted: Iterable[bool]) -> None:
+        """Forget the partitions that are not wanted."""
+        self._partitions = dict(itertools.compress(self._partitions.items(), wanted))
+
+    def hold(self, **fields: Any) -> Any:
+        """Return the future of a recipe, which the scheduler keeps: it outlives the workers."""
+        with _large_messages():
+            return self._client.submit(_Recipe, next(self._recipe_numbers), **fields, pure=False)
+
+    def map(
+        self, function: Callable[..., Any], *arguments: Any, each: Sequence[Any] | None = None
+    ) -> Iterator[Any]:
+        """Yield ``function(rows, *arguments)`` of each partition; see `ClusterBlocks.map`."""
+        numbers, own = list(self._partitions), []
+        if each is not None:
+            numbers = [n for n, value in zip(numbers, each, strict=True) if value is not None]
+            own = [[value for value in each if value is not None]]
+        if not numbers:
+            return
+        rows = [self._partitions[number] for number in numbers]
+        # Not by keyword: Client.map keeps a large value under its keyword, whatever fit it is of.
+        columns = [rows, *([argument] * len(rows) for argument in arguments), *own]
+        with _large_messages():
+            futures = self._client.map(function, *columns, pure=False)
+        while futures:
+            yield from self._fetched(numbers[:_FETCHED_TOGETHER], futures[:_FETCHED_TOGETHER])
+            del numbers[:_FETCHED_TOGETHER], futures[:_FETCHED_TOGETHER]
+
+    def _fetched(self, numbers: list[int], futures: list[Any]) -> list[Any]:
+        try:
+            return self._client.gather(futures)
+        except Exception as error:
+            for number, future in zip(numbers, futures, strict=True):
+                if future.status in ("error", "cancelled", "lost"):
+                    raise _failure(number, future) from error
+            raise
+
+
+class _Recipe(NamedTuple):
+    """How workers make an objective of rows: from scratch, or of another one, in a basis."""
+
+    number: int
+    make: Callable[..., "Objective"] | None = None
+    previous: "_Recipe | None" = None
+    basis: np.ndarray | None = None
+    stretches: tuple[float, float] | None = None
+
+
+class _Rows:
+    """Rows and labels of a partition on its worker, beside the objectives made of them.
+
+    The objectives stay behind when Dask moves the rows to another worker, and are made anew.
+    """
+
+    def __init__(self, X: Any, y: Any) -> None:
+        self._X, self.y = floating(X), _labels(y)
+        if len(self.y) != self._X.shape[0]:
+            raise ValueError(
+                f"X has {self._X.shape[0]} rows and y has {len(self.y)}; give y the partitions of "
+                "X."
+            )
+        self._objectives: dict[int, Objective] = {}
+
+    def objective(self, recipe: _Recipe) -> "Objective":
+        """Return the objective of a recipe, made when first asked for."""
+        if recipe.number not in self._objectives:
+            if recipe.previous is None:
+                # One thread each: Dask works on several partitions at a time.
+                objective = recipe.make(self._X, self.y, n_threads=1)
+            else:
+                objective = self.objective(recipe.previous)
+                objective = objective.in_basis(recipe.basis, recipe.stretches)
+            self._objectives[recipe.number] = objective
+        return self._objectives[recipe.number]
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Rows, (self._X, self.y)
+
+    def __sizeof__(self) -> int:
+        """Return what it costs to move the rows, from which Dask decides where to work."""
+        X = self._X
+        arrays = (X.data, X.indices, X.indptr) if sparse.issparse(X) else (X,)
+        return sum(array.nbytes for array in (*arrays, self.y))
+
+
+def _answer(rows: _Rows, recipe: _Recipe, task: Callable[..., Any], *arguments: Any) -> Any:
+    # Whether numpy complains, in the log of a worker, would depend on the data.
+    with np.errstate(all="ignore"):
+        return task(rows.objective(recipe), *arguments)
+
+
+def _distinct_labels(rows: _Rows) -> np.ndarray:
+    return np.unique(rows.y)
+
+
+def _distinct(parts: Iterable[np.ndarray]) -> np.ndarray:
+    return np.unique(np.concatenate(list(parts)))
+
+
+def _block_rows(lengths: list[int]) -> tuple[int, ...]:
+    """Return the lengths of the partitions that have rows."""
+    if not any(lengths):
+        raise ValueError("X and y have no rows: all their partitions are empty.")
+    return tuple(length for length in lengths if length > 0)
+
+
+def _labels(y: Any) -> np.ndarray:
+    return column_or_1d(np.asarray(y))
+
+
+def _name(number: int) -> str:
+    return f"Partition {number} of X and y"
+
+
+def _failure(number: int, future: Any) -> Exception:
+    """Return the error of a partition, with its name."""
+    if future.status != "error":
+        return RuntimeError(
+            f"{_name(number)} was lost with its worker, and Dask does not know how to compute it "
+            "again. Make X and y from files or arrays, not from scattered data."
+        )
+    error = future.exception()
+    if isinstance(error, ValueError):
+        return ValueError(f"{_name(number)}: {error}")
+    return RuntimeError(f"{_name(number)} failed: {type(error).__name__}: {error}")
+
+
+def _client() -> Any:
+    """Return the client in use, if there is one; then dask.distributed has been imported."""
+    distributed = sys.modules.get("distributed")
+    try:
+        client = distributed and distributed.default_client()
+    except ValueError:
+        return None
+    if client is not None and client.asynchronous:
+        raise ValueError(
+            "fit waits for its results and needs a client that does: make the "
+            "dask.distributed.Client without asynchronous=True."
+        )
+    return client
+
+
+def _large_messages() -> AbstractContextManager:
+    """Keep dask.distributed from advising against what is intended: a basis or a sample to send."""
+    import dask
+
+    return dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TiB"})
+
+
+def _template(X: Any) -> Any:
+    """Return X without its rows."""
+    if not hasattr(X, "to_delayed") or X.ndim != 2 or math.isnan(X.shape[1]):
+        raise ValueError(
+            "X must be a dask array or data frame with two dimensions and a known number of "
+            f"columns, got {type(X).__name__}."
+        )
+    if not hasattr(X, "columns"):
+        return np.empty((0, X.shape[1]))
+    for column, dtype in X.dtypes.items():
+        if dtype.kind not in "biuf":
+            raise ValueError(
+                f"The column {column!r} of X does not hold numbers; encode it first, for example "
+                "by X.map_partitions and the transformer of a Schema."
+            )
+    return X._meta
+
+
+def _pairs(X: Any, y: Any) -> list[tuple[Any, Any]]:
+    """Return each partition of X with its labels."""
+    if not hasattr(y, "to_delayed") or y.ndim != 1:
+        raise ValueError(
+            "y must be a dask array or series with one dimension, as X belongs to dask, got "
+            f"{type(y).__name__}; an array becomes one by dask.array.from_array(y, "
+            "chunks=X.chunks[0])."
+        )
+    if hasattr(X, "chunks") and X.numblocks[1] > 1:
+        X = X.rechunk({1: -1})
+    X_rows, y_rows = _rows_of_partitions(X), _rows_of_partitions(y)
+    if len(X_rows) != len(y_rows) or any(
+        here != there and not math.isnan(here + there)
+        for here, there in zip(X_rows, y_rows, strict=True)
+    ):
+        raise ValueError(
+            f"X and y must have the same partitions, but X has {len(X_rows)}, of "
+            f"{reprlib.repr(X_rows)} rows, and y has {len(y_rows)}, of {reprlib.repr(y_rows)}; "
+            "give y those of X, for arrays by y.rechunk(X.chunks[0])."
+        )
+    return list(zip(_partitions(X), _partitions(y), strict=True))
+
+
+def _rows_of_partitions(data: Any) -> tuple[float, ...]:
+    """Return the numbers of rows, nan where they are not known."""
+    return data.chunks[0] if hasattr(data, "chunks") else (math.nan,) * data.npartitions
+
+
+def _partitions(data: Any) -> list[Any]:
+    parts = data.to_delayed()
+    return list(parts.ravel() if isinstance(parts, np.ndarray) else parts)

@@ -1,0 +1,198 @@
+"""Parquet files of raw columns, encoded by their schema as they are read."""
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from dpglm.schema import PublicBoundsScaler, Schema
+from dpglm.sources.base import LocalSource, default_block_rows
+
+__all__ = ["ParquetSource"]
+
+
+class ParquetSource(LocalSource):
+    """Rows and labels of a Parquet file, or of a directory of them, encoded as the schema says.
+
+    Parameters
+    ----------
+    path : path-like
+        A file, or a directory, whose files are read in the order of their names.
+    schema : Schema
+        Columns, bounds, categories and labels. Other columns are not read.
+    block_rows : int, optional
+        Most rows of a block; a block never crosses from one row group to another. Default: 8 MB of
+        encoded rows.
+    sparse_output : bool, default=False
+        Encode to CSR blocks, for many categories.
+
+    Raises
+    ------
+    ImportError
+        If pyarrow is not installed.
+    OSError
+        If there is no such file, or it is not Parquet; the message names it.
+    ValueError
+        If a column of the schema is missing.
+
+    Notes
+    -----
+    The encoding is that of ``schema.transformer()``: numeric columns scaled to [0, 1] and clipped,
+    then a block of indicators for each categorical column. Metadata give the number of rows, and
+    the schema the labels, so that no first pass is needed.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from dpglm import DPLogisticRegression
+    >>> from dpglm.datasets import make_census
+    >>> from dpglm.sources.parquet import ParquetSource
+    >>> from dpglm.schema import load_schema
+    >>> X, y = make_census(300, random_state=0, as_frame=True)
+    >>> schema = load_schema("census")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     X.assign(**{schema.target.name: y}).to_parquet(f"{folder}/part-0.parquet")
+    ...     source = ParquetSource(folder, schema, block_rows=100)
+    ...     model = DPLogisticRegression(classes=schema.classes, max_iter=3).fit(source)
+    >>> source.block_rows, model.n_features_in_
+    ((100, 100, 100), 99)
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        schema: Schema,
+        *,
+        block_rows: int | None = None,
+        sparse_output: bool = False,
+    ) -> None:
+        self._schema, self._sparse = schema, sparse_output
+        widths = [len(column.categories) for column in schema.categorical]
+        first = len(schema.numeric)
+        self._offsets = first + np.cumsum([0, *widths])[:-1]
+        self.n_features = first + sum(widths)
+        if block_rows is None:
+            stored = 12 * len(schema.columns) if sparse_output else 8 * self.n_features
+            block_rows = default_block_rows(stored)
+        if isinstance(block_rows, bool) or not isinstance(block_rows, int) or block_rows < 1:
+            raise ValueError(f"block_rows={block_rows!r} must be a whole number, 1 or more.")
+        found = _dataset(path)
+        self._filesystem = found.filesystem
+        self._batch_rows = block_rows
+        # Where each block is: its file, its row group and its place among the blocks of that.
+        self._places: list[tuple[str, int, int]] = []
+        rows: list[int] = []
+        for file in sorted(found.files):
+            for group, n_rows in enumerate(self._group_rows(file)):
+                for place, start in enumerate(range(0, n_rows, block_rows)):
+                    self._places.append((file, group, place))
+                    rows.append(min(block_rows, n_rows - start))
+        if not rows:
+            raise ValueError(f"{os.fspath(path)!r} holds no rows.")
+        self.block_rows = tuple(rows)
+
+    def describe(self, block: int) -> str:
+        file, group, place = self._places[block]
+        return f"Block {block} (part {place} of row group {group} of {file})"
+
+    def observed_labels(self) -> np.ndarray:
+        return self._schema.classes
+
+    def _open(self, file):
+        from pyarrow import parquet
+
+        return parquet.ParquetFile(self._filesystem.open_input_file(file), pre_buffer=False)
+
+    def _group_rows(self, file):
+        """Rows of each row group of a file, which must have the columns of the schema."""
+        try:
+            with self._open(file) as parquet:
+                metadata, names = parquet.metadata, parquet.schema_arrow.names
+        except Exception as error:
+            raise OSError(f"{file} could not be read as Parquet: {error}") from error
+        missing = [name for name in self._columns if name not in names]
+        if missing:
+            raise ValueError(f"{file} has no column {missing[0]!r}, which the schema names.")
+        return [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+
+    @property
+    def _columns(self):
+        return [*self._schema.feature_names, self._schema.target.name]
+
+    def _read(self, wanted: Sequence[int]) -> Iterator[tuple[Any, np.ndarray]]:
+        places = dict.fromkeys(self._places[block] for block in wanted)
+        for file in dict.fromkeys(place[0] for place in places):
+            with self._open(file) as parquet:
+                for group in dict.fromkeys(place[1] for place in places if place[0] == file):
+                    batches = parquet.iter_batches(
+                        batch_size=self._batch_rows, row_groups=[group], columns=self._columns
+                    )
+                    for place, batch in enumerate(batches):
+                        if (file, group, place) in places:
+                            yield batch, batch.column(self._schema.target.name)
+
+    def _encoded(self, batch: Any, target: Any) -> tuple[Any, np.ndarray]:
+        schema = self._schema
+        numeric = [_numbers(batch.column(c.name), c.name) for c in schema.numeric]
+        codes = [_codes(batch.column(c.name), c.categories) for c in schema.categorical]
+        labels = _codes(target, schema.target.labels)
+        if (labels < 0).any():
+            unknown = target[int(np.argmax(labels < 0))].as_py()
+            raise ValueError(
+                f"column {schema.target.name!r} holds the label {unknown!r}, which is not among "
+                f"the labels {list(schema.target.labels)} of the schema."
+            )
+        n_rows, n_numeric = batch.num_rows, len(numeric)
+        values = np.ones((n_rows, len(schema.columns)))
+        columns = np.empty(values.shape, dtype=np.int32)
+        known = np.ones(values.shape, dtype=bool)
+        if numeric:
+            scaler = PublicBoundsScaler(
+                [column.lower for column in schema.numeric],
+                [column.upper for column in schema.numeric],
+            )
+            values[:, :n_numeric] = scaler.fit_transform(np.column_stack(numeric))
+            columns[:, :n_numeric] = np.arange(n_numeric)
+        if codes:
+            codes = np.column_stack(codes)
+            known[:, n_numeric:] = codes >= 0
+            columns[:, n_numeric:] = codes + self._offsets
+        ends = np.append(0, np.cumsum(known.sum(axis=1)))
+        rows = sparse.csr_array(
+            (values[known], columns[known], ends), shape=(n_rows, self.n_features)
+        )
+        return rows if self._sparse else rows.toarray(), np.array(schema.target.labels)[labels]
+
+
+def _dataset(path):
+    """The Parquet files at a path."""
+    try:
+        from pyarrow import dataset, schema
+    except ImportError as error:
+        raise ImportError(
+            "ParquetSource needs pyarrow; install it with: pip install 'dpglm[parquet]'"
+        ) from error
+    # With a schema no file is looked into, and the first to be broken is named later.
+    return dataset.dataset(os.fspath(path), schema([]), format="parquet")
+
+
+def _numbers(column, name):
+    try:
+        return column.to_numpy(zero_copy_only=False).astype(np.float64)
+    except (TypeError, ValueError) as error:
+        # Without the value: it would be that of a record.
+        raise ValueError(f"column {name!r} holds something that is not a number.") from error
+
+
+def _codes(column, values):
+    """Index of each entry among some values, -1 where it is none of them."""
+    import pyarrow
+    from pyarrow import compute
+
+    if pyarrow.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    known = pyarrow.array(list(values), type=column.type)
+    found = compute.fill_null(compute.index_in(column, value_set=known), -1)
+    return found.to_numpy(zero_copy_only=False)

@@ -1,0 +1,562 @@
+"""A utility graph: which settings do well, from public rows alone."""
+
+import math
+import re
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Real
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from joblib import Parallel, delayed
+from scipy.stats import rankdata
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import ParameterGrid
+from sklearn.utils import check_random_state, check_X_y
+
+from dpglm.exceptions import PrivacyWarning
+from dpglm.study.comparison import report_progress, scores
+from dpglm.study.results import configured, setting_text, value_text
+
+if TYPE_CHECKING:
+    import pandas
+
+    from dpglm.study.plots import UtilityGraphDisplay
+
+__all__ = ["SCORES", "UtilityCell", "UtilityGraph", "UtilityGraphResults", "resampled_split"]
+
+SCORES = {"accuracy": "accuracy", "auc": "AUC", "loss": "loss"}
+"""What is measured of each fit, with its title; a lower loss is better."""
+
+
+@dataclass(frozen=True)
+class UtilityCell:
+    """One setting and its scores.
+
+    Parameters
+    ----------
+    params : mapping from str to object
+        The setting.
+    scores : mapping from str to tuple of float
+        For each of `SCORES` its value in each repeat; empty if a fit failed.
+    error : str or None, default=None
+        Why a fit failed.
+
+    Examples
+    --------
+    >>> from dpglm.study.utility import UtilityCell
+    >>> UtilityCell({"max_iter": 10}, {"accuracy": (0.5, 0.75), "auc": (0.5,) * 2}).n_repeats
+    2
+    """
+
+    params: Mapping[str, Any]
+    scores: Mapping[str, tuple[float, ...]]
+    error: str | None = None
+
+    @property
+    def n_repeats(self) -> int:
+        """Number of finished fits."""
+        return len(next(iter(self.scores.values()), ()))
+
+
+@dataclass(frozen=True, eq=False)
+class UtilityGraphResults:
+    """The scores of a grid of settings, from `UtilityGraph.run`.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Unfitted; what the settings are applied to.
+    cells : tuple of UtilityCell
+        One per setting, in the order of the grid; at least one without an error.
+    n_samples : int
+        Number of records that the settings were tried for.
+
+    Notes
+    -----
+    The recommended setting has the lowest mean rank: in each repeat the settings are ranked by
+    accuracy, by AUC and by loss (1 is the best), and the ranks are averaged. All settings see the
+    same rows in a repeat, so that a repeat with easy or hard rows changes no rank. Accuracy alone
+    is too coarse where most rows are in one class, and loss alone weighs outliers that other data
+    do not have; what is good in all three respects carries over best to data that were not seen.
+
+    Examples
+    --------
+    >>> from dpglm import DPLogisticRegression
+    >>> from dpglm.study.utility import UtilityCell, UtilityGraphResults
+    >>> results = UtilityGraphResults(
+    ...     DPLogisticRegression(),
+    ...     (
+    ...         UtilityCell({"max_iter": 10}, {"accuracy": (0.7,), "auc": (0.7,), "loss": (0.6,)}),
+    ...         UtilityCell({"max_iter": 90}, {"accuracy": (0.8,), "auc": (0.8,), "loss": (0.5,)}),
+    ...     ),
+    ...     n_samples=1000,
+    ... )
+    >>> results.recommended_params
+    {'max_iter': 90}
+    >>> results.recommended_estimator()
+    DPLogisticRegression(max_iter=90)
+    """
+
+    estimator: BaseEstimator
+    cells: tuple[UtilityCell, ...]
+    n_samples: int
+
+    @property
+    def recommended_index(self) -> int:
+        """Number of the recommended setting in ``cells``."""
+        ranks = self._ranks().mean(axis=1)
+        return self._measured[int(np.argmin(ranks))]
+
+    @property
+    def recommended_params(self) -> dict[str, Any]:
+        """The recommended setting."""
+        return dict(self.cells[self.recommended_index].params)
+
+    def recommended_estimator(self) -> BaseEstimator:
+        """Return the estimator at the recommended setting, ready to be fitted to private data.
+
+        Returns
+        -------
+        estimator
+            A new one in each call, unfitted.
+        """
+        return configured(self.estimator, self.recommended_params)
+
+    @property
+    def errors(self) -> list[UtilityCell]:
+        """The settings that cannot be fitted."""
+        return [cell for cell in self.cells if cell.error is not None]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return one dictionary per setting, in the order of the grid.
+
+        Returns
+        -------
+        list of dict
+            ``setting``, the parameters as text, and one entry per parameter of the grid,
+            ``param_`` and its name; the mean over the repeats of each of `SCORES` and of
+            ``rank``, its standard error under the name with ``_se``, and with ``_gap_se`` that of
+            its difference from the recommended setting's, in which what a repeat does to all
+            settings cancels; ``n_repeats``, ``recommended`` and ``error``. Means are None beside
+            an error, and standard errors also after a single repeat.
+        """
+        best = self.recommended_index
+        ranks = dict(zip(self._measured, self._ranks(), strict=True))
+        reference = {**self.cells[best].scores, "rank": ranks[best]}
+        rows = []
+        for i, cell in enumerate(self.cells):
+            row: dict[str, Any] = {"setting": setting_text(cell.params)}
+            row |= {f"param_{name}": value for name, value in self._values(cell).items()}
+            found = {**cell.scores, "rank": ranks[i]} if i in ranks else {}
+            for name, best_values in reference.items():
+                values = np.asarray(found.get(name, ()))
+                row[name], row[f"{name}_se"] = _mean(values)
+                gap = values - best_values if len(values) else values
+                row[f"{name}_gap_se"] = _mean(gap)[1]
+            row |= {"n_repeats": cell.n_repeats, "recommended": i == best, "error": cell.error}
+            rows.append(row)
+        return rows
+
+    def to_frame(self) -> "pandas.DataFrame":
+        """Return `rows` as a frame.
+
+        Returns
+        -------
+        pandas.DataFrame
+
+        Raises
+        ------
+        ImportError
+            Without pandas; ``pip install "dpglm[data]"``.
+        """
+        try:
+            import pandas as pd
+        except ImportError as error:
+            raise ImportError(
+                'UtilityGraphResults.to_frame needs pandas: pip install "dpglm[data]".'
+            ) from error
+        return pd.DataFrame(self.rows())
+
+    def headline(self) -> str:
+        """Return the budget and the size of the simulation, in words."""
+        n_repeats = self.cells[self.recommended_index].n_repeats
+        return (
+            f"{self._budget()}{self.n_samples:,} records: {len(self.cells)} settings x "
+            f"{n_repeats} fit{'s' if n_repeats != 1 else ''}"
+        )
+
+    def table(self, n_best: int = 10) -> str:
+        """Return a plain-text table of the best settings, and of those that cannot be fitted.
+
+        Parameters
+        ----------
+        n_best : int, default=10
+            How many settings to list.
+
+        Returns
+        -------
+        str
+            Best mean rank first, which is the recommended setting.
+        """
+        rows = self.rows()
+        measured = sorted((row for row in rows if row["error"] is None), key=lambda r: r["rank"])
+        varied = self.varied()
+        columns = [["rank", *(f"{row['rank']:.1f}" for row in measured[:n_best])]]
+        for name, title in SCORES.items():
+            columns.append([title, *(_text(row, name) for row in measured[:n_best])])
+        for name in varied:
+            values = (value_text(row[f"param_{name}"]) for row in measured[:n_best])
+            columns.append([name, *values])
+        widths = [max(map(len, column)) for column in columns]
+        lines = [
+            "  ".join(text.rjust(width) for text, width in zip(line, widths, strict=True))
+            for line in zip(*columns, strict=True)
+        ]
+        lines.insert(0, self.headline())
+        if len(measured) > n_best:
+            lines.append(f"and {len(measured) - n_best} more")
+        for error, n in Counter(cell.error for cell in self.errors).items():
+            lines.append(f"{n} setting{'s' if n != 1 else ''} cannot be fitted: {error}")
+        return "\n".join(lines)
+
+    def varied(self) -> list[str]:
+        """Return the names of the parameters that are not the same in all settings."""
+        values = [self._values(cell) for cell in self.cells]
+        return [n for n in values[0] if len({value_text(own[n]) for own in values}) > 1]
+
+    def plot(self, **options: Any) -> "UtilityGraphDisplay":
+        """Draw the scores over each parameter.
+
+        Parameters
+        ----------
+        **options
+            As for ``UtilityGraphDisplay.from_results``.
+
+        Returns
+        -------
+        UtilityGraphDisplay
+
+        Raises
+        ------
+        ImportError
+            Without matplotlib; ``pip install "dpglm[plot]"``.
+        """
+        from dpglm.study.plots import UtilityGraphDisplay
+
+        return UtilityGraphDisplay.from_results(self, **options).plot()
+
+    def __str__(self) -> str:
+        return self.table()
+
+    def __repr__(self) -> str:
+        return f"<UtilityGraphResults: {self.headline()}, recommended {self.recommended_params}>"
+
+    def _values(self, cell: UtilityCell) -> dict[str, Any]:
+        """Return the value of every parameter of the grid; what a setting leaves out included."""
+        names = dict.fromkeys(name for other in self.cells for name in other.params)
+        values = configured(self.estimator, cell.params).get_params()
+        return {name: values.get(name, "") for name in names}
+
+    @property
+    def _measured(self) -> list[int]:
+        return [i for i, cell in enumerate(self.cells) if cell.error is None]
+
+    def _ranks(self) -> np.ndarray:
+        """Return the rank of each measured setting in each repeat, averaged over the scores."""
+        cells = [self.cells[i] for i in self._measured]
+        by_score = [
+            rankdata(
+                np.array([c.scores[name] for c in cells]) * (1 if name == "loss" else -1), axis=0
+            )
+            for name in SCORES
+        ]
+        return np.mean(by_score, axis=0)
+
+    def _budget(self) -> str:
+        values = self.estimator.get_params()
+        parts = [
+            f"{name} {values[full]:g}"
+            for name in ("epsilon", "delta")
+            for full in values
+            if full == name or full.endswith(f"__{name}")
+        ]
+        return "".join(f"{part}, " for part in parts)
+
+
+def _mean(values: Any) -> tuple[float | None, float | None]:
+    """Return mean and standard error."""
+    if len(values) == 0:
+        return None, None
+    if len(values) == 1:
+        return float(values[0]), None
+    # Steps that are far too long can end in losses whose squares overflow.
+    with np.errstate(over="ignore"):
+        return float(np.mean(values)), float(np.std(values, ddof=1)) / math.sqrt(len(values))
+
+
+def _text(row: Mapping[str, Any], name: str) -> str:
+    error = row[f"{name}_se"]
+    return f"{row[name]:.4f}" + ("" if error is None else f" ±{error:.4f}")
+
+
+# What a setting can do wrong; any other exception is a defect.
+_REASONS = (ValueError, TypeError, ArithmeticError, ImportError, ConvergenceWarning)
+_BUDGET = re.compile("(^|__)(epsilon|delta|neighboring_relation|n_ref)$")
+
+
+class UtilityGraph:
+    """Expected accuracy, AUC and loss of each setting of a private estimator, at a fixed budget.
+
+    Every setting is fitted to PUBLIC rows, an artificial table or a public sample like the private
+    one, with the noise that a fit to the private records would draw. It spends no privacy: nothing
+    is computed from a private record, and the setting is chosen before the first of them is
+    read. So the fit that follows costs its epsilon once, however large the grid was. A search on
+    the private records themselves costs that much for every fit.
+
+    Parameters
+    ----------
+    estimator : estimator
+        A private classifier with its budget; cloned, never fitted.
+    param_grid : dict or list of dict
+        As in scikit-learn's ``ParameterGrid``; nested parameters as in
+        ``noise_schedule__decay``.
+    n_samples : int
+        Number of records of the PRIVATE data to come, which is what the noise is planned for. Under
+        ``"add_or_remove_one"`` use ``n_ref``.
+    n_repeats : int, default=5
+        Fits of each setting, each with other rows and other noise.
+    test_size : float, default=0.25
+        Share of the public rows that scores are computed on.
+    n_jobs : int, optional
+        Number of processes, as in joblib.
+    random_state : int, RandomState instance or None, default=None
+        Seed of rows and noise, for a run that can be repeated exactly whatever `n_jobs` is; the
+        data are public, and so may the noise be. The recommended estimator does not get it.
+    progress : bool, default=False
+        Report progress on standard error.
+
+    Notes
+    -----
+    A plan for n records releases sums of n clipped gradients with noise of standard deviation
+    ``z C``, so the noise on the mean gradient is ``z C / n``. A public sample of m records,
+    fitted as it is, would get noise n/m times too large (or too small), and another setting would
+    win. Each fit is therefore given exactly n rows: where the public rows left to fit on are n
+    or more, n different ones; else every one of them ``floor(n/m)`` or ``ceil(n/m)`` times.
+    Clip, noise, plan, preconditioner and sampling are then those of n records, and the mean
+    gradient, its noise and the second moment have the distribution that they have in the fit to
+    come, up to how far the public rows differ from the private ones. Rows drawn with replacement
+    would add a variance that n different records do not have. What remains is that the m rows are
+    known less well than n: held-out scores fall by as much as m records are fewer than n, in all
+    settings alike unless m is within a few times the number of columns.
+
+    In each repeat all settings share one split into rows to fit and rows to score (common random
+    numbers: settings are compared within a repeat), while their noise is independent.
+
+    A setting that cannot be planned or fitted, and one whose coefficients diverge, is a row of the
+    results with the reason. How the recommendation is made: `UtilityGraphResults`.
+
+    Choosing the whole run in advance by its expected utility at a fixed budget is the workflow of
+    van Dijk et al. (2024, "Proactive DP"), who call its picture a utility graph.
+
+    Examples
+    --------
+    >>> from dpglm import DPLogisticRegression
+    >>> from dpglm.datasets import make_census
+    >>> from dpglm.study.utility import UtilityGraph
+    >>> graph = UtilityGraph(
+    ...     DPLogisticRegression(epsilon=1.0, delta=1e-6, preconditioner=None),
+    ...     {"max_iter": [1, 100]},
+    ...     n_samples=30_000,
+    ...     n_repeats=2,
+    ... )
+    >>> results = graph.run(*make_census(2000, random_state=0))
+    >>> model = results.recommended_estimator()
+    >>> model.max_iter
+    100
+    >>> hasattr(model, "coef_")
+    False
+    """
+
+    def __init__(
+        self,
+        estimator: BaseEstimator,
+        param_grid: Mapping[str, Sequence] | Iterable[Mapping[str, Sequence]],
+        *,
+        n_samples: int,
+        n_repeats: int = 5,
+        test_size: float = 0.25,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        progress: bool = False,
+    ) -> None:
+        self.estimator = estimator
+        self.param_grid = param_grid
+        self.n_samples = n_samples
+        self.n_repeats = n_repeats
+        self.test_size = test_size
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.progress = progress
+
+    def run(self, X: Any, y: Any) -> UtilityGraphResults:
+        """Simulate every setting on public rows.
+
+        Parameters
+        ----------
+        X : {array-like, CSR matrix} of shape (n_rows, n_features)
+            PUBLIC rows, encoded as the private ones will be. Never the private ones: the choice
+            would depend on them, and that is charged nowhere.
+        y : array-like of shape (n_rows,)
+            Their labels.
+
+        Returns
+        -------
+        UtilityGraphResults
+
+        Raises
+        ------
+        ValueError
+            If a parameter is out of range or unknown, or no setting at all can be fitted.
+        """
+        settings = self._settings()
+        X, y = check_X_y(X, y, accept_sparse="csr", dtype=[np.float64, np.float32])
+        rng = check_random_state(self.random_state)
+        splits = self._splits(y, rng)
+        seeds: list[list[int | None]] = [[None] * len(settings) for _ in splits]
+        if self.random_state is not None:
+            seeds = rng.randint(2**31 - 1, size=(len(splits), len(settings))).tolist()
+        tasks = (
+            delayed(_simulated)(repeat, i, configured(self.estimator, setting), seed, X, y, *split)
+            for repeat, split in enumerate(splits)
+            for i, (setting, seed) in enumerate(zip(settings, seeds[repeat], strict=True))
+        )
+        outcomes: list[list[Any]] = [[None] * len(splits) for _ in settings]
+        run = Parallel(n_jobs=self.n_jobs, return_as="generator_unordered")
+        n_fits = len(splits) * len(settings)
+        with report_progress(n_fits, 0, enabled=self.progress) as advance:
+            for repeat, i, outcome in run(tasks):
+                outcomes[i][repeat] = outcome
+                advance()
+        cells = tuple(_cell(setting, own) for setting, own in zip(settings, outcomes, strict=True))
+        if all(cell.error is not None for cell in cells):
+            raise ValueError(f"no setting of param_grid can be fitted: {cells[0].error}")
+        return UtilityGraphResults(configured(self.estimator, {}), cells, self.n_samples)
+
+    def _splits(
+        self, y: np.ndarray, rng: np.random.RandomState
+    ) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Return the rows to fit and those to score of each repeat, all labels among both."""
+        splits = []
+        for _ in range(self.n_repeats):
+            train, test = resampled_split(len(y), self.n_samples, self.test_size, rng)
+            for part, use in ((train, "fit"), (test, "score")):
+                missing = np.setdiff1d(y, y[part])
+                if len(missing):
+                    raise ValueError(
+                        f"none of the {len(part)} rows to {use} has the label {missing[0]!r}; give "
+                        "more public rows of that label, or another test_size."
+                    )
+            splits.append((train, test))
+        return splits
+
+    def _settings(self) -> list[dict[str, Any]]:
+        """Return the settings, all parameters checked."""
+        for name, value in (("n_samples", self.n_samples), ("n_repeats", self.n_repeats)):
+            if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+                raise ValueError(f"{name}={value!r} must be a whole number, 1 or more.")
+        settings = list(ParameterGrid(self.param_grid))
+        for setting in settings:
+            for name in filter(_BUDGET.search, setting):
+                raise ValueError(
+                    f"param_grid varies {name}, which is part of the budget; settings can be "
+                    "compared at one budget only. Set it on the estimator, and run a graph for "
+                    "each value."
+                )
+            try:
+                configured(self.estimator, setting)
+            except AttributeError as error:
+                raise ValueError(
+                    f"param_grid has the setting {setting_text(setting)}, and a nested parameter "
+                    "needs an object to belong to, not a name or a number: list the objects, or "
+                    "split the grid."
+                ) from error
+        return settings
+
+
+def resampled_split(
+    n_rows: int, n_samples: int, test_size: float, rng: np.random.RandomState
+) -> tuple[np.ndarray, np.ndarray]:
+    """Part rows at random, and repeat those of the first part to a given number.
+
+    Parameters
+    ----------
+    n_rows : int
+        Number of rows, 2 or more.
+    n_samples : int
+        Number of rows to fit on.
+    test_size : float
+        Share of the rows in the second part, above 0 and below 1.
+    rng : RandomState
+
+    Returns
+    -------
+    train : ndarray of shape (n_samples,)
+        Row numbers, each as often as any other, or once more.
+    test : ndarray
+        The other rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpglm.study.utility import resampled_split
+    >>> train, test = resampled_split(4, 7, 0.25, np.random.RandomState(0))
+    >>> train, test
+    (array([3, 1, 0, 3, 1, 0, 3]), array([2]))
+    """
+    real = isinstance(test_size, Real) and not isinstance(test_size, bool)
+    if not real or not 0 < test_size < 1:
+        raise ValueError(f"test_size={test_size!r} must be a number above 0 and below 1.")
+    if n_rows < 2:
+        raise ValueError(f"X has {n_rows} row; two or more are needed, to fit and to score.")
+    order = rng.permutation(n_rows)
+    n_test = min(max(1, round(test_size * n_rows)), n_rows - 1)
+    return np.resize(order[n_test:], n_samples), order[:n_test]
+
+
+def _simulated(
+    repeat: int,
+    number: int,
+    model: BaseEstimator,
+    seed: int | None,
+    X: Any,
+    y: np.ndarray,
+    train: np.ndarray,
+    test: np.ndarray,
+) -> tuple[int, int, dict[str, float] | str]:
+    """Return the scores of one fit, or why there are none."""
+    names = [name for name in model.get_params() if re.search("(^|__)random_state$", name)]
+    model.set_params(**dict.fromkeys(names, seed))
+    with warnings.catch_warnings():
+        # Both are about the fit to come, which gives them again if it should.
+        warnings.simplefilter("ignore", PrivacyWarning)
+        warnings.simplefilter("error", ConvergenceWarning)
+        try:
+            model.fit(X[train], y[train])
+            found = scores(model, X[test], y[test])
+        except _REASONS as error:
+            return repeat, number, " ".join(str(error).split()) or type(error).__name__
+    if not all(map(math.isfinite, found.values())):
+        return repeat, number, "The scores are not finite: lower step_schedule."
+    return repeat, number, found
+
+
+def _cell(params: dict[str, Any], outcomes: list[dict[str, float] | str]) -> UtilityCell:
+    for outcome in outcomes:
+        if isinstance(outcome, str):
+            return UtilityCell(params, {}, outcome)
+    found = [outcome for outcome in outcomes if isinstance(outcome, dict)]
+    return UtilityCell(params, {name: tuple(scored[name] for scored in found) for name in SCORES})
