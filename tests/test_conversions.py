@@ -278,7 +278,11 @@ BUDGETS = dict.fromkeys(("mu", "rho", "epsilon", "rdp", "noise_multiplier"), 1e-
 ARGUMENTS = {**BUDGETS, "delta": 1e-6, "alpha": 2.0}
 
 
-@pytest.mark.parametrize("name", conversions.__all__)
+# The costs of a choice take numbers that the library made.
+CONVERSIONS = [n for n in conversions.__all__ if not n.startswith(("pure_", "bounded_"))]
+
+
+@pytest.mark.parametrize("name", CONVERSIONS)
 def test_a_bad_argument_is_named_in_a_sentence(name):
     function = getattr(conversions, name)
     names = function.__code__.co_varnames[: function.__code__.co_argcount]
@@ -293,7 +297,7 @@ def test_a_bad_argument_is_named_in_a_sentence(name):
 
 
 def test_numpy_scalars_are_accepted_and_floats_returned():
-    for name in conversions.__all__:
+    for name in CONVERSIONS:
         function = getattr(conversions, name)
         names = function.__code__.co_varnames[: function.__code__.co_argcount]
         assert type(function(**{n: np.float32(ARGUMENTS[n]) for n in names})) is float
