@@ -25,10 +25,10 @@ from dpglm.baselines.objective_perturbation import (
     ApproximateMinimaPerturbation,
     ObjectivePerturbation,
 )
-from dpglm.baselines.output_perturbation import OutputPerturbation
+from dpglm.baselines.perturbation import OutputPerturbation
 from dpglm.baselines.privgene import PrivGene
 from dpglm.baselines.sgd import SGDAdvancedComposition, SGDMomentsAccountant
-from dpglm.study.comparison import compare
+from dpglm.study import compare
 
 # Method here -> estimator, model, and the start of the names of its peers.
 METHODS = {

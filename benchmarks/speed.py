@@ -32,11 +32,10 @@ from threadpoolctl import threadpool_limits
 from dpglm import DPLogisticRegression
 from dpglm.datasets import fetch_adult
 from dpglm.kernels.arithmetic import FAST
-from dpglm.kernels.threads import run_chunks
+from dpglm.kernels.runtime import run_chunks
 from dpglm.losses import Hinge, Logistic, Softmax
 from dpglm.privacy.noise import entropy_source, rounded_gaussian
-from dpglm.sums.line import Line
-from dpglm.sums.objective import Objective
+from dpglm.sums.objective import Line, Objective
 
 CLIP = 1.0
 LOSS_CLIP = 3.0
@@ -96,16 +95,16 @@ def result(name, seconds, n_rows, n_bytes=None):
     return row | others
 
 
-def dense_problem(n, d, dtype=np.float64, order="C"):
+def dense_problem(n, d, dtype=np.float64):
     """Normal data, random labels, small coefficients."""
     rng = np.random.default_rng(0)
-    X = np.asarray(rng.standard_normal((n, d), dtype=dtype), order=order)
+    X = rng.standard_normal((n, d), dtype=dtype)
     return X, rng.choice([-1.0, 1.0], n), rng.normal(scale=0.1, size=d + 1)
 
 
-def dense_row(name, n, d, dtype, repeats, n_threads=1, order="C"):
+def dense_row(name, n, d, dtype, repeats, n_threads=1):
     """Measure the logistic gradient on dense data."""
-    X, y, coef = dense_problem(n, d, dtype, order)
+    X, y, coef = dense_problem(n, d, dtype)
     objective = Objective(X, y, Logistic(), n_threads=n_threads)
     calls = {
         "stream": stream_read(X, n_threads),
@@ -213,18 +212,6 @@ def sparse_row(name, X, repeats):
     return result(name, medians(calls, repeats), n)
 
 
-def block_row(name, n, d, block_rows, repeats):
-    """Measure column-major data taken by blocks of so many rows."""
-    X, y, coef = dense_problem(n, d, order="F")
-    objective = Objective(X, y, Logistic(), n_threads=1)
-    objective._rows._block_rows = block_rows
-    calls = {
-        "stream": stream_read(X, 1),
-        "gradient": lambda: objective.gradient_sum(coef, CLIP),
-    }
-    return result(name, medians(calls, repeats), n, X.nbytes)
-
-
 def fit_row(name, X, y, repeats):
     """Compare a default fit, on one thread, with scikit-learn's logistic regression."""
     model = DPLogisticRegression(classes=[0, 1])
@@ -286,8 +273,6 @@ def shape_rows(n, repeats):
         dense_row(f"float64 {n}x10", n, 10, np.float64, repeats),
         dense_row(f"float64 {n // 10}x1000", n // 10, 1000, np.float64, repeats),
         dense_row("float64 48842x109 (Adult)", *adult),
-        dense_row(f"float64 {n}x100, column-major", n, 100, np.float64, repeats, order="F"),
-        dense_row("float64 48842x109, column-major", *adult, order="F"),
         softmax_row(f"softmax K=3 {n // 5}x100", n // 5, 100, 3, repeats),
         softmax_row(f"softmax K=10 {n // 5}x100", n // 5, 100, 10, repeats),
     ]
@@ -316,7 +301,7 @@ def sparse_rows(n, repeats):
 
 
 def scaling_rows(n, repeats):
-    """Cost against the number of rows, of columns, of threads, and the size of a block."""
+    """Cost against the number of rows, of columns and of threads."""
     sizes = [10_000, 100_000, 1_000_000, *([3_000_000, 10_000_000] if n >= 10**6 else [])]
     cases = [(size, 100, np.float32) for size in sizes]
     cases += [(n * 10 // d, d, np.float64) for d in (10, 30, 100, 300, 1000)]
@@ -327,8 +312,6 @@ def scaling_rows(n, repeats):
     for n_threads in range(1, (os.cpu_count() or 1) + 1):
         name = f"float32 {n}x100, threads: {n_threads}"
         rows.append(dense_row(name, n, 100, np.float32, 3 * repeats, n_threads))
-    for block in (64, 256, 1024):
-        rows.append(block_row(f"column-major {n}x100, blocks of {block}", n, 100, block, repeats))
     return rows
 
 

@@ -27,7 +27,7 @@ import numpy as np
 
 from dpglm import DPLinearSVM, DPLogisticRegression
 from dpglm.datasets import fetch_adult
-from dpglm.study.comparison import compare
+from dpglm.study import compare
 
 DELTA = 1e-8
 EPSILONS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)

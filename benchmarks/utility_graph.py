@@ -21,9 +21,9 @@ from sklearn.model_selection import ParameterGrid
 
 from dpglm import DPLogisticRegression, DynamicNoise
 from dpglm.datasets import fetch_adult, fetch_bank, make_census
+from dpglm.study import UtilityGraph
 from dpglm.study.comparison import compare, encoded
 from dpglm.study.results import configured, setting_text
-from dpglm.study.utility import UtilityGraph
 
 DELTA = 1e-8
 # Records in four of five folds: between those of Adult (39,073) and BANK (36,168).

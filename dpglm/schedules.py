@@ -1,8 +1,16 @@
-"""What is fixed in advance about every iteration: clip, noise, step, momentum, averaging."""
+"""What is fixed in advance about every iteration: clip, noise, step, momentum, averaging.
+
+All of it follows from public facts, never from the data. Iterations are t = 1..T unless a docstring
+counts from 0; arrays start with the first iteration. A noise schedule shapes the standard deviation
+of the noise on the SUM of clipped gradients; the plan rescales the whole of it to the budget. A
+step multiplies the MEAN gradient: ``coef <- coef - step * (noisy_sum / n_samples + alpha * coef)``.
+Momentum and averaging process what was released, and cost no privacy.
+"""
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
@@ -11,24 +19,10 @@ from scipy.special import logsumexp
 from sklearn.base import BaseEstimator
 
 __all__ = [
-    "Constant",
-    "DebiasedMomentum",
-    "DecayingClip",
-    "DynamicNoise",
-    "Geometric",
-    "HeavyBall",
-    "InverseTime",
-    "LectureStep",
-    "Momentum",
-    "Piecewise",
-    "Polynomial",
-    "PublicFacts",
-    "Schedule",
-    "averaging_weights",
-    "check_momentum",
-    "check_schedule",
-    "schedule_values",
-]
+    "Constant", "DebiasedMomentum", "DecayingClip", "DynamicNoise", "Geometric", "HeavyBall",
+    "InverseTime", "LectureStep", "Momentum", "Piecewise", "Polynomial", "PublicFacts", "Schedule",
+    "averaging_weights", "check_momentum", "check_schedule", "schedule_values",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,8 +39,8 @@ class PublicFacts:
         largest L2 norm of a row, intercept included.
     mu, clip, noise_std : float and two ndarrays of shape (n_iter,), optional
         Gaussian differential privacy budget of the gradients (with mini-batches: that of the same
-        epsilon and delta), clip norms, and standard deviations
-        of the noise on the sum of gradients; a plan fills them in this order.
+        epsilon and delta), clip norms, and standard deviations of the noise on the sum of
+        gradients; a plan fills them in this order.
     effective_dimension : float, optional
         How many directions of the features stand out from the noise, as released by a
         preconditioner; None before that release, and without one.
@@ -107,6 +101,7 @@ class Schedule(BaseEstimator):
         raise NotImplementedError(f"{type(self).__name__} must define values(n_iter, facts).")
 
 
+@dataclass(eq=False, repr=False)
 class Constant(Schedule):
     """The same value in every iteration.
 
@@ -120,13 +115,13 @@ class Constant(Schedule):
     array([0.5, 0.5, 0.5])
     """
 
-    def __init__(self, value: float = 1.0) -> None:
-        self.value = value
+    value: float = 1.0
 
     def values(self, n_iter: int, facts: PublicFacts) -> np.ndarray:
         return np.full(n_iter, float(self.value))
 
 
+@dataclass(eq=False, repr=False)
 class Geometric(Schedule):
     """Exponential decay ``initial * ratio^t``, t = 0, 1, ... (Yu, Liu, Pu, Gursoy & Truex 2019).
 
@@ -140,14 +135,14 @@ class Geometric(Schedule):
     array([1.  , 0.5 , 0.25])
     """
 
-    def __init__(self, initial: float = 1.0, ratio: float = 0.99) -> None:
-        self.initial = initial
-        self.ratio = ratio
+    initial: float = 1.0
+    ratio: float = 0.99
 
     def values(self, n_iter: int, facts: PublicFacts) -> np.ndarray:
         return self.initial * float(self.ratio) ** np.arange(n_iter)
 
 
+@dataclass(eq=False, repr=False)
 class Polynomial(Schedule):
     """Polynomial decay, ``final + (initial - final) * (1 - t/(T - 1))^power`` for t = 0..T-1.
 
@@ -163,16 +158,17 @@ class Polynomial(Schedule):
     array([1.   , 0.625, 0.5  ])
     """
 
-    def __init__(self, initial: float = 1.0, final: float = 0.1, power: float = 1.0) -> None:
-        self.initial = initial
-        self.final = final
-        self.power = power
+    initial: float = 1.0
+    final: float = 0.1
+    power: float = 1.0
 
     def values(self, n_iter: int, facts: PublicFacts) -> np.ndarray:
+        # A run of one iteration is at its start.
         remaining = 1 - np.arange(n_iter) / max(n_iter - 1, 1)
         return self.final + (self.initial - self.final) * remaining**self.power
 
 
+@dataclass(eq=False, repr=False)
 class Piecewise(Schedule):
     """Step decay: constant levels over fractions of the run (Yu, Liu, Pu, Gursoy & Truex 2019).
 
@@ -189,9 +185,8 @@ class Piecewise(Schedule):
     array([4., 4., 4., 4., 2., 2., 1., 1.])
     """
 
-    def __init__(self, levels: Sequence = (1.0, 0.5), boundaries: Sequence = (0.5,)) -> None:
-        self.levels = levels
-        self.boundaries = boundaries
+    levels: Sequence = (1.0, 0.5)
+    boundaries: Sequence = (0.5,)
 
     def values(self, n_iter: int, facts: PublicFacts) -> np.ndarray:
         levels, boundaries = np.array(self.levels, float), np.array(self.boundaries, float)
@@ -201,6 +196,7 @@ class Piecewise(Schedule):
         return levels[np.searchsorted(boundaries, np.arange(n_iter) / n_iter, side="right")]
 
 
+@dataclass(eq=False, repr=False)
 class DynamicNoise(Schedule):
     """Noise that is optimal for a contracting descent: large early, small late.
 
@@ -231,17 +227,15 @@ class DynamicNoise(Schedule):
     array([4.583, 2.291, 1.146])
     """
 
-    def __init__(
-        self, decay: float | None = None, momentum: float = 0.0, row_bound: float | None = None
-    ) -> None:
-        self.decay = decay
-        self.momentum = momentum
-        self.row_bound = row_bound
+    decay: float | None = None
+    momentum: float = 0.0
+    row_bound: float | None = None
 
     def values(self, n_iter: int, facts: PublicFacts) -> np.ndarray:
         if not 0 <= self.momentum < 1:
             raise ValueError(f"momentum={self.momentum!r} must lie in [0, 1).")
         half_log_q = self._log_weights(n_iter, facts) / 2
+        # In logarithms: weights of long runs leave the range of floating point.
         known = facts.clip is not None and np.isfinite(facts.clip).all()
         log_clip = np.log(facts.clip) if known else np.zeros(n_iter)
         log_budget = 2 * math.log(facts.mu) if facts.mu and facts.mu < math.inf else 0.0
@@ -249,7 +243,7 @@ class DynamicNoise(Schedule):
         return np.exp((total + log_clip - half_log_q - log_budget) / 2)
 
     def _log_weights(self, n_iter: int, facts: PublicFacts) -> np.ndarray:
-        """Log of q_t by the recursion q_t = gamma q_(t+1) + momentum^(2(T-t)), q_T = 1."""
+        """Log of q_t by the recursion ``q_t = gamma q_(t+1) + momentum^(2(T-t))``, q_T = 1."""
         if self.decay is None:
             log_gamma = np.log1p(-1 / facts.condition_number(self.row_bound))
         elif 0 < self.decay < math.inf:
@@ -263,6 +257,7 @@ class DynamicNoise(Schedule):
         return log_q
 
 
+@dataclass(eq=False, repr=False)
 class DecayingClip(Schedule):
     """Clip norm ``initial / min(2, 1 + t/horizon)``, t = 0, 1, ..., at constant noise.
 
@@ -280,9 +275,8 @@ class DecayingClip(Schedule):
     array([1.   , 0.667, 0.5  , 0.5  ])
     """
 
-    def __init__(self, initial: float = 1.0, horizon: int | None = None) -> None:
-        self.initial = initial
-        self.horizon = horizon
+    initial: float = 1.0
+    horizon: int | None = None
 
     def values(self, n_iter: int, facts: PublicFacts) -> np.ndarray:
         horizon = n_iter if self.horizon is None else self.horizon
@@ -291,6 +285,7 @@ class DecayingClip(Schedule):
         return self.initial / np.minimum(2.0, 1 + np.arange(n_iter) / horizon)
 
 
+@dataclass(eq=False, repr=False)
 class InverseTime(Schedule):
     """Steps ``2 / (alpha (t + 1))``, for t-weighted averaging (Lacoste-Julien et al. 2012).
 
@@ -305,8 +300,7 @@ class InverseTime(Schedule):
     array([2.        , 1.33333333, 1.        ])
     """
 
-    def __init__(self, alpha: float | None = None) -> None:
-        self.alpha = alpha
+    alpha: float | None = None
 
     def values(self, n_iter: int, facts: PublicFacts) -> np.ndarray:
         alpha = facts.alpha if self.alpha is None else self.alpha
@@ -315,6 +309,7 @@ class InverseTime(Schedule):
         return 2 / (alpha * np.arange(2, n_iter + 2))
 
 
+@dataclass(eq=False, repr=False)
 class LectureStep(Schedule):
     """Constant step that balances descent against noise; to be combined with uniform averaging.
 
@@ -340,9 +335,8 @@ class LectureStep(Schedule):
     np.float64(0.3953)
     """
 
-    def __init__(self, distance: float = 1.0, row_bound: float | None = None) -> None:
-        self.distance = distance
-        self.row_bound = row_bound
+    distance: float = 1.0
+    row_bound: float | None = None
 
     def values(self, n_iter: int, facts: PublicFacts) -> np.ndarray:
         if not 0 < self.distance < math.inf:
@@ -354,6 +348,7 @@ class LectureStep(Schedule):
         if facts.curvature == math.inf:
             slope = math.hypot(self._lipschitz(facts), noise)
             return np.full(n_iter, self.distance / (slope * math.sqrt(n_iter)))
+        # The longest step that descends, and the one whose noise is as large as its gain.
         steepest = 1 / facts.smoothness(self.row_bound)
         quietest = self.distance / (noise * math.sqrt(2 * n_iter)) if noise > 0 else math.inf
         return np.full(n_iter, min(steepest, quietest))
@@ -381,26 +376,7 @@ _NAMED = {
 def check_schedule(schedule: Any, *, parameter: str, default: Any = None) -> Schedule:
     """Return the schedule that a parameter asks for.
 
-    Parameters
-    ----------
-    schedule, default : float, str, Schedule or None
-        A number is constant, a name means that schedule's defaults, None means ``default``.
-    parameter : str
-        Named in errors.
-
-    Returns
-    -------
-    Schedule
-
-    Raises
-    ------
-    ValueError, TypeError
-        If it is none of these.
-
-    Examples
-    --------
-    >>> check_schedule(0.5, parameter="step_schedule")
-    Constant(value=0.5)
+    A number is constant, a name means that schedule's defaults, None means `default`.
     """
     if schedule is None:
         schedule = default
@@ -418,37 +394,12 @@ def check_schedule(schedule: Any, *, parameter: str, default: Any = None) -> Sch
 def schedule_values(
     schedule: Schedule, n_iter: int, facts: PublicFacts, *, parameter: str, allow_inf: bool = False
 ) -> np.ndarray:
-    """Return the values of a schedule, checked: one positive number per iteration.
-
-    Parameters
-    ----------
-    schedule : Schedule
-    n_iter : int
-    facts : PublicFacts
-    parameter : str
-        Named in errors.
-    allow_inf : bool, default=False
-
-    Returns
-    -------
-    ndarray of shape (n_iter,)
-
-    Raises
-    ------
-    ValueError
-        If the schedule cannot give such values.
-
-    Examples
-    --------
-    >>> schedule_values(Constant(2.0), 2, PublicFacts(1000, 10), parameter="step_schedule")
-    array([2., 2.])
-    """
+    """Return the values of a schedule, checked: one positive number per iteration."""
     given = f"{parameter}={schedule!r}"
-    # A copy: what a schedule does to its facts must not change the plan.
-    facts = replace(facts, clip=_copy(facts.clip), noise_std=_copy(facts.noise_std))
     try:
         with np.errstate(all="ignore"):
-            values = np.array(schedule.values(n_iter, facts), dtype=np.float64)
+            # Copies: what a schedule does to its facts must not change the plan.
+            values = np.array(schedule.values(n_iter, deepcopy(facts)), dtype=np.float64)
     except (TypeError, ValueError, ArithmeticError) as error:
         raise ValueError(f"{given} cannot be used: {error}") from error
     if values.shape != (n_iter,):
@@ -463,33 +414,20 @@ def schedule_values(
     return values
 
 
-def _copy(values: np.ndarray | None) -> np.ndarray | None:
-    return None if values is None else values.copy()
-
-
 class Momentum(BaseEstimator):
     """A rule that turns gradients into directions. Subclasses define ``direction``."""
 
     def direction(
         self, gradient: np.ndarray, velocity: np.ndarray, t: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the direction of iteration ``t`` and the next velocity.
+        """Return the direction of iteration ``t``, from 1, and the next velocity.
 
-        Parameters
-        ----------
-        gradient : ndarray
-        velocity : ndarray
-            Zeros in the first iteration, then what the last call returned.
-        t : int
-            Iteration, from 1.
-
-        Returns
-        -------
-        direction, velocity : ndarray
+        The velocity is zeros in the first iteration, then what the last call returned.
         """
         raise NotImplementedError(f"{type(self).__name__} must define direction.")
 
 
+@dataclass(eq=False, repr=False)
 class HeavyBall(Momentum):
     """Heavy ball, ``m_t = c m_(t-1) + g_t`` (Polyak 1964; for private descent, Yu et al. 2018).
 
@@ -509,8 +447,7 @@ class HeavyBall(Momentum):
     (array([2.]), array([2.]))
     """
 
-    def __init__(self, coefficient: float = 0.6) -> None:
-        self.coefficient = coefficient
+    coefficient: float = 0.6
 
     def direction(
         self, gradient: np.ndarray, velocity: np.ndarray, t: int
@@ -519,6 +456,7 @@ class HeavyBall(Momentum):
         return velocity, velocity
 
 
+@dataclass(eq=False, repr=False)
 class DebiasedMomentum(Momentum):
     """Moving average of the gradients, freed of its bias towards zero (Hong, Wang & Zhou 2022).
 
@@ -538,8 +476,7 @@ class DebiasedMomentum(Momentum):
     (array([1.]), array([0.5]))
     """
 
-    def __init__(self, coefficient: float = 0.9) -> None:
-        self.coefficient = coefficient
+    coefficient: float = 0.9
 
     def direction(
         self, gradient: np.ndarray, velocity: np.ndarray, t: int
@@ -549,29 +486,9 @@ class DebiasedMomentum(Momentum):
 
 
 def check_momentum(momentum: Any) -> Momentum:
-    """Return the momentum that a parameter asks for.
+    """Return the momentum that a parameter asks for, the very object where one was given.
 
-    Parameters
-    ----------
-    momentum : None, float, {"heavy_ball", "debiased"} or Momentum
-        None is plain descent, a number the coefficient of `HeavyBall`.
-
-    Returns
-    -------
-    Momentum
-        The very object where one was given.
-
-    Raises
-    ------
-    ValueError, TypeError
-        If it is none of these, or its coefficient lies outside [0, 1).
-
-    Examples
-    --------
-    >>> check_momentum(0.7)
-    HeavyBall(coefficient=0.7)
-    >>> check_momentum(None)
-    HeavyBall(coefficient=0.0)
+    None is plain descent, a number the coefficient of `HeavyBall`.
     """
     choices = "Give None, a number in [0, 1), 'heavy_ball', 'debiased' or a Momentum object."
     if momentum is None:
@@ -584,6 +501,7 @@ def check_momentum(momentum: Any) -> Momentum:
         momentum = HeavyBall() if momentum == "heavy_ball" else DebiasedMomentum()
     elif not isinstance(momentum, Momentum):
         raise TypeError(f"momentum={momentum!r} is not a momentum. {choices}")
+    # A rule of one's own need not have a coefficient.
     coefficient = getattr(momentum, "coefficient", 0.0)
     if not isinstance(coefficient, Real) or not 0 <= coefficient < 1:
         raise ValueError(
@@ -592,57 +510,24 @@ def check_momentum(momentum: Any) -> Momentum:
     return momentum
 
 
-def _last(n_iter: int) -> np.ndarray:
-    return np.append(np.zeros(n_iter - 1), 1.0)
-
-
-def _uniform(n_iter: int) -> np.ndarray:
-    return np.full(n_iter, 1.0)
-
-
-def _tail(n_iter: int, fraction: float = 0.5) -> np.ndarray:
-    first = min(math.floor(n_iter * (1 - fraction)), n_iter - 1)
-    return np.where(np.arange(n_iter) >= first, 1.0, 0.0)
-
-
-def _t_weighted(n_iter: int) -> np.ndarray:
-    return np.arange(2.0, n_iter + 2.0)
-
-
-_AVERAGING: dict[str | None, Callable[[int], np.ndarray]] = {
-    None: _last,
-    "uniform": _uniform,
-    "tail": _tail,
-    "t_weighted": _t_weighted,
-}
-
-
 def averaging_weights(averaging: str | float | None, n_iter: int) -> np.ndarray:
-    """Return the weights of the iterates after each step; averaging costs no privacy.
+    """Return the weights of the iterates after each step, of shape (n_iter,) and summing to 1.
 
-    Parameters
-    ----------
-    averaging : {None, "uniform", "tail", "t_weighted"} or float
-        ``None``: the last iterate. ``"uniform"``: all alike, for convex losses. ``"tail"``: the
-        last half. ``"t_weighted"``: proportional to the position t, counting the start as 1, for
-        the steps ``2 / (alpha (t + 1))`` (Lacoste-Julien, Schmidt & Bach 2012). A number above 0
-        and at most 1: that last part of the run.
-    n_iter : int
-
-    Returns
-    -------
-    ndarray of shape (n_iter,), summing to 1
-
-    Examples
-    --------
-    >>> from dpglm.schedules import averaging_weights
-    >>> averaging_weights("tail", 4)
-    array([0. , 0. , 0.5, 0.5])
+    ``None``: the last iterate. ``"uniform"``: all alike, for convex losses. ``"tail"``: the last
+    half. ``"t_weighted"``: proportional to the position t, counting the start as 1, for the steps
+    ``2 / (alpha (t + 1))`` (Lacoste-Julien, Schmidt & Bach 2012). A number above 0 and at most 1:
+    that last part of the run.
     """
-    if isinstance(averaging, Real) and not isinstance(averaging, bool) and 0 < averaging <= 1:
-        weights = _tail(n_iter, float(averaging))
-    elif averaging is None or (isinstance(averaging, str) and averaging in _AVERAGING):
-        weights = _AVERAGING[averaging](n_iter)
+    t = np.arange(n_iter)
+
+    def tail(fraction: float) -> np.ndarray:
+        return t >= min(math.floor(n_iter * (1 - fraction)), n_iter - 1)
+
+    named = {None: t == n_iter - 1, "uniform": t >= 0, "tail": tail(0.5), "t_weighted": t + 2.0}
+    if averaging is None or (isinstance(averaging, str) and averaging in named):
+        weights = named[averaging]
+    elif isinstance(averaging, Real) and not isinstance(averaging, bool) and 0 < averaging <= 1:
+        weights = tail(float(averaging))
     else:
         raise ValueError(
             f"averaging={averaging!r} is unknown; choose None, 'uniform', 'tail', 't_weighted', or "

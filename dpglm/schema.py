@@ -1,29 +1,29 @@
-"""Public facts about the columns of a table, and features scaled by them."""
+"""Public facts about the columns of a table, and features scaled by them.
+
+Scaling by the range of the rows, or encoding the categories that happen to occur in them, spends
+privacy that nobody accounts for. A `Schema` states both in advance, from a data dictionary.
+"""
 
 import json
 import math
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+from scipy import sparse
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.compose import ColumnTransformer
 from sklearn.preprocessing import OneHotEncoder
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 __all__ = [
-    "CategoricalColumn",
-    "NumericColumn",
-    "PublicBoundsScaler",
-    "Schema",
-    "Target",
-    "load_schema",
-]
+    "CategoricalColumn", "NumericColumn", "PublicBoundsScaler", "Schema", "Target", "load_schema",
+]  # fmt: skip
 
 
 class PublicBoundsScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
@@ -42,9 +42,8 @@ class PublicBoundsScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     lower_, upper_ : ndarray of shape (n_features,)
         The bounds of each column.
     n_features_in_ : int
-        Number of columns.
     feature_names_in_ : ndarray of shape (n_features,)
-        Names of the columns, if the input has names.
+        If the input has names.
 
     Notes
     -----
@@ -64,19 +63,7 @@ class PublicBoundsScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         self.upper = upper
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Check the bounds against the number of columns.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Only its number of columns and their names are used.
-        y : None
-            Ignored.
-
-        Returns
-        -------
-        PublicBoundsScaler
-            The scaler itself.
+        """Check the bounds against the number of columns of X, whose rows are not used.
 
         Raises
         ------
@@ -86,6 +73,7 @@ class PublicBoundsScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         X = validate_data(self, X, dtype=np.float64)
         self.lower_ = self._bound("lower")
         self.upper_ = self._bound("upper")
+        # Bounds like -1e308 and 1e308 are finite, and their difference is not.
         with np.errstate(over="ignore"):
             width = self.upper_ - self.lower_
         wrong = ~((width > 0) & np.isfinite(width))
@@ -98,18 +86,7 @@ class PublicBoundsScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         return self
 
     def transform(self, X: Any) -> np.ndarray:
-        """Scale to [0, 1].
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Raw values.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_features)
-            Values in [0, 1].
-        """
+        """Return raw values of shape (n_samples, n_features) scaled to [0, 1]."""
         check_is_fitted(self)
         X = validate_data(self, X, dtype=np.float64, reset=False)
         return (np.clip(X, self.lower_, self.upper_) - self.lower_) / (self.upper_ - self.lower_)
@@ -137,9 +114,7 @@ class NumericColumn:
     Parameters
     ----------
     name : str
-        Name of the column.
     lower, upper : float
-        Bounds, ``lower < upper``.
 
     Examples
     --------
@@ -153,6 +128,7 @@ class NumericColumn:
     upper: float
 
     def __post_init__(self) -> None:
+        # A frozen dataclass can be set in this way only.
         _check_name(self.name, "column")
         for bound in ("lower", "upper"):
             object.__setattr__(self, bound, _finite(self.name, bound, getattr(self, bound)))
@@ -170,7 +146,6 @@ class CategoricalColumn:
     Parameters
     ----------
     name : str
-        Name of the column.
     categories : sequence of str, int or bool
         Distinct values in the order of the encoded columns; numbers in rising order.
 
@@ -197,7 +172,6 @@ class Target:
     Parameters
     ----------
     name : str
-        Name of the label column.
     labels : sequence of str, int or bool
         At least two distinct labels; numbers in rising order.
 
@@ -226,18 +200,11 @@ class Schema:
     Parameters
     ----------
     name : str
-        Name of the table.
     columns : sequence of NumericColumn or CategoricalColumn
         The features. A column of the table that is not listed is not used.
     target : Target
-        The label column.
     source : str, default=""
         Where the bounds and categories come from. They are public only if this is not the rows.
-
-    Raises
-    ------
-    ValueError
-        If there is no column, or two columns, or a column and the target, share a name.
 
     Notes
     -----
@@ -310,45 +277,22 @@ class Schema:
         """The public label set in sorted order, as scikit-learn's ``classes_`` would hold it."""
         return np.unique(self.target.labels)
 
+    @property
+    def n_encoded(self) -> int:
+        """Number of columns of an encoded row, without the intercept."""
+        return len(self.numeric) + sum(len(c.categories) for c in self.categorical)
+
     def row_bound(self, fit_intercept: bool = True) -> float:
-        """Return the largest Euclidean norm of an encoded row.
-
-        Parameters
-        ----------
-        fit_intercept : bool, default=True
-            Count the constant column that carries the intercept.
-
-        Returns
-        -------
-        float
-            ``sqrt(n_numeric + n_categorical + fit_intercept)``.
-        """
+        """Return the largest Euclidean norm of an encoded row, that of the intercept included."""
         return math.sqrt(len(self.columns) + bool(fit_intercept))
 
     def transformer(self, sparse_output: bool = False) -> ColumnTransformer:
         """Return the encoder of a raw table: numeric columns first, then one block per category.
 
-        Parameters
-        ----------
-        sparse_output : bool, default=False
-            Return a CSR matrix instead of an array. A schema without categories stays dense.
-
-        Returns
-        -------
-        ColumnTransformer
-            Unfitted; fitting it reads the names of the columns and nothing of the rows.
-
-        Examples
-        --------
-        >>> from dpglm.datasets import make_census
-        >>> from dpglm.schema import load_schema
-        >>> X, y = make_census(100, random_state=0, as_frame=True)
-        >>> load_schema("census").transformer().fit_transform(X).shape
-        (100, 99)
+        Fitting it reads the names of the columns and nothing of the rows. It returns an array, or
+        with `sparse_output` a CSR matrix, unless the schema has no categories.
         """
-        scaler = PublicBoundsScaler(
-            lower=[c.lower for c in self.numeric], upper=[c.upper for c in self.numeric]
-        )
+        # With its categories given, an encoder learns nothing from the rows it is fitted on.
         encoder = OneHotEncoder(
             categories=[list(c.categories) for c in self.categorical],
             handle_unknown="ignore",
@@ -356,21 +300,47 @@ class Schema:
         )
         return ColumnTransformer(
             [
-                ("numeric", scaler, [c.name for c in self.numeric]),
+                ("numeric", self._scaler(), [c.name for c in self.numeric]),
                 ("categorical", encoder, [c.name for c in self.categorical]),
             ],
             sparse_threshold=float(sparse_output),
             verbose_feature_names_out=False,
         )
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form as a dictionary of plain Python values.
+    def encode(
+        self,
+        numeric: Sequence[np.ndarray],
+        codes: Sequence[np.ndarray],
+        sparse_output: bool = False,
+    ) -> np.ndarray | sparse.csr_array:
+        """Return what the transformer returns, without a frame.
 
-        Returns
-        -------
-        dict
-            What :meth:`from_dict` reads.
+        `numeric` and `codes` hold an array of shape (n_rows,) for each numeric and each
+        categorical column: its values, and the numbers of its categories, -1 for any other.
         """
+        n_rows, n_numeric = len([*numeric, *codes][0]), len(self.numeric)
+        # Row by row the entries that are not zero: all numbers, and a 1 for each known category.
+        values = np.ones((n_rows, len(self.columns)))
+        columns = np.empty(values.shape, dtype=np.int32)
+        known = np.ones(values.shape, dtype=bool)
+        if numeric:
+            values[:, :n_numeric] = self._scaler().fit_transform(np.column_stack(numeric))
+            columns[:, :n_numeric] = np.arange(n_numeric)
+        if codes:
+            sizes = [len(column.categories) for column in self.categorical]
+            table = np.column_stack(codes)
+            known[:, n_numeric:] = table >= 0
+            columns[:, n_numeric:] = table + n_numeric + np.cumsum([0, *sizes[:-1]])
+        ends = np.append(0, np.cumsum(known.sum(axis=1)))
+        shape = (n_rows, self.n_encoded)
+        rows = sparse.csr_array((values[known], columns[known], ends), shape=shape)
+        return rows if sparse_output else rows.toarray()
+
+    def _scaler(self) -> PublicBoundsScaler:
+        return PublicBoundsScaler([c.lower for c in self.numeric], [c.upper for c in self.numeric])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form as a dictionary of plain Python values."""
         columns = [
             {"name": c.name, "lower": c.lower, "upper": c.upper}
             if isinstance(c, NumericColumn)
@@ -387,23 +357,7 @@ class Schema:
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Self:
-        """Build a schema from its JSON form.
-
-        Parameters
-        ----------
-        document : mapping
-            As returned by :meth:`to_dict`; ``source`` may be left out.
-
-        Returns
-        -------
-        Schema
-            The schema.
-
-        Raises
-        ------
-        ValueError
-            If the version is unknown, a field is missing or unknown, or a column is malformed.
-        """
+        """Build a schema from what `to_dict` returns; ``source`` may be left out."""
         if isinstance(document, Mapping) and document.get("version") != _VERSION:
             raise ValueError(
                 f"the schema has version={document.get('version')!r}; set version={_VERSION}, or "
@@ -422,36 +376,12 @@ class Schema:
         )
 
     def to_json(self) -> str:
-        """Return the JSON form as text.
-
-        Returns
-        -------
-        str
-            What :meth:`from_json` reads.
-        """
+        """Return the JSON form as text."""
         return json.dumps(self.to_dict(), indent=2, ensure_ascii=False)
 
     @classmethod
     def from_json(cls, path_or_text: str | os.PathLike[str]) -> Self:
-        """Read a schema from a JSON file, or from text that starts with ``{``.
-
-        Parameters
-        ----------
-        path_or_text : str or path-like
-            A file, or the JSON itself.
-
-        Returns
-        -------
-        Schema
-            The schema.
-
-        Raises
-        ------
-        FileNotFoundError
-            If there is no such file.
-        ValueError
-            If the text is not JSON, or not a schema.
-        """
+        """Read a schema from a JSON file, or from text that starts with ``{``."""
         is_text = isinstance(path_or_text, str) and path_or_text.lstrip().startswith("{")
         text = path_or_text if is_text else Path(path_or_text).read_text(encoding="utf-8")
         try:
@@ -462,22 +392,11 @@ class Schema:
 
 
 def load_schema(name: str) -> Schema:
-    """Return a schema that comes with the package.
+    """Return a schema of the package, with the bounds and categories of a data dictionary.
 
     Parameters
     ----------
     name : {"adult", "bank", "census", "kddcup99"}
-        Name of the data set.
-
-    Returns
-    -------
-    Schema
-        Bounds and categories of its data dictionary; ``source`` names it.
-
-    Raises
-    ------
-    ValueError
-        If there is no such schema.
 
     Examples
     --------
@@ -523,6 +442,7 @@ def _check_name(name: Any, what: str) -> None:
 
 def _finite(name: str, bound: str, value: Any) -> float:
     number = value.item() if isinstance(value, np.generic) else value
+    # Not isinstance: True is an int. Integers too large for a float are refused by the comparison.
     if type(number) not in (int, float) or not abs(number) <= sys.float_info.max:
         raise ValueError(f"column {name!r} has {bound}={value!r}; give a finite public number.")
     return float(number)
@@ -542,6 +462,7 @@ def _distinct(name: str, what: str, values: Any) -> tuple:
     for value in values:
         if values.count(value) > 1:
             raise ValueError(f"{name!r} has {value!r} twice in {what}; list every value once.")
+    # scikit-learn's encoder wants numbers sorted, and texts in any order.
     if not isinstance(values[0], str) and list(values) != sorted(values):
         raise ValueError(f"{name!r} has {what}={list(values)}; list numbers in rising order.")
     return values

@@ -7,9 +7,8 @@ from typing import Any
 
 from sklearn.utils import resample
 
+from dpglm.study import ComparisonDisplay, html_report
 from dpglm.study.comparison import compare, encoded
-from dpglm.study.plots import ComparisonDisplay
-from dpglm.study.report import html_report
 
 
 def run(description: str, name: str, fetch: Callable, estimators: Mapping[str, Any]) -> None:

@@ -14,8 +14,7 @@ from pathlib import Path
 from dpglm import DPLogisticRegression
 from dpglm.datasets import sample_from_schema
 from dpglm.schema import load_schema
-from dpglm.study.plots_of_fits import PlanDisplay
-from dpglm.study.utility import UtilityGraph
+from dpglm.study import PlanDisplay, UtilityGraph
 
 N_PRIVATE = 20_000  # public, or a public guess
 

@@ -2,8 +2,12 @@
 
 import importlib
 import json
+import os
 import sys
 from pathlib import Path
+
+# Before numpy is imported: two processes of tests would wait for the threads of one another.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import pytest
 from hypothesis import settings
@@ -46,6 +50,28 @@ class ScriptedEntropy:
 @pytest.fixture
 def scripted_entropy():
     return ScriptedEntropy
+
+
+@pytest.fixture
+def draws(monkeypatch):
+    """List what releases ask of the samplers: the kind of their event, the size, the scale."""
+    from dpglm.privacy import mechanisms, selection
+
+    drawn = []
+
+    def note(module, name, kind):
+        original = getattr(module, name)
+
+        def sampler(*arguments):
+            drawn.append((kind, *arguments[:-1]))
+            return original(*arguments)
+
+        monkeypatch.setattr(module, name, sampler)
+
+    note(mechanisms, "rounded_gaussian", "gaussian")
+    note(selection, "uniform_below", "selection")
+    note(selection, "rounded_laplace", "laplace_selection")
+    return drawn
 
 
 @pytest.fixture

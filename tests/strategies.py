@@ -1,11 +1,11 @@
-"""Hypothesis strategies for what a user may legally ask for, and for what is refused."""
+"""What a user may legally ask for and what is refused, at random; and one fit of every kind."""
 
 import math
 
 import numpy as np
 from hypothesis import strategies as st
 
-from dpglm import DPAGDClassifier, DPLinearSVM, DPLogisticRegression
+from dpglm import DPAGDClassifier, DPLinearSVM, DPLogisticRegression, baselines
 from dpglm.estimators.whitening import DiagonalPreconditioner, FullPreconditioner
 from dpglm.schedules import (
     Constant,
@@ -17,7 +17,43 @@ from dpglm.schedules import (
     Polynomial,
 )
 
-__all__ = ["budgets", "data", "estimators", "illegal_parameters", "schedules"]
+__all__ = [
+    "BASELINES",
+    "ESTIMATORS",
+    "budgets",
+    "data",
+    "estimators",
+    "illegal_parameters",
+    "schedules",
+]
+
+BASELINES = [getattr(baselines, name) for name in baselines.__all__]
+# Each has a few releases; the baselines read tables in memory only, but for the two of batches.
+ESTIMATORS = {
+    "plain": DPLogisticRegression(max_iter=4, preconditioner=None),
+    "diagonal": DPLogisticRegression(max_iter=4, preconditioner=DiagonalPreconditioner()),
+    "full": DPLinearSVM(max_iter=3, preconditioner=FullPreconditioner()),
+    # The gradient of an intercept in a small batch can be a released number by chance.
+    "batches": DPLogisticRegression(max_iter=3, sampling_rate=0.25, fit_intercept=False),
+    "private count": DPLinearSVM(
+        max_iter=3, neighboring_relation="add_or_remove_one", n_ref=40, fit_intercept=False
+    ),
+    "adaptive": DPAGDClassifier(max_iter=4),
+    "adaptive full": DPAGDClassifier(
+        max_iter=3, preconditioner="full", neighboring_relation="replace_one"
+    ),
+    "published": DPAGDClassifier.as_published(epsilon=1.0, max_iter=4, loss_clip=3.0),
+    "moments": baselines.SGDMomentsAccountant(max_iter=3),
+    "advanced": baselines.SGDAdvancedComposition(max_iter=3),
+    "objective": baselines.ObjectivePerturbation(),
+    "output": baselines.OutputPerturbation(),
+    "minima": baselines.ApproximateMinimaPerturbation(),
+    "newton": baselines.DoubleNoiseNewton(max_iter=2),
+    "genetic": baselines.PrivGene(max_iter=4),
+    "majority": baselines.MajorityClassifier(),
+}
+for _estimator in ESTIMATORS.values():
+    _estimator.set_params(classes=[0, 1])
 
 RELATIONS = ("zero_out", "replace_one", "add_or_remove_one")
 

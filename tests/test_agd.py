@@ -2,27 +2,29 @@
 
 import math
 from dataclasses import replace
+from itertools import groupby
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.sparse import csr_array
+from sklearn.base import clone
 from sklearn.datasets import make_blobs
 from sklearn.linear_model import LogisticRegression
+from tapes import Scripted, on_tape
 
-from dpglm import DPAGDClassifier
+from dpglm import DPAGDClassifier, FullPreconditioner
 from dpglm.datasets import make_census
-from dpglm.estimators.adaptive_plan import make_adaptive_plan
-from dpglm.estimators.solvers import adaptive_gradient_descent
+from dpglm.estimators.adaptive_plan import ACCOUNTANTS, make_adaptive_plan
+from dpglm.estimators.solvers import FitTrace, Space, adaptive_gradient_descent
 from dpglm.losses import Logistic
-from dpglm.privacy import mechanisms
-from dpglm.privacy import mechanisms as selection
-from dpglm.privacy.accounting import bun_steinke_rho
 from dpglm.privacy.budget import PrivacyBudget
-from dpglm.privacy.events import FilterEvent, SelectionEvent
+from dpglm.privacy.events import FilterEvent
+from dpglm.privacy.mechanisms import grid_spacing
 from dpglm.privacy.noise import entropy_source
-from dpglm.schedules import Constant, HeavyBall, PublicFacts
+from dpglm.privacy.selection import ChoosingVault
+from dpglm.privacy.vault import PrivacyFilter
+from dpglm.schedules import Constant, HeavyBall, PublicFacts, Schedule
 from dpglm.sums.objective import Objective
 
 SETTING = {
@@ -37,6 +39,7 @@ SETTING = {
     "max_step": 2.0,
     "step_update_every": 3,
     "step_growth": 0.5,
+    "step_shrink": 1.0,
 }
 
 
@@ -63,62 +66,63 @@ class Recorder(Objective):
         return super().line_losses(coef, direction, steps, **bound)
 
 
-@pytest.fixture
-def scripted(monkeypatch):
-    """Let a script say which step every selection takes, and each sum come without noise."""
-
-    def install(indices, sums=None):
-        script, seen = iter(indices), []
-
-        def choose(self, scores, rng):
-            seen.append((self, scores))
-            return next(script), SelectionEvent(self.epsilon)
-
-        monkeypatch.setattr(selection.ExponentialSelection, "release", choose)
-        if sums is not None:
-            values = iter(sums)
-            original = mechanisms.GaussianSum.release
-
-            def release(self, value, rng):
-                return next(values), original(self, value, rng)[1]
-
-            monkeypatch.setattr(mechanisms.GaussianSum, "release", release)
-        return seen
-
-    return install
+def with_costs(plan, capacity, gradient_cost, selection_cost, **changes):
+    """A plan whose filter admits that much."""
+    event = ACCOUNTANTS[plan.accountant].event(capacity)
+    return replace(
+        plan,
+        capacity=capacity,
+        gradient_cost=gradient_cost,
+        selection_cost=selection_cost,
+        ledger=replace(plan.ledger, events=((event, 1),)),
+        **changes,
+    )
 
 
-def test_the_course_of_the_budget_matches_the_vectors(vectors, scripted):
+def descend(plan, sums=None, seed=0, on_step=lambda t, coef: None):
+    """Run the solver on a vault that is opened as a fit would, whatever its filter admits."""
+    budget = replace(plan.budget, epsilon=math.inf)
+    sums = Recorder() if sums is None else sums
+    vault = ChoosingVault(sums, plan.ledger.events, budget, entropy_source(seed))
+    trace = FitTrace("iteration", "release", "cost", "remaining", "noise_scale", "max_step", "step")
+    space = Space(Logistic(), 2, 1, fit_intercept=False)
+    trace.coef = adaptive_gradient_descent(vault, plan, space, trace, on_step)
+    return trace
+
+
+def cost_of_last_gradient(trace):
+    """With all that refined it."""
+    last = max(i for i, name in enumerate(trace.release) if name == "gradient")
+    spent = zip(trace.cost[last:], trace.release[last:], strict=True)
+    return math.fsum(cost for cost, name in spent if name != "selection")
+
+
+def test_the_course_of_the_budget_matches_the_vectors(vectors):
     for row in vectors("selection", "dpagd_trace"):
-        scripted([int(outcome) for outcome in row["outcomes"]])
-        plan = replace(
+        plan = with_costs(
             plan_for(),
             capacity=row["budget"],
             gradient_cost=row["cost_grad"],
             selection_cost=row["cost_select"],
             budget_growth=row["gamma"],
         )
-        trace = adaptive_gradient_descent(Recorder(), plan, entropy_source(0))
+        with on_tape(Scripted([int(outcome) for outcome in row["outcomes"]])):
+            trace = descend(plan)
         names = {"grad": "gradient", "select": "selection", "refine": "refinement"}
         expected = [event for event in row["events"] if event[0] != "stop"]
         assert trace.release == [names[kind] for kind, *_ in expected]
         assert trace.cost == pytest.approx([cost for _, cost, _ in expected], abs=row["atol"])
         assert trace.remaining == pytest.approx([left for *_, left in expected], abs=row["atol"])
         assert len(trace.accepted_steps) == row["steps"]
-        last = max(i for i, name in enumerate(trace.release) if name == "gradient")
-        assert sum(
-            cost
-            for cost, name in zip(trace.cost[last:], trace.release[last:], strict=True)
-            if name != "selection"
-        ) == pytest.approx(row["final_cost_grad"], abs=row["atol"])
+        final = pytest.approx(row["final_cost_grad"], abs=row["atol"])
+        assert cost_of_last_gradient(trace) == final
 
 
-def test_averaged_gradients_match_the_vectors(vectors, scripted):
+def test_averaged_gradients_match_the_vectors(vectors):
     """Unnormalised sums, weighted by their precision; each noisy on its own."""
     for row in vectors("selection", "gradavg"):
         first, second = np.array([3.0, 0.0]), np.array([0.0, 4.0])
-        scripted([0, 1], [first, second])
-        plan = replace(
+        plan = with_costs(
             plan_for(accountant="zcdp"),
             gradient_cost=row["rho_old"],
             selection_cost=1e-6,
@@ -126,7 +130,8 @@ def test_averaged_gradients_match_the_vectors(vectors, scripted):
             capacity=row["rho_new"] + 2.5e-6,
         )
         objective = Recorder()
-        trace = adaptive_gradient_descent(objective, plan, entropy_source(0))
+        with on_tape(Scripted([0, 1], [first, second])):
+            trace = descend(plan, objective)
         assert trace.release == ["gradient", "selection", "refinement", "selection"]
         std = [scale for scale, name in zip(trace.noise_scale, trace.release, strict=True)
                if name != "selection"]  # fmt: skip
@@ -149,9 +154,6 @@ def test_the_published_constants_match_the_vectors(vectors):
         assert plan.selection_cost == pytest.approx(row["rho_nmax_pure"], rel=rel)
         assert plan.selection_epsilon == pytest.approx(row["eps_step"], rel=rel)
         assert plan.capacity == pytest.approx(row["rho_tot_cks"], rel=1e-8)
-        assert bun_steinke_rho(epsilon, delta) == pytest.approx(
-            row["rho_tot_bun_steinke"], rel=1e-8
-        )
         plan = model.set_params(selection="exponential").plan(48842, 108)
         assert plan.selection_cost == pytest.approx(row["rho_nmax_exp_mech"], rel=rel)
         plan = model.set_params(accountant="gdp").plan(48842, 108)
@@ -159,66 +161,50 @@ def test_the_published_constants_match_the_vectors(vectors):
         assert plan.gradient_cost == pytest.approx(2 * row["rho_ng"], rel=rel)
 
 
+SETTINGS = {
+    "epsilon": st.floats(0.02, 20.0),
+    "n_splits": st.floats(1.0, 30.0),
+    "selection_share": st.floats(0.02, 0.95),
+    "budget_growth": st.floats(0.05, 3.0),
+    "selection": st.sampled_from(["exponential", "laplace"]),
+    "accountant": st.sampled_from(["auto", "gdp", "zcdp"]),
+    "max_iter": st.sampled_from([3, 10_000]),
+}
+
+
 @settings(max_examples=60, deadline=None)
-@given(
-    epsilon=st.floats(0.02, 20.0),
-    n_splits=st.floats(1.0, 30.0),
-    share=st.floats(0.02, 0.95),
-    growth=st.floats(0.05, 3.0),
-    kind=st.sampled_from(["exponential", "laplace"]),
-    accountant=st.sampled_from(["auto", "gdp", "zcdp"]),
-    max_iter=st.sampled_from([3, 10_000]),
-    seed=st.integers(0, 2**31),
-)
-def test_the_filter_is_never_exceeded_and_stops_when_the_next_iteration_does_not_fit(
-    epsilon, n_splits, share, growth, kind, accountant, max_iter, seed
-):
-    plan = plan_for(
-        epsilon,
-        n_splits=n_splits,
-        selection_share=share,
-        budget_growth=growth,
-        selection=kind,
-        accountant=accountant,
-        max_iter=max_iter,
-    )
-    trace = adaptive_gradient_descent(Recorder(), plan, entropy_source(seed))
+@given(changes=st.fixed_dictionaries(SETTINGS), seed=st.integers(0, 2**31))
+def test_the_filter_is_never_exceeded_and_stops_when_the_next_iteration_does_not_fit(changes, seed):
+    plan = plan_for(**changes)
+    trace = descend(plan, seed=seed)
     assert math.fsum(trace.cost) <= plan.capacity * (1 + 1e-12)
     left = plan.capacity - math.fsum(trace.cost)
     assert trace.remaining[-1] == pytest.approx(left, abs=1e-9 * plan.capacity)
     if len(trace.accepted_steps) == plan.n_iter:
         return
-    start = max(i for i, name in enumerate(trace.release) if name == "gradient")
-    gradient = math.fsum(
-        cost
-        for cost, name in zip(trace.cost[start:], trace.release[start:], strict=True)
-        if name != "selection"
-    )
-    following = gradient if trace.step[-1] else growth * gradient
+    gradient = cost_of_last_gradient(trace)
+    following = gradient if trace.step[-1] else plan.budget_growth * gradient
     assert left < following + plan.selection_cost
 
 
-def test_a_gradient_without_a_selection_is_never_bought(scripted):
-    scripted([1] * 100)
-    plan = replace(plan_for(), capacity=1.0, gradient_cost=0.4, selection_cost=0.3)
-    trace = adaptive_gradient_descent(Recorder(), plan, entropy_source(0))
+def test_a_gradient_without_a_selection_is_never_bought():
+    with on_tape(Scripted([1] * 100)):
+        trace = descend(with_costs(plan_for(), 1.0, 0.4, 0.3))
     assert trace.release == ["gradient", "selection"] and trace.remaining[-1] == pytest.approx(0.3)
 
 
-def test_the_last_accepted_iterate_is_returned(scripted):
-    scripted([2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0])
+def test_the_last_accepted_iterate_is_returned():
     iterates = []
-    trace = adaptive_gradient_descent(
-        Recorder(), plan_for(), entropy_source(0), on_step=lambda t, coef: iterates.append(coef)
-    )
+    with on_tape(Scripted([2, 1, *[0] * 40])):
+        trace = descend(plan_for(), on_step=lambda t, coef: iterates.append(coef))
     assert len(iterates) == 2 and (trace.coef == iterates[-1]).all()
     assert trace.n_iter == 3 and trace.step[-1] == 0.0
     assert np.linalg.norm(iterates[0]) == pytest.approx(1.0)
 
 
-def test_the_grid_follows_the_steps_and_shrinks_when_none_helps(scripted):
-    scripted([1, 2, 1, 0, 4, 1, 1, *[0] * 40])
-    trace = adaptive_gradient_descent(Recorder(), plan_for(step_shrink=0.5), entropy_source(0))
+def test_the_grid_follows_the_steps_and_shrinks_when_none_helps():
+    with on_tape(Scripted([1, 2, 1, 0, 4, 1, 1, *[0] * 40])):
+        trace = descend(plan_for(step_shrink=0.5))
     steps = [step for step in trace.step if step is not None]
     # Three steps, the largest 1: the grid ends at 1.5; then half of it; then 1.5 times .75.
     assert steps[:7] == pytest.approx([0.5, 1.0, 0.5, 0.0, 0.75, 0.1875, 0.1875])
@@ -227,7 +213,7 @@ def test_the_grid_follows_the_steps_and_shrinks_when_none_helps(scripted):
     assert tops[:8] == pytest.approx([2, 2, 2, 1.5, 0.75, 0.75, 0.75, 1.125])
 
 
-def test_iterations_are_counted_from_one(scripted):
+def test_iterations_are_counted_from_one():
     """In the trace, and for a momentum."""
 
     told = []
@@ -237,62 +223,55 @@ def test_iterations_are_counted_from_one(scripted):
             told.append(t)
             return super().direction(gradient, velocity, t)
 
-    scripted([1, 2, 0, 3, *[0] * 40])
-    trace = adaptive_gradient_descent(
-        Recorder(), plan_for(momentum=Counting(0.5)), entropy_source(0)
-    )
+    with on_tape(Scripted([1, 2, 0, 3, *[0] * 40])):
+        trace = descend(plan_for(momentum=Counting(0.5)))
     assert told[:4] == [1, 2, 3, 3]
     assert trace.iteration[:8] == [1, 1, 2, 2, 3, 3, 3, 3]
     assert trace.release[4:8] == ["gradient", "selection", "refinement", "selection"]
 
 
-def test_without_noise_the_finest_grid_is_2_to_the_minus_20_of_the_first(scripted):
-    scripted([0] * 100)
+def test_without_noise_the_finest_grid_is_2_to_the_minus_20_of_the_first():
     plan = plan_for(epsilon=math.inf, step_shrink=0.5)
-    trace = adaptive_gradient_descent(Recorder(), plan, entropy_source(0))
+    with on_tape(Scripted([0] * 100)):
+        trace = descend(plan)
     assert min(trace.max_step) == plan.max_step / 2**20
 
 
-def test_who_is_told_of_each_iterate_is_given_by_name():
-    with pytest.raises(TypeError, match="positional"):
-        adaptive_gradient_descent(Recorder(), plan_for(), entropy_source(0), print)
-
-
-def test_a_gradient_of_zero_has_no_direction(scripted):
+def test_a_gradient_of_zero_has_no_direction():
     """And none is invented by dividing by its length."""
-    scripted([4, 4], [np.zeros(2), np.array([0.0, 1e-200])])
     objective = Recorder()
-    plan = replace(plan_for(), capacity=1.0, gradient_cost=0.3, selection_cost=0.1)
-    trace = adaptive_gradient_descent(objective, plan, entropy_source(0))
+    with on_tape(Scripted([4, 4], [np.zeros(2), np.array([0.0, 1e-200])])):
+        trace = descend(with_costs(plan_for(), 1.0, 0.3, 0.1), objective)
     assert [list(direction) for _, direction, *_ in objective.lines] == [[0.0, 0.0], [0.0, 1.0]]
     assert trace.coef.tolist() == [0.0, -2.0]
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.7])
-def test_the_choice_of_a_step_pays_for_the_rounding_of_its_scores(alpha, scripted):
+def test_the_choice_of_a_step_pays_for_the_rounding_of_its_scores(alpha):
     """Of the sums of losses, and of adding up to n times a record's bound and the penalty."""
-    seen = scripted([2, 3], [np.array([30.0, -50.0])] * 2)
-    objective = Recorder()
-    plan = replace(plan_for(alpha=alpha), capacity=1.0, gradient_cost=0.3, selection_cost=0.1)
-    adaptive_gradient_descent(objective, plan, entropy_source(0))
-    bound = 2.0 * 3.0
-    for (mechanism, scores), (coef, direction, steps, _) in zip(seen, objective.lines, strict=True):
+    objective, plan = Recorder(), with_costs(plan_for(alpha=alpha), 1.0, 0.3, 0.1)
+    with on_tape(Scripted([2, 3], [np.array([30.0, -50.0])] * 2)) as recorded:
+        descend(plan, objective)
+    # A direction may be that much longer than one.
+    bound = 2.0 * 3.0 * (1 + 1e-12)
+    choices = recorded.releases[1::2]
+    for release, (coef, direction, steps, _) in zip(choices, objective.lines, strict=True):
         after = coef - steps[:, None] * direction
         penalty = 100 * alpha / 2 * ((after**2).sum(axis=1) - coef @ coef)
         largest = 100 * bound + np.abs(penalty).max()
-        assert np.abs(scores).max() < largest
-        of_the_addition = mechanism.slack / 4 - objective.line_rounding(100, bound)
-        assert of_the_addition == pytest.approx(2.0**-53 * largest, rel=1e-6, abs=0)
+        assert np.abs(release.exact).max() < largest
+        slack = 4 * (objective.line_rounding(100, bound) + 2.0**-53 * largest)
+        assert 4 * 2.0**-53 * largest > 2e-13
+        assert release.sensitivity == pytest.approx(bound + slack, rel=0, abs=4e-15)
 
 
-def test_the_penalty_is_in_the_direction_and_in_the_scores(scripted):
+def test_the_penalty_is_in_the_direction_and_in_the_scores():
     """On a line, scores differ from minus n times the penalised mean loss by a constant."""
     alpha, first = 0.7, np.array([30.0, -50.0])
-    seen = scripted([3, 1], [first, first])
     objective = Recorder()
-    plan = replace(plan_for(alpha=alpha), capacity=1.0, gradient_cost=0.3, selection_cost=0.1)
-    plan = replace(plan, clip=np.full(100, 50.0))
-    adaptive_gradient_descent(objective, plan, entropy_source(0))
+    plan = with_costs(plan_for(alpha=alpha), 1.0, 0.3, 0.1, clip=np.full(100, 50.0))
+    with on_tape(Scripted([3, 1], [first, first])) as recorded:
+        descend(plan, objective)
     coef, direction, steps, _ = objective.lines[1]
     expected = first / 100 + alpha * coef
     assert direction == pytest.approx(expected / np.linalg.norm(expected))
@@ -302,36 +281,48 @@ def test_the_penalty_is_in_the_direction_and_in_the_scores(scripted):
         w = coef - step * direction
         losses = np.logaddexp(0, -signs * (rows @ w))
         totals.append(losses.sum() + 100 * alpha / 2 * (w @ w))
-    scores = seen[1][1]
+    scores = recorded.releases[3].exact
     assert scores - scores[0] == pytest.approx(totals[0] - np.array(totals), abs=1e-9)
 
 
+@pytest.mark.parametrize("basis", [None, [[3.0, 1.0], [-0.5, 0.2]]], ids=["plain", "whitened"])
 @pytest.mark.parametrize("relation", ["zero_out", "replace_one", "add_or_remove_one"])
 @pytest.mark.parametrize("loss_clip", [None, 1.5])
-def test_no_record_moves_the_scores_by_more_than_the_range_that_is_charged(relation, loss_clip):
-    """Over worst-case records, and tight: the range that is charged is reached to a fifth."""
+def test_no_record_moves_scores_or_sums_by_more_than_is_charged(loss_clip, relation, basis):
+    """Over worst-case records, and tight: what is charged is reached to a fifth."""
     n_ref = 100 if relation == "add_or_remove_one" else None
     plan = plan_for(
         relation=relation, n_ref=n_ref, loss_clip=loss_clip, clip_schedule=Constant(0.4)
     )
-    charged = plan.selection_mechanism(0, plan.max_step, 0.0).score_range
+    clip = 0.4
+    if basis is not None:
+        plan, clip = plan.in_whitened_space(2.0), 0.4 * math.sqrt(2)
+        assert plan.clip == pytest.approx(np.full(plan.n_iter, clip))
     steps = np.linspace(0, plan.max_step, 5)
-    clip = 0.4 if loss_clip is None else None
     rng, direction = np.random.default_rng(0), np.array([0.6, -0.8])
-    scores = []
-    for scale in (0.1, 1.0, 30.0):
-        for row in [*rng.normal(size=(40, 2)), direction, -direction]:
-            objective = Objective(
-                np.array([scale * row]), np.array([1.0]), Logistic(), fit_intercept=False
-            )
-            coef = rng.choice([0.0, 1.0]) * direction
-            losses = objective.line_losses(coef, direction, steps, loss_clip=loss_clip, clip=clip)
-            scores.append(-losses)
-    scores = np.array(scores)
-    alone = np.ptp(scores, axis=1).max()
-    pairs = max(np.ptp(scores - other, axis=1).max() for other in scores)
-    largest = pairs if relation == "replace_one" else alone
-    assert 0.8 * charged < largest <= charged * (1 + 1e-9)
+    along = direction if basis is None else np.linalg.solve(np.transpose(basis), direction)
+    budget = replace(plan.budget, epsilon=math.inf)
+    noise_multiplier = plan.noise_multiplier(plan.gradient_cost)
+    with on_tape() as recorded:
+        for scale in (0.1, 1.0, 30.0):
+            for row in [*rng.normal(size=(40, 2)), along, -along]:
+                objective = Objective(
+                    np.array([scale * row]), np.array([1.0]), Logistic(), fit_intercept=False
+                )
+                vault = ChoosingVault(objective, plan.ledger.events, budget, entropy_source(0))
+                if basis is not None:
+                    vault.change_basis(np.array(basis))
+                coef = rng.choice([0.0, 1.0]) * direction
+                vault.gradient_sum(coef, clip, noise_multiplier)
+                vault.choose_step(coef, direction, steps, np.zeros(5), *plan.choice(0))
+    sums, scores = (np.array([r.exact for r in recorded.releases[i::2]]) for i in (0, 1))
+    of_sums, of_scores = ({r.sensitivity for r in recorded.releases[i::2]} for i in (0, 1))
+    farthest, largest = np.linalg.norm(sums, axis=1).max(), np.ptp(scores, axis=1).max()
+    if relation == "replace_one":
+        farthest = max(np.linalg.norm(sums - other, axis=1).max() for other in sums)
+        largest = max(np.ptp(scores - other, axis=1).max() for other in scores)
+    for moved, (charged,) in ((farthest, of_sums), (largest, of_scores)):
+        assert 0.8 * charged < moved <= charged * (1 + 1e-9)
 
 
 def test_gdp_is_chosen_where_selections_are_few_and_zcdp_where_they_are_many():
@@ -339,52 +330,52 @@ def test_gdp_is_chosen_where_selections_are_few_and_zcdp_where_they_are_many():
         assert plan_for(delta=delta, selection_share=last_gdp).accountant == "gdp"
         assert plan_for(delta=delta, selection_share=first_zcdp).accountant == "zcdp"
     assert plan_for(accountant="gdp", selection_share=0.9).accountant == "gdp"
+    moment = DPAGDClassifier(delta=1e-8, selection_share=0.3)
+    assert moment.plan(1000, 5).accountant == "zcdp"
+    moment.set_params(preconditioner=FullPreconditioner(share=0.6))
+    assert moment.plan(1000, 5).accountant == "gdp"
+    assert moment.set_params(selection_share=0.9).plan(1000, 5).accountant == "zcdp"
 
 
+@pytest.mark.parametrize("relation", ["zero_out", "replace_one"])
 @pytest.mark.parametrize("accountant", ["gdp", "zcdp"])
-def test_the_ledger_states_the_filter_whatever_was_spent(accountant):
-    X, y = make_census(500, random_state=0)
-    model = DPAGDClassifier(epsilon=0.7, accountant=accountant, max_iter=2).fit(X, y)
+@pytest.mark.parametrize("preconditioner", [None, "diagonal", "full"])
+def test_every_draw_is_charged_once_at_its_cost_and_first_the_moment(
+    draws, preconditioner, accountant, relation
+):
+    model = DPAGDClassifier(
+        epsilon=2.0, n_steps=1, preconditioner=preconditioner, accountant=accountant,
+        neighboring_relation=relation,
+    ).fit(*make_census(300, random_state=0))  # fmt: skip
+    trace, n_moments = model.trace_, 0 if preconditioner is None else 1
+    clip, moment = (2.5, 9.0) if relation == "zero_out" else (5.0, math.sqrt(2) * 9.0)
+    plan = model.plan(300, model.n_features_in_)
     assert [type(event) for event, _ in model.privacy_.events] == [FilterEvent]
-    assert model.privacy_ == model.plan(*X.shape).ledger
-    assert model.privacy_.epsilon() == pytest.approx(0.7, rel=1e-6)
-    assert model.privacy_.epsilon() <= 0.7
-    assert model.trace_.remaining[-1] > 0
+    assert model.privacy_ == plan.ledger and model.privacy_.epsilon() <= 2.0
+    assert model.privacy_.epsilon() == pytest.approx(2.0, rel=1e-6)
+    assert [kind for kind, *_ in draws] == [event.kind for event in trace.events]
+    assert "refinement" in trace.release and trace.iteration[n_moments] == 1
+    moments = [i for i, name in enumerate(trace.release) if name == "second_moment"]
+    assert moments == [*range(n_moments)]
+    if n_moments:
+        assert trace.iteration[0] == 0
+        assert trace.cost[0] == pytest.approx(0.15 * plan.capacity, rel=1e-12)
+        clip *= math.sqrt(trace.whitening.effective_dimension)
+    for event, cost in zip(trace.events, trace.cost, strict=True):
+        own = event.mu**2 if accountant == "gdp" else event.rho
+        assert own == pytest.approx(cost, rel=1e-9)
+    for (kind, *_, scale), event, release, noise in zip(
+        draws, trace.events, trace.release, trace.noise_scale, strict=True
+    ):
+        if kind == "gaussian":
+            expected = event.noise_multiplier * (moment if release == "second_moment" else clip)
+            assert scale * grid_spacing(expected) == pytest.approx(noise, rel=1e-12)
+            assert noise == pytest.approx(expected, rel=1e-6)
 
 
-def test_every_draw_is_charged_once(monkeypatch):
-    """Sums and choices drawn by the samplers, and the events in the trace, match one to one."""
-    draws = []
-
-    def spy(module, name):
-        original = getattr(module, name)
-
-        def call(*args):
-            draws.append((name, args[1] if name == "rounded_gaussian" else None))
-            return original(*args)
-
-        monkeypatch.setattr(module, name, call)
-
-    spy(mechanisms, "rounded_gaussian")
-    spy(selection, "uniform_below")
-    trace = DPAGDClassifier(epsilon=2.0, n_steps=1).fit(*make_census(300, random_state=0)).trace_
-    kinds = {"rounded_gaussian": "gaussian", "uniform_below": "selection"}
-    assert [kinds[name] for name, _ in draws] == [event.kind for event in trace.events]
-    assert "refinement" in trace.release
-    for (name, scale), event, noise in zip(draws, trace.events, trace.noise_scale, strict=True):
-        if name == "rounded_gaussian":
-            grid = mechanisms.grid_spacing(2.5 * event.noise_multiplier)
-            assert scale * grid == pytest.approx(noise, rel=1e-12)
-            assert noise == pytest.approx(2.5 * event.noise_multiplier, rel=1e-6)
-
-
-def test_the_cost_of_every_event_is_what_the_filter_was_charged():
-    for accountant in ("gdp", "zcdp"):
-        model = DPAGDClassifier(epsilon=2.0, accountant=accountant)
-        trace = model.fit(*make_census(300, random_state=0)).trace_
-        for event, cost in zip(trace.events, trace.cost, strict=True):
-            own = event.mu**2 if accountant == "gdp" else event.rho
-            assert own == pytest.approx(cost, rel=1e-9)
+def penalised_loss(model, X, y, alpha=0.0):
+    losses = np.logaddexp(0, (1 - 2 * y) * model.decision_function(X))
+    return losses.mean() + alpha / 2 * (model.coef_**2).sum()
 
 
 def test_without_noise_the_exact_best_step_is_taken_until_none_helps():
@@ -392,16 +383,14 @@ def test_without_noise_the_exact_best_step_is_taken_until_none_helps():
     model = DPAGDClassifier(epsilon=math.inf, clip_schedule=math.inf, alpha=0.05).fit(X, y)
     assert model.n_iter_ < 1000 and model.privacy_.rho() == math.inf
     exact = LogisticRegression(C=1 / (0.05 * len(y)), tol=1e-10, max_iter=10_000).fit(X, y)
-    objectives = [
-        np.logaddexp(0, (1 - 2 * y) * m.decision_function(X)).mean() + 0.025 * (m.coef_**2).sum()
-        for m in (model, exact)
-    ]
-    assert objectives[1] <= objectives[0] < objectives[1] + 1e-4
+    least = penalised_loss(exact, X, y, 0.05)
+    assert least <= penalised_loss(model, X, y, 0.05) < least + 1e-4
     assert len(model.trace_.accepted_steps) > 10
-    plain = DPAGDClassifier(loss="hinge", epsilon=math.inf, step_shrink=1.0, momentum=None).fit(
-        X, y
-    )
-    assert plain.trace_.release.count("refinement") == 0 and plain.trace_.step[-1] == 0.0
+    for preconditioner in ("diagonal", "full"):
+        model.set_params(momentum=None, preconditioner=preconditioner).fit(X, y)
+        assert penalised_loss(model, X, y, 0.05) == pytest.approx(least, abs=1e-10)
+    plain = DPAGDClassifier(loss="hinge", epsilon=math.inf, step_shrink=1.0, momentum=None)
+    assert plain.fit(X, y).trace_.release.count("refinement") == 0 and plain.trace_.step[-1] == 0.0
 
 
 def test_a_clip_of_one_or_less_is_not_the_default():
@@ -409,23 +398,20 @@ def test_a_clip_of_one_or_less_is_not_the_default():
     assert DPAGDClassifier().plan(1000, 100).clip.min() > 1
 
 
-def test_sparse_rows_give_the_dense_result():
-    X, y = make_census(400, random_state=0)
-    dense = DPAGDClassifier(epsilon=math.inf, max_iter=10).fit(X, y)
-    rows = DPAGDClassifier(epsilon=math.inf, max_iter=10).fit(csr_array(X), y)
-    assert rows.coef_ == pytest.approx(dense.coef_, rel=1e-6, abs=1e-9)
-
-
+@pytest.mark.parametrize("preconditioner", [None, "diagonal", "full"])
 @pytest.mark.parametrize("loss", ["logistic", "smoothed_hinge", "hinge"])
-def test_several_classes_share_one_clip(loss):
+def test_several_classes_share_one_clip_and_one_moment(loss, preconditioner):
     X, y = make_blobs(3000, centers=4, random_state=1)
-    model = DPAGDClassifier(loss=loss, epsilon=4.0, max_step=0.5).fit(X / 10, y)
+    shape = {"max_step": 0.5} if preconditioner is None else {"clip_schedule": 1.0}
+    model = DPAGDClassifier(loss=loss, epsilon=4.0, preconditioner=preconditioner, **shape)
+    model.fit(X / 10, y)
     assert model.coef_.shape == (4, 2) and model.score(X / 10, y) > 0.6
-    gradients = [e for e, name in zip(model.trace_.events, model.trace_.release, strict=True)
-                 if name == "gradient"]  # fmt: skip
-    assert gradients[0].noise_multiplier > 1
+    releases = model.trace_.release
+    assert releases.count("second_moment") == (preconditioner is not None)
+    assert model.trace_.events[releases.index("gradient")].noise_multiplier > 1
     zero_loss = {"logistic": math.log(4), "smoothed_hinge": 4.0, "hinge": 4.0}[loss]
-    assert model.plan(3000, 2, 4).loss_clip == pytest.approx(2 * zero_loss)
+    if preconditioner is None:
+        assert model.plan(3000, 2, 4).loss_clip == pytest.approx(2 * zero_loss)
     with pytest.raises(ValueError, match="loss_clip='range' is for two classes, and there are 4"):
         model.set_params(loss_clip="range").fit(X, y)
 
@@ -471,16 +457,31 @@ def test_bad_parameters_are_refused_in_a_sentence(changes, message):
         DPAGDClassifier(**changes).plan(100, 3)
 
 
-def test_a_budget_too_small_says_which_epsilon_suffices():
-    for accountant in ("gdp", "zcdp"):
-        model = DPAGDClassifier(epsilon=1e-7, delta=1e-8, accountant=accountant)
-        with pytest.raises(ValueError, match="too small for one gradient and one selection") as no:
-            model.plan(1000, 5)
-        enough = float(str(no.value).split("epsilon=")[2].split(" ")[0])
-        assert 1e-7 < enough < 1e-2
-        model.set_params(epsilon=1.01 * enough).plan(1000, 5)
-        with pytest.raises(ValueError, match="too small"):
-            model.set_params(epsilon=enough / 2).plan(1000, 5)
+@pytest.mark.parametrize("preconditioner", [None, "full"])
+@pytest.mark.parametrize("accountant", ["gdp", "zcdp"])
+def test_a_budget_too_small_says_which_epsilon_suffices(accountant, preconditioner):
+    model = DPAGDClassifier(
+        epsilon=1e-7, delta=1e-8, accountant=accountant, preconditioner=preconditioner
+    )
+    with pytest.raises(ValueError, match="too small for one gradient and one selection") as no:
+        model.plan(1000, 5)
+    enough = float(str(no.value).split("epsilon=")[2].split(" ")[0])
+    assert 1e-7 < enough < 1e-2
+    model.set_params(epsilon=1.01 * enough).plan(1000, 5)
+    with pytest.raises(ValueError, match="too small"):
+        clone(model).set_params(epsilon=enough / 2).plan(1000, 5)
+    with pytest.raises(ValueError, match="too small"):
+        model.set_params(preconditioner=FullPreconditioner(share=0.5)).plan(1000, 5)
+    model.set_params(epsilon=1.0, preconditioner=FullPreconditioner(share=1e-30))
+    with pytest.raises(ValueError, match="would be all noise"):
+        model.plan(1000, 5)
+
+
+def test_a_moment_that_leaves_nothing_for_the_published_constants_is_refused():
+    published = DPAGDClassifier.as_published(n_splits=6.0)
+    assert published.plan(1000, 5).gradient_cost > 0
+    with pytest.raises(ValueError, match="cost more than the whole budget; raise n_splits"):
+        published.set_params(preconditioner=FullPreconditioner(share=0.9)).plan(1000, 5)
 
 
 def test_a_clip_array_that_changes_later_does_not_change_the_plan():
@@ -495,14 +496,107 @@ def test_a_clip_array_that_changes_later_does_not_change_the_plan():
     assert plan.clip.max() == 2.0
 
 
-def test_the_trace_becomes_a_frame():
-    trace = DPAGDClassifier(epsilon=2.0).fit(*make_census(300, random_state=0)).trace_
+@pytest.mark.parametrize("preconditioner", [None, "full"])
+def test_the_trace_becomes_a_frame(preconditioner):
+    model = DPAGDClassifier(epsilon=2.0, preconditioner=preconditioner)
+    trace = model.fit(*make_census(300, random_state=0)).trace_
     frame = trace.to_frame()
     assert list(frame["release"]) == trace.release and len(frame) == len(trace.events)
-    assert frame["step"].isna().sum() == (frame["release"] != "selection").sum()
+    assert (frame["step"].isna() == (frame["release"] != "selection")).all()
     assert (frame["remaining"].diff().dropna() < 0).all()
 
 
 def test_rounding_is_paid_for_more_records_where_their_number_is_private():
     private = plan_for(relation="add_or_remove_one", n_ref=100)
     assert private.max_n_samples == 16 * plan_for().max_n_samples
+
+
+# --- In a whitened space ---
+
+
+@pytest.mark.parametrize("accountant", ["gdp", "zcdp"])
+@pytest.mark.parametrize("share", [0.01, 0.5, 0.99])
+@pytest.mark.parametrize("changes", [{}, {"n_splits": 1.0}, {"selection": "laplace"}])
+def test_the_filter_is_never_exceeded_and_the_iterations_get_the_rest(accountant, share, changes):
+    X, y = make_census(400, random_state=0)
+    parameters = {"n_splits": 12.0, "selection_share": 0.3} | changes
+    model = DPAGDClassifier(
+        preconditioner=FullPreconditioner(share=share), accountant=accountant, **parameters
+    ).fit(X, y)
+    plan, trace = model.plan(*X.shape), model.trace_
+    assert math.fsum(trace.cost) <= plan.capacity * (1 + 1e-12)
+    first = (1 - share) * plan.capacity / parameters["n_splits"]
+    assert trace.cost[1] + trace.cost[2] == pytest.approx(first, rel=1e-9)
+    assert trace.cost[2] == pytest.approx(0.3 * first, rel=1e-9)
+    left = plan.capacity - math.fsum(trace.cost)
+    assert trace.remaining[-1] == pytest.approx(left, abs=1e-9 * plan.capacity)
+    assert [type(event) for event, _ in model.privacy_.events] == [FilterEvent]
+    assert model.privacy_ == plan.ledger == clone(model).set_params(
+        preconditioner=None
+    ).plan(*X.shape).ledger  # fmt: skip
+
+
+def test_each_cost_is_charged_before_the_data_are_touched(monkeypatch):
+    order = []
+
+    def log(owner, name):
+        original = getattr(owner, name)
+
+        def call(*args, **kwargs):
+            order.append(name)
+            return original(*args, **kwargs)
+
+        monkeypatch.setattr(owner, name, call)
+
+    log(PrivacyFilter, "spend")
+    for name in ("second_moment", "gradient_sum", "line_losses"):
+        log(Objective, name)
+    DPAGDClassifier(preconditioner="full").fit(*make_census(300, random_state=0))
+    # A sum of gradients may be taken twice, on some rows in plain arithmetic.
+    order = [name for name, _ in groupby(order)]
+    assert order[:6] == [
+        "spend", "second_moment", "spend", "gradient_sum", "spend", "line_losses"
+    ]  # fmt: skip
+    assert set(order[::2]) == {"spend"} and "spend" not in order[1::2]
+
+
+def test_the_schedule_of_clips_is_told_the_effective_dimension():
+    class Told(Schedule):
+        def values(self, n_iter, facts):
+            return np.full(n_iter, 1.0 if facts.effective_dimension is None else 3.0)
+
+    plan = DPAGDClassifier(clip_schedule=Told(), preconditioner="full").plan(100, 9)
+    assert plan.clip.max() == 1.0
+    assert plan.facts.mu**2 == pytest.approx(0.85 * plan.budget.mu**2)
+    white = plan.in_whitened_space(4.0)
+    assert set(white.clip) == set(white.facts.clip) == {6.0}
+    for name in ("capacity", "gradient_cost", "selection_cost", "second_moment_cost", "ledger"):
+        assert getattr(white, name) == getattr(plan, name)
+    assert "a second moment costs" in str(plan)
+
+
+def test_rounding_in_the_basis_is_paid_for():
+    X, y = make_census(300, random_state=0)
+    with on_tape() as recorded:
+        model = DPAGDClassifier(preconditioner="full").fit(X, y)
+    clip = 2.5 * math.sqrt(model.trace_.whitening.effective_dimension)
+    objective = Objective(X, 2.0 * y - 1, Logistic())
+    slack = objective.in_basis(model.trace_.whitening.basis).rounding_slack(300)
+    assert slack > 2 * objective.rounding_slack(300)
+    assert recorded.releases[1].sensitivity == pytest.approx(clip * (1 + slack), rel=slack / 1e4)
+
+
+def test_scales_that_only_whitening_makes_too_large_are_refused_in_advance():
+    model = DPAGDClassifier(clip_schedule=1e100)
+    widest = 1e150 * model.plan(300, 99).selection_epsilon
+    model.set_params(max_step=widest / 3).plan(300, 99)
+    with pytest.raises(ValueError, match="cannot be drawn"):
+        model.set_params(preconditioner="full").plan(300, 99)
+
+
+@pytest.mark.parametrize("preconditioner", ["diagonal", "full"])
+def test_without_noise_it_gets_further_than_plain_descent(preconditioner):
+    X, y = make_census(3000, random_state=0)
+    plain = DPAGDClassifier(epsilon=math.inf, clip_schedule=math.inf, max_iter=40)
+    white = clone(plain).set_params(preconditioner=preconditioner)
+    assert penalised_loss(white.fit(X, y), X, y) < penalised_loss(plain.fit(X, y), X, y) - 0.005

@@ -9,11 +9,12 @@ from dpglm.baselines import objective_perturbation as approximate_minima
 from dpglm.baselines.minimizer import PenalizedLoss
 from dpglm.baselines.objective_perturbation import (
     ApproximateMinimaPerturbation,
+    jacobian_offset,
     published_parameters,
 )
-from dpglm.baselines.perturbation import jacobian_offset, shifted_epsilon
 from dpglm.datasets import make_census
 from dpglm.losses import Logistic
+from dpglm.privacy.gaussian import gdp_epsilon
 
 RELATIONS = ["zero_out", "replace_one", "add_or_remove_one"]
 
@@ -23,7 +24,7 @@ def cost_of(ledger):
     events = ledger.events
     (tilted, n_outputs), (output, _) = events
     mu = math.sqrt(n_outputs * tilted.unshifted.mu**2 + output.mu**2)
-    return shifted_epsilon(mu, n_outputs * tilted.offset, ledger.reporting_delta)
+    return n_outputs * tilted.offset + gdp_epsilon(mu, ledger.reporting_delta)
 
 
 def test_constants_are_the_published_ones_with_twice_the_noise_on_the_minimiser(vectors):

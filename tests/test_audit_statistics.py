@@ -9,16 +9,16 @@ from scipy.stats import binom, laplace, norm
 from sklearn.linear_model import LogisticRegression
 
 from dpglm import DPAGDClassifier, DPLogisticRegression
-from dpglm.audit.choices import ChoiceCounts, audit_choices, noisy_max_law
-from dpglm.audit.outside import epsilon_of_guesses
-from dpglm.audit.report import (
+from dpglm.audit import (
     CanaryScores,
+    audit_choices,
     audit_estimator,
     audit_scores,
     canary_scores,
-    release_weights,
 )
-from dpglm.estimators import solvers as noisy_gd
+from dpglm.audit.choices import ChoiceCounts, noisy_max_law
+from dpglm.audit.outside import epsilon_of_guesses
+from dpglm.baselines import PrivGene
 
 
 def simulated(rng, n=500, noise=1.0, sensitivity=1.0, mu=1.0):
@@ -146,9 +146,9 @@ def test_an_estimator_without_a_claim_is_refused_in_words():
         audit_estimator(LogisticRegression())
 
 
-def test_an_adaptive_fit_is_sent_elsewhere_in_words():
-    with pytest.raises(ValueError, match=r"DPAGDClassifier fixes no plan.*audit_estimator"):
-        canary_scores(DPAGDClassifier())
+def test_an_estimator_without_gradients_is_sent_elsewhere_in_words():
+    with pytest.raises(ValueError, match=r"PrivGene does not descend.*audit_estimator"):
+        canary_scores(PrivGene())
 
 
 def test_an_audit_needs_both_kinds_of_canaries():
@@ -159,46 +159,3 @@ def test_an_audit_needs_both_kinds_of_canaries():
 def test_scores_that_are_not_numbers_are_a_violation():
     present = np.arange(10) < 5
     assert not audit_scores(CanaryScores(np.full(10, np.nan), present, 1.0, 1.0)).passed
-
-
-@pytest.mark.parametrize("momentum", [None, 0.6, "debiased"])
-@pytest.mark.parametrize("averaging", [None, "uniform", "t_weighted"])
-def test_release_weights_reproduce_the_solver(momentum, averaging):
-    """The coefficients are minus the weighted sum of the released mean gradients."""
-    model = DPLogisticRegression(momentum=momentum, averaging=averaging, max_iter=7)
-    plan = model.plan(50, 2)
-    released = np.random.default_rng(0).normal(size=(7, 3))
-
-    class Replay:
-        """Stands in for the data: 'releases' the given mean gradients."""
-
-        coef_shape = (3,)
-        loss = model._loss(2)
-        step = 0
-
-        def rounding_slack(self, n_samples):
-            return 0.0
-
-        def penalty_gradient(self, coef):
-            return np.zeros(3)
-
-        def gradient_sum(self, coef, clip):
-            self.step += 1
-            return 50 * released[self.step - 1]
-
-    class Exact:
-        def release(self, value, rng):
-            return value, None
-
-        def noise_std(self, size):
-            return 0.0
-
-    class WithoutNoise:
-        def __getattr__(self, name):
-            return getattr(plan, name)
-
-        def mechanism(self, t, slack):
-            return Exact()
-
-    trace = noisy_gd.noisy_gradient_descent(Replay(), WithoutNoise(), rng=None)
-    assert trace.coef == pytest.approx(-release_weights(plan) @ released, rel=1e-12)

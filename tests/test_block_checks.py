@@ -1,7 +1,11 @@
 """Blocks that are bad, empty or complex: what stops a fit, and when."""
 
+import traceback
+
 import numpy as np
+import pandas as pd
 import pytest
+from scipy import sparse
 
 from dpglm import DPLogisticRegression
 from dpglm.privacy.mechanisms import PoissonSampledSum
@@ -18,7 +22,7 @@ def blocks(bad=None):
 def test_random_batches_do_not_decide_whether_a_bad_block_is_found(monkeypatch):
     monkeypatch.setattr(PoissonSampledSum, "release", lambda *_: pytest.fail("released"))
     model = DPLogisticRegression(
-        sampling_rate=1e-3, max_iter=2, preconditioner=None, classes=[0, 1]
+        epsilon=np.inf, sampling_rate=1e-3, max_iter=2, preconditioner=None, classes=[0, 1]
     )
     with pytest.raises(ValueError, match="Block 3 of the iterable"):
         model.fit(blocks(bad=np.nan))
@@ -38,3 +42,28 @@ def test_a_block_without_rows_is_skipped():
 def test_complex_blocks_are_refused():
     with pytest.raises(ValueError, match="Complex data not supported"):
         DPLogisticRegression().fit([(X + 1j, y) for X, y in blocks()])
+
+
+NAMES = np.array([["12", "Alice Smith"], ["3", "4"]], dtype=object)
+VALUES = np.array([[12.5, 37.25], [3.0, 4.0]])
+LABELS = np.array([0, 1])
+QUOTED = {
+    "text": (NAMES, LABELS),
+    "strings": (NAMES.astype(str), LABELS),
+    "table": (pd.DataFrame(NAMES), LABELS),
+    "lists": (NAMES.tolist(), LABELS),
+    "blocks of text": ([(NAMES, LABELS)], None),
+    "complex": (VALUES + 1j, LABELS),
+    "sparse complex": (sparse.csr_array(VALUES + 1j), LABELS),
+    "one dimension": (VALUES[:, 1], LABELS),
+    "a row too long": ([[12.5, 37.25], [37.25]], LABELS),
+    "infinite": (np.array([[37.25, np.inf], [3.0, 4.0]]), LABELS),
+}
+
+
+@pytest.mark.parametrize(("X", "y"), QUOTED.values(), ids=QUOTED)
+def test_no_error_quotes_the_features_of_a_record(X, y):
+    with pytest.raises(ValueError, match=r"\bX\b") as failure:
+        DPLogisticRegression(classes=[0, 1]).fit(X, y)
+    shown = "".join(traceback.format_exception(failure.value, limit=0))
+    assert "Smith" not in shown and "37.25" not in shown

@@ -7,8 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpglm.exceptions import BudgetExceededError
-from dpglm.privacy.accounting import gdp_epsilon, zcdp_epsilon
-from dpglm.privacy.budget import PrivacyBudget, PrivacyFilter
+from dpglm.privacy.budget import PrivacyBudget
+from dpglm.privacy.events import zcdp_epsilon
+from dpglm.privacy.gaussian import GaussianEvent, PoissonSampledEvent, gdp_epsilon
+from dpglm.privacy.vault import PlannedReleases, PrivacyFilter
 
 
 @pytest.mark.parametrize("epsilon", [0.05, 1.0, 8.0])
@@ -114,3 +116,45 @@ def test_a_refused_release_charges_nothing_and_says_what_is_left():
 def test_a_cost_must_be_a_number_that_is_not_negative(cost):
     with pytest.raises(ValueError, match="cost="):
         PrivacyFilter(1.0).spend(cost)
+
+
+LOUD, QUIET = GaussianEvent(1.0), GaussianEvent(9.0)
+
+
+def charged(allowance, *events):
+    for event in events:
+        allowance.charge(event)
+
+
+def test_planned_releases_are_admitted_once_each_and_in_order():
+    allowance = PlannedReleases([(LOUD, 1), (QUIET, 2)])
+    charged(allowance, LOUD, QUIET, QUIET)
+    with pytest.raises(BudgetExceededError, match="None is next"):
+        charged(allowance, QUIET)
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        (QUIET,),
+        (LOUD, LOUD),
+        (LOUD, QUIET, LOUD),
+        (GaussianEvent(math.nextafter(1.0, 0.0)),),
+        (PoissonSampledEvent(1.0, 1.0),),
+    ],
+)
+def test_what_was_not_planned_is_refused_and_so_is_everything_after_it(events):
+    allowance = PlannedReleases([(LOUD, 1), (QUIET, 2)])
+    charged(allowance, *events[:-1])
+    with pytest.raises(BudgetExceededError, match="not what was planned"):
+        charged(allowance, events[-1])
+    for event in (LOUD, QUIET):
+        with pytest.raises(BudgetExceededError, match="not what was planned"):
+            charged(allowance, event)
+
+
+@pytest.mark.parametrize(("unit", "cost"), [("gdp", 0.25), ("zcdp", 0.125)])
+def test_a_filter_charges_an_event_by_its_unit(unit, cost):
+    budget = PrivacyFilter(1.0, unit)
+    budget.charge(GaussianEvent(2.0))
+    assert budget.spent == cost

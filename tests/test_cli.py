@@ -4,6 +4,7 @@ import importlib
 import inspect
 import json
 import os
+import runpy
 import subprocess
 import sys
 import time
@@ -18,9 +19,9 @@ import dpglm.baselines
 from dpglm import DPLogisticRegression, Schema
 from dpglm.estimators.base import PrivateLinearClassifier
 from dpglm.schema import CategoricalColumn, NumericColumn, Target
-from dpglm.study import cli_data as tables
+from dpglm.study import methods
 from dpglm.study.cli import main
-from dpglm.study.methods import METHODS
+from dpglm.study.methods import COMPARED, METHODS, make_estimator
 from dpglm.study.results import Cell, ComparisonResults
 
 matplotlib = pytest.importorskip("matplotlib")
@@ -35,6 +36,17 @@ def compare(*arguments):
     return main(["compare", *QUICK, *map(str, arguments)])
 
 
+def refused(capsys, *arguments):
+    """The one line in which the program refuses its arguments."""
+    with pytest.raises(SystemExit) as exit_:
+        compare(*arguments)
+    printed, message = capsys.readouterr()
+    assert exit_.value.code == 2
+    assert message.startswith("python -m dpglm") and "error: " in message
+    assert printed == "" and message.count("\n") == 1
+    return message
+
+
 def test_a_run_prints_the_table_and_writes_its_files(capsys, tmp_path):
     output, table, figure = (tmp_path / "new" / name for name in ("o.jsonl", "t.json", "f.png"))
     assert compare("--output", output, "--json", table, "--plot", figure) == 0
@@ -42,14 +54,9 @@ def test_a_run_prints_the_table_and_writes_its_files(capsys, tmp_path):
     assert printed.startswith("census: 300 rows x 99 features, 2-fold cross-validation")
     assert printed.splitlines()[3].split() == ["epsilon", "0.5", "epsilon", "2"]
     assert notes == ""
-    assert [
-        (row["estimator"], row["epsilon"]) for row in json.loads(table.read_text())["rows"]
-    ] == [
-        ("logistic", 0.5),
-        ("logistic", 2.0),
-        ("majority", 0.5),
-        ("majority", 2.0),
-    ]
+    rows = json.loads(table.read_text())["rows"]
+    names, epsilons = ([row[key] for row in rows] for key in ("estimator", "epsilon"))
+    assert names == ["logistic"] * 2 + ["majority"] * 2 and epsilons == [0.5, 2.0] * 2
     assert len(output.read_text().splitlines()) == 8
     assert figure.read_bytes().startswith(b"\x89PNG")
 
@@ -65,12 +72,19 @@ def test_every_named_estimator_runs_and_spends_no_more_than_its_epsilon(capsys, 
     printed = capsys.readouterr().out
     assert "failed" not in printed
     rows = {row["estimator"]: row for row in json.loads(table.read_text())["rows"]}
-    assert list(rows) == list(METHODS)
+    assert list(rows) == list(COMPARED)
     for name, row in rows.items():
         kind = {"logistic": "logistic", "hinge": "svm"}[row["loss"]]
         assert kind in METHODS[name].losses, name
         assert (row["ledger_epsilon"] is None) == name.startswith("reference")
         assert (row["ledger_epsilon"] or 0.0) <= 3.0
+
+
+def test_a_prototype_takes_the_parameters_that_it_has_and_stays_as_it_is():
+    made = make_estimator("svm", epsilon=2.0, max_iter=10)
+    assert repr(made) == "DPLinearSVM(epsilon=2.0, max_iter=10)"
+    for parameters in ({"tilt": 1}, {}):
+        assert repr(make_estimator("privgene", **parameters)) == "PrivGene()"
 
 
 def test_a_method_has_a_class_of_its_own_and_every_baseline_a_name():
@@ -88,9 +102,10 @@ SELECTIONS = {
     "--quick": ["logistic", "agd", "objective-perturbation"],
     "--quick --loss svm": ["svm", "agd-svm", "objective-perturbation-svm"],
     "--quick --estimators svm,majority": ["svm", "majority"],
-    "--estimators all --loss svm --quick": [n for n, m in METHODS.items() if "svm" in m.losses],
+    "--estimators all --loss svm --quick": [n for n in COMPARED if "svm" in METHODS[n].losses],
     "--estimators logistic,agd-svm,reference --loss both": ["logistic", "agd-svm", "reference"],
-    "": [n for n, m in METHODS.items() if m.group != "more"],
+    "": [n for n in COMPARED if METHODS[n].group != "more"],
+    "--estimators newton,double-noise-newton": ["double-noise-newton"],
 }
 
 
@@ -103,7 +118,7 @@ def test_losses_and_names_select_the_estimators(options, monkeypatch):
         chosen["epsilons"] = parameters["epsilons"]
         return ComparisonResults([])
 
-    monkeypatch.setattr("dpglm.study.cli_compare.compare", noted)
+    monkeypatch.setattr("dpglm.study.cli.compare", noted)
     size = ["--n-samples", "300", "--delta", "1e-3"]
     assert main(["compare", *size, *options.split()]) == 0
     assert chosen["names"] == SELECTIONS[options]
@@ -111,7 +126,7 @@ def test_losses_and_names_select_the_estimators(options, monkeypatch):
 
 
 def test_several_datasets_have_a_table_and_a_figure_each(capsys, monkeypatch, tmp_path):
-    monkeypatch.setitem(tables._FETCHERS, "bank", lambda folder: small_table("bank"))
+    monkeypatch.setitem(methods._FETCHERS, "bank", lambda folder: small_table("bank"))
     assert compare("--datasets", "census,bank", "--plot", tmp_path / "f.png",
                    "--html", tmp_path / "r.html", "--n-samples", "80") == 0  # fmt: skip
     printed = capsys.readouterr().out
@@ -142,7 +157,7 @@ def test_a_table_of_ones_own_is_encoded_by_its_schema(capsys, tmp_path):
     own = write_own_table(tmp_path)
     assert compare(*own, "--target", "paid", "--output", output) == 0
     assert capsys.readouterr().out.startswith("staff: 100 rows x 2 features")
-    X, y = tables.load_tables([], csv=(own[1], own[3], "paid"))["staff"]
+    X, y = methods.load_tables([], csv=(own[1], own[3], "paid"))["staff"]
     np.testing.assert_allclose(X[:3], [[0, 1], [0.01, 0], [0.02, 1]])
     assert y[:3].tolist() == ["no", "yes", "yes"]
 
@@ -253,13 +268,8 @@ BAD = {
 def test_a_bad_argument_ends_with_code_2_and_one_clear_line(arguments, capsys, tmp_path):
     (tmp_path / "notes.txt").write_text("My notes.\n")
     (tmp_path / "s.json").write_text(small_table("staff").schema.to_json())
-    with pytest.raises(SystemExit) as exit_:
-        compare(*arguments.format(here=tmp_path).split())
-    printed, message = capsys.readouterr()
-    assert exit_.value.code == 2
-    assert message.startswith("python -m dpglm") and "error: " in message
+    message = refused(capsys, *arguments.format(here=tmp_path).split())
     assert BAD[arguments].format(here=tmp_path) in message
-    assert printed == "" and message.count("\n") == 1
     assert {path.name for path in tmp_path.iterdir()} == {"notes.txt", "s.json"}
     assert (tmp_path / "notes.txt").read_text() == "My notes.\n"
 
@@ -270,12 +280,8 @@ def test_a_dataset_that_cannot_be_found_is_a_bad_argument(capsys, monkeypatch):
 
     monkeypatch.delenv("DPGLM_DATA", raising=False)
     monkeypatch.setattr("dpglm.datasets.fetch_openml", offline)
-    with pytest.raises(SystemExit) as exit_:
-        compare("--dataset", "adult")
-    message = capsys.readouterr().err
-    assert exit_.value.code == 2
+    message = refused(capsys, "--dataset", "adult")
     assert "argument --datasets: adult: " in message and "no network" in message
-    assert message.count("\n") == 1
 
 
 @pytest.mark.parametrize("option", ["plot", "html"])
@@ -283,48 +289,41 @@ def test_a_figure_without_matplotlib_is_refused_before_any_fit(
     option, capsys, monkeypatch, tmp_path
 ):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(SystemExit):
-        compare(f"--{option}", tmp_path / "figure.png")
-    assert f"argument --{option}: needs matplotlib" in capsys.readouterr().err
+    message = refused(capsys, f"--{option}", tmp_path / "figure.png")
+    assert f"argument --{option}: needs matplotlib" in message
 
 
 def test_a_method_that_needs_another_package_says_so(capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "dp_accounting", None)
-    with pytest.raises(SystemExit):
-        compare("--estimators", "sgd-moments")
-    message = capsys.readouterr().err
+    message = refused(capsys, "--estimators", "sgd-moments")
     assert "estimator sgd-moments: " in message and 'pip install "dpglm[accounting]"' in message
-    assert message.count("\n") == 1
 
 
-def test_the_module_is_the_program():
-    process = subprocess.run(
-        [sys.executable, "-m", "dpglm"], capture_output=True, text=True, check=False
-    )
-    assert process.returncode == 2
-    assert process.stderr == (
+def test_the_module_is_the_program(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["dpglm"])
+    with pytest.raises(SystemExit) as exit_:
+        runpy.run_module("dpglm", run_name="__main__")
+    assert exit_.value.code == 2
+    assert capsys.readouterr().err == (
         "python -m dpglm: error: the following arguments are required: COMMAND\n"
     )
 
 
 @pytest.mark.skipif("DPGLM_DATA" not in os.environ, reason="DPGLM_DATA names no folder of data")
 @pytest.mark.parametrize("name", ["adult", "bank"])
-def test_the_example_on_real_data_prints_the_default_estimator_and_writes_its_files(name, tmp_path):
-    options = ["--quick", "--n-samples", "3000", "--results", tmp_path]
-    process = subprocess.run(
-        [sys.executable, EXAMPLES / f"compare_{name}.py", *options],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={**os.environ, "MPLBACKEND": "Agg"},
-    )
-    lines = process.stdout.splitlines()
+def test_the_example_on_real_data_prints_the_default_estimator_and_writes_its_files(
+    name, tmp_path, capsys, monkeypatch
+):
+    options = ["--quick", "--n-samples", "1500", "--results", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", [f"compare_{name}.py", *options])
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    runpy.run_path(str(EXAMPLES / f"compare_{name}.py"), run_name="__main__")
+    printed = capsys.readouterr().out
+    lines = printed.splitlines()
     assert lines[0].startswith(f"{name}: ") and lines[0].endswith("delta 1e-08")
     (accuracy, *_) = (line.split()[1] for line in lines if "DPLogisticRegression()" in line)
     assert 0.7 < float(accuracy) < 0.95
     names = sorted(path.name for path in tmp_path.iterdir())
     assert names == [f"{name}.html", f"{name}.json", f"{name}.png"]
-    assert "failed" not in process.stdout
-    assert all(
-        f"  {label}  " in process.stdout for label in ("PrivGene", "SVM, output perturbation")
-    )
+    assert "failed" not in printed
+    assert all(f"  {label}  " in printed for label in ("PrivGene", "SVM, output perturbation"))

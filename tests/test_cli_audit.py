@@ -2,24 +2,17 @@
 
 import numpy as np
 import pytest
+from planted_bugs import half_noise
 from sklearn.base import BaseEstimator
 
 import dpglm
 from dpglm import DPAGDClassifier, DPLogisticRegression
 from dpglm.audit.report import AuditReport, audit_estimator, audit_table
-from dpglm.privacy import mechanisms
+from dpglm.study import AuditDisplay
 from dpglm.study.cli import main
-from dpglm.study.cli_audit import ESTIMATORS
-from dpglm.study.plots import AuditDisplay
+from dpglm.study.methods import AUDITED, make_audited
 
 QUICK = ["--canaries", "300", "--fits", "100"]
-
-
-def half_noise(monkeypatch):
-    draw = mechanisms.rounded_gaussian
-    monkeypatch.setattr(
-        mechanisms, "rounded_gaussian", lambda size, scale, rng: draw(size, scale / 2, rng)
-    )
 
 
 def test_an_honest_estimator_passes(capsys):
@@ -27,6 +20,11 @@ def test_an_honest_estimator_passes(capsys):
     out = capsys.readouterr().out
     assert out.splitlines()[1].split()[:2] == ["logistic-decaying-clip", "gradients"]
     assert out.splitlines()[-1].endswith("nothing speaks against its claim of (5, 1e-06).")
+
+
+def test_a_name_of_the_comparison_is_audited_under_its_own(capsys):
+    assert main(["audit", "--estimator", "double-noise-newton", *QUICK]) == 0
+    assert capsys.readouterr().out.splitlines()[1].startswith("newton ")
 
 
 def test_a_violation_is_the_exit_code_and_the_last_line(monkeypatch, capsys):
@@ -41,8 +39,8 @@ def test_a_violation_is_the_exit_code_and_the_last_line(monkeypatch, capsys):
 def test_every_estimator_passes_in_one_table(capsys):
     assert main(["audit", "--all"]) == 0
     out = capsys.readouterr().out
-    assert "VIOLATED" not in out and f"{len(ESTIMATORS)} of {len(ESTIMATORS)} audits passed" in out
-    assert all(f"\n{name} " in f"\n{out}" for name in ESTIMATORS)
+    assert "VIOLATED" not in out and f"{len(AUDITED)} of {len(AUDITED)} audits passed" in out
+    assert all(f"\n{name} " in f"\n{out}" for name in AUDITED)
 
 
 def test_every_estimator_of_the_package_has_a_name():
@@ -59,9 +57,10 @@ def test_every_estimator_of_the_package_has_a_name():
     def all_subclasses(cls):
         return {cls}.union(*(all_subclasses(c) for c in cls.__subclasses__()))
 
-    own = {c for c in all_subclasses(PrivateLinearClassifier) if c.__module__.startswith("dpglm.")}
-    audited = {type(make(epsilon=1.0)) for _, make, _ in ESTIMATORS.values()}
-    assert own - {PrivateLinearClassifier} == audited
+    found = all_subclasses(PrivateLinearClassifier) - {PrivateLinearClassifier}
+    own = {c for c in found if c.__module__.startswith("dpglm.") and c.__name__[0] != "_"}
+    audited = {type(make_audited(name)[0]) for name in AUDITED}
+    assert own == audited
 
 
 @pytest.mark.parametrize(

@@ -10,15 +10,14 @@ import pytest
 from dpglm import DPAGDClassifier, DPLinearSVM, DPLogisticRegression
 from dpglm.calculator import (
     PrivacyCalculator,
-    ProactiveSettings,
     optimal_n_iter,
     public_constants,
     saturation_n_iter,
 )
-from dpglm.privacy.accounting import gdp_mu
+from dpglm.privacy.gaussian import gdp_mu
 from dpglm.schedules import PublicFacts
 from dpglm.study.cli import main
-from dpglm.study.cli_plan import Shape, plan_report
+from dpglm.study.planning import Shape, plan_report, proactive_noise
 
 
 @pytest.fixture
@@ -149,12 +148,14 @@ def test_a_sampled_plan_tells_of_batches_and_of_the_closed_form(plan):
     printed = plan("--epsilon 0.4 --delta 1e-4 --n 10000 --sampling-rate 0.02 --n-iter 500")
     assert value_of(printed, "epochs") == "10"
     assert value_of(printed, "records in a batch") == "200 expected, give or take 14"
-    looseness = ProactiveSettings(0.4, 1e-4, 10_000, 500, 0.02).looseness()
+    run = {"delta": 1e-4, "n_iter": 500, "sampling_rate": 0.02}
+    closed = proactive_noise(0.4, 1e-4)
+    needed = PrivacyCalculator().noise_multiplier(epsilon=0.4, **run)
+    exact = PrivacyCalculator().epsilon(noise_multiplier=closed, **run)
     shown = value_of(printed, "closed form of van Dijk et al. 2024")
     assert shown == (
-        f"noise multiplier {looseness.noise_multiplier:.4g} for gradients that, alone, need "
-        f"{looseness.needed_noise_multiplier:.4g}; their epsilon would be "
-        f"{looseness.exact_epsilon:.4g}"
+        f"noise multiplier {closed:.4g} for gradients that, alone, need {needed:.4g}; their "
+        f"epsilon would be {exact:.4g}"
     )
     assert "conditions that fail" not in printed and "mu" not in section(printed, "BUDGET")[3]
     made = DPLogisticRegression(epsilon=0.4, delta=1e-4, sampling_rate=0.02, max_iter=500)

@@ -13,8 +13,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 import dpglm
-from dpglm.kernels import cache
-from dpglm.kernels.cache import drop_stale_kernels, kept_on_disk
+from dpglm.kernels.arithmetic import kept_on_disk
 from dpglm.losses import Logistic
 from dpglm.sums.objective import Objective
 
@@ -82,38 +81,56 @@ def test_a_folder_that_cannot_be_written_is_no_obstacle(read_only_install, tmp_p
     assert bool(list(tmp_path.rglob("*.nbc"))) == has_home
 
 
-def test_kernels_compiled_before_the_newest_source_are_dropped(tmp_path):
-    """numba itself looks at the file of a kernel only, not at those of what the kernel calls."""
-    sources, folder = tmp_path / "kernels", tmp_path / "cache" / "kernels_0"
-    sources.mkdir()
-    folder.mkdir(parents=True)
-    old, same, new = (folder / f"{name}.nbi" for name in ("old", "same", "new"))
-    # A new index would refer to a kernel of its number, however old.
-    kernel, early = new.with_suffix(".1.nbc"), sources / "norms.py"
-    ages = {early: 300, kernel: 200, old: 200, sources / "clip.py": 100, same: 100, new: 0}
-    for path, age in ages.items():
-        path.write_text("")
-        os.utime(path, (1e9 - age, 1e9 - age))
-    assert drop_stale_kernels(sources, [tmp_path / "none", tmp_path / "cache"]) == [kernel, old]
-    assert new.exists() and same.exists() and not old.exists() and not kernel.exists()
+CLIPPED = """
+import numpy as np
+from scipy.sparse import csr_array
+from dpglm.kernels.gradient import sparse_gradient
+from dpglm.losses import Hinge
+from dpglm.sums.objective import Objective
+objective = Objective(csr_array(np.full((10, 3), 50.0)), np.ones(10), Hinge())
+print(np.linalg.norm(objective.gradient_sum(np.zeros(4), clip=0.01)))
+print(sum(sparse_gradient.stats.cache_hits.values()))
+"""
+
+
+def test_a_kernel_compiled_from_a_bug_is_not_used_once_the_source_is_corrected(tmp_path):
+    """However old the correction is said to be: copies, archives and backups keep times."""
+    installed, package = Path(dpglm.__file__).parent, tmp_path / "dpglm"
+    for folder in ("kernels", "sums"):
+        shutil.copytree(
+            installed / folder, package / folder, ignore=shutil.ignore_patterns("__pycache__")
+        )
+    # What the package itself imports takes longer than all the rest.
+    (package / "__init__.py").touch()
+    shutil.copy(installed / "losses.py", package)
+    clip = package / "kernels" / "clip.py"
+    correct = clip.read_text()
+    bug = correct.replace("min(weight * steepness, clip * abs(signed))", "weight * steepness")
+    assert bug != correct
+
+    def clipped_sum(source):
+        """Norm of the sum of ten clipped gradients, and whether its kernel had been kept."""
+        clip.write_text(source)
+        for path in package.rglob("*.py"):
+            os.utime(path, (1e9, 1e9))
+        environment = os.environ | {
+            "PYTHONPATH": str(package.parent), "NUMBA_CACHE_DIR": str(tmp_path / "caches"),
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }  # fmt: skip
+        command = [sys.executable, "-P", "-c", CLIPPED]
+        run = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+        norm, hits = run.stdout.split()
+        return float(norm), bool(int(hits))
+
+    norm, kept = clipped_sum(bug)
+    assert norm > 100 and not kept
+    norm, kept = clipped_sum(correct)
+    assert norm == pytest.approx(0.1) and not kept
+    assert clipped_sum(correct) == (norm, True)
 
 
 def twice(x):
     return 2.0 * x
-
-
-def test_kernels_are_looked_for_where_numba_puts_them(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path / "chosen"))
-    monkeypatch.setattr(cache, "_HERE", Path(__file__).parent)
-    chosen = Path(kept_on_disk(numba.njit(twice))._cache.cache_path)
-    home = tmp_path / "home" / "numba" / chosen.name
-    for folder in (chosen, home, chosen.with_name("others_0")):
-        folder.mkdir(parents=True, exist_ok=True)
-    assert chosen.is_relative_to(tmp_path / "chosen")
-    assert list(cache._caches()) == [Path(__file__).parent / "__pycache__", chosen, home]
-    monkeypatch.setattr(numba.config, "CACHE_DIR", "")
-    assert Path(kept_on_disk(numba.njit(twice))._cache.cache_path) in cache._caches()
 
 
 def test_what_was_compiled_is_loaded_unless_the_folder_is_broken(tmp_path, monkeypatch):

@@ -1,5 +1,6 @@
 """Privacy conversions: exact values, the private side of every rounding, edge cases."""
 
+import inspect
 import math
 import random
 
@@ -11,25 +12,30 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import erf, erfinv
 
-from dpglm.privacy import accounting as conversions
-from dpglm.privacy.accounting import (
-    bun_steinke_epsilon,
-    bun_steinke_rho,
-    gaussian_rdp,
-    gdp_delta,
-    gdp_epsilon,
-    gdp_log_delta,
-    gdp_mu,
-    rdp_epsilon,
-    zcdp_delta,
-    zcdp_epsilon,
-    zcdp_rho,
-)
+from dpglm.privacy.events import zcdp_delta, zcdp_epsilon, zcdp_rho
+from dpglm.privacy.gaussian import gdp_delta, gdp_epsilon, gdp_log_delta, gdp_mu
 
 INF = math.inf
 epsilons = st.floats(-9, 1.6).map(lambda x: 10.0**x) | st.just(0.0)
 deltas = st.floats(-15, -0.3).map(lambda x: 10.0**x)
 mus = st.floats(-9, 2).map(lambda x: 10.0**x)
+
+
+def bun_steinke_epsilon(rho, delta):
+    """The looser conversion of most papers (Bun & Steinke 2016, Proposition 1.3)."""
+    return rho + 2 * math.sqrt(-rho * math.log(delta))
+
+
+def bun_steinke_rho(epsilon, delta):
+    """Its inverse."""
+    level = -math.log(delta)
+    return (epsilon / (math.sqrt(level + epsilon) + math.sqrt(level))) ** 2
+
+
+def rdp_epsilon(rdp, alpha, delta):
+    """From one Renyi order (Canonne, Kamath & Steinke 2020, Proposition 12)."""
+    epsilon = rdp + math.log1p(-1 / alpha) - math.log(delta * alpha) / (alpha - 1)
+    return max(0.0, epsilon)
 
 
 def exact_log_delta(mu, epsilon):
@@ -55,39 +61,13 @@ def test_zcdp_matches_the_vectors(vectors):
     for row in vectors("conversions", "zcdp_eps"):
         rho, delta = row["rho"], row["delta"]
         assert zcdp_epsilon(rho, delta) == pytest.approx(row["eps_cks"], rel=1e-9)
-        assert bun_steinke_epsilon(rho, delta) == pytest.approx(row["eps_bun_steinke"], rel=1e-12)
         exact = row["eps_exact_if_gaussian"]
         assert gdp_epsilon(math.sqrt(2 * rho), delta) == pytest.approx(exact, rel=1e-9)
     for row in vectors("conversions", "zcdp_rho"):
         epsilon, delta = row["eps"], row["delta"]
         assert zcdp_rho(epsilon, delta) == pytest.approx(row["rho_cks"], rel=1e-9)
-        assert bun_steinke_rho(epsilon, delta) == pytest.approx(row["rho_bun_steinke"], rel=1e-9)
     for row in vectors("conversions", "cks_delta"):
         assert zcdp_delta(row["rho"], row["eps"]) == pytest.approx(row["delta"], rel=1e-11)
-
-
-def test_renyi_matches_the_vectors(vectors):
-    for row in vectors("conversions", "rdp_to_dp_single_order"):
-        found = rdp_epsilon(row["rdp"], row["alpha"], row["delta"])
-        assert found == pytest.approx(row["eps_cks"], rel=1e-12)
-    for row in vectors("conversions", "gaussian_rdp_zcdp"):
-        found = gaussian_rdp(row["noise_multiplier"], row["alpha"])
-        assert found == pytest.approx(row["rdp"], rel=row["rtol"])
-
-
-def test_composed_gaussians_match_the_vectors(vectors):
-    for row in vectors("conversions", "composition_gdp"):
-        z = row["noise_multipliers"]
-        z = [z["value"]] * z["repeat"] if isinstance(z, dict) else z
-        mu = math.sqrt(math.fsum(1 / x**2 for x in z))
-        assert gdp_epsilon(mu, row["delta"]) == pytest.approx(row["eps"], rel=row["rtol"])
-        rho = math.fsum(gaussian_rdp(x, 2.0) / 2 for x in z)
-        assert zcdp_epsilon(rho, row["delta"]) == pytest.approx(row["eps_zcdp_cks"], rel=1e-9)
-        found = bun_steinke_epsilon(rho, row["delta"])
-        assert found == pytest.approx(row["eps_zcdp_bs"], rel=1e-12)
-    for row in vectors("conversions", "calibrate_constant_noise"):
-        z = math.sqrt(row["T"]) / gdp_mu(row["eps"], row["delta"])
-        assert z == pytest.approx(row["noise_multiplier_add_remove"], rel=row["rtol"])
 
 
 def test_log_delta_is_accurate_from_the_centre_to_far_beyond_underflow():
@@ -139,7 +119,7 @@ def test_google_s_analytic_gaussian_mechanism_agrees():
             )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(epsilon=epsilons, delta=deltas)
 def test_calibration_never_exceeds_the_budget_and_wastes_nothing(epsilon, delta):
     mu, rho = gdp_mu(epsilon, delta), zcdp_rho(epsilon, delta)
@@ -147,10 +127,9 @@ def test_calibration_never_exceeds_the_budget_and_wastes_nothing(epsilon, delta)
     assert zcdp_delta(rho, epsilon) <= delta < zcdp_delta(rho * (1 + 1e-9), epsilon)
     assert gdp_epsilon(mu, delta) <= epsilon
     assert zcdp_epsilon(rho, delta) <= epsilon
-    assert bun_steinke_epsilon(bun_steinke_rho(epsilon, delta), delta) <= epsilon
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(mu=mus, delta=deltas)
 def test_reported_epsilon_covers_the_mechanism_and_is_tight(mu, delta):
     for budget, to_delta, to_epsilon in (
@@ -164,7 +143,7 @@ def test_reported_epsilon_covers_the_mechanism_and_is_tight(mu, delta):
             assert to_delta(budget, epsilon * (1 - 1e-9)) > delta
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(mu=mus, epsilon=epsilons, delta=deltas)
 def test_each_bound_is_looser_than_the_one_it_relaxes(mu, epsilon, delta):
     rho = mu * mu / 2
@@ -175,7 +154,7 @@ def test_each_bound_is_looser_than_the_one_it_relaxes(mu, epsilon, delta):
     assert zcdp_rho(epsilon, delta) <= gdp_mu(epsilon, delta) ** 2 / 2 * (1 + 1e-9)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(mu=mus, epsilon=epsilons, delta=deltas, factor=st.floats(1.001, 3.0))
 def test_more_budget_means_more_epsilon_and_more_delta(mu, epsilon, delta, factor):
     assert gdp_log_delta(mu, epsilon) <= gdp_log_delta(mu * factor, epsilon)
@@ -197,10 +176,10 @@ def test_zcdp_epsilon_is_the_best_renyi_order():
 
 
 def test_edge_cases():
-    for to_epsilon in (gdp_epsilon, zcdp_epsilon, bun_steinke_epsilon):
+    for to_epsilon in (gdp_epsilon, zcdp_epsilon):
         assert to_epsilon(0.0, 1e-6) == to_epsilon(0.0, 0.0) == 0.0
         assert to_epsilon(INF, 1e-6) == to_epsilon(1.0, 0.0) == to_epsilon(INF, 0.0) == INF
-    for to_budget in (gdp_mu, zcdp_rho, bun_steinke_rho):
+    for to_budget in (gdp_mu, zcdp_rho):
         assert to_budget(INF, 1e-6) == to_budget(INF, 0.0) == INF
         assert to_budget(1.0, 0.0) == to_budget(0.0, 0.0) == 0.0
     for to_delta in (gdp_delta, zcdp_delta):
@@ -209,22 +188,31 @@ def test_edge_cases():
         assert to_delta(INF, 0.0) == to_delta(INF, 1.0) == to_delta(1e6, 1.0) == 1.0
     assert gdp_log_delta(0.0, 1.0) == gdp_log_delta(1e-160, 1.0) == -INF
     assert gdp_log_delta(INF, 1.0) == 0.0
-    assert bun_steinke_rho(0.0, 1e-6) == bun_steinke_rho(0.0, 0.0) == 0.0
-    assert gaussian_rdp(INF, 2.0) == 0.0 and gaussian_rdp(0.0, 2.0) == INF
-    assert rdp_epsilon(0.0, 2.0, 0.0) == 0.0 and rdp_epsilon(1.0, 2.0, 0.0) == INF
-    assert rdp_epsilon(0.7, INF, 1e-6) == 0.7 and rdp_epsilon(INF, 2.0, 1e-6) == INF
-    assert rdp_epsilon(1e-3, 2.0, 0.9) == 0.0
 
 
-def test_absurd_scales_stay_finite_and_private():
-    for exponent in range(-300, 301, 25):
-        epsilon = 10.0**exponent
-        for delta in (1e-300, 1e-40, 0.999999):
+SCALES = [10.0**exponent for exponent in range(-300, 301, 50)]
+LARGE = [1e200, 1e305, 1.7e308]
+
+
+@pytest.mark.parametrize(
+    ("epsilons", "budgets", "deltas"),
+    [
+        (SCALES, [math.sqrt(scale) for scale in SCALES], [1e-300, 1e-40, 0.999999]),
+        (LARGE, LARGE, [1e-12, 0.1, 0.9]),
+        ([0.0, 1e-300, 1.0], [1e-320, 1e-200, 1.0], [5e-324, 1e-310]),
+        ([0.0, 1e-9, 1e-3, 1.0, 1e5], [], [1 - 2.0**-bits for bits in (30, 50, 52, 53)]),
+    ],
+    ids=["absurd scales", "the largest floats", "the least delta", "a delta of nearly 1"],
+)
+def test_whatever_rounding_decides_is_private(epsilons, budgets, deltas):
+    for delta in deltas:
+        for epsilon in epsilons:
             assert gdp_delta(gdp_mu(epsilon, delta), epsilon) <= delta
             assert zcdp_delta(zcdp_rho(epsilon, delta), epsilon) <= delta
-            budget = 10.0 ** (exponent / 2)
-            for to_epsilon, to_delta in ((gdp_epsilon, gdp_delta), (zcdp_epsilon, zcdp_delta)):
-                assert to_delta(budget, to_epsilon(budget, delta)) <= delta
+        for budget in budgets:
+            assert gdp_delta(budget, gdp_epsilon(budget, delta)) <= delta
+            assert zcdp_delta(budget, zcdp_epsilon(budget, delta)) <= delta
+            assert budget not in LARGE or gdp_epsilon(budget, delta) == INF
 
 
 def test_delta_just_below_the_total_variation_distance_is_still_covered():
@@ -247,57 +235,28 @@ def test_a_tiny_rho_costs_what_the_total_variation_distance_is(rho):
     assert zcdp_rho(0.0, 1e-290) == 0.0 and zcdp_rho(0.0, 1e-140) ** 0.5 < 2e-140
 
 
-def test_the_smallest_float_of_a_delta_is_kept():
-    for delta in (5e-324, 1e-310):
-        for epsilon in (0.0, 1e-300, 1.0):
-            assert gdp_delta(gdp_mu(epsilon, delta), epsilon) <= delta
-            assert zcdp_delta(zcdp_rho(epsilon, delta), epsilon) <= delta
-        for budget in (1e-320, 1e-200, 1.0):
-            assert gdp_delta(budget, gdp_epsilon(budget, delta)) <= delta
-            assert zcdp_delta(budget, zcdp_epsilon(budget, delta)) <= delta
+ARGUMENTS = {**dict.fromkeys(("mu", "rho", "epsilon"), 1e-3), "delta": 1e-6}
 
 
-@pytest.mark.parametrize("epsilon", [0.0, 1e-9, 1e-3, 1.0, 1e5])
-def test_a_delta_of_nearly_1_is_kept_although_rounding_decides(epsilon):
-    for bits in (30, 50, 52, 53):
-        delta = 1 - 2.0**-bits
-        assert gdp_delta(gdp_mu(epsilon, delta), epsilon) <= delta
-        assert zcdp_delta(zcdp_rho(epsilon, delta), epsilon) <= delta
+CONVERSIONS = [
+    gdp_delta, gdp_epsilon, gdp_log_delta, gdp_mu, zcdp_delta, zcdp_epsilon, zcdp_rho
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("large", [1e200, 1e305, 1.7e308])
-def test_budgets_near_the_largest_float_stay_private(large):
-    for delta in (1e-12, 0.1, 0.9):
-        assert gdp_delta(gdp_mu(large, delta), large) <= delta
-        assert zcdp_delta(zcdp_rho(large, delta), large) <= delta
-        assert gdp_epsilon(large, delta) == INF
-        assert zcdp_delta(large, zcdp_epsilon(large, delta)) <= delta
-
-
-BUDGETS = dict.fromkeys(("mu", "rho", "epsilon", "rdp", "noise_multiplier"), 1e-3)
-ARGUMENTS = {**BUDGETS, "delta": 1e-6, "alpha": 2.0}
-
-
-# The costs of a choice take numbers that the library made.
-CONVERSIONS = [n for n in conversions.__all__ if not n.startswith(("pure_", "bounded_"))]
-
-
-@pytest.mark.parametrize("name", CONVERSIONS)
-def test_a_bad_argument_is_named_in_a_sentence(name):
-    function = getattr(conversions, name)
-    names = function.__code__.co_varnames[: function.__code__.co_argcount]
+@pytest.mark.parametrize("function", CONVERSIONS, ids=lambda f: f.__name__)
+def test_a_bad_argument_is_named_in_a_sentence(function):
+    names = list(inspect.signature(function).parameters)
     good = {argument: ARGUMENTS[argument] for argument in names}
     function(**good)
     for argument in names:
         bad = [math.nan, -1.0, None, "x"]
-        bad += {"delta": [1.0, 2.0], "alpha": [1.0, 0.5]}.get(argument, [])
+        bad += [1.0, 2.0] if argument == "delta" else []
         for value in bad:
             with pytest.raises(ValueError, match=f"^{argument} must be .*, got .*{value}.*\\.$"):
                 function(**{**good, argument: value})
 
 
 def test_numpy_scalars_are_accepted_and_floats_returned():
-    for name in CONVERSIONS:
-        function = getattr(conversions, name)
-        names = function.__code__.co_varnames[: function.__code__.co_argcount]
+    for function in CONVERSIONS:
+        names = list(inspect.signature(function).parameters)
         assert type(function(**{n: np.float32(ARGUMENTS[n]) for n in names})) is float

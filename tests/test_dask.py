@@ -1,6 +1,8 @@
 """Data on the workers of a dask.distributed cluster: the same bits, only sums, lost workers."""
 
+import functools
 import itertools
+import operator
 import os
 import signal
 
@@ -11,14 +13,17 @@ import dask.dataframe as dd
 import distributed
 import numpy as np
 import pandas as pd
-import planted_bugs
 import pytest
+from numpy.testing import assert_array_equal
+from planted_bugs import half_noise
 from scipy.sparse import csr_array, csr_matrix
 
 from dpglm import DPAGDClassifier, DPLinearSVM, DPLogisticRegression, FullPreconditioner
-from dpglm.audit.report import audit_estimator
+from dpglm.audit import audit_estimator
+from dpglm.losses import Hinge
 from dpglm.privacy import mechanisms
 from dpglm.sources.dask import ComputedSource, dask_source
+from dpglm.sums.objective import Objective
 
 SIZES = (700, 300, 1, 1100, 400)
 BOUNDS = np.cumsum((0, *SIZES))
@@ -79,23 +84,20 @@ def regression(**parameters):
 
 def everything(model):
     """What a fit ends with, to compare bit for bit."""
-    return (
-        model.coef_.tolist(), model.intercept_.tolist(), model.classes_.tolist(),
-        model.privacy_.to_dict(),
-    )  # fmt: skip
+    numbers = (model.coef_, model.intercept_, model.classes_)
+    return *(array.tolist() for array in numbers), model.privacy_.to_dict()
 
 
-@pytest.mark.parametrize("n_classes", [2, 3])
 @pytest.mark.parametrize(
-    "model",
+    ("model", "n_classes"),
     [
-        regression(),
-        regression(preconditioner=FullPreconditioner(row_bound=4.0)),
-        regression(sampling_rate=0.002, epsilon=np.inf),
-        DPLinearSVM(max_iter=4, preconditioner="diagonal", random_state=0),
-        DPAGDClassifier(epsilon=9.0, max_iter=6, random_state=0),
+        (regression(preconditioner=FullPreconditioner(row_bound=4.0)), 2),
+        (regression(sampling_rate=0.002, epsilon=np.inf), 2),
+        (DPLinearSVM(max_iter=4, preconditioner="diagonal", random_state=0), 3),
+        (DPAGDClassifier(epsilon=9.0, max_iter=6, random_state=0), 2),
+        (DPAGDClassifier(epsilon=9.0, max_iter=6, random_state=0), 3),
     ],
-    ids=["plain", "whitened", "sampled", "svm", "agd"],
+    ids=["whitened", "sampled", "svm", "agd", "agd of three classes"],
 )
 def test_workers_give_the_bits_of_blocks_read_here(
     client, three_classes, two_classes, model, n_classes
@@ -118,10 +120,10 @@ def frames(X, y):
     "given",
     [
         frames,
-        lambda X, y: (frames(X, y)[0].to_dask_array(), frames(X, y)[1].to_dask_array()),
+        lambda X, y: tuple(frame.to_dask_array() for frame in frames(X, y)),
         lambda X, y: (partitioned(X, y)[0].rechunk({1: 4}), partitioned(X, y)[1]),
     ],
-    ids=["data frames", "unknown lengths", "divided columns"],
+    ids=["frames", "unknown lengths", "divided columns"],
 )
 def test_any_partitioned_table_is_taken(client, two_classes, given):
     X, y = given(*two_classes)
@@ -132,13 +134,14 @@ def test_any_partitioned_table_is_taken(client, two_classes, given):
     assert model.n_features_in_ == 6
 
 
-@pytest.mark.parametrize("kind", [csr_array, csr_matrix])
-def test_sparse_partitions_stay_sparse(client, two_classes, kind):
+def test_sparse_partitions_stay_sparse(client, two_classes):
     X, y = two_classes
     X = np.where(X > 1, X, 0.0)
-    sparse = da.from_array(X, chunks=(SIZES, 6)).map_blocks(kind)
-    expected = regression().fit([(kind(rows), labels) for rows, labels in Blocks(X, y)])
-    assert everything(regression().fit(sparse, partitioned(X, y)[1])) == everything(expected)
+    for kind in (csr_array, csr_matrix):
+        sparse = da.from_array(X, chunks=(SIZES, 6)).map_blocks(kind)
+        expected = regression().fit([(kind(rows), labels) for rows, labels in Blocks(X, y)])
+        got = regression().fit(sparse, partitioned(X, y)[1])
+        assert everything(got) == everything(expected)
 
 
 def test_without_a_client_partitions_are_computed_here(two_classes, no_client):
@@ -150,6 +153,144 @@ def test_without_a_client_partitions_are_computed_here(two_classes, no_client):
     assert model.feature_names_in_.tolist() == list("uvwxyz")
 
 
+def test_only_sums_come_back(client, three_classes, monkeypatch):
+    """Whatever the client receives: numbers of rows, labels, and sums as large as coefficients.
+
+    And the zeros of kernels that were found right on the rows of each partition.
+    """
+    received, gather = [], distributed.Client._gather
+
+    async def spy(self, *args, **kwargs):
+        results = await gather(self, *args, **kwargs)
+        received.extend(results)
+        return results
+
+    monkeypatch.setattr(distributed.Client, "_gather", spy)
+    regression(max_iter=4).fit(*partitioned(*three_classes))
+    n = len(SIZES)
+    assert received[:n] == list(SIZES)
+    for labels, (_, y) in zip(received[n : 2 * n], Blocks(*three_classes), strict=True):
+        assert labels.tolist() == np.unique(y).tolist()
+    sums = [total for total in received[2 * n :] if total.shape]
+    assert len(sums) == 4 * n and {total.shape for total in sums} == {(7, 3)}
+    checks = [total for total in received[2 * n :] if not total.shape]
+    assert 1 <= len(checks) <= n and set(map(float, checks)) == {0.0}
+
+
+def test_rows_stay_on_their_workers(client):
+    X = da.random.default_rng(0).normal(size=(40_000, 100), chunks=(5_000, 100)).persist()
+    y = (X[:, 0] > 0).astype(int).persist()
+    distributed.wait([X, y])
+
+    def bytes_sent(dask_worker):
+        return dask_worker.transfer_outgoing_bytes_total
+
+    before = sum(client.run(bytes_sent).values())
+    regression(max_iter=10).fit(X, y)
+    # Dask may move a partition, once, to a worker that is idle.
+    assert sum(client.run(bytes_sent).values()) - before < X.nbytes
+
+
+def test_noise_is_drawn_once_and_here(client, two_classes, monkeypatch):
+    def count_draws():
+        from dpglm.privacy import noise
+
+        class Counted(noise._OperatingSystemEntropy):
+            created = 0
+
+            def __init__(self):
+                Counted.created += 1
+                super().__init__()
+
+        noise._OperatingSystemEntropy = Counted
+
+    def draws():
+        from dpglm.privacy import noise
+
+        return noise._OperatingSystemEntropy.created
+
+    sizes, draw = [], mechanisms.rounded_gaussian
+    monkeypatch.setattr(
+        mechanisms, "rounded_gaussian", lambda size, *rest: sizes.append(size) or draw(size, *rest)
+    )
+    client.run(count_draws)
+    regression(max_iter=5, random_state=None).fit(*partitioned(*two_classes))
+    assert sizes == [7] * 5
+    assert set(client.run(draws).values()) == {0}
+
+
+def test_the_seed_does_not_travel(client, two_classes, monkeypatch):
+    sent, submit, seed = [], distributed.Client.submit, 1_234_567_890
+
+    def spy(self, *args, make=None, **kwargs):
+        sent.append(cloudpickle.dumps(make))
+        return submit(self, *args, make=make, **kwargs)
+
+    monkeypatch.setattr(distributed.Client, "submit", spy)
+    regression(random_state=seed).fit(*partitioned(*two_classes))
+    (make,) = sent
+    assert b"DPLogisticRegression" in make and seed.to_bytes(4, "little") not in make
+    assert seed.to_bytes(4, "little") in cloudpickle.dumps(regression(random_state=seed))
+
+
+def test_rows_of_a_file_that_changes_are_clipped_by_their_norms(client, tmp_path):
+    path = tmp_path / "X.npy"
+    np.save(path, np.ones((100, 3)))
+    X = da.from_delayed(dask.delayed(np.load)(path, mmap_mode="r"), shape=(100, 3), dtype=float)
+    make = functools.partial(Objective, loss=Hinge(), fit_intercept=False)
+    blocks = dask_source(X, da.ones(100, chunks=100)).blocks(make)
+    ask = operator.methodcaller("gradient_sum", np.zeros(3), 1e-3)
+    (before,) = blocks.map(ask)
+    np.load(path, mmap_mode="r+")[7] = 1e9
+    (after,) = blocks.map(ask)
+    assert_array_equal(after, before)
+
+
+def test_a_client_that_does_not_wait_is_refused(two_classes, monkeypatch):
+    class Asynchronous:
+        asynchronous = True
+
+    monkeypatch.setattr(distributed, "default_client", Asynchronous)
+    with pytest.raises(ValueError, match="without asynchronous=True"):
+        regression().fit(*partitioned(*two_classes))
+
+
+def wrong_tables(X, y):
+    """Data with something wrong, and what the error must say."""
+    bad_X, bad_y = X.copy(), y.copy()
+    bad_X[1500, 3], bad_y[10] = np.nan, 7
+    (good_X, good_y), (frame, labels) = partitioned(X, y), frames(X, y)
+    shifted = good_X.rechunk(((701, 299, 1, 1100, 400), 6))
+    fewer = frame[frame.u != X[0, 0]]
+    yield partitioned(bad_X, y), "Partition 3 of X and y: X contains NaN"
+    yield partitioned(X, bad_y), "Partition 0 of X and y: y holds the label .*7"
+    yield (frame.assign(u="text"), labels), "column 'u' of X does not hold numbers"
+    yield (good_X, good_y.rechunk(1000)), "X has 5, of .* and y has 3"
+    yield (shifted, good_y), "X has 5, of"
+    yield (fewer, labels), r"Partition 0 of X and y.*\b699\b.*\b700\b"
+    yield (frame.partitions[2], labels.partitions[2]), "all their partitions are empty"
+    yield (good_X, y), "y must be a dask array or series"
+    yield (good_X[:, 0], good_y), "X must be a dask array or data frame"
+
+
+@pytest.mark.parametrize("where", ["client", "no_client"])
+def test_bad_data_give_one_sentence(request, two_classes, where):
+    request.getfixturevalue(where)
+    for data, message in wrong_tables(*two_classes):
+        with pytest.raises(ValueError, match=message) as failure:
+            regression(classes=[0, 1]).fit(*data)
+        assert not hasattr(failure.value, "privacy_ledger")
+
+
+def test_the_audit_passes_on_workers_and_sees_half_of_the_noise(client, monkeypatch):
+    model = DPLogisticRegression(epsilon=5.0, max_iter=10)
+    report = audit_estimator(model, n_canaries=800, container="dask", random_state=0)
+    assert report.passed and len(report.parts) == 3, report.verdict
+    half_noise(monkeypatch)
+    assert not audit_estimator(model, n_canaries=800, container="dask", random_state=0).passed
+
+
+# The last ones: a worker that takes the place of another must import everything again.
 @pytest.fixture
 def kill_a_worker(client, monkeypatch):
     """Kill a worker that holds rows while the tasks of the fifth pass over the data are under way.
@@ -212,132 +353,3 @@ def test_scattered_partitions_that_are_lost_are_lost(client, two_classes, kill_a
     parts = client.scatter([rows for rows, _ in Blocks(X, y)])
     with pytest.raises(RuntimeError, match=r"^Partition \d of X and y was lost with its worker"):
         regression().fit(from_parts(parts), partitioned(X, y)[1])
-
-
-def test_only_sums_come_back(client, three_classes, monkeypatch):
-    """Whatever the client receives: numbers of rows, labels, and sums as large as coefficients."""
-    received, gather = [], distributed.Client._gather
-
-    async def spy(self, *args, **kwargs):
-        results = await gather(self, *args, **kwargs)
-        received.extend(results)
-        return results
-
-    monkeypatch.setattr(distributed.Client, "_gather", spy)
-    regression(max_iter=4).fit(*partitioned(*three_classes))
-    n = len(SIZES)
-    assert received[:n] == list(SIZES)
-    for labels, (_, y) in zip(received[n : 2 * n], Blocks(*three_classes), strict=True):
-        assert labels.tolist() == np.unique(y).tolist()
-    sums = received[2 * n :]
-    assert len(sums) == 4 * n and {total.shape for total in sums} == {(7, 3)}
-
-
-def test_rows_stay_on_their_workers(client):
-    X = da.random.default_rng(0).normal(size=(40_000, 100), chunks=(5_000, 100)).persist()
-    y = (X[:, 0] > 0).astype(int).persist()
-    distributed.wait([X, y])
-
-    def bytes_sent(dask_worker):
-        return dask_worker.transfer_outgoing_bytes_total
-
-    before = sum(client.run(bytes_sent).values())
-    regression(max_iter=10).fit(X, y)
-    # Dask may move a partition, once, to a worker that is idle.
-    assert sum(client.run(bytes_sent).values()) - before < X.nbytes
-
-
-def test_noise_is_drawn_once_and_here(client, two_classes, monkeypatch):
-    def count_draws():
-        from dpglm.privacy import noise
-
-        class Counted(noise._OperatingSystemEntropy):
-            created = 0
-
-            def __init__(self):
-                Counted.created += 1
-                super().__init__()
-
-        noise._OperatingSystemEntropy = Counted
-
-    def draws():
-        from dpglm.privacy import noise
-
-        return noise._OperatingSystemEntropy.created
-
-    sizes, draw = [], mechanisms.rounded_gaussian
-    monkeypatch.setattr(
-        mechanisms, "rounded_gaussian", lambda size, *rest: sizes.append(size) or draw(size, *rest)
-    )
-    client.run(count_draws)
-    regression(max_iter=5, random_state=None).fit(*partitioned(*two_classes))
-    assert sizes == [7] * 5
-    assert set(client.run(draws).values()) == {0}
-
-
-def test_the_seed_does_not_travel(client, two_classes, monkeypatch):
-    sent, submit, seed = [], distributed.Client.submit, 1_234_567_890
-
-    def spy(self, *args, make=None, **kwargs):
-        sent.append(cloudpickle.dumps(make))
-        return submit(self, *args, make=make, **kwargs)
-
-    monkeypatch.setattr(distributed.Client, "submit", spy)
-    regression(random_state=seed).fit(*partitioned(*two_classes))
-    (make,) = sent
-    assert b"DPLogisticRegression" in make and seed.to_bytes(4, "little") not in make
-    assert seed.to_bytes(4, "little") in cloudpickle.dumps(regression(random_state=seed))
-
-
-def test_a_client_that_does_not_wait_is_refused(two_classes, monkeypatch):
-    class Asynchronous:
-        asynchronous = True
-
-    monkeypatch.setattr(distributed, "default_client", Asynchronous)
-    with pytest.raises(ValueError, match="without asynchronous=True"):
-        regression().fit(*partitioned(*two_classes))
-
-
-def replaced(X, y, name):
-    """The data with something wrong, and what the error must say."""
-    bad_X, bad_y = X.copy(), y.copy()
-    bad_X[1500, 3] = np.nan
-    bad_y[10] = 7
-    good_X, good_y = partitioned(X, y)
-    frame, labels = frames(X, y)
-    return {
-        "nan": (partitioned(bad_X, y), "Partition 3 of X and y: X contains NaN"),
-        "label": (partitioned(X, bad_y), "Partition 0 of X and y: y holds the label .*7"),
-        "text": ((frame.assign(u="text"), labels), "column 'u' of X does not hold numbers"),
-        "other partitions": ((good_X, good_y.rechunk(1000)), "X has 5, of .* and y has 3"),
-        "other lengths": ((good_X.rechunk(((701, 299, 1, 1100, 400), 6)), good_y), "X has 5, of"),
-        "unknown lengths": (
-            (frame[frame.u != X[0, 0]], labels),
-            r"Partition 0 of X and y.*\b699\b.*\b700\b",
-        ),
-        "no rows": ((frame.partitions[2], labels.partitions[2]), "all their partitions are empty"),
-        "y here": ((good_X, y), "y must be a dask array or series"),
-        "one column": ((good_X[:, 0], good_y), "X must be a dask array or data frame"),
-    }[name]
-
-
-@pytest.mark.parametrize("where", ["client", "no_client"])
-@pytest.mark.parametrize(
-    "wrong",
-    ["nan", "label", "text", "other partitions", "other lengths", "unknown lengths", "no rows",
-     "y here", "one column"],
-)  # fmt: skip
-def test_bad_data_give_one_sentence(request, two_classes, where, wrong):
-    request.getfixturevalue(where)
-    (X, y), message = replaced(*two_classes, wrong)
-    with pytest.raises(ValueError, match=message) as failure:
-        regression(classes=[0, 1]).fit(X, y)
-    assert not hasattr(failure.value, "privacy_ledger")
-
-
-def test_the_audit_passes_on_workers_and_sees_half_of_the_noise(client, monkeypatch):
-    model = DPLogisticRegression(epsilon=5.0, max_iter=10)
-    report = audit_estimator(model, n_canaries=800, container="dask", random_state=0)
-    assert report.passed and len(report.parts) == 3, report.verdict
-    planted_bugs.scaled_noise(0.5)(monkeypatch)
-    assert not audit_estimator(model, n_canaries=800, container="dask", random_state=0).passed

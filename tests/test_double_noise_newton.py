@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from planted_bugs import half_noise
 from scipy.sparse import csr_array
 from scipy.special import expit, softmax
 from sklearn.datasets import make_blobs
@@ -11,12 +12,12 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import train_test_split
 from sklearn.utils.estimator_checks import check_class_weight_classifiers
 
-from dpglm.audit.report import CanaryScores, audit_scores
+from dpglm.audit import CanaryScores, audit_scores
 from dpglm.baselines import newton
 from dpglm.baselines.newton import CurvatureSums, DoubleNoiseNewton, direction_sensitivity
 from dpglm.datasets import make_census
 from dpglm.privacy import mechanisms
-from dpglm.privacy.accounting import gdp_epsilon
+from dpglm.privacy.gaussian import gdp_epsilon
 from dpglm.privacy.noise import entropy_source
 
 RELATIONS = ["zero_out", "replace_one", "add_or_remove_one"]
@@ -59,12 +60,10 @@ def test_no_neighbour_moves_a_direction_further_than_charged(relation):
     assert 0.999 < largest <= 1 + 1e-9
 
 
-def sums_of(X, target=None, *, n_outputs=1, present=None, **settings):
+def sums_of(X, target=None, *, n_outputs=1, **settings):
     target = np.ones(X.shape[0]) if target is None else target
     given = {"fit_intercept": True, "row_bound": 1.5, "upper_bound": False}
-    return CurvatureSums(
-        None, X, target, n_outputs=n_outputs, present=present, **{**given, **settings}
-    )
+    return CurvatureSums(None, X, target, n_outputs=n_outputs, **{**given, **settings})
 
 
 def clipped_rows(X, row_bound=1.5):
@@ -109,25 +108,25 @@ def test_the_multiple_of_the_identity_bounds_the_curvature_of_the_softmax(upper_
         assert np.linalg.norm(np.diag(p) - np.outer(p, p), 2) <= bound * (1 + 1e-12) <= 0.5 + 1e-9
 
 
-def test_null_records_and_rows_that_overflow_add_exactly_nothing():
-    X = np.array([[1.0, 2.0], [1e200, 1.0], [0.5, -0.5]])
+def test_records_without_weight_and_rows_that_overflow_add_exactly_nothing():
+    X, target = np.array([[1.0, 2.0], [1e200, 1.0], [0.5, -0.5]]), np.array([-1.0, 1.0, 1.0])
     coef, alone = np.ones(3), np.array([[0.5, -0.5]])
-    present = np.array([False, True, True])
-    assert (sums_of(X, present=present).curvature(coef) == sums_of(alone).curvature(coef)).all()
+    weighted = sums_of(X, target, class_weight=np.array([0.0, 1.0]))
+    assert (weighted.curvature(coef) == sums_of(alone).curvature(coef)).all()
 
 
 def test_rounding_stays_within_its_bound():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(20_000, 6))
     rows = clipped_rows(X).astype(np.longdouble)
+    plan = DoubleNoiseNewton(row_bound=1.5, ridge=0.1).plan(*X.shape)
     for size in (0.1, 10.0, 1e3):
         coef = size * rng.normal(size=7)
         scores = rows @ coef.astype(np.longdouble)
         decay = np.exp(-np.abs(scores))
         exact = rows.T @ ((decay / (1 + decay) ** 2)[:, np.newaxis] * rows) / len(X)
-        holder = sums_of(X)
-        error = np.linalg.norm((holder.curvature(coef) / len(X) - exact).astype(float), 2)
-        assert error <= holder.rounding(len(X), len(X), coef, 0.1) < 1e-8
+        error = np.linalg.norm((sums_of(X).curvature(coef) / len(X) - exact).astype(float), 2)
+        assert error <= plan.rounding(float(np.linalg.norm(coef))) < 1e-8
 
 
 def test_the_noise_covers_rounding_or_the_step_is_refused():
@@ -140,6 +139,20 @@ def test_the_noise_covers_rounding_or_the_step_is_refused():
     with pytest.raises(FloatingPointError, match="too small beside rounding errors"):
         plan.direction_mechanism(2.0, rounding=plan.ridge)
     assert plan.direction_mechanism(0.0).noise_std(3) > 0
+
+
+@pytest.mark.parametrize(
+    "parameters", [{"ridge": 1e-15}, {"alpha": 1e300}, {"class_weight": {0: 1e30}}]
+)
+def test_a_ridge_that_rounding_hides_is_refused_before_the_data_are_touched(parameters):
+    with pytest.raises(ValueError, match="too small beside rounding errors"):
+        DoubleNoiseNewton(**parameters).plan(500, 3)
+
+
+def test_rounding_that_no_noise_covers_is_refused_before_the_data_are_touched():
+    model = DoubleNoiseNewton(clip=1e49, ridge=1e-49, row_bound=1e-40)
+    with pytest.raises(ValueError, match=r"times the noise that hides a record\. Raise ridge"):
+        model.plan(4, 1)
 
 
 @pytest.mark.parametrize("curvature", ["upper_bound", "hessian"])
@@ -195,13 +208,6 @@ def test_the_noise_of_a_fit_is_that_of_its_trace_and_of_the_formula(monkeypatch)
         assert std == pytest.approx(plan.direction_multiplier * per_unit * norm, rel=1e-5)
 
 
-def half_noise(monkeypatch):
-    original = mechanisms.rounded_gaussian
-    monkeypatch.setattr(
-        mechanisms, "rounded_gaussian", lambda size, scale, rng: original(size, scale / 2, rng)
-    )
-
-
 def gradient_audit(relation, seed=0):
     """Score the canaries of one fit by its first gradient, read off the release."""
     m, flips, clip = 500, relation == "replace_one", 0.1
@@ -222,7 +228,7 @@ def gradient_audit(relation, seed=0):
         patch.setattr(mechanisms.GaussianSum, "release", release)
         model.fit(X, coins.astype(int) if flips else np.ones(m, dtype=int))
     plan = model.plan(m, m)
-    scores = -released[0] / (plan.gradient_multiplier * plan.gradient_sensitivity)
+    scores = -released[0] / (plan.gradient_multiplier * plan.budget.sensitivity(clip))
     mu = 1 / plan.gradient_multiplier
     assert mu == pytest.approx(1.0, rel=1e-6)
     return audit_scores(CanaryScores(scores + flips * mu / 2, coins, shift=mu, mu=mu))
@@ -255,9 +261,7 @@ def direction_audit(relation, seed=0):
     coins = np.random.default_rng(seed).random(500) < 0.5
     X, rng, released = np.array([[5.0], [0.0], [0.0]]), entropy_source(), []
     for present in coins:
-        sums = sums_of(
-            X, present=np.array([present, True, True]), fit_intercept=False, row_bound=2.0
-        )
+        sums = sums_of(X[0 if present else 1 :], fit_intercept=False, row_bound=2.0)
         direction = gradient / (sums.curvature(coef)[0, 0] / 3 + plan.ridge)
         released.append(plan.direction_mechanism(0.7).release(direction, rng)[0][0])
     std = plan.direction_mechanism(0.7).noise_std(1)
@@ -335,7 +339,7 @@ def test_the_reason_for_the_one_expected_failure_holds():
     """With 50 rows, 1,000 steps and a weight of 1,000, every direction is almost all noise."""
     X, y = make_blobs(centers=2, random_state=0, cluster_std=20)
     X, _, _, _ = train_test_split(X, y, test_size=0.5, random_state=0)
-    plan = DoubleNoiseNewton(max_iter=1000).plan(*X.shape)
+    plan = DoubleNoiseNewton(max_iter=1000, class_weight={0: 1000.0}).plan(*X.shape)
     longest = 1 / plan.ridge
-    assert plan.direction_mechanism(1.0, largest_weight=1000.0).noise_std(3) > 50 * longest
+    assert plan.direction_mechanism(1.0).noise_std(3) > 50 * longest
     check_class_weight_classifiers("DoubleNoiseNewton", DoubleNoiseNewton(epsilon=math.inf))

@@ -5,12 +5,15 @@ import math
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils.validation import check_is_fitted
+from tapes import Failing, on_tape
 
 from dpglm import (
     Constant,
+    DPAGDClassifier,
     DPLinearSVM,
     DPLogisticRegression,
     HeavyBall,
@@ -19,7 +22,6 @@ from dpglm import (
 )
 from dpglm.datasets import make_census
 from dpglm.privacy import mechanisms
-from dpglm.sums.objective import Objective
 
 ESTIMATORS = [DPLogisticRegression, DPLinearSVM]
 NO_NOISE = {
@@ -33,7 +35,7 @@ def census():
 
 
 def test_without_noise_or_clip_heavy_ball_reaches_the_optimum_of_scikit_learn():
-    X, y = make_census(5000)
+    X, y = make_census(1500)
     model = DPLogisticRegression(
         **NO_NOISE, alpha=1e-2, momentum=HeavyBall(0.95), step_schedule=0.3, max_iter=4000
     ).fit(X, y)
@@ -43,7 +45,7 @@ def test_without_noise_or_clip_heavy_ball_reaches_the_optimum_of_scikit_learn():
 
 
 def test_softmax_reaches_the_multinomial_optimum(census):
-    X, _ = census
+    X = census[0][:1000]
     y = np.array(["a", "b", "c"])[np.random.default_rng(0).integers(3, size=len(X))]
     y[X[:, 0] > 0.5] = "c"
     model = DPLogisticRegression(
@@ -76,7 +78,7 @@ def test_smoothed_svm_minimises_its_objective(census):
 
 
 def test_class_weights_are_those_of_scikit_learn(census):
-    X, y = census
+    X, y = census[0][:1000], census[1][:1000]
     model = DPLogisticRegression(
         **NO_NOISE, alpha=1e-2, momentum=HeavyBall(0.9), step_schedule=0.2, max_iter=3000,
         class_weight={1: 3.0},
@@ -94,6 +96,35 @@ def test_more_budget_gives_a_better_model(census):
         for e in (0.01, 0.3, 30.0)
     ]
     assert scores[0] < scores[1] < scores[2]
+
+
+NOT_PRIVATE = DPLogisticRegression(epsilon=math.inf, max_iter=20)
+SEEDED = DPLogisticRegression(max_iter=20, random_state=0, clip_schedule=0.5)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize(
+    ("model", "changes", "rel"),
+    [
+        (NOT_PRIVATE, {"preconditioner": None}, 1e-9),
+        (NOT_PRIVATE, {"preconditioner": "diagonal"}, 1e-9),
+        (SEEDED, {"preconditioner": "diagonal"}, 1e-6),
+        (SEEDED, {"preconditioner": "full"}, 1e-6),
+        (SEEDED, {"sampling_rate": 0.3}, 1e-8),
+        (DPAGDClassifier(), {"epsilon": math.inf, "max_iter": 10}, 1e-6),
+    ],
+)
+def test_sparse_rows_of_either_index_width_give_the_dense_fit(model, changes, rel, n_classes):
+    X, y = make_census(400, random_state=0)
+    y, model = (y if n_classes == 2 else np.arange(400) % 3), clone(model).set_params(**changes)
+    dense = clone(model).fit(X, y)
+    for dtype in (np.int32, np.int64):
+        S = csr_array(X)
+        S.indices, S.indptr = S.indices.astype(dtype), S.indptr.astype(dtype)
+        model.fit(S, y)
+        assert model.coef_ == pytest.approx(dense.coef_, rel=rel, abs=rel / 1e3)
+        assert model.decision_function(S) == pytest.approx(dense.decision_function(X), rel=rel)
+        assert model.privacy_ == dense.privacy_
 
 
 @pytest.mark.parametrize("Estimator", ESTIMATORS)
@@ -152,14 +183,11 @@ class TooShort(Schedule):
 
 BAD_PARAMETERS = [
     ({"epsilon": 0}, "epsilon=0 must"),
-    ({"epsilon": -2.0}, r"epsilon=-2\.0 must"),
     ({"epsilon": 1e-9, "delta": 1e-12}, "epsilon=1e-09 .* too small for the schedule"),
     ({"delta": 0}, "delta=0 must"),
-    ({"delta": 1.5}, r"delta=1\.5 must"),
     ({"neighboring_relation": "other"}, "neighboring_relation='other'"),
     ({"neighboring_relation": "add_or_remove_one"}, "n_ref=None"),
     ({"clip_schedule": 0.0}, "clip_schedule"),
-    ({"clip_schedule": -1.0}, "clip_schedule"),
     ({"clip_schedule": math.inf}, "clip_schedule"),
     ({"clip_schedule": "cosine"}, "clip_schedule='cosine'"),
     ({"noise_schedule": TooShort()}, "noise_schedule"),
@@ -172,7 +200,6 @@ BAD_PARAMETERS = [
     ({"alpha": -0.1}, r"alpha=-0\.1 must"),
     ({"alpha": math.inf}, "alpha=inf must"),
     ({"max_iter": 0}, "max_iter=0 must"),
-    ({"max_iter": 2.5}, r"max_iter=2\.5 must"),
     ({"classes": [0]}, r"classes=\[0\] must name two or more"),
     ({"classes": [0, 1, 1]}, r"classes=\[0, 1, 1\] must name"),
     ({"classes": [0, 2]}, r"label .*1.*, which is not in classes=\[0, 2\]"),
@@ -184,14 +211,16 @@ BAD_PARAMETERS = [
 
 @pytest.mark.parametrize(("parameters", "message"), BAD_PARAMETERS)
 def test_bad_parameters_are_sentences_raised_before_any_noise(parameters, message, monkeypatch):
-    monkeypatch.setattr(mechanisms, "rounded_gaussian", no_release)
+    """And nothing is left of an earlier fit."""
     X, y = np.eye(6), [0, 1] * 3
-    model = DPLogisticRegression(max_iter=5).set_params(**parameters)
+    model = DPLogisticRegression(max_iter=2).fit(X, y).set_params(**parameters)
+    monkeypatch.setattr(mechanisms, "rounded_gaussian", no_release)
     with pytest.raises(ValueError, match=message) as info:
         model.fit(X, y)
     assert not hasattr(info.value, "privacy_ledger")
     with pytest.raises(NotFittedError):
         check_is_fitted(model)
+    assert not [name for name in vars(model) if name.endswith("_")]
 
 
 def no_release(*args):
@@ -219,29 +248,6 @@ def test_data_that_are_not_finite_are_refused_before_any_noise(bad, monkeypatch)
 def test_a_single_class_is_refused_with_advice():
     with pytest.raises(ValueError, match=r"1 class, and two or more are needed.*classes="):
         DPLogisticRegression().fit(np.eye(3), [1, 1, 1])
-
-
-@pytest.mark.parametrize("Estimator", ESTIMATORS)
-@pytest.mark.parametrize("relation", ["zero_out", "replace_one"])
-@pytest.mark.parametrize(
-    "X",
-    [
-        np.zeros((2, 1)),
-        np.array([[1.0], [2.0]]),
-        np.ones((5, 3)),
-        np.eye(4, 50),
-        np.full((4, 2), 1e308),
-        np.array([[1e308, -1e308], [0.0, 1.0], [5e-324, 0.0], [1e-160, 1e160]]),
-        np.random.default_rng(0).normal(size=(7, 3)).astype(np.float32),
-    ],
-    ids=["zero", "two rows", "constant", "wide", "1e308", "mixed", "float32"],
-)
-def test_odd_but_finite_data_fit(X, relation, Estimator):
-    y = np.arange(len(X)) % 2
-    for data in (X, csr_array(X)):
-        model = Estimator(neighboring_relation=relation, max_iter=10).fit(data, y)
-        assert np.isfinite(model.coef_).all() and np.isfinite(model.intercept_).all()
-        assert len(model.predict(np.zeros((3, X.shape[1])))) == 3
 
 
 def test_a_row_that_overflows_counts_as_a_null_record():
@@ -282,47 +288,22 @@ class Interrupt(BaseException):
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError, Interrupt])
-def test_an_interrupted_fit_is_unfitted_and_charges_the_full_plan(error, census, monkeypatch):
+def test_an_interrupted_fit_is_unfitted_and_charges_the_full_plan(error, census):
     X, y = census
     model = DPLogisticRegression(max_iter=10, classes=[0, 1])
     model.fit(X, y)
-    original, calls = Objective.gradient_sum, []
-
-    def fail_at_the_third(self, coef, clip):
-        calls.append(clip)
-        if len(calls) == 3:
-            raise error("stop")
-        return original(self, coef, clip)
-
-    monkeypatch.setattr(Objective, "gradient_sum", fail_at_the_third)
-    with pytest.raises(error) as info:
+    with on_tape(Failing(error("stop"), 3)), pytest.raises(error) as info:
         model.fit(X, y)
     assert info.value.privacy_ledger == model.plan(*X.shape).ledger
     assert not [name for name in vars(model) if name.endswith("_")]
-    monkeypatch.undo()
     assert model.fit(X, y).n_iter_ == 10
 
 
-@pytest.mark.parametrize(
-    ("first_sum", "preconditioner"), [("second_moment", "auto"), ("gradient_sum", None)]
-)
-def test_a_failure_before_the_first_release_costs_nothing(
-    first_sum, preconditioner, census, monkeypatch
-):
-    def fail(self, *arguments):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Objective, first_sum, fail)
-    with pytest.raises(KeyboardInterrupt) as info:
+@pytest.mark.parametrize("preconditioner", ["auto", None])
+def test_a_failure_before_the_first_release_costs_nothing(preconditioner, census):
+    with on_tape(Failing(KeyboardInterrupt())), pytest.raises(KeyboardInterrupt) as info:
         DPLogisticRegression(preconditioner=preconditioner).fit(*census)
     assert not hasattr(info.value, "privacy_ledger")
-
-
-def test_a_failed_refit_leaves_nothing_of_the_first_fit(census):
-    model = DPLogisticRegression(max_iter=2).fit(*census)
-    with pytest.raises(ValueError):
-        model.set_params(epsilon=-1.0).fit(*census)
-    assert not [name for name in vars(model) if name.endswith("_")]
 
 
 def test_add_or_remove_one_never_reads_the_number_of_records(census):

@@ -1,16 +1,10 @@
 """Seeded fits and command lines give what the golden record says, here within rounding errors."""
 
-import importlib
-import sys
-from pathlib import Path
-
+import golden
 import pytest
 
 pytest.importorskip("dask")
 pytest.importorskip("dp_accounting")
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "tools"))
-golden = importlib.import_module("golden")
 
 RECORD = golden.load()
 RUN = {"fits": golden.fit, "commands": golden.command}

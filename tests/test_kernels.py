@@ -1,40 +1,63 @@
-"""The pieces of the kernels: exponential, coefficients, chunks and threads."""
+"""The pieces of the kernels: vectors, exponential, logarithm, coefficients, chunks and threads."""
 
-import itertools
-import multiprocessing
+import math
+import operator
+import re
 import threading
 
 import mpmath
+import numba
 import numpy as np
 import pytest
 from numba import njit
 from numpy.testing import assert_allclose, assert_array_equal
 
-from dpglm.kernels import threads
-from dpglm.kernels.arithmetic import EXACT, exp
-from dpglm.kernels.coefficients import margin_coefficients
-from dpglm.kernels.threads import default_n_threads, rows_per_chunk, run_chunks
-from dpglm.kernels.vectors import LANES, load, store
+from dpglm.kernels import runtime
+from dpglm.kernels.arithmetic import EXACT, copy, exp, log
+from dpglm.kernels.clip import margin_coefficients
+from dpglm.kernels.runtime import default_n_threads, run_chunks
+from dpglm.kernels.vectors import (
+    LANES,
+    add_across,
+    at,
+    lane,
+    load,
+    max_across,
+    prefetch,
+    put,
+    spread,
+    store,
+    sum_each,
+    where,
+)
+from dpglm.sums.objective import rows_per_chunk
 
 
 @njit(**EXACT)
-def exp_into(x, out):
+def functions(x, out):
+    for i in range(0, x.size, LANES):
+        numbers = load(x, i)
+        store(out[0], i, exp(numbers))
+        store(out[1], i, log(numbers))
     for i in range(x.size):
-        out[i] = exp(x[i])
+        out[2, i], out[3, i] = exp(x[i]), log(x[i])
 
 
-def kernel_exp(x):
-    out = np.empty_like(x)
-    exp_into(x, out)
-    return out
+def exp_and_log(x):
+    """Both of each number, which are the same bits by vectors as one by one."""
+    padded = np.concatenate([x, np.ones(-x.size % LANES)])
+    out = np.empty((4, padded.size))
+    functions(padded, out)
+    assert_array_equal(out[:2], out[2:])
+    return out[:2, : x.size]
 
 
 def test_exp_is_within_two_units_in_the_last_place():
     rng = np.random.default_rng(0)
     ends = [-708.0, 0.0, -0.0, 709.0]
     x = np.concatenate([rng.uniform(-708, 709, 40_000), rng.uniform(-1, 1, 40_000), ends])
-    assert np.abs(kernel_exp(x) / np.exp(x) - 1).max() <= 4.5e-16
-    assert kernel_exp(np.zeros(1))[0] == 1.0
+    assert np.abs(exp_and_log(x)[0] / np.exp(x) - 1).max() <= 4.5e-16
+    assert exp_and_log(np.zeros(1))[0] == 1.0
 
 
 def test_exp_agrees_with_many_digits_of_mpmath():
@@ -42,16 +65,137 @@ def test_exp_agrees_with_many_digits_of_mpmath():
     with mpmath.workdps(40):
         errors = [
             abs(mpmath.mpf(float(value)) / mpmath.exp(mpmath.mpf(float(at))) - 1)
-            for at, value in zip(x, kernel_exp(x), strict=True)
+            for at, value in zip(x, exp_and_log(x)[0], strict=True)
         ]
     assert max(errors) <= 1.5 * 2.0**-52
 
 
 def test_exp_is_clamped_to_positive_finite_values():
-    values = kernel_exp(np.array([-np.inf, -1e300, -708.0, 709.0, 1e300, np.inf]))
+    values = exp_and_log(np.array([-np.inf, -1e300, -708.0, 709.0, 1e300, np.inf]))[0]
     assert (values > 0).all() and np.isfinite(values).all()
     assert_array_equal(values[:3], values[2])
     assert_array_equal(values[3:], values[3])
+
+
+def test_log_is_within_two_units_in_the_last_place():
+    rng = np.random.default_rng(0)
+    x = np.concatenate([np.exp(rng.uniform(-700, 700, 40_000)), rng.uniform(0.5, 2.0, 40_000)])
+    assert_allclose(exp_and_log(x)[1], np.log(x), rtol=4.5e-16)
+    assert exp_and_log(np.ones(1))[1] == 0.0
+
+
+SPECIAL = np.array([0.0, -0.0, 1.5, -2.0, np.inf, -np.inf, np.nan, 1e308])
+LEFT, RIGHT = (side.ravel() for side in np.meshgrid(SPECIAL, SPECIAL))
+
+
+# One function for all operators: most of the time of these tests is spent on compiling.
+@njit(**EXACT)
+def operate(left, right, out):
+    for i in range(0, left.size, LANES):
+        a, b = load(left, i), load(right, i)
+        store(out[0], i, a + b)
+        store(out[1], i, a - b)
+        store(out[2], i, a * b)
+        store(out[3], i, a / b)
+        store(out[4], i, math.copysign(a, b))
+        store(out[5], i, min(a, b))
+        store(out[6], i, max(a, b))
+        store(out[7], i, where(a < b, a, 7.0))
+        store(out[8], i, where(a <= b, a, 7.0))
+        store(out[9], i, where(a > b, a, 7.0))
+        store(out[10], i, where(a == b, a, 7.0))
+        store(out[11], i, -abs(2.0 - a) * 3.0 + math.sqrt(spread(4.0)))
+
+
+def test_operators_and_comparisons_act_on_each_number():
+    out = np.empty((12, LEFT.size))
+    operate(LEFT, RIGHT, out)
+    arithmetic = (np.add, np.subtract, np.multiply, np.divide, np.copysign)
+    with np.errstate(all="ignore"):
+        results = [f(LEFT, RIGHT) for f in arithmetic]
+        # the second operand where either is NaN
+        results += [np.where(LEFT < RIGHT, LEFT, RIGHT), np.where(LEFT > RIGHT, LEFT, RIGHT)]
+        for compare in (operator.lt, operator.le, operator.gt, operator.eq):
+            results.append(np.where(compare(LEFT, RIGHT), LEFT, 7.0))
+        # a number stands for eight
+        results.append(-np.abs(2.0 - LEFT) * 3.0 + 2.0)
+    assert_array_equal(out, results)
+    kept = ~np.isnan(results)
+    assert_array_equal(np.signbit(out[kept]), np.signbit(np.array(results)[kept]))
+
+
+@njit(**EXACT)
+def read(doubles, singles, integers, start, out):
+    store(out[0], start, load(doubles, start))
+    store(out[1], start, load(singles, start))
+    store(out[2], start, load(integers, start))
+    store(out[3], start, lane(load(doubles, start), 5))
+    copy(doubles, out[4, :3])
+
+
+def test_vectors_begin_anywhere_and_are_converted_and_copies_end_with_the_room():
+    values = np.arange(-3.0, 14.0)
+    for start in range(9):
+        out = np.zeros((5, 17))
+        read(values, values.astype(np.float32), values.astype(np.int32), start, out)
+        expected = np.zeros((5, 17))
+        expected[:3, start : start + 8] = values[start : start + 8]
+        expected[3, start : start + 8] = values[start + 5]
+        expected[4, :3] = values[:3]
+        assert_array_equal(out, expected)
+
+
+@njit(**EXACT)
+def gather(values, signed, unsigned, long, unsigned_long, out):
+    for i in range(4):
+        put(out, i, at(values, at(signed, i)) + at(values, at(unsigned, i)))
+        put(out, 4 + i, at(values, at(long, i)) + at(values, at(unsigned_long, i)))
+
+
+def test_single_numbers_are_read_and_written():
+    index, out = np.array([3, 0, 2, 2]), np.empty(8)
+    kinds = (np.int32, np.uint32, np.int64, np.uint64)
+    gather(np.arange(4.0) / 4, *(index.astype(kind) for kind in kinds), out)
+    assert_array_equal(out, [1.5, 0.0, 1.0, 1.0] * 2)
+
+
+@njit(**EXACT)
+def across(rows, sums):
+    store(
+        sums, 0,
+        sum_each(
+            load(rows, 0), load(rows, 8), load(rows, 16), load(rows, 24), load(rows, 32),
+            load(rows, 40), load(rows, 48), load(rows, 56),
+        ),
+    )  # fmt: skip
+    for i in range(8):
+        put(sums, 8 + i, add_across(load(rows, 8 * i)))
+        put(sums, 16 + i, max_across(load(rows, 8 * i)))
+
+
+def test_sums_across_vectors_use_one_order_for_all():
+    rows = np.random.default_rng(0).normal(size=(8, 8)) * 10.0 ** np.arange(8)
+    sums = np.empty(24)
+    across(rows.ravel(), sums)
+    halves = rows
+    for _ in range(3):
+        halves = halves[:, ::2] + halves[:, 1::2]
+    assert_array_equal(sums.reshape(3, 8), [halves[:, 0], halves[:, 0], rows.max(axis=1)])
+
+
+@pytest.mark.parametrize(("dtype", "n_lines"), [(np.float64, 8), (np.float32, 4)])
+def test_each_cache_line_of_64_numbers_is_prefetched_once(dtype, n_lines):
+    @njit(**EXACT)
+    def fetch(array):
+        prefetch(array, 0)
+
+    fetch(np.zeros(1, dtype=dtype))
+    (code,) = fetch.inspect_llvm().values()
+    hint = r"call void @llvm\.prefetch\S*\(.*, (.*), (.*), (.*)\)"
+    # for reading, to stay in every cache, of data
+    assert re.findall(hint, code) == n_lines * [("i32 0", "i32 3", "i32 1")]
+    further = re.findall(rf"getelementptr.*, i64 (\d+)\n.*{hint}", code)
+    assert [int(place) for place, *_ in further] == list(range(64, 64 * n_lines, 64))
 
 
 @njit(**EXACT)
@@ -97,21 +241,14 @@ def test_chunks_are_the_fewest_groups_for_which_the_partial_sums_stay_small(n_ro
         assert -(-n_rows // rows) * n_values <= 2**22 + 2 * n_values
 
 
-@pytest.mark.parametrize("n_threads", [1, 2, 3, 5, 50])
-def test_every_chunk_is_run_once(n_threads):
-    seen = []
-    run_chunks(lambda first, last: seen.extend(range(first, last)), 17, n_threads)
-    assert sorted(seen) == list(range(17))
-
-
 @pytest.mark.parametrize("n_threads", [1, 2, 3, 5, 17, 50])
-def test_chunks_are_shared_evenly(n_threads):
+def test_every_chunk_is_run_once_and_they_are_shared_evenly(n_threads):
     ranges = []
     run_chunks(lambda first, last: ranges.append((first, last)), 17, n_threads)
     assert len(ranges) == min(17, n_threads)
+    assert sorted(i for first, last in ranges for i in range(first, last)) == list(range(17))
     lengths = [last - first for first, last in ranges]
     assert max(lengths) - min(lengths) <= 1
-    assert all(a[1] == b[0] for a, b in itertools.pairwise(sorted(ranges)))
 
 
 @pytest.mark.parametrize("failing", [0, 1])
@@ -126,25 +263,6 @@ def test_an_error_in_any_thread_is_raised_after_all_have_finished(failing):
     with pytest.raises(RuntimeError, match="planted"):
         run_chunks(task, 2, 2)
     assert len(finished) == 1
-
-
-def _report_sum(queue):
-    results = np.zeros(8)
-    run_chunks(lambda first, last: results.__setitem__(slice(first, last), 1.0), 8, 2)
-    queue.put(results.sum())
-
-
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_threads_work_in_a_forked_child_of_a_process_that_used_them():
-    context = multiprocessing.get_context("fork")
-    queue = context.SimpleQueue()
-    _report_sum(queue)
-    assert queue.get() == 8.0
-    child = context.Process(target=_report_sum, args=(queue,), daemon=True)
-    child.start()
-    child.join(timeout=20)
-    assert child.exitcode == 0
-    assert queue.get() == 8.0
 
 
 def test_two_python_threads_can_share_the_pool():
@@ -163,7 +281,7 @@ def test_two_python_threads_can_share_the_pool():
 
 
 def test_python_threads_that_share_the_pool_have_no_more_workers_than_one(monkeypatch):
-    monkeypatch.setattr(threads, "_pools", {})
+    monkeypatch.setattr(runtime, "_pools", {})
     first_works, second_waits, workers = threading.Event(), threading.Event(), set()
 
     def work_of_first(chunk, _):
@@ -188,5 +306,5 @@ def test_python_threads_that_share_the_pool_have_no_more_workers_than_one(monkey
 
 
 def test_the_default_follows_numba(monkeypatch):
-    monkeypatch.setattr(threads.numba.config, "NUMBA_NUM_THREADS", 3)
+    monkeypatch.setattr(numba.config, "NUMBA_NUM_THREADS", 3)
     assert default_n_threads() == 3

@@ -5,6 +5,7 @@ import pytest
 from scipy.optimize import approx_fprime
 from scipy.sparse import csr_array
 from scipy.special import expit
+from threadpoolctl import threadpool_limits
 
 from dpglm.baselines import minimizer
 from dpglm.baselines.minimizer import PenalizedLoss, damped_step
@@ -12,7 +13,7 @@ from dpglm.baselines.objective_perturbation import (
     ApproximateMinimaPerturbation,
     ObjectivePerturbation,
 )
-from dpglm.baselines.output_perturbation import OutputPerturbation
+from dpglm.baselines.perturbation import OutputPerturbation
 from dpglm.losses import Logistic, SmoothedHinge, Softmax
 
 PERTURBATIONS = [ObjectivePerturbation, OutputPerturbation, ApproximateMinimaPerturbation]
@@ -75,6 +76,48 @@ def test_no_random_configuration_makes_a_fit_raise():
         n_fits += 1
 
 
+# With so small a penalty a fit of these records found no minimiser in 10,000 steps, and one without
+# the third found it at once: the error would have told one table from the other.
+TELLING = np.array(
+    [1357.23343222, 730.55343441, 102.95251735, -468.48018936, -843.28330807, -317.35470468,
+     -336.34320715]
+)[:, np.newaxis]  # fmt: skip
+
+
+@pytest.mark.parametrize("null", [None, 2])
+def test_a_penalty_with_which_one_record_decided_whether_a_fit_raises_is_refused(null):
+    X, y = TELLING.copy(), [0, 0, 1, 1, 1, 1, 1]
+    if null is not None:
+        X[null] = 0.0
+    model = OutputPerturbation(
+        loss="smoothed_hinge", half_width=0.00040129825368134076, row_bound=2.7596786881566278,
+        alpha=7.197254319810499e-10, epsilon=2.9573244784678914, fit_intercept=False,
+        classes=[0, 1],
+    )  # fmt: skip
+    with pytest.raises(ValueError, match="too small beside the curvature of a record") as refused:
+        model.plan(*X.shape)
+    with pytest.raises(ValueError, match=r"alpha=7\.19725e-10 is too small") as info:
+        model.fit(X, y)
+    assert str(info.value) == str(refused.value)
+
+
+@pytest.mark.parametrize("Estimator", PERTURBATIONS)
+def test_the_least_penalty_that_is_not_refused_finds_the_minimiser(Estimator):
+    """At a ten-billionth of the largest curvature of a record."""
+    rng = np.random.default_rng(5)
+    for half_width in (1e-4, 1e-2, 0.5):
+        least = 1e-10 * 2.0**2 / (2 * half_width)
+        settings = {
+            "loss": "smoothed_hinge", "half_width": half_width, "row_bound": 2.0, "epsilon": 1e3,
+            "classes": [0, 1],
+        }  # fmt: skip
+        X, y = 100 * rng.normal(size=(7, 2)), rng.integers(2, size=7)
+        model = Estimator(alpha=1.001 * least, **settings).fit(X, y)
+        assert np.isfinite(model.coef_).all()
+        with pytest.raises(ValueError, match=r"Raise alpha to \S+ or more"):
+            Estimator(alpha=0.999 * least, **settings).plan(7, 2)
+
+
 def random_objective(loss, n_outputs, sparse=False):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(5000, 4)) * (rng.random((5000, 4)) < 0.7)
@@ -109,6 +152,20 @@ def test_conjugate_gradients_find_the_same_minimiser(loss, n_outputs, monkeypatc
     monkeypatch.delattr(PenalizedLoss, "hessian")
     iterated = objective.minimizer(5.0, 1e-6, n_samples=5000)
     assert np.linalg.norm(exact - iterated) <= 2 * 1e-6 / 5.0
+
+
+def test_more_threads_of_the_matrix_products_change_no_bit():
+    """More of them wait for each other, and order the sums in another way."""
+    rng = np.random.default_rng(0)
+    X, target = rng.normal(size=(3000, 40)), rng.choice([-1.0, 1.0], 3000)
+    objective = PenalizedLoss(
+        X, target, Logistic(), n_outputs=1, fit_intercept=True, row_bound=2.0
+    )  # fmt: skip
+    minimisers = []
+    for threads in (1, 2):
+        with threadpool_limits(threads, user_api="blas"):
+            minimisers.append(objective.minimizer(5.0, 1e-6, n_samples=3000))
+    assert (minimisers[0] == minimisers[1]).all()
 
 
 def test_a_damped_step_decreases_a_convex_function():
@@ -149,9 +206,9 @@ def test_a_record_whose_duplicate_entries_overflow_contributes_nothing(Estimator
     X, y = csr_array((data, columns, np.arange(0, 61, 2)), shape=(30, 2)), np.arange(30) % 2
     settings = {"fit_intercept": True, "epsilon": 5.0, "classes": [0, 1], "random_state": 0}
     with_overflow = Estimator(**settings).fit(X, y)
-    objective = Estimator(**settings)._objective(X, y * 2.0 - 1.0, 2, None)
+    objective = Estimator(**settings)._make_holder(X, y * 2.0 - 1.0, 2, None)
     kept = np.arange(30) != 6
-    without = Estimator(**settings)._objective(X[kept], (y * 2.0 - 1.0)[kept], 2, None)
+    without = Estimator(**settings)._make_holder(X[kept], (y * 2.0 - 1.0)[kept], 2, None)
     coef = np.array([0.3, -0.2, 0.1])
     assert objective.gradient_sum(coef) == pytest.approx(without.gradient_sum(coef), rel=1e-13)
     assert np.isfinite(with_overflow.coef_).all()

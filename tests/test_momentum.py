@@ -7,9 +7,11 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 
 from dpglm import DPLogisticRegression
-from dpglm.estimators.solvers import noisy_gradient_descent
+from dpglm.estimators.solvers import FitTrace, Space, noisy_gradient_descent
 from dpglm.losses import Logistic
+from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.noise import entropy_source
+from dpglm.privacy.vault import Vault
 from dpglm.schedules import DebiasedMomentum, HeavyBall, Momentum, check_momentum
 from dpglm.sums.objective import Objective
 
@@ -111,17 +113,20 @@ def test_the_descent_tells_each_iterate_to_whoever_asks():
     X, target = np.random.default_rng(0).normal(size=(40, 2)), np.ones(40)
     plan = DPLogisticRegression(max_iter=3, preconditioner=None, averaging=None).plan(40, 2)
     told = []
-    silent, told_of = (
+    budget = PrivacyBudget(1.0, 1e-6)
+    told_of, silent = (
         noisy_gradient_descent(
-            Objective(X, target, Logistic()), plan, entropy_source(0), on_step=on_step
+            Vault(Objective(X, target, Logistic()), plan.ledger.events, budget, entropy_source(0)),
+            plan,
+            Space(Logistic(), 3, 1, fit_intercept=True),
+            FitTrace("clip"),
+            on_step,
         )
-        for on_step in (None, lambda t, coef: told.append((t, coef.copy())))
+        for on_step in (lambda t, coef: told.append((t, coef.copy())), lambda t, coef: None)
     )
     assert [t for t, _ in told] == [0, 1, 2]
-    np.testing.assert_array_equal(told[-1][1], told_of.coef)
-    np.testing.assert_array_equal(silent.coef, told_of.coef)
-    with pytest.raises(TypeError, match="positional"):
-        noisy_gradient_descent(Objective(X, target, Logistic()), plan, entropy_source(0), print)
+    np.testing.assert_array_equal(told[-1][1], told_of)
+    np.testing.assert_array_equal(silent, told_of)
 
 
 def test_debiased_momentum_takes_the_first_step_of_plain_descent():

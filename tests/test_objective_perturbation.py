@@ -13,16 +13,16 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import train_test_split
 from sklearn.utils.estimator_checks import check_class_weight_classifiers
 
-from dpglm.baselines import minimizer, perturbation
+from dpglm.baselines import minimizer
 from dpglm.baselines.minimizer import PenalizedLoss, rounding_error
 from dpglm.baselines.objective_perturbation import (
     ApproximateMinimaPerturbation,
     ObjectivePerturbation,
 )
-from dpglm.baselines.output_perturbation import OutputPerturbation
-from dpglm.baselines.perturbation import PerturbationMixin, shifted_epsilon
+from dpglm.baselines.perturbation import OutputPerturbation, PerturbationMixin, Problem
 from dpglm.datasets import make_census
 from dpglm.losses import Logistic, SmoothedHinge, Softmax
+from dpglm.privacy.gaussian import gdp_epsilon
 
 RELATIONS = ["zero_out", "replace_one", "add_or_remove_one"]
 
@@ -30,7 +30,7 @@ RELATIONS = ["zero_out", "replace_one", "add_or_remove_one"]
 def minus_gradients(model, X, y, points, n_samples):
     """The tilts that make given values of the LAST coefficient minimisers, the others zero."""
     plan = model.plan(n_samples, X.shape[1])
-    objective = model._objective(X, np.asarray(y, dtype=float), 2, None)
+    objective = model._make_holder(X, np.asarray(y, dtype=float), 2, None)
     coef = np.zeros(objective.coef_shape[0])
     tilts = []
     for point in points:
@@ -99,13 +99,13 @@ def linear_curvature(monkeypatch):
 
 
 def change_bounds(monkeypatch, change):
-    original = PerturbationMixin._record_bounds
+    original = PerturbationMixin._problem
 
-    def record_bounds(self, facts):
-        bounds = original(self, facts)
+    def problem(self, budget, facts):
+        bounds = original(self, budget, facts)
         return replace(bounds, **change(bounds))
 
-    monkeypatch.setattr(PerturbationMixin, "_record_bounds", record_bounds)
+    monkeypatch.setattr(PerturbationMixin, "_problem", problem)
 
 
 def free_intercept(monkeypatch):
@@ -178,7 +178,7 @@ def test_the_noise_on_the_minimiser_costs_a_hundredth_of_the_variance():
 def test_a_minimiser_that_is_not_reached_releases_nothing(monkeypatch):
     X, y = make_census(300, random_state=0)
     model = ObjectivePerturbation(classes=[0, 1])
-    monkeypatch.setattr(perturbation, "attainable_tolerance", lambda *args: 1e-30)
+    monkeypatch.setattr(Problem, "attainable_tolerance", lambda *args: 1e-30)
     monkeypatch.setattr(minimizer, "_MAX_STEPS", 30)
     with pytest.raises(RuntimeError, match="nothing was released") as info:
         model.fit(X, y)
@@ -255,7 +255,7 @@ def test_one_versus_rest_composes_the_budget_and_normalises_probabilities():
     (tilted, count), (output, _) = model.privacy_.events
     assert count == 3
     mu = math.sqrt(3 * tilted.unshifted.mu**2 + output.mu**2)
-    assert shifted_epsilon(mu, 3 * tilted.offset, 1e-6) == pytest.approx(1.0, rel=1e-6)
+    assert 3 * tilted.offset + gdp_epsilon(mu, 1e-6) == pytest.approx(1.0, rel=1e-6)
     probabilities = model.predict_proba(X)
     assert probabilities.sum(axis=1) == pytest.approx(1.0)
     odds = expit(model.decision_function(X))
@@ -270,7 +270,7 @@ def test_the_ledger_spends_what_was_asked_for(relation, alpha):
     model = ObjectivePerturbation(neighboring_relation=relation, n_ref=n_ref, alpha=alpha)
     (tilted, _), (output, _) = model.plan(1000, 20).ledger.events
     mu = math.hypot(tilted.unshifted.mu, output.mu)
-    cost = shifted_epsilon(mu, tilted.offset, 1e-6)
+    cost = tilted.offset + gdp_epsilon(mu, 1e-6)
     charged = model.plan(1000, 20).ledger.epsilon()
     assert cost == pytest.approx(charged, rel=1e-14) and charged <= 1.0
     assert model.plan(1000, 20).tilt.sensitivity == (6.0 if relation == "replace_one" else 3.0)
@@ -300,16 +300,20 @@ def test_rows_are_shortened_to_the_bound_and_overflowing_ones_left_out():
     assert (np.sqrt((rows**2).sum(axis=1)) <= 3.0).all()
 
 
-def test_a_null_record_contributes_nothing():
+def test_a_record_without_weight_contributes_nothing():
     rng = np.random.default_rng(0)
-    X, target = rng.normal(size=(20, 3)), rng.choice([-1.0, 1.0], 20)
-    settings = {"n_outputs": 1, "fit_intercept": True, "row_bound": 3.0}
-    present = np.arange(20) != 4
-    masked = PenalizedLoss(X, target, Logistic(), **settings, present=present)
-    without = PenalizedLoss(X[present], target[present], Logistic(), **settings)
-    coef = rng.normal(size=4)
-    assert masked.loss_sum(coef) == pytest.approx(without.loss_sum(coef), rel=1e-14)
-    assert masked.gradient_sum(coef) == pytest.approx(without.gradient_sum(coef), rel=1e-13)
+    X, target = rng.normal(size=(20, 3)), rng.integers(2, size=20)
+    target[4] = 2
+    settings = {
+        "n_outputs": 3, "fit_intercept": True, "row_bound": 3.0,
+        "class_weight": np.array([1.0, 2.0, 0.0]),
+    }  # fmt: skip
+    kept = np.arange(20) != 4
+    weightless = PenalizedLoss(X, target, Logistic(), **settings)
+    without = PenalizedLoss(X[kept], target[kept], Logistic(), **settings)
+    coef = rng.normal(size=12)
+    assert weightless.gradient_sum(coef) == pytest.approx(without.gradient_sum(coef), rel=1e-13)
+    assert weightless.hessian(coef) == pytest.approx(without.hessian(coef), rel=1e-13)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])

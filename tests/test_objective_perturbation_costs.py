@@ -8,18 +8,35 @@ from dp_accounting.rdp import RdpAccountant
 from scipy.special import expit, ndtr
 from scipy.stats import norm
 
-from dpglm.baselines.perturbation import (
-    curvature_ratio,
-    jacobian_offset,
-    shifted_delta,
-    shifted_epsilon,
-    shifted_rdp,
+from dpglm.baselines.objective_perturbation import curvature_ratio, jacobian_offset
+from dpglm.privacy.events import ObjectivePerturbationEvent
+from dpglm.privacy.gaussian import (
+    NEIGHBORING_RELATIONS,
+    GaussianEvent,
+    gdp_delta,
+    gdp_epsilon,
+    gdp_mu,
 )
-from dpglm.privacy.accounting import gdp_delta, gdp_mu
-from dpglm.privacy.events import NEIGHBORING_RELATIONS, GaussianEvent, ObjectivePerturbationEvent
 from dpglm.privacy.ledger import PrivacyLedger
 
 RELATIONS = ["zero_out", "replace_one", "add_or_remove_one"]
+
+
+def shifted_delta(mu, offset, epsilon):
+    """The delta of mu-GDP at ``epsilon - offset``, which may be negative."""
+    rest = epsilon - offset
+    if rest >= 0:
+        return gdp_delta(mu, rest)
+    return -math.expm1(rest) + math.exp(rest) * gdp_delta(mu, -rest)
+
+
+def shifted_rdp(mu, offset, alpha):
+    """The Renyi divergence of that profile.
+
+    ``E_Q (p/q)^alpha`` is the integral over c > 0 of ``alpha (alpha - 1) c^(alpha - 2) E_Q (p/q -
+    c)_+``, and the last factor is at most what it is for N(mu, 1) and ``e^-offset N(0, 1)``.
+    """
+    return offset + alpha * mu**2 / 2
 
 
 def logistic_law(data, penalty, w):
@@ -134,7 +151,7 @@ def test_a_ledger_composes_events_of_objective_perturbation():
     events = [ObjectivePerturbationEvent(4.4, 0.1)] * 3 + [GaussianEvent(40.0)]
     ledger = PrivacyLedger.from_events(events, reporting_delta=1e-6)
     mu = math.sqrt(3 / 4.4**2 + 1 / 40**2)
-    assert ledger.epsilon() == pytest.approx(shifted_epsilon(mu, 0.3, 1e-6), rel=1e-12)
+    assert ledger.epsilon() == pytest.approx(0.3 + gdp_epsilon(mu, 1e-6), rel=1e-12)
     for epsilon in (0.0, 0.1, 0.3, 1.5):
         expected = shifted_delta(mu, 0.3, epsilon)
         assert ledger.delta(epsilon) == pytest.approx(expected, rel=1e-12)

@@ -46,6 +46,11 @@ def path(tmp_path):
     return tmp_path / "study" / "odometer.jsonl"
 
 
+@pytest.fixture
+def nothing_is_released(monkeypatch):
+    monkeypatch.setattr(GaussianSum, "release", lambda *_: pytest.fail("released"))
+
+
 def test_the_total_is_the_sum_of_all_fits_and_outlives_the_block(path):
     with PrivacyOdometer(path) as odometer:
         assert odometer.total is None
@@ -58,30 +63,29 @@ def test_the_total_is_the_sum_of_all_fits_and_outlives_the_block(path):
     assert "2 fits recorded" in str(odometer)
 
 
-def test_a_fit_beyond_the_limit_is_refused_before_anything_is_released(path, monkeypatch):
+def test_a_fit_beyond_the_limit_is_refused_before_anything_is_released(path, request):
     with PrivacyOdometer(path, epsilon=0.8) as odometer:
         model = clone(MODEL).fit(X, Y)
         recorded = path.read_bytes()
-        monkeypatch.setattr(GaussianSum, "release", lambda *_: pytest.fail("released"))
+        request.getfixturevalue("nothing_is_released")
         with pytest.raises(BudgetExceededError, match=r"bring the total to epsilon=0\.7.* 0\.5 is"):
             PrivacyOdometer(path, epsilon=0.7).charge(model.privacy_)
-        with pytest.raises(BudgetExceededError, match=r"beyond the limit of 0\.8"):
-            clone(MODEL).set_params(epsilon=0.6).fit(X, Y)
+        for epsilon, message in ((0.6, r"beyond the limit of 0\.8"), (np.inf, "inf")):
+            with pytest.raises(BudgetExceededError, match=message) as info:
+                model.set_params(epsilon=epsilon).fit(X, Y)
+            assert isinstance(info.value, ValueError)
+            assert not hasattr(info.value, "privacy_ledger")
+            assert not [name for name in vars(model) if name.endswith("_")]
     assert path.read_bytes() == recorded
     assert odometer.total.epsilon(1e-6) == pytest.approx(0.5)
 
 
-def test_an_unlimited_fit_is_refused_under_a_limit(path):
-    with PrivacyOdometer(path, epsilon=100.0), pytest.raises(BudgetExceededError, match="inf"):
-        clone(MODEL).set_params(epsilon=np.inf).fit(X, Y)
-
-
-def test_it_reaches_the_processes_of_a_grid_search(path):
-    grid = {"step_schedule": [0.1, 0.5]}
+def test_it_reaches_the_worker_processes_of_a_search(path):
+    """One fit, sent as a search with two jobs sends it: to a process that the block has begun."""
     started_before = set(Parallel(n_jobs=2)(delayed(os.getpid)() for _ in range(4)))
     with PrivacyOdometer(path) as odometer:
-        GridSearchCV(MODEL, grid, cv=2, n_jobs=2).fit(X, Y)
-        assert len(odometer.ledgers()) == 2 * 2 + 1
+        (elsewhere,) = Parallel(n_jobs=2)([delayed(MODEL.fit)(X, Y)])
+        assert not hasattr(MODEL, "coef_") and odometer.ledgers() == [elsewhere.privacy_]
     started_after = set(Parallel(n_jobs=2)(delayed(os.getpid)() for _ in range(4)))
     assert not started_before & started_after
 
@@ -153,11 +157,6 @@ def test_bad_parameters(path, parameters, words):
         PrivacyOdometer(path, **parameters)
 
 
-@pytest.fixture
-def nothing_is_released(monkeypatch):
-    monkeypatch.setattr(GaussianSum, "release", lambda *_: pytest.fail("released"))
-
-
 def test_blocks_that_overlap_end_on_their_own(path, tmp_path):
     """As those of two threads do: the first to begin is also the first to end."""
     first, second = PrivacyOdometer(path), PrivacyOdometer(tmp_path / "second.jsonl")
@@ -180,14 +179,6 @@ def test_a_fit_in_two_blocks_of_one_file_counts_once_within_both_limits(path):
         with odometer, tighter, pytest.raises(BudgetExceededError, match=r"the limit of 0\.55"):
             clone(MODEL).set_params(epsilon=0.3).fit(X, Y)
     assert len(odometer.ledgers()) == 1
-
-
-def test_a_refused_fit_has_released_nothing_and_says_so(path, nothing_is_released):
-    model = clone(MODEL).set_params(epsilon=2.0)
-    with PrivacyOdometer(path, epsilon=1.0), pytest.raises(BudgetExceededError) as info:
-        model.fit(X, Y)
-    assert isinstance(info.value, ValueError) and not hasattr(info.value, "privacy_ledger")
-    assert not [name for name in vars(model) if name.endswith("_")]
 
 
 def test_seeded_fits_do_not_add_up(path):
@@ -416,7 +407,7 @@ def test_a_grid_search_under_a_limit_scores_refused_candidates_nan(path):
         assert len(odometer.ledgers()) == 4
 
 
-def fit_until_killed(path, released, begun):
+def fit_until_killed(path, released, fitted):
     """In a child: fit again and again, and tell of every release as it leaves its mechanism."""
     original = GaussianSum.release
 
@@ -427,39 +418,42 @@ def fit_until_killed(path, released, begun):
 
     GaussianSum.release = telling
     with PrivacyOdometer(path):
-        begun.set()
         while True:
             clone(MODEL).fit(X, Y)
+            fitted.set()
 
 
-def kill_at_random(path, n_kills, seed):
+def kill_at_random(path, number, n_kills, seed):
     clone(MODEL).fit(X, Y)  # so that the kernels are loaded before the forks
     rng, n_released = np.random.default_rng(seed), 0
     fork = multiprocessing.get_context("fork")
     read, write = os.pipe()
     os.set_blocking(read, False)
     for kill in range(n_kills):
-        begun = fork.Event()
-        child = fork.Process(target=fit_until_killed, args=(path, write, begun))
+        fitted = fork.Event()
+        child = fork.Process(target=fit_until_killed, args=(path, write, fitted))
         child.start()
         if kill % 2:
-            begun.wait()
+            fitted.wait()
         time.sleep(rng.uniform(0.001, 0.06))
-        os.kill(child.pid, signal.SIGKILL)
+        os.kill(child.pid, number)
         child.join()
+        assert child.exitcode == -number
         with contextlib.suppress(BlockingIOError):
             n_released += len(os.read(read, 1 << 20))
         recorded = sum(ledger.n_releases for ledger in PrivacyOdometer(path).ledgers())
         assert recorded >= n_released
+    assert os.listdir(path.parent) == [path.name]
     return n_released
 
 
-def test_kills_never_lose_a_release(path):
-    assert kill_at_random(path, 10, seed=0) > 0
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_kills_never_lose_a_release(path, number):
+    assert kill_at_random(path, number, 10, seed=0) > 0
 
 
 @pytest.mark.slow
 def test_two_hundred_kills_never_lose_a_release(path):
-    assert kill_at_random(path, 200, seed=1) > 200
+    assert kill_at_random(path, signal.SIGKILL, 200, seed=1) > 200
     for line in path.read_bytes().splitlines():
         json.loads(line)

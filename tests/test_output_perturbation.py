@@ -8,14 +8,17 @@ import pytest
 from scipy.stats import chi2
 from sklearn.linear_model import LogisticRegression
 
-from dpglm.baselines import minimizer, output_perturbation, perturbation
+from dpglm.baselines import minimizer, perturbation
 from dpglm.baselines.minimizer import PenalizedLoss, joint_lipschitz
-from dpglm.baselines.output_perturbation import OutputPerturbation, minimizer_sensitivity
-from dpglm.baselines.perturbation import PerturbationMixin
+from dpglm.baselines.perturbation import (
+    OutputPerturbation,
+    PerturbationMixin,
+    Problem,
+    minimizer_sensitivity,
+)
 from dpglm.datasets import make_census
 from dpglm.losses import Logistic, SmoothedHinge, Softmax
-from dpglm.privacy.accounting import gdp_mu
-from dpglm.privacy.events import GaussianEvent
+from dpglm.privacy.gaussian import GaussianEvent, gdp_mu
 
 RELATIONS = ["zero_out", "replace_one", "add_or_remove_one"]
 
@@ -50,7 +53,7 @@ def standardised_shift(model, X, y, other=None):
     found = []
     neighbour = (X[:-1], y[:-1]) if other is None else (np.vstack([X[:-1], other[0]]), other[1])
     for rows, target in ((X, y), neighbour):
-        objective = model._objective(rows, target, 2, None)
+        objective = model._make_holder(rows, target, 2, None)
         found.append(objective.minimizer(plan.penalty, plan.tolerance, n_samples=n))
     return float(np.linalg.norm(found[0] - found[1])) / plan.output.noise_std(found[0].size)
 
@@ -90,13 +93,13 @@ def test_random_neighbours_stay_within_the_claim():
 
 
 def change_bounds(monkeypatch, change):
-    original = PerturbationMixin._record_bounds
+    original = PerturbationMixin._problem
 
-    def record_bounds(self, facts):
-        bounds = original(self, facts)
+    def problem(self, budget, facts):
+        bounds = original(self, budget, facts)
         return replace(bounds, joint_lipschitz=change(bounds.joint_lipschitz))
 
-    monkeypatch.setattr(PerturbationMixin, "_record_bounds", record_bounds)
+    monkeypatch.setattr(PerturbationMixin, "_problem", problem)
 
 
 def unit_lipschitz(monkeypatch):
@@ -126,7 +129,7 @@ def test_a_planted_bug_is_caught_by_the_shift(bug, monkeypatch):
 
 def test_replace_one_with_the_noise_of_zero_out_is_caught(monkeypatch):
     """Two opposite records, either of which the rest contradicts."""
-    monkeypatch.setattr(output_perturbation, "minimizer_sensitivity", lambda L, p, relation: L / p)
+    monkeypatch.setattr(perturbation, "minimizer_sensitivity", lambda L, p, relation: L / p)
     weights = {0: 1.0, 1: 1.0}
     X, y = np.array([[3.0], [3.0]]), np.array([1.0, 1.0])
     model = OutputPerturbation(
@@ -154,7 +157,7 @@ def test_the_minimiser_is_released_with_the_charged_noise():
 
 
 def test_the_error_of_the_solver_adds_to_the_sensitivity(monkeypatch):
-    monkeypatch.setattr(output_perturbation, "attainable_tolerance", lambda *args: 1.5)
+    monkeypatch.setattr(Problem, "attainable_tolerance", lambda *args: 1.5)
     plan = OutputPerturbation(alpha=0.1, row_bound=3.0).plan(100, 5)
     assert plan.tolerance == 1.5
     expected = plan.output.noise_multiplier * (3.0 + 2 * 1.5) / plan.penalty
@@ -162,7 +165,7 @@ def test_the_error_of_the_solver_adds_to_the_sensitivity(monkeypatch):
 
 
 def test_a_minimiser_that_is_not_reached_releases_nothing(monkeypatch):
-    monkeypatch.setattr(output_perturbation, "attainable_tolerance", lambda *args: 1e-30)
+    monkeypatch.setattr(Problem, "attainable_tolerance", lambda *args: 1e-30)
     monkeypatch.setattr(minimizer, "_MAX_STEPS", 30)
     X, y = make_census(300, random_state=0)
     with pytest.raises(RuntimeError, match="nothing was released") as info:
@@ -216,11 +219,20 @@ def test_more_budget_gives_a_better_model(loss):
 
 def test_the_trace_of_a_tolerance_is_the_attainable_one():
     plan = OutputPerturbation(alpha=0.01).plan(5000, 30)
-    largest_sum = 5000 * plan.bounds.joint_lipschitz
+    largest_sum = 5000 * plan.problem.joint_lipschitz
     assert 1e-11 * largest_sum < plan.tolerance < 1e-4
-    assert perturbation.most_samples(plan.facts, "zero_out") == plan.max_n_samples == 5000
+    assert plan.max_n_samples == 5000
 
 
 def test_a_zero_penalty_is_refused():
     with pytest.raises(ValueError, match="alpha=0 must be 'auto' or a finite number above 0"):
         OutputPerturbation(alpha=0).fit(np.eye(4), [0, 1, 0, 1])
+
+
+def test_rounding_that_no_noise_covers_is_refused_before_the_data_are_touched():
+    with pytest.raises(ValueError, match="alpha=1e-20 is too small"):
+        OutputPerturbation(alpha=1e-20).plan(4, 1)
+    settings = {"loss": "smoothed_hinge", "half_width": 1e-4, "alpha": 1e-5}
+    with pytest.raises(ValueError, match=r"times the noise that hides a record\. Raise alpha"):
+        OutputPerturbation(**settings).plan(10**8, 500)
+    OutputPerturbation(**settings).plan(10**5, 500)

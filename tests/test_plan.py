@@ -6,11 +6,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tapes import on_tape
 
 from dpglm.estimators.plan import make_plan
-from dpglm.privacy.accounting import gdp_epsilon
+from dpglm.losses import Logistic
 from dpglm.privacy.budget import PrivacyBudget
+from dpglm.privacy.gaussian import gdp_epsilon
 from dpglm.privacy.ledger import rounded_up
+from dpglm.privacy.mechanisms import GaussianSum
+from dpglm.privacy.noise import entropy_source
+from dpglm.privacy.vault import Vault
 from dpglm.schedules import (
     Constant,
     DecayingClip,
@@ -23,6 +28,7 @@ from dpglm.schedules import (
     Schedule,
     averaging_weights,
 )
+from dpglm.sums.objective import Objective
 
 FACTS = PublicFacts(n_samples=1000, n_features=11, n_outputs=1, alpha=0.01, curvature=0.25)
 
@@ -109,7 +115,12 @@ def test_an_infinite_epsilon_draws_no_noise_and_needs_no_clip():
     plan = plan_of(PrivacyBudget(math.inf, 1e-6), clip_schedule=Constant(math.inf))
     assert (plan.noise_multiplier == 0).all() and (plan.facts.noise_std == 0).all()
     assert plan.ledger.mu() == math.inf
-    assert plan.mechanism(0, 1e-9).noise_std(5) == 0.0
+    sums = Objective(np.eye(4, 10), np.ones(4), Logistic())
+    vault = Vault(sums, plan.ledger.events, PrivacyBudget(math.inf, 1e-6), entropy_source(0))
+    coef = np.zeros(11)
+    total = vault.gradient_sum(coef, plan.clip[0], plan.noise_multiplier[0])
+    assert (total == sums.gradient_sum(coef, math.inf)).all()
+    assert vault.log[0].noise_scale == 0.0 and not vault.has_drawn
 
 
 def test_an_infinite_clip_with_a_finite_epsilon_is_refused():
@@ -117,32 +128,23 @@ def test_an_infinite_clip_with_a_finite_epsilon_is_refused():
         plan_of(clip_schedule=Constant(math.inf))
 
 
-def test_the_mechanism_of_a_step_carries_its_sensitivity_multiplier_and_slack():
-    plan = plan_of(
-        PrivacyBudget(1.0, 1e-6, "replace_one"), clip_schedule=Geometric(2.0, 0.5), n_iter=3
-    )
-    mechanism = plan.mechanism(1, 1e-3)
-    assert mechanism.sensitivity == 2.0
-    assert mechanism.noise_multiplier == plan.noise_multiplier[1]
-    assert mechanism.slack == 1e-3
-
-
-class Vandal(Schedule):
-    """Edits whatever it is told, then behaves."""
-
-    def values(self, n_iter, facts):
-        for told in (facts.clip, facts.noise_std):
-            if told is not None:
-                told *= 100
-        return np.ones(n_iter)
-
-
-def test_a_schedule_that_edits_its_facts_does_not_change_the_plan():
-    honest = plan_of(step_schedule=Constant(1.0))
-    edited = plan_of(noise_schedule=Vandal(), step_schedule=Vandal())
-    for name in ("clip", "sensitivity", "noise_multiplier"):
-        assert (getattr(edited, name) == getattr(honest, name)).all()
-    assert (edited.sensitivity == edited.clip).all()
+def test_a_release_has_the_sensitivity_and_multiplier_of_its_step_and_pays_for_rounding():
+    budget = PrivacyBudget(1.0, 1e-6, "replace_one")
+    plan = plan_of(budget, clip_schedule=Geometric(2.0, 0.5), n_iter=3)
+    sums = Objective(np.eye(1000, 10), np.ones(1000), Logistic())
+    slack = sums.rounding_slack(1000)
+    with on_tape() as recorded:
+        vault = Vault(sums, plan.ledger.events, budget, entropy_source(0))
+        for clip, noise_multiplier in zip(plan.clip, plan.noise_multiplier, strict=True):
+            vault.gradient_sum(np.zeros(11), clip, noise_multiplier)
+    assert plan.sensitivity.tolist() == [4.0, 2.0, 1.0]
+    for t, release in enumerate(recorded.releases):
+        assert release.event.noise_multiplier == plan.noise_multiplier[t]
+        charged = plan.sensitivity[t] + slack * plan.clip[t]
+        assert release.sensitivity == pytest.approx(charged, rel=1e-15)
+        assert release.sensitivity > plan.sensitivity[t]
+        rounded = GaussianSum(plan.sensitivity[t], plan.noise_multiplier[t], slack * plan.clip[t])
+        assert vault.log[t].noise_scale == rounded.noise_std(11)
 
 
 def test_rounding_is_paid_for_more_records_than_a_private_number_can_hold():

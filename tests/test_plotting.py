@@ -9,9 +9,15 @@ import pytest
 
 from dpglm import DecayingClip, DPAGDClassifier, DPLogisticRegression, DynamicNoise
 from dpglm.datasets import make_census
-from dpglm.privacy.ledger import GaussianEvent, PrivacyLedger
-from dpglm.study.plots import ComparisonDisplay, UtilityGraphDisplay
-from dpglm.study.plots_of_fits import FitTraceDisplay, PlanDisplay, cumulative_epsilon
+from dpglm.privacy.gaussian import GaussianEvent
+from dpglm.privacy.ledger import PrivacyLedger
+from dpglm.study import ComparisonDisplay
+from dpglm.study.plots import (
+    FitTraceDisplay,
+    PlanDisplay,
+    UtilityGraphDisplay,
+    cumulative_epsilon,
+)
 from dpglm.study.results import Cell, ComparisonResults
 from dpglm.study.utility import UtilityCell, UtilityGraphResults
 

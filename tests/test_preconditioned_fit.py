@@ -11,18 +11,16 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from dpglm import (
     DecayingClip,
     DiagonalPreconditioner,
+    DPAGDClassifier,
     DPLinearSVM,
     DPLogisticRegression,
     FullPreconditioner,
 )
 from dpglm.datasets import make_census
-from dpglm.estimators.whitening import check_preconditioner
-from dpglm.sums.objective import Objective
 
 BOTH = [DiagonalPreconditioner(), FullPreconditioner()]
 
@@ -65,17 +63,6 @@ def test_a_strong_penalty_does_not_make_the_steps_unstable(Estimator, preconditi
     assert_allclose(longer, coef, atol=1e-3)
 
 
-@pytest.mark.parametrize("preconditioner", ["diagonal", "full"])
-def test_sparse_and_dense_data_give_the_same_fit(preconditioner):
-    X, y = make_census(1000, random_state=0)
-    model = DPLogisticRegression(
-        preconditioner=preconditioner, clip_schedule=0.5, max_iter=20, random_state=0
-    )
-    dense = model.fit(X, y).coef_
-    wide = sparse.csr_array(X)
-    assert_allclose(model.fit(wide, y).coef_, dense, rtol=1e-6, atol=1e-9)
-
-
 def test_it_beats_plain_descent_on_ill_conditioned_features():
     X, y = make_census(20_000, random_state=0)
     losses = {}
@@ -87,16 +74,6 @@ def test_it_beats_plain_descent_on_ill_conditioned_features():
         probability = model.fit(X, y).predict_proba(X)[np.arange(len(y)), y]
         losses[preconditioner] = -np.log(probability).mean()
     assert max(losses["diagonal"], losses["full"]) < losses[None] - 0.02
-
-
-def test_one_moment_serves_all_classes():
-    X = make_census(1000, random_state=0)[0]
-    y = np.arange(1000) % 4
-    for Estimator in (DPLogisticRegression, DPLinearSVM):
-        model = Estimator(preconditioner="full", max_iter=5).fit(X, y)
-        assert model.privacy_.n_releases == 6
-        assert model.coef_.shape == (4, X.shape[1])
-        assert model.trace_.whitening.basis.shape == (X.shape[1] + 1,) * 2
 
 
 def test_a_wide_sparse_fit_takes_memory_in_proportion_to_the_columns():
@@ -118,10 +95,14 @@ def test_a_wide_sparse_fit_takes_memory_in_proportion_to_the_columns():
 
 @pytest.mark.parametrize("Estimator", [DPLogisticRegression, DPLinearSVM])
 @pytest.mark.parametrize("irrelevant", [0, 200])
-def test_with_more_columns_than_budget_the_defaults_do_no_harm(Estimator, irrelevant):
-    """500 records, 99 or 299 columns: within 2 points of the larger class, over 20 draws."""
+@pytest.mark.parametrize("n_draws", [5, pytest.param(20, marks=pytest.mark.slow)])
+def test_with_more_columns_than_budget_the_defaults_do_no_harm(Estimator, irrelevant, n_draws):
+    """500 records, 99 or 299 columns: within 2 points of the larger class, on average.
+
+    The mean of 5 draws is more than 8 of its standard deviations above that.
+    """
     gaps = []
-    for seed in range(20):
+    for seed in range(n_draws):
         X, y = make_census(2500, random_state=seed)
         X = np.hstack([X, np.random.default_rng(seed).random((2500, irrelevant))])
         model = Estimator(classes=[0, 1]).fit(X[:500], y[:500])
@@ -130,7 +111,13 @@ def test_with_more_columns_than_budget_the_defaults_do_no_harm(Estimator, irrele
     assert np.mean(gaps) > -0.02
 
 
-def test_callbacks_are_handed_coefficients_of_the_original_columns():
+@pytest.mark.parametrize("preconditioner", ["diagonal", "full"])
+@pytest.mark.parametrize(
+    "model",
+    [DPLogisticRegression(max_iter=4, averaging=None), DPAGDClassifier(epsilon=5.0)],
+    ids=lambda m: type(m).__name__,
+)
+def test_callbacks_are_handed_coefficients_of_the_original_columns(model, preconditioner):
     class Last:
         def setup(self, estimator, context):
             pass
@@ -146,11 +133,9 @@ def test_callbacks_are_handed_coefficients_of_the_original_columns():
                 self.scores = fitted_estimator.decision_function(X)
 
     X, y = make_census(300, random_state=0)
-    for preconditioner in ("diagonal", "full"):
-        last = Last()
-        model = DPLogisticRegression(max_iter=4, preconditioner=preconditioner, averaging=None)
-        model.set_callbacks(last).fit(X, y)
-        assert_array_equal(last.scores, model.decision_function(X))
+    last, model = Last(), clone(model).set_params(preconditioner=preconditioner)
+    model.set_callbacks(last).fit(X, y)
+    assert_array_equal(last.scores, model.decision_function(X))
 
 
 def test_the_trace_separates_the_moment_from_the_iterations():
@@ -166,20 +151,6 @@ def test_the_trace_separates_the_moment_from_the_iterations():
     assert trace.clip == pytest.approx([2.0 * math.sqrt(dimension)] * 4)
     plain = DPLogisticRegression(max_iter=2, preconditioner=None).fit(X, y)
     assert plain.trace_.whitening is None
-
-
-def test_a_fit_that_fails_after_the_moment_carries_the_whole_cost(monkeypatch):
-    X, y = make_census(300, random_state=0)
-    model = DPLogisticRegression(max_iter=4, preconditioner="diagonal")
-
-    def fail(self, basis):
-        raise MemoryError
-
-    monkeypatch.setattr(Objective, "in_basis", fail)
-    with pytest.raises(MemoryError) as info:
-        model.fit(X, y)
-    assert info.value.privacy_ledger == model.plan(*X.shape).ledger
-    assert not hasattr(model, "coef_")
 
 
 def test_a_bad_parameter_is_refused_before_any_release():
@@ -207,19 +178,17 @@ def test_a_bad_parameter_is_refused_before_any_release():
 def test_an_unknown_preconditioner_is_refused_with_the_choices(bad, error):
     with pytest.raises(error, match=r"preconditioner=.*Give None, 'auto', 'diagonal', 'full'"):
         DPLogisticRegression(preconditioner=bad).plan(100, 5)
+    for refused, refusal in ((bad, error), ("auto", ValueError)):
+        with pytest.raises(refusal, match=r"preconditioner=.*Give .*'diagonal', 'full'"):
+            DPAGDClassifier(preconditioner=refused).plan(100, 5)
 
 
-def test_names_and_objects_mean_the_same():
-    assert check_preconditioner(None) is None
-    given = FullPreconditioner(share=0.3)
-    assert check_preconditioner(given) is given
-    assert check_preconditioner("full").get_params() == FullPreconditioner().get_params()
-    assert isinstance(check_preconditioner("diagonal"), DiagonalPreconditioner)
-
-
-def test_preconditioners_clone_pickle_search_and_show():
+@pytest.mark.parametrize(
+    "model", [DPLogisticRegression(max_iter=5), DPAGDClassifier()], ids=lambda m: type(m).__name__
+)
+def test_preconditioners_clone_pickle_search_and_show(model):
     X, y = make_census(600, random_state=0)
-    model = DPLogisticRegression(max_iter=5, preconditioner=FullPreconditioner(share=0.123))
+    model = clone(model).set_params(preconditioner=FullPreconditioner(share=0.123))
     other = clone(model).set_params(preconditioner__share=0.4)
     assert model.preconditioner.share == 0.123 and other.preconditioner.share == 0.4
     assert "0.123" in model._repr_html_()
@@ -234,31 +203,3 @@ def test_preconditioners_clone_pickle_search_and_show():
     assert search.best_estimator_.preconditioner.damping == 0.5
     choices = {"preconditioner": [None, "diagonal", DiagonalPreconditioner(row_bound=2.0)]}
     assert len(GridSearchCV(model, choices, cv=2, error_score="raise").fit(X, y).cv_results_) > 3
-
-
-def test_every_parameter_can_be_automatic():
-    X, y = make_census(600, random_state=0)
-    names = ("clip_schedule", "step_schedule", "noise_schedule", "momentum", "averaging")
-    automatic = dict.fromkeys((*names, "max_iter", "preconditioner"), "auto")
-    for Estimator in (DPLogisticRegression, DPLinearSVM):
-        model = Estimator(**automatic)
-        plan = model.plan(*X.shape)
-        assert model.fit(X, y).privacy_ == plan.ledger
-        assert model.get_params()["max_iter"] == "auto"
-        assert model.n_iter_ == plan.n_iter
-        assert Estimator(**(automatic | {"max_iter": 7})).plan(*X.shape).n_iter == 7
-
-
-def expected_failed_checks(estimator):
-    return {
-        "check_class_weight_classifiers": "The default budget is too small for its 50 rows; see "
-        "test_the_reason_for_the_one_expected_failure_holds."
-    }
-
-
-@parametrize_with_checks(
-    [DPLogisticRegression(preconditioner="diagonal"), DPLinearSVM(preconditioner="full")],
-    expected_failed_checks=expected_failed_checks,
-)
-def test_scikit_learn_check(estimator, check):
-    check(estimator)

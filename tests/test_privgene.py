@@ -18,7 +18,7 @@ from sklearn.utils.estimator_checks import check_class_weight_classifiers
 from dpglm.baselines.privgene import CandidateLosses, GeneticPlan, PrivGene
 from dpglm.datasets import make_census
 from dpglm.losses import Hinge, Logistic, Softmax
-from dpglm.privacy import mechanisms as selection
+from dpglm.privacy import selection
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.noise import entropy_source
 
@@ -74,13 +74,15 @@ def test_a_score_is_the_change_of_the_total_loss(loss, n_classes, form):
             assert per_sign[place] == pytest.approx(expected, rel=1e-9, abs=1e-7)
 
 
-def test_a_null_record_adds_exactly_nothing():
+def test_a_record_without_weight_adds_exactly_nothing():
     rng = np.random.default_rng(0)
     X, index = rng.uniform(size=(50, 3)), rng.integers(2, size=50)
-    present = np.arange(50) != 7
-    nulled = losses_of(X, index, present=present).changes(np.ones((4, 1)), 0.5)
-    without = losses_of(X[present], index[present]).changes(np.ones((4, 1)), 0.5)
-    assert nulled == pytest.approx(without, rel=1e-12)
+    index[7] = 2
+    settings = {"n_classes": 3, "class_weight": np.array([1.0, 2.0, 0.0])}
+    kept, coef = np.arange(50) != 7, np.ones((4, 3))
+    weightless = losses_of(X, index, **settings).changes(coef, 0.5)
+    without = losses_of(X[kept], index[kept], **settings).changes(coef, 0.5)
+    assert weightless == pytest.approx(without, rel=1e-12, abs=1e-12)
 
 
 def test_features_beyond_the_bound_count_as_the_bound():
@@ -116,7 +118,7 @@ def largest_range(relation, seed=0):
                 first = losses_of(A, a)
                 second = losses_of(B, b)
                 if relation != "replace_one":
-                    second = losses_of(A, a, present=np.arange(n) > 0)
+                    second = losses_of(A[1:], a[1:])
                 change = law(-first.changes(coef, plan.mutation[0]), scale)
                 change -= law(-second.changes(coef, plan.mutation[0]), scale)
                 found = max(found, np.ptp(change))
@@ -138,9 +140,9 @@ def test_a_range_that_is_not_doubled_under_replace_one_is_caught(monkeypatch):
 def test_a_choice_that_is_charged_half_is_caught(monkeypatch):
     original = GeneticPlan.mechanism
 
-    def mechanism(self, t, **sizes):
+    def mechanism(self, t, rounding=0.0):
         twice = GeneticPlan(**{**vars(self), "selection_epsilon": 2 * self.selection_epsilon})
-        return original(twice, t, **sizes)
+        return original(twice, t, rounding)
 
     monkeypatch.setattr(GeneticPlan, "mechanism", mechanism)
     found, charged = largest_range("zero_out")
@@ -223,11 +225,12 @@ def exact_changes(X, y, coef, mutation):
 def test_rounding_stays_within_its_bound():
     rng = np.random.default_rng(0)
     X, y = rng.uniform(-1, 1, size=(20_000, 4)), rng.integers(2, size=20_000)
+    plan = PrivGene().plan(*X.shape)
     for size in (0.1, 10.0, 1e4):
         coef = size * rng.normal(size=(5, 1))
-        holder = losses_of(X, y)
-        error = np.abs(holder.changes(coef, 0.3)[..., 0] - exact_changes(X, y, coef, 0.3)).max()
-        assert error <= holder.rounding(len(X), coef, 0.3) < 1e-3
+        changes = losses_of(X, y).changes(coef, 0.3)[..., 0]
+        error = np.abs(changes - exact_changes(X, y, coef, 0.3)).max()
+        assert error <= plan.rounding(np.abs(coef).sum(), 0.3) < 1e-3
 
 
 def test_without_noise_it_comes_close_to_the_optimum():
@@ -298,3 +301,10 @@ def test_the_reason_for_the_one_expected_failure_holds():
         check_class_weight_classifiers("PrivGene", PrivGene())
     once_it_may = PrivGene(epsilon=10_000.0, feature_bound=50.0)
     check_class_weight_classifiers("PrivGene", once_it_may)
+
+
+@pytest.mark.parametrize("parameters", [{"alpha": 1e307}, {"class_weight": {0: 1e300}}])
+def test_choices_that_cannot_be_drawn_are_refused_before_the_data_are_touched(parameters):
+    model = PrivGene(mutation=1e10, max_iter=2, **parameters)
+    with pytest.raises(ValueError, match="cannot be drawn"):
+        model.plan(4, 1)

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from functools import cache
 from html.parser import HTMLParser
 
 import pytest
@@ -48,6 +49,13 @@ def results(dataset="toy"):
     return ComparisonResults(records)
 
 
+@cache
+def page_of_results(*datasets):
+    """Pages are drawn once: their figures take the time."""
+    tables = [results(dataset) for dataset in datasets or ["toy"]]
+    return html_report(ComparisonResults([r for table in tables for r in table.records]))
+
+
 class Page(HTMLParser):
     """Notes what a page holds, and refuses tags that do not match."""
 
@@ -80,7 +88,8 @@ def rows_of(page, number):
 
 
 def test_the_tables_hold_means_and_errors_and_mark_the_best_private_score():
-    heading, *rows = rows_of(html_report(results()), 0)
+    page = page_of_results()
+    heading, *rows = rows_of(page, 0)
     assert [re.sub("<.*?>", "", text) for text in heading] == [
         "estimator", "epsilon 0.5", "epsilon 2"
     ]  # fmt: skip
@@ -88,21 +97,17 @@ def test_the_tables_hold_means_and_errors_and_mark_the_best_private_score():
     assert [row[0] for row in rows] == ["private", "other", "third", "open", "broken"]
     assert rows[3][1:] == ["0.9700 <small>±0.0000</small>"] * 2
     assert rows[4][1:] == ["failed", ""]
-    page = html_report(results())
     best = re.findall(r'<td class=best data-value="([0-9.]*)', page.split("</table>")[0])
     assert [float(value) for value in best] == pytest.approx([0.805, 0.955])
+    census, private = make_census(300, random_state=0), DPLogisticRegression(max_iter=3)
     fitted = compare(
-        {"census": make_census(300, random_state=0)},
-        {"private": DPLogisticRegression(max_iter=3)},
-        epsilons=[1.0],
-        delta=1e-3,
-        n_splits=2,
+        {"census": census}, {"private": private}, epsilons=[1.0], delta=1e-3, n_splits=2
     )
     assert "(epsilon=1, delta=0.001)-differentially private under zero_out" in html_report(fitted)
 
 
 def test_guarantees_settings_versions_and_failures_are_stated():
-    page = html_report(results())
+    page = page_of_results()
     for name in ("private", "other", "third"):
         assert f"<dt>{name}</dt><dd>{name} at 2.0 holds.</dd><dd><code>Model()</code></dd>" in page
     assert "<dt>open</dt><dd>No privacy: fitted without noise.</dd>" in page
@@ -117,7 +122,7 @@ def test_guarantees_settings_versions_and_failures_are_stated():
 
 
 def test_every_tag_is_closed_and_nothing_is_fetched():
-    page = Page(html_report(ComparisonResults([*results().records, *results("more").records])))
+    page = Page(page_of_results("toy", "more"))
     assert page.tags.count("picture") == 2 and page.tags.count("table") == 10
     assert page.links and all(link.startswith("data:") for link in page.links)
     styles = "".join(text for tag, text in page.texts if tag in ("style", "script"))
@@ -152,7 +157,7 @@ def test_without_a_seed_or_a_finite_epsilon_the_report_says_so():
 
 
 def test_the_same_results_give_the_same_page():
-    assert html_report(results()) == html_report(results())
+    assert html_report(results()) == page_of_results()
 
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))),
@@ -192,7 +197,7 @@ def opened(path, page, *options):
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
 def test_a_browser_shows_tables_and_figures_sorts_and_reports_no_error(tmp_path):
-    page = html_report(ComparisonResults([*results().records, *results("more").records]))
+    page = page_of_results("toy", "more")
     given = ["private", "other", "third", "open", "broken"]
     for dark in (0, 1):
         theme = f"--blink-settings=preferredColorScheme={1 - dark}"

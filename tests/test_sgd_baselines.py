@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
 from dp_accounting.rdp import RdpAccountant
+from planted_bugs import half_noise
 from scipy.sparse import diags_array
 from sklearn.base import clone
 from sklearn.datasets import make_blobs
@@ -13,7 +14,7 @@ from sklearn.metrics import log_loss
 from sklearn.model_selection import train_test_split
 from sklearn.utils.estimator_checks import check_class_weight_classifiers
 
-from dpglm.audit.report import CanaryScores, audit_scores
+from dpglm.audit import CanaryScores, audit_scores
 from dpglm.baselines.sgd import (
     SGDAdvancedComposition,
     SGDMomentsAccountant,
@@ -23,7 +24,7 @@ from dpglm.baselines.sgd import (
 )
 from dpglm.datasets import make_census
 from dpglm.privacy import mechanisms
-from dpglm.privacy.events import PoissonSampledEvent
+from dpglm.privacy.gaussian import PoissonSampledEvent
 from dpglm.sums.objective import Objective
 
 ESTIMATORS = [SGDAdvancedComposition, SGDMomentsAccountant]
@@ -90,8 +91,7 @@ def test_the_rules_for_batches_and_iterations():
     assert SGDMomentsAccountant(max_iter=30).plan(1000, 5).n_iter == 30
 
 
-@pytest.mark.parametrize("epsilon", [0.1, 1.0])
-@pytest.mark.parametrize("noise_multiplier", [2.0, 4.0])
+@pytest.mark.parametrize(("epsilon", "noise_multiplier"), [(0.1, 4.0), (1.0, 2.0)])
 def test_the_run_is_as_long_as_the_budget_allows_at_the_noise(epsilon, noise_multiplier):
     model = SGDMomentsAccountant(epsilon=epsilon, noise_multiplier=noise_multiplier)
     plan = model.plan(20_000, 5)
@@ -156,13 +156,6 @@ def test_the_one_run_audit_passes(Estimator):
     result = audit(Estimator)
     assert result.passed, result.violations
     assert result.shift > 0.1, "the canaries must show"
-
-
-def half_noise(monkeypatch):
-    original = mechanisms.rounded_gaussian
-    monkeypatch.setattr(
-        mechanisms, "rounded_gaussian", lambda size, scale, rng: original(size, scale / 2, rng)
-    )
 
 
 def every_record_in_every_batch(monkeypatch):

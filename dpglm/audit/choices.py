@@ -1,21 +1,22 @@
 """Private choices: how often each candidate is chosen, against the law that is charged."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import numpy as np
-from scipy.optimize import brentq
 from scipy.stats import binom, norm
 
 from dpglm.audit.canaries import prepared
-from dpglm.audit.statistics import POWER
-from dpglm.estimators.adaptive_plan import AdaptivePlan
-from dpglm.privacy.events import NEIGHBORING_RELATIONS, LaplaceSelectionEvent
+from dpglm.audit.grey_box import record
+from dpglm.audit.statistics import POWER, AuditResult, root
+from dpglm.baselines import PrivGene
+from dpglm.privacy.events import LaplaceSelectionEvent
+from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS
+from dpglm.privacy.vault import Recorded
 
-__all__ = ["ChoiceCounts", "ChoiceResult", "audit_choices", "choice_counts", "noisy_max_law"]
+__all__ = ["ChoiceCounts", "audit_choices", "choice_counts", "noisy_max_law"]
 
 _QUADRATURE_POINTS = 40_001
 # By how many nats the best of the candidates is to stand out.
@@ -41,44 +42,7 @@ class ChoiceCounts:
     epsilon: float
 
 
-@dataclass(frozen=True)
-class ChoiceResult:
-    """Outcome of the audit of a private choice.
-
-    Attributes
-    ----------
-    epsilon_claimed, epsilon_lower_bound : float
-        Of one choice; the bound is for choices with the weights of the claim, each raised to the
-        same power.
-    p_value : float
-        Of the count that is furthest from the law of the claim, for all of them.
-    violations : tuple of str
-    caught_noise : float
-        Noise below this part of what was charged is caught with probability .99.
-    """
-
-    epsilon_claimed: float
-    epsilon_lower_bound: float
-    p_value: float
-    violations: tuple[str, ...]
-    caught_noise: float
-
-    @property
-    def passed(self) -> bool:
-        """Whether nothing speaks against the claim."""
-        return not self.violations
-
-    @property
-    def power(self) -> str:
-        """What the audit would have caught with probability .99, in words."""
-        return f"noise below {self.caught_noise:.2f} times what was charged"
-
-    def bounds(self, delta: float) -> tuple[float, float]:
-        """Return the lower confidence bound on the epsilon of one choice, and the claim."""
-        return self.epsilon_lower_bound, self.epsilon_claimed
-
-
-def audit_choices(choices: ChoiceCounts, *, false_alarm: float = 1e-6) -> ChoiceResult:
+def audit_choices(choices: ChoiceCounts, *, false_alarm: float = 1e-6) -> AuditResult:
     """Test how often each candidate was chosen against the law of the claim.
 
     Parameters
@@ -89,7 +53,9 @@ def audit_choices(choices: ChoiceCounts, *, false_alarm: float = 1e-6) -> Choice
 
     Returns
     -------
-    ChoiceResult
+    AuditResult
+        The bound on epsilon is for choices with the weights of the claim, each raised to the same
+        power.
 
     Notes
     -----
@@ -114,50 +80,46 @@ def audit_choices(choices: ChoiceCounts, *, false_alarm: float = 1e-6) -> Choice
     tails = binom.cdf(choices.counts, n_draws, choices.law)
     tails = np.minimum(tails, binom.sf(choices.counts - 1, n_draws, choices.law))
     p_value = min(1.0, 2 * len(tails) * float(tails.min()))
-    violations = []
-    if p_value < false_alarm:
-        violations.append(
-            f"the choices do not have the law that was charged: p-value {p_value:.2g}"
-        )
-    lowest = _least_power(choices, n_draws, -math.log(false_alarm))
-    if lowest > 1:
-        violations.append(
-            f"the choices follow the scores too closely: epsilon is at least "
-            f"{lowest * choices.epsilon:.3g}, and {choices.epsilon:.3g} was charged"
-        )
-    return ChoiceResult(
+    nats = -math.log(false_alarm)
+    lowest = _least_power(choices, n_draws, nats)
+    found = {
+        f"the choices do not have the law that was charged: p-value {p_value:.2g}": p_value
+        < false_alarm,
+        f"the choices follow the scores too closely: epsilon is at least "
+        f"{lowest * choices.epsilon:.3g}, and {choices.epsilon:.3g} was charged": lowest > 1,
+    }
+    caught_noise = 1 / _caught_power(choices.law, n_draws, nats)
+    return AuditResult(
+        violations=tuple(text for text, wrong in found.items() if wrong),
+        power=f"noise below {caught_noise:.2f} times what was charged",
+        caught_noise=caught_noise,
         epsilon_claimed=choices.epsilon,
         epsilon_lower_bound=lowest * choices.epsilon,
-        p_value=p_value,
-        violations=tuple(violations),
-        caught_noise=1 / _caught_power(choices.law, n_draws, -math.log(false_alarm)),
     )
 
 
-def _tempered(logs: np.ndarray, power: float) -> tuple[float, float, float]:
-    """Return mean and variance of the log of a law under its weights raised to a power.
+@dataclass(frozen=True)
+class _Tempered:
+    """A law whose weights were raised to a power: moments of their logarithms, log of their sum."""
 
-    And the logarithm of their sum.
-    """
-    exponents = power * (logs - logs.max())
-    weights = np.exp(exponents)
+    power: float
+    mean: float
+    variance: float
+    log_sum: float
+
+    def divergence(self, other: "_Tempered") -> float:
+        """Return the Kullback-Leibler divergence from the law of another power."""
+        return (self.power - other.power) * self.mean - self.log_sum + other.log_sum
+
+
+def _tempered(logs: np.ndarray, power: float) -> _Tempered:
+    highest = logs.max()
+    weights = np.exp(power * (logs - highest))
     total = weights.sum()
     weights /= total
     mean = float(weights @ logs)
-    return mean, float(weights @ np.square(logs - mean)), math.log(total) + power * logs.max()
-
-
-def _divergence(logs: np.ndarray, power: float, other: float) -> float:
-    """Return the Kullback-Leibler divergence of the law raised to two powers."""
-    mean, _, log_sum = _tempered(logs, power)
-    return (power - other) * mean - log_sum + _tempered(logs, other)[2]
-
-
-def _root(rising: Callable[[float], float], low: float, high: float) -> float:
-    """Return where a rising function passes zero, or the end of the interval that is nearer."""
-    if rising(low) >= 0 or rising(high) <= 0:
-        return low if rising(low) >= 0 else high
-    return float(brentq(rising, low, high, xtol=1e-9))
+    variance = float(weights @ np.square(logs - mean))
+    return _Tempered(power, mean, variance, math.log(total) + power * highest)
 
 
 def _least_power(choices: ChoiceCounts, n_draws: int, nats: float) -> float:
@@ -168,41 +130,28 @@ def _least_power(choices: ChoiceCounts, n_draws: int, nats: float) -> float:
     """
     logs = np.log(np.maximum(choices.law, 1e-300))
     mean = float(choices.counts @ logs / n_draws)
-    power = _root(lambda power: _tempered(logs, power)[0] - mean, 0.0, _LARGEST_POWER)
-    return _root(lambda other: nats - n_draws * _divergence(logs, power, other), 0.0, power)
+    seen = _tempered(logs, root(lambda p: _tempered(logs, p).mean - mean, 0.0, _LARGEST_POWER))
+    return root(lambda p: nats - n_draws * seen.divergence(_tempered(logs, p)), 0.0, seen.power)
 
 
 def _caught_power(law: np.ndarray, n_draws: int, nats: float) -> float:
     """Return the power from which on weights are caught with probability `POWER`."""
     logs = np.log(np.maximum(law, 1e-300))
-    limit = _root(lambda p: n_draws * _divergence(logs, p, 1.0) - nats, 1.0, _LARGEST_POWER)
-    needed = _tempered(logs, limit)[0]
+    claimed, spread = _tempered(logs, 1.0), float(norm.ppf(POWER))
+    limit = root(
+        lambda p: n_draws * _tempered(logs, p).divergence(claimed) - nats, 1.0, _LARGEST_POWER
+    )
+    needed = _tempered(logs, limit).mean
 
     def excess(power: float) -> float:
-        mean, variance, _ = _tempered(logs, power)
-        return mean - norm.ppf(POWER) * math.sqrt(variance / n_draws) - needed
+        raised = _tempered(logs, power)
+        return raised.mean - spread * math.sqrt(raised.variance / n_draws) - needed
 
-    return _root(excess, limit, _LARGEST_POWER)
+    return root(excess, limit, _LARGEST_POWER)
 
 
 def noisy_max_law(scores: np.ndarray, scale: float) -> np.ndarray:
-    """Return the probability of each score to be the largest after Laplace noise.
-
-    Parameters
-    ----------
-    scores : ndarray
-    scale : float
-
-    Returns
-    -------
-    ndarray
-
-    Examples
-    --------
-    >>> from dpglm.audit.choices import noisy_max_law
-    >>> noisy_max_law(np.array([0.0, 0.0]), 1.0).round(6)
-    array([0.5, 0.5])
-    """
+    """Return the probability of each score to be the largest after Laplace noise."""
     u = (scores - scores.max()) / scale
     x = np.linspace(u.min() - 40, 40, _QUADRATURE_POINTS)[:, np.newaxis]
     density = np.exp(-np.abs(x - u)) / 2
@@ -227,9 +176,17 @@ def choice_counts(estimator: Any, *, n_fits: int = 1000) -> ChoiceCounts:
 
     Notes
     -----
-    The rows are such that the scores are known: for a line search, equal rows of one feature, whose
-    gradient is certain to point the right way; for PrivGene, different numbers of rows on four
-    axes. By how much one record can move a score is worked out here, not read from the plan.
+    The rows are such that every fit has the same scores: for a line search, equal rows of one
+    feature, whose gradient is certain to point the right way; for PrivGene, different numbers of
+    rows on four axes. By how much one record can move a score is worked out here, not read from
+    what the fit declared.
+
+    Examples
+    --------
+    >>> from dpglm.audit import audit_choices, choice_counts
+    >>> from dpglm.baselines import PrivGene
+    >>> audit_choices(choice_counts(PrivGene(epsilon=3.0), n_fits=100)).passed
+    True
     """
     estimator = prepared(
         estimator,
@@ -240,26 +197,36 @@ def choice_counts(estimator: Any, *, n_fits: int = 1000) -> ChoiceCounts:
         max_iter=1,
         step_shrink=1.0,
     )
-    one_column = estimator.plan(100, 1)
-    experiment = _line_search if isinstance(one_column, AdaptivePlan) else _mutations
-    X, scores, score_range, chosen = experiment(estimator)
+    factor = NEIGHBORING_RELATIONS[estimator.neighboring_relation].sensitivity_factor
+    experiment = _mutations if isinstance(estimator, PrivGene) else _line_search
+    X, score_range = experiment(estimator, factor)
     y = np.ones(len(X), dtype=int)
     # The plan, which takes longer than such a fit, follows from public numbers: once is enough.
     estimator.plan = cache(estimator.plan)
-    first = [chosen(estimator.fit(X, y).trace_) for _ in range(n_fits)]
-    charged = estimator.trace_.events[-1]
-    factor = NEIGHBORING_RELATIONS[estimator.neighboring_relation].sensitivity_factor
+    choices = [_first_choice(estimator, X, y) for _ in range(n_fits)]
+    scores, charged = choices[0].exact, choices[0].event
     scale = factor * score_range / charged.epsilon
     if isinstance(charged, LaplaceSelectionEvent):
         law = noisy_max_law(scores, scale)
     else:
         law = np.exp((scores - scores.max()) / scale)
         law /= law.sum()
-    return ChoiceCounts(np.bincount(first, minlength=len(law)), law, charged.epsilon)
+    counts = np.bincount([choice.answer for choice in choices], minlength=len(law))
+    return ChoiceCounts(counts, law, charged.epsilon)
 
 
-def _line_search(estimator: Any) -> tuple[np.ndarray, np.ndarray, float, Any]:
-    factor = NEIGHBORING_RELATIONS[estimator.neighboring_relation].sensitivity_factor
+def _first_choice(estimator: Any, X: np.ndarray, y: np.ndarray) -> Recorded:
+    with record() as recorded:
+        estimator.fit(X, y)
+    return next(r for r in recorded.releases if not isinstance(r.answer, np.ndarray))
+
+
+def _line_search(estimator: Any, factor: float) -> tuple[np.ndarray, float]:
+    """Equal rows of one feature, so many that the noisy gradient has the right sign.
+
+    They come with the most by which a record can raise or lower a score, before the factor of the
+    relation.
+    """
     n_rows = 50
     for _ in range(20):
         plan = estimator.plan(n_rows, 1)
@@ -267,42 +234,21 @@ def _line_search(estimator: Any) -> tuple[np.ndarray, np.ndarray, float, Any]:
         if needed <= n_rows:
             break
         n_rows = needed
-    clip, epsilon = float(plan.clip[0]), plan.selection_epsilon
-    row_norm, loss = 8 * clip, estimator._loss(2)
-    if plan.loss_clip is None:
-        largest_margin, bound = 0.01, None
-    else:
-        largest_margin = min(1.0, 2 * _NATS * factor * plan.loss_clip / (n_rows * epsilon))
-        bound = plan.loss_clip
+    clip, bound = float(plan.clip[0]), plan.loss_clip
+    row_norm, largest_margin = 8 * clip, 0.01
+    if bound is not None:
+        # All losses together then fall by some nats times the scale of the noise.
+        nats = 2 * _NATS * factor * bound / (n_rows * plan.selection_epsilon)
+        largest_margin = min(1.0, nats)
     max_step = largest_margin / row_norm
     estimator.set_params(max_step=max_step)
-    steps = np.linspace(0.0, max_step, plan.n_steps + 1)
-    if bound is None:
-        scores, bound = n_rows * clip * steps, clip * max_step
-    else:
-        losses = loss.value(row_norm * steps, np.ones(len(steps)))
-        scores = -n_rows * np.minimum(losses, bound)
-
-    def chosen(trace: Any) -> int:
-        return round(trace.step[1] / max_step * plan.n_steps)
-
-    return np.full((n_rows, 1), row_norm), scores, bound, chosen
+    # Without a clip of the losses, a loss changes by at most the clip times the step.
+    return np.full((n_rows, 1), row_norm), clip * max_step if bound is None else bound
 
 
-def _mutations(estimator: Any) -> tuple[np.ndarray, np.ndarray, float, Any]:
-    factor = NEIGHBORING_RELATIONS[estimator.neighboring_relation].sensitivity_factor
+def _mutations(estimator: Any, factor: float) -> tuple[np.ndarray, float]:
+    """No row on the first of four axes, and equally many more on each of the next."""
     plan = estimator.plan(100, 4)
-    feature, mutation = plan.feature_bound, float(plan.mutation[0])
-    rows_of_axis = np.array([0, 1, 2, 3]) * math.ceil(
-        4 * _NATS * factor / plan.selection_epsilon / 3
-    )
-    X = np.repeat(feature * np.eye(4), rows_of_axis, axis=0)
-    loss = estimator._loss(2)
-    margins = mutation * feature * np.array([1.0, -1.0])
-    gained = loss.value(np.zeros(1), np.ones(1)) - loss.value(margins, np.ones(2))
-    scores = np.outer(gained, rows_of_axis).ravel()
-
-    def chosen(trace: Any) -> int:
-        return trace.column[0] + 4 * (trace.mutation[0] < 0)
-
-    return X, scores, 2 * mutation * feature, chosen
+    rows_of_axis = np.arange(4) * math.ceil(4 * _NATS * factor / plan.selection_epsilon / 3)
+    rows = np.repeat(plan.feature_bound * np.eye(4), rows_of_axis, axis=0)
+    return rows, 2 * float(plan.mutation[0]) * plan.feature_bound

@@ -1,64 +1,33 @@
 """Audits: does the noise of an estimator bear out its claim? A fit or two on canaries show it."""
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from dpglm.audit.choices import ChoiceCounts, ChoiceResult, audit_choices, choice_counts
+from dpglm import baselines
+from dpglm.audit.choices import audit_choices, choice_counts
 from dpglm.audit.designs import (
-    BASELINE_PLANS,
-    adaptive_scores,
-    baseline_scores,
     canary_scores,
+    count_scores,
     cross_moment_scores,
-    release_weights,
+    minimizer_scores,
+    newton_scores,
 )
-from dpglm.audit.outside import BlackBoxResult, audit_guesses, audit_pair
-from dpglm.audit.statistics import AuditResult, CanaryScores, audit_scores
-from dpglm.baselines.privgene import GeneticPlan
-from dpglm.estimators.adaptive_plan import AdaptivePlan
-from dpglm.estimators.plan import PrivacyPlan
+from dpglm.audit.outside import audit_guesses, audit_pair
+from dpglm.audit.statistics import AuditPart, CanaryScores, audit_scores
+from dpglm.estimators.agd import DPAGDClassifier
+from dpglm.estimators.descent import DPLinearSVM, DPLogisticRegression
+from dpglm.estimators.plan import SecondMomentRelease
 
-__all__ = [
-    "AuditPart",
-    "AuditReport",
-    "AuditResult",
-    "CanaryScores",
-    "audit_estimator",
-    "audit_scores",
-    "audit_table",
-    "canary_scores",
-    "release_weights",
-]
+__all__ = ["AuditReport", "audit_estimator", "audit_table"]
 
 # Each canary has two axes of its own in a full second moment.
 _MOST_PAIRS = 250
 # Estimators that are not known may need dense rows, and much time for many columns.
 _MOST_GUESSED = 500
-
-
-@dataclass(frozen=True, eq=False)
-class AuditPart:
-    """One kind of release, and what the audit says of it.
-
-    Attributes
-    ----------
-    name : str
-    evidence : CanaryScores, ChoiceCounts or BlackBoxResult
-        What was seen.
-    result : AuditResult, ChoiceResult or BlackBoxResult
-    """
-
-    name: str
-    evidence: CanaryScores | ChoiceCounts | BlackBoxResult
-    result: AuditResult | ChoiceResult | BlackBoxResult
-
-    @property
-    def verdict(self) -> str:
-        """What was found, in words."""
-        return "; ".join(self.result.violations) or "nothing speaks against the claim"
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,84 +131,108 @@ def audit_estimator(
     Examples
     --------
     >>> from dpglm import DPLogisticRegression
-    >>> from dpglm.audit.report import audit_estimator
+    >>> from dpglm.audit import audit_estimator
     >>> report = audit_estimator(DPLogisticRegression(epsilon=5.0))
     >>> print(report.verdict)
     DPLogisticRegression passes: nothing speaks against its claim of (5, 1e-06).
     >>> [part.name for part in report.parts]
     ['second moment, off the diagonal', 'second moment', 'gradients']
     """
-    parameters = estimator.get_params(deep=False)
+    name, parameters = type(estimator).__name__, estimator.get_params(deep=False)
     if "epsilon" not in parameters:
         raise ValueError(
-            f"{type(estimator).__name__} has no parameter epsilon, so that there is no claim to "
-            "audit; wrap it in an estimator that has one."
+            f"{name} has no parameter epsilon, so that there is no claim to audit; wrap it in an "
+            "estimator that has one."
         )
     epsilon, delta = parameters["epsilon"], parameters.get("delta", 0.0)
     if not epsilon < np.inf:
         raise ValueError(f"epsilon={epsilon!r} claims nothing that could be audited.")
-    plan = None
-    if not black_box and hasattr(estimator, "plan"):
-        n_classes = 2 if estimator.classes is None else len(estimator.classes)
-        plan = estimator.plan(n_canaries, n_canaries, n_classes)
-    settings = {"n_canaries": n_canaries, "random_state": random_state}
-    if isinstance(plan, PrivacyPlan | AdaptivePlan):
-        parts = _descent_parts(estimator, plan, container, n_fits, false_alarm, settings)
-    elif isinstance(plan, BASELINE_PLANS):
-        scores = baseline_scores(estimator, **settings)
-        parts = [AuditPart(_release(plan), scores, audit_scores(scores, false_alarm=false_alarm))]
-    elif isinstance(plan, GeneticPlan):
-        parts = [_choice_part("choice of a mutation", estimator, n_fits, false_alarm)]
-    else:
-        claim = {"epsilon": epsilon, "delta": delta, "false_alarm": false_alarm}
-        claim["row_norm"] = row_norm
-        settings["n_canaries"] = min(n_canaries, _MOST_GUESSED)
-        guesses = audit_guesses(estimator, **claim, **settings)
-        pair = audit_pair(estimator, n_fits=n_fits, **claim)
-        parts = [
-            AuditPart("guesses from one fit", guesses, guesses),
-            AuditPart("two data sets, many fits", pair, pair),
-        ]
-    return AuditReport(type(estimator).__name__, float(epsilon), float(delta), tuple(parts))
+    audit = _Audit(estimator, n_canaries, n_fits, false_alarm, container, row_norm, random_state)
+    parts = audit.from_outside() if black_box else audit.by_design()
+    return AuditReport(name, float(epsilon), float(delta), tuple(parts))
 
 
-def _descent_parts(
-    estimator: Any,
-    plan: PrivacyPlan | AdaptivePlan,
-    container: str,
-    n_fits: int,
-    false_alarm: float,
-    settings: dict[str, Any],
-) -> Iterator[AuditPart]:
-    pairs = min(settings["n_canaries"], _MOST_PAIRS)
-    n_classes = max(2, plan.facts.n_outputs)
-    full = estimator.plan(pairs, 2 * pairs, n_classes).second_moment
-    if full is not None and not full.preconditioner.diagonal:
-        scores = cross_moment_scores(estimator, **{**settings, "n_canaries": pairs})
-        result = audit_scores(scores, false_alarm=false_alarm)
-        yield AuditPart("second moment, off the diagonal", scores, result)
-    stages = ["gradients"] if plan.second_moment is None else ["second_moment", "gradients"]
-    for stage in stages:
-        given, complaints = {**settings, "stage": stage, "container": container}, ()
-        if isinstance(plan, AdaptivePlan):
-            scores, complaints = adaptive_scores(estimator, **given)
-        else:
-            scores = canary_scores(estimator, **given)
-        result = audit_scores(scores, false_alarm=false_alarm)
-        result = replace(result, violations=result.violations + complaints)
-        yield AuditPart(stage.replace("_", " "), scores, result)
-    if isinstance(plan, AdaptivePlan):
-        yield _choice_part("choice of a step", estimator, n_fits, false_alarm)
+@dataclass(frozen=True, eq=False)
+class _Audit:
+    """An estimator and the settings of its audit; each method yields the parts of a report."""
+
+    estimator: Any
+    n_canaries: int
+    n_fits: int
+    false_alarm: float
+    container: str
+    row_norm: float
+    random_state: Any
+
+    def by_design(self) -> Iterator[AuditPart]:
+        """The audits of the estimator's family, or those from outside if it has none."""
+        families = type(self.estimator).__mro__
+        return next((AUDITS[f] for f in families if f in AUDITS), _Audit.from_outside)(self)
+
+    def canaries(
+        self, name: str, design: Callable[..., CanaryScores], **settings: Any
+    ) -> Iterator[AuditPart]:
+        """One fit on canaries."""
+        settings = {"n_canaries": self.n_canaries, "random_state": self.random_state, **settings}
+        scores = design(self.estimator, **settings)
+        yield AuditPart(name, scores, audit_scores(scores, false_alarm=self.false_alarm))
+
+    def descent(self) -> Iterator[AuditPart]:
+        """Second moments, of which a full one has entries off the diagonal, then gradients."""
+        pairs = min(self.n_canaries, _MOST_PAIRS)
+        full = self._second_moment(pairs, 2 * pairs)
+        if full is not None and not full.preconditioner.diagonal:
+            name = "second moment, off the diagonal"
+            yield from self.canaries(name, cross_moment_scores, n_canaries=pairs)
+        stages = ["second_moment", "gradients"]
+        if self._second_moment(self.n_canaries, self.n_canaries) is None:
+            stages = ["gradients"]
+        for stage in stages:
+            settings = {"stage": stage, "container": self.container}
+            yield from self.canaries(stage.replace("_", " "), canary_scores, **settings)
+
+    def _second_moment(self, n_samples: int, n_features: int) -> SecondMomentRelease | None:
+        """What the estimator would release before the gradients of such a table."""
+        n_classes = 2 if self.estimator.classes is None else len(self.estimator.classes)
+        return self.estimator.plan(n_samples, n_features, n_classes).second_moment
+
+    def adaptive_descent(self) -> Iterator[AuditPart]:
+        """The same with books that must balance, then the choice of a step."""
+        yield from self.descent()
+        yield from self.choices("choice of a step")
+
+    def choices(self, name: str) -> Iterator[AuditPart]:
+        """Many fits of one choice each."""
+        counts = choice_counts(self.estimator, n_fits=self.n_fits)
+        yield AuditPart(name, counts, audit_choices(counts, false_alarm=self.false_alarm))
+
+    def from_outside(self) -> Iterator[AuditPart]:
+        """By the coefficients alone."""
+        parameters = self.estimator.get_params(deep=False)
+        claim = {"epsilon": parameters["epsilon"], "delta": parameters.get("delta", 0.0)}
+        claim |= {"false_alarm": self.false_alarm, "row_norm": self.row_norm}
+        guessed = min(self.n_canaries, _MOST_GUESSED)
+        yield audit_guesses(
+            self.estimator, n_canaries=guessed, random_state=self.random_state, **claim
+        )
+        yield audit_pair(self.estimator, n_fits=self.n_fits, **claim)
 
 
-def _choice_part(name: str, estimator: Any, n_fits: int, false_alarm: float) -> AuditPart:
-    choices = choice_counts(estimator, n_fits=n_fits)
-    return AuditPart(name, choices, audit_choices(choices, false_alarm=false_alarm))
-
-
-def _release(plan: Any) -> str:
-    kinds = {"PerturbationPlan": "minimiser", "NewtonPlan": "first step", "CountPlan": "counts"}
-    return kinds[type(plan).__name__]
+_MINIMISER = partial(_Audit.canaries, name="minimiser", design=minimizer_scores)
+# How each family is audited; any other estimator is looked at from outside.
+AUDITS: dict[type, Callable[[_Audit], Iterator[AuditPart]]] = {
+    DPLogisticRegression: _Audit.descent,
+    DPLinearSVM: _Audit.descent,
+    baselines.SGDAdvancedComposition: _Audit.descent,
+    baselines.SGDMomentsAccountant: _Audit.descent,
+    DPAGDClassifier: _Audit.adaptive_descent,
+    baselines.OutputPerturbation: _MINIMISER,
+    baselines.ObjectivePerturbation: _MINIMISER,
+    baselines.ApproximateMinimaPerturbation: _MINIMISER,
+    baselines.DoubleNoiseNewton: partial(_Audit.canaries, name="first step", design=newton_scores),
+    baselines.MajorityClassifier: partial(_Audit.canaries, name="counts", design=count_scores),
+    baselines.PrivGene: partial(_Audit.choices, name="choice of a mutation"),
+}
 
 
 def audit_table(reports: Iterable[AuditReport]) -> str:
@@ -255,8 +248,8 @@ def audit_table(reports: Iterable[AuditReport]) -> str:
 
     Examples
     --------
-    >>> from dpglm.audit.report import audit_estimator, audit_table
-    >>> from dpglm.baselines.majority import MajorityClassifier
+    >>> from dpglm.audit import audit_estimator, audit_table
+    >>> from dpglm.baselines import MajorityClassifier
     >>> print(audit_table([audit_estimator(MajorityClassifier(epsilon=5.0))]))
     estimator           release  epsilon   shown  outcome  with probability .99 it would have caught
     MajorityClassifier  counts         5  >= ...  passed   noise below 0... times what was charged
@@ -268,6 +261,7 @@ def audit_table(reports: Iterable[AuditReport]) -> str:
             lower, claimed = part.result.bounds(report.delta)
             rows.append(
                 (
+                    # Once for all of its parts.
                     "" if place else report.name,
                     part.name,
                     f"{min(claimed, report.epsilon):.3g}",
@@ -276,12 +270,8 @@ def audit_table(reports: Iterable[AuditReport]) -> str:
                     part.result.power,
                 )
             )
-    widths = [max(len(row[column]) for row in rows) for column in range(len(header))]
-    lines = []
-    for row in rows:
-        cells = [
-            text.rjust(width) if column in (2, 3) else text.ljust(width)
-            for column, (text, width) in enumerate(zip(row, widths, strict=False))
-        ]
-        lines.append("  ".join([*cells, row[-1]]))
-    return "\n".join(lines)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    # Names to the left, numbers to the right, and no spaces after the last column.
+    cells = [f"{{:{side}{width}}}" for side, width in zip("<<>><", widths[:-1], strict=True)]
+    layout = "  ".join([*cells, "{}"])
+    return "\n".join(layout.format(*row) for row in rows)

@@ -6,7 +6,7 @@ from dpglm.baselines.objective_perturbation import (
     ApproximateMinimaPerturbation,
     ObjectivePerturbation,
 )
-from dpglm.baselines.output_perturbation import OutputPerturbation
+from dpglm.baselines.perturbation import OutputPerturbation
 from dpglm.baselines.privgene import PrivGene
 from dpglm.baselines.sgd import SGDAdvancedComposition, SGDMomentsAccountant
 

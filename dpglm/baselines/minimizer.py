@@ -11,18 +11,19 @@ features of longer ones are shortened.
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 from scipy.sparse.linalg import LinearOperator, cg
 
+from dpglm.baselines.records import UNIT_ROUNDOFF, Records, terms_of_a_sum, with_intercept
+from dpglm.kernels.runtime import one_blas_thread
 from dpglm.losses import Logistic, Loss, Softmax
 
 __all__ = ["PenalizedLoss", "damped_step", "joint_lipschitz", "rounding_error", "shortened"]
 
-_UNIT_ROUNDOFF = 2.0**-53
-_BLOCK_ROWS = 2048
 _MAX_STEPS = 10_000
 _MAX_HALVINGS = 40
 # Up to so many coefficients a Newton step is exact; conjugate gradients find it beyond.
@@ -32,18 +33,7 @@ _LEAST_DECREASE = 0.1
 
 
 def joint_lipschitz(loss: Loss, n_outputs: int) -> float:
-    """Bound on the norm of the derivative of one record's loss in all its scores.
-
-    Parameters
-    ----------
-    loss : Loss
-        Summed one-vs-rest over the outputs, unless it is `Softmax`.
-    n_outputs : int
-
-    Returns
-    -------
-    float
-    """
+    """Bound on the norm of the derivative of one record's loss in all its scores."""
     return loss.lipschitz * (1.0 if isinstance(loss, Softmax) else math.sqrt(n_outputs))
 
 
@@ -52,20 +42,8 @@ def rounding_error(
 ) -> float:
     """Bound on the rounding error of a gradient of `PenalizedLoss`, without penalty and tilt.
 
-    Parameters
-    ----------
-    n_samples : int
-        The public number of records, at least their actual number.
-    n_coefficients : int
-        Of all outputs.
-    lipschitz, smoothness : float
-        Bounds on the norms of a record's gradient and of its Hessian.
-    coef_norm : float
-        Norm of the coefficients, or more.
-
-    Returns
-    -------
-    float
+    ``lipschitz`` and ``smoothness`` bound the norms of a record's gradient and of its Hessian, and
+    ``n_samples`` the number of records.
 
     Notes
     -----
@@ -73,31 +51,17 @@ def rounding_error(
     ||w||`` of the exact one, a slope of K outputs is accurate to a few K u, and a sum of n terms of
     at most L, taken by blocks, is within ``(B + n/B + 2 d) u n L``.
     """
-    total = _BLOCK_ROWS + n_samples / _BLOCK_ROWS + 2 * n_coefficients + 64
+    total = terms_of_a_sum(n_samples) + 2 * n_coefficients + 64
     scores = 2 * (n_coefficients + 2) * smoothness * coef_norm
-    return _UNIT_ROUNDOFF * n_samples * (total * lipschitz + scores)
+    return UNIT_ROUNDOFF * n_samples * (total * lipschitz + scores)
 
 
-class PenalizedLoss:
+class PenalizedLoss(Records):
     """Holds shortened rows and labels, and answers with minimisers of their penalised loss.
 
-    Parameters
-    ----------
-    X : ndarray or CSR of shape (n, n_features)
-        Finite. Copied.
-    target : array of shape (n,)
-        -1 or +1 for one output, the index of the class for K outputs.
-    loss : Loss
-        With a finite curvature.
-    n_outputs : int
-    fit_intercept : bool
-    row_bound : float
-        Public bound on the norm of a row, intercept included. A row whose norm overflows
-        contributes nothing.
-    class_weight : array, optional
-        Public weight of each class.
-    present : bool array of shape (n,), optional
-        False marks a null record, which contributes nothing.
+    X is a finite array or CSR matrix of shape (n, n_features), and is copied; the curvature of the
+    loss is finite. A row whose norm overflows contributes nothing. Coefficients of a sum below are
+    flat.
     """
 
     def __init__(
@@ -110,18 +74,14 @@ class PenalizedLoss:
         fit_intercept: bool,
         row_bound: float,
         class_weight: np.ndarray | None = None,
-        present: np.ndarray | None = None,
     ) -> None:
+        super().__init__(target, n_outputs, class_weight)
         self.feature_bound = math.sqrt(row_bound**2 - bool(fit_intercept))
         rows, finite = shortened(X, self.feature_bound)
-        self._rows = _with_intercept(rows) if fit_intercept else rows
-        self._target, self._loss, self._n_outputs = target, loss, n_outputs
-        classes = (target > 0).astype(int) if n_outputs == 1 else target
-        weights = np.ones(max(2, n_outputs)) if class_weight is None else class_weight
-        self._weight = (weights[classes] * finite * (1.0 if present is None else present))[:, None]
-        largest = float(weights.max())
-        self._lipschitz = largest * joint_lipschitz(loss, n_outputs) * row_bound
-        self._smoothness = largest * loss.curvature * row_bound**2
+        self._rows, self._loss = with_intercept(rows) if fit_intercept else rows, loss
+        self._weight = (self._weight * finite)[:, None]
+        self._lipschitz = self.largest_weight * joint_lipschitz(loss, n_outputs) * row_bound
+        self._smoothness = self.largest_weight * loss.curvature * row_bound**2
         self._known: tuple[bytes, np.ndarray] | None = None
 
     @property
@@ -134,26 +94,8 @@ class PenalizedLoss:
     ) -> np.ndarray:
         """Return coefficients within ``tolerance / penalty`` of the exact minimiser.
 
-        Private: they leave the library through a mechanism only.
-
-        Parameters
-        ----------
-        penalty : float
-            Positive.
-        tolerance : float
-            Bound on the exact gradient of the minimised function at the result.
-        n_samples : int
-            The public number of records, at least their actual number.
-        tilt : array of shape `coef_shape`, default=0.0
-
-        Returns
-        -------
-        ndarray of shape `coef_shape`
-
-        Raises
-        ------
-        RuntimeError
-            If no such coefficients were found: nothing may be released then.
+        The exact gradient there is at most ``tolerance``, for up to ``n_samples`` records. Raises
+        a RuntimeError if no such coefficients were found: nothing may be released then.
 
         Notes
         -----
@@ -163,21 +105,21 @@ class PenalizedLoss:
         enough in floating point is tested, not proved.
         """
         tilt = np.broadcast_to(tilt, self.coef_shape).ravel()
-
-        def gradient(coef: np.ndarray) -> np.ndarray:
-            return self.gradient(coef, penalty, tilt)
-
-        coef = np.zeros(tilt.size)
-        slope = gradient(coef)
-        for _ in range(_MAX_STEPS):
-            norm, coef_norm = float(np.linalg.norm(slope)), float(np.linalg.norm(coef))
-            error = rounding_error(
-                n_samples, tilt.size, self._lipschitz, self._smoothness, coef_norm
-            ) + 8 * _UNIT_ROUNDOFF * (tilt.size * norm + penalty * coef_norm + abs(tilt).sum())
-            if norm + error <= tolerance:
-                return coef.reshape(self.coef_shape)
-            step = self._newton_step(coef, slope, penalty)
-            coef, slope = damped_step(gradient, coef, slope, step)
+        gradient = partial(self.gradient, penalty=penalty, tilt=tilt)
+        with one_blas_thread():
+            coef = np.zeros(tilt.size)
+            slope = gradient(coef)
+            for _ in range(_MAX_STEPS):
+                # 1) Accept coefficients whose gradient is small, whatever was lost to rounding.
+                norm, coef_norm = float(np.linalg.norm(slope)), float(np.linalg.norm(coef))
+                error = rounding_error(
+                    n_samples, tilt.size, self._lipschitz, self._smoothness, coef_norm
+                ) + 8 * UNIT_ROUNDOFF * (tilt.size * norm + penalty * coef_norm + abs(tilt).sum())
+                if norm + error <= tolerance:
+                    return coef.reshape(self.coef_shape)
+                # 2) Take a Newton step, or the part of it that decreases the function.
+                step = self._newton_step(coef, slope, penalty)
+                coef, slope = damped_step(gradient, coef, slope, step)
         raise RuntimeError(
             f"The minimiser was not found to a gradient norm of {tolerance:.3g}, which the noise "
             "is calibrated to; nothing was released. Raise alpha, or check the scale of X against "
@@ -197,11 +139,6 @@ class PenalizedLoss:
         )
         return -cg(hessian, slope, rtol=1e-3)[0]
 
-    def loss_sum(self, coef: np.ndarray) -> float:
-        """Return the weighted sum of the losses; coefficients are flat here and below."""
-        losses = self._loss.value(self._as_loss_wants(self._scores(coef)), self._target)
-        return float(losses @ self._weight[:, 0])
-
     def gradient_sum(self, coef: np.ndarray) -> np.ndarray:
         """Return the sum of the gradients of the losses, flat."""
         return self._moment(self._weight * self._slopes(coef)).ravel()
@@ -209,7 +146,7 @@ class PenalizedLoss:
     def gradient(
         self, coef: np.ndarray, penalty: float, tilt: np.ndarray | float = 0.0
     ) -> np.ndarray:
-        """Return the gradient of the minimised function, flat; private like the sums above."""
+        """Return the gradient of the minimised function, flat."""
         return self.gradient_sum(coef) + penalty * coef + tilt
 
     def hessian_product(self, coef: np.ndarray, direction: np.ndarray) -> np.ndarray:
@@ -252,22 +189,19 @@ class PenalizedLoss:
         return scores[:, 0] if self._n_outputs == 1 else scores
 
     def _moment(self, factors: np.ndarray) -> np.ndarray:
-        """Return ``sum_i x~_i factors_i'``, by blocks of rows to keep rounding errors small."""
-        total = np.zeros(self.coef_shape)
-        for block in _blocks(len(factors)):
-            total += self._rows[block].T @ factors[block]
-        return total
+        """Return ``sum_i x~_i factors_i'``."""
+        return self._sum(self.coef_shape, lambda block: self._rows[block].T @ factors[block])
 
     def _second_moment(self, factors: np.ndarray) -> np.ndarray:
         """Return ``sum_i factors_i x~_i x~_i'``."""
-        total = np.zeros((self._rows.shape[1],) * 2)
-        for block in _blocks(len(factors)):
+
+        def of_block(block: slice) -> np.ndarray:
             rows = self._rows[block]
             if sparse.issparse(rows):
-                total += (rows.T @ sparse.csr_array(rows.multiply(factors[block]))).toarray()
-            else:
-                total += rows.T @ (rows * factors[block])
-        return total
+                return (rows.T @ sparse.csr_array(rows.multiply(factors[block]))).toarray()
+            return rows.T @ (rows * factors[block])
+
+        return self._sum((self._rows.shape[1],) * 2, of_block)
 
 
 def damped_step(
@@ -278,18 +212,8 @@ def damped_step(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the end of a step that decreases a convex function, and the gradient there.
 
-    Parameters
-    ----------
-    gradient : callable
-        Of the convex function.
-    coef, slope : ndarray
-        Where the step begins, and the gradient there.
-    step : ndarray
-        Halved until the end is low enough.
-
-    Returns
-    -------
-    coef, slope : ndarray
+    ``gradient`` is that of the function, ``slope`` its value at ``coef``; the step is halved until
+    its end is low enough.
 
     Notes
     -----
@@ -297,13 +221,6 @@ def damped_step(
     its end. Armijo's rule is asked of that bound, since differences of function values drown in
     rounding errors long before the gradient does. Should this drown too, the end with the smallest
     gradient is taken.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dpglm.baselines.minimizer import damped_step
-    >>> damped_step(np.arctan, np.array([2.0]), np.arctan([2.0]), np.array([-6.0]))[0]
-    array([0.5])
     """
     enough = 2 * _LEAST_DECREASE * (slope @ step)
     end = best = coef + step, gradient(coef + step)
@@ -317,38 +234,14 @@ def damped_step(
     return best
 
 
-def _blocks(n_rows: int) -> list[slice]:
-    starts = range(0, n_rows, _BLOCK_ROWS)
-    return [slice(start, start + _BLOCK_ROWS) for start in starts]
-
-
 def shortened(X: Any, feature_bound: float) -> tuple[Any, np.ndarray]:
-    """Shorten rows that are longer than a bound.
+    """Shorten rows that are longer than a bound, without their intercept.
 
-    Parameters
-    ----------
-    X : ndarray or CSR of shape (n_samples, n_features)
-    feature_bound : float
-        Bound on the norm of a row, without its intercept.
-
-    Returns
-    -------
-    rows : float64 ndarray or CSR of that shape
-        Long ones are scaled down a hair more than needed, so that rounding does not lengthen a row;
-        all zeros where the norm overflows.
-    finite : ndarray of bool, shape (n_samples,)
-        Where it does not.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dpglm.baselines.minimizer import shortened
-    >>> rows, finite = shortened(np.array([[3.0, 4.0], [0.6, 0.8]]), 2.0)
-    >>> rows.round(9)
-    array([[1.2, 1.6],
-           [0.6, 0.8]])
+    Returns the rows, in double precision, and where their norm is finite. Long rows are scaled down
+    a hair more than needed, so that rounding does not lengthen them; a row whose norm overflows
+    becomes zero.
     """
-    bound = feature_bound * (1 - 4 * (X.shape[1] + 8) * _UNIT_ROUNDOFF)
+    bound = feature_bound * (1 - 4 * (X.shape[1] + 8) * UNIT_ROUNDOFF)
     if sparse.issparse(X):
         # numba is imported with the rows, which dense predictions do without.
         from dpglm.sums.rows import without_duplicates
@@ -363,12 +256,3 @@ def shortened(X: Any, feature_bound: float) -> tuple[Any, np.ndarray]:
         finite = np.isfinite(norms)
         factors = np.where(finite, np.minimum(1.0, bound / norms), 0.0)[:, None]
     return (sparse.csr_array(X.multiply(factors)) if sparse.issparse(X) else X * factors), finite
-
-
-def _with_intercept(rows):
-    ones = np.ones((rows.shape[0], 1))
-    return (
-        sparse.hstack([rows, ones], format="csr")
-        if sparse.issparse(rows)
-        else np.hstack([rows, ones])
-    )

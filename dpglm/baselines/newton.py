@@ -1,62 +1,58 @@
 """Newton steps on a noisy gradient and a noisy direction."""
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy import sparse
 from scipy.linalg import cho_factor, cho_solve
 from scipy.special import expit, softmax
 
-from dpglm.estimators.base import LogisticOrHingeMixin, PrivateLinearClassifier
-from dpglm.estimators.inputs import n_outputs
+from dpglm.baselines.records import (
+    UNIT_ROUNDOFF,
+    Records,
+    largest_weight,
+    refuse_slack,
+    terms_of_a_sum,
+)
+from dpglm.estimators.base import PrivateLinearClassifier
+from dpglm.estimators.docs import completed
+from dpglm.estimators.plan import Plan, ledger_of
+from dpglm.estimators.prediction import LogisticOrHingeMixin
+from dpglm.estimators.solvers import FitTrace, OnStep
 from dpglm.exceptions import check_number, check_whole, is_auto
-from dpglm.kernels.bases import one_blas_thread
-from dpglm.losses import Softmax
-from dpglm.privacy.budget import CLIP_RANGE, LARGEST_NOISE_MULTIPLIER, N_REF_FACTOR, PrivacyBudget
-from dpglm.privacy.events import GaussianEvent
-from dpglm.privacy.ledger import PrivacyLedger, run_lengths
+from dpglm.kernels.runtime import one_blas_thread
+from dpglm.losses import Loss, Softmax
+from dpglm.privacy.budget import CLIP_RANGE, LARGEST_NOISE_MULTIPLIER, PrivacyBudget
+from dpglm.privacy.gaussian import GaussianEvent
 from dpglm.privacy.mechanisms import GaussianSum
-from dpglm.privacy.noise import EntropySource
+from dpglm.privacy.vault import Vault, plain
 from dpglm.schedules import PublicFacts
-
-if TYPE_CHECKING:
-    from dpglm.sums.objective import Objective
 
 __all__ = [
     "CurvatureSums",
     "DoubleNoiseNewton",
     "NewtonPlan",
-    "NewtonTrace",
+    "NewtonVault",
     "direction_sensitivity",
-    "newton_descent",
 ]
 
-_UNIT_ROUNDOFF = 2.0**-53
-_BLOCK_ROWS = 2048
 # Below this margin the bound on the curvature equals its limit 1/4 in floating point.
 _SMALL_MARGIN = 1e-4
 # A direction whose gradient happens to be zero still needs a noise that can be drawn.
 _LEAST_SENSITIVITY = 1e-200
+# Relative to the largest curvature of a record: without noise, enough to invert the mean.
+_LEAST_RIDGE = 1e-6
+# Something must be left for the gradients.
+_LARGEST_SHARE = 1 - 1e-6
 
 
 def direction_sensitivity(record: float, ridge: float, n_samples: int) -> float:
     """L2 sensitivity of ``A^-1 g`` per unit of ``||g||``, for a g that is given.
 
-    Parameters
-    ----------
-    record : float
-        Largest ``||v||^2`` of a record, where ``A = sum_i v_i v_i' / n + ridge I``.
-    ridge : float
-    n_samples : int
-        The public n.
-
-    Returns
-    -------
-    float
-        ``record / (ridge (n ridge + record))``, the same under all three relations.
+    It is ``record / (ridge (n ridge + record))`` under all three relations, where ``A = sum_i v_i
+    v_i' / n + ridge I``, ``record`` is the largest ``||v||^2`` of a record, and n is public.
 
     Notes
     -----
@@ -66,136 +62,16 @@ def direction_sensitivity(record: float, ridge: float, n_samples: int) -> float:
     ``||M|| <= (q / ridge) / (n + q)`` grows in q, up to the value above; a v along which B is
     ``1 / ridge`` attains it. When one record replaces another the inverses differ by ``M - M'``,
     whose norm is at most the larger of the two, both being positive semidefinite: a factor of 1.
-
-    Examples
-    --------
-    >>> round(direction_sensitivity(0.25, 0.01, 1000), 9)
-    2.43902439
     """
     return record / (ridge * (n_samples * ridge + record))
 
 
-@dataclass(frozen=True, eq=False)
-class NewtonPlan:
-    """What a fit will release, with how much noise, and what that costs.
-
-    Parameters
-    ----------
-    facts : PublicFacts
-    n_iter : int
-        Number of steps, two releases each.
-    clip : float
-        L2 bound on each record's gradient.
-    row_bound : float
-        L2 bound on each row in the curvature, intercept included.
-    ridge : float
-        Added to the mean curvature.
-    gradient_sensitivity : float
-        L2 sensitivity of the sum of clipped gradients under the neighbouring relation.
-    gradient_multiplier, direction_multiplier : float
-        Standard deviations of the noise over the sensitivity.
-    ledger : PrivacyLedger
-    """
-
-    facts: PublicFacts
-    n_iter: int
-    clip: float
-    row_bound: float
-    ridge: float
-    gradient_sensitivity: float
-    gradient_multiplier: float
-    direction_multiplier: float
-    ledger: PrivacyLedger
-
-    @property
-    def max_n_samples(self) -> int:
-        """Number of records up to which floating-point rounding is paid for."""
-        private = self.ledger.neighboring_relation == "add_or_remove_one"
-        return self.facts.n_samples * (N_REF_FACTOR if private else 1)
-
-    def gradient_mechanism(self, rounding_slack: float) -> GaussianSum:
-        """Return the mechanism of the gradients; the slack is relative to the clip."""
-        slack = rounding_slack * self.clip if self.gradient_multiplier > 0 else 0.0
-        return GaussianSum(self.gradient_sensitivity, self.gradient_multiplier, slack)
-
-    def direction_mechanism(
-        self, gradient_norm: float, *, largest_weight: float = 1.0, rounding: float = 0.0
-    ) -> GaussianSum:
-        """Return the mechanism of a direction ``A^-1 g``.
-
-        Parameters
-        ----------
-        gradient_norm : float
-            Of g, a released value.
-        largest_weight : float, default=1.0
-            Of a class.
-        rounding : float, default=0.0
-            Bound on the spectral norm of the error of A.
-
-        Raises
-        ------
-        FloatingPointError
-            If the ridge is within twice that bound.
-        """
-        if self.direction_multiplier > 0 and not rounding < self.ridge / 2:
-            raise FloatingPointError(
-                f"ridge={self.ridge:g} is too small beside rounding errors of {rounding:.3g}; "
-                "nothing was released by this step. Raise ridge."
-            )
-        record = largest_weight * self.facts.curvature * self.row_bound**2
-        per_unit = direction_sensitivity(record, self.ridge, self.facts.n_samples)
-        slack = 0.0
-        if self.direction_multiplier > 0:
-            # An error E moves A^-1 g by ||A^-1|| ||E|| ||(A + E)^-1|| ||g|| at most, on each side.
-            slack = 2 * rounding * gradient_norm / (self.ridge * (self.ridge - rounding))
-        sensitivity = max(gradient_norm * per_unit, _LEAST_SENSITIVITY)
-        return GaussianSum(sensitivity, self.direction_multiplier, slack)
-
-    def __str__(self) -> str:
-        return (
-            f"{self.n_iter} steps over {self.facts.n_samples} records, one gradient and one "
-            f"direction each: {self.ledger}"
-        )
-
-    def __repr__(self) -> str:
-        return f"<NewtonPlan: {self}>"
-
-
-@dataclass
-class NewtonTrace:
-    """Released values of a fit, one entry per step.
-
-    Attributes
-    ----------
-    events : list of Event
-        Of a gradient and a direction in turn.
-    gradient_norm, direction_norm : list of float
-        L2 norms of the noisy mean gradient (penalty included) and of the noisy direction.
-    gradient_noise_std, direction_noise_std : list of float
-        Standard deviations of the noise on the sum of gradients and on the direction.
-    coef : ndarray or None
-        The coefficients at the end, in the solver's layout (intercept last).
-    """
-
-    events: list[GaussianEvent] = field(default_factory=list)
-    gradient_norm: list[float] = field(default_factory=list)
-    direction_norm: list[float] = field(default_factory=list)
-    gradient_noise_std: list[float] = field(default_factory=list)
-    direction_noise_std: list[float] = field(default_factory=list)
-    coef: np.ndarray | None = None
-
-    @property
-    def n_iter(self) -> int:
-        """Number of steps."""
-        return len(self.gradient_norm)
-
-
-class CurvatureSums:
+class CurvatureSums(Records):
     """Holds the rows a second time, and answers with sums of curvatures of clipped rows."""
 
     def __init__(
         self,
-        gradients: "Objective",
+        gradients: Any,
         X: Any,
         target: np.ndarray,
         *,
@@ -204,37 +80,25 @@ class CurvatureSums:
         row_bound: float,
         upper_bound: bool,
         class_weight: np.ndarray | None = None,
-        present: np.ndarray | None = None,
     ) -> None:
+        super().__init__(target, n_outputs, class_weight)
         self.gradients, self._X = gradients, X
         self._fit_intercept, self._row_bound = fit_intercept, row_bound
-        self._n_outputs, self._upper_bound = n_outputs, upper_bound
-        class_index = (target > 0).astype(int) if n_outputs == 1 else target
-        weights = np.ones(max(2, n_outputs)) if class_weight is None else class_weight
-        self.largest_weight = float(weights.max())
-        self._weight = weights[class_index] * (1.0 if present is None else present)
+        self._upper_bound = upper_bound
 
     def curvature(self, coef: np.ndarray) -> np.ndarray:
         """Sum over rows of ``a_i c_i x~_i x~_i'`` with each x~ clipped to the row bound.
 
-        Private: it leaves the library within a direction only.
-
-        Parameters
-        ----------
-        coef : array of shape (n_columns,) or (n_columns, K)
-
-        Returns
-        -------
-        ndarray of shape (n_columns, n_columns)
+        Coefficients have shape (n_columns,) or (n_columns, K), the sum (n_columns, n_columns).
         """
-        total, n_rows = np.zeros((len(coef), len(coef))), len(self._weight)
+
+        def of_block(block: slice) -> np.ndarray:
+            rows = self._clipped(self._X[block])
+            weight = self._weight[block] * self._curvature_of_scores(rows @ coef)
+            return rows.T @ (weight[:, np.newaxis] * rows)
+
         with one_blas_thread():
-            for start in range(0, n_rows, _BLOCK_ROWS):
-                block = slice(start, start + _BLOCK_ROWS)
-                rows = self._clipped(self._X[block])
-                weight = self._weight[block] * self._curvature_of_scores(rows @ coef)
-                total += rows.T @ (weight[:, np.newaxis] * rows)
-        return total
+            return self._sum((len(coef),) * 2, of_block)
 
     def _clipped(self, X: Any) -> np.ndarray:
         """Return rows within the row bound; one whose norm overflows becomes zero."""
@@ -254,97 +118,6 @@ class CurvatureSums:
         probability = softmax(scores, axis=1)
         return 2 * (probability * (1 - probability)).max(axis=1)
 
-    def rounding(self, n_samples: int, n_public: int, coef: np.ndarray, least: float) -> float:
-        """Bound on the error of ``curvature / n_public + least I``, in the spectral norm.
-
-        Parameters
-        ----------
-        n_samples : int
-            At least the actual number of records.
-        n_public : int
-        coef : array
-            Released.
-        least : float
-            What is added to the diagonal, at most.
-
-        Notes
-        -----
-        With u = 2^-53, B rows in a block, R the row bound and v the largest curvature of a
-        record: the mean of n terms of norm v is within ``(B + n / B) u v``; a clipped row within
-        ``(d + 14) u`` of its norm; the curvature of a score, whose slope is below 1/2, within
-        ``(d + 4) u R ||w||``. A solution by Cholesky factors is that of a matrix within
-        ``d (3 d + 4) u`` of its norm (Higham 2002, Theorem 10.4).
-        """
-        d, blocks = len(coef), _BLOCK_ROWS + n_samples / _BLOCK_ROWS
-        record = self.largest_weight * self._row_bound**2
-        length = self._row_bound * float(np.linalg.norm(coef))
-        mean = (blocks + 2 * d + 40 + (d + 4) * length) * record * n_samples / n_public
-        solution = d * (3 * d + 4) * (record * n_samples / n_public + least)
-        return _UNIT_ROUNDOFF * (mean + solution)
-
-
-def newton_descent(
-    sums: CurvatureSums,
-    plan: NewtonPlan,
-    rng: EntropySource,
-    step: float,
-    on_step: Callable[[int, np.ndarray], None],
-) -> NewtonTrace:
-    """Minimise the mean logistic loss plus the L2 penalty by noisy Newton steps.
-
-    Parameters
-    ----------
-    sums : CurvatureSums
-        Holds the private data; asked for clipped gradient sums and for curvatures.
-    plan : NewtonPlan
-    rng : EntropySource
-    step : float
-        Step size, along the direction.
-    on_step : callable
-        Called as ``on_step(t, coef)`` after each step with the current iterate, a released value.
-
-    Returns
-    -------
-    NewtonTrace
-
-    Notes
-    -----
-    Guarantee: two `GaussianSum` releases a step. The noise multipliers are fixed in advance; the
-    sensitivity of a direction depends on the gradient before it, a released value (Dong, Roth &
-    Su 2022, Theorem 4: adaptive composition). The rest is post-processing.
-    """
-    objective, n_samples, alpha = sums.gradients, plan.facts.n_samples, plan.facts.alpha
-    gradients = plan.gradient_mechanism(objective.rounding_slack(plan.max_n_samples))
-    coef, trace = np.zeros(objective.coef_shape), NewtonTrace()
-    ridge = plan.ridge + alpha * objective.penalty_gradient(np.ones(objective.coef_shape))
-    ridge = np.diag(ridge.reshape(len(ridge), -1)[:, 0])
-    for t in range(plan.n_iter):
-        # 1) Release the sum of clipped gradients.
-        total = objective.gradient_sum(coef, plan.clip)
-        noisy_total, first = gradients.release(total, rng)
-        # 2) Divide by the public count and add the gradient of the penalty.
-        gradient = objective.loss.project(noisy_total) / n_samples
-        gradient += alpha * objective.penalty_gradient(coef)
-        norm = float(np.linalg.norm(gradient))
-        # 3) Release the direction that the curvature makes of this gradient.
-        matrix = sums.curvature(coef) / n_samples + ridge
-        rounding = sums.rounding(plan.max_n_samples, n_samples, coef, float(ridge.max()))
-        directions = plan.direction_mechanism(
-            norm, largest_weight=sums.largest_weight, rounding=rounding
-        )
-        direction, second = directions.release(cho_solve(cho_factor(matrix), gradient), rng)
-        # 4) Step.
-        coef = coef - step * direction
-
-        trace.events += [first, second]
-        trace.gradient_norm.append(norm)
-        trace.direction_norm.append(float(np.linalg.norm(direction)))
-        trace.gradient_noise_std.append(gradients.noise_std(total.size))
-        trace.direction_noise_std.append(directions.noise_std(direction.size))
-        on_step(t, coef)
-    trace.coef = coef
-    return trace
-
 
 def _logistic_bound(scores: np.ndarray) -> np.ndarray:
     """Return ``tanh(s / 2) / (2 s)``, at most 1/4.
@@ -357,12 +130,107 @@ def _logistic_bound(scores: np.ndarray) -> np.ndarray:
     return np.where(size < _SMALL_MARGIN, 0.25, np.tanh(large / 2) / (2 * large))
 
 
-# Relative to the largest curvature of a record: without noise, enough to invert the mean.
-_LEAST_RIDGE = 1e-6
-# Something must be left for the gradients.
-_LARGEST_SHARE = 1 - 1e-6
+class NewtonVault(Vault):
+    """A vault that also releases what the curvature makes of a gradient."""
+
+    def __init__(self, sums: CurvatureSums, *rest: Any) -> None:
+        super().__init__(sums.gradients, *rest)
+        self._curvatures = sums
+
+    def direction(
+        self, coef: np.ndarray, gradient: np.ndarray, ridge: np.ndarray, plan: "NewtonPlan"
+    ) -> np.ndarray:
+        """Release ``A^-1 g`` for a gradient g, itself a released value.
+
+        A is the mean curvature at `coef` plus the diagonal `ridge`, at least that of the plan.
+        """
+        shape = self._sums.coef_shape
+        coef, gradient = plain(coef, shape), plain(gradient, shape)
+        ridge = plain(ridge, shape[:1])
+        if not ridge.min() >= plan.ridge:
+            raise ValueError("The ridge of a direction must be that of the plan, or more.")
+        rounding = plan.rounding(float(np.linalg.norm(coef)))
+        mechanism = plan.direction_mechanism(float(np.linalg.norm(gradient)), rounding)
+
+        def exact() -> np.ndarray:
+            curvature = self._curvatures.curvature(coef) / plan.facts.n_samples
+            return cho_solve(cho_factor(curvature + np.diag(ridge)), gradient)
+
+        return self._release_sum(mechanism, exact, coef.size)
 
 
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class NewtonPlan(Plan):
+    """What a fit will release in each of ``n_iter`` steps, with how much noise, at which cost."""
+
+    n_iter: int
+    # L2 bounds on each record's gradient, and on each row in the curvature, intercept included.
+    clip: float
+    row_bound: float
+    largest_weight: float
+    # Added to the mean curvature.
+    ridge: float
+    # Standard deviations of the noise over the sensitivity.
+    gradient_multiplier: float
+    direction_multiplier: float
+
+    def __post_init__(self) -> None:
+        try:
+            mechanism = self.direction_mechanism(1.0, self.rounding(coef_norm=0.0))
+        except FloatingPointError as error:
+            # Of a parameter, as long as no data have been touched.
+            raise ValueError(str(error)) from error
+        refuse_slack(mechanism, "Raise ridge.")
+
+    def direction_mechanism(self, gradient_norm: float, rounding: float = 0.0) -> GaussianSum:
+        """Return the mechanism of a direction ``A^-1 g``, for the norm of g, a released value.
+
+        ``rounding`` bounds the spectral norm of the error of A, and is refused with a
+        FloatingPointError if the ridge is within twice that bound.
+        """
+        record = self.largest_weight * self.facts.curvature * self.row_bound**2
+        per_unit = direction_sensitivity(record, self.ridge, self.facts.n_samples)
+        slack = 0.0
+        if self.direction_multiplier > 0:
+            if not rounding < self.ridge / 2:
+                raise FloatingPointError(
+                    f"ridge={self.ridge:g} is too small beside rounding errors of {rounding:.3g}. "
+                    "Raise ridge."
+                )
+            # An error E moves A^-1 g by ||A^-1|| ||E|| ||(A + E)^-1|| ||g|| at most, on each side.
+            slack = 2 * rounding * gradient_norm / (self.ridge * (self.ridge - rounding))
+        sensitivity = max(gradient_norm * per_unit, _LEAST_SENSITIVITY)
+        return GaussianSum(sensitivity, self.direction_multiplier, slack)
+
+    def rounding(self, coef_norm: float) -> float:
+        """Bound on the error of the mean curvature plus the ridge, in the spectral norm.
+
+        Notes
+        -----
+        With u = 2^-53, B rows in a block, R the row bound and v the largest curvature of a
+        record: the mean of n terms of norm v is within ``(B + n / B) u v``; a clipped row within
+        ``(d + 14) u`` of its norm; the curvature of a score, whose slope is below 1/2, within
+        ``(d + 4) u R ||w||``. A solution by Cholesky factors is that of a matrix within
+        ``d (3 d + 4) u`` of its norm (Higham 2002, Theorem 10.4).
+        """
+        d, n_samples, n_public = self.facts.n_features, self.max_n_samples, self.facts.n_samples
+        record = self.largest_weight * self.row_bound**2
+        length = self.row_bound * coef_norm
+        terms = terms_of_a_sum(n_samples) + 2 * d + 40 + (d + 4) * length
+        mean = terms * record * n_samples / n_public
+        diagonal = self.ridge + self.facts.alpha
+        solution = d * (3 * d + 4) * (record * n_samples / n_public + diagonal)
+        return UNIT_ROUNDOFF * (mean + solution)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.n_iter} steps over {self.facts.n_samples} records, one gradient and one "
+            f"direction each: {self.ledger}"
+        )
+
+
+@completed
+@dataclass(kw_only=True, eq=False, repr=False)
 class DoubleNoiseNewton(LogisticOrHingeMixin, PrivateLinearClassifier):
     """Differentially private logistic regression by Newton's method with double noise.
 
@@ -372,17 +240,6 @@ class DoubleNoiseNewton(LogisticOrHingeMixin, PrivateLinearClassifier):
 
     Parameters
     ----------
-    epsilon : float, default=1.0
-        Privacy loss bound, above 0. ``inf`` runs the same code without noise.
-    delta : float, default=1e-6
-        Probability scale of a larger loss, above 0 and below 1; choose it well below one over the
-        number of records.
-    neighboring_relation : {"zero_out", "replace_one", "add_or_remove_one"}, default="zero_out"
-        Which datasets are made indistinguishable: one record replaced by a null record that
-        contributes nothing, replaced by any other record, or added or removed. The number of
-        records is public under the first two.
-    n_ref : int, default=None
-        Public stand-in for the number of records; required by ``"add_or_remove_one"`` only.
     curvature : {"upper_bound", "hessian"}, default="upper_bound"
         Of each record's loss: that of the parabola above it, with which Newton's method descends
         from anywhere, or the second derivative. For more than two classes either is bounded by a
@@ -402,36 +259,13 @@ class DoubleNoiseNewton(LogisticOrHingeMixin, PrivateLinearClassifier):
         Part of the budget mu^2 that is spent on directions, above 0 and below 1.
     step : float, default=1.0
         Step size, along the direction.
-    alpha : float, default=0.0
-        L2 penalty ``alpha / 2 * ||coef||^2`` on the mean loss; scikit-learn's ``1 / (n C)``. The
-        intercept is never penalised.
     max_iter : int, default=20
         Number of steps.
     fit_intercept : bool, default=True
         Whether to append a column of ones, which counts in the clip and in the row bound.
-    classes : array-like of shape (n_classes,), default=None
-        The public label set. ``None`` infers it from y, which assumes that it is public.
     class_weight : dict, default=None
         Public weight of each class, applied to the gradients before they are clipped; the largest
         weight raises the noise on the directions.
-    random_state : int, RandomState instance or None, default=None
-        ``None`` draws noise from the operating system. Anything else is for tests: the noise is
-        then reproducible, and protects nobody from a reader who knows the seed.
-
-    Attributes
-    ----------
-    classes_ : ndarray of shape (n_classes,)
-    coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
-    intercept_ : ndarray of shape (1,) or (n_classes,)
-    n_iter_ : int
-        Always ``max_iter``.
-    n_features_in_ : int
-    feature_names_in_ : ndarray of shape (n_features_in_,)
-        Only where X has column names that are all strings.
-    privacy_ : PrivacyLedger
-        What the fit released and what it cost, with all assumptions.
-    trace_ : NewtonTrace
-        Released values of every step.
 
     Notes
     -----
@@ -445,7 +279,7 @@ class DoubleNoiseNewton(LogisticOrHingeMixin, PrivateLinearClassifier):
 
     Examples
     --------
-    >>> from dpglm.baselines.newton import DoubleNoiseNewton
+    >>> from dpglm.baselines import DoubleNoiseNewton
     >>> from dpglm.datasets import make_census
     >>> X, y = make_census(5000, random_state=0)
     >>> model = DoubleNoiseNewton(epsilon=1.0, delta=1e-6, classes=[0, 1]).fit(X, y)
@@ -455,46 +289,18 @@ class DoubleNoiseNewton(LogisticOrHingeMixin, PrivateLinearClassifier):
     1.0
     """
 
-    def __init__(
-        self,
-        *,
-        epsilon: float = 1.0,
-        delta: float = 1e-6,
-        neighboring_relation: str = "zero_out",
-        n_ref: int | None = None,
-        curvature: str = "upper_bound",
-        ridge: Any = "auto",
-        clip: Any = "auto",
-        row_bound: float = 3.0,
-        direction_share: float = 0.4,
-        step: float = 1.0,
-        alpha: float = 0.0,
-        max_iter: int = 20,
-        fit_intercept: bool = True,
-        classes: Any = None,
-        class_weight: dict | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.neighboring_relation = neighboring_relation
-        self.n_ref = n_ref
-        self.curvature = curvature
-        self.ridge = ridge
-        self.clip = clip
-        self.row_bound = row_bound
-        self.direction_share = direction_share
-        self.step = step
-        self.alpha = alpha
-        self.max_iter = max_iter
-        self.fit_intercept = fit_intercept
-        self.classes = classes
-        self.class_weight = class_weight
-        self.random_state = random_state
+    curvature: str = "upper_bound"
+    ridge: Any = "auto"
+    clip: Any = "auto"
+    row_bound: float = 3.0
+    direction_share: float = 0.4
+    step: float = 1.0
+    max_iter: int = 20
 
-    def _plan(
-        self, budget: PrivacyBudget, facts: PublicFacts, assumptions: tuple[str, ...]
-    ) -> NewtonPlan:
+    _vault_type: ClassVar[type[Vault]] = NewtonVault
+    _reads_blocks: ClassVar[bool] = False
+
+    def _plan(self, budget: PrivacyBudget, facts: PublicFacts) -> NewtonPlan:
         n_iter = check_whole("max_iter", self.max_iter)
         if self.curvature not in ("upper_bound", "hessian"):
             raise ValueError(
@@ -523,42 +329,55 @@ class DoubleNoiseNewton(LogisticOrHingeMixin, PrivateLinearClassifier):
         events = [GaussianEvent(gradient_multiplier), GaussianEvent(direction_multiplier)]
         return NewtonPlan(
             facts=facts,
+            budget=budget,
             n_iter=n_iter,
             clip=clip,
             row_bound=row_bound,
+            largest_weight=largest_weight(self.class_weight, max(2, facts.n_outputs)),
             ridge=ridge,
-            gradient_sensitivity=budget.sensitivity(clip),
             gradient_multiplier=gradient_multiplier,
             direction_multiplier=direction_multiplier,
-            ledger=PrivacyLedger.from_events(
-                events * n_iter,
-                neighboring_relation=budget.neighboring_relation,
-                reporting_delta=budget.delta,
-                assumptions=assumptions,
-                seeded=self.random_state is not None,
-            ),
+            ledger=ledger_of(budget, events * n_iter),
         )
 
-    def _objective(
-        self, X: Any, target: np.ndarray, n_classes: int, class_weight: np.ndarray | None
-    ) -> Any:
+    def _holder(self, X: Any, target: np.ndarray, loss: Loss, **options: Any) -> CurvatureSums:
         return CurvatureSums(
-            super()._objective(X, target, n_classes, class_weight),
+            super()._holder(X, target, loss, **options),
             X,
             target,
-            n_outputs=n_outputs(n_classes),
-            fit_intercept=bool(self.fit_intercept),
             row_bound=float(self.row_bound),
             upper_bound=self.curvature == "upper_bound",
-            class_weight=class_weight,
+            **options,
         )
 
-    def _train(
-        self,
-        objective: CurvatureSums,
-        plan: NewtonPlan,
-        rng: EntropySource,
-        on_step: Callable[[int, np.ndarray], None],
-    ) -> tuple[NewtonTrace, PrivacyLedger]:
-        trace = newton_descent(objective, plan, rng, self.step, on_step)
-        return trace, replace(plan.ledger, events=run_lengths(trace.events))
+    def _train(self, vault: NewtonVault, plan: NewtonPlan, on_step: OnStep) -> FitTrace:
+        space, alpha = self._space(plan.facts), plan.facts.alpha
+        coef = np.zeros(space.shape)
+        penalised = space.penalty_gradient(np.ones(space.shape)).reshape(len(coef), -1)[:, 0]
+        trace = FitTrace(
+            "gradient_norm", "direction_norm", "gradient_noise_std", "direction_noise_std"
+        )
+        for t in range(plan.n_iter):
+            # 1) Release the sum of clipped gradients.
+            noisy_sum = vault.gradient_sum(coef, plan.clip, plan.gradient_multiplier)
+            # 2) Divide by the public count and add the gradient of the penalty.
+            gradient = space.loss.project(noisy_sum) / plan.facts.n_samples
+            gradient = gradient + alpha * space.penalty_gradient(coef)
+            # 3) Release the direction that the curvature makes of this gradient.
+            direction = vault.direction(coef, gradient, plan.ridge + alpha * penalised, plan)
+            # 4) Step.
+            coef = coef - self.step * direction
+
+            first, second = vault.log[-2:]
+            trace.record(
+                first,
+                second,
+                gradient_norm=float(np.linalg.norm(gradient)),
+                direction_norm=float(np.linalg.norm(direction)),
+                gradient_noise_std=first.noise_scale,
+                direction_noise_std=second.noise_scale,
+            )
+            if on_step is not None:
+                on_step(t, coef)
+        trace.coef = coef
+        return trace

@@ -1,19 +1,18 @@
 """Noisy SGD as published, by advanced composition and by the moments accountant."""
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
-from dpglm.estimators.base import LogisticOrHingeMixin, PrivateLinearClassifier
+from dpglm.estimators.base import PrivateLinearClassifier
 from dpglm.estimators.descent import NoisyDescentMixin
-from dpglm.estimators.plan import PrivacyPlan, gradient_event, make_plan
+from dpglm.estimators.docs import completed
+from dpglm.estimators.plan import PrivacyPlan, make_plan
+from dpglm.estimators.prediction import LogisticOrHingeMixin
 from dpglm.exceptions import check_number, check_whole, is_auto
 from dpglm.privacy.budget import CLIP_RANGE, LARGEST_NOISE_MULTIPLIER, PrivacyBudget
-from dpglm.privacy.events import SAMPLED_REPLACEMENT, PoissonSampledEvent
-from dpglm.privacy.ledger import PrivacyLedger
-from dpglm.schedules import Constant, HeavyBall, PublicFacts, averaging_weights
+from dpglm.privacy.gaussian import SAMPLED_REPLACEMENT, PoissonSampledEvent
+from dpglm.schedules import Constant, PublicFacts
 
 __all__ = [
     "SGDAdvancedComposition",
@@ -27,36 +26,67 @@ _MOST_ITERATIONS = 20_000
 
 
 def batch_rate(batch_size: float | str, n_samples: int) -> float:
-    """Return the sampling rate that makes batches of an expected size.
+    """Return the sampling rate that makes batches of an expected size, above 0 and at most 1.
 
-    Parameters
-    ----------
-    batch_size : float or "auto"
-        ``"auto"`` is the square root of the number of records plus 10, as in Lee & Kifer (2018).
-    n_samples : int
-        The public number of records.
-
-    Returns
-    -------
-    float
-        Above 0 and at most 1.
-
-    Raises
-    ------
-    ValueError
-        If the batch size is not a number above 0.
-
-    Examples
-    --------
-    >>> batch_rate("auto", 10_000), batch_rate(50, 20)
-    (0.011, 1.0)
+    ``"auto"`` is the square root of the number of records plus 10, as in Lee & Kifer (2018).
     """
     if is_auto(batch_size):
         batch_size = math.isqrt(n_samples) + 10
     return min(check_number("batch_size", batch_size, 0.0, math.inf) / n_samples, 1.0)
 
 
-class SGDMomentsAccountant(LogisticOrHingeMixin, NoisyDescentMixin, PrivateLinearClassifier):
+@dataclass(kw_only=True, eq=False, repr=False)
+class _SmallBatches(LogisticOrHingeMixin):
+    """What both estimators share: a constant clip and step, and batches by their expected size.
+
+    Parameters
+    ----------
+    batch_size : float or "auto", default="auto"
+        Expected number of records in a batch; ``"auto"`` is the square root of their number plus
+        10.
+    clip : float, default=3.0
+        Bound on the L2 norm of each record's gradient, intercept included, jointly over the
+        classes.
+    step : float, default=0.1
+        Step size, on the mean gradient of a batch.
+
+    Attributes
+    ----------
+    n_iter_ : int
+        Number of batches, fixed before the data are touched.
+    """
+
+    loss: str = "logistic"
+    batch_size: Any = "auto"
+    clip: float = 3.0
+    step: float = 0.1
+    max_iter: Any = "auto"
+
+    _train = NoisyDescentMixin._train
+
+    def _constant_plan(
+        self,
+        budget: PrivacyBudget,
+        facts: PublicFacts,
+        rate: float,
+        n_iter: int,
+        noise_multiplier: float | None = None,
+    ) -> PrivacyPlan:
+        """Return the plan of batches that are all alike, calibrated unless noise is given."""
+        return make_plan(
+            budget,
+            replace(facts, sampling_rate=rate),
+            n_iter=n_iter,
+            clip_schedule=Constant(check_number("clip", self.clip, *CLIP_RANGE)),
+            noise_schedule=Constant(),
+            step_schedule=Constant(check_number("step", self.step, 0.0, 1e50)),
+            noise_multiplier=noise_multiplier,
+        )
+
+
+@completed
+@dataclass(kw_only=True, eq=False, repr=False)
+class SGDMomentsAccountant(_SmallBatches, PrivateLinearClassifier):
     """Differentially private mini-batch SGD in the setting of the moments accountant.
 
     Small random batches, gradients clipped and made noisy with a noise multiplier of about 4, and
@@ -67,70 +97,25 @@ class SGDMomentsAccountant(LogisticOrHingeMixin, NoisyDescentMixin, PrivateLinea
 
     Parameters
     ----------
-    loss : {"logistic", "hinge"}, default="logistic"
-        The logistic loss is the cross entropy of the softmax for more than two classes; the hinge
-        loss is then summed one-vs-rest.
-    epsilon : float, default=1.0
-        Privacy loss bound, above 0. ``inf`` runs the same code without noise.
-    delta : float, default=1e-6
-        Probability scale of a larger loss, above 0 and below 1; choose it well below one over the
-        number of records.
     neighboring_relation : {"zero_out", "add_or_remove_one"}, default="zero_out"
         Which datasets are made indistinguishable: one record replaced by a null record that
         contributes nothing (the number of records is public), or added or removed.
         ``"replace_one"`` is refused, because it is not amplified by sampling.
-    n_ref : int, default=None
-        Public stand-in for the number of records; required by ``"add_or_remove_one"`` only.
-    batch_size : float or "auto", default="auto"
-        Expected number of records in a batch; ``"auto"`` is the square root of their number plus
-        10.
     noise_multiplier : float, default=4.0
         What ``max_iter="auto"`` aims at. The noise is then calibrated to the budget exactly.
-    clip : float, default=3.0
-        Bound on the L2 norm of each record's gradient, intercept included, jointly over the
-        classes.
-    step : float, default=0.1
-        Step size, on the mean gradient of a batch.
-    alpha : float, default=0.0
-        L2 penalty ``alpha / 2 * ||coef||^2`` on the mean loss; scikit-learn's ``1 / (n C)``. The
-        intercept is never penalised.
     max_iter : int or "auto", default="auto"
         Number of batches; ``"auto"`` is what the budget allows at ``noise_multiplier``, 20,000 at
         most.
-    fit_intercept : bool, default=True
-        Whether to append a column of ones, which counts in the clip.
-    classes : array-like of shape (n_classes,), default=None
-        The public label set. ``None`` infers it from y, which assumes that it is public.
-    class_weight : dict, default=None
-        Public weight of each class, applied to the gradients before they are clipped.
-    random_state : int, RandomState instance or None, default=None
-        ``None`` draws batches and noise from the operating system. Anything else is for tests:
-        they are then reproducible, and protect nobody from a reader who knows the seed.
-
-    Attributes
-    ----------
-    classes_ : ndarray of shape (n_classes,)
-    coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
-    intercept_ : ndarray of shape (1,) or (n_classes,)
-    n_iter_ : int
-        Number of batches, fixed before the data are touched.
-    n_features_in_ : int
-    feature_names_in_ : ndarray of shape (n_features_in_,)
-        Only where X has column names that are all strings.
-    privacy_ : PrivacyLedger
-        What the fit released and what it cost, with all assumptions.
-    trace_ : FitTrace
-        Released values of every iteration.
 
     Notes
     -----
     Guarantee: (epsilon, delta)-differential privacy of every iterate, by one `PoissonSampledSum`
-    per iteration; see `dpglm.estimators.solvers.noisy_stochastic_gradient_descent`. Needs
+    per iteration; see `dpglm.estimators.solvers.noisy_gradient_descent`. Needs
     dp-accounting: ``pip install "dpglm[accounting]"``.
 
     Examples
     --------
-    >>> from dpglm.baselines.sgd import SGDMomentsAccountant
+    >>> from dpglm.baselines import SGDMomentsAccountant
     >>> from dpglm.datasets import make_census
     >>> X, y = make_census(2000, random_state=0)
     >>> model = SGDMomentsAccountant(max_iter=50, classes=[0, 1]).fit(X, y)
@@ -138,44 +123,9 @@ class SGDMomentsAccountant(LogisticOrHingeMixin, NoisyDescentMixin, PrivateLinea
     True
     """
 
-    def __init__(
-        self,
-        *,
-        loss: str = "logistic",
-        epsilon: float = 1.0,
-        delta: float = 1e-6,
-        neighboring_relation: str = "zero_out",
-        n_ref: int | None = None,
-        batch_size: Any = "auto",
-        noise_multiplier: float = 4.0,
-        clip: float = 3.0,
-        step: float = 0.1,
-        alpha: float = 0.0,
-        max_iter: Any = "auto",
-        fit_intercept: bool = True,
-        classes: Any = None,
-        class_weight: dict | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.loss = loss
-        self.epsilon = epsilon
-        self.delta = delta
-        self.neighboring_relation = neighboring_relation
-        self.n_ref = n_ref
-        self.batch_size = batch_size
-        self.noise_multiplier = noise_multiplier
-        self.clip = clip
-        self.step = step
-        self.alpha = alpha
-        self.max_iter = max_iter
-        self.fit_intercept = fit_intercept
-        self.classes = classes
-        self.class_weight = class_weight
-        self.random_state = random_state
+    noise_multiplier: float = 4.0
 
-    def _plan(
-        self, budget: PrivacyBudget, facts: PublicFacts, assumptions: tuple[str, ...]
-    ) -> PrivacyPlan:
+    def _plan(self, budget: PrivacyBudget, facts: PublicFacts) -> PrivacyPlan:
         rate = batch_rate(self.batch_size, facts.n_samples)
         noise_multiplier = check_number("noise_multiplier", self.noise_multiplier, 0.0, 1e6)
         if is_auto(self.max_iter):
@@ -184,16 +134,7 @@ class SGDMomentsAccountant(LogisticOrHingeMixin, NoisyDescentMixin, PrivateLinea
             n_iter = max(round(min(budget.mu**2 / one, _MOST_ITERATIONS)), 1)
         else:
             n_iter = check_whole("max_iter", self.max_iter)
-        return make_plan(
-            budget,
-            replace(facts, sampling_rate=rate),
-            n_iter=n_iter,
-            clip_schedule=Constant(check_number("clip", self.clip, *CLIP_RANGE)),
-            noise_schedule=Constant(),
-            step_schedule=Constant(check_number("step", self.step, 0.0, 1e50)),
-            assumptions=assumptions,
-            seeded=self.random_state is not None,
-        )
+        return self._constant_plan(budget, facts, rate, n_iter)
 
 
 _MOST_BATCHES = 1000
@@ -202,25 +143,9 @@ _MOST_BATCHES = 1000
 def advanced_composition_multiplier(
     epsilon: float, delta: float, sampling_rate: float, n_iter: int
 ) -> float:
-    """Return the noise multiplier of Bassily, Smith & Thakurta (2014).
+    """Return the noise multiplier of Bassily, Smith & Thakurta (2014) for ``n_iter`` batches.
 
-    Parameters
-    ----------
-    epsilon, delta : float
-        The budget of the whole run.
-    sampling_rate : float
-        Chance of each record to be in a batch.
-    n_iter : int
-        Number of batches.
-
-    Returns
-    -------
-    float
-
-    Raises
-    ------
-    ValueError
-        Outside of the range in which the theorems behind it hold.
+    Raises a ValueError outside of the range in which the theorems behind it hold.
 
     Notes
     -----
@@ -234,11 +159,6 @@ def advanced_composition_multiplier(
       (Dwork & Roth 2014, Theorem 3.20), that is to ``epsilon / 2`` and, since
       ``exp(x) - 1 <= 2 x`` for x up to 1, at most ``epsilon^2 / (4 ln(2 / delta))``, which is
       below ``epsilon / 2`` if ``epsilon <= 2 ln(2 / delta)``.
-
-    Examples
-    --------
-    >>> round(advanced_composition_multiplier(1.0, 1e-6, 0.01, 400), 1)
-    27.7
     """
     one = epsilon / (2 * math.sqrt(2 * n_iter * math.log(2 / delta)))
     largest = 2 * math.log(2 / delta)
@@ -257,18 +177,14 @@ def advanced_composition_multiplier(
 
 
 def fewest_iterations(epsilon: float, delta: float, sampling_rate: float) -> int:
-    """Return the least number of batches for which each has little enough of the budget.
-
-    Examples
-    --------
-    >>> fewest_iterations(1.6, 1e-8, 0.005)
-    168
-    """
+    """Return the least number of batches for which each has little enough of the budget."""
     ratio = epsilon / (2 * min(2 * sampling_rate, 1.0))
     return max(math.ceil(ratio**2 / (2 * math.log(2 / delta)) * (1 + 1e-12)), 1)
 
 
-class SGDAdvancedComposition(LogisticOrHingeMixin, NoisyDescentMixin, PrivateLinearClassifier):
+@completed
+@dataclass(kw_only=True, eq=False, repr=False)
+class SGDAdvancedComposition(_SmallBatches, PrivateLinearClassifier):
     """Differentially private mini-batch SGD with noise by advanced composition.
 
     What private SGD cost before the moments accountant: each batch gets an epsilon by the advanced
@@ -279,59 +195,16 @@ class SGDAdvancedComposition(LogisticOrHingeMixin, NoisyDescentMixin, PrivateLin
 
     Parameters
     ----------
-    loss : {"logistic", "hinge"}, default="logistic"
-        The logistic loss is the cross entropy of the softmax for more than two classes; the hinge
-        loss is then summed one-vs-rest.
     epsilon : float, default=1.0
         Privacy loss bound, above 0 and at most ``2 ln(2 / delta)``. ``inf`` runs the same code
         without noise.
-    delta : float, default=1e-6
-        Probability scale of a larger loss, above 0 and below 1; choose it well below one over the
-        number of records.
     neighboring_relation : {"zero_out", "add_or_remove_one"}, default="zero_out"
         Which datasets are made indistinguishable: one record replaced by a null record that
         contributes nothing (the number of records is public), or added or removed.
         ``"replace_one"`` is refused: the ledger could not check it.
-    n_ref : int, default=None
-        Public stand-in for the number of records; required by ``"add_or_remove_one"`` only.
-    batch_size : float or "auto", default="auto"
-        Expected number of records in a batch; ``"auto"`` is the square root of their number plus
-        10.
-    clip : float, default=3.0
-        Bound on the L2 norm of each record's gradient, intercept included, jointly over the
-        classes.
-    step : float, default=0.1
-        Step size, on the mean gradient of a batch.
-    alpha : float, default=0.0
-        L2 penalty ``alpha / 2 * ||coef||^2`` on the mean loss; scikit-learn's ``1 / (n C)``. The
-        intercept is never penalised.
     max_iter : int or "auto", default="auto"
         Number of batches. ``"auto"`` is ``n epsilon / 500``, the rule of Lee & Kifer, 1,000 at
         most, and as many as the theorems need at least.
-    fit_intercept : bool, default=True
-        Whether to append a column of ones, which counts in the clip.
-    classes : array-like of shape (n_classes,), default=None
-        The public label set. ``None`` infers it from y, which assumes that it is public.
-    class_weight : dict, default=None
-        Public weight of each class, applied to the gradients before they are clipped.
-    random_state : int, RandomState instance or None, default=None
-        ``None`` draws batches and noise from the operating system. Anything else is for tests:
-        they are then reproducible, and protect nobody from a reader who knows the seed.
-
-    Attributes
-    ----------
-    classes_ : ndarray of shape (n_classes,)
-    coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
-    intercept_ : ndarray of shape (1,) or (n_classes,)
-    n_iter_ : int
-        Number of batches, fixed before the data are touched.
-    n_features_in_ : int
-    feature_names_in_ : ndarray of shape (n_features_in_,)
-        Only where X has column names that are all strings.
-    privacy_ : PrivacyLedger
-        What the fit released and what it cost, at most ``epsilon``, with all assumptions.
-    trace_ : FitTrace
-        Released values of every iteration.
 
     Notes
     -----
@@ -347,7 +220,7 @@ class SGDAdvancedComposition(LogisticOrHingeMixin, NoisyDescentMixin, PrivateLin
 
     Examples
     --------
-    >>> from dpglm.baselines.sgd import SGDAdvancedComposition
+    >>> from dpglm.baselines import SGDAdvancedComposition
     >>> from dpglm.datasets import make_census
     >>> X, y = make_census(5000, random_state=0)
     >>> model = SGDAdvancedComposition(epsilon=1.0, delta=1e-6, classes=[0, 1]).fit(X, y)
@@ -355,47 +228,10 @@ class SGDAdvancedComposition(LogisticOrHingeMixin, NoisyDescentMixin, PrivateLin
     True
     """
 
-    def __init__(
-        self,
-        *,
-        loss: str = "logistic",
-        epsilon: float = 1.0,
-        delta: float = 1e-6,
-        neighboring_relation: str = "zero_out",
-        n_ref: int | None = None,
-        batch_size: Any = "auto",
-        clip: float = 3.0,
-        step: float = 0.1,
-        alpha: float = 0.0,
-        max_iter: Any = "auto",
-        fit_intercept: bool = True,
-        classes: Any = None,
-        class_weight: dict | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.loss = loss
-        self.epsilon = epsilon
-        self.delta = delta
-        self.neighboring_relation = neighboring_relation
-        self.n_ref = n_ref
-        self.batch_size = batch_size
-        self.clip = clip
-        self.step = step
-        self.alpha = alpha
-        self.max_iter = max_iter
-        self.fit_intercept = fit_intercept
-        self.classes = classes
-        self.class_weight = class_weight
-        self.random_state = random_state
-
-    def _plan(
-        self, budget: PrivacyBudget, facts: PublicFacts, assumptions: tuple[str, ...]
-    ) -> PrivacyPlan:
+    def _plan(self, budget: PrivacyBudget, facts: PublicFacts) -> PrivacyPlan:
         if budget.neighboring_relation == "replace_one":
             raise ValueError(SAMPLED_REPLACEMENT)
         rate = batch_rate(self.batch_size, facts.n_samples)
-        clip = check_number("clip", self.clip, *CLIP_RANGE)
-        step = check_number("step", self.step, 0.0, 1e50)
         n_iter = self._n_iter(budget, facts.n_samples, rate)
         noise_multiplier = 0.0
         if budget.epsilon < math.inf:
@@ -408,32 +244,7 @@ class SGDAdvancedComposition(LogisticOrHingeMixin, NoisyDescentMixin, PrivateLin
                 f"noise_multiplier of {noise_multiplier:.3g}, above {LARGEST_NOISE_MULTIPLIER:g}. "
                 "Raise epsilon or delta, or lower max_iter."
             )
-        sensitivity = budget.sensitivity(clip)
-        every = np.ones(n_iter)
-        return PrivacyPlan(
-            facts=replace(
-                facts,
-                sampling_rate=rate,
-                mu=budget.mu,
-                clip=clip * every,
-                noise_std=noise_multiplier * sensitivity * every,
-            ),
-            clip=clip * every,
-            sensitivity=sensitivity * every,
-            noise_multiplier=noise_multiplier * every,
-            step=step * every,
-            momentum=HeavyBall(0.0),
-            averaging=averaging_weights(None, n_iter),
-            ledger=PrivacyLedger(
-                ((gradient_event(noise_multiplier, rate), n_iter),),
-                budget.neighboring_relation,
-                budget.delta,
-                assumptions,
-                seeded=self.random_state is not None,
-            ),
-            clip_schedule=Constant(clip),
-            step_schedule=Constant(step),
-        )
+        return self._constant_plan(budget, facts, rate, n_iter, noise_multiplier)
 
     def _n_iter(self, budget: PrivacyBudget, n_samples: int, rate: float) -> int:
         if not is_auto(self.max_iter):

@@ -1,28 +1,33 @@
 """Gradient descent with a private line search and an adaptive budget, as a classifier."""
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
 from dpglm.estimators.adaptive_plan import AdaptivePlan, make_adaptive_plan
-from dpglm.estimators.base import PrivateLinearClassifier, ProbabilitiesMixin
-from dpglm.estimators.solvers import adaptive_gradient_descent
-from dpglm.estimators.trace import AdaptiveTrace
-from dpglm.estimators.whitening import check_preconditioner
+from dpglm.estimators.base import PrivateLinearClassifier
+from dpglm.estimators.docs import completed
+from dpglm.estimators.solvers import FitTrace, OnStep, adaptive_gradient_descent, note
+from dpglm.estimators.whitening import check_preconditioner, whiten
 from dpglm.losses import Hinge, Logistic, Loss, SmoothedHinge, Softmax
 from dpglm.privacy.budget import PrivacyBudget
-from dpglm.privacy.ledger import PrivacyLedger
-from dpglm.privacy.noise import EntropySource
+from dpglm.privacy.selection import ChoosingVault
+from dpglm.privacy.vault import Vault
 from dpglm.schedules import PublicFacts, check_momentum, check_schedule
-
-if TYPE_CHECKING:
-    from dpglm.sums.objective import Objective
 
 __all__ = ["DPAGDClassifier"]
 
+# Parameters that the plan checks and takes as they are.
+_AS_GIVEN = (
+    "max_iter", "n_splits", "selection_share", "selection", "accountant", "n_steps", "max_step",
+    "budget_growth", "step_update_every", "step_growth", "step_shrink",
+)  # fmt: skip
 
-class DPAGDClassifier(ProbabilitiesMixin, PrivateLinearClassifier):
+
+@completed
+@dataclass(kw_only=True, eq=False, repr=False)
+class DPAGDClassifier(PrivateLinearClassifier):
     """Differentially private linear classifier that adapts its steps and its budget as it runs.
 
     Each iteration releases one noisy gradient and chooses privately how far to step along it. When
@@ -37,15 +42,6 @@ class DPAGDClassifier(ProbabilitiesMixin, PrivateLinearClassifier):
         losses (smoothed within .5 of the margin 1) are then summed one-vs-rest.
     epsilon : float, default=1.0
         Privacy loss bound, above 0. ``inf`` takes the exact best step until none helps.
-    delta : float, default=1e-6
-        Probability scale of a larger loss, above 0 and below 1; choose it well below one over the
-        number of records.
-    neighboring_relation : {"zero_out", "replace_one", "add_or_remove_one"}, default="zero_out"
-        Which datasets are made indistinguishable: one record replaced by a null record that
-        contributes nothing, replaced by any other record, or added or removed. The number of
-        records is public under the first two.
-    n_ref : int, default=None
-        Public stand-in for the number of records; required by ``"add_or_remove_one"`` only.
     clip_schedule : float, str or Schedule, default=2.5
         Bound on the L2 norm of each record's gradient, intercept included, jointly over the
         classes. With one well below the norms of the rows no step may help, noise or not.
@@ -88,35 +84,16 @@ class DPAGDClassifier(ProbabilitiesMixin, PrivateLinearClassifier):
         effective dimension, about the length of a row there, and steps are distances there:
         ``clip_schedule=0.5, n_splits=20, max_step=0.5`` suit it better than the defaults. See
         `FullPreconditioner`.
-    alpha : float, default=0.0
-        L2 penalty ``alpha / 2 * ||coef||^2`` on the mean loss; scikit-learn's ``1 / (n C)``. The
-        intercept is never penalised.
     max_iter : int, default=1000
         A cap: the filter usually ends the fit earlier.
-    fit_intercept : bool, default=True
-        Whether to append a column of ones, which counts in the clip.
-    classes : array-like of shape (n_classes,), default=None
-        The public label set. ``None`` infers it from y, which assumes that it is public.
     class_weight : dict, default=None
         Public weight of each class, applied to gradients and losses before they are clipped.
-    random_state : int, RandomState instance or None, default=None
-        ``None`` draws noise from the operating system. Anything else is for tests: the noise is
-        then reproducible, and protects nobody from a reader who knows the seed.
 
     Attributes
     ----------
-    classes_ : ndarray of shape (n_classes,)
-    coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
-    intercept_ : ndarray of shape (1,) or (n_classes,)
     n_iter_ : int
         Iterations begun, decided by released values alone.
-    n_features_in_ : int
-    feature_names_in_ : ndarray of shape (n_features_in_,)
-        Only where X has column names that are all strings.
-    privacy_ : PrivacyLedger
-        The whole budget, whatever the fit spent of it: a sum over what happened to be released
-        would not be a bound.
-    trace_ : AdaptiveTrace
+    trace_ : FitTrace
         Every release with its price, the budget left, and the step chosen.
 
     Notes
@@ -128,10 +105,8 @@ class DPAGDClassifier(ProbabilitiesMixin, PrivateLinearClassifier):
     filter of fixed capacity (Smith & Thakurta 2022 for Gaussian, Feldman & Zrnic 2021 for
     concentrated privacy), that of a second moment among them. Parameters, the number of features
     and the label set are taken to be public, and so is the number of records except under
-    ``"add_or_remove_one"``.
-
-    Several fits on the same records add up, those of a grid search included:
-    ``first.privacy_ + second.privacy_``.
+    ``"add_or_remove_one"``. ``privacy_`` is the whole budget, whatever the fit spent of it: a sum
+    over what happened to be released would not be a bound.
 
     Examples
     --------
@@ -143,60 +118,24 @@ class DPAGDClassifier(ProbabilitiesMixin, PrivateLinearClassifier):
     True
     """
 
-    def __init__(
-        self,
-        *,
-        loss: str = "logistic",
-        epsilon: float = 1.0,
-        delta: float = 1e-6,
-        neighboring_relation: str = "zero_out",
-        n_ref: int | None = None,
-        clip_schedule: Any = 2.5,
-        loss_clip: Any = "auto",
-        n_splits: float | str = "auto",
-        selection_share: float | str = 0.1,
-        budget_growth: float = 0.25,
-        n_steps: int = 20,
-        max_step: float = 2.0,
-        step_update_every: int = 5,
-        step_growth: float = 0.2,
-        step_shrink: float = 0.5,
-        momentum: Any = "heavy_ball",
-        selection: str = "exponential",
-        accountant: str = "auto",
-        preconditioner: Any = None,
-        alpha: float = 0.0,
-        max_iter: int = 1000,
-        fit_intercept: bool = True,
-        classes: Any = None,
-        class_weight: dict | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.loss = loss
-        self.epsilon = epsilon
-        self.delta = delta
-        self.neighboring_relation = neighboring_relation
-        self.n_ref = n_ref
-        self.clip_schedule = clip_schedule
-        self.loss_clip = loss_clip
-        self.n_splits = n_splits
-        self.selection_share = selection_share
-        self.budget_growth = budget_growth
-        self.n_steps = n_steps
-        self.max_step = max_step
-        self.step_update_every = step_update_every
-        self.step_growth = step_growth
-        self.step_shrink = step_shrink
-        self.momentum = momentum
-        self.selection = selection
-        self.accountant = accountant
-        self.preconditioner = preconditioner
-        self.alpha = alpha
-        self.max_iter = max_iter
-        self.fit_intercept = fit_intercept
-        self.classes = classes
-        self.class_weight = class_weight
-        self.random_state = random_state
+    loss: str = "logistic"
+    clip_schedule: Any = 2.5
+    loss_clip: Any = "auto"
+    n_splits: float | str = "auto"
+    selection_share: float | str = 0.1
+    budget_growth: float = 0.25
+    n_steps: int = 20
+    max_step: float = 2.0
+    step_update_every: int = 5
+    step_growth: float = 0.2
+    step_shrink: float = 0.5
+    momentum: Any = "heavy_ball"
+    selection: str = "exponential"
+    accountant: str = "auto"
+    preconditioner: Any = None
+    max_iter: int = 1000
+
+    _vault_type: ClassVar[type[Vault]] = ChoosingVault
 
     @classmethod
     def as_published(cls, **parameters: Any) -> "DPAGDClassifier":
@@ -263,39 +202,28 @@ class DPAGDClassifier(ProbabilitiesMixin, PrivateLinearClassifier):
             )
         return self.loss_clip
 
-    def _plan(
-        self, budget: PrivacyBudget, facts: PublicFacts, assumptions: tuple[str, ...]
-    ) -> AdaptivePlan:
+    def _plan(self, budget: PrivacyBudget, facts: PublicFacts) -> AdaptivePlan:
         preconditioner = check_preconditioner(self.preconditioner)
+        moment = preconditioner and preconditioner.release_plan(budget, n_columns=facts.n_features)
+        as_given = {name: getattr(self, name) for name in _AS_GIVEN}
         return make_adaptive_plan(
             budget,
             facts,
-            max_iter=self.max_iter,
             clip_schedule=check_schedule(self.clip_schedule, parameter="clip_schedule"),
-            n_splits=self.n_splits,
-            selection_share=self.selection_share,
-            budget_growth=self.budget_growth,
-            selection=self.selection,
             loss_clip=self._resolved_loss_clip(facts.n_outputs),
-            n_steps=self.n_steps,
-            max_step=self.max_step,
-            step_update_every=self.step_update_every,
-            step_growth=self.step_growth,
-            step_shrink=self.step_shrink,
             momentum=check_momentum(self.momentum),
-            accountant=self.accountant,
-            second_moment=preconditioner
-            and preconditioner.release_plan(budget, n_columns=facts.n_features),
-            assumptions=assumptions,
-            seeded=self.random_state is not None,
+            second_moment=moment,
+            **as_given,
         )
 
-    def _train(
-        self,
-        objective: "Objective",
-        plan: AdaptivePlan,
-        rng: EntropySource,
-        on_step: Callable[[int, np.ndarray], None],
-    ) -> tuple[AdaptiveTrace, PrivacyLedger]:
-        trace = adaptive_gradient_descent(objective, plan, rng, on_step=on_step)
-        return trace, plan.ledger
+    def _train(self, vault: ChoosingVault, plan: AdaptivePlan, on_step: OnStep) -> FitTrace:
+        space = self._space(plan.facts)
+        trace = FitTrace(
+            "iteration", "release", "cost", "remaining", "noise_scale", "max_step", "step"
+        )
+        if plan.second_moment is not None:
+            plan, space, trace.whitening = whiten(vault, plan, space)
+            note(trace, vault, 0, "second_moment", plan.second_moment_cost, plan.max_step)
+        coef = adaptive_gradient_descent(vault, plan, space, trace, on_step)
+        trace.coef = space.original(coef)
+        return trace

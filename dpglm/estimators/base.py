@@ -3,69 +3,104 @@
 import math
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from numbers import Real
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
 import numpy as np
-from scipy.special import log_softmax, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.callback import CallbackSupportMixin, with_callbacks
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.extmath import safe_sparse_dot
-from sklearn.utils.metaestimators import available_if
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dpglm.estimators.inputs import (
-    Arrays,
-    SourceData,
-    as_source,
-    n_outputs,
-    resolved_class_weight,
-    resolved_classes,
-)
+from dpglm.estimators.inputs import Arrays, SourceData, table_of
 from dpglm.estimators.plan import PrivacyPlan
-from dpglm.estimators.trace import FitTrace
+from dpglm.estimators.prediction import LinearPredictions
+from dpglm.estimators.solvers import FitTrace, OnStep, Space
 from dpglm.exceptions import PrivacyWarning
-from dpglm.losses import Hinge, Logistic, Loss, Softmax
+from dpglm.losses import Loss
 from dpglm.privacy.budget import PrivacyBudget
-from dpglm.privacy.ledger import PrivacyLedger
-from dpglm.privacy.noise import EntropySource, entropy_source
+from dpglm.privacy.noise import entropy_source
 from dpglm.privacy.odometer import charge_odometers
+from dpglm.privacy.vault import Vault, gradient_sums
 from dpglm.schedules import PublicFacts
 
-if TYPE_CHECKING:
-    from dpglm.sums.objective import Objective
-
-__all__ = ["LogisticOrHingeMixin", "PrivateLinearClassifier", "ProbabilitiesMixin"]
+__all__ = ["PrivateLinearClassifier"]
 
 
-class PrivateLinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
+@dataclass(kw_only=True, eq=False, repr=False)
+class PrivateLinearClassifier(
+    LinearPredictions, CallbackSupportMixin, ClassifierMixin, BaseEstimator
+):
     """Base of the linear classifiers: everything but the loss, the plan and the training.
 
-    Final classes spell out their constructor, which stores at least ``epsilon``, ``delta``,
-    ``neighboring_relation``, ``n_ref``, ``alpha``, ``fit_intercept``, ``classes``,
-    ``class_weight`` and ``random_state``.
+    Parameters
+    ----------
+    epsilon : float, default=1.0
+        Privacy loss bound, above 0. ``inf`` runs the same code without noise.
+    delta : float, default=1e-6
+        Probability scale of a larger loss, above 0 and below 1; choose it well below one over the
+        number of records.
+    neighboring_relation : {"zero_out", "replace_one", "add_or_remove_one"}, default="zero_out"
+        Which datasets are made indistinguishable: one record replaced by a null record that
+        contributes nothing, replaced by any other record, or added or removed. The number of
+        records is public under the first two.
+    n_ref : int, default=None
+        Public stand-in for the number of records; required by ``"add_or_remove_one"`` only.
+    alpha : float, default=0.0
+        L2 penalty ``alpha / 2 * ||coef||^2`` on the mean loss; scikit-learn's ``1 / (n C)``. The
+        intercept is never penalised.
+    fit_intercept : bool, default=True
+        Whether to append a column of ones, which counts in the clip.
+    classes : array-like of shape (n_classes,), default=None
+        The public label set. ``None`` infers it from y, which assumes that it is public.
+    class_weight : dict, default=None
+        Public weight of each class, applied to the gradients before they are clipped.
+    random_state : int, RandomState instance or None, default=None
+        ``None`` draws noise from the operating system. Anything else is for tests: the noise is
+        then reproducible, and protects nobody from a reader who knows the seed.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+    coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
+    intercept_ : ndarray of shape (1,) or (n_classes,)
+    n_iter_ : int
+        Always ``max_iter``: when to stop never depends on the data.
+    n_features_in_ : int
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Only where X has column names that are all strings.
+    privacy_ : PrivacyLedger
+        What the fit released and what it cost, with all assumptions. Where public facts decide
+        which records each fit sees, several fits on the same records cost
+        ``first.privacy_ + second.privacy_``. A grid search that chooses by scores on private
+        records is not covered: those scores have no noise.
+    trace_ : FitTrace
+        Released values of every iteration.
     """
+
+    epsilon: float = 1.0
+    delta: float = 1e-6
+    neighboring_relation: str = "zero_out"
+    n_ref: int | None = None
+    alpha: Any = 0.0
+    fit_intercept: bool = True
+    classes: Any = None
+    class_weight: dict | None = None
+    random_state: Any = None
+
+    _vault_type: ClassVar[type[Vault]] = Vault
+    _reads_blocks: ClassVar[bool] = True
 
     def _loss(self, n_classes: int) -> Loss:
         """Return the loss for that many classes."""
         raise NotImplementedError
 
-    def _plan(
-        self, budget: PrivacyBudget, facts: PublicFacts, assumptions: tuple[str, ...]
-    ) -> PrivacyPlan:
+    def _plan(self, budget: PrivacyBudget, facts: PublicFacts) -> PrivacyPlan:
         """Fix the run in advance."""
         raise NotImplementedError
 
-    def _train(
-        self,
-        objective: "Objective",
-        plan: PrivacyPlan,
-        rng: EntropySource,
-        on_step: Callable[[int, np.ndarray], None],
-    ) -> tuple[FitTrace, PrivacyLedger]:
-        """Return the trace, with the coefficients, and the ledger of what was released."""
+    def _train(self, vault: Vault, plan: PrivacyPlan, on_step: OnStep) -> FitTrace:
+        """Return the trace, with the coefficients, of what was asked of the vault."""
         raise NotImplementedError
 
     def _penalty(self) -> float:
@@ -110,7 +145,7 @@ class PrivateLinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimat
         facts = PublicFacts(
             n_samples=budget.public_n_samples(n_samples),
             n_features=n_features + bool(self.fit_intercept),
-            n_outputs=n_outputs(n_classes),
+            n_outputs=1 if n_classes == 2 else n_classes,
             alpha=alpha,
             curvature=self._loss(n_classes).curvature,
         )
@@ -125,7 +160,11 @@ class PrivateLinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimat
             assumptions += ("the number of records is at most 16 n_ref",)
         if getattr(self, "_skl_callbacks", []):
             assumptions += ("what callbacks saw and recorded is not released",)
-        return self._plan(budget, facts, assumptions)
+        plan = self._plan(budget, facts)
+        relation, seeded = plan.ledger.neighboring_relation, self.random_state is not None
+        if plan.budget != budget or relation != budget.neighboring_relation:
+            raise RuntimeError(f"{plan!r} is not a plan for {budget}; nothing was released.")
+        return replace(plan, ledger=replace(plan.ledger, assumptions=assumptions, seeded=seeded))
 
     @with_callbacks
     def fit(self, X: Any, y: Any = None) -> "PrivateLinearClassifier":
@@ -162,7 +201,7 @@ class PrivateLinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimat
         """
         self._forget()
         try:
-            return self._fit(self._checked(X, y))
+            return self._fit(table_of(self, X, y))
         except BaseException as error:
             # An interrupt may come once the fit is over.
             if "privacy_" in vars(self):
@@ -170,74 +209,62 @@ class PrivateLinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimat
             self._forget()
             raise
 
-    def _checked(self, X: Any, y: Any) -> Arrays | SourceData:
-        source = as_source(X, y)
-        if source is None:
-            # scikit-learn looks for NaN by a sum, whose overflow would warn for some data only.
-            with np.errstate(all="ignore"):
-                X, y = validate_data(
-                    self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], order=None
-                )
-            return Arrays(X, y)
-        if type(self)._objective is not PrivateLinearClassifier._objective:
-            raise TypeError(
-                f"{type(self).__name__} needs all rows at once: give it arrays or a CSR matrix in "
-                "memory, not blocks of rows."
-            )
-        validate_data(self, source.template, skip_check_array=True)
-        return SourceData(source)
-
     def _fit(self, data: Arrays | SourceData) -> "PrivateLinearClassifier":
-        labels = data.labels(self.classes)
-        if self.classes is None:
-            check_classification_targets(labels)
-        self.classes_ = resolved_classes(self.classes, labels)
+        self.classes_ = data.classes(self.classes)
         n_classes = len(self.classes_)
         plan = self.plan(*data.shape, n_classes=n_classes)
-        class_weight = resolved_class_weight(self.class_weight, self.classes_)
         with np.errstate(all="ignore"):
-            objective = data.objective(self, self.classes_, class_weight)
-            if getattr(plan, "sampling_rate", 1.0) < 1:
-                data.check(objective)
+            sums = data.sums(self, self.classes_)
+            if plan.facts.sampling_rate < 1:
+                data.check(sums)
+        entropy = entropy_source(self.random_state)
+        vault = self._vault_type(sums, plan.ledger.events, plan.budget, entropy)
+        del sums, entropy  # nobody but the vault keeps them
         self._warn_of_weak_settings(plan)
         charge_odometers(plan.ledger)
-        rng = entropy_source(self.random_state)
         finish_step, finish_fit = self._callback_hooks(data.copies, plan.n_iter)
         try:
             # Whether numpy complains would depend on the data. Steps that are too long overflow,
             # of which _set_coefficients warns once, in words.
             with np.errstate(all="ignore"):
-                trace, ledger = self._train(objective, plan, rng, finish_step)
+                trace = self._train(vault, plan, finish_step)
             self._set_coefficients(trace.coef)
-            self.n_iter_, self.trace_, self.privacy_ = trace.n_iter, trace, ledger
+            self.n_iter_, self.trace_ = trace.n_iter, trace
+            self.privacy_ = replace(plan.ledger, events=vault.events)
             finish_fit()
         except BaseException as error:
-            if rng.words_drawn or not plan.ledger.protects:
+            if vault.has_drawn or not plan.ledger.protects:
                 error.privacy_ledger = plan.ledger  # type: ignore[attr-defined]
             raise
         return self
 
-    def _objective(
+    def _make_holder(
         self,
         X: Any,
         target: np.ndarray,
         n_classes: int,
         class_weight: np.ndarray | None,
-        n_threads: int | None = None,
-    ) -> "Objective":
-        """Return the holder of the private data, which answers with sums over rows only."""
-        # numba is imported with the kernels, and takes a third of a second: only for a fit.
-        from dpglm.sums.objective import Objective
-
-        return Objective(
+        **options: Any,
+    ) -> Any:
+        """Return the holder of the private data, for the vault alone."""
+        return self._holder(
             X,
             target,
             self._loss(n_classes),
-            n_outputs=n_outputs(n_classes),
+            n_outputs=1 if n_classes == 2 else n_classes,
             fit_intercept=bool(self.fit_intercept),
             class_weight=class_weight,
-            n_threads=n_threads,
+            **options,
         )
+
+    def _holder(self, X: Any, target: np.ndarray, loss: Loss, **options: Any) -> Any:
+        """Return what answers the vault of this estimator with sums over the rows."""
+        return gradient_sums(X, target, loss, **options)
+
+    def _space(self, facts: PublicFacts) -> Space:
+        """Return what a solver knows of the problem."""
+        loss = self._loss(max(2, facts.n_outputs))
+        return Space(loss, facts.n_features, facts.n_outputs, bool(self.fit_intercept))
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the callbacks behind once fitted: they may hold scores without noise."""
@@ -279,13 +306,15 @@ class PrivateLinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimat
 
     def _callback_hooks(
         self, copies: dict[str, Any], n_iter: int
-    ) -> tuple[Callable[[int, np.ndarray], None], Callable[[], None]]:
+    ) -> tuple[OnStep, Callable[[], None]]:
         """Return what to call after each iteration and after the last: all use of callbacks.
 
         scikit-learn hands callbacks the raw data: they are trusted code. They get copies (made
         only for callbacks that ask), or None where the data are read in blocks. A request to stop
         is refused, because it may rest on scores without noise.
         """
+        if not getattr(self, "_skl_callbacks", []):
+            return None, lambda: None
         context = self._init_callback_context(max_subtasks=n_iter)
         context.call_on_fit_task_begin(estimator=self, **copies)
         refused = False
@@ -318,48 +347,6 @@ class PrivateLinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimat
 
         return finish_step, finish_fit
 
-    def decision_function(self, X: Any) -> np.ndarray:
-        """Return the scores ``X @ coef_.T + intercept_``, of rows as they were fitted.
-
-        Parameters
-        ----------
-        X : {array-like, CSR matrix} of shape (n_samples, n_features)
-
-        Returns
-        -------
-        ndarray of shape (n_samples,) for two classes (positive: ``classes_[1]``), else
-        (n_samples, n_classes)
-        """
-        check_is_fitted(self)
-        X = validate_data(self, X, accept_sparse="csr", reset=False)
-        scores = safe_sparse_dot(self._as_fitted(X), self.coef_.T, dense_output=True)
-        scores += self.intercept_
-        return scores.ravel() if scores.shape[1] == 1 else scores
-
-    def _as_fitted(self, X: Any) -> Any:
-        """Return rows changed as the fit changed its own; estimators that shorten them do."""
-        return X
-
-    def _class_scores(self, X: Any) -> np.ndarray:
-        """Return a score per class, whose differences are the log-odds of a logistic model."""
-        scores = self.decision_function(X)
-        return np.column_stack([np.zeros_like(scores), scores]) if scores.ndim == 1 else scores
-
-    def predict(self, X: Any) -> np.ndarray:
-        """Return the class with the highest score for each row.
-
-        Parameters
-        ----------
-        X : {array-like, CSR matrix} of shape (n_samples, n_features)
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-        """
-        scores = self.decision_function(X)
-        index = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
-        return self.classes_[index]
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
@@ -372,56 +359,3 @@ def _split_intercept(coef: np.ndarray, fit_intercept: bool) -> tuple[np.ndarray,
     if fit_intercept:
         return rows[:, :-1].copy(), rows[:, -1].copy()
     return rows.copy(), np.zeros(len(rows))
-
-
-def _is_logistic(estimator: Any) -> bool:
-    return getattr(estimator, "loss", "logistic") == "logistic"
-
-
-class ProbabilitiesMixin:
-    """Probabilities of the classes, unless there is a parameter ``loss`` for another one."""
-
-    def _logits(self, X: Any) -> np.ndarray:
-        """Return what the probabilities are the softmax of."""
-        return self._class_scores(X)
-
-    @available_if(_is_logistic)
-    def predict_proba(self, X: Any) -> np.ndarray:
-        """Return the probability of each class; with the logistic loss only.
-
-        Parameters
-        ----------
-        X : {array-like, CSR matrix} of shape (n_samples, n_features)
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_classes), columns in the order of ``classes_``
-        """
-        return softmax(self._logits(X), axis=1)
-
-    @available_if(_is_logistic)
-    def predict_log_proba(self, X: Any) -> np.ndarray:
-        """Return the logarithm of the probability of each class; with the logistic loss only.
-
-        Parameters
-        ----------
-        X : {array-like, CSR matrix} of shape (n_samples, n_features)
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_classes), columns in the order of ``classes_``
-        """
-        return log_softmax(self._logits(X), axis=1)
-
-
-class LogisticOrHingeMixin(ProbabilitiesMixin):
-    """What follows from the parameter ``loss``, ``"logistic"`` unless an estimator stores it."""
-
-    loss = "logistic"
-
-    def _loss(self, n_classes: int) -> Loss:
-        if self.loss == "logistic":
-            return Logistic() if n_classes == 2 else Softmax()
-        if self.loss == "hinge":
-            return Hinge()
-        raise ValueError(f"loss={self.loss!r} is unknown; choose 'logistic' or 'hinge'.")

@@ -1,108 +1,149 @@
-"""Noisy gradient descent as estimators: logistic regression and the linear SVM."""
+"""Noisy gradient descent as estimators, logistic regression and the linear SVM, and what "auto" is.
 
-from collections.abc import Callable
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+Every tuning run on the data would cost privacy, so the automatic parameters follow from the
+signal-to-noise ratio ``snr = n mu / d``: n records, a budget of mu (Gaussian differential privacy)
+and d directions that have to share it. The evidence for the constants is in docs/defaults.md.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from dpglm.estimators.base import PrivateLinearClassifier, ProbabilitiesMixin
-from dpglm.estimators.configuration import automatic_configuration, resolved
+from dpglm.estimators.base import PrivateLinearClassifier
+from dpglm.estimators.docs import completed
 from dpglm.estimators.plan import PrivacyPlan, make_plan
-from dpglm.estimators.solvers import noisy_gradient_descent, noisy_stochastic_gradient_descent
-from dpglm.estimators.trace import FitTrace
-from dpglm.estimators.whitening import check_preconditioner
+from dpglm.estimators.solvers import FitTrace, OnStep, noisy_gradient_descent
+from dpglm.estimators.whitening import (
+    DiagonalPreconditioner,
+    FullPreconditioner,
+    check_preconditioner,
+    whiten,
+)
 from dpglm.losses import Hinge, Logistic, Loss, SmoothedHinge, Softmax
 from dpglm.privacy.budget import PrivacyBudget
-from dpglm.privacy.ledger import PrivacyLedger, run_lengths
-from dpglm.privacy.noise import EntropySource
-from dpglm.schedules import PublicFacts, check_momentum, check_schedule
+from dpglm.privacy.vault import Vault
+from dpglm.schedules import (
+    DebiasedMomentum,
+    PublicFacts,
+    Schedule,
+    check_momentum,
+    check_schedule,
+)
 
-if TYPE_CHECKING:
-    from dpglm.sums.objective import Objective
+__all__ = [
+    "DPLinearSVM",
+    "DPLogisticRegression",
+    "NoisyDescentMixin",
+    "SignalClip",
+    "SignalStep",
+    "automatic_configuration",
+]
 
-__all__ = ["DPLinearSVM", "DPLogisticRegression", "NoisyDescentMixin"]
-
-
-class NoisyDescentMixin:
-    """Plan and training of estimators with schedules, momentum, mini-batches, preconditioning."""
-
-    def _plan(
-        self, budget: PrivacyBudget, facts: PublicFacts, assumptions: tuple[str, ...]
-    ) -> PrivacyPlan:
-        chosen = self._configuration(budget, facts)
-        schedules = {
-            name: check_schedule(chosen[name], parameter=name)
-            for name in ("clip_schedule", "noise_schedule", "step_schedule")
-        }
-        preconditioner = check_preconditioner(chosen["preconditioner"])
-        return make_plan(
-            budget,
-            replace(facts, sampling_rate=self.sampling_rate),
-            n_iter=chosen["max_iter"],
-            **schedules,
-            momentum=check_momentum(chosen["momentum"]),
-            averaging=chosen["averaging"],
-            second_moment=preconditioner
-            and preconditioner.release_plan(budget, n_columns=facts.n_features),
-            assumptions=assumptions,
-            seeded=self.random_state is not None,
-        )
-
-    def _configuration(self, budget: PrivacyBudget, facts: PublicFacts) -> dict[str, Any]:
-        """Return the parameters of the run, each ``"auto"`` among them replaced by its value."""
-        mu = budget.mu / budget.sensitivity(1.0)
-        automatic = automatic_configuration(facts.n_samples, facts.n_features, mu)
-        return {
-            name: resolved(getattr(self, name), value) for name, value in vars(automatic).items()
-        }
-
-    def _train(
-        self,
-        objective: "Objective",
-        plan: PrivacyPlan,
-        rng: EntropySource,
-        on_step: Callable[[int, np.ndarray], None],
-    ) -> tuple[FitTrace, PrivacyLedger]:
-        descend = (
-            noisy_gradient_descent if plan.sampling_rate == 1 else noisy_stochastic_gradient_descent
-        )
-        if plan.second_moment is None:
-            trace = descend(objective, plan, rng, on_step=on_step)
-            events = trace.events
-        else:
-            whitening = plan.second_moment.preconditioner.whiten(objective, plan, rng)
-            trace = descend(
-                objective.in_basis(whitening.basis),
-                plan.in_whitened_space(whitening.effective_dimension),
-                rng,
-                on_step=lambda t, coef: on_step(t, whitening.original(coef)),
-            )
-            trace.whitening, trace.coef = whitening, whitening.original(trace.coef)
-            events = [whitening.event, *trace.events]
-        return trace, replace(plan.ledger, events=run_lengths(events))
+# From here on the matrix would cost more time than the descent.
+_WIDEST_FULL = 512
+# Curvature of the default smoothed hinge; the plain hinge, which has none, is stepped like it.
+_STEEPEST = 5.0
 
 
-class DPLogisticRegression(ProbabilitiesMixin, NoisyDescentMixin, PrivateLinearClassifier):
-    """Differentially private logistic regression.
+class SignalClip(Schedule):
+    """Clip that grows with the signal, ``min(1, (snr / saturation)^(1/3))``.
 
-    Noisy gradient descent, on all records or on random batches, on the mean logistic loss (softmax
-    for more than two classes), with the noise of the whole run calibrated to (epsilon, delta)
-    before the data are touched.
+    In a whitened space the clip is in units of the typical length of a row.
 
     Parameters
     ----------
-    epsilon : float, default=1.0
-        Privacy loss bound, above 0. ``inf`` runs the same code without noise.
-    delta : float, default=1e-6
-        Probability scale of a larger loss, above 0 and below 1; choose it well below one over the
-        number of records.
-    neighboring_relation : {"zero_out", "replace_one", "add_or_remove_one"}, default="zero_out"
-        Which datasets are made indistinguishable: one record replaced by a null record that
-        contributes nothing, replaced by any other record, or added or removed. The number of
-        records is public under the first two.
-    n_ref : int, default=None
-        Public stand-in for the number of records; required by ``"add_or_remove_one"`` only.
+    signal : float
+        Number of records times the budget mu per unit of clip.
+    saturation : float, default=200.0
+        The snr from which rows are no longer shortened on average.
+
+    Notes
+    -----
+    ``snr = signal / d``, where d is the effective dimension once a preconditioner has released it,
+    and the number of columns before that or without one. A smaller clip lowers the noise in
+    proportion, at the price of a bias that does not depend on the noise.
+
+    Examples
+    --------
+    >>> facts = PublicFacts(n_samples=10_000, n_features=40, effective_dimension=25.0)
+    >>> SignalClip(signal=1000.0, saturation=320.0).values(2, facts)
+    array([0.5, 0.5])
+    """
+
+    def __init__(self, signal: float, saturation: float = 200.0) -> None:
+        self.signal = signal
+        self.saturation = saturation
+
+    def values(self, n_iter: int, facts: PublicFacts) -> np.ndarray:
+        return np.full(n_iter, min(1.0, (_snr(self.signal, facts) / self.saturation) ** (1 / 3)))
+
+
+class SignalStep(Schedule):
+    """Step that grows with the signal and falls by half over the run.
+
+    Parameters
+    ----------
+    signal : float
+        Number of records times the budget mu per unit of clip.
+    scale : float, default=0.08
+    largest : float, default=5.0
+
+    Notes
+    -----
+    ``min(largest, scale snr^(3/4)) (1/4 / curvature)^(1/3) (1 - t / (2 T))`` for t = 0..T-1, with
+    snr as in `SignalClip`. Without noise, whitened features allow steps of up to about
+    ``2 / curvature``, and ``1/4`` is the curvature of the logistic loss. The less signal, the
+    shorter the way from zero: an early stop that needs no look at the data.
+
+    Examples
+    --------
+    >>> facts = PublicFacts(n_samples=10_000, n_features=40, curvature=0.25)
+    >>> SignalStep(signal=640.0).values(2, facts)
+    array([0.64, 0.48])
+    """
+
+    def __init__(self, signal: float, scale: float = 0.08, largest: float = 5.0) -> None:
+        self.signal = signal
+        self.scale = scale
+        self.largest = largest
+
+    def values(self, n_iter: int, facts: PublicFacts) -> np.ndarray:
+        longest = min(self.largest, self.scale * _snr(self.signal, facts) ** 0.75)
+        curvature = min(facts.curvature or 0.25, _STEEPEST)
+        return longest * (0.25 / curvature) ** (1 / 3) * (1 - np.arange(n_iter) / (2 * n_iter))
+
+
+def _snr(signal: float, facts: PublicFacts) -> float:
+    return signal / (facts.effective_dimension or facts.n_features)
+
+
+def automatic_configuration(n_samples: int, n_columns: int, mu: float) -> dict[str, Any]:
+    """Return what ``"auto"`` means for each parameter of a run, from public numbers.
+
+    ``n_columns`` is the length of a row, intercept included, and ``mu`` the budget per unit of
+    clip: half of the budget's mu under ``"replace_one"``.
+    """
+    signal = n_samples * mu if mu < math.inf else math.inf
+    full = n_columns <= _WIDEST_FULL
+    return {
+        "noise_schedule": "constant",
+        "clip_schedule": SignalClip(signal),
+        "step_schedule": SignalStep(signal),
+        "momentum": DebiasedMomentum(0.5),
+        "averaging": "tail",
+        "max_iter": 100,
+        "preconditioner": FullPreconditioner() if full else DiagonalPreconditioner(),
+    }
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class NoisyDescentMixin:
+    """Plan and training of estimators with schedules, momentum, mini-batches, preconditioning.
+
+    Parameters
+    ----------
     noise_schedule : float, str or Schedule, default="auto"
         Shape of the noise's standard deviation over the iterations; the whole of it is calibrated
         to the budget. ``"auto"`` is constant.
@@ -110,19 +151,16 @@ class DPLogisticRegression(ProbabilitiesMixin, NoisyDescentMixin, PrivateLinearC
         Bound on the L2 norm of each record's gradient, intercept included, jointly over the
         classes; after a preconditioner, in units of the typical length of a row. ``inf`` is
         allowed with ``epsilon=inf`` only. ``"auto"`` grows with the records, the budget and the
-        inverse of the released dimension: `dpglm.estimators.configuration.SignalClip`.
+        inverse of the released dimension: `dpglm.estimators.descent.SignalClip`.
     step_schedule : float, str or Schedule, default="auto"
         Step sizes on the mean gradient. ``"auto"`` follows the same numbers as the clip:
-        `dpglm.estimators.configuration.SignalStep`.
+        `dpglm.estimators.descent.SignalStep`.
     momentum : {"auto", "heavy_ball", "debiased"}, float, momentum object or None, default="auto"
         A number is the coefficient of a heavy ball; ``"heavy_ball"`` means .6, and ``"auto"``
         ``DebiasedMomentum(0.5)``.
     averaging : {"auto", "uniform", "tail", "t_weighted"}, float or None, default="auto"
         Which average of the iterates is returned: a number is the last part of the run, ``"tail"``
         and ``"auto"`` the last half, and ``None`` the last iterate. Costs no privacy.
-    alpha : float, default=0.0
-        L2 penalty ``alpha / 2 * ||coef||^2`` on the mean loss; scikit-learn's ``1 / (n C)``. The
-        intercept is never penalised.
     preconditioner : {"auto", "diagonal", "full"}, Preconditioner or None, default="auto"
         A `DiagonalPreconditioner` or `FullPreconditioner` spends a share of the budget on the
         second moment of the features and descends in a whitened space, where the clip is in units
@@ -135,30 +173,54 @@ class DPLogisticRegression(ProbabilitiesMixin, NoisyDescentMixin, PrivateLinearC
         Chance of each record to be in the batch of an iteration, independently of the others; 1
         uses all records every time. Below 1 the accounting needs dp-accounting (``pip install
         "dpglm[accounting]"``), and ``"replace_one"`` is refused: sampling does not amplify it.
-    fit_intercept : bool, default=True
-        Whether to append a column of ones, which counts in the clip.
-    classes : array-like of shape (n_classes,), default=None
-        The public label set. ``None`` infers it from y, which assumes that it is public.
-    class_weight : dict, default=None
-        Public weight of each class, applied to the gradients before they are clipped.
-    random_state : int, RandomState instance or None, default=None
-        ``None`` draws noise from the operating system. Anything else is for tests: the noise is
-        then reproducible, and protects nobody from a reader who knows the seed.
+    """
 
-    Attributes
-    ----------
-    classes_ : ndarray of shape (n_classes,)
-    coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
-    intercept_ : ndarray of shape (1,) or (n_classes,)
-    n_iter_ : int
-        Always ``max_iter``: when to stop never depends on the data.
-    n_features_in_ : int
-    feature_names_in_ : ndarray of shape (n_features_in_,)
-        Only where X has column names that are all strings.
-    privacy_ : PrivacyLedger
-        What the fit released and what it cost, with all assumptions.
-    trace_ : FitTrace
-        Released values of every iteration.
+    noise_schedule: Any = "auto"
+    clip_schedule: Any = "auto"
+    step_schedule: Any = "auto"
+    momentum: Any = "auto"
+    averaging: Any = "auto"
+    preconditioner: Any = "auto"
+    max_iter: Any = "auto"
+    sampling_rate: float = 1.0
+
+    def _plan(self, budget: PrivacyBudget, facts: PublicFacts) -> PrivacyPlan:
+        # The budget per unit of clip: half of mu under "replace_one".
+        mu = budget.mu / budget.sensitivity(1.0)
+        chosen = automatic_configuration(facts.n_samples, facts.n_features, mu)
+        for name in chosen:
+            given = getattr(self, name)
+            chosen[name] = chosen[name] if isinstance(given, str) and given == "auto" else given
+        preconditioner = check_preconditioner(chosen.pop("preconditioner"))
+        moment = preconditioner and preconditioner.release_plan(budget, facts.n_features)
+        return make_plan(
+            budget,
+            replace(facts, sampling_rate=self.sampling_rate),
+            n_iter=chosen.pop("max_iter"),
+            momentum=check_momentum(chosen.pop("momentum")),
+            averaging=chosen.pop("averaging"),
+            **{name: check_schedule(value, parameter=name) for name, value in chosen.items()},
+            second_moment=moment,
+        )
+
+    def _train(self, vault: Vault, plan: PrivacyPlan, on_step: OnStep) -> FitTrace:
+        space = self._space(plan.facts)
+        trace = FitTrace("clip", "noise_std", "step", "gradient_norm")
+        if plan.second_moment is not None:
+            plan, space, trace.whitening = whiten(vault, plan, space)
+        average = noisy_gradient_descent(vault, plan, space, trace, on_step)
+        trace.coef = space.original(average)
+        return trace
+
+
+@completed
+@dataclass(kw_only=True, eq=False, repr=False)
+class DPLogisticRegression(NoisyDescentMixin, PrivateLinearClassifier):
+    """Differentially private logistic regression.
+
+    Noisy gradient descent, on all records or on random batches, on the mean logistic loss (softmax
+    for more than two classes), with the noise of the whole run calibrated to (epsilon, delta)
+    before the data are touched.
 
     Notes
     -----
@@ -171,9 +233,6 @@ class DPLogisticRegression(ProbabilitiesMixin, NoisyDescentMixin, PrivateLinearC
     records except under ``"add_or_remove_one"``. Bad input raises before any noise is drawn; a fit
     that fails later leaves the estimator unfitted, and the exception carries ``privacy_ledger``,
     the cost of the full plan. A record whose norm overflows double precision contributes nothing.
-
-    Several fits on the same records add up, those of a grid search included:
-    ``first.privacy_ + second.privacy_``.
 
     The algorithm of Yu et al. (2021) is ``DPLogisticRegression(sampling_rate=0.05, max_iter=300,
     momentum=0.6, clip_schedule=DecayingClip(1.0), noise_schedule="constant", step_schedule=0.5,
@@ -191,49 +250,12 @@ class DPLogisticRegression(ProbabilitiesMixin, NoisyDescentMixin, PrivateLinearC
     1.0
     """
 
-    def __init__(
-        self,
-        *,
-        epsilon: float = 1.0,
-        delta: float = 1e-6,
-        neighboring_relation: str = "zero_out",
-        n_ref: int | None = None,
-        noise_schedule: Any = "auto",
-        clip_schedule: Any = "auto",
-        step_schedule: Any = "auto",
-        momentum: Any = "auto",
-        averaging: Any = "auto",
-        preconditioner: Any = "auto",
-        alpha: float = 0.0,
-        max_iter: Any = "auto",
-        sampling_rate: float = 1.0,
-        fit_intercept: bool = True,
-        classes: Any = None,
-        class_weight: dict | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.neighboring_relation = neighboring_relation
-        self.n_ref = n_ref
-        self.noise_schedule = noise_schedule
-        self.clip_schedule = clip_schedule
-        self.step_schedule = step_schedule
-        self.momentum = momentum
-        self.averaging = averaging
-        self.preconditioner = preconditioner
-        self.alpha = alpha
-        self.max_iter = max_iter
-        self.sampling_rate = sampling_rate
-        self.fit_intercept = fit_intercept
-        self.classes = classes
-        self.class_weight = class_weight
-        self.random_state = random_state
-
     def _loss(self, n_classes: int) -> Loss:
         return Logistic() if n_classes == 2 else Softmax()
 
 
+@completed
+@dataclass(kw_only=True, eq=False, repr=False)
 class DPLinearSVM(NoisyDescentMixin, PrivateLinearClassifier):
     """Differentially private linear support vector machine.
 
@@ -247,88 +269,10 @@ class DPLinearSVM(NoisyDescentMixin, PrivateLinearClassifier):
         The smoothed hinge replaces the corner by a parabola, which gradient descent prefers.
     half_width : float, default=0.1
         Half the width of the parabola, in units of the margin; used by ``"smoothed_hinge"`` only.
-    epsilon : float, default=1.0
-        Privacy loss bound, above 0. ``inf`` runs the same code without noise.
-    delta : float, default=1e-6
-        Probability scale of a larger loss, above 0 and below 1; choose it well below one over the
-        number of records.
-    neighboring_relation : {"zero_out", "replace_one", "add_or_remove_one"}, default="zero_out"
-        Which datasets are made indistinguishable: one record replaced by a null record that
-        contributes nothing, replaced by any other record, or added or removed. The number of
-        records is public under the first two.
-    n_ref : int, default=None
-        Public stand-in for the number of records; required by ``"add_or_remove_one"`` only.
-    noise_schedule : float, str or Schedule, default="auto"
-        Shape of the noise's standard deviation over the iterations; the whole of it is calibrated
-        to the budget. ``"auto"`` is constant.
-    clip_schedule : float, str or Schedule, default="auto"
-        Bound on the L2 norm of each record's gradient, intercept included, jointly over the
-        classes; after a preconditioner, in units of the typical length of a row. ``inf`` is
-        allowed with ``epsilon=inf`` only. ``"auto"`` grows with the records, the budget and the
-        inverse of the released dimension: `dpglm.estimators.configuration.SignalClip`.
-    step_schedule : float, str or Schedule, default="auto"
-        Step sizes on the mean gradient. ``"auto"`` follows the same numbers as the clip:
-        `dpglm.estimators.configuration.SignalStep`.
-    momentum : {"auto", "heavy_ball", "debiased"}, float, momentum object or None, default="auto"
-        A number is the coefficient of a heavy ball; ``"heavy_ball"`` means .6, and ``"auto"``
-        ``DebiasedMomentum(0.5)``.
-    averaging : {"auto", "uniform", "tail", "t_weighted"}, float or None, default="auto"
-        Which average of the iterates is returned: a number is the last part of the run, ``"tail"``
-        and ``"auto"`` the last half, and ``None`` the last iterate. Costs no privacy.
-    alpha : float, default=0.0
-        L2 penalty ``alpha / 2 * ||coef||^2`` on the mean loss; scikit-learn's ``1 / (n C)``. The
-        intercept is never penalised.
-    preconditioner : {"auto", "diagonal", "full"}, Preconditioner or None, default="auto"
-        A `DiagonalPreconditioner` or `FullPreconditioner` spends a share of the budget on the
-        second moment of the features and descends in a whitened space, where the clip is in units
-        of the typical length of a row. ``alpha`` keeps its meaning, on the original coefficients.
-        ``"auto"`` is ``"full"`` for up to 512 columns and ``"diagonal"`` beyond; rows should then
-        have a norm of about 3 or less, else pass a preconditioner with their ``row_bound``.
-    max_iter : int or "auto", default="auto"
-        Number of iterations, each one release; ``"auto"`` is 100.
-    sampling_rate : float, default=1.0
-        Chance of each record to be in the batch of an iteration, independently of the others; 1
-        uses all records every time. Below 1 the accounting needs dp-accounting (``pip install
-        "dpglm[accounting]"``), and ``"replace_one"`` is refused: sampling does not amplify it.
-    fit_intercept : bool, default=True
-        Whether to append a column of ones, which counts in the clip.
-    classes : array-like of shape (n_classes,), default=None
-        The public label set. ``None`` infers it from y, which assumes that it is public.
-    class_weight : dict, default=None
-        Public weight of each class, applied to the gradients before they are clipped.
-    random_state : int, RandomState instance or None, default=None
-        ``None`` draws noise from the operating system. Anything else is for tests: the noise is
-        then reproducible, and protects nobody from a reader who knows the seed.
-
-    Attributes
-    ----------
-    classes_ : ndarray of shape (n_classes,)
-    coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
-    intercept_ : ndarray of shape (1,) or (n_classes,)
-    n_iter_ : int
-        Always ``max_iter``: when to stop never depends on the data.
-    n_features_in_ : int
-    feature_names_in_ : ndarray of shape (n_features_in_,)
-        Only where X has column names that are all strings.
-    privacy_ : PrivacyLedger
-        What the fit released and what it cost, with all assumptions.
-    trace_ : FitTrace
-        Released values of every iteration.
 
     Notes
     -----
-    Guarantee: (epsilon, delta)-differential privacy of everything a fit leaves, for data sets that
-    are neighbours under ``neighboring_relation``. Each iteration releases one sum of clipped
-    gradients, of L2 sensitivity ``clip`` (twice that under ``"replace_one"``), with Gaussian
-    noise, and a preconditioner releases one second moment before them; the composition is exact
-    (Dong, Roth & Su 2022). Parameters, the number of features and
-    the label set are taken to be public, and so is the number of records except under
-    ``"add_or_remove_one"``. Bad input raises before any noise is drawn; a fit that fails later
-    leaves the estimator unfitted, and the exception carries ``privacy_ledger``, the cost of the
-    full plan. A record whose norm overflows double precision contributes nothing.
-
-    Several fits on the same records add up, those of a grid search included:
-    ``first.privacy_ + second.privacy_``.
+    The guarantee is that of `DPLogisticRegression`.
 
     Examples
     --------
@@ -340,48 +284,8 @@ class DPLinearSVM(NoisyDescentMixin, PrivateLinearClassifier):
     True
     """
 
-    def __init__(
-        self,
-        *,
-        loss: str = "smoothed_hinge",
-        half_width: float = 0.1,
-        epsilon: float = 1.0,
-        delta: float = 1e-6,
-        neighboring_relation: str = "zero_out",
-        n_ref: int | None = None,
-        noise_schedule: Any = "auto",
-        clip_schedule: Any = "auto",
-        step_schedule: Any = "auto",
-        momentum: Any = "auto",
-        averaging: Any = "auto",
-        preconditioner: Any = "auto",
-        alpha: float = 0.0,
-        max_iter: Any = "auto",
-        sampling_rate: float = 1.0,
-        fit_intercept: bool = True,
-        classes: Any = None,
-        class_weight: dict | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.loss = loss
-        self.half_width = half_width
-        self.epsilon = epsilon
-        self.delta = delta
-        self.neighboring_relation = neighboring_relation
-        self.n_ref = n_ref
-        self.noise_schedule = noise_schedule
-        self.clip_schedule = clip_schedule
-        self.step_schedule = step_schedule
-        self.momentum = momentum
-        self.averaging = averaging
-        self.preconditioner = preconditioner
-        self.alpha = alpha
-        self.max_iter = max_iter
-        self.sampling_rate = sampling_rate
-        self.fit_intercept = fit_intercept
-        self.classes = classes
-        self.class_weight = class_weight
-        self.random_state = random_state
+    loss: str = "smoothed_hinge"
+    half_width: float = 0.1
 
     def _loss(self, n_classes: int) -> Loss:
         if self.loss == "hinge":

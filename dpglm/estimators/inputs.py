@@ -6,19 +6,18 @@ import os
 from collections.abc import Iterable
 from functools import partial
 from numbers import Real
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from scipy import sparse
 from sklearn.utils import column_or_1d
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import validate_data
 
+from dpglm.privacy.vault import block_sums
 from dpglm.sources.arrays import ArraySource, IterableSource, is_sliceable
-from dpglm.sources.base import Source
+from dpglm.sources.base import Source, check_table
 from dpglm.sources.dask import dask_source
-from dpglm.sums.blocks import BlockObjective
-
-if TYPE_CHECKING:
-    from dpglm.sums.objective import Objective
 
 __all__ = [
     "MAPPED_BYTES",
@@ -26,17 +25,14 @@ __all__ = [
     "SourceData",
     "as_source",
     "encoded_target",
-    "n_outputs",
     "resolved_class_weight",
     "resolved_classes",
+    "table_of",
 ]
 
 
-def n_outputs(n_classes: int) -> int:
-    return 1 if n_classes == 2 else n_classes
-
-
 def resolved_classes(classes: Any, y: np.ndarray) -> np.ndarray:
+    """Return the label set in order: the one declared, or the labels that occur."""
     observed = np.unique(y)
     if classes is None:
         if len(observed) < 2:
@@ -62,12 +58,14 @@ def resolved_classes(classes: Any, y: np.ndarray) -> np.ndarray:
 
 
 def encoded_target(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
+    """Return -1 or +1 for two classes, else the index of the class."""
     if len(classes) == 2:
         return np.where(y == classes[1], 1.0, -1.0)
     return np.searchsorted(classes, y)
 
 
 def resolved_class_weight(class_weight: Any, classes: np.ndarray) -> np.ndarray | None:
+    """Return the weight of each class, 1 where none is given."""
     if class_weight is None:
         return None
     if not isinstance(class_weight, dict):
@@ -100,18 +98,19 @@ class Arrays:
         # Callbacks get copies: the clip rests on norms taken before the first iteration.
         self.copies = {"X": X.copy, "y": y.copy}
 
-    def labels(self, classes: Any) -> np.ndarray:
-        """Return the labels that occur."""
-        return self._y
+    def classes(self, declared: Any) -> np.ndarray:
+        """Return the label set, which the labels must keep to."""
+        if declared is None:
+            check_classification_targets(self._y)
+        return resolved_classes(declared, self._y)
 
-    def objective(
-        self, estimator: Any, classes: np.ndarray, class_weight: np.ndarray | None
-    ) -> "Objective":
-        """Return the objective that the estimator makes of all rows."""
+    def sums(self, estimator: Any, classes: np.ndarray) -> Any:
+        """Return the holder that the estimator makes of all rows, for its vault."""
+        class_weight = resolved_class_weight(estimator.class_weight, classes)
         target = encoded_target(self._y, classes)
-        return estimator._objective(self._X, target, len(classes), class_weight)
+        return estimator._make_holder(self._X, target, len(classes), class_weight)
 
-    def check(self, objective: "Objective") -> None:
+    def check(self, sums: Any) -> None:
         """Do nothing: all rows were validated."""
 
 
@@ -123,28 +122,29 @@ class SourceData:
         self.shape = (source.n_samples, source.n_features)
         self.copies = {"X": None, "y": None}
 
-    def labels(self, classes: Any) -> np.ndarray:
-        """Return the labels that occur; those declared, which each pass checks, if any are."""
-        if classes is not None:
-            return np.asarray(classes)
+    def classes(self, declared: Any) -> np.ndarray:
+        """Return the label set; each pass checks that the labels keep to one that is declared."""
+        if declared is not None:
+            return resolved_classes(declared, np.asarray(declared))
+        observed = self._source.observed_labels()
         # Each thrice: many distinct ones among few look like numbers, of which scikit-learn warns.
-        return np.repeat(self._source.observed_labels(), 3)
+        check_classification_targets(np.repeat(observed, 3))
+        return resolved_classes(None, observed)
 
-    def objective(
-        self, estimator: Any, classes: np.ndarray, class_weight: np.ndarray | None
-    ) -> BlockObjective:
-        """Return the sum of the objectives that the estimator makes of the blocks."""
+    def sums(self, estimator: Any, classes: np.ndarray) -> Any:
+        """Return the holder of all blocks, each in one that the estimator makes."""
+        class_weight = resolved_class_weight(estimator.class_weight, classes)
         # The copy may travel to other machines: without the seed, and without callbacks.
         maker = copy.copy(estimator)
         maker.random_state = None
         vars(maker).pop("_skl_callbacks", None)
         make = partial(_objective_of_block, maker, classes, class_weight)
         model = make(np.zeros((1, self._source.n_features)), classes[:1])
-        return BlockObjective(self._source.blocks(make), model)
+        return block_sums(self._source.blocks(make), model)
 
-    def check(self, objective: BlockObjective) -> None:
+    def check(self, sums: Any) -> None:
         """Validate all blocks, for fits whose passes do not reach all of them."""
-        objective.check()
+        sums.check()
 
 
 def _objective_of_block(estimator, classes, class_weight, X, y, n_threads=None):
@@ -153,30 +153,33 @@ def _objective_of_block(estimator, classes, class_weight, X, y, n_threads=None):
         index = target > 0 if len(classes) == 2 else np.minimum(target, len(classes) - 1)
         if not (classes[index.astype(int)] == y).all():
             resolved_classes(classes.tolist(), y)
-        return estimator._objective(X, target, len(classes), class_weight, n_threads)
+        return estimator._make_holder(X, target, len(classes), class_weight, n_threads=n_threads)
+
+
+def table_of(estimator: Any, X: Any, y: Any) -> Arrays | SourceData:
+    """Return what a fit was given, validated as scikit-learn does."""
+    source = as_source(X, y)
+    if source is None:
+        checks = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "order": "C"}
+        try:
+            # scikit-learn looks for NaN by a sum, whose overflow would warn for some data only.
+            with np.errstate(all="ignore"):
+                return Arrays(*validate_data(estimator, X, y, **checks))
+        except ValueError:
+            # It quotes what is not a table of numbers: the values of records.
+            check_table(X)
+            raise
+    if not estimator._reads_blocks:
+        raise TypeError(
+            f"{type(estimator).__name__} needs all rows at once: give it arrays or a CSR matrix in "
+            "memory, not blocks of rows."
+        )
+    validate_data(estimator, source.template, skip_check_array=True)
+    return SourceData(source)
 
 
 def as_source(X: Any, y: Any) -> Source | None:
-    """Return the blocks that X and y stand for, or None if they are arrays in memory.
-
-    Parameters
-    ----------
-    X, y : objects
-        As given to ``fit``.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If X stands for blocks that cannot be read.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> as_source(np.eye(3), [0, 1, 1]) is None
-    True
-    >>> as_source([(np.eye(3), [0, 1, 1]), (np.eye(2, 3), [1, 0])], None).block_rows
-    (3, 2)
-    """
+    """Return the blocks that X and y stand for, or None if they are arrays in memory."""
     if isinstance(X, Source):
         if y is not None:
             raise TypeError(f"{type(X).__name__} holds the labels; leave out y.")

@@ -1,16 +1,22 @@
-"""Arithmetic shared by the kernels, written so that LLVM turns a loop over it into vector code.
+"""What all kernels share: how they are compiled, and arithmetic that LLVM turns into vector code.
 
 The C library is a call per element and numba's vector library is not part of its wheels.
 """
 
+import contextlib
+import hashlib
 import math
+from collections.abc import Callable
+from functools import cache
+from importlib import resources
 
 import numpy as np
 from llvmlite import ir
 from numba import njit
-from numba.extending import intrinsic
+from numba.core.caching import FunctionCache, IndexDataCacheFile
+from numba.extending import intrinsic, is_jitted
 
-__all__ = ["EXACT", "FAST", "LARGEST", "SMALLEST", "copy", "exp", "log"]
+__all__ = ["EXACT", "FAST", "LARGEST", "SMALLEST", "copy", "exp", "kept_on_disk", "log"]
 
 # EXACT is for what must not be reassociated, as the reduction of the argument in `exp`; FAST is for
 # sums.
@@ -131,3 +137,54 @@ def copy(source, target):
     """Copy the first numbers; numba itself refuses it without its memory management."""
     for i in range(target.size):
         target[i] = source[i]
+
+
+def kept_on_disk(kernel: Callable) -> Callable:
+    """Keep what a kernel compiles to, wherever numba finds a folder to write to.
+
+    A kernel that nothing can be kept of stays as it is, and so does a function that is interpreted.
+    """
+    if is_jitted(kernel):
+        with contextlib.suppress(RuntimeError, OSError):
+            kernel._cache = _KernelCache(kernel.py_func)
+    return kernel
+
+
+class _KernelCache(FunctionCache):
+    """Machine code under a name that says from which sources it was compiled.
+
+    numba compares times, and those of a kernel's own file only. But a correction of the clip must
+    never be shadowed by a kernel compiled before it, in whatever file it is made and whatever time
+    a copy or a backup gives that file. The name of the data says it as well as the index: numba
+    writes an index before its data, and a process may stop, or another one read, in between.
+    """
+
+    def __init__(self, function: Callable) -> None:
+        super().__init__(function)
+        sources = _digest_of_sources()
+        name = f"{self._impl.filename_base}.{sources[:16]}"
+        self._cache_file = IndexDataCacheFile(self._cache_path, name, sources)
+
+    # numba raises where it cannot read or write, which would end a fit that has been charged: a
+    # full or broken folder costs a compilation and no more.
+
+    def load_overload(self, *arguments):
+        with contextlib.suppress(OSError):
+            return super().load_overload(*arguments)
+
+    def save_overload(self, *arguments):
+        with contextlib.suppress(OSError):
+            super().save_overload(*arguments)
+
+
+@cache
+def _digest_of_sources() -> str:
+    """Digest of what all kernels are compiled from: of every module of this folder."""
+    files = [file for file in resources.files(__package__).iterdir() if file.name.endswith(".py")]
+    if not files:
+        raise RuntimeError("There are no sources, so what was compiled from them is not known.")
+    digest = hashlib.sha256()
+    for file in sorted(files, key=lambda file: file.name):
+        content = file.read_bytes()
+        digest.update(f"{file.name} {len(content)} ".encode() + content)
+    return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""Losses of all rows at equally spaced steps along a line, from two numbers per row.
+"""Losses of all rows at equally spaced steps along a line, from two numbers per row and output.
 
 Scores are linear in the step: given the scores of the coefficients and those of the direction, the
 data themselves are not needed any more. Dense and sparse rows are alike here.
@@ -10,12 +10,14 @@ Conventions
   start and pace, and adds exactly zero to every sum.
 - Slopes are capped when the losses to sum are those whose gradients are the clipped ones: a loss is
   then extended by a straight line from its knee on, where its slope reaches ``clip / ||x||``.
+- The sum of the losses of a row over K outputs, or its cross entropy, is clipped as a whole.
 
 Notes
 -----
 The logistic loss costs neither exponential nor logarithm: ``exp(z)`` at consecutive steps is a
 geometric progression, and the sum over rows of ``log(1 + exp(z))`` is the logarithm of a product.
-A block of rows whose product might overflow is summed term by term instead.
+A block of rows whose product might overflow is summed term by term instead. With K outputs, too,
+the progression is used unless it might overflow.
 """
 
 import math
@@ -23,41 +25,33 @@ import math
 import numpy as np
 from numba import njit
 
-from dpglm.kernels.arithmetic import EXACT, LARGEST, SMALLEST, exp, log
-from dpglm.kernels.cache import kept_on_disk
+from dpglm.kernels.arithmetic import EXACT, FAST, LARGEST, SMALLEST, exp, kept_on_disk, log
 from dpglm.kernels.vectors import LANES, add_across, load, max_across, spread, store, where
 
 __all__ = [
-    "BLOCK_ROWS",
-    "LARGEST_EXPONENT",
-    "LARGEST_MARGIN",
-    "LOGISTIC",
-    "LOG_2",
-    "RESTART",
     "advance",
-    "hinge",
+    "joint_line_losses",
+    "joint_scratch",
     "margin_line_losses",
     "margin_scratch",
-    "parabola",
-    "softplus",
 ]
 
-BLOCK_ROWS = 256
-LOGISTIC = 0
+_BLOCK_ROWS = 256
+_LOGISTIC, _SOFTMAX = 0, 3
 # Margins beyond it count as not finite: products with slopes and weights must not overflow.
-LARGEST_MARGIN = 2.0**500
+_LARGEST_MARGIN = 2.0**500
 # The progression is used for |z| below this, and restarted after so many steps.
-LARGEST_EXPONENT = 600.0
-RESTART = 28
+_LARGEST_EXPONENT = 600.0
+_RESTART = 28
 # Each of the eight numbers of a vector gathers the product of a block's factors, all above 1, whose
 # logarithm stays below this: 32 factors have room for a mean loss of 21.
 _LARGEST_LOG = 700.0
-LOG_2 = math.log(2.0)
+_LOG_2 = math.log(2.0)
 
 
 def margin_scratch(n_steps: int) -> tuple[np.ndarray, np.ndarray]:
     """Memory for what belongs to the rows of a block, and to the steps."""
-    return np.empty((9, BLOCK_ROWS)), np.empty((n_steps, LANES))
+    return np.empty((9, _BLOCK_ROWS)), np.empty((n_steps, LANES))
 
 
 @kept_on_disk
@@ -69,7 +63,7 @@ def advance(scores, slopes, step):
 
 
 @njit(**EXACT)
-def softplus(z):
+def _softplus(z):
     """log(1 + exp(z)), the logistic loss"""
     return max(z, 0.0) + log(1.0 + exp(-abs(z)))
 
@@ -77,11 +71,11 @@ def softplus(z):
 @njit(**EXACT)
 def _logistic(z, curved, knee, slope):
     """Weighted logistic loss up to the knee, then a line."""
-    return curved * softplus(min(z, knee)) + slope * max(z - knee, 0.0)
+    return curved * _softplus(min(z, knee)) + slope * max(z - knee, 0.0)
 
 
 @njit(**EXACT)
-def hinge(z, curved, knee, slope, shift):
+def _hinge(z, curved, knee, slope, shift):
     """Weighted hinge loss: a parabola up to the knee, then a line."""
     shortfall = max(z + shift, 0.0)
     bent = min(shortfall, knee)
@@ -99,7 +93,7 @@ def _describe(
         steepest = min(heavy, clip * abs(own)) if capped else heavy
         score, change = load(scores, i), spacing * load(slopes, i)
         reach = where(abs(own) > 0.0, abs(score) + float(last) * abs(change), LARGEST)
-        usable = reach <= LARGEST_MARGIN
+        usable = reach <= _LARGEST_MARGIN
         sign = math.copysign(1.0, own)
         store(start, i, where(usable, -sign * score, 0.0))
         store(pace, i, where(usable, sign * change, 0.0))
@@ -135,7 +129,7 @@ def _clip_logistic(signed, largest, knee, ceiling):
 
 
 @njit(**EXACT)
-def parabola(curvature):
+def _parabola(curvature):
     """Coefficient and width of the curved part of the hinge loss."""
     width = 1.0 / curvature
     return 0.5 * curvature if width > 0.0 else 0.0, width
@@ -144,7 +138,7 @@ def parabola(curvature):
 @njit(**EXACT)
 def _bend_hinge(weight, slope, curvature, curved, knee):
     """Where hinge losses, smoothed or not, become lines."""
-    quadratic, width = parabola(curvature)
+    quadratic, width = _parabola(curvature)
     for i in range(weight.size):
         curved[i] = quadratic * weight[i]
         knee[i] = width * (slope[i] / weight[i]) if weight[i] > 0.0 else 0.0
@@ -162,12 +156,12 @@ def _add_terms(
         for i in range(0, start.size, LANES):
             z = load(start, i) + float(j) * load(pace, i)
             bent, straight = load(knee, i), load(slope, i)
-            if code == LOGISTIC:
+            if code == _LOGISTIC:
                 loss = _logistic(z, load(curved, i), bent, straight)
             else:
-                loss = hinge(z, load(curved, i), bent, straight, shift)
+                loss = _hinge(z, load(curved, i), bent, straight, shift)
             if capped and j == 0:
-                # nothing is added yet: the bounds of the first term are zero
+                # Nothing is added yet: the bounds of the first term are zero.
                 store(base, i, loss)
             elif capped:
                 loss -= load(base, i)
@@ -228,9 +222,9 @@ def _begin(start, pace, weight, which, step, power, ratio):
 def _add_products(start, pace, weight, which, ceiling, capped, power, ratio, products, sums):
     """Add `which` times the logistic losses of the rows of that weight, up to their ceilings."""
     n_steps = sums.size
-    for begin in range(0, n_steps, RESTART):
+    for begin in range(0, n_steps, _RESTART):
         _begin(start, pace, weight, which, float(begin), power, ratio)
-        stop = min(begin + RESTART, n_steps)
+        stop = min(begin + _RESTART, n_steps)
         j = begin
         while j + 7 <= stop:
             _multiply_seven(power, ratio, ceiling, products[j:])
@@ -251,12 +245,8 @@ def _add_lines(start, pace, knee, slope, sums):
     for j in range(0, sums.size, 4):
         g0 = g1 = g2 = g3 = spread(0.0)
         for i in range(0, start.size, LANES):
-            first, change, bend, steep = (
-                load(start, i),
-                load(pace, i),
-                load(knee, i),
-                load(slope, i),
-            )
+            first, change = load(start, i), load(pace, i)
+            bend, steep = load(knee, i), load(slope, i)
             base = max(first, bend)
             g0 += steep * (max(first + float(j) * change, bend) - base)
             g1 += steep * (max(first + (j + 1.0) * change, bend) - base)
@@ -275,9 +265,9 @@ def _limits(start, pace, knee, last):
         z, change, bend = load(start, i), last * load(pace, i), load(knee, i)
         widest = max(widest, abs(z) + abs(change))
         top = max(z, z + change)
-        logarithm += max(min(top, bend), 0.0) + LOG_2
+        logarithm += max(min(top, bend), 0.0) + _LOG_2
         furthest = max(furthest, top - bend)
-    tame = max_across(widest) <= LARGEST_EXPONENT and max_across(logarithm) <= _LARGEST_LOG
+    tame = max_across(widest) <= _LARGEST_EXPONENT and max_across(logarithm) <= _LARGEST_LOG
     return tame, max_across(furthest) > 0.0
 
 
@@ -287,31 +277,21 @@ def margin_line_losses(
     scores, slopes, signed, spacing, capped, loss_clip, clip, reach, weights, code, curvature,
     chunk_rows, first, last, scratch, products, partials,
 ):  # fmt: skip
-    """Sums of the losses of one output over the chunks [first, last).
+    """Write the sums of the losses of one output over the chunks [first, last) to `partials`.
 
-    Parameters
-    ----------
-    scores, slopes : float array (padded rows,)
-        Scores of the coefficients and of the direction, which is subtracted.
-    signed : float array (padded rows,)
-        Inverse norms with the sign of the label; zero for a row without influence.
-    spacing : float
-        From one step to the next; the first is zero.
-    capped : bool
-        Sum differences of losses with capped slopes, not clipped losses.
-    loss_clip : float
-        Finite bound on the loss of a row times its weight, if not `capped`.
-    clip : float
-        Finite bound on the norm of the gradient of a row, if `capped`.
-    reach : float
-        Bound on the change of a row's capped loss from one step to the next.
-    weights : float array (2,)
-    code, curvature
-        Of the loss.
-    chunk_rows, first, last : int
-    scratch, products : float arrays
-        See `margin_scratch`.
-    partials : float array (chunks, steps), written
+    scores, slopes : float arrays (padded rows,), of the coefficients and of the direction, which is
+        subtracted
+    signed : float array (padded rows,), inverse norms with the sign of the label; zero for a row
+        without influence
+    spacing : from one step to the next; the first is zero
+    capped : whether to sum differences of losses with capped slopes, not clipped losses
+    loss_clip : finite bound on the loss of a row times its weight, if not `capped`
+    clip : finite bound on the norm of the gradient of a row, if `capped`
+    reach : bound on the change of a row's capped loss from one step to the next
+    weights : float array (2,), of the classes
+    code, curvature : of the loss
+    scratch, products : see `margin_scratch`
+    partials : float array (chunks, steps)
     """
     n_steps = partials.shape[1]
     shift = 1.0 + 0.5 / curvature
@@ -320,8 +300,8 @@ def margin_line_losses(
         sums = partials[chunk]
         sums[:] = 0.0
         stop = min((chunk + 1) * chunk_rows, signed.size)
-        for i in range(chunk * chunk_rows, stop, BLOCK_ROWS):
-            n = min(BLOCK_ROWS, stop - i)
+        for i in range(chunk * chunk_rows, stop, _BLOCK_ROWS):
+            n = min(_BLOCK_ROWS, stop - i)
             start, pace = scratch[0, :n], scratch[1, :n]
             weight, slope = scratch[2, :n], scratch[3, :n]
             curved, knee, ceiling = scratch[4, :n], scratch[5, :n], scratch[6, :n]
@@ -331,7 +311,7 @@ def margin_line_losses(
                 start, pace, weight, slope,
             )  # fmt: skip
             fast = bent = False
-            if code == LOGISTIC:
+            if code == _LOGISTIC:
                 if capped:
                     _bend_logistic(weight, slope, knee, ceiling)
                 else:
@@ -341,11 +321,13 @@ def margin_line_losses(
             else:
                 _bend_hinge(weight, slope, curvature, curved, knee)
             if not fast:
+                # Hinge losses, and logistic ones whose products might overflow.
                 _add_terms(
                     start, pace, curved, knee, slope, shift, code, capped, loss_clip, reach,
                     first_work, sums,
                 )  # fmt: skip
                 continue
+            # A product is over rows of one weight, which multiplies its logarithm.
             for k in range(1 if weights[0] == weights[1] else 2):
                 if weights[k] > 0.0:
                     _add_products(
@@ -354,3 +336,133 @@ def margin_line_losses(
                     )  # fmt: skip
             if capped and bent:
                 _add_lines(start, pace, knee, slope, sums)
+
+
+def joint_scratch(n_outputs: int) -> tuple[np.ndarray, np.ndarray]:
+    """Memory for what belongs to the rows of a block, and to their scores."""
+    return np.empty((3, _BLOCK_ROWS)), np.empty((2, n_outputs, _BLOCK_ROWS))
+
+
+@njit(**FAST)
+def _add_clipped(losses, weight, loss_clip):
+    total = 0.0
+    for i in range(losses.size):
+        # A loss is never negative; rounding must not make it so, since the range rests on it.
+        total += min(max(weight[i] * losses[i], 0.0), loss_clip)
+    return total
+
+
+@njit(**EXACT)
+def _align(scores, slopes, targets, spacing, softmax, usable, start, pace):
+    """Write z per output and row: scores less that of the own class, or minus the margins."""
+    n = usable.size
+    for k in range(scores.shape[0]):
+        for i in range(n):
+            own = targets[i]
+            z, change = scores[k, i], -slopes[k, i]
+            if softmax:
+                z -= scores[own, i]
+                change += slopes[own, i]
+            elif own == k:
+                z, change = -z, -change
+            start[k, i] = z if usable[i] > 0.0 else 0.0
+            pace[k, i] = spacing * change if usable[i] > 0.0 else 0.0
+
+
+@njit(**EXACT)
+def _softmax_losses(start, pace, j, peak, total):
+    """Write log(sum over outputs of exp(z)) to `total`."""
+    n = peak.size
+    peak[:] = 0.0
+    total[:] = 0.0
+    for k in range(len(start)):
+        z, change = start[k, :n], pace[k, :n]
+        for i in range(n):
+            peak[i] = max(peak[i], z[i] + j * change[i])
+    for k in range(len(start)):
+        z, change = start[k, :n], pace[k, :n]
+        for i in range(n):
+            total[i] += exp(z[i] + j * change[i] - peak[i])
+    for i in range(n):
+        total[i] = peak[i] + log(total[i])
+
+
+@njit(**EXACT)
+def _one_vs_rest_losses(start, pace, j, curved, knee, shift, code, total):
+    """Write the sum over outputs of the margin losses to `total`."""
+    n = total.size
+    total[:] = 0.0
+    for k in range(len(start)):
+        z, change = start[k, :n], pace[k, :n]
+        if code == _LOGISTIC:
+            for i in range(n):
+                total[i] += _softplus(z[i] + j * change[i])
+        else:
+            for i in range(n):
+                total[i] += _hinge(z[i] + j * change[i], curved, knee, 1.0, shift)
+
+
+@njit(**EXACT)
+def _progress(power, ratio, softmax, total):
+    """Write the losses to `total`, given exp(z), which moves on by one step."""
+    n = total.size
+    total[:] = 0.0 if softmax else 1.0
+    for k in range(len(power)):
+        e, r = power[k, :n], ratio[k, :n]
+        for i in range(n):
+            total[i] = total[i] + e[i] if softmax else total[i] * (1.0 + e[i])
+            e[i] *= r[i]
+    for i in range(n):
+        total[i] = log(total[i])
+
+
+@kept_on_disk
+@njit(**EXACT)
+def joint_line_losses(
+    scores, slopes, signed, targets, spacing, loss_clip, weights, code, curvature,
+    chunk_rows, first, last, scratch, lines, partials,
+):  # fmt: skip
+    """Write the sums of the clipped losses of K outputs over the chunks [first, last).
+
+    The arguments are those of `margin_line_losses`, with the classes of rows in `targets`, scores
+    of shape (K, padded rows), and `scratch` and `lines` from `joint_scratch`.
+    """
+    n_outputs, n_steps = scores.shape[0], partials.shape[1]
+    softmax = code == _SOFTMAX
+    shift = 1.0 + 0.5 / curvature
+    curved, knee = _parabola(curvature)
+    # Neither a sum over outputs of exp(z) nor a product of 1 + exp(z) overflows up to there.
+    tame = _LARGEST_EXPONENT - n_outputs * _LOG_2
+    for chunk in range(first, last):
+        sums = partials[chunk]
+        sums[:] = 0.0
+        stop = min((chunk + 1) * chunk_rows, signed.size)
+        for i in range(chunk * chunk_rows, stop, _BLOCK_ROWS):
+            n = min(_BLOCK_ROWS, stop - i)
+            weight, total, peak = scratch[0, :n], scratch[1, :n], scratch[2, :n]
+            start, pace = lines[0], lines[1]
+            classes = targets[i:]
+            total[:] = 0.0
+            for k in range(n_outputs):
+                for p in range(n):
+                    change = (n_steps - 1) * spacing * slopes[k, i + p]
+                    total[p] += abs(scores[k, i + p]) + abs(change)
+            fast = (softmax or code == _LOGISTIC) and n_steps <= _RESTART
+            for p in range(n):
+                usable = total[p] <= _LARGEST_MARGIN and signed[i + p] > 0.0
+                weight[p] = weights[classes[p]] if usable else 0.0
+                fast = fast and (total[p] <= tame or not usable)
+            _align(scores[:, i:], slopes[:, i:], classes, spacing, softmax, weight, start, pace)
+            if fast:
+                for k in range(n_outputs):
+                    for p in range(n):
+                        start[k, p] = exp(start[k, p])
+                        pace[k, p] = exp(pace[k, p])
+            for j in range(n_steps):
+                if fast:
+                    _progress(start, pace, softmax, total)
+                elif softmax:
+                    _softmax_losses(start, pace, j, peak, total)
+                else:
+                    _one_vs_rest_losses(start, pace, j, curved, knee, shift, code, total)
+                sums[j] += _add_clipped(total, weight, loss_clip)

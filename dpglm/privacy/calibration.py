@@ -3,12 +3,12 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 import numpy as np
 from scipy.optimize import brentq
 
-from dpglm.privacy.accounting import gdp_mu
-from dpglm.privacy.events import PoissonSampledEvent
+from dpglm.privacy.gaussian import PoissonSampledEvent, gdp_mu
 from dpglm.privacy.ledger import Event, composed_epsilon, numerical_error
 
 __all__ = ["MOST_LEVELS", "calibrated_multipliers", "coarsened"]
@@ -29,40 +29,23 @@ def calibrated_multipliers(
     delta: float,
     first: Sequence[Event] = (),
 ) -> np.ndarray:
-    """Return the noise multipliers of this shape with which a sampled run costs the budget.
-
-    Parameters
-    ----------
-    shape : ndarray of shape (n_iter,)
-        Noise multipliers up to a factor; rounded up to `MOST_LEVELS` distinct ones.
-    sampling_rate : float
-        Chance of each record at each iteration; 1 for the full batch.
-    epsilon, delta : float
-        The budget of the whole.
-    first : sequence of Event, default=()
-        What else is released under the same budget.
-
-    Returns
-    -------
-    ndarray of shape (n_iter,)
-        They cost `epsilon` at most, and 0.999 of it at least.
-
-    Raises
-    ------
-    ImportError
-        Without dp-accounting; ``pip install "dpglm[accounting]"``.
-    ValueError
-        If `first` alone costs more than the budget, or delta is below what is resolved.
-
-    Examples
-    --------
-    >>> from dpglm.privacy.calibration import calibrated_multipliers
-    >>> calibrated_multipliers(np.ones(3), 0.01, epsilon=1.0, delta=1e-6).round(2)
-    array([0.8..., 0.8..., 0.8...])
-    """
+    """Return the noise multipliers of this shape with which a sampled run costs the budget."""
     levels = coarsened(np.asarray(shape, dtype=np.float64))
     levels = levels / levels.min()
-    counts = sorted(Counter(levels.tolist()).items())
+    counts = tuple(sorted(Counter(levels.tolist()).items()))
+    return math.exp(_log_scale(counts, sampling_rate, epsilon, delta, tuple(first))) * levels
+
+
+# A plan and its fit, or the fits of a search over steps, ask the same.
+@lru_cache(maxsize=64, typed=True)
+def _log_scale(
+    counts: tuple[tuple[float, int], ...],
+    sampling_rate: float,
+    epsilon: float,
+    delta: float,
+    first: tuple[Event, ...],
+) -> float:
+    """Return the least log scale of levels drawn so many times with which they cost the budget."""
 
     def events(log_scale: float) -> tuple[tuple[Event, int], ...]:
         scale = math.exp(log_scale)
@@ -73,7 +56,8 @@ def calibrated_multipliers(
     if delta < least:
         raise ValueError(
             f"delta={delta:g} is below {least:.2g}, which is what the numerical accounting of "
-            f"{len(levels)} mini-batches resolves; raise delta, or set sampling_rate=1."
+            f"{sum(n for _, n in counts)} mini-batches resolves; raise delta, or set "
+            "sampling_rate=1."
         )
     alone = [(event, 1) for event in first]
     if first and composed_epsilon(alone, delta) > _MOST_FIRST * epsilon:
@@ -81,10 +65,8 @@ def calibrated_multipliers(
             f"The releases before the mini-batches cost all of epsilon={epsilon:g}; lower share, "
             "or set preconditioner=None."
         )
-    log_scale = _least_affordable(
-        events, epsilon, delta, _guess(counts, sampling_rate, epsilon, delta)
-    )
-    return math.exp(log_scale) * levels
+    guess = _guess(counts, sampling_rate, epsilon, delta)
+    return _least_affordable(events, epsilon, delta, guess)
 
 
 def coarsened(multipliers: np.ndarray) -> np.ndarray:
@@ -92,13 +74,6 @@ def coarsened(multipliers: np.ndarray) -> np.ndarray:
 
     More noise never costs more, so rounding up is safe; the noise is drawn as rounded. The levels
     are evenly spaced in the logarithm, and each is the largest multiplier that it stands for.
-
-    Examples
-    --------
-    >>> from dpglm.privacy.calibration import coarsened
-    >>> import numpy as np
-    >>> len(set(coarsened(np.linspace(1, 2, 200))))
-    12
     """
     if len(np.unique(multipliers)) <= MOST_LEVELS:
         return multipliers

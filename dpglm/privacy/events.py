@@ -1,232 +1,57 @@
-"""Events: what one release costs under a neighbouring relation."""
+"""Events beyond Gaussian sums: choices, filters and tilted objectives, and what they cost.
+
+The epsilon of a choice is *pure*, epsilon-differential privacy, as of report noisy max; or a
+*bounded range*, where one record moves the log-probabilities of the outcomes by amounts that lie
+within epsilon of one another, as the exponential mechanism's: it then counts half in GDP and a
+quarter in zCDP.
+"""
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from numbers import Real
+from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
+from scipy.optimize import brentq
+from scipy.special import erf, erfinv, log_expit, log_ndtr, ndtri_exp
 
-from dpglm.privacy.accounting import (
-    bounded_range_delta,
-    bounded_range_mu,
-    bounded_range_rho,
-    pure_mu,
-    pure_rho,
+from dpglm.privacy.gaussian import (
+    GaussianEvent,
+    Relation,
+    largest_budget,
+    nonnegative,
+    probability,
+    smallest_epsilon,
 )
 
 __all__ = [
-    "NEIGHBORING_RELATIONS",
-    "SAMPLED_REPLACEMENT",
     "FilterEvent",
-    "GaussianEvent",
     "LaplaceSelectionEvent",
     "ObjectivePerturbationEvent",
-    "PoissonSampledEvent",
-    "Relation",
     "SelectionEvent",
-    "check_sampling_rate",
+    "bounded_range_delta",
+    "bounded_range_epsilon_from_mu",
+    "bounded_range_epsilon_from_rho",
+    "bounded_range_mu",
+    "bounded_range_rho",
+    "pure_epsilon_from_mu",
+    "pure_epsilon_from_rho",
+    "pure_mu",
+    "pure_rho",
+    "zcdp_delta",
+    "zcdp_epsilon",
+    "zcdp_rho",
 ]
 
 
 @dataclass(frozen=True)
-class Relation:
-    """What one neighbouring relation means, in words and to dp_accounting."""
-
-    meaning: str
-    sensitivity_factor: float
-    dp_accounting_name: str
-
-
-NEIGHBORING_RELATIONS: Mapping[str, Relation] = {
-    "zero_out": Relation(
-        "one record is replaced by a null record that contributes nothing; "
-        "the number of records is public",
-        1.0,
-        "REPLACE_SPECIAL",
-    ),
-    "replace_one": Relation(
-        "one record is replaced by any other; the number of records is public",
-        2.0,
-        "REPLACE_ONE",
-    ),
-    "add_or_remove_one": Relation(
-        "one record is added or removed; the number of records is private and n_ref is public",
-        1.0,
-        "ADD_OR_REMOVE_ONE",
-    ),
-}
-
-
-SAMPLED_REPLACEMENT = (
-    "Mini-batches (sampling_rate below 1) are not accounted for under "
-    "neighboring_relation='replace_one': each record is sampled on its own, which hides whether "
-    "one is there, and the amplification that is charged holds for a record that appears or "
-    "vanishes. Use 'zero_out' or 'add_or_remove_one', or sampling_rate=1."
-)
-
-
-@dataclass(frozen=True)
-class GaussianEvent:
-    """One release with Gaussian noise.
-
-    Parameters
-    ----------
-    noise_multiplier : float
-        Standard deviation of the noise over the sensitivity of the sum under the ledger's
-        neighbouring relation, rounding and summation slack included. Zero means no noise.
-
-    Examples
-    --------
-    >>> from dpglm.privacy.events import GaussianEvent
-    >>> GaussianEvent(4.0).mu
-    0.25
-    """
-
-    noise_multiplier: float
-    kind: ClassVar[str] = "gaussian"
-
-    def __post_init__(self) -> None:
-        z = self.noise_multiplier
-        if isinstance(z, bool) or not (z == 0 or 1e-100 <= z <= 1e100):
-            raise ValueError(
-                f"noise_multiplier={z!r} must be zero or a number from 1e-100 to 1e100; "
-                "pass the noise's standard deviation over the sensitivity."
-            )
-
-    @property
-    def mu(self) -> float:
-        """Parameter of the Gaussian trade-off, ``1 / noise_multiplier``."""
-        return math.inf if self.noise_multiplier == 0 else 1.0 / self.noise_multiplier
-
-    @property
-    def rho(self) -> float:
-        """Zero-concentrated differential privacy, ``mu**2 / 2``."""
-        return self.mu**2 / 2
-
-    def parameters(self) -> dict[str, float]:
-        """Return the fields by name."""
-        return {"noise_multiplier": self.noise_multiplier}
-
-    def to_dp_event(self, relation: Relation) -> Any:
-        """Return the dp_accounting event.
-
-        dp_accounting divides the standard deviation by the contribution of ONE record and doubles
-        the sensitivity itself under replace-one; this class divides by the sensitivity.
-        """
-        from dp_accounting import GaussianDpEvent
-
-        return GaussianDpEvent(self.noise_multiplier * relation.sensitivity_factor)
-
-    def to_pld(self, interval: float) -> Any:
-        """Return dp_accounting's privacy loss distribution of the release."""
-        from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
-
-        return from_gaussian_mechanism(
-            self.noise_multiplier, value_discretization_interval=interval
-        )
-
-
-@dataclass(frozen=True)
-class PoissonSampledEvent:
-    """One release with Gaussian noise of a sum over a Poisson sample of the records.
-
-    Parameters
-    ----------
-    sampling_rate : float
-        Chance with which each record is in the sample, independently; above 0 and at most 1.
-    noise_multiplier : float
-        Standard deviation of the noise over the sensitivity of the sum, as in `GaussianEvent`.
-
-    Notes
-    -----
-    Whoever does not know which records were sampled sees the law N(0, z^2) or the mixture
-    ``(1 - q) N(0, z^2) + q N(1, z^2)`` in units of the sensitivity, depending on whether a record
-    is there (Mironov, Talwar & Zhang 2019). It has no useful Gaussian trade-off: its privacy loss
-    distribution is composed instead.
-
-    Examples
-    --------
-    >>> from dpglm.privacy.events import PoissonSampledEvent
-    >>> PoissonSampledEvent(sampling_rate=0.01, noise_multiplier=1.0)
-    PoissonSampledEvent(sampling_rate=0.01, noise_multiplier=1.0)
-    """
-
-    sampling_rate: float
-    noise_multiplier: float
-    kind: ClassVar[str] = "poisson_sampled"
-    mu: ClassVar[None] = None
-    rho: ClassVar[None] = None
-
-    def __post_init__(self) -> None:
-        check_sampling_rate(self.sampling_rate)
-        object.__setattr__(self, "sampling_rate", float(self.sampling_rate))
-        GaussianEvent(self.noise_multiplier)
-
-    @property
-    def loss_variance(self) -> float:
-        """Approximate variance of the privacy loss, ``q^2 (exp(1/z^2) - 1)`` and 1/z^2 at most."""
-        if self.noise_multiplier == 0:
-            return math.inf
-        variance = 1 / self.noise_multiplier**2
-        return min(variance, self.sampling_rate**2 * math.expm1(min(variance, 700.0)))
-
-    @property
-    def full_batch(self) -> GaussianEvent:
-        """The same release of a sum over all records, which costs at least as much."""
-        return GaussianEvent(self.noise_multiplier)
-
-    @property
-    def loss_reach(self) -> float:
-        """Loss where the noise is twelve standard deviations beyond a record that is there."""
-        q, z = self.sampling_rate, self.noise_multiplier
-        reach = (24 / z + 1 / z**2) / 2
-        # The logarithm of 1 + q (e^reach - 1), which could overflow.
-        return reach + math.log(q + (1 - q) * math.exp(-reach))
-
-    def parameters(self) -> dict[str, float]:
-        """Return the fields by name."""
-        return {"sampling_rate": self.sampling_rate, "noise_multiplier": self.noise_multiplier}
-
-    def to_dp_event(self, relation: Relation) -> Any:
-        """Return the dp_accounting event."""
-        from dp_accounting import GaussianDpEvent
-        from dp_accounting import PoissonSampledDpEvent as Sampled
-
-        return Sampled(self.sampling_rate, GaussianDpEvent(self.noise_multiplier))
-
-    def to_pld(self, interval: float) -> Any:
-        """Return dp_accounting's privacy loss distributions, of appearing and of vanishing."""
-        from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
-
-        return from_gaussian_mechanism(
-            self.noise_multiplier,
-            sampling_prob=self.sampling_rate,
-            value_discretization_interval=interval,
-        )
-
-
-@dataclass(frozen=True)
 class SelectionEvent:
-    """One choice by the exponential mechanism.
-
-    Parameters
-    ----------
-    epsilon : float
-        Bounded range of the choice under the ledger's neighbouring relation, above 0; ``inf`` for
-        a choice without noise.
+    """One choice by the exponential mechanism, of bounded range epsilon; ``inf`` is without noise.
 
     Notes
     -----
     ``2 Phi^-1(1 / (1 + e^(-epsilon/2)))``-GDP and ``epsilon^2 / 8``-zCDP. Neither implies the
     other: which is better depends on what the choice is composed with.
-
-    Examples
-    --------
-    >>> from dpglm.privacy.events import SelectionEvent
-    >>> SelectionEvent(1.0).rho
-    0.125
     """
 
     epsilon: float
@@ -272,20 +97,7 @@ class SelectionEvent:
 
 @dataclass(frozen=True)
 class LaplaceSelectionEvent:
-    """One choice by report noisy max with Laplace noise.
-
-    Parameters
-    ----------
-    epsilon : float
-        Differential privacy of the choice under the ledger's neighbouring relation, above 0;
-        ``inf`` for a choice without noise.
-
-    Examples
-    --------
-    >>> from dpglm.privacy.events import LaplaceSelectionEvent
-    >>> LaplaceSelectionEvent(1.0).rho
-    0.5
-    """
+    """One choice by report noisy max with Laplace noise, which is epsilon-private."""
 
     epsilon: float
     kind: ClassVar[str] = "laplace_selection"
@@ -325,25 +137,15 @@ class LaplaceSelectionEvent:
 class FilterEvent:
     """Everything that an adaptive fit was ALLOWED to spend, whatever it did spend.
 
-    Give exactly one of the two parameters.
+    Either the parameter mu of the Gaussian trade-off of the whole transcript, or its
+    zero-concentrated privacy rho.
 
-    Parameters
-    ----------
-    mu : float, optional
-        Parameter of the Gaussian trade-off of the whole transcript.
-    rho : float, optional
-        Its zero-concentrated differential privacy.
+    Give exactly one of the two parameters.
 
     Notes
     -----
     Costs were chosen while the fit ran, so a composition of the releases that happened is not a
-    bound; the capacity of the filter is (`dpglm.privacy.budget.PrivacyFilter`).
-
-    Examples
-    --------
-    >>> from dpglm.privacy.events import FilterEvent
-    >>> FilterEvent(mu=0.5)
-    FilterEvent(mu=0.5, rho=None)
+    bound; the capacity of the filter is (`dpglm.privacy.vault.PrivacyFilter`).
     """
 
     mu: float | None = None
@@ -390,39 +192,18 @@ def _check_epsilon(epsilon: float) -> None:
         raise ValueError(f"epsilon={epsilon!r} must be a number above 0.")
 
 
-def check_sampling_rate(sampling_rate: Any) -> None:
-    """Raise a ValueError unless it can be the chance of a record to be in a batch."""
-    number = isinstance(sampling_rate, Real) and not isinstance(sampling_rate, bool)
-    if not number or not 1e-9 <= sampling_rate <= 1:
-        raise ValueError(
-            f"sampling_rate={sampling_rate!r} must be a number from 1e-9 to 1: the chance of each "
-            "record to be in a batch."
-        )
-
-
 @dataclass(frozen=True)
 class ObjectivePerturbationEvent:
     """The exact minimiser of one randomly tilted objective.
 
-    Parameters
-    ----------
-    noise_multiplier : float
-        Standard deviation of the tilt over the sensitivity of the gradient under the ledger's
-        neighbouring relation. Zero means no noise.
-    offset : float
-        What the change of variables from the tilt to the minimiser can add to the privacy loss:
-        `dpglm.baselines.perturbation.jacobian_offset`.
+    The noise multiplier is the standard deviation of the tilt over the sensitivity of the gradient,
+    and the offset what the change of variables from the tilt to the minimiser can add to the
+    privacy loss: `dpglm.baselines.objective_perturbation.jacobian_offset`.
 
     Notes
     -----
     The profile is that of a Gaussian release of the same multiplier, at ``epsilon - offset``: no
     Gaussian trade-off and no zero-concentrated privacy without offset.
-
-    Examples
-    --------
-    >>> from dpglm.privacy.events import ObjectivePerturbationEvent
-    >>> ObjectivePerturbationEvent(noise_multiplier=4.0, offset=0.1).unshifted
-    GaussianEvent(noise_multiplier=4.0)
     """
 
     noise_multiplier: float
@@ -468,3 +249,127 @@ class ObjectivePerturbationEvent:
 
         shift = SparsePLDPmf({math.ceil(self.offset / interval): 1.0}, interval, 0.0, True)
         return self.unshifted.to_pld(interval).compose(PrivacyLossDistribution(shift))
+
+
+def zcdp_delta(rho: float, epsilon: float) -> float:
+    """Upper bound on delta of a rho-zCDP mechanism at epsilon.
+
+    Notes
+    -----
+    Canonne, Kamath & Steinke (2020), Corollary 13: ``delta = min over alpha > 1 of
+    exp((alpha - 1)(alpha rho - epsilon)) (1 - 1/alpha)^alpha / (alpha - 1)``, whose minimum is the
+    root of the increasing ``(2 alpha - 1) rho - epsilon + log(1 - 1/alpha)``.
+    """
+    return math.exp(_zcdp_log_delta(nonnegative("rho", rho), nonnegative("epsilon", epsilon)))
+
+
+@lru_cache
+def zcdp_epsilon(rho: float, delta: float) -> float:
+    """Epsilon of a rho-zCDP mechanism at delta, by Canonne, Kamath & Steinke, rounded up.
+
+    Root in epsilon of :func:`zcdp_delta`; never above :func:`bun_steinke_epsilon`.
+    """
+    rho, delta = nonnegative("rho", rho), probability(delta)
+    return smallest_epsilon(_zcdp_log_delta, rho, delta)
+
+
+@lru_cache
+def zcdp_rho(epsilon: float, delta: float) -> float:
+    """Largest rho whose rho-zCDP mechanisms are (epsilon, delta)-DP by Canonne, Kamath & Steinke.
+
+    Root in log(rho) of :func:`zcdp_delta`; never below :func:`bun_steinke_rho`.
+    """
+    epsilon, delta = nonnegative("epsilon", epsilon), probability(delta)
+    return largest_budget(_zcdp_log_delta, epsilon, delta)
+
+
+def _zcdp_log_delta(rho: float, epsilon: float) -> float:
+    """Logarithm of :func:`zcdp_delta`, in t = alpha - 1."""
+    if rho == 0 or epsilon == math.inf:
+        return -math.inf
+    # delta is then within exp(-690) of 1, and 1 is always a bound.
+    if rho - epsilon > 690:
+        return 0.0
+    # More rho means more delta, and leaves room below overflow.
+    rho = max(rho, (epsilon + 1) * 1e-300)
+
+    def slope(log_t: float) -> float:
+        t = math.exp(log_t)
+        return (2 * t + 1) * rho - epsilon - math.log1p(1 / t)
+
+    largest = math.log((epsilon + 1) / rho)
+    t = math.exp(brentq(slope, -700.0, largest, xtol=1e-14, maxiter=1000))
+    return min(0.0, t * ((t + 1) * rho - epsilon) - (t + 1) * math.log1p(1 / t) - math.log(t))
+
+
+def pure_mu(epsilon: float) -> float:
+    """Least mu such that every epsilon-DP mechanism is mu-GDP, ``2 Phi^-1(1 / (1 + e^-epsilon))``.
+
+    Tight for randomised response (Liu et al. 2022, "Identification, amplification and measurement:
+    a bridge to Gaussian differential privacy").
+    """
+    if epsilon < 1:
+        return math.sqrt(8) * float(erfinv(math.tanh(epsilon / 2)))
+    return -2 * float(ndtri_exp(log_expit(-epsilon)))
+
+
+def pure_epsilon_from_mu(mu: float) -> float:
+    """Epsilon whose `pure_mu` is ``mu``: the log-odds of ``Phi(mu / 2)``."""
+    if mu < 1:
+        return 2 * math.atanh(float(erf(mu / math.sqrt(8))))
+    return float(log_ndtr(mu / 2) - log_ndtr(-mu / 2))
+
+
+def pure_rho(epsilon: float) -> float:
+    """zCDP of an epsilon-DP mechanism, ``epsilon^2 / 2`` (Bun & Steinke 2016, Proposition 1.4)."""
+    return epsilon**2 / 2
+
+
+def pure_epsilon_from_rho(rho: float) -> float:
+    """Epsilon whose `pure_rho` is ``rho``."""
+    return math.sqrt(2 * rho)
+
+
+def bounded_range_mu(epsilon: float) -> float:
+    """Least mu of all epsilon-bounded-range mechanisms, ``2 Phi^-1(1 / (1 + e^(-epsilon/2)))``.
+
+    Notes
+    -----
+    The profile of `bounded_range_delta` is that of the logistic laws centred at 0 and epsilon. With
+    ``h = logit(Phi)``, whose slope is symmetric and grows away from 0, a shift of mu moves h by at
+    least ``2 h(mu / 2)``, which is epsilon at this mu.
+    """
+    return pure_mu(epsilon / 2)
+
+
+def bounded_range_epsilon_from_mu(mu: float) -> float:
+    """Epsilon whose `bounded_range_mu` is ``mu``."""
+    return 2 * pure_epsilon_from_mu(mu)
+
+
+def bounded_range_rho(epsilon: float) -> float:
+    """zCDP of an epsilon-bounded-range mechanism, ``epsilon^2 / 8``.
+
+    Cesar & Rogers (2021), "Bounding, concentrating, and truncating".
+    """
+    return epsilon * epsilon / 8
+
+
+def bounded_range_epsilon_from_rho(rho: float) -> float:
+    """Epsilon whose `bounded_range_rho` is ``rho``."""
+    return math.sqrt(8 * rho)
+
+
+def bounded_range_delta(epsilon: float, at: float | np.ndarray) -> float | np.ndarray:
+    """Least delta, at epsilon' = ``at``, of all epsilon-bounded-range mechanisms.
+
+    Notes
+    -----
+    ``(1 - e^((epsilon' - epsilon) / 2))^2 / (1 - e^-epsilon)`` for ``|epsilon'| <= epsilon``
+    (Dong, Durfee & Rogers 2020, "Optimal differential privacy composition for exponential
+    mechanisms"); 0 above that, and ``1 - e^epsilon'`` below.
+    """
+    inside = np.clip(at, -epsilon, epsilon)
+    delta = np.expm1((inside - epsilon) / 2) ** 2 / -math.expm1(-epsilon)
+    delta = np.where(np.asarray(at) < -epsilon, -np.expm1(np.minimum(at, 0.0)), delta)
+    return delta if delta.ndim else float(delta)

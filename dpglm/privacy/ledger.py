@@ -10,17 +10,22 @@ from typing import Any, ClassVar, Protocol
 
 from scipy.optimize import brentq
 
-from dpglm.privacy.accounting import gdp_delta, gdp_epsilon, zcdp_delta, zcdp_epsilon
 from dpglm.privacy.events import (
-    NEIGHBORING_RELATIONS,
-    SAMPLED_REPLACEMENT,
     FilterEvent,
-    GaussianEvent,
     LaplaceSelectionEvent,
     ObjectivePerturbationEvent,
+    SelectionEvent,
+    zcdp_delta,
+    zcdp_epsilon,
+)
+from dpglm.privacy.gaussian import (
+    NEIGHBORING_RELATIONS,
+    SAMPLED_REPLACEMENT,
+    GaussianEvent,
     PoissonSampledEvent,
     Relation,
-    SelectionEvent,
+    gdp_delta,
+    gdp_epsilon,
 )
 
 __all__ = [
@@ -80,18 +85,7 @@ Runs = Sequence[tuple[Event, int]]
 
 
 def composed_mu(events: Runs) -> float:
-    """Return the parameter of the Gaussian trade-off of the whole; exact for Gaussian releases.
-
-    Parameters
-    ----------
-    events : sequence of (Event, int)
-        Releases and how many times each.
-
-    Raises
-    ------
-    ValueError
-        If an event has no Gaussian trade-off.
-    """
+    """Return the parameter of the Gaussian trade-off of the whole; exact for Gaussian releases."""
     squares = []
     for event, count in events:
         if event.mu is None:
@@ -101,13 +95,7 @@ def composed_mu(events: Runs) -> float:
 
 
 def composed_rho(events: Runs) -> float:
-    """Return the zero-concentrated privacy of the whole.
-
-    Raises
-    ------
-    ValueError
-        If that of an event is unknown.
-    """
+    """Return the zero-concentrated privacy of the whole."""
     return math.fsum(count * rho_of(event) for event, count in events)
 
 
@@ -146,16 +134,9 @@ def composed_delta(events: Runs, epsilon: float) -> float:
 def composed_epsilon(
     events: Runs, delta: float, distance: int = 1, *, coarseness: float = 1
 ) -> float:
-    """Return the least known epsilon of the whole at ``delta``.
+    """Return the least known epsilon of the whole at ``delta``, or of data sets twice as far apart.
 
-    Parameters
-    ----------
-    events : sequence of (Event, int)
-    delta : float
-    distance : {1, 2}
-        2 for data sets that are two neighbours apart.
-    coarseness : float, default=1
-        Distributions are computed so many times more coarsely: sooner, and somewhat larger.
+    Distributions are computed `coarseness` times more coarsely: sooner, and somewhat larger.
 
     Notes
     -----
@@ -279,23 +260,7 @@ def _loss_variance(event: Any) -> float:
 
 
 def composed_pld(events: Runs, interval: float | None = None) -> Any:
-    """Return dp_accounting's privacy loss distribution of the whole.
-
-    Parameters
-    ----------
-    events : sequence of (Event, int)
-        In any order, which changes nothing.
-    interval : float, optional
-        Spacing of the discretised losses, which are rounded up; by default that
-        of `pld_interval`.
-
-    Raises
-    ------
-    ImportError
-        Without dp-accounting; ``pip install "dpglm[accounting]"``.
-    ValueError
-        If an event has no such distribution.
-    """
+    """Return dp_accounting's privacy loss distribution of the whole."""
     require_dp_accounting()
     counts: dict[Event, int] = {}
     for event, count in events:
@@ -695,14 +660,7 @@ class PrivacyLedger:
 
 
 def run_lengths(events: Iterable[Event]) -> tuple[tuple[Event, int], ...]:
-    """Return events in order, each run of equal ones with its length.
-
-    Examples
-    --------
-    >>> from dpglm.privacy.ledger import GaussianEvent, run_lengths
-    >>> run_lengths([GaussianEvent(2.0), GaussianEvent(2.0)])
-    ((GaussianEvent(noise_multiplier=2.0), 2),)
-    """
+    """Return events in order, each run of equal ones with its length."""
     return tuple((event, sum(1 for _ in run)) for event, run in groupby(events))
 
 
@@ -715,14 +673,7 @@ def _number(name: str, value: Any) -> float:
 
 
 def rounded_up(value: float) -> str:
-    """Return a cost with four digits that are never below it.
-
-    Examples
-    --------
-    >>> from dpglm.privacy.ledger import rounded_up
-    >>> rounded_up(1.0), rounded_up(1.00041), rounded_up(2e-6)
-    ('1', '1.001', '2e-06')
-    """
+    """Return a cost with four digits that are never below it."""
     text = f"{value:.4g}"
     if float(text) >= value or not math.isfinite(value):
         return text

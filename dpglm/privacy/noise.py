@@ -4,25 +4,25 @@ import decimal
 import math
 import os
 from collections.abc import Callable
+from functools import cache
 from typing import Protocol
 
 import numpy as np
-from scipy.special import ndtri
+from scipy.special import erfc, ndtri
 from sklearn.utils import check_random_state
 
 __all__ = [
     "EntropySource",
     "entropy_source",
-    "grid_spacing",
     "poisson_sample",
     "rounded_gaussian",
     "rounded_laplace",
+    "secret_choice",
     "uniform_below",
 ]
 
 # Quantiles of rounded arguments come out to within 2^-50 (1 + |z|), measured; 16 times wider.
 _QUANTILE_ERROR = 2.0**-46
-_GRID_BITS = 30
 # Of the arithmetic where doubles do not decide.
 _DIGITS = 70
 
@@ -67,59 +67,19 @@ class _SeededEntropy:
 def entropy_source(random_state: int | np.random.RandomState | None = None) -> EntropySource:
     """Return the source of all noise of one fit.
 
-    Parameters
-    ----------
-    random_state : int, RandomState instance or None, default=None
-        ``None`` reads the operating system's entropy at every draw. Anything else gives a
-        reproducible stream, which is for tests and papers only: the noise protects nobody from
-        a reader who knows the seed.
-
-    Returns
-    -------
-    EntropySource
-
-    Examples
-    --------
-    >>> from dpglm.privacy.noise import entropy_source
-    >>> entropy_source(0).words(2)
-    array([..., ...], dtype=uint64)
-    >>> entropy_source().seeded
-    False
+    ``None`` reads the operating system's entropy at every draw. Anything else (an int, a
+    RandomState) gives a reproducible stream, for tests and papers only: the noise protects nobody
+    from a reader who knows the seed.
     """
     if random_state is None:
         return _OperatingSystemEntropy()
     return _SeededEntropy(check_random_state(random_state))
 
 
-def grid_spacing(std: float) -> float:
-    """Return the power of two between ``std * 2**-31`` and ``std * 2**-30``.
-
-    Released sums are multiples of this spacing, far finer than their noise.
-
-    Examples
-    --------
-    >>> from dpglm.privacy.noise import grid_spacing
-    >>> grid_spacing(1.5) == 2.0**-30
-    True
-    """
-    return math.ldexp(1.0, math.frexp(std)[1] - 1 - _GRID_BITS)
-
-
 def rounded_gaussian(size: int, scale: float, entropy: EntropySource) -> np.ndarray:
     """Draw integers distributed exactly as ``N(0, scale**2)`` rounded to the nearest integer.
 
-    Parameters
-    ----------
-    size : int
-        How many to draw.
-    scale : float
-        Standard deviation in units of the grid, at least 1; used as the exact number it stores.
-    entropy : EntropySource
-        Where the random bits come from.
-
-    Returns
-    -------
-    ndarray of int64, shape (size,)
+    The scale, at least 1, is used as the exact number it stores; int64 of shape (size,).
 
     Notes
     -----
@@ -130,42 +90,38 @@ def rounded_gaussian(size: int, scale: float, entropy: EntropySource) -> np.ndar
     output law is that of an exact Gaussian, rounded; no floating-point artefact of the sampler
     reaches a release (Mironov 2012, "On significance of the least significant bits for
     differential privacy"). The time does not depend on any data.
-
-    Examples
-    --------
-    >>> from dpglm.privacy.noise import entropy_source, rounded_gaussian
-    >>> rounded_gaussian(4, 2.0**30, entropy_source(0)).shape
-    (4,)
     """
+    _check_quantiles()
     return _rounded_symmetric(
         size, scale, entropy, lambda tail: -ndtri(tail / 2), _round_gaussian_with_more_bits
     )
 
 
+@cache
+def _check_quantiles() -> None:
+    """Refuse to draw, once per process, where the quantiles are less accurate than assumed.
+
+    They are those of whatever SciPy is installed. Where z is off by e, the tail that it stands for
+    is off by less than ``(z + 1) e``, relatively; the tails come from another function.
+    """
+    tails = 2.0 ** -np.linspace(0.0, 63.0, 1000)
+    z = -ndtri(tails / 2)
+    off = np.abs(np.log(erfc(z / math.sqrt(2)) / tails))
+    if not (off <= _QUANTILE_ERROR * (1 + z) ** 2).all():
+        raise RuntimeError(
+            "scipy.special.ndtri is not as accurate here as exact noise needs; nothing was drawn. "
+            "Install another release of SciPy."
+        )
+
+
 def uniform_below(bound: int, entropy: EntropySource) -> int:
     """Draw an integer uniformly from ``0, ..., bound - 1``, exactly.
-
-    Parameters
-    ----------
-    bound : int
-        At least 1, of any size.
-    entropy : EntropySource
-
-    Returns
-    -------
-    int
 
     Notes
     -----
     A number of 64 more bits than ``bound`` has is drawn, and drawn again (with probability below
     2^-64) where it lies beyond the largest multiple of ``bound``. Equal bits give nearly equal
     numbers for nearly equal bounds: a seeded choice does not hang on the last bit of a score.
-
-    Examples
-    --------
-    >>> from dpglm.privacy.noise import entropy_source, uniform_below
-    >>> 0 <= uniform_below(10, entropy_source()) < 10
-    True
     """
     n_words = bound.bit_length() // 64 + 2
     share = 2 ** (64 * n_words) // bound
@@ -178,17 +134,8 @@ def uniform_below(bound: int, entropy: EntropySource) -> int:
 def poisson_sample(n_rows: int, rate: float, entropy: EntropySource) -> np.ndarray:
     """Draw a Poisson sample of row numbers: each row is in it independently with the same chance.
 
-    Parameters
-    ----------
-    n_rows : int
-    rate : float
-        Chance of each row, from 1e-9 to 1; used as the exact number it stores.
-    entropy : EntropySource
-
-    Returns
-    -------
-    ndarray of int64, increasing
-        Its length is Binomial(n_rows, rate). It is private: never divide by it, never release it.
+    The rate lies between 1e-9 and 1 and is used as the exact number it stores. The length of the
+    sample, Binomial(n_rows, rate), is private: never divide by it, never release it.
 
     Notes
     -----
@@ -197,15 +144,6 @@ def poisson_sample(n_rows: int, rate: float, entropy: EntropySource) -> np.ndarr
     places u. Where floating-point error could move the quotient across an integer, 128 more bits
     are drawn and it is computed in 70-digit arithmetic: the law of a skip is within 2^-150 of the
     exact one in total variation.
-
-    Examples
-    --------
-    >>> from dpglm.privacy.noise import entropy_source, poisson_sample
-    >>> poisson_sample(10, 1.0, entropy_source())
-    array([0, 1, 2, 3, 4, 5, 6, 7, 8, 9])
-    >>> rows = poisson_sample(1000, 0.05, entropy_source())
-    >>> bool(0 <= rows[0] < rows[-1] < 1000)
-    True
     """
     if rate == 1:
         return np.arange(n_rows)
@@ -220,6 +158,11 @@ def poisson_sample(n_rows: int, rate: float, entropy: EntropySource) -> np.ndarr
         last = int(rows[-1][-1])
     sample = np.concatenate(rows)
     return sample[: np.searchsorted(sample, n_rows)]
+
+
+def secret_choice(count: int) -> int:
+    """Draw one of ``0, ..., count - 1``: which release is checked."""
+    return uniform_below(count, _OperatingSystemEntropy())
 
 
 def _skips(count: int, rate: float, entropy: EntropySource) -> np.ndarray:
@@ -240,16 +183,7 @@ def _skips(count: int, rate: float, entropy: EntropySource) -> np.ndarray:
 def rounded_laplace(size: int, scale: float, entropy: EntropySource) -> np.ndarray:
     """Draw integers distributed as a Laplace law of scale ``scale``, rounded to the nearest.
 
-    Parameters
-    ----------
-    size : int
-    scale : float
-        In units of the grid, from 1 to 2^40; used as the exact number it stores.
-    entropy : EntropySource
-
-    Returns
-    -------
-    ndarray of int64, shape (size,)
+    The scale, from 1 to 2^40, is used as the exact number it stores; int64 of shape (size,).
 
     Notes
     -----
@@ -257,12 +191,6 @@ def rounded_laplace(size: int, scale: float, entropy: EntropySource) -> np.ndarr
     is ``-scale log(u)``. Where floating-point error could change its rounding, 128 more bits of u
     are drawn and the logarithm is taken in 70-digit arithmetic: the law is within 2^-150 of the
     exact one in total variation.
-
-    Examples
-    --------
-    >>> from dpglm.privacy.noise import entropy_source, rounded_laplace
-    >>> rounded_laplace(3, 2.0**30, entropy_source(0)).shape
-    (3,)
     """
     return _rounded_symmetric(
         size, scale, entropy, lambda tail: -np.log(tail), _round_laplace_with_more_bits

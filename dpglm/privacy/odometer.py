@@ -171,20 +171,10 @@ class PrivacyOdometer:
 
 
 def charge_odometers(ledger: PrivacyLedger) -> None:
-    """Charge a fit to the odometers of all ``with`` blocks that it runs in.
+    """Charge a fit to the odometers of all ``with`` blocks that it runs in, before it releases.
 
-    Parameters
-    ----------
-    ledger : PrivacyLedger
-        Of the whole plan, before its first release.
-
-    Raises
-    ------
-    BudgetExceededError
-        If it does not fit into one of them. Those around it keep the entry: more is recorded
-        than was released, never less.
-    OSError
-        If a file cannot be written, or is no longer that of its block.
+    One that does not fit into a block's limit, or whose file cannot be written, raises. Blocks
+    around that one keep the entry: more is recorded than was released, never less.
     """
     blocks = _active()
     for path in dict.fromkeys(block.path for block in blocks):

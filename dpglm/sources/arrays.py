@@ -1,5 +1,6 @@
 """Sources of blocks: sliceable arrays, and iterables that can be read again."""
 
+import itertools
 import mmap
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,7 +10,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils import column_or_1d
 
-from dpglm.sources.base import BUFFERS, LocalSource, default_block_rows, read_ahead
+from dpglm.sources.base import BUFFERS, LocalSource, read_ahead, rows_of_a_block
 
 __all__ = ["ArraySource", "IterableSource", "is_sliceable"]
 
@@ -56,11 +57,13 @@ class ArraySource(LocalSource):
                 f"y must have shape ({n_samples},), like the rows of X, got {self._labels.shape}."
             )
         self._X = X.tocsr() if sparse.issparse(X) else X
-        rows = _rows_of_a_block(self._X) if block_rows is None else block_rows
-        if isinstance(rows, bool) or not isinstance(rows, (int, np.integer)) or rows < 1:
-            raise ValueError(f"block_rows={block_rows!r} must be a whole number, 1 or more.")
-        self._starts = range(0, n_samples, int(rows))
-        self.block_rows = tuple(min(int(rows), n_samples - start) for start in self._starts)
+        rows = rows_of_a_block(block_rows, _row_bytes(self._X))
+        chunks = getattr(self._X, "chunks", None)
+        if chunks and block_rows is None:
+            # A chunk would be read again for each block that shares it.
+            rows = max(1, round(rows / chunks[0])) * chunks[0]
+        self._starts = range(0, n_samples, rows)
+        self.block_rows = tuple(min(rows, n_samples - start) for start in self._starts)
         self._file = _file_of(X)
 
     def describe(self, block: int) -> str:
@@ -103,28 +106,19 @@ def is_sliceable(array: Any) -> bool:
     """Whether an object is an array by its shape, dtype and slices, though not necessarily numpy's.
 
     Tables, whose slices are tables, and sparse matrices are not.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> is_sliceable(np.zeros(3)), is_sliceable([0.0])
-    (True, False)
     """
     has = all(hasattr(array, name) for name in ("shape", "dtype", "__getitem__"))
     return has and not hasattr(array, "iloc") and not sparse.issparse(array)
 
 
-def _rows_of_a_block(X):
+def _row_bytes(X):
     itemsize = np.dtype(X.dtype).itemsize
-    stored = X.nnz / X.shape[0] * (8 + itemsize) if sparse.issparse(X) else X.shape[1] * itemsize
-    rows = default_block_rows(stored)
-    chunks = getattr(X, "chunks", None)
-    # A chunk would be read again for each block that shares it.
-    return max(1, round(rows / chunks[0])) * chunks[0] if chunks else rows
+    return X.nnz / X.shape[0] * (8 + itemsize) if sparse.issparse(X) else X.shape[1] * itemsize
 
 
 def _file_of(X):
     """Name of the file that holds the rows of a memory map, and where they begin in it."""
+    # Rows that are copied on writing may differ from those of the file.
     whole = isinstance(X, np.memmap) and X.filename is not None and X.flags.c_contiguous
     if not whole or X.mode == "c" or X.dtype not in (np.float32, np.float64):
         return None
@@ -240,14 +234,11 @@ class IterableSource(LocalSource):
     def _first_pass(self):
         """Yield the blocks as long as there are any; nothing is known of them yet."""
         blocks = iter(self._iterable)
-        for block in range(2**63):
-            try:
-                X, y = next(blocks)
-            except StopIteration:
+        for block in itertools.count():
+            data = self._next(block, blocks)
+            if data is None:
                 return
-            except Exception as error:
-                raise OSError(f"{self.describe(block)} could not be read: {error}") from error
-            X, y = self._converted(block, X, y)
+            X, y = data
             if len(y) or X.ndim != 2 or X.shape[0]:
                 yield X, y
 
@@ -255,6 +246,7 @@ class IterableSource(LocalSource):
         wanted = set(wanted)
         filled = filter(_has_rows, self._iterable)
         for block, data in enumerate(filled):
+            # One beyond the last must be seen, and is refused.
             if block in wanted or block >= len(self.block_rows):
                 yield data
 

@@ -19,7 +19,16 @@ if TYPE_CHECKING:
     from dpglm.sums.blocks import Blocks
     from dpglm.sums.objective import Objective
 
-__all__ = ["BLOCK_BYTES", "BUFFERS", "LocalSource", "Source", "default_block_rows", "read_ahead"]
+__all__ = [
+    "BLOCK_BYTES",
+    "BUFFERS",
+    "LocalSource",
+    "Source",
+    "check_table",
+    "floating",
+    "read_ahead",
+    "rows_of_a_block",
+]
 
 # Long enough for the pauses between blocks not to matter, short enough to stay in cache.
 BLOCK_BYTES = 2**23
@@ -80,8 +89,18 @@ class LocalSource(Source):
         Memory may be used again for the block after next but one: see `BUFFERS`.
         """
 
-    def _converted(self, block: int, rows: Any, labels: Any) -> tuple[Any, np.ndarray]:
-        """Return `_encoded` rows and labels; an error names the block."""
+    def _next(self, block: int, blocks: Iterator[Any]) -> tuple[Any, np.ndarray] | None:
+        """Return what `_read` yields for a block, `_encoded`, or None at the end of the data.
+
+        An error names the block: `OSError` if it cannot be read, `ValueError` if it is bad.
+        """
+        try:
+            data = next(blocks, _END)
+            if data is _END:
+                return None
+            rows, labels = data
+        except Exception as error:
+            raise OSError(f"{self.describe(block)} could not be read: {error}") from error
         try:
             return self._encoded(rows, labels)
         except (TypeError, ValueError) as error:
@@ -95,29 +114,16 @@ class LocalSource(Source):
         return _LocalBlocks(self, make)
 
     def read(self, wanted: Sequence[int]) -> Iterator[tuple[Any, np.ndarray]]:
-        """Yield the rows and labels of some blocks, checked.
+        """Yield the rows and labels of some blocks, given in rising order, checked.
 
-        Parameters
-        ----------
-        wanted : sequence of int
-            Numbers of the blocks, in rising order.
-
-        Raises
-        ------
-        OSError
-            If a block cannot be read; the message names it.
-        ValueError
-            If a block does not hold what it should, or not what it was in the first pass.
+        One that does not hold what it did in the first pass raises a `ValueError`.
         """
         blocks = self._read(wanted)
         for block in wanted:
-            try:
-                rows, labels = next(blocks, (None, None))
-                if rows is None:
-                    raise EOFError("the data end before it")
-            except Exception as error:
-                raise OSError(f"{self.describe(block)} could not be read: {error}") from error
-            rows, labels = self._converted(block, rows, labels)
+            data = self._next(block, blocks)
+            if data is None:
+                raise OSError(f"{self.describe(block)} could not be read: the data end before it")
+            rows, labels = data
             expected = (self.block_rows[block], self.n_features)
             if rows.shape != expected or labels.shape != expected[:1]:
                 raise ValueError(
@@ -164,12 +170,8 @@ def _make_in_basis(make, basis, stretches, rows, labels):
 def read_ahead(items: Iterator[Any]) -> Iterator[Any]:
     """Yield what an iterator yields, running it in a thread of its own and some items ahead.
 
-    Parameters
-    ----------
-    items : iterator
-        Its errors are raised here, in their turn.
+    Its errors are raised here, in their turn.
     """
-
     # Queues in C: an interrupt cannot leave them half changed.
     free, ready = queue.SimpleQueue(), queue.SimpleQueue()
     for _ in range(BUFFERS):
@@ -208,27 +210,41 @@ def read_ahead(items: Iterator[Any]) -> Iterator[Any]:
             reader.join()
 
 
-def default_block_rows(bytes_per_row: float) -> int:
-    """Rows of a block of `BLOCK_BYTES`.
+def rows_of_a_block(asked: Any, bytes_per_row: float) -> int:
+    """Rows of a block: the number that a user asked for, checked, or those of `BLOCK_BYTES`."""
+    if asked is None:
+        return max(1, int(BLOCK_BYTES / max(bytes_per_row, 1)))
+    if isinstance(asked, bool) or not isinstance(asked, (int, np.integer)) or asked < 1:
+        raise ValueError(f"block_rows={asked!r} must be a whole number, 1 or more.")
+    return int(asked)
 
-    Examples
-    --------
-    >>> default_block_rows(400)
-    20971
-    """
-    return max(1, int(BLOCK_BYTES / max(bytes_per_row, 1)))
+
+def check_table(X: Any) -> None:
+    """Raise an error that quotes no value if X is not a table of real numbers."""
+    X = floating(X)
+    if X.ndim != 2:
+        raise ValueError(
+            f"X must have two dimensions, got shape {X.shape}. Reshape your data by "
+            "X.reshape(-1, 1) if it has one feature, or X.reshape(1, -1) if it is one record."
+        ) from None
 
 
 def floating(rows: Any) -> np.ndarray | sparse.csr_array:
     """Return rows as the objective wants them: float64 or float32, row-major or CSR.
 
-    Numbers that float32 holds exactly become float32, others float64.
+    Numbers that float32 holds exactly become float32, others float64. An error does not quote what
+    it cannot convert, as that of numpy would: it is the value of a record.
     """
-    if not sparse.issparse(rows):
-        rows = np.asarray(rows)
-    if rows.dtype.kind == "c":
-        raise ValueError("Complex data not supported")
-    dtype = np.float32 if np.can_cast(rows.dtype, np.float32) else np.float64
-    if sparse.issparse(rows):
-        return sparse.csr_array(rows, dtype=dtype)
-    return np.ascontiguousarray(rows, dtype=dtype)
+    try:
+        rows = rows if sparse.issparse(rows) else np.asarray(rows)
+        if rows.dtype.kind != "c":
+            dtype = np.float32 if np.can_cast(rows.dtype, np.float32) else np.float64
+            if sparse.issparse(rows):
+                return sparse.csr_array(rows, dtype=dtype)
+            return np.ascontiguousarray(rows, dtype=dtype)
+    except (TypeError, ValueError):
+        raise ValueError(
+            "X must be a table of numbers, as many in every row; encode anything else first, for "
+            "example by the transformer of a Schema."
+        ) from None
+    raise ValueError("Complex data not supported: X must hold real numbers.") from None

@@ -11,6 +11,7 @@ leaves nothing behind on a worker but row norms, so that its sums do not depend 
 
 import itertools
 import math
+import mmap
 import reprlib
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -34,34 +35,10 @@ _FETCHED_TOGETHER = 16
 
 
 def dask_source(X: Any, y: Any) -> Source:
-    """Return the source of a dask array or data frame and its labels.
+    """Return the source of a dask array or data frame and its labels, partitioned alike.
 
-    Parameters
-    ----------
-    X : dask.array.Array or dask.dataframe.DataFrame
-        Chunks may be NumPy arrays or scipy sparse matrices.
-    y : dask.array.Array or dask.dataframe.Series
-        Labels, in the partitions of X.
-
-    Returns
-    -------
-    Source
-        A `ClusterSource` if there is a `dask.distributed.Client`, else a `ComputedSource`.
-
-    Raises
-    ------
-    ValueError
-        If X is not a table of numbers, or y is not partitioned as X is.
-
-    Examples
-    --------
-    >>> from dask import array
-    >>> from dpglm import DPLogisticRegression
-    >>> X = array.random.default_rng(0).normal(size=(1000, 3), chunks=(400, 3))
-    >>> dask_source(X, X[:, 0] > 0).block_rows
-    (400, 400, 200)
-    >>> DPLogisticRegression(max_iter=5).fit(X, X[:, 0] > 0).n_iter_
-    5
+    It is a `ClusterSource` if there is a `dask.distributed.Client`, else a `ComputedSource`. Chunks
+    may be NumPy arrays or scipy sparse matrices.
     """
     template, pairs = _template(X), _pairs(X, y)
     client = _client()
@@ -73,12 +50,7 @@ def dask_source(X: Any, y: Any) -> Source:
 class ComputedSource(LocalSource):
     """Partitions that are computed in this process, one after the other, anew in every pass.
 
-    Parameters
-    ----------
-    template : ndarray or pandas.DataFrame
-        X without its rows.
-    pairs : list of (Delayed, Delayed)
-        Each partition of X with its labels.
+    `template` is X without its rows, and `pairs` are the partitions of X with their labels.
     """
 
     def __init__(self, template: Any, pairs: list[tuple[Any, Any]]) -> None:
@@ -104,16 +76,7 @@ class ComputedSource(LocalSource):
 
 
 class ClusterSource(Source):
-    """Partitions on the workers of a cluster.
-
-    Parameters
-    ----------
-    template : ndarray or pandas.DataFrame
-        X without its rows.
-    pairs : list of (Delayed, Delayed)
-        Each partition of X with its labels.
-    client : dask.distributed.Client
-    """
+    """Partitions on the workers of a cluster; see `ComputedSource`."""
 
     def __init__(self, template: Any, pairs: list[tuple[Any, Any]], client: Any) -> None:
         import dask
@@ -124,7 +87,6 @@ class ClusterSource(Source):
 
     @cached_property
     def block_rows(self) -> tuple[int, ...]:
-        """Number of rows of each partition that has any."""
         lengths = list(self._cluster.map(len))
         self._cluster.keep(length > 0 for length in lengths)
         return _block_rows(lengths)
@@ -150,12 +112,7 @@ class ClusterBlocks:
     ) -> Iterator[Any]:
         """Yield ``task(objective, *arguments)`` of each partition; see `dpglm.sums.blocks.Blocks`.
 
-        Raises
-        ------
-        ValueError
-            If the data of a partition are bad; the message names the partition.
-        RuntimeError
-            If a partition fails otherwise, or is lost for good.
+        An error names the partition: a `ValueError` if its data are bad.
         """
         return self._cluster.map(_answer, self._recipe, task, *arguments, each=each)
 
@@ -184,7 +141,7 @@ class _Cluster:
     def map(
         self, function: Callable[..., Any], *arguments: Any, each: Sequence[Any] | None = None
     ) -> Iterator[Any]:
-        """Yield ``function(rows, *arguments)`` of each partition; see `ClusterBlocks.map`."""
+        """Yield ``function(rows, *arguments)`` of each partition; see `Blocks.map`."""
         numbers, own = list(self._partitions), []
         if each is not None:
             numbers = [n for n, value in zip(numbers, each, strict=True) if value is not None]
@@ -227,7 +184,7 @@ class _Rows:
     """
 
     def __init__(self, X: Any, y: Any) -> None:
-        self._X, self.y = floating(X), _labels(y)
+        self._X, self.y = _in_memory(floating(X)), _labels(y)
         if len(self.y) != self._X.shape[0]:
             raise ValueError(
                 f"X has {self._X.shape[0]} rows and y has {len(self.y)}; give y the partitions of "
@@ -258,6 +215,14 @@ class _Rows:
         X = self._X
         arrays = (X.data, X.indices, X.indptr) if sparse.issparse(X) else (X,)
         return sum(array.nbytes for array in (*arrays, self.y))
+
+
+def _in_memory(X: Any) -> Any:
+    """Copy rows that are a part of a mapped file: they must stay those whose norms are kept."""
+    array = X.data if sparse.issparse(X) else X
+    while isinstance(array, np.ndarray) and not isinstance(array, np.memmap):
+        array = array.base
+    return X.copy() if isinstance(array, (np.memmap, mmap.mmap)) else X
 
 
 def _answer(rows: _Rows, recipe: _Recipe, task: Callable[..., Any], *arguments: Any) -> Any:

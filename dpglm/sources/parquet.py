@@ -5,10 +5,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 
-from dpglm.schema import PublicBoundsScaler, Schema
-from dpglm.sources.base import LocalSource, default_block_rows
+from dpglm.exceptions import require
+from dpglm.schema import Schema
+from dpglm.sources.base import LocalSource, rows_of_a_block
 
 __all__ = ["ParquetSource"]
 
@@ -69,18 +69,11 @@ class ParquetSource(LocalSource):
         sparse_output: bool = False,
     ) -> None:
         self._schema, self._sparse = schema, sparse_output
-        widths = [len(column.categories) for column in schema.categorical]
-        first = len(schema.numeric)
-        self._offsets = first + np.cumsum([0, *widths])[:-1]
-        self.n_features = first + sum(widths)
-        if block_rows is None:
-            stored = 12 * len(schema.columns) if sparse_output else 8 * self.n_features
-            block_rows = default_block_rows(stored)
-        if isinstance(block_rows, bool) or not isinstance(block_rows, int) or block_rows < 1:
-            raise ValueError(f"block_rows={block_rows!r} must be a whole number, 1 or more.")
+        self.n_features = schema.n_encoded
+        row_bytes = 12 * len(schema.columns) if sparse_output else 8 * self.n_features
+        self._batch_rows = block_rows = rows_of_a_block(block_rows, row_bytes)
         found = _dataset(path)
         self._filesystem = found.filesystem
-        self._batch_rows = block_rows
         # Where each block is: its file, its row group and its place among the blocks of that.
         self._places: list[tuple[str, int, int]] = []
         rows: list[int] = []
@@ -144,36 +137,15 @@ class ParquetSource(LocalSource):
                 f"column {schema.target.name!r} holds the label {unknown!r}, which is not among "
                 f"the labels {list(schema.target.labels)} of the schema."
             )
-        n_rows, n_numeric = batch.num_rows, len(numeric)
-        values = np.ones((n_rows, len(schema.columns)))
-        columns = np.empty(values.shape, dtype=np.int32)
-        known = np.ones(values.shape, dtype=bool)
-        if numeric:
-            scaler = PublicBoundsScaler(
-                [column.lower for column in schema.numeric],
-                [column.upper for column in schema.numeric],
-            )
-            values[:, :n_numeric] = scaler.fit_transform(np.column_stack(numeric))
-            columns[:, :n_numeric] = np.arange(n_numeric)
-        if codes:
-            codes = np.column_stack(codes)
-            known[:, n_numeric:] = codes >= 0
-            columns[:, n_numeric:] = codes + self._offsets
-        ends = np.append(0, np.cumsum(known.sum(axis=1)))
-        rows = sparse.csr_array(
-            (values[known], columns[known], ends), shape=(n_rows, self.n_features)
-        )
-        return rows if self._sparse else rows.toarray(), np.array(schema.target.labels)[labels]
+        rows = schema.encode(numeric, codes, self._sparse)
+        return rows, np.array(schema.target.labels)[labels]
 
 
 def _dataset(path):
     """The Parquet files at a path."""
-    try:
-        from pyarrow import dataset, schema
-    except ImportError as error:
-        raise ImportError(
-            "ParquetSource needs pyarrow; install it with: pip install 'dpglm[parquet]'"
-        ) from error
+    require("pyarrow", "parquet", "ParquetSource")
+    from pyarrow import dataset, schema
+
     # With a schema no file is looked into, and the first to be broken is named later.
     return dataset.dataset(os.fspath(path), schema([]), format="parquet")
 
@@ -181,9 +153,9 @@ def _dataset(path):
 def _numbers(column, name):
     try:
         return column.to_numpy(zero_copy_only=False).astype(np.float64)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError):
         # Without the value: it would be that of a record.
-        raise ValueError(f"column {name!r} holds something that is not a number.") from error
+        raise ValueError(f"column {name!r} holds something that is not a number.") from None
 
 
 def _codes(column, values):

@@ -1,9 +1,8 @@
 """Studies around a fit: comparisons, utility graphs, figures, reports and the command line."""
 
 from dpglm.study.comparison import compare
-from dpglm.study.plots import AuditDisplay, ComparisonDisplay, UtilityGraphDisplay
-from dpglm.study.plots_of_fits import FitTraceDisplay, PlanDisplay
-from dpglm.study.report import html_report
+from dpglm.study.plots import AuditDisplay, FitTraceDisplay, PlanDisplay, UtilityGraphDisplay
+from dpglm.study.report import ComparisonDisplay, html_report
 from dpglm.study.results import ComparisonResults
 from dpglm.study.utility import UtilityGraph
 

@@ -1,15 +1,54 @@
-"""The command line, ``python -m dpglm``."""
+"""The command line, ``python -m dpglm``: what is typed, and the commands that it runs."""
 
 import argparse
+import math
+import os
 import sys
-from collections.abc import Sequence
-from typing import NoReturn
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn
 
-from dpglm.study import cli_audit as audit
-from dpglm.study import cli_compare as compare
-from dpglm.study import cli_plan as plan
+from sklearn.base import BaseEstimator
+
+from dpglm.audit.report import AuditReport, audit_estimator, audit_table
+from dpglm.estimators.whitening import DEFAULT_ROW_BOUND
+from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS
+from dpglm.study import methods
+from dpglm.study.comparison import compare
+from dpglm.study.methods import AUDITED, COMPARED, DATASETS, LOSSES, METHODS, PLANNED, Table
+from dpglm.study.planning import MOST_ITERATIONS, plan_as_asked
+from dpglm.study.plots import AuditDisplay
+from dpglm.study.report import ComparisonDisplay, html_report
+from dpglm.study.results import ComparisonResults, ResultsFile
 
 __all__ = ["main"]
+
+_EPSILONS = "0.1,0.4,1"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line with the arguments of the process, or with others.
+
+    The exit code is 0, or 1 if a part of the work failed, or 130 if it was interrupted. A bad
+    argument raises ``SystemExit(2)``.
+    """
+    parser = _Parser(
+        prog="python -m dpglm",
+        description="Differentially private linear classifiers for scikit-learn.",
+    )
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for add in (_add_compare, _add_plan, _add_audit):
+        add(commands)
+    arguments = parser.parse_args(argv)
+    try:
+        return arguments.run(arguments)
+    except KeyboardInterrupt:
+        print("Interrupted.", file=sys.stderr)
+        return 130
 
 
 class _Parser(argparse.ArgumentParser):
@@ -20,41 +59,452 @@ class _Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: error: {' '.join(message.split())}\n")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line.
-
-    Parameters
-    ----------
-    argv : sequence of str, optional
-        Arguments without the name of the program; by default those of the process.
-
-    Returns
-    -------
-    int
-        Exit code: 0, or 1 if a part of the work failed, or 130 if it was interrupted. A bad
-        argument raises ``SystemExit(2)``.
-
-    Examples
-    --------
-    >>> from dpglm.study.cli import main
-    >>> arguments = "--estimators svm --epsilons 1 --n-samples 500 --max-iter 10".split()
-    >>> code = main(["compare", *arguments])  # doctest: +ELLIPSIS
-    census: 500 rows x 99 features, 5-fold cross-validation, delta 1e-06
-    ...
-    >>> code
-    0
-    """
-    parser = _Parser(
-        prog="python -m dpglm",
-        description="Differentially private linear classifiers for scikit-learn.",
+def _command(commands: Any, name: str, run: Callable, **texts: str) -> argparse.ArgumentParser:
+    parser = commands.add_parser(
+        name, formatter_class=argparse.RawDescriptionHelpFormatter, **texts
     )
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    compare.add_parser(commands)
-    plan.add_parser(commands)
-    audit.add_parser(commands)
-    arguments = parser.parse_args(argv)
+    parser.set_defaults(run=run, parser=parser)
+    return parser
+
+
+def _add_options(parser: Any, *options: tuple[str, Callable, Any, str, str]) -> None:
+    """Add options that take a value: name, kind, default, placeholder and help of each."""
+    for option, kind, default, metavar, text in options:
+        parser.add_argument(option, type=kind, default=default, metavar=metavar, help=text)
+
+
+# Each kind of argument is refused in one line that says why.
+
+
+def _number(text: str) -> float:
     try:
-        return arguments.run(arguments)
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if math.isnan(value):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number")
+    return value
+
+
+def _number_that(legal: Callable[[float], bool], is_legal: str) -> Callable[[str], float]:
+    def legal_number(text: str) -> float:
+        value = _number(text)
+        if not legal(value):
+            raise argparse.ArgumentTypeError(f"{text!r} must be {is_legal}")
+        return value
+
+    return legal_number
+
+
+# Far enough from overflow to be squared.
+_positive = _number_that(lambda x: 1e-100 <= x <= 1e100, "above 0, from 1e-100 to 1e100")
+_between_0_and_1 = _number_that(lambda x: 0 < x < 1, "above 0 and below 1")
+_share = _number_that(lambda x: 0 < x <= 1, "above 0 and at most 1")
+
+
+def _penalty(text: str) -> float:
+    value = _number(text)
+    return value if value == 0 else _positive(text)
+
+
+def _at_least(least: int, most: float = math.inf) -> Callable[[str], int]:
+    def whole_number(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = least - 1
+        if value < least:
+            raise argparse.ArgumentTypeError(f"{text!r} must be a whole number, {least} or more")
+        if value > most:
+            raise argparse.ArgumentTypeError(f"{text!r} must be at most {most}")
+        return value
+
+    return whole_number
+
+
+def _listed(known: Sequence[str], same: Callable[[str], str] = str) -> Callable[[str], list[str]]:
+    """Return the reader of a list with commas; a name may be known by another that is the same."""
+
+    def names_in(text: str) -> list[str]:
+        names = list(dict.fromkeys(name.strip() for name in text.split(",")))
+        for name in names:
+            if same(name) not in known:
+                raise argparse.ArgumentTypeError(
+                    f"{name!r} is unknown; choose from {', '.join(known)}"
+                )
+        return names
+
+    return names_in
+
+
+def _losses(text: str) -> list[str]:
+    losses = _listed(["both", *LOSSES])(text)
+    return list(LOSSES) if "both" in losses else losses
+
+
+def _epsilons(text: str) -> list[float]:
+    epsilons = sorted({_number(part) for part in text.split(",")})
+    if not epsilons[0] > 0:
+        raise argparse.ArgumentTypeError(f"{text!r}: every epsilon must be above 0")
+    return epsilons
+
+
+def _audited_name(text: str) -> str:
+    """Return the name under which a method is audited."""
+    method = METHODS.get(text)
+    return text if method is None else method.audit.name or text
+
+
+def _add_compare(commands: Any) -> None:
+    parser = _command(
+        commands,
+        "compare",
+        _compare,
+        help="cross-validate private estimators against one another",
+        description="Cross-validate private estimators against one another, against published "
+        "methods, and against the same models without privacy.",
+        epilog=_epilog(),
+    )
+    what = parser.add_argument_group("what to compare")
+    what.add_argument(
+        "--quick",
+        action="store_true",
+        help="a few estimators and the logistic loss only, unless other options name more",
+    )
+    names = _listed(["all", *COMPARED], methods.key_of)
+    _add_options(
+        what,
+        ("--estimators", names, None, "NAME,...", "see below; all for every one"),
+        ("--loss", _losses, None, "LOSS", "keep what minimises it: logistic, svm or both"),
+        ("--epsilons", _epsilons, _EPSILONS, "E,...", "default: %(default)s"),
+        ("--delta", _between_0_and_1, 1e-6, "D", "default: %(default)s"),
+        ("--max-iter", _at_least(1), None, "T", "of private estimators; default: their own"),
+    )
+    _add_options(
+        parser.add_argument_group("on which data"),
+        ("--datasets", _listed(DATASETS), None, "NAME,...",
+         f"of {', '.join(DATASETS)}; default: census, an artificial one without files"),
+        ("--data-home", Path, None, "FOLDER", "with the files of the others; "
+         "default: $DPGLM_DATA, else scikit-learn downloads them"),
+        ("--csv", Path, None, "FILE.csv", "compare on a table of your own, with a header"),
+        ("--schema", Path, None, "FILE.json", "its public bounds, categories and labels"),
+        ("--target", str, None, "COLUMN", "its labels; default: as the schema says"),
+        ("--n-samples", _at_least(4), None, "N",
+         f"draw so many rows; default: {methods.CENSUS_ROWS} of census, else all"),
+    )  # fmt: skip
+    _add_options(
+        parser.add_argument_group("how"),
+        ("--folds", _at_least(2), 5, "K", "default: %(default)s"),
+        ("--repeats", _at_least(1), 1, "R", "default: %(default)s"),
+        ("--seed", _at_least(0), None, "S", "makes the noise reproducible; default: fresh"),
+        ("--jobs", _at_least(1), 1, "J", "number of processes; default: %(default)s"),
+    )
+    _add_options(
+        parser.add_argument_group("what to keep"),
+        ("--output", Path, None, "FILE.jsonl", "finished fits, which are not repeated: "
+         "the same command continues where it was interrupted"),
+        ("--html", Path, None, "FILE.html", "a report that needs no other file"),
+        ("--plot", Path, None, "FILE.png", "a figure for each dataset"),
+        ("--json", Path, None, "FILE.json", "the table"),
+    )  # fmt: skip
+
+
+def _epilog() -> str:
+    groups = {
+        "estimators compared by default": ("quick", "default"),
+        "others": ("more",),
+    }
+    parts = [
+        f"{title}:\n"
+        + "\n".join(f"  {name:<28}{m.text}" for name, m in METHODS.items() if m.group in group)
+        for title, group in groups.items()
+    ]
+    quick = f"--quick keeps {', '.join(methods.select(losses=['logistic'], quick=True))}."
+    warning = "The scores are computed without noise: publish them only if the data are public."
+    return "\n\n".join((*parts, quick, warning))
+
+
+def _compare(arguments: argparse.Namespace) -> int:
+    _check_files(arguments)
+    tables = _load(arguments)
+    estimators = _make_estimators(arguments, tables)
+
+    # Without --output the finished fits are kept all the same, in case of an interruption.
+    output, temporary = arguments.output, arguments.output is None
+    if temporary:
+        handle, output = tempfile.mkstemp(prefix="dpglm-compare-", suffix=".jsonl")
+        os.close(handle)
+    try:
+        results = compare(
+            tables,
+            estimators,
+            epsilons=arguments.epsilons,
+            delta=arguments.delta,
+            n_splits=arguments.folds,
+            n_repeats=arguments.repeats,
+            seed=arguments.seed,
+            n_jobs=arguments.jobs,
+            results_file=output,
+            progress=True,
+        )
     except KeyboardInterrupt:
-        print("Interrupted.", file=sys.stderr)
+        sentence = f"Interrupted. To resume, run the same command with --output {output}"
+        print(sentence, file=sys.stderr)
         return 130
+    if temporary:
+        os.unlink(output)
+    _write(results, arguments)
+    return 1 if results.errors else 0
+
+
+def _check_files(arguments: argparse.Namespace) -> None:
+    """Refuse, before any work, files that could not be written after it."""
+    error = arguments.parser.error
+    given = {option: getattr(arguments, option) for option in ("output", "html", "plot", "json")}
+    given = {option: path for option, path in given.items() if path is not None}
+    if len({path.absolute() for path in given.values()}) < len(given):
+        error(f"{', '.join(f'--{option}' for option in given)} must name different files")
+    if "plot" in given or "html" in given:
+        _check_figure(arguments, "plot" if "plot" in given else "html")
+    # Whether a file can be written is seen by opening it; what was not there is removed again.
+    for option, path in given.items():
+        existed = path.exists()
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            open(path, "ab").close()
+        except OSError as problem:
+            error(f"argument --{option}: {path} cannot be written ({problem.strerror})")
+        if not existed:
+            path.unlink()
+    if arguments.output is not None:
+        try:
+            ResultsFile(arguments.output).read()
+        except ValueError as problem:
+            error(f"argument --output: {problem}")
+
+
+def _check_figure(arguments: argparse.Namespace, option: str) -> None:
+    """Refuse a figure that cannot be drawn, or not in the format that its name asks for."""
+    error, path = arguments.parser.error, arguments.plot
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        error(f'argument --{option}: needs matplotlib: pip install "dpglm[plot]"')
+    suffixes = sorted(Figure().canvas.get_supported_filetypes())
+    if path is not None and path.suffix[1:] not in suffixes:
+        error(f"argument --plot: {path} must end in one of {', '.join(suffixes)}")
+
+
+def _load(arguments: argparse.Namespace) -> dict[str, Table]:
+    error = arguments.parser.error
+    own = arguments.csv is not None
+    if own and arguments.datasets is not None:
+        error("argument --csv: not allowed with --datasets")
+    if own and arguments.schema is None:
+        error("argument --csv: needs --schema, a JSON file with public bounds (dpglm.Schema)")
+    for option in ("schema", "target"):
+        if getattr(arguments, option) is not None and not own:
+            error(f"argument --{option}: describes the table of --csv, which is not given")
+    try:
+        return methods.load_tables(
+            arguments.datasets or ["census"],
+            csv=(arguments.csv, arguments.schema, arguments.target) if own else None,
+            data_home=arguments.data_home,
+            n_samples=arguments.n_samples,
+            n_splits=arguments.folds,
+        )
+    except (ValueError, OSError, ImportError) as problem:
+        error(str(problem))
+
+
+def _make_estimators(
+    arguments: argparse.Namespace, tables: Mapping[str, Table]
+) -> dict[str, BaseEstimator]:
+    losses = arguments.loss
+    # Names that were given are kept, whatever they minimise.
+    if losses is None and arguments.quick and arguments.estimators is None:
+        losses = ["logistic"]
+    names = methods.select(arguments.estimators, losses=losses, quick=arguments.quick)
+    if not names:
+        arguments.parser.error(
+            f"argument --loss: none of {', '.join(arguments.estimators)} minimises "
+            f"{' or '.join(losses)}"
+        )
+    options = {"delta": arguments.delta}
+    if arguments.max_iter is not None:
+        options["max_iter"] = arguments.max_iter
+    # A budget too small, or a package that is missing, is told now and not after hours of fits.
+    for name in names:
+        for epsilon in arguments.epsilons:
+            estimator = methods.make_estimator(name, epsilon=epsilon, **options)
+            if not hasattr(estimator, "plan"):
+                continue
+            for X, y in tables.values():
+                # The smallest training set is the one beside the largest fold.
+                n_training = len(y) - -(-len(y) // arguments.folds)
+                try:
+                    estimator.plan(n_training, X.shape[1], len(set(y.tolist())))
+                except (ValueError, ImportError) as problem:
+                    arguments.parser.error(f"estimator {name}: {problem}")
+    return {name: methods.make_estimator(name, **options) for name in names}
+
+
+def _write(results: ComparisonResults, arguments: argparse.Namespace) -> None:
+    print(results.table())
+    if results.notes():
+        print(f"\n{results.notes()}", file=sys.stderr)
+    if arguments.json is not None:
+        arguments.json.write_text(results.to_json(), encoding="utf-8")
+    if arguments.plot is not None:
+        for dataset in results.datasets:
+            path = arguments.plot
+            if len(results.datasets) > 1:
+                path = path.with_stem(f"{path.stem}-{dataset}")
+            display = ComparisonDisplay.from_results(results, dataset=dataset).plot()
+            display.figure_.savefig(path, dpi=150)
+    if arguments.html is not None:
+        arguments.html.write_text(html_report(results), encoding="utf-8")
+
+
+_PLAN_EPILOG = """\
+Give --epsilon alone to learn what noise it takes. Or give --noise-multiplier and two others of
+--epsilon, --n-iter and --sampling-rate (1 unless it is the one left out) to learn the last:
+
+  plan --n 48842 --epsilon 1                                    what noise do I need?
+  plan --n 48842 --epsilon 1 --noise-multiplier 40              how many iterations can I afford?
+  plan --n 48842 --noise-multiplier 40 --n-iter 100             what does that cost?
+  plan --n 48842 --epsilon 1 --noise-multiplier 4 --n-iter 500  how large may batches be?
+
+Nothing is read and no budget is spent. Plan with numbers that were chosen without looking at the
+data: --n, --features and --classes are taken to be public.
+"""
+
+
+def _add_plan(commands: Any) -> None:
+    parser = _command(
+        commands,
+        "plan",
+        _plan,
+        help="what a fit would cost, and how noisy it would be, before it sees any data",
+        description="Print the plan of a private fit: budget, noise, iterations, alternatives.",
+        epilog=_PLAN_EPILOG,
+    )
+    parser.add_argument("--n", type=_at_least(1), required=True, metavar="N", help="records")
+    _add_options(
+        parser,
+        ("--epsilon", _positive, None, "E", "the budget"),
+        ("--delta", _between_0_and_1, 1e-6, "D", "default: %(default)s"),
+        ("--features", _at_least(1), 100, "P", "columns of X; default: %(default)s"),
+        ("--classes", _at_least(2), 2, "K", "default: %(default)s"),
+        ("--n-iter", _at_least(1, MOST_ITERATIONS), None, "T",
+         "iterations; default: the estimator's own"),
+        ("--sampling-rate", _share, None, "Q", "chance of a record to be in a batch; default: 1"),
+        ("--noise-multiplier", _positive, None, "Z", "standard deviation of the noise over the "
+         "clip (over twice the clip under replace_one)"),
+        ("--clip", _positive, None, "C", "norm to clip gradients to, after a preconditioner "
+         "relative to the length of a row; default: the estimator's own"),
+        ("--alpha", _penalty, 0.0, "A", "L2 penalty; default: %(default)g"),
+        ("--row-bound", _positive, DEFAULT_ROW_BOUND, "R", "largest norm of a row, for the bounds "
+         "on worthwhile iterations; default: %(default)g"),
+        ("--distance", _positive, 1.0, "B", "guess of the norm of the best coefficients, for the "
+         "same; default: %(default)g"),
+    )  # fmt: skip
+    for option, choices, default in (
+        ("--estimator", PLANNED, "logistic"),
+        ("--relation", list(NEIGHBORING_RELATIONS), "zero_out"),
+        ("--preconditioner", ["auto", "full", "diagonal", "none"], "auto"),
+    ):
+        parser.add_argument(option, choices=choices, default=default, help="default: %(default)s")
+
+
+def _plan(arguments: argparse.Namespace) -> int:
+    try:
+        print(plan_as_asked(arguments))
+    except (ValueError, ImportError) as problem:
+        arguments.parser.error(str(problem))
+    except ArithmeticError as problem:
+        arguments.parser.error(f"these numbers are too extreme to be accounted for ({problem})")
+    return 0
+
+
+def _add_audit(commands: Any) -> None:
+    names = "\n".join(f"  {name:<24}{methods.make_audited(name)[1]}" for name in AUDITED)
+    parser = _command(
+        commands,
+        "audit",
+        _audit,
+        help="test on artificial records whether the noise is what is claimed",
+        description="Fit estimators on artificial records, and test whether they are as private as "
+        "they claim. The exit code is 1 if one is not.",
+        epilog=f"estimators:\n{names}\n\nAn audit at a larger epsilon sees smaller errors: the "
+        "code that adds the noise is the same.",
+    )
+    chosen = parser.add_mutually_exclusive_group()
+    chosen.add_argument("--all", action="store_true", help="audit every estimator, one table")
+    chosen.add_argument(
+        "--estimator", type=_audited_name, choices=AUDITED, default="logistic", metavar="NAME",
+        help="see below; default: %(default)s",
+    )  # fmt: skip
+    _add_options(
+        parser,
+        ("--epsilon", _positive, 5.0, "E", "default: %(default)g"),
+        ("--delta", _between_0_and_1, 1e-6, "D", "default: %(default)g"),
+        ("--canaries", _at_least(100), 2000, "M", "records in one fit; default: %(default)s"),
+        ("--fits", _at_least(100), 1000, "F", "of choices, and from outside; default: %(default)s"),
+        ("--false-alarm", _between_0_and_1, 1e-6, "A", "of each test; default: %(default)g"),
+        ("--plot", Path, None, "FILE.png", "draw what was seen"),
+    )
+    parser.add_argument(
+        "--black-box", action="store_true", help="look at the coefficients alone, from outside"
+    )
+
+
+def _audit(arguments: argparse.Namespace) -> int:
+    error, path = arguments.parser.error, arguments.plot
+    # What cannot be drawn is refused before the work is done.
+    if path is not None:
+        if arguments.all:
+            error("argument --plot: draws one estimator; name it with --estimator")
+        _check_figure(arguments, "plot")
+        if not path.parent.is_dir():
+            error(f"argument --plot: {path.parent} is no directory")
+
+    begin, reports = time.perf_counter(), []
+    for name in AUDITED if arguments.all else [arguments.estimator]:
+        if arguments.all and sys.stderr.isatty():
+            print(f"auditing {name} ...", file=sys.stderr)
+        try:
+            reports.append(_audited(name, arguments))
+        except (ValueError, ImportError) as problem:
+            error(f"{name}: {problem}")
+    print(audit_table(reports))
+    failed = [report for report in reports if not report.passed]
+    print()
+    for report in failed if arguments.all else reports:
+        print(report.verdict)
+    if arguments.all:
+        seconds = time.perf_counter() - begin
+        print(f"{len(reports) - len(failed)} of {len(reports)} audits passed in {seconds:.0f} s.")
+    if path is not None:
+        try:
+            AuditDisplay.from_report(reports[0]).plot().figure_.savefig(path, dpi=150)
+        except OSError as problem:
+            error(f"argument --plot: {problem}")
+    return 1 if failed else 0
+
+
+def _audited(name: str, arguments: argparse.Namespace) -> AuditReport:
+    budget = {"epsilon": arguments.epsilon, "delta": arguments.delta}
+    estimator, _, container = methods.make_audited(name, **budget)
+    with warnings.catch_warnings():
+        # That delta is large for so few records is no matter: they are artificial.
+        warnings.simplefilter("ignore")
+        report = audit_estimator(
+            estimator,
+            container=container,
+            n_canaries=arguments.canaries,
+            n_fits=arguments.fits,
+            false_alarm=arguments.false_alarm,
+            black_box=arguments.black_box,
+        )
+    return replace(report, name=name)

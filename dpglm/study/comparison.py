@@ -9,9 +9,11 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import timedelta
+from importlib.util import find_spec
+from itertools import product
 from os import PathLike
 from typing import Any
 
@@ -25,62 +27,34 @@ from sklearn.pipeline import Pipeline
 
 from dpglm.exceptions import PrivacyWarning
 from dpglm.losses import Hinge, Logistic, Softmax
-from dpglm.study.results import Cell, ComparisonResults, ResultsFile
+from dpglm.study.results import Cell, ComparisonResults, ResultsFile, parameters_named
 
 __all__ = ["compare", "encoded", "kind_of_loss", "mean_loss", "report_progress", "scores"]
 
 _SECONDS_BETWEEN_LINES = 10.0
 
 
-def report_progress(
-    total: int, finished: int, *, enabled: bool
-) -> AbstractContextManager[Callable[[], None]]:
-    """Return a context manager that yields the function to call after each cell.
+@contextmanager
+def report_progress(total: int, finished: int, *, enabled: bool) -> Iterator[Callable[[], None]]:
+    """Yield the function to call after each of `total` cells, `finished` of which were so earlier.
 
     On a terminal with rich installed it is a progress bar with the time left, otherwise a line
     every ten seconds.
-
-    Parameters
-    ----------
-    total : int
-        Number of cells.
-    finished : int
-        How many were finished earlier.
-    enabled : bool
-        Stay silent if False.
-
-    Returns
-    -------
-    context manager of a function without arguments
-
-    Examples
-    --------
-    >>> from dpglm.study.comparison import report_progress
-    >>> with report_progress(2, 0, enabled=False) as advance:
-    ...     advance()
     """
-    if not enabled:
-        return nullcontext(_nothing)
-    if finished:
+    if enabled and finished:
         print(f"{finished} of {total} fits were finished earlier", file=sys.stderr)
-    if finished == total:
-        return nullcontext(_nothing)
-    if sys.stderr.isatty():
-        try:
-            import rich  # noqa: F401
-        except ImportError:
-            pass
-        else:
-            return _bar(total, finished)
-    return _lines(total, finished)
+    if not enabled or finished == total:
+        yield lambda: None
+    elif sys.stderr.isatty() and find_spec("rich") is not None:
+        with _bar(total, finished) as progress:
+            (task,) = progress.task_ids
+            yield lambda: progress.advance(task)
+    else:
+        yield _Lines(total, finished)
 
 
-def _nothing() -> None:
-    pass
-
-
-@contextmanager
-def _bar(total: int, finished: int) -> Iterator[Callable[[], None]]:
+def _bar(total: int, finished: int) -> Any:
+    """Return rich's progress bar with one task."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
     from rich.text import Text
@@ -90,31 +64,28 @@ def _bar(total: int, finished: int) -> Iterator[Callable[[], None]]:
             new = int(task.completed) - finished
             return Text(_times(task.elapsed or 0.0, new, total - finished))
 
-    columns = (
-        BarColumn(bar_width=24),
-        TextColumn("{task.completed} of {task.total} fits"),
-        Times(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("", total=total, completed=finished)
-        yield lambda: progress.advance(task)
+    fits = TextColumn("{task.completed} of {task.total} fits")
+    console = Console(stderr=True)
+    progress = Progress(BarColumn(bar_width=24), fits, Times(), console=console, transient=True)
+    progress.add_task("", total=total, completed=finished)
+    return progress
 
 
-@contextmanager
-def _lines(total: int, finished: int) -> Iterator[Callable[[], None]]:
-    start = last = time.monotonic()
-    new = 0
+class _Lines:
+    """Counts the cells, and prints a line now and then."""
 
-    def advance() -> None:
-        nonlocal last, new
-        new += 1
+    def __init__(self, total: int, finished: int) -> None:
+        self.total, self.finished, self.new = total, finished, 0
+        self.start = self.last = time.monotonic()
+
+    def __call__(self) -> None:
+        self.new += 1
         now = time.monotonic()
-        if now - last >= _SECONDS_BETWEEN_LINES:
-            last = now
-            times = _times(now - start, new, total - finished)
-            print(f"{finished + new} of {total} fits  {times}", file=sys.stderr, flush=True)
-
-    yield advance
+        if now - self.last >= _SECONDS_BETWEEN_LINES:
+            self.last = now
+            times = _times(now - self.start, self.new, self.total - self.finished)
+            fits = f"{self.finished + self.new} of {self.total} fits"
+            print(f"{fits}  {times}", file=sys.stderr, flush=True)
 
 
 def _times(elapsed: float, new: int, pending: int) -> str:
@@ -125,86 +96,33 @@ def _times(elapsed: float, new: int, pending: int) -> str:
 
 
 def scores(model: BaseEstimator, X: Any, y: np.ndarray) -> dict[str, float]:
-    """Return accuracy, area under the ROC curve and mean loss.
+    """Return ``accuracy``, ``auc`` and ``loss`` of a fitted classifier, as from `mean_loss`.
 
-    Computed from the rows without noise: to be released only if the rows may be.
-
-    Parameters
-    ----------
-    model : fitted classifier
-    X : {array-like, CSR matrix} of shape (n_samples, n_features)
-    y : ndarray of shape (n_samples,)
-        Labels among the model's ``classes_``.
-
-    Returns
-    -------
-    dict
-        ``accuracy``, ``auc`` (for several classes the mean of the one-vs-rest areas) and ``loss``,
-        as from `mean_loss`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn.dummy import DummyClassifier
-    >>> from dpglm.study.comparison import scores
-    >>> X, y = np.zeros((4, 1)), np.array([0, 0, 1, 1])
-    >>> found = scores(DummyClassifier(strategy="prior").fit(X, y), X, y)
-    >>> found["accuracy"], found["auc"], round(found["loss"], 4)
-    (0.5, 0.5, 0.6931)
+    For several classes the area is the mean of the one-vs-rest areas. Computed from the rows
+    without noise: to be released only if the rows may be.
     """
     margins, target = _margins(model, X), _target(model, y)
+    of_classes = target > 0 if margins.ndim == 1 else np.eye(margins.shape[1])[target]
     return {
         "accuracy": float(np.mean(model.predict(X) == y)),
-        "auc": _auc(margins, target),
+        "auc": float(roc_auc_score(of_classes, margins)),
         "loss": _mean(kind_of_loss(model), margins, target),
     }
 
 
 def kind_of_loss(model: BaseEstimator) -> str:
-    """Return which loss suits a model: logistic if it gives probabilities, else hinge.
-
-    Parameters
-    ----------
-    model : classifier
-
-    Returns
-    -------
-    {"logistic", "hinge"}
-
-    Examples
-    --------
-    >>> from dpglm import DPLinearSVM
-    >>> from dpglm.study.comparison import kind_of_loss
-    >>> kind_of_loss(DPLinearSVM())
-    'hinge'
-    """
+    """Return which loss suits a model: logistic if it gives probabilities, else hinge."""
     return "logistic" if hasattr(model, "predict_proba") else "hinge"
 
 
 def mean_loss(model: BaseEstimator, X: Any, y: np.ndarray) -> float:
-    """Return the mean logistic or hinge loss, without regularisation.
-
-    Parameters
-    ----------
-    model : fitted classifier
-    X : {array-like, CSR matrix} of shape (n_samples, n_features)
-    y : ndarray of shape (n_samples,)
-        Labels among the model's ``classes_``.
-
-    Returns
-    -------
-    float
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn.dummy import DummyClassifier
-    >>> from dpglm.study.comparison import mean_loss
-    >>> X, y = np.zeros((4, 1)), np.array([0, 0, 1, 1])
-    >>> round(mean_loss(DummyClassifier(strategy="prior").fit(X, y), X, y), 4)
-    0.6931
-    """
+    """Return the mean logistic or hinge loss, without regularisation."""
     return _mean(kind_of_loss(model), _margins(model, X), _target(model, y))
+
+
+def _mean(kind: str, margins: np.ndarray, target: np.ndarray) -> float:
+    loss = Hinge() if kind == "hinge" else Logistic() if margins.ndim == 1 else Softmax()
+    return float(loss.value(margins, target).mean())
 
 
 def _margins(model: BaseEstimator, X: Any) -> np.ndarray:
@@ -225,18 +143,6 @@ def _target(model: BaseEstimator, y: np.ndarray) -> np.ndarray:
         )
     index = np.searchsorted(model.classes_, y)
     return np.where(index == 1, 1.0, -1.0) if len(model.classes_) == 2 else index
-
-
-def _auc(margins: np.ndarray, target: np.ndarray) -> float:
-    if margins.ndim == 1:
-        return float(roc_auc_score(target > 0, margins))
-    return float(roc_auc_score(np.eye(margins.shape[1])[target], margins))
-
-
-def _mean(loss: str, margins: np.ndarray, target: np.ndarray) -> float:
-    if loss == "hinge":
-        return float(Hinge().value(margins, target).mean())
-    return float((Logistic() if margins.ndim == 1 else Softmax()).value(margins, target).mean())
 
 
 def compare(
@@ -302,7 +208,7 @@ def compare(
     --------
     >>> from sklearn.linear_model import LogisticRegression
     >>> from dpglm import DPLogisticRegression
-    >>> from dpglm.study.comparison import compare
+    >>> from dpglm.study import compare
     >>> from dpglm.datasets import make_census
     >>> results = compare(
     ...     {"census": make_census(1000, random_state=0)},
@@ -319,11 +225,27 @@ def compare(
       not private  0... ±0...
     ...
     """
+    epsilons = list(dict.fromkeys(float(epsilon) for epsilon in epsilons))
+    if not epsilons:
+        raise ValueError("epsilons is empty; give at least one.")
+    if n_repeats < 1:
+        raise ValueError(f"n_repeats={n_repeats!r} must be 1 or more.")
+    seed = None if seed is None else int(seed)
     tables = {name: encoded(dataset) for name, dataset in datasets.items()}
-    cells = list(
-        _cells(tables, estimators, _distinct(epsilons), float(delta), n_splits, n_repeats, seed)
-    )
+    own = [
+        (name, _description(estimator), *budget)
+        for name, estimator in estimators.items()
+        for budget in _budgets(estimator, epsilons, float(delta))
+    ]
+    cells = []
+    for dataset, (X, y) in tables.items():
+        # Too many folds are refused here, before the first fit.
+        next(KFold(n_splits, shuffle=True, random_state=0).split(X))
+        table = (dataset, *X.shape, joblib.hash((X, y)))
+        for repeat, fold, which in product(range(n_repeats), range(n_splits), own):
+            cells.append(Cell(*table, *which, n_splits, repeat, fold, seed))
     file = None if results_file is None else ResultsFile(results_file)
+    # A cell that raised is run again: its cause may be gone.
     records = {}
     if file is not None:
         known = file.read()
@@ -341,6 +263,7 @@ def compare(
         if cell not in records
     )
     with report_progress(len(cells), len(records), enabled=progress) as advance:
+        # Each outcome is on the disk before the next is waited for.
         for cell, outcome in outcomes:
             if file is not None:
                 file.append(cell, outcome)
@@ -350,26 +273,7 @@ def compare(
 
 
 def encoded(dataset: Any) -> tuple[Any, np.ndarray]:
-    """Return the rows and labels of a dataset, encoded with public bounds.
-
-    Parameters
-    ----------
-    dataset : (X, y) or Bunch
-        As for `compare`.
-
-    Returns
-    -------
-    X : ndarray or CSR matrix
-    y : ndarray
-
-    Examples
-    --------
-    >>> from dpglm.study.comparison import encoded
-    >>> from dpglm.datasets import make_census
-    >>> X, y = encoded(make_census(100, random_state=0))
-    >>> X.shape, y.shape
-    ((100, 99), (100,))
-    """
+    """Return the rows and labels of a dataset, as for `compare`, encoded with public bounds."""
     if hasattr(dataset, "schema"):
         X, y = dataset.schema.transformer().fit_transform(dataset.data), dataset.target
     else:
@@ -379,46 +283,13 @@ def encoded(dataset: Any) -> tuple[Any, np.ndarray]:
     return X, np.array(y.tolist()) if y.dtype == object else y
 
 
-def _distinct(epsilons: Iterable[float]) -> list[float]:
-    distinct = list(dict.fromkeys(float(epsilon) for epsilon in epsilons))
-    if not distinct:
-        raise ValueError("epsilons is empty; give at least one.")
-    return distinct
-
-
-def _cells(
-    tables: Mapping[str, tuple[Any, np.ndarray]],
-    estimators: Mapping[str, BaseEstimator],
-    epsilons: list[float],
-    delta: float,
-    n_splits: int,
-    n_repeats: int,
-    seed: int | None,
-) -> Iterator[Cell]:
-    if n_repeats < 1:
-        raise ValueError(f"n_repeats={n_repeats!r} must be 1 or more.")
-    for dataset, (X, y) in tables.items():
-        next(KFold(n_splits, shuffle=True, random_state=0).split(X))
-        fingerprint = joblib.hash((X, y))
-        for repeat in range(n_repeats):
-            for fold in range(n_splits):
-                for name, estimator in estimators.items():
-                    private = _privacy_prefix(estimator) is not None
-                    for epsilon in epsilons if private else [None]:
-                        yield Cell(
-                            dataset=dataset,
-                            n_samples=X.shape[0],
-                            n_features=X.shape[1],
-                            fingerprint=fingerprint,
-                            estimator=name,
-                            parameters=_description(estimator),
-                            epsilon=epsilon,
-                            delta=delta if private else None,
-                            n_splits=n_splits,
-                            repeat=repeat,
-                            fold=fold,
-                            seed=None if seed is None else int(seed),
-                        )
+def _budgets(
+    estimator: BaseEstimator, epsilons: list[float], delta: float
+) -> list[tuple[float | None, float | None]]:
+    """Return each epsilon with delta; without privacy the scores are those of one fit for all."""
+    if _privacy_prefix(estimator) is None:
+        return [(None, None)]
+    return [(epsilon, delta) for epsilon in epsilons]
 
 
 def _measure(
@@ -453,12 +324,9 @@ def _follow(parent: int) -> None:
 
 def _privacy_prefix(estimator: BaseEstimator) -> str | None:
     """Return what precedes ``epsilon`` and ``delta`` in the names of the parameters, if any."""
-    names = estimator.get_params()
-    prefixes = [
-        name.removesuffix("epsilon")
-        for name in names
-        if re.search("(^|__)epsilon$", name) and name.removesuffix("epsilon") + "delta" in names
-    ]
+    epsilons, deltas = (parameters_named(estimator, name) for name in ("epsilon", "delta"))
+    prefixes = [name.removesuffix("epsilon") for name in epsilons]
+    prefixes = [prefix for prefix in prefixes if prefix + "delta" in deltas]
     if len(prefixes) > 1:
         raise ValueError(
             f"{type(estimator).__name__} has several private steps ({', '.join(prefixes)}), and "
@@ -476,6 +344,7 @@ def _description(estimator: BaseEstimator) -> str:
         for name, value in sorted(estimator.get_params().items())
         if name not in set_by_cell
     )
+    # Addresses of objects would tell the cells of two processes apart.
     text = _one_line(f"{type(estimator).__name__}({parameters})")
     return re.sub(" at 0x[0-9a-fA-F]+", "", text)
 
@@ -487,9 +356,9 @@ def _configured(estimator: BaseEstimator, cell: Cell) -> BaseEstimator:
         model.set_params(**{prefix + "epsilon": cell.epsilon, prefix + "delta": cell.delta})
     if cell.seed is not None:
         key = (cell.seed, cell.dataset, cell.estimator, cell.epsilon, cell.repeat, cell.fold)
+        # A number of its own for each cell, which depends on no other cell or process.
         random_state = int.from_bytes(hashlib.sha256(repr(key).encode()).digest()[:4])
-        names = [name for name in model.get_params() if re.search("(^|__)random_state$", name)]
-        model.set_params(**dict.fromkeys(names, random_state))
+        model.set_params(**dict.fromkeys(parameters_named(model, "random_state"), random_state))
     return model
 
 

@@ -1,13 +1,15 @@
-"""The estimators and baselines that a comparison knows by name."""
+"""Every estimator and every table that a command knows by name."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
+from sklearn.utils import resample
 
 from dpglm.baselines.majority import MajorityClassifier
 from dpglm.baselines.newton import DoubleNoiseNewton
@@ -15,209 +17,289 @@ from dpglm.baselines.objective_perturbation import (
     ApproximateMinimaPerturbation,
     ObjectivePerturbation,
 )
-from dpglm.baselines.output_perturbation import OutputPerturbation
+from dpglm.baselines.perturbation import OutputPerturbation
 from dpglm.baselines.privgene import PrivGene
 from dpglm.baselines.sgd import SGDAdvancedComposition, SGDMomentsAccountant
+from dpglm.datasets import fetch_adult, fetch_bank, fetch_kddcup99, make_census, read_csv
 from dpglm.estimators.agd import DPAGDClassifier
 from dpglm.estimators.descent import DPLinearSVM, DPLogisticRegression
 from dpglm.schedules import DecayingClip, DynamicNoise
+from dpglm.schema import Schema
+from dpglm.study.comparison import encoded
 
-__all__ = ["LOSSES", "METHODS", "Method", "make_estimator", "select"]
+__all__ = [
+    "AUDITED", "COMPARED", "DATASETS", "LOSSES", "METHODS", "PLANNED", "key_of", "load_tables",
+    "make_audited", "make_estimator", "select",
+]  # fmt: skip
 
 LOSSES = ("logistic", "svm")
 
 
 @dataclass(frozen=True)
-class Method:
-    """An estimator with its settings.
+class Audit:
+    """What an audit does otherwise: name, text, parameters, and where its records are kept."""
 
-    Parameters
-    ----------
-    estimator : estimator
-        Prototype, to be cloned.
-    text : str
-        What it is, in a few words.
-    losses : tuple of {"logistic", "svm"}
-        What it minimises.
-    group : {"default", "quick", "more"}
-        When it is compared without being named: always; even if the comparison is to be quick;
-        never.
+    name: str = ""
+    text: str = ""
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    container: str = "sparse"
+
+
+@dataclass(frozen=True)
+class Method:
+    """An estimator with its settings: a prototype, what it is in a few words, what it minimises.
+
+    The group says when it is compared without being named: "default" always, "quick" even if the
+    comparison is to be quick, "more" never. Those of the group "audit" are audited only.
     """
 
     estimator: BaseEstimator
     text: str
-    losses: tuple[str, ...]
-    group: str
+    losses: tuple[str, ...] = ("logistic",)
+    group: str = "audit"
+    audit: Audit = Audit()
 
 
-def _both(name: str, text: str, logistic: Any, svm: Any, group: str) -> dict[str, Method]:
+def _both(
+    name: str,
+    text: str,
+    logistic: BaseEstimator,
+    group: str = "default",
+    svm_loss: str = "smoothed_hinge",
+    audit: Audit = Audit(),
+) -> dict[str, Method]:
     """Return a method that can minimise either loss under two names."""
+    svm = clone(logistic).set_params(loss=svm_loss)
     return {
-        name: Method(logistic, text, ("logistic",), group),
+        name: Method(logistic, text, ("logistic",), group, audit),
         f"{name}-svm": Method(svm, f"{text}; SVM", ("svm",), group),
     }
 
 
 _SVM_OPTIMUM = LinearSVC(loss="hinge", C=10.0, tol=0.1, max_iter=100_000)
+_PLAIN, _PLAINLY = {"momentum": None, "averaging": None}, "without momentum and averaging"
+_UNWHITENED = {"preconditioner": None, "clip_schedule": 2.0, "step_schedule": 1.0}
 
 METHODS: dict[str, Method] = {
-    "logistic": Method(DPLogisticRegression(), "DPLogisticRegression", ("logistic",), "quick"),
+    "logistic": Method(DPLogisticRegression(), "DPLogisticRegression", group="quick"),
     "svm": Method(DPLinearSVM(), "DPLinearSVM", ("svm",), "quick"),
-    **_both(
-        "agd",
-        "DPAGDClassifier",
-        DPAGDClassifier(),
-        DPAGDClassifier(loss="smoothed_hinge"),
-        "quick",
-    ),
+    **_both("agd", "DPAGDClassifier", DPAGDClassifier(), "quick"),
     **_both(
         "objective-perturbation",
         "minimises a randomly tilted loss",
         ObjectivePerturbation(),
-        ObjectivePerturbation(loss="smoothed_hinge"),
         "quick",
     ),
-    **_both(
-        "output-perturbation",
-        "adds noise to the minimiser",
-        OutputPerturbation(),
-        OutputPerturbation(loss="smoothed_hinge"),
-        "default",
-    ),
+    **_both("output-perturbation", "adds noise to the minimiser", OutputPerturbation()),
     **_both(
         "approximate-minima",
         "tilts the loss and adds noise to an approximate minimiser",
         ApproximateMinimaPerturbation(),
-        ApproximateMinimaPerturbation(loss="smoothed_hinge"),
-        "default",
     ),
     **_both(
-        "privgene",
-        "searches genetically, with private selections",
-        PrivGene(),
-        PrivGene(loss="hinge"),
-        "default",
+        "privgene", "searches genetically, with private selections", PrivGene(), svm_loss="hinge"
     ),
     "double-noise-newton": Method(
-        DoubleNoiseNewton(), "noisy Newton steps", ("logistic",), "default"
+        DoubleNoiseNewton(), "noisy Newton steps", group="default", audit=Audit("newton")
     ),
     "majority": Method(MajorityClassifier(), "noisy label counts alone", LOSSES, "default"),
     "reference": Method(
         LogisticRegression(C=np.inf, max_iter=2000),
         "logistic regression without privacy",
-        ("logistic",),
-        "default",
+        group="default",
     ),
     "reference-svm": Method(_SVM_OPTIMUM, "linear SVM without privacy", ("svm",), "default"),
     **_both(
         "sgd-moments",
         "mini-batches, by privacy loss distributions",
         SGDMomentsAccountant(),
-        SGDMomentsAccountant(loss="hinge"),
         "more",
+        "hinge",
+        Audit(parameters={"max_iter": 100}),
     ),
     **_both(
         "sgd-advanced",
         "mini-batches, by advanced composition",
         SGDAdvancedComposition(),
-        SGDAdvancedComposition(loss="hinge"),
         "more",
+        "hinge",
     ),
+    # Variants of the two estimators that show what a setting is worth.
     "logistic-batches": Method(
         DPLogisticRegression(sampling_rate=0.1),
         "mini-batches of a tenth of the rows",
-        ("logistic",),
-        "more",
-    ),
-    "logistic-plain": Method(
-        DPLogisticRegression(momentum=None, averaging=None),
-        "without momentum and averaging",
-        ("logistic",),
-        "more",
-    ),
-    "svm-plain": Method(
-        DPLinearSVM(momentum=None, averaging=None),
-        "without momentum and averaging",
-        ("svm",),
-        "more",
-    ),
-    "logistic-unwhitened": Method(
-        DPLogisticRegression(
-            preconditioner=None, clip_schedule=2.0, step_schedule=1.0, momentum="heavy_ball"
+        group="more",
+        audit=Audit(
+            "logistic-minibatch",
+            "on random batches",
+            {"sampling_rate": 0.2, "max_iter": 40, "preconditioner": None},
         ),
+    ),
+    "logistic-plain": Method(DPLogisticRegression(**_PLAIN), _PLAINLY, group="more"),
+    "svm-plain": Method(DPLinearSVM(**_PLAIN), _PLAINLY, ("svm",), "more"),
+    "logistic-unwhitened": Method(
+        DPLogisticRegression(**_UNWHITENED, momentum="heavy_ball"),
         "without preconditioner, with fixed clip and step",
-        ("logistic",),
-        "more",
+        group="more",
     ),
     "logistic-decaying-clip": Method(
         DPLogisticRegression(clip_schedule=DecayingClip(1.0)),
         "with a clip that decays to a half",
-        ("logistic",),
-        "more",
+        group="more",
+        audit=Audit(
+            text="without preconditioner, with a clip that decays and a heavy ball",
+            parameters={"preconditioner": None, "momentum": "heavy_ball", "averaging": "uniform"},
+        ),
     ),
     "logistic-dynamic": Method(
         DPLogisticRegression(noise_schedule=DynamicNoise(decay=4.0)),
         "with noise that decays to a quarter",
-        ("logistic",),
-        "more",
+        group="more",
     ),
+    # Audited, never compared.
+    "logistic-softmax": Method(DPLogisticRegression(classes=[0, 1, 2, 3]), "with four classes"),
+    "logistic-replace-one": Method(
+        DPLogisticRegression(neighboring_relation="replace_one"), "under replace_one"
+    ),
+    "logistic-threads": Method(
+        DPLogisticRegression(), "on dense rows, in two threads", audit=Audit(container="dense")
+    ),
+    "logistic-blocks": Method(
+        DPLogisticRegression(), "on rows read block by block", audit=Audit(container="blocks")
+    ),
+    "logistic-dask": Method(
+        DPLogisticRegression(), "on the partitions of a Dask array", audit=Audit(container="dask")
+    ),
+    "agd-whitened": Method(
+        DPAGDClassifier(preconditioner="full", clip_schedule=0.5, n_splits=20),
+        "with a full preconditioner",
+    ),
+    "agd-published": Method(DPAGDClassifier.as_published(), "with the constants of Lee & Kifer"),
 }
-"""What each name stands for, in the order of the tables."""
+"""What each name stands for; those that are compared in the order of the tables."""
+
+COMPARED = tuple(name for name, method in METHODS.items() if method.group != "audit")
+PLANNED = ("logistic", "svm", "agd")
+AUDITED = (
+    "logistic", "logistic-softmax", "logistic-replace-one", "logistic-decaying-clip",
+    "logistic-minibatch", "logistic-threads", "logistic-blocks", "logistic-dask",
+    "svm", "agd", "agd-whitened", "agd-published",
+    "objective-perturbation", "output-perturbation", "approximate-minima", "newton",
+    "privgene", "sgd-moments", "sgd-advanced", "majority",
+)  # fmt: skip
+"""The names of an audit, in the order of its table."""
+
+_KEYS = {method.audit.name: name for name, method in METHODS.items() if method.audit.name}
+
+
+def key_of(name: str) -> str:
+    """Return the key in `METHODS` of what an audit may call otherwise."""
+    return _KEYS.get(name, name)
 
 
 def select(
     names: Iterable[str] | None = None, *, losses: Iterable[str] | None = None, quick: bool = False
 ) -> list[str]:
-    """Return the names of the methods to compare.
+    """Return the names of the methods to compare, without repetitions.
 
-    Parameters
-    ----------
-    names : iterable of str, optional
-        Among `METHODS`; ``"all"`` stands for every one. By default those of the default group.
-    losses : iterable of {"logistic", "svm"}, optional
-        Leave out the methods that minimise none of them.
-    quick : bool, default=False
-        Keep to the few of the quick group unless others are named.
-
-    Returns
-    -------
-    list of str
-        Without repetitions.
-
-    Raises
-    ------
-    ValueError
-        If a name is unknown.
-
-    Examples
-    --------
-    >>> from dpglm.study.methods import select
-    >>> select(losses=["logistic"], quick=True)
-    ['logistic', 'agd', 'objective-perturbation']
-    >>> select(["reference", "svm"], losses=["svm"])
-    ['svm']
+    `names` are among `COMPARED`, or ``"all"``; by default those of the group "default", or of
+    "quick". Methods that minimise none of the `losses` are left out.
     """
     groups = ("quick",) if quick else ("quick", "default")
     chosen: list[str] = []
-    for name in [n for n, m in METHODS.items() if m.group in groups] if names is None else names:
-        if name not in METHODS and name != "all":
-            raise ValueError(f"{name!r} is unknown; choose from all, {', '.join(METHODS)}")
-        chosen += METHODS if name == "all" else [name]
+    for name in [n for n in COMPARED if METHODS[n].group in groups] if names is None else names:
+        if key_of(name) not in COMPARED and name != "all":
+            raise ValueError(f"{name!r} is unknown; choose from all, {', '.join(COMPARED)}")
+        chosen += COMPARED if name == "all" else [key_of(name)]
     kept = LOSSES if losses is None else tuple(losses)
     return [name for name in dict.fromkeys(chosen) if set(METHODS[name].losses) & set(kept)]
 
 
 def make_estimator(name: str, **parameters: Any) -> BaseEstimator:
-    """Return a new estimator with those of the parameters that it has.
-
-    Examples
-    --------
-    >>> from dpglm.study.methods import make_estimator
-    >>> make_estimator("svm", epsilon=2.0, max_iter=10)
-    DPLinearSVM(epsilon=2.0, max_iter=10)
-    >>> make_estimator("objective-perturbation", epsilon=2.0, max_iter=10)
-    ObjectivePerturbation(epsilon=2.0)
-    """
+    """Return a new estimator with those of the parameters that it has."""
     estimator = clone(METHODS[name].estimator)
     known = estimator.get_params()
     return estimator.set_params(**{k: v for k, v in parameters.items() if k in known})
+
+
+def make_audited(name: str, **budget: float) -> tuple[BaseEstimator, str, str]:
+    """Return a new estimator as it is audited, what it is in a few words, and its container."""
+    method = METHODS[key_of(name)]
+    audit = method.audit
+    estimator = make_estimator(key_of(name), **audit.parameters, **budget)
+    text = method.text if method.group == "audit" else type(estimator).__name__
+    return estimator, audit.text or text, audit.container
+
+
+CENSUS_ROWS = 20_000
+_FETCHERS: dict[str, Callable[..., Any]] = {
+    "adult": fetch_adult,
+    "bank": fetch_bank,
+    "kddcup99": fetch_kddcup99,
+}
+DATASETS = ("census", *_FETCHERS)
+
+Table = tuple[Any, np.ndarray]
+"""Encoded rows and their labels."""
+
+
+def load_tables(
+    names: Iterable[str],
+    *,
+    csv: tuple[os.PathLike[str], os.PathLike[str], str | None] | None = None,
+    data_home: os.PathLike[str] | None = None,
+    n_samples: int | None = None,
+    n_splits: int = 2,
+) -> dict[str, Table]:
+    """Load tables among `DATASETS`, or one from a file, and encode them with public bounds.
+
+    `csv` holds the path of a table, that of its schema and the column of the labels. Of each table
+    `n_samples` rows are drawn, the same ones every time; by default `CENSUS_ROWS` of the census and
+    all of the others. Errors name the option at fault.
+    """
+    if csv is not None:
+        loaded = _own_table(*csv)
+    else:
+        loaded = {name: _dataset(name, data_home, n_samples) for name in names}
+    return {name: _rows(name, table, n_samples, n_splits) for name, table in loaded.items()}
+
+
+def _own_table(
+    path: os.PathLike[str], schema: os.PathLike[str], target: str | None
+) -> dict[str, Table]:
+    described = _read("schema", schema, lambda: Schema.from_json(schema))
+    table = _read("csv", path, lambda: encoded(read_csv(path, described, target=target)))
+    return {described.name: table}
+
+
+def _read(option: str, path: os.PathLike[str], read: Callable[[], Any]) -> Any:
+    try:
+        return read()
+    except OSError as problem:
+        reason = f"{path} cannot be read ({problem.strerror})"
+        raise ValueError(f"argument --{option}: {reason}") from problem
+    except (ValueError, ImportError) as problem:
+        raise ValueError(f"argument --{option}: {problem}") from problem
+
+
+def _dataset(name: str, data_home: os.PathLike[str] | None, n_samples: int | None) -> Table:
+    if name == "census":
+        return make_census(n_samples or CENSUS_ROWS, random_state=0)
+    try:
+        return encoded(_FETCHERS[name](data_home))
+    except (ValueError, OSError, ImportError) as problem:
+        raise ValueError(f"argument --datasets: {name}: {problem}") from problem
+
+
+def _rows(name: str, table: Table, n_samples: int | None, n_splits: int) -> Table:
+    X, y = table
+    if n_samples is not None and n_samples > len(y):
+        raise ValueError(f"argument --n-samples: {name} has {len(y)} rows, fewer than {n_samples}")
+    # The same rows every time, so that a run that was interrupted finds its finished fits again.
+    if n_samples is not None and n_samples < len(y):
+        X, y = resample(X, y, replace=False, n_samples=n_samples, random_state=0)
+    if n_splits > len(y):
+        raise ValueError(f"argument --folds: {n_splits} exceeds the {len(y)} rows of {name}")
+    if len(np.unique(y)) < 2:
+        raise ValueError(f"all rows of {name} have the label {y[0]!r}; there is nothing to learn")
+    return X, y

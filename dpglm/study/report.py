@@ -1,23 +1,189 @@
-"""A comparison as a web page that needs no other file."""
+"""A comparison as a figure, and as a web page that needs no other file."""
 
 import math
 import os
 import platform
 from base64 import b64encode
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from html import escape
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 from io import BytesIO
+from operator import itemgetter
 from string import Template
 from typing import Any
 
-from dpglm.study.plots import ComparisonDisplay, pyplot
-from dpglm.study.results import LARGER_IS_BETTER, ComparisonResults, headline, score_text
+import numpy as np
 
-__all__ = ["html_report"]
+from dpglm.study.plots import Display, new_axes, plain, pyplot
+from dpglm.study.results import (
+    LARGER_IS_BETTER,
+    MAIN_METRICS,
+    ComparisonResults,
+    Row,
+    epsilons_of,
+    grouped,
+    score_text,
+)
 
-_METRICS = ("accuracy", "auc", "training_loss")
+__all__ = ["ComparisonDisplay", "html_report"]
+
+_MARKERS = "osD^vP*X"
+_DASHES = ("--", ":", "-.")
+_LATER_LOSS = (0, (5, 1.5))
+# How many times as far from the best as the median an axis reaches.
+_REACH = 6.0
+
+
+@dataclass(eq=False, repr=False)
+class ComparisonDisplay(Display):
+    """Scores of estimators against epsilon, one panel per metric, with error bars.
+
+    Estimators without privacy are horizontal lines. Where two kinds of loss are compared, the
+    second has dashed lines, in the colors of the first. What is far worse than the others may lie
+    outside the view. Make it with `from_results`.
+
+    Parameters
+    ----------
+    title : str
+    panels : list of (str, str, list of mapping)
+        Title, metric and averages of each panel, as from ``ComparisonResults.panels``.
+
+    Examples
+    --------
+    >>> from sklearn.dummy import DummyClassifier
+    >>> from dpglm import DPLogisticRegression
+    >>> from dpglm.study import ComparisonDisplay, compare
+    >>> from dpglm.datasets import make_census
+    >>> results = compare(
+    ...     {"census": make_census(1000, random_state=0)},
+    ...     {"logistic": DPLogisticRegression(max_iter=20), "majority": DummyClassifier()},
+    ...     epsilons=[0.5, 1.0],
+    ... )
+    >>> display = ComparisonDisplay.from_results(results).plot()
+    >>> [ax.get_ylabel() for ax in display.axes_]
+    ['accuracy, test fold', 'AUC, test fold', 'logistic loss, training fold']
+    """
+
+    title: str
+    panels: list[tuple[str, str, list[Mapping[str, Any]]]]
+
+    @classmethod
+    def from_results(
+        cls,
+        results: Any,
+        *,
+        dataset: str | None = None,
+        metrics: Iterable[str] = MAIN_METRICS,
+    ) -> "ComparisonDisplay":
+        """Prepare the figure of one dataset.
+
+        Parameters
+        ----------
+        results : ComparisonResults
+        dataset : str, optional
+            Needed if there are several.
+        metrics : iterable of {"accuracy", "auc", "training_loss", "test_loss", "fit_seconds"}
+        """
+        if dataset is None and len(results.datasets) == 1:
+            (dataset,) = results.datasets
+        if dataset not in results.datasets:
+            raise ValueError(f"dataset={dataset!r} must be one of {results.datasets}.")
+        return cls(results.headline(dataset), results.panels(dataset, metrics))
+
+    @property
+    def _shape(self) -> tuple[int, ...]:
+        return (len(self.panels),)
+
+    @property
+    def _needed(self) -> str:
+        titles = ", ".join(title for title, *_ in self.panels)
+        return f"{len(self.panels)} are needed, one for each of {titles}"
+
+    def _new_axes(self) -> np.ndarray:
+        n = len(self.panels)
+        n_columns = n if n <= 3 else math.ceil(n / 2)
+        n_rows = math.ceil(n / n_columns)
+        size = 4.2 * n_columns, 3.4 * n_rows + 0.8
+        axes = new_axes(n_rows, n_columns, self.title, size).ravel()
+        for unused in axes[n:]:
+            unused.remove()
+        return axes[:n]
+
+    def _draw_panels(self, own_figure: bool) -> None:
+        styles = self._styles()
+        for axes, (title, metric, rows) in zip(self.axes_, self.panels, strict=True):
+            _draw(axes, title, metric, rows, styles)
+        self._add_legend(own_figure, styles)
+
+    def _styles(self) -> dict[str, dict[str, Any]]:
+        """Return the look of each estimator, the same in every panel."""
+        rows = [row for *_, panel in self.panels for row in panel]
+        private = dict.fromkeys(row["estimator"] for row in rows if row["epsilon"] is not None)
+        others = dict.fromkeys(row["estimator"] for row in rows if row["epsilon"] is None)
+        loss_of = {row["estimator"]: row["loss"] for row in rows}
+        losses = list(dict.fromkeys(loss_of[name] for name in private))
+        styles: dict[str, dict[str, Any]] = {}
+        for name in private:
+            # Colours and markers start anew with each kind of loss; the second is dashed.
+            kind = losses.index(loss_of[name])
+            i = sum(loss_of[other] == loss_of[name] for other in styles)
+            styles[name] = {"color": f"C{i % 10}", "marker": _MARKERS[i % len(_MARKERS)]}
+            if kind > 0:
+                styles[name] |= {"linestyle": _LATER_LOSS, "fillstyle": "none"}
+        for i, name in enumerate(others):
+            styles[name] = {"color": "0.5", "linestyle": _DASHES[i % len(_DASHES)]}
+        return styles
+
+
+def _draw(
+    axes: Any, title: str, metric: str, rows: list[Row], styles: Mapping[str, Mapping[str, Any]]
+) -> None:
+    rows = [row for row in rows if row[metric] is not None and row["epsilon"] != math.inf]
+    for row in rows:
+        # An AUC of one half ranks nothing and would only stretch the axis.
+        if row["epsilon"] is None and (metric, row[metric]) != ("auc", 0.5):
+            name = row["estimator"]
+            axes.axhline(row[metric], label=name, linewidth=1.2, **styles[name])
+    groups = grouped([row for row in rows if row["epsilon"] is not None], "estimator")
+    for position, (name, group) in enumerate(groups.items()):
+        own = sorted(group, key=itemgetter("epsilon"))
+        # Side by side, so that error bars do not hide one another.
+        shift = 1.02 ** (position - (len(groups) - 1) / 2)
+        axes.errorbar(
+            [row["epsilon"] * shift for row in own],
+            [row[metric] for row in own],
+            yerr=[row[f"{metric}_se"] or 0.0 for row in own],
+            label=name,
+            linewidth=1.5,
+            markersize=5,
+            capsize=3,
+            **styles[name],
+        )
+    _limit(axes, [row[metric] for row in rows], metric)
+    epsilons = epsilons_of(rows)
+    axes.set_xscale("log")
+    axes.set_xticks(epsilons, [f"{epsilon:g}" for epsilon in epsilons])
+    axes.minorticks_off()
+    axes.set(xlabel="epsilon", ylabel=title)
+    plain(axes)
+
+
+def _limit(axes: Any, scores: list[float], metric: str) -> None:
+    """End the axis where what is far worse than the others begins."""
+    # From here on larger is better.
+    sign = 1 if metric in LARGER_IS_BETTER else -1
+    values = sign * np.array(scores)
+    if not len(values):
+        return
+    best = values.max()
+    reach = _REACH * np.median(best - values)
+    if best - values.min() > reach > 0:
+        axes.set_ylim(*sorted((sign * (best - reach), sign * (best + 0.15 * reach))))
+
+
 _MORE_METRICS = ("test_loss", "fit_seconds")
 _PACKAGES = ("dpglm", "scikit-learn", "numpy", "scipy", "numba", "matplotlib", "dp-accounting")
 # Ink and grid of a figure.
@@ -27,8 +193,6 @@ _LEAD = (
     "Mean ± standard error over the folds. The scores were computed from the data without noise: "
     "they may be published only if the data may."
 )
-
-Row = Mapping[str, Any]
 
 
 def html_report(
@@ -54,9 +218,8 @@ def html_report(
     Examples
     --------
     >>> from dpglm import DPLogisticRegression
-    >>> from dpglm.study.comparison import compare
     >>> from dpglm.datasets import make_census
-    >>> from dpglm.study.report import html_report
+    >>> from dpglm.study import compare, html_report
     >>> results = compare(
     ...     {"census": make_census(1000, random_state=0)},
     ...     {"logistic": DPLogisticRegression(max_iter=20)},
@@ -66,51 +229,42 @@ def html_report(
     >>> page.startswith("<!DOCTYPE html>"), "(epsilon=1, delta=1e-06)-differentially" in page
     (True, True)
     """
-    template = files("dpglm").joinpath("templates", "report.html").read_text(encoding="utf-8")
     rows = results.rows()
-    return Template(template).substitute(
+    page = _filled(
+        "report",
         title=escape(title),
         lead=_LEAD,
         datasets="\n".join(_dataset(results, name) for name in results.datasets),
-        guarantees="\n".join(_guarantee(own) for own in _grouped(rows, "estimator").values()),
+        guarantees="\n".join(_guarantee(own) for own in grouped(rows, "estimator").values()),
         notes=_notes(results.notes()),
-        settings=_facts(_settings(rows)),
+        settings="\n".join(
+            f"<dt>{escape(name)}</dt><dd>{escape(value) or '-'}</dd>"
+            for name, value in _settings(rows).items()
+        ),
     )
+    return f"{page}\n"
+
+
+def _filled(template: str, **texts: str) -> str:
+    """Return a template of the package with HTML in the place of its names."""
+    path = files("dpglm").joinpath("templates", f"{template}.html")
+    return Template(path.read_text(encoding="utf-8").rstrip("\n")).substitute(texts)
 
 
 def _dataset(results: ComparisonResults, name: str) -> str:
-    first, more = (
-        "\n".join(
-            _table(title, metric, rows) for title, metric, rows in results.panels(name, metrics)
-        )
-        for metrics in (_METRICS, _MORE_METRICS)
+    tables, more_tables = (
+        "\n".join(_table(*panel) for panel in results.panels(name, metrics))
+        for metrics in (MAIN_METRICS, _MORE_METRICS)
     )
-    _, protocol = headline(results.rows(name)).split(": ", 1)
-    return f"""<section>
-<h2>{escape(name)}</h2>
-<p class="muted">{escape(protocol)}</p>
-{_figure(results, name)}
-<div class="tables">
-{first}
-</div>
-<details>
-<summary>Loss on the test folds, time</summary>
-<div class="tables">
-{more}
-</div>
-</details>
-</section>"""
-
-
-def _figure(results: ComparisonResults, dataset: str) -> str:
-    light, dark = (_drawn(results, dataset, *colors) for colors in (_ON_LIGHT, _ON_DARK))
-    text = escape(f"Scores on {dataset} against epsilon; the tables below hold the same numbers")
-    return f"""<figure>
-<picture>
-<source media="(prefers-color-scheme: dark)" srcset="{dark}">
-<img src="{light}" alt="{text}">
-</picture>
-</figure>"""
+    return _filled(
+        "dataset",
+        name=escape(name),
+        protocol=escape(results.headline(name).split(": ", 1)[1]),
+        light=_drawn(results, name, *_ON_LIGHT),
+        dark=_drawn(results, name, *_ON_DARK),
+        tables=tables,
+        more_tables=more_tables,
+    )
 
 
 def _drawn(results: ComparisonResults, dataset: str, ink: str, grid: str) -> str:
@@ -119,8 +273,9 @@ def _drawn(results: ComparisonResults, dataset: str, ink: str, grid: str) -> str
     inked = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
     clear = ("figure.facecolor", "axes.facecolor", "savefig.facecolor")
     theme = {**dict.fromkeys(inked, ink), **dict.fromkeys(clear, "none"), "grid.color": grid}
+    # Without a date and with fixed identifiers the same results give the same page.
     with plt.rc_context({**theme, "svg.hashsalt": "dpglm"}):
-        display = ComparisonDisplay.from_results(results, dataset=dataset, metrics=_METRICS)
+        display = ComparisonDisplay.from_results(results, dataset=dataset, metrics=MAIN_METRICS)
         display.title = ""
         figure = display.plot().figure_
         image = BytesIO()
@@ -129,14 +284,13 @@ def _drawn(results: ComparisonResults, dataset: str, ink: str, grid: str) -> str
     return f"data:image/svg+xml;base64,{b64encode(image.getvalue()).decode()}"
 
 
-def _table(title: str, metric: str, rows: Iterable[Row]) -> str:
+def _table(title: str, metric: str, rows: list[Row]) -> str:
     """Return estimators down and epsilons across; without privacy, a value holds for all."""
-    rows = list(rows)
-    epsilons = sorted({row["epsilon"] for row in rows} - {None}) or [None]
+    epsilons = epsilons_of(rows) or [None]
     sign = 1 if metric in LARGER_IS_BETTER else -1
     best = {
         epsilon: max((sign * row[metric] for row in own if row[metric] is not None), default=None)
-        for epsilon, own in _grouped(rows, "epsilon").items()
+        for epsilon, own in grouped(rows, "epsilon").items()
         if epsilon is not None
     }
 
@@ -152,31 +306,24 @@ def _table(title: str, metric: str, rows: Iterable[Row]) -> str:
         )
 
     lines = []
-    for name, own in _grouped(rows, "estimator").items():
+    for name, own in grouped(rows, "estimator").items():
         at = {row["epsilon"]: row for row in own}
         cells = "".join(cell(at.get(epsilon, at.get(None))) for epsilon in epsilons)
         lines.append(
             f'<tr{" class=open" if None in at else ""}><th scope="row">{escape(name)}</th>'
             f"{cells}</tr>"
         )
-    headings = ["estimator", *(_epsilon(epsilon) for epsilon in epsilons)]
+    headings = ["score" if epsilon is None else f"epsilon {epsilon:g}" for epsilon in epsilons]
+    headings.insert(0, "estimator")
     head = "".join(f'<th scope="col"><button type="button">{h}</button></th>' for h in headings)
     order = "descending" if sign == 1 else "ascending"
-    body = "\n".join(lines)
-    return f"""<div class="scroll">
-<table data-first="{order}">
-<caption>{escape(title)}</caption>
-<thead><tr>{head}</tr></thead>
-<tbody>
-{body}
-</tbody>
-</table>
-</div>"""
+    return _filled("table", order=order, title=escape(title), head=head, body="\n".join(lines))
 
 
 def _guarantee(rows: list[Row]) -> str:
     """Return what the fits of an estimator said of themselves, and its parameters."""
     fitted = [row for row in rows if row["n_cells"]] or rows
+    # The guarantee shown is that of the largest finite epsilon.
     finite = [row for row in fitted if row["epsilon"] not in (None, math.inf)] or fitted
     row = max(finite, key=lambda row: row["epsilon"] or 0.0)
     if not row["n_cells"]:
@@ -200,36 +347,17 @@ def _notes(notes: str) -> str:
 
 def _settings(rows: list[Row]) -> dict[str, str]:
     seeds = {row["seed"] for row in rows}
-    epsilons = sorted({row["epsilon"] for row in rows} - {None})
+    fresh = "none: the noise was fresh"
     facts = {
-        "epsilon": ", ".join(f"{epsilon:g}" for epsilon in epsilons),
+        "epsilon": ", ".join(f"{epsilon:g}" for epsilon in epsilons_of(rows)),
         "delta": ", ".join(f"{delta:g}" for delta in sorted({r["delta"] for r in rows} - {None})),
         "folds": ", ".join(sorted({str(row["n_splits"]) for row in rows})),
         "repeats": ", ".join(sorted({str(row["n_repeats"]) for row in rows})),
-        "seed": "none: the noise was fresh"
-        if seeds == {None}
-        else ", ".join(sorted(map(str, seeds))),
+        "seed": fresh if seeds == {None} else ", ".join(sorted(map(str, seeds))),
         "Python": f"{platform.python_version()} on {platform.system()} {platform.machine()}, "
         f"{os.cpu_count()} processors",
     }
     for package in _PACKAGES:
-        try:
+        with suppress(PackageNotFoundError):
             facts[package] = version(package)
-        except PackageNotFoundError:
-            continue
     return facts
-
-
-def _facts(facts: Mapping[str, str]) -> str:
-    return "\n".join(f"<dt>{escape(k)}</dt><dd>{escape(v) or '-'}</dd>" for k, v in facts.items())
-
-
-def _epsilon(epsilon: float | None) -> str:
-    return "score" if epsilon is None else f"epsilon {epsilon:g}"
-
-
-def _grouped(rows: Iterable[Row], key: str) -> dict[Any, list[Row]]:
-    groups: dict[Any, list[Row]] = {}
-    for row in rows:
-        groups.setdefault(row[key], []).append(row)
-    return groups

@@ -1,10 +1,10 @@
-"""Results of a comparison, and their tables."""
+"""Tables of averaged results, and those of a comparison."""
 
 import json
 import math
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,23 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.base import BaseEstimator, clone
 
+from dpglm.exceptions import require
+
 if TYPE_CHECKING:
     import pandas
 
-__all__ = [
-    "LARGER_IS_BETTER",
-    "METRICS",
-    "Cell",
-    "ComparisonResults",
-    "ResultsFile",
-    "configured",
-    "format_table",
-    "headline",
-    "panels",
-    "score_text",
-    "setting_text",
-    "value_text",
-]
+__all__ = ["Cell", "ComparisonResults", "ResultTable", "ResultsFile", "configured", "setting_text"]
 
 METRICS = {
     "accuracy": "accuracy, test fold",
@@ -42,142 +31,59 @@ METRICS = {
 LARGER_IS_BETTER = ("accuracy", "auc")
 """The metrics that are better if they are larger."""
 
+MAIN_METRICS = ("accuracy", "auc", "training_loss")
+
 _WIDTH = 100
 
 Row = Mapping[str, Any]
+"""Averages with what they are averages of, by name."""
 
 
-def headline(rows: Sequence[Row]) -> str:
-    """Return a dataset's name and size, the protocol and the delta, in words.
+class ResultTable:
+    """What is averaged into rows, one dictionary each, and printed as a table."""
 
-    Parameters
-    ----------
-    rows : sequence of mapping
-        As from ``ComparisonResults.rows``, of one dataset.
+    def rows(self) -> list[dict[str, Any]]:
+        """Return one dictionary per row."""
+        raise NotImplementedError
 
-    Returns
-    -------
-    str
+    def table(self) -> str:
+        """Return a plain-text table."""
+        raise NotImplementedError
 
-    Examples
-    --------
-    >>> from dpglm.study.results import headline
-    >>> row = {"dataset": "toy", "n_samples": 1000, "n_features": 3, "n_splits": 5}
-    >>> headline([{**row, "n_repeats": 2, "delta": 1e-6}])
-    'toy: 1,000 rows x 3 features, 5-fold cross-validation x 2, delta 1e-06'
-    """
-    first = rows[0]
-    repeats = f" x {first['n_repeats']}" if first["n_repeats"] > 1 else ""
-    deltas = sorted({row["delta"] for row in rows} - {None})
-    return (
-        f"{first['dataset']}: {first['n_samples']:,} rows x {first['n_features']} features, "
-        f"{first['n_splits']}-fold cross-validation{repeats}"
-        + "".join(f", delta {delta:g}" for delta in deltas)
-    )
+    def to_frame(self) -> "pandas.DataFrame":
+        """Return `rows` as a pandas DataFrame."""
+        what = f"{type(self).__name__}.to_frame"
+        return require("pandas", "data", what).DataFrame(self.rows())
+
+    def __str__(self) -> str:
+        return self.table()
 
 
-def panels(rows: Sequence[Row], metrics: Iterable[str]) -> Iterator[tuple[str, str, list[Row]]]:
-    """Yield the title, metric and rows of what can be compared: one panel per kind of loss.
-
-    Parameters
-    ----------
-    rows : sequence of mapping
-        As from ``ComparisonResults.rows``, of one dataset.
-    metrics : iterable of str
-        Keys of `METRICS`.
-
-    Yields
-    ------
-    title, metric : str
-    rows : list of mapping
-
-    Examples
-    --------
-    >>> from dpglm.study.results import panels
-    >>> rows = [{"loss": "logistic"}, {"loss": "hinge"}]
-    >>> [(title, len(shown)) for title, _, shown in panels(rows, ["auc", "test_loss"])]
-    [('AUC, test fold', 2), ('logistic loss, test fold', 1), ('hinge loss, test fold', 1)]
-    """
-    for metric in metrics:
-        title = METRICS[metric]
-        if "{loss}" not in title:
-            yield title, metric, list(rows)
-            continue
-        for loss in dict.fromkeys(row["loss"] for row in rows if row["loss"]):
-            yield title.format(loss=loss), metric, [row for row in rows if row["loss"] == loss]
+def mean_and_error(values: Sequence[float]) -> tuple[float | None, float | None]:
+    """Return the mean of some values and its standard error, None where they are too few."""
+    n = len(values)
+    # Steps that are far too long can end in losses whose squares overflow.
+    with np.errstate(over="ignore"):
+        mean = float(np.mean(values)) if n else None
+        error = float(np.std(values, ddof=1)) / math.sqrt(n) if n > 1 else None
+    return mean, error
 
 
-def format_table(rows: Sequence[Row], metrics: Iterable[str]) -> str:
-    """Return estimators down and epsilons across, in as many blocks as the width asks for.
-
-    Parameters
-    ----------
-    rows : sequence of mapping
-        As from ``ComparisonResults.rows``, of one dataset.
-    metrics : iterable of str
-        Keys of `METRICS`.
-
-    Returns
-    -------
-    str
-
-    Examples
-    --------
-    >>> from dpglm.study.results import format_table
-    >>> protocol = {"dataset": "toy", "n_samples": 1000, "n_features": 3, "n_splits": 5}
-    >>> protocol |= {"n_repeats": 1, "loss": "hinge", "delta": 1e-6, "estimator": "svm"}
-    >>> rows = [{**protocol, "epsilon": 1.0, "auc": 0.8, "auc_se": 0.01}]
-    >>> print(format_table(rows, ["auc"]))
-    toy: 1,000 rows x 3 features, 5-fold cross-validation, delta 1e-06
-    mean ± standard error over the folds
-    <BLANKLINE>
-                 epsilon 1
-    AUC, test fold
-      svm   0.8000 ±0.0100
-    """
-    sections = [
-        (title, {(row["estimator"], row["epsilon"]): score_text(row, metric) for row in shown})
-        for title, metric, shown in panels(rows, metrics)
-    ]
-    epsilons = sorted({row["epsilon"] for row in rows} - {None})
-    name_width = 4 + max(len(row["estimator"]) for row in rows)
-    texts = [f"epsilon {epsilon:g}" for epsilon in epsilons]
-    texts += [text for _, cells in sections for text in cells.values()]
-    column_width = 2 + max(map(len, texts))
-    n_blocks = math.ceil(len(epsilons) / max(1, (_WIDTH - name_width) // column_width))
-
-    lines = [headline(rows), "mean ± standard error over the folds"]
-    for block in np.array_split(np.array(epsilons), max(1, n_blocks)):
-        header = "".join(f"epsilon {epsilon:g}".rjust(column_width) for epsilon in block)
-        lines += ["", " " * name_width + header]
-        for title, cells in sections:
-            lines.append(title)
-            for name in dict.fromkeys(name for name, _ in cells):
-                values = _line(name, cells, block, column_width)
-                lines.append(f"  {name}".ljust(name_width) + values)
-    return "\n".join(line.rstrip() for line in lines)
+def epsilons_of(rows: Iterable[Row]) -> list[float]:
+    """Return the epsilons of some rows as they rise; rows without privacy have none."""
+    return sorted({row["epsilon"] for row in rows} - {None})
 
 
-def _line(
-    name: str, cells: Mapping[tuple[str, Any], str], block: np.ndarray, column_width: int
-) -> str:
-    """Return the values of one estimator; without privacy, one value spans all epsilons."""
-    if (name, None) in cells and len(block) < 2:
-        return cells[name, None].rjust(column_width)
-    if (name, None) in cells:
-        return "  " + f" {cells[name, None]} ".center(len(block) * column_width - 2, "-")
-    return "".join(cells.get((name, epsilon), "").rjust(column_width) for epsilon in block)
+def grouped(rows: Iterable[Row], key: str) -> dict[Any, list[Row]]:
+    """Return the rows under each value of one of their entries, in order."""
+    groups: dict[Any, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(row[key], []).append(row)
+    return groups
 
 
 def score_text(row: Row, metric: str) -> str:
-    """Return a mean with its standard error, if any.
-
-    Examples
-    --------
-    >>> from dpglm.study.results import score_text
-    >>> score_text({"auc": 0.8, "auc_se": 0.01}, "auc")
-    '0.8000 ±0.0100'
-    """
+    """Return a mean with its standard error, if any."""
     mean, error = row[metric], row[f"{metric}_se"]
     if mean is None:
         return "failed"
@@ -186,51 +92,25 @@ def score_text(row: Row, metric: str) -> str:
 
 
 def configured(estimator: BaseEstimator, params: Mapping[str, Any]) -> BaseEstimator:
-    """Return an unfitted copy of an estimator at a setting, which it shares nothing with.
-
-    Parameters
-    ----------
-    estimator : estimator
-    params : mapping from str to object
-
-    Returns
-    -------
-    estimator
-
-    Examples
-    --------
-    >>> from dpglm import DPLogisticRegression
-    >>> from dpglm.study.results import configured
-    >>> configured(DPLogisticRegression(), {"max_iter": 10})
-    DPLogisticRegression(max_iter=10)
-    """
+    """Return an unfitted copy of an estimator at a setting, which it shares nothing with."""
     own = {name: clone(value, safe=False) for name, value in params.items()}
     return clone(estimator).set_params(**own)
 
 
-def value_text(value: Any) -> str:
-    """Return the value of a parameter as short text.
+def parameters_named(estimator: BaseEstimator, name: str) -> list[str]:
+    """Return the full names of a parameter, of the estimator's own and of those inside of it."""
+    return [full for full in estimator.get_params() if full.split("__")[-1] == name]
 
-    Examples
-    --------
-    >>> from dpglm.study.results import value_text
-    >>> value_text("auto"), value_text(0.25), value_text(None)
-    ('auto', '0.25', 'None')
-    """
+
+def value_text(value: Any) -> str:
+    """Return the value of a parameter as short text."""
     if isinstance(value, float):
         return f"{value:g}"
     return value if isinstance(value, str) else " ".join(repr(value).split())
 
 
 def setting_text(params: Mapping[str, Any]) -> str:
-    """Return a setting on one line.
-
-    Examples
-    --------
-    >>> from dpglm.study.results import setting_text
-    >>> setting_text({"max_iter": 10, "preconditioner": None})
-    'max_iter=10, preconditioner=None'
-    """
+    """Return a setting on one line."""
     return ", ".join(f"{name}={value_text(value)}" for name, value in params.items())
 
 
@@ -238,24 +118,11 @@ def setting_text(params: Mapping[str, Any]) -> str:
 class Cell:
     """One fit of a comparison, named by everything that determines its outcome.
 
-    Parameters
-    ----------
-    dataset : str
-        Name given to the table.
-    n_samples, n_features : int
-        Shape of the encoded table, all folds together.
-    fingerprint : str
-        Hash of the encoded table and its labels.
-    estimator : str
-        Name given to the estimator.
-    parameters : str
-        The estimator's class and parameters, without those that the cell sets.
-    epsilon, delta : float or None
-        The privacy asked for; None for an estimator without privacy.
-    n_splits, repeat, fold : int
-        Test fold `fold` of ``KFold(n_splits, shuffle=True, random_state=repeat)``.
-    seed : int or None
-        Seed of the whole comparison; None where the noise comes from the operating system.
+    `n_samples` and `n_features` are those of the encoded table, all folds together, and the
+    fingerprint is a hash of it and its labels. `parameters` has the estimator's class and
+    parameters, without those that the cell sets; epsilon and delta are None without privacy. The
+    test fold is number `fold` of ``KFold(n_splits, shuffle=True, random_state=repeat)``. The seed
+    is that of the whole comparison, None where the noise comes from the operating system.
     """
 
     dataset: str
@@ -272,7 +139,7 @@ class Cell:
     seed: int | None
 
     @classmethod
-    def of(cls, record: Mapping[str, Any]) -> "Cell":
+    def of(cls, record: Row) -> "Cell":
         """Return the cell that a record is about."""
         return cls(**{field.name: record[field.name] for field in fields(cls)})
 
@@ -280,47 +147,23 @@ class Cell:
 class ResultsFile:
     """Finished cells in a file, one line of JSON each, in the order in which they finished.
 
-    A process that is killed while it writes leaves at most an unfinished last line, which counts
-    for nothing.
-
-    Parameters
-    ----------
-    path : path-like
-        Created, with its folder, by the first `append`.
-
-    Examples
-    --------
-    >>> import pathlib, tempfile
-    >>> from dpglm.study.results import Cell, ResultsFile
-    >>> cell = Cell("toy", 100, 3, "4f2a", "svm", "DPLinearSVM()", 1.0, 1e-6, 5, 0, 0, None)
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     file = ResultsFile(pathlib.Path(folder, "results.jsonl"))
-    ...     file.append(cell, {"accuracy": 0.75})
-    ...     records = file.read()
-    >>> records[cell]["accuracy"]
-    0.75
+    The file is created, with its folder, by the first `append`. A process that is killed while it
+    writes leaves at most an unfinished last line, which counts for nothing.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
 
     def read(self) -> dict[Cell, dict[str, Any]]:
-        """Return the record of each cell; of several, the last.
+        """Return the fields and the outcome of each cell together; of several records, the last.
 
-        Returns
-        -------
-        dict from Cell to dict
-            The fields of the cell and of its outcome together.
-
-        Raises
-        ------
-        ValueError
-            If the file holds anything but finished cells and an unfinished last line.
+        Anything but finished cells and an unfinished last line is a ValueError.
         """
         if not self.path.exists():
             return {}
         # The unfinished line may end inside a character.
         *lines, unfinished = self.path.read_text("utf-8", errors="replace").split("\n")
+        # Someone else's file is left alone, and so must not be taken for an unfinished line.
         if unfinished[:10] != '{"dataset"'[: len(unfinished)]:
             raise self._foreign(len(lines) + 1)
         records = {}
@@ -333,14 +176,7 @@ class ResultsFile:
         return records
 
     def append(self, cell: Cell, outcome: Mapping[str, Any]) -> None:
-        """Add a finished cell.
-
-        Parameters
-        ----------
-        cell : Cell
-        outcome : mapping
-            What was measured, or ``{"error": message}``.
-        """
+        """Add a finished cell and what was measured, or ``{"error": message}``."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with open(self.path, "ab") as file:
             file.write(_json({**asdict(cell), **outcome}).encode() + b"\n")
@@ -358,7 +194,7 @@ class ResultsFile:
 
 
 @dataclass(frozen=True, repr=False)
-class ComparisonResults:
+class ComparisonResults(ResultTable):
     """The finished cells of a comparison; printed, they are `table` and `notes`.
 
     Parameters
@@ -371,7 +207,7 @@ class ComparisonResults:
     Examples
     --------
     >>> from dpglm import DPLogisticRegression
-    >>> from dpglm.study.comparison import compare
+    >>> from dpglm.study import compare
     >>> from dpglm.datasets import make_census
     >>> results = compare(
     ...     {"census": make_census(1000, random_state=0)},
@@ -382,7 +218,7 @@ class ComparisonResults:
     [(0.5, 5), (1.0, 5)]
     """
 
-    records: Sequence[Mapping[str, Any]]
+    records: Sequence[Row]
 
     @property
     def datasets(self) -> list[str]:
@@ -390,17 +226,12 @@ class ComparisonResults:
         return list(dict.fromkeys(record["dataset"] for record in self.records))
 
     @property
-    def errors(self) -> list[Mapping[str, Any]]:
+    def errors(self) -> list[Row]:
         """The records of the cells that raised."""
         return [record for record in self.records if "error" in record]
 
     def rows(self, dataset: str | None = None) -> list[dict[str, Any]]:
-        """Average over folds and repeats.
-
-        Parameters
-        ----------
-        dataset : str, optional
-            Keep one dataset only.
+        """Average over folds and repeats, for one dataset or all.
 
         Returns
         -------
@@ -411,34 +242,37 @@ class ComparisonResults:
             cell), the largest ``ledger_epsilon``, and the ``guarantee`` that the first fit stated.
             The metrics are None if every cell raised.
         """
-        groups: dict[Cell, list[Mapping[str, Any]]] = {}
+        groups: dict[Cell, list[Row]] = {}
         for record in self.records:
             if dataset in (None, record["dataset"]):
+                # Cells that differ in nothing but the fold and the repeat are averaged.
                 group = replace(Cell.of(record), repeat=0, fold=0)
                 groups.setdefault(group, []).append(record)
         return [_averaged(group, records) for group, records in groups.items()]
 
-    def panels(
-        self, dataset: str, metrics: Iterable[str]
-    ) -> list[tuple[str, str, list[Mapping[str, Any]]]]:
-        """Return what can share an axis: each metric, a loss metric once per kind of loss.
-
-        Parameters
-        ----------
-        dataset : str
-        metrics : iterable of {"accuracy", "auc", "training_loss", "test_loss", "fit_seconds"}
-
-        Returns
-        -------
-        list of (title, metric, rows)
-        """
-        return list(panels(self.rows(dataset), metrics))
+    def panels(self, dataset: str, metrics: Iterable[str]) -> list[tuple[str, str, list[Row]]]:
+        """Return title, metric and rows of what can share an axis: losses once for each kind."""
+        rows, found = self.rows(dataset), []
+        for metric in metrics:
+            title = METRICS[metric]
+            losses = dict.fromkeys(row["loss"] for row in rows if row["loss"])
+            for loss in losses if "{loss}" in title else [None]:
+                own = [row for row in rows if loss in (None, row["loss"])]
+                found.append((title.format(loss=loss), metric, own))
+        return found
 
     def headline(self, dataset: str) -> str:
         """Return a dataset's name and size, the protocol and the delta, in words."""
-        return headline(self.rows(dataset))
+        rows = self.rows(dataset)
+        first, deltas = rows[0], sorted({row["delta"] for row in rows} - {None})
+        repeats = f" x {first['n_repeats']}" if first["n_repeats"] > 1 else ""
+        return (
+            f"{dataset}: {first['n_samples']:,} rows x {first['n_features']} features, "
+            f"{first['n_splits']}-fold cross-validation{repeats}"
+            + "".join(f", delta {delta:g}" for delta in deltas)
+        )
 
-    def table(self, metrics: Iterable[str] = ("accuracy", "auc", "training_loss")) -> str:
+    def table(self, metrics: Iterable[str] = MAIN_METRICS) -> str:
         """Return a plain-text table: estimators down, epsilons across, mean ± standard error.
 
         Parameters
@@ -452,55 +286,50 @@ class ComparisonResults:
             that of an estimator without privacy.
         """
         metrics = tuple(metrics)
-        return "\n\n".join(format_table(self.rows(name), metrics) for name in self.datasets)
+        return "\n\n".join(self._table(name, metrics) for name in self.datasets)
 
-    def to_frame(self) -> "pandas.DataFrame":
-        """Return `rows` as a frame.
+    def _table(self, dataset: str, metrics: Sequence[str]) -> str:
+        """Return the table of one dataset, in as many blocks as the width asks for."""
+        sections = [
+            (title, {(row["estimator"], row["epsilon"]): score_text(row, metric) for row in rows})
+            for title, metric, rows in self.panels(dataset, metrics)
+        ]
+        rows = self.rows(dataset)
+        epsilons = epsilons_of(rows)
+        name_width = 4 + max(len(row["estimator"]) for row in rows)
+        texts = [f"epsilon {epsilon:g}" for epsilon in epsilons]
+        texts += [text for _, cells in sections for text in cells.values()]
+        width = 2 + max(map(len, texts))
+        n_blocks = math.ceil(len(epsilons) / max(1, (_WIDTH - name_width) // width))
 
-        Returns
-        -------
-        pandas.DataFrame
-
-        Raises
-        ------
-        ImportError
-            Without pandas; ``pip install "dpglm[data]"``.
-        """
-        try:
-            import pandas as pd
-        except ImportError as error:
-            raise ImportError(
-                'ComparisonResults.to_frame needs pandas: pip install "dpglm[data]".'
-            ) from error
-        return pd.DataFrame(self.rows())
+        lines = [self.headline(dataset), "mean ± standard error over the folds"]
+        for block in np.array_split(np.array(epsilons), max(1, n_blocks)):
+            header = "".join(f"epsilon {epsilon:g}".rjust(width) for epsilon in block)
+            lines += ["", " " * name_width + header]
+            for title, cells in sections:
+                lines.append(title)
+                for name in dict.fromkeys(name for name, _ in cells):
+                    lines.append(f"  {name}".ljust(name_width) + _line(name, cells, block, width))
+        return "\n".join(line.rstrip() for line in lines)
 
     def to_json(self) -> str:
-        """Return the averages and the errors as a JSON document.
+        """Return the averages and the errors as a JSON object with the lists ``rows``, ``errors``.
 
-        Returns
-        -------
-        str
-            An object with the lists ``rows`` and ``errors``; numbers that JSON lacks are the
-            strings "inf", "-inf" and "nan".
+        Numbers that JSON lacks are the strings "inf", "-inf" and "nan".
         """
         errors = [dict(record) for record in self.errors]
         return _json({"rows": self.rows(), "errors": errors}, indent=2) + "\n"
 
     def notes(self) -> str:
-        """Return a line for each distinct error and warning, with the number of fits.
-
-        Returns
-        -------
-        str
-            Empty if there are none.
-        """
+        """Return a line for each distinct error and warning, with the number of fits."""
         counts = Counter(
             (record["estimator"], kind, message)
             for record in self.records
             for kind, message in _messages(record)
         )
+        n_fits = Counter(record["estimator"] for record in self.records)
         return "\n".join(
-            f"{count} of {self._n_fits(name)} fits of {name} {kind}: {message}"
+            f"{count} of {n_fits[name]} fits of {name} {kind}: {message}"
             for (name, kind, message), count in counts.items()
         )
 
@@ -510,17 +339,23 @@ class ComparisonResults:
     def __repr__(self) -> str:
         return f"<ComparisonResults: {len(self.records)} cells, {len(self.errors)} of them errors>"
 
-    def _n_fits(self, estimator: str) -> int:
-        return sum(record["estimator"] == estimator for record in self.records)
+
+def _line(name: str, cells: Mapping[tuple[str, Any], str], block: np.ndarray, width: int) -> str:
+    """Return the values of one estimator; without privacy, one value spans all epsilons."""
+    if (name, None) in cells and len(block) < 2:
+        return cells[name, None].rjust(width)
+    if (name, None) in cells:
+        return "  " + f" {cells[name, None]} ".center(len(block) * width - 2, "-")
+    return "".join(cells.get((name, epsilon), "").rjust(width) for epsilon in block)
 
 
-def _messages(record: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _messages(record: Row) -> list[tuple[str, str]]:
     if "error" in record:
         return [("failed", record["error"])]
     return [("warned", message) for message in record["warnings"]]
 
 
-def _averaged(group: Cell, records: list[Mapping[str, Any]]) -> dict[str, Any]:
+def _averaged(group: Cell, records: list[Row]) -> dict[str, Any]:
     row = {k: v for k, v in asdict(group).items() if k not in ("repeat", "fold")}
     measured = [record for record in records if "error" not in record]
     row["n_repeats"] = len({record["repeat"] for record in records})
@@ -529,10 +364,7 @@ def _averaged(group: Cell, records: list[Mapping[str, Any]]) -> dict[str, Any]:
     row["loss"] = measured[0]["loss"] if measured else None
     for metric in METRICS:
         values = [record[metric] for record in measured]
-        row[metric] = float(np.mean(values)) if values else None
-        row[f"{metric}_se"] = (
-            float(np.std(values, ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else None
-        )
+        row[metric], row[f"{metric}_se"] = mean_and_error(values)
     spent = [record["ledger_epsilon"] for record in measured]
     row["ledger_epsilon"] = max(spent) if spent and None not in spent else None
     row["guarantee"] = measured[0].get("guarantee") if measured else None
@@ -552,6 +384,7 @@ def _encoded(value: Any) -> Any:
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
+# Texts that stay texts, even where they spell a number that JSON lacks.
 _NOT_NUMBERS = ("dataset", "fingerprint", "estimator", "parameters", "loss", "guarantee", "error")
 
 

@@ -5,8 +5,9 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from numbers import Real
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,16 +18,22 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import ParameterGrid
 from sklearn.utils import check_random_state, check_X_y
 
-from dpglm.exceptions import PrivacyWarning
+from dpglm.exceptions import PrivacyWarning, check_whole
 from dpglm.study.comparison import report_progress, scores
-from dpglm.study.results import configured, setting_text, value_text
+from dpglm.study.results import (
+    ResultTable,
+    configured,
+    mean_and_error,
+    parameters_named,
+    score_text,
+    setting_text,
+    value_text,
+)
 
 if TYPE_CHECKING:
-    import pandas
-
     from dpglm.study.plots import UtilityGraphDisplay
 
-__all__ = ["SCORES", "UtilityCell", "UtilityGraph", "UtilityGraphResults", "resampled_split"]
+__all__ = ["UtilityCell", "UtilityGraph", "UtilityGraphResults", "resampled_split"]
 
 SCORES = {"accuracy": "accuracy", "auc": "AUC", "loss": "loss"}
 """What is measured of each fit, with its title; a lower loss is better."""
@@ -34,23 +41,7 @@ SCORES = {"accuracy": "accuracy", "auc": "AUC", "loss": "loss"}
 
 @dataclass(frozen=True)
 class UtilityCell:
-    """One setting and its scores.
-
-    Parameters
-    ----------
-    params : mapping from str to object
-        The setting.
-    scores : mapping from str to tuple of float
-        For each of `SCORES` its value in each repeat; empty if a fit failed.
-    error : str or None, default=None
-        Why a fit failed.
-
-    Examples
-    --------
-    >>> from dpglm.study.utility import UtilityCell
-    >>> UtilityCell({"max_iter": 10}, {"accuracy": (0.5, 0.75), "auc": (0.5,) * 2}).n_repeats
-    2
-    """
+    """One setting with its scores in each repeat, or with the reason why a fit failed."""
 
     params: Mapping[str, Any]
     scores: Mapping[str, tuple[float, ...]]
@@ -63,7 +54,7 @@ class UtilityCell:
 
 
 @dataclass(frozen=True, eq=False)
-class UtilityGraphResults:
+class UtilityGraphResults(ResultTable):
     """The scores of a grid of settings, from `UtilityGraph.run`.
 
     Parameters
@@ -82,23 +73,6 @@ class UtilityGraphResults:
     same rows in a repeat, so that a repeat with easy or hard rows changes no rank. Accuracy alone
     is too coarse where most rows are in one class, and loss alone weighs outliers that other data
     do not have; what is good in all three respects carries over best to data that were not seen.
-
-    Examples
-    --------
-    >>> from dpglm import DPLogisticRegression
-    >>> from dpglm.study.utility import UtilityCell, UtilityGraphResults
-    >>> results = UtilityGraphResults(
-    ...     DPLogisticRegression(),
-    ...     (
-    ...         UtilityCell({"max_iter": 10}, {"accuracy": (0.7,), "auc": (0.7,), "loss": (0.6,)}),
-    ...         UtilityCell({"max_iter": 90}, {"accuracy": (0.8,), "auc": (0.8,), "loss": (0.5,)}),
-    ...     ),
-    ...     n_samples=1000,
-    ... )
-    >>> results.recommended_params
-    {'max_iter': 90}
-    >>> results.recommended_estimator()
-    DPLogisticRegression(max_iter=90)
     """
 
     estimator: BaseEstimator
@@ -117,13 +91,7 @@ class UtilityGraphResults:
         return dict(self.cells[self.recommended_index].params)
 
     def recommended_estimator(self) -> BaseEstimator:
-        """Return the estimator at the recommended setting, ready to be fitted to private data.
-
-        Returns
-        -------
-        estimator
-            A new one in each call, unfitted.
-        """
+        """Return a new, unfitted estimator at the recommended setting, for the private data."""
         return configured(self.estimator, self.recommended_params)
 
     @property
@@ -154,32 +122,12 @@ class UtilityGraphResults:
             found = {**cell.scores, "rank": ranks[i]} if i in ranks else {}
             for name, best_values in reference.items():
                 values = np.asarray(found.get(name, ()))
-                row[name], row[f"{name}_se"] = _mean(values)
+                row[name], row[f"{name}_se"] = mean_and_error(values)
                 gap = values - best_values if len(values) else values
-                row[f"{name}_gap_se"] = _mean(gap)[1]
+                row[f"{name}_gap_se"] = mean_and_error(gap)[1]
             row |= {"n_repeats": cell.n_repeats, "recommended": i == best, "error": cell.error}
             rows.append(row)
         return rows
-
-    def to_frame(self) -> "pandas.DataFrame":
-        """Return `rows` as a frame.
-
-        Returns
-        -------
-        pandas.DataFrame
-
-        Raises
-        ------
-        ImportError
-            Without pandas; ``pip install "dpglm[data]"``.
-        """
-        try:
-            import pandas as pd
-        except ImportError as error:
-            raise ImportError(
-                'UtilityGraphResults.to_frame needs pandas: pip install "dpglm[data]".'
-            ) from error
-        return pd.DataFrame(self.rows())
 
     def headline(self) -> str:
         """Return the budget and the size of the simulation, in words."""
@@ -190,33 +138,22 @@ class UtilityGraphResults:
         )
 
     def table(self, n_best: int = 10) -> str:
-        """Return a plain-text table of the best settings, and of those that cannot be fitted.
+        """Return a plain-text table of the `n_best` settings, and of those that cannot be fitted.
 
-        Parameters
-        ----------
-        n_best : int, default=10
-            How many settings to list.
-
-        Returns
-        -------
-        str
-            Best mean rank first, which is the recommended setting.
+        The best mean rank, which is that of the recommended setting, comes first.
         """
-        rows = self.rows()
-        measured = sorted((row for row in rows if row["error"] is None), key=lambda r: r["rank"])
-        varied = self.varied()
-        columns = [["rank", *(f"{row['rank']:.1f}" for row in measured[:n_best])]]
+        measured = [row for row in self.rows() if row["error"] is None]
+        best = sorted(measured, key=itemgetter("rank"))[:n_best]
+        columns = [["rank", *(f"{row['rank']:.1f}" for row in best)]]
         for name, title in SCORES.items():
-            columns.append([title, *(_text(row, name) for row in measured[:n_best])])
-        for name in varied:
-            values = (value_text(row[f"param_{name}"]) for row in measured[:n_best])
-            columns.append([name, *values])
+            columns.append([title, *(score_text(row, name) for row in best)])
+        for name in self.varied():
+            columns.append([name, *(value_text(row[f"param_{name}"]) for row in best)])
         widths = [max(map(len, column)) for column in columns]
-        lines = [
-            "  ".join(text.rjust(width) for text, width in zip(line, widths, strict=True))
-            for line in zip(*columns, strict=True)
-        ]
-        lines.insert(0, self.headline())
+        lines = [self.headline()]
+        for line in zip(*columns, strict=True):
+            texts = (text.rjust(width) for text, width in zip(line, widths, strict=True))
+            lines.append("  ".join(texts))
         if len(measured) > n_best:
             lines.append(f"and {len(measured) - n_best} more")
         for error, n in Counter(cell.error for cell in self.errors).items():
@@ -229,28 +166,10 @@ class UtilityGraphResults:
         return [n for n in values[0] if len({value_text(own[n]) for own in values}) > 1]
 
     def plot(self, **options: Any) -> "UtilityGraphDisplay":
-        """Draw the scores over each parameter.
-
-        Parameters
-        ----------
-        **options
-            As for ``UtilityGraphDisplay.from_results``.
-
-        Returns
-        -------
-        UtilityGraphDisplay
-
-        Raises
-        ------
-        ImportError
-            Without matplotlib; ``pip install "dpglm[plot]"``.
-        """
+        """Draw the scores over each parameter; options as for ``UtilityGraphDisplay``."""
         from dpglm.study.plots import UtilityGraphDisplay
 
         return UtilityGraphDisplay.from_results(self, **options).plot()
-
-    def __str__(self) -> str:
-        return self.table()
 
     def __repr__(self) -> str:
         return f"<UtilityGraphResults: {self.headline()}, recommended {self.recommended_params}>"
@@ -267,47 +186,29 @@ class UtilityGraphResults:
 
     def _ranks(self) -> np.ndarray:
         """Return the rank of each measured setting in each repeat, averaged over the scores."""
-        cells = [self.cells[i] for i in self._measured]
-        by_score = [
-            rankdata(
-                np.array([c.scores[name] for c in cells]) * (1 if name == "loss" else -1), axis=0
-            )
-            for name in SCORES
-        ]
+        by_score = []
+        for name in SCORES:
+            scores = np.array([self.cells[i].scores[name] for i in self._measured])
+            # Losses rise, and scores fall, from rank 1 on.
+            by_score.append(rankdata(scores if name == "loss" else -scores, axis=0))
         return np.mean(by_score, axis=0)
 
     def _budget(self) -> str:
         values = self.estimator.get_params()
-        parts = [
-            f"{name} {values[full]:g}"
+        return "".join(
+            f"{name} {values[full]:g}, "
             for name in ("epsilon", "delta")
-            for full in values
-            if full == name or full.endswith(f"__{name}")
-        ]
-        return "".join(f"{part}, " for part in parts)
-
-
-def _mean(values: Any) -> tuple[float | None, float | None]:
-    """Return mean and standard error."""
-    if len(values) == 0:
-        return None, None
-    if len(values) == 1:
-        return float(values[0]), None
-    # Steps that are far too long can end in losses whose squares overflow.
-    with np.errstate(over="ignore"):
-        return float(np.mean(values)), float(np.std(values, ddof=1)) / math.sqrt(len(values))
-
-
-def _text(row: Mapping[str, Any], name: str) -> str:
-    error = row[f"{name}_se"]
-    return f"{row[name]:.4f}" + ("" if error is None else f" ±{error:.4f}")
+            for full in parameters_named(self.estimator, name)
+        )
 
 
 # What a setting can do wrong; any other exception is a defect.
 _REASONS = (ValueError, TypeError, ArithmeticError, ImportError, ConvergenceWarning)
+_Split = tuple[np.ndarray, np.ndarray]
 _BUDGET = re.compile("(^|__)(epsilon|delta|neighboring_relation|n_ref)$")
 
 
+@dataclass(eq=False, repr=False)
 class UtilityGraph:
     """Expected accuracy, AUC and loss of each setting of a private estimator, at a fixed budget.
 
@@ -366,7 +267,7 @@ class UtilityGraph:
     --------
     >>> from dpglm import DPLogisticRegression
     >>> from dpglm.datasets import make_census
-    >>> from dpglm.study.utility import UtilityGraph
+    >>> from dpglm.study import UtilityGraph
     >>> graph = UtilityGraph(
     ...     DPLogisticRegression(epsilon=1.0, delta=1e-6, preconditioner=None),
     ...     {"max_iter": [1, 100]},
@@ -381,26 +282,15 @@ class UtilityGraph:
     False
     """
 
-    def __init__(
-        self,
-        estimator: BaseEstimator,
-        param_grid: Mapping[str, Sequence] | Iterable[Mapping[str, Sequence]],
-        *,
-        n_samples: int,
-        n_repeats: int = 5,
-        test_size: float = 0.25,
-        n_jobs: int | None = None,
-        random_state: Any = None,
-        progress: bool = False,
-    ) -> None:
-        self.estimator = estimator
-        self.param_grid = param_grid
-        self.n_samples = n_samples
-        self.n_repeats = n_repeats
-        self.test_size = test_size
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.progress = progress
+    estimator: BaseEstimator
+    param_grid: Mapping[str, Sequence] | Iterable[Mapping[str, Sequence]]
+    _: KW_ONLY
+    n_samples: int
+    n_repeats: int = 5
+    test_size: float = 0.25
+    n_jobs: int | None = None
+    random_state: Any = None
+    progress: bool = False
 
     def run(self, X: Any, y: Any) -> UtilityGraphResults:
         """Simulate every setting on public rows.
@@ -426,29 +316,31 @@ class UtilityGraph:
         X, y = check_X_y(X, y, accept_sparse="csr", dtype=[np.float64, np.float32])
         rng = check_random_state(self.random_state)
         splits = self._splits(y, rng)
-        seeds: list[list[int | None]] = [[None] * len(settings) for _ in splits]
+        # Drawn before the fits, so that their order and the number of processes change nothing.
+        seeds = np.full((len(splits), len(settings)), None)
         if self.random_state is not None:
-            seeds = rng.randint(2**31 - 1, size=(len(splits), len(settings))).tolist()
+            seeds = rng.randint(2**31 - 1, size=seeds.shape)
         tasks = (
-            delayed(_simulated)(repeat, i, configured(self.estimator, setting), seed, X, y, *split)
-            for repeat, split in enumerate(splits)
-            for i, (setting, seed) in enumerate(zip(settings, seeds[repeat], strict=True))
+            delayed(_simulated)((repeat, i), self._seeded(settings[i], seed), X, y, splits[repeat])
+            for (repeat, i), seed in np.ndenumerate(seeds)
         )
-        outcomes: list[list[Any]] = [[None] * len(splits) for _ in settings]
+        outcomes = np.full(seeds.shape, None)
         run = Parallel(n_jobs=self.n_jobs, return_as="generator_unordered")
-        n_fits = len(splits) * len(settings)
-        with report_progress(n_fits, 0, enabled=self.progress) as advance:
-            for repeat, i, outcome in run(tasks):
-                outcomes[i][repeat] = outcome
+        with report_progress(seeds.size, 0, enabled=self.progress) as advance:
+            for place, outcome in run(tasks):
+                outcomes[place] = outcome
                 advance()
-        cells = tuple(_cell(setting, own) for setting, own in zip(settings, outcomes, strict=True))
+        cells = tuple(map(_cell, settings, outcomes.T.tolist()))
         if all(cell.error is not None for cell in cells):
             raise ValueError(f"no setting of param_grid can be fitted: {cells[0].error}")
         return UtilityGraphResults(configured(self.estimator, {}), cells, self.n_samples)
 
-    def _splits(
-        self, y: np.ndarray, rng: np.random.RandomState
-    ) -> list[tuple[np.ndarray, np.ndarray]]:
+    def _seeded(self, setting: dict[str, Any], seed: int | None) -> BaseEstimator:
+        model = configured(self.estimator, setting)
+        seed = None if seed is None else int(seed)
+        return model.set_params(**dict.fromkeys(parameters_named(model, "random_state"), seed))
+
+    def _splits(self, y: np.ndarray, rng: np.random.RandomState) -> list[_Split]:
         """Return the rows to fit and those to score of each repeat, all labels among both."""
         splits = []
         for _ in range(self.n_repeats):
@@ -465,9 +357,8 @@ class UtilityGraph:
 
     def _settings(self) -> list[dict[str, Any]]:
         """Return the settings, all parameters checked."""
-        for name, value in (("n_samples", self.n_samples), ("n_repeats", self.n_repeats)):
-            if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-                raise ValueError(f"{name}={value!r} must be a whole number, 1 or more.")
+        check_whole("n_samples", self.n_samples)
+        check_whole("n_repeats", self.n_repeats)
         settings = list(ParameterGrid(self.param_grid))
         for setting in settings:
             for name in filter(_BUDGET.search, setting):
@@ -492,54 +383,25 @@ def resampled_split(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Part rows at random, and repeat those of the first part to a given number.
 
-    Parameters
-    ----------
-    n_rows : int
-        Number of rows, 2 or more.
-    n_samples : int
-        Number of rows to fit on.
-    test_size : float
-        Share of the rows in the second part, above 0 and below 1.
-    rng : RandomState
-
-    Returns
-    -------
-    train : ndarray of shape (n_samples,)
-        Row numbers, each as often as any other, or once more.
-    test : ndarray
-        The other rows.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dpglm.study.utility import resampled_split
-    >>> train, test = resampled_split(4, 7, 0.25, np.random.RandomState(0))
-    >>> train, test
-    (array([3, 1, 0, 3, 1, 0, 3]), array([2]))
+    Returns the numbers of the rows to fit on, of shape (n_samples,), each as often as any other or
+    once more, and those of the other rows, a share of `test_size`.
     """
     real = isinstance(test_size, Real) and not isinstance(test_size, bool)
     if not real or not 0 < test_size < 1:
         raise ValueError(f"test_size={test_size!r} must be a number above 0 and below 1.")
     if n_rows < 2:
         raise ValueError(f"X has {n_rows} row; two or more are needed, to fit and to score.")
+    # `resize` repeats all of the shuffled rows, so that none comes twice before each came once.
     order = rng.permutation(n_rows)
     n_test = min(max(1, round(test_size * n_rows)), n_rows - 1)
     return np.resize(order[n_test:], n_samples), order[:n_test]
 
 
 def _simulated(
-    repeat: int,
-    number: int,
-    model: BaseEstimator,
-    seed: int | None,
-    X: Any,
-    y: np.ndarray,
-    train: np.ndarray,
-    test: np.ndarray,
-) -> tuple[int, int, dict[str, float] | str]:
+    place: tuple[int, int], model: BaseEstimator, X: Any, y: np.ndarray, split: _Split
+) -> tuple[tuple[int, int], dict[str, float] | str]:
     """Return the scores of one fit, or why there are none."""
-    names = [name for name in model.get_params() if re.search("(^|__)random_state$", name)]
-    model.set_params(**dict.fromkeys(names, seed))
+    train, test = split
     with warnings.catch_warnings():
         # Both are about the fit to come, which gives them again if it should.
         warnings.simplefilter("ignore", PrivacyWarning)
@@ -548,15 +410,15 @@ def _simulated(
             model.fit(X[train], y[train])
             found = scores(model, X[test], y[test])
         except _REASONS as error:
-            return repeat, number, " ".join(str(error).split()) or type(error).__name__
+            return place, " ".join(str(error).split()) or type(error).__name__
     if not all(map(math.isfinite, found.values())):
-        return repeat, number, "The scores are not finite: lower step_schedule."
-    return repeat, number, found
+        return place, "The scores are not finite: lower step_schedule."
+    return place, found
 
 
 def _cell(params: dict[str, Any], outcomes: list[dict[str, float] | str]) -> UtilityCell:
+    # A setting that fails in one repeat fails: its scores in the others would be the lucky ones.
     for outcome in outcomes:
         if isinstance(outcome, str):
             return UtilityCell(params, {}, outcome)
-    found = [outcome for outcome in outcomes if isinstance(outcome, dict)]
-    return UtilityCell(params, {name: tuple(scored[name] for scored in found) for name in SCORES})
+    return UtilityCell(params, {name: tuple(own[name] for own in outcomes) for name in SCORES})

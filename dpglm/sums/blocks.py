@@ -13,20 +13,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 if TYPE_CHECKING:
-    from dpglm.losses import Loss
     from dpglm.sums.objective import Objective
 
 __all__ = ["BlockObjective", "Blocks", "compensated_sum"]
 
 
 class Blocks(Protocol):
-    """The objectives of blocks of rows, wherever they are.
-
-    Attributes
-    ----------
-    block_rows : sequence of int
-        Number of rows of each block.
-    """
+    """The objectives of blocks of rows, wherever they are, with the numbers of these rows."""
 
     block_rows: Sequence[int]
 
@@ -35,19 +28,9 @@ class Blocks(Protocol):
     ) -> Iterator[np.ndarray]:
         """Yield ``task(objective, *arguments)`` for each block, in the order of the blocks.
 
-        Parameters
-        ----------
-        task : callable
-            It can be pickled, and does not change the objective it is given.
-        *arguments
-            The same for every block.
-        each : sequence, optional
-            One more argument for each block; a block whose argument is None is left out.
-
-        Raises
-        ------
-        Exception
-            If any block fails: there is no result that stands for some of the blocks only.
+        `task` can be pickled, and does not change the objective. `each` holds one more argument for
+        each block; a block whose argument is None is left out. If any block fails, this raises:
+        there is no result that stands for some of the blocks only.
         """
 
     def in_basis(self, basis: np.ndarray, stretches: tuple[float, float]) -> "Blocks":
@@ -59,14 +42,8 @@ class BlockObjective:
 
     Every answer is the sum of the answers of the blocks, added in their order with compensation:
     the same blocks give the same bits, wherever they come from and wherever they are summed.
-
-    Parameters
-    ----------
-    blocks : Blocks
-        The objectives that hold the data.
-    model : Objective
-        One like those of the blocks, of a single row of zeros: it knows everything that does not
-        depend on the data.
+    `model` is an objective like those of the blocks, of a single row of zeros: it knows everything
+    that does not depend on the data, and answers for it. What is not said here is as there.
 
     Notes
     -----
@@ -78,41 +55,14 @@ class BlockObjective:
     addition of the s_j adds ``u |sum_j s_j| + (m u)^2 sum_j |s_j|`` to first order (Ogita, Rump &
     Oishi, "Accurate sum and dot product", SIAM J. Sci. Comput. 2005, Proposition 4.5): at most
     ``(2 + n^2 u) u n`` times what a record contributes, whatever m is.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dpglm.sums.blocks import BlockObjective
-    >>> from dpglm.losses import Hinge
-    >>> from dpglm.sums.objective import Objective
-    >>> from dpglm.sources.arrays import ArraySource
-    >>> def make(X, y):
-    ...     return Objective(X, y, Hinge(), fit_intercept=False)
-    >>> source = ArraySource(np.eye(3), np.ones(3), block_rows=2)
-    >>> objective = BlockObjective(source.blocks(make), make(np.zeros((1, 3)), np.ones(1)))
-    >>> objective.gradient_sum(np.zeros(3), clip=0.5)
-    array([-0.5, -0.5, -0.5])
     """
 
     def __init__(self, blocks: Blocks, model: "Objective") -> None:
         self._blocks = blocks
         self._model = model
         self._first_rows = np.concatenate([[0], np.cumsum(blocks.block_rows, dtype=np.int64)])
-
-    @property
-    def loss(self) -> "Loss":
-        """The loss."""
-        return self._model.loss
-
-    @property
-    def coef_shape(self) -> tuple[int, ...]:
-        """Shape of the coefficients, and of what `gradient_sum` returns."""
-        return self._model.coef_shape
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows; private where the number of records is."""
-        return int(self._first_rows[-1])
+        self.n_rows = int(self._first_rows[-1])
+        self.loss, self.coef_shape = model.loss, model.coef_shape
 
     def gradient_sum(
         self, coef: np.ndarray, clip: float, rows: np.ndarray | None = None
@@ -124,6 +74,10 @@ class BlockObjective:
         each = None if rows is None else self._by_block(np.asarray(rows))
         return self._total("gradient_sum", coef, clip, each=each)
 
+    def confirm(self, coef: np.ndarray, clip: float, rows: np.ndarray) -> np.ndarray:
+        """Compare the kernels with the plain arithmetic; see `Objective.confirm`."""
+        return self._total("confirm", coef, clip, each=self._by_block(rows))
+
     def check(self) -> None:
         """Read every block once: a bad one then stops a fit before anything is released.
 
@@ -133,7 +87,6 @@ class BlockObjective:
             pass
 
     def second_moment(self, row_bound: float, diagonal: bool) -> np.ndarray:
-        """Sum over rows of the products of their columns; see `Objective.second_moment`."""
         return self._total("second_moment", row_bound, diagonal)
 
     def line_losses(
@@ -145,31 +98,20 @@ class BlockObjective:
         loss_clip: float | None = None,
         clip: float | None = None,
     ) -> np.ndarray:
-        """Sums of losses along a line; see `Objective.line_losses`.
-
-        No scores are kept: each call computes those at `coef` afresh.
-        """
+        # No scores are kept: each call computes those at `coef` afresh.
         return self._total("line_losses", coef, direction, steps, loss_clip=loss_clip, clip=clip)
 
     def in_basis(self, basis: np.ndarray) -> "BlockObjective":
-        """Return the same objective in other coefficients; see `Objective.in_basis`."""
         model = self._model.in_basis(basis)
         return BlockObjective(self._blocks.in_basis(basis, model.stretches), model)
 
-    def penalty_gradient(self, coef: np.ndarray) -> np.ndarray:
-        """Gradient of the penalty; see `Objective.penalty_gradient`."""
-        return self._model.penalty_gradient(coef)
-
     def rounding_slack(self, n_samples: int) -> float:
-        """Bound on what rounding adds to the sensitivity of `gradient_sum`, over the clip."""
         return self._model.rounding_slack(n_samples)
 
     def line_rounding(self, n_samples: int, bound: float) -> float:
-        """Bound on the rounding error of each of the sums of `line_losses`."""
         return self._model.line_rounding(n_samples, bound)
 
     def moment_rounding(self, n_samples: int) -> float:
-        """Bound on what rounding adds to the sensitivity of `second_moment`, over its square."""
         return self._model.moment_rounding(n_samples)
 
     def _total(self, question, *arguments, each=None, **named):
@@ -196,33 +138,13 @@ class BlockObjective:
 def compensated_sum(
     shape: tuple[int, ...], parts: Iterable[np.ndarray], n_parts: int
 ) -> np.ndarray:
-    """Add arrays in the order given, with the rounding errors of the additions.
+    """Add arrays of a shape in the order given, with the rounding errors of the additions.
 
-    Parameters
-    ----------
-    shape : tuple of int
-    parts : iterable of ndarray
-    n_parts : int
-        How many there must be.
-
-    Returns
-    -------
-    ndarray of that shape
-
-    Raises
-    ------
-    RuntimeError
-        If there are fewer or more: the sum of some blocks is not the sum of the data.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> parts = [np.array([1.0]), np.array([1e100]), np.array([1.0]), np.array([-1e100])]
-    >>> compensated_sum((1,), parts, 4)
-    array([2.])
+    It raises unless there are `n_parts`: the sum of some blocks is not the sum of the data.
     """
     total, error, count = np.zeros(shape), np.zeros(shape), 0
     for part in parts:
+        # Two-sum: what the addition lost, exactly.
         larger = total + part
         added = larger - total
         error += (total - (larger - added)) + (part - added)

@@ -8,27 +8,38 @@ Conventions
 - ``gradient_sum`` is ``sum_i min(1, C / ||G_i||) G_i`` with ``G_i = a_i x~_i r_i'``, where r_i is
   the derivative of the loss in the scores of row i and a_i the weight of its class. For K outputs
   ``||G_i|| = a_i ||x~_i|| ||r_i||`` is the Frobenius norm: there is one clip for all of them.
-- A null record counts in n and contributes nothing to any sum, the intercept's column included.
-- A row whose norm or score is not finite contributes exactly zero. A finite row gets there when the
-  sum of its squares overflows, that is from a norm of about 1.3e154.
+- A null record counts in n and contributes nothing to any sum, the intercept's column included:
+  a row of zeros without an intercept, or one whose norm is not finite. A finite row gets there when
+  the sum of its squares overflows, that is from a norm of about 1.3e154. A row with a score that is
+  not finite contributes exactly zero as well.
 - float32 data are read as they are; coefficients and sums are always float64.
-- Sums are bitwise the same for every number of threads.
+- Rows are divided into chunks by the shape of the problem alone. Each has its own partial sum and
+  these are added in order, so that the number of threads never changes a bit of a sum.
 """
 
 import copy
+import math
+import os
+from contextlib import nullcontext
 
 import numpy as np
 from scipy import sparse
 
 from dpglm.kernels.arithmetic import LARGEST
-from dpglm.kernels.bases import extreme_stretches, times
-from dpglm.kernels.moments import second_moment
-from dpglm.kernels.threads import default_n_threads, rows_per_chunk, run_chunks
+from dpglm.kernels.gradient import ROW_GROUP
+from dpglm.kernels.line_search import (
+    advance,
+    joint_line_losses,
+    joint_scratch,
+    margin_line_losses,
+    margin_scratch,
+)
+from dpglm.kernels.runtime import default_n_threads, one_blas_thread, run_chunks
 from dpglm.losses import Loss, Softmax
-from dpglm.sums.line import Line, check_steps
-from dpglm.sums.rows import check_target, inverse_norms, padded_to_groups, rows_of
+from dpglm.sums.reference import Reference, times
+from dpglm.sums.rows import rows_of
 
-__all__ = ["Objective"]
+__all__ = ["Line", "Objective", "inverse_norms", "rows_per_chunk"]
 
 # Times the residuals of many outputs, a larger one would overflow, and pass the clip.
 _MAX_WEIGHT = 1e300
@@ -37,42 +48,34 @@ _MIN_CLIP = 2.0**-500
 # Numbers read per pass below which a second thread costs more than it saves.
 _MIN_THREADED_WORK = 2**19
 _UNIT_ROUNDOFF = 2.0**-53
+# Chunks have at least so many rows, and their partial sums at most so many numbers in all.
+_MIN_ROWS, _MAX_PARTIAL_VALUES = 1024, 2**22
+# Numbers of a block of rows whose norms are taken at once.
+_BLOCK_VALUES = 2**19
+_NO_SCORES = np.empty((0, 0))
+# Singular values of a basis below this fraction of the largest count as zero.
+_RANK_TOLERANCE = 1e-12
+# How much shorter than x~ a row may get in a basis that does not span every direction.
+_MAX_SHORTENING = 2.0**10
+# Scores are computed afresh once the way they were carried is so many times as long as the
+# coefficients: until then they lose at most three digits.
+_LONGEST_WAY = 1024.0
+# Below this the score of a row with a finite norm is finite, and so are those on the way.
+_LARGEST_NORM = 2.0**300
 
 
 class Objective:
     """Sums over the rows of a data set of the gradients of a loss of a linear model.
 
-    Parameters
-    ----------
-    X : ndarray or scipy CSR of shape (n, n_features), float64 or float32
-        Finite. Not copied if row- or column-major; CSR with repeated columns has them summed.
-    target : array of shape (n,)
-        -1 or +1 for one output, the index of the class for K outputs.
-    loss : Loss
-    n_outputs : int, default=1
-        The number of classes K >= 2 for `Softmax` or one-vs-rest; 1 for a binary margin loss.
-    fit_intercept : bool, default=True
-    class_weight : array, optional
-        Public weight of each class (for one output: of -1, then of +1). It multiplies the gradient
-        before the clip.
-    present : bool array of shape (n,), optional
-        False marks a null record.
-    n_threads : int, optional
-        Default: what numba may use. It never changes the result.
+    X is a finite ndarray or CSR matrix of shape (n, n_features), float64 or float32: not copied if
+    row-major; CSR with repeated columns has them summed. `target`, shape (n,), is -1 or +1 for one
+    output and the index of the class for K outputs: `Softmax` or one-vs-rest with the number of
+    classes in `n_outputs`. `class_weight` holds the public weight of each class (for one output: of
+    -1, then of +1), which multiplies the gradient before the clip. `n_threads`, by default what
+    numba may use, never changes a result.
 
-    Raises
-    ------
-    ValueError
-        If an argument has the wrong shape, type or value.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dpglm.losses import Logistic
-    >>> X = np.array([[3.0, 4.0], [0.0, 1.0]])
-    >>> objective = Objective(X, np.array([1.0, -1.0]), Logistic(), fit_intercept=False)
-    >>> objective.gradient_sum(np.zeros(2), clip=1.0)
-    array([-0.6, -0.3])
+    `n_rows` is private where the number of records is; `coef_shape` is that of the coefficients,
+    and of what `gradient_sum` returns.
     """
 
     def __init__(
@@ -84,13 +87,9 @@ class Objective:
         n_outputs: int = 1,
         fit_intercept: bool = True,
         class_weight: np.ndarray | None = None,
-        present: np.ndarray | None = None,
         n_threads: int | None = None,
     ) -> None:
-        self._rows = rows_of(X)
-        n_rows, n_features = X.shape
-        if min(X.shape) < 1:
-            raise ValueError(f"X must have at least one row and one column, got shape {X.shape}.")
+        rows = rows_of(X)
         if n_outputs < (2 if isinstance(loss, Softmax) else 1):
             raise ValueError(
                 f"n_outputs={n_outputs!r} does not suit {loss!r}; give it the number of classes."
@@ -98,78 +97,86 @@ class Objective:
         self.loss = loss
         self._n_outputs = n_outputs
         self._fit_intercept = fit_intercept
-        self._n_columns = n_features + bool(fit_intercept)
+        self._n_columns = rows.n_features + bool(fit_intercept)
+        self.coef_shape = (self._n_columns, n_outputs)[: 1 if n_outputs == 1 else 2]
         self._n_threads = default_n_threads() if n_threads is None else n_threads
         self._weights = _check_weights(class_weight, max(2, n_outputs))
-        self._signs, self._targets = check_target(target, n_rows, n_outputs)
-        if present is not None:
-            if present.shape != (n_rows,) or present.dtype != np.bool_:
-                raise ValueError(f"present must be a bool array of shape ({n_rows},) or None.")
-            self._signs[:n_rows] *= present
-        self._line = None
+        self._signs, self._targets = _check_target(target, rows.n_rows, n_outputs)
         self._basis = None
         self.stretches = (1.0, 1.0)
-        self._signed = self._signs * inverse_norms(self._rows, fit_intercept, self._run)
+        self._hold(rows)
+        self._signed = self._signs * inverse_norms(rows, fit_intercept, self._run)
+
+    def _hold(self, rows):
+        self._rows, self.n_rows, self._line = rows, rows.n_rows, None
+        self._gradient_chunk = rows_per_chunk(rows.n_rows, self._n_columns * self._n_outputs)
+        self._score_chunk = rows_per_chunk(rows.n_rows, 1)
 
     @property
-    def coef_shape(self) -> tuple[int, ...]:
-        """Shape of the coefficients, and of what `gradient_sum` returns."""
-        length = self._n_columns if self._basis is None else self._basis.shape[-1]
-        return (length,) if self._n_outputs == 1 else (length, self._n_outputs)
+    def reference(self) -> Reference:
+        """The same rows, summed in plain numpy."""
+        return self._plain(0, self.n_rows)
 
-    @property
-    def n_rows(self) -> int:
-        """Number of rows; private where the number of records is."""
-        return self._rows.n_rows
+    def _plain(self, start, stop):
+        labels = self._signs if self._targets is None else self._targets
+        return Reference(
+            x=self._rows.block(start, stop),
+            target=labels[start:stop],
+            inverse_norms=np.abs(self._signed[start:stop]),
+            loss=self.loss,
+            weights=self._weights,
+            fit_intercept=self._fit_intercept,
+            basis=self._basis,
+        )
 
-    @property
-    def _condition(self):
-        """Condition number of the basis."""
-        return float(self.stretches[0] / self.stretches[1])
+    def confirm(self, coef: np.ndarray, clip: float, rows: np.ndarray | None = None) -> np.ndarray:
+        """Return by how much the kernels miss the plain arithmetic on some rows: zero, shape ().
+
+        Private otherwise. A right kernel gives zero on all data.
+        """
+        part = self if rows is None else self._part(rows)
+        found, rounding = part.gradient_sum(coef, clip), part.rounding_slack(part.n_rows)
+        return np.array(part.reference.excess(found, coef, clip, rounding))
 
     def gradient_sum(
         self, coef: np.ndarray, clip: float, rows: np.ndarray | None = None
     ) -> np.ndarray:
         """Sum over rows of the gradients, each clipped to an L2 norm of at most `clip`.
 
-        Private: it leaves the library through a mechanism only.
-
-        Parameters
-        ----------
-        coef : array of shape `coef_shape`
-        clip : float
-            Positive; ``inf`` for no clipping.
-        rows : ndarray of int, increasing, optional
-            Sum over the rows of these numbers only, without reading the others.
-
-        Returns
-        -------
-        ndarray of shape `coef_shape`
+        Private: it leaves the library through a mechanism only. Shape `coef_shape`, as `coef` has.
+        A `clip` of ``inf`` is none. Given `rows`, increasing, it is the sum over the rows of these
+        numbers, made without reading the others.
         """
-        if not clip >= _MIN_CLIP:
-            raise ValueError(f"clip must be positive (at least {_MIN_CLIP:.0e}), got {clip!r}.")
+        _check_clip(clip)
         coef = self._check_coef(coef, "coef")
         if rows is not None:
             # A null record must leave no trace, not even in the order of rounding.
-            rows = rows[self._signs[rows] != 0]
+            rows = rows[self._signed[rows] != 0]
             return self._part(rows).gradient_sum(coef, clip) if len(rows) else np.zeros_like(coef)
+        if os.environ.get("DPGLM_KERNELS") == "numpy":
+            step = self._gradient_chunk
+            starts = range(0, self.n_rows, step)
+            chunks = (self._plain(start, min(start + step, self.n_rows)) for start in starts)
+            return sum(chunk.gradient_sum(coef, clip) for chunk in chunks)
+        gradient = self._compiled_sum(coef, min(float(clip), LARGEST))
+        return self._times_basis(gradient, transpose=True).reshape(self.coef_shape)
+
+    def _compiled_sum(self, coef, clip):
+        """The sum in the original columns, shape (n_columns, K)."""
         features, bias = self._split(coef)
         line = self._take_line(coef)
-        known = None if line is None else line.scores
-        chunk_rows = rows_per_chunk(self._rows.n_rows, self._n_columns * self._n_outputs)
-        n_chunks = -(-self._rows.n_rows // chunk_rows)
-        n_features = self._rows.n_features
+        known = _NO_SCORES if line is None else line.scores
+        chunk_rows, n_features = self._gradient_chunk, self._rows.n_features
+        n_chunks = -(-self.n_rows // chunk_rows)
         partials = np.empty((n_chunks, *features.shape))
         intercepts = np.empty((n_chunks, self._n_outputs))
-        clip = min(float(clip), LARGEST)
-        loss = (self.loss.code, self.loss.curvature)
+        problem = (
+            self._signed, self._targets, known, features, bias, clip, self._weights,
+            self.loss.code, self.loss.curvature,
+        )  # fmt: skip
 
         def add_chunks(first, last):
-            self._rows.add_chunks(
-                (self._signed, self._targets, known, features, bias, clip, self._weights, *loss),
-                (chunk_rows, first, last),
-                (partials, intercepts),
-            )
+            self._rows.add_chunks(problem, (chunk_rows, first, last), (partials, intercepts))
 
         self._run(add_chunks, n_chunks, self._rows.n_values * self._n_outputs)
         self._line = line
@@ -177,30 +184,51 @@ class Objective:
         gradient[:n_features] = partials[:, :, :n_features].sum(axis=0).T
         if self._fit_intercept:
             gradient[-1] = intercepts.sum(axis=0)
-        return times(self._basis, gradient, transpose=True).reshape(self.coef_shape)
+        return gradient
+
+    def rounding_slack(self, n_samples: int) -> float:
+        """Bound on what rounding adds to the sensitivity of `gradient_sum`, relative to the clip.
+
+        `n_samples` is the public number of records (not read from the data), at least their actual
+        number. The sensitivity is at most the exact one plus the result times the clip.
+
+        Notes
+        -----
+        With u = 2^-53, B rows in a chunk, d columns, K outputs and kappa the condition number of
+        the basis (Frobenius norm over least stretch; of scales, largest over least; 1 without a
+        basis): a clipped gradient has a norm of at most ``(1 + 2 (d + K + 2) kappa u) C``,
+        and the computed sum of n of them is within ``kappa (B + n / B + 2 d + 2 + n^2 u) u n C`` of
+        the exact one; the last two terms are for adding blocks of rows, however many, as
+        `BlockObjective` does. Both count twice, once for each of two neighboring data sets. Summing
+        by chunks, as opposed to one long chain, is what keeps the second small (Casacuberta et al.,
+        "Widespread underestimation of sensitivity in differentially private libraries", CCS 2022).
+        """
+        chain = _chain(n_samples, self._n_columns * self._n_outputs)
+        norm = 2 * (self._n_columns + self._n_outputs + 2)
+        total = (chain + 2 * self._n_columns) * n_samples
+        return 2 * self._condition * (norm + total) * _UNIT_ROUNDOFF
+
+    @property
+    def _condition(self):
+        """Condition number of the basis."""
+        return float(self.stretches[0] / self.stretches[1])
 
     def second_moment(self, row_bound: float, diagonal: bool) -> np.ndarray:
         """Sum over rows of ``x~ x~'``, each x~ first clipped to an L2 norm of at most `row_bound`.
 
-        Private: it leaves the library through a mechanism only. It does not depend on the target.
-
-        Parameters
-        ----------
-        row_bound : float
-            Positive and finite.
-        diagonal : bool
-            Whether to sum the squares of the columns only.
-
-        Returns
-        -------
-        ndarray of shape (n_columns,) or (n_columns, n_columns)
+        Private: it leaves the library through a mechanism only. Of shape (n_columns, n_columns), or
+        (n_columns,) if only its diagonal is asked for. It does not depend on the target.
         """
         if self._basis is not None:
             raise ValueError("The second moment is that of the original columns, not in a basis.")
-        inverse_norms = np.abs(self._signed[: self._rows.n_rows])
-        return second_moment(
-            self._rows.block, inverse_norms, row_bound, self._fit_intercept, diagonal
-        )
+        inverse = np.abs(self._signed[: self.n_rows])
+        with np.errstate(over="ignore"):
+            shrinkage = np.minimum(1.0, row_bound * inverse)
+        # Each row is scaled before anything is multiplied. A scale of zero thereby removes a row of
+        # any finite size, where zero times an overflowing square would not be a number.
+        scale = np.where(inverse > 0.0, shrinkage, 0.0)
+        with one_blas_thread():
+            return self._rows.second_moment(scale, self._fit_intercept, diagonal, self._score_chunk)
 
     def moment_rounding(self, n_samples: int) -> float:
         """Bound on what rounding adds to the sensitivity of `second_moment`.
@@ -223,30 +251,21 @@ class Objective:
     ) -> np.ndarray:
         """Sums over rows of bounded losses at ``coef - step * direction`` for each step.
 
-        Private: they leave the library through a mechanism only. A row of zeros, whose loss is
-        constant, adds zero. Scores at `coef` are kept, so that the next `gradient_sum` or
-        `line_losses` at one of these points does not compute them again.
+        Private: they leave the library through a mechanism only. Steps are equally spaced from 0.
+        A row of zeros, whose loss is constant, adds zero.
 
-        Parameters
-        ----------
-        coef, direction : array of shape `coef_shape`
-        steps : array
-            Equally spaced from 0.
-        loss_clip : float, optional
-            Sum ``min(a_i l_i, loss_clip)``, with a_i the weight of the class of row i; ``inf`` for
-            no clipping.
-        clip : float, optional
-            Instead, for one output: sum the change since step 0 of losses whose slopes are capped,
-            so that their gradients are those of `gradient_sum` with this `clip`. What a row adds is
-            at most ``step ||direction|| clip`` in size, in any basis, and of one sign at all steps.
+        With `loss_clip` (``inf`` for none) a row adds ``min(a_i l_i, loss_clip)``, with a_i the
+        weight of its class. With `clip` instead, for one output, it adds the change since step 0 of
+        a loss whose slopes are capped, so that its gradient is that of `gradient_sum` with this
+        `clip`: at most ``step ||direction|| clip`` in size, in any basis, and of one sign at all
+        steps.
 
-        Returns
-        -------
-        ndarray of shape (len(steps),)
+        Scores at `coef` are kept, so that the next `gradient_sum` or `line_losses` at one of these
+        points does not compute them again.
         """
         coef = self._check_coef(coef, "coef")
         direction = self._check_coef(direction, "direction")
-        steps = check_steps(steps)
+        steps = _check_steps(steps)
         if (loss_clip is None) == (clip is None):
             raise ValueError(
                 f"Give either loss_clip or clip, got loss_clip={loss_clip!r}, clip={clip!r}."
@@ -255,8 +274,8 @@ class Objective:
             raise ValueError(f"loss_clip must be positive, got {loss_clip!r}.")
         if clip is not None and self._n_outputs > 1:
             raise ValueError("Slopes are capped by clip for one output only; give loss_clip.")
-        if clip is not None and not clip >= _MIN_CLIP:
-            raise ValueError(f"clip must be positive (at least {_MIN_CLIP:.0e}), got {clip!r}.")
+        if clip is not None:
+            _check_clip(clip)
         line = self._take_line(coef)
         if line is None:
             line = Line(coef, self._scores(coef))
@@ -269,18 +288,10 @@ class Objective:
     def line_rounding(self, n_samples: int, bound: float) -> float:
         """Bound on the rounding error of each of the sums of `line_losses`.
 
-        Parameters
-        ----------
-        n_samples : int
-            The public number of records (not read from the data), at least their actual number.
-        bound : float
-            The most that a record may add: `loss_clip`, or ``step ||direction|| clip``.
-
-        Returns
-        -------
-        float
-            The computed sum is within it of a sum of terms of at most `bound`, each a function of
-            one record.
+        `n_samples` is the public number of records (not read from the data), at least their actual
+        number; `bound` the most that a record may add: `loss_clip`, or ``step ||direction|| clip``.
+        The computed sum is within the result of a sum of terms of at most `bound`, each a function
+        of one record.
 
         Notes
         -----
@@ -298,7 +309,11 @@ class Objective:
     def in_basis(
         self, basis: np.ndarray, stretches: tuple[float, float] | None = None
     ) -> "Objective":
-        """Return the same objective in coefficients v, where the present ones are ``basis @ v``.
+        """Return the same objective in coefficients v, where those of now are ``basis @ v``.
+
+        P has shape (coef_shape[0], k); a vector of positive scales stands for a diagonal matrix,
+        which is never formed. `stretches` are those of the result, where they are known: to find
+        them takes a decomposition.
 
         Rows become ``P' x~`` and their norms, which decide the clip, are those of ``P' x~``. The
         data are shared, and multiplied by P block by block, for the norms only: the margins need
@@ -307,17 +322,6 @@ class Objective:
         A P that does not span every direction may shorten a row at will, and rounding errors would
         then be large beside its clipped gradient. Such a row is clipped as if its norm had been
         reduced by no more than a factor of 1024 below the least stretch of P.
-
-        Parameters
-        ----------
-        basis : array of shape (coef_shape[0], k) or (coef_shape[0],)
-            A vector of positive scales stands for the diagonal matrix, which is never formed.
-        stretches : (float, float), optional
-            `stretches` of the result, where they are known: to find them takes a decomposition.
-
-        Returns
-        -------
-        Objective
         """
         basis = np.asarray(basis, dtype=np.float64)
         length = self.coef_shape[0]
@@ -330,67 +334,24 @@ class Objective:
             raise ValueError("basis must hold positive scales when it is a vector.")
         if self._basis is not None and basis.ndim == 1:
             basis = self._basis * basis
-        elif self._basis is not None:
-            basis = times(self._basis, basis)
+        else:
+            basis = self._times_basis(basis)
         rotated = copy.copy(self)
-        rotated._line = None
-        rotated._basis = basis
+        rotated._line, rotated._basis = None, basis
+        rotated.coef_shape = (basis.shape[-1], *self.coef_shape[1:])
         rotated.stretches = extreme_stretches(basis) if stretches is None else stretches
         least = rotated.stretches[1]
         norms = inverse_norms(self._rows, self._fit_intercept, self._run, basis, least)
         rotated._signed = self._signs * norms
         return rotated
 
-    def penalty_gradient(self, coef: np.ndarray) -> np.ndarray:
-        """Gradient of half the squared norm of the original coefficients without the intercept.
-
-        In a basis P it is ``P' D P v`` with D the identity but for a zero at the intercept. It
-        does not depend on the data.
-        """
-        original = times(self._basis, coef)
-        if self._fit_intercept:
-            original = np.array(original, dtype=np.float64)
-            original[-1] = 0.0
-        return times(self._basis, original, transpose=True)
-
-    def rounding_slack(self, n_samples: int) -> float:
-        """Bound on what rounding adds to the sensitivity of `gradient_sum`, relative to the clip.
-
-        Parameters
-        ----------
-        n_samples : int
-            The public number of records (not read from the data), at least their actual number.
-
-        Returns
-        -------
-        float
-            The sensitivity is at most the exact one plus this times the clip.
-
-        Notes
-        -----
-        With u = 2^-53, B rows in a chunk, d columns, K outputs and kappa the condition number of
-        the basis (Frobenius norm over least stretch; of scales, largest over least; 1 without a
-        basis): a clipped gradient has a norm of at most ``(1 + 2 (d + K + 2) kappa u) C``,
-        and the computed sum of n of them is within ``kappa (B + n / B + 2 d + 2 + n^2 u) u n C`` of
-        the exact one; the last two terms are for adding blocks of rows, however many, as
-        `BlockObjective` does. Both count twice, once for each of two neighboring data sets. Summing
-        by chunks, as opposed to one long chain, is what keeps the second small (Casacuberta et al.,
-        "Widespread underestimation of sensitivity in differentially private libraries", CCS 2022).
-        """
-        chain = _chain(n_samples, self._n_columns * self._n_outputs)
-        norm = 2 * (self._n_columns + self._n_outputs + 2)
-        total = (chain + 2 * self._n_columns) * n_samples
-        return 2 * self._condition * (norm + total) * _UNIT_ROUNDOFF
-
     def _part(self, rows):
         """The objective of some of the rows."""
         part = copy.copy(self)
-        part._line = None
-        part._rows = self._rows.taken(rows)
-        part._signed = padded_to_groups(self._signed[rows])
-        part._signs = padded_to_groups(self._signs[rows])
+        part._hold(self._rows.taken(rows))
+        part._signs, part._signed = _padded(self._signs[rows]), _padded(self._signed[rows])
         if self._targets is not None:
-            part._targets = padded_to_groups(self._targets[rows])
+            part._targets = _padded(self._targets[rows])
         return part
 
     def _check_coef(self, coef, name):
@@ -399,16 +360,23 @@ class Objective:
             raise ValueError(f"{name} must have shape {self.coef_shape}, got {coef.shape}.")
         return coef
 
+    def _times_basis(self, array, *, transpose=False):
+        return array if self._basis is None else times(self._basis, array, transpose=transpose)
+
     def _split(self, coef):
         """Coefficients of the original columns, as the kernels want them, and intercepts."""
-        coef = times(self._basis, coef.reshape(len(coef), self._n_outputs))
+        coef = self._times_basis(coef.reshape(len(coef), self._n_outputs))
         n_features = self._rows.n_features
         features = np.zeros((self._n_outputs, self._rows.width))
         features[:, :n_features] = coef[:n_features].T
         return features, coef[-1].copy() if self._fit_intercept else np.zeros(self._n_outputs)
 
     def _run(self, task, n_chunks, work):
-        run_chunks(task, n_chunks, self._n_threads if work >= _MIN_THREADED_WORK else 1)
+        """Call ``task(first, last)`` on ranges of chunks, in threads if there is enough to do."""
+        if n_chunks == 1 or self._n_threads == 1 or work < _MIN_THREADED_WORK:
+            task(0, n_chunks)
+        else:
+            run_chunks(task, n_chunks, self._n_threads)
 
     def _take_line(self, coef):
         """Scores carried to `coef`, if possible; popped, so that two threads never share them."""
@@ -418,22 +386,77 @@ class Objective:
     def _scores(self, coef, out=None):
         """Scores of all rows, shape (K, padded rows)."""
         features, bias = self._split(coef)
-        n_rows = self._rows.n_rows
         if out is None:
             out = np.zeros((self._n_outputs, self._signed.size))
-        chunk_rows = rows_per_chunk(n_rows, 1)
 
         def score_chunks(first, last):
-            self._rows.score_chunks(features, bias, (chunk_rows, first, last), out)
+            self._rows.score_chunks(features, bias, (self._score_chunk, first, last), out)
 
-        self._run(score_chunks, -(-n_rows // chunk_rows), self._rows.n_values * self._n_outputs)
+        n_chunks = -(-self.n_rows // self._score_chunk)
+        self._run(score_chunks, n_chunks, self._rows.n_values * self._n_outputs)
         return out
+
+
+def rows_per_chunk(n_rows: int, n_values: int) -> int:
+    """Rows in a chunk when each partial sum holds `n_values` numbers.
+
+    About sqrt(n_rows), which minimises the rounding error of the sum, but enough rows to pay for
+    the chunk and its partial sum, and few enough chunks for the partial sums to stay small (32 MB
+    in all).
+    """
+    most = n_rows * n_values // _MAX_PARTIAL_VALUES
+    rows = max(_MIN_ROWS, math.isqrt(n_rows), n_values // 4, most)
+    return -(-rows // ROW_GROUP) * ROW_GROUP
 
 
 def _chain(n_samples, n_values):
     """Bound on the error of a sum over records, over u and the sum of their bounds; rising in n."""
     rows = rows_per_chunk(n_samples, n_values)
     return rows + n_samples / rows + 2 + n_samples**2 * _UNIT_ROUNDOFF
+
+
+def inverse_norms(rows, fit_intercept, run, basis=None, least_stretch=0.0):
+    """One over the norm of each ``x~``, or ``P' x~``, padded with zeros to whole groups.
+
+    Zero for a null record. With a basis P, a norm is at least `least_stretch` times that of ``x~``.
+    `run` shares chunks among threads.
+    """
+    inverse = _padded(np.zeros(rows.n_rows))
+    n_images = 1 if basis is None or basis.ndim == 1 else basis.shape[1]
+    width = max(rows.block_values + bool(fit_intercept), n_images)
+    step = max(1, _BLOCK_VALUES // width)
+
+    def invert(first, last):
+        for start in range(first * step, min(last * step, rows.n_rows), step):
+            stop = min(start + step, rows.n_rows)
+            inverse[start:stop] = rows.inverse_norms(
+                start, stop, fit_intercept, basis, least_stretch
+            )
+
+    with one_blas_thread() if basis is not None else nullcontext():
+        run(invert, -(-rows.n_rows // step), rows.n_values * width)
+    return inverse
+
+
+def extreme_stretches(basis):
+    """Frobenius norm of a basis and how much it shortens a vector at most, as `in_basis` says."""
+    if basis.ndim == 1:
+        return basis.max(), basis.min()
+    with one_blas_thread():
+        stretches = np.linalg.svd(basis, compute_uv=False)
+    # What is below is rounding, not a direction that the basis spans.
+    stretches = stretches[stretches > _RANK_TOLERANCE * stretches.max(initial=0.0)]
+    if stretches.size == 0:
+        raise ValueError("basis must not be zero: it leaves no direction to move in.")
+    least = stretches[-1]
+    if stretches.size < len(basis):
+        least /= _MAX_SHORTENING
+    return np.linalg.norm(basis), least
+
+
+def _check_clip(clip):
+    if not clip >= _MIN_CLIP:
+        raise ValueError(f"clip must be positive (at least {_MIN_CLIP:.0e}), got {clip!r}.")
 
 
 def _check_weights(class_weight, n_classes):
@@ -446,3 +469,111 @@ def _check_weights(class_weight, n_classes):
             f"class, got {class_weight!r}."
         )
     return weights
+
+
+def _check_target(target, n_rows, n_outputs):
+    """Return the sign of each row, and its class if there are K outputs; padded with zeros."""
+    target = np.asarray(target)
+    if target.shape != (n_rows,):
+        raise ValueError(f"target must have shape ({n_rows},), got {target.shape}.")
+    if n_outputs == 1:
+        if not (np.abs(target) == 1).all():
+            raise ValueError("target must be -1 or +1 when there is one output.")
+        return _padded(target.astype(np.float64)), None
+    if not ((target >= 0) & (target < n_outputs) & (target == np.floor(target))).all():
+        raise ValueError(f"target must be the index of a class, from 0 to {n_outputs - 1}.")
+    return _padded(np.ones(n_rows)), _padded(target.astype(np.int32))
+
+
+def _padded(values):
+    """Values of the rows, followed by zeros up to a whole number of groups."""
+    padded = np.zeros(-(-len(values) // ROW_GROUP) * ROW_GROUP, dtype=values.dtype)
+    padded[: len(values)] = values
+    return padded
+
+
+class Line:
+    """A line of coefficients being searched: scores where it begins, and those of its direction.
+
+    A step along ``coef - step * direction`` changes scores by ``-step`` times those of the
+    direction, so that an iteration of a line search need not read the data for the scores at its
+    new coefficients. Whether they may be carried is decided by coefficients, directions and steps
+    alone, never by data. `scores` (K, padded rows) are those of `coef`. Arrays of the caller are
+    copied: it may change them afterwards. One `Objective` owns a line, which is never shared.
+    """
+
+    def __init__(self, coef: np.ndarray, scores: np.ndarray) -> None:
+        self.scores = scores
+        self.slopes = None
+        self._coef = coef.copy()
+        self._travelled = 0.0
+
+    def turn(self, direction: np.ndarray, steps: np.ndarray, slopes: np.ndarray) -> None:
+        """Search along another direction, whose scores are `slopes`."""
+        self.slopes = slopes
+        self._direction, self._steps = direction.copy(), steps.copy()
+
+    def carry_to(self, coef: np.ndarray) -> bool:
+        """Move the scores to `coef`, unless it is off the line or they would be too inaccurate."""
+        if np.array_equal(coef, self._coef):
+            return True
+        for step in self._steps:
+            if np.array_equal(coef, self._coef - step * self._direction):
+                break
+        else:
+            return False
+        length = _norm(coef)
+        self._travelled += length + step * _norm(self._direction)
+        if not self._travelled <= min(_LONGEST_WAY * length, _LARGEST_NORM):
+            return False
+        advance(self.scores.reshape(-1), self.slopes.reshape(-1), step)
+        self._coef = coef.copy()
+        return True
+
+    def loss_sums(self, targets, loss, loss_clip, clip, run):
+        """Sum the losses of all rows at each step; see `Objective.line_losses`.
+
+        `targets` are the signed inverse norms of rows, their classes and the weights of classes;
+        `run` shares chunks among threads.
+        """
+        signed, classes, weights = targets
+        n_steps, n_rows = self._steps.size, signed.size
+        spacing = float(self._steps[-1]) / max(1, n_steps - 1)
+        chunk_rows = rows_per_chunk(n_rows, 1)
+        partials = np.empty((-(-n_rows // chunk_rows), n_steps))
+        capped = clip is not None
+        clip = min(float(clip), LARGEST) if capped else LARGEST
+        loss_clip = LARGEST if capped else min(float(loss_clip), LARGEST)
+        reach = min(spacing * _norm(self._direction) * clip, LARGEST / n_steps)
+        kind = (weights, loss.code, loss.curvature, chunk_rows)
+
+        def add_losses(first, last):
+            if classes is None:
+                margin_line_losses(
+                    self.scores[0], self.slopes[0], signed, spacing, capped, loss_clip, clip,
+                    reach, *kind, first, last, *margin_scratch(n_steps), partials,
+                )  # fmt: skip
+            else:
+                joint_line_losses(
+                    self.scores, self.slopes, signed, classes, spacing, loss_clip, *kind, first,
+                    last, *joint_scratch(len(self.scores)), partials,
+                )  # fmt: skip
+
+        run(add_losses, len(partials), self.scores.size * n_steps)
+        return partials.sum(axis=0)
+
+
+def _check_steps(steps: np.ndarray) -> np.ndarray:
+    """Return the steps of a line in float64; they must be equally spaced from 0."""
+    steps = np.asarray(steps, dtype=np.float64)
+    if steps.ndim != 1 or steps.size == 0 or steps[0] != 0 or not np.isfinite(steps).all():
+        raise ValueError(f"steps must be a vector of finite numbers that starts at 0, got {steps}.")
+    even = np.linspace(0.0, steps[-1], steps.size)
+    if steps[-1] < 0 or not np.allclose(steps, even, rtol=1e-12, atol=0.0):
+        raise ValueError(f"steps must be equally spaced and increasing, got {steps}.")
+    return steps
+
+
+def _norm(vector):
+    with np.errstate(over="ignore"):
+        return min(float(np.linalg.norm(vector)), LARGEST)

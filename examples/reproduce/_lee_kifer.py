@@ -11,9 +11,8 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import resample
 
 from dpglm import DPAGDClassifier
-from dpglm.study.comparison import compare
+from dpglm.study import ComparisonResults, compare
 from dpglm.study.methods import make_estimator
-from dpglm.study.results import ComparisonResults
 
 SOURCE = (
     "Lee & Kifer, Concentrated differentially private gradient descent with adaptive "
@@ -220,7 +219,7 @@ def figure(panels: Mapping[str, ComparisonResults]) -> Callable[[Any], Any]:
     """Return what draws accuracy and loss against epsilon, one row of panels per comparison."""
 
     def drawing(plt: Any) -> Any:
-        from dpglm.study.plots import ComparisonDisplay
+        from dpglm.study import ComparisonDisplay
 
         fig, axes = plt.subplots(
             len(panels), 2, figsize=(10.5, 3.6 * len(panels)), layout="constrained", squeeze=False

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from dpglm.study.results import ComparisonResults
+from dpglm.study import ComparisonResults
 
 _WIDTH = 100
 _COLUMNS = ("claim", "paper", "ours", "holds")

@@ -16,7 +16,8 @@ from _report import Report, run
 from dpglm import DynamicNoise
 from dpglm.calculator import optimal_n_iter, public_constants
 from dpglm.losses import Logistic
-from dpglm.privacy.budget import PrivacyBudget, PrivacyFilter
+from dpglm.privacy.budget import PrivacyBudget
+from dpglm.privacy.vault import PrivacyFilter
 from dpglm.schedules import PublicFacts
 from dpglm.sums.objective import Objective
 

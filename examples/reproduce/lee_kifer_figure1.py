@@ -25,7 +25,7 @@ from _report import Report, mean_and_error, run
 
 from dpglm import DPAGDClassifier
 from dpglm.datasets import fetch_adult, make_census
-from dpglm.study.results import ComparisonResults
+from dpglm.study import ComparisonResults
 
 # Parameter, the paper's constant, and the grid of the authors' program with the constant.
 PANELS = {

@@ -16,8 +16,8 @@ from yu_momentum import LENGTH, SHRINKAGE
 
 from dpglm import DecayingClip, DPLogisticRegression, HeavyBall
 from dpglm.datasets import fetch_adult, make_census
+from dpglm.study import ComparisonResults
 from dpglm.study.comparison import compare, encoded
-from dpglm.study.results import ComparisonResults
 
 EPSILONS = [0.5, 2.0]
 CLIP = 2.0

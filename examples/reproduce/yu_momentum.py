@@ -15,8 +15,7 @@ from sklearn.datasets import load_digits
 
 from dpglm import DecayingClip, DPLogisticRegression, HeavyBall
 from dpglm.schedules import PublicFacts
-from dpglm.study.comparison import compare
-from dpglm.study.results import ComparisonResults
+from dpglm.study import ComparisonResults, compare
 
 EPSILONS = [0.5, 2.0]
 CLIP = 1.0

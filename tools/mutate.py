@@ -1,10 +1,10 @@
 """Mutation testing of the code that the guarantee rests on, with the operators of cosmic-ray.
 
-``python tests/mutate.py --mutants 420 --seed 1`` changes one place of ``dpglm/privacy``,
-``dpglm/solvers`` or ``dpglm/kernels`` at a time, in a copy of the package, and runs the tests of
-that module against the copy until one fails. It prints the share of the mutants that were killed
-and every survivor as a diff. Results are kept as JSON lines in ``--results``: a run that was
-stopped goes on where it was. Needs ``pip install cosmic-ray`` and the package's ``test`` extra.
+``python tools/mutate.py --mutants 420 --seed 1`` changes one place of ``dpglm/privacy``,
+``dpglm/kernels``, the reference sums or the solvers at a time, in a copy of the package, and runs
+the tests of that module against the copy until one fails. It prints the share of the mutants that
+were killed and every survivor as a diff. Results are kept as JSON lines in ``--results``: a run
+that was stopped goes on where it was. Needs ``pip install cosmic-ray`` and the ``test`` extra.
 
 Places are sampled before operators, evenly over each module, so that the many variants of one
 binary operator count no more than a number. Left out are places where no test could or should see
@@ -39,49 +39,52 @@ from pathlib import Path
 os.environ.update(OPENBLAS_NUM_THREADS="1", NUMBA_NUM_THREADS="2")
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("privacy", "solvers", "kernels")
-_SMALL = ["small_problems", "kernels"]
+# Folders, or single modules of one.
+MUTATED = ("privacy", "kernels", "sums/reference", "estimators/solvers")
+_SAMPLED = "noisy_sgd not audit and not yu_et_al"
 # Tests by module, those most likely to fail first. A second word selects among them (pytest -k).
+# A module that is not named here has the tests of its folder.
 TESTS = {
-    "privacy/noise": ["noise", "sampling", "mechanisms"],
-    "privacy/mechanisms": ["mechanisms", "sampling", "noisy_sgd not audit and not yu_et_al"],
-    "privacy/conversions": ["conversions", "budget"],
+    "privacy": ["mechanisms", "budget", "agd", "selection", "ledger", "estimators"],
+    "privacy/noise": ["noise", "sampling", "mechanisms", "selection"],
+    "privacy/mechanisms": ["mechanisms", "sampling", _SAMPLED],
+    "privacy/gaussian": ["conversions", "budget", "ledger", _SAMPLED],
     "privacy/budget": ["budget", "agd"],
-    "privacy/events": ["ledger", "selection not draws", "privacy_accounting not short_runs"],
-    "privacy/ledger": ["ledger", "odometer not kill"],
-    "privacy/composition": [
+    "privacy/events": [
+        "conversions",
+        "budget",
         "ledger",
+        "selection not draws",
+        "privacy_accounting not short_runs",
+        "objective_perturbation_costs",
+    ],
+    "privacy/ledger": [
+        "ledger",
+        "odometer not kill",
         "privacy_accounting not short_runs",
         "calibration not runs",
         "objective_perturbation_costs ledger or numerical",
         "selection ledger or filter",
     ],
     "privacy/calibration": ["calibration"],
-    "privacy/accountants": ["budget", "agd", "preconditioned_agd every_draw"],
-    "privacy/selection": ["selection"],
-    "privacy/selection_costs": ["selection not draws"],
-    "privacy/baseline_events": ["objective_perturbation_costs"],
-    "privacy/objective_perturbation_costs": ["objective_perturbation_costs"],
-    "solvers/agd": ["agd", "preconditioned_agd"],
-    "solvers/descent": ["estimators", "momentum", "noisy_sgd not audit and not yu_et_al"],
-    "solvers/noisy_gd": ["estimators", "momentum"],
-    "solvers/noisy_sgd": ["noisy_sgd not audit and not yu_et_al"],
-    "kernels/arithmetic": ["kernels exp", "line_search test_log", "vectors"],
-    "kernels/vectors": ["vectors", "kernels exp"],
-    "kernels/cache": ["compilation"],
-    "kernels/threads": ["kernels", "objective"],
-    "kernels/moments": ["second_moment"],
-    "kernels/bases": [
+    "privacy/selection": ["agd", "selection", "preconditioned_agd"],
+    "privacy/odometer": ["odometer"],
+    "privacy/vault": ["estimators", "second_moment", "agd", "preconditioned_fit", _SAMPLED],
+    "sums": ["small_problems", "objective", "estimators"],
+    "sums/reference": [
+        "objective",
         "small_problems basis or norms",
         "second_moment",
-        "objective basis or bases or norm",
         "preconditioning",
     ],
+    "estimators": ["estimators", "momentum", _SAMPLED, "agd", "preconditioned_agd"],
+    "kernels": ["small_problems", "kernels"],
+    "kernels/arithmetic": ["kernels exp or log or copies"],
+    "kernels/vectors": ["kernels not threads and not chunk"],
+    "kernels/runtime": ["kernels", "compilation", "objective"],
 }
 # What emits machine code, or is not in a kernel at all, is tested as it is.
-COMPILED = {
-    f"kernels/{name}" for name in ("arithmetic", "bases", "cache", "moments", "threads", "vectors")
-}
+COMPILED = {f"kernels/{name}" for name in ("arithmetic", "runtime", "vectors")}
 PRELOADED = (
     "numpy", "scipy.optimize", "scipy.sparse", "scipy.special", "scipy.stats", "numba",
     "sklearn.linear_model", "sklearn.datasets", "sklearn.model_selection", "pytest", "hypothesis",
@@ -144,15 +147,16 @@ def mutations(source: str) -> dict[tuple[int, int], list[tuple[str, int]]]:
 def sample(seed: int) -> list[dict]:
     """All places in an order of which every beginning is spread evenly over the modules."""
     ranked = []
-    for package in PACKAGES:
-        for path in sorted((ROOT / "dpglm" / package).glob("*.py")):
+    for part in MUTATED:
+        folder, _, stem = part.partition("/")
+        for path in sorted((ROOT / "dpglm" / folder).glob(f"{stem or '*'}.py")):
             places = mutations(path.read_text())
             rng = random.Random(f"{seed} {path.name}")
             offset = rng.random()
             for rank, place in enumerate(rng.sample(sorted(places), len(places))):
                 operator, occurrence = rng.choice(places[place])
                 mutant = {
-                    "module": f"{package}/{path.stem}",
+                    "module": f"{folder}/{path.stem}",
                     "line": place[0],
                     "operator": operator,
                     "occurrence": occurrence,
@@ -183,11 +187,10 @@ def identity(mutant: dict, changed: str) -> str:
 def test_arguments(module: str) -> list[list[str]]:
     """Arguments of pytest for one run after the other."""
     runs = []
-    for entry in TESTS.get(module, _SMALL):
+    for entry in TESTS.get(module) or TESTS[module.partition("/")[0]]:
         name, _, expression = entry.partition(" ")
         path = ROOT / "tests" / f"test_{name}.py"
-        if path.exists():
-            runs.append([str(path), *(["-k", expression] if expression else [])])
+        runs.append([str(path), *(["-k", expression] if expression else [])])
     return runs
 
 
@@ -324,13 +327,13 @@ def difference(mutant: dict) -> str:
 def report(results: list[dict]) -> str:
     """Score per package and in all, and the survivors."""
     lines = []
-    for package in (*PACKAGES, ""):
-        outcomes = Counter(r["outcome"] for r in results if r["module"].startswith(package))
+    for part in (*MUTATED, ""):
+        outcomes = Counter(r["outcome"] for r in results if r["module"].startswith(part))
         total = sum(outcomes.values())
         if total:
             score = 1 - (outcomes["survived"] + outcomes["error"]) / total
             counts = ", ".join(f"{n} {outcome}" for outcome, n in sorted(outcomes.items()))
-            lines.append(f"{package or 'all':<8} {score:6.1%} of {total} killed ({counts})")
+            lines.append(f"{part or 'all':<18} {score:6.1%} of {total} killed ({counts})")
     for result in sorted(results, key=lambda r: (r["module"], r["line"])):
         if result["outcome"] in ("survived", "error"):
             place = f"dpglm/{result['module']}.py:{result['line']}"

@@ -1,6 +1,6 @@
 """Fuzz what reads the text of others: ledgers, schemas, odometers, the command line.
 
-``python tests/fuzz.py --runs 1000000`` feeds that many mutated inputs to five targets. Half of the
+``python tools/fuzz.py --runs 1000000`` feeds that many mutated inputs to five targets. Half of the
 changes to a JSON document replace, drop or repeat one of its entries, so that many stay nearly
 valid; the others are to its bytes. It prints
 how many were accepted, how many were refused in words, and every crash with the input that caused
@@ -36,10 +36,11 @@ READERS = ["dpglm.privacy.ledger", "dpglm.privacy.events", "dpglm.schema", "dpgl
            "dpglm.datasets", "dpglm.study"]  # fmt: skip
 with atheris.instrument_imports(include=READERS) if GUIDED else contextlib.nullcontext():
     from dpglm import PrivacyOdometer
-    from dpglm.privacy.events import FilterEvent, GaussianEvent, PoissonSampledEvent, SelectionEvent
+    from dpglm.privacy.events import FilterEvent, SelectionEvent
+    from dpglm.privacy.gaussian import GaussianEvent, PoissonSampledEvent
     from dpglm.privacy.ledger import PrivacyLedger
     from dpglm.schema import Schema, load_schema
-    from dpglm.study import cli_audit as audit_command
+    from dpglm.study import cli as audit_command
     from dpglm.study.cli import main as command_line
 
 LEDGERS = [

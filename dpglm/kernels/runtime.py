@@ -1,47 +1,27 @@
-"""The fixed division of rows into chunks, and the threads that share the chunks.
-
-The chunks depend on the shape of the problem alone. Each has its own partial sum and the partial
-sums are added in the order of the chunks, so that the number of threads never changes a bit of the
-result; and summing in chunks bounds the rounding error of the sum.
+"""Threads: those that share the chunks of rows, and those of numpy's products.
 
 Own threads rather than numba's: its parallel layers abort when two Python threads use them at once
-or when a process forks.
+or when a process forks. Compiled code is not imported here.
 """
 
 import itertools
-import math
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 
-import numba
+from threadpoolctl import ThreadpoolController
 
-__all__ = ["ROW_GROUP", "default_n_threads", "rows_per_chunk", "run_chunks"]
-
-# The dense kernels take rows by groups of this size, and a chunk is a whole number of groups.
-ROW_GROUP = 8
-
-_MIN_ROWS = 1024
-_MAX_PARTIAL_VALUES = 2**22
+__all__ = ["default_n_threads", "one_blas_thread", "run_chunks"]
 
 _pools: dict[tuple[int, int], ThreadPoolExecutor] = {}
 
 
 def default_n_threads() -> int:
     """Threads numba may use: follows NUMBA_NUM_THREADS and the limits of joblib's workers."""
+    import numba
+
     return numba.config.NUMBA_NUM_THREADS
-
-
-def rows_per_chunk(n_rows: int, n_values: int) -> int:
-    """Rows in a chunk when each partial sum holds `n_values` numbers.
-
-    About sqrt(n_rows), which minimises the rounding error of the sum, but enough rows to pay for
-    the chunk and its partial sum, and few enough chunks for the partial sums to stay small (32 MB
-    in all).
-    """
-    most = n_rows * n_values // _MAX_PARTIAL_VALUES
-    rows = max(_MIN_ROWS, math.isqrt(n_rows), n_values // 4, most)
-    return -(-rows // ROW_GROUP) * ROW_GROUP
 
 
 def run_chunks(task: Callable[[int, int], None], n_chunks: int, n_threads: int) -> None:
@@ -71,3 +51,18 @@ def _pool(n_workers: int) -> ThreadPoolExecutor:
     if key not in _pools:
         _pools[key] = ThreadPoolExecutor(n_workers, thread_name_prefix="dpglm")
     return _pools[key]
+
+
+def one_blas_thread():
+    """Context for products and decompositions of a few hundred columns.
+
+    More threads would spend more time waiting for each other than they save, a hundredfold on a
+    busy machine, and might change the last bits.
+    """
+    return _libraries().limit(limits=1, user_api="blas")
+
+
+@cache
+def _libraries():
+    """The libraries behind numpy's products; to look them up takes milliseconds."""
+    return ThreadpoolController()

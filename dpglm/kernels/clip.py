@@ -1,12 +1,12 @@
-"""From the scores of eight rows to the coefficients of those rows in the clipped sum.
+"""The clip: from the scores of eight rows to the coefficients of those rows in the clipped sum.
 
 The gradient of row i is ``r_i x_i`` with ``r_i`` the derivative of the loss in the scores, times
 the weight of the class; its norm is ``||r_i|| ||x_i||``, so that clipping it to C multiplies r_i by
 ``min(1, C / (||r_i|| ||x_i||))``. This is where the bound on a record's influence is enforced, for
 dense and sparse rows alike. Each output depends on its own row only.
 
-A row with a score that is not finite gets coefficient zero, and so does a row whose inverse norm
-is zero (a null record, a row of zeros, a row whose norm overflows).
+A row with a score that is not finite gets coefficient zero, and so does one whose inverse norm is
+zero: a row of zeros, or one whose norm overflows.
 """
 
 import math
@@ -36,7 +36,9 @@ def margin_coefficients(scores, signed, clip, weights, code, curvature):
     """One output: the coefficients, of scores and labels divided by the norms of the rows."""
     steepness = _steepness(math.copysign(1.0, signed) * scores, code, curvature)
     weight = where(signed > 0.0, weights[1], weights[0])
+    # The clip: times the norm of the row, the coefficient is at most `clip`.
     size = min(weight * steepness, clip * abs(signed))
+    # Comparisons with NaN are false, so that a score of NaN gives zero as an infinite one does.
     return where(abs(scores) <= LARGEST, -math.copysign(size, signed), 0.0)
 
 
@@ -76,12 +78,13 @@ def _joint_coefficients(scores, at, signed, classes, clip, weights, code, curvat
         _softmax_residuals(scores, at, classes)
     else:
         _one_vs_rest_residuals(scores, at, classes, code, curvature)
-    # ||r||^2 must not vanish by underflow; the norm can only grow by what is added
+    # ||r||^2 must not vanish by underflow; the norm can only grow by what is added.
     square, weight = spread(SMALLEST), spread(0.0)
     for k in range(len(scores)):
         residual = load(scores[k], at)
         square += residual * residual
         weight += where(classes == float(k), weights[k], 0.0)
+    # The clip: the norm of the row times that of all its coefficients is at most `clip`.
     scale = min(weight, clip * abs(signed) / math.sqrt(square))
     for k in range(len(scores)):
         store(scores[k], at, where(finite > 0.0, load(scores[k], at) * scale, 0.0))
@@ -101,7 +104,7 @@ def _softmax_residuals(scores, at, classes):
     peak = spread(-LARGEST)
     for k in range(len(scores)):
         peak = max(peak, load(scores[k], at))
-    # the sum of the others, because p - 1 cancels when the row is well classified
+    # The sum of the others, because p - 1 cancels when the row is well classified.
     total, others = spread(0.0), spread(0.0)
     for k in range(len(scores)):
         power = exp(load(scores[k], at) - peak)

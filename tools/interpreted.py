@@ -136,6 +136,6 @@ def install():
             vars(module).update(_STAND_INS)
     vars(importlib.import_module("dpglm.kernels.arithmetic")).update(_BITS)
     # Compiled, the product of a float32 and a number is a float64.
-    norms = importlib.import_module("dpglm.kernels.norms")
-    squared_norms = norms.squared_norms
-    norms.squared_norms = lambda values, *rest: squared_norms(values.astype(np.float64), *rest)
+    gradient = importlib.import_module("dpglm.kernels.gradient")
+    squared_norms = gradient.squared_norms
+    gradient.squared_norms = lambda values, *rest: squared_norms(values.astype(np.float64), *rest)

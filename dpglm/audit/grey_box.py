@@ -1,0 +1,126 @@
+"""Look into the releases of a fit: no two neighbouring sums may differ by more than is charged.
+
+A statistical audit sees what leaks through the noise, on average. On artificial data more can be
+seen: `record` keeps every sum and all scores of a fit as they were before noise, with the
+sensitivity that the noise was drawn for, and `replay` gives a fit on a neighbouring table the same
+noisy answers, so that it takes the same course. `largest_ratio` compares the two, release by
+release.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+from dpglm.privacy.vault import Recorded, Tape, tape
+
+__all__ = ["largest_ratio", "onto", "record", "replay"]
+
+
+@contextmanager
+def record() -> Iterator[Tape]:
+    """Record all releases of the fits in this block, before and after noise.
+
+    .. warning::
+       The tape holds sums WITHOUT noise. Record fits on artificial data only, and let no tape of
+       other data outlive its block.
+
+    Yields
+    ------
+    Tape
+        Its ``releases`` are filled as fits go, one after another.
+
+    Notes
+    -----
+    What a block starts in other threads or processes is not recorded.
+
+    Examples
+    --------
+    One record of an artificial table becomes a null record, and no release moves by more than the
+    sensitivity that its noise was drawn for:
+
+    >>> import numpy as np
+    >>> from dpglm import DPLogisticRegression
+    >>> from dpglm.audit import largest_ratio, record, replay
+    >>> X, y = np.random.default_rng(0).normal(size=(100, 3)), np.arange(100) % 2
+    >>> neighbour = X.copy()
+    >>> neighbour[7] = 1e308  # a row that overflows contributes nothing
+    >>> model = DPLogisticRegression(max_iter=5, classes=[0, 1])
+    >>> with record() as recorded:
+    ...     model = model.fit(X, y)
+    >>> with replay(recorded) as replayed:
+    ...     model = model.fit(neighbour, y)
+    >>> 0.5 < largest_ratio(recorded, replayed) <= 1.0
+    True
+    """
+    with onto(Tape()) as recorder:
+        yield recorder
+
+
+@contextmanager
+def replay(answers: Tape) -> Iterator[Tape]:
+    """Record all releases of the fits in this block, giving them the answers of another tape.
+
+    Parameters
+    ----------
+    answers : Tape
+        Of the same fits on a neighbouring table.
+
+    Yields
+    ------
+    Tape
+        Exact values of this table, and the answers of the other. The warning of `record` holds.
+    """
+    with onto(Tape(answers)) as recorder:
+        yield recorder
+
+
+def largest_ratio(recorded: Tape, replayed: Tape) -> float:
+    """Return the most by which a release moved, relative to its sensitivity: 1 is all it may.
+
+    Parameters
+    ----------
+    recorded, replayed : Tape
+        Of the same fits on two neighbouring tables.
+
+    Returns
+    -------
+    float
+        The L2 distance of two sums, or the range of the difference of two vectors of scores, over
+        the sensitivity that the fit declared; the largest of all releases.
+
+    Raises
+    ------
+    ValueError
+        If the two did not release the same, in number, order or cost: nothing but the sums may
+        depend on a record.
+    """
+    pairs = list(zip(recorded.releases, replayed.releases, strict=False))
+    alike = len(recorded.releases) == len(replayed.releases)
+    if not alike or any(_public(a) != _public(b) for a, b in pairs):
+        raise ValueError("The two fits did not release the same, at the same cost.")
+    moved = [(_moved(a, b), a.sensitivity) for a, b in pairs]
+    return max((by / most if by else 0.0 for by, most in moved), default=0.0)
+
+
+@contextmanager
+def onto(recorder: Tape) -> Iterator[Tape]:
+    """Let the fits in this block release onto a tape of any kind."""
+    before = tape.set(recorder)
+    try:
+        yield recorder
+    finally:
+        tape.reset(before)
+
+
+def _public(release: Recorded) -> tuple:
+    """What may not depend on a record: cost, sensitivity, shape."""
+    return release.event, release.sensitivity, release.exact.shape
+
+
+def _moved(a: Recorded, b: Recorded) -> float:
+    difference = a.exact - b.exact
+    # An index was chosen among scores, of which a common shift says nothing.
+    if isinstance(a.answer, int | np.integer):
+        return float(np.ptp(difference))
+    return float(np.linalg.norm(difference))

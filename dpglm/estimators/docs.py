@@ -1,0 +1,46 @@
+"""Documentation of parameters and attributes, written once where they are declared."""
+
+import inspect
+import re
+import sys
+from typing import TypeVar
+
+__all__ = ["completed"]
+
+_HEADING = re.compile(r"^(.+)\n-{3,}\n", re.MULTILINE)
+# A line at the margin begins an entry: `name : type`, or the name alone.
+_ENTRY = re.compile(r"^(\w+).*\n(?:[ \t].*\n)*", re.MULTILINE)
+
+Class = TypeVar("Class", bound=type)
+
+
+def completed(cls: Class) -> Class:
+    """Complete what a class says of its parameters and attributes by what its bases say.
+
+    What a class says itself comes before what it inherits. Parameters follow the signature, and
+    those of a base that a class does not take are left out.
+    """
+    if sys.flags.optimize > 1:  # python -OO drops all documentation
+        return cls
+    summary, sections = _sections(cls)
+    texts: dict[str, dict[str, str]] = {"Parameters": {}, "Attributes": {}}
+    for base in reversed(cls.__mro__):
+        for section, entries in texts.items():
+            written = _sections(base)[1].get(section, "")
+            entries |= {entry[1]: entry[0] for entry in _ENTRY.finditer(written)}
+    taken = inspect.signature(cls).parameters
+    texts["Parameters"] = {name: texts["Parameters"][name] for name in taken}
+    sections = {name: "".join(entries.values()) for name, entries in texts.items() if entries} | {
+        name: text for name, text in sections.items() if name not in texts
+    }
+    cls.__doc__ = summary.strip() + "".join(
+        f"\n\n{name}\n{'-' * len(name)}\n{text.strip()}" for name, text in sections.items()
+    )
+    return cls
+
+
+def _sections(cls: type) -> tuple[str, dict[str, str]]:
+    """Return what stands above the first heading of a class's own documentation, and the rest."""
+    own = inspect.cleandoc(vars(cls).get("__doc__") or "") + "\n"
+    summary, *rest = _HEADING.split(own)
+    return summary, dict(zip(rest[::2], rest[1::2], strict=True))

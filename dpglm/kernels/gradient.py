@@ -1,0 +1,328 @@
+"""Scores and clipped gradient sums of dense and of sparse rows, each row read from memory once.
+
+Conventions
+-----------
+- Dense rows are taken by groups of 8. While the scores of a group are computed, the group before,
+  whose coefficients are known by then, is added to the sum: as fast as memory delivers the one and
+  the first level of cache the other. What comes next is prefetched meanwhile.
+- Passes run over `width` elements, the number of features rounded up to a whole vector. What lies
+  beyond the end of a row is the start of the next one, multiplied by a coefficient of zero or added
+  to a part of the sum that is dropped. The last rows have nothing after them: they come in `tail`,
+  a zero-padded copy.
+- Sparse rows must be in canonical form: a column that is stored twice would make the norm wrong.
+- Every row goes through the same instructions wherever it stands, so that its contribution depends
+  on no other row, to the last bit.
+"""
+
+from numba import njit
+
+from dpglm.kernels.arithmetic import EXACT, FAST, copy, kept_on_disk
+from dpglm.kernels.clip import block_coefficients, margin_coefficients
+from dpglm.kernels.vectors import (
+    LANES,
+    add_across,
+    at,
+    lane,
+    load,
+    prefetch,
+    put,
+    spread,
+    store,
+    sum_each,
+)
+
+__all__ = [
+    "BLOCK_ROWS",
+    "ROW_GROUP",
+    "TAIL_ROWS",
+    "dense_gradient",
+    "dense_scores",
+    "sparse_gradient",
+    "sparse_scores",
+    "squared_norms",
+]
+
+# Dense rows are taken by groups of this size, and a chunk is a whole number of groups.
+ROW_GROUP = 8
+# Rows kept in the padded tail: enough for the row before them to be read past its end.
+TAIL_ROWS = 2 * ROW_GROUP
+# Prefetched so far ahead, or by a group of rows if that is more.
+_AHEAD_BYTES = 8192
+# Sparse rows scored before they are added: they stay in the first level of cache meanwhile.
+BLOCK_ROWS = 256
+
+# For sparse rows a product and a sum are not contracted: what matters is how long a number of the
+# sum has to wait for the row before, and a sum alone takes less time than both at once.
+_APART = {**EXACT, "fastmath": {"nsz"}}
+
+
+@njit(**EXACT)
+def _ahead(rows, n_features):
+    return max(_AHEAD_BYTES // rows.itemsize, ROW_GROUP * n_features)
+
+
+@njit(forceinline=True, **EXACT)
+def _score_and_add(data, scored, added, stride, width, weights, factors, total, ahead):
+    """Return the scores of eight rows, while eight others are added to `total`.
+
+    The rows begin at `scored` and at `added`, `stride` numbers apart, and are `width` numbers long.
+    Scores are products with `weights` (width,); None: nothing is scored. `factors` is the vector of
+    what each of the eight is multiplied by before it is added to `total` (width,); None: nothing is
+    added. Eight times `width` numbers are prefetched from `ahead` on, unless it is None.
+    """
+    s1, s2, s3 = scored + stride, scored + 2 * stride, scored + 3 * stride
+    s4, s5, s6 = scored + 4 * stride, scored + 5 * stride, scored + 6 * stride
+    s7 = scored + 7 * stride
+    a1, a2, a3 = added + stride, added + 2 * stride, added + 3 * stride
+    a4, a5, a6 = added + 4 * stride, added + 5 * stride, added + 6 * stride
+    a7 = added + 7 * stride
+    f0, f1, f2, f3 = lane(factors, 0), lane(factors, 1), lane(factors, 2), lane(factors, 3)
+    f4, f5, f6, f7 = lane(factors, 4), lane(factors, 5), lane(factors, 6), lane(factors, 7)
+    p0 = p1 = p2 = p3 = p4 = p5 = p6 = p7 = spread(0.0)
+    for j in range(0, width, LANES):
+        if ahead is not None:
+            prefetch(data, ahead + LANES * j)
+        if weights is not None:
+            w = load(weights, j)
+            p0 += load(data, scored + j) * w
+            p1 += load(data, s1 + j) * w
+            p2 += load(data, s2 + j) * w
+            p3 += load(data, s3 + j) * w
+            p4 += load(data, s4 + j) * w
+            p5 += load(data, s5 + j) * w
+            p6 += load(data, s6 + j) * w
+            p7 += load(data, s7 + j) * w
+        if total is not None:
+            # A tree rather than a chain: few additions wait for one another.
+            t0 = load(data, added + j) * f0 + load(data, a4 + j) * f4
+            t1 = load(data, a1 + j) * f1 + load(data, a5 + j) * f5
+            t2 = load(data, a2 + j) * f2 + load(data, a6 + j) * f6
+            t3 = load(data, a3 + j) * f3 + load(data, a7 + j) * f7
+            store(total, j, load(total, j) + ((t0 + t1) + (t2 + t3)))
+    return sum_each(p0, p1, p2, p3, p4, p5, p6, p7)
+
+
+@njit(forceinline=True, **EXACT)
+def _score(data, start, stride, width, weights, ahead):
+    """Only return the scores of eight rows."""
+    return _score_and_add(data, start, start, stride, width, weights, spread(0.0), None, ahead)
+
+
+@njit(forceinline=True, **EXACT)
+def _add(data, start, stride, width, factors, total, ahead):
+    """Only add eight rows to `total`."""
+    _score_and_add(data, start, start, stride, width, None, factors, total, ahead)
+
+
+@njit(**EXACT)
+def _add_part(
+    rows, stride, signed, known, skipped, coef, bias, clip, weights, code, curvature, ahead, total
+):
+    """Add the clipped gradients of consecutive rows to `total`; return the sum of coefficients."""
+    width = coef.size
+    coefficients = moved = spread(0.0)
+    for i in range(0, signed.size, ROW_GROUP):
+        here, next = i * stride, i * stride + ahead
+        if known.size == 0:
+            before = max(here - ROW_GROUP * stride, 0)
+            scores = bias + _score_and_add(
+                rows, here, before, stride, width, coef, coefficients, total, next
+            )
+        else:
+            scores = load(known[0], skipped + i)
+        coefficients = margin_coefficients(scores, load(signed, i), clip, weights, code, curvature)
+        moved += coefficients
+        # The last group has none after it to be added along with.
+        if known.size or i + ROW_GROUP == signed.size:
+            _add(rows, here, stride, width, coefficients, total, next)
+    return add_across(moved)
+
+
+@njit(**EXACT)
+def _copy_group(rows, start, stride, width, ahead, group):
+    """Copy eight rows to where vectors are aligned, and in float64: they are used 2 K times."""
+    for j in range(0, width, LANES):
+        prefetch(rows, start + ahead + LANES * j)
+        for i in range(ROW_GROUP):
+            store(group, i * width + j, load(rows, start + i * stride + j))
+
+
+@njit(**EXACT)
+def _add_part_jointly(
+    rows, stride, signed, targets, known, skipped, coef, bias, clip, weights, code, curvature,
+    ahead, group, scores, total, intercepts,
+):  # fmt: skip
+    """The same for K outputs, one group of rows after the other."""
+    n_outputs, width = coef.shape
+    for i in range(0, signed.size, ROW_GROUP):
+        _copy_group(rows, i * stride, stride, width, ahead, group)
+        for k in range(n_outputs):
+            if known.size == 0:
+                own = bias[k] + _score(group, 0, width, width, coef[k], None)
+            else:
+                own = load(known[k], skipped + i)
+            store(scores[k], 0, own)
+        block_coefficients(
+            scores, ROW_GROUP, signed, targets, i, clip, weights, code, curvature, intercepts
+        )
+        for k in range(n_outputs):
+            _add(group, 0, width, width, load(scores[k], 0), total[k], None)
+
+
+@kept_on_disk
+@njit(**EXACT)
+def dense_gradient(
+    rows, tail, n_features, signed, targets, known, coef, bias, clip, weights, code, curvature,
+    chunk_rows, first, last, group, scores, partials, intercepts,
+):  # fmt: skip
+    """Write the clipped gradient sums of the chunks [first, last) to `partials` and `intercepts`.
+
+    rows : float array (n_rows * n_features,), the data, row after row
+    tail : float array (TAIL_ROWS or fewer, times width), the last rows, each zero-padded
+    signed : float array (padded rows,), inverse norms, with the sign of the label when there is one
+        output; zero in the padding
+    targets : int array (padded rows,), classes; None when there is one output, which then has a
+        kernel to itself
+    known : float array (K, padded rows), the scores; empty if they must be computed
+    coef, bias : float arrays (K, width), zero-padded, and (K,)
+    clip : finite bound on the norm of a row's gradient
+    weights : float array, of the classes
+    code, curvature : of the loss
+    group : float array (8 * width,), scratch when there are K outputs; best aligned to cache lines
+    scores : float array (K, 8), scratch
+    partials : float array (chunks, K, width); what lies beyond n_features is meaningless
+    intercepts : float array (chunks, K)
+    """
+    width = coef.shape[1]
+    n_rows = signed.size
+    n_body = n_rows - tail.size // width
+    ahead = _ahead(rows, n_features)
+    for chunk in range(first, last):
+        i = chunk * chunk_rows
+        stop = min(i + chunk_rows, n_rows)
+        partials[chunk] = 0.0
+        intercepts[chunk] = 0.0
+        while i < stop:
+            # A chunk may begin in the data and end in the tail.
+            if i < n_body:
+                j = min(stop, n_body)
+                part, stride = rows[i * n_features :], n_features
+            else:
+                j = stop
+                part, stride = tail[(i - n_body) * width :], width
+            if targets is None:
+                intercepts[chunk, 0] += _add_part(
+                    part, stride, signed[i:j], known, i, coef[0], bias[0], clip, weights, code,
+                    curvature, ahead, partials[chunk, 0],
+                )  # fmt: skip
+            else:
+                _add_part_jointly(
+                    part, stride, signed[i:j], targets[i:j], known, i, coef, bias, clip, weights,
+                    code, curvature, ahead, group, scores, partials[chunk], intercepts[chunk],
+                )  # fmt: skip
+            i = j
+
+
+@kept_on_disk
+@njit(**EXACT)
+def dense_scores(rows, tail, n_features, coef, bias, chunk_rows, first, last, scores):
+    """Scores of the rows of the chunks [first, last), written to `scores` (K, padded rows).
+
+    The other arguments are those of `dense_gradient`.
+    """
+    n_outputs, width = coef.shape
+    n_rows = scores.shape[1]
+    n_body = n_rows - tail.size // width
+    ahead = _ahead(rows, n_features)
+    for i in range(first * chunk_rows, min(last * chunk_rows, n_rows), ROW_GROUP):
+        if i < n_body:
+            part, stride, here = rows, n_features, i * n_features
+        else:
+            part, stride, here = tail, width, (i - n_body) * width
+        for k in range(n_outputs):
+            own = _score(part, here, stride, width, coef[k], here + ahead)
+            store(scores[k], i, own + bias[k])
+
+
+@kept_on_disk
+@njit(**FAST)
+def squared_norms(values, n_features, squares):
+    """Write the squared norm of each row to `squares`, in float64; infinite where it overflows.
+
+    `values` has n_rows * n_features numbers, row after row.
+    """
+    for i in range(squares.size):
+        row = values[i * n_features : (i + 1) * n_features]
+        total = 0.0
+        for j in range(row.size):
+            value = 1.0 * row[j]
+            total += value * value
+        squares[i] = total
+
+
+@njit(**_APART)
+def _score_rows(data, columns, row_ends, first, coef, bias, scores):
+    """scores[i] = row (first + i) . coef + bias"""
+    end = at(row_ends, first)
+    for i in range(scores.size):
+        start, end = end, at(row_ends, first + i + 1)
+        score = bias
+        for p in range(start, end):
+            score += at(data, p) * at(coef, at(columns, p))
+        put(scores, i, score)
+
+
+@njit(**_APART)
+def _add_rows(data, columns, row_ends, first, coefficients, total):
+    """total += sum of coefficients[i] * row (first + i)"""
+    end = at(row_ends, first)
+    for i in range(coefficients.size):
+        start, end = end, at(row_ends, first + i + 1)
+        coefficient = at(coefficients, i)
+        for p in range(start, end):
+            column = at(columns, p)
+            put(total, column, at(total, column) + coefficient * at(data, p))
+
+
+@kept_on_disk
+@njit(**EXACT)
+def sparse_gradient(
+    data, columns, row_ends, signed, targets, known, coef, bias, clip, weights, code, curvature,
+    chunk_rows, first, last, scratch, partials, intercepts,
+):  # fmt: skip
+    """Write the clipped gradient sums of the chunks [first, last).
+
+    The arguments are those of `dense_gradient`, with the data in three arrays: stored values, their
+    columns and where each row begins. `scratch` has shape (K, BLOCK_ROWS) and is finite.
+    """
+    n_outputs = coef.shape[0]
+    n_rows = row_ends.size - 1
+    for chunk in range(first, last):
+        start = chunk * chunk_rows
+        stop = min(start + chunk_rows, n_rows)
+        partials[chunk] = 0.0
+        intercepts[chunk] = 0.0
+        for i in range(start, stop, BLOCK_ROWS):
+            n = min(BLOCK_ROWS, stop - i)
+            for k in range(n_outputs):
+                if known.size == 0:
+                    _score_rows(data, columns, row_ends, i, coef[k], bias[k], scratch[k, :n])
+                else:
+                    copy(known[k, i:], scratch[k, :n])
+            block_coefficients(
+                scratch, n, signed, targets, i, clip, weights, code, curvature, intercepts[chunk]
+            )
+            for k in range(n_outputs):
+                coefficients = scratch[k, :n]
+                _add_rows(data, columns, row_ends, i, coefficients, partials[chunk, k])
+
+
+@kept_on_disk
+@njit(**EXACT)
+def sparse_scores(data, columns, row_ends, coef, bias, chunk_rows, first, last, scores):
+    """Scores of the rows of the chunks [first, last), written to `scores` (K, padded rows)."""
+    start, stop = first * chunk_rows, min(last * chunk_rows, row_ends.size - 1)
+    for k in range(coef.shape[0]):
+        for i in range(start, stop, BLOCK_ROWS):
+            out = scores[k, i : min(i + BLOCK_ROWS, stop)]
+            _score_rows(data, columns, row_ends, i, coef[k], bias[k], out)

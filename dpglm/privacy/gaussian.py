@@ -1,0 +1,366 @@
+"""Gaussian releases: which data sets they hide from one another, and what they cost together.
+
+Conventions of the conversions, here and in `dpglm.privacy.events`
+------------------------------------------------------------------
+Pure functions of floats; an argument out of range, NaN included, raises a ValueError. None depends
+on the neighbouring relation: ``mu`` and ``rho`` already refer to one. A Gaussian release with noise
+multiplier z is (1/z)-GDP and 1/(2 z^2)-zCDP. At ``mu = 0`` epsilon and delta are 0; at ``mu = inf``
+epsilon is inf, and delta 1 at a finite epsilon; ``epsilon = inf`` is no constraint; and a Gaussian
+has no pure privacy, so that ``delta = 0`` gives epsilon inf and mu 0. The same holds for rho.
+
+The inverses land on the private side. As evaluated here, ``gdp_delta(gdp_mu(epsilon, delta),
+epsilon) <= delta`` and ``gdp_delta(mu, gdp_epsilon(mu, delta)) <= delta``, and so for zCDP. A
+calibrated mu or rho also gives up 1e-10 of its value, far more than the formulas round by.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from numbers import Real
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy.optimize import brentq
+from scipy.special import erfcx, log_ndtr, roots_legendre
+
+__all__ = [
+    "NEIGHBORING_RELATIONS",
+    "SAMPLED_REPLACEMENT",
+    "GaussianEvent",
+    "PoissonSampledEvent",
+    "Relation",
+    "check_sampling_rate",
+    "composed_gdp_delta",
+    "gdp_delta",
+    "gdp_epsilon",
+    "gdp_log_delta",
+    "gdp_mu",
+    "largest_budget",
+    "nonnegative",
+    "probability",
+    "smallest_epsilon",
+]
+
+_NODES, _WEIGHTS = roots_legendre(20)
+
+# The loss given up on a calibrated budget (mu, rho) exceeds the one on a reported epsilon, so that
+# calibrating to epsilon and converting back never reports more than epsilon.
+_BUDGET_MARGIN = 1e-10
+_EPSILON_MARGIN = 1e-12
+
+
+@dataclass(frozen=True)
+class Relation:
+    """What one neighbouring relation means, in words and to dp_accounting."""
+
+    meaning: str
+    sensitivity_factor: float
+    dp_accounting_name: str
+
+
+NEIGHBORING_RELATIONS: Mapping[str, Relation] = {
+    "zero_out": Relation(
+        "one record is replaced by a null record that contributes nothing; "
+        "the number of records is public",
+        1.0,
+        "REPLACE_SPECIAL",
+    ),
+    "replace_one": Relation(
+        "one record is replaced by any other; the number of records is public",
+        2.0,
+        "REPLACE_ONE",
+    ),
+    "add_or_remove_one": Relation(
+        "one record is added or removed; the number of records is private and n_ref is public",
+        1.0,
+        "ADD_OR_REMOVE_ONE",
+    ),
+}
+
+
+SAMPLED_REPLACEMENT = (
+    "Mini-batches (sampling_rate below 1) are not accounted for under "
+    "neighboring_relation='replace_one': each record is sampled on its own, which hides whether "
+    "one is there, and the amplification that is charged holds for a record that appears or "
+    "vanishes. Use 'zero_out' or 'add_or_remove_one', or sampling_rate=1."
+)
+
+
+@dataclass(frozen=True)
+class GaussianEvent:
+    """One release with Gaussian noise.
+
+    The noise multiplier is the standard deviation of the noise over the sensitivity of the sum
+    under the ledger's neighbouring relation, rounding and summation included; zero means no noise.
+    """
+
+    noise_multiplier: float
+    kind: ClassVar[str] = "gaussian"
+
+    def __post_init__(self) -> None:
+        z = self.noise_multiplier
+        if isinstance(z, bool) or not (z == 0 or 1e-100 <= z <= 1e100):
+            raise ValueError(
+                f"noise_multiplier={z!r} must be zero or a number from 1e-100 to 1e100; "
+                "pass the noise's standard deviation over the sensitivity."
+            )
+
+    @property
+    def mu(self) -> float:
+        """Parameter of the Gaussian trade-off, ``1 / noise_multiplier``."""
+        return math.inf if self.noise_multiplier == 0 else 1.0 / self.noise_multiplier
+
+    @property
+    def rho(self) -> float:
+        """Zero-concentrated differential privacy, ``mu**2 / 2``."""
+        return self.mu**2 / 2
+
+    def parameters(self) -> dict[str, float]:
+        """Return the fields by name."""
+        return {"noise_multiplier": self.noise_multiplier}
+
+    def to_dp_event(self, relation: Relation) -> Any:
+        """Return the dp_accounting event.
+
+        dp_accounting divides the standard deviation by the contribution of ONE record and doubles
+        the sensitivity itself under replace-one; this class divides by the sensitivity.
+        """
+        from dp_accounting import GaussianDpEvent
+
+        return GaussianDpEvent(self.noise_multiplier * relation.sensitivity_factor)
+
+    def to_pld(self, interval: float) -> Any:
+        """Return dp_accounting's privacy loss distribution of the release."""
+        from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
+
+        return from_gaussian_mechanism(
+            self.noise_multiplier, value_discretization_interval=interval
+        )
+
+
+@dataclass(frozen=True)
+class PoissonSampledEvent:
+    """One release with Gaussian noise of a sum over a Poisson sample of the records.
+
+    Each record is in the sample with the chance ``sampling_rate``, independently of the others.
+
+    Notes
+    -----
+    Whoever does not know which records were sampled sees the law N(0, z^2) or the mixture
+    ``(1 - q) N(0, z^2) + q N(1, z^2)`` in units of the sensitivity, depending on whether a record
+    is there (Mironov, Talwar & Zhang 2019). It has no useful Gaussian trade-off: its privacy loss
+    distribution is composed instead.
+    """
+
+    sampling_rate: float
+    noise_multiplier: float
+    kind: ClassVar[str] = "poisson_sampled"
+    mu: ClassVar[None] = None
+    rho: ClassVar[None] = None
+
+    def __post_init__(self) -> None:
+        check_sampling_rate(self.sampling_rate)
+        object.__setattr__(self, "sampling_rate", float(self.sampling_rate))
+        GaussianEvent(self.noise_multiplier)
+
+    @property
+    def loss_variance(self) -> float:
+        """Approximate variance of the privacy loss, ``q^2 (exp(1/z^2) - 1)`` and 1/z^2 at most."""
+        if self.noise_multiplier == 0:
+            return math.inf
+        variance = 1 / self.noise_multiplier**2
+        return min(variance, self.sampling_rate**2 * math.expm1(min(variance, 700.0)))
+
+    @property
+    def full_batch(self) -> GaussianEvent:
+        """The same release of a sum over all records, which costs at least as much."""
+        return GaussianEvent(self.noise_multiplier)
+
+    @property
+    def loss_reach(self) -> float:
+        """Loss where the noise is twelve standard deviations beyond a record that is there."""
+        q, z = self.sampling_rate, self.noise_multiplier
+        reach = (24 / z + 1 / z**2) / 2
+        # The logarithm of 1 + q (e^reach - 1), which could overflow.
+        return reach + math.log(q + (1 - q) * math.exp(-reach))
+
+    def parameters(self) -> dict[str, float]:
+        """Return the fields by name."""
+        return {"sampling_rate": self.sampling_rate, "noise_multiplier": self.noise_multiplier}
+
+    def to_dp_event(self, relation: Relation) -> Any:
+        """Return the dp_accounting event."""
+        from dp_accounting import GaussianDpEvent
+        from dp_accounting import PoissonSampledDpEvent as Sampled
+
+        return Sampled(self.sampling_rate, GaussianDpEvent(self.noise_multiplier))
+
+    def to_pld(self, interval: float) -> Any:
+        """Return dp_accounting's privacy loss distributions, of appearing and of vanishing."""
+        from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
+
+        return from_gaussian_mechanism(
+            self.noise_multiplier,
+            sampling_prob=self.sampling_rate,
+            value_discretization_interval=interval,
+        )
+
+
+def check_sampling_rate(sampling_rate: Any) -> None:
+    """Raise a ValueError unless it can be the chance of a record to be in a batch."""
+    number = isinstance(sampling_rate, Real) and not isinstance(sampling_rate, bool)
+    if not number or not 1e-9 <= sampling_rate <= 1:
+        raise ValueError(
+            f"sampling_rate={sampling_rate!r} must be a number from 1e-9 to 1: the chance of each "
+            "record to be in a batch."
+        )
+
+
+def gdp_log_delta(mu: float, epsilon: float) -> float:
+    """Logarithm of the smallest delta of a mu-GDP mechanism at epsilon.
+
+    Notes
+    -----
+    With a = mu/2 - epsilon/mu and b = a - mu, Balle & Wang (2018), Theorem 8:
+    ``delta = Phi(a) - e^epsilon Phi(b)``. Since e^epsilon phi(b) = phi(a), this is
+    ``delta = exp(-a^2/2)/2 * [erfcx(-a/sqrt 2) - erfcx(-b/sqrt 2)]`` for every a. The difference
+    is taken directly where its terms are well apart, and otherwise as the integral of -erfcx',
+    which is positive and does not cancel.
+    """
+    mu, epsilon = nonnegative("mu", mu), nonnegative("epsilon", epsilon)
+    if mu == 0 or epsilon == math.inf:
+        return -math.inf
+    if mu == math.inf:
+        return 0.0
+    a = mu / 2 - epsilon / mu
+    start, width = -a / math.sqrt(2), mu / math.sqrt(2)
+    if width >= 1 + start:
+        return float(log_ndtr(a) + math.log1p(-erfcx(start + width) / erfcx(start)))
+    if math.isinf(a * a):
+        return -math.inf
+    points = start + width * (_NODES + 1) / 2
+    mean = float(_WEIGHTS @ _minus_erfcx_derivative(points)) / 2
+    return -a * a / 2 - math.log(2) + math.log(width) + math.log(mean)
+
+
+def gdp_delta(mu: float, epsilon: float) -> float:
+    """Smallest delta of a mu-GDP mechanism at epsilon.
+
+    The exponential of :func:`gdp_log_delta`; exact, an equivalence (Dong, Roth & Su 2022,
+    Corollary 1). At epsilon = 0 it is the total variation distance erf(mu / (2 sqrt 2)).
+    """
+    return math.exp(gdp_log_delta(mu, epsilon))
+
+
+def composed_gdp_delta(events: Sequence[tuple[Any, int]], epsilon: float) -> float:
+    """Smallest delta at epsilon of releases with Gaussian trade-offs, each so many times.
+
+    They are together mu-GDP with ``mu^2 = sum mu_i^2`` (Dong, Roth & Su 2022, Corollary 2). One
+    whose trade-off is not Gaussian leaves the bound that always holds, 1.
+    """
+    if any(event.mu is None for event, _ in events):
+        return 1.0
+    return gdp_delta(math.sqrt(math.fsum(n * event.mu**2 for event, n in events)), epsilon)
+
+
+@lru_cache
+def gdp_epsilon(mu: float, delta: float) -> float:
+    """Smallest epsilon of a mu-GDP mechanism at delta, rounded up.
+
+    Root of :func:`gdp_log_delta` in epsilon.
+    """
+    mu, delta = nonnegative("mu", mu), probability(delta)
+    return smallest_epsilon(gdp_log_delta, mu, delta)
+
+
+@lru_cache
+def gdp_mu(epsilon: float, delta: float) -> float:
+    """Largest mu whose mu-GDP mechanisms are all (epsilon, delta)-DP, rounded down.
+
+    Root of :func:`gdp_log_delta` in log(mu); at epsilon = 0, 2 sqrt(2) erfinv(delta).
+    """
+    epsilon, delta = nonnegative("epsilon", epsilon), probability(delta)
+    return largest_budget(gdp_log_delta, epsilon, delta)
+
+
+def smallest_epsilon(
+    log_delta: Callable[[float, float], float], budget: float, delta: float
+) -> float:
+    """Epsilon at which ``log_delta(budget, .)`` meets delta."""
+    if math.exp(log_delta(budget, 0.0)) <= delta:
+        return 0.0
+    if delta == 0:
+        return math.inf
+
+    def excess(epsilon: float) -> float:
+        return log_delta(budget, epsilon) - math.log(delta)
+
+    bound = budget
+    while excess(bound) > 0:
+        bound *= 2
+    if math.isinf(bound):
+        return math.inf
+    epsilon = brentq(excess, 0.0, bound, xtol=1e-300, maxiter=2000) if excess(0.0) > 0 else 0.0
+    step = max(_EPSILON_MARGIN * epsilon, math.ulp(delta))
+    while math.exp(log_delta(budget, epsilon + step)) > delta:
+        step *= 2
+    return epsilon + step
+
+
+def largest_budget(
+    log_delta: Callable[[float, float], float], epsilon: float, delta: float
+) -> float:
+    """Budget at which ``log_delta(., epsilon)`` meets delta."""
+    if epsilon == math.inf:
+        return math.inf
+    if delta == 0:
+        return 0.0
+    # A smaller epsilon is only stricter, and leaves room below overflow.
+    epsilon = min(epsilon, 1e300)
+
+    def excess(log_budget: float) -> float:
+        return log_delta(math.exp(log_budget), epsilon) - math.log(delta)
+
+    high = 0.0
+    while excess(high) < 0:
+        high += 1
+    while excess(high - 1) > 0:
+        high -= 1
+    budget = math.exp(brentq(excess, high - 1, high, xtol=1e-15))
+    step = max(_BUDGET_MARGIN * budget, math.ulp(budget))
+    while math.exp(log_delta(smaller := max(budget - step, 0.0), epsilon)) > delta:
+        step *= 2
+    return smaller
+
+
+def _minus_erfcx_derivative(t: np.ndarray) -> np.ndarray:
+    """2/sqrt(pi) - 2 t erfcx(t), by its asymptotic series where the two terms would cancel."""
+    far = np.maximum(t, 10.0)
+    series = np.ones_like(t)
+    for odd in range(25, 1, -2):
+        series = 1 - odd / (2 * far * far) * series
+    return np.where(
+        t < 10,
+        2 / math.sqrt(math.pi) - 2 * t * erfcx(t),
+        series / (math.sqrt(math.pi) * far * far),
+    )
+
+
+def _checked(name: str, value: float, valid: Callable[[float], bool], rule: str) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not valid(number):
+        raise ValueError(f"{name} must be {rule}, got {value!r}.")
+    return number
+
+
+def nonnegative(name: str, value: float) -> float:
+    return _checked(name, value, lambda x: x >= 0, "a number of at least 0 (inf is allowed)")
+
+
+def probability(value: float) -> float:
+    rule = "a number in [0, 1), well below 1 / n_samples"
+    return _checked("delta", value, lambda x: 0 <= x < 1, rule)

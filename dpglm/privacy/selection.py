@@ -1,0 +1,216 @@
+"""Private selection: mechanisms that choose by private scores, and a vault that uses them."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dpglm.privacy.events import LaplaceSelectionEvent, SelectionEvent
+from dpglm.privacy.mechanisms import grid_spacing
+from dpglm.privacy.noise import EntropySource, rounded_laplace, uniform_below
+from dpglm.privacy.vault import Vault, plain
+
+__all__ = ["SELECTIONS", "ChoosingVault", "ExponentialSelection", "LaplaceSelection"]
+
+# Covers the rounding of weights (a few 2^-53 of exponents below 45) and of the scale itself.
+_EXPONENT_ERROR = 1e-13
+_SCALE_SLACK = 1e-12
+# Weights stay above 2^64 and below 2^128: exact integers, of relative precision 2^-53.
+_WEIGHT_BITS = 128
+_LEAST_EXPONENT = -44.0
+# Noise is below 2^37 grid steps, so a score this far below the largest never wins.
+_LARGEST_SCORE = 2.0**40
+# Covers the rounding of a direction of length one, and of a step along it.
+_LENGTH_SLACK = 1e-12
+_UNIT_ROUNDOFF = 2.0**-53
+
+
+@dataclass(frozen=True)
+class _Selection:
+    """What the mechanisms share: their parameters, and what they refuse.
+
+    ``score_range`` is the most by which the change of one record can move one score more than
+    another under the neighbouring relation of the fit: the largest change less the least. ``slack``
+    is what the rounding of the scores can add to it. ``epsilon=inf`` takes the largest score (the
+    first of equals), at infinite cost.
+    """
+
+    score_range: float
+    epsilon: float
+    slack: float = 0.0
+    event_type: ClassVar[type]
+
+    def __post_init__(self) -> None:
+        if self.epsilon == math.inf:
+            return
+        possible = self.epsilon > 1e-9 and self.slack >= 0
+        if not (possible and 1e-250 < self._spread / self.epsilon < 1e250):
+            raise ValueError(
+                f"A choice with score_range={self.score_range!r} and epsilon={self.epsilon!r} "
+                "cannot be drawn: the range over epsilon must lie between 1e-250 and 1e250, and "
+                "epsilon above 1e-9."
+            )
+
+    @property
+    def _spread(self) -> float:
+        return self.score_range + self.slack
+
+    def release(
+        self, scores: np.ndarray, rng: EntropySource
+    ) -> tuple[int, SelectionEvent | LaplaceSelectionEvent]:
+        """Return the index chosen among m finite scores, larger is better, and what it cost.
+
+        A score that is not finite raises a FloatingPointError; nothing is drawn or released then.
+        """
+        event = self.event_type(self.epsilon)
+        if scores.ndim != 1:
+            raise ValueError("Scores to choose by are a vector.")
+        if not np.isfinite(scores).all():
+            raise FloatingPointError("A score to choose by is not finite; nothing was released.")
+        if self.epsilon == math.inf:
+            return int(np.argmax(scores)), event
+        return self._drawn(scores, rng), event
+
+    def _drawn(self, scores: np.ndarray, rng: EntropySource) -> int:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class ExponentialSelection(_Selection):
+    """Choose an index with probability proportional to ``exp(score / scale)``.
+
+    Notes
+    -----
+    Guarantee: the choice is epsilon-bounded-range, hence epsilon^2/8-zCDP (Dong, Durfee & Rogers
+    2020; Cesar & Rogers 2021), with ``scale = (score_range + slack) / epsilon``. A score that one
+    record moves in one direction only (a sum of losses between 0 and L, when a record becomes
+    null) has a range of L; when one record replaces another the range is 2 L.
+
+    The law is exact: weights are integers, ``2^128 exp((score - largest) / scale)`` with exponents
+    below -44 raised to -44 (a contraction, which keeps the range), and an exactly uniform integer
+    below their sum decides. Floating-point error in an exponent is below 1e-13, and the scale has
+    that much spare; no probability is lost to the rounding of a cumulative sum.
+    """
+
+    event_type: ClassVar[type] = SelectionEvent
+
+    @property
+    def scale(self) -> float:
+        """Scale of the Gumbel noise whose largest noisy score has the same law."""
+        if self.epsilon == math.inf:
+            return 0.0
+        return self._spread * (1 + _SCALE_SLACK) / (self.epsilon - 8 * _EXPONENT_ERROR)
+
+    def _drawn(self, scores: np.ndarray, rng: EntropySource) -> int:
+        with np.errstate(over="ignore"):
+            exponents = np.maximum((scores - scores.max()) / self.scale, _LEAST_EXPONENT)
+        weights = [int(math.ldexp(math.exp(x), _WEIGHT_BITS)) for x in exponents]
+        ticket = uniform_below(sum(weights), rng)
+        index = 0
+        while ticket >= weights[index]:
+            ticket -= weights[index]
+            index += 1
+        return index
+
+
+@dataclass(frozen=True)
+class LaplaceSelection(_Selection):
+    """Add Laplace noise to every score and choose the largest (report noisy max).
+
+    Notes
+    -----
+    Guarantee: the choice is epsilon-differentially private with noise of scale
+    ``(score_range + slack) / epsilon`` (Dwork & Roth 2014, Claim 3.9, for scores that a record
+    only raises; the index of the largest ignores a common shift, so changes within a window of
+    that length suffice). At the same epsilon it costs four times the exponential mechanism in
+    zCDP; it is the choice of Lee & Kifer (2018).
+
+    Scores are snapped to a grid of about 2^-30 of the noise, which adds less than three steps to
+    the range, and the noise is an integer number of steps; the first of equals wins.
+    """
+
+    event_type: ClassVar[type] = LaplaceSelectionEvent
+
+    @property
+    def grid(self) -> float:
+        """Spacing of the snapped scores, a power of two."""
+        return grid_spacing(self._spread / self.epsilon)
+
+    @property
+    def scale(self) -> float:
+        """Scale of the noise."""
+        if self.epsilon == math.inf:
+            return 0.0
+        scale = self._spread * (1 + _SCALE_SLACK) / self.epsilon
+        return scale + 3 * self.grid / self.epsilon
+
+    def _drawn(self, scores: np.ndarray, rng: EntropySource) -> int:
+        noise = rounded_laplace(len(scores), self.scale / self.grid, rng)
+        # Relative to the largest, so that no step overflows.
+        with np.errstate(over="ignore"):
+            steps = np.maximum((scores - scores.max()) / self.grid, -_LARGEST_SCORE)
+        return int(np.argmax(np.rint(steps).astype(np.int64) + noise))
+
+
+SELECTIONS = {"exponential": ExponentialSelection, "laplace": LaplaceSelection}
+
+
+class ChoosingVault(Vault):
+    """A vault that also releases which of some steps seems best."""
+
+    def choose_step(
+        self,
+        coef: np.ndarray,
+        direction: np.ndarray,
+        steps: np.ndarray,
+        penalty: np.ndarray,
+        mechanism: str,
+        epsilon: float,
+        clip: float,
+        loss_clip: float | None,
+    ) -> int:
+        """Release which of the points ``coef - step * direction`` seems to have the least loss.
+
+        The score of a step is minus the total loss after it, less the public `penalty`. Losses are
+        clipped to `loss_clip`; if that is None, they are changes of the loss whose gradient is the
+        clipped gradient, and a record moves one by at most the clip times the length of the step.
+        """
+        coef, direction = (plain(x, self._sums.coef_shape) for x in (coef, direction))
+        steps = plain(steps, (np.size(steps),))
+        penalty = plain(penalty, steps.shape)
+        epsilon, clip = float(epsilon), float(clip)
+        if not np.linalg.norm(direction) <= 1 + _LENGTH_SLACK / 2:
+            raise ValueError("A direction to choose a step along has a length of one at most.")
+        bound = loss_clip
+        if loss_clip is None:
+            bound = float(steps[-1] * clip) * (1 + _LENGTH_SLACK)
+        n_samples = self._most_samples
+        rounding = self._sums.line_rounding(n_samples, bound)
+        rounding += _UNIT_ROUNDOFF * (n_samples * bound + np.abs(penalty).max())
+        choice = SELECTIONS[mechanism](
+            score_range=self._budget.sensitivity(bound),
+            epsilon=epsilon,
+            # Two scores of two data sets differ by up to four rounding errors.
+            slack=0.0 if epsilon == math.inf else 4 * rounding,
+        )
+        slope_clip = clip if loss_clip is None else None
+
+        def exact() -> np.ndarray:
+            losses = self._sums.line_losses(
+                coef, direction, steps, loss_clip=loss_clip, clip=slope_clip
+            )
+            return -(losses + penalty)
+
+        return self._release_choice(choice, exact)
+
+    def _release_choice(self, choice: Any, exact: Callable[[], np.ndarray]) -> int:
+        """Release the index of a high score, which a record moves by the range at most."""
+        return self._release(
+            choice.event_type(choice.epsilon),
+            exact,
+            lambda scores: choice.release(scores(), self._entropy)[0],
+            moves=choice.score_range + choice.slack,
+            noise_scale=choice.scale,
+        )

@@ -1,0 +1,446 @@
+"""The vault: the one holder of private data and of entropy.
+
+A fit opens it with a budget and an allowance: the releases that were planned, in order, or the
+capacity of a filter. Every method that answers from the data charges the allowance, computes a sum
+over the records, adds noise for its sensitivity and writes the log, in this order and in one body.
+Whoever holds a vault (a solver, a preconditioner) and asks it through its methods sees noisy values
+only, and `privacy_` says what was released, not what somebody meant to release. What a vault is
+asked with becomes plain numbers and fresh arrays at its door.
+"""
+
+import math
+import threading
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dpglm.exceptions import BudgetExceededError
+from dpglm.privacy.budget import PrivacyBudget, is_number
+from dpglm.privacy.gaussian import PoissonSampledEvent, composed_gdp_delta
+from dpglm.privacy.mechanisms import GaussianSum, PoissonSampledSum
+from dpglm.privacy.noise import EntropySource, secret_choice
+
+if TYPE_CHECKING:
+    from dpglm.privacy.ledger import Event, Runs
+
+__all__ = [
+    "PlannedReleases",
+    "PrivacyFilter",
+    "Recorded",
+    "Release",
+    "Tape",
+    "Vault",
+    "block_sums",
+    "gradient_sums",
+    "moment_sensitivity",
+    "plain",
+    "tape",
+    "triangle",
+]
+
+# Rows on which every fit compares the kernels with plain arithmetic, at least; or so many numbers.
+_CONFIRMED_ROWS, _CONFIRMED_VALUES = 256, 2**18
+# Covers the rounding of costs, and is well within what `_SAFETY` leaves.
+_FILTER_TOLERANCE = 1e-12
+
+
+@dataclass(frozen=True)
+class Release:
+    """A line of the log: what a release cost, and the scale of the noise that was added."""
+
+    event: "Event"
+    noise_scale: float
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A release on artificial data: what it was without noise, and by how much a record moves it.
+
+    The sensitivity is the L2 norm for a sum, rounding included, and the range for a choice.
+    """
+
+    event: "Event"
+    exact: np.ndarray
+    sensitivity: float
+    answer: Any
+
+
+class Tape:
+    """A record of the releases of fits on artificial data, or of answers to be given again.
+
+    An auditor records a fit on one table and replays its answers on a neighbouring one: both fits
+    then take the same course, and no two sums of theirs may differ by more than the sensitivity.
+    It holds sums without noise. Nothing in the package sets `tape` but `dpglm.audit.grey_box`.
+    """
+
+    def __init__(self, answers: "Tape | None" = None) -> None:
+        self.releases: list[Recorded] = []
+        self._answers = answers
+
+    def note(
+        self,
+        event: "Event",
+        sensitivity: float,
+        compute: Callable[..., np.ndarray],
+        draw: Callable[[Callable[..., np.ndarray]], Any],
+    ) -> Any:
+        """Write a release down; return its answer, or the one that is to be given again."""
+        exact: list[np.ndarray] = []
+        answer = draw(lambda *rows: exact.append(compute(*rows)) or exact[-1])
+        if self._answers is not None:
+            answer = self._answers.releases[len(self.releases)].answer
+        self.releases.append(Recorded(event, exact[0].copy(), sensitivity, answer))
+        return answer
+
+
+tape: ContextVar[Tape | None] = ContextVar("tape", default=None)
+
+
+def moment_sensitivity(row_bound: float, neighboring_relation: str, n_columns: int) -> float:
+    """L2 sensitivity of the second moment of rows clipped to ``row_bound``, or of its diagonal.
+
+    It is ``row_bound^2``, or ``sqrt(2) row_bound^2`` under ``"replace_one"`` with two columns or
+    more, of which the intercept is one.
+
+    Notes
+    -----
+    Let ``||x||, ||y|| <= R``. In the Frobenius norm, which is the L2 norm of the upper triangle
+    with its off-diagonal entries times sqrt(2), ``||x x'|| = ||x||^2 <= R^2``: so much moves when a
+    record appears or vanishes. When x replaces y, ``||x x' - y y'||^2 = ||x||^4 + ||y||^4 -
+    2 (x'y)^2 <= 2 R^4``, with equality for orthogonal x and y of norm R; in one dimension
+    ``|x^2 - y^2| <= R^2``. For the diagonal, ``sum_j x_j^4 <= (sum_j x_j^2)^2 <= R^4`` and
+    ``sum_j (x_j^2 - y_j^2)^2 <= sum_j x_j^4 + sum_j y_j^4 <= 2 R^4``, with equality for two axes.
+    """
+    both = neighboring_relation == "replace_one" and n_columns > 1
+    return (math.sqrt(2) if both else 1.0) * row_bound**2
+
+
+def triangle(n_columns: int) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray]:
+    """Return where the upper triangle of a moment stands, and the weight of each of its entries.
+
+    With the entries off the diagonal times sqrt(2) its L2 norm is the Frobenius norm of the matrix.
+    """
+    rows, columns = np.triu_indices(n_columns)
+    return (rows, columns), np.where(rows == columns, 1.0, math.sqrt(2))
+
+
+def plain(array: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """Return a fresh float64 array: nobody may change what was checked, or watch it being used."""
+    copied = np.array(array, dtype=np.float64, subok=False)
+    if copied.shape != shape:
+        raise ValueError(f"A vault was asked with an array of shape {copied.shape}, not {shape}.")
+    return copied
+
+
+class PlannedReleases:
+    """An allowance of releases that were fixed in advance: these events, in this order."""
+
+    def __init__(self, events: "Runs") -> None:
+        self._left: Iterator[Event] = (event for event, n in events for _ in range(n))
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether nothing is left to release; looking ends what is left."""
+        return next(self._left, None) is None
+
+    def refuse_all(self) -> None:
+        """Refuse every later release."""
+        self._left = iter(())
+
+    def charge(self, event: "Event") -> None:
+        """Charge a release, BEFORE it is made; refuse one that is not next on the list."""
+        planned = next(self._left, None)
+        if event != planned:
+            self.refuse_all()
+            raise BudgetExceededError(
+                f"The release of {event!r} is not what was planned ({planned!r} is next); it was "
+                "refused, and so is every later one."
+            )
+
+
+class PrivacyFilter:
+    """Admits releases while their summed cost stays within a capacity fixed in advance.
+
+    The capacity is in the unit of the costs: ``mu**2`` for Gaussian differential privacy, or
+    ``rho`` for zero-concentrated differential privacy.
+
+    Notes
+    -----
+    The cost of a step, or the decision to stop, may depend on anything released before, never on
+    unreleased data. Whatever was spent, the whole transcript then has the guarantee of the
+    CAPACITY (Smith & Thakurta 2022 for Gaussian, Feldman & Zrnic 2021 for Renyi privacy); the sum
+    of what happened to be spent is not a valid bound.
+    """
+
+    def __init__(self, capacity: float, unit: str = "gdp") -> None:
+        if not is_number(capacity) or not capacity > 0:
+            raise ValueError(f"capacity={capacity!r} must be a number above 0.")
+        self.capacity = float(capacity)
+        self.unit = unit
+        self._costs: list[float] = []
+        self._lock = threading.Lock()
+
+    def refuse_all(self) -> None:
+        """Refuse every later release."""
+        self.capacity = 0.0
+
+    @property
+    def spent(self) -> float:
+        """The sum of the costs so far."""
+        return math.fsum(self._costs)
+
+    @property
+    def remaining(self) -> float:
+        """What is left, never negative."""
+        return max(self.capacity - self.spent, 0.0)
+
+    def cost(self, event: "Event") -> float:
+        """Return what a release costs, in the unit of the capacity."""
+        return event.mu**2 if self.unit == "gdp" else event.rho
+
+    def admits(self, *costs: float) -> bool:
+        """Return whether releases of these costs may be made, all of them."""
+        for cost in costs:
+            if not is_number(cost) or not cost >= 0:
+                raise ValueError(f"cost={cost!r} must be a number, 0 or above.")
+        return math.fsum([*self._costs, *costs]) <= self.capacity * (1 + _FILTER_TOLERANCE)
+
+    def spend(self, cost: float) -> None:
+        """Charge a release, BEFORE it is made.
+
+        One that does not fit raises a BudgetExceededError, and nothing is charged then.
+        """
+        with self._lock:
+            if not self.admits(cost):
+                raise BudgetExceededError(
+                    f"A release of cost {cost:.6g} exceeds the remaining {self.remaining:.6g} of "
+                    f"{self.capacity:.6g}; nothing was charged."
+                )
+            self._costs.append(float(cost))
+
+    def charge(self, event: "Event") -> None:
+        """Charge the cost of this release, BEFORE it is made."""
+        self.spend(self.cost(event))
+
+
+def gradient_sums(X: Any, target: np.ndarray, loss: Any, **options: Any) -> Any:
+    """Return the holder of rows in memory, which answers a vault with sums over them."""
+    # numba is imported with the kernels, and takes a third of a second: only for a fit.
+    from dpglm.sums.objective import Objective
+
+    return Objective(X, target, loss, **options)
+
+
+def block_sums(blocks: Any, model: Any) -> Any:
+    """Return the holder of blocks of rows, each in a holder like the model, wherever it is."""
+    from dpglm.sums.blocks import BlockObjective
+
+    return BlockObjective(blocks, model)
+
+
+class Vault:
+    """Private data behind noise: it releases what its allowance pays for, and nothing else.
+
+    ``sums`` holds the rows and answers with exact sums over them; nobody else may keep it. The
+    ``events`` are those of the ledger that the fit will state: the releases in order, or the filter
+    that they are charged to. They must cost no more than the ``budget``.
+
+    Everything that is asked of a vault (coefficients, clips, noise multipliers) must be public or
+    follow from what it released before: it can follow from nothing else, because nobody but the
+    vault knows anything else.
+    """
+
+    def __init__(
+        self, sums: Any, events: "Runs", budget: PrivacyBudget, entropy: EntropySource
+    ) -> None:
+        _check_affordable(events, budget)
+        self._sums, self._budget, self._entropy = sums, budget, entropy
+        self._n_rows = sums.n_rows
+        self._most_samples = budget.most_samples(self._n_rows)
+        # How many times a clip a record moves a sum: twice where another takes its place.
+        self._moved_clips = budget.sensitivity(1.0)
+        self._tape = tape.get()
+        self._rounding: float | None = None
+        # The solvers may read the log; the ledger is made of what nobody else can write to.
+        self.log: list[Release] = []
+        self._released: list[Event] = []
+        self._planned = tuple(events)
+        (event, n), *others = self._planned
+        self._allowance: PlannedReleases | PrivacyFilter
+        if event.kind == "filter" and n == 1 and not others:
+            unit = "zcdp" if event.mu is None else "gdp"
+            self._allowance = PrivacyFilter(event.rho if event.mu is None else event.mu**2, unit)
+            self._confirmed: float = 0
+        else:
+            self._allowance = PlannedReleases(self._planned)
+            self._confirmed = secret_choice(n + sum(count for _, count in others))
+
+    def __reduce__(self) -> Any:
+        """Refuse copies and pickles: a second vault would spend the allowance a second time."""
+        raise TypeError("A vault cannot be copied: its allowance is for one.")
+
+    @property
+    def remaining(self) -> float:
+        """What is left of the capacity of a filter."""
+        return self._allowance.remaining
+
+    def admits(self, *costs: float) -> bool:
+        """Return whether a filter admits releases of these costs, all of them."""
+        return self._allowance.admits(*costs)
+
+    def gradient_sum(
+        self, coef: np.ndarray, clip: float, noise_multiplier: float, sampling_rate: float = 1.0
+    ) -> np.ndarray:
+        """Release the sum over the records of the gradients at `coef`, each clipped, with noise.
+
+        With a sampling rate below 1 the sum is over a fresh batch, in which each record is with
+        that chance. A clipped gradient has an L2 norm of at most `clip`, so that is what a record
+        moves the sum by, and twice that where another record takes its place.
+        """
+        clip, noise_multiplier = float(clip), float(noise_multiplier)
+        sampling_rate, coef = float(sampling_rate), plain(coef, self._sums.coef_shape)
+        if self._rounding is None:
+            self._rounding = self._sums.rounding_slack(self._most_samples)
+        slack = self._rounding * clip if noise_multiplier else 0.0
+        mechanism = GaussianSum(self._moved_clips * clip, noise_multiplier, slack)
+
+        def exact(rows: np.ndarray | None = None) -> np.ndarray:
+            self._confirm(coef, clip)
+            return self._sums.gradient_sum(coef, clip, rows)
+
+        if sampling_rate == 1:
+            return self._release_sum(mechanism, exact, coef.size)
+        sampled = PoissonSampledSum(sampling_rate, mechanism)
+        return self._release(
+            PoissonSampledEvent(sampling_rate, noise_multiplier),
+            exact,
+            lambda total: sampled.release(total, self._n_rows, self._entropy)[0],
+            moves=mechanism.sensitivity + mechanism.slack,
+            noise_scale=mechanism.noise_std(coef.size),
+        )
+
+    def second_moment(
+        self, row_bound: float, noise_multiplier: float, *, diagonal: bool
+    ) -> np.ndarray:
+        """Release the sum over the records of ``x~ x~'``, each x~ clipped, with noise.
+
+        The diagonal, or the upper triangle with its other entries times sqrt(2).
+        """
+        row_bound, noise_multiplier = float(row_bound), float(noise_multiplier)
+        n_columns = self._sums.coef_shape[0]
+        size = n_columns if diagonal else n_columns * (n_columns + 1) // 2
+        relation = self._budget.neighboring_relation
+        slack = self._sums.moment_rounding(self._most_samples) * row_bound**2
+        sensitivity = moment_sensitivity(row_bound, relation, n_columns)
+
+        def exact() -> np.ndarray:
+            total = self._sums.second_moment(row_bound, diagonal)
+            if diagonal:
+                return total
+            where, weights = triangle(n_columns)
+            return total[where] * weights
+
+        mechanism = GaussianSum(sensitivity, noise_multiplier, slack)
+        return self._release_sum(mechanism, exact, size)
+
+    def change_basis(self, basis: np.ndarray) -> None:
+        """Answer about ``P' x~`` from here on, whose norms decide the clip."""
+        self._sums, self._rounding = self._sums.in_basis(plain(basis, np.shape(basis))), None
+
+    @property
+    def events(self) -> "Runs":
+        """What was released, for the ledger, once nothing more will be.
+
+        Where that followed from the answers, as with a filter, or where a fit stopped before the
+        end of its list, it is all that was allowed: a sum over what happened would be no bound.
+        """
+        if isinstance(self._allowance, PrivacyFilter) or not self._allowance.exhausted:
+            return self._planned
+        return tuple((event, len(list(run))) for event, run in groupby(self._released))
+
+    @property
+    def has_drawn(self) -> bool:
+        """Whether any noise, or any batch, has been drawn."""
+        return self._entropy.words_drawn > 0
+
+    def _release_sum(
+        self,
+        mechanism: GaussianSum,
+        exact: Callable[[], np.ndarray],
+        size: int,
+        moves: float | None = None,
+    ) -> np.ndarray:
+        """Release a sum that a record moves by what the mechanism adds noise for."""
+        return self._release(
+            mechanism.event,
+            exact,
+            lambda total: mechanism.release(total(), self._entropy)[0],
+            moves=mechanism.sensitivity + mechanism.slack if moves is None else moves,
+            noise_scale=mechanism.noise_std(size),
+        )
+
+    def _release(
+        self,
+        event: "Event",
+        exact: Callable[..., np.ndarray],
+        draw: Callable[[Callable[..., np.ndarray]], Any],
+        *,
+        moves: float,
+        noise_scale: float,
+    ) -> Any:
+        """Charge, compute, add noise, and write the log: the one way out.
+
+        ``draw`` is given ``exact``, which computes the private value, and returns a noisy one. A
+        record moves the private value by at most ``moves``.
+        """
+        self._allowance.charge(event)
+        answer = draw(exact) if self._tape is None else self._tape.note(event, moves, exact, draw)
+        self._released.append(event)
+        self.log.append(Release(event, noise_scale))
+        return answer
+
+    def _confirm(self, coef: np.ndarray, clip: float) -> None:
+        """Compare the kernels with plain arithmetic, on some rows, before one of the sums."""
+        # The release that was drawn may be none of gradients: then the next one that is.
+        if len(self._released) < self._confirmed or not clip < math.inf:
+            return
+        n_rows = self._n_rows
+        size = min(n_rows, max(_CONFIRMED_ROWS, _CONFIRMED_VALUES // np.size(coef)))
+        first = secret_choice(n_rows - size + 1)
+        if not self._sums.confirm(coef, clip, np.arange(first, first + size)) <= 0:
+            self._allowance.refuse_all()
+            raise RuntimeError(
+                "The compiled kernels do not sum what they should, which must not happen with any "
+                "data; nothing was released from this sum. Remove the __pycache__ folders of "
+                "dpglm, or set DPGLM_KERNELS=numpy, and fit again."
+            )
+        self._confirmed = math.inf
+
+
+def _check_affordable(events: "Runs", budget: PrivacyBudget) -> None:
+    """Refuse an allowance that costs more than the budget, whoever planned it.
+
+    Gaussian releases by the closed form (Dong, Roth & Su 2022, Corollary 2; Balle & Wang 2018,
+    Theorem 8), others, where that is not enough, by the composition of the ledger.
+    """
+    if not all(isinstance(n, int) and n > 0 for _, n in events):
+        raise ValueError("The events of a plan count positive numbers of releases.")
+    if budget.epsilon == math.inf:
+        return
+    affordable = composed_gdp_delta(events, budget.epsilon) <= budget.delta
+    if not affordable:
+        from dpglm.privacy.ledger import composed_delta, composed_epsilon
+
+        if all(event.mu is not None or event.rho is not None for event, _ in events):
+            affordable = composed_delta(events, budget.epsilon) <= budget.delta
+        else:
+            affordable = composed_epsilon(events, budget.delta) <= budget.epsilon
+    if not affordable:
+        raise ValueError(
+            f"The plan of this fit costs more than epsilon={budget.epsilon:g} at delta="
+            f"{budget.delta:g}; nothing was released."
+        )

@@ -1,0 +1,435 @@
+"""What a run would release and cost, as text, from public numbers alone."""
+
+import argparse
+import math
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+from sklearn.base import BaseEstimator, clone
+
+from dpglm.calculator import (
+    PrivacyCalculator,
+    optimal_n_iter,
+    public_constants,
+    saturation_n_iter,
+)
+from dpglm.estimators.adaptive_plan import AdaptivePlan
+from dpglm.estimators.plan import PrivacyPlan
+from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS
+from dpglm.privacy.ledger import PrivacyLedger, composed_epsilon, rounded_up
+from dpglm.study.methods import make_estimator
+
+__all__ = ["Shape", "broken_conditions", "plan_as_asked", "plan_report", "proactive_noise"]
+
+# A plan lists every iteration.
+MOST_ITERATIONS = 100_000
+_WIDTH = 96
+_LABEL = 36
+# What the theory of a penalised objective is evaluated at where there is no penalty.
+_EXAMPLE_ALPHA = 1e-3
+_ROUNDING = 1e-9
+
+Plan = PrivacyPlan | AdaptivePlan
+
+
+class Shape(NamedTuple):
+    """The public size of a data set."""
+
+    n_samples: int
+    n_features: int
+    n_classes: int
+
+
+def plan_report(
+    estimator: BaseEstimator,
+    shape: Shape,
+    *,
+    row_bound: float,
+    distance: float,
+    answer: str | None = None,
+) -> str:
+    """Return what an estimator would do with data of a public shape.
+
+    `row_bound`, the largest norm of a row, and `distance`, a guess of the norm of the best
+    coefficients, are for the bounds on worthwhile iterations; `answer` is what the noise multiplier
+    that was asked about costs or affords.
+    """
+    plan = estimator.plan(*shape)
+    lines = [
+        f"{type(estimator).__name__} on {shape.n_samples:,} records, {shape.n_features:,} "
+        f"features, {shape.n_classes} classes",
+        "Planned from public numbers alone: no data were read, and no budget is spent yet.",
+    ]
+    if answer is not None:
+        lines += ["", *textwrap.wrap(f"ANSWER: {answer}.", _WIDTH)]
+    lines += _budget(estimator.epsilon, plan.ledger, shape.n_samples)
+    if isinstance(plan, AdaptivePlan):
+        lines += _spending(plan)
+    elif plan.sampling_rate < 1:
+        lines += [*_noise(plan), *_iterations(plan), *_batches(estimator.epsilon, plan)]
+    else:
+        lines += [*_noise(plan), *_iterations(plan), *_worthwhile(plan, row_bound, distance)]
+    lines += _alternatives(estimator, plan, shape)
+    return "\n".join(lines)
+
+
+def _budget(epsilon: float, ledger: PrivacyLedger, n_samples: int) -> list[str]:
+    delta, relation = ledger.reporting_delta, ledger.neighboring_relation
+    rows = {
+        "epsilon": f"{epsilon:.6g}",
+        "delta": f"{delta:g} = {delta * n_samples:.2g} / {n_samples:,}",
+        "neighbours": f"{relation}: {NEIGHBORING_RELATIONS[relation].meaning}",
+    }
+    if delta * n_samples > 1:
+        rows["WARNING"] = (
+            "delta exceeds one over the number of records: releasing a record outright at random "
+            "would satisfy it. Lower --delta."
+        )
+    if all(event.mu is not None for event, _ in ledger.events):
+        rows["in other currencies"] = f"mu {ledger.mu():.4g} (GDP), rho {ledger.rho():.4g} (zCDP)"
+    elif all(event.rho is not None for event, _ in ledger.events):
+        rows["in another currency"] = f"rho {ledger.rho():.4g} (zCDP)"
+    if relation != "replace_one":
+        replaced = rounded_up(composed_epsilon(ledger.events, delta, 2))
+        rows["the same run under replace_one"] = f"epsilon {replaced}"
+    # At even odds the best guess is right half of the time, and half of the total variation more.
+    guess = 50 * (1 + ledger.delta(0.0))
+    rows["in plain words"] = (
+        "who has to tell from the result whether one record was used, at even odds, is right "
+        f"with a probability of {guess:.1f}% at most, instead of 50%"
+    )
+    return _section("BUDGET", rows)
+
+
+def _noise(plan: PrivacyPlan) -> list[str]:
+    facts, moment, rows = plan.facts, plan.second_moment, {}
+    if moment is not None:
+        rows["first, features' second moment"] = (
+            f"{_percent(moment.preconditioner.share)} of the budget, noise multiplier "
+            f"{moment.noise_multiplier:.4g}"
+        )
+    low, high = plan.noise_multiplier.min(), plan.noise_multiplier.max()
+    gradients = f"{plan.n_iter:,} gradient{'s' if plan.n_iter > 1 else ''}"
+    multipliers = f"{low:.4g} each" if low == high else f"{low:.4g} to {high:.4g}"
+    each = math.sqrt(np.mean(plan.noise_multiplier**2)) * _noise_per_multiplier(plan)
+    averaged = each / math.sqrt(plan.n_iter)
+    rows[gradients] = f"noise multiplier {multipliers}"
+    rows["noise on a mean gradient"] = (
+        f"{_of_clip(each)}, as a norm over {facts.n_released:,} coordinates; {_percent(averaged)} "
+        "on the mean of all iterations"
+    )
+    if averaged > 1:
+        rows["WARNING"] = (
+            "even the mean of all iterations has more noise than any gradient can be long: nothing "
+            "will be learned. Raise --epsilon or --n, or lower --features."
+        )
+    if plan.sampling_rate == 1:
+        signal = facts.n_samples * plan.ledger.mu() / _sensitivity_factor(plan)
+        rows["signal per direction, n mu / d"] = (
+            f"{signal / facts.n_features:.4g} for all d = {facts.n_features:,} columns"
+        )
+    return _section("NOISE", rows)
+
+
+def _iterations(plan: PrivacyPlan) -> list[str]:
+    divisor = "n" if plan.sampling_rate == 1 else "the expected batch"
+    note = f"noise / n: standard deviation in each coordinate of the mean gradient (over {divisor})"
+    rows = [("iteration", "clip", "step", "multiplier", "noise / n", "epsilon so far")]
+    if plan.second_moment is not None:
+        multiplier = f"{plan.second_moment.noise_multiplier:.4g}"
+        rows.append(("2nd moment", "", "", multiplier, "", _cost(plan.epsilon_after(1))))
+        note += (
+            "; clip and noise are in units of the square root of the effective dimension that the "
+            "second moment will show, and clip and step are shown for the largest it can be"
+        )
+    for row in plan.milestones(5):
+        values = (row.clip, row.step, row.noise_multiplier, row.noise_std)
+        texts = (f"{value:.4g}" for value in values)
+        rows.append((f"{row.iteration:,}", *texts, _cost(row.epsilon)))
+    return [*_section("ITERATIONS"), *_table(rows), *_note(note)]
+
+
+def _worthwhile(plan: PrivacyPlan, row_bound: float, distance: float) -> list[str]:
+    mu = plan.facts.mu / _sensitivity_factor(plan)
+    # Whitened rows have another norm, and their clip belongs to that.
+    clip = None if plan.second_moment is not None else plan.clip
+    facts = replace(plan.facts, mu=mu, row_bound=row_bound, clip=clip)
+    saturated = _count(saturation_n_iter(facts, distance=distance))
+    rows = {"no further gain beyond": f"{saturated} at the steps of LectureStep, averaged"}
+    note = (
+        f"worst cases for rows of norm {row_bound:g} as they are, and coefficients of norm "
+        f"{distance:g}; they know nothing of whitening"
+    )
+    if facts.curvature < math.inf:
+        penalised = replace(facts, alpha=facts.alpha or _EXAMPLE_ALPHA)
+        constants = public_constants(penalised)
+        dynamic, constant = (
+            _count(optimal_n_iter(*constants, dynamic=dynamic)) for dynamic in (True, False)
+        )
+        rows[f"best for alpha={penalised.alpha:g}, Hong 2022"] = (
+            f"{constant} at constant noise, {dynamic} at DynamicNoise()"
+        )
+        if facts.alpha == 0:
+            note += f"; the second needs a penalty, and {_EXAMPLE_ALPHA:g} stands in for --alpha"
+    return _section("ITERATIONS WORTH THEIR NOISE, in theory", rows) + _note(note)
+
+
+def _batches(epsilon: float, plan: PrivacyPlan) -> list[str]:
+    rate, size = plan.sampling_rate, plan.facts.expected_batch_size
+    spread = math.sqrt(size * (1 - rate))
+    run = {"delta": plan.ledger.reporting_delta, "n_iter": plan.n_iter, "sampling_rate": rate}
+    closed_form = proactive_noise(epsilon, run["delta"])
+    calculator = PrivacyCalculator()
+    needed = calculator.noise_multiplier(epsilon=epsilon, **run)
+    exact = calculator.epsilon(noise_multiplier=closed_form, **run)
+    rows = {
+        "epochs": f"{plan.n_iter * rate:.4g}",
+        "records in a batch": f"{size:,.6g} expected, give or take {spread:.3g}",
+        "closed form of van Dijk et al. 2024": f"noise multiplier {closed_form:.4g} for gradients "
+        f"that, alone, need {needed:.4g}; their epsilon would be {exact:.4g}",
+    }
+    broken = broken_conditions(epsilon, n_samples=plan.facts.n_samples, **run)
+    return _section("BATCHES", rows) + _rows("  its conditions that fail", broken)
+
+
+def proactive_noise(epsilon: float, delta: float) -> float:
+    """Noise multiplier of van Dijk et al.'s closed form, which depends on no number of iterations.
+
+    For comparison only: exact accounting needs less noise, and no conditions. The rounds are those
+    of Poisson samples, under ``"zero_out"`` or ``"add_or_remove_one"``.
+
+    Notes
+    -----
+    van Dijk, Nguyen, Nguyen & Nguyen (ICML 2024): sampling N records in T rounds over k epochs with
+    ``sigma = sqrt(2 (epsilon + log(1/delta)) / epsilon)``, which depends on neither T nor k, is
+    (epsilon, delta)-private for epsilon below 1/2 and delta = 1/N if T is about ``2 k^2 / epsilon``
+    or more and ``(2/e)^2 k^2 - 1/2 >= log N``. With full batches k = T, so the third condition
+    needs T of at most ``epsilon / 2``, less than one round: vacuous.
+    """
+    return math.sqrt(2 * (epsilon + math.log(1 / delta)) / epsilon)
+
+
+def broken_conditions(
+    epsilon: float, delta: float, n_samples: int, n_iter: int, sampling_rate: float
+) -> list[str]:
+    """Return the conditions of `proactive_noise` that a run of mini-batches does not meet."""
+    n_epochs = n_iter * sampling_rate
+    fewest, covered = 2 * n_epochs**2 / epsilon, (2 / math.e) ** 2 * n_epochs**2 - 0.5
+    broken = []
+    if not epsilon < 0.5:
+        broken.append(f"epsilon={epsilon:g} must be below 1/2")
+    # Numbers of iterations and rates are rounded; what they meet exactly is met.
+    if not math.isclose(delta * n_samples, 1, rel_tol=_ROUNDING):
+        broken.append(f"delta={delta:g} must be 1/n_samples = {1 / n_samples:.3g}")
+    if n_iter < fewest * (1 - _ROUNDING):
+        broken.append(f"n_iter={n_iter} must be at least 2 n_epochs^2 / epsilon = {fewest:.6g}")
+    if covered < math.log(n_samples) * (1 - _ROUNDING):
+        broken.append(
+            f"n_epochs={n_epochs:g} is too few: (2/e)^2 n_epochs^2 - 1/2 = {covered:.3g} must "
+            f"reach log(n_samples) = {math.log(n_samples):.3g}"
+        )
+    return broken
+
+
+def _spending(plan: AdaptivePlan) -> list[str]:
+    unit = {"gdp": "mu^2", "zcdp": "rho"}[plan.accountant]
+    rows = {"capacity of the filter": f"{unit} {plan.capacity:.4g}"}
+    if plan.second_moment is not None:
+        share = plan.second_moment_cost / plan.capacity
+        rows["first, features' second moment"] = f"{_percent(share)} of it"
+    iteration = (plan.gradient_cost + plan.selection_cost) / plan.capacity
+    multiplier, affordable = _first_multiplier(plan), _affordable(plan)
+    noise = _of_clip(multiplier * _noise_per_multiplier(plan))
+    rows |= {
+        "an iteration, at first": f"{_percent(iteration)} of it",
+        "  its gradient": f"noise multiplier {multiplier:.4g}, clip {plan.clip[0]:.4g}",
+        "  noise on the mean gradient": f"{noise}, as a norm over {plan.facts.n_released:,} "
+        "coordinates",
+        "  its choice of a step": f"epsilon {plan.selection_epsilon:.4g}",
+        "affords at most": f"{affordable:,} iterations (max_iter is {plan.n_iter:,})",
+    }
+    note = "each refinement of a gradient, where no step seems to help, leaves fewer"
+    return _section("SPENDING", rows) + _note(note)
+
+
+def _alternatives(estimator: BaseEstimator, plan: Plan, shape: Shape) -> list[str]:
+    adaptive, sampled = isinstance(plan, AdaptivePlan), plan.sampling_rate < 1
+    changes = {
+        "this plan": {},
+        "half of epsilon": {"epsilon": estimator.epsilon / 2},
+        "twice epsilon": {"epsilon": estimator.epsilon * 2},
+    }
+    if plan.ledger.neighboring_relation == "zero_out" and not sampled:
+        changes["replace_one"] = {"neighboring_relation": "replace_one"}
+    rows = [["", "multiplier", "noise on a mean gradient"]]
+    if not sampled:
+        rows[0].append("iterations afforded" if adaptive else "iterations at this plan's noise")
+    noise_here = _first_multiplier(plan) * _noise_per_multiplier(plan)
+    for name, change in changes.items():
+        other = clone(estimator).set_params(**change).plan(*shape) if change else plan
+        multiplier = _first_multiplier(other)
+        noise = multiplier * _noise_per_multiplier(other)
+        row = [name, f"{multiplier:.4g}", _of_clip(noise)]
+        if adaptive:
+            row.append(f"{_affordable(other):,}")
+        elif not sampled:
+            n_iter = plan.n_iter * (noise_here / noise) ** 2
+            row.append(f"{math.floor(n_iter * (1 + _ROUNDING)):,}")
+        rows.append(row)
+    return [*_section("ALTERNATIVES"), *_table(rows, first=18)]
+
+
+def _sensitivity_factor(plan: Plan) -> float:
+    return NEIGHBORING_RELATIONS[plan.ledger.neighboring_relation].sensitivity_factor
+
+
+def _noise_per_multiplier(plan: Plan) -> float:
+    """Norm of the noise on the mean gradient over the clip, for a noise multiplier of 1."""
+    size = plan.facts.expected_batch_size
+    return math.sqrt(plan.facts.n_released) * _sensitivity_factor(plan) / size
+
+
+def _first_multiplier(plan: Plan) -> float:
+    if isinstance(plan, AdaptivePlan):
+        return plan.noise_multiplier(plan.gradient_cost)
+    return float(plan.noise_multiplier[0])
+
+
+def _affordable(plan: AdaptivePlan) -> int:
+    left = plan.capacity - plan.second_moment_cost
+    n_iter = math.floor(left / (plan.gradient_cost + plan.selection_cost) * (1 + _ROUNDING))
+    return min(n_iter, plan.n_iter)
+
+
+def _cost(epsilon: float) -> str:
+    return f"{epsilon:.4f}" if epsilon < 1000 else f"{epsilon:.5g}"
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.3g}%"
+
+
+def _of_clip(value: float) -> str:
+    return f"{_percent(value)} of the clip" if value < 10 else f"{value:.3g} times the clip"
+
+
+def _count(value: int) -> str:
+    return f"{value:,}" if value < 10**9 else f"{value:.2g}"
+
+
+def _section(title: str, rows: Mapping[str, str] | None = None) -> list[str]:
+    """Return a title, and below it a column of labels beside one of texts."""
+    return ["", title, *(line for row in (rows or {}).items() for line in _rows(row[0], [row[1]]))]
+
+
+def _rows(label: str, texts: Iterable[str]) -> list[str]:
+    """Return texts, wrapped, with the label beside the first line."""
+    lines = [line for text in texts for line in textwrap.wrap(text, _WIDTH - _LABEL - 2)]
+    labels = [label, *[""] * len(lines)]
+    return [f"  {x:<{_LABEL}}{line}" for x, line in zip(labels, lines, strict=False)]
+
+
+def _note(text: str) -> list[str]:
+    return textwrap.wrap(f"({text})", _WIDTH, initial_indent="  ", subsequent_indent="   ")
+
+
+def _table(rows: Sequence[Sequence[str]], first: int = 12) -> list[str]:
+    """Return the rows with the first column to the left and the others to the right."""
+    widths = [max(map(len, column)) + 3 for column in zip(*rows, strict=True)]
+    return [
+        f"  {row[0]:<{first}}"
+        + "".join(text.rjust(width) for text, width in zip(row[1:], widths[1:], strict=True))
+        for row in rows
+    ]
+
+
+def plan_as_asked(arguments: argparse.Namespace) -> str:
+    """Return the report that the arguments of the command line ask for."""
+    if arguments.epsilon is None and arguments.noise_multiplier is None:
+        raise ValueError("give --epsilon, or --noise-multiplier and --n-iter")
+    answer = None if arguments.noise_multiplier is None else _solve(arguments)
+    shape = Shape(arguments.n, arguments.features, arguments.classes)
+    bounds = {"row_bound": arguments.row_bound, "distance": arguments.distance}
+    return plan_report(_estimator(arguments), shape, answer=answer, **bounds)
+
+
+def _solve(arguments: argparse.Namespace) -> str:
+    """Fill in the number that was left out, and return it in words."""
+    if arguments.estimator == "agd":
+        raise ValueError("--noise-multiplier: agd decides on its noise as it runs; give --epsilon")
+    if arguments.preconditioner in ("full", "diagonal"):
+        raise ValueError(
+            "--noise-multiplier: plans a run of equal gradients; a preconditioner would release "
+            "something else before them, so leave --preconditioner out"
+        )
+    arguments.preconditioner = "none"
+    names = ("epsilon", "delta", "noise_multiplier", "n_iter", "sampling_rate")
+    run = {name: getattr(arguments, name) for name in names}
+    missing = [name for name, value in run.items() if value is None]
+    if not missing:
+        raise ValueError(
+            "--epsilon, --noise-multiplier, --n-iter and --sampling-rate determine one another; "
+            "give at most three of them"
+        )
+    if missing[0] in ("epsilon", "n_iter") and run["sampling_rate"] is None:
+        arguments.sampling_rate = run["sampling_rate"] = 1.0
+        missing.remove("sampling_rate")
+    if len(missing) > 1:
+        raise ValueError("--noise-multiplier: give --epsilon, --n-iter or both beside it")
+    (unknown,) = missing
+    del run[unknown]
+    calculator = PrivacyCalculator(arguments.relation)
+    noise = f"noise multiplier {arguments.noise_multiplier:g}"
+    if unknown == "epsilon":
+        arguments.epsilon = calculator.epsilon(**run)
+        return f"{noise} and {arguments.n_iter:,} iterations cost epsilon {arguments.epsilon:.4g}"
+    if unknown == "sampling_rate":
+        arguments.sampling_rate = calculator.sampling_rate(**run)
+        return (
+            f"{noise} and {arguments.n_iter:,} iterations afford a sampling rate of "
+            f"{arguments.sampling_rate:.4g} at epsilon {arguments.epsilon:g}"
+        )
+    arguments.n_iter = calculator.max_iter(**run)
+    if arguments.n_iter == 0:
+        del run["noise_multiplier"]
+        needed = calculator.noise_multiplier(n_iter=1, **run)
+        raise ValueError(
+            f"--noise-multiplier: {arguments.noise_multiplier:g} is too small for a single "
+            f"iteration at epsilon={arguments.epsilon:g}, which needs {needed:.4g}"
+        )
+    if arguments.n_iter > MOST_ITERATIONS:
+        raise ValueError(
+            f"--noise-multiplier: {arguments.noise_multiplier:g} affords {arguments.n_iter:,} "
+            f"iterations, more than the {MOST_ITERATIONS:,} of a plan; choose a smaller one"
+        )
+    epochs = arguments.n_iter * arguments.sampling_rate
+    return (
+        f"{noise} affords {arguments.n_iter:,} iterations, {epochs:,.6g} epochs, at epsilon "
+        f"{arguments.epsilon:g}"
+    )
+
+
+def _estimator(arguments: argparse.Namespace) -> BaseEstimator:
+    sampled = arguments.sampling_rate is not None and arguments.sampling_rate < 1
+    if sampled and arguments.estimator == "agd":
+        raise ValueError("--sampling-rate: agd searches along lines through all records")
+    parameters = {
+        "epsilon": arguments.epsilon,
+        "delta": arguments.delta,
+        "neighboring_relation": arguments.relation,
+        "n_ref": arguments.n if arguments.relation == "add_or_remove_one" else None,
+        "alpha": arguments.alpha,
+        "classes": range(arguments.classes),
+        "max_iter": arguments.n_iter,
+        "clip_schedule": arguments.clip,
+        "preconditioner": arguments.preconditioner,
+        "sampling_rate": arguments.sampling_rate if sampled else None,
+    }
+    # What is not given is left at the estimator's own default.
+    given = {name: value for name, value in parameters.items() if value not in (None, "auto")}
+    if arguments.preconditioner == "none":
+        given["preconditioner"] = None
+    return make_estimator(arguments.estimator, **given)

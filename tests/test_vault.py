@@ -1,0 +1,833 @@
+"""The vault: nobody gets more out of it than was planned and paid for, whatever asks."""
+
+import ast
+import inspect
+import math
+import warnings
+from dataclasses import is_dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from scipy.sparse import csr_array
+from sklearn.base import clone
+from tapes import on_tape
+
+import dpglm
+from dpglm import (
+    BudgetExceededError,
+    DPAGDClassifier,
+    DPLinearSVM,
+    DPLogisticRegression,
+    FullPreconditioner,
+    Geometric,
+    PrivacyOdometer,
+)
+from dpglm.audit import largest_ratio, record, replay
+from dpglm.baselines import (
+    ApproximateMinimaPerturbation,
+    DoubleNoiseNewton,
+    MajorityClassifier,
+    ObjectivePerturbation,
+    OutputPerturbation,
+    PrivGene,
+    SGDAdvancedComposition,
+    SGDMomentsAccountant,
+)
+from dpglm.losses import Hinge, Logistic, SmoothedHinge, Softmax
+from dpglm.privacy.budget import PrivacyBudget
+from dpglm.privacy.events import FilterEvent, ObjectivePerturbationEvent
+from dpglm.privacy.gaussian import GaussianEvent, PoissonSampledEvent
+from dpglm.privacy.noise import entropy_source
+from dpglm.privacy.selection import ChoosingVault
+from dpglm.privacy.vault import PlannedReleases, PrivacyFilter, Release, Tape, Vault
+from dpglm.sources.arrays import ArraySource
+from dpglm.sums import objective as objective_module
+from dpglm.sums.objective import Objective
+
+pytestmark = pytest.mark.filterwarnings("ignore::dpglm.exceptions.PrivacyWarning")
+
+N_ROWS, N_FEATURES = 60, 3
+PLAIN = {"preconditioner": None, "clip_schedule": 1.0, "max_iter": 4, "classes": [0, 1]}
+
+
+def table(n_classes=2):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(N_ROWS, N_FEATURES))
+    return X, rng.permutation(np.arange(N_ROWS) % n_classes)
+
+
+# --- Solvers that ask for more than was planned ---
+
+
+def planted(solver, Estimator=DPLogisticRegression):
+    """An estimator whose plan is honest, and whose solver is not."""
+
+    class Planted(Estimator):
+        def _train(self, vault, plan, on_step):
+            return solver(vault, plan)
+
+    return Planted
+
+
+def asked(vault, plan, t, **changes):
+    """Release what was planned for iteration t, or something else."""
+    planned = {
+        "clip": plan.clip[t],
+        "noise_multiplier": plan.noise_multiplier[t],
+        "sampling_rate": plan.sampling_rate,
+    }
+    return vault.gradient_sum(np.zeros(N_FEATURES + 1), **{**planned, **changes})
+
+
+def twice(vault, plan):
+    asked(vault, plan, 0)
+    asked(vault, plan, 0)
+
+
+def out_of_order(vault, plan):
+    asked(vault, plan, 1)
+
+
+def with_less_noise(vault, plan):
+    asked(vault, plan, 0, noise_multiplier=plan.noise_multiplier[0] * (1 - 1e-15))
+
+
+def with_half_of_the_noise(vault, plan):
+    asked(vault, plan, 0, noise_multiplier=plan.noise_multiplier[0] / 2)
+
+
+def without_noise(vault, plan):
+    asked(vault, plan, 0, noise_multiplier=0.0)
+
+
+def with_other_batches(vault, plan):
+    asked(vault, plan, 0, sampling_rate=0.5)
+
+
+def with_a_moment_as_well(vault, plan):
+    asked(vault, plan, 0)
+    vault.second_moment(3.0, plan.noise_multiplier[0], diagonal=True)
+
+
+def for_another_iteration(vault, plan):
+    for t in range(plan.n_iter):
+        asked(vault, plan, t)
+    asked(vault, plan, plan.n_iter - 1)
+
+
+ASKED_TOO_MUCH = [
+    twice, out_of_order, with_less_noise, with_half_of_the_noise, without_noise,
+    with_other_batches, with_a_moment_as_well, for_another_iteration,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("solver", ASKED_TOO_MUCH)
+def test_a_solver_that_asks_for_anything_else_is_refused(solver):
+    """Before a sum is computed, and after that it is refused everything."""
+    seen = []
+
+    def refused(vault, plan):
+        with pytest.raises(BudgetExceededError, match="not what was planned"):
+            solver(vault, plan)
+        seen.append((vault.log.copy(), vault.events))
+        for t in range(plan.n_iter):
+            with pytest.raises(BudgetExceededError, match="None is next"):
+                asked(vault, plan, t)
+        assert vault.log == seen[0][0] and vault.events == seen[0][1]
+        raise BudgetExceededError("and gives up")
+
+    model = planted(refused)(noise_schedule=Geometric(1.0, 0.9), **PLAIN)
+    plan = model.plan(N_ROWS, N_FEATURES)
+    with record() as recorded, pytest.raises(BudgetExceededError, match="gives up") as info:
+        model.fit(*table())
+    ((log, events),) = seen
+    assert len(recorded.releases) == len(log) == sum(n for _, n in events) <= plan.n_iter
+    planned = [event for event, n in plan.ledger.events for _ in range(n)]
+    assert [release.event for release in log] == planned[: len(log)]
+    assert (getattr(info.value, "privacy_ledger", None) == plan.ledger) == bool(log)
+    assert not hasattr(model, "coef_")
+
+
+def test_batches_of_another_rate_are_refused_too():
+    def solver(vault, plan):
+        asked(vault, plan, 0, sampling_rate=plan.sampling_rate / 2)
+
+    model = planted(solver)(**PLAIN, sampling_rate=0.25)
+    with record() as recorded, pytest.raises(BudgetExceededError, match="not what was planned"):
+        model.fit(*table())
+    assert not recorded.releases
+
+
+def test_a_filter_refuses_what_does_not_fit_and_charges_nothing_for_it():
+    def solver(vault, plan):
+        zeros, clip = np.zeros(N_FEATURES + 1), plan.clip[0]
+        enough = plan.noise_multiplier(plan.capacity * 0.6)
+        vault.gradient_sum(zeros, clip, enough)
+        spent, log = vault._allowance.spent, vault.log.copy()
+        for refused in (
+            lambda: vault.gradient_sum(zeros, clip, enough),
+            lambda: vault.gradient_sum(zeros, clip, 0.0),
+            lambda: vault.second_moment(3.0, enough, diagonal=False),
+            lambda: vault.choose_step(
+                zeros, zeros, np.linspace(0, 1, 3), np.zeros(3), "exponential", 1e6, clip, None
+            ),
+        ):
+            with pytest.raises(BudgetExceededError, match="nothing was charged"):
+                refused()
+        # A batch has no cost in the unit of a filter.
+        with pytest.raises((TypeError, ValueError)):
+            vault.gradient_sum(zeros, clip, enough, sampling_rate=0.5)
+        assert (vault._allowance.spent, vault.log) == (spent, log)
+        vault.gradient_sum(zeros, clip, plan.noise_multiplier(plan.capacity * 0.39))
+        raise ArithmeticError
+
+    for accountant in ("gdp", "zcdp"):
+        model = planted(solver, DPAGDClassifier)(classes=[0, 1], accountant=accountant)
+        with record() as recorded, pytest.raises(ArithmeticError) as info:
+            model.fit(*table())
+        assert len(recorded.releases) == 2
+        assert info.value.privacy_ledger == model.plan(N_ROWS, N_FEATURES).ledger
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"clip": 0.0}, {"clip": -1.0}, {"clip": math.nan}, {"clip": math.inf},
+        {"noise_multiplier": -1.0}, {"noise_multiplier": math.nan},
+        {"sampling_rate": 0.0}, {"sampling_rate": 2.0}, {"sampling_rate": math.nan},
+    ],
+)  # fmt: skip
+def test_senseless_numbers_release_nothing(changes):
+    def solver(vault, plan):
+        asked(vault, plan, 0, **changes)
+
+    with record() as recorded, pytest.raises(ValueError):
+        planted(solver)(**PLAIN).fit(*table())
+    assert not recorded.releases
+
+
+@pytest.mark.parametrize(
+    ("direction", "steps", "message"),
+    [
+        ([1.1, 0.0, 0.0, 0.0], [0.0, 1.0], "length of one"),
+        ([math.nan, 0.0, 0.0, 0.0], [0.0, 1.0], "length of one"),
+        ([1.0, 0.0, 0.0, 0.0], [0.0, -1.0], "cannot be drawn"),
+        ([1.0, 0.0, 0.0, 0.0], [0.0, 5.0, 1.0], "equally spaced"),
+        ([1.0, 0.0, 0.0, 0.0], [0.0, math.nan], "cannot be drawn"),
+    ],
+)
+def test_a_choice_whose_sensitivity_would_be_wrong_is_refused(direction, steps, message):
+    """A direction that is too long, or a step beyond the last."""
+
+    def solver(vault, plan):
+        penalty = np.zeros(len(steps))
+        vault.choose_step(
+            np.zeros(4), np.array(direction), np.array(steps), penalty, *plan.choice(0)
+        )
+
+    with record() as recorded, pytest.raises(ValueError, match=message):
+        planted(solver, DPAGDClassifier)(classes=[0, 1]).fit(*table())
+    assert not recorded.releases
+
+
+# --- What a vault shows ---
+
+
+def public_objects(root):
+    """All that can be reached by names without an underscore, apart from code."""
+    seen, queue = {}, [root]
+    while queue:
+        item = queue.pop()
+        if id(item) in seen or isinstance(item, type) or inspect.isroutine(item):
+            continue
+        seen[id(item)] = item
+        if isinstance(item, (list, tuple)):
+            queue.extend(item)
+        elif isinstance(item, dict):
+            queue.extend(item.values())
+        elif not isinstance(item, (str, int, float, np.ndarray, type(None))):
+            names = [name for name in dir(item) if not name.startswith("_")]
+            # Only a filter has something that remains.
+            queue.extend(getattr(item, name, None) for name in names)
+    return list(seen.values())
+
+
+SHOWN = (
+    Vault, PlannedReleases, PrivacyFilter, Release, GaussianEvent, PoissonSampledEvent, FilterEvent,
+    list, tuple, str, int, float, type(None),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("Estimator", [DPLogisticRegression, DPAGDClassifier])
+def test_no_public_name_of_a_vault_leads_to_data_sums_or_entropy(Estimator):
+    walked = []
+
+    class Planted(Estimator):
+        def _train(self, vault, plan, on_step):
+            trace = super()._train(vault, plan, on_step)
+            for item in public_objects(vault):
+                assert isinstance(item, SHOWN) or type(item).__name__.endswith("Event"), item
+                walked.append(type(item))
+            return trace
+
+    Planted(max_iter=3, classes=[0, 1]).fit(*table())
+    assert {GaussianEvent, Release, list, tuple} <= set(walked)
+
+
+def test_the_methods_of_a_vault_are_few_and_all_of_them_answer_with_noise():
+    questions = {
+        name: method
+        for name, method in inspect.getmembers(ChoosingVault, inspect.isfunction)
+        if not name.startswith("_")
+    }
+    asked = ["change_basis", "choose_step", "gradient_sum", "second_moment"]
+    assert sorted(questions) == ["admits", *asked]
+    X, y = table()
+    sums = Objective(X, 2.0 * y - 1, Logistic())
+    zeros = np.zeros(N_FEATURES + 1)
+    direction, steps = np.eye(N_FEATURES + 1)[0], np.linspace(0.0, 1.0, 40)
+
+    def answers(seed):
+        budget = PrivacyBudget(math.inf, 1e-6)
+        vault = ChoosingVault(sums, [(FilterEvent(mu=100.0), 1)], budget, entropy_source(seed))
+        return [
+            vault.gradient_sum(zeros, 1.0, 2.0),
+            vault.second_moment(3.0, 2.0, diagonal=False),
+            vault.second_moment(3.0, 2.0, diagonal=True),
+            vault.change_basis(np.eye(N_FEATURES + 1)),
+            vault.choose_step(
+                zeros, direction, steps, np.zeros(40), "exponential", 1e-3, 1.0, None
+            ),
+        ]
+
+    with on_tape() as recorded:
+        found = [answers(seed) for seed in range(5)]
+    exact = [release.exact for release in recorded.releases[:3]]
+    for total, *noisy in zip(exact, *found, strict=False):
+        assert len({tuple(answer) for answer in noisy}) == 5
+        for answer in noisy:
+            assert answer.shape == total.shape and (answer != total).all()
+            assert not np.shares_memory(answer, total)
+    assert {answer for *_, answer, _ in found} == {None}
+    assert len({choice for *_, choice in found}) > 2
+
+
+def test_what_was_released_does_not_change_when_its_answer_is_changed():
+    def solver(vault, plan):
+        first = asked(vault, plan, 0)
+        first[:] = 0.0
+        raise ArithmeticError
+
+    with record() as recorded, pytest.raises(ArithmeticError):
+        planted(solver)(**PLAIN).fit(*table())
+    assert recorded.releases[0].exact.any()
+
+
+# --- Plans that are wrong ---
+
+
+def cheaper(plan, epsilon_times=1.0):
+    """The same plan, with releases that cost more than the budget."""
+    events = tuple(
+        (replace(event, noise_multiplier=event.noise_multiplier * 0.999), n)
+        if hasattr(event, "noise_multiplier")
+        else (FilterEvent(mu=event.mu and 1.001 * event.mu, rho=event.rho and 1.001 * event.rho), n)
+        for event, n in plan.ledger.events
+    )
+    return replace(plan, ledger=replace(plan.ledger, events=events))
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        DPLogisticRegression(**PLAIN),
+        DPLinearSVM(max_iter=3, classes=[0, 1]),
+        DPLogisticRegression(**PLAIN, sampling_rate=0.3, neighboring_relation="zero_out"),
+        DPLogisticRegression(**PLAIN, neighboring_relation="replace_one"),
+        DPAGDClassifier(accountant="gdp", classes=[0, 1]),
+        DPAGDClassifier(accountant="zcdp", classes=[0, 1]),
+    ],
+    ids=["plain", "whitened", "batches", "replace one", "gdp", "zcdp"],
+)
+def test_a_plan_that_costs_more_than_the_budget_is_refused_before_anything_happens(
+    estimator, tmp_path
+):
+    class Tampered(type(estimator)):
+        def _plan(self, *given):
+            return cheaper(super()._plan(*given))
+
+    source = np.random.RandomState(17)
+    model = Tampered(**estimator.get_params()).set_params(random_state=source)
+    with (
+        PrivacyOdometer(tmp_path / "odometer") as odometer,
+        record() as recorded,
+        pytest.raises(ValueError, match="costs more than epsilon=1") as info,
+    ):
+        model.fit(*table())
+    assert not recorded.releases and not odometer.ledgers()
+    assert not hasattr(info.value, "privacy_ledger")
+    assert source.bytes(8) == np.random.RandomState(17).bytes(8)
+    assert not [name for name in vars(model) if name.endswith("_")]
+
+
+def test_a_ledger_that_promises_more_noise_than_the_plan_asks_for_ends_the_fit():
+    class Lying(DPLogisticRegression):
+        def _plan(self, *given):
+            plan = super()._plan(*given)
+            return replace(plan, noise_multiplier=plan.noise_multiplier / 2)
+
+    with record() as recorded, pytest.raises(BudgetExceededError):
+        Lying(**PLAIN).fit(*table())
+    assert not recorded.releases
+
+
+def test_the_ledger_of_a_fit_that_stops_early_lists_all_that_was_planned():
+    """When to stop may have followed from the answers: a sum over what happened is no bound."""
+
+    class Lazy(DPLogisticRegression):
+        def _train(self, vault, plan, on_step):
+            short = replace(
+                plan,
+                **{
+                    name: getattr(plan, name)[:2].copy()
+                    for name in ("clip", "noise_multiplier", "step", "averaging")
+                },
+            )
+            return super()._train(vault, short, on_step)
+
+    with record() as recorded:
+        model = Lazy(**PLAIN).fit(*table())
+    plan = model.plan(N_ROWS, N_FEATURES)
+    assert plan.ledger.n_releases == 4 and len(recorded.releases) == 2
+    assert model.privacy_ == plan.ledger
+    assert model.trace_.events == [release.event for release in recorded.releases]
+
+
+# --- Neighbours: no release moves by more than its noise was drawn for ---
+
+ESTIMATORS = {
+    "plain": DPLogisticRegression(**PLAIN, alpha=0.01),
+    "diagonal": DPLogisticRegression(preconditioner="diagonal", max_iter=3),
+    "full": DPLinearSVM(preconditioner=FullPreconditioner(share=0.3), max_iter=3, loss="hinge"),
+    "batches": DPLogisticRegression(max_iter=8, sampling_rate=0.3),
+    "adaptive": DPAGDClassifier(epsilon=4.0, max_iter=4, n_steps=5),
+    "adaptive full": DPAGDClassifier(epsilon=4.0, max_iter=3, preconditioner="full"),
+    "published": DPAGDClassifier.as_published(epsilon=4.0, max_iter=4),
+}
+BASELINES = {
+    "batches, moments": SGDMomentsAccountant(max_iter=8, batch_size=18),
+    "batches, advanced": SGDAdvancedComposition(max_iter=8, batch_size=18),
+    "objective": ObjectivePerturbation(),
+    "output": OutputPerturbation(),
+    "minima": ApproximateMinimaPerturbation(),
+    "newton": DoubleNoiseNewton(max_iter=2),
+    "genetic": PrivGene(max_iter=3),
+    "majority": MajorityClassifier(),
+}
+EVERY = {**ESTIMATORS, **BASELINES}
+# Batches are not accounted for when one record replaces another.
+SAMPLED = {name for name in EVERY if "batches" in name}
+# These count labels, or learn from two classes.
+TWO_CLASSES = {"newton", "genetic"}
+STORAGES = {
+    "rows": lambda X, y: (X, y),
+    "columns": lambda X, y: (np.asfortranarray(X), y),
+    "single": lambda X, y: (np.clip(X, -3e38, 3e38).astype(np.float32), y),
+    "sparse": lambda X, y: (csr_array(X), y),
+    "blocks": lambda X, y: (ArraySource(X, y, block_rows=25), None),
+}
+EXTREMES = [
+    [1e308, -1e308, 1e308], [1e154, 5e-324, -1.0], [1e3, 1e3, -1e3], [0.0, 0.0, 0.0],
+    [5e-324, 0.0, -1e-200], [-3.0, 0.5, 2.0],
+]  # fmt: skip
+
+
+def neighbours(relation, n_classes, null=1e308):
+    """Yield two tables that differ by one record, of any size and label."""
+    X, y = table(n_classes)
+    rows = np.arange(N_ROWS)
+    for i, extreme in enumerate(EXTREMES):
+        one, other, labels = X.copy(), X.copy(), y.copy()
+        one[-1] = extreme
+        if relation == "zero_out":
+            other[-1] = null
+            yield (one, y), (other, y)
+        elif relation == "replace_one":
+            other[-1] = EXTREMES[i - 1]
+            labels[-1] = (y[-1] + 1) % n_classes
+            yield (one, y), (other, labels)
+        else:
+            yield (one, y), (X[rows[:-1]], y[:-1])
+
+
+def ratio_between(model, one, other, storage="rows"):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with record() as recorded:
+            first = clone(model).fit(*STORAGES[storage](*one))
+        with replay(recorded) as replayed:
+            second = clone(model).fit(*STORAGES[storage](*other))
+    assert recorded.releases and first.privacy_ == second.privacy_
+    # The same answers, the same course: nothing but the sums depends on the record.
+    assert np.array_equal(first.coef_, second.coef_)
+    if not any(isinstance(event, FilterEvent) for event, _ in first.privacy_.events):
+        # What tilts a loss is noise alone, of which a tape has nothing to tell.
+        released = [
+            event
+            for event, n in first.privacy_.events
+            for _ in range(n)
+            if not isinstance(event, ObjectivePerturbationEvent)
+        ]
+        assert released == [release.event for release in recorded.releases]
+    return largest_ratio(recorded, replayed)
+
+
+@pytest.mark.parametrize("relation", ["zero_out", "replace_one", "add_or_remove_one"])
+@pytest.mark.parametrize("name", EVERY)
+def test_no_release_moves_by_more_than_the_sensitivity_its_noise_is_for(name, relation):
+    if relation == "replace_one" and name in SAMPLED:
+        return
+    model = clone(EVERY[name]).set_params(
+        neighboring_relation=relation,
+        n_ref=N_ROWS if relation == "add_or_remove_one" else None,
+        classes=[0, 1],
+        random_state=0,
+    )
+    if name == "genetic":
+        # It clips features one by one: only a row of zeros, without intercept, adds nothing.
+        model.set_params(fit_intercept=False)
+    null = 0.0 if name == "genetic" else 1e308
+    ratios = [ratio_between(model, *pair) for pair in neighbours(relation, 2, null)]
+    assert max(ratios) <= 1.0
+    # Counts of labels do not depend on a row, and what tilts the loss protects its minimiser.
+    unmoved = {("majority", "zero_out")} | {
+        (tilted, relation) for tilted in ("objective", "minima")
+    }
+    assert max(ratios) > 0.1 or (name, relation) in unmoved
+
+
+@pytest.mark.parametrize("storage", STORAGES)
+@pytest.mark.parametrize("name", ["full", "batches", "adaptive full"])
+def test_nor_with_three_classes_in_any_storage(name, storage):
+    model = clone(EVERY[name]).set_params(
+        neighboring_relation="add_or_remove_one", n_ref=N_ROWS, classes=[0, 1, 2], random_state=0
+    )
+    for one, other in list(neighbours("add_or_remove_one", 3))[1:4]:
+        assert ratio_between(model, one, other, storage) <= 1.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("relation", ["add_or_remove_one", "replace_one"])
+@pytest.mark.parametrize("storage", STORAGES)
+@pytest.mark.parametrize("name", EVERY)
+def test_nor_in_all_combinations(name, storage, relation):
+    if relation == "replace_one" and name in SAMPLED:
+        return
+    if storage == "blocks" and not EVERY[name]._reads_blocks:
+        return
+    for n_classes in (2,) if name in TWO_CLASSES else (2, 3):
+        model = clone(EVERY[name]).set_params(
+            neighboring_relation=relation,
+            n_ref=N_ROWS if relation == "add_or_remove_one" else None,
+            classes=list(range(n_classes)),
+            random_state=0,
+        )
+        for one, other in neighbours(relation, n_classes):
+            assert ratio_between(model, one, other, storage) <= 1.0
+
+
+def double_the_sums(patch):
+    original = Objective.gradient_sum
+    patch.setattr(Objective, "gradient_sum", lambda self, *given: 2 * original(self, *given))
+    patch.setattr(Objective, "confirm", lambda self, *given: np.array(0.0))
+
+
+def forget_to_clip_the_rows_of_a_moment(patch):
+    original = Objective.second_moment
+    patch.setattr(
+        Objective, "second_moment", lambda self, bound, diagonal: original(self, 1e9, diagonal)
+    )
+
+
+def score_a_longer_way(patch):
+    original = Objective.line_losses
+    patch.setattr(
+        Objective,
+        "line_losses",
+        lambda self, coef, direction, steps, **bound: original(
+            self, coef, direction, 3 * steps, **bound
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "bug"),
+    [
+        ("plain", double_the_sums),
+        ("full", forget_to_clip_the_rows_of_a_moment),
+        ("adaptive", score_a_longer_way),
+    ],
+)
+def test_a_sum_that_moves_by_more_than_its_sensitivity_is_seen(name, bug, monkeypatch):
+    bug(monkeypatch)
+    model = clone(EVERY[name]).set_params(classes=[0, 1], random_state=0)
+    assert max(ratio_between(model, *pair) for pair in neighbours("zero_out", 2)) > 1.0
+
+
+def test_two_fits_that_do_not_release_the_same_are_not_compared():
+    X, y = table()
+    tapes = []
+    for n_iter in (2, 3):
+        with record() as recorded:
+            DPLogisticRegression(**{**PLAIN, "max_iter": n_iter}).fit(X, y)
+        tapes.append(recorded)
+    with pytest.raises(ValueError, match="did not release the same"):
+        largest_ratio(*tapes)
+    assert largest_ratio(Tape(), Tape()) == 0.0
+
+
+def test_nothing_is_recorded_outside_of_the_block():
+    with record() as recorded, record() as inner:
+        DPLogisticRegression(**PLAIN).fit(*table())
+    DPLogisticRegression(**PLAIN).fit(*table())
+    assert (len(recorded.releases), len(inner.releases)) == (0, 4)
+
+
+# --- The kernels are checked against plain arithmetic ---
+
+
+def without_the_clip(patch):
+    original = Objective.gradient_sum
+    patch.setattr(
+        Objective,
+        "gradient_sum",
+        lambda self, coef, clip, rows=None: original(self, coef, np.inf, rows),
+    )
+
+
+def with_twice_the_clip(patch):
+    original = Objective.gradient_sum
+    patch.setattr(
+        Objective,
+        "gradient_sum",
+        lambda self, coef, clip, rows=None: original(self, coef, 2 * clip, rows),
+    )
+
+
+def with_the_last_row_twice(patch):
+    original = Objective.gradient_sum
+
+    def gradient_sum(self, coef, clip, rows=None):
+        total = original(self, coef, clip, rows)
+        if rows is None:
+            last = self._part(np.array([self.n_rows - 1]))
+            total = total + original(last, coef, clip)
+        return total
+
+    patch.setattr(Objective, "gradient_sum", gradient_sum)
+
+
+def with_norms_too_small(patch):
+    original = objective_module.inverse_norms
+    patch.setattr(objective_module, "inverse_norms", lambda *given: 1.01 * original(*given))
+
+
+def in_single_precision(patch):
+    original = Objective.gradient_sum
+    patch.setattr(
+        Objective,
+        "gradient_sum",
+        lambda self, *given: original(self, *given).astype(np.float32).astype(np.float64),
+    )
+
+
+WRONG = [
+    without_the_clip, with_twice_the_clip, with_the_last_row_twice, with_norms_too_small,
+    in_single_precision,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("storage", STORAGES)
+@pytest.mark.parametrize("bug", WRONG)
+def test_a_wrong_kernel_ends_the_fit_before_its_sum_is_released(bug, storage, monkeypatch):
+    bug(monkeypatch)
+    X, y = table()
+    model = DPLogisticRegression(**{**PLAIN, "max_iter": 1, "clip_schedule": 0.1})
+    with record() as recorded, pytest.raises(RuntimeError, match="nothing was released") as info:
+        model.fit(*STORAGES[storage](X, y))
+    assert not recorded.releases and not hasattr(info.value, "privacy_ledger")
+
+
+@pytest.mark.parametrize("name", ["diagonal", "full", "batches", "adaptive", "adaptive full"])
+def test_and_every_fit_of_several_releases(name, monkeypatch):
+    """In a basis, of batches, of an adaptive fit: one of the sums of each is checked."""
+    with_norms_too_small(monkeypatch)
+    X, y = table(3)
+    model = clone(EVERY[name]).set_params(clip_schedule=0.1)
+    for _ in range(8):
+        with record() as recorded, pytest.raises(RuntimeError, match="kernels") as info:
+            clone(model).fit(X, y)
+        plan = model.plan(*X.shape, 3)
+        assert len(recorded.releases) < 1 + plan.n_iter
+        charged = getattr(info.value, "privacy_ledger", None)
+        assert charged == plan.ledger or not recorded.releases
+
+
+def test_the_sums_that_are_checked_are_drawn():
+    """So that no kernel can be right in the first iteration only."""
+    numbers = set()
+    with pytest.MonkeyPatch.context() as patch:
+        with_norms_too_small(patch)
+        for _ in range(60):
+            with record() as recorded, pytest.raises(RuntimeError):
+                DPLogisticRegression(**PLAIN).fit(*table())
+            numbers.add(len(recorded.releases))
+    assert numbers == {0, 1, 2, 3}
+
+
+@st.composite
+def hard_problems(draw):
+    """Rows from zero to overflow, on the corner of the hinge, in any storage and basis."""
+    n, d = draw(st.integers(1, 12)), draw(st.integers(1, 4))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    single = draw(st.booleans())
+    largest = 38 if single else 308
+    X = rng.choice([-2.0, -1.0, 0.0, 0.5, 1.0], size=(n, d))
+    kind = draw(st.sampled_from(["whole", "normal", "scaled", "extreme"]))
+    if kind == "normal":
+        X = rng.normal(size=(n, d))
+    elif kind == "scaled":
+        X = rng.normal(size=(n, d)) * 10.0 ** rng.uniform(-largest, largest, size=(n, 1))
+    elif kind == "extreme":
+        values = [0.0, 5e-324, 1e-200, 1e-160, 1.0, 1e100, 1e149, 1e151, 1e154, 1e200, 1e308]
+        X = rng.choice(values, size=(n, d)) * rng.choice([-1, 1], size=(n, d))
+    if single:
+        X = np.clip(X, -3e38, 3e38).astype(np.float32)
+    loss = draw(st.sampled_from([Logistic(), Hinge(), SmoothedHinge(0.1), Softmax()]))
+    one = not isinstance(loss, Softmax) and draw(st.booleans())
+    n_outputs = 1 if one else draw(st.integers(2, 4))
+    target = rng.choice([-1.0, 1.0], n) if one else rng.integers(0, n_outputs, n)
+    weights = draw(st.sampled_from([None, 0.1, 3.0, 1e12, 1e300]))
+    store = draw(st.sampled_from([np.asarray, np.asfortranarray, csr_array]))
+    options = {
+        "n_outputs": n_outputs,
+        "fit_intercept": draw(st.booleans()),
+        "class_weight": None if weights is None else weights ** rng.random(max(2, n_outputs)),
+    }
+    objective = Objective(store(X), target, loss, **options)
+    length = objective.coef_shape[0]
+    basis = draw(st.sampled_from(["none", "scales", "full", "narrow"]))
+    if basis == "scales":
+        objective = objective.in_basis(10.0 ** rng.uniform(-6, 6, length))
+    elif basis == "full":
+        objective = objective.in_basis(rng.normal(size=(length, length)))
+    elif basis == "narrow":
+        objective = objective.in_basis(rng.normal(size=(length, max(1, length - 1))))
+    whole = rng.choice([-1.0, 0.0, 0.5, 1.0, 2.0], size=objective.coef_shape)
+    coef = draw(
+        st.sampled_from([whole, 0 * whole, rng.normal(size=whole.shape), 1e-300 * whole])
+    ) * draw(st.sampled_from([1.0, 1.0, 1e-6, 1e6, 1e150, 1e300]))
+    clip = draw(st.sampled_from([1e-100, 1e-6, 0.3, 1.0, 1e3, 1e100]))
+    return objective, coef, clip, rng.random(n) < 0.6
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+@given(hard_problems())
+def test_right_kernels_pass_on_all_data(problem):
+    """A failure would tell of the data, and must not happen."""
+    objective, coef, clip, some = problem
+    with np.errstate(all="ignore"):
+        assert objective.confirm(coef, clip) == 0.0
+        if some.any():
+            assert objective.confirm(coef, clip, np.flatnonzero(some)) == 0.0
+
+
+LOSSES = [(Logistic(), 1), (Hinge(), 1), (SmoothedHinge(0.1), 1), (Hinge(), 3), (Softmax(), 3)]
+
+
+@pytest.mark.parametrize("storage", ["rows", "columns", "single", "sparse"])
+@pytest.mark.parametrize(("loss", "n_outputs"), LOSSES, ids=lambda value: str(value))
+def test_the_reference_is_the_oracle_of_the_kernels(loss, n_outputs, storage, monkeypatch):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(700, 5)) * (rng.random((700, 5)) < 0.7)
+    target = rng.choice([-1.0, 1.0], 700) if n_outputs == 1 else rng.integers(0, 3, 700)
+    weights = np.array([0.5, 2.0, 1.0])[: max(2, n_outputs)]
+    plain = Objective(
+        STORAGES[storage](X, target)[0], target, loss, n_outputs=n_outputs, class_weight=weights
+    )
+    for objective in (plain, plain.in_basis(rng.normal(size=(6, 4)))):
+        coef = rng.normal(size=objective.coef_shape)
+        for clip in (0.2, math.inf):
+            total = objective.gradient_sum(coef, clip)
+            expected = objective.reference.gradient_sum(coef, clip)
+            assert total == pytest.approx(expected, rel=1e-9, abs=1e-9)
+            with monkeypatch.context() as patch:
+                patch.setenv("DPGLM_KERNELS", "numpy")
+                assert (objective.gradient_sum(coef, clip) == expected).all()
+
+
+@pytest.mark.parametrize("name", ["plain", "full", "batches", "adaptive"])
+def test_plain_arithmetic_gives_the_same_coefficients_to_rounding(name, monkeypatch):
+    X, y = table(2 if name == "plain" else 3)
+    model = clone(EVERY[name]).set_params(random_state=0)
+    compiled = clone(model).fit(X, y).coef_
+    monkeypatch.setenv("DPGLM_KERNELS", "numpy")
+    assert clone(model).fit(X, y).coef_ == pytest.approx(compiled, rel=1e-6, abs=1e-7)
+
+
+# --- Who may hold sums ---
+
+PACKAGE = Path(dpglm.__file__).parent
+HOLDERS = {"sums.objective", "sums.rows", "sums.line", "sums.blocks", "sums.reference"}
+
+
+def imports():
+    """Yield every import within the package: who, of what module, of which names."""
+    for path in sorted(PACKAGE.rglob("*.py")):
+        importer = ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                names = {alias.name for alias in node.names}
+                module = node.module.removeprefix("dpglm.")
+                yield importer, module, names
+                yield from ((importer, f"{module}.{name}", {name}) for name in names)
+            elif isinstance(node, ast.Import):
+                for alias in node.names:
+                    yield importer, alias.name.removeprefix("dpglm."), {"*"}
+
+
+def test_only_vaults_and_sources_know_the_holders_of_rows():
+    # The minimiser is a holder itself, and borrows what brings sparse rows into order.
+    allowed = ("sums.", "sources.", "privacy.vault", "baselines.minimizer")
+    found = {(who, of) for who, of, _ in imports() if of in HOLDERS and not who.startswith(allowed)}
+    assert found == set()
+
+
+def test_only_sums_know_the_kernels():
+    """But for the context of products on one thread, which holds no data."""
+    products = {"one_blas_thread", "runtime"}
+    found = {
+        (who, of)
+        for who, of, names in imports()
+        if of.split(".")[0] == "kernels"
+        and not who.startswith(("sums.", "kernels."))
+        and not names <= products
+    }
+    assert found == set()
+
+
+def test_a_vault_holds_its_secrets_alone():
+    """By no public attribute, and nothing in the package asks for its private ones."""
+    assert not is_dataclass(Vault)
+    private = {"_sums", "_entropy"}
+    readers = set()
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Attribute) and node.attr in private:
+                owner = ast.unparse(node.value)
+                readers.add((path.relative_to(PACKAGE).as_posix(), owner))
+    vaults = {(path, owner) for path, owner in readers if owner != "self"}
+    assert {(path, owner) for path, owner in vaults if "estimator" not in owner} == set()

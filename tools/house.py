@@ -1,0 +1,202 @@
+"""Measure the house: what must be read to trust a fit, what a fit walks through, lines and files.
+
+``python tools/house.py`` prints the measures beside their limits and ends with 1 if one is missed;
+``--borders`` adds which calls cross from one file to another, to see where a walk can be shortened.
+The test of the structure calls the functions.
+"""
+
+import argparse
+import ast
+import io
+import sys
+import tokenize
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+PACKAGE = Path(__file__).parent.parent / "dpglm"
+
+TRUSTED_FILES, TRUSTED_LINES = 8, 1200
+# Files that a fit of two iterations may enter, and how often it may go from one to another.
+# As they are; the house is meant to come down to 24 files, and to 200 and 300 moves.
+WALKS = {"DPLogisticRegression": (24, 250), "DPAGDClassifier": (25, 320)}
+PACKAGE_FILES, PACKAGE_LINES = 70, 17_000
+MEAN_FUNCTION, COMMENT_SHARE = 12, 0.03
+
+
+class Lines(NamedTuple):
+    """The numbers of the lines of a file that hold code, and of those that hold a comment only."""
+
+    code: set[int]
+    comments: set[int]
+
+
+def lines(path: Path) -> Lines:
+    """Sort the lines of a file; blank ones and docstrings are neither code nor comments."""
+    code, comments, documentation = set(), set(), set()
+    text = path.read_text()
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef)
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, documented) and ast.get_docstring(node):
+            documentation.update(range(node.body[0].lineno, node.body[0].end_lineno + 1))
+    layout = {tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            comments.add(token.start[0])
+        elif token.type not in layout:
+            code.update(range(token.start[0], token.end[0] + 1))
+    code -= documentation
+    return Lines(code, comments - code)
+
+
+def trusted_base() -> dict[str, int]:
+    """Code lines of each file that the guarantee of a default fit rests on.
+
+    The vault, the plain sums that the compiled ones are held to, whatever these two import when
+    they are imported themselves, and the shell of a fit. Imports inside functions are left out: the
+    vault checks what calibration gives it. So are the losses: a gradient is clipped whatever the
+    derivative was.
+    """
+    files, found = [], ["dpglm.privacy.vault", "dpglm.sums.reference"]
+    while found:
+        path = _path(found.pop())
+        if path not in files:
+            files.append(path)
+            found += [name for name in _imports(path) if name != "dpglm.losses"]
+    files.append(_path("dpglm.estimators.base"))
+    return {str(path.relative_to(PACKAGE)): len(lines(path).code) for path in files}
+
+
+def _path(module: str) -> Path:
+    return PACKAGE.parent.joinpath(*module.split(".")).with_suffix(".py")
+
+
+def _imports(path: Path) -> Iterator[str]:
+    """Yield the modules of the package that a file imports, for annotations alone not counted."""
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.ImportFrom) and node.module.partition(".")[0] == "dpglm":
+            for name in node.names:
+                inner = f"{node.module}.{name.name}"
+                yield inner if _path(inner).exists() else node.module
+
+
+class Walk(NamedTuple):
+    """The files that a fit entered, and which function called which in another file, how often."""
+
+    files: set[str]
+    crossings: Counter[tuple[str, str, str, str]]
+
+    @property
+    def moves(self) -> int:
+        """How often the file changed: on entering the first, and at each call and its return."""
+        return 1 + 2 * self.crossings.total()
+
+
+def walk(estimator: str, n_walks: int = 5) -> Walk:
+    """Fit once so that everything is compiled and imported, then follow fits, and keep the longest.
+
+    Only one release of a fit is checked against plain sums, a secret one: some fits walk further.
+    """
+    import numpy as np
+
+    import dpglm
+
+    X = np.random.default_rng(0).normal(size=(400, 5))
+    y = (X[:, 0] > 0).astype(int)
+    model = getattr(dpglm, estimator)(max_iter=2, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.fit(X, y)
+        return max((_followed(model, X, y) for _ in range(n_walks)), key=lambda walk: walk.moves)
+
+
+def _followed(model, X, y) -> Walk:
+    """Follow the Python calls in this thread inside of the package, whoever is in between."""
+    root = f"{PACKAGE}/"
+    stack: list[tuple[str, str]] = []
+    walk = Walk(set(), Counter())
+
+    def note(frame, event, _):
+        path = frame.f_code.co_filename
+        if not path.startswith(root):
+            return
+        if event == "call":
+            here = path.removeprefix(root), frame.f_code.co_qualname
+            walk.files.add(here[0])
+            if stack and stack[-1][0] != here[0]:
+                walk.crossings[(*stack[-1], *here)] += 1
+            stack.append(here)
+        elif event == "return" and stack:
+            stack.pop()
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        model.fit(X, y)
+    finally:
+        sys.setprofile(before)
+    return walk
+
+
+def shape() -> dict[str, float]:
+    """Files and lines of the package, mean function, and comments per line of code."""
+    # An empty file makes a folder a package, and is no room.
+    files = [path for path in sorted(PACKAGE.rglob("*.py")) if path.stat().st_size]
+    functions, n_code, n_comments = [], 0, 0
+    for path in files:
+        code, comments = lines(path)
+        n_code += len(code)
+        n_comments += len(comments)
+        functions += [
+            len(code.intersection(range(node.lineno, node.end_lineno + 1)))
+            for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.FunctionDef)
+        ]
+    return {
+        "files": len(files),
+        "lines": sum(len(path.read_text().splitlines()) for path in files),
+        "code lines of a function": sum(functions) / len(functions),
+        "comments per line of code": n_comments / n_code,
+    }
+
+
+def measures() -> Iterator[tuple[str, float, float]]:
+    """Yield what is measured, the measure, and the limit that it must not exceed."""
+    trusted = trusted_base()
+    yield "trusted files", len(trusted), TRUSTED_FILES
+    yield "trusted code lines", sum(trusted.values()), TRUSTED_LINES
+    for estimator, (most_files, most_moves) in WALKS.items():
+        fit = walk(estimator)
+        yield f"files entered by {estimator}", len(fit.files), most_files
+        yield f"moves between files of {estimator}", fit.moves, most_moves
+    package = shape()
+    yield "files of the package", package["files"], PACKAGE_FILES
+    yield "lines of the package", package["lines"], PACKAGE_LINES
+    yield "code lines of a function, mean", package["code lines of a function"], MEAN_FUNCTION
+
+
+def main() -> int:
+    """Print everything; return 1 if a limit is exceeded."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--borders", action="store_true", help="print who calls across files")
+    asked = parser.parse_args()
+    for path, n_lines in trusted_base().items():
+        print(f"{n_lines:6}  {path}")
+    missed = 0
+    for name, value, limit in measures():
+        missed += value > limit
+        print(f"{value:9.6g}  {name} (at most {limit}){' MISSED' if value > limit else ''}")
+    comments = shape()["comments per line of code"]
+    missed += comments < COMMENT_SHARE
+    print(f"{comments:9.2%}  comments per line of code (at least {COMMENT_SHARE:.0%})")
+    for estimator in WALKS if asked.borders else ():
+        print(f"\nCalls of {estimator} from one file to another, two moves each")
+        for (file, caller, other, called), n in walk(estimator).crossings.most_common():
+            print(f"{n:6}  {file} {caller} > {other} {called}")
+    return bool(missed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
