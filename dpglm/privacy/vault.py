@@ -4,8 +4,8 @@ A fit opens it with a budget and an allowance: the releases that were planned, i
 capacity of a filter. Every method that answers from the data charges the allowance, computes a sum
 over the records, adds noise for its sensitivity and writes the log, in this order and in one body.
 Whoever holds a vault (a solver, a preconditioner) and asks it through its methods sees noisy values
-only, and `privacy_` says what was released, not what somebody meant to release. What a vault is
-asked with becomes plain numbers and fresh arrays at its door.
+only, and `privacy_` states all that the vault allowed. What a vault is asked with becomes plain
+numbers and fresh arrays at its door.
 """
 
 import math
@@ -13,7 +13,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
-from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -142,11 +141,6 @@ class PlannedReleases:
     def __init__(self, events: "Runs") -> None:
         self._left: Iterator[Event] = (event for event, n in events for _ in range(n))
 
-    @property
-    def exhausted(self) -> bool:
-        """Whether nothing is left to release; looking ends what is left."""
-        return next(self._left, None) is None
-
     def refuse_all(self) -> None:
         """Refuse every later release."""
         self._left = iter(())
@@ -265,9 +259,9 @@ class Vault:
         self._moved_clips = budget.sensitivity(1.0)
         self._tape = tape.get()
         self._rounding: float | None = None
-        # The solvers may read the log; the ledger is made of what nobody else can write to.
+        # The solvers may read the log, and write to it: the ledger does not rest on it.
         self.log: list[Release] = []
-        self._released: list[Event] = []
+        self._n_released = 0
         self._planned = tuple(events)
         (event, n), *others = self._planned
         self._allowance: PlannedReleases | PrivacyFilter
@@ -353,14 +347,12 @@ class Vault:
 
     @property
     def events(self) -> "Runs":
-        """What was released, for the ledger, once nothing more will be.
+        """All that was allowed, for the ledger.
 
-        Where that followed from the answers, as with a filter, or where a fit stopped before the
-        end of its list, it is all that was allowed: a sum over what happened would be no bound.
+        A list that came to its end was released as it stands. Where a fit stopped before, or where
+        a filter decided, that followed from the answers: a sum over what happened is no bound.
         """
-        if isinstance(self._allowance, PrivacyFilter) or not self._allowance.exhausted:
-            return self._planned
-        return tuple((event, len(list(run))) for event, run in groupby(self._released))
+        return self._planned
 
     @property
     def has_drawn(self) -> bool:
@@ -399,14 +391,14 @@ class Vault:
         """
         self._allowance.charge(event)
         answer = draw(exact) if self._tape is None else self._tape.note(event, moves, exact, draw)
-        self._released.append(event)
+        self._n_released += 1
         self.log.append(Release(event, noise_scale))
         return answer
 
     def _confirm(self, coef: np.ndarray, clip: float) -> None:
         """Compare the kernels with plain arithmetic, on some rows, before one of the sums."""
         # The release that was drawn may be none of gradients: then the next one that is.
-        if len(self._released) < self._confirmed or not clip < math.inf:
+        if self._n_released < self._confirmed or not clip < math.inf:
             return
         n_rows = self._n_rows
         size = min(n_rows, max(_CONFIRMED_ROWS, _CONFIRMED_VALUES // np.size(coef)))
