@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from dpglm.baselines import objective_perturbation as approximate_minima
-from dpglm.baselines.minimizer import PenalizedLoss
 from dpglm.baselines.objective_perturbation import (
     ApproximateMinimaPerturbation,
     jacobian_offset,
     published_parameters,
 )
+from dpglm.baselines.records import PenalizedLoss
 from dpglm.datasets import make_census
 from dpglm.losses import Logistic
 from dpglm.privacy.gaussian import gdp_epsilon

@@ -7,13 +7,13 @@ from scipy.sparse import csr_array
 from scipy.special import expit
 from threadpoolctl import threadpool_limits
 
-from dpglm.baselines import minimizer
-from dpglm.baselines.minimizer import PenalizedLoss, damped_step
+from dpglm.baselines import records
 from dpglm.baselines.objective_perturbation import (
     ApproximateMinimaPerturbation,
     ObjectivePerturbation,
 )
 from dpglm.baselines.perturbation import OutputPerturbation
+from dpglm.baselines.records import PenalizedLoss, damped_step
 from dpglm.losses import Logistic, SmoothedHinge, Softmax
 
 PERTURBATIONS = [ObjectivePerturbation, OutputPerturbation, ApproximateMinimaPerturbation]
@@ -41,8 +41,8 @@ def test_without_damping_a_record_decides_whether_a_fit_raises(monkeypatch):
     def whole_step(gradient, coef, slope, step):
         return coef + step, gradient(coef + step)
 
-    monkeypatch.setattr(minimizer, "damped_step", whole_step)
-    monkeypatch.setattr(minimizer, "_MAX_STEPS", 1000)
+    monkeypatch.setattr(records, "damped_step", whole_step)
+    monkeypatch.setattr(records, "_MAX_STEPS", 1000)
     with pytest.raises(RuntimeError, match="nothing was released"):
         fit_circle(CIRCLE)
 
@@ -148,7 +148,7 @@ def test_the_hessian_is_the_derivative_of_the_gradient(loss, n_outputs):
 def test_conjugate_gradients_find_the_same_minimiser(loss, n_outputs, monkeypatch):
     objective = random_objective(loss, n_outputs)
     exact = objective.minimizer(5.0, 1e-6, n_samples=5000)
-    monkeypatch.setattr(minimizer, "_LARGEST_DENSE", 0)
+    monkeypatch.setattr(records, "_LARGEST_DENSE", 0)
     monkeypatch.delattr(PenalizedLoss, "hessian")
     iterated = objective.minimizer(5.0, 1e-6, n_samples=5000)
     assert np.linalg.norm(exact - iterated) <= 2 * 1e-6 / 5.0
@@ -196,7 +196,7 @@ def test_where_slopes_drown_the_smallest_gradient_is_taken():
 
     end, slope = damped_step(gradient, np.zeros(1), np.array([-1.0]), np.ones(1))
     assert end == 0.25 and slope == 0.5
-    assert len(ends) == minimizer._MAX_HALVINGS + 1
+    assert len(ends) == records._MAX_HALVINGS + 1
 
 
 @pytest.mark.parametrize("Estimator", PERTURBATIONS)

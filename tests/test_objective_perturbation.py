@@ -13,13 +13,13 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import train_test_split
 from sklearn.utils.estimator_checks import check_class_weight_classifiers
 
-from dpglm.baselines import minimizer
-from dpglm.baselines.minimizer import PenalizedLoss, rounding_error
+from dpglm.baselines import records
 from dpglm.baselines.objective_perturbation import (
     ApproximateMinimaPerturbation,
     ObjectivePerturbation,
 )
 from dpglm.baselines.perturbation import OutputPerturbation, PerturbationMixin, Problem
+from dpglm.baselines.records import PenalizedLoss, rounding_error
 from dpglm.datasets import make_census
 from dpglm.losses import Logistic, SmoothedHinge, Softmax
 from dpglm.privacy.gaussian import gdp_epsilon
@@ -179,7 +179,7 @@ def test_a_minimiser_that_is_not_reached_releases_nothing(monkeypatch):
     X, y = make_census(300, random_state=0)
     model = ObjectivePerturbation(classes=[0, 1])
     monkeypatch.setattr(Problem, "attainable_tolerance", lambda *args: 1e-30)
-    monkeypatch.setattr(minimizer, "_MAX_STEPS", 30)
+    monkeypatch.setattr(records, "_MAX_STEPS", 30)
     with pytest.raises(RuntimeError, match="nothing was released") as info:
         model.fit(X, y)
     assert info.value.privacy_ledger == model.plan(*X.shape).ledger

@@ -8,14 +8,14 @@ import pytest
 from scipy.stats import chi2
 from sklearn.linear_model import LogisticRegression
 
-from dpglm.baselines import minimizer, perturbation
-from dpglm.baselines.minimizer import PenalizedLoss, joint_lipschitz
+from dpglm.baselines import perturbation, records
 from dpglm.baselines.perturbation import (
     OutputPerturbation,
     PerturbationMixin,
     Problem,
     minimizer_sensitivity,
 )
+from dpglm.baselines.records import PenalizedLoss, joint_lipschitz
 from dpglm.datasets import make_census
 from dpglm.losses import Logistic, SmoothedHinge, Softmax
 from dpglm.privacy.gaussian import GaussianEvent, gdp_mu
@@ -166,7 +166,7 @@ def test_the_error_of_the_solver_adds_to_the_sensitivity(monkeypatch):
 
 def test_a_minimiser_that_is_not_reached_releases_nothing(monkeypatch):
     monkeypatch.setattr(Problem, "attainable_tolerance", lambda *args: 1e-30)
-    monkeypatch.setattr(minimizer, "_MAX_STEPS", 30)
+    monkeypatch.setattr(records, "_MAX_STEPS", 30)
     X, y = make_census(300, random_state=0)
     with pytest.raises(RuntimeError, match="nothing was released") as info:
         OutputPerturbation().fit(X, y)

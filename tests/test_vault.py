@@ -803,7 +803,7 @@ def imports():
 
 def test_only_vaults_and_sources_know_the_holders_of_rows():
     # The minimiser is a holder itself, and borrows what brings sparse rows into order.
-    allowed = ("sums.", "sources.", "privacy.vault", "baselines.minimizer")
+    allowed = ("sums.", "sources.", "privacy.vault", "baselines.records")
     found = {(who, of) for who, of, _ in imports() if of in HOLDERS and not who.startswith(allowed)}
     assert found == set()
 

@@ -121,7 +121,7 @@ class MajorityClassifier(LogisticOrHingeMixin, PrivateLinearClassifier):
         )
 
     def _holder(self, X: Any, target: np.ndarray, loss: Loss, **options: Any) -> LabelCounts:
-        return LabelCounts(target, options["n_outputs"], options["class_weight"])
+        return LabelCounts(target, **options)
 
     def _train(self, vault: CountVault, plan: CountPlan, on_step: OnStep) -> FitTrace:
         counts = vault.label_counts(plan.noise_multiplier)

@@ -54,8 +54,6 @@ def direction_sensitivity(record: float, ridge: float, n_samples: int) -> float:
     It is ``record / (ridge (n ridge + record))`` under all three relations, where ``A = sum_i v_i
     v_i' / n + ridge I``, ``record`` is the largest ``||v||^2`` of a record, and n is public.
 
-    Notes
-    -----
     Let B be the inverse of A without one record. With that record the inverse is ``B - M``, where
     ``M = B v v' B / (n + v' B v)`` is positive semidefinite, by Sherman & Morrison. Since
     ``B <= I / ridge``, ``||B v||^2 <= q / ridge`` for ``q = v' B v <= ||v||^2 / ridge``, and
@@ -75,16 +73,13 @@ class CurvatureSums(Records):
         X: Any,
         target: np.ndarray,
         *,
-        n_outputs: int,
-        fit_intercept: bool,
         row_bound: float,
         upper_bound: bool,
-        class_weight: np.ndarray | None = None,
+        **options: Any,
     ) -> None:
-        super().__init__(target, n_outputs, class_weight)
+        super().__init__(target, **options)
         self.gradients, self._X = gradients, X
-        self._fit_intercept, self._row_bound = fit_intercept, row_bound
-        self._upper_bound = upper_bound
+        self._row_bound, self._upper_bound = row_bound, upper_bound
 
     def curvature(self, coef: np.ndarray) -> np.ndarray:
         """Sum over rows of ``a_i c_i x~_i x~_i'`` with each x~ clipped to the row bound.
@@ -102,8 +97,8 @@ class CurvatureSums(Records):
 
     def _clipped(self, X: Any) -> np.ndarray:
         """Return rows within the row bound; one whose norm overflows becomes zero."""
-        rows = np.ones((X.shape[0], X.shape[1] + self._fit_intercept))
-        rows[:, : X.shape[1]] = X.toarray() if sparse.issparse(X) else X
+        X = X.toarray() if sparse.issparse(X) else X
+        rows = self._with_intercept(X.astype(np.float64))
         with np.errstate(over="ignore"):
             norms = np.sqrt(np.square(rows).sum(axis=1))
         scale = self._row_bound / np.maximum(norms, self._row_bound)
@@ -205,8 +200,6 @@ class NewtonPlan(Plan):
     def rounding(self, coef_norm: float) -> float:
         """Bound on the error of the mean curvature plus the ridge, in the spectral norm.
 
-        Notes
-        -----
         With u = 2^-53, B rows in a block, R the row bound and v the largest curvature of a
         record: the mean of n terms of norm v is within ``(B + n / B) u v``; a clipped row within
         ``(d + 14) u`` of its norm; the curvature of a score, whose slope is below 1/2, within

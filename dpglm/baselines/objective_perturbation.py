@@ -1,6 +1,4 @@
-"""Objective perturbation, and its variant for approximate minima.
-
-What it costs is a Gaussian trade-off, shifted by what the Jacobian adds.
+"""Objective perturbation, its variant for approximate minima, and the proof of what they cost.
 
 Conventions
 -----------
@@ -9,18 +7,13 @@ b ~ N(0, sigma^2 I). The penalty is on every coordinate, and each l_i is a conve
 ``x_i'w`` whose slope keeps its sign, as those of logistic and hinge losses do. L bounds the norm of
 a record's gradient, and beta its largest second derivative, ``curvature ||x||^2``.
 
-- ``mu`` is the sensitivity, L or 2 L under replace-one, over sigma.
-- ``offset`` bounds what the change of variables from b to w adds to the privacy loss.
-
-Formal guarantee: ``P(A) <= Phi(Phi^-1(e^offset Q(A)) + mu)`` for the laws P, Q of two neighbours,
-either way round, and every event A. So the profile of a composition with other releases is
-that of mu-GDP at ``epsilon - offset``, for the root of the sum of the squared mu and the sum of
-the offsets.
-
-It says that a pair of laws dominates (P, Q): N(mu, 1), and ``e^-offset N(0, 1)`` with the rest of
-its mass on an atom that the first law misses. Dominating pairs compose by products (Zhu, Dong &
-Wang 2022, "Optimal accounting of differential privacy via characteristic function"), and the
-privacy loss of this one is that of the Gaussian pair, shifted by the offset.
+Guarantee: ``P(A) <= Phi(Phi^-1(e^offset Q(A)) + mu)`` for the laws P, Q of two neighbours, either
+way round, and every event A. Here ``mu`` is the sensitivity, L or 2 L under replace-one, over
+sigma, and ``offset`` bounds what the change of variables from b to w adds to the privacy loss. So
+N(mu, 1) and ``e^-offset N(0, 1)``, with the rest of its mass where the first has none, dominate
+(P, Q): the privacy loss is that of a Gaussian pair, shifted by the offset. Dominating pairs compose
+by products (Zhu, Dong & Wang 2022, "Optimal accounting of differential privacy via characteristic
+function"): the squares of mu add up, and the offsets do.
 
 Notes
 -----
@@ -37,9 +30,8 @@ N(0, 1): ``delta_PQ(e) <= d(e - xi)`` for e >= xi, and ``delta_QP(e) <= d(e)`` f
 first bound holds for all e. It holds for delta_QP as well. For ``1 - d(e) = e^(e/2) g(e)`` with g
 even and falling in abs(e), so that at -e < 0 the claim is ``g(e + xi) <= g(e - xi)`` if e >= xi,
 and ``e^((e - xi)/2) g(e + xi) <= g(0)`` otherwise. Minimising ``e^e Q(A) + d(e - xi)`` over e gives
-the guarantee. Redberg, Koskela & Wang (2023, "Improving the privacy and practicality of objective
-perturbation for differentially private linear learners") have abs(Z) in place of Z, hence twice
-the delta, for slopes of either sign.
+the guarantee. For slopes of either sign, abs(Z) in place of Z doubles the delta (Redberg, Koskela &
+Wang 2023, "Improving the privacy and practicality of objective perturbation").
 
 *One record for another.* Let the weight theta of x grow from 0 to 1 while that of x' falls from 1.
 With p = ``P_theta(A)`` and ``z = Phi^-1(p)``, ``dp/dtheta <= 2 s phi(z) + j min(p, 1 - p)`` where
@@ -107,10 +99,7 @@ class _Tilted(PerturbationMixin):
     """
 
     def _left_over(self, problem: Problem, penalty: float, mu: float) -> float:
-        """Return what is left of a budget's mu for noise, once the changes of variables are paid.
-
-        It is that for a ``mu`` that turns out to be smaller as well.
-        """
+        """Return what the changes of variables leave of a budget's mu, for this mu or a smaller."""
         budget = problem.budget
         offset = problem.facts.n_outputs * _offset(problem, penalty, mu)
         if not offset < budget.epsilon:
@@ -133,8 +122,6 @@ class _Tilted(PerturbationMixin):
         ``output_mu`` is the Gaussian cost of releasing the approximate minimiser once the exact one
         is known, and the solver may stop at a gradient of norm ``least_tolerance``.
 
-        Notes
-        -----
         Two approximate minimisers within ``tolerance / penalty`` of the same exact one differ by up
         to twice that. The tilt is drawn on a grid; an ideal Gaussian differs from it by half the
         spacing in each coordinate, which counts as an error of the gradient.
@@ -245,12 +232,7 @@ class PublishedParameters:
 
 
 def published_parameters(
-    epsilon: float,
-    delta: float,
-    *,
-    smoothness: float,
-    sensitivity: float,
-    n_samples: int,
+    epsilon: float, delta: float, *, smoothness: float, sensitivity: float, n_samples: int
 ) -> PublishedParameters:
     """Return the constants of Iyengar et al. (2019), with the noise on the minimiser corrected.
 
@@ -259,8 +241,6 @@ def published_parameters(
     ``sensitivity`` by how much a record changes the sum of the gradients (the authors take 2 L, of
     replacing one).
 
-    Notes
-    -----
     With ``e_out = .01 epsilon``, ``e_obj = .99 epsilon`` and ``e_p = .9 e_obj``, deltas split like
     the epsilons: ``penalty = 2 beta / (e_obj - e_p)``, ``tilt_std = sensitivity (1 + sqrt(2
     log(1/d_obj))) / e_p``, ``tolerance = 1/n`` and ``output_std = (2 tolerance / penalty) (1 +

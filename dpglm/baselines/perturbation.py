@@ -1,8 +1,4 @@
-"""Perturbed minimisers: what all three estimators share, and output perturbation itself.
-
-Output perturbation minimises a strongly convex loss and adds noise to the minimiser; objective
-perturbation, in `dpglm.baselines.objective_perturbation`, tilts the loss at random before.
-"""
+"""Perturbed minimisers: what all three estimators share, and output perturbation itself."""
 
 import math
 from dataclasses import dataclass, field, replace
@@ -11,8 +7,14 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.special import log_expit
 
-from dpglm.baselines.minimizer import PenalizedLoss, joint_lipschitz, rounding_error, shortened
-from dpglm.baselines.records import largest_weight, refuse_slack
+from dpglm.baselines.records import (
+    PenalizedLoss,
+    joint_lipschitz,
+    largest_weight,
+    refuse_slack,
+    rounding_error,
+    shortened,
+)
 from dpglm.estimators.base import PrivateLinearClassifier
 from dpglm.estimators.docs import completed
 from dpglm.estimators.plan import Plan, ledger_of
@@ -58,9 +60,8 @@ class Problem:
 
     budget: PrivacyBudget
     facts: PublicFacts
-    # Largest norm of a row, intercept included, and of its features.
+    # Largest norm of a row, intercept included.
     row_bound: float
-    feature_bound: float
     # Largest norm of the gradient and of the Hessian, for one output.
     lipschitz: float
     curvature: float
@@ -80,8 +81,6 @@ class Problem:
         ``penalty`` is that of the sum, and ``noise_std`` that of the noise on the gradient, beside
         which the error of the minimiser is negligible.
 
-        Notes
-        -----
         Rounding errors grow with the norm of the minimiser w of J. With the tilt b, ``(penalty/2)
         ||w||^2 <= J(0) - <b, w>``, and ``penalty ||w|| <= ||b|| + n L``.
         """
@@ -108,13 +107,10 @@ class Problem:
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class PerturbationPlan(Plan):
-    """What a fit will minimise and release, with how much noise, and what that costs.
-
-    The facts hold the penalty of the mean loss in ``alpha``.
-    """
+    """What a fit will minimise and release, with how much noise, and what that costs."""
 
     problem: Problem
-    # That of the sum of the losses, ``alpha`` times the number of records.
+    # That of the sum of the losses: ``facts.alpha``, that of their mean, times the records.
     penalty: float
     # Largest gradient of the sum at the coefficients that stand for the minimiser,
     tolerance: float
@@ -254,7 +250,6 @@ class PerturbationMixin:
             budget=budget,
             facts=facts,
             row_bound=row_bound,
-            feature_bound=math.sqrt(row_bound**2 - bool(self.fit_intercept)),
             lipschitz=weight * loss.lipschitz * row_bound,
             curvature=weight * loss.curvature * row_bound**2,
             joint_lipschitz=weight * joint_lipschitz(loss, facts.n_outputs) * row_bound,
@@ -265,7 +260,8 @@ class PerturbationMixin:
         return PenalizedLoss(X, target, loss, row_bound=self._row_bound(), **options)
 
     def _train(self, vault: MinimizerVault, plan: PerturbationPlan, on_step: OnStep) -> FitTrace:
-        trace = FitTrace(penalty=plan.penalty, feature_bound=plan.problem.feature_bound)
+        trace = FitTrace(penalty=plan.penalty)
+        trace.feature_bound = math.sqrt(plan.facts.row_bound**2 - bool(self.fit_intercept))
         trace.coef = vault.minimizer(plan)
         trace.tilt_std = 0.0 if plan.tilt is None else vault.log[0].noise_scale
         trace.output_std = vault.log[-1].noise_scale
@@ -289,8 +285,6 @@ def minimizer_sensitivity(lipschitz: float, penalty: float, neighboring_relation
     It is ``L / lambda``, or twice that under ``"replace_one"``, for gradients of a record of norm
     up to L and a penalty of ``lambda ||w||^2 / 2`` beside the SUM, on every coordinate.
 
-    Notes
-    -----
     At the minimiser w of one data set the gradient of the other's objective is at most L (2 L when
     a record replaces another), and the other's objective is lambda-strongly convex: its minimiser
     is within that over lambda of w (Chaudhuri, Monteleoni & Sarwate 2011, Corollary 8).

@@ -8,13 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy import sparse
 
-from dpglm.baselines.records import (
-    UNIT_ROUNDOFF,
-    Records,
-    largest_weight,
-    terms_of_a_sum,
-    with_intercept,
-)
+from dpglm.baselines.records import UNIT_ROUNDOFF, Records, largest_weight, terms_of_a_sum
 from dpglm.estimators.base import PrivateLinearClassifier
 from dpglm.estimators.docs import completed
 from dpglm.estimators.plan import Plan, ledger_of
@@ -46,22 +40,14 @@ class CandidateLosses(Records):
     """
 
     def __init__(
-        self,
-        X: Any,
-        target: np.ndarray,
-        loss: Loss,
-        *,
-        n_outputs: int,
-        fit_intercept: bool,
-        feature_bound: float,
-        class_weight: np.ndarray | None = None,
+        self, X: Any, target: np.ndarray, loss: Loss, *, feature_bound: float, **options: Any
     ) -> None:
-        super().__init__(target, n_outputs, class_weight)
+        super().__init__(target, **options)
         rows = sparse.csr_array(X, dtype=np.float64, copy=True)
         rows.sum_duplicates()
         rows.data = np.clip(rows.data, -feature_bound, feature_bound)
-        self._rows, self._loss = with_intercept(rows) if fit_intercept else rows, loss
-        self._bound = max(feature_bound, 1.0) if fit_intercept else feature_bound
+        self._rows, self._loss = self._with_intercept(rows), loss
+        self._bound = max(feature_bound, 1.0) if self._fit_intercept else feature_bound
 
     def changes(self, coef: np.ndarray, mutation: float) -> np.ndarray:
         """Sums over rows of the change of the loss when one coefficient changes.
@@ -81,7 +67,8 @@ class CandidateLosses(Records):
     ) -> np.ndarray:
         # Only the values that are not zero change a score: one entry below for each of them.
         row = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
-        scores, target = self._scores(rows, coef), self._target[block]
+        scores, target = rows @ coef, self._target[block]
+        scores = scores[:, 0] if self._n_outputs == 1 else scores
         before, scores, target = self._loss.value(scores, target)[row], scores[row], target[row]
         weight = self._weight[block][row]
         most = mutation * self._bound * weight
@@ -94,10 +81,6 @@ class CandidateLosses(Records):
                 change = np.clip(change, -most, most)
                 out[:, k] = np.bincount(rows.indices, change, minlength=len(coef))
         return sums
-
-    def _scores(self, rows: sparse.csr_array, coef: np.ndarray) -> np.ndarray:
-        scores = rows @ coef
-        return scores[:, 0] if self._n_outputs == 1 else scores
 
 
 class MutationVault(ChoosingVault):
@@ -161,8 +144,6 @@ class GeneticPlan(Plan):
 
         ``coef_sum`` is that of the magnitudes of the coefficients, released values.
 
-        Notes
-        -----
         With u = 2^-53, B rows in a block and b the feature bound: a score of d columns is within
         ``(d + 2) u b ||w||_1`` of the exact one; a loss, 1-Lipschitz in each score, within the sum
         of these and a few u of itself, which is at most ``K (2 + |scores|)``; and a sum of n terms

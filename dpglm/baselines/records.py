@@ -1,21 +1,30 @@
-"""What the holders of private data share: a public weight for each record, and sums by blocks."""
+"""Holders of private records: what all of them share, and certified minimisers of a loss."""
 
+import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 from scipy import sparse
+from scipy.sparse.linalg import LinearOperator, cg
 
 from dpglm.estimators.inputs import resolved_class_weight
+from dpglm.kernels.runtime import one_blas_thread
+from dpglm.losses import Logistic, Loss, Softmax
 from dpglm.privacy.mechanisms import GaussianSum
 
 __all__ = [
     "UNIT_ROUNDOFF",
+    "PenalizedLoss",
     "Records",
+    "damped_step",
+    "joint_lipschitz",
     "largest_weight",
     "refuse_slack",
+    "rounding_error",
+    "shortened",
     "terms_of_a_sum",
-    "with_intercept",
 ]
 
 UNIT_ROUNDOFF = 2.0**-53
@@ -23,6 +32,12 @@ _BLOCK_ROWS = 2048
 # More noise for rounding errors than this many times that for a record is not worth drawing, and
 # `GaussianSum` refuses a few times as much, when the data have been touched already.
 _LARGEST_SLACK = 256.0
+_MAX_STEPS = 10_000
+_MAX_HALVINGS = 40
+# Up to so many coefficients a Newton step is exact; conjugate gradients find it beyond.
+_LARGEST_DENSE = 500
+# Part of the decrease that the slope promises, which a step must bring at least.
+_LEAST_DECREASE = 0.1
 
 
 def terms_of_a_sum(n_samples: int) -> float:
@@ -51,14 +66,6 @@ def refuse_slack(mechanism: GaussianSum, advice: str) -> None:
         )
 
 
-def with_intercept(rows: Any) -> Any:
-    """Append a column of ones to dense or CSR rows."""
-    ones = np.ones((rows.shape[0], 1))
-    if sparse.issparse(rows):
-        return sparse.hstack([rows, ones], format="csr")
-    return np.hstack([rows, ones])
-
-
 class Records:
     """Holds the labels of private records; what it answers is private as well.
 
@@ -67,9 +74,14 @@ class Records:
     """
 
     def __init__(
-        self, target: np.ndarray, n_outputs: int, class_weight: np.ndarray | None = None
+        self,
+        target: np.ndarray,
+        *,
+        n_outputs: int,
+        fit_intercept: bool,
+        class_weight: np.ndarray | None = None,
     ) -> None:
-        self._target, self._n_outputs = target, n_outputs
+        self._target, self._n_outputs, self._fit_intercept = target, n_outputs, fit_intercept
         self._class = (target > 0).astype(int) if n_outputs == 1 else target
         self.class_weight = np.ones(max(2, n_outputs)) if class_weight is None else class_weight
         self._weight = self.class_weight[self._class]
@@ -79,10 +91,14 @@ class Records:
         """Number of records; private where it is not public."""
         return len(self._target)
 
-    @property
-    def largest_weight(self) -> float:
-        """The largest weight of a class, whether it has records or not."""
-        return float(self.class_weight.max())
+    def _with_intercept(self, rows: Any) -> Any:
+        """Append a column of ones to dense or CSR rows, where there is an intercept."""
+        if not self._fit_intercept:
+            return rows
+        ones = np.ones((rows.shape[0], 1))
+        if sparse.issparse(rows):
+            return sparse.hstack([rows, ones], format="csr")
+        return np.hstack([rows, ones])
 
     def _sum(self, shape: tuple[int, ...], of_block: Callable[[slice], np.ndarray]) -> np.ndarray:
         """Return a sum over all records, taken by blocks to keep rounding errors small."""
@@ -90,3 +106,211 @@ class Records:
         for start in range(0, len(self._target), _BLOCK_ROWS):
             total += of_block(slice(start, start + _BLOCK_ROWS))
         return total
+
+
+def joint_lipschitz(loss: Loss, n_outputs: int) -> float:
+    """Bound on the norm of the derivative of one record's loss in all its scores."""
+    return loss.lipschitz * (1.0 if isinstance(loss, Softmax) else math.sqrt(n_outputs))
+
+
+def rounding_error(
+    n_samples: int, n_coefficients: int, lipschitz: float, smoothness: float, coef_norm: float
+) -> float:
+    """Bound on the rounding error of `PenalizedLoss.gradient_sum` over so many records.
+
+    ``lipschitz`` and ``smoothness`` bound the norms of a record's gradient and of its Hessian.
+
+    With u = 2^-53, B rows in a block and d coefficients: a score is within ``2 (d + 2) u ||x~||
+    ||w||`` of the exact one, a slope of K outputs is accurate to a few K u, and a sum of n terms of
+    at most L, taken by blocks, is within ``(B + n/B + 2 d) u n L``.
+    """
+    total = terms_of_a_sum(n_samples) + 2 * n_coefficients + 64
+    scores = 2 * (n_coefficients + 2) * smoothness * coef_norm
+    return UNIT_ROUNDOFF * n_samples * (total * lipschitz + scores)
+
+
+class PenalizedLoss(Records):
+    """Holds rows and labels, and answers with certified minimisers of their penalised loss.
+
+    Everything is on the scale of sums over records. With ``w`` of shape (n_columns, n_outputs), the
+    intercept last, the function is ``sum_i a_i l_i(w) + (penalty / 2) ||w||^2 + <tilt, w>``: the
+    penalty is on every coordinate, the intercept's included, so that each record moves the exact
+    minimiser by a bounded distance. Coefficients of a sum below are flat.
+
+    X is a finite array or CSR matrix of shape (n, n_features), and is copied; the curvature of the
+    loss is finite. The features of rows ``x~ = [x, 1]`` longer than ``row_bound`` are shortened; a
+    row whose norm overflows contributes nothing.
+    """
+
+    def __init__(
+        self, X: Any, target: np.ndarray, loss: Loss, *, row_bound: float, **options: Any
+    ) -> None:
+        super().__init__(target, **options)
+        rows, finite = shortened(X, math.sqrt(row_bound**2 - bool(self._fit_intercept)))
+        self._rows, self._loss = self._with_intercept(rows), loss
+        self._weight = (self._weight * finite)[:, None]
+        largest_weight = float(self.class_weight.max())
+        self._lipschitz = largest_weight * joint_lipschitz(loss, self._n_outputs) * row_bound
+        self._smoothness = largest_weight * loss.curvature * row_bound**2
+        self._known = b"", np.empty(0)
+
+    @property
+    def coef_shape(self) -> tuple[int, int]:
+        """Columns, the intercept's last, and outputs."""
+        return self._rows.shape[1], self._n_outputs
+
+    def minimizer(
+        self, penalty: float, tolerance: float, *, n_samples: int, tilt: np.ndarray | float = 0.0
+    ) -> np.ndarray:
+        """Return coefficients within ``tolerance / penalty`` of the exact minimiser.
+
+        The exact gradient there is at most ``tolerance``, for up to ``n_samples`` records. Raises
+        a RuntimeError if no such coefficients were found: nothing may be released then.
+
+        Newton's method from zero, damped by `damped_step`. In exact arithmetic it converges for all
+        data, because the Hessian is bounded on both sides; how many steps it takes depends on the
+        data, and so does what an observer of the clock learns. That a public number of them is
+        enough in floating point is tested, not proved.
+        """
+        tilt = np.broadcast_to(tilt, self.coef_shape).ravel()
+        gradient = partial(self.gradient, penalty=penalty, tilt=tilt)
+        with one_blas_thread():
+            coef = np.zeros(tilt.size)
+            slope = gradient(coef)
+            for _ in range(_MAX_STEPS):
+                # 1) Accept coefficients whose gradient is small, whatever was lost to rounding.
+                norm, coef_norm = float(np.linalg.norm(slope)), float(np.linalg.norm(coef))
+                error = rounding_error(
+                    n_samples, tilt.size, self._lipschitz, self._smoothness, coef_norm
+                ) + 8 * UNIT_ROUNDOFF * (tilt.size * norm + penalty * coef_norm + abs(tilt).sum())
+                if norm + error <= tolerance:
+                    return coef.reshape(self.coef_shape)
+                # 2) Take a Newton step, or the part of it that decreases the function.
+                step = self._newton_step(coef, slope, penalty)
+                coef, slope = damped_step(gradient, coef, slope, step)
+        raise RuntimeError(
+            f"The minimiser was not found to a gradient norm of {tolerance:.3g}, which the noise "
+            "is calibrated to; nothing was released. Raise alpha, or check the scale of X against "
+            "row_bound."
+        )
+
+    def _newton_step(self, coef: np.ndarray, slope: np.ndarray, penalty: float) -> np.ndarray:
+        """Return minus the inverse Hessian of the minimised function times its gradient."""
+        if coef.size <= _LARGEST_DENSE:
+            values, vectors = np.linalg.eigh(self.hessian(coef))
+            # Rounding alone makes an eigenvalue of the losses negative.
+            return -vectors @ (vectors.T @ slope / (np.maximum(values, 0.0) + penalty))
+        hessian = LinearOperator(
+            (coef.size, coef.size),
+            lambda v: self.hessian_product(coef, v) + penalty * v,
+            dtype=np.float64,
+        )
+        return -cg(hessian, slope, rtol=1e-3)[0]
+
+    def gradient_sum(self, coef: np.ndarray) -> np.ndarray:
+        """Return the sum of the gradients of the losses, flat."""
+        return self._moment(self._weight * self._slopes(coef)).ravel()
+
+    def gradient(
+        self, coef: np.ndarray, penalty: float, tilt: np.ndarray | float = 0.0
+    ) -> np.ndarray:
+        """Return the gradient of the minimised function, flat."""
+        return self.gradient_sum(coef) + penalty * coef + tilt
+
+    def hessian_product(self, coef: np.ndarray, direction: np.ndarray) -> np.ndarray:
+        """Return the Hessian of the sum of the losses times a direction, flat."""
+        moved = self._rows @ direction.reshape(self.coef_shape)
+        return self._moment(self._weight * self._changes(self._slopes(coef), moved)).ravel()
+
+    def hessian(self, coef: np.ndarray) -> np.ndarray:
+        """Return the Hessian of the sum of the losses, a square matrix."""
+        n_columns, n_outputs = self.coef_shape
+        slopes = self._slopes(coef)
+        blocks = np.zeros((n_columns, n_outputs, n_columns, n_outputs))
+        for j, one_output in enumerate(np.eye(n_outputs)):
+            changes = self._weight * self._changes(slopes, one_output)
+            for k in np.flatnonzero(changes.any(axis=0)):
+                blocks[:, k, :, j] = self._second_moment(changes[:, [k]])
+        return blocks.reshape(n_columns * n_outputs, -1)
+
+    def _slopes(self, coef: np.ndarray) -> np.ndarray:
+        """Derivatives of all rows' losses in their scores; those of the last coefficients kept."""
+        if self._known[0] != coef.tobytes():
+            scores = self._rows @ coef.reshape(self.coef_shape)
+            scores = scores[:, 0] if self._n_outputs == 1 else scores
+            slopes = self._loss.derivative(scores, self._target).reshape(-1, self._n_outputs)
+            self._known = coef.tobytes(), slopes
+        return self._known[1]
+
+    def _changes(self, slopes: np.ndarray, moved: np.ndarray) -> np.ndarray:
+        """Return the derivatives of the slopes of all rows when their scores move."""
+        if isinstance(self._loss, Softmax):
+            probability = slopes + (np.arange(self._n_outputs) == self._target[:, None])
+            return probability * (moved - (probability * moved).sum(axis=1, keepdims=True))
+        if isinstance(self._loss, Logistic):
+            return np.abs(slopes) * (1 - np.abs(slopes)) * moved
+        inside = (slopes != 0) & (np.abs(slopes) != 1)
+        return self._loss.curvature * inside * moved
+
+    def _moment(self, factors: np.ndarray) -> np.ndarray:
+        """Return ``sum_i x~_i factors_i'``."""
+        return self._sum(self.coef_shape, lambda block: self._rows[block].T @ factors[block])
+
+    def _second_moment(self, factors: np.ndarray) -> np.ndarray:
+        """Return ``sum_i factors_i x~_i x~_i'``."""
+
+        def of_block(block: slice) -> np.ndarray:
+            rows = self._rows[block]
+            if sparse.issparse(rows):
+                return (rows.T @ sparse.csr_array(rows.multiply(factors[block]))).toarray()
+            return rows.T @ (rows * factors[block])
+
+        return self._sum((self._rows.shape[1],) * 2, of_block)
+
+
+def damped_step(
+    gradient: Callable[[np.ndarray], np.ndarray],
+    coef: np.ndarray,
+    slope: np.ndarray,
+    step: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the end of a step that decreases a convex function, and the gradient there.
+
+    ``slope`` is the ``gradient`` at ``coef``; the step is halved until its end is low enough.
+
+    A convex function changes along a step by at most the mean of the slopes in its middle and at
+    its end. Armijo's rule is asked of that bound, since differences of function values drown in
+    rounding errors long before the gradient does. Should this drown too, the end with the smallest
+    gradient is taken.
+    """
+    enough = 2 * _LEAST_DECREASE * (slope @ step)
+    end = best = coef + step, gradient(coef + step)
+    for _ in range(_MAX_HALVINGS):
+        step = step / 2
+        middle = coef + step, gradient(coef + step)
+        if (middle[1] + end[1]) @ (2 * step) <= enough:
+            return end
+        end, enough = middle, enough / 2
+        best = min(best, end, key=lambda found: np.linalg.norm(found[1]))
+    return best
+
+
+def shortened(X: Any, feature_bound: float) -> tuple[Any, np.ndarray]:
+    """Return rows in double precision, the long ones shortened, and where their norm is finite.
+
+    They are scaled down a hair more than needed, so that rounding does not lengthen them; a row
+    whose norm overflows becomes zero.
+    """
+    bound = feature_bound * (1 - 4 * (X.shape[1] + 8) * UNIT_ROUNDOFF)
+    if sparse.issparse(X):
+        # numba is imported with the rows, which dense predictions do without.
+        from dpglm.sums.rows import without_duplicates
+
+        X = without_duplicates(X)
+    X = X.astype(np.float64)
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        squares = X.multiply(X).sum(axis=1) if sparse.issparse(X) else np.einsum("ij,ij->i", X, X)
+        norms = np.sqrt(squares)
+        finite = np.isfinite(norms)
+        factors = np.where(finite, np.minimum(1.0, bound / norms), 0.0)[:, None]
+    return (sparse.csr_array(X.multiply(factors)) if sparse.issparse(X) else X * factors), finite

@@ -147,8 +147,6 @@ def advanced_composition_multiplier(
 
     Raises a ValueError outside of the range in which the theorems behind it hold.
 
-    Notes
-    -----
     With ``epsilon_0 = epsilon / (2 sqrt(2 T ln(2 / delta)))`` and ``delta_0 = delta / (2 T)`` for
     each of T releases it is ``sqrt(2 ln(1.25 / delta_0)) 2 q / epsilon_0``:
 
