@@ -55,7 +55,8 @@ def scripted_entropy():
 @pytest.fixture
 def draws(monkeypatch):
     """List what releases ask of the samplers: the kind of their event, the size, the scale."""
-    from dpglm.privacy import mechanisms, selection
+    from dpglm.privacy import selection
+    from dpglm.privacy import vault as vaults
 
     drawn = []
 
@@ -68,7 +69,7 @@ def draws(monkeypatch):
 
         monkeypatch.setattr(module, name, sampler)
 
-    note(mechanisms, "rounded_gaussian", "gaussian")
+    note(vaults, "rounded_gaussian", "gaussian")
     note(selection, "uniform_below", "selection")
     note(selection, "rounded_laplace", "laplace_selection")
     return drawn

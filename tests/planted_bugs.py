@@ -30,10 +30,11 @@ from dpglm.baselines.objective_perturbation import ObjectivePerturbation
 from dpglm.baselines.perturbation import OutputPerturbation
 from dpglm.baselines.privgene import PrivGene
 from dpglm.losses import Logistic
-from dpglm.privacy import mechanisms, selection
+from dpglm.privacy import selection
+from dpglm.privacy import vault as vaults
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.events import SelectionEvent
-from dpglm.privacy.gaussian import gdp_epsilon
+from dpglm.privacy.gaussian import PoissonSampledEvent, gdp_epsilon
 from dpglm.privacy.noise import entropy_source
 from dpglm.privacy.vault import Vault
 from dpglm.schedules import HeavyBall
@@ -88,9 +89,9 @@ def baseline(Estimator, **changes):
 
 def scaled_noise(factor):
     def plant(monkeypatch):
-        draw = mechanisms.rounded_gaussian
+        draw = vaults.rounded_gaussian
         monkeypatch.setattr(
-            mechanisms, "rounded_gaussian", lambda size, scale, rng: draw(size, factor * scale, rng)
+            vaults, "rounded_gaussian", lambda size, scale, rng: draw(size, factor * scale, rng)
         )
 
     return plant
@@ -101,47 +102,47 @@ half_noise = scaled_noise(0.5)
 
 def no_noise(monkeypatch):
     monkeypatch.setattr(
-        mechanisms, "rounded_gaussian", lambda size, scale, rng: np.zeros(size, dtype=np.int64)
+        vaults, "rounded_gaussian", lambda size, scale, rng: np.zeros(size, dtype=np.int64)
     )
 
 
 def noise_of_the_mean_on_the_sum(monkeypatch):
-    draw = mechanisms.rounded_gaussian
+    draw = vaults.rounded_gaussian
     monkeypatch.setattr(
-        mechanisms, "rounded_gaussian", lambda size, scale, rng: draw(size, scale / 1000, rng)
+        vaults, "rounded_gaussian", lambda size, scale, rng: draw(size, scale / 1000, rng)
     )
 
 
 def reused_noise(monkeypatch):
-    draw, kept = mechanisms.rounded_gaussian, []
+    draw, kept = vaults.rounded_gaussian, []
 
     def draw_once(size, scale, rng):
         kept[:] = kept if kept and len(kept[0]) == size else [draw(size, scale, rng)]
         return kept[0]
 
-    monkeypatch.setattr(mechanisms, "rounded_gaussian", draw_once)
+    monkeypatch.setattr(vaults, "rounded_gaussian", draw_once)
 
 
 def no_noise_in_one_chunk(monkeypatch):
     """Half of the coordinates, those of one chunk or thread, go without."""
-    draw = mechanisms.rounded_gaussian
+    draw = vaults.rounded_gaussian
 
     def draw_some(size, scale, rng):
         noise = draw(size, scale, rng)
         noise[size // 2 :] = 0
         return noise
 
-    monkeypatch.setattr(mechanisms, "rounded_gaussian", draw_some)
+    monkeypatch.setattr(vaults, "rounded_gaussian", draw_some)
 
 
 def one_stream_for_two_threads(monkeypatch):
-    draw = mechanisms.rounded_gaussian
+    draw = vaults.rounded_gaussian
 
     def draw_twice(size, scale, rng):
         half = draw(-(-size // 2), scale, rng)
         return np.r_[half, half][:size]
 
-    monkeypatch.setattr(mechanisms, "rounded_gaussian", draw_twice)
+    monkeypatch.setattr(vaults, "rounded_gaussian", draw_twice)
 
 
 def unchecked(monkeypatch):
@@ -193,18 +194,18 @@ def intercept_not_clipped(original, objective, coef, clip, *rows):
 
 
 def every_other_release_without_noise(monkeypatch):
-    release, count = mechanisms.GaussianSum.release, []
+    release, count = vaults.GaussianSum.release, []
 
     def forgetful(self, value, rng):
         count.append(0)
         noisy, event = release(self, value, rng)
         return (value.copy() if len(count) % 2 == 0 else noisy), event
 
-    monkeypatch.setattr(mechanisms.GaussianSum, "release", forgetful)
+    monkeypatch.setattr(vaults.GaussianSum, "release", forgetful)
 
 
 def momentum_of_raw_gradients(monkeypatch):
-    release, raw = mechanisms.GaussianSum.release, []
+    release, raw = vaults.GaussianSum.release, []
 
     def spying(self, value, rng):
         raw[:] = [value.copy()]
@@ -214,7 +215,7 @@ def momentum_of_raw_gradients(monkeypatch):
         velocity = self.coefficient * velocity
         return velocity + gradient, velocity + raw[0] / len(raw[0])
 
-    monkeypatch.setattr(mechanisms.GaussianSum, "release", spying)
+    monkeypatch.setattr(vaults.GaussianSum, "release", spying)
     monkeypatch.setattr(HeavyBall, "direction", leaky)
 
 
@@ -224,9 +225,9 @@ def one_relation_for_all(monkeypatch):
 
 def rate_times(factor):
     def plant(monkeypatch):
-        draw = mechanisms.poisson_sample
+        draw = vaults.poisson_sample
         monkeypatch.setattr(
-            mechanisms, "poisson_sample", lambda n, rate, rng: draw(n, min(factor * rate, 1), rng)
+            vaults, "poisson_sample", lambda n, rate, rng: draw(n, min(factor * rate, 1), rng)
         )
 
     return plant
@@ -237,23 +238,23 @@ def batches_of_fixed_size(monkeypatch):
         shuffled = np.random.default_rng(rng.words(1)).permutation(n_rows)
         return np.sort(shuffled[: round(rate * n_rows)])
 
-    monkeypatch.setattr(mechanisms, "poisson_sample", draw)
+    monkeypatch.setattr(vaults, "poisson_sample", draw)
 
 
 def divided_by_the_batch(monkeypatch):
-    release = mechanisms.PoissonSampledSum.release
+    release, draw, sizes = vaults.GaussianSum.release, vaults.poisson_sample, []
 
-    def leaky(self, sum_over, n_rows, rng):
-        sizes = []
+    def counted(n_rows, rate, rng):
+        rows = draw(n_rows, rate, rng)
+        sizes.append(rate * n_rows / max(len(rows), 1))
+        return rows
 
-        def counted(rows):
-            sizes.append(len(rows))
-            return sum_over(rows)
+    def leaky(self, value, rng):
+        noisy, event = release(self, value, rng)
+        return noisy * (sizes.pop() if sizes else 1), event
 
-        noisy, event = release(self, counted, n_rows, rng)
-        return noisy * self.sampling_rate * n_rows / max(sizes[0], 1), event
-
-    monkeypatch.setattr(mechanisms.PoissonSampledSum, "release", leaky)
+    monkeypatch.setattr(vaults, "poisson_sample", counted)
+    monkeypatch.setattr(vaults.GaussianSum, "release", leaky)
 
 
 def moment_of_long_rows(monkeypatch):
@@ -266,7 +267,7 @@ def moment_of_long_rows(monkeypatch):
 
 
 def no_noise_off_the_diagonal(monkeypatch):
-    release = mechanisms.GaussianSum.release
+    release = vaults.GaussianSum.release
 
     def forgetful(self, value, rng):
         noisy, event = release(self, value, rng)
@@ -275,7 +276,7 @@ def no_noise_off_the_diagonal(monkeypatch):
             noisy = np.where(rows == columns, noisy, value)
         return noisy, event
 
-    monkeypatch.setattr(mechanisms.GaussianSum, "release", forgetful)
+    monkeypatch.setattr(vaults.GaussianSum, "release", forgetful)
 
 
 def half_of_the_noise_of_the_moment(monkeypatch):
@@ -353,22 +354,22 @@ def no_record_moves_a_sum_by_more_than_the_clip():
 def batches_have_the_law_of_poisson_samples():
     """Their sizes vary as binomials do."""
     entropy = entropy_source()
-    sizes = [len(mechanisms.poisson_sample(1000, 0.1, entropy)) for _ in range(1000)]
+    sizes = [len(vaults.poisson_sample(1000, 0.1, entropy)) for _ in range(1000)]
     return 0.7 < np.var(sizes) / 90 < 1.35
 
 
 def sampled_sums_stay_on_their_grid():
     """Whatever multiplies a released sum by a private number takes it off the grid."""
-    inner = mechanisms.GaussianSum(1.0, 2.0)
-    noisy, _ = mechanisms.PoissonSampledSum(0.5, inner).release(
-        lambda rows: np.zeros(20), 101, entropy_source()
-    )
-    return bool((noisy % inner.grid == 0).all())
+    rows = Objective(np.zeros((101, 20)), np.ones(101), Logistic(), fit_intercept=False)
+    budget = PrivacyBudget(math.inf, 1e-6)
+    vault = Vault(rows, [(PoissonSampledEvent(0.5, 2.0), 1)], budget, entropy_source())
+    noisy = vault.gradient_sum(np.zeros(20), 1.0, 2.0, 0.5)
+    return bool((noisy % vaults.grid_spacing(2.0) == 0).all())
 
 
 def draws_are_independent_of_one_another():
     """The two halves of one draw, which two threads may have made."""
-    noise = mechanisms.rounded_gaussian(4000, 1000.0, entropy_source())
+    noise = vaults.rounded_gaussian(4000, 1000.0, entropy_source())
     return abs(np.corrcoef(noise[:2000], noise[2000:])[0, 1]) < 0.12
 
 

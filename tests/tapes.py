@@ -28,7 +28,7 @@ class Noted(Tape):
         self.events = []
 
     def note(self, event, sensitivity, compute, draw):
-        answer = draw(compute)
+        answer = draw(compute())
         self.events.append(event)
         return answer
 

@@ -20,10 +20,9 @@ from dpglm.estimators.solvers import FitTrace, Space, adaptive_gradient_descent
 from dpglm.losses import Logistic
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.events import FilterEvent
-from dpglm.privacy.mechanisms import grid_spacing
 from dpglm.privacy.noise import entropy_source
 from dpglm.privacy.selection import ChoosingVault
-from dpglm.privacy.vault import PrivacyFilter
+from dpglm.privacy.vault import PrivacyFilter, grid_spacing
 from dpglm.schedules import Constant, HeavyBall, PublicFacts, Schedule
 from dpglm.sums.objective import Objective
 

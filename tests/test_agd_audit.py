@@ -8,7 +8,8 @@ from dpglm import DPAGDClassifier
 from dpglm.audit import audit_choices, audit_scores, canary_scores, choice_counts
 from dpglm.datasets import make_census
 from dpglm.estimators import solvers
-from dpglm.privacy import mechanisms, selection
+from dpglm.privacy import selection
+from dpglm.privacy import vault as vaults
 from dpglm.privacy.events import SelectionEvent
 
 RELATIONS = [
@@ -46,13 +47,13 @@ def test_the_averaged_gradients_of_agd_pass(relation, monkeypatch):
 
 def reused_gradient(monkeypatch):
     """A refinement that returns the first release again adds no precision."""
-    original, kept = mechanisms.GaussianSum.release, []
+    original, kept = vaults.GaussianSum.release, []
 
     def release(self, value, rng):
         kept[:] = kept if kept and len(kept[0]) == len(value) else [original(self, value, rng)[0]]
         return kept[0], original(self, value, rng)[1]
 
-    monkeypatch.setattr(mechanisms.GaussianSum, "release", release)
+    monkeypatch.setattr(vaults.GaussianSum, "release", release)
 
 
 @pytest.mark.parametrize(
@@ -79,10 +80,10 @@ def test_the_choices_of_agd_have_the_law_that_is_charged(relation):
 def agd_books(monkeypatch):
     """Return what the noise that was drawn costs, and what the filter was charged."""
     costs = []
-    gaussian, uniform = mechanisms.rounded_gaussian, selection.uniform_below
+    gaussian, uniform = vaults.rounded_gaussian, selection.uniform_below
 
     def draw_gaussian(size, scale, rng):
-        std = scale * mechanisms.grid_spacing(2.5 * mechanism[-1].noise_multiplier)
+        std = scale * vaults.grid_spacing(2.5 * mechanism[-1].noise_multiplier)
         costs.append((2.5 / std) ** 2)
         return gaussian(size, scale, rng)
 
@@ -91,14 +92,14 @@ def agd_books(monkeypatch):
         return uniform(bound, rng)
 
     mechanism = []
-    original = mechanisms.GaussianSum.release
+    original = vaults.GaussianSum.release
 
     def release(self, value, rng):
         mechanism.append(self)
         return original(self, value, rng)
 
-    monkeypatch.setattr(mechanisms.GaussianSum, "release", release)
-    monkeypatch.setattr(mechanisms, "rounded_gaussian", draw_gaussian)
+    monkeypatch.setattr(vaults.GaussianSum, "release", release)
+    monkeypatch.setattr(vaults, "rounded_gaussian", draw_gaussian)
     monkeypatch.setattr(selection, "uniform_below", draw_uniform)
     model = DPAGDClassifier(epsilon=3.0, n_steps=1, accountant="gdp", clip_schedule=2.5)
     X, y = make_census(300, random_state=0)

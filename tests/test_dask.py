@@ -21,7 +21,7 @@ from scipy.sparse import csr_array, csr_matrix
 from dpglm import DPAGDClassifier, DPLinearSVM, DPLogisticRegression, FullPreconditioner
 from dpglm.audit import audit_estimator
 from dpglm.losses import Hinge
-from dpglm.privacy import mechanisms
+from dpglm.privacy import vault as vaults
 from dpglm.sources.dask import ComputedSource, dask_source
 from dpglm.sums.objective import Objective
 
@@ -209,9 +209,9 @@ def test_noise_is_drawn_once_and_here(client, two_classes, monkeypatch):
 
         return noise._OperatingSystemEntropy.created
 
-    sizes, draw = [], mechanisms.rounded_gaussian
+    sizes, draw = [], vaults.rounded_gaussian
     monkeypatch.setattr(
-        mechanisms, "rounded_gaussian", lambda size, *rest: sizes.append(size) or draw(size, *rest)
+        vaults, "rounded_gaussian", lambda size, *rest: sizes.append(size) or draw(size, *rest)
     )
     client.run(count_draws)
     regression(max_iter=5, random_state=None).fit(*partitioned(*two_classes))

@@ -16,7 +16,7 @@ from dpglm.audit import CanaryScores, audit_scores
 from dpglm.baselines import newton
 from dpglm.baselines.newton import CurvatureSums, DoubleNoiseNewton, direction_sensitivity
 from dpglm.datasets import make_census
-from dpglm.privacy import mechanisms
+from dpglm.privacy import vault as vaults
 from dpglm.privacy.gaussian import gdp_epsilon
 from dpglm.privacy.noise import entropy_source
 
@@ -186,13 +186,13 @@ def test_both_releases_of_every_step_are_charged(relation):
 
 def noise_drawn(monkeypatch):
     """Standard deviations that a fit draws, in order."""
-    drawn, original = [], mechanisms.GaussianSum.release
+    drawn, original = [], vaults.GaussianSum.release
 
     def release(self, value, rng):
         drawn.append(self.noise_std(value.size))
         return original(self, value, rng)
 
-    monkeypatch.setattr(mechanisms.GaussianSum, "release", release)
+    monkeypatch.setattr(vaults.GaussianSum, "release", release)
     return drawn
 
 
@@ -217,7 +217,7 @@ def gradient_audit(relation, seed=0):
         clip=clip, max_iter=1, direction_share=0.75, fit_intercept=False, classes=[0, 1],
     )  # fmt: skip
     X = np.diag(np.ones(m) if flips else coins.astype(float))
-    released, original = [], mechanisms.GaussianSum.release
+    released, original = [], vaults.GaussianSum.release
 
     def release(self, value, rng):
         noisy, event = original(self, value, rng)
@@ -225,7 +225,7 @@ def gradient_audit(relation, seed=0):
         return noisy, event
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(mechanisms.GaussianSum, "release", release)
+        patch.setattr(vaults.GaussianSum, "release", release)
         model.fit(X, coins.astype(int) if flips else np.ones(m, dtype=int))
     plan = model.plan(m, m)
     scores = -released[0] / (plan.gradient_multiplier * plan.budget.sensitivity(clip))

@@ -21,7 +21,7 @@ from dpglm import (
     Schedule,
 )
 from dpglm.datasets import make_census
-from dpglm.privacy import mechanisms
+from dpglm.privacy import vault as vaults
 
 ESTIMATORS = [DPLogisticRegression, DPLinearSVM]
 NO_NOISE = {
@@ -214,7 +214,7 @@ def test_bad_parameters_are_sentences_raised_before_any_noise(parameters, messag
     """And nothing is left of an earlier fit."""
     X, y = np.eye(6), [0, 1] * 3
     model = DPLogisticRegression(max_iter=2).fit(X, y).set_params(**parameters)
-    monkeypatch.setattr(mechanisms, "rounded_gaussian", no_release)
+    monkeypatch.setattr(vaults, "rounded_gaussian", no_release)
     with pytest.raises(ValueError, match=message) as info:
         model.fit(X, y)
     assert not hasattr(info.value, "privacy_ledger")
@@ -237,7 +237,7 @@ def test_an_unknown_svm_loss_or_width_is_refused():
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_data_that_are_not_finite_are_refused_before_any_noise(bad, monkeypatch):
-    monkeypatch.setattr(mechanisms, "rounded_gaussian", no_release)
+    monkeypatch.setattr(vaults, "rounded_gaussian", no_release)
     X = np.eye(4)
     X[1, 1] = bad
     for data in (X, csr_array(X)):

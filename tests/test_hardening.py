@@ -21,9 +21,8 @@ from tapes import Failing, Noted, on_tape
 
 from dpglm.losses import Hinge
 from dpglm.privacy import noise
-from dpglm.privacy.mechanisms import GaussianSum
 from dpglm.privacy.noise import entropy_source, rounded_gaussian, rounded_laplace
-from dpglm.privacy.vault import Tape, Vault
+from dpglm.privacy.vault import GaussianSum, Tape, Vault
 from dpglm.sources.arrays import ArraySource
 from dpglm.sums.blocks import BlockObjective
 from dpglm.sums.objective import Objective

@@ -19,8 +19,7 @@ from strategies import ESTIMATORS
 from tapes import on_tape
 
 from dpglm import DPLogisticRegression
-from dpglm.privacy.mechanisms import GaussianSum
-from dpglm.privacy.vault import Tape
+from dpglm.privacy.vault import GaussianSum, Tape
 from dpglm.sources.arrays import ArraySource
 from dpglm.sums.objective import Objective
 
@@ -46,12 +45,12 @@ class Zeros(Tape):
         self.asked, self.fail_at = [], fail_at
 
     def note(self, event, sensitivity, compute, draw):
-        sums = []
-        draw(lambda *rows: sums.append(compute(*rows)) or sums[-1])
-        self.asked.append((event, sensitivity, sums[0].shape, sums[0].dtype))
+        exact = compute()
+        draw(exact)
+        self.asked.append((event, sensitivity, exact.shape, exact.dtype))
         if len(self.asked) == self.fail_at:
             raise ReleaseError("the disk is on fire")
-        return draw(lambda *rows: np.zeros_like(compute(*rows)))
+        return draw(np.zeros_like(compute()))
 
 
 class Watcher:

@@ -10,7 +10,7 @@ from dpglm.audit import CanaryScores, audit_scores, record
 from dpglm.baselines import majority
 from dpglm.baselines.majority import MajorityClassifier
 from dpglm.datasets import make_census
-from dpglm.privacy import mechanisms
+from dpglm.privacy import vault as vaults
 from dpglm.privacy.gaussian import gdp_epsilon
 
 RELATIONS = ["zero_out", "replace_one", "add_or_remove_one"]
@@ -93,9 +93,9 @@ def test_the_one_run_audit_passes(relation):
 
 
 def test_a_release_with_half_the_noise_is_caught(monkeypatch):
-    original = mechanisms.rounded_gaussian
+    original = vaults.rounded_gaussian
     monkeypatch.setattr(
-        mechanisms, "rounded_gaussian", lambda size, scale, rng: original(size, scale / 2, rng)
+        vaults, "rounded_gaussian", lambda size, scale, rng: original(size, scale / 2, rng)
     )
     assert not counts_audit("zero_out").passed
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from scipy.stats import kstest
 
-from dpglm.privacy import mechanisms
+from dpglm.privacy import vault as vaults
 from dpglm.privacy.gaussian import GaussianEvent
-from dpglm.privacy.mechanisms import GaussianSum
 from dpglm.privacy.noise import entropy_source
+from dpglm.privacy.vault import GaussianSum
 
 
 def test_noise_has_the_stated_standard_deviation():
@@ -115,7 +115,7 @@ def test_the_sampler_is_called_once_per_release_with_the_charged_scale(monkeypat
         calls.append((size, scale))
         return np.arange(size)
 
-    monkeypatch.setattr(mechanisms, "rounded_gaussian", spy)
+    monkeypatch.setattr(vaults, "rounded_gaussian", spy)
     mechanism = GaussianSum(sensitivity=2.0, noise_multiplier=3.0, slack=0.5)
     noisy, _ = mechanism.release(np.full((4, 2), 7 * mechanism.grid), entropy_source(0))
     assert (noisy == (7 + np.arange(8).reshape(4, 2)) * mechanism.grid).all()

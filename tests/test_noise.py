@@ -10,8 +10,8 @@ from scipy.special import ndtri
 from scipy.stats import chisquare, norm
 
 from dpglm.privacy import noise
-from dpglm.privacy.mechanisms import grid_spacing
 from dpglm.privacy.noise import entropy_source, rounded_gaussian, rounded_laplace, uniform_below
+from dpglm.privacy.vault import grid_spacing
 
 
 def test_rounds_the_exact_gaussian_of_each_word(vectors, scripted_entropy):

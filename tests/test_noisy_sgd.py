@@ -9,7 +9,7 @@ from dpglm.audit import audit_scores, canary_scores
 from dpglm.datasets import make_census
 from dpglm.estimators.solvers import FitTrace, Space, noisy_gradient_descent
 from dpglm.losses import Logistic
-from dpglm.privacy import mechanisms
+from dpglm.privacy import vault as vaults
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.noise import entropy_source, poisson_sample
 from dpglm.privacy.vault import Vault
@@ -142,7 +142,7 @@ def test_the_law_that_the_audit_predicts_is_that_of_its_simulation():
 
 
 def no_sampling(monkeypatch):
-    monkeypatch.setattr(mechanisms, "poisson_sample", lambda n_rows, rate, rng: np.arange(n_rows))
+    monkeypatch.setattr(vaults, "poisson_sample", lambda n_rows, rate, rng: np.arange(n_rows))
 
 
 def tripled_clip(monkeypatch):

@@ -35,7 +35,7 @@ from sklearn.semi_supervised import SelfTrainingClassifier
 
 from dpglm import BudgetExceededError, DPAGDClassifier, DPLogisticRegression, PrivacyOdometer
 from dpglm.privacy import odometer as odometer_module
-from dpglm.privacy.mechanisms import GaussianSum
+from dpglm.privacy.vault import GaussianSum
 
 X, Y = np.random.default_rng(0).normal(size=(60, 3)), np.arange(60) % 2
 MODEL = DPLogisticRegression(epsilon=0.5, max_iter=5, classes=[0, 1])

@@ -13,9 +13,8 @@ from dpglm.losses import Logistic
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.gaussian import gdp_epsilon
 from dpglm.privacy.ledger import rounded_up
-from dpglm.privacy.mechanisms import GaussianSum
 from dpglm.privacy.noise import entropy_source
-from dpglm.privacy.vault import Vault
+from dpglm.privacy.vault import GaussianSum, Vault
 from dpglm.schedules import (
     Constant,
     DecayingClip,

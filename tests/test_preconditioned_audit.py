@@ -13,7 +13,7 @@ from dpglm import (
     FullPreconditioner,
 )
 from dpglm.audit import audit_scores, canary_scores
-from dpglm.privacy import mechanisms
+from dpglm.privacy import vault as vaults
 from dpglm.privacy.gaussian import gdp_epsilon
 from dpglm.sums.objective import Objective
 
@@ -57,14 +57,14 @@ def test_the_audit_passes_in_each_stage(stage, changes):
 
 def halved_noise(monkeypatch, stage):
     """Halve the noise of the first draw of a fit, or of all the others."""
-    original, draws = mechanisms.rounded_gaussian, []
+    original, draws = vaults.rounded_gaussian, []
 
     def draw(size, scale, rng):
         draws.append(size)
         halved = (len(draws) == 1) == (stage == "second_moment")
         return original(size, scale / 2 if halved else scale, rng)
 
-    monkeypatch.setattr(mechanisms, "rounded_gaussian", draw)
+    monkeypatch.setattr(vaults, "rounded_gaussian", draw)
 
 
 def unclipped_rows(monkeypatch, stage):

@@ -26,9 +26,8 @@ from dpglm.estimators.whitening import (
 )
 from dpglm.losses import Logistic
 from dpglm.privacy.budget import PrivacyBudget
-from dpglm.privacy.mechanisms import GaussianSum
 from dpglm.privacy.noise import entropy_source
-from dpglm.privacy.vault import Vault
+from dpglm.privacy.vault import GaussianSum, Vault
 from dpglm.schedules import Constant
 from dpglm.sums.objective import Objective
 

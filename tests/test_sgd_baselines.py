@@ -23,7 +23,7 @@ from dpglm.baselines.sgd import (
     fewest_iterations,
 )
 from dpglm.datasets import make_census
-from dpglm.privacy import mechanisms
+from dpglm.privacy import vault as vaults
 from dpglm.privacy.gaussian import PoissonSampledEvent
 from dpglm.sums.objective import Objective
 
@@ -104,13 +104,13 @@ def test_the_run_is_as_long_as_the_budget_allows_at_the_noise(epsilon, noise_mul
 @pytest.mark.parametrize("Estimator", ESTIMATORS)
 @pytest.mark.parametrize("relation", ["zero_out", "add_or_remove_one"])
 def test_a_fit_releases_what_its_plan_says(Estimator, relation, monkeypatch):
-    drawn, original = [], mechanisms.GaussianSum.release
+    drawn, original = [], vaults.GaussianSum.release
 
     def release(self, value, rng):
         drawn.append((self.sensitivity, self.noise_std(value.size)))
         return original(self, value, rng)
 
-    monkeypatch.setattr(mechanisms.GaussianSum, "release", release)
+    monkeypatch.setattr(vaults.GaussianSum, "release", release)
     X, y = make_census(500, random_state=0)
     model = Estimator(
         neighboring_relation=relation, n_ref=400 if relation == "add_or_remove_one" else None,

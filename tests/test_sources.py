@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from dpglm import DPAGDClassifier, DPLinearSVM, DPLogisticRegression
 from dpglm.datasets import make_census
 from dpglm.estimators import inputs
-from dpglm.privacy import mechanisms
+from dpglm.privacy import vault as vaults
 from dpglm.schema import CategoricalColumn, NumericColumn, Schema, Target, load_schema
 from dpglm.sources.arrays import ArraySource, IterableSource
 from dpglm.sources.base import floating, read_ahead, rows_of_a_block
@@ -222,7 +222,7 @@ def test_a_file_truncated_between_two_passes_stops_the_fit(passes, tmp_path, mon
     """What was released is charged; of the broken pass nothing is released."""
     schema, (_, second) = census_files(tmp_path)
     source = ParquetSource(tmp_path, schema)
-    drawn, original = [], mechanisms.rounded_gaussian
+    drawn, original = [], vaults.rounded_gaussian
 
     def count_and_truncate(*arguments):
         drawn.append(arguments)
@@ -230,7 +230,7 @@ def test_a_file_truncated_between_two_passes_stops_the_fit(passes, tmp_path, mon
             truncate(second)
         return original(*arguments)
 
-    monkeypatch.setattr(mechanisms, "rounded_gaussian", count_and_truncate)
+    monkeypatch.setattr(vaults, "rounded_gaussian", count_and_truncate)
     if passes == 0:
         truncate(second)
     model = DPLogisticRegression(max_iter=10, classes=schema.classes, preconditioner=None)
@@ -360,7 +360,7 @@ BLOCKS = [(np.eye(3), [0, 1, 0]), (np.eye(3), [1, 1, 0])]
     ],
 )
 def test_passes_that_differ_are_refused_before_any_noise(then, error, message, monkeypatch):
-    monkeypatch.setattr(mechanisms, "rounded_gaussian", None)
+    monkeypatch.setattr(vaults, "rounded_gaussian", None)
     with pytest.raises(error, match=message) as info:
         DPLogisticRegression(max_iter=2).fit(changing(BLOCKS, then))
     assert not hasattr(info.value, "privacy_ledger")

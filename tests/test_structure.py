@@ -128,8 +128,8 @@ def test_only_the_noise_module_draws_randomness():
 
 # Who may name in an import, wherever it stands, what draws noise or holds rows.
 MAY_IMPORT = {
-    "rounded_gaussian": {"privacy.mechanisms"},
-    "poisson_sample": {"privacy.mechanisms"},
+    "rounded_gaussian": {"privacy.vault"},
+    "poisson_sample": {"privacy.vault"},
     "uniform_below": {"privacy.selection"},
     "rounded_laplace": {"privacy.selection"},
     "entropy_source": {"estimators.base"},

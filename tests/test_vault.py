@@ -132,21 +132,19 @@ def test_a_solver_that_asks_for_anything_else_is_refused(solver):
     def refused(vault, plan):
         with pytest.raises(BudgetExceededError, match="not what was planned"):
             solver(vault, plan)
-        seen.append((vault.log.copy(), vault.events))
+        seen.append(vault.log.copy())
         for t in range(plan.n_iter):
             with pytest.raises(BudgetExceededError, match="None is next"):
                 asked(vault, plan, t)
-        assert vault.log == seen[0][0] and vault.events == seen[0][1]
+        assert vault.log == seen[0]
         raise BudgetExceededError("and gives up")
 
     model = planted(refused)(noise_schedule=Geometric(1.0, 0.9), **PLAIN)
     plan = model.plan(N_ROWS, N_FEATURES)
     with record() as recorded, pytest.raises(BudgetExceededError, match="gives up") as info:
         model.fit(*table())
-    ((log, events),) = seen
+    (log,) = seen
     assert len(recorded.releases) == len(log) <= plan.n_iter
-    # Even where a solver goes on after a refusal: that it was refused may follow from the answers.
-    assert events == plan.ledger.events
     planned = [event for event, n in plan.ledger.events for _ in range(n)]
     assert [release.event for release in log] == planned[: len(log)]
     assert (getattr(info.value, "privacy_ledger", None) == plan.ledger) == bool(log)
@@ -276,7 +274,7 @@ def test_no_public_name_of_a_vault_leads_to_data_sums_or_entropy(Estimator):
             return trace
 
     Planted(max_iter=3, classes=[0, 1]).fit(*table())
-    assert {GaussianEvent, Release, list, tuple} <= set(walked)
+    assert {GaussianEvent, Release, list} <= set(walked)
 
 
 def test_the_methods_of_a_vault_are_few_and_all_of_them_answer_with_noise():

@@ -47,7 +47,6 @@ _SAMPLED = "noisy_sgd not audit and not yu_et_al"
 TESTS = {
     "privacy": ["mechanisms", "budget", "agd", "selection", "ledger", "estimators"],
     "privacy/noise": ["noise", "sampling", "mechanisms", "selection"],
-    "privacy/mechanisms": ["mechanisms", "sampling", _SAMPLED],
     "privacy/gaussian": ["conversions", "budget", "ledger", _SAMPLED],
     "privacy/budget": ["budget", "agd"],
     "privacy/events": [
@@ -69,7 +68,15 @@ TESTS = {
     "privacy/calibration": ["calibration"],
     "privacy/selection": ["agd", "selection", "preconditioned_agd"],
     "privacy/odometer": ["odometer"],
-    "privacy/vault": ["estimators", "second_moment", "agd", "preconditioned_fit", _SAMPLED],
+    "privacy/vault": [
+        "mechanisms",
+        "sampling",
+        "estimators",
+        "second_moment",
+        "agd",
+        "preconditioned_fit",
+        _SAMPLED,
+    ],
     "sums": ["small_problems", "objective", "estimators"],
     "sums/reference": [
         "objective",

@@ -142,11 +142,11 @@ class _Pulls(Tape):
         self,
         event: Event,
         sensitivity: float,
-        compute: Callable[..., np.ndarray],
-        draw: Callable[[Callable[..., np.ndarray]], Any],
+        compute: Callable[[], np.ndarray],
+        draw: Callable[[np.ndarray], Any],
     ) -> Any:
         """Return the answer, once its pulls have been added, each times its clip over variance."""
-        answer = draw(compute)
+        answer = draw(compute())
         self.events.append(event)
         # An index is what was chosen.
         if isinstance(answer, np.ndarray) and len(self.events) > self._n_moments:

@@ -16,8 +16,7 @@ from dpglm.estimators.solvers import FitTrace, OnStep
 from dpglm.losses import Loss
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.gaussian import GaussianEvent
-from dpglm.privacy.mechanisms import GaussianSum
-from dpglm.privacy.vault import Vault
+from dpglm.privacy.vault import GaussianSum, Vault
 from dpglm.schedules import PublicFacts
 
 __all__ = ["CountPlan", "CountVault", "LabelCounts", "MajorityClassifier", "count_sensitivity"]

@@ -26,8 +26,7 @@ from dpglm.kernels.runtime import one_blas_thread
 from dpglm.losses import Loss, Softmax
 from dpglm.privacy.budget import CLIP_RANGE, LARGEST_NOISE_MULTIPLIER, PrivacyBudget
 from dpglm.privacy.gaussian import GaussianEvent
-from dpglm.privacy.mechanisms import GaussianSum
-from dpglm.privacy.vault import Vault, plain
+from dpglm.privacy.vault import GaussianSum, Vault, plain
 from dpglm.schedules import PublicFacts
 
 __all__ = [

@@ -55,7 +55,7 @@ from dpglm.estimators.base import PrivateLinearClassifier
 from dpglm.estimators.docs import completed
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.events import ObjectivePerturbationEvent
-from dpglm.privacy.mechanisms import GaussianSum
+from dpglm.privacy.vault import GaussianSum
 from dpglm.schedules import PublicFacts
 
 __all__ = [

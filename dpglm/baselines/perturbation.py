@@ -26,8 +26,7 @@ from dpglm.privacy.budget import LARGEST_NOISE_MULTIPLIER, PrivacyBudget
 from dpglm.privacy.events import ObjectivePerturbationEvent
 from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS
 from dpglm.privacy.ledger import Event
-from dpglm.privacy.mechanisms import GaussianSum
-from dpglm.privacy.vault import Release, Vault
+from dpglm.privacy.vault import GaussianSum, Release, Vault
 from dpglm.schedules import PublicFacts
 
 __all__ = [
@@ -163,7 +162,7 @@ class MinimizerVault(Vault):
 
         # A record moves a tilted minimiser by any distance: its law is what the tilt keeps close.
         moves = None if plan.tilt is None else math.inf
-        return self._release_sum(plan.output, exact, math.prod(shape), moves)
+        return self._release_sum(plan.output, exact, math.prod(shape), moves=moves)
 
 
 def noise_multiplier_of(mu: float) -> float:

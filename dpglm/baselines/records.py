@@ -12,7 +12,7 @@ from scipy.sparse.linalg import LinearOperator, cg
 from dpglm.estimators.inputs import resolved_class_weight
 from dpglm.kernels.runtime import one_blas_thread
 from dpglm.losses import Logistic, Loss, Softmax
-from dpglm.privacy.mechanisms import GaussianSum
+from dpglm.privacy.vault import GaussianSum
 
 __all__ = [
     "UNIT_ROUNDOFF",

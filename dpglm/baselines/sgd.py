@@ -109,8 +109,8 @@ class SGDMomentsAccountant(_SmallBatches, PrivateLinearClassifier):
 
     Notes
     -----
-    Guarantee: (epsilon, delta)-differential privacy of every iterate, by one `PoissonSampledSum`
-    per iteration; see `dpglm.estimators.solvers.noisy_gradient_descent`. Needs
+    Guarantee: (epsilon, delta)-differential privacy of every iterate, by one sum over a fresh
+    Poisson sample per iteration; see `dpglm.estimators.solvers.noisy_gradient_descent`. Needs
     dp-accounting: ``pip install "dpglm[accounting]"``.
 
     Examples

@@ -28,8 +28,8 @@ from dpglm.privacy.events import (
 )
 from dpglm.privacy.gaussian import GaussianEvent, gdp_epsilon
 from dpglm.privacy.ledger import Event
-from dpglm.privacy.mechanisms import GaussianSum
 from dpglm.privacy.selection import SELECTIONS
+from dpglm.privacy.vault import GaussianSum
 from dpglm.schedules import HeavyBall, Momentum, PublicFacts, Schedule
 
 __all__ = ["ACCOUNTANTS", "AdaptivePlan", "make_adaptive_plan"]

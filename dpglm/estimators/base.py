@@ -230,7 +230,7 @@ class PrivateLinearClassifier(
                 trace = self._train(vault, plan, finish_step)
             self._set_coefficients(trace.coef)
             self.n_iter_, self.trace_ = trace.n_iter, trace
-            self.privacy_ = replace(plan.ledger, events=vault.events)
+            self.privacy_ = plan.ledger
             finish_fit()
         except BaseException as error:
             if vault.has_drawn or not plan.ledger.protects:

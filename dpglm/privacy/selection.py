@@ -8,9 +8,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpglm.privacy.events import LaplaceSelectionEvent, SelectionEvent
-from dpglm.privacy.mechanisms import grid_spacing
 from dpglm.privacy.noise import EntropySource, rounded_laplace, uniform_below
-from dpglm.privacy.vault import Vault, plain
+from dpglm.privacy.vault import Vault, grid_spacing, plain
 
 __all__ = ["SELECTIONS", "ChoosingVault", "ExponentialSelection", "LaplaceSelection"]
 
@@ -210,7 +209,7 @@ class ChoosingVault(Vault):
         return self._release(
             choice.event_type(choice.epsilon),
             exact,
-            lambda scores: choice.release(scores(), self._entropy)[0],
+            lambda scores: choice.release(scores, self._entropy)[0],
             moves=choice.score_range + choice.slack,
             noise_scale=choice.scale,
         )

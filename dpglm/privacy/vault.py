@@ -12,21 +12,23 @@ import math
 import threading
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain, repeat, starmap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dpglm.exceptions import BudgetExceededError
 from dpglm.privacy.budget import PrivacyBudget, is_number
-from dpglm.privacy.gaussian import PoissonSampledEvent, composed_gdp_delta
-from dpglm.privacy.mechanisms import GaussianSum, PoissonSampledSum
-from dpglm.privacy.noise import EntropySource, secret_choice
+from dpglm.privacy.gaussian import GaussianEvent, PoissonSampledEvent, composed_gdp_delta
+from dpglm.privacy.noise import EntropySource, poisson_sample, rounded_gaussian, secret_choice
 
 if TYPE_CHECKING:
     from dpglm.privacy.ledger import Event, Runs
 
 __all__ = [
+    "GaussianSum",
     "PlannedReleases",
     "PrivacyFilter",
     "Recorded",
@@ -35,6 +37,7 @@ __all__ = [
     "Vault",
     "block_sums",
     "gradient_sums",
+    "grid_spacing",
     "moment_sensitivity",
     "plain",
     "tape",
@@ -45,6 +48,14 @@ __all__ = [
 _CONFIRMED_ROWS, _CONFIRMED_VALUES = 256, 2**18
 # Covers the rounding of costs, and is well within what `_SAFETY` leaves.
 _FILTER_TOLERANCE = 1e-12
+_GRID_BITS = 30
+
+# Covers the rounding of the few operations that form the noise's standard deviation.
+_ARITHMETIC_SLACK = 1e-12
+# int64 holds the snapped sum plus any noise: |noise| is below 2**45 grid steps.
+_LARGEST_STEP = 2.0**62
+# Up to it the sampler's quantiles are right to within one grid step.
+_LARGEST_SCALE = 2.0**40
 
 
 @dataclass(frozen=True)
@@ -84,15 +95,15 @@ class Tape:
         self,
         event: "Event",
         sensitivity: float,
-        compute: Callable[..., np.ndarray],
-        draw: Callable[[Callable[..., np.ndarray]], Any],
+        compute: Callable[[], np.ndarray],
+        draw: Callable[[np.ndarray], Any],
     ) -> Any:
         """Write a release down; return its answer, or the one that is to be given again."""
-        exact: list[np.ndarray] = []
-        answer = draw(lambda *rows: exact.append(compute(*rows)) or exact[-1])
+        exact = compute()
+        answer = draw(exact)
         if self._answers is not None:
             answer = self._answers.releases[len(self.releases)].answer
-        self.releases.append(Recorded(event, exact[0].copy(), sensitivity, answer))
+        self.releases.append(Recorded(event, exact.copy(), sensitivity, answer))
         return answer
 
 
@@ -135,11 +146,93 @@ def plain(array: Any, shape: tuple[int, ...]) -> np.ndarray:
     return copied
 
 
+def grid_spacing(std: float) -> float:
+    """Return the power of two between ``std * 2**-31`` and ``std * 2**-30``.
+
+    Released sums are multiples of this spacing, far finer than their noise.
+    """
+    return math.ldexp(1.0, math.frexp(std)[1] - 1 - _GRID_BITS)
+
+
+@dataclass(frozen=True)
+class GaussianSum:
+    """Release a sum over records with Gaussian noise.
+
+    ``sensitivity`` is the L2 sensitivity of the exact sum under the neighbouring relation of the
+    fit, and ``slack`` what floating-point summation can add to it. ``noise_multiplier`` is the
+    standard deviation of the noise over both; zero releases the sum itself, at infinite cost.
+
+    Notes
+    -----
+    Guarantee: the released value is exactly ``1 / noise_multiplier``-GDP under any relation in
+    which the computed sum moves by at most ``sensitivity + slack``. The sum is snapped to a grid
+    of spacing g, a power of two near 2^-30 of the noise, and an exactly rounded Gaussian is
+    added. The result equals an ideal Gaussian mechanism on the snapped sum, rounded to the grid;
+    rounding is post-processing, and snapping d numbers adds at most ``g sqrt(d)`` to the
+    sensitivity. g is fixed first, then the standard deviation is
+    ``noise_multiplier * (sensitivity + g sqrt(d) + slack) * (1 + 1e-12)``, so the event's noise
+    multiplier is exact.
+    """
+
+    sensitivity: float
+    noise_multiplier: float
+    slack: float = 0.0
+    # What a release costs.
+    event: GaussianEvent = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        std = self.noise_multiplier * self.sensitivity
+        possible = 1e-250 < std < 1e250 and self.noise_multiplier > 0 and self.slack >= 0
+        # Outside this range the grid, or the snapped sum, would leave the floating-point numbers.
+        if self.noise_multiplier != 0 and not possible:
+            raise ValueError(
+                f"Noise of standard deviation noise_multiplier * sensitivity = {std!r} cannot be "
+                "drawn; it must lie between 1e-250 and 1e250. Rescale the clip."
+            )
+        object.__setattr__(self, "event", GaussianEvent(self.noise_multiplier))
+
+    @cached_property
+    def grid(self) -> float:
+        """Spacing of the released values, a power of two."""
+        return grid_spacing(self.noise_multiplier * self.sensitivity)
+
+    def noise_std(self, size: int) -> float:
+        """Return the standard deviation drawn for a release of ``size`` numbers."""
+        if self.noise_multiplier == 0:
+            return 0.0
+        effective_sensitivity = self.sensitivity + self.grid * math.sqrt(size) + self.slack
+        return self.noise_multiplier * effective_sensitivity * (1 + _ARITHMETIC_SLACK)
+
+    def check_drawable(self, size: int) -> None:
+        """Raise a ValueError unless noise for so many numbers can be drawn exactly."""
+        if self.noise_multiplier > 0 and not self.noise_std(size) / self.grid <= _LARGEST_SCALE:
+            raise ValueError(
+                f"noise_multiplier={self.noise_multiplier:g} is too large for a release of "
+                f"{size} numbers with slack {self.slack:g}; nothing was released."
+            )
+
+    def release(self, value: np.ndarray, rng: EntropySource) -> tuple[np.ndarray, GaussianEvent]:
+        """Return a float64 array of any shape with noise, multiples of ``grid``, and what it cost.
+
+        An entry that is not finite raises a FloatingPointError; nothing is drawn or released then.
+        """
+        if self.noise_multiplier == 0:
+            return value.copy(), self.event
+        if not np.isfinite(value).all():
+            raise FloatingPointError("The sum to release is not finite; nothing was released.")
+        self.check_drawable(value.size)
+        grid = self.grid
+        with np.errstate(over="ignore"):
+            steps = np.clip(value / grid, -_LARGEST_STEP, _LARGEST_STEP)
+        noise = rounded_gaussian(value.size, self.noise_std(value.size) / grid, rng)
+        return (np.rint(steps).astype(np.int64) + noise.reshape(value.shape)) * grid, self.event
+
+
 class PlannedReleases:
     """An allowance of releases that were fixed in advance: these events, in this order."""
 
     def __init__(self, events: "Runs") -> None:
-        self._left: Iterator[Event] = (event for event, n in events for _ in range(n))
+        self._left: Iterator[Event] = chain.from_iterable(starmap(repeat, events))
 
     def refuse_all(self) -> None:
         """Refuse every later release."""
@@ -198,9 +291,8 @@ class PrivacyFilter:
 
     def admits(self, *costs: float) -> bool:
         """Return whether releases of these costs may be made, all of them."""
-        for cost in costs:
-            if not is_number(cost) or not cost >= 0:
-                raise ValueError(f"cost={cost!r} must be a number, 0 or above.")
+        if not all(cost >= 0 for cost in costs):
+            raise ValueError(f"Costs must be numbers, 0 or above, got {costs!r}.")
         return math.fsum([*self._costs, *costs]) <= self.capacity * (1 + _FILTER_TOLERANCE)
 
     def spend(self, cost: float) -> None:
@@ -262,15 +354,14 @@ class Vault:
         # The solvers may read the log, and write to it: the ledger does not rest on it.
         self.log: list[Release] = []
         self._n_released = 0
-        self._planned = tuple(events)
-        (event, n), *others = self._planned
+        (event, n), *others = events = tuple(events)
         self._allowance: PlannedReleases | PrivacyFilter
         if event.kind == "filter" and n == 1 and not others:
             unit = "zcdp" if event.mu is None else "gdp"
             self._allowance = PrivacyFilter(event.rho if event.mu is None else event.mu**2, unit)
             self._confirmed: float = 0
         else:
-            self._allowance = PlannedReleases(self._planned)
+            self._allowance = PlannedReleases(events)
             self._confirmed = secret_choice(n + sum(count for _, count in others))
 
     def __reduce__(self) -> Any:
@@ -302,20 +393,16 @@ class Vault:
         slack = self._rounding * clip if noise_multiplier else 0.0
         mechanism = GaussianSum(self._moved_clips * clip, noise_multiplier, slack)
 
-        def exact(rows: np.ndarray | None = None) -> np.ndarray:
+        whole = sampling_rate == 1
+        event = mechanism.event if whole else PoissonSampledEvent(sampling_rate, noise_multiplier)
+
+        def exact() -> np.ndarray:
             self._confirm(coef, clip)
+            # A fresh batch, which stays here, its size included: only then does sampling amplify.
+            rows = None if whole else poisson_sample(self._n_rows, sampling_rate, self._entropy)
             return self._sums.gradient_sum(coef, clip, rows)
 
-        if sampling_rate == 1:
-            return self._release_sum(mechanism, exact, coef.size)
-        sampled = PoissonSampledSum(sampling_rate, mechanism)
-        return self._release(
-            PoissonSampledEvent(sampling_rate, noise_multiplier),
-            exact,
-            lambda total: sampled.release(total, self._n_rows, self._entropy)[0],
-            moves=mechanism.sensitivity + mechanism.slack,
-            noise_scale=mechanism.noise_std(coef.size),
-        )
+        return self._release_sum(mechanism, exact, coef.size, event=event)
 
     def second_moment(
         self, row_bound: float, noise_multiplier: float, *, diagonal: bool
@@ -346,15 +433,6 @@ class Vault:
         self._sums, self._rounding = self._sums.in_basis(plain(basis, np.shape(basis))), None
 
     @property
-    def events(self) -> "Runs":
-        """All that was allowed, for the ledger.
-
-        A list that came to its end was released as it stands. Where a fit stopped before, or where
-        a filter decided, that followed from the answers: a sum over what happened is no bound.
-        """
-        return self._planned
-
-    @property
     def has_drawn(self) -> bool:
         """Whether any noise, or any batch, has been drawn."""
         return self._entropy.words_drawn > 0
@@ -364,13 +442,15 @@ class Vault:
         mechanism: GaussianSum,
         exact: Callable[[], np.ndarray],
         size: int,
+        *,
+        event: "Event | None" = None,
         moves: float | None = None,
     ) -> np.ndarray:
         """Release a sum that a record moves by what the mechanism adds noise for."""
         return self._release(
-            mechanism.event,
+            mechanism.event if event is None else event,
             exact,
-            lambda total: mechanism.release(total(), self._entropy)[0],
+            lambda total: mechanism.release(total, self._entropy)[0],
             moves=mechanism.sensitivity + mechanism.slack if moves is None else moves,
             noise_scale=mechanism.noise_std(size),
         )
@@ -378,19 +458,20 @@ class Vault:
     def _release(
         self,
         event: "Event",
-        exact: Callable[..., np.ndarray],
-        draw: Callable[[Callable[..., np.ndarray]], Any],
+        exact: Callable[[], np.ndarray],
+        draw: Callable[[np.ndarray], Any],
         *,
         moves: float,
         noise_scale: float,
     ) -> Any:
         """Charge, compute, add noise, and write the log: the one way out.
 
-        ``draw`` is given ``exact``, which computes the private value, and returns a noisy one. A
-        record moves the private value by at most ``moves``.
+        ``exact`` computes the private value, which a record moves by at most ``moves``, and
+        ``draw`` returns a noisy one.
         """
         self._allowance.charge(event)
-        answer = draw(exact) if self._tape is None else self._tape.note(event, moves, exact, draw)
+        recorder = self._tape
+        answer = draw(exact()) if recorder is None else recorder.note(event, moves, exact, draw)
         self._n_released += 1
         self.log.append(Release(event, noise_scale))
         return answer

@@ -21,8 +21,8 @@ from dpglm.estimators.plan import PrivacyPlan, make_plan
 from dpglm.losses import Hinge, Logistic, Loss
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.events import zcdp_epsilon
-from dpglm.privacy.mechanisms import GaussianSum
 from dpglm.privacy.noise import entropy_source
+from dpglm.privacy.vault import GaussianSum
 from dpglm.schedules import PublicFacts, Schedule
 
 DELTA = 1e-6
