@@ -21,8 +21,12 @@ from sklearn.base import BaseEstimator
 __all__ = [
     "Constant", "DebiasedMomentum", "DecayingClip", "DynamicNoise", "Geometric", "HeavyBall",
     "InverseTime", "LectureStep", "Momentum", "Piecewise", "Polynomial", "PublicFacts", "Schedule",
-    "averaging_weights", "check_momentum", "check_schedule", "schedule_values",
+    "SignalClip", "SignalStep", "averaging_weights", "check_momentum", "check_schedule",
+    "schedule_values",
 ]  # fmt: skip
+
+# Curvature of the default smoothed hinge; the plain hinge, which has none, is stepped like it.
+_STEEPEST = 5.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -371,6 +375,78 @@ _NAMED = {
     "inverse_time": InverseTime,
     "lecture": LectureStep,
 }
+
+
+@dataclass(eq=False, repr=False)
+class SignalClip(Schedule):
+    """Clip that grows with the signal, ``min(1, (snr / saturation)^(1/3))``.
+
+    In a whitened space the clip is in units of the typical length of a row.
+
+    Parameters
+    ----------
+    signal : float
+        Number of records times the budget mu per unit of clip.
+    saturation : float, default=200.0
+        The snr from which rows are no longer shortened on average.
+
+    Notes
+    -----
+    ``snr = signal / d``, where d is the effective dimension once a preconditioner has released it,
+    and the number of columns before that or without one. A smaller clip lowers the noise in
+    proportion, at the price of a bias that does not depend on the noise.
+
+    Examples
+    --------
+    >>> facts = PublicFacts(n_samples=10_000, n_features=40, effective_dimension=25.0)
+    >>> SignalClip(signal=1000.0, saturation=320.0).values(2, facts)
+    array([0.5, 0.5])
+    """
+
+    signal: float
+    saturation: float = 200.0
+
+    def values(self, n_iter: int, facts: PublicFacts) -> np.ndarray:
+        return np.full(n_iter, min(1.0, (_snr(self.signal, facts) / self.saturation) ** (1 / 3)))
+
+
+@dataclass(eq=False, repr=False)
+class SignalStep(Schedule):
+    """Step that grows with the signal and falls by half over the run.
+
+    Parameters
+    ----------
+    signal : float
+        Number of records times the budget mu per unit of clip.
+    scale : float, default=0.08
+    largest : float, default=5.0
+
+    Notes
+    -----
+    ``min(largest, scale snr^(3/4)) (1/4 / curvature)^(1/3) (1 - t / (2 T))`` for t = 0..T-1, with
+    snr as in `SignalClip`. Without noise, whitened features allow steps of up to about
+    ``2 / curvature``, and ``1/4`` is the curvature of the logistic loss. The less signal, the
+    shorter the way from zero: an early stop that needs no look at the data.
+
+    Examples
+    --------
+    >>> facts = PublicFacts(n_samples=10_000, n_features=40, curvature=0.25)
+    >>> SignalStep(signal=640.0).values(2, facts)
+    array([0.64, 0.48])
+    """
+
+    signal: float
+    scale: float = 0.08
+    largest: float = 5.0
+
+    def values(self, n_iter: int, facts: PublicFacts) -> np.ndarray:
+        longest = min(self.largest, self.scale * _snr(self.signal, facts) ** 0.75)
+        curvature = min(facts.curvature or 0.25, _STEEPEST)
+        return longest * (0.25 / curvature) ** (1 / 3) * (1 - np.arange(n_iter) / (2 * n_iter))
+
+
+def _snr(signal: float, facts: PublicFacts) -> float:
+    return signal / (facts.effective_dimension or facts.n_features)
 
 
 def check_schedule(schedule: Any, *, parameter: str, default: Any = None) -> Schedule:

@@ -9,9 +9,10 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from dpglm import DPLinearSVM, DPLogisticRegression, FullPreconditioner, PublicFacts
 from dpglm.datasets import make_census
-from dpglm.estimators.descent import SignalClip, SignalStep, automatic_configuration
+from dpglm.estimators.descent import automatic_configuration
 from dpglm.estimators.whitening import denoised_moment
 from dpglm.losses import SmoothedHinge
+from dpglm.schedules import SignalClip, SignalStep
 
 ESTIMATORS = [DPLogisticRegression, DPLinearSVM]
 AUTOMATIC = (

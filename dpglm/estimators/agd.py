@@ -224,6 +224,5 @@ class DPAGDClassifier(PrivateLinearClassifier):
         if plan.second_moment is not None:
             plan, space, trace.whitening = whiten(vault, plan, space)
             note(trace, vault, 0, "second_moment", plan.second_moment_cost, plan.max_step)
-        coef = adaptive_gradient_descent(vault, plan, space, trace, on_step)
-        trace.coef = space.original(coef)
+        trace.coef = adaptive_gradient_descent(vault, plan, space, trace, on_step)
         return trace

@@ -222,7 +222,7 @@ class PrivateLinearClassifier(
         del sums, entropy  # nobody but the vault keeps them
         self._warn_of_weak_settings(plan)
         charge_odometers(plan.ledger)
-        finish_step, finish_fit = self._callback_hooks(data.copies, plan.n_iter)
+        finish_step, finish_fit = self._callback_hooks(data.copies, plan)
         try:
             # Whether numpy complains would depend on the data. Steps that are too long overflow,
             # of which _set_coefficients warns once, in words.
@@ -305,7 +305,7 @@ class PrivateLinearClassifier(
             )
 
     def _callback_hooks(
-        self, copies: dict[str, Any], n_iter: int
+        self, copies: dict[str, Any], plan: PrivacyPlan
     ) -> tuple[OnStep, Callable[[], None]]:
         """Return what to call after each iteration and after the last: all use of callbacks.
 
@@ -315,7 +315,7 @@ class PrivateLinearClassifier(
         """
         if not getattr(self, "_skl_callbacks", []):
             return None, lambda: None
-        context = self._init_callback_context(max_subtasks=n_iter)
+        context = self._init_callback_context(max_subtasks=plan.n_iter)
         context.call_on_fit_task_begin(estimator=self, **copies)
         refused = False
 

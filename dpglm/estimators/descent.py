@@ -9,8 +9,6 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from dpglm.estimators.base import PrivateLinearClassifier
 from dpglm.estimators.docs import completed
 from dpglm.estimators.plan import PrivacyPlan, make_plan
@@ -27,7 +25,8 @@ from dpglm.privacy.vault import Vault
 from dpglm.schedules import (
     DebiasedMomentum,
     PublicFacts,
-    Schedule,
+    SignalClip,
+    SignalStep,
     check_momentum,
     check_schedule,
 )
@@ -36,87 +35,11 @@ __all__ = [
     "DPLinearSVM",
     "DPLogisticRegression",
     "NoisyDescentMixin",
-    "SignalClip",
-    "SignalStep",
     "automatic_configuration",
 ]
 
 # From here on the matrix would cost more time than the descent.
 _WIDEST_FULL = 512
-# Curvature of the default smoothed hinge; the plain hinge, which has none, is stepped like it.
-_STEEPEST = 5.0
-
-
-class SignalClip(Schedule):
-    """Clip that grows with the signal, ``min(1, (snr / saturation)^(1/3))``.
-
-    In a whitened space the clip is in units of the typical length of a row.
-
-    Parameters
-    ----------
-    signal : float
-        Number of records times the budget mu per unit of clip.
-    saturation : float, default=200.0
-        The snr from which rows are no longer shortened on average.
-
-    Notes
-    -----
-    ``snr = signal / d``, where d is the effective dimension once a preconditioner has released it,
-    and the number of columns before that or without one. A smaller clip lowers the noise in
-    proportion, at the price of a bias that does not depend on the noise.
-
-    Examples
-    --------
-    >>> facts = PublicFacts(n_samples=10_000, n_features=40, effective_dimension=25.0)
-    >>> SignalClip(signal=1000.0, saturation=320.0).values(2, facts)
-    array([0.5, 0.5])
-    """
-
-    def __init__(self, signal: float, saturation: float = 200.0) -> None:
-        self.signal = signal
-        self.saturation = saturation
-
-    def values(self, n_iter: int, facts: PublicFacts) -> np.ndarray:
-        return np.full(n_iter, min(1.0, (_snr(self.signal, facts) / self.saturation) ** (1 / 3)))
-
-
-class SignalStep(Schedule):
-    """Step that grows with the signal and falls by half over the run.
-
-    Parameters
-    ----------
-    signal : float
-        Number of records times the budget mu per unit of clip.
-    scale : float, default=0.08
-    largest : float, default=5.0
-
-    Notes
-    -----
-    ``min(largest, scale snr^(3/4)) (1/4 / curvature)^(1/3) (1 - t / (2 T))`` for t = 0..T-1, with
-    snr as in `SignalClip`. Without noise, whitened features allow steps of up to about
-    ``2 / curvature``, and ``1/4`` is the curvature of the logistic loss. The less signal, the
-    shorter the way from zero: an early stop that needs no look at the data.
-
-    Examples
-    --------
-    >>> facts = PublicFacts(n_samples=10_000, n_features=40, curvature=0.25)
-    >>> SignalStep(signal=640.0).values(2, facts)
-    array([0.64, 0.48])
-    """
-
-    def __init__(self, signal: float, scale: float = 0.08, largest: float = 5.0) -> None:
-        self.signal = signal
-        self.scale = scale
-        self.largest = largest
-
-    def values(self, n_iter: int, facts: PublicFacts) -> np.ndarray:
-        longest = min(self.largest, self.scale * _snr(self.signal, facts) ** 0.75)
-        curvature = min(facts.curvature or 0.25, _STEEPEST)
-        return longest * (0.25 / curvature) ** (1 / 3) * (1 - np.arange(n_iter) / (2 * n_iter))
-
-
-def _snr(signal: float, facts: PublicFacts) -> float:
-    return signal / (facts.effective_dimension or facts.n_features)
 
 
 def automatic_configuration(n_samples: int, n_columns: int, mu: float) -> dict[str, Any]:
@@ -151,10 +74,10 @@ class NoisyDescentMixin:
         Bound on the L2 norm of each record's gradient, intercept included, jointly over the
         classes; after a preconditioner, in units of the typical length of a row. ``inf`` is
         allowed with ``epsilon=inf`` only. ``"auto"`` grows with the records, the budget and the
-        inverse of the released dimension: `dpglm.estimators.descent.SignalClip`.
+        inverse of the released dimension: `dpglm.schedules.SignalClip`.
     step_schedule : float, str or Schedule, default="auto"
         Step sizes on the mean gradient. ``"auto"`` follows the same numbers as the clip:
-        `dpglm.estimators.descent.SignalStep`.
+        `dpglm.schedules.SignalStep`.
     momentum : {"auto", "heavy_ball", "debiased"}, float, momentum object or None, default="auto"
         A number is the coefficient of a heavy ball; ``"heavy_ball"`` means .6, and ``"auto"``
         ``DebiasedMomentum(0.5)``.
@@ -208,8 +131,7 @@ class NoisyDescentMixin:
         trace = FitTrace("clip", "noise_std", "step", "gradient_norm")
         if plan.second_moment is not None:
             plan, space, trace.whitening = whiten(vault, plan, space)
-        average = noisy_gradient_descent(vault, plan, space, trace, on_step)
-        trace.coef = space.original(average)
+        trace.coef = noisy_gradient_descent(vault, plan, space, trace, on_step)
         return trace
 
 

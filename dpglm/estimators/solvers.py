@@ -208,7 +208,8 @@ def noisy_gradient_descent(
     Full-batch noisy gradient descent, and noisy SGD where the plan has a sampling rate below 1:
     each record is then in a batch with that chance, and the sum is divided by the public expected
     size of a batch, because its actual size is private (Algorithm 1 of Yu et al. 2021, which
-    divides by it, releases more than it is charged for). Returns the average of the iterates.
+    divides by it, releases more than it is charged for). Returns the average of the iterates, as
+    coefficients of the columns.
     """
     alpha, rate = plan.facts.alpha, plan.facts.sampling_rate
     n_summed = plan.facts.n_samples * rate
@@ -236,7 +237,7 @@ def noisy_gradient_descent(
         )
         if on_step is not None:
             on_step(t, space.original(coef))
-    return average
+    return space.original(average)
 
 
 def adaptive_gradient_descent(
@@ -244,7 +245,7 @@ def adaptive_gradient_descent(
 ) -> np.ndarray:
     """Minimise the mean loss plus the L2 penalty, choosing privately how far to step.
 
-    Returns the last accepted iterate.
+    Returns the last accepted iterate, as coefficients of the columns.
 
     Notes
     -----
@@ -294,7 +295,7 @@ def adaptive_gradient_descent(
         max_step = plan.next_max_step(max_step, trace.accepted_steps)
         if on_step is not None:
             on_step(t, space.original(coef))
-    return coef
+    return space.original(coef)
 
 
 def note(

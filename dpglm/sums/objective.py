@@ -36,7 +36,7 @@ from dpglm.kernels.line_search import (
 )
 from dpglm.kernels.runtime import default_n_threads, one_blas_thread, run_chunks
 from dpglm.losses import Loss, Softmax
-from dpglm.sums.reference import Reference, times
+from dpglm.sums.reference import Reference
 from dpglm.sums.rows import rows_of
 
 __all__ = ["Line", "Objective", "inverse_norms", "rows_per_chunk"]
@@ -361,7 +361,13 @@ class Objective:
         return coef
 
     def _times_basis(self, array, *, transpose=False):
-        return array if self._basis is None else times(self._basis, array, transpose=transpose)
+        """P times an array, or its transpose times it."""
+        # Not by the reference: what holds the kernels to account shares nothing with them.
+        if self._basis is None:
+            return array
+        if self._basis.ndim == 1:
+            return self._basis[:, np.newaxis] * array
+        return (self._basis.T if transpose else self._basis) @ array
 
     def _split(self, coef):
         """Coefficients of the original columns, as the kernels want them, and intercepts."""

@@ -12,7 +12,7 @@ from scipy import sparse
 
 from dpglm.losses import Loss
 
-__all__ = ["SMALL_SQUARE", "Reference", "image_norms", "row_norms", "times"]
+__all__ = ["SMALL_SQUARE", "Reference", "image_norms", "row_norms"]
 
 _UNIT_ROUNDOFF = 2.0**-53
 # The residuals of the kernels are right to within this, by the tests of their exponential.
@@ -25,7 +25,7 @@ _NORM_ERROR = 2.0**-20
 SMALL_SQUARE = 2.0**-900
 
 
-def times(basis: np.ndarray | None, array: np.ndarray, *, transpose: bool = False) -> np.ndarray:
+def _times(basis: np.ndarray | None, array: np.ndarray, *, transpose: bool = False) -> np.ndarray:
     """P times an array, or its transpose times it; None is the identity, a vector a diagonal."""
     if basis is None:
         return array
@@ -157,7 +157,7 @@ class Reference:
 
     def _original(self, coef: np.ndarray) -> np.ndarray:
         """Coefficients of the columns, shape (n_columns, K)."""
-        return times(self.basis, coef.reshape(len(coef), -1))
+        return _times(self.basis, coef.reshape(len(coef), -1))
 
     def _scores(self, w: np.ndarray) -> np.ndarray:
         return self.x @ w[:-1] + w[-1] if self.fit_intercept else self.x @ w
@@ -167,7 +167,7 @@ class Reference:
         total = self.x.T @ c
         if self.fit_intercept:
             total = np.vstack([total, c.sum(axis=0)])
-        return times(self.basis, total, transpose=True)
+        return _times(self.basis, total, transpose=True)
 
     def _weight(self, scores: np.ndarray) -> np.ndarray:
         one = scores.shape[1] == 1
