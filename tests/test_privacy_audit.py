@@ -70,7 +70,7 @@ def test_every_way_to_hand_over_the_rows_passes(container):
 
 
 def test_dense_canaries_are_shared_among_threads(monkeypatch):
-    from dpglm.audit.canaries import contained
+    from dpglm.audit.designs import contained
     from dpglm.sums import objective
 
     threads, original = [], objective.run_chunks

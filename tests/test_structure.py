@@ -101,7 +101,7 @@ def test_a_fit_enters_few_files_and_does_not_run_to_and_fro(estimator):
 
 RANDOM = ("random", "secrets", "os.urandom", "check_random_state", "default_rng", "RandomState")
 # Synthetic data, folds and canaries may draw; nothing that touches private data may.
-MAY_DRAW = {"privacy.noise", "datasets", "audit.canaries", "study"}
+MAY_DRAW = {"privacy.noise", "datasets", "audit.designs", "study"}
 
 
 def draws_randomness(path):

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import binom, norm
 
-from dpglm.audit.canaries import prepared
-from dpglm.audit.grey_box import record
+from dpglm.audit.designs import prepared, releases_of
 from dpglm.audit.statistics import POWER, AuditResult, root
 from dpglm.baselines import PrivGene
 from dpglm.privacy.events import LaplaceSelectionEvent
@@ -98,28 +97,21 @@ def audit_choices(choices: ChoiceCounts, *, false_alarm: float = 1e-6) -> AuditR
     )
 
 
-@dataclass(frozen=True)
 class _Tempered:
     """A law whose weights were raised to a power: moments of their logarithms, log of their sum."""
 
-    power: float
-    mean: float
-    variance: float
-    log_sum: float
+    def __init__(self, law: np.ndarray, power: float) -> None:
+        logs = np.log(np.maximum(law, 1e-300))
+        weights = np.exp(power * (logs - logs.max()))
+        total = weights.sum()
+        weights /= total
+        self.power, self.log_sum = power, math.log(total) + power * logs.max()
+        self.mean = float(weights @ logs)
+        self.variance = float(weights @ np.square(logs - self.mean))
 
     def divergence(self, other: "_Tempered") -> float:
         """Return the Kullback-Leibler divergence from the law of another power."""
         return (self.power - other.power) * self.mean - self.log_sum + other.log_sum
-
-
-def _tempered(logs: np.ndarray, power: float) -> _Tempered:
-    highest = logs.max()
-    weights = np.exp(power * (logs - highest))
-    total = weights.sum()
-    weights /= total
-    mean = float(weights @ logs)
-    variance = float(weights @ np.square(logs - mean))
-    return _Tempered(power, mean, variance, math.log(total) + power * highest)
 
 
 def _least_power(choices: ChoiceCounts, n_draws: int, nats: float) -> float:
@@ -128,23 +120,23 @@ def _least_power(choices: ChoiceCounts, n_draws: int, nats: float) -> float:
     By Chernoff's bound: means as large as the one seen have a probability of at most
     ``exp(-n KL)`` under a smaller power.
     """
-    logs = np.log(np.maximum(choices.law, 1e-300))
-    mean = float(choices.counts @ logs / n_draws)
-    seen = _tempered(logs, root(lambda p: _tempered(logs, p).mean - mean, 0.0, _LARGEST_POWER))
-    return root(lambda p: nats - n_draws * seen.divergence(_tempered(logs, p)), 0.0, seen.power)
+    law = choices.law
+    mean = float(choices.counts @ np.log(np.maximum(law, 1e-300)) / n_draws)
+    power = root(lambda p: _Tempered(law, p).mean - mean, 0.0, _LARGEST_POWER)
+    seen = _Tempered(law, power)
+    return root(lambda p: nats - n_draws * seen.divergence(_Tempered(law, p)), 0.0, power)
 
 
 def _caught_power(law: np.ndarray, n_draws: int, nats: float) -> float:
     """Return the power from which on weights are caught with probability `POWER`."""
-    logs = np.log(np.maximum(law, 1e-300))
-    claimed, spread = _tempered(logs, 1.0), float(norm.ppf(POWER))
+    claimed, spread = _Tempered(law, 1.0), float(norm.ppf(POWER))
     limit = root(
-        lambda p: n_draws * _tempered(logs, p).divergence(claimed) - nats, 1.0, _LARGEST_POWER
+        lambda p: n_draws * _Tempered(law, p).divergence(claimed) - nats, 1.0, _LARGEST_POWER
     )
-    needed = _tempered(logs, limit).mean
+    needed = _Tempered(law, limit).mean
 
     def excess(power: float) -> float:
-        raised = _tempered(logs, power)
+        raised = _Tempered(law, power)
         return raised.mean - spread * math.sqrt(raised.variance / n_draws) - needed
 
     return root(excess, limit, _LARGEST_POWER)
@@ -216,16 +208,14 @@ def choice_counts(estimator: Any, *, n_fits: int = 1000) -> ChoiceCounts:
 
 
 def _first_choice(estimator: Any, X: np.ndarray, y: np.ndarray) -> Recorded:
-    with record() as recorded:
-        estimator.fit(X, y)
-    return next(r for r in recorded.releases if not isinstance(r.answer, np.ndarray))
+    releases = releases_of(estimator, X, y)
+    return next(release for release in releases if not isinstance(release.answer, np.ndarray))
 
 
 def _line_search(estimator: Any, factor: float) -> tuple[np.ndarray, float]:
     """Equal rows of one feature, so many that the noisy gradient has the right sign.
 
-    They come with the most by which a record can raise or lower a score, before the factor of the
-    relation.
+    And the most by which a record can raise or lower a score, before the factor of the relation.
     """
     n_rows = 50
     for _ in range(20):

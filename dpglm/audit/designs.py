@@ -1,34 +1,121 @@
-"""Designs of audits: for each kind of release, a fit on canaries and the scores of a fit."""
+"""Designs of audits: for each kind of release, a fit on canaries and the scores of a fit.
+
+Canaries are artificial records on axes of their own, there or not by the flip of a coin.
+"""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from scipy import sparse
+from scipy.stats import norm
+from sklearn.base import clone
+from sklearn.utils import check_random_state
 
-from dpglm.audit.canaries import coin_flips, contained, prepared, scored
 from dpglm.audit.grey_box import onto, record, replay
 from dpglm.audit.statistics import CanaryScores
 from dpglm.estimators.adaptive_plan import AdaptivePlan
 from dpglm.estimators.whitening import DiagonalPreconditioner
+from dpglm.exceptions import require
 from dpglm.losses import Loss
 from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS
-from dpglm.privacy.ledger import Event, run_lengths
+from dpglm.privacy.ledger import Event, composed_delta, composed_epsilon, composed_mu, run_lengths
 from dpglm.privacy.vault import Recorded, Tape, triangle
 
 __all__ = [
     "canary_scores",
+    "coin_flips",
+    "contained",
     "count_scores",
     "cross_moment_scores",
     "minimizer_scores",
     "newton_scores",
+    "prepared",
+    "releases_of",
 ]
 
+_CONTAINERS = ("dense", "sparse", "blocks", "dask")
+_N_BLOCKS = 3
 # So long are rows beside the clip, and so short are steps: every canary stays clipped to the end.
 _ROW_OVER_CLIP = 1e20
 _STEP = 1e-150
 # Records that show whether a fit leaves more than its releases.
 _FEW = 20
+
+
+def coin_flips(n_canaries: int, random_state: Any) -> np.ndarray:
+    """Return which canaries are there, shape (n_canaries,)."""
+    return check_random_state(random_state).randint(2, size=n_canaries).astype(bool)
+
+
+def contained(lengths: np.ndarray, y: np.ndarray, container: str) -> tuple[Any, ...]:
+    """Return what ``fit`` is given for rows of these lengths (n_rows,), each on its own axis."""
+    if container not in _CONTAINERS:
+        raise ValueError(f"container={container!r} is unknown; choose one of {_CONTAINERS}.")
+    X = sparse.diags_array(lengths, format="csr")
+    X.eliminate_zeros()
+    if container == "sparse":
+        return X, y
+    if container == "blocks":
+        return ([(X[rows], y[rows]) for rows in np.array_split(np.arange(len(y)), _N_BLOCKS)],)
+    if container == "dense":
+        return X.toarray(), y
+    dask = require("dask.array", "dask", "container='dask'")
+    n_rows = -(-len(y) // _N_BLOCKS)
+    return dask.from_array(X.toarray(), chunks=(n_rows, -1)), dask.from_array(y, chunks=n_rows)
+
+
+def prepared(estimator: Any, **parameters: Any) -> Any:
+    """Return a copy for canaries: without intercept or seed, and with a known set of labels.
+
+    Of the other parameters those are set that the estimator has.
+    """
+    estimator = clone(estimator)
+    if not estimator.epsilon < np.inf:
+        raise ValueError(f"epsilon={estimator.epsilon!r} claims nothing that could be audited.")
+    names = estimator.get_params(deep=False)
+    common = {"fit_intercept": False, "random_state": None}
+    common["classes"] = [0, 1] if names.get("classes") is None else names["classes"]
+    return estimator.set_params(
+        **{name: value for name, value in {**common, **parameters}.items() if name in names}
+    )
+
+
+def releases_of(estimator: Any, *table: Any) -> list[Recorded]:
+    """Fit on a table, and return what was released."""
+    with record() as recorded:
+        estimator.fit(*table)
+    return recorded.releases
+
+
+def _scored(
+    coins: np.ndarray, scores: np.ndarray, shift: float, events: Sequence[Event], **more: Any
+) -> CanaryScores:
+    """Return the scores with the claim of these releases."""
+    mu = _claimed_mu(events, float(norm.sf(shift / 2)))
+    return CanaryScores(scores=scores, present=coins, shift=shift, mu=mu, **more)
+
+
+def _scored_sum(
+    coins: np.ndarray, release: Recorded, sums: np.ndarray, size: float
+) -> CanaryScores:
+    """Return the scores by sums of one release, of which a canary that is there adds `size`."""
+    std = release.sensitivity * release.event.noise_multiplier
+    return _scored(coins, sums / std, size / std, [release.event])
+
+
+def _claimed_mu(events: Sequence[Event], alarm_rate: float) -> float:
+    """Return the mu of the hit rate that these releases allow at this rate of false alarms.
+
+    It is that of the Gaussian trade-off of the events, where they all have one.
+    """
+    runs = run_lengths(events)
+    if all(event.mu is not None for event in events):
+        return composed_mu(runs)
+    epsilons = np.linspace(0.0, composed_epsilon(runs, alarm_rate / 1000), 200)
+    hits = min(np.exp(e) * alarm_rate + composed_delta(runs, e) for e in epsilons)
+    return float(norm.ppf(min(hits, 1.0)) - norm.ppf(alarm_rate))
 
 
 def canary_scores(
@@ -99,16 +186,16 @@ def canary_scores(
     label = labels[coins.astype(int)] if flips else np.full(n_canaries, labels[1])
     table = contained(row_norm * (coins | flips), label, container)
     if stage == "second_moment":
-        release = _first_release(estimator.set_params(max_iter=1), *table)
-        std = release.sensitivity * release.event.noise_multiplier
-        return scored(coins, release.answer / std, row_bound**2 / std, [release.event])
+        release = releases_of(estimator.set_params(max_iter=1), *table)[0]
+        return _scored_sum(coins, release, release.answer, row_bound**2)
     # Where an absent canary has another label it pulls the other way.
     slopes = [_unit_slope(estimator._loss(len(labels)), len(labels), index) for index in (1, 0)]
     with onto(_Pulls(slopes[0] - flips * slopes[1], moment is not None)) as seen:
         estimator.fit(*table)
     factor = NEIGHBORING_RELATIONS[estimator.neighboring_relation].sensitivity_factor
     complaints = (*_imbalance(estimator, plan, seen.events), *_leaks(estimator))
-    return _gradient_scores(coins, seen, factor, plan.sampling_rate, flips, complaints)
+    rate = plan.sampling_rate
+    return _gradient_scores(coins, seen, factor, rate, flips, complaints=complaints)
 
 
 def _on_axes(estimator: Any, n_canaries: int, stage: str) -> tuple[Any, Any]:
@@ -157,25 +244,15 @@ class _Pulls(Tape):
 
 
 def _gradient_scores(
-    coins: np.ndarray,
-    seen: _Pulls,
-    factor: float,
-    rate: float,
-    flips: bool,
-    complaints: tuple[str, ...],
+    coins: np.ndarray, seen: _Pulls, factor: float, rate: float, flips: bool, **more: Any
 ) -> CanaryScores:
     """Score canaries by their pulls; each sum has one in it with probability `rate`."""
     clips = np.array([1 / (factor * event.noise_multiplier) for event in seen.sums])
-    norm = math.sqrt(math.fsum(clips**2))
-    shift = rate * seen.moves * norm
-    return scored(
-        coins,
-        seen.pulls / (factor * norm) + (shift / 2 if flips else 0.0),
-        shift,
-        seen.sums,
-        excess_variance=rate * (1 - rate) * math.fsum((seen.moves * clips**2 / norm) ** 2),
-        complaints=complaints,
-    )
+    size = math.sqrt(math.fsum(clips**2))
+    shift = rate * seen.moves * size
+    scores = seen.pulls / (factor * size) + (shift / 2 if flips else 0.0)
+    excess = rate * (1 - rate) * math.fsum((seen.moves * clips**2 / size) ** 2)
+    return _scored(coins, scores, shift, seen.sums, excess_variance=excess, **more)
 
 
 def _unit_slope(loss: Loss, n_classes: int, index: int) -> np.ndarray:
@@ -187,23 +264,21 @@ def _unit_slope(loss: Loss, n_classes: int, index: int) -> np.ndarray:
 
 
 def _imbalance(estimator: Any, plan: Any, events: list[Event]) -> tuple[str, ...]:
-    """Return what is wrong, in words, with the books of a fit that made these releases.
-
-    Those of an adaptive fit say what is left of its budget after each release.
-    """
+    """Return what is wrong, in words, with the books of a fit that made these releases."""
     if not isinstance(plan, AdaptivePlan):
         stated = estimator.privacy_.events == run_lengths(events)
         return () if stated else ("the ledger states other releases than were made",)
-    cost = [event.mu**2 if plan.accountant == "gdp" else event.rho for event in events]
-    left = plan.capacity - np.cumsum(cost)
+    # Those of an adaptive fit say what is left of its budget after each release.
+    remaining = estimator.trace_.remaining
+    cost = np.cumsum([e.mu**2 if plan.accountant == "gdp" else e.rho for e in events])
     # Selections are inverted numerically, to about 1e-12.
-    wrong = np.abs(left - estimator.trace_.remaining) > 1e-6 * plan.capacity
+    wrong = np.abs(plan.capacity - cost - remaining) > 1e-6 * plan.capacity
     if not wrong.any():
         return ()
+    first = wrong.argmax()
     return (
-        f"the books do not balance: releases up to the {wrong.argmax() + 1}-th cost "
-        f"{sum(cost[: wrong.argmax() + 1]):.4g} of {plan.capacity:.4g}, and "
-        f"{estimator.trace_.remaining[wrong.argmax()]:.4g} is said to be left",
+        f"the books do not balance: releases up to the {first + 1}-th cost {cost[first]:.4g} of "
+        f"{plan.capacity:.4g}, and {remaining[first]:.4g} is said to be left",
     )
 
 
@@ -218,13 +293,9 @@ def _leaks(estimator: Any) -> tuple[str, ...]:
     return () if same else ("the coefficients follow from more than the releases",)
 
 
-def cross_moment_scores(
-    estimator: Any, *, n_canaries: int = 200, random_state: Any = None
-) -> CanaryScores:
+def cross_moment_scores(estimator: Any, n_canaries: int, random_state: Any = None) -> CanaryScores:
     """Fit a fully preconditioned estimator once, and score canaries by entries off the diagonal.
 
-    Notes
-    -----
     Each canary is a row on the bisector of two axes of its own. With norm R it adds ``R^2 / 2`` to
     the entry of its two axes, which is released times sqrt(2): a shift of ``mu / sqrt(2)`` or less.
     """
@@ -233,17 +304,10 @@ def cross_moment_scores(
     labels = np.unique(estimator.classes)
     row_bound = estimator.plan(n_canaries, 2 * n_canaries, len(labels)).second_moment.row_bound
     X = np.kron(np.diag(coins), [row_bound / math.sqrt(2)] * 2)
-    release = _first_release(estimator, X, np.full(n_canaries, labels[1]))
+    release = releases_of(estimator, X, np.full(n_canaries, labels[1]))[0]
     (rows, columns), _ = triangle(2 * n_canaries)
     entries = release.answer[(rows % 2 == 0) & (columns == rows + 1)]
-    std = release.sensitivity * release.event.noise_multiplier
-    return scored(coins, entries / std, row_bound**2 / math.sqrt(2) / std, [release.event])
-
-
-def _first_release(estimator: Any, *table: Any) -> Recorded:
-    with record() as recorded:
-        estimator.fit(*table)
-    return recorded.releases[0]
+    return _scored_sum(coins, release, entries, row_bound**2 / math.sqrt(2))
 
 
 # The baselines release one thing each: on its own axis every canary has a problem of its own.
@@ -258,13 +322,9 @@ def _fit_own_problems(estimator: Any, row_norm: float, coins: np.ndarray) -> Any
     return estimator.fit(*contained(row_norm * coins, label, "sparse")).trace_
 
 
-def minimizer_scores(
-    estimator: Any, *, n_canaries: int = 500, random_state: Any = None
-) -> CanaryScores:
+def minimizer_scores(estimator: Any, n_canaries: int, random_state: Any = None) -> CanaryScores:
     """Fit one that perturbs a minimiser or its objective once, and score each canary.
 
-    Notes
-    -----
     A canary's minimiser w solves ``penalty w + b + R l'(R w) = 0`` with the tilt b. The score
     ``penalty w / std`` is standard normal without the canary, and has a mean and a variance that
     follow by quadrature over b with it.
@@ -283,7 +343,7 @@ def minimizer_scores(
     mean = float(weights @ moved)
     variance = float(weights @ (moved - mean) ** 2) + output_std**2
     scores, excess = penalty * estimator.coef_[0] / std, variance / std**2 - 1
-    return scored(coins, scores, mean / std, trace.events, excess_variance=excess)
+    return _scored(coins, scores, mean / std, trace.events, excess_variance=excess)
 
 
 def _minimizers(loss: Loss, row_norm: float, penalty: float, tilts: np.ndarray) -> np.ndarray:
@@ -298,9 +358,7 @@ def _minimizers(loss: Loss, row_norm: float, penalty: float, tilts: np.ndarray) 
     return (low + high) / 2
 
 
-def newton_scores(
-    estimator: Any, *, n_canaries: int = 500, random_state: Any = None
-) -> CanaryScores:
+def newton_scores(estimator: Any, n_canaries: int, random_state: Any = None) -> CanaryScores:
     """Fit double-noise Newton for one step, and score each canary.
 
     The first direction is ``A^-1 g`` with a diagonal A that is known.
@@ -318,16 +376,13 @@ def newton_scores(
     std = math.hypot(gradient_std / absent, direction_std)
     excess = math.hypot(gradient_std / present, direction_std) ** 2 / std**2 - 1
     scores, shift = estimator.coef_[0] / std, plan.clip / present / std
-    return scored(coins, scores, shift, trace.events, excess_variance=excess)
+    return _scored(coins, scores, shift, trace.events, excess_variance=excess)
 
 
-def count_scores(
-    estimator: Any, *, n_canaries: int = 500, random_state: Any = None
-) -> CanaryScores:
+def count_scores(estimator: Any, n_canaries: int, random_state: Any = None) -> CanaryScores:
     """Fit private counts once, with a class for each canary and one for those not there."""
     coins = coin_flips(n_canaries, random_state)
     estimator = prepared(estimator, **_ONE_RELEASE | {"classes": np.arange(n_canaries + 1)})
     y = np.where(coins, np.arange(n_canaries), n_canaries)
-    release = _first_release(estimator, np.zeros((n_canaries, 1)), y)
-    std = release.sensitivity * release.event.noise_multiplier
-    return scored(coins, release.answer[:n_canaries] / std, 1 / std, [release.event])
+    release = releases_of(estimator, np.zeros((n_canaries, 1)), y)[0]
+    return _scored_sum(coins, release, release.answer[:n_canaries], 1.0)

@@ -10,7 +10,6 @@ import numpy as np
 from scipy.stats import binom
 from sklearn.base import clone
 
-from dpglm.audit.canaries import coin_flips
 from dpglm.audit.statistics import AuditPart, AuditResult, largest_rate, root, smallest_rate
 
 __all__ = ["TwoSamples", "audit_guesses", "audit_pair", "epsilon_of_guesses"]
@@ -27,18 +26,22 @@ class TwoSamples:
     absent: np.ndarray
 
 
-def _result(claimed: float, shown: float, largest: float, also: Sequence[str] = ()) -> AuditResult:
-    """Return the outcome, given the largest bound that could be shown, if nothing is noisy."""
+def _part(
+    name: str, seen: TwoSamples, claimed: float, bounds: list[float], also: Sequence[str] = ()
+) -> AuditPart:
+    """Return the outcome, given what was shown and what would be if nothing were noisy."""
+    shown, largest = bounds
     too_large = f"epsilon is at least {shown:.3g}, and {claimed:.3g} was claimed"
     power = f"at most an epsilon of {largest:.3g}, that of no noise at all"
     if largest <= claimed:
         power = "nothing: no result could contradict so large an epsilon"
-    return AuditResult(
+    result = AuditResult(
         violations=(*([too_large] if shown > claimed else []), *also),
         power=power,
         epsilon_claimed=claimed,
         epsilon_lower_bound=shown,
     )
+    return AuditPart(name, seen, result)
 
 
 def epsilon_of_guesses(
@@ -46,8 +49,6 @@ def epsilon_of_guesses(
 ) -> float:
     """Return a lower confidence bound on epsilon from guesses which canaries were there.
 
-    Notes
-    -----
     Steinke, Nasr & Jagielski (2023), Theorem 5.2: in one run of an (epsilon, delta)-differentially
     private algorithm on fair coins, the number of correct guesses exceeds v with probability at
     most that of a binomial with chance ``e^epsilon / (1 + e^epsilon)``, plus ``2 m delta alpha``
@@ -66,25 +67,22 @@ def epsilon_of_guesses(
 
 def audit_guesses(
     estimator: Any,
+    coins: np.ndarray,
     *,
     epsilon: float,
     delta: float,
-    n_canaries: int = 500,
-    row_norm: float = 1.0,
-    false_alarm: float = 1e-6,
-    random_state: Any = None,
+    row_norm: float,
+    false_alarm: float,
 ) -> AuditPart:
     """Fit once on canaries, guess which were there by their coefficients, and count.
 
-    Notes
-    -----
     Canaries are rows of norm `row_norm` on axes of their own, of both labels in turn; a coin makes
     each a row of zeros. The quarter with the largest coefficients (times the sign of their label)
     is guessed to be there, the quarter with the smallest not to be; see `epsilon_of_guesses`. The
     probability of a false alarm is raised to 100 delta: an algorithm may reveal any one record with
     probability delta.
     """
-    coins = coin_flips(n_canaries, random_state)
+    n_canaries = len(coins)
     false_alarm = max(false_alarm, _DELTAS * delta)
     y = np.arange(n_canaries) % 2
     coef = _fitted(estimator, np.diag(row_norm * coins), y)
@@ -92,12 +90,12 @@ def audit_guesses(
     quarter = n_canaries // 4
     order = np.argsort(scores, kind="stable")
     correct = int(coins[order[-quarter:]].sum() + (~coins[order[:quarter]]).sum())
-    bound, largest = (
+    bounds = [
         epsilon_of_guesses(n_canaries, 2 * quarter, right, delta, false_alarm)
         for right in (correct, 2 * quarter)
-    )
+    ]
     seen = TwoSamples(present=scores[coins], absent=scores[~coins])
-    return AuditPart("guesses from one fit", seen, _result(epsilon, bound, largest))
+    return _part("guesses from one fit", seen, epsilon, bounds)
 
 
 def audit_pair(
@@ -111,8 +109,6 @@ def audit_pair(
 ) -> AuditPart:
     """Fit many times on two data sets that differ in one record, and tell them apart.
 
-    Notes
-    -----
     The record has the norm `row_norm` in one data set and is a row of zeros in the other; each is
     fitted `n_fits` times. The first half of the fits chooses a score and a threshold: the
     coefficients along the difference of their means, or minus their size. The second half gives
@@ -131,17 +127,15 @@ def audit_pair(
     score, threshold, larger = _best_event([world[:half] for world in worlds], delta, limit)
     scores = [score(world[half:]) for world in worlds]
     hits = [_hits(values, threshold, larger) for values in scores]
-    bound, largest = (
-        _epsilon_of_rates(counts, n_fits - half, delta, limit)
-        for counts in (hits, [n_fits - half, 0])
-    )
+    seen_and_most = (hits, [n_fits - half, 0])
+    bounds = [_epsilon_of_rates(counts, n_fits - half, delta, limit) for counts in seen_and_most]
     repeated = max(n_fits - len(np.unique(world, axis=0)) for world in worlds)
     also = [
         f"the noise repeats itself: {repeated} of {n_fits} fits gave coefficients that another "
         "had given"
     ]
-    result = _result(epsilon, bound, largest, also if repeated else ())
-    return AuditPart("two data sets, many fits", TwoSamples(*scores), result)
+    name = "two data sets, many fits"
+    return _part(name, TwoSamples(*scores), epsilon, bounds, also if repeated else ())
 
 
 def _fitted(estimator: Any, X: np.ndarray, y: np.ndarray) -> np.ndarray:

@@ -11,6 +11,7 @@ from dpglm import baselines
 from dpglm.audit.choices import audit_choices, choice_counts
 from dpglm.audit.designs import (
     canary_scores,
+    coin_flips,
     count_scores,
     cross_moment_scores,
     minimizer_scores,
@@ -148,8 +149,9 @@ def audit_estimator(
     if not epsilon < np.inf:
         raise ValueError(f"epsilon={epsilon!r} claims nothing that could be audited.")
     audit = _Audit(estimator, n_canaries, n_fits, false_alarm, container, row_norm, random_state)
-    parts = audit.from_outside() if black_box else audit.by_design()
-    return AuditReport(name, float(epsilon), float(delta), tuple(parts))
+    families = () if black_box else type(estimator).__mro__
+    parts = next((AUDITS[family] for family in families if family in AUDITS), _Audit.from_outside)
+    return AuditReport(name, float(epsilon), float(delta), tuple(parts(audit)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,11 +165,6 @@ class _Audit:
     container: str
     row_norm: float
     random_state: Any
-
-    def by_design(self) -> Iterator[AuditPart]:
-        """The audits of the estimator's family, or those from outside if it has none."""
-        families = type(self.estimator).__mro__
-        return next((AUDITS[f] for f in families if f in AUDITS), _Audit.from_outside)(self)
 
     def canaries(
         self, name: str, design: Callable[..., CanaryScores], **settings: Any
@@ -211,10 +208,8 @@ class _Audit:
         parameters = self.estimator.get_params(deep=False)
         claim = {"epsilon": parameters["epsilon"], "delta": parameters.get("delta", 0.0)}
         claim |= {"false_alarm": self.false_alarm, "row_norm": self.row_norm}
-        guessed = min(self.n_canaries, _MOST_GUESSED)
-        yield audit_guesses(
-            self.estimator, n_canaries=guessed, random_state=self.random_state, **claim
-        )
+        coins = coin_flips(min(self.n_canaries, _MOST_GUESSED), self.random_state)
+        yield audit_guesses(self.estimator, coins, **claim)
         yield audit_pair(self.estimator, n_fits=self.n_fits, **claim)
 
 
@@ -259,17 +254,11 @@ def audit_table(reports: Iterable[AuditReport]) -> str:
     for report in reports:
         for place, part in enumerate(report.parts):
             lower, claimed = part.result.bounds(report.delta)
-            rows.append(
-                (
-                    # Once for all of its parts.
-                    "" if place else report.name,
-                    part.name,
-                    f"{min(claimed, report.epsilon):.3g}",
-                    f">= {lower:.3g}",
-                    "passed" if part.result.passed else "VIOLATED",
-                    part.result.power,
-                )
-            )
+            # Once for all of its parts.
+            name = "" if place else report.name
+            numbers = (f"{min(claimed, report.epsilon):.3g}", f">= {lower:.3g}")
+            outcome = "passed" if part.result.passed else "VIOLATED"
+            rows.append((name, part.name, *numbers, outcome, part.result.power))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     # Names to the left, numbers to the right, and no spaces after the last column.
     cells = [f"{{:{side}{width}}}" for side, width in zip("<<>><", widths[:-1], strict=True)]
