@@ -285,15 +285,19 @@ def test_a_callback_sees_every_iteration_and_cannot_stop_the_fit():
     assert (recorder.fitted[-1] == model.predict(X)).all()
 
 
-def test_a_fitted_estimator_is_pickled_without_its_callbacks():
-    """They may have recorded scores that were computed without noise."""
+def test_callbacks_that_saw_a_fit_are_not_pickled():
+    """They may have recorded scores without noise: not with the model, nor a clone, nor later."""
     X, y = make_census(300, random_state=0)
     model = DPLogisticRegression(max_iter=2).set_callbacks(Recorder())
     assert len(pickle.loads(pickle.dumps(model))._skl_callbacks) == 1
     with pytest.warns(PrivacyWarning, match="asked to stop"):
         model.fit(X, y)
-    assert not hasattr(pickle.loads(pickle.dumps(model)), "_skl_callbacks")
+    for left in (model, clone(model)):
+        assert pickle.loads(pickle.dumps(left))._skl_callbacks == []
     assert "callbacks" in str(model.privacy_)
+    with pytest.raises(ValueError, match="NaN"):
+        model.fit(np.full_like(X, np.nan), y)
+    assert b"Recorder" not in pickle.dumps(model)
     assert "callbacks" not in str(DPLogisticRegression(max_iter=2).fit(X, y).privacy_)
 
 

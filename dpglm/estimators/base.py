@@ -266,13 +266,6 @@ class PrivateLinearClassifier(
         loss = self._loss(max(2, facts.n_outputs))
         return Space(loss, facts.n_features, facts.n_outputs, bool(self.fit_intercept))
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave the callbacks behind once fitted: they may hold scores without noise."""
-        state = super().__getstate__()
-        if "coef_" in state:
-            state = {name: value for name, value in state.items() if name != "_skl_callbacks"}
-        return state
-
     def _set_coefficients(self, coef: np.ndarray) -> None:
         if not np.isfinite(coef).all():
             warnings.warn(
@@ -315,6 +308,7 @@ class PrivateLinearClassifier(
         """
         if not getattr(self, "_skl_callbacks", []):
             return None, lambda: None
+        self._skl_callbacks = _Witnesses(self._skl_callbacks)
         context = self._init_callback_context(max_subtasks=plan.n_iter)
         context.call_on_fit_task_begin(estimator=self, **copies)
         refused = False
@@ -351,6 +345,16 @@ class PrivateLinearClassifier(
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+
+class _Witnesses(list):
+    """Callbacks that saw a fit: they may hold scores without noise, and are not pickled.
+
+    A clone has the same list.
+    """
+
+    def __reduce__(self) -> Any:
+        return list, ()
 
 
 def _split_intercept(coef: np.ndarray, fit_intercept: bool) -> tuple[np.ndarray, np.ndarray]:
