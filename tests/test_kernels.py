@@ -2,10 +2,8 @@
 
 import math
 import operator
-import re
 import threading
 
-import mpmath
 import numba
 import numpy as np
 import pytest
@@ -13,21 +11,14 @@ from numba import njit
 from numpy.testing import assert_allclose, assert_array_equal
 
 from dpglm.kernels import runtime
-from dpglm.kernels.arithmetic import EXACT, copy, exp, log
+from dpglm.kernels.arithmetic import EXACT, exp, log
 from dpglm.kernels.clip import margin_coefficients
 from dpglm.kernels.runtime import default_n_threads, run_chunks
 from dpglm.kernels.vectors import (
     LANES,
-    add_across,
-    at,
-    lane,
     load,
-    max_across,
-    prefetch,
-    put,
     spread,
     store,
-    sum_each,
     where,
 )
 from dpglm.sums.objective import rows_per_chunk
@@ -56,18 +47,8 @@ def test_exp_is_within_two_units_in_the_last_place():
     rng = np.random.default_rng(0)
     ends = [-708.0, 0.0, -0.0, 709.0]
     x = np.concatenate([rng.uniform(-708, 709, 40_000), rng.uniform(-1, 1, 40_000), ends])
-    assert np.abs(exp_and_log(x)[0] / np.exp(x) - 1).max() <= 4.5e-16
+    assert np.abs(exp_and_log(x)[0] / np.exp(x.astype(np.longdouble)) - 1).max() <= 4.5e-16
     assert exp_and_log(np.zeros(1))[0] == 1.0
-
-
-def test_exp_agrees_with_many_digits_of_mpmath():
-    x = np.random.default_rng(1).uniform(-40, 40, 400)
-    with mpmath.workdps(40):
-        errors = [
-            abs(mpmath.mpf(float(value)) / mpmath.exp(mpmath.mpf(float(at))) - 1)
-            for at, value in zip(x, exp_and_log(x)[0], strict=True)
-        ]
-    assert max(errors) <= 1.5 * 2.0**-52
 
 
 def test_exp_is_clamped_to_positive_finite_values():
@@ -80,7 +61,7 @@ def test_exp_is_clamped_to_positive_finite_values():
 def test_log_is_within_two_units_in_the_last_place():
     rng = np.random.default_rng(0)
     x = np.concatenate([np.exp(rng.uniform(-700, 700, 40_000)), rng.uniform(0.5, 2.0, 40_000)])
-    assert_allclose(exp_and_log(x)[1], np.log(x), rtol=4.5e-16)
+    assert_allclose(exp_and_log(x)[1], np.log(x.astype(np.longdouble)), rtol=4.5e-16)
     assert exp_and_log(np.ones(1))[1] == 0.0
 
 
@@ -122,80 +103,6 @@ def test_operators_and_comparisons_act_on_each_number():
     assert_array_equal(out, results)
     kept = ~np.isnan(results)
     assert_array_equal(np.signbit(out[kept]), np.signbit(np.array(results)[kept]))
-
-
-@njit(**EXACT)
-def read(doubles, singles, integers, start, out):
-    store(out[0], start, load(doubles, start))
-    store(out[1], start, load(singles, start))
-    store(out[2], start, load(integers, start))
-    store(out[3], start, lane(load(doubles, start), 5))
-    copy(doubles, out[4, :3])
-
-
-def test_vectors_begin_anywhere_and_are_converted_and_copies_end_with_the_room():
-    values = np.arange(-3.0, 14.0)
-    for start in range(9):
-        out = np.zeros((5, 17))
-        read(values, values.astype(np.float32), values.astype(np.int32), start, out)
-        expected = np.zeros((5, 17))
-        expected[:3, start : start + 8] = values[start : start + 8]
-        expected[3, start : start + 8] = values[start + 5]
-        expected[4, :3] = values[:3]
-        assert_array_equal(out, expected)
-
-
-@njit(**EXACT)
-def gather(values, signed, unsigned, long, unsigned_long, out):
-    for i in range(4):
-        put(out, i, at(values, at(signed, i)) + at(values, at(unsigned, i)))
-        put(out, 4 + i, at(values, at(long, i)) + at(values, at(unsigned_long, i)))
-
-
-def test_single_numbers_are_read_and_written():
-    index, out = np.array([3, 0, 2, 2]), np.empty(8)
-    kinds = (np.int32, np.uint32, np.int64, np.uint64)
-    gather(np.arange(4.0) / 4, *(index.astype(kind) for kind in kinds), out)
-    assert_array_equal(out, [1.5, 0.0, 1.0, 1.0] * 2)
-
-
-@njit(**EXACT)
-def across(rows, sums):
-    store(
-        sums, 0,
-        sum_each(
-            load(rows, 0), load(rows, 8), load(rows, 16), load(rows, 24), load(rows, 32),
-            load(rows, 40), load(rows, 48), load(rows, 56),
-        ),
-    )  # fmt: skip
-    for i in range(8):
-        put(sums, 8 + i, add_across(load(rows, 8 * i)))
-        put(sums, 16 + i, max_across(load(rows, 8 * i)))
-
-
-def test_sums_across_vectors_use_one_order_for_all():
-    rows = np.random.default_rng(0).normal(size=(8, 8)) * 10.0 ** np.arange(8)
-    sums = np.empty(24)
-    across(rows.ravel(), sums)
-    halves = rows
-    for _ in range(3):
-        halves = halves[:, ::2] + halves[:, 1::2]
-    assert_array_equal(sums.reshape(3, 8), [halves[:, 0], halves[:, 0], rows.max(axis=1)])
-
-
-@pytest.mark.parametrize(("dtype", "n_lines"), [(np.float64, 8), (np.float32, 4)])
-def test_each_cache_line_of_64_numbers_is_prefetched_once(dtype, n_lines):
-    @njit(**EXACT)
-    def fetch(array):
-        prefetch(array, 0)
-
-    fetch(np.zeros(1, dtype=dtype))
-    (code,) = fetch.inspect_llvm().values()
-    hint = r"call void @llvm\.prefetch\S*\(.*, (.*), (.*), (.*)\)"
-    # for reading, to stay in every cache, of data
-    assert re.findall(hint, code) == n_lines * [("i32 0", "i32 3", "i32 1")]
-    further = re.findall(rf"getelementptr.*, i64 (\d+)\n.*{hint}", code)
-    assert [int(place) for place, *_ in further] == list(range(64, 64 * n_lines, 64))
 
 
 @njit(**EXACT)

@@ -2,9 +2,7 @@
 
 import json
 import math
-import tracemalloc
 from dataclasses import replace
-from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +13,10 @@ from hypothesis.extra import numpy as hnp
 from numpy.testing import assert_allclose, assert_array_equal
 from problems import (
     CASES,
+    STEPS,
     augmented,
     clipped_sum,
-    exact,
-    exact_norm_squared,
+    line_bounds,
     loss_for,
     magnitudes,
     nulled,
@@ -29,34 +27,34 @@ from scipy import sparse
 
 from dpglm.estimators.solvers import Space
 from dpglm.losses import Hinge, Logistic, Softmax
-from dpglm.sums.objective import Objective, rows_per_chunk
+from dpglm.sums.objective import Objective
 
 VECTORS = json.loads((Path(__file__).parent / "data" / "gradients.json").read_text())
-SHAPES = [(1, 1), (2, 1), (8, 8), (17, 9), (33, 100), (5, 130), (2600, 5)]
+SHAPES = [(1, 1), (2, 1), (8, 8), (17, 9), (33, 100), (5, 130), (1100, 5)]
 
 
 @pytest.mark.parametrize(("loss", "n_outputs"), CASES, ids=str)
 def test_sums_and_their_reference_match_clipping_row_by_row(loss, n_outputs):
     for seed, (n, d) in enumerate(SHAPES):
         weights = np.random.default_rng(seed).uniform(0.1, 3.0, max(2, n_outputs))
-        for dtype, fit_intercept in ((np.float64, seed % 2), (np.float32, 1 - seed % 2)):
-            X, target, coef, _ = problem(n, d, n_outputs, seed, fit_intercept=fit_intercept)
-            X = X.astype(dtype)
-            objectives = [
-                Objective(
-                    storage, target, loss, n_outputs=n_outputs,
-                    fit_intercept=fit_intercept, class_weight=weights,
-                )
-                for storage in (X, sparse.csr_array(X))
-            ]  # fmt: skip
-            rows = augmented(X.astype(np.float64), fit_intercept)
-            for clip in (0.3, 2.0, math.inf):
-                total = clipped_sum(rows, target, loss, coef, clip, weights)
-                scale = max(1e-3, np.abs(total).max())
-                for sums in objectives + [objectives[seed % 2].reference] * (clip < math.inf):
-                    got = sums.gradient_sum(coef, clip)
-                    assert got.dtype == np.float64 and got.shape == coef.shape
-                    assert_allclose(got, total, rtol=0, atol=1e-12 * scale)
+        fit_intercept = seed % 3 > 0
+        X, target, coef, _ = problem(n, d, n_outputs, seed, fit_intercept=fit_intercept)
+        X = X.astype(np.float32) if seed % 2 else X
+        objectives = [
+            Objective(
+                storage, target, loss, n_outputs=n_outputs,
+                fit_intercept=fit_intercept, class_weight=weights,
+            )
+            for storage in (X, sparse.csr_array(X))
+        ]  # fmt: skip
+        rows = augmented(X.astype(np.float64), fit_intercept)
+        for clip in (0.3, 2.0, math.inf):
+            total = clipped_sum(rows, target, loss, coef, clip, weights)
+            scale = max(1e-3, np.abs(total).max())
+            for sums in objectives + [objectives[seed % 2].reference] * (clip < math.inf):
+                got = sums.gradient_sum(coef, clip)
+                assert got.dtype == np.float64 and got.shape == coef.shape
+                assert_allclose(got, total, rtol=0, atol=1e-12 * scale)
 
 
 @pytest.mark.parametrize(("loss", "n_outputs"), CASES, ids=str)
@@ -69,41 +67,15 @@ def test_kernels_and_plain_arithmetic_agree_on_any_part_of_the_rows(
     X = X if storage == "dense" else sparse.csr_array(X)
     plain = Objective(X, target, loss, n_outputs=n_outputs)
     basis = np.random.default_rng(1).normal(size=(6, 6))
-    for objective in (plain, plain.in_basis(np.linspace(0.5, 2.0, 6)), plain.in_basis(basis)):
+    for of in (None, np.linspace(0.5, 2.0, 6), basis, basis[:, :4]):
+        objective = plain if of is None else plain.in_basis(of)
+        coef = coef[: objective.coef_shape[0]]
         for rows in (slice(0, 2600), slice(0, 1), slice(1300, 1700), slice(2599, 2600)):
             assert objective.confirm(coef, 0.7, np.arange(2600)[rows]) == 0.0
         compiled = objective.gradient_sum(coef, 0.7)
         with monkeypatch.context() as patch:
             patch.setenv("DPGLM_KERNELS", "numpy")
             assert_allclose(objective.gradient_sum(coef, 0.7), compiled, atol=1e-9)
-
-
-@pytest.mark.parametrize("wrong", ["clip", "norms", "sum"])
-def test_the_check_sees_wrong_kernels(wrong, monkeypatch):
-    X, target, coef, _ = problem(400, 5, 1)
-    objective = Objective(X, target, Logistic())
-    assert objective.confirm(coef, 0.1) == 0.0
-    original = Objective.gradient_sum
-    if wrong == "clip":
-        monkeypatch.setattr(
-            Objective, "gradient_sum", lambda self, w, clip: original(self, w, 1.001 * clip)
-        )
-    elif wrong == "norms":
-        objective._signed = 1.001 * objective._signed
-    else:
-        monkeypatch.setattr(
-            Objective, "gradient_sum", lambda self, w, clip: original(self, w, clip) + 1e-9
-        )
-    assert objective.confirm(coef, 0.1) > 0.0
-
-
-def test_wide_sparse_rows_take_the_memory_of_what_they_store():
-    X = sparse.random_array((300, 10**7), density=1e-6, format="csr", rng=0)
-    tracemalloc.start()
-    Objective(X, np.ones(300), Logistic())
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 10**6, "a vector of all columns has 80 MB"
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector["kind"])
@@ -120,27 +92,6 @@ def test_published_vectors(vector):
         coef = np.array(vector["w"])
         assert_allclose(objective.gradient_sum(coef, math.inf), vector["grad"], rtol=1e-12)
         assert_allclose(objective.gradient_sum(coef, vector["clip"]), vector["clipped"], rtol=1e-12)
-
-
-@pytest.mark.parametrize(("loss", "n_outputs"), CASES, ids=str)
-def test_one_row_is_clipped_to_exactly_the_clip_jointly_over_outputs(loss, n_outputs):
-    X, target, coef, _ = problem(1, 6, n_outputs, 3, density=1.0)
-    coef *= 0.01
-    objective = Objective(X, target, loss, n_outputs=n_outputs)
-    assert np.linalg.norm(objective.gradient_sum(coef, 0.05)) == pytest.approx(0.05, rel=1e-14)
-
-
-@pytest.mark.parametrize("n_outputs", [1, 3])
-@pytest.mark.parametrize("store", [np.asarray, np.float32, sparse.csr_array])
-def test_the_number_of_threads_does_not_change_a_bit(store, n_outputs):
-    X, target, coef, _ = problem(40_003, 21, n_outputs, 1)
-    one, two, five = (
-        Objective(store(X), target, loss_for(n_outputs), n_outputs=n_outputs, n_threads=n)
-        for n in (1, 2, 5)
-    )
-    expected = one.gradient_sum(coef, 0.7)
-    assert_array_equal(two.gradient_sum(coef, 0.7), expected)
-    assert_array_equal(five.gradient_sum(coef, 0.7), expected)
 
 
 @pytest.mark.parametrize("n_outputs", [1, 3])
@@ -165,15 +116,6 @@ def test_what_a_row_contributes_does_not_depend_on_where_it_stands(n_outputs, dt
     assert (np.array(contributions) == contributions[0]).all()
 
 
-def test_a_row_of_zeros_moves_the_intercept_only():
-    X, y = np.zeros((3, 2)), np.ones(3)
-    for storage in storages(X):
-        with_intercept = Objective(storage, y, Logistic())
-        assert_allclose(with_intercept.gradient_sum(np.zeros(3), math.inf), [0.0, 0.0, -1.5])
-        without = Objective(storage, y, Logistic(), fit_intercept=False)
-        assert_array_equal(without.gradient_sum(np.zeros(2), math.inf), np.zeros(2))
-
-
 @st.composite
 def neighbors(draw):
     n, d = draw(st.integers(1, 20)), draw(st.integers(1, 10))
@@ -191,94 +133,56 @@ def neighbors(draw):
     return X, other, target, draw(labels), coef, loss, n_outputs, clip, weights, i
 
 
-@settings(max_examples=200, deadline=None)
-@given(neighbors())
-def test_one_record_moves_the_sum_by_at_most_the_clip(case):
+@settings(max_examples=150, deadline=None)
+@given(neighbors(), st.sampled_from([np.asarray, sparse.csr_array]), st.none() | st.floats(-6, 6))
+def test_one_record_moves_the_sum_by_at_most_the_clip(case, store, spread):
+    """Whatever it holds, and in columns of any scales."""
     X, other, target, other_label, coef, loss, n_outputs, clip, weights, i = case
     replaced, relabelled = X.copy(), target.copy()
     replaced[i], relabelled[i] = other, other_label
-    for store in (np.asarray, sparse.csr_array):
-        before, without, after = (
-            Objective(store(rows), labels, loss, n_outputs=n_outputs, class_weight=weights)
-            for rows, labels in (
-                (X, target), (nulled(X, np.arange(len(X)) == i), target), (replaced, relabelled),
-            )
-        )  # fmt: skip
-        slack = before.rounding_slack(len(X))
+
+    def objective(rows, labels):
+        plain = Objective(store(rows), labels, loss, n_outputs=n_outputs, class_weight=weights)
+        return plain if spread is None else plain.in_basis(np.geomspace(1, 10**spread, len(coef)))
+
+    null = nulled(X, np.arange(len(X)) == i)
+    before, without, after = (
+        objective(*table) for table in ((X, target), (null, target), (replaced, relabelled))
+    )
+    slack = before.rounding_slack(len(X))
+    # As in a vault: whether numpy complains would depend on the data.
+    with np.errstate(all="ignore"):
         before, without, after = (o.gradient_sum(coef, clip) for o in (before, without, after))
-        assert np.isfinite([before, without, after]).all()
-        assert np.linalg.norm((without - before) / clip) <= 1 + slack
-        assert np.linalg.norm((after - before) / clip) <= 2 + 2 * slack
-
-
-@pytest.mark.parametrize("condition", [None, 1e3])
-@pytest.mark.parametrize("data", ["equal", "alternating", "random"])
-def test_rounding_stays_within_the_slack_in_exact_arithmetic(data, condition):
-    n, d, clip = 1500, 3, 0.1
-    rng = np.random.default_rng(7)
-    X, target = np.tile([0.1, 0.7, 1.3], (n, 1)), np.ones(n)
-    if data == "alternating":
-        target[::2] = -1.0
-        X[:, 0] *= rng.uniform(1, 1.1, n)
-    elif data == "random":
-        X = rng.normal(size=(n, d)) * 10.0 ** rng.uniform(-6, 6, size=(n, 1))
-    basis = np.eye(d + 1)
-    if condition:
-        left, right = (np.linalg.qr(rng.normal(size=(d + 1, d + 1)))[0] for _ in range(2))
-        basis = left * np.geomspace(1.0, condition, d + 1) @ right
-
-    def objective(X, target):
-        plain = Objective(X, target, Hinge())
-        return plain.in_basis(basis) if condition else plain
-
-    coef = np.zeros(d + 1)
-    everyone = objective(X, target)
-    total = everyone.gradient_sum(coef, clip)
-    slack = Fraction(everyone.rounding_slack(n))
-    # each record alone, on its own block of one row: what it contributes, itself within the slack
-    alone = [
-        exact(objective(X[i : i + 1], target[i : i + 1]).gradient_sum(coef, clip)) for i in range(n)
-    ]
-    limit = Fraction(clip) * (1 + slack)
-    assert all(exact_norm_squared(part) <= limit**2 for part in alone)
-    sums = [sum(entries) for entries in zip(*alone, strict=True)]
-    error = np.subtract(exact(total), sums)
-    assert exact_norm_squared(error) <= (Fraction(clip) * slack / 2) ** 2
-    for i in (0, n // 2, n - 1):
-        without = objective(nulled(X, np.arange(n) == i), target).gradient_sum(coef, clip)
-        change = np.subtract(exact(total), exact(without))
-        assert exact_norm_squared(change) <= limit**2
-
-
-def test_slack_has_its_stated_form_and_reads_only_the_public_count():
-    X, target, *_ = problem(100, 9)
-    small = Objective(X, target, Logistic())
-    large = Objective(np.vstack([X] * 30), np.tile(target, 30), Logistic())
-    for n in (10, 10**4, 5 * 10**6):
-        assert small.rounding_slack(n) == large.rounding_slack(n)
-        rows = rows_per_chunk(n, 10)
-        at_least = 2 * (2 * 10 + (rows + n / rows + 2 * 10) * n) * 2.0**-53
-        assert at_least <= small.rounding_slack(n) <= 1.1 * at_least + 1e-14
-    stretched = small.in_basis(np.diag(np.geomspace(1, 1e3, 10)))
-    assert stretched.rounding_slack(1000) >= 1e3 * small.rounding_slack(1000)
+    assert np.isfinite([before, without, after]).all()
+    assert np.linalg.norm((without - before) / clip) <= 1 + slack
+    assert np.linalg.norm((after - before) / clip) <= 2 + 2 * slack
 
 
 @pytest.mark.parametrize(("loss", "n_outputs"), [(Logistic(), 1), (Softmax(), 3), (Hinge(), 3)])
 @pytest.mark.parametrize("fit_intercept", [True, False])
 def test_in_basis_equals_the_objective_of_the_multiplied_data(loss, n_outputs, fit_intercept):
     rng = np.random.default_rng(5)
-    X, target, coef, _ = problem(300, 6, n_outputs, fit_intercept=fit_intercept)
-    basis = rng.normal(size=(len(coef), len(coef)))
-    rows = augmented(X, fit_intercept) @ basis
-    expected = clipped_sum(rows, target, loss, coef, 0.7)
-    for storage in storages(X):
-        plain = Objective(storage, target, loss, n_outputs=n_outputs, fit_intercept=fit_intercept)
-        rotated = plain.in_basis(basis)
-        assert rotated.coef_shape == coef.shape
-        assert_allclose(rotated.gradient_sum(coef, 0.7), expected, rtol=1e-10, atol=1e-11)
-        # one basis after another is their product
-        half = plain.in_basis(basis @ basis).gradient_sum(coef, 0.7)
-        assert_allclose(rotated.in_basis(basis).gradient_sum(coef, 0.7), half, rtol=1e-9, atol=1e-9)
+    X, target, coef, direction = problem(150, 6, n_outputs, fit_intercept=fit_intercept)
+    matrix, scales = rng.normal(size=(len(coef), len(coef))), rng.uniform(0.5, 2.0, len(coef))
+    for bases in ((matrix,), (scales,), (matrix, scales), (scales, matrix), (matrix, matrix)):
+        rows = augmented(X, fit_intercept)
+        for basis in bases:
+            rows = rows @ (basis if basis.ndim == 2 else np.diag(basis))
+        expected = clipped_sum(rows, target, loss, coef, 0.7)
+        multiplied = Objective(rows, target, loss, n_outputs=n_outputs, fit_intercept=False)
+        for storage in storages(X):
+            rotated = Objective(
+                storage, target, loss, n_outputs=n_outputs, fit_intercept=fit_intercept
+            )
+            for basis in bases:
+                rotated = rotated.in_basis(basis)
+            assert rotated.coef_shape == coef.shape
+            assert_allclose(rotated.gradient_sum(coef, 0.7), expected, rtol=1e-9, atol=1e-9)
+            for bounds in line_bounds(n_outputs):
+                got, losses = (
+                    o.line_losses(coef, direction, STEPS, **bounds) for o in (rotated, multiplied)
+                )
+                assert_allclose(got, losses, rtol=1e-9, atol=1e-9)
 
 
 def test_in_basis_with_fewer_directions_keeps_the_sensitivity():
@@ -321,26 +225,6 @@ def test_penalty_gradient_ignores_the_intercept_in_every_basis():
     assert_array_equal(no_intercept.penalty_gradient(coef[:4]), coef[:4])
     classes = Space(Softmax(), 5, 2, fit_intercept=True)
     assert_array_equal(classes.penalty_gradient(np.ones((5, 2)))[-1], [0.0, 0.0])
-
-
-@pytest.mark.parametrize("n_outputs", [1, 3])
-def test_a_row_that_overflows_contributes_exactly_zero(n_outputs):
-    X, target, coef, _ = problem(20, 4, n_outputs)
-    loss = loss_for(n_outputs)
-    too_long = [[1e308, 1e308, -1e308, 1.0], [1.4e154, 0.0, 0.0, 0.0], [1e155, 0.0, 1.0, 0.0]]
-    # The last one has a norm, but not a score.
-    for values, scale in [*((row, 1.0) for row in too_long), ([1e100, 0.0, 0.0, 0.0], 1e250)]:
-        X[7] = values
-        alone = Objective(X[7:8], target[7:8], loss, n_outputs=n_outputs)
-        assert_array_equal(alone.gradient_sum(scale * coef, 1.0), np.zeros(coef.shape))
-        # Among others it is what any other such row is.
-        null = nulled(X, np.arange(20) == 7)
-        for pair in zip(storages(X), storages(null), strict=True):
-            got, expected = (
-                Objective(rows, target, loss, n_outputs=n_outputs).gradient_sum(scale * coef, 1.0)
-                for rows in pair
-            )
-            assert_array_equal(got, expected)
 
 
 def test_denormal_rows_keep_their_direction_and_their_clip():
@@ -390,12 +274,3 @@ def test_bad_questions_are_refused():
         objective.in_basis(np.eye(2))
     with pytest.raises(ValueError, match="must not be zero"):
         objective.in_basis(np.zeros((3, 2)))
-
-
-@pytest.mark.parametrize(("loss", "n_outputs"), CASES, ids=str)
-@pytest.mark.parametrize("storage", [np.asarray, sparse.csr_array])
-def test_any_of_the_rows_can_be_checked_against_plain_arithmetic(loss, n_outputs, storage):
-    X, target, coef, _ = problem(300, 4, n_outputs)
-    objective = Objective(storage(X), target, loss, n_outputs=n_outputs)
-    for rows in (None, np.arange(300), np.arange(120, 260), np.array([299])):
-        assert objective.confirm(coef, 1.0, rows) == 0

@@ -13,10 +13,8 @@ from problems import (
     augmented,
     exact,
     exact_norm_squared,
-    loss_for,
     magnitudes,
     nulled,
-    problem,
     storages,
     with_long_indices,
 )
@@ -116,7 +114,7 @@ def released(preconditioner, objective, row_bound):
     return recorded(objective, row_bound, preconditioner.diagonal).exact
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(neighbors(), st.sampled_from(BOTH), st.booleans())
 def test_one_record_moves_what_is_released_by_at_most_the_sensitivity(case, preconditioner, csr):
     X, other, row_bound, i, fit_intercept = case
@@ -175,75 +173,26 @@ def test_the_released_triangle_has_the_frobenius_norm_and_gives_the_matrix_back(
 
 @pytest.mark.parametrize("preconditioner", BOTH, ids=lambda p: type(p).__name__)
 def test_rounding_stays_within_the_slack_in_exact_arithmetic(preconditioner):
-    n, row_bound = 1100, 0.3
+    n, row_bound = 2600, 0.3
     assert n > rows_per_chunk(n, 1), "more than one chunk"
     rng = np.random.default_rng(1)
-    X = rng.normal(size=(n, 3)) * 10.0 ** rng.uniform(-3, 3, size=(n, 1))
-    objective = objective_of(X)
+    # The same few rows again and again: what each releases is needed once.
+    few = rng.normal(size=(20, 3)) * 10.0 ** rng.uniform(-3, 3, size=(20, 1))
+    objective = objective_of(np.resize(few, (n, 3)))
     slack = Fraction(objective.moment_rounding(n)) * Fraction(row_bound) ** 2
     parts = [
-        exact(released(preconditioner, objective_of(X[i : i + 1]), row_bound)) for i in range(n)
+        exact(released(preconditioner, objective_of(row[np.newaxis]), row_bound)) for row in few
     ]
     limit = Fraction(row_bound) ** 2 + slack
     assert all(exact_norm_squared(part) <= limit**2 for part in parts)
     total = released(preconditioner, objective, row_bound)
-    error = np.subtract(exact(total), [sum(entries) for entries in zip(*parts, strict=True)])
+    error = np.subtract(exact(total), np.sum(parts, axis=0) * (n // 20))
     # half of the slack for each of two neighboring sums
     assert exact_norm_squared(error) <= (slack / 2) ** 2
     assert slack < Fraction(1, 10**6)
-
-
-@pytest.mark.parametrize("n_outputs", [1, 3])
-@pytest.mark.parametrize("fit_intercept", [True, False])
-def test_a_vector_of_scales_is_the_diagonal_basis(n_outputs, fit_intercept):
-    X, target, coef, _ = problem(200, 5, n_outputs, fit_intercept=fit_intercept)
-    rng = np.random.default_rng(0)
-    scales = rng.uniform(0.5, 4.0, 5 + fit_intercept)
-    basis = rng.normal(size=(len(scales), len(scales)))
-    for storage in storages(X):
-        plain = Objective(
-            storage, target, loss_for(n_outputs), n_outputs=n_outputs, fit_intercept=fit_intercept
-        )
-        scaled = plain.in_basis(scales)
-        pairs = [
-            (scaled, plain.in_basis(np.diag(scales))),
-            (scaled.in_basis(scales), plain.in_basis(np.diag(scales**2))),
-            (scaled.in_basis(basis), plain.in_basis(scales[:, np.newaxis] * basis)),
-            (plain.in_basis(basis).in_basis(scales), plain.in_basis(basis * scales)),
-        ]
-        for vector, matrix in pairs:
-            assert vector.coef_shape == coef.shape
-            for clip in (0.2, math.inf):
-                assert_allclose(
-                    vector.gradient_sum(coef, clip), matrix.gradient_sum(coef, clip), rtol=1e-9
-                )
-            assert vector.rounding_slack(200) <= matrix.rounding_slack(200) * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("scales", [[1.0, 0.0, 1.0], [1.0, -1.0, 1.0], [1.0, np.inf, 1.0], [1.0]])
 def test_scales_must_be_positive_finite_and_one_per_column(scales):
     with pytest.raises(ValueError, match="basis must"):
         objective_of(np.ones((4, 2))).in_basis(np.array(scales))
-
-
-@settings(max_examples=200, deadline=None)
-@given(neighbors(), st.floats(-6, 6), st.sampled_from([1e-3, 1.0, 1e6]), st.booleans())
-def test_one_record_moves_the_gradients_in_scaled_columns_by_at_most_the_clip(
-    case, spread, clip, csr
-):
-    X, other, _, i, fit_intercept = case
-    replaced = X.copy()
-    replaced[i] = other
-    store = sparse.csr_array if csr else np.asarray
-    scales = np.geomspace(1.0, 10.0**spread, X.shape[1] + fit_intercept)
-    coef = np.linspace(-1.0, 2.0, len(scales))
-
-    def total(X):
-        rotated = objective_of(store(X), fit_intercept=fit_intercept).in_basis(scales)
-        return rotated.gradient_sum(coef, clip) / clip, rotated.rounding_slack(len(X))
-
-    before, slack = total(X)
-    without, _ = total(nulled(X, np.arange(len(X)) == i))
-    after, _ = total(replaced)
-    assert np.linalg.norm(without - before) <= 1 + slack
-    assert np.linalg.norm(after - before) <= 2 + 2 * slack

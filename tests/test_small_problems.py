@@ -2,7 +2,6 @@
 
 import math
 
-import interpreted
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -20,7 +19,6 @@ from problems import (
 from scipy import sparse
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from dpglm.kernels import gradient as kernels
 from dpglm.kernels.gradient import squared_norms
 from dpglm.kernels.runtime import one_blas_thread
 from dpglm.losses import Hinge, Logistic, SmoothedHinge, Softmax
@@ -86,10 +84,12 @@ def test_every_chunk_is_summed_once(chunks_of_24_rows, loss, n_outputs):
     weights, steps = class_weights(n_outputs), np.linspace(0.0, 0.5, 3)
     for n, d in ((75, 3), (69, 10)):
         X, target, coef, direction = problem(n, d, n_outputs)
+        single = X.astype(np.float32)
+        X = single.astype(np.float64)
         rows = augmented(X)
         objectives = [
             Objective(storage, target, loss, n_outputs=n_outputs, class_weight=weights)
-            for storage in storages(X)
+            for storage in (*storages(X), single)
         ]
         for bound in line_bounds(n_outputs, 1.0, 0.6):
             for known in (False, True):
@@ -119,18 +119,6 @@ def test_a_range_of_chunks_writes_the_scores_of_its_rows_alone(
             scores = np.full((n_outputs, objective._signed.size), 7.0)
             objective._rows.score_chunks(*objective._split(coef), (24, first, last), scores)
             assert_allclose(scores[:, :n], np.where(inside, expected, 7.0), rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize(("loss", "n_outputs"), [(Logistic(), 1), (Softmax(), 3)], ids=str)
-def test_scores_that_a_line_search_left_give_the_same_gradient(loss, n_outputs):
-    X, target, coef, _ = problem(45, 5, n_outputs, 4, scale=2.0)
-    for storage in storages(X):
-        searched, fresh = (Objective(storage, target, loss, n_outputs=n_outputs) for _ in range(2))
-        direction = np.ones_like(coef) / 4
-        searched.line_losses(coef, direction, np.linspace(0, 1, 3), loss_clip=5.0)
-        for point in (coef, coef - 0.5 * direction):
-            got, expected = (o.gradient_sum(point, 1.0) for o in (searched, fresh))
-            assert_allclose(got, expected, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("n_outputs", [1, 3])
@@ -325,22 +313,6 @@ def test_a_row_counts_unless_a_margin_on_the_line_is_beyond_2_to_the_500(loss, n
             assert_array_equal(got, expected)
 
 
-def test_no_memory_is_asked_for_in_vain(monkeypatch):
-    """Whole blocks fill every array that the kernels for lines are given, whatever the loss."""
-    used = {"margin_scratch": [], "joint_scratch": []}
-    for name, arrays in used.items():
-        make = getattr(sums, name)
-        monkeypatch.setattr(sums, name, lambda n, *, m=make, a=arrays: a.append(m(n)) or a[-1])
-    for loss, n_outputs in [(Logistic(), 1), (SmoothedHinge(), 1), (Softmax(), 2)]:
-        for scale in (0.1, 1e4):
-            X, target, coef, direction = problem(256, 1, n_outputs, scale=scale)
-            objective = Objective(X, target, loss, n_outputs=n_outputs)
-            objective.line_losses(coef, direction, np.linspace(0.0, 1.0, 8), loss_clip=1.0)
-    for calls in used.values():
-        for arrays in zip(*calls, strict=True):
-            assert np.any([~np.isnan(array) for array in arrays], axis=0).all()
-
-
 @pytest.mark.parametrize("n_features", [1, 2, 7, 8, 9])
 def test_the_last_rows_are_copied_so_that_those_before_can_be_read_past_their_end(n_features):
     def left_to_read(n_rows):
@@ -353,24 +325,6 @@ def test_the_last_rows_are_copied_so_that_those_before_can_be_read_past_their_en
     assert least >= past_the_end
     if n_features == 1:
         assert least - 8 * n_features < past_the_end, "a group fewer would do"
-
-
-def test_what_comes_next_is_prefetched_whole_and_once(monkeypatch):
-    hinted, (width, ahead) = [], (16, 80)
-    for name in ("load", "store", "lane", "spread", "sum_each"):
-        monkeypatch.setattr(kernels, name, getattr(interpreted, name))
-    monkeypatch.setattr(kernels, "prefetch", lambda _, i: hinted.extend(range(i, i + 64)))
-    rows, weights, total = np.arange(300.0), np.ones(width), np.zeros(width)
-    kernel = getattr(kernels._copy_group, "py_func", kernels._copy_group)
-    kernel(rows, 24, 10, width, ahead, np.zeros(8 * width))
-    assert hinted == list(range(24 + ahead, 24 + ahead + 8 * width))
-    hinted.clear()
-    kernel = getattr(kernels._score_and_add, "py_func", kernels._score_and_add)
-    kernel(rows, 24, 24, 10, width, weights, interpreted.spread(1.0), total, 24 + ahead)
-    assert hinted == list(range(24 + ahead, 24 + ahead + 8 * width))
-    for n_features, dtype in ((3, np.float64), (3, np.float32), (500, np.float32)):
-        numbers = getattr(kernels._ahead, "py_func", kernels._ahead)(rows.astype(dtype), n_features)
-        assert numbers == max(8192 // np.dtype(dtype).itemsize, 8 * n_features)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
