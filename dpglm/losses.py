@@ -48,14 +48,7 @@ class _MarginLoss:
 
 @dataclass(frozen=True)
 class Logistic(_MarginLoss):
-    """Logistic loss, ``log(1 + exp(-margin))``.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> Logistic().derivative(np.array([0.0, 0.0]), np.array([1.0, -1.0]))
-    array([-0.5,  0.5])
-    """
+    """Logistic loss, ``log(1 + exp(-margin))``."""
 
     code: ClassVar[int] = 0
     curvature: ClassVar[float] = 0.25
@@ -72,22 +65,9 @@ class Logistic(_MarginLoss):
 class SmoothedHinge(_MarginLoss):
     """Hinge loss with its corner replaced by a parabola (the Huber SVM loss).
 
-    Parameters
-    ----------
-    half_width : float, default=0.5
-        The loss is quadratic for margins within `half_width` of 1, and equal to the hinge loss
-        elsewhere.
-
-    Notes
-    -----
-    ``(1 + h - margin)^2 / (4 h)`` for ``|1 - margin| <= h`` (Chaudhuri, Monteleoni and Sarwate,
-    "Differentially private empirical risk minimization", JMLR 2011, Section 3.4.2).
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> SmoothedHinge(half_width=0.5).derivative(np.array([0.0, 1.0, 2.0]), np.ones(3)) + 0.0
-    array([-1. , -0.5,  0. ])
+    With h the `half_width`: ``(1 + h - margin)^2 / (4 h)`` for ``|1 - margin| <= h``, and the hinge
+    loss elsewhere (Chaudhuri, Monteleoni and Sarwate, "Differentially private empirical risk
+    minimization", JMLR 2011, Section 3.4.2).
     """
 
     half_width: float = 0.5
@@ -116,14 +96,7 @@ class SmoothedHinge(_MarginLoss):
 
 @dataclass(frozen=True)
 class Hinge(_MarginLoss):
-    """Hinge loss, ``max(0, 1 - margin)``, with derivative 0 at the corner.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> Hinge().value(np.array([0.0, 3.0]), np.array([1.0, 1.0]))
-    array([1., 0.])
-    """
+    """Hinge loss, ``max(0, 1 - margin)``, with derivative 0 at the corner."""
 
     code: ClassVar[int] = 2
     curvature: ClassVar[float] = math.inf
@@ -137,14 +110,7 @@ class Hinge(_MarginLoss):
 
 @dataclass(frozen=True)
 class Softmax:
-    """Cross entropy of the softmax of K scores.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> Softmax().derivative(np.zeros((1, 4)), np.array([2]))
-    array([[ 0.25,  0.25, -0.75,  0.25]])
-    """
+    """Cross entropy of the softmax of K scores."""
 
     code: ClassVar[int] = 3
     curvature: ClassVar[float] = 0.5
