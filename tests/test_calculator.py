@@ -46,7 +46,7 @@ def test_epsilon_matches_dp_accounting_with_and_without_sampling(run):
     assert CALCULATOR.epsilon(**full) == pytest.approx(oracle(**full), rel=1e-3)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(epsilon=epsilons, delta=deltas, n_iter=counts)
 def test_full_batch_answers_are_inverses_of_one_another(epsilon, delta, n_iter):
     budget = {"epsilon": epsilon, "delta": delta}
@@ -60,7 +60,7 @@ def test_full_batch_answers_are_inverses_of_one_another(epsilon, delta, n_iter):
     assert CALCULATOR.sampling_rate(**budget, **run) == 1.0
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(epsilon=epsilons, delta=deltas, sigma=st.floats(0.1, 1e4))
 def test_max_iter_is_affordable_and_one_more_is_not(epsilon, delta, sigma):
     run = {"delta": delta, "noise_multiplier": sigma}
@@ -71,16 +71,18 @@ def test_max_iter_is_affordable_and_one_more_is_not(epsilon, delta, sigma):
     assert CALCULATOR.epsilon(n_iter=n_iter + 1, **run) > epsilon * (1 - 1e-9)
 
 
-@pytest.mark.parametrize("epsilon", [0.9, 1.0, 1.1])
-def test_sampled_max_iter_is_affordable_and_one_more_is_not(epsilon):
+def test_sampled_max_iter_is_affordable_and_one_more_is_not():
     run = {"delta": 1e-6, "noise_multiplier": 6.0, "sampling_rate": 0.3}
-    n_iter = CALCULATOR.max_iter(epsilon=epsilon, **run)
-    assert n_iter > 10
+    n_iter = CALCULATOR.max_iter(epsilon=1.0, **run)
     cost, next_cost = (CALCULATOR.epsilon(n_iter=n, **run) for n in (n_iter, n_iter + 1))
-    assert cost <= epsilon < next_cost
+    assert n_iter > 10 and cost <= 1.0 < next_cost
+    for rate in (1.0, 0.5):
+        # The noise is too small for one.
+        few = {"epsilon": 0.1, "delta": 1e-6, "noise_multiplier": 1.0, "sampling_rate": rate}
+        assert CALCULATOR.max_iter(**few) == 0
 
 
-@pytest.mark.parametrize("run", SAMPLED)
+@pytest.mark.parametrize("run", SAMPLED[:2])
 def test_sampled_answers_are_inverses_of_one_another(run):
     epsilon = CALCULATOR.epsilon(**run)
     delta = CALCULATOR.delta(epsilon=epsilon, **without(run, "delta"))
@@ -107,12 +109,6 @@ def test_epsilon_grows_with_use_and_falls_with_noise(rate):
     assert CALCULATOR.epsilon(**{**run, "sampling_rate": rate * 0.99}) < base
 
 
-def test_noise_too_small_for_one_iteration_affords_none():
-    for rate in (1.0, 0.5):
-        run = {"epsilon": 0.1, "delta": 1e-6, "noise_multiplier": 1.0, "sampling_rate": rate}
-        assert CALCULATOR.max_iter(**run) == 0
-
-
 def test_the_relation_decides_on_sampling_alone():
     full = {"epsilon": 1.0, "delta": 1e-6, "n_iter": 50}
     replace, add = (PrivacyCalculator(r) for r in ("replace_one", "add_or_remove_one"))
@@ -126,6 +122,8 @@ def test_the_relation_decides_on_sampling_alone():
             getattr(replace, method)(**run)
     with pytest.raises(ValueError, match=r"Mini-batches .*'replace_one'"):
         replace.sampling_rate(**full, noise_multiplier=sigma / 2)
+    with pytest.raises(ValueError, match="neighboring_relation='swap' is unknown"):
+        PrivacyCalculator("swap")
 
 
 GOOD = {**without(SAMPLED[0], "sampling_rate"), "epsilon": 1.0, "sampling_rate": 1.0}
@@ -148,11 +146,6 @@ def test_bad_numbers_are_refused_by_name(name, rule, values):
         for value in values * (name != unknown):
             with pytest.raises(ValueError, match=f"^{name}=.*{rule}"):
                 getattr(CALCULATOR, method)(**without({**GOOD, name: value}, unknown))
-
-
-def test_an_unknown_relation_is_refused():
-    with pytest.raises(ValueError, match="neighboring_relation='swap' is unknown"):
-        PrivacyCalculator("swap")
 
 
 def test_only_sampling_needs_dp_accounting(monkeypatch):

@@ -1,9 +1,9 @@
 """The command line: output, files, exit codes, and the examples that share its runner."""
 
 import importlib
-import inspect
 import json
 import os
+import pkgutil
 import runpy
 import subprocess
 import sys
@@ -15,13 +15,13 @@ import pandas as pd
 import pytest
 from sklearn.utils import Bunch
 
-import dpglm.baselines
+import dpglm
 from dpglm import DPLogisticRegression, Schema
 from dpglm.estimators.base import PrivateLinearClassifier
 from dpglm.schema import CategoricalColumn, NumericColumn, Target
 from dpglm.study import methods
 from dpglm.study.cli import main
-from dpglm.study.methods import COMPARED, METHODS, make_estimator
+from dpglm.study.methods import AUDITED, COMPARED, METHODS, make_audited, make_estimator
 from dpglm.study.results import Cell, ComparisonResults
 
 matplotlib = pytest.importorskip("matplotlib")
@@ -66,7 +66,7 @@ def test_a_run_prints_the_table_and_writes_its_files(capsys, tmp_path):
 
 def test_every_named_estimator_runs_and_spends_no_more_than_its_epsilon(capsys, tmp_path):
     table = tmp_path / "table.json"
-    assert main(["compare", "--n-samples", "200", "--max-iter", "2", "--folds", "2", "--delta",
+    assert main(["compare", "--n-samples", "120", "--max-iter", "2", "--folds", "2", "--delta",
                  "0.001", "--estimators", "all", "--epsilons", "3", "--json", str(table)]
                 ) == 0  # fmt: skip
     printed = capsys.readouterr().out
@@ -87,15 +87,19 @@ def test_a_prototype_takes_the_parameters_that_it_has_and_stays_as_it_is():
         assert repr(make_estimator("privgene", **parameters)) == "PrivGene()"
 
 
-def test_a_method_has_a_class_of_its_own_and_every_baseline_a_name():
-    known = {type(method.estimator) for method in METHODS.values()}
-    folder = Path(dpglm.baselines.__path__[0])
-    for path in folder.glob("*.py"):
-        module = importlib.import_module(f"dpglm.baselines.{path.stem}")
-        for name in getattr(module, "__all__", ()):
-            value = getattr(module, name)
-            if inspect.isclass(value) and issubclass(value, PrivateLinearClassifier):
-                assert value in known, name
+def test_every_estimator_of_the_package_is_audited_by_name_and_every_baseline_compared():
+    """Found by walking the package, so that a new one cannot be left out."""
+    for module in pkgutil.walk_packages(dpglm.__path__, "dpglm."):
+        if module.name != "dpglm.__main__":
+            importlib.import_module(module.name)
+
+    def subclasses(cls):
+        return {cls}.union(*(subclasses(c) for c in cls.__subclasses__()))
+
+    found = subclasses(PrivateLinearClassifier) - {PrivateLinearClassifier}
+    own = {c for c in found if c.__module__.startswith("dpglm.") and c.__name__[0] != "_"}
+    assert own == {type(make_audited(name)[0]) for name in AUDITED}
+    assert own <= {type(method.estimator) for method in METHODS.values()}
 
 
 SELECTIONS = {
@@ -165,17 +169,19 @@ def test_a_table_of_ones_own_is_encoded_by_its_schema(capsys, tmp_path):
 def test_an_interruption_says_how_to_resume_and_the_rerun_gives_the_same_table(
     capsys, monkeypatch, tmp_path
 ):
+    """A fit that is finished is in the file before the next begins: a kill costs one fit."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     assert compare() == 0
     unbroken = capsys.readouterr().out
+    assert not any(tmp_path.iterdir()), "a finished run leaves no file behind"
     fit, calls = DPLogisticRegression.fit, []
 
     def interrupted(self, X, y):
-        calls.append(1)
+        calls.append(sum(len(path.read_text().splitlines()) for path in tmp_path.iterdir()))
         if len(calls) == 3:
             raise KeyboardInterrupt
         return fit(self, X, y)
 
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr(DPLogisticRegression, "fit", interrupted)
     assert compare() == 130
     message = capsys.readouterr().err
@@ -185,9 +191,10 @@ def test_an_interruption_says_how_to_resume_and_the_rerun_gives_the_same_table(
 
     assert compare("--output", kept) == 0
     assert capsys.readouterr().out == unbroken
-    assert len(calls) == 3 + 2
+    assert calls[:3] == [0, 1, 4] and len(calls) == 3 + 2
 
 
+@pytest.mark.slow
 def test_a_run_killed_by_the_system_resumes_to_the_same_table_with_nothing_run_twice(
     capsys, tmp_path
 ):
@@ -208,12 +215,6 @@ def test_a_run_killed_by_the_system_resumes_to_the_same_table_with_nothing_run_t
     assert len(cells) == len(set(cells)) == 48
     assert main(["compare", *arguments[:-2]]) == 0
     assert capsys.readouterr().out == resumed.out
-
-
-def test_a_finished_run_leaves_no_file_behind(monkeypatch, tmp_path):
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    assert compare() == 0
-    assert not any(tmp_path.iterdir())
 
 
 def test_failed_fits_are_reported_and_the_exit_code_is_1(capsys, monkeypatch):
@@ -275,28 +276,26 @@ def test_a_bad_argument_ends_with_code_2_and_one_clear_line(arguments, capsys, t
 
 
 def test_a_dataset_that_cannot_be_found_is_a_bad_argument(capsys, monkeypatch):
-    def offline(*args, **kwargs):
-        raise OSError("no network")
-
     monkeypatch.delenv("DPGLM_DATA", raising=False)
-    monkeypatch.setattr("dpglm.datasets.fetch_openml", offline)
+    monkeypatch.setattr("dpglm.datasets.fetch_openml", lambda **_: os.stat("/no network"))
     message = refused(capsys, "--dataset", "adult")
     assert "argument --datasets: adult: " in message and "no network" in message
 
 
-@pytest.mark.parametrize("option", ["plot", "html"])
-def test_a_figure_without_matplotlib_is_refused_before_any_fit(
-    option, capsys, monkeypatch, tmp_path
+@pytest.mark.parametrize(
+    ("missing", "arguments", "sentence"),
+    [
+        ("matplotlib.figure", "--plot f.png", "argument --plot: needs matplotlib"),
+        ("matplotlib.figure", "--html f.html", "argument --html: needs matplotlib"),
+        ("dp_accounting", "--estimators sgd-moments", "estimator sgd-moments: "),
+    ],
+)
+def test_what_needs_another_package_is_refused_before_any_fit(
+    missing, arguments, sentence, capsys, monkeypatch
 ):
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    message = refused(capsys, f"--{option}", tmp_path / "figure.png")
-    assert f"argument --{option}: needs matplotlib" in message
-
-
-def test_a_method_that_needs_another_package_says_so(capsys, monkeypatch):
-    monkeypatch.setitem(sys.modules, "dp_accounting", None)
-    message = refused(capsys, "--estimators", "sgd-moments")
-    assert "estimator sgd-moments: " in message and 'pip install "dpglm[accounting]"' in message
+    monkeypatch.setitem(sys.modules, missing, None)
+    message = refused(capsys, *arguments.split())
+    assert sentence in message and 'pip install "dpglm[' in message
 
 
 def test_the_module_is_the_program(capsys, monkeypatch):
@@ -310,20 +309,22 @@ def test_the_module_is_the_program(capsys, monkeypatch):
 
 
 @pytest.mark.skipif("DPGLM_DATA" not in os.environ, reason="DPGLM_DATA names no folder of data")
-@pytest.mark.parametrize("name", ["adult", "bank"])
+@pytest.mark.parametrize(("name", "drawn"), [("adult", False), ("bank", True)])
 def test_the_example_on_real_data_prints_the_default_estimator_and_writes_its_files(
-    name, tmp_path, capsys, monkeypatch
+    name, drawn, tmp_path, capsys, monkeypatch
 ):
-    options = ["--quick", "--n-samples", "1500", "--results", str(tmp_path)]
+    options = ["--quick", "--n-samples", "300", "--results", str(tmp_path)]
     monkeypatch.setattr(sys, "argv", [f"compare_{name}.py", *options])
     monkeypatch.syspath_prepend(str(EXAMPLES))
+    if not drawn:
+        monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
     runpy.run_path(str(EXAMPLES / f"compare_{name}.py"), run_name="__main__")
     printed = capsys.readouterr().out
     lines = printed.splitlines()
     assert lines[0].startswith(f"{name}: ") and lines[0].endswith("delta 1e-08")
     (accuracy, *_) = (line.split()[1] for line in lines if "DPLogisticRegression()" in line)
-    assert 0.7 < float(accuracy) < 0.95
+    assert 0.2 < float(accuracy) < 0.95
     names = sorted(path.name for path in tmp_path.iterdir())
-    assert names == [f"{name}.html", f"{name}.json", f"{name}.png"]
-    assert "failed" not in printed
+    assert names == ([f"{name}.html", f"{name}.json", f"{name}.png"] if drawn else [f"{name}.json"])
+    assert "failed" not in printed and ("No figure: " in printed) != drawn
     assert all(f"  {label}  " in printed for label in ("PrivGene", "SVM, output perturbation"))

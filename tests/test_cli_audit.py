@@ -5,21 +5,23 @@ import pytest
 from planted_bugs import half_noise
 from sklearn.base import BaseEstimator
 
-import dpglm
 from dpglm import DPAGDClassifier, DPLogisticRegression
 from dpglm.audit.report import AuditReport, audit_estimator, audit_table
 from dpglm.study import AuditDisplay
 from dpglm.study.cli import main
-from dpglm.study.methods import AUDITED, make_audited
+from dpglm.study.methods import AUDITED
 
 QUICK = ["--canaries", "300", "--fits", "100"]
 
 
-def test_an_honest_estimator_passes(capsys):
-    assert main(["audit", "--estimator", "logistic-decaying-clip", *QUICK]) == 0
-    out = capsys.readouterr().out
-    assert out.splitlines()[1].split()[:2] == ["logistic-decaying-clip", "gradients"]
-    assert out.splitlines()[-1].endswith("nothing speaks against its claim of (5, 1e-06).")
+def test_an_honest_estimator_passes_and_its_figure_is_written(capsys, tmp_path):
+    path = tmp_path / "audit.png"
+    plot = ["--plot", str(path)]
+    assert main(["audit", "--estimator", "logistic-decaying-clip", *plot, *QUICK]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].split()[:2] == ["logistic-decaying-clip", "gradients"]
+    assert any(line.endswith("nothing speaks against its claim of (5, 1e-06).") for line in lines)
+    assert path.read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_name_of_the_comparison_is_audited_under_its_own(capsys):
@@ -41,26 +43,6 @@ def test_every_estimator_passes_in_one_table(capsys):
     out = capsys.readouterr().out
     assert "VIOLATED" not in out and f"{len(AUDITED)} of {len(AUDITED)} audits passed" in out
     assert all(f"\n{name} " in f"\n{out}" for name in AUDITED)
-
-
-def test_every_estimator_of_the_package_has_a_name():
-    """Found by walking the package, so that a new one cannot be left out."""
-    import importlib
-    import pkgutil
-
-    from dpglm.estimators.base import PrivateLinearClassifier
-
-    for module in pkgutil.walk_packages(dpglm.__path__, "dpglm."):
-        if module.name != "dpglm.__main__":
-            importlib.import_module(module.name)
-
-    def all_subclasses(cls):
-        return {cls}.union(*(all_subclasses(c) for c in cls.__subclasses__()))
-
-    found = all_subclasses(PrivateLinearClassifier) - {PrivateLinearClassifier}
-    own = {c for c in found if c.__module__.startswith("dpglm.") and c.__name__[0] != "_"}
-    audited = {type(make_audited(name)[0]) for name in AUDITED}
-    assert own == audited
 
 
 @pytest.mark.parametrize(
@@ -88,33 +70,20 @@ def test_bad_arguments_are_errors_of_one_line(arguments, complaint, capsys):
     assert error.count("\n") == 1
 
 
-def test_a_figure_is_written(tmp_path, capsys):
-    path = tmp_path / "audit.png"
-    assert main(["audit", "--estimator", "svm", "--plot", str(path), *QUICK]) == 0
-    assert path.read_bytes().startswith(b"\x89PNG")
-
-
-@pytest.mark.parametrize("estimator", [DPAGDClassifier(epsilon=5.0), DPLogisticRegression()])
-def test_the_display_has_a_panel_for_every_part(estimator):
-    report = audit_estimator(estimator, n_canaries=300, n_fits=100)
-    display = AuditDisplay.from_report(report).plot()
-    assert len(display.axes_) == len(report.parts)
-    for axes, part in zip(display.axes_, report.parts, strict=True):
-        assert axes.get_title().startswith(f"{part.name}: passed")
-        labels = axes.get_legend_handles_labels()[1]
-        assert len(labels) in (2, 4)
-    with pytest.raises(ValueError, match=r"axes; .* are needed"):
-        AuditDisplay.from_report(report).plot(list(display.axes_) * 2)
-
-
-def test_the_predicted_density_is_that_of_the_claim():
-    model = DPLogisticRegression(epsilon=5.0, preconditioner=None, max_iter=5)
-    report = audit_estimator(model, n_canaries=300)
-    display = AuditDisplay(report).plot()
-    absent, present = (line.get_xydata() for line in display.axes_[0].lines)
-    scores = report.parts[0].evidence
+def test_the_display_has_a_panel_for_every_part_and_the_densities_of_the_claim():
+    for estimator in (DPAGDClassifier(epsilon=5.0), DPLogisticRegression(max_iter=5)):
+        report = audit_estimator(estimator, n_canaries=300, n_fits=100)
+        display = AuditDisplay.from_report(report).plot()
+        assert len(display.axes_) == len(report.parts)
+        for axes, part in zip(display.axes_, report.parts, strict=True):
+            assert axes.get_title().startswith(f"{part.name}: passed")
+            assert len(axes.get_legend_handles_labels()[1]) in (2, 4)
+        with pytest.raises(ValueError, match=r"axes; .* are needed"):
+            AuditDisplay.from_report(report).plot(list(display.axes_) * 2)
+    absent, present = (line.get_xydata() for line in display.axes_[-1].lines)
+    shift = report.parts[-1].evidence.shift
     assert absent[absent[:, 1].argmax(), 0] == pytest.approx(0.0, abs=0.02)
-    assert present[present[:, 1].argmax(), 0] == pytest.approx(scores.shift, abs=0.02)
+    assert present[present[:, 1].argmax(), 0] == pytest.approx(shift, abs=0.02)
     assert absent[:, 1].max() == pytest.approx(1 / np.sqrt(2 * np.pi), rel=1e-3)
 
 

@@ -31,14 +31,8 @@ def test_bounds_clip_categories_are_recognised_and_others_are_zeros(tmp_path, se
     rows = [row.replace(",", separator) for row in ROWS]
     header = separator.join(["age", "grade", "full time", "job", "paid"])
     X, y = encoded(table(tmp_path, rows, header))
-    np.testing.assert_allclose(
-        X,
-        [
-            [0.36, 1, 0, 0, 1, 1, 0],
-            [1.0, 0, 1, 1, 0, 0, 1],
-            [0.075, 0, 0, 0, 0, 0, 0],
-        ],
-    )
+    first, second = [0.36, 1, 0, 0, 1, 1, 0], [1.0, 0, 1, 1, 0, 0, 1]
+    np.testing.assert_allclose(X, [first, second, [0.075, 0, 0, 0, 0, 0, 0]])
     assert y.tolist() == [1, 0, 0]
 
 
@@ -57,12 +51,8 @@ WRONG = {
     "no rows below its header": {"rows": []},
     r"row 2 has age='old'; give a finite number": {"rows": [ROWS[0], "old,1,True,cook,1"]},
     r"row 1 has age=''": {"rows": [",1,True,cook,1"]},
-    r"row 2 of .*staff.csv has paid='2'; the labels of the schema are \[0, 1\]": {
-        "rows": [ROWS[0], "3,1,True,cook,2"]
-    },
-    "column 'job' starts with 'Cook' and holds none of the categories": {
-        "rows": ["3,1,True,Cook,1"]
-    },
+    r"row 2 of .*staff.csv has paid='2'; the labels of": {"rows": [ROWS[0], "3,1,True,cook,2"]},
+    "'job' starts with 'Cook' and holds none of the categories": {"rows": ["3,1,True,Cook,1"]},
 }
 
 

@@ -9,25 +9,17 @@ from dp_accounting.rdp import RdpAccountant
 from scipy.sparse import csr_array
 from scipy.special import logsumexp
 from scipy.stats import chisquare
-from sklearn.datasets import make_blobs
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
-from sklearn.model_selection import train_test_split
-from sklearn.utils.estimator_checks import check_class_weight_classifiers
 
 from dpglm.baselines.privgene import CandidateLosses, GeneticPlan, PrivGene
 from dpglm.datasets import make_census
 from dpglm.losses import Hinge, Logistic, Softmax
-from dpglm.privacy import selection
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.noise import entropy_source
 
 RELATIONS = ["zero_out", "replace_one", "add_or_remove_one"]
 DELTA = 1e-6
-
-
-def n_ref(relation, n_samples):
-    return n_samples if relation == "add_or_remove_one" else None
 
 
 def total_loss(loss, X, index, coef, weights):
@@ -58,13 +50,13 @@ def losses_of(X, index, loss="logistic", n_classes=2, **settings):
 @pytest.mark.parametrize("form", [np.asarray, csr_array, lambda X: X.astype(np.float32)])
 def test_a_score_is_the_change_of_the_total_loss(loss, n_classes, form):
     rng = np.random.default_rng(0)
-    X = np.round(rng.uniform(-1, 1, size=(5000, 4)), 3) * (rng.random((5000, 4)) < 0.6)
-    index, weights = rng.integers(n_classes, size=5000), np.array([0.5, 2.0, 1.0])[:n_classes]
+    X = np.round(rng.uniform(-1, 1, size=(1000, 4)), 3) * (rng.random((1000, 4)) < 0.6)
+    index, weights = rng.integers(n_classes, size=1000), np.array([0.5, 2.0, 1.0])[:n_classes]
     coef = rng.normal(size=(5, 1 if n_classes == 2 else n_classes))
     holder = losses_of(form(X), index, loss, n_classes, class_weight=weights)
     changes = holder.changes(coef, 0.3)
     rows = np.column_stack([np.asarray(form(X).astype(float).todense()) if form is csr_array
-                            else form(X).astype(float), np.ones(5000)])  # fmt: skip
+                            else form(X).astype(float), np.ones(1000)])  # fmt: skip
     for sign, per_sign in zip((1, -1), changes, strict=True):
         for place in np.ndindex(coef.shape):
             moved = coef.copy()
@@ -92,36 +84,33 @@ def test_features_beyond_the_bound_count_as_the_bound():
             == clipped.changes(np.ones((3, 1)), 0.5)).all()  # fmt: skip
 
 
-def extreme_rows(rng, n_columns):
-    """Rows that pull hard: at the bound, with labels that the coefficients get very wrong."""
-    return rng.choice([-1.0, 1.0], size=n_columns), int(rng.integers(2))
-
-
 def law(scores, scale):
     return scores.ravel() / scale - logsumexp(scores.ravel() / scale)
 
 
-def largest_range(relation, seed=0):
-    """Range of the log-probabilities over worst-case neighbours, and the range that is charged."""
-    rng, n, d = np.random.default_rng(seed), 40, 3
-    model = PrivGene(neighboring_relation=relation, n_ref=n_ref(relation, n), max_iter=3)
-    plan = model.plan(n, d)
-    scale = plan.mechanism(0).scale
-    coef = np.full((d + 1, 1), 60.0)
+def largest_range(relation):
+    """Range of the log-probabilities over worst-case neighbours, and the range that is charged.
+
+    With coefficients of 60 every row at the bound is right or wrong with certainty.
+    """
+    rng, n, d = np.random.default_rng(0), 40, 3
+    n_ref = n if relation == "add_or_remove_one" else None
+    plan = PrivGene(neighboring_relation=relation, n_ref=n_ref, max_iter=3).plan(n, d)
+    scale, coef = plan.mechanism(0).scale, np.full((d + 1, 1), 60.0)
     X, y = rng.choice([-1.0, 1.0], size=(n, d)), rng.integers(2, size=n)
-    found = 0.0
-    for row in np.vstack([np.ones(d), -np.ones(d), rng.choice([-1.0, 1.0], size=(6, d))]):
-        for other in (row, -row, rng.choice([-1.0, 1.0], size=d)):
-            for labels in ((0, 0), (0, 1), (1, 0), (1, 1)):
-                A, B, a, b = X.copy(), X.copy(), y.copy(), y.copy()
-                A[0], a[0], B[0], b[0] = row, labels[0], other, labels[1]
-                first = losses_of(A, a)
-                second = losses_of(B, b)
-                if relation != "replace_one":
-                    second = losses_of(A[1:], a[1:])
-                change = law(-first.changes(coef, plan.mutation[0]), scale)
-                change -= law(-second.changes(coef, plan.mutation[0]), scale)
-                found = max(found, np.ptp(change))
+
+    def law_with(row, label):
+        holder = losses_of(np.vstack([X, row]), np.append(y, label))
+        return law(-holder.changes(coef, plan.mutation[0]), scale)
+
+    records = [
+        (row, label) for row in ([1.0] * d, [-1.0] * d, [1.0, -1.0, 1.0]) for label in (0, 1)
+    ]
+    laws = [law_with(*record) for record in records]
+    others = laws
+    if relation != "replace_one":
+        others = [law(-losses_of(X, y).changes(coef, plan.mutation[0]), scale)]
+    found = max(np.ptp(one - other) for one in laws for other in others)
     return found, plan.ledger.events[0][0].epsilon
 
 
@@ -149,26 +138,15 @@ def test_a_choice_that_is_charged_half_is_caught(monkeypatch):
     assert found > 1.9 * charged
 
 
-def p_value_of_choices(n_draws):
+def test_choices_have_the_law_that_is_charged():
     """Chi-squared test of the mechanism of a plan against a law worked out on its own."""
     plan = PrivGene(epsilon=8.0, max_iter=4, mutation=0.25, feature_bound=2.0).plan(100, 3)
     scores = np.array([0.0, 0.5, 2.0, 4.0])
     weights = np.exp(scores * plan.ledger.events[0][0].epsilon / (2 * 0.25 * 2.0))
-    rng = entropy_source()
+    rng, n_draws = entropy_source(), 10_000
     draws = [plan.mechanism(0).release(scores, rng)[0] for _ in range(n_draws)]
-    return chisquare(np.bincount(draws, minlength=4), weights / weights.sum() * n_draws).pvalue
-
-
-def test_choices_have_the_law_that_is_charged():
-    assert p_value_of_choices(40_000) > 1e-6
-
-
-def test_halved_noise_on_the_choices_is_caught(monkeypatch):
-    original = selection.ExponentialSelection.scale.fget
-    monkeypatch.setattr(
-        selection.ExponentialSelection, "scale", property(lambda self: original(self) / 2)
-    )
-    assert p_value_of_choices(10_000) < 1e-6
+    expected = weights / weights.sum() * n_draws
+    assert chisquare(np.bincount(draws, minlength=4), expected).pvalue > 1e-6
 
 
 @pytest.mark.parametrize("epsilon", [0.05, 1.0, 30.0])
@@ -202,35 +180,21 @@ def test_a_fit_makes_the_choices_of_its_plan():
     assert set(model.trace_.output) == {0}
 
 
-def exact_changes(X, y, coef, mutation):
-    """Sums of changes of the logistic loss in extended precision."""
-    rows = np.column_stack([X, np.ones(len(X))]).astype(np.longdouble)
-    signs = (2 * y - 1).astype(np.longdouble)
-
-    def loss(margins):
-        return np.log1p(np.exp(-np.abs(margins))) + np.maximum(-margins, 0)
-
-    margins = signs * (rows @ coef[:, 0].astype(np.longdouble))
-    return np.array(
-        [
-            [
-                (loss(margins + s * mutation * signs * column) - loss(margins)).sum()
-                for column in rows.T
-            ]
-            for s in (1, -1)
-        ]
-    )
-
-
 def test_rounding_stays_within_its_bound():
+    """Against changes of the loss in extended precision."""
     rng = np.random.default_rng(0)
     X, y = rng.uniform(-1, 1, size=(20_000, 4)), rng.integers(2, size=20_000)
-    plan = PrivGene().plan(*X.shape)
+    plan, signs = PrivGene().plan(*X.shape), (2 * y - 1).astype(np.longdouble)
+    rows = signs[:, np.newaxis] * np.column_stack([X, np.ones(len(X))])
     for size in (0.1, 10.0, 1e4):
         coef = size * rng.normal(size=(5, 1))
         changes = losses_of(X, y).changes(coef, 0.3)[..., 0]
-        error = np.abs(changes - exact_changes(X, y, coef, 0.3)).max()
-        assert error <= plan.rounding(np.abs(coef).sum(), 0.3) < 1e-3
+        margins = rows @ coef.astype(np.longdouble)
+        exact = [
+            (np.logaddexp(0, -margins - move * rows) - np.logaddexp(0, -margins)).sum(axis=0)
+            for move in (0.3, -0.3)
+        ]
+        assert np.abs(changes - exact).max() <= plan.rounding(np.abs(coef).sum(), 0.3) < 1e-3
 
 
 def test_without_noise_it_comes_close_to_the_optimum():
@@ -250,61 +214,13 @@ def test_without_noise_it_comes_close_to_the_optimum():
 @pytest.mark.parametrize("loss", ["logistic", "hinge"])
 def test_it_learns_several_classes(loss):
     rng = np.random.default_rng(0)
-    index = rng.integers(3, size=4000)
-    X = np.eye(3)[index] + rng.normal(size=(4000, 3)) / 4
-    model = PrivGene(loss=loss, epsilon=20.0).fit(X, np.array(["x", "y", "z"])[index])
-    assert model.coef_.shape == (3, 3) and model.score(X, np.array(["x", "y", "z"])[index]) > 0.9
-    assert hasattr(model, "predict_proba") == (loss == "logistic")
+    index = rng.integers(3, size=2000)
+    X, y = np.eye(3)[index] + rng.normal(size=(2000, 3)) / 4, np.array(["x", "y", "z"])[index]
+    model = PrivGene(loss=loss, epsilon=40.0, max_iter=50).fit(X, y)
+    assert model.coef_.shape == (3, 3) and model.score(X, y) > 0.9
 
 
 def test_the_rule_for_the_number_of_generations():
     assert PrivGene(epsilon=1.0).plan(60_000, 10).n_iter == 75
     assert PrivGene(epsilon=0.05).plan(1000, 10).n_iter == 20
     assert PrivGene(epsilon=math.inf).plan(1000, 10).n_iter == 100
-
-
-@pytest.mark.parametrize(
-    ("parameter", "value", "message"),
-    [
-        ("loss", "square", "loss='square' is unknown"),
-        ("feature_bound", 0.0, "feature_bound=0.0 must be a number above"),
-        ("mutation", -1.0, "mutation=-1.0 must be a number above"),
-        ("mutation_decay", 1.5, "mutation_decay=1.5 must be a number above 0 and at most 1"),
-        ("max_iter", 0, "max_iter=0 must be a whole number"),
-        ("max_iter", "many", "max_iter='many' must be a whole number"),
-        ("max_iter", 100_000, "cannot be drawn"),
-    ],
-)
-def test_bad_parameters_are_refused_before_the_data_are_touched(parameter, value, message):
-    with pytest.raises(ValueError, match=message):
-        PrivGene(**{parameter: value}).plan(100, 3)
-
-
-def test_blocks_of_rows_are_refused_in_words():
-    with pytest.raises(TypeError, match="PrivGene needs all rows at once"):
-        PrivGene(classes=[0, 1]).fit([(np.zeros((3, 1)), [0, 1, 1])])
-
-
-def test_the_reason_for_the_one_expected_failure_holds():
-    """The check asks for 1,000 generations on 24 heavy rows, with features that reach 60."""
-    X, y = make_blobs(centers=2, random_state=0, cluster_std=20)
-    X, _, y, _ = train_test_split(X, y, test_size=0.5, random_state=0)
-    plan = PrivGene(max_iter=1000).plan(*X.shape)
-    odds = math.exp((y == 0).sum() * plan.selection_epsilon)
-    assert (y == 0).sum() == 24 and odds < 1.45
-    # Of six candidates, the odds between any two are within that factor.
-    drift = plan.mutation.sum() * (odds / (odds + 5) - 1 / (1 + 5 * odds))
-    wander = math.sqrt((plan.mutation**2).sum() * 2 / (2 + 4 * odds) - drift**2 / 1000)
-    assert drift < 2 < 10 < wander * np.abs(X).mean()
-
-    with pytest.raises(AssertionError):
-        check_class_weight_classifiers("PrivGene", PrivGene())
-    once_it_may = PrivGene(epsilon=10_000.0, feature_bound=50.0)
-    check_class_weight_classifiers("PrivGene", once_it_may)
-
-
-@pytest.mark.parametrize("parameters", [{"alpha": 1e307}, {"class_weight": {0: 1e300}}])
-def test_choices_that_cannot_be_drawn_are_refused_before_the_data_are_touched(parameters):
-    model = PrivGene(mutation=1e10, max_iter=2, **parameters)
-    with pytest.raises(ValueError, match="cannot be drawn"):
-        model.plan(4, 1)

@@ -6,15 +6,8 @@ import numpy as np
 import pytest
 from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
 from dp_accounting.rdp import RdpAccountant
-from planted_bugs import half_noise
-from scipy.sparse import diags_array
-from sklearn.base import clone
-from sklearn.datasets import make_blobs
-from sklearn.metrics import log_loss
-from sklearn.model_selection import train_test_split
-from sklearn.utils.estimator_checks import check_class_weight_classifiers
 
-from dpglm.audit import CanaryScores, audit_scores
+from dpglm.audit import record
 from dpglm.baselines.sgd import (
     SGDAdvancedComposition,
     SGDMomentsAccountant,
@@ -23,18 +16,15 @@ from dpglm.baselines.sgd import (
     fewest_iterations,
 )
 from dpglm.datasets import make_census
-from dpglm.privacy import vault as vaults
 from dpglm.privacy.gaussian import PoissonSampledEvent
-from dpglm.sums.objective import Objective
 
-ESTIMATORS = [SGDAdvancedComposition, SGDMomentsAccountant]
 DELTA = 1e-6
 
 
 def rdp_epsilon(ledger, delta):
     """Another accountant's epsilon of the sampled releases of a ledger."""
     accountant = RdpAccountant(
-        orders=np.concatenate([np.linspace(1.1, 60, 300), 2 ** np.arange(6, 14.0)])
+        orders=np.concatenate([np.linspace(1.1, 60, 100), 2 ** np.arange(6, 14.0)])
     )
     for event, count in ledger.events:
         assert isinstance(event, PoissonSampledEvent)
@@ -61,7 +51,7 @@ def test_the_historical_noise_is_that_of_the_theorems(n_iter, epsilon, delta):
     assert n_iter * rate * delta_0 + delta / 2 <= delta
 
 
-@pytest.mark.parametrize("epsilon", [0.05, 1.0, 8.0])
+@pytest.mark.parametrize("epsilon", [0.05, 8.0])
 @pytest.mark.parametrize(("n_samples", "n_iter"), [(300, 1), (300, 500), (40_000, 150)])
 def test_the_historical_noise_costs_less_than_was_asked_for(epsilon, n_samples, n_iter):
     """By privacy loss distributions, and by Renyi divergences as another accountant sees them."""
@@ -101,141 +91,19 @@ def test_the_run_is_as_long_as_the_budget_allows_at_the_noise(epsilon, noise_mul
     assert 0.999 < rdp_epsilon(plan.ledger, DELTA) / epsilon < 2.5
 
 
-@pytest.mark.parametrize("Estimator", ESTIMATORS)
-@pytest.mark.parametrize("relation", ["zero_out", "add_or_remove_one"])
-def test_a_fit_releases_what_its_plan_says(Estimator, relation, monkeypatch):
-    drawn, original = [], vaults.GaussianSum.release
-
-    def release(self, value, rng):
-        drawn.append((self.sensitivity, self.noise_std(value.size)))
-        return original(self, value, rng)
-
-    monkeypatch.setattr(vaults.GaussianSum, "release", release)
+@pytest.mark.parametrize("Estimator", [SGDAdvancedComposition, SGDMomentsAccountant])
+@pytest.mark.parametrize("n_ref", [None, 400])
+def test_a_fit_releases_what_its_plan_says(Estimator, n_ref):
     X, y = make_census(500, random_state=0)
-    model = Estimator(
-        neighboring_relation=relation, n_ref=400 if relation == "add_or_remove_one" else None,
-        classes=[0, 1], max_iter=12, clip=2.0,
-    )  # fmt: skip
-    plan = model.plan(*X.shape)
-    model.fit(X, y)
+    relation = "zero_out" if n_ref is None else "add_or_remove_one"
+    model = Estimator(neighboring_relation=relation, n_ref=n_ref, classes=[0, 1], max_iter=12)
+    plan = model.set_params(clip=2.0).plan(*X.shape)
+    with record() as tape:
+        model.fit(X, y)
     ((event, count),) = model.privacy_.events
     assert model.privacy_.events == plan.ledger.events and count == model.n_iter_ == 12
-    assert event.sampling_rate == batch_rate("auto", plan.facts.n_samples)
-    for sensitivity, std in drawn:
-        assert sensitivity == 2.0
-        assert std == pytest.approx(2.0 * event.noise_multiplier, rel=1e-6)
-
-
-def audit(Estimator, seed=0):
-    """Canaries on axes of their own, moved so little that every gradient stays clipped.
-
-    Checks the variance of absent canaries and the shift of present ones, not mu: the ledger of
-    sampled releases claims none.
-    """
-    m, clip, step, n_iter = 20_000, 0.1, 1e-6, 64
-    coins = np.random.default_rng(seed).random(m) < 0.5
-    model = Estimator(
-        epsilon=60.0 if Estimator is SGDMomentsAccountant else 28.0, batch_size=m / 2, clip=clip,
-        step=step, max_iter=n_iter, fit_intercept=False, classes=[0, 1],
-    )  # fmt: skip
-    model.fit(diags_array(coins.astype(float)).tocsr(), np.ones(m, dtype=int))
-    ((event, _),) = model.privacy_.events
-    rate, z = event.sampling_rate, event.noise_multiplier
-    # One release moves a coefficient by step / (q m) times a clipped gradient, or its noise.
-    scores = model.coef_[0] * rate * m / (step * math.sqrt(n_iter) * z * clip)
-    return audit_scores(
-        CanaryScores(
-            scores, coins, shift=rate * math.sqrt(n_iter) / z, mu=math.inf,
-            excess_variance=rate * (1 - rate) / z**2,
-        )
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize("Estimator", ESTIMATORS)
-def test_the_one_run_audit_passes(Estimator):
-    result = audit(Estimator)
-    assert result.passed, result.violations
-    assert result.shift > 0.1, "the canaries must show"
-
-
-def every_record_in_every_batch(monkeypatch):
-    original = Objective.gradient_sum
-    monkeypatch.setattr(
-        Objective, "gradient_sum", lambda self, coef, clip, rows=None: original(self, coef, clip)
-    )
-
-
-@pytest.mark.parametrize("bug", [half_noise, every_record_in_every_batch])
-@pytest.mark.parametrize("Estimator", ESTIMATORS)
-def test_a_planted_bug_is_caught(Estimator, bug, monkeypatch):
-    bug(monkeypatch)
-    assert not audit(Estimator).passed
-
-
-@pytest.mark.parametrize("Estimator", ESTIMATORS)
-def test_replacement_is_refused(Estimator):
-    with pytest.raises(ValueError, match="'replace_one'"):
-        Estimator(neighboring_relation="replace_one").plan(1000, 3)
-
-
-@pytest.mark.parametrize("Estimator", ESTIMATORS)
-def test_more_budget_teaches_more(Estimator):
-    X, y = make_census(4000, random_state=0)
-    some = 0.5 if Estimator is SGDMomentsAccountant else 5.0
-    losses = [
-        log_loss(y, Estimator(epsilon=e, max_iter=300, step=0.5).fit(X, y).predict_proba(X))
-        for e in (0.05, some, math.inf)
-    ]
-    assert losses[0] > losses[1] > losses[2]
-
-
-@pytest.mark.parametrize("Estimator", ESTIMATORS)
-def test_the_hinge_loss_has_no_probabilities(Estimator):
-    X, y = make_census(500, random_state=0)
-    model = Estimator(loss="hinge", epsilon=math.inf, max_iter=50).fit(X, y)
-    assert not hasattr(model, "predict_proba") and model.score(X, y) > 0.7
-    with pytest.raises(ValueError, match="loss='square' is unknown"):
-        Estimator(loss="square").plan(100, 3)
-
-
-@pytest.mark.parametrize("Estimator", ESTIMATORS)
-@pytest.mark.parametrize(
-    ("parameter", "value", "message"),
-    [
-        ("batch_size", 0, "batch_size=0 must be a number above 0"),
-        ("clip", -1.0, "clip=-1.0 must be a number above"),
-        ("step", 0.0, "step=0.0 must be a number above 0"),
-        ("max_iter", 0, "max_iter=0 must be a whole number"),
-        ("epsilon", 1e-9, "too small"),
-    ],
-)
-def test_bad_parameters_are_refused_before_the_data_are_touched(
-    Estimator, parameter, value, message
-):
-    settings = {"delta": 1e-12, "max_iter": 5, parameter: value}
-    with pytest.raises(ValueError, match=message):
-        Estimator(**settings).plan(100, 3)
-
-
-def test_why_a_few_hundred_records_teach_advanced_composition_nothing():
-    """On 300 records (the tag's) the noise on each mean gradient is as long as all may be."""
-    plan = SGDAdvancedComposition(fit_intercept=False).plan(300, 2)
-    noise = plan.facts.noise_std[0] * math.sqrt(2) / plan.facts.expected_batch_size
-    assert plan.n_iter == 1 and noise > 0.5 * plan.clip[0]
-    assert SGDAdvancedComposition().__sklearn_tags__().classifier_tags.poor_score
-
-
-def test_the_reason_for_the_one_expected_failure_holds():
-    """Clipped to C, row i adds at most C / ||(x_i, 1)|| to the intercept's sum when sampled."""
-    X, y = make_blobs(centers=2, random_state=0, cluster_std=20)
-    X, _, y, _ = train_test_split(X, y, test_size=0.5, random_state=0)
-    heavy = np.column_stack([X[y == 0], np.ones((y == 0).sum())])
-    model = SGDMomentsAccountant(max_iter=1000)
-    plan = model.plan(*X.shape)
-    signal = plan.sampling_rate * math.sqrt(1000) * (1 / np.linalg.norm(heavy, axis=1)).sum()
-    assert signal / plan.noise_multiplier[0] < 0.4
-    with pytest.raises(AssertionError):
-        check_class_weight_classifiers("SGDMomentsAccountant", clone(model))
-    check_class_weight_classifiers(
-        "SGDMomentsAccountant", clone(model).set_params(epsilon=math.inf, step=1.0)
-    )
+    assert event.sampling_rate == batch_rate("auto", n_ref or 500)
+    assert event.noise_multiplier == plan.noise_multiplier[0]
+    assert [release.event for release in tape.releases] == [event] * 12
+    for release in tape.releases:
+        assert release.sensitivity == pytest.approx(2.0, rel=1e-6)

@@ -25,13 +25,12 @@ def test_it_is_encoded_as_the_transformer_encodes_the_raw_table():
     pd = pytest.importorskip("pandas")
     schema = load_schema("bank")
     X, _ = sample_from_schema(schema, 50, random_state=0)
-    raw, offset = {}, len(schema.numeric)
-    for i, column in enumerate(schema.numeric):
-        raw[column.name] = column.lower + X[:, i] * (column.upper - column.lower)
+    raw, columns = {}, iter(X.T)
+    for column in schema.numeric:
+        raw[column.name] = column.lower + next(columns) * (column.upper - column.lower)
     for column in schema.categorical:
-        codes = X[:, offset : offset + len(column.categories)].argmax(axis=1)
+        codes = np.argmax([next(columns) for _ in column.categories], axis=0)
         raw[column.name] = np.array(column.categories)[codes]
-        offset += len(column.categories)
     frame = pd.DataFrame(raw)[schema.feature_names]
     np.testing.assert_allclose(schema.transformer().fit_transform(frame), X, atol=1e-12)
 

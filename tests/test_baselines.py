@@ -1,0 +1,305 @@
+"""What the baselines have in common: what they refuse, that they learn, and where they cannot."""
+
+import math
+
+import numpy as np
+import pytest
+from planted_bugs import half_noise
+from sklearn.base import clone
+from sklearn.datasets import make_blobs
+from sklearn.model_selection import train_test_split
+from sklearn.utils.estimator_checks import check_class_weight_classifiers
+
+from dpglm.audit import audit_estimator, largest_ratio, record, replay
+from dpglm.baselines import (
+    ApproximateMinimaPerturbation,
+    DoubleNoiseNewton,
+    MajorityClassifier,
+    ObjectivePerturbation,
+    OutputPerturbation,
+    PrivGene,
+    SGDAdvancedComposition,
+    SGDMomentsAccountant,
+    majority,
+    newton,
+)
+from dpglm.baselines.newton import direction_sensitivity
+from dpglm.datasets import make_census
+from dpglm.sums.objective import Objective
+
+PERTURBATIONS = [ObjectivePerturbation, OutputPerturbation, ApproximateMinimaPerturbation]
+STEEP = {"loss": "smoothed_hinge", "half_width": 1e-4, "alpha": 1e-5}
+BAD = {
+    ObjectivePerturbation: [
+        ({"alpha": 0}, "alpha=0 must be 'auto'"),
+        ({"alpha": "none"}, "alpha='none' must be 'auto'"),
+        ({"alpha": -1.0}, r"alpha=-1\.0 must"),
+        ({"alpha": 1e-9}, "alpha=1e-09 is too small for epsilon=1"),
+        ({"row_bound": 1.0}, r"row_bound=1\.0 must be a number above 1"),
+        ({"row_bound": math.nan}, "row_bound=nan"),
+        ({"loss": "hinge"}, "loss='hinge' is unknown"),
+        ({"half_width": 0.0, "loss": "smoothed_hinge"}, "half_width"),
+        ({"epsilon": 1e-9, "delta": 1e-12}, "epsilon and delta are too small"),
+        ({"class_weight": {0: -1.0}}, "class_weight"),
+    ],
+    OutputPerturbation: [
+        ({"alpha": 0}, "alpha=0 must be 'auto' or a finite number above 0"),
+        ({"alpha": 1e-20}, "alpha=1e-20 is too small"),
+        ({"row_bound": 1e-161, "fit_intercept": False}, "row_bound=1e-161 .* number above 1e-100"),
+    ],
+    ApproximateMinimaPerturbation: [({"alpha": 1e-4}, r"alpha=0\.0001 is too small for epsilon=1")],
+    DoubleNoiseNewton: [
+        ({"curvature": "exact"}, "curvature='exact' is unknown"),
+        ({"ridge": 0.0}, r"ridge=0\.0 must be a number above"),
+        ({"clip": math.inf}, "clip=inf must be a number above"),
+        ({"row_bound": "auto"}, "row_bound='auto' must be a number above"),
+        ({"direction_share": 1.0}, r"direction_share=1\.0 must be a number above 0"),
+        ({"step": -1}, "step=-1 must be a number above 0"),
+        ({"max_iter": 0}, "max_iter=0 must be a whole number"),
+        ({"epsilon": 1e-12, "delta": 1e-12}, "epsilon=1e-12 .* is too small for 20 steps"),
+        # Where rounding errors drown the ridge, or ask for more noise than hides a record.
+        ({"ridge": 1e-15}, "too small beside rounding errors"),
+        ({"alpha": 1e300}, "too small beside rounding errors"),
+        ({"class_weight": {0: 1e30}}, "too small beside rounding errors"),
+        ({"clip": 1e49, "ridge": 1e-49, "row_bound": 1e-40}, "that hides a record. Raise ridge"),
+    ],
+    PrivGene: [
+        ({"loss": "square"}, "loss='square' is unknown"),
+        ({"feature_bound": 0.0}, r"feature_bound=0\.0 must be a number above"),
+        ({"mutation": -1.0}, r"mutation=-1\.0 must be a number above"),
+        ({"mutation_decay": 1.5}, r"mutation_decay=1\.5 must be a number above 0 and at most 1"),
+        ({"max_iter": 0}, "max_iter=0 must be a whole number"),
+        ({"max_iter": "many"}, "max_iter='many' must be a whole number"),
+        ({"max_iter": 100_000}, "cannot be drawn"),
+        ({"mutation": 1e10, "max_iter": 2, "alpha": 1e307}, "cannot be drawn"),
+        ({"mutation": 1e10, "max_iter": 2, "class_weight": {0: 1e300}}, "cannot be drawn"),
+    ],
+}
+for Batches in (SGDMomentsAccountant, SGDAdvancedComposition):
+    BAD[Batches] = [
+        ({"max_iter": 5, **parameters}, message)
+        for parameters, message in (
+            ({"batch_size": 0}, "batch_size=0 must be a number above 0"),
+            ({"clip": -1.0}, r"clip=-1\.0 must be a number above"),
+            ({"step": 0.0}, r"step=0\.0 must be a number above 0"),
+            ({"max_iter": 0}, "max_iter=0 must be a whole number"),
+            ({"epsilon": 1e-9, "delta": 1e-12}, "too small"),
+            ({"loss": "square"}, "loss='square' is unknown"),
+            ({"neighboring_relation": "replace_one"}, "'replace_one'"),
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("Estimator", "parameters", "message"),
+    [(Estimator, *case) for Estimator, cases in BAD.items() for case in cases],
+)
+def test_bad_parameters_are_sentences_before_the_data_are_touched(Estimator, parameters, message):
+    with pytest.raises(ValueError, match=message):
+        Estimator(**parameters).plan(100, 3)
+
+
+def test_the_number_of_records_decides_whether_rounding_can_be_covered():
+    OutputPerturbation(**STEEP).plan(10**5, 500)
+    with pytest.raises(ValueError, match=r"times the noise that hides a record\. Raise alpha"):
+        OutputPerturbation(**STEEP).plan(10**8, 500)
+
+
+@pytest.mark.parametrize(
+    "Estimator", [*PERTURBATIONS, DoubleNoiseNewton, PrivGene, MajorityClassifier]
+)
+def test_blocks_of_rows_are_refused_before_any_noise(Estimator):
+    X, y = np.zeros((3, 1)), [0, 1, 1]
+    name = Estimator.__name__
+    with pytest.raises(TypeError, match=f"{name} needs all rows .* not blocks of rows") as info:
+        Estimator(classes=[0, 1]).fit([(X, y), (X, y)])
+    assert not hasattr(info.value, "privacy_ledger")
+
+
+def half_of_a_direction(record, ridge, n):
+    return direction_sensitivity(record, ridge, n) / 2
+
+
+def direction_without_the_ridge(record, ridge, n):
+    return record / (n * ridge + record)
+
+
+def direction_of_half_a_row(record, ridge, n):
+    return direction_sensitivity(record / 4, ridge, n)
+
+
+NEWTON = DoubleNoiseNewton(row_bound=2.0, ridge=0.4, max_iter=1, fit_intercept=False)
+MAJORITY = MajorityClassifier(neighboring_relation="replace_one")
+
+
+@pytest.mark.parametrize(
+    ("model", "owner", "name", "wrong"),
+    [
+        (NEWTON, newton, "direction_sensitivity", half_of_a_direction),
+        (NEWTON, newton, "direction_sensitivity", direction_without_the_ridge),
+        (NEWTON, newton, "direction_sensitivity", direction_of_half_a_row),
+        (NEWTON, newton.CurvatureSums, "_clipped", lambda self, X: X),
+        (MAJORITY, majority, "count_sensitivity", lambda relation: 1.0),
+    ],
+)
+def test_a_record_moves_a_release_by_what_is_charged_and_a_wrong_sensitivity_shows(
+    model, owner, name, wrong, monkeypatch
+):
+    """A row beyond the bound beside null ones, which moves a direction as far as one can."""
+
+    def ratio(model):
+        with record() as recorded:
+            model.fit([[5.0], [0.0], [0.0]], [1, 0, 0])
+        with replay(recorded) as replayed:
+            model.fit([[0.0], [0.0], [0.0]], [0, 0, 0])
+        return largest_ratio(recorded, replayed)
+
+    model = clone(model).set_params(classes=[0, 1])
+    assert 0.99 < ratio(model) <= 1.0
+    monkeypatch.setattr(owner, name, wrong)
+    assert ratio(model) > 1.1
+
+
+def every_record_in_every_batch(monkeypatch):
+    original = Objective.gradient_sum
+    monkeypatch.setattr(
+        Objective, "gradient_sum", lambda self, coef, clip, rows=None: original(self, coef, clip)
+    )
+
+
+BATCHES = {"max_iter": 64, "batch_size": 250, "fit_intercept": False}
+AUDITED = [
+    MajorityClassifier(epsilon=4.0),
+    DoubleNoiseNewton(epsilon=9.0),
+    SGDMomentsAccountant(epsilon=60.0, **BATCHES),
+    SGDAdvancedComposition(epsilon=28.0, **BATCHES),
+]
+
+
+def audit(model, relation="zero_out"):
+    n_ref = 500 if relation == "add_or_remove_one" else None
+    model = clone(model).set_params(neighboring_relation=relation, n_ref=n_ref)
+    return audit_estimator(model, n_canaries=500).parts[0].result
+
+
+@pytest.mark.parametrize(
+    ("model", "relation"),
+    [
+        *((model, relation) for model in AUDITED for relation in ("zero_out", "add_or_remove_one")),
+        *((model, "replace_one") for model in AUDITED[:2]),
+    ],
+    ids=str,
+)
+def test_the_one_run_audit_passes(model, relation):
+    result = audit(model, relation)
+    assert result.passed, result.violations
+    assert result.shift > 0.1, "the canaries must show"
+
+
+@pytest.mark.parametrize(
+    ("model", "bug"),
+    [*((model, half_noise) for model in AUDITED), (AUDITED[2], every_record_in_every_batch)],
+)
+def test_a_planted_bug_is_caught(model, bug, monkeypatch):
+    bug(monkeypatch)
+    assert not audit(model).passed
+
+
+@pytest.mark.parametrize(
+    ("model", "epsilons"),
+    [
+        (OutputPerturbation(), (0.03, 3.0, 300.0)),
+        (OutputPerturbation(loss="smoothed_hinge"), (0.03, 3.0, 300.0)),
+        (DoubleNoiseNewton(), (0.003, 0.5, 300.0)),
+        (SGDMomentsAccountant(max_iter=300, step=0.5), (0.05, 0.5, math.inf)),
+        (SGDAdvancedComposition(max_iter=300, step=0.5), (0.05, 5.0, math.inf)),
+    ],
+    ids=str,
+)
+def test_more_budget_teaches_more(model, epsilons):
+    X, y = make_census(2000, random_state=1)
+    X, losses = X[:, :30], []
+    for epsilon in epsilons:
+        scores = model.set_params(epsilon=epsilon, random_state=0).fit(X, y).decision_function(X)
+        losses.append(np.logaddexp(0, (1 - 2 * y) * scores).mean())
+    assert losses[0] > losses[1] > losses[2]
+
+
+@pytest.mark.parametrize("Estimator", [SGDMomentsAccountant, SGDAdvancedComposition, PrivGene])
+def test_the_hinge_loss_has_no_probabilities(Estimator):
+    X, y = make_census(500, random_state=0)
+    model = Estimator(loss="hinge", epsilon=math.inf, max_iter=50).fit(X, y)
+    assert not hasattr(model, "predict_proba") and model.score(X, y) > 0.7
+
+
+@pytest.fixture(scope="module")
+def heavy():
+    """The 50 rows of scikit-learn's check, of which some are to weigh 1,000; and which ones."""
+    X, y = make_blobs(centers=2, random_state=0, cluster_std=20)
+    X, _, y, _ = train_test_split(X, y, test_size=0.5, random_state=0)
+    return X, y == 0
+
+
+@pytest.mark.parametrize("Estimator", PERTURBATIONS)
+def test_noise_on_scores_is_ten_times_what_heavy_rows_add_to_them(Estimator, heavy):
+    X, is_heavy = heavy
+    plan = Estimator(class_weight={0: 1000, 1: 0.0001}).plan(*X.shape)
+    noise_std = plan.output.noise_std(3)
+    if plan.tilt is not None:
+        noise_std = plan.tilt.noise_std(3) / plan.penalty
+    largest_intercept = 1000 * is_heavy.sum() / plan.penalty
+    typical_norm = np.median(np.linalg.norm(X, axis=1))
+    assert largest_intercept < 0.1 * noise_std * typical_norm
+
+
+def test_heavy_rows_leave_the_directions_of_newton_almost_all_noise(heavy):
+    plan = DoubleNoiseNewton(max_iter=1000, class_weight={0: 1000.0}).plan(*heavy[0].shape)
+    longest = 1 / plan.ridge
+    assert plan.direction_mechanism(1.0).noise_std(3) > 50 * longest
+
+
+def test_heavy_rows_leave_a_thousand_mutations_near_coin_flips(heavy):
+    """Of six candidates, the odds between any two are within a factor; features reach 60."""
+    X, is_heavy = heavy
+    plan = PrivGene(max_iter=1000).plan(*X.shape)
+    odds = math.exp(is_heavy.sum() * plan.selection_epsilon)
+    assert is_heavy.sum() == 24 and odds < 1.45
+    drift = plan.mutation.sum() * (odds / (odds + 5) - 1 / (1 + 5 * odds))
+    wander = math.sqrt((plan.mutation**2).sum() * 2 / (2 + 4 * odds) - drift**2 / 1000)
+    assert drift < 2 < 10 < wander * np.abs(X).mean()
+
+
+def test_heavy_rows_add_less_than_the_noise_to_batches(heavy):
+    """Clipped to C, row i adds at most C / ||(x_i, 1)|| to the intercept's sum when sampled."""
+    X, is_heavy = heavy
+    norms = np.linalg.norm(np.column_stack([X, np.ones(len(X))])[is_heavy], axis=1)
+    plan = SGDMomentsAccountant(max_iter=1000).plan(*X.shape)
+    signal = plan.sampling_rate * math.sqrt(1000) * (1 / norms).sum()
+    assert signal / plan.noise_multiplier[0] < 0.4
+
+
+def test_why_a_few_hundred_records_teach_advanced_composition_nothing():
+    """On 300 records (the tag's) the noise on each mean gradient is as long as all may be."""
+    plan = SGDAdvancedComposition(fit_intercept=False).plan(300, 2)
+    noise = plan.facts.noise_std[0] * math.sqrt(2) / plan.facts.expected_batch_size
+    assert plan.n_iter == 1 and noise > 0.5 * plan.clip[0]
+    assert SGDAdvancedComposition().__sklearn_tags__().classifier_tags.poor_score
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        *(Perturbation(epsilon=math.inf) for Perturbation in PERTURBATIONS),
+        *(
+            pytest.param(slow, marks=pytest.mark.slow)
+            for slow in (
+                DoubleNoiseNewton(epsilon=math.inf),
+                PrivGene(epsilon=10_000.0, feature_bound=50.0),
+                SGDMomentsAccountant(epsilon=math.inf, step=1.0),
+            )
+        ),
+    ],
+    ids=str,
+)
+def test_that_check_passes_once_the_budget_lets_the_signal_through(estimator):
+    check_class_weight_classifiers(type(estimator).__name__, estimator)
