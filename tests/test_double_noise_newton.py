@@ -49,7 +49,7 @@ def test_no_neighbour_moves_a_direction_further_than_charged(relation):
 def sums_of(X, target=None, *, n_outputs=1, **settings):
     target = np.ones(X.shape[0]) if target is None else target
     given = {"fit_intercept": True, "row_bound": 1.5, "upper_bound": False}
-    return CurvatureSums(None, X, target, n_outputs=n_outputs, **{**given, **settings})
+    return CurvatureSums(X, target, n_outputs=n_outputs, **{**given, **settings})
 
 
 def clipped_rows(X, row_bound=1.5):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import binom, norm
 
-from dpglm.audit.designs import prepared, releases_of
+from dpglm.audit.designs import ONE_RELEASE, prepared, releases_of
 from dpglm.audit.statistics import POWER, AuditResult, root
 from dpglm.baselines import PrivGene
 from dpglm.privacy.events import LaplaceSelectionEvent
@@ -25,15 +25,9 @@ _LARGEST_POWER = 1000.0
 
 @dataclass(frozen=True, eq=False)
 class ChoiceCounts:
-    """How often each candidate was chosen in fits of the same data.
+    """How often each candidate was chosen in fits of the same data, (n_candidates,).
 
-    Attributes
-    ----------
-    counts : ndarray of int, shape (n_candidates,)
-    law : ndarray of shape (n_candidates,)
-        The probabilities that the claim implies.
-    epsilon : float
-        What each choice is charged as.
+    The law has the probabilities that the claim implies, and epsilon is what a choice is charged.
     """
 
     counts: np.ndarray
@@ -180,15 +174,8 @@ def choice_counts(estimator: Any, *, n_fits: int = 1000) -> ChoiceCounts:
     >>> audit_choices(choice_counts(PrivGene(epsilon=3.0), n_fits=100)).passed
     True
     """
-    estimator = prepared(
-        estimator,
-        classes=[0, 1],
-        class_weight=None,
-        alpha=0.0,
-        preconditioner=None,
-        max_iter=1,
-        step_shrink=1.0,
-    )
+    settings = {"alpha": 0.0, "preconditioner": None, "step_shrink": 1.0}
+    estimator = prepared(estimator, **ONE_RELEASE, **settings)
     factor = NEIGHBORING_RELATIONS[estimator.neighboring_relation].sensitivity_factor
     experiment = _mutations if isinstance(estimator, PrivGene) else _line_search
     X, score_range = experiment(estimator, factor)

@@ -24,6 +24,7 @@ from dpglm.privacy.ledger import Event, composed_delta, composed_epsilon, compos
 from dpglm.privacy.vault import Recorded, Tape, triangle
 
 __all__ = [
+    "ONE_RELEASE",
     "canary_scores",
     "coin_flips",
     "contained",
@@ -42,6 +43,8 @@ _ROW_OVER_CLIP = 1e20
 _STEP = 1e-150
 # Records that show whether a fit leaves more than its releases.
 _FEW = 20
+# Most baselines release one thing: on its own axis every canary has a problem of its own.
+ONE_RELEASE = {"classes": [0, 1], "class_weight": None, "max_iter": 1}
 
 
 def coin_flips(n_canaries: int, random_state: Any) -> np.ndarray:
@@ -188,9 +191,9 @@ def canary_scores(
     if stage == "second_moment":
         release = releases_of(estimator.set_params(max_iter=1), *table)[0]
         return _scored_sum(coins, release, release.answer, row_bound**2)
+    own, other = (_unit_slope(estimator._loss(len(labels)), len(labels), i) for i in (1, 0))
     # Where an absent canary has another label it pulls the other way.
-    slopes = [_unit_slope(estimator._loss(len(labels)), len(labels), index) for index in (1, 0)]
-    with onto(_Pulls(slopes[0] - flips * slopes[1], moment is not None)) as seen:
+    with onto(_Pulls(own - flips * other, moment is not None)) as seen:
         estimator.fit(*table)
     factor = NEIGHBORING_RELATIONS[estimator.neighboring_relation].sensitivity_factor
     complaints = (*_imbalance(estimator, plan, seen.events), *_leaks(estimator))
@@ -225,13 +228,7 @@ class _Pulls(Tape):
         self.events: list[Event] = []
         self.sums: list[Event] = []
 
-    def note(
-        self,
-        event: Event,
-        sensitivity: float,
-        compute: Callable[[], np.ndarray],
-        draw: Callable[[np.ndarray], Any],
-    ) -> Any:
+    def note(self, event: Event, sensitivity: float, compute: Callable, draw: Callable) -> Any:
         """Return the answer, once its pulls have been added, each times its clip over variance."""
         answer = draw(compute())
         self.events.append(event)
@@ -310,8 +307,6 @@ def cross_moment_scores(estimator: Any, n_canaries: int, random_state: Any = Non
     return _scored_sum(coins, release, entries, row_bound**2 / math.sqrt(2))
 
 
-# The baselines release one thing each: on its own axis every canary has a problem of its own.
-_ONE_RELEASE = {"classes": [0, 1], "class_weight": None, "max_iter": 1}
 _QUADRATURE_NODES = 61
 _BISECTIONS = 100
 
@@ -330,7 +325,7 @@ def minimizer_scores(estimator: Any, n_canaries: int, random_state: Any = None) 
     follow by quadrature over b with it.
     """
     coins = coin_flips(n_canaries, random_state)
-    estimator = prepared(estimator, **_ONE_RELEASE)
+    estimator = prepared(estimator, **ONE_RELEASE)
     plan = estimator.plan(n_canaries, n_canaries)
     trace = _fit_own_problems(estimator, plan.facts.row_bound, coins)
     penalty = plan.penalty
@@ -364,7 +359,7 @@ def newton_scores(estimator: Any, n_canaries: int, random_state: Any = None) -> 
     The first direction is ``A^-1 g`` with a diagonal A that is known.
     """
     coins = coin_flips(n_canaries, random_state)
-    estimator = prepared(estimator, **_ONE_RELEASE, step=1.0)
+    estimator = prepared(estimator, **ONE_RELEASE, step=1.0)
     plan = estimator.plan(n_canaries, n_canaries)
     # Only now the penalty, on which the ridge may depend.
     estimator.set_params(alpha=0.0)
@@ -382,7 +377,7 @@ def newton_scores(estimator: Any, n_canaries: int, random_state: Any = None) -> 
 def count_scores(estimator: Any, n_canaries: int, random_state: Any = None) -> CanaryScores:
     """Fit private counts once, with a class for each canary and one for those not there."""
     coins = coin_flips(n_canaries, random_state)
-    estimator = prepared(estimator, **_ONE_RELEASE | {"classes": np.arange(n_canaries + 1)})
+    estimator = prepared(estimator, **ONE_RELEASE | {"classes": np.arange(n_canaries + 1)})
     y = np.where(coins, np.arange(n_canaries), n_canaries)
     release = releases_of(estimator, np.zeros((n_canaries, 1)), y)[0]
     return _scored_sum(coins, release, release.answer[:n_canaries], 1.0)

@@ -1,10 +1,8 @@
 """Look into the releases of a fit: no two neighbouring sums may differ by more than is charged.
 
-A statistical audit sees what leaks through the noise, on average. On artificial data more can be
-seen: `record` keeps every sum and all scores of a fit as they were before noise, with the
-sensitivity that the noise was drawn for, and `replay` gives a fit on a neighbouring table the same
-noisy answers, so that it takes the same course. `largest_ratio` compares the two, release by
-release.
+A statistical audit sees what leaks through the noise, on average. On artificial data `record` keeps
+every sum and all scores of a fit as they were before noise, and `replay` gives a fit on a
+neighbouring table the same noisy answers, so that it takes the same course.
 """
 
 from collections.abc import Iterator

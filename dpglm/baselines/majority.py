@@ -69,10 +69,6 @@ class MajorityClassifier(LogisticOrHingeMixin, PrivateLinearClassifier):
 
     Parameters
     ----------
-    neighboring_relation : {"zero_out", "replace_one", "add_or_remove_one"}, default="zero_out"
-        Which datasets are made indistinguishable: one record replaced by a null record that
-        belongs to no class, replaced by any other record, or added or removed. The number of
-        records is public under the first two.
     class_weight : dict, default=None
         Public weight of each class, by which its noisy count is multiplied.
 

@@ -64,21 +64,13 @@ def direction_sensitivity(record: float, ridge: float, n_samples: int) -> float:
 
 
 class CurvatureSums(Records):
-    """Holds the rows a second time, and answers with sums of curvatures of clipped rows."""
+    """Holds rows, and answers with sums of the curvatures of clipped rows."""
 
     def __init__(
-        self,
-        gradients: Any,
-        X: Any,
-        target: np.ndarray,
-        *,
-        row_bound: float,
-        upper_bound: bool,
-        **options: Any,
+        self, X: Any, target: np.ndarray, *, row_bound: float, upper_bound: bool, **options: Any
     ) -> None:
         super().__init__(target, **options)
-        self.gradients, self._X = gradients, X
-        self._row_bound, self._upper_bound = row_bound, upper_bound
+        self._X, self._row_bound, self._upper_bound = X, row_bound, upper_bound
 
     def curvature(self, coef: np.ndarray) -> np.ndarray:
         """Sum over rows of ``a_i c_i x~_i x~_i'`` with each x~ clipped to the row bound.
@@ -127,9 +119,9 @@ def _logistic_bound(scores: np.ndarray) -> np.ndarray:
 class NewtonVault(Vault):
     """A vault that also releases what the curvature makes of a gradient."""
 
-    def __init__(self, sums: CurvatureSums, *rest: Any) -> None:
-        super().__init__(sums.gradients, *rest)
-        self._curvatures = sums
+    def __init__(self, sums: tuple[Any, CurvatureSums], *rest: Any) -> None:
+        gradients, self._curvatures = sums
+        super().__init__(gradients, *rest)
 
     def direction(
         self, coef: np.ndarray, gradient: np.ndarray, ridge: np.ndarray, plan: "NewtonPlan"
@@ -179,8 +171,7 @@ class NewtonPlan(Plan):
     def direction_mechanism(self, gradient_norm: float, rounding: float = 0.0) -> GaussianSum:
         """Return the mechanism of a direction ``A^-1 g``, for the norm of g, a released value.
 
-        ``rounding`` bounds the spectral norm of the error of A, and is refused with a
-        FloatingPointError if the ridge is within twice that bound.
+        ``rounding`` bounds the spectral norm of the error of A, and must be below half the ridge.
         """
         record = self.largest_weight * self.facts.curvature * self.row_bound**2
         per_unit = direction_sensitivity(record, self.ridge, self.facts.n_samples)
@@ -215,10 +206,8 @@ class NewtonPlan(Plan):
         return UNIT_ROUNDOFF * (mean + solution)
 
     def __str__(self) -> str:
-        return (
-            f"{self.n_iter} steps over {self.facts.n_samples} records, one gradient and one "
-            f"direction each: {self.ledger}"
-        )
+        steps = f"{self.n_iter} steps over {self.facts.n_samples} records"
+        return f"{steps}, one gradient and one direction each: {self.ledger}"
 
 
 @completed
@@ -301,9 +290,8 @@ class DoubleNoiseNewton(LogisticOrHingeMixin, PrivateLinearClassifier):
         row_bound = check_number("row_bound", self.row_bound, 1e-50, 1e50)
         check_number("step", self.step, 0.0, 1e50)
         share = check_number("direction_share", self.direction_share, 0.0, _LARGEST_SHARE)
-        clip = (
-            0.6 * row_bound if is_auto(self.clip) else check_number("clip", self.clip, *CLIP_RANGE)
-        )
+        clip = 0.6 * row_bound if is_auto(self.clip) else self.clip
+        clip = check_number("clip", clip, *CLIP_RANGE)
         gradient_multiplier = math.sqrt(n_iter / (1 - share)) / budget.mu
         direction_multiplier = math.sqrt(n_iter / share) / budget.mu
         if max(gradient_multiplier, direction_multiplier) > LARGEST_NOISE_MULTIPLIER:
@@ -332,15 +320,13 @@ class DoubleNoiseNewton(LogisticOrHingeMixin, PrivateLinearClassifier):
             ledger=ledger_of(budget, events * n_iter),
         )
 
-    def _holder(self, X: Any, target: np.ndarray, loss: Loss, **options: Any) -> CurvatureSums:
-        return CurvatureSums(
-            super()._holder(X, target, loss, **options),
-            X,
-            target,
-            row_bound=float(self.row_bound),
-            upper_bound=self.curvature == "upper_bound",
-            **options,
-        )
+    def _holder(
+        self, X: Any, target: np.ndarray, loss: Loss, **options: Any
+    ) -> tuple[Any, CurvatureSums]:
+        upper_bound = self.curvature == "upper_bound"
+        bounds = {"row_bound": float(self.row_bound), "upper_bound": upper_bound}
+        gradients = super()._holder(X, target, loss, **options)
+        return gradients, CurvatureSums(X, target, **bounds, **options)
 
     def _train(self, vault: NewtonVault, plan: NewtonPlan, on_step: OnStep) -> FitTrace:
         space, alpha = self._space(plan.facts), plan.facts.alpha
@@ -360,14 +346,13 @@ class DoubleNoiseNewton(LogisticOrHingeMixin, PrivateLinearClassifier):
             # 4) Step.
             coef = coef - self.step * direction
 
-            first, second = vault.log[-2:]
+            releases = vault.log[-2:]
             trace.record(
-                first,
-                second,
+                *releases,
                 gradient_norm=float(np.linalg.norm(gradient)),
                 direction_norm=float(np.linalg.norm(direction)),
-                gradient_noise_std=first.noise_scale,
-                direction_noise_std=second.noise_scale,
+                gradient_noise_std=releases[0].noise_scale,
+                direction_noise_std=releases[1].noise_scale,
             )
             if on_step is not None:
                 on_step(t, coef)

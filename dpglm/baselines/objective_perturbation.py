@@ -41,6 +41,7 @@ that ``Phi(Phi^-1(e^xi(theta) Q(A)) + 2 s theta)`` grows as fast if ``xi' = j m(
 """
 
 import math
+from collections import namedtuple
 from dataclasses import dataclass, replace
 
 from scipy.special import erfcx
@@ -74,10 +75,9 @@ _LARGEST_OFFSET = 20.0
 
 
 def jacobian_offset(ratio: float, mu: float, neighboring_relation: str) -> float:
-    """Return the offset of one objective perturbation, ``log(1 + ratio)``.
+    """Return the offset of one objective perturbation, for beta over lambda and mu, or more.
 
-    Under replace-one it is ``2 log(1 + ratio/2) / erfcx(mu / sqrt 2)``. ``ratio`` is beta over
-    lambda, and ``mu`` the sensitivity of the gradient over the standard deviation of b, or more.
+    It is ``log(1 + ratio)``, or ``2 log(1 + ratio/2) / erfcx(mu / sqrt 2)`` under replace-one.
     """
     if neighboring_relation != "replace_one":
         return math.log1p(ratio)
@@ -94,8 +94,7 @@ def curvature_ratio(offset: float, mu: float, neighboring_relation: str) -> floa
 class _Tilted(PerturbationMixin):
     """What both estimators share: the cost of the tilt, and a plan for the budget that it leaves.
 
-    ``penalty`` is that of the sum, and ``mu`` the sensitivity of one output's gradient over the
-    standard deviation of the tilt.
+    The penalty is that of the sum, and ``mu`` that of one output.
     """
 
     def _left_over(self, problem: Problem, penalty: float, mu: float) -> float:
@@ -110,17 +109,12 @@ class _Tilted(PerturbationMixin):
         return replace(budget, epsilon=budget.epsilon - offset).mu
 
     def _tilted_plan(
-        self,
-        problem: Problem,
-        penalty: float,
-        mu: float,
-        output_mu: float,
-        least_tolerance: float = 0.0,
+        self, problem: Problem, penalty: float, mu: float, output_mu: float, stop: float = 0.0
     ) -> PerturbationPlan:
         """Return the plan of a fit that tilts its objective and releases the approximate minimiser.
 
         ``output_mu`` is the Gaussian cost of releasing the approximate minimiser once the exact one
-        is known, and the solver may stop at a gradient of norm ``least_tolerance``.
+        is known, and the solver may stop at a gradient of norm ``stop``.
 
         Two approximate minimisers within ``tolerance / penalty`` of the same exact one differ by up
         to twice that. The tilt is drawn on a grid; an ideal Gaussian differs from it by half the
@@ -128,8 +122,7 @@ class _Tilted(PerturbationMixin):
         """
         sensitivity = problem.budget.sensitivity(problem.lipschitz)
         tilt, size = GaussianSum(sensitivity, noise_multiplier_of(mu)), problem.facts.n_released
-        attainable = problem.attainable_tolerance(penalty, tilt.noise_std(size))
-        tolerance = max(attainable, least_tolerance)
+        tolerance = max(problem.attainable_tolerance(penalty, tilt.noise_std(size)), stop)
         grid = tilt.grid if tilt.noise_multiplier > 0 else 0.0
         error = (tolerance + grid * math.sqrt(size) / 2) * (1 + 1e-9)
         output = GaussianSum(2 * error / penalty, noise_multiplier_of(output_mu))
@@ -217,18 +210,8 @@ _MINIMUM_SHARE = 0.01
 _TILT_SHARE = 0.9
 
 
-@dataclass(frozen=True)
-class PublishedParameters:
-    """Constants of one run, on the scale of sums over records.
-
-    The standard deviations are those of the random linear term and of the noise on the minimiser,
-    the tolerance is the gradient norm at which the solver may stop.
-    """
-
-    penalty: float
-    tilt_std: float
-    output_std: float
-    tolerance: float
+# On the scale of sums; the solver may stop at a gradient of that tolerance.
+PublishedParameters = namedtuple("PublishedParameters", "penalty tilt_std output_std tolerance")
 
 
 def published_parameters(
@@ -252,12 +235,9 @@ def published_parameters(
     tilt_epsilon = _TILT_SHARE * rest
     penalty = 2 * smoothness / (rest - tilt_epsilon)
     tolerance = 1 / n_samples
-    return PublishedParameters(
-        penalty=penalty,
-        tilt_std=sensitivity * _classical_multiplier(delta - output_delta) / tilt_epsilon,
-        output_std=2 * tolerance / penalty * _classical_multiplier(output_delta) / output_epsilon,
-        tolerance=tolerance,
-    )
+    tilt_std = sensitivity * _classical_multiplier(delta - output_delta) / tilt_epsilon
+    output_std = 2 * tolerance / penalty * _classical_multiplier(output_delta) / output_epsilon
+    return PublishedParameters(penalty, tilt_std, output_std, tolerance)
 
 
 def _classical_multiplier(delta: float) -> float:
@@ -301,7 +281,6 @@ class ApproximateMinimaPerturbation(_Tilted, PrivateLinearClassifier):
         problem, n_outputs = self._problem(budget, facts), facts.n_outputs
         sensitivity = budget.sensitivity(problem.lipschitz)
         penalty, mu, output_mu = facts.alpha * facts.n_samples, math.inf, math.inf
-        tolerance = 1 / facts.n_samples
         if budget.epsilon < math.inf:
             published = published_parameters(
                 budget.epsilon / n_outputs,
@@ -317,4 +296,4 @@ class ApproximateMinimaPerturbation(_Tilted, PrivateLinearClassifier):
             excess = max(1.0, math.sqrt(n_outputs * mu**2 + output_mu**2) / rest)
             mu, output_mu = mu / excess, output_mu / excess
         penalty = penalty or problem.least_penalty
-        return self._tilted_plan(problem, penalty, mu, output_mu, tolerance)
+        return self._tilted_plan(problem, penalty, mu, output_mu, stop=1 / facts.n_samples)

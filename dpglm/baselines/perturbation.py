@@ -64,9 +64,8 @@ class Problem:
     # Largest norm of the gradient and of the Hessian, for one output.
     lipschitz: float
     curvature: float
-    # Largest norm of the gradient over all outputs.
+    # Largest norm of the gradient over all outputs, and loss at coefficients of zero.
     joint_lipschitz: float
-    # Largest loss at coefficients of zero.
     loss_at_zero: float
 
     @property

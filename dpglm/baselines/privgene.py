@@ -34,10 +34,7 @@ _MOST_GENERATIONS = 100
 
 
 class CandidateLosses(Records):
-    """Holds rows and labels, and answers with sums of changes of the loss.
-
-    Features are clipped to the feature bound; a class of weight 0 adds exactly zero.
-    """
+    """Holds rows, clipped to the feature bound, and answers with sums of changes of the loss."""
 
     def __init__(
         self, X: Any, target: np.ndarray, loss: Loss, *, feature_bound: float, **options: Any
@@ -57,14 +54,11 @@ class CandidateLosses(Records):
         the slope of the loss in one score is at most 1. That holds to the last bit, because what it
         adds is clipped to it.
         """
-        return self._sum(
-            (2, *coef.shape),
-            lambda block: self._block_changes(self._rows[block], block, coef, mutation),
-        )
+        shape = (2, *coef.shape)
+        return self._sum(shape, lambda block: self._block_changes(block, coef, mutation))
 
-    def _block_changes(
-        self, rows: sparse.csr_array, block: slice, coef: np.ndarray, mutation: float
-    ) -> np.ndarray:
+    def _block_changes(self, block: slice, coef: np.ndarray, mutation: float) -> np.ndarray:
+        rows = self._rows[block]
         # Only the values that are not zero change a score: one entry below for each of them.
         row = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
         scores, target = rows @ coef, self._target[block]
@@ -129,8 +123,7 @@ class GeneticPlan(Plan):
     def mechanism(self, t: int, rounding: float = 0.0) -> ExponentialSelection:
         """Return the mechanism that chooses in generation ``t``, from 0.
 
-        ``rounding`` bounds the rounding error of a score; two scores of two data sets differ by up
-        to four of them.
+        Two scores of two data sets differ by up to four rounding errors of a score.
         """
         most = float(self.mutation[t]) * self.feature_bound * self.largest_weight
         return ExponentialSelection(
@@ -256,8 +249,7 @@ class PrivGene(LogisticOrHingeMixin, PrivateLinearClassifier):
         penalised[-1] -= space.fit_intercept
         signs = np.array([1.0, -1.0])[:, np.newaxis, np.newaxis]
         for t, mutation in enumerate(plan.mutation):
-            # 1) The candidates: each coefficient raised, and lowered, and what that adds to the
-            # penalty.
+            # 1) Each coefficient raised, and lowered, and what that adds to the penalty.
             change = signs * mutation
             penalty = facts.n_samples * facts.alpha * penalised * (coef + change / 2) * change
             # 2) Choose one privately, by its total loss.
@@ -266,13 +258,9 @@ class PrivGene(LogisticOrHingeMixin, PrivateLinearClassifier):
             sign, column, output = np.unravel_index(chosen, penalty.shape)
             coef[column, output] += change[sign, 0, 0]
 
-            trace.record(
-                vault.log[-1],
-                mutation=float(change[sign, 0, 0]),
-                column=int(column),
-                output=int(output),
-                noise_scale=vault.log[-1].noise_scale,
-            )
+            release, place = vault.log[-1], {"column": int(column), "output": int(output)}
+            step = float(change[sign, 0, 0])
+            trace.record(release, mutation=step, noise_scale=release.noise_scale, **place)
             trace.coef = coef.reshape(space.shape).copy()
             if on_step is not None:
                 on_step(t, trace.coef)
@@ -280,10 +268,7 @@ class PrivGene(LogisticOrHingeMixin, PrivateLinearClassifier):
 
 
 def _selection_epsilon(budget: PrivacyBudget, n_iter: int) -> float:
-    """Return the bounded range of each of ``n_iter`` choices, by the accountant that admits more.
-
-    Which one does follows from public numbers alone.
-    """
+    """Return the bounded range of each choice, by the accountant that admits more."""
     if budget.epsilon == math.inf:
         return math.inf
     return max(

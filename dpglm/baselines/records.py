@@ -211,9 +211,7 @@ class PenalizedLoss(Records):
         """Return the sum of the gradients of the losses, flat."""
         return self._moment(self._weight * self._slopes(coef)).ravel()
 
-    def gradient(
-        self, coef: np.ndarray, penalty: float, tilt: np.ndarray | float = 0.0
-    ) -> np.ndarray:
+    def gradient(self, coef: np.ndarray, penalty: float, tilt: Any = 0.0) -> np.ndarray:
         """Return the gradient of the minimised function, flat."""
         return self.gradient_sum(coef) + penalty * coef + tilt
 
@@ -269,10 +267,7 @@ class PenalizedLoss(Records):
 
 
 def damped_step(
-    gradient: Callable[[np.ndarray], np.ndarray],
-    coef: np.ndarray,
-    slope: np.ndarray,
-    step: np.ndarray,
+    gradient: Callable, coef: np.ndarray, slope: np.ndarray, step: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the end of a step that decreases a convex function, and the gradient there.
 

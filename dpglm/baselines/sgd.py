@@ -41,6 +41,10 @@ class _SmallBatches(LogisticOrHingeMixin):
 
     Parameters
     ----------
+    neighboring_relation : {"zero_out", "add_or_remove_one"}, default="zero_out"
+        Which datasets are made indistinguishable: one record replaced by a null record that
+        contributes nothing (the number of records is public), or added or removed.
+        ``"replace_one"`` is refused, because it is not amplified by sampling.
     batch_size : float or "auto", default="auto"
         Expected number of records in a batch; ``"auto"`` is the square root of their number plus
         10.
@@ -92,15 +96,10 @@ class SGDMomentsAccountant(_SmallBatches, PrivateLinearClassifier):
     Small random batches, gradients clipped and made noisy with a noise multiplier of about 4, and
     as many steps as the budget allows (Abadi et al. 2016, "Deep learning with differential
     privacy", in the setting of Lee & Kifer 2018). Batches are Poisson samples and are accounted
-    for as such, by privacy loss distributions rather than moments: the program of Lee & Kifer
-    draws batches of a fixed size and charges for Poisson samples.
+    for as such, by privacy loss distributions rather than moments.
 
     Parameters
     ----------
-    neighboring_relation : {"zero_out", "add_or_remove_one"}, default="zero_out"
-        Which datasets are made indistinguishable: one record replaced by a null record that
-        contributes nothing (the number of records is public), or added or removed.
-        ``"replace_one"`` is refused, because it is not amplified by sampling.
     noise_multiplier : float, default=4.0
         What ``max_iter="auto"`` aims at. The noise is then calibrated to the budget exactly.
     max_iter : int or "auto", default="auto"
@@ -146,7 +145,6 @@ def advanced_composition_multiplier(
     """Return the noise multiplier of Bassily, Smith & Thakurta (2014) for ``n_iter`` batches.
 
     Raises a ValueError outside of the range in which the theorems behind it hold.
-
     With ``epsilon_0 = epsilon / (2 sqrt(2 T ln(2 / delta)))`` and ``delta_0 = delta / (2 T)`` for
     each of T releases it is ``sqrt(2 ln(1.25 / delta_0)) 2 q / epsilon_0``:
 
@@ -188,18 +186,14 @@ class SGDAdvancedComposition(_SmallBatches, PrivateLinearClassifier):
     What private SGD cost before the moments accountant: each batch gets an epsilon by the advanced
     composition theorem, amplified by sampling, and its noise by the classical Gaussian mechanism
     (Bassily, Smith & Thakurta 2014, "Private empirical risk minimization", in the setting of Lee &
-    Kifer 2018). The constants are the historical ones. They are valid and wasteful: the ledger
-    states, by privacy loss distributions, how much less than ``epsilon`` the noise really costs.
+    Kifer 2018). The historical constants are valid and wasteful: the ledger states, by privacy loss
+    distributions, how much less than ``epsilon`` the noise really costs.
 
     Parameters
     ----------
     epsilon : float, default=1.0
         Privacy loss bound, above 0 and at most ``2 ln(2 / delta)``. ``inf`` runs the same code
         without noise.
-    neighboring_relation : {"zero_out", "add_or_remove_one"}, default="zero_out"
-        Which datasets are made indistinguishable: one record replaced by a null record that
-        contributes nothing (the number of records is public), or added or removed.
-        ``"replace_one"`` is refused: the ledger could not check it.
     max_iter : int or "auto", default="auto"
         Number of batches. ``"auto"`` is ``n epsilon / 500``, the rule of Lee & Kifer, 1,000 at
         most, and as many as the theorems need at least.
@@ -208,9 +202,8 @@ class SGDAdvancedComposition(_SmallBatches, PrivateLinearClassifier):
     -----
     Guarantee: (epsilon, delta)-differential privacy of every iterate; see
     `advanced_composition_multiplier` for the theorems and where they hold. The standard deviation
-    on a sum is the multiplier times its sensitivity, ``clip``. The ledger, which holds the releases
-    as `PoissonSampledEvent`, needs dp-accounting (``pip install "dpglm[accounting]"``) to state
-    its epsilon.
+    on a sum is the multiplier times its sensitivity, ``clip``. The ledger of these releases needs
+    dp-accounting (``pip install "dpglm[accounting]"``) to state its epsilon.
 
     A few hundred records teach it nothing, which scikit-learn's tag ``poor_score`` says: on the
     mean gradient the noise is ``2 sqrt(2 ln(2.5 T / delta)) / (n epsilon_0)`` clips, whatever the
@@ -233,9 +226,8 @@ class SGDAdvancedComposition(_SmallBatches, PrivateLinearClassifier):
         n_iter = self._n_iter(budget, facts.n_samples, rate)
         noise_multiplier = 0.0
         if budget.epsilon < math.inf:
-            noise_multiplier = advanced_composition_multiplier(
-                budget.epsilon, budget.delta, rate, n_iter
-            )
+            target = (budget.epsilon, budget.delta)
+            noise_multiplier = advanced_composition_multiplier(*target, rate, n_iter)
         if noise_multiplier > LARGEST_NOISE_MULTIPLIER:
             raise ValueError(
                 f"epsilon={budget.epsilon:g} is too small: {n_iter} batches need a "
