@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from dpglm.losses import Hinge, Logistic, SmoothedHinge, Softmax
+from dpglm.sources.arrays import ArraySource
 
 BINARY = [Logistic(), SmoothedHinge(0.3), SmoothedHinge(2.0), Hinge()]
 JOINT = [(Softmax(), 2), (Softmax(), 5), (Logistic(), 3), (SmoothedHinge(), 3), (Hinge(), 4)]
@@ -45,6 +46,16 @@ def with_long_indices(X):
     rows = sparse.csr_array(X)
     long = (rows.data, rows.indices.astype(np.int64), rows.indptr.astype(np.int64))
     return sparse.csr_array(long, shape=X.shape)
+
+
+# All forms that fits take rows in; blocks are read one after the other.
+STORAGES = {
+    "rows": lambda X, y: (X, y),
+    "columns": lambda X, y: (np.asfortranarray(X), y),
+    "single": lambda X, y: (np.clip(X, -3e38, 3e38).astype(np.float32), y),
+    "sparse": lambda X, y: (sparse.csr_array(X), y),
+    "blocks": lambda X, y: (ArraySource(X, y, block_rows=8), None),
+}
 
 
 def clipped_sum(rows, target, loss, coef, clip, weights=None):

@@ -13,14 +13,13 @@ from contextlib import redirect_stderr, redirect_stdout
 
 import numpy as np
 import pytest
-from scipy.sparse import csr_array
+from problems import STORAGES
 from sklearn.base import clone
 from strategies import ESTIMATORS
 from tapes import on_tape
 
 from dpglm import DPLogisticRegression
 from dpglm.privacy.vault import GaussianSum, Tape
-from dpglm.sources.arrays import ArraySource
 from dpglm.sums.objective import Objective
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -168,15 +167,6 @@ def assert_alike(found, expected, name):
     for what, value in expected.items():
         assert found.get(what) == value, f"{what} depends on the data: {name}"
     assert found.keys() == expected.keys(), name
-
-
-STORAGES = {
-    "rows": lambda X, y: (X, y),
-    "columns": lambda X, y: (np.asfortranarray(X), y),
-    "single": lambda X, y: (np.clip(X, -3e38, 3e38).astype(np.float32), y),
-    "sparse": lambda X, y: (csr_array(X), y),
-    "blocks": lambda X, y: (ArraySource(X, y, block_rows=8), None),
-}
 
 
 def every_one(name):

@@ -146,6 +146,21 @@ def test_what_draws_noise_or_holds_rows_is_known_to_few():
         assert {module for module, names in imported.items() if name in names} == may, name
 
 
+# Whose names begin so may import what has rows, or what computes with them.
+MAY_REACH = {
+    "sums.": ("sums.", "sources.", "privacy.vault", "baselines.records"),
+    "kernels.": ("kernels.", "sums."),
+}
+
+
+def test_rows_and_kernels_are_reached_from_few_places():
+    """But for the context of products on one thread, which holds no data."""
+    imports = {(m, i) for m in MODULES for i in imports_of(m) if i != "kernels.runtime"}
+    for room, may in MAY_REACH.items():
+        reaching = {module for module, imported in imports if imported.startswith(room)}
+        assert reaching and not {who for who in reaching if not who.startswith(may)}, room
+
+
 def test_whoever_uses_a_vault_does_so_by_its_public_methods():
     users = {module for module, text in MODULES.items() if re.search(r"\bvault\.\w", text)}
     assert {"estimators.solvers", "estimators.base"} <= users
