@@ -32,12 +32,9 @@ __all__ = [
     "bounded_range_delta",
     "bounded_range_epsilon_from_mu",
     "bounded_range_epsilon_from_rho",
-    "bounded_range_mu",
-    "bounded_range_rho",
     "pure_epsilon_from_mu",
     "pure_epsilon_from_rho",
     "pure_mu",
-    "pure_rho",
     "zcdp_delta",
     "zcdp_epsilon",
     "zcdp_rho",
@@ -45,40 +42,52 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class SelectionEvent:
-    """One choice by the exponential mechanism, of bounded range epsilon; ``inf`` is without noise.
-
-    Notes
-    -----
-    ``2 Phi^-1(1 / (1 + e^(-epsilon/2)))``-GDP and ``epsilon^2 / 8``-zCDP. Neither implies the
-    other: which is better depends on what the choice is composed with.
-    """
+class _ChoiceEvent:
+    """One choice of some epsilon; ``inf`` is without noise."""
 
     epsilon: float
-    kind: ClassVar[str] = "selection"
 
     def __post_init__(self) -> None:
-        _check_epsilon(self.epsilon)
-
-    @property
-    def mu(self) -> float:
-        """Parameter of the best Gaussian trade-off below that of the choice."""
-        return bounded_range_mu(self.epsilon)
-
-    @property
-    def rho(self) -> float:
-        """Zero-concentrated differential privacy of the choice."""
-        return bounded_range_rho(self.epsilon)
-
-    def parameters(self) -> dict[str, float]:
-        """Return the fields by name."""
-        return {"epsilon": self.epsilon}
+        if not self.epsilon > 0:
+            raise ValueError(f"epsilon={self.epsilon!r} must be a number above 0.")
 
     def to_dp_event(self, relation: Relation) -> Any:
         """Return the dp_accounting event; its RDP accountant knows it, its PLD accountant not."""
         from dp_accounting import ZCDpEvent
 
         return ZCDpEvent(self.rho)
+
+
+class SelectionEvent(_ChoiceEvent):
+    """One choice by the exponential mechanism, of bounded range epsilon; ``inf`` is without noise.
+
+    Notes
+    -----
+    Neither of its trade-off and its zero-concentrated cost implies the other: which is better
+    depends on what the choice is composed with.
+    """
+
+    kind: ClassVar[str] = "selection"
+
+    @property
+    def mu(self) -> float:
+        """Least mu of all such choices, ``2 Phi^-1(1 / (1 + e^(-epsilon/2)))``.
+
+        Notes
+        -----
+        The profile of `bounded_range_delta` is that of the logistic laws centred at 0 and epsilon.
+        With ``h = logit(Phi)``, whose slope is symmetric and grows away from 0, a shift of mu moves
+        h by at least ``2 h(mu / 2)``, which is epsilon at this mu.
+        """
+        return pure_mu(self.epsilon / 2)
+
+    @property
+    def rho(self) -> float:
+        """zCDP of all such choices, ``epsilon^2 / 8``.
+
+        Cesar & Rogers (2021), "Bounding, concentrating, and truncating".
+        """
+        return self.epsilon * self.epsilon / 8
 
     def to_pld(self, interval: float) -> Any:
         """Return dp_accounting's privacy loss distribution of the dominating pair.
@@ -95,35 +104,20 @@ class SelectionEvent:
         )
 
 
-@dataclass(frozen=True)
-class LaplaceSelectionEvent:
+class LaplaceSelectionEvent(_ChoiceEvent):
     """One choice by report noisy max with Laplace noise, which is epsilon-private."""
 
-    epsilon: float
     kind: ClassVar[str] = "laplace_selection"
-
-    def __post_init__(self) -> None:
-        _check_epsilon(self.epsilon)
 
     @property
     def mu(self) -> float:
-        """Parameter of the best Gaussian trade-off below that of the choice."""
+        """Least mu of all such choices: `pure_mu`."""
         return pure_mu(self.epsilon)
 
     @property
     def rho(self) -> float:
-        """Zero-concentrated differential privacy of the choice."""
-        return pure_rho(self.epsilon)
-
-    def parameters(self) -> dict[str, float]:
-        """Return the fields by name."""
-        return {"epsilon": self.epsilon}
-
-    def to_dp_event(self, relation: Relation) -> Any:
-        """Return the dp_accounting event; its RDP accountant knows it, its PLD accountant not."""
-        from dp_accounting import ZCDpEvent
-
-        return ZCDpEvent(self.rho)
+        """zCDP of all such choices, ``epsilon^2 / 2`` (Bun & Steinke 2016, Proposition 1.4)."""
+        return self.epsilon**2 / 2
 
     def to_pld(self, interval: float) -> Any:
         """Return dp_accounting's privacy loss distribution of all epsilon-DP mechanisms."""
@@ -138,9 +132,7 @@ class FilterEvent:
     """Everything that an adaptive fit was ALLOWED to spend, whatever it did spend.
 
     Either the parameter mu of the Gaussian trade-off of the whole transcript, or its
-    zero-concentrated privacy rho.
-
-    Give exactly one of the two parameters.
+    zero-concentrated privacy rho: exactly one of the two.
 
     Notes
     -----
@@ -159,10 +151,6 @@ class FilterEvent:
                 f"FilterEvent takes either mu or rho, a number above 0, got mu={self.mu!r} and "
                 f"rho={self.rho!r}."
             )
-
-    def parameters(self) -> dict[str, float]:
-        """Return the field that was given, by name."""
-        return {"mu": self.mu} if self.rho is None else {"rho": self.rho}
 
     def to_dp_event(self, relation: Relation) -> Any:
         """Return the dp_accounting event of the capacity.
@@ -185,11 +173,6 @@ class FilterEvent:
                 "A zCDP filter bounds Renyi divergences only and has no privacy loss distribution."
             )
         return from_gaussian_mechanism(1 / self.mu, value_discretization_interval=interval)
-
-
-def _check_epsilon(epsilon: float) -> None:
-    if not epsilon > 0:
-        raise ValueError(f"epsilon={epsilon!r} must be a number above 0.")
 
 
 @dataclass(frozen=True)
@@ -231,10 +214,6 @@ class ObjectivePerturbationEvent:
     def loss_reach(self) -> float:
         """About the largest privacy loss that a distribution of it has to represent."""
         return self.offset + 12 * self.unshifted.mu + self.unshifted.rho
-
-    def parameters(self) -> dict[str, float]:
-        """Return the fields by name."""
-        return {"noise_multiplier": self.noise_multiplier, "offset": self.offset}
 
     def to_dp_event(self, relation: Relation) -> Any:
         """Return the dp_accounting event; its RDP accountant knows it, its PLD accountant not."""
@@ -320,43 +299,18 @@ def pure_epsilon_from_mu(mu: float) -> float:
     return float(log_ndtr(mu / 2) - log_ndtr(-mu / 2))
 
 
-def pure_rho(epsilon: float) -> float:
-    """zCDP of an epsilon-DP mechanism, ``epsilon^2 / 2`` (Bun & Steinke 2016, Proposition 1.4)."""
-    return epsilon**2 / 2
-
-
 def pure_epsilon_from_rho(rho: float) -> float:
-    """Epsilon whose `pure_rho` is ``rho``."""
+    """Epsilon of a `LaplaceSelectionEvent` of this rho."""
     return math.sqrt(2 * rho)
 
 
-def bounded_range_mu(epsilon: float) -> float:
-    """Least mu of all epsilon-bounded-range mechanisms, ``2 Phi^-1(1 / (1 + e^(-epsilon/2)))``.
-
-    Notes
-    -----
-    The profile of `bounded_range_delta` is that of the logistic laws centred at 0 and epsilon. With
-    ``h = logit(Phi)``, whose slope is symmetric and grows away from 0, a shift of mu moves h by at
-    least ``2 h(mu / 2)``, which is epsilon at this mu.
-    """
-    return pure_mu(epsilon / 2)
-
-
 def bounded_range_epsilon_from_mu(mu: float) -> float:
-    """Epsilon whose `bounded_range_mu` is ``mu``."""
+    """Epsilon of a `SelectionEvent` of this mu."""
     return 2 * pure_epsilon_from_mu(mu)
 
 
-def bounded_range_rho(epsilon: float) -> float:
-    """zCDP of an epsilon-bounded-range mechanism, ``epsilon^2 / 8``.
-
-    Cesar & Rogers (2021), "Bounding, concentrating, and truncating".
-    """
-    return epsilon * epsilon / 8
-
-
 def bounded_range_epsilon_from_rho(rho: float) -> float:
-    """Epsilon whose `bounded_range_rho` is ``rho``."""
+    """Epsilon of a `SelectionEvent` of this rho."""
     return math.sqrt(8 * rho)
 
 

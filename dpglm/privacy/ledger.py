@@ -1,11 +1,14 @@
 """What releases cost together, and the ledger that states it."""
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from html import escape
+from importlib import import_module
 from itertools import groupby
+from operator import itemgetter
 from typing import Any, ClassVar, Protocol
 
 from scipy.optimize import brentq
@@ -78,8 +81,6 @@ class Event(Protocol):
 
     def to_pld(self, interval: float) -> Any: ...
 
-    def parameters(self) -> dict[str, float]: ...
-
 
 Runs = Sequence[tuple[Event, int]]
 
@@ -116,19 +117,16 @@ def composed_delta(events: Runs, epsilon: float) -> float:
     epsilon -= offset
     if epsilon < 0:
         return -math.expm1(epsilon) + math.exp(epsilon) * composed_delta(events, -epsilon)
-    bounds = []
-    if _all_have_mu(events):
-        bounds.append(gdp_delta(composed_mu(events), epsilon))
     if _all_have_rho(events):
-        bounds.append(zcdp_delta(composed_rho(events), epsilon))
-    if not bounds:
-        numerical, concentrated = _divided(events)
-        bounds.append(
-            _pld_delta(numerical, epsilon)
-            if not concentrated
-            else _inverse(lambda delta: composed_epsilon(events, delta), epsilon)
-        )
-    return min(bounds)
+        bounds = [zcdp_delta(composed_rho(events), epsilon)]
+        if _all_have_mu(events):
+            bounds.append(gdp_delta(composed_mu(events), epsilon))
+        return min(bounds)
+    numerical, concentrated = _divided(events)
+    if concentrated:
+        return _inverse(lambda delta: composed_epsilon(events, delta), epsilon)
+    delta = float(composed_pld(numerical).get_delta_for_epsilon(epsilon))
+    return min(1.0, delta + numerical_error(numerical))
 
 
 def composed_epsilon(
@@ -148,21 +146,23 @@ def composed_epsilon(
     if unprotected(events):
         return math.inf
     offset, unshifted = _without_offsets(_resolved(events))
-    if distance == 2 and (offset or not _all_have_rho(unshifted)):
+    closed_form = _all_have_rho(unshifted)
+    if distance == 2 and (offset or not closed_form):
         return _group_epsilon(lambda e: composed_delta(events, e), delta)
     events = unshifted
-    bounds = []
-    if _all_have_mu(events):
-        bounds.append(gdp_epsilon(distance * composed_mu(events), delta))
-    if _all_have_rho(events):
-        bounds.append(zcdp_epsilon(distance**2 * composed_rho(events), delta))
-    if not bounds:
-        numerical, concentrated = _divided(events)
-        part = delta / 2 if concentrated else delta
-        bounds.append(_pld_epsilon(numerical, part, coarseness * pld_interval(numerical)))
-        if concentrated:
-            bounds[0] += zcdp_epsilon(composed_rho(concentrated), part)
-    return offset + min(bounds)
+    if closed_form:
+        bounds = [zcdp_epsilon(distance**2 * composed_rho(events), delta)]
+        if _all_have_mu(events):
+            bounds.append(gdp_epsilon(distance * composed_mu(events), delta))
+        return offset + min(bounds)
+    numerical, concentrated = _divided(events)
+    part = delta / 2 if concentrated else delta
+    left = part - numerical_error(numerical)
+    if left <= 0:
+        return math.inf
+    pld = composed_pld(numerical, coarseness * pld_interval(numerical))
+    epsilon = float(pld.get_epsilon_for_delta(left))
+    return offset + (epsilon + zcdp_epsilon(composed_rho(concentrated), part))
 
 
 def _all_have_mu(events: Runs) -> bool:
@@ -209,18 +209,6 @@ def numerical_error(events: Runs) -> float:
     return 4 * sum(count for _, count in events) * 2.0**-53
 
 
-def _pld_delta(events: Runs, epsilon: float) -> float:
-    delta = float(composed_pld(events).get_delta_for_epsilon(epsilon))
-    return min(1.0, delta + numerical_error(events))
-
-
-def _pld_epsilon(events: Runs, delta: float, interval: float) -> float:
-    left = delta - numerical_error(events)
-    return (
-        float(composed_pld(events, interval).get_epsilon_for_delta(left)) if left > 0 else math.inf
-    )
-
-
 def _inverse(epsilon_at: Callable[[float], float], epsilon: float) -> float:
     """Return a delta, up to 1, at which a falling function of delta is at most `epsilon`."""
     low, high = math.log(1e-13), 0.0
@@ -262,9 +250,9 @@ def _loss_variance(event: Any) -> float:
 def composed_pld(events: Runs, interval: float | None = None) -> Any:
     """Return dp_accounting's privacy loss distribution of the whole."""
     require_dp_accounting()
-    counts: dict[Event, int] = {}
+    counts: Counter[Event] = Counter()
     for event, count in events:
-        counts[event] = counts.get(event, 0) + count
+        counts[event] += count
     merged = tuple(sorted(counts.items(), key=repr))
     return _cached_pld(merged, pld_interval(merged) if interval is None else interval)
 
@@ -291,10 +279,10 @@ def pld_interval(events: Runs) -> float:
     return max(min(max(fine, _NARROWEST), _WIDEST), reach / _MOST_POINTS)
 
 
-def require_dp_accounting() -> None:
-    """Raise an ImportError that names the extra, if dp-accounting is missing."""
+def require_dp_accounting() -> Any:
+    """Return dp_accounting, or raise an ImportError that names the extra if it is missing."""
     try:
-        import dp_accounting  # noqa: F401
+        return import_module("dp_accounting")
     except ImportError as error:
         raise ImportError(
             "Privacy loss distributions, which mini-batches (sampling_rate below 1) and checks of "
@@ -304,7 +292,6 @@ def require_dp_accounting() -> None:
 
 _FORMAT_VERSION = 1
 _FIXED_IN_ADVANCE = "the settings of every fit were fixed before any result was seen"
-
 
 _EVENT_TYPES = {
     event.kind: event
@@ -383,10 +370,8 @@ class PrivacyLedger:
                 raise ValueError(
                     f"An event's count must be a positive integer (at most 2^53), not {count!r}."
                 )
-        if self.neighboring_relation == "replace_one":
-            for event, _ in self.events:
-                if isinstance(event, PoissonSampledEvent):
-                    raise ValueError(SAMPLED_REPLACEMENT)
+        if self.neighboring_relation == "replace_one" and self._count_of(PoissonSampledEvent):
+            raise ValueError(SAMPLED_REPLACEMENT)
 
     @classmethod
     def from_events(
@@ -422,14 +407,8 @@ class PrivacyLedger:
                 "Both ledgers drew their noise from a seed (random_state), so the noise may "
                 "coincide and cancel: their costs do not add up. Fit with random_state=None."
             )
-        runs: list[tuple[Event, int]] = list(self.events)
-        for event, count in other.events:
-            if runs and runs[-1][0] == event:
-                runs[-1] = (event, runs[-1][1] + count)
-            else:
-                runs.append((event, count))
         return PrivacyLedger(
-            tuple(runs),
+            _joined((*self.events, *other.events)),
             self.neighboring_relation,
             min(self.reporting_delta, other.reporting_delta),
             tuple(dict.fromkeys((*self.assumptions, *other.assumptions, _FIXED_IN_ADVANCE))),
@@ -487,10 +466,7 @@ class PrivacyLedger:
     @property
     def dp_accounting_relation(self) -> Any:
         """The ``dp_accounting.NeighboringRelation`` to build an accountant with."""
-        require_dp_accounting()
-        from dp_accounting import NeighboringRelation
-
-        return NeighboringRelation[self._relation.dp_accounting_name]
+        return require_dp_accounting().NeighboringRelation[self._relation.dp_accounting_name]
 
     def to_dp_event(self) -> Any:
         """Return the ledger as a dp_accounting event, one run of releases each.
@@ -552,7 +528,7 @@ class PrivacyLedger:
             "assumptions": list(self.assumptions),
             "seeded": self.seeded,
             "events": [
-                {"kind": event.kind, "count": count, **event.parameters()}
+                {"kind": event.kind, "count": count, **_parameters(event)}
                 for event, count in self.events
             ],
         }
@@ -623,7 +599,7 @@ class PrivacyLedger:
     def _repr_html_(self) -> str:
         rows = "".join(
             f"<tr><td>{escape(event.kind)}</td><td>{count}</td><td>"
-            + escape(", ".join(f"{k}={v:.6g}" for k, v in event.parameters().items()))
+            + escape(", ".join(f"{k}={v:.6g}" for k, v in _parameters(event).items()))
             + "</td></tr>"
             for event, count in self.events
         )
@@ -639,11 +615,11 @@ class PrivacyLedger:
 
     @property
     def _releases(self) -> str:
-        n_filters = sum(count for event, count in self.events if event.kind == FilterEvent.kind)
+        n_filters = self._count_of(FilterEvent)
         parts = []
         if self.n_releases > n_filters or not n_filters:
             n_fixed = self.n_releases - n_filters
-            sampled = sum(n for event, n in self.events if event.kind == PoissonSampledEvent.kind)
+            sampled = self._count_of(PoissonSampledEvent)
             batches = f", {sampled} of them from random batches" if sampled else ""
             parts.append(f"{n_fixed} release{'s' if n_fixed != 1 else ''}{batches}")
         if n_filters:
@@ -653,6 +629,9 @@ class PrivacyLedger:
             )
         return " and ".join(parts)
 
+    def _count_of(self, event_type: type) -> int:
+        return sum(count for event, count in self.events if isinstance(event, event_type))
+
     @property
     def _assumed(self) -> str:
         sound = "the operating system's entropy, the source of the noise, is sound"
@@ -661,7 +640,17 @@ class PrivacyLedger:
 
 def run_lengths(events: Iterable[Event]) -> tuple[tuple[Event, int], ...]:
     """Return events in order, each run of equal ones with its length."""
-    return tuple((event, sum(1 for _ in run)) for event, run in groupby(events))
+    return _joined((event, 1) for event in events)
+
+
+def _joined(runs: Iterable[tuple[Event, int]]) -> tuple[tuple[Event, int], ...]:
+    """Return runs in order, those of equal events in a row as one."""
+    return tuple((event, sum(n for _, n in same)) for event, same in groupby(runs, itemgetter(0)))
+
+
+def _parameters(event: Event) -> dict[str, float]:
+    """Return the numbers that make up an event, by name."""
+    return {name: value for name, value in vars(event).items() if value is not None}
 
 
 def _number(name: str, value: Any) -> float:
