@@ -5,14 +5,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from numbers import Real
-from typing import Any, ClassVar
-
-import numpy as np
+from typing import Any
 
 from dpglm.estimators.plan import (
-    Plan,
+    DescentPlan,
     SecondMomentRelease,
-    clip_in_whitened_space,
     ledger_of,
     planned_clip,
 )
@@ -27,7 +24,6 @@ from dpglm.privacy.events import (
     zcdp_epsilon,
 )
 from dpglm.privacy.gaussian import GaussianEvent, gdp_epsilon
-from dpglm.privacy.ledger import Event
 from dpglm.privacy.selection import SELECTIONS
 from dpglm.privacy.vault import GaussianSum
 from dpglm.schedules import HeavyBall, Momentum, PublicFacts, Schedule
@@ -37,70 +33,47 @@ __all__ = ["ACCOUNTANTS", "AdaptivePlan", "make_adaptive_plan"]
 _SMALLEST_GRID = 2.0**-20
 
 
-class _Gdp:
-    """Costs in ``mu**2`` of Gaussian differential privacy."""
+@dataclass(frozen=True, kw_only=True)
+class _Unit:
+    """What an accountant adds up: the cost of a budget or an event, and what a cost buys."""
 
-    name = "mu^2"
-    epsilons: ClassVar = {
-        "exponential": bounded_range_epsilon_from_mu,
-        "laplace": pure_epsilon_from_mu,
-    }
-
-    def of_budget(self, budget: PrivacyBudget) -> float:
-        return budget.mu**2
-
-    def of_event(self, event: Event) -> float:
-        return event.mu**2
-
-    def noise_multiplier(self, cost: float) -> float:
-        """Of the Gaussian sum that a cost buys."""
-        return 1 / math.sqrt(cost)
-
-    def selection_epsilon(self, selection: str, cost: float) -> float:
-        """Of the choice that a cost buys."""
-        return self.epsilons[selection](math.sqrt(cost))
-
-    def epsilon(self, capacity: float, delta: float) -> float:
-        return gdp_epsilon(math.sqrt(capacity), delta)
-
-    def event(self, capacity: float) -> FilterEvent:
-        """Of a filter of that capacity."""
-        return FilterEvent(mu=math.sqrt(capacity))
+    name: str
+    cost: Callable[[Any], float]
+    noise_multiplier: Callable[[float], float]
+    epsilon: Callable[[float, float], float]
+    event: Callable[[float], FilterEvent]
+    # Of a choice, by the name of the selection.
+    selection_epsilons: dict[str, Callable[[float], float]]
 
 
-class _Zcdp:
-    """Costs in ``rho`` of zero-concentrated differential privacy."""
-
-    name = "rho"
-    epsilons: ClassVar = {
-        "exponential": bounded_range_epsilon_from_rho,
-        "laplace": pure_epsilon_from_rho,
-    }
-
-    def of_budget(self, budget: PrivacyBudget) -> float:
-        return budget.rho
-
-    def of_event(self, event: Event) -> float:
-        return event.rho
-
-    def noise_multiplier(self, cost: float) -> float:
-        return 1 / math.sqrt(2 * cost)
-
-    def selection_epsilon(self, selection: str, cost: float) -> float:
-        return self.epsilons[selection](cost)
-
-    def epsilon(self, capacity: float, delta: float) -> float:
-        return zcdp_epsilon(capacity, delta)
-
-    def event(self, capacity: float) -> FilterEvent:
-        return FilterEvent(rho=capacity)
-
-
-ACCOUNTANTS = {"gdp": _Gdp(), "zcdp": _Zcdp()}
+ACCOUNTANTS = {
+    "gdp": _Unit(
+        name="mu^2",
+        cost=lambda spender: spender.mu**2,
+        noise_multiplier=lambda cost: 1 / math.sqrt(cost),
+        epsilon=lambda cost, delta: gdp_epsilon(math.sqrt(cost), delta),
+        event=lambda cost: FilterEvent(mu=math.sqrt(cost)),
+        selection_epsilons={
+            "exponential": lambda cost: bounded_range_epsilon_from_mu(math.sqrt(cost)),
+            "laplace": lambda cost: pure_epsilon_from_mu(math.sqrt(cost)),
+        },
+    ),
+    "zcdp": _Unit(
+        name="rho",
+        cost=lambda spender: spender.rho,
+        noise_multiplier=lambda cost: 1 / math.sqrt(2 * cost),
+        epsilon=zcdp_epsilon,
+        event=lambda cost: FilterEvent(rho=cost),
+        selection_epsilons={
+            "exponential": bounded_range_epsilon_from_rho,
+            "laplace": pure_epsilon_from_rho,
+        },
+    ),
+}
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class AdaptivePlan(Plan):
+class AdaptivePlan(DescentPlan):
     """What an adaptive fit may release, and what all of it costs at most.
 
     Made by ``plan`` of `DPAGDClassifier`, whose parameters these are where nothing else is said.
@@ -113,9 +86,6 @@ class AdaptivePlan(Plan):
     gradient_cost: float
     selection_cost: float
     budget_growth: float
-    # L2 bounds on each record's gradient (n_iter,); before a second moment has been released, in
-    # units of the square root of the effective dimension that it will find.
-    clip: np.ndarray
     selection: str
     # None scores differences of the loss whose gradient is the clipped gradient.
     loss_clip: float | None
@@ -124,64 +94,42 @@ class AdaptivePlan(Plan):
     step_update_every: int
     step_growth: float
     step_shrink: float
-    momentum: Momentum
-    clip_schedule: Schedule
-    second_moment: SecondMomentRelease | None = None
-
-    def __post_init__(self) -> None:
-        self.clip.flags.writeable = False
-
-    @property
-    def n_iter(self) -> int:
-        """The most iterations that are made."""
-        return len(self.clip)
 
     @property
     def exact(self) -> bool:
         """Whether nothing is noisy, because the budget is infinite."""
         return self.capacity == math.inf
 
+    @property
+    def unit(self) -> _Unit:
+        """What costs are counted in."""
+        return ACCOUNTANTS[self.accountant]
+
     @cached_property
     def selection_epsilon(self) -> float:
         """The epsilon of every selection."""
-        if self.exact:
-            return math.inf
-        return ACCOUNTANTS[self.accountant].selection_epsilon(self.selection, self.selection_cost)
+        epsilon_of = self.unit.selection_epsilons[self.selection]
+        return math.inf if self.exact else epsilon_of(self.selection_cost)
 
     @property
     def second_moment_cost(self) -> float:
         """What the release of the second moment costs, 0 without one."""
-        if self.second_moment is None:
-            return 0.0
-        event = GaussianEvent(self.second_moment.noise_multiplier)
-        return ACCOUNTANTS[self.accountant].of_event(event)
-
-    def in_whitened_space(self, effective_dimension: float) -> "AdaptivePlan":
-        """Return the plan of the iterations, once the second moment has been released.
-
-        Costs stay what they were. A record moves a score by at most ``loss_clip``, or ``max_step *
-        clip`` with lengths in the whitened space: both hold in every basis.
-        """
-        facts = replace(self.facts, effective_dimension=effective_dimension, clip=None)
-        clip = clip_in_whitened_space(self.clip_schedule, self.n_iter, facts, infinite=self.exact)
-        return replace(self, facts=replace(facts, clip=clip), clip=clip)
+        moment = self.second_moment
+        return 0.0 if moment is None else self.unit.cost(GaussianEvent(moment.noise_multiplier))
 
     def noise_multiplier(self, cost: float) -> float:
         """Return the noise multiplier of a gradient that costs this much."""
-        return 0.0 if self.exact else ACCOUNTANTS[self.accountant].noise_multiplier(cost)
+        return 0.0 if self.exact else self.unit.noise_multiplier(cost)
 
     def refinement_cost(self, cost: float) -> float:
         """Return what it costs to refine a gradient that has cost this much."""
         return 0.0 if self.exact else self.budget_growth * cost
 
-    @property
-    def smallest_grid(self) -> float:
-        """The ``max_step`` below which a fit without noise gives up."""
-        return self.max_step * _SMALLEST_GRID if self.step_shrink < 1 else math.inf
-
     def may_refine(self, cost: float, max_step: float, admits: Callable[..., bool]) -> bool:
         """Whether another gradient and choice can be paid; without noise, whether they may help."""
-        return max_step > self.smallest_grid if self.exact else admits(cost, self.selection_cost)
+        if not self.exact:
+            return admits(cost, self.selection_cost)
+        return self.step_shrink < 1 and max_step > self.max_step * _SMALLEST_GRID
 
     def choice(self, t: int) -> tuple[str, float, float, float | None]:
         """Return mechanism and epsilon of a choice in iteration ``t``, and what bounds a record."""
@@ -199,7 +147,7 @@ class AdaptivePlan(Plan):
             first = f"a second moment costs {self.second_moment_cost:.4g}, a first gradient"
         return (
             f"at most {self.n_iter} iterations over {self.facts.n_samples} records; of "
-            f"{ACCOUNTANTS[self.accountant].name}={self.capacity:.4g} {first} "
+            f"{self.unit.name}={self.capacity:.4g} {first} "
             f"{self.gradient_cost:.4g} and every selection {self.selection_cost:.4g}: {self.ledger}"
         )
 
@@ -235,8 +183,9 @@ def make_adaptive_plan(
     share of selections and on delta, all known in advance. Running both filters and keeping the
     better would not be valid.
     """
-    whole = {"n_steps": n_steps, "step_update_every": step_update_every}
-    n_iter, *_ = (check_whole(*item) for item in [("max_iter", max_iter), *whole.items()])
+    whole = {"max_iter": max_iter, "n_steps": n_steps, "step_update_every": step_update_every}
+    whole = {name: check_whole(name, value) for name, value in whole.items()}
+    n_iter = whole.pop("max_iter")
     _check_numbers(numbers, loss_clip, facts.n_outputs)
     if n_splits == "auto":
         n_splits = _automatic_splits(budget, facts.n_samples)
@@ -245,11 +194,11 @@ def make_adaptive_plan(
     clip = planned_clip(clip_schedule, n_iter, facts, infinite=budget.epsilon == math.inf)
     mu = budget.mu if second_moment is None else second_moment.left_over(budget.mu)
     moment_share = 0.0 if second_moment is None else second_moment.preconditioner.share
-    division = _Division(n_splits, selection_share, selection, moment_share)
-    accountant = division.resolved_accountant(accountant, budget)
+    division = _Division(budget, n_splits, selection_share, selection, moment_share)
+    accountant = division.resolved(accountant)
     unit = ACCOUNTANTS[accountant]
-    capacity = unit.of_budget(budget)
-    gradient_cost, selection_cost = division.costs(accountant, budget)
+    capacity = unit.cost(budget)
+    gradient_cost, selection_cost = division.costs(accountant)
     if second_moment is not None and capacity < math.inf:
         noise_multiplier = unit.noise_multiplier(moment_share * capacity)
         second_moment = replace(second_moment, noise_multiplier=noise_multiplier)
@@ -267,7 +216,7 @@ def make_adaptive_plan(
         momentum=HeavyBall(0.0) if momentum is None else momentum,
         clip_schedule=clip_schedule,
         second_moment=second_moment,
-        **{name: int(value) for name, value in whole.items()},
+        **whole,
         **{name: float(value) for name, value in numbers.items()},
     )
     _check_affordable(plan, n_splits)
@@ -282,14 +231,15 @@ class _Division:
     ``moment_share`` the share of the whole budget that the second moment takes.
     """
 
+    budget: PrivacyBudget
     n_splits: float
     selection_share: float | str
     selection: str
     moment_share: float
 
-    def costs(self, accountant: str, budget: PrivacyBudget) -> tuple[float, float]:
+    def costs(self, accountant: str) -> tuple[float, float]:
         """Return the cost of a gradient and of a selection, in the unit of the accountant."""
-        unit = ACCOUNTANTS[accountant]
+        budget, unit = self.budget, ACCOUNTANTS[accountant]
         if budget.epsilon == math.inf:
             return math.inf, math.inf
         if self.selection_share == "published":
@@ -298,20 +248,21 @@ class _Division:
             classical = math.sqrt(2 * math.log(1.25 / budget.delta)) / epsilon
             mu_squared = classical**-2
             gradient = mu_squared if accountant == "gdp" else mu_squared / 2
-            return gradient, unit.of_event(SELECTIONS[self.selection].event_type(epsilon))
-        iteration = (1 - self.moment_share) * unit.of_budget(budget) / self.n_splits
+            return gradient, unit.cost(SELECTIONS[self.selection].event_type(epsilon))
+        iteration = (1 - self.moment_share) * unit.cost(budget) / self.n_splits
         return (1 - self.selection_share) * iteration, self.selection_share * iteration
 
-    def resolved_accountant(self, accountant: str, budget: PrivacyBudget) -> str:
+    def resolved(self, accountant: str) -> str:
         """GDP, if its filter admits all the releases that the zCDP filter was to pay for."""
         if accountant != "auto":
             return accountant
+        budget, zcdp = self.budget, ACCOUNTANTS["zcdp"]
         if budget.epsilon == math.inf:
             return "gdp"
-        gradient, choice = self.costs("zcdp", budget)
+        gradient, choice = self.costs("zcdp")
         moment = self.moment_share * budget.rho
         n_iter = (budget.rho - moment) / (gradient + choice)
-        epsilon = ACCOUNTANTS["zcdp"].selection_epsilon(self.selection, choice)
+        epsilon = zcdp.selection_epsilons[self.selection](choice)
         chosen = SELECTIONS[self.selection].event_type(epsilon)
         iterations = n_iter * (2 * gradient + chosen.mu**2)
         return "gdp" if 2 * moment + iterations <= budget.mu**2 else "zcdp"
@@ -331,7 +282,7 @@ def _check_affordable(plan: AdaptivePlan, n_splits: float) -> None:
     """Refuse a budget that buys no gradient and selection of any use."""
     if plan.exact:
         return
-    budget, unit = plan.budget, ACCOUNTANTS[plan.accountant]
+    budget = plan.budget
     first = plan.second_moment_cost + plan.gradient_cost + plan.selection_cost
     if first > plan.capacity * (1 + 1e-12):
         raise ValueError(
@@ -342,7 +293,7 @@ def _check_affordable(plan: AdaptivePlan, n_splits: float) -> None:
     smallest = LARGEST_NOISE_MULTIPLIER**-1
     excess = max(plan.noise_multiplier(plan.gradient_cost), 1 / plan.selection_epsilon) * smallest
     if excess > 1:
-        enough = unit.epsilon(plan.capacity * excess**2, budget.delta)
+        enough = plan.unit.epsilon(plan.capacity * excess**2, budget.delta)
         raise ValueError(
             f"epsilon={budget.epsilon:g} with delta={budget.delta:g} is too small for one gradient "
             f"and one selection, each 1/{n_splits:g} of the budget (n_splits): the noise would be "
@@ -361,12 +312,10 @@ def _check_affordable(plan: AdaptivePlan, n_splits: float) -> None:
 
 
 def _check_division(n_splits: Any, selection_share: Any, selection: Any, accountant: Any) -> None:
-    _check_real("n_splits", n_splits, 1.0, "'auto' or a finite number, 1 or more")
+    _check_real("n_splits", n_splits, "'auto' or a finite number, 1 or more", least=1.0)
     if selection_share != "published":
         rule = "above 0 and below 1, or 'published'"
-        _check_real("selection_share", selection_share, 0.0, rule)
-        if not 0 < selection_share < 1:
-            raise ValueError(f"selection_share={selection_share!r} must be {rule}.")
+        _check_real("selection_share", selection_share, rule, below=1.0)
     if selection not in SELECTIONS:
         raise ValueError(f"selection={selection!r} is unknown; choose 'exponential' or 'laplace'.")
     if accountant not in ("auto", *ACCOUNTANTS):
@@ -376,13 +325,13 @@ def _check_division(n_splits: Any, selection_share: Any, selection: Any, account
 def _check_numbers(numbers: dict[str, Any], loss_clip: Any, n_outputs: int) -> None:
     for name, value in numbers.items():
         if name == "step_growth":
-            _check_real(name, value, 0.0, "a finite number, 0 or above")
+            _check_real(name, value, "a finite number, 0 or above", least=0.0)
         else:
-            _check_positive(name, value)
+            _check_real(name, value)
     if numbers["step_shrink"] > 1:
         raise ValueError(f"step_shrink={numbers['step_shrink']!r} must be above 0 and at most 1.")
     if loss_clip is not None:
-        _check_positive("loss_clip", loss_clip)
+        _check_real("loss_clip", loss_clip)
     elif n_outputs > 1:
         raise ValueError(
             "loss_clip='range' scores steps for two classes only; with "
@@ -390,10 +339,12 @@ def _check_numbers(numbers: dict[str, Any], loss_clip: Any, n_outputs: int) -> N
         )
 
 
-def _check_real(name: str, value: Any, least: float, rule: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, Real) or not least <= value < math.inf:
+def _check_real(
+    name: str,
+    value: Any,
+    rule: str = "a finite number above 0",
+    least: float = math.ulp(0.0),
+    below: float = math.inf,
+) -> None:
+    if isinstance(value, bool) or not isinstance(value, Real) or not least <= value < below:
         raise ValueError(f"{name}={value!r} must be {rule}.")
-
-
-def _check_positive(name: str, value: Any) -> None:
-    _check_real(name, value, math.ulp(0.0), "a finite number above 0")

@@ -3,8 +3,9 @@
 import math
 from collections.abc import Iterable
 from dataclasses import astuple, dataclass, fields, replace
+from functools import lru_cache
 from html import escape
-from itertools import chain, groupby, islice, repeat
+from itertools import chain, islice, repeat
 from typing import Any
 
 import numpy as np
@@ -30,10 +31,10 @@ from dpglm.schedules import (
 )
 
 __all__ = [
+    "DescentPlan",
     "Plan",
     "PrivacyPlan",
     "SecondMomentRelease",
-    "clip_in_whitened_space",
     "gradient_event",
     "ledger_of",
     "make_plan",
@@ -119,21 +120,53 @@ def planned_clip(
             f"clip_schedule={clip_schedule!r} reaches {clip.min():g} to {clip.max():g}; "
             f"rescale the data so that clips lie within {CLIP_RANGE[0]:g} and {CLIP_RANGE[1]:g}."
         )
-    # A copy: what a schedule does to its array later must not change the plan.
-    return clip.copy()
+    return clip
 
 
-def clip_in_whitened_space(
-    clip_schedule: Schedule, n_iter: int, facts: PublicFacts, *, infinite: bool
-) -> np.ndarray:
-    """Return the clips once the effective dimension is known, ``sqrt(d)`` times their schedule.
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class DescentPlan(Plan):
+    """What the plans of the two solvers have in common.
 
-    Whitened rows are about that long, and d is a released value, which clips may follow from.
+    ``clip`` bounds the L2 norm of each record's gradient in each iteration, an array (n_iter,).
+    Before a second moment has been released it is in units of the square root of the effective
+    dimension that it will find.
     """
-    relative = schedule_values(
-        clip_schedule, n_iter, facts, parameter="clip_schedule", allow_inf=infinite
-    )
-    return math.sqrt(facts.effective_dimension) * relative
+
+    clip: np.ndarray
+    momentum: Momentum
+    clip_schedule: Schedule
+    second_moment: SecondMomentRelease | None = None
+
+    def __post_init__(self) -> None:
+        for value in vars(self).values():
+            if isinstance(value, np.ndarray):
+                value.flags.writeable = False
+
+    @property
+    def n_iter(self) -> int:
+        """Number of iterations, the most that there can be where the fit decides."""
+        return len(self.clip)
+
+    def in_whitened_space(self, effective_dimension: float) -> Any:
+        """Return the plan of the gradients, once the second moment has been released.
+
+        Clips become ``sqrt(d)`` times their schedule, about the length of whitened rows, and noise
+        multipliers and costs stay what they were, fixed in advance: the dimension d is a released
+        value, which what comes after may follow from (Dong, Roth & Su 2022, Theorem 4: adaptive
+        composition).
+        """
+        facts = replace(
+            self.facts, effective_dimension=effective_dimension, clip=None, noise_std=None
+        )
+        relative = schedule_values(
+            self.clip_schedule,
+            self.n_iter,
+            facts,
+            parameter="clip_schedule",
+            allow_inf=facts.mu == math.inf,
+        )
+        clip = math.sqrt(effective_dimension) * relative
+        return replace(self, facts=replace(facts, clip=clip), clip=clip)
 
 
 @dataclass(frozen=True)
@@ -152,7 +185,7 @@ class Milestone:
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class PrivacyPlan(Plan):
+class PrivacyPlan(DescentPlan):
     """What a fit will release, with how much noise, and what that costs.
 
     Made by ``plan`` of an estimator from public facts alone. Arrays have one entry per iteration.
@@ -188,23 +221,10 @@ class PrivacyPlan(Plan):
     (50, 1.0)
     """
 
-    clip: np.ndarray
     noise_multiplier: np.ndarray
     step: np.ndarray
-    momentum: Momentum
     averaging: np.ndarray
-    clip_schedule: Schedule
     step_schedule: Schedule
-    second_moment: SecondMomentRelease | None = None
-
-    def __post_init__(self) -> None:
-        for array in (self.clip, self.noise_multiplier, self.step, self.averaging):
-            array.flags.writeable = False
-
-    @property
-    def n_iter(self) -> int:
-        """Number of iterations, one release each."""
-        return len(self.clip)
 
     @property
     def sensitivity(self) -> np.ndarray:
@@ -212,22 +232,11 @@ class PrivacyPlan(Plan):
         return self.budget.sensitivity(self.clip)
 
     def in_whitened_space(self, effective_dimension: float) -> "PrivacyPlan":
-        """Return the plan of the gradients, once the second moment has been released.
-
-        The noise multipliers stay what they were, so that the cost is the one fixed in advance;
-        clip, sensitivity and step may depend on released values freely (Dong, Roth & Su 2022,
-        Theorem 4: adaptive composition).
-        """
-        n_iter, infinite = self.n_iter, self.facts.mu == math.inf
-        facts = replace(
-            self.facts, effective_dimension=effective_dimension, clip=None, noise_std=None
-        )
-        clip = clip_in_whitened_space(self.clip_schedule, n_iter, facts, infinite=infinite)
-        white = replace(self, clip=clip)
-        facts = replace(
-            facts, clip=clip, noise_std=_noise_std(self.noise_multiplier, white.sensitivity)
-        )
-        step = schedule_values(self.step_schedule, n_iter, facts, parameter="step_schedule")
+        """Return the plan of the gradients, whose noise and steps follow from the clips."""
+        white = super().in_whitened_space(effective_dimension)
+        noise_std = _noise_std(self.noise_multiplier, white.sensitivity)
+        facts = replace(white.facts, noise_std=noise_std)
+        step = schedule_values(self.step_schedule, self.n_iter, facts, parameter="step_schedule")
         return replace(white, facts=facts, step=step)
 
     def __str__(self) -> str:
@@ -344,12 +353,10 @@ def make_plan(
     if second_moment is not None:
         second_moment.refuse_all_noise()
     noise_std = _noise_std(noise_multipliers, sensitivity)
-    facts = replace(facts, clip=clip, noise_std=noise_std)
+    facts = replace(facts, noise_std=noise_std)
 
     step = schedule_values(step_schedule, n_iter, facts, parameter="step_schedule")
-    runs = groupby(noise_multipliers.tolist())
-    events = ((gradient_event(z, facts.sampling_rate), len(list(run))) for z, run in runs)
-    gradients = chain.from_iterable(repeat(event, n) for event, n in events)
+    gradients = [gradient_event(z, facts.sampling_rate) for z in noise_multipliers.tolist()]
     return PrivacyPlan(
         facts=facts,
         budget=budget,
@@ -365,6 +372,7 @@ def make_plan(
     )
 
 
+@lru_cache
 def gradient_event(noise_multiplier: float, sampling_rate: float) -> Event:
     """Return what the release of a noisy gradient costs."""
     if sampling_rate == 1:
