@@ -1,20 +1,17 @@
 """What a budget buys, before any data: noise, iterations, epochs."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from numbers import Real
 
 import numpy as np
-from scipy.optimize import brentq
 
 from dpglm.estimators.plan import gradient_event
 from dpglm.exceptions import check_number, check_whole
 from dpglm.privacy.budget import PrivacyBudget
-from dpglm.privacy.calibration import calibrated_multipliers
+from dpglm.privacy.calibration import calibrated_multipliers, crossing
 from dpglm.privacy.gaussian import (
-    NEIGHBORING_RELATIONS,
     SAMPLED_REPLACEMENT,
     GaussianEvent,
     PoissonSampledEvent,
@@ -25,7 +22,6 @@ from dpglm.schedules import PublicFacts
 
 __all__ = [
     "PrivacyCalculator",
-    "excess_loss_bound",
     "optimal_n_iter",
     "public_constants",
     "saturation_n_iter",
@@ -81,11 +77,8 @@ class PrivacyCalculator:
     neighboring_relation: str = "zero_out"
 
     def __post_init__(self) -> None:
-        if self.neighboring_relation not in NEIGHBORING_RELATIONS:
-            raise ValueError(
-                f"neighboring_relation={self.neighboring_relation!r} is unknown; "
-                f"choose one of {sorted(NEIGHBORING_RELATIONS)}."
-            )
+        # Refuses a relation that is unknown.
+        PrivacyLedger((), self.neighboring_relation, _ANY_DELTA)
 
     def epsilon(
         self, *, delta: float, noise_multiplier: float, n_iter: int, sampling_rate: float = 1.0
@@ -132,7 +125,9 @@ class PrivacyCalculator:
             return 0
         # The central limit of the composition is off by little.
         variance = PoissonSampledEvent(sampling_rate, noise_multiplier).loss_variance
-        log_n_iter = _crossing(lambda x: excess(round(math.exp(x))), math.log(mu**2 / variance))
+        log_n_iter = crossing(
+            lambda x: excess(round(math.exp(x))), math.log(mu**2 / variance), _TOLERANCE
+        )
         n_iter = round(math.exp(log_n_iter))
         while excess(n_iter) > 0:
             n_iter -= 1
@@ -156,7 +151,8 @@ class PrivacyCalculator:
         if excess(0.0) <= 0:
             return 1.0
         variance = n_iter * PoissonSampledEvent(1.0, noise_multiplier).loss_variance
-        log_rate = _crossing(excess, math.log(gdp_mu(epsilon, delta)) - math.log(variance) / 2)
+        guess = math.log(gdp_mu(epsilon, delta)) - math.log(variance) / 2
+        log_rate = crossing(excess, guess, _TOLERANCE)
         # The search ends on either side of the limit; this one is the private.
         while excess(log_rate) > 0:
             log_rate -= _TOLERANCE
@@ -192,22 +188,7 @@ def _log_ratio(epsilon: float, limit: float) -> float:
     return math.log(max(epsilon, 1e-9 * limit) / limit)
 
 
-def _crossing(
-    excess: Callable[[float], float], guess: float, tolerance: float = _TOLERANCE
-) -> float:
-    """Return where a function turns positive, within the tolerance, searched from a guess."""
-    low = high = guess
-    step = 0.05
-    while excess(low) > 0:
-        low, high, step = low - step, low, 2 * step
-    while excess(high) <= 0:
-        low, high, step = high, high + step, 2 * step
-    return brentq(excess, low, high, xtol=tolerance)
-
-
-def public_constants(
-    facts: PublicFacts, *, row_bound: float | None = None, gap: float | None = None
-) -> tuple[float, float]:
+def public_constants(facts: PublicFacts, *, gap: float | None = None) -> tuple[float, float]:
     """Condition number and noise-to-gap ratio of Hong, Wang & Zhou (2022), from public facts.
 
     ``kappa = M / alpha`` with ``M = curvature * row_bound^2 + alpha``, and
@@ -216,9 +197,9 @@ def public_constants(
     ``"replace_one"``. The gap bounds the objective at zero less its minimum; by default log(K), for
     K classes.
     """
-    kappa = facts.condition_number(row_bound)
+    kappa = facts.condition_number()
     gap = math.log(max(2, facts.n_outputs)) if gap is None else gap
-    noise = _noise_per_root_iteration(facts, row_bound) ** 2
+    noise = _noise_per_root_iteration(facts) ** 2
     return kappa, noise / (2 * kappa * facts.alpha * gap)
 
 
@@ -259,14 +240,12 @@ def optimal_n_iter(kappa: float, noise_to_gap: float, *, dynamic: bool = True) -
     else:
         # From a cost of 1 on the first iteration is one too many already.
         rising = cost >= 1 or constant_slope(0.0) >= 0
-        optimum = 1.0 if rising else math.exp(_crossing(constant_slope, 0.0, 2e-12))
+        optimum = 1.0 if rising else math.exp(crossing(constant_slope, 0.0, 2e-12))
         bound = constant_bound
     return min(max(1, math.floor(optimum)), max(1, math.ceil(optimum)), key=bound)
 
 
-def saturation_n_iter(
-    facts: PublicFacts, *, distance: float = 1.0, row_bound: float | None = None
-) -> int:
+def saturation_n_iter(facts: PublicFacts, *, distance: float = 1.0) -> int:
     """Number of iterations beyond which noise, not descent, limits noisy gradient descent.
 
     The facts are those of `public_constants`, but alpha; `distance` guesses the distance B from
@@ -274,57 +253,35 @@ def saturation_n_iter(
 
     Notes
     -----
-    `excess_loss_bound` with the steps of `LectureStep` and the average of all iterates. For a
-    smooth loss it falls until ``T = n beta B mu / (C sqrt(2 d))``, where the two terms of the step
-    agree, and is constant from there on. For a hinge it falls for ever, but no lower than the value
-    without the descent's share, and at ``T = (n mu L / C)^2 / d`` the shares are equal. That is
-    also where they are for a strongly convex objective with steps of ``2 / (alpha (t + 1))``.
-    """
-    noise = _noise_per_root_iteration(facts, row_bound)
-    if facts.curvature == math.inf:
-        return max(1, math.ceil((_lipschitz(facts, row_bound) / noise) ** 2))
-    return max(1, math.ceil(facts.smoothness(row_bound) * distance / (math.sqrt(2) * noise)))
-
-
-def excess_loss_bound(
-    facts: PublicFacts, n_iter: int, *, distance: float = 1.0, row_bound: float | None = None
-) -> float:
-    """Bound on the mean loss above its minimum after so many iterations of `LectureStep`.
-
-    It holds for the average of all iterates, in expectation, while no gradient is clipped.
-
-    Notes
-    -----
     The noise of T iterations has the standard deviation ``s = C sqrt(T) / (mu n)`` in each of d
-    coordinates of the mean gradient. Smooth loss, step eta: ``B^2/(2 eta T) + eta d s^2``. Hinge:
-    ``B sqrt((L^2 + d s^2) / T)``, L the row bound or the clip if that is smaller (compare Bubeck
-    2015, Theorems 6.3 and 3.2).
+    coordinates of the mean gradient. With the steps of `LectureStep` the mean loss of the average
+    of all iterates exceeds its minimum by at most ``B^2/(2 eta T) + eta d s^2`` for a smooth loss
+    and step eta, and ``B sqrt((L^2 + d s^2) / T)`` for a hinge, L the row bound or the clip if that
+    is smaller (compare Bubeck 2015, Theorems 6.3 and 3.2).
+
+    For a smooth loss it falls until ``T = n beta B mu / (C sqrt(2 d))``, where the two terms of the
+    step agree, and is constant from there on. For a hinge it falls for ever, but no lower than the
+    value without the descent's share, and at ``T = (n mu L / C)^2 / d`` the shares are equal. That
+    is also where they are for a strongly convex objective with steps of ``2 / (alpha (t + 1))``.
     """
-    squared_noise = n_iter * _noise_per_root_iteration(facts, row_bound) ** 2
+    noise = _noise_per_root_iteration(facts)
     if facts.curvature == math.inf:
-        slope = math.sqrt(_lipschitz(facts, row_bound) ** 2 + squared_noise)
-        return distance * slope / math.sqrt(n_iter)
-    quietest = distance / math.sqrt(2 * n_iter * squared_noise)
-    step = min(1 / facts.smoothness(row_bound), quietest)
-    return distance**2 / (2 * step * n_iter) + step * squared_noise
+        lipschitz = min(_clip(facts), facts.row_bound or math.inf)
+        return max(1, math.ceil((lipschitz / noise) ** 2))
+    return max(1, math.ceil(facts.smoothness() * distance / (math.sqrt(2) * noise)))
 
 
-def _clip(facts: PublicFacts, row_bound: float | None) -> float:
+def _clip(facts: PublicFacts) -> float:
     if facts.clip is not None:
         return float(np.max(facts.clip))
-    clip = facts.row_bound if row_bound is None else row_bound
+    clip = facts.row_bound
     if clip is None or not 0 < clip < math.inf:
         raise ValueError(f"row_bound={clip!r} must be positive and finite where no clip is given.")
     return clip
 
 
-def _lipschitz(facts: PublicFacts, row_bound: float | None) -> float:
-    row_bound = facts.row_bound if row_bound is None else row_bound
-    return _clip(facts, row_bound) if row_bound is None else min(_clip(facts, row_bound), row_bound)
-
-
-def _noise_per_root_iteration(facts: PublicFacts, row_bound: float | None) -> float:
+def _noise_per_root_iteration(facts: PublicFacts) -> float:
     """Norm of the noise on the mean gradient, over the square root of the number of iterations."""
     if facts.mu is None or not 0 < facts.mu < math.inf:
         raise ValueError(f"mu={facts.mu!r} must be positive and finite.")
-    return math.sqrt(facts.n_released) * _clip(facts, row_bound) / (facts.mu * facts.n_samples)
+    return math.sqrt(facts.n_released) * _clip(facts) / (facts.mu * facts.n_samples)

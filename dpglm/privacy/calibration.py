@@ -11,7 +11,7 @@ from scipy.optimize import brentq
 from dpglm.privacy.gaussian import PoissonSampledEvent, gdp_mu
 from dpglm.privacy.ledger import Event, composed_epsilon, numerical_error
 
-__all__ = ["MOST_LEVELS", "calibrated_multipliers", "coarsened"]
+__all__ = ["MOST_LEVELS", "calibrated_multipliers", "coarsened", "crossing"]
 
 MOST_LEVELS = 12
 _TOLERANCE = 1e-4
@@ -45,7 +45,11 @@ def _log_scale(
     delta: float,
     first: tuple[Event, ...],
 ) -> float:
-    """Return the least log scale of levels drawn so many times with which they cost the budget."""
+    """Return the least log scale of levels drawn so many times with which they cost the budget.
+
+    It is found to 5e-4 in the cost, which falls as the scale grows. The search is coarse, which
+    overstates the cost by about 2e-4; what it finds is then checked as the ledger will compute it.
+    """
 
     def events(log_scale: float) -> tuple[tuple[Event, int], ...]:
         scale = math.exp(log_scale)
@@ -65,8 +69,26 @@ def _log_scale(
             f"The releases before the mini-batches cost all of epsilon={epsilon:g}; lower share, "
             "or set preconditioner=None."
         )
-    guess = _guess(counts, sampling_rate, epsilon, delta)
-    return _least_affordable(events, epsilon, delta, guess)
+
+    def left(log_scale: float) -> float:
+        spent = composed_epsilon(events(log_scale), delta, coarseness=_COARSENESS)
+        return -math.log(max(spent, 1e-9) / epsilon)
+
+    log_scale = crossing(left, _guess(counts, sampling_rate, epsilon, delta), _TOLERANCE)
+    while composed_epsilon(events(log_scale), delta) > epsilon:
+        log_scale += _TOLERANCE
+    return log_scale
+
+
+def crossing(excess: Callable[[float], float], guess: float, tolerance: float) -> float:
+    """Return where a function turns positive, within the tolerance, searched from a guess."""
+    low = high = guess
+    step = 0.05
+    while excess(low) > 0:
+        low, high, step = low - step, low, 2 * step
+    while excess(high) <= 0:
+        low, high, step = high, high + step, 2 * step
+    return brentq(excess, low, high, xtol=tolerance)
 
 
 def coarsened(multipliers: np.ndarray) -> np.ndarray:
@@ -97,31 +119,3 @@ def _guess(
         return math.log(math.fsum(n * event.loss_variance for event, n in events)) - target
 
     return brentq(excess, -40.0, 60.0)
-
-
-def _least_affordable(
-    events: Callable[[float], tuple[tuple[Event, int], ...]],
-    epsilon: float,
-    delta: float,
-    guess: float,
-) -> float:
-    """Return the least log scale, to 5e-4 in the cost, at which the events cost `epsilon` at most.
-
-    The cost falls as the scale grows. The search is coarse, which overstates the cost by about
-    2e-4; what it finds is then checked as the ledger will compute it.
-    """
-
-    def excess(log_scale: float) -> float:
-        spent = composed_epsilon(events(log_scale), delta, coarseness=_COARSENESS)
-        return math.log(max(spent, 1e-9) / epsilon)
-
-    low = high = guess
-    step = 0.05
-    while excess(low) < 0:
-        low, high, step = low - step, low, 2 * step
-    while excess(high) > 0:
-        low, high, step = high, high + step, 2 * step
-    log_scale = brentq(excess, low, high, xtol=_TOLERANCE)
-    while composed_epsilon(events(log_scale), delta) > epsilon:
-        log_scale += _TOLERANCE
-    return log_scale

@@ -16,7 +16,7 @@ from _report import Report, mean_and_error, run
 from scipy.special import expit
 
 from dpglm import Constant, InverseTime, LectureStep
-from dpglm.calculator import PrivacyCalculator, excess_loss_bound, saturation_n_iter
+from dpglm.calculator import PrivacyCalculator, saturation_n_iter
 from dpglm.estimators.plan import PrivacyPlan, make_plan
 from dpglm.losses import Hinge, Logistic, Loss
 from dpglm.privacy.budget import PrivacyBudget
@@ -83,6 +83,20 @@ class Row:
         )
 
 
+def excess_loss_bound(facts: PublicFacts, n_iter: int, distance: float = 1.0) -> float:
+    """Bound on the mean loss above its minimum after so many iterations of `LectureStep`.
+
+    It holds for the average of all iterates, in expectation, while no gradient is clipped; the clip
+    is the row bound. `dpglm.calculator.saturation_n_iter` says which bound it is.
+    """
+    noise = n_iter * facts.n_released * (facts.row_bound / (facts.mu * facts.n_samples)) ** 2
+    if facts.curvature == math.inf:
+        return distance * math.sqrt((facts.row_bound**2 + noise) / n_iter)
+    quietest = distance / math.sqrt(2 * n_iter * noise)
+    step = min(1 / facts.smoothness(), quietest)
+    return distance**2 / (2 * step * n_iter) + step * noise
+
+
 def strongly_convex_n_iter(facts: PublicFacts) -> int:
     """Where noise and gradient have the same share in the bound: T = (n mu)^2 / d."""
     return math.ceil((facts.n_samples * facts.mu) ** 2 / facts.n_released)
@@ -116,7 +130,7 @@ def rows() -> list[Row]:
             averaging="uniform",
             step=LectureStep(distance),
             n_iter=lambda facts: saturation_n_iter(facts, distance=distance),
-            bound=lambda facts, n_iter: excess_loss_bound(facts, n_iter, distance=distance),
+            bound=lambda facts, n_iter: excess_loss_bound(facts, n_iter, distance),
         )
 
     return [
