@@ -118,8 +118,7 @@ class PrivacyCalculator:
 
         @cache
         def excess(n_iter: int) -> float:
-            ledger = self._ledger(noise_multiplier, n_iter, sampling_rate, delta)
-            return _log_ratio(ledger.epsilon(), epsilon)
+            return self._excess(epsilon, noise_multiplier, n_iter, sampling_rate, delta)
 
         if excess(1) > 0:
             return 0
@@ -145,8 +144,7 @@ class PrivacyCalculator:
         self._check(epsilon=epsilon, delta=delta, noise_multiplier=noise_multiplier, n_iter=n_iter)
 
         def excess(log_rate: float) -> float:
-            ledger = self._ledger(noise_multiplier, n_iter, math.exp(log_rate), delta)
-            return _log_ratio(ledger.epsilon(), epsilon)
+            return self._excess(epsilon, noise_multiplier, n_iter, math.exp(log_rate), delta)
 
         if excess(0.0) <= 0:
             return 1.0
@@ -165,6 +163,10 @@ class PrivacyCalculator:
         event = gradient_event(float(noise_multiplier), float(sampling_rate))
         return PrivacyLedger(((event, int(n_iter)),), self.neighboring_relation, float(delta))
 
+    def _excess(self, limit: float, *run: float) -> float:
+        """Return a logarithm that is positive above the limit and finite at an epsilon of zero."""
+        return math.log(max(self._ledger(*run).epsilon(), 1e-9 * limit) / limit)
+
     def _check(self, **numbers: float) -> None:
         """Refuse numbers that are out of the range of their name."""
         for name, value in numbers.items():
@@ -181,11 +183,6 @@ class PrivacyCalculator:
                 raise ValueError(f"{name}={value!r} must be a finite number above 0.")
             elif name == "noise_multiplier":
                 GaussianEvent(float(value))
-
-
-def _log_ratio(epsilon: float, limit: float) -> float:
-    """Return a logarithm that is positive above the limit and finite at an epsilon of zero."""
-    return math.log(max(epsilon, 1e-9 * limit) / limit)
 
 
 def public_constants(facts: PublicFacts, *, gap: float | None = None) -> tuple[float, float]:

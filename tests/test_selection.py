@@ -16,10 +16,6 @@ from dpglm.privacy.events import (
     LaplaceSelectionEvent,
     SelectionEvent,
     bounded_range_delta,
-    bounded_range_epsilon_from_mu,
-    bounded_range_epsilon_from_rho,
-    pure_epsilon_from_mu,
-    pure_epsilon_from_rho,
     pure_mu,
     zcdp_epsilon,
 )
@@ -137,11 +133,9 @@ def test_costs_match_the_vectors(vectors):
 
 @pytest.mark.parametrize("epsilon", [1e-9, 1e-4, 0.3, 0.99, 1.01, 5.0, 60.0])
 def test_costs_invert(epsilon):
-    assert pure_epsilon_from_mu(pure_mu(epsilon)) == pytest.approx(epsilon, rel=1e-12)
-    pure, ranged = LaplaceSelectionEvent(epsilon), SelectionEvent(epsilon)
-    assert pure_epsilon_from_rho(pure.rho) == pytest.approx(epsilon, rel=1e-12)
-    assert bounded_range_epsilon_from_mu(ranged.mu) == pytest.approx(epsilon, rel=1e-12)
-    assert bounded_range_epsilon_from_rho(ranged.rho) == pytest.approx(epsilon, rel=1e-12)
+    for choice in (LaplaceSelectionEvent(epsilon), SelectionEvent(epsilon)):
+        assert choice.epsilon_from_mu(choice.mu) == pytest.approx(epsilon, rel=1e-12)
+        assert choice.epsilon_from_rho(choice.rho) == pytest.approx(epsilon, rel=1e-12)
 
 
 def test_the_profile_of_a_bounded_range_matches_the_vectors(vectors):

@@ -17,11 +17,7 @@ from dpglm.estimators.solvers import FitTrace, OnStep
 from dpglm.exceptions import check_number, check_whole, is_auto
 from dpglm.losses import Loss
 from dpglm.privacy.budget import PrivacyBudget
-from dpglm.privacy.events import (
-    SelectionEvent,
-    bounded_range_epsilon_from_mu,
-    bounded_range_epsilon_from_rho,
-)
+from dpglm.privacy.events import SelectionEvent
 from dpglm.privacy.selection import ChoosingVault, ExponentialSelection
 from dpglm.privacy.vault import Vault, plain
 from dpglm.schedules import PublicFacts
@@ -272,6 +268,6 @@ def _selection_epsilon(budget: PrivacyBudget, n_iter: int) -> float:
     if budget.epsilon == math.inf:
         return math.inf
     return max(
-        bounded_range_epsilon_from_rho(budget.rho / n_iter),
-        bounded_range_epsilon_from_mu(budget.mu / math.sqrt(n_iter)),
+        SelectionEvent.epsilon_from_rho(budget.rho / n_iter),
+        SelectionEvent.epsilon_from_mu(budget.mu / math.sqrt(n_iter)),
     )

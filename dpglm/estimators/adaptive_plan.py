@@ -15,15 +15,9 @@ from dpglm.estimators.plan import (
 )
 from dpglm.exceptions import check_whole
 from dpglm.privacy.budget import LARGEST_NOISE_MULTIPLIER, PrivacyBudget
-from dpglm.privacy.events import (
-    FilterEvent,
-    bounded_range_epsilon_from_mu,
-    bounded_range_epsilon_from_rho,
-    pure_epsilon_from_mu,
-    pure_epsilon_from_rho,
-    zcdp_epsilon,
-)
-from dpglm.privacy.gaussian import GaussianEvent, gdp_epsilon
+from dpglm.privacy.events import FilterEvent
+from dpglm.privacy.gaussian import GaussianEvent
+from dpglm.privacy.ledger import composed_epsilon
 from dpglm.privacy.selection import SELECTIONS
 from dpglm.privacy.vault import GaussianSum
 from dpglm.schedules import HeavyBall, Momentum, PublicFacts, Schedule
@@ -40,10 +34,9 @@ class _Unit:
     name: str
     cost: Callable[[Any], float]
     noise_multiplier: Callable[[float], float]
-    epsilon: Callable[[float, float], float]
+    # Of a choice of this type of event.
+    selection_epsilon: Callable[[Any, float], float]
     event: Callable[[float], FilterEvent]
-    # Of a choice, by the name of the selection.
-    selection_epsilons: dict[str, Callable[[float], float]]
 
 
 ACCOUNTANTS = {
@@ -51,23 +44,15 @@ ACCOUNTANTS = {
         name="mu^2",
         cost=lambda spender: spender.mu**2,
         noise_multiplier=lambda cost: 1 / math.sqrt(cost),
-        epsilon=lambda cost, delta: gdp_epsilon(math.sqrt(cost), delta),
+        selection_epsilon=lambda choice, cost: choice.epsilon_from_mu(math.sqrt(cost)),
         event=lambda cost: FilterEvent(mu=math.sqrt(cost)),
-        selection_epsilons={
-            "exponential": lambda cost: bounded_range_epsilon_from_mu(math.sqrt(cost)),
-            "laplace": lambda cost: pure_epsilon_from_mu(math.sqrt(cost)),
-        },
     ),
     "zcdp": _Unit(
         name="rho",
         cost=lambda spender: spender.rho,
         noise_multiplier=lambda cost: 1 / math.sqrt(2 * cost),
-        epsilon=zcdp_epsilon,
+        selection_epsilon=lambda choice, cost: choice.epsilon_from_rho(cost),
         event=lambda cost: FilterEvent(rho=cost),
-        selection_epsilons={
-            "exponential": bounded_range_epsilon_from_rho,
-            "laplace": pure_epsilon_from_rho,
-        },
     ),
 }
 
@@ -108,8 +93,10 @@ class AdaptivePlan(DescentPlan):
     @cached_property
     def selection_epsilon(self) -> float:
         """The epsilon of every selection."""
-        epsilon_of = self.unit.selection_epsilons[self.selection]
-        return math.inf if self.exact else epsilon_of(self.selection_cost)
+        if self.exact:
+            return math.inf
+        choice = SELECTIONS[self.selection].event_type
+        return self.unit.selection_epsilon(choice, self.selection_cost)
 
     @property
     def second_moment_cost(self) -> float:
@@ -256,14 +243,14 @@ class _Division:
         """GDP, if its filter admits all the releases that the zCDP filter was to pay for."""
         if accountant != "auto":
             return accountant
-        budget, zcdp = self.budget, ACCOUNTANTS["zcdp"]
+        budget = self.budget
         if budget.epsilon == math.inf:
             return "gdp"
         gradient, choice = self.costs("zcdp")
         moment = self.moment_share * budget.rho
         n_iter = (budget.rho - moment) / (gradient + choice)
-        epsilon = zcdp.selection_epsilons[self.selection](choice)
-        chosen = SELECTIONS[self.selection].event_type(epsilon)
+        event_type = SELECTIONS[self.selection].event_type
+        chosen = event_type(event_type.epsilon_from_rho(choice))
         iterations = n_iter * (2 * gradient + chosen.mu**2)
         return "gdp" if 2 * moment + iterations <= budget.mu**2 else "zcdp"
 
@@ -293,7 +280,8 @@ def _check_affordable(plan: AdaptivePlan, n_splits: float) -> None:
     smallest = LARGEST_NOISE_MULTIPLIER**-1
     excess = max(plan.noise_multiplier(plan.gradient_cost), 1 / plan.selection_epsilon) * smallest
     if excess > 1:
-        enough = plan.unit.epsilon(plan.capacity * excess**2, budget.delta)
+        filtered = plan.unit.event(plan.capacity * excess**2)
+        enough = composed_epsilon([(filtered, 1)], budget.delta)
         raise ValueError(
             f"epsilon={budget.epsilon:g} with delta={budget.delta:g} is too small for one gradient "
             f"and one selection, each 1/{n_splits:g} of the budget (n_splits): the noise would be "
@@ -305,10 +293,10 @@ def _check_affordable(plan: AdaptivePlan, n_splits: float) -> None:
         # The largest effective dimension that there can be.
         plan = plan.in_whitened_space(float(plan.facts.n_features))
     # Bad scales are refused here, not after a release.
-    clip = float(plan.clip[0])
-    GaussianSum(budget.sensitivity(clip), plan.noise_multiplier(plan.gradient_cost))
-    bound = plan.loss_clip or plan.max_step * clip
-    SELECTIONS[plan.selection](budget.sensitivity(bound), plan.selection_epsilon)
+    moved = budget.sensitivity(float(plan.clip[0]))
+    GaussianSum(moved, plan.noise_multiplier(plan.gradient_cost))
+    bound = budget.sensitivity(plan.loss_clip) if plan.loss_clip else plan.max_step * moved
+    SELECTIONS[plan.selection](bound, plan.selection_epsilon)
 
 
 def _check_division(n_splits: Any, selection_share: Any, selection: Any, accountant: Any) -> None:

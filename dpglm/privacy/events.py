@@ -30,10 +30,6 @@ __all__ = [
     "ObjectivePerturbationEvent",
     "SelectionEvent",
     "bounded_range_delta",
-    "bounded_range_epsilon_from_mu",
-    "bounded_range_epsilon_from_rho",
-    "pure_epsilon_from_mu",
-    "pure_epsilon_from_rho",
     "pure_mu",
     "zcdp_delta",
     "zcdp_epsilon",
@@ -46,10 +42,31 @@ class _ChoiceEvent:
     """One choice of some epsilon; ``inf`` is without noise."""
 
     epsilon: float
+    # A pure mechanism costs as much at this share of epsilon.
+    pure_share: ClassVar[float]
 
     def __post_init__(self) -> None:
         if not self.epsilon > 0:
             raise ValueError(f"epsilon={self.epsilon!r} must be a number above 0.")
+
+    @property
+    def mu(self) -> float:
+        """Parameter of the best Gaussian trade-off below that of all such choices."""
+        return pure_mu(self.pure_share * self.epsilon)
+
+    @classmethod
+    def epsilon_from_mu(cls, mu: float) -> float:
+        """Return the epsilon of a choice of this mu: the log-odds of ``Phi(mu / 2)``, pure."""
+        if mu < 1:
+            pure = 2 * math.atanh(float(erf(mu / math.sqrt(8))))
+        else:
+            pure = float(log_ndtr(mu / 2) - log_ndtr(-mu / 2))
+        return pure / cls.pure_share
+
+    @classmethod
+    def epsilon_from_rho(cls, rho: float) -> float:
+        """Return the epsilon of a choice of this rho."""
+        return math.sqrt(2 * rho) / cls.pure_share
 
     def to_dp_event(self, relation: Relation) -> Any:
         """Return the dp_accounting event; its RDP accountant knows it, its PLD accountant not."""
@@ -63,30 +80,21 @@ class SelectionEvent(_ChoiceEvent):
 
     Notes
     -----
-    Neither of its trade-off and its zero-concentrated cost implies the other: which is better
-    depends on what the choice is composed with.
+    ``2 Phi^-1(1 / (1 + e^(-epsilon/2)))``-GDP and ``epsilon^2 / 8``-zCDP (Cesar & Rogers 2021,
+    "Bounding, concentrating, and truncating"). Neither implies the other: which is better depends
+    on what the choice is composed with.
+
+    The profile of `bounded_range_delta` is that of the logistic laws centred at 0 and epsilon. With
+    ``h = logit(Phi)``, whose slope is symmetric and grows away from 0, a shift of mu moves h by at
+    least ``2 h(mu / 2)``, which is epsilon at this mu.
     """
 
     kind: ClassVar[str] = "selection"
-
-    @property
-    def mu(self) -> float:
-        """Least mu of all such choices, ``2 Phi^-1(1 / (1 + e^(-epsilon/2)))``.
-
-        Notes
-        -----
-        The profile of `bounded_range_delta` is that of the logistic laws centred at 0 and epsilon.
-        With ``h = logit(Phi)``, whose slope is symmetric and grows away from 0, a shift of mu moves
-        h by at least ``2 h(mu / 2)``, which is epsilon at this mu.
-        """
-        return pure_mu(self.epsilon / 2)
+    pure_share: ClassVar[float] = 0.5
 
     @property
     def rho(self) -> float:
-        """zCDP of all such choices, ``epsilon^2 / 8``.
-
-        Cesar & Rogers (2021), "Bounding, concentrating, and truncating".
-        """
+        """Zero-concentrated privacy of all such choices."""
         return self.epsilon * self.epsilon / 8
 
     def to_pld(self, interval: float) -> Any:
@@ -105,18 +113,21 @@ class SelectionEvent(_ChoiceEvent):
 
 
 class LaplaceSelectionEvent(_ChoiceEvent):
-    """One choice by report noisy max with Laplace noise, which is epsilon-private."""
+    """One choice by report noisy max with Laplace noise, which is epsilon-private.
+
+    Notes
+    -----
+    ``2 Phi^-1(1 / (1 + e^-epsilon))``-GDP, tight for randomised response (Liu et al. 2022,
+    "Identification, amplification and measurement: a bridge to Gaussian differential privacy"), and
+    ``epsilon^2 / 2``-zCDP (Bun & Steinke 2016, Proposition 1.4), like all pure mechanisms.
+    """
 
     kind: ClassVar[str] = "laplace_selection"
-
-    @property
-    def mu(self) -> float:
-        """Least mu of all such choices: `pure_mu`."""
-        return pure_mu(self.epsilon)
+    pure_share: ClassVar[float] = 1.0
 
     @property
     def rho(self) -> float:
-        """zCDP of all such choices, ``epsilon^2 / 2`` (Bun & Steinke 2016, Proposition 1.4)."""
+        """Zero-concentrated privacy of all such choices."""
         return self.epsilon**2 / 2
 
     def to_pld(self, interval: float) -> Any:
@@ -282,36 +293,10 @@ def _zcdp_log_delta(rho: float, epsilon: float) -> float:
 
 
 def pure_mu(epsilon: float) -> float:
-    """Least mu such that every epsilon-DP mechanism is mu-GDP, ``2 Phi^-1(1 / (1 + e^-epsilon))``.
-
-    Tight for randomised response (Liu et al. 2022, "Identification, amplification and measurement:
-    a bridge to Gaussian differential privacy").
-    """
+    """Least mu such that every epsilon-DP mechanism is mu-GDP: see `LaplaceSelectionEvent`."""
     if epsilon < 1:
         return math.sqrt(8) * float(erfinv(math.tanh(epsilon / 2)))
     return -2 * float(ndtri_exp(log_expit(-epsilon)))
-
-
-def pure_epsilon_from_mu(mu: float) -> float:
-    """Epsilon whose `pure_mu` is ``mu``: the log-odds of ``Phi(mu / 2)``."""
-    if mu < 1:
-        return 2 * math.atanh(float(erf(mu / math.sqrt(8))))
-    return float(log_ndtr(mu / 2) - log_ndtr(-mu / 2))
-
-
-def pure_epsilon_from_rho(rho: float) -> float:
-    """Epsilon of a `LaplaceSelectionEvent` of this rho."""
-    return math.sqrt(2 * rho)
-
-
-def bounded_range_epsilon_from_mu(mu: float) -> float:
-    """Epsilon of a `SelectionEvent` of this mu."""
-    return 2 * pure_epsilon_from_mu(mu)
-
-
-def bounded_range_epsilon_from_rho(rho: float) -> float:
-    """Epsilon of a `SelectionEvent` of this rho."""
-    return math.sqrt(8 * rho)
 
 
 def bounded_range_delta(epsilon: float, at: float | np.ndarray) -> float | np.ndarray:

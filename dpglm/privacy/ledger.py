@@ -27,7 +27,7 @@ from dpglm.privacy.gaussian import (
     GaussianEvent,
     PoissonSampledEvent,
     Relation,
-    gdp_delta,
+    composed_gdp_delta,
     gdp_epsilon,
 )
 
@@ -40,14 +40,10 @@ __all__ = [
     "composed_epsilon",
     "composed_mu",
     "composed_pld",
-    "composed_rho",
     "numerical_error",
     "pld_interval",
-    "require_dp_accounting",
-    "rho_of",
     "rounded_up",
     "run_lengths",
-    "unprotected",
 ]
 
 # Losses are rounded up to multiples of an interval, which adds up to a quarter of its square to the
@@ -118,10 +114,8 @@ def composed_delta(events: Runs, epsilon: float) -> float:
     if epsilon < 0:
         return -math.expm1(epsilon) + math.exp(epsilon) * composed_delta(events, -epsilon)
     if _all_have_rho(events):
-        bounds = [zcdp_delta(composed_rho(events), epsilon)]
-        if _all_have_mu(events):
-            bounds.append(gdp_delta(composed_mu(events), epsilon))
-        return min(bounds)
+        delta = zcdp_delta(composed_rho(events), epsilon)
+        return min(delta, composed_gdp_delta(events, epsilon))
     numerical, concentrated = _divided(events)
     if concentrated:
         return _inverse(lambda delta: composed_epsilon(events, delta), epsilon)
@@ -149,13 +143,12 @@ def composed_epsilon(
     closed_form = _all_have_rho(unshifted)
     if distance == 2 and (offset or not closed_form):
         return _group_epsilon(lambda e: composed_delta(events, e), delta)
-    events = unshifted
     if closed_form:
-        bounds = [zcdp_epsilon(distance**2 * composed_rho(events), delta)]
-        if _all_have_mu(events):
-            bounds.append(gdp_epsilon(distance * composed_mu(events), delta))
-        return offset + min(bounds)
-    numerical, concentrated = _divided(events)
+        epsilon = zcdp_epsilon(distance**2 * composed_rho(unshifted), delta)
+        if all(event.mu is not None for event, _ in unshifted):
+            epsilon = min(epsilon, gdp_epsilon(distance * composed_mu(unshifted), delta))
+        return offset + epsilon
+    numerical, concentrated = _divided(unshifted)
     part = delta / 2 if concentrated else delta
     left = part - numerical_error(numerical)
     if left <= 0:
@@ -163,10 +156,6 @@ def composed_epsilon(
     pld = composed_pld(numerical, coarseness * pld_interval(numerical))
     epsilon = float(pld.get_epsilon_for_delta(left))
     return offset + (epsilon + zcdp_epsilon(composed_rho(concentrated), part))
-
-
-def _all_have_mu(events: Runs) -> bool:
-    return all(event.mu is not None for event, _ in events)
 
 
 def _all_have_rho(events: Runs) -> bool:

@@ -6,11 +6,11 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from numbers import Real
 from pathlib import Path
 from typing import Any
 
 from dpglm.exceptions import BudgetExceededError
+from dpglm.privacy.budget import is_number
 from dpglm.privacy.ledger import PrivacyLedger, rounded_up
 
 __all__ = ["PrivacyOdometer", "charge_odometers"]
@@ -82,9 +82,9 @@ class PrivacyOdometer:
     def __init__(
         self, path: str | os.PathLike[str], epsilon: float | None = None, delta: float = 1e-6
     ) -> None:
-        if epsilon is not None and not (_is_number(epsilon) and epsilon > 0):
+        if epsilon is not None and not (is_number(epsilon) and epsilon > 0):
             raise ValueError(f"epsilon={epsilon!r} must be a number above 0, or None for no limit.")
-        if not (_is_number(delta) and 0 < delta < 1):
+        if not (is_number(delta) and 0 < delta < 1):
             raise ValueError(f"delta={delta!r} must be a number above 0 and below 1.")
         self.path = Path(path).resolve()
         self.epsilon = None if epsilon is None else float(epsilon)
@@ -317,7 +317,3 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)

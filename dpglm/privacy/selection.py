@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -56,21 +57,23 @@ class _Selection:
     def _spread(self) -> float:
         return self.score_range + self.slack
 
-    def release(
-        self, scores: np.ndarray, rng: EntropySource
-    ) -> tuple[int, SelectionEvent | LaplaceSelectionEvent]:
+    @cached_property
+    def event(self) -> SelectionEvent | LaplaceSelectionEvent:
+        """What a release costs."""
+        return self.event_type(self.epsilon)
+
+    def release(self, scores: np.ndarray, rng: EntropySource) -> tuple[int, Any]:
         """Return the index chosen among m finite scores, larger is better, and what it cost.
 
         A score that is not finite raises a FloatingPointError; nothing is drawn or released then.
         """
-        event = self.event_type(self.epsilon)
         if scores.ndim != 1:
             raise ValueError("Scores to choose by are a vector.")
         if not np.isfinite(scores).all():
             raise FloatingPointError("A score to choose by is not finite; nothing was released.")
         if self.epsilon == math.inf:
-            return int(np.argmax(scores)), event
-        return self._drawn(scores, rng), event
+            return int(np.argmax(scores)), self.event
+        return self._drawn(scores, rng), self.event
 
     def _drawn(self, scores: np.ndarray, rng: EntropySource) -> int:
         raise NotImplementedError
@@ -176,25 +179,22 @@ class ChoosingVault(Vault):
         clipped to `loss_clip`; if that is None, they are changes of the loss whose gradient is the
         clipped gradient, and a record moves one by at most the clip times the length of the step.
         """
-        coef, direction = (plain(x, self._sums.coef_shape) for x in (coef, direction))
-        steps = plain(steps, (np.size(steps),))
-        penalty = plain(penalty, steps.shape)
+        coef, direction = plain((coef, direction), (2, *self._sums.coef_shape))
+        steps, penalty = plain((steps, penalty), (2, np.size(steps)))
         epsilon, clip = float(epsilon), float(clip)
         if not np.linalg.norm(direction) <= 1 + _LENGTH_SLACK / 2:
             raise ValueError("A direction to choose a step along has a length of one at most.")
-        bound = loss_clip
+        bound, slope_clip = loss_clip, None
         if loss_clip is None:
-            bound = float(steps[-1] * clip) * (1 + _LENGTH_SLACK)
-        n_samples = self._most_samples
-        rounding = self._sums.line_rounding(n_samples, bound)
-        rounding += _UNIT_ROUNDOFF * (n_samples * bound + np.abs(penalty).max())
+            bound, slope_clip = float(steps[-1] * clip) * (1 + _LENGTH_SLACK), clip
+        rounding = self._sums.line_rounding(self._most_samples, bound)
+        rounding += _UNIT_ROUNDOFF * (self._most_samples * bound + np.abs(penalty).max())
         choice = SELECTIONS[mechanism](
-            score_range=self._budget.sensitivity(bound),
+            score_range=self._moved_clips * bound,
             epsilon=epsilon,
             # Two scores of two data sets differ by up to four rounding errors.
             slack=0.0 if epsilon == math.inf else 4 * rounding,
         )
-        slope_clip = clip if loss_clip is None else None
 
         def exact() -> np.ndarray:
             losses = self._sums.line_losses(
@@ -207,7 +207,7 @@ class ChoosingVault(Vault):
     def _release_choice(self, choice: Any, exact: Callable[[], np.ndarray]) -> int:
         """Release the index of a high score, which a record moves by the range at most."""
         return self._release(
-            choice.event_type(choice.epsilon),
+            choice.event,
             exact,
             lambda scores: choice.release(scores, self._entropy)[0],
             moves=choice.score_range + choice.slack,
