@@ -18,7 +18,7 @@ from dpglm.sums.blocks import BlockObjective, compensated_sum
 from dpglm.sums.objective import Objective, _chain, rows_per_chunk
 
 CASES = [(Logistic(), 1), (SmoothedHinge(0.5), 1), (Softmax(), 3), (Hinge(), 3)]
-N_ROWS, N_FEATURES = 2500, 7
+N_ROWS, N_FEATURES = 1500, 7
 
 
 def table(n_outputs=1):
@@ -49,10 +49,10 @@ class Answering:
 
 
 @pytest.mark.parametrize(("loss", "n_outputs"), CASES)
-@pytest.mark.parametrize("storage", [np.asarray, sparse.csr_array, np.float32])
+@pytest.mark.parametrize("storage", [np.asarray, sparse.csr_array])
 def test_every_sum_over_blocks_is_the_sum_over_all_rows(loss, n_outputs, storage):
     X, y, coef, direction = table(n_outputs)
-    whole, blocks = objectives(storage(X), y, loss, n_outputs, block_rows=600)
+    whole, blocks = objectives(storage(X), y, loss, n_outputs, block_rows=400)
     rng = np.random.default_rng(1)
     basis = rng.normal(size=(N_FEATURES + 1, N_FEATURES + 1))
     scales = rng.uniform(0.5, 2.0, size=N_FEATURES + 1)
@@ -98,8 +98,8 @@ def test_a_sum_over_some_rows_reads_their_blocks_only(block_rows):
     original = source._read
     source._read = lambda wanted: (read.extend(wanted), original(wanted))[1]
     some = BlockObjective(source.blocks(lambda X, y: Objective(X, y, Logistic())), whole)
-    some.gradient_sum(coef, 1.0, np.array([3, 499, 1700]))
-    assert read == [0, 3]
+    some.gradient_sum(coef, 1.0, np.array([3, 499, 1200]))
+    assert read == [0, 2]
 
 
 def test_one_block_gives_the_bits_of_memory():
@@ -147,7 +147,7 @@ def test_bad_questions_are_refused_before_anything_is_read():
 values = st.floats(-1e100, 1e100) | st.sampled_from([1e300, -1e300, 5e-324, 1.0, 2.0**53])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(hnp.arrays(np.float64, st.tuples(st.integers(1, 30), st.just(2)), elements=values))
 def test_compensated_sums_are_within_their_bound_in_exact_arithmetic(parts):
     total = compensated_sum((2,), parts, len(parts))

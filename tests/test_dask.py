@@ -68,15 +68,9 @@ def two_classes(three_classes):
     return X, (y == "a").astype(int)
 
 
-class Blocks:
+def blocks(X, y):
     """The rows in blocks as large as the partitions, read in this process."""
-
-    def __init__(self, X, y):
-        self.X, self.y = X, y
-
-    def __iter__(self):
-        for start, stop in itertools.pairwise(BOUNDS):
-            yield self.X[start:stop], self.y[start:stop]
+    return [(X[start:stop], y[start:stop]) for start, stop in itertools.pairwise(BOUNDS)]
 
 
 def partitioned(X, y):
@@ -98,7 +92,7 @@ def everything(model):
 @pytest.fixture(scope="module")
 def expected(two_classes):
     """What the regression of two classes ends with in this process."""
-    return everything(regression().fit(Blocks(*two_classes)))
+    return everything(regression().fit(blocks(*two_classes)))
 
 
 @pytest.mark.parametrize(
@@ -115,7 +109,7 @@ def test_workers_give_the_bits_of_blocks_read_here(
     client, three_classes, two_classes, model, n_classes
 ):
     X, y = two_classes if n_classes == 2 else three_classes
-    expected = everything(model.fit(Blocks(X, y)))
+    expected = everything(model.fit(blocks(X, y)))
     assert everything(model.fit(*partitioned(X, y))) == expected
 
 
@@ -150,7 +144,7 @@ def test_sparse_partitions_stay_sparse(client, two_classes):
     X, y = two_classes
     X = np.where(X > 1, X, 0.0)
     sparse = da.from_array(X, chunks=(SIZES, 6)).map_blocks(csr_array)
-    expected = regression().fit([(csr_array(rows), labels) for rows, labels in Blocks(X, y)])
+    expected = regression().fit([(csr_array(rows), labels) for rows, labels in blocks(X, y)])
     got = regression().fit(sparse, partitioned(X, y)[1])
     assert everything(got) == everything(expected)
 
@@ -180,7 +174,7 @@ def test_only_sums_come_back(client, three_classes, monkeypatch):
     regression(max_iter=4).fit(*partitioned(*three_classes))
     n = len(SIZES)
     assert received[:n] == list(SIZES)
-    for labels, (_, y) in zip(received[n : 2 * n], Blocks(*three_classes), strict=True):
+    for labels, (_, y) in zip(received[n : 2 * n], blocks(*three_classes), strict=True):
         assert labels.tolist() == np.unique(y).tolist()
     sums = [total for total in received[2 * n :] if total.shape]
     assert len(sums) == 4 * n and {total.shape for total in sums} == {(7, 3)}
@@ -245,11 +239,11 @@ def test_rows_of_a_file_that_changes_are_clipped_by_their_norms(client, tmp_path
     np.save(path, np.ones((100, 3)))
     X = da.from_delayed(dask.delayed(np.load)(path, mmap_mode="r"), shape=(100, 3), dtype=float)
     make = functools.partial(Objective, loss=Hinge(), fit_intercept=False)
-    blocks = dask_source(X, da.ones(100, chunks=100)).blocks(make)
+    held = dask_source(X, da.ones(100, chunks=100)).blocks(make)
     ask = operator.methodcaller("gradient_sum", np.zeros(3), 1e-3)
-    (before,) = blocks.map(ask)
+    (before,) = held.map(ask)
     np.load(path, mmap_mode="r+")[7] = 1e9
-    (after,) = blocks.map(ask)
+    (after,) = held.map(ask)
     assert_array_equal(after, before)
 
 
@@ -324,7 +318,7 @@ def test_a_killed_worker_changes_nothing(client, two_classes, kill_a_worker):
     model = DPAGDClassifier(
         epsilon=9.0, max_iter=6, preconditioner=FullPreconditioner(row_bound=4.0), random_state=0
     )
-    expected = everything(model.fit(Blocks(*two_classes)))
+    expected = everything(model.fit(blocks(*two_classes)))
     assert everything(model.fit(*partitioned(*two_classes))) == expected
 
 
@@ -345,7 +339,7 @@ def test_a_partition_that_is_lost_for_good_is_named_and_what_was_released_is_cha
     client, two_classes, kill_a_worker, tmp_path, given
 ):
     X, y = two_classes
-    parts = zip(given(client, [rows for rows, _ in Blocks(X, y)], tmp_path), SIZES, strict=True)
+    parts = zip(given(client, [rows for rows, _ in blocks(X, y)], tmp_path), SIZES, strict=True)
     table = da.concatenate([da.from_delayed(part, (n, 6), dtype=float) for part, n in parts])
     # Whether Dask first tells of the loss, or of the failure to make up for it, is a race.
     lost = r"was lost with its worker"
