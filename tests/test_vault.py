@@ -1,7 +1,9 @@
 """The vault: nobody gets more out of it than was planned and paid for, whatever asks."""
 
+import contextlib
 import inspect
 import math
+import os
 import warnings
 from dataclasses import replace
 
@@ -36,7 +38,14 @@ from dpglm.privacy.events import FilterEvent, ObjectivePerturbationEvent
 from dpglm.privacy.gaussian import GaussianEvent, PoissonSampledEvent
 from dpglm.privacy.noise import entropy_source
 from dpglm.privacy.selection import ChoosingVault
-from dpglm.privacy.vault import PlannedReleases, PrivacyFilter, Release, Tape, Vault
+from dpglm.privacy.vault import (
+    GaussianSum,
+    PlannedReleases,
+    PrivacyFilter,
+    Release,
+    Tape,
+    Vault,
+)
 from dpglm.sums import objective as objective_module
 from dpglm.sums.objective import Objective
 
@@ -172,6 +181,7 @@ def test_a_filter_refuses_what_does_not_fit_and_charges_nothing_for_it():
     "changes",
     [
         {"clip": 0.0}, {"clip": -1.0}, {"clip": math.nan}, {"clip": math.inf},
+        {"clip": 1e-101},
         {"noise_multiplier": -1.0}, {"noise_multiplier": math.nan},
         {"sampling_rate": 0.0}, {"sampling_rate": 2.0}, {"sampling_rate": math.nan},
     ],
@@ -183,6 +193,47 @@ def test_senseless_numbers_release_nothing(changes):
     with record() as recorded, pytest.raises(ValueError):
         planted(solver)(**PLAIN).fit(*table())
     assert not recorded.releases
+
+
+def test_an_error_while_a_sum_is_made_ends_the_allowance(monkeypatch):
+    """Whether it came may follow from the data, and so would whatever is asked next."""
+
+    def stubborn(vault, plan):
+        with monkeypatch.context() as broken, pytest.raises(ZeroDivisionError):
+            broken.setattr(GaussianSum, "release", lambda *_: 1 / 0)
+            asked(vault, plan, 0)
+        asked(vault, plan, 1)
+
+    with pytest.raises(BudgetExceededError, match="None is next"):
+        planted(stubborn)(**PLAIN).fit(*table())
+
+
+def test_a_fork_cannot_spend_the_allowance_again(monkeypatch):
+    def forked(vault, plan):
+        monkeypatch.setattr(os, "getpid", lambda: -1)
+        asked(vault, plan, 0)
+
+    with pytest.raises(RuntimeError, match="cannot be used in a fork"):
+        planted(forked)(**PLAIN).fit(*table())
+
+
+@pytest.mark.parametrize(
+    ("event", "relation", "message"),
+    [
+        (GaussianEvent(0.5), "zero_out", "costs more"),
+        (GaussianEvent(np.float16(6e4)), "zero_out", None),
+        (GaussianEvent(np.float16(1.0)), "zero_out", "costs more"),
+        (PoissonSampledEvent(0.01, 1000.0), "replace_one", "not accounted for"),
+    ],
+)
+def test_what_gaussian_releases_cost_needs_no_ledger(event, relation, message, monkeypatch):
+    monkeypatch.setattr("dpglm.privacy.ledger.composed_delta", lambda *_: 0.0)
+    monkeypatch.setattr("dpglm.privacy.ledger.composed_epsilon", lambda *_: 0.0)
+    X, y = table()
+    rows, budget = Objective(X, 2.0 * y - 1, Logistic()), PrivacyBudget(1.0, 1e-6, relation)
+    refused = pytest.raises(ValueError, match=message) if message else contextlib.nullcontext()
+    with refused:
+        Vault(rows, [(event, 1)], budget, entropy_source())
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ class PrivacyBudget:
                     "n_ref=None: neighboring_relation='add_or_remove_one' keeps the number of "
                     "records private, so pass n_ref, a public number close to it."
                 )
-            if not is_number(self.n_ref) or self.n_ref < 1 or self.n_ref != int(self.n_ref):
+            if not is_number(self.n_ref) or self.n_ref < 1 or self.n_ref % 1 != 0:
                 raise ValueError(f"n_ref={self.n_ref!r} must be a whole number, 1 or more.")
         elif self.n_ref is not None:
             raise ValueError(

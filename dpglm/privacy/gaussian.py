@@ -99,12 +99,15 @@ class GaussianEvent:
     kind: ClassVar[str] = "gaussian"
 
     def __post_init__(self) -> None:
-        z = self.noise_multiplier
-        if isinstance(z, bool) or not (z == 0 or 1e-100 <= z <= 1e100):
+        given = self.noise_multiplier
+        # In a shorter type the square of mu could vanish.
+        z = math.nan if isinstance(given, (bool, str)) else float(given)
+        if not (z == 0 or 1e-100 <= z <= 1e100):
             raise ValueError(
-                f"noise_multiplier={z!r} must be zero or a number from 1e-100 to 1e100; "
+                f"noise_multiplier={given!r} must be zero or a number from 1e-100 to 1e100; "
                 "pass the noise's standard deviation over the sensitivity."
             )
+        object.__setattr__(self, "noise_multiplier", z)
 
     @property
     def mu(self) -> float:

@@ -9,6 +9,7 @@ numbers and fresh arrays at its door.
 """
 
 import math
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
@@ -20,8 +21,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpglm.exceptions import BudgetExceededError
-from dpglm.privacy.budget import PrivacyBudget, is_number
-from dpglm.privacy.gaussian import GaussianEvent, PoissonSampledEvent, composed_gdp_delta
+from dpglm.privacy.budget import CLIP_RANGE, PrivacyBudget, is_number
+from dpglm.privacy.gaussian import (
+    SAMPLED_REPLACEMENT,
+    GaussianEvent,
+    PoissonSampledEvent,
+    composed_gdp_delta,
+)
 from dpglm.privacy.noise import EntropySource, poisson_sample, rounded_gaussian, secret_choice
 
 if TYPE_CHECKING:
@@ -197,19 +203,20 @@ class GaussianSum:
         return grid_spacing(self.noise_multiplier * self.sensitivity)
 
     def noise_std(self, size: int) -> float:
-        """Return the standard deviation drawn for a release of ``size`` numbers."""
+        """Return the standard deviation drawn for a release of ``size`` numbers.
+
+        It raises a ValueError if noise of that size cannot be drawn exactly.
+        """
         if self.noise_multiplier == 0:
             return 0.0
         effective_sensitivity = self.sensitivity + self.grid * math.sqrt(size) + self.slack
-        return self.noise_multiplier * effective_sensitivity * (1 + _ARITHMETIC_SLACK)
-
-    def check_drawable(self, size: int) -> None:
-        """Raise a ValueError unless noise for so many numbers can be drawn exactly."""
-        if self.noise_multiplier > 0 and not self.noise_std(size) / self.grid <= _LARGEST_SCALE:
+        std = self.noise_multiplier * effective_sensitivity * (1 + _ARITHMETIC_SLACK)
+        if not std / self.grid <= _LARGEST_SCALE:
             raise ValueError(
                 f"noise_multiplier={self.noise_multiplier:g} is too large for a release of "
                 f"{size} numbers with slack {self.slack:g}; nothing was released."
             )
+        return std
 
     def release(self, value: np.ndarray, rng: EntropySource) -> tuple[np.ndarray, GaussianEvent]:
         """Return a float64 array of any shape with noise, multiples of ``grid``, and what it cost.
@@ -220,11 +227,10 @@ class GaussianSum:
             return value.copy(), self.event
         if not np.isfinite(value).all():
             raise FloatingPointError("The sum to release is not finite; nothing was released.")
-        self.check_drawable(value.size)
-        grid = self.grid
+        grid, std = self.grid, self.noise_std(value.size)
         with np.errstate(over="ignore"):
             steps = np.clip(value / grid, -_LARGEST_STEP, _LARGEST_STEP)
-        noise = rounded_gaussian(value.size, self.noise_std(value.size) / grid, rng)
+        noise = rounded_gaussian(value.size, std / grid, rng)
         return (np.rint(steps).astype(np.int64) + noise.reshape(value.shape)) * grid, self.event
 
 
@@ -291,9 +297,10 @@ class PrivacyFilter:
 
     def admits(self, *costs: float) -> bool:
         """Return whether releases of these costs may be made, all of them."""
-        if not all(cost >= 0 for cost in costs):
-            raise ValueError(f"Costs must be numbers, 0 or above, got {costs!r}.")
-        return math.fsum([*self._costs, *costs]) <= self.capacity * (1 + _FILTER_TOLERANCE)
+        asked = plain(costs, (len(costs),))
+        if not (asked >= 0).all():
+            raise ValueError(f"A cost must be a number, 0 or above, got {costs!r}.")
+        return math.fsum([*self._costs, *asked]) <= self.capacity * (1 + _FILTER_TOLERANCE)
 
     def spend(self, cost: float) -> None:
         """Charge a release, BEFORE it is made.
@@ -349,7 +356,7 @@ class Vault:
         self._most_samples = budget.most_samples(self._n_rows)
         # How many times a clip a record moves a sum: twice where another takes its place.
         self._moved_clips = budget.sensitivity(1.0)
-        self._tape = tape.get()
+        self._tape, self._process = tape.get(), os.getpid()
         self._rounding: float | None = None
         # The solvers may read the log, and write to it: the ledger does not rest on it.
         self.log: list[Release] = []
@@ -359,10 +366,10 @@ class Vault:
         if event.kind == "filter" and n == 1 and not others:
             unit = "zcdp" if event.mu is None else "gdp"
             self._allowance = PrivacyFilter(event.rho if event.mu is None else event.mu**2, unit)
-            self._confirmed: float = 0
+            self._next_check: float = 0
         else:
             self._allowance = PlannedReleases(events)
-            self._confirmed = secret_choice(n + sum(count for _, count in others))
+            self._next_check = secret_choice(n + sum(count for _, count in others))
 
     def __reduce__(self) -> Any:
         """Refuse copies and pickles: a second vault would spend the allowance a second time."""
@@ -386,7 +393,7 @@ class Vault:
         that chance. A clipped gradient has an L2 norm of at most `clip`, so that is what a record
         moves the sum by, and twice that where another record takes its place.
         """
-        clip, noise_multiplier = float(clip), float(noise_multiplier)
+        clip, noise_multiplier = _checked_bound(clip), float(noise_multiplier)
         sampling_rate, coef = float(sampling_rate), plain(coef, self._sums.coef_shape)
         if self._rounding is None:
             self._rounding = self._sums.rounding_slack(self._most_samples)
@@ -411,7 +418,7 @@ class Vault:
 
         The diagonal, or the upper triangle with its other entries times sqrt(2).
         """
-        row_bound, noise_multiplier = float(row_bound), float(noise_multiplier)
+        row_bound, noise_multiplier = _checked_bound(row_bound), float(noise_multiplier)
         n_columns = self._sums.coef_shape[0]
         size = n_columns if diagonal else n_columns * (n_columns + 1) // 2
         relation = self._budget.neighboring_relation
@@ -429,7 +436,7 @@ class Vault:
         return self._release_sum(mechanism, exact, size)
 
     def change_basis(self, basis: np.ndarray) -> None:
-        """Answer about ``P' x~`` from here on, whose norms decide the clip."""
+        """Answer about ``P'`` times each row of now from here on; its norms decide the clip."""
         self._sums, self._rounding = self._sums.in_basis(plain(basis, np.shape(basis))), None
 
     @property
@@ -469,9 +476,18 @@ class Vault:
         ``exact`` computes the private value, which a record moves by at most ``moves``, and
         ``draw`` returns a noisy one.
         """
+        if os.getpid() != self._process:
+            raise RuntimeError(
+                "A vault cannot be used in a fork: its allowance is for one process."
+            )
         self._allowance.charge(event)
         recorder = self._tape
-        answer = draw(exact()) if recorder is None else recorder.note(event, moves, exact, draw)
+        try:
+            answer = draw(exact()) if recorder is None else recorder.note(event, moves, exact, draw)
+        except BaseException:
+            # That it failed may follow from the data, and so would whatever was asked next.
+            self._allowance.refuse_all()
+            raise
         self._n_released += 1
         self.log.append(Release(event, noise_scale))
         return answer
@@ -479,7 +495,7 @@ class Vault:
     def _confirm(self, coef: np.ndarray, clip: float) -> None:
         """Compare the kernels with plain arithmetic, on some rows, before one of the sums."""
         # The release that was drawn may be none of gradients: then the next one that is.
-        if self._n_released < self._confirmed or not clip < math.inf:
+        if self._n_released < self._next_check or not clip < math.inf:
             return
         n_rows = self._n_rows
         size = min(n_rows, max(_CONFIRMED_ROWS, _CONFIRMED_VALUES // np.size(coef)))
@@ -491,7 +507,15 @@ class Vault:
                 "data; nothing was released from this sum. Remove the __pycache__ folders of "
                 "dpglm, or set DPGLM_KERNELS=numpy, and fit again."
             )
-        self._confirmed = math.inf
+        self._next_check = math.inf
+
+
+def _checked_bound(bound: float) -> float:
+    """Return a bound on norms; times the inverse of a norm, a smaller one might round up."""
+    bound = float(bound)
+    if not bound >= CLIP_RANGE[0]:
+        raise ValueError(f"A vault was asked to clip to {bound!r}, below {CLIP_RANGE[0]:g}.")
+    return bound
 
 
 def _check_affordable(events: "Runs", budget: PrivacyBudget) -> None:
@@ -500,12 +524,15 @@ def _check_affordable(events: "Runs", budget: PrivacyBudget) -> None:
     Gaussian releases by the closed form (Dong, Roth & Su 2022, Corollary 2; Balle & Wang 2018,
     Theorem 8), others, where that is not enough, by the composition of the ledger.
     """
+    sampled = any(event.kind == PoissonSampledEvent.kind for event, _ in events)
+    if sampled and budget.neighboring_relation == "replace_one":
+        raise ValueError(SAMPLED_REPLACEMENT)
     if not all(isinstance(n, int) and n > 0 for _, n in events):
         raise ValueError("The events of a plan count positive numbers of releases.")
     if budget.epsilon == math.inf:
         return
     affordable = composed_gdp_delta(events, budget.epsilon) <= budget.delta
-    if not affordable:
+    if not affordable and any(event.kind != GaussianEvent.kind for event, _ in events):
         from dpglm.privacy.ledger import composed_delta, composed_epsilon
 
         if all(event.mu is not None or event.rho is not None for event, _ in events):
