@@ -31,8 +31,8 @@ from threadpoolctl import threadpool_limits
 
 from dpglm import DPLogisticRegression
 from dpglm.datasets import fetch_adult
+from dpglm.kernels import run_chunks
 from dpglm.kernels.arithmetic import FAST
-from dpglm.kernels.runtime import run_chunks
 from dpglm.losses import Hinge, Logistic, Softmax
 from dpglm.privacy.noise import entropy_source, rounded_gaussian
 from dpglm.sums.objective import Line, Objective

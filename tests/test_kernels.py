@@ -10,10 +10,10 @@ import pytest
 from numba import njit
 from numpy.testing import assert_allclose, assert_array_equal
 
-from dpglm.kernels import runtime
+from dpglm import kernels
+from dpglm.kernels import default_n_threads, run_chunks
 from dpglm.kernels.arithmetic import EXACT, exp, log
 from dpglm.kernels.clip import margin_coefficients
-from dpglm.kernels.runtime import default_n_threads, run_chunks
 from dpglm.kernels.vectors import (
     LANES,
     load,
@@ -179,7 +179,7 @@ def test_two_python_threads_can_share_the_pool():
 
 
 def test_python_threads_that_share_the_pool_have_no_more_workers_than_one(monkeypatch):
-    monkeypatch.setattr(runtime, "_pools", {})
+    monkeypatch.setattr(kernels, "_pools", {})
     first_works, second_waits, workers = threading.Event(), threading.Event(), set()
 
     def work_of_first(chunk, _):

@@ -18,7 +18,7 @@ from problems import (
 from scipy import sparse
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from dpglm.kernels.runtime import one_blas_thread
+from dpglm.kernels import one_blas_thread
 from dpglm.losses import Hinge, Logistic, SmoothedHinge, Softmax
 from dpglm.sums import objective as sums
 from dpglm.sums.objective import Objective, extreme_stretches

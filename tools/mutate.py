@@ -86,12 +86,12 @@ TESTS = {
     ],
     "estimators": ["estimators", "momentum", _SAMPLED, "agd", "preconditioned_agd"],
     "kernels": ["small_problems", "kernels"],
-    "kernels/arithmetic": ["kernels exp or log or copies"],
+    "kernels/arithmetic": ["kernels exp or log"],
     "kernels/vectors": ["kernels not threads and not chunk"],
-    "kernels/runtime": ["kernels", "compilation", "objective"],
+    "kernels/__init__": ["kernels", "compilation", "objective"],
 }
 # What emits machine code, or is not in a kernel at all, is tested as it is.
-COMPILED = {f"kernels/{name}" for name in ("arithmetic", "runtime", "vectors")}
+COMPILED = {f"kernels/{name}" for name in ("__init__", "arithmetic", "vectors")}
 PRELOADED = (
     "numpy", "scipy.optimize", "scipy.sparse", "scipy.special", "scipy.stats", "numba",
     "sklearn.linear_model", "sklearn.datasets", "sklearn.model_selection", "pytest", "hypothesis",

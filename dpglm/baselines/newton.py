@@ -22,7 +22,7 @@ from dpglm.estimators.plan import Plan, ledger_of
 from dpglm.estimators.prediction import LogisticOrHingeMixin
 from dpglm.estimators.solvers import FitTrace, OnStep
 from dpglm.exceptions import check_number, check_whole, is_auto
-from dpglm.kernels.runtime import one_blas_thread
+from dpglm.kernels import one_blas_thread
 from dpglm.losses import Loss, Softmax
 from dpglm.privacy.budget import CLIP_RANGE, LARGEST_NOISE_MULTIPLIER, PrivacyBudget
 from dpglm.privacy.gaussian import GaussianEvent

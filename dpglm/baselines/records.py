@@ -10,7 +10,7 @@ from scipy import sparse
 from scipy.sparse.linalg import LinearOperator, cg
 
 from dpglm.estimators.inputs import resolved_class_weight
-from dpglm.kernels.runtime import one_blas_thread
+from dpglm.kernels import one_blas_thread
 from dpglm.losses import Logistic, Loss, Softmax
 from dpglm.privacy.vault import GaussianSum
 

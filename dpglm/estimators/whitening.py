@@ -19,7 +19,7 @@ from dpglm.estimators.adaptive_plan import AdaptivePlan
 from dpglm.estimators.docs import completed
 from dpglm.estimators.plan import PrivacyPlan, SecondMomentRelease
 from dpglm.estimators.solvers import Space, Whitening
-from dpglm.kernels.runtime import one_blas_thread
+from dpglm.kernels import one_blas_thread
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.vault import Vault, moment_sensitivity, triangle
 

@@ -1,0 +1,68 @@
+"""Compiled sums over rows, and their threads: those that share rows, and those of numpy's products.
+
+Own threads rather than numba's: its parallel layers abort when two Python threads use them at once
+or when a process forks. Compiled code is not imported here.
+"""
+
+import itertools
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+
+from threadpoolctl import ThreadpoolController
+
+__all__ = ["default_n_threads", "one_blas_thread", "run_chunks"]
+
+_pools: dict[tuple[int, int], ThreadPoolExecutor] = {}
+
+
+def default_n_threads() -> int:
+    """Threads numba may use: follows NUMBA_NUM_THREADS and the limits of joblib's workers."""
+    import numba
+
+    return numba.config.NUMBA_NUM_THREADS
+
+
+def run_chunks(task: Callable[[int, int], None], n_chunks: int, n_threads: int) -> None:
+    """Call ``task(first, last)`` on consecutive ranges that cover ``range(n_chunks)``.
+
+    The calling thread takes the first range and pool threads the others; an error in any of them
+    is raised once all have finished.
+    """
+    n_threads = min(n_threads, n_chunks)
+    bounds = [i * n_chunks // n_threads for i in range(n_threads + 1)]
+    pending = []
+    if n_threads > 1:
+        pool = _pool(n_threads - 1)
+        pending = [pool.submit(task, *chunks) for chunks in itertools.pairwise(bounds[1:])]
+    try:
+        task(bounds[0], bounds[1])
+    finally:
+        errors = [future.exception() for future in pending]
+    for error in errors:
+        if error is not None:
+            raise error
+
+
+def _pool(n_workers: int) -> ThreadPoolExecutor:
+    """Pool of this process: the threads of a parent do not survive a fork."""
+    key = (os.getpid(), n_workers)
+    if key not in _pools:
+        _pools[key] = ThreadPoolExecutor(n_workers, thread_name_prefix="dpglm")
+    return _pools[key]
+
+
+def one_blas_thread():
+    """Context for products and decompositions of a few hundred columns.
+
+    More threads would spend more time waiting for each other than they save, a hundredfold on a
+    busy machine, and might change the last bits.
+    """
+    return _libraries().limit(limits=1, user_api="blas")
+
+
+@cache
+def _libraries():
+    """The libraries behind numpy's products; to look them up takes milliseconds."""
+    return ThreadpoolController()

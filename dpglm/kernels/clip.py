@@ -13,7 +13,7 @@ import math
 
 from numba import njit
 
-from dpglm.kernels.arithmetic import EXACT, LARGEST, SMALLEST, exp
+from dpglm.kernels.arithmetic import INNER, LARGEST, SMALLEST, exp
 from dpglm.kernels.vectors import LANES, add_across, load, spread, store, where
 
 __all__ = ["block_coefficients", "margin_coefficients"]
@@ -21,7 +21,7 @@ __all__ = ["block_coefficients", "margin_coefficients"]
 _LOGISTIC, _SMOOTHED_HINGE, _SOFTMAX = 0, 1, 3
 
 
-@njit(forceinline=True, **EXACT)
+@njit(forceinline=True, **INNER)
 def _steepness(margins, code, curvature):
     """Minus the derivative of the loss, in [0, 1]."""
     if code == _LOGISTIC:
@@ -31,7 +31,7 @@ def _steepness(margins, code, curvature):
     return where(margins < 1.0, 1.0, 0.0)
 
 
-@njit(forceinline=True, **EXACT)
+@njit(forceinline=True, **INNER)
 def margin_coefficients(scores, signed, clip, weights, code, curvature):
     """One output: the coefficients, of scores and labels divided by the norms of the rows."""
     steepness = _steepness(math.copysign(1.0, signed) * scores, code, curvature)
@@ -42,7 +42,7 @@ def margin_coefficients(scores, signed, clip, weights, code, curvature):
     return where(abs(scores) <= LARGEST, -math.copysign(size, signed), 0.0)
 
 
-@njit(**EXACT)
+@njit(**INNER)
 def block_coefficients(
     scores, n_rows, signed, targets, first, clip, weights, code, curvature, intercepts
 ):
@@ -64,7 +64,7 @@ def block_coefficients(
             intercepts[k] += add_across(load(scores[k], i))
 
 
-@njit(**EXACT)
+@njit(**INNER)
 def _joint_coefficients(scores, at, signed, classes, clip, weights, code, curvature):
     """K outputs: replace scores by coefficients under one clip for all of them.
 
@@ -90,7 +90,7 @@ def _joint_coefficients(scores, at, signed, classes, clip, weights, code, curvat
         store(scores[k], at, where(finite > 0.0, load(scores[k], at) * scale, 0.0))
 
 
-@njit(**EXACT)
+@njit(**INNER)
 def _one_vs_rest_residuals(scores, at, classes, code, curvature):
     """Replace scores by the derivative of the sum of K margin losses."""
     for k in range(len(scores)):
@@ -98,7 +98,7 @@ def _one_vs_rest_residuals(scores, at, classes, code, curvature):
         store(scores[k], at, -sign * _steepness(sign * load(scores[k], at), code, curvature))
 
 
-@njit(**EXACT)
+@njit(**INNER)
 def _softmax_residuals(scores, at, classes):
     """Replace scores by the derivative of the cross entropy, p - e_target."""
     peak = spread(-LARGEST)

@@ -16,7 +16,7 @@ Conventions
 
 from numba import njit
 
-from dpglm.kernels.arithmetic import EXACT, FAST, copy, kept_on_disk
+from dpglm.kernels.arithmetic import EXACT, FAST, INNER, kept_on_disk
 from dpglm.kernels.clip import block_coefficients, margin_coefficients
 from dpglm.kernels.vectors import (
     LANES,
@@ -32,15 +32,9 @@ from dpglm.kernels.vectors import (
 )
 
 __all__ = [
-    "BLOCK_ROWS",
-    "ROW_GROUP",
-    "TAIL_ROWS",
-    "dense_gradient",
-    "dense_scores",
-    "sparse_gradient",
-    "sparse_scores",
-    "squared_norms",
-]
+    "BLOCK_ROWS", "ROW_GROUP", "TAIL_ROWS", "dense_gradient", "dense_scores", "sparse_gradient",
+    "sparse_scores", "squared_norms",
+]  # fmt: skip
 
 # Dense rows are taken by groups of this size, and a chunk is a whole number of groups.
 ROW_GROUP = 8
@@ -53,15 +47,15 @@ BLOCK_ROWS = 256
 
 # For sparse rows a product and a sum are not contracted: what matters is how long a number of the
 # sum has to wait for the row before, and a sum alone takes less time than both at once.
-_APART = {**EXACT, "fastmath": {"nsz"}}
+_APART = {**INNER, "fastmath": {"nsz"}}
 
 
-@njit(**EXACT)
+@njit(**INNER)
 def _ahead(rows, n_features):
     return max(_AHEAD_BYTES // rows.itemsize, ROW_GROUP * n_features)
 
 
-@njit(forceinline=True, **EXACT)
+@njit(forceinline=True, **INNER)
 def _score_and_add(data, scored, added, stride, width, weights, factors, total, ahead):
     """Return the scores of eight rows, while eight others are added to `total`.
 
@@ -102,19 +96,19 @@ def _score_and_add(data, scored, added, stride, width, weights, factors, total, 
     return sum_each(p0, p1, p2, p3, p4, p5, p6, p7)
 
 
-@njit(forceinline=True, **EXACT)
+@njit(forceinline=True, **INNER)
 def _score(data, start, stride, width, weights, ahead):
     """Only return the scores of eight rows."""
     return _score_and_add(data, start, start, stride, width, weights, spread(0.0), None, ahead)
 
 
-@njit(forceinline=True, **EXACT)
+@njit(forceinline=True, **INNER)
 def _add(data, start, stride, width, factors, total, ahead):
     """Only add eight rows to `total`."""
     _score_and_add(data, start, start, stride, width, None, factors, total, ahead)
 
 
-@njit(**EXACT)
+@njit(**INNER)
 def _add_part(
     rows, stride, signed, known, skipped, coef, bias, clip, weights, code, curvature, ahead, total
 ):
@@ -138,7 +132,7 @@ def _add_part(
     return add_across(moved)
 
 
-@njit(**EXACT)
+@njit(**INNER)
 def _copy_group(rows, start, stride, width, ahead, group):
     """Copy eight rows to where vectors are aligned, and in float64: they are used 2 K times."""
     for j in range(0, width, LANES):
@@ -147,7 +141,7 @@ def _copy_group(rows, start, stride, width, ahead, group):
             store(group, i * width + j, load(rows, start + i * stride + j))
 
 
-@njit(**EXACT)
+@njit(**INNER)
 def _add_part_jointly(
     rows, stride, signed, targets, known, skipped, coef, bias, clip, weights, code, curvature,
     ahead, group, scores, total, intercepts,
@@ -308,7 +302,8 @@ def sparse_gradient(
                 if known.size == 0:
                     _score_rows(data, columns, row_ends, i, coef[k], bias[k], scratch[k, :n])
                 else:
-                    copy(known[k, i:], scratch[k, :n])
+                    for p in range(0, n, LANES):
+                        store(scratch[k], p, load(known[k], i + p))
             block_coefficients(
                 scratch, n, signed, targets, i, clip, weights, code, curvature, intercepts[chunk]
             )

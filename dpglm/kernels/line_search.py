@@ -25,16 +25,12 @@ import math
 import numpy as np
 from numba import njit
 
-from dpglm.kernels.arithmetic import EXACT, FAST, LARGEST, SMALLEST, exp, kept_on_disk, log
+from dpglm.kernels.arithmetic import EXACT, FAST, INNER, LARGEST, SMALLEST, exp, kept_on_disk, log
 from dpglm.kernels.vectors import LANES, add_across, load, max_across, spread, store, where
 
 __all__ = [
-    "advance",
-    "joint_line_losses",
-    "joint_scratch",
-    "margin_line_losses",
-    "margin_scratch",
-]
+    "advance", "joint_line_losses", "joint_scratch", "margin_line_losses", "margin_scratch",
+]  # fmt: skip
 
 _BLOCK_ROWS = 256
 _LOGISTIC, _SOFTMAX = 0, 3
@@ -62,19 +58,19 @@ def advance(scores, slopes, step):
         scores[i] -= step * slopes[i]
 
 
-@njit(**EXACT)
+@njit(**INNER)
 def _softplus(z):
     """log(1 + exp(z)), the logistic loss"""
     return max(z, 0.0) + log(1.0 + exp(-abs(z)))
 
 
-@njit(**EXACT)
+@njit(**INNER)
 def _logistic(z, curved, knee, slope):
     """Weighted logistic loss up to the knee, then a line."""
     return curved * _softplus(min(z, knee)) + slope * max(z - knee, 0.0)
 
 
-@njit(**EXACT)
+@njit(**INNER)
 def _hinge(z, curved, knee, slope, shift):
     """Weighted hinge loss: a parabola up to the knee, then a line."""
     shortfall = max(z + shift, 0.0)
@@ -82,7 +78,7 @@ def _hinge(z, curved, knee, slope, shift):
     return curved * bent * bent + slope * (shortfall - bent)
 
 
-@njit(forceinline=True, **EXACT)
+@njit(forceinline=True, **INNER)
 def _describe(
     scores, slopes, signed, spacing, last, capped, clip, weights, start, pace, weight, slope
 ):  # fmt: skip
@@ -101,7 +97,7 @@ def _describe(
         store(slope, i, where(usable, steepest, 0.0))
 
 
-@njit(**EXACT)
+@njit(**INNER)
 def _bend_logistic(weight, slope, knee, ceiling):
     """Where logistic losses become lines; `ceiling` is ``exp(knee)``."""
     for i in range(weight.size):
@@ -111,7 +107,7 @@ def _bend_logistic(weight, slope, knee, ceiling):
         ceiling[i] = odds if bends else LARGEST
 
 
-@njit(**EXACT)
+@njit(**INNER)
 def _largest_logistic(loss_clip, weight):
     """Where a weighted logistic loss reaches the clip, and the exponential there."""
     most = min(loss_clip / weight, LARGEST)
@@ -119,7 +115,7 @@ def _largest_logistic(loss_clip, weight):
     return log(max(odds, most)), odds
 
 
-@njit(forceinline=True, **EXACT)
+@njit(forceinline=True, **INNER)
 def _clip_logistic(signed, largest, knee, ceiling):
     """Where logistic losses reach the clip, from where on they may as well be lines."""
     for i in range(0, knee.size, LANES):
@@ -128,14 +124,14 @@ def _clip_logistic(signed, largest, knee, ceiling):
         store(ceiling, i, where(positive, largest[1][1], largest[0][1]))
 
 
-@njit(**EXACT)
+@njit(**INNER)
 def _parabola(curvature):
     """Coefficient and width of the curved part of the hinge loss."""
     width = 1.0 / curvature
     return 0.5 * curvature if width > 0.0 else 0.0, width
 
 
-@njit(**EXACT)
+@njit(**INNER)
 def _bend_hinge(weight, slope, curvature, curved, knee):
     """Where hinge losses, smoothed or not, become lines."""
     quadratic, width = _parabola(curvature)
@@ -144,7 +140,7 @@ def _bend_hinge(weight, slope, curvature, curved, knee):
         knee[i] = width * (slope[i] / weight[i]) if weight[i] > 0.0 else 0.0
 
 
-@njit(**EXACT)
+@njit(**INNER)
 def _add_terms(
     start, pace, curved, knee, slope, shift, code, capped, loss_clip, reach, base, sums
 ):  # fmt: skip
@@ -169,7 +165,7 @@ def _add_terms(
         sums[j] += add_across(total)
 
 
-@njit(forceinline=True, **EXACT)
+@njit(forceinline=True, **INNER)
 def _multiply_seven(power, ratio, ceiling, products):
     """Products over rows at seven consecutive steps; `power` moves on by seven steps."""
     p0 = p1 = p2 = p3 = p4 = p5 = p6 = spread(1.0)
@@ -198,7 +194,7 @@ def _multiply_seven(power, ratio, ceiling, products):
     store(products[6], 0, p6)
 
 
-@njit(**EXACT)
+@njit(**INNER)
 def _multiply_one(power, ratio, ceiling, products):
     product = spread(1.0)
     for i in range(0, power.size, LANES):
@@ -208,7 +204,7 @@ def _multiply_one(power, ratio, ceiling, products):
     store(products, 0, product)
 
 
-@njit(forceinline=True, **EXACT)
+@njit(forceinline=True, **INNER)
 def _begin(start, pace, weight, which, step, power, ratio):
     """exp(z) at a step for rows of one weight, zero for the others; exp(pace)."""
     for i in range(0, start.size, LANES):
@@ -218,7 +214,7 @@ def _begin(start, pace, weight, which, step, power, ratio):
         store(ratio, i, exp(change))
 
 
-@njit(forceinline=True, **EXACT)
+@njit(forceinline=True, **INNER)
 def _add_products(start, pace, weight, which, ceiling, capped, power, ratio, products, sums):
     """Add `which` times the logistic losses of the rows of that weight, up to their ceilings."""
     n_steps = sums.size
@@ -239,7 +235,7 @@ def _add_products(start, pace, weight, which, ceiling, capped, power, ratio, pro
         sums[j] += which * add_across(load(products[j], 0) - reference)
 
 
-@njit(**EXACT)
+@njit(**INNER)
 def _add_lines(start, pace, knee, slope, sums):
     """Add what the straight parts of capped losses have gained since the first step."""
     for j in range(0, sums.size, 4):
@@ -257,7 +253,7 @@ def _add_lines(start, pace, knee, slope, sums):
             sums[j + k] += gains[k]
 
 
-@njit(forceinline=True, **EXACT)
+@njit(forceinline=True, **INNER)
 def _limits(start, pace, knee, last):
     """Of a block: whether its products are safe, and whether any row bends."""
     widest = furthest = logarithm = spread(0.0)
@@ -352,7 +348,7 @@ def _add_clipped(losses, weight, loss_clip):
     return total
 
 
-@njit(**EXACT)
+@njit(**INNER)
 def _align(scores, slopes, targets, spacing, softmax, usable, start, pace):
     """Write z per output and row: scores less that of the own class, or minus the margins."""
     n = usable.size
@@ -369,7 +365,7 @@ def _align(scores, slopes, targets, spacing, softmax, usable, start, pace):
             pace[k, i] = spacing * change if usable[i] > 0.0 else 0.0
 
 
-@njit(**EXACT)
+@njit(**INNER)
 def _softmax_losses(start, pace, j, peak, total):
     """Write log(sum over outputs of exp(z)) to `total`."""
     n = peak.size
@@ -387,7 +383,7 @@ def _softmax_losses(start, pace, j, peak, total):
         total[i] = peak[i] + log(total[i])
 
 
-@njit(**EXACT)
+@njit(**INNER)
 def _one_vs_rest_losses(start, pace, j, curved, knee, shift, code, total):
     """Write the sum over outputs of the margin losses to `total`."""
     n = total.size
@@ -402,7 +398,7 @@ def _one_vs_rest_losses(start, pace, j, curved, knee, shift, code, total):
                 total[i] += _hinge(z[i] + j * change[i], curved, knee, 1.0, shift)
 
 
-@njit(**EXACT)
+@njit(**INNER)
 def _progress(power, ratio, softmax, total):
     """Write the losses to `total`, given exp(z), which moves on by one step."""
     n = total.size

@@ -18,50 +18,29 @@ from numba.extending import intrinsic, lower_builtin, models, register_model
 from numba.np.arrayobj import make_array
 
 __all__ = [
-    "LANES",
-    "add_across",
-    "at",
-    "lane",
-    "load",
-    "max_across",
-    "prefetch",
-    "put",
-    "spread",
-    "store",
-    "sum_each",
-    "where",
-]
+    "LANES", "add_across", "at", "lane", "load", "max_across", "prefetch", "put", "spread", "store",
+    "sum_each", "where",
+]  # fmt: skip
 
 LANES = 8
 
 _CACHE_LINE = 64
-_DOUBLES = ir.VectorType(ir.DoubleType(), LANES)
-_BITS = ir.VectorType(ir.IntType(1), LANES)
 
 
-class _Vector(types.Type):
-    def __init__(self):
-        super().__init__("Vector")
+class _Register(types.Type):
+    def __init__(self, name, element):
+        super().__init__(name)
+        self.content = ir.VectorType(element, LANES)
 
 
-class _Mask(types.Type):
-    def __init__(self):
-        super().__init__("Mask")
-
-
-vector, mask = _Vector(), _Mask()
-
-
-@register_model(_Vector)
-class _VectorModel(models.PrimitiveModel):
+@register_model(_Register)
+class _RegisterModel(models.PrimitiveModel):
     def __init__(self, manager, kind):
-        super().__init__(manager, kind, _DOUBLES)
+        super().__init__(manager, kind, kind.content)
 
 
-@register_model(_Mask)
-class _MaskModel(models.PrimitiveModel):
-    def __init__(self, manager, kind):
-        super().__init__(manager, kind, _BITS)
+vector, mask = _Register("Vector", ir.DoubleType()), _Register("Mask", ir.IntType(1))
+_DOUBLES = vector.content
 
 
 def _shuffle(builder, first, second, indices):
@@ -130,18 +109,11 @@ def _define(operation, emit, n_operands, result=vector):
         lower_builtin(operation, *operands)(generate)
 
 
-for _operators, _name in (
-    ((operator.add, operator.iadd), "fadd"),
-    ((operator.sub, operator.isub), "fsub"),
-    ((operator.mul, operator.imul), "fmul"),
-    ((operator.truediv, operator.itruediv), "fdiv"),
-):
-    for _operation in _operators:
-        _define(_operation, _float(_name), 2)
-for _operation, _symbol in (
-    (operator.lt, "<"), (operator.le, "<="), (operator.gt, ">"), (operator.eq, "=="),
-):  # fmt: skip
-    _define(_operation, _comparison(_symbol), 2, mask)
+for _name, _instruction in {"add": "fadd", "sub": "fsub", "mul": "fmul", "truediv": "fdiv"}.items():
+    _define(getattr(operator, _name), _float(_instruction), 2)
+    _define(getattr(operator, f"i{_name}"), _float(_instruction), 2)
+for _name, _symbol in {"lt": "<", "le": "<=", "gt": ">", "eq": "=="}.items():
+    _define(getattr(operator, _name), _comparison(_symbol), 2, mask)
 _define(min, _choice("<"), 2)
 _define(max, _choice(">"), 2)
 _define(operator.neg, lambda builder, operand: builder.fneg(operand), 1)

@@ -25,6 +25,7 @@ from contextlib import nullcontext
 import numpy as np
 from scipy import sparse
 
+from dpglm.kernels import default_n_threads, one_blas_thread, run_chunks
 from dpglm.kernels.arithmetic import LARGEST
 from dpglm.kernels.gradient import ROW_GROUP
 from dpglm.kernels.line_search import (
@@ -34,7 +35,6 @@ from dpglm.kernels.line_search import (
     margin_line_losses,
     margin_scratch,
 )
-from dpglm.kernels.runtime import default_n_threads, one_blas_thread, run_chunks
 from dpglm.losses import Loss, Softmax
 from dpglm.sums.reference import Reference
 from dpglm.sums.rows import rows_of
