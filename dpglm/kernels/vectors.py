@@ -9,6 +9,7 @@ number, and a plain number stands for eight equal ones. Comparisons give masks f
 
 import math
 import operator
+from functools import partial
 
 from llvmlite import ir
 from numba import types
@@ -57,48 +58,32 @@ def _spread(builder, value):
     return _shuffle(builder, single, undefined, [0] * LANES)
 
 
-def _library(name):
-    def emit(builder, *operands):
-        kind = ir.FunctionType(_DOUBLES, [_DOUBLES] * len(operands))
-        function = get_or_insert_function(builder.module, kind, f"llvm.{name}.v{LANES}f64")
-        return builder.call(function, operands)
-
-    return emit
+def _library(name, builder, *operands):
+    kind = ir.FunctionType(_DOUBLES, [_DOUBLES] * len(operands))
+    function = get_or_insert_function(builder.module, kind, f"llvm.{name}.v{LANES}f64")
+    return builder.call(function, operands)
 
 
-def _float(name):
+def _float(name, builder, *operands):
     """An instruction that may be contracted with the next to a multiplication and addition."""
-
-    def emit(builder, *operands):
-        return getattr(builder, name)(*operands, flags=("contract",))
-
-    return emit
+    return getattr(builder, name)(*operands, flags=("contract",))
 
 
-def _comparison(symbol):
+def _comparison(symbol, builder, left, right):
     """False where either side is NaN."""
-
-    def emit(builder, left, right):
-        return builder.fcmp_ordered(symbol, left, right)
-
-    return emit
+    return builder.fcmp_ordered(symbol, left, right)
 
 
-def _choice(symbol):
+def _choice(symbol, builder, left, right):
     """The second operand where either is NaN."""
-
-    def emit(builder, left, right):
-        return builder.select(builder.fcmp_ordered(symbol, left, right), left, right)
-
-    return emit
+    return builder.select(builder.fcmp_ordered(symbol, left, right), left, right)
 
 
 def _define(operation, emit, n_operands, result=vector):
     """Let an operator or function of Python act on vectors, or on a vector and a number."""
-    kinds = {
-        1: [(vector,)],
-        2: [(vector, vector), (vector, types.float64), (types.float64, vector)],
-    }[n_operands]
+    kinds = [(vector,)]
+    if n_operands == 2:
+        kinds = [(vector, vector), (vector, types.float64), (types.float64, vector)]
     signatures = [signature(result, *operands) for operands in kinds]
     infer_global(operation)(type("_Template", (ConcreteTemplate,), {"cases": signatures}))
 
@@ -110,16 +95,16 @@ def _define(operation, emit, n_operands, result=vector):
 
 
 for _name, _instruction in {"add": "fadd", "sub": "fsub", "mul": "fmul", "truediv": "fdiv"}.items():
-    _define(getattr(operator, _name), _float(_instruction), 2)
-    _define(getattr(operator, f"i{_name}"), _float(_instruction), 2)
+    _define(getattr(operator, _name), partial(_float, _instruction), 2)
+    _define(getattr(operator, f"i{_name}"), partial(_float, _instruction), 2)
 for _name, _symbol in {"lt": "<", "le": "<=", "gt": ">", "eq": "=="}.items():
-    _define(getattr(operator, _name), _comparison(_symbol), 2, mask)
-_define(min, _choice("<"), 2)
-_define(max, _choice(">"), 2)
+    _define(getattr(operator, _name), partial(_comparison, _symbol), 2, mask)
+_define(min, partial(_choice, "<"), 2)
+_define(max, partial(_choice, ">"), 2)
 _define(operator.neg, lambda builder, operand: builder.fneg(operand), 1)
-_define(abs, _library("fabs"), 1)
-_define(math.sqrt, _library("sqrt"), 1)
-_define(math.copysign, _library("copysign"), 2)
+_define(abs, partial(_library, "fabs"), 1)
+_define(math.sqrt, partial(_library, "sqrt"), 1)
+_define(math.copysign, partial(_library, "copysign"), 2)
 
 
 def _address(context, builder, array_type, array, index):
@@ -251,7 +236,7 @@ def _across(combine):
 
 
 add_across = _across(lambda builder, even, odd: builder.fadd(even, odd))
-max_across = _across(_choice(">"))
+max_across = _across(partial(_choice, ">"))
 
 
 @intrinsic
