@@ -10,7 +10,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils import column_or_1d
 
-from dpglm.sources.base import BUFFERS, LocalSource, read_ahead, rows_of_a_block
+from dpglm.sources.base import BUFFERS, LocalSource, distinct, read_ahead, rows_of_a_block
 
 __all__ = ["ArraySource", "IterableSource", "is_sliceable"]
 
@@ -62,43 +62,39 @@ class ArraySource(LocalSource):
         if chunks and block_rows is None:
             # A chunk would be read again for each block that shares it.
             rows = max(1, round(rows / chunks[0])) * chunks[0]
-        self._starts = range(0, n_samples, rows)
-        self.block_rows = tuple(min(rows, n_samples - start) for start in self._starts)
+        starts = range(0, n_samples, rows)
+        self._slices = [slice(start, min(start + rows, n_samples)) for start in starts]
+        self.block_rows = tuple(part.stop - part.start for part in self._slices)
         self._file = _file_of(X)
 
     def describe(self, block: int) -> str:
-        start = self._starts[block]
+        part = self._slices[block]
         where = "X" if self._file is None else f"X in {self._file[0]}"
-        return f"Block {block} (rows {start} to {start + self.block_rows[block] - 1} of {where})"
+        return f"Block {block} (rows {part.start} to {part.stop - 1} of {where})"
 
     def observed_labels(self) -> np.ndarray:
-        distinct = [
-            np.unique(self._labels[start : start + rows])
-            for start, rows in zip(self._starts, self.block_rows, strict=True)
-        ]
-        return np.unique(np.concatenate(distinct))
+        return distinct(self._labels[part] for part in self._slices)
 
     def _read(self, wanted: Sequence[int]) -> Iterator[tuple[Any, np.ndarray]]:
-        rows = self._slices(wanted) if self._file is None else self._parts_of_file(wanted)
+        if self._file is None:
+            rows = (self._X[self._slices[block]] for block in wanted)
+        else:
+            rows = self._parts_of_file(wanted)
         for block, part in zip(wanted, rows, strict=True):
-            start = self._starts[block]
-            yield part, self._labels[start : start + self.block_rows[block]]
-
-    def _slices(self, wanted):
-        for block in wanted:
-            start = self._starts[block]
-            yield self._X[start : start + self.block_rows[block]]
+            yield part, self._labels[self._slices[block]]
 
     def _parts_of_file(self, wanted):
         name, position = self._file
         row_bytes = self.n_features * self._X.itemsize
         shape = (BUFFERS, self.block_rows[0], self.n_features)
         buffers = np.empty(shape, dtype=self._X.dtype)
-        with open(name, "rb", buffering=0) as file:
-            _announce(file, position, self._X.nbytes)
+        with open(name, "rb") as file:
+            # Where one can, the system is told to read ahead.
+            if hasattr(os, "posix_fadvise"):
+                os.posix_fadvise(file.fileno(), position, self._X.nbytes, os.POSIX_FADV_SEQUENTIAL)
             for count, block in enumerate(wanted):
                 part = buffers[count % BUFFERS, : self.block_rows[block]]
-                _fill(part, file, position + self._starts[block] * row_bytes)
+                _fill(part, file, position + self._slices[block].start * row_bytes)
                 yield part
 
 
@@ -126,7 +122,7 @@ def _file_of(X):
     position = _address(X) - _address(mapped) + X.offset - X.offset % mmap.ALLOCATIONGRANULARITY
     # The name may by now be that of another file, or of none.
     try:
-        with open(X.filename, "rb", buffering=0) as file:
+        with open(X.filename, "rb") as file:
             for row in (0, len(X) - 1):
                 found = np.empty_like(X[row], subok=False)
                 _fill(found, file, position + row * X.strides[0])
@@ -143,19 +139,9 @@ def _address(array):
 
 def _fill(array, file, position):
     """Read a contiguous array from a file."""
-    view = memoryview(array).cast("B")
     file.seek(position)
-    while len(view):
-        count = file.readinto(view)
-        if not count:
-            raise EOFError("the file ends before it does")
-        view = view[count:]
-
-
-def _announce(file, position, n_bytes):
-    """Tell the system to read ahead, where one can."""
-    if hasattr(os, "posix_fadvise"):
-        os.posix_fadvise(file.fileno(), position, n_bytes, os.POSIX_FADV_SEQUENTIAL)
+    if file.readinto(memoryview(array).cast("B")) < array.nbytes:
+        raise EOFError("the file ends before it does")
 
 
 class IterableSource(LocalSource):
@@ -200,7 +186,7 @@ class IterableSource(LocalSource):
                 f"{type(iterable).__name__}; wrap a generator in a class with an __iter__ method."
             )
         self._iterable = iterable
-        rows, distinct = [], []
+        rows, labels = [], []
         for block, (X, y) in enumerate(read_ahead(self._first_pass())):
             if X.ndim != 2 or y.shape != X.shape[:1] or X.shape[1] < 1:
                 raise ValueError(
@@ -214,11 +200,11 @@ class IterableSource(LocalSource):
                     f"{self.n_features}."
                 )
             rows.append(X.shape[0])
-            distinct = [np.unique(np.concatenate([*distinct, y]))]
+            labels = [distinct([*labels, y])]
         if not rows:
             raise ValueError("The iterable of blocks is empty; it must yield (X, y) at least once.")
         self.block_rows = tuple(rows)
-        self._distinct = distinct[0]
+        self._distinct = labels[0]
 
     def describe(self, block: int) -> str:
         return f"Block {block} of the iterable"
@@ -233,19 +219,16 @@ class IterableSource(LocalSource):
 
     def _first_pass(self):
         """Yield the blocks as long as there are any; nothing is known of them yet."""
-        blocks = iter(self._iterable)
+        blocks = filter(_has_rows, self._iterable)
         for block in itertools.count():
             data = self._next(block, blocks)
             if data is None:
                 return
-            X, y = data
-            if len(y) or X.ndim != 2 or X.shape[0]:
-                yield X, y
+            yield data
 
     def _read(self, wanted: Sequence[int]) -> Iterator[tuple[Any, np.ndarray]]:
         wanted = set(wanted)
-        filled = filter(_has_rows, self._iterable)
-        for block, data in enumerate(filled):
+        for block, data in enumerate(filter(_has_rows, self._iterable)):
             # One beyond the last must be seen, and is refused.
             if block in wanted or block >= len(self.block_rows):
                 yield data

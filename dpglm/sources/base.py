@@ -7,7 +7,7 @@ rows. A thread reads ahead while the last block is summed.
 import queue
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -20,15 +20,9 @@ if TYPE_CHECKING:
     from dpglm.sums.objective import Objective
 
 __all__ = [
-    "BLOCK_BYTES",
-    "BUFFERS",
-    "LocalSource",
-    "Source",
-    "check_table",
-    "floating",
-    "read_ahead",
-    "rows_of_a_block",
-]
+    "BLOCK_BYTES", "BUFFERS", "LocalSource", "Source", "check_table", "distinct", "floating",
+    "make_in_basis", "read_ahead", "rows_of_a_block",
+]  # fmt: skip
 
 # Long enough for the pauses between blocks not to matter, short enough to stay in cache.
 BLOCK_BYTES = 2**23
@@ -160,11 +154,12 @@ class _LocalBlocks:
                 yield task(objective, *arguments, *own)
 
     def in_basis(self, basis, stretches):
-        return _LocalBlocks(self._source, partial(_make_in_basis, self._make, basis, stretches))
+        return _LocalBlocks(self._source, partial(make_in_basis, self._make, basis, stretches))
 
 
-def _make_in_basis(make, basis, stretches, rows, labels):
-    return make(rows, labels).in_basis(basis, stretches)
+def make_in_basis(make, basis, stretches, rows, labels, **options):
+    """What `make` makes of a block, in a basis of known stretches."""
+    return make(rows, labels, **options).in_basis(basis, stretches)
 
 
 def read_ahead(items: Iterator[Any]) -> Iterator[Any]:
@@ -217,6 +212,11 @@ def rows_of_a_block(asked: Any, bytes_per_row: float) -> int:
     if isinstance(asked, bool) or not isinstance(asked, (int, np.integer)) or asked < 1:
         raise ValueError(f"block_rows={asked!r} must be a whole number, 1 or more.")
     return int(asked)
+
+
+def distinct(parts: Iterable[np.ndarray]) -> np.ndarray:
+    """Return the sorted distinct values of some arrays."""
+    return np.unique(np.concatenate([np.unique(part) for part in parts]))
 
 
 def check_table(X: Any) -> None:

@@ -14,16 +14,16 @@ import math
 import mmap
 import reprlib
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
 from sklearn.utils import column_or_1d
 
-from dpglm.sources.base import LocalSource, Source, floating
+from dpglm.sources.base import LocalSource, Source, distinct, floating, make_in_basis
 
 if TYPE_CHECKING:
     from dpglm.sums.objective import Objective
@@ -59,7 +59,7 @@ class ComputedSource(LocalSource):
         self._numbers = [number for number, y in enumerate(labels) if len(y)]
         self._pairs = pairs
         self.block_rows = _block_rows([len(y) for y in labels])
-        self._distinct = _distinct(np.unique(y) for y in labels)
+        self._distinct = distinct(labels)
 
     def describe(self, block: int) -> str:
         return _name(self._numbers[block])
@@ -76,72 +76,46 @@ class ComputedSource(LocalSource):
 
 
 class ClusterSource(Source):
-    """Partitions on the workers of a cluster; see `ComputedSource`."""
+    """Partitions on the workers of a cluster, and the one way to ask about them.
+
+    The arguments are those of `ComputedSource`, and the client of the cluster.
+    """
 
     def __init__(self, template: Any, pairs: list[tuple[Any, Any]], client: Any) -> None:
         import dask
 
         self.template, self.n_features = template, template.shape[1]
+        self._client = client
         rows = dask.delayed(_Rows, pure=False)
-        self._cluster = _Cluster(client, client.compute([rows(*pair) for pair in pairs]))
+        self._partitions = dict(enumerate(client.compute([rows(*pair) for pair in pairs])))
+        self._numbers = itertools.count()
 
     @cached_property
     def block_rows(self) -> tuple[int, ...]:
-        lengths = list(self._cluster.map(len))
-        self._cluster.keep(length > 0 for length in lengths)
+        lengths = list(self.map(len))
+        # Those without rows are forgotten.
+        self._partitions = dict(itertools.compress(self._partitions.items(), lengths))
         return _block_rows(lengths)
 
     def observed_labels(self) -> np.ndarray:
-        return _distinct(self._cluster.map(_distinct_labels))
+        return distinct(self.map(_distinct_labels))
 
     def blocks(self, make: Callable[..., "Objective"]) -> "ClusterBlocks":
         """Return the objectives of the partitions, each made by ``make(X, y, n_threads=1)``."""
-        return ClusterBlocks(self.block_rows, self._cluster, self._cluster.hold(make=make))
+        return ClusterBlocks(self, make)
 
-
-class ClusterBlocks:
-    """Objectives that live beside their rows on the workers; see `ClusterSource.blocks`."""
-
-    def __init__(self, block_rows: tuple[int, ...], cluster: "_Cluster", recipe: Any) -> None:
-        self.block_rows = block_rows
-        self._cluster = cluster
-        self._recipe = recipe
-
-    def map(
-        self, task: Callable[..., Any], *arguments: Any, each: Sequence[Any] | None = None
-    ) -> Iterator[Any]:
-        """Yield ``task(objective, *arguments)`` of each partition; see `dpglm.sums.blocks.Blocks`.
-
-        An error names the partition: a `ValueError` if its data are bad.
-        """
-        return self._cluster.map(_answer, self._recipe, task, *arguments, each=each)
-
-    def in_basis(self, basis: np.ndarray, stretches: tuple[float, float]) -> "ClusterBlocks":
-        recipe = self._cluster.hold(previous=self._recipe, basis=basis, stretches=stretches)
-        return ClusterBlocks(self.block_rows, self._cluster, recipe)
-
-
-class _Cluster:
-    """Rows on workers, and the one way to ask about them."""
-
-    def __init__(self, client: Any, partitions: list[Any]) -> None:
-        self._client = client
-        self._partitions = dict(enumerate(partitions))
-        self._recipe_numbers = itertools.count()
-
-    def keep(self, wanted: Iterable[bool]) -> None:
-        """Forget the partitions that are not wanted."""
-        self._partitions = dict(itertools.compress(self._partitions.items(), wanted))
-
-    def hold(self, **fields: Any) -> Any:
+    def hold(self, make: Callable[..., "Objective"]) -> Any:
         """Return the future of a recipe, which the scheduler keeps: it outlives the workers."""
         with _large_messages():
-            return self._client.submit(_Recipe, next(self._recipe_numbers), **fields, pure=False)
+            return self._client.submit(_Recipe, next(self._numbers), make=make, pure=False)
 
     def map(
         self, function: Callable[..., Any], *arguments: Any, each: Sequence[Any] | None = None
     ) -> Iterator[Any]:
-        """Yield ``function(rows, *arguments)`` of each partition; see `Blocks.map`."""
+        """Yield ``function(rows, *arguments)`` of each partition; see `Blocks.map`.
+
+        An error names the partition: a `ValueError` if its data are bad.
+        """
         numbers, own = list(self._partitions), []
         if each is not None:
             numbers = [n for n, value in zip(numbers, each, strict=True) if value is not None]
@@ -167,14 +141,28 @@ class _Cluster:
             raise
 
 
+class ClusterBlocks:
+    """Objectives that live beside their rows on the workers; see `ClusterSource.blocks`."""
+
+    def __init__(self, source: ClusterSource, make: Callable[..., "Objective"]) -> None:
+        self.block_rows = source.block_rows
+        self._source, self._make, self._recipe = source, make, source.hold(make)
+
+    def map(
+        self, task: Callable[..., Any], *arguments: Any, each: Sequence[Any] | None = None
+    ) -> Iterator[Any]:
+        """Yield ``task(objective, *arguments)`` of each partition; see `ClusterSource.map`."""
+        return self._source.map(_answer, self._recipe, task, *arguments, each=each)
+
+    def in_basis(self, basis: np.ndarray, stretches: tuple[float, float]) -> "ClusterBlocks":
+        return ClusterBlocks(self._source, partial(make_in_basis, self._make, basis, stretches))
+
+
 class _Recipe(NamedTuple):
-    """How workers make an objective of rows: from scratch, or of another one, in a basis."""
+    """How workers make an objective of rows, and its number among all."""
 
     number: int
-    make: Callable[..., "Objective"] | None = None
-    previous: "_Recipe | None" = None
-    basis: np.ndarray | None = None
-    stretches: tuple[float, float] | None = None
+    make: Callable[..., "Objective"]
 
 
 class _Rows:
@@ -195,13 +183,8 @@ class _Rows:
     def objective(self, recipe: _Recipe) -> "Objective":
         """Return the objective of a recipe, made when first asked for."""
         if recipe.number not in self._objectives:
-            if recipe.previous is None:
-                # One thread each: Dask works on several partitions at a time.
-                objective = recipe.make(self._X, self.y, n_threads=1)
-            else:
-                objective = self.objective(recipe.previous)
-                objective = objective.in_basis(recipe.basis, recipe.stretches)
-            self._objectives[recipe.number] = objective
+            # One thread each: Dask works on several partitions at a time.
+            self._objectives[recipe.number] = recipe.make(self._X, self.y, n_threads=1)
         return self._objectives[recipe.number]
 
     def __len__(self) -> int:
@@ -233,10 +216,6 @@ def _answer(rows: _Rows, recipe: _Recipe, task: Callable[..., Any], *arguments: 
 
 def _distinct_labels(rows: _Rows) -> np.ndarray:
     return np.unique(rows.y)
-
-
-def _distinct(parts: Iterable[np.ndarray]) -> np.ndarray:
-    return np.unique(np.concatenate(list(parts)))
 
 
 def _block_rows(lengths: list[int]) -> tuple[int, ...]:

@@ -69,6 +69,7 @@ class ParquetSource(LocalSource):
         sparse_output: bool = False,
     ) -> None:
         self._schema, self._sparse = schema, sparse_output
+        self._columns = [*schema.feature_names, schema.target.name]
         self.n_features = schema.n_encoded
         row_bytes = 12 * len(schema.columns) if sparse_output else 8 * self.n_features
         self._batch_rows = block_rows = rows_of_a_block(block_rows, row_bytes)
@@ -109,10 +110,6 @@ class ParquetSource(LocalSource):
         if missing:
             raise ValueError(f"{file} has no column {missing[0]!r}, which the schema names.")
         return [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
-
-    @property
-    def _columns(self):
-        return [*self._schema.feature_names, self._schema.target.name]
 
     def _read(self, wanted: Sequence[int]) -> Iterator[tuple[Any, np.ndarray]]:
         places = dict.fromkeys(self._places[block] for block in wanted)
