@@ -454,17 +454,21 @@ def check_schedule(schedule: Any, *, parameter: str, default: Any = None) -> Sch
 
     A number is constant, a name means that schedule's defaults, None means `default`.
     """
-    if schedule is None:
-        schedule = default
-    if isinstance(schedule, Schedule):
-        return schedule
-    if isinstance(schedule, Real) and not isinstance(schedule, (bool, np.bool_)):
-        return Constant(float(schedule))
-    if isinstance(schedule, str) and schedule in _NAMED:
-        return _NAMED[schedule]()
+    schedule = default if schedule is None else schedule
     choices = f"Give a number, one of {', '.join(map(repr, _NAMED))}, or a Schedule object."
-    error = ValueError if isinstance(schedule, str) else TypeError
-    raise error(f"{parameter}={schedule!r} is not a schedule. {choices}")
+    return _chosen(schedule, parameter, Schedule, Constant, _NAMED, choices)
+
+
+def _chosen(value: Any, parameter: str, kind: type, of_number: type, named: dict, choices: str):
+    """Return the object of a kind that a parameter asks for: itself, by a number or by a name."""
+    if isinstance(value, kind):
+        return value
+    if isinstance(value, Real) and not isinstance(value, (bool, np.bool_)):
+        return of_number(float(value))
+    if isinstance(value, str) and value in named:
+        return named[value]()
+    error, a = (ValueError, "the name of a") if isinstance(value, str) else (TypeError, "a")
+    raise error(f"{parameter}={value!r} is not {a} {kind.__name__.lower()}. {choices}")
 
 
 def schedule_values(
@@ -490,12 +494,13 @@ def schedule_values(
     return values
 
 
+_TwoArrays = tuple[np.ndarray, np.ndarray]
+
+
 class Momentum(BaseEstimator):
     """A rule that turns gradients into directions. Subclasses define ``direction``."""
 
-    def direction(
-        self, gradient: np.ndarray, velocity: np.ndarray, t: int
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def direction(self, gradient: np.ndarray, velocity: np.ndarray, t: int) -> _TwoArrays:
         """Return the direction of iteration ``t``, from 1, and the next velocity.
 
         The velocity is zeros in the first iteration, then what the last call returned.
@@ -525,9 +530,7 @@ class HeavyBall(Momentum):
 
     coefficient: float = 0.6
 
-    def direction(
-        self, gradient: np.ndarray, velocity: np.ndarray, t: int
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def direction(self, gradient: np.ndarray, velocity: np.ndarray, t: int) -> _TwoArrays:
         velocity = self.coefficient * velocity + gradient
         return velocity, velocity
 
@@ -554,9 +557,7 @@ class DebiasedMomentum(Momentum):
 
     coefficient: float = 0.9
 
-    def direction(
-        self, gradient: np.ndarray, velocity: np.ndarray, t: int
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def direction(self, gradient: np.ndarray, velocity: np.ndarray, t: int) -> _TwoArrays:
         velocity = self.coefficient * velocity + (1 - self.coefficient) * gradient
         return velocity / (1 - self.coefficient**t), velocity
 
@@ -567,16 +568,9 @@ def check_momentum(momentum: Any) -> Momentum:
     None is plain descent, a number the coefficient of `HeavyBall`.
     """
     choices = "Give None, a number in [0, 1), 'heavy_ball', 'debiased' or a Momentum object."
-    if momentum is None:
-        momentum = HeavyBall(0.0)
-    elif isinstance(momentum, Real) and not isinstance(momentum, (bool, np.bool_)):
-        momentum = HeavyBall(float(momentum))
-    elif isinstance(momentum, str):
-        if momentum not in ("heavy_ball", "debiased"):
-            raise ValueError(f"momentum={momentum!r} is not the name of a momentum. {choices}")
-        momentum = HeavyBall() if momentum == "heavy_ball" else DebiasedMomentum()
-    elif not isinstance(momentum, Momentum):
-        raise TypeError(f"momentum={momentum!r} is not a momentum. {choices}")
+    named = {"heavy_ball": HeavyBall, "debiased": DebiasedMomentum}
+    momentum = 0.0 if momentum is None else momentum
+    momentum = _chosen(momentum, "momentum", Momentum, HeavyBall, named, choices)
     # A rule of one's own need not have a coefficient.
     coefficient = getattr(momentum, "coefficient", 0.0)
     if not isinstance(coefficient, Real) or not 0 <= coefficient < 1:

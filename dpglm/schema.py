@@ -9,7 +9,7 @@ import math
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Self
@@ -341,19 +341,8 @@ class Schema:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form as a dictionary of plain Python values."""
-        columns = [
-            {"name": c.name, "lower": c.lower, "upper": c.upper}
-            if isinstance(c, NumericColumn)
-            else {"name": c.name, "categories": list(c.categories)}
-            for c in self.columns
-        ]
-        return {
-            "version": _VERSION,
-            "name": self.name,
-            "source": self.source,
-            "columns": columns,
-            "target": {"name": self.target.name, "labels": list(self.target.labels)},
-        }
+        head = {"version": _VERSION, "name": self.name, "source": self.source}
+        return head | {"columns": [*map(_plain, self.columns)], "target": _plain(self.target)}
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Self:
@@ -409,6 +398,10 @@ def load_schema(name: str) -> Schema:
     if name not in known:
         raise ValueError(f"name={name!r} is no packaged schema; choose one of {known}.")
     return Schema.from_json(folder.joinpath(f"{name}.json").read_text(encoding="utf-8"))
+
+
+def _plain(column: NumericColumn | CategoricalColumn | Target) -> dict[str, Any]:
+    return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(column).items()}
 
 
 def _column(document: Any) -> NumericColumn | CategoricalColumn:
