@@ -22,7 +22,7 @@ from sklearn.linear_model import LogisticRegression
 from dpglm import DPLinearSVM, DPLogisticRegression
 from dpglm.audit import audit_choices, audit_estimator, audit_scores, canary_scores
 from dpglm.audit.choices import ChoiceCounts
-from dpglm.audit.outside import audit_pair
+from dpglm.audit.outside import FromOutside
 from dpglm.privacy.gaussian import gdp_epsilon
 
 DELTA = 1e-6
@@ -113,7 +113,7 @@ def test_without_the_bug_the_same_audit_passes(audit):
 
 def pair(estimator, row_norm, n_fits):
     claim = {"epsilon": estimator.epsilon, "delta": 0.0}
-    return audit_pair(estimator, **claim, row_norm=row_norm, n_fits=n_fits).result
+    return FromOutside(estimator, **claim, row_norm=row_norm).pair(n_fits).result
 
 
 PUBLISHED = {

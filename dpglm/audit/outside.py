@@ -12,7 +12,7 @@ from sklearn.base import clone
 
 from dpglm.audit.statistics import AuditPart, AuditResult, largest_rate, root, smallest_rate
 
-__all__ = ["TwoSamples", "audit_guesses", "audit_pair", "epsilon_of_guesses"]
+__all__ = ["FromOutside", "TwoSamples", "epsilon_of_guesses"]
 
 _LARGEST_EPSILON = 100.0
 _DELTAS = 100.0
@@ -24,24 +24,6 @@ class TwoSamples:
 
     present: np.ndarray
     absent: np.ndarray
-
-
-def _part(
-    name: str, seen: TwoSamples, claimed: float, bounds: list[float], also: Sequence[str] = ()
-) -> AuditPart:
-    """Return the outcome, given what was shown and what would be if nothing were noisy."""
-    shown, largest = bounds
-    too_large = f"epsilon is at least {shown:.3g}, and {claimed:.3g} was claimed"
-    power = f"at most an epsilon of {largest:.3g}, that of no noise at all"
-    if largest <= claimed:
-        power = "nothing: no result could contradict so large an epsilon"
-    result = AuditResult(
-        violations=(*([too_large] if shown > claimed else []), *also),
-        power=power,
-        epsilon_claimed=claimed,
-        epsilon_lower_bound=shown,
-    )
-    return AuditPart(name, seen, result)
 
 
 def epsilon_of_guesses(
@@ -65,85 +47,88 @@ def epsilon_of_guesses(
     return root(lambda epsilon: p_value(epsilon) - false_alarm, 0.0, _LARGEST_EPSILON)
 
 
-def audit_guesses(
-    estimator: Any,
-    coins: np.ndarray,
-    *,
-    epsilon: float,
-    delta: float,
-    row_norm: float,
-    false_alarm: float,
-) -> AuditPart:
-    """Fit once on canaries, guess which were there by their coefficients, and count.
+@dataclass(frozen=True, eq=False)
+class FromOutside:
+    """An estimator, its claim, the norm of the rows, and how often a test may be wrong."""
 
-    Canaries are rows of norm `row_norm` on axes of their own, of both labels in turn; a coin makes
-    each a row of zeros. The quarter with the largest coefficients (times the sign of their label)
-    is guessed to be there, the quarter with the smallest not to be; see `epsilon_of_guesses`. The
-    probability of a false alarm is raised to 100 delta: an algorithm may reveal any one record with
-    probability delta.
-    """
-    n_canaries = len(coins)
-    false_alarm = max(false_alarm, _DELTAS * delta)
-    y = np.arange(n_canaries) % 2
-    coef = _fitted(estimator, np.diag(row_norm * coins), y)
-    scores = (2 * y - 1) * coef.reshape(-1, n_canaries)[-1]
-    quarter = n_canaries // 4
-    order = np.argsort(scores, kind="stable")
-    correct = int(coins[order[-quarter:]].sum() + (~coins[order[:quarter]]).sum())
-    bounds = [
-        epsilon_of_guesses(n_canaries, 2 * quarter, right, delta, false_alarm)
-        for right in (correct, 2 * quarter)
-    ]
-    seen = TwoSamples(present=scores[coins], absent=scores[~coins])
-    return _part("guesses from one fit", seen, epsilon, bounds)
+    estimator: Any
+    epsilon: float
+    delta: float
+    row_norm: float = 1.0
+    false_alarm: float = 1e-6
 
+    def guesses(self, coins: np.ndarray) -> AuditPart:
+        """Fit once on canaries, guess which were there by their coefficients, and count.
 
-def audit_pair(
-    estimator: Any,
-    *,
-    epsilon: float,
-    delta: float,
-    n_fits: int = 1000,
-    row_norm: float = 1.0,
-    false_alarm: float = 1e-6,
-) -> AuditPart:
-    """Fit many times on two data sets that differ in one record, and tell them apart.
+        Canaries are rows on axes of their own, of both labels in turn; a coin makes each a row of
+        zeros. The quarter with the largest coefficients (times the sign of their label) is guessed
+        to be there, the quarter with the smallest not to be; see `epsilon_of_guesses`. The
+        probability of a false alarm is raised to 100 delta: an algorithm may reveal any one record
+        with probability delta.
+        """
+        n_canaries = len(coins)
+        false_alarm = max(self.false_alarm, _DELTAS * self.delta)
+        y = np.arange(n_canaries) % 2
+        coef = self._fitted(np.diag(self.row_norm * coins), y)
+        scores = (2 * y - 1) * coef.reshape(-1, n_canaries)[-1]
+        quarter = n_canaries // 4
+        order = np.argsort(scores, kind="stable")
+        correct = int(coins[order[-quarter:]].sum() + (~coins[order[:quarter]]).sum())
+        bounds = [
+            epsilon_of_guesses(n_canaries, 2 * quarter, right, self.delta, false_alarm)
+            for right in (correct, 2 * quarter)
+        ]
+        seen = TwoSamples(present=scores[coins], absent=scores[~coins])
+        return self._part("guesses from one fit", seen, *bounds)
 
-    The record has the norm `row_norm` in one data set and is a row of zeros in the other; each is
-    fitted `n_fits` times. The first half of the fits chooses a score and a threshold: the
-    coefficients along the difference of their means, or minus their size. The second half gives
-    Clopper-Pearson limits on the rates of hits and false alarms, and ``epsilon >= log((TPR - delta)
-    / FPR)``, in either direction. Besides, no two fits of the same data may have equal
-    coefficients: with noise that is any good they have not.
-    """
-    X, y = np.array([[row_norm], [0.0]]), np.array([1, 0])
-    worlds = [
-        np.array([_fitted(estimator, rows, y).ravel() for _ in range(n_fits)])
-        for rows in (X, np.zeros_like(X))
-    ]
-    half = n_fits // 2
-    # Two directions, two limits each.
-    limit = false_alarm / 4
-    score, threshold, larger = _best_event([world[:half] for world in worlds], delta, limit)
-    scores = [score(world[half:]) for world in worlds]
-    hits = [_hits(values, threshold, larger) for values in scores]
-    seen_and_most = (hits, [n_fits - half, 0])
-    bounds = [_epsilon_of_rates(counts, n_fits - half, delta, limit) for counts in seen_and_most]
-    repeated = max(n_fits - len(np.unique(world, axis=0)) for world in worlds)
-    also = [
-        f"the noise repeats itself: {repeated} of {n_fits} fits gave coefficients that another "
-        "had given"
-    ]
-    name = "two data sets, many fits"
-    return _part(name, TwoSamples(*scores), epsilon, bounds, also if repeated else ())
+    def pair(self, n_fits: int) -> AuditPart:
+        """Fit many times on two data sets that differ in one record, and tell them apart.
 
+        The record is a row of zeros in one of them. The first half of the fits chooses a score and
+        a threshold: the coefficients along the difference of their means, or minus their size. The
+        second half gives Clopper-Pearson limits on the rates of hits and false alarms, and
+        ``epsilon >= log((TPR - delta) / FPR)``, in either direction. Besides, no two fits of the
+        same data may have equal coefficients: with noise that is any good they have not.
+        """
+        X, y = np.array([[self.row_norm], [0.0]]), np.array([1, 0])
+        worlds = [
+            np.array([self._fitted(rows, y).ravel() for _ in range(n_fits)])
+            for rows in (X, np.zeros_like(X))
+        ]
+        half = n_fits // 2
+        # Two directions, two limits each.
+        limits = (self.delta, self.false_alarm / 4)
+        score, threshold, larger = _best_event([world[:half] for world in worlds], *limits)
+        scores = [score(world[half:]) for world in worlds]
+        hits = [_hits(values, threshold, larger) for values in scores]
+        seen_and_most = (hits, [n_fits - half, 0])
+        bounds = [_epsilon_of_rates(counts, n_fits - half, *limits) for counts in seen_and_most]
+        repeated = max(n_fits - len(np.unique(world, axis=0)) for world in worlds)
+        noise_repeats = (
+            f"the noise repeats itself: {repeated} of {n_fits} fits gave coefficients that another "
+            "had given"
+        )
+        also, seen = [noise_repeats] if repeated else [], TwoSamples(*scores)
+        return self._part("two data sets, many fits", seen, *bounds, also)
 
-def _fitted(estimator: Any, X: np.ndarray, y: np.ndarray) -> np.ndarray:
-    estimator = clone(estimator)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        estimator.fit(X, y)
-    return np.asarray(estimator.coef_, dtype=float)
+    def _fitted(self, X: np.ndarray, y: np.ndarray) -> np.ndarray:
+        estimator = clone(self.estimator)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            estimator.fit(X, y)
+        return np.asarray(estimator.coef_, dtype=float)
+
+    def _part(
+        self, name: str, seen: TwoSamples, shown: float, largest: float, also: Sequence[str] = ()
+    ) -> AuditPart:
+        """Return the outcome, given what was shown and what would be if nothing were noisy."""
+        too_large = f"epsilon is at least {shown:.3g}, and {self.epsilon:.3g} was claimed"
+        power = f"at most an epsilon of {largest:.3g}, that of no noise at all"
+        if largest <= self.epsilon:
+            power = "nothing: no result could contradict so large an epsilon"
+        violations = (*([too_large] if shown > self.epsilon else []), *also)
+        bounds = {"epsilon_claimed": self.epsilon, "epsilon_lower_bound": shown}
+        return AuditPart(name, seen, AuditResult(violations=violations, power=power, **bounds))
 
 
 def _best_event(

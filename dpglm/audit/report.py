@@ -17,7 +17,7 @@ from dpglm.audit.designs import (
     minimizer_scores,
     newton_scores,
 )
-from dpglm.audit.outside import audit_guesses, audit_pair
+from dpglm.audit.outside import FromOutside
 from dpglm.audit.statistics import AuditPart, CanaryScores, audit_scores
 from dpglm.estimators.agd import DPAGDClassifier
 from dpglm.estimators.descent import DPLinearSVM, DPLogisticRegression
@@ -206,11 +206,11 @@ class _Audit:
     def from_outside(self) -> Iterator[AuditPart]:
         """By the coefficients alone."""
         parameters = self.estimator.get_params(deep=False)
-        claim = {"epsilon": parameters["epsilon"], "delta": parameters.get("delta", 0.0)}
-        claim |= {"false_alarm": self.false_alarm, "row_norm": self.row_norm}
+        claim = (parameters["epsilon"], parameters.get("delta", 0.0))
+        audit = FromOutside(self.estimator, *claim, self.row_norm, self.false_alarm)
         coins = coin_flips(min(self.n_canaries, _MOST_GUESSED), self.random_state)
-        yield audit_guesses(self.estimator, coins, **claim)
-        yield audit_pair(self.estimator, n_fits=self.n_fits, **claim)
+        yield audit.guesses(coins)
+        yield audit.pair(self.n_fits)
 
 
 _MINIMISER = partial(_Audit.canaries, name="minimiser", design=minimizer_scores)

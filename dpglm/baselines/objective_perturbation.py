@@ -8,12 +8,11 @@ b ~ N(0, sigma^2 I). The penalty is on every coordinate, and each l_i is a conve
 a record's gradient, and beta its largest second derivative, ``curvature ||x||^2``.
 
 Guarantee: ``P(A) <= Phi(Phi^-1(e^offset Q(A)) + mu)`` for the laws P, Q of two neighbours, either
-way round, and every event A. Here ``mu`` is the sensitivity, L or 2 L under replace-one, over
-sigma, and ``offset`` bounds what the change of variables from b to w adds to the privacy loss. So
-N(mu, 1) and ``e^-offset N(0, 1)``, with the rest of its mass where the first has none, dominate
-(P, Q): the privacy loss is that of a Gaussian pair, shifted by the offset. Dominating pairs compose
-by products (Zhu, Dong & Wang 2022, "Optimal accounting of differential privacy via characteristic
-function"): the squares of mu add up, and the offsets do.
+way round, and every event A, with ``mu`` the sensitivity, L or 2 L under replace-one, over sigma,
+and ``offset`` what the change of variables from b to w adds to the privacy loss. So N(mu, 1) and
+``e^-offset N(0, 1)``, with the rest of its mass where the first has none, dominate (P, Q). Such
+pairs compose by products (Zhu, Dong & Wang 2022, "Optimal accounting of differential privacy via
+characteristic function"): the squares of mu add up, and the offsets do.
 
 Notes
 -----
@@ -91,11 +90,63 @@ def curvature_ratio(offset: float, mu: float, neighboring_relation: str) -> floa
     return 2 * math.expm1(offset * float(erfcx(mu / math.sqrt(2))) / 2)
 
 
-class _Tilted(PerturbationMixin):
-    """What both estimators share: the cost of the tilt, and a plan for the budget that it leaves.
+def _offset(problem: Problem, penalty: float, mu: float) -> float:
+    """Return the cost of one change of variables; any finite number will do without noise."""
+    ratio, relation = problem.curvature / penalty, problem.budget.neighboring_relation
+    return jacobian_offset(ratio, 0.0 if mu == math.inf else mu, relation)
 
-    The penalty is that of the sum, and ``mu`` that of one output.
+
+@completed
+@dataclass(kw_only=True, eq=False, repr=False)
+class ObjectivePerturbation(PerturbationMixin, PrivateLinearClassifier):
+    """Differentially private linear classifier that minimises a randomly tilted loss.
+
+    A random linear term is added to the penalised loss, and its minimiser is released, with a
+    little noise that covers how far a computer's minimiser is from the exact one (Chaudhuri,
+    Monteleoni & Sarwate 2011; Kifer, Smith & Thakurta 2012; Iyengar et al. 2019).
+
+    Notes
+    -----
+    A small penalty costs part of epsilon, and ``alpha="auto"`` chooses one that costs between a
+    fourteenth and a quarter of it, the more the larger epsilon and the number of records are beside
+    the number of coefficients.
+
+    Guarantee: (epsilon, delta)-differential privacy of everything a fit leaves. With lambda the
+    penalty of the sum, L and beta bounds on a record's gradient and Hessian (largest row and class
+    weight included) and b ~ N(0, sigma^2 I), the exact minimiser costs as much as a Gaussian
+    release with noise multiplier ``sigma / L`` (``sigma / (2 L)`` under ``"replace_one"``), at
+    ``epsilon - log(1 + beta/lambda)``: `dpglm.baselines.objective_perturbation` has the proof.
+    A computer's rounded noise and unfinished minimisation show in the last bits (after Mironov
+    2012). So a minimiser is accepted only if its gradient, with all rounding errors, is at most a
+    tolerance tau fixed in advance, and noise for a distance of ``2 tau / lambda`` is added and
+    charged. A fit that does not get there raises and releases nothing.
+
+    The guarantee covers neither the time a fit takes nor the error that the minimiser was not
+    found: both depend on the data. Among tens of thousands of random tables that error was seen for
+    penalties below 2e-13 of a record's curvature alone, and those below 1e-10 are refused before
+    the data are touched; that no data lead to it then is tested, not proved.
+
+    Examples
+    --------
+    >>> from dpglm.baselines import ObjectivePerturbation
+    >>> from dpglm.datasets import make_census
+    >>> X, y = make_census(5000, random_state=0)
+    >>> model = ObjectivePerturbation(epsilon=1.0, delta=1e-6, classes=[0, 1]).fit(X, y)
+    >>> model.score(X, y) > 0.7
+    True
     """
+
+    def _plan(self, budget: PrivacyBudget, facts: PublicFacts) -> PerturbationPlan:
+        problem = self._problem(budget, facts)
+        split = math.sqrt((1 - _OUTPUT_SHARE) / facts.n_outputs)
+        # The offset grows with mu under replace-one; without an offset mu is at its largest.
+        largest_mu = budget.mu * split
+        penalty = facts.alpha * facts.n_samples
+        if penalty == 0:
+            penalty = _automatic_penalty(problem, largest_mu)
+        rest = self._left_over(problem, penalty, largest_mu)
+        output_mu = rest * math.sqrt(_OUTPUT_SHARE)
+        return self._tilted_plan(problem, penalty, rest * split, output_mu)
 
     def _left_over(self, problem: Problem, penalty: float, mu: float) -> float:
         """Return what the changes of variables leave of a budget's mu, for this mu or a smaller."""
@@ -133,66 +184,6 @@ class _Tilted(PerturbationMixin):
         return problem.plan(penalty, events, **released)
 
 
-def _offset(problem: Problem, penalty: float, mu: float) -> float:
-    """Return the cost of one change of variables; any finite number will do without noise."""
-    ratio, relation = problem.curvature / penalty, problem.budget.neighboring_relation
-    return jacobian_offset(ratio, 0.0 if mu == math.inf else mu, relation)
-
-
-@completed
-@dataclass(kw_only=True, eq=False, repr=False)
-class ObjectivePerturbation(_Tilted, PrivateLinearClassifier):
-    """Differentially private linear classifier that minimises a randomly tilted loss.
-
-    A random linear term is added to the penalised loss, and its minimiser is released, with a
-    little noise that covers how far a computer's minimiser is from the exact one (Chaudhuri,
-    Monteleoni & Sarwate 2011; Kifer, Smith & Thakurta 2012; Iyengar et al. 2019).
-
-    Notes
-    -----
-    A small penalty costs part of epsilon, and ``alpha="auto"`` chooses one that costs between a
-    fourteenth and a quarter of it, the more the larger epsilon and the number of records are beside
-    the number of coefficients.
-
-    Guarantee: (epsilon, delta)-differential privacy of everything a fit leaves. With lambda the
-    penalty of the sum, L and beta bounds on a record's gradient and Hessian (largest row and class
-    weight included) and b ~ N(0, sigma^2 I), the exact minimiser costs as much as a Gaussian
-    release with noise multiplier ``sigma / L`` (``sigma / (2 L)`` under ``"replace_one"``), at
-    ``epsilon - log(1 + beta/lambda)``: `dpglm.baselines.objective_perturbation` has the proof.
-    That charge alone would be unsound on a computer, whose rounded noise and unfinished
-    minimisation show in the last bits (after Mironov 2012). Here a minimiser is accepted only if
-    its gradient, with all rounding errors, is at most a tolerance tau fixed in advance, and noise
-    for a distance of ``2 tau / lambda`` is added and charged. A fit that does not get there raises
-    and releases nothing.
-
-    The guarantee covers neither the time a fit takes nor the error that the minimiser was not
-    found: both depend on the data. In searches among tens of thousands of random tables that error
-    was seen for penalties below 2e-13 of a record's curvature alone; those below 1e-10 are refused
-    before the data are touched. That no data lead to it then is tested, not proved.
-
-    Examples
-    --------
-    >>> from dpglm.baselines import ObjectivePerturbation
-    >>> from dpglm.datasets import make_census
-    >>> X, y = make_census(5000, random_state=0)
-    >>> model = ObjectivePerturbation(epsilon=1.0, delta=1e-6, classes=[0, 1]).fit(X, y)
-    >>> model.score(X, y) > 0.7
-    True
-    """
-
-    def _plan(self, budget: PrivacyBudget, facts: PublicFacts) -> PerturbationPlan:
-        problem = self._problem(budget, facts)
-        split = math.sqrt((1 - _OUTPUT_SHARE) / facts.n_outputs)
-        # The offset grows with mu under replace-one; without an offset mu is at its largest.
-        largest_mu = budget.mu * split
-        penalty = facts.alpha * facts.n_samples
-        if penalty == 0:
-            penalty = _automatic_penalty(problem, largest_mu)
-        rest = self._left_over(problem, penalty, largest_mu)
-        output_mu = rest * math.sqrt(_OUTPUT_SHARE)
-        return self._tilted_plan(problem, penalty, rest * split, output_mu)
-
-
 def _automatic_penalty(problem: Problem, mu: float) -> float:
     """Return a penalty that costs part of epsilon: more of it where the noise is small."""
     budget, facts = problem.budget, problem.facts
@@ -219,10 +210,9 @@ def published_parameters(
 ) -> PublishedParameters:
     """Return the constants of Iyengar et al. (2019), with the noise on the minimiser corrected.
 
-    ``smoothness`` is a bound beta on the Hessian of a record's loss (the authors' program takes the
-    square of L, the bound on its gradient, which is four times as much for the logistic loss), and
-    ``sensitivity`` by how much a record changes the sum of the gradients (the authors take 2 L, of
-    replacing one).
+    ``smoothness`` is a bound beta on the Hessian of a record's loss (the authors' program takes
+    L^2, four times as much for the logistic loss), and ``sensitivity`` by how much a record changes
+    the sum of the gradients (the authors take 2 L, of replacing one).
 
     With ``e_out = .01 epsilon``, ``e_obj = .99 epsilon`` and ``e_p = .9 e_obj``, deltas split like
     the epsilons: ``penalty = 2 beta / (e_obj - e_p)``, ``tilt_std = sensitivity (1 + sqrt(2
@@ -247,7 +237,7 @@ def _classical_multiplier(delta: float) -> float:
 
 @completed
 @dataclass(kw_only=True, eq=False, repr=False)
-class ApproximateMinimaPerturbation(_Tilted, PrivateLinearClassifier):
+class ApproximateMinimaPerturbation(ObjectivePerturbation):
     """Objective perturbation as published for approximate minimisers, without tuning.
 
     Iyengar, Near, Song, Thakkar, Thakurta & Wang (2019, "Towards practical differentially private
@@ -262,10 +252,8 @@ class ApproximateMinimaPerturbation(_Tilted, PrivateLinearClassifier):
     Guarantee: (epsilon, delta)-differential privacy of everything a fit leaves. It does not rest on
     the authors' proof: the ledger charges what `dpglm.baselines.objective_perturbation` proves
     for the noise that is drawn, and its epsilon is therefore well below the one asked for; at
-    epsilons above 10 or so the published noise is too small, and more is drawn. A
-    minimiser is accepted only if its gradient, with all rounding errors, is within the tolerance
-    that the noise on it covers; a fit that does not get there raises and releases nothing. What
-    `ObjectivePerturbation` says of time and errors holds here too.
+    epsilons above 10 or so the published noise is too small, and more is drawn. What
+    `ObjectivePerturbation` says of rounding, time and errors holds here too.
 
     Examples
     --------

@@ -76,11 +76,10 @@ class Problem:
     def attainable_tolerance(self, penalty: float, noise_std: float) -> float:
         """Return a gradient norm that a solver can reach, and prove to have reached.
 
-        ``penalty`` is that of the sum, and ``noise_std`` that of the noise on the gradient, beside
-        which the error of the minimiser is negligible.
-
-        Rounding errors grow with the norm of the minimiser w of J. With the tilt b, ``(penalty/2)
-        ||w||^2 <= J(0) - <b, w>``, and ``penalty ||w|| <= ||b|| + n L``.
+        The penalty is that of the sum, and the noise, beside which the error of the minimiser is
+        negligible, that on the gradient. Rounding errors grow with the norm of the minimiser w of
+        J. With the tilt b, ``(penalty/2) ||w||^2 <= J(0) - <b, w>``, and ``penalty ||w|| <= ||b|| +
+        n L``.
         """
         n_samples, size = self.budget.most_samples(self.facts.n_samples), self.facts.n_released
         largest_sum = n_samples * self.joint_lipschitz
@@ -141,9 +140,8 @@ class MinimizerVault(Vault):
         """Release coefficients within ``tolerance / penalty`` of the minimiser, with noise.
 
         For the sensitivity of the exact minimiser; or, where the plan has a random linear term that
-        protects it, for the error of the solver. That term is drawn here and stays here: whoever
-        knew it could read the gradient of the losses off the minimiser. It is charged and logged
-        once for each output.
+        protects it, for the error of the solver. That term, charged once for each output, stays
+        here: whoever knew it could read the gradient of the losses off the minimiser.
         """
         shape, tilt = self._sums.coef_shape, 0.0
         if plan.tilt is not None:
@@ -314,9 +312,9 @@ class OutputPerturbation(PerturbationMixin, PrivateLinearClassifier):
     release of sensitivity ``(L + 2 tau) / lambda``, or ``(2 L + 2 tau) / lambda`` under
     ``"replace_one"``, with lambda the penalty of the sum, L a bound on a record's gradient (largest
     row and class weight included), and tau the gradient norm, rounding errors included, to which
-    the minimiser is known. A fit that does not get there raises and releases nothing. Analyses that
-    bound L by 1 for rows that are longer, or leave the intercept unpenalised, claim too much. What
-    `ObjectivePerturbation` says of time and errors holds here too.
+    the minimiser is known. Analyses that bound L by 1 for rows that are longer, or leave the
+    intercept unpenalised, claim too much. What `ObjectivePerturbation` says of time and errors
+    holds here too.
 
     Examples
     --------
