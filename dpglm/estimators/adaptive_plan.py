@@ -93,8 +93,6 @@ class AdaptivePlan(DescentPlan):
     @cached_property
     def selection_epsilon(self) -> float:
         """The epsilon of every selection."""
-        if self.exact:
-            return math.inf
         choice = SELECTIONS[self.selection].event_type
         return self.unit.selection_epsilon(choice, self.selection_cost)
 
@@ -149,8 +147,6 @@ def make_adaptive_plan(
     selection_share: float | str,
     selection: str,
     loss_clip: float | None,
-    n_steps: int,
-    step_update_every: int,
     accountant: str = "auto",
     momentum: Momentum | None = None,
     second_moment: SecondMomentRelease | None = None,
@@ -158,10 +154,10 @@ def make_adaptive_plan(
 ) -> AdaptivePlan:
     """Fix in advance everything about an adaptive fit but its course.
 
-    The parameters, with ``budget_growth``, ``max_step``, ``step_growth`` and ``step_shrink`` among
-    the numbers, are those of `DPAGDClassifier`. A second moment is released before the first
-    iteration, for the share of the capacity that its preconditioner names; ``n_splits`` then counts
-    parts of the rest.
+    The parameters, with ``budget_growth``, ``n_steps`` and all that is said of steps among the
+    numbers, are those of `DPAGDClassifier`. A second moment is released before the first iteration,
+    for the share of the capacity that its preconditioner names; ``n_splits`` then counts parts of
+    the rest.
 
     Notes
     -----
@@ -170,10 +166,9 @@ def make_adaptive_plan(
     share of selections and on delta, all known in advance. Running both filters and keeping the
     better would not be valid.
     """
-    whole = {"max_iter": max_iter, "n_steps": n_steps, "step_update_every": step_update_every}
-    whole = {name: check_whole(name, value) for name, value in whole.items()}
-    n_iter = whole.pop("max_iter")
-    _check_numbers(numbers, loss_clip, facts.n_outputs)
+    n_iter = check_whole("max_iter", max_iter)
+    numbers = {name: _checked(name, value) for name, value in numbers.items()}
+    _check_scores(loss_clip, facts.n_outputs)
     if n_splits == "auto":
         n_splits = _automatic_splits(budget, facts.n_samples)
     _check_division(n_splits, selection_share, selection, accountant)
@@ -203,8 +198,7 @@ def make_adaptive_plan(
         momentum=HeavyBall(0.0) if momentum is None else momentum,
         clip_schedule=clip_schedule,
         second_moment=second_moment,
-        **whole,
-        **{name: float(value) for name, value in numbers.items()},
+        **numbers,
     )
     _check_affordable(plan, n_splits)
     return plan
@@ -310,14 +304,20 @@ def _check_division(n_splits: Any, selection_share: Any, selection: Any, account
         raise ValueError(f"accountant={accountant!r} is unknown; choose 'auto', 'gdp' or 'zcdp'.")
 
 
-def _check_numbers(numbers: dict[str, Any], loss_clip: Any, n_outputs: int) -> None:
-    for name, value in numbers.items():
-        if name == "step_growth":
-            _check_real(name, value, "a finite number, 0 or above", least=0.0)
-        else:
-            _check_real(name, value)
-    if numbers["step_shrink"] > 1:
-        raise ValueError(f"step_shrink={numbers['step_shrink']!r} must be above 0 and at most 1.")
+def _checked(name: str, value: Any) -> float:
+    """Return one of the numbers that describe the steps, checked."""
+    if name in ("n_steps", "step_update_every"):
+        return check_whole(name, value)
+    if name == "step_growth":
+        _check_real(name, value, "a finite number, 0 or above", least=0.0)
+    else:
+        _check_real(name, value)
+    if name == "step_shrink" and value > 1:
+        raise ValueError(f"step_shrink={value!r} must be above 0 and at most 1.")
+    return float(value)
+
+
+def _check_scores(loss_clip: Any, n_outputs: int) -> None:
     if loss_clip is not None:
         _check_real("loss_clip", loss_clip)
     elif n_outputs > 1:

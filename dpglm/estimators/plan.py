@@ -2,11 +2,11 @@
 
 import math
 from collections.abc import Iterable
-from dataclasses import astuple, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from html import escape
 from itertools import chain, islice, repeat
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -44,6 +44,10 @@ __all__ = [
 _MOST_ITERATIONS = 10_000_000
 # The sampler is exact up to here; a schedule that needs more wastes its noisiest iterations.
 _LARGEST_SAMPLED = 1e12
+_WHITENED_UNITS = (
+    "; clip and noise in units of the square root of the effective dimension that the second "
+    "moment will show, clip and step for the largest that it can be"
+)
 
 
 @dataclass(frozen=True)
@@ -169,8 +173,7 @@ class DescentPlan(Plan):
         return replace(self, facts=replace(facts, clip=clip), clip=clip)
 
 
-@dataclass(frozen=True)
-class Milestone:
+class Milestone(NamedTuple):
     """One iteration of a plan, counted from 1, and what all releases up to it have cost.
 
     The noise is that of each coordinate of the mean gradient; epsilon, at the delta of the ledger.
@@ -261,7 +264,6 @@ class PrivacyPlan(DescentPlan):
     def milestones(self, n_milestones: int = 5) -> list[Milestone]:
         """Return at most so many iterations, evenly spread from the first to the last."""
         first = self.ledger.n_releases - self.n_iter
-        noise_std = _noise_std(self.noise_multiplier, self.sensitivity)
         spread = np.linspace(0, self.n_iter - 1, min(n_milestones, self.n_iter))
         return [
             Milestone(
@@ -269,25 +271,17 @@ class PrivacyPlan(DescentPlan):
                 clip=float(self.clip[t]),
                 step=float(self.step[t]),
                 noise_multiplier=float(self.noise_multiplier[t]),
-                noise_std=float(noise_std[t]) / self.facts.expected_batch_size,
+                noise_std=float(self.facts.noise_std[t]) / self.facts.expected_batch_size,
                 epsilon=self.epsilon_after(first + t + 1),
             )
             for t in spread.round().astype(int).tolist()
         ]
 
     def _repr_html_(self) -> str:
-        columns = [field.name.replace("_", " ") for field in fields(Milestone)]
-        header = "".join(f"<th>{name}</th>" for name in columns)
-        rows = "".join(
-            "<tr>" + "".join(f"<td>{value:.4g}</td>" for value in astuple(row)) + "</tr>"
-            for row in self.milestones(9)
-        )
-        unit = (
-            "; clip and noise in units of the square root of the effective dimension that the "
-            "second moment will show, clip and step for the largest that it can be"
-            if self.second_moment is not None
-            else ""
-        )
+        header = "".join(f"<th>{name.replace('_', ' ')}</th>" for name in Milestone._fields)
+        cells = ("".join(f"<td>{value:.4g}</td>" for value in row) for row in self.milestones(9))
+        rows = "".join(f"<tr>{row}</tr>" for row in cells)
+        unit = "" if self.second_moment is None else _WHITENED_UNITS
         return (
             f"<p><b>Plan</b>: {escape(str(self))}</p><table><caption>noise std: of each coordinate "
             f"of the mean gradient; epsilon: spent so far{unit}</caption>"

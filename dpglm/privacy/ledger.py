@@ -109,7 +109,7 @@ def composed_delta(events: Runs, epsilon: float) -> float:
     """Return the least known delta of the whole at ``epsilon``."""
     if unprotected(events):
         return 1.0
-    offset, events = _without_offsets(_resolved(events))
+    offset, events = _simplified(events)
     epsilon -= offset
     if epsilon < 0:
         return -math.expm1(epsilon) + math.exp(epsilon) * composed_delta(events, -epsilon)
@@ -139,7 +139,7 @@ def composed_epsilon(
     """
     if unprotected(events):
         return math.inf
-    offset, unshifted = _without_offsets(_resolved(events))
+    offset, unshifted = _simplified(events)
     closed_form = _all_have_rho(unshifted)
     if distance == 2 and (offset or not closed_form):
         return _group_epsilon(lambda e: composed_delta(events, e), delta)
@@ -162,21 +162,16 @@ def _all_have_rho(events: Runs) -> bool:
     return all(event.mu is not None or event.rho is not None for event, _ in events)
 
 
-def _without_offsets(events: Runs) -> tuple[float, Runs]:
-    """Return what some events add to every privacy loss, and the events without it."""
-    offsets = [(getattr(event, "offset", 0.0), count) for event, count in events]
-    offset = math.fsum(value * count for value, count in offsets)
-    return offset, tuple((getattr(event, "unshifted", event), count) for event, count in events)
+def _simplified(events: Runs) -> tuple[float, Runs]:
+    """Return what events add to every privacy loss, and the events that have the rest of the cost.
 
-
-def _resolved(events: Runs) -> Runs:
-    """Return the events, sampled ones as full batches where a distribution would be too wide.
-
-    Sampling never costs privacy, and so wide a loss protects nobody either way.
+    Sampled ones are full batches where a distribution would be too wide: sampling never costs
+    privacy, and so wide a loss protects nobody either way.
     """
-    if pld_interval(events) <= _COARSEST:
-        return events
-    return tuple((getattr(event, "full_batch", event), count) for event, count in events)
+    if pld_interval(events) > _COARSEST:
+        events = [(getattr(event, "full_batch", event), count) for event, count in events]
+    offset = math.fsum(count * getattr(event, "offset", 0.0) for event, count in events)
+    return offset, tuple((getattr(event, "unshifted", event), count) for event, count in events)
 
 
 def _divided(events: Runs) -> tuple[Runs, Runs]:
