@@ -3,13 +3,12 @@
 import math
 from dataclasses import dataclass
 from functools import cache
-from numbers import Real
 
 import numpy as np
 
 from dpglm.estimators.plan import gradient_event
 from dpglm.exceptions import check_number, check_whole
-from dpglm.privacy.budget import PrivacyBudget
+from dpglm.privacy.budget import PrivacyBudget, is_number
 from dpglm.privacy.calibration import calibrated_multipliers, crossing
 from dpglm.privacy.gaussian import (
     SAMPLED_REPLACEMENT,
@@ -170,16 +169,15 @@ class PrivacyCalculator:
     def _check(self, **numbers: float) -> None:
         """Refuse numbers that are out of the range of their name."""
         for name, value in numbers.items():
-            real = isinstance(value, Real) and not isinstance(value, bool)
             if name == "n_iter":
                 check_whole(name, value)
             elif name == "sampling_rate":
                 check_number(name, value, 0.0, 1.0)
                 if value < 1 and self.neighboring_relation == "replace_one":
                     raise ValueError(SAMPLED_REPLACEMENT)
-            elif name == "delta" and not (real and 0 < value < 1):
+            elif name == "delta" and not (is_number(value) and 0 < value < 1):
                 raise ValueError(f"delta={value!r} must be a number above 0 and below 1.")
-            elif not (real and 0 < value < math.inf):
+            elif not (is_number(value) and 0 < value < math.inf):
                 raise ValueError(f"{name}={value!r} must be a finite number above 0.")
             elif name == "noise_multiplier":
                 GaussianEvent(float(value))
