@@ -177,7 +177,7 @@ def test_with_a_seed_the_order_of_the_fits_changes_nothing(monkeypatch):
     forwards = graph(**options).run(X, Y)
     assert graph(**options).run(X, Y).cells == forwards.cells
     assert graph(n_repeats=2, random_state=8).run(X, Y).cells != forwards.cells
-    monkeypatch.setattr("dpglm.study.utility.Parallel", backwards)
+    monkeypatch.setattr("dpglm.study.comparison.Parallel", backwards)
     assert graph(**options).run(X, Y).cells == forwards.cells
 
 

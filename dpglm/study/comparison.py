@@ -29,7 +29,7 @@ from dpglm.exceptions import PrivacyWarning
 from dpglm.losses import Hinge, Logistic, Softmax
 from dpglm.study.results import Cell, ComparisonResults, ResultsFile, parameters_named
 
-__all__ = ["compare", "encoded", "kind_of_loss", "mean_loss", "report_progress", "scores"]
+__all__ = ["compare", "encoded", "finished_in_any_order", "report_progress", "scores"]
 
 _SECONDS_BETWEEN_LINES = 10.0
 
@@ -41,108 +41,123 @@ def report_progress(total: int, finished: int, *, enabled: bool) -> Iterator[Cal
     On a terminal with rich installed it is a progress bar with the time left, otherwise a line
     every ten seconds.
     """
+    count = _Count(total, finished)
     if enabled and finished:
         print(f"{finished} of {total} fits were finished earlier", file=sys.stderr)
     if not enabled or finished == total:
         yield lambda: None
     elif sys.stderr.isatty() and find_spec("rich") is not None:
-        with _bar(total, finished) as progress:
-            (task,) = progress.task_ids
-            yield lambda: progress.advance(task)
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn
+
+        columns = BarColumn(bar_width=24), TextColumn("{task.fields[count]}")
+        with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+            task = progress.add_task("", total=total, completed=finished, count=count)
+
+            def advance() -> None:
+                count.new += 1
+                progress.advance(task)
+
+            yield advance
     else:
-        yield _Lines(total, finished)
+        yield count.print
 
 
-def _bar(total: int, finished: int) -> Any:
-    """Return rich's progress bar with one task."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
-    from rich.text import Text
-
-    class Times(ProgressColumn):
-        def render(self, task: Task) -> Text:
-            new = int(task.completed) - finished
-            return Text(_times(task.elapsed or 0.0, new, total - finished))
-
-    fits = TextColumn("{task.completed} of {task.total} fits")
-    console = Console(stderr=True)
-    progress = Progress(BarColumn(bar_width=24), fits, Times(), console=console, transient=True)
-    progress.add_task("", total=total, completed=finished)
-    return progress
-
-
-class _Lines:
-    """Counts the cells, and prints a line now and then."""
+class _Count:
+    """Counts the cells, and says how many there are and how long they take."""
 
     def __init__(self, total: int, finished: int) -> None:
         self.total, self.finished, self.new = total, finished, 0
         self.start = self.last = time.monotonic()
 
-    def __call__(self) -> None:
+    def __str__(self) -> str:
+        done, elapsed = self.finished + self.new, time.monotonic() - self.start
+        text = f"{done} of {self.total} fits  {timedelta(seconds=round(elapsed))} elapsed"
+        if self.new == 0:
+            return text
+        left = elapsed / self.new * (self.total - done)
+        return f"{text}, about {timedelta(seconds=round(left))} left"
+
+    def print(self) -> None:
+        """Count one more, and print a line now and then."""
         self.new += 1
         now = time.monotonic()
         if now - self.last >= _SECONDS_BETWEEN_LINES:
             self.last = now
-            times = _times(now - self.start, self.new, self.total - self.finished)
-            fits = f"{self.finished + self.new} of {self.total} fits"
-            print(f"{fits}  {times}", file=sys.stderr, flush=True)
+            print(self, file=sys.stderr, flush=True)
 
 
-def _times(elapsed: float, new: int, pending: int) -> str:
-    text = f"{timedelta(seconds=round(elapsed))} elapsed"
-    if new == 0:
-        return text
-    return f"{text}, about {timedelta(seconds=round(elapsed / new * (pending - new)))} left"
+def finished_in_any_order(
+    tasks: Iterable[Any], total: int, finished: int = 0, *, n_jobs: int | None, progress: bool
+) -> Iterator[Any]:
+    """Yield what joblib's delayed calls return, each as soon as it is there."""
+    parent = {"initializer": _follow, "initargs": (os.getpid(),)}
+    run = Parallel(n_jobs=n_jobs, return_as="generator_unordered", **parent)
+    with report_progress(total, finished, enabled=progress) as advance:
+        for outcome in run(tasks):
+            yield outcome
+            advance()
+
+
+def _follow(parent: int) -> None:
+    """In a worker, leave interruptions to the process that started it, and end when it is gone."""
+    if os.getpid() == parent:
+        return
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1.0)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def scores(model: BaseEstimator, X: Any, y: np.ndarray) -> dict[str, float]:
-    """Return ``accuracy``, ``auc`` and ``loss`` of a fitted classifier, as from `mean_loss`.
+    """Return ``accuracy``, ``auc`` and ``loss`` of a fitted classifier, as from `_mean_loss`.
 
     For several classes the area is the mean of the one-vs-rest areas. Computed from the rows
     without noise: to be released only if the rows may be.
     """
-    margins, target = _margins(model, X), _target(model, y)
+    margins, target = _margins(model, X, y)
     of_classes = target > 0 if margins.ndim == 1 else np.eye(margins.shape[1])[target]
     return {
         "accuracy": float(np.mean(model.predict(X) == y)),
         "auc": float(roc_auc_score(of_classes, margins)),
-        "loss": _mean(kind_of_loss(model), margins, target),
+        "loss": _mean_loss(model, margins, target),
     }
 
 
-def kind_of_loss(model: BaseEstimator) -> str:
+def _kind_of_loss(model: BaseEstimator) -> str:
     """Return which loss suits a model: logistic if it gives probabilities, else hinge."""
     return "logistic" if hasattr(model, "predict_proba") else "hinge"
 
 
-def mean_loss(model: BaseEstimator, X: Any, y: np.ndarray) -> float:
-    """Return the mean logistic or hinge loss, without regularisation."""
-    return _mean(kind_of_loss(model), _margins(model, X), _target(model, y))
-
-
-def _mean(kind: str, margins: np.ndarray, target: np.ndarray) -> float:
-    loss = Hinge() if kind == "hinge" else Logistic() if margins.ndim == 1 else Softmax()
+def _mean_loss(model: BaseEstimator, margins: np.ndarray, target: np.ndarray) -> float:
+    """Return the mean of the loss that suits a model, without regularisation."""
+    logistic = Logistic() if margins.ndim == 1 else Softmax()
+    loss = Hinge() if _kind_of_loss(model) == "hinge" else logistic
     return float(loss.value(margins, target).mean())
 
 
-def _margins(model: BaseEstimator, X: Any) -> np.ndarray:
-    """Return scores of shape (n,), the log-odds, for two classes and else (n, n_classes)."""
-    if hasattr(model, "decision_function"):
-        return model.decision_function(X)
-    logs = model.predict_log_proba(X)
-    return logs[:, 1] - logs[:, 0] if logs.shape[1] == 2 else logs
+def _margins(model: BaseEstimator, X: Any, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return scores and labels as the losses take them.
 
-
-def _target(model: BaseEstimator, y: np.ndarray) -> np.ndarray:
-    """Encode labels as the losses take them: a sign for two classes, else an index."""
+    For two classes log-odds of shape (n,) and signs, else of shape (n, n_classes) and indices.
+    """
     unknown = np.setdiff1d(y, model.classes_)
     if len(unknown):
         raise ValueError(
             f"the training fold lacks the label {unknown[0]!r}; use fewer folds, or name all "
             "labels in the estimator's classes."
         )
+    if hasattr(model, "decision_function"):
+        margins = model.decision_function(X)
+    else:
+        logs = model.predict_log_proba(X)
+        margins = logs[:, 1] - logs[:, 0] if logs.shape[1] == 2 else logs
     index = np.searchsorted(model.classes_, y)
-    return np.where(index == 1, 1.0, -1.0) if len(model.classes_) == 2 else index
+    return margins, np.where(index == 1, 1.0, -1.0) if len(model.classes_) == 2 else index
 
 
 def compare(
@@ -232,10 +247,12 @@ def compare(
         raise ValueError(f"n_repeats={n_repeats!r} must be 1 or more.")
     seed = None if seed is None else int(seed)
     tables = {name: encoded(dataset) for name, dataset in datasets.items()}
+    budgets = [(epsilon, float(delta)) for epsilon in epsilons]
     own = [
         (name, _description(estimator), *budget)
         for name, estimator in estimators.items()
-        for budget in _budgets(estimator, epsilons, float(delta))
+        # Without privacy the scores are those of one fit for all.
+        for budget in (budgets if _budget_names(estimator) else [(None, None)])
     ]
     cells = []
     for dataset, (X, y) in tables.items():
@@ -245,30 +262,21 @@ def compare(
         for repeat, fold, which in product(range(n_repeats), range(n_splits), own):
             cells.append(Cell(*table, *which, n_splits, repeat, fold, seed))
     file = None if results_file is None else ResultsFile(results_file)
+    known = {} if file is None else file.read()
     # A cell that raised is run again: its cause may be gone.
-    records = {}
-    if file is not None:
-        known = file.read()
-        records = {c: known[c] for c in cells if c in known and "error" not in known[c]}
-        file.drop_unfinished_line()
-    run = Parallel(
-        n_jobs=n_jobs,
-        return_as="generator_unordered",
-        initializer=_follow,
-        initargs=(os.getpid(),),
-    )
-    outcomes = run(
+    records = {c: known[c] for c in cells if c in known and "error" not in known[c]}
+    tasks = (
         delayed(_measure)(cell, estimators[cell.estimator], *tables[cell.dataset])
         for cell in cells
         if cell not in records
     )
-    with report_progress(len(cells), len(records), enabled=progress) as advance:
-        # Each outcome is on the disk before the next is waited for.
-        for cell, outcome in outcomes:
-            if file is not None:
-                file.append(cell, outcome)
-            records[cell] = {**asdict(cell), **outcome}
-            advance()
+    # Each outcome is on the disk before the next is waited for.
+    for cell, outcome in finished_in_any_order(
+        tasks, len(cells), len(records), n_jobs=n_jobs, progress=progress
+    ):
+        if file is not None:
+            file.append(cell, outcome)
+        records[cell] = {**asdict(cell), **outcome}
     return ComparisonResults([records[cell] for cell in cells])
 
 
@@ -283,18 +291,7 @@ def encoded(dataset: Any) -> tuple[Any, np.ndarray]:
     return X, np.array(y.tolist()) if y.dtype == object else y
 
 
-def _budgets(
-    estimator: BaseEstimator, epsilons: list[float], delta: float
-) -> list[tuple[float | None, float | None]]:
-    """Return each epsilon with delta; without privacy the scores are those of one fit for all."""
-    if _privacy_prefix(estimator) is None:
-        return [(None, None)]
-    return [(epsilon, delta) for epsilon in epsilons]
-
-
-def _measure(
-    cell: Cell, estimator: BaseEstimator, X: Any, y: np.ndarray
-) -> tuple[Cell, dict[str, Any]]:
+def _measure(cell: Cell, estimator: BaseEstimator, X: Any, y: np.ndarray) -> tuple[Cell, dict]:
     """Return the cell with what was measured and the warnings, or with the error."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -308,37 +305,22 @@ def _measure(
     return cell, {**outcome, "warnings": list(messages)}
 
 
-def _follow(parent: int) -> None:
-    """In a worker, leave interruptions to the process that started it, and end when it is gone."""
-    if os.getpid() == parent:
-        return
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(1.0)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
-
-
-def _privacy_prefix(estimator: BaseEstimator) -> str | None:
-    """Return what precedes ``epsilon`` and ``delta`` in the names of the parameters, if any."""
-    epsilons, deltas = (parameters_named(estimator, name) for name in ("epsilon", "delta"))
-    prefixes = [name.removesuffix("epsilon") for name in epsilons]
+def _budget_names(estimator: BaseEstimator) -> tuple[str, ...]:
+    """Return the full names of ``epsilon`` and ``delta``, if it has both."""
+    deltas = parameters_named(estimator, "delta")
+    prefixes = [name.removesuffix("epsilon") for name in parameters_named(estimator, "epsilon")]
     prefixes = [prefix for prefix in prefixes if prefix + "delta" in deltas]
     if len(prefixes) > 1:
         raise ValueError(
             f"{type(estimator).__name__} has several private steps ({', '.join(prefixes)}), and "
             "each would spend the whole budget; compare estimators with one."
         )
-    return prefixes[0] if prefixes else None
+    return tuple(prefix + name for prefix in prefixes for name in ("epsilon", "delta"))
 
 
 def _description(estimator: BaseEstimator) -> str:
     """Return the class and all parameters that a cell does not set, the same in every process."""
-    prefix = _privacy_prefix(estimator)
-    set_by_cell = () if prefix is None else (prefix + "epsilon", prefix + "delta")
+    set_by_cell = _budget_names(estimator)
     parameters = ", ".join(
         f"{name}={type(value).__name__ if hasattr(value, 'get_params') else repr(value)}"
         for name, value in sorted(estimator.get_params().items())
@@ -350,10 +332,8 @@ def _description(estimator: BaseEstimator) -> str:
 
 
 def _configured(estimator: BaseEstimator, cell: Cell) -> BaseEstimator:
-    model = clone(estimator)
-    prefix = _privacy_prefix(model)
-    if prefix is not None:
-        model.set_params(**{prefix + "epsilon": cell.epsilon, prefix + "delta": cell.delta})
+    budget = zip(_budget_names(estimator), (cell.epsilon, cell.delta), strict=False)
+    model = clone(estimator).set_params(**dict(budget))
     if cell.seed is not None:
         key = (cell.seed, cell.dataset, cell.estimator, cell.epsilon, cell.repeat, cell.fold)
         # A number of its own for each cell, which depends on no other cell or process.
@@ -375,8 +355,8 @@ def _measured(model: BaseEstimator, cell: Cell, X: Any, y: np.ndarray) -> dict[s
     return {
         "accuracy": test["accuracy"],
         "auc": test["auc"],
-        "loss": kind_of_loss(model),
-        "training_loss": mean_loss(model, X_train, y_train),
+        "loss": _kind_of_loss(model),
+        "training_loss": _mean_loss(model, *_margins(model, X_train, y_train)),
         "test_loss": test["loss"],
         "fit_seconds": fit_seconds,
         "ledger_epsilon": None if ledger is None else ledger.epsilon(cell.delta),

@@ -7,15 +7,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
 
 from dpglm.exceptions import require
-
-if TYPE_CHECKING:
-    import pandas
 
 __all__ = ["Cell", "ComparisonResults", "ResultTable", "ResultsFile", "configured", "setting_text"]
 
@@ -40,17 +37,9 @@ Row = Mapping[str, Any]
 
 
 class ResultTable:
-    """What is averaged into rows, one dictionary each, and printed as a table."""
+    """What is averaged into ``rows()``, one dictionary each, and printed as a ``table()``."""
 
-    def rows(self) -> list[dict[str, Any]]:
-        """Return one dictionary per row."""
-        raise NotImplementedError
-
-    def table(self) -> str:
-        """Return a plain-text table."""
-        raise NotImplementedError
-
-    def to_frame(self) -> "pandas.DataFrame":
+    def to_frame(self) -> Any:
         """Return `rows` as a pandas DataFrame."""
         what = f"{type(self).__name__}.to_frame"
         return require("pandas", "data", what).DataFrame(self.rows())
@@ -89,6 +78,13 @@ def score_text(row: Row, metric: str) -> str:
         return "failed"
     decimals = 2 if metric == "fit_seconds" else 4
     return f"{mean:.{decimals}f}" + ("" if error is None else f" ±{error:.{decimals}f}")
+
+
+def aligned(rows: Sequence[Sequence[str]], gap: int = 2, left: int = 0) -> list[str]:
+    """Return the rows of a table as lines: `left` columns to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    cells = [f"{{:{'<' if i < left else '>'}{width}}}" for i, width in enumerate(widths)]
+    return [(" " * gap).join(cells).format(*row) for row in rows]
 
 
 def configured(estimator: BaseEstimator, params: Mapping[str, Any]) -> BaseEstimator:
@@ -144,6 +140,10 @@ class Cell:
         return cls(**{field.name: record[field.name] for field in fields(cls)})
 
 
+# Texts that stay texts, even where they spell a number that JSON lacks.
+_NOT_NUMBERS = ("dataset", "fingerprint", "estimator", "parameters", "loss", "guarantee", "error")
+
+
 class ResultsFile:
     """Finished cells in a file, one line of JSON each, in the order in which they finished.
 
@@ -157,22 +157,25 @@ class ResultsFile:
     def read(self) -> dict[Cell, dict[str, Any]]:
         """Return the fields and the outcome of each cell together; of several records, the last.
 
-        Anything but finished cells and an unfinished last line is a ValueError.
+        An unfinished last line is removed. Anything else but finished cells is a ValueError.
         """
         if not self.path.exists():
             return {}
-        # The unfinished line may end inside a character.
-        *lines, unfinished = self.path.read_text("utf-8", errors="replace").split("\n")
+        *lines, unfinished = self.path.read_bytes().split(b"\n")
         # Someone else's file is left alone, and so must not be taken for an unfinished line.
-        if unfinished[:10] != '{"dataset"'[: len(unfinished)]:
+        if unfinished[:10] != b'{"dataset"'[: len(unfinished)]:
             raise self._foreign(len(lines) + 1)
         records = {}
         for number, line in enumerate(lines, start=1):
             try:
-                record = _decoded(json.loads(line))
+                record = json.loads(line)
+                texts = {k: v for k, v in record.items() if isinstance(v, str)}
+                record |= {k: float(v) for k, v in texts.items() if k not in _NOT_NUMBERS}
                 records[Cell.of(record)] = record
             except (ValueError, TypeError, KeyError, AttributeError) as error:
                 raise self._foreign(number) from error
+        if unfinished:
+            os.truncate(self.path, self.path.stat().st_size - len(unfinished))
         return records
 
     def append(self, cell: Cell, outcome: Mapping[str, Any]) -> None:
@@ -180,11 +183,6 @@ class ResultsFile:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with open(self.path, "ab") as file:
             file.write(_json({**asdict(cell), **outcome}).encode() + b"\n")
-
-    def drop_unfinished_line(self) -> None:
-        """Remove what a killed process left after the last end of line."""
-        if self.path.exists():
-            os.truncate(self.path, self.path.read_bytes().rfind(b"\n") + 1)
 
     def _foreign(self, number: int) -> ValueError:
         return ValueError(
@@ -290,15 +288,11 @@ class ComparisonResults(ResultTable):
 
     def _table(self, dataset: str, metrics: Sequence[str]) -> str:
         """Return the table of one dataset, in as many blocks as the width asks for."""
-        sections = [
-            (title, {(row["estimator"], row["epsilon"]): score_text(row, metric) for row in rows})
-            for title, metric, rows in self.panels(dataset, metrics)
-        ]
-        rows = self.rows(dataset)
+        rows, panels = self.rows(dataset), self.panels(dataset, metrics)
         epsilons = epsilons_of(rows)
         name_width = 4 + max(len(row["estimator"]) for row in rows)
         texts = [f"epsilon {epsilon:g}" for epsilon in epsilons]
-        texts += [text for _, cells in sections for text in cells.values()]
+        texts += [score_text(row, metric) for _, metric, own in panels for row in own]
         width = 2 + max(map(len, texts))
         n_blocks = math.ceil(len(epsilons) / max(1, (_WIDTH - name_width) // width))
 
@@ -306,10 +300,11 @@ class ComparisonResults(ResultTable):
         for block in np.array_split(np.array(epsilons), max(1, n_blocks)):
             header = "".join(f"epsilon {epsilon:g}".rjust(width) for epsilon in block)
             lines += ["", " " * name_width + header]
-            for title, cells in sections:
+            for title, metric, own in panels:
                 lines.append(title)
-                for name in dict.fromkeys(name for name, _ in cells):
-                    lines.append(f"  {name}".ljust(name_width) + _line(name, cells, block, width))
+                for name, group in grouped(own, "estimator").items():
+                    cells = {row["epsilon"]: score_text(row, metric) for row in group}
+                    lines.append(f"  {name}".ljust(name_width) + _line(cells, block, width))
         return "\n".join(line.rstrip() for line in lines)
 
     def to_json(self) -> str:
@@ -322,15 +317,16 @@ class ComparisonResults(ResultTable):
 
     def notes(self) -> str:
         """Return a line for each distinct error and warning, with the number of fits."""
-        counts = Counter(
-            (record["estimator"], kind, message)
-            for record in self.records
-            for kind, message in _messages(record)
-        )
+        counts: Counter[tuple[str, str]] = Counter()
+        for record in self.records:
+            messages = [f"warned: {message}" for message in record.get("warnings", ())]
+            if "error" in record:
+                messages = [f"failed: {record['error']}"]
+            counts.update((record["estimator"], message) for message in messages)
         n_fits = Counter(record["estimator"] for record in self.records)
         return "\n".join(
-            f"{count} of {n_fits[name]} fits of {name} {kind}: {message}"
-            for (name, kind, message), count in counts.items()
+            f"{count} of {n_fits[name]} fits of {name} {message}"
+            for (name, message), count in counts.items()
         )
 
     def __str__(self) -> str:
@@ -340,56 +336,32 @@ class ComparisonResults(ResultTable):
         return f"<ComparisonResults: {len(self.records)} cells, {len(self.errors)} of them errors>"
 
 
-def _line(name: str, cells: Mapping[tuple[str, Any], str], block: np.ndarray, width: int) -> str:
+def _line(cells: Mapping[float | None, str], block: np.ndarray, width: int) -> str:
     """Return the values of one estimator; without privacy, one value spans all epsilons."""
-    if (name, None) in cells and len(block) < 2:
-        return cells[name, None].rjust(width)
-    if (name, None) in cells:
-        return "  " + f" {cells[name, None]} ".center(len(block) * width - 2, "-")
-    return "".join(cells.get((name, epsilon), "").rjust(width) for epsilon in block)
-
-
-def _messages(record: Row) -> list[tuple[str, str]]:
-    if "error" in record:
-        return [("failed", record["error"])]
-    return [("warned", message) for message in record["warnings"]]
+    if None not in cells:
+        return "".join(cells.get(epsilon, "").rjust(width) for epsilon in block)
+    if len(block) < 2:
+        return cells[None].rjust(width)
+    return "  " + f" {cells[None]} ".center(len(block) * width - 2, "-")
 
 
 def _averaged(group: Cell, records: list[Row]) -> dict[str, Any]:
-    row = {k: v for k, v in asdict(group).items() if k not in ("repeat", "fold")}
     measured = [record for record in records if "error" not in record]
+    first = measured[0] if measured else {}
+    row = {k: v for k, v in asdict(group).items() if k not in ("repeat", "fold")}
     row["n_repeats"] = len({record["repeat"] for record in records})
     row["n_cells"] = len(measured)
     row["n_errors"] = len(records) - len(measured)
-    row["loss"] = measured[0]["loss"] if measured else None
+    row["loss"] = first.get("loss")
     for metric in METRICS:
-        values = [record[metric] for record in measured]
-        row[metric], row[f"{metric}_se"] = mean_and_error(values)
+        row[metric], row[f"{metric}_se"] = mean_and_error([own[metric] for own in measured])
     spent = [record["ledger_epsilon"] for record in measured]
     row["ledger_epsilon"] = max(spent) if spent and None not in spent else None
-    row["guarantee"] = measured[0].get("guarantee") if measured else None
+    row["guarantee"] = first.get("guarantee")
     return row
 
 
 def _json(value: Any, indent: int | None = None) -> str:
     """Return strict JSON; the numbers that JSON lacks become "inf", "-inf" and "nan"."""
-    return json.dumps(_encoded(value), indent=indent, ensure_ascii=False, allow_nan=False)
-
-
-def _encoded(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {k: _encoded(v) for k, v in value.items()}
-    if isinstance(value, list):
-        return [_encoded(v) for v in value]
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
-
-
-# Texts that stay texts, even where they spell a number that JSON lacks.
-_NOT_NUMBERS = ("dataset", "fingerprint", "estimator", "parameters", "loss", "guarantee", "error")
-
-
-def _decoded(record: dict[str, Any]) -> dict[str, Any]:
-    return {
-        k: float(v) if isinstance(v, str) and k not in _NOT_NUMBERS else v
-        for k, v in record.items()
-    }
+    strict = json.loads(json.dumps(value), parse_constant=lambda number: str(float(number)))
+    return json.dumps(strict, indent=indent, ensure_ascii=False, allow_nan=False)

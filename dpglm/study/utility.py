@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from numbers import Real
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-from joblib import Parallel, delayed
+from joblib import delayed
 from scipy.stats import rankdata
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
@@ -19,9 +19,11 @@ from sklearn.model_selection import ParameterGrid
 from sklearn.utils import check_random_state, check_X_y
 
 from dpglm.exceptions import PrivacyWarning, check_whole
-from dpglm.study.comparison import report_progress, scores
+from dpglm.study.comparison import finished_in_any_order, scores
+from dpglm.study.plots import UtilityGraphDisplay
 from dpglm.study.results import (
     ResultTable,
+    aligned,
     configured,
     mean_and_error,
     parameters_named,
@@ -29,9 +31,6 @@ from dpglm.study.results import (
     setting_text,
     value_text,
 )
-
-if TYPE_CHECKING:
-    from dpglm.study.plots import UtilityGraphDisplay
 
 __all__ = ["UtilityCell", "UtilityGraph", "UtilityGraphResults", "resampled_split"]
 
@@ -82,8 +81,8 @@ class UtilityGraphResults(ResultTable):
     @property
     def recommended_index(self) -> int:
         """Number of the recommended setting in ``cells``."""
-        ranks = self._ranks().mean(axis=1)
-        return self._measured[int(np.argmin(ranks))]
+        ranks = self._ranks()
+        return min(ranks, key=lambda i: ranks[i].mean())
 
     @property
     def recommended_params(self) -> dict[str, Any]:
@@ -112,18 +111,16 @@ class UtilityGraphResults(ResultTable):
             settings cancels; ``n_repeats``, ``recommended`` and ``error``. Means are None beside
             an error, and standard errors also after a single repeat.
         """
-        best = self.recommended_index
-        ranks = dict(zip(self._measured, self._ranks(), strict=True))
-        reference = {**self.cells[best].scores, "rank": ranks[best]}
+        best, ranks = self.recommended_index, self._ranks()
+        measured = {i: {**self.cells[i].scores, "rank": rank} for i, rank in ranks.items()}
         rows = []
         for i, cell in enumerate(self.cells):
             row: dict[str, Any] = {"setting": setting_text(cell.params)}
             row |= {f"param_{name}": value for name, value in self._values(cell).items()}
-            found = {**cell.scores, "rank": ranks[i]} if i in ranks else {}
-            for name, best_values in reference.items():
-                values = np.asarray(found.get(name, ()))
+            for name, best_values in measured[best].items():
+                values = measured[i][name] if i in measured else ()
+                gap = np.subtract(values, best_values[: len(values)])
                 row[name], row[f"{name}_se"] = mean_and_error(values)
-                gap = values - best_values if len(values) else values
                 row[f"{name}_gap_se"] = mean_and_error(gap)[1]
             row |= {"n_repeats": cell.n_repeats, "recommended": i == best, "error": cell.error}
             rows.append(row)
@@ -131,11 +128,14 @@ class UtilityGraphResults(ResultTable):
 
     def headline(self) -> str:
         """Return the budget and the size of the simulation, in words."""
-        n_repeats = self.cells[self.recommended_index].n_repeats
-        return (
-            f"{self._budget()}{self.n_samples:,} records: {len(self.cells)} settings x "
-            f"{n_repeats} fit{'s' if n_repeats != 1 else ''}"
+        values, n_settings = self.estimator.get_params(), len(self.cells)
+        fits = _plural(self.cells[self.recommended_index].n_repeats, "fit")
+        budget = "".join(
+            f"{name} {values[full]:g}, "
+            for name in ("epsilon", "delta")
+            for full in parameters_named(self.estimator, name)
         )
+        return f"{budget}{self.n_samples:,} records: {n_settings} settings x {fits}"
 
     def table(self, n_best: int = 10) -> str:
         """Return a plain-text table of the `n_best` settings, and of those that cannot be fitted.
@@ -149,15 +149,11 @@ class UtilityGraphResults(ResultTable):
             columns.append([title, *(score_text(row, name) for row in best)])
         for name in self.varied():
             columns.append([name, *(value_text(row[f"param_{name}"]) for row in best)])
-        widths = [max(map(len, column)) for column in columns]
-        lines = [self.headline()]
-        for line in zip(*columns, strict=True):
-            texts = (text.rjust(width) for text, width in zip(line, widths, strict=True))
-            lines.append("  ".join(texts))
+        lines = [self.headline(), *aligned(list(zip(*columns, strict=True)))]
         if len(measured) > n_best:
             lines.append(f"and {len(measured) - n_best} more")
         for error, n in Counter(cell.error for cell in self.errors).items():
-            lines.append(f"{n} setting{'s' if n != 1 else ''} cannot be fitted: {error}")
+            lines.append(f"{_plural(n, 'setting')} cannot be fitted: {error}")
         return "\n".join(lines)
 
     def varied(self) -> list[str]:
@@ -165,10 +161,8 @@ class UtilityGraphResults(ResultTable):
         values = [self._values(cell) for cell in self.cells]
         return [n for n in values[0] if len({value_text(own[n]) for own in values}) > 1]
 
-    def plot(self, **options: Any) -> "UtilityGraphDisplay":
+    def plot(self, **options: Any) -> UtilityGraphDisplay:
         """Draw the scores over each parameter; options as for ``UtilityGraphDisplay``."""
-        from dpglm.study.plots import UtilityGraphDisplay
-
         return UtilityGraphDisplay.from_results(self, **options).plot()
 
     def __repr__(self) -> str:
@@ -180,26 +174,19 @@ class UtilityGraphResults(ResultTable):
         values = configured(self.estimator, cell.params).get_params()
         return {name: values.get(name, "") for name in names}
 
-    @property
-    def _measured(self) -> list[int]:
-        return [i for i, cell in enumerate(self.cells) if cell.error is None]
-
-    def _ranks(self) -> np.ndarray:
-        """Return the rank of each measured setting in each repeat, averaged over the scores."""
+    def _ranks(self) -> dict[int, np.ndarray]:
+        """Return the rank of each setting that was fitted in each repeat, the mean over scores."""
+        fitted = [i for i, cell in enumerate(self.cells) if cell.error is None]
         by_score = []
         for name in SCORES:
-            scores = np.array([self.cells[i].scores[name] for i in self._measured])
+            scores = np.array([self.cells[i].scores[name] for i in fitted])
             # Losses rise, and scores fall, from rank 1 on.
             by_score.append(rankdata(scores if name == "loss" else -scores, axis=0))
-        return np.mean(by_score, axis=0)
+        return dict(zip(fitted, np.mean(by_score, axis=0), strict=True))
 
-    def _budget(self) -> str:
-        values = self.estimator.get_params()
-        return "".join(
-            f"{name} {values[full]:g}, "
-            for name in ("epsilon", "delta")
-            for full in parameters_named(self.estimator, name)
-        )
+
+def _plural(n: int, noun: str) -> str:
+    return f"{n} {noun}{'' if n == 1 else 's'}"
 
 
 # What a setting can do wrong; any other exception is a defect.
@@ -325,11 +312,10 @@ class UtilityGraph:
             for (repeat, i), seed in np.ndenumerate(seeds)
         )
         outcomes = np.full(seeds.shape, None)
-        run = Parallel(n_jobs=self.n_jobs, return_as="generator_unordered")
-        with report_progress(seeds.size, 0, enabled=self.progress) as advance:
-            for place, outcome in run(tasks):
-                outcomes[place] = outcome
-                advance()
+        for place, outcome in finished_in_any_order(
+            tasks, seeds.size, n_jobs=self.n_jobs, progress=self.progress
+        ):
+            outcomes[place] = outcome
         cells = tuple(map(_cell, settings, outcomes.T.tolist()))
         if all(cell.error is not None for cell in cells):
             raise ValueError(f"no setting of param_grid can be fitted: {cells[0].error}")
@@ -386,8 +372,7 @@ def resampled_split(
     Returns the numbers of the rows to fit on, of shape (n_samples,), each as often as any other or
     once more, and those of the other rows, a share of `test_size`.
     """
-    real = isinstance(test_size, Real) and not isinstance(test_size, bool)
-    if not real or not 0 < test_size < 1:
+    if not isinstance(test_size, Real) or not 0 < test_size < 1:
         raise ValueError(f"test_size={test_size!r} must be a number above 0 and below 1.")
     if n_rows < 2:
         raise ValueError(f"X has {n_rows} row; two or more are needed, to fit and to score.")
