@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from textwrap import fill
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from scipy.stats import norm
@@ -15,7 +15,7 @@ from dpglm.audit.report import AuditPart, AuditReport
 from dpglm.audit.statistics import CanaryScores
 from dpglm.estimators.plan import PrivacyPlan
 from dpglm.exceptions import require
-from dpglm.study.results import value_text
+from dpglm.study.results import SCORES, value_text
 
 __all__ = ["AuditDisplay", "FitTraceDisplay", "PlanDisplay", "UtilityGraphDisplay", "plain"]
 
@@ -31,11 +31,21 @@ def plain(axes: Any) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
+class Layout(NamedTuple):
+    """The title and size of a figure, the shape of its axes, and how many stand side by side."""
+
+    title: str
+    size: tuple[float, float]
+    shape: tuple[int, ...]
+    n_columns: int
+    needed: str = ""
+    options: Mapping[str, Any] = {}
+
+
 class Display:
     """A figure: prepared by its ``from_`` method, then drawn by `plot`.
 
-    Subclasses define the shape of the panels (`_shape`), their own figure (`_new_axes`) and what
-    is drawn (`_draw_panels`).
+    Subclasses define their figure (`_layout`) and what is drawn (`_draw_panels`).
 
     Attributes
     ----------
@@ -43,8 +53,6 @@ class Display:
     axes_ : ndarray of matplotlib Axes
         One per panel.
     """
-
-    _shape: tuple[int, ...]
 
     def plot(self, ax: Any = None) -> Self:
         """Draw the panels.
@@ -65,19 +73,16 @@ class Display:
         ValueError
             If the number of axes is not that of the panels.
         """
-        own_figure = ax is None
-        panels = np.atleast_1d(np.asarray(self._new_axes() if own_figure else ax)).ravel()
-        if len(panels) != math.prod(self._shape):
-            raise ValueError(f"ax holds {len(panels)} axes; {self._needed}.")
-        self.axes_ = panels.reshape(self._shape)
+        layout = self._layout()
+        n_panels = math.prod(layout.shape)
+        panels = np.atleast_1d(np.asarray(_new_axes(layout) if ax is None else ax)).ravel()
+        if len(panels) != n_panels:
+            needed = layout.needed or f"{n_panels} are needed"
+            raise ValueError(f"ax holds {len(panels)} axes; {needed}.")
+        self.axes_ = panels.reshape(layout.shape)
         self.figure_ = panels[0].figure
-        self._draw_panels(own_figure)
+        self._draw_panels(own_figure=ax is None)
         return self
-
-    @property
-    def _needed(self) -> str:
-        """What is missing if the number of axes is another."""
-        return f"{math.prod(self._shape)} are needed"
 
     def _add_legend(self, own_figure: bool, names: Iterable[str] | None = None) -> None:
         """Name once what the panels show, below them, or in the last if the figure is not ours."""
@@ -100,16 +105,22 @@ class Display:
         )
 
 
-def new_axes(
-    n_rows: int, n_columns: int, title: str, size: tuple[float, float], **options: Any
-) -> np.ndarray:
-    """Return the axes of a new figure, of shape (n_rows, n_columns)."""
+def _new_axes(layout: Layout) -> np.ndarray:
+    """Return the axes of a new figure."""
+    n_panels, n_columns = math.prod(layout.shape), layout.n_columns
     figure, axes = pyplot().subplots(
-        n_rows, n_columns, figsize=size, layout="constrained", squeeze=False, **options
+        math.ceil(n_panels / n_columns),
+        n_columns,
+        figsize=layout.size,
+        layout="constrained",
+        squeeze=False,
+        **layout.options,
     )
-    if title:
-        figure.suptitle(title)
-    return axes
+    if layout.title:
+        figure.suptitle(layout.title)
+    for unused in axes.ravel()[n_panels:]:
+        unused.remove()
+    return axes.ravel()[:n_panels]
 
 
 _MOST_POINTS = 100
@@ -165,10 +176,7 @@ class PlanDisplay(Display):
             )
         return cls(plan)
 
-    _shape = (4,)
-    _needed = "four are needed"
-
-    def _new_axes(self) -> np.ndarray:
+    def _layout(self) -> Layout:
         plan, ledger = self.plan, self.plan.ledger
         epsilon = ledger.epsilon(ledger.reporting_delta)
         batches = f", sampling rate {plan.sampling_rate:g}" if plan.sampling_rate < 1 else ""
@@ -179,7 +187,7 @@ class PlanDisplay(Display):
         if plan.second_moment is not None:
             d = plan.facts.n_features
             title += f"\nbefore d, the effective dimension, is released: drawn for d = {d}"
-        return new_axes(2, 2, title, (9.0, 5.6))
+        return Layout(title, (9.0, 5.6), (4,), 2, "four are needed")
 
     def _draw_panels(self, own_figure: bool) -> None:
         plan, (clip, noise, step, cost) = self.plan, self.axes_
@@ -261,10 +269,8 @@ class FitTraceDisplay(Display):
             raise ValueError(f"{estimator!r} has no adaptive trace; pass a fitted DPAGDClassifier.")
         return cls(trace)
 
-    _shape = (2,)
-
-    def _new_axes(self) -> np.ndarray:
-        return new_axes(1, 2, "", (9.0, 3.6))
+    def _layout(self) -> Layout:
+        return Layout("", (9.0, 3.6), (2,), 2)
 
     def _draw_panels(self, own_figure: bool) -> None:
         # The budget as it is left after each release, one marker for each kind of them.
@@ -323,15 +329,11 @@ class AuditDisplay(Display):
         """Prepare the figure of what `audit_estimator` returns."""
         return cls(report)
 
-    @property
-    def _shape(self) -> tuple[int, ...]:
-        return (len(self.report.parts),)
-
-    def _new_axes(self) -> np.ndarray:
+    def _layout(self) -> Layout:
         report, n_parts = self.report, len(self.report.parts)
         passed = "passes" if report.passed else "VIOLATES ITS CLAIM"
         title = f"{report.name}, epsilon {report.epsilon:g}, delta {report.delta:g}: {passed}"
-        return new_axes(1, n_parts, title, (4.8 * n_parts, 4.4))
+        return Layout(title, (4.8 * n_parts, 4.4), (n_parts,), n_parts)
 
     def _draw_panels(self, own_figure: bool) -> None:
         for axes, part in zip(self.axes_, self.report.parts, strict=True):
@@ -387,11 +389,6 @@ def _draw_choices(axes: Any, choices: ChoiceCounts) -> None:
     axes.set(xlabel="candidate", ylabel=f"times chosen in {n_draws} fits")
 
 
-_TITLES = {
-    "accuracy": "accuracy, held-out public rows",
-    "auc": "AUC, held-out public rows",
-    "loss": "loss, held-out public rows",
-}
 _DOT = {"color": "0.8", "markersize": 4, "label": "a setting"}
 _STAR = {
     "color": "#c1440e", "markeredgecolor": "white", "markersize": 15, "zorder": 5,
@@ -407,19 +404,7 @@ class UtilityGraphDisplay(Display):
     others being chosen freely; the star is the recommended setting. Bars are standard errors of
     the difference from it: settings share their rows, so that this is what tells them apart.
     An axis ends at the median setting, or the worst line's best one, so that bad settings do not
-    flatten the good.
-
-    Parameters
-    ----------
-    title : str
-    rows : list of mapping
-        As from ``UtilityGraphResults.rows``.
-    parameters : list of str
-        A column for each.
-    metrics : list of {"accuracy", "auc", "loss"}
-        A row for each.
-    by : str, optional
-        Draw a line for each value of this parameter.
+    flatten the good. Make it with `from_results`.
 
     Examples
     --------
@@ -459,43 +444,36 @@ class UtilityGraphDisplay(Display):
         by : str, optional
             Draw a line for each value of this parameter instead of a column.
         """
-        metrics = list(metrics)
+        known = sorted({name for cell in results.cells for name in cell.params})
         if parameters is None:
             parameters = [name for name in results.varied() if name != by]
-        parameters = list(parameters)
-        known = sorted({name for cell in results.cells for name in cell.params})
+        metrics, parameters = list(metrics), list(parameters)
         if by is not None and by not in known:
             raise ValueError(f"by={by!r} must be among {known}.")
         if not set(parameters) <= set(known):
             raise ValueError(f"parameters={parameters!r} must be among {known}.")
-        if not set(metrics) <= set(_TITLES):
-            raise ValueError(f"metrics={metrics!r} must be among {list(_TITLES)}.")
+        if not set(metrics) <= set(SCORES):
+            raise ValueError(f"metrics={metrics!r} must be among {list(SCORES)}.")
         if not parameters or not metrics:
             raise ValueError("there is nothing to draw: name a parameter and a score at least.")
         return cls(results.headline(), results.rows(), parameters, metrics, by)
 
-    @property
-    def _shape(self) -> tuple[int, ...]:
-        return len(self.metrics), len(self.parameters)
-
-    @property
-    def _needed(self) -> str:
-        return (
-            f"{math.prod(self._shape)} are needed, one for each of {', '.join(self.metrics)} and "
-            f"each of {', '.join(self.parameters)}"
-        )
-
-    def _new_axes(self) -> np.ndarray:
-        (n_rows, n_columns), shared = self._shape, {"sharex": "col", "sharey": "row"}
+    def _layout(self) -> Layout:
+        n_rows, n_columns = shape = len(self.metrics), len(self.parameters)
         title = f"{self.title}\nbars: standard error of the difference from the recommended setting"
         size = max(6.5, 3.0 * n_columns), 2.9 * n_rows + 0.9
-        return new_axes(n_rows, n_columns, title, size, **shared)
+        needed = (
+            f"{n_rows * n_columns} are needed, one for each of {', '.join(self.metrics)} and each "
+            f"of {', '.join(self.parameters)}"
+        )
+        shared = {"sharex": "col", "sharey": "row"}
+        return Layout(title, size, shape, n_columns, needed, shared)
 
     def _draw_panels(self, own_figure: bool) -> None:
         for line, metric in zip(self.axes_, self.metrics, strict=True):
             for axes, parameter in zip(line, self.parameters, strict=True):
                 self._draw(axes, parameter, metric)
-            line[0].set_ylabel(_TITLES[metric])
+            line[0].set_ylabel(f"{SCORES[metric]}, held-out public rows")
             for axes in line:
                 axes.set_ylim(*self._limits(metric))
         for axes, parameter in zip(self.axes_[-1], self.parameters, strict=True):

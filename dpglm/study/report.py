@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from dpglm.study.plots import Display, new_axes, plain, pyplot
+from dpglm.study.plots import Display, Layout, plain, pyplot
 from dpglm.study.results import (
     LARGER_IS_BETTER,
     MAIN_METRICS,
@@ -44,12 +44,6 @@ class ComparisonDisplay(Display):
     Estimators without privacy are horizontal lines. Where two kinds of loss are compared, the
     second has dashed lines, in the colors of the first. What is far worse than the others may lie
     outside the view. Make it with `from_results`.
-
-    Parameters
-    ----------
-    title : str
-    panels : list of (str, str, list of mapping)
-        Title, metric and averages of each panel, as from ``ComparisonResults.panels``.
 
     Examples
     --------
@@ -93,24 +87,14 @@ class ComparisonDisplay(Display):
             raise ValueError(f"dataset={dataset!r} must be one of {results.datasets}.")
         return cls(results.headline(dataset), results.panels(dataset, metrics))
 
-    @property
-    def _shape(self) -> tuple[int, ...]:
-        return (len(self.panels),)
-
-    @property
-    def _needed(self) -> str:
-        titles = ", ".join(title for title, *_ in self.panels)
-        return f"{len(self.panels)} are needed, one for each of {titles}"
-
-    def _new_axes(self) -> np.ndarray:
+    def _layout(self) -> Layout:
         n = len(self.panels)
         n_columns = n if n <= 3 else math.ceil(n / 2)
-        n_rows = math.ceil(n / n_columns)
-        size = 4.2 * n_columns, 3.4 * n_rows + 0.8
-        axes = new_axes(n_rows, n_columns, self.title, size).ravel()
-        for unused in axes[n:]:
-            unused.remove()
-        return axes[:n]
+        size = 4.2 * n_columns, 3.4 * math.ceil(n / n_columns) + 0.8
+        titles = ", ".join(title for title, *_ in self.panels)
+        return Layout(
+            self.title, size, (n,), n_columns, f"{n} are needed, one for each of {titles}"
+        )
 
     def _draw_panels(self, own_figure: bool) -> None:
         styles = self._styles()

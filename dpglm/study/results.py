@@ -25,6 +25,9 @@ METRICS = {
 }
 """What is measured in each cell, with its title."""
 
+SCORES = {"accuracy": "accuracy", "auc": "AUC", "loss": "loss"}
+"""What a utility graph measures of each fit, with its title; a lower loss is better."""
+
 LARGER_IS_BETTER = ("accuracy", "auc")
 """The metrics that are better if they are larger."""
 

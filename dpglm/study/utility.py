@@ -22,6 +22,7 @@ from dpglm.exceptions import PrivacyWarning, check_whole
 from dpglm.study.comparison import finished_in_any_order, scores
 from dpglm.study.plots import UtilityGraphDisplay
 from dpglm.study.results import (
+    SCORES,
     ResultTable,
     aligned,
     configured,
@@ -33,9 +34,6 @@ from dpglm.study.results import (
 )
 
 __all__ = ["UtilityCell", "UtilityGraph", "UtilityGraphResults", "resampled_split"]
-
-SCORES = {"accuracy": "accuracy", "auc": "AUC", "loss": "loss"}
-"""What is measured of each fit, with its title; a lower loss is better."""
 
 
 @dataclass(frozen=True)
