@@ -7,8 +7,10 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -16,10 +18,11 @@ from sklearn.base import BaseEstimator
 
 from dpglm.audit.report import AuditReport, audit_estimator, audit_table
 from dpglm.estimators.whitening import DEFAULT_ROW_BOUND
+from dpglm.exceptions import require
 from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS
 from dpglm.study import methods
 from dpglm.study.comparison import compare
-from dpglm.study.methods import AUDITED, COMPARED, DATASETS, LOSSES, METHODS, PLANNED, Table
+from dpglm.study.methods import ALIASES, AUDITED, COMPARED, DATASETS, LOSSES, METHODS, PLANNED
 from dpglm.study.planning import MOST_ITERATIONS, plan_as_asked
 from dpglm.study.plots import AuditDisplay
 from dpglm.study.report import ComparisonDisplay, html_report
@@ -59,6 +62,15 @@ class _Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: error: {' '.join(message.split())}\n")
 
 
+@contextmanager
+def _refused(arguments: argparse.Namespace, what: str = "") -> Iterator[None]:
+    """Refuse arguments, in one line, that something cannot be done with."""
+    try:
+        yield
+    except (ValueError, OSError, ImportError) as problem:
+        arguments.parser.error(f"{what}{problem}")
+
+
 def _command(commands: Any, name: str, run: Callable, **texts: str) -> argparse.ArgumentParser:
     parser = commands.add_parser(
         name, formatter_class=argparse.RawDescriptionHelpFormatter, **texts
@@ -73,62 +85,41 @@ def _add_options(parser: Any, *options: tuple[str, Callable, Any, str, str]) -> 
         parser.add_argument(option, type=kind, default=default, metavar=metavar, help=text)
 
 
-# Each kind of argument is refused in one line that says why.
+def _kind(read: Callable, legal: Callable[[Any], bool], otherwise: str) -> Callable[[str], Any]:
+    """Return the reader of a kind of argument, which is refused in one line that says why."""
 
-
-def _number(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if math.isnan(value):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number")
-    return value
-
-
-def _number_that(legal: Callable[[float], bool], is_legal: str) -> Callable[[str], float]:
-    def legal_number(text: str) -> float:
-        value = _number(text)
-        if not legal(value):
-            raise argparse.ArgumentTypeError(f"{text!r} must be {is_legal}")
-        return value
-
-    return legal_number
-
-
-# Far enough from overflow to be squared.
-_positive = _number_that(lambda x: 1e-100 <= x <= 1e100, "above 0, from 1e-100 to 1e100")
-_between_0_and_1 = _number_that(lambda x: 0 < x < 1, "above 0 and below 1")
-_share = _number_that(lambda x: 0 < x <= 1, "above 0 and at most 1")
-
-
-def _penalty(text: str) -> float:
-    value = _number(text)
-    return value if value == 0 else _positive(text)
-
-
-def _at_least(least: int, most: float = math.inf) -> Callable[[str], int]:
-    def whole_number(text: str) -> int:
+    def read_legal(text: str) -> Any:
         try:
-            value = int(text)
+            value = read(text)
+            if legal(value):
+                return value
         except ValueError:
-            value = least - 1
-        if value < least:
-            raise argparse.ArgumentTypeError(f"{text!r} must be a whole number, {least} or more")
-        if value > most:
-            raise argparse.ArgumentTypeError(f"{text!r} must be at most {most}")
-        return value
+            pass
+        raise argparse.ArgumentTypeError(f"{text!r} {otherwise}")
 
-    return whole_number
+    return read_legal
 
 
-def _listed(known: Sequence[str], same: Callable[[str], str] = str) -> Callable[[str], list[str]]:
-    """Return the reader of a list with commas; a name may be known by another that is the same."""
+_number = _kind(float, lambda x: not math.isnan(x), "is not a number")
+_between_0_and_1 = _kind(_number, lambda x: 0 < x < 1, "must be above 0 and below 1")
+_share = _kind(_number, lambda x: 0 < x <= 1, "must be above 0 and at most 1")
+# Far enough from overflow to be squared.
+_LEAST, _MOST, _MODERATE = 1e-100, 1e100, "must be above 0, from 1e-100 to 1e100"
+_positive = _kind(_number, lambda x: _LEAST <= x <= _MOST, _MODERATE)
+_penalty = _kind(_number, lambda x: x == 0 or _LEAST <= x <= _MOST, _MODERATE)
+
+
+def _at_least(least: int) -> Callable[[str], int]:
+    return _kind(int, lambda x: x >= least, f"must be a whole number, {least} or more")
+
+
+def _listed(known: Sequence[str]) -> Callable[[str], list[str]]:
+    """Return the reader of a list with commas, of names that are known or aliases of them."""
 
     def names_in(text: str) -> list[str]:
         names = list(dict.fromkeys(name.strip() for name in text.split(",")))
         for name in names:
-            if same(name) not in known:
+            if ALIASES.get(name, name) not in known:
                 raise argparse.ArgumentTypeError(
                     f"{name!r} is unknown; choose from {', '.join(known)}"
                 )
@@ -137,22 +128,11 @@ def _listed(known: Sequence[str], same: Callable[[str], str] = str) -> Callable[
     return names_in
 
 
-def _losses(text: str) -> list[str]:
-    losses = _listed(["both", *LOSSES])(text)
-    return list(LOSSES) if "both" in losses else losses
-
-
 def _epsilons(text: str) -> list[float]:
     epsilons = sorted({_number(part) for part in text.split(",")})
     if not epsilons[0] > 0:
         raise argparse.ArgumentTypeError(f"{text!r}: every epsilon must be above 0")
     return epsilons
-
-
-def _audited_name(text: str) -> str:
-    """Return the name under which a method is audited."""
-    method = METHODS.get(text)
-    return text if method is None else method.audit.name or text
 
 
 def _add_compare(commands: Any) -> None:
@@ -171,15 +151,16 @@ def _add_compare(commands: Any) -> None:
         action="store_true",
         help="a few estimators and the logistic loss only, unless other options name more",
     )
-    names = _listed(["all", *COMPARED], methods.key_of)
     _add_options(
         what,
-        ("--estimators", names, None, "NAME,...", "see below; all for every one"),
-        ("--loss", _losses, None, "LOSS", "keep what minimises it: logistic, svm or both"),
+        ("--estimators", _listed(["all", *COMPARED]), None, "NAME,...",
+         "see below; all for every one"),
+        ("--loss", _listed(["both", *LOSSES]), None, "LOSS",
+         "keep what minimises it: logistic, svm or both"),
         ("--epsilons", _epsilons, _EPSILONS, "E,...", "default: %(default)s"),
         ("--delta", _between_0_and_1, 1e-6, "D", "default: %(default)s"),
         ("--max-iter", _at_least(1), None, "T", "of private estimators; default: their own"),
-    )
+    )  # fmt: skip
     _add_options(
         parser.add_argument_group("on which data"),
         ("--datasets", _listed(DATASETS), None, "NAME,...",
@@ -277,25 +258,21 @@ def _check_files(arguments: argparse.Namespace) -> None:
         if not existed:
             path.unlink()
     if arguments.output is not None:
-        try:
+        with _refused(arguments, "argument --output: "):
             ResultsFile(arguments.output).read()
-        except ValueError as problem:
-            error(f"argument --output: {problem}")
 
 
 def _check_figure(arguments: argparse.Namespace, option: str) -> None:
     """Refuse a figure that cannot be drawn, or not in the format that its name asks for."""
-    error, path = arguments.parser.error, arguments.plot
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        error(f'argument --{option}: needs matplotlib: pip install "dpglm[plot]"')
-    suffixes = sorted(Figure().canvas.get_supported_filetypes())
+    path = arguments.plot
+    with _refused(arguments):
+        figure = require("matplotlib.figure", "plot", f"argument --{option}:").Figure()
+    suffixes = sorted(figure.canvas.get_supported_filetypes())
     if path is not None and path.suffix[1:] not in suffixes:
-        error(f"argument --plot: {path} must end in one of {', '.join(suffixes)}")
+        arguments.parser.error(f"argument --plot: {path} must end in one of {', '.join(suffixes)}")
 
 
-def _load(arguments: argparse.Namespace) -> dict[str, Table]:
+def _load(arguments: argparse.Namespace) -> dict[str, methods.Table]:
     error = arguments.parser.error
     own = arguments.csv is not None
     if own and arguments.datasets is not None:
@@ -305,7 +282,7 @@ def _load(arguments: argparse.Namespace) -> dict[str, Table]:
     for option in ("schema", "target"):
         if getattr(arguments, option) is not None and not own:
             error(f"argument --{option}: describes the table of --csv, which is not given")
-    try:
+    with _refused(arguments):
         return methods.load_tables(
             arguments.datasets or ["census"],
             csv=(arguments.csv, arguments.schema, arguments.target) if own else None,
@@ -313,12 +290,10 @@ def _load(arguments: argparse.Namespace) -> dict[str, Table]:
             n_samples=arguments.n_samples,
             n_splits=arguments.folds,
         )
-    except (ValueError, OSError, ImportError) as problem:
-        error(str(problem))
 
 
 def _make_estimators(
-    arguments: argparse.Namespace, tables: Mapping[str, Table]
+    arguments: argparse.Namespace, tables: Mapping[str, methods.Table]
 ) -> dict[str, BaseEstimator]:
     losses = arguments.loss
     # Names that were given are kept, whatever they minimise.
@@ -326,26 +301,19 @@ def _make_estimators(
         losses = ["logistic"]
     names = methods.select(arguments.estimators, losses=losses, quick=arguments.quick)
     if not names:
-        arguments.parser.error(
-            f"argument --loss: none of {', '.join(arguments.estimators)} minimises "
-            f"{' or '.join(losses)}"
-        )
+        given, wanted = ", ".join(arguments.estimators), " or ".join(losses)
+        arguments.parser.error(f"argument --loss: none of {given} minimises {wanted}")
     options = {"delta": arguments.delta}
     if arguments.max_iter is not None:
         options["max_iter"] = arguments.max_iter
     # A budget too small, or a package that is missing, is told now and not after hours of fits.
-    for name in names:
-        for epsilon in arguments.epsilons:
-            estimator = methods.make_estimator(name, epsilon=epsilon, **options)
-            if not hasattr(estimator, "plan"):
-                continue
-            for X, y in tables.values():
-                # The smallest training set is the one beside the largest fold.
-                n_training = len(y) - -(-len(y) // arguments.folds)
-                try:
-                    estimator.plan(n_training, X.shape[1], len(set(y.tolist())))
-                except (ValueError, ImportError) as problem:
-                    arguments.parser.error(f"estimator {name}: {problem}")
+    for name, epsilon, (X, y) in product(names, arguments.epsilons, tables.values()):
+        estimator = methods.make_estimator(name, epsilon=epsilon, **options)
+        if hasattr(estimator, "plan"):
+            # The smallest training set is the one beside the largest fold.
+            n_training = len(y) - -(-len(y) // arguments.folds)
+            with _refused(arguments, f"estimator {name}: "):
+                estimator.plan(n_training, X.shape[1], len(set(y.tolist())))
     return {name: methods.make_estimator(name, **options) for name in names}
 
 
@@ -380,6 +348,9 @@ data: --n, --features and --classes are taken to be public.
 """
 
 
+_n_iter = _kind(_at_least(1), lambda x: x <= MOST_ITERATIONS, f"must be at most {MOST_ITERATIONS}")
+
+
 def _add_plan(commands: Any) -> None:
     parser = _command(
         commands,
@@ -396,8 +367,7 @@ def _add_plan(commands: Any) -> None:
         ("--delta", _between_0_and_1, 1e-6, "D", "default: %(default)s"),
         ("--features", _at_least(1), 100, "P", "columns of X; default: %(default)s"),
         ("--classes", _at_least(2), 2, "K", "default: %(default)s"),
-        ("--n-iter", _at_least(1, MOST_ITERATIONS), None, "T",
-         "iterations; default: the estimator's own"),
+        ("--n-iter", _n_iter, None, "T", "iterations; default: the estimator's own"),
         ("--sampling-rate", _share, None, "Q", "chance of a record to be in a batch; default: 1"),
         ("--noise-multiplier", _positive, None, "Z", "standard deviation of the noise over the "
          "clip (over twice the clip under replace_one)"),
@@ -419,9 +389,8 @@ def _add_plan(commands: Any) -> None:
 
 def _plan(arguments: argparse.Namespace) -> int:
     try:
-        print(plan_as_asked(arguments))
-    except (ValueError, ImportError) as problem:
-        arguments.parser.error(str(problem))
+        with _refused(arguments):
+            print(plan_as_asked(arguments))
     except ArithmeticError as problem:
         arguments.parser.error(f"these numbers are too extreme to be accounted for ({problem})")
     return 0
@@ -429,6 +398,7 @@ def _plan(arguments: argparse.Namespace) -> int:
 
 def _add_audit(commands: Any) -> None:
     names = "\n".join(f"  {name:<24}{methods.make_audited(name)[1]}" for name in AUDITED)
+    own_names = {compared: audited for audited, compared in ALIASES.items()}
     parser = _command(
         commands,
         "audit",
@@ -442,8 +412,8 @@ def _add_audit(commands: Any) -> None:
     chosen = parser.add_mutually_exclusive_group()
     chosen.add_argument("--all", action="store_true", help="audit every estimator, one table")
     chosen.add_argument(
-        "--estimator", type=_audited_name, choices=AUDITED, default="logistic", metavar="NAME",
-        help="see below; default: %(default)s",
+        "--estimator", type=lambda name: own_names.get(name, name), choices=AUDITED,
+        default="logistic", metavar="NAME", help="see below; default: %(default)s",
     )  # fmt: skip
     _add_options(
         parser,
@@ -473,10 +443,8 @@ def _audit(arguments: argparse.Namespace) -> int:
     for name in AUDITED if arguments.all else [arguments.estimator]:
         if arguments.all and sys.stderr.isatty():
             print(f"auditing {name} ...", file=sys.stderr)
-        try:
+        with _refused(arguments, f"{name}: "):
             reports.append(_audited(name, arguments))
-        except (ValueError, ImportError) as problem:
-            error(f"{name}: {problem}")
     print(audit_table(reports))
     failed = [report for report in reports if not report.passed]
     print()
@@ -486,10 +454,8 @@ def _audit(arguments: argparse.Namespace) -> int:
         seconds = time.perf_counter() - begin
         print(f"{len(reports) - len(failed)} of {len(reports)} audits passed in {seconds:.0f} s.")
     if path is not None:
-        try:
+        with _refused(arguments, "argument --plot: "):
             AuditDisplay.from_report(reports[0]).plot().figure_.savefig(path, dpi=150)
-        except OSError as problem:
-            error(f"argument --plot: {problem}")
     return 1 if failed else 0
 
 

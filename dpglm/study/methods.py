@@ -1,8 +1,9 @@
 """Every estimator and every table that a command knows by name."""
 
 import os
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ from dpglm.schema import Schema
 from dpglm.study.comparison import encoded
 
 __all__ = [
-    "AUDITED", "COMPARED", "DATASETS", "LOSSES", "METHODS", "PLANNED", "key_of", "load_tables",
+    "ALIASES", "AUDITED", "COMPARED", "DATASETS", "LOSSES", "METHODS", "PLANNED", "load_tables",
     "make_audited", "make_estimator", "select",
 ]  # fmt: skip
 
@@ -36,28 +37,18 @@ LOSSES = ("logistic", "svm")
 
 
 @dataclass(frozen=True)
-class Audit:
-    """What an audit does otherwise: name, text, parameters, and where its records are kept."""
-
-    name: str = ""
-    text: str = ""
-    parameters: Mapping[str, Any] = field(default_factory=dict)
-    container: str = "sparse"
-
-
-@dataclass(frozen=True)
 class Method:
     """An estimator with its settings: a prototype, what it is in a few words, what it minimises.
 
     The group says when it is compared without being named: "default" always, "quick" even if the
-    comparison is to be quick, "more" never. Those of the group "audit" are audited only.
+    comparison is to be quick, "more" never. The container holds the records of an audit.
     """
 
     estimator: BaseEstimator
-    text: str
+    text: str = ""
     losses: tuple[str, ...] = ("logistic",)
-    group: str = "audit"
-    audit: Audit = Audit()
+    group: str = "default"
+    container: str = "sparse"
 
 
 def _both(
@@ -66,74 +57,46 @@ def _both(
     logistic: BaseEstimator,
     group: str = "default",
     svm_loss: str = "smoothed_hinge",
-    audit: Audit = Audit(),
 ) -> dict[str, Method]:
     """Return a method that can minimise either loss under two names."""
     svm = clone(logistic).set_params(loss=svm_loss)
     return {
-        name: Method(logistic, text, ("logistic",), group, audit),
+        name: Method(logistic, text, ("logistic",), group),
         f"{name}-svm": Method(svm, f"{text}; SVM", ("svm",), group),
     }
 
 
+_LOGISTIC, _SVM, _AGD = DPLogisticRegression(), DPLinearSVM(), DPAGDClassifier()
+_TILTED, _MINIMA = ObjectivePerturbation(), ApproximateMinimaPerturbation()
+_ADVANCED, _MOMENTS = SGDAdvancedComposition(), SGDMomentsAccountant()
+_OPTIMUM = LogisticRegression(C=np.inf, max_iter=2000)
 _SVM_OPTIMUM = LinearSVC(loss="hinge", C=10.0, tol=0.1, max_iter=100_000)
 _PLAIN, _PLAINLY = {"momentum": None, "averaging": None}, "without momentum and averaging"
 _UNWHITENED = {"preconditioner": None, "clip_schedule": 2.0, "step_schedule": 1.0}
 
 METHODS: dict[str, Method] = {
-    "logistic": Method(DPLogisticRegression(), "DPLogisticRegression", group="quick"),
-    "svm": Method(DPLinearSVM(), "DPLinearSVM", ("svm",), "quick"),
-    **_both("agd", "DPAGDClassifier", DPAGDClassifier(), "quick"),
-    **_both(
-        "objective-perturbation",
-        "minimises a randomly tilted loss",
-        ObjectivePerturbation(),
-        "quick",
-    ),
+    "logistic": Method(_LOGISTIC, "DPLogisticRegression", group="quick"),
+    "svm": Method(_SVM, "DPLinearSVM", ("svm",), "quick"),
+    **_both("agd", "DPAGDClassifier", _AGD, "quick"),
+    **_both("objective-perturbation", "minimises a randomly tilted loss", _TILTED, "quick"),
     **_both("output-perturbation", "adds noise to the minimiser", OutputPerturbation()),
     **_both(
-        "approximate-minima",
-        "tilts the loss and adds noise to an approximate minimiser",
-        ApproximateMinimaPerturbation(),
+        "approximate-minima", "tilts the loss and adds noise to an approximate minimiser", _MINIMA
     ),
     **_both(
         "privgene", "searches genetically, with private selections", PrivGene(), svm_loss="hinge"
     ),
-    "double-noise-newton": Method(
-        DoubleNoiseNewton(), "noisy Newton steps", group="default", audit=Audit("newton")
-    ),
-    "majority": Method(MajorityClassifier(), "noisy label counts alone", LOSSES, "default"),
-    "reference": Method(
-        LogisticRegression(C=np.inf, max_iter=2000),
-        "logistic regression without privacy",
-        group="default",
-    ),
-    "reference-svm": Method(_SVM_OPTIMUM, "linear SVM without privacy", ("svm",), "default"),
+    "double-noise-newton": Method(DoubleNoiseNewton(), "noisy Newton steps"),
+    "majority": Method(MajorityClassifier(), "noisy label counts alone", LOSSES),
+    "reference": Method(_OPTIMUM, "logistic regression without privacy"),
+    "reference-svm": Method(_SVM_OPTIMUM, "linear SVM without privacy", ("svm",)),
     **_both(
-        "sgd-moments",
-        "mini-batches, by privacy loss distributions",
-        SGDMomentsAccountant(),
-        "more",
-        "hinge",
-        Audit(parameters={"max_iter": 100}),
+        "sgd-moments", "mini-batches, by privacy loss distributions", _MOMENTS, "more", "hinge"
     ),
-    **_both(
-        "sgd-advanced",
-        "mini-batches, by advanced composition",
-        SGDAdvancedComposition(),
-        "more",
-        "hinge",
-    ),
+    **_both("sgd-advanced", "mini-batches, by advanced composition", _ADVANCED, "more", "hinge"),
     # Variants of the two estimators that show what a setting is worth.
     "logistic-batches": Method(
-        DPLogisticRegression(sampling_rate=0.1),
-        "mini-batches of a tenth of the rows",
-        group="more",
-        audit=Audit(
-            "logistic-minibatch",
-            "on random batches",
-            {"sampling_rate": 0.2, "max_iter": 40, "preconditioner": None},
-        ),
+        DPLogisticRegression(sampling_rate=0.1), "mini-batches of a tenth of the rows", group="more"
     ),
     "logistic-plain": Method(DPLogisticRegression(**_PLAIN), _PLAINLY, group="more"),
     "svm-plain": Method(DPLinearSVM(**_PLAIN), _PLAINLY, ("svm",), "more"),
@@ -146,55 +109,59 @@ METHODS: dict[str, Method] = {
         DPLogisticRegression(clip_schedule=DecayingClip(1.0)),
         "with a clip that decays to a half",
         group="more",
-        audit=Audit(
-            text="without preconditioner, with a clip that decays and a heavy ball",
-            parameters={"preconditioner": None, "momentum": "heavy_ball", "averaging": "uniform"},
-        ),
     ),
     "logistic-dynamic": Method(
         DPLogisticRegression(noise_schedule=DynamicNoise(decay=4.0)),
         "with noise that decays to a quarter",
         group="more",
     ),
-    # Audited, never compared.
+}
+"""What is compared under each name, in the order of the tables."""
+
+AUDITED: dict[str, Method] = {
+    "logistic": Method(_LOGISTIC),
     "logistic-softmax": Method(DPLogisticRegression(classes=[0, 1, 2, 3]), "with four classes"),
     "logistic-replace-one": Method(
         DPLogisticRegression(neighboring_relation="replace_one"), "under replace_one"
     ),
-    "logistic-threads": Method(
-        DPLogisticRegression(), "on dense rows, in two threads", audit=Audit(container="dense")
+    "logistic-decaying-clip": Method(
+        DPLogisticRegression(
+            clip_schedule=DecayingClip(1.0),
+            preconditioner=None,
+            momentum="heavy_ball",
+            averaging="uniform",
+        ),
+        "without preconditioner, with a clip that decays and a heavy ball",
     ),
-    "logistic-blocks": Method(
-        DPLogisticRegression(), "on rows read block by block", audit=Audit(container="blocks")
+    "logistic-minibatch": Method(
+        DPLogisticRegression(sampling_rate=0.2, max_iter=40, preconditioner=None),
+        "on random batches",
     ),
-    "logistic-dask": Method(
-        DPLogisticRegression(), "on the partitions of a Dask array", audit=Audit(container="dask")
-    ),
+    "logistic-threads": Method(_LOGISTIC, "on dense rows, in two threads", container="dense"),
+    "logistic-blocks": Method(_LOGISTIC, "on rows read block by block", container="blocks"),
+    "logistic-dask": Method(_LOGISTIC, "on the partitions of a Dask array", container="dask"),
+    "svm": Method(_SVM),
+    "agd": Method(_AGD),
     "agd-whitened": Method(
         DPAGDClassifier(preconditioner="full", clip_schedule=0.5, n_splits=20),
         "with a full preconditioner",
     ),
     "agd-published": Method(DPAGDClassifier.as_published(), "with the constants of Lee & Kifer"),
+    "objective-perturbation": Method(_TILTED),
+    "output-perturbation": Method(OutputPerturbation()),
+    "approximate-minima": Method(_MINIMA),
+    "newton": Method(DoubleNoiseNewton()),
+    "privgene": Method(PrivGene()),
+    "sgd-moments": Method(SGDMomentsAccountant(max_iter=100)),
+    "sgd-advanced": Method(_ADVANCED),
+    "majority": Method(MajorityClassifier()),
 }
-"""What each name stands for; those that are compared in the order of the tables."""
+"""What is audited under each name, in the order of the table."""
 
-COMPARED = tuple(name for name, method in METHODS.items() if method.group != "audit")
+COMPARED = tuple(METHODS)
 PLANNED = ("logistic", "svm", "agd")
-AUDITED = (
-    "logistic", "logistic-softmax", "logistic-replace-one", "logistic-decaying-clip",
-    "logistic-minibatch", "logistic-threads", "logistic-blocks", "logistic-dask",
-    "svm", "agd", "agd-whitened", "agd-published",
-    "objective-perturbation", "output-perturbation", "approximate-minima", "newton",
-    "privgene", "sgd-moments", "sgd-advanced", "majority",
-)  # fmt: skip
-"""The names of an audit, in the order of its table."""
-
-_KEYS = {method.audit.name: name for name, method in METHODS.items() if method.audit.name}
-
-
-def key_of(name: str) -> str:
-    """Return the key in `METHODS` of what an audit may call otherwise."""
-    return _KEYS.get(name, name)
+ALIASES = {"newton": "double-noise-newton", "logistic-minibatch": "logistic-batches"}
+"""The names in `METHODS` of what `AUDITED` calls otherwise."""
 
 
 def select(
@@ -203,32 +170,34 @@ def select(
     """Return the names of the methods to compare, without repetitions.
 
     `names` are among `COMPARED`, or ``"all"``; by default those of the group "default", or of
-    "quick". Methods that minimise none of the `losses` are left out.
+    "quick". Methods that minimise none of the `losses`, or ``"both"``, are left out.
     """
     groups = ("quick",) if quick else ("quick", "default")
+    if names is None:
+        names = [name for name in COMPARED if METHODS[name].group in groups]
     chosen: list[str] = []
-    for name in [n for n in COMPARED if METHODS[n].group in groups] if names is None else names:
-        if key_of(name) not in COMPARED and name != "all":
-            raise ValueError(f"{name!r} is unknown; choose from all, {', '.join(COMPARED)}")
-        chosen += COMPARED if name == "all" else [key_of(name)]
-    kept = LOSSES if losses is None else tuple(losses)
+    for name in names:
+        chosen += COMPARED if name == "all" else [ALIASES.get(name, name)]
+    kept = LOSSES if losses is None or "both" in losses else losses
     return [name for name in dict.fromkeys(chosen) if set(METHODS[name].losses) & set(kept)]
 
 
 def make_estimator(name: str, **parameters: Any) -> BaseEstimator:
     """Return a new estimator with those of the parameters that it has."""
-    estimator = clone(METHODS[name].estimator)
+    return _made(METHODS[name], parameters)
+
+
+def _made(method: Method, parameters: dict[str, Any]) -> BaseEstimator:
+    estimator = clone(method.estimator)
     known = estimator.get_params()
     return estimator.set_params(**{k: v for k, v in parameters.items() if k in known})
 
 
 def make_audited(name: str, **budget: float) -> tuple[BaseEstimator, str, str]:
     """Return a new estimator as it is audited, what it is in a few words, and its container."""
-    method = METHODS[key_of(name)]
-    audit = method.audit
-    estimator = make_estimator(key_of(name), **audit.parameters, **budget)
-    text = method.text if method.group == "audit" else type(estimator).__name__
-    return estimator, audit.text or text, audit.container
+    method = AUDITED[name]
+    estimator = _made(method, budget)
+    return estimator, method.text or type(estimator).__name__, method.container
 
 
 CENSUS_ROWS = 20_000
@@ -257,24 +226,22 @@ def load_tables(
     `n_samples` rows are drawn, the same ones every time; by default `CENSUS_ROWS` of the census and
     all of the others. Errors name the option at fault.
     """
-    if csv is not None:
-        loaded = _own_table(*csv)
-    else:
+    if csv is None:
         loaded = {name: _dataset(name, data_home, n_samples) for name in names}
+    else:
+        path, schema_path, target = csv
+        with _blamed("schema", schema_path):
+            schema = Schema.from_json(schema_path)
+        with _blamed("csv", path):
+            loaded = {schema.name: encoded(read_csv(path, schema, target=target))}
     return {name: _rows(name, table, n_samples, n_splits) for name, table in loaded.items()}
 
 
-def _own_table(
-    path: os.PathLike[str], schema: os.PathLike[str], target: str | None
-) -> dict[str, Table]:
-    described = _read("schema", schema, lambda: Schema.from_json(schema))
-    table = _read("csv", path, lambda: encoded(read_csv(path, described, target=target)))
-    return {described.name: table}
-
-
-def _read(option: str, path: os.PathLike[str], read: Callable[[], Any]) -> Any:
+@contextmanager
+def _blamed(option: str, path: os.PathLike[str]) -> Iterator[None]:
+    """Raise what is wrong with a file as a ValueError that names the option."""
     try:
-        return read()
+        yield
     except OSError as problem:
         reason = f"{path} cannot be read ({problem.strerror})"
         raise ValueError(f"argument --{option}: {reason}") from problem
