@@ -1,19 +1,18 @@
 """Studies around a fit: comparisons, utility graphs, figures, reports and the command line."""
 
 from dpglm.study.comparison import compare
-from dpglm.study.plots import AuditDisplay, FitTraceDisplay, PlanDisplay, UtilityGraphDisplay
-from dpglm.study.report import ComparisonDisplay, html_report
+from dpglm.study.plots import (
+    AuditDisplay,
+    ComparisonDisplay,
+    FitTraceDisplay,
+    PlanDisplay,
+    UtilityGraphDisplay,
+)
+from dpglm.study.report import html_report
 from dpglm.study.results import ComparisonResults
 from dpglm.study.utility import UtilityGraph
 
 __all__ = [
-    "AuditDisplay",
-    "ComparisonDisplay",
-    "ComparisonResults",
-    "FitTraceDisplay",
-    "PlanDisplay",
-    "UtilityGraph",
-    "UtilityGraphDisplay",
-    "compare",
-    "html_report",
-]
+    "AuditDisplay", "ComparisonDisplay", "ComparisonResults", "FitTraceDisplay", "PlanDisplay",
+    "UtilityGraph", "UtilityGraphDisplay", "compare", "html_report",
+]  # fmt: skip

@@ -24,8 +24,8 @@ from dpglm.study import methods
 from dpglm.study.comparison import compare
 from dpglm.study.methods import ALIASES, AUDITED, COMPARED, DATASETS, LOSSES, METHODS, PLANNED
 from dpglm.study.planning import MOST_ITERATIONS, plan_as_asked
-from dpglm.study.plots import AuditDisplay
-from dpglm.study.report import ComparisonDisplay, html_report
+from dpglm.study.plots import AuditDisplay, ComparisonDisplay
+from dpglm.study.report import html_report
 from dpglm.study.results import ComparisonResults, ResultsFile
 
 __all__ = ["main"]

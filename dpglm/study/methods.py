@@ -12,15 +12,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 from sklearn.utils import resample
 
-from dpglm.baselines.majority import MajorityClassifier
-from dpglm.baselines.newton import DoubleNoiseNewton
-from dpglm.baselines.objective_perturbation import (
-    ApproximateMinimaPerturbation,
-    ObjectivePerturbation,
-)
-from dpglm.baselines.perturbation import OutputPerturbation
-from dpglm.baselines.privgene import PrivGene
-from dpglm.baselines.sgd import SGDAdvancedComposition, SGDMomentsAccountant
+from dpglm import baselines
 from dpglm.datasets import fetch_adult, fetch_bank, fetch_kddcup99, make_census, read_csv
 from dpglm.estimators.agd import DPAGDClassifier
 from dpglm.estimators.descent import DPLinearSVM, DPLogisticRegression
@@ -67,8 +59,9 @@ def _both(
 
 
 _LOGISTIC, _SVM, _AGD = DPLogisticRegression(), DPLinearSVM(), DPAGDClassifier()
-_TILTED, _MINIMA = ObjectivePerturbation(), ApproximateMinimaPerturbation()
-_ADVANCED, _MOMENTS = SGDAdvancedComposition(), SGDMomentsAccountant()
+_TILTED, _MINIMA = baselines.ObjectivePerturbation(), baselines.ApproximateMinimaPerturbation()
+_ADVANCED, _MOMENTS = baselines.SGDAdvancedComposition(), baselines.SGDMomentsAccountant()
+_GENETIC = baselines.PrivGene()
 _OPTIMUM = LogisticRegression(C=np.inf, max_iter=2000)
 _SVM_OPTIMUM = LinearSVC(loss="hinge", C=10.0, tol=0.1, max_iter=100_000)
 _PLAIN, _PLAINLY = {"momentum": None, "averaging": None}, "without momentum and averaging"
@@ -79,15 +72,15 @@ METHODS: dict[str, Method] = {
     "svm": Method(_SVM, "DPLinearSVM", ("svm",), "quick"),
     **_both("agd", "DPAGDClassifier", _AGD, "quick"),
     **_both("objective-perturbation", "minimises a randomly tilted loss", _TILTED, "quick"),
-    **_both("output-perturbation", "adds noise to the minimiser", OutputPerturbation()),
+    **_both("output-perturbation", "adds noise to the minimiser", baselines.OutputPerturbation()),
     **_both(
         "approximate-minima", "tilts the loss and adds noise to an approximate minimiser", _MINIMA
     ),
     **_both(
-        "privgene", "searches genetically, with private selections", PrivGene(), svm_loss="hinge"
+        "privgene", "searches genetically, with private selections", _GENETIC, svm_loss="hinge"
     ),
-    "double-noise-newton": Method(DoubleNoiseNewton(), "noisy Newton steps"),
-    "majority": Method(MajorityClassifier(), "noisy label counts alone", LOSSES),
+    "double-noise-newton": Method(baselines.DoubleNoiseNewton(), "noisy Newton steps"),
+    "majority": Method(baselines.MajorityClassifier(), "noisy label counts alone", LOSSES),
     "reference": Method(_OPTIMUM, "logistic regression without privacy"),
     "reference-svm": Method(_SVM_OPTIMUM, "linear SVM without privacy", ("svm",)),
     **_both(
@@ -148,13 +141,13 @@ AUDITED: dict[str, Method] = {
     ),
     "agd-published": Method(DPAGDClassifier.as_published(), "with the constants of Lee & Kifer"),
     "objective-perturbation": Method(_TILTED),
-    "output-perturbation": Method(OutputPerturbation()),
+    "output-perturbation": Method(baselines.OutputPerturbation()),
     "approximate-minima": Method(_MINIMA),
-    "newton": Method(DoubleNoiseNewton()),
-    "privgene": Method(PrivGene()),
-    "sgd-moments": Method(SGDMomentsAccountant(max_iter=100)),
+    "newton": Method(baselines.DoubleNoiseNewton()),
+    "privgene": Method(_GENETIC),
+    "sgd-moments": Method(baselines.SGDMomentsAccountant(max_iter=100)),
     "sgd-advanced": Method(_ADVANCED),
-    "majority": Method(MajorityClassifier()),
+    "majority": Method(baselines.MajorityClassifier()),
 }
 """What is audited under each name, in the order of the table."""
 

@@ -10,17 +10,13 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.base import BaseEstimator, clone
 
-from dpglm.calculator import (
-    PrivacyCalculator,
-    optimal_n_iter,
-    public_constants,
-    saturation_n_iter,
-)
+from dpglm import calculator
 from dpglm.estimators.adaptive_plan import AdaptivePlan
 from dpglm.estimators.plan import PrivacyPlan
 from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS
 from dpglm.privacy.ledger import PrivacyLedger, composed_epsilon, rounded_up
 from dpglm.study.methods import make_estimator
+from dpglm.study.results import aligned
 
 __all__ = ["Shape", "broken_conditions", "plan_as_asked", "plan_report", "proactive_noise"]
 
@@ -137,7 +133,7 @@ def _noise(plan: PrivacyPlan) -> list[str]:
 def _iterations(plan: PrivacyPlan) -> list[str]:
     divisor = "n" if plan.sampling_rate == 1 else "the expected batch"
     note = f"noise / n: standard deviation in each coordinate of the mean gradient (over {divisor})"
-    rows = [("iteration", "clip", "step", "multiplier", "noise / n", "epsilon so far")]
+    rows = [("iteration   ", "clip", "step", "multiplier", "noise / n", "epsilon so far")]
     if plan.second_moment is not None:
         multiplier = f"{plan.second_moment.noise_multiplier:.4g}"
         rows.append(("2nd moment", "", "", multiplier, "", _cost(plan.epsilon_after(1))))
@@ -149,7 +145,7 @@ def _iterations(plan: PrivacyPlan) -> list[str]:
         values = (row.clip, row.step, row.noise_multiplier, row.noise_std)
         texts = (f"{value:.4g}" for value in values)
         rows.append((f"{row.iteration:,}", *texts, _cost(row.epsilon)))
-    return [*_section("ITERATIONS"), *_table(rows), *_note(note)]
+    return [*_section("ITERATIONS"), *_indented(rows), *_note(note)]
 
 
 def _worthwhile(plan: PrivacyPlan, row_bound: float, distance: float) -> list[str]:
@@ -157,7 +153,7 @@ def _worthwhile(plan: PrivacyPlan, row_bound: float, distance: float) -> list[st
     # Whitened rows have another norm, and their clip belongs to that.
     clip = None if plan.second_moment is not None else plan.clip
     facts = replace(plan.facts, mu=mu, row_bound=row_bound, clip=clip)
-    saturated = _count(saturation_n_iter(facts, distance=distance))
+    saturated = _count(calculator.saturation_n_iter(facts, distance=distance))
     rows = {"no further gain beyond": f"{saturated} at the steps of LectureStep, averaged"}
     note = (
         f"worst cases for rows of norm {row_bound:g} as they are, and coefficients of norm "
@@ -165,9 +161,10 @@ def _worthwhile(plan: PrivacyPlan, row_bound: float, distance: float) -> list[st
     )
     if facts.curvature < math.inf:
         penalised = replace(facts, alpha=facts.alpha or _EXAMPLE_ALPHA)
-        constants = public_constants(penalised)
+        constants = calculator.public_constants(penalised)
         dynamic, constant = (
-            _count(optimal_n_iter(*constants, dynamic=dynamic)) for dynamic in (True, False)
+            _count(calculator.optimal_n_iter(*constants, dynamic=dynamic))
+            for dynamic in (True, False)
         )
         rows[f"best for alpha={penalised.alpha:g}, Hong 2022"] = (
             f"{constant} at constant noise, {dynamic} at DynamicNoise()"
@@ -182,9 +179,9 @@ def _batches(epsilon: float, plan: PrivacyPlan) -> list[str]:
     spread = math.sqrt(size * (1 - rate))
     run = {"delta": plan.ledger.reporting_delta, "n_iter": plan.n_iter, "sampling_rate": rate}
     closed_form = proactive_noise(epsilon, run["delta"])
-    calculator = PrivacyCalculator()
-    needed = calculator.noise_multiplier(epsilon=epsilon, **run)
-    exact = calculator.epsilon(noise_multiplier=closed_form, **run)
+    accountant = calculator.PrivacyCalculator()
+    needed = accountant.noise_multiplier(epsilon=epsilon, **run)
+    exact = accountant.epsilon(noise_multiplier=closed_form, **run)
     rows = {
         "epochs": f"{plan.n_iter * rate:.4g}",
         "records in a batch": f"{size:,.6g} expected, give or take {spread:.3g}",
@@ -264,7 +261,7 @@ def _alternatives(estimator: BaseEstimator, plan: Plan, shape: Shape) -> list[st
     }
     if plan.ledger.neighboring_relation == "zero_out" and not sampled:
         changes["replace_one"] = {"neighboring_relation": "replace_one"}
-    rows = [["", "multiplier", "noise on a mean gradient"]]
+    rows = [[" " * 18, "multiplier", "noise on a mean gradient"]]
     if not sampled:
         rows[0].append("iterations afforded" if adaptive else "iterations at this plan's noise")
     noise_here = _first_multiplier(plan) * _noise_per_multiplier(plan)
@@ -279,7 +276,7 @@ def _alternatives(estimator: BaseEstimator, plan: Plan, shape: Shape) -> list[st
             n_iter = plan.n_iter * (noise_here / noise) ** 2
             row.append(f"{math.floor(n_iter * (1 + _ROUNDING)):,}")
         rows.append(row)
-    return [*_section("ALTERNATIVES"), *_table(rows, first=18)]
+    return [*_section("ALTERNATIVES"), *_indented(rows)]
 
 
 def _sensitivity_factor(plan: Plan) -> float:
@@ -336,14 +333,8 @@ def _note(text: str) -> list[str]:
     return textwrap.wrap(f"({text})", _WIDTH, initial_indent="  ", subsequent_indent="   ")
 
 
-def _table(rows: Sequence[Sequence[str]], first: int = 12) -> list[str]:
-    """Return the rows with the first column to the left and the others to the right."""
-    widths = [max(map(len, column)) + 3 for column in zip(*rows, strict=True)]
-    return [
-        f"  {row[0]:<{first}}"
-        + "".join(text.rjust(width) for text, width in zip(row[1:], widths[1:], strict=True))
-        for row in rows
-    ]
+def _indented(rows: Sequence[Sequence[str]]) -> list[str]:
+    return [f"  {line}" for line in aligned(rows, gap=3, left=1)]
 
 
 def plan_as_asked(arguments: argparse.Namespace) -> str:
@@ -381,35 +372,34 @@ def _solve(arguments: argparse.Namespace) -> str:
         raise ValueError("--noise-multiplier: give --epsilon, --n-iter or both beside it")
     (unknown,) = missing
     del run[unknown]
-    calculator = PrivacyCalculator(arguments.relation)
+    accountant = calculator.PrivacyCalculator(arguments.relation)
+    answers = {
+        "epsilon": accountant.epsilon,
+        "sampling_rate": accountant.sampling_rate,
+        "n_iter": accountant.max_iter,
+    }
+    setattr(arguments, unknown, answers[unknown](**run))
+    epsilon, n_iter, rate = arguments.epsilon, arguments.n_iter, arguments.sampling_rate
     noise = f"noise multiplier {arguments.noise_multiplier:g}"
     if unknown == "epsilon":
-        arguments.epsilon = calculator.epsilon(**run)
-        return f"{noise} and {arguments.n_iter:,} iterations cost epsilon {arguments.epsilon:.4g}"
+        return f"{noise} and {n_iter:,} iterations cost epsilon {epsilon:.4g}"
     if unknown == "sampling_rate":
-        arguments.sampling_rate = calculator.sampling_rate(**run)
-        return (
-            f"{noise} and {arguments.n_iter:,} iterations afford a sampling rate of "
-            f"{arguments.sampling_rate:.4g} at epsilon {arguments.epsilon:g}"
-        )
-    arguments.n_iter = calculator.max_iter(**run)
-    if arguments.n_iter == 0:
+        share = f"a sampling rate of {rate:.4g}"
+        return f"{noise} and {n_iter:,} iterations afford {share} at epsilon {epsilon:g}"
+    if n_iter == 0:
         del run["noise_multiplier"]
-        needed = calculator.noise_multiplier(n_iter=1, **run)
+        needed = accountant.noise_multiplier(n_iter=1, **run)
         raise ValueError(
             f"--noise-multiplier: {arguments.noise_multiplier:g} is too small for a single "
-            f"iteration at epsilon={arguments.epsilon:g}, which needs {needed:.4g}"
+            f"iteration at epsilon={epsilon:g}, which needs {needed:.4g}"
         )
-    if arguments.n_iter > MOST_ITERATIONS:
+    if n_iter > MOST_ITERATIONS:
         raise ValueError(
-            f"--noise-multiplier: {arguments.noise_multiplier:g} affords {arguments.n_iter:,} "
-            f"iterations, more than the {MOST_ITERATIONS:,} of a plan; choose a smaller one"
+            f"--noise-multiplier: {arguments.noise_multiplier:g} affords {n_iter:,} iterations, "
+            f"more than the {MOST_ITERATIONS:,} of a plan; choose a smaller one"
         )
-    epochs = arguments.n_iter * arguments.sampling_rate
-    return (
-        f"{noise} affords {arguments.n_iter:,} iterations, {epochs:,.6g} epochs, at epsilon "
-        f"{arguments.epsilon:g}"
-    )
+    epochs = f"{n_iter * rate:,.6g} epochs"
+    return f"{noise} affords {n_iter:,} iterations, {epochs}, at epsilon {epsilon:g}"
 
 
 def _estimator(arguments: argparse.Namespace) -> BaseEstimator:

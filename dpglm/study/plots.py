@@ -1,4 +1,4 @@
-"""Figures of plans, fits, audits and utility graphs, and what all figures share."""
+"""Figures of plans, fits, audits, comparisons and utility graphs, and what all of them share."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,9 +15,21 @@ from dpglm.audit.report import AuditPart, AuditReport
 from dpglm.audit.statistics import CanaryScores
 from dpglm.estimators.plan import PrivacyPlan
 from dpglm.exceptions import require
-from dpglm.study.results import SCORES, value_text
+from dpglm.study.results import (
+    LARGER_IS_BETTER,
+    MAIN_METRICS,
+    SCORES,
+    ComparisonResults,
+    Row,
+    epsilons_of,
+    grouped,
+    value_text,
+)
 
-__all__ = ["AuditDisplay", "FitTraceDisplay", "PlanDisplay", "UtilityGraphDisplay", "plain"]
+__all__ = [
+    "AuditDisplay", "ComparisonDisplay", "FitTraceDisplay", "PlanDisplay", "UtilityGraphDisplay",
+    "plain", "pyplot",
+]  # fmt: skip
 
 
 def pyplot() -> Any:
@@ -345,7 +357,7 @@ def _draw_audit(axes: Any, part: AuditPart, delta: float) -> None:
     if isinstance(evidence, ChoiceCounts):
         _draw_choices(axes, evidence)
     elif isinstance(evidence, CanaryScores):
-        _draw_scores(axes, evidence)
+        _draw_canaries(axes, evidence)
     else:
         _histogram(axes, evidence.absent, evidence.present)
         axes.set(xlabel="score", ylabel="density")
@@ -361,7 +373,7 @@ def _draw_audit(axes: Any, part: AuditPart, delta: float) -> None:
     axes.legend(frameon=False, fontsize="small")
 
 
-def _draw_scores(axes: Any, canaries: CanaryScores) -> None:
+def _draw_canaries(axes: Any, canaries: CanaryScores) -> None:
     scores, shift = canaries.scores, canaries.shift
     _histogram(axes, scores[~canaries.present], scores[canaries.present])
     x = np.linspace(min(scores.min(), -3.5), max(scores.max(), shift + 3.5), 400)
@@ -387,6 +399,143 @@ def _draw_choices(axes: Any, choices: ChoiceCounts) -> None:
     label = "as charged, ± 2 standard deviations"
     axes.errorbar(candidates, expected, spread, fmt=".", color="black", capsize=2, label=label)
     axes.set(xlabel="candidate", ylabel=f"times chosen in {n_draws} fits")
+
+
+_MARKERS = "osD^vP*X"
+_DASHES = ("--", ":", "-.")
+_LATER_LOSS = (0, (5, 1.5))
+_ERROR_BARS = {"linewidth": 1.5, "markersize": 5, "capsize": 3}
+# How many times as far from the best as the median an axis reaches.
+_REACH = 6.0
+
+
+@dataclass(eq=False, repr=False)
+class ComparisonDisplay(Display):
+    """Scores of estimators against epsilon, one panel per metric, with error bars.
+
+    Estimators without privacy are horizontal lines. Where two kinds of loss are compared, the
+    second has dashed lines, in the colors of the first. What is far worse than the others may lie
+    outside the view. Make it with `from_results`.
+
+    Examples
+    --------
+    >>> from sklearn.dummy import DummyClassifier
+    >>> from dpglm import DPLogisticRegression
+    >>> from dpglm.study import ComparisonDisplay, compare
+    >>> from dpglm.datasets import make_census
+    >>> results = compare(
+    ...     {"census": make_census(1000, random_state=0)},
+    ...     {"logistic": DPLogisticRegression(max_iter=20), "majority": DummyClassifier()},
+    ...     epsilons=[0.5, 1.0],
+    ... )
+    >>> display = ComparisonDisplay.from_results(results).plot()
+    >>> [ax.get_ylabel() for ax in display.axes_]
+    ['accuracy, test fold', 'AUC, test fold', 'logistic loss, training fold']
+    """
+
+    title: str
+    panels: list[tuple[str, str, list[Mapping[str, Any]]]]
+
+    @classmethod
+    def from_results(
+        cls,
+        results: ComparisonResults,
+        *,
+        dataset: str | None = None,
+        metrics: Iterable[str] = MAIN_METRICS,
+    ) -> "ComparisonDisplay":
+        """Prepare the figure of one dataset.
+
+        Parameters
+        ----------
+        results : ComparisonResults
+        dataset : str, optional
+            Needed if there are several.
+        metrics : iterable of {"accuracy", "auc", "training_loss", "test_loss", "fit_seconds"}
+        """
+        if dataset is None and len(results.datasets) == 1:
+            (dataset,) = results.datasets
+        if dataset not in results.datasets:
+            raise ValueError(f"dataset={dataset!r} must be one of {results.datasets}.")
+        return cls(results.headline(dataset), results.panels(dataset, metrics))
+
+    def _layout(self) -> Layout:
+        n = len(self.panels)
+        n_columns = n if n <= 3 else math.ceil(n / 2)
+        size = 4.2 * n_columns, 3.4 * math.ceil(n / n_columns) + 0.8
+        titles = ", ".join(title for title, *_ in self.panels)
+        return Layout(
+            self.title, size, (n,), n_columns, f"{n} are needed, one for each of {titles}"
+        )
+
+    def _draw_panels(self, own_figure: bool) -> None:
+        styles = self._styles()
+        for axes, (title, metric, rows) in zip(self.axes_, self.panels, strict=True):
+            _draw_scores(axes, title, metric, rows, styles)
+        self._add_legend(own_figure, styles)
+
+    def _styles(self) -> dict[str, dict[str, Any]]:
+        """Return the look of each estimator, the same in every panel."""
+        rows = [row for *_, panel in self.panels for row in panel]
+        private = dict.fromkeys(row["estimator"] for row in rows if row["epsilon"] is not None)
+        others = dict.fromkeys(row["estimator"] for row in rows if row["epsilon"] is None)
+        loss_of = {row["estimator"]: row["loss"] for row in rows}
+        losses = list(dict.fromkeys(loss_of[name] for name in private))
+        styles: dict[str, dict[str, Any]] = {}
+        for name in private:
+            # Colours and markers start anew with each kind of loss; the second is dashed.
+            kind = losses.index(loss_of[name])
+            i = sum(loss_of[other] == loss_of[name] for other in styles)
+            styles[name] = {"color": f"C{i % 10}", "marker": _MARKERS[i % len(_MARKERS)]}
+            if kind > 0:
+                styles[name] |= {"linestyle": _LATER_LOSS, "fillstyle": "none"}
+        for i, name in enumerate(others):
+            styles[name] = {"color": "0.5", "linestyle": _DASHES[i % len(_DASHES)]}
+        return styles
+
+
+def _draw_scores(
+    axes: Any, title: str, metric: str, rows: list[Row], styles: Mapping[str, Mapping[str, Any]]
+) -> None:
+    rows = [row for row in rows if row[metric] is not None and row["epsilon"] != math.inf]
+    for row in rows:
+        # An AUC of one half ranks nothing and would only stretch the axis.
+        if row["epsilon"] is None and (metric, row[metric]) != ("auc", 0.5):
+            name = row["estimator"]
+            axes.axhline(row[metric], label=name, linewidth=1.2, **styles[name])
+    groups = grouped([row for row in rows if row["epsilon"] is not None], "estimator")
+    for position, (name, group) in enumerate(groups.items()):
+        own = sorted(group, key=itemgetter("epsilon"))
+        # Side by side, so that error bars do not hide one another.
+        shift = 1.02 ** (position - (len(groups) - 1) / 2)
+        axes.errorbar(
+            [row["epsilon"] * shift for row in own],
+            [row[metric] for row in own],
+            yerr=[row[f"{metric}_se"] or 0.0 for row in own],
+            label=name,
+            **_ERROR_BARS,
+            **styles[name],
+        )
+    _limit(axes, [row[metric] for row in rows], metric)
+    epsilons = epsilons_of(rows)
+    axes.set_xscale("log")
+    axes.set_xticks(epsilons, [f"{epsilon:g}" for epsilon in epsilons])
+    axes.minorticks_off()
+    axes.set(xlabel="epsilon", ylabel=title)
+    plain(axes)
+
+
+def _limit(axes: Any, scores: list[float], metric: str) -> None:
+    """End the axis where what is far worse than the others begins."""
+    # From here on larger is better.
+    sign = 1 if metric in LARGER_IS_BETTER else -1
+    values = sign * np.array(scores)
+    if not len(values):
+        return
+    best = values.max()
+    reach = _REACH * np.median(best - values)
+    if best - values.min() > reach > 0:
+        axes.set_ylim(*sorted((sign * (best - reach), sign * (best + 0.15 * reach))))
 
 
 _DOT = {"color": "0.8", "markersize": 4, "label": "a setting"}
@@ -502,9 +651,7 @@ class UtilityGraphDisplay(Display):
                 yerr=[row[f"{metric}_gap_se"] or 0.0 for row in best.values()],
                 color=f"C{number % 10}",
                 marker="os^Dv"[number % 5],
-                markersize=5,
-                linewidth=1.5,
-                capsize=3,
+                **_ERROR_BARS,
                 label="the best" if line is None else f"the best with {self.by} = {line}",
             )
             for row in filter(itemgetter("recommended"), rows):
