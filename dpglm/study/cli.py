@@ -79,10 +79,15 @@ def _command(commands: Any, name: str, run: Callable, **texts: str) -> argparse.
     return parser
 
 
-def _add_options(parser: Any, *options: tuple[str, Callable, Any, str, str]) -> None:
-    """Add options that take a value: name, kind, default, placeholder and help of each."""
+def _add_options(parser: Any, *options: tuple[str, Any, Any, str | None, str]) -> None:
+    """Add options: name, kind (or choices, or None for a flag), default, placeholder and help."""
     for option, kind, default, metavar, text in options:
-        parser.add_argument(option, type=kind, default=default, metavar=metavar, help=text)
+        if kind is None:
+            parser.add_argument(option, action="store_true", help=text)
+        elif isinstance(kind, list):
+            parser.add_argument(option, choices=kind, default=default, help=text)
+        else:
+            parser.add_argument(option, type=kind, default=default, metavar=metavar, help=text)
 
 
 def _kind(read: Callable, legal: Callable[[Any], bool], otherwise: str) -> Callable[[str], Any]:
@@ -145,14 +150,10 @@ def _add_compare(commands: Any) -> None:
         "methods, and against the same models without privacy.",
         epilog=_epilog(),
     )
-    what = parser.add_argument_group("what to compare")
-    what.add_argument(
-        "--quick",
-        action="store_true",
-        help="a few estimators and the logistic loss only, unless other options name more",
-    )
     _add_options(
-        what,
+        parser.add_argument_group("what to compare"),
+        ("--quick", None, False, None,
+         "a few estimators and the logistic loss only, unless other options name more"),
         ("--estimators", _listed(["all", *COMPARED]), None, "NAME,...",
          "see below; all for every one"),
         ("--loss", _listed(["both", *LOSSES]), None, "LOSS",
@@ -191,16 +192,13 @@ def _add_compare(commands: Any) -> None:
 
 
 def _epilog() -> str:
-    groups = {
-        "estimators compared by default": ("quick", "default"),
-        "others": ("more",),
-    }
+    groups = {"estimators compared by default": ("quick", "default"), "others": ("more",)}
     parts = [
         f"{title}:\n"
         + "\n".join(f"  {name:<28}{m.text}" for name, m in METHODS.items() if m.group in group)
         for title, group in groups.items()
     ]
-    quick = f"--quick keeps {', '.join(methods.select(losses=['logistic'], quick=True))}."
+    quick = f"--quick keeps {', '.join(methods.select(quick=True))}."
     warning = "The scores are computed without noise: publish them only if the data are public."
     return "\n\n".join((*parts, quick, warning))
 
@@ -292,16 +290,10 @@ def _load(arguments: argparse.Namespace) -> dict[str, methods.Table]:
         )
 
 
-def _make_estimators(
-    arguments: argparse.Namespace, tables: Mapping[str, methods.Table]
-) -> dict[str, BaseEstimator]:
-    losses = arguments.loss
-    # Names that were given are kept, whatever they minimise.
-    if losses is None and arguments.quick and arguments.estimators is None:
-        losses = ["logistic"]
-    names = methods.select(arguments.estimators, losses=losses, quick=arguments.quick)
+def _make_estimators(arguments: argparse.Namespace, tables: Mapping) -> dict[str, BaseEstimator]:
+    names = methods.select(arguments.estimators, losses=arguments.loss, quick=arguments.quick)
     if not names:
-        given, wanted = ", ".join(arguments.estimators), " or ".join(losses)
+        given, wanted = ", ".join(arguments.estimators), " or ".join(arguments.loss)
         arguments.parser.error(f"argument --loss: none of {given} minimises {wanted}")
     options = {"delta": arguments.delta}
     if arguments.max_iter is not None:
@@ -378,13 +370,11 @@ def _add_plan(commands: Any) -> None:
          "on worthwhile iterations; default: %(default)g"),
         ("--distance", _positive, 1.0, "B", "guess of the norm of the best coefficients, for the "
          "same; default: %(default)g"),
+        ("--estimator", PLANNED, "logistic", None, "default: %(default)s"),
+        ("--relation", [*NEIGHBORING_RELATIONS], "zero_out", None, "default: %(default)s"),
+        ("--preconditioner", ["auto", "full", "diagonal", "none"], "auto", None,
+         "default: %(default)s"),
     )  # fmt: skip
-    for option, choices, default in (
-        ("--estimator", PLANNED, "logistic"),
-        ("--relation", list(NEIGHBORING_RELATIONS), "zero_out"),
-        ("--preconditioner", ["auto", "full", "diagonal", "none"], "auto"),
-    ):
-        parser.add_argument(option, choices=choices, default=default, help="default: %(default)s")
 
 
 def _plan(arguments: argparse.Namespace) -> int:
@@ -423,9 +413,7 @@ def _add_audit(commands: Any) -> None:
         ("--fits", _at_least(100), 1000, "F", "of choices, and from outside; default: %(default)s"),
         ("--false-alarm", _between_0_and_1, 1e-6, "A", "of each test; default: %(default)g"),
         ("--plot", Path, None, "FILE.png", "draw what was seen"),
-    )
-    parser.add_argument(
-        "--black-box", action="store_true", help="look at the coefficients alone, from outside"
+        ("--black-box", None, False, None, "look at the coefficients alone, from outside"),
     )
 
 

@@ -152,7 +152,7 @@ AUDITED: dict[str, Method] = {
 """What is audited under each name, in the order of the table."""
 
 COMPARED = tuple(METHODS)
-PLANNED = ("logistic", "svm", "agd")
+PLANNED = ["logistic", "svm", "agd"]
 ALIASES = {"newton": "double-noise-newton", "logistic-minibatch": "logistic-batches"}
 """The names in `METHODS` of what `AUDITED` calls otherwise."""
 
@@ -162,12 +162,14 @@ def select(
 ) -> list[str]:
     """Return the names of the methods to compare, without repetitions.
 
-    `names` are among `COMPARED`, or ``"all"``; by default those of the group "default", or of
-    "quick". Methods that minimise none of the `losses`, or ``"both"``, are left out.
+    `names` are among `COMPARED`, or ``"all"``; by default those of the group "default", or those of
+    "quick" for the logistic loss. Methods that minimise none of the `losses`, or ``"both"``, are
+    left out.
     """
-    groups = ("quick",) if quick else ("quick", "default")
     if names is None:
+        groups = ("quick",) if quick else ("quick", "default")
         names = [name for name in COMPARED if METHODS[name].group in groups]
+        losses = losses or (["logistic"] if quick else None)
     chosen: list[str] = []
     for name in names:
         chosen += COMPARED if name == "all" else [ALIASES.get(name, name)]
@@ -231,24 +233,22 @@ def load_tables(
 
 
 @contextmanager
-def _blamed(option: str, path: os.PathLike[str]) -> Iterator[None]:
-    """Raise what is wrong with a file as a ValueError that names the option."""
+def _blamed(option: str, path: os.PathLike[str] | None = None) -> Iterator[None]:
+    """Raise what is wrong as a ValueError that names the option."""
     try:
         yield
-    except OSError as problem:
-        reason = f"{path} cannot be read ({problem.strerror})"
+    except (ValueError, OSError, ImportError) as problem:
+        reason = str(problem)
+        if path is not None and isinstance(problem, OSError):
+            reason = f"{path} cannot be read ({problem.strerror})"
         raise ValueError(f"argument --{option}: {reason}") from problem
-    except (ValueError, ImportError) as problem:
-        raise ValueError(f"argument --{option}: {problem}") from problem
 
 
 def _dataset(name: str, data_home: os.PathLike[str] | None, n_samples: int | None) -> Table:
     if name == "census":
         return make_census(n_samples or CENSUS_ROWS, random_state=0)
-    try:
+    with _blamed(f"datasets: {name}"):
         return encoded(_FETCHERS[name](data_home))
-    except (ValueError, OSError, ImportError) as problem:
-        raise ValueError(f"argument --datasets: {name}: {problem}") from problem
 
 
 def _rows(name: str, table: Table, n_samples: int | None, n_splits: int) -> Table:

@@ -3,7 +3,7 @@
 import argparse
 import math
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -24,11 +24,13 @@ __all__ = ["Shape", "broken_conditions", "plan_as_asked", "plan_report", "proact
 MOST_ITERATIONS = 100_000
 _WIDTH = 96
 _LABEL = 36
+_BELOW = " " * (_LABEL + 2)
 # What the theory of a penalised objective is evaluated at where there is no penalty.
 _EXAMPLE_ALPHA = 1e-3
 _ROUNDING = 1e-9
 
 Plan = PrivacyPlan | AdaptivePlan
+Texts = Iterable[Sequence[str]]
 
 
 class Shape(NamedTuple):
@@ -40,12 +42,7 @@ class Shape(NamedTuple):
 
 
 def plan_report(
-    estimator: BaseEstimator,
-    shape: Shape,
-    *,
-    row_bound: float,
-    distance: float,
-    answer: str | None = None,
+    estimator: BaseEstimator, shape: Shape, *, row_bound: float, distance: float, answer: str = ""
 ) -> str:
     """Return what an estimator would do with data of a public shape.
 
@@ -59,7 +56,7 @@ def plan_report(
         f"features, {shape.n_classes} classes",
         "Planned from public numbers alone: no data were read, and no budget is spent yet.",
     ]
-    if answer is not None:
+    if answer:
         lines += ["", *textwrap.wrap(f"ANSWER: {answer}.", _WIDTH)]
     lines += _budget(estimator.epsilon, plan.ledger, shape.n_samples)
     if isinstance(plan, AdaptivePlan):
@@ -97,7 +94,7 @@ def _budget(epsilon: float, ledger: PrivacyLedger, n_samples: int) -> list[str]:
         "who has to tell from the result whether one record was used, at even odds, is right "
         f"with a probability of {guess:.1f}% at most, instead of 50%"
     )
-    return _section("BUDGET", rows)
+    return _section("BUDGET", rows.items())
 
 
 def _noise(plan: PrivacyPlan) -> list[str]:
@@ -127,7 +124,7 @@ def _noise(plan: PrivacyPlan) -> list[str]:
         rows["signal per direction, n mu / d"] = (
             f"{signal / facts.n_features:.4g} for all d = {facts.n_features:,} columns"
         )
-    return _section("NOISE", rows)
+    return _section("NOISE", rows.items())
 
 
 def _iterations(plan: PrivacyPlan) -> list[str]:
@@ -145,7 +142,7 @@ def _iterations(plan: PrivacyPlan) -> list[str]:
         values = (row.clip, row.step, row.noise_multiplier, row.noise_std)
         texts = (f"{value:.4g}" for value in values)
         rows.append((f"{row.iteration:,}", *texts, _cost(row.epsilon)))
-    return [*_section("ITERATIONS"), *_indented(rows), *_note(note)]
+    return _section("ITERATIONS", table=rows, note=note)
 
 
 def _worthwhile(plan: PrivacyPlan, row_bound: float, distance: float) -> list[str]:
@@ -171,7 +168,7 @@ def _worthwhile(plan: PrivacyPlan, row_bound: float, distance: float) -> list[st
         )
         if facts.alpha == 0:
             note += f"; the second needs a penalty, and {_EXAMPLE_ALPHA:g} stands in for --alpha"
-    return _section("ITERATIONS WORTH THEIR NOISE, in theory", rows) + _note(note)
+    return _section("ITERATIONS WORTH THEIR NOISE, in theory", rows.items(), note=note)
 
 
 def _batches(epsilon: float, plan: PrivacyPlan) -> list[str]:
@@ -189,7 +186,8 @@ def _batches(epsilon: float, plan: PrivacyPlan) -> list[str]:
         f"that, alone, need {needed:.4g}; their epsilon would be {exact:.4g}",
     }
     broken = broken_conditions(epsilon, n_samples=plan.facts.n_samples, **run)
-    return _section("BATCHES", rows) + _rows("  its conditions that fail", broken)
+    labels = ["  its conditions that fail", *[""] * len(broken)]
+    return _section("BATCHES", [*rows.items(), *zip(labels, broken, strict=False)])
 
 
 def proactive_noise(epsilon: float, delta: float) -> float:
@@ -249,16 +247,14 @@ def _spending(plan: AdaptivePlan) -> list[str]:
         "affords at most": f"{affordable:,} iterations (max_iter is {plan.n_iter:,})",
     }
     note = "each refinement of a gradient, where no step seems to help, leaves fewer"
-    return _section("SPENDING", rows) + _note(note)
+    return _section("SPENDING", rows.items(), note=note)
 
 
 def _alternatives(estimator: BaseEstimator, plan: Plan, shape: Shape) -> list[str]:
     adaptive, sampled = isinstance(plan, AdaptivePlan), plan.sampling_rate < 1
-    changes = {
-        "this plan": {},
-        "half of epsilon": {"epsilon": estimator.epsilon / 2},
-        "twice epsilon": {"epsilon": estimator.epsilon * 2},
-    }
+    epsilon = estimator.epsilon
+    changes = {"this plan": {}, "half of epsilon": {"epsilon": epsilon / 2}}
+    changes["twice epsilon"] = {"epsilon": epsilon * 2}
     if plan.ledger.neighboring_relation == "zero_out" and not sampled:
         changes["replace_one"] = {"neighboring_relation": "replace_one"}
     rows = [[" " * 18, "multiplier", "noise on a mean gradient"]]
@@ -276,7 +272,7 @@ def _alternatives(estimator: BaseEstimator, plan: Plan, shape: Shape) -> list[st
             n_iter = plan.n_iter * (noise_here / noise) ** 2
             row.append(f"{math.floor(n_iter * (1 + _ROUNDING)):,}")
         rows.append(row)
-    return [*_section("ALTERNATIVES"), *_indented(rows)]
+    return _section("ALTERNATIVES", table=rows)
 
 
 def _sensitivity_factor(plan: Plan) -> float:
@@ -317,34 +313,30 @@ def _count(value: int) -> str:
     return f"{value:,}" if value < 10**9 else f"{value:.2g}"
 
 
-def _section(title: str, rows: Mapping[str, str] | None = None) -> list[str]:
-    """Return a title, and below it a column of labels beside one of texts."""
-    return ["", title, *(line for row in (rows or {}).items() for line in _rows(row[0], [row[1]]))]
-
-
-def _rows(label: str, texts: Iterable[str]) -> list[str]:
-    """Return texts, wrapped, with the label beside the first line."""
-    lines = [line for text in texts for line in textwrap.wrap(text, _WIDTH - _LABEL - 2)]
-    labels = [label, *[""] * len(lines)]
-    return [f"  {x:<{_LABEL}}{line}" for x, line in zip(labels, lines, strict=False)]
-
-
-def _note(text: str) -> list[str]:
-    return textwrap.wrap(f"({text})", _WIDTH, initial_indent="  ", subsequent_indent="   ")
-
-
-def _indented(rows: Sequence[Sequence[str]]) -> list[str]:
-    return [f"  {line}" for line in aligned(rows, gap=3, left=1)]
+def _section(title: str, rows: Texts = (), table: Texts = (), note: str = "") -> list[str]:
+    """Return a title, and below it labels beside texts, or a table; then a note in parentheses."""
+    lines = ["", title]
+    for label, text in rows:
+        labelled = {"initial_indent": f"  {label:<{_LABEL}}", "subsequent_indent": _BELOW}
+        lines += textwrap.wrap(text, _WIDTH, **labelled)
+    lines += [f"  {line}" for line in aligned(table, gap=3, left=1)]
+    if note:
+        lines += textwrap.wrap(f"({note})", _WIDTH, initial_indent="  ", subsequent_indent="   ")
+    return lines
 
 
 def plan_as_asked(arguments: argparse.Namespace) -> str:
     """Return the report that the arguments of the command line ask for."""
     if arguments.epsilon is None and arguments.noise_multiplier is None:
         raise ValueError("give --epsilon, or --noise-multiplier and --n-iter")
-    answer = None if arguments.noise_multiplier is None else _solve(arguments)
-    shape = Shape(arguments.n, arguments.features, arguments.classes)
-    bounds = {"row_bound": arguments.row_bound, "distance": arguments.distance}
-    return plan_report(_estimator(arguments), shape, answer=answer, **bounds)
+    answer = "" if arguments.noise_multiplier is None else _solve(arguments)
+    return plan_report(
+        _estimator(arguments),
+        Shape(arguments.n, arguments.features, arguments.classes),
+        row_bound=arguments.row_bound,
+        distance=arguments.distance,
+        answer=answer,
+    )
 
 
 def _solve(arguments: argparse.Namespace) -> str:

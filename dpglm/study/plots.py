@@ -15,16 +15,7 @@ from dpglm.audit.report import AuditPart, AuditReport
 from dpglm.audit.statistics import CanaryScores
 from dpglm.estimators.plan import PrivacyPlan
 from dpglm.exceptions import require
-from dpglm.study.results import (
-    LARGER_IS_BETTER,
-    MAIN_METRICS,
-    SCORES,
-    ComparisonResults,
-    Row,
-    epsilons_of,
-    grouped,
-    value_text,
-)
+from dpglm.study.results import GAINS, MAIN_METRICS, SCORES, epsilons_of, grouped, value_text
 
 __all__ = [
     "AuditDisplay", "ComparisonDisplay", "FitTraceDisplay", "PlanDisplay", "UtilityGraphDisplay",
@@ -94,6 +85,8 @@ class Display:
         self.axes_ = panels.reshape(layout.shape)
         self.figure_ = panels[0].figure
         self._draw_panels(own_figure=ax is None)
+        for axes in panels:
+            plain(axes)
         return self
 
     def _add_legend(self, own_figure: bool, names: Iterable[str] | None = None) -> None:
@@ -143,9 +136,8 @@ _MOST_COMPOSED_POINTS = 8
 def cumulative_epsilon(plan: PrivacyPlan) -> tuple[np.ndarray, np.ndarray]:
     """Return rising numbers of releases of a plan, the last all of them, and what they cost.
 
-    The cost is at the delta of the ledger: exact after each of up to 100 releases for a plan of
-    Gaussian releases, a second moment among them. With mini-batches it is that after 8 of them, by
-    numerical composition.
+    The cost is at the delta of the ledger: exact after each of up to 100 Gaussian releases, and
+    after 8 of them with mini-batches.
     """
     n_all = sum(count for _, count in plan.ledger.events)
     gaussian = all(event.mu is not None for event, _ in plan.ledger.events)
@@ -177,7 +169,7 @@ class PlanDisplay(Display):
     plan: PrivacyPlan
 
     @classmethod
-    def from_plan(cls, plan: PrivacyPlan) -> "PlanDisplay":
+    def from_plan(cls, plan: PrivacyPlan) -> Self:
         """Prepare the figure of what ``estimator.plan(n_samples, n_features)`` returns.
 
         A plan that does not fix the course of the run in advance is a ValueError.
@@ -213,7 +205,6 @@ class PlanDisplay(Display):
     def _draw_cost(self, axes: Any) -> None:
         delta = self.plan.ledger.reporting_delta
         axes.set(title="cost so far", xlabel="release", ylabel=f"epsilon at delta {delta:g}")
-        plain(axes)
         if not self.plan.noise_multiplier.any():
             axes.text(0.5, 0.5, "no noise, no guarantee", ha="center", transform=axes.transAxes)
             return
@@ -246,7 +237,6 @@ def _draw(axes: Any, title: str, unit: str, values: np.ndarray) -> None:
     axes.set(title=title, xlabel="iteration", ylabel=unit)
     finite = values[np.isfinite(values)]
     axes.set_ylim(0, 1.08 * finite.max() if len(finite) and finite.max() > 0 else 1.0)
-    plain(axes)
 
 
 @dataclass(eq=False, repr=False)
@@ -274,7 +264,7 @@ class FitTraceDisplay(Display):
     trace: Any
 
     @classmethod
-    def from_estimator(cls, estimator: Any) -> "FitTraceDisplay":
+    def from_estimator(cls, estimator: Any) -> Self:
         """Prepare the figure of a fitted `DPAGDClassifier`; others are a ValueError."""
         trace = getattr(estimator, "trace_", None)
         if not hasattr(trace, "remaining"):
@@ -303,7 +293,6 @@ class FitTraceDisplay(Display):
         steps.set(xlabel="iteration", ylabel="step", ylim=(0, None))
         for axes in (budget, steps):
             axes.legend(frameon=False)
-            plain(axes)
 
 
 _BINS = 40
@@ -337,7 +326,7 @@ class AuditDisplay(Display):
     report: AuditReport
 
     @classmethod
-    def from_report(cls, report: AuditReport) -> "AuditDisplay":
+    def from_report(cls, report: AuditReport) -> Self:
         """Prepare the figure of what `audit_estimator` returns."""
         return cls(report)
 
@@ -369,7 +358,6 @@ def _draw_audit(axes: Any, part: AuditPart, delta: float) -> None:
         color="black" if result.passed else _VIOLATED,
         fontsize="medium",
     )
-    plain(axes)
     axes.legend(frameon=False, fontsize="small")
 
 
@@ -438,12 +426,8 @@ class ComparisonDisplay(Display):
 
     @classmethod
     def from_results(
-        cls,
-        results: ComparisonResults,
-        *,
-        dataset: str | None = None,
-        metrics: Iterable[str] = MAIN_METRICS,
-    ) -> "ComparisonDisplay":
+        cls, results: Any, *, dataset: str | None = None, metrics: Iterable[str] = MAIN_METRICS
+    ) -> Self:
         """Prepare the figure of one dataset.
 
         Parameters
@@ -464,9 +448,8 @@ class ComparisonDisplay(Display):
         n_columns = n if n <= 3 else math.ceil(n / 2)
         size = 4.2 * n_columns, 3.4 * math.ceil(n / n_columns) + 0.8
         titles = ", ".join(title for title, *_ in self.panels)
-        return Layout(
-            self.title, size, (n,), n_columns, f"{n} are needed, one for each of {titles}"
-        )
+        needed = f"{n} are needed, one for each of {titles}"
+        return Layout(self.title, size, (n,), n_columns, needed)
 
     def _draw_panels(self, own_figure: bool) -> None:
         styles = self._styles()
@@ -494,9 +477,7 @@ class ComparisonDisplay(Display):
         return styles
 
 
-def _draw_scores(
-    axes: Any, title: str, metric: str, rows: list[Row], styles: Mapping[str, Mapping[str, Any]]
-) -> None:
+def _draw_scores(axes: Any, title: str, metric: str, rows: list, styles: Mapping) -> None:
     rows = [row for row in rows if row[metric] is not None and row["epsilon"] != math.inf]
     for row in rows:
         # An AUC of one half ranks nothing and would only stretch the axis.
@@ -522,13 +503,12 @@ def _draw_scores(
     axes.set_xticks(epsilons, [f"{epsilon:g}" for epsilon in epsilons])
     axes.minorticks_off()
     axes.set(xlabel="epsilon", ylabel=title)
-    plain(axes)
 
 
 def _limit(axes: Any, scores: list[float], metric: str) -> None:
     """End the axis where what is far worse than the others begins."""
     # From here on larger is better.
-    sign = 1 if metric in LARGER_IS_BETTER else -1
+    sign = 1 if metric in GAINS else -1
     values = sign * np.array(scores)
     if not len(values):
         return
@@ -581,7 +561,7 @@ class UtilityGraphDisplay(Display):
         parameters: Iterable[str] | None = None,
         metrics: Iterable[str] = ("accuracy", "loss"),
         by: str | None = None,
-    ) -> "UtilityGraphDisplay":
+    ) -> Self:
         """Prepare the figure of a utility graph.
 
         Parameters
@@ -659,7 +639,6 @@ class UtilityGraphDisplay(Display):
                 axes.plot(x, row[metric], "*", **_STAR)
         axes.set_xticks(range(len(texts)), texts)
         axes.set_xlim(-0.5, len(texts) - 0.5)
-        plain(axes)
 
     def _lines(self) -> dict[str | None, list[Mapping[str, Any]]]:
         """Return the settings that were measured, under each value that has a line of its own."""

@@ -12,15 +12,7 @@ from io import BytesIO
 from string import Template
 
 from dpglm.study.plots import ComparisonDisplay, pyplot
-from dpglm.study.results import (
-    LARGER_IS_BETTER,
-    MAIN_METRICS,
-    ComparisonResults,
-    Row,
-    epsilons_of,
-    grouped,
-    score_text,
-)
+from dpglm.study.results import GAINS, ComparisonResults, Row, epsilons_of, grouped, score_text
 
 __all__ = ["html_report"]
 
@@ -88,8 +80,8 @@ def _filled(template: str, **texts: str) -> str:
 
 def _dataset(results: ComparisonResults, name: str) -> str:
     tables, more_tables = (
-        "\n".join(_table(*panel) for panel in results.panels(name, metrics))
-        for metrics in (MAIN_METRICS, _MORE_METRICS)
+        "\n".join(_table(*panel) for panel in panels)
+        for panels in (results.panels(name), results.panels(name, _MORE_METRICS))
     )
     return _filled(
         "dataset",
@@ -110,7 +102,7 @@ def _drawn(results: ComparisonResults, dataset: str, ink: str, grid: str) -> str
     theme = {**dict.fromkeys(inked, ink), **dict.fromkeys(clear, "none"), "grid.color": grid}
     # Without a date and with fixed identifiers the same results give the same page.
     with plt.rc_context({**theme, "svg.hashsalt": "dpglm"}):
-        display = ComparisonDisplay.from_results(results, dataset=dataset, metrics=MAIN_METRICS)
+        display = ComparisonDisplay.from_results(results, dataset=dataset)
         display.title = ""
         figure = display.plot().figure_
         image = BytesIO()
@@ -122,7 +114,7 @@ def _drawn(results: ComparisonResults, dataset: str, ink: str, grid: str) -> str
 def _table(title: str, metric: str, rows: list[Row]) -> str:
     """Return estimators down and epsilons across; without privacy, a value holds for all."""
     epsilons = epsilons_of(rows) or [None]
-    larger, best = metric in LARGER_IS_BETTER, {}
+    larger, best = metric in GAINS, {}
     for row in rows:
         if None not in (row["epsilon"], row[metric]):
             rival = best.get(row["epsilon"], row[metric])

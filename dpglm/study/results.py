@@ -28,7 +28,7 @@ METRICS = {
 SCORES = {"accuracy": "accuracy", "auc": "AUC", "loss": "loss"}
 """What a utility graph measures of each fit, with its title; a lower loss is better."""
 
-LARGER_IS_BETTER = ("accuracy", "auc")
+GAINS = ("accuracy", "auc")
 """The metrics that are better if they are larger."""
 
 MAIN_METRICS = ("accuracy", "auc", "training_loss")
@@ -83,8 +83,9 @@ def score_text(row: Row, metric: str) -> str:
     return f"{mean:.{decimals}f}" + ("" if error is None else f" ±{error:.{decimals}f}")
 
 
-def aligned(rows: Sequence[Sequence[str]], gap: int = 2, left: int = 0) -> list[str]:
+def aligned(rows: Iterable[Sequence[str]], gap: int = 2, left: int = 0) -> list[str]:
     """Return the rows of a table as lines: `left` columns to the left, the others to the right."""
+    rows = list(rows)
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     cells = [f"{{:{'<' if i < left else '>'}{width}}}" for i, width in enumerate(widths)]
     return [(" " * gap).join(cells).format(*row) for row in rows]
@@ -251,7 +252,7 @@ class ComparisonResults(ResultTable):
                 groups.setdefault(group, []).append(record)
         return [_averaged(group, records) for group, records in groups.items()]
 
-    def panels(self, dataset: str, metrics: Iterable[str]) -> list[tuple[str, str, list[Row]]]:
+    def panels(self, dataset: str, metrics: Iterable[str] = MAIN_METRICS) -> list[tuple]:
         """Return title, metric and rows of what can share an axis: losses once for each kind."""
         rows, found = self.rows(dataset), []
         for metric in metrics:

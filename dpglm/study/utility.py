@@ -65,11 +65,10 @@ class UtilityGraphResults(ResultTable):
 
     Notes
     -----
-    The recommended setting has the lowest mean rank: in each repeat the settings are ranked by
-    accuracy, by AUC and by loss (1 is the best), and the ranks are averaged. All settings see the
-    same rows in a repeat, so that a repeat with easy or hard rows changes no rank. Accuracy alone
-    is too coarse where most rows are in one class, and loss alone weighs outliers that other data
-    do not have; what is good in all three respects carries over best to data that were not seen.
+    The recommended setting has the lowest mean rank: in each repeat the settings, which all see the
+    same rows, are ranked by accuracy, by AUC and by loss (1 is the best), and the ranks are
+    averaged. Accuracy alone is too coarse where most rows are in one class, and loss alone weighs
+    outliers that other data do not have.
     """
 
     estimator: BaseEstimator
@@ -102,12 +101,11 @@ class UtilityGraphResults(ResultTable):
         Returns
         -------
         list of dict
-            ``setting``, the parameters as text, and one entry per parameter of the grid,
-            ``param_`` and its name; the mean over the repeats of each of `SCORES` and of
-            ``rank``, its standard error under the name with ``_se``, and with ``_gap_se`` that of
-            its difference from the recommended setting's, in which what a repeat does to all
-            settings cancels; ``n_repeats``, ``recommended`` and ``error``. Means are None beside
-            an error, and standard errors also after a single repeat.
+            ``setting``, the parameters as text, and each parameter under ``param_`` and its name;
+            for each of `SCORES` and ``rank`` its mean over the repeats, with ``_se`` the standard
+            error, and with ``_gap_se`` that of the difference from the recommended setting, in
+            which what a repeat does to all settings cancels; ``n_repeats``, ``recommended`` and
+            ``error``. Means are None beside an error, and standard errors after a single repeat.
         """
         best, ranks = self.recommended_index, self._ranks()
         measured = {i: {**self.cells[i].scores, "rank": rank} for i, rank in ranks.items()}
@@ -147,7 +145,7 @@ class UtilityGraphResults(ResultTable):
             columns.append([title, *(score_text(row, name) for row in best)])
         for name in self.varied():
             columns.append([name, *(value_text(row[f"param_{name}"]) for row in best)])
-        lines = [self.headline(), *aligned(list(zip(*columns, strict=True)))]
+        lines = [self.headline(), *aligned(zip(*columns, strict=True))]
         if len(measured) > n_best:
             lines.append(f"and {len(measured) - n_best} more")
         for error, n in Counter(cell.error for cell in self.errors).items():
@@ -198,10 +196,9 @@ class UtilityGraph:
     """Expected accuracy, AUC and loss of each setting of a private estimator, at a fixed budget.
 
     Every setting is fitted to PUBLIC rows, an artificial table or a public sample like the private
-    one, with the noise that a fit to the private records would draw. It spends no privacy: nothing
-    is computed from a private record, and the setting is chosen before the first of them is
-    read. So the fit that follows costs its epsilon once, however large the grid was. A search on
-    the private records themselves costs that much for every fit.
+    one, with the noise that a fit to the private records would draw. No private record is read, so
+    that the fit that follows costs its epsilon once, however large the grid was. A search on the
+    private records themselves costs that much for every fit.
 
     Parameters
     ----------
@@ -228,24 +225,18 @@ class UtilityGraph:
     Notes
     -----
     A plan for n records releases sums of n clipped gradients with noise of standard deviation
-    ``z C``, so the noise on the mean gradient is ``z C / n``. A public sample of m records,
-    fitted as it is, would get noise n/m times too large (or too small), and another setting would
-    win. Each fit is therefore given exactly n rows: where the public rows left to fit on are n
-    or more, n different ones; else every one of them ``floor(n/m)`` or ``ceil(n/m)`` times.
-    Clip, noise, plan, preconditioner and sampling are then those of n records, and the mean
-    gradient, its noise and the second moment have the distribution that they have in the fit to
-    come, up to how far the public rows differ from the private ones. Rows drawn with replacement
-    would add a variance that n different records do not have. What remains is that the m rows are
-    known less well than n: held-out scores fall by as much as m records are fewer than n, in all
-    settings alike unless m is within a few times the number of columns.
+    ``z C``, so the noise on the mean gradient is ``z C / n``. A public sample of m records, fitted
+    as it is, would get noise n/m times too large (or too small), and another setting would win.
+    Each fit is therefore given exactly n rows: n different ones where that many are left to fit on,
+    else every one of m ``floor(n/m)`` or ``ceil(n/m)`` times. The mean gradient, its noise and the
+    second moment then have the distribution that they have in the fit to come, up to how far the
+    public rows differ from the private ones; rows drawn with replacement would add a variance that
+    n different records do not have. What remains is that m rows are known less well than n, which
+    lowers all held-out scores alike unless m is within a few times the number of columns.
 
-    In each repeat all settings share one split into rows to fit and rows to score (common random
-    numbers: settings are compared within a repeat), while their noise is independent.
-
-    A setting that cannot be planned or fitted, and one whose coefficients diverge, is a row of the
-    results with the reason. How the recommendation is made: `UtilityGraphResults`.
-
-    Choosing the whole run in advance by its expected utility at a fixed budget is the workflow of
+    In each repeat all settings share one split into rows to fit and rows to score, while their
+    noise is independent. A setting that cannot be fitted, or diverges, is a row of the results
+    with the reason. How the recommendation is made: `UtilityGraphResults`. The workflow is that of
     van Dijk et al. (2024, "Proactive DP"), who call its picture a utility graph.
 
     Examples
@@ -362,9 +353,7 @@ class UtilityGraph:
         return settings
 
 
-def resampled_split(
-    n_rows: int, n_samples: int, test_size: float, rng: np.random.RandomState
-) -> tuple[np.ndarray, np.ndarray]:
+def resampled_split(n_rows: int, n_samples: int, test_size: float, rng: Any) -> _Split:
     """Part rows at random, and repeat those of the first part to a given number.
 
     Returns the numbers of the rows to fit on, of shape (n_samples,), each as often as any other or
@@ -380,10 +369,8 @@ def resampled_split(
     return np.resize(order[n_test:], n_samples), order[:n_test]
 
 
-def _simulated(
-    place: tuple[int, int], model: BaseEstimator, X: Any, y: np.ndarray, split: _Split
-) -> tuple[tuple[int, int], dict[str, float] | str]:
-    """Return the scores of one fit, or why there are none."""
+def _simulated(place: tuple, model: BaseEstimator, X: Any, y: np.ndarray, split: _Split) -> tuple:
+    """Return the place, and the scores of one fit or why there are none."""
     train, test = split
     with warnings.catch_warnings():
         # Both are about the fit to come, which gives them again if it should.
