@@ -7,6 +7,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import pytest
+from tapes import Scripted, on_tape
 
 from dpglm import (
     DiagonalPreconditioner,
@@ -54,9 +56,9 @@ SAMPLED = {"epsilon": 8.0, "max_iter": 40, "preconditioner": None, "clip_schedul
 ADAPTIVE = {"epsilon": ONE, "n_splits": 6.0, "accountant": "gdp"}
 
 
-def gradients(Estimator=DPLogisticRegression, stage="gradients", **changes):
+def gradients(Estimator=DPLogisticRegression, *, stage="gradients", container="sparse", **changes):
     model = Estimator(**{**PLAIN, **changes})
-    return audit_scores(canary_scores(model, n_canaries=1000, stage=stage, container="sparse"))
+    return audit_scores(canary_scores(model, n_canaries=1000, stage=stage, container=container))
 
 
 def moments(**changes):
@@ -73,6 +75,14 @@ def adaptive(**changes):
     return audit_scores(canary_scores(model, n_canaries=1000, container="sparse"))
 
 
+def refined(**changes):
+    """Audit a fit that refines its first gradient, because its first choice is no step."""
+    # One gradient, one refinement of the same cost, and no budget for more.
+    shape = {"n_splits": 2.0, "selection_share": 0.01, "budget_growth": 0.9, "n_steps": 2}
+    with on_tape(Scripted([0, 1])):
+        return adaptive(**shape, **changes)
+
+
 def choices(Estimator=DPAGDClassifier, **changes):
     return audit_choices(counted(Estimator, n_fits=N_FITS, **changes))
 
@@ -87,30 +97,39 @@ def baseline(Estimator, **changes):
     return part.result
 
 
-def scaled_noise(factor):
+def wrapped(owner, name, bugged):
+    """Plant ``bugged(original, *given)`` in place of a function or method."""
+
     def plant(monkeypatch):
-        draw = vaults.rounded_gaussian
-        monkeypatch.setattr(
-            vaults, "rounded_gaussian", lambda size, scale, rng: draw(size, factor * scale, rng)
-        )
+        original = getattr(owner, name)
+        monkeypatch.setattr(owner, name, lambda *given, **named: bugged(original, *given, **named))
 
     return plant
 
 
+def scaled_noise(factor):
+    return wrapped(
+        vaults,
+        "rounded_gaussian",
+        lambda draw, size, scale, rng: draw(size, factor * scale, rng),
+    )
+
+
 half_noise = scaled_noise(0.5)
-
-
-def no_noise(monkeypatch):
-    monkeypatch.setattr(
-        vaults, "rounded_gaussian", lambda size, scale, rng: np.zeros(size, dtype=np.int64)
-    )
-
-
-def noise_of_the_mean_on_the_sum(monkeypatch):
-    draw = vaults.rounded_gaussian
-    monkeypatch.setattr(
-        vaults, "rounded_gaussian", lambda size, scale, rng: draw(size, scale / 1000, rng)
-    )
+noise_of_the_mean_on_the_sum = scaled_noise(1 / 1000)
+no_noise = wrapped(vaults, "rounded_gaussian", lambda _, size, *__: np.zeros(size, dtype=np.int64))
+# Half of the coordinates, those of one chunk or thread, go without.
+no_noise_in_one_chunk = wrapped(
+    vaults,
+    "rounded_gaussian",
+    lambda draw, size, *given: draw(size, *given) * (np.arange(size) < size // 2),
+)
+one_stream_for_two_threads = wrapped(
+    vaults,
+    "rounded_gaussian",
+    lambda draw, size, *given: np.tile(draw(-(-size // 2), *given), 2)[:size],
+)
+unchecked = wrapped(Vault, "_confirm", lambda *_: None)
 
 
 def reused_noise(monkeypatch):
@@ -123,30 +142,16 @@ def reused_noise(monkeypatch):
     monkeypatch.setattr(vaults, "rounded_gaussian", draw_once)
 
 
-def no_noise_in_one_chunk(monkeypatch):
-    """Half of the coordinates, those of one chunk or thread, go without."""
-    draw = vaults.rounded_gaussian
+def reused_gradient(monkeypatch):
+    """A refinement that returns the first release again adds no precision."""
+    release, kept = vaults.GaussianSum.release, []
 
-    def draw_some(size, scale, rng):
-        noise = draw(size, scale, rng)
-        noise[size // 2 :] = 0
-        return noise
+    def release_once(self, value, rng):
+        noisy, event = release(self, value, rng)
+        kept[:] = kept if kept and len(kept[0]) == len(value) else [noisy]
+        return kept[0], event
 
-    monkeypatch.setattr(vaults, "rounded_gaussian", draw_some)
-
-
-def one_stream_for_two_threads(monkeypatch):
-    draw = vaults.rounded_gaussian
-
-    def draw_twice(size, scale, rng):
-        half = draw(-(-size // 2), scale, rng)
-        return np.r_[half, half][:size]
-
-    monkeypatch.setattr(vaults, "rounded_gaussian", draw_twice)
-
-
-def unchecked(monkeypatch):
-    monkeypatch.setattr(Vault, "_confirm", lambda self, coef, clip: None)
+    monkeypatch.setattr(vaults.GaussianSum, "release", release_once)
 
 
 def changed_sum(change):
@@ -157,16 +162,13 @@ def changed_sum(change):
 
     def plant(monkeypatch):
         unchecked(monkeypatch)
-        original = Objective.gradient_sum
-        monkeypatch.setattr(
-            Objective, "gradient_sum", lambda self, *given: change(original, self, *given)
-        )
+        wrapped(Objective, "gradient_sum", change)(monkeypatch)
 
     return plant
 
 
-def doubled(original, objective, coef, clip, *rows):
-    return 2 * original(objective, coef, clip, *rows)
+def doubled(original, *given):
+    return 2 * original(*given)
 
 
 def not_clipped(original, objective, coef, clip, *rows):
@@ -183,8 +185,8 @@ def clipped_per_class(original, objective, coef, clip, *rows):
     return clip * np.sign(original(objective, coef, clip, *rows))
 
 
-def weighted_after_the_clip(original, objective, coef, clip, *rows):
-    return 3 * original(objective, coef, clip, *rows)
+def weighted_after_the_clip(original, *given):
+    return 3 * original(*given)
 
 
 def intercept_not_clipped(original, objective, coef, clip, *rows):
@@ -219,87 +221,77 @@ def momentum_of_raw_gradients(monkeypatch):
     monkeypatch.setattr(HeavyBall, "direction", leaky)
 
 
-def one_relation_for_all(monkeypatch):
-    monkeypatch.setattr(PrivacyBudget, "sensitivity", lambda self, clip: clip)
+one_relation_for_all = wrapped(PrivacyBudget, "sensitivity", lambda _, budget, clip: clip)
 
 
 def rate_times(factor):
-    def plant(monkeypatch):
-        draw = vaults.poisson_sample
-        monkeypatch.setattr(
-            vaults, "poisson_sample", lambda n, rate, rng: draw(n, min(factor * rate, 1), rng)
-        )
-
-    return plant
+    return wrapped(
+        vaults,
+        "poisson_sample",
+        lambda draw, n, rate, rng: draw(n, min(factor * rate, 1), rng),
+    )
 
 
-def batches_of_fixed_size(monkeypatch):
-    def draw(n_rows, rate, rng):
-        shuffled = np.random.default_rng(rng.words(1)).permutation(n_rows)
-        return np.sort(shuffled[: round(rate * n_rows)])
+def fixed_size(draw, n_rows, rate, rng):
+    shuffled = np.random.default_rng(rng.words(1)).permutation(n_rows)
+    return np.sort(shuffled[: round(rate * n_rows)])
 
-    monkeypatch.setattr(vaults, "poisson_sample", draw)
+
+batches_of_fixed_size = wrapped(vaults, "poisson_sample", fixed_size)
 
 
 def divided_by_the_batch(monkeypatch):
-    release, draw, sizes = vaults.GaussianSum.release, vaults.poisson_sample, []
+    sizes = []
 
-    def counted(n_rows, rate, rng):
+    def counted(draw, n_rows, rate, rng):
         rows = draw(n_rows, rate, rng)
         sizes.append(rate * n_rows / max(len(rows), 1))
         return rows
 
-    def leaky(self, value, rng):
+    def leaky(release, self, value, rng):
         noisy, event = release(self, value, rng)
         return noisy * (sizes.pop() if sizes else 1), event
 
-    monkeypatch.setattr(vaults, "poisson_sample", counted)
-    monkeypatch.setattr(vaults.GaussianSum, "release", leaky)
+    wrapped(vaults, "poisson_sample", counted)(monkeypatch)
+    wrapped(vaults.GaussianSum, "release", leaky)(monkeypatch)
 
 
-def moment_of_long_rows(monkeypatch):
-    original = Objective.second_moment
-    monkeypatch.setattr(
-        Objective,
-        "second_moment",
-        lambda self, row_bound, diagonal: original(self, 1.5 * row_bound, diagonal),
-    )
+moment_of_long_rows = wrapped(
+    Objective,
+    "second_moment",
+    lambda original, rows, row_bound, diagonal: original(rows, 1.5 * row_bound, diagonal),
+)
 
 
-def no_noise_off_the_diagonal(monkeypatch):
-    release = vaults.GaussianSum.release
-
-    def forgetful(self, value, rng):
-        noisy, event = release(self, value, rng)
-        rows, columns = np.triu_indices(math.isqrt(2 * value.size))
-        if value.size == len(rows):
-            noisy = np.where(rows == columns, noisy, value)
-        return noisy, event
-
-    monkeypatch.setattr(vaults.GaussianSum, "release", forgetful)
+def exact_off_the_diagonal(release, self, value, rng):
+    noisy, event = release(self, value, rng)
+    rows, columns = np.triu_indices(math.isqrt(2 * value.size))
+    if value.size == len(rows):
+        noisy = np.where(rows == columns, noisy, value)
+    return noisy, event
 
 
-def half_of_the_noise_of_the_moment(monkeypatch):
-    release = Vault.second_moment
+no_noise_off_the_diagonal = wrapped(vaults.GaussianSum, "release", exact_off_the_diagonal)
 
-    def leaky(self, *given, **named):
-        with monkeypatch.context() as bugged:
-            half_noise(bugged)
-            return release(self, *given, **named)
 
-    monkeypatch.setattr(Vault, "second_moment", leaky)
+def with_half_noise(release, self, *given, **named):
+    with pytest.MonkeyPatch.context() as bugged:
+        half_noise(bugged)
+        return release(self, *given, **named)
+
+
+half_of_the_noise_of_the_moment = wrapped(Vault, "second_moment", with_half_noise)
+
+
+def keeping_signed(in_basis, objective, basis):
+    rotated = in_basis(objective, basis)
+    rotated._signed = objective._signed
+    return rotated
 
 
 def norms_of_another_basis(monkeypatch):
     unchecked(monkeypatch)
-    original = Objective.in_basis
-
-    def forgetful(self, basis):
-        rotated = original(self, basis)
-        rotated._signed = self._signed
-        return rotated
-
-    monkeypatch.setattr(Objective, "in_basis", forgetful)
+    wrapped(Objective, "in_basis", keeping_signed)(monkeypatch)
 
 
 def scaled_choices(factor):
@@ -312,32 +304,26 @@ def scaled_choices(factor):
     return plant
 
 
-def noisy_min_of_the_wrong_sign(monkeypatch):
-    def release(self, scores, rng):
-        noise = np.random.default_rng().exponential(self.scale, size=len(scores))
-        return int(np.argmax(scores - noise)), SelectionEvent(self.epsilon)
-
-    monkeypatch.setattr(selection.ExponentialSelection, "release", release)
+def noisy_min(_, self, scores, rng):
+    noise = np.random.default_rng().exponential(self.scale, size=len(scores))
+    return int(np.argmax(scores - noise)), SelectionEvent(self.epsilon)
 
 
-def release_for_free(monkeypatch):
-    original = Vault.gradient_sum
-
-    def gradient_sum(self, *given):
-        noisy_sum = original(self, *given)
-        self._allowance._costs.pop()
-        return noisy_sum
-
-    monkeypatch.setattr(Vault, "gradient_sum", gradient_sum)
+noisy_min_of_the_wrong_sign = wrapped(selection.ExponentialSelection, "release", noisy_min)
 
 
-def lipschitz_of_one(monkeypatch):
-    original = perturbation.minimizer_sensitivity
-    monkeypatch.setattr(
-        perturbation,
-        "minimizer_sensitivity",
-        lambda lipschitz, penalty, relation: original(1.0, penalty, relation),
-    )
+def not_charged(original, vault, *given):
+    noisy_sum = original(vault, *given)
+    vault._allowance._costs.pop()
+    return noisy_sum
+
+
+release_for_free = wrapped(Vault, "gradient_sum", not_charged)
+
+
+lipschitz_of_one = wrapped(
+    perturbation, "minimizer_sensitivity", lambda original, _, *given: original(1.0, *given)
+)
 
 
 def no_record_moves_a_sum_by_more_than_the_clip():
@@ -419,12 +405,16 @@ BUGS = [
     Bug("twice the sampling rate", rate_times(2), sampled),
     Bug("no sampling", rate_times(1e9), sampled),
     Bug("half of the noise of batches", half_noise, sampled),
+    Bug("doubled sensitivity of batches", changed_sum(doubled), sampled),
     Bug("second moment of rows too long", moment_of_long_rows, moments),
     Bug("half of the noise of the second moment", half_of_the_noise_of_the_moment, moments),
     Bug("no noise off the diagonal", no_noise_off_the_diagonal, cross_moments),
     Bug("norms of another basis", norms_of_another_basis, whitened),
+    Bug("half of the noise in another basis", half_noise, whitened),
+    Bug("no clip in another basis", changed_sum(not_clipped), whitened),
     Bug("half of the noise of adaptive gradients", half_noise, adaptive),
     Bug("doubled sensitivity of adaptive gradients", changed_sum(doubled), adaptive),
+    Bug("a refinement that repeats its gradient", reused_gradient, refined),
     Bug("releases that are not charged", release_for_free, adaptive),
     Bug("half of the noise of choices", scaled_choices(0.5), partial(choices)),
     Bug("range not doubled under replace-one", one_relation_for_all,

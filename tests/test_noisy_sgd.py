@@ -2,22 +2,16 @@
 
 import numpy as np
 import pytest
-from planted_bugs import half_noise, rate_times
 
 from dpglm import DecayingClip, DPLinearSVM, DPLogisticRegression
 from dpglm.audit import audit_scores, canary_scores
 from dpglm.datasets import make_census
-from dpglm.estimators.solvers import FitTrace, Space, noisy_gradient_descent
-from dpglm.losses import Logistic
-from dpglm.privacy import vault as vaults
-from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.noise import entropy_source, poisson_sample
-from dpglm.privacy.vault import Vault
 from dpglm.sums.objective import Objective
 
 # Of one budget, so that the noise is calibrated once.
 YU = {
-    "epsilon": 4.0, "sampling_rate": 0.1, "max_iter": 60, "momentum": 0.6, "step_schedule": 0.5,
+    "epsilon": 8.0, "sampling_rate": 0.1, "max_iter": 5, "momentum": 0.6, "step_schedule": 0.5,
     "clip_schedule": DecayingClip(1.0), "noise_schedule": "constant", "averaging": None,
     "preconditioner": None,
 }  # fmt: skip
@@ -47,15 +41,14 @@ def test_the_algorithm_of_yu_et_al_is_one_constructor_call():
     X, y = make_census(4000, random_state=0)
     model = DPLogisticRegression(**YU, classes=[0, 1]).fit(X, y)
     plan = model.plan(*X.shape)
-    t = np.arange(60)
-    assert plan.clip == pytest.approx(1 / np.minimum(2, 1 + t / 60))
-    constant = plan.facts.noise_std
-    assert constant.max() / constant.min() < 2 ** (1 / 12) * (1 + 1e-12)
+    t = np.arange(5)
+    assert plan.clip == pytest.approx(1 / np.minimum(2, 1 + t / 5))
+    assert np.ptp(plan.facts.noise_std) == pytest.approx(0.0, abs=1e-12)
     assert (plan.momentum.coefficient, plan.averaging[-1]) == (0.6, 1.0)
     assert model.trace_.clip == plan.clip.tolist()
     assert model.trace_.to_frame()["mu"].isna().all()
     sampled = sum(count for event, count in model.privacy_.events if event.sampling_rate == 0.1)
-    assert sampled == 60
+    assert sampled == 5
     assert model.score(X, y) > 0.7
 
 
@@ -76,31 +69,14 @@ def test_batches_are_binomial_inside_a_fit(monkeypatch):
 
 
 def test_an_empty_batch_is_released_like_any_other():
-    X, y = np.random.default_rng(0).normal(size=(20, 2)), np.arange(20) % 2
-    model = DPLogisticRegression(sampling_rate=1e-6, max_iter=5, preconditioner=None).fit(X, y)
-    assert model.n_iter_ == 5
+    """As more than half of these are."""
+    model = DPLogisticRegression(**SETTING, sampling_rate=0.2).fit(np.eye(2), [0, 1])
+    assert model.n_iter_ == 40
     assert np.isfinite(model.coef_).all()
 
 
-def test_the_descent_tells_each_iterate_to_whoever_asks():
-    X, target = np.random.default_rng(0).normal(size=(40, 2)), np.ones(40)
-    plan = DPLogisticRegression(
-        sampling_rate=0.5, max_iter=3, preconditioner=None, averaging=None
-    ).plan(40, 2)  # fmt: skip
-    sums, budget, told = Objective(X, target, Logistic()), PrivacyBudget(1.0, 1e-6), []
-    coef = noisy_gradient_descent(
-        Vault(sums, plan.ledger.events, budget, entropy_source(0)),
-        plan,
-        Space(Logistic(), 3, 1, fit_intercept=True),
-        FitTrace("clip"),
-        lambda t, coef: told.append((t, coef.copy())),
-    )
-    assert [t for t, _ in told] == [0, 1, 2]
-    np.testing.assert_array_equal(told[-1][1], coef)
-
-
 def audit(estimator, random_state=0):
-    return audit_scores(canary_scores(estimator, n_canaries=2000, random_state=random_state))
+    return audit_scores(canary_scores(estimator, n_canaries=1000, random_state=random_state))
 
 
 def test_the_audit_passes_with_sampling_on():
@@ -139,22 +115,3 @@ def test_the_law_that_the_audit_predicts_is_that_of_its_simulation():
     assert moves.var() == pytest.approx(canaries.excess_variance, rel=2e-2)
     inside = canaries.scores[canaries.present]
     assert inside.mean() == pytest.approx(canaries.shift, abs=5 * np.sqrt(2 / len(inside)))
-
-
-def no_sampling(monkeypatch):
-    monkeypatch.setattr(vaults, "poisson_sample", lambda n_rows, rate, rng: np.arange(n_rows))
-
-
-def tripled_clip(monkeypatch):
-    original = Objective.gradient_sum
-
-    def tripled(self, coef, clip, rows=None):
-        return original(self, coef, clip if rows is None else 3 * clip, rows)
-
-    monkeypatch.setattr(Objective, "gradient_sum", tripled)
-
-
-@pytest.mark.parametrize("bug", [half_noise, rate_times(2), no_sampling, tripled_clip])
-def test_a_planted_bug_is_caught(bug, monkeypatch):
-    bug(monkeypatch)
-    assert not audit(DPLogisticRegression(**SETTING, sampling_rate=0.2)).passed
