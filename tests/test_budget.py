@@ -20,10 +20,6 @@ def test_either_unit_spends_the_budget_from_below(epsilon):
         assert epsilon * (1 - 1e-7) < reached <= epsilon
 
 
-def test_an_infinite_epsilon_has_an_infinite_mu():
-    assert PrivacyBudget(math.inf, 1e-6).mu == math.inf
-
-
 @pytest.mark.parametrize(
     ("relation", "n_ref", "expected"),
     [("zero_out", None, 1.5), ("replace_one", None, 3.0), ("add_or_remove_one", 90, 1.5)],

@@ -1,7 +1,6 @@
 """The automatic configuration: what it may depend on, and that it is safe without tuning."""
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -157,9 +156,3 @@ def test_the_defaults_learn_a_census_at_a_small_budget():
     X, y = make_census(random_state=0)
     model = DPLogisticRegression(epsilon=0.2, delta=1e-8, classes=[0, 1]).fit(X, y)
     assert model.score(X, y) > 0.835
-
-
-def test_facts_without_a_curvature_are_stepped_like_logistic_regression():
-    step = SignalStep(300.0)
-    known = facts_of(10.0)
-    assert_array_equal(step.values(5, replace(known, curvature=None)), step.values(5, known))

@@ -6,14 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.base import clone
 
-from dpglm import DPLogisticRegression
-from dpglm.estimators.solvers import FitTrace, Space, noisy_gradient_descent
-from dpglm.losses import Logistic
-from dpglm.privacy.budget import PrivacyBudget
-from dpglm.privacy.noise import entropy_source
-from dpglm.privacy.vault import Vault
 from dpglm.schedules import DebiasedMomentum, HeavyBall, Momentum, check_momentum
-from dpglm.sums.objective import Objective
 
 
 def run(momentum, gradients):
@@ -46,11 +39,6 @@ def test_responses_are_the_closed_forms(coefficient, n_iter):
 def test_debiased_momentum_keeps_a_constant_gradient(coefficient, n_iter):
     gradients = np.full((n_iter, 2, 3), 1.7)
     assert run(DebiasedMomentum(coefficient), gradients) == pytest.approx(gradients, rel=1e-12)
-
-
-def test_heavy_ball_accelerates_a_constant_gradient_to_its_limit():
-    directions = run(HeavyBall(0.6), np.ones((200, 1)))
-    assert directions[0] == 1.0 and directions[-1] == pytest.approx(1 / 0.4)
 
 
 @pytest.mark.parametrize("momentum", [None, HeavyBall(0.0), DebiasedMomentum(0.0), 0])
@@ -107,38 +95,3 @@ def test_what_is_no_momentum_is_refused_by_a_sentence(value, error, complaint):
 def test_an_unfinished_momentum_says_what_is_missing():
     with pytest.raises(NotImplementedError, match="Momentum must define direction"):
         Momentum().direction(np.ones(1), np.zeros(1), 1)
-
-
-def test_the_descent_tells_each_iterate_to_whoever_asks():
-    X, target = np.random.default_rng(0).normal(size=(40, 2)), np.ones(40)
-    plan = DPLogisticRegression(max_iter=3, preconditioner=None, averaging=None).plan(40, 2)
-    told = []
-    budget = PrivacyBudget(1.0, 1e-6)
-    told_of, silent = (
-        noisy_gradient_descent(
-            Vault(Objective(X, target, Logistic()), plan.ledger.events, budget, entropy_source(0)),
-            plan,
-            Space(Logistic(), 3, 1, fit_intercept=True),
-            FitTrace("clip"),
-            on_step,
-        )
-        for on_step in (lambda t, coef: told.append((t, coef.copy())), lambda t, coef: None)
-    )
-    assert [t for t, _ in told] == [0, 1, 2]
-    np.testing.assert_array_equal(told[-1][1], told_of)
-    np.testing.assert_array_equal(silent, told_of)
-
-
-def test_debiased_momentum_takes_the_first_step_of_plain_descent():
-    """And as every gradient of a line is the same, all of them."""
-    X, y = np.array([[1.0], [-1.0]] * 20), np.array([0, 1] * 20)
-    settings = {
-        "epsilon": np.inf, "clip_schedule": 0.1, "step_schedule": 0.5, "averaging": None,
-        "preconditioner": None, "max_iter": 3, "fit_intercept": False,
-    }  # fmt: skip
-    plain, debiased = (
-        DPLogisticRegression(**settings, momentum=momentum).fit(X, y)
-        for momentum in (None, DebiasedMomentum(0.9))
-    )
-    assert plain.coef_[0, 0] == pytest.approx(-3 * 0.5 * 0.1)
-    assert debiased.coef_ == pytest.approx(plain.coef_)

@@ -20,9 +20,6 @@ from dpglm.schedules import (
     DecayingClip,
     DynamicNoise,
     Geometric,
-    HeavyBall,
-    InverseTime,
-    LectureStep,
     PublicFacts,
     Schedule,
     averaging_weights,
@@ -100,16 +97,6 @@ def test_schedules_are_told_clip_then_noise_then_step():
     assert (step.noise_std == step.noise_std[0]).all() and step.noise_std[0] > 1
 
 
-def test_step_schedules_follow_their_formulas():
-    assert plan_of(step_schedule=InverseTime()).step == pytest.approx(
-        [2 / (0.01 * (t + 1)) for t in range(1, 51)]
-    )
-    plan = plan_of(step_schedule=LectureStep(distance=2.0, row_bound=3.0))
-    sigma = plan.facts.noise_std[0]
-    expected = min(1 / (0.25 * 9 + 0.01), 1000 * 2.0 / (sigma * math.sqrt(2 * 11 * 50)))
-    assert plan.step == pytest.approx(expected)
-
-
 def test_an_infinite_epsilon_draws_no_noise_and_needs_no_clip():
     plan = plan_of(PrivacyBudget(math.inf, 1e-6), clip_schedule=Constant(math.inf))
     assert (plan.noise_multiplier == 0).all() and (plan.facts.noise_std == 0).all()
@@ -120,11 +107,6 @@ def test_an_infinite_epsilon_draws_no_noise_and_needs_no_clip():
     total = vault.gradient_sum(coef, plan.clip[0], plan.noise_multiplier[0])
     assert (total == sums.gradient_sum(coef, math.inf)).all()
     assert vault.log[0].noise_scale == 0.0 and not vault.has_drawn
-
-
-def test_an_infinite_clip_with_a_finite_epsilon_is_refused():
-    with pytest.raises(ValueError, match="clip_schedule"):
-        plan_of(clip_schedule=Constant(math.inf))
 
 
 def test_a_release_has_the_sensitivity_and_multiplier_of_its_step_and_pays_for_rounding():
@@ -166,11 +148,6 @@ def test_the_plan_cannot_be_changed():
         plan.clip = np.ones(3)
 
 
-def test_plain_descent_is_the_default_momentum():
-    assert plan_of().momentum.coefficient == 0.0
-    assert plan_of(momentum=HeavyBall(0.3)).momentum.coefficient == 0.3
-
-
 @pytest.mark.parametrize("n_iter", [0, -1, 2.0, True, "5"])
 def test_a_bad_number_of_iterations_is_refused(n_iter):
     with pytest.raises(ValueError, match="max_iter="):
@@ -191,13 +168,6 @@ def test_schedules_that_span_too_many_orders_of_magnitude_are_refused():
         plan_of(noise_schedule=Geometric(1.0, 1e30), n_iter=10)
     with pytest.raises(ValueError, match="too many orders of magnitude"):
         plan_of(noise_schedule=Geometric(1.0, 0.99), n_iter=5000)
-
-
-@pytest.mark.parametrize("averaging", [None, "uniform", "tail", "t_weighted", 0.3, 1.0, 1e-300])
-@pytest.mark.parametrize("n_iter", [1, 2, 7])
-def test_averaging_weights_sum_to_one(averaging, n_iter):
-    weights = averaging_weights(averaging, n_iter)
-    assert weights.sum() == pytest.approx(1.0) and (weights >= 0).all()
 
 
 def test_averaging_weights_follow_their_definitions():

@@ -111,33 +111,6 @@ def test_with_more_columns_than_budget_the_defaults_do_no_harm(Estimator, irrele
     assert np.mean(gaps) > -0.02
 
 
-@pytest.mark.parametrize("preconditioner", ["diagonal", "full"])
-@pytest.mark.parametrize(
-    "model",
-    [DPLogisticRegression(max_iter=4, averaging=None), DPAGDClassifier(epsilon=5.0)],
-    ids=lambda m: type(m).__name__,
-)
-def test_callbacks_are_handed_coefficients_of_the_original_columns(model, preconditioner):
-    class Last:
-        def setup(self, estimator, context):
-            pass
-
-        def teardown(self, estimator, context):
-            pass
-
-        def on_fit_task_begin(self, estimator, context, *, X, y):
-            pass
-
-        def on_fit_task_end(self, estimator, context, *, X, fitted_estimator):
-            if context.task_name == "iteration":
-                self.scores = fitted_estimator.decision_function(X)
-
-    X, y = make_census(300, random_state=0)
-    last, model = Last(), clone(model).set_params(preconditioner=preconditioner)
-    model.set_callbacks(last).fit(X, y)
-    assert_array_equal(last.scores, model.decision_function(X))
-
-
 def test_the_trace_separates_the_moment_from_the_iterations():
     X, y = make_census(300, random_state=0)
     model = DPLogisticRegression(

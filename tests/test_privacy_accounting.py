@@ -5,7 +5,6 @@ import math
 import numpy as np
 import pytest
 from dp_accounting.pld import PLDAccountant
-from scipy.stats import norm
 
 from dpglm import (
     Constant,
@@ -22,7 +21,6 @@ from dpglm import (
     Polynomial,
 )
 from dpglm.estimators.whitening import DEFAULT_ROW_BOUND
-from dpglm.privacy.gaussian import PoissonSampledEvent
 
 RELATIONS = ("zero_out", "replace_one", "add_or_remove_one")
 
@@ -120,28 +118,3 @@ def check_epsilon_by_dp_accounting(estimator):
     )
     reached = accountant.compose(ledger.to_dp_event()).get_epsilon(estimator.delta)
     assert 0.995 <= reached / estimator.epsilon <= 1.0005
-
-
-def test_two_fits_compose_to_the_epsilon_of_both():
-    X, y = np.random.default_rng(0).normal(size=(60, 3)), np.arange(60) % 2
-    ledgers = [DPLogisticRegression(epsilon=e, max_iter=5).fit(X, y).privacy_ for e in (0.5, 1.0)]
-    total = sum(ledgers)
-    assert total.mu() == pytest.approx(math.hypot(*(ledger.mu() for ledger in ledgers)))
-    assert 1.0 < total.epsilon(1e-6) < 1.5
-
-
-@pytest.mark.parametrize("noise_multiplier", [0.6, 1.0, 5.0])
-@pytest.mark.parametrize("sampling_rate", [0.001, 0.3, 1.0])
-def test_variance_and_reach_follow_from_the_densities(sampling_rate, noise_multiplier):
-    event = PoissonSampledEvent(sampling_rate, noise_multiplier)
-    without, shifted = norm(0.0, noise_multiplier), norm(1.0, noise_multiplier)
-    x = np.linspace(-12.0, 12.0, 20_001) * noise_multiplier + 0.5
-
-    def excess(x):
-        return sampling_rate * np.expm1(shifted.logpdf(x) - without.logpdf(x))
-
-    chi_squared = np.trapezoid(without.pdf(x) * excess(x) ** 2, x)
-    expected = min(chi_squared, 1 / noise_multiplier**2)
-    assert event.loss_variance == pytest.approx(expected, rel=1e-6)
-    furthest = np.log1p(excess(1.0 + 12.0 * noise_multiplier))
-    assert event.loss_reach == pytest.approx(furthest, rel=1e-9)

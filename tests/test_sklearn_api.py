@@ -9,8 +9,7 @@ import re
 import numpy as np
 import pytest
 from sklearn.base import clone
-from sklearn.datasets import make_blobs
-from sklearn.model_selection import GridSearchCV, cross_val_score, train_test_split
+from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import (
@@ -41,12 +40,8 @@ from dpglm.datasets import fetch_adult, make_census
 
 NO_SIGNAL = (
     "The check trains on 50 rows of norm about 25 and wants the class weights to outvote them, "
-    "which only the intercept can. Clipped to C, row i adds at most C / ||(x_i, 1)|| to the "
-    "intercept's sum, so all rows of the heavy class together shift the whole run by at most "
-    "mu sum_i 1 / ||(x_i, 1)|| = 0.34 standard deviations of its noise, whatever the clip, steps "
-    "and iterations. Whitening may stretch the intercept against the features, but its mean "
-    "square is 2 of a noise of 98, so by less than 3: the shift stays below one standard "
-    "deviation, and at the default budget the sign of the intercept is near a coin flip."
+    "which only the intercept can: at the default budget its sign is near a coin flip, as all "
+    "rows of the heavy class together shift it by less than a standard deviation of its noise."
 )
 
 TEN_TIMES_THE_SIGNAL = (
@@ -171,8 +166,8 @@ def checks_of(estimator, *, daily):
 
 CHECKS = [
     *checks_of(DPLogisticRegression(), daily=True),
-    *checks_of(DPLinearSVM(), daily=True),
-    *checks_of(DPAGDClassifier(), daily=True),
+    *checks_of(DPLinearSVM(), daily=False),
+    *checks_of(DPAGDClassifier(), daily=False),
     *checks_of(DPLogisticRegression(preconditioner="diagonal"), daily=False),
     *checks_of(DPAGDClassifier(preconditioner="full"), daily=False),
 ]
@@ -183,24 +178,6 @@ for Baseline in BASELINES:
 @pytest.mark.parametrize(("estimator", "check"), CHECKS)
 def test_scikit_learn_check(estimator, check):
     check(estimator)
-
-
-def test_the_reason_for_the_one_expected_failure_holds():
-    X, y = make_blobs(centers=2, random_state=0, cluster_std=20)
-    X, _, y, _ = train_test_split(X, y, test_size=0.5, random_state=0)
-    heavy = np.column_stack([X[y == 0], np.ones((y == 0).sum())])
-    mu = DPLogisticRegression().plan(*X.shape).ledger.mu()
-    shift = mu * (1 / np.linalg.norm(heavy, axis=1)).sum()
-    assert shift == pytest.approx(0.34, abs=0.005)
-
-    release = DPLogisticRegression().plan(*X.shape).second_moment
-    noise = release.noise_multiplier * release.sensitivity
-    norms = np.linalg.norm(np.column_stack([X, np.ones(len(X))]), axis=1)
-    assert (np.minimum(1, release.row_bound / norms) ** 2).sum() < 2 < 98 < noise
-    # Eigenvalues: the moment of 50 clipped rows and the noise's edge, over a ridge of the noise.
-    largest = len(X) * release.row_bound**2 + noise * np.sqrt(2 * 3)
-    stretch = np.sqrt((largest + noise) / noise)
-    assert stretch < 3 and stretch * shift < 1
 
 
 @pytest.mark.parametrize("Estimator", [DPLogisticRegression, DPLinearSVM])
@@ -215,9 +192,11 @@ GRID = [
 ]
 
 
-def check_search(pipeline, X, y, least_score):
+def test_grid_search_over_schedules_in_a_pipeline():
+    X, y = make_census(1500, random_state=0)
+    pipeline = Pipeline([("id", FunctionTransformer()), ("dp", DPLogisticRegression(max_iter=30))])
     search = GridSearchCV(pipeline, GRID, cv=2, error_score="raise").fit(X, y)
-    assert len(search.cv_results_["params"]) == 8 and search.best_score_ > least_score
+    assert len(search.cv_results_["params"]) == 8 and search.best_score_ > 0.7
     best = search.best_estimator_[-1]
     assert best.privacy_.epsilon() <= best.epsilon
 
@@ -226,19 +205,11 @@ def check_search(pipeline, X, y, least_score):
     not os.path.isdir(os.environ.get("DPGLM_DATA", "")),
     reason="DPGLM_DATA does not name a folder with the data sets",
 )
-def test_adult_in_a_pipeline_is_searched_and_learned_with_the_defaults():
+def test_adult_in_a_pipeline_is_learned_with_the_defaults():
     adult = fetch_adult()
     model = DPLogisticRegression(delta=1e-8, classes=adult.schema.classes)
     pipeline = Pipeline([("encode", adult.schema.transformer()), ("dp", model)])
-    rows = adult.data.index < 6000
-    check_search(pipeline, adult.data[rows], adult.target[rows], 0.76)
-    assert cross_val_score(pipeline, adult.data, adult.target, cv=5).mean() >= 0.82
-
-
-def test_grid_search_over_schedules_in_a_pipeline():
-    X, y = make_census(1500, random_state=0)
-    pipeline = Pipeline([("id", FunctionTransformer()), ("dp", DPLogisticRegression(max_iter=30))])
-    check_search(pipeline, X, y, 0.7)
+    assert cross_val_score(pipeline, adult.data, adult.target, cv=2).mean() >= 0.82
 
 
 def test_nested_parameters_of_a_schedule_do_not_leak_between_clones():
@@ -269,20 +240,25 @@ class Recorder:
 
     def on_fit_task_end(self, estimator, context, *, X, fitted_estimator):
         self.tasks.append(f"end {context.task_name}")
-        self.fitted.append(fitted_estimator.predict(X))
+        self.fitted.append(fitted_estimator.decision_function(X))
         return context.task_name == "iteration"
 
 
-def test_a_callback_sees_every_iteration_and_cannot_stop_the_fit():
+@pytest.mark.parametrize("preconditioner", [None, "diagonal", "full"])
+@pytest.mark.parametrize(
+    "model", [DPLogisticRegression(max_iter=3, averaging=None), DPAGDClassifier(max_iter=3)]
+)
+def test_a_callback_sees_every_iteration_and_cannot_stop_the_fit(model, preconditioner):
+    """As coefficients of the original columns."""
     X, y = make_census(300, random_state=0)
-    recorder = Recorder()
-    model = DPLogisticRegression(max_iter=3).set_callbacks(recorder)
+    recorder, model = Recorder(), clone(model).set_params(preconditioner=preconditioner)
     with pytest.warns(PrivacyWarning, match="asked to stop the fit; the request is ignored"):
-        model.fit(X, y)
+        model.set_callbacks(recorder).fit(X, y)
     iteration = ["begin iteration", "end iteration"]
     assert recorder.tasks == ["setup", "begin fit", *iteration * 3, "end fit", "teardown"]
-    assert model.n_iter_ == 3 and model.privacy_.n_releases == 1 + 3
-    assert (recorder.fitted[-1] == model.predict(X)).all()
+    assert model.n_iter_ == 3
+    for scores in recorder.fitted[-2:]:
+        assert (scores == model.decision_function(X)).all()
 
 
 def test_callbacks_that_saw_a_fit_are_not_pickled():
