@@ -11,7 +11,7 @@ from dpglm.sums.objective import Objective
 
 # Of one budget, so that the noise is calibrated once.
 YU = {
-    "epsilon": 8.0, "sampling_rate": 0.1, "max_iter": 5, "momentum": 0.6, "step_schedule": 0.5,
+    "epsilon": 12.0, "sampling_rate": 0.1, "max_iter": 5, "momentum": 0.6, "step_schedule": 0.5,
     "clip_schedule": DecayingClip(1.0), "noise_schedule": "constant", "averaging": None,
     "preconditioner": None,
 }  # fmt: skip

@@ -140,7 +140,7 @@ def pair(estimator, row_norm, n_fits):
 
 PUBLISHED = {
     "R/4 for the curvature": (
-        published_systems.ObjectivePerturbationOfDiffprivlib, {"data_norm": 1000.0}, 1500,
+        published_systems.ObjectivePerturbationOfDiffprivlib, {"data_norm": 100.0}, 6000,
     ),
     "L = 1": (
         published_systems.OutputPerturbationOfUnitLipschitz,

@@ -141,12 +141,18 @@ def test_help_states_the_defaults(Estimator):
 # how X and y are read or refused, and pipelines. The weights of classes are tested elsewhere.
 SHELL = {
     "check_class_weight_classifiers", "check_classifier_data_not_an_array",
-    "check_classifiers_regression_target", "check_complex_data", "check_dtype_object",
-    "check_estimator_sparse_matrix", "check_estimator_sparse_tag", "check_estimators_dtypes",
-    "check_estimators_empty_data_messages", "check_estimators_nan_inf",
-    "check_estimators_partial_fit_n_features", "check_fit1d", "check_fit2d_predict1d",
-    "check_fit_score_takes_y", "check_pipeline_consistency", "check_positive_only_tag_during_fit",
-    "check_requires_y_none", "check_supervised_y_2d", "check_supervised_y_no_nan",
+    "check_classifiers_regression_target", "check_complex_data", "check_dict_unchanged",
+    "check_do_not_raise_errors_in_init_or_set_param", "check_dont_overwrite_attributes",
+    "check_dont_overwrite_parameters", "check_dtype_object",
+    "check_estimator_sparse_array", "check_estimator_sparse_matrix", "check_estimator_sparse_tag",
+    "check_estimators_dtypes", "check_estimators_empty_data_messages",
+    "check_estimators_fit_returns_self", "check_estimators_nan_inf",
+    "check_estimators_overwrite_params", "check_estimators_partial_fit_n_features",
+    "check_estimators_unfitted", "check_f_contiguous_array_estimator", "check_fit1d",
+    "check_fit2d_predict1d", "check_fit_check_is_fitted", "check_fit_score_takes_y",
+    "check_n_features_in", "check_n_features_in_after_fitting", "check_pipeline_consistency",
+    "check_positive_only_tag_during_fit", "check_readonly_memmap_input", "check_requires_y_none",
+    "check_supervised_y_2d", "check_supervised_y_no_nan",
 }  # fmt: skip
 
 
