@@ -79,7 +79,17 @@ def failing_call(number):
     return AtEvent(MemoryError(), number, lambda event, name: event == "call")
 
 
-def run_out_of_memory(name, stride, released):
+# One fault in so many calls of the package; for those that are slow, one in any call.
+STRIDES = [(name, 31) for name in FEW if name != "batches"] + [
+    pytest.param(name, {"batches": 17, "adaptive": 2}.get(name, 1), marks=pytest.mark.slow)
+    for name in FEW
+]
+
+
+# Where a generator is closed, Python itself drops the planted error.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize(("name", "stride"), STRIDES)
+def test_running_out_of_memory(name, stride, released):
     fault, counter = contextlib.nullcontext(), failing_call(0)
     for warm_up in (fault, counter):
         assert fit_through(warm_up, clone(ESTIMATORS[name]), released) is None
@@ -91,20 +101,6 @@ def run_out_of_memory(name, stride, released):
         reached.add(len(released))
     assert {0, 1, 2} & reached == {0, 1, 2} or name == "objective"
     assert fit_through(fault, model, released) is None
-
-
-# Where a generator is closed, Python itself drops the planted error.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("name", [name for name in FEW if name != "batches"])
-def test_running_out_of_memory(name, released):
-    run_out_of_memory(name, 31, released)
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("name", FEW)
-def test_running_out_of_memory_in_any_call_of_the_package(name, released):
-    run_out_of_memory(name, {"batches": 17, "adaptive": 2}.get(name, 1), released)
 
 
 @pytest.mark.parametrize("name", FEW)
@@ -132,7 +128,15 @@ class Alarm:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
 
 
-def interrupt_at_random(name, n_times, released):
+TIMES = [("plain", 25), ("adaptive", 25)] + [
+    pytest.param(name, 200, marks=pytest.mark.slow) for name in FEW
+]
+
+
+# Where an interrupt strikes another package's garbage-collection hook, Python can only report it.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize(("name", "n_times"), TIMES)
+def test_interrupts_at_random_moments(name, n_times, released):
     model, rng = clone(ESTIMATORS[name]).fit(X, Y), np.random.default_rng(0)
     start = time.perf_counter()
     model.fit(X, Y)
@@ -142,19 +146,6 @@ def interrupt_at_random(name, n_times, released):
     ]
     assert KeyboardInterrupt in map(type, errors)
     assert fit_through(contextlib.nullcontext(), model, released) is None
-
-
-# Where an interrupt strikes another package's garbage-collection hook, Python can only report it.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("name", ["plain", "adaptive"])
-def test_interrupts_at_random_moments(name, released):
-    interrupt_at_random(name, 25, released)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", FEW)
-def test_many_interrupts_at_random_moments(name, released):
-    interrupt_at_random(name, 200, released)
 
 
 def test_data_that_are_refused_leave_nothing_behind():
@@ -236,42 +227,36 @@ def test_a_killed_worker_of_a_grid_search(tmp_path, monkeypatch):
     assert Parallel(n_jobs=2)(delayed(abs)(-i) for i in range(3)) == [0, 1, 2]
 
 
-ON_A_FULL_DISK = """
-import resource, sys
+FIT = """
 import numpy as np
 from dpglm import DPLogisticRegression
 from dpglm.privacy.vault import Tape, tape
 
-resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
 tape.set(Tape())
 model = DPLogisticRegression(max_iter=2, classes=[0, 1]).fit(np.eye(20), np.arange(20) % 2)
 print("fitted", model.n_iter_, model.privacy_.n_releases == len(tape.get().releases))
 """
+FULL_DISK = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))"
+
+
+def run_script(script, folder, **options):
+    return subprocess.run(
+        [sys.executable, "-c", script], env={**os.environ, "NUMBA_CACHE_DIR": str(folder)},
+        capture_output=True, text=True, **options,
+    )  # fmt: skip
 
 
 @pytest.mark.slow
 def test_a_full_disk_under_the_compiled_kernels(tmp_path):
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
-    found = subprocess.run(
-        [sys.executable, "-c", ON_A_FULL_DISK], env=environment, capture_output=True, text=True
-    )
+    found = run_script(FULL_DISK + FIT, tmp_path)
     assert found.stdout == "fitted 2 True\n", found.stderr
     assert not list(tmp_path.rglob("*.nbc"))
 
 
 @pytest.mark.slow
 def test_a_process_killed_while_it_compiles_leaves_usable_kernels(tmp_path):
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
-    fit = (
-        "import numpy as np; from dpglm import DPLogisticRegression as L; "
-        "print(L(max_iter=2, classes=[0, 1]).fit(np.eye(20), np.arange(20) % 2).n_iter_)"
-    )
     for seconds in (3, 6, 9):
         with contextlib.suppress(subprocess.TimeoutExpired):
-            subprocess.run(
-                [sys.executable, "-c", fit], env=environment, capture_output=True, timeout=seconds
-            )
-    found = subprocess.run(
-        [sys.executable, "-c", fit], env=environment, capture_output=True, text=True
-    )
-    assert found.stdout == "2\n", found.stderr
+            run_script(FIT, tmp_path, timeout=seconds)
+    found = run_script(FIT, tmp_path)
+    assert found.stdout == "fitted 2 True\n", found.stderr

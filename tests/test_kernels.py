@@ -163,21 +163,6 @@ def test_an_error_in_any_thread_is_raised_after_all_have_finished(failing):
     assert len(finished) == 1
 
 
-def test_two_python_threads_can_share_the_pool():
-    results = np.zeros((2, 64))
-
-    def use(which):
-        for _ in range(50):
-            run_chunks(lambda a, b: results[which, a:b].__iadd__(1.0), 64, 2)
-
-    users = [threading.Thread(target=use, args=(which,)) for which in range(2)]
-    for user in users:
-        user.start()
-    for user in users:
-        user.join(timeout=20)
-    assert_allclose(results, 50.0)
-
-
 def test_python_threads_that_share_the_pool_have_no_more_workers_than_one(monkeypatch):
     monkeypatch.setattr(kernels, "_pools", {})
     first_works, second_waits, workers = threading.Event(), threading.Event(), set()

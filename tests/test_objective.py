@@ -208,19 +208,11 @@ def test_penalty_gradient_ignores_the_intercept_in_every_basis():
     coef = rng.normal(size=5)
     plain = Space(Logistic(), 5, 1, fit_intercept=True)
     assert_array_equal(plain.penalty_gradient(coef), [*coef[:4], 0.0])
-    scales = np.array([1.0, 2.0, 3.0, 4.0, 5.0])
-    assert_allclose(
-        replace(plain, basis=scales).penalty_gradient(coef),
-        replace(plain, basis=np.diag(scales)).penalty_gradient(coef),
-    )
-    basis = rng.normal(size=(5, 3))
-    v, step = rng.normal(size=3), 1e-5
-
-    def penalty(v):
-        return 0.5 * np.sum((basis @ v)[:4] ** 2)
-
-    slopes = [(penalty(v + step * e) - penalty(v - step * e)) / (2 * step) for e in np.eye(3)]
-    assert_allclose(replace(plain, basis=basis).penalty_gradient(v), slopes, rtol=1e-7)
+    for basis in (rng.normal(size=(5, 3)), rng.uniform(0.5, 2.0, 5)):
+        features = (basis if basis.ndim == 2 else np.diag(basis))[:4]
+        v = rng.normal(size=features.shape[1])
+        got = replace(plain, basis=basis).penalty_gradient(v)
+        assert_allclose(got, features.T @ (features @ v))
     no_intercept = Space(Logistic(), 4, 1, fit_intercept=False)
     assert_array_equal(no_intercept.penalty_gradient(coef[:4]), coef[:4])
     classes = Space(Softmax(), 5, 2, fit_intercept=True)

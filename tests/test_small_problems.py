@@ -102,23 +102,6 @@ def test_every_chunk_is_summed_once(chunks_of_24_rows, loss, n_outputs):
                 objective._line = None
 
 
-@pytest.mark.parametrize("n_outputs", [1, 3])
-@pytest.mark.parametrize(("first", "last"), [(0, 1), (1, 3), (2, 4), (3, 4)])
-def test_a_range_of_chunks_writes_the_scores_of_its_rows_alone(
-    chunks_of_24_rows, n_outputs, first, last
-):
-    for n, d in ((75, 3), (69, 10)):
-        X, target, coef, _ = problem(n, d, n_outputs)
-        expected = (augmented(X) @ coef).reshape(n, n_outputs).T
-        inside = np.isin(np.arange(n) // 24, range(first, last))
-        for storage in storages(X):
-            loss = Logistic()
-            objective = Objective(storage, target, loss, n_outputs=n_outputs)
-            scores = np.full((n_outputs, objective._signed.size), 7.0)
-            objective._rows.score_chunks(*objective._split(coef), (24, first, last), scores)
-            assert_allclose(scores[:, :n], np.where(inside, expected, 7.0), rtol=1e-12, atol=1e-12)
-
-
 @pytest.mark.parametrize(("loss", "n_outputs"), CASES, ids=str)
 def test_nothing_of_a_null_record_is_seen(loss, n_outputs):
     X, target, coef, direction = problem(12, 3, n_outputs)

@@ -470,3 +470,50 @@ def test_buffers_are_not_used_again_while_a_block_is_summed(tmp_path):
     for i, (rows, _) in enumerate(read_ahead(source.read(range(50)))):
         threading.Event().wait(0.002)
         assert rows.tolist() == [[i] * 3]
+
+
+TABLE = np.random.default_rng(0).normal(size=(200, 3)), np.arange(200) % 2
+
+
+def test_random_batches_do_not_decide_whether_a_bad_block_is_found(monkeypatch):
+    monkeypatch.setattr(vaults, "poisson_sample", lambda *_: pytest.fail("drew a batch"))
+    X, y = TABLE[0].copy(), TABLE[1]
+    X[127, 1] = np.nan
+    model = DPLogisticRegression(
+        epsilon=np.inf, sampling_rate=1e-3, max_iter=2, preconditioner=None, classes=[0, 1]
+    )
+    with pytest.raises(ValueError, match="Block 3 of the iterable"):
+        model.fit(Blocks(X, y, rows=40))
+
+
+def test_a_block_without_rows_is_skipped():
+    given, empty = list(Blocks(*TABLE, rows=40)), (np.empty((0, 3)), np.empty(0, dtype=int))
+    expected, _ = fitted(ESTIMATORS[0], given)
+    got, _ = fitted(ESTIMATORS[0], [empty, *given[:2], empty, *given[2:], empty])
+    assert_array_equal(got, expected)
+
+
+NAMES = np.array([["12", "Alice Smith"], ["3", "4"]], dtype=object)
+VALUES = np.array([[12.5, 37.25], [3.0, 4.0]])
+LABELS = np.array([0, 1])
+QUOTED = {
+    "text": (NAMES, LABELS),
+    "strings": (NAMES.astype(str), LABELS),
+    "table": (pd.DataFrame(NAMES), LABELS),
+    "lists": (NAMES.tolist(), LABELS),
+    "blocks of text": ([(NAMES, LABELS)], None),
+    "complex": (VALUES + 1j, LABELS),
+    "complex blocks": ([(VALUES + 1j, LABELS)], None),
+    "sparse complex": (sparse.csr_array(VALUES + 1j), LABELS),
+    "one dimension": (VALUES[:, 1], LABELS),
+    "a row too long": ([[12.5, 37.25], [37.25]], LABELS),
+    "infinite": (np.array([[37.25, np.inf], [3.0, 4.0]]), LABELS),
+}
+
+
+@pytest.mark.parametrize(("X", "y"), QUOTED.values(), ids=QUOTED)
+def test_no_error_quotes_the_features_of_a_record(X, y):
+    with pytest.raises(ValueError, match=r"\bX\b") as failure:
+        DPLogisticRegression(classes=[0, 1]).fit(X, y)
+    shown = "".join(traceback.format_exception(failure.value, limit=0))
+    assert "Smith" not in shown and "37.25" not in shown

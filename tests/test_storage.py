@@ -4,13 +4,11 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from numba import njit
 from numpy.testing import assert_allclose, assert_array_equal
 from problems import nulled, problem, with_long_indices
 from scipy.sparse import csr_array
 
 from dpglm import DPLogisticRegression
-from dpglm.kernels.vectors import at
 from dpglm.losses import Hinge, Logistic
 from dpglm.sums.objective import Objective
 
@@ -87,15 +85,6 @@ def test_duplicate_entries_do_not_hide_infinite_ones():
         Objective(with_duplicates(values, np.float64), np.ones(5), Logistic())
 
 
-def test_a_record_that_overflows_does_not_make_a_fit_raise():
-    values = np.ones((40, 4))
-    values[3, 1:3] = 1.7e308
-    model = DPLogisticRegression(classes=[0, 1], max_iter=2)
-    assert np.isfinite(
-        model.fit(with_duplicates(values, np.float64), np.arange(40) % 2).coef_
-    ).all()
-
-
 DENSE, TARGET, COEF, _ = problem(60, 5, density=0.5)
 SPARSE = csr_array(DENSE)
 
@@ -154,13 +143,3 @@ def test_data_are_not_copied_and_may_be_read_only():
     assert np.isfinite(objective.gradient_sum(COEF, 1.0)).all()
     for rows in (objective, objective.in_basis(np.eye(6))):
         assert np.shares_memory(rows._rows._data[0], X)
-
-
-def test_no_kernel_is_compiled_for_arrays_that_are_not_contiguous():
-    @njit
-    def first(array):
-        return at(array, 0)
-
-    assert first(np.ones(3)) == 1.0
-    with pytest.raises(Exception, match="contiguous arrays only"):
-        first(np.ones(6)[::2])

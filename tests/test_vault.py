@@ -356,7 +356,7 @@ def test_what_was_released_does_not_change_when_its_answer_is_changed():
 # --- Plans that are wrong ---
 
 
-def cheaper(plan, epsilon_times=1.0):
+def cheaper(plan):
     """The same plan, with releases that cost more than the budget."""
     events = tuple(
         (replace(event, noise_multiplier=event.noise_multiplier * 0.999), n)

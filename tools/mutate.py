@@ -86,8 +86,8 @@ TESTS = {
     ],
     "estimators": ["estimators", "momentum", _SAMPLED, "agd", "preconditioned_agd"],
     "kernels": ["small_problems", "kernels"],
-    "kernels/arithmetic": ["kernels exp or log"],
-    "kernels/vectors": ["kernels not threads and not chunk"],
+    "kernels/arithmetic": ["kernels exp or log", "small_problems"],
+    "kernels/vectors": ["kernels not threads and not chunk", "small_problems"],
     "kernels/__init__": ["kernels", "compilation", "objective"],
 }
 # What emits machine code, or is not in a kernel at all, is tested as it is.
