@@ -53,10 +53,9 @@ def audit_choices(choices: ChoiceCounts, *, false_alarm: float = 1e-6) -> AuditR
     Notes
     -----
     Two tests, neither approximate. Binomial tails of each count, with Bonferroni's correction, see
-    any other law. The mean logarithm of the law at the candidates chosen sees choices that
-    follow the scores more closely than charged: if they have weights p^b, as they have with noise
-    of 1/b times the charge, it rises with b, and gives a lower confidence bound on b by Chernoff's
-    inequality.
+    any other law. The mean logarithm of the law at the candidates chosen rises with b if they have
+    weights p^b, as they have with noise of 1/b times the charge, and gives a lower confidence bound
+    on b by Chernoff's inequality.
 
     Examples
     --------

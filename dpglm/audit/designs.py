@@ -95,8 +95,19 @@ def releases_of(estimator: Any, *table: Any) -> list[Recorded]:
 def _scored(
     coins: np.ndarray, scores: np.ndarray, shift: float, events: Sequence[Event], **more: Any
 ) -> CanaryScores:
-    """Return the scores with the claim of these releases."""
-    mu = _claimed_mu(events, float(norm.sf(shift / 2)))
+    """Return the scores with the claim of these releases.
+
+    It is that of their Gaussian trade-off where they all have one, and else the mu of the hit rate
+    that they allow at the rate of false alarms of the audit.
+    """
+    runs = run_lengths(events)
+    if all(event.mu is not None for event in events):
+        mu = composed_mu(runs)
+    else:
+        alarm_rate = float(norm.sf(shift / 2))
+        epsilons = np.linspace(0.0, composed_epsilon(runs, alarm_rate / 1000), 200)
+        hits = min(np.exp(e) * alarm_rate + composed_delta(runs, e) for e in epsilons)
+        mu = float(norm.ppf(min(hits, 1.0)) - norm.ppf(alarm_rate))
     return CanaryScores(scores=scores, present=coins, shift=shift, mu=mu, **more)
 
 
@@ -106,19 +117,6 @@ def _scored_sum(
     """Return the scores by sums of one release, of which a canary that is there adds `size`."""
     std = release.sensitivity * release.event.noise_multiplier
     return _scored(coins, sums / std, size / std, [release.event])
-
-
-def _claimed_mu(events: Sequence[Event], alarm_rate: float) -> float:
-    """Return the mu of the hit rate that these releases allow at this rate of false alarms.
-
-    It is that of the Gaussian trade-off of the events, where they all have one.
-    """
-    runs = run_lengths(events)
-    if all(event.mu is not None for event in events):
-        return composed_mu(runs)
-    epsilons = np.linspace(0.0, composed_epsilon(runs, alarm_rate / 1000), 200)
-    hits = min(np.exp(e) * alarm_rate + composed_delta(runs, e) for e in epsilons)
-    return float(norm.ppf(min(hits, 1.0)) - norm.ppf(alarm_rate))
 
 
 def canary_scores(

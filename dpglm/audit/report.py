@@ -21,7 +21,6 @@ from dpglm.audit.outside import FromOutside
 from dpglm.audit.statistics import AuditPart, CanaryScores, audit_scores
 from dpglm.estimators.agd import DPAGDClassifier
 from dpglm.estimators.descent import DPLinearSVM, DPLogisticRegression
-from dpglm.estimators.plan import SecondMomentRelease
 
 __all__ = ["AuditReport", "audit_estimator", "audit_table"]
 
@@ -177,21 +176,14 @@ class _Audit:
     def descent(self) -> Iterator[AuditPart]:
         """Second moments, of which a full one has entries off the diagonal, then gradients."""
         pairs = min(self.n_canaries, _MOST_PAIRS)
-        full = self._second_moment(pairs, 2 * pairs)
-        if full is not None and not full.preconditioner.diagonal:
+        n_classes = 2 if self.estimator.classes is None else len(self.estimator.classes)
+        moment = self.estimator.plan(pairs, 2 * pairs, n_classes).second_moment
+        if moment is not None and not moment.preconditioner.diagonal:
             name = "second moment, off the diagonal"
             yield from self.canaries(name, cross_moment_scores, n_canaries=pairs)
-        stages = ["second_moment", "gradients"]
-        if self._second_moment(self.n_canaries, self.n_canaries) is None:
-            stages = ["gradients"]
-        for stage in stages:
+        for stage in ("gradients",) if moment is None else ("second_moment", "gradients"):
             settings = {"stage": stage, "container": self.container}
             yield from self.canaries(stage.replace("_", " "), canary_scores, **settings)
-
-    def _second_moment(self, n_samples: int, n_features: int) -> SecondMomentRelease | None:
-        """What the estimator would release before the gradients of such a table."""
-        n_classes = 2 if self.estimator.classes is None else len(self.estimator.classes)
-        return self.estimator.plan(n_samples, n_features, n_classes).second_moment
 
     def adaptive_descent(self) -> Iterator[AuditPart]:
         """The same with books that must balance, then the choice of a step."""

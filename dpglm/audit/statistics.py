@@ -41,9 +41,8 @@ class CanaryScores:
     shift : float
         The shift that the plan predicts for present canaries; at most ``mu``.
     mu : float
-        The Gaussian differential privacy parameter claimed by the ledger; where the claim is not
-        Gaussian, the one that allows the hit rate which the ledger allows at the alarm rate of
-        the audit.
+        The Gaussian differential privacy parameter claimed by the ledger, or, where the claim is
+        not Gaussian, that of the hit rate which it allows at the alarm rate of the audit.
     excess_variance : float, default=0.0
         By how much the variance of a present canary's score exceeds 1: with mini-batches it is
         not in every one of them.
@@ -163,10 +162,6 @@ def audit_scores(canaries: CanaryScores, *, false_alarm: float = 1e-6) -> AuditR
     that is 10 percent low. They see neither private choices nor what no canary comes near: row
     bounds, labels, traces, overflow.
 
-    With k absent canaries, noise of f times what was charged is caught with probability .99 if
-    ``f^2`` is below the ratio of the chi-squared quantiles at ``false_alarm / 2`` and .99, and a
-    sensitivity of f times if the shift then exceeds its limit by 2.3 standard deviations.
-
     Examples
     --------
     >>> import numpy as np
@@ -211,6 +206,7 @@ def audit_scores(canaries: CanaryScores, *, false_alarm: float = 1e-6) -> AuditR
         f"mu is at least {mu_lower_bound:.3g}, and {canaries.mu:.3g} was claimed": mu_lower_bound
         > canaries.mu,
     }
+    # With probability POWER: noise so low by the quantiles, a shift so far above its limit.
     caught_noise = math.sqrt(low / likely)
     caught_sensitivity = float(shift_limit + ndtri(POWER) * spread) / canaries.shift
     return AuditResult(

@@ -10,7 +10,7 @@ from dpglm.estimators.docs import completed
 from dpglm.estimators.plan import PrivacyPlan, make_plan
 from dpglm.estimators.prediction import LogisticOrHingeMixin
 from dpglm.exceptions import check_number, check_whole, is_auto
-from dpglm.privacy.budget import CLIP_RANGE, LARGEST_NOISE_MULTIPLIER, PrivacyBudget
+from dpglm.privacy.budget import CLIP_RANGE, PrivacyBudget
 from dpglm.privacy.gaussian import SAMPLED_REPLACEMENT, PoissonSampledEvent
 from dpglm.schedules import Constant, PublicFacts
 
@@ -69,12 +69,7 @@ class _SmallBatches(LogisticOrHingeMixin):
     _train = NoisyDescentMixin._train
 
     def _constant_plan(
-        self,
-        budget: PrivacyBudget,
-        facts: PublicFacts,
-        rate: float,
-        n_iter: int,
-        noise_multiplier: float | None = None,
+        self, budget: PrivacyBudget, facts: PublicFacts, rate: float, n_iter: int, **noise: float
     ) -> PrivacyPlan:
         """Return the plan of batches that are all alike, calibrated unless noise is given."""
         return make_plan(
@@ -84,7 +79,7 @@ class _SmallBatches(LogisticOrHingeMixin):
             clip_schedule=Constant(check_number("clip", self.clip, *CLIP_RANGE)),
             noise_schedule=Constant(),
             step_schedule=Constant(check_number("step", self.step, 0.0, 1e50)),
-            noise_multiplier=noise_multiplier,
+            **noise,
         )
 
 
@@ -228,13 +223,7 @@ class SGDAdvancedComposition(_SmallBatches, PrivateLinearClassifier):
         if budget.epsilon < math.inf:
             target = (budget.epsilon, budget.delta)
             noise_multiplier = advanced_composition_multiplier(*target, rate, n_iter)
-        if noise_multiplier > LARGEST_NOISE_MULTIPLIER:
-            raise ValueError(
-                f"epsilon={budget.epsilon:g} is too small: {n_iter} batches need a "
-                f"noise_multiplier of {noise_multiplier:.3g}, above {LARGEST_NOISE_MULTIPLIER:g}. "
-                "Raise epsilon or delta, or lower max_iter."
-            )
-        return self._constant_plan(budget, facts, rate, n_iter, noise_multiplier)
+        return self._constant_plan(budget, facts, rate, n_iter, noise_multiplier=noise_multiplier)
 
     def _n_iter(self, budget: PrivacyBudget, n_samples: int, rate: float) -> int:
         if not is_auto(self.max_iter):
