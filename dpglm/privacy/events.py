@@ -257,7 +257,7 @@ def zcdp_delta(rho: float, epsilon: float) -> float:
 def zcdp_epsilon(rho: float, delta: float) -> float:
     """Epsilon of a rho-zCDP mechanism at delta, by Canonne, Kamath & Steinke, rounded up.
 
-    Root in epsilon of :func:`zcdp_delta`; never above :func:`bun_steinke_epsilon`.
+    Root in epsilon of :func:`zcdp_delta`; never above that of Bun & Steinke (2016).
     """
     rho, delta = nonnegative("rho", rho), probability(delta)
     return smallest_epsilon(_zcdp_log_delta, rho, delta)
@@ -267,7 +267,7 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
 def zcdp_rho(epsilon: float, delta: float) -> float:
     """Largest rho whose rho-zCDP mechanisms are (epsilon, delta)-DP by Canonne, Kamath & Steinke.
 
-    Root in log(rho) of :func:`zcdp_delta`; never below :func:`bun_steinke_rho`.
+    Root in log(rho) of :func:`zcdp_delta`; never below that of Bun & Steinke (2016).
     """
     epsilon, delta = nonnegative("epsilon", epsilon), probability(delta)
     return largest_budget(_zcdp_log_delta, epsilon, delta)

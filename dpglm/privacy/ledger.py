@@ -9,7 +9,7 @@ from html import escape
 from importlib import import_module
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, ClassVar, Protocol
+from typing import Any, get_args
 
 from scipy.optimize import brentq
 
@@ -52,32 +52,21 @@ _PART_OF_STD = 0.01
 _WIDEST, _NARROWEST, _COARSEST = 1e-3, 1e-8, 0.1
 _MOST_POINTS = 1e6
 
-
-class Event(Protocol):
-    """One release. Each kind of event knows its own cost.
-
-    ``mu`` is the parameter of a Gaussian trade-off and ``rho`` the zero-concentrated privacy that
-    it has, or None where that is not known (a rho of None beside a mu is ``mu**2 / 2``);
-    ``noise_multiplier`` and the like are relative to the sensitivity under the ledger's relation.
-    An event that has neither has a privacy loss distribution, `to_pld`, and also ``loss_variance``,
-    the approximate variance of the loss, ``inf`` for a release without noise, and ``loss_reach``,
-    about the largest loss that has to be represented; or it has an ``offset``, which it adds to
-    every loss of another event, ``unshifted``.
-    """
-
-    kind: ClassVar[str]
-
-    @property
-    def mu(self) -> float | None: ...
-
-    @property
-    def rho(self) -> float | None: ...
-
-    def to_dp_event(self, relation: Relation) -> Any: ...
-
-    def to_pld(self, interval: float) -> Any: ...
-
-
+# One release. Each kind of event knows its own cost: ``mu`` is the parameter of a Gaussian
+# trade-off and ``rho`` the zero-concentrated privacy that it has, or None where that is not known
+# (a rho of None beside a mu is ``mu**2 / 2``); noise multipliers and the like are relative to the
+# sensitivity under the ledger's relation. An event that has neither has a privacy loss
+# distribution, ``to_pld``, and also ``loss_variance``, the approximate variance of the loss,
+# ``inf`` for a release without noise, and ``loss_reach``, about the largest loss that has to be
+# represented; or it has an ``offset``, which it adds to every loss of another event, ``unshifted``.
+Event = (
+    GaussianEvent
+    | PoissonSampledEvent
+    | SelectionEvent
+    | LaplaceSelectionEvent
+    | ObjectivePerturbationEvent
+    | FilterEvent
+)
 Runs = Sequence[tuple[Event, int]]
 
 
@@ -276,18 +265,9 @@ def require_dp_accounting() -> Any:
 
 _FORMAT_VERSION = 1
 _FIXED_IN_ADVANCE = "the settings of every fit were fixed before any result was seen"
+_ENTROPY = "the operating system's entropy, the source of the noise, is sound"
 
-_EVENT_TYPES = {
-    event.kind: event
-    for event in (
-        GaussianEvent,
-        PoissonSampledEvent,
-        SelectionEvent,
-        LaplaceSelectionEvent,
-        ObjectivePerturbationEvent,
-        FilterEvent,
-    )
-}
+_EVENT_TYPES = {event_type.kind: event_type for event_type in get_args(Event)}
 
 
 @dataclass(frozen=True, repr=False)
@@ -574,7 +554,8 @@ class PrivacyLedger:
                     "No privacy guarantee against whoever knows, guesses or tries out the seed "
                     f"(random_state) of the noise; with fresh noise it would be {guarantee}"
                 )
-        assuming = f"; assuming that {self._assumed}" if self._assumed else ""
+        assumed = "; ".join(self.assumptions if self.seeded else (*self.assumptions, _ENTROPY))
+        assuming = f"; assuming that {assumed}" if assumed else ""
         return f"{guarantee}; {self._releases}{assuming}."
 
     def __repr__(self) -> str:
@@ -615,11 +596,6 @@ class PrivacyLedger:
 
     def _count_of(self, event_type: type) -> int:
         return sum(count for event, count in self.events if isinstance(event, event_type))
-
-    @property
-    def _assumed(self) -> str:
-        sound = "the operating system's entropy, the source of the noise, is sound"
-        return "; ".join(self.assumptions if self.seeded else (*self.assumptions, sound))
 
 
 def run_lengths(events: Iterable[Event]) -> tuple[tuple[Event, int], ...]:

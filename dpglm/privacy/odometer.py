@@ -267,8 +267,12 @@ def _locked(path: Path, writing: bool = True) -> Iterator[Any]:
         import fcntl
     except ImportError as error:
         raise OSError("PrivacyOdometer needs file locks, which this system lacks.") from error
+
+    def opener(name: str, flags: int) -> int:
+        return os.open(name, flags | (os.O_CREAT if writing else 0), 0o600)
+
     while True:
-        with open(path, "r+b" if writing else "rb", buffering=0, opener=_opener) as file:
+        with open(path, "r+b" if writing else "rb", buffering=0, opener=opener) as file:
             fcntl.flock(file, fcntl.LOCK_EX if writing else fcntl.LOCK_SH)
             try:
                 # Another file may have taken its place while this one was waited for.
@@ -278,10 +282,6 @@ def _locked(path: Path, writing: bool = True) -> Iterator[Any]:
             finally:
                 # Closing would not do where a child was forked meanwhile: it has the lock as well.
                 fcntl.flock(file, fcntl.LOCK_UN)
-
-
-def _opener(path: str, flags: int) -> int:
-    return os.open(path, flags | (os.O_CREAT if flags & os.O_RDWR else 0), 0o600)
 
 
 def _entries(file: Any, path: Path) -> tuple[list[PrivacyLedger], int]:
