@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from numbers import Real
 from typing import Any
 
 from dpglm.estimators.plan import (
@@ -13,7 +14,7 @@ from dpglm.estimators.plan import (
     planned_clip,
 )
 from dpglm.exceptions import check_whole
-from dpglm.privacy.budget import LARGEST_NOISE_MULTIPLIER, PrivacyBudget, is_number
+from dpglm.privacy.budget import LARGEST_NOISE_MULTIPLIER, PrivacyBudget
 from dpglm.privacy.events import FilterEvent
 from dpglm.privacy.gaussian import GaussianEvent
 from dpglm.privacy.ledger import composed_epsilon
@@ -333,5 +334,5 @@ def _check_real(
     least: float = math.ulp(0.0),
     below: float = math.inf,
 ) -> None:
-    if not (is_number(value) and least <= value < below):
+    if isinstance(value, bool) or not isinstance(value, Real) or not least <= value < below:
         raise ValueError(f"{name}={value!r} must be {rule}.")
