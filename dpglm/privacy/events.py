@@ -177,13 +177,11 @@ class FilterEvent:
 
     def to_pld(self, interval: float) -> Any:
         """Return the privacy loss distribution of the Gaussian of the same trade-off."""
-        from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
-
         if self.mu is None:
             raise ValueError(
                 "A zCDP filter bounds Renyi divergences only and has no privacy loss distribution."
             )
-        return from_gaussian_mechanism(1 / self.mu, value_discretization_interval=interval)
+        return GaussianEvent(1 / self.mu).to_pld(interval)
 
 
 @dataclass(frozen=True)
