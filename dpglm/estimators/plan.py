@@ -366,7 +366,7 @@ def make_plan(
     )
 
 
-@lru_cache
+@lru_cache(typed=True)
 def gradient_event(noise_multiplier: float, sampling_rate: float) -> Event:
     """Return what the release of a noisy gradient costs."""
     if sampling_rate == 1:
