@@ -36,8 +36,8 @@ def margin_coefficients(scores, signed, clip, weights, code, curvature):
     """One output: the coefficients, of scores and labels divided by the norms of the rows."""
     steepness = _steepness(math.copysign(1.0, signed) * scores, code, curvature)
     weight = where(signed > 0.0, weights[1], weights[0])
-    # The clip: times the norm of the row, the coefficient is at most `clip`.
-    size = min(weight * steepness, clip * abs(signed))
+    # The clip: times the norm of the row, the coefficient is at most `clip`, whatever the loss.
+    size = min(abs(weight * steepness), clip * abs(signed))
     # Comparisons with NaN are false, so that a score of NaN gives zero as an infinite one does.
     return where(abs(scores) <= LARGEST, -math.copysign(size, signed), 0.0)
 

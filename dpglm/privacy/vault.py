@@ -350,7 +350,7 @@ class Vault:
     def __init__(
         self, sums: Any, events: "Runs", budget: PrivacyBudget, entropy: EntropySource
     ) -> None:
-        _check_affordable(events, budget)
+        _check_within_budget(events, budget)
         self._sums, self._budget, self._entropy = sums, budget, entropy
         self._n_rows = sums.n_rows
         self._most_samples = budget.most_samples(self._n_rows)
@@ -518,7 +518,7 @@ def _checked_bound(bound: float) -> float:
     return bound
 
 
-def _check_affordable(events: "Runs", budget: PrivacyBudget) -> None:
+def _check_within_budget(events: "Runs", budget: PrivacyBudget) -> None:
     """Refuse an allowance that costs more than the budget, whoever planned it.
 
     Gaussian releases by the closed form (Dong, Roth & Su 2022, Corollary 2; Balle & Wang 2018,

@@ -1,4 +1,4 @@
-"""The one holder of private data: it answers with sums over rows, and with nothing else.
+"""Rows and labels behind sums: what a vault holds answers with sums over rows, and nothing else.
 
 Conventions
 -----------
