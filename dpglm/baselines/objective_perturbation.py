@@ -30,7 +30,8 @@ first bound holds for all e. It holds for delta_QP as well. For ``1 - d(e) = e^(
 even and falling in abs(e), so that at -e < 0 the claim is ``g(e + xi) <= g(e - xi)`` if e >= xi,
 and ``e^((e - xi)/2) g(e + xi) <= g(0)`` otherwise. Minimising ``e^e Q(A) + d(e - xi)`` over e gives
 the guarantee. For slopes of either sign, abs(Z) in place of Z doubles the delta (Redberg, Koskela &
-Wang 2023, "Improving the privacy and practicality of objective perturbation").
+Wang 2023, "Improving the privacy and practicality of objective perturbation for differentially
+private linear learners").
 
 *One record for another.* Let the weight theta of x grow from 0 to 1 while that of x' falls from 1.
 With p = ``P_theta(A)`` and ``z = Phi^-1(p)``, ``dp/dtheta <= 2 s phi(z) + j min(p, 1 - p)`` where
@@ -270,13 +271,9 @@ class ApproximateMinimaPerturbation(ObjectivePerturbation):
         sensitivity = budget.sensitivity(problem.lipschitz)
         penalty, mu, output_mu = facts.alpha * facts.n_samples, math.inf, math.inf
         if budget.epsilon < math.inf:
-            published = published_parameters(
-                budget.epsilon / n_outputs,
-                budget.delta / n_outputs,
-                smoothness=problem.curvature,
-                sensitivity=sensitivity,
-                n_samples=facts.n_samples,
-            )
+            share = (budget.epsilon / n_outputs, budget.delta / n_outputs)
+            bounds = {"smoothness": problem.curvature, "sensitivity": sensitivity}
+            published = published_parameters(*share, n_samples=facts.n_samples, **bounds)
             penalty = penalty or published.penalty
             mu = sensitivity / published.tilt_std
             output_mu = 2 * published.tolerance / published.penalty / published.output_std

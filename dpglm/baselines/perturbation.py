@@ -153,9 +153,8 @@ class MinimizerVault(Vault):
             tilt = plan.tilt.release(np.zeros(shape), self._entropy)[0]
 
         def exact() -> np.ndarray:
-            return self._sums.minimizer(
-                plan.penalty, plan.tolerance, n_samples=plan.max_n_samples, tilt=tilt
-            )
+            known = {"n_samples": plan.max_n_samples, "tilt": tilt}
+            return self._sums.minimizer(plan.penalty, plan.tolerance, **known)
 
         # A record moves a tilted minimiser by any distance: its law is what the tilt keeps close.
         moves = None if plan.tilt is None else math.inf

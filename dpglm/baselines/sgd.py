@@ -53,11 +53,6 @@ class _SmallBatches(LogisticOrHingeMixin):
         classes.
     step : float, default=0.1
         Step size, on the mean gradient of a batch.
-
-    Attributes
-    ----------
-    n_iter_ : int
-        Number of batches, fixed before the data are touched.
     """
 
     loss: str = "logistic"
