@@ -1,7 +1,5 @@
 """The pieces of the kernels: vectors, exponential, logarithm, coefficients, chunks and threads."""
 
-import math
-import operator
 import threading
 
 import numba
@@ -17,9 +15,7 @@ from dpglm.kernels.clip import margin_coefficients
 from dpglm.kernels.vectors import (
     LANES,
     load,
-    spread,
     store,
-    where,
 )
 from dpglm.sums.objective import rows_per_chunk
 
@@ -63,46 +59,6 @@ def test_log_is_within_two_units_in_the_last_place():
     x = np.concatenate([np.exp(rng.uniform(-700, 700, 4000)), rng.uniform(0.5, 2.0, 4000)])
     assert_allclose(exp_and_log(x)[1], np.log(x.astype(np.longdouble)), rtol=4.5e-16)
     assert exp_and_log(np.ones(1))[1] == 0.0
-
-
-SPECIAL = np.array([0.0, -0.0, 1.5, -2.0, np.inf, -np.inf, np.nan, 1e308])
-LEFT, RIGHT = (side.ravel() for side in np.meshgrid(SPECIAL, SPECIAL))
-
-
-# One function for all operators: most of the time of these tests is spent on compiling.
-@njit(**EXACT)
-def operate(left, right, out):
-    for i in range(0, left.size, LANES):
-        a, b = load(left, i), load(right, i)
-        store(out[0], i, a + b)
-        store(out[1], i, a - b)
-        store(out[2], i, a * b)
-        store(out[3], i, a / b)
-        store(out[4], i, math.copysign(a, b))
-        store(out[5], i, min(a, b))
-        store(out[6], i, max(a, b))
-        store(out[7], i, where(a < b, a, 7.0))
-        store(out[8], i, where(a <= b, a, 7.0))
-        store(out[9], i, where(a > b, a, 7.0))
-        store(out[10], i, where(a == b, a, 7.0))
-        store(out[11], i, -abs(2.0 - a) * 3.0 + math.sqrt(spread(4.0)))
-
-
-def test_operators_and_comparisons_act_on_each_number():
-    out = np.empty((12, LEFT.size))
-    operate(LEFT, RIGHT, out)
-    arithmetic = (np.add, np.subtract, np.multiply, np.divide, np.copysign)
-    with np.errstate(all="ignore"):
-        results = [f(LEFT, RIGHT) for f in arithmetic]
-        # the second operand where either is NaN
-        results += [np.where(LEFT < RIGHT, LEFT, RIGHT), np.where(LEFT > RIGHT, LEFT, RIGHT)]
-        for compare in (operator.lt, operator.le, operator.gt, operator.eq):
-            results.append(np.where(compare(LEFT, RIGHT), LEFT, 7.0))
-        # a number stands for eight
-        results.append(-np.abs(2.0 - LEFT) * 3.0 + 2.0)
-    assert_array_equal(out, results)
-    kept = ~np.isnan(results)
-    assert_array_equal(np.signbit(out[kept]), np.signbit(np.array(results)[kept]))
 
 
 @njit(**EXACT)

@@ -27,7 +27,7 @@ from scipy import sparse
 
 from dpglm.estimators.solvers import Space
 from dpglm.losses import Hinge, Logistic, Softmax
-from dpglm.sums.objective import Objective
+from dpglm.sums.objective import Objective, rows_per_chunk
 
 VECTORS = json.loads((Path(__file__).parent / "data" / "gradients.json").read_text())
 SHAPES = [(1, 1), (2, 1), (8, 8), (17, 9), (33, 100), (5, 130), (1100, 5)]
@@ -158,6 +158,25 @@ def test_one_record_moves_the_sum_by_at_most_the_clip(case, store, spread):
     assert np.linalg.norm((after - before) / clip) <= 2 + 2 * slack
 
 
+def test_slack_has_its_stated_form_and_reads_only_the_public_count():
+    X, target, *_ = problem(100, 9)
+    small = Objective(X, target, Logistic())
+    large = Objective(np.vstack([X] * 30), np.tile(target, 30), Logistic())
+    for n in (10, 10**4, 5 * 10**6):
+        assert small.rounding_slack(n) == large.rounding_slack(n)
+        rows = rows_per_chunk(n, 10)
+        at_least = 2 * (2 * 10 + (rows + n / rows + 2 * 10) * n) * 2.0**-53
+        assert at_least <= small.rounding_slack(n) <= 1.1 * at_least + 1e-14
+        assert small.line_rounding(n, 3.0) == large.line_rounding(n, 3.0)
+        assert small.line_rounding(n, 3.0) < small.line_rounding(2 * n, 3.0)
+        assert small.line_rounding(n, 3.0) < small.line_rounding(n, 6.0)
+    stretched = small.in_basis(np.geomspace(1, 1e6, 10))
+    weighted = Objective(X, target, Logistic(), class_weight=np.array([1.0, 1e3]))
+    assert stretched.rounding_slack(1000) >= 1e6 * small.rounding_slack(1000)
+    for other in (stretched, weighted):
+        assert other.line_rounding(10, 1.0) > 100 * small.line_rounding(10, 1.0)
+
+
 @pytest.mark.parametrize(("loss", "n_outputs"), [(Logistic(), 1), (Softmax(), 3), (Hinge(), 3)])
 @pytest.mark.parametrize("fit_intercept", [True, False])
 def test_in_basis_equals_the_objective_of_the_multiplied_data(loss, n_outputs, fit_intercept):
@@ -185,22 +204,18 @@ def test_in_basis_equals_the_objective_of_the_multiplied_data(loss, n_outputs, f
                 assert_allclose(got, losses, rtol=1e-9, atol=1e-9)
 
 
-def test_in_basis_with_fewer_directions_keeps_the_sensitivity():
+def test_rows_outside_of_the_span_of_a_basis_count_by_what_rounding_leaves_of_them():
     rng = np.random.default_rng(6)
     X, target, *_ = problem(40, 6, density=1.0)
-    basis = np.linalg.qr(rng.normal(size=(7, 3)))[0]
-    # half of the rows are outside the span of the basis, up to rounding
+    basis, coef = np.linalg.qr(rng.normal(size=(7, 3)))[0], rng.normal(size=3)
     outside = rng.normal(size=(20, 4)) @ np.linalg.svd(basis.T)[2][3:]
     X[:20] = outside[:, :-1] / outside[:, -1:]
-    objective = Objective(X, target, Logistic()).in_basis(basis)
-    assert objective.coef_shape == (3,)
-    coef = rng.normal(size=3)
-    rows = augmented(X) @ basis
-    expected = clipped_sum(rows, target, Logistic(), coef, 0.5)
-    assert_allclose(objective.gradient_sum(coef, 0.5), expected, rtol=1e-10, atol=1e-10)
-    without = Objective(nulled(X, np.arange(40) == 0), target, Logistic()).in_basis(basis)
-    moved = np.linalg.norm(objective.gradient_sum(coef, 1e-30) - without.gradient_sum(coef, 1e-30))
-    assert moved <= 1e-30 * (1 + objective.rounding_slack(40))
+    everyone, without = (
+        Objective(rows, target, Logistic()).in_basis(basis)
+        for rows in (X, nulled(X, np.arange(40) == 0))
+    )
+    moved = np.linalg.norm(everyone.gradient_sum(coef, 1e-30) - without.gradient_sum(coef, 1e-30))
+    assert moved <= 1e-30 * (1 + everyone.rounding_slack(40))
 
 
 def test_penalty_gradient_ignores_the_intercept_in_every_basis():

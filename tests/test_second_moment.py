@@ -26,7 +26,7 @@ from dpglm.losses import Logistic
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.gaussian import GaussianEvent
 from dpglm.privacy.noise import entropy_source
-from dpglm.privacy.vault import Vault, moment_sensitivity, triangle
+from dpglm.privacy.vault import Vault, moment_sensitivity
 from dpglm.sums.objective import Objective, rows_per_chunk
 
 BOTH = [DiagonalPreconditioner(), FullPreconditioner()]
@@ -155,20 +155,6 @@ def test_the_sensitivity_is_attained(preconditioner):
     assert alone == pytest.approx(moment_sensitivity(row_bound, "zero_out", 2), rel=1e-14)
     line = moment(np.array([8.0])) - moment(np.array([0.0]))
     assert abs(line) == pytest.approx(moment_sensitivity(row_bound, "replace_one", 1))
-
-
-def test_the_released_triangle_has_the_frobenius_norm_and_gives_the_matrix_back():
-    rng = np.random.default_rng(0)
-    matrix = rng.normal(size=(6, 6))
-    matrix += matrix.T
-    full = FullPreconditioner()
-    where, weights = triangle(6)
-    flat = matrix[where] * weights
-    assert flat.shape == (21,)
-    assert np.linalg.norm(flat) == pytest.approx(np.linalg.norm(matrix), rel=1e-14)
-    assert_allclose(full.moment(flat, 6), matrix, rtol=1e-15)
-    noise = full.moment(rng.normal(size=21), 6)
-    assert_array_equal(noise, noise.T)
 
 
 @pytest.mark.parametrize("preconditioner", BOTH, ids=lambda p: type(p).__name__)

@@ -411,23 +411,20 @@ def test_labels_are_inferred_declared_and_checked(census):
 
 
 def test_reading_ahead_keeps_order_errors_and_no_thread():
-    def items(count):
-        yield from range(count)
+    started = []
+
+    def items():
+        for number in range(20):
+            started.append(number)
+            yield number
         raise KeyError("end")
 
     seen = []
     with pytest.raises(KeyError, match="end"):
-        for item in read_ahead(items(20)):
-            seen.append(item)
-    assert seen == list(range(20))
-    started = []
-
-    def endless():
-        while True:
-            started.append(len(started))
-            yield started[-1]
-
-    ahead = read_ahead(endless())
+        seen.extend(read_ahead(items()))
+    assert started == list(range(20))
+    started.clear()
+    ahead = read_ahead(items())
     assert [next(ahead) for _ in range(3)] == [0, 1, 2]
     ahead.close()
     # one in use, one ready, one being read: no memory is used again too early
