@@ -36,7 +36,7 @@ _BLOCK_ROWS = 256
 _LOGISTIC, _SOFTMAX = 0, 3
 # Margins beyond it count as not finite: products with slopes and weights must not overflow.
 _LARGEST_MARGIN = 2.0**500
-# The progression is used for |z| below this, and restarted after so many steps.
+# The progression is used for |z| below this, and restarted after so many steps: four times seven.
 _LARGEST_EXPONENT = 600.0
 _RESTART = 28
 # Each of the eight numbers of a vector gathers the product of a block's factors, all above 1, whose
@@ -46,8 +46,8 @@ _LOG_2 = math.log(2.0)
 
 
 def margin_scratch(n_steps: int) -> tuple[np.ndarray, np.ndarray]:
-    """Memory for what belongs to the rows of a block, and to the steps."""
-    return np.empty((9, _BLOCK_ROWS)), np.empty((n_steps, LANES))
+    """Memory for what belongs to the rows of a block, and to the steps, taken seven at a time."""
+    return np.empty((9, _BLOCK_ROWS)), np.empty((n_steps + 6, LANES))
 
 
 @kept_on_disk
@@ -78,33 +78,11 @@ def _hinge(z, curved, knee, slope, shift):
     return curved * bent * bent + slope * (shortfall - bent)
 
 
-@njit(forceinline=True, **INNER)
-def _describe(
-    scores, slopes, signed, spacing, last, capped, clip, weights, start, pace, weight, slope
-):  # fmt: skip
-    """Write z at the first step, its change per step, and the weight and largest slope of rows."""
-    for i in range(0, start.size, LANES):
-        own = load(signed, i)
-        heavy = where(own > 0.0, weights[1], weights[0])
-        steepest = min(heavy, clip * abs(own)) if capped else heavy
-        score, change = load(scores, i), spacing * load(slopes, i)
-        reach = where(abs(own) > 0.0, abs(score) + float(last) * abs(change), LARGEST)
-        usable = reach <= _LARGEST_MARGIN
-        sign = math.copysign(1.0, own)
-        store(start, i, where(usable, -sign * score, 0.0))
-        store(pace, i, where(usable, sign * change, 0.0))
-        store(weight, i, where(usable, heavy, 0.0))
-        store(slope, i, where(usable, steepest, 0.0))
-
-
 @njit(**INNER)
-def _bend_logistic(weight, slope, knee, ceiling):
-    """Where logistic losses become lines; `ceiling` is ``exp(knee)``."""
-    for i in range(weight.size):
-        odds = slope[i] / (weight[i] - slope[i])
-        bends = slope[i] < weight[i]
-        knee[i] = log(max(odds, SMALLEST)) if bends else LARGEST
-        ceiling[i] = odds if bends else LARGEST
+def _parabola(curvature):
+    """Coefficient and width of the curved part of the hinge loss."""
+    width = 1.0 / curvature
+    return 0.5 * curvature if width > 0.0 else 0.0, width
 
 
 @njit(**INNER)
@@ -116,28 +94,41 @@ def _largest_logistic(loss_clip, weight):
 
 
 @njit(forceinline=True, **INNER)
-def _clip_logistic(signed, largest, knee, ceiling):
-    """Where logistic losses reach the clip, from where on they may as well be lines."""
-    for i in range(0, knee.size, LANES):
-        positive = load(signed, i) > 0.0
-        store(knee, i, where(positive, largest[1][0], largest[0][0]))
-        store(ceiling, i, where(positive, largest[1][1], largest[0][1]))
+def _describe(
+    scores, slopes, signed, spacing, last, capped, clip, weights, largest, code, curvature,
+    start, pace, weight, slope, curved, knee, ceiling,
+):  # fmt: skip
+    """Write z at the first step and its change per step, the weight and largest slope of rows.
 
-
-@njit(**INNER)
-def _parabola(curvature):
-    """Coefficient and width of the curved part of the hinge loss."""
-    width = 1.0 / curvature
-    return 0.5 * curvature if width > 0.0 else 0.0, width
-
-
-@njit(**INNER)
-def _bend_hinge(weight, slope, curvature, curved, knee):
-    """Where hinge losses, smoothed or not, become lines."""
+    Losses become lines at their knees. Logistic losses that are not capped may as well do so where
+    they reach the clip: `largest`, for either class. `ceiling` is ``exp(knee)``.
+    """
     quadratic, width = _parabola(curvature)
-    for i in range(weight.size):
-        curved[i] = quadratic * weight[i]
-        knee[i] = width * (slope[i] / weight[i]) if weight[i] > 0.0 else 0.0
+    for i in range(0, start.size, LANES):
+        own = load(signed, i)
+        positive = own > 0.0
+        heavy = where(positive, weights[1], weights[0])
+        steepest = min(heavy, clip * abs(own)) if capped else heavy
+        score, change = load(scores, i), spacing * load(slopes, i)
+        reach = where(abs(own) > 0.0, abs(score) + float(last) * abs(change), LARGEST)
+        usable = reach <= _LARGEST_MARGIN
+        sign = math.copysign(1.0, own)
+        heavy, steepest = where(usable, heavy, 0.0), where(usable, steepest, 0.0)
+        store(start, i, where(usable, -sign * score, 0.0))
+        store(pace, i, where(usable, sign * change, 0.0))
+        store(weight, i, heavy)
+        store(slope, i, steepest)
+        if code != _LOGISTIC:
+            store(curved, i, quadratic * heavy)
+            store(knee, i, where(heavy > 0.0, width * (steepest / heavy), 0.0))
+        elif capped:
+            odds = steepest / (heavy - steepest)
+            bends = steepest < heavy
+            store(knee, i, where(bends, log(max(odds, SMALLEST)), LARGEST))
+            store(ceiling, i, where(bends, odds, LARGEST))
+        else:
+            store(knee, i, where(positive, largest[1][0], largest[0][0]))
+            store(ceiling, i, where(positive, largest[1][1], largest[0][1]))
 
 
 @njit(**INNER)
@@ -194,16 +185,6 @@ def _multiply_seven(power, ratio, ceiling, products):
     store(products[6], 0, p6)
 
 
-@njit(**INNER)
-def _multiply_one(power, ratio, ceiling, products):
-    product = spread(1.0)
-    for i in range(0, power.size, LANES):
-        e = load(power, i)
-        product += product * min(e, load(ceiling, i))
-        store(power, i, e * load(ratio, i))
-    store(products, 0, product)
-
-
 @njit(forceinline=True, **INNER)
 def _begin(start, pace, weight, which, step, power, ratio):
     """exp(z) at a step for rows of one weight, zero for the others; exp(pace)."""
@@ -220,14 +201,8 @@ def _add_products(start, pace, weight, which, ceiling, capped, power, ratio, pro
     n_steps = sums.size
     for begin in range(0, n_steps, _RESTART):
         _begin(start, pace, weight, which, float(begin), power, ratio)
-        stop = min(begin + _RESTART, n_steps)
-        j = begin
-        while j + 7 <= stop:
+        for j in range(begin, min(begin + _RESTART, n_steps), 7):
             _multiply_seven(power, ratio, ceiling, products[j:])
-            j += 7
-        while j < stop:
-            _multiply_one(power, ratio, ceiling, products[j])
-            j += 1
     for j in range(n_steps):
         store(products[j], 0, log(load(products[j], 0)))
     reference = load(products[0], 0) if capped else spread(0.0)
@@ -304,18 +279,12 @@ def margin_line_losses(
             first_work, second_work = scratch[7, :n], scratch[8, :n]
             _describe(
                 scores[i:], slopes[i:], signed[i:], spacing, n_steps - 1, capped, clip, weights,
-                start, pace, weight, slope,
+                largest, code, curvature, start, pace, weight, slope, curved, knee, ceiling,
             )  # fmt: skip
             fast = bent = False
             if code == _LOGISTIC:
-                if capped:
-                    _bend_logistic(weight, slope, knee, ceiling)
-                else:
-                    _clip_logistic(signed[i:], largest, knee, ceiling)
                 fast, bent = _limits(start, pace, knee, n_steps - 1.0)
                 curved = weight
-            else:
-                _bend_hinge(weight, slope, curvature, curved, knee)
             if not fast:
                 # Hinge losses, and logistic ones whose products might overflow.
                 _add_terms(
