@@ -1,7 +1,7 @@
 """Perturbed minimisers: what all three estimators share, and output perturbation itself."""
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -117,7 +117,7 @@ class PerturbationPlan(Plan):
     # variables costs for each output: see `dpglm.baselines.objective_perturbation`.
     tilt: GaussianSum | None = None
     offset: float = 0.0
-    n_iter: int = field(default=1, init=False)
+    n_iter: int = 1
 
     def __post_init__(self) -> None:
         least = _LEAST_FINDABLE_ALPHA * self.problem.curvature
