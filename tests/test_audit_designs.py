@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
 from dpglm import DPAGDClassifier, DPLinearSVM, DPLogisticRegression, FullPreconditioner
 from dpglm.audit import audit_choices, audit_estimator, canary_scores, choice_counts
@@ -44,49 +45,28 @@ def check_prediction(canaries):
 
 @pytest.mark.parametrize("relation", RELATIONS, ids=str)
 @pytest.mark.parametrize(
-    "parameters",
-    [
-        {"epsilon": 6.0, "preconditioner": None},
-        {"epsilon": 6.0, "preconditioner": "full", "clip_schedule": 0.5, "n_splits": 20},
-        {"epsilon": 6.0, "classes": [0, 1, 2], "loss": "smoothed_hinge", "momentum": "debiased"},
-        {"epsilon": 6.0, "classes": [0, 1, 2, 3], "n_splits": 8, "budget_growth": 2.0},
-    ],
-    ids=str,
-)
-def test_adaptive_gradients_do_what_their_design_predicts(parameters, relation):
-    model = DPAGDClassifier(**parameters, **relation)
-    canaries = canary_scores(model, n_canaries=N_CANARIES, container="sparse")
-    assert not canaries.complaints
-    check_prediction(canaries)
-
-
-@pytest.mark.parametrize("relation", RELATIONS, ids=str)
-def test_published_adaptive_descent_does_what_its_design_predicts(relation):
-    model = DPAGDClassifier.as_published(epsilon=20.0, **relation)
-    check_prediction(canary_scores(model, n_canaries=N_CANARIES, container="sparse"))
-
-
-@pytest.mark.parametrize("relation", RELATIONS, ids=str)
-@pytest.mark.parametrize(
     "model",
     [
         DPLogisticRegression(epsilon=6.0, max_iter=10, classes=[0, 1, 2, 3], preconditioner=None),
         DPLinearSVM(epsilon=6.0, max_iter=10, classes=[0, 1, 2]),
         DPLogisticRegression(epsilon=6.0, max_iter=10, class_weight={0: 0.3, 1: 2.0}),
+        DPAGDClassifier(epsilon=6.0, preconditioner=None),
+        DPAGDClassifier(epsilon=6.0, preconditioner="full", clip_schedule=0.5, n_splits=20),
+        DPAGDClassifier(epsilon=6.0, classes=[0, 1, 2], loss="smoothed_hinge", momentum="debiased"),
+        DPAGDClassifier(epsilon=6.0, classes=[0, 1, 2, 3], n_splits=8, budget_growth=2.0),
+        DPAGDClassifier.as_published(epsilon=20.0),
+        SGDMomentsAccountant(epsilon=9.0, max_iter=30, batch_size=900),
     ],
     ids=str,
 )
 def test_gradients_do_what_their_design_predicts(model, relation):
+    if isinstance(model, SGDMomentsAccountant) and relation:
+        return
     canaries = canary_scores(
-        model.set_params(**relation), n_canaries=N_CANARIES, container="sparse"
+        clone(model).set_params(**relation), n_canaries=N_CANARIES, container="sparse"
     )
+    assert not canaries.complaints
     check_prediction(canaries)
-    model.set_params(neighboring_relation="zero_out", n_ref=None)
-
-
-def test_batches_of_a_baseline_do_what_their_design_predicts():
-    model = SGDMomentsAccountant(epsilon=9.0, max_iter=30, batch_size=900)
-    check_prediction(canary_scores(model, n_canaries=N_CANARIES, container="sparse"))
 
 
 @pytest.mark.parametrize("relation", RELATIONS, ids=str)
@@ -106,7 +86,7 @@ def test_batches_of_a_baseline_do_what_their_design_predicts():
 )
 def test_baselines_do_what_their_designs_predict(model, relation):
     relation = {**relation, "n_ref": 800} if "n_ref" in relation else relation
-    model.set_params(neighboring_relation="zero_out", n_ref=None).set_params(**relation)
+    model = clone(model).set_params(**relation)
     # Its matrix of all columns takes the cube of their number.
     few = isinstance(model, DoubleNoiseNewton)
     scores = audit_estimator(model, n_canaries=800 if few else N_CANARIES).parts[0].evidence
@@ -139,8 +119,7 @@ def test_entries_off_the_diagonal_do_what_their_design_predicts(relation):
     ids=str,
 )
 def test_choices_have_the_law_that_their_design_predicts(model, relation):
-    model.set_params(neighboring_relation="zero_out", n_ref=None).set_params(**relation)
-    counts = choice_counts(model, n_fits=200)
+    counts = choice_counts(clone(model).set_params(**relation), n_fits=200)
     result = audit_choices(counts)
     assert result.passed, result.violations
     assert (counts.law > 0.02).sum() >= 2 and counts.law.max() < 0.95, "the choices must show"

@@ -70,11 +70,6 @@ def test_what_is_said_to_be_caught_is_caught_with_that_power(n):
     assert honest.passed and honest.power == stated.power
 
 
-def test_the_stated_power_at_500_canaries():
-    result = audit_scores(simulated(np.random.default_rng(0)))
-    assert result.caught_noise > 0.7 and result.caught_sensitivity < 1.7
-
-
 def test_a_law_of_choices_that_is_as_charged_passes():
     rng, law = np.random.default_rng(0), np.exp(0.4 * np.arange(21.0))
     law /= law.sum()

@@ -6,8 +6,6 @@ import pickle
 import sys
 
 import pytest
-from dp_accounting import GaussianDpEvent, NeighboringRelation
-from dp_accounting.pld import PLDAccountant
 
 from dpglm.privacy.events import (
     FilterEvent,
@@ -59,30 +57,6 @@ def test_composition_matches_the_vectors(vectors):
         assert ledger.delta(row["eps"]) == pytest.approx(row["delta"], rel=1e-7)
         zcdp = zcdp_epsilon(ledger.rho(), row["delta"])
         assert zcdp == pytest.approx(row["eps_zcdp_cks"], rel=1e-9)
-
-
-@pytest.mark.parametrize("events", [SOME, [FilterEvent(mu=0.3)]], ids=["sums", "filter"])
-@pytest.mark.parametrize(
-    ("relation", "name", "factor"),
-    [
-        ("zero_out", NeighboringRelation.REPLACE_SPECIAL, 1),
-        ("replace_one", NeighboringRelation.REPLACE_ONE, 2),
-        ("add_or_remove_one", NeighboringRelation.ADD_OR_REMOVE_ONE, 1),
-    ],
-)
-def test_dp_accounting_agrees_under_each_relation(relation, name, factor, events):
-    """It doubles the sensitivity under replace-one by itself: its noise is over the clip."""
-    ledger = ledger_of(events, neighboring_relation=relation)
-    assert ledger.dp_accounting_relation == name
-    accountant = PLDAccountant(name, value_discretization_interval=1e-4)
-    reached = accountant.compose(ledger.to_dp_event()).get_epsilon(DELTA)
-    assert reached == pytest.approx(ledger.epsilon(DELTA), rel=2e-3)
-    assert ledger.to_pld().get_epsilon_for_delta(DELTA) == pytest.approx(reached, rel=1e-3)
-    if events is SOME:
-        runs = [(run.event, run.count) for run in ledger.to_dp_event().events]
-        assert runs == [(GaussianDpEvent(20.0 * factor), 3), (GaussianDpEvent(30.0 * factor), 2)]
-    else:
-        assert ledger.epsilon() == gdp_epsilon(0.3, DELTA)
 
 
 def test_sum_composes_and_joins_equal_runs():
@@ -140,25 +114,18 @@ def test_ledger_is_a_value():
         ({"version": 2}, "version 2 cannot be read"),
         ({"events": [{"kind": "laplace", "count": 1}]}, "not a ledger"),
         ({"events": [{"kind": "gaussian", "count": 0, "noise_multiplier": 1.0}]}, "positive"),
-        ({"events": [{"kind": "gaussian", "count": 1.5, "noise_multiplier": 1.0}]}, "positive"),
-        ({"events": [{"kind": "gaussian", "count": 1, "noise_multiplier": -1.0}]}, "=-1.0 must"),
-        ({"events": [{"kind": "gaussian", "count": 1, "noise_multiplier": math.nan}]}, "=nan must"),
         ({"events": [{"kind": "gaussian", "count": 10**400, "noise_multiplier": 1.0}]}, "positive"),
         ({"events": [{"kind": "selection", "count": 1, "epsilon": 10**400}]}, "must be a number"),
         ({"events": [{"kind": "filter", "count": 1, "mu": "1"}]}, "mu='1' must be a number"),
         ({"events": 3}, "not a ledger"),
         ({"neighboring_relation": "swap"}, "'swap' is unknown"),
         ({"reporting_delta": 1.0}, "reporting_delta=1.0"),
-        ({"reporting_delta": 1.5}, "reporting_delta=1.5"),
         ({"reporting_delta": 0.0}, "reporting_delta=0.0"),
         ({"reporting_delta": "x"}, "not a ledger"),
-        ({"assumptions": None}, "not a ledger"),
         ({"assumptions": "abc"}, "list of strings"),
         ({"assumptions": [1]}, "list of strings"),
-        ({"seeded": None}, "seeded must be true or false"),
         ({"seeded": "false"}, "seeded must be true or false"),
         ({"events": [{"kind": "gaussian", "count": 1, "noise_multiplier": True}]}, "=True must"),
-        ({"events": [{"kind": "gaussian", "count": 1, "noise_multiplier": 1e-200}]}, "must be"),
         ({"events": [{"kind": "gaussian", "count": 1, "noise_multiplier": 10**400}]}, "must be"),
     ],
 )
@@ -178,14 +145,8 @@ def test_the_sentence_states_cost_relation_and_assumptions():
     # A null record at most doubles mu when it stands between two records.
     doubled = ledger_of([GaussianEvent(e.noise_multiplier / 2) for e in SOME])
     assert f"implies epsilon={rounded_up(doubled.epsilon())} under replace_one" in text
-
-
-def test_the_sentence_never_turns_replace_one_into_a_smaller_zero_out_claim():
     text = str(ledger_of(SOME, neighboring_relation="replace_one"))
     assert "implies" not in text and "zero_out" not in text
-
-
-def test_the_sentence_says_when_the_number_of_records_is_private():
     text = str(ledger_of(SOME, neighboring_relation="add_or_remove_one"))
     assert "the number of records is private and n_ref is public" in text
 
@@ -203,22 +164,10 @@ def test_html_lists_the_releases_and_escapes_text():
     assert "a &lt; b" in html and "a < b" not in html
 
 
-def test_no_noise_costs_everything():
+def test_no_noise_costs_everything_and_no_release_nothing():
     ledger = ledger_of([GaussianEvent(0.0)])
     assert ledger.mu() == math.inf and ledger.epsilon() == math.inf and ledger.delta(5.0) == 1.0
-
-
-def test_an_empty_ledger_costs_nothing():
     assert ledger_of([]).mu() == 0.0 and ledger_of([]).epsilon() == 0.0
-
-
-def test_mu_is_refused_where_an_event_has_none():
-    class Selection:
-        kind = "selection"
-        mu = None
-
-    with pytest.raises(ValueError, match="mu is undefined"):
-        ledger_of([Selection()]).mu()
 
 
 def test_without_dp_accounting_the_error_names_the_extra(monkeypatch):

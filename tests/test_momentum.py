@@ -35,18 +35,6 @@ def test_responses_are_the_closed_forms(coefficient, n_iter):
     assert debiased == pytest.approx(weights / weights.sum(), rel=1e-9)
 
 
-@given(coefficient=st.floats(0, 0.99), n_iter=st.integers(1, 60))
-def test_debiased_momentum_keeps_a_constant_gradient(coefficient, n_iter):
-    gradients = np.full((n_iter, 2, 3), 1.7)
-    assert run(DebiasedMomentum(coefficient), gradients) == pytest.approx(gradients, rel=1e-12)
-
-
-@pytest.mark.parametrize("momentum", [None, HeavyBall(0.0), DebiasedMomentum(0.0), 0])
-def test_no_momentum_is_plain_descent_to_the_bit(momentum):
-    gradients = np.random.default_rng(0).normal(size=(5, 4))
-    assert (run(check_momentum(momentum), gradients) == gradients).all()
-
-
 @pytest.mark.parametrize("momentum", [HeavyBall(0.5), DebiasedMomentum(0.5)])
 def test_arguments_are_left_as_they_were(momentum):
     gradient, velocity = np.array([1.0, 2.0]), np.array([3.0, 4.0])

@@ -76,12 +76,6 @@ def test_the_noise_schedule_shapes_the_standard_deviation_whatever_the_clip():
     assert plan.clip[0] == 3.0 and plan.clip[-1] == pytest.approx(3.0 / 1.98)
 
 
-def test_scaling_the_shape_changes_nothing():
-    a = plan_of(noise_schedule=Geometric(1.0, 0.9)).noise_multiplier
-    b = plan_of(noise_schedule=Geometric(123.0, 0.9)).noise_multiplier
-    assert a == pytest.approx(b, rel=1e-13)
-
-
 def test_schedules_are_told_clip_then_noise_then_step():
     seen = []
 

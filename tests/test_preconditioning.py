@@ -92,15 +92,6 @@ def test_the_whitened_plan_follows_the_released_dimension_at_the_noise_fixed_in_
     assert "one second moment, then 20 iterations" in str(plan)
 
 
-def test_an_infinite_epsilon_needs_no_clip_in_the_whitened_space_either():
-    plan = plan_of(
-        FullPreconditioner(), budget=PrivacyBudget(math.inf, 1e-6), clip_schedule=Constant(math.inf)
-    )
-    whitened = plan.in_whitened_space(4.0)
-    assert np.isinf(whitened.clip).all() and not whitened.facts.noise_std.any()
-    assert plan.ledger.mu() == math.inf
-
-
 def whitening_of(objective, plan, seed=0, budget=None):
     """What a fit would find, in the vault that it would open."""
     budget = budget or PrivacyBudget(1.0, 1e-6)

@@ -224,11 +224,6 @@ def test_nested_parameters_of_a_schedule_do_not_leak_between_clones():
     assert model.noise_schedule.ratio == 0.9 and other.noise_schedule.ratio == 0.5
 
 
-def test_html_representation_shows_the_parameters_and_nested_schedules():
-    html = DPLogisticRegression(noise_schedule=Geometric(ratio=0.123))._repr_html_()
-    assert "DPLogisticRegression" in html and "0.123" in html
-
-
 class Recorder:
     """A callback that notes what it sees, and asks to stop at once."""
 
