@@ -6,6 +6,7 @@ import pickle
 import sys
 
 import pytest
+from dp_accounting.pld import PLDAccountant
 
 from dpglm.privacy.events import (
     FilterEvent,
@@ -57,6 +58,17 @@ def test_composition_matches_the_vectors(vectors):
         assert ledger.delta(row["eps"]) == pytest.approx(row["delta"], rel=1e-7)
         zcdp = zcdp_epsilon(ledger.rho(), row["delta"])
         assert zcdp == pytest.approx(row["eps_zcdp_cks"], rel=1e-9)
+
+
+@pytest.mark.parametrize("events", [SOME, [FilterEvent(mu=0.3)]], ids=["sums", "filter"])
+@pytest.mark.parametrize("relation", ["zero_out", "replace_one", "add_or_remove_one"])
+def test_dp_accounting_agrees_under_each_relation(relation, events):
+    """It doubles the sensitivity under replace-one by itself: its noise is over the clip."""
+    ledger = ledger_of(events, neighboring_relation=relation)
+    accountant = PLDAccountant(ledger.dp_accounting_relation, value_discretization_interval=1e-4)
+    reached = accountant.compose(ledger.to_dp_event()).get_epsilon(DELTA)
+    assert reached == pytest.approx(ledger.epsilon(DELTA), rel=2e-3)
+    assert ledger.to_pld().get_epsilon_for_delta(DELTA) == pytest.approx(reached, rel=1e-3)
 
 
 def test_sum_composes_and_joins_equal_runs():

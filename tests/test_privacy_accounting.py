@@ -102,21 +102,18 @@ def check_epsilon_by_dp_accounting(estimator):
     X, y = np.random.default_rng(0).normal(size=(60, 3)), np.arange(60) % 2
     ledger = estimator.fit(X, y).privacy_
     # So fine that what is reached is known to 1e-5 of it.
-    interval = 4e-4 * min(estimator.epsilon, 1.0)
+    interval = 4e-4 * estimator.epsilon
     accountant = PLDAccountant(
         ledger.dp_accounting_relation, value_discretization_interval=interval
     )
     reached = accountant.compose(ledger.to_dp_event()).get_epsilon(estimator.delta)
     assert 0.995 <= reached / estimator.epsilon <= 1.001
     assert 0.999 <= ledger.epsilon() / estimator.epsilon <= 1.0
-    assert ledger.to_pld().get_epsilon_for_delta(estimator.delta) == pytest.approx(
-        reached, rel=5e-3
-    )
     assert ledger == estimator.plan(*X.shape).ledger
 
 
 # A record is zeroed out in one; in the other it vanishes, and there is a second moment.
-QUICK = (9, 14)
+QUICK = (5, 9)
 
 
 @pytest.mark.parametrize(
