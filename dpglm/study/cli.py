@@ -26,7 +26,7 @@ from dpglm.study.methods import ALIASES, AUDITED, COMPARED, DATASETS, LOSSES, ME
 from dpglm.study.planning import MOST_ITERATIONS, plan_as_asked
 from dpglm.study.plots import AuditDisplay, ComparisonDisplay
 from dpglm.study.report import html_report
-from dpglm.study.results import ComparisonResults, ResultsFile
+from dpglm.study.results import ComparisonResults, ResultsFile, one_line
 
 __all__ = ["main"]
 
@@ -59,7 +59,7 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         # What was typed may hold line breaks.
-        self.exit(2, f"{self.prog}: error: {' '.join(message.split())}\n")
+        self.exit(2, f"{self.prog}: error: {one_line(message)}\n")
 
 
 @contextmanager

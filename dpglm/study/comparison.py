@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import timedelta
@@ -27,24 +27,24 @@ from sklearn.pipeline import Pipeline
 
 from dpglm.exceptions import PrivacyWarning
 from dpglm.losses import Hinge, Logistic, Softmax
-from dpglm.study.results import Cell, ComparisonResults, ResultsFile, parameters_named
+from dpglm.study.results import Cell, ComparisonResults, ResultsFile, one_line, parameters_named
 
-__all__ = ["compare", "encoded", "finished_in_any_order", "report_progress", "scores"]
+__all__ = ["compare", "encoded", "finished", "report_progress", "scores"]
 
 _SECONDS_BETWEEN_LINES = 10.0
 
 
 @contextmanager
-def report_progress(total: int, finished: int, *, enabled: bool) -> Iterator[Callable[[], None]]:
-    """Yield the function to call after each of `total` cells, `finished` of which were so earlier.
+def report_progress(total: int, earlier: int, *, enabled: bool) -> Iterator[Callable[[], None]]:
+    """Yield the function to call after each of `total` cells, `earlier` of which were so before.
 
     On a terminal with rich installed it is a progress bar with the time left, otherwise a line
     every ten seconds.
     """
-    count = _Count(total, finished)
-    if enabled and finished:
-        print(f"{finished} of {total} fits were finished earlier", file=sys.stderr)
-    if not enabled or finished == total:
+    count = _Count(total, earlier)
+    if enabled and earlier:
+        print(f"{earlier} of {total} fits were finished earlier", file=sys.stderr)
+    if not enabled or earlier == total:
         yield lambda: None
     elif sys.stderr.isatty() and find_spec("rich") is not None:
         from rich.console import Console
@@ -52,7 +52,7 @@ def report_progress(total: int, finished: int, *, enabled: bool) -> Iterator[Cal
 
         columns = BarColumn(bar_width=24), TextColumn("{task.fields[count]}")
         with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-            task = progress.add_task("", total=total, completed=finished, count=count)
+            task = progress.add_task("", total=total, completed=earlier, count=count)
 
             def advance() -> None:
                 count.new += 1
@@ -87,14 +87,17 @@ class _Count:
             print(self, file=sys.stderr, flush=True)
 
 
-def finished_in_any_order(
-    tasks: Iterable[Any], total: int, finished: int = 0, *, n_jobs: int | None, progress: bool
+def finished(
+    function: Callable, calls: Sequence[tuple], *, earlier: int = 0, n_jobs: Any, progress: bool
 ) -> Iterator[Any]:
-    """Yield what joblib's delayed calls return, each as soon as it is there."""
+    """Yield what a function returns, in several processes, for each call as soon as it is there.
+
+    `earlier` is how many calls were finished before these.
+    """
     parent = {"initializer": _follow, "initargs": (os.getpid(),)}
     run = Parallel(n_jobs=n_jobs, return_as="generator_unordered", **parent)
-    with report_progress(total, finished, enabled=progress) as advance:
-        for outcome in run(tasks):
+    with report_progress(len(calls) + earlier, earlier, enabled=progress) as advance:
+        for outcome in run(delayed(function)(*call) for call in calls):
             yield outcome
             advance()
 
@@ -240,14 +243,13 @@ def compare(
       not private  0... ±0...
     ...
     """
-    epsilons = list(dict.fromkeys(float(epsilon) for epsilon in epsilons))
-    if not epsilons:
+    budgets = [(epsilon, float(delta)) for epsilon in dict.fromkeys(map(float, epsilons))]
+    if not budgets:
         raise ValueError("epsilons is empty; give at least one.")
     if n_repeats < 1:
         raise ValueError(f"n_repeats={n_repeats!r} must be 1 or more.")
     seed = None if seed is None else int(seed)
     tables = {name: encoded(dataset) for name, dataset in datasets.items()}
-    budgets = [(epsilon, float(delta)) for epsilon in epsilons]
     own = [
         (name, _description(estimator), *budget)
         for name, estimator in estimators.items()
@@ -265,15 +267,14 @@ def compare(
     known = {} if file is None else file.read()
     # A cell that raised is run again: its cause may be gone.
     records = {c: known[c] for c in cells if c in known and "error" not in known[c]}
-    tasks = (
-        delayed(_measure)(cell, estimators[cell.estimator], *tables[cell.dataset])
+    calls = [
+        (cell, estimators[cell.estimator], *tables[cell.dataset])
         for cell in cells
         if cell not in records
-    )
+    ]
+    options = {"earlier": len(records), "n_jobs": n_jobs, "progress": progress}
     # Each outcome is on the disk before the next is waited for.
-    for cell, outcome in finished_in_any_order(
-        tasks, len(cells), len(records), n_jobs=n_jobs, progress=progress
-    ):
+    for cell, outcome in finished(_measure, calls, **options):
         if file is not None:
             file.append(cell, outcome)
         records[cell] = {**asdict(cell), **outcome}
@@ -300,8 +301,8 @@ def _measure(cell: Cell, estimator: BaseEstimator, X: Any, y: np.ndarray) -> tup
         try:
             outcome = _measured(_configured(estimator, cell), cell, X, y)
         except Exception as error:
-            return cell, {"error": _one_line(f"{type(error).__name__}: {error}")}
-    messages = dict.fromkeys(_one_line(f"{w.category.__name__}: {w.message}") for w in caught)
+            return cell, {"error": one_line(f"{type(error).__name__}: {error}")}
+    messages = dict.fromkeys(one_line(f"{w.category.__name__}: {w.message}") for w in caught)
     return cell, {**outcome, "warnings": list(messages)}
 
 
@@ -327,7 +328,7 @@ def _description(estimator: BaseEstimator) -> str:
         if name not in set_by_cell
     )
     # Addresses of objects would tell the cells of two processes apart.
-    text = _one_line(f"{type(estimator).__name__}({parameters})")
+    text = one_line(f"{type(estimator).__name__}({parameters})")
     return re.sub(" at 0x[0-9a-fA-F]+", "", text)
 
 
@@ -353,8 +354,7 @@ def _measured(model: BaseEstimator, cell: Cell, X: Any, y: np.ndarray) -> dict[s
     ledger = getattr(model[-1] if isinstance(model, Pipeline) else model, "privacy_", None)
     test = scores(model, X_test, y_test)
     return {
-        "accuracy": test["accuracy"],
-        "auc": test["auc"],
+        **test,
         "loss": _kind_of_loss(model),
         "training_loss": _mean_loss(model, *_margins(model, X_train, y_train)),
         "test_loss": test["loss"],
@@ -362,7 +362,3 @@ def _measured(model: BaseEstimator, cell: Cell, X: Any, y: np.ndarray) -> dict[s
         "ledger_epsilon": None if ledger is None else ledger.epsilon(cell.delta),
         "guarantee": None if ledger is None else str(ledger),
     }
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())

@@ -58,6 +58,11 @@ def _both(
     }
 
 
+def _variant(text: str, **parameters: Any) -> Method:
+    """Return the logistic regression with other settings, to be compared only if it is named."""
+    return Method(DPLogisticRegression(**parameters), text, group="more")
+
+
 _LOGISTIC, _SVM, _AGD = DPLogisticRegression(), DPLinearSVM(), DPAGDClassifier()
 _TILTED, _MINIMA = baselines.ObjectivePerturbation(), baselines.ApproximateMinimaPerturbation()
 _ADVANCED, _MOMENTS = baselines.SGDAdvancedComposition(), baselines.SGDMomentsAccountant()
@@ -88,47 +93,34 @@ METHODS: dict[str, Method] = {
     ),
     **_both("sgd-advanced", "mini-batches, by advanced composition", _ADVANCED, "more", "hinge"),
     # Variants of the two estimators that show what a setting is worth.
-    "logistic-batches": Method(
-        DPLogisticRegression(sampling_rate=0.1), "mini-batches of a tenth of the rows", group="more"
-    ),
-    "logistic-plain": Method(DPLogisticRegression(**_PLAIN), _PLAINLY, group="more"),
+    "logistic-batches": _variant("mini-batches of a tenth of the rows", sampling_rate=0.1),
+    "logistic-plain": _variant(_PLAINLY, **_PLAIN),
     "svm-plain": Method(DPLinearSVM(**_PLAIN), _PLAINLY, ("svm",), "more"),
-    "logistic-unwhitened": Method(
-        DPLogisticRegression(**_UNWHITENED, momentum="heavy_ball"),
-        "without preconditioner, with fixed clip and step",
-        group="more",
+    "logistic-unwhitened": _variant(
+        "without preconditioner, with fixed clip and step", **_UNWHITENED, momentum="heavy_ball"
     ),
-    "logistic-decaying-clip": Method(
-        DPLogisticRegression(clip_schedule=DecayingClip(1.0)),
-        "with a clip that decays to a half",
-        group="more",
+    "logistic-decaying-clip": _variant(
+        "with a clip that decays to a half", clip_schedule=DecayingClip(1.0)
     ),
-    "logistic-dynamic": Method(
-        DPLogisticRegression(noise_schedule=DynamicNoise(decay=4.0)),
-        "with noise that decays to a quarter",
-        group="more",
+    "logistic-dynamic": _variant(
+        "with noise that decays to a quarter", noise_schedule=DynamicNoise(decay=4.0)
     ),
 }
 """What is compared under each name, in the order of the tables."""
 
 AUDITED: dict[str, Method] = {
     "logistic": Method(_LOGISTIC),
-    "logistic-softmax": Method(DPLogisticRegression(classes=[0, 1, 2, 3]), "with four classes"),
-    "logistic-replace-one": Method(
-        DPLogisticRegression(neighboring_relation="replace_one"), "under replace_one"
-    ),
-    "logistic-decaying-clip": Method(
-        DPLogisticRegression(
-            clip_schedule=DecayingClip(1.0),
-            preconditioner=None,
-            momentum="heavy_ball",
-            averaging="uniform",
-        ),
+    "logistic-softmax": _variant("with four classes", classes=[0, 1, 2, 3]),
+    "logistic-replace-one": _variant("under replace_one", neighboring_relation="replace_one"),
+    "logistic-decaying-clip": _variant(
         "without preconditioner, with a clip that decays and a heavy ball",
+        clip_schedule=DecayingClip(1.0),
+        preconditioner=None,
+        momentum="heavy_ball",
+        averaging="uniform",
     ),
-    "logistic-minibatch": Method(
-        DPLogisticRegression(sampling_rate=0.2, max_iter=40, preconditioner=None),
-        "on random batches",
+    "logistic-minibatch": _variant(
+        "on random batches", sampling_rate=0.2, max_iter=40, preconditioner=None
     ),
     "logistic-threads": Method(_LOGISTIC, "on dense rows, in two threads", container="dense"),
     "logistic-blocks": Method(_LOGISTIC, "on rows read block by block", container="blocks"),

@@ -100,10 +100,9 @@ def _budget(epsilon: float, ledger: PrivacyLedger, n_samples: int) -> list[str]:
 def _noise(plan: PrivacyPlan) -> list[str]:
     facts, moment, rows = plan.facts, plan.second_moment, {}
     if moment is not None:
-        rows["first, features' second moment"] = (
-            f"{_percent(moment.preconditioner.share)} of the budget, noise multiplier "
-            f"{moment.noise_multiplier:.4g}"
-        )
+        share, multiplier = _percent(moment.preconditioner.share), moment.noise_multiplier
+        text = f"{share} of the budget, noise multiplier {multiplier:.4g}"
+        rows["first, features' second moment"] = text
     low, high = plan.noise_multiplier.min(), plan.noise_multiplier.max()
     gradients = f"{plan.n_iter:,} gradient{'s' if plan.n_iter > 1 else ''}"
     multipliers = f"{low:.4g} each" if low == high else f"{low:.4g} to {high:.4g}"
@@ -121,9 +120,8 @@ def _noise(plan: PrivacyPlan) -> list[str]:
         )
     if plan.sampling_rate == 1:
         signal = facts.n_samples * plan.ledger.mu() / _sensitivity_factor(plan)
-        rows["signal per direction, n mu / d"] = (
-            f"{signal / facts.n_features:.4g} for all d = {facts.n_features:,} columns"
-        )
+        d = facts.n_features
+        rows["signal per direction, n mu / d"] = f"{signal / d:.4g} for all d = {d:,} columns"
     return _section("NOISE", rows.items())
 
 
@@ -159,13 +157,9 @@ def _worthwhile(plan: PrivacyPlan, row_bound: float, distance: float) -> list[st
     if facts.curvature < math.inf:
         penalised = replace(facts, alpha=facts.alpha or _EXAMPLE_ALPHA)
         constants = calculator.public_constants(penalised)
-        dynamic, constant = (
-            _count(calculator.optimal_n_iter(*constants, dynamic=dynamic))
-            for dynamic in (True, False)
-        )
-        rows[f"best for alpha={penalised.alpha:g}, Hong 2022"] = (
-            f"{constant} at constant noise, {dynamic} at DynamicNoise()"
-        )
+        best = [calculator.optimal_n_iter(*constants, dynamic=x) for x in (False, True)]
+        text = "{} at constant noise, {} at DynamicNoise()".format(*map(_count, best))
+        rows[f"best for alpha={penalised.alpha:g}, Hong 2022"] = text
         if facts.alpha == 0:
             note += f"; the second needs a penalty, and {_EXAMPLE_ALPHA:g} stands in for --alpha"
     return _section("ITERATIONS WORTH THEIR NOISE, in theory", rows.items(), note=note)
@@ -238,11 +232,11 @@ def _spending(plan: AdaptivePlan) -> list[str]:
     iteration = (plan.gradient_cost + plan.selection_cost) / plan.capacity
     multiplier, affordable = _first_multiplier(plan), _affordable(plan)
     noise = _of_clip(multiplier * _noise_per_multiplier(plan))
+    noise += f", as a norm over {plan.facts.n_released:,} coordinates"
     rows |= {
         "an iteration, at first": f"{_percent(iteration)} of it",
         "  its gradient": f"noise multiplier {multiplier:.4g}, clip {plan.clip[0]:.4g}",
-        "  noise on the mean gradient": f"{noise}, as a norm over {plan.facts.n_released:,} "
-        "coordinates",
+        "  noise on the mean gradient": noise,
         "  its choice of a step": f"epsilon {plan.selection_epsilon:.4g}",
         "affords at most": f"{affordable:,} iterations (max_iter is {plan.n_iter:,})",
     }
@@ -365,12 +359,8 @@ def _solve(arguments: argparse.Namespace) -> str:
     (unknown,) = missing
     del run[unknown]
     accountant = calculator.PrivacyCalculator(arguments.relation)
-    answers = {
-        "epsilon": accountant.epsilon,
-        "sampling_rate": accountant.sampling_rate,
-        "n_iter": accountant.max_iter,
-    }
-    setattr(arguments, unknown, answers[unknown](**run))
+    answer = getattr(accountant, "max_iter" if unknown == "n_iter" else unknown)
+    setattr(arguments, unknown, answer(**run))
     epsilon, n_iter, rate = arguments.epsilon, arguments.n_iter, arguments.sampling_rate
     noise = f"noise multiplier {arguments.noise_multiplier:g}"
     if unknown == "epsilon":

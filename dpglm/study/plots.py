@@ -101,26 +101,17 @@ class Display:
             return
         # Inches of a column: the line, and the text at 10 points.
         column = 0.65 + 0.08 * max(len(line) for label in handles for line in label.split("\n"))
-        self.figure_.legend(
-            handles.values(),
-            handles.keys(),
-            loc="outside lower center",
-            ncols=max(1, int(self.figure_.get_figwidth() / column)),
-            frameon=False,
-        )
+        n_columns = max(1, int(self.figure_.get_figwidth() / column))
+        place = {"loc": "outside lower center", "ncols": n_columns, "frameon": False}
+        self.figure_.legend(handles.values(), handles.keys(), **place)
 
 
 def _new_axes(layout: Layout) -> np.ndarray:
     """Return the axes of a new figure."""
-    n_panels, n_columns = math.prod(layout.shape), layout.n_columns
-    figure, axes = pyplot().subplots(
-        math.ceil(n_panels / n_columns),
-        n_columns,
-        figsize=layout.size,
-        layout="constrained",
-        squeeze=False,
-        **layout.options,
-    )
+    n_panels = math.prod(layout.shape)
+    grid = math.ceil(n_panels / layout.n_columns), layout.n_columns
+    options = {"figsize": layout.size, "layout": "constrained", **layout.options}
+    figure, axes = pyplot().subplots(*grid, squeeze=False, **options)
     if layout.title:
         figure.suptitle(layout.title)
     for unused in axes.ravel()[n_panels:]:
@@ -519,10 +510,7 @@ def _limit(axes: Any, scores: list[float], metric: str) -> None:
 
 
 _DOT = {"color": "0.8", "markersize": 4, "label": "a setting"}
-_STAR = {
-    "color": "#c1440e", "markeredgecolor": "white", "markersize": 15, "zorder": 5,
-    "label": "recommended",
-}  # fmt: skip
+_STAR = {"color": "#c1440e", "markeredgecolor": "white", "markersize": 15, "zorder": 5}
 
 
 @dataclass(eq=False, repr=False)
@@ -612,19 +600,17 @@ class UtilityGraphDisplay(Display):
     def _draw(self, axes: Any, parameter: str, metric: str) -> None:
         key = f"param_{parameter}"
         texts = [_text(value) for value in _in_order(row[key] for row in self.rows)]
-        lines = self._lines()
+        lines, better = self._lines(), max if metric in GAINS else min
         for number, (line, rows) in enumerate(lines.items()):
             # Beside one another, so that neither error bars nor dots hide what is below them.
             shift = 0.12 * (number - (len(lines) - 1) / 2)
             best = {}
             for x, text in enumerate(texts):
                 here = [row for row in rows if _text(row[key]) == text]
-                if not here:
-                    continue
-                scores = [row[metric] for row in here]
-                spread = np.linspace(-0.16, 0.16, len(here)) if len(here) > 1 else 0.0
-                axes.plot(x + shift + spread, scores, ".", **_DOT)
-                best[x + shift] = (min if metric == "loss" else max)(here, key=itemgetter(metric))
+                if here:
+                    spread = np.linspace(-0.16, 0.16, len(here)) if len(here) > 1 else 0.0
+                    axes.plot(x + shift + spread, [row[metric] for row in here], ".", **_DOT)
+                    best[x + shift] = better(here, key=itemgetter(metric))
             axes.errorbar(
                 list(best),
                 [row[metric] for row in best.values()],
@@ -636,7 +622,7 @@ class UtilityGraphDisplay(Display):
             )
             for row in filter(itemgetter("recommended"), rows):
                 x = texts.index(_text(row[key])) + shift
-                axes.plot(x, row[metric], "*", **_STAR)
+                axes.plot(x, row[metric], "*", label="recommended", **_STAR)
         axes.set_xticks(range(len(texts)), texts)
         axes.set_xlim(-0.5, len(texts) - 0.5)
 
@@ -644,9 +630,9 @@ class UtilityGraphDisplay(Display):
         """Return the settings that were measured, under each value that has a line of its own."""
         lines: dict[str | None, list[Mapping[str, Any]]] = {}
         for row in self.rows:
-            line = lines.setdefault(None if self.by is None else _text(row[f"param_{self.by}"]), [])
+            own = lines.setdefault(self.by and _text(row[f"param_{self.by}"]), [])
             if row["error"] is None:
-                line.append(row)
+                own.append(row)
         return lines
 
     def _limits(self, metric: str) -> tuple[float, float]:

@@ -102,11 +102,16 @@ def parameters_named(estimator: BaseEstimator, name: str) -> list[str]:
     return [full for full in estimator.get_params() if full.split("__")[-1] == name]
 
 
+def one_line(text: str) -> str:
+    """Return a text with single spaces between its words."""
+    return " ".join(text.split())
+
+
 def value_text(value: Any) -> str:
     """Return the value of a parameter as short text."""
     if isinstance(value, float):
         return f"{value:g}"
-    return value if isinstance(value, str) else " ".join(repr(value).split())
+    return value if isinstance(value, str) else one_line(repr(value))
 
 
 def setting_text(params: Mapping[str, Any]) -> str:
@@ -118,11 +123,10 @@ def setting_text(params: Mapping[str, Any]) -> str:
 class Cell:
     """One fit of a comparison, named by everything that determines its outcome.
 
-    `n_samples` and `n_features` are those of the encoded table, all folds together, and the
-    fingerprint is a hash of it and its labels. `parameters` has the estimator's class and
-    parameters, without those that the cell sets; epsilon and delta are None without privacy. The
-    test fold is number `fold` of ``KFold(n_splits, shuffle=True, random_state=repeat)``. The seed
-    is that of the whole comparison, None where the noise comes from the operating system.
+    The sizes are those of the encoded table, of which the fingerprint is a hash. `parameters` has
+    the estimator's class and the parameters that the cell does not set; epsilon and delta are None
+    without privacy. The test fold is number `fold` of ``KFold(n_splits, shuffle=True,
+    random_state=repeat)``. The seed is that of the whole comparison.
     """
 
     dataset: str

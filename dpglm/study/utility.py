@@ -1,6 +1,5 @@
 """A utility graph: which settings do well, from public rows alone."""
 
-import math
 import re
 import warnings
 from collections import Counter
@@ -11,7 +10,6 @@ from operator import itemgetter
 from typing import Any
 
 import numpy as np
-from joblib import delayed
 from scipy.stats import rankdata
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
@@ -19,7 +17,7 @@ from sklearn.model_selection import ParameterGrid
 from sklearn.utils import check_random_state, check_X_y
 
 from dpglm.exceptions import PrivacyWarning, check_whole
-from dpglm.study.comparison import finished_in_any_order, scores
+from dpglm.study.comparison import finished, scores
 from dpglm.study.plots import UtilityGraphDisplay
 from dpglm.study.results import (
     SCORES,
@@ -27,6 +25,7 @@ from dpglm.study.results import (
     aligned,
     configured,
     mean_and_error,
+    one_line,
     parameters_named,
     score_text,
     setting_text,
@@ -296,13 +295,13 @@ class UtilityGraph:
         seeds = np.full((len(splits), len(settings)), None)
         if self.random_state is not None:
             seeds = rng.randint(2**31 - 1, size=seeds.shape)
-        tasks = (
-            delayed(_simulated)((repeat, i), self._seeded(settings[i], seed), X, y, splits[repeat])
+        calls = [
+            ((repeat, i), self._seeded(settings[i], seed), X, y, splits[repeat])
             for (repeat, i), seed in np.ndenumerate(seeds)
-        )
+        ]
         outcomes = np.full(seeds.shape, None)
-        for place, outcome in finished_in_any_order(
-            tasks, seeds.size, n_jobs=self.n_jobs, progress=self.progress
+        for place, outcome in finished(
+            _simulated, calls, n_jobs=self.n_jobs, progress=self.progress
         ):
             outcomes[place] = outcome
         cells = tuple(map(_cell, settings, outcomes.T.tolist()))
@@ -380,8 +379,8 @@ def _simulated(place: tuple, model: BaseEstimator, X: Any, y: np.ndarray, split:
             model.fit(X[train], y[train])
             found = scores(model, X[test], y[test])
         except _REASONS as error:
-            return place, " ".join(str(error).split()) or type(error).__name__
-    if not all(map(math.isfinite, found.values())):
+            return place, one_line(str(error)) or type(error).__name__
+    if not np.isfinite([*found.values()]).all():
         return place, "The scores are not finite: lower step_schedule."
     return place, found
 
