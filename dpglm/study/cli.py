@@ -30,8 +30,6 @@ from dpglm.study.results import ComparisonResults, ResultsFile, one_line
 
 __all__ = ["main"]
 
-_EPSILONS = "0.1,0.4,1"
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line with the arguments of the process, or with others.
@@ -158,7 +156,7 @@ def _add_compare(commands: Any) -> None:
          "see below; all for every one"),
         ("--loss", _listed(["both", *LOSSES]), None, "LOSS",
          "keep what minimises it: logistic, svm or both"),
-        ("--epsilons", _epsilons, _EPSILONS, "E,...", "default: %(default)s"),
+        ("--epsilons", _epsilons, "0.1,0.4,1", "E,...", "default: %(default)s"),
         ("--delta", _between_0_and_1, 1e-6, "D", "default: %(default)s"),
         ("--max-iter", _at_least(1), None, "T", "of private estimators; default: their own"),
     )  # fmt: skip

@@ -1,7 +1,7 @@
 """Every estimator and every table that a command knows by name."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -41,6 +41,12 @@ class Method:
     losses: tuple[str, ...] = ("logistic",)
     group: str = "default"
     container: str = "sparse"
+
+    def with_parameters(self, **parameters: Any) -> BaseEstimator:
+        """Return a new estimator with those of the parameters that it has."""
+        estimator = clone(self.estimator)
+        known = estimator.get_params()
+        return estimator.set_params(**{k: v for k, v in parameters.items() if k in known})
 
 
 def _both(
@@ -171,28 +177,18 @@ def select(
 
 def make_estimator(name: str, **parameters: Any) -> BaseEstimator:
     """Return a new estimator with those of the parameters that it has."""
-    return _made(METHODS[name], parameters)
-
-
-def _made(method: Method, parameters: dict[str, Any]) -> BaseEstimator:
-    estimator = clone(method.estimator)
-    known = estimator.get_params()
-    return estimator.set_params(**{k: v for k, v in parameters.items() if k in known})
+    return METHODS[name].with_parameters(**parameters)
 
 
 def make_audited(name: str, **budget: float) -> tuple[BaseEstimator, str, str]:
     """Return a new estimator as it is audited, what it is in a few words, and its container."""
     method = AUDITED[name]
-    estimator = _made(method, budget)
+    estimator = method.with_parameters(**budget)
     return estimator, method.text or type(estimator).__name__, method.container
 
 
 CENSUS_ROWS = 20_000
-_FETCHERS: dict[str, Callable[..., Any]] = {
-    "adult": fetch_adult,
-    "bank": fetch_bank,
-    "kddcup99": fetch_kddcup99,
-}
+_FETCHERS = {"adult": fetch_adult, "bank": fetch_bank, "kddcup99": fetch_kddcup99}
 DATASETS = ("census", *_FETCHERS)
 
 Table = tuple[Any, np.ndarray]

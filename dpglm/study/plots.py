@@ -286,10 +286,7 @@ class FitTraceDisplay(Display):
             axes.legend(frameon=False)
 
 
-_BINS = 40
-_TITLE_WIDTH = 48
-_ABSENT, _PRESENT = "C0", "C1"
-_VIOLATED = "C3"
+_ABSENT, _PRESENT, _VIOLATED = "C0", "C1", "C3"
 
 
 @dataclass(eq=False, repr=False)
@@ -344,7 +341,7 @@ def _draw_audit(axes: Any, part: AuditPart, delta: float) -> None:
     lower, claimed = result.bounds(delta)
     found = "passed" if result.passed else "VIOLATED: " + result.violations[0].split(":")[0]
     axes.set_title(
-        fill(f"{part.name}: {found}", _TITLE_WIDTH)
+        fill(f"{part.name}: {found}", width=48)
         + f"\nepsilon >= {lower:.3g} shown, {claimed:.3g} claimed",
         color="black" if result.passed else _VIOLATED,
         fontsize="medium",
@@ -364,7 +361,7 @@ def _draw_canaries(axes: Any, canaries: CanaryScores) -> None:
 
 
 def _histogram(axes: Any, absent: np.ndarray, present: np.ndarray) -> None:
-    bins = np.histogram_bin_edges(np.concatenate([absent, present]), _BINS)
+    bins = np.histogram_bin_edges(np.concatenate([absent, present]), bins=40)
     style = {"density": True, "alpha": 0.35}
     axes.hist(absent, bins, color=_ABSENT, label="absent, seen", **style)
     axes.hist(present, bins, color=_PRESENT, label="present, seen", **style)

@@ -150,6 +150,7 @@ class Cell:
 
 # Texts that stay texts, even where they spell a number that JSON lacks.
 _NOT_NUMBERS = ("dataset", "fingerprint", "estimator", "parameters", "loss", "guarantee", "error")
+_FOREIGN = "line {} of {} is not a cell of a comparison; name another file or delete this one."
 
 
 class ResultsFile:
@@ -172,7 +173,7 @@ class ResultsFile:
         *lines, unfinished = self.path.read_bytes().split(b"\n")
         # Someone else's file is left alone, and so must not be taken for an unfinished line.
         if unfinished[:10] != b'{"dataset"'[: len(unfinished)]:
-            raise self._foreign(len(lines) + 1)
+            raise ValueError(_FOREIGN.format(len(lines) + 1, self.path))
         records = {}
         for number, line in enumerate(lines, start=1):
             try:
@@ -181,7 +182,7 @@ class ResultsFile:
                 record |= {k: float(v) for k, v in texts.items() if k not in _NOT_NUMBERS}
                 records[Cell.of(record)] = record
             except (ValueError, TypeError, KeyError, AttributeError) as error:
-                raise self._foreign(number) from error
+                raise ValueError(_FOREIGN.format(number, self.path)) from error
         if unfinished:
             os.truncate(self.path, self.path.stat().st_size - len(unfinished))
         return records
@@ -191,12 +192,6 @@ class ResultsFile:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with open(self.path, "ab") as file:
             file.write(_json({**asdict(cell), **outcome}).encode() + b"\n")
-
-    def _foreign(self, number: int) -> ValueError:
-        return ValueError(
-            f"line {number} of {self.path} is not a cell of a comparison; name another file or "
-            "delete this one."
-        )
 
 
 @dataclass(frozen=True, repr=False)
