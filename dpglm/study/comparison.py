@@ -228,19 +228,16 @@ def compare(
     >>> from dpglm import DPLogisticRegression
     >>> from dpglm.study import compare
     >>> from dpglm.datasets import make_census
-    >>> results = compare(
-    ...     {"census": make_census(1000, random_state=0)},
-    ...     {"private": DPLogisticRegression(), "not private": LogisticRegression(max_iter=1000)},
-    ...     epsilons=[1.0],
-    ... )
-    >>> print(results)
+    >>> census = {"census": make_census(1000, random_state=0)}
+    >>> models = {"private": DPLogisticRegression(), "open": LogisticRegression(max_iter=1000)}
+    >>> print(compare(census, models, epsilons=[1.0]))
     census: 1,000 rows x 99 features, 5-fold cross-validation, delta 1e-06
     mean ± standard error over the folds
     <BLANKLINE>
-                        epsilon 1
+                    epsilon 1
     accuracy, test fold
-      private      0... ±0...
-      not private  0... ±0...
+      private  0... ±0...
+      open     0... ±0...
     ...
     """
     budgets = [(epsilon, float(delta)) for epsilon in dict.fromkeys(map(float, epsilons))]

@@ -399,11 +399,9 @@ class ComparisonDisplay(Display):
     >>> from dpglm import DPLogisticRegression
     >>> from dpglm.study import ComparisonDisplay, compare
     >>> from dpglm.datasets import make_census
-    >>> results = compare(
-    ...     {"census": make_census(1000, random_state=0)},
-    ...     {"logistic": DPLogisticRegression(max_iter=20), "majority": DummyClassifier()},
-    ...     epsilons=[0.5, 1.0],
-    ... )
+    >>> census = {"census": make_census(1000, random_state=0)}
+    >>> models = {"logistic": DPLogisticRegression(), "majority": DummyClassifier()}
+    >>> results = compare(census, models, epsilons=[0.5, 1.0])
     >>> display = ComparisonDisplay.from_results(results).plot()
     >>> [ax.get_ylabel() for ax in display.axes_]
     ['accuracy, test fold', 'AUC, test fold', 'logistic loss, training fold']

@@ -48,11 +48,8 @@ def html_report(
     >>> from dpglm import DPLogisticRegression
     >>> from dpglm.datasets import make_census
     >>> from dpglm.study import compare, html_report
-    >>> results = compare(
-    ...     {"census": make_census(1000, random_state=0)},
-    ...     {"logistic": DPLogisticRegression(max_iter=20)},
-    ...     epsilons=[0.5, 1.0],
-    ... )
+    >>> census = {"census": make_census(1000, random_state=0)}
+    >>> results = compare(census, {"logistic": DPLogisticRegression()}, epsilons=[0.5, 1.0])
     >>> page = html_report(results)
     >>> page.startswith("<!DOCTYPE html>"), "(epsilon=1, delta=1e-06)-differentially" in page
     (True, True)

@@ -210,11 +210,8 @@ class ComparisonResults(ResultTable):
     >>> from dpglm import DPLogisticRegression
     >>> from dpglm.study import compare
     >>> from dpglm.datasets import make_census
-    >>> results = compare(
-    ...     {"census": make_census(1000, random_state=0)},
-    ...     {"logistic": DPLogisticRegression(max_iter=20)},
-    ...     epsilons=[0.5, 1.0],
-    ... )
+    >>> census = {"census": make_census(1000, random_state=0)}
+    >>> results = compare(census, {"logistic": DPLogisticRegression()}, epsilons=[0.5, 1.0])
     >>> [(row["epsilon"], row["n_cells"]) for row in results.rows()]
     [(0.5, 5), (1.0, 5)]
     """

@@ -243,12 +243,8 @@ class UtilityGraph:
     >>> from dpglm import DPLogisticRegression
     >>> from dpglm.datasets import make_census
     >>> from dpglm.study import UtilityGraph
-    >>> graph = UtilityGraph(
-    ...     DPLogisticRegression(epsilon=1.0, delta=1e-6, preconditioner=None),
-    ...     {"max_iter": [1, 100]},
-    ...     n_samples=30_000,
-    ...     n_repeats=2,
-    ... )
+    >>> private = DPLogisticRegression(epsilon=1.0, delta=1e-6, preconditioner=None)
+    >>> graph = UtilityGraph(private, {"max_iter": [1, 100]}, n_samples=30_000, n_repeats=2)
     >>> results = graph.run(*make_census(2000, random_state=0))
     >>> model = results.recommended_estimator()
     >>> model.max_iter
