@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partialmethod
 from pathlib import Path
 
 import numpy as np
@@ -162,25 +163,17 @@ def test_data_that_are_refused_leave_nothing_behind():
 
 class RaisingCallback:
     def __init__(self, hook, count):
-        self.hook, self.count = hook, count
+        self.left = {hook: count}
 
-    def _called(self, hook):
-        if hook == self.hook:
-            self.count -= 1
-            if self.count == 0:
-                raise RuntimeError("the callback failed")
+    def _called(self, hook, estimator, context):
+        self.left[hook] = self.left.get(hook, 0) - 1
+        if self.left[hook] == 0:
+            raise RuntimeError("the callback failed")
 
-    def setup(self, estimator, context):
-        self._called("setup")
-
-    def teardown(self, estimator, context):
-        self._called("teardown")
-
-    def on_fit_task_begin(self, estimator, context):
-        self._called("begin")
-
-    def on_fit_task_end(self, estimator, context):
-        self._called("end")
+    setup = partialmethod(_called, "setup")
+    teardown = partialmethod(_called, "teardown")
+    on_fit_task_begin = partialmethod(_called, "begin")
+    on_fit_task_end = partialmethod(_called, "end")
 
 
 @pytest.mark.parametrize("name", ["plain", "full", "adaptive"])

@@ -13,11 +13,6 @@ from dpglm.losses import Hinge, Logistic, SmoothedHinge, Softmax
 MARGIN_LOSSES = [Logistic(), SmoothedHinge(), SmoothedHinge(half_width=0.1), Hinge()]
 
 
-def margins_away_from_corners(n=200):
-    scores = np.random.default_rng(0).normal(scale=3.0, size=n)
-    return scores[np.abs(np.abs(scores) - 1.0) > 1e-3]
-
-
 def test_logistic_matches_half_binomial_loss():
     scores = np.concatenate([np.linspace(-30, 30, 121), [-700.0, 700.0]])
     for sign in (-1.0, 1.0):
@@ -45,7 +40,8 @@ def test_softmax_keeps_the_small_residual_of_a_well_classified_row():
 
 @pytest.mark.parametrize("loss", MARGIN_LOSSES, ids=repr)
 def test_derivative_is_the_slope_of_the_value(loss):
-    scores = margins_away_from_corners()
+    scores = np.random.default_rng(0).normal(scale=3.0, size=200)
+    scores = scores[np.abs(np.abs(scores) - 1.0) > 1e-3]
     target = np.random.default_rng(2).choice([-1.0, 1.0], size=scores.size)
     step = 1e-6
     slope = (loss.value(scores + step, target) - loss.value(scores - step, target)) / (2 * step)
