@@ -17,20 +17,9 @@ from sklearn.model_selection import ParameterGrid
 from sklearn.utils import check_random_state, check_X_y
 
 from dpglm.exceptions import PrivacyWarning, check_whole
+from dpglm.study import results
 from dpglm.study.comparison import finished, scores
 from dpglm.study.plots import UtilityGraphDisplay
-from dpglm.study.results import (
-    SCORES,
-    ResultTable,
-    aligned,
-    configured,
-    mean_and_error,
-    one_line,
-    parameters_named,
-    score_text,
-    setting_text,
-    value_text,
-)
 
 __all__ = ["UtilityCell", "UtilityGraph", "UtilityGraphResults", "resampled_split"]
 
@@ -50,7 +39,7 @@ class UtilityCell:
 
 
 @dataclass(frozen=True, eq=False)
-class UtilityGraphResults(ResultTable):
+class UtilityGraphResults(results.ResultTable):
     """The scores of a grid of settings, from `UtilityGraph.run`.
 
     Parameters
@@ -87,7 +76,7 @@ class UtilityGraphResults(ResultTable):
 
     def recommended_estimator(self) -> BaseEstimator:
         """Return a new, unfitted estimator at the recommended setting, for the private data."""
-        return configured(self.estimator, self.recommended_params)
+        return results.configured(self.estimator, self.recommended_params)
 
     @property
     def errors(self) -> list[UtilityCell]:
@@ -110,13 +99,13 @@ class UtilityGraphResults(ResultTable):
         measured = {i: {**self.cells[i].scores, "rank": rank} for i, rank in ranks.items()}
         rows = []
         for i, cell in enumerate(self.cells):
-            row: dict[str, Any] = {"setting": setting_text(cell.params)}
+            row: dict[str, Any] = {"setting": results.setting_text(cell.params)}
             row |= {f"param_{name}": value for name, value in self._values(cell).items()}
             for name, best_values in measured[best].items():
                 values = measured[i][name] if i in measured else ()
                 gap = np.subtract(values, best_values[: len(values)])
-                row[name], row[f"{name}_se"] = mean_and_error(values)
-                row[f"{name}_gap_se"] = mean_and_error(gap)[1]
+                row[name], row[f"{name}_se"] = results.mean_and_error(values)
+                row[f"{name}_gap_se"] = results.mean_and_error(gap)[1]
             row |= {"n_repeats": cell.n_repeats, "recommended": i == best, "error": cell.error}
             rows.append(row)
         return rows
@@ -128,7 +117,7 @@ class UtilityGraphResults(ResultTable):
         budget = "".join(
             f"{name} {values[full]:g}, "
             for name in ("epsilon", "delta")
-            for full in parameters_named(self.estimator, name)
+            for full in results.parameters_named(self.estimator, name)
         )
         return f"{budget}{self.n_samples:,} records: {n_settings} settings x {fits}"
 
@@ -140,11 +129,11 @@ class UtilityGraphResults(ResultTable):
         measured = [row for row in self.rows() if row["error"] is None]
         best = sorted(measured, key=itemgetter("rank"))[:n_best]
         columns = [["rank", *(f"{row['rank']:.1f}" for row in best)]]
-        for name, title in SCORES.items():
-            columns.append([title, *(score_text(row, name) for row in best)])
+        for name, title in results.SCORES.items():
+            columns.append([title, *(results.score_text(row, name) for row in best)])
         for name in self.varied():
-            columns.append([name, *(value_text(row[f"param_{name}"]) for row in best)])
-        lines = [self.headline(), *aligned(zip(*columns, strict=True))]
+            columns.append([name, *(results.value_text(row[f"param_{name}"]) for row in best)])
+        lines = [self.headline(), *results.aligned(zip(*columns, strict=True))]
         if len(measured) > n_best:
             lines.append(f"and {len(measured) - n_best} more")
         for error, n in Counter(cell.error for cell in self.errors).items():
@@ -154,7 +143,7 @@ class UtilityGraphResults(ResultTable):
     def varied(self) -> list[str]:
         """Return the names of the parameters that are not the same in all settings."""
         values = [self._values(cell) for cell in self.cells]
-        return [n for n in values[0] if len({value_text(own[n]) for own in values}) > 1]
+        return [n for n in values[0] if len({results.value_text(own[n]) for own in values}) > 1]
 
     def plot(self, **options: Any) -> UtilityGraphDisplay:
         """Draw the scores over each parameter; options as for ``UtilityGraphDisplay``."""
@@ -166,14 +155,14 @@ class UtilityGraphResults(ResultTable):
     def _values(self, cell: UtilityCell) -> dict[str, Any]:
         """Return the value of every parameter of the grid; what a setting leaves out included."""
         names = dict.fromkeys(name for other in self.cells for name in other.params)
-        values = configured(self.estimator, cell.params).get_params()
+        values = results.configured(self.estimator, cell.params).get_params()
         return {name: values.get(name, "") for name in names}
 
     def _ranks(self) -> dict[int, np.ndarray]:
         """Return the rank of each setting that was fitted in each repeat, the mean over scores."""
         fitted = [i for i, cell in enumerate(self.cells) if cell.error is None]
         by_score = []
-        for name in SCORES:
+        for name in results.SCORES:
             scores = np.array([self.cells[i].scores[name] for i in fitted])
             # Losses rise, and scores fall, from rank 1 on.
             by_score.append(rankdata(scores if name == "loss" else -scores, axis=0))
@@ -303,12 +292,13 @@ class UtilityGraph:
         cells = tuple(map(_cell, settings, outcomes.T.tolist()))
         if all(cell.error is not None for cell in cells):
             raise ValueError(f"no setting of param_grid can be fitted: {cells[0].error}")
-        return UtilityGraphResults(configured(self.estimator, {}), cells, self.n_samples)
+        return UtilityGraphResults(results.configured(self.estimator, {}), cells, self.n_samples)
 
     def _seeded(self, setting: dict[str, Any], seed: int | None) -> BaseEstimator:
-        model = configured(self.estimator, setting)
+        model = results.configured(self.estimator, setting)
         seed = None if seed is None else int(seed)
-        return model.set_params(**dict.fromkeys(parameters_named(model, "random_state"), seed))
+        names = results.parameters_named(model, "random_state")
+        return model.set_params(**dict.fromkeys(names, seed))
 
     def _splits(self, y: np.ndarray, rng: np.random.RandomState) -> list[_Split]:
         """Return the rows to fit and those to score of each repeat, all labels among both."""
@@ -338,12 +328,12 @@ class UtilityGraph:
                     "each value."
                 )
             try:
-                configured(self.estimator, setting)
+                results.configured(self.estimator, setting)
             except AttributeError as error:
+                text = results.setting_text(setting)
                 raise ValueError(
-                    f"param_grid has the setting {setting_text(setting)}, and a nested parameter "
-                    "needs an object to belong to, not a name or a number: list the objects, or "
-                    "split the grid."
+                    f"param_grid has the setting {text}, and a nested parameter needs an object to "
+                    "belong to, not a name or a number: list the objects, or split the grid."
                 ) from error
         return settings
 
@@ -375,7 +365,7 @@ def _simulated(place: tuple, model: BaseEstimator, X: Any, y: np.ndarray, split:
             model.fit(X[train], y[train])
             found = scores(model, X[test], y[test])
         except _REASONS as error:
-            return place, one_line(str(error)) or type(error).__name__
+            return place, results.one_line(str(error)) or type(error).__name__
     if not np.isfinite([*found.values()]).all():
         return place, "The scores are not finite: lower step_schedule."
     return place, found
@@ -386,4 +376,5 @@ def _cell(params: dict[str, Any], outcomes: list[dict[str, float] | str]) -> Uti
     for outcome in outcomes:
         if isinstance(outcome, str):
             return UtilityCell(params, {}, outcome)
-    return UtilityCell(params, {name: tuple(own[name] for own in outcomes) for name in SCORES})
+    scores = {name: tuple(own[name] for own in outcomes) for name in results.SCORES}
+    return UtilityCell(params, scores)
