@@ -90,7 +90,7 @@ def test_epsilon_zero_is_the_total_variation_distance():
         assert gdp_mu(0.0, delta) == pytest.approx(math.sqrt(8) * erfinv(delta), rel=2e-10)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(epsilon=epsilons, delta=deltas)
 def test_calibration_never_exceeds_the_budget_and_wastes_nothing(epsilon, delta):
     mu, rho = gdp_mu(epsilon, delta), zcdp_rho(epsilon, delta)
@@ -100,7 +100,7 @@ def test_calibration_never_exceeds_the_budget_and_wastes_nothing(epsilon, delta)
     assert zcdp_epsilon(rho, delta) <= epsilon
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(mu=mus, delta=deltas)
 def test_reported_epsilon_covers_the_mechanism_and_is_tight(mu, delta):
     for budget, to_delta, to_epsilon in (

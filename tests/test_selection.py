@@ -25,7 +25,7 @@ from dpglm.privacy.noise import entropy_source, rounded_laplace, uniform_below
 from dpglm.privacy.selection import ExponentialSelection, LaplaceSelection
 
 # A law that holds is rejected once in a million, another one of those below is accepted as rarely.
-N_DRAWS = 48_000
+N_DRAWS = 36_000
 FALSE_ALARM = 1e-6
 LAWS = {ExponentialSelection: "exponential_mechanism", LaplaceSelection: "laplace_rnm"}
 OTHERS = ("exponential_mechanism", "permute_and_flip", "laplace_rnm", "INVALID_published_code")
