@@ -8,6 +8,7 @@ from pathlib import Path
 
 # Before numpy is imported: two processes of tests would wait for the threads of one another.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("MPLBACKEND", "Agg")
 
 import pytest
 from hypothesis import settings

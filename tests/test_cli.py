@@ -5,27 +5,27 @@ import json
 import os
 import pkgutil
 import runpy
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from planted_bugs import half_noise
+from sklearn.base import BaseEstimator
 from sklearn.utils import Bunch
 
 import dpglm
-from dpglm import DPLogisticRegression, Schema
+from dpglm import DPAGDClassifier, DPLogisticRegression, Schema
+from dpglm.audit.report import AuditReport, audit_estimator, audit_table
 from dpglm.estimators.base import PrivateLinearClassifier
 from dpglm.schema import CategoricalColumn, NumericColumn, Target
-from dpglm.study import methods
+from dpglm.study import AuditDisplay, methods
 from dpglm.study.cli import main
-from dpglm.study.methods import AUDITED, COMPARED, METHODS, make_audited, make_estimator
-from dpglm.study.results import Cell, ComparisonResults
+from dpglm.study.methods import AUDITED, COMPARED, METHODS, make_audited
+from dpglm.study.results import ComparisonResults
 
-matplotlib = pytest.importorskip("matplotlib")
-matplotlib.use("Agg")
+pytest.importorskip("matplotlib")
 
 QUICK = ["--n-samples", "300", "--max-iter", "3", "--folds", "2", "--delta", "1e-3"]
 QUICK += ["--estimators", "logistic,majority", "--epsilons", "2,0.5", "--seed", "0"]
@@ -36,17 +36,6 @@ def compare(*arguments):
     return main(["compare", *QUICK, *map(str, arguments)])
 
 
-def refused(capsys, *arguments):
-    """The one line in which the program refuses its arguments."""
-    with pytest.raises(SystemExit) as exit_:
-        compare(*arguments)
-    printed, message = capsys.readouterr()
-    assert exit_.value.code == 2
-    assert message.startswith("python -m dpglm") and "error: " in message
-    assert printed == "" and message.count("\n") == 1
-    return message
-
-
 def test_a_run_prints_the_table_and_writes_its_files(capsys, tmp_path):
     output, table, figure = (tmp_path / "new" / name for name in ("o.jsonl", "t.json", "f.png"))
     assert compare("--output", output, "--json", table, "--plot", figure) == 0
@@ -55,8 +44,8 @@ def test_a_run_prints_the_table_and_writes_its_files(capsys, tmp_path):
     assert printed.splitlines()[3].split() == ["epsilon", "0.5", "epsilon", "2"]
     assert notes == ""
     rows = json.loads(table.read_text())["rows"]
-    names, epsilons = ([row[key] for row in rows] for key in ("estimator", "epsilon"))
-    assert names == ["logistic"] * 2 + ["majority"] * 2 and epsilons == [0.5, 2.0] * 2
+    expected = [(name, epsilon) for name in ("logistic", "majority") for epsilon in (0.5, 2.0)]
+    assert [(row["estimator"], row["epsilon"]) for row in rows] == expected
     assert len(output.read_text().splitlines()) == 8
     assert figure.read_bytes().startswith(b"\x89PNG")
 
@@ -66,11 +55,9 @@ def test_a_run_prints_the_table_and_writes_its_files(capsys, tmp_path):
 
 def test_every_named_estimator_runs_and_spends_no_more_than_its_epsilon(capsys, tmp_path):
     table = tmp_path / "table.json"
-    assert main(["compare", "--n-samples", "120", "--max-iter", "2", "--folds", "2", "--delta",
-                 "0.001", "--estimators", "all", "--epsilons", "3", "--json", str(table)]
-                ) == 0  # fmt: skip
-    printed = capsys.readouterr().out
-    assert "failed" not in printed
+    size = ["--n-samples", "120", "--max-iter", "2", "--estimators", "all", "--epsilons", "3"]
+    assert compare(*size, "--json", table) == 0
+    assert "failed" not in capsys.readouterr().out
     rows = {row["estimator"]: row for row in json.loads(table.read_text())["rows"]}
     assert list(rows) == list(COMPARED)
     for name, row in rows.items():
@@ -78,13 +65,6 @@ def test_every_named_estimator_runs_and_spends_no_more_than_its_epsilon(capsys, 
         assert kind in METHODS[name].losses, name
         assert (row["ledger_epsilon"] is None) == name.startswith("reference")
         assert (row["ledger_epsilon"] or 0.0) <= 3.0
-
-
-def test_a_prototype_takes_the_parameters_that_it_has_and_stays_as_it_is():
-    made = make_estimator("svm", epsilon=2.0, max_iter=10)
-    assert repr(made) == "DPLinearSVM(epsilon=2.0, max_iter=10)"
-    for parameters in ({"tilt": 1}, {}):
-        assert repr(make_estimator("privgene", **parameters)) == "PrivGene()"
 
 
 def test_every_estimator_of_the_package_is_audited_by_name_and_every_baseline_compared():
@@ -113,30 +93,27 @@ SELECTIONS = {
 }
 
 
-@pytest.mark.parametrize("options", SELECTIONS)
-def test_losses_and_names_select_the_estimators(options, monkeypatch):
-    chosen = {}
+def test_losses_and_names_select_the_estimators(monkeypatch):
+    chosen = []
 
     def noted(tables, estimators, **parameters):
-        chosen["names"] = list(estimators)
-        chosen["epsilons"] = parameters["epsilons"]
+        chosen.append((list(estimators), parameters["epsilons"]))
         return ComparisonResults([])
 
     monkeypatch.setattr("dpglm.study.cli.compare", noted)
-    size = ["--n-samples", "300", "--delta", "1e-3"]
-    assert main(["compare", *size, *options.split()]) == 0
-    assert chosen["names"] == SELECTIONS[options]
-    assert chosen["epsilons"] == [0.1, 0.4, 1.0]
+    for options, names in SELECTIONS.items():
+        small = ["--n-samples", "300", "--delta", "1e-3"]
+        assert main(["compare", *small, *options.split()]) == 0
+        assert chosen.pop() == (names, [0.1, 0.4, 1.0])
 
 
 def test_several_datasets_have_a_table_and_a_figure_each(capsys, monkeypatch, tmp_path):
     monkeypatch.setitem(methods._FETCHERS, "bank", lambda folder: small_table("bank"))
-    assert compare("--datasets", "census,bank", "--plot", tmp_path / "f.png",
-                   "--html", tmp_path / "r.html", "--n-samples", "80") == 0  # fmt: skip
+    files = ["--plot", tmp_path / "f.png", "--html", tmp_path / "r.html"]
+    assert compare("--datasets", "census,bank", "--n-samples", "80", *files) == 0
     printed = capsys.readouterr().out
     assert "census: 80 rows x 99 features" in printed and "bank: 80 rows x 2 features" in printed
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["f-bank.png", "f-census.png",
-                                                                "r.html"]  # fmt: skip
+    assert {path.name for path in tmp_path.iterdir()} == {"f-bank.png", "f-census.png", "r.html"}
     page = (tmp_path / "r.html").read_text()
     assert page.count("<picture>") == 2 and "<h2>bank</h2>" in page
 
@@ -149,19 +126,14 @@ def small_table(name):
     return Bunch(data=frame, target=np.array(["no", "yes", "yes"] * 40), schema=schema)
 
 
-def write_own_table(folder):
-    table = small_table("staff")
-    table.data.assign(paid=table.target).to_csv(folder / "staff.csv", index=False)
-    (folder / "staff.json").write_text(table.schema.to_json())
-    return ["--csv", folder / "staff.csv", "--schema", folder / "staff.json", "--n-samples", "100"]
-
-
 def test_a_table_of_ones_own_is_encoded_by_its_schema(capsys, tmp_path):
-    output = tmp_path / "o.jsonl"
-    own = write_own_table(tmp_path)
-    assert compare(*own, "--target", "paid", "--output", output) == 0
+    table, csv, schema = small_table("staff"), tmp_path / "staff.csv", tmp_path / "staff.json"
+    table.data.assign(paid=table.target).to_csv(csv, index=False)
+    schema.write_text(table.schema.to_json())
+    own = ["--csv", csv, "--schema", schema, "--target", "paid"]
+    assert compare(*own, "--n-samples", "100", "--output", tmp_path / "o.jsonl") == 0
     assert capsys.readouterr().out.startswith("staff: 100 rows x 2 features")
-    X, y = methods.load_tables([], csv=(own[1], own[3], "paid"))["staff"]
+    X, y = methods.load_tables([], csv=(csv, schema, "paid"))["staff"]
     np.testing.assert_allclose(X[:3], [[0, 1], [0.01, 0], [0.02, 1]])
     assert y[:3].tolist() == ["no", "yes", "yes"]
 
@@ -194,29 +166,6 @@ def test_an_interruption_says_how_to_resume_and_the_rerun_gives_the_same_table(
     assert calls[:3] == [0, 1, 4] and len(calls) == 3 + 2
 
 
-@pytest.mark.slow
-def test_a_run_killed_by_the_system_resumes_to_the_same_table_with_nothing_run_twice(
-    capsys, tmp_path
-):
-    output = tmp_path / "o.jsonl"
-    arguments = [*QUICK[:4], *QUICK[6:], "--folds", "12", "--output", str(output)]
-    process = subprocess.Popen([sys.executable, "-m", "dpglm", "compare", *arguments],
-                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
-    while process.poll() is None and (not output.exists() or output.stat().st_size < 3000):
-        time.sleep(0.001)
-    process.kill()
-    process.wait()
-    finished = output.read_text().count("\n")
-    assert 0 < finished < 48
-    assert main(["compare", *arguments]) == 0
-    resumed = capsys.readouterr()
-    assert resumed.err.startswith(f"{finished} of 48 fits were finished earlier\n")
-    cells = [Cell.of(json.loads(line)) for line in output.read_text().splitlines()]
-    assert len(cells) == len(set(cells)) == 48
-    assert main(["compare", *arguments[:-2]]) == 0
-    assert capsys.readouterr().out == resumed.out
-
-
 def test_failed_fits_are_reported_and_the_exit_code_is_1(capsys, monkeypatch):
     def broken(self, X, y):
         raise ArithmeticError("no good")
@@ -226,76 +175,6 @@ def test_failed_fits_are_reported_and_the_exit_code_is_1(capsys, monkeypatch):
     printed, notes = capsys.readouterr()
     assert "failed" in printed and "majority" in printed
     assert notes == "\n4 of 4 fits of logistic failed: ArithmeticError: no good\n"
-
-
-BAD = {
-    "--datasets iris": "argument --datasets: 'iris' is unknown; choose from census, adult, bank",
-    "--datasets census,": "argument --datasets: '' is unknown; choose from census, adult, bank",
-    "--estimators logistic,magic": "argument --estimators: 'magic' is unknown; choose from all, ",
-    "--loss hinge": "argument --loss: 'hinge' is unknown; choose from both, logistic, svm",
-    "--loss svm --estimators agd": "argument --loss: none of agd minimises svm",
-    "--csv {here}/no.csv --schema {here}/no.json": "{here}/no.json cannot be read",
-    "--csv {here}/notes.txt": "argument --csv: needs --schema",
-    "--csv {here}/notes.txt --schema {here}/notes.txt": "argument --schema: the schema is not JSON",
-    "--csv {here}/notes.txt --schema {here}/s.json": "argument --csv: {here}/notes.txt has no col",
-    "--csv {here}/no.csv --schema {here}/s.json": "argument --csv: {here}/no.csv cannot be read",
-    "--csv {here} --schema {here}/s.json": "argument --csv: {here} cannot be read (Is a directory)",
-    "--csv {here}/notes.txt --datasets census": "argument --csv: not allowed with --datasets",
-    "--schema {here}/s.json": "argument --schema: describes the table of --csv, which is not given",
-    "--target y": "argument --target: describes the table of --csv, which is not given",
-    "--epsilons 1,x": "argument --epsilons: 'x' is not a number",
-    "--epsilons nan": "argument --epsilons: 'nan' is not a number",
-    "--epsilons 1,0": "argument --epsilons: '1,0': every epsilon must be above 0",
-    "--epsilons 1e-12 --delta 1e-12": "estimator logistic: epsilon=1e-12 with delta=1e-12 is too",
-    "--delta 1": "argument --delta: '1' must be above 0 and below 1",
-    "--folds 1": "argument --folds: '1' must be a whole number, 2 or more",
-    "--folds 301": "argument --folds: 301 exceeds the 300 rows of census",
-    "--repeats 0": "argument --repeats: '0' must be a whole number, 1 or more",
-    "--n-samples many": "argument --n-samples: 'many' must be a whole number",
-    "--max-iter 0": "argument --max-iter: '0' must be a whole number, 1 or more",
-    "--seed -1": "argument --seed: '-1' must be a whole number, 0 or more",
-    "--jobs 0": "argument --jobs: '0' must be a whole number, 1 or more",
-    "--output {here}": "argument --output: {here} cannot be written (Is a directory)",
-    "--output {here}/notes.txt": "argument --output: line 1 of {here}/notes.txt is not a cell",
-    "--json {here}/notes.txt/t.json": "argument --json: {here}/notes.txt/t.json cannot be written",
-    "--plot {here}/figure.doc": "argument --plot: {here}/figure.doc must end in one of",
-    "--json a --plot a": "--plot, --json must name different files",
-    "--html {here}/notes.txt/r.html": "argument --html: {here}/notes.txt/r.html cannot be written",
-    "--what": "unrecognized arguments: --what",
-}
-
-
-@pytest.mark.parametrize("arguments", BAD)
-def test_a_bad_argument_ends_with_code_2_and_one_clear_line(arguments, capsys, tmp_path):
-    (tmp_path / "notes.txt").write_text("My notes.\n")
-    (tmp_path / "s.json").write_text(small_table("staff").schema.to_json())
-    message = refused(capsys, *arguments.format(here=tmp_path).split())
-    assert BAD[arguments].format(here=tmp_path) in message
-    assert {path.name for path in tmp_path.iterdir()} == {"notes.txt", "s.json"}
-    assert (tmp_path / "notes.txt").read_text() == "My notes.\n"
-
-
-def test_a_dataset_that_cannot_be_found_is_a_bad_argument(capsys, monkeypatch):
-    monkeypatch.delenv("DPGLM_DATA", raising=False)
-    monkeypatch.setattr("dpglm.datasets.fetch_openml", lambda **_: os.stat("/no network"))
-    message = refused(capsys, "--dataset", "adult")
-    assert "argument --datasets: adult: " in message and "no network" in message
-
-
-@pytest.mark.parametrize(
-    ("missing", "arguments", "sentence"),
-    [
-        ("matplotlib.figure", "--plot f.png", "argument --plot: needs matplotlib"),
-        ("matplotlib.figure", "--html f.html", "argument --html: needs matplotlib"),
-        ("dp_accounting", "--estimators sgd-moments", "estimator sgd-moments: "),
-    ],
-)
-def test_what_needs_another_package_is_refused_before_any_fit(
-    missing, arguments, sentence, capsys, monkeypatch
-):
-    monkeypatch.setitem(sys.modules, missing, None)
-    message = refused(capsys, *arguments.split())
-    assert sentence in message and 'pip install "dpglm[' in message
 
 
 def test_the_module_is_the_program(capsys, monkeypatch):
@@ -328,3 +207,72 @@ def test_the_example_on_real_data_prints_the_default_estimator_and_writes_its_fi
     assert names == ([f"{name}.html", f"{name}.json", f"{name}.png"] if drawn else [f"{name}.json"])
     assert "failed" not in printed and ("No figure: " in printed) != drawn
     assert all(f"  {label}  " in printed for label in ("PrivGene", "SVM, output perturbation"))
+
+
+FEW = ["--canaries", "300", "--fits", "100"]
+
+
+def test_an_honest_estimator_passes_and_its_figure_is_written(capsys, tmp_path):
+    path = tmp_path / "audit.png"
+    plot = ["--plot", str(path)]
+    assert main(["audit", "--estimator", "logistic-decaying-clip", *plot, *FEW]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].split()[:2] == ["logistic-decaying-clip", "gradients"]
+    assert any(line.endswith("nothing speaks against its claim of (5, 1e-06).") for line in lines)
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_name_of_the_comparison_is_audited_under_its_own(capsys):
+    assert main(["audit", "--estimator", "double-noise-newton", *FEW]) == 0
+    assert capsys.readouterr().out.splitlines()[1].startswith("newton ")
+
+
+def test_a_violation_is_the_exit_code_and_the_last_line(monkeypatch, capsys):
+    half_noise(monkeypatch)
+    assert main(["audit", "--estimator", "majority", *FEW]) == 1
+    out = capsys.readouterr().out
+    assert "VIOLATED" in out.splitlines()[1]
+    assert "majority VIOLATES its claim of (5, 1e-06): counts: the noise is not" in out
+
+
+@pytest.mark.slow
+def test_every_estimator_passes_in_one_table(capsys):
+    assert main(["audit", "--all"]) == 0
+    out = capsys.readouterr().out
+    assert "VIOLATED" not in out and f"{len(AUDITED)} of {len(AUDITED)} audits passed" in out
+    assert all(f"\n{name} " in f"\n{out}" for name in AUDITED)
+
+
+def test_the_display_has_a_panel_for_every_part_and_the_densities_of_the_claim():
+    for estimator in (DPAGDClassifier(epsilon=5.0), DPLogisticRegression(max_iter=5)):
+        report = audit_estimator(estimator, n_canaries=300, n_fits=100)
+        display = AuditDisplay.from_report(report).plot()
+        assert len(display.axes_) == len(report.parts)
+        for axes, part in zip(display.axes_, report.parts, strict=True):
+            assert axes.get_title().startswith(f"{part.name}: passed")
+            assert len(axes.get_legend_handles_labels()[1]) in (2, 4)
+        with pytest.raises(ValueError, match=r"axes; .* are needed"):
+            AuditDisplay.from_report(report).plot(list(display.axes_) * 2)
+    absent, present = (line.get_xydata() for line in display.axes_[-1].lines)
+    shift = report.parts[-1].evidence.shift
+    assert absent[absent[:, 1].argmax(), 0] == pytest.approx(0.0, abs=0.02)
+    assert present[present[:, 1].argmax(), 0] == pytest.approx(shift, abs=0.02)
+    assert absent[:, 1].max() == pytest.approx(1 / np.sqrt(2 * np.pi), rel=1e-3)
+
+
+def test_the_figure_of_an_audit_from_outside_and_of_a_violation():
+    class NoNoise(BaseEstimator):
+        def __init__(self, epsilon=0.5):
+            self.epsilon = epsilon
+
+        def fit(self, X, y):
+            self.coef_ = ((2 * y - 1) @ X)[np.newaxis]
+            return self
+
+    report = audit_estimator(NoNoise(), n_canaries=200, n_fits=100)
+    assert isinstance(report, AuditReport) and not report.passed
+    display = AuditDisplay.from_report(report).plot()
+    assert all("VIOLATED" in axes.get_title() for axes in display.axes_)
+    assert "VIOLATES ITS CLAIM" in display.figure_.get_suptitle()
+    assert audit_table([report]).count("VIOLATED") == 2
+    assert str(report).endswith(report.verdict)

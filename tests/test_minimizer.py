@@ -42,8 +42,7 @@ def test_no_single_record_makes_a_fit_raise_as_one_does_without_damping(monkeypa
 
 
 def random_estimator(rng, n_classes):
-    Estimator = PERTURBATIONS[rng.integers(3)]
-    return Estimator(
+    return PERTURBATIONS[rng.integers(3)](
         loss=["logistic", "smoothed_hinge"][rng.integers(2)],
         half_width=10 ** rng.uniform(-4, 0),
         epsilon=10 ** rng.uniform(-1, 3),

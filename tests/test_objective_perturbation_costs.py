@@ -104,16 +104,13 @@ def published_delta(s, rest):
     return 1 - 2 * math.exp(rest) * float(ndtr(-s))
 
 
-def test_the_profile_lies_between_the_gaussian_and_the_published_one(vectors):
+def test_profile_and_noise_lie_between_the_gaussian_and_the_published_ones(vectors):
     for row in vectors("baselines", "objective_perturbation_delta"):
         s, offset = row["L"] / row["sigma"], math.log1p(row["beta"] / row["lam"])
         published = published_delta(s, row["eps"] - offset)
         assert published == pytest.approx(row["delta"], rel=1e-9)
         ours = shifted_delta(s, offset, row["eps"])
         assert gdp_delta(s, row["eps"]) < ours < published
-
-
-def test_the_noise_needed_lies_between_the_gaussian_and_the_published_one(vectors):
     for row in vectors("baselines", "objective_perturbation_sigma"):
         offset = math.log1p(row["beta"] / row["lam"])
         sigma = row["L"] / gdp_mu(row["eps"] - offset, row["delta"])

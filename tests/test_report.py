@@ -10,50 +10,36 @@ from functools import cache
 from html.parser import HTMLParser
 
 import pytest
+from cells import cell_record
 
-from dpglm import DPLogisticRegression
-from dpglm.datasets import make_census
-from dpglm.study.comparison import compare
 from dpglm.study.report import html_report
 from dpglm.study.results import Cell, ComparisonResults
 
-matplotlib = pytest.importorskip("matplotlib")
-matplotlib.use("Agg")
+pytest.importorskip("matplotlib")
 
 NASTY = "<script>alert(\"x\")</script> & 'é'"
 VOID = {"meta", "link", "img", "source"}
 
 
-def record(estimator, epsilon, fold, accuracy, dataset="toy", **measured):
-    delta = None if epsilon is None else 1e-6
-    cell = Cell(dataset, 1234, 3, "4f2a", estimator, "Model()", epsilon, delta, 2, 0, fold, 7)
-    scores = {"accuracy": accuracy, "auc": 0.8, "training_loss": 0.4, "test_loss": 0.5}
-    outcome = {**scores, "loss": "logistic", "fit_seconds": 1.0, "warnings": []}
-    outcome |= {"ledger_epsilon": epsilon, "guarantee": f"{estimator} at {epsilon} holds."}
-    return {**vars(cell), **outcome, **measured}
-
-
 def results(dataset="toy"):
     scores = {"private": (0.8, 0.9), "other": (0.7, 0.95), "third": (0.75, 0.85)}
     records = [
-        record(name, epsilon, fold, accuracy + 0.01 * fold, dataset)
+        cell_record(name, epsilon, fold, dataset, accuracy=accuracy + 0.01 * fold)
         for name, accuracies in scores.items()
         for epsilon, accuracy in zip((0.5, 2.0), accuracies, strict=True)
         for fold in range(2)
     ]
-    records += [record("open", None, fold, 0.97, dataset, guarantee=None) for fold in range(2)]
-    records += [
-        {**vars(Cell.of(record("broken", 0.5, fold, 0.0, dataset))), "error": "ValueError: no good"}
-        for fold in range(2)
-    ]
+    for fold in range(2):
+        records.append(cell_record("open", None, fold, dataset, accuracy=0.97))
+        broken = Cell.of(cell_record("broken", 0.5, fold, dataset))
+        records.append({**vars(broken), "error": "ValueError: no good"})
     return ComparisonResults(records)
 
 
 @cache
-def page_of_results(*datasets):
-    """Pages are drawn once: their figures take the time."""
-    tables = [results(dataset) for dataset in datasets or ["toy"]]
-    return html_report(ComparisonResults([r for table in tables for r in table.records]))
+def page_of_results():
+    """The page of two datasets, drawn once: its figures take the time."""
+    return html_report(ComparisonResults(results("toy").records + results("more").records))
 
 
 class Page(HTMLParser):
@@ -90,20 +76,14 @@ def rows_of(page, number):
 def test_the_tables_hold_means_and_errors_and_mark_the_best_private_score():
     page = page_of_results()
     heading, *rows = rows_of(page, 0)
-    assert [re.sub("<.*?>", "", text) for text in heading] == [
-        "estimator", "epsilon 0.5", "epsilon 2"
-    ]  # fmt: skip
+    titles = ["estimator", "epsilon 0.5", "epsilon 2"]
+    assert [re.sub("<.*?>", "", text) for text in heading] == titles
     assert rows[0] == ["private", "0.8050 <small>±0.0050</small>", "0.9050 <small>±0.0050</small>"]
     assert [row[0] for row in rows] == ["private", "other", "third", "open", "broken"]
     assert rows[3][1:] == ["0.9700 <small>±0.0000</small>"] * 2
     assert rows[4][1:] == ["failed", ""]
     best = re.findall(r'<td class=best data-value="([0-9.]*)', page.split("</table>")[0])
     assert [float(value) for value in best] == pytest.approx([0.805, 0.955])
-    census, private = make_census(300, random_state=0), DPLogisticRegression(max_iter=3)
-    fitted = compare(
-        {"census": census}, {"private": private}, epsilons=[1.0], delta=1e-3, n_splits=2
-    )
-    assert "(epsilon=1, delta=0.001)-differentially private under zero_out" in html_report(fitted)
 
 
 def test_guarantees_settings_versions_and_failures_are_stated():
@@ -112,17 +92,16 @@ def test_guarantees_settings_versions_and_failures_are_stated():
         assert f"<dt>{name}</dt><dd>{name} at 2.0 holds.</dd><dd><code>Model()</code></dd>" in page
     assert "<dt>open</dt><dd>No privacy: fitted without noise.</dd>" in page
     assert "<dt>broken</dt><dd>Every fit failed.</dd>" in page
-    assert "<li>2 of 2 fits of broken failed: ValueError: no good</li>" in page
+    assert "<li>4 of 4 fits of broken failed: ValueError: no good</li>" in page
     assert "1,234 rows x 3 features, 2-fold cross-validation, delta 1e-06" in page
-    for fact in ("<dt>epsilon</dt><dd>0.5, 2</dd>", "<dt>delta</dt><dd>1e-06</dd>",
-                 "<dt>folds</dt><dd>2</dd>", "<dt>seed</dt><dd>7</dd>",
-                 f"<dt>Python</dt><dd>{sys.version.split()[0]} on ",
-                 "<dt>scikit-learn</dt><dd>1."):  # fmt: skip
-        assert fact in page
+    facts = {"epsilon": "0.5, 2</dd>", "delta": "1e-06</dd>", "folds": "2</dd>", "seed": "7</dd>"}
+    facts |= {"Python": f"{sys.version.split()[0]} on ", "scikit-learn": "1."}
+    for name, fact in facts.items():
+        assert f"<dt>{name}</dt><dd>{fact}" in page
 
 
 def test_every_tag_is_closed_and_nothing_is_fetched():
-    page = Page(page_of_results("toy", "more"))
+    page = Page(page_of_results())
     assert page.tags.count("picture") == 2 and page.tags.count("table") == 10
     assert page.links and all(link.startswith("data:") for link in page.links)
     styles = "".join(text for tag, text in page.texts if tag in ("style", "script"))
@@ -130,21 +109,17 @@ def test_every_tag_is_closed_and_nothing_is_fetched():
 
 
 def test_whatever_names_and_messages_hold_is_escaped():
-    nasty = [
-        {**r, "estimator": NASTY, "parameters": NASTY, "guarantee": NASTY, "warnings": [NASTY]}
-        for r in results(NASTY).records
-        if r["estimator"] == "private"
-    ]
+    everywhere = {"parameters": NASTY, "guarantee": NASTY, "warnings": [NASTY]}
+    nasty = [cell_record(NASTY, fold=fold, dataset=NASTY, **everywhere) for fold in range(2)]
     text = html_report(ComparisonResults(nasty), title=NASTY)
     page = Page(text)
     assert page.tags.count("script") == 1
-    seen = [text for _, text in page.texts if NASTY in text]
-    assert len(seen) >= 8
+    assert len([text for _, text in page.texts if NASTY in text]) >= 8
 
 
 def test_without_a_seed_or_a_finite_epsilon_the_report_says_so():
     records = [
-        {**record("private", epsilon, fold, 0.8), "seed": None}
+        cell_record("private", epsilon, fold, seed=None)
         for epsilon in (1.0, math.inf)
         for fold in range(2)
     ]
@@ -152,12 +127,10 @@ def test_without_a_seed_or_a_finite_epsilon_the_report_says_so():
     assert "<dt>seed</dt><dd>none: the noise was fresh</dd>" in page
     assert "<dd>private at 1.0 holds.</dd>" in page
     assert "epsilon inf" in page
-    alone = html_report(ComparisonResults([record("open", None, f, 0.9) for f in range(2)]))
-    assert rows_of(alone, 0)[1] == ["open", "0.9000 <small>±0.0000</small>"]
-
-
-def test_the_same_results_give_the_same_page():
-    assert html_report(results()) == page_of_results()
+    open_ones = ComparisonResults([cell_record("open", None, fold) for fold in range(2)])
+    alone = html_report(open_ones)
+    assert html_report(open_ones) == alone, "the same results give the same page"
+    assert rows_of(alone, 0)[1] == ["open", "0.7000 <small>±0.0000</small>"]
 
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))),
@@ -197,17 +170,13 @@ def opened(path, page, *options):
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
 def test_a_browser_shows_tables_and_figures_sorts_and_reports_no_error(tmp_path):
-    page = page_of_results("toy", "more")
-    given = ["private", "other", "third", "open", "broken"]
-    for dark in (0, 1):
-        theme = f"--blink-settings=preferredColorScheme={1 - dark}"
+    page = page_of_results()
+    orders = "private other third open", "open other private third", "third private other open"
+    for light in (0, 1):
+        theme = f"--blink-settings=preferredColorScheme={light}"
         seen, console = opened(tmp_path / "report.html", page, theme)
         assert console == []
-        assert seen["orders"] == [
-            given,
-            ["open", "other", "private", "third", "broken"],
-            ["third", "private", "other", "open", "broken"],
-        ]
+        assert seen["orders"] == [[*order.split(), "broken"] for order in orders]
         assert len(seen["images"]) == 2
         assert all(complete and width > 300 for complete, width in seen["images"])
         assert len(seen["tables"]) == 10 and min(seen["tables"][:3]) > 200

@@ -1,16 +1,21 @@
 """The reproduction scripts: what they print agrees with independent computations."""
 
 import math
+import os
 import re
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from cells import cell_record
 from scipy.optimize import minimize
+from scipy.special import expit
 
-from dpglm import Constant, DPLogisticRegression
+from dpglm import Constant, DPLogisticRegression, PrivacyCalculator
+from dpglm.datasets import fetch_adult, make_census
 from dpglm.losses import Logistic
+from dpglm.study.results import ComparisonResults
 
 ROOT = Path(__file__).parent.parent
 SCRIPTS = ROOT / "examples" / "reproduce"
@@ -34,8 +39,8 @@ def test_a_claim_is_wrapped_and_escaped_and_what_fails_says_why(script):
     report = _report.Report("Title", "Authors")
     report.claim("a|b " * 20, paper="x", ours="1.0", holds=True, why="not asked for")
     report.claim("second", paper="y", ours="2*3", holds=False, remark="of a reason")
-    report.claim("third", paper="z", ours="4", holds=False, remark="short", why="a long story")
-    report.claim("fourth", paper="z", ours="5", holds=False, remark="brief", why="a long story")
+    for name in ("third", "fourth"):
+        report.claim(name, paper="z", ours="4", holds=False, remark="short", why="a long story")
     report.table("Measured", ["", "v"], [["row", 0.123456], ["other", 7]])
     text, markdown = str(report), report.markdown(level=3)
     assert max(map(len, text.splitlines())) <= 100
@@ -80,18 +85,16 @@ def test_measured_influence_is_that_of_the_linearised_descent(script):
     problem = hong.strongly_convex_problem(np.random.default_rng(3))
     plan = hong.plan_for(problem, 1000, 40, Constant(), 0.0)
     measured = hong.measured_influence(problem, plan)
-    step, size = plan.step[0], problem.X.shape[1]
+    X, step, size = problem.X, plan.step[0], problem.X.shape[1]
 
     def hessian(coef):
-        p = 1 / (1 + np.exp(-problem.X @ coef))
-        curved = (problem.X.T * (problem.share * p * (1 - p))) @ problem.X
-        return curved + problem.alpha * np.eye(size)
+        p = expit(X @ coef)
+        return (X.T * (problem.share * p * (1 - p))) @ X + problem.alpha * np.eye(size)
 
     path = [np.zeros(size)]
     for _ in range(40):
-        margins = problem.target * (problem.X @ path[-1])
-        gradient = -(problem.share * problem.target / (1 + np.exp(margins))) @ problem.X
-        path.append(path[-1] - step * (gradient + problem.alpha * path[-1]))
+        slopes = problem.share * problem.target * expit(-problem.target * (X @ path[-1]))
+        path.append(path[-1] - step * (problem.alpha * path[-1] - slopes @ X))
     response, last = np.eye(size), hessian(path[-1])
     for t in range(39, 14, -1):
         exact = step * np.trace(response.T @ last @ response) / size
@@ -110,19 +113,17 @@ def test_the_bounds_of_hong_hold_and_three_slips_of_the_slides_do_not(
     assert capsys.readouterr().out.startswith(report.title)
     assert (tmp_path / "hong.md").read_text(encoding="utf-8") == report.markdown()
     claims = claims_of(report)
-    wrong = [name for name, claim in claims.items() if not claim.holds]
-    assert len(claims) == 10 and len(wrong) == 3
-    assert all(name.startswith("slides") for name in wrong)
+    wrong = [name.partition(",")[0] for name, claim in claims.items() if not claim.holds]
+    assert len(claims) == 10 and wrong == ["slides"] * 3
     bounds = table_of(report, "Bounds")
     adult = dict(zip(bounds.columns, bounds.rows[0], strict=True))
     assert (adult["N"], adult["D"], adult["T* unif."]) == ("48842", "124", "478")
     assert float(adult["R"]) == pytest.approx(0.0718514, rel=1e-3)
     known = {row["kappa"]: row for row in vectors("schedules", "hong_T_star") if row["alpha"] < 1}
-    for kappa, _, theirs, exact, _, dynamic, dynamic_exact in table_of(report, "T*").rows:
-        if int(kappa) in known:
-            names = [f"T_{a}_{b}" for a in ("uniform", "dyn") for b in ("formula", "exact_argmin")]
-            found = [int(cell) for cell in (theirs, exact, dynamic, dynamic_exact)]
-            assert found == [known[int(kappa)][name] for name in names]
+    names = [f"T_{a}_{b}" for a in ("uniform", "dyn") for b in ("formula", "exact_argmin")]
+    for kappa, _, theirs, exact, _, *dynamic in table_of(report, "T*").rows:
+        if row := known.get(int(kappa)):
+            assert [int(cell) for cell in (theirs, exact, *dynamic)] == [row[n] for n in names]
     for row in table_of(report, "The package's schedule").rows:
         assert row[1] == "0.0718" and row[3] == row[4]
         assert float(row[5]) > float(row[4])
@@ -133,29 +134,20 @@ def test_the_bounds_of_hong_hold_and_three_slips_of_the_slides_do_not(
 def test_the_dynamic_schedule_of_hong_gains_though_its_influence_is_a_bound_only(script):
     hong = script("hong_influence")
     report = hong.main(["--quick"])
-    wrong = [claim.claim for claim in report.claims if not claim.holds]
-    assert len(report.claims) == 6
-    assert wrong == [
-        "without momentum the influence decays like γ^(T-t)",
-        "with momentum the influence first rises with age, then decays",
-    ]
+    wrong = [claim.claim.split(" the ")[0] for claim in report.claims if not claim.holds]
+    assert len(report.claims) == 6 and wrong == ["without momentum", "with momentum"]
     gamma = 1 - 0.005 / 0.255
-    plain, half, heavy = table_of(report, "Influence").rows
-    assert float(plain[7]) == pytest.approx(gamma, abs=1e-4)
-    assert float(plain[4]) < gamma**2 + 0.005
+    plain, half, heavy = ([float(cell) for cell in row[1:]] for row in table_of(report, "Inf").rows)
+    assert plain[6] == pytest.approx(gamma, abs=1e-4) and plain[3] < gamma**2 + 0.005
     # Unit noise that momentum keeps enters with 1 - b, so that q_T shrinks by the square.
-    assert float(half[1]) == pytest.approx(0.25 * float(plain[1]), rel=1e-2)
-    assert float(heavy[1]) == pytest.approx(0.01 * float(plain[1]), rel=1e-2)
+    assert half[0] == pytest.approx(0.25 * plain[0], rel=1e-2)
+    assert heavy[0] == pytest.approx(0.01 * plain[0], rel=1e-2)
 
 
 def test_a_slope_and_its_error_are_those_of_weighted_sums(script):
-    lecture = script("lecture12")
-    rng = np.random.default_rng(0)
-    x = np.array([1.0, 2.0, 4.0, 8.0])
-    fits = [
-        lecture.slope(x, [5 * v**-1.5 * rng.gamma(4.0, 0.25, 50) for v in x]) for _ in range(400)
-    ]
-    slopes, errors = np.transpose(fits)
+    lecture, rng, x = script("lecture12"), np.random.default_rng(0), np.array([1.0, 2.0, 4.0, 8.0])
+    samples = 5 * x[:, np.newaxis] ** -1.5 * rng.gamma(4.0, 0.25, (400, 4, 50))
+    slopes, errors = np.transpose([lecture.slope(x, list(sample)) for sample in samples])
     assert slopes.mean() == pytest.approx(-1.5, abs=0.02)
     assert errors.mean() == pytest.approx(slopes.std(), rel=0.15)
 
@@ -163,17 +155,16 @@ def test_a_slope_and_its_error_are_those_of_weighted_sums(script):
 def test_the_problems_of_the_lecture_have_the_minima_they_state(script):
     lecture = script("lecture12")
     for row in lecture.rows():
-        X, target, share = row.problem.X, row.problem.target, row.problem.share
-        assert share.sum() == pytest.approx(1.0)
+        assert row.problem.share.sum() == pytest.approx(1.0)
         smooth = isinstance(row.problem.loss, Logistic)
 
-        def objective(w, X=X, target=target, share=share, alpha=row.problem.alpha, smooth=smooth):
-            margin = target * (X @ w)
+        def objective(w, problem=row.problem, smooth=smooth):
+            margin = problem.target * (problem.X @ w)
             losses = np.logaddexp(0, -margin) if smooth else np.maximum(0, 1 - margin)
-            return share @ losses + alpha / 2 * w @ w
+            return problem.share @ losses + problem.alpha / 2 * w @ w
 
         assert objective(row.optimum) == pytest.approx(row.minimum, abs=1e-12)
-        found = minimize(objective, row.optimum + 0.1, method="Powell", tol=1e-12)
+        found = minimize(objective, row.optimum + 0.1, method="Powell", tol=1e-10)
         assert row.minimum <= found.fun + 1e-12
         assert found.fun == pytest.approx(row.minimum, abs=1e-6)
 
@@ -183,14 +174,12 @@ def test_simulated_runs_end_where_the_solver_of_the_package_ends(script):
     from _descent import excess_risk
 
     strong = lecture.rows()[2]
-    n_samples, n_runs = 240, 60
+    n_samples, n_runs = 240, 40
     plan = strong.plan(n_samples, 0.5)
+    rows, labels = strong.problem.X, strong.problem.target
     counts = np.rint(strong.problem.share * n_samples).astype(int)
-    X = np.repeat(strong.problem.X, counts, axis=0)
-    target = np.repeat(strong.problem.target, counts)
-    problem = lecture.Problem(
-        strong.problem.X, strong.problem.target, counts / n_samples, Logistic(), 0.05
-    )
+    X, target = np.repeat(rows, counts, axis=0), np.repeat(labels, counts)
+    problem = lecture.Problem(rows, labels, counts / n_samples, Logistic(), 0.05)
     assert len(X) == n_samples
     minimum = problem.value(problem.stationary_point()[None])[0]
     model = DPLogisticRegression(
@@ -204,28 +193,26 @@ def test_simulated_runs_end_where_the_solver_of_the_package_ends(script):
     simulated = excess_risk(problem, minimum, plan, np.random.default_rng(0), 4 * n_runs)
     error = math.hypot(ours.std() / math.sqrt(n_runs), simulated.std() / math.sqrt(4 * n_runs))
     assert ours.mean() == pytest.approx(simulated.mean(), abs=4 * error)
-    assert error < 0.1 * simulated.mean()
+    assert error < 0.12 * simulated.mean()
 
 
 @pytest.mark.slow
 def test_the_lecture_has_its_rates_and_its_amplification_has_not(script, tmp_path):
-    from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, pld
-
-    lecture = script("lecture12")
-    claims = claims_of(lecture.main(["--quick", "--figure", str(tmp_path / "lecture.png")]))
-    assert (tmp_path / "lecture.png").read_bytes().startswith(b"\x89PNG")
+    lecture, picture = script("lecture12"), tmp_path / "lecture.png"
+    claims = claims_of(lecture.main(["--quick", "--figure", str(picture)]))
+    assert picture.read_bytes().startswith(b"\x89PNG")
     rates = [claim for name, claim in claims.items() if "excess risk against" in name]
-    assert len(rates) == 6 and all(claim.holds for claim in rates)
+    assert all(claim.holds for claim in rates)
     for claim, rate in zip(rates, np.repeat([-1, -1, -2], 2), strict=True):
         assert numbers(claim.paper)[-1] == pytest.approx(rate, rel=0.1)
         measured, error = numbers(claim.ours)
         assert measured == pytest.approx(rate, abs=0.1 * abs(rate) + 4 * error)
     assert sum("bound" in name and claim.holds for name, claim in claims.items()) == 3
-    accountant = pld.PLDAccountant()
-    accountant.compose(PoissonSampledDpEvent(0.01, GaussianDpEvent(1.0)), 1000)
+    run = {"noise_multiplier": 1.0, "n_iter": 1000, "sampling_rate": 0.01}
     claim = claims["NoisySGD is ρ-zCDP with ρ = γ²L²T/(2σ²)"]
     assert not claim.holds and numbers(claim.paper)[0] == 1.31
-    assert numbers(claim.ours)[0] == round(accountant.get_epsilon(1e-5), 2) == 1.83
+    exact = PrivacyCalculator().epsilon(delta=1e-5, **run)
+    assert numbers(claim.ours)[0] == round(exact, 2) == 1.83
 
 
 def test_noise_of_the_heavy_ball_and_cost_of_the_clip_match_the_vectors(script, vectors):
@@ -235,14 +222,16 @@ def test_noise_of_the_heavy_ball_and_cost_of_the_clip_match_the_vectors(script, 
     yu.decaying_clip(report)
     variance, linear, cost = report.claims
     assert variance.holds and cost.holds and not linear.holds
-    for row in vectors("schedules", "momentum_noise_variance"):
-        for c, *cells in table_of(report, "Variance").rows:
-            if float(c) == row["c"]:
-                for cell, t in zip(cells, (1, 2, 5, 20, 100), strict=True):
-                    measured, theory = numbers(cell)
-                    assert measured == pytest.approx(theory, rel=0.02)
-                    if t == row["t"]:
-                        assert theory == pytest.approx(row["factor"], abs=6e-4)
+    theories = {}
+    for c, *cells in table_of(report, "Variance").rows:
+        for cell, t in zip(cells, (1, 2, 5, 20, 100), strict=True):
+            measured, theories[float(c), t] = numbers(cell)
+            assert measured == pytest.approx(theories[float(c), t], rel=0.02)
+    rows = vectors("schedules", "momentum_noise_variance")
+    known = {(row["c"], row["t"]): row["factor"] for row in rows}
+    assert known.keys() & theories.keys()
+    for place in known.keys() & theories.keys():
+        assert theories[place] == pytest.approx(known[place], abs=6e-4)
     known = {row["T"]: row for row in vectors("schedules", "yu_decaying_clip")}[100]
     _, percent, total = numbers(cost.ours)
     assert percent == round(100 * known["budget_used_after_T_steps"], 1)
@@ -254,19 +243,18 @@ def test_noise_of_the_heavy_ball_and_cost_of_the_clip_match_the_vectors(script, 
 def test_the_gains_of_yu_are_those_of_their_table(script, name, capsys):
     report = script(name).main(["--quick"])
     assert report.title in capsys.readouterr().out
-    claims = claims_of(report)
     table = table_of(report, "Accuracy")
     accuracy = {
-        name: dict(zip(table.columns[1:], map(float, cells), strict=True))
-        for name, *cells in table.rows
+        row: dict(zip(table.columns[1:], map(float, cells), strict=True))
+        for row, *cells in table.rows
     }
     if name == "yu_momentum":
-        cells = accuracy["step 1, equal step, constant clip"]
+        cells, claim = accuracy["step 1, equal step, constant clip"], "c = 0.6, equal step 1"
         gain = cells["0.6"] - cells["0"]
-        claim = claims["epsilon 2: c = 0.6, equal step 1"]
     else:
         gain = accuracy["momentum"]["step 1"] - accuracy["plain"]["step 1"]
-        claim = claims["epsilon 2: momentum helps, every step 1"]
+        claim = "momentum helps, every step 1"
+    claim = claims_of(report)[f"epsilon 2: {claim}"]
     mean, error = numbers(claim.ours)
     assert mean == pytest.approx(gain, abs=0.11)
     assert claim.holds == (mean > 2 * error)
@@ -283,3 +271,138 @@ def test_the_document_has_a_section_for_every_script_and_keeps_those_not_run(scr
     assert all_scripts.document(sections) == document
     changed = all_scripts.document({**sections, "lecture12": "<!-- lecture12 -->\nnew\n"})
     assert sections["hong_bounds"] in changed and sections["lecture12"] not in changed
+
+
+PREFIX = "30,Private,77000,Masters,14,Divorced,Sales,Unmarried,Other,Male,"
+
+
+def results_of(scores):
+    """Comparison results with these accuracies and losses at epsilon 1, fold by fold."""
+    return ComparisonResults(
+        [
+            cell_record(name, epsilon, k, accuracy=values[k], training_loss=1 - values[k])
+            for k in (3, 1, 0, 2)
+            for name, values in scores.items()
+            for epsilon in [None if name == "not private" else 1.0]
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("published", "gain"), [(0.83, "+2.00 ±0.00"), (0.81, "+0.00 ±0.00"), (0.79, "-2.00 ±0.00")]
+)
+def test_prior_algorithms_are_outperformed_only_if_the_best_is(script, published, gain):
+    shared = script("_lee_kifer")
+    noise = np.array([0.0, 0.01, -0.01, 0.02])
+    others = {"ObjPert": 0.80, "OutPert": 0.7, "PrivGene": 0.81, "SGD-Adv": 0.6}
+    means = {shared.PUBLISHED: published, shared.OURS: 0.82, "not private": 0.85, **others}
+    results = results_of({name: mean + noise for name, mean in means.items()})
+    report = sys.modules["_report"].Report("", "")
+    for metric in ("accuracy", "training_loss"):
+        shared.claim_prior(report, "toy", results, metric, 1.0)
+    accuracy, loss = report.claims
+    assert accuracy.holds == loss.holds == gain.startswith("+2")
+    assert accuracy.ours == f"{gain} points against the best of them, PrivGene"
+    assert "with our defaults +1.00 ±0.00 points" in accuracy.remark
+    shared.claim_within(report, "close", "close", results, "not private", [1.0])
+    # Two points and more, where one is allowed.
+    assert report.claims[-1].ours == f"{100 * (published - 0.85):+.2f} ±0.00 points"
+    assert not report.claims[-1].holds
+
+
+def test_folds_of_a_comparison_are_in_their_order(script):
+    shared = script("_lee_kifer")
+    results = results_of({"a": np.array([0.1, 0.2, 0.3, 0.4]), "not private": np.full(4, 0.5)})
+    scores = shared.folds(results, "accuracy", 1.0)
+    np.testing.assert_allclose(scores["a"], [10, 20, 30, 40])
+    assert list(scores) == ["a", "not private"]
+    assert list(shared.folds(results, "accuracy", 2.0)) == ["not private"]
+
+
+def test_adding_the_noise_to_losses_multiplies_the_leak(script):
+    leaks, rng = script("lee_kifer_figures23").leak_of_the_published_selection, np.random
+    for n_candidates in (2, 5):
+        added, subtracted = leaks(0.3, n_candidates, rng.default_rng(0), 400_000)
+        # The noise of all others must exceed that of the raised candidate by its rise.
+        assert added == pytest.approx((n_candidates - 1) * 0.3, abs=0.03)
+        assert 0.1 < subtracted <= 0.3 + 0.02
+
+
+def test_the_noise_on_a_gradient_is_that_of_the_published_constants(script):
+    table = script("lee_kifer_table1")
+    X, y = make_census(400, random_state=0)
+    epsilon, delta = 0.4, 1e-8
+    rho = (epsilon / 120) ** 2 / (4 * math.log(1.25 / delta))
+    expected = table.CLIP / math.sqrt(2 * rho) / 400
+    assert table.first_noise(X, y, epsilon) == pytest.approx(expected, rel=1e-3)
+
+
+def test_gradients_along_the_way_are_clipped_means(script):
+    table = script("lee_kifer_table1")
+    X, y = make_census(300, random_state=0)
+    X = 3 * X
+    rows, sign = np.column_stack([X, np.ones(300)]), np.where(y == 1, 1.0, -1.0)
+    coef, expected = np.zeros(rows.shape[1]), []
+    for t in range(1, 6):
+        each = -(sign / (1 + np.exp(sign * (rows @ coef))))[:, None] * rows
+        each *= np.minimum(1, table.CLIP / np.linalg.norm(each, axis=1))[:, None]
+        gradient = each.mean(axis=0)
+        coef = coef - table.STEP * gradient
+        if t in (1, 5):
+            expected.append(gradient)
+    np.testing.assert_allclose(table.gradients(X, y, [1, 5]), expected, rtol=1e-9, atol=1e-12)
+
+
+def test_averages_improve_by_the_root_of_what_they_cost(script, capsys):
+    report = script("lee_kifer_table1").main(["--quick"])
+    assert capsys.readouterr().out.startswith(report.title)
+    for start in ("gradients are large", "a refinement at gamm", "averages of noisy gr"):
+        (claim,) = (claim for claim in report.claims if claim.claim.startswith(start))
+        assert claim.holds
+    (averages,) = [p for p in report.parts if p.title.startswith("Average of k")]
+    errors = [float(row[2]) for row in averages.rows]
+    np.testing.assert_allclose(errors[0] / np.array(errors[:3]), [1, 2**0.5, 2], rtol=0.05)
+
+
+def test_a_dataset_is_described_as_it_is(script, tmp_path):
+    hours = [10, 20, 30, 60]
+    lines = [f"{PREFIX}0,0,{h},Cuba,{'>50K' if h == 60 else '<=50K'}" for h in hours]
+    (tmp_path / "adult.data").write_text("\n".join(lines[:3]))
+    (tmp_path / "adult.test").write_text(lines[3])
+    found = script("lee_kifer_table2").measures(fetch_adult(tmp_path))
+    assert (found["n_samples"], found["n_attributes"], found["n_columns"]) == (4, 14, 107)
+    assert found["classes"] == "<=50K 75.0%, >50K 25.0%"
+    # Only the hours vary; without the one record of 60 the range is 30 of 50 shorter.
+    assert (found["single"], found["shifted"], found["shift"]) == (1, "hours-per-week", 0.6)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    not os.path.isdir(os.environ.get("DPGLM_DATA", "")),
+    reason="DPGLM_DATA does not name a folder with the data sets",
+)
+def test_the_sizes_of_the_datasets_are_documented(script):
+    report = script("lee_kifer_table2").main(["--quick"])
+    assert [claim.holds for claim in report.claims if claim.claim.endswith("size")] == [True, True]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "n_fits"),
+    [("lee_kifer_figure1", 40), ("lee_kifer_figures23", 20), ("lee_kifer_figure4", 24)],
+)
+def test_a_comparison_is_drawn_and_resumes(script, name, n_fits, tmp_path):
+    cells, png = tmp_path / "cells.jsonl", tmp_path / "figure.png"
+    arguments = ["--quick", "--results", str(cells), "--figure", str(png)]
+    first = script(name).main(arguments)
+    assert png.read_bytes().startswith(b"\x89PNG")
+    lines = cells.read_text().splitlines()
+    assert len(lines) == n_fits
+    cells.write_text("\n".join(lines[:-2]) + "\n" + lines[-2][:50])
+    again = script(name).main(arguments)
+    assert again.markdown() == first.markdown()
+    assert len(cells.read_text().splitlines()) == n_fits
+    if name == "lee_kifer_figures23":
+        wrong = [claim.claim for claim in first.claims if claim.claim.startswith("program")]
+        assert len(wrong) == 6
+        assert not any(claim.holds for claim in first.claims if claim.claim in wrong)

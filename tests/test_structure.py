@@ -176,8 +176,7 @@ def test_public_names():
         *("BudgetExceededError", "PrivacyBudget", "PrivacyCalculator", "PrivacyLedger"),
         *("PrivacyOdometer", "PrivacyPlan", "PrivacyWarning"),
     }
-    for name in dpglm.__all__:
-        assert getattr(dpglm, name) is not None
+    assert all(getattr(dpglm, name) is not None for name in dpglm.__all__)
 
 
 def test_every_module_declares_its_public_names():

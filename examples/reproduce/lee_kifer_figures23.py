@@ -81,14 +81,14 @@ def claims_about_the_program(report: Report, rng: np.random.Generator, quick: bo
             private,
             "the column of ones counts in the bound, and every coefficient is penalised",
             "rows are normalised before the ones are appended (norm √2, taken for 1), and the "
-            "intercept is not penalised (test_objective_perturbation.py: "
+            "intercept is not penalised (test_perturbation.py: "
             "test_a_planted_bug_is_caught_by_the_exact_densities)",
         ),
         (
             "output perturbation",
             private,
             "rows are shortened to a public bound, which is the Lipschitz constant",
-            "the constant is taken for 1, and rows have norm 3 (test_output_perturbation.py: "
+            "the constant is taken for 1, and rows have norm 3 (test_perturbation.py: "
             "test_a_planted_bug_is_caught_by_the_shift)",
         ),
         (

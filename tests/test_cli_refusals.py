@@ -1,0 +1,164 @@
+"""Whatever the command line refuses, it refuses with code 2 and in one clear line."""
+
+import os
+import sys
+
+import pytest
+
+from dpglm import DPLogisticRegression
+from dpglm.schema import CategoricalColumn, NumericColumn, Schema, Target
+from dpglm.study.cli import main
+
+QUICK = "compare --n-samples 300 --max-iter 3 --folds 2 --delta 1e-3 --seed 0"
+QUICK += " --estimators logistic,majority --epsilons 2,0.5"
+SCHEMA = Schema(
+    "staff",
+    [NumericColumn("age", 0, 100), CategoricalColumn("job", ["cook"])],
+    Target("y", ["no", "yes"]),
+)
+
+
+def refused(capsys, command, arguments):
+    """The one line in which the program refuses its arguments."""
+    given = QUICK if command == "compare" else command
+    with pytest.raises(SystemExit) as exit_:
+        main([*given.split(), *arguments.split()])
+    printed, message = capsys.readouterr()
+    assert exit_.value.code == 2
+    assert message.startswith((f"python -m dpglm {command}: error: ", "python -m dpglm: error: "))
+    assert printed == "" and message.count("\n") == 1
+    return message
+
+
+def whole(cases):
+    """What is said of options with too small a number, by the least they take."""
+    options = (case.split() for case in cases.split(", "))
+    return {
+        f"--{name} {value}": f"argument --{name}: '{value}' must be a whole number, {least} or more"
+        for name, value, least in options
+    }
+
+
+COMPARE = {
+    "--datasets iris": "argument --datasets: 'iris' is unknown; choose from census, adult, bank",
+    "--datasets census,": "argument --datasets: '' is unknown; choose from census, adult, bank",
+    "--estimators logistic,magic": "argument --estimators: 'magic' is unknown; choose from all, ",
+    "--loss hinge": "argument --loss: 'hinge' is unknown; choose from both, logistic, svm",
+    "--loss svm --estimators agd": "argument --loss: none of agd minimises svm",
+    "--csv {here}/no.csv --schema {here}/no.json": "{here}/no.json cannot be read",
+    "--csv {here}/notes.txt": "argument --csv: needs --schema",
+    "--csv {here}/notes.txt --schema {here}/notes.txt": "argument --schema: the schema is not JSON",
+    "--csv {here}/notes.txt --schema {here}/s.json": "argument --csv: {here}/notes.txt has no col",
+    "--csv {here}/no.csv --schema {here}/s.json": "argument --csv: {here}/no.csv cannot be read",
+    "--csv {here} --schema {here}/s.json": "argument --csv: {here} cannot be read (Is a directory)",
+    "--csv {here}/notes.txt --datasets census": "argument --csv: not allowed with --datasets",
+    "--schema {here}/s.json": "argument --schema: describes the table of --csv, which is not given",
+    "--target y": "argument --target: describes the table of --csv, which is not given",
+    "--epsilons 1,x": "argument --epsilons: 'x' is not a number",
+    "--epsilons nan": "argument --epsilons: 'nan' is not a number",
+    "--epsilons 1,0": "argument --epsilons: '1,0': every epsilon must be above 0",
+    "--epsilons 1e-12 --delta 1e-12": "estimator logistic: epsilon=1e-12 with delta=1e-12 is too",
+    "--delta 1": "argument --delta: '1' must be above 0 and below 1",
+    "--folds 301": "argument --folds: 301 exceeds the 300 rows of census",
+    "--n-samples many": "argument --n-samples: 'many' must be a whole number",
+    **whole("folds 1 2, repeats 0 1, max-iter 0 1, seed -1 0, jobs 0 1"),
+    "--output {here}": "argument --output: {here} cannot be written (Is a directory)",
+    "--output {here}/notes.txt": "argument --output: line 1 of {here}/notes.txt is not a cell",
+    "--json {here}/notes.txt/t.json": "argument --json: {here}/notes.txt/t.json cannot be written",
+    "--plot {here}/figure.doc": "argument --plot: {here}/figure.doc must end in one of",
+    "--json a --plot a": "--plot, --json must name different files",
+    "--html {here}/notes.txt/r.html": "argument --html: {here}/notes.txt/r.html cannot be written",
+    "--what": "unrecognized arguments: --what",
+}
+PLAN = {
+    "": "the following arguments are required: --n",
+    "--n 9": "give --epsilon, or --noise-multiplier and --n-iter",
+    "--n 9 --epsilon 0": "argument --epsilon: '0' must be above 0, from 1e-100 to 1e100",
+    "--n 9 --epsilon inf": "argument --epsilon: 'inf' must be above 0, from 1e-100 to 1e100",
+    "--n 9 --epsilon x": "argument --epsilon: 'x' is not a number",
+    "--n 9 --epsilon 1 --delta 1": "argument --delta: '1' must be above 0 and below 1",
+    **whole("n 0 1, features 0 1, classes 1 2, n-iter 0 1"),
+    "--n 9 --epsilon 1 --n-iter 100001": "argument --n-iter: '100001' must be at most 100000",
+    "--n 9 --epsilon 1 --sampling-rate 2": "argument --sampling-rate: '2' must be above 0 and at",
+    "--n 9 --epsilon 1 --alpha -1": "argument --alpha: '-1' must be above 0",
+    "--n 9 --epsilon 1 --clip 0": "argument --clip: '0' must be above 0",
+    "--n 9 --epsilon 1 --estimator tree": "argument --estimator: invalid choice: 'tree'",
+    "--n 9 --epsilon 1 --relation swap": "argument --relation: invalid choice: 'swap'",
+    "--n 9 --epsilon 1e-9 --preconditioner none": "epsilon=1e-09 with delta=1e-06 is too small",
+    "--n 9 --epsilon 1 --relation replace_one --sampling-rate 0.5": "not accounted for under "
+    "neighboring_relation='replace_one'",
+    "--n 9 --epsilon 1 --estimator agd --sampling-rate 0.5": "--sampling-rate: agd searches along",
+    "--n 9 --epsilon 1 --estimator agd --noise-multiplier 5": "--noise-multiplier: agd decides on",
+    "--n 9 --noise-multiplier 5": "--noise-multiplier: give --epsilon, --n-iter or both beside it",
+    "--n 9 --noise-multiplier 5 --sampling-rate 0.5": "--noise-multiplier: give --epsilon",
+    "--n 9 --epsilon 1 --noise-multiplier 5 --n-iter 2 --sampling-rate 1": "determine one another",
+    "--n 9 --epsilon 1 --noise-multiplier 5 --preconditioner full": "so leave --preconditioner out",
+    "--n 9 --epsilon 1 --noise-multiplier 3": "3 is too small for a single iteration at "
+    "epsilon=1, which needs 4.225",
+    "--n 9 --epsilon 1 --noise-multiplier 1e4": "10000 affords 5,602,896 iterations, more than",
+    "--n 9 --noise-multiplier 5 --n-iter 2 --relation replace_one --sampling-rate 0.1": "not "
+    "accounted for under neighboring_relation='replace_one'",
+}
+AUDIT = {
+    "--estimator nobody": "argument --estimator: invalid choice: 'nobody'",
+    "--epsilon inf": "argument --epsilon: 'inf' must be above 0",
+    "--epsilon 0": "argument --epsilon: '0' must be above 0",
+    "--delta 1": "argument --delta: '1' must be above 0 and below 1",
+    **whole("canaries 7 100"),
+    "--false-alarm x": "argument --false-alarm: 'x' is not a number",
+    "--all --estimator svm": "not allowed with argument --all",
+    "--all --plot a.png": "argument --plot: draws one estimator",
+    "--plot a.txt": "argument --plot: a.txt must end in one of",
+    "--plot /no/where/a.png": "argument --plot: /no/where is no directory",
+    "--epsilon 1e-9": "logistic: epsilon=1e-09 ",
+}
+BAD = [
+    (command, *case)
+    for command, table in {"compare": COMPARE, "plan": PLAN, "audit": AUDIT}.items()
+    for case in table.items()
+]
+
+
+@pytest.mark.parametrize(("command", "arguments", "sentence"), BAD)
+def test_a_bad_argument_ends_with_code_2_and_one_clear_line(
+    command, arguments, sentence, capsys, tmp_path
+):
+    (tmp_path / "notes.txt").write_text("My notes.\n")
+    (tmp_path / "s.json").write_text(SCHEMA.to_json())
+    message = refused(capsys, command, arguments.format(here=tmp_path))
+    assert sentence.format(here=tmp_path) in message
+    assert {path.name for path in tmp_path.iterdir()} == {"notes.txt", "s.json"}
+    assert (tmp_path / "notes.txt").read_text() == "My notes.\n"
+
+
+def test_a_dataset_that_cannot_be_found_is_a_bad_argument(capsys, monkeypatch):
+    monkeypatch.delenv("DPGLM_DATA", raising=False)
+    monkeypatch.setattr("dpglm.datasets.fetch_openml", lambda **_: os.stat("/no network"))
+    message = refused(capsys, "compare", "--dataset adult")
+    assert "argument --datasets: adult: " in message and "no network" in message
+
+
+@pytest.mark.parametrize(
+    ("missing", "command", "arguments", "sentence"),
+    [
+        ("matplotlib.figure", "compare", "--plot f.png", "argument --plot: needs matplotlib"),
+        ("matplotlib.figure", "compare", "--html f.html", "argument --html: needs matplotlib"),
+        ("dp_accounting", "compare", "--estimators sgd-moments", "estimator sgd-moments: "),
+        ("dp_accounting", "plan", "--n 777 --epsilon 0.77 --sampling-rate 0.3", "dp-accounting"),
+    ],
+)
+def test_what_needs_another_package_is_refused_before_any_work(
+    missing, command, arguments, sentence, capsys, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, missing, None)
+    message = refused(capsys, command, arguments)
+    assert sentence in message and 'pip install "dpglm[' in message
+
+
+def test_numbers_beyond_the_accountant_are_refused(capsys, monkeypatch):
+    def overflowing(self, n_samples, n_features, n_classes):
+        raise OverflowError("math range error")
+
+    monkeypatch.setattr(DPLogisticRegression, "plan", overflowing)
+    message = refused(capsys, "plan", "--n 9 --epsilon 1")
+    assert "too extreme to be accounted for (math range error)" in message
