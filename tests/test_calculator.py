@@ -11,12 +11,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 from scipy.special import expit
 
-from dpglm.calculator import (
-    PrivacyCalculator,
-    optimal_n_iter,
-    public_constants,
-    saturation_n_iter,
-)
+from dpglm.calculator import PrivacyCalculator, optimal_n_iter, public_constants, saturation_n_iter
 from dpglm.schedules import LectureStep, PublicFacts
 
 dp_accounting = pytest.importorskip("dp_accounting")

@@ -6,12 +6,7 @@ import re
 import pytest
 
 from dpglm import DPAGDClassifier, DPLinearSVM, DPLogisticRegression
-from dpglm.calculator import (
-    PrivacyCalculator,
-    optimal_n_iter,
-    public_constants,
-    saturation_n_iter,
-)
+from dpglm.calculator import PrivacyCalculator, optimal_n_iter, public_constants, saturation_n_iter
 from dpglm.privacy.gaussian import gdp_mu
 from dpglm.schedules import PublicFacts
 from dpglm.study.cli import main

@@ -12,12 +12,7 @@ from dpglm.datasets import make_census
 from dpglm.privacy.gaussian import GaussianEvent
 from dpglm.privacy.ledger import PrivacyLedger
 from dpglm.study import ComparisonDisplay
-from dpglm.study.plots import (
-    FitTraceDisplay,
-    PlanDisplay,
-    UtilityGraphDisplay,
-    cumulative_epsilon,
-)
+from dpglm.study.plots import FitTraceDisplay, PlanDisplay, UtilityGraphDisplay, cumulative_epsilon
 from dpglm.study.results import ComparisonResults
 from dpglm.study.utility import UtilityCell, UtilityGraphResults
 
