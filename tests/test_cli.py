@@ -181,10 +181,8 @@ def test_the_module_is_the_program(capsys, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["dpglm"])
     with pytest.raises(SystemExit) as exit_:
         runpy.run_module("dpglm", run_name="__main__")
-    assert exit_.value.code == 2
-    assert capsys.readouterr().err == (
-        "python -m dpglm: error: the following arguments are required: COMMAND\n"
-    )
+    message = "python -m dpglm: error: the following arguments are required: COMMAND\n"
+    assert (exit_.value.code, capsys.readouterr().err) == (2, message)
 
 
 @pytest.mark.skipif("DPGLM_DATA" not in os.environ, reason="DPGLM_DATA names no folder of data")
@@ -220,9 +218,7 @@ def test_an_honest_estimator_passes_and_its_figure_is_written(capsys, tmp_path):
     assert lines[1].split()[:2] == ["logistic-decaying-clip", "gradients"]
     assert any(line.endswith("nothing speaks against its claim of (5, 1e-06).") for line in lines)
     assert path.read_bytes().startswith(b"\x89PNG")
-
-
-def test_a_name_of_the_comparison_is_audited_under_its_own(capsys):
+    # A name of the comparison is audited under its own.
     assert main(["audit", "--estimator", "double-noise-newton", *FEW]) == 0
     assert capsys.readouterr().out.splitlines()[1].startswith("newton ")
 
@@ -254,9 +250,8 @@ def test_the_display_has_a_panel_for_every_part_and_the_densities_of_the_claim()
         with pytest.raises(ValueError, match=r"axes; .* are needed"):
             AuditDisplay.from_report(report).plot(list(display.axes_) * 2)
     absent, present = (line.get_xydata() for line in display.axes_[-1].lines)
-    shift = report.parts[-1].evidence.shift
-    assert absent[absent[:, 1].argmax(), 0] == pytest.approx(0.0, abs=0.02)
-    assert present[present[:, 1].argmax(), 0] == pytest.approx(shift, abs=0.02)
+    for arm, shift in ((absent, 0.0), (present, report.parts[-1].evidence.shift)):
+        assert arm[arm[:, 1].argmax(), 0] == pytest.approx(shift, abs=0.02)
     assert absent[:, 1].max() == pytest.approx(1 / np.sqrt(2 * np.pi), rel=1e-3)
 
 

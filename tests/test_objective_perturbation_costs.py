@@ -1,5 +1,6 @@
 """What objective perturbation costs: exact densities, published figures, composition."""
 
+import itertools
 import math
 from dataclasses import asdict
 
@@ -131,10 +132,9 @@ def test_the_renyi_divergence_is_below_the_published_one(vectors):
 
 @pytest.mark.parametrize("relation", NEIGHBORING_RELATIONS)
 def test_curvature_ratio_inverts_the_offset(relation):
-    for offset in (1e-8, 0.1, 3.0, 20.0):
-        for mu in (1e-3, 0.3, 4.0):
-            ratio = curvature_ratio(offset, mu, relation)
-            assert jacobian_offset(ratio, mu, relation) == pytest.approx(offset, rel=1e-12)
+    for offset, mu in itertools.product((1e-8, 0.1, 3.0, 20.0), (1e-3, 0.3, 4.0)):
+        ratio = curvature_ratio(offset, mu, relation)
+        assert jacobian_offset(ratio, mu, relation) == pytest.approx(offset, rel=1e-12)
 
 
 def test_replacing_costs_more_than_removing_and_less_than_doing_it_twice():

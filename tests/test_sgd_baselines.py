@@ -16,21 +16,16 @@ from dpglm.baselines.sgd import (
     fewest_iterations,
 )
 from dpglm.datasets import make_census
-from dpglm.privacy.gaussian import PoissonSampledEvent
 
 DELTA = 1e-6
 
 
 def rdp_epsilon(ledger, delta):
     """Another accountant's epsilon of the sampled releases of a ledger."""
-    accountant = RdpAccountant(
-        orders=np.concatenate([np.linspace(1.1, 60, 100), 2 ** np.arange(6, 14.0)])
-    )
+    accountant = RdpAccountant([*np.linspace(1.1, 60, 100), *2 ** np.arange(6, 14.0)])
     for event, count in ledger.events:
-        assert isinstance(event, PoissonSampledEvent)
-        sampled = PoissonSampledDpEvent(
-            event.sampling_rate, GaussianDpEvent(event.noise_multiplier)
-        )
+        gaussian = GaussianDpEvent(event.noise_multiplier)
+        sampled = PoissonSampledDpEvent(event.sampling_rate, gaussian)
         accountant.compose(SelfComposedDpEvent(sampled, count))
     return accountant.get_epsilon(delta)
 
