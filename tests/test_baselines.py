@@ -230,9 +230,8 @@ def heavy():
 def test_noise_on_scores_is_ten_times_what_heavy_rows_add_to_them(Estimator, heavy):
     X, is_heavy = heavy
     plan = Estimator(class_weight={0: 1000, 1: 0.0001}).plan(*X.shape)
-    noise_std = plan.output.noise_std(3)
-    if plan.tilt is not None:
-        noise_std = plan.tilt.noise_std(3) / plan.penalty
+    tilted = plan.tilt is not None
+    noise_std = plan.tilt.noise_std(3) / plan.penalty if tilted else plan.output.noise_std(3)
     largest_intercept = 1000 * is_heavy.sum() / plan.penalty
     typical_norm = np.median(np.linalg.norm(X, axis=1))
     assert largest_intercept < 0.1 * noise_std * typical_norm

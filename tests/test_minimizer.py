@@ -23,10 +23,8 @@ CIRCLE = np.array([[-19, -31, -46], [12, -12, 6], [59, 3, 0], [4, -8, -19]], dty
 
 
 def test_no_single_record_makes_a_fit_raise_as_one_does_without_damping(monkeypatch):
-    model = OutputPerturbation(
-        loss="smoothed_hinge", row_bound=10.0, alpha=1e-4, fit_intercept=False, classes=[0, 1],
-        epsilon=1.0, delta=1e-5,
-    )  # fmt: skip
+    settings = {"row_bound": 10.0, "alpha": 1e-4, "fit_intercept": False, "delta": 1e-5}
+    model = OutputPerturbation(loss="smoothed_hinge", classes=[0, 1], **settings)
     y = [0, 0, 1, 1]
     model.fit(CIRCLE, y)
     for row in range(4):
@@ -75,17 +73,13 @@ def test_the_least_penalty_that_is_not_refused_finds_the_minimiser(Estimator):
     rng = np.random.default_rng(5)
     for half_width in (1e-4, 1e-2, 0.5):
         least = 1e-10 * 2.0**2 / (2 * half_width)
-        settings = {
-            "loss": "smoothed_hinge", "half_width": half_width, "row_bound": 2.0, "epsilon": 1e3,
-            "classes": [0, 1],
-        }  # fmt: skip
+        settings = {"loss": "smoothed_hinge", "half_width": half_width, "classes": [0, 1]}
+        settings |= {"row_bound": 2.0, "epsilon": 1e3}
         X, y = 100 * rng.normal(size=(7, 2)), rng.integers(2, size=7)
         model = Estimator(alpha=1.001 * least, **settings).fit(X, y)
         assert np.isfinite(model.coef_).all()
         refused = Estimator(alpha=0.999 * least, **settings)
-        with pytest.raises(
-            ValueError, match=r"small beside the .*Raise alpha to \S+ or"
-        ) as planned:
+        with pytest.raises(ValueError, match=r"beside the .*Raise alpha to \S+ or") as planned:
             refused.plan(7, 2)
         # A fit says the same whatever the records: of a smaller penalty they decided it.
         with pytest.raises(ValueError) as fitted:

@@ -128,8 +128,8 @@ def test_the_recommended_estimator_is_unfitted_new_and_at_the_recommended_settin
     assert repr(estimator) == before, "the prototype is left alone"
     first.noise_schedule.ratio = 0.1
     estimator.set_params(epsilon=99.0)
-    assert found.recommended_estimator().noise_schedule.ratio != 0.1
-    assert found.recommended_estimator().epsilon == 2.0
+    third = found.recommended_estimator()
+    assert third.noise_schedule.ratio != 0.1 and third.epsilon == 2.0
 
 
 def test_a_setting_that_cannot_be_fitted_is_a_row_with_the_reason():
