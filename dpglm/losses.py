@@ -23,8 +23,6 @@ from typing import ClassVar
 
 import numpy as np
 
-__all__ = ["Hinge", "Logistic", "Loss", "SmoothedHinge", "Softmax"]
-
 
 class _MarginLoss:
     """A decreasing convex function of the margin with a slope in [-1, 0]."""

@@ -15,8 +15,6 @@ from dpglm.privacy.events import LaplaceSelectionEvent
 from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS
 from dpglm.privacy.vault import Recorded
 
-__all__ = ["ChoiceCounts", "audit_choices", "choice_counts", "noisy_max_law"]
-
 _QUADRATURE_POINTS = 40_001
 # By how many nats the best of the candidates is to stand out.
 _NATS = 4.0

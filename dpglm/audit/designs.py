@@ -23,19 +23,6 @@ from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS
 from dpglm.privacy.ledger import Event, composed_delta, composed_epsilon, composed_mu, run_lengths
 from dpglm.privacy.vault import Recorded, Tape, triangle
 
-__all__ = [
-    "ONE_RELEASE",
-    "canary_scores",
-    "coin_flips",
-    "contained",
-    "count_scores",
-    "cross_moment_scores",
-    "minimizer_scores",
-    "newton_scores",
-    "prepared",
-    "releases_of",
-]
-
 _CONTAINERS = ("dense", "sparse", "blocks", "dask")
 _N_BLOCKS = 3
 # So long are rows beside the clip, and so short are steps: every canary stays clipped to the end.

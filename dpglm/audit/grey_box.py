@@ -12,8 +12,6 @@ import numpy as np
 
 from dpglm.privacy.vault import Recorded, Tape, tape
 
-__all__ = ["largest_ratio", "onto", "record", "replay"]
-
 
 def record() -> AbstractContextManager[Tape]:
     """Record all releases of the fits in this block, before and after noise.

@@ -12,8 +12,6 @@ from sklearn.base import clone
 
 from dpglm.audit.statistics import AuditPart, AuditResult, largest_rate, root, smallest_rate
 
-__all__ = ["FromOutside", "TwoSamples", "epsilon_of_guesses"]
-
 _LARGEST_EPSILON = 100.0
 _DELTAS = 100.0
 

@@ -22,8 +22,6 @@ from dpglm.audit.statistics import AuditPart, CanaryScores, audit_scores
 from dpglm.estimators.agd import DPAGDClassifier
 from dpglm.estimators.descent import DPLinearSVM, DPLogisticRegression
 
-__all__ = ["AuditReport", "audit_estimator", "audit_table"]
-
 # Each canary has two axes of its own in a full second moment.
 _MOST_PAIRS = 250
 # Estimators that are not known may need dense rows, and much time for many columns.

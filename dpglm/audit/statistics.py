@@ -11,17 +11,6 @@ from scipy.special import betainccinv, betaincinv, gammaincinv, ndtri
 
 from dpglm.privacy.gaussian import gdp_epsilon
 
-__all__ = [
-    "POWER",
-    "AuditPart",
-    "AuditResult",
-    "CanaryScores",
-    "audit_scores",
-    "largest_rate",
-    "root",
-    "smallest_rate",
-]
-
 # Quantiles are from scipy.special: for a single one scipy.stats takes twenty times as long.
 
 # What an audit is said to catch, it catches with this probability.

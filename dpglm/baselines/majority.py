@@ -19,8 +19,6 @@ from dpglm.privacy.gaussian import GaussianEvent
 from dpglm.privacy.vault import GaussianSum, Vault
 from dpglm.schedules import PublicFacts
 
-__all__ = ["CountPlan", "CountVault", "LabelCounts", "MajorityClassifier", "count_sensitivity"]
-
 # A class of which noise leaves less than half a record counts as half a record.
 _LEAST_COUNT = 0.5
 

@@ -29,14 +29,6 @@ from dpglm.privacy.gaussian import GaussianEvent
 from dpglm.privacy.vault import GaussianSum, Vault, plain
 from dpglm.schedules import PublicFacts
 
-__all__ = [
-    "CurvatureSums",
-    "DoubleNoiseNewton",
-    "NewtonPlan",
-    "NewtonVault",
-    "direction_sensitivity",
-]
-
 # Below this margin the bound on the curvature equals its limit 1/4 in floating point.
 _SMALL_MARGIN = 1e-4
 # A direction whose gradient happens to be zero still needs a noise that can be drawn.

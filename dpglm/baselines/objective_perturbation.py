@@ -59,15 +59,6 @@ from dpglm.privacy.events import ObjectivePerturbationEvent
 from dpglm.privacy.vault import GaussianSum
 from dpglm.schedules import PublicFacts
 
-__all__ = [
-    "ApproximateMinimaPerturbation",
-    "ObjectivePerturbation",
-    "PublishedParameters",
-    "curvature_ratio",
-    "jacobian_offset",
-    "published_parameters",
-]
-
 # Part of mu^2 that pays for releasing an approximate minimiser instead of the exact one.
 _OUTPUT_SHARE = 0.01
 # A larger one would make the penalty smaller than `least_penalty`.

@@ -29,16 +29,6 @@ from dpglm.privacy.ledger import Event
 from dpglm.privacy.vault import GaussianSum, Release, Vault
 from dpglm.schedules import PublicFacts
 
-__all__ = [
-    "MinimizerVault",
-    "OutputPerturbation",
-    "PerturbationMixin",
-    "PerturbationPlan",
-    "Problem",
-    "minimizer_sensitivity",
-    "noise_multiplier_of",
-]
-
 # Relative to the noise on the gradient, and to the largest gradient; rounding errors come on top.
 _TOLERANCE = 1e-6
 _TOLERANCE_OF_SUM = 1e-11

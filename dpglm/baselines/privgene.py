@@ -22,8 +22,6 @@ from dpglm.privacy.selection import ChoosingVault, ExponentialSelection
 from dpglm.privacy.vault import Vault, plain
 from dpglm.schedules import PublicFacts
 
-__all__ = ["CandidateLosses", "GeneticPlan", "MutationVault", "PrivGene"]
-
 _FEWEST_GENERATIONS = 20
 # At the default decay a mutation is then a twentieth of the first.
 _MOST_GENERATIONS = 100

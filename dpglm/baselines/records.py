@@ -14,19 +14,6 @@ from dpglm.kernels import one_blas_thread
 from dpglm.losses import Logistic, Loss, Softmax
 from dpglm.privacy.vault import GaussianSum
 
-__all__ = [
-    "UNIT_ROUNDOFF",
-    "PenalizedLoss",
-    "Records",
-    "damped_step",
-    "joint_lipschitz",
-    "largest_weight",
-    "refuse_slack",
-    "rounding_error",
-    "shortened",
-    "terms_of_a_sum",
-]
-
 UNIT_ROUNDOFF = 2.0**-53
 _BLOCK_ROWS = 2048
 # More noise for rounding errors than this many times that for a record is not worth drawing, and

@@ -14,14 +14,6 @@ from dpglm.privacy.budget import CLIP_RANGE, PrivacyBudget
 from dpglm.privacy.gaussian import SAMPLED_REPLACEMENT, PoissonSampledEvent
 from dpglm.schedules import Constant, PublicFacts
 
-__all__ = [
-    "SGDAdvancedComposition",
-    "SGDMomentsAccountant",
-    "advanced_composition_multiplier",
-    "batch_rate",
-    "fewest_iterations",
-]
-
 _MOST_ITERATIONS = 20_000
 
 

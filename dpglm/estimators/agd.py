@@ -16,8 +16,6 @@ from dpglm.privacy.selection import ChoosingVault
 from dpglm.privacy.vault import Vault
 from dpglm.schedules import PublicFacts, check_momentum, check_schedule
 
-__all__ = ["DPAGDClassifier"]
-
 # Parameters that the plan checks and takes as they are.
 _AS_GIVEN = (
     "max_iter", "n_splits", "selection_share", "selection", "accountant", "n_steps", "max_step",

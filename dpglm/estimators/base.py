@@ -24,8 +24,6 @@ from dpglm.privacy.odometer import charge_odometers
 from dpglm.privacy.vault import Vault, gradient_sums
 from dpglm.schedules import PublicFacts
 
-__all__ = ["PrivateLinearClassifier"]
-
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class PrivateLinearClassifier(

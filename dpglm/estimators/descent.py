@@ -31,13 +31,6 @@ from dpglm.schedules import (
     check_schedule,
 )
 
-__all__ = [
-    "DPLinearSVM",
-    "DPLogisticRegression",
-    "NoisyDescentMixin",
-    "automatic_configuration",
-]
-
 # From here on the matrix would cost more time than the descent.
 _WIDEST_FULL = 512
 

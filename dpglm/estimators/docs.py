@@ -5,8 +5,6 @@ import re
 import sys
 from typing import TypeVar
 
-__all__ = ["completed"]
-
 _HEADING = re.compile(r"^(.+)\n-{3,}\n", re.MULTILINE)
 # A line at the margin begins an entry: `name : type`, or the name alone.
 _ENTRY = re.compile(r"^(\w+).*\n(?:[ \t].*\n)*", re.MULTILINE)

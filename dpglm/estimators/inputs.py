@@ -19,17 +19,6 @@ from dpglm.sources.arrays import ArraySource, IterableSource, is_sliceable
 from dpglm.sources.base import Source, check_table
 from dpglm.sources.dask import dask_source
 
-__all__ = [
-    "MAPPED_BYTES",
-    "Arrays",
-    "SourceData",
-    "as_source",
-    "encoded_target",
-    "resolved_class_weight",
-    "resolved_classes",
-    "table_of",
-]
-
 
 def resolved_classes(classes: Any, y: np.ndarray) -> np.ndarray:
     """Return the label set in order: the one declared, or the labels that occur."""

@@ -10,8 +10,6 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpglm.losses import Hinge, Logistic, Loss, Softmax
 
-__all__ = ["LinearPredictions", "LogisticOrHingeMixin"]
-
 
 def _is_logistic(estimator: Any) -> bool:
     return getattr(estimator, "loss", "logistic") == "logistic"

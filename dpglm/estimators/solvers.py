@@ -25,15 +25,6 @@ if TYPE_CHECKING:
     from dpglm.privacy.selection import ChoosingVault
     from dpglm.privacy.vault import Vault
 
-__all__ = [
-    "FitTrace",
-    "Space",
-    "Whitening",
-    "adaptive_gradient_descent",
-    "noisy_gradient_descent",
-    "note",
-]
-
 
 @dataclass(frozen=True, eq=False)
 class Whitening:

@@ -23,16 +23,6 @@ from dpglm.kernels import one_blas_thread
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.vault import Vault, moment_sensitivity, triangle
 
-__all__ = [
-    "DEFAULT_ROW_BOUND",
-    "DiagonalPreconditioner",
-    "FullPreconditioner",
-    "Preconditioner",
-    "check_preconditioner",
-    "denoised_moment",
-    "whiten",
-]
-
 # Public stand-in where no bound is given: the norm of a row of nine ones, which are an intercept
 # and eight features in [0, 1] at their largest or categories in one-hot code.
 DEFAULT_ROW_BOUND = 3.0

@@ -7,14 +7,6 @@ from typing import Any
 
 from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS, gdp_mu
 
-__all__ = [
-    "CLIP_RANGE",
-    "LARGEST_NOISE_MULTIPLIER",
-    "N_REF_FACTOR",
-    "PrivacyBudget",
-    "is_number",
-]
-
 # When every iteration is noisier than this, no data set is large enough to learn anything.
 LARGEST_NOISE_MULTIPLIER = 1e6
 CLIP_RANGE = (1e-100, 1e100)

@@ -24,24 +24,6 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import erfcx, log_ndtr, roots_legendre
 
-__all__ = [
-    "NEIGHBORING_RELATIONS",
-    "SAMPLED_REPLACEMENT",
-    "GaussianEvent",
-    "PoissonSampledEvent",
-    "Relation",
-    "check_sampling_rate",
-    "composed_gdp_delta",
-    "gdp_delta",
-    "gdp_epsilon",
-    "gdp_log_delta",
-    "gdp_mu",
-    "largest_budget",
-    "nonnegative",
-    "probability",
-    "smallest_epsilon",
-]
-
 _NODES, _WEIGHTS = roots_legendre(20)
 
 # The loss given up on a calibrated budget (mu, rho) exceeds the one on a reported epsilon, so that

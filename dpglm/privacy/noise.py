@@ -11,16 +11,6 @@ import numpy as np
 from scipy.special import erfc, ndtri
 from sklearn.utils import check_random_state
 
-__all__ = [
-    "EntropySource",
-    "entropy_source",
-    "poisson_sample",
-    "rounded_gaussian",
-    "rounded_laplace",
-    "secret_choice",
-    "uniform_below",
-]
-
 # Quantiles of rounded arguments come out to within 2^-50 (1 + |z|), measured; 16 times wider.
 _QUANTILE_ERROR = 2.0**-46
 # Of the arithmetic where doubles do not decide.

@@ -33,23 +33,6 @@ from dpglm.privacy.noise import EntropySource, poisson_sample, rounded_gaussian,
 if TYPE_CHECKING:
     from dpglm.privacy.ledger import Event, Runs
 
-__all__ = [
-    "GaussianSum",
-    "PlannedReleases",
-    "PrivacyFilter",
-    "Recorded",
-    "Release",
-    "Tape",
-    "Vault",
-    "block_sums",
-    "gradient_sums",
-    "grid_spacing",
-    "moment_sensitivity",
-    "plain",
-    "tape",
-    "triangle",
-]
-
 # Rows on which every fit compares the kernels with plain arithmetic, at least; or so many numbers.
 _CONFIRMED_ROWS, _CONFIRMED_VALUES = 256, 2**18
 # Covers the rounding of costs, and is well within what `_SAFETY` leaves.

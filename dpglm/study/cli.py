@@ -28,8 +28,6 @@ from dpglm.study.plots import AuditDisplay, ComparisonDisplay
 from dpglm.study.report import html_report
 from dpglm.study.results import ComparisonResults, ResultsFile, one_line
 
-__all__ = ["main"]
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line with the arguments of the process, or with others.

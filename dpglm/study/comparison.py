@@ -29,8 +29,6 @@ from dpglm.exceptions import PrivacyWarning
 from dpglm.losses import Hinge, Logistic, Softmax
 from dpglm.study.results import Cell, ComparisonResults, ResultsFile, one_line, parameters_named
 
-__all__ = ["compare", "encoded", "finished", "report_progress", "scores"]
-
 _SECONDS_BETWEEN_LINES = 10.0
 
 

@@ -20,11 +20,6 @@ from dpglm.schedules import DecayingClip, DynamicNoise
 from dpglm.schema import Schema
 from dpglm.study.comparison import encoded
 
-__all__ = [
-    "ALIASES", "AUDITED", "COMPARED", "DATASETS", "LOSSES", "METHODS", "PLANNED", "load_tables",
-    "make_audited", "make_estimator", "select",
-]  # fmt: skip
-
 LOSSES = ("logistic", "svm")
 
 

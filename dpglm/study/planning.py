@@ -18,8 +18,6 @@ from dpglm.privacy.ledger import PrivacyLedger, composed_epsilon, rounded_up
 from dpglm.study.methods import make_estimator
 from dpglm.study.results import aligned
 
-__all__ = ["Shape", "broken_conditions", "plan_as_asked", "plan_report", "proactive_noise"]
-
 # A plan lists every iteration.
 MOST_ITERATIONS = 100_000
 _WIDTH = 96

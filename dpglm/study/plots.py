@@ -17,11 +17,6 @@ from dpglm.estimators.plan import PrivacyPlan
 from dpglm.exceptions import require
 from dpglm.study.results import GAINS, MAIN_METRICS, SCORES, epsilons_of, grouped, value_text
 
-__all__ = [
-    "AuditDisplay", "ComparisonDisplay", "FitTraceDisplay", "PlanDisplay", "UtilityGraphDisplay",
-    "plain", "pyplot",
-]  # fmt: skip
-
 
 def pyplot() -> Any:
     """Return matplotlib's pyplot, or raise an ImportError that names the extra."""

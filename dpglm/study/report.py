@@ -14,8 +14,6 @@ from string import Template
 from dpglm.study.plots import ComparisonDisplay, pyplot
 from dpglm.study.results import GAINS, ComparisonResults, Row, epsilons_of, grouped, score_text
 
-__all__ = ["html_report"]
-
 _MORE_METRICS = ("test_loss", "fit_seconds")
 _PACKAGES = ("dpglm", "scikit-learn", "numpy", "scipy", "numba", "matplotlib", "dp-accounting")
 # Ink and grid of a figure.

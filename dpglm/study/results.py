@@ -14,8 +14,6 @@ from sklearn.base import BaseEstimator, clone
 
 from dpglm.exceptions import require
 
-__all__ = ["Cell", "ComparisonResults", "ResultTable", "ResultsFile", "configured", "setting_text"]
-
 METRICS = {
     "accuracy": "accuracy, test fold",
     "auc": "AUC, test fold",

@@ -21,8 +21,6 @@ from dpglm.study import results
 from dpglm.study.comparison import finished, scores
 from dpglm.study.plots import UtilityGraphDisplay
 
-__all__ = ["UtilityCell", "UtilityGraph", "UtilityGraphResults", "resampled_split"]
-
 
 @dataclass(frozen=True)
 class UtilityCell:

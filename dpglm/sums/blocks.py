@@ -15,8 +15,6 @@ import numpy as np
 if TYPE_CHECKING:
     from dpglm.sums.objective import Objective
 
-__all__ = ["BlockObjective", "Blocks", "compensated_sum"]
-
 
 class Blocks(Protocol):
     """The objectives of blocks of rows, wherever they are, with the numbers of these rows."""

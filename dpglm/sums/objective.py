@@ -39,8 +39,6 @@ from dpglm.losses import Loss, Softmax
 from dpglm.sums.reference import Reference
 from dpglm.sums.rows import rows_of
 
-__all__ = ["Line", "Objective", "inverse_norms", "rows_per_chunk"]
-
 # Times the residuals of many outputs, a larger one would overflow, and pass the clip.
 _MAX_WEIGHT = 1e300
 # A smaller clip times the inverse norm of a large row is no longer a normal number.

@@ -12,8 +12,6 @@ from scipy import sparse
 
 from dpglm.losses import Loss
 
-__all__ = ["SMALL_SQUARE", "Reference", "image_norms", "row_norms"]
-
 _UNIT_ROUNDOFF = 2.0**-53
 # The residuals of the kernels are right to within this, by the tests of their exponential.
 _RESIDUAL_ERROR = 2.0**-45

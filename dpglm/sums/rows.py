@@ -19,8 +19,6 @@ from dpglm.kernels.gradient import (
 )
 from dpglm.sums.reference import SMALL_SQUARE, image_norms, row_norms
 
-__all__ = ["DenseRows", "SparseRows", "rows_of", "without_duplicates"]
-
 _CACHE_LINE = 64
 
 
