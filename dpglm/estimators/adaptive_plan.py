@@ -22,8 +22,6 @@ from dpglm.privacy.selection import SELECTIONS
 from dpglm.privacy.vault import GaussianSum
 from dpglm.schedules import HeavyBall, Momentum, PublicFacts, Schedule
 
-__all__ = ["ACCOUNTANTS", "AdaptivePlan", "make_adaptive_plan"]
-
 _SMALLEST_GRID = 2.0**-20
 
 

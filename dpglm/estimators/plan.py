@@ -30,17 +30,6 @@ from dpglm.schedules import (
     schedule_values,
 )
 
-__all__ = [
-    "DescentPlan",
-    "Plan",
-    "PrivacyPlan",
-    "SecondMomentRelease",
-    "gradient_event",
-    "ledger_of",
-    "make_plan",
-    "planned_clip",
-]
-
 _MOST_ITERATIONS = 10_000_000
 # The sampler is exact up to here; a schedule that needs more wastes its noisiest iterations.
 _LARGEST_SAMPLED = 1e12

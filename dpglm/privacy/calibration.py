@@ -11,8 +11,6 @@ from scipy.optimize import brentq
 from dpglm.privacy.gaussian import PoissonSampledEvent, gdp_mu
 from dpglm.privacy.ledger import Event, composed_epsilon, numerical_error
 
-__all__ = ["MOST_LEVELS", "calibrated_multipliers", "coarsened", "crossing"]
-
 MOST_LEVELS = 12
 _TOLERANCE = 1e-4
 # The search for the scale rounds losses to intervals so many times wider than a ledger does.

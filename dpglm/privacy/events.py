@@ -24,18 +24,6 @@ from dpglm.privacy.gaussian import (
     smallest_epsilon,
 )
 
-__all__ = [
-    "FilterEvent",
-    "LaplaceSelectionEvent",
-    "ObjectivePerturbationEvent",
-    "SelectionEvent",
-    "bounded_range_delta",
-    "pure_mu",
-    "zcdp_delta",
-    "zcdp_epsilon",
-    "zcdp_rho",
-]
-
 
 @dataclass(frozen=True)
 class _ChoiceEvent:

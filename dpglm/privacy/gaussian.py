@@ -101,10 +101,6 @@ class GaussianEvent:
         """Zero-concentrated differential privacy, ``mu**2 / 2``."""
         return self.mu**2 / 2
 
-    def parameters(self) -> dict[str, float]:
-        """Return the fields by name."""
-        return {"noise_multiplier": self.noise_multiplier}
-
     def to_dp_event(self, relation: Relation) -> Any:
         """Return the dp_accounting event.
 
@@ -169,10 +165,6 @@ class PoissonSampledEvent:
         reach = (24 / z + 1 / z**2) / 2
         # The logarithm of 1 + q (e^reach - 1), which could overflow.
         return reach + math.log(q + (1 - q) * math.exp(-reach))
-
-    def parameters(self) -> dict[str, float]:
-        """Return the fields by name."""
-        return {"sampling_rate": self.sampling_rate, "noise_multiplier": self.noise_multiplier}
 
     def to_dp_event(self, relation: Relation) -> Any:
         """Return the dp_accounting event."""

@@ -31,21 +31,6 @@ from dpglm.privacy.gaussian import (
     gdp_epsilon,
 )
 
-__all__ = [
-    "NEIGHBORING_RELATIONS",
-    "Event",
-    "GaussianEvent",
-    "PrivacyLedger",
-    "composed_delta",
-    "composed_epsilon",
-    "composed_mu",
-    "composed_pld",
-    "numerical_error",
-    "pld_interval",
-    "rounded_up",
-    "run_lengths",
-]
-
 # Losses are rounded up to multiples of an interval, which adds up to a quarter of its square to the
 # variance of each: this part of their standard deviation changes epsilon by about 1e-5.
 _PART_OF_STD = 0.01

@@ -13,8 +13,6 @@ from dpglm.exceptions import BudgetExceededError
 from dpglm.privacy.budget import is_number
 from dpglm.privacy.ledger import PrivacyLedger, rounded_up
 
-__all__ = ["PrivacyOdometer", "charge_odometers"]
-
 _VARIABLE = "DPGLM_ODOMETER"
 _HEADER = b'{"format": "dpglm odometer", "version": 1}\n'
 

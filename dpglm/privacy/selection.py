@@ -12,8 +12,6 @@ from dpglm.privacy.events import LaplaceSelectionEvent, SelectionEvent
 from dpglm.privacy.noise import EntropySource, rounded_laplace, uniform_below
 from dpglm.privacy.vault import Vault, grid_spacing, plain
 
-__all__ = ["SELECTIONS", "ChoosingVault", "ExponentialSelection", "LaplaceSelection"]
-
 # Covers the rounding of weights (a few 2^-53 of exponents below 45) and of the scale itself.
 _EXPONENT_ERROR = 1e-13
 _SCALE_SLACK = 1e-12

@@ -222,8 +222,7 @@ def broken_conditions(
 
 
 def _spending(plan: AdaptivePlan) -> list[str]:
-    unit = {"gdp": "mu^2", "zcdp": "rho"}[plan.accountant]
-    rows = {"capacity of the filter": f"{unit} {plan.capacity:.4g}"}
+    rows = {"capacity of the filter": f"{plan.unit.name} {plan.capacity:.4g}"}
     if plan.second_moment is not None:
         share = plan.second_moment_cost / plan.capacity
         rows["first, features' second moment"] = f"{_percent(share)} of it"

@@ -136,11 +136,8 @@ def cumulative_epsilon(plan: PrivacyPlan) -> tuple[np.ndarray, np.ndarray]:
 class PlanDisplay(Display):
     """Clip, noise, step and cumulative cost of a run that is fixed in advance.
 
-    Nothing of it depends on data, so that it can be looked at, and published, before a fit.
-
-    Parameters
-    ----------
-    plan : PrivacyPlan
+    Nothing of it depends on data, so that it can be looked at, and published, before a fit. Make it
+    with `from_plan`.
 
     Examples
     --------
@@ -229,12 +226,8 @@ def _draw(axes: Any, title: str, unit: str, values: np.ndarray) -> None:
 class FitTraceDisplay(Display):
     """The course of an adaptive fit: the budget as it is spent, and the steps it takes.
 
-    Everything shown was released with noise; the figure costs no privacy.
-
-    Parameters
-    ----------
-    trace : FitTrace
-        The ``trace_`` of a fitted `DPAGDClassifier`.
+    Everything shown was released with noise; the figure costs no privacy. Make it with
+    `from_estimator`.
 
     Examples
     --------
@@ -290,10 +283,6 @@ class AuditDisplay(Display):
 
     Histograms are what was seen, lines what the claim predicts; private choices are bars beside
     the law that is charged. Make it with `from_report`.
-
-    Parameters
-    ----------
-    report : AuditReport
 
     Examples
     --------
