@@ -85,7 +85,7 @@ for Estimator, numbers in NUMBERS.items():
     ]
 for Batches in (SGDMomentsAccountant, SGDAdvancedComposition):
     BAD[Batches] += [
-        ({"epsilon": 1e-8, "delta": 1e-12, "max_iter": 5}, "too small"),
+        ({"epsilon": 1e-9, "delta": 1e-12, "max_iter": 5}, "too small"),
         ({"loss": "square"}, "loss='square' is unknown"),
         ({"neighboring_relation": "replace_one"}, "'replace_one'"),
     ]

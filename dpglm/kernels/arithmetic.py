@@ -16,8 +16,6 @@ from numba import njit
 from numba.core.caching import FunctionCache, IndexDataCacheFile
 from numba.extending import intrinsic, is_jitted
 
-__all__ = ["EXACT", "FAST", "INNER", "LARGEST", "SMALLEST", "exp", "kept_on_disk", "log"]
-
 # EXACT is for what must not be reassociated, as the reduction of the argument in `exp`; FAST is for
 # sums.
 # 'nnan' and 'ninf' are never allowed: they would let LLVM remove the tests for a finite margin.

@@ -16,8 +16,6 @@ from numba import njit
 from dpglm.kernels.arithmetic import INNER, LARGEST, SMALLEST, exp
 from dpglm.kernels.vectors import LANES, add_across, load, spread, store, where
 
-__all__ = ["block_coefficients", "margin_coefficients"]
-
 _LOGISTIC, _SMOOTHED_HINGE, _SOFTMAX = 0, 1, 3
 
 

@@ -31,11 +31,6 @@ from dpglm.kernels.vectors import (
     sum_each,
 )
 
-__all__ = [
-    "BLOCK_ROWS", "ROW_GROUP", "TAIL_ROWS", "dense_gradient", "dense_scores", "sparse_gradient",
-    "sparse_scores", "squared_norms",
-]  # fmt: skip
-
 # Dense rows are taken by groups of this size, and a chunk is a whole number of groups.
 ROW_GROUP = 8
 # Rows kept in the padded tail: enough for the row before them to be read past its end.

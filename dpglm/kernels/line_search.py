@@ -28,10 +28,6 @@ from numba import njit
 from dpglm.kernels.arithmetic import EXACT, FAST, INNER, LARGEST, SMALLEST, exp, kept_on_disk, log
 from dpglm.kernels.vectors import LANES, add_across, load, max_across, spread, store, where
 
-__all__ = [
-    "advance", "joint_line_losses", "joint_scratch", "margin_line_losses", "margin_scratch",
-]  # fmt: skip
-
 _BLOCK_ROWS = 256
 _LOGISTIC, _SOFTMAX = 0, 3
 # Margins beyond it count as not finite: products with slopes and weights must not overflow.

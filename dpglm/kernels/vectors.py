@@ -18,11 +18,6 @@ from numba.core.typing.templates import ConcreteTemplate, infer_global, signatur
 from numba.extending import intrinsic, lower_builtin, models, register_model
 from numba.np.arrayobj import make_array
 
-__all__ = [
-    "LANES", "add_across", "at", "lane", "load", "max_across", "prefetch", "put", "spread", "store",
-    "sum_each", "where",
-]  # fmt: skip
-
 LANES = 8
 
 _CACHE_LINE = 64

@@ -84,7 +84,7 @@ def crossing(excess: Callable[[float], float], guess: float, tolerance: float) -
     step = 0.05
     while excess(low) > 0:
         low, high, step = low - step, low, 2 * step
-    while excess(high) <= 0:
+    while excess(high) < 0:
         low, high, step = high, high + step, 2 * step
     return brentq(excess, low, high, xtol=tolerance)
 

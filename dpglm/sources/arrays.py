@@ -12,8 +12,6 @@ from sklearn.utils import column_or_1d
 
 from dpglm.sources.base import BUFFERS, LocalSource, distinct, read_ahead, rows_of_a_block
 
-__all__ = ["ArraySource", "IterableSource", "is_sliceable"]
-
 
 class ArraySource(LocalSource):
     """Consecutive rows of an array, read by slices.

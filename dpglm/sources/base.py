@@ -19,11 +19,6 @@ if TYPE_CHECKING:
     from dpglm.sums.blocks import Blocks
     from dpglm.sums.objective import Objective
 
-__all__ = [
-    "BLOCK_BYTES", "BUFFERS", "LocalSource", "Source", "check_table", "distinct", "floating",
-    "make_in_basis", "read_ahead", "rows_of_a_block",
-]  # fmt: skip
-
 # Long enough for the pauses between blocks not to matter, short enough to stay in cache.
 BLOCK_BYTES = 2**23
 # A block in use, one that is ready and one that is being read.

@@ -28,8 +28,6 @@ from dpglm.sources.base import LocalSource, Source, distinct, floating, make_in_
 if TYPE_CHECKING:
     from dpglm.sums.objective import Objective
 
-__all__ = ["ClusterBlocks", "ClusterSource", "ComputedSource", "dask_source"]
-
 # Sums fetched at a time: all at once could fill the memory, where each is a large matrix.
 _FETCHED_TOGETHER = 16
 

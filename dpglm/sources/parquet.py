@@ -10,8 +10,6 @@ from dpglm.exceptions import require
 from dpglm.schema import Schema
 from dpglm.sources.base import LocalSource, rows_of_a_block
 
-__all__ = ["ParquetSource"]
-
 
 class ParquetSource(LocalSource):
     """Rows and labels of a Parquet file, or of a directory of them, encoded as the schema says.
