@@ -218,6 +218,7 @@ def test_a_zcdp_filter_adds_to_mini_batches():
     [
         ({"sampling_rate": 1e-12}, "sampling_rate=1e-12 must be a number from 1e-9 to 1"),
         ({"sampling_rate": 0.1, "delta": 1e-15}, "delta=1e-15 is below .* set sampling_rate=1"),
+        ({"sampling_rate": 0.1, "delta": 0.1, "max_iter": 1}, "chance 0.1 that a record is ever"),
         (
             {"sampling_rate": 0.1, "preconditioner": DiagonalPreconditioner(share=0.9999999)},
             "lower share",

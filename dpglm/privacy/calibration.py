@@ -61,6 +61,12 @@ def _log_scale(
             f"{sum(n for _, n in counts)} mini-batches resolves; raise delta, or set "
             "sampling_rate=1."
         )
+    in_a_batch = -math.expm1(sum(n for _, n in counts) * math.log1p(-sampling_rate))
+    if delta >= in_a_batch:
+        raise ValueError(
+            f"delta={delta:g} is no less than the chance {in_a_batch:.3g} that a record is ever in "
+            "a batch, so that no noise would satisfy it; lower delta."
+        )
     alone = [(event, 1) for event in first]
     if first and composed_epsilon(alone, delta) > _MOST_FIRST * epsilon:
         raise ValueError(
