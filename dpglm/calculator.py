@@ -10,21 +10,11 @@ from dpglm.estimators.plan import gradient_event
 from dpglm.exceptions import check_number, check_whole
 from dpglm.privacy.budget import PrivacyBudget, is_number
 from dpglm.privacy.calibration import calibrated_multipliers, crossing
-from dpglm.privacy.gaussian import (
-    SAMPLED_REPLACEMENT,
-    GaussianEvent,
-    PoissonSampledEvent,
-    gdp_mu,
-)
+from dpglm.privacy.gaussian import SAMPLED_REPLACEMENT, GaussianEvent, PoissonSampledEvent, gdp_mu
 from dpglm.privacy.ledger import PrivacyLedger
 from dpglm.schedules import PublicFacts
 
-__all__ = [
-    "PrivacyCalculator",
-    "optimal_n_iter",
-    "public_constants",
-    "saturation_n_iter",
-]
+__all__ = ["PrivacyCalculator", "optimal_n_iter", "public_constants", "saturation_n_iter"]
 
 # A ledger wants a delta to report at, whatever it is asked for later.
 _ANY_DELTA = 1e-6
@@ -53,14 +43,11 @@ class PrivacyCalculator:
     -----
     ``noise_multiplier`` is the standard deviation of the noise over the sensitivity of the sum:
     the clip, or twice the clip under ``"replace_one"``. ``sampling_rate`` is the probability with
-    which each record enters an iteration, 1 for the full batch. ``n_iter`` counts iterations; they
-    make ``n_iter * sampling_rate`` epochs.
+    which each record enters an iteration; a run makes ``n_iter * sampling_rate`` epochs.
 
-    Without sampling the answers are closed forms: T steps of noise multiplier z are together
-    exactly ``sqrt(T)/z``-GDP (Dong, Roth & Su 2022, Corollary 2). With Poisson sampling they are
-    those of the ledger, which composes privacy loss distributions with dp-accounting. Either way
-    they are rounded to the private side: `noise_multiplier`, `max_iter` and `sampling_rate` never
-    cost more than the epsilon asked for.
+    In the full batch T steps of noise multiplier z are together exactly ``sqrt(T)/z``-GDP (Dong,
+    Roth & Su 2022, Corollary 2); batches are composed numerically by dp-accounting. Answers are
+    rounded to the private side: none costs more than the epsilon asked for.
 
     Examples
     --------
@@ -105,10 +92,7 @@ class PrivacyCalculator:
     def max_iter(
         self, *, epsilon: float, delta: float, noise_multiplier: float, sampling_rate: float = 1.0
     ) -> int:
-        """Return how many iterations cost no more than epsilon.
-
-        It is 0 where the noise is too small for a single one.
-        """
+        """Return how many iterations cost no more than epsilon; 0 if a single one costs more."""
         self._check(epsilon=epsilon, delta=delta)
         self._check(noise_multiplier=noise_multiplier, sampling_rate=sampling_rate)
         mu = gdp_mu(epsilon, delta)
@@ -136,10 +120,7 @@ class PrivacyCalculator:
     def sampling_rate(
         self, *, epsilon: float, delta: float, noise_multiplier: float, n_iter: int
     ) -> float:
-        """Return the largest sampling rate at which such a run costs no more than epsilon.
-
-        It is 1 where the full batch is affordable.
-        """
+        """Return the largest sampling rate, up to 1, at which a run costs no more than epsilon."""
         self._check(epsilon=epsilon, delta=delta, noise_multiplier=noise_multiplier, n_iter=n_iter)
 
         def excess(log_rate: float) -> float:
@@ -252,12 +233,9 @@ def saturation_n_iter(facts: PublicFacts, *, distance: float = 1.0) -> int:
     coordinates of the mean gradient. With the steps of `LectureStep` the mean loss of the average
     of all iterates exceeds its minimum by at most ``B^2/(2 eta T) + eta d s^2`` for a smooth loss
     and step eta, and ``B sqrt((L^2 + d s^2) / T)`` for a hinge, L the row bound or the clip if that
-    is smaller (compare Bubeck 2015, Theorems 6.3 and 3.2).
-
-    For a smooth loss it falls until ``T = n beta B mu / (C sqrt(2 d))``, where the two terms of the
-    step agree, and is constant from there on. For a hinge it falls for ever, but no lower than the
-    value without the descent's share, and at ``T = (n mu L / C)^2 / d`` the shares are equal. That
-    is also where they are for a strongly convex objective with steps of ``2 / (alpha (t + 1))``.
+    is smaller (compare Bubeck 2015, Theorems 6.3 and 3.2). The former falls until its terms agree
+    at ``T = n beta B mu / (C sqrt(2 d))``. The latter falls for ever, but descent and noise have
+    equal shares at ``T = (n mu L / C)^2 / d``.
     """
     noise = _noise_per_root_iteration(facts)
     if facts.curvature == math.inf:

@@ -7,17 +7,7 @@ from dpglm.audit.report import AuditReport, audit_estimator, audit_table
 from dpglm.audit.statistics import AuditPart, AuditResult, CanaryScores, audit_scores
 
 __all__ = [
-    "AuditPart",
-    "AuditReport",
-    "AuditResult",
-    "CanaryScores",
-    "audit_choices",
-    "audit_estimator",
-    "audit_scores",
-    "audit_table",
-    "canary_scores",
-    "choice_counts",
-    "largest_ratio",
-    "record",
+    "AuditPart", "AuditReport", "AuditResult", "CanaryScores", "audit_choices", "audit_estimator",
+    "audit_scores", "audit_table", "canary_scores", "choice_counts", "largest_ratio", "record",
     "replay",
-]
+]  # fmt: skip

@@ -50,20 +50,17 @@ def audit_choices(choices: ChoiceCounts, *, false_alarm: float = 1e-6) -> AuditR
 
     Notes
     -----
-    Two tests, neither approximate. Binomial tails of each count, with Bonferroni's correction, see
-    any other law. The mean logarithm of the law at the candidates chosen rises with b if they have
-    weights p^b, as they have with noise of 1/b times the charge, and gives a lower confidence bound
-    on b by Chernoff's inequality.
+    Two exact tests. Binomial tails of each count, with Bonferroni's correction, see any other law.
+    Noise of 1/b times the charge raises the weights to the power b, of which the mean logarithm of
+    the law at the candidates chosen gives a lower confidence bound by Chernoff's inequality.
 
     Examples
     --------
     >>> import numpy as np
     >>> from dpglm.audit.choices import ChoiceCounts, audit_choices
     >>> law = np.array([0.1, 0.2, 0.7])
-    >>> audit_choices(ChoiceCounts(np.array([103, 195, 702]), law, epsilon=1.0)).passed
-    True
-    >>> halved = ChoiceCounts(np.array([19, 74, 907]), law, epsilon=1.0)
-    >>> audit_choices(halved).violations[0]
+    >>> halved_noise = ChoiceCounts(np.array([19, 74, 907]), law, epsilon=1.0)
+    >>> audit_choices(halved_noise).violations[0]
     'the choices do not have the law that was charged: p-value ...'
     """
     n_draws = int(choices.counts.sum())
@@ -159,10 +156,8 @@ def choice_counts(estimator: Any, *, n_fits: int = 1000) -> ChoiceCounts:
 
     Notes
     -----
-    The rows are such that every fit has the same scores: for a line search, equal rows of one
-    feature, whose gradient is certain to point the right way; for PrivGene, different numbers of
-    rows on four axes. By how much one record can move a score is worked out here, not read from
-    what the fit declared.
+    The rows are such that every fit has the same scores. By how much one record can move a score
+    is worked out here, not read from what the fit declared.
 
     Examples
     --------

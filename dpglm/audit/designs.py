@@ -119,18 +119,16 @@ def canary_scores(
     Parameters
     ----------
     estimator : estimator that descends by noisy gradients
-        `DPLogisticRegression`, `DPLinearSVM`, `DPAGDClassifier` or a mini-batch baseline. Cloned;
-        its budget, relation, noise, clip, penalty, momentum, classes and weights of classes are
-        kept. The intercept is switched off, and the steps are so short that every canary's gradient
-        stays clipped. A full preconditioner, which would mix the canaries, is replaced by a
-        diagonal one with the same share of the budget.
+        `DPLogisticRegression`, `DPLinearSVM`, `DPAGDClassifier` or a mini-batch baseline. Cloned,
+        without intercept, and with steps so short that every canary's gradient stays clipped. A
+        full preconditioner, which would mix the canaries, is replaced by a diagonal one with the
+        same share of the budget; other parameters are kept.
     n_canaries : int, default=500
         Each is a row on an axis of its own. Under ``"replace_one"`` its label is a coin flip;
         otherwise the coin decides whether it is there or a null row.
     stage : {"gradients", "second_moment"}, default="gradients"
-        What to score. The gradients are scored given the second moment that a preconditioner
-        released before them, and the second moment by what it says of each axis, for canaries
-        that are there or rows of zeros under every relation.
+        What to score: the gradients given the second moment that was released before them, or
+        the second moment by what it says of each axis, for canaries that are there or null rows.
     container : {"dense", "sparse", "blocks", "dask"}, default="dense"
         How the rows are handed to ``fit``. 750 dense canaries are enough for two threads.
     random_state : int, RandomState instance or None, default=None
@@ -144,23 +142,18 @@ def canary_scores(
 
     Notes
     -----
-    Each released sum holds a canary's clip C_t, with chance q, and noise of standard deviation s_t.
-    Both follow from what the fit declared: the sensitivity, C_t or 2 C_t by the relation, times the
-    noise multiplier is s_t. The score is ``sum_t (C_t / s_t) (g'sum_t / s_t) / S`` with ``S^2 =
-    sum_t C_t^2 / s_t^2`` and g the direction of a canary's gradient: no other weights see more. In
+    Each released sum holds a canary's clip C_t, with chance q, and noise of standard deviation s_t,
+    the declared sensitivity times the noise multiplier. The score is ``sum_t (C_t / s_t) (g'sum_t /
+    s_t) / S`` with ``S^2 = sum_t C_t^2 / s_t^2`` and g the direction of a canary's gradient (for K
+    classes along ``p - e_y``, the slope of the loss at equal scores): no other weights see more. In
     the full batch (q = 1) a present canary has mean S. With mini-batches it has mean ``q S`` and
     variance ``1 + q (1 - q) sum_t (C_t / s_t)^4 / S^2``, an absent one still 1. The audit checks
     this marginal law: not that samples are independent of one another.
-
-    For K classes g is along ``p - e_y``, the unit slope of the loss at equal scores. Two labels of
-    the softmax are then less than 2 C apart.
 
     Examples
     --------
     >>> from dpglm import DPLogisticRegression
     >>> from dpglm.audit import audit_scores, canary_scores
-    >>> audit_scores(canary_scores(DPLogisticRegression(max_iter=20))).passed
-    True
     >>> model = DPLogisticRegression(max_iter=20, preconditioner="diagonal", classes=range(4))
     >>> audit_scores(canary_scores(model, stage="second_moment")).passed
     True

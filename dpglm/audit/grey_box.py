@@ -1,9 +1,4 @@
-"""Look into the releases of a fit: no two neighbouring sums may differ by more than is charged.
-
-A statistical audit sees what leaks through the noise, on average. On artificial data `record` keeps
-every sum and all scores of a fit as they were before noise, and `replay` gives a fit on a
-neighbouring table the same noisy answers, so that it takes the same course.
-"""
+"""Look into the releases of a fit: no two neighbouring sums may differ by more than is charged."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -31,9 +26,6 @@ def record() -> AbstractContextManager[Tape]:
 
     Examples
     --------
-    One record of an artificial table becomes a null record, and no release moves by more than the
-    sensitivity that its noise was drawn for:
-
     >>> import numpy as np
     >>> from dpglm import DPLogisticRegression
     >>> from dpglm.audit import largest_ratio, record, replay
@@ -53,6 +45,8 @@ def record() -> AbstractContextManager[Tape]:
 
 def replay(answers: Tape) -> AbstractContextManager[Tape]:
     """Record all releases of the fits in this block, giving them the answers of another tape.
+
+    With the same answers both fits take the same course, and their sums can be compared.
 
     Parameters
     ----------

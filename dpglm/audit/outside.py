@@ -58,11 +58,10 @@ class FromOutside:
     def guesses(self, coins: np.ndarray) -> AuditPart:
         """Fit once on canaries, guess which were there by their coefficients, and count.
 
-        Canaries are rows on axes of their own, of both labels in turn; a coin makes each a row of
-        zeros. The quarter with the largest coefficients (times the sign of their label) is guessed
-        to be there, the quarter with the smallest not to be; see `epsilon_of_guesses`. The
-        probability of a false alarm is raised to 100 delta: an algorithm may reveal any one record
-        with probability delta.
+        Canaries are of both labels in turn; a coin makes each a row of zeros. The quarter with the
+        largest coefficients (times the sign of their label) is guessed to be there, the quarter
+        with the smallest not to be. The probability of a false alarm is raised to 100 delta: an
+        algorithm may reveal any one record with probability delta.
         """
         n_canaries = len(coins)
         false_alarm = max(self.false_alarm, _DELTAS * self.delta)
@@ -86,7 +85,7 @@ class FromOutside:
         a threshold: the coefficients along the difference of their means, or minus their size. The
         second half gives Clopper-Pearson limits on the rates of hits and false alarms, and
         ``epsilon >= log((TPR - delta) / FPR)``, in either direction. Besides, no two fits of the
-        same data may have equal coefficients: with noise that is any good they have not.
+        same data may have equal coefficients.
         """
         X, y = np.array([[self.row_norm], [0.0]]), np.array([1, 0])
         worlds = [

@@ -98,8 +98,7 @@ def audit_estimator(
         Probability with which each test rejects a claim that holds.
     container : {"dense", "sparse", "blocks", "dask"}, default="sparse"
         How rows are handed to the fits on canaries, and so which code sums over them: 750 dense
-        canaries or more are shared among threads, and partitions go to the workers of the Dask
-        cluster that is connected, if there is one.
+        canaries or more are shared among threads, and partitions among the workers of Dask.
     row_norm : float, default=1.0
         Norm of the records where nothing is known of the estimator.
     black_box : bool, default=False
@@ -118,13 +117,10 @@ def audit_estimator(
 
     Notes
     -----
-    Gradients, second moments, minimisers, counts: one fit on canaries, each on an axis of its own,
-    holds as many independent trials (`audit_scores`). Private choices: their frequencies against
-    the law that is charged, in many small fits. Other estimators: from outside, by guesses which
-    canaries were there, and by telling apart two data sets in many fits; these see much less.
-
-    Rows, labels, steps, penalty and intercept are those of the audit: how an estimator uses its own
-    is not seen, nor are traces and overflow. The law of a mini-batch is seen one canary at a time.
+    Gradients, second moments, minimisers and counts are tested by `audit_scores`, private choices
+    by `audit_choices`, and other estimators from outside, which sees much less. Rows, labels,
+    steps, penalty and intercept are those of the audit: how an estimator uses its own is not seen,
+    nor are traces and overflow. The law of a mini-batch is seen one canary at a time.
 
     Examples
     --------

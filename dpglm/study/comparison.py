@@ -34,11 +34,7 @@ _SECONDS_BETWEEN_LINES = 10.0
 
 @contextmanager
 def report_progress(total: int, earlier: int, *, enabled: bool) -> Iterator[Callable[[], None]]:
-    """Yield the function to call after each of `total` cells, `earlier` of which were so before.
-
-    On a terminal with rich installed it is a progress bar with the time left, otherwise a line
-    every ten seconds.
-    """
+    """Yield what to call after each of `total` cells but the `earlier` ones; it shows progress."""
     count = _Count(total, earlier)
     if enabled and earlier:
         print(f"{earlier} of {total} fits were finished earlier", file=sys.stderr)
@@ -88,10 +84,7 @@ class _Count:
 def finished(
     function: Callable, calls: Sequence[tuple], *, earlier: int = 0, n_jobs: Any, progress: bool
 ) -> Iterator[Any]:
-    """Yield what a function returns, in several processes, for each call as soon as it is there.
-
-    `earlier` is how many calls were finished before these.
-    """
+    """Yield what a function returns for each call, from several processes, as it comes."""
     parent = {"initializer": _follow, "initargs": (os.getpid(),)}
     run = Parallel(n_jobs=n_jobs, return_as="generator_unordered", **parent)
     with report_progress(len(calls) + earlier, earlier, enabled=progress) as advance:
@@ -115,11 +108,7 @@ def _follow(parent: int) -> None:
 
 
 def scores(model: BaseEstimator, X: Any, y: np.ndarray) -> dict[str, float]:
-    """Return ``accuracy``, ``auc`` and ``loss`` of a fitted classifier, as from `_mean_loss`.
-
-    For several classes the area is the mean of the one-vs-rest areas. Computed from the rows
-    without noise: to be released only if the rows may be.
-    """
+    """Return ``accuracy``, ``auc`` and ``loss`` of a fitted classifier, without noise."""
     margins, target = _margins(model, X, y)
     of_classes = target > 0 if margins.ndim == 1 else np.eye(margins.shape[1])[target]
     return {
@@ -142,10 +131,7 @@ def _mean_loss(model: BaseEstimator, margins: np.ndarray, target: np.ndarray) ->
 
 
 def _margins(model: BaseEstimator, X: Any, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return scores and labels as the losses take them.
-
-    For two classes log-odds of shape (n,) and signs, else of shape (n, n_classes) and indices.
-    """
+    """Return log-odds (n,) and signs, or for several classes scores (n, n_classes) and indices."""
     unknown = np.setdiff1d(y, model.classes_)
     if len(unknown):
         raise ValueError(
@@ -193,9 +179,8 @@ def compare(
         The folds of a repeat are ``KFold(n_splits, shuffle=True, random_state=repeat)``.
     n_repeats : int, default=1
     seed : int, optional
-        Every ``random_state`` of an estimator is set to a number that depends on this seed and on
-        the cell, so that the comparison can be repeated exactly. By default they stay as they
-        are, and private noise comes from the operating system.
+        Sets every ``random_state`` to a number of its own for the fit, so that the comparison can
+        be repeated exactly. By default they stay as they are.
     n_jobs : int, optional
         Number of processes, as in joblib.
     results_file : path-like, optional
@@ -222,20 +207,17 @@ def compare(
 
     Examples
     --------
-    >>> from sklearn.linear_model import LogisticRegression
     >>> from dpglm import DPLogisticRegression
     >>> from dpglm.study import compare
     >>> from dpglm.datasets import make_census
     >>> census = {"census": make_census(1000, random_state=0)}
-    >>> models = {"private": DPLogisticRegression(), "open": LogisticRegression(max_iter=1000)}
-    >>> print(compare(census, models, epsilons=[1.0]))
+    >>> print(compare(census, {"private": DPLogisticRegression()}, epsilons=[1.0]))
     census: 1,000 rows x 99 features, 5-fold cross-validation, delta 1e-06
     mean ± standard error over the folds
     <BLANKLINE>
                     epsilon 1
     accuracy, test fold
       private  0... ±0...
-      open     0... ±0...
     ...
     """
     budgets = [(epsilon, float(delta)) for epsilon in dict.fromkeys(map(float, epsilons))]

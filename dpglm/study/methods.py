@@ -200,9 +200,8 @@ def load_tables(
 ) -> dict[str, Table]:
     """Load tables among `DATASETS`, or one from a file, and encode them with public bounds.
 
-    `csv` holds the path of a table, that of its schema and the column of the labels. Of each table
-    `n_samples` rows are drawn, the same ones every time; by default `CENSUS_ROWS` of the census and
-    all of the others. Errors name the option at fault.
+    `csv` holds the path of a table, that of its schema and the column of the labels. By default
+    all rows are drawn, but `CENSUS_ROWS` of the census. Errors name the option at fault.
     """
     if csv is None:
         loaded = {name: _dataset(name, data_home, n_samples) for name in names}

@@ -44,9 +44,8 @@ def plan_report(
 ) -> str:
     """Return what an estimator would do with data of a public shape.
 
-    `row_bound`, the largest norm of a row, and `distance`, a guess of the norm of the best
-    coefficients, are for the bounds on worthwhile iterations; `answer` is what the noise multiplier
-    that was asked about costs or affords.
+    The bounds on worthwhile iterations take the largest norm of a row and a guess of the distance
+    from zero to the best coefficients.
     """
     plan = estimator.plan(*shape)
     lines = [
@@ -183,18 +182,12 @@ def _batches(epsilon: float, plan: PrivacyPlan) -> list[str]:
 
 
 def proactive_noise(epsilon: float, delta: float) -> float:
-    """Noise multiplier of van Dijk et al.'s closed form, which depends on no number of iterations.
+    """Noise multiplier of van Dijk et al.'s closed form, for comparison with exact accounting.
 
-    For comparison only: exact accounting needs less noise, and no conditions. The rounds are those
-    of Poisson samples, under ``"zero_out"`` or ``"add_or_remove_one"``.
-
-    Notes
-    -----
-    van Dijk, Nguyen, Nguyen & Nguyen (ICML 2024): sampling N records in T rounds over k epochs with
-    ``sigma = sqrt(2 (epsilon + log(1/delta)) / epsilon)``, which depends on neither T nor k, is
-    (epsilon, delta)-private for epsilon below 1/2 and delta = 1/N if T is about ``2 k^2 / epsilon``
-    or more and ``(2/e)^2 k^2 - 1/2 >= log N``. With full batches k = T, so the third condition
-    needs T of at most ``epsilon / 2``, less than one round: vacuous.
+    van Dijk, Nguyen, Nguyen & Nguyen (ICML 2024): T rounds of Poisson samples of N records, over k
+    epochs, with this noise are (epsilon, delta)-private for epsilon below 1/2 and delta = 1/N if T
+    is about ``2 k^2 / epsilon`` or more and ``(2/e)^2 k^2 - 1/2 >= log N``. With full batches
+    k = T, which would have to be below one.
     """
     return math.sqrt(2 * (epsilon + math.log(1 / delta)) / epsilon)
 

@@ -43,8 +43,6 @@ class Layout(NamedTuple):
 class Display:
     """A figure: prepared by its ``from_`` method, then drawn by `plot`.
 
-    Subclasses define their figure (`_layout`) and what is drawn (`_draw_panels`).
-
     Attributes
     ----------
     figure_ : matplotlib Figure
@@ -120,11 +118,7 @@ _MOST_COMPOSED_POINTS = 8
 
 
 def cumulative_epsilon(plan: PrivacyPlan) -> tuple[np.ndarray, np.ndarray]:
-    """Return rising numbers of releases of a plan, the last all of them, and what they cost.
-
-    The cost is at the delta of the ledger: exact after each of up to 100 Gaussian releases, and
-    after 8 of them with mini-batches.
-    """
+    """Return rising numbers of releases of a plan, the last all of them, and their epsilons."""
     n_all = sum(count for _, count in plan.ledger.events)
     gaussian = all(event.mu is not None for event, _ in plan.ledger.events)
     n_points = min(n_all, _MOST_POINTS if gaussian else _MOST_COMPOSED_POINTS)
@@ -144,8 +138,7 @@ class PlanDisplay(Display):
     >>> from dpglm import DPLogisticRegression
     >>> from dpglm.study import PlanDisplay
     >>> plan = DPLogisticRegression(epsilon=1.0).plan(n_samples=40_000, n_features=100)
-    >>> display = PlanDisplay.from_plan(plan).plot()
-    >>> [ax.get_title() for ax in display.axes_]
+    >>> [ax.get_title() for ax in PlanDisplay.from_plan(plan).plot().axes_]
     ['clip', 'noise on the sum of gradients', 'step size', 'cost so far']
     """
 
@@ -235,8 +228,7 @@ class FitTraceDisplay(Display):
     >>> from dpglm.datasets import make_census
     >>> from dpglm.study import FitTraceDisplay
     >>> model = DPAGDClassifier().fit(*make_census(2000, random_state=0))
-    >>> display = FitTraceDisplay.from_estimator(model).plot()
-    >>> [ax.get_xlabel() for ax in display.axes_]
+    >>> [ax.get_xlabel() for ax in FitTraceDisplay.from_estimator(model).plot().axes_]
     ['release', 'iteration']
     """
 
@@ -290,8 +282,7 @@ class AuditDisplay(Display):
     >>> from dpglm.audit import audit_estimator
     >>> from dpglm.study import AuditDisplay
     >>> report = audit_estimator(DPLogisticRegression(epsilon=5.0, preconditioner=None))
-    >>> display = AuditDisplay.from_report(report).plot()
-    >>> display.axes_[0].get_xlabel()
+    >>> AuditDisplay.from_report(report).plot().axes_[0].get_xlabel()
     'score of a canary'
     """
 
@@ -379,15 +370,12 @@ class ComparisonDisplay(Display):
 
     Examples
     --------
-    >>> from sklearn.dummy import DummyClassifier
     >>> from dpglm import DPLogisticRegression
     >>> from dpglm.study import ComparisonDisplay, compare
     >>> from dpglm.datasets import make_census
     >>> census = {"census": make_census(1000, random_state=0)}
-    >>> models = {"logistic": DPLogisticRegression(), "majority": DummyClassifier()}
-    >>> results = compare(census, models, epsilons=[0.5, 1.0])
-    >>> display = ComparisonDisplay.from_results(results).plot()
-    >>> [ax.get_ylabel() for ax in display.axes_]
+    >>> results = compare(census, {"logistic": DPLogisticRegression()}, epsilons=[0.5, 1.0])
+    >>> [ax.get_ylabel() for ax in ComparisonDisplay.from_results(results).plot().axes_]
     ['accuracy, test fold', 'AUC, test fold', 'logistic loss, training fold']
     """
 
@@ -498,9 +486,8 @@ class UtilityGraphDisplay(Display):
 
     Grey dots are the settings. A line joins the best ones for each value of the parameter, all
     others being chosen freely; the star is the recommended setting. Bars are standard errors of
-    the difference from it: settings share their rows, so that this is what tells them apart.
-    An axis ends at the median setting, or the worst line's best one, so that bad settings do not
-    flatten the good. Make it with `from_results`.
+    the difference from it. An axis ends at the median setting, or the worst line's best one, so
+    that bad settings do not flatten the good. Make it with `from_results`.
 
     Examples
     --------

@@ -48,9 +48,8 @@ def html_report(
     >>> from dpglm.study import compare, html_report
     >>> census = {"census": make_census(1000, random_state=0)}
     >>> results = compare(census, {"logistic": DPLogisticRegression()}, epsilons=[0.5, 1.0])
-    >>> page = html_report(results)
-    >>> page.startswith("<!DOCTYPE html>"), "(epsilon=1, delta=1e-06)-differentially" in page
-    (True, True)
+    >>> "(epsilon=1, delta=1e-06)-differentially private" in html_report(results)
+    True
     """
     rows = results.rows()
     page = _filled(

@@ -122,9 +122,8 @@ class Cell:
     """One fit of a comparison, named by everything that determines its outcome.
 
     The sizes are those of the encoded table, of which the fingerprint is a hash. `parameters` has
-    the estimator's class and the parameters that the cell does not set; epsilon and delta are None
-    without privacy. The test fold is number `fold` of ``KFold(n_splits, shuffle=True,
-    random_state=repeat)``. The seed is that of the whole comparison.
+    the class and the parameters that the cell does not set; epsilon and delta are None without
+    privacy. The seed is that of the whole comparison.
     """
 
     dataset: str
@@ -152,11 +151,7 @@ _FOREIGN = "line {} of {} is not a cell of a comparison; name another file or de
 
 
 class ResultsFile:
-    """Finished cells in a file, one line of JSON each, in the order in which they finished.
-
-    The file is created, with its folder, by the first `append`. A process that is killed while it
-    writes leaves at most an unfinished last line, which counts for nothing.
-    """
+    """Finished cells in a file, a line of JSON each; an unfinished last line counts for nothing."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)

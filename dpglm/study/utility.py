@@ -52,9 +52,7 @@ class UtilityGraphResults(results.ResultTable):
     Notes
     -----
     The recommended setting has the lowest mean rank: in each repeat the settings, which all see the
-    same rows, are ranked by accuracy, by AUC and by loss (1 is the best), and the ranks are
-    averaged. Accuracy alone is too coarse where most rows are in one class, and loss alone weighs
-    outliers that other data do not have.
+    same rows, are ranked by accuracy, by AUC and by loss, and the ranks are averaged.
     """
 
     estimator: BaseEstimator
@@ -89,9 +87,9 @@ class UtilityGraphResults(results.ResultTable):
         list of dict
             ``setting``, the parameters as text, and each parameter under ``param_`` and its name;
             for each of `SCORES` and ``rank`` its mean over the repeats, with ``_se`` the standard
-            error, and with ``_gap_se`` that of the difference from the recommended setting, in
-            which what a repeat does to all settings cancels; ``n_repeats``, ``recommended`` and
-            ``error``. Means are None beside an error, and standard errors after a single repeat.
+            error, and with ``_gap_se`` that of the difference from the recommended setting;
+            ``n_repeats``, ``recommended`` and ``error``. Means are None beside an error, and
+            standard errors after a single repeat.
         """
         best, ranks = self.recommended_index, self._ranks()
         measured = {i: {**self.cells[i].scores, "rank": rank} for i, rank in ranks.items()}
@@ -120,10 +118,7 @@ class UtilityGraphResults(results.ResultTable):
         return f"{budget}{self.n_samples:,} records: {n_settings} settings x {fits}"
 
     def table(self, n_best: int = 10) -> str:
-        """Return a plain-text table of the `n_best` settings, and of those that cannot be fitted.
-
-        The best mean rank, which is that of the recommended setting, comes first.
-        """
+        """Return a text table of the `n_best` settings, and of those that cannot be fitted."""
         measured = [row for row in self.rows() if row["error"] is None]
         best = sorted(measured, key=itemgetter("rank"))[:n_best]
         columns = [["rank", *(f"{row['rank']:.1f}" for row in best)]]
@@ -183,8 +178,7 @@ class UtilityGraph:
 
     Every setting is fitted to PUBLIC rows, an artificial table or a public sample like the private
     one, with the noise that a fit to the private records would draw. No private record is read, so
-    that the fit that follows costs its epsilon once, however large the grid was. A search on the
-    private records themselves costs that much for every fit.
+    that the fit that follows costs its epsilon once, however large the grid was.
 
     Parameters
     ----------
@@ -194,8 +188,8 @@ class UtilityGraph:
         As in scikit-learn's ``ParameterGrid``; nested parameters as in
         ``noise_schedule__decay``.
     n_samples : int
-        Number of records of the PRIVATE data to come, which is what the noise is planned for. Under
-        ``"add_or_remove_one"`` use ``n_ref``.
+        Number of records of the PRIVATE data to come, for which the noise is planned; ``n_ref``
+        under ``"add_or_remove_one"``.
     n_repeats : int, default=5
         Fits of each setting, each with other rows and other noise.
     test_size : float, default=0.25
@@ -203,27 +197,21 @@ class UtilityGraph:
     n_jobs : int, optional
         Number of processes, as in joblib.
     random_state : int, RandomState instance or None, default=None
-        Seed of rows and noise, for a run that can be repeated exactly whatever `n_jobs` is; the
-        data are public, and so may the noise be. The recommended estimator does not get it.
+        Seed of rows and noise, for a run that can be repeated exactly whatever `n_jobs` is. The
+        recommended estimator does not get it.
     progress : bool, default=False
         Report progress on standard error.
 
     Notes
     -----
-    A plan for n records releases sums of n clipped gradients with noise of standard deviation
-    ``z C``, so the noise on the mean gradient is ``z C / n``. A public sample of m records, fitted
-    as it is, would get noise n/m times too large (or too small), and another setting would win.
-    Each fit is therefore given exactly n rows: n different ones where that many are left to fit on,
-    else every one of m ``floor(n/m)`` or ``ceil(n/m)`` times. The mean gradient, its noise and the
-    second moment then have the distribution that they have in the fit to come, up to how far the
-    public rows differ from the private ones; rows drawn with replacement would add a variance that
-    n different records do not have. What remains is that m rows are known less well than n, which
-    lowers all held-out scores alike unless m is within a few times the number of columns.
+    The noise on the mean gradient of n records is ``z C / n``. So that it is that of the fit to
+    come, each fit gets exactly n rows: n different ones where that many are left to fit on, else
+    every one of m ``floor(n/m)`` or ``ceil(n/m)`` times. Fewer rows lower all held-out scores
+    alike, unless m is within a few times the number of columns.
 
     In each repeat all settings share one split into rows to fit and rows to score, while their
     noise is independent. A setting that cannot be fitted, or diverges, is a row of the results
-    with the reason. How the recommendation is made: `UtilityGraphResults`. The workflow is that of
-    van Dijk et al. (2024, "Proactive DP"), who call its picture a utility graph.
+    with the reason. The workflow is that of van Dijk et al. (2024, "Proactive DP").
 
     Examples
     --------
@@ -233,11 +221,8 @@ class UtilityGraph:
     >>> private = DPLogisticRegression(epsilon=1.0, delta=1e-6, preconditioner=None)
     >>> graph = UtilityGraph(private, {"max_iter": [1, 100]}, n_samples=30_000, n_repeats=2)
     >>> results = graph.run(*make_census(2000, random_state=0))
-    >>> model = results.recommended_estimator()
-    >>> model.max_iter
+    >>> results.recommended_estimator().max_iter  # not fitted yet
     100
-    >>> hasattr(model, "coef_")
-    False
     """
 
     estimator: BaseEstimator
@@ -337,11 +322,7 @@ class UtilityGraph:
 
 
 def resampled_split(n_rows: int, n_samples: int, test_size: float, rng: Any) -> _Split:
-    """Part rows at random, and repeat those of the first part to a given number.
-
-    Returns the numbers of the rows to fit on, of shape (n_samples,), each as often as any other or
-    once more, and those of the other rows, a share of `test_size`.
-    """
+    """Return the rows to fit on, (n_samples,), equally often or once more, and the rest."""
     if not isinstance(test_size, Real) or not 0 < test_size < 1:
         raise ValueError(f"test_size={test_size!r} must be a number above 0 and below 1.")
     if n_rows < 2:
