@@ -1,10 +1,10 @@
 """What is fixed in advance about every iteration: clip, noise, step, momentum, averaging.
 
 All of it follows from public facts, never from the data. Iterations are t = 1..T unless a docstring
-counts from 0; arrays start with the first iteration. A noise schedule shapes the standard deviation
-of the noise on the SUM of clipped gradients; the plan rescales the whole of it to the budget. A
-step multiplies the MEAN gradient: ``coef <- coef - step * (noisy_sum / n_samples + alpha * coef)``.
-Momentum and averaging process what was released, and cost no privacy.
+counts from 0. A noise schedule shapes the standard deviation of the noise on the SUM of clipped
+gradients; the plan rescales the whole of it to the budget. A step multiplies the MEAN gradient:
+``coef <- coef - step * (noisy_sum / n_samples + alpha * coef)``. Momentum and averaging process
+what was released, and cost no privacy.
 """
 
 import math
@@ -46,8 +46,7 @@ class PublicFacts:
         epsilon and delta), clip norms, and standard deviations of the noise on the sum of
         gradients; a plan fills them in this order.
     effective_dimension : float, optional
-        How many directions of the features stand out from the noise, as released by a
-        preconditioner; None before that release, and without one.
+        How many directions of the features stand out from the noise, if a preconditioner told.
     sampling_rate : float, default=1.0
         Chance of each record to be in the batch of an iteration; 1 for all of them.
 
@@ -150,7 +149,7 @@ class Geometric(Schedule):
 class Polynomial(Schedule):
     """Polynomial decay, ``final + (initial - final) * (1 - t/(T - 1))^power`` for t = 0..T-1.
 
-    One of the noise schedules of Yu, Liu, Pu, Gursoy & Truex (2019), with its end at ``final``.
+    Yu, Liu, Pu, Gursoy & Truex (2019), with its end at ``final``.
 
     Parameters
     ----------
@@ -217,13 +216,12 @@ class DynamicNoise(Schedule):
 
     Notes
     -----
-    Hong, Wang & Zhou (2022): an error made in iteration t reaches the end with weight
+    Hong, Wang & Zhou (2022, Theorem 3.4): an error made in iteration t reaches the end with weight
     ``q_t = gamma^(T - t)``, with debiased momentum b with weight
-    ``q_t = (b^(2(T-t+1)) - gamma^(T-t+1)) / (b^2 - gamma)`` (Theorem 3.4). Lemma 3.1,
-    ``sigma_t^2 = sum_i sqrt(q_i / q_t) / R``, minimises ``sum q_t sigma_t^2`` subject to
-    ``sum 1/sigma_t^2 = R``; here, by Cauchy-Schwarz, for any clip norms c_t: ``sigma_t^2 =
-    (sum_i c_i sqrt(q_i)) c_t / (R sqrt(q_t))`` and ``sum c_t^2/sigma_t^2 = R = mu^2``. Where mu
-    or the clips are unknown or infinite they count as 1.
+    ``q_t = (b^(2(T-t+1)) - gamma^(T-t+1)) / (b^2 - gamma)``. By Cauchy-Schwarz (their Lemma 3.1,
+    for any clip norms c_t), ``sigma_t^2 = (sum_i c_i sqrt(q_i)) c_t / (mu^2 sqrt(q_t))`` minimises
+    ``sum q_t sigma_t^2`` subject to ``sum c_t^2/sigma_t^2 = mu^2``. Where mu or the clips are
+    unknown or infinite they count as 1.
 
     Examples
     --------
@@ -263,9 +261,7 @@ class DynamicNoise(Schedule):
 
 @dataclass(eq=False, repr=False)
 class DecayingClip(Schedule):
-    """Clip norm ``initial / min(2, 1 + t/horizon)``, t = 0, 1, ..., at constant noise.
-
-    Yu et al. (2018), improved gradient perturbation.
+    """Clip norm ``initial / min(2, 1 + t/horizon)`` from t = 0, at constant noise (Yu et al. 2018).
 
     Parameters
     ----------
@@ -381,7 +377,8 @@ _NAMED = {
 class SignalClip(Schedule):
     """Clip that grows with the signal, ``min(1, (snr / saturation)^(1/3))``.
 
-    In a whitened space the clip is in units of the typical length of a row.
+    In a whitened space the clip is in units of the typical length of a row. ``snr = signal / d``,
+    with d the effective dimension if a preconditioner has released it, else the number of columns.
 
     Parameters
     ----------
@@ -389,12 +386,6 @@ class SignalClip(Schedule):
         Number of records times the budget mu per unit of clip.
     saturation : float, default=200.0
         The snr from which rows are no longer shortened on average.
-
-    Notes
-    -----
-    ``snr = signal / d``, where d is the effective dimension once a preconditioner has released it,
-    and the number of columns before that or without one. A smaller clip lowers the noise in
-    proportion, at the price of a bias that does not depend on the noise.
 
     Examples
     --------
@@ -424,8 +415,7 @@ class SignalStep(Schedule):
     Notes
     -----
     ``min(largest, scale snr^(3/4)) (1/4 / curvature)^(1/3) (1 - t / (2 T))`` for t = 0..T-1, with
-    snr as in `SignalClip`. Without noise, whitened features allow steps of up to about
-    ``2 / curvature``, and ``1/4`` is the curvature of the logistic loss. The less signal, the
+    snr as in `SignalClip`; ``1/4`` is the curvature of the logistic loss. The less signal, the
     shorter the way from zero: an early stop that needs no look at the data.
 
     Examples
@@ -520,7 +510,7 @@ class HeavyBall(Momentum):
     Notes
     -----
     The effective step is 1/(1 - c) times the nominal one, and independent noise is amplified in
-    variance by ``(1 - c^(2t)) / (1 - c^2)``: divide the step when comparing coefficients.
+    variance by ``(1 - c^(2t)) / (1 - c^2)``.
 
     Examples
     --------
@@ -546,8 +536,7 @@ class DebiasedMomentum(Momentum):
 
     Notes
     -----
-    ``v_(t+1) = b v_t + (1 - b) g_t`` from v_1 = 0, with direction ``v_(t+1) / (1 - b^t)``: the
-    average of the gradients so far, weighted by b to the power of their age.
+    ``v_(t+1) = b v_t + (1 - b) g_t`` from v_1 = 0, with direction ``v_(t+1) / (1 - b^t)``.
 
     Examples
     --------
@@ -583,10 +572,9 @@ def check_momentum(momentum: Any) -> Momentum:
 def averaging_weights(averaging: str | float | None, n_iter: int) -> np.ndarray:
     """Return the weights of the iterates after each step, of shape (n_iter,) and summing to 1.
 
-    ``None``: the last iterate. ``"uniform"``: all alike, for convex losses. ``"tail"``: the last
-    half. ``"t_weighted"``: proportional to the position t, counting the start as 1, for the steps
-    ``2 / (alpha (t + 1))`` (Lacoste-Julien, Schmidt & Bach 2012). A number above 0 and at most 1:
-    that last part of the run.
+    ``None``: the last iterate. ``"uniform"``: all alike. ``"tail"``: the last half, and a number
+    above 0 and at most 1: that last part of the run. ``"t_weighted"``: proportional to the position
+    t, counting the start as 1, for the steps of `InverseTime`.
     """
     t = np.arange(n_iter)
 

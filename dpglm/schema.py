@@ -47,12 +47,10 @@ class PublicBoundsScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     Notes
     -----
-    ``(min(max(x, lower), upper) - lower) / (upper - lower)`` in float64; rounding is monotone,
-    so that the result never leaves [0, 1].
+    Rounding is monotone, so that the result never leaves [0, 1].
 
     Examples
     --------
-    >>> from dpglm.schema import PublicBoundsScaler
     >>> PublicBoundsScaler(lower=[0, 17], upper=[10, 90]).fit_transform([[5, 90], [-3, 17]])
     array([[0.5, 1. ],
            [0. , 0. ]])
@@ -118,7 +116,6 @@ class NumericColumn:
 
     Examples
     --------
-    >>> from dpglm.schema import NumericColumn
     >>> NumericColumn("age", 17, 90)
     NumericColumn(name='age', lower=17.0, upper=90.0)
     """
@@ -151,7 +148,6 @@ class CategoricalColumn:
 
     Examples
     --------
-    >>> from dpglm.schema import CategoricalColumn
     >>> CategoricalColumn("housing", ["yes", "no"])
     CategoricalColumn(name='housing', categories=('yes', 'no'))
     """
@@ -177,7 +173,6 @@ class Target:
 
     Examples
     --------
-    >>> from dpglm.schema import Target
     >>> Target("income", [">50K", "<=50K"])
     Target(name='income', labels=('>50K', '<=50K'))
     """
@@ -221,18 +216,10 @@ class Schema:
 
     Examples
     --------
-    >>> from dpglm.schema import CategoricalColumn, NumericColumn, Schema, Target
-    >>> schema = Schema(
-    ...     "people",
-    ...     [NumericColumn("age", 0, 100), CategoricalColumn("housing", ["yes", "no"])],
-    ...     Target("income", ["low", "high"]),
-    ... )
-    >>> schema.feature_names
-    ['age', 'housing']
-    >>> schema.classes
-    array(['high', 'low'], dtype='<U4')
-    >>> round(schema.row_bound(), 4)
-    1.7321
+    >>> columns = [NumericColumn("age", 0, 100), CategoricalColumn("housing", ["yes", "no"])]
+    >>> schema = Schema("people", columns, Target("income", ["low", "high"]))
+    >>> schema.feature_names, round(schema.row_bound(), 4)
+    (['age', 'housing'], 1.7321)
     >>> Schema.from_json(schema.to_json()) == schema
     True
     """
@@ -389,7 +376,6 @@ def load_schema(name: str) -> Schema:
 
     Examples
     --------
-    >>> from dpglm.schema import load_schema
     >>> load_schema("adult").classes
     array(['<=50K', '>50K'], dtype='<U5')
     """

@@ -16,8 +16,7 @@ from numba import njit
 from numba.core.caching import FunctionCache, IndexDataCacheFile
 from numba.extending import intrinsic, is_jitted
 
-# EXACT is for what must not be reassociated, as the reduction of the argument in `exp`; FAST is for
-# sums.
+# EXACT is for what must not be reassociated, as the argument's reduction in `exp`; FAST for sums.
 # 'nnan' and 'ninf' are never allowed: they would let LLVM remove the tests for a finite margin.
 # Without numba's memory management (`_nrt`) a slice costs no reference count, which halves the time
 # of small blocks and of compilation; the price is that kernels cannot allocate.
@@ -147,9 +146,8 @@ class _KernelCache(FunctionCache):
     """Machine code under a name that says from which sources it was compiled.
 
     numba compares times, and those of a kernel's own file only. But a correction of the clip must
-    never be shadowed by a kernel compiled before it, in whatever file it is made and whatever time
-    a copy or a backup gives that file. The name of the data says it as well as the index: numba
-    writes an index before its data, and a process may stop, or another one read, in between.
+    never be shadowed by a kernel compiled before it, whichever file it is made in. The name of the
+    data says it as well as the index: a process may stop or read after numba wrote the index only.
     """
 
     def __init__(self, function: Callable) -> None:

@@ -3,12 +3,10 @@
 Conventions
 -----------
 - Dense rows are taken by groups of 8. While the scores of a group are computed, the group before,
-  whose coefficients are known by then, is added to the sum: as fast as memory delivers the one and
-  the first level of cache the other. What comes next is prefetched meanwhile.
+  whose coefficients are known by then, is added to the sum from the first level of cache.
 - Passes run over `width` elements, the number of features rounded up to a whole vector. What lies
   beyond the end of a row is the start of the next one, multiplied by a coefficient of zero or added
-  to a part of the sum that is dropped. The last rows have nothing after them: they come in `tail`,
-  a zero-padded copy.
+  to a part of the sum that is dropped. The last rows come in `tail`, a zero-padded copy.
 - Sparse rows must be in canonical form: a column that is stored twice would make the norm wrong.
 - Every row goes through the same instructions wherever it stands, so that its contribution depends
   on no other row, to the last bit.
@@ -55,9 +53,8 @@ def _score_and_add(data, scored, added, stride, width, weights, factors, total, 
     """Return the scores of eight rows, while eight others are added to `total`.
 
     The rows begin at `scored` and at `added`, `stride` numbers apart, and are `width` numbers long.
-    Scores are products with `weights` (width,); None: nothing is scored. `factors` is the vector of
-    what each of the eight is multiplied by before it is added to `total` (width,); None: nothing is
-    added. Eight times `width` numbers are prefetched from `ahead` on, unless it is None.
+    Without `weights` (width,) nothing is scored, without `total` (width,) nothing added; `factors`
+    multiply the eight rows. Eight times `width` numbers are prefetched from `ahead`, if any.
     """
     s1, s2, s3 = scored + stride, scored + 2 * stride, scored + 3 * stride
     s4, s5, s6 = scored + 4 * stride, scored + 5 * stride, scored + 6 * stride
@@ -170,17 +167,14 @@ def dense_gradient(
     tail : float array (TAIL_ROWS or fewer, times width), the last rows, each zero-padded
     signed : float array (padded rows,), inverse norms, with the sign of the label when there is one
         output; zero in the padding
-    targets : int array (padded rows,), classes; None when there is one output, which then has a
-        kernel to itself
+    targets : int array (padded rows,), classes; None when there is one output
     known : float array (K, padded rows), the scores; empty if they must be computed
     coef, bias : float arrays (K, width), zero-padded, and (K,)
     clip : finite bound on the norm of a row's gradient
-    weights : float array, of the classes
-    code, curvature : of the loss
-    group : float array (8 * width,), scratch when there are K outputs; best aligned to cache lines
-    scores : float array (K, 8), scratch
-    partials : float array (chunks, K, width); what lies beyond n_features is meaningless
-    intercepts : float array (chunks, K)
+    weights, code, curvature : of the classes, a float array, and of the loss
+    group, scores : float arrays (8 * width,), best aligned to cache lines, and (K, 8), scratch
+    partials, intercepts : float arrays (chunks, K, width), meaningless beyond n_features, and
+        (chunks, K)
     """
     width = coef.shape[1]
     n_rows = signed.size
@@ -236,10 +230,7 @@ def dense_scores(rows, tail, n_features, coef, bias, chunk_rows, first, last, sc
 @kept_on_disk
 @njit(**FAST)
 def squared_norms(values, n_features, squares):
-    """Write the squared norm of each row to `squares`, in float64; infinite where it overflows.
-
-    `values` has n_rows * n_features numbers, row after row.
-    """
+    """Write the squared norm of each row to `squares`, in float64; infinite where it overflows."""
     for i in range(squares.size):
         row = values[i * n_features : (i + 1) * n_features]
         total = 0.0

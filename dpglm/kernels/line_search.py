@@ -1,7 +1,7 @@
 """Losses of all rows at equally spaced steps along a line, from two numbers per row and output.
 
-Scores are linear in the step: given the scores of the coefficients and those of the direction, the
-data themselves are not needed any more. Dense and sparse rows are alike here.
+Scores are linear in the step: given those of the coefficients and of the direction, the data are
+not needed any more.
 
 Conventions
 -----------
@@ -11,13 +11,9 @@ Conventions
 - Slopes are capped when the losses to sum are those whose gradients are the clipped ones: a loss is
   then extended by a straight line from its knee on, where its slope reaches ``clip / ||x||``.
 - The sum of the losses of a row over K outputs, or its cross entropy, is clipped as a whole.
-
-Notes
------
-The logistic loss costs neither exponential nor logarithm: ``exp(z)`` at consecutive steps is a
-geometric progression, and the sum over rows of ``log(1 + exp(z))`` is the logarithm of a product.
-A block of rows whose product might overflow is summed term by term instead. With K outputs, too,
-the progression is used unless it might overflow.
+- The logistic loss costs neither exponential nor logarithm: ``exp(z)`` at consecutive steps is a
+  geometric progression, and the sum over rows of ``log(1 + exp(z))`` is the logarithm of a product.
+  Where a block's progression or product might overflow, it is summed term by term instead.
 """
 
 import math
@@ -96,8 +92,8 @@ def _describe(
 ):  # fmt: skip
     """Write z at the first step and its change per step, the weight and largest slope of rows.
 
-    Losses become lines at their knees. Logistic losses that are not capped may as well do so where
-    they reach the clip: `largest`, for either class. `ceiling` is ``exp(knee)``.
+    Losses become lines at their knees, logistic ones that are not capped where they reach the clip:
+    `largest`, for either class. `ceiling` is ``exp(knee)``.
     """
     quadratic, width = _parabola(curvature)
     for i in range(0, start.size, LANES):
@@ -246,8 +242,7 @@ def margin_line_losses(
 ):  # fmt: skip
     """Write the sums of the losses of one output over the chunks [first, last) to `partials`.
 
-    scores, slopes : float arrays (padded rows,), of the coefficients and of the direction, which is
-        subtracted
+    scores, slopes : float arrays (padded rows,), of the coefficients and the direction to subtract
     signed : float array (padded rows,), inverse norms with the sign of the label; zero for a row
         without influence
     spacing : from one step to the next; the first is zero
@@ -255,8 +250,7 @@ def margin_line_losses(
     loss_clip : finite bound on the loss of a row times its weight, if not `capped`
     clip : finite bound on the norm of the gradient of a row, if `capped`
     reach : bound on the change of a row's capped loss from one step to the next
-    weights : float array (2,), of the classes
-    code, curvature : of the loss
+    weights, code, curvature : of the classes, a float array (2,), and of the loss
     scratch, products : see `margin_scratch`
     partials : float array (chunks, steps)
     """

@@ -1,10 +1,9 @@
 """Eight numbers at a time: a type for the kernels whose arithmetic is vector code, by construction.
 
-LLVM turns most loops over numbers into vector code by itself, but how (how many sums side by side,
-what becomes of the remainder) changes with the length of the loop, the version and the processor.
-Where that matters the kernels say it themselves: a `Vector` holds eight float64, in one register of
-512 bits or in two of 256. Operators, ``abs``, ``min``, ``max`` and ``math.copysign`` act on each
-number, and a plain number stands for eight equal ones. Comparisons give masks for `where`.
+LLVM turns most loops over numbers into vector code by itself, but how many sums it keeps changes
+with the length of the loop, the version and the processor. Where that matters the kernels say it:
+a `Vector` holds eight float64. Operators, ``abs``, ``min``, ``max`` and ``math.copysign`` act on
+each number, and a plain number stands for eight equal ones. Comparisons give masks for `where`.
 """
 
 import math

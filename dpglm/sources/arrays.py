@@ -36,13 +36,9 @@ class ArraySource(LocalSource):
     --------
     >>> import numpy as np
     >>> from dpglm import DPLogisticRegression
-    >>> from dpglm.sources.arrays import ArraySource
-    >>> X, y = np.eye(100), np.arange(100) % 2
-    >>> source = ArraySource(X, y, block_rows=30)
-    >>> source.block_rows
-    (30, 30, 30, 10)
-    >>> DPLogisticRegression(max_iter=5).fit(source).n_iter_
-    5
+    >>> source = ArraySource(np.eye(100), np.arange(100) % 2, block_rows=30)
+    >>> source.block_rows, DPLogisticRegression(max_iter=5).fit(source).n_iter_
+    ((30, 30, 30, 10), 5)
     """
 
     def __init__(self, X: Any, y: Any, *, block_rows: int | None = None) -> None:
@@ -150,7 +146,7 @@ class IterableSource(LocalSource):
     iterable : iterable of (X, y)
         Every iteration starts anew and yields the same blocks in the same order: arrays or CSR
         matrices X of shape (rows, n_features) with their labels y. Blocks without rows are
-        skipped, and not counted. It is iterated in a thread.
+        skipped. A first pass counts rows and labels. It is iterated in a thread.
 
     Raises
     ------
@@ -159,10 +155,6 @@ class IterableSource(LocalSource):
     ValueError
         If it yields no blocks, or blocks that do not fit together.
 
-    Notes
-    -----
-    A first pass counts rows and labels, so a fit of T iterations makes T + 1 passes or more.
-
     Examples
     --------
     >>> import numpy as np
@@ -170,8 +162,7 @@ class IterableSource(LocalSource):
     >>> class Blocks:
     ...     def __iter__(self):
     ...         for seed in range(3):
-    ...             rng = np.random.default_rng(seed)
-    ...             X = rng.normal(size=(50, 2))
+    ...             X = np.random.default_rng(seed).normal(size=(50, 2))
     ...             yield X, (X[:, 0] > 0).astype(int)
     >>> DPLogisticRegression(max_iter=5).fit(Blocks()).n_features_in_
     2
@@ -218,11 +209,8 @@ class IterableSource(LocalSource):
     def _first_pass(self):
         """Yield the blocks as long as there are any; nothing is known of them yet."""
         blocks = filter(_has_rows, self._iterable)
-        for block in itertools.count():
-            data = self._next(block, blocks)
-            if data is None:
-                return
-            yield data
+        data = (self._next(block, blocks) for block in itertools.count())
+        yield from itertools.takewhile(lambda found: found is not None, data)
 
     def _read(self, wanted: Sequence[int]) -> Iterator[tuple[Any, np.ndarray]]:
         wanted = set(wanted)

@@ -1,11 +1,6 @@
 """Data that Dask holds: workers keep the rows of their partitions, and only sums come back.
 
-What goes to the workers: the labels and the loss once, and in each pass coefficients, at times a
-basis or the row numbers of a sample. What comes back: at the start the number of rows and the
-distinct labels, and in each pass one sum per partition. Noise is drawn where `fit` was called and
-nowhere else.
-
-A partition that is lost with its worker is computed again by Dask from where it came from. A pass
+docs/scale.md says what travels. Noise is drawn where `fit` was called and nowhere else. A pass
 leaves nothing behind on a worker but row norms, so that its sums do not depend on what went before.
 """
 
@@ -46,10 +41,7 @@ def dask_source(X: Any, y: Any) -> Source:
 
 
 class ComputedSource(LocalSource):
-    """Partitions that are computed in this process, one after the other, anew in every pass.
-
-    `template` is X without its rows, and `pairs` are the partitions of X with their labels.
-    """
+    """Partitions (X, y) that are computed in this process, one by one, anew in every pass."""
 
     def __init__(self, template: Any, pairs: list[tuple[Any, Any]]) -> None:
         self.template, self.n_features = template, template.shape[1]
@@ -74,10 +66,7 @@ class ComputedSource(LocalSource):
 
 
 class ClusterSource(Source):
-    """Partitions on the workers of a cluster, and the one way to ask about them.
-
-    The arguments are those of `ComputedSource`, and the client of the cluster.
-    """
+    """Partitions on the workers of a cluster, and the one way to ask about them."""
 
     def __init__(self, template: Any, pairs: list[tuple[Any, Any]], client: Any) -> None:
         import dask

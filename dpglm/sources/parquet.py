@@ -37,23 +37,20 @@ class ParquetSource(LocalSource):
 
     Notes
     -----
-    The encoding is that of ``schema.transformer()``: numeric columns scaled to [0, 1] and clipped,
-    then a block of indicators for each categorical column. Metadata give the number of rows, and
-    the schema the labels, so that no first pass is needed.
+    The encoding is that of ``schema.transformer()``. Metadata give the number of rows, and the
+    schema the labels, so that no first pass is needed.
 
     Examples
     --------
     >>> import tempfile
     >>> from dpglm import DPLogisticRegression
     >>> from dpglm.datasets import make_census
-    >>> from dpglm.sources.parquet import ParquetSource
     >>> from dpglm.schema import load_schema
     >>> X, y = make_census(300, random_state=0, as_frame=True)
-    >>> schema = load_schema("census")
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     X.assign(**{schema.target.name: y}).to_parquet(f"{folder}/part-0.parquet")
-    ...     source = ParquetSource(folder, schema, block_rows=100)
-    ...     model = DPLogisticRegression(classes=schema.classes, max_iter=3).fit(source)
+    ...     X.assign(**{y.name: y}).to_parquet(f"{folder}/part-0.parquet")
+    ...     source = ParquetSource(folder, load_schema("census"), block_rows=100)
+    ...     model = DPLogisticRegression(classes=[0, 1], max_iter=3).fit(source)
     >>> source.block_rows, model.n_features_in_
     ((100, 100, 100), 99)
     """
