@@ -45,8 +45,7 @@ def audit_choices(choices: ChoiceCounts, *, false_alarm: float = 1e-6) -> AuditR
     Returns
     -------
     AuditResult
-        The bound on epsilon is for choices with the weights of the claim, each raised to the same
-        power.
+        Its bound on epsilon takes the weights to be those of the claim, raised to some power.
 
     Notes
     -----

@@ -57,10 +57,7 @@ def contained(lengths: np.ndarray, y: np.ndarray, container: str) -> tuple[Any, 
 
 
 def prepared(estimator: Any, **parameters: Any) -> Any:
-    """Return a copy for canaries: without intercept or seed, and with a known set of labels.
-
-    Of the other parameters those are set that the estimator has.
-    """
+    """Return a copy without intercept or seed, with known labels and the parameters that it has."""
     estimator = clone(estimator)
     if not estimator.epsilon < np.inf:
         raise ValueError(f"epsilon={estimator.epsilon!r} claims nothing that could be audited.")
@@ -332,10 +329,7 @@ def _minimizers(loss: Loss, row_norm: float, penalty: float, tilts: np.ndarray) 
 
 
 def newton_scores(estimator: Any, n_canaries: int, random_state: Any = None) -> CanaryScores:
-    """Fit double-noise Newton for one step, and score each canary.
-
-    The first direction is ``A^-1 g`` with a diagonal A that is known.
-    """
+    """Fit Newton's first step, which is along ``A^-1 g`` with a known diagonal A, and score it."""
     coins = coin_flips(n_canaries, random_state)
     estimator = prepared(estimator, **ONE_RELEASE, step=1.0)
     plan = estimator.plan(n_canaries, n_canaries)

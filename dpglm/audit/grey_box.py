@@ -81,11 +81,10 @@ def largest_ratio(recorded: Tape, replayed: Tape) -> float:
         If the two did not release the same, in number, order or cost: nothing but the sums may
         depend on a record.
     """
-    pairs = list(zip(recorded.releases, replayed.releases, strict=False))
-    alike = len(recorded.releases) == len(replayed.releases)
-    if not alike or any(_public(a) != _public(b) for a, b in pairs):
+    tables = recorded.releases, replayed.releases
+    if [*map(_public, tables[0])] != [*map(_public, tables[1])]:
         raise ValueError("The two fits did not release the same, at the same cost.")
-    moved = [(_moved(a, b), a.sensitivity) for a, b in pairs]
+    moved = [(_moved(a, b), a.sensitivity) for a, b in zip(*tables, strict=True)]
     return max((by / most if by else 0.0 for by, most in moved), default=0.0)
 
 

@@ -92,8 +92,7 @@ def audit_estimator(
     n_canaries : int, default=2000
         Artificial records in one fit.
     n_fits : int, default=1000
-        Fits, where many are needed: to see how private choices fall, and for estimators of which
-        nothing is known.
+        Fits, where many are needed: of private choices, and of estimators that are not known.
     false_alarm : float, default=1e-6
         Probability with which each test rejects a claim that holds.
     container : {"dense", "sparse", "blocks", "dask"}, default="sparse"

@@ -262,7 +262,7 @@ class UtilityGraph:
         # Drawn before the fits, so that their order and the number of processes change nothing.
         seeds = np.full((len(splits), len(settings)), None)
         if self.random_state is not None:
-            seeds = rng.randint(2**31 - 1, size=seeds.shape)
+            seeds = rng.randint(2**31 - 1, size=seeds.shape).astype(object)
         calls = [
             ((repeat, i), self._seeded(settings[i], seed), X, y, splits[repeat])
             for (repeat, i), seed in np.ndenumerate(seeds)
@@ -279,7 +279,6 @@ class UtilityGraph:
 
     def _seeded(self, setting: dict[str, Any], seed: int | None) -> BaseEstimator:
         model = results.configured(self.estimator, setting)
-        seed = None if seed is None else int(seed)
         names = results.parameters_named(model, "random_state")
         return model.set_params(**dict.fromkeys(names, seed))
 
