@@ -2,8 +2,6 @@
 
 from dpglm.study.results import Cell
 
-__all__ = ["cell_record"]
-
 
 def cell_record(estimator="svm", epsilon=1.0, fold=0, dataset="toy", **measured):
     """Return what a fit left, on 1,234 rows and in two folds; some of it may be given."""

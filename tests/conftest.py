@@ -10,6 +10,7 @@ from pathlib import Path
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
 
+import numpy as np
 import pytest
 from hypothesis import settings
 
@@ -41,8 +42,6 @@ class ScriptedEntropy:
         self.words_drawn = 0
 
     def words(self, count):
-        import numpy as np
-
         self.words_drawn += count
         drawn, self.remaining = self.remaining[:count], self.remaining[count:]
         return np.array(drawn, dtype=np.uint64)

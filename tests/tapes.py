@@ -6,8 +6,6 @@ import numpy as np
 
 from dpglm.privacy.vault import Tape, tape
 
-__all__ = ["Failing", "Noted", "Scripted", "on_tape"]
-
 
 @contextlib.contextmanager
 def on_tape(recorder=None):

@@ -1,22 +1,15 @@
 """The pieces of the kernels: vectors, exponential, logarithm, coefficients, chunks and threads."""
 
-import threading
-
 import numba
 import numpy as np
 import pytest
 from numba import njit
 from numpy.testing import assert_allclose, assert_array_equal
 
-from dpglm import kernels
 from dpglm.kernels import default_n_threads, run_chunks
 from dpglm.kernels.arithmetic import EXACT, exp, log
 from dpglm.kernels.clip import margin_coefficients
-from dpglm.kernels.vectors import (
-    LANES,
-    load,
-    store,
-)
+from dpglm.kernels.vectors import LANES, load, store
 from dpglm.sums.objective import rows_per_chunk
 
 
@@ -112,31 +105,6 @@ def test_an_error_in_any_thread_is_raised_after_all_have_finished(failing):
     with pytest.raises(RuntimeError, match="planted"):
         run_chunks(task, 2, 2)
     assert len(finished) == 1
-
-
-def test_python_threads_that_share_the_pool_have_no_more_workers_than_one(monkeypatch):
-    monkeypatch.setattr(kernels, "_pools", {})
-    first_works, second_waits, workers = threading.Event(), threading.Event(), set()
-
-    def work_of_first(chunk, _):
-        if chunk:
-            workers.add(threading.get_ident())
-            first_works.set()
-            second_waits.wait(timeout=20)
-
-    def work_of_second(chunk, _):
-        if chunk:
-            workers.add(threading.get_ident())
-        else:
-            # the other half has been handed to the pool
-            second_waits.set()
-
-    first = threading.Thread(target=run_chunks, args=(work_of_first, 2, 2))
-    first.start()
-    assert first_works.wait(timeout=20)
-    run_chunks(work_of_second, 2, 2)
-    first.join(timeout=20)
-    assert len(workers) == 1
 
 
 def test_the_default_follows_numba(monkeypatch):

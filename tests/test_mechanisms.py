@@ -29,11 +29,6 @@ def test_effective_sensitivity_follows_the_rounding_of_the_sum(vectors):
         assert effective == pytest.approx(exact, rel=1e-15)
 
 
-def test_slack_adds_to_the_sensitivity():
-    plain, slack = GaussianSum(1.0, 4.0), GaussianSum(1.0, 4.0, slack=0.25)
-    assert slack.noise_std(10) - plain.noise_std(10) == pytest.approx(1.0, rel=1e-11)
-
-
 def test_two_sums_within_half_a_grid_step_are_released_alike():
     """Below the grid nothing survives: the low bits of the sum never reach the output."""
     mechanism = GaussianSum(sensitivity=1.0, noise_multiplier=1.0)

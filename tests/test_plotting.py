@@ -8,7 +8,6 @@ import pytest
 from cells import cell_record
 
 from dpglm import DecayingClip, DPAGDClassifier, DPLogisticRegression, DynamicNoise
-from dpglm.datasets import make_census
 from dpglm.privacy.gaussian import GaussianEvent
 from dpglm.privacy.ledger import PrivacyLedger
 from dpglm.study import ComparisonDisplay
@@ -121,7 +120,8 @@ def test_what_cannot_be_drawn_is_refused_in_words(monkeypatch):
 
 
 def test_the_course_of_an_adaptive_fit_is_drawn_from_its_trace():
-    model = DPAGDClassifier(epsilon=2.0).fit(*make_census(300, random_state=0))
+    X, y = np.random.default_rng(0).normal(size=(300, 3)), np.arange(300) % 2
+    model = DPAGDClassifier(epsilon=2.0, max_iter=20, random_state=0).fit(X, y)
     display = FitTraceDisplay.from_estimator(model).plot()
     budget, steps = display.axes_
     drawn = sorted(tuple(point) for line in budget.get_lines() for point in line.get_xydata())

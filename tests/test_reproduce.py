@@ -1,7 +1,6 @@
 """The reproduction scripts: what they print agrees with independent computations."""
 
 import math
-import os
 import re
 import sys
 from pathlib import Path
@@ -374,16 +373,6 @@ def test_a_dataset_is_described_as_it_is(script, tmp_path):
     assert found["classes"] == "<=50K 75.0%, >50K 25.0%"
     # Only the hours vary; without the one record of 60 the range is 30 of 50 shorter.
     assert (found["single"], found["shifted"], found["shift"]) == (1, "hours-per-week", 0.6)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(
-    not os.path.isdir(os.environ.get("DPGLM_DATA", "")),
-    reason="DPGLM_DATA does not name a folder with the data sets",
-)
-def test_the_sizes_of_the_datasets_are_documented(script):
-    report = script("lee_kifer_table2").main(["--quick"])
-    assert [claim.holds for claim in report.claims if claim.claim.endswith("size")] == [True, True]
 
 
 @pytest.mark.slow

@@ -97,12 +97,6 @@ def test_public_facts_are_read_off_the_columns(schema):
     assert schema.row_bound(fit_intercept=False) == 2.0
 
 
-def test_a_schema_cannot_be_changed(schema):
-    for frozen in (schema, schema.columns[0]):
-        with pytest.raises(AttributeError):
-            frozen.name = "other"
-
-
 def test_transformer_does_not_depend_on_the_rows_it_was_fitted_on(schema, rows):
     """Categories that it does not know become zeros."""
     assert_array_equal(schema.transformer().fit_transform(rows), ENCODED)
@@ -168,6 +162,7 @@ MALFORMED = [
     (("columns", 1, "name"), "rich", "names 'rich' twice"),
     (("columns", 1, "name"), 7, "name=7"),
     (("columns", 1, "lower"), 98, "'age' has lower=98.0 and upper=98.0"),
+    (("columns", 0), {"name": "x", "lower": -1e308, "upper": 1e308}, "'x' has lower=-1e"),
     *(
         (("columns", 1, "upper"), value, f"'age' has upper={value!r}")
         for value in ("18", None, float("inf"), float("nan"), True)
@@ -194,13 +189,6 @@ def test_malformed_schema_is_a_sentence_with_the_name_and_the_value(document, pa
     with pytest.raises(ValueError, match=re.escape(says)) as error:
         Schema.from_dict(document)
     assert str(error.value).endswith(".") and re.search("[;,] ", str(error.value))
-
-
-def test_bounds_whose_difference_overflows_are_refused():
-    with pytest.raises(ValueError, match="'x' has lower=-1e"):
-        NumericColumn("x", -1e308, 1e308)
-    with pytest.raises(ValueError, match="finite difference"):
-        PublicBoundsScaler(-1e308, 1e308).fit([[0.0]])
 
 
 def test_text_that_is_not_json_and_a_missing_file_are_told_apart(tmp_path):
@@ -241,6 +229,7 @@ def test_scaler_never_leaves_the_unit_interval():
         (0, [1, np.nan], "upper=[1, nan] is not finite"),
         (0, [1, 0], "lower=0.0 and upper=0.0 in column 1"),
         (1, 0, "lower=1.0 and upper=0.0 in column 0"),
+        (-1e308, 1e308, "finite difference"),
     ],
 )
 def test_scaler_refuses_bad_bounds(lower, upper, says):

@@ -41,11 +41,9 @@ class Slices:
     def __init__(self, array, chunks=None):
         self._array = array
         self.shape, self.dtype, self.chunks = array.shape, array.dtype, chunks
-        self.threads = set()
 
     def __getitem__(self, rows):
         assert isinstance(rows, slice)
-        self.threads.add(threading.current_thread().name)
         return self._array[rows]
 
 
@@ -136,12 +134,11 @@ def test_parquet_equals_the_encoded_table(tmp_path, census):
             assert charged == ledger
 
 
-def small_schema():
-    return Schema(
-        "people",
-        [NumericColumn("age", 0, 100), CategoricalColumn("size", [1, 2])],
-        Target("tall", ["no", "yes"]),
-    )
+PEOPLE = Schema(
+    "people",
+    [NumericColumn("age", 0, 100), CategoricalColumn("size", [1, 2])],
+    Target("tall", ["no", "yes"]),
+)
 
 
 def test_parquet_encodes_what_a_schema_does_not_expect(tmp_path):
@@ -149,7 +146,7 @@ def test_parquet_encodes_what_a_schema_does_not_expect(tmp_path):
         {"age": [50, 200, -3], "size": [2, 7, 1], "tall": pd.Categorical(["yes", "no", "yes"])}
     )
     table.to_parquet(tmp_path / "a.parquet")
-    source = ParquetSource(tmp_path / "a.parquet", small_schema())
+    source = ParquetSource(tmp_path / "a.parquet", PEOPLE)
     ((X, y),) = source.read([0])
     assert_array_equal(X, [[0.5, 0, 1], [1, 0, 0], [0, 1, 0]])
     assert y.tolist() == ["yes", "no", "yes"]
@@ -167,7 +164,7 @@ def test_parquet_encodes_what_a_schema_does_not_expect(tmp_path):
 def test_bad_values_in_parquet_are_named(change, message, tmp_path):
     table = pd.DataFrame({"age": [1.0, 2.0], "size": [1, 2], "tall": ["no", "yes"]} | change)
     table.to_parquet(tmp_path / "a.parquet")
-    source = ParquetSource(tmp_path, small_schema())
+    source = ParquetSource(tmp_path, PEOPLE)
     with pytest.raises(ValueError, match=message) as failure:
         DPLogisticRegression(max_iter=2).fit(source)
     shown = "".join(traceback.format_exception(failure.value, limit=0))
@@ -177,12 +174,12 @@ def test_bad_values_in_parquet_are_named(change, message, tmp_path):
 def test_parquet_that_does_not_fit_the_schema_is_refused(tmp_path):
     pd.DataFrame({"age": [1.0], "tall": ["no"]}).to_parquet(tmp_path / "a.parquet")
     with pytest.raises(ValueError, match=r"a.parquet has no column 'size'"):
-        ParquetSource(tmp_path, small_schema())
+        ParquetSource(tmp_path, PEOPLE)
     with pytest.raises(ValueError, match="block_rows=0"):
-        ParquetSource(tmp_path, small_schema(), block_rows=0)
+        ParquetSource(tmp_path, PEOPLE, block_rows=0)
     pd.DataFrame({"age": [], "size": [], "tall": []}).to_parquet(tmp_path / "a.parquet")
     with pytest.raises(ValueError, match="holds no rows"):
-        ParquetSource(tmp_path, small_schema())
+        ParquetSource(tmp_path, PEOPLE)
     with pytest.raises(TypeError, match=r"is a path; give ParquetSource\(path, schema\)"):
         DPLogisticRegression().fit(str(tmp_path))
 
@@ -336,11 +333,7 @@ BLOCKS = [(np.eye(3), [0, 1, 0]), (np.eye(3), [1, 1, 0])]
         ([BLOCKS[0], (np.eye(3, 4), [0, 1, 1])], ValueError, r"shape \(3, 4\)"),
         ([BLOCKS[0], (np.eye(3), [0, 2, 1])], ValueError, "Block 1 .*y holds the label .*2"),
         ([BLOCKS[0], (np.full((3, 3), np.nan), [0, 1, 1])], ValueError, "Block 1 .*X contains NaN"),
-        (
-            [BLOCKS[0], (np.array([["a"] * 3] * 3), [0, 1, 1])],
-            ValueError,
-            "Block 1 .*table of num",
-        ),
+        ([BLOCKS[0], (np.array([["a"] * 3] * 3), [0, 1, 1])], ValueError, "Block 1 .*table of num"),
         ([BLOCKS[0], 5], OSError, "Block 1 of the iterable could not be read: cannot unpack"),
     ],
 )

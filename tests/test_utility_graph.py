@@ -1,6 +1,5 @@
 """A utility graph simulates the run to come, on public rows, and recommends what is good there."""
 
-import inspect
 import math
 
 import numpy as np
@@ -108,11 +107,6 @@ def test_coefficients_vary_as_much_as_those_of_n_records_would(fits):
     statistic = np.sum(across**2) / (2.0 * z * 0.5 / 2000) ** 2
     low, high = stats.chi2(60).ppf([1e-5, 1 - 1e-5])
     assert low < statistic < high
-
-
-def test_the_private_records_are_no_argument():
-    names = "estimator param_grid n_samples n_repeats test_size n_jobs random_state progress"
-    assert " ".join(inspect.signature(UtilityGraph).parameters) == names
 
 
 def test_the_recommended_estimator_is_unfitted_new_and_at_the_recommended_setting():
