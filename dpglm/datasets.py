@@ -49,7 +49,6 @@ def make_census(
     Parameters
     ----------
     n_samples : int, default=48842
-        As many as Adult has.
     random_state : int, RandomState instance or None, default=None
         Seed of the rows and labels, not of the population.
     coef, as_frame : bool, default=False
@@ -261,8 +260,7 @@ def fetch_kddcup99(
     Parameters
     ----------
     data_home : path-like, default=None
-        Folder with ``kddcup.data_10_percent.gz``; else ``DPGLM_DATA``, else scikit-learn's
-        ``fetch_kddcup99``.
+        Folder with ``kddcup.data_10_percent.gz``; else ``DPGLM_DATA``, else scikit-learn's source.
     download_if_missing, return_X_y : bool
         As in `fetch_adult`.
 
@@ -521,8 +519,7 @@ def sample_from_schema(
         numeric.append(column.lower + unit * (column.upper - column.lower))
     codes = [_categories(len(column.categories), stratum, rng) for column in schema.categorical]
     X = schema.encode(numeric, codes)
-    y = schema.classes[_labels(X, signal, shares, rng)]
-    return X, y
+    return X, schema.classes[_labels(X, signal, shares, rng)]
 
 
 def _categories(n_categories: int, stratum: np.ndarray, rng: np.random.RandomState) -> np.ndarray:

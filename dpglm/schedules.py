@@ -440,10 +440,7 @@ def _snr(signal: float, facts: PublicFacts) -> float:
 
 
 def check_schedule(schedule: Any, *, parameter: str, default: Any = None) -> Schedule:
-    """Return the schedule that a parameter asks for.
-
-    A number is constant, a name means that schedule's defaults, None means `default`.
-    """
+    """Return the schedule that a parameter asks for by a number, a name, an object or None."""
     schedule = default if schedule is None else schedule
     choices = f"Give a number, one of {', '.join(map(repr, _NAMED))}, or a Schedule object."
     return _chosen(schedule, parameter, Schedule, Constant, _NAMED, choices)

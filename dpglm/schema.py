@@ -204,8 +204,7 @@ class Schema:
     Notes
     -----
     A row encoded by :meth:`transformer` has every numeric entry in [0, 1] and at most one 1 in
-    each categorical block, so that with an intercept its Euclidean norm is at most
-    ``sqrt(n_numeric + n_categorical + 1)``, whatever the rows hold (:meth:`row_bound`).
+    each categorical block: whatever the rows hold, its norm is at most :meth:`row_bound`.
 
     The JSON form is one object::
 
@@ -270,7 +269,7 @@ class Schema:
         return len(self.numeric) + sum(len(c.categories) for c in self.categorical)
 
     def row_bound(self, fit_intercept: bool = True) -> float:
-        """Return the largest Euclidean norm of an encoded row, that of the intercept included."""
+        """Return the largest L2 norm of an encoded row, ``sqrt(n_columns + 1)`` with intercept."""
         return math.sqrt(len(self.columns) + bool(fit_intercept))
 
     def transformer(self, sparse_output: bool = False) -> ColumnTransformer:

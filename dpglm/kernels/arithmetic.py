@@ -132,10 +132,7 @@ def log(x):
 
 
 def kept_on_disk(kernel: Callable) -> Callable:
-    """Keep what a kernel compiles to, wherever numba finds a folder to write to.
-
-    A kernel that nothing can be kept of stays as it is, and so does a function that is interpreted.
-    """
+    """Keep what a kernel compiles to, wherever numba finds a folder to write to, if it does."""
     if is_jitted(kernel):
         with contextlib.suppress(RuntimeError, OSError):
             kernel._cache = _KernelCache(kernel.py_func)

@@ -64,10 +64,9 @@ def block_coefficients(
 
 @njit(**INNER)
 def _joint_coefficients(scores, at, signed, classes, clip, weights, code, curvature):
-    """K outputs: replace scores by coefficients under one clip for all of them.
+    """K outputs: replace scores (K, rows), the eight rows from `at` on, by jointly clipped ones.
 
-    `scores` has K rows, of which the eight numbers from `at` on belong to the eight rows of data;
-    `classes` are theirs, and `signed` their inverse norms.
+    `classes` are those of the eight rows, and `signed` their inverse norms.
     """
     finite = spread(1.0)
     for k in range(len(scores)):

@@ -209,10 +209,7 @@ def dense_gradient(
 @kept_on_disk
 @njit(**EXACT)
 def dense_scores(rows, tail, n_features, coef, bias, chunk_rows, first, last, scores):
-    """Scores of the rows of the chunks [first, last), written to `scores` (K, padded rows).
-
-    The other arguments are those of `dense_gradient`.
-    """
+    """Scores of the rows of the chunks [first, last), written to `scores` (K, padded rows)."""
     n_outputs, width = coef.shape
     n_rows = scores.shape[1]
     n_body = n_rows - tail.size // width

@@ -93,10 +93,7 @@ class ArraySource(LocalSource):
 
 
 def is_sliceable(array: Any) -> bool:
-    """Whether an object is an array by its shape, dtype and slices, though not necessarily numpy's.
-
-    Tables, whose slices are tables, and sparse matrices are not.
-    """
+    """Whether an object has shape, dtype and slices that are arrays: no table or sparse matrix."""
     has = all(hasattr(array, name) for name in ("shape", "dtype", "__getitem__"))
     return has and not hasattr(array, "iloc") and not sparse.issparse(array)
 

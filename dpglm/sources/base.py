@@ -79,10 +79,7 @@ class LocalSource(Source):
         """
 
     def _next(self, block: int, blocks: Iterator[Any]) -> tuple[Any, np.ndarray] | None:
-        """Return what `_read` yields for a block, `_encoded`, or None at the end of the data.
-
-        An error names the block: `OSError` if it cannot be read, `ValueError` if it is bad.
-        """
+        """Return what `_read` yields for a block, `_encoded`, or None at the end of the data."""
         try:
             data = next(blocks, _END)
             if data is _END:
@@ -103,10 +100,7 @@ class LocalSource(Source):
         return _LocalBlocks(self, make)
 
     def read(self, wanted: Sequence[int]) -> Iterator[tuple[Any, np.ndarray]]:
-        """Yield the rows and labels of some blocks, given in rising order, checked.
-
-        One that does not hold what it did in the first pass raises a `ValueError`.
-        """
+        """Yield the rows and labels of blocks in rising order, of the shapes of the first pass."""
         blocks = self._read(wanted)
         for block in wanted:
             data = self._next(block, blocks)
@@ -158,10 +152,7 @@ def make_in_basis(make, basis, stretches, rows, labels, **options):
 
 
 def read_ahead(items: Iterator[Any]) -> Iterator[Any]:
-    """Yield what an iterator yields, running it in a thread of its own and some items ahead.
-
-    Its errors are raised here, in their turn.
-    """
+    """Yield what an iterator yields and raise what it raises, running it ahead in a thread."""
     # Queues in C: an interrupt cannot leave them half changed.
     free, ready = queue.SimpleQueue(), queue.SimpleQueue()
     for _ in range(BUFFERS):

@@ -28,11 +28,7 @@ _FETCHED_TOGETHER = 16
 
 
 def dask_source(X: Any, y: Any) -> Source:
-    """Return the source of a dask array or data frame and its labels, partitioned alike.
-
-    It is a `ClusterSource` if there is a `dask.distributed.Client`, else a `ComputedSource`. Chunks
-    may be NumPy arrays or scipy sparse matrices.
-    """
+    """Return the source of a dask array or data frame and its labels, partitioned alike."""
     template, pairs = _template(X), _pairs(X, y)
     client = _client()
     if client is None:
@@ -89,20 +85,15 @@ class ClusterSource(Source):
 
     def blocks(self, make: Callable[..., "Objective"]) -> "ClusterBlocks":
         """Return the objectives of the partitions, each made by ``make(X, y, n_threads=1)``."""
-        return ClusterBlocks(self, make)
-
-    def hold(self, make: Callable[..., "Objective"]) -> Any:
-        """Return the future of a recipe, which the scheduler keeps: it outlives the workers."""
+        # The scheduler keeps the recipe, which so outlives the workers.
         with _large_messages():
-            return self._client.submit(_Recipe, next(self._numbers), make=make, pure=False)
+            recipe = self._client.submit(_Recipe, next(self._numbers), make=make, pure=False)
+        return ClusterBlocks(self, make, recipe)
 
     def map(
         self, function: Callable[..., Any], *arguments: Any, each: Sequence[Any] | None = None
     ) -> Iterator[Any]:
-        """Yield ``function(rows, *arguments)`` of each partition; see `Blocks.map`.
-
-        An error names the partition: a `ValueError` if its data are bad.
-        """
+        """Yield ``function(rows, *arguments)`` of each partition; see `Blocks.map`."""
         numbers, own = list(self._partitions), []
         if each is not None:
             numbers = [n for n, value in zip(numbers, each, strict=True) if value is not None]
@@ -131,9 +122,9 @@ class ClusterSource(Source):
 class ClusterBlocks:
     """Objectives that live beside their rows on the workers; see `ClusterSource.blocks`."""
 
-    def __init__(self, source: ClusterSource, make: Callable[..., "Objective"]) -> None:
+    def __init__(self, source: ClusterSource, make: Callable, recipe: Any) -> None:
         self.block_rows = source.block_rows
-        self._source, self._make, self._recipe = source, make, source.hold(make)
+        self._source, self._make, self._recipe = source, make, recipe
 
     def map(
         self, task: Callable[..., Any], *arguments: Any, each: Sequence[Any] | None = None
@@ -142,7 +133,7 @@ class ClusterBlocks:
         return self._source.map(_answer, self._recipe, task, *arguments, each=each)
 
     def in_basis(self, basis: np.ndarray, stretches: tuple[float, float]) -> "ClusterBlocks":
-        return ClusterBlocks(self._source, partial(make_in_basis, self._make, basis, stretches))
+        return self._source.blocks(partial(make_in_basis, self._make, basis, stretches))
 
 
 class _Recipe(NamedTuple):
