@@ -147,3 +147,28 @@ def _signs(scores: np.ndarray, target: np.ndarray) -> np.ndarray:
     if scores.ndim == 1:
         return target
     return np.where(np.arange(scores.shape[1]) == target[:, np.newaxis], 1.0, -1.0)
+
+
+class NamedLossMixin:
+    """The loss that the parameter ``loss`` names, ``"logistic"`` unless an estimator stores it.
+
+    Parameters
+    ----------
+    loss : {"logistic", "hinge"}, default="logistic"
+        The logistic loss is the cross entropy of the softmax for more than two classes; the hinge
+        loss is then summed one-vs-rest.
+    """
+
+    loss = "logistic"
+    # Those on offer.
+    _losses: tuple[str, ...] = ("logistic", "hinge")
+
+    def _loss(self, n_classes: int) -> Loss:
+        if self.loss not in self._losses:
+            *others, last = map(repr, self._losses)
+            raise ValueError(
+                f"loss={self.loss!r} is unknown; choose {', '.join(others)} or {last}."
+            )
+        if self.loss == "logistic":
+            return Logistic() if n_classes == 2 else Softmax()
+        return Hinge() if self.loss == "hinge" else SmoothedHinge(self.half_width)

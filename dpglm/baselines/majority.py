@@ -11,9 +11,8 @@ from dpglm.estimators.base import PrivateLinearClassifier
 from dpglm.estimators.docs import completed
 from dpglm.estimators.inputs import resolved_class_weight
 from dpglm.estimators.plan import Plan, ledger_of
-from dpglm.estimators.prediction import LogisticOrHingeMixin
 from dpglm.estimators.solvers import FitTrace, OnStep
-from dpglm.losses import Loss
+from dpglm.losses import Loss, NamedLossMixin
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.gaussian import GaussianEvent
 from dpglm.privacy.vault import GaussianSum, Vault
@@ -59,11 +58,10 @@ class CountPlan(Plan):
 
 @completed
 @dataclass(kw_only=True, eq=False, repr=False)
-class MajorityClassifier(LogisticOrHingeMixin, PrivateLinearClassifier):
+class MajorityClassifier(NamedLossMixin, PrivateLinearClassifier):
     """Differentially private classifier that always predicts the most frequent class.
 
-    What any other classifier must beat. It releases the number of records in each class with
-    noise once, and predicts these frequencies whatever the features are.
+    What any other must beat: it predicts the noisy class frequencies whatever the features are.
 
     Parameters
     ----------
@@ -83,9 +81,8 @@ class MajorityClassifier(LogisticOrHingeMixin, PrivateLinearClassifier):
 
     Notes
     -----
-    Guarantee: (epsilon, delta)-differential privacy, by one `GaussianSum`. A record that appears
-    or vanishes moves one count by 1; one that replaces another moves two of them, an L2
-    sensitivity of ``sqrt(2)``. The rest is post-processing, the class weights included.
+    Guarantee: (epsilon, delta)-differential privacy, by one Gaussian release of the number of
+    records in each class, of L2 sensitivity 1, or ``sqrt(2)`` under ``"replace_one"``.
 
     Examples
     --------

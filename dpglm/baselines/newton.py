@@ -19,11 +19,10 @@ from dpglm.baselines.records import (
 from dpglm.estimators.base import PrivateLinearClassifier
 from dpglm.estimators.docs import completed
 from dpglm.estimators.plan import Plan, ledger_of
-from dpglm.estimators.prediction import LogisticOrHingeMixin
 from dpglm.estimators.solvers import FitTrace, OnStep
 from dpglm.exceptions import check_number, check_whole, is_auto
 from dpglm.kernels import one_blas_thread
-from dpglm.losses import Loss, Softmax
+from dpglm.losses import Loss, NamedLossMixin, Softmax
 from dpglm.privacy.budget import CLIP_RANGE, LARGEST_NOISE_MULTIPLIER, PrivacyBudget
 from dpglm.privacy.gaussian import GaussianEvent
 from dpglm.privacy.vault import GaussianSum, Vault, plain
@@ -204,7 +203,7 @@ class NewtonPlan(Plan):
 
 @completed
 @dataclass(kw_only=True, eq=False, repr=False)
-class DoubleNoiseNewton(LogisticOrHingeMixin, PrivateLinearClassifier):
+class DoubleNoiseNewton(NamedLossMixin, PrivateLinearClassifier):
     """Differentially private logistic regression by Newton's method with double noise.
 
     Each step releases a noisy gradient, and then the direction that the curvature makes of it,
@@ -243,12 +242,11 @@ class DoubleNoiseNewton(LogisticOrHingeMixin, PrivateLinearClassifier):
     Notes
     -----
     Guarantee: (epsilon, delta)-differential privacy, by two Gaussian releases a step, whose
-    multipliers are fixed before the data are touched. The sum of clipped gradients has an L2
-    sensitivity of ``clip`` (twice that under ``"replace_one"``). Given the noisy mean gradient g,
-    the direction ``A^-1 g`` has one of ``||g|| v / (ridge (n ridge + v))``, where v is the largest
-    curvature times ``row_bound^2``: see `dpglm.baselines.newton.direction_sensitivity`, which holds
-    for a ridge that is added, not for eigenvalues that are raised to it. Together they are mu-GDP
-    with ``mu^2`` the sum of all ``1 / z^2`` (Dong, Roth & Su 2022, Theorem 4 and Corollary 2).
+    multipliers z are fixed in advance: mu-GDP with ``mu^2`` the sum of all ``1 / z^2`` (Dong, Roth
+    & Su 2022, Theorem 4 and Corollary 2). The sum of clipped gradients has an L2 sensitivity of
+    ``clip`` (twice that under ``"replace_one"``). Given the noisy mean gradient g, the direction
+    ``A^-1 g`` has one of ``||g|| v / (ridge (n ridge + v))``, where v is the largest curvature
+    times ``row_bound^2``: see `dpglm.baselines.newton.direction_sensitivity`.
 
     Examples
     --------

@@ -114,9 +114,8 @@ class ObjectivePerturbation(PerturbationMixin, PrivateLinearClassifier):
     charged. A fit that does not get there raises and releases nothing.
 
     The guarantee covers neither the time a fit takes nor the error that the minimiser was not
-    found: both depend on the data. Among tens of thousands of random tables that error was seen for
-    penalties below 2e-13 of a record's curvature alone, and those below 1e-10 are refused before
-    the data are touched; that no data lead to it then is tested, not proved.
+    found: both depend on the data. That no data lead to that error for penalties above 1e-10 of a
+    record's curvature, the least allowed, is tested, not proved.
 
     Examples
     --------
@@ -232,20 +231,18 @@ def _classical_multiplier(delta: float) -> float:
 class ApproximateMinimaPerturbation(ObjectivePerturbation):
     """Objective perturbation as published for approximate minimisers, without tuning.
 
-    Iyengar, Near, Song, Thakkar, Thakurta & Wang (2019, "Towards practical differentially private
-    convex optimization"): the noise in the objective, the penalty and the noise on the approximate
-    minimiser follow from epsilon and delta by fixed constants. `ObjectivePerturbation` does the
-    same with noise that is calibrated to what it costs, which is much less.
+    The noise in the objective, the penalty and the noise on the minimiser follow from epsilon and
+    delta by fixed constants (Iyengar, Near, Song, Thakkar, Thakurta & Wang 2019, "Towards practical
+    differentially private convex optimization"). `ObjectivePerturbation` needs much less noise.
 
     Notes
     -----
     ``alpha="auto"`` is the authors' constant.
 
-    Guarantee: (epsilon, delta)-differential privacy of everything a fit leaves. It does not rest on
-    the authors' proof: the ledger charges what `dpglm.baselines.objective_perturbation` proves
-    for the noise that is drawn, and its epsilon is therefore well below the one asked for; at
-    epsilons above 10 or so the published noise is too small, and more is drawn. What
-    `ObjectivePerturbation` says of rounding, time and errors holds here too.
+    Guarantee: (epsilon, delta)-differential privacy of everything a fit leaves, with the limits of
+    `ObjectivePerturbation`. The ledger charges what `dpglm.baselines.objective_perturbation` proves
+    for the noise that is drawn, an epsilon well below the one asked for; at epsilons above 10 or so
+    the published noise is too small, and more is drawn.
 
     Examples
     --------

@@ -21,7 +21,7 @@ from dpglm.estimators.plan import Plan, ledger_of
 from dpglm.estimators.solvers import FitTrace, OnStep
 from dpglm.estimators.whitening import DEFAULT_ROW_BOUND
 from dpglm.exceptions import check_number, is_auto
-from dpglm.losses import Logistic, Loss, SmoothedHinge, Softmax
+from dpglm.losses import Loss, NamedLossMixin
 from dpglm.privacy.budget import LARGEST_NOISE_MULTIPLIER, PrivacyBudget
 from dpglm.privacy.events import ObjectivePerturbationEvent
 from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS
@@ -162,7 +162,7 @@ def noise_multiplier_of(mu: float) -> float:
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class PerturbationMixin:
+class PerturbationMixin(NamedLossMixin):
     """Loss, penalty, public constants and training of the perturbation estimators.
 
     Parameters
@@ -200,15 +200,12 @@ class PerturbationMixin:
     # Whether the logistic loss of more than two classes is that of the softmax, not one-vs-rest.
     _multinomial: ClassVar[bool] = False
 
+    _losses: ClassVar[tuple[str, ...]] = ("logistic", "smoothed_hinge")
     _vault_type: ClassVar[type[Vault]] = MinimizerVault
     _reads_blocks: ClassVar[bool] = False
 
     def _loss(self, n_classes: int) -> Loss:
-        if self.loss == "logistic":
-            return Softmax() if self._multinomial and n_classes > 2 else Logistic()
-        if self.loss == "smoothed_hinge":
-            return SmoothedHinge(self.half_width)
-        raise ValueError(f"loss={self.loss!r} is unknown; choose 'logistic' or 'smoothed_hinge'.")
+        return super()._loss(n_classes if self._multinomial else 2)
 
     def _penalty(self) -> float:
         """Return the penalty of the mean loss, or 0 where the plan is to choose it."""
@@ -260,7 +257,7 @@ class PerturbationMixin:
 
     def _logits(self, X: Any) -> np.ndarray:
         """Return log-probabilities of one-vs-rest, which are divided by their sum, or scores."""
-        scores = self._class_scores(X)
+        scores = super()._logits(X)
         return log_expit(scores) if scores.shape[1] > 2 and not self._multinomial else scores
 
 
@@ -301,9 +298,7 @@ class OutputPerturbation(PerturbationMixin, PrivateLinearClassifier):
     release of sensitivity ``(L + 2 tau) / lambda``, or ``(2 L + 2 tau) / lambda`` under
     ``"replace_one"``, with lambda the penalty of the sum, L a bound on a record's gradient (largest
     row and class weight included), and tau the gradient norm, rounding errors included, to which
-    the minimiser is known. Analyses that bound L by 1 for rows that are longer, or leave the
-    intercept unpenalised, claim too much. What `ObjectivePerturbation` says of time and errors
-    holds here too.
+    the minimiser is known; with the limits of `ObjectivePerturbation`.
 
     Examples
     --------

@@ -12,10 +12,9 @@ from dpglm.baselines.records import UNIT_ROUNDOFF, Records, largest_weight, term
 from dpglm.estimators.base import PrivateLinearClassifier
 from dpglm.estimators.docs import completed
 from dpglm.estimators.plan import Plan, ledger_of
-from dpglm.estimators.prediction import LogisticOrHingeMixin
 from dpglm.estimators.solvers import FitTrace, OnStep
 from dpglm.exceptions import check_number, check_whole, is_auto
-from dpglm.losses import Loss
+from dpglm.losses import Loss, NamedLossMixin
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.events import SelectionEvent
 from dpglm.privacy.selection import ChoosingVault, ExponentialSelection
@@ -148,7 +147,7 @@ class GeneticPlan(Plan):
 
 @completed
 @dataclass(kw_only=True, eq=False, repr=False)
-class PrivGene(LogisticOrHingeMixin, PrivateLinearClassifier):
+class PrivGene(NamedLossMixin, PrivateLinearClassifier):
     """Differentially private linear classifier fitted by a genetic algorithm.
 
     Each generation raises or lowers one coefficient: the candidates are all such changes of the
@@ -181,10 +180,9 @@ class PrivGene(LogisticOrHingeMixin, PrivateLinearClassifier):
     -----
     Guarantee: (epsilon, delta)-differential privacy. When features are at most b in magnitude, a
     change of one coefficient by s changes one record's loss by at most ``s b``, either way: the
-    scores have a range of ``2 s b`` (twice that under ``"replace_one"``), which is what the
-    authors' enhanced exponential mechanism exploits. A choice of bounded range e is
-    ``e^2/8``-zCDP (Cesar & Rogers 2021) and has a Gaussian trade-off: e is what the better of the
-    two compositions admits. The authors add up e, and Lee & Kifer charge ``e^2/2``.
+    scores have a range of ``2 s b`` (twice that under ``"replace_one"``). A choice of bounded
+    range e is ``e^2/8``-zCDP (Cesar & Rogers 2021) and has a Gaussian trade-off: e is what the
+    better of the two compositions admits.
 
     Examples
     --------

@@ -119,14 +119,12 @@ def rounding_error(
 class PenalizedLoss(Records):
     """Holds rows and labels, and answers with certified minimisers of their penalised loss.
 
-    Everything is on the scale of sums over records. With ``w`` of shape (n_columns, n_outputs), the
-    intercept last, the function is ``sum_i a_i l_i(w) + (penalty / 2) ||w||^2 + <tilt, w>``: the
-    penalty is on every coordinate, the intercept's included, so that each record moves the exact
-    minimiser by a bounded distance. Coefficients of a sum below are flat.
+    With ``w`` of shape (n_columns, n_outputs), the intercept last, the function is ``sum_i a_i
+    l_i(w) + (penalty / 2) ||w||^2 + <tilt, w>``: the intercept is penalised too, so that each
+    record moves the exact minimiser by a bounded distance. Coefficients of a sum below are flat.
 
-    X is a finite array or CSR matrix of shape (n, n_features), and is copied; the curvature of the
-    loss is finite. The features of rows ``x~ = [x, 1]`` longer than ``row_bound`` are shortened; a
-    row whose norm overflows contributes nothing.
+    X is a finite array or CSR matrix of shape (n, n_features). The features of rows ``x~ = [x, 1]``
+    longer than ``row_bound`` are shortened; a row whose norm overflows contributes nothing.
     """
 
     def __init__(
@@ -154,10 +152,9 @@ class PenalizedLoss(Records):
         The exact gradient there is at most ``tolerance``, for up to ``n_samples`` records. Raises
         a RuntimeError if no such coefficients were found: nothing may be released then.
 
-        Newton's method from zero, damped by `damped_step`. In exact arithmetic it converges for all
-        data, because the Hessian is bounded on both sides; how many steps it takes depends on the
-        data, and so does what an observer of the clock learns. That a public number of them is
-        enough in floating point is tested, not proved.
+        Newton's method from zero, damped by `damped_step`, converges for all data in exact
+        arithmetic, because the Hessian is bounded on both sides. How many steps it takes depends on
+        the data; that a public number is enough in floating point is tested, not proved.
         """
         tilt = np.broadcast_to(tilt, self.coef_shape).ravel()
         gradient = partial(self.gradient, penalty=penalty, tilt=tilt)
@@ -261,9 +258,8 @@ def damped_step(
     ``slope`` is the ``gradient`` at ``coef``; the step is halved until its end is low enough.
 
     A convex function changes along a step by at most the mean of the slopes in its middle and at
-    its end. Armijo's rule is asked of that bound, since differences of function values drown in
-    rounding errors long before the gradient does. Should this drown too, the end with the smallest
-    gradient is taken.
+    its end. Armijo's rule is asked of that bound, which drowns in rounding errors long after
+    differences of function values; should it, the end with the smallest gradient is taken.
     """
     enough = 2 * _LEAST_DECREASE * (slope @ step)
     end = best = coef + step, gradient(coef + step)
@@ -280,9 +276,9 @@ def damped_step(
 def shortened(X: Any, feature_bound: float) -> tuple[Any, np.ndarray]:
     """Return rows in double precision, the long ones shortened, and where their norm is finite.
 
-    They are scaled down a hair more than needed, so that rounding does not lengthen them; a row
-    whose norm overflows becomes zero.
+    A row whose norm overflows becomes zero.
     """
+    # A hair less, so that rounding does not lengthen rows.
     bound = feature_bound * (1 - 4 * (X.shape[1] + 8) * UNIT_ROUNDOFF)
     if sparse.issparse(X):
         # numba is imported with the rows, which dense predictions do without.

@@ -8,8 +8,8 @@ from dpglm.estimators.base import PrivateLinearClassifier
 from dpglm.estimators.descent import NoisyDescentMixin
 from dpglm.estimators.docs import completed
 from dpglm.estimators.plan import PrivacyPlan, make_plan
-from dpglm.estimators.prediction import LogisticOrHingeMixin
 from dpglm.exceptions import check_number, check_whole, is_auto
+from dpglm.losses import NamedLossMixin
 from dpglm.privacy.budget import CLIP_RANGE, PrivacyBudget
 from dpglm.privacy.gaussian import SAMPLED_REPLACEMENT, PoissonSampledEvent
 from dpglm.schedules import Constant, PublicFacts
@@ -28,7 +28,7 @@ def batch_rate(batch_size: float | str, n_samples: int) -> float:
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class _SmallBatches(LogisticOrHingeMixin):
+class _SmallBatches(NamedLossMixin):
     """What both estimators share: a constant clip and step, and batches by their expected size.
 
     Parameters
@@ -75,10 +75,9 @@ class _SmallBatches(LogisticOrHingeMixin):
 class SGDMomentsAccountant(_SmallBatches, PrivateLinearClassifier):
     """Differentially private mini-batch SGD in the setting of the moments accountant.
 
-    Small random batches, gradients clipped and made noisy with a noise multiplier of about 4, and
-    as many steps as the budget allows (Abadi et al. 2016, "Deep learning with differential
-    privacy", in the setting of Lee & Kifer 2018). Batches are Poisson samples and are accounted
-    for as such, by privacy loss distributions rather than moments.
+    Small random batches, a noise multiplier of about 4, and as many steps as the budget allows
+    (Abadi et al. 2016, "Deep learning with differential privacy", in the setting of Lee & Kifer
+    2018), accounted for by privacy loss distributions rather than moments.
 
     Parameters
     ----------
@@ -165,11 +164,10 @@ def fewest_iterations(epsilon: float, delta: float, sampling_rate: float) -> int
 class SGDAdvancedComposition(_SmallBatches, PrivateLinearClassifier):
     """Differentially private mini-batch SGD with noise by advanced composition.
 
-    What private SGD cost before the moments accountant: each batch gets an epsilon by the advanced
-    composition theorem, amplified by sampling, and its noise by the classical Gaussian mechanism
-    (Bassily, Smith & Thakurta 2014, "Private empirical risk minimization", in the setting of Lee &
-    Kifer 2018). The historical constants are valid and wasteful: the ledger states, by privacy loss
-    distributions, how much less than ``epsilon`` the noise really costs.
+    Each batch gets an epsilon by the advanced composition theorem, amplified by sampling, and its
+    noise by the classical Gaussian mechanism (Bassily, Smith & Thakurta 2014, "Private empirical
+    risk minimization", in the setting of Lee & Kifer 2018). These constants are wasteful: the
+    ledger states how much less than ``epsilon`` the noise really costs.
 
     Parameters
     ----------
@@ -184,12 +182,9 @@ class SGDAdvancedComposition(_SmallBatches, PrivateLinearClassifier):
     -----
     Guarantee: (epsilon, delta)-differential privacy of every iterate; see
     `advanced_composition_multiplier` for the theorems and where they hold. The standard deviation
-    on a sum is the multiplier times its sensitivity, ``clip``. The ledger of these releases needs
-    dp-accounting (``pip install "dpglm[accounting]"``) to state its epsilon.
-
-    A few hundred records teach it nothing, which scikit-learn's tag ``poor_score`` says: on the
-    mean gradient the noise is ``2 sqrt(2 ln(2.5 T / delta)) / (n epsilon_0)`` clips, whatever the
-    size of a batch.
+    on a sum is the multiplier times its sensitivity, ``clip``. The ledger needs dp-accounting
+    (``pip install "dpglm[accounting]"``) to state its epsilon. A few hundred records teach it
+    nothing, which scikit-learn's tag ``poor_score`` says.
 
     Examples
     --------

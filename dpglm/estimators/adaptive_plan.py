@@ -153,16 +153,11 @@ def make_adaptive_plan(
     """Fix in advance everything about an adaptive fit but its course.
 
     The parameters, with ``budget_growth``, ``n_steps`` and all that is said of steps among the
-    numbers, are those of `DPAGDClassifier`. A second moment is released before the first iteration,
-    for the share of the capacity that its preconditioner names; ``n_splits`` then counts parts of
-    the rest.
+    numbers, are those of `DPAGDClassifier`. ``n_splits`` counts parts of what a second moment
+    leaves of the capacity.
 
-    Notes
-    -----
-    A Gaussian sum is worth 10 to 30 percent more in GDP than in zCDP, an exponential mechanism 1.6
-    times more in zCDP (before the conversion to epsilon and delta): which wins depends on the
-    share of selections and on delta, all known in advance. Running both filters and keeping the
-    better would not be valid.
+    Which accountant buys more depends on the share of selections and on delta, all known in
+    advance. Running both filters and keeping the better would not be valid.
     """
     n_iter = check_whole("max_iter", max_iter)
     numbers = {name: _checked(name, value) for name, value in numbers.items()}

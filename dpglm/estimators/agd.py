@@ -10,7 +10,7 @@ from dpglm.estimators.base import PrivateLinearClassifier
 from dpglm.estimators.docs import completed
 from dpglm.estimators.solvers import FitTrace, OnStep, adaptive_gradient_descent, note
 from dpglm.estimators.whitening import check_preconditioner, whiten
-from dpglm.losses import Hinge, Logistic, Loss, SmoothedHinge, Softmax
+from dpglm.losses import NamedLossMixin
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.selection import ChoosingVault
 from dpglm.privacy.vault import Vault
@@ -25,13 +25,12 @@ _AS_GIVEN = (
 
 @completed
 @dataclass(kw_only=True, eq=False, repr=False)
-class DPAGDClassifier(PrivateLinearClassifier):
+class DPAGDClassifier(NamedLossMixin, PrivateLinearClassifier):
     """Differentially private linear classifier that adapts its steps and its budget as it runs.
 
     Each iteration releases one noisy gradient and chooses privately how far to step along it. When
-    no step seems to help, it pays for a more precise gradient; so the run starts cheap and spends
-    more where the gradients are small (Lee & Kifer 2018, corrected). The whole run is charged to a
-    privacy filter, which ends it when the next iteration cannot be paid.
+    no step seems to help, it pays for a more precise gradient (Lee & Kifer 2018, corrected). The
+    run is charged to a privacy filter, which ends it when the next iteration cannot be paid.
 
     Parameters
     ----------
@@ -101,10 +100,9 @@ class DPAGDClassifier(PrivateLinearClassifier):
     an L2 sensitivity of ``clip``, steps by the exponential mechanism for a range of ``loss_clip``
     (or ``max_step * clip``), both twice that under ``"replace_one"``. Prices are added by a
     filter of fixed capacity (Smith & Thakurta 2022 for Gaussian, Feldman & Zrnic 2021 for
-    concentrated privacy), that of a second moment among them. Parameters, the number of features
-    and the label set are taken to be public, and so is the number of records except under
-    ``"add_or_remove_one"``. ``privacy_`` is the whole budget, whatever the fit spent of it: a sum
-    over what happened to be released would not be a bound.
+    concentrated privacy), that of a second moment among them. What is taken as public is what
+    `DPLogisticRegression` says. ``privacy_`` is the whole budget, whatever the fit spent of it: a
+    sum over what happened to be released would not be a bound.
 
     Examples
     --------
@@ -133,15 +131,16 @@ class DPAGDClassifier(PrivateLinearClassifier):
     preconditioner: Any = None
     max_iter: int = 1000
 
+    half_width: ClassVar[float] = 0.5
+    _losses: ClassVar[tuple[str, ...]] = ("logistic", "smoothed_hinge", "hinge")
     _vault_type: ClassVar[type[Vault]] = ChoosingVault
 
     @classmethod
     def as_published(cls, **parameters: Any) -> "DPAGDClassifier":
         """Return Lee & Kifer's algorithm at their constants, with noise that is valid.
 
-        The authors' program adds the noise of its noisy minimum with the wrong sign, which leaks
-        about twenty times the epsilon it charges; here the choice is report noisy max with Laplace
-        noise, as in their text, charged at epsilon^2 / 2 of zCDP.
+        The choice is report noisy max with Laplace noise, as in their text; their program has its
+        sign wrong, and leaks about twenty times the epsilon it charges.
 
         Parameters
         ----------
@@ -175,17 +174,6 @@ class DPAGDClassifier(PrivateLinearClassifier):
             "accountant": "zcdp",
         }
         return cls(**{**published, **parameters})
-
-    def _loss(self, n_classes: int) -> Loss:
-        if self.loss == "logistic":
-            return Logistic() if n_classes == 2 else Softmax()
-        if self.loss == "smoothed_hinge":
-            return SmoothedHinge(half_width=0.5)
-        if self.loss == "hinge":
-            return Hinge()
-        raise ValueError(
-            f"loss={self.loss!r} is unknown; choose 'logistic', 'smoothed_hinge' or 'hinge'."
-        )
 
     def _resolved_loss_clip(self, n_outputs: int) -> float | None:
         if isinstance(self.loss_clip, str) and self.loss_clip in ("auto", "range"):

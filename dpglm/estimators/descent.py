@@ -1,13 +1,11 @@
 """Noisy gradient descent as estimators, logistic regression and the linear SVM, and what "auto" is.
 
-Every tuning run on the data would cost privacy, so the automatic parameters follow from the
-signal-to-noise ratio ``snr = n mu / d``: n records, a budget of mu (Gaussian differential privacy)
-and d directions that have to share it. The evidence for the constants is in docs/defaults.md.
+The evidence for the automatic parameters is in docs/defaults.md.
 """
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from dpglm.estimators.base import PrivateLinearClassifier
 from dpglm.estimators.docs import completed
@@ -19,7 +17,7 @@ from dpglm.estimators.whitening import (
     check_preconditioner,
     whiten,
 )
-from dpglm.losses import Hinge, Logistic, Loss, SmoothedHinge, Softmax
+from dpglm.losses import NamedLossMixin
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.vault import Vault
 from dpglm.schedules import (
@@ -55,7 +53,7 @@ def automatic_configuration(n_samples: int, n_columns: int, mu: float) -> dict[s
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class NoisyDescentMixin:
+class NoisyDescentMixin(NamedLossMixin):
     """Plan and training of estimators with schedules, momentum, mini-batches, preconditioning.
 
     Parameters
@@ -145,9 +143,8 @@ class DPLogisticRegression(NoisyDescentMixin, PrivateLinearClassifier):
     noise, and a preconditioner releases one second moment before them; the composition is exact
     (Dong, Roth & Su 2022), or with mini-batches an upper bound tight to about 1e-4. Parameters,
     the number of features and the label set are taken to be public, and so is the number of
-    records except under ``"add_or_remove_one"``. Bad input raises before any noise is drawn; a fit
-    that fails later leaves the estimator unfitted, and the exception carries ``privacy_ledger``,
-    the cost of the full plan. A record whose norm overflows double precision contributes nothing.
+    records except under ``"add_or_remove_one"``. A fit that fails after noise was drawn leaves the
+    estimator unfitted, and the exception carries ``privacy_ledger``, the cost of the full plan.
 
     The algorithm of Yu et al. (2021) is ``DPLogisticRegression(sampling_rate=0.05, max_iter=300,
     momentum=0.6, clip_schedule=DecayingClip(1.0), noise_schedule="constant", step_schedule=0.5,
@@ -164,9 +161,6 @@ class DPLogisticRegression(NoisyDescentMixin, PrivateLinearClassifier):
     >>> round(model.privacy_.epsilon(1e-6), 6)
     1.0
     """
-
-    def _loss(self, n_classes: int) -> Loss:
-        return Logistic() if n_classes == 2 else Softmax()
 
 
 @completed
@@ -202,9 +196,4 @@ class DPLinearSVM(NoisyDescentMixin, PrivateLinearClassifier):
     loss: str = "smoothed_hinge"
     half_width: float = 0.1
 
-    def _loss(self, n_classes: int) -> Loss:
-        if self.loss == "hinge":
-            return Hinge()
-        if self.loss == "smoothed_hinge":
-            return SmoothedHinge(self.half_width)
-        raise ValueError(f"loss={self.loss!r} is unknown; choose 'smoothed_hinge' or 'hinge'.")
+    _losses: ClassVar[tuple[str, ...]] = ("smoothed_hinge", "hinge")

@@ -41,11 +41,7 @@ _WHITENED_UNITS = (
 
 @dataclass(frozen=True)
 class SecondMomentRelease:
-    """The release of the features' second moment, which comes before the gradients.
-
-    Rows, intercept included, are clipped to the public ``row_bound``; the preconditioner asked for
-    the release and will use it.
-    """
+    """The release of the second moment of rows clipped to ``row_bound``, before the gradients."""
 
     preconditioner: Any
     row_bound: float
@@ -92,10 +88,7 @@ class Plan:
 
 
 def ledger_of(budget: PrivacyBudget, events: Iterable[Event]) -> PrivacyLedger:
-    """Return what releases cost under a budget's relation and at its delta.
-
-    What the guarantee takes as public is added where it is known, by ``plan`` of an estimator.
-    """
+    """Return what releases cost under a budget's relation and at its delta."""
     return PrivacyLedger.from_events(
         events, neighboring_relation=budget.neighboring_relation, reporting_delta=budget.delta
     )
@@ -143,10 +136,8 @@ class DescentPlan(Plan):
     def in_whitened_space(self, effective_dimension: float) -> Any:
         """Return the plan of the gradients, once the second moment has been released.
 
-        Clips become ``sqrt(d)`` times their schedule, about the length of whitened rows, and noise
-        multipliers and costs stay what they were, fixed in advance: the dimension d is a released
-        value, which what comes after may follow from (Dong, Roth & Su 2022, Theorem 4: adaptive
-        composition).
+        Clips become ``sqrt(d)`` times their schedule, which may follow from the released dimension
+        d (Dong, Roth & Su 2022, Theorem 4); noise multipliers and costs stay what they were.
         """
         facts = replace(
             self.facts, effective_dimension=effective_dimension, clip=None, noise_std=None
@@ -293,13 +284,10 @@ def make_plan(
 ) -> PrivacyPlan:
     """Fix a whole run in advance and calibrate its noise to the budget exactly.
 
-    The facts are what is known without looking at the data; ``mu``, ``clip`` and ``noise_std`` are
-    filled in here, in that order, for the schedules that follow. The noise schedule is a shape:
-    only the ratios of its values matter. A second moment is released before the gradients, which
-    get the rest of the budget. A noise multiplier that is given is not calibrated.
+    ``mu``, ``clip`` and ``noise_std`` of the facts are filled in here, in that order, for the
+    schedules that follow. Only the ratios of the values of the noise schedule matter. A noise
+    multiplier that is given is not calibrated.
 
-    Notes
-    -----
     With sensitivities D_t and a noise shape s_t the multipliers are
     ``z_t = sqrt(sum_i (D_i/s_i)^2) / (mu D_t/s_t)``, so that the standard deviations ``z_t D_t``
     are proportional to s_t and ``sum_t 1/z_t^2 = mu^2``. A second moment with multiplier z leaves

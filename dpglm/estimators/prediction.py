@@ -8,8 +8,6 @@ from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dpglm.losses import Hinge, Logistic, Loss, Softmax
-
 
 def _is_logistic(estimator: Any) -> bool:
     return getattr(estimator, "loss", "logistic") == "logistic"
@@ -40,8 +38,8 @@ class LinearPredictions:
         """Return rows changed as the fit changed its own; estimators that shorten them do."""
         return X
 
-    def _class_scores(self, X: Any) -> np.ndarray:
-        """Return a score per class, whose differences are the log-odds of a logistic model."""
+    def _logits(self, X: Any) -> np.ndarray:
+        """Return a score per class, of which the probabilities are the softmax."""
         scores = self.decision_function(X)
         return np.column_stack([np.zeros_like(scores), scores]) if scores.ndim == 1 else scores
 
@@ -60,10 +58,6 @@ class LinearPredictions:
         index = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
         return self.classes_[index]
 
-    def _logits(self, X: Any) -> np.ndarray:
-        """Return what the probabilities are the softmax of."""
-        return self._class_scores(X)
-
     @available_if(_is_logistic)
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the probability of each class; with the logistic loss only.
@@ -80,34 +74,5 @@ class LinearPredictions:
 
     @available_if(_is_logistic)
     def predict_log_proba(self, X: Any) -> np.ndarray:
-        """Return the logarithm of the probability of each class; with the logistic loss only.
-
-        Parameters
-        ----------
-        X : {array-like, CSR matrix} of shape (n_samples, n_features)
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_classes), columns in the order of ``classes_``
-        """
+        """Return the logarithm of `predict_proba`, finite where that rounds to 0."""
         return log_softmax(self._logits(X), axis=1)
-
-
-class LogisticOrHingeMixin:
-    """What follows from the parameter ``loss``, ``"logistic"`` unless an estimator stores it.
-
-    Parameters
-    ----------
-    loss : {"logistic", "hinge"}, default="logistic"
-        The logistic loss is the cross entropy of the softmax for more than two classes; the hinge
-        loss is then summed one-vs-rest.
-    """
-
-    loss = "logistic"
-
-    def _loss(self, n_classes: int) -> Loss:
-        if self.loss == "logistic":
-            return Logistic() if n_classes == 2 else Softmax()
-        if self.loss == "hinge":
-            return Hinge()
-        raise ValueError(f"loss={self.loss!r} is unknown; choose 'logistic' or 'hinge'.")

@@ -1,10 +1,9 @@
 """Private whitening: descend in coordinates in which the features are uncorrelated.
 
-Gradient descent on ill-conditioned features, one-hot codes for instance, runs out of iterations
-long before it runs out of budget. A small part of the budget buys a noisy second moment of the
-features, ``sum_i x~_i x~_i'`` or its diagonal, and everything made of it is post-processing: a
-basis P in which the features have a second moment near the identity, and the effective dimension.
-Descent then runs on ``P' x~`` with coefficients v, and ``P v`` are the coefficients of x~.
+A small part of the budget buys a noisy second moment of the features, ``sum_i x~_i x~_i'`` or its
+diagonal, and everything made of it is post-processing: a basis P in which they have a second moment
+near the identity, and the effective dimension. Descent then runs on ``P' x~`` with coefficients v,
+and ``P v`` are the coefficients of x~.
 """
 
 import math
@@ -42,13 +41,10 @@ def denoised_moment(moment: np.ndarray, noise_std: float) -> np.ndarray:
     less off the diagonal than on it. The result is positive semidefinite: the positive part of the
     moment if there is no noise.
 
-    Notes
-    -----
     Such noise has eigenvalues up to ``e = noise_std sqrt(2 d)``, and a direction of variance
     ``v > e / 2`` appears with the eigenvalue ``v + e^2 / (4 v)`` (Benaych-Georges & Nadakuditi,
     Advances in Mathematics 2011, Section 3.1). So eigenvalues beyond e are solved for v and the
-    others tell nothing. What the kept directions leave of the diagonal comes in as it is: it has d
-    numbers only, and so much less noise.
+    others tell nothing. The rest of the diagonal, d numbers with much less noise, comes in as is.
     """
     edge = noise_std * math.sqrt(2 * len(moment))
     values, vectors = np.linalg.eigh(moment)
@@ -62,14 +58,9 @@ def denoised_moment(moment: np.ndarray, noise_std: float) -> np.ndarray:
 def whiten(vault: Vault, plan: PrivacyPlan | AdaptivePlan, space: Space) -> tuple[Any, Space, Any]:
     """Release the second moment; return the plan and the space of the descent, and what was found.
 
-    The vault answers in that space from here on.
-
-    Notes
-    -----
-    Everything but the release is post-processing. The ridge of the basis follows from the standard
-    deviation of the noise and the penalty, both public. With an intercept, moment and noise are
-    first divided by the intercept's own entry (at least its noise, at most 1): the part that
-    clipping the rows has left of it.
+    The vault answers in that space from here on. Everything but the release is post-processing;
+    the ridge of the basis follows from the noise and the penalty, both public. With an intercept,
+    moment and noise are first divided by what clipping the rows has left of it.
     """
     release, facts = plan.second_moment, plan.facts
     preconditioner = release.preconditioner
@@ -187,13 +178,11 @@ class FullPreconditioner(Preconditioner):
     Notes
     -----
     Releases the upper triangle with its off-diagonal entries times sqrt(2): one vector whose L2
-    norm is the Frobenius norm, so that off-diagonal entries get noise of half the variance, and
-    the diagonal costs no more than it does alone. With A the noisy mean after
-    `denoised_moment`, which keeps its diagonal and the directions that stand out from the noise,
-    ``P = U L^(-1/2)`` where ``U L U'`` is the eigendecomposition of
-    ``A + (damping s / n) I + K``, s the standard deviation of the noise on the diagonal, and K the
-    diagonal matrix of the penalty ``alpha`` over the curvature of the loss (1 at most), zero at
-    the intercept. Memory and time grow with the square and the cube of the number of columns.
+    norm is the Frobenius norm, so that the diagonal costs no more than it does alone. With A the
+    part of the noisy mean that stands out from the noise, and its diagonal, ``P = U L^(-1/2)``
+    where ``U L U'`` is the eigendecomposition of ``A + (damping s / n) I + K``; s and the diagonal
+    of K are as in `DiagonalPreconditioner`. Memory and time grow with the square and the cube of
+    the number of columns.
 
     Examples
     --------
@@ -240,8 +229,7 @@ def check_preconditioner(preconditioner: Any) -> Preconditioner | None:
 def _part_kept(moment: np.ndarray, noise: float) -> float:
     """Return which part of the second moment is left after rows were shortened.
 
-    The intercept's column is one in every row, so its mean square is the mean of the squared
-    factors by which rows were shortened. A value within its own noise says nothing more.
+    That is the mean square of the intercept's column, one in every row before, if above its noise.
     """
     intercept = float(moment[-1] if moment.ndim == 1 else moment[-1, -1])
     return min(1.0, max(intercept, noise, _LEAST_KEPT))

@@ -45,8 +45,8 @@ def _log_scale(
 ) -> float:
     """Return the least log scale of levels drawn so many times with which they cost the budget.
 
-    It is found to 5e-4 in the cost, which falls as the scale grows. The search is coarse, which
-    overstates the cost by about 2e-4; what it finds is then checked as the ledger will compute it.
+    The search is coarse, which overstates the cost by about 2e-4, and finds it to 5e-4; the result
+    is then checked as the ledger will compute it.
     """
 
     def events(log_scale: float) -> tuple[tuple[Event, int], ...]:
@@ -98,8 +98,7 @@ def crossing(excess: Callable[[float], float], guess: float, tolerance: float) -
 def coarsened(multipliers: np.ndarray) -> np.ndarray:
     """Return multipliers rounded up to at most `MOST_LEVELS` distinct ones.
 
-    More noise never costs more, so rounding up is safe; the noise is drawn as rounded. The levels
-    are evenly spaced in the logarithm, and each is the largest multiplier that it stands for.
+    Bins are of equal width in the logarithm; each becomes the largest multiplier in it.
     """
     if len(np.unique(multipliers)) <= MOST_LEVELS:
         return multipliers

@@ -69,8 +69,7 @@ class SelectionEvent(_ChoiceEvent):
     Notes
     -----
     ``2 Phi^-1(1 / (1 + e^(-epsilon/2)))``-GDP and ``epsilon^2 / 8``-zCDP (Cesar & Rogers 2021,
-    "Bounding, concentrating, and truncating"). Neither implies the other: which is better depends
-    on what the choice is composed with.
+    "Bounding, concentrating, and truncating"); neither implies the other.
 
     The profile of `bounded_range_delta` is that of the logistic laws centred at 0 and epsilon. With
     ``h = logit(Phi)``, whose slope is symmetric and grows away from 0, a shift of mu moves h by at
@@ -86,10 +85,7 @@ class SelectionEvent(_ChoiceEvent):
         return self.epsilon * self.epsilon / 8
 
     def to_pld(self, interval: float) -> Any:
-        """Return dp_accounting's privacy loss distribution of the dominating pair.
-
-        The pair of logistic laws at distance epsilon, of the profile `bounded_range_delta`.
-        """
+        """Return dp_accounting's privacy loss distribution of the profile `bounded_range_delta`."""
         from dp_accounting.pld.pld_pmf import create_pmf_pessimistic_connect_dots_fixed_gap
         from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
@@ -131,12 +127,8 @@ class FilterEvent:
     """Everything that an adaptive fit was ALLOWED to spend, whatever it did spend.
 
     Either the parameter mu of the Gaussian trade-off of the whole transcript, or its
-    zero-concentrated privacy rho: exactly one of the two.
-
-    Notes
-    -----
-    Costs were chosen while the fit ran, so a composition of the releases that happened is not a
-    bound; the capacity of the filter is (`dpglm.privacy.vault.PrivacyFilter`).
+    zero-concentrated privacy rho. Costs were chosen while the fit ran: only the capacity of the
+    filter is a bound (`dpglm.privacy.vault.PrivacyFilter`).
     """
 
     mu: float | None = None
@@ -152,15 +144,12 @@ class FilterEvent:
             )
 
     def to_dp_event(self, relation: Relation) -> Any:
-        """Return the dp_accounting event of the capacity.
-
-        Under replace-one dp_accounting doubles a Gaussian's sensitivity by itself, which the
-        capacity has already in it.
-        """
+        """Return the dp_accounting event of the capacity."""
         from dp_accounting import GaussianDpEvent, ZCDpEvent
 
         if self.mu is None:
             return ZCDpEvent(self.rho)
+        # Under replace-one dp_accounting doubles the sensitivity, which the capacity has in it.
         return GaussianDpEvent(relation.sensitivity_factor / self.mu)
 
     def to_pld(self, interval: float) -> Any:
@@ -178,12 +167,8 @@ class ObjectivePerturbationEvent:
 
     The noise multiplier is the standard deviation of the tilt over the sensitivity of the gradient,
     and the offset what the change of variables from the tilt to the minimiser can add to the
-    privacy loss: `dpglm.baselines.objective_perturbation.jacobian_offset`.
-
-    Notes
-    -----
-    The profile is that of a Gaussian release of the same multiplier, at ``epsilon - offset``: no
-    Gaussian trade-off and no zero-concentrated privacy without offset.
+    privacy loss (`dpglm.baselines.objective_perturbation.jacobian_offset`): the profile is that of
+    a Gaussian release of the same multiplier, at ``epsilon - offset``.
     """
 
     noise_multiplier: float

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from html import escape
-from importlib import import_module
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, get_args
 
 from scipy.optimize import brentq
 
+from dpglm.exceptions import require
 from dpglm.privacy.events import (
     FilterEvent,
     LaplaceSelectionEvent,
@@ -39,11 +39,10 @@ _MOST_POINTS = 1e6
 
 # One release. Each kind of event knows its own cost: ``mu`` is the parameter of a Gaussian
 # trade-off and ``rho`` the zero-concentrated privacy that it has, or None where that is not known
-# (a rho of None beside a mu is ``mu**2 / 2``); noise multipliers and the like are relative to the
-# sensitivity under the ledger's relation. An event that has neither has a privacy loss
-# distribution, ``to_pld``, and also ``loss_variance``, the approximate variance of the loss,
-# ``inf`` for a release without noise, and ``loss_reach``, about the largest loss that has to be
-# represented; or it has an ``offset``, which it adds to every loss of another event, ``unshifted``.
+# (a rho of None beside a mu is ``mu**2 / 2``). An event that has neither has a privacy loss
+# distribution, ``to_pld``, with the approximate variance of the loss, ``loss_variance`` (``inf``
+# without noise), and about the largest loss that has to be represented, ``loss_reach``; or it has
+# an ``offset``, which it adds to every loss of another event, ``unshifted``.
 Event = (
     GaussianEvent
     | PoissonSampledEvent
@@ -104,8 +103,6 @@ def composed_epsilon(
 
     Distributions are computed `coarseness` times more coarsely: sooner, and somewhat larger.
 
-    Notes
-    -----
     Twice as far apart, mu doubles and rho quadruples (Dong, Roth & Su 2022, Theorem 3; Bun &
     Steinke 2016, Proposition 1.9). Otherwise ``delta_2(2 e) <= (1 + exp(e)) delta_1(e)``. What has
     only a zero-concentrated cost composes with what has only a privacy loss distribution by adding
@@ -139,8 +136,7 @@ def _all_have_rho(events: Runs) -> bool:
 def _simplified(events: Runs) -> tuple[float, Runs]:
     """Return what events add to every privacy loss, and the events that have the rest of the cost.
 
-    Sampled ones are full batches where a distribution would be too wide: sampling never costs
-    privacy, and so wide a loss protects nobody either way.
+    Sampled ones are full batches, which cost more, where a distribution would be too wide.
     """
     if pld_interval(events) > _COARSEST:
         events = [(getattr(event, "full_batch", event), count) for event, count in events]
@@ -155,14 +151,11 @@ def _divided(events: Runs) -> tuple[Runs, Runs]:
 
 
 def numerical_error(events: Runs) -> float:
-    """Return what the numerical composition may understate delta by.
+    """Return what the numerical composition may understate delta by: ``4 T 2^-53`` for T events.
 
-    Notes
-    -----
-    A distribution is composed with itself T times by raising its discrete Fourier transform to the
-    power T, which multiplies each coefficient by 1 + e with e of about T units of roundoff. The
-    error of a sum of probabilities is of the same order: at most a third of ``T 2^-53`` where it
-    could be compared with the exact value, at sampling rate 1. Four times ``T 2^-53`` are added.
+    Raising a discrete Fourier transform to the power T multiplies each coefficient by 1 + e with e
+    of about T units of roundoff. The error of a sum of probabilities is of the same order: at most
+    a third of ``T 2^-53`` where the exact value is known, at sampling rate 1.
     """
     return 4 * sum(count for _, count in events) * 2.0**-53
 
@@ -239,13 +232,8 @@ def pld_interval(events: Runs) -> float:
 
 def require_dp_accounting() -> Any:
     """Return dp_accounting, or raise an ImportError that names the extra if it is missing."""
-    try:
-        return import_module("dp_accounting")
-    except ImportError as error:
-        raise ImportError(
-            "Privacy loss distributions, which mini-batches (sampling_rate below 1) and checks of "
-            'a ledger need, come from dp-accounting: pip install "dpglm[accounting]".'
-        ) from error
+    what = "The accounting of mini-batches (sampling_rate below 1), or a check of a ledger,"
+    return require("dp_accounting", "accounting", what)
 
 
 _FORMAT_VERSION = 1
@@ -278,11 +266,10 @@ class PrivacyLedger:
     -----
     T Gaussian releases with noise multipliers z_t fixed in advance are together exactly mu-GDP
     with mu^2 = sum_t 1/z_t^2 (Dong, Roth & Su 2022, Corollary 2), and (epsilon, delta) follows
-    from mu exactly (Balle & Wang 2018, Theorem 8). Selections have a Gaussian trade-off and a
-    zero-concentrated cost, neither exact: both are composed, and the smaller epsilon is reported.
-    With mini-batches the privacy loss distributions are composed numerically, by dp-accounting,
-    rounded so that the result is an upper bound (Koskela, Jalko & Honkela 2020; Doroshenko et al.
-    2022).
+    from mu exactly (Balle & Wang 2018, Theorem 8). Selections have bounds in GDP and in zCDP: both
+    are composed, and the smaller epsilon is reported. The privacy loss distributions of
+    mini-batches are composed by dp-accounting, to an upper bound (Koskela, Jalko & Honkela 2020;
+    Doroshenko et al. 2022).
 
     Examples
     --------
@@ -376,20 +363,14 @@ class PrivacyLedger:
     def mu(self) -> float:
         """Return the parameter of the Gaussian trade-off of the whole; exact for Gaussian releases.
 
-        Raises
-        ------
-        ValueError
-            If an event has no Gaussian trade-off.
+        Raises a ValueError if an event has no Gaussian trade-off.
         """
         return composed_mu(self.events)
 
     def rho(self) -> float:
         """Return the zero-concentrated privacy of the whole; ``mu**2 / 2`` of Gaussian releases.
 
-        Raises
-        ------
-        ValueError
-            If that of an event is unknown.
+        Raises a ValueError if that of an event is unknown.
         """
         return composed_rho(self.events)
 
@@ -420,14 +401,9 @@ class PrivacyLedger:
     def to_dp_event(self) -> Any:
         """Return the ledger as a dp_accounting event, one run of releases each.
 
-        Feed it to ``dp_accounting.pld.PLDAccountant(ledger.dp_accounting_relation)`` to check
-        this package's accounting with another. A ledger with a selection or a zCDP filter is
-        exported as zero-concentrated events, which only dp_accounting's RDP accountant takes.
-
-        Raises
-        ------
-        ImportError
-            Without dp-accounting; ``pip install "dpglm[accounting]"``.
+        For ``dp_accounting.pld.PLDAccountant(ledger.dp_accounting_relation)``. One with a selection
+        or a zCDP filter becomes zero-concentrated events, which only the RDP accountant takes.
+        Raises an ImportError without dp-accounting; ``pip install "dpglm[accounting]"``.
 
         Examples
         --------
@@ -452,7 +428,7 @@ class PrivacyLedger:
     def to_pld(self, interval: float = 1e-4) -> Any:
         """Return dp_accounting's privacy loss distribution of the whole, which it cannot build.
 
-        For plans fixed in advance with many selections this is often tighter than `epsilon`.
+        With many selections this is often tighter than `epsilon`.
 
         Parameters
         ----------

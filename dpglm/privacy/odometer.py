@@ -48,17 +48,16 @@ class PrivacyOdometer:
 
     Notes
     -----
-    The total is that of settings fixed before any result was seen: `PrivacyLedger` says which
-    assumptions it makes when ledgers add up. The file holds one JSON object per line and is only
-    ever appended to, under a lock, with a sync to the disk before the fit goes on. A last line
-    that is not finished belongs to a fit that released nothing; the next entry replaces it. A file
-    that is deleted, replaced or emptied while a block is open is missed: the next fit of the block
-    raises an OSError, since a new file would begin again from nothing.
+    The total is that of settings fixed before any result was seen. The file holds one JSON object
+    per line and is only ever appended to, under a lock, synced to the disk before the fit goes on.
+    A last line that is not finished belongs to a fit that released nothing; the next entry
+    replaces it. If the file is deleted, replaced or emptied while a block is open, the next fit of
+    the block raises an OSError.
 
-    A fit within several blocks counts once in each of their files. They reach other processes by
-    the environment variable ``DPGLM_ODOMETER``. Processes that joblib keeps for reuse are stopped
-    when a block begins or ends, so that none misses it; processes started before the block by other
-    means do not know of it. Fits in other threads are recorded too.
+    A fit within several blocks counts once in each of their files; fits in other threads count too.
+    Blocks reach other processes by the environment variable ``DPGLM_ODOMETER``: those that joblib
+    keeps for reuse are stopped when a block begins or ends, and those that were started before the
+    block by other means do not know of it.
 
     Examples
     --------

@@ -84,9 +84,8 @@ class ExponentialSelection(_Selection):
     Notes
     -----
     Guarantee: the choice is epsilon-bounded-range, hence epsilon^2/8-zCDP (Dong, Durfee & Rogers
-    2020; Cesar & Rogers 2021), with ``scale = (score_range + slack) / epsilon``. A score that one
-    record moves in one direction only (a sum of losses between 0 and L, when a record becomes
-    null) has a range of L; when one record replaces another the range is 2 L.
+    2020; Cesar & Rogers 2021), with ``scale = (score_range + slack) / epsilon``. A sum of losses
+    between 0 and L has a range of L when a record becomes null, and 2 L when it is replaced.
 
     The law is exact: weights are integers, ``2^128 exp((score - largest) / scale)`` with exponents
     below -44 raised to -44 (a contraction, which keeps the range), and an exactly uniform integer
@@ -124,8 +123,7 @@ class LaplaceSelection(_Selection):
     Guarantee: the choice is epsilon-differentially private with noise of scale
     ``(score_range + slack) / epsilon`` (Dwork & Roth 2014, Claim 3.9, for scores that a record
     only raises; the index of the largest ignores a common shift, so changes within a window of
-    that length suffice). At the same epsilon it costs four times the exponential mechanism in
-    zCDP; it is the choice of Lee & Kifer (2018).
+    that length suffice), at four times the zCDP of the exponential mechanism.
 
     Scores are snapped to a grid of about 2^-30 of the noise, which adds less than three steps to
     the range, and the noise is an integer number of steps; the first of equals wins.
