@@ -28,11 +28,7 @@ _LEAST_DECREASE = 0.1
 
 
 def terms_of_a_sum(n_samples: int) -> float:
-    """Return how many additions the error of a sum by blocks amounts to.
-
-    With u = 2^-53 and B rows in a block, a sum of n terms is within ``(B + n / B) u n`` of its
-    largest term.
-    """
+    """Return ``B + n / B``: by blocks of B, a sum is within that times ``2^-53 n`` largest terms."""
     return _BLOCK_ROWS + n_samples / _BLOCK_ROWS
 
 

@@ -199,11 +199,7 @@ def make_adaptive_plan(
 
 @dataclass(frozen=True)
 class _Division:
-    """What the first iteration costs, as parts of a budget.
-
-    ``n_splits`` is how many of them the budget that a second moment leaves would buy, and
-    ``moment_share`` the share of the whole budget that the second moment takes.
-    """
+    """What the first iteration costs: 1 of ``n_splits`` parts of what the second moment leaves."""
 
     budget: PrivacyBudget
     n_splits: float
