@@ -39,8 +39,9 @@ def client():
     multiprocessing.forkserver.ensure_running()
     with (
         dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"}),
+        # A port of its own, for two processes of tests may each have a cluster.
         distributed.LocalCluster(
-            n_workers=2, threads_per_worker=2, processes=True, dashboard_address=None
+            n_workers=2, threads_per_worker=2, processes=True, dashboard_address="localhost:0"
         ) as cluster,
         distributed.Client(cluster) as client,
     ):
