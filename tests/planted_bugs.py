@@ -17,20 +17,16 @@ from dpglm import (
     DPLogisticRegression,
     FullPreconditioner,
 )
-from dpglm.audit import (
-    audit_choices,
-    audit_estimator,
-    audit_scores,
-    canary_scores,
-    choice_counts,
-)
+from dpglm.audit import audit_choices, audit_estimator, audit_scores, canary_scores, choice_counts
 from dpglm.audit.designs import cross_moment_scores
-from dpglm.baselines import perturbation
-from dpglm.baselines.majority import MajorityClassifier
-from dpglm.baselines.newton import DoubleNoiseNewton
-from dpglm.baselines.objective_perturbation import ObjectivePerturbation
-from dpglm.baselines.perturbation import OutputPerturbation
-from dpglm.baselines.privgene import PrivGene
+from dpglm.baselines import (
+    DoubleNoiseNewton,
+    MajorityClassifier,
+    ObjectivePerturbation,
+    OutputPerturbation,
+    PrivGene,
+    perturbation,
+)
 from dpglm.losses import Logistic
 from dpglm.privacy import selection
 from dpglm.privacy import vault as vaults
@@ -107,51 +103,47 @@ def wrapped(owner, name, bugged):
     return plant
 
 
+drawn = partial(wrapped, vaults, "rounded_gaussian")
+
+
 def scaled_noise(factor):
-    return wrapped(
-        vaults,
-        "rounded_gaussian",
-        lambda draw, size, scale, rng: draw(size, factor * scale, rng),
-    )
+    return drawn(lambda draw, size, scale, rng: draw(size, factor * scale, rng))
 
 
 half_noise = scaled_noise(0.5)
 noise_of_the_mean_on_the_sum = scaled_noise(1 / 1000)
-no_noise = wrapped(vaults, "rounded_gaussian", lambda _, size, *__: np.zeros(size, dtype=np.int64))
+no_noise = drawn(lambda _, size, *__: np.zeros(size, dtype=np.int64))
 # Half of the coordinates, those of one chunk or thread, go without.
-no_noise_in_one_chunk = wrapped(
-    vaults,
-    "rounded_gaussian",
-    lambda draw, size, *given: draw(size, *given) * (np.arange(size) < size // 2),
+no_noise_in_one_chunk = drawn(
+    lambda draw, size, *given: draw(size, *given) * (np.arange(size) < size // 2)
 )
-one_stream_for_two_threads = wrapped(
-    vaults,
-    "rounded_gaussian",
-    lambda draw, size, *given: np.tile(draw(-(-size // 2), *given), 2)[:size],
+one_stream_for_two_threads = drawn(
+    lambda draw, size, *given: np.tile(draw(-(-size // 2), *given), 2)[:size]
 )
+released = partial(wrapped, vaults.GaussianSum, "release")
 unchecked = wrapped(Vault, "_confirm", lambda *_: None)
 
 
 def reused_noise(monkeypatch):
-    draw, kept = vaults.rounded_gaussian, []
+    kept = []
 
-    def draw_once(size, scale, rng):
-        kept[:] = kept if kept and len(kept[0]) == size else [draw(size, scale, rng)]
+    def draw_once(draw, size, *given):
+        kept[:] = kept if kept and len(kept[0]) == size else [draw(size, *given)]
         return kept[0]
 
-    monkeypatch.setattr(vaults, "rounded_gaussian", draw_once)
+    drawn(draw_once)(monkeypatch)
 
 
 def reused_gradient(monkeypatch):
     """A refinement that returns the first release again adds no precision."""
-    release, kept = vaults.GaussianSum.release, []
+    kept = []
 
-    def release_once(self, value, rng):
+    def release_once(release, self, value, rng):
         noisy, event = release(self, value, rng)
         kept[:] = kept if kept and len(kept[0]) == len(value) else [noisy]
         return kept[0], event
 
-    monkeypatch.setattr(vaults.GaussianSum, "release", release_once)
+    released(release_once)(monkeypatch)
 
 
 def changed_sum(change):
@@ -167,8 +159,8 @@ def changed_sum(change):
     return plant
 
 
-def doubled(original, *given):
-    return 2 * original(*given)
+def times(factor):
+    return lambda original, *given: factor * original(*given)
 
 
 def not_clipped(original, objective, coef, clip, *rows):
@@ -185,10 +177,6 @@ def clipped_per_class(original, objective, coef, clip, *rows):
     return clip * np.sign(original(objective, coef, clip, *rows))
 
 
-def weighted_after_the_clip(original, *given):
-    return 3 * original(*given)
-
-
 def intercept_not_clipped(original, objective, coef, clip, *rows):
     total = original(objective, coef, clip, *rows)
     total[-1] = original(objective, coef, np.inf, *rows)[-1]
@@ -196,20 +184,20 @@ def intercept_not_clipped(original, objective, coef, clip, *rows):
 
 
 def every_other_release_without_noise(monkeypatch):
-    release, count = vaults.GaussianSum.release, []
+    count = []
 
-    def forgetful(self, value, rng):
+    def forgetful(release, self, value, rng):
         count.append(0)
         noisy, event = release(self, value, rng)
         return (value.copy() if len(count) % 2 == 0 else noisy), event
 
-    monkeypatch.setattr(vaults.GaussianSum, "release", forgetful)
+    released(forgetful)(monkeypatch)
 
 
 def momentum_of_raw_gradients(monkeypatch):
-    release, raw = vaults.GaussianSum.release, []
+    raw = []
 
-    def spying(self, value, rng):
+    def spying(release, self, value, rng):
         raw[:] = [value.copy()]
         return release(self, value, rng)
 
@@ -217,19 +205,18 @@ def momentum_of_raw_gradients(monkeypatch):
         velocity = self.coefficient * velocity
         return velocity + gradient, velocity + raw[0] / len(raw[0])
 
-    monkeypatch.setattr(vaults.GaussianSum, "release", spying)
+    released(spying)(monkeypatch)
     monkeypatch.setattr(HeavyBall, "direction", leaky)
 
 
 one_relation_for_all = wrapped(PrivacyBudget, "sensitivity", lambda _, budget, clip: clip)
 
 
+batched = partial(wrapped, vaults, "poisson_sample")
+
+
 def rate_times(factor):
-    return wrapped(
-        vaults,
-        "poisson_sample",
-        lambda draw, n, rate, rng: draw(n, min(factor * rate, 1), rng),
-    )
+    return batched(lambda draw, n, rate, rng: draw(n, min(factor * rate, 1), rng))
 
 
 def fixed_size(draw, n_rows, rate, rng):
@@ -237,7 +224,7 @@ def fixed_size(draw, n_rows, rate, rng):
     return np.sort(shuffled[: round(rate * n_rows)])
 
 
-batches_of_fixed_size = wrapped(vaults, "poisson_sample", fixed_size)
+batches_of_fixed_size = batched(fixed_size)
 
 
 def divided_by_the_batch(monkeypatch):
@@ -252,8 +239,8 @@ def divided_by_the_batch(monkeypatch):
         noisy, event = release(self, value, rng)
         return noisy * (sizes.pop() if sizes else 1), event
 
-    wrapped(vaults, "poisson_sample", counted)(monkeypatch)
-    wrapped(vaults.GaussianSum, "release", leaky)(monkeypatch)
+    batched(counted)(monkeypatch)
+    released(leaky)(monkeypatch)
 
 
 moment_of_long_rows = wrapped(
@@ -271,7 +258,7 @@ def exact_off_the_diagonal(release, self, value, rng):
     return noisy, event
 
 
-no_noise_off_the_diagonal = wrapped(vaults.GaussianSum, "release", exact_off_the_diagonal)
+no_noise_off_the_diagonal = released(exact_off_the_diagonal)
 
 
 def with_half_noise(release, self, *given, **named):
@@ -295,13 +282,9 @@ def norms_of_another_basis(monkeypatch):
 
 
 def scaled_choices(factor):
-    def plant(monkeypatch):
-        scale = selection.ExponentialSelection.scale.fget
-        monkeypatch.setattr(
-            selection.ExponentialSelection, "scale", property(lambda self: factor * scale(self))
-        )
-
-    return plant
+    exact = selection.ExponentialSelection.scale.fget
+    bugged = property(lambda mechanism: factor * exact(mechanism))
+    return lambda monkeypatch: monkeypatch.setattr(selection.ExponentialSelection, "scale", bugged)
 
 
 def noisy_min(_, self, scores, rng):
@@ -389,7 +372,7 @@ BUGS = [
     Bug("no noise", no_noise, gradients),
     Bug("noise reused in every iteration", reused_noise, gradients),
     Bug("no noise in one chunk", no_noise_in_one_chunk, gradients),
-    Bug("doubled sensitivity", changed_sum(doubled), gradients),
+    Bug("doubled sensitivity", changed_sum(times(2)), gradients),
     Bug("no clip", changed_sum(not_clipped), gradients),
     Bug("clip after the sum", changed_sum(clipped_after_the_sum), gradients),
     Bug("no clip in the SVM", changed_sum(not_clipped), partial(gradients, DPLinearSVM)),
@@ -398,14 +381,14 @@ BUGS = [
     Bug("relation ignored", one_relation_for_all, replaced),
     Bug("softmax clipped class by class", changed_sum(clipped_per_class), softmax),
     Bug("half of the noise of the softmax", half_noise, softmax),
-    Bug("class weights after the clip", changed_sum(weighted_after_the_clip), weighted),
+    Bug("class weights after the clip", changed_sum(times(3)), weighted),
     Bug("last iterate without noise", every_other_release_without_noise, two_steps),
     Bug("momentum of raw gradients", momentum_of_raw_gradients, heavy_ball),
     Bug("half of the noise under averaging", half_noise, averaged),
     Bug("twice the sampling rate", rate_times(2), sampled),
     Bug("no sampling", rate_times(1e9), sampled),
     Bug("half of the noise of batches", half_noise, sampled),
-    Bug("doubled sensitivity of batches", changed_sum(doubled), sampled),
+    Bug("doubled sensitivity of batches", changed_sum(times(2)), sampled),
     Bug("second moment of rows too long", moment_of_long_rows, moments),
     Bug("half of the noise of the second moment", half_of_the_noise_of_the_moment, moments),
     Bug("no noise off the diagonal", no_noise_off_the_diagonal, cross_moments),
@@ -413,7 +396,7 @@ BUGS = [
     Bug("half of the noise in another basis", half_noise, whitened),
     Bug("no clip in another basis", changed_sum(not_clipped), whitened),
     Bug("half of the noise of adaptive gradients", half_noise, adaptive),
-    Bug("doubled sensitivity of adaptive gradients", changed_sum(doubled), adaptive),
+    Bug("doubled sensitivity of adaptive gradients", changed_sum(times(2)), adaptive),
     Bug("a refinement that repeats its gradient", reused_gradient, refined),
     Bug("releases that are not charged", release_for_free, adaptive),
     Bug("half of the noise of choices", scaled_choices(0.5), partial(choices)),

@@ -17,16 +17,6 @@ from dpglm.schedules import (
     Polynomial,
 )
 
-__all__ = [
-    "BASELINES",
-    "ESTIMATORS",
-    "budgets",
-    "data",
-    "estimators",
-    "illegal_parameters",
-    "schedules",
-]
-
 BASELINES = [getattr(baselines, name) for name in baselines.__all__]
 # Each has a few releases; the baselines read tables in memory only, but for the two of batches.
 ESTIMATORS = {

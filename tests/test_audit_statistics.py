@@ -129,21 +129,18 @@ def test_guesses_of_randomised_response_show_no_more_than_its_epsilon():
     assert epsilon_of_guesses(400, 400, int(correct[0]), 1e-5, 0.05) < bounds[0]
 
 
-def test_a_fit_without_noise_claims_nothing_to_audit():
-    with pytest.raises(ValueError, match="epsilon=inf claims nothing"):
-        canary_scores(DPLogisticRegression(epsilon=np.inf))
-    with pytest.raises(ValueError, match="epsilon=inf claims nothing"):
-        audit_estimator(DPAGDClassifier(epsilon=np.inf))
-
-
-def test_an_estimator_without_a_claim_is_refused_in_words():
-    with pytest.raises(ValueError, match="LogisticRegression has no parameter epsilon"):
-        audit_estimator(LogisticRegression())
-
-
-def test_an_estimator_without_gradients_is_sent_elsewhere_in_words():
-    with pytest.raises(ValueError, match=r"PrivGene does not descend.*audit_estimator"):
-        canary_scores(PrivGene())
+@pytest.mark.parametrize(
+    ("audit", "estimator", "message"),
+    [
+        (canary_scores, DPLogisticRegression(epsilon=np.inf), "epsilon=inf claims nothing"),
+        (audit_estimator, DPAGDClassifier(epsilon=np.inf), "epsilon=inf claims nothing"),
+        (audit_estimator, LogisticRegression(), "LogisticRegression has no parameter epsilon"),
+        (canary_scores, PrivGene(), r"PrivGene does not descend.*audit_estimator"),
+    ],
+)
+def test_what_cannot_be_audited_is_refused_in_words(audit, estimator, message):
+    with pytest.raises(ValueError, match=message):
+        audit(estimator)
 
 
 def test_an_audit_needs_both_kinds_of_canaries():

@@ -64,18 +64,13 @@ def test_log_delta_is_accurate_from_the_centre_to_far_beyond_underflow():
     assert 50 < far < 200
 
 
-def test_calibrated_values_are_private_in_exact_arithmetic_and_nearly_tight():
+def test_conversions_are_private_in_exact_arithmetic_and_nearly_tight():
     draw = random.Random(1)
     for _ in range(60):
         epsilon, delta = 10 ** draw.uniform(-9, 1.5), 10 ** draw.uniform(-15, -1)
         mu = gdp_mu(epsilon, delta)
         assert exact_log_delta(mu, epsilon) <= mpmath.log(delta)
         assert exact_log_delta(mu * (1 + 1e-9), epsilon) > mpmath.log(delta)
-
-
-def test_reported_epsilons_are_private_in_exact_arithmetic_and_nearly_tight():
-    draw = random.Random(2)
-    for _ in range(60):
         mu, delta = 10 ** draw.uniform(-3, 1), 10 ** draw.uniform(-12, -4)
         epsilon = gdp_epsilon(mu, delta)
         if epsilon > mu:
@@ -114,7 +109,7 @@ def test_reported_epsilon_covers_the_mechanism_and_is_tight(mu, delta):
             assert to_delta(budget, epsilon * (1 - 1e-9)) > delta
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(mu=mus, epsilon=epsilons, delta=deltas)
 def test_each_bound_is_looser_than_the_one_it_relaxes(mu, epsilon, delta):
     rho = mu * mu / 2
@@ -123,7 +118,7 @@ def test_each_bound_is_looser_than_the_one_it_relaxes(mu, epsilon, delta):
     assert zcdp_rho(epsilon, delta) <= gdp_mu(epsilon, delta) ** 2 / 2 * (1 + 1e-9)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(mu=mus, epsilon=epsilons, delta=deltas, factor=st.floats(1.001, 3.0))
 def test_more_budget_means_more_epsilon_and_more_delta(mu, epsilon, delta, factor):
     assert gdp_log_delta(mu, epsilon) <= gdp_log_delta(mu * factor, epsilon)
@@ -151,7 +146,7 @@ def test_edge_cases():
     assert gdp_log_delta(INF, 1.0) == 0.0
 
 
-SCALES = [10.0**exponent for exponent in range(-300, 301, 100)]
+SCALES = [10.0**exponent for exponent in range(-300, 301, 150)]
 LARGE = [1e200, 1e305, 1.7e308]
 
 
@@ -178,7 +173,7 @@ def test_whatever_rounding_decides_is_private(epsilons, budgets, deltas):
 
 def test_delta_just_below_the_total_variation_distance_is_still_covered():
     """Epsilon is then so small that rounding in delta decides."""
-    for budget in np.logspace(-9, 0.5, 100):
+    for budget in np.logspace(-9, 0.5, 40):
         for to_epsilon, to_delta in ((gdp_epsilon, gdp_delta), (zcdp_epsilon, zcdp_delta)):
             delta = to_delta(budget, 0.0)
             for _ in range(4):

@@ -12,11 +12,9 @@ from dpglm import (
     DPLogisticRegression,
     FullPreconditioner,
     Geometric,
-    PublicFacts,
     Schedule,
 )
 from dpglm.datasets import make_census
-from dpglm.estimators.plan import make_plan
 from dpglm.estimators.solvers import Space
 from dpglm.estimators.whitening import (
     DEFAULT_ROW_BOUND,
@@ -25,43 +23,33 @@ from dpglm.estimators.whitening import (
     whiten,
 )
 from dpglm.losses import Logistic
-from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.noise import entropy_source
 from dpglm.privacy.vault import GaussianSum, Vault
-from dpglm.schedules import Constant
 from dpglm.sums.objective import Objective
 
-RELATIONS = ["zero_out", "replace_one", "add_or_remove_one"]
 BOTH = [DiagonalPreconditioner(), FullPreconditioner()]
+SETTING = {"max_iter": 20, "clip_schedule": 0.5, "noise_schedule": 1.0, "step_schedule": 1.0}
+PRIVATE_COUNT = {"neighboring_relation": "add_or_remove_one", "n_ref": 1000}
 
 
-def plan_of(preconditioner, facts=None, budget=None, **changes):
-    facts = facts or PublicFacts(n_samples=1000, n_features=11, curvature=0.25)
-    budget = budget or PrivacyBudget(1.0, 1e-6)
-    arguments = {
-        "n_iter": 20,
-        "clip_schedule": Constant(0.5),
-        "noise_schedule": Constant(),
-        "step_schedule": Constant(1.0),
-        **changes,
-    }
-    release = preconditioner.release_plan(budget, facts.n_features)
-    return make_plan(budget, facts, second_moment=release, **arguments)
+def plan_of(preconditioner, shape=(1000, 10), **changes):
+    model = DPLogisticRegression(preconditioner=preconditioner, **{**SETTING, **changes})
+    return model.plan(*shape)
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("relation", [{}, {"neighboring_relation": "replace_one"}, PRIVATE_COUNT])
 @pytest.mark.parametrize("preconditioner", BOTH, ids=lambda p: type(p).__name__)
 def test_moment_and_gradients_share_the_budget_exactly(preconditioner, relation):
-    budget = PrivacyBudget(1.0, 1e-6, relation, 900 if relation == "add_or_remove_one" else None)
-    shape = {"clip_schedule": DecayingClip(1.0), "noise_schedule": Geometric(1.0, 0.98)}
-    plan = plan_of(preconditioner, budget=budget, **shape)
+    schedules = {"clip_schedule": DecayingClip(1.0), "noise_schedule": Geometric(1.0, 0.98)}
+    plan = plan_of(preconditioner, **schedules, **relation)
+    budget = plan.budget
     first, *rest = [event for event, count in plan.ledger.events for _ in range(count)]
     assert first.noise_multiplier == plan.second_moment.noise_multiplier
     assert [event.noise_multiplier for event in rest] == plan.noise_multiplier.tolist()
     assert first.mu**2 == pytest.approx(preconditioner.share * budget.mu**2, rel=1e-12)
     assert plan.ledger.mu() == pytest.approx(budget.mu, rel=1e-12)
     assert plan.ledger.epsilon() <= 1.0
-    factor = math.sqrt(2) if relation == "replace_one" else 1.0
+    factor = math.sqrt(2) if budget.neighboring_relation == "replace_one" else 1.0
     assert plan.second_moment.sensitivity == pytest.approx(factor * DEFAULT_ROW_BOUND**2)
 
 
@@ -77,8 +65,8 @@ class Recorder(Schedule):
 @pytest.mark.parametrize("relation", ["zero_out", "replace_one"])
 def test_the_whitened_plan_follows_the_released_dimension_at_the_noise_fixed_in_advance(relation):
     clip, step = Recorder(), Recorder()
-    budget = PrivacyBudget(1.0, 1e-6, relation)
-    plan = plan_of(FullPreconditioner(), budget=budget, clip_schedule=clip, step_schedule=step)
+    shape = {"clip_schedule": clip, "step_schedule": step, "neighboring_relation": relation}
+    plan = plan_of(FullPreconditioner(), **shape)
     whitened = plan.in_whitened_space(16.0)
     assert_array_equal(whitened.noise_multiplier, plan.noise_multiplier)
     assert whitened.ledger == plan.ledger
@@ -88,14 +76,13 @@ def test_the_whitened_plan_follows_the_released_dimension_at_the_noise_fixed_in_
     assert (whitened.step == 2.0).all() and (plan.step == 1.0).all()
     assert [facts.effective_dimension for facts in clip.told] == [None, 16.0]
     assert_array_equal(step.told[-1].clip, whitened.clip)
-    assert plan.facts.mu == pytest.approx(budget.mu * math.sqrt(0.85))
+    assert plan.facts.mu == pytest.approx(plan.budget.mu * math.sqrt(0.85))
     assert "one second moment, then 20 iterations" in str(plan)
 
 
-def whitening_of(objective, plan, seed=0, budget=None):
+def whitening_of(objective, plan, seed=0):
     """What a fit would find, in the vault that it would open."""
-    budget = budget or PrivacyBudget(1.0, 1e-6)
-    vault = Vault(objective, plan.ledger.events, budget, entropy_source(seed))
+    vault = Vault(objective, plan.ledger.events, plan.budget, entropy_source(seed))
     space = Space(Logistic(), plan.facts.n_features, 1, objective._fit_intercept)
     return whiten(vault, plan, space)[2]
 
@@ -110,7 +97,7 @@ def nobody(*shape):
 
 
 def test_off_diagonal_entries_get_half_of_the_variance():
-    plan = plan_of(FullPreconditioner(row_bound=1.0), facts=PublicFacts(100, 40))
+    plan = plan_of(FullPreconditioner(row_bound=1.0), shape=(100, 39))
     whitening = whitening_of(objective_of(nobody(100, 39)), plan)
     noise = whitening.moment * 100 / whitening.noise_std
     assert noise[np.triu_indices(40, 1)].std() == pytest.approx(math.sqrt(0.5), rel=0.08)
@@ -120,10 +107,8 @@ def test_off_diagonal_entries_get_half_of_the_variance():
 def test_whitened_features_have_the_identity_as_their_second_moment():
     rng = np.random.default_rng(0)
     X = rng.uniform(-1, 1, size=(3000, 5)) @ rng.uniform(-1, 1, size=(5, 5))
-    budget = PrivacyBudget(math.inf, 1e-6)
-    facts = PublicFacts(3000, 6, curvature=0.25)
-    plan = plan_of(FullPreconditioner(row_bound=20.0), facts=facts, budget=budget)
-    whitening = whitening_of(objective_of(X), plan, budget=budget)
+    plan = plan_of(FullPreconditioner(row_bound=20.0), shape=X.shape, epsilon=math.inf)
+    whitening = whitening_of(objective_of(X), plan)
     rows = np.column_stack([X, np.ones(3000)])
     assert_allclose(whitening.moment, rows.T @ rows / 3000, rtol=1e-12, atol=1e-12)
     # up to the least ridge, 400 times 2^-30
@@ -160,7 +145,7 @@ def test_the_basis_is_a_function_of_released_values_alone(preconditioner):
 
 def test_the_effective_dimension_is_never_below_one():
     """One column of nothing but noise, which is negative for some seeds."""
-    plan = plan_of(DiagonalPreconditioner(), facts=PublicFacts(1000, 1))
+    plan = plan_of(DiagonalPreconditioner(), shape=(1000, 1), fit_intercept=False)
     objective = objective_of(nobody(1000, 1), fit_intercept=False)
     for seed in range(10):
         whitening = whitening_of(objective, plan, seed)
@@ -168,16 +153,15 @@ def test_the_effective_dimension_is_never_below_one():
 
 
 @pytest.mark.parametrize("preconditioner", BOTH, ids=lambda p: type(p).__name__)
-@pytest.mark.parametrize("relation", ["zero_out", "add_or_remove_one"])
+@pytest.mark.parametrize("relation", [{}, PRIVATE_COUNT])
 def test_the_slack_of_the_summation_is_in_the_noise(preconditioner, relation):
     """With a private number of records, for far more of them than the public stand-in."""
     X = np.random.default_rng(0).normal(size=(1000, 10))
-    budget = PrivacyBudget(1.0, 1e-6, relation, 1000 if relation == "add_or_remove_one" else None)
-    plan, objective = plan_of(preconditioner, budget=budget), objective_of(X)
-    whitening = whitening_of(objective, plan, budget=budget)
+    plan, objective = plan_of(preconditioner, **relation), objective_of(X)
+    whitening = whitening_of(objective, plan)
     release, size = plan.second_moment, 11 if preconditioner.diagonal else 66
     without = GaussianSum(release.sensitivity, release.noise_multiplier).noise_std(size)
-    largest = 1000 if relation == "zero_out" else 16_000
+    largest = 16_000 if relation else 1000
     slack = objective.moment_rounding(largest) * release.row_bound**2
     assert slack > 0
     expected = without + release.noise_multiplier * slack

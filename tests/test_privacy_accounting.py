@@ -87,18 +87,22 @@ def test_every_draw_of_the_sampler_is_one_event_at_its_noise_multiplier(seed, dr
         assert rounded < effective < rounded * (1 + largest_slack)
 
 
-@pytest.mark.parametrize("seed", range(18))
-def test_dp_accounting_confirms_the_epsilon_of_short_runs(seed):
-    check_epsilon_by_dp_accounting(random_configuration(seed, longest=20))
+# A record is zeroed out in one; in the other it vanishes, and there is a second moment.
+QUICK_BATCHES = (5, 9)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(54))
-def test_dp_accounting_confirms_the_epsilon_asked_for(seed):
-    check_epsilon_by_dp_accounting(random_configuration(seed))
-
-
-def check_epsilon_by_dp_accounting(estimator):
+@pytest.mark.parametrize(
+    ("seed", "run"),
+    [
+        *((seed, {"longest": 20}) for seed in range(18)),
+        *(pytest.param(seed, {}, marks=pytest.mark.slow) for seed in range(54)),
+        *((seed, {"sampled": True}) for seed in QUICK_BATCHES),
+        *(pytest.param(seed, {"sampled": True}, marks=pytest.mark.slow) for seed in range(35)),
+    ],
+    ids=str,
+)
+def test_dp_accounting_confirms_the_epsilon_asked_for(seed, run):
+    estimator = random_configuration(seed, **run)
     X, y = np.random.default_rng(0).normal(size=(60, 3)), np.arange(60) % 2
     ledger = estimator.fit(X, y).privacy_
     # So fine that what is reached is known to 1e-5 of it.
@@ -110,15 +114,3 @@ def check_epsilon_by_dp_accounting(estimator):
     assert 0.995 <= reached / estimator.epsilon <= 1.001
     assert 0.999 <= ledger.epsilon() / estimator.epsilon <= 1.0
     assert ledger == estimator.plan(*X.shape).ledger
-
-
-# A record is zeroed out in one; in the other it vanishes, and there is a second moment.
-QUICK = (5, 9)
-
-
-@pytest.mark.parametrize(
-    "seed",
-    [*QUICK, *(pytest.param(n, marks=pytest.mark.slow) for n in range(35) if n not in QUICK)],
-)
-def test_dp_accounting_confirms_calibrated_mini_batches(seed):
-    check_epsilon_by_dp_accounting(random_configuration(seed, sampled=True))

@@ -55,7 +55,7 @@ def named(bug):
 )
 def test_the_estimators_pass(estimator):
     seed = zlib.crc32(str(estimator).encode())
-    scores = canary_scores(estimator, n_canaries=2000, container="sparse", random_state=seed)
+    scores = canary_scores(estimator, n_canaries=1000, container="sparse", random_state=seed)
     result = audit_scores(scores)
     assert result.passed, result.violations
     assert result.shift > 0.3, "the canaries must show"
@@ -64,7 +64,7 @@ def test_the_estimators_pass(estimator):
 @pytest.mark.parametrize("container", ["dense", "sparse", "blocks"])
 def test_every_way_to_hand_over_the_rows_passes(container):
     model = DPLogisticRegression(**SETTING)
-    result = audit_scores(canary_scores(model, n_canaries=2000, container=container))
+    result = audit_scores(canary_scores(model, n_canaries=1000, container=container))
     assert result.passed, result.violations
     assert result.shift > 0.3, "the canaries must show"
 
@@ -140,7 +140,7 @@ def pair(estimator, row_norm, n_fits):
 
 PUBLISHED = {
     "R/4 for the curvature": (
-        published_systems.ObjectivePerturbationOfDiffprivlib, {"data_norm": 100.0}, 6000,
+        published_systems.ObjectivePerturbationOfDiffprivlib, {"data_norm": 1000.0}, 3500,
     ),
     "L = 1": (
         published_systems.OutputPerturbationOfUnitLipschitz,

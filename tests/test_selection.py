@@ -31,6 +31,10 @@ LAWS = {ExponentialSelection: "exponential_mechanism", LaplaceSelection: "laplac
 OTHERS = ("exponential_mechanism", "permute_and_flip", "laplace_rnm", "INVALID_published_code")
 
 
+def ledger_of(events):
+    return PrivacyLedger.from_events(events, reporting_delta=1e-6)
+
+
 def law_of(mechanism, scores):
     """The exact probabilities of the exponential mechanism, from the integer weights it uses."""
     total, ticket, entropy = [], [0], entropy_source(0)
@@ -161,29 +165,25 @@ def test_the_profile_lies_below_the_gaussian_one_and_above_every_two_point_pair(
 
 
 def test_loss_distributions_follow_the_profile_and_compose():
-    one = PrivacyLedger.from_events([SelectionEvent(0.5)], reporting_delta=1e-6)
+    one = ledger_of([SelectionEvent(0.5)])
     for at in (0.0, 0.1, 0.4):
         reached = one.to_pld(1e-3).get_delta_for_epsilon(at)
         assert reached == pytest.approx(bounded_range_delta(0.5, at), rel=1e-3)
-    many = PrivacyLedger.from_events([SelectionEvent(0.05)] * 400, reporting_delta=1e-6)
+    many = ledger_of([SelectionEvent(0.05)] * 400)
     reached = many.to_pld(1e-3).get_epsilon_for_delta(1e-6)
     assert reached <= gdp_epsilon(many.mu(), 1e-6) * 1.001
-    pure = PrivacyLedger.from_events([LaplaceSelectionEvent(0.05)] * 400, reporting_delta=1e-6)
+    pure = ledger_of([LaplaceSelectionEvent(0.05)] * 400)
     assert reached < pure.to_pld(1e-3).get_epsilon_for_delta(1e-6) <= pure.epsilon() * 1.01
-    mixed = PrivacyLedger.from_events(
-        [GaussianEvent(10.0), SelectionEvent(0.1)], reporting_delta=1e-6
-    )
+    mixed = ledger_of([GaussianEvent(10.0), SelectionEvent(0.1)])
     reached = mixed.to_pld(1e-4).get_epsilon_for_delta(1e-6)
     assert gdp_epsilon(0.1, 1e-6) < reached <= mixed.epsilon() * 1.001
 
 
 def test_a_ledger_reports_the_better_of_two_valid_bounds():
     """Many small selections are cheaper in zCDP, a few among Gaussian sums in GDP."""
-    many = PrivacyLedger.from_events([SelectionEvent(0.05)] * 400, reporting_delta=1e-6)
+    many = ledger_of([SelectionEvent(0.05)] * 400)
     assert many.epsilon() == zcdp_epsilon(many.rho(), 1e-6) < gdp_epsilon(many.mu(), 1e-6)
-    few = PrivacyLedger.from_events(
-        [GaussianEvent(10.0)] * 9 + [SelectionEvent(0.05)], reporting_delta=1e-6
-    )
+    few = ledger_of([GaussianEvent(10.0)] * 9 + [SelectionEvent(0.05)])
     assert few.epsilon() == gdp_epsilon(few.mu(), 1e-6) < zcdp_epsilon(few.rho(), 1e-6)
     assert few.delta(few.epsilon()) <= 1e-6 and many.delta(many.epsilon()) <= 1e-6
 
@@ -211,19 +211,19 @@ def test_dp_accounting_agrees_on_concentrated_events(events, relation):
 
 @pytest.mark.parametrize("event", [FilterEvent(rho=0.02), FilterEvent(mu=0.2)])
 def test_a_filter_says_that_the_whole_budget_is_charged(event):
-    ledger = PrivacyLedger.from_events([event], reporting_delta=1e-6)
+    ledger = ledger_of([event])
     assert "1 adaptive fit, charged with the whole budget whatever was spent" in str(ledger)
     assert PrivacyLedger.from_dict(json.loads(json.dumps(ledger.to_dict()))) == ledger
     double = FilterEvent(rho=0.08) if event.mu is None else FilterEvent(mu=0.4)
-    implied = PrivacyLedger.from_events([double], reporting_delta=1e-6).epsilon()
+    implied = ledger_of([double]).epsilon()
     assert f"implies epsilon={rounded_up(implied)} under replace_one" in str(ledger)
-    both = ledger + PrivacyLedger.from_events([GaussianEvent(10.0)], reporting_delta=1e-6)
+    both = ledger + ledger_of([GaussianEvent(10.0)])
     assert "1 release and 1 adaptive fit" in str(both)
     assert both.rho() == pytest.approx(0.025)
 
 
 def test_a_concentrated_filter_has_neither_mu_nor_a_loss_distribution():
-    ledger = PrivacyLedger.from_events([FilterEvent(rho=0.02)], reporting_delta=1e-6)
+    ledger = ledger_of([FilterEvent(rho=0.02)])
     with pytest.raises(ValueError, match="mu is undefined"):
         ledger.mu()
     with pytest.raises(ValueError, match="no privacy loss distribution"):

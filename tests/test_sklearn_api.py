@@ -224,6 +224,9 @@ def test_nested_parameters_of_a_schedule_do_not_leak_between_clones():
     assert model.noise_schedule.ratio == 0.9 and other.noise_schedule.ratio == 0.5
 
 
+X, Y = make_census(300, random_state=0)
+
+
 class Recorder:
     """A callback that notes what it sees, and asks to stop at once."""
 
@@ -251,10 +254,9 @@ class Recorder:
 )
 def test_a_callback_sees_every_iteration_and_cannot_stop_the_fit(model, preconditioner):
     """As coefficients of the original columns."""
-    X, y = make_census(300, random_state=0)
     recorder, model = Recorder(), clone(model).set_params(preconditioner=preconditioner)
     with pytest.warns(PrivacyWarning, match="asked to stop the fit; the request is ignored"):
-        model.set_callbacks(recorder).fit(X, y)
+        model.set_callbacks(recorder).fit(X, Y)
     iteration = ["begin iteration", "end iteration"]
     assert recorder.tasks == ["setup", "begin fit", *iteration * 3, "end fit", "teardown"]
     assert model.n_iter_ == 3
@@ -264,22 +266,20 @@ def test_a_callback_sees_every_iteration_and_cannot_stop_the_fit(model, precondi
 
 def test_callbacks_that_saw_a_fit_are_not_pickled():
     """They may have recorded scores without noise: not with the model, nor a clone, nor later."""
-    X, y = make_census(300, random_state=0)
     model = DPLogisticRegression(max_iter=2).set_callbacks(Recorder())
     assert len(pickle.loads(pickle.dumps(model))._skl_callbacks) == 1
     with pytest.warns(PrivacyWarning, match="asked to stop"):
-        model.fit(X, y)
+        model.fit(X, Y)
     for left in (model, clone(model)):
         assert pickle.loads(pickle.dumps(left))._skl_callbacks == []
     assert "callbacks" in str(model.privacy_)
     with pytest.raises(ValueError, match="NaN"):
-        model.fit(np.full_like(X, np.nan), y)
+        model.fit(np.full_like(X, np.nan), Y)
     assert b"Recorder" not in pickle.dumps(model)
-    assert "callbacks" not in str(DPLogisticRegression(max_iter=2).fit(X, y).privacy_)
+    assert "callbacks" not in str(DPLogisticRegression(max_iter=2).fit(X, Y).privacy_)
 
 
 def test_a_callback_cannot_change_the_data_of_the_fit():
-    X, y = make_census(300, random_state=0)
     before = X.copy()
 
     class Vandal(Recorder):
@@ -287,14 +287,13 @@ def test_a_callback_cannot_change_the_data_of_the_fit():
             X *= 1e6
 
     model = DPLogisticRegression(epsilon=np.inf, max_iter=3)
-    edited = clone(model).set_callbacks(Vandal()).fit(X, y)
+    edited = clone(model).set_callbacks(Vandal()).fit(X, Y)
     assert (before == X).all()
-    assert (edited.coef_ == model.fit(X, y).coef_).all()
+    assert (edited.coef_ == model.fit(X, Y).coef_).all()
 
 
 def test_a_progress_bar_works():
     pytest.importorskip("rich")
     from sklearn.callback import ProgressBar
 
-    X, y = make_census(300, random_state=0)
-    DPLogisticRegression(max_iter=3).set_callbacks(ProgressBar()).fit(X, y)
+    DPLogisticRegression(max_iter=3).set_callbacks(ProgressBar()).fit(X, Y)
