@@ -28,7 +28,7 @@ _LEAST_DECREASE = 0.1
 
 
 def terms_of_a_sum(n_samples: int) -> float:
-    """Return ``B + n / B``: by blocks of B, a sum is within that times ``2^-53 n`` largest terms."""
+    """Return ``B + n / B``: a sum by blocks of B is within that times ``2^-53 n`` largest terms."""
     return _BLOCK_ROWS + n_samples / _BLOCK_ROWS
 
 
