@@ -58,6 +58,23 @@ def test_sums_and_their_reference_match_clipping_row_by_row(loss, n_outputs):
 
 
 @pytest.mark.parametrize(("loss", "n_outputs"), CASES, ids=str)
+def test_a_sum_may_miss_its_reference_by_what_rounding_can_do_and_no_more(loss, n_outputs):
+    X, target, coef, _ = problem(1, 3, n_outputs, seed=3)
+    reference, clip, u = Objective(X, target, loss, n_outputs=n_outputs).reference, 1e-6, 2.0**-53
+    row, right = np.append(X[0], 1.0), reference.gradient_sum(coef, clip)
+    norm = np.linalg.norm(row)
+    shift = 4 * (4 + 4) * u * norm * np.linalg.norm(coef)
+    moved = loss.curvature * math.sqrt(n_outputs) * shift if loss.curvature < math.inf else 0.0
+    added = (1 + 3 + 2) * u * np.linalg.norm(np.outer(row, right.reshape(4, -1)[-1]))
+    off = right.copy()
+    off.flat[0] += 1e-12
+    allowed = (moved + 2.0**-45) * norm + added + 1e-8 * clip
+    excess = reference.excess(off, coef, clip, 1e-8)
+    assert excess == pytest.approx(np.linalg.norm(off - right) - allowed, rel=1e-9)
+    assert reference.excess(right, coef, clip, 0.0) == 0.0
+
+
+@pytest.mark.parametrize(("loss", "n_outputs"), CASES, ids=str)
 @pytest.mark.parametrize("storage", ["dense", "csr_array"])
 def test_kernels_and_plain_arithmetic_agree_on_any_part_of_the_rows(
     loss, n_outputs, storage, monkeypatch

@@ -10,6 +10,7 @@ from scipy import sparse
 from scipy.stats import binom, chi2, chisquare
 
 from dpglm.privacy import noise
+from dpglm.privacy.gaussian import PoissonSampledEvent
 from dpglm.privacy.noise import entropy_source, poisson_sample
 from dpglm.sums.objective import Objective
 
@@ -175,3 +176,10 @@ def test_a_sum_over_some_rows_is_that_of_a_data_set_of_those_rows(make, n_output
     for one, other in ((whole, part), (whole.in_basis(basis), part.in_basis(basis))):
         assert np.array_equal(one.gradient_sum(coef, 0.7, rows), other.gradient_sum(coef, 0.7))
     assert not whole.gradient_sum(coef, 0.7, rows[:0]).any()
+
+
+@pytest.mark.parametrize(("rate", "z"), [(1.0, 2.0), (0.3, 0.7), (0.01, 5.0)])
+def test_losses_reach_twelve_deviations_beyond_a_record_that_is_there(rate, z):
+    x = 1 + 12 * z
+    loss = math.log(1 - rate + rate * math.exp((2 * x - 1) / (2 * z * z)))
+    assert PoissonSampledEvent(rate, z).loss_reach == pytest.approx(loss, rel=1e-12)

@@ -47,7 +47,7 @@ _SAMPLED = "noisy_sgd not audit and not yu_et_al"
 TESTS = {
     "privacy": ["mechanisms", "budget", "agd", "selection", "ledger", "estimators"],
     "privacy/noise": ["noise", "sampling", "mechanisms", "selection"],
-    "privacy/gaussian": ["conversions", "budget", "ledger", _SAMPLED],
+    "privacy/gaussian": ["conversions", "budget", "ledger", "sampling reach", _SAMPLED],
     "privacy/budget": ["budget", "agd"],
     "privacy/events": [
         "conversions",
