@@ -55,10 +55,7 @@ def test_bad_budgets_are_sentences_that_name_the_parameter_and_value(arguments, 
         PrivacyBudget(**{"epsilon": 1.0, "delta": 1e-6, **arguments})
 
 
-@given(
-    capacity=st.floats(1e-6, 1e3),
-    costs=st.lists(st.floats(0, 1e3), max_size=60),
-)
+@given(capacity=st.floats(1e-6, 1e3), costs=st.lists(st.floats(0, 1e3), max_size=60))
 def test_the_filter_never_admits_more_than_its_capacity(capacity, costs):
     budget, admitted = PrivacyFilter(capacity), []
     for cost in costs:
@@ -109,6 +106,7 @@ def test_a_cost_must_be_a_number_that_is_not_negative(cost):
 
 
 LOUD, QUIET = GaussianEvent(1.0), GaussianEvent(9.0)
+ALMOST = GaussianEvent(math.nextafter(1.0, 0.0))
 
 
 def charged(allowance, *events):
@@ -125,13 +123,7 @@ def test_planned_releases_are_admitted_once_each_and_in_order():
 
 @pytest.mark.parametrize(
     "events",
-    [
-        (QUIET,),
-        (LOUD, LOUD),
-        (LOUD, QUIET, LOUD),
-        (GaussianEvent(math.nextafter(1.0, 0.0)),),
-        (PoissonSampledEvent(1.0, 1.0),),
-    ],
+    [(QUIET,), (LOUD, LOUD), (LOUD, QUIET, LOUD), (ALMOST,), (PoissonSampledEvent(1.0, 1.0),)],
 )
 def test_what_was_not_planned_is_refused_and_so_is_everything_after_it(events):
     allowance = PlannedReleases([(LOUD, 1), (QUIET, 2)])
