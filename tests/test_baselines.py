@@ -168,18 +168,18 @@ AUDITED = [
 ]
 
 
-def audit(model, relation="zero_out"):
+def audit(model, relation="zero_out", n_canaries=500):
     n_ref = 500 if relation == "add_or_remove_one" else None
     model = clone(model).set_params(neighboring_relation=relation, n_ref=n_ref)
-    return audit_estimator(model, n_canaries=500).parts[0].result
+    return audit_estimator(model, n_canaries=n_canaries).parts[0].result
 
 
 @pytest.mark.parametrize("relation", ["zero_out", "replace_one", "add_or_remove_one"])
 def test_the_one_run_audits_pass(relation):
     for model in AUDITED[: 2 if relation == "replace_one" else 4]:
-        result = audit(model, relation)
+        result = audit(model, relation, n_canaries=1000)
         assert result.passed, result.violations
-        assert result.shift > 0.1, "the canaries must show"
+        assert result.shift > 0.05, "the canaries must show"
 
 
 @pytest.mark.parametrize(

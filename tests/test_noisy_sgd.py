@@ -95,7 +95,7 @@ def test_the_audit_passes_with_sampling_on():
     for seed, estimator in enumerate(models):
         result = audit_scores(canary_scores(estimator, n_canaries=1000, random_state=seed))
         assert result.passed, (estimator, result.violations)
-        assert result.shift > 0.3, "the canaries must show"
+        assert result.shift > 0.15, "the canaries must show"
 
 
 def test_the_law_that_the_audit_predicts_is_that_of_its_simulation():
