@@ -197,6 +197,7 @@ def test_the_rate_is_the_number_that_is_charged():
     assert PrivacyLedger.from_dict(json.loads(json.dumps(ledger.to_dict()))) == ledger
 
 
+@pytest.mark.slow
 def test_a_zcdp_filter_adds_to_mini_batches():
     """By basic composition, each at half of delta."""
     sampled, filtered = (PoissonSampledEvent(0.3, 2.0), 2), (FilterEvent(rho=0.1), 1)

@@ -107,6 +107,7 @@ def test_losses_and_names_select_the_estimators(monkeypatch):
         assert chosen.pop() == (names, [0.1, 0.4, 1.0])
 
 
+@pytest.mark.slow
 def test_several_datasets_have_a_table_and_a_figure_each(capsys, monkeypatch, tmp_path):
     monkeypatch.setitem(methods._FETCHERS, "bank", lambda folder: small_table("bank"))
     files = ["--plot", tmp_path / "f.png", "--html", tmp_path / "r.html"]

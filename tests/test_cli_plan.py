@@ -125,6 +125,7 @@ def test_alternatives_are_plans_of_their_own(plan):
         assert int(n_iter) == math.floor(60 * (multiplier() / (factor * z)) ** 2 * (1 + 1e-9))
 
 
+@pytest.mark.slow
 def test_a_sampled_plan_tells_of_batches_and_of_the_closed_form(plan):
     pytest.importorskip("dp_accounting")
     printed = plan("--epsilon 0.4 --delta 1e-4 --n 10000 --sampling-rate 0.02 --n-iter 500")
@@ -172,6 +173,7 @@ def answer_of(printed):
     return " ".join(printed.split("ANSWER: ")[1].split("\n\n")[0].split())
 
 
+@pytest.mark.slow
 def test_a_noise_multiplier_answers_the_question_that_is_left(plan):
     calculator = PrivacyCalculator()
     run = {"epsilon": 1.0, "delta": 1e-6}

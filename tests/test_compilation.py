@@ -98,6 +98,7 @@ print(clipped(3.0), sum(clipped.stats.cache_hits.values()))
 """
 
 
+@pytest.mark.slow
 def test_a_kernel_compiled_from_a_bug_is_not_used_once_the_source_is_corrected(tmp_path):
     """However old the correction is said to be: copies, archives and backups keep times."""
     kernels = tmp_path / "dpglm" / "kernels"

@@ -32,6 +32,7 @@ def exp_and_log(x):
     return out[:2, : x.size]
 
 
+@pytest.mark.slow
 def test_exp_and_log_are_within_two_units_in_the_last_place():
     rng = np.random.default_rng(0)
     small, any_size = rng.uniform(-1, 1, 4000), rng.uniform(-708, 709, 4000)

@@ -37,6 +37,7 @@ def test_without_noise_it_is_stochastic_gradient_descent_over_the_expected_batch
     assert model.coef_[0] == pytest.approx(coef, rel=1e-10)
 
 
+@pytest.mark.slow
 def test_the_algorithm_of_yu_et_al_is_one_constructor_call():
     X, y = make_census(4000, random_state=0)
     model = DPLogisticRegression(**YU, classes=[0, 1]).fit(X, y)

@@ -69,6 +69,7 @@ def test_a_fit_beyond_the_limit_is_refused_before_anything_is_released(path, req
     assert odometer.total.epsilon(1e-6) == pytest.approx(0.5)
 
 
+@pytest.mark.slow
 def test_it_reaches_the_worker_processes_of_a_search(path):
     """One fit, sent as a search with two jobs sends it: to a process that the block has begun."""
     started_before = set(Parallel(n_jobs=2)(delayed(os.getpid)() for _ in range(4)))

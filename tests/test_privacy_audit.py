@@ -143,15 +143,16 @@ PUBLISHED = {
         published_systems.ObjectivePerturbationOfDiffprivlib, {"data_norm": 1000.0}, 3500,
     ),
     "L = 1": (
-        published_systems.OutputPerturbationOfUnitLipschitz,
-        {"data_norm": 32.0, "alpha": 1e4}, 600,
+        published_systems.OutputPerturbationOfUnitLipschitz, {"data_norm": 32.0, "alpha": 1e4}, 600,
     ),
     "a seed of one byte": (published_systems.SeedOfOneByte, {"data_norm": 1.0}, 300),
     "noisy minimum of the wrong sign": (published_systems.NoisyMinOfDPAGD, {}, 2000),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] * n.startswith("R/4")) for n in PUBLISHED]
+)
 def test_published_programs_are_reported_as_violating_their_claims(name):
     Published, parameters, n_fits = PUBLISHED[name]
     row_norm = parameters.get("data_norm", 1.0)

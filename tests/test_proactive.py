@@ -20,6 +20,7 @@ def exact_epsilon_and_noise_ratio(epsilon, delta, n_samples, n_iter, sampling_ra
     return calculator.epsilon(noise_multiplier=noise, **run), noise / needed
 
 
+@pytest.mark.slow
 def test_noise_conditions_and_exact_epsilon_match_the_vectors(vectors):
     for row in vectors("planning", "proactive_dp"):
         run = dict(zip(BASE, (row[name] for name in ("eps", "delta", "N", "T", "q")), strict=True))

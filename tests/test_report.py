@@ -168,6 +168,7 @@ def opened(path, page, *options):
     return json.loads(seen.replace("&quot;", '"')), console
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
 def test_a_browser_shows_tables_and_figures_sorts_and_reports_no_error(tmp_path):
     page = page_of_results()
