@@ -316,6 +316,7 @@ def kill_a_worker(client, monkeypatch):
     assert len(killed) == 1 and killed[0] not in client.run(os.getpid).values()
 
 
+@pytest.mark.slow
 def test_a_killed_worker_changes_nothing(client, two_classes, kill_a_worker):
     model = DPAGDClassifier(
         epsilon=9.0, max_iter=6, preconditioner=FullPreconditioner(row_bound=4.0), random_state=0

@@ -307,16 +307,6 @@ def test_census_rows_depend_on_the_seed_and_its_population_does_not():
         assert_array_equal(first[2], other[2])
 
 
-def test_census_is_sized_like_adult_by_default_and_never_empty():
-    X, y = make_census(random_state=0)
-    assert X.shape == (48842, 99) and y.shape == (48842,)
-    bound = load_schema("census").row_bound(fit_intercept=False)
-    assert 2.5 < np.linalg.norm(X, axis=1).max() <= bound
-    assert X.min() == 0.0 and X.max() == 1.0
-    with pytest.raises(ValueError, match="n_samples=0"):
-        make_census(0)
-
-
 def test_census_gradient_vanishes_at_the_optimum(census):
     """Up to sampling noise, in every direction: the loss is convex."""
     X, y, p = census

@@ -11,9 +11,12 @@ RUN = {"fits": golden.fit, "commands": golden.command}
 NAMES = {"fits": golden.FITS, "commands": golden.COMMANDS}
 
 
+EVERY = [(kind, name) for kind in RUN for name in dict.fromkeys([*NAMES[kind], *RECORD[kind]])]
+
+
 @pytest.mark.parametrize(
     ("kind", "name"),
-    [(kind, name) for kind in RUN for name in dict.fromkeys([*NAMES[kind], *RECORD[kind]])],
+    [pytest.param(*one, marks=[pytest.mark.slow] * (i % 3 > 0)) for i, one in enumerate(EVERY)],
 )
 def test_what_was_recorded_is_what_comes_out(kind, name):
     recorded = RECORD[kind].get(name, {})

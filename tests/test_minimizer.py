@@ -52,6 +52,7 @@ def random_estimator(rng, n_classes):
     )
 
 
+@pytest.mark.slow
 def test_no_random_configuration_makes_a_fit_raise():
     rng = np.random.default_rng(3)
     n_fits = 0

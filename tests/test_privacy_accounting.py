@@ -94,7 +94,7 @@ QUICK_BATCHES = (5, 9)
 @pytest.mark.parametrize(
     ("seed", "run"),
     [
-        *((seed, {"longest": 20}) for seed in range(18)),
+        *((seed, {"longest": 20}) for seed in range(9)),
         *(pytest.param(seed, {}, marks=pytest.mark.slow) for seed in range(54)),
         *((seed, {"sampled": True}) for seed in QUICK_BATCHES),
         *(pytest.param(seed, {"sampled": True}, marks=pytest.mark.slow) for seed in range(35)),

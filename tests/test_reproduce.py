@@ -102,6 +102,7 @@ def test_measured_influence_is_that_of_the_linearised_descent(script):
         response = response @ (np.eye(size) - step * hessian(path[t]))
 
 
+@pytest.mark.slow
 def test_the_bounds_of_hong_hold_and_three_slips_of_the_slides_do_not(
     script, vectors, capsys, tmp_path
 ):
@@ -130,6 +131,7 @@ def test_the_bounds_of_hong_hold_and_three_slips_of_the_slides_do_not(
     assert (fair, theirs) == (63, 64)
 
 
+@pytest.mark.slow
 def test_the_dynamic_schedule_of_hong_gains_though_its_influence_is_a_bound_only(script):
     hong = script("hong_influence")
     report = hong.main(["--quick"])
