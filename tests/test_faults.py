@@ -1,6 +1,7 @@
 """Whatever interrupts a fit: all that was released is charged, and no half-fitted model is left."""
 
 import contextlib
+import inspect
 import os
 import signal
 import subprocess
@@ -57,13 +58,14 @@ class AtEvent:
     def __init__(self, error, number, is_it):
         self.error, self.number, self.is_it, self.count = error, number, is_it, 0
 
-    # Not a profile: numba would call it from compiled code, which crashes now and then.
+    # Not a profile, which numba would call from compiled code, and not where a generator goes on:
+    # the interpreter crashes now and then when an error is raised there.
     def __enter__(self):
         sys.settrace(self.trace)
 
     def trace(self, frame, event, argument):
         code = frame.f_code
-        if not code.co_filename.startswith(PACKAGE):
+        if not code.co_filename.startswith(PACKAGE) or code.co_flags & inspect.CO_GENERATOR:
             return None
         frame.f_trace_lines = False
         if self.is_it(event, code.co_name):
