@@ -22,6 +22,19 @@ DATA = Path(__file__).parent / "data"
 REPRODUCTIONS = Path(__file__).parent.parent / "examples" / "reproduce"
 
 
+# Of these the daily run has the fits, audits and leak hunt that all estimators go through.
+SELDOM = {f"test_{name}" for name in ("baselines", "double_noise_newton", "perturbation")}
+SELDOM |= {f"test_{name}" for name in ("privgene", "reproduce", "sgd_baselines")}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Leave to the slow run what asks a cluster for workers, and what only baselines have."""
+    for item in items:
+        if "client" in getattr(item, "fixturenames", ()) or item.path.stem in SELDOM:
+            item.add_marker("slow")
+
+
 @pytest.fixture(scope="session")
 def vectors():
     """Return a reader of the expected values under tests/data: ``vectors(file, section)``."""

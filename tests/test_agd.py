@@ -337,6 +337,7 @@ def penalised_loss(model, X, y, alpha=0.0):
     return losses.mean() + alpha / 2 * (model.coef_**2).sum()
 
 
+@pytest.mark.slow
 def test_without_noise_the_exact_best_step_is_taken_until_none_helps():
     X, y = make_census(1000, random_state=0)
     model = DPAGDClassifier(epsilon=math.inf, clip_schedule=math.inf, alpha=0.05).fit(X, y)

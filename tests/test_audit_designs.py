@@ -4,18 +4,15 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from dpglm import DPAGDClassifier, DPLinearSVM, DPLogisticRegression, FullPreconditioner
+from dpglm import (
+    DPAGDClassifier,
+    DPLinearSVM,
+    DPLogisticRegression,
+    FullPreconditioner,
+    baselines,
+)
 from dpglm.audit import audit_choices, audit_estimator, canary_scores, choice_counts
 from dpglm.audit.designs import cross_moment_scores
-from dpglm.baselines import (
-    ApproximateMinimaPerturbation,
-    DoubleNoiseNewton,
-    MajorityClassifier,
-    ObjectivePerturbation,
-    OutputPerturbation,
-    PrivGene,
-    SGDMomentsAccountant,
-)
 
 RELATIONS = [
     {},
@@ -55,12 +52,12 @@ def check_prediction(canaries):
         DPAGDClassifier(epsilon=6.0, classes=[0, 1, 2], loss="smoothed_hinge", momentum="debiased"),
         DPAGDClassifier(epsilon=6.0, classes=[0, 1, 2, 3], n_splits=8, budget_growth=2.0),
         DPAGDClassifier.as_published(epsilon=20.0),
-        SGDMomentsAccountant(epsilon=9.0, max_iter=30, batch_size=900),
+        baselines.SGDMomentsAccountant(epsilon=9.0, max_iter=30, batch_size=900),
     ],
     ids=str,
 )
 def test_gradients_do_what_their_design_predicts(model, relation):
-    if isinstance(model, SGDMomentsAccountant) and relation:
+    if isinstance(model, baselines.SGDMomentsAccountant) and relation:
         return
     canaries = canary_scores(
         clone(model).set_params(**relation), n_canaries=N_CANARIES, container="sparse"
@@ -73,14 +70,14 @@ def test_gradients_do_what_their_design_predicts(model, relation):
 @pytest.mark.parametrize(
     "model",
     [
-        MajorityClassifier(epsilon=4.0),
-        OutputPerturbation(epsilon=6.0),
-        OutputPerturbation(epsilon=6.0, loss="smoothed_hinge", row_bound=5.0, alpha=0.1),
-        ObjectivePerturbation(epsilon=6.0),
-        ObjectivePerturbation(epsilon=9.0, alpha=0.003, row_bound=4.0),
-        ApproximateMinimaPerturbation(epsilon=6.0),
-        DoubleNoiseNewton(epsilon=9.0),
-        DoubleNoiseNewton(epsilon=9.0, ridge=0.05, curvature="hessian"),
+        baselines.MajorityClassifier(epsilon=4.0),
+        baselines.OutputPerturbation(epsilon=6.0),
+        baselines.OutputPerturbation(epsilon=6.0, loss="smoothed_hinge", row_bound=5.0, alpha=0.1),
+        baselines.ObjectivePerturbation(epsilon=6.0),
+        baselines.ObjectivePerturbation(epsilon=9.0, alpha=0.003, row_bound=4.0),
+        baselines.ApproximateMinimaPerturbation(epsilon=6.0),
+        baselines.DoubleNoiseNewton(epsilon=9.0),
+        baselines.DoubleNoiseNewton(epsilon=9.0, ridge=0.05, curvature="hessian"),
     ],
     ids=str,
 )
@@ -88,7 +85,7 @@ def test_baselines_do_what_their_designs_predict(model, relation):
     relation = {**relation, "n_ref": 800} if "n_ref" in relation else relation
     model = clone(model).set_params(**relation)
     # Its matrix of all columns takes the cube of their number.
-    few = isinstance(model, DoubleNoiseNewton)
+    few = isinstance(model, baselines.DoubleNoiseNewton)
     scores = audit_estimator(model, n_canaries=800 if few else N_CANARIES).parts[0].evidence
     if few and model.ridge != "auto":
         # Noise of the directions, in proportion to the gradient, hides a single canary.
@@ -113,8 +110,8 @@ def test_entries_off_the_diagonal_do_what_their_design_predicts(relation):
         DPAGDClassifier(epsilon=3.0),
         DPAGDClassifier(epsilon=3.0, selection="laplace", loss_clip=1.0, loss="hinge"),
         DPAGDClassifier.as_published(epsilon=1.0),
-        PrivGene(epsilon=3.0),
-        PrivGene(epsilon=1.0, loss="hinge", feature_bound=4.0, mutation=0.2),
+        baselines.PrivGene(epsilon=3.0),
+        baselines.PrivGene(epsilon=1.0, loss="hinge", feature_bound=4.0, mutation=0.2),
     ],
     ids=str,
 )

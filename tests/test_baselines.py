@@ -273,9 +273,9 @@ def test_why_a_few_hundred_records_teach_advanced_composition_nothing():
 
 LOUD = [
     *(Perturbation(epsilon=math.inf) for Perturbation in PERTURBATIONS),
-    pytest.param(DoubleNoiseNewton(epsilon=math.inf), marks=pytest.mark.slow),
-    pytest.param(PrivGene(epsilon=10_000.0, feature_bound=50.0), marks=pytest.mark.slow),
-    pytest.param(SGDMomentsAccountant(epsilon=math.inf, step=1.0), marks=pytest.mark.slow),
+    DoubleNoiseNewton(epsilon=math.inf),
+    PrivGene(epsilon=10_000.0, feature_bound=50.0),
+    SGDMomentsAccountant(epsilon=math.inf, step=1.0),
 ]
 
 

@@ -24,6 +24,7 @@ def ledger_of(*runs, delta=1e-6):
     return PrivacyLedger(runs, "zero_out", delta)
 
 
+@pytest.mark.slow
 def test_epsilon_matches_the_vectors(vectors):
     for row in vectors("sampling", "poisson_gaussian_pld"):
         ledger = ledger_of((PoissonSampledEvent(row["q"], row["sigma"]), row["T"]))
@@ -72,6 +73,7 @@ def test_calibration_finds_the_least_noise(rate, epsilon, delta):
     assert spent <= epsilon < less
 
 
+@pytest.mark.slow
 def test_the_noise_drawn_has_the_rounded_levels_and_nothing_is_printed(capfd, caplog):
     model = DPLogisticRegression(
         sampling_rate=0.5, max_iter=60, clip_schedule=1.0, preconditioner=None,

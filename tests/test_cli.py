@@ -53,6 +53,7 @@ def test_a_run_prints_the_table_and_writes_its_files(capsys, tmp_path):
     assert capsys.readouterr() == (printed, "8 of 8 fits were finished earlier\n")
 
 
+@pytest.mark.slow
 def test_every_named_estimator_runs_and_spends_no_more_than_its_epsilon(capsys, tmp_path):
     table = tmp_path / "table.json"
     size = ["--n-samples", "120", "--max-iter", "2", "--estimators", "all", "--epsilons", "3"]
@@ -186,10 +187,9 @@ def test_the_module_is_the_program(capsys, monkeypatch):
     assert (exit_.value.code, capsys.readouterr().err) == (2, message)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif("DPGLM_DATA" not in os.environ, reason="DPGLM_DATA names no folder of data")
-@pytest.mark.parametrize(
-    ("name", "drawn"), [pytest.param("adult", False, marks=pytest.mark.slow), ("bank", True)]
-)
+@pytest.mark.parametrize(("name", "drawn"), [("adult", False), ("bank", True)])
 def test_the_example_on_real_data_prints_the_default_estimator_and_writes_its_files(
     name, drawn, tmp_path, capsys, monkeypatch
 ):

@@ -119,6 +119,7 @@ def test_cells_have_seeds_of_their_own_only_where_the_run_has_one():
     assert len({record["training_loss"] for record in records if record["epsilon"]}) == 12
 
 
+@pytest.mark.slow
 def test_whatever_determines_a_cell_tells_it_from_others(tmp_path):
     path = tmp_path / "results.jsonl"
     run(results_file=path)

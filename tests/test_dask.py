@@ -275,7 +275,7 @@ def wrong_tables(X, y):
     yield (good_X[:, 0], good_y), "X must be a dask array or data frame"
 
 
-@pytest.mark.parametrize("where", ["client", "no_client"])
+@pytest.mark.parametrize("where", [pytest.param("client", marks=pytest.mark.slow), "no_client"])
 def test_bad_data_give_one_sentence(request, two_classes, where):
     request.getfixturevalue(where)
     for data, message in wrong_tables(*two_classes):
@@ -284,7 +284,6 @@ def test_bad_data_give_one_sentence(request, two_classes, where):
         assert not hasattr(failure.value, "privacy_ledger")
 
 
-@pytest.mark.slow
 def test_the_audit_passes_on_workers_and_sees_half_of_the_noise(client, monkeypatch):
     model = DPLogisticRegression(epsilon=5.0, max_iter=10)
     report = audit_estimator(model, n_canaries=500, container="dask", random_state=0)
@@ -316,7 +315,6 @@ def kill_a_worker(client, monkeypatch):
     assert len(killed) == 1 and killed[0] not in client.run(os.getpid).values()
 
 
-@pytest.mark.slow
 def test_a_killed_worker_changes_nothing(client, two_classes, kill_a_worker):
     model = DPAGDClassifier(
         epsilon=9.0, max_iter=6, preconditioner=FullPreconditioner(row_bound=4.0), random_state=0
@@ -337,7 +335,7 @@ def scattered(client, blocks, folder):
     return client.scatter(blocks)
 
 
-@pytest.mark.parametrize("given", [read_once, pytest.param(scattered, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("given", [read_once, scattered])
 def test_a_partition_that_is_lost_for_good_is_named_and_what_was_released_is_charged(
     client, two_classes, kill_a_worker, tmp_path, given
 ):

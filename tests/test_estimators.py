@@ -37,7 +37,7 @@ REACHES_THE_OPTIMUM = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("class_weight", [None, {1: 3.0}])
+@pytest.mark.parametrize("class_weight", [pytest.param(None, marks=pytest.mark.slow), {1: 3.0}])
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_without_noise_or_clip_heavy_ball_reaches_the_optimum_of_scikit_learn(
     n_classes, class_weight, census

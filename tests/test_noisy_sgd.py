@@ -77,6 +77,7 @@ def test_an_empty_batch_is_released_like_any_other():
     assert np.isfinite(model.coef_).all()
 
 
+@pytest.mark.slow
 def test_the_audit_passes_with_sampling_on():
     """Of the marginal law of a canary's score, which the notes of `canary_scores` derive.
 

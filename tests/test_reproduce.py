@@ -102,7 +102,6 @@ def test_measured_influence_is_that_of_the_linearised_descent(script):
         response = response @ (np.eye(size) - step * hessian(path[t]))
 
 
-@pytest.mark.slow
 def test_the_bounds_of_hong_hold_and_three_slips_of_the_slides_do_not(
     script, vectors, capsys, tmp_path
 ):
@@ -131,7 +130,6 @@ def test_the_bounds_of_hong_hold_and_three_slips_of_the_slides_do_not(
     assert (fair, theirs) == (63, 64)
 
 
-@pytest.mark.slow
 def test_the_dynamic_schedule_of_hong_gains_though_its_influence_is_a_bound_only(script):
     hong = script("hong_influence")
     report = hong.main(["--quick"])
@@ -197,7 +195,6 @@ def test_simulated_runs_end_where_the_solver_of_the_package_ends(script):
     assert error < 0.12 * simulated.mean()
 
 
-@pytest.mark.slow
 def test_the_lecture_has_its_rates_and_its_amplification_has_not(script, tmp_path):
     lecture, picture = script("lecture12"), tmp_path / "lecture.png"
     claims = claims_of(lecture.main(["--quick", "--figure", str(picture)]))
@@ -239,7 +236,6 @@ def test_noise_of_the_heavy_ball_and_cost_of_the_clip_match_the_vectors(script, 
     assert total == known["total_steps_until_budget_exhausted"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["yu_momentum", "yu_ablation"])
 def test_the_gains_of_yu_are_those_of_their_table(script, name, capsys):
     report = script(name).main(["--quick"])
@@ -356,7 +352,6 @@ def test_averages_improve_by_the_root_of_what_they_cost(script, capsys):
     np.testing.assert_allclose(errors[0] / np.array(errors[:3]), [1, 2**0.5, 2], rtol=0.05)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "n_fits"),
     [("lee_kifer_figure1", 40), ("lee_kifer_figures23", 20), ("lee_kifer_figure4", 24)],

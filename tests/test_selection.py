@@ -81,7 +81,7 @@ def p_values(row, counts):
 
 @pytest.mark.parametrize(
     ("mechanism_type", "index"),
-    [(ExponentialSelection, 0), (LaplaceSelection, 1)],
+    [(ExponentialSelection, 0), pytest.param(LaplaceSelection, 1, marks=pytest.mark.slow)],
 )
 def test_draws_have_their_own_law_and_not_that_of_the_published_code(
     mechanism_type, index, vectors

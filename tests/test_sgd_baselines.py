@@ -69,7 +69,6 @@ def test_outside_of_their_range_the_theorems_are_not_applied():
         SGDAdvancedComposition(epsilon=5.0, max_iter=1).plan(40_000, 5)
 
 
-@pytest.mark.slow
 def test_the_rules_for_batches_and_iterations():
     assert batch_rate("auto", 40_000) == 210 / 40_000 and batch_rate(500, 100) == 1.0
     assert SGDAdvancedComposition(epsilon=0.4).plan(40_000, 5).n_iter == 32

@@ -25,16 +25,7 @@ from dpglm import (
     DynamicNoise,
     Geometric,
     PrivacyWarning,
-)
-from dpglm.baselines import (
-    ApproximateMinimaPerturbation,
-    DoubleNoiseNewton,
-    MajorityClassifier,
-    ObjectivePerturbation,
-    OutputPerturbation,
-    PrivGene,
-    SGDAdvancedComposition,
-    SGDMomentsAccountant,
+    baselines,
 )
 from dpglm.datasets import fetch_adult, make_census
 
@@ -51,14 +42,14 @@ TEN_TIMES_THE_SIGNAL = (
 
 # Each reason is proven in the tests of that baseline; None where no check fails.
 BASELINES = {
-    ObjectivePerturbation: TEN_TIMES_THE_SIGNAL,
-    OutputPerturbation: TEN_TIMES_THE_SIGNAL,
-    ApproximateMinimaPerturbation: TEN_TIMES_THE_SIGNAL,
-    DoubleNoiseNewton: "With a weight of 1,000 a direction on 50 rows is almost all noise.",
-    PrivGene: "Features of up to 60 count as 1 in the fit, and 1,000 choices are near coin flips.",
-    SGDMomentsAccountant: "The intercept's signal is .4 standard deviations of its noise.",
-    SGDAdvancedComposition: None,
-    MajorityClassifier: None,
+    baselines.ObjectivePerturbation: TEN_TIMES_THE_SIGNAL,
+    baselines.OutputPerturbation: TEN_TIMES_THE_SIGNAL,
+    baselines.ApproximateMinimaPerturbation: TEN_TIMES_THE_SIGNAL,
+    baselines.DoubleNoiseNewton: "At a weight of 1,000 a direction of 50 rows is nearly all noise.",
+    baselines.PrivGene: "Features of up to 60 count as 1, and choices are near coin flips.",
+    baselines.SGDMomentsAccountant: "The intercept's signal is .4 deviations of its noise.",
+    baselines.SGDAdvancedComposition: None,
+    baselines.MajorityClassifier: None,
 }
 
 
@@ -84,20 +75,20 @@ PARAMETERS = {
         "step_update_every": 5, "step_growth": 0.2, "step_shrink": 0.5, "momentum": "heavy_ball",
         "selection": "exponential", "accountant": "auto", "preconditioner": None, "max_iter": 1000,
     },
-    ObjectivePerturbation: PERTURBED,
-    ApproximateMinimaPerturbation: PERTURBED,
-    OutputPerturbation: PERTURBED,
-    DoubleNoiseNewton: LINEAR | {
+    baselines.ObjectivePerturbation: PERTURBED,
+    baselines.ApproximateMinimaPerturbation: PERTURBED,
+    baselines.OutputPerturbation: PERTURBED,
+    baselines.DoubleNoiseNewton: LINEAR | {
         "curvature": "upper_bound", "ridge": "auto", "clip": "auto", "row_bound": 3.0,
         "direction_share": 0.4, "step": 1.0, "max_iter": 20,
     },
-    PrivGene: LINEAR | {
+    baselines.PrivGene: LINEAR | {
         "loss": "logistic", "feature_bound": 1.0, "mutation": 0.5, "mutation_decay": 0.97,
         "max_iter": "auto",
     },
-    SGDMomentsAccountant: BATCHES | {"noise_multiplier": 4.0},
-    SGDAdvancedComposition: BATCHES,
-    MajorityClassifier: SHARED,
+    baselines.SGDMomentsAccountant: BATCHES | {"noise_multiplier": 4.0},
+    baselines.SGDAdvancedComposition: BATCHES,
+    baselines.MajorityClassifier: SHARED,
 }  # fmt: skip
 
 
@@ -157,14 +148,14 @@ SHELL = {
 
 
 def checks_of(estimator, *, daily):
-    """All checks; those of the shell, and those with options, are slow unless `daily`."""
+    """All checks; those of baselines, of the shell and with options are slow unless `daily`."""
     reason = BASELINES.get(type(estimator), NO_SIGNAL)
     failing = {} if reason is None else {"check_class_weight_classifiers": reason}
     for case in estimator_checks_generator(estimator, expected_failed_checks=failing, mark="xfail"):
         case = case if hasattr(case, "marks") else pytest.param(*case)
         check = case.values[1]
         name = check.func.__name__
-        seldom = check.keywords or name in SHELL
+        seldom = check.keywords or name in SHELL or type(estimator) in BASELINES
         marks = [*case.marks, *([] if daily or not seldom else [pytest.mark.slow])]
         options = ",".join(f"{key}={value}" for key, value in check.keywords.items())
         yield pytest.param(*case.values, marks=marks, id=f"{estimator}-{name}({options})")
@@ -207,6 +198,7 @@ def test_grid_search_over_schedules_in_a_pipeline():
     assert best.privacy_.epsilon() <= best.epsilon
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     not os.path.isdir(os.environ.get("DPGLM_DATA", "")),
     reason="DPGLM_DATA does not name a folder with the data sets",

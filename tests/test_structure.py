@@ -185,6 +185,7 @@ def test_what_begins_with_an_underscore_stays_in_its_module():
         assert not private, f"{module} imports {private}"
 
 
+@pytest.mark.slow
 def test_imports_are_light_and_a_fit_works_without_any_of_the_optional_packages():
     """scikit-learn itself imports pandas where it is installed; dpglm must not need it."""
     code = """
