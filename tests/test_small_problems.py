@@ -184,7 +184,8 @@ def test_losses_along_a_line_match_term_by_term(loss, n_outputs, scale):
     for n, n_steps in [(1, 1), (5, 6), (14, 13), (9, 60)] + [(300, 2)] * (scale < 1):
         X, target, coef, direction = problem(n, 4, n_outputs, n, scale=scale)
         weights = class_weights(n_outputs)[:: 1 if n > 5 else -1]
-        objective = Objective(X, target, loss, n_outputs=n_outputs, class_weight=weights)
+        storage = X if n < 300 else sparse.csr_array(X)
+        objective = Objective(storage, target, loss, n_outputs=n_outputs, class_weight=weights)
         steps = np.linspace(0.0, 2.0, n_steps)
         for bound in line_bounds(n_outputs, 1.0, 0.5) + line_bounds(n_outputs, math.inf, 30.0):
             assert_losses_match(

@@ -9,8 +9,9 @@ that was stopped goes on where it was. Needs ``pip install cosmic-ray`` and the 
 Places are sampled before operators, evenly over each module, so that the many variants of one
 binary operator count no more than a number. Left out are places where no test could or should see
 a change: docstrings, annotations, ``__all__``, arguments of a raised exception, decorators (those
-of the kernels steer the compiler), ``if TYPE_CHECKING``; and ``is`` for ``==``, which is the same
-for small integers and interned strings.
+of the kernels steer the compiler), ``if TYPE_CHECKING``, ``strict=`` of `zip`, what is done where an
+import fails, lines that end with ``# speed only``; and ``is`` for ``==``, which is the same for small
+integers and interned strings.
 """
 
 import argparse
@@ -41,6 +42,8 @@ os.environ.update(OPENBLAS_NUM_THREADS="1", NUMBA_NUM_THREADS="2")
 ROOT = Path(__file__).parent.parent
 # Folders, or single modules of one.
 MUTATED = ("privacy", "kernels", "sums/reference", "estimators/solvers")
+# Ends a line that decides how fast a result comes, and not what it is.
+_SPEED_ONLY = "# speed only"
 _SAMPLED = "noisy_sgd not audit and not yu_et_al"
 # Tests by module, those most likely to fail first. A second word selects among them (pytest -k).
 # A module that is not named here has the tests of its folder.
@@ -121,10 +124,16 @@ def excluded_spans(source: str) -> list[tuple[tuple[int, int], tuple[int, int]]]
             left_out.append(node)
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
             left_out.append(node)
-    return [
+        if isinstance(node, ast.keyword) and node.arg == "strict":
+            left_out.append(node)
+        if isinstance(node, ast.ExceptHandler) and ast.unparse(node.type or node) == "ImportError":
+            left_out.append(node)
+    spans = [
         ((node.lineno, node.col_offset), (node.end_lineno, node.end_col_offset))
         for node in left_out
     ]
+    lines = enumerate(source.splitlines(), 1)
+    return spans + [((n, 0), (n, len(line))) for n, line in lines if line.endswith(_SPEED_ONLY)]
 
 
 def mutations(source: str) -> dict[tuple[int, int], list[tuple[str, int]]]:

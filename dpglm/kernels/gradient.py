@@ -34,7 +34,7 @@ ROW_GROUP = 8
 # Rows kept in the padded tail: enough for the row before them to be read past its end.
 TAIL_ROWS = 2 * ROW_GROUP
 # Prefetched so far ahead, or by a group of rows if that is more.
-_AHEAD_BYTES = 8192
+_AHEAD_BYTES = 8192  # speed only
 # Sparse rows scored before they are added: they stay in the first level of cache meanwhile.
 BLOCK_ROWS = 256
 
@@ -45,7 +45,7 @@ _APART = {**INNER, "fastmath": {"nsz"}}
 
 @njit(**INNER)
 def _ahead(rows, n_features):
-    return max(_AHEAD_BYTES // rows.itemsize, ROW_GROUP * n_features)
+    return max(_AHEAD_BYTES // rows.itemsize, ROW_GROUP * n_features)  # speed only
 
 
 @njit(forceinline=True, **INNER)
@@ -67,7 +67,7 @@ def _score_and_add(data, scored, added, stride, width, weights, factors, total, 
     p0 = p1 = p2 = p3 = p4 = p5 = p6 = p7 = spread(0.0)
     for j in range(0, width, LANES):
         if ahead is not None:
-            prefetch(data, ahead + LANES * j)
+            prefetch(data, ahead + LANES * j)  # speed only
         if weights is not None:
             w = load(weights, j)
             p0 += load(data, scored + j) * w
@@ -128,7 +128,7 @@ def _add_part(
 def _copy_group(rows, start, stride, width, ahead, group):
     """Copy eight rows to where vectors are aligned, and in float64: they are used 2 K times."""
     for j in range(0, width, LANES):
-        prefetch(rows, start + ahead + LANES * j)
+        prefetch(rows, start + ahead + LANES * j)  # speed only
         for i in range(ROW_GROUP):
             store(group, i * width + j, load(rows, start + i * stride + j))
 

@@ -243,9 +243,9 @@ def prefetch(_, array, index):
             "llvm.prefetch", [byte], ir.FunctionType(ir.VoidType(), [byte, flag, flag, flag])
         )
         address = builder.bitcast(_address(context, builder, array, *arguments), byte)
-        read, keep_in_every_cache, of_data = flag(0), flag(3), flag(1)
-        for line in range(64 * (array.dtype.bitwidth // 8) // _CACHE_LINE):
-            there = builder.gep(address, [ir.IntType(64)(line * _CACHE_LINE)])
+        read, keep_in_every_cache, of_data = flag(0), flag(3), flag(1)  # speed only
+        for line in range(64 * (array.dtype.bitwidth // 8) // _CACHE_LINE):  # speed only
+            there = builder.gep(address, [ir.IntType(64)(line * _CACHE_LINE)])  # speed only
             builder.call(hint, [there, read, keep_in_every_cache, of_data])
         return context.get_dummy_value()
 

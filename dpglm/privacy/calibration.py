@@ -87,11 +87,13 @@ def _log_scale(
 def crossing(excess: Callable[[float], float], guess: float, tolerance: float) -> float:
     """Return where a function turns positive, within the tolerance, searched from a guess."""
     low = high = guess
-    step = 0.05
+    step = 0.05  # speed only
     while excess(low) > 0:
-        low, high, step = low - step, low, 2 * step
+        low, high = low - step, low
+        step *= 2  # speed only
     while excess(high) < 0:
-        low, high, step = high, high + step, 2 * step
+        low, high = high, high + step
+        step *= 2  # speed only
     return brentq(excess, low, high, xtol=tolerance)
 
 
