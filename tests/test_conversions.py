@@ -192,8 +192,6 @@ def test_a_tiny_rho_costs_what_the_total_variation_distance_is(rho):
 
 
 ARGUMENTS = {**dict.fromkeys(("mu", "rho", "epsilon"), 1e-3), "delta": 1e-6}
-
-
 CONVERSIONS = [
     gdp_delta, gdp_epsilon, gdp_log_delta, gdp_mu, zcdp_delta, zcdp_epsilon, zcdp_rho
 ]  # fmt: skip

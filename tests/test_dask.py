@@ -27,8 +27,6 @@ from dpglm.sums.objective import Objective
 
 SIZES = (700, 300, 1, 1100, 400)
 BOUNDS = np.cumsum((0, *SIZES))
-
-
 # What workers import, which takes them longer than all that they are asked here.
 IMPORTED = ["dask.array", "dask.dataframe", "distributed", "dpglm.audit", "dpglm.sources.dask"]
 

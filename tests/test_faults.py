@@ -102,7 +102,8 @@ def test_running_out_of_memory(name, stride, released):
         error = fit_through(failing_call(number), model, released)
         assert error is None or isinstance(error, MemoryError)
         reached.add(len(released))
-    assert {0, 1, 2} & reached == {0, 1, 2} or name == "objective"
+    # Which release is checked, and so how many calls follow it, is drawn anew in every fit.
+    assert (min(reached) == 0 and max(reached) > 1) or name == "objective"
     assert fit_through(fault, model, released) is None
 
 

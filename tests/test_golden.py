@@ -9,8 +9,6 @@ pytest.importorskip("dp_accounting")
 RECORD = golden.load()
 RUN = {"fits": golden.fit, "commands": golden.command}
 NAMES = {"fits": golden.FITS, "commands": golden.COMMANDS}
-
-
 EVERY = [(kind, name) for kind in RUN for name in dict.fromkeys([*NAMES[kind], *RECORD[kind]])]
 
 

@@ -57,6 +57,8 @@ def test_a_parameter_may_be_none_a_number_a_name_or_an_object():
 
     own = Sign()
     assert check_momentum(own) is own
+    with pytest.raises(NotImplementedError, match="Momentum must define direction"):
+        Momentum().direction(np.ones(1), np.zeros(1), 1)
 
 
 @pytest.mark.parametrize(
@@ -76,8 +78,3 @@ def test_a_parameter_may_be_none_a_number_a_name_or_an_object():
 def test_what_is_no_momentum_is_refused_by_a_sentence(value, error, complaint):
     with pytest.raises(error, match=f"^momentum=.*{complaint}"):
         check_momentum(value)
-
-
-def test_an_unfinished_momentum_says_what_is_missing():
-    with pytest.raises(NotImplementedError, match="Momentum must define direction"):
-        Momentum().direction(np.ones(1), np.zeros(1), 1)

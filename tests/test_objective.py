@@ -59,19 +59,26 @@ def test_sums_and_their_reference_match_clipping_row_by_row(loss, n_outputs):
 
 @pytest.mark.parametrize(("loss", "n_outputs"), CASES, ids=str)
 def test_a_sum_may_miss_its_reference_by_what_rounding_can_do_and_no_more(loss, n_outputs):
-    X, target, coef, _ = problem(1, 3, n_outputs, seed=3)
-    reference, clip, u = Objective(X, target, loss, n_outputs=n_outputs).reference, 1e-6, 2.0**-53
-    row, right = np.append(X[0], 1.0), reference.gradient_sum(coef, clip)
-    norm = np.linalg.norm(row)
-    shift = 4 * (4 + 4) * u * norm * np.linalg.norm(coef)
+    X, target, coef, _ = problem(1, 60, n_outputs, seed=3)
+    reference, clip, u = Objective(X, target, loss, n_outputs=n_outputs).reference, 1.0, 2.0**-53
+    right, norm = reference.gradient_sum(coef, clip), math.hypot(np.linalg.norm(X), 1.0)
+    shift = 4 * (61 + 4) * u * norm * np.linalg.norm(coef)
     moved = loss.curvature * math.sqrt(n_outputs) * shift if loss.curvature < math.inf else 0.0
-    added = (1 + 3 + 2) * u * np.linalg.norm(np.outer(row, right.reshape(4, -1)[-1]))
+    allowed = (moved + 2.0**-45) * norm + (1 + 60 + 2) * u * np.linalg.norm(right) + 1e-10 * clip
     off = right.copy()
-    off.flat[0] += 1e-12
-    allowed = (moved + 2.0**-45) * norm + added + 1e-8 * clip
-    excess = reference.excess(off, coef, clip, 1e-8)
-    assert excess == pytest.approx(np.linalg.norm(off - right) - allowed, rel=1e-9)
+    off.flat[0] += 1e-9
+    excess = np.linalg.norm(off - right) - allowed
+    assert reference.excess(off, coef, clip, 1e-10) == pytest.approx(excess, rel=0, abs=2e-15)
     assert reference.excess(right, coef, clip, 0.0) == 0.0
+
+
+def test_no_row_may_be_longer_than_the_kernels_take_it_to_be():
+    reference = Objective(*problem(9, 3)[:2], Logistic()).reference
+    last, coef = np.arange(9) == 8, np.zeros(4)
+    for factor, holds in ((1 + 2.0**-20.5, True), (1 + 2.0**-19.5, False), (1.9, False)):
+        longer = np.where(last, factor, 1.0) * reference.inverse_norms
+        taken = replace(reference, inverse_norms=longer)
+        assert (taken.excess(taken.gradient_sum(coef, 1.0), coef, 1.0, 0.0) == 0.0) == holds
 
 
 @pytest.mark.parametrize(("loss", "n_outputs"), CASES, ids=str)

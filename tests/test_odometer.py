@@ -409,7 +409,8 @@ def kill_at_random(path, number, n_kills, seed):
             n_released += len(os.read(read, 1 << 20))
         recorded = sum(ledger.n_releases for ledger in PrivacyOdometer(path).ledgers())
         assert recorded >= n_released
-    assert os.listdir(path.parent) == [path.name]
+    left = [(file.name, file.stat().st_mode & 0o777) for file in path.parent.iterdir()]
+    assert left == [(path.name, 0o600)]
     return n_released
 
 

@@ -9,9 +9,9 @@ that was stopped goes on where it was. Needs ``pip install cosmic-ray`` and the 
 Places are sampled before operators, evenly over each module, so that the many variants of one
 binary operator count no more than a number. Left out are places where no test could or should see
 a change: docstrings, annotations, ``__all__``, arguments of a raised exception, decorators (those
-of the kernels steer the compiler), ``if TYPE_CHECKING``, ``strict=`` of `zip`, what is done where an
-import fails, lines that end with ``# speed only``; and ``is`` for ``==``, which is the same for small
-integers and interned strings.
+of the kernels steer the compiler), ``if TYPE_CHECKING``, ``strict=`` of `zip`, what is done where
+an import fails, lines that end with ``# speed only``; and ``is`` for ``==``, which is the same for
+small integers and interned strings.
 """
 
 import argparse
@@ -78,6 +78,7 @@ TESTS = {
         "estimators",
         "second_moment",
         "agd",
+        "budget",
         "preconditioned_fit",
         _SAMPLED,
     ],

@@ -19,7 +19,7 @@ from numba.np.arrayobj import make_array
 
 LANES = 8
 
-_CACHE_LINE = 64
+_CACHE_LINE = 64  # speed only
 
 
 class _Register(types.Type):

@@ -246,10 +246,10 @@ def zcdp_rho(epsilon: float, delta: float) -> float:
 
 def _zcdp_log_delta(rho: float, epsilon: float) -> float:
     """Logarithm of :func:`zcdp_delta`, in t = alpha - 1."""
-    if rho == 0 or epsilon == math.inf:
+    if rho == 0 or math.isinf(epsilon):
         return -math.inf
     # delta is then within exp(-690) of 1, and 1 is always a bound.
-    if rho - epsilon > 690:
+    if rho - epsilon > 690:  # speed only
         return 0.0
     # More rho means more delta, and leaves room below overflow.
     rho = max(rho, (epsilon + 1) * 1e-300)

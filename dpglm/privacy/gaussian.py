@@ -206,9 +206,9 @@ def gdp_log_delta(mu: float, epsilon: float) -> float:
     which is positive and does not cancel.
     """
     mu, epsilon = nonnegative("mu", mu), nonnegative("epsilon", epsilon)
-    if mu == 0 or epsilon == math.inf:
+    if mu == 0 or math.isinf(epsilon):
         return -math.inf
-    if mu == math.inf:
+    if math.isinf(mu):
         return 0.0
     a = mu / 2 - epsilon / mu
     start, width = -a / math.sqrt(2), mu / math.sqrt(2)
@@ -289,7 +289,7 @@ def largest_budget(
     log_delta: Callable[[float, float], float], epsilon: float, delta: float
 ) -> float:
     """Budget at which ``log_delta(., epsilon)`` meets delta."""
-    if epsilon == math.inf:
+    if math.isinf(epsilon):
         return math.inf
     if delta == 0:
         return 0.0

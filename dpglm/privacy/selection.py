@@ -69,7 +69,7 @@ class _Selection:
             raise ValueError("Scores to choose by are a vector.")
         if not np.isfinite(scores).all():
             raise FloatingPointError("A score to choose by is not finite; nothing was released.")
-        if self.epsilon == math.inf:
+        if math.isinf(self.epsilon):
             return int(np.argmax(scores)), self.event
         return self._drawn(scores, rng), self.event
 
@@ -98,7 +98,7 @@ class ExponentialSelection(_Selection):
     @property
     def scale(self) -> float:
         """Scale of the Gumbel noise whose largest noisy score has the same law."""
-        if self.epsilon == math.inf:
+        if math.isinf(self.epsilon):
             return 0.0
         return self._spread * (1 + _SCALE_SLACK) / (self.epsilon - 8 * _EXPONENT_ERROR)
 
@@ -139,7 +139,7 @@ class LaplaceSelection(_Selection):
     @property
     def scale(self) -> float:
         """Scale of the noise."""
-        if self.epsilon == math.inf:
+        if math.isinf(self.epsilon):
             return 0.0
         scale = self._spread * (1 + _SCALE_SLACK) / self.epsilon
         return scale + 3 * self.grid / self.epsilon
@@ -189,7 +189,7 @@ class ChoosingVault(Vault):
             score_range=self._moved_clips * bound,
             epsilon=epsilon,
             # Two scores of two data sets differ by up to four rounding errors.
-            slack=0.0 if epsilon == math.inf else 4 * rounding,
+            slack=0.0 if math.isinf(epsilon) else 4 * rounding,
         )
 
         def exact() -> np.ndarray:

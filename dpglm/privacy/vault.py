@@ -512,7 +512,7 @@ def _check_within_budget(events: "Runs", budget: PrivacyBudget) -> None:
         raise ValueError(SAMPLED_REPLACEMENT)
     if not all(isinstance(n, int) and n > 0 for _, n in events):
         raise ValueError("The events of a plan count positive numbers of releases.")
-    if budget.epsilon == math.inf:
+    if math.isinf(budget.epsilon):
         return
     affordable = composed_gdp_delta(events, budget.epsilon) <= budget.delta
     if not affordable and any(event.kind != GaussianEvent.kind for event, _ in events):
