@@ -7,7 +7,7 @@ float64, categories and labels pandas categoricals over the public lists.
 """
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,10 @@ from sklearn.datasets import fetch_openml
 from sklearn.utils import Bunch, check_random_state
 
 from dpglm.exceptions import require
-from dpglm.schema import CategoricalColumn, NumericColumn, Schema, load_schema
+from dpglm.schema import CategoricalColumn, NumericColumn, Schema, TextColumn, load_schema
+from dpglm.schema.columns import Column
+from dpglm.schema.encoder import encode
+from dpglm.schema.values import distinct
 
 __all__ = [
     "fetch_adult", "fetch_bank", "fetch_kddcup99", "make_census", "read_csv", "sample_from_schema",
@@ -95,7 +98,8 @@ def make_census(
         "capital_loss": loss.round(),
     }
     numeric = {c.name: np.clip(drawn[c.name], c.lower, c.upper) for c in schema.numeric}
-    X: Any = schema.encode([*numeric.values()], codes)
+    names = [column.name for column in schema.categorical]
+    X: Any = encode(schema.encoded_columns, {**numeric, **dict(zip(names, codes, strict=True))})
     y: Any = (rng.random_sample(n_samples) < expit(X @ w + _INTERCEPT)).astype(np.int64)
     if as_frame:
         pd = _pandas()
@@ -411,16 +415,11 @@ def read_csv(path: str | os.PathLike[str], schema: Schema, *, target: str | None
         raise ValueError(f"{path} has no column {missing[0]!r}; its header names {list(frame)}.")
     if frame.empty:
         raise ValueError(f"{path} has no rows below its header.")
-    data = pd.DataFrame({column.name: _values(frame, column) for column in schema.columns})
-    labels = _spelled(frame[schema.target.name], schema.target.labels)
-    if None in labels:
-        row = labels.index(None)
-        raise ValueError(
-            f"row {row + 1} of {path} has {schema.target.name}="
-            f"{frame[schema.target.name][row]!r}; the labels of the schema are "
-            f"{list(schema.target.labels)}."
-        )
-    return Bunch(data=data, target=np.array(labels), schema=schema)
+    texts = {name: frame[name].str.strip().tolist() for name in schema.feature_names}
+    data = pd.DataFrame({c.name: _typed(texts[c.name], c) for c in schema.columns})
+    name = schema.target.name
+    labels = schema.target.read(distinct(frame[name].str.strip(), name))
+    return Bunch(data=data, target=labels, schema=schema)
 
 
 def _separator(path: str | os.PathLike[str]) -> str:
@@ -428,36 +427,23 @@ def _separator(path: str | os.PathLike[str]) -> str:
         return ";" if ";" in lines.readline() else ","
 
 
-def _values(frame: Any, column: NumericColumn | CategoricalColumn) -> Any:
-    """Return a column as numbers, or as categories of the schema and None for any other."""
-    texts = frame[column.name]
-    if isinstance(column, CategoricalColumn):
-        categories = _spelled(texts, column.categories)
-        if all(category is None for category in categories):
-            raise ValueError(
-                f"column {column.name!r} starts with {texts[0]!r} and holds none of the categories "
-                f"of the schema, {list(column.categories)}; spell them as the file does."
-            )
-        return np.array(categories, dtype=object)
-    # What is no number becomes NaN, and is named with its row.
-    numbers = _pandas().to_numeric(texts, errors="coerce").to_numpy(dtype=np.float64)
-    (bad,) = np.nonzero(~np.isfinite(numbers))
-    if len(bad):
+def _typed(texts: list[str], column: Column) -> Any:
+    """Return numbers, categories of the schema, or else texts, all of which can be encoded."""
+    raw = distinct(texts, column.name)
+    numbers = column.numbers(raw)
+    if isinstance(column, NumericColumn):
+        return numbers
+    if not isinstance(column, CategoricalColumn):
+        return np.array(texts, dtype=object)
+    places = column.places(raw)
+    if not (places >= 0).any():
         raise ValueError(
-            f"row {bad[0] + 1} has {column.name}={texts[bad[0]]!r}; give a finite number."
+            f"column {column.name!r} holds none of the categories of the schema, "
+            f"{list(column.categories)}; spell them as the file does."
         )
-    return numbers
-
-
-def _spelled(texts: Iterable[str], values: tuple) -> list[Any]:
-    """Return which of the public values each text spells, None where none."""
-    # Programs write True as true, and 2 as 2.0 where a column has gaps.
-    known = {str(value): value for value in values}
-    if isinstance(values[0], bool):
-        known |= {str(value).lower(): value for value in values}
-    elif isinstance(values[0], int):
-        known |= {f"{value}.0": value for value in values}
-    return [known.get(text.strip()) for text in texts]
+    # What is not listed stays, as it may be encoded otherwise than what is missing.
+    known = [column.categories[int(place)] if place >= 0 else None for place in places]
+    return np.array([k if k is not None else t for k, t in zip(known, texts, strict=True)], object)
 
 
 _N_STRATA = 5
@@ -511,15 +497,22 @@ def sample_from_schema(
     shares = _checked_shares(class_shares, len(schema.classes))
     rng = check_random_state(random_state)
     stratum = rng.choice(_N_STRATA, size=n_samples, p=rng.dirichlet(np.full(_N_STRATA, 3.0)))
-    numeric = []
-    for column in schema.numeric:
-        mean = np.clip(rng.beta(1.0, 2.0) + 0.08 * rng.standard_normal(_N_STRATA), 0.02, 0.98)
-        concentration = 2.0 + rng.exponential(8.0)
-        unit = rng.beta((mean * concentration)[stratum], ((1 - mean) * concentration)[stratum])
-        numeric.append(column.lower + unit * (column.upper - column.lower))
-    codes = [_categories(len(column.categories), stratum, rng) for column in schema.categorical]
-    X = schema.encode(numeric, codes)
+    numbers = {c.name: _drawn_numbers(c, stratum, rng) for c in schema.encoded_columns}
+    X = encode(schema.encoded_columns, numbers)
     return X, schema.classes[_labels(X, signal, shares, rng)]
+
+
+def _drawn_numbers(column: Column, stratum: np.ndarray, rng: np.random.RandomState) -> Any:
+    """Return what the encoder takes for the values of a column."""
+    if isinstance(column, CategoricalColumn):
+        return _categories(len(column.categories), stratum, rng)
+    if isinstance(column, TextColumn):
+        return np.eye(len(column.encoded_names))[_categories(column.buckets, stratum, rng)]
+    mean = np.clip(rng.beta(1.0, 2.0) + 0.08 * rng.standard_normal(_N_STRATA), 0.02, 0.98)
+    concentration = 2.0 + rng.exponential(8.0)
+    unit = rng.beta((mean * concentration)[stratum], ((1 - mean) * concentration)[stratum])
+    lower, upper = column.bounds
+    return lower + unit * (upper - lower)
 
 
 def _categories(n_categories: int, stratum: np.ndarray, rng: np.random.RandomState) -> np.ndarray:

@@ -438,10 +438,14 @@ WRONG = {
     "no column 'wage'": {"target": "wage"},
     "names 'age' twice": {"target": "age"},
     "no rows below its header": {"rows": []},
-    r"row 2 has age='old'; give a finite number": {"rows": [ROWS[0], "old,1,True,cook,1"]},
-    r"row 1 has age=''": {"rows": [",1,True,cook,1"]},
-    r"row 2 of .*staff.csv has paid='2'; the labels of": {"rows": [ROWS[0], "3,1,True,cook,2"]},
-    "'job' starts with 'Cook' and holds none of the categories": {"rows": ["3,1,True,Cook,1"]},
+    "'age' holds something that is not a finite number, first in row 2": {
+        "rows": [ROWS[0], "old,1,True,cook,1"]
+    },
+    "'age' has missing values, the first in row 1; say in the schema": {"rows": [",1,True,cook,1"]},
+    r"'paid' holds the label '2', first in row 2, which is not among the labels \[0, 1\]": {
+        "rows": [ROWS[0], "3,1,True,cook,2"]
+    },
+    "'job' holds none of the categories": {"rows": ["3,1,True,Cook,1"]},
 }
 
 

@@ -157,7 +157,7 @@ def test_parquet_encodes_what_a_schema_does_not_expect(tmp_path):
     ("change", "message"),
     [
         ({"tall": ["no", "maybe"]}, "Block 0 .*a.parquet.*'tall' holds the label 'maybe'"),
-        ({"age": [1.0, None]}, "Block 0 .*a.parquet.*NaN"),
+        ({"age": [1.0, None]}, "Block 0 .*a.parquet.*'age' has missing values, the first in row 2"),
         ({"age": ["12", "Alice Smith"]}, "Block 0 .*a.parquet.*'age' holds something that is not"),
     ],
 )

@@ -8,6 +8,7 @@ import numpy as np
 
 from dpglm.exceptions import require
 from dpglm.schema import Schema
+from dpglm.schema.values import read_columns
 from dpglm.sources.base import LocalSource, rows_of_a_block
 
 
@@ -63,7 +64,7 @@ class ParquetSource(LocalSource):
         block_rows: int | None = None,
         sparse_output: bool = False,
     ) -> None:
-        self._schema, self._sparse = schema, sparse_output
+        self._schema, self._encoder = schema, schema.transformer(sparse_output)
         self._columns = [*schema.feature_names, schema.target.name]
         self.n_features = schema.n_encoded
         row_bytes = 12 * len(schema.columns) if sparse_output else 8 * self.n_features
@@ -106,7 +107,9 @@ class ParquetSource(LocalSource):
             raise ValueError(f"{file} has no column {missing[0]!r}, which the schema names.")
         return [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
 
-    def _read(self, wanted: Sequence[int]) -> Iterator[tuple[Any, np.ndarray]]:
+    def _read(self, wanted: Sequence[int]) -> Iterator[tuple[Any, None]]:
+        import pyarrow
+
         places = dict.fromkeys(self._places[block] for block in wanted)
         for file in dict.fromkeys(place[0] for place in places):
             with self._open(file) as parquet:
@@ -116,21 +119,12 @@ class ParquetSource(LocalSource):
                     )
                     for place, batch in enumerate(batches):
                         if (file, group, place) in places:
-                            yield batch, batch.column(self._schema.target.name)
+                            yield pyarrow.Table.from_batches([batch]), None
 
-    def _encoded(self, batch: Any, target: Any) -> tuple[Any, np.ndarray]:
-        schema = self._schema
-        numeric = [_numbers(batch.column(c.name), c.name) for c in schema.numeric]
-        codes = [_codes(batch.column(c.name), c.categories) for c in schema.categorical]
-        labels = _codes(target, schema.target.labels)
-        if (labels < 0).any():
-            unknown = target[int(np.argmax(labels < 0))].as_py()
-            raise ValueError(
-                f"column {schema.target.name!r} holds the label {unknown!r}, which is not among "
-                f"the labels {list(schema.target.labels)} of the schema."
-            )
-        rows = schema.encode(numeric, codes, self._sparse)
-        return rows, np.array(schema.target.labels)[labels]
+    def _encoded(self, table: Any, _: None) -> tuple[Any, np.ndarray]:
+        target = self._schema.target
+        labels = target.read(read_columns(table, [target.name])[target.name])
+        return self._encoder.transform(table), labels
 
 
 def _dataset(path):
@@ -140,23 +134,3 @@ def _dataset(path):
 
     # With a schema no file is looked into, and the first to be broken is named later.
     return dataset.dataset(os.fspath(path), schema([]), format="parquet")
-
-
-def _numbers(column, name):
-    try:
-        return column.to_numpy(zero_copy_only=False).astype(np.float64)
-    except (TypeError, ValueError):
-        # Without the value: it would be that of a record.
-        raise ValueError(f"column {name!r} holds something that is not a number.") from None
-
-
-def _codes(column, values):
-    """Index of each entry among some values, -1 where it is none of them."""
-    import pyarrow
-    from pyarrow import compute
-
-    if pyarrow.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    known = pyarrow.array(list(values), type=column.type)
-    found = compute.fill_null(compute.index_in(column, value_set=known), -1)
-    return found.to_numpy(zero_copy_only=False)

@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -208,7 +209,8 @@ def load_tables(
     else:
         path, schema_path, target = csv
         with _blamed("schema", schema_path):
-            schema = Schema.from_json(schema_path)
+            is_yaml = Path(schema_path).suffix in (".yaml", ".yml")
+            schema = (Schema.from_yaml if is_yaml else Schema.from_json)(schema_path)
         with _blamed("csv", path):
             loaded = {schema.name: encoded(read_csv(path, schema, target=target))}
     return {name: _rows(name, table, n_samples, n_splits) for name, table in loaded.items()}

@@ -1,0 +1,246 @@
+"""Features computed from public facts: fitting them reads names of columns and no row."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+from scipy import sparse
+from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from dpglm.schema.columns import CategoricalColumn, Column, Quantity, TextColumn
+from dpglm.schema.values import check_names, is_dask, read_columns
+
+
+class SchemaEncoder(TransformerMixin, BaseEstimator):
+    """Encode a raw table by its schema: ``schema.transformer()`` returns one.
+
+    Fitting reads the names of the columns and nothing of the rows, and what a row becomes depends
+    on no other row. Column names reach the model by ``set_output(transform="pandas")``.
+
+    Parameters
+    ----------
+    schema : Schema
+    sparse_output : bool, default=False
+        Return a CSR matrix instead of an array.
+
+    Attributes
+    ----------
+    n_features_in_ : int
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        The columns of the schema; others of a table are not read.
+
+    Notes
+    -----
+    First come columns with an order (numbers, booleans, dates, ordinals), then a block for each
+    category, then one for each text; within these, the order is that of the schema.
+
+    Examples
+    --------
+    >>> from dpglm.schema import BooleanColumn, NumericColumn, Schema, Target
+    >>> columns = [BooleanColumn("member"), NumericColumn("age", 0, 100, missing="indicator")]
+    >>> encoder = Schema("people", columns, Target("paid", [0, 1])).transformer()
+    >>> encoder.fit_transform({"age": [25, None], "member": [True, False], "id": ["a", "b"]})
+    array([[1.  , 0.25, 0.  ],
+           [0.  , 0.5 , 1.  ]])
+    >>> encoder.get_feature_names_out().tolist()
+    ['member', 'age', 'age (missing)']
+    """
+
+    def __init__(self, schema: Any, sparse_output: bool = False) -> None:
+        self.schema = schema
+        self.sparse_output = sparse_output
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Check that X has the columns of the schema; its rows are not read.
+
+        Raises
+        ------
+        ValueError
+            If a column is missing, or the schema is a draft.
+        """
+        self.schema.check_filled_in()
+        names = self.schema.feature_names
+        check_names(X, names)
+        self.n_features_in_ = len(names)
+        self.feature_names_in_ = np.array(names, dtype=object)
+        return self
+
+    def transform(self, X: Any) -> Any:
+        """Return the encoded rows of a data frame or of a dictionary of arrays.
+
+        Returns
+        -------
+        ndarray or csr_array of shape (n_samples, n_encoded)
+            Or a Dask data frame, for one.
+
+        Raises
+        ------
+        ValueError
+            If a value is none that its column may hold, or is missing and no policy of the column
+            says what that means. The error names the column and the row, never the value.
+        """
+        if is_dask(X):
+            return X.map_partitions(self._frame, meta=self._frame(X._meta))
+        raw = read_columns(X, self.schema.feature_names)
+        numbers = {c.name: c.numbers(raw[c.name]) for c in self.schema.encoded_columns}
+        return encode(self.schema.encoded_columns, numbers, self.sparse_output)
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """Return the names of the encoded columns."""
+        blocks = (column.encoded_names for column in self.schema.encoded_columns)
+        return np.array([name for block in blocks for name in block], dtype=object)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        # It knows all from the schema.
+        return True
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.requires_fit = False
+        tags.input_tags.string = tags.input_tags.categorical = tags.input_tags.allow_nan = True
+        return tags
+
+    def _frame(self, part: Any) -> Any:
+        """Encode a partition of a Dask data frame."""
+        import pandas as pd
+
+        rows = SchemaEncoder(self.schema).transform(part)
+        return pd.DataFrame(rows, index=part.index, columns=self.get_feature_names_out())
+
+
+def encode(
+    columns: Sequence[Column], numbers: Mapping[str, Any], sparse_output: bool = False
+) -> np.ndarray | sparse.csr_array:
+    """Return the encoded rows of what ``Column.numbers`` returns of each column."""
+    quantities = [c for c in columns if isinstance(c, Quantity)]
+    categories = [c for c in columns if isinstance(c, CategoricalColumn)]
+    texts = [sparse.csr_array(numbers[c.name]) for c in columns if isinstance(c, TextColumn)]
+    n_rows = numbers[columns[0].name].shape[0]
+    n_numbers, *sizes = (
+        sum(len(column.encoded_names) for column in block)
+        for block in (quantities, *([c] for c in categories))
+    )
+    # Where the 1 of each category is, row by row; -1 for none.
+    ones = np.empty((n_rows, len(categories)), dtype=np.int32)
+    for k, column in enumerate(categories):
+        codes = numbers[column.name]
+        ones[:, k] = np.where(codes < 0, -1, codes + n_numbers + sum(sizes[:k]))
+    width = n_numbers + sum(sizes)
+    if sparse_output:
+        values = np.ones((n_rows, n_numbers + len(categories)))
+        _put_numbers(values, quantities, numbers)
+        rows = _sparse(values, ones, width)
+        return sparse.hstack([rows, *texts], format="csr") if texts else rows
+    rows = np.zeros((n_rows, width + sum(text.shape[1] for text in texts)))
+    _put_numbers(rows, quantities, numbers)
+    known = np.nonzero(ones >= 0)
+    rows[known[0], ones[known]] = 1.0
+    if texts:
+        rows[:, width:] = sparse.hstack(texts).toarray()
+    return rows
+
+
+def _put_numbers(rows: np.ndarray, columns: list[Quantity], numbers: Mapping[str, Any]) -> None:
+    start = 0
+    for column in columns:
+        block = _number_block(column, column.position(numbers[column.name]))
+        rows[:, start : start + block.shape[1]] = block
+        start += block.shape[1]
+
+
+def _number_block(column: Quantity, position: np.ndarray) -> np.ndarray:
+    """Return the block of a column with an order, from where its values are between the bounds."""
+    if column.missing != "indicator":
+        return position[:, np.newaxis]
+    gone = np.isnan(position)
+    return np.column_stack([np.where(gone, 0.5, position), gone])
+
+
+def _sparse(values: np.ndarray, ones: np.ndarray, width: int) -> sparse.csr_array:
+    """Return CSR rows, without zeros, of numbers and then the 1 of each category."""
+    n_rows, n_numbers = len(values), values.shape[1] - ones.shape[1]
+    columns = np.empty(values.shape, dtype=np.int32)
+    columns[:, :n_numbers] = np.arange(n_numbers)
+    columns[:, n_numbers:] = ones
+    stored = (values != 0) & (columns >= 0)
+    ends = np.append(0, np.cumsum(np.count_nonzero(stored, axis=1)))
+    if ends[-1] < 2**31:
+        ends = ends.astype(np.int32)
+    return sparse.csr_array((values[stored], columns[stored], ends), shape=(n_rows, width))
+
+
+class PublicBoundsScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
+    """Map public bounds to [0, 1] and clip what lies outside.
+
+    Unlike scikit-learn's ``MinMaxScaler``, whose minimum and maximum are each one person's
+    value, it never reads the range of the data: fitting checks the number of columns only.
+
+    Parameters
+    ----------
+    lower, upper : float or array-like of shape (n_features,), default=0.0 and 1.0
+        Public bounds, ``lower < upper``; a number stands for every column.
+
+    Attributes
+    ----------
+    lower_, upper_ : ndarray of shape (n_features,)
+        The bounds of each column.
+    n_features_in_ : int
+    feature_names_in_ : ndarray of shape (n_features,)
+        If the input has names.
+
+    Notes
+    -----
+    Rounding is monotone, so that the result never leaves [0, 1].
+
+    Examples
+    --------
+    >>> PublicBoundsScaler(lower=[0, 17], upper=[10, 90]).fit_transform([[5, 90], [-3, 17]])
+    array([[0.5, 1. ],
+           [0. , 0. ]])
+    """
+
+    def __init__(self, lower: Any = 0.0, upper: Any = 1.0) -> None:
+        self.lower = lower
+        self.upper = upper
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Check the bounds against the number of columns of X, whose rows are not used.
+
+        Raises
+        ------
+        ValueError
+            If a bound is not finite, has another length, or is not below its partner.
+        """
+        X = validate_data(self, X, dtype=np.float64)
+        self.lower_ = self._bound("lower")
+        self.upper_ = self._bound("upper")
+        # Bounds like -1e308 and 1e308 are finite, and their difference is not.
+        with np.errstate(over="ignore"):
+            width = self.upper_ - self.lower_
+        wrong = ~((width > 0) & np.isfinite(width))
+        if wrong.any():
+            j = int(np.argmax(wrong))
+            raise ValueError(
+                f"lower={self.lower_[j]} and upper={self.upper_[j]} in column {j}; give bounds "
+                "with lower < upper and a finite difference."
+            )
+        return self
+
+    def transform(self, X: Any) -> np.ndarray:
+        """Return raw values of shape (n_samples, n_features) scaled to [0, 1]."""
+        check_is_fitted(self)
+        X = validate_data(self, X, dtype=np.float64, reset=False)
+        return (np.clip(X, self.lower_, self.upper_) - self.lower_) / (self.upper_ - self.lower_)
+
+    def _bound(self, name: str) -> np.ndarray:
+        value = getattr(self, name)
+        bound = np.asarray(value, dtype=np.float64)
+        if bound.shape not in ((), (self.n_features_in_,)):
+            raise ValueError(
+                f"{name} has shape {bound.shape} but X has {self.n_features_in_} columns; give "
+                "one number, or one per column."
+            )
+        if not np.isfinite(bound).all():
+            raise ValueError(f"{name}={value!r} is not finite; give finite public bounds.")
+        return np.broadcast_to(bound, (self.n_features_in_,)).copy()

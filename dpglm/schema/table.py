@@ -1,0 +1,373 @@
+"""The schema of a table: written down once, drafted, checked, and read from JSON or YAML."""
+
+import json
+import math
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, dataclass, fields
+from datetime import date
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from dpglm.exceptions import require
+from dpglm.schema.columns import (
+    FILL_IN,
+    BooleanColumn,
+    CategoricalColumn,
+    Column,
+    DateColumn,
+    NumericColumn,
+    OrdinalColumn,
+    Quantity,
+    Target,
+    TextColumn,
+)
+from dpglm.schema.encoder import SchemaEncoder
+from dpglm.schema.values import dtypes, names_of, read_columns
+
+_VERSION = 1
+# What a document calls the kinds of columns; it may leave out the first two.
+_KINDS = {
+    "number": NumericColumn,
+    "category": CategoricalColumn,
+    "boolean": BooleanColumn,
+    "date": DateColumn,
+    "ordinal": OrdinalColumn,
+    "text": TextColumn,
+}
+
+
+@dataclass(frozen=True)
+class Schema:
+    """Public description of a table: columns with bounds or categories, and the label set.
+
+    Parameters
+    ----------
+    name : str
+    columns : sequence of columns
+        The features, each of one of the kinds: `NumericColumn`, `BooleanColumn`, `DateColumn`,
+        `OrdinalColumn`, `CategoricalColumn`, `TextColumn`. Others of the table are not used.
+    target : Target
+    source : str, default=""
+        Where the bounds and categories come from. They are public only if this is not the rows.
+
+    Notes
+    -----
+    A row encoded by :meth:`transformer` has every numeric entry in [0, 1], at most one 1 in each
+    categorical block and a block of norm at most 1 for each text: whatever the rows hold, its norm
+    is at most :meth:`row_bound`.
+
+    The JSON form is one object::
+
+        {"version": 1, "name": "...", "source": "...",
+         "columns": [{"name": "age", "lower": 17, "upper": 90},
+                     {"name": "sex", "categories": ["Female", "Male"]}],
+         "target": {"name": "income", "labels": ["<=50K", ">50K"]}}
+
+    Columns of other kinds say so (``"kind": "date"``, and boolean, ordinal, text), and policies
+    are further fields. :meth:`draft` writes one to be filled in.
+
+    Examples
+    --------
+    >>> columns = [NumericColumn("age", 0, 100), CategoricalColumn("housing", ["yes", "no"])]
+    >>> schema = Schema("people", columns, Target("income", ["low", "high"]))
+    >>> schema.feature_names, round(schema.row_bound(), 4)
+    (['age', 'housing'], 1.7321)
+    >>> Schema.from_json(schema.to_json()) == schema
+    True
+    """
+
+    name: str
+    columns: tuple[Column, ...]
+    target: Target
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise ValueError(f"a schema has name={self.name!r}; give a non-empty string.")
+        if not isinstance(self.source, str):
+            raise ValueError(f"schema {self.name!r} has source={self.source!r}; give a string.")
+        object.__setattr__(self, "columns", tuple(self.columns))
+        if not self.columns:
+            raise ValueError(f"schema {self.name!r} has columns=[]; list at least one column.")
+        names = [*self.feature_names, self.target.name]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(
+                    f"schema {self.name!r} names {name!r} twice; give every column and the "
+                    "target a name of its own."
+                )
+
+    @property
+    def numeric(self) -> tuple[NumericColumn, ...]:
+        """The numeric columns, in order."""
+        return tuple(c for c in self.columns if isinstance(c, NumericColumn))
+
+    @property
+    def categorical(self) -> tuple[CategoricalColumn, ...]:
+        """The categorical columns, in order."""
+        return tuple(c for c in self.columns if isinstance(c, CategoricalColumn))
+
+    @property
+    def feature_names(self) -> list[str]:
+        """Names of the columns of the raw table, in order, without the target."""
+        return [column.name for column in self.columns]
+
+    @property
+    def classes(self) -> np.ndarray:
+        """The public label set in sorted order, as scikit-learn's ``classes_`` would hold it."""
+        return np.unique(self.target.labels)
+
+    @property
+    def encoded_columns(self) -> tuple[Column, ...]:
+        """The columns in the order of their blocks in an encoded row."""
+        self.check_filled_in()
+        order = (Quantity, CategoricalColumn, TextColumn)
+        return tuple(c for kind in order for c in self.columns if isinstance(c, kind))
+
+    @property
+    def n_encoded(self) -> int:
+        """Number of columns of an encoded row, without the intercept."""
+        return sum(len(column.encoded_names) for column in self.encoded_columns)
+
+    def row_bound(self, fit_intercept: bool = True) -> float:
+        """Return the largest L2 norm of an encoded row, with the 1 of an intercept or without."""
+        squares = sum(column.squared_norm for column in self.encoded_columns)
+        return math.sqrt(squares + bool(fit_intercept))
+
+    def transformer(self, sparse_output: bool = False) -> SchemaEncoder:
+        """Return the encoder of a raw table, to arrays or with `sparse_output` to CSR matrices."""
+        return SchemaEncoder(self, sparse_output)
+
+    @classmethod
+    def draft(cls, frame: Any, target: str = FILL_IN, *, name: str = "table") -> Self:
+        """Return a schema to be filled in, from the names and dtypes of a table alone.
+
+        No value is read, so that nothing of it is private. What only a person can know, from a
+        data dictionary or from what a column means, is ``"FILL IN"``; until it has been filled in,
+        in the text of :meth:`to_json` or :meth:`to_yaml`, the schema cannot be used.
+
+        Parameters
+        ----------
+        frame : data frame or dictionary of arrays
+        target : str, optional
+            The column of the labels.
+        name : str, default="table"
+
+        Examples
+        --------
+        >>> table = {"age": [25, 36], "member": [True, False], "paid": ["no", "yes"]}
+        >>> Schema.draft(table, target="paid").columns[0]
+        NumericColumn(name='age', lower='FILL IN', upper='FILL IN', integer=True)
+        """
+        found = dtypes(frame)
+        if target not in (FILL_IN, *found):
+            raise ValueError(f"target={target!r} is no column of the table, which has {[*found]}.")
+        labels = [False, True] if found.pop(target, "") == "boolean" else FILL_IN
+        return cls(name, [_drafted(*column) for column in found.items()], Target(target, labels))
+
+    def check_filled_in(self) -> None:
+        """Raise a ValueError that lists what is to be filled in, if this is a draft."""
+        parts = [*self.columns, self.target]
+        todo = [f"{' and '.join(p.to_fill_in)} of {p.name!r}" for p in parts if p.to_fill_in]
+        if todo:
+            raise ValueError(
+                f"schema {self.name!r} is a draft; fill in {', '.join(todo)}, from what is public "
+                "about the columns and not from the rows."
+            )
+
+    def check(self, frame: Any) -> str:
+        """Return all that does not fit between the schema and a table, one line each.
+
+        It looks at the rows, and what it says is as private as they are.
+
+        Examples
+        --------
+        >>> schema = Schema("people", [NumericColumn("age", 0, 100)], Target("paid", [0, 1]))
+        >>> print(schema.check({"age": [25, 250], "paid": [0, 2]}))
+        Schema.check looked at the rows: what it says must not leave the room.
+        column 'age': 1 of 2 values are outside the bounds, and are clipped.
+        column 'paid' holds the label 2, first in row 2, which is not among the labels [0, 1] of the
+        schema.
+        """
+        self.check_filled_in()
+        names = names_of(frame)
+        lines = ["Schema.check looked at the rows: what it says must not leave the room."]
+        for column in (*self.columns, self.target):
+            if column.name in names:
+                lines += _problems(column, frame)
+            else:
+                lines.append(f"the table has no column {column.name!r}.")
+        return "\n".join([*lines, *["No problem was found."] * (len(lines) == 1)])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form as a dictionary of plain Python values."""
+        head = {"version": _VERSION, "name": self.name, "source": self.source}
+        return head | {"columns": [*map(_plain, self.columns)], "target": _plain(self.target)}
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> Self:
+        """Build a schema from what `to_dict` returns; ``source`` may be left out."""
+        if isinstance(document, Mapping) and document.get("version") != _VERSION:
+            raise ValueError(
+                f"the schema has version={document.get('version')!r}; set version={_VERSION}, or "
+                "upgrade dpglm if a later release wrote it."
+            )
+        known = _fields(
+            document, "the schema", {"version", "name", "columns", "target"}, {"source"}
+        )
+        if not isinstance(known["columns"], list | tuple):
+            raise ValueError(f"the schema has columns={known['columns']!r}; give a list.")
+        *columns, target = _built(_column, known["columns"], _target, known["target"])
+        return cls(known["name"], columns, target, known.get("source", ""))
+
+    def to_json(self) -> str:
+        """Return the JSON form as text."""
+        return json.dumps(self.to_dict(), indent=2, ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, path_or_text: str | os.PathLike[str]) -> Self:
+        """Read a schema from a JSON file, or from text that starts with ``{``."""
+        is_text = isinstance(path_or_text, str) and path_or_text.lstrip().startswith("{")
+        text = path_or_text if is_text else Path(path_or_text).read_text(encoding="utf-8")
+        try:
+            document = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"the schema is not JSON: {error}; see Schema.to_json().") from error
+        return cls.from_dict(document)
+
+    def to_yaml(self) -> str:
+        """Return the same document as YAML, with PyYAML."""
+        yaml = require("yaml", "yaml", "Schema.to_yaml")
+        return yaml.safe_dump(self.to_dict(), sort_keys=False, allow_unicode=True)
+
+    @classmethod
+    def from_yaml(cls, path_or_text: str | os.PathLike[str]) -> Self:
+        """Read a schema from a YAML file, or from text of several lines, with PyYAML.
+
+        The words yes, no, on and off are texts, not booleans.
+        """
+        yaml = require("yaml", "yaml", "Schema.from_yaml")
+        is_text = isinstance(path_or_text, str) and "\n" in path_or_text
+        text = path_or_text if is_text else Path(path_or_text).read_text(encoding="utf-8")
+        try:
+            return cls.from_dict(yaml.load(text, _plain_loader(yaml)))
+        except yaml.YAMLError as error:
+            raise ValueError(f"the schema is not YAML: {error}; see Schema.to_yaml().") from error
+
+
+def load_schema(name: str) -> Schema:
+    """Return a schema of the package, with the bounds and categories of a data dictionary.
+
+    Parameters
+    ----------
+    name : {"adult", "bank", "census", "kddcup99"}
+
+    Examples
+    --------
+    >>> load_schema("adult").classes
+    array(['<=50K', '>50K'], dtype='<U5')
+    """
+    folder = files("dpglm").joinpath("schemas")
+    known = sorted(f.name.removesuffix(".json") for f in folder.iterdir())
+    if name not in known:
+        raise ValueError(f"name={name!r} is no packaged schema; choose one of {known}.")
+    return Schema.from_json(folder.joinpath(f"{name}.json").read_text(encoding="utf-8"))
+
+
+def _plain_loader(yaml: Any) -> Any:
+    """Return PyYAML's safe loader with true and false as the only booleans."""
+
+    class Loader(yaml.SafeLoader):
+        yaml_implicit_resolvers = {  # noqa: RUF012
+            first: [r for r in found if r[0] != "tag:yaml.org,2002:bool" or first in "tTfF"]
+            for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
+        }
+
+    return Loader
+
+
+def _drafted(name: str, dtype: str) -> Column:
+    if dtype == "boolean":
+        return BooleanColumn(name)
+    if dtype == "date":
+        return DateColumn(name, FILL_IN, FILL_IN)
+    if dtype == "text":
+        return CategoricalColumn(name, FILL_IN)
+    return NumericColumn(name, FILL_IN, FILL_IN, integer=dtype == "integer")
+
+
+def _problems(column: Column | Target, frame: Any) -> list[str]:
+    """Return what does not fit between a column and its values."""
+    read = column.read if isinstance(column, Target) else column.numbers
+    try:
+        raw = read_columns(frame, [column.name])[column.name]
+    except ValueError as error:
+        return [str(error)]
+    lines = [f"column {column.name!r}: {remark}." for remark in column.remarks(raw)]
+    try:
+        read(raw)
+    except ValueError as error:
+        lines.append(str(error))
+    return lines
+
+
+def _plain(column: Column | Target) -> dict[str, Any]:
+    kind = next((kind for kind, of in _KINDS.items() if type(column) is of), "number")
+    facts = {k: _plain_value(v) for k, v in column.facts().items()}
+    return facts if kind in ("number", "category") else {"name": column.name, "kind": kind} | facts
+
+
+def _plain_value(value: Any) -> Any:
+    if isinstance(value, date):
+        return value.isoformat()
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _built(column: Callable, columns: Iterable[Any], target: Callable, own: Any) -> list[Any]:
+    """Return columns and target of their documents, or raise an error with what is wrong in all."""
+    made, wrong = [], []
+    for make, document in [*((column, each) for each in columns), (target, own)]:
+        try:
+            made.append(make(document))
+        except ValueError as error:
+            wrong.append(str(error))
+    if wrong:
+        raise ValueError("\n".join(wrong))
+    return made
+
+
+def _column(document: Any) -> Column:
+    kind = "category" if isinstance(document, Mapping) and "categories" in document else "number"
+    kind = document.get("kind", kind) if isinstance(document, Mapping) else kind
+    if not isinstance(kind, str) or kind not in _KINDS:
+        raise ValueError(f"a column has kind={kind!r}; choose one of {list(_KINDS)}.")
+    own = [(f.name, f.default is MISSING) for f in fields(_KINDS[kind])]
+    required = {name for name, is_required in own if is_required}
+    found = _fields(document, "a column", required, {"kind", *(name for name, _ in own)})
+    return _KINDS[kind](**{name: value for name, value in found.items() if name != "kind"})
+
+
+def _target(document: Any) -> Target:
+    return Target(**_fields(document, "the target", {"name", "labels"}))
+
+
+def _fields(
+    document: Any, what: str, required: set[str], optional: Iterable[str] = ()
+) -> dict[str, Any]:
+    """Return the document as a dictionary that has every required field and no unknown one."""
+    if not isinstance(document, Mapping):
+        raise ValueError(
+            f"{what} is {document!r}; give a JSON object with the fields {sorted(required)}."
+        )
+    what = f"{what} {document['name']!r}" if "name" in document else what
+    missing, unknown = required - document.keys(), document.keys() - required - set(optional)
+    for verb, names in (("lacks", missing), ("has the unknown", unknown)):
+        if names:
+            raise ValueError(
+                f"{what} {verb} fields {sorted(map(str, names))}; give {sorted(required)}."
+            )
+    return dict(document)

@@ -1,0 +1,214 @@
+"""Raw columns of any table, whoever made it, as numpy arrays and distinct values."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import date
+from typing import Any, NamedTuple
+
+import narwhals as nw
+import numpy as np
+
+
+class Distinct(NamedTuple):
+    """Values that are not all numbers: each of them once, and which of them a row holds."""
+
+    values: list[Any]
+    rows: np.ndarray
+
+    def map(self, function: Callable[[Any], float]) -> np.ndarray:
+        """Return the number that a function gives for each row; inf where it fails."""
+
+        def number(value: Any) -> float:
+            try:
+                return math.nan if is_missing(value) else function(value)
+            except (TypeError, ValueError, OverflowError):
+                return math.inf
+
+        return np.array([number(value) for value in self.values], dtype=float)[self.rows]
+
+
+# An array of numbers, booleans or moments in time, or anything else.
+Raw = np.ndarray | Distinct
+
+
+def is_dask(table: Any) -> bool:
+    """Return whether Dask holds the table, in parts."""
+    return type(table).__module__.partition(".")[0] == "dask"
+
+
+def dtypes(table: Any) -> dict[str, str]:
+    """Return what each column holds, by its dtype: integer, real, boolean, date or text."""
+    if isinstance(table, Mapping):
+        kinds = {"i": "integer", "u": "integer", "f": "real", "b": "boolean", "M": "date"}
+        return {name: kinds.get(np.asarray(v).dtype.kind, "text") for name, v in table.items()}
+    # Of some dtypes narwhals looks at values, where there are any.
+    schema = _frame(table._meta if is_dask(table) else table).head(0).schema
+    return {name: _dtype(dtype) for name, dtype in schema.items()}
+
+
+def _dtype(dtype: Any) -> str:
+    if dtype.is_integer():
+        return "integer"
+    if dtype.is_numeric():
+        return "real"
+    return {nw.Boolean: "boolean", nw.Date: "date", nw.Datetime: "date"}.get(type(dtype), "text")
+
+
+def names_of(table: Any) -> list[str]:
+    """Return the names of the columns, without a look at a row."""
+    if isinstance(table, Mapping):
+        return list(table)
+    return list(table.columns) if is_dask(table) else _frame(table).columns
+
+
+def check_names(table: Any, names: Sequence[str]) -> None:
+    """Raise a ValueError that names all columns that the table does not have."""
+    found = names_of(table)
+    lacking = [name for name in names if name not in found]
+    if lacking:
+        one = "no column" if len(lacking) == 1 else "none of the columns"
+        raise ValueError(
+            f"the table has {one} {', '.join(map(repr, lacking))}, which the schema names; its "
+            f"columns are {found}."
+        )
+
+
+def read_columns(table: Any, names: Sequence[str]) -> dict[str, Raw]:
+    """Return some columns of a data frame or of a dictionary of arrays."""
+    check_names(table, names)
+    if not isinstance(table, Mapping):
+        frame = _frame(table)
+        return {name: _from_series(frame[name], name) for name in names}
+    raw = {name: _from_array(np.asarray(table[name]), name) for name in names}
+    if len({len(np.asarray(table[name])) for name in names}) > 1:
+        raise ValueError("the columns of the table differ in length; give one value for each row.")
+    return raw
+
+
+def _frame(table: Any) -> Any:
+    try:
+        return nw.from_native(table, eager_only=True)
+    except TypeError:
+        raise TypeError(
+            f"the table is of type {type(table).__name__}; give a data frame in memory (pandas, "
+            "polars, pyarrow), one of Dask, or a dictionary of arrays, so that columns have names."
+        ) from None
+
+
+def _from_series(series: Any, name: str) -> Raw:
+    dtype, native = series.dtype, series.to_native()
+    if isinstance(dtype, nw.Datetime) and dtype.time_zone:
+        # The day is that of the clock on the wall.
+        series = series.dt.replace_time_zone(None)
+    elif series.implementation.is_pyarrow() and not (dtype.is_numeric() or dtype.is_temporal()):
+        return _from_arrow(native)
+    return _from_array(series.to_numpy(), name)
+
+
+def _from_arrow(column: Any) -> Distinct:
+    """Return a column by its dictionary, which Arrow makes much faster than Python."""
+    is_encoded = hasattr(column.type, "value_type") and hasattr(column.type, "index_type")
+    encoded = (column if is_encoded else column.dictionary_encode()).unify_dictionaries()
+    values = encoded.chunk(0).dictionary.to_pylist() if encoded.num_chunks else []
+    rows = [c.indices.fill_null(len(values)).to_numpy(zero_copy_only=False) for c in encoded.chunks]
+    return Distinct([*values, None], np.concatenate([np.empty(0, np.intp), *rows]).astype(np.intp))
+
+
+def _from_array(values: np.ndarray, name: str) -> Raw:
+    if values.ndim != 1:
+        raise ValueError(f"column {name!r} has shape {values.shape}; give one value for each row.")
+    return values if values.dtype.kind in "biufM" else distinct(values.tolist(), name)
+
+
+def distinct(values: Iterable[Any], name: str) -> Distinct:
+    """Return Python values, each of them once."""
+    values = list(values)
+    # With their types, where there are several: 1 and True are one key, and what becomes of a row
+    # must not depend on which of them came first.
+    is_mixed = len({*map(type, values)} - {str, type(None)}) > 1
+    keys = [(type(value), value) for value in values] if is_mixed else values
+    try:
+        places = {key: k for k, key in enumerate(dict.fromkeys(keys))}
+        rows = np.fromiter(map(places.__getitem__, keys), np.intp, len(keys))
+    except TypeError:
+        raise ValueError(
+            f"column {name!r} holds lists, or other values that are several; give each a column."
+        ) from None
+    return Distinct([key[1] for key in places] if is_mixed else [*places], rows)
+
+
+def is_missing(value: Any) -> bool:
+    """Return whether a value stands for none: None, NaN, NA, NaT, or a text without letters."""
+    if isinstance(value, str):
+        return not value.strip()
+    return value is None or type(value).__name__ in ("NAType", "NaTType") or bool(value != value)
+
+
+def numbers(raw: Raw) -> np.ndarray:
+    """Return float64 numbers, NaN where there is none and inf where there is something else."""
+    if isinstance(raw, Distinct):
+        return raw.map(float)
+    with np.errstate(all="ignore"):
+        return np.full(len(raw), np.inf) if raw.dtype.kind == "M" else raw.astype(np.float64)
+
+
+def days(raw: Raw) -> np.ndarray:
+    """Return whole days since 1970 of dates, moments or texts, NaN and inf as of `numbers`."""
+    if isinstance(raw, Distinct):
+        return raw.map(day)
+    if raw.dtype.kind != "M":
+        return np.where(np.isnan(numbers(raw)), np.nan, np.inf)
+    return np.where(np.isnat(raw), np.nan, raw.astype("datetime64[D]").astype(np.float64))
+
+
+def day(value: Any) -> float:
+    """Return the days since 1970 of a date, a moment, or a text that starts with YYYY-MM-DD."""
+    return as_date(value).toordinal() - date(1970, 1, 1).toordinal()
+
+
+def as_date(value: Any) -> date:
+    """Return the date of a date, a moment, or a text that starts with YYYY-MM-DD."""
+    if isinstance(value, str):
+        return date.fromisoformat(value.strip()[:10])
+    if isinstance(value, np.datetime64):
+        value = value.astype("datetime64[D]").item()
+    if not isinstance(value, date):
+        raise TypeError
+    return date(value.year, value.month, value.day)
+
+
+class Listed:
+    """The place of a raw value in a public list, however it is spelled.
+
+    Programs write True as true or 1, and 2 as 2.0 where a column has gaps.
+    """
+
+    def __init__(self, values: Sequence[Any]) -> None:
+        self._places = {text: k for k, value in enumerate(values) for text in _spellings(value)}
+
+    def place(self, value: Any) -> float:
+        """Return the place of a value, -1 if it is not listed and NaN if it is missing."""
+        known = self._places
+        if value in known:
+            return known[value]
+        return math.nan if is_missing(value) else known.get(_spelled(value), -1)
+
+    def places(self, raw: Raw) -> np.ndarray:
+        """Return the place of each row's value."""
+        if not isinstance(raw, Distinct):
+            values, rows = np.unique(raw, return_inverse=True)
+            raw = Distinct(values.tolist(), rows)
+        return np.array([self.place(value) for value in raw.values], dtype=float)[raw.rows]
+
+
+def _spellings(value: Any) -> set[Any]:
+    if isinstance(value, str):
+        return {value}
+    whole = str(int(value))
+    truth = str(bool(value)) if value in (0, 1) else whole
+    return {value, whole, f"{whole}.0", truth, truth.lower(), truth.upper()}
+
+
+def _spelled(value: Any) -> str:
+    is_whole = isinstance(value, float) and value.is_integer()
+    return str(int(value) if is_whole else value)
