@@ -88,7 +88,7 @@ class Column(_Public):
         if self.missing is None:
             self._refuse(
                 gone,
-                "has missing values, the first in row {row}; say in the schema what they stand for: "
+                "has missing values, the first in row {row}; say in the schema what they are: "
                 "missing='indicator' gives them a column of their own, missing=<a public "
                 "constant> puts that in their place.",
             )

@@ -119,6 +119,7 @@ class Schema:
     @property
     def classes(self) -> np.ndarray:
         """The public label set in sorted order, as scikit-learn's ``classes_`` would hold it."""
+        self.check_filled_in()
         return np.unique(self.target.labels)
 
     @property

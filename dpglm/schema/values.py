@@ -79,10 +79,16 @@ def read_columns(table: Any, names: Sequence[str]) -> dict[str, Raw]:
     if not isinstance(table, Mapping):
         frame = _frame(table)
         return {name: _from_series(frame[name], name) for name in names}
-    raw = {name: _from_array(np.asarray(table[name]), name) for name in names}
-    if len({len(np.asarray(table[name])) for name in names}) > 1:
+    arrays = {name: _array(table[name]) for name in names}
+    raw = {name: _from_array(array, name) for name, array in arrays.items()}
+    if len({len(array) for array in arrays.values()}) > 1:
         raise ValueError("the columns of the table differ in length; give one value for each row.")
     return raw
+
+
+def _array(values: Any) -> np.ndarray:
+    # Of a list, numpy would make texts if one of its values is a text.
+    return np.asarray(values) if hasattr(values, "__array__") else np.array(values, dtype=object)
 
 
 def _frame(table: Any) -> Any:
@@ -169,6 +175,9 @@ def day(value: Any) -> float:
 def as_date(value: Any) -> date:
     """Return the date of a date, a moment, or a text that starts with YYYY-MM-DD."""
     if isinstance(value, str):
+        # It would read 20200131 and 2020-W05-5 as well, of which the first may be a number.
+        if value.strip()[4:8:3] != "--":
+            raise ValueError
         return date.fromisoformat(value.strip()[:10])
     if isinstance(value, np.datetime64):
         value = value.astype("datetime64[D]").item()

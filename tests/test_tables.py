@@ -1,0 +1,568 @@
+"""Columns as tables have them: one schema, one behaviour, whatever holds the table."""
+
+import copy
+import datetime
+import json
+import pickle
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+from sklearn.feature_extraction.text import HashingVectorizer
+from sklearn.pipeline import make_pipeline
+
+from dpglm import DPLogisticRegression
+from dpglm.datasets import read_csv, sample_from_schema
+from dpglm.schema import (
+    BooleanColumn,
+    CategoricalColumn,
+    DateColumn,
+    NumericColumn,
+    OrdinalColumn,
+    Schema,
+    SchemaEncoder,
+    Target,
+    TextColumn,
+)
+from dpglm.sources.parquet import ParquetSource
+
+D = datetime.date
+TARGET = Target("paid", ["no", "yes"])
+
+
+def column_like(column, raw, encoded):
+    """A column, its raw values in Python, and the rows of its block."""
+    return pytest.param(column, raw, np.array(encoded, dtype=float), id=repr(column))
+
+
+# A week from the first to the last day.
+FIRST, LAST = D(2020, 1, 1), D(2020, 1, 9)
+KINDS = [
+    column_like(NumericColumn("x", 0, 4), [1.0, 4.0, -7.5], [[0.25], [1], [0]]),
+    column_like(NumericColumn("x", 0, 4, integer=True), [1, 4, 700], [[0.25], [1], [1]]),
+    column_like(
+        NumericColumn("x", 0, np.sinh(4), scale="asinh"), [np.sinh(1), 0.0, 1e9], [[0.25], [0], [1]]
+    ),
+    column_like(
+        NumericColumn("x", 0, 4, missing="indicator", outside="missing"),
+        [1.0, None, -999.0],
+        [[0.25, 0], [0.5, 1], [0.5, 1]],
+    ),
+    column_like(NumericColumn("x", 0, 4, missing=3), [1, None, 4], [[0.25], [0.75], [1]]),
+    column_like(BooleanColumn("x"), [True, False, True], [[1], [0], [1]]),
+    column_like(BooleanColumn("x", missing="indicator"), [True, None], [[1, 0], [0.5, 1]]),
+    column_like(BooleanColumn("x", missing=True), [False, None], [[0], [1]]),
+    column_like(DateColumn("x", FIRST, LAST), [D(2020, 1, 3), D(1999, 1, 1)], [[0.25], [0]]),
+    column_like(
+        DateColumn("x", "2020-01-01", "2020-01-09", missing="indicator"),
+        [D(2020, 1, 9), None],
+        [[1, 0], [0.5, 1]],
+    ),
+    column_like(
+        DateColumn("x", FIRST, LAST, missing=D(2020, 1, 5), outside="missing"),
+        [None, D(2038, 1, 1)],
+        [[0.5], [0.5]],
+    ),
+    column_like(OrdinalColumn("x", ["low", "mid", "high"]), ["mid", "high"], [[0.5], [1]]),
+    column_like(
+        OrdinalColumn("x", [3, 1, 2], missing="indicator"),
+        [1, 7, None],
+        [[0.5, 0], [0.5, 1], [0.5, 1]],
+    ),
+    column_like(
+        CategoricalColumn("x", ["a", "b"]), ["b", "c", None, "a"], [[0, 1], [0, 0], [0, 0], [1, 0]]
+    ),
+    column_like(
+        CategoricalColumn("x", ["a", "b"], unknown="indicator"),
+        ["b", "c", None],
+        [[0, 1, 0], [0, 0, 1], [0, 0, 1]],
+    ),
+    column_like(
+        CategoricalColumn("x", ["a", "b"], unknown="indicator", missing="indicator"),
+        ["b", "c", None],
+        [[0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]],
+    ),
+    column_like(CategoricalColumn("x", ["a", "b"], missing="b"), ["a", None], [[1, 0], [0, 1]]),
+    column_like(CategoricalColumn("x", [1, 2]), [2, 3, None], [[0, 1], [0, 0], [0, 0]]),
+    column_like(
+        CategoricalColumn("x", [False, True]), [True, None, False], [[0, 1], [0, 0], [1, 0]]
+    ),
+    column_like(CategoricalColumn("x", ["1", "2"]), [2, 1, 1], [[0, 1], [1, 0], [1, 0]]),
+    column_like(
+        TextColumn("x", 8, missing="indicator"),
+        ["big red", None, "big"],
+        np.column_stack(
+            [HashingVectorizer(n_features=8).transform(["big red", "", "big"]).toarray(), [0, 1, 0]]
+        ),
+    ),
+]
+
+
+def as_dict(raw, folder):
+    return {name: np.array(values, dtype=object) for name, values in raw.items()}
+
+
+def as_lists(raw, folder):
+    return raw
+
+
+def as_pandas(raw, folder):
+    return pd.DataFrame(raw)
+
+
+def as_pandas_objects(raw, folder):
+    return pd.DataFrame(raw, dtype=object)
+
+
+def as_pandas_nullable(raw, folder):
+    return pd.DataFrame(raw).convert_dtypes()
+
+
+def as_pandas_categorical(raw, folder):
+    return pd.DataFrame({k: pd.Categorical(v) if k == "x" else v for k, v in raw.items()})
+
+
+def as_pandas_arrow(raw, folder):
+    return pa.table(raw).to_pandas(types_mapper=pd.ArrowDtype)
+
+
+def as_polars(raw, folder):
+    return pl.DataFrame(raw)
+
+
+def as_arrow(raw, folder):
+    return pa.table(raw)
+
+
+def as_arrow_chunks(raw, folder):
+    table = pa.table(raw)
+    return pa.concat_tables([table.slice(0, 1), table.slice(1)])
+
+
+def as_arrow_dictionary(raw, folder):
+    table = pa.table(raw)
+    return pa.table({name: table[name].dictionary_encode() for name in table.column_names})
+
+
+def as_dask(raw, folder):
+    import dask.dataframe as dd
+
+    return dd.from_pandas(pd.DataFrame(raw), npartitions=2)
+
+
+CONTAINERS = [
+    as_dict, as_lists, as_pandas, as_pandas_objects, as_pandas_nullable, as_pandas_categorical,
+    as_pandas_arrow, as_polars, as_arrow, as_arrow_chunks, as_arrow_dictionary, as_dask,
+]  # fmt: skip
+
+
+def with_target(raw):
+    return {"x": raw, "paid": ["yes", "no", "no", "yes"][: len(raw)]}
+
+
+def from_csv(raw, schema, folder):
+    pd.DataFrame(with_target(raw), dtype=object).to_csv(folder / "t.csv", index=False)
+    bunch = read_csv(folder / "t.csv", schema)
+    return schema.transformer().fit_transform(bunch.data)
+
+
+def from_parquet(raw, schema, folder):
+    pa.parquet.write_table(pa.table(with_target(raw)), folder / "t.parquet")
+    ((rows, labels),) = ParquetSource(folder / "t.parquet", schema).read([0])
+    assert labels.tolist() == with_target(raw)["paid"]
+    return rows
+
+
+def from_container(container):
+    def encoded(raw, schema, folder):
+        table = container(with_target(raw), folder)
+        rows = schema.transformer().fit_transform(table)
+        return rows.compute().to_numpy() if container is as_dask else rows
+
+    encoded.__name__ = container.__name__
+    return encoded
+
+
+READERS = [from_csv, from_parquet, *map(from_container, CONTAINERS)]
+
+
+@pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.__name__)
+@pytest.mark.parametrize(("column", "raw", "encoded"), KINDS)
+def test_every_kind_is_encoded_alike_from_every_container(column, raw, encoded, reader, tmp_path):
+    schema = Schema("one", [column], TARGET)
+    rows = reader(raw, schema, tmp_path)
+    assert_allclose(rows, encoded, rtol=0, atol=1e-15)
+    assert rows.dtype == np.float64 and rows.shape == (len(raw), schema.n_encoded)
+    assert (np.linalg.norm(rows, axis=1) <= schema.row_bound(fit_intercept=False) + 1e-15).all()
+
+
+SECRET = "Alice Smith"
+REFUSED = [
+    (NumericColumn("x", 0, 4), [1.0, None], "missing values, the first in row 2; say in the"),
+    (NumericColumn("x", 0, 4), ["1", SECRET], "not a finite number, first in row 2"),
+    (NumericColumn("x", 0, 4), [1.0, np.inf], "not a finite number, first in row 2"),
+    (NumericColumn("x", 0, 4), [1.0, float("nan")], "missing values, the first in row 2"),
+    (NumericColumn("x", 0, 1e30), [D(2020, 1, 1)], "not a finite number, first in row 1"),
+    (BooleanColumn("x"), ["true", SECRET], "not true or false, first in row 2"),
+    (BooleanColumn("x"), [1, 2], "not true or false, first in row 2"),
+    (DateColumn("x", FIRST, LAST), ["2020-01-05", SECRET], "not a date .* first in row 2"),
+    (DateColumn("x", FIRST, LAST), [20200105], "not a date .* first in row 1"),
+    (DateColumn("x", FIRST, LAST), [D(2020, 1, 5), None], "missing values, the first in row 2"),
+    (OrdinalColumn("x", ["a", "b"]), ["a", SECRET], "missing values, the first in row 2"),
+    (TextColumn("x", 4), ["a", " "], "missing values, the first in row 2"),
+]
+
+
+@pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.__name__)
+@pytest.mark.parametrize(("column", "raw", "says"), REFUSED)
+def test_what_cannot_be_encoded_is_refused_alike_and_not_quoted(
+    column, raw, says, reader, tmp_path
+):
+    schema = Schema("one", [column], TARGET)
+    if reader.__name__ == "as_dask":
+        # It counts from the start of a partition.
+        says = says.replace("row 2", "row 1")
+    with pytest.raises(ValueError, match=f"column 'x' .*{says}") as error:
+        reader(raw, schema, tmp_path)
+    assert SECRET not in "".join(map(str, (error.value, error.value.__cause__)))
+    assert not re.search(r"\b(drop|mean|imput|remove)", str(error.value))
+
+
+NINE = Schema(
+    "staff",
+    [
+        NumericColumn("age", 17, 90, integer=True),
+        CategoricalColumn("job", ["cook", "baker"], unknown="indicator", missing="indicator"),
+        NumericColumn("income", 0, 1e7, scale="asinh", missing="indicator", outside="missing"),
+        DateColumn("hired", "2000-01-01", "2025-12-31", missing="2010-06-30"),
+        BooleanColumn("member", missing=False),
+        TextColumn("note", 16, missing="indicator"),
+        OrdinalColumn("grade", ["low", "mid", "high"], missing="indicator"),
+        CategoricalColumn("floor", [1, 2, 3]),
+        NumericColumn("score", -1.5, 1.5, missing=0),
+    ],
+    TARGET,
+)
+RAW = {
+    "age": [30, 91, 17],
+    "job": ["cook", None, "smith"],
+    "income": [None, 50000.0, 1e9],
+    "hired": [D(2001, 2, 3), None, D(2024, 12, 31)],
+    "member": [True, None, False],
+    "note": ["likes tea", None, "tea tea"],
+    "grade": ["mid", "top", None],
+    "floor": [1, 9, None],
+    "score": [None, 0.5, -9.0],
+    "paid": ["yes", "no", "no"],
+}
+
+
+def rows_of(**columns):
+    return st.fixed_dictionaries(columns)
+
+
+NUMBERS = st.none() | st.integers(-(2**60), 2**60) | st.floats(allow_infinity=False)
+TEXTS = st.none() | st.text(max_size=8) | st.sampled_from(["cook", "baker", "mid", "high", "1"])
+ROWS = st.lists(
+    rows_of(
+        age=st.integers(-(2**60), 2**60) | st.floats(allow_nan=False, allow_infinity=False),
+        job=TEXTS,
+        income=NUMBERS,
+        hired=st.none() | st.dates() | st.datetimes(),
+        member=st.sampled_from([True, False, None, 0, 1, "true", "FALSE", "1.0"]),
+        note=TEXTS,
+        grade=TEXTS,
+        floor=NUMBERS | TEXTS | st.booleans(),
+        score=NUMBERS,
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+def table_of(rows):
+    return {name: [row[name] for row in rows] for name in NINE.feature_names}
+
+
+@settings(max_examples=60, deadline=None)
+@given(ROWS)
+def test_no_row_is_longer_than_the_bound_or_depends_on_another(rows):
+    encoder = NINE.transformer()
+    encoded = encoder.fit_transform(table_of(rows))
+    assert np.isfinite(encoded).all()
+    squares = (encoded**2).sum(axis=1)
+    assert squares.max() <= NINE.row_bound(fit_intercept=False) ** 2 + 1e-9
+    for row, expected in zip(rows, encoded, strict=True):
+        assert_array_equal(encoder.transform(table_of([row]))[0], expected)
+    in_csr = NINE.transformer(sparse_output=True).transform(table_of(rows))
+    assert in_csr.format == "csr" and (in_csr.data != 0).all()
+    assert_array_equal(in_csr.toarray(), encoded)
+
+
+def fits_on_rows(encoder):
+    """Whether what a row becomes depends on the rows that the encoder was fitted on."""
+    first, second = (pd.DataFrame(RAW).iloc[part] for part in ([0], [1, 2]))
+    one, other = (clone(encoder).fit(rows).transform(first) for rows in (first, second))
+    return one.shape != other.shape or (one != other).any()
+
+
+class RangeOfTheRows(SchemaEncoder):
+    """A planted bug: bounds that the first fit takes from the rows."""
+
+    def fit(self, X, y=None):
+        age = NumericColumn("age", X["age"].min() - 1, X["age"].max() + 1)
+        self.schema = Schema("staff", [age, *NINE.columns[1:]], TARGET)
+        return super().fit(X)
+
+
+class CategoriesOfTheRows(SchemaEncoder):
+    """A planted bug: categories that happen to occur."""
+
+    def fit(self, X, y=None):
+        job = CategoricalColumn("job", sorted({str(value) for value in X["job"]}))
+        self.schema = Schema("staff", [job, NINE.columns[0]], TARGET)
+        return super().fit(X)
+
+
+def test_fitting_learns_nothing_from_rows_and_an_encoder_that_does_is_caught():
+    assert not fits_on_rows(NINE.transformer())
+    assert fits_on_rows(RangeOfTheRows(NINE)) and fits_on_rows(CategoriesOfTheRows(NINE))
+
+    class Unreadable(dict):
+        def __getitem__(self, name):
+            raise AssertionError("a row was read")
+
+    encoder = NINE.transformer().fit(Unreadable.fromkeys(NINE.feature_names))
+    assert encoder.n_features_in_ == 9
+
+
+def test_the_longest_rows_reach_the_bound():
+    row = {"age": 90, "job": None, "income": None, "hired": D(2025, 12, 31), "member": True}
+    row |= {"note": "tea", "grade": None, "floor": 2, "score": 1.5}
+    (encoded,) = NINE.transformer().transform(table_of([row]))
+    assert np.linalg.norm(encoded) == pytest.approx(NINE.row_bound(fit_intercept=False), abs=1e-12)
+
+
+def test_names_types_and_copies_of_the_encoder():
+    encoder = NINE.transformer().set_output(transform="pandas")
+    names = encoder.get_feature_names_out().tolist()
+    assert len(names) == len(set(names)) == NINE.n_encoded
+    assert names[:5] == ["age", "income", "income (missing)", "hired", "member"]
+    assert names[5:10] == ["grade", "grade (missing)", "score", "job_cook", "job_baker"]
+    frame = pd.DataFrame(RAW, index=[7, 8, 9])
+    encoded = encoder.fit_transform(frame)
+    assert list(encoded.columns) == names and list(encoded.index) == [7, 8, 9]
+    for again in (clone(encoder), pickle.loads(pickle.dumps(encoder)), copy.deepcopy(encoder)):
+        assert again.get_params()["schema"] == NINE
+        assert_array_equal(again.transform(pl.DataFrame(RAW)), encoded)
+    other = NINE.transformer().set_output(transform="polars").fit_transform(as_arrow(RAW, None))
+    assert isinstance(other, pl.DataFrame) and other.columns == names
+    model = make_pipeline(encoder, DPLogisticRegression(max_iter=2, classes=["no", "yes"]))
+    fitted = model.fit(frame, RAW["paid"])[-1]
+    assert fitted.feature_names_in_.tolist() == names
+    assert NINE.transformer().transform(frame[:0]).shape == (0, NINE.n_encoded)
+
+
+def test_a_dask_frame_is_encoded_by_partition_and_fitted():
+    import dask.dataframe as dd
+
+    raw = pd.concat([pd.DataFrame(RAW)] * 20, ignore_index=True)
+    table = dd.from_pandas(raw, npartitions=3)
+    model = make_pipeline(
+        NINE.transformer(), DPLogisticRegression(max_iter=2, classes=["no", "yes"])
+    )
+    model.fit(table, table["paid"])
+    assert model[-1].n_features_in_ == NINE.n_encoded
+    encoded = model[0].transform(table)
+    assert encoded.npartitions == 3 and list(encoded.columns) == [*model[0].get_feature_names_out()]
+    assert_array_equal(encoded.compute(), model[0].transform(raw))
+
+
+def test_an_artificial_table_has_all_kinds():
+    X, y = sample_from_schema(NINE, 50, random_state=0)
+    assert X.shape == (50, NINE.n_encoded) and set(y) == {"no", "yes"}
+    assert (np.linalg.norm(X, axis=1) <= NINE.row_bound(fit_intercept=False)).all()
+
+
+@pytest.mark.parametrize(
+    ("table", "says"),
+    [
+        ({"age": [1]}, "the table has none of the columns 'job', 'income'"),
+        ({**RAW, "age": [1]}, "differ in length"),
+        ({**RAW, "age": [[1, 2]] * 3}, r"'age' has shape \(3, 2\)"),
+        ({**RAW, "job": [["a"], "b", "c"]}, "'job' holds lists"),
+    ],
+)
+def test_a_table_of_another_form_is_refused(table, says):
+    with pytest.raises(ValueError, match=says):
+        NINE.transformer().transform(table)
+
+
+@pytest.mark.parametrize("table", [np.zeros((3, 9)), pl.LazyFrame(RAW), [[1]], 7])
+def test_what_has_no_columns_in_memory_is_refused(table):
+    for call in (NINE.transformer().fit, NINE.transformer().transform, Schema.draft):
+        with pytest.raises(TypeError, match="give a data frame in memory"):
+            call(table)
+
+
+def test_the_document_of_all_kinds_round_trips_in_json_and_yaml(tmp_path):
+    document = json.loads(NINE.to_json())
+    assert document["version"] == 1
+    assert document["columns"][0] == {"name": "age", "lower": 17, "upper": 90, "integer": True}
+    assert document["columns"][3] == {
+        "name": "hired", "kind": "date", "first": "2000-01-01", "last": "2025-12-31",
+        "missing": "2010-06-30",
+    }  # fmt: skip
+    path = tmp_path / "staff.yaml"
+    path.write_text(NINE.to_yaml(), encoding="utf-8")
+    assert Schema.from_json(NINE.to_json()) == Schema.from_yaml(path) == NINE
+    assert hash(Schema.from_yaml(path)) == hash(NINE)
+    assert eval(repr(NINE.columns), {**globals(), "datetime": datetime}) == NINE.columns
+
+
+def test_yaml_written_by_hand_keeps_yes_and_no_as_texts():
+    text = """
+version: 1
+name: people
+columns:
+- {name: member, categories: [yes, no]}
+- {name: born, kind: date, first: 1900-01-01, last: 2020-12-31}
+- {name: old, kind: boolean, missing: true}
+target: {name: paid, labels: [no, yes]}
+"""
+    schema = Schema.from_yaml(text)
+    assert schema.columns == (
+        CategoricalColumn("member", ["yes", "no"]),
+        DateColumn("born", "1900-01-01", "2020-12-31"),
+        BooleanColumn("old", missing=True),
+    )
+    with pytest.raises(ValueError, match="not YAML"):
+        Schema.from_yaml("a: [\n")
+
+
+def test_all_errors_of_a_document_are_told_at_once():
+    document = json.loads(NINE.to_json())
+    document["columns"][0]["lower"] = "young"
+    document["columns"][6]["missing"] = "top"
+    document["columns"][5] = {"name": "note", "kind": "essay"}
+    document["target"]["labels"] = ["yes"]
+    with pytest.raises(ValueError, match="'age'") as error:
+        Schema.from_dict(document)
+    lines = str(error.value).splitlines()
+    says = [
+        "'age' has lower='young'",
+        "kind='essay'",
+        "'grade' has missing='top'",
+        "labels=['yes']",
+    ]
+    assert len(lines) == 4 and all(a in b for a, b in zip(says, lines, strict=True))
+
+
+WRONG = [
+    (NumericColumn, ("x", 0, 1), {"scale": "log"}, "scale='log'"),
+    (NumericColumn, ("x", 0, 1), {"integer": "no"}, "integer='no'"),
+    (NumericColumn, ("x", 0, 1), {"outside": None}, "outside=None"),
+    (NumericColumn, ("x", 0, 1), {"missing": 2}, "missing=2"),
+    (NumericColumn, ("x", 0, 1), {"missing": "mean"}, "missing='mean'"),
+    (BooleanColumn, ("x",), {"missing": 1}, "missing=1"),
+    (DateColumn, ("x", "2020-01-02", "2020-01-01"), {}, "first=2020-01-02 and last=2020-01-01"),
+    (DateColumn, ("x", "1.2.2020", "2020-01-01"), {}, "first='1.2.2020'"),
+    (DateColumn, ("x", FIRST, LAST), {"missing": "1999-01-01"}, "missing="),
+    (OrdinalColumn, ("x", ["a"]), {}, "list at least two"),
+    (OrdinalColumn, ("x", ["a", "b"]), {"missing": "c"}, "missing='c'"),
+    (CategoricalColumn, ("x", ["a", "b"]), {"missing": "c"}, "missing='c'"),
+    (CategoricalColumn, ("x", ["a", "b"]), {"unknown": "drop"}, "unknown='drop'"),
+    (TextColumn, ("x", 0), {}, "buckets=0"),
+    (TextColumn, ("x", 8), {"missing": " "}, "missing=' '"),
+]
+
+
+@pytest.mark.parametrize(("kind", "arguments", "options", "says"), WRONG)
+def test_a_wrong_fact_is_named_with_its_column(kind, arguments, options, says):
+    with pytest.raises(ValueError, match=re.escape(says)) as error:
+        kind(*arguments, **options)
+    assert "'x'" in str(error.value) and "; " in str(error.value)
+
+
+@pytest.mark.parametrize("container", [as_dict, *CONTAINERS[2:3], as_polars, as_arrow, as_dask])
+def test_a_draft_reads_no_value_and_cannot_be_used_before_it_is_filled_in(container):
+    raw = {"age": [1, 2], "hired": [D(2020, 1, 1)] * 2, "member": [True, False], "pay": [0.5, 1.5]}
+    raw |= {"job": ["a", "b"], "paid": ["no", "yes"]}
+    if container is as_dict:
+        table = {k: np.array(v, dtype="M8[D]" if k == "hired" else None) for k, v in raw.items()}
+    else:
+        raw["hired"] = [datetime.datetime(2020, 1, 1)] * 2
+        table = container(raw, None)
+    draft = Schema.draft(table, target="paid", name="staff")
+    todo = "FILL IN"
+    assert draft.columns == (
+        NumericColumn("age", todo, todo, integer=True),
+        DateColumn("hired", todo, todo),
+        BooleanColumn("member"),
+        NumericColumn("pay", todo, todo),
+        CategoricalColumn("job", todo),
+    )
+    assert draft.target == Target("paid", todo)
+    assert draft == Schema.from_json(draft.to_json()) == Schema.from_yaml(draft.to_yaml())
+    says = (
+        "schema 'staff' is a draft; fill in lower and upper of 'age', first and last of 'hired', "
+        "lower and upper of 'pay', categories of 'job', labels of 'paid', from what is public"
+    )
+    uses = [lambda: draft.transformer().fit(table), lambda: draft.transformer().transform(table)]
+    uses += [draft.row_bound, lambda: draft.n_encoded, lambda: draft.classes]
+    uses += [lambda: draft.check(table), lambda: ParquetSource("none", draft)]
+    for use in uses:
+        with pytest.raises(ValueError, match=says):
+            use()
+    with pytest.raises(ValueError, match="target='wage' is no column"):
+        Schema.draft(table, target="wage")
+
+
+def test_a_draft_needs_no_rows():
+    frame = pd.DataFrame(RAW)
+    assert Schema.draft(frame) == Schema.draft(frame[:0]) == Schema.draft(frame[::-1])
+    assert Schema.draft(frame).target.to_fill_in == ["name", "labels"]
+
+
+def test_check_tells_all_at_once_and_says_that_it_read_rows():
+    table = {k: v for k, v in RAW.items() if k != "note"}
+    table |= {"age": [17.5, None, 91.0], "paid": ["yes", "no", "maybe"]}
+    said = NINE.check(table)
+    head, *lines = said.splitlines()
+    assert "looked at the rows" in head and "must not leave the room" in head
+    for line in (
+        "column 'age': 1 of 2 values are outside the bounds, and are clipped.",
+        "column 'age': some values are not whole numbers, although integer=True.",
+        "column 'age' has missing values, the first in row 2",
+        "column 'job': 1 of 3 values are not listed, the first of them 'smith'",
+        "column 'job': these categories never occur: ['baker'].",
+        "the table has no column 'note'.",
+        "column 'grade': 1 of 3 values are not listed, the first of them 'top'",
+        "column 'paid' holds the label 'maybe', first in row 3",
+    ):
+        assert [line for said in lines if said.startswith(line)] == [line], line
+    one = Schema("one", [BooleanColumn("member")], TARGET)
+    assert one.check(pl.DataFrame(RAW)[:1]).endswith("room.\nNo problem was found.")
+    assert "No problem" not in one.check(RAW)
+
+
+def test_the_page_on_tables_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    page = Path(__file__).parent.parent.joinpath("docs", "tables.md").read_text(encoding="utf-8")
+    names = {}
+    for block in re.findall(r"```(\w+)\n(.*?)```", page, flags=re.S):
+        kind, text = block
+        if kind == "python":
+            exec(text, names)
+        elif kind == "yaml":
+            Path("staff.yaml").write_text(text, encoding="utf-8")
+    assert names["model"].classes_.tolist() == [False, True]
