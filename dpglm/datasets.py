@@ -418,7 +418,7 @@ def read_csv(path: str | os.PathLike[str], schema: Schema, *, target: str | None
     texts = {name: frame[name].str.strip().tolist() for name in schema.feature_names}
     data = pd.DataFrame({c.name: _typed(texts[c.name], c) for c in schema.columns})
     name = schema.target.name
-    labels = schema.target.read(distinct(frame[name].str.strip(), name))
+    labels = schema.target.numbers(distinct(frame[name].str.strip(), name))
     return Bunch(data=data, target=labels, schema=schema)
 
 

@@ -438,7 +438,7 @@ WRONG = {
     "no column 'wage'": {"target": "wage"},
     "names 'age' twice": {"target": "age"},
     "no rows below its header": {"rows": []},
-    "'age' holds something that is not a finite number, first in row 2": {
+    "'age' holds something that is not a finite number, the first in row 2": {
         "rows": [ROWS[0], "old,1,True,cook,1"]
     },
     "'age' has missing values, the first in row 1; say in the schema": {"rows": [",1,True,cook,1"]},

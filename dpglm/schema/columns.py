@@ -12,107 +12,152 @@ import numpy as np
 from scipy import sparse
 from sklearn.feature_extraction.text import HashingVectorizer
 
-from dpglm.schema.values import Distinct, Listed, Raw, as_date, days, distinct, is_missing, numbers
+from dpglm.schema.values import (
+    Places,
+    Raw,
+    as_date,
+    as_distinct,
+    day,
+    days,
+    distinct,
+    is_missing,
+    numbers,
+    value_at,
+)
 
 # What a draft holds where a person has to say what is public.
 FILL_IN = "FILL IN"
 
 
-class _Public:
-    """Fields with public facts; only what differs from the defaults is shown and written."""
+class _Facts:
+    """Public facts, checked; those that differ from the defaults are shown and written."""
+
+    _what: ClassVar[str] = "column"
 
     def __repr__(self) -> str:
         inner = ", ".join(f"{name}={value!r}" for name, value in self.facts().items())
         return f"{type(self).__name__}({inner})"
 
     def __post_init__(self) -> None:
-        kind = "target" if isinstance(self, Target) else "column"
         if not isinstance(self.name, str) or not self.name:
-            raise ValueError(f"a {kind} has name={self.name!r}; give a non-empty string.")
+            raise ValueError(f"a {self._what} has name={self.name!r}; give a non-empty string.")
         if not self.to_fill_in:
             self._check()
 
     def facts(self) -> dict[str, Any]:
         """Return the fields that have no default, or another value."""
-        values = {field: getattr(self, field.name) for field in fields(self)}
+        own = {field.name: (getattr(self, field.name), field.default) for field in fields(self)}
         # By their texts: 1 and True are equal.
-        return {
-            f.name: value
-            for f, value in values.items()
-            if f.default is MISSING or repr(value) != repr(f.default)
-        }
+        return {k: v for k, (v, d) in own.items() if d is MISSING or repr(v) != repr(d)}
 
     @property
     def to_fill_in(self) -> list[str]:
         """The fields of a draft that a person has to fill in."""
-        return [f.name for f in fields(self) if _is_open(getattr(self, f.name))]
+        return [k for k, v in self.facts().items() if isinstance(v, str) and v == FILL_IN]
+
+    def remarks(self, raw: Raw) -> Iterator[str]:
+        """Yield what a person who may see the rows should know of them."""
+        yield from ()
 
     def _set(self, **values: Any) -> None:
         for name, value in values.items():
             # A frozen dataclass can be set in this way only.
             object.__setattr__(self, name, value)
 
+    def _demand(self, is_right: bool, fields: str, advice: str) -> None:
+        if not is_right:
+            found = " and ".join(f"{name}={getattr(self, name)!r}" for name in fields.split())
+            raise ValueError(f"{self._what} {self.name!r} has {found}; {advice}.")
+
+    def _choose(self, field: str, *choices: Any) -> None:
+        value = getattr(self, field)
+        known = isinstance(value, (str, bool)) and value in choices
+        self._demand(known, field, f"choose one of {list(choices)}")
+
+    def _finite(self, field: str) -> None:
+        value = getattr(self, field)
+        number = value.item() if isinstance(value, np.generic) else value
+        # Not isinstance: True is an int. Integers too large for a float fail in the comparison.
+        is_finite = type(number) in (int, float) and abs(number) <= sys.float_info.max
+        self._demand(is_finite, field, "give a finite public number")
+        self._set(**{field: float(number)})
+
+    def _list(self, field: str, least: int = 1, in_order: bool = True) -> None:
+        """Make a field a tuple of distinct str, int or bool of one type."""
+        given = getattr(self, field)
+        is_list = isinstance(given, Iterable) and not isinstance(given, str)
+        self._demand(is_list, field, "give a list")
+        values = [v.item() if isinstance(v, np.generic) else v for v in given]
+        self._set(**{field: values})
+        types = {type(value) for value in values}
+        alike = len(types) == 1 and types <= {str, int, bool}
+        self._demand(alike, field, "list values that are all strings, all integers or all booleans")
+        for value in values:
+            if values.count(value) > 1:
+                raise ValueError(
+                    f"{self._what} {self.name!r} has {value!r} twice in {field}; list it once."
+                )
+        rising = isinstance(values[0], str) or values == sorted(values)
+        self._demand(rising or not in_order, field, "list numbers in rising order")
+        self._demand(len(values) >= least, field, "list at least two")
+        self._set(**{field: tuple(values)})
+
+
+class Column(_Facts):
+    """A kind of column; subclasses say how its raw values become `numbers`, and those a block."""
+
+    # The largest squared norm of a row of its block.
+    squared_norm: float = 1.0
+
+    @property
+    def has_constant(self) -> bool:
+        """Whether a public constant stands for missing values."""
+        return self.missing not in (None, "indicator")
+
+    @property
+    def _indicator(self) -> list[str]:
+        # The brackets keep it apart from a category of that name.
+        return [f"{self.name} (missing)"] * (self.missing == "indicator")
+
+    def _check_missing(self, is_right: bool, what: str) -> None:
+        right = is_right or not self.has_constant
+        self._demand(right, "missing", f"give None, 'indicator' or {what}")
+
     def _refuse(self, wrong: np.ndarray, text: str) -> None:
         """Raise an error if a row is wrong, without its value, which is that of a record."""
         if wrong.any():
-            raise ValueError(f"column {self.name!r} {text.format(row=int(np.argmax(wrong)) + 1)}")
+            row = int(np.argmax(wrong)) + 1
+            raise ValueError(f"column {self.name!r} holds {text}, the first in row {row}.")
 
-
-class Column(_Public):
-    """A kind of column: its public facts, its encoded columns and their largest norm."""
-
-    name: str
-    missing: Any
-    _policies: ClassVar[tuple] = (None, "indicator")
-
-    def numbers(self, raw: Raw) -> Any:
-        """Return raw values as the encoder wants them, once what is missing is dealt with."""
-        raise NotImplementedError
-
-    def remarks(self, raw: Raw) -> Iterator[str]:
-        """Yield what a person who may see the rows should know of them."""
-        raise NotImplementedError
-
-    @property
-    def encoded_names(self) -> list[str]:
-        """Names of the columns of its block."""
-        raise NotImplementedError
-
-    @property
-    def squared_norm(self) -> float:
-        """The largest squared norm of a row of its block."""
-        raise NotImplementedError
-
-    def _fill(self, gone: np.ndarray) -> None:
-        """Raise an error if values are missing and no policy says what that means."""
-        if self.missing is None:
-            self._refuse(
-                gone,
-                "has missing values, the first in row {row}; say in the schema what they are: "
-                "missing='indicator' gives them a column of their own, missing=<a public "
-                "constant> puts that in their place.",
-            )
-
-    def _check_missing(self, is_constant: bool, what: str) -> None:
-        if self.missing not in self._policies and not is_constant:
+    def _refuse_missing(self, missing: np.ndarray, also: str = "") -> None:
+        if self.missing is None and missing.any():
+            row = int(np.argmax(missing)) + 1
             raise ValueError(
-                f"column {self.name!r} has missing={self.missing!r}; give None, 'indicator' or "
-                f"{what}."
+                f"column {self.name!r} has missing values{also}, the first in row {row}; say in "
+                "the schema what they are: missing='indicator' gives them a column of their own, "
+                "missing=<a public constant> puts that in their place."
             )
 
 
 class Quantity(Column):
-    """A column that has an order, and public bounds in some unit."""
+    """A column with an order and public bounds, encoded by where a value is between them.
 
-    integer = True
-    scale = "linear"
-    outside = "clip"
-    _kind: ClassVar[str]
+    Subclasses have `bounds`, and `read`, which returns a number for each raw value: NaN for those
+    missing and inf for what is none.
+    """
 
-    @property
-    def bounds(self) -> tuple[float, float]:
-        """The public bounds of what `numbers` returns."""
-        raise NotImplementedError
+    integer, scale, outside = True, "linear", "clip"
+    _also_missing = ""
+
+    def numbers(self, raw: Raw) -> np.ndarray:
+        """Return float64 numbers; NaN only where missing values have an indicator."""
+        values = self._within(self.read(raw))
+        self._refuse(np.isinf(values), f"something that is not {self._kind}")
+        missing = np.isnan(values)
+        self._refuse_missing(missing, self._also_missing)
+        if self.has_constant:
+            values[missing] = self.read(distinct([self.missing], self.name))
+        return values
 
     def position(self, values: np.ndarray) -> np.ndarray:
         """Return where numbers are between the bounds, in [0, 1], and NaN where they are NaN."""
@@ -120,23 +165,10 @@ class Quantity(Column):
         # Rounding is monotone, so that the result never leaves [0, 1].
         return (np.clip(self._scaled(values), lower, upper) - lower) / (upper - lower)
 
-    def numbers(self, raw: Raw) -> np.ndarray:
-        """Return float64 numbers; NaN only where missing values have an indicator."""
-        values = self._within(self._read(raw))
-        self._refuse(
-            np.isinf(values), f"holds something that is not {self._kind}, first in row {{row}}."
-        )
-        gone = np.isnan(values)
-        self._fill(gone)
-        if self.missing not in self._policies:
-            values[gone] = self._constant
-        return values
-
     def remarks(self, raw: Raw) -> Iterator[str]:
-        values = self._read(raw)
+        values = self.read(raw)
         values = values[np.isfinite(values)]
-        lower, upper = self.bounds
-        outside = int(((values < lower) | (values > upper)).sum())
+        outside = int(self._is_outside(values).sum())
         if outside:
             done = "clipped" if self.outside == "clip" else "treated as missing"
             yield f"{outside} of {len(values)} values are outside the bounds, and are {done}"
@@ -145,26 +177,20 @@ class Quantity(Column):
 
     @property
     def encoded_names(self) -> list[str]:
-        return [self.name] + [f"{self.name} (missing)"] * (self.missing == "indicator")
+        return [self.name, *self._indicator]
 
     @property
     def squared_norm(self) -> float:
         # Where a value is missing its number is at 1/2, beside the 1 of the indicator.
         return 1.25 if self.missing == "indicator" else 1.0
 
-    def _read(self, raw: Raw) -> np.ndarray:
-        """Return a number for each value, NaN for those missing and inf for what is none."""
-        raise NotImplementedError
-
-    @property
-    def _constant(self) -> float:
-        return self._within(self._read(distinct([self.missing], self.name)))[0]
+    def _is_outside(self, values: np.ndarray) -> np.ndarray:
+        lower, upper = self.bounds
+        return np.isfinite(values) & ((values < lower) | (values > upper))
 
     def _within(self, values: np.ndarray) -> np.ndarray:
-        lower, upper = self.bounds
-        if self.outside == "missing":
-            values[np.isfinite(values) & ((values < lower) | (values > upper))] = np.nan
-        return values
+        gone = self.outside == "missing" and self._is_outside(values)
+        return np.where(gone, np.nan, values)
 
     def _scaled(self, values: np.ndarray) -> np.ndarray:
         return np.arcsinh(values) if self.scale == "asinh" else values
@@ -207,22 +233,18 @@ class NumericColumn(Quantity):
     _kind = "a finite number"
 
     def _check(self) -> None:
-        self._set(**{k: _finite(self.name, k, getattr(self, k)) for k in ("lower", "upper")})
-        if not 0 < self.upper - self.lower < math.inf:
-            raise ValueError(
-                f"column {self.name!r} has lower={self.lower} and upper={self.upper}; give bounds "
-                "with lower < upper and a finite difference."
-            )
-        if not np.diff(self._scaled(np.array(self.bounds)))[0] > 0:
-            raise ValueError(
-                f"column {self.name!r} has lower={self.lower} and upper={self.upper}, which are "
-                f"one on the scale {self.scale!r}; give bounds further apart."
-            )
-        _choice(self, "scale", ("linear", "asinh"))
-        _choice(self, "integer", (False, True))
-        _choice(self, "outside", ("clip", "missing"))
-        if self.missing not in self._policies:
-            self._set(missing=_finite(self.name, "missing", self.missing))
+        self._finite("lower")
+        self._finite("upper")
+        apart = 0 < self.upper - self.lower < math.inf
+        advice = "give bounds with lower < upper and a finite difference"
+        self._demand(apart, "lower upper", advice)
+        self._choose("scale", "linear", "asinh")
+        lower, upper = self._scaled(np.array(self.bounds))
+        self._demand(lower < upper, "lower upper scale", "give bounds further apart")
+        self._choose("integer", False, True)
+        self._choose("outside", "clip", "missing")
+        if self.has_constant:
+            self._finite("missing")
             inside = self.lower <= self.missing <= self.upper
             self._check_missing(inside, "a number within the bounds")
 
@@ -230,7 +252,7 @@ class NumericColumn(Quantity):
     def bounds(self) -> tuple[float, float]:
         return self.lower, self.upper
 
-    def _read(self, raw: Raw) -> np.ndarray:
+    def read(self, raw: Raw) -> np.ndarray:
         return numbers(raw)
 
 
@@ -263,40 +285,38 @@ class DateColumn(Quantity):
     _kind = "a date (written YYYY-MM-DD, if it is text)"
 
     def _check(self) -> None:
-        given = ["first", "last", *(["missing"] * (self.missing not in self._policies))]
-        self._set(**{k: _day(self.name, k, getattr(self, k)) for k in given})
-        if not self.first < self.last:
-            raise ValueError(
-                f"column {self.name!r} has first={self.first} and last={self.last}; give days with "
-                "first < last."
-            )
-        _choice(self, "outside", ("clip", "missing"))
-        if "missing" in given:
-            inside = self.first <= self.missing <= self.last
-            self._check_missing(inside, "a day from first to last")
+        for field in ("first", "last", *(["missing"] * self.has_constant)):
+            try:
+                self._set(**{field: as_date(getattr(self, field))})
+            except (TypeError, ValueError):
+                self._demand(False, field, "give a public day as YYYY-MM-DD")
+        self._demand(self.first < self.last, "first last", "give days with first < last")
+        self._choose("outside", "clip", "missing")
+        inside = self.has_constant and self.first <= self.missing <= self.last
+        self._check_missing(inside, "a day from first to last")
 
     @property
     def bounds(self) -> tuple[float, float]:
-        return tuple(days(distinct([self.first, self.last], self.name)))
+        return day(self.first), day(self.last)
 
-    def _read(self, raw: Raw) -> np.ndarray:
+    def read(self, raw: Raw) -> np.ndarray:
         return days(raw)
 
 
 class _Ranked(Quantity):
-    """A value out of a public list in order, encoded as its rank would be."""
+    """A value out of the public list `categories`, in order, encoded as its rank would be."""
 
     @cached_property
-    def _list(self) -> Listed:
-        return Listed(self._values)
+    def _places(self) -> Places:
+        return Places(self.categories)
 
     @property
     def bounds(self) -> tuple[float, float]:
-        return 0.0, len(self._values) - 1.0
+        return 0.0, len(self.categories) - 1.0
 
-    def _read(self, raw: Raw) -> np.ndarray:
-        ranks = self._list.places(raw)
-        return np.where(ranks < 0, np.inf, ranks)
+    def read(self, raw: Raw) -> np.ndarray:
+        ranks = self._places.of(raw)
+        return np.where(ranks < 0, self._unlisted, ranks)
 
 
 @dataclass(frozen=True, repr=False)
@@ -320,8 +340,8 @@ class BooleanColumn(_Ranked):
     name: str
     _: KW_ONLY
     missing: Any = None
-    _kind = "true or false"
-    _values = (False, True)
+    _kind, _unlisted = "true or false", np.inf
+    categories = (False, True)
 
     def _check(self) -> None:
         self._check_missing(isinstance(self.missing, bool), "True or False")
@@ -349,27 +369,15 @@ class OrdinalColumn(_Ranked):
     categories: tuple[str, ...] | tuple[int, ...]
     _: KW_ONLY
     missing: Any = None
-
-    _kind = "one of the categories"
+    _kind, _unlisted = "one of the categories", np.nan
+    _also_missing = ", or values that are not listed"
 
     def _check(self) -> None:
-        self._set(categories=_listed(self.name, "categories", self.categories, ranked=True))
-        if len(self.categories) < 2:
-            raise ValueError(
-                f"column {self.name!r} has categories={list(self.categories)}; list at least two."
-            )
+        self._list("categories", least=2, in_order=False)
         self._check_missing(self.missing in self.categories, "one of the categories")
 
-    @property
-    def _values(self) -> tuple:
-        return self.categories
-
-    def _read(self, raw: Raw) -> np.ndarray:
-        ranks = self._list.places(raw)
-        return np.where(ranks < 0, np.nan, ranks)
-
     def remarks(self, raw: Raw) -> Iterator[str]:
-        yield from _remarks_on_list(self._list, self.categories, raw)
+        return self._places.remarks(raw)
 
 
 @dataclass(frozen=True, repr=False)
@@ -400,41 +408,36 @@ class CategoricalColumn(Column):
     missing: Any = None
 
     def _check(self) -> None:
-        self._set(categories=_listed(self.name, "categories", self.categories))
-        _choice(self, "unknown", ("zeros", "indicator"))
+        self._list("categories")
+        self._choose("unknown", "zeros", "indicator")
         self._check_missing(self.missing in self.categories, "one of the categories")
 
     @cached_property
-    def _list(self) -> Listed:
-        return Listed(self.categories)
+    def _places(self) -> Places:
+        return Places(self.categories)
 
     def places(self, raw: Raw) -> np.ndarray:
         """Return the number of each category, -1 if it is not listed and NaN if it is missing."""
-        return self._list.places(raw)
+        return self._places.of(raw)
 
     def numbers(self, raw: Raw) -> np.ndarray:
         """Return for each value the number of its column in the block, -1 for zeros."""
-        places, n_listed = self.places(raw), len(self.categories)
-        unknown = n_listed if self.unknown == "indicator" else -1
-        missing = {None: unknown, "indicator": len(self.encoded_names) - 1}
-        if self.missing not in missing:
-            missing[self.missing] = self.categories.index(self.missing)
+        places = self.places(raw)
+        unknown = len(self.categories) if self.unknown == "indicator" else -1
+        missing = unknown if self.missing is None else len(self.encoded_names) - 1
+        if self.has_constant:
+            missing = self.categories.index(self.missing)
         places[places < 0] = unknown
-        places[np.isnan(places)] = missing[self.missing]
-        return places.astype(np.intp)
+        return np.where(np.isnan(places), missing, places).astype(np.intp)
 
     def remarks(self, raw: Raw) -> Iterator[str]:
-        yield from _remarks_on_list(self._list, self.categories, raw)
+        return self._places.remarks(raw)
 
     @property
     def encoded_names(self) -> list[str]:
-        # The brackets keep them apart from a category of that name.
-        own = [w for w in ("unknown", "missing") if getattr(self, w) == "indicator"]
-        return [f"{self.name}_{c}" for c in self.categories] + [f"{self.name} ({w})" for w in own]
-
-    @property
-    def squared_norm(self) -> float:
-        return 1.0
+        listed = [f"{self.name}_{category}" for category in self.categories]
+        unknown = [f"{self.name} (unknown)"] * (self.unknown == "indicator")
+        return [*listed, *unknown, *self._indicator]
 
 
 @dataclass(frozen=True, repr=False)
@@ -465,43 +468,32 @@ class TextColumn(Column):
     missing: Any = None
 
     def _check(self) -> None:
-        if type(self.buckets) is not int or not 1 <= self.buckets <= 2**24:
-            raise ValueError(
-                f"column {self.name!r} has buckets={self.buckets!r}; give a whole number, from 1 "
-                "to 2**24."
-            )
-        self._check_missing(isinstance(self.missing, str) and self.missing.strip(), "a text")
+        is_count = type(self.buckets) is int and 1 <= self.buckets <= 2**24
+        self._demand(is_count, "buckets", "give a whole number from 1 to 2**24")
+        is_text = isinstance(self.missing, str) and bool(self.missing.strip())
+        self._check_missing(is_text, "a text")
 
-    def numbers(self, raw: Raw) -> Any:
+    def numbers(self, raw: Raw) -> sparse.csr_array:
         """Return the block in CSR."""
-        if not isinstance(raw, Distinct):
-            raw = distinct(raw.tolist(), self.name)
-        self._fill(np.isnan(raw.map(lambda value: 0.0)))
-        in_place = "" if self.missing in self._policies else self.missing
-        texts = [in_place if is_missing(value) else str(value) for value in raw.values]
-        words = HashingVectorizer(n_features=self.buckets)
+        raw = as_distinct(raw)
         # One more text, as there may be none, for a table without rows.
-        block = words.transform([*texts, ""])
+        values = [*raw.values, None]
+        missing = np.array([is_missing(value) for value in values])
+        self._refuse_missing(missing[raw.rows])
+        constant = self.missing if self.has_constant else ""
+        texts = [constant if is_missing(value) else str(value) for value in values]
+        block = HashingVectorizer(n_features=self.buckets).transform(texts)
         if self.missing == "indicator":
-            gone = np.array([[is_missing(value)] for value in [*raw.values, None]], dtype=float)
-            block = sparse.hstack([block, gone], format="csr")
+            block = sparse.hstack([block, missing[:, np.newaxis]], format="csr")
         return sparse.csr_array(block[raw.rows])
-
-    def remarks(self, raw: Raw) -> Iterator[str]:
-        yield from ()
 
     @property
     def encoded_names(self) -> list[str]:
-        names = [f"{self.name}_{bucket}" for bucket in range(self.buckets)]
-        return names + [f"{self.name} (missing)"] * (self.missing == "indicator")
-
-    @property
-    def squared_norm(self) -> float:
-        return 1.0
+        return [*(f"{self.name}_{k}" for k in range(self.buckets)), *self._indicator]
 
 
 @dataclass(frozen=True, repr=False)
-class Target(_Public):
+class Target(_Facts):
     """The label column and its public label set.
 
     Parameters
@@ -519,86 +511,19 @@ class Target(_Public):
     name: str
     labels: tuple[str, ...] | tuple[int, ...] | tuple[bool, ...]
 
-    def _check(self) -> None:
-        self._set(labels=_listed(self.name, "labels", self.labels))
-        if len(self.labels) < 2:
-            raise ValueError(f"{self.name!r} has labels={list(self.labels)}; list at least two.")
+    _what = "target"
 
-    def read(self, raw: Raw) -> np.ndarray:
+    def _check(self) -> None:
+        self._list("labels", least=2)
+
+    def numbers(self, raw: Raw) -> np.ndarray:
         """Return the labels of raw values, which must be among those listed."""
-        places = Listed(self.labels).places(raw)
+        places = Places(self.labels).of(raw)
         unlisted = ~(places >= 0)
         if unlisted.any():
             row = int(np.argmax(unlisted))
-            found = raw.values[raw.rows[row]] if isinstance(raw, Distinct) else raw[row].item()
             raise ValueError(
-                f"column {self.name!r} holds the label {found!r}, first in row {row + 1}, which is "
-                f"not among the labels {list(self.labels)} of the schema."
+                f"column {self.name!r} holds the label {value_at(raw, row)!r}, first in row "
+                f"{row + 1}, which is not among the labels {list(self.labels)} of the schema."
             )
         return np.array(self.labels)[places.astype(np.intp)]
-
-    def remarks(self, raw: Raw) -> Iterator[str]:
-        yield from ()
-
-
-def _remarks_on_list(listed: Listed, categories: tuple, raw: Raw) -> Iterator[str]:
-    """Yield which values are not listed, and which of those listed never occur."""
-    places = listed.places(raw)
-    if (places < 0).any():
-        rows = np.flatnonzero(places < 0)
-        values = raw.values[raw.rows[rows[0]]] if isinstance(raw, Distinct) else raw[rows[0]].item()
-        yield (
-            f"{len(rows)} of {len(places)} values are not listed, the first of them {values!r}; "
-            "spell the categories as the table does"
-        )
-    never = [value for k, value in enumerate(categories) if not (places == k).any()]
-    if never:
-        yield f"these categories never occur: {never}"
-
-
-def _is_open(value: Any) -> bool:
-    return isinstance(value, str) and value == FILL_IN
-
-
-def _choice(column: Column, field: str, choices: tuple) -> None:
-    value = getattr(column, field)
-    if not isinstance(value, (str, bool)) or value not in choices:
-        raise ValueError(
-            f"column {column.name!r} has {field}={value!r}; choose one of {list(choices)}."
-        )
-
-
-def _day(name: str, field: str, value: Any) -> date:
-    try:
-        return as_date(value)
-    except (TypeError, ValueError):
-        raise ValueError(
-            f"column {name!r} has {field}={value!r}; give a public day as YYYY-MM-DD."
-        ) from None
-
-
-def _finite(name: str, field: str, value: Any) -> float:
-    number = value.item() if isinstance(value, np.generic) else value
-    # Not isinstance: True is an int. Integers too large for a float are refused by the comparison.
-    if type(number) not in (int, float) or not abs(number) <= sys.float_info.max:
-        raise ValueError(f"column {name!r} has {field}={value!r}; give a finite public number.")
-    return float(number)
-
-
-def _listed(name: str, field: str, values: Any, *, ranked: bool = False) -> tuple:
-    """Return the values as a tuple of distinct str, int or bool of one type."""
-    if isinstance(values, str) or not isinstance(values, Iterable):
-        raise ValueError(f"{name!r} has {field}={values!r}; give a list.")
-    values = tuple(v.item() if isinstance(v, np.generic) else v for v in values)
-    types = {type(v) for v in values}
-    if len(types) != 1 or not types <= {str, int, bool}:
-        raise ValueError(
-            f"{name!r} has {field}={list(values)}; list values that are all strings, all integers "
-            "or all booleans."
-        )
-    for value in values:
-        if values.count(value) > 1:
-            raise ValueError(f"{name!r} has {value!r} twice in {field}; list every value once.")
-    if not ranked and not isinstance(values[0], str) and list(values) != sorted(values):
-        raise ValueError(f"{name!r} has {field}={list(values)}; list numbers in rising order.")
-    return values

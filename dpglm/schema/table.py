@@ -303,14 +303,13 @@ def _drafted(name: str, dtype: str) -> Column:
 
 def _problems(column: Column | Target, frame: Any) -> list[str]:
     """Return what does not fit between a column and its values."""
-    read = column.read if isinstance(column, Target) else column.numbers
     try:
         raw = read_columns(frame, [column.name])[column.name]
     except ValueError as error:
         return [str(error)]
     lines = [f"column {column.name!r}: {remark}." for remark in column.remarks(raw)]
     try:
-        read(raw)
+        column.numbers(raw)
     except ValueError as error:
         lines.append(str(error))
     return lines

@@ -1,7 +1,7 @@
 """Raw columns of any table, whoever made it, as numpy arrays and distinct values."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date
 from typing import Any, NamedTuple
 
@@ -143,6 +143,19 @@ def distinct(values: Iterable[Any], name: str) -> Distinct:
     return Distinct([key[1] for key in places] if is_mixed else [*places], rows)
 
 
+def as_distinct(raw: Raw) -> Distinct:
+    """Return a column as distinct values, whatever it holds."""
+    if isinstance(raw, Distinct):
+        return raw
+    values, rows = np.unique(raw, return_inverse=True)
+    return Distinct(values.tolist(), rows)
+
+
+def value_at(raw: Raw, row: int) -> Any:
+    """Return the value of a row."""
+    return raw.values[raw.rows[row]] if isinstance(raw, Distinct) else raw[row].item()
+
+
 def is_missing(value: Any) -> bool:
     """Return whether a value stands for none: None, NaN, NA, NaT, or a text without letters."""
     if isinstance(value, str):
@@ -186,28 +199,38 @@ def as_date(value: Any) -> date:
     return date(value.year, value.month, value.day)
 
 
-class Listed:
-    """The place of a raw value in a public list, however it is spelled.
+class Places:
+    """Where raw values stand in a public list, however they are spelled.
 
     Programs write True as true or 1, and 2 as 2.0 where a column has gaps.
     """
 
-    def __init__(self, values: Sequence[Any]) -> None:
-        self._places = {text: k for k, value in enumerate(values) for text in _spellings(value)}
+    def __init__(self, listed: Sequence[Any]) -> None:
+        self._listed = listed
+        self._places = {text: k for k, value in enumerate(listed) for text in _spellings(value)}
 
-    def place(self, value: Any) -> float:
-        """Return the place of a value, -1 if it is not listed and NaN if it is missing."""
-        known = self._places
-        if value in known:
-            return known[value]
-        return math.nan if is_missing(value) else known.get(_spelled(value), -1)
+    def of(self, raw: Raw) -> np.ndarray:
+        """Return the place of each row's value, -1 if it is not listed and NaN if missing."""
+        raw = as_distinct(raw)
+        return np.array([self._place(value) for value in raw.values], dtype=float)[raw.rows]
 
-    def places(self, raw: Raw) -> np.ndarray:
-        """Return the place of each row's value."""
-        if not isinstance(raw, Distinct):
-            values, rows = np.unique(raw, return_inverse=True)
-            raw = Distinct(values.tolist(), rows)
-        return np.array([self.place(value) for value in raw.values], dtype=float)[raw.rows]
+    def remarks(self, raw: Raw) -> Iterator[str]:
+        """Yield which values are not listed, and which of those listed never occur."""
+        places = self.of(raw)
+        unlisted = np.flatnonzero(places < 0)
+        if len(unlisted):
+            yield (
+                f"{len(unlisted)} of {len(places)} values are not listed, the first of them "
+                f"{value_at(raw, unlisted[0])!r}; spell the categories as the table does"
+            )
+        never = [value for k, value in enumerate(self._listed) if not (places == k).any()]
+        if never:
+            yield f"these categories never occur: {never}"
+
+    def _place(self, value: Any) -> float:
+        if value in self._places:
+            return self._places[value]
+        return math.nan if is_missing(value) else self._places.get(_spelled(value), -1)
 
 
 def _spellings(value: Any) -> set[Any]:

@@ -123,7 +123,7 @@ class ParquetSource(LocalSource):
 
     def _encoded(self, table: Any, _: None) -> tuple[Any, np.ndarray]:
         target = self._schema.target
-        labels = target.read(read_columns(table, [target.name])[target.name])
+        labels = target.numbers(read_columns(table, [target.name])[target.name])
         return self._encoder.transform(table), labels
 
 
