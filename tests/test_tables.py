@@ -5,6 +5,7 @@ import datetime
 import json
 import pickle
 import re
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -97,6 +98,7 @@ KINDS = [
         CategoricalColumn("x", [False, True]), [True, None, False], [[0, 1], [0, 0], [1, 0]]
     ),
     column_like(CategoricalColumn("x", ["1", "2"]), [2, 1, 1], [[0, 1], [1, 0], [1, 0]]),
+    column_like(CategoricalColumn("x", ["1", "2"]), [Decimal("2.0"), None], [[0, 1], [0, 0]]),
     column_like(
         TextColumn("x", 8, missing="indicator"),
         ["big red", None, "big"],
@@ -212,6 +214,7 @@ REFUSED = [
     (NumericColumn("x", 0, 4), [1.0, np.inf], "not a finite number, the first in row 2"),
     (NumericColumn("x", 0, 4), [1.0, float("nan")], "missing values, the first in row 2"),
     (NumericColumn("x", 0, 1e30), [D(2020, 1, 1)], "not a finite number, the first in row 1"),
+    (NumericColumn("x", 0, 1e30), [D(2020, 1, 1) - D(2019, 1, 1)], "not a finite number"),
     (BooleanColumn("x"), ["true", SECRET], "not true or false, the first in row 2"),
     (BooleanColumn("x"), [1, 2], "not true or false, the first in row 2"),
     (DateColumn("x", FIRST, LAST), ["2020-01-05", SECRET], "not a date .* the first in row 2"),
@@ -405,6 +408,13 @@ def test_an_artificial_table_has_all_kinds():
 def test_a_table_of_another_form_is_refused(table, says):
     with pytest.raises(ValueError, match=says):
         NINE.transformer().transform(table)
+
+
+@pytest.mark.parametrize("container", [as_lists, as_pandas, as_polars, as_arrow])
+def test_a_column_of_lists_is_refused(container):
+    schema = Schema("one", [CategoricalColumn("x", ["a"])], TARGET)
+    with pytest.raises(ValueError, match="'x' holds lists, or other values that are several"):
+        schema.transformer().transform(container({"x": [["a", "b"], ["c"]]}, None))
 
 
 @pytest.mark.parametrize("table", [np.zeros((3, 9)), pl.LazyFrame(RAW), [[1]], 7])

@@ -91,16 +91,6 @@ class SchemaEncoder(TransformerMixin, BaseEstimator):
         blocks = (column.encoded_names for column in self.schema.encoded_columns)
         return np.array([name for block in blocks for name in block], dtype=object)
 
-    def __sklearn_is_fitted__(self) -> bool:
-        # It knows all from the schema.
-        return True
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.requires_fit = False
-        tags.input_tags.string = tags.input_tags.categorical = tags.input_tags.allow_nan = True
-        return tags
-
     def _frame(self, part: Any) -> Any:
         """Encode a partition of a Dask data frame."""
         import pandas as pd

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields
 from datetime import date
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Self
@@ -222,7 +223,8 @@ class Schema:
         )
         if not isinstance(known["columns"], list | tuple):
             raise ValueError(f"the schema has columns={known['columns']!r}; give a list.")
-        *columns, target = _built(_column, known["columns"], _target, known["target"])
+        makers = [partial(_column, document) for document in known["columns"]]
+        *columns, target = _all([*makers, partial(_target, known["target"])])
         return cls(known["name"], columns, target, known.get("source", ""))
 
     def to_json(self) -> str:
@@ -316,23 +318,20 @@ def _problems(column: Column | Target, frame: Any) -> list[str]:
 
 
 def _plain(column: Column | Target) -> dict[str, Any]:
+    facts = column.facts()
+    for name, value in facts.items():
+        if isinstance(value, tuple | date):
+            facts[name] = value.isoformat() if isinstance(value, date) else list(value)
     kind = next((kind for kind, of in _KINDS.items() if type(column) is of), "number")
-    facts = {k: _plain_value(v) for k, v in column.facts().items()}
     return facts if kind in ("number", "category") else {"name": column.name, "kind": kind} | facts
 
 
-def _plain_value(value: Any) -> Any:
-    if isinstance(value, date):
-        return value.isoformat()
-    return list(value) if isinstance(value, tuple) else value
-
-
-def _built(column: Callable, columns: Iterable[Any], target: Callable, own: Any) -> list[Any]:
-    """Return columns and target of their documents, or raise an error with what is wrong in all."""
+def _all(makers: Iterable[Callable[[], Any]]) -> list[Any]:
+    """Return what all make, or raise one error with what is wrong with each."""
     made, wrong = [], []
-    for make, document in [*((column, each) for each in columns), (target, own)]:
+    for make in makers:
         try:
-            made.append(make(document))
+            made.append(make())
         except ValueError as error:
             wrong.append(str(error))
     if wrong:
@@ -341,14 +340,16 @@ def _built(column: Callable, columns: Iterable[Any], target: Callable, own: Any)
 
 
 def _column(document: Any) -> Column:
-    kind = "category" if isinstance(document, Mapping) and "categories" in document else "number"
-    kind = document.get("kind", kind) if isinstance(document, Mapping) else kind
+    is_object = isinstance(document, Mapping)
+    kind = "category" if is_object and "categories" in document else "number"
+    kind = document.get("kind", kind) if is_object else kind
     if not isinstance(kind, str) or kind not in _KINDS:
         raise ValueError(f"a column has kind={kind!r}; choose one of {list(_KINDS)}.")
-    own = [(f.name, f.default is MISSING) for f in fields(_KINDS[kind])]
-    required = {name for name, is_required in own if is_required}
-    found = _fields(document, "a column", required, {"kind", *(name for name, _ in own)})
-    return _KINDS[kind](**{name: value for name, value in found.items() if name != "kind"})
+    required = {field.name for field in fields(_KINDS[kind]) if field.default is MISSING}
+    optional = {"kind", *(field.name for field in fields(_KINDS[kind]))}
+    facts = _fields(document, "a column", required, optional)
+    facts.pop("kind", None)
+    return _KINDS[kind](**facts)
 
 
 def _target(document: Any) -> Target:

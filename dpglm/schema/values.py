@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 import narwhals as nw
@@ -107,14 +108,17 @@ def _from_series(series: Any, name: str) -> Raw:
         # The day is that of the clock on the wall.
         series = series.dt.replace_time_zone(None)
     elif series.implementation.is_pyarrow() and not (dtype.is_numeric() or dtype.is_temporal()):
-        return _from_arrow(native)
+        return _from_arrow(native, name)
     return _from_array(series.to_numpy(), name)
 
 
-def _from_arrow(column: Any) -> Distinct:
+def _from_arrow(column: Any, name: str) -> Distinct:
     """Return a column by its dictionary, which Arrow makes much faster than Python."""
-    is_encoded = hasattr(column.type, "value_type") and hasattr(column.type, "index_type")
-    encoded = (column if is_encoded else column.dictionary_encode()).unify_dictionaries()
+    try:
+        encoded = column if hasattr(column.type, "index_type") else column.dictionary_encode()
+    except NotImplementedError:
+        return distinct(column.to_pylist(), name)
+    encoded = encoded.unify_dictionaries()
     values = encoded.chunk(0).dictionary.to_pylist() if encoded.num_chunks else []
     rows = [c.indices.fill_null(len(values)).to_numpy(zero_copy_only=False) for c in encoded.chunks]
     return Distinct([*values, None], np.concatenate([np.empty(0, np.intp), *rows]).astype(np.intp))
@@ -123,6 +127,9 @@ def _from_arrow(column: Any) -> Distinct:
 def _from_array(values: np.ndarray, name: str) -> Raw:
     if values.ndim != 1:
         raise ValueError(f"column {name!r} has shape {values.shape}; give one value for each row.")
+    if values.dtype.kind in "mM":
+        # Of nanoseconds, numpy would make whole numbers.
+        values = values.astype(f"{values.dtype.kind}8[us]")
     return values if values.dtype.kind in "biufM" else distinct(values.tolist(), name)
 
 
@@ -207,7 +214,8 @@ class Places:
 
     def __init__(self, listed: Sequence[Any]) -> None:
         self._listed = listed
-        self._places = {text: k for k, value in enumerate(listed) for text in _spellings(value)}
+        spelled = {text: k for k, value in enumerate(listed) for text in _spellings(value)}
+        self._places = spelled | {value: k for k, value in enumerate(listed)}
 
     def of(self, raw: Raw) -> np.ndarray:
         """Return the place of each row's value, -1 if it is not listed and NaN if missing."""
@@ -235,12 +243,12 @@ class Places:
 
 def _spellings(value: Any) -> set[Any]:
     if isinstance(value, str):
-        return {value}
+        return {f"{value}.0"} if value.isdecimal() else set()
     whole = str(int(value))
     truth = str(bool(value)) if value in (0, 1) else whole
-    return {value, whole, f"{whole}.0", truth, truth.lower(), truth.upper()}
+    return {whole, f"{whole}.0", truth, truth.lower(), truth.upper()}
 
 
 def _spelled(value: Any) -> str:
-    is_whole = isinstance(value, float) and value.is_integer()
+    is_whole = isinstance(value, float | Decimal) and value == value // 1
     return str(int(value) if is_whole else value)
