@@ -410,6 +410,14 @@ def test_a_table_of_another_form_is_refused(table, says):
         NINE.transformer().transform(table)
 
 
+def test_a_dictionary_may_use_all_numbers_of_its_index_type():
+    names = [f"c{k}" for k in range(128)]
+    indices = pa.array([*range(128), None], pa.int8())
+    table = pa.table({"x": pa.DictionaryArray.from_arrays(indices, names)})
+    encoder = Schema("one", [CategoricalColumn("x", names)], TARGET).transformer()
+    assert_array_equal(encoder.transform(table), np.eye(129)[:, :128])
+
+
 @pytest.mark.parametrize("container", [as_lists, as_pandas, as_polars, as_arrow])
 def test_a_column_of_lists_is_refused(container):
     schema = Schema("one", [CategoricalColumn("x", ["a"])], TARGET)

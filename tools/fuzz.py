@@ -102,6 +102,22 @@ TOKENS = [
     b" ", b",", b'"count": 0', b'"kind": "filter"', b'"mu": ', b'"rho": 1', b"--sampling-rate 2",
 ]  # fmt: skip
 
+# A schema with a column of each kind and each policy.
+ALL_KINDS = {
+    "version": 1,
+    "name": "staff",
+    "columns": [
+        {"name": "age", "lower": 16, "upper": 70, "integer": True, "outside": "missing"},
+        {"name": "income", "lower": 0, "upper": 1e6, "scale": "asinh", "missing": "indicator"},
+        {"name": "hired", "kind": "date", "first": "2005-01-01", "last": "2025-12-31"},
+        {"name": "member", "kind": "boolean", "missing": False},
+        {"name": "grade", "kind": "ordinal", "categories": ["junior", "lead"], "missing": "lead"},
+        {"name": "job", "categories": ["cook"], "unknown": "indicator", "missing": "indicator"},
+        {"name": "note", "kind": "text", "buckets": 16, "missing": "none"},
+    ],
+    "target": {"name": "left", "labels": [0, 1]},
+}
+
 
 def fuzz_ledger(data: bytes) -> None:
     document = json.loads(data.decode("utf-8", "replace"))
@@ -118,7 +134,10 @@ def fuzz_schema(data: bytes) -> None:
     schema = Schema.from_json(data.decode("utf-8", "replace"))
     assert Schema.from_json(schema.to_json()) == schema
     assert schema.row_bound() > 0
-    schema.transformer(), schema.feature_names, repr(schema)
+    encoder = schema.transformer()
+    empty = encoder.transform(dict.fromkeys(schema.feature_names, []))
+    assert empty.shape == (0, schema.n_encoded) == (0, len(encoder.get_feature_names_out()))
+    schema.feature_names, repr(schema)
 
 
 def fuzz_schema_file(data: bytes) -> None:
@@ -171,6 +190,7 @@ HEADER = b'{"format": "dpglm odometer", "version": 1}\n'
 ENTRIES = [json.dumps(ledger.to_dict()).encode() + b"\n" for ledger in LEDGERS]
 # Each target with its seeds, the exceptions it documents, and its share of the inputs.
 SCHEMAS = [load_schema(name).to_json().encode() for name in ("adult", "bank")]
+SCHEMAS.append(json.dumps(ALL_KINDS).encode())
 TARGETS = {
     "ledger": (fuzz_ledger, ENTRIES, (ValueError, RecursionError), 60),
     "schema": (fuzz_schema, SCHEMAS, (ValueError, OSError, RecursionError), 23),

@@ -468,8 +468,8 @@ class TextColumn(Column):
     missing: Any = None
 
     def _check(self) -> None:
-        is_count = type(self.buckets) is int and 1 <= self.buckets <= 2**24
-        self._demand(is_count, "buckets", "give a whole number from 1 to 2**24")
+        is_count = type(self.buckets) is int and 1 <= self.buckets <= 2**20
+        self._demand(is_count, "buckets", "give a whole number from 1 to 2**20")
         is_text = isinstance(self.missing, str) and bool(self.missing.strip())
         self._check_missing(is_text, "a text")
 

@@ -120,8 +120,9 @@ def _from_arrow(column: Any, name: str) -> Distinct:
         return distinct(column.to_pylist(), name)
     encoded = encoded.unify_dictionaries()
     values = encoded.chunk(0).dictionary.to_pylist() if encoded.num_chunks else []
-    rows = [c.indices.fill_null(len(values)).to_numpy(zero_copy_only=False) for c in encoded.chunks]
-    return Distinct([*values, None], np.concatenate([np.empty(0, np.intp), *rows]).astype(np.intp))
+    # As int64: the number of the missing one, the last, may not fit into the type of the indices.
+    parts = [c.indices.cast("int64").fill_null(len(values)).to_numpy() for c in encoded.chunks]
+    return Distinct([*values, None], np.concatenate([np.empty(0, np.int64), *parts]))
 
 
 def _from_array(values: np.ndarray, name: str) -> Raw:
