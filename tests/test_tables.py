@@ -5,6 +5,7 @@ import datetime
 import json
 import pickle
 import re
+import zoneinfo
 from decimal import Decimal
 from pathlib import Path
 
@@ -35,6 +36,7 @@ from dpglm.schema import (
     TextColumn,
 )
 from dpglm.sources.parquet import ParquetSource
+from dpglm.study.methods import load_tables
 
 D = datetime.date
 TARGET = Target("paid", ["no", "yes"])
@@ -106,6 +108,15 @@ KINDS = [
             [HashingVectorizer(n_features=8).transform(["big red", "", "big"]).toarray(), [0, 1, 0]]
         ),
     ),
+]
+
+KINDS += [
+    column_like(
+        TextColumn("x", 8, missing=missing),
+        ["big red", "big"],
+        HashingVectorizer(n_features=8).transform(["big red", "big"]).toarray(),
+    )
+    for missing in (None, "none")
 ]
 
 
@@ -410,6 +421,43 @@ def test_a_table_of_another_form_is_refused(table, says):
         NINE.transformer().transform(table)
 
 
+def test_one_and_true_are_two_texts_but_one_number():
+    raw = np.array([True, 1, "1", "true"], dtype=object)
+    for categories, expected in (
+        (["True", "1"], [[1, 0], [0, 1], [0, 1], [0, 0]]),
+        ([1], [[1]] * 4),
+    ):
+        encoder = Schema("one", [CategoricalColumn("x", categories)], TARGET).transformer()
+        assert_array_equal(encoder.transform({"x": raw}), expected)
+        assert_array_equal(encoder.transform({"x": raw[::-1]}), expected[::-1])
+
+
+@pytest.mark.parametrize("unit", ["ns", "us", "D"])
+def test_spans_and_moments_are_no_numbers_whatever_their_unit(unit):
+    for kind in "mM":
+        raw = np.array([1, 2]).astype(f"{kind}8[{unit}]")
+        number = Schema("one", [NumericColumn("x", 0, 10)], TARGET).transformer()
+        with pytest.raises(ValueError, match="'x' holds something that is not a finite number"):
+            number.transform({"x": raw})
+        category = Schema("one", [CategoricalColumn("x", [1, 2])], TARGET).transformer()
+        assert_array_equal(category.transform({"x": raw}), np.zeros((2, 2)))
+
+
+@pytest.mark.parametrize("container", [as_pandas, as_pandas_arrow, as_polars, as_arrow])
+def test_the_day_of_a_moment_is_that_of_the_clock_on_the_wall(container):
+    zone = zoneinfo.ZoneInfo("America/New_York")
+    table = container({"x": [datetime.datetime(2020, 1, 3, 23, tzinfo=zone)]}, None)
+    encoder = Schema("one", [DateColumn("x", FIRST, LAST)], TARGET).transformer()
+    in_utc = container({"x": [datetime.datetime(2020, 1, 4, 4, tzinfo=datetime.UTC)]}, None)
+    if container is not as_polars:
+        # Polars turns what Python hands it into UTC.
+        assert_array_equal(encoder.transform(table), [[0.25]])
+    else:
+        local = table.select(pl.col("x").dt.convert_time_zone("America/New_York"))
+        assert_array_equal(encoder.transform(local), [[0.25]])
+    assert_array_equal(encoder.transform(in_utc), [[0.375]])
+
+
 def test_a_dictionary_may_use_all_numbers_of_its_index_type():
     names = [f"c{k}" for k in range(128)]
     indices = pa.array([*range(128), None], pa.int8())
@@ -445,6 +493,17 @@ def test_the_document_of_all_kinds_round_trips_in_json_and_yaml(tmp_path):
     assert Schema.from_json(NINE.to_json()) == Schema.from_yaml(path) == NINE
     assert hash(Schema.from_yaml(path)) == hash(NINE)
     assert eval(repr(NINE.columns), {**globals(), "datetime": datetime}) == NINE.columns
+
+
+def test_the_command_line_takes_either_document(tmp_path):
+    pd.DataFrame(RAW).to_csv(tmp_path / "staff.csv", index=False)
+    (tmp_path / "staff.json").write_text(NINE.to_json(), encoding="utf-8")
+    (tmp_path / "staff.yaml").write_text(NINE.to_yaml(), encoding="utf-8")
+    for document in ("staff.json", "staff.yaml"):
+        own = (tmp_path / "staff.csv", tmp_path / document, None)
+        X, y = load_tables([], csv=own)["staff"]
+        assert_array_equal(X, NINE.transformer().transform(RAW))
+        assert y.tolist() == RAW["paid"]
 
 
 def test_yaml_written_by_hand_keeps_yes_and_no_as_texts():
