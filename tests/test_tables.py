@@ -359,6 +359,15 @@ def test_fitting_learns_nothing_from_rows_and_an_encoder_that_does_is_caught():
     assert encoder.n_features_in_ == 9
 
 
+def test_an_encoder_keeps_nothing_of_the_rows_that_it_has_encoded():
+    left = []
+    for rows in ([0], [1, 2]):
+        encoder = Schema.from_json(NINE.to_json()).transformer()
+        encoder.fit_transform(pd.DataFrame(RAW).iloc[rows])
+        left.append((pickle.dumps(encoder), repr(encoder), encoder._repr_html_()[:200]))
+    assert left[0] == left[1]
+
+
 def test_the_longest_rows_reach_the_bound():
     row = {"age": 90, "job": None, "income": None, "hired": D(2025, 12, 31), "member": True}
     row |= {"note": "tea", "grade": None, "floor": 2, "score": 1.5}

@@ -107,16 +107,14 @@ def encode(
     categories = [c for c in columns if isinstance(c, CategoricalColumn)]
     texts = [sparse.csr_array(numbers[c.name]) for c in columns if isinstance(c, TextColumn)]
     n_rows = numbers[columns[0].name].shape[0]
-    n_numbers, *sizes = (
-        sum(len(column.encoded_names) for column in block)
-        for block in (quantities, *([c] for c in categories))
-    )
+    n_numbers = sum(len(column.encoded_names) for column in quantities)
+    starts = n_numbers + np.cumsum([0, *(len(column.encoded_names) for column in categories)])
     # Where the 1 of each category is, row by row; -1 for none.
     ones = np.empty((n_rows, len(categories)), dtype=np.int32)
     for k, column in enumerate(categories):
         codes = numbers[column.name]
-        ones[:, k] = np.where(codes < 0, -1, codes + n_numbers + sum(sizes[:k]))
-    width = n_numbers + sum(sizes)
+        ones[:, k] = np.where(codes < 0, -1, codes + starts[k])
+    width = int(starts[-1])
     if sparse_output:
         values = np.ones((n_rows, n_numbers + len(categories)))
         _put_numbers(values, quantities, numbers)

@@ -259,7 +259,7 @@ def _template(X: Any) -> Any:
         if dtype.kind not in "biuf":
             raise ValueError(
                 f"The column {column!r} of X does not hold numbers; encode it first, for example "
-                "by X.map_partitions and the transformer of a Schema."
+                "by the transformer of a Schema, which takes a Dask data frame."
             )
     return X._meta
 
