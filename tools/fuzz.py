@@ -135,7 +135,7 @@ def fuzz_schema(data: bytes) -> None:
     assert Schema.from_json(schema.to_json()) == schema
     assert schema.row_bound() > 0
     encoder = schema.transformer()
-    empty = encoder.transform(dict.fromkeys(schema.feature_names, []))
+    empty = encoder.transform({name: [] for name in schema.feature_names})
     assert empty.shape == (0, schema.n_encoded) == (0, len(encoder.get_feature_names_out()))
     schema.feature_names, repr(schema)
 

@@ -27,6 +27,9 @@ from dpglm.schema.values import (
 
 # What a draft holds where a person has to say what is public.
 FILL_IN = "FILL IN"
+# Of a curve: how much larger than a column in [0, 1] its straight part is, chosen by experiment.
+_CURVE_SIZE = 4.0
+_MOST_INTERVALS = 256
 
 
 class _Facts:
@@ -146,7 +149,7 @@ class Quantity(Column):
     missing and inf for what is none.
     """
 
-    integer, scale, outside = True, "linear", "clip"
+    integer, scale, unit, outside, intervals = True, "linear", 1.0, "clip", 1
     _also_missing = ""
 
     def numbers(self, raw: Raw) -> np.ndarray:
@@ -165,6 +168,35 @@ class Quantity(Column):
         # Rounding is monotone, so that the result never leaves [0, 1].
         return (np.clip(self._scaled(values), lower, upper) - lower) / (upper - lower)
 
+    def entries(self, position: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return what a row's block holds but for zeros, and in which of its columns, (n, k) each.
+
+        Notes
+        -----
+        With one interval that is the position u. With 2^L of them, ``u - 1/2`` and, of each level
+        l < L, the hat of height ``2^(-l-1)`` over that of 2^l equal parts in which u lies: together
+        they span the functions that are straight between the 2^L + 1 edges, by L + 1 numbers that
+        are not zero. Hats of height ``2^(-l/2-1)`` would be ramps, one for each interval, up to a
+        rotation (P. Levy's construction of the Brownian motion): a walk with equal steps is what
+        ridge and noise then shrink to. Lower hats shrink the finer levels more.
+        """
+        gone = np.isnan(position)
+        if self.intervals == 1:
+            values, places = [np.where(gone, 0.5, position)], [np.zeros(len(position))]
+        else:
+            u = np.where(gone, 0.0, position)
+            values, places = [_CURVE_SIZE * (u - 0.5)], [np.zeros(len(u))]
+            for level in range(self.intervals.bit_length() - 1):
+                parts = 2**level
+                part = np.minimum(np.floor(u * parts), parts - 1)
+                values.append(_CURVE_SIZE * (0.5 - np.abs(u * parts - part - 0.5)) / parts)
+                places.append(part + parts)
+            values = [np.where(gone, 0.0, value) for value in values]
+        if self.missing == "indicator":
+            values.append(gone.astype(float))
+            places.append(np.full(len(position), self.intervals))
+        return np.column_stack(values), np.column_stack(places).astype(np.int32)
+
     def remarks(self, raw: Raw) -> Iterator[str]:
         values = self.read(raw)
         values = values[np.isfinite(values)]
@@ -177,12 +209,24 @@ class Quantity(Column):
 
     @property
     def encoded_names(self) -> list[str]:
-        return [self.name, *self._indicator]
+        levels = [2**level for level in range(self.intervals.bit_length() - 1)]
+        hats = [f"{self.name} (part {k + 1} of {parts})" for parts in levels for k in range(parts)]
+        return [self.name, *hats, *self._indicator]
 
     @property
     def squared_norm(self) -> float:
+        if self.intervals > 1:
+            # The squares of u - 1/2 and of the first hat, 1/2 - |u - 1/2|, add up to 1/4 at most;
+            # finer hats to 1/16, 1/64 and so on. Where a value is missing, they are all zero.
+            levels = self.intervals.bit_length() - 1
+            return _CURVE_SIZE**2 / 4 * sum(4.0**-level for level in range(levels))
         # Where a value is missing its number is at 1/2, beside the 1 of the indicator.
         return 1.25 if self.missing == "indicator" else 1.0
+
+    def _check_intervals(self) -> None:
+        n = self.intervals
+        is_power = type(n) is int and 1 <= n <= _MOST_INTERVALS and n & (n - 1) == 0
+        self._demand(is_power, "intervals", f"give a power of two from 1 to {_MOST_INTERVALS}")
 
     def _is_outside(self, values: np.ndarray) -> np.ndarray:
         lower, upper = self.bounds
@@ -193,7 +237,7 @@ class Quantity(Column):
         return np.where(gone, np.nan, values)
 
     def _scaled(self, values: np.ndarray) -> np.ndarray:
-        return np.arcsinh(values) if self.scale == "asinh" else values
+        return np.arcsinh(values / self.unit) if self.scale == "asinh" else values
 
 
 @dataclass(frozen=True, repr=False)
@@ -207,6 +251,8 @@ class NumericColumn(Quantity):
     scale : {"linear", "asinh"}, default="linear"
         The inverse hyperbolic sine suits amounts over orders of magnitude: it is linear near 0
         and a logarithm far from it.
+    unit : float, default=1.0
+        What counts as near 0 for that scale.
     integer : bool, default=False
         Whether all values are whole numbers.
     missing : None, "indicator" or float
@@ -215,11 +261,18 @@ class NumericColumn(Quantity):
     outside : {"clip", "missing"}, default="clip"
         What a value outside the bounds means: the nearest bound, or a missing value, for codes
         such as -999.
+    intervals : int, default=1
+        With 1 the column is one number in [0, 1], and what it adds to a score is a straight line.
+        With 2, 4, ... up to 256 it is that many columns, and what it adds is a curve: straight
+        lines between edges at equal distances from bound to bound, on the scale of the column.
+        See `Schema.additive`.
 
     Examples
     --------
     >>> NumericColumn("age", 17, 90)
     NumericColumn(name='age', lower=17.0, upper=90.0)
+    >>> NumericColumn("age", 17, 90, intervals=4).encoded_names
+    ['age', 'age (part 1 of 1)', 'age (part 1 of 2)', 'age (part 2 of 2)']
     """
 
     name: str
@@ -227,9 +280,11 @@ class NumericColumn(Quantity):
     upper: float
     _: KW_ONLY
     scale: str = "linear"
+    unit: float = 1.0
     integer: bool = False
     missing: Any = None
     outside: str = "clip"
+    intervals: int = 1
     _kind = "a finite number"
 
     def _check(self) -> None:
@@ -239,6 +294,9 @@ class NumericColumn(Quantity):
         advice = "give bounds with lower < upper and a finite difference"
         self._demand(apart, "lower upper", advice)
         self._choose("scale", "linear", "asinh")
+        self._finite("unit")
+        self._demand(self.unit > 0, "unit", "give a number above 0")
+        self._check_intervals()
         lower, upper = self._scaled(np.array(self.bounds))
         self._demand(lower < upper, "lower upper scale", "give bounds further apart")
         self._choose("integer", False, True)
@@ -267,7 +325,7 @@ class DateColumn(Quantity):
     name : str
     first, last : date or str
         As text: YYYY-MM-DD.
-    missing, outside
+    missing, outside, intervals
         As of a `NumericColumn`; a constant is a day between the two.
 
     Examples
@@ -282,6 +340,7 @@ class DateColumn(Quantity):
     _: KW_ONLY
     missing: Any = None
     outside: str = "clip"
+    intervals: int = 1
     _kind = "a date (written YYYY-MM-DD, if it is text)"
 
     def _check(self) -> None:
@@ -291,6 +350,7 @@ class DateColumn(Quantity):
             except (TypeError, ValueError):
                 self._demand(False, field, "give a public day as YYYY-MM-DD")
         self._demand(self.first < self.last, "first last", "give days with first < last")
+        self._check_intervals()
         self._choose("outside", "clip", "missing")
         inside = self.has_constant and self.first <= self.missing <= self.last
         self._check_missing(inside, "a day from first to last")

@@ -106,56 +106,40 @@ def encode(
     quantities = [c for c in columns if isinstance(c, Quantity)]
     categories = [c for c in columns if isinstance(c, CategoricalColumn)]
     texts = [sparse.csr_array(numbers[c.name]) for c in columns if isinstance(c, TextColumn)]
+    # Of each row the entries that may differ from zero, and their columns, -1 for none.
+    values, places, width = [], [], 0
+    for column in quantities:
+        block, where = column.entries(column.position(numbers[column.name]))
+        values.append(block)
+        places.append(where + width)
+        width += len(column.encoded_names)
+    for column in categories:
+        codes = numbers[column.name][:, np.newaxis]
+        values.append(np.ones(codes.shape))
+        places.append(np.where(codes < 0, -1, codes + width).astype(np.int32))
+        width += len(column.encoded_names)
     n_rows = numbers[columns[0].name].shape[0]
-    n_numbers = sum(len(column.encoded_names) for column in quantities)
-    starts = n_numbers + np.cumsum([0, *(len(column.encoded_names) for column in categories)])
-    # Where the 1 of each category is, row by row; -1 for none.
-    ones = np.empty((n_rows, len(categories)), dtype=np.int32)
-    for k, column in enumerate(categories):
-        codes = numbers[column.name]
-        ones[:, k] = np.where(codes < 0, -1, codes + starts[k])
-    width = int(starts[-1])
+    entries = np.hstack([np.empty((n_rows, 0)), *values])
+    at = np.hstack([np.empty((n_rows, 0), dtype=np.int32), *places])
+    stored = (entries != 0) & (at >= 0)
     if sparse_output:
-        values = np.ones((n_rows, n_numbers + len(categories)))
-        _put_numbers(values, quantities, numbers)
-        rows = _sparse(values, ones, width)
+        rows = _sparse(entries, at, stored, width)
         return sparse.hstack([rows, *texts], format="csr") if texts else rows
     rows = np.zeros((n_rows, width + sum(text.shape[1] for text in texts)))
-    _put_numbers(rows, quantities, numbers)
-    known = np.nonzero(ones >= 0)
-    rows[known[0], ones[known]] = 1.0
+    rows[np.nonzero(stored)[0], at[stored]] = entries[stored]
     if texts:
         rows[:, width:] = sparse.hstack(texts).toarray()
     return rows
 
 
-def _put_numbers(rows: np.ndarray, columns: list[Quantity], numbers: Mapping[str, Any]) -> None:
-    start = 0
-    for column in columns:
-        block = _number_block(column, column.position(numbers[column.name]))
-        rows[:, start : start + block.shape[1]] = block
-        start += block.shape[1]
-
-
-def _number_block(column: Quantity, position: np.ndarray) -> np.ndarray:
-    """Return the block of a column with an order, from where its values are between the bounds."""
-    if column.missing != "indicator":
-        return position[:, np.newaxis]
-    gone = np.isnan(position)
-    return np.column_stack([np.where(gone, 0.5, position), gone])
-
-
-def _sparse(values: np.ndarray, ones: np.ndarray, width: int) -> sparse.csr_array:
-    """Return CSR rows, without zeros, of numbers and then the 1 of each category."""
-    n_rows, n_numbers = len(values), values.shape[1] - ones.shape[1]
-    columns = np.empty(values.shape, dtype=np.int32)
-    columns[:, :n_numbers] = np.arange(n_numbers)
-    columns[:, n_numbers:] = ones
-    stored = (values != 0) & (columns >= 0)
+def _sparse(
+    entries: np.ndarray, at: np.ndarray, stored: np.ndarray, width: int
+) -> sparse.csr_array:
+    """Return CSR rows of the entries that are stored, which are in the order of their columns."""
     ends = np.append(0, np.cumsum(np.count_nonzero(stored, axis=1)))
     if ends[-1] < 2**31:
         ends = ends.astype(np.int32)
-    return sparse.csr_array((values[stored], columns[stored], ends), shape=(n_rows, width))
+    return sparse.csr_array((entries[stored], at[stored], ends), shape=(len(at), width))
 
 
 class PublicBoundsScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
