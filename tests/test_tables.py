@@ -34,6 +34,7 @@ from dpglm.schema import (
     SchemaEncoder,
     Target,
     TextColumn,
+    load_schema,
 )
 from dpglm.sources.parquet import ParquetSource
 from dpglm.study.methods import load_tables
@@ -61,6 +62,16 @@ KINDS = [
         [[0.25, 0], [0.5, 1], [0.5, 1]],
     ),
     column_like(NumericColumn("x", 0, 4, missing=3), [1, None, 4], [[0.25], [0.75], [1]]),
+    column_like(
+        NumericColumn("x", 0, 4, intervals=4),
+        [1.0, 4.0, 2.5, -9.0],
+        [[-1, 1, 1, 0], [2, 0, 0, 0], [0.5, 1.5, 0, 0.5], [-2, 0, 0, 0]],
+    ),
+    column_like(
+        NumericColumn("x", 0, 40, scale="asinh", unit=0.5, intervals=2, missing="indicator"),
+        [0.5 * np.sinh(np.arcsinh(80) / 2), None],
+        [[0, 2, 0], [0, 0, 1]],
+    ),
     column_like(BooleanColumn("x"), [True, False, True], [[1], [0], [1]]),
     column_like(BooleanColumn("x", missing="indicator"), [True, None], [[1, 0], [0.5, 1]]),
     column_like(BooleanColumn("x", missing=True), [False, None], [[0], [1]]),
@@ -70,6 +81,7 @@ KINDS = [
         [D(2020, 1, 9), None],
         [[1, 0], [0.5, 1]],
     ),
+    column_like(DateColumn("x", FIRST, LAST, intervals=2), [D(2020, 1, 7)], [[1, 1]]),
     column_like(
         DateColumn("x", FIRST, LAST, missing=D(2020, 1, 5), outside="missing"),
         [None, D(2038, 1, 1)],
@@ -307,17 +319,18 @@ def table_of(rows):
     return {name: [row[name] for row in rows] for name in NINE.feature_names}
 
 
-@settings(max_examples=60, deadline=None)
+@pytest.mark.parametrize("schema", [NINE, NINE.additive()], ids=["lines", "curves"])
+@settings(max_examples=30, deadline=None)
 @given(ROWS)
-def test_no_row_is_longer_than_the_bound_or_depends_on_another(rows):
-    encoder = NINE.transformer()
+def test_no_row_is_longer_than_the_bound_or_depends_on_another(schema, rows):
+    encoder = schema.transformer()
     encoded = encoder.fit_transform(table_of(rows))
-    assert np.isfinite(encoded).all()
+    assert np.isfinite(encoded).all() and encoded.shape[1] == schema.n_encoded
     squares = (encoded**2).sum(axis=1)
-    assert squares.max() <= NINE.row_bound(fit_intercept=False) ** 2 + 1e-9
+    assert squares.max() <= schema.row_bound(fit_intercept=False) ** 2 + 1e-9
     for row, expected in zip(rows, encoded, strict=True):
         assert_array_equal(encoder.transform(table_of([row]))[0], expected)
-    in_csr = NINE.transformer(sparse_output=True).transform(table_of(rows))
+    in_csr = schema.transformer(sparse_output=True).transform(table_of(rows))
     assert in_csr.format == "csr" and (in_csr.data != 0).all()
     assert_array_equal(in_csr.toarray(), encoded)
 
@@ -373,6 +386,50 @@ def test_the_longest_rows_reach_the_bound():
     row |= {"note": "tea", "grade": None, "floor": 2, "score": 1.5}
     (encoded,) = NINE.transformer().transform(table_of([row]))
     assert np.linalg.norm(encoded) == pytest.approx(NINE.row_bound(fit_intercept=False), abs=1e-12)
+
+
+@pytest.mark.parametrize("intervals", [2, 8, 32])
+def test_a_curve_is_straight_between_its_edges_and_free_at_them(intervals):
+    column = NumericColumn("x", -1, 3, intervals=intervals)
+    x = np.linspace(-1, 3, 301)
+    at_edges = np.random.default_rng(0).normal(size=intervals + 1)
+    wanted = np.interp(x, np.linspace(-1, 3, intervals + 1), at_edges)
+    block = Schema("one", [column], TARGET).transformer().fit_transform({"x": x})
+    design = np.column_stack([block, np.ones(len(x))])
+    assert np.linalg.matrix_rank(design) == intervals + 1
+    coef = np.linalg.lstsq(design, wanted, rcond=None)[0]
+    assert_allclose(design @ coef, wanted, atol=1e-9)
+    stored = np.count_nonzero(block, axis=1)
+    assert stored.max() <= 1 + np.log2(intervals), "few numbers, so that CSR stays small"
+
+
+@pytest.mark.parametrize("name", ["adult", "bank", "census", "kddcup99"])
+def test_curves_have_as_many_edges_as_public_facts_allow(name):
+    schema = load_schema(name)
+    curves = schema.additive()
+    assert sum(column.intervals for column in curves.numeric) <= 256
+    assert curves.feature_names == schema.feature_names and curves.target == schema.target
+    for before, column in zip(schema.numeric, curves.numeric, strict=True):
+        apart = before.upper - before.lower
+        assert not before.integer or column.intervals <= max(1, apart)
+        assert (column.scale == "asinh") == (apart >= 10_000)
+    assert max(column.intervals for column in curves.numeric) == (4 if name == "kddcup99" else 32)
+    assert [c.intervals for c in schema.additive(2).numeric if c.name == "age"] in ([], [2])
+    with pytest.raises(ValueError, match="intervals=3; give a power of two"):
+        schema.additive(3)
+    assert Schema.from_json(curves.to_json()) == curves
+
+
+def test_a_curve_learns_what_no_line_can():
+    rng = np.random.default_rng(0)
+    ages = rng.uniform(0, 100, 4000)
+    paid = np.where(np.abs(ages - 50) + rng.normal(scale=5, size=4000) < 20, "yes", "no")
+    schema = Schema("people", [NumericColumn("age", 0, 100)], TARGET)
+    scores = []
+    for form in (schema, schema.additive()):
+        model = make_pipeline(form.transformer(), DPLogisticRegression(classes=["no", "yes"]))
+        scores.append(model.fit({"age": ages}, paid).score({"age": ages}, paid))
+    assert scores[0] < 0.65 and scores[1] > 0.85
 
 
 def test_names_types_and_copies_of_the_encoder():
@@ -557,6 +614,9 @@ WRONG = [
     (NumericColumn, ("x", 0, 1), {"scale": "log"}, "scale='log'"),
     (NumericColumn, ("x", 0, 1), {"integer": "no"}, "integer='no'"),
     (NumericColumn, ("x", 0, 1), {"outside": None}, "outside=None"),
+    (NumericColumn, ("x", 0, 1), {"unit": 0}, "unit=0"),
+    (NumericColumn, ("x", 0, 1), {"intervals": 512}, "intervals=512"),
+    (DateColumn, ("x", FIRST, LAST), {"intervals": True}, "intervals=True"),
     (NumericColumn, ("x", 0, 1), {"missing": 2}, "missing=2"),
     (NumericColumn, ("x", 0, 1), {"missing": "mean"}, "missing='mean'"),
     (BooleanColumn, ("x",), {"missing": 1}, "missing=1"),
