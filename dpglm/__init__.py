@@ -5,7 +5,7 @@ from dpglm.estimators.agd import DPAGDClassifier
 from dpglm.estimators.descent import DPLinearSVM, DPLogisticRegression
 from dpglm.estimators.plan import PrivacyPlan
 from dpglm.estimators.whitening import DiagonalPreconditioner, FullPreconditioner
-from dpglm.exceptions import BudgetExceededError, PrivacyWarning
+from dpglm.exceptions import BudgetExceededError, PrivacyWarning, UtilityWarning
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.ledger import PrivacyLedger
 from dpglm.privacy.odometer import PrivacyOdometer
@@ -33,5 +33,5 @@ __all__ = [
     "FullPreconditioner", "Geometric", "HeavyBall", "InverseTime", "LectureStep", "Piecewise",
     "Polynomial", "PrivacyBudget", "PrivacyCalculator", "PrivacyLedger", "PrivacyOdometer",
     "PrivacyPlan", "PrivacyWarning", "PublicBoundsScaler", "PublicFacts", "Schedule", "Schema",
-    "__version__",
+    "UtilityWarning", "__version__",
 ]  # fmt: skip

@@ -9,6 +9,7 @@ import numpy as np
 __all__ = [
     "BudgetExceededError",
     "PrivacyWarning",
+    "UtilityWarning",
     "check_number",
     "check_whole",
     "is_auto",
@@ -18,6 +19,10 @@ __all__ = [
 
 class PrivacyWarning(UserWarning):
     """A setting is legal but weakens, or makes it harder to rely on, the stated guarantee."""
+
+
+class UtilityWarning(UserWarning):
+    """A fit is private, but can hardly have learned anything; known from released numbers alone."""
 
 
 class BudgetExceededError(ValueError):

@@ -2,7 +2,9 @@
 
 import math
 import pickle
+import re
 import tracemalloc
+import warnings
 
 import numpy as np
 import pytest
@@ -21,6 +23,7 @@ from dpglm import (
     FullPreconditioner,
 )
 from dpglm.datasets import make_census
+from dpglm.exceptions import UtilityWarning
 
 BOTH = [DiagonalPreconditioner(), FullPreconditioner()]
 
@@ -167,3 +170,46 @@ def test_preconditioners_are_searched_pickled_and_shown(model):
     ]
     search = GridSearchCV(model, grid, cv=2, error_score="raise").fit(X, y)
     assert len(search.cv_results_["params"]) == 5 and model.preconditioner.share == 0.123
+
+
+def people(n):
+    """Age, income in dollars and calls; the label depends on all three."""
+    rng = np.random.default_rng(0)
+    columns = rng.uniform(18, 80, n), np.exp(rng.normal(10.5, 0.7, n)), rng.poisson(5, n)
+    X = np.column_stack(columns)
+    score = 0.04 * (X[:, 0] - 45) + 0.5 * (np.log(X[:, 1]) - 10.5) - 0.15 * (X[:, 2] - 5)
+    return X, (rng.random(n) < 1 / (1 + np.exp(-score))).astype(int)
+
+
+DOLLARS, PAID = people(8000)
+UNITS = np.array([100.0, 300_000.0, 20.0])
+HIDDEN, TOO_MANY = (
+    "only column 1 can be seen: .* row_bound=3,",
+    "The budget cannot carry the columns",
+)
+
+
+@pytest.mark.parametrize(
+    ("X", "y", "changes", "says"),
+    [
+        (DOLLARS, PAID, {}, HIDDEN),
+        (DOLLARS, PAID, {"epsilon": 100.0}, HIDDEN),
+        (DOLLARS, PAID, {"preconditioner": "diagonal"}, HIDDEN),
+        (make_census(500, random_state=0)[0], np.arange(500) % 2, {"epsilon": 0.1}, TOO_MANY),
+        (np.eye(200, 2000), np.arange(200) % 2, {}, TOO_MANY),
+        (DOLLARS / UNITS, PAID, {}, None),
+        (DOLLARS / [1, 1000, 1], PAID, {}, None),
+        (DOLLARS, PAID, {"epsilon": np.inf}, None),
+        (*make_census(5000, random_state=0), {"epsilon": 0.3}, None),
+    ],
+)
+def test_a_fit_that_can_hardly_learn_says_so_and_others_do_not(X, y, changes, says):
+    for Estimator in (DPLogisticRegression, DPLinearSVM):
+        model = Estimator(classes=[0, 1], max_iter=3, **changes)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            model.fit(X, y)
+        found = [warning for warning in caught if warning.category is UtilityWarning]
+        assert len(found) == (says is not None)
+        for warning in found:
+            assert re.search(says, str(warning.message)) and warning.filename == __file__

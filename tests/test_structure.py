@@ -174,7 +174,7 @@ def test_public_names():
         *("DebiasedMomentum", "DecayingClip", "DynamicNoise", "HeavyBall", "PublicFacts"),
         *("DiagonalPreconditioner", "FullPreconditioner", "PublicBoundsScaler", "Schema"),
         *("BudgetExceededError", "PrivacyBudget", "PrivacyCalculator", "PrivacyLedger"),
-        *("PrivacyOdometer", "PrivacyPlan", "PrivacyWarning"),
+        *("PrivacyOdometer", "PrivacyPlan", "PrivacyWarning", "UtilityWarning"),
     }
     assert all(getattr(dpglm, name) is not None for name in dpglm.__all__)
 

@@ -196,6 +196,9 @@ class PrivateLinearClassifier(
         -----
         PrivacyWarning
             If ``random_state`` is set, or ``delta`` exceeds one over the number of records.
+        UtilityWarning
+            If a preconditioner's release shows that one column hides the others, or that the budget
+            cannot carry so many; it says nothing that was not released.
         """
         self._forget()
         try:

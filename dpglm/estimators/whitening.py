@@ -7,6 +7,7 @@ and ``P v`` are the coefficients of x~.
 """
 
 import math
+import warnings
 from dataclasses import replace
 from numbers import Real
 from typing import Any
@@ -18,6 +19,7 @@ from dpglm.estimators.adaptive_plan import AdaptivePlan
 from dpglm.estimators.docs import completed
 from dpglm.estimators.plan import PrivacyPlan, SecondMomentRelease
 from dpglm.estimators.solvers import Space, Whitening
+from dpglm.exceptions import UtilityWarning
 from dpglm.kernels import one_blas_thread
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.vault import Vault, moment_sensitivity, triangle
@@ -32,6 +34,11 @@ _LEAST_RIDGE = 2.0**-30
 
 # Rows that were shortened by more than a factor of 1000 count as shortened by that.
 _LEAST_KEPT = 1e-6
+
+# Of standard deviations of the noise, for a column to be seen. Fits that failed, and none of those
+# that did not, had one column seen that was not the intercept; or less signal for each column than
+# this, and so few seen (sparse text works with less, if many words are seen).
+_SEEN, _LEAST_SIGNAL, _FEW = 4.0, 0.5, 5
 
 
 def denoised_moment(moment: np.ndarray, noise_std: float) -> np.ndarray:
@@ -79,6 +86,9 @@ def whiten(vault: Vault, plan: PrivacyPlan | AdaptivePlan, space: Space) -> tupl
     ridge = ridge + facts.alpha / curvature * penalised
     with one_blas_thread():
         basis, dimension = preconditioner.whitened(moment / kept, noise / kept, ridge)
+    if space.fit_intercept:
+        mu = plan.budget.mu / plan.budget.sensitivity(1.0)
+        _warn_where_little_is_seen(moment, noise, facts.n_samples * mu, release.row_bound)
     whitening = Whitening(moment, basis, max(1.0, dimension), noise_std, event)
     vault.change_basis(basis)
     plan = plan.in_whitened_space(whitening.effective_dimension)
@@ -224,6 +234,34 @@ def check_preconditioner(preconditioner: Any) -> Preconditioner | None:
         f"preconditioner={preconditioner!r} is not a preconditioner. Give None, 'auto', "
         "'diagonal', 'full', or a DiagonalPreconditioner or FullPreconditioner object."
     )
+
+
+def _warn_where_little_is_seen(
+    moment: np.ndarray, noise: float, signal: float, row_bound: float
+) -> None:
+    """Warn if the released moment shows one column only, or the budget cannot carry the columns.
+
+    The intercept is in every row: where it is not seen but another column is, that one has made
+    rows so long that they were shortened to it alone. `signal` is n mu, both public.
+    """
+    squares = moment if moment.ndim == 1 else np.diag(moment)
+    seen, n_columns = np.flatnonzero(squares > _SEEN * noise), len(squares)
+    if signal < _LEAST_SIGNAL * n_columns and len(seen) <= _FEW:
+        text = (
+            f"The budget cannot carry the columns: n mu = {signal:.2g} for {n_columns} of them, "
+            f"of which {len(seen)} stand out from the noise. Use more records, a larger epsilon "
+            "or fewer columns."
+        )
+    elif len(seen) == 1 and seen[0] < n_columns - 1 and squares[seen[0]] > row_bound**2 / 2:
+        text = (
+            f"Of {n_columns} columns, intercept included, only column {seen[0]} can be seen: it "
+            f"makes rows far longer than row_bound={row_bound:g}, and hides the others. Divide "
+            "columns by public bounds, as PublicBoundsScaler and Schema do."
+        )
+    else:
+        return
+    text = f"This fit can hardly have learned anything. {text}"
+    warnings.warn(text, UtilityWarning, stacklevel=7)
 
 
 def _part_kept(moment: np.ndarray, noise: float) -> float:
