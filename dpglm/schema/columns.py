@@ -168,6 +168,12 @@ class Quantity(Column):
         # Rounding is monotone, so that the result never leaves [0, 1].
         return (np.clip(self._scaled(values), lower, upper) - lower) / (upper - lower)
 
+    def values_at(self, position: np.ndarray) -> np.ndarray:
+        """Return the numbers at positions between the bounds."""
+        lower, upper = self._scaled(np.array(self.bounds))
+        values = lower + position * (upper - lower)
+        return np.sinh(values) * self.unit if self.scale == "asinh" else values
+
     def entries(self, position: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return what a row's block holds but for zeros, and in which of its columns, (n, k) each.
 

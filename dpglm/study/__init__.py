@@ -6,13 +6,15 @@ from dpglm.study.plots import (
     ComparisonDisplay,
     FitTraceDisplay,
     PlanDisplay,
+    ShapeDisplay,
     UtilityGraphDisplay,
 )
 from dpglm.study.report import html_report
 from dpglm.study.results import ComparisonResults
+from dpglm.study.shapes import explain
 from dpglm.study.utility import UtilityGraph
 
 __all__ = [
     "AuditDisplay", "ComparisonDisplay", "ComparisonResults", "FitTraceDisplay", "PlanDisplay",
-    "UtilityGraph", "UtilityGraphDisplay", "compare", "html_report",
+    "ShapeDisplay", "UtilityGraph", "UtilityGraphDisplay", "compare", "explain", "html_report",
 ]  # fmt: skip

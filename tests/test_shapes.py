@@ -1,0 +1,276 @@
+"""A model is shown as the sum that it is: terms of rows, curves and bars say the same numbers."""
+
+import sys
+from itertools import pairwise
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from numpy.testing import assert_allclose
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from dpglm import DPLogisticRegression
+from dpglm.schema import (
+    BooleanColumn,
+    CategoricalColumn,
+    DateColumn,
+    NumericColumn,
+    OrdinalColumn,
+    Schema,
+    Target,
+    TextColumn,
+)
+from dpglm.study import ShapeDisplay, explain
+
+plt = pytest.importorskip("matplotlib.pyplot")
+
+TOWNS = [f"town {k}" for k in range(40)]
+LINEAR = Schema(
+    "staff",
+    [
+        TextColumn("note", 8, missing="indicator"),
+        CategoricalColumn("job", ["cook", "baker"], unknown="indicator", missing="indicator"),
+        CategoricalColumn("town", TOWNS),
+        NumericColumn("age", 17, 90, integer=True),
+        NumericColumn("debt", -1e4, 1e6, scale="asinh", unit=50.0, missing="indicator"),
+        NumericColumn("score", -1.5, 1.5, missing=0, outside="missing"),
+        DateColumn("hired", "2000-01-01", "2025-12-31", missing="indicator"),
+        BooleanColumn("member", missing="indicator"),
+        OrdinalColumn("grade", ["low", "mid", "high"]),
+    ],
+    Target("left", ["no", "yes"]),
+)
+SCHEMAS = [LINEAR, LINEAR.additive(8)]
+
+
+def table(n=240):
+    rng = np.random.default_rng(0)
+    hired = np.datetime64("1999-06-01") + rng.integers(0, 9900, n)
+    columns = {
+        "note": rng.choice(["likes tea", "tea", None], n),
+        "job": rng.choice(["cook", "baker", "smith", None], n),
+        "town": rng.choice([*TOWNS, "elsewhere"], n),
+        "age": rng.integers(10, 99, n),
+        "debt": np.where(rng.random(n) < 0.2, np.nan, np.sinh(rng.normal(0, 6, n))),
+        "score": rng.normal(0, 1, n),
+        "hired": np.where(rng.random(n) < 0.2, np.datetime64("NaT"), hired),
+        "member": rng.choice([True, False, None], n),
+        "grade": rng.choice(["low", "mid", "high"], n),
+    }
+    return pd.DataFrame(columns, index=range(7, n + 7))
+
+
+ROWS = table()
+
+
+def fitted(schema, labels=("no", "yes")):
+    model = DPLogisticRegression(epsilon=3.0, max_iter=10, classes=labels, random_state=0)
+    pipeline = make_pipeline(schema.transformer(), model)
+    return pipeline.fit(ROWS, np.resize(labels, len(ROWS)))
+
+
+@pytest.fixture(autouse=True)
+def closed_figures():
+    yield
+    plt.close("all")
+
+
+@pytest.mark.parametrize("schema", SCHEMAS, ids=["lines", "curves"])
+def test_terms_of_all_kinds_of_columns_add_up_to_the_score(schema):
+    model = fitted(schema)
+    terms, score = explain(model, ROWS), model.decision_function(ROWS)
+    assert_allclose(terms.sum(axis=1), score, rtol=1e-12, atol=1e-13)
+    assert terms.columns.tolist() == [*schema.feature_names, "(intercept)"]
+    assert terms.index.equals(ROWS.index) and (terms.std()[:-1] > 1e-3).all()
+    assert_allclose(explain(model, ROWS, class_="no"), -terms)
+    assert_allclose(explain(model[-1], pl.from_pandas(ROWS[:9]), schema), terms[:9])
+    # A term is a function of one column.
+    other = ROWS.assign(age=30)
+    assert (explain(model, other).drop(columns="age") == terms.drop(columns="age")).all(axis=None)
+
+
+def test_each_of_several_classes_has_its_own_terms():
+    model = fitted(SCHEMAS[1], (1, 2, 3))
+    for k, scores in enumerate(model.decision_function(ROWS).T, start=1):
+        terms = explain(model, ROWS, class_=k)
+        assert_allclose(terms.sum(axis=1), scores, rtol=1e-12, atol=1e-13)
+    display = ShapeDisplay.from_estimator(model, class_=2).plot()
+    assert "of left = 2\n" in display.figure_.get_suptitle()
+    with pytest.raises(ValueError, match=r"class_=None must be one of \[1, 2, 3\]"):
+        explain(model, ROWS)
+
+
+def panels(model, **options):
+    display = ShapeDisplay.from_estimator(model, **options).plot()
+    return {axes.get_title(): axes for axes in display.axes_}
+
+
+def tick_names(axes):
+    return [text.get_text() for text in axes.get_xticklabels()]
+
+
+def shown(axes, column, values):
+    """Return what a panel shows for raw values; NaN for a category that is not drawn."""
+    if isinstance(column, CategoricalColumn):
+        bars = dict(zip(tick_names(axes), axes.patches, strict=True))
+        return [bars[v].get_height() if v in bars else np.nan for v in map(str, values)]
+    x, y = axes.lines[1].get_data(orig=False)
+    if isinstance(column, DateColumn):
+        values = plt.matplotlib.dates.date2num(values)
+    elif not isinstance(column, NumericColumn):
+        assert tick_names(axes) == [str(value) for value in column.categories]
+        values = [column.categories.index(value) for value in values]
+    elif column.scale == "asinh":
+        x, values = np.arcsinh(x / column.unit), np.arcsinh(values / column.unit)
+    return np.interp(np.asarray(values, dtype=float), x, y)
+
+
+@pytest.mark.parametrize("schema", SCHEMAS, ids=["lines", "curves"])
+def test_curves_points_and_bars_are_the_terms_in_the_units_of_the_table(schema):
+    """Between two of its points a curve is straight, on the scale of its column."""
+    model = fitted(schema)
+    drawn, terms = panels(model), explain(model, ROWS)
+    assert set(drawn) == set(schema.feature_names)
+    for column in schema.columns[1:]:
+        values = ROWS[column.name]
+        there = values.notna()
+        if column.name == "score":
+            there &= values.between(-1.5, 1.5)
+        found = np.array(shown(drawn[column.name], column, values[there]))
+        expected = terms[column.name][there].to_numpy()
+        known = ~np.isnan(found)
+        assert known.mean() > 0.15
+        assert_allclose(found[known], expected[known], rtol=0, atol=1e-6)
+    missing = ROWS.isna()
+    for name in ("note", "debt", "hired", "member"):
+        (line,) = [line for line in drawn[name].lines if line.get_label() == "a missing value"]
+        assert_allclose(line.get_ydata()[0], terms[name][missing[name]], atol=1e-12)
+    job, unknown = drawn["job"], ROWS["job"] == "smith"
+    assert tick_names(job) == ["cook", "baker", "(unknown)", "(missing)"]
+    heights = [bar.get_height() for bar in job.patches]
+    assert_allclose(heights[2], terms["job"][unknown])
+    assert_allclose(heights[3], terms["job"][missing["job"]])
+    assert_allclose(drawn["town"].patches[-1].get_height(), terms["town"][ROWS.town == "elsewhere"])
+
+
+def test_what_a_word_adds_is_among_the_points_of_its_text():
+    model = fitted(LINEAR)
+    words = ROWS[:40].assign(note=[f"word{k}" for k in range(40)])
+    added = panels(model)["note"].lines[1].get_ydata()
+    assert len(added) == 16 and (np.diff(added) >= 0).all()
+    found = explain(model, words)["note"].to_numpy()
+    assert abs(found[:, np.newaxis] - added).min(axis=1).max() < 1e-12
+    assert len(np.unique(found.round(9))) > 8
+
+
+def test_each_is_zero_on_average_and_those_that_spread_most_come_first():
+    model = fitted(SCHEMAS[1])
+    display = ShapeDisplay.from_estimator(model, columns=["grade", "age", "job", "hired"]).plot()
+    spreads = []
+    for axes in display.axes_:
+        bars = [bar.get_height() for bar in axes.patches][:2]
+        added = np.array(bars or axes.lines[1].get_ydata())
+        assert abs(added.mean()) < 1e-12
+        spreads.append(added.std())
+    assert spreads == sorted(spreads, reverse=True) and spreads[0] > 2 * spreads[-1] > 0
+
+
+def test_of_many_categories_those_that_add_least_and_most_are_drawn():
+    model = fitted(LINEAR)
+    axes = panels(model, columns=["town"])["town"]
+    towns = ROWS[:40].assign(town=TOWNS)
+    added = explain(model, towns)["town"].set_axis(TOWNS).sort_values()
+    *names, last = tick_names(axes)
+    assert last == "(unknown)" and set(names) == {*added.index[:8], *added.index[-8:]}
+    assert names == [town for town in TOWNS if town in names]
+    assert axes.get_xlabel() == "16 of 40: those that add least and most"
+
+
+def label_boxes(axes):
+    """The boxes of the labels in view of the horizontal axis, from left to right."""
+    low, high = axes.get_xlim()
+    labels = [label for label in axes.get_xticklabels() if low <= label.get_position()[0] <= high]
+    boxes = [label.get_window_extent() for label in labels if label.get_text()]
+    return sorted(boxes, key=lambda box: box.x0)
+
+
+def test_labels_do_not_overlap_and_stay_inside_the_figure():
+    long = [f"a category of a long name, number {k}" for k in range(30)]
+    columns = [
+        CategoricalColumn("many", long, unknown="indicator", missing="indicator"),
+        OrdinalColumn("grade", long[:12]),
+        NumericColumn("gain", -99_999, 99_999, scale="asinh", unit=100),
+        NumericColumn("part", 0, 1e-3, scale="asinh", unit=1e-7),
+        NumericColumn("cost", 0, 12_345_678),
+        DateColumn("day", "2020-01-01", "2020-01-09"),
+        DateColumn("year", "1901-01-01", "2099-12-31"),
+        BooleanColumn("member"),
+    ]
+    schema = Schema("labels", columns, Target("y", [0, 1]))
+    coef = np.linspace(-1, 1, schema.n_encoded)
+    model = LogisticRegression().fit(np.vstack([coef, -coef]), [0, 1])
+    display = ShapeDisplay.from_estimator(model, schema).plot()
+    display.figure_.canvas.draw()
+    for axes in display.axes_:
+        boxes = [axes.title.get_window_extent(), *label_boxes(axes)]
+        assert all(left.x1 < right.x0 for left, right in pairwise(boxes[1:])), axes.get_title()
+        assert min(box.x0 for box in boxes) >= 0 <= min(box.y0 for box in boxes)
+        assert max(box.x1 for box in boxes) <= display.figure_.bbox.x1
+    named = {axes.get_title(): tick_names(axes) for axes in display.axes_}
+    assert named["gain"] == ["−100k", "-5000", "-200", "200", "5000", "100k"]
+    assert "2020" not in named["day"] and len(named["many"]) == 18
+    assert len(set(named["grade"])) == 12
+
+
+def test_it_draws_into_given_axes_and_without_pandas_terms_are_a_dictionary(monkeypatch):
+    model = fitted(LINEAR)
+    _, axes = plt.subplots(2)
+    display = ShapeDisplay.from_estimator(model, columns=["age", "debt"])
+    assert set(display.plot(axes).axes_) == set(axes)
+    assert axes[0].get_ylim() == axes[1].get_ylim()
+    assert [text.get_text() for text in axes[-1].get_legend().get_texts()] == ["a missing value"]
+    with pytest.raises(ValueError, match="ax holds 2 axes; 9 are needed, one for each column"):
+        ShapeDisplay.from_estimator(model).plot(axes)
+    rows = ROWS[:3].to_dict("list")
+    expected = explain(model, ROWS[:3])
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    terms = explain(model, rows)
+    assert type(terms) is dict
+    assert_allclose(np.column_stack([*terms.values()]), expected)
+
+
+def test_what_cannot_be_taken_apart_is_refused_in_words():
+    model = fitted(LINEAR)
+    scaled = make_pipeline(LINEAR.transformer(), StandardScaler(), model[-1])
+    for estimator, schema, message in (
+        (model[-1], None, "does not say how its rows were encoded; give a pipeline of"),
+        (model, LINEAR, "or a model and schema="),
+        (scaled, None, "does not say how its rows were encoded"),
+        (model[-1], SCHEMAS[1], r"model \(62\) are not those that schema 'staff' encodes \(90\)"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            explain(estimator, ROWS, schema)
+        with pytest.raises(ValueError, match=message):
+            ShapeDisplay.from_estimator(estimator, schema)
+    with pytest.raises(ValueError, match=r"class_='maybe' must be one of \['no', 'yes'\]"):
+        explain(model, ROWS, class_="maybe")
+    for columns in (["age", "height"], []):
+        with pytest.raises(ValueError, match="must be some of"):
+            ShapeDisplay.from_estimator(model, columns=columns)
+    with pytest.raises(NotFittedError):
+        explain(DPLogisticRegression(), ROWS, LINEAR)
+
+
+def test_a_schema_of_the_same_width_and_other_names_is_refused():
+    model = DPLogisticRegression(max_iter=2, classes=["no", "yes"])
+    encoder = LINEAR.transformer().set_output(transform="pandas")
+    pipeline = make_pipeline(encoder, model).fit(ROWS, np.resize(["no", "yes"], len(ROWS)))
+    assert len(explain(pipeline, ROWS)) == len(ROWS)
+    turned = Schema("staff", LINEAR.columns[::-1], LINEAR.target)
+    assert turned.n_encoded == LINEAR.n_encoded
+    with pytest.raises(ValueError, match="give the schema that encoded its rows"):
+        explain(pipeline[-1], ROWS, turned)
