@@ -42,7 +42,9 @@ def test_a_run_prints_the_table_and_writes_its_files(capsys, tmp_path):
     printed, notes = capsys.readouterr()
     assert printed.startswith("census: 300 rows x 99 features, 2-fold cross-validation")
     assert printed.splitlines()[3].split() == ["epsilon", "0.5", "epsilon", "2"]
-    assert all("elapsed" in line for line in notes.splitlines())
+    *progress, blank, warned = notes.splitlines()
+    assert all("elapsed" in line for line in progress) and not blank
+    assert warned.startswith("2 of 4 fits of logistic warned: UtilityWarning: This fit can hardly")
     rows = json.loads(table.read_text())["rows"]
     expected = [(name, epsilon) for name in ("logistic", "majority") for epsilon in (0.5, 2.0)]
     assert [(row["estimator"], row["epsilon"]) for row in rows] == expected
@@ -50,7 +52,7 @@ def test_a_run_prints_the_table_and_writes_its_files(capsys, tmp_path):
     assert figure.read_bytes().startswith(b"\x89PNG")
 
     assert compare("--output", output) == 0
-    assert capsys.readouterr() == (printed, "8 of 8 fits were finished earlier\n")
+    assert capsys.readouterr() == (printed, f"8 of 8 fits were finished earlier\n\n{warned}\n")
 
 
 @pytest.mark.slow

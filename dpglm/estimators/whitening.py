@@ -248,9 +248,8 @@ def _warn_where_little_is_seen(
     seen, n_columns = np.flatnonzero(squares > _SEEN * noise), len(squares)
     if signal < _LEAST_SIGNAL * n_columns and len(seen) <= _FEW:
         text = (
-            f"The budget cannot carry the columns: n mu = {signal:.2g} for {n_columns} of them, "
-            f"of which {len(seen)} stand out from the noise. Use more records, a larger epsilon "
-            "or fewer columns."
+            f"The budget cannot carry the columns: n mu = {signal:.2g} for {n_columns} of them. "
+            "Use more records, a larger epsilon or fewer columns."
         )
     elif len(seen) == 1 and seen[0] < n_columns - 1 and squares[seen[0]] > row_bound**2 / 2:
         text = (
