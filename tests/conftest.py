@@ -23,14 +23,14 @@ type(pytest.approx(0.0)).DEFAULT_ABSOLUTE_TOLERANCE = 0.0
 
 DATA = Path(__file__).parent / "data"
 REPRODUCTIONS = Path(__file__).parent.parent / "examples" / "reproduce"
-# Of these the daily run has the fits, audits and leak hunt that all estimators go through.
-SELDOM = ["baselines", "double_noise_newton", "perturbation", "privgene", "reproduce",
-          "sgd_baselines"]  # fmt: skip
+# Of baselines the daily run has the fits, audits and leak hunt that all estimators go through.
+SELDOM = ["baselines", "double_noise_newton", "perturbation", "privgene", "sgd_baselines",
+          "proactive", "reproduce", "utility_graph"]  # fmt: skip
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Leave to the slow run what asks a cluster for workers, and what only baselines have."""
+    """Leave to the slow run what needs a cluster, what only baselines have, and simulations."""
     for item in items:
         if "client" in getattr(item, "fixturenames", ()) or item.path.stem[5:] in SELDOM:
             item.add_marker("slow")
