@@ -22,7 +22,7 @@ class PrivacyWarning(UserWarning):
 
 
 class UtilityWarning(UserWarning):
-    """A fit is private, but can hardly have learned anything; known from released numbers alone."""
+    """A fit is private but has probably learned little; known from released numbers alone."""
 
 
 class BudgetExceededError(ValueError):

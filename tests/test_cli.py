@@ -44,7 +44,7 @@ def test_a_run_prints_the_table_and_writes_its_files(capsys, tmp_path):
     assert printed.splitlines()[3].split() == ["epsilon", "0.5", "epsilon", "2"]
     *progress, blank, warned = notes.splitlines()
     assert all("elapsed" in line for line in progress) and not blank
-    assert warned.startswith("2 of 4 fits of logistic warned: UtilityWarning: This fit can hardly")
+    assert warned.startswith("2 of 4 fits of logistic warned: UtilityWarning: This fit has")
     rows = json.loads(table.read_text())["rows"]
     expected = [(name, epsilon) for name in ("logistic", "majority") for epsilon in (0.5, 2.0)]
     assert [(row["estimator"], row["epsilon"]) for row in rows] == expected

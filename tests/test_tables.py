@@ -524,6 +524,18 @@ def test_the_day_of_a_moment_is_that_of_the_clock_on_the_wall(container):
     assert_array_equal(encoder.transform(in_utc), [[0.375]])
 
 
+def as_whole_numbers(raw, folder):
+    return pd.DataFrame({name: pd.array(values, dtype="Int64") for name, values in raw.items()})
+
+
+@pytest.mark.parametrize("container", [as_polars, as_arrow, as_whole_numbers])
+def test_large_whole_numbers_stay_what_they_are_beside_a_missing_one(container):
+    large = 2**53
+    schema = Schema("s", [CategoricalColumn("x", [large, large + 1])], TARGET)
+    table = container({"x": [large + 1, None, large]}, None)
+    assert schema.transformer().fit_transform(table).tolist() == [[0, 1], [0, 0], [1, 0]]
+
+
 def test_a_dictionary_may_use_all_numbers_of_its_index_type():
     names = [f"c{k}" for k in range(128)]
     indices = pa.array([*range(128), None], pa.int8())
@@ -615,6 +627,7 @@ WRONG = [
     (NumericColumn, ("x", 0, 1), {"integer": "no"}, "integer='no'"),
     (NumericColumn, ("x", 0, 1), {"outside": None}, "outside=None"),
     (NumericColumn, ("x", 0, 1), {"unit": 0}, "unit=0"),
+    (NumericColumn, ("x", 0, 1e10), {"unit": 1e-300, "scale": "asinh"}, "unit=1e-300"),
     (NumericColumn, ("x", 0, 1), {"intervals": 512}, "intervals=512"),
     (DateColumn, ("x", FIRST, LAST), {"intervals": True}, "intervals=True"),
     (NumericColumn, ("x", 0, 1), {"missing": 2}, "missing=2"),

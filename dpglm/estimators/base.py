@@ -197,8 +197,8 @@ class PrivateLinearClassifier(
         PrivacyWarning
             If ``random_state`` is set, or ``delta`` exceeds one over the number of records.
         UtilityWarning
-            If a preconditioner's release shows that one column hides the others, or that the budget
-            cannot carry so many; it says nothing that was not released.
+            With an intercept, if the release of a preconditioner shows one column and no other, or
+            next to none for a budget too small for so many; it says nothing beyond the release.
         """
         self._forget()
         try:

@@ -35,9 +35,10 @@ _LEAST_RIDGE = 2.0**-30
 # Rows that were shortened by more than a factor of 1000 count as shortened by that.
 _LEAST_KEPT = 1e-6
 
-# Of standard deviations of the noise, for a column to be seen. Fits that failed, and none of those
-# that did not, had one column seen that was not the intercept; or less signal for each column than
-# this, and so few seen (sparse text works with less, if many words are seen).
+# Of standard deviations of the noise, for a column to be seen. Of 27 cases tried, ten of the eleven
+# that failed, and one of the others, had a single long column seen, or less signal for each column
+# than this and so few seen; sparse text works with less, where many words are seen. A label that
+# hangs on that one column, or on very few of many, is learned all the same.
 _SEEN, _LEAST_SIGNAL, _FEW = 4.0, 0.5, 5
 
 
@@ -259,7 +260,7 @@ def _warn_where_little_is_seen(
         )
     else:
         return
-    text = f"This fit can hardly have learned anything. {text}"
+    text = f"This fit has probably learned little. {text}"
     warnings.warn(text, UtilityWarning, stacklevel=7)
 
 

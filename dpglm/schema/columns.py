@@ -166,7 +166,7 @@ class Quantity(Column):
         """Return where numbers are between the bounds, in [0, 1], and NaN where they are NaN."""
         lower, upper = self._scaled(np.array(self.bounds))
         # Rounding is monotone, so that the result never leaves [0, 1].
-        return (np.clip(self._scaled(values), lower, upper) - lower) / (upper - lower)
+        return (self._scaled(np.clip(values, *self.bounds)) - lower) / (upper - lower)
 
     def values_at(self, position: np.ndarray) -> np.ndarray:
         """Return the numbers at positions between the bounds."""
@@ -243,7 +243,9 @@ class Quantity(Column):
         return np.where(gone, np.nan, values)
 
     def _scaled(self, values: np.ndarray) -> np.ndarray:
-        return np.arcsinh(values / self.unit) if self.scale == "asinh" else values
+        # Only of bounds that are refused for it.
+        with np.errstate(over="ignore"):
+            return np.arcsinh(values / self.unit) if self.scale == "asinh" else values
 
 
 @dataclass(frozen=True, repr=False)
@@ -304,7 +306,8 @@ class NumericColumn(Quantity):
         self._demand(self.unit > 0, "unit", "give a number above 0")
         self._check_intervals()
         lower, upper = self._scaled(np.array(self.bounds))
-        self._demand(lower < upper, "lower upper scale", "give bounds further apart")
+        apart = 0 < upper - lower < math.inf
+        self._demand(apart, "lower upper scale unit", "give bounds of another distance in units")
         self._choose("integer", False, True)
         self._choose("outside", "clip", "missing")
         if self.has_constant:

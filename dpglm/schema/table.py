@@ -155,7 +155,8 @@ class Schema:
         ----------
         intervals : int, optional
             Of each column, a power of two; by default the largest up to 32 with which all curves
-            together have at most 256 columns. Whole numbers get no more than one edge each.
+            together have at most 256 columns: more than 128 of them stay straight lines. Whole
+            numbers get no more than one edge each.
 
         Notes
         -----
@@ -350,6 +351,8 @@ def _bent(column: NumericColumn | DateColumn, intervals: int) -> Column:
     lower, upper = column.bounds
     if column.integer and type(intervals) is int:
         intervals = min(intervals, 2 ** max(0, math.floor(math.log2(max(1.0, upper - lower)))))
+    if intervals == 1:
+        return column
     wide = isinstance(column, NumericColumn) and upper - lower >= _WIDE
     if wide and column.scale == "linear":
         column = replace(column, scale="asinh", unit=(upper - lower) / 1000)

@@ -109,6 +109,9 @@ def _from_series(series: Any, name: str) -> Raw:
         series = series.dt.replace_time_zone(None)
     elif series.implementation.is_pyarrow() and not (dtype.is_numeric() or dtype.is_temporal()):
         return _from_arrow(native, name)
+    if dtype.is_integer() and series.null_count():
+        # As floats, the largest would be rounded because another row has none.
+        return distinct(series.to_list(), name)
     return _from_array(series.to_numpy(), name)
 
 
