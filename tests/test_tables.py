@@ -403,6 +403,16 @@ def test_a_curve_is_straight_between_its_edges_and_free_at_them(intervals):
     assert stored.max() <= 1 + np.log2(intervals), "few numbers, so that CSR stays small"
 
 
+def test_with_higher_hats_a_curve_would_be_ramps_up_to_a_rotation():
+    x = np.random.default_rng(0).random(50)
+    ramps = np.clip(16 * x[:, np.newaxis] - np.arange(16), 0, 1) - 0.5
+    column = NumericColumn("x", 0, 1, intervals=16)
+    hats = Schema("one", [column], TARGET).transformer().fit_transform({"x": x})
+    levels = np.floor(np.log2(np.maximum(1, np.arange(16))))
+    hats *= 2.0 ** (levels / 2)
+    assert_allclose(hats @ hats.T, ramps @ ramps.T, atol=1e-12)
+
+
 @pytest.mark.parametrize("name", ["adult", "bank", "census", "kddcup99"])
 def test_curves_have_as_many_edges_as_public_facts_allow(name):
     schema = load_schema(name)

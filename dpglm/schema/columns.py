@@ -174,7 +174,7 @@ class Quantity(Column):
         values = lower + position * (upper - lower)
         return np.sinh(values) * self.unit if self.scale == "asinh" else values
 
-    def entries(self, position: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def entries(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return what a row's block holds but for zeros, and in which of its columns, (n, k) each.
 
         Notes
@@ -182,10 +182,11 @@ class Quantity(Column):
         With one interval that is the position u. With 2^L of them, ``u - 1/2`` and, of each level
         l < L, the hat of height ``2^(-l-1)`` over that of 2^l equal parts in which u lies: together
         they span the functions that are straight between the 2^L + 1 edges, by L + 1 numbers that
-        are not zero. Hats of height ``2^(-l/2-1)`` would be ramps, one for each interval, up to a
-        rotation (P. Levy's construction of the Brownian motion): a walk with equal steps is what
-        ridge and noise then shrink to. Lower hats shrink the finer levels more.
+        are not zero, all four times as high. Hats of height ``2^(-l/2-1)`` would be ramps, one for
+        each interval, up to a rotation (P. Levy's construction of the Brownian motion): a walk with
+        equal steps is what ridge and noise then shrink to. Lower hats shrink the finer levels more.
         """
+        position = self.position(numbers)
         gone = np.isnan(position)
         if self.intervals == 1:
             values, places = [np.where(gone, 0.5, position)], [np.zeros(len(position))]
@@ -498,6 +499,10 @@ class CategoricalColumn(Column):
             missing = self.categories.index(self.missing)
         places[places < 0] = unknown
         return np.where(np.isnan(places), missing, places).astype(np.intp)
+
+    def entries(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the 1 of each row, and in which column of the block it is, -1 for none."""
+        return np.ones((len(numbers), 1)), numbers[:, np.newaxis].astype(np.int32)
 
     def remarks(self, raw: Raw) -> Iterator[str]:
         return self._places.remarks(raw)

@@ -8,7 +8,7 @@ from scipy import sparse
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dpglm.schema.columns import CategoricalColumn, Column, Quantity, TextColumn
+from dpglm.schema.columns import Column, TextColumn
 from dpglm.schema.values import check_names, is_dask, read_columns
 
 
@@ -72,7 +72,7 @@ class SchemaEncoder(TransformerMixin, BaseEstimator):
         Returns
         -------
         ndarray or csr_array of shape (n_samples, n_encoded)
-            Or a Dask data frame, for one.
+            Or a Dask data frame, dense, for one.
 
         Raises
         ------
@@ -102,21 +102,14 @@ class SchemaEncoder(TransformerMixin, BaseEstimator):
 def encode(
     columns: Sequence[Column], numbers: Mapping[str, Any], sparse_output: bool = False
 ) -> np.ndarray | sparse.csr_array:
-    """Return the encoded rows of what ``Column.numbers`` returns of each column."""
-    quantities = [c for c in columns if isinstance(c, Quantity)]
-    categories = [c for c in columns if isinstance(c, CategoricalColumn)]
+    """Return the encoded rows of what ``Column.numbers`` returns of each column, texts last."""
     texts = [sparse.csr_array(numbers[c.name]) for c in columns if isinstance(c, TextColumn)]
     # Of each row the entries that may differ from zero, and their columns, -1 for none.
     values, places, width = [], [], 0
-    for column in quantities:
-        block, where = column.entries(column.position(numbers[column.name]))
+    for column in columns[: len(columns) - len(texts)]:
+        block, where = column.entries(numbers[column.name])
         values.append(block)
-        places.append(where + width)
-        width += len(column.encoded_names)
-    for column in categories:
-        codes = numbers[column.name][:, np.newaxis]
-        values.append(np.ones(codes.shape))
-        places.append(np.where(codes < 0, -1, codes + width).astype(np.int32))
+        places.append(np.where(where < 0, -1, where + width))
         width += len(column.encoded_names)
     n_rows = numbers[columns[0].name].shape[0]
     entries = np.hstack([np.empty((n_rows, 0)), *values])
