@@ -19,6 +19,7 @@ from dpglm import (
     Schedule,
 )
 from dpglm.datasets import make_census
+from dpglm.estimators.solvers import FitTrace
 from dpglm.privacy import vault as vaults
 
 ESTIMATORS = [DPLogisticRegression, DPLinearSVM]
@@ -240,11 +241,22 @@ def test_the_trace_records_the_released_values_of_each_iteration(census):
         max_iter=6, clip_schedule="decaying", preconditioner=None
     ).fit(*census)  # fmt: skip
     frame = model.trace_.to_frame()
-    assert frame.index.tolist() == [1, 2, 3, 4, 5, 6]
+    assert frame.index.tolist() == [1, 2, 3, 4, 5, 6] and frame.index.name == "iteration"
     assert frame["clip"].tolist() == model.trace_.clip
     assert (frame["noise_std"] > frame["clip"]).all()
     assert math.fsum(frame["mu"] ** 2) == pytest.approx(model.privacy_.mu() ** 2)
     assert (frame["gradient_norm"] > 0).all()
+
+
+def test_a_trace_counts_iterations_where_there_is_one_release_and_where_there_are_many():
+    single = FitTrace(output_std=0.5)
+    assert (single.n_iter, single.output_std, len(single.to_frame())) == (1, 0.5, 0)
+    adaptive = FitTrace("iteration", "step")
+    assert (adaptive.n_iter, adaptive.to_frame().index.name) == (0, "release_number")
+    for iteration, step in ((1, None), (1, 0.5), (2, None), (3, 0.0)):
+        adaptive.record(iteration=iteration, step=step)
+    assert (adaptive.n_iter, adaptive.accepted_steps) == (3, [0.5])
+    assert adaptive.to_frame()["step"].isna().tolist() == [True, False, True, False]
 
 
 @pytest.mark.parametrize("Estimator", ESTIMATORS)

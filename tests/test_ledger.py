@@ -257,6 +257,14 @@ def test_a_delta_is_never_above_1():
     assert 0.9 < composed_delta(hopeless, 1e-3) <= 1.0
 
 
+def test_the_delta_of_distributions_and_concentrated_privacy_is_the_least_that_suffices():
+    mixed = [(PoissonSampledEvent(0.1, 1.0), 20), (FilterEvent(rho=0.02), 1)]
+    delta = composed_delta(mixed, 1.5)
+    assert composed_epsilon(mixed, delta) <= 1.5 < composed_epsilon(mixed, delta * (1 - 1e-4))
+    halves = [composed_epsilon([run], DELTA / 2) for run in mixed]
+    assert composed_epsilon(mixed, DELTA) == pytest.approx(math.fsum(halves), rel=1e-12)
+
+
 def test_two_neighbours_apart_the_cost_follows_from_the_delta_of_one():
     events, mu, offset = [(ObjectivePerturbationEvent(2.0, 0.1), 20)], math.sqrt(5), 2.0
     half = composed_epsilon(events, DELTA, 2) / 2

@@ -51,7 +51,7 @@ def test_sums_and_their_reference_match_clipping_row_by_row(loss, n_outputs):
         for clip in (0.3, 2.0, math.inf):
             total = clipped_sum(rows, target, loss, coef, clip, weights)
             scale = max(1e-3, np.abs(total).max())
-            for sums in objectives + [objectives[seed % 2].reference] * (clip < math.inf):
+            for sums in (*objectives, objectives[seed % 2].reference):
                 got = sums.gradient_sum(coef, clip)
                 assert got.dtype == np.float64 and got.shape == coef.shape
                 assert_allclose(got, total, rtol=0, atol=1e-12 * scale)

@@ -91,7 +91,7 @@ TESTS = {
     ],
     "estimators": ["estimators", "momentum", _SAMPLED, "agd"],
     "kernels": ["small_problems", "kernels"],
-    "kernels/arithmetic": ["kernels exp or log", "small_problems"],
+    "kernels/arithmetic": ["kernels exp or log", "compilation", "small_problems"],
     "kernels/vectors": ["kernels not threads and not chunk", "small_problems"],
     "kernels/__init__": ["kernels", "compilation", "objective"],
 }

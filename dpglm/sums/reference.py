@@ -184,9 +184,10 @@ class Reference:
         largest = np.abs(residuals).max(axis=1, keepdims=True)
         direction = residuals / np.where(largest > 0, largest, 1.0)
         size = np.sqrt(np.square(direction).sum(axis=1))
-        length = np.minimum(
-            self._weight(scores) * (largest[:, 0] * size), clip * self.inverse_norms
-        )
+        # Without a clip that of a null row, inf times 0, is no number; it is not used.
+        with np.errstate(invalid="ignore"):
+            most = clip * self.inverse_norms
+        length = np.minimum(self._weight(scores) * (largest[:, 0] * size), most)
         usable = (self.inverse_norms > 0) & np.isfinite(scores).all(axis=1) & (size > 0)
         scale = np.where(usable, length / np.where(size > 0, size, 1.0), 0.0)
         return np.where(usable[:, np.newaxis], direction * scale[:, np.newaxis], 0.0)
