@@ -250,6 +250,7 @@ def test_penalty_gradient_ignores_the_intercept_in_every_basis():
     for basis in (rng.normal(size=(5, 3)), rng.uniform(0.5, 2.0, 5)):
         features = (basis if basis.ndim == 2 else np.diag(basis))[:4]
         v = rng.normal(size=features.shape[1])
+        assert replace(plain, basis=basis).shape == v.shape
         got = replace(plain, basis=basis).penalty_gradient(v)
         assert_allclose(got, features.T @ (features @ v))
     no_intercept = Space(Logistic(), 4, 1, fit_intercept=False)

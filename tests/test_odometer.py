@@ -57,6 +57,8 @@ def test_a_fit_beyond_the_limit_is_refused_before_anything_is_released(path, req
         model = clone(MODEL).fit(X, Y)
         recorded = path.read_bytes()
         request.getfixturevalue("nothing_is_released")
+        with pytest.raises(BudgetExceededError, match=r"limit of 0\.4: 0 is spent"):
+            PrivacyOdometer(path.with_name("none"), epsilon=0.4).charge(model.privacy_)
         with pytest.raises(BudgetExceededError, match=r"bring the total to epsilon=0\.7.* 0\.5 is"):
             PrivacyOdometer(path, epsilon=0.7).charge(model.privacy_)
         for epsilon, message in ((0.6, r"beyond the limit of 0\.8"), (np.inf, "inf")):

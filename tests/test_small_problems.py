@@ -208,7 +208,7 @@ def test_losses_that_bend_a_little_gain_by_their_straight_parts(steps):
 
 # First numbers of one of the eight in each vector, where z begins, and how far it goes.
 LARGE = {
-    "two large, many small": ([590.0, 109.9, *[1e-9] * 30], 1.0, 1e-3),
+    "two large, many small": ([590.0, 109.9, 3.0, *[1e-9] * 29], 1.0, 1e-3),
     "large in the end": ([-300.0] * 3, 1.0, 2.0),
     "from above": ([2000.0], 1.0, 2.0),
     "from below": ([-2000.0], 1.0, 2.0),
@@ -221,13 +221,14 @@ def test_products_that_would_overflow_are_avoided(values):
     values, begin, length = values
     X = np.full((32, 8), -20.0)
     X[: len(values), 0] = values
-    X, target, weights = X.reshape(256, 1), -np.ones(256), np.ones(2)
-    objective = Objective(X, target, Logistic(), fit_intercept=False)
-    for bound in ({"loss_clip": math.inf}, {"loss_clip": 3.0}, {"clip": 1.0}):
-        assert_losses_match(
-            objective, X, target, Logistic(), np.array([begin]), np.ones(1),
-            np.linspace(0.0, length, 3), weights, **bound,
-        )  # fmt: skip
+    for sign, weights in ((-1.0, np.ones(2)), (1.0, class_weights(1))):
+        rows, target = -sign * X.reshape(256, 1), np.full(256, sign)
+        objective = Objective(rows, target, Logistic(), fit_intercept=False, class_weight=weights)
+        for bound in ({"loss_clip": math.inf}, {"loss_clip": 3.0}, {"clip": 1.0}):
+            assert_losses_match(
+                objective, rows, target, Logistic(), np.array([begin]), np.ones(1),
+                np.linspace(0.0, length, 3), weights, **bound,
+            )  # fmt: skip
 
 
 @pytest.mark.parametrize("size", [0.1, 70.0, 150.0, 320.0, 1000.0])

@@ -620,7 +620,9 @@ def test_and_every_fit_of_several_releases(name, monkeypatch):
         with record() as recorded, pytest.raises(RuntimeError, match="kernels") as info:
             clone(model).fit(X, y)
         plan = model.plan(*X.shape, 3)
-        assert len(recorded.releases) < 1 + plan.n_iter
+        # How many releases a filter will admit is not known: there the first sum is checked.
+        most = ("full" in name) if "adaptive" in name else plan.n_iter
+        assert len(recorded.releases) <= most
         charged = getattr(info.value, "privacy_ledger", None)
         assert charged == plan.ledger or not recorded.releases
 

@@ -89,7 +89,7 @@ TESTS = {
         "second_moment",
         "preconditioning",
     ],
-    "estimators": ["estimators", "momentum", _SAMPLED, "agd"],
+    "estimators": ["estimators", "momentum", "objective penalty", _SAMPLED, "agd"],
     "kernels": ["small_problems", "kernels"],
     "kernels/arithmetic": ["kernels exp or log", "compilation", "small_problems"],
     "kernels/vectors": ["kernels not threads and not chunk", "small_problems"],

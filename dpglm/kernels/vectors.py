@@ -238,7 +238,7 @@ def prefetch(_, array, index):
     """Start to load ``array[index : index + 64]``; what lies past the end does no harm."""
 
     def generate(context, builder, sig, arguments):
-        byte, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
+        byte, flag = ir.IntType(8).as_pointer(), ir.IntType(32)  # speed only
         hint = builder.module.declare_intrinsic(
             "llvm.prefetch", [byte], ir.FunctionType(ir.VoidType(), [byte, flag, flag, flag])
         )

@@ -252,7 +252,7 @@ def _zcdp_log_delta(rho: float, epsilon: float) -> float:
     if rho - epsilon > 690:  # speed only
         return 0.0
     # More rho means more delta, and leaves room below overflow.
-    rho = max(rho, (epsilon + 1) * 1e-300)
+    rho = max(rho, epsilon * 1e-300, 1e-300)
 
     def slope(log_t: float) -> float:
         t = math.exp(log_t)

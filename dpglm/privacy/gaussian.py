@@ -24,7 +24,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import erfcx, log_ndtr, roots_legendre
 
-_NODES, _WEIGHTS = roots_legendre(20)
+_NODES, _WEIGHTS = roots_legendre(20)  # speed only
 
 # The loss given up on a calibrated budget (mu, rho) exceeds the one on a reported epsilon, so that
 # calibrating to epsilon and converting back never reports more than epsilon.
@@ -304,7 +304,8 @@ def largest_budget(
         high += 1
     while excess(high - 1) > 0:
         high -= 1
-    budget = math.exp(brentq(excess, high - 1, high, xtol=1e-15))
+    low = high - 1  # speed only
+    budget = math.exp(brentq(excess, low, high, xtol=1e-15))
     step = max(_BUDGET_MARGIN * budget, math.ulp(budget))
     while math.exp(log_delta(smaller := max(budget - step, 0.0), epsilon)) > delta:
         step *= 2
