@@ -273,6 +273,26 @@ def fit_while_allowed(path, go):
             clone(MODEL).fit(X, Y)
 
 
+def test_a_file_that_took_the_place_of_another_while_its_lock_was_awaited_is_charged(
+    path, tmp_path, monkeypatch
+):
+    ledger, lock = clone(MODEL).fit(X, Y).privacy_, fcntl.flock
+    others = [tmp_path / "another", tmp_path / "itself"]
+    for other in (path, others[0]):
+        PrivacyOdometer(other).charge(ledger)
+    os.link(path, others[1])
+
+    def replaced(file, kind):
+        # By another file, then by itself, so that either has the larger number once.
+        if kind == fcntl.LOCK_EX and others:
+            os.replace(others.pop(0), path)
+        lock(file, kind)
+
+    monkeypatch.setattr(fcntl, "flock", replaced)
+    PrivacyOdometer(path).charge(ledger)
+    assert not others and len(PrivacyOdometer(path).ledgers()) == 2
+
+
 def test_processes_at_once_stay_within_the_limit(path):
     fork = multiprocessing.get_context("fork")
     clone(MODEL).fit(X, Y)
