@@ -20,7 +20,7 @@ from numba.extending import intrinsic, is_jitted
 # 'nnan' and 'ninf' are never allowed: they would let LLVM remove the tests for a finite margin.
 # Without numba's memory management (`_nrt`) a slice costs no reference count, which halves the time
 # of small blocks and of compilation; the price is that kernels cannot allocate.
-_COMMON = {"error_model": "numpy", "nogil": True, "_nrt": False}
+_COMMON = {"error_model": "numpy", "nogil": True, "_nrt": False}  # speed only
 EXACT = {"fastmath": {"contract", "nsz"}, **_COMMON}
 FAST = {"fastmath": {"reassoc", "contract", "nsz", "arcp"}, **_COMMON}
 # Without wrappers to be called from Python, which take a sixth of the time of compilation.

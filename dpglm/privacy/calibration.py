@@ -92,7 +92,7 @@ def crossing(excess: Callable[[float], float], guess: float, tolerance: float) -
         low, high = low - step, low
         step *= 2  # speed only
     while excess(high) < 0:
-        low, high = high, high + step
+        low, high = high, high + step  # speed only
         step *= 2  # speed only
     return brentq(excess, low, high, xtol=tolerance)
 
