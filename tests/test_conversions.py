@@ -11,8 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import erf, erfinv
 
-from dpglm.privacy.events import zcdp_delta, zcdp_epsilon, zcdp_rho
-from dpglm.privacy.gaussian import gdp_delta, gdp_epsilon, gdp_log_delta, gdp_mu
+from dpglm.privacy.events import FilterEvent, zcdp_delta, zcdp_epsilon, zcdp_rho
+from dpglm.privacy.gaussian import (
+    GaussianEvent,
+    composed_gdp_delta,
+    gdp_delta,
+    gdp_epsilon,
+    gdp_log_delta,
+    gdp_mu,
+)
 
 INF = math.inf
 epsilons = st.floats(-9, 1.6).map(lambda x: 10.0**x) | st.just(0.0)
@@ -214,3 +221,8 @@ def test_numpy_scalars_are_accepted_and_floats_returned():
     for function in CONVERSIONS:
         names = list(inspect.signature(function).parameters)
         assert type(function(**{n: np.float32(ARGUMENTS[n]) for n in names})) is float
+
+
+def test_what_has_no_gaussian_trade_off_has_no_gaussian_delta():
+    assert composed_gdp_delta([(GaussianEvent(2.0), 4)], 0.5) == gdp_delta(1.0, 0.5)
+    assert composed_gdp_delta([(GaussianEvent(2.0), 4), (FilterEvent(rho=0.1), 1)], 0.5) == 1.0

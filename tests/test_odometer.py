@@ -266,6 +266,14 @@ def test_a_child_forked_while_the_file_is_locked_does_not_keep_the_lock(path):
     child.join()
 
 
+def test_a_line_ends_where_the_file_does(tmp_path):
+    path, end = tmp_path / "book", 0
+    for line in (b"x" * 7 + b"\n", b"y" * 30 + b"\n", b"z\n"):
+        with odometer_module._locked(path, writing=True) as file:
+            end = odometer_module._append(file, line, end, path)
+        assert end == path.stat().st_size
+
+
 def fit_while_allowed(path, go):
     go.wait()
     for _ in range(5):

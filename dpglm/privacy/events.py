@@ -259,7 +259,8 @@ def _zcdp_log_delta(rho: float, epsilon: float) -> float:
         return (2 * t + 1) * rho - epsilon - math.log1p(1 / t)
 
     largest = math.log((epsilon + 1) / rho)
-    t = math.exp(brentq(slope, -700.0, largest, xtol=1e-14, maxiter=1000))
+    least = -700.0  # speed only
+    t = math.exp(brentq(slope, least, largest, xtol=1e-14, maxiter=1000))
     return min(0.0, t * ((t + 1) * rho - epsilon) - (t + 1) * math.log1p(1 / t) - math.log(t))
 
 

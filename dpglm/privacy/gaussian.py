@@ -308,7 +308,7 @@ def largest_budget(
     budget = math.exp(brentq(excess, low, high, xtol=1e-15))
     step = max(_BUDGET_MARGIN * budget, math.ulp(budget))
     while math.exp(log_delta(smaller := max(budget - step, 0.0), epsilon)) > delta:
-        step *= 2
+        step *= 2  # speed only
     return smaller
 
 

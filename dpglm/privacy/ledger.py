@@ -225,7 +225,7 @@ def pld_interval(events: Runs) -> float:
     The epsilon of the whole is then about 1e-5 above its exact value, relatively.
     """
     variance = math.fsum(_loss_variance(event) * count for event, count in events)
-    whole = 12 * math.sqrt(variance) + variance / 2
+    whole = 12 * math.sqrt(variance) + variance / 2  # speed only
     reach = max([whole, *(getattr(event, "loss_reach", 0.0) for event, _ in events)])
     fine = _PART_OF_STD * math.sqrt(variance / max(1, sum(count for _, count in events)))
     return max(min(max(fine, _NARROWEST), _WIDEST), reach / _MOST_POINTS)
