@@ -289,7 +289,7 @@ def test_a_file_that_took_the_place_of_another_while_its_lock_was_awaited_is_cha
     for other in (path, others[0]):
         PrivacyOdometer(other).charge(ledger)
     os.link(path, others[1])
-    sizes = []
+    sizes, kinds = [], []
 
     def replaced(file, kind):
         # By another file, then by itself, so that either has the larger number once.
@@ -297,12 +297,15 @@ def test_a_file_that_took_the_place_of_another_while_its_lock_was_awaited_is_cha
             os.replace(others.pop(0), path)
         if kind == fcntl.LOCK_UN:
             sizes.append(path.stat().st_size)
+        kinds.append(kind)
         lock(file, kind)
 
     monkeypatch.setattr(fcntl, "flock", replaced)
     PrivacyOdometer(path).charge(ledger)
     # Nothing is written after the lock is given up.
     assert sizes[-1] == path.stat().st_size > sizes[0]
+    reads, writes = [fcntl.LOCK_SH, fcntl.LOCK_UN], 3 * [fcntl.LOCK_EX, fcntl.LOCK_UN]
+    assert kinds == [*reads, *writes]
     assert not others and len(PrivacyOdometer(path).ledgers()) == 2
 
 
