@@ -182,6 +182,12 @@ MALFORMED = [
 ]
 
 
+def test_two_encoded_columns_never_have_one_name():
+    clashing = [CategoricalColumn("a", ["b_c", "d"]), CategoricalColumn("a_b", ["c", "d"])]
+    with pytest.raises(ValueError, match="2 encoded columns that would be called 'a_b_c'"):
+        Schema("clash", clashing, Target("y", [0, 1]))
+
+
 @pytest.mark.parametrize(("path", "value", "says"), MALFORMED)
 def test_malformed_schema_is_a_sentence_with_the_name_and_the_value(document, path, value, says):
     *parents, last = path

@@ -602,6 +602,7 @@ columns:
 - {name: member, categories: [yes, no]}
 - {name: born, kind: date, first: 1900-01-01, last: 2020-12-31}
 - {name: old, kind: boolean, missing: true}
+- {name: wage, lower: -1e3, upper: 1.5e6}
 target: {name: paid, labels: [no, yes]}
 """
     schema = Schema.from_yaml(text)
@@ -609,6 +610,7 @@ target: {name: paid, labels: [no, yes]}
         CategoricalColumn("member", ["yes", "no"]),
         DateColumn("born", "1900-01-01", "2020-12-31"),
         BooleanColumn("old", missing=True),
+        NumericColumn("wage", -1000.0, 1_500_000.0),
     )
     with pytest.raises(ValueError, match="not YAML"):
         Schema.from_yaml("a: [\n")

@@ -3,6 +3,8 @@
 import json
 import math
 import os
+import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields, replace
 from datetime import date
@@ -105,6 +107,14 @@ class Schema:
                 raise ValueError(
                     f"schema {self.name!r} names {name!r} twice; give every column and the "
                     "target a name of its own."
+                )
+        done = [column for column in self.columns if not column.to_fill_in]
+        encoded = [name for column in done for name in column.encoded_names]
+        for name, count in Counter(encoded).items():
+            if count > 1:
+                raise ValueError(
+                    f"schema {self.name!r} has {count} encoded columns that would be called "
+                    f"{name!r}; rename a column or a category."
                 )
 
     @property
@@ -325,7 +335,7 @@ def load_schema(name: str) -> Schema:
 
 
 def _plain_loader(yaml: Any) -> Any:
-    """Return PyYAML's safe loader with true and false as the only booleans."""
+    """Return PyYAML's safe loader with the booleans true and false alone, and 1e6 a number."""
 
     class Loader(yaml.SafeLoader):
         yaml_implicit_resolvers = {  # noqa: RUF012
@@ -333,6 +343,9 @@ def _plain_loader(yaml: Any) -> Any:
             for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
         }
 
+    # PyYAML wants a point in the mantissa and a sign in the exponent.
+    power = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$")
+    Loader.add_implicit_resolver("tag:yaml.org,2002:float", power, list("-+0123456789"))
     return Loader
 
 
