@@ -18,7 +18,7 @@ from dpglm import (
     FullPreconditioner,
 )
 from dpglm.audit import audit_choices, audit_estimator, audit_scores, canary_scores, choice_counts
-from dpglm.audit.designs import cross_moment_scores
+from dpglm.audit.designs import cross_moment_scores, magnitude_scores
 from dpglm.baselines import (
     DoubleNoiseNewton,
     MajorityClassifier,
@@ -59,6 +59,11 @@ def gradients(Estimator=DPLogisticRegression, *, stage="gradients", container="s
 
 def moments(**changes):
     return gradients(stage="second_moment", **{**WHITE, **changes})
+
+
+def magnitudes(**changes):
+    model = DPLogisticRegression(epsilon=40.0, max_iter=1, **changes)
+    return audit_scores(magnitude_scores(model, n_canaries=640))
 
 
 def cross_moments():
@@ -268,6 +273,24 @@ def with_half_noise(release, self, *given, **named):
 
 
 half_of_the_noise_of_the_moment = wrapped(Vault, "second_moment", with_half_noise)
+half_of_the_noise_of_magnitudes = wrapped(Vault, "magnitudes", with_half_noise)
+
+
+def one_column_for_all(monkeypatch):
+    monkeypatch.setattr(vaults, "magnitude_sensitivity", lambda relation, n_columns: 1.0)
+
+
+def magnitudes_of_one_record_alone(monkeypatch):
+    of_zero_out = vaults.magnitude_sensitivity
+    sensitivity = lambda relation, n_columns: of_zero_out("zero_out", n_columns)  # noqa: E731
+    monkeypatch.setattr(vaults, "magnitude_sensitivity", sensitivity)
+
+
+def cumulative(original, rows, n_magnitudes):
+    return original(rows, n_magnitudes)[:, ::-1].cumsum(axis=1)[:, ::-1]
+
+
+cumulative_magnitudes = wrapped(Objective, "magnitudes", cumulative)
 
 
 def keeping_signed(in_basis, objective, basis):
@@ -389,6 +412,11 @@ BUGS = [
     Bug("no sampling", rate_times(1e9), sampled),
     Bug("half of the noise of batches", half_noise, sampled),
     Bug("doubled sensitivity of batches", changed_sum(times(2)), sampled),
+    Bug("half of the noise of magnitudes", half_of_the_noise_of_magnitudes, magnitudes),
+    Bug("magnitudes of one column charged for all", one_column_for_all, magnitudes),
+    Bug("magnitudes of zero-out under replace-one", magnitudes_of_one_record_alone,
+        partial(magnitudes, neighboring_relation="replace_one")),
+    Bug("magnitudes counted at all below as well", cumulative_magnitudes, magnitudes),
     Bug("second moment of rows too long", moment_of_long_rows, moments),
     Bug("half of the noise of the second moment", half_of_the_noise_of_the_moment, moments),
     Bug("no noise off the diagonal", no_noise_off_the_diagonal, cross_moments),

@@ -21,7 +21,10 @@ BASELINES = [getattr(baselines, name) for name in baselines.__all__]
 # Each has a few releases; the baselines read tables in memory only, but for the two of batches.
 ESTIMATORS = {
     "plain": DPLogisticRegression(max_iter=4, preconditioner=None),
-    "diagonal": DPLogisticRegression(max_iter=4, preconditioner=DiagonalPreconditioner()),
+    # With budget enough for the magnitudes of columns.
+    "diagonal": DPLogisticRegression(
+        max_iter=4, epsilon=1e3, preconditioner=DiagonalPreconditioner()
+    ),
     "full": DPLinearSVM(max_iter=3, preconditioner=FullPreconditioner()),
     # The gradient of an intercept in a small batch can be a released number by chance.
     "batches": DPLogisticRegression(max_iter=3, sampling_rate=0.25, fit_intercept=False),

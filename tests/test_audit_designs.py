@@ -128,6 +128,7 @@ def test_a_report_names_every_kind_of_release():
         DPAGDClassifier(epsilon=5.0, preconditioner="full"), n_canaries=500, n_fits=100
     )
     assert [part.name for part in report.parts] == [
-        "second moment, off the diagonal", "second moment", "gradients", "choice of a step",
+        "magnitudes", "second moment, off the diagonal", "second moment", "gradients",
+        "choice of a step",
     ]  # fmt: skip
     assert report.passed and report.violations == ()

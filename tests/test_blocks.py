@@ -56,11 +56,15 @@ def test_every_sum_over_blocks_is_the_sum_over_all_rows(loss, n_outputs, storage
     rng = np.random.default_rng(1)
     basis = rng.normal(size=(N_FEATURES + 1, N_FEATURES + 1))
     scales = rng.uniform(0.5, 2.0, size=N_FEATURES + 1)
+    powers = np.append(2.0 ** -np.arange(N_FEATURES), 1.0)
+    assert_array_equal(blocks.magnitudes(3), whole.magnitudes(3))
     steps = np.linspace(0.0, 1.0, 5)
     for transform in (
         lambda objective: objective,
         lambda objective: objective.in_basis(basis),
         lambda objective: objective.in_basis(scales).in_basis(basis),
+        lambda objective: objective.scaled(powers),
+        lambda objective: objective.scaled(powers).in_basis(basis),
     ):
         one, many = transform(whole), transform(blocks)
         assert many.coef_shape == one.coef_shape

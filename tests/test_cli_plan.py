@@ -50,8 +50,10 @@ def test_the_default_plan_is_that_of_the_default_estimator(plan):
     assert value_of(printed, "epsilon") == "1"
     assert value_of(printed, "delta") == "1e-06 = 0.049 / 48,842"
     assert value_of(printed, "in other currencies") == "mu 0.2367 (GDP), rho 0.02801 (zCDP)"
-    moment = f"15% of the budget, noise multiplier {made.second_moment.noise_multiplier:.4g}"
-    assert value_of(printed, "first, features' second moment") == moment
+    for name, share, event in made.second_moment.parts:
+        moment = f"{100 * share:.3g}% of the budget, noise multiplier {event.noise_multiplier:.4g}"
+        assert value_of(printed, f"first, features' {name}") == moment
+    assert [name for name, *_ in made.second_moment.parts] == ["magnitudes", "second moment"]
     z = made.noise_multiplier[0]
     assert value_of(printed, "100 gradients") == f"noise multiplier {z:.4g} each"
     noise = 100 * math.sqrt(101) * z / 48842
@@ -71,18 +73,19 @@ def test_the_default_plan_is_that_of_the_default_estimator(plan):
 def test_the_table_shows_first_quartiles_and_last_and_ends_at_epsilon(plan):
     printed = plan("--epsilon 2 --n 5000 --n-iter 41 --clip 0.5")
     made = DPLogisticRegression(epsilon=2.0, max_iter=41, clip_schedule=0.5).plan(5000, 100)
-    header, moment, *rows = table_of(printed, "ITERATIONS")
+    header, magnitudes, moment, *rows = table_of(printed, "ITERATIONS")
     assert header == ["iteration", "clip", "step", "multiplier", "noise / n", "epsilon so far"]
-    assert moment[0] == "2nd moment"
+    assert (magnitudes[0], moment[0]) == ("magnitudes", "second moment")
     assert [row[0] for row in rows] == ["1", "11", "21", "31", "41"]
     for row, t in zip(rows, (0, 10, 20, 30, 40), strict=True):
         std = made.facts.noise_std[t] / 5000
         expected = (0.5, made.step[t], made.noise_multiplier[t], std)
         assert [float(x) for x in row[1:5]] == pytest.approx(expected, rel=1e-3)
-    costs = [float(row[-1]) for row in (moment, *rows)]
+    costs = [float(row[-1]) for row in (magnitudes, moment, *rows)]
     assert costs == sorted(costs) and costs[-1] == pytest.approx(2.0, abs=1e-4)
-    halfway = made.second_moment.noise_multiplier**-2 + 21 / made.noise_multiplier[0] ** 2
-    assert gdp_mu(costs[3], 1e-6) == pytest.approx(math.sqrt(halfway), rel=1e-3)
+    first = sum(event.mu**2 for *_, event in made.second_moment.parts)
+    halfway = first + 21 / made.noise_multiplier[0] ** 2
+    assert gdp_mu(costs[4], 1e-6) == pytest.approx(math.sqrt(halfway), rel=1e-3)
 
 
 def test_worthwhile_iterations_are_those_of_the_theory(plan):
@@ -208,7 +211,8 @@ def test_a_noise_multiplier_answers_the_question_that_is_left(plan):
 def test_a_plain_hinge_has_no_condition_number():
     shape = Shape(n_samples=9000, n_features=20, n_classes=2)
     printed = plan_report(DPLinearSVM(loss="hinge"), shape, row_bound=2.0, distance=1.0)
-    mu = gdp_mu(1.0, 1e-6) * math.sqrt(0.85)
+    left = 0.85 - DPLinearSVM().plan(9000, 20).second_moment.scale_share
+    mu = gdp_mu(1.0, 1e-6) * math.sqrt(left)
     last = saturation_n_iter(PublicFacts(9000, 21, curvature=math.inf, row_bound=2.0, mu=mu))
     assert value_of(printed, "no further gain beyond").startswith(f"{last:,} at")
     assert "Hong" not in printed

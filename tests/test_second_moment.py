@@ -25,7 +25,7 @@ from dpglm.losses import Logistic
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.gaussian import GaussianEvent
 from dpglm.privacy.noise import entropy_source
-from dpglm.privacy.vault import Vault, moment_sensitivity
+from dpglm.privacy.vault import N_MAGNITUDES, Vault, magnitude_sensitivity, moment_sensitivity
 from dpglm.sums.objective import Objective, rows_per_chunk
 
 
@@ -83,11 +83,6 @@ def test_the_moment_is_the_same_to_the_last_bit_for_any_number_of_threads():
         assert_array_equal(one, one.T)
 
 
-def test_the_moment_of_an_objective_in_a_basis_is_refused():
-    with pytest.raises(ValueError, match="original columns"):
-        objective_of(np.eye(3)).in_basis(np.ones(4)).second_moment(1.0, diagonal=True)
-
-
 @st.composite
 def neighbors(draw):
     n, d = draw(st.integers(1, 12)), draw(st.integers(1, 6))
@@ -95,6 +90,105 @@ def neighbors(draw):
     other = draw(hnp.arrays(np.float64, d, elements=magnitudes(10.0)))
     row_bound = draw(st.sampled_from([1e-3, 0.5, 2.0, 1e4]))
     return X, other, row_bound, draw(st.integers(0, n - 1)), draw(st.booleans())
+
+
+POWERS = 2.0 ** -np.array([0, 3, 17, 63])
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_sums_over_scaled_columns_are_those_of_a_table_that_was_scaled(dtype, fit_intercept):
+    rng = np.random.default_rng(0)
+    table = rng.normal(size=(300, 4)) * (rng.random((300, 4)) < 0.7)
+    table, target = table.astype(dtype).astype(np.float64), rng.choice([-1.0, 1.0], 300)
+    table[7] = 0.0
+    coef, direction, basis = rng.normal(size=4), np.eye(4)[0], rng.normal(size=(4, 4))
+    if fit_intercept:
+        coef, direction, basis = np.append(coef, 0.3), np.eye(5)[1], rng.normal(size=(5, 5))
+    scales = np.append(POWERS, 1.0) if fit_intercept else POWERS
+    # Its columns are large, and with them coefficients small.
+    large = table / POWERS
+    some, steps = np.array([3, 8, 40, 299]), np.linspace(0.0, 1.0, 4)
+    plain = Objective(table, target, Logistic(), fit_intercept=fit_intercept)
+    for stored in storages(large.astype(dtype)):
+        scaled = Objective(stored, target, Logistic(), fit_intercept=fit_intercept).scaled(scales)
+        for one, other in ((scaled, plain), (scaled.in_basis(basis), plain.in_basis(basis))):
+            for rows in (None, some):
+                got, expected = (o.gradient_sum(coef, 0.7, rows) for o in (one, other))
+                assert_allclose(got, expected, rtol=1e-12, atol=1e-12)
+            assert one.confirm(coef, 0.7) == one.confirm(coef, 0.7, some) == 0.0
+            got, expected = (
+                o.line_losses(coef, direction, steps, loss_clip=2.0) for o in (one, other)
+            )
+            assert_allclose(got, expected, rtol=1e-12)
+            assert one.rounding_slack(300) == pytest.approx(other.rounding_slack(300))
+        for diagonal in (True, False):
+            got, expected = (o.second_moment(1.5, diagonal) for o in (scaled, plain))
+            assert_allclose(got, expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("store", [np.asarray, sparse.csr_array])
+@pytest.mark.parametrize("length", [1.5e154, 1e160])
+def test_what_is_null_stays_null_though_scaled_columns_make_its_norm_finite(length, store):
+    scales, basis = np.array([2.0**-30, 0.5, 1.0]), np.random.default_rng(0).normal(size=(3, 3))
+    with_null, alone = (
+        Objective(store(np.array(rows)), np.ones(len(rows)), Logistic()).scaled(scales)
+        for rows in ([[1.0, 1.0], [length, 1.0]], [[1.0, 1.0]])
+    )
+    moments = (o.second_moment(9.0, diagonal=False) for o in (with_null, alone))
+    assert_array_equal(*moments)
+    for one, other in ((with_null, alone), (with_null.in_basis(basis), alone.in_basis(basis))):
+        for rows in (None, np.array([0, 1])):
+            got = one.gradient_sum(np.ones(3), 0.5, rows)
+            assert_array_equal(got, other.gradient_sum(np.ones(3), 0.5))
+        with np.errstate(all="ignore"):
+            assert one.confirm(np.ones(3), 0.5) == 0.0
+
+
+def test_other_scales_are_refused():
+    alone, half = objective_of(np.ones((1, 2))), np.array([0.5, 0.5, 1.0])
+    for scales in (0.7 * half, 0.5 * np.ones(3), 4 * half, half[:2]):
+        with pytest.raises(ValueError, match=r"powers of two|Only columns"):
+            alone.scaled(scales)
+    for changed in (alone.in_basis(np.ones(3)), alone.scaled(half)):
+        with pytest.raises(ValueError, match="once, before any basis"):
+            changed.scaled(half)
+
+
+def test_magnitudes_count_the_entries_between_powers_of_two():
+    column = np.array([0.0, 1.0, 1.25, 1.5, 2.0, 2.5, 4.0, 5.0, -7.9, 8.0, 9.0, 1e30, -0.5])
+    X = np.column_stack([column, -column[::-1], 0 * column])
+    counts = [[3, 2, 3, 2], [3, 2, 3, 2], [0] * 4, [0] * 4]
+    null = np.vstack([X, [[1e200, 3.0, 3.0]]])
+    for storage in (*storages(X), *storages(X.astype(np.float32)), *storages(null)):
+        assert_array_equal(objective_of(storage).magnitudes(4), counts)
+        assert objective_of(storage).magnitudes(200)[0, 99] == 1
+
+
+@settings(max_examples=100, deadline=None)
+@given(neighbors(), st.sampled_from(["zero_out", "replace_one"]), st.booleans())
+def test_one_record_moves_magnitudes_by_at_most_their_sensitivity(case, relation, csr):
+    X, other, _, i, fit_intercept = case
+    changed = nulled(X, np.arange(len(X)) == i)
+    if relation == "replace_one":
+        changed = X.copy()
+        changed[i] = other
+    store = sparse.csr_array if csr else np.asarray
+    one, two = (objective_of(store(rows), fit_intercept=fit_intercept) for rows in (X, changed))
+    moved = np.linalg.norm(one.magnitudes(N_MAGNITUDES) - two.magnitudes(N_MAGNITUDES))
+    assert moved <= magnitude_sensitivity(relation, one.coef_shape[0])
+
+
+def test_a_record_of_large_entries_moves_magnitudes_by_their_whole_sensitivity():
+    small, large, larger = (objective_of(np.full((1, 3), x), fit_intercept=False).magnitudes(9)
+                            for x in (0.0, 2.0, 3.0))  # fmt: skip
+    assert np.linalg.norm(large - small) == magnitude_sensitivity("zero_out", 3)
+    assert np.linalg.norm(large - larger) == magnitude_sensitivity("replace_one", 3)
+
+
+def test_the_moment_of_an_objective_in_a_basis_is_refused():
+    with pytest.raises(ValueError, match="original columns"):
+        objective_of(np.eye(3)).in_basis(np.ones(4)).second_moment(1.0, diagonal=True)
 
 
 def recorded(objective, row_bound, diagonal, relation="zero_out", n_ref=None):

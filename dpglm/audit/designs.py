@@ -16,12 +16,13 @@ from sklearn.utils import check_random_state
 from dpglm.audit.grey_box import onto, record, replay
 from dpglm.audit.statistics import CanaryScores
 from dpglm.estimators.adaptive_plan import AdaptivePlan
-from dpglm.estimators.whitening import DiagonalPreconditioner
+from dpglm.estimators.plan import SecondMomentRelease
+from dpglm.estimators.whitening import DiagonalPreconditioner, FullPreconditioner
 from dpglm.exceptions import require
 from dpglm.losses import Loss
 from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS
 from dpglm.privacy.ledger import Event, composed_delta, composed_epsilon, composed_mu, run_lengths
-from dpglm.privacy.vault import Recorded, Tape, triangle
+from dpglm.privacy.vault import N_MAGNITUDES, Recorded, Tape, triangle
 
 _CONTAINERS = ("dense", "sparse", "blocks", "dask")
 _N_BLOCKS = 3
@@ -118,8 +119,8 @@ def canary_scores(
     estimator : estimator that descends by noisy gradients
         `DPLogisticRegression`, `DPLinearSVM`, `DPAGDClassifier` or a mini-batch baseline. Cloned,
         without intercept, and with steps so short that every canary's gradient stays clipped. A
-        full preconditioner, which would mix the canaries, is replaced by a diagonal one with the
-        same share of the budget; other parameters are kept.
+        preconditioner is replaced by a diagonal one, which does not mix the canaries, of the same
+        share and ``row_bound`` that leaves their units alone; other parameters are kept.
     n_canaries : int, default=500
         Each is a row on an axis of its own. Under ``"replace_one"`` its label is a coin flip;
         otherwise the coin decides whether it is there or a null row.
@@ -186,10 +187,15 @@ def _on_axes(estimator: Any, n_canaries: int, stage: str) -> tuple[Any, Any]:
     moment = plan.second_moment
     if stage not in ("gradients", "second_moment") or (moment is None and stage != "gradients"):
         raise ValueError(f"stage={stage!r} is not a stage of {estimator!r}.")
-    if moment is not None and not moment.preconditioner.diagonal:
-        share, row_bound = moment.preconditioner.share, moment.preconditioner.row_bound
-        estimator.set_params(preconditioner=DiagonalPreconditioner(share, row_bound=row_bound))
+    if moment is not None:
+        estimator.set_params(preconditioner=_as_bounded(moment, DiagonalPreconditioner))
+        plan = estimator.plan(n_canaries, n_canaries, len(np.unique(estimator.classes)))
     return estimator, plan
+
+
+def _as_bounded(moment: SecondMomentRelease, kind: type) -> Any:
+    """Return a preconditioner of the same share that leaves the units of columns alone."""
+    return kind(moment.share, row_bound=moment.row_bound)
 
 
 class _Pulls(Tape):
@@ -274,12 +280,53 @@ def cross_moment_scores(estimator: Any, n_canaries: int, random_state: Any = Non
     coins = coin_flips(n_canaries, random_state)
     estimator = prepared(estimator, max_iter=1)
     labels = np.unique(estimator.classes)
-    row_bound = estimator.plan(n_canaries, 2 * n_canaries, len(labels)).second_moment.row_bound
+    moment = estimator.plan(n_canaries, 2 * n_canaries, len(labels)).second_moment
+    estimator.set_params(preconditioner=_as_bounded(moment, FullPreconditioner))
+    row_bound = moment.row_bound
     X = np.kron(np.diag(coins), [row_bound / math.sqrt(2)] * 2)
     release = releases_of(estimator, X, np.full(n_canaries, labels[1]))[0]
     (rows, columns), _ = triangle(2 * n_canaries)
     entries = release.answer[(rows % 2 == 0) & (columns == rows + 1)]
     return _scored_sum(coins, release, entries, row_bound**2 / math.sqrt(2))
+
+
+def magnitude_rows(estimator: Any) -> int | None:
+    """Return how long a table of `_FEW` columns may be for its magnitudes to be released at all."""
+    for n_rows in (4 * N_MAGNITUDES << doublings for doublings in range(11)):
+        plan = _with_rows(prepared(estimator), n_rows).plan(n_rows, _FEW)
+        if plan.second_moment is not None and plan.second_moment.scale_share:
+            return n_rows
+    return None
+
+
+def _with_rows(estimator: Any, n_rows: int) -> Any:
+    known = estimator.neighboring_relation != "add_or_remove_one"
+    return estimator if known else estimator.set_params(n_ref=n_rows)
+
+
+def magnitude_scores(estimator: Any, n_canaries: int, random_state: Any = None) -> CanaryScores:
+    """Fit so often that every canary is in one fit, and score them by the magnitudes of columns.
+
+    Each of the canaries of a fit has entries of its own magnitude, in all columns, or of another
+    one under ``"replace_one"``, so that it moves the counts by their whole sensitivity. Rows of
+    zeros make the table as long as `magnitude_rows` says.
+    """
+    coins, n_rows = coin_flips(n_canaries, random_state), magnitude_rows(estimator)
+    estimator = _with_rows(prepared(estimator, max_iter=1), n_rows)
+    swapped = estimator.neighboring_relation == "replace_one"
+    sizes, each = 2.0 ** np.arange(1, N_MAGNITUDES + 1), N_MAGNITUDES // (1 + swapped)
+    scores = []
+    for first in range(0, n_canaries, each):
+        there = coins[first : first + each]
+        own, other = np.arange(len(there)), np.arange(len(there)) + each
+        X = np.zeros((n_rows, _FEW))
+        absent = sizes[other] if swapped else 0.0
+        X[: len(there)] = np.where(there, sizes[own], absent)[:, np.newaxis]
+        release = releases_of(estimator, X, np.resize(estimator.classes, n_rows))[0]
+        counts = release.answer.sum(axis=0)
+        scores.append(counts[own] - counts[other] + _FEW if swapped else counts[own])
+    moved = math.sqrt(_FEW * (1 + swapped))
+    return _scored_sum(coins, release, np.concatenate(scores) / moved, moved)
 
 
 _QUADRATURE_NODES = 61

@@ -16,7 +16,6 @@ from dpglm.estimators.plan import (
 from dpglm.exceptions import check_whole
 from dpglm.privacy.budget import LARGEST_NOISE_MULTIPLIER, PrivacyBudget
 from dpglm.privacy.events import FilterEvent
-from dpglm.privacy.gaussian import GaussianEvent
 from dpglm.privacy.ledger import composed_epsilon
 from dpglm.privacy.selection import SELECTIONS
 from dpglm.privacy.vault import GaussianSum
@@ -96,9 +95,9 @@ class AdaptivePlan(DescentPlan):
 
     @property
     def second_moment_cost(self) -> float:
-        """What the release of the second moment costs, 0 without one."""
-        moment = self.second_moment
-        return 0.0 if moment is None else self.unit.cost(GaussianEvent(moment.noise_multiplier))
+        """What the release of the second moment costs, that of scales included; 0 without one."""
+        parts = [] if self.second_moment is None else self.second_moment.parts
+        return math.fsum(self.unit.cost(event) for _, _, event in parts)
 
     def noise_multiplier(self, cost: float) -> float:
         """Return the noise multiplier of a gradient that costs this much."""
@@ -131,8 +130,9 @@ class AdaptivePlan(DescentPlan):
         return (
             f"at most {self.n_iter} iterations over {self.facts.n_samples} records; of "
             f"{self.unit.name}={self.capacity:.4g} {first} "
-            f"{self.gradient_cost:.4g} and every selection {self.selection_cost:.4g}: {self.ledger}"
-        )
+            f"{self.gradient_cost:.4g} and every selection {self.selection_cost:.4g}: "
+            f"{self.ledger} {self.words_of_warning}"
+        ).rstrip()
 
 
 def make_adaptive_plan(
@@ -167,16 +167,17 @@ def make_adaptive_plan(
     _check_division(n_splits, selection_share, selection, accountant)
 
     clip = planned_clip(clip_schedule, n_iter, facts, infinite=budget.epsilon == math.inf)
-    mu = budget.mu if second_moment is None else second_moment.left_over(budget.mu)
-    moment_share = 0.0 if second_moment is None else second_moment.preconditioner.share
+    mu = budget.mu if second_moment is None else second_moment.left_over
+    moment_share = 0.0
+    if second_moment is not None:
+        moment_share = second_moment.share + second_moment.scale_share
     division = _Division(budget, n_splits, selection_share, selection, moment_share)
     accountant = division.resolved(accountant)
     unit = ACCOUNTANTS[accountant]
     capacity = unit.cost(budget)
     gradient_cost, selection_cost = division.costs(accountant)
     if second_moment is not None and capacity < math.inf:
-        noise_multiplier = unit.noise_multiplier(moment_share * capacity)
-        second_moment = replace(second_moment, noise_multiplier=noise_multiplier)
+        second_moment = replace(second_moment, mu=1 / unit.noise_multiplier(capacity))
     plan = AdaptivePlan(
         facts=replace(facts, mu=mu, clip=clip),
         ledger=ledger_of(budget, [unit.event(capacity)]),

@@ -190,7 +190,9 @@ class DPAGDClassifier(NamedLossMixin, PrivateLinearClassifier):
 
     def _plan(self, budget: PrivacyBudget, facts: PublicFacts) -> AdaptivePlan:
         preconditioner = check_preconditioner(self.preconditioner)
-        moment = preconditioner and preconditioner.release_plan(budget, n_columns=facts.n_features)
+        moment = preconditioner and preconditioner.release_plan(
+            budget, facts.n_features, facts.n_samples
+        )
         as_given = {name: getattr(self, name) for name in _AS_GIVEN}
         return make_adaptive_plan(
             budget,
@@ -208,7 +210,11 @@ class DPAGDClassifier(NamedLossMixin, PrivateLinearClassifier):
             "iteration", "release", "cost", "remaining", "noise_scale", "max_step", "step"
         )
         if plan.second_moment is not None:
-            plan, space, trace.whitening = whiten(vault, plan, space)
-            note(trace, vault, 0, "second_moment", plan.second_moment_cost, plan.max_step)
+
+            def released(name: str) -> None:
+                cost = plan.unit.cost(vault.log[-1].event)
+                note(trace, vault, 0, name, cost, plan.max_step)
+
+            plan, space, trace.whitening = whiten(vault, plan, space, released)
         trace.coef = adaptive_gradient_descent(vault, plan, space, trace, on_step)
         return trace

@@ -79,8 +79,9 @@ class NoisyDescentMixin(NamedLossMixin):
         A `DiagonalPreconditioner` or `FullPreconditioner` spends a share of the budget on the
         second moment of the features and descends in a whitened space, where the clip is in units
         of the typical length of a row. ``alpha`` keeps its meaning, on the original coefficients.
-        ``"auto"`` is ``"full"`` for up to 512 columns and ``"diagonal"`` beyond; rows should then
-        have a norm of about 3 or less, else pass a preconditioner with their ``row_bound``.
+        ``"auto"`` is ``"full"`` for up to 512 columns and ``"diagonal"`` beyond; columns should
+        then be of size about 1, or far larger: those are divided by released powers of two. Where
+        units are known, pass a preconditioner with a ``row_bound``.
     max_iter : int or "auto", default="auto"
         Number of iterations, each one release; ``"auto"`` is 100.
     sampling_rate : float, default=1.0
@@ -106,7 +107,9 @@ class NoisyDescentMixin(NamedLossMixin):
             given = getattr(self, name)
             chosen[name] = chosen[name] if isinstance(given, str) and given == "auto" else given
         preconditioner = check_preconditioner(chosen.pop("preconditioner"))
-        moment = preconditioner and preconditioner.release_plan(budget, facts.n_features)
+        moment = preconditioner and preconditioner.release_plan(
+            budget, facts.n_features, facts.n_samples
+        )
         return make_plan(
             budget,
             replace(facts, sampling_rate=self.sampling_rate),

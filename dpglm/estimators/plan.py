@@ -33,20 +33,63 @@ from dpglm.schedules import (
 _MOST_ITERATIONS = 10_000_000
 # The sampler is exact up to here; a schedule that needs more wastes its noisiest iterations.
 _LARGEST_SAMPLED = 1e12
+# Of n mu, for each column: with less, nothing was learned in the cases tried but of sparse text.
+_LEAST_SIGNAL = 0.5
 _WHITENED_UNITS = (
     "; clip and noise in units of the square root of the effective dimension that the second "
     "moment will show, clip and step for the largest that it can be"
 )
 
 
+def cannot_carry(signal: float, n_columns: int) -> str:
+    """Return a sentence that says that n mu is too little for so many columns, or nothing."""
+    if signal >= _LEAST_SIGNAL * n_columns:
+        return ""
+    return (
+        f"The budget cannot carry the columns: n mu = {signal:.2g} for {n_columns} of them. Use "
+        "more records, a larger epsilon or fewer columns."
+    )
+
+
 @dataclass(frozen=True)
 class SecondMomentRelease:
-    """The release of the second moment of rows clipped to ``row_bound``, before the gradients."""
+    """The release of the second moment of rows clipped to ``row_bound``, before the gradients.
+
+    Before it, unless ``scale_share`` is zero, that of the magnitudes of columns, from which follow
+    the powers of two that they are divided by. Shares are those of a budget of this mu, which is
+    ``sqrt(2 rho)`` under an accountant of rho; ``signal``
+    is the number of records times mu, at a sensitivity of one.
+    """
 
     preconditioner: Any
     row_bound: float
-    sensitivity: float
-    noise_multiplier: float
+    mu: float
+    signal: float
+    share: float
+    scale_share: float
+
+    @property
+    def parts(self) -> list[tuple[str, float, GaussianEvent]]:
+        """What is released, in order: its name, its share and its cost."""
+        shares = {"magnitudes": self.scale_share, "second moment": self.share}
+        return [
+            (name, share, GaussianEvent(self._multiplier(share)))
+            for name, share in shares.items()
+            if share
+        ]
+
+    def _multiplier(self, share: float) -> float:
+        return 1 / (self.mu * math.sqrt(share))
+
+    @property
+    def noise_multiplier(self) -> float:
+        """That of the second moment."""
+        return self._multiplier(self.share)
+
+    @property
+    def scale_noise_multiplier(self) -> float:
+        """That of the magnitudes, where they are released."""
+        return self._multiplier(self.scale_share)
 
     def refuse_all_noise(self) -> None:
         """Raise a ValueError if the release would say nothing about any data."""
@@ -57,12 +100,10 @@ class SecondMomentRelease:
                 "moment would be all noise. Raise share or epsilon, or set preconditioner=None."
             )
 
-    def left_over(self, mu: float) -> float:
-        """Return the budget for the gradients, ``sqrt(mu^2 - 1/noise_multiplier^2)``."""
-        if self.noise_multiplier == 0:
-            return math.inf
-        spent = 1 / self.noise_multiplier
-        return math.sqrt((mu - spent) * (mu + spent))
+    @property
+    def left_over(self) -> float:
+        """The mu for the gradients."""
+        return self.mu * math.sqrt(1 - self.scale_share - self.share)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -82,6 +123,17 @@ class Plan:
     def max_n_samples(self) -> int:
         """Number of records up to which floating-point rounding is paid for."""
         return self.budget.most_samples(self.facts.n_samples)
+
+    @property
+    def signal(self) -> float:
+        """n mu: the number of records times the mu of the budget at a sensitivity of one."""
+        return self.facts.n_samples * self.budget.mu / self.budget.sensitivity(1.0)
+
+    @property
+    def words_of_warning(self) -> str:
+        """A sentence, if the budget cannot carry the columns; of random batches it says nothing."""
+        whole = self.sampling_rate == 1
+        return cannot_carry(self.signal, self.facts.n_features) if whole else ""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self}>"
@@ -223,12 +275,15 @@ class PrivacyPlan(DescentPlan):
         return replace(white, facts=facts, step=step)
 
     def __str__(self) -> str:
-        first = "" if self.second_moment is None else "one second moment, then "
+        first = ""
+        if self.second_moment is not None:
+            first = "magnitudes, " if self.second_moment.scale_share else ""
+            first += "one second moment, then "
         records = f"{self.facts.n_samples} records"
         if self.sampling_rate < 1:
             records = f"random batches of about {self.facts.expected_batch_size:.6g} of {records}"
         iterations = f"{self.n_iter} iterations over {records}"
-        return f"{first}{iterations}: {self.ledger}"
+        return f"{first}{iterations}: {self.ledger} {self.words_of_warning}".rstrip()
 
     def epsilon_after(self, n_releases: int) -> float:
         """Return the cost of the first so many releases, a second moment among them.
@@ -303,7 +358,7 @@ def make_plan(
     check_sampling_rate(facts.sampling_rate)
     if facts.sampling_rate < 1 and budget.neighboring_relation == "replace_one":
         raise ValueError(SAMPLED_REPLACEMENT)
-    mu = budget.mu if second_moment is None else second_moment.left_over(budget.mu)
+    mu = budget.mu if second_moment is None else second_moment.left_over
     facts = replace(facts, mu=mu, sampling_rate=float(facts.sampling_rate))
 
     clip = planned_clip(clip_schedule, n_iter, facts, infinite=mu == math.inf)
@@ -311,7 +366,7 @@ def make_plan(
 
     shape = schedule_values(noise_schedule, n_iter, facts, parameter="noise_schedule")
     sensitivity = budget.sensitivity(clip)
-    first = [] if second_moment is None else [GaussianEvent(second_moment.noise_multiplier)]
+    first = [] if second_moment is None else [event for _, _, event in second_moment.parts]
     if noise_multiplier is not None:
         noise_multipliers = np.full(n_iter, noise_multiplier)
     elif facts.sampling_rate < 1 and mu < math.inf:

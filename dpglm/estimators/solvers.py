@@ -32,23 +32,27 @@ class Whitening:
 
     Attributes
     ----------
+    scales : ndarray of shape (n_columns,)
+        The powers of two that columns were multiplied by first, all 1 if none was large.
     moment : ndarray of shape (n_columns,) or (n_columns, n_columns)
-        The noisy second moment of the clipped rows, divided by the public number of records.
+        The noisy second moment of the scaled and clipped rows, divided by the public number of
+        records.
     basis : ndarray of the same shape
-        P, or its diagonal.
+        P, or its diagonal, of the columns as they are in the table.
     effective_dimension : float
         Trace of the whitened second moment, 1 or more: about how many directions stand out.
     noise_std : float
         Standard deviation of the noise on the sum.
-    event : Event
-        What the release cost.
+    events : list of Event
+        What the releases cost: that of the magnitudes of columns, if there was one, and this.
     """
 
+    scales: np.ndarray
     moment: np.ndarray
     basis: np.ndarray
     effective_dimension: float
     noise_std: float
-    event: "Event"
+    events: "list[Event]"
 
 
 class FitTrace:
@@ -66,7 +70,8 @@ class FitTrace:
         L2 norm of the NOISY mean gradient (penalty included) of each iteration.
     iteration, release : list
         Of `DPAGDClassifier`: to which iteration a release belongs, from 1 (0 for a second moment),
-        and which it is: ``"second_moment"``, ``"gradient"``, ``"refinement"`` or ``"selection"``.
+        and which it is: ``"magnitudes"`` (of columns), ``"second_moment"``, ``"gradient"``,
+        ``"refinement"`` or ``"selection"``.
     cost, remaining : list of float
         What was charged for the release, and left of the budget after it, in the plan's unit.
     noise_scale : list of float
@@ -205,9 +210,9 @@ def noisy_gradient_descent(
     alpha, rate = plan.facts.alpha, plan.facts.sampling_rate
     n_summed = plan.facts.n_samples * rate
     coef = velocity = average = np.zeros(space.shape)
-    for t in range(plan.n_iter):
+    for t, noise_multiplier in enumerate(plan.noise_multiplier):
         # 1) Release the sum of the gradients (of a random batch), each clipped, with noise.
-        noisy_sum = vault.gradient_sum(coef, plan.clip[t], plan.noise_multiplier[t], rate)
+        noisy_sum = vault.gradient_sum(coef, plan.clip[t], noise_multiplier, rate)
         # 2) Divide by the public number of records, and add the gradient of the penalty.
         gradient = space.loss.project(noisy_sum) / n_summed
         if alpha > 0:

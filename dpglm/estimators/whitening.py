@@ -4,25 +4,30 @@ A small part of the budget buys a noisy second moment of the features, ``sum_i x
 diagonal, and everything made of it is post-processing: a basis P in which they have a second moment
 near the identity, and the effective dimension. Descent then runs on ``P' x~`` with coefficients v,
 and ``P v`` are the coefficients of x~.
+
+Unless the length of rows is known, another small part first buys the order of magnitude of each
+column, and large ones are divided by it: without, a column of dollars would drown all others.
 """
 
 import math
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from numbers import Real
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtri
 from sklearn.base import BaseEstimator
 
 from dpglm.estimators.adaptive_plan import AdaptivePlan
 from dpglm.estimators.docs import completed
-from dpglm.estimators.plan import PrivacyPlan, SecondMomentRelease
+from dpglm.estimators.plan import PrivacyPlan, SecondMomentRelease, cannot_carry
 from dpglm.estimators.solvers import Space, Whitening
 from dpglm.exceptions import UtilityWarning
 from dpglm.kernels import one_blas_thread
 from dpglm.privacy.budget import PrivacyBudget
-from dpglm.privacy.vault import Vault, moment_sensitivity, triangle
+from dpglm.privacy.vault import N_MAGNITUDES, Vault, triangle
 
 # Public stand-in where no bound is given: the norm of a row of nine ones, which are an intercept
 # and eight features in [0, 1] at their largest or categories in one-hot code.
@@ -36,10 +41,46 @@ _LEAST_RIDGE = 2.0**-30
 _LEAST_KEPT = 1e-6
 
 # Of standard deviations of the noise, for a column to be seen. Of 27 cases tried, ten of the eleven
-# that failed, and one of the others, had a single long column seen, or less signal for each column
-# than this and so few seen; sparse text works with less, where many words are seen. A label that
-# hangs on that one column, or on very few of many, is learned all the same.
-_SEEN, _LEAST_SIGNAL, _FEW = 4.0, 0.5, 5
+# that failed, and one of the others, had a single long column seen, or too little signal and so few
+# seen; sparse text works with less, where many words are seen. A label that hangs on that one
+# column, or on very few of many, is learned all the same.
+_SEEN, _FEW = 4.0, 5
+
+
+# A magnitude counts if it has this part of the records, and more than any that is empty reaches in
+# 999 fits of 1000. So much is spent on the counts that the latter is a twentieth of the records,
+# within limits, of which the upper one is at most half of what the second moment leaves; there a
+# quarter of them must do, else columns stay as they are, and so do those of very wide tables.
+_VISIBLE, _FALSE_ALARM = 0.02, 0.001
+_WANTED, _NEEDED = 0.05, 0.25
+_LEAST_SCALE_SHARE, _MOST_SCALE_SHARE, _MOST_SCALED = 0.003, 0.03, 2**16
+
+
+def column_scales(counts: np.ndarray, noise_std: float, n_samples: int) -> np.ndarray:
+    """Return the powers of two that columns are multiplied by, 1 or less, from noisy counts.
+
+    Counts (n_columns, m) are of entries between consecutive powers of two, from 1 on. The highest
+    with records enough becomes 1; a column without any keeps its units.
+    """
+    least = max(_VISIBLE * n_samples, noise_std * _noisiest(counts.size))
+    powers = np.arange(1, counts.shape[1] + 1)
+    return 2.0 ** -np.max(np.where(counts > least, powers, 0), axis=1)
+
+
+def _noisiest(size: int) -> float:
+    """What the largest of so many numbers of standard noise reaches in one case of 1000."""
+    return -float(ndtri(_FALSE_ALARM / size))
+
+
+def _scale_share(n_columns: int, signal: float, moment_share: float) -> float:
+    """Return the part of the budget for the counts, zero where they would show nothing."""
+    most = min(_MOST_SCALE_SHARE, (1 - moment_share) / 2)
+    # A record moves them by sqrt(n_columns), and by less than twice that in place of another.
+    reached = math.sqrt(n_columns) * _noisiest(n_columns * N_MAGNITUDES) / signal
+    least = max((reached / _NEEDED) ** 2, _LEAST_SCALE_SHARE)
+    if n_columns > _MOST_SCALED or least > most:
+        return 0.0
+    return min(max((reached / _WANTED) ** 2, least), most)
 
 
 def denoised_moment(moment: np.ndarray, noise_std: float) -> np.ndarray:
@@ -63,24 +104,38 @@ def denoised_moment(moment: np.ndarray, noise_std: float) -> np.ndarray:
     return directions + np.diag(rest)
 
 
-def whiten(vault: Vault, plan: PrivacyPlan | AdaptivePlan, space: Space) -> tuple[Any, Space, Any]:
+def whiten(
+    vault: Vault,
+    plan: PrivacyPlan | AdaptivePlan,
+    space: Space,
+    released: Callable[[str], None] = lambda name: None,
+) -> tuple[Any, Space, Any]:
     """Release the second moment; return the plan and the space of the descent, and what was found.
 
-    The vault answers in that space from here on. Everything but the release is post-processing;
-    the ridge of the basis follows from the noise and the penalty, both public. With an intercept,
-    moment and noise are first divided by what clipping the rows has left of it.
+    The vault answers in that space from here on. Everything but the releases, of which `released`
+    is told, is post-processing; the ridge of the basis follows from the noise and the penalty, both
+    public. With an intercept, moment and noise are first divided by what clipping the rows has left
+    of it.
     """
     release, facts = plan.second_moment, plan.facts
-    preconditioner = release.preconditioner
+    preconditioner, scales = release.preconditioner, np.ones(space.n_columns)
+    if release.scale_share:
+        counts = vault.magnitudes(release.scale_noise_multiplier)
+        scales = column_scales(counts, vault.log[-1].noise_scale, facts.n_samples)
+        scales[-1] = 1.0 if space.fit_intercept else scales[-1]
+        released("magnitudes")
+        if (scales < 1).any():
+            vault.scale_columns(scales)
     noisy = vault.second_moment(
         release.row_bound, release.noise_multiplier, diagonal=preconditioner.diagonal
     )
-    event, noise_std = vault.log[-1].event, vault.log[-1].noise_scale
+    released("second_moment")
+    noise_std = vault.log[-1].noise_scale
     moment = preconditioner.moment(noisy, space.n_columns) / facts.n_samples
     least = _LEAST_RIDGE * release.row_bound**2
     noise = noise_std / facts.n_samples
-    penalised = np.ones(space.n_columns)
-    penalised[-1] -= space.fit_intercept
+    penalised = scales**2
+    penalised[-1] *= not space.fit_intercept
     kept = _part_kept(moment, noise) if space.fit_intercept else 1.0
     curvature = min(1.0, facts.curvature or 1.0)
     ridge = max(preconditioner.damping * noise / kept, least)
@@ -88,10 +143,11 @@ def whiten(vault: Vault, plan: PrivacyPlan | AdaptivePlan, space: Space) -> tupl
     with one_blas_thread():
         basis, dimension = preconditioner.whitened(moment / kept, noise / kept, ridge)
     if space.fit_intercept:
-        mu = plan.budget.mu / plan.budget.sensitivity(1.0)
-        _warn_where_little_is_seen(moment, noise, facts.n_samples * mu, release.row_bound)
-    whitening = Whitening(moment, basis, max(1.0, dimension), noise_std, event)
+        _warn_where_little_is_seen(moment, noise, release.signal, release.row_bound)
     vault.change_basis(basis)
+    basis = (scales * basis.T).T
+    events = [line.event for line in vault.log]
+    whitening = Whitening(scales, moment, basis, max(1.0, dimension), noise_std, events)
     plan = plan.in_whitened_space(whitening.effective_dimension)
     return plan, replace(space, basis=basis), whitening
 
@@ -108,7 +164,10 @@ class Preconditioner(BaseEstimator):
     row_bound : float, default=None
         Bound on the L2 norm of a row, intercept included; longer rows are shortened for this
         release only. It must be public: `Schema.row_bound` or prior knowledge, never the largest
-        norm of the data. ``None`` means 3.
+        norm of the data. ``None`` means 3, after columns with entries far above 1 were divided by
+        a power of two: of each column it is released, with at most 3 percent of the budget, how
+        many entries are between which powers. Where the budget cannot show them, columns stay as
+        they are. A number leaves columns as they are and spends nothing on them.
     """
 
     # Whether the sums of the squares of the columns are enough.
@@ -121,8 +180,10 @@ class Preconditioner(BaseEstimator):
         self.damping = damping
         self.row_bound = row_bound
 
-    def release_plan(self, budget: PrivacyBudget, n_columns: int) -> SecondMomentRelease:
-        """Return what will be released and at which noise multiplier, before any data."""
+    def release_plan(
+        self, budget: PrivacyBudget, n_columns: int, n_samples: int
+    ) -> SecondMomentRelease:
+        """Return what will be released and at which noise multipliers, before any data."""
         row_bound = DEFAULT_ROW_BOUND if self.row_bound is None else self.row_bound
         for name, value, low, high in (
             ("share", self.share, 0.0, 1.0),
@@ -133,12 +194,12 @@ class Preconditioner(BaseEstimator):
                 raise ValueError(
                     f"{name}={value!r} must be a number above {low:g} and below {high:g}."
                 )
-        relation = budget.neighboring_relation
+        # With mu for a sensitivity of one.
+        signal, scale_share = n_samples * budget.mu / budget.sensitivity(1.0), 0.0
+        if self.row_bound is None:
+            scale_share = _scale_share(n_columns, signal, self.share)
         return SecondMomentRelease(
-            preconditioner=self,
-            row_bound=float(row_bound),
-            sensitivity=moment_sensitivity(float(row_bound), relation, n_columns),
-            noise_multiplier=1 / (budget.mu * math.sqrt(self.share)),
+            self, float(row_bound), budget.mu, signal, share=self.share, scale_share=scale_share
         )
 
     def moment(self, noisy: np.ndarray, n_columns: int) -> np.ndarray:
@@ -247,21 +308,17 @@ def _warn_where_little_is_seen(
     """
     squares = moment if moment.ndim == 1 else np.diag(moment)
     seen, n_columns = np.flatnonzero(squares > _SEEN * noise), len(squares)
-    if signal < _LEAST_SIGNAL * n_columns and len(seen) <= _FEW:
-        text = (
-            f"The budget cannot carry the columns: n mu = {signal:.2g} for {n_columns} of them. "
-            "Use more records, a larger epsilon or fewer columns."
-        )
-    elif len(seen) == 1 and seen[0] < n_columns - 1 and squares[seen[0]] > row_bound**2 / 2:
+    text = cannot_carry(signal, n_columns) if len(seen) <= _FEW else ""
+    hidden = len(seen) == 1 and seen[0] < n_columns - 1 and squares[seen[0]] > row_bound**2 / 2
+    if not text and hidden:
         text = (
             f"Of {n_columns} columns, intercept included, only column {seen[0]} can be seen: it "
             f"makes rows far longer than row_bound={row_bound:g}, and hides the others. Divide "
             "columns by public bounds, as PublicBoundsScaler and Schema do."
         )
-    else:
-        return
-    text = f"This fit has probably learned little. {text}"
-    warnings.warn(text, UtilityWarning, stacklevel=7)
+    if text:
+        text = f"This fit has probably learned little. {text}"
+        warnings.warn(text, UtilityWarning, stacklevel=7)
 
 
 def _part_kept(moment: np.ndarray, noise: float) -> float:

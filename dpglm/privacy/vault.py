@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain, repeat, starmap
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +38,8 @@ _CONFIRMED_ROWS, _CONFIRMED_VALUES = 256, 2**18  # speed only
 # Covers the rounding of costs, and is well within what `_SAFETY` leaves.
 _FILTER_TOLERANCE = 1e-12
 _GRID_BITS = 30
+# Powers of two between which the entries of a column are counted.
+N_MAGNITUDES = 64
 
 # Covers the rounding of the few operations that form the noise's standard deviation.
 _ARITHMETIC_SLACK = 1e-12
@@ -116,6 +118,15 @@ def moment_sensitivity(row_bound: float, neighboring_relation: str, n_columns: i
     """
     both = neighboring_relation == "replace_one" and n_columns > 1
     return (math.sqrt(2) if both else 1.0) * row_bound**2
+
+
+def magnitude_sensitivity(neighboring_relation: str, n_columns: int) -> float:
+    """L2 sensitivity of the counts of entries of each column between powers of two.
+
+    A record has one entry in each column, so that it is counted at most once there: d numbers move
+    by one when it appears or vanishes, and 2 d when another takes its place.
+    """
+    return math.sqrt((2 if neighboring_relation == "replace_one" else 1) * n_columns)
 
 
 def triangle(n_columns: int) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray]:
@@ -417,6 +428,22 @@ class Vault:
 
         mechanism = GaussianSum(sensitivity, noise_multiplier, slack)
         return self._release_sum(mechanism, exact, size)
+
+    def magnitudes(self, noise_multiplier: float) -> np.ndarray:
+        """Release how many entries of each column are between which powers of two, with noise.
+
+        Shape (n_columns, N_MAGNITUDES), from ``1 < |x| <= 2`` on, and what is beyond in the last.
+        """
+        shape = self._sums.coef_shape[0], N_MAGNITUDES
+        sensitivity = magnitude_sensitivity(self._budget.neighboring_relation, shape[0])
+        mechanism = GaussianSum(sensitivity, float(noise_multiplier))
+        exact = partial(self._sums.magnitudes, N_MAGNITUDES)
+        return self._release_sum(mechanism, exact, math.prod(shape))
+
+    def scale_columns(self, scales: np.ndarray) -> None:
+        """Answer about each row with its columns times these powers of two from here on."""
+        scales = plain(scales, self._sums.coef_shape[:1])
+        self._sums, self._rounding = self._sums.scaled(scales), None
 
     def change_basis(self, basis: np.ndarray) -> None:
         """Answer about ``P'`` times each row of now from here on; its norms decide the clip."""

@@ -142,13 +142,13 @@ class _LocalBlocks:
                 own = () if each is None else (each[block],)
                 yield task(objective, *arguments, *own)
 
-    def in_basis(self, basis, stretches):
-        return _LocalBlocks(self._source, partial(make_in_basis, self._make, basis, stretches))
+    def changed(self, method, *arguments):
+        return _LocalBlocks(self._source, partial(make_changed, self._make, method, arguments))
 
 
-def make_in_basis(make, basis, stretches, rows, labels, **options):
-    """What `make` makes of a block, in a basis of known stretches."""
-    return make(rows, labels, **options).in_basis(basis, stretches)
+def make_changed(make, method, arguments, rows, labels, **options):
+    """What a method returns of what `make` makes of a block."""
+    return getattr(make(rows, labels, **options), method)(*arguments)
 
 
 def read_ahead(items: Iterator[Any]) -> Iterator[Any]:

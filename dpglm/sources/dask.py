@@ -18,7 +18,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils import column_or_1d
 
-from dpglm.sources.base import LocalSource, Source, distinct, floating, make_in_basis
+from dpglm.sources.base import LocalSource, Source, distinct, floating, make_changed
 
 if TYPE_CHECKING:
     from dpglm.sums.objective import Objective
@@ -132,8 +132,8 @@ class ClusterBlocks:
         """Yield ``task(objective, *arguments)`` of each partition; see `ClusterSource.map`."""
         return self._source.map(_answer, self._recipe, task, *arguments, each=each)
 
-    def in_basis(self, basis: np.ndarray, stretches: tuple[float, float]) -> "ClusterBlocks":
-        return self._source.blocks(partial(make_in_basis, self._make, basis, stretches))
+    def changed(self, method: str, *arguments: Any) -> "ClusterBlocks":
+        return self._source.blocks(partial(make_changed, self._make, method, arguments))
 
 
 class _Recipe(NamedTuple):

@@ -97,9 +97,9 @@ def _budget(epsilon: float, ledger: PrivacyLedger, n_samples: int) -> list[str]:
 def _noise(plan: PrivacyPlan) -> list[str]:
     facts, moment, rows = plan.facts, plan.second_moment, {}
     if moment is not None:
-        share, multiplier = _percent(moment.preconditioner.share), moment.noise_multiplier
-        text = f"{share} of the budget, noise multiplier {multiplier:.4g}"
-        rows["first, features' second moment"] = text
+        for name, share, event in moment.parts:
+            text = f"{_percent(share)} of the budget, noise multiplier {event.noise_multiplier:.4g}"
+            rows[f"first, features' {name}"] = text
     low, high = plan.noise_multiplier.min(), plan.noise_multiplier.max()
     gradients = f"{plan.n_iter:,} gradient{'s' if plan.n_iter > 1 else ''}"
     multipliers = f"{low:.4g} each" if low == high else f"{low:.4g} to {high:.4g}"
@@ -115,10 +115,11 @@ def _noise(plan: PrivacyPlan) -> list[str]:
             "even the mean of all iterations has more noise than any gradient can be long: nothing "
             "will be learned. Raise --epsilon or --n, or lower --features."
         )
+    elif weak := plan.words_of_warning:
+        rows["WARNING"] = weak
     if plan.sampling_rate == 1:
-        signal = facts.n_samples * plan.ledger.mu() / _sensitivity_factor(plan)
         d = facts.n_features
-        rows["signal per direction, n mu / d"] = f"{signal / d:.4g} for all d = {d:,} columns"
+        rows["signal per direction, n mu / d"] = f"{plan.signal / d:.4g} for all d = {d:,} columns"
     return _section("NOISE", rows.items())
 
 
@@ -127,8 +128,9 @@ def _iterations(plan: PrivacyPlan) -> list[str]:
     note = f"noise / n: standard deviation in each coordinate of the mean gradient (over {divisor})"
     rows = [("iteration   ", "clip", "step", "multiplier", "noise / n", "epsilon so far")]
     if plan.second_moment is not None:
-        multiplier = f"{plan.second_moment.noise_multiplier:.4g}"
-        rows.append(("2nd moment", "", "", multiplier, "", _cost(plan.epsilon_after(1))))
+        for number, (name, _, event) in enumerate(plan.second_moment.parts, 1):
+            multiplier, cost = f"{event.noise_multiplier:.4g}", _cost(plan.epsilon_after(number))
+            rows.append((name, "", "", multiplier, "", cost))
         note += (
             "; clip and noise are in units of the square root of the effective dimension that the "
             "second moment will show, and clip and step are shown for the largest it can be"
@@ -217,8 +219,9 @@ def broken_conditions(
 def _spending(plan: AdaptivePlan) -> list[str]:
     rows = {"capacity of the filter": f"{plan.unit.name} {plan.capacity:.4g}"}
     if plan.second_moment is not None:
-        share = plan.second_moment_cost / plan.capacity
-        rows["first, features' second moment"] = f"{_percent(share)} of it"
+        for name, _, event in plan.second_moment.parts:
+            share = plan.unit.cost(event) / plan.capacity
+            rows[f"first, features' {name}"] = f"{_percent(share)} of it"
     iteration = (plan.gradient_cost + plan.selection_cost) / plan.capacity
     multiplier, affordable = _first_multiplier(plan), _affordable(plan)
     noise = _of_clip(multiplier * _noise_per_multiplier(plan))

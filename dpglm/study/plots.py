@@ -193,7 +193,9 @@ class PlanDisplay(Display):
         axes.set_ylim(0, 1.08 * epsilon[-1])
         axes.axhline(epsilon[-1], color="0.6", linewidth=1, linestyle=":")
         if self.plan.second_moment is not None:
-            axes.plot(1, epsilon[0], "s", color="C3", label="the second moment")
+            n_first = len(self.plan.second_moment.parts)
+            reached = self.plan.epsilon_after(n_first)
+            axes.plot(n_first, reached, "s", color="C3", label="the second moment")
             axes.legend(loc="lower right", frameon=False)
         self._add_shares(axes)
 

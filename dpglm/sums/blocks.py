@@ -31,8 +31,8 @@ class Blocks(Protocol):
         there is no result that stands for some of the blocks only.
         """
 
-    def in_basis(self, basis: np.ndarray, stretches: tuple[float, float]) -> "Blocks":
-        """Return the same blocks, each objective `in_basis`, of known stretches."""
+    def changed(self, method: str, *arguments: Any) -> "Blocks":
+        """Return the same blocks, of objectives that this method of theirs returns."""
 
 
 class BlockObjective:
@@ -101,7 +101,13 @@ class BlockObjective:
 
     def in_basis(self, basis: np.ndarray) -> "BlockObjective":
         model = self._model.in_basis(basis)
-        return BlockObjective(self._blocks.in_basis(basis, model.stretches), model)
+        return BlockObjective(self._blocks.changed("in_basis", basis, model.stretches), model)
+
+    def magnitudes(self, n_magnitudes: int) -> np.ndarray:
+        return self._total("magnitudes", n_magnitudes)
+
+    def scaled(self, scales: np.ndarray) -> "BlockObjective":
+        return BlockObjective(self._blocks.changed("scaled", scales), self._model.scaled(scales))
 
     def rounding_slack(self, n_samples: int) -> float:
         return self._model.rounding_slack(n_samples)

@@ -179,7 +179,7 @@ class Objective:
         self._run(add_chunks, n_chunks, self._rows.n_values * self._n_outputs)
         self._line = line
         gradient = np.empty((self._n_columns, self._n_outputs))
-        gradient[:n_features] = partials[:, :, :n_features].sum(axis=0).T
+        gradient[:n_features] = self._rescaled(partials[:, :, :n_features].sum(axis=0).T)
         if self._fit_intercept:
             gradient[-1] = intercepts.sum(axis=0)
         return gradient
@@ -227,6 +227,38 @@ class Objective:
         scale = np.where(inverse > 0.0, shrinkage, 0.0)
         with one_blas_thread():
             return self._rows.second_moment(scale, self._fit_intercept, diagonal, self._score_chunk)
+
+    def magnitudes(self, n_magnitudes: int) -> np.ndarray:
+        """Number of entries of each column of ``x~`` between powers of two, from 1 on.
+
+        Private: it leaves the library through a mechanism only. Shape (n_columns, n_magnitudes): at
+        k those with ``2^k < |x| <= 2^(k+1)``, at the last all beyond too. Null records count
+        nowhere, nor does the intercept. Whole numbers, free of rounding up to 2^53 records.
+        """
+        counts = np.zeros((self._n_columns, n_magnitudes))
+        counted = self._signed[: self.n_rows] != 0
+        n_features = self._rows.n_features
+        counts[:n_features] = self._rows.magnitudes(counted, n_magnitudes, self._score_chunk)
+        return counts
+
+    def scaled(self, scales: np.ndarray) -> "Objective":
+        """Return the objective of ``x~`` with its columns multiplied by powers of two.
+
+        Shape (n_columns,), 1 for the intercept. The data are shared; sums and bounds on rounding
+        are those of a table that was scaled beforehand.
+        """
+        powers = np.frexp(scales)[0] == 0.5
+        if scales.shape != (self._n_columns,) or not (powers & (scales <= 1)).all():
+            raise ValueError("The scales of columns must be powers of two, 1 at most.")
+        changed = self._basis is not None or self._rows.scales is not None
+        if changed or (self._fit_intercept and scales[-1] != 1):
+            raise ValueError("Only columns of the table can be scaled, once, before any basis.")
+        scaled = copy.copy(self)
+        scaled._hold(self._rows.scaled(scales[: self._rows.n_features]))
+        signed = self._signs * inverse_norms(scaled._rows, self._fit_intercept, self._run)
+        # A null record stays one, though its norm may no longer overflow.
+        scaled._signed = np.where(self._signed != 0, signed, 0.0)
+        return scaled
 
     def moment_rounding(self, n_samples: int) -> float:
         """Bound on what rounding adds to the sensitivity of `second_moment`.
@@ -340,7 +372,8 @@ class Objective:
         rotated.stretches = extreme_stretches(basis) if stretches is None else stretches
         least = rotated.stretches[1]
         norms = inverse_norms(self._rows, self._fit_intercept, self._run, basis, least)
-        rotated._signed = self._signs * norms
+        # What is null in the table stays null: scaled columns may have made its norm finite.
+        rotated._signed = np.where(self._signed != 0, self._signs * norms, 0.0)
         return rotated
 
     def _part(self, rows):
@@ -372,8 +405,13 @@ class Objective:
         coef = self._times_basis(coef.reshape(len(coef), self._n_outputs))
         n_features = self._rows.n_features
         features = np.zeros((self._n_outputs, self._rows.width))
-        features[:, :n_features] = coef[:n_features].T
+        features[:, :n_features] = self._rescaled(coef[:n_features]).T
         return features, coef[-1].copy() if self._fit_intercept else np.zeros(self._n_outputs)
+
+    def _rescaled(self, array):
+        """Coefficients (n_features, K) of the columns as stored, or gradients in scaled ones."""
+        scales = self._rows.scales
+        return array if scales is None else scales[:, np.newaxis] * array
 
     def _run(self, task, n_chunks, work):
         """Call ``task(first, last)`` on ranges of chunks, in threads if there is enough to do."""

@@ -57,7 +57,7 @@ def image_norms(
     if basis is None:
         return np.hypot(row_norms(rows), float(fit_intercept))
     if basis.ndim == 1:
-        norms = row_norms(_scaled(rows, basis[: rows.shape[1]]))
+        norms = row_norms(scaled_columns(rows, basis[: rows.shape[1]]))
         return np.hypot(norms, basis[-1]) if fit_intercept else norms
     images = rows @ basis[: rows.shape[1]]
     if fit_intercept:
@@ -65,7 +65,8 @@ def image_norms(
     return row_norms(images)
 
 
-def _scaled(rows, scales):
+def scaled_columns(rows, scales):
+    """Rows with each column multiplied."""
     if not sparse.issparse(rows):
         return rows * scales
     scaled = (rows.data * scales[rows.indices], rows.indices, rows.indptr)

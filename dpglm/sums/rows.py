@@ -3,6 +3,8 @@
 Nothing here leaves the library: `Objective` holds the rows and hands out sums over them.
 """
 
+import copy
+
 import numpy as np
 from scipy import sparse
 
@@ -17,7 +19,7 @@ from dpglm.kernels.gradient import (
     sparse_scores,
     squared_norms,
 )
-from dpglm.sums.reference import SMALL_SQUARE, image_norms, row_norms
+from dpglm.sums.reference import SMALL_SQUARE, image_norms, row_norms, scaled_columns
 
 _CACHE_LINE = 64
 
@@ -38,21 +40,48 @@ def rows_of(X):
 class _Rows:
     """Rows of `n_values` numbers that are stored in `_X`, a float64 or float32 array or CSR matrix.
 
-    `block_values` are those of a row, on average, that count when rows are taken by blocks.
+    `block_values` are those of a row, on average, that count when rows are taken by blocks. With
+    `scales` (n_features,), powers of two, the rows are those stored with their columns multiplied,
+    and nothing is copied. The kernels read columns as stored: who calls them multiplies their
+    coefficients and gradients. Products with powers of two are exact, so that sums round as those
+    of a scaled copy do.
     """
 
     def __init__(self, X, n_values):
         self._X = X
         self.n_rows, self.n_features = X.shape
         self.n_values, self.block_values = n_values, self.n_features
+        self.scales = None
 
     def block(self, start, stop):
         """Rows [start, stop) in float64."""
-        return self._X[start:stop].astype(np.float64, copy=False)
+        rows = self._X[start:stop].astype(np.float64, copy=False)
+        return rows if self.scales is None else scaled_columns(rows, self.scales)
 
     def taken(self, rows):
         """The rows of these numbers, copied."""
-        return type(self)(self._X[rows])
+        return type(self)(self._X[rows]).scaled(self.scales)
+
+    def scaled(self, scales):
+        """The same rows with their columns as stored multiplied by powers of two."""
+        rows = copy.copy(self)
+        rows.scales = scales
+        return rows
+
+    def magnitudes(self, counted, n_magnitudes, block_rows):
+        """How many entries x of counted rows, by column, have ``2^k < |x| <= 2^(k+1)``, k from 0.
+
+        Shape (n_features, n_magnitudes); the last number is of all beyond as well.
+        """
+        counts = np.zeros(self.n_features * n_magnitudes)
+        for start in range(0, self.n_rows, block_rows):
+            part = counted[start : start + block_rows]
+            columns, sizes = self._above_one(self.block(start, start + len(part)), part)
+            mantissas, exponents = np.frexp(sizes)
+            # frexp says 2^k is half of 2^(k+1), where it is the top of its interval.
+            cells = np.minimum(exponents - (mantissas == 0.5), n_magnitudes) - 1
+            np.add.at(counts, columns * n_magnitudes + cells, 1.0)
+        return counts.reshape(self.n_features, n_magnitudes)
 
     def inverse_norms(self, start, stop, fit_intercept, basis, least_stretch):
         """One over the norms of rows ``x~``, or ``P' x~``, zero for a null record."""
@@ -93,6 +122,8 @@ class DenseRows(_Rows):
         self._data = (_read_only(X.reshape(-1)), _read_only(tail.reshape(-1)), self.n_features)
 
     def _norms(self, start, stop):
+        if self.scales is not None:
+            return row_norms(self.block(start, stop))
         rows = self._X[start:stop]
         squares = np.empty(len(rows))
         squared_norms(_read_only(rows.reshape(-1)), self.n_features, squares)
@@ -108,6 +139,11 @@ class DenseRows(_Rows):
         if fit_intercept:
             scaled[:, -1] = scale
         return scaled
+
+    def _above_one(self, rows, counted):
+        sizes = np.abs(rows)
+        large = (sizes > 1) & counted[:, np.newaxis]
+        return np.nonzero(large)[1], sizes[large]
 
     def _squares(self, rows):
         return np.square(rows, out=rows).sum(axis=0)
@@ -154,6 +190,11 @@ class SparseRows(_Rows):
         if fit_intercept:
             scaled = sparse.hstack([scaled, sparse.csr_array(scale[:, np.newaxis])], format="csr")
         return scaled
+
+    def _above_one(self, rows, counted):
+        sizes = np.abs(rows.data)
+        large = (sizes > 1) & np.repeat(counted, np.diff(rows.indptr))
+        return rows.indices[large].astype(np.int64), sizes[large]
 
     def _squares(self, rows):
         return np.bincount(rows.indices, rows.data**2, minlength=rows.shape[1])
