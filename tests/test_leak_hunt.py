@@ -19,7 +19,9 @@ from strategies import ESTIMATORS
 from tapes import on_tape
 
 from dpglm import DPLogisticRegression
+from dpglm.datasets import make_census
 from dpglm.privacy.vault import GaussianSum, Tape
+from dpglm.schema import load_schema
 from dpglm.sums.objective import Objective
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -208,6 +210,28 @@ def test_only_releases_depend_on_the_data_in_all_combinations(name, storage, n_c
     if storage != "blocks" or name not in IN_MEMORY:
         left = hunt(name, storage, n_classes)
         assert "error" not in left
+
+
+@pytest.mark.parametrize("curves", [False, True])
+def test_from_a_raw_table_on_only_releases_depend_on_the_data(curves):
+    """Of an encoder, its resolution and its warnings nothing does, and nothing of the fit after."""
+    schema = load_schema("census").additive() if curves else load_schema("census")
+    expected = None
+    for seed in range(3):
+        X, y = make_census(N_ROWS, random_state=seed, as_frame=True)
+        if seed == 2:
+            # Every row alike, and numbers far out of bounds.
+            X = X.iloc[[0] * N_ROWS].assign(**{c.name: 1e9 for c in schema.numeric})
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            encoder = schema.transformer()
+            rows = encoder.fit_transform(X)
+        found = left_behind(ESTIMATORS["diagonal"], rows, np.asarray(y))
+        found["encoder"] = pickle.dumps(encoder), repr(encoder), [str(w.message) for w in caught]
+        expected = expected or found
+        assert_alike(found, expected, f"table {seed}")
+    # So few records show nothing of the magnitudes of hundreds of columns.
+    assert "error" not in expected and len(expected["releases"]) == 6 - curves
 
 
 COUNTED = ["plain", "full", "adaptive", "output", "newton", "majority"]
