@@ -3,6 +3,7 @@
 import copy
 import datetime
 import json
+import math
 import pickle
 import re
 import zoneinfo
@@ -427,6 +428,12 @@ def test_curves_have_as_many_edges_as_public_facts_allow(name):
     assert [c.intervals for c in schema.additive(2).numeric if c.name == "age"] in ([], [2])
     with pytest.raises(ValueError, match="intervals=3; give a power of two"):
         schema.additive(3)
+    columns = [schema.additive(signal=s).n_encoded for s in (1e-3, 500.0, 1000.0, 2000.0, math.inf)]
+    assert columns == sorted(columns) and columns[0] == schema.additive(2).n_encoded
+    assert columns[-1] == curves.n_encoded and all(c <= 250 for c in columns[2:4])
+    for arguments in ({"signal": 0.0}, {"signal": math.nan}, {"intervals": 4, "signal": 9.0}):
+        with pytest.raises(ValueError, match=r"signal=\S+ must be above 0, and without intervals"):
+            schema.additive(**arguments)
     assert Schema.from_json(curves.to_json()) == curves
 
 

@@ -34,6 +34,8 @@ from dpglm.schema.values import dtypes, names_of, read_columns
 _VERSION = 1
 # The full second moment, of 512 columns at most, shall have room for categories.
 _MOST_CURVE_COLUMNS = 256
+# Of n mu, for each column of curves whose resolution follows from it.
+_LEAST_SIGNAL = 8
 _CURVED = (NumericColumn, DateColumn)
 # Bounds so far apart span orders of magnitude.
 _WIDE = 10_000
@@ -155,7 +157,7 @@ class Schema:
         squares = sum(column.squared_norm for column in self.encoded_columns)
         return math.sqrt(squares + bool(fit_intercept))
 
-    def additive(self, intervals: int | None = None) -> Self:
+    def additive(self, intervals: int | None = None, *, signal: float | None = None) -> Self:
         """Return the same schema with a curve, and no straight line, for each number and date.
 
         A private model of it is additive in the columns: often more accurate than a linear one at
@@ -167,6 +169,9 @@ class Schema:
             Of each column, a power of two; by default the largest up to 32 with which all curves
             together have at most 256 columns: more than 128 of them stay straight lines. Whole
             numbers get no more than one edge each.
+        signal : float, optional
+            n mu of the fit to come, the ``signal`` of an estimator's plan: public numbers alone.
+            Curves are then the finest, from 2 intervals up, that leave 8 of it to each column.
 
         Notes
         -----
@@ -179,8 +184,14 @@ class Schema:
         >>> curves = Schema("people", columns, Target("paid", [0, 1])).additive()
         >>> curves.columns[1].scale, curves.columns[1].unit, curves.n_encoded
         ('asinh', 1000.0, 64)
+        >>> from dpglm import DPLogisticRegression
+        >>> plan = DPLogisticRegression(epsilon=0.1).plan(n_samples=4000, n_features=2)
+        >>> Schema("people", columns, Target("paid", [0, 1])).additive(signal=plan.signal).n_encoded
+        8
         """
         self.check_filled_in()
+        if signal is not None and not (intervals is None and signal > 0):
+            raise ValueError(f"signal={signal!r} must be above 0, and without intervals.")
 
         def bent(most: int) -> list[Column]:
             return [_bent(c, most) if isinstance(c, _CURVED) else c for c in self.columns]
@@ -188,10 +199,15 @@ class Schema:
         def n_bent(most: int) -> int:
             return sum(c.intervals for c in bent(most) if isinstance(c, _CURVED))
 
-        if intervals is None:
-            sizes = (32, 16, 8, 4, 2)
-            intervals = next((n for n in sizes if n_bent(n) <= _MOST_CURVE_COLUMNS), 1)
-        return replace(self, columns=bent(intervals))
+        if intervals is not None:
+            return replace(self, columns=bent(intervals))
+        found = replace(self, columns=bent(1))
+        for intervals in (2, 4, 8, 16, 32):
+            finer = replace(self, columns=bent(intervals))
+            enough = signal is None or signal >= _LEAST_SIGNAL * finer.n_encoded or intervals == 2
+            if enough and n_bent(intervals) <= _MOST_CURVE_COLUMNS:
+                found = finer
+        return found
 
     def transformer(self, sparse_output: bool = False) -> SchemaEncoder:
         """Return the encoder of a raw table, to arrays or with `sparse_output` to CSR matrices."""
