@@ -57,8 +57,8 @@ class SecondMomentRelease:
 
     Before it, unless ``scale_share`` is zero, that of the magnitudes of columns, from which follow
     the powers of two that they are divided by. Shares are those of a budget of this mu, which is
-    ``sqrt(2 rho)`` under an accountant of rho; ``signal``
-    is the number of records times mu, at a sensitivity of one.
+    ``sqrt(2 rho)`` under an accountant of rho; ``signal`` is the number of records times mu, at a
+    sensitivity of one.
     """
 
     preconditioner: Any
