@@ -76,11 +76,16 @@ class _Rows:
         counts = np.zeros(self.n_features * n_magnitudes)
         for start in range(0, self.n_rows, block_rows):
             part = counted[start : start + block_rows]
-            columns, sizes = self._above_one(self.block(start, start + len(part)), part)
-            mantissas, exponents = np.frexp(sizes)
-            # frexp says 2^k is half of 2^(k+1), where it is the top of its interval.
-            cells = np.minimum(exponents - (mantissas == 0.5), n_magnitudes) - 1
-            np.add.at(counts, columns * n_magnitudes + cells, 1.0)
+            sizes, columns, chosen = self._entries(self.block(start, start + len(part)), part)
+            # Of the number below |x|, so that 2^(k+1) is the last that has k; negative up to 1.
+            exponents = ((sizes.view(np.int64) - 1) >> 52) - 1023
+            large = (exponents >= 0) & chosen
+            if large.any():
+                cells = np.minimum(exponents, n_magnitudes - 1) + n_magnitudes * columns
+                if large.size < counts.size:
+                    np.add.at(counts, cells[large], 1.0)
+                else:
+                    counts += np.bincount(cells[large], minlength=counts.size)
         return counts.reshape(self.n_features, n_magnitudes)
 
     def inverse_norms(self, start, stop, fit_intercept, basis, least_stretch):
@@ -140,10 +145,9 @@ class DenseRows(_Rows):
             scaled[:, -1] = scale
         return scaled
 
-    def _above_one(self, rows, counted):
-        sizes = np.abs(rows)
-        large = (sizes > 1) & counted[:, np.newaxis]
-        return np.nonzero(large)[1], sizes[large]
+    def _entries(self, rows, counted):
+        """Sizes of the numbers of some rows, their columns, and whether their rows count."""
+        return np.abs(rows), np.arange(self.n_features), counted[:, np.newaxis]
 
     def _squares(self, rows):
         return np.square(rows, out=rows).sum(axis=0)
@@ -191,10 +195,9 @@ class SparseRows(_Rows):
             scaled = sparse.hstack([scaled, sparse.csr_array(scale[:, np.newaxis])], format="csr")
         return scaled
 
-    def _above_one(self, rows, counted):
-        sizes = np.abs(rows.data)
-        large = (sizes > 1) & np.repeat(counted, np.diff(rows.indptr))
-        return rows.indices[large].astype(np.int64), sizes[large]
+    def _entries(self, rows, counted):
+        repeated = np.repeat(counted, np.diff(rows.indptr))
+        return np.abs(rows.data), rows.indices.astype(np.int64), repeated
 
     def _squares(self, rows):
         return np.bincount(rows.indices, rows.data**2, minlength=rows.shape[1])
