@@ -100,9 +100,9 @@ class DPAGDClassifier(NamedLossMixin, PrivateLinearClassifier):
     an L2 sensitivity of ``clip``, steps by the exponential mechanism for a range of ``loss_clip``
     (or ``max_step * clip``), both twice that under ``"replace_one"``. Prices are added by a
     filter of fixed capacity (Smith & Thakurta 2022 for Gaussian, Feldman & Zrnic 2021 for
-    concentrated privacy), that of a second moment among them. What is taken as public is what
-    `DPLogisticRegression` says. ``privacy_`` is the whole budget, whatever the fit spent of it: a
-    sum over what happened to be released would not be a bound.
+    concentrated privacy), those of a second moment and of magnitudes among them. What is taken
+    as public is what `DPLogisticRegression` says. ``privacy_`` is the whole budget, whatever the
+    fit spent of it: a sum over what happened to be released would not be a bound.
 
     Examples
     --------

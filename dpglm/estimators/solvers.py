@@ -80,8 +80,8 @@ class FitTrace:
         The largest step on offer, and the step chosen by a selection, zero where no step seemed to
         help, None for sums; distances in the whitened space where there is one.
     events : list of Event
-        What each release cost; without that of a second moment before the first row. Of an adaptive
-        fit they are no bound on what it cost: the ledger states the whole budget.
+        What each release cost; without those of a preconditioner before the first row. Of an
+        adaptive fit they are no bound on what it cost: the ledger states the whole budget.
     coef : ndarray or None
         The coefficients at the end, in the solver's layout (intercept last).
     whitening : Whitening or None

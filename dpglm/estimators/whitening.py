@@ -164,10 +164,11 @@ class Preconditioner(BaseEstimator):
     row_bound : float, default=None
         Bound on the L2 norm of a row, intercept included; longer rows are shortened for this
         release only. It must be public: `Schema.row_bound` or prior knowledge, never the largest
-        norm of the data. ``None`` means 3, after columns with entries far above 1 were divided by
-        a power of two: of each column it is released, with at most 3 percent of the budget, how
-        many entries are between which powers. Where the budget cannot show them, columns stay as
-        they are. A number leaves columns as they are and spends nothing on them.
+        norm of the data. ``None`` means 3, after columns with entries above 1 were divided by a
+        power of two: of each of d columns it is released, with at most 3 percent of the budget, how
+        many entries are between which powers (L2 sensitivity sqrt(d), and sqrt(2 d) under
+        ``"replace_one"``). Where the budget cannot show them, columns stay as they are. A number
+        leaves columns as they are and spends nothing on them.
     """
 
     # Whether the sums of the squares of the columns are enough.

@@ -11,7 +11,7 @@ from scipy.optimize import brentq
 from dpglm.privacy.gaussian import PoissonSampledEvent, gdp_mu
 from dpglm.privacy.ledger import Event, composed_epsilon, numerical_error
 
-MOST_LEVELS = 12  # speed only
+MOST_LEVELS = 12
 _TOLERANCE = 1e-4
 # The search for the scale rounds losses to intervals so many times wider than a ledger does.
 _COARSENESS = 5

@@ -34,7 +34,7 @@ from dpglm.privacy.gaussian import (
 # Losses are rounded up to multiples of an interval, which adds up to a quarter of its square to the
 # variance of each: this part of their standard deviation changes epsilon by about 1e-5.
 _PART_OF_STD = 0.01
-_COARSEST = 0.1  # speed only
+_COARSEST = 0.1
 _WIDEST, _NARROWEST = 1e-3, 1e-8  # speed only
 _MOST_POINTS = 1e6  # speed only
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from dpglm.privacy.ledger import Event, Runs
 
 # Rows on which every fit compares the kernels with plain arithmetic, at least; or so many numbers.
-_CONFIRMED_ROWS, _CONFIRMED_VALUES = 256, 2**18  # speed only
+_CONFIRMED_ROWS, _CONFIRMED_VALUES = 256, 2**18
 # Covers the rounding of costs, and is well within what `_SAFETY` leaves.
 _FILTER_TOLERANCE = 1e-12
 _GRID_BITS = 30
