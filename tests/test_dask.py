@@ -293,8 +293,8 @@ def test_the_audit_passes_on_workers_and_sees_half_of_the_noise(client, monkeypa
 
 
 @pytest.fixture
-def kill_a_worker(client, monkeypatch):
-    """Kill a worker that holds rows while the tasks of the fifth pass over the data are under way.
+def kill_workers(client, monkeypatch, request):
+    """Kill workers that hold rows while the tasks of the fifth pass over the data are under way.
 
     Two passes come before the first iteration: one for lengths and one for labels.
     """
@@ -305,17 +305,22 @@ def kill_a_worker(client, monkeypatch):
         if len(fetched) == 5:
             held = client.has_what()
             rows = {at: sum("_Rows" in str(key) for key in keys) for at, keys in held.items()}
-            killed.append(client.run(os.getpid)[max(rows, key=rows.get)])
-            os.kill(killed[0], signal.SIGKILL)
+            processes = client.run(os.getpid)
+            most_rows_last = sorted(rows, key=rows.get)
+            killed.extend(processes[at] for at in most_rows_last[-request.param :])
+            for process in killed:
+                os.kill(process, signal.SIGKILL)
         return fetch(self, futures, *args, **kwargs)
 
     monkeypatch.setattr(distributed.Client, "gather", kill_then_fetch)
     yield
     client.wait_for_workers(2, timeout=60)
-    assert len(killed) == 1 and killed[0] not in client.run(os.getpid).values()
+    assert len(killed) == request.param
+    assert not set(killed) & set(client.run(os.getpid).values())
 
 
-def test_a_killed_worker_changes_nothing(client, two_classes, kill_a_worker):
+@pytest.mark.parametrize("kill_workers", [1], indirect=True)
+def test_a_killed_worker_changes_nothing(client, two_classes, kill_workers):
     model = DPAGDClassifier(
         epsilon=9.0, max_iter=6, preconditioner=FullPreconditioner(row_bound=4.0), random_state=0
     )
@@ -335,9 +340,11 @@ def scattered(client, blocks, folder):
     return client.scatter(blocks)
 
 
+# Both workers: one alone may hold nothing that the other has not copied.
+@pytest.mark.parametrize("kill_workers", [2], indirect=True)
 @pytest.mark.parametrize("given", [read_once, scattered])
 def test_a_partition_that_is_lost_for_good_is_named_and_what_was_released_is_charged(
-    client, two_classes, kill_a_worker, tmp_path, given
+    client, two_classes, kill_workers, tmp_path, given
 ):
     X, y = two_classes
     parts = zip(given(client, [rows for rows, _ in blocks(X, y)], tmp_path), SIZES, strict=True)
