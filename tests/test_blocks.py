@@ -29,8 +29,8 @@ def table(n_outputs=1):
 def objectives(X, y, loss, n_outputs, block_rows):
     """The same objective in memory and in blocks."""
 
-    def make(X, y):
-        return Objective(X, y, loss, n_outputs=n_outputs)
+    def make(X, y, **options):
+        return Objective(X, y, loss, n_outputs=n_outputs, **options)
 
     model = make(np.zeros((1, N_FEATURES)), y[:1])
     source = ArraySource(X, y, block_rows=block_rows)

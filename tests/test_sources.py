@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
+from sklearn.callback import FitCallback
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
@@ -17,9 +18,11 @@ from dpglm.datasets import make_census
 from dpglm.estimators import inputs
 from dpglm.privacy import vault as vaults
 from dpglm.schema import CategoricalColumn, NumericColumn, Schema, Target, load_schema
+from dpglm.sources import base
 from dpglm.sources.arrays import ArraySource, IterableSource
 from dpglm.sources.base import floating, read_ahead, rows_of_a_block
 from dpglm.sources.parquet import ParquetSource
+from dpglm.sums.objective import Objective
 
 N_ROWS, BLOCK = 1500, 400
 ESTIMATORS = [
@@ -89,6 +92,7 @@ def test_equal_blocks_give_equal_bits_and_the_ledger_of_memory(estimator, census
         for other in (Blocks(sparse.csr_array(X), y), ArraySource(X, y), Blocks(X, y, rows=99)):
             assert_allclose(fitted(estimator, other)[0], coef, rtol=0, atol=1e-10)
         assert_allclose(first, coef, rtol=0, atol=1e-10)
+        assert_array_equal(fitted(estimator, ArraySource(X, y))[0], coef)
 
 
 def test_float32_is_read_as_it_is_and_small_numbers_become_it(census, tmp_path):
@@ -244,6 +248,48 @@ def test_a_memory_map_whose_file_shrinks_stops_the_fit(census, tmp_path):
         file.truncate(X.nbytes // 2)
     with pytest.raises(OSError, match=r"Block 1 \(rows 400 to 799 of X in .*X0.bin\) .*file ends"):
         DPLogisticRegression(max_iter=2).fit(source)
+
+
+@pytest.mark.parametrize("stored", ["file", "array", "iterable", "sparse"])
+def test_rows_that_change_are_not_clipped_by_the_norms_that_they_had(stored, census, tmp_path):
+    X, y = census[0].copy(), census[1]
+    source = {
+        "file": lambda: ArraySource(memory_map(tmp_path, X), y, block_rows=BLOCK),
+        "array": lambda: ArraySource(Slices(X), y, block_rows=BLOCK),
+        "iterable": lambda: Blocks(X, y),
+        "sparse": lambda: Blocks(sparse.csr_array(X), y),
+    }[stored]()
+
+    class Changes(FitCallback):
+        def setup(self, estimator, context): ...
+        def teardown(self, estimator, context): ...
+        def on_fit_task_begin(self, estimator, context): ...
+
+        def on_fit_task_end(self, estimator, context):
+            # one number in one row of the third block, longer by the least bit
+            if stored == "file":
+                np.memmap(source._file[0], X.dtype, "r+", shape=X.shape)[900, 0] += 1e-15
+            elif stored == "sparse":
+                source.X.data[source.X.indptr[900]] *= 1 + 2**-52
+            else:
+                X[900, 0] += 1e-15
+
+    for parameters in ({}, {"preconditioner": "diagonal"}, {"sampling_rate": 0.9}):
+        model = DPLogisticRegression(max_iter=3, **parameters).set_callbacks(Changes())
+        with pytest.raises(ValueError, match=r"^Block 2 .*: X has changed between two passes") as e:
+            model.fit(source)
+        assert e.value.privacy_ledger == model.plan(*X.shape).ledger
+    # Without a basis norms are taken anew, and follow.
+    DPLogisticRegression(max_iter=3, preconditioner=None).set_callbacks(Changes()).fit(source)
+
+
+def test_norms_of_blocks_beyond_the_most_are_taken_anew(census, monkeypatch):
+    expected, _ = fitted(ESTIMATORS[0], Blocks(*census))
+    asked, original = [], Objective.norms.fget
+    monkeypatch.setattr(Objective, "norms", property(lambda o: asked.append(o) or original(o)))
+    monkeypatch.setattr(base, "MOST_KEPT", 2 * BLOCK)
+    assert_array_equal(fitted(ESTIMATORS[0], Blocks(*census))[0], expected)
+    assert len(asked) == 2
 
 
 def test_parts_of_memory_maps_are_found_in_their_files(tmp_path):

@@ -136,13 +136,13 @@ class SourceData:
         sums.check()
 
 
-def _objective_of_block(estimator, classes, class_weight, X, y, n_threads=None):
+def _objective_of_block(estimator, classes, class_weight, X, y, **options):
     with np.errstate(all="ignore"):
         target = encoded_target(y, classes)
         index = target > 0 if len(classes) == 2 else np.minimum(target, len(classes) - 1)
         if not (classes[index.astype(int)] == y).all():
             resolved_classes(classes.tolist(), y)
-        return estimator._make_holder(X, target, len(classes), class_weight, n_threads=n_threads)
+        return estimator._make_holder(X, target, len(classes), class_weight, **options)
 
 
 def table_of(estimator: Any, X: Any, y: Any) -> Arrays | SourceData:

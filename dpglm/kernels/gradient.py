@@ -237,6 +237,23 @@ def squared_norms(values, n_features, squares):
         squares[i] = total
 
 
+@kept_on_disk
+@njit(**EXACT)
+def fingerprints(words, factors, sums):
+    """Write the sum of each run of words, as long as `factors`, times these, modulo 2^64.
+
+    words : uint32 array, anything that is stored
+    factors : uint64 array
+    sums : uint64 array, one number for each run, of which the last may be shorter
+    """
+    for i in range(sums.size):
+        run = words[i * factors.size : (i + 1) * factors.size]
+        total = factors[0] & 0
+        for j in range(run.size):
+            total += factors[j] * run[j]
+        sums[i] = total
+
+
 @njit(**_APART)
 def _score_rows(data, columns, row_ends, first, coef, bias, scores):
     """scores[i] = row (first + i) . coef + bias"""

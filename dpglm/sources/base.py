@@ -1,7 +1,7 @@
 """Data on their way: blocks of rows and labels, read again in every pass.
 
-Nothing about a row is kept between two passes, so that memory does not grow with the number of
-rows. A thread reads ahead while the last block is summed.
+A thread reads ahead while the last block is summed. Nothing about a row is kept between two passes
+but its norm in a basis, which takes longer to compute than the row to read.
 """
 
 import queue
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 BLOCK_BYTES = 2**23
 # A block in use, one that is ready and one that is being read.
 BUFFERS = 3
+# Norms of so many rows are kept, 8 bytes of each: memory does not grow with their number for ever.
+MOST_KEPT = 2**26
 
 _END = object()
 
@@ -123,10 +125,16 @@ class LocalSource(Source):
 
 
 class _LocalBlocks:
-    """Objectives that are made anew in each pass, from blocks that are read ahead."""
+    """Objectives that are made anew in each pass, from blocks that are read ahead.
 
-    def __init__(self, source: LocalSource, make: Callable) -> None:
-        self._source, self._make = source, make
+    Those of the first `n_kept` blocks know the norms of their rows from the pass before, and refuse
+    rows that are not, bit for bit, those of then: clipped by an old norm, a row may add more than
+    the clip.
+    """
+
+    def __init__(self, source: LocalSource, make: Callable, n_kept: int = 0) -> None:
+        self._source, self._make, self._n_kept = source, make, n_kept
+        self._norms: dict[int, dict[str, Any]] = {}
         self.block_rows = source.block_rows
 
     def map(self, task, *arguments, each=None):
@@ -136,14 +144,18 @@ class _LocalBlocks:
         with closing(read_ahead(self._source.read(wanted))) as data:
             for block, (rows, labels) in zip(wanted, data, strict=True):
                 try:
-                    objective = self._make(rows, labels)
+                    objective = self._make(rows, labels, **self._norms.get(block, {}))
                 except ValueError as error:
                     raise ValueError(f"{self._source.describe(block)}: {error}") from error
+                if block < self._n_kept and block not in self._norms:
+                    self._norms[block] = {"norms": objective.norms}
                 own = () if each is None else (each[block],)
                 yield task(objective, *arguments, *own)
 
     def changed(self, method, *arguments):
-        return _LocalBlocks(self._source, partial(make_changed, self._make, method, arguments))
+        make = partial(make_changed, self._make, method, arguments)
+        n_kept = np.searchsorted(np.cumsum(self.block_rows), MOST_KEPT, side="right")
+        return _LocalBlocks(self._source, make, int(n_kept))
 
 
 def make_changed(make, method, arguments, rows, labels, **options):

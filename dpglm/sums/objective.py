@@ -70,7 +70,8 @@ class Objective:
     output and the index of the class for K outputs: `Softmax` or one-vs-rest with the number of
     classes in `n_outputs`. `class_weight` holds the public weight of each class (for one output: of
     -1, then of +1), which multiplies the gradient before the clip. `n_threads`, by default what
-    numba may use, never changes a result.
+    numba may use, never changes a result. `norms` are the `Objective.norms` of what will be made
+    of this one by `scaled` and `in_basis`, from the same rows: none are then computed.
 
     `n_rows` is private where the number of records is; `coef_shape` is that of the coefficients,
     and of what `gradient_sum` returns.
@@ -86,8 +87,12 @@ class Objective:
         fit_intercept: bool = True,
         class_weight: np.ndarray | None = None,
         n_threads: int | None = None,
+        norms: tuple[np.ndarray, np.ndarray] | None = None,
     ) -> None:
         rows = rows_of(X)
+        if norms is not None and not np.array_equal(norms[0], rows.fingerprint()):
+            # A row that has become longer would add more than the clip.
+            raise ValueError("X has changed between two passes, and rows are clipped by old norms.")
         if n_outputs < (2 if isinstance(loss, Softmax) else 1):
             raise ValueError(
                 f"n_outputs={n_outputs!r} does not suit {loss!r}; give it the number of classes."
@@ -102,13 +107,27 @@ class Objective:
         self._signs, self._targets = _check_target(target, rows.n_rows, n_outputs)
         self._basis = None
         self.stretches = (1.0, 1.0)
+        self._known = None if norms is None else norms[1]
         self._hold(rows)
-        self._signed = self._signs * inverse_norms(rows, fit_intercept, self._run)
+        self._signed = self._signs * self._inverse_norms()
 
     def _hold(self, rows):
         self._rows, self.n_rows, self._line = rows, rows.n_rows, None
         self._gradient_chunk = rows_per_chunk(rows.n_rows, self._n_columns * self._n_outputs)
         self._score_chunk = rows_per_chunk(rows.n_rows, 1)
+
+    def _inverse_norms(self, *basis):
+        if self._known is not None:
+            return self._known
+        return inverse_norms(self._rows, self._fit_intercept, self._run, *basis)
+
+    @property
+    def norms(self) -> tuple[np.ndarray, np.ndarray]:
+        """The fingerprint of the rows, and one over their norms: 8 bytes of each row, to be kept.
+
+        Private.
+        """
+        return self._rows.fingerprint(), np.abs(self._signed)
 
     @property
     def reference(self) -> Reference:
@@ -255,8 +274,8 @@ class Objective:
             raise ValueError("Only columns of the table can be scaled, once, before any basis.")
         scaled = copy.copy(self)
         scaled._hold(self._rows.scaled(scales[: self._rows.n_features]))
-        signed = self._signs * inverse_norms(scaled._rows, self._fit_intercept, self._run)
         # A null record stays one, though its norm may no longer overflow.
+        signed = self._signs * scaled._inverse_norms()
         scaled._signed = np.where(self._signed != 0, signed, 0.0)
         return scaled
 
@@ -370,8 +389,7 @@ class Objective:
         rotated._line, rotated._basis = None, basis
         rotated.coef_shape = (basis.shape[-1], *self.coef_shape[1:])
         rotated.stretches = extreme_stretches(basis) if stretches is None else stretches
-        least = rotated.stretches[1]
-        norms = inverse_norms(self._rows, self._fit_intercept, self._run, basis, least)
+        norms = self._inverse_norms(basis, rotated.stretches[1])
         # What is null in the table stays null: scaled columns may have made its norm finite.
         rotated._signed = np.where(self._signed != 0, self._signs * norms, 0.0)
         return rotated
