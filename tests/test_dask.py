@@ -15,7 +15,7 @@ import distributed
 import numpy as np
 import pandas as pd
 import pytest
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 from planted_bugs import half_noise
 from scipy.sparse import csr_array
 
@@ -139,6 +139,27 @@ def test_any_partitioned_table_is_taken(client, two_classes, given, expected):
     if hasattr(X, "columns"):
         assert model.feature_names_in_.tolist() == list("uvwxyz")
     assert model.n_features_in_ == 6
+
+
+@pytest.mark.parametrize("where", ["client", "no_client"])
+def test_predictions_are_dask_arrays_that_are_computed_when_asked_for(
+    request, where, three_classes
+):
+    request.getfixturevalue(where)
+    X, y = three_classes
+    with dask.config.set(scheduler="synchronous" if where == "no_client" else None):
+        given = [partitioned(X, y), frames(X, y)]
+        for X_, y_ in given[where == "client" :]:
+            model = regression(max_iter=1).fit(X_, y_)
+            table = pd.DataFrame(X, columns=list("uvwxyz")) if hasattr(X_, "columns") else X
+            for name in ("predict_proba", "predict", "decision_function"):
+                found, expected = getattr(model, name)(X_), getattr(model, name)(table)
+                assert isinstance(found, da.Array) and found.dtype == expected.dtype
+                assert found.shape[1:] == expected.shape[1:]
+                (assert_array_equal if name == "predict" else assert_allclose)(
+                    found.compute(), expected
+                )
+            assert model.score(X_, y_) == model.score(table, y)
 
 
 def test_sparse_partitions_stay_sparse(client, two_classes):

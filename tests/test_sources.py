@@ -11,6 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from sklearn.callback import FitCallback
 from sklearn.exceptions import NotFittedError
+from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import check_is_fitted
 
 from dpglm import DPAGDClassifier, DPLinearSVM, DPLogisticRegression
@@ -93,6 +94,35 @@ def test_equal_blocks_give_equal_bits_and_the_ledger_of_memory(estimator, census
             assert_allclose(fitted(estimator, other)[0], coef, rtol=0, atol=1e-10)
         assert_allclose(first, coef, rtol=0, atol=1e-10)
         assert_array_equal(fitted(estimator, ArraySource(X, y))[0], coef)
+
+
+PREDICTIONS = ["decision_function", "predict", "predict_proba", "predict_log_proba"]
+
+
+@pytest.mark.parametrize("classes", [[0, 1], [0, 1, 2]], ids=len)
+def test_predictions_of_blocks_are_those_of_memory(classes, census, tmp_path, monkeypatch):
+    X, y = census
+    model = DPLogisticRegression(max_iter=3, classes=classes, random_state=0).fit(X, y)
+    mapped = memory_map(tmp_path, X)
+    monkeypatch.setattr(inputs, "MAPPED_BYTES", X.nbytes - 1)
+    unlabelled = [mapped, Slices(X)]
+    labelled = [ArraySource(mapped, y, block_rows=BLOCK), Blocks(X, y), list(Blocks(X, y))]
+    for name in PREDICTIONS:
+        expected = getattr(model, name)(X)
+        for given in unlabelled + labelled:
+            assert_allclose(getattr(model, name)(given), expected, rtol=1e-12, atol=1e-14)
+    expected = accuracy_score(y, model.predict(X))
+    given = [(X, y), *((rows, y) for rows in unlabelled), *((source,) for source in labelled)]
+    assert [model.score(*data) for data in given] == [expected] * len(given)
+    assert_array_equal(model.predict([(0.0,) * X.shape[1]]), model.predict(X[:1] * 0))
+    with pytest.raises(TypeError, match="sample_weight is for arrays"):
+        model.score(labelled[0], sample_weight=y)
+    with pytest.raises(ValueError, match=r"X has 3 features, but .* is expecting 99"):
+        model.predict(ArraySource(X[:, :3], y))
+    with pytest.raises(TypeError, match="wrap a generator"):
+        model.predict(iter(labelled[1]))
+    with pytest.raises(NotFittedError):
+        DPLogisticRegression().predict(labelled[0])
 
 
 def test_float32_is_read_as_it_is_and_small_numbers_become_it(census, tmp_path):

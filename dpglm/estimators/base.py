@@ -8,7 +8,7 @@ from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator
 from sklearn.callback import CallbackSupportMixin, with_callbacks
 from sklearn.exceptions import ConvergenceWarning
 
@@ -26,9 +26,7 @@ from dpglm.schedules import PublicFacts
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class PrivateLinearClassifier(
-    LinearPredictions, CallbackSupportMixin, ClassifierMixin, BaseEstimator
-):
+class PrivateLinearClassifier(LinearPredictions, CallbackSupportMixin, BaseEstimator):
     """Base of the linear classifiers: everything but the loss, the plan and the training.
 
     Parameters

@@ -3,7 +3,7 @@
 import copy
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from numbers import Real
 from typing import Any
@@ -123,17 +123,21 @@ class SourceData:
     def sums(self, estimator: Any, classes: np.ndarray) -> Any:
         """Return the holder of all blocks, each in one that the estimator makes."""
         class_weight = resolved_class_weight(estimator.class_weight, classes)
-        # The copy may travel to other machines: without the seed, and without callbacks.
-        maker = copy.copy(estimator)
-        maker.random_state = None
-        vars(maker).pop("_skl_callbacks", None)
-        make = partial(_objective_of_block, maker, classes, class_weight)
+        make = partial(_objective_of_block, traveller(estimator), classes, class_weight)
         model = make(np.zeros((1, self._source.n_features)), classes[:1])
         return block_sums(self._source.blocks(make), model)
 
     def check(self, sums: Any) -> None:
         """Validate all blocks, for fits whose passes do not reach all of them."""
         sums.check()
+
+
+def traveller(estimator: Any) -> Any:
+    """Return a copy that may travel to other machines: without the seed, and without callbacks."""
+    copied = copy.copy(estimator)
+    copied.random_state = None
+    vars(copied).pop("_skl_callbacks", None)
+    return copied
 
 
 def _objective_of_block(estimator, classes, class_weight, X, y, **options):
@@ -184,3 +188,13 @@ def as_source(X: Any, y: Any) -> Source | None:
     if y is None:
         return IterableSource(X) if isinstance(X, Iterable) and not is_sliceable(X) else None
     return ArraySource(X, y) if is_sliceable(X) and len(X.shape) == 2 else None
+
+
+def unlabelled_source(X: Any) -> Source | None:
+    """Return the blocks whose rows are to be predicted, or None if they are in memory."""
+    if len(shape := getattr(X, "shape", ())) == 2:
+        return as_source(X, np.zeros(shape[0], dtype=np.int8))
+    # A list may hold rows as well as blocks.
+    if isinstance(X, Sequence) and not (X and isinstance(X[0], tuple) and np.ndim(X[0][0]) == 2):
+        return None
+    return as_source(X, None)

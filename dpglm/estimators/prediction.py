@@ -1,27 +1,67 @@
 """From released coefficients to scores, classes and probabilities: nothing here sees a fit."""
 
+from collections.abc import Callable
+from functools import partial, wraps
 from typing import Any
 
 import numpy as np
 from scipy.special import log_softmax, softmax
+from sklearn.base import ClassifierMixin
 from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
+
+from dpglm.estimators.inputs import as_source, traveller, unlabelled_source
+from dpglm.schema.values import is_dask
+from dpglm.sources.base import Source
+from dpglm.sources.dask import mapped
 
 
 def _is_logistic(estimator: Any) -> bool:
     return getattr(estimator, "loss", "logistic") == "logistic"
 
 
-class LinearPredictions:
-    """Scores, classes, and probabilities unless a parameter ``loss`` asks for another loss."""
+def _by_blocks(method: Callable[[Any, Any], np.ndarray]) -> Callable[[Any, Any], Any]:
+    """Let a method answer for all that `fit` takes: for blocks of rows one by one."""
 
+    @wraps(method)
+    def answer(self, X):
+        source = None if is_dask(X) else unlabelled_source(X)
+        if source is None and not is_dask(X):
+            return method(self, X)
+        ask = getattr(traveller(self), method.__name__)
+        return mapped(ask, X) if source is None else np.concatenate(_answers(ask, source))
+
+    return answer
+
+
+def _answers(ask: Callable, source: Source, *, labelled: bool = False) -> list[Any]:
+    """Return what a method of an estimator answers about each block, with its labels or without."""
+    check_is_fitted(ask.__self__)
+    validate_data(ask.__self__, source.template, reset=False, skip_check_array=True)
+    # Blocks have no names of columns, which were compared here.
+    vars(ask.__self__).pop("feature_names_in_", None)
+    return list(source.blocks(partial(_answer, ask, labelled)).map(np.asarray))
+
+
+def _answer(ask, labelled, X, y, **options):
+    return ask(X, y) if labelled else ask(X)
+
+
+class LinearPredictions(ClassifierMixin):
+    """Scores, classes, and probabilities unless a parameter ``loss`` asks for another loss.
+
+    They take what `fit` takes, and pass over labels that come with the rows. Rows that are read by
+    blocks give arrays all the same, rows of dask a dask array, not computed yet.
+    """
+
+    @_by_blocks
     def decision_function(self, X: Any) -> np.ndarray:
         """Return the scores ``X @ coef_.T + intercept_``, of rows as they were fitted.
 
         Parameters
         ----------
-        X : {array-like, CSR matrix} of shape (n_samples, n_features)
+        X : {array-like, CSR matrix} of shape (n_samples, n_features), or blocks of rows
 
         Returns
         -------
@@ -43,12 +83,13 @@ class LinearPredictions:
         scores = self.decision_function(X)
         return np.column_stack([np.zeros_like(scores), scores]) if scores.ndim == 1 else scores
 
+    @_by_blocks
     def predict(self, X: Any) -> np.ndarray:
         """Return the class with the highest score for each row.
 
         Parameters
         ----------
-        X : {array-like, CSR matrix} of shape (n_samples, n_features)
+        X : {array-like, CSR matrix} of shape (n_samples, n_features), or blocks of rows
 
         Returns
         -------
@@ -59,12 +100,13 @@ class LinearPredictions:
         return self.classes_[index]
 
     @available_if(_is_logistic)
+    @_by_blocks
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the probability of each class; with the logistic loss only.
 
         Parameters
         ----------
-        X : {array-like, CSR matrix} of shape (n_samples, n_features)
+        X : {array-like, CSR matrix} of shape (n_samples, n_features), or blocks of rows
 
         Returns
         -------
@@ -73,6 +115,34 @@ class LinearPredictions:
         return softmax(self._logits(X), axis=1)
 
     @available_if(_is_logistic)
+    @_by_blocks
     def predict_log_proba(self, X: Any) -> np.ndarray:
         """Return the logarithm of `predict_proba`, finite where that rounds to 0."""
         return log_softmax(self._logits(X), axis=1)
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Return the part of the rows whose label is predicted.
+
+        It has no noise: of private records it must not be published.
+
+        Parameters
+        ----------
+        X : {array-like, CSR matrix} of shape (n_samples, n_features), or blocks of rows
+        y : array-like of shape (n_samples,), default=None
+            As for `fit`.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows of arrays; rows that are read by blocks have none.
+
+        Returns
+        -------
+        float
+        """
+        source = as_source(X, y)
+        if source is None:
+            return super().score(X, y, sample_weight)
+        if sample_weight is not None:
+            raise TypeError("sample_weight is for arrays in memory, not for blocks of rows.")
+        return float(sum(_answers(traveller(self)._hits, source, labelled=True)) / source.n_samples)
+
+    def _hits(self, X: Any, y: np.ndarray) -> int:
+        return round(len(y) * self.score(X, y))

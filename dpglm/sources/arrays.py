@@ -94,7 +94,7 @@ class ArraySource(LocalSource):
 
 def is_sliceable(array: Any) -> bool:
     """Whether an object has shape, dtype and slices that are arrays: no table or sparse matrix."""
-    has = all(hasattr(array, name) for name in ("shape", "dtype", "__getitem__"))
+    has = isinstance(getattr(array, "dtype", None), np.dtype) and hasattr(array, "__getitem__")
     return has and not hasattr(array, "iloc") and not sparse.issparse(array)
 
 

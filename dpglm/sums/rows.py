@@ -69,12 +69,11 @@ class _Rows:
         unnoticed, as ``sum_j factor_j d_j = 0`` modulo 2^64, in at most one case of 2^33. That
         these were drawn once, and are public, matters for changes that are made to pass only.
         """
-        parts = []
-        for array in self._stored():
+        X, parts = self._X, []
+        for array in (X.data, X.indices, X.indptr) if sparse.issparse(X) else (X,):
             words = _read_only(array.reshape(-1)).view(np.uint32)
-            sums = np.empty(-(-words.size // _FACTORS.size), dtype=np.uint64)
-            fingerprints(words, _FACTORS, sums)
-            parts.append(sums)
+            parts.append(np.empty(-(-words.size // _FACTORS.size), dtype=np.uint64))
+            fingerprints(words, _FACTORS, parts[-1])
         return np.concatenate(parts)
 
     def taken(self, rows):
@@ -145,9 +144,6 @@ class DenseRows(_Rows):
         tail[: self.n_rows - n_body, : self.n_features] = X[n_body:]
         self._data = (_read_only(X.reshape(-1)), _read_only(tail.reshape(-1)), self.n_features)
 
-    def _stored(self):
-        return (self._X,)
-
     def _norms(self, start, stop):
         if self.scales is not None:
             return row_norms(self.block(start, stop))
@@ -206,9 +202,6 @@ class SparseRows(_Rows):
         self._data = tuple(
             _read_only(array) for array in (rows.data, _unsigned(rows.indices), rows.indptr)
         )
-
-    def _stored(self):
-        return self._data
 
     def _norms(self, start, stop):
         return row_norms(self.block(start, stop))
