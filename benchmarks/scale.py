@@ -1,7 +1,7 @@
 """Cost of an iteration against the size of the data, in memory and out of core.
 
-    python benchmarks/scale.py [--quick] [--dask] [--folder DIR] [--output scale.json]
-                               [--figure scale.png]
+    python benchmarks/scale.py [--quick] [--dask] [--default ROWS] [--folder DIR]
+                               [--output scale.json] [--figure scale.png]
 
 Out of core, a memory map of float32 is fitted in a process of its own. Every iteration is timed
 from a cold start (its pages are dropped from the cache with posix_fadvise) and followed, in the
@@ -12,6 +12,12 @@ drifts. The slope is over files that exceed the gigabyte that a fit may keep: sm
 into memory, and are slow by the start of a read. The largest file has 12 GB (1 GB with --quick),
 lies in a temporary directory and is removed in the end; this part is left out, with a message, on a
 disk with less than 20 GB free. Linux only.
+
+The slope is that of a fit without a preconditioner. The default one reads the largest file as well:
+its first iteration, which computes norms that later ones know, is apart, and the reads are all that
+it made of the whole file, those before the first iteration included. A Parquet file is fitted with
+default parameters, with and without a cache, beside a memory map of its encoded rows, all from the
+cache of the system.
 """
 
 import argparse
@@ -32,8 +38,10 @@ from threadpoolctl import threadpool_limits
 
 from dpglm import DPLogisticRegression
 from dpglm.losses import Logistic
+from dpglm.schema import NumericColumn, Schema, Target
 from dpglm.sources.arrays import ArraySource
 from dpglm.sources.base import BLOCK_BYTES
+from dpglm.sources.parquet import ParquetSource
 from dpglm.sums.objective import Objective
 
 N_FEATURES = 100
@@ -102,6 +110,11 @@ class ColdIterations(FitCallback):
     def __init__(self, path: Path, n_bytes: int) -> None:
         self.path, self.n_bytes = path, n_bytes
         self.samples = []
+        self._read_before = bytes_read()
+
+    def reads(self) -> float:
+        """Return how often the fit has read the file so far."""
+        return (bytes_read() - self._read_before) / self.n_bytes - len(self.samples)
 
     def setup(self, estimator, context):
         """Nothing to prepare."""
@@ -152,6 +165,11 @@ def anonymous_memory() -> int:
     raise OSError("/proc/self/status does not tell RssAnon")
 
 
+def bytes_read() -> int:
+    """Return what this process has read from files."""
+    return int(Path("/proc/self/io").read_text().split()[1])
+
+
 def fit_cold(path: Path, n_rows: int, parameters: dict, max_iter: int) -> dict:
     """Fit the first rows of a file out of core; meant for a process of its own."""
     rows = np.memmap(path, np.float32, "r", shape=(n_rows, N_FEATURES))
@@ -162,8 +180,14 @@ def fit_cold(path: Path, n_rows: int, parameters: dict, max_iter: int) -> dict:
     memory = PeakMemory()
     memory.start()
     model.fit(source)
-    # The first iteration compiles or loads the kernels.
-    return {"samples": timer.samples[1:], "peak_anonymous_mib": memory.stop() / 2**20}
+    return {
+        # It compiles or loads the kernels.
+        "first_seconds": timer.samples[0][0],
+        "samples": timer.samples[1:],
+        "peak_anonymous_mib": memory.stop() / 2**20,
+        "reads": timer.reads(),
+        "n_iter": max_iter,
+    }
 
 
 def summarised(fits: list[dict], n_rows: int) -> dict:
@@ -189,6 +213,7 @@ def summarised(fits: list[dict], n_rows: int) -> dict:
         "percent_of_read": 100 * float(ratio),
         "quiet_samples": len(quiet),
         "peak_anonymous_mib": max(fit["peak_anonymous_mib"] for fit in fits),
+        **{name: fits[-1][name] for name in ("first_seconds", "reads", "n_iter")},
     }
 
 
@@ -196,6 +221,11 @@ def fit_apart(path: Path, n_rows: int, parameters: dict, max_iter: int) -> dict:
     """Fit in a fresh process."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(fit_cold, (path, n_rows, parameters, max_iter))
+
+
+def default_fits(path: Path, *sizes: int) -> list[dict]:
+    """Measure fits of the first rows of a file with default parameters."""
+    return [summarised([fit_apart(path, n_rows, {}, 6)], n_rows) for n_rows in sizes]
 
 
 def out_of_core(folder: Path, quick: bool) -> dict[str, list[dict]]:
@@ -223,7 +253,7 @@ def out_of_core(folder: Path, quick: bool) -> dict[str, list[dict]]:
         blocks = [
             summarised(fits, n_rows // 10) | {"block_bytes": size} for size, fits in blocks.items()
         ]
-        default = [summarised([fit_apart(path, n_rows // 10, {}, 4)], n_rows // 10)]
+        default = default_fits(path, n_rows // 10, n_rows)
     return {"out_of_core": against_n, "block_size": blocks, "default_fit": default}
 
 
@@ -245,6 +275,51 @@ class IterationTimes(FitCallback):
 
     def teardown(self, estimator, context):
         """Nothing to clear up."""
+
+
+def encoded_once(folder: Path, quick: bool) -> list[dict]:
+    """Measure default fits of Parquet files, and of a memory map of what they encode to."""
+    import pandas as pd
+
+    n_rows = 250_000 if quick else 2_500_000
+    block = np.random.default_rng(0).uniform(size=(WRITTEN_ROWS, N_FEATURES))
+    y = labels(n_rows)
+    columns = [NumericColumn(f"x{j}", 0, 1) for j in range(N_FEATURES)]
+    schema = Schema("uniform", columns, Target("y", [0, 1]))
+    results = []
+    with tempfile.TemporaryDirectory(dir=folder) as temporary:
+        path = Path(temporary) / "rows.bin"
+        rows = np.memmap(path, float, "w+", shape=(n_rows, N_FEATURES))
+        for start in range(0, n_rows, WRITTEN_ROWS):
+            part = rows[start : start + WRITTEN_ROWS]
+            part[:] = block[: len(part)]
+            table = pd.DataFrame(part, columns=schema.feature_names)
+            table.assign(y=y[start : start + len(part)]).to_parquet(path.with_suffix(f".{start}"))
+        files = Path(temporary) / "files"
+        files.mkdir()
+        for file in path.parent.glob("rows.*[0-9]"):
+            file.rename(files / f"{int(file.suffix[1:]):09}.parquet")
+        sources = {
+            "memory map": ArraySource(rows, y),
+            "Parquet": ParquetSource(files, schema),
+            "Parquet, cache=folder": ParquetSource(files, schema, cache=folder),
+        }
+        for name, source in sources.items():
+            timer = IterationTimes()
+            model = DPLogisticRegression(classes=[0, 1], max_iter=5, delta=1e-9)
+            started = time.perf_counter()
+            model.set_callbacks(timer).fit(source)
+            seconds = np.diff(timer.ends)
+            results.append(
+                {
+                    "source": name,
+                    "gigabytes": rows.nbytes / 1e9,
+                    "first_seconds": timer.ends[0] - started,
+                    "seconds": float(np.median(seconds)),
+                    "least_seconds": float(seconds.min()),
+                }
+            )
+    return results
 
 
 def on_workers(quick: bool) -> list[dict]:
@@ -300,6 +375,15 @@ def slope(rows: list[dict], least: int = 0) -> float:
     return float(np.polyfit(logs[:, 0], logs[:, 1], 1)[0])
 
 
+def only_default(folder: Path, n_rows: int, quick: bool) -> dict:
+    """Run the parts that fit with default parameters."""
+    with tempfile.TemporaryDirectory(dir=folder) as temporary:
+        path = Path(temporary) / "rows.bin"
+        write_rows(path, n_rows)
+        default = default_fits(path, n_rows)
+    return {"default_fit": default, "parquet": encoded_once(folder, quick), "slopes": {}}
+
+
 def measure(folder: Path, quick: bool, dask: bool) -> dict:
     """Run every part."""
     largest = 1_000_000 if quick else 10_000_000
@@ -308,6 +392,7 @@ def measure(folder: Path, quick: bool, dask: bool) -> dict:
         "in_memory": [in_memory(n, N_FEATURES, 9) for n in sizes],
         "features": [in_memory(largest // d, d, 9) for d in (10, 30, 100, 300, 1000)],
         **out_of_core(folder, quick),
+        "parquet": encoded_once(folder, quick),
     }
     if dask:
         results["dask"] = on_workers(quick)
@@ -321,7 +406,7 @@ def measure(folder: Path, quick: bool, dask: bool) -> dict:
 def table(results: dict) -> str:
     """Plain text."""
     lines = ["in memory, float32, one thread        rows  columns         ms  ns/number"]
-    for row in results["in_memory"] + results["features"]:
+    for row in results.get("in_memory", []) + results.get("features", []):
         lines.append(
             f"{'':34}{row['n_rows']:>8}{row['n_features']:>9}{1e3 * row['seconds']:>11.2f}"
             f"{row['ns_per_number']:>11.3f}"
@@ -338,6 +423,17 @@ def table(results: dict) -> str:
                 f"{row['gb_per_s']:>7.2f}{row['percent_of_read']:>11.0f}"
                 f"{row['peak_anonymous_mib']:>13.0f}{row['quiet_samples']:>7}"
             )
+    for row in results.get("default_fit", []):
+        lines.append(
+            f"default parameters, {row['gigabytes']:.2f} GB: {row['reads']:.1f} reads for "
+            f"{row['n_iter']} iterations, the first of {row['first_seconds']:.2f} s"
+        )
+    lines.append("default fit, float64      GB   until 1st iteration, s   s/iteration   least")
+    for row in results["parquet"]:
+        lines.append(
+            f"{row['source']:22}{row['gigabytes']:>6.2f}{row['first_seconds']:>20.2f}"
+            f"{row['seconds']:>17.3f}{row['least_seconds']:>11.3f}"
+        )
     if "dask" in results:
         lines.append("two dask workers          partitions   ms/iteration, median and least")
     for row in results.get("dask", []):
@@ -377,13 +473,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--quick", action="store_true", help="a tenth of the rows")
     parser.add_argument("--dask", action="store_true", help="also time local dask workers")
+    parser.add_argument("--default", type=int, metavar="ROWS", help="only default fits of a file")
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()))
     parser.add_argument("--output", help="also write the results as JSON to this file")
     parser.add_argument("--figure", help="also draw the results to this file")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     with threadpool_limits(limits=1, user_api="blas"):
-        results = measure(arguments.folder, arguments.quick, arguments.dask)
+        folder, quick = arguments.folder, arguments.quick
+        if arguments.default:
+            results = only_default(folder, arguments.default, quick)
+        else:
+            results = measure(folder, quick, arguments.dask)
     print(table(results))
     if arguments.output:
         machine = {"processor": platform.processor(), "cpus": os.cpu_count()}

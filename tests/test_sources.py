@@ -1,14 +1,18 @@
 """Fits on data that are read block by block: arrays by slices, files, iterables, failures."""
 
+import os
 import pickle
+import stat
 import threading
 import traceback
+from tempfile import TemporaryFile
 
 import numpy as np
 import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
+from sklearn.base import clone
 from sklearn.callback import FitCallback
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics import accuracy_score
@@ -18,6 +22,7 @@ from dpglm import DPAGDClassifier, DPLinearSVM, DPLogisticRegression
 from dpglm.datasets import make_census
 from dpglm.estimators import inputs
 from dpglm.privacy import vault as vaults
+from dpglm.privacy.noise import rounded_gaussian
 from dpglm.schema import CategoricalColumn, NumericColumn, Schema, Target, load_schema
 from dpglm.sources import base
 from dpglm.sources.arrays import ArraySource, IterableSource
@@ -166,6 +171,60 @@ def test_parquet_equals_the_encoded_table(tmp_path, census):
             got, charged = fitted(estimator, source)
             (assert_allclose if sparse_output else assert_array_equal)(got, expected)
             assert charged == ledger
+
+
+@pytest.mark.parametrize("sparse_output", [False, True])
+def test_a_cache_is_read_in_later_passes_and_leaves_nothing(
+    sparse_output, tmp_path, census, monkeypatch
+):
+    schema, files = census_files(tmp_path)
+    options = {"block_rows": 130, "sparse_output": sparse_output}
+    plain, folder = ParquetSource(tmp_path, schema, **options), tmp_path / "kept"
+    folder.mkdir()
+    cached = ParquetSource(files[0].parent, schema, **options, cache=folder)
+    encoded, original, opened = [], ParquetSource._encoded, []
+    monkeypatch.setattr(
+        ParquetSource, "_encoded", lambda *given: encoded.append(given[0]) or original(*given)
+    )
+
+    def open_in(dir):
+        opened.append(TemporaryFile(dir=dir))  # noqa: SIM115
+        return opened[-1]
+
+    monkeypatch.setattr(inputs, "TemporaryFile", open_in)
+    rare = DPLogisticRegression(max_iter=3, sampling_rate=0.002, preconditioner="diagonal")
+    for estimator in ESTIMATORS[:1] if sparse_output else (ESTIMATORS[0], ESTIMATORS[3], rare):
+        estimator = clone(estimator).set_params(classes=schema.classes)
+        expected, ledger = fitted(estimator, plain)
+        got, charged = fitted(estimator, cached)
+        assert_array_equal(got, expected)
+        assert charged == ledger
+        assert opened[-1].closed
+    assert encoded.count(cached) == len(cached.block_rows) * len(opened)
+    # also when a fit fails, in a pass or elsewhere
+    for passes, error in ((0, ZeroDivisionError), (3, KeyboardInterrupt)):
+        drawn = []
+
+        def fail(*arguments, passes=passes, error=error, drawn=drawn):
+            assert opened[-1].tell() > 0
+            mode = os.fstat(opened[-1].fileno()).st_mode
+            assert stat.S_IMODE(mode) == 0o600 and not list(folder.iterdir())
+            drawn.append(arguments)
+            if len(drawn) > passes:
+                raise error
+            return rounded_gaussian(*arguments)
+
+        monkeypatch.setattr(vaults, "rounded_gaussian", fail)
+        with pytest.raises(error):
+            DPLogisticRegression(max_iter=5, classes=schema.classes).fit(cached)
+        assert opened[-1].closed and not list(folder.iterdir())
+    monkeypatch.undo()
+    # One pass over them is not worth a file.
+    cached.cache = tmp_path / "missing"
+    model = DPLogisticRegression(max_iter=2, classes=schema.classes).fit(plain)
+    assert model.score(cached) == model.score(plain)
+    with pytest.raises(FileNotFoundError):
+        DPLogisticRegression().fit(cached)
 
 
 PEOPLE = Schema(
@@ -418,6 +477,19 @@ def test_passes_that_differ_are_refused_before_any_noise(then, error, message, m
     with pytest.raises(error, match=message) as info:
         DPLogisticRegression(max_iter=2).fit(changing(BLOCKS, then))
     assert not hasattr(info.value, "privacy_ledger")
+
+
+def test_blocks_of_an_iterable_are_iterated_over_once_more_if_they_are_cached(census):
+    blocks = Blocks(*census)
+    expected, _ = fitted(ESTIMATORS[3], blocks)
+    source = IterableSource(blocks)
+    source.cache, blocks.passes = True, 0
+    assert_array_equal(fitted(ESTIMATORS[3], source)[0], expected)
+    assert blocks.passes == 1
+    longer = IterableSource(changing(BLOCKS, [*BLOCKS, BLOCKS[0]]))
+    longer.cache = True
+    with pytest.raises(ValueError, match="More than 2 blocks"):
+        DPLogisticRegression(max_iter=2).fit(longer)
 
 
 @pytest.mark.parametrize(

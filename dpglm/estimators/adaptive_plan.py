@@ -7,12 +7,7 @@ from functools import cached_property
 from numbers import Real
 from typing import Any
 
-from dpglm.estimators.plan import (
-    DescentPlan,
-    SecondMomentRelease,
-    ledger_of,
-    planned_clip,
-)
+from dpglm.estimators.plan import DescentPlan, SecondMomentRelease, ledger_of, planned_clip
 from dpglm.exceptions import check_whole
 from dpglm.privacy.budget import LARGEST_NOISE_MULTIPLIER, PrivacyBudget
 from dpglm.privacy.events import FilterEvent

@@ -200,7 +200,8 @@ class PrivateLinearClassifier(LinearPredictions, CallbackSupportMixin, BaseEstim
         """
         self._forget()
         try:
-            return self._fit(table_of(self, X, y))
+            with table_of(self, X, y) as data:
+                return self._fit(data)
         except BaseException as error:
             # An interrupt may come once the fit is over.
             if "privacy_" in vars(self):

@@ -4,8 +4,10 @@ import copy
 import math
 import os
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from functools import partial
 from numbers import Real
+from tempfile import TemporaryFile
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,7 @@ from sklearn.utils.validation import validate_data
 
 from dpglm.privacy.vault import block_sums
 from dpglm.sources.arrays import ArraySource, IterableSource, is_sliceable
-from dpglm.sources.base import Source, check_table
+from dpglm.sources.base import CachedBlocks, Source, check_table
 from dpglm.sources.dask import dask_source
 
 
@@ -78,10 +80,11 @@ def resolved_class_weight(class_weight: Any, classes: np.ndarray) -> np.ndarray 
 MAPPED_BYTES = 2**30
 
 
-class Arrays:
+class Arrays(ExitStack):
     """Rows and labels in memory, validated."""
 
     def __init__(self, X: Any, y: np.ndarray) -> None:
+        super().__init__()
         self._X, self._y = X, y
         self.shape = X.shape
         # Callbacks get copies: the clip rests on norms taken before the first iteration.
@@ -103,10 +106,11 @@ class Arrays:
         """Do nothing: all rows were validated."""
 
 
-class SourceData:
+class SourceData(ExitStack):
     """Rows and labels that are read block by block, in every pass; callbacks do not see them."""
 
     def __init__(self, source: Source) -> None:
+        super().__init__()
         self._source = source
         self.shape = (source.n_samples, source.n_features)
         self.copies = {"X": None, "y": None}
@@ -125,7 +129,12 @@ class SourceData:
         class_weight = resolved_class_weight(estimator.class_weight, classes)
         make = partial(_objective_of_block, traveller(estimator), classes, class_weight)
         model = make(np.zeros((1, self._source.n_features)), classes[:1])
-        return block_sums(self._source.blocks(make), model)
+        source: Any = self._source
+        if source.cache:
+            # It has no name, but on Windows: the system deletes it, however the process ends.
+            file = TemporaryFile(dir=None if source.cache is True else source.cache)  # noqa: SIM115
+            source = CachedBlocks(source, self.enter_context(file))
+        return block_sums(source.blocks(make), model)
 
     def check(self, sums: Any) -> None:
         """Validate all blocks, for fits whose passes do not reach all of them."""

@@ -1,7 +1,7 @@
 """From released coefficients to scores, classes and probabilities: nothing here sees a fit."""
 
 from collections.abc import Callable
-from functools import partial, wraps
+from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -41,11 +41,8 @@ def _answers(ask: Callable, source: Source, *, labelled: bool = False) -> list[A
     validate_data(ask.__self__, source.template, reset=False, skip_check_array=True)
     # Blocks have no names of columns, which were compared here.
     vars(ask.__self__).pop("feature_names_in_", None)
-    return list(source.blocks(partial(_answer, ask, labelled)).map(np.asarray))
-
-
-def _answer(ask, labelled, X, y, **options):
-    return ask(X, y) if labelled else ask(X)
+    blocks = source.blocks(lambda X, y, **options: ask(X, y) if labelled else ask(X))
+    return list(blocks.map(np.asarray))
 
 
 class LinearPredictions(ClassifierMixin):
@@ -121,21 +118,10 @@ class LinearPredictions(ClassifierMixin):
         return log_softmax(self._logits(X), axis=1)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Return the part of the rows whose label is predicted.
+        """Return the part of the rows, in all that `fit` takes, whose label is predicted.
 
-        It has no noise: of private records it must not be published.
-
-        Parameters
-        ----------
-        X : {array-like, CSR matrix} of shape (n_samples, n_features), or blocks of rows
-        y : array-like of shape (n_samples,), default=None
-            As for `fit`.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows of arrays; rows that are read by blocks have none.
-
-        Returns
-        -------
-        float
+        It has no noise: of private records it must not be published. Rows that are read by blocks
+        have no `sample_weight`.
         """
         source = as_source(X, y)
         if source is None:

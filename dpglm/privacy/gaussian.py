@@ -49,9 +49,7 @@ NEIGHBORING_RELATIONS: Mapping[str, Relation] = {
         "REPLACE_SPECIAL",
     ),
     "replace_one": Relation(
-        "one record is replaced by any other; the number of records is public",
-        2.0,
-        "REPLACE_ONE",
+        "one record is replaced by any other; the number of records is public", 2.0, "REPLACE_ONE"
     ),
     "add_or_remove_one": Relation(
         "one record is added or removed; the number of records is private and n_ref is public",
@@ -319,9 +317,7 @@ def _minus_erfcx_derivative(t: np.ndarray) -> np.ndarray:
     for odd in range(25, 1, -2):
         series = 1 - odd / (2 * far * far) * series
     return np.where(
-        t < 10,
-        2 / math.sqrt(math.pi) - 2 * t * erfcx(t),
-        series / (math.sqrt(math.pi) * far * far),
+        t < 10, 2 / math.sqrt(math.pi) - 2 * t * erfcx(t), series / (math.sqrt(math.pi) * far * far)
     )
 
 

@@ -269,12 +269,8 @@ def _upper_tail(x: decimal.Decimal) -> decimal.Decimal:
 
 def _pi() -> decimal.Decimal:
     """Return pi to the context's precision, by the arithmetic-geometric mean (Salamin 1976)."""
-    a, b, t, power = (
-        decimal.Decimal(1),
-        1 / decimal.Decimal(2).sqrt(),
-        1 / decimal.Decimal(4),
-        1,
-    )
+    a, b = decimal.Decimal(1), 1 / decimal.Decimal(2).sqrt()
+    t, power = 1 / decimal.Decimal(4), 1
     for _ in range(decimal.getcontext().prec.bit_length()):
         a, b, previous = (a + b) / 2, (a * b).sqrt(), a
         t -= power * (previous - a) ** 2

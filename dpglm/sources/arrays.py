@@ -51,7 +51,10 @@ class ArraySource(LocalSource):
                 f"y must have shape ({n_samples},), like the rows of X, got {self._labels.shape}."
             )
         self._X = X.tocsr() if sparse.issparse(X) else X
-        rows = rows_of_a_block(block_rows, _row_bytes(self._X))
+        row_bytes = self.n_features * np.dtype(X.dtype).itemsize
+        if sparse.issparse(X):
+            row_bytes = self._X.nnz / n_samples * (8 + X.dtype.itemsize)
+        rows = rows_of_a_block(block_rows, row_bytes)
         chunks = getattr(self._X, "chunks", None)
         if chunks and block_rows is None:
             # A chunk would be read again for each block that shares it.
@@ -96,11 +99,6 @@ def is_sliceable(array: Any) -> bool:
     """Whether an object has shape, dtype and slices that are arrays: no table or sparse matrix."""
     has = isinstance(getattr(array, "dtype", None), np.dtype) and hasattr(array, "__getitem__")
     return has and not hasattr(array, "iloc") and not sparse.issparse(array)
-
-
-def _row_bytes(X):
-    itemsize = np.dtype(X.dtype).itemsize
-    return X.nnz / X.shape[0] * (8 + itemsize) if sparse.issparse(X) else X.shape[1] * itemsize
 
 
 def _file_of(X):

@@ -4,13 +4,14 @@ A thread reads ahead while the last block is summed. Nothing about a row is kept
 but its norm in a basis, which takes longer to compute than the row to read.
 """
 
+import pickle
 import queue
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 from scipy import sparse
@@ -38,10 +39,13 @@ class Source(ABC):
         Number of columns.
     block_rows : tuple of int
         Number of rows of each block.
+    cache : bool or path-like
+        Where a fit keeps encoded blocks, see `ParquetSource`; by default nowhere.
     """
 
     n_features: int
     block_rows: tuple[int, ...]
+    cache: Any = None
 
     @property
     def n_samples(self) -> int:
@@ -124,6 +128,32 @@ class LocalSource(Source):
             )
 
 
+class CachedBlocks:
+    """Blocks of a source that are read, decoded and encoded once, then read from a file."""
+
+    def __init__(self, source: LocalSource, file: BinaryIO) -> None:
+        self.describe, self.block_rows, self._read = source.describe, source.block_rows, source.read
+        self._file, self._places = file, dict[int, int]()
+
+    blocks = LocalSource.blocks
+
+    def read(self, wanted: Sequence[int]) -> Iterator[tuple[Any, np.ndarray]]:
+        """Yield the rows and labels of blocks in rising order; see `LocalSource.read`."""
+        missing = [block for block in wanted if block not in self._places]
+        fresh = self._read(missing)
+        for block in wanted:
+            if block in self._places:
+                self._file.seek(self._places[block])
+                yield pickle.load(self._file)
+            else:
+                data, place = next(fresh), self._file.seek(0, 2)
+                pickle.dump(data, self._file, protocol=5)
+                self._places[block] = place
+                yield data
+        if missing:
+            next(fresh, None)  # by which it refuses to have one more
+
+
 class _LocalBlocks:
     """Objectives that are made anew in each pass, from blocks that are read ahead.
 
@@ -132,7 +162,7 @@ class _LocalBlocks:
     the clip.
     """
 
-    def __init__(self, source: LocalSource, make: Callable, n_kept: int = 0) -> None:
+    def __init__(self, source: LocalSource | CachedBlocks, make: Callable, n_kept=0) -> None:
         self._source, self._make, self._n_kept = source, make, n_kept
         self._norms: dict[int, dict[str, Any]] = {}
         self.block_rows = source.block_rows

@@ -100,7 +100,7 @@ class ClusterSource(Source):
         return _block_rows(lengths)
 
     def observed_labels(self) -> np.ndarray:
-        return distinct(self.map(_distinct_labels))
+        return distinct(self.map(lambda rows: np.unique(rows.y)))
 
     def blocks(self, make: Callable[..., "Objective"]) -> "ClusterBlocks":
         """Return the objectives of the partitions, each made by ``make(X, y, n_threads=1)``."""
@@ -209,10 +209,6 @@ def _answer(rows: _Rows, recipe: _Recipe, task: Callable[..., Any], *arguments: 
     # Whether numpy complains, in the log of a worker, would depend on the data.
     with np.errstate(all="ignore"):
         return task(rows.objective(recipe), *arguments)
-
-
-def _distinct_labels(rows: _Rows) -> np.ndarray:
-    return np.unique(rows.y)
 
 
 def _block_rows(lengths: list[int]) -> tuple[int, ...]:

@@ -26,6 +26,11 @@ class ParquetSource(LocalSource):
         encoded rows.
     sparse_output : bool, default=False
         Encode to CSR blocks, for many categories.
+    cache : bool or path-like, default=None
+        Whether each fit writes the encoded rows to a file as it reads them first, and reads them
+        from there in later passes: in this folder, or with ``True`` in that for temporary files.
+        Records lie there as they are, 8 bytes for each encoded number, until the fit ends, even if
+        it fails or is killed; nobody but the user can read the file.
 
     Raises
     ------
@@ -63,7 +68,9 @@ class ParquetSource(LocalSource):
         *,
         block_rows: int | None = None,
         sparse_output: bool = False,
+        cache: bool | str | os.PathLike[str] | None = None,
     ) -> None:
+        self.cache = cache
         self._schema, self._encoder = schema, schema.transformer(sparse_output)
         self._columns = [*schema.feature_names, schema.target.name]
         self.n_features = schema.n_encoded

@@ -123,10 +123,7 @@ class Objective:
 
     @property
     def norms(self) -> tuple[np.ndarray, np.ndarray]:
-        """The fingerprint of the rows, and one over their norms: 8 bytes of each row, to be kept.
-
-        Private.
-        """
+        """The fingerprint of the rows, and one over the norm of each, to be kept. Private."""
         return self._rows.fingerprint(), np.abs(self._signed)
 
     @property

@@ -199,9 +199,8 @@ class SparseRows(_Rows):
         # Norms take copies of each stored number, and of its column: fewer of them stay in cache.
         self.block_values = 8 * rows.nnz // max(1, self.n_rows)
         self.width = self.n_features
-        self._data = tuple(
-            _read_only(array) for array in (rows.data, _unsigned(rows.indices), rows.indptr)
-        )
+        columns = rows.indices.view(f"u{rows.indices.itemsize}")
+        self._data = tuple(map(_read_only, (rows.data, columns, rows.indptr)))
 
     def _norms(self, start, stop):
         return row_norms(self.block(start, stop))
@@ -275,7 +274,3 @@ def _read_only(array):
     view = array.view()
     view.flags.writeable = False
     return view
-
-
-def _unsigned(indices):
-    return indices.view(f"u{indices.itemsize}")
