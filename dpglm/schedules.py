@@ -15,14 +15,15 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
+from scipy.optimize import brentq
 from scipy.special import logsumexp
 from sklearn.base import BaseEstimator
 
 __all__ = [
     "Constant", "DebiasedMomentum", "DecayingClip", "DynamicNoise", "Geometric", "HeavyBall",
     "InverseTime", "LectureStep", "Momentum", "Piecewise", "Polynomial", "PublicFacts", "Schedule",
-    "SignalClip", "SignalStep", "averaging_weights", "check_momentum", "check_schedule",
-    "schedule_values",
+    "SignalClip", "SignalMomentum", "SignalStep", "averaging_weights", "check_momentum",
+    "check_schedule", "schedule_values",
 ]  # fmt: skip
 
 # Curvature of the default smoothed hinge; the plain hinge, which has none, is stepped like it.
@@ -403,36 +404,79 @@ class SignalClip(Schedule):
 
 @dataclass(eq=False, repr=False)
 class SignalStep(Schedule):
-    """Step that grows with the signal and falls by half over the run.
+    """Steps that together go a way that grows with the signal, and fall by half over the run.
 
     Parameters
     ----------
     signal : float
         Number of records times the budget mu per unit of clip.
-    scale : float, default=0.08
-    largest : float, default=5.0
+    scale : float, default=4.9
+    longest : float, default=300.0
+        Of the way.
+    largest : float, default=6.0
+        Of the steps. Longer ones would not come to rest where the loss is curved.
+    heaviest : float, default=0.7
+        Of the coefficients of a heavy ball. With more, few steps would not come to rest either.
+    heavy_ball : bool, default=True
+        Whether `SignalMomentum` goes what is then left of the way; else it is not gone.
 
     Notes
     -----
-    ``min(largest, scale snr^(3/4)) (1/4 / curvature)^(1/3) (1 - t / (2 T))`` for t = 0..T-1, with
-    snr as in `SignalClip`; ``1/4`` is the curvature of the logistic loss. The less signal, the
+    The way is ``min(longest, scale snr^(3/4)) (1/4 / curvature)^(1/3)``, with snr as in
+    `SignalClip`: that of the mean of the last half of the iterates along a gradient that stays one.
+    Noise and signal grow with it whatever the number T of steps, each of which is ``1 - t / (2 T)``
+    of the first, t = 0..T-1; ``1/4`` is the curvature of the logistic loss. The less signal, the
     shorter the way from zero: an early stop that needs no look at the data.
 
     Examples
     --------
     >>> facts = PublicFacts(n_samples=10_000, n_features=40, curvature=0.25)
-    >>> SignalStep(signal=640.0).values(2, facts)
-    array([0.64, 0.48])
+    >>> SignalStep(signal=640.0).values(20, facts)[[0, 10]].round(2)
+    array([3.11, 2.34])
     """
 
     signal: float
-    scale: float = 0.08
-    largest: float = 5.0
+    scale: float = 4.9
+    longest: float = 300.0
+    largest: float = 6.0
+    heaviest: float = 0.7
+    heavy_ball: bool = True
 
     def values(self, n_iter: int, facts: PublicFacts) -> np.ndarray:
-        longest = min(self.largest, self.scale * _snr(self.signal, facts) ** 0.75)
+        c = self.coefficient(n_iter, facts) if self.heavy_ball else 0.0
+        first = min(self.largest, self._way(facts) / _reach(c, n_iter))
         curvature = min(facts.curvature or 0.25, _STEEPEST)
-        return longest * (0.25 / curvature) ** (1 / 3) * (1 - np.arange(n_iter) / (2 * n_iter))
+        return first * (0.25 / curvature) ** (1 / 3) * _falling(n_iter)
+
+    def coefficient(self, n_iter: int, facts: PublicFacts) -> float:
+        """Return the least coefficient of a heavy ball by which the steps go the way, if any is."""
+        lacking = lambda c: self._way(facts) - self.largest * _reach(c, n_iter)  # noqa: E731
+        if lacking(0.0) <= 0:
+            return 0.0
+        return self.heaviest if lacking(self.heaviest) >= 0 else brentq(lacking, 0, self.heaviest)
+
+    def _way(self, facts: PublicFacts) -> float:
+        return min(self.longest, self.scale * _snr(self.signal, facts) ** 0.75)
+
+
+def _falling(n_iter: int) -> np.ndarray:
+    return 1 - np.arange(n_iter) / (2 * n_iter)
+
+
+def _reach(coefficient: float, n_iter: int) -> float:
+    """How far along a gradient of one the last half of the iterates is, if the first step is one.
+
+    That is the mean of sums of steps times velocities; these are all 1 without momentum.
+    """
+    velocity = np.ones(n_iter)
+    for t in range(2, n_iter + 1 if coefficient else 0):
+        velocity[t - 1] += _heaviness(coefficient, t) * velocity[t - 2]
+    return float(averaging_weights("tail", n_iter) @ np.cumsum(velocity * _falling(n_iter)))
+
+
+def _heaviness(coefficient: float, t: int) -> float:
+    """The coefficient of a heavy ball in iteration t, from 1: as Nesterov's until it is reached."""
+    return min(coefficient, (t - 1) / (t + 2))
 
 
 def _snr(signal: float, facts: PublicFacts) -> float:
@@ -494,6 +538,10 @@ class Momentum(BaseEstimator):
         """
         raise NotImplementedError(f"{type(self).__name__} must define direction.")
 
+    def settled(self, n_iter: int, facts: PublicFacts) -> "Momentum":
+        """Return the rule of a run of so many iterations, once a second moment is released."""
+        return self
+
 
 @dataclass(eq=False, repr=False)
 class HeavyBall(Momentum):
@@ -546,6 +594,42 @@ class DebiasedMomentum(Momentum):
     def direction(self, gradient: np.ndarray, velocity: np.ndarray, t: int) -> _TwoArrays:
         velocity = self.coefficient * velocity + (1 - self.coefficient) * gradient
         return velocity / (1 - self.coefficient**t), velocity
+
+
+@dataclass(eq=False, repr=False)
+class SignalMomentum(Momentum):
+    """A heavy ball that becomes as heavy as automatic steps need it to go their way.
+
+    Little signal needs none, which is best: each gradient then has the same weight. With much, few
+    steps of a length that comes to rest do not go far enough without.
+
+    Parameters
+    ----------
+    steps : SignalStep
+    coefficient : float, default=0.0
+        What it ends with. ``settled`` sets it.
+
+    Notes
+    -----
+    ``m_t = min(c, (t - 1) / (t + 2)) m_(t-1) + g_t``. The second number is Nesterov's, by which the
+    first steps, along the steepest gradients, do not overshoot.
+
+    Examples
+    --------
+    >>> facts = PublicFacts(n_samples=10_000, n_features=40, curvature=0.25)
+    >>> SignalMomentum(SignalStep(signal=4000.0)).settled(20, facts).coefficient > 0.5
+    True
+    """
+
+    steps: SignalStep
+    coefficient: float = 0.0
+
+    def direction(self, gradient: np.ndarray, velocity: np.ndarray, t: int) -> _TwoArrays:
+        velocity = _heaviness(self.coefficient, t) * velocity + gradient
+        return velocity, velocity
+
+    def settled(self, n_iter: int, facts: PublicFacts) -> Momentum:
+        return SignalMomentum(self.steps, self.steps.coefficient(n_iter, facts))
 
 
 def check_momentum(momentum: Any) -> Momentum:

@@ -137,7 +137,7 @@ def test_without_dp_accounting_the_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "dp_accounting", None)
     with pytest.raises(ImportError, match=r"sampling_rate below 1.*dpglm\[accounting\]"):
         DPLogisticRegression(sampling_rate=0.017).plan(1000, 5)
-    assert DPLogisticRegression().plan(1000, 5).n_iter == 100
+    assert DPLogisticRegression().plan(1000, 5).n_iter == 22
 
 
 def test_no_trade_off_is_claimed_for_samples():

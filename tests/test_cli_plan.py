@@ -55,10 +55,11 @@ def test_the_default_plan_is_that_of_the_default_estimator(plan):
         assert value_of(printed, f"first, features' {name}") == moment
     assert [name for name, *_ in made.second_moment.parts] == ["magnitudes", "second moment"]
     z = made.noise_multiplier[0]
-    assert value_of(printed, "100 gradients") == f"noise multiplier {z:.4g} each"
+    assert value_of(printed, "22 gradients") == f"noise multiplier {z:.4g} each"
     noise = 100 * math.sqrt(101) * z / 48842
+    of_mean = noise / math.sqrt(22)
     assert value_of(printed, "noise on a mean gradient") == (
-        f"{noise:.3g}% of the clip, as a norm over 101 coordinates; {noise / 10:.3g}% on the mean "
+        f"{noise:.3g}% of the clip, as a norm over 101 coordinates; {of_mean:.3g}% on the mean "
         "of all iterations"
     )
     assert value_of(printed, "signal per direction") == ", n mu / d 114.5 for all d = 101 columns"

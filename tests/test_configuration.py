@@ -11,7 +11,14 @@ from dpglm.datasets import make_census
 from dpglm.estimators.descent import automatic_configuration
 from dpglm.estimators.whitening import denoised_moment
 from dpglm.losses import SmoothedHinge
-from dpglm.schedules import SignalClip, SignalStep
+from dpglm.schedules import (
+    Constant,
+    SignalClip,
+    SignalMomentum,
+    SignalStep,
+    averaging_weights,
+    check_momentum,
+)
 
 ESTIMATORS = [DPLogisticRegression, DPLinearSVM]
 AUTOMATIC = (
@@ -40,7 +47,7 @@ def test_the_plan_of_the_defaults_needs_no_data_and_spends_the_whole_budget(Esti
     model = Estimator(neighboring_relation=relation, n_ref=n_ref, classes=[0, 1])
     plan = model.plan(400, 99)
     assert plan.ledger.epsilon(1e-6) == pytest.approx(1.0, rel=1e-6)
-    assert plan.ledger.n_releases == 1 + 100
+    assert plan.ledger.n_releases == 1 + 22
     assert model.fit(*make_census(400, random_state=0)).privacy_ == plan.ledger
 
 
@@ -52,17 +59,48 @@ def facts_of(dimension=None, curvature=0.25, n_columns=50):
 
 def test_clip_and_step_grow_with_the_signal_up_to_a_limit():
     clips = [SignalClip(s).values(4, facts_of(10.0))[0] for s in (10, 100, 1000, 10_000, math.inf)]
-    steps = [SignalStep(s).values(4, facts_of(10.0))[0] for s in (10, 100, 1000, 10_000, math.inf)]
+    steps = [SignalStep(s).values(20, facts_of(10.0))[0] for s in (1, 10, 100, 10_000, math.inf)]
     assert clips == sorted(clips) and steps == sorted(steps)
-    assert clips[-1] == clips[-2] == 1.0 and steps[-1] == steps[-2] == 5.0
-    assert clips[0] == pytest.approx((1 / 200) ** (1 / 3)) and steps[0] == pytest.approx(0.08)
+    assert clips[-1] == clips[-2] == 1.0 and steps[-1] == steps[-2] == 6.0
+    assert clips[0] == pytest.approx((1 / 200) ** (1 / 3))
+
+
+def end_of_run(n_iter, signal, gradient):
+    """Where the mean of the last half of the iterates is, given the gradient at each."""
+    steps, facts = SignalStep(signal), facts_of(10.0)
+    momentum = SignalMomentum(steps).settled(n_iter, facts)
+    coef = velocity = average = np.zeros(1)
+    for t, step in enumerate(steps.values(n_iter, facts)):
+        direction, velocity = momentum.direction(gradient(coef), velocity, t + 1)
+        coef = coef - step * direction
+        average = average + averaging_weights("tail", n_iter)[t] * coef
+    return average[0], momentum.coefficient
+
+
+@pytest.mark.parametrize("signal", [10, 100, 300, 700])
+@pytest.mark.parametrize("n_iter", [22, 40, 99, 400])
+def test_the_way_is_the_same_in_any_number_of_steps_with_as_little_momentum_as_it_takes(
+    n_iter, signal
+):
+    end, coefficient = end_of_run(n_iter, signal, lambda coef: -np.ones(1))
+    assert end == pytest.approx(4.9 * (signal / 10) ** 0.75, rel=1e-9)
+    first = SignalStep(signal).values(n_iter, facts_of(10.0))[0]
+    assert (coefficient == 0) == (first < 6.0 - 1e-9) and 0 <= coefficient < 0.7
+
+
+@pytest.mark.parametrize("n_iter", [22, 40, 100])
+def test_the_run_comes_to_rest_where_the_loss_is_curved_most(n_iter):
+    # 1/4 is the largest curvature of the logistic loss in a white direction, and -1 its minimum.
+    end, coefficient = end_of_run(n_iter, 1e9, lambda coef: 0.25 * (coef + 1))
+    assert end == pytest.approx(-1, abs=0.01)
+    assert coefficient <= 0.7
 
 
 def test_the_released_dimension_replaces_the_number_of_columns():
     for schedule in (SignalClip(300.0), SignalStep(300.0)):
-        before, after = (schedule.values(3, facts_of(d)) for d in (None, 12.5))
+        before, after = (schedule.values(30, facts_of(d)) for d in (None, 12.5))
         assert (after > before).all()
-        assert_array_equal(before, schedule.values(3, facts_of(50.0)))
+        assert_array_equal(before, schedule.values(30, facts_of(50.0)))
 
 
 def test_steeper_losses_take_shorter_steps_and_the_plain_hinge_is_stepped_like_its_smooth_form():
@@ -78,6 +116,21 @@ def test_steeper_losses_take_shorter_steps_and_the_plain_hinge_is_stepped_like_i
     assert_allclose(np.diff(values), -values[0] / 20)
 
 
+def test_steps_and_momentum_go_together_only_where_both_are_automatic():
+    def run(**given):
+        chosen = automatic_configuration(1e9, 50, **given)
+        first = chosen["step_schedule"].values(22, facts_of(10.0))[0]
+        return first, check_momentum(chosen["momentum"]).settled(22, facts_of(10.0)).coefficient
+
+    assert run() == (6.0, 0.7)
+    assert run(momentum=0.3) == (6.0, 0.3)
+    assert run(step_schedule=Constant(9.0)) == (9.0, 0.5)
+    # In a space that is not white: shorter steps, more of them.
+    assert run(preconditioner=None)[0] == run(preconditioner="diagonal")[0] == 2.5
+    assert automatic_configuration(10.0, 50, preconditioner=None)["max_iter"] == 100
+    assert automatic_configuration(10.0, 50, sampling_rate=0.1)["max_iter"] == 100
+
+
 def test_replacing_a_record_halves_the_signal():
     zero_out = DPLogisticRegression().plan(5000, 40)
     replace_one = DPLogisticRegression(neighboring_relation="replace_one").plan(5000, 40)
@@ -88,7 +141,7 @@ def test_replacing_a_record_halves_the_signal():
 
 def test_wide_data_get_the_diagonal():
     def diagonal(n_columns):
-        return automatic_configuration(10**6, n_columns, mu=1.0)["preconditioner"].diagonal
+        return automatic_configuration(1e6, n_columns)["preconditioner"].diagonal
 
     assert [diagonal(d) for d in (1, 512, 513, 10**5)] == [False, False, True, True]
 

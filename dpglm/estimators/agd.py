@@ -190,9 +190,8 @@ class DPAGDClassifier(NamedLossMixin, PrivateLinearClassifier):
 
     def _plan(self, budget: PrivacyBudget, facts: PublicFacts) -> AdaptivePlan:
         preconditioner = check_preconditioner(self.preconditioner)
-        moment = preconditioner and preconditioner.release_plan(
-            budget, facts.n_features, facts.n_samples
-        )
+        signal = facts.n_samples * budget.mu / budget.sensitivity(1.0)
+        moment = preconditioner and preconditioner.release_plan(budget.mu, signal, facts.n_features)
         as_given = {name: getattr(self, name) for name in _AS_GIVEN}
         return make_adaptive_plan(
             budget,

@@ -3,7 +3,6 @@
 The evidence for the automatic parameters is in docs/defaults.md.
 """
 
-import math
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -12,7 +11,6 @@ from dpglm.estimators.docs import completed
 from dpglm.estimators.plan import PrivacyPlan, make_plan
 from dpglm.estimators.solvers import FitTrace, OnStep, noisy_gradient_descent
 from dpglm.estimators.whitening import (
-    DiagonalPreconditioner,
     FullPreconditioner,
     check_preconditioner,
     whiten,
@@ -24,6 +22,7 @@ from dpglm.schedules import (
     DebiasedMomentum,
     PublicFacts,
     SignalClip,
+    SignalMomentum,
     SignalStep,
     check_momentum,
     check_schedule,
@@ -31,25 +30,42 @@ from dpglm.schedules import (
 
 # From here on the matrix would cost more time than the descent.
 _WIDEST_FULL = 512
+# Parameters of a run, in the order in which a plan needs them.
+_RUN = (
+    "noise_schedule", "clip_schedule", "step_schedule", "momentum", "averaging", "max_iter",
+    "preconditioner",
+)  # fmt: skip
 
 
-def automatic_configuration(n_samples: int, n_columns: int, mu: float) -> dict[str, Any]:
-    """Return what ``"auto"`` means for each parameter of a run, from public numbers.
+def automatic_configuration(
+    signal: float, n_columns: int, sampling_rate: float = 1.0, **given: Any
+) -> dict[str, Any]:
+    """Return the parameters of a run, those that are ``"auto"`` or missing from public numbers.
 
-    ``n_columns`` is the length of a row, intercept included, and ``mu`` the budget per unit of
-    clip: half of the budget's mu under ``"replace_one"``.
+    ``signal`` is the number of records times the budget mu per unit of clip, half of it under
+    ``"replace_one"``, and ``n_columns`` the length of a row, intercept included.
     """
-    signal = n_samples * mu if mu < math.inf else math.inf
-    full = n_columns <= _WIDEST_FULL
+    chosen = {
+        name: value
+        for name, value in given.items()
+        if not (isinstance(value, str) and value == "auto")
+    }
+    default = "full" if n_columns <= _WIDEST_FULL else "diagonal"
+    preconditioner = check_preconditioner(chosen.pop("preconditioner", default))
+    # Where columns stay correlated the loss may be curved more: more and shorter steps.
+    white = isinstance(preconditioner, FullPreconditioner)
+    step = SignalStep(signal, largest=6.0 if white else 2.5, heavy_ball="momentum" not in chosen)
+    # Momentum that changes no length suits steps of one's own.
+    momentum = DebiasedMomentum(0.5) if "step_schedule" in chosen else SignalMomentum(step)
     return {
         "noise_schedule": "constant",
         "clip_schedule": SignalClip(signal),
-        "step_schedule": SignalStep(signal),
-        "momentum": DebiasedMomentum(0.5),
+        "step_schedule": step,
+        "momentum": momentum,
         "averaging": "tail",
-        "max_iter": 100,
-        "preconditioner": FullPreconditioner() if full else DiagonalPreconditioner(),
-    }
+        "max_iter": 22 if white and sampling_rate == 1 else 100,
+        "preconditioner": preconditioner,
+    } | chosen
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -67,11 +83,12 @@ class NoisyDescentMixin(NamedLossMixin):
         allowed with ``epsilon=inf`` only. ``"auto"`` grows with the records, the budget and the
         inverse of the released dimension: `dpglm.schedules.SignalClip`.
     step_schedule : float, str or Schedule, default="auto"
-        Step sizes on the mean gradient. ``"auto"`` follows the same numbers as the clip:
-        `dpglm.schedules.SignalStep`.
+        Step sizes on the mean gradient. ``"auto"`` goes a way that follows the same numbers as the
+        clip, whatever the number of iterations: `dpglm.schedules.SignalStep`.
     momentum : {"auto", "heavy_ball", "debiased"}, float, momentum object or None, default="auto"
-        A number is the coefficient of a heavy ball; ``"heavy_ball"`` means .6, and ``"auto"``
-        ``DebiasedMomentum(0.5)``.
+        A number is the coefficient of a heavy ball; ``"heavy_ball"`` means .6. ``"auto"`` is a
+        heavy ball as heavy as automatic steps need to go their way
+        (`dpglm.schedules.SignalMomentum`), and beside steps of one's own ``DebiasedMomentum(0.5)``.
     averaging : {"auto", "uniform", "tail", "t_weighted"}, float or None, default="auto"
         Which average of the iterates is returned: a number is the last part of the run, ``"tail"``
         and ``"auto"`` the last half, and ``None`` the last iterate. Costs no privacy.
@@ -83,7 +100,8 @@ class NoisyDescentMixin(NamedLossMixin):
         then be of size about 1, or far larger: those are divided by released powers of two. Where
         units are known, pass a preconditioner with a ``row_bound``.
     max_iter : int or "auto", default="auto"
-        Number of iterations, each one release; ``"auto"`` is 100.
+        Number of iterations, each one release. ``"auto"`` is 22 of all records in a space that a
+        `FullPreconditioner` whitens, and 100 of random batches or in any other space.
     sampling_rate : float, default=1.0
         Chance of each record to be in the batch of an iteration, independently of the others; 1
         uses all records every time. Below 1 the accounting needs dp-accounting (``pip install
@@ -100,16 +118,11 @@ class NoisyDescentMixin(NamedLossMixin):
     sampling_rate: float = 1.0
 
     def _plan(self, budget: PrivacyBudget, facts: PublicFacts) -> PrivacyPlan:
-        # The budget per unit of clip: half of mu under "replace_one".
-        mu = budget.mu / budget.sensitivity(1.0)
-        chosen = automatic_configuration(facts.n_samples, facts.n_features, mu)
-        for name in chosen:
-            given = getattr(self, name)
-            chosen[name] = chosen[name] if isinstance(given, str) and given == "auto" else given
+        signal = facts.n_samples * budget.mu / budget.sensitivity(1.0)
+        given = {name: getattr(self, name) for name in _RUN}
+        chosen = automatic_configuration(signal, facts.n_features, **given)
         preconditioner = check_preconditioner(chosen.pop("preconditioner"))
-        moment = preconditioner and preconditioner.release_plan(
-            budget, facts.n_features, facts.n_samples
-        )
+        moment = preconditioner and preconditioner.release_plan(budget.mu, signal, facts.n_features)
         return make_plan(
             budget,
             replace(facts, sampling_rate=self.sampling_rate),

@@ -202,7 +202,8 @@ class DescentPlan(Plan):
             allow_inf=facts.mu == math.inf,
         )
         clip = math.sqrt(effective_dimension) * relative
-        return replace(self, facts=replace(facts, clip=clip), clip=clip)
+        momentum = self.momentum.settled(self.n_iter, facts)
+        return replace(self, facts=replace(facts, clip=clip), clip=clip, momentum=momentum)
 
 
 class Milestone(NamedTuple):
@@ -382,6 +383,7 @@ def make_plan(
     facts = replace(facts, noise_std=noise_std)
 
     step = schedule_values(step_schedule, n_iter, facts, parameter="step_schedule")
+    momentum = HeavyBall(0.0) if momentum is None else momentum
     gradients = [gradient_event(z, facts.sampling_rate) for z in noise_multipliers.tolist()]
     return PrivacyPlan(
         facts=facts,
@@ -389,7 +391,7 @@ def make_plan(
         clip=clip,
         noise_multiplier=noise_multipliers,
         step=step,
-        momentum=HeavyBall(0.0) if momentum is None else momentum,
+        momentum=momentum if second_moment else momentum.settled(n_iter, facts),
         averaging=averaging_weights(averaging, n_iter),
         ledger=ledger_of(budget, [*first, *gradients]),
         clip_schedule=clip_schedule,

@@ -26,7 +26,6 @@ from dpglm.estimators.plan import PrivacyPlan, SecondMomentRelease, cannot_carry
 from dpglm.estimators.solvers import Space, Whitening
 from dpglm.exceptions import UtilityWarning
 from dpglm.kernels import one_blas_thread
-from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.vault import N_MAGNITUDES, Vault, triangle
 
 # Public stand-in where no bound is given: the norm of a row of nine ones, which are an intercept
@@ -181,10 +180,11 @@ class Preconditioner(BaseEstimator):
         self.damping = damping
         self.row_bound = row_bound
 
-    def release_plan(
-        self, budget: PrivacyBudget, n_columns: int, n_samples: int
-    ) -> SecondMomentRelease:
-        """Return what will be released and at which noise multipliers, before any data."""
+    def release_plan(self, mu: float, signal: float, n_columns: int) -> SecondMomentRelease:
+        """Return what will be released and at which noise multipliers, before any data.
+
+        `signal` is the number of records times mu, at a sensitivity of one.
+        """
         row_bound = DEFAULT_ROW_BOUND if self.row_bound is None else self.row_bound
         for name, value, low, high in (
             ("share", self.share, 0.0, 1.0),
@@ -195,12 +195,10 @@ class Preconditioner(BaseEstimator):
                 raise ValueError(
                     f"{name}={value!r} must be a number above {low:g} and below {high:g}."
                 )
-        # With mu for a sensitivity of one.
-        signal, scale_share = n_samples * budget.mu / budget.sensitivity(1.0), 0.0
-        if self.row_bound is None:
-            scale_share = _scale_share(n_columns, signal, self.share)
+        unknown = self.row_bound is None
+        scale_share = _scale_share(n_columns, signal, self.share) if unknown else 0.0
         return SecondMomentRelease(
-            self, float(row_bound), budget.mu, signal, share=self.share, scale_share=scale_share
+            self, float(row_bound), mu, signal, share=self.share, scale_share=scale_share
         )
 
     def moment(self, noisy: np.ndarray, n_columns: int) -> np.ndarray:
