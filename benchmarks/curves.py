@@ -6,39 +6,59 @@ signal of the plan allows. The same folds and settings for both, so that differe
 Delta 1e-8; accuracy, AUC and loss of held-out rows.
 
     DPGLM_DATA=folder python benchmarks/curves.py [--repeats 2] [--jobs 1] [--cells cells.jsonl]
+        [--tables adult bank] [--ebm ebm.jsonl] [--output ebm.json]
+
+With ``--ebm``, logistic regression is also compared with DP-EBM (Nori et al., 2021), the additive
+model of InterpretML, on Adult and BANK: with its defaults, and with the best of `ebm_settings`,
+chosen for each cell by the very scores of the test folds that are reported. It gets the same rows,
+folds, epsilon and delta, and the public bounds and kinds of the columns. Its fits are kept in that
+file, so that the other side can be run again alone.
 """
 
 import argparse
+import json
 import math
 from collections import defaultdict
+from itertools import product
+from pathlib import Path
 
 import numpy as np
+from peers import boosting
 
 from dpglm import DPLinearSVM, DPLogisticRegression
 from dpglm.datasets import fetch_adult, fetch_bank, fetch_kddcup99, make_census
 from dpglm.schema import load_schema
-from dpglm.study import compare
+from dpglm.study import ComparisonResults, compare
+from dpglm.study.results import setting_text
 
 DELTA = 1e-8
 EPSILONS = (0.05, 0.2, 0.8, 1.6)
 MODELS = {"logistic": DPLogisticRegression, "svm": DPLinearSVM}
 METRICS = {"accuracy": 1, "auc": 1, "test_loss": -1}
+FETCHED = {"adult": fetch_adult, "bank": fetch_bank, "kddcup99": fetch_kddcup99}
+EBM_TABLES = ("adult", "bank")
 
 
-def raw_tables():
+def raw_tables(names):
     """Yield name, raw rows, labels and schema."""
-    for fetch in (fetch_adult, fetch_bank, fetch_kddcup99):
-        bunch = fetch()
+    for name in [name for name in FETCHED if name in names]:
+        bunch = FETCHED[name]()
         few = np.random.default_rng(0).permutation(len(bunch.data))[:50_000]
-        yield bunch.schema.name, bunch.data.iloc[few], np.asarray(bunch.target)[few], bunch.schema
-    yield "census", *make_census(20_000, random_state=1, as_frame=True), load_schema("census")
+        yield name, bunch.data.iloc[few], np.asarray(bunch.target)[few], bunch.schema
+    if "census" in names:
+        yield "census", *make_census(20_000, random_state=1, as_frame=True), load_schema("census")
+
+
+def signs(labels, schema):
+    """Return labels as 0 and 1."""
+    return (np.asarray(labels) == schema.classes[1]).astype(int)
 
 
 def encoded(raw, epsilon):
     """Return each table twice."""
     tables = {}
     for name, rows, labels, schema in raw:
-        y = (np.asarray(labels) == schema.classes[1]).astype(int)
+        y = signs(labels, schema)
         # Of five folds four are trained on.
         plan = DPLogisticRegression(epsilon=epsilon, delta=DELTA).plan(len(y) * 4 // 5, 1)
         for form, facts in (("lines", schema), ("curves", schema.additive(signal=plan.signal))):
@@ -65,14 +85,101 @@ def differences(records):
             yield *key, metric, lines.mean(), curves.mean(), change.mean(), error
 
 
+def ebm_settings():
+    """Yield whether wide columns are on the scale of curves, the form of categories, parameters."""
+
+    def setting(bins, rate, **others):
+        # What it moves by is rounds times rate; the noise of that hardly depends on the rounds.
+        fixed = {"max_rounds": 50, "max_leaves": 6, "max_bins": bins, "learning_rate": rate}
+        return fixed | others
+
+    yield False, "nominal", {}
+    yield True, "nominal", {}
+    for bins, rate in product((6, 12, 24, 48, 96), (0.05, 0.2, 0.8)):
+        yield True, "nominal", setting(bins, rate)
+        # More signal carries more bins and longer steps; the rest of the grid is left out.
+        if bins == 24 or (bins < 24 and rate < 0.8) or (bins > 24 and rate > 0.2):
+            yield False, "nominal", setting(bins, rate)
+    for bins, rate in ((12, 0.2), (48, 0.8)):
+        yield True, "ordinal", setting(bins, rate)
+        yield True, "nominal", setting(bins, rate, max_leaves=12)
+        yield True, "nominal", setting(bins, rate, bin_budget_frac=0.3)
+    yield True, "nominal", setting(48, 0.8, composition="classic")
+
+
+def boosted(raw, file, **options):
+    """Return the averages of DP-EBM: a row for each table, setting and epsilon."""
+    found = []
+    for (name, rows, labels, schema), is_curved in product(raw, (False, True)):
+        estimators = {}
+        for is_own, form, setting in ebm_settings():
+            if is_own == is_curved:
+                X, model = boosting(rows, schema, is_curved, form)
+                text = setting_text(setting) or "defaults"
+                estimators[f"{form}, {text}"] = model(**setting)
+        results = compare(
+            {f"{name}, {'asinh' if is_curved else 'linear'}": (X, signs(labels, schema))},
+            estimators,
+            epsilons=EPSILONS,
+            delta=DELTA,
+            results_file=file,
+            progress=True,
+            **options,
+        )
+        print(results.notes())
+        found += results.rows()
+    return found
+
+
+def against_ebm(ours, boosted):
+    """Yield a record for each table, epsilon and metric: ours beside the defaults and the best."""
+    for row in ours:
+        name, _, form = row["dataset"].partition(", ")
+        peers = [
+            peer for peer in boosted
+            if peer["dataset"].startswith(f"{name}, ") and peer["epsilon"] == row["epsilon"]
+        ]  # fmt: skip
+        if row["estimator"] != "logistic" or not peers:
+            continue
+        for metric, sign in METRICS.items():
+            best = max(peers, key=lambda peer: sign * peer[metric])
+            yield {
+                "table": name, "form": form, "epsilon": row["epsilon"], "metric": metric,
+                "mean": row[metric], "standard_error": row[f"{metric}_se"],
+                "defaults": next(p[metric] for p in peers if "defaults" in p["estimator"]),
+                "best": best[metric], "best_standard_error": best[f"{metric}_se"],
+                "setting": f"{best['dataset'].partition(', ')[2]}, {best['estimator']}",
+                "settings": len(peers), "fits": [row["n_cells"], best["n_cells"]],
+                "won": sign * (row[metric] - best[metric]) > 0,
+            }  # fmt: skip
+
+
+def print_against(records):
+    """Print the comparison with DP-EBM, and how many cells are won."""
+    print("table form      epsilon metric       logistic          DP-EBM  its best")
+    for record in records:
+        print(
+            "{table:6}{form:7}{epsilon:8g} {metric:10}{mean:8.4f} ± {standard_error:.4f}"
+            "{defaults:10.4f}{best:10.4f} ± {best_standard_error:.4f}".format(**record),
+            "won " if record["won"] else "lost", record["setting"],
+        )  # fmt: skip
+    for form in ("lines", "curves"):
+        cells = [record["won"] for record in records if record["form"] == form]
+        print(f"{form}: {sum(cells)} of {len(cells)} cells won against the best DP-EBM.")
+
+
 def main():
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    tables = [*FETCHED, "census"]
+    parser.add_argument("--tables", nargs="+", choices=tables, default=tables)
+    parser.add_argument("--ebm", help="compare with DP-EBM too, and keep its fits in this file")
+    parser.add_argument("--output", help="write that comparison as JSON to this file")
     parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--cells", help="keep finished fits in this file, and resume from it")
     arguments = parser.parse_args()
-    raw, records = list(raw_tables()), []
+    raw, records = list(raw_tables(arguments.tables)), []
     for epsilon in EPSILONS:
         records += compare(
             encoded(raw, epsilon),
@@ -99,6 +206,13 @@ def main():
         f"Curves are better in {better} of {len(rows)} cells by the mean, and worse by more than "
         f"two standard errors in {worse}."
     )
+    if arguments.ebm:
+        known = [table for table in raw if table[0] in EBM_TABLES]
+        peers = boosted(known, arguments.ebm, n_repeats=arguments.repeats, n_jobs=arguments.jobs)
+        against = list(against_ebm(ComparisonResults(records).rows(), peers))
+        print_against(against)
+        if arguments.output:
+            Path(arguments.output).write_text(json.dumps(against, indent=1) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

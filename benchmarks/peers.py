@@ -1,16 +1,65 @@
-"""The same clipped gradient as others would compute it: what `speed.py` compares with.
+"""The same clipped gradient, and whole fits, as others would compute them.
 
-Each function takes the data, labels, coefficients (intercept last) and the clip, and returns a call
-without arguments, or None if the library it needs is not installed.
+Each function for `speed.py` takes the data, labels, coefficients (intercept last) and the clip, and
+returns a call without arguments, or None if the library it needs is not installed.
 """
 
 import importlib.util
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from scipy import sparse
+from sklearn.linear_model import LogisticRegression
 
-__all__ = ["jax_vmap", "line_search", "loop", "numpy_rows", "softmax", "torch_vmap", "two_pass"]
+from dpglm.exceptions import require
+
+__all__ = [
+    "boosting", "installed", "jax_vmap", "line_search", "loop", "numpy_rows", "softmax",
+    "torch_vmap", "two_pass", "whole_fits",
+]  # fmt: skip
+
+
+def installed(module: str) -> bool:
+    """Whether a module is there; if not, say that it is left out."""
+    found = importlib.util.find_spec(module) is not None
+    if not found:
+        print(f'without {module}, which is not installed: pip install "dpglm[benchmarks]"')
+    return found
+
+
+def whole_fits(X, y: np.ndarray) -> dict[str, Callable]:
+    """Logistic regression without privacy, whole fits, with scikit-learn's default penalty."""
+    models = {
+        solver: LogisticRegression(solver=solver, max_iter=1000)
+        for solver in ("lbfgs", "newton-cholesky")
+    }
+    if installed("glum"):
+        from glum import GeneralizedLinearRegressor
+
+        models["glum"] = GeneralizedLinearRegressor(family="binomial", alpha=1 / len(y))
+    return {name: partial(model.fit, X, y) for name, model in models.items()}
+
+
+def boosting(rows, schema, is_curved: bool = False, form: str = "nominal"):
+    """DP-EBM: its rows, and its class with the public facts that it would read from them.
+
+    A number comes as its position between its public bounds, on the scale of the column or of its
+    curve, a category as its place in the public list. DP-EBM has no other use for their values.
+    """
+    model = require("interpret.privacy", "benchmarks", "DP-EBM").DPExplainableBoostingClassifier
+    columns, types, bounds = [], [], {}
+    for i, column in enumerate((schema.additive() if is_curved else schema).columns):
+        columns.append(column.numbers(rows[column.name]))
+        if column in schema.categorical:
+            codes = [str(code) for code in range(len(column.categories))]
+            types.append(codes if form == "ordinal" else form)
+        else:
+            columns[-1] = column.position(columns[-1])
+            types.append("continuous")
+            bounds[i] = (0.0, 1.0)
+    public = {"feature_types": types, "privacy_bounds": bounds}
+    return np.column_stack(columns), partial(model, **public, n_jobs=1)
 
 
 def two_pass(X, y: np.ndarray, coef: np.ndarray, clip: float) -> Callable[[], np.ndarray]:
