@@ -4,7 +4,8 @@ The physical limit is memory: a gradient has to read the data once. So the yards
 a well-written sum over the same bytes (STREAM read), and the other one a numpy version that reads
 the data twice. The contenders of a row are run in turn, many times, and compared by their medians:
 CPU time for one thread; wall-clock time for two threads, where a sample counts only if both
-processors were at work (CPU / wall >= 1.8).
+processors were at work (CPU / wall >= 1.8). Whole fits (`whole`) have one more yardstick, a product
+X'X by numpy, with which every second-order method starts.
 
     [DPGLM_DATA=folder] python benchmarks/speed.py [--quick] [--only GROUP ...]
         [--output speed.json] [--figure speed.png]
@@ -21,12 +22,12 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 
 import numba
 import numpy as np
 import peers
 from scipy import sparse
-from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_limits
 
 from dpglm import DPLogisticRegression
@@ -91,6 +92,8 @@ def result(name, seconds, n_rows, n_bytes=None):
         row["percent_of_stream"] = 100 * seconds["stream"] / gradient
     if "library" in seconds:
         row["times_two_pass"] = seconds["library"] / gradient
+    if "product" in seconds:
+        row["products"] = gradient / seconds["product"]
     others = {name: t / gradient for name, t in seconds.items() if name.startswith("with ")}
     return row | others
 
@@ -212,11 +215,13 @@ def sparse_row(name, X, repeats):
     return result(name, medians(calls, repeats), n)
 
 
-def fit_row(name, X, y, repeats):
-    """Compare a default fit, on one thread, with scikit-learn's logistic regression."""
+def fit_row(name, X, y, repeats, others):
+    """Compare a default fit, on one thread, with whole fits by others and with one X'X."""
     model = DPLogisticRegression(classes=[0, 1])
-    peer = LogisticRegression(max_iter=1000)
-    calls = {"gradient": lambda: model.fit(X, y), "with scikit-learn": lambda: peer.fit(X, y)}
+    calls = {"gradient": lambda: model.fit(X, y)}
+    calls |= {f"with {peer}": call for peer, call in others.items()}
+    if not sparse.issparse(X):
+        calls["product"] = lambda: X.T @ X
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return result(name, medians(calls, repeats), X.shape[0])
@@ -323,16 +328,27 @@ def adult_rows(repeats):
     X = data.schema.transformer().fit_transform(data.data)
     y = (np.asarray(data.target) == data.schema.classes[1]).astype(int)
     storages = {"dense": X, "column-major": np.asfortranarray(X), "CSR": sparse.csr_array(X)}
-    return [
-        fit_row(f"default fit of Adult, {name}", stored, y, repeats)
-        for name, stored in storages.items()
-    ]
+    rows = []
+    for name, stored in storages.items():
+        others = peers.whole_fits(stored, y)
+        if name == "dense" and peers.installed("interpret"):
+            columns, model = peers.boosting(data.data, data.schema)
+            others["DP-EBM"] = partial(model().fit, columns, y)
+        rows.append(fit_row(f"default fit of Adult, {name}", stored, y, repeats, others))
+    return rows
+
+
+def whole_rows(n, repeats):
+    """Whole fits."""
+    X, y, _ = dense_problem(n * 6 // 10, 100)
+    y = (y > 0).astype(int)
+    name = f"default fit, float64 {len(X)}x100"
+    return [fit_row(name, X, y, min(5, repeats), {}), *adult_rows(min(5, repeats))]
 
 
 def fit_rows(n, repeats):
-    """Whole fits, the first of a process among them, and the noise."""
+    """First fits of a process, and the noise."""
     return [
-        *adult_rows(min(5, repeats)),
         *first_fit_rows("DPLogisticRegression", 3),
         *first_fit_rows("DPAGDClassifier", 3),
         noise_row("rounded Gaussian, 100 numbers x 1000 draws", 100, 1000),
@@ -349,16 +365,17 @@ def peer_rows(n, repeats):
 
 GROUPS = {
     "shapes": shape_rows, "lines": line_rows, "sparse": sparse_rows, "peers": peer_rows,
-    "scaling": scaling_rows, "fits": fit_rows,
+    "scaling": scaling_rows, "whole": whole_rows, "fits": fit_rows,
 }  # fmt: skip
 COLUMNS = {
     "case": ("case", "<44"),
     "ms": ("ms", ">9.2f"),
-    "ns_per_row": ("ns/row", ">8.2f"),
+    "ns_per_row": ("ns/row", ">10.2f"),
     "stream_gb_s": ("STREAM GB/s", ">12.1f"),
     "percent_of_stream": ("% of STREAM", ">12.0f"),
     "reads": ("reads", ">8.2f"),
     "times_two_pass": ("x two-pass", ">11.2f"),
+    "products": ("in X'X", ">8.2f"),
 }
 
 
@@ -372,7 +389,7 @@ def table(rows: list[dict]) -> str:
         for key, (_, form) in COLUMNS.items():
             width = form.split(".")[0].rstrip("f")
             cells.append(f"{row[key]:{form}}" if key in row else f"{'-':{width}}")
-        cells += [f"  {key[5:]} {row[key]:.1f}x" for key in row if key.startswith("with ")]
+        cells += [f"  {key[5:]} {row[key]:.3g}x" for key in row if key.startswith("with ")]
         lines.append("".join(cells))
     return "\n".join(lines)
 
