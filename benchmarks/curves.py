@@ -100,7 +100,11 @@ def ebm_settings():
         # More signal carries more bins and longer steps; the rest of the grid is left out.
         if bins == 24 or (bins < 24 and rate < 0.8) or (bins > 24 and rate > 0.2):
             yield False, "nominal", setting(bins, rate)
-    for bins, rate in ((12, 0.2), (48, 0.8)):
+    # Of the largest epsilons the best are at the corner of that grid, and so it goes on there.
+    for is_curved, bins in product((False, True), (48, 96)):
+        yield is_curved, "nominal", setting(bins, 1.6)
+    yield True, "nominal", setting(48, 3.2)
+    for bins, rate in ((12, 0.2), (48, 0.8), (48, 1.6)):
         yield True, "ordinal", setting(bins, rate)
         yield True, "nominal", setting(bins, rate, max_leaves=12)
         yield True, "nominal", setting(bins, rate, bin_budget_frac=0.3)
