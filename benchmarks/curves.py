@@ -28,8 +28,8 @@ from peers import boosting
 from dpglm import DPLinearSVM, DPLogisticRegression
 from dpglm.datasets import fetch_adult, fetch_bank, fetch_kddcup99, make_census
 from dpglm.schema import load_schema
-from dpglm.study import ComparisonResults, compare
-from dpglm.study.results import setting_text
+from dpglm.study import compare
+from dpglm.study.results import mean_and_error, setting_text
 
 DELTA = 1e-8
 EPSILONS = (0.05, 0.2, 0.8, 1.6)
@@ -112,7 +112,7 @@ def ebm_settings():
 
 
 def boosted(raw, file, **options):
-    """Return the averages of DP-EBM: a row for each table, setting and epsilon."""
+    """Return the records of DP-EBM, by default and at each setting, on the raw columns."""
     found = []
     for (name, rows, labels, schema), is_curved in product(raw, (False, True)):
         estimators = {}
@@ -130,46 +130,63 @@ def boosted(raw, file, **options):
             progress=True,
             **options,
         )
-        print(results.notes())
-        found += results.rows()
+        if results.notes():
+            print(results.notes())
+        found += results.records
+    return found
+
+
+def scores(records):
+    """Return the scores of all folds, in order, for each dataset, estimator and epsilon."""
+    found = defaultdict(lambda: defaultdict(list))
+    for record in records:
+        for metric in METRICS:
+            key = record["dataset"], record["estimator"], record["epsilon"]
+            found[key][metric].append(record[metric])
     return found
 
 
 def against_ebm(ours, boosted):
     """Yield a record for each table, epsilon and metric: ours beside the defaults and the best."""
-    for row in ours:
-        name, _, form = row["dataset"].partition(", ")
-        peers = [
-            peer for peer in boosted
-            if peer["dataset"].startswith(f"{name}, ") and peer["epsilon"] == row["epsilon"]
-        ]  # fmt: skip
-        if row["estimator"] != "logistic" or not peers:
+    peers = scores(boosted)
+    for (dataset, estimator, epsilon), own in scores(ours).items():
+        table, _, form = dataset.partition(", ")
+        known = [key for key in peers if key[0].startswith(f"{table}, ") and key[2] == epsilon]
+        if estimator != "logistic" or not known:
             continue
         for metric, sign in METRICS.items():
-            best = max(peers, key=lambda peer: sign * peer[metric])
-            yield {
-                "table": name, "form": form, "epsilon": row["epsilon"], "metric": metric,
-                "mean": row[metric], "standard_error": row[f"{metric}_se"],
-                "defaults": next(p[metric] for p in peers if "defaults" in p["estimator"]),
-                "best": best[metric], "best_standard_error": best[f"{metric}_se"],
-                "setting": f"{best['dataset'].partition(', ')[2]}, {best['estimator']}",
-                "settings": len(peers), "fits": [row["n_cells"], best["n_cells"]],
-                "won": sign * (row[metric] - best[metric]) > 0,
+            best = max(known, key=lambda key: sign * np.mean(peers[key][metric]))
+            gains = sign * np.subtract(own[metric], peers[best][metric])
+            record = {
+                "table": table, "form": form, "epsilon": epsilon, "metric": metric,
+                "fits": len(gains), "settings": len(known), "setting": f"{best[0]}, {best[1]}",
+                "won": bool(gains.mean() > 0),
             }  # fmt: skip
+            default = f"{table}, linear", "nominal, defaults", epsilon
+            for name, values in (
+                ("ours", own[metric]), ("best", peers[best][metric]), ("gain", gains),
+                ("defaults", peers[default][metric]),
+            ):  # fmt: skip
+                record[name], record[f"{name}_error"] = mean_and_error(values)
+            yield record
 
 
 def print_against(records):
     """Print the comparison with DP-EBM, and how many cells are won."""
-    print("table form      epsilon metric       logistic          DP-EBM  its best")
+    print("table form      epsilon metric       logistic          DP-EBM  its best           gain")
     for record in records:
         print(
-            "{table:6}{form:7}{epsilon:8g} {metric:10}{mean:8.4f} ± {standard_error:.4f}"
-            "{defaults:10.4f}{best:10.4f} ± {best_standard_error:.4f}".format(**record),
-            "won " if record["won"] else "lost", record["setting"],
-        )  # fmt: skip
+            "{table:6}{form:7}{epsilon:8g} {metric:10}{ours:8.4f} ± {ours_error:.4f}"
+            "{defaults:10.4f}{best:10.4f} ± {best_error:.4f}{gain:+9.4f} ± {gain_error:.4f}"
+            "  {setting}".format(**record)
+        )
     for form in ("lines", "curves"):
-        cells = [record["won"] for record in records if record["form"] == form]
-        print(f"{form}: {sum(cells)} of {len(cells)} cells won against the best DP-EBM.")
+        own = [record for record in records if record["form"] == form]
+        sure = sum(record["gain"] > 2 * record["gain_error"] for record in own)
+        print(
+            f"{form}: {sum(record['won'] for record in own)} of {len(own)} cells won against the "
+            f"best DP-EBM, {sure} by more than two standard errors of the paired difference."
+        )
 
 
 def main():
@@ -213,7 +230,7 @@ def main():
     if arguments.ebm:
         known = [table for table in raw if table[0] in EBM_TABLES]
         peers = boosted(known, arguments.ebm, n_repeats=arguments.repeats, n_jobs=arguments.jobs)
-        against = list(against_ebm(ComparisonResults(records).rows(), peers))
+        against = list(against_ebm(records, peers))
         print_against(against)
         if arguments.output:
             Path(arguments.output).write_text(json.dumps(against, indent=1) + "\n", "utf-8")
