@@ -24,7 +24,6 @@ from dpglm.study import compare
 ALLOWED = 0.002
 WIDTHS = (10, 50, 150)
 
-
 # Name -> where the rows are from, and which class is rare.
 RAW = {
     "census": (None, 1),
