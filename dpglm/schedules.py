@@ -410,14 +410,12 @@ class SignalStep(Schedule):
     ----------
     signal : float
         Number of records times the budget mu per unit of clip.
-    scale : float, default=4.9
-    longest : float, default=300.0
+    scale : float, default=4.4
+    longest : float, default=275.0
         Of the way.
-    largest : float, default=6.0
+    largest : float, default=3.5
         Of the steps. Longer ones would not come to rest where the loss is curved.
-    heaviest : float, default=0.7
-        Of the coefficients of a heavy ball. With more, few steps would not come to rest either.
-    heavy_ball : bool, default=True
+    accelerated : bool, default=True
         Whether `SignalMomentum` goes what is then left of the way; else it is not gone.
 
     Notes
@@ -431,29 +429,28 @@ class SignalStep(Schedule):
     Examples
     --------
     >>> facts = PublicFacts(n_samples=10_000, n_features=40, curvature=0.25)
-    >>> SignalStep(signal=640.0).values(20, facts)[[0, 10]].round(2)
-    array([3.11, 2.34])
+    >>> SignalStep(signal=640.0).values(40, facts)[[0, 20]].round(2)
+    array([1.43, 1.07])
     """
 
     signal: float
-    scale: float = 4.9
-    longest: float = 300.0
-    largest: float = 6.0
-    heaviest: float = 0.7
-    heavy_ball: bool = True
+    scale: float = 4.4
+    longest: float = 275.0
+    largest: float = 3.5
+    accelerated: bool = True
 
     def values(self, n_iter: int, facts: PublicFacts) -> np.ndarray:
-        c = self.coefficient(n_iter, facts) if self.heavy_ball else 0.0
+        c = self.coefficient(n_iter, facts) if self.accelerated else 0.0
         first = min(self.largest, self._way(facts) / _reach(c, n_iter))
         curvature = min(facts.curvature or 0.25, _STEEPEST)
         return first * (0.25 / curvature) ** (1 / 3) * _falling(n_iter)
 
     def coefficient(self, n_iter: int, facts: PublicFacts) -> float:
-        """Return the least coefficient of a heavy ball by which the steps go the way, if any is."""
+        """Return the least coefficient of `SignalMomentum` by which the steps go the way, or 1."""
         lacking = lambda c: self._way(facts) - self.largest * _reach(c, n_iter)  # noqa: E731
         if lacking(0.0) <= 0:
             return 0.0
-        return self.heaviest if lacking(self.heaviest) >= 0 else brentq(lacking, 0, self.heaviest)
+        return 1.0 if lacking(1.0) >= 0 else brentq(lacking, 0.0, 1.0)
 
     def _way(self, facts: PublicFacts) -> float:
         return min(self.longest, self.scale * _snr(self.signal, facts) ** 0.75)
@@ -466,17 +463,19 @@ def _falling(n_iter: int) -> np.ndarray:
 def _reach(coefficient: float, n_iter: int) -> float:
     """How far along a gradient of one the last half of the iterates is, if the first step is one.
 
-    That is the mean of sums of steps times velocities; these are all 1 without momentum.
+    That is the mean of sums of steps times directions; these are all 1 without momentum.
     """
-    velocity = np.ones(n_iter)
-    for t in range(2, n_iter + 1 if coefficient else 0):
-        velocity[t - 1] += _heaviness(coefficient, t) * velocity[t - 2]
-    return float(averaging_weights("tail", n_iter) @ np.cumsum(velocity * _falling(n_iter)))
+    directions = np.ones(n_iter)
+    velocity = 0.0
+    for t in range(1, n_iter + 1 if coefficient else 0):
+        directions[t - 1], velocity = _accelerated(1.0, velocity, coefficient, t)
+    return float(averaging_weights("tail", n_iter) @ np.cumsum(directions * _falling(n_iter)))
 
 
-def _heaviness(coefficient: float, t: int) -> float:
-    """The coefficient of a heavy ball in iteration t, from 1: as Nesterov's until it is reached."""
-    return min(coefficient, (t - 1) / (t + 2))
+def _accelerated(gradient, velocity, coefficient, t):
+    """Direction of iteration t, from 1, and next velocity, by Nesterov's coefficients at most."""
+    velocity = min(coefficient, (t - 1) / (t + 2)) * velocity + gradient
+    return gradient + min(coefficient, t / (t + 3)) * velocity, velocity
 
 
 def _snr(signal: float, facts: PublicFacts) -> float:
@@ -598,7 +597,7 @@ class DebiasedMomentum(Momentum):
 
 @dataclass(eq=False, repr=False)
 class SignalMomentum(Momentum):
-    """A heavy ball that becomes as heavy as automatic steps need it to go their way.
+    """Nesterov's acceleration, as much of it as automatic steps need to go their way.
 
     Little signal needs none, which is best: each gradient then has the same weight. With much, few
     steps of a length that comes to rest do not go far enough without.
@@ -607,12 +606,12 @@ class SignalMomentum(Momentum):
     ----------
     steps : SignalStep
     coefficient : float, default=0.0
-        What it ends with. ``settled`` sets it.
+        The largest, c in [0, 1]; ``settled`` sets it.
 
     Notes
     -----
-    ``m_t = min(c, (t - 1) / (t + 2)) m_(t-1) + g_t``. The second number is Nesterov's, by which the
-    first steps, along the steepest gradients, do not overshoot.
+    ``v_t = c_t v_(t-1) + g_t`` with ``c_t = min(c, (t - 1) / (t + 2))``, and the direction
+    ``g_t + c_(t+1) v_t`` (Nesterov 1983, in the point at which gradients are taken).
 
     Examples
     --------
@@ -625,8 +624,7 @@ class SignalMomentum(Momentum):
     coefficient: float = 0.0
 
     def direction(self, gradient: np.ndarray, velocity: np.ndarray, t: int) -> _TwoArrays:
-        velocity = _heaviness(self.coefficient, t) * velocity + gradient
-        return velocity, velocity
+        return _accelerated(gradient, velocity, self.coefficient, t)
 
     def settled(self, n_iter: int, facts: PublicFacts) -> Momentum:
         return SignalMomentum(self.steps, self.steps.coefficient(n_iter, facts))

@@ -29,6 +29,7 @@ from dpglm.sources.arrays import ArraySource, IterableSource
 from dpglm.sources.base import floating, read_ahead, rows_of_a_block
 from dpglm.sources.parquet import ParquetSource
 from dpglm.sums.objective import Objective
+from dpglm.sums.rows import DenseRows
 
 N_ROWS, BLOCK = 1500, 400
 ESTIMATORS = [
@@ -191,7 +192,7 @@ def test_a_cache_is_read_in_later_passes_and_leaves_nothing(
         opened.append(TemporaryFile(dir=dir))  # noqa: SIM115
         return opened[-1]
 
-    monkeypatch.setattr(inputs, "TemporaryFile", open_in)
+    monkeypatch.setattr(base, "TemporaryFile", open_in)
     rare = DPLogisticRegression(max_iter=3, sampling_rate=0.002, preconditioner="diagonal")
     for estimator in ESTIMATORS[:1] if sparse_output else (ESTIMATORS[0], ESTIMATORS[3], rare):
         estimator = clone(estimator).set_params(classes=schema.classes)
@@ -370,6 +371,68 @@ def test_rows_that_change_are_not_clipped_by_the_norms_that_they_had(stored, cen
         assert e.value.privacy_ledger == model.plan(*X.shape).ledger
     # Without a basis norms are taken anew, and follow.
     DPLogisticRegression(max_iter=3, preconditioner=None).set_callbacks(Changes()).fit(source)
+
+
+def test_a_row_that_grows_while_its_norm_is_taken_is_noticed(census, monkeypatch):
+    X, y = census[0].copy(), census[1]
+    original = DenseRows.inverse_norms
+
+    def then_grow(rows, *arguments):
+        inverse = original(rows, *arguments)
+        X[900, 0] += 1.0
+        return inverse
+
+    monkeypatch.setattr(DenseRows, "inverse_norms", then_grow)
+    # which may notice it first, by chance
+    monkeypatch.setattr(vaults.Vault, "_confirm", lambda *_: None)
+    with pytest.raises(ValueError, match="X has changed between two passes"):
+        DPLogisticRegression(max_iter=3).fit(ArraySource(Slices(X), y, block_rows=BLOCK))
+
+
+@pytest.mark.parametrize("cache", [1, 2.0, b"folder", lambda: None])
+def test_a_cache_that_is_no_folder_is_refused(cache, census):
+    source = ArraySource(Slices(census[0]), census[1], block_rows=BLOCK)
+    source.cache = cache
+    with pytest.raises(
+        TypeError, match=r"cache=.* must be None, True or the path of a folder"
+    ) as e:
+        DPLogisticRegression(max_iter=3).fit(source)
+    assert not hasattr(e.value, "privacy_ledger")
+
+
+def test_what_was_charged_is_told_whatever_happens_when_a_cache_is_closed(census, monkeypatch):
+    source = ArraySource(Slices(census[0]), census[1], block_rows=BLOCK)
+    source.cache = True
+    original = base.kept_in_a_file
+
+    class Interrupted:
+        def __init__(self, source):
+            self.kept = original(source)
+
+        def __enter__(self):
+            return self.kept.__enter__()
+
+        def __exit__(self, *error):
+            self.kept.__exit__(*error)
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(inputs, "kept_in_a_file", Interrupted)
+    model = DPLogisticRegression(max_iter=3)
+    for planted in (None, ZeroDivisionError):
+        if planted:
+            monkeypatch.setattr(vaults.Vault, "gradient_sum", fails_after_noise(planted))
+        with pytest.raises(KeyboardInterrupt) as e:
+            model.fit(source)
+        assert e.value.privacy_ledger == model.plan(*census[0].shape).ledger
+        with pytest.raises(NotFittedError):
+            check_is_fitted(model)
+
+
+def fails_after_noise(error):
+    def fail(vault, *arguments):
+        raise error
+
+    return fail
 
 
 def test_norms_of_blocks_beyond_the_most_are_taken_anew(census, monkeypatch):

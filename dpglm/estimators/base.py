@@ -203,7 +203,7 @@ class PrivateLinearClassifier(LinearPredictions, CallbackSupportMixin, BaseEstim
             with table_of(self, X, y) as data:
                 return self._fit(data)
         except BaseException as error:
-            # An interrupt may come once the fit is over.
+            # An interrupt may come once the fit is over, or has failed.
             if "privacy_" in vars(self):
                 vars(error).setdefault("privacy_ledger", self.privacy_)
             self._forget()
@@ -232,9 +232,9 @@ class PrivateLinearClassifier(LinearPredictions, CallbackSupportMixin, BaseEstim
             self.n_iter_, self.trace_ = trace.n_iter, trace
             self.privacy_ = plan.ledger
             finish_fit()
-        except BaseException as error:
+        except BaseException:
             if vault.has_drawn or not plan.ledger.protects:
-                error.privacy_ledger = plan.ledger  # type: ignore[attr-defined]
+                self.privacy_ = plan.ledger  # for the error that will leave the fit
             raise
         return self
 

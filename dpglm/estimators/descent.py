@@ -54,7 +54,7 @@ def automatic_configuration(
     preconditioner = check_preconditioner(chosen.pop("preconditioner", default))
     # Where columns stay correlated the loss may be curved more: more and shorter steps.
     white = isinstance(preconditioner, FullPreconditioner)
-    step = SignalStep(signal, largest=6.0 if white else 2.5, heavy_ball="momentum" not in chosen)
+    step = SignalStep(signal, largest=3.5 if white else 1.5, accelerated="momentum" not in chosen)
     # Momentum that changes no length suits steps of one's own.
     momentum = DebiasedMomentum(0.5) if "step_schedule" in chosen else SignalMomentum(step)
     return {
@@ -86,8 +86,8 @@ class NoisyDescentMixin(NamedLossMixin):
         Step sizes on the mean gradient. ``"auto"`` goes a way that follows the same numbers as the
         clip, whatever the number of iterations: `dpglm.schedules.SignalStep`.
     momentum : {"auto", "heavy_ball", "debiased"}, float, momentum object or None, default="auto"
-        A number is the coefficient of a heavy ball; ``"heavy_ball"`` means .6. ``"auto"`` is a
-        heavy ball as heavy as automatic steps need to go their way
+        A number is the coefficient of a heavy ball; ``"heavy_ball"`` means .6. ``"auto"`` is
+        Nesterov's acceleration, as much of it as automatic steps need to go their way
         (`dpglm.schedules.SignalMomentum`), and beside steps of one's own ``DebiasedMomentum(0.5)``.
     averaging : {"auto", "uniform", "tail", "t_weighted"}, float or None, default="auto"
         Which average of the iterates is returned: a number is the last part of the run, ``"tail"``

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from numbers import Real
-from tempfile import TemporaryFile
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from sklearn.utils.validation import validate_data
 
 from dpglm.privacy.vault import block_sums
 from dpglm.sources.arrays import ArraySource, IterableSource, is_sliceable
-from dpglm.sources.base import CachedBlocks, Source, check_table
+from dpglm.sources.base import Source, check_table, kept_in_a_file
 from dpglm.sources.dask import dask_source
 
 
@@ -131,9 +130,7 @@ class SourceData(ExitStack):
         model = make(np.zeros((1, self._source.n_features)), classes[:1])
         source: Any = self._source
         if source.cache:
-            # It has no name, but on Windows: the system deletes it, however the process ends.
-            file = TemporaryFile(dir=None if source.cache is True else source.cache)  # noqa: SIM115
-            source = CachedBlocks(source, self.enter_context(file))
+            source = self.enter_context(kept_in_a_file(source))
         return block_sums(source.blocks(make), model)
 
     def check(self, sums: Any) -> None:

@@ -9,8 +9,10 @@ import queue
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager, suppress
 from functools import cached_property, partial
+from os import PathLike
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
@@ -148,10 +150,32 @@ class CachedBlocks:
             else:
                 data, place = next(fresh), self._file.seek(0, 2)
                 pickle.dump(data, self._file, protocol=5)
+                self._file.flush()  # a full disk is an error of the pass that fills it
                 self._places[block] = place
                 yield data
         if missing:
             next(fresh, None)  # by which it refuses to have one more
+
+
+@contextmanager
+def kept_in_a_file(source: Source) -> Iterator[CachedBlocks]:
+    """Keep the blocks of a source where its ``cache`` says, for a fit.
+
+    The file has no name but on Windows: the system deletes it, however the process ends.
+    """
+    cache, anywhere = source.cache, isinstance(source.cache, (bool, np.bool_))
+    if not isinstance(source, LocalSource) or not (anywhere or isinstance(cache, (str, PathLike))):
+        raise TypeError(
+            f"cache={cache!r} must be None, True or the path of a folder, of a source whose blocks "
+            "are read in this process."
+        )
+    with TemporaryFile(dir=None if anywhere else cache) as file:
+        try:
+            yield CachedBlocks(source, file)
+        finally:
+            # What the disk did not take is not needed any more.
+            with suppress(OSError):
+                file.close()
 
 
 class _LocalBlocks:
@@ -164,7 +188,7 @@ class _LocalBlocks:
 
     def __init__(self, source: LocalSource | CachedBlocks, make: Callable, n_kept=0) -> None:
         self._source, self._make, self._n_kept = source, make, n_kept
-        self._norms: dict[int, dict[str, Any]] = {}
+        self._norms: dict[int, tuple[np.ndarray, np.ndarray]] = {}
         self.block_rows = source.block_rows
 
     def map(self, task, *arguments, each=None):
@@ -173,12 +197,13 @@ class _LocalBlocks:
             wanted = [block for block in wanted if each[block] is not None]
         with closing(read_ahead(self._source.read(wanted))) as data:
             for block, (rows, labels) in zip(wanted, data, strict=True):
+                kept = {"norms": self._norms.get(block, ())} if block < self._n_kept else {}
                 try:
-                    objective = self._make(rows, labels, **self._norms.get(block, {}))
+                    objective = self._make(rows, labels, **kept)
                 except ValueError as error:
                     raise ValueError(f"{self._source.describe(block)}: {error}") from error
-                if block < self._n_kept and block not in self._norms:
-                    self._norms[block] = {"norms": objective.norms}
+                if kept and block not in self._norms:
+                    self._norms[block] = objective.norms
                 own = () if each is None else (each[block],)
                 yield task(objective, *arguments, *own)
 

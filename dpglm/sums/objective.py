@@ -71,7 +71,8 @@ class Objective:
     classes in `n_outputs`. `class_weight` holds the public weight of each class (for one output: of
     -1, then of +1), which multiplies the gradient before the clip. `n_threads`, by default what
     numba may use, never changes a result. `norms` are the `Objective.norms` of what will be made
-    of this one by `scaled` and `in_basis`, from the same rows: none are then computed.
+    of this one by `scaled` and `in_basis`, from the same rows: none are then computed. They are
+    empty if `norms` will be asked for: a fingerprint must be older than what it vouches for.
 
     `n_rows` is private where the number of records is; `coef_shape` is that of the coefficients,
     and of what `gradient_sum` returns.
@@ -87,10 +88,11 @@ class Objective:
         fit_intercept: bool = True,
         class_weight: np.ndarray | None = None,
         n_threads: int | None = None,
-        norms: tuple[np.ndarray, np.ndarray] | None = None,
+        norms: tuple[np.ndarray, ...] | None = None,
     ) -> None:
         rows = rows_of(X)
-        if norms is not None and not np.array_equal(norms[0], rows.fingerprint()):
+        self._fingerprint = None if norms is None else rows.fingerprint()
+        if norms and not np.array_equal(norms[0], self._fingerprint):
             # A row that has become longer would add more than the clip.
             raise ValueError("X has changed between two passes, and rows are clipped by old norms.")
         if n_outputs < (2 if isinstance(loss, Softmax) else 1):
@@ -107,7 +109,7 @@ class Objective:
         self._signs, self._targets = _check_target(target, rows.n_rows, n_outputs)
         self._basis = None
         self.stretches = (1.0, 1.0)
-        self._known = None if norms is None else norms[1]
+        self._known = norms[1] if norms else None
         self._hold(rows)
         self._signed = self._signs * self._inverse_norms()
 
@@ -124,7 +126,7 @@ class Objective:
     @property
     def norms(self) -> tuple[np.ndarray, np.ndarray]:
         """The fingerprint of the rows, and one over the norm of each, to be kept. Private."""
-        return self._rows.fingerprint(), np.abs(self._signed)
+        return self._fingerprint, np.abs(self._signed)
 
     @property
     def reference(self) -> Reference:
