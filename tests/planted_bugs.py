@@ -49,7 +49,7 @@ WHITE = {
     "preconditioner": DiagonalPreconditioner(share=0.5, row_bound=2.0),
 }  # fmt: skip
 SAMPLED = {"epsilon": 8.0, "max_iter": 40, "preconditioner": None, "clip_schedule": 1.0}
-ADAPTIVE = {"epsilon": ONE, "n_splits": 6.0, "accountant": "gdp"}
+ADAPTIVE = {"epsilon": ONE, "n_splits": 6.0, "accountant": "gdp", "preconditioner": None}
 
 
 def gradients(Estimator=DPLogisticRegression, *, stage="gradients", container="sparse", **changes):

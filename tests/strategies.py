@@ -31,7 +31,7 @@ ESTIMATORS = {
     "private count": DPLinearSVM(
         max_iter=3, neighboring_relation="add_or_remove_one", n_ref=40, fit_intercept=False
     ),
-    "adaptive": DPAGDClassifier(max_iter=4),
+    "adaptive": DPAGDClassifier(max_iter=4, preconditioner=None),
     "adaptive full": DPAGDClassifier(
         max_iter=3, preconditioner="full", neighboring_relation="replace_one"
     ),
@@ -117,7 +117,9 @@ DESCENT = {
 ADAPTIVE = {
     **PENALTY,
     "loss": st.sampled_from(["logistic", "smoothed_hinge", "hinge"]),
-    "clip_schedule": powers_of_ten(-1, 1),
+    "clip_schedule": st.one_of(st.just("auto"), powers_of_ten(-1, 1)),
+    "max_step": st.one_of(st.just("auto"), powers_of_ten(-1, 1)),
+    "averaging": st.sampled_from(["auto", "uniform", None, 0.3]),
     "loss_clip": st.one_of(st.just("auto"), powers_of_ten(-1, 1)),
     "n_splits": st.floats(1, 6),
     "selection": st.sampled_from(["exponential", "laplace"]),

@@ -13,7 +13,7 @@ from sklearn.datasets import make_blobs
 from sklearn.linear_model import LogisticRegression
 from tapes import Scripted, on_tape
 
-from dpglm import DPAGDClassifier, FullPreconditioner
+from dpglm import DPAGDClassifier, DPLogisticRegression, FullPreconditioner
 from dpglm.datasets import make_census
 from dpglm.estimators.adaptive_plan import ACCOUNTANTS, make_adaptive_plan
 from dpglm.estimators.solvers import FitTrace, Space, adaptive_gradient_descent
@@ -166,7 +166,9 @@ SETTINGS = {
     "budget_growth": st.floats(0.05, 3.0),
     "selection": st.sampled_from(["exponential", "laplace"]),
     "accountant": st.sampled_from(["auto", "gdp", "zcdp"]),
-    "max_iter": st.sampled_from([3, 10_000]),
+    "max_iter": st.sampled_from([3, 10_000, "auto"]),
+    "step_schedule": st.sampled_from([None, Constant(100.0)]),
+    "averaging": st.sampled_from([None, "tail"]),
 }
 
 
@@ -198,6 +200,41 @@ def test_the_last_accepted_iterate_is_returned():
     assert len(iterates) == 2 and (trace.coef == iterates[-1]).all()
     assert trace.n_iter == 3 and trace.step[-1] == 0.0
     assert np.linalg.norm(iterates[0]) == pytest.approx(1.0)
+
+
+def test_the_average_of_the_accepted_iterates_is_returned():
+    iterates = []
+    with on_tape(Scripted([2, 1, 3, 1, *[0] * 40])):
+        trace = descend(plan_for(averaging="tail"), on_step=lambda t, coef: iterates.append(coef))
+    assert len(iterates) == 4
+    assert trace.coef == pytest.approx((iterates[2] + iterates[3]) / 2, rel=1e-15)
+
+
+def test_by_default_steps_are_around_those_of_logistic_regression():
+    """As long a way in fewer iterations, and twice that on offer, times the released gradient."""
+    plan, other = (M().plan(5000, 20) for M in (DPAGDClassifier, DPLogisticRegression))
+    plan, other = plan.in_whitened_space(7.0), other.in_whitened_space(7.0)
+    assert plan.clip[0] == other.clip[0]
+    way = plan.reach(0, plan.max_step, 0.3) * plan.n_iter
+    assert way == pytest.approx(2 * 0.3 * other.step[0] * other.n_iter)
+
+
+def test_a_choice_counts_by_how_far_its_noise_lets_steps_be_told_apart():
+    plan = DPAGDClassifier().plan(5000, 20)
+    assert plan.taken(0.1, 1.0, scale=0.0) == 0.1
+    assert plan.taken(0.1, 1.0, scale=1e12) == pytest.approx(0.5)
+    # 5000 / 8 is what is at stake, of which the noise is a quarter.
+    assert plan.taken(0.1, 1.0, scale=5000 / 32) == pytest.approx(0.3)
+    # None helps is believed where it could have been seen; the gradient is refined.
+    assert plan.taken(0.0, 1.0, scale=5000 / 33) == 0.0 < plan.taken(0.0, 1.0, scale=5000 / 31)
+    assert DPAGDClassifier(max_step=1.0).plan(5000, 20).taken(0.1, 1.0, 1e12) == 0.1
+
+
+def test_a_gradient_of_zero_still_has_a_grid():
+    plan = plan_for(step_schedule=Constant(1.0))
+    with on_tape(Scripted([4] * 100, [np.zeros(2)] * 100)):
+        trace = descend(plan)
+    assert min(trace.max_step) > 0 and trace.coef.tolist() == [0.0, 0.0]
 
 
 def test_the_grid_follows_the_steps_and_shrinks_when_none_helps():
@@ -302,7 +339,7 @@ def test_every_draw_is_charged_once_at_its_cost_and_first_the_moment(
 ):
     model = DPAGDClassifier(
         epsilon=2.0, n_steps=1, preconditioner=preconditioner, accountant=accountant,
-        neighboring_relation=relation,
+        clip_schedule=2.5, n_splits=10, max_step=2.0, neighboring_relation=relation,
     ).fit(*make_census(300, random_state=0))  # fmt: skip
     trace, n_moments = model.trace_, 0 if preconditioner is None else 1
     clip, moment = (2.5, 9.0) if relation == "zero_out" else (5.0, math.sqrt(2) * 9.0)
@@ -340,7 +377,10 @@ def penalised_loss(model, X, y, alpha=0.0):
 @pytest.mark.slow
 def test_without_noise_the_exact_best_step_is_taken_until_none_helps():
     X, y = make_census(1000, random_state=0)
-    model = DPAGDClassifier(epsilon=math.inf, clip_schedule=math.inf, alpha=0.05).fit(X, y)
+    model = DPAGDClassifier(
+        epsilon=math.inf, clip_schedule=math.inf, alpha=0.05, max_iter=1000, max_step=2.0,
+        averaging=None, momentum="heavy_ball", preconditioner=None,
+    ).fit(X, y)  # fmt: skip
     assert model.n_iter_ < 1000 and model.privacy_.rho() == math.inf
     exact = LogisticRegression(C=1 / (0.05 * len(y)), tol=1e-10, max_iter=10_000).fit(X, y)
     least = penalised_loss(exact, X, y, 0.05)
@@ -349,7 +389,12 @@ def test_without_noise_the_exact_best_step_is_taken_until_none_helps():
     for preconditioner in ("diagonal", "full"):
         model.set_params(momentum=None, preconditioner=preconditioner).fit(X, y)
         assert penalised_loss(model, X, y, 0.05) == pytest.approx(least, abs=1e-10)
-    plain = DPAGDClassifier(loss="hinge", epsilon=math.inf, step_shrink=1.0, momentum=None)
+    model = DPAGDClassifier(epsilon=math.inf, alpha=0.05).fit(X, y)
+    assert penalised_loss(model, X, y, 0.05) < least + 1e-3 and model.n_iter_ <= 40
+    plain = model.set_params(
+        loss="hinge", alpha=0.0, step_shrink=1.0, momentum=None, max_step=2.0, max_iter=1000,
+        preconditioner=None,
+    )  # fmt: skip
     assert plain.fit(X, y).trace_.release.count("refinement") == 0 and plain.trace_.step[-1] == 0.0
 
 
@@ -390,6 +435,7 @@ def test_probabilities_come_with_the_logistic_loss_only():
         ({"budget_growth": 0}, "budget_growth=0 must be"),
         ({"n_steps": 0}, "n_steps=0 must be"),
         ({"max_step": math.inf}, "max_step=inf must be"),
+        ({"averaging": "mean"}, "averaging='mean' is unknown"),
         ({"step_update_every": True}, "step_update_every=True must be"),
         ({"step_growth": -0.1}, "step_growth=-0.1 must be"),
         ({"step_shrink": 1.5}, "step_shrink=1.5 must be"),
@@ -505,7 +551,7 @@ def test_the_schedule_of_clips_is_told_the_effective_dimension():
 def test_rounding_in_the_basis_is_paid_for():
     X, y = make_census(300, random_state=0)
     with on_tape() as recorded:
-        model = DPAGDClassifier(preconditioner="full").fit(X, y)
+        model = DPAGDClassifier(preconditioner="full", clip_schedule=2.5).fit(X, y)
     clip = 2.5 * math.sqrt(model.trace_.whitening.effective_dimension)
     objective = Objective(X, 2.0 * y - 1, Logistic())
     slack = objective.in_basis(model.trace_.whitening.basis).rounding_slack(300)
@@ -514,7 +560,7 @@ def test_rounding_in_the_basis_is_paid_for():
 
 
 def test_scales_that_only_whitening_makes_too_large_are_refused_in_advance():
-    model = DPAGDClassifier(clip_schedule=1e100)
+    model = DPAGDClassifier(clip_schedule=1e100, preconditioner=None)
     widest = 1e150 * model.plan(300, 99).selection_epsilon
     model.set_params(max_step=widest / 3).plan(300, 99)
     with pytest.raises(ValueError, match="cannot be drawn"):

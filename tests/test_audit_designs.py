@@ -48,7 +48,7 @@ def check_prediction(canaries):
         DPLinearSVM(epsilon=6.0, max_iter=10, classes=[0, 1, 2]),
         DPLogisticRegression(epsilon=6.0, max_iter=10, class_weight={0: 0.3, 1: 2.0}),
         DPAGDClassifier(epsilon=6.0, preconditioner=None),
-        DPAGDClassifier(epsilon=6.0, preconditioner="full", clip_schedule=0.5, n_splits=20),
+        DPAGDClassifier(epsilon=6.0),
         DPAGDClassifier(epsilon=6.0, classes=[0, 1, 2], loss="smoothed_hinge", momentum="debiased"),
         DPAGDClassifier(epsilon=6.0, classes=[0, 1, 2, 3], n_splits=8, budget_growth=2.0),
         DPAGDClassifier.as_published(epsilon=20.0),

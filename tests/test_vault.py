@@ -419,7 +419,7 @@ def test_the_ledger_of_a_fit_that_stops_early_lists_all_that_was_planned():
 EVERY = {
     **ESTIMATORS,
     "batches": DPLogisticRegression(max_iter=8, sampling_rate=0.3),
-    "adaptive": DPAGDClassifier(epsilon=4.0, max_iter=4, n_steps=5),
+    "adaptive": DPAGDClassifier(epsilon=4.0, max_iter=4, n_steps=5, preconditioner=None),
     "published": DPAGDClassifier.as_published(epsilon=4.0, max_iter=4),
     "moments": SGDMomentsAccountant(max_iter=8, batch_size=18),
     "advanced": SGDAdvancedComposition(max_iter=8, batch_size=18),

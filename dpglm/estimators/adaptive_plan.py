@@ -14,9 +14,13 @@ from dpglm.privacy.events import FilterEvent
 from dpglm.privacy.ledger import composed_epsilon
 from dpglm.privacy.selection import SELECTIONS
 from dpglm.privacy.vault import GaussianSum
-from dpglm.schedules import HeavyBall, Momentum, PublicFacts, Schedule
+from dpglm.schedules import HeavyBall, Momentum, PublicFacts, Schedule, schedule_values
 
 _SMALLEST_GRID = 2.0**-20
+# The shortest and the longest that a direction counts as, where its length decides the grid.
+_LENGTHS = (1e-50, 1e50)
+# Scores tell steps apart once the gain at stake is so many times the scale of their noise.
+_TELLING = 4.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +75,9 @@ class AdaptivePlan(DescentPlan):
     step_update_every: int
     step_growth: float
     step_shrink: float
+    averaging: Any = None
+    # Public steps on the gradient, of which ``max_step`` is then a multiple.
+    step_schedule: Schedule | None = None
 
     @property
     def exact(self) -> bool:
@@ -112,8 +119,32 @@ class AdaptivePlan(DescentPlan):
         """Return mechanism and epsilon of a choice in iteration ``t``, and what bounds a record."""
         return self.selection, self.selection_epsilon, float(self.clip[t]), self.loss_clip
 
+    def reach(self, t: int, max_step: float, length: float) -> float:
+        """Return the largest distance on offer along a direction of this length."""
+        if self.step_schedule is None:
+            return max_step
+        steps = schedule_values(self.step_schedule, self.n_iter, self.facts, parameter="max_step")
+        return max_step * float(steps[t]) * min(max(length, _LENGTHS[0]), _LENGTHS[1])
+
+    def taken(self, chosen: float, reach: float, scale: float) -> float:
+        """Return the step to take if this one was chosen, by scores with noise of this scale.
+
+        In a whitened space the mean loss has a curvature of ``c`` at most, so that about
+        ``n c reach^2 / 2`` is at stake. The less the noise leaves of that, the more of the public
+        step is taken, half of `reach`. Zero, for a refinement, where none is chosen and it tells.
+        """
+        if self.step_schedule is None:
+            return chosen
+        gain = self.facts.n_samples * min(1.0, self.facts.curvature or 1.0) * reach**2 / 2
+        weight = gain / (gain + _TELLING * scale)
+        if chosen == 0 and weight >= 0.5:
+            return 0.0
+        return weight * chosen + (1 - weight) * reach / 2
+
     def next_max_step(self, max_step: float, accepted_steps: list[float]) -> float:
         """Return the largest step on offer after these have been accepted."""
+        if self.step_schedule is not None:
+            return self.max_step
         if len(accepted_steps) % self.step_update_every:
             return max_step
         return (1 + self.step_growth) * max(accepted_steps[-self.step_update_every :])
@@ -134,15 +165,17 @@ def make_adaptive_plan(
     budget: PrivacyBudget,
     facts: PublicFacts,
     *,
-    max_iter: int,
+    max_iter: int | str,
     clip_schedule: Schedule,
-    n_splits: float | str,
+    n_splits: float,
     selection_share: float | str,
     selection: str,
     loss_clip: float | None,
     accountant: str = "auto",
     momentum: Momentum | None = None,
     second_moment: SecondMomentRelease | None = None,
+    averaging: str | float | None = None,
+    step_schedule: Schedule | None = None,
     **numbers: float,
 ) -> AdaptivePlan:
     """Fix in advance everything about an adaptive fit but its course.
@@ -154,12 +187,11 @@ def make_adaptive_plan(
     Which accountant buys more depends on the share of selections and on delta, all known in
     advance. Running both filters and keeping the better would not be valid.
     """
-    n_iter = check_whole("max_iter", max_iter)
     numbers = {name: _checked(name, value) for name, value in numbers.items()}
     _check_scores(loss_clip, facts.n_outputs)
-    if n_splits == "auto":
-        n_splits = _automatic_splits(budget, facts.n_samples)
     _check_division(n_splits, selection_share, selection, accountant)
+    max_iter = min(math.ceil(n_splits), 1000) if max_iter == "auto" else max_iter
+    n_iter = check_whole("max_iter", max_iter)
 
     clip = planned_clip(clip_schedule, n_iter, facts, infinite=budget.epsilon == math.inf)
     mu = budget.mu if second_moment is None else second_moment.left_over
@@ -184,8 +216,10 @@ def make_adaptive_plan(
         clip=clip,
         selection=selection,
         loss_clip=None if loss_clip is None else float(loss_clip),
-        momentum=HeavyBall(0.0) if momentum is None else momentum,
+        momentum=momentum if second_moment else momentum.settled(n_iter, facts),
         clip_schedule=clip_schedule,
+        averaging=averaging,
+        step_schedule=step_schedule,
         second_moment=second_moment,
         **numbers,
     )
@@ -234,16 +268,6 @@ class _Division:
         return "gdp" if 2 * moment + iterations <= budget.mu**2 else "zcdp"
 
 
-def _automatic_splits(budget: PrivacyBudget, n_samples: int) -> float:
-    """Return ``n mu / 10`` between 10 and 200, with mu for a sensitivity of one clip.
-
-    Cheap iterations where noise is small beside the sum over the records, few where it is not.
-    """
-    if budget.epsilon == math.inf:
-        return 1.0
-    return min(max(n_samples * budget.mu / budget.sensitivity(10.0), 10.0), 200.0)
-
-
 def _check_affordable(plan: AdaptivePlan, n_splits: float) -> None:
     """Refuse a budget that buys no gradient and selection of any use."""
     if plan.exact:
@@ -274,12 +298,14 @@ def _check_affordable(plan: AdaptivePlan, n_splits: float) -> None:
     # Bad scales are refused here, not after a release.
     moved = budget.sensitivity(float(plan.clip[0]))
     GaussianSum(moved, plan.noise_multiplier(plan.gradient_cost))
-    bound = budget.sensitivity(plan.loss_clip) if plan.loss_clip else plan.max_step * moved
-    SELECTIONS[plan.selection](bound, plan.selection_epsilon)
+    for length in _LENGTHS:
+        reached = plan.reach(0, plan.max_step, length) * moved
+        bound = budget.sensitivity(plan.loss_clip) if plan.loss_clip else reached
+        SELECTIONS[plan.selection](bound, plan.selection_epsilon)
 
 
 def _check_division(n_splits: Any, selection_share: Any, selection: Any, accountant: Any) -> None:
-    _check_real("n_splits", n_splits, "'auto' or a finite number, 1 or more", least=1.0)
+    _check_real("n_splits", n_splits, "a finite number, 1 or more", least=1.0)
     if selection_share != "published":
         rule = "above 0 and below 1, or 'published'"
         _check_real("selection_share", selection_share, rule, below=1.0)

@@ -7,14 +7,18 @@ import numpy as np
 
 from dpglm.estimators.adaptive_plan import AdaptivePlan, make_adaptive_plan
 from dpglm.estimators.base import PrivateLinearClassifier
+from dpglm.estimators.descent import automatic_configuration
 from dpglm.estimators.docs import completed
 from dpglm.estimators.solvers import FitTrace, OnStep, adaptive_gradient_descent, note
-from dpglm.estimators.whitening import check_preconditioner, whiten
+from dpglm.estimators.whitening import whiten
 from dpglm.losses import NamedLossMixin
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.selection import ChoosingVault
 from dpglm.privacy.vault import Vault
-from dpglm.schedules import PublicFacts, check_momentum, check_schedule
+from dpglm.schedules import PublicFacts, averaging_weights, check_momentum, check_schedule
+
+# Parameters of noisy gradient descent.
+_SHARED = ("clip_schedule", "momentum", "averaging", "preconditioner")
 
 # Parameters that the plan checks and takes as they are.
 _AS_GIVEN = (
@@ -30,7 +34,8 @@ class DPAGDClassifier(NamedLossMixin, PrivateLinearClassifier):
 
     Each iteration releases one noisy gradient and chooses privately how far to step along it. When
     no step seems to help, it pays for a more precise gradient (Lee & Kifer 2018, corrected). The
-    run is charged to a privacy filter, which ends it when the next iteration cannot be paid.
+    run is charged to a privacy filter, which ends it when the next iteration cannot be paid. By
+    default it chooses around the steps of `DPLogisticRegression`, in the space of that.
 
     Parameters
     ----------
@@ -39,50 +44,48 @@ class DPAGDClassifier(NamedLossMixin, PrivateLinearClassifier):
         losses (smoothed within .5 of the margin 1) are then summed one-vs-rest.
     epsilon : float, default=1.0
         Privacy loss bound, above 0. ``inf`` takes the exact best step until none helps.
-    clip_schedule : float, str or Schedule, default=2.5
-        Bound on the L2 norm of each record's gradient, intercept included, jointly over the
-        classes. With one well below the norms of the rows no step may help, noise or not.
+    clip_schedule : float, str or Schedule, default="auto"
+        That of `DPLogisticRegression`, as are ``momentum``, ``averaging`` and ``preconditioner``.
     loss_clip : "auto", "range" or float, default="auto"
         How one record's influence on the scores of the steps is bounded. ``"range"``, for two
         classes: scores are changes of the loss whose gradient is the clipped gradient, and no
         record moves one by more than ``max_step`` times the clip. A number: each record's loss is
         clipped to it. ``"auto"`` is ``"range"`` for two classes, and twice the loss of zero
         coefficients for more.
-    n_splits : float or "auto", default="auto"
-        How many iterations at the first price the budget would buy, 1 or more. ``"auto"`` grows
-        with the number of records and the budget, from 10 to 200.
-    selection_share : float or "published", default=0.1
+    n_splits : float, default=40
+        How many iterations at the first price the budget would buy, 1 or more.
+    selection_share : float or "published", default=0.05
         Share of an iteration's price that goes to choosing the step. ``"published"`` is Lee &
         Kifer's split: ``epsilon / (2 n_splits)`` for the gradient and for the choice.
     budget_growth : float, default=0.25
         A refinement costs this times what the current gradient has cost.
     n_steps : int, default=20
         Steps on offer besides zero, equally spaced.
-    max_step : float, default=2.0
-        The largest of them at first, as a distance between coefficients.
+    max_step : "auto" or float, default="auto"
+        The largest of them. ``"auto"`` is twice a public step on the released gradient: that of
+        `DPLogisticRegression`, longer as there are fewer iterations. What is taken is a mean of
+        that and the chosen step, by how far the public noise lets steps be told apart. A number is
+        the largest at first, as a distance between coefficients, and the choice is taken as it is.
     step_update_every : int, default=5
         After that many accepted steps the largest of them becomes the largest on offer...
     step_growth : float, default=0.2
-        ... increased by this share.
+        ... increased by this share. Both matter if ``max_step`` is a number.
     step_shrink : float, default=0.5
-        Factor on the largest step whenever no step seems to help, 1 to keep it.
-    momentum : {"heavy_ball", "debiased"}, float, momentum object or None, default="heavy_ball"
-        How past directions enter the next; a number is the coefficient of a heavy ball, and
-        ``"heavy_ball"`` means .6. Costs no privacy. ``None`` steps along the last gradient alone,
-        as published.
+        Factor on the largest step whenever no step seems to help, 1 to keep it; for one iteration
+        if ``max_step`` is ``"auto"``.
+    momentum : {"auto", "heavy_ball", "debiased"}, float, momentum object or None, default="auto"
+        How past directions enter the next, at no cost; ``None`` steps along the last gradient.
+    averaging : {"auto", "uniform", "tail", "t_weighted"}, float or None, default="auto"
+        Which average of the accepted iterates is returned; ``None`` is the last, as published.
     selection : {"exponential", "laplace"}, default="exponential"
         Exponential mechanism, or report noisy max with Laplace noise at four times the cost.
     accountant : {"auto", "gdp", "zcdp"}, default="auto"
         Unit of the filter: Gaussian differential privacy or zero-concentrated; ``"auto"`` takes
         the one that buys more, decided before the data are seen.
-    preconditioner : {"diagonal", "full"}, preconditioner object or None, default=None
-        Spend a share of the budget on a noisy second moment of the features first, and descend in
-        the space that it whitens. ``clip_schedule`` is then in units of the square root of the
-        effective dimension, about the length of a row there, and steps are distances there:
-        ``clip_schedule=0.5, n_splits=20, max_step=0.5`` suit it better than the defaults. See
-        `FullPreconditioner`.
-    max_iter : int, default=1000
-        A cap: the filter usually ends the fit earlier.
+    preconditioner : {"auto", "diagonal", "full"}, preconditioner object or None, default="auto"
+        Descend in a whitened space, where steps are distances too.
+    max_iter : int or "auto", default="auto"
+        A cap; the filter may end the fit earlier. ``"auto"`` is ``n_splits``, and 1000 at most.
     class_weight : dict, default=None
         Public weight of each class, applied to gradients and losses before they are clipped.
 
@@ -98,7 +101,7 @@ class DPAGDClassifier(NamedLossMixin, PrivateLinearClassifier):
     Guarantee: (epsilon, delta)-differential privacy of everything a fit leaves, for data sets that
     are neighbours under ``neighboring_relation``. Gradients are released with Gaussian noise for
     an L2 sensitivity of ``clip``, steps by the exponential mechanism for a range of ``loss_clip``
-    (or ``max_step * clip``), both twice that under ``"replace_one"``. Prices are added by a
+    (or the largest step times ``clip``), twice that under ``"replace_one"``. Prices are added by a
     filter of fixed capacity (Smith & Thakurta 2022 for Gaussian, Feldman & Zrnic 2021 for
     concentrated privacy), those of a second moment and of magnitudes among them. What is taken
     as public is what `DPLogisticRegression` says. ``privacy_`` is the whole budget, whatever the
@@ -115,21 +118,22 @@ class DPAGDClassifier(NamedLossMixin, PrivateLinearClassifier):
     """
 
     loss: str = "logistic"
-    clip_schedule: Any = 2.5
+    clip_schedule: Any = "auto"
     loss_clip: Any = "auto"
-    n_splits: float | str = "auto"
-    selection_share: float | str = 0.1
+    n_splits: float = 40.0
+    selection_share: float | str = 0.05
     budget_growth: float = 0.25
     n_steps: int = 20
-    max_step: float = 2.0
+    max_step: float | str = "auto"
     step_update_every: int = 5
     step_growth: float = 0.2
     step_shrink: float = 0.5
-    momentum: Any = "heavy_ball"
+    momentum: Any = "auto"
+    averaging: Any = "auto"
     selection: str = "exponential"
     accountant: str = "auto"
-    preconditioner: Any = None
-    max_iter: int = 1000
+    preconditioner: Any = "auto"
+    max_iter: int | str = "auto"
 
     half_width: ClassVar[float] = 0.5
     _losses: ClassVar[tuple[str, ...]] = ("logistic", "smoothed_hinge", "hinge")
@@ -170,6 +174,9 @@ class DPAGDClassifier(NamedLossMixin, PrivateLinearClassifier):
             "step_growth": 0.1,
             "step_shrink": 1.0,
             "momentum": None,
+            "averaging": None,
+            "preconditioner": None,
+            "max_iter": 1000,
             "selection": "laplace",
             "accountant": "zcdp",
         }
@@ -189,16 +196,25 @@ class DPAGDClassifier(NamedLossMixin, PrivateLinearClassifier):
         return self.loss_clip
 
     def _plan(self, budget: PrivacyBudget, facts: PublicFacts) -> AdaptivePlan:
-        preconditioner = check_preconditioner(self.preconditioner)
         signal = facts.n_samples * budget.mu / budget.sensitivity(1.0)
-        moment = preconditioner and preconditioner.release_plan(budget.mu, signal, facts.n_features)
         as_given = {name: getattr(self, name) for name in _AS_GIVEN}
+        given = {name: getattr(self, name) for name in _SHARED}
+        if self.max_step != "auto":
+            given["step_schedule"] = None
+        run = automatic_configuration(signal, facts.n_features, **given)
+        if self.max_step == "auto":
+            # The public step is half of the longest on offer.
+            as_given |= {"max_step": 2.0, "step_schedule": run["step_schedule"]}
+        averaging_weights(run["averaging"], 1)
+        preconditioner = run["preconditioner"]
+        moment = preconditioner and preconditioner.release_plan(budget.mu, signal, facts.n_features)
         return make_adaptive_plan(
             budget,
             facts,
-            clip_schedule=check_schedule(self.clip_schedule, parameter="clip_schedule"),
+            clip_schedule=check_schedule(run["clip_schedule"], parameter="clip_schedule"),
             loss_clip=self._resolved_loss_clip(facts.n_outputs),
-            momentum=check_momentum(self.momentum),
+            momentum=check_momentum(run["momentum"]),
+            averaging=run["averaging"],
             second_moment=moment,
             **as_given,
         )

@@ -17,6 +17,7 @@ from dpglm.estimators.plan import PrivacyPlan
 from dpglm.exceptions import require
 from dpglm.losses import Loss
 from dpglm.privacy.vault import Release
+from dpglm.schedules import averaging_weights
 
 if TYPE_CHECKING:
     import pandas
@@ -241,7 +242,8 @@ def adaptive_gradient_descent(
 ) -> np.ndarray:
     """Minimise the mean loss plus the L2 penalty, choosing privately how far to step.
 
-    Returns the last accepted iterate, as coefficients of the columns.
+    Returns the average of the accepted iterates that the plan asks for, as coefficients of the
+    columns.
 
     Notes
     -----
@@ -249,31 +251,36 @@ def adaptive_gradient_descent(
     adaptive per-iteration privacy budget", Algorithm 1, corrected: the penalty enters the direction
     before it is normalised and enters the scores, and gradients are averaged before they are
     normalised, with precisions for weights. Momentum (none in the paper) averages directions over
-    iterations. The vault charges each release to the filter of the plan before it touches the
-    data, and makes it only if it fits: whatever course the fit takes, everything it releases
-    together has the guarantee of the filter's capacity (Smith & Thakurta 2022; Feldman & Zrnic
-    2021). Costs, directions, grids and the decision to stop depend on released values only.
+    iterations, and iterates may be averaged; where the plan has public steps, the grid is around
+    them. The vault charges each release to the filter of the plan before it touches the data, and
+    makes it only if it fits: whatever course the fit takes, everything it releases together has the
+    guarantee of the filter's capacity (Smith & Thakurta 2022; Feldman & Zrnic 2021). Costs,
+    directions, grids and the decision to stop depend on released values only.
     """
     n_samples, alpha = plan.facts.n_samples, plan.facts.alpha
     admits, cost, max_step = vault.admits, plan.gradient_cost, plan.max_step
     coef = velocity = np.zeros(space.shape)
+    iterates = []
     for t in range(plan.n_iter):
         # 1) Stop, before touching the data, unless a gradient and a choice of step can be paid.
         if not admits(cost, plan.selection_cost):
             break
         # 2) Release the sum of clipped gradients.
         total = vault.gradient_sum(coef, plan.clip[t], plan.noise_multiplier(cost))
-        note(trace, vault, t + 1, "gradient", cost, max_step)
+        release, price = "gradient", cost
         while True:
             # 3) Add the gradient of the penalty and past gradients; only then normalise.
             gradient = space.loss.project(total) / n_samples + alpha * space.penalty_gradient(coef)
             direction, next_velocity = plan.momentum.direction(gradient, velocity, t + 1)
+            reach = plan.reach(t, max_step, float(np.linalg.norm(direction)))
+            note(trace, vault, t + 1, release, price, reach)
             direction = normalised(direction)
-            # 4) Choose a step among 0, ..., max_step by its noisy loss.
-            steps = np.linspace(0.0, max_step, plan.n_steps + 1)
+            # 4) Choose a step among 0, ..., reach by its noisy loss.
+            steps = np.linspace(0.0, reach, plan.n_steps + 1)
             penalty = alpha * n_samples * space.penalty_changes(coef, direction, steps)
-            step = steps[vault.choose_step(coef, direction, steps, penalty, *plan.choice(t))]
-            note(trace, vault, t + 1, "selection", plan.selection_cost, max_step, float(step))
+            chosen = steps[vault.choose_step(coef, direction, steps, penalty, *plan.choice(t))]
+            step = plan.taken(float(chosen), reach, vault.log[-1].noise_scale)
+            note(trace, vault, t + 1, "selection", plan.selection_cost, reach, step)
             extra = plan.refinement_cost(cost)
             if step > 0 or not plan.may_refine(extra, max_step, admits):
                 break
@@ -281,16 +288,19 @@ def adaptive_gradient_descent(
             # look closer by.
             max_step *= plan.step_shrink
             fresh = vault.gradient_sum(coef, plan.clip[t], plan.noise_multiplier(extra))
-            note(trace, vault, t + 1, "refinement", extra, max_step)
+            release, price = "refinement", extra
             total = total + extra / (cost + extra) * (fresh - total)
             cost += extra
         if step == 0:
             break
         # 6) Step; the next gradient is as precise, and the grid follows the steps taken.
         coef, velocity = coef - step * direction, next_velocity
+        iterates.append(coef)
         max_step = plan.next_max_step(max_step, trace.accepted_steps)
         if on_step is not None:
             on_step(t, space.original(coef))
+    if iterates:
+        coef = np.tensordot(averaging_weights(plan.averaging, len(iterates)), iterates, 1)
     return space.original(coef)
 
 

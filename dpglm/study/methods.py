@@ -129,10 +129,7 @@ AUDITED: dict[str, Method] = {
     "logistic-dask": Method(_LOGISTIC, "on the partitions of a Dask array", container="dask"),
     "svm": Method(_SVM),
     "agd": Method(_AGD),
-    "agd-whitened": Method(
-        DPAGDClassifier(preconditioner="full", clip_schedule=0.5, n_splits=20),
-        "with a full preconditioner",
-    ),
+    "agd-plain": Method(DPAGDClassifier(preconditioner=None), "without preconditioner"),
     "agd-published": Method(DPAGDClassifier.as_published(), "with the constants of Lee & Kifer"),
     "objective-perturbation": Method(_TILTED),
     "output-perturbation": Method(baselines.OutputPerturbation()),

@@ -255,8 +255,9 @@ class FitTraceDisplay(Display):
         trace, (budget, steps) = self.trace, self.axes_
         kinds, remaining = np.array(trace.release), np.array(trace.remaining)
         number = np.arange(1, len(kinds) + 1)
-        for kind, marker in (("gradient", "o"), ("refinement", "^"), ("selection", ".")):
-            chosen = kinds == kind
+        markers = {"gradient": "o", "refinement": "^", "selection": "."}
+        for kind in dict.fromkeys([*kinds, *markers]):
+            chosen, marker = kinds == kind, markers.get(kind, "s")
             budget.plot(number[chosen], remaining[chosen], marker, label=kind, markersize=4)
         budget.set(xlabel="release", ylabel="budget left", ylim=(0, None))
 
