@@ -243,7 +243,7 @@ class Recorder:
 
 @pytest.mark.parametrize("preconditioner", [None, "diagonal", "full"])
 @pytest.mark.parametrize(
-    "model", [DPLogisticRegression(max_iter=3, averaging=None), DPAGDClassifier(max_iter=3)]
+    "model", [M(max_iter=3, averaging=None) for M in (DPLogisticRegression, DPAGDClassifier)]
 )
 def test_a_callback_sees_every_iteration_and_cannot_stop_the_fit(model, preconditioner):
     """As coefficients of the original columns."""
