@@ -108,7 +108,14 @@ def test_entries_off_the_diagonal_do_what_their_design_predicts(relation):
     "model",
     [
         DPAGDClassifier(epsilon=3.0),
-        DPAGDClassifier(epsilon=3.0, selection="laplace", loss_clip=1.0, loss="hinge"),
+        DPAGDClassifier(
+            epsilon=3.0,
+            selection="laplace",
+            loss_clip=1.0,
+            loss="hinge",
+            n_splits=10,
+            selection_share=0.1,
+        ),
         DPAGDClassifier.as_published(epsilon=1.0),
         baselines.PrivGene(epsilon=3.0),
         baselines.PrivGene(epsilon=1.0, loss="hinge", feature_bound=4.0, mutation=0.2),
