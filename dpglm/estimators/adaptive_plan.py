@@ -14,7 +14,7 @@ from dpglm.privacy.events import FilterEvent
 from dpglm.privacy.ledger import composed_epsilon
 from dpglm.privacy.selection import SELECTIONS
 from dpglm.privacy.vault import GaussianSum
-from dpglm.schedules import HeavyBall, Momentum, PublicFacts, Schedule, schedule_values
+from dpglm.schedules import Momentum, PublicFacts, Schedule, schedule_values
 
 _SMALLEST_GRID = 2.0**-20
 # The shortest and the longest that a direction counts as, where its length decides the grid.
