@@ -211,12 +211,16 @@ def test_the_average_of_the_accepted_iterates_is_returned():
 
 
 def test_by_default_steps_are_around_those_of_logistic_regression():
-    """As long a way in fewer iterations, and twice that on offer, times the released gradient."""
-    plan, other = (M().plan(5000, 20) for M in (DPAGDClassifier, DPLogisticRegression))
-    plan, other = plan.in_whitened_space(7.0), other.in_whitened_space(7.0)
-    assert plan.clip[0] == other.clip[0]
-    way = plan.reach(0, plan.max_step, 0.3) * plan.n_iter
-    assert way == pytest.approx(2 * 0.3 * other.step[0] * other.n_iter)
+    """As long a way, and twice that on offer, times the released gradient."""
+    for n_samples in (200, 5000):
+        plan = DPAGDClassifier().plan(n_samples, 20).in_whitened_space(7.0)
+        other = DPLogisticRegression(max_iter=plan.n_iter).plan(n_samples, 20)
+        other = other.in_whitened_space(7.0)
+        assert plan.clip.tolist() == other.clip.tolist()
+        assert plan.momentum.coefficient == other.momentum.coefficient
+        offered = [plan.reach(t, plan.max_step, 0.3) for t in range(plan.n_iter)]
+        assert offered == pytest.approx(2 * 0.3 * other.step)
+    assert plan.momentum.coefficient > 0
 
 
 def test_a_choice_counts_by_how_far_its_noise_lets_steps_be_told_apart():

@@ -139,6 +139,11 @@ def test_replacing_a_record_halves_the_signal():
     assert zero_out.clip_schedule.signal == pytest.approx(signal, rel=1e-9)
 
 
+def test_more_columns_get_more_iterations():
+    numbers = [automatic_configuration(1e6, p)["max_iter"] for p in (1, 110, 252, 512, 513)]
+    assert numbers == [22, 23, 34, 40, 100]
+
+
 def test_wide_data_get_the_diagonal():
     def diagonal(n_columns):
         return automatic_configuration(1e6, n_columns)["preconditioner"].diagonal

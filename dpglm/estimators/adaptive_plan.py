@@ -14,7 +14,7 @@ from dpglm.privacy.events import FilterEvent
 from dpglm.privacy.ledger import composed_epsilon
 from dpglm.privacy.selection import SELECTIONS
 from dpglm.privacy.vault import GaussianSum
-from dpglm.schedules import Momentum, PublicFacts, Schedule, schedule_values
+from dpglm.schedules import HeavyBall, Momentum, PublicFacts, Schedule, schedule_values
 
 _SMALLEST_GRID = 2.0**-20
 # The shortest and the longest that a direction counts as, where its length decides the grid.
@@ -190,6 +190,7 @@ def make_adaptive_plan(
     numbers = {name: _checked(name, value) for name, value in numbers.items()}
     _check_scores(loss_clip, facts.n_outputs)
     _check_division(n_splits, selection_share, selection, accountant)
+    momentum = HeavyBall(0.0) if momentum is None else momentum
     max_iter = min(math.ceil(n_splits), 1000) if max_iter == "auto" else max_iter
     n_iter = check_whole("max_iter", max_iter)
 

@@ -3,6 +3,7 @@
 The evidence for the automatic parameters is in docs/defaults.md.
 """
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -55,6 +56,8 @@ def automatic_configuration(
     # Where columns stay correlated the loss may be curved more: more and shorter steps.
     white = isinstance(preconditioner, FullPreconditioner)
     step = SignalStep(signal, largest=3.5 if white else 1.5, accelerated="momentum" not in chosen)
+    # The more columns, the more of what the noise hides stays correlated.
+    few = min(max(22, math.ceil(2.1 * math.sqrt(n_columns))), 40)
     # Momentum that changes no length suits steps of one's own.
     momentum = DebiasedMomentum(0.5) if "step_schedule" in chosen else SignalMomentum(step)
     return {
@@ -63,7 +66,7 @@ def automatic_configuration(
         "step_schedule": step,
         "momentum": momentum,
         "averaging": "tail",
-        "max_iter": 22 if white and sampling_rate == 1 else 100,
+        "max_iter": few if white and sampling_rate == 1 else 100,
         "preconditioner": preconditioner,
     } | chosen
 
@@ -101,7 +104,8 @@ class NoisyDescentMixin(NamedLossMixin):
         units are known, pass a preconditioner with a ``row_bound``.
     max_iter : int or "auto", default="auto"
         Number of iterations, each one release. ``"auto"`` is 22 of all records in a space that a
-        `FullPreconditioner` whitens, and 100 of random batches or in any other space.
+        `FullPreconditioner` whitens, up to 40 for more than 110 columns, and 100 of random batches
+        or in any other space.
     sampling_rate : float, default=1.0
         Chance of each record to be in the batch of an iteration, independently of the others; 1
         uses all records every time. Below 1 the accounting needs dp-accounting (``pip install
