@@ -15,12 +15,14 @@ import pytest
 from joblib import Parallel, delayed
 from joblib.externals.loky.process_executor import TerminatedWorkerError
 from sklearn.base import clone
+from sklearn.callback import FitCallback
 from sklearn.model_selection import GridSearchCV
 from strategies import ESTIMATORS
 from tapes import Noted, on_tape
 
 import dpglm
 from dpglm import DPLogisticRegression, PrivacyOdometer
+from dpglm.datasets import make_census
 
 X, Y = np.random.default_rng(0).normal(size=(200, 3)), np.arange(200) % 2
 FEW = ["plain", "full", "batches", "adaptive", "newton", "objective"]
@@ -256,3 +258,26 @@ def test_a_process_killed_while_it_compiles_leaves_usable_kernels(tmp_path):
             run_script(FIT, tmp_path, timeout=seconds)
     found = run_script(FIT, tmp_path)
     assert found.stdout == "fitted 2 True\n", found.stderr
+
+
+def test_an_error_has_the_ledger_of_the_fit_that_it_leaves():
+    """An inner fit, or one before, has left its own in it."""
+    X, y = make_census(300, random_state=0)
+    inner, outer = (DPLogisticRegression(epsilon=e, max_iter=3) for e in (0.5, 8.0))
+    failed = KeyboardInterrupt()
+
+    class Fits(FitCallback):
+        def setup(self, estimator, context): ...
+        def teardown(self, estimator, context): ...
+        def on_fit_task_begin(self, estimator, context): ...
+
+        def on_fit_task_end(self, estimator, context):
+            if estimator.epsilon == 8.0:
+                inner.fit(X, y)
+            else:
+                raise failed
+
+    inner.set_callbacks(Fits())
+    with pytest.raises(KeyboardInterrupt) as e:
+        outer.set_callbacks(Fits()).fit(X, y)
+    assert e.value is failed and failed.privacy_ledger.epsilon() == pytest.approx(8.0)

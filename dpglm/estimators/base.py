@@ -203,9 +203,10 @@ class PrivateLinearClassifier(LinearPredictions, CallbackSupportMixin, BaseEstim
             with table_of(self, X, y) as data:
                 return self._fit(data)
         except BaseException as error:
-            # An interrupt may come once the fit is over, or has failed.
+            # An interrupt may come once the fit is over, or has failed; and an error may have the
+            # ledger of another fit, which a callback or the data made.
             if "privacy_" in vars(self):
-                vars(error).setdefault("privacy_ledger", self.privacy_)
+                error.privacy_ledger = self.privacy_  # type: ignore[attr-defined]
             self._forget()
             raise
 

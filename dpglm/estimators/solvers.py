@@ -78,7 +78,7 @@ class FitTrace:
     noise_scale : list of float
         Standard deviation of the noise on a sum; scale of the noise on the scores.
     max_step, step : list of float
-        The largest step on offer, and the step chosen by a selection, zero where no step seemed to
+        The largest step on offer, and the step taken after a selection, zero where none seemed to
         help, None for sums; distances in the whitened space where there is one.
     events : list of Event
         What each release cost; without those of a preconditioner before the first row. Of an
