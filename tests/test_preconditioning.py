@@ -150,6 +150,20 @@ def test_the_effective_dimension_is_never_below_one():
         assert whitening.effective_dimension == 1.0 and whitening.basis > 0
 
 
+def test_columns_of_nothing_but_noise_hardly_count():
+    """Of 20,000 of them a fifth would, as the positive ones alone say; so they do in few."""
+
+    def dimensions(n_columns):
+        X = np.zeros((1000, n_columns))
+        X[:, :10] = 0.8
+        plan = plan_of(DiagonalPreconditioner(), shape=X.shape, epsilon=5.0)
+        return [whitening_of(objective_of(X), plan, s).effective_dimension for s in range(5)]
+
+    wide, narrow = dimensions(20_000), dimensions(100)
+    assert min(wide) >= 1 and max(wide) < 400
+    assert min(narrow) > 20 and max(narrow) < 40
+
+
 @pytest.mark.parametrize("preconditioner", BOTH, ids=lambda p: type(p).__name__)
 @pytest.mark.parametrize("relation", [{}, PRIVATE_COUNT])
 def test_the_slack_of_the_summation_is_in_the_noise(preconditioner, relation):

@@ -45,6 +45,8 @@ _LEAST_KEPT = 1e-6
 # column, or on very few of many, is learned all the same.
 _SEEN, _FEW = 4.0, 5
 
+# The dimension of a diagonal is mostly noise if so much larger than what is left without it.
+_MOSTLY_NOISE = 12.0
 
 # A magnitude counts if it has this part of the records, and more than any that is empty reaches in
 # 999 fits of 1000. So much is spent on the counts that the latter is a twentieth of the records,
@@ -223,6 +225,11 @@ class DiagonalPreconditioner(Preconditioner):
     over the curvature of the loss (1 at most), and 0 for the intercept, so that the penalty is no
     steeper than the loss in any direction.
 
+    The effective dimension is the sum of ``r_j = a_j / (|a_j| + damping s + n k_j)`` over the
+    columns whose a_j is positive. Where this is more than twelve times the sum over all columns
+    plus twice the root of the sum of its squares, the latter takes its place: noise is as often
+    below zero as above, so that most columns hold nothing else.
+
     Examples
     --------
     >>> from dpglm import DPLogisticRegression
@@ -239,7 +246,11 @@ class DiagonalPreconditioner(Preconditioner):
         self, moment: np.ndarray, noise: float, ridge: np.ndarray
     ) -> tuple[np.ndarray, float]:
         positive = np.maximum(moment, 0.0)
-        return 1 / np.sqrt(positive + ridge), float(np.sum(positive / (positive + ridge)))
+        shown = moment / (np.abs(moment) + ridge)
+        # Columns of nothing but noise cancel in the sum of all, though not in that of the positive.
+        dimension, most = np.sum(np.maximum(shown, 0.0)), np.sum(shown) + 2 * np.linalg.norm(shown)
+        dimension = most if dimension > _MOSTLY_NOISE * max(most, 1.0) else dimension
+        return 1 / np.sqrt(positive + ridge), float(dimension)
 
 
 @completed
