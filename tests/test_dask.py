@@ -141,7 +141,7 @@ def test_any_partitioned_table_is_taken(client, two_classes, given, expected):
     assert model.n_features_in_ == 6
 
 
-@pytest.mark.parametrize("where", ["client", "no_client"])
+@pytest.mark.parametrize("where", [pytest.param("client", marks=pytest.mark.slow), "no_client"])
 def test_predictions_are_dask_arrays_that_are_computed_when_asked_for(
     request, where, three_classes
 ):

@@ -174,7 +174,7 @@ def test_parquet_equals_the_encoded_table(tmp_path, census):
             assert charged == ledger
 
 
-@pytest.mark.parametrize("sparse_output", [False, True])
+@pytest.mark.parametrize("sparse_output", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_cache_is_read_in_later_passes_and_leaves_nothing(
     sparse_output, tmp_path, census, monkeypatch
 ):
