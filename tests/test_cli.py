@@ -252,6 +252,7 @@ def test_every_estimator_passes_in_one_table(capsys):
     assert all(f"\n{name} " in f"\n{out}" for name in AUDITED)
 
 
+@pytest.mark.slow
 def test_the_display_has_a_panel_for_every_part_and_the_densities_of_the_claim():
     for estimator in (DPAGDClassifier(epsilon=5.0), DPLogisticRegression(max_iter=5)):
         report = audit_estimator(estimator, n_canaries=300, n_fits=100)

@@ -73,6 +73,7 @@ def rows_of(page, number):
     ]
 
 
+@pytest.mark.slow
 def test_the_tables_hold_means_and_errors_and_mark_the_best_private_score():
     page = page_of_results()
     heading, *rows = rows_of(page, 0)
@@ -117,6 +118,7 @@ def test_whatever_names_and_messages_hold_is_escaped():
     assert len([text for _, text in page.texts if NASTY in text]) >= 8
 
 
+@pytest.mark.slow
 def test_without_a_seed_or_a_finite_epsilon_the_report_says_so():
     records = [
         cell_record("private", epsilon, fold, seed=None)

@@ -198,6 +198,7 @@ def label_boxes(axes):
     return sorted(boxes, key=lambda box: box.x0)
 
 
+@pytest.mark.slow
 def test_labels_do_not_overlap_and_stay_inside_the_figure():
     long = [f"a category of a long name, number {k}" for k in range(30)]
     columns = [
