@@ -223,6 +223,13 @@ def test_by_default_steps_are_around_those_of_logistic_regression():
     assert plan.momentum.coefficient > 0
 
 
+def test_a_high_cap_on_iterations_does_not_shorten_the_steps_of_those_that_can_be_paid():
+    plans = [DPAGDClassifier(max_iter=cap).plan(5000, 20) for cap in ("auto", 40, 1000)]
+    assert [plan.n_iter for plan in plans] == [40] * 3
+    assert len({plan.reach(0, plan.max_step, 1.0) for plan in plans}) == 1
+    assert DPAGDClassifier(max_iter=7).plan(5000, 20).n_iter == 7
+
+
 def test_a_choice_counts_by_how_far_its_noise_lets_steps_be_told_apart():
     plan = DPAGDClassifier().plan(5000, 20)
     assert plan.taken(0.1, 1.0, scale=0.0) == 0.1

@@ -119,12 +119,16 @@ class AdaptivePlan(DescentPlan):
         """Return mechanism and epsilon of a choice in iteration ``t``, and what bounds a record."""
         return self.selection, self.selection_epsilon, float(self.clip[t]), self.loss_clip
 
+    @cached_property
+    def _steps(self) -> Any:
+        """The public steps, of shape (n_iter,)."""
+        return schedule_values(self.step_schedule, self.n_iter, self.facts, parameter="max_step")
+
     def reach(self, t: int, max_step: float, length: float) -> float:
         """Return the largest distance on offer along a direction of this length."""
         if self.step_schedule is None:
             return max_step
-        steps = schedule_values(self.step_schedule, self.n_iter, self.facts, parameter="max_step")
-        return max_step * float(steps[t]) * min(max(length, _LENGTHS[0]), _LENGTHS[1])
+        return max_step * float(self._steps[t]) * min(max(length, _LENGTHS[0]), _LENGTHS[1])
 
     def taken(self, chosen: float, reach: float, scale: float) -> float:
         """Return the step to take if this one was chosen, by scores with noise of this scale.
@@ -193,6 +197,9 @@ def make_adaptive_plan(
     momentum = HeavyBall(0.0) if momentum is None else momentum
     max_iter = min(math.ceil(n_splits), 1000) if max_iter == "auto" else max_iter
     n_iter = check_whole("max_iter", max_iter)
+    if step_schedule is not None and budget.epsilon < math.inf:
+        # More cannot be paid, and public steps go their way in as many as there are.
+        n_iter = min(n_iter, math.ceil(n_splits))
 
     clip = planned_clip(clip_schedule, n_iter, facts, infinite=budget.epsilon == math.inf)
     mu = budget.mu if second_moment is None else second_moment.left_over
