@@ -70,7 +70,7 @@ PARAMETERS = {
     DPLogisticRegression: DESCENT,
     DPLinearSVM: DESCENT | {"loss": "smoothed_hinge", "half_width": 0.1},
     DPAGDClassifier: LINEAR | {
-        "loss": "logistic", "clip_schedule": "auto", "loss_clip": "auto", "n_splits": 40.0,
+        "loss": "logistic", "clip_schedule": "auto", "loss_clip": "auto", "n_splits": "auto",
         "selection_share": 0.05, "budget_growth": 0.25, "n_steps": 20, "max_step": "auto",
         "step_update_every": 5, "step_growth": 0.2, "step_shrink": 0.5, "momentum": "auto",
         "averaging": "auto", "selection": "exponential", "accountant": "auto",

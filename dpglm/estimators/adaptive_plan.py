@@ -17,6 +17,7 @@ from dpglm.privacy.vault import GaussianSum
 from dpglm.schedules import HeavyBall, Momentum, PublicFacts, Schedule, schedule_values
 
 _SMALLEST_GRID = 2.0**-20
+_AUTOMATIC_SPLITS = 40.0
 # The shortest and the longest that a direction counts as, where its length decides the grid.
 _LENGTHS = (1e-50, 1e50)
 # Scores tell steps apart once the gain at stake is so many times the scale of their noise.
@@ -171,7 +172,7 @@ def make_adaptive_plan(
     *,
     max_iter: int | str,
     clip_schedule: Schedule,
-    n_splits: float,
+    n_splits: float | str,
     selection_share: float | str,
     selection: str,
     loss_clip: float | None,
@@ -193,6 +194,7 @@ def make_adaptive_plan(
     """
     numbers = {name: _checked(name, value) for name, value in numbers.items()}
     _check_scores(loss_clip, facts.n_outputs)
+    n_splits = _AUTOMATIC_SPLITS if n_splits == "auto" else n_splits
     _check_division(n_splits, selection_share, selection, accountant)
     momentum = HeavyBall(0.0) if momentum is None else momentum
     max_iter = min(math.ceil(n_splits), 1000) if max_iter == "auto" else max_iter
@@ -313,7 +315,7 @@ def _check_affordable(plan: AdaptivePlan, n_splits: float) -> None:
 
 
 def _check_division(n_splits: Any, selection_share: Any, selection: Any, accountant: Any) -> None:
-    _check_real("n_splits", n_splits, "a finite number, 1 or more", least=1.0)
+    _check_real("n_splits", n_splits, "'auto' or a finite number, 1 or more", least=1.0)
     if selection_share != "published":
         rule = "above 0 and below 1, or 'published'"
         _check_real("selection_share", selection_share, rule, below=1.0)

@@ -52,8 +52,8 @@ class DPAGDClassifier(NamedLossMixin, PrivateLinearClassifier):
         record moves one by more than ``max_step`` times the clip. A number: each record's loss is
         clipped to it. ``"auto"`` is ``"range"`` for two classes, and twice the loss of zero
         coefficients for more.
-    n_splits : float, default=40
-        How many iterations at the first price the budget would buy, 1 or more.
+    n_splits : float or "auto", default="auto"
+        How many iterations at the first price the budget would buy, 1 or more; ``"auto"`` is 40.
     selection_share : float or "published", default=0.05
         Share of an iteration's price that goes to choosing the step. ``"published"`` is Lee &
         Kifer's split: ``epsilon / (2 n_splits)`` for the gradient and for the choice.
@@ -120,7 +120,7 @@ class DPAGDClassifier(NamedLossMixin, PrivateLinearClassifier):
     loss: str = "logistic"
     clip_schedule: Any = "auto"
     loss_clip: Any = "auto"
-    n_splits: float = 40.0
+    n_splits: float | str = "auto"
     selection_share: float | str = 0.05
     budget_growth: float = 0.25
     n_steps: int = 20
