@@ -21,7 +21,7 @@ FLOORS = [
     {"datasets", "sums"},
     {"sources", "privacy"},
     {"estimators"},
-    {"baselines", "calculator"},
+    {"baselines", "calculator", "workflow"},
     {"audit"},
     {"study"},
 ]
@@ -68,7 +68,7 @@ def test_no_module_imports_itself_by_way_of_others():
 
 def test_rooms_are_few():
     loose = {m for m in MODULES if "." not in m} - FACES - {"__main__"}
-    assert len(FACES - {""}) <= 9 and len(loose) <= 5
+    assert len(FACES - {""}) <= 10 and len(loose) <= 5
     assert len(MODULES) <= house.PACKAGE_FILES
 
 

@@ -1,0 +1,1 @@
+"""Private work around a fit: search, scores, calibration, splits, and one ledger for all of it."""
