@@ -7,8 +7,7 @@ from functools import cache
 import numpy as np
 
 from dpglm.estimators.plan import gradient_event
-from dpglm.exceptions import check_number, check_whole
-from dpglm.privacy.budget import PrivacyBudget, is_number
+from dpglm.privacy.budget import PrivacyBudget, check_number, check_whole, is_number
 from dpglm.privacy.calibration import calibrated_multipliers, crossing
 from dpglm.privacy.gaussian import SAMPLED_REPLACEMENT, GaussianEvent, PoissonSampledEvent, gdp_mu
 from dpglm.privacy.ledger import PrivacyLedger

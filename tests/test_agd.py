@@ -21,8 +21,8 @@ from dpglm.losses import Logistic
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.events import FilterEvent
 from dpglm.privacy.noise import entropy_source
-from dpglm.privacy.selection import ChoosingVault
-from dpglm.privacy.vault import PrivacyFilter, grid_spacing
+from dpglm.privacy.selection import SELECTIONS, ChoosingVault
+from dpglm.privacy.vault import GaussianSum, PrivacyFilter, grid_spacing
 from dpglm.schedules import Constant, HeavyBall, PublicFacts, Schedule
 from dpglm.sums.objective import Objective
 
@@ -67,13 +67,14 @@ class Recorder(Objective):
 
 def with_costs(plan, capacity, gradient_cost, selection_cost, **changes):
     """A plan whose filter admits that much."""
-    event = ACCOUNTANTS[plan.accountant].event(capacity)
+    unit, choice = ACCOUNTANTS[plan.accountant], SELECTIONS[plan.selection].event_type
     return replace(
         plan,
         capacity=capacity,
         gradient_cost=gradient_cost,
         selection_cost=selection_cost,
-        ledger=replace(plan.ledger, events=((event, 1),)),
+        selection_epsilon=unit.selection_epsilon(choice, selection_cost),
+        ledger=replace(plan.ledger, events=((unit.event(capacity), 1),)),
         **changes,
     )
 
@@ -231,14 +232,15 @@ def test_a_high_cap_on_iterations_does_not_shorten_the_steps_of_those_that_can_b
 
 
 def test_a_choice_counts_by_how_far_its_noise_lets_steps_be_told_apart():
+    """Steps are counted on the grid of 20, of which the tenth is the public one."""
     plan = DPAGDClassifier().plan(5000, 20)
-    assert plan.taken(0.1, 1.0, scale=0.0) == 0.1
-    assert plan.taken(0.1, 1.0, scale=1e12) == pytest.approx(0.5)
+    assert plan.taken(2, 1.0, scale=0.0) == 2
+    assert plan.taken(2, 1.0, scale=1e12) == 10
     # 5000 / 8 is what is at stake, of which the noise is a quarter.
-    assert plan.taken(0.1, 1.0, scale=5000 / 32) == pytest.approx(0.3)
+    assert plan.taken(2, 1.0, scale=5000 / 32) == 6
     # None helps is believed where it could have been seen; the gradient is refined.
-    assert plan.taken(0.0, 1.0, scale=5000 / 33) == 0.0 < plan.taken(0.0, 1.0, scale=5000 / 31)
-    assert DPAGDClassifier(max_step=1.0).plan(5000, 20).taken(0.1, 1.0, 1e12) == 0.1
+    assert plan.taken(0, 1.0, scale=5000 / 33) == 0 < plan.taken(0, 1.0, scale=5000 / 31)
+    assert DPAGDClassifier(max_step=1.0).plan(5000, 20).taken(2, 1.0, 1e12) == 2
 
 
 def test_a_gradient_of_zero_still_has_a_grid():
@@ -451,7 +453,8 @@ def test_probabilities_come_with_the_logistic_loss_only():
         ({"step_growth": -0.1}, "step_growth=-0.1 must be"),
         ({"step_shrink": 1.5}, "step_shrink=1.5 must be"),
         ({"loss_clip": 0.0}, "loss_clip=0.0 must be"),
-        ({"loss_clip": 1e300}, "cannot be drawn"),
+        ({"loss_clip": 1e300}, r"loss_clip=1e\+300 must be a number from 1e-100 up"),
+        ({"max_step": 1e-300}, "max_step=1e-300 must be a number from 1e-100 up"),
         ({"clip_schedule": math.inf}, "clip_schedule"),
         ({"selection": "gumbel"}, "selection='gumbel' is unknown"),
         ({"accountant": "rdp"}, "accountant='rdp' is unknown"),
@@ -570,9 +573,19 @@ def test_rounding_in_the_basis_is_paid_for():
     assert recorded.releases[1].sensitivity == pytest.approx(clip * (1 + slack), rel=slack / 1e4)
 
 
-def test_scales_that_only_whitening_makes_too_large_are_refused_in_advance():
-    model = DPAGDClassifier(clip_schedule=1e100, preconditioner=None)
-    widest = 1e150 * model.plan(300, 99).selection_epsilon
-    model.set_params(max_step=widest / 3).plan(300, 99)
-    with pytest.raises(ValueError, match="cannot be drawn"):
-        model.set_params(preconditioner="full").plan(300, 99)
+@pytest.mark.parametrize("preconditioner", ["full", None])
+@pytest.mark.parametrize("scale", [1e-100, 0.99e100])
+def test_noise_for_the_largest_and_smallest_scales_can_be_drawn(scale, preconditioner):
+    """So that no fit is refused after a release: clip, step and loss clip at the ends of theirs."""
+    for epsilon, loss_clip in ((0.01, "range"), (1e4, scale)):
+        model = DPAGDClassifier(
+            epsilon=epsilon, clip_schedule=scale, max_step=scale, loss_clip=loss_clip,
+            preconditioner=preconditioner, neighboring_relation="replace_one",
+        )  # fmt: skip
+        plan = model.plan(10**9, 99)
+        for dimension in (1.0, 100.0) if preconditioner else ():
+            plan = plan.in_whitened_space(dimension)
+        clip = float(plan.clip[0])
+        GaussianSum(2 * clip, plan.noise_multiplier(plan.gradient_cost))
+        moved = plan.reach(0, plan.max_step, 1e300) * clip if plan.loss_clip is None else loss_clip
+        SELECTIONS[plan.selection](2 * moved, plan.selection_epsilon)

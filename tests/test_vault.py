@@ -241,8 +241,9 @@ def test_a_choice_whose_sensitivity_would_be_wrong_is_refused(direction, steps, 
     def solver(vault, plan):
         penalty = np.zeros(len(steps))
         vault.choose_step(
-            np.zeros(4), np.array(direction), np.array(steps), penalty, *plan.choice(0)
-        )
+            np.zeros(4), np.array(direction), np.array(steps), penalty, plan.selection,
+            plan.selection_epsilon, plan.clip[0], plan.loss_clip,
+        )  # fmt: skip
 
     with record() as recorded, pytest.raises(ValueError, match=message):
         planted(solver, DPAGDClassifier)(classes=[0, 1]).fit(*table())

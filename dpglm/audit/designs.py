@@ -28,7 +28,7 @@ _CONTAINERS = ("dense", "sparse", "blocks", "dask")
 _N_BLOCKS = 3
 # So long are rows beside the clip, and so short are steps: every canary stays clipped to the end.
 _ROW_OVER_CLIP = 1e20
-_STEP = 1e-150
+_STEP = 1e-100
 # Records that show whether a fit leaves more than its releases.
 _FEW = 20
 # Most baselines release one thing: on its own axis every canary has a problem of its own.

@@ -20,10 +20,16 @@ from dpglm.estimators.base import PrivateLinearClassifier
 from dpglm.estimators.docs import completed
 from dpglm.estimators.plan import Plan, ledger_of
 from dpglm.estimators.solvers import FitTrace, OnStep
-from dpglm.exceptions import check_number, check_whole, is_auto
 from dpglm.kernels import one_blas_thread
 from dpglm.losses import Loss, NamedLossMixin, Softmax
-from dpglm.privacy.budget import CLIP_RANGE, LARGEST_NOISE_MULTIPLIER, PrivacyBudget
+from dpglm.privacy.budget import (
+    CLIP_RANGE,
+    LARGEST_NOISE_MULTIPLIER,
+    PrivacyBudget,
+    check_number,
+    check_whole,
+    is_auto,
+)
 from dpglm.privacy.gaussian import GaussianEvent
 from dpglm.privacy.vault import GaussianSum, Vault, plain
 from dpglm.schedules import PublicFacts

@@ -20,9 +20,8 @@ from dpglm.estimators.docs import completed
 from dpglm.estimators.plan import Plan, ledger_of
 from dpglm.estimators.solvers import FitTrace, OnStep
 from dpglm.estimators.whitening import DEFAULT_ROW_BOUND
-from dpglm.exceptions import check_number, is_auto
 from dpglm.losses import Loss, NamedLossMixin
-from dpglm.privacy.budget import LARGEST_NOISE_MULTIPLIER, PrivacyBudget
+from dpglm.privacy.budget import LARGEST_NOISE_MULTIPLIER, PrivacyBudget, check_number, is_auto
 from dpglm.privacy.events import ObjectivePerturbationEvent
 from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS
 from dpglm.privacy.ledger import Event

@@ -8,9 +8,8 @@ from dpglm.estimators.base import PrivateLinearClassifier
 from dpglm.estimators.descent import NoisyDescentMixin
 from dpglm.estimators.docs import completed
 from dpglm.estimators.plan import PrivacyPlan, make_plan
-from dpglm.exceptions import check_number, check_whole, is_auto
 from dpglm.losses import NamedLossMixin
-from dpglm.privacy.budget import CLIP_RANGE, PrivacyBudget
+from dpglm.privacy.budget import CLIP_RANGE, PrivacyBudget, check_number, check_whole, is_auto
 from dpglm.privacy.gaussian import SAMPLED_REPLACEMENT, PoissonSampledEvent
 from dpglm.schedules import Constant, PublicFacts
 

@@ -8,18 +8,22 @@ from numbers import Real
 from typing import Any
 
 from dpglm.estimators.plan import DescentPlan, SecondMomentRelease, ledger_of, planned_clip
-from dpglm.exceptions import check_whole
-from dpglm.privacy.budget import LARGEST_NOISE_MULTIPLIER, PrivacyBudget
+from dpglm.privacy.budget import (
+    CLIP_RANGE,
+    LARGEST_NOISE_MULTIPLIER,
+    PrivacyBudget,
+    check_whole,
+)
 from dpglm.privacy.events import FilterEvent
 from dpglm.privacy.ledger import composed_epsilon
 from dpglm.privacy.selection import SELECTIONS
-from dpglm.privacy.vault import GaussianSum
 from dpglm.schedules import HeavyBall, Momentum, PublicFacts, Schedule, schedule_values
 
 _SMALLEST_GRID = 2.0**-20
 _AUTOMATIC_SPLITS = 40.0
 # The shortest and the longest that a direction counts as, where its length decides the grid.
 _LENGTHS = (1e-50, 1e50)
+_SCALES = f"a number from {CLIP_RANGE[0]:g} up, and below {CLIP_RANGE[1]:g}"
 # Scores tell steps apart once the gain at stake is so many times the scale of their noise.
 _TELLING = 4.0
 
@@ -67,6 +71,7 @@ class AdaptivePlan(DescentPlan):
     # Of the first gradient, and of every selection.
     gradient_cost: float
     selection_cost: float
+    selection_epsilon: float
     budget_growth: float
     selection: str
     # None scores differences of the loss whose gradient is the clipped gradient.
@@ -90,17 +95,11 @@ class AdaptivePlan(DescentPlan):
         """What costs are counted in."""
         return ACCOUNTANTS[self.accountant]
 
-    @cached_property
-    def selection_epsilon(self) -> float:
-        """The epsilon of every selection."""
-        choice = SELECTIONS[self.selection].event_type
-        return self.unit.selection_epsilon(choice, self.selection_cost)
-
     @property
     def second_moment_cost(self) -> float:
         """What the release of the second moment costs, that of scales included; 0 without one."""
-        parts = [] if self.second_moment is None else self.second_moment.parts
-        return math.fsum(self.unit.cost(event) for _, _, event in parts)
+        moment = self.second_moment
+        return self.capacity * (moment.share + moment.scale_share) if moment else 0.0
 
     def noise_multiplier(self, cost: float) -> float:
         """Return the noise multiplier of a gradient that costs this much."""
@@ -116,14 +115,10 @@ class AdaptivePlan(DescentPlan):
             return admits(cost, self.selection_cost)
         return self.step_shrink < 1 and max_step > self.max_step * _SMALLEST_GRID
 
-    def choice(self, t: int) -> tuple[str, float, float, float | None]:
-        """Return mechanism and epsilon of a choice in iteration ``t``, and what bounds a record."""
-        return self.selection, self.selection_epsilon, float(self.clip[t]), self.loss_clip
-
     @cached_property
     def _steps(self) -> Any:
         """The public steps, of shape (n_iter,)."""
-        return schedule_values(self.step_schedule, self.n_iter, self.facts, parameter="max_step")
+        return schedule_values(self.step_schedule, len(self.clip), self.facts, parameter="max_step")
 
     def reach(self, t: int, max_step: float, length: float) -> float:
         """Return the largest distance on offer along a direction of this length."""
@@ -131,28 +126,21 @@ class AdaptivePlan(DescentPlan):
             return max_step
         return max_step * float(self._steps[t]) * min(max(length, _LENGTHS[0]), _LENGTHS[1])
 
-    def taken(self, chosen: float, reach: float, scale: float) -> float:
-        """Return the step to take if this one was chosen, by scores with noise of this scale.
+    def taken(self, chosen: int, reach: float, scale: float) -> int:
+        """Return which step to take if this one was chosen, by scores with noise of this scale.
 
         In a whitened space the mean loss has a curvature of ``c`` at most, so that about
-        ``n c reach^2 / 2`` is at stake. The less the noise leaves of that, the more of the public
-        step is taken, half of `reach`. Zero, for a refinement, where none is chosen and it tells.
+        ``n c reach^2 / 2`` is at stake. The less the noise leaves of that, the nearer it is to the
+        public step, half of `reach`. Zero, for a refinement, where none is chosen and it tells.
         """
         if self.step_schedule is None:
             return chosen
         gain = self.facts.n_samples * min(1.0, self.facts.curvature or 1.0) * reach**2 / 2
         weight = gain / (gain + _TELLING * scale)
         if chosen == 0 and weight >= 0.5:
-            return 0.0
-        return weight * chosen + (1 - weight) * reach / 2
-
-    def next_max_step(self, max_step: float, accepted_steps: list[float]) -> float:
-        """Return the largest step on offer after these have been accepted."""
-        if self.step_schedule is not None:
-            return self.max_step
-        if len(accepted_steps) % self.step_update_every:
-            return max_step
-        return (1 + self.step_growth) * max(accepted_steps[-self.step_update_every :])
+            return 0
+        # A step on the grid: scores there follow from those along the line.
+        return max(1, round(weight * chosen + (1 - weight) * self.n_steps / 2))
 
     def __str__(self) -> str:
         first = "a first gradient costs"
@@ -223,6 +211,7 @@ def make_adaptive_plan(
         capacity=capacity,
         gradient_cost=gradient_cost,
         selection_cost=selection_cost,
+        selection_epsilon=unit.selection_epsilon(SELECTIONS[selection].event_type, selection_cost),
         clip=clip,
         selection=selection,
         loss_clip=None if loss_clip is None else float(loss_clip),
@@ -303,15 +292,6 @@ def _check_affordable(plan: AdaptivePlan, n_splits: float) -> None:
         )
     if plan.second_moment is not None:
         plan.second_moment.refuse_all_noise()
-        # The largest effective dimension that there can be.
-        plan = plan.in_whitened_space(float(plan.facts.n_features))
-    # Bad scales are refused here, not after a release.
-    moved = budget.sensitivity(float(plan.clip[0]))
-    GaussianSum(moved, plan.noise_multiplier(plan.gradient_cost))
-    for length in _LENGTHS:
-        reached = plan.reach(0, plan.max_step, length) * moved
-        bound = budget.sensitivity(plan.loss_clip) if plan.loss_clip else reached
-        SELECTIONS[plan.selection](bound, plan.selection_epsilon)
 
 
 def _check_division(n_splits: Any, selection_share: Any, selection: Any, accountant: Any) -> None:
@@ -331,6 +311,9 @@ def _checked(name: str, value: Any) -> float:
         return check_whole(name, value)
     if name == "step_growth":
         _check_real(name, value, "a finite number, 0 or above", least=0.0)
+    elif name == "max_step":
+        # Beyond it no noise of the size of the scores could be drawn, which are as large.
+        _check_real(name, value, _SCALES, *CLIP_RANGE)
     else:
         _check_real(name, value)
     if name == "step_shrink" and value > 1:
@@ -340,7 +323,7 @@ def _checked(name: str, value: Any) -> float:
 
 def _check_scores(loss_clip: Any, n_outputs: int) -> None:
     if loss_clip is not None:
-        _check_real("loss_clip", loss_clip)
+        _check_real("loss_clip", loss_clip, _SCALES, *CLIP_RANGE)
     elif n_outputs > 1:
         raise ValueError(
             "loss_clip='range' scores steps for two classes only; with "

@@ -63,9 +63,10 @@ class DPAGDClassifier(NamedLossMixin, PrivateLinearClassifier):
         Steps on offer besides zero, equally spaced.
     max_step : "auto" or float, default="auto"
         The largest of them. ``"auto"`` is twice a public step on the released gradient: that of
-        `DPLogisticRegression`, longer as there are fewer iterations. What is taken is a mean of
-        that and the chosen step, by how far the public noise lets steps be told apart. A number is
-        the largest at first, as a distance between coefficients, and the choice is taken as it is.
+        `DPLogisticRegression`, longer as there are fewer iterations. What is taken is on the grid
+        too, next to a mean of that and the chosen step, by how far the public noise lets steps be
+        told apart. A number is the largest at first, as a distance between coefficients, and the
+        choice is taken as it is.
     step_update_every : int, default=5
         After that many accepted steps the largest of them becomes the largest on offer...
     step_growth : float, default=0.2
@@ -225,11 +226,10 @@ class DPAGDClassifier(NamedLossMixin, PrivateLinearClassifier):
             "iteration", "release", "cost", "remaining", "noise_scale", "max_step", "step"
         )
         if plan.second_moment is not None:
-
-            def released(name: str) -> None:
-                cost = plan.unit.cost(vault.log[-1].event)
-                note(trace, vault, 0, name, cost, plan.max_step)
-
-            plan, space, trace.whitening = whiten(vault, plan, space, released)
+            plan, space, trace.whitening = whiten(vault, plan, space)
+            shares = plan.second_moment.shares
+            for line, (name, share) in zip(vault.log, shares.items(), strict=True):
+                cost = share * plan.capacity
+                note(trace, line, 0, name.replace(" ", "_"), cost, plan.max_step)
         trace.coef = adaptive_gradient_descent(vault, plan, space, trace, on_step)
         return trace

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dpglm.exceptions import check_whole
-from dpglm.privacy.budget import CLIP_RANGE, LARGEST_NOISE_MULTIPLIER, PrivacyBudget
+from dpglm.privacy.budget import CLIP_RANGE, LARGEST_NOISE_MULTIPLIER, PrivacyBudget, check_whole
 from dpglm.privacy.calibration import calibrated_multipliers
 from dpglm.privacy.gaussian import (
     SAMPLED_REPLACEMENT,
@@ -69,13 +68,17 @@ class SecondMomentRelease:
     scale_share: float
 
     @property
+    def shares(self) -> dict[str, float]:
+        """What is released, in order, each with its share of the budget."""
+        shares = {"magnitudes": self.scale_share, "second moment": self.share}
+        return {name: share for name, share in shares.items() if share}
+
+    @property
     def parts(self) -> list[tuple[str, float, GaussianEvent]]:
         """What is released, in order: its name, its share and its cost."""
-        shares = {"magnitudes": self.scale_share, "second moment": self.share}
         return [
             (name, share, GaussianEvent(self._multiplier(share)))
-            for name, share in shares.items()
-            if share
+            for name, share in self.shares.items()
         ]
 
     def _multiplier(self, share: float) -> float:

@@ -258,45 +258,57 @@ def adaptive_gradient_descent(
     directions, grids and the decision to stop depend on released values only.
     """
     n_samples, alpha = plan.facts.n_samples, plan.facts.alpha
-    admits, cost, max_step = vault.admits, plan.gradient_cost, plan.max_step
+    cost, max_step = plan.gradient_cost, plan.max_step
+    noise_multiplier = plan.noise_multiplier(cost)
     coef = velocity = np.zeros(space.shape)
     iterates = []
-    for t in range(plan.n_iter):
+    for t, clip in enumerate(plan.clip):
         # 1) Stop, before touching the data, unless a gradient and a choice of step can be paid.
-        if not admits(cost, plan.selection_cost):
+        if not vault.admits(cost, plan.selection_cost):
             break
         # 2) Release the sum of clipped gradients.
-        total = vault.gradient_sum(coef, plan.clip[t], plan.noise_multiplier(cost))
+        total = vault.gradient_sum(coef, clip, noise_multiplier)
         release, price = "gradient", cost
         while True:
             # 3) Add the gradient of the penalty and past gradients; only then normalise.
             gradient = space.loss.project(total) / n_samples + alpha * space.penalty_gradient(coef)
             direction, next_velocity = plan.momentum.direction(gradient, velocity, t + 1)
             reach = plan.reach(t, max_step, float(np.linalg.norm(direction)))
-            note(trace, vault, t + 1, release, price, reach)
+            note(trace, vault.log[-1], t + 1, release, price, reach)
             direction = normalised(direction)
             # 4) Choose a step among 0, ..., reach by its noisy loss.
             steps = np.linspace(0.0, reach, plan.n_steps + 1)
             penalty = alpha * n_samples * space.penalty_changes(coef, direction, steps)
-            chosen = steps[vault.choose_step(coef, direction, steps, penalty, *plan.choice(t))]
-            step = plan.taken(float(chosen), reach, vault.log[-1].noise_scale)
-            note(trace, vault, t + 1, "selection", plan.selection_cost, reach, step)
-            extra = plan.refinement_cost(cost)
-            if step > 0 or not plan.may_refine(extra, max_step, admits):
+            chosen = vault.choose_step(
+                coef, direction, steps, penalty, plan.selection, plan.selection_epsilon, clip,
+                plan.loss_clip,
+            )  # fmt: skip
+            step = float(steps[plan.taken(chosen, reach, vault.log[-1].noise_scale)])
+            note(trace, vault.log[-1], t + 1, "selection", plan.selection_cost, reach, step)
+            if step > 0:
                 break
             # 5) None seems to help: pay for a more precise gradient, averaged with the first, and
             # look closer by.
+            extra = plan.refinement_cost(cost)
+            if not plan.may_refine(extra, max_step, vault.admits):
+                break
             max_step *= plan.step_shrink
-            fresh = vault.gradient_sum(coef, plan.clip[t], plan.noise_multiplier(extra))
+            fresh = vault.gradient_sum(coef, clip, plan.noise_multiplier(extra))
             release, price = "refinement", extra
             total = total + extra / (cost + extra) * (fresh - total)
             cost += extra
+            noise_multiplier = plan.noise_multiplier(cost)
         if step == 0:
             break
-        # 6) Step; the next gradient is as precise, and the grid follows the steps taken.
+        # 6) Step; the next gradient is as precise.
         coef, velocity = coef - step * direction, next_velocity
         iterates.append(coef)
-        max_step = plan.next_max_step(max_step, trace.accepted_steps)
+        # 7) The grid follows the steps taken, every so often, or the public ones.
+        if plan.step_schedule is not None:
+            max_step = plan.max_step
+        elif len(iterates) % plan.step_update_every == 0:
+            longest = max(trace.accepted_steps[-plan.step_update_every :])
+            max_step = (1 + plan.step_growth) * longest
         if on_step is not None:
             on_step(t, space.original(coef))
     if iterates:
@@ -306,21 +318,21 @@ def adaptive_gradient_descent(
 
 def note(
     trace: FitTrace,
-    vault: "Vault",
+    line: Release,
     iteration: int,
     release: str,
     cost: float,
     max_step: float,
     step: float | None = None,
 ) -> None:
-    """Add the last release of an adaptive fit to its trace."""
+    """Add a release of an adaptive fit to its trace."""
     trace.record(
-        vault.log[-1],
+        line,
         iteration=iteration,
         release=release,
         cost=cost,
-        remaining=vault.remaining,
-        noise_scale=vault.log[-1].noise_scale,
+        remaining=line.remaining,
+        noise_scale=line.noise_scale,
         max_step=max_step,
         step=step,
     )

@@ -11,7 +11,6 @@ column, and large ones are divided by it: without, a column of dollars would dro
 
 import math
 import warnings
-from collections.abc import Callable
 from dataclasses import replace
 from numbers import Real
 from typing import Any
@@ -105,18 +104,12 @@ def denoised_moment(moment: np.ndarray, noise_std: float) -> np.ndarray:
     return directions + np.diag(rest)
 
 
-def whiten(
-    vault: Vault,
-    plan: PrivacyPlan | AdaptivePlan,
-    space: Space,
-    released: Callable[[str], None] = lambda name: None,
-) -> tuple[Any, Space, Any]:
+def whiten(vault: Vault, plan: PrivacyPlan | AdaptivePlan, space: Space) -> tuple[Any, Space, Any]:
     """Release the second moment; return the plan and the space of the descent, and what was found.
 
-    The vault answers in that space from here on. Everything but the releases, of which `released`
-    is told, is post-processing; the ridge of the basis follows from the noise and the penalty, both
-    public. With an intercept, moment and noise are first divided by what clipping the rows has left
-    of it.
+    The vault answers in that space from here on. Everything but the releases is post-processing;
+    the ridge of the basis follows from the noise and the penalty, both public. With an intercept,
+    moment and noise are first divided by what clipping the rows has left of it.
     """
     release, facts = plan.second_moment, plan.facts
     preconditioner, scales = release.preconditioner, np.ones(space.n_columns)
@@ -124,13 +117,11 @@ def whiten(
         counts = vault.magnitudes(release.scale_noise_multiplier)
         scales = column_scales(counts, vault.log[-1].noise_scale, facts.n_samples)
         scales[-1] = 1.0 if space.fit_intercept else scales[-1]
-        released("magnitudes")
         if (scales < 1).any():
             vault.scale_columns(scales)
     noisy = vault.second_moment(
         release.row_bound, release.noise_multiplier, diagonal=preconditioner.diagonal
     )
-    released("second_moment")
     noise_std = vault.log[-1].noise_scale
     moment = preconditioner.moment(noisy, space.n_columns) / facts.n_samples
     least = _LEAST_RIDGE * release.row_bound**2

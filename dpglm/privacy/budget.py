@@ -1,9 +1,12 @@
-"""What may be spent, and for which neighbouring relation."""
+"""What may be spent, and for which neighbouring relation; and checks of numbers."""
 
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Real
 from typing import Any
+
+import numpy as np
 
 from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS, gdp_mu
 
@@ -124,3 +127,22 @@ def is_number(value: object) -> bool:
         return not isinstance(value, (bool, str)) and not math.isnan(value)  # type: ignore[arg-type]
     except TypeError:
         return False
+
+
+def is_auto(value: Any) -> bool:
+    """Return whether a parameter asks for the documented rule."""
+    return isinstance(value, str) and value == "auto"
+
+
+def check_number(name: str, value: Any, low: float, high: float) -> float:
+    """Return a number above ``low`` and at most ``high``, or raise a ValueError."""
+    if isinstance(value, bool) or not isinstance(value, Real) or not low < value <= high:
+        raise ValueError(f"{name}={value!r} must be a number above {low:g} and at most {high:g}.")
+    return float(value)
+
+
+def check_whole(name: str, value: Any) -> int:
+    """Return a whole number, 1 or more, or raise a ValueError."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+        raise ValueError(f"{name}={value!r} must be a whole number, 1 or more.")
+    return int(value)

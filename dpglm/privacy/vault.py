@@ -51,10 +51,11 @@ _LARGEST_SCALE = 2.0**40
 
 @dataclass(frozen=True)
 class Release:
-    """A line of the log: what a release cost, and the scale of the noise that was added."""
+    """A line of the log: what a release cost, the scale of its noise, and what is left to spend."""
 
     event: "Event"
     noise_scale: float
+    remaining: float | None = None
 
 
 @dataclass(frozen=True)
@@ -231,6 +232,8 @@ class GaussianSum:
 class PlannedReleases:
     """An allowance of releases that were fixed in advance: these events, in this order."""
 
+    remaining = None
+
     def __init__(self, events: "Runs") -> None:
         self._left: Iterator[Event] = chain.from_iterable(starmap(repeat, events))
 
@@ -369,11 +372,6 @@ class Vault:
         """Refuse copies and pickles: a second vault would spend the allowance a second time."""
         raise TypeError("A vault cannot be copied: its allowance is for one.")
 
-    @property
-    def remaining(self) -> float:
-        """What is left of the capacity of a filter."""
-        return self._allowance.remaining
-
     def admits(self, *costs: float) -> bool:
         """Return whether a filter admits releases of these costs, all of them."""
         return self._allowance.admits(*costs)
@@ -499,7 +497,7 @@ class Vault:
             self._allowance.refuse_all()
             raise
         self._n_released += 1
-        self.log.append(Release(event, noise_scale))
+        self.log.append(Release(event, noise_scale, self._allowance.remaining))
         return answer
 
     def _confirm(self, coef: np.ndarray, clip: float) -> None:

@@ -16,7 +16,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import ParameterGrid
 from sklearn.utils import check_random_state, check_X_y
 
-from dpglm.exceptions import PrivacyWarning, check_whole
+from dpglm.exceptions import PrivacyWarning
+from dpglm.privacy.budget import check_whole
 from dpglm.study import results
 from dpglm.study.comparison import finished, scores
 from dpglm.study.plots import UtilityGraphDisplay

@@ -20,7 +20,6 @@ Conventions
 import copy
 import math
 import os
-from contextlib import nullcontext
 
 import numpy as np
 from scipy import sparse
@@ -387,8 +386,9 @@ class Objective:
         rotated = copy.copy(self)
         rotated._line, rotated._basis = None, basis
         rotated.coef_shape = (basis.shape[-1], *self.coef_shape[1:])
-        rotated.stretches = extreme_stretches(basis) if stretches is None else stretches
-        norms = self._inverse_norms(basis, rotated.stretches[1])
+        with one_blas_thread():
+            rotated.stretches = extreme_stretches(basis) if stretches is None else stretches
+            norms = self._inverse_norms(basis, rotated.stretches[1])
         # What is null in the table stays null: scaled columns may have made its norm finite.
         rotated._signed = np.where(self._signed != 0, self._signs * norms, 0.0)
         return rotated
@@ -492,8 +492,7 @@ def inverse_norms(rows, fit_intercept, run, basis=None, least_stretch=0.0):
                 start, stop, fit_intercept, basis, least_stretch
             )
 
-    with one_blas_thread() if basis is not None else nullcontext():
-        run(invert, -(-rows.n_rows // step), rows.n_values * width)
+    run(invert, -(-rows.n_rows // step), rows.n_values * width)
     return inverse
 
 
@@ -501,8 +500,7 @@ def extreme_stretches(basis):
     """Frobenius norm of a basis and how much it shortens a vector at most, as `in_basis` says."""
     if basis.ndim == 1:
         return basis.max(), basis.min()
-    with one_blas_thread():
-        stretches = np.linalg.svd(basis, compute_uv=False)
+    stretches = np.linalg.svd(basis, compute_uv=False)
     # What is below is rounding, not a direction that the basis spans.
     stretches = stretches[stretches > _RANK_TOLERANCE * stretches.max(initial=0.0)]
     if stretches.size == 0:
