@@ -97,8 +97,13 @@ def test_only_a_preconditioned_fit_has_a_second_moment_to_audit():
 
 @pytest.mark.parametrize(
     "relation",
-    [{}, {"neighboring_relation": "replace_one"},
-     {"neighboring_relation": "add_or_remove_one", "n_ref": 5000}],
+    [{}, *(
+        pytest.param(relation, marks=pytest.mark.slow)
+        for relation in (
+            {"neighboring_relation": "replace_one"},
+            {"neighboring_relation": "add_or_remove_one", "n_ref": 5000},
+        )
+    )],
     ids=str,
 )  # fmt: skip
 def test_averaged_gradients_and_choices_of_adaptive_descent_pass(relation):
@@ -109,7 +114,8 @@ def test_averaged_gradients_and_choices_of_adaptive_descent_pass(relation):
     assert chosen.epsilon_lower_bound > 0.5 * chosen.epsilon_claimed, "the choices must show"
 
 
-@pytest.mark.parametrize("bug", AUDITED, ids=named)
+# A third of them here, and all with their power in the slow run.
+@pytest.mark.parametrize("bug", AUDITED[::3], ids=named)
 def test_a_planted_bug_is_caught_by_an_audit(bug, monkeypatch):
     bug.plant(monkeypatch)
     assert bug.audit().violations
@@ -151,7 +157,8 @@ PUBLISHED = {
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[pytest.mark.slow] * n.startswith("R/4")) for n in PUBLISHED]
+    "name",
+    [pytest.param(n, marks=[pytest.mark.slow] * n.startswith(("R/4", "noisy"))) for n in PUBLISHED],
 )
 def test_published_programs_are_reported_as_violating_their_claims(name):
     Published, parameters, n_fits = PUBLISHED[name]
@@ -161,6 +168,7 @@ def test_published_programs_are_reported_as_violating_their_claims(name):
     assert not honest.violations and honest.epsilon_lower_bound <= honest.epsilon_claimed
 
 
+@pytest.mark.slow
 def test_the_published_noisy_minimum_costs_a_multiple_of_its_claim():
     """For these two data sets log(0.42 / 0.048) = 2.2, where 0.5 is claimed."""
     shown = pair(published_systems.NoisyMinOfDPAGD(epsilon=0.5), 1.0, 3000).epsilon_lower_bound

@@ -87,6 +87,7 @@ def test_the_tables_hold_means_and_errors_and_mark_the_best_private_score():
     assert [float(value) for value in best] == pytest.approx([0.805, 0.955])
 
 
+@pytest.mark.slow
 def test_guarantees_settings_versions_and_failures_are_stated():
     page = page_of_results()
     for name in ("private", "other", "third"):
