@@ -155,6 +155,18 @@ def test_other_scales_are_refused():
             changed.scaled(half)
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_magnitudes_are_right_at_every_power_of_two_and_next_to_it(dtype):
+    powers = (2.0 ** np.arange(-3, 70)).astype(dtype)
+    around = np.array([np.nextafter(powers, dtype(0)), powers, np.nextafter(powers, dtype(1e30))])
+    counts = np.zeros(N_MAGNITUDES)
+    for mantissa, exponent in map(math.frexp, around.ravel().astype(float)):
+        k = exponent - 1 - (mantissa == 0.5)
+        counts[min(k, N_MAGNITUDES - 1)] += k >= 0
+    for storage in storages(around.reshape(-1, 1) * dtype(-1)):
+        assert_array_equal(objective_of(storage).magnitudes(N_MAGNITUDES)[0], counts)
+
+
 def test_magnitudes_count_the_entries_between_powers_of_two():
     column = np.array([0.0, 1.0, 1.25, 1.5, 2.0, 2.5, 4.0, 5.0, -7.9, 8.0, 9.0, 1e30, -0.5])
     X = np.column_stack([column, -column[::-1], 0 * column])

@@ -14,7 +14,7 @@ Conventions
 
 from numba import njit
 
-from dpglm.kernels.arithmetic import EXACT, FAST, INNER, kept_on_disk
+from dpglm.kernels.arithmetic import EXACT, FAST, INNER, exponent_below, kept_on_disk
 from dpglm.kernels.clip import block_coefficients, margin_coefficients
 from dpglm.kernels.vectors import (
     LANES,
@@ -226,15 +226,37 @@ def dense_scores(rows, tail, n_features, coef, bias, chunk_rows, first, last, sc
 
 @kept_on_disk
 @njit(**FAST)
-def squared_norms(values, n_features, squares):
-    """Write the squared norm of each row to `squares`, in float64; infinite where it overflows."""
+def squared_norms(values, scales, squares):
+    """Write the squared norm of each row to `squares`, in float64; infinite where it overflows.
+
+    Of the rows with their columns multiplied by `scales` (n_features,).
+    """
     for i in range(squares.size):
-        row = values[i * n_features : (i + 1) * n_features]
+        row = values[i * scales.size : (i + 1) * scales.size]
         total = 0.0
         for j in range(row.size):
-            value = 1.0 * row[j]
+            value = scales[j] * row[j]
             total += value * value
         squares[i] = total
+
+
+@kept_on_disk
+@njit(**EXACT)
+def add_magnitudes(values, counted, counts):
+    """Add to ``counts[j, k]`` the entries of column j with ``2^(k-1) < |x| <= 2^k``.
+
+    values : flat rows
+    counted : bool array, which rows count
+    counts : array (n_features, K); what is up to 1 counts in the first, what is beyond in the last
+    """
+    n_features, most = counts.shape[0], counts.shape[1] - 1
+    for i in range(counted.size):
+        row = values[i * n_features : (i + 1) * n_features]
+        if counted[i]:
+            for j in range(row.size):
+                # No branch: which entries are large cannot be foreseen.
+                k = exponent_below(max(abs(1.0 * row[j]), 1.0)) + 1
+                counts[j, min(k, most)] += 1.0
 
 
 @kept_on_disk

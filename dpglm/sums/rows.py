@@ -14,6 +14,7 @@ from dpglm.kernels.gradient import (
     BLOCK_ROWS,
     ROW_GROUP,
     TAIL_ROWS,
+    add_magnitudes,
     dense_gradient,
     dense_scores,
     fingerprints,
@@ -59,8 +60,19 @@ class _Rows:
 
     def block(self, start, stop):
         """Rows [start, stop) in float64."""
-        rows = self._X[start:stop].astype(np.float64, copy=False)
+        rows = self._stored(start, stop)
         return rows if self.scales is None else scaled_columns(rows, self.scales)
+
+    def _stored(self, start, stop):
+        """Rows [start, stop) in float64, their columns as stored."""
+        return self._X[start:stop].astype(np.float64, copy=False)
+
+    def _of_stored(self, basis):
+        """The basis, or its diagonal, that does to columns as stored what this does to the rows."""
+        if self.scales is None:
+            return basis
+        scales = np.append(self.scales, np.ones(len(basis) - self.n_features))
+        return (scales * basis.T).T
 
     def fingerprint(self):
         """Type and shape, and a number for each 8 kB as stored; rows that have changed have others.
@@ -87,26 +99,6 @@ class _Rows:
         rows.scales = scales
         return rows
 
-    def magnitudes(self, counted, n_magnitudes, block_rows):
-        """How many entries x of counted rows, by column, have ``2^k < |x| <= 2^(k+1)``, k from 0.
-
-        Shape (n_features, n_magnitudes); the last number is of all beyond as well.
-        """
-        counts = np.zeros(self.n_features * n_magnitudes)
-        for start in range(0, self.n_rows, block_rows):
-            part = counted[start : start + block_rows]
-            sizes, columns, chosen = self._entries(self.block(start, start + len(part)), part)
-            # Of the number below |x|, so that 2^(k+1) is the last that has k; negative up to 1.
-            exponents = ((sizes.view(np.int64) - 1) >> 52) - 1023
-            large = (exponents >= 0) & chosen
-            if large.any():
-                cells = np.minimum(exponents, n_magnitudes - 1) + n_magnitudes * columns
-                if large.size < counts.size:
-                    np.add.at(counts, cells[large], 1.0)
-                else:
-                    counts += np.bincount(cells[large], minlength=counts.size)
-        return counts.reshape(self.n_features, n_magnitudes)
-
     def inverse_norms(self, start, stop, fit_intercept, basis, least_stretch):
         """One over the norms of rows ``x~``, or ``P' x~``, zero for a null record."""
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
@@ -114,7 +106,8 @@ class _Rows:
             if fit_intercept:
                 norms = np.sqrt(norms * norms + 1.0)
             if basis is not None:
-                images = image_norms(self.block(start, stop), basis, fit_intercept)
+                stored = self._stored(start, stop)
+                images = image_norms(stored, self._of_stored(basis), fit_intercept)
                 norms = np.maximum(images, least_stretch * norms)
             # The inverse of a norm that is not finite, or zero, counts as zero: a null record.
             finite = np.isfinite(norms)
@@ -128,9 +121,10 @@ class _Rows:
         total = 0.0
         for start in range(0, self.n_rows, block_rows):
             part = scale[start : start + block_rows]
-            rows = self._scaled(self.block(start, start + len(part)), part, fit_intercept)
+            rows = self._scaled(self._stored(start, start + len(part)), part, fit_intercept)
             total = total + (self._squares(rows) if diagonal else self._products(rows))
-        return total
+        scaled = self._of_stored(total)
+        return self._of_stored(scaled if diagonal else scaled.T)
 
 
 class DenseRows(_Rows):
@@ -146,16 +140,23 @@ class DenseRows(_Rows):
         self._data = (_read_only(X.reshape(-1)), _read_only(tail.reshape(-1)), self.n_features)
 
     def _norms(self, start, stop):
-        if self.scales is not None:
-            return row_norms(self.block(start, stop))
-        rows = self._X[start:stop]
-        squares = np.empty(len(rows))
-        squared_norms(_read_only(rows.reshape(-1)), self.n_features, squares)
+        squares = np.empty(stop - start)
+        scales = np.ones(self.n_features) if self.scales is None else self.scales
+        squared_norms(_read_only(self._X[start:stop].reshape(-1)), scales, squares)
         norms = np.sqrt(squares)
         small = np.flatnonzero(squares < SMALL_SQUARE)
         if small.size:
-            norms[small] = row_norms(rows[small].astype(np.float64))
+            norms[small] = row_norms(self.taken(start + small).block(0, small.size))
         return norms
+
+    def magnitudes(self, counted, n_magnitudes):
+        """How many entries x of counted rows, by column, have ``2^k < |x| <= 2^(k+1)``, k from 0.
+
+        Shape (n_features, n_magnitudes); the last number is of all beyond as well.
+        """
+        counts = np.zeros((self.n_features, 1 + n_magnitudes))
+        add_magnitudes(self._data[0], counted, counts)
+        return counts[:, 1:]
 
     def _scaled(self, rows, scale, fit_intercept):
         scaled = np.empty((len(rows), self.n_features + fit_intercept))
@@ -163,17 +164,6 @@ class DenseRows(_Rows):
         if fit_intercept:
             scaled[:, -1] = scale
         return scaled
-
-    def _entries(self, rows, counted):
-        """Sizes of the numbers of some rows, their columns, and whether their rows count.
-
-        Without those of columns of which none is above 1; one that is no number leaves them in.
-        """
-        # Most tables have no large column at all, which is told in half of the time.
-        by_column = None if rows.max() <= 1.0 and rows.min() >= -1.0 else 0
-        small = (rows.max(axis=by_column) <= 1.0) & (rows.min(axis=by_column) >= -1.0)
-        columns = np.flatnonzero(~np.broadcast_to(small, self.n_features))
-        return np.abs(rows[:, columns]), columns, counted[:, np.newaxis]
 
     def _squares(self, rows):
         return np.square(rows, out=rows).sum(axis=0)
@@ -220,9 +210,16 @@ class SparseRows(_Rows):
             scaled = sparse.hstack([scaled, sparse.csr_array(scale[:, np.newaxis])], format="csr")
         return scaled
 
-    def _entries(self, rows, counted):
-        repeated = np.repeat(counted, np.diff(rows.indptr))
-        return np.abs(rows.data), rows.indices.astype(np.int64), repeated
+    def magnitudes(self, counted, n_magnitudes):
+        """See `DenseRows`."""
+        large = np.repeat(counted, np.diff(self._X.indptr)) & (np.abs(self._X.data) > 1.0)
+        sizes = np.abs(self._X.data[large].astype(np.float64))
+        # Of the number below |x|, so that 2^(k+1) is the last that has k.
+        exponents = ((sizes.view(np.int64) - 1) >> 52) - 1023
+        counts = np.zeros((self.n_features, n_magnitudes))
+        cells = self._X.indices[large], np.minimum(exponents, n_magnitudes - 1)
+        np.add.at(counts, cells, 1.0)
+        return counts
 
     def _squares(self, rows):
         return np.bincount(rows.indices, rows.data**2, minlength=rows.shape[1])
