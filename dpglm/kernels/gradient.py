@@ -247,12 +247,16 @@ def add_magnitudes(values, counted, counts):
 
     values : flat rows
     counted : bool array, which rows count
-    counts : array (n_features, K); what is up to 1 counts in the first, what is beyond in the last
+    counts : array (n_features, K); what is beyond counts in the last, and in the first what is up
+        to 1, unless its whole row is
     """
     n_features, most = counts.shape[0], counts.shape[1] - 1
     for i in range(counted.size):
         row = values[i * n_features : (i + 1) * n_features]
-        if counted[i]:
+        n_large = 0
+        for j in range(row.size):
+            n_large += abs(row[j]) > 1.0
+        if counted[i] and n_large > 0:
             for j in range(row.size):
                 # No branch: which entries are large cannot be foreseen.
                 k = exponent_below(max(abs(1.0 * row[j]), 1.0)) + 1
@@ -274,6 +278,20 @@ def fingerprints(words, factors, sums):
         for j in range(run.size):
             total += factors[j] * run[j]
         sums[i] = total
+
+
+@kept_on_disk
+@njit(**{**EXACT, "fastmath": {"nsz"}})
+def sparse_squared_norms(data, columns, row_ends, scales, start, squares):
+    """Write the squared norms of the rows from `start` on; see `squared_norms`."""
+    end = at(row_ends, start)
+    for i in range(squares.size):
+        first, end = end, at(row_ends, start + i + 1)
+        total = 0.0
+        for p in range(first, end):
+            value = at(scales, at(columns, p)) * at(data, p)
+            total += value * value
+        squares[i] = total
 
 
 @njit(**_APART)

@@ -48,7 +48,7 @@ _UNIT_ROUNDOFF = 2.0**-53
 # Chunks have at least so many rows, and their partial sums at most so many numbers in all.
 _MIN_ROWS, _MAX_PARTIAL_VALUES = 1024, 2**22
 # Numbers of a block of rows whose norms are taken at once.
-_BLOCK_VALUES = 2**17
+_BLOCK_VALUES = 2**18
 _NO_SCORES = np.empty((0, 0))
 # Singular values of a basis below this fraction of the largest count as zero.
 _RANK_TOLERANCE = 1e-12

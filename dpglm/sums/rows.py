@@ -20,6 +20,7 @@ from dpglm.kernels.gradient import (
     fingerprints,
     sparse_gradient,
     sparse_scores,
+    sparse_squared_norms,
     squared_norms,
 )
 from dpglm.sums.reference import SMALL_SQUARE, image_norms, row_norms, scaled_columns
@@ -116,13 +117,23 @@ class _Rows:
             _check_finite(self.block(start, stop))
         return inverse
 
+    def _norms(self, start, stop):
+        squares = np.empty(stop - start)
+        scales = np.ones(self.n_features) if self.scales is None else self.scales
+        self._squared_norms(start, scales, squares)
+        norms = np.sqrt(squares)
+        small = np.flatnonzero(squares < SMALL_SQUARE)
+        if small.size:
+            norms[small] = row_norms(self.taken(start + small).block(0, small.size))
+        return norms
+
     def second_moment(self, scale, fit_intercept, diagonal, block_rows):
         """Sum over rows of ``s_i^2 x~_i x~_i'``, or its diagonal, given a scale for each row."""
         total = 0.0
         for start in range(0, self.n_rows, block_rows):
             part = scale[start : start + block_rows]
-            rows = self._scaled(self._stored(start, start + len(part)), part, fit_intercept)
-            total = total + (self._squares(rows) if diagonal else self._products(rows))
+            rows = self._stored(start, start + len(part))
+            total = total + self._moment(rows, part, fit_intercept, diagonal)
         scaled = self._of_stored(total)
         return self._of_stored(scaled if diagonal else scaled.T)
 
@@ -139,15 +150,9 @@ class DenseRows(_Rows):
         tail[: self.n_rows - n_body, : self.n_features] = X[n_body:]
         self._data = (_read_only(X.reshape(-1)), _read_only(tail.reshape(-1)), self.n_features)
 
-    def _norms(self, start, stop):
-        squares = np.empty(stop - start)
-        scales = np.ones(self.n_features) if self.scales is None else self.scales
+    def _squared_norms(self, start, scales, squares):
+        stop = start + squares.size
         squared_norms(_read_only(self._X[start:stop].reshape(-1)), scales, squares)
-        norms = np.sqrt(squares)
-        small = np.flatnonzero(squares < SMALL_SQUARE)
-        if small.size:
-            norms[small] = row_norms(self.taken(start + small).block(0, small.size))
-        return norms
 
     def magnitudes(self, counted, n_magnitudes):
         """How many entries x of counted rows, by column, have ``2^k < |x| <= 2^(k+1)``, k from 0.
@@ -158,18 +163,12 @@ class DenseRows(_Rows):
         add_magnitudes(self._data[0], counted, counts)
         return counts[:, 1:]
 
-    def _scaled(self, rows, scale, fit_intercept):
+    def _moment(self, rows, scale, fit_intercept, diagonal):
         scaled = np.empty((len(rows), self.n_features + fit_intercept))
         np.multiply(rows, scale[:, np.newaxis], out=scaled[:, : self.n_features])
         if fit_intercept:
             scaled[:, -1] = scale
-        return scaled
-
-    def _squares(self, rows):
-        return np.square(rows, out=rows).sum(axis=0)
-
-    def _products(self, rows):
-        return rows.T @ rows
+        return np.square(scaled, out=scaled).sum(axis=0) if diagonal else scaled.T @ scaled
 
     def add_chunks(self, problem, chunks, sums):
         """Write the clipped gradient sums of some chunks; see `dense_gradient`."""
@@ -200,15 +199,20 @@ class SparseRows(_Rows):
         columns = rows.indices.view(f"u{rows.indices.itemsize}")
         self._data = tuple(map(_read_only, (rows.data, columns, rows.indptr)))
 
-    def _norms(self, start, stop):
-        return row_norms(self.block(start, stop))
+    def _squared_norms(self, start, scales, squares):
+        sparse_squared_norms(*self._data, scales, start, squares)
 
-    def _scaled(self, rows, scale, fit_intercept):
+    def _moment(self, rows, scale, fit_intercept, diagonal):
         data = rows.data * np.repeat(scale, np.diff(rows.indptr))
-        scaled = sparse.csr_array((data, rows.indices, rows.indptr), shape=rows.shape)
-        if fit_intercept:
-            scaled = sparse.hstack([scaled, sparse.csr_array(scale[:, np.newaxis])], format="csr")
-        return scaled
+        rows = sparse.csr_array((data, rows.indices, rows.indptr), shape=rows.shape)
+        if diagonal:
+            moment = np.bincount(rows.indices, rows.data**2, minlength=self.n_features)
+            return np.append(moment, (scale**2).sum()) if fit_intercept else moment
+        moment = (rows.T @ rows).toarray()
+        if not fit_intercept:
+            return moment
+        column = np.append(rows.T @ scale, (scale**2).sum())
+        return np.block([[moment, column[:-1, np.newaxis]], [column]])
 
     def magnitudes(self, counted, n_magnitudes):
         """See `DenseRows`."""
@@ -220,12 +224,6 @@ class SparseRows(_Rows):
         cells = self._X.indices[large], np.minimum(exponents, n_magnitudes - 1)
         np.add.at(counts, cells, 1.0)
         return counts
-
-    def _squares(self, rows):
-        return np.bincount(rows.indices, rows.data**2, minlength=rows.shape[1])
-
-    def _products(self, rows):
-        return (rows.T @ rows).toarray()
 
     def add_chunks(self, problem, chunks, sums):
         """Write the clipped gradient sums of some chunks; see `sparse_gradient`."""
