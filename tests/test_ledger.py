@@ -282,3 +282,60 @@ def test_what_delta_covers_costs_nothing_two_neighbours_apart_either():
     hopeless = [ObjectivePerturbationEvent(0.005, 0.1)]
     assert composed_epsilon([(*hopeless, 1)], DELTA, 2) == math.inf
     assert "implies" not in str(ledger_of(hopeless))
+
+
+KINDS = {
+    "gaussian": GaussianEvent(40.0),
+    "batches": PoissonSampledEvent(0.1, 8.0),
+    "tilt": ObjectivePerturbationEvent(8.0, 0.02),
+    "choice": SelectionEvent(0.05),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("k", [1, 2, 7])
+def test_what_k_records_cost_is_no_more_than_k_steps_from_record_to_record(kind, k):
+    ledger = ledger_of([KINDS[kind]] * 3)
+    group = ledger.group(k)
+    assert group.delta(group.epsilon()) <= DELTA * (1 + 1e-3)
+    # Each step multiplies what was lost before by e^epsilon.
+    steps = sum(math.exp(j * 0.2) for j in range(k)) * ledger.delta(0.2)
+    assert group.delta(k * 0.2) <= min(1.0, steps) * (1 + 1e-6)
+    assert PrivacyLedger.from_dict(json.loads(json.dumps(group.to_dict()))) == group
+    assert (f"for {k} rows at once" in str(group)) == (k > 1)
+
+
+def test_k_records_of_gaussian_releases_have_k_times_the_mu():
+    mu, delta, k = 0.2680511232, 1e-5, 4
+    group = ledger_of([GaussianEvent(1 / mu)]).group(2).group(2)
+    assert group.mu() == pytest.approx(k * mu) and group.rho() == pytest.approx(8 * mu**2)
+    assert group.epsilon(delta) == pytest.approx(4.7460800369088885, rel=1e-9)
+    with pytest.raises(ValueError, match="4 rows: export the ledger of one record"):
+        group.to_dp_event()
+
+
+def test_the_rule_for_k_records_without_a_trade_off_is_taken_at_its_best():
+    mu, delta, k = 0.2680511232, 1e-5, 4
+    # An offset leaves no other rule.
+    generic = ledger_of([ObjectivePerturbationEvent(1 / mu, 1e-12)]).group(k)
+    allowed = [
+        k * epsilon
+        for epsilon in (j / 2000 for j in range(1, 4000))
+        if gdp_delta(mu, epsilon) * math.expm1(k * epsilon) / math.expm1(epsilon) <= delta
+    ]
+    assert generic.epsilon(delta) == pytest.approx(min(allowed), rel=1e-3)
+    # 4.989 is what 200 values of delta find.
+    assert generic.epsilon(delta) < 4.989445745963938
+
+
+def test_ledgers_of_rows_of_groups_and_of_several_records_do_not_add_up():
+    ledger = ledger_of(SOME)
+    for other in (ledger.group(2), ledger_of(SOME, unit="group")):
+        with pytest.raises(ValueError, match="do not compose"):
+            ledger + other
+        assert (other + other).epsilon() > other.epsilon()
+    for wrong in ({"unit": "person"}, {"n_changed": 0}, {"n_changed": 2.0}):
+        with pytest.raises(ValueError, match=f"{next(iter(wrong))}="):
+            PrivacyLedger((), "zero_out", DELTA, **wrong)
+    with pytest.raises(ValueError, match=r"k=1\.5 must be a whole number"):
+        ledger.group(1.5)

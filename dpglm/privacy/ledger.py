@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from html import escape
 from itertools import groupby
@@ -13,6 +13,7 @@ from typing import Any, get_args
 from scipy.optimize import brentq
 
 from dpglm.exceptions import require
+from dpglm.privacy.budget import check_whole
 from dpglm.privacy.events import (
     FilterEvent,
     LaplaceSelectionEvent,
@@ -28,6 +29,7 @@ from dpglm.privacy.gaussian import (
     PoissonSampledEvent,
     Relation,
     composed_gdp_delta,
+    gdp_delta,
     gdp_epsilon,
 )
 
@@ -79,10 +81,16 @@ def rho_of(event: Event) -> float:
     return event.mu * event.mu / 2
 
 
-def composed_delta(events: Runs, epsilon: float) -> float:
-    """Return the least known delta of the whole at ``epsilon``."""
+def composed_delta(events: Runs, epsilon: float, distance: int = 1) -> float:
+    """Return the least known delta of the whole at ``epsilon``, so many records apart.
+
+    See `composed_epsilon` for what a distance k changes; otherwise it is the smaller of 1 and
+    ``delta_1(e / k) (exp(e) - 1) / (exp(e / k) - 1)``.
+    """
     if unprotected(events):
         return 1.0
+    if distance > 1:
+        return _group_delta(events, epsilon, distance)
     offset, events = _simplified(events)
     epsilon -= offset
     if epsilon < 0:
@@ -100,12 +108,13 @@ def composed_delta(events: Runs, epsilon: float) -> float:
 def composed_epsilon(
     events: Runs, delta: float, distance: int = 1, *, coarseness: float = 1
 ) -> float:
-    """Return the least known epsilon of the whole at ``delta``, or of data sets twice as far apart.
+    """Return the least known epsilon of the whole at ``delta``, so many records apart.
 
     Distributions are computed `coarseness` times more coarsely: sooner, and somewhat larger.
 
-    Twice as far apart, mu doubles and rho quadruples (Dong, Roth & Su 2022, Theorem 3; Bun &
-    Steinke 2016, Proposition 1.9). Otherwise ``delta_2(2 e) <= (1 + exp(e)) delta_1(e)``. What has
+    At a distance of k, mu is k times as large and rho k^2 times (Dong, Roth & Su 2022, Theorem 3;
+    Bun & Steinke 2016, Proposition 1.9). Otherwise ``delta_k(k e) <= delta_1(e) (exp(k e) - 1) /
+    (exp(e) - 1)``, the sum of ``exp(j e)`` over k steps from record to record. What has
     only a zero-concentrated cost composes with what has only a privacy loss distribution by adding
     their epsilons, each at half of delta.
     """
@@ -113,8 +122,8 @@ def composed_epsilon(
         return math.inf
     offset, unshifted = _simplified(events)
     closed_form = _all_have_rho(unshifted)
-    if distance == 2 and (offset or not closed_form):
-        return _group_epsilon(lambda e: composed_delta(events, e), delta)
+    if distance > 1 and (offset or not closed_form):
+        return _group_epsilon(lambda e: composed_delta(events, e), delta, distance)
     if closed_form:
         epsilon = zcdp_epsilon(distance**2 * composed_rho(unshifted), delta)
         if all(event.mu is not None for event, _ in unshifted):
@@ -170,11 +179,32 @@ def _inverse(epsilon_at: Callable[[float], float], epsilon: float) -> float:
     return math.exp(high)
 
 
-def _group_epsilon(delta_at: Callable[[float], float], delta: float) -> float:
-    """Return an epsilon two neighbours apart, from the delta at an epsilon one neighbour apart."""
+def _group_delta(events: Runs, epsilon: float, distance: int) -> float:
+    """Return a delta so many records apart; see `composed_delta`."""
+    offset, unshifted = _simplified(events)
+    if offset == 0 and _all_have_rho(unshifted):
+        delta = zcdp_delta(distance**2 * composed_rho(unshifted), epsilon)
+        if all(event.mu is not None for event, _ in unshifted):
+            delta = min(delta, gdp_delta(distance * composed_mu(unshifted), epsilon))
+        return delta
+    part = epsilon / distance
+    log_delta = math.log(max(composed_delta(events, part), 1e-300))
+    return math.exp(min(0.0, log_delta + _log_steps(part, distance)))
+
+
+def _log_steps(epsilon: float, distance: int) -> float:
+    """Logarithm of ``sum_j exp(j epsilon)`` over j below the distance."""
+    if epsilon == 0:
+        return math.log(distance)
+    falling = math.expm1(-distance * epsilon) / math.expm1(-epsilon)
+    return (distance - 1) * epsilon + math.log(falling)
+
+
+def _group_epsilon(delta_at: Callable[[float], float], delta: float, distance: int) -> float:
+    """Return an epsilon so many records apart, from the delta at an epsilon one record apart."""
 
     def excess(epsilon: float) -> float:
-        log_factor = epsilon + math.log1p(math.exp(-epsilon))
+        log_factor = _log_steps(epsilon, distance)
         return math.log(max(delta_at(epsilon), 1e-300)) + log_factor - math.log(delta)
 
     if excess(0.0) <= 0:
@@ -185,7 +215,7 @@ def _group_epsilon(delta_at: Callable[[float], float], delta: float) -> float:
         high *= 2
         if high > 1e4:
             return math.inf
-    return 2 * (brentq(excess, 0.0, high, xtol=1e-9) + 1e-9)
+    return distance * (brentq(excess, 0.0, high, xtol=1e-9) + 1e-9)
 
 
 def unprotected(events: Runs) -> bool:
@@ -262,6 +292,11 @@ class PrivacyLedger:
         Facts that the guarantee takes as public.
     seeded : bool, default=False
         Whether a seed reproduces the noise.
+    unit : {"row", "group"}, default="row"
+        What one record is: a row, or all rows of one group (of a person, say).
+    n_changed : int, default=1
+        In how many records the data sets differ that the guarantee makes indistinguishable: see
+        `group`.
 
     Notes
     -----
@@ -289,8 +324,14 @@ class PrivacyLedger:
     reporting_delta: float
     assumptions: tuple[str, ...] = ()
     seeded: bool = False
+    unit: str = "row"
+    n_changed: int = 1
 
     def __post_init__(self) -> None:
+        if self.unit not in ("row", "group"):
+            raise ValueError(f"unit={self.unit!r} must be 'row' or 'group'.")
+        if type(self.n_changed) is not int or self.n_changed < 1:
+            raise ValueError(f"n_changed={self.n_changed!r} must be a whole number, 1 or more.")
         if self.neighboring_relation not in NEIGHBORING_RELATIONS:
             raise ValueError(
                 f"neighboring_relation={self.neighboring_relation!r} is unknown; "
@@ -317,11 +358,10 @@ class PrivacyLedger:
         *,
         reporting_delta: float,
         neighboring_relation: str = "zero_out",
-        assumptions: tuple[str, ...] = (),
-        seeded: bool = False,
+        **facts: Any,
     ) -> "PrivacyLedger":
         """Return the ledger of ``events``, in order."""
-        return cls(run_lengths(events), neighboring_relation, reporting_delta, assumptions, seeded)
+        return cls(run_lengths(events), neighboring_relation, reporting_delta, **facts)
 
     def __add__(self, other: "PrivacyLedger") -> "PrivacyLedger":
         """Compose: the cost of releasing both results about the same records.
@@ -329,8 +369,9 @@ class PrivacyLedger:
         Raises
         ------
         ValueError
-            If the relations differ, or if both drew their noise from a seed: equal seeds give
-            equal noise, which the difference of two releases cancels.
+            If the relations differ, or what one record is, or in how many of them data sets differ;
+            or if both drew their noise from a seed: equal seeds give equal noise, which the
+            difference of two releases cancels.
         """
         if not isinstance(other, PrivacyLedger):
             return NotImplemented
@@ -338,6 +379,11 @@ class PrivacyLedger:
             raise ValueError(
                 f"Ledgers under {self.neighboring_relation!r} and {other.neighboring_relation!r} "
                 "do not compose; fit both under one neighboring_relation."
+            )
+        if (self.unit, self.n_changed) != (other.unit, other.n_changed):
+            raise ValueError(
+                f"Ledgers for {self._changed} and for {other._changed} do not compose: they speak "
+                "of different pairs of data sets."
             )
         if self.seeded and other.seeded:
             raise ValueError(
@@ -350,7 +396,34 @@ class PrivacyLedger:
             min(self.reporting_delta, other.reporting_delta),
             tuple(dict.fromkeys((*self.assumptions, *other.assumptions, _FIXED_IN_ADVANCE))),
             self.seeded or other.seeded,
+            self.unit,
+            self.n_changed,
         )
+
+    def group(self, k: int) -> "PrivacyLedger":
+        """Return the ledger of the same releases for data sets that differ in k records.
+
+        What the guarantee is worth to someone with k rows, of whom a fit without ``groups`` knows
+        nothing: mu is k times as large and rho k^2 times, under the same relation; of mini-batches
+        and tilted objectives epsilon is k times that of one record, at a delta ``(exp(k epsilon) -
+        1) / (exp(epsilon) - 1)`` times as large.
+
+        Parameters
+        ----------
+        k : int
+
+        Returns
+        -------
+        PrivacyLedger
+
+        Examples
+        --------
+        >>> from dpglm.privacy.ledger import GaussianEvent, PrivacyLedger
+        >>> ledger = PrivacyLedger.from_events([GaussianEvent(40.0)] * 100, reporting_delta=1e-6)
+        >>> ledger.group(4).mu()
+        1.0
+        """
+        return replace(self, n_changed=self.n_changed * check_whole("k", k))
 
     def __radd__(self, other: object) -> "PrivacyLedger":
         """Let ``sum(ledgers)`` start from 0."""
@@ -366,14 +439,14 @@ class PrivacyLedger:
 
         Raises a ValueError if an event has no Gaussian trade-off.
         """
-        return composed_mu(self.events)
+        return self.n_changed * composed_mu(self.events)
 
     def rho(self) -> float:
         """Return the zero-concentrated privacy of the whole; ``mu**2 / 2`` of Gaussian releases.
 
         Raises a ValueError if that of an event is unknown.
         """
-        return composed_rho(self.events)
+        return self.n_changed**2 * composed_rho(self.events)
 
     def epsilon(self, delta: float | None = None) -> float:
         """Return the least known epsilon at ``delta`` (default: ``reporting_delta``).
@@ -383,11 +456,12 @@ class PrivacyLedger:
         ImportError
             For mini-batches without dp-accounting; ``pip install "dpglm[accounting]"``.
         """
-        return composed_epsilon(self.events, self.reporting_delta if delta is None else delta)
+        delta = self.reporting_delta if delta is None else delta
+        return composed_epsilon(self.events, delta, self.n_changed)
 
     def delta(self, epsilon: float) -> float:
         """Return the least known delta at ``epsilon``; raises like `epsilon`."""
-        return composed_delta(self.events, epsilon)
+        return composed_delta(self.events, epsilon, self.n_changed)
 
     @property
     def protects(self) -> bool:
@@ -415,6 +489,7 @@ class PrivacyLedger:
         count=100)])
         """
         require_dp_accounting()
+        self._refuse_groups()
         from dp_accounting import ComposedDpEvent, SelfComposedDpEvent, ZCDpEvent
 
         exported = [(event.to_dp_event(self._relation), count) for event, count in self.events]
@@ -441,9 +516,16 @@ class PrivacyLedger:
         ImportError
             Without dp-accounting; ``pip install "dpglm[accounting]"``.
         ValueError
-            If an event has no such distribution.
+            If an event has no such distribution, or data sets differ in several records.
         """
+        self._refuse_groups()
         return composed_pld(self.events, interval)
+
+    def _refuse_groups(self) -> None:
+        if self.n_changed > 1:
+            raise ValueError(
+                f"dp-accounting has no events for {self._changed}: export the ledger of one record."
+            )
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-serialisable dictionary; ``from_dict`` reads it back."""
@@ -453,6 +535,8 @@ class PrivacyLedger:
             "reporting_delta": self.reporting_delta,
             "assumptions": list(self.assumptions),
             "seeded": self.seeded,
+            **({} if self.unit == "row" else {"unit": self.unit}),
+            **({} if self.n_changed == 1 else {"n_changed": self.n_changed}),
             "events": [
                 {"kind": event.kind, "count": count, **_parameters(event)}
                 for event, count in self.events
@@ -492,6 +576,8 @@ class PrivacyLedger:
                 data["reporting_delta"],
                 tuple(assumptions),
                 data["seeded"],
+                data.get("unit", "row"),
+                data.get("n_changed", 1),
             )
         except (KeyError, TypeError, AttributeError, OverflowError) as error:
             raise ValueError(
@@ -507,8 +593,11 @@ class PrivacyLedger:
                 f"(epsilon={rounded_up(self.epsilon())}, delta={delta})-differentially "
                 f"private under {self.neighboring_relation} ({self._relation.meaning})"
             )
+            if self.n_changed > 1:
+                guarantee += f", for {self._changed} at once"
             if self.neighboring_relation != "replace_one":
-                epsilon = composed_epsilon(self.events, self.reporting_delta, 2)
+                distance = 2 * self.n_changed
+                epsilon = composed_epsilon(self.events, self.reporting_delta, distance)
                 if epsilon < math.inf:
                     guarantee += f", which implies epsilon={rounded_up(epsilon)} under replace_one"
             if self.seeded:
@@ -535,6 +624,10 @@ class PrivacyLedger:
             "<details><summary>Releases</summary><table><thead><tr><th>kind</th><th>count</th>"
             f"<th>parameters</th></tr></thead><tbody>{rows}</tbody></table></details>"
         )
+
+    @property
+    def _changed(self) -> str:
+        return f"{self.n_changed} {self.unit}{'s' if self.n_changed > 1 else ''}"
 
     @property
     def _relation(self) -> Relation:
