@@ -17,7 +17,16 @@ from dpglm import (
     DPLogisticRegression,
     FullPreconditioner,
 )
-from dpglm.audit import audit_choices, audit_estimator, audit_scores, canary_scores, choice_counts
+from dpglm.audit import (
+    audit_choices,
+    audit_estimator,
+    audit_scores,
+    canary_scores,
+    choice_counts,
+    largest_ratio,
+    record,
+    replay,
+)
 from dpglm.audit.designs import cross_moment_scores, magnitude_scores
 from dpglm.baselines import (
     DoubleNoiseNewton,
@@ -36,6 +45,7 @@ from dpglm.privacy.gaussian import PoissonSampledEvent, gdp_epsilon
 from dpglm.privacy.noise import entropy_source
 from dpglm.privacy.vault import Vault
 from dpglm.schedules import HeavyBall
+from dpglm.sums import objective as objectives
 from dpglm.sums.objective import Objective
 
 DELTA = 1e-6
@@ -296,6 +306,36 @@ def cumulative(original, rows, n_magnitudes):
 cumulative_magnitudes = wrapped(Objective, "magnitudes", cumulative)
 
 
+def rows_of_a_person_one_by_one(monkeypatch):
+    monkeypatch.setattr(objectives, "parts_of_groups", lambda sizes, groups: np.ones(len(sizes)))
+
+
+def of_all_rows(original, objective, n_magnitudes):
+    groups, objective._groups = objective._groups, None
+    counts = original(objective, n_magnitudes)
+    objective._groups = groups
+    return counts
+
+
+magnitudes_of_all_rows = wrapped(Objective, "magnitudes", of_all_rows)
+
+
+def weighted_after_the_clip(original, objective, coef, clip, *rows):
+    """As a clip would have it that is in units of the unweighted gradient."""
+    return original(objective, coef, float(objective._row_weights.max()) * clip, *rows)
+
+
+row_weights_after_the_clip = changed_sum(weighted_after_the_clip)
+
+
+def over_the_weights(original, objective, *given):
+    weights = objective._row_weights[objective._signed != 0]
+    return original(objective, *given) * len(weights) / weights.sum()
+
+
+divided_by_the_weights = changed_sum(over_the_weights)
+
+
 def keeping_signed(in_basis, objective, basis):
     rotated = in_basis(objective, basis)
     rotated._signed = objective._signed
@@ -344,6 +384,21 @@ def no_record_moves_a_sum_by_more_than_the_clip():
         if not np.linalg.norm(total) <= 0.25 * (1 + 1e-12):
             return False
     return True
+
+
+def no_person_moves_a_release_by_more_than_charged():
+    """Whose rows, of which two would reach every bound, have weights and may be null."""
+    rng = np.random.default_rng(0)
+    X, persons, weights = rng.normal(size=(90, 3)), np.arange(90) // 3, np.ones(90)
+    X[:3], weights[:3] = [9.0, 9.0, 9.0], 2.0
+    y = (np.arange(90) < 9).astype(int)
+    without = np.where((persons == 0)[:, np.newaxis], 1e308, X)
+    model = DPLogisticRegression(epsilon=200.0, delta=1e-3, max_iter=2, max_group_size=3)
+    with record() as recorded:
+        model.fit(X, y, sample_weight=weights, groups=persons)
+    with replay(recorded) as replayed:
+        model.fit(without, y, sample_weight=weights, groups=persons)
+    return largest_ratio(recorded, replayed) <= 1.0
 
 
 def batches_have_the_law_of_poisson_samples():
@@ -449,6 +504,14 @@ BUGS = [
         claim=batches_have_the_law_of_poisson_samples, system="SGD-MA in DP-AGD's program"),
     Bug("division by the batch size that came out", divided_by_the_batch,
         claim=sampled_sums_stay_on_their_grid, system="Yu et al. (2021), Algorithm 1"),
+    Bug("rows of a person clipped one by one", rows_of_a_person_one_by_one,
+        claim=no_person_moves_a_release_by_more_than_charged),
+    Bug("magnitudes of all rows of a person", magnitudes_of_all_rows,
+        claim=no_person_moves_a_release_by_more_than_charged),
+    Bug("weights of rows after the clip", row_weights_after_the_clip,
+        claim=no_person_moves_a_release_by_more_than_charged),
+    Bug("division by the sum of the weights", divided_by_the_weights,
+        claim=no_person_moves_a_release_by_more_than_charged),
     Bug("one stream of noise for two threads", one_stream_for_two_threads,
         claim=draws_are_independent_of_one_another),
 ]  # fmt: skip

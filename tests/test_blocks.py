@@ -68,7 +68,7 @@ def test_every_sum_over_blocks_is_the_sum_over_all_rows(loss, n_outputs, storage
     ):
         one, many = transform(whole), transform(blocks)
         assert many.coef_shape == one.coef_shape
-        assert many.loss is loss and many.n_rows == N_ROWS
+        assert many.loss is loss and many.n_records == N_ROWS
         for clip in (0.5, math.inf):
             expected = one.gradient_sum(coef, clip)
             assert_allclose(many.gradient_sum(coef, clip), expected, rtol=1e-11, atol=1e-9)

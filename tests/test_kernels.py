@@ -54,7 +54,7 @@ def test_exp_is_clamped_to_positive_finite_values():
 def coefficients_of(scores, signed, clip, weights, code, curvature):
     for i in range(0, scores.size, LANES):
         sized = margin_coefficients(
-            load(scores, i), load(signed, i), clip, weights, code, curvature
+            load(scores, i), load(signed, i), clip, weights, None, 0, code, curvature
         )
         store(scores, i, sized)
 

@@ -371,7 +371,7 @@ META = {
     "Randomized": (G * K + 1, model_selection.RandomizedSearchCV(MODEL, GRID, n_iter=G, cv=K)),
     "TunedThreshold": (K + 1, model_selection.TunedThresholdClassifierCV(MODEL, cv=K)),
     "Voting": (2, ensemble.VotingClassifier(TWO)),
-    "Bagging": (4, ensemble.BaggingClassifier(MODEL, 4, bootstrap=False)),
+    "Bagging": (4, ensemble.BaggingClassifier(MODEL, 4)),
     "Stacking": (2 * (K + 1) + 1, ensemble.StackingClassifier(TWO, MODEL, cv=K)),
     "Calibrated": (K, CalibratedClassifierCV(MODEL, cv=K)),
     "Calibrated, one": (K + 1, CalibratedClassifierCV(MODEL, cv=K, ensemble=False)),

@@ -35,6 +35,11 @@ NO_SIGNAL = (
     "rows of the heavy class together shift it by less than a standard deviation of its noise."
 )
 
+TWO_RECORDS = (
+    "A record of weight 2 is one record and two rows are two: sums are divided by their public "
+    "number, and bounded record by record. Where neither matters the check passes (test_persons)."
+)
+
 TEN_TIMES_THE_SIGNAL = (
     "At a weight of 1,000 the noise gives the score of a row of norm 25 ten times the standard "
     "deviation of what 50 rows can add to the intercept."
@@ -58,7 +63,8 @@ SHARED = {
     "classes": None, "class_weight": None, "random_state": None,
 }  # fmt: skip
 LINEAR = SHARED | {"alpha": 0.0, "fit_intercept": True}
-DESCENT = LINEAR | dict.fromkeys(
+PERSONAL = LINEAR | {"max_weight": 10.0, "max_group_size": None}
+DESCENT = PERSONAL | dict.fromkeys(
     ("noise_schedule", "clip_schedule", "step_schedule", "momentum", "averaging",
      "preconditioner", "max_iter"), "auto"
 ) | {"sampling_rate": 1.0}  # fmt: skip
@@ -69,7 +75,7 @@ BATCHES = LINEAR | {
 PARAMETERS = {
     DPLogisticRegression: DESCENT,
     DPLinearSVM: DESCENT | {"loss": "smoothed_hinge", "half_width": 0.1},
-    DPAGDClassifier: LINEAR | {
+    DPAGDClassifier: PERSONAL | {
         "loss": "logistic", "clip_schedule": "auto", "loss_clip": "auto", "n_splits": "auto",
         "selection_share": 0.05, "budget_growth": 0.25, "n_steps": 20, "max_step": "auto",
         "step_update_every": 5, "step_growth": 0.2, "step_shrink": 0.5, "momentum": "auto",
@@ -130,8 +136,12 @@ def test_help_states_the_defaults(Estimator):
 
 
 # What of a fit the base class of all estimators decides, before and after their own training:
-# how X and y are read or refused, and pipelines. The weights of classes are tested elsewhere.
+# how X, y and weights are read or refused, and pipelines. What weights do is tested elsewhere.
 SHELL = {
+    "check_all_zero_sample_weights_error", "check_sample_weight_equivalence_on_dense_data",
+    "check_sample_weight_equivalence_on_sparse_data", "check_sample_weights_list",
+    "check_sample_weights_not_an_array", "check_sample_weights_not_overwritten",
+    "check_sample_weights_pandas_series", "check_sample_weights_shape",
     "check_class_weight_classifiers", "check_classifier_data_not_an_array",
     "check_classifiers_regression_target", "check_complex_data", "check_dict_unchanged",
     "check_do_not_raise_errors_in_init_or_set_param", "check_dont_overwrite_attributes",
@@ -152,6 +162,8 @@ def checks_of(estimator, *, daily):
     """All checks; those of baselines, of the shell and with options are slow unless `daily`."""
     reason = BASELINES.get(type(estimator), NO_SIGNAL)
     failing = {} if reason is None else {"check_class_weight_classifiers": reason}
+    for kind in ("dense", "sparse"):
+        failing[f"check_sample_weight_equivalence_on_{kind}_data"] = TWO_RECORDS
     for case in estimator_checks_generator(estimator, expected_failed_checks=failing, mark="xfail"):
         case = case if hasattr(case, "marks") else pytest.param(*case)
         check = case.values[1]

@@ -73,8 +73,18 @@ def prepared(estimator: Any, **parameters: Any) -> Any:
 def releases_of(estimator: Any, *table: Any) -> list[Recorded]:
     """Fit on a table, and return what was released."""
     with record() as recorded:
-        estimator.fit(*table)
+        fitted(estimator, *table)
     return recorded.releases
+
+
+def fitted(estimator: Any, *table: Any) -> Any:
+    """Fit on canaries; where a record is a group, each is as many equal rows as may count."""
+    size = getattr(estimator, "max_group_size", None)
+    if size is None:
+        return estimator.fit(*table)
+    X, y = table
+    groups = np.repeat(np.arange(len(y)), size)
+    return estimator.fit(X[groups], y[groups], groups=groups)
 
 
 def _scored(
@@ -170,7 +180,7 @@ def canary_scores(
     own, other = (_unit_slope(estimator._loss(len(labels)), len(labels), i) for i in (1, 0))
     # Where an absent canary has another label it pulls the other way.
     with onto(_Pulls(own - flips * other, moment is not None)) as seen:
-        estimator.fit(*table)
+        fitted(estimator, *table)
     factor = NEIGHBORING_RELATIONS[estimator.neighboring_relation].sensitivity_factor
     complaints = (*_imbalance(estimator, plan, seen.events), *_leaks(estimator))
     rate = plan.sampling_rate
@@ -264,9 +274,9 @@ def _leaks(estimator: Any) -> tuple[str, ...]:
     """Return a complaint if a fit given the releases of another leaves something else."""
     rows, y = np.eye(_FEW), np.resize(estimator.classes_, _FEW)
     with record() as recorded:
-        left = estimator.fit(rows, y).coef_
+        left = fitted(estimator, rows, y).coef_
     with replay(recorded):
-        again = estimator.fit(0 * rows, y).coef_
+        again = fitted(estimator, 0 * rows, y).coef_
     same = np.array_equal(left, again, equal_nan=True)
     return () if same else ("the coefficients follow from more than the releases",)
 
@@ -336,7 +346,7 @@ _BISECTIONS = 100
 def _fit_own_problems(estimator: Any, row_norm: float, coins: np.ndarray) -> Any:
     """Fit on canaries that are there, or rows of zeros, under every relation; return the trace."""
     label = np.ones(len(coins), dtype=int)
-    return estimator.fit(*contained(row_norm * coins, label, "sparse")).trace_
+    return fitted(estimator, *contained(row_norm * coins, label, "sparse")).trace_
 
 
 def minimizer_scores(estimator: Any, n_canaries: int, random_state: Any = None) -> CanaryScores:

@@ -70,7 +70,7 @@ class Records:
         self._weight = self.class_weight[self._class]
 
     @property
-    def n_rows(self) -> int:
+    def n_records(self) -> int:
         """Number of records; private where it is not public."""
         return len(self._target)
 

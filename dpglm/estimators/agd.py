@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpglm.estimators.adaptive_plan import AdaptivePlan, make_adaptive_plan
-from dpglm.estimators.base import PrivateLinearClassifier
+from dpglm.estimators.base import PersonsMixin, PrivateLinearClassifier
 from dpglm.estimators.descent import automatic_configuration
 from dpglm.estimators.docs import completed
 from dpglm.estimators.solvers import FitTrace, OnStep, adaptive_gradient_descent, note
@@ -29,7 +29,7 @@ _AS_GIVEN = (
 
 @completed
 @dataclass(kw_only=True, eq=False, repr=False)
-class DPAGDClassifier(NamedLossMixin, PrivateLinearClassifier):
+class DPAGDClassifier(NamedLossMixin, PersonsMixin, PrivateLinearClassifier):
     """Differentially private linear classifier that adapts its steps and its budget as it runs.
 
     Each iteration releases one noisy gradient and chooses privately how far to step along it. When
@@ -50,8 +50,8 @@ class DPAGDClassifier(NamedLossMixin, PrivateLinearClassifier):
         How one record's influence on the scores of the steps is bounded. ``"range"``, for two
         classes: scores are changes of the loss whose gradient is the clipped gradient, and no
         record moves one by more than ``max_step`` times the clip. A number: each record's loss is
-        clipped to it. ``"auto"`` is ``"range"`` for two classes, and twice the loss of zero
-        coefficients for more.
+        clipped to it, and each of its rows to the ``max_group_size``-th part. ``"auto"`` is
+        ``"range"`` for two classes, and twice the loss of zero coefficients for more.
     n_splits : float or "auto", default="auto"
         How many iterations at the first price the budget would buy, 1 or more; ``"auto"`` is 40.
     selection_share : float or "published", default=0.05

@@ -18,7 +18,7 @@ from dpglm.estimators.prediction import LinearPredictions
 from dpglm.estimators.solvers import FitTrace, OnStep, Space
 from dpglm.exceptions import PrivacyWarning
 from dpglm.losses import Loss
-from dpglm.privacy.budget import PrivacyBudget
+from dpglm.privacy.budget import PrivacyBudget, check_whole
 from dpglm.privacy.noise import entropy_source
 from dpglm.privacy.odometer import charge_odometers
 from dpglm.privacy.vault import Vault, gradient_sums
@@ -84,6 +84,8 @@ class PrivateLinearClassifier(LinearPredictions, CallbackSupportMixin, BaseEstim
     class_weight: dict | None = None
     random_state: Any = None
 
+    # How many rows of one person count; None where each row is a record.
+    max_group_size: ClassVar[int | None] = None
     _vault_type: ClassVar[type[Vault]] = Vault
     _reads_blocks: ClassVar[bool] = True
 
@@ -115,7 +117,8 @@ class PrivateLinearClassifier(LinearPredictions, CallbackSupportMixin, BaseEstim
         Parameters
         ----------
         n_samples : int
-            Number of records; ignored for ``n_ref`` under ``"add_or_remove_one"``.
+            Number of records, of groups where ``max_group_size`` is given; ignored for ``n_ref``
+            under ``"add_or_remove_one"``.
         n_features : int
             Number of columns of X.
         n_classes : int, default=2
@@ -137,6 +140,10 @@ class PrivateLinearClassifier(LinearPredictions, CallbackSupportMixin, BaseEstim
             if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
                 raise ValueError(f"{name}={value!r} must be a whole number, {least} or more.")
         alpha = self._penalty()
+        rows_of_a_record = "each row of X is one record"
+        if self.max_group_size is not None:
+            k = check_whole("max_group_size", self.max_group_size)
+            rows_of_a_record = f"the rows of one group are one record, of which the first {k} count"
         budget = PrivacyBudget(self.epsilon, self.delta, self.neighboring_relation, self.n_ref)
         facts = PublicFacts(
             n_samples=budget.public_n_samples(n_samples),
@@ -146,7 +153,7 @@ class PrivateLinearClassifier(LinearPredictions, CallbackSupportMixin, BaseEstim
             curvature=self._loss(n_classes).curvature,
         )
         assumptions = (
-            "each row of X is one record, made from that record and public facts alone",
+            f"{rows_of_a_record}, made from that record and public facts alone",
             "the parameters of the estimator were chosen without looking at the data",
             "the label set is public"
             if self.classes is not None
@@ -160,7 +167,9 @@ class PrivateLinearClassifier(LinearPredictions, CallbackSupportMixin, BaseEstim
         relation, seeded = plan.ledger.neighboring_relation, self.random_state is not None
         if plan.budget != budget or relation != budget.neighboring_relation:
             raise RuntimeError(f"{plan!r} is not a plan for {budget}; nothing was released.")
-        return replace(plan, ledger=replace(plan.ledger, assumptions=assumptions, seeded=seeded))
+        unit = "row" if self.max_group_size is None else "group"
+        stated = replace(plan.ledger, assumptions=assumptions, seeded=seeded, unit=unit)
+        return replace(plan, ledger=stated)
 
     @with_callbacks
     def fit(self, X: Any, y: Any = None) -> "PrivateLinearClassifier":
@@ -198,9 +207,12 @@ class PrivateLinearClassifier(LinearPredictions, CallbackSupportMixin, BaseEstim
             With an intercept, if the release of a preconditioner shows one column and no other, or
             next to none for a budget too small for so many; it says nothing beyond the release.
         """
+        return self._fit_table(X, y)
+
+    def _fit_table(self, X: Any, y: Any, **of_rows: Any) -> "PrivateLinearClassifier":
         self._forget()
         try:
-            with table_of(self, X, y) as data:
+            with table_of(self, X, y, **of_rows) as data:
                 return self._fit(data)
         except BaseException as error:
             # An interrupt may come once the fit is over, or has failed; and an error may have the
@@ -270,7 +282,7 @@ class PrivateLinearClassifier(LinearPredictions, CallbackSupportMixin, BaseEstim
     def _set_coefficients(self, coef: np.ndarray) -> None:
         if not np.isfinite(coef).all():
             warnings.warn(
-                "The coefficients diverged: lower step_schedule.", ConvergenceWarning, stacklevel=4
+                "The coefficients diverged: lower step_schedule.", ConvergenceWarning, stacklevel=5
             )
         self.coef_, self.intercept_ = _split_intercept(coef, bool(self.fit_intercept))
 
@@ -288,14 +300,14 @@ class PrivateLinearClassifier(LinearPredictions, CallbackSupportMixin, BaseEstim
                 "random_state makes the noise reproducible: whoever learns it can remove the "
                 "noise. Use it for tests and public data, and leave random_state=None otherwise.",
                 PrivacyWarning,
-                stacklevel=5,
+                stacklevel=6,
             )
         if self.delta > 1 / plan.facts.n_samples and self.epsilon < math.inf:
             warnings.warn(
                 f"delta={self.delta:g} exceeds 1/n = {1 / plan.facts.n_samples:.3g}: releasing a "
                 "record outright at random would satisfy it. Lower delta.",
                 PrivacyWarning,
-                stacklevel=5,
+                stacklevel=6,
             )
 
     def _callback_hooks(
@@ -330,7 +342,7 @@ class PrivateLinearClassifier(LinearPredictions, CallbackSupportMixin, BaseEstim
                     "A callback asked to stop the fit; the request is ignored, because when to "
                     "stop may reveal what was computed from the data without noise.",
                     PrivacyWarning,
-                    stacklevel=6,
+                    stacklevel=7,
                 )
 
         def finish_fit() -> None:
@@ -346,6 +358,83 @@ class PrivateLinearClassifier(LinearPredictions, CallbackSupportMixin, BaseEstim
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class PersonsMixin:
+    """Fit with weights of rows, and with several rows of one person.
+
+    Parameters
+    ----------
+    max_weight : float, default=10.0
+        Public bound on ``sample_weight``, at most 1e6; larger weights count as this.
+    max_group_size : int, default=None
+        How many rows of one person count, a public number. ``fit`` then wants ``groups``, a record
+        is all rows of one person, and numbers of records (``n_ref`` too) are numbers of persons.
+        ``None``: each row is a record.
+    """
+
+    max_weight: float = 10.0
+    max_group_size: int | None = None
+
+    @with_callbacks
+    def fit(
+        self, X: Any, y: Any = None, sample_weight: Any = None, groups: Any = None
+    ) -> "PersonsMixin":
+        """Fit with the guarantee that ``privacy_`` states.
+
+        Parameters
+        ----------
+        X : {array-like, CSR matrix} of shape (n_samples, n_features), or blocks of rows
+            Blocks are read again in every pass over the data, and their rows are never all in
+            memory: a Zarr array or HDF5 dataset of that shape, a `numpy.memmap` of more than
+            1 GiB, a dask array or data frame, any re-iterable of ``(X, y)`` blocks, or a `Source`.
+        y : array-like of shape (n_samples,), default=None
+            Class labels: an array, or a dask array or series with one of dask. ``None`` if X is a
+            `Source` or yields ``(X, y)`` blocks.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights, 0 or above, each made from its own record and public facts; best near 1, since
+            sums are divided by the number of records and never by that of weights. A gradient is
+            clipped after its weight, and so is a row of the second moment, so that the sensitivity
+            is the same with any weights. Not for blocks of rows.
+        groups : array-like of shape (n_samples,), default=None
+            Whose row each is, with ``max_group_size``: of each person the first rows count, so many
+            in the order of the table, and these are clipped together. Not for blocks of rows.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError
+            For bad parameters or data, before any noise is drawn; for blocks that change between
+            two passes, when they do. If a fit fails after its first draw of noise, the
+            estimator is left unfitted and the exception carries ``privacy_ledger``, the cost of
+            the full plan.
+        OSError
+            If a block cannot be read; nothing is released from a part of the blocks.
+
+        Warns
+        -----
+        PrivacyWarning
+            If ``random_state`` is set, or ``delta`` exceeds one over the number of records.
+        UtilityWarning
+            With an intercept, if the release of a preconditioner shows one column and no other, or
+            next to none for a budget too small for so many; it says nothing beyond the release.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from dpglm import DPLogisticRegression
+        >>> from dpglm.datasets import make_census
+        >>> X, y = make_census(4000, random_state=0)
+        >>> persons = np.arange(4000) // 2
+        >>> model = DPLogisticRegression(max_group_size=2, classes=[0, 1])
+        >>> print(model.fit(X, y, groups=persons).privacy_.unit)
+        group
+        """
+        return self._fit_table(X, y, sample_weight=sample_weight, groups=groups)
 
 
 class _Witnesses(list):

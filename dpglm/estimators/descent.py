@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from dpglm.estimators.base import PrivateLinearClassifier
+from dpglm.estimators.base import PersonsMixin, PrivateLinearClassifier
 from dpglm.estimators.docs import completed
 from dpglm.estimators.plan import PrivacyPlan, make_plan
 from dpglm.estimators.solvers import FitTrace, OnStep, noisy_gradient_descent
@@ -148,7 +148,7 @@ class NoisyDescentMixin(NamedLossMixin):
 
 @completed
 @dataclass(kw_only=True, eq=False, repr=False)
-class DPLogisticRegression(NoisyDescentMixin, PrivateLinearClassifier):
+class DPLogisticRegression(NoisyDescentMixin, PersonsMixin, PrivateLinearClassifier):
     """Differentially private logistic regression.
 
     Noisy gradient descent, on all records or on random batches, on the mean logistic loss (softmax
@@ -187,7 +187,7 @@ class DPLogisticRegression(NoisyDescentMixin, PrivateLinearClassifier):
 
 @completed
 @dataclass(kw_only=True, eq=False, repr=False)
-class DPLinearSVM(NoisyDescentMixin, PrivateLinearClassifier):
+class DPLinearSVM(NoisyDescentMixin, PersonsMixin, PrivateLinearClassifier):
     """Differentially private linear support vector machine.
 
     Noisy gradient descent, on all records or on random batches, on the mean (smoothed) hinge loss,

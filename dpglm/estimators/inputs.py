@@ -15,6 +15,7 @@ from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
+from dpglm.privacy.budget import check_number, check_whole
 from dpglm.privacy.vault import block_sums
 from dpglm.sources.arrays import ArraySource, IterableSource, is_sliceable
 from dpglm.sources.base import Source, check_table, kept_in_a_file
@@ -75,17 +76,20 @@ def resolved_class_weight(class_weight: Any, classes: np.ndarray) -> np.ndarray 
     return np.array([float(class_weight.get(label, 1.0)) for label in classes.tolist()])
 
 
+# Times the weight of a class it stays a number that kernels can multiply with.
+LARGEST_WEIGHT = 1e6
 # A memory map of more than this is read by blocks: from here on, numbers kept for each row count.
 MAPPED_BYTES = 2**30
 
 
 class Arrays(ExitStack):
-    """Rows and labels in memory, validated."""
+    """Rows and labels in memory, validated, and what is known of rows besides."""
 
-    def __init__(self, X: Any, y: np.ndarray) -> None:
+    def __init__(self, X: Any, y: np.ndarray, **of_rows: Any) -> None:
         super().__init__()
-        self._X, self._y = X, y
-        self.shape = X.shape
+        self._X, self._y, self._of_rows = X, y, of_rows
+        groups = of_rows.get("groups")
+        self.shape = (X.shape[0] if groups is None else int(groups.max()) + 1, X.shape[1])
         # Callbacks get copies: the clip rests on norms taken before the first iteration.
         self.copies = {"X": X.copy, "y": y.copy}
 
@@ -99,7 +103,7 @@ class Arrays(ExitStack):
         """Return the holder that the estimator makes of all rows, for its vault."""
         class_weight = resolved_class_weight(estimator.class_weight, classes)
         target = encoded_target(self._y, classes)
-        return estimator._make_holder(self._X, target, len(classes), class_weight)
+        return estimator._make_holder(self._X, target, len(classes), class_weight, **self._of_rows)
 
     def check(self, sums: Any) -> None:
         """Do nothing: all rows were validated."""
@@ -155,19 +159,33 @@ def _objective_of_block(estimator, classes, class_weight, X, y, **options):
         return estimator._make_holder(X, target, len(classes), class_weight, **options)
 
 
-def table_of(estimator: Any, X: Any, y: Any) -> Arrays | SourceData:
+def table_of(
+    estimator: Any, X: Any, y: Any, *, sample_weight: Any = None, groups: Any = None
+) -> Arrays | SourceData:
     """Return what a fit was given, validated as scikit-learn does."""
+    if (groups is None) != (estimator.max_group_size is None):
+        raise ValueError(
+            f"max_group_size={estimator.max_group_size!r} and groups belong together: groups says "
+            "whose row each is, and max_group_size, which is public, how many rows of one person "
+            "count. Give both to protect persons, or neither to protect rows."
+        )
     source = as_source(X, y)
     if source is None:
         checks = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "order": "C"}
         try:
             # scikit-learn looks for NaN by a sum, whose overflow would warn for some data only.
             with np.errstate(all="ignore"):
-                return Arrays(*validate_data(estimator, X, y, **checks))
+                X, y = validate_data(estimator, X, y, **checks)
         except ValueError:
             # It quotes what is not a table of numbers: the values of records.
             check_table(X)
             raise
+        return _with_facts_of_rows(estimator, X, y, sample_weight, groups)
+    if sample_weight is not None or groups is not None:
+        raise TypeError(
+            "sample_weight and groups are for arrays or a CSR matrix in memory, not for blocks of "
+            "rows."
+        )
     if not estimator._reads_blocks:
         raise TypeError(
             f"{type(estimator).__name__} needs all rows at once: give it arrays or a CSR matrix in "
@@ -175,6 +193,56 @@ def table_of(estimator: Any, X: Any, y: Any) -> Arrays | SourceData:
         )
     validate_data(estimator, source.template, skip_check_array=True)
     return SourceData(source)
+
+
+def _with_facts_of_rows(estimator, X, y, sample_weight, groups):
+    of_rows, bounds = {}, {}
+    if sample_weight is not None:
+        weights = _of_each_row("sample_weight", sample_weight, X)
+        if weights.dtype.kind not in "biuf" or not ((weights >= 0) & (weights < np.inf)).all():
+            raise ValueError("sample_weight must hold finite numbers, 0 or above.")
+        if not weights.any():
+            raise ValueError("sample_weight is zero in every row: there is nothing to learn from.")
+        most = check_number("max_weight", estimator.max_weight, 0.0, LARGEST_WEIGHT)
+        of_rows["row_weights"], bounds["max_weight"] = weights.astype(np.float64), most
+    if groups is not None:
+        groups = _numbered(_of_each_row("groups", groups, X))
+        most = check_whole("max_group_size", estimator.max_group_size)
+        of_rows["groups"], bounds["max_group_size"] = groups, most
+        kept = _among_first(groups, most)
+        if not kept.all():
+            X, y = X[kept], y[kept]
+            of_rows = {name: values[kept] for name, values in of_rows.items()}
+    return Arrays(X, y, **of_rows, **bounds)
+
+
+def _of_each_row(name, values, X):
+    values = column_or_1d(values)
+    if len(values) != X.shape[0]:
+        raise ValueError(f"{name} has {len(values)} entries, and X {X.shape[0]} rows.")
+    return values
+
+
+def _numbered(groups):
+    """Numbers from 0 on, one for each group."""
+    try:
+        names, numbers = np.unique(groups, return_inverse=True)
+        present = bool((names == names).all())  # NaN and NaT are not equal to themselves
+    except TypeError:  # None and pandas.NA have no order
+        present = False
+    if not present:
+        raise ValueError(
+            "groups must be of one type, without missing values: each row says whose it is."
+        )
+    return numbers
+
+
+def _among_first(groups, most):
+    """Whether each row is among the first so many of its group: it depends on that group alone."""
+    order = np.argsort(groups, kind="stable")
+    rank = np.empty(len(groups), dtype=np.int64)
+    rank[order] = np.arange(len(groups)) - np.searchsorted(groups[order], groups[order])
+    return rank < most
 
 
 def as_source(X: Any, y: Any) -> Source | None:

@@ -319,7 +319,7 @@ def _warn_where_little_is_seen(
         )
     if text:
         text = f"This fit has probably learned little. {text}"
-        warnings.warn(text, UtilityWarning, stacklevel=7)
+        warnings.warn(text, UtilityWarning, stacklevel=8)
 
 
 def _part_kept(moment: np.ndarray, noise: float) -> float:

@@ -1,9 +1,9 @@
 """The clip: from the scores of eight rows to the coefficients of those rows in the clipped sum.
 
 The gradient of row i is ``r_i x_i`` with ``r_i`` the derivative of the loss in the scores, times
-the weight of the class; its norm is ``||r_i|| ||x_i||``, so that clipping it to C multiplies r_i by
-``min(1, C / (||r_i|| ||x_i||))``. This is where the bound on a record's influence is enforced, for
-dense and sparse rows alike. Each output depends on its own row only.
+the weights of the class and of the row; its norm is ``||r_i|| ||x_i||``, so that clipping it to C
+multiplies r_i by ``min(1, C / (||r_i|| ||x_i||))``. This is where the bound on a record's influence
+is enforced, for dense and sparse rows alike. Each output depends on its own row only.
 
 A row with a score that is not finite gets coefficient zero, and so does one whose inverse norm is
 zero: a row of zeros, or one whose norm overflows.
@@ -30,10 +30,15 @@ def _steepness(margins, code, curvature):
 
 
 @njit(forceinline=True, **INNER)
-def margin_coefficients(scores, signed, clip, weights, code, curvature):
-    """One output: the coefficients, of scores and labels divided by the norms of the rows."""
+def margin_coefficients(scores, signed, clip, weights, row_weights, first, code, curvature):
+    """One output: the coefficients, of scores and labels divided by the norms of the rows.
+
+    The weights of the eight rows are those from `first` on; None if all are 1.
+    """
     steepness = _steepness(math.copysign(1.0, signed) * scores, code, curvature)
     weight = where(signed > 0.0, weights[1], weights[0])
+    if row_weights is not None:
+        weight = weight * load(row_weights, first)
     # The clip: times the norm of the row, the coefficient is at most `clip`, whatever the loss.
     size = min(abs(weight * steepness), clip * abs(signed))
     # Comparisons with NaN are false, so that a score of NaN gives zero as an infinite one does.
@@ -42,28 +47,35 @@ def margin_coefficients(scores, signed, clip, weights, code, curvature):
 
 @njit(**INNER)
 def block_coefficients(
-    scores, n_rows, signed, targets, first, clip, weights, code, curvature, intercepts
+    scores, n_rows, signed, targets, first, clip, weights, row_weights, code, curvature, intercepts
 ):
     """Replace the scores (K, n_rows) of a block of rows by coefficients, and add those up.
 
-    `signed` and `targets` are those of all rows, of which the block begins at `first`; there are no
-    targets with one output. Blocks are padded to whole vectors with finite numbers.
+    `signed`, `targets` and `row_weights` are those of all rows, of which the block begins at
+    `first`; there are no targets with one output, and no weights of rows if all are 1. Blocks are
+    padded to whole vectors with finite numbers.
     """
     for i in range(0, n_rows, LANES):
         own = load(signed, first + i)
         if targets is None:
             found = load(scores[0], i)
-            found = margin_coefficients(found, own, clip, weights, code, curvature)
+            found = margin_coefficients(
+                found, own, clip, weights, row_weights, first + i, code, curvature
+            )
             store(scores[0], i, found)
         else:
             classes = load(targets, first + i)
-            _joint_coefficients(scores, i, own, classes, clip, weights, code, curvature)
+            _joint_coefficients(
+                scores, i, own, classes, clip, weights, row_weights, first + i, code, curvature
+            )
         for k in range(len(scores)):
             intercepts[k] += add_across(load(scores[k], i))
 
 
 @njit(**INNER)
-def _joint_coefficients(scores, at, signed, classes, clip, weights, code, curvature):
+def _joint_coefficients(
+    scores, at, signed, classes, clip, weights, row_weights, first, code, curvature
+):
     """K outputs: replace scores (K, rows), the eight rows from `at` on, by jointly clipped ones.
 
     `classes` are those of the eight rows, and `signed` their inverse norms.
@@ -81,6 +93,8 @@ def _joint_coefficients(scores, at, signed, classes, clip, weights, code, curvat
         residual = load(scores[k], at)
         square += residual * residual
         weight += where(classes == float(k), weights[k], 0.0)
+    if row_weights is not None:
+        weight = weight * load(row_weights, first)
     # The clip: the norm of the row times that of all its coefficients is at most `clip`.
     scale = min(weight, clip * abs(signed) / math.sqrt(square))
     for k in range(len(scores)):

@@ -102,8 +102,9 @@ def _add(data, start, stride, width, factors, total, ahead):
 
 @njit(**INNER)
 def _add_part(
-    rows, stride, signed, known, skipped, coef, bias, clip, weights, code, curvature, ahead, total
-):
+    rows, stride, signed, known, skipped, coef, bias, clip, weights, row_weights, code, curvature,
+    ahead, total,
+):  # fmt: skip
     """Add the clipped gradients of consecutive rows to `total`; return the sum of coefficients."""
     width = coef.size
     coefficients = moved = spread(0.0)
@@ -116,7 +117,9 @@ def _add_part(
             )
         else:
             scores = load(known[0], skipped + i)
-        coefficients = margin_coefficients(scores, load(signed, i), clip, weights, code, curvature)
+        coefficients = margin_coefficients(
+            scores, load(signed, i), clip, weights, row_weights, i, code, curvature
+        )
         moved += coefficients
         # The last group has none after it to be added along with.
         if known.size or i + ROW_GROUP == signed.size:
@@ -135,8 +138,8 @@ def _copy_group(rows, start, stride, width, ahead, group):
 
 @njit(**INNER)
 def _add_part_jointly(
-    rows, stride, signed, targets, known, skipped, coef, bias, clip, weights, code, curvature,
-    ahead, group, scores, total, intercepts,
+    rows, stride, signed, targets, known, skipped, coef, bias, clip, weights, row_weights, code,
+    curvature, ahead, group, scores, total, intercepts,
 ):  # fmt: skip
     """The same for K outputs, one group of rows after the other."""
     n_outputs, width = coef.shape
@@ -149,8 +152,9 @@ def _add_part_jointly(
                 own = load(known[k], skipped + i)
             store(scores[k], 0, own)
         block_coefficients(
-            scores, ROW_GROUP, signed, targets, i, clip, weights, code, curvature, intercepts
-        )
+            scores, ROW_GROUP, signed, targets, i, clip, weights, row_weights, code, curvature,
+            intercepts,
+        )  # fmt: skip
         for k in range(n_outputs):
             _add(group, 0, width, width, load(scores[k], 0), total[k], None)
 
@@ -158,8 +162,8 @@ def _add_part_jointly(
 @kept_on_disk
 @njit(**EXACT)
 def dense_gradient(
-    rows, tail, n_features, signed, targets, known, coef, bias, clip, weights, code, curvature,
-    chunk_rows, first, last, group, scores, partials, intercepts,
+    rows, tail, n_features, signed, targets, known, coef, bias, clip, weights, row_weights, code,
+    curvature, chunk_rows, first, last, group, scores, partials, intercepts,
 ):  # fmt: skip
     """Write the clipped gradient sums of the chunks [first, last) to `partials` and `intercepts`.
 
@@ -171,7 +175,8 @@ def dense_gradient(
     known : float array (K, padded rows), the scores; empty if they must be computed
     coef, bias : float arrays (K, width), zero-padded, and (K,)
     clip : finite bound on the norm of a row's gradient
-    weights, code, curvature : of the classes, a float array, and of the loss
+    weights, row_weights : of the classes, and of the rows, padded; None if all of these are 1
+    code, curvature : of the loss
     group, scores : float arrays (8 * width,), best aligned to cache lines, and (K, 8), scratch
     partials, intercepts : float arrays (chunks, K, width), meaningless beyond n_features, and
         (chunks, K)
@@ -193,15 +198,19 @@ def dense_gradient(
             else:
                 j = stop
                 part, stride = tail[(i - n_body) * width :], width
+            own = row_weights
+            if row_weights is not None:
+                own = row_weights[i:j]
             if targets is None:
                 intercepts[chunk, 0] += _add_part(
-                    part, stride, signed[i:j], known, i, coef[0], bias[0], clip, weights, code,
-                    curvature, ahead, partials[chunk, 0],
+                    part, stride, signed[i:j], known, i, coef[0], bias[0], clip, weights, own,
+                    code, curvature, ahead, partials[chunk, 0],
                 )  # fmt: skip
             else:
                 _add_part_jointly(
                     part, stride, signed[i:j], targets[i:j], known, i, coef, bias, clip, weights,
-                    code, curvature, ahead, group, scores, partials[chunk], intercepts[chunk],
+                    own, code, curvature, ahead, group, scores, partials[chunk],
+                    intercepts[chunk],
                 )  # fmt: skip
             i = j
 
@@ -321,8 +330,8 @@ def _add_rows(data, columns, row_ends, first, coefficients, total):
 @kept_on_disk
 @njit(**EXACT)
 def sparse_gradient(
-    data, columns, row_ends, signed, targets, known, coef, bias, clip, weights, code, curvature,
-    chunk_rows, first, last, scratch, partials, intercepts,
+    data, columns, row_ends, signed, targets, known, coef, bias, clip, weights, row_weights, code,
+    curvature, chunk_rows, first, last, scratch, partials, intercepts,
 ):  # fmt: skip
     """Write the clipped gradient sums of the chunks [first, last).
 
@@ -345,8 +354,9 @@ def sparse_gradient(
                     for p in range(0, n, LANES):
                         store(scratch[k], p, load(known[k], i + p))
             block_coefficients(
-                scratch, n, signed, targets, i, clip, weights, code, curvature, intercepts[chunk]
-            )
+                scratch, n, signed, targets, i, clip, weights, row_weights, code, curvature,
+                intercepts[chunk],
+            )  # fmt: skip
             for k in range(n_outputs):
                 coefficients = scratch[k, :n]
                 _add_rows(data, columns, row_ends, i, coefficients, partials[chunk, k])

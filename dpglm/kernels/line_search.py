@@ -87,19 +87,22 @@ def _largest_logistic(loss_clip, weight):
 
 @njit(forceinline=True, **INNER)
 def _describe(
-    scores, slopes, signed, spacing, last, capped, clip, weights, largest, code, curvature,
-    start, pace, weight, slope, curved, knee, ceiling,
+    scores, slopes, signed, spacing, last, capped, clip, weights, row_weights, begin, largest,
+    code, curvature, start, pace, weight, slope, curved, knee, ceiling,
 ):  # fmt: skip
     """Write z at the first step and its change per step, the weight and largest slope of rows.
 
     Losses become lines at their knees, logistic ones that are not capped where they reach the clip:
-    `largest`, for either class. `ceiling` is ``exp(knee)``.
+    `largest`, for either class; with weights of rows, of which those from `begin` on belong to the
+    block, they are clipped afterwards. `ceiling` is ``exp(knee)``.
     """
     quadratic, width = _parabola(curvature)
     for i in range(0, start.size, LANES):
         own = load(signed, i)
         positive = own > 0.0
         heavy = where(positive, weights[1], weights[0])
+        if row_weights is not None:
+            heavy = heavy * load(row_weights, begin + i)
         steepest = min(heavy, clip * abs(own)) if capped else heavy
         score, change = load(scores, i), spacing * load(slopes, i)
         reach = where(abs(own) > 0.0, abs(score) + float(last) * abs(change), LARGEST)
@@ -118,6 +121,8 @@ def _describe(
             bends = steepest < heavy
             store(knee, i, where(bends, log(max(odds, SMALLEST)), LARGEST))
             store(ceiling, i, where(bends, odds, LARGEST))
+        elif row_weights is not None:
+            store(knee, i, spread(LARGEST))
         else:
             store(knee, i, where(positive, largest[1][0], largest[0][0]))
             store(ceiling, i, where(positive, largest[1][1], largest[0][1]))
@@ -237,8 +242,8 @@ def _limits(start, pace, knee, last):
 @kept_on_disk
 @njit(**EXACT)
 def margin_line_losses(
-    scores, slopes, signed, spacing, capped, loss_clip, clip, reach, weights, code, curvature,
-    chunk_rows, first, last, scratch, products, partials,
+    scores, slopes, signed, spacing, capped, loss_clip, clip, reach, weights, row_weights, code,
+    curvature, chunk_rows, first, last, scratch, products, partials,
 ):  # fmt: skip
     """Write the sums of the losses of one output over the chunks [first, last) to `partials`.
 
@@ -250,7 +255,8 @@ def margin_line_losses(
     loss_clip : finite bound on the loss of a row times its weight, if not `capped`
     clip : finite bound on the norm of the gradient of a row, if `capped`
     reach : bound on the change of a row's capped loss from one step to the next
-    weights, code, curvature : of the classes, a float array (2,), and of the loss
+    weights, row_weights : of the classes (2,), and of the rows, padded; None if all of these are 1
+    code, curvature : of the loss
     scratch, products : see `margin_scratch`
     partials : float array (chunks, steps)
     """
@@ -269,20 +275,23 @@ def margin_line_losses(
             first_work, second_work = scratch[7, :n], scratch[8, :n]
             _describe(
                 scores[i:], slopes[i:], signed[i:], spacing, n_steps - 1, capped, clip, weights,
-                largest, code, curvature, start, pace, weight, slope, curved, knee, ceiling,
+                row_weights, i, largest, code, curvature, start, pace, weight, slope, curved, knee,
+                ceiling,
             )  # fmt: skip
             fast = bent = False
             if code == _LOGISTIC:
                 fast, bent = _limits(start, pace, knee, n_steps - 1.0)
+                # A product is over rows of one weight.
+                fast = fast and row_weights is None
                 curved = weight
             if not fast:
-                # Hinge losses, and logistic ones whose products might overflow.
+                # Hinge losses, weighted rows, and products that might overflow.
                 _add_terms(
                     start, pace, curved, knee, slope, shift, code, capped, loss_clip, reach,
                     first_work, sums,
                 )  # fmt: skip
                 continue
-            # A product is over rows of one weight, which multiplies its logarithm.
+            # The weight multiplies the logarithm of a product.
             for k in range(1 if weights[0] == weights[1] else 2):
                 if weights[k] > 0.0:
                     _add_products(
@@ -374,7 +383,7 @@ def _progress(power, ratio, softmax, total):
 @kept_on_disk
 @njit(**EXACT)
 def joint_line_losses(
-    scores, slopes, signed, targets, spacing, loss_clip, weights, code, curvature,
+    scores, slopes, signed, targets, spacing, loss_clip, weights, row_weights, code, curvature,
     chunk_rows, first, last, scratch, lines, partials,
 ):  # fmt: skip
     """Write the sums of the clipped losses of K outputs over the chunks [first, last).
@@ -406,6 +415,8 @@ def joint_line_losses(
             for p in range(n):
                 usable = total[p] <= _LARGEST_MARGIN and signed[i + p] > 0.0
                 weight[p] = weights[classes[p]] if usable else 0.0
+                if row_weights is not None:
+                    weight[p] *= row_weights[i + p]
                 fast = fast and (total[p] <= tame or not usable)
             _align(scores[:, i:], slopes[:, i:], classes, spacing, softmax, weight, start, pace)
             if fast:

@@ -173,7 +173,8 @@ class ChoosingVault(Vault):
 
         The score of a step is minus the total loss after it, less the public `penalty`. Losses are
         clipped to `loss_clip`; if that is None, they are changes of the loss whose gradient is the
-        clipped gradient, and a record moves one by at most the clip times the length of the step.
+        clipped gradient, and a record moves one by at most the clip times the length of the step,
+        or within a window as long where it has several rows.
         """
         coef, direction = plain((coef, direction), (2, *self._sums.coef_shape))
         steps, penalty = plain((steps, penalty), (2, np.size(steps)))

@@ -116,6 +116,10 @@ def moment_sensitivity(row_bound: float, neighboring_relation: str, n_columns: i
     2 (x'y)^2 <= 2 R^4``, with equality for orthogonal x and y of norm R; in one dimension
     ``|x^2 - y^2| <= R^2``. For the diagonal, ``sum_j x_j^4 <= (sum_j x_j^2)^2 <= R^4`` and
     ``sum_j (x_j^2 - y_j^2)^2 <= sum_j x_j^4 + sum_j y_j^4 <= 2 R^4``, with equality for two axes.
+
+    A record of several rows adds ``A = sum_i x_i x_i'`` with ``||A|| <= tr A = sum_i ||x_i||^2 <=
+    R^2`` instead, since these share R^2; and ``||A - B||^2 <= ||A||^2 + ||B||^2 <= 2 R^4``, since
+    ``tr(A B) >= 0`` for A and B without negative eigenvalues. The same holds for their diagonals.
     """
     both = neighboring_relation == "replace_one" and n_columns > 1
     return (math.sqrt(2) if both else 1.0) * row_bound**2
@@ -124,8 +128,9 @@ def moment_sensitivity(row_bound: float, neighboring_relation: str, n_columns: i
 def magnitude_sensitivity(neighboring_relation: str, n_columns: int) -> float:
     """L2 sensitivity of the counts of entries of each column between powers of two.
 
-    A record has one entry in each column, so that it is counted at most once there: d numbers move
-    by one when it appears or vanishes, and 2 d when another takes its place.
+    A record has one entry in each column (of several rows one counts), so that it is counted at
+    most once there: d numbers move by one when it appears or vanishes, and 2 d when another takes
+    its place.
     """
     return math.sqrt((2 if neighboring_relation == "replace_one" else 1) * n_columns)
 
@@ -349,8 +354,8 @@ class Vault:
     ) -> None:
         _check_within_budget(events, budget)
         self._sums, self._budget, self._entropy = sums, budget, entropy
-        self._n_rows = sums.n_rows
-        self._most_samples = budget.most_samples(self._n_rows)
+        self._n_records = sums.n_records
+        self._most_samples = budget.most_samples(self._n_records)
         # How many times a clip a record moves a sum: twice where another takes its place.
         self._moved_clips = budget.sensitivity(1.0)
         self._tape, self._process = tape.get(), os.getpid()
@@ -382,8 +387,9 @@ class Vault:
         """Release the sum over the records of the gradients at `coef`, each clipped, with noise.
 
         With a sampling rate below 1 the sum is over a fresh batch, in which each record is with
-        that chance. A clipped gradient has an L2 norm of at most `clip`, so that is what a record
-        moves the sum by, and twice that where another record takes its place.
+        that chance. A clipped gradient has an L2 norm of at most `clip`, and the norms of the rows
+        of a group add up to that, so that is what a record moves the sum by, and twice that where
+        another record takes its place.
         """
         clip, noise_multiplier = _checked_bound(clip), float(noise_multiplier)
         sampling_rate, coef = float(sampling_rate), plain(coef, self._sums.coef_shape)
@@ -398,7 +404,7 @@ class Vault:
         def exact() -> np.ndarray:
             self._confirm(coef, clip)
             # A fresh batch, which stays here, its size included: only then does sampling amplify.
-            rows = None if whole else poisson_sample(self._n_rows, sampling_rate, self._entropy)
+            rows = None if whole else poisson_sample(self._n_records, sampling_rate, self._entropy)
             return self._sums.gradient_sum(coef, clip, rows)
 
         return self._release_sum(mechanism, exact, coef.size, event=event)
@@ -505,9 +511,9 @@ class Vault:
         # The release that was drawn may be none of gradients: then the next one that is.
         if self._n_released < self._next_check or not clip < math.inf:
             return
-        n_rows = self._n_rows
-        size = min(n_rows, max(_CONFIRMED_ROWS, _CONFIRMED_VALUES // np.size(coef)))
-        first = secret_choice(n_rows - size + 1)
+        n_records = self._n_records
+        size = min(n_records, max(_CONFIRMED_ROWS, _CONFIRMED_VALUES // np.size(coef)))
+        first = secret_choice(n_records - size + 1)
         if not self._sums.confirm(coef, clip, np.arange(first, first + size)) <= 0:
             self._allowance.refuse_all()
             raise RuntimeError(

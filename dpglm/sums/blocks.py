@@ -59,7 +59,7 @@ class BlockObjective:
         self._blocks = blocks
         self._model = model
         self._first_rows = np.concatenate([[0], np.cumsum(blocks.block_rows, dtype=np.int64)])
-        self.n_rows = int(self._first_rows[-1])
+        self.n_records = int(self._first_rows[-1])
         self.loss, self.coef_shape = model.loss, model.coef_shape
 
     def gradient_sum(

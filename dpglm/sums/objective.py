@@ -6,12 +6,15 @@ Conventions
   intercept is the last coefficient. Coefficients have shape (n_columns,) for one output and
   (n_columns, K) for K outputs.
 - ``gradient_sum`` is ``sum_i min(1, C / ||G_i||) G_i`` with ``G_i = a_i x~_i r_i'``, where r_i is
-  the derivative of the loss in the scores of row i and a_i the weight of its class. For K outputs
-  ``||G_i|| = a_i ||x~_i|| ||r_i||`` is the Frobenius norm: there is one clip for all of them.
+  the derivative of the loss in the scores of row i and a_i its weight times that of its class. For
+  K outputs ``||G_i|| = a_i ||x~_i|| ||r_i||`` is the Frobenius norm: there is one clip for all of
+  them.
 - A null record counts in n and contributes nothing to any sum, the intercept's column included:
   a row of zeros without an intercept, or one whose norm is not finite. A finite row gets there when
   the sum of its squares overflows, that is from a norm of about 1.3e154. A row with a score that is
   not finite contributes exactly zero as well.
+- Rows of one person are a group. Its rows divide the clip among them, in proportion to the sizes of
+  their gradients: together they add ``min(1, C / sum_i ||G_i||) sum_i G_i``, of norm C at most.
 - float32 data are read as they are; coefficients and sums are always float64.
 - Rows are divided into chunks by the shape of the problem alone. Each has its own partial sum and
   these are added in order, so that the number of threads never changes a bit of a sum.
@@ -20,6 +23,7 @@ Conventions
 import copy
 import math
 import os
+from itertools import pairwise
 
 import numpy as np
 from scipy import sparse
@@ -35,7 +39,7 @@ from dpglm.kernels.line_search import (
     margin_scratch,
 )
 from dpglm.losses import Loss, Softmax
-from dpglm.sums.reference import Reference
+from dpglm.sums.reference import Reference, parts_of_groups
 from dpglm.sums.rows import rows_of
 
 # Times the residuals of many outputs, a larger one would overflow, and pass the clip.
@@ -68,13 +72,15 @@ class Objective:
     row-major; CSR with repeated columns has them summed. `target`, shape (n,), is -1 or +1 for one
     output and the index of the class for K outputs: `Softmax` or one-vs-rest with the number of
     classes in `n_outputs`. `class_weight` holds the public weight of each class (for one output: of
-    -1, then of +1), which multiplies the gradient before the clip. `n_threads`, by default what
-    numba may use, never changes a result. `norms` are the `Objective.norms` of what will be made
-    of this one by `scaled` and `in_basis`, from the same rows: none are then computed. They are
-    empty if `norms` will be asked for: a fingerprint must be older than what it vouches for.
+    -1, then of +1), which multiplies the gradient before the clip, as `row_weights` (n,) do, from 0
+    to the public `max_weight`. `groups` (n,) says whose rows they are, by numbers from 0 on, of
+    which none has more than the public `max_group_size`. `n_threads`, by default what numba may
+    use, never changes a result. `norms` are the `Objective.norms` of what will be made of this one
+    by `scaled` and `in_basis`, from the same rows: none are then computed. They are empty if
+    `norms` will be asked for: a fingerprint must be older than what it vouches for.
 
-    `n_rows` is private where the number of records is; `coef_shape` is that of the coefficients,
-    and of what `gradient_sum` returns.
+    `n_records`, of rows or of groups, is private where the number of records is; `coef_shape` is
+    that of the coefficients, and of what `gradient_sum` returns.
     """
 
     def __init__(
@@ -86,6 +92,10 @@ class Objective:
         n_outputs: int = 1,
         fit_intercept: bool = True,
         class_weight: np.ndarray | None = None,
+        row_weights: np.ndarray | None = None,
+        max_weight: float = 1.0,
+        groups: np.ndarray | None = None,
+        max_group_size: int = 1,
         n_threads: int | None = None,
         norms: tuple[np.ndarray, ...] | None = None,
     ) -> None:
@@ -111,6 +121,12 @@ class Objective:
         self._known = norms[1] if norms else None
         self._hold(rows)
         self._signed = self._signs * self._inverse_norms()
+        self._row_weights, self._max_weight = None, max_weight
+        self._groups, self._group_size = groups, max_group_size
+        self.n_records = rows.n_rows if groups is None else int(groups.max()) + 1
+        if row_weights is not None:
+            self._row_weights = _padded(np.minimum(row_weights, max_weight))
+            self._signed[self._row_weights == 0] = 0.0
 
     def _hold(self, rows):
         self._rows, self.n_rows, self._line = rows, rows.n_rows, None
@@ -142,6 +158,7 @@ class Objective:
             weights=self._weights,
             fit_intercept=self._fit_intercept,
             basis=self._basis,
+            row_weights=None if self._row_weights is None else self._row_weights[start:stop],
         )
 
     def confirm(self, coef: np.ndarray, clip: float, rows: np.ndarray | None = None) -> np.ndarray:
@@ -149,7 +166,8 @@ class Objective:
 
         Private otherwise. A right kernel gives zero on all data.
         """
-        part = self if rows is None else self._part(rows)
+        part = self if rows is None else self._part(self._rows_of(rows))
+        part = part._divided(coef, clip)
         found, rounding = part.gradient_sum(coef, clip), part.rounding_slack(part.n_rows)
         return np.array(part.reference.excess(found, coef, clip, rounding))
 
@@ -159,15 +177,21 @@ class Objective:
         """Sum over rows of the gradients, each clipped to an L2 norm of at most `clip`.
 
         Private: it leaves the library through a mechanism only. Shape `coef_shape`, as `coef` has.
-        A `clip` of ``inf`` is none. Given `rows`, increasing, it is the sum over the rows of these
-        numbers, made without reading the others.
+        A `clip` of ``inf`` is none. Given `rows`, increasing, it is the sum over the rows, or
+        groups, of these numbers, made without reading the others.
         """
         _check_clip(clip)
         coef = self._check_coef(coef, "coef")
         if rows is not None:
+            rows = self._rows_of(rows)
             # A null record must leave no trace, not even in the order of rounding.
             rows = rows[self._signed[rows] != 0]
             return self._part(rows).gradient_sum(coef, clip) if len(rows) else np.zeros_like(coef)
+        if self._groups is not None:
+            divided = self._divided(coef, clip)
+            total = divided.gradient_sum(coef, clip)
+            self._line = divided._line
+            return total
         if os.environ.get("DPGLM_KERNELS") == "numpy":
             step = self._gradient_chunk
             starts = range(0, self.n_rows, step)
@@ -187,7 +211,7 @@ class Objective:
         intercepts = np.empty((n_chunks, self._n_outputs))
         problem = (
             self._signed, self._targets, known, features, bias, clip, self._weights,
-            self.loss.code, self.loss.curvature,
+            self._row_weights, self.loss.code, self.loss.curvature,
         )  # fmt: skip
 
         def add_chunks(first, last):
@@ -200,6 +224,25 @@ class Objective:
         if self._fit_intercept:
             gradient[-1] = intercepts.sum(axis=0)
         return gradient
+
+    def _divided(self, coef, clip):
+        """The same rows, each with its part of the clip of its group, by its gradient at `coef`.
+
+        To whoever clips by its norm, it is that much longer.
+        """
+        if self._groups is None:
+            return self
+        line = self._take_line(coef) or Line(coef, self._scores(coef))
+        bounds = [*range(0, self.n_rows, self._score_chunk), self.n_rows]
+        sizes = [
+            self._plain(start, stop).sizes(line.scores[:, start:stop].T, clip)
+            for start, stop in pairwise(bounds)
+        ]
+        divided = copy.copy(self)
+        divided._line, divided._groups = line, None
+        parts = parts_of_groups(np.concatenate(sizes), self._groups)
+        divided._signed = self._signed * _padded(parts)
+        return divided
 
     def rounding_slack(self, n_samples: int) -> float:
         """Bound on what rounding adds to the sensitivity of `gradient_sum`, relative to the clip.
@@ -217,11 +260,18 @@ class Objective:
         `BlockObjective` does. Both count twice, once for each of two neighboring data sets. Summing
         by chunks, as opposed to one long chain, is what keeps the second small (Casacuberta et al.,
         "Widespread underestimation of sensitivity in differentially private libraries", CCS 2022).
+        The parts of a clip that k rows divide add up to ``1 + (k + 2) u`` at most.
         """
+        n_samples *= self._group_size
         chain = _chain(n_samples, self._n_columns * self._n_outputs)
-        norm = 2 * (self._n_columns + self._n_outputs + 2)
+        norm = 2 * (self._n_columns + self._n_outputs + 2 + self._of_parts)
         total = (chain + 2 * self._n_columns) * n_samples
         return 2 * self._condition * (norm + total) * _UNIT_ROUNDOFF
+
+    @property
+    def _of_parts(self):
+        """At least k + 2, the units of rounding in a bound that k > 1 rows divide; else zero."""
+        return 4 * (self._group_size - 1)
 
     @property
     def _condition(self):
@@ -231,17 +281,23 @@ class Objective:
     def second_moment(self, row_bound: float, diagonal: bool) -> np.ndarray:
         """Sum over rows of ``x~ x~'``, each x~ first clipped to an L2 norm of at most `row_bound`.
 
-        Private: it leaves the library through a mechanism only. Of shape (n_columns, n_columns), or
-        (n_columns,) if only its diagonal is asked for. It does not depend on the target.
+        With weights w it is ``sqrt(w) x~`` that is clipped, and in a group the squares of the norms
+        add up to that of the bound at most. Private: it leaves the library through a mechanism
+        only. Of shape (n_columns, n_columns), or (n_columns,) if only its diagonal is asked for. It
+        does not depend on the target.
         """
         if self._basis is not None:
             raise ValueError("The second moment is that of the original columns, not in a basis.")
         inverse = np.abs(self._signed[: self.n_rows])
         with np.errstate(over="ignore"):
-            shrinkage = np.minimum(1.0, row_bound * inverse)
+            shrinkage = np.minimum(self._root_weights(), row_bound * inverse)
         # Each row is scaled before anything is multiplied. A scale of zero thereby removes a row of
         # any finite size, where zero times an overflowing square would not be a number.
         scale = np.where(inverse > 0.0, shrinkage, 0.0)
+        if self._groups is not None:
+            norms = np.divide(scale, inverse, out=np.zeros_like(scale), where=inverse > 0.0)
+            parts = parts_of_groups(np.square(norms / row_bound), self._groups)
+            scale = np.minimum(scale, row_bound * np.sqrt(parts) * inverse)
         with one_blas_thread():
             return self._rows.second_moment(scale, self._fit_intercept, diagonal, self._score_chunk)
 
@@ -250,10 +306,15 @@ class Objective:
 
         Private: it leaves the library through a mechanism only. Shape (n_columns, n_magnitudes): at
         k those with ``2^k < |x| <= 2^(k+1)``, at the last all beyond too. Null records count
-        nowhere, nor does the intercept. Whole numbers, free of rounding up to 2^53 records.
+        nowhere, nor does the intercept, and of a group only the first row that is no null record.
+        Whole numbers, free of rounding up to 2^53 records.
         """
         counts = np.zeros((self._n_columns, n_magnitudes))
         counted = self._signed[: self.n_rows] != 0
+        if self._groups is not None:
+            rows = np.flatnonzero(counted)
+            counted[:] = False
+            counted[rows[np.unique(self._groups[rows], return_index=True)[1]]] = True
         n_features = self._rows.n_features
         counts[:n_features] = self._rows.magnitudes(counted, n_magnitudes)
         return counts
@@ -284,7 +345,8 @@ class Objective:
         sums products in chunks, a clipped row has a norm of at most ``(1 + (d + 12) u) row_bound``,
         and scaling the entries of a triangle afterwards costs one more rounding of each.
         """
-        norm = 2 * (self._n_columns + 12)
+        n_samples *= self._group_size
+        norm = 2 * (self._n_columns + 12 + self._of_parts)
         return 2 * (norm + (_chain(n_samples, 1) + 4) * n_samples) * _UNIT_ROUNDOFF
 
     def line_losses(
@@ -301,11 +363,13 @@ class Objective:
         Private: they leave the library through a mechanism only. Steps are equally spaced from 0.
         A row of zeros, whose loss is constant, adds zero.
 
-        With `loss_clip` (``inf`` for none) a row adds ``min(a_i l_i, loss_clip)``, with a_i the
-        weight of its class. With `clip` instead, for one output, it adds the change since step 0 of
-        a loss whose slopes are capped, so that its gradient is that of `gradient_sum` with this
-        `clip`: at most ``step ||direction|| clip`` in size, in any basis, and of one sign at all
-        steps.
+        With `loss_clip` (``inf`` for none) a row adds ``min(a_i l_i, loss_clip)``, with a_i its
+        weight times that of its class, or the k-th part of that clip in groups of up to k rows.
+        With `clip` instead, for one output, it adds the change since step 0 of a loss whose slopes
+        are capped, so that its gradient is that of `gradient_sum` with this `clip`: at most ``step
+        ||direction|| clip`` in size, in any basis, and of one sign at all steps. The rows of a
+        group divide the clip as they do for `gradient_sum` at `coef`: what they add together, some
+        of it above zero and some below, is at all steps within one such length.
 
         Scores at `coef` are kept, so that the next `gradient_sum` or `line_losses` at one of these
         points does not compute them again.
@@ -323,11 +387,18 @@ class Objective:
             raise ValueError("Slopes are capped by clip for one output only; give loss_clip.")
         if clip is not None:
             _check_clip(clip)
+        if self._groups is not None and clip is not None:
+            divided = self._divided(coef, clip)
+            sums = divided.line_losses(coef, direction, steps, clip=clip)
+            self._line = divided._line
+            return sums
+        if loss_clip is not None:
+            loss_clip = loss_clip / self._group_size
         line = self._take_line(coef)
         if line is None:
             line = Line(coef, self._scores(coef))
         line.turn(direction, steps, self._scores(direction, out=line.slopes))
-        targets = (self._signed, self._targets, self._weights)
+        targets = (self._signed, self._targets, self._weights, self._row_weights)
         sums = line.loss_sums(targets, self.loss, loss_clip, clip, self._run)
         self._line = line
         return sums
@@ -343,14 +414,16 @@ class Objective:
         Notes
         -----
         With u = 2^-53, B rows in a chunk, kappa the condition number of the basis and a the largest
-        weight of a class: the sum is within ``(B + n / B + 10 + n^2 u) u n bound`` of the sum of
-        its terms, in however many blocks it is made; the products of factors that replace sums of
-        logarithms are exact to ``2048 u a`` per row; and a row's slope along the direction to
-        ``2 (d + 2) kappa u`` of its bound.
+        weight of a row times that of a class: the sum is within ``(B + n / B + 10 + n^2 u) u n
+        bound`` of the sum of its terms, in however many blocks it is made; the products of factors
+        that replace sums of logarithms are exact to ``2048 u a`` per row; and a row's slope along
+        the direction to ``2 (d + 2) kappa u`` of its bound, that of the parts of it aside.
         """
+        n_samples *= self._group_size
         sums = (_chain(n_samples, 1) + 8) * n_samples
-        slopes = 2 * (self._n_columns + 2) * self._condition
-        terms = 2048 * n_samples * self._n_outputs * float(self._weights.max())
+        slopes = 2 * (self._n_columns + 2 + self._of_parts) * self._condition
+        weight = float(self._weights.max()) * self._max_weight
+        terms = 2048 * n_samples * self._n_outputs * weight
         return ((sums + slopes) * bound + terms) * _UNIT_ROUNDOFF
 
     def in_basis(
@@ -393,6 +466,17 @@ class Objective:
         rotated._signed = np.where(self._signed != 0, self._signs * norms, 0.0)
         return rotated
 
+    def _root_weights(self):
+        return 1.0 if self._row_weights is None else np.sqrt(self._row_weights[: self.n_rows])
+
+    def _rows_of(self, records):
+        """Numbers of the rows of these records."""
+        if self._groups is None:
+            return records
+        chosen = np.zeros(self.n_records, dtype=bool)
+        chosen[records] = True
+        return np.flatnonzero(chosen[self._groups])
+
     def _part(self, rows):
         """The objective of some of the rows."""
         part = copy.copy(self)
@@ -400,6 +484,10 @@ class Objective:
         part._signs, part._signed = _padded(self._signs[rows]), _padded(self._signed[rows])
         if self._targets is not None:
             part._targets = _padded(self._targets[rows])
+        if self._row_weights is not None:
+            part._row_weights = _padded(self._row_weights[rows])
+        if self._groups is not None:
+            part._groups = self._groups[rows]
         return part
 
     def _check_coef(self, coef, name):
@@ -562,7 +650,7 @@ class Line:
     def __init__(self, coef: np.ndarray, scores: np.ndarray) -> None:
         self.scores = scores
         self.slopes = None
-        self._coef = coef.copy()
+        self._coef, self._steps = coef.copy(), ()
         self._travelled = 0.0
 
     def turn(self, direction: np.ndarray, steps: np.ndarray, slopes: np.ndarray) -> None:
@@ -590,10 +678,10 @@ class Line:
     def loss_sums(self, targets, loss, loss_clip, clip, run):
         """Sum the losses of all rows at each step; see `Objective.line_losses`.
 
-        `targets` are the signed inverse norms of rows, their classes and the weights of classes;
-        `run` shares chunks among threads.
+        `targets` are the signed inverse norms of rows, their classes, and the weights of classes
+        and of rows; `run` shares chunks among threads.
         """
-        signed, classes, weights = targets
+        signed, classes, *weights = targets
         n_steps, n_rows = self._steps.size, signed.size
         spacing = float(self._steps[-1]) / max(1, n_steps - 1)
         chunk_rows = rows_per_chunk(n_rows, 1)
@@ -602,7 +690,7 @@ class Line:
         clip = min(float(clip), LARGEST) if capped else LARGEST
         loss_clip = LARGEST if capped else min(float(loss_clip), LARGEST)
         reach = min(spacing * _norm(self._direction) * clip, LARGEST / n_steps)
-        kind = (weights, loss.code, loss.curvature, chunk_rows)
+        kind = (*weights, loss.code, loss.curvature, chunk_rows)
 
         def add_losses(first, last):
             if classes is None:

@@ -21,6 +21,8 @@ _LARGE = 1e150
 _NORM_ERROR = 2.0**-20
 # The square of a norm below this is too small to be accurate.
 SMALL_SQUARE = 2.0**-900
+# Sizes, relative to the bound that is divided, are taken to be within these.
+_LEAST_SIZE, _LARGEST_SIZE = 2.0**-60, 2.0**60
 
 
 def _times(basis: np.ndarray | None, array: np.ndarray, *, transpose: bool = False) -> np.ndarray:
@@ -73,13 +75,26 @@ def scaled_columns(rows, scales):
     return sparse.csr_array(scaled, shape=rows.shape)
 
 
+def parts_of_groups(sizes: np.ndarray, groups: np.ndarray) -> np.ndarray:
+    """Return the part of each row in its group (n,), in proportion to sizes relative to a bound.
+
+    Whatever the sizes are, numbers or not: the parts are positive, depend on the rows of the group
+    alone, and add up to one in each group, so that rows of which each is clipped to its part of a
+    bound keep to it together. Where the sizes add up to no more than 1 none is above its part. A
+    row alone has all of it, exactly.
+    """
+    usable = np.where(sizes > _LEAST_SIZE, np.minimum(sizes, _LARGEST_SIZE), _LEAST_SIZE)
+    return usable / np.bincount(groups, usable)[groups]
+
+
 @dataclass(frozen=True)
 class Reference:
     """Rows and labels, and sums over them without any cleverness.
 
     ``x`` are rows of X in float64, dense or CSR; ``target`` is -1 or +1 for one output, and the
     class for several; ``inverse_norms`` are those that the kernels clip by, of ``x~`` or of
-    ``P' x~`` in a basis P, zero for a row that adds nothing.
+    ``P' x~`` in a basis P, zero for a row that adds nothing, and less for one that has a part of a
+    clip. ``weights`` are those of the classes, and ``row_weights`` those of the rows, or None.
     """
 
     x: np.ndarray | sparse.csr_array
@@ -89,11 +104,17 @@ class Reference:
     weights: np.ndarray
     fit_intercept: bool
     basis: np.ndarray | None
+    row_weights: np.ndarray | None = None
 
     def gradient_sum(self, coef: np.ndarray, clip: float) -> np.ndarray:
         """Sum over rows of ``min(1, C / ||G_i||) G_i``, of the shape of the coefficients."""
         c = self._coefficients(self._scores(self._original(coef)), clip)
         return self._added(c).reshape(coef.shape)
+
+    def sizes(self, scores: np.ndarray, clip: float) -> np.ndarray:
+        """Norms of the gradients (n,) at scores (n, K), over the clip; zero for a null row."""
+        residuals = np.sqrt(np.square(self._residuals(scores)).sum(axis=1))
+        return self._weight(scores) * residuals * self._norms / clip
 
     def excess(self, found: np.ndarray, coef: np.ndarray, clip: float, rounding: float) -> float:
         """Return by how much a sum that was found is farther from `gradient_sum` than it may be.
@@ -168,9 +189,15 @@ class Reference:
             total = np.vstack([total, c.sum(axis=0)])
         return _times(self.basis, total, transpose=True)
 
+    @property
+    def _norms(self) -> np.ndarray:
+        inverse = np.maximum(self.inverse_norms, 1 / _LARGE)
+        return np.where(self.inverse_norms > 0, 1 / inverse, 0.0)
+
     def _weight(self, scores: np.ndarray) -> np.ndarray:
         one = scores.shape[1] == 1
-        return self.weights[(self.target > 0).astype(int) if one else self.target]
+        weight = self.weights[(self.target > 0).astype(int) if one else self.target]
+        return weight if self.row_weights is None else weight * self.row_weights
 
     def _residuals(self, scores: np.ndarray) -> np.ndarray:
         """Derivative of the loss of each row in its scores (n, K)."""
@@ -202,5 +229,4 @@ class Reference:
             shift = shift[:, np.newaxis]
             ends = self._residuals(scores + shift) - self._residuals(scores - shift)
             moved = np.sqrt(np.square(ends).sum(axis=1))
-        norms = np.where(self.inverse_norms > 0, 1 / np.maximum(self.inverse_norms, 1 / _LARGE), 0)
-        return self._weight(scores) * (moved + _RESIDUAL_ERROR) * norms
+        return self._weight(scores) * (moved + _RESIDUAL_ERROR) * self._norms
