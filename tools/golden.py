@@ -120,6 +120,12 @@ def sparse_blocks(X, y):
     return ([(sparse.csr_array(X[i : i + 64]), y[i : i + 64]) for i in range(0, len(y), 64)],)
 
 
+def persons(X, y):
+    """Rows with weights, of persons with two or three each, which are not together."""
+    rows = np.arange(len(y))
+    return X, y, rows % 7 / 4, rows % 120
+
+
 def dask(X, y):
     from dask import array
 
@@ -171,6 +177,7 @@ def _fixed_in_advance():
         (census, dense, {}),
         (census, csr, {"max_iter": 4, "preconditioner": "diagonal", "classes": [0, 1]}),
         (two, strided, {"max_iter": 4}),
+        (three, persons, {"max_iter": 4, "max_group_size": 2}),
         (two, blocks, {"max_iter": 4}),
         (three, sparse_blocks, {"max_iter": 3, "momentum": None}),
         (three, blocks, {**plain, "max_iter": 3}),
@@ -262,6 +269,7 @@ def _adaptive():
         (two, dense, published),
         (three, csr, {**published, "n_splits": 8}),
         (two, blocks, short),
+        (two, persons, {**short, "max_group_size": 3, "max_weight": 1.0}),
         (three, sparse_blocks, {**short, "loss": "smoothed_hinge"}),
         (two, dask, {**short, "fit_intercept": False}),
         (two, dense, {**short, "preconditioner": "full", "clip_schedule": 0.5}),
