@@ -8,6 +8,7 @@ from dpglm.estimators.whitening import DiagonalPreconditioner, FullPreconditione
 from dpglm.exceptions import BudgetExceededError, PrivacyWarning, UtilityWarning
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.ledger import PrivacyLedger
+from dpglm.privacy.noise import seeded_noise
 from dpglm.privacy.odometer import PrivacyOdometer
 from dpglm.schedules import (
     Constant,
@@ -33,5 +34,5 @@ __all__ = [
     "FullPreconditioner", "Geometric", "HeavyBall", "InverseTime", "LectureStep", "Piecewise",
     "Polynomial", "PrivacyBudget", "PrivacyCalculator", "PrivacyLedger", "PrivacyOdometer",
     "PrivacyPlan", "PrivacyWarning", "PublicBoundsScaler", "PublicFacts", "Schedule", "Schema",
-    "UtilityWarning", "__version__",
+    "UtilityWarning", "__version__", "seeded_noise",
 ]  # fmt: skip

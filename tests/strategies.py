@@ -143,7 +143,7 @@ def estimators(draw):
         )
     )
     chosen = {name: draw(strategy) for name, strategy in parameters.items()}
-    return estimator(**draw(budgets()), **chosen, random_state=draw(st.integers(0, 2**31)))
+    return estimator(**draw(budgets()), **chosen)
 
 
 def illegal_parameters():

@@ -11,6 +11,7 @@ from sklearn.dummy import DummyClassifier
 from sklearn.model_selection import train_test_split
 from sklearn.utils.estimator_checks import check_class_weight_classifiers
 
+from dpglm import seeded_noise
 from dpglm.audit import audit_estimator, largest_ratio, record, replay
 from dpglm.baselines import (
     ApproximateMinimaPerturbation,
@@ -206,7 +207,8 @@ def test_more_budget_teaches_more(model, epsilons):
     X, y = make_census(2000, random_state=1)
     X, losses = X[:, :30], []
     for epsilon in epsilons:
-        scores = model.set_params(epsilon=epsilon, random_state=0).fit(X, y).decision_function(X)
+        with seeded_noise(0):
+            scores = model.set_params(epsilon=epsilon).fit(X, y).decision_function(X)
         losses.append(np.logaddexp(0, (1 - 2 * y) * scores).mean())
     assert losses[0] > losses[1] > losses[2]
 

@@ -35,8 +35,9 @@ class Counted(DPLogisticRegression):
     """Notes its settings whenever it is fitted."""
 
     def fit(self, X, y):
-        FITS.append((self.max_iter, self.epsilon, self.random_state))
-        return super().fit(X, y)
+        super().fit(X, y)
+        FITS.append((self.max_iter, self.epsilon, self.privacy_.seeded, self.coef_.tobytes()))
+        return self
 
 
 class Broken(ClassifierMixin, BaseEstimator):
@@ -109,14 +110,15 @@ def test_two_workers_give_the_same_results_as_one(unbroken, tmp_path, backend):
 
 
 def test_cells_have_seeds_of_their_own_only_where_the_run_has_one():
-    """Without one the noise is fresh, and random_state stays as it was given."""
-    run(), run(seed=8)
-    seeds = [random_state for *_, random_state in FITS]
-    assert len(seeds) == len(set(seeds)) == 6 + 6
-    FITS.clear()
-    records = run(seed=None).records + run(seed=None).records
-    assert {random_state for *_, random_state in FITS} == {None}
-    assert len({record["training_loss"] for record in records if record["epsilon"]}) == 12
+    """Without one the noise is fresh, and every random_state stays as it was given."""
+    for seeds, n_different in (((7, 8), 12), ((7, 7), 6), ((None, None), 12)):
+        FITS.clear()
+        chance = {"chance": DummyClassifier(strategy="uniform"), "private": ESTIMATORS["private"]}
+        records = [record for seed in seeds for record in run(chance, seed=seed).records]
+        assert len(FITS) == 12 and len({coef for *_, coef in FITS}) == n_different
+        assert {seeded for *_, seeded, _ in FITS} == {seeds[0] is not None}
+        scores = [record["accuracy"] for record in records if record["estimator"] == "chance"]
+        assert (scores[:3] == scores[3:]) == (n_different == 6)
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ from sklearn.base import clone
 from strategies import ESTIMATORS
 from tapes import on_tape
 
-from dpglm import DPLogisticRegression
+from dpglm import DPLogisticRegression, seeded_noise
 from dpglm.datasets import make_census
 from dpglm.privacy.vault import GaussianSum, Tape
 from dpglm.schema import load_schema
@@ -92,13 +92,13 @@ def left_behind(estimator, X, y, fail_at=0):
     model = clone(estimator)
     model.set_callbacks(Watcher(seen))
     source = np.random.RandomState(17)
-    model.random_state = source
     output = io.StringIO()
     with (
         warnings.catch_warnings(record=True) as caught,
         redirect_stdout(output),
         redirect_stderr(output),
         on_tape(Zeros(fail_at)) as zeros,
+        seeded_noise(source),
     ):
         warnings.simplefilter("always")
         try:
@@ -109,7 +109,6 @@ def left_behind(estimator, X, y, fail_at=0):
                 type(error), str(error), str(error.__cause__), str(error.__context__), repr(ledger),
                 sorted(vars(error)),
             )  # fmt: skip
-    model.random_state = 17
     root.removeHandler(handler)
     root.setLevel(level)
     left |= {

@@ -2,6 +2,7 @@
 
 import math
 import os
+from concurrent.futures import ThreadPoolExecutor
 
 import mpmath
 import numpy as np
@@ -10,7 +11,13 @@ from scipy.special import ndtri
 from scipy.stats import chisquare, norm
 
 from dpglm.privacy import noise
-from dpglm.privacy.noise import entropy_source, rounded_gaussian, rounded_laplace, uniform_below
+from dpglm.privacy.noise import (
+    entropy_source,
+    rounded_gaussian,
+    rounded_laplace,
+    seeded_noise,
+    uniform_below,
+)
 from dpglm.privacy.vault import grid_spacing
 
 
@@ -105,6 +112,22 @@ def test_a_seed_reproduces_the_stream_and_the_system_does_not():
     assert (entropy_source(3).words(5) != entropy_source(4).words(5)).any()
     assert (entropy_source().words(5) != entropy_source().words(5)).any()
     assert entropy_source(3).seeded and not entropy_source().seeded
+
+
+def test_a_seed_is_that_of_its_block_and_thread():
+    def source():
+        return entropy_source().seeded
+
+    with ThreadPoolExecutor(1) as pool, seeded_noise(3):
+        assert source() and not pool.submit(source).result()
+        with seeded_noise(None):
+            assert not source()
+        with pytest.raises(ArithmeticError), seeded_noise(4):
+            raise ArithmeticError
+        assert (entropy_source().words(5) == entropy_source(3).words(5)).all()
+        with pytest.raises(ValueError, match="cannot be used to seed"), seeded_noise("3"):
+            pytest.fail("begun")
+    assert not source()
 
 
 def test_no_random_byte_is_thrown_away(monkeypatch):

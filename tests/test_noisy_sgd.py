@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dpglm import DecayingClip, DPLinearSVM, DPLogisticRegression
+from dpglm import DecayingClip, DPLinearSVM, DPLogisticRegression, seeded_noise
 from dpglm.audit import audit_scores, canary_scores
 from dpglm.datasets import make_census
 from dpglm.privacy.noise import entropy_source, poisson_sample
@@ -24,8 +24,10 @@ def test_without_noise_it_is_stochastic_gradient_descent_over_the_expected_batch
     X, y = rng.normal(size=(300, 4)), rng.integers(2, size=300)
     model = DPLogisticRegression(
         epsilon=np.inf, sampling_rate=0.2, max_iter=30, clip_schedule=np.inf, step_schedule=0.5,
-        momentum=None, averaging=None, preconditioner=None, fit_intercept=False, random_state=1,
-    ).fit(X, y)  # fmt: skip
+        momentum=None, averaging=None, preconditioner=None, fit_intercept=False,
+    )  # fmt: skip
+    with seeded_noise(1):
+        model.fit(X, y)
     entropy, coef = entropy_source(1), np.zeros(4)
     sizes = set()
     for _ in range(30):

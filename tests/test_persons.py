@@ -22,6 +22,7 @@ from dpglm import (
     PrivacyOdometer,
     PrivacyWarning,
     baselines,
+    seeded_noise,
 )
 from dpglm.audit import audit_estimator, largest_ratio, record, replay
 from dpglm.losses import Logistic
@@ -211,18 +212,20 @@ def test_no_release_moves_by_more_than_a_person_is_charged_for(Estimator, relati
         assert 0.3 < ratio <= 1.0
 
 
+@seeded_noise(0)
 def test_persons_are_drawn_into_batches_with_all_their_rows():
     # Of one seed, so that both draw the same persons; without noise nothing need be composed.
-    seeded = {"sampling_rate": 0.4, "epsilon": math.inf, "random_state": 0}
-    model = of_persons(DPLogisticRegression, preconditioner=None, clip_schedule=0.5, **seeded)
+    sampled = {"sampling_rate": 0.4, "epsilon": math.inf}
+    model = of_persons(DPLogisticRegression, preconditioner=None, clip_schedule=0.5, **sampled)
     table = large_table()
     assert 0.3 < ratio_of_persons(model, table, a_person_apart("zero_out", table)) <= 1.0
 
 
 @pytest.mark.parametrize("Estimator", ESTIMATORS)
 @pytest.mark.parametrize("labels", [Y, np.arange(N) % 3], ids=["two", "three"])
+@seeded_noise(0)
 def test_persons_of_one_row_are_rows_to_the_last_bit(Estimator, labels):
-    shared = {"random_state": 0, "max_iter": 3, "delta": 1e-3}
+    shared = {"max_iter": 3, "delta": 1e-3}
     rows = quietly(Estimator(**shared), X, labels)
     persons = quietly(Estimator(**shared, max_group_size=1), X, labels, groups=np.arange(N))
     assert_array_equal(rows.coef_, persons.coef_)
@@ -238,7 +241,7 @@ def test_a_weight_of_two_is_two_rows_where_the_number_of_records_is_not_theirs(
     """scikit-learn's check: without noise and clips, and with a public number to divide by."""
     model = DPLogisticRegression(
         epsilon=math.inf, clip_schedule=math.inf, preconditioner=preconditioner, max_iter=10,
-        neighboring_relation="add_or_remove_one", n_ref=30, random_state=None,
+        neighboring_relation="add_or_remove_one", n_ref=30,
     )  # fmt: skip
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PrivacyWarning)
@@ -275,7 +278,7 @@ def test_the_first_rows_of_a_person_count_and_no_others():
 
 
 def test_numbers_of_records_are_numbers_of_persons():
-    model = of_persons(DPLogisticRegression, random_state=0)
+    model = of_persons(DPLogisticRegression)
     fitted = quietly(model, X, Y, groups=PERSONS)
     assert fitted.privacy_ == model.plan(100, D).ledger
     assert "the rows of one group are one record, of which the first 3 count" in str(

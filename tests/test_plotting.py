@@ -121,7 +121,7 @@ def test_what_cannot_be_drawn_is_refused_in_words(monkeypatch):
 
 def test_the_course_of_an_adaptive_fit_is_drawn_from_its_trace():
     X, y = np.random.default_rng(0).normal(size=(300, 3)), np.arange(300) % 2
-    model = DPAGDClassifier(epsilon=2.0, max_iter=20, random_state=0).fit(X, y)
+    model = DPAGDClassifier(epsilon=2.0, max_iter=20).fit(X, y)
     display = FitTraceDisplay.from_estimator(model).plot()
     budget, steps = display.axes_
     drawn = sorted(tuple(point) for line in budget.get_lines() for point in line.get_xydata())

@@ -13,7 +13,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from dpglm import DPLogisticRegression
+from dpglm import DPLogisticRegression, seeded_noise
 from dpglm.schema import (
     BooleanColumn,
     CategoricalColumn,
@@ -67,8 +67,9 @@ def table(n=240):
 ROWS = table()
 
 
+@seeded_noise(0)
 def fitted(schema, labels=("no", "yes")):
-    model = DPLogisticRegression(epsilon=3.0, max_iter=10, classes=labels, random_state=0)
+    model = DPLogisticRegression(epsilon=3.0, max_iter=10, classes=labels)
     pipeline = make_pipeline(schema.transformer(), model)
     return pipeline.fit(ROWS, np.resize(labels, len(ROWS)))
 

@@ -1,6 +1,7 @@
 """The estimators are scikit-learn citizens: checks, pipelines, searches, callbacks."""
 
 import ast
+import functools
 import inspect
 import os
 import pickle
@@ -26,6 +27,7 @@ from dpglm import (
     Geometric,
     PrivacyWarning,
     baselines,
+    seeded_noise,
 )
 from dpglm.datasets import fetch_adult, make_census
 
@@ -60,7 +62,7 @@ BASELINES = {
 
 SHARED = {
     "epsilon": 1.0, "delta": 1e-6, "neighboring_relation": "zero_out", "n_ref": None,
-    "classes": None, "class_weight": None, "random_state": None,
+    "classes": None, "class_weight": None,
 }  # fmt: skip
 LINEAR = SHARED | {"alpha": 0.0, "fit_intercept": True}
 PERSONAL = LINEAR | {"max_weight": 10.0, "max_group_size": None}
@@ -186,7 +188,9 @@ for Baseline in BASELINES:
 
 
 @pytest.mark.parametrize(("estimator", "check"), CHECKS)
+@seeded_noise(0)
 def test_scikit_learn_check(estimator, check):
+    """With seeded noise: some of them compare two fits."""
     check(estimator)
 
 
@@ -302,3 +306,64 @@ def test_a_progress_bar_works():
     from sklearn.callback import ProgressBar
 
     DPLogisticRegression(max_iter=3).set_callbacks(ProgressBar()).fit(X, Y)
+
+
+META_ROOMS = ("ensemble", "multiclass", "multioutput", "model_selection", "calibration",
+              "semi_supervised")  # fmt: skip
+# Boosting gives up on what is worse than guessing.
+PRIVATE = DPLogisticRegression(epsilon=200.0, max_iter=2)
+META_SETTINGS = {
+    "GridSearchCV": {"param_grid": {"alpha": [0.0, 0.1]}},
+    "HalvingGridSearchCV": {"param_grid": {"alpha": [0.0, 0.1]}},
+    "RandomizedSearchCV": {"param_distributions": {"alpha": [0.0, 0.1]}, "n_iter": 2},
+    "HalvingRandomSearchCV": {"param_distributions": {"alpha": [0.0, 0.1]}, "n_candidates": 2},
+    "SelfTrainingClassifier": {"max_iter": 2, "criterion": "k_best", "k_best": 1},
+}
+
+
+def meta_estimators():
+    """Yield all of scikit-learn that fits classifiers it was given, with settings and labels."""
+    from sklearn.experimental import enable_halving_search_cv  # noqa: F401
+    from sklearn.utils import all_estimators
+
+    for name, Meta in all_estimators():
+        parameters = inspect.signature(Meta).parameters
+        takes = {"estimator", "estimators"} & parameters.keys()
+        if not takes or Meta.__module__.split(".")[1] not in META_ROOMS or "Regressor" in name:
+            continue
+        given = [("a", PRIVATE), ("b", PRIVATE)] if "estimators" in takes else PRIVATE
+        settings = {takes.pop(): given, **META_SETTINGS.get(name, {})}
+        settings |= {key: 0 for key in ("random_state",) if key in parameters}
+        settings |= {key: False for key in ("bootstrap",) if key in parameters}
+        settings |= {key: 2 for key in ("cv", "n_estimators") if key in parameters}
+        yield pytest.param(Meta(**settings), id=name)
+
+
+@pytest.mark.parametrize("meta", [*meta_estimators()])
+def test_no_meta_estimator_reproduces_noise(meta, monkeypatch):
+    """Whatever is seeded, and whatever they set on what they fit; a block of seeded noise does."""
+    found, fit = [], DPLogisticRegression.fit
+
+    @functools.wraps(fit)
+    def noted(self, *data, **options):
+        found.append(fit(self, *data, **options).coef_.tobytes())
+        return self
+
+    monkeypatch.setattr(DPLogisticRegression, "fit", noted)
+    X, y = make_census(60, random_state=0)
+    labels = {
+        "MultiOutputClassifier": np.column_stack([y, y]),
+        "ClassifierChain": np.column_stack([y, y]),
+        "SelfTrainingClassifier": np.where(np.arange(60) < 50, y, -1),
+    }.get(type(meta).__name__, y)
+
+    def coefficients(seed):
+        found.clear()
+        np.random.seed(0)
+        with seeded_noise(seed):
+            clone(meta).fit(X, labels)
+        return list(found)
+
+    fresh = coefficients(None) + coefficients(None)
+    assert len(set(fresh)) == len(fresh) > 0
+    assert coefficients(0) == coefficients(0)

@@ -18,7 +18,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import check_is_fitted
 
-from dpglm import DPAGDClassifier, DPLinearSVM, DPLogisticRegression
+from dpglm import DPAGDClassifier, DPLinearSVM, DPLogisticRegression, seeded_noise
 from dpglm.datasets import make_census
 from dpglm.estimators import inputs
 from dpglm.privacy import vault as vaults
@@ -76,7 +76,8 @@ def memory_map(tmp_path, X, offset=0):
 
 
 def fitted(estimator, *data):
-    model = type(estimator)(**estimator.get_params()).set_params(random_state=0).fit(*data)
+    with seeded_noise(0):
+        model = type(estimator)(**estimator.get_params()).fit(*data)
     return np.append(model.coef_, model.intercept_), model.privacy_
 
 
@@ -108,7 +109,7 @@ PREDICTIONS = ["decision_function", "predict", "predict_proba", "predict_log_pro
 @pytest.mark.parametrize("classes", [[0, 1], [0, 1, 2]], ids=len)
 def test_predictions_of_blocks_are_those_of_memory(classes, census, tmp_path, monkeypatch):
     X, y = census
-    model = DPLogisticRegression(max_iter=3, classes=classes, random_state=0).fit(X, y)
+    model = DPLogisticRegression(max_iter=3, classes=classes).fit(X, y)
     mapped = memory_map(tmp_path, X)
     monkeypatch.setattr(inputs, "MAPPED_BYTES", X.nbytes - 1)
     unlabelled = [mapped, Slices(X)]

@@ -121,6 +121,8 @@ MAY_IMPORT = {
     "uniform_below": {"privacy.selection"},
     "rounded_laplace": {"privacy.selection"},
     "entropy_source": {"estimators.base"},
+    "noise_seed": {"estimators.base"},
+    "seeded_noise": {"", "study.comparison", "study.utility"},
     "secret_choice": {"privacy.vault"},
     "Objective": {"privacy.vault"},
     "BlockObjective": {"privacy.vault"},
@@ -174,7 +176,7 @@ def test_public_names():
         *("DebiasedMomentum", "DecayingClip", "DynamicNoise", "HeavyBall", "PublicFacts"),
         *("DiagonalPreconditioner", "FullPreconditioner", "PublicBoundsScaler", "Schema"),
         *("BudgetExceededError", "PrivacyBudget", "PrivacyCalculator", "PrivacyLedger"),
-        *("PrivacyOdometer", "PrivacyPlan", "PrivacyWarning", "UtilityWarning"),
+        *("PrivacyOdometer", "PrivacyPlan", "PrivacyWarning", "UtilityWarning", "seeded_noise"),
     }
     assert all(getattr(dpglm, name) is not None for name in dpglm.__all__)
 

@@ -110,7 +110,7 @@ def test_coefficients_vary_as_much_as_those_of_n_records_would(fits):
 
 
 def test_the_recommended_estimator_is_unfitted_new_and_at_the_recommended_setting():
-    estimator = DPLogisticRegression(epsilon=2.0, random_state=None, max_iter=4)
+    estimator = DPLogisticRegression(epsilon=2.0, max_iter=4)
     grid = {"noise_schedule": [Geometric(1.0, 0.5)], "noise_schedule__ratio": [0.9, 1.0]}
     before = repr(estimator)
     found = graph(estimator, grid, random_state=1).run(X, Y)
@@ -118,7 +118,7 @@ def test_the_recommended_estimator_is_unfitted_new_and_at_the_recommended_settin
     assert not hasattr(first, "coef_") and not hasattr(estimator, "coef_")
     assert first.noise_schedule is not second.noise_schedule
     assert first.noise_schedule.ratio == found.recommended_params["noise_schedule__ratio"]
-    assert (first.epsilon, first.max_iter, first.random_state) == (2.0, 4, None)
+    assert (first.epsilon, first.max_iter) == (2.0, 4)
     assert repr(estimator) == before, "the prototype is left alone"
     first.noise_schedule.ratio = 0.1
     estimator.set_params(epsilon=99.0)

@@ -46,6 +46,7 @@ from dpglm import (  # noqa: E402
     LectureStep,
     Piecewise,
     Polynomial,
+    seeded_noise,
 )
 from dpglm.datasets import make_census  # noqa: E402
 
@@ -357,8 +358,8 @@ def fit(name):
     """Return what a fit leaves."""
     estimator, table, container, parameters = FITS[name]
     X, y = TABLES[table]
-    model = estimator(**{**parameters, "random_state": 7})
-    with warnings.catch_warnings():
+    model = estimator(**parameters)
+    with warnings.catch_warnings(), seeded_noise(7):
         warnings.simplefilter("ignore")
         model.fit(*container(X, y))
         plan = model.plan(*X.shape, n_classes=len(model.classes_))

@@ -104,7 +104,7 @@ def walk(estimator: str, n_walks: int = 5) -> Walk:
 
     X = np.random.default_rng(0).normal(size=(400, 5))
     y = (X[:, 0] > 0).astype(int)
-    model = getattr(dpglm, estimator)(max_iter=2, random_state=0)
+    model = getattr(dpglm, estimator)(max_iter=2)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model.fit(X, y)

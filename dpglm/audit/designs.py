@@ -58,13 +58,13 @@ def contained(lengths: np.ndarray, y: np.ndarray, container: str) -> tuple[Any, 
 
 
 def prepared(estimator: Any, **parameters: Any) -> Any:
-    """Return a copy without intercept or seed, with known labels and the parameters that it has."""
+    """Return a copy without intercept, with known labels and the parameters that it has."""
     estimator = clone(estimator)
     if not estimator.epsilon < np.inf:
         raise ValueError(f"epsilon={estimator.epsilon!r} claims nothing that could be audited.")
     names = estimator.get_params(deep=False)
-    common = {"fit_intercept": False, "random_state": None}
-    common["classes"] = [0, 1] if names.get("classes") is None else names["classes"]
+    classes = [0, 1] if names.get("classes") is None else names["classes"]
+    common = {"fit_intercept": False, "classes": classes}
     return estimator.set_params(
         **{name: value for name, value in {**common, **parameters}.items() if name in names}
     )

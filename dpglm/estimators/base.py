@@ -19,7 +19,7 @@ from dpglm.estimators.solvers import FitTrace, OnStep, Space
 from dpglm.exceptions import PrivacyWarning
 from dpglm.losses import Loss
 from dpglm.privacy.budget import PrivacyBudget, check_whole
-from dpglm.privacy.noise import entropy_source
+from dpglm.privacy.noise import entropy_source, noise_seed
 from dpglm.privacy.odometer import charge_odometers
 from dpglm.privacy.vault import Vault, gradient_sums
 from dpglm.schedules import PublicFacts
@@ -51,9 +51,6 @@ class PrivateLinearClassifier(LinearPredictions, CallbackSupportMixin, BaseEstim
         The public label set. ``None`` infers it from y, which assumes that it is public.
     class_weight : dict, default=None
         Public weight of each class, applied to the gradients before they are clipped.
-    random_state : int, RandomState instance or None, default=None
-        ``None`` draws noise from the operating system. Anything else is for tests: the noise is
-        then reproducible, and protects nobody from a reader who knows the seed.
 
     Attributes
     ----------
@@ -82,7 +79,6 @@ class PrivateLinearClassifier(LinearPredictions, CallbackSupportMixin, BaseEstim
     fit_intercept: bool = True
     classes: Any = None
     class_weight: dict | None = None
-    random_state: Any = None
 
     # How many rows of one person count; None where each row is a record.
     max_group_size: ClassVar[int | None] = None
@@ -164,7 +160,7 @@ class PrivateLinearClassifier(LinearPredictions, CallbackSupportMixin, BaseEstim
         if getattr(self, "_skl_callbacks", []):
             assumptions += ("what callbacks saw and recorded is not released",)
         plan = self._plan(budget, facts)
-        relation, seeded = plan.ledger.neighboring_relation, self.random_state is not None
+        relation, seeded = plan.ledger.neighboring_relation, noise_seed.get() is not None
         if plan.budget != budget or relation != budget.neighboring_relation:
             raise RuntimeError(f"{plan!r} is not a plan for {budget}; nothing was released.")
         unit = "row" if self.max_group_size is None else "group"
@@ -202,7 +198,8 @@ class PrivateLinearClassifier(LinearPredictions, CallbackSupportMixin, BaseEstim
         Warns
         -----
         PrivacyWarning
-            If ``random_state`` is set, or ``delta`` exceeds one over the number of records.
+            If `seeded_noise` makes the noise reproducible, or ``delta`` exceeds one over the
+            number of records.
         UtilityWarning
             With an intercept, if the release of a preconditioner shows one column and no other, or
             next to none for a budget too small for so many; it says nothing beyond the release.
@@ -230,7 +227,7 @@ class PrivateLinearClassifier(LinearPredictions, CallbackSupportMixin, BaseEstim
             sums = data.sums(self, self.classes_)
             if plan.facts.sampling_rate < 1:
                 data.check(sums)
-        entropy = entropy_source(self.random_state)
+        entropy = entropy_source()
         vault = self._vault_type(sums, plan.ledger.events, plan.budget, entropy)
         del sums, entropy  # nobody but the vault keeps them
         self._warn_of_weak_settings(plan)
@@ -295,10 +292,10 @@ class PrivateLinearClassifier(LinearPredictions, CallbackSupportMixin, BaseEstim
         }
 
     def _warn_of_weak_settings(self, plan: PrivacyPlan) -> None:
-        if self.random_state is not None:
+        if plan.ledger.seeded:
             warnings.warn(
-                "random_state makes the noise reproducible: whoever learns it can remove the "
-                "noise. Use it for tests and public data, and leave random_state=None otherwise.",
+                "seeded_noise makes the noise reproducible: whoever learns the seed can remove the "
+                "noise. Use it for tests and public data only.",
                 PrivacyWarning,
                 stacklevel=6,
             )
@@ -357,6 +354,7 @@ class PrivateLinearClassifier(LinearPredictions, CallbackSupportMixin, BaseEstim
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
+        tags.non_deterministic = True
         return tags
 
 
@@ -418,7 +416,8 @@ class PersonsMixin:
         Warns
         -----
         PrivacyWarning
-            If ``random_state`` is set, or ``delta`` exceeds one over the number of records.
+            If `seeded_noise` makes the noise reproducible, or ``delta`` exceeds one over the
+            number of records.
         UtilityWarning
             With an intercept, if the release of a preconditioner shows one column and no other, or
             next to none for a budget too small for so many; it says nothing beyond the release.

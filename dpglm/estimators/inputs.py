@@ -143,9 +143,8 @@ class SourceData(ExitStack):
 
 
 def traveller(estimator: Any) -> Any:
-    """Return a copy that may travel to other machines: without the seed, and without callbacks."""
+    """Return a copy that may travel to other machines: without callbacks."""
     copied = copy.copy(estimator)
-    copied.random_state = None
     vars(copied).pop("_skl_callbacks", None)
     return copied
 

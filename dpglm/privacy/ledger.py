@@ -387,8 +387,8 @@ class PrivacyLedger:
             )
         if self.seeded and other.seeded:
             raise ValueError(
-                "Both ledgers drew their noise from a seed (random_state), so the noise may "
-                "coincide and cancel: their costs do not add up. Fit with random_state=None."
+                "Both ledgers drew their noise from a seed (seeded_noise), so the noise may "
+                "coincide and cancel: their costs do not add up. Fit with fresh noise."
             )
         return PrivacyLedger(
             _joined((*self.events, *other.events)),
@@ -603,7 +603,7 @@ class PrivacyLedger:
             if self.seeded:
                 guarantee = (
                     "No privacy guarantee against whoever knows, guesses or tries out the seed "
-                    f"(random_state) of the noise; with fresh noise it would be {guarantee}"
+                    f"(seeded_noise) of the noise; with fresh noise it would be {guarantee}"
                 )
         assumed = "; ".join(self.assumptions if self.seeded else (*self.assumptions, _ENTROPY))
         assuming = f"; assuming that {assumed}" if assumed else ""

@@ -3,9 +3,11 @@
 import decimal
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from scipy.special import erfc, ndtri
@@ -54,16 +56,60 @@ class _SeededEntropy:
         return np.frombuffer(self._random_state.bytes(8 * count), dtype=np.uint64, count=count)
 
 
-def entropy_source(random_state: int | np.random.RandomState | None = None) -> EntropySource:
-    """Return the source of all noise of one fit.
+# That of the noise of this thread, for tests; whoever states a guarantee says if there is one.
+noise_seed: ContextVar[Any] = ContextVar("noise_seed", default=None)
 
-    ``None`` reads the operating system's entropy at every draw. Anything else (an int, a
-    RandomState) gives a reproducible stream, for tests and papers only: the noise protects nobody
-    from a reader who knows the seed.
+
+@contextmanager
+def seeded_noise(seed: int | np.random.RandomState | None) -> Iterator[None]:
+    """Make the noise of all fits in a ``with`` block reproducible: for tests and papers only.
+
+    Whoever knows, guesses or tries out the seed can subtract the noise. Each fit warns of it, and
+    its ledger says so. No parameter of an estimator does this, so that nothing which sets
+    parameters, as meta-estimators set every ``random_state``, can do it unasked.
+
+    Parameters
+    ----------
+    seed : int, RandomState instance or None
+        Of an int each fit draws the same stream from its start; a RandomState is consumed by one
+        fit after the other. With ``None`` noise is fresh, as it is outside of the block.
+
+    Raises
+    ------
+    ValueError
+        If the seed is none of these.
+
+    Notes
+    -----
+    The block is that of one thread: fits in threads and processes that it starts (``n_jobs=2``)
+    draw fresh noise, but for a fork.
+
+    Examples
+    --------
+    >>> from dpglm import DPLogisticRegression, seeded_noise
+    >>> from dpglm.datasets import make_census
+    >>> X, y = make_census(500, random_state=0)
+    >>> with seeded_noise(0):
+    ...     first, second = (DPLogisticRegression(max_iter=5).fit(X, y) for _ in range(2))
+    >>> (first.coef_ == second.coef_).all(), first.privacy_.seeded
+    (np.True_, True)
     """
-    if random_state is None:
-        return _OperatingSystemEntropy()
-    return _SeededEntropy(check_random_state(random_state))
+    if seed is not None:
+        check_random_state(seed)
+    token = noise_seed.set(seed)
+    try:
+        yield
+    finally:
+        noise_seed.reset(token)
+
+
+def entropy_source(seed: int | np.random.RandomState | None = None) -> EntropySource:
+    """Return the source of all noise of one fit: the operating system, unless there is a seed.
+
+    That of `seeded_noise`, if none is given.
+    """
+    seed = noise_seed.get() if seed is None else seed
+    return _OperatingSystemEntropy() if seed is None else _SeededEntropy(check_random_state(seed))
 
 
 def rounded_gaussian(size: int, scale: float, entropy: EntropySource) -> np.ndarray:

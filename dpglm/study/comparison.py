@@ -27,6 +27,7 @@ from sklearn.pipeline import Pipeline
 
 from dpglm.exceptions import PrivacyWarning
 from dpglm.losses import Hinge, Logistic, Softmax
+from dpglm.privacy.noise import seeded_noise
 from dpglm.study.results import Cell, ComparisonResults, ResultsFile, one_line, parameters_named
 
 _SECONDS_BETWEEN_LINES = 10.0
@@ -179,8 +180,8 @@ def compare(
         The folds of a repeat are ``KFold(n_splits, shuffle=True, random_state=repeat)``.
     n_repeats : int, default=1
     seed : int, optional
-        Sets every ``random_state`` to a number of its own for the fit, so that the comparison can
-        be repeated exactly. By default they stay as they are.
+        Seeds the noise of each fit, and every ``random_state``, with a number of its own, so that
+        the comparison can be repeated exactly. By default noise is fresh, and they stay the same.
     n_jobs : int, optional
         Number of processes, as in joblib.
     results_file : path-like, optional
@@ -274,7 +275,7 @@ def _measure(cell: Cell, estimator: BaseEstimator, X: Any, y: np.ndarray) -> tup
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         if cell.seed is not None:
-            warnings.filterwarnings("ignore", "random_state makes", PrivacyWarning)
+            warnings.filterwarnings("ignore", "seeded_noise makes", PrivacyWarning)
         try:
             outcome = _measured(_configured(estimator, cell), cell, X, y)
         except Exception as error:
@@ -313,11 +314,17 @@ def _configured(estimator: BaseEstimator, cell: Cell) -> BaseEstimator:
     budget = zip(_budget_names(estimator), (cell.epsilon, cell.delta), strict=False)
     model = clone(estimator).set_params(**dict(budget))
     if cell.seed is not None:
-        key = (cell.seed, cell.dataset, cell.estimator, cell.epsilon, cell.repeat, cell.fold)
-        # A number of its own for each cell, which depends on no other cell or process.
-        random_state = int.from_bytes(hashlib.sha256(repr(key).encode()).digest()[:4])
-        model.set_params(**dict.fromkeys(parameters_named(model, "random_state"), random_state))
+        names = parameters_named(model, "random_state")
+        model.set_params(**dict.fromkeys(names, _seed_of(cell)))
     return model
+
+
+def _seed_of(cell: Cell) -> int | None:
+    """Return a number of its own for each cell, which depends on no other cell or process."""
+    if cell.seed is None:
+        return None
+    key = (cell.seed, cell.dataset, cell.estimator, cell.epsilon, cell.repeat, cell.fold)
+    return int.from_bytes(hashlib.sha256(repr(key).encode()).digest()[:4])
 
 
 def _measured(model: BaseEstimator, cell: Cell, X: Any, y: np.ndarray) -> dict[str, Any]:
@@ -325,7 +332,8 @@ def _measured(model: BaseEstimator, cell: Cell, X: Any, y: np.ndarray) -> dict[s
     train, test = list(folds)[cell.fold]
     X_train, y_train, X_test, y_test = X[train], y[train], X[test], y[test]
     start = time.perf_counter()
-    model.fit(X_train, y_train)
+    with seeded_noise(_seed_of(cell)):
+        model.fit(X_train, y_train)
     fit_seconds = time.perf_counter() - start
 
     ledger = getattr(model[-1] if isinstance(model, Pipeline) else model, "privacy_", None)

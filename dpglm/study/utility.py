@@ -18,6 +18,7 @@ from sklearn.utils import check_random_state, check_X_y
 
 from dpglm.exceptions import PrivacyWarning
 from dpglm.privacy.budget import check_whole
+from dpglm.privacy.noise import seeded_noise
 from dpglm.study import results
 from dpglm.study.comparison import finished, scores
 from dpglm.study.plots import UtilityGraphDisplay
@@ -265,7 +266,7 @@ class UtilityGraph:
         if self.random_state is not None:
             seeds = rng.randint(2**31 - 1, size=seeds.shape).astype(object)
         calls = [
-            ((repeat, i), self._seeded(settings[i], seed), X, y, splits[repeat])
+            ((repeat, i), self._seeded(settings[i], seed), seed, X, y, splits[repeat])
             for (repeat, i), seed in np.ndenumerate(seeds)
         ]
         outcomes = np.full(seeds.shape, None)
@@ -333,10 +334,12 @@ def resampled_split(n_rows: int, n_samples: int, test_size: float, rng: Any) -> 
     return np.resize(order[n_test:], n_samples), order[:n_test]
 
 
-def _simulated(place: tuple, model: BaseEstimator, X: Any, y: np.ndarray, split: _Split) -> tuple:
+def _simulated(
+    place: tuple, model: BaseEstimator, seed: int | None, X: Any, y: np.ndarray, split: _Split
+) -> tuple:
     """Return the place, and the scores of one fit or why there are none."""
     train, test = split
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), seeded_noise(seed):
         # Both are about the fit to come, which gives them again if it should.
         warnings.simplefilter("ignore", PrivacyWarning)
         warnings.simplefilter("error", ConvergenceWarning)
