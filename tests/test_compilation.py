@@ -23,12 +23,12 @@ import numpy as np
 from joblib import Parallel, delayed
 from dpglm import DPLogisticRegression, seeded_noise
 
-@seeded_noise(0)
 def fit(job):
     warnings.simplefilter("ignore")
     X = np.random.default_rng(0).normal(size=(200, 3))
     model = DPLogisticRegression(classes=[0, 1])
-    return model.fit(X, (X[:, 0] > 0).astype(int)).coef_[0]
+    with seeded_noise(0):
+        return model.fit(X, (X[:, 0] > 0).astype(int)).coef_[0]
 
 n_jobs = int(sys.argv[1])
 coefs = Parallel(n_jobs=n_jobs)(delayed(fit)(job) for job in range(n_jobs))

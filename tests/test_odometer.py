@@ -4,16 +4,24 @@ import contextlib
 import errno
 import fcntl
 import json
+import math
 import multiprocessing
 import os
 import resource
 import signal
+import sys
 import threading
 import time
+import types
+import warnings
+from datetime import UTC, datetime
 
 import numpy as np
+import pandas as pd
 import pytest
 from joblib import Parallel, delayed
+from scipy.sparse import csr_array
+from scipy.stats import norm
 from sklearn import ensemble, model_selection
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
@@ -26,10 +34,14 @@ from dpglm import (
     BudgetExceededError,
     DPAGDClassifier,
     DPLogisticRegression,
+    PrivacyLedger,
     PrivacyOdometer,
+    PrivacyWarning,
     seeded_noise,
 )
 from dpglm.privacy import odometer as odometer_module
+from dpglm.privacy.events import FilterEvent, ObjectivePerturbationEvent
+from dpglm.privacy.gaussian import GaussianEvent, PoissonSampledEvent, gdp_epsilon, gdp_mu
 from dpglm.privacy.vault import GaussianSum
 
 X, Y = np.random.default_rng(0).normal(size=(60, 3)), np.arange(60) % 2
@@ -63,10 +75,11 @@ def test_a_fit_beyond_the_limit_is_refused_before_anything_is_released(path, req
         model = clone(MODEL).fit(X, Y)
         recorded = path.read_bytes()
         request.getfixturevalue("nothing_is_released")
-        with pytest.raises(BudgetExceededError, match=r"limit of 0\.4: 0 is spent"):
+        with pytest.raises(BudgetExceededError, match=r"limit of 0\.4: 0 is used"):
             PrivacyOdometer(path.with_name("none"), epsilon=0.4).charge(model.privacy_)
-        with pytest.raises(BudgetExceededError, match=r"bring the total to epsilon=0\.7.* 0\.5 is"):
-            PrivacyOdometer(path, epsilon=0.7).charge(model.privacy_)
+        three = model.set_params(epsilon=0.7).plan(60, 3).ledger
+        with pytest.raises(BudgetExceededError, match=r"bring the total to epsilon=0\.8.* 0\.5 is"):
+            PrivacyOdometer(path).charge(three)
         for epsilon, message in ((0.6, r"beyond the limit of 0\.8"), (np.inf, "inf")):
             with pytest.raises(BudgetExceededError, match=message) as info:
                 model.set_params(epsilon=epsilon).fit(X, Y)
@@ -102,7 +115,7 @@ def test_an_unfinished_line_is_ignored_and_replaced(path):
 
 
 @pytest.mark.parametrize(
-    "content", ["my diary", "[1, 2]\n", '{"format": "dpglm odometer", "version": 2}\n']
+    "content", ["my diary", "[1, 2]\n", '{"format": "dpglm odometer", "version": 3}\n']
 )
 def test_a_foreign_file_is_refused_and_left_alone(tmp_path, content):
     foreign = tmp_path / "notes.txt"
@@ -152,6 +165,8 @@ def test_blocks_that_overlap_end_on_their_own(path, tmp_path):
 
 
 def test_a_fit_in_two_blocks_of_one_file_counts_once_within_both_limits(path):
+    with PrivacyOdometer(path):
+        pass
     with PrivacyOdometer(path, epsilon=0.9) as odometer:
         with PrivacyOdometer(path, epsilon=5.0):
             clone(MODEL).fit(X, Y)
@@ -234,6 +249,257 @@ def test_a_failing_sync_stops_the_fit(path, nothing_is_released, monkeypatch):
     assert len(odometer.ledgers()) == 2
 
 
+def ledger_of(*events, relation="zero_out"):
+    return PrivacyLedger.from_events(events, reporting_delta=1e-6, neighboring_relation=relation)
+
+
+def gaussian(epsilon):
+    return ledger_of(GaussianEvent(1 / gdp_mu(epsilon, 1e-6)))
+
+
+def delta_of_a_choice(first, rivals, epsilon):
+    """The delta of a Gaussian fit, and of that rival after it which its result makes the worse."""
+    mu, x = first.mu(), np.linspace(-9, 9, 601)
+    left = epsilon - (mu * mu / 2 + mu * x)
+    order = np.argsort(np.abs(left))
+    deltas = [rival.to_pld(1e-3).get_delta_for_epsilon(np.abs(left)[order]) for rival in rivals]
+    deltas = [np.array(d)[np.argsort(order)] for d in deltas]
+    # That of an epsilon below 0 follows from the other direction, which costs these the same.
+    deltas = [np.where(left >= 0, d, 1 - np.exp(left) * (1 - d)) for d in deltas]
+    return float(norm.pdf(x) @ np.max(deltas, axis=0) * (x[1] - x[0]))
+
+
+def test_a_rival_that_is_chosen_by_the_first_result_breaks_the_sum_and_is_refused_by_the_filter(
+    path,
+):
+    """Two rivals that each bring the sum to the limit: choosing between them goes beyond it."""
+    pytest.importorskip("dp_accounting")
+    first, rivals = gaussian(1.0), []
+    # The multipliers are those that bring the sum to 1.5.
+    for event in (GaussianEvent(3.99857), PoissonSampledEvent(1e-3, 0.478367)):
+        rivals.append(ledger_of(event))
+        fixed = PrivacyOdometer(path.with_name(event.kind), epsilon=1.5, adaptive=False)
+        for ledger in (first, rivals[-1]):
+            fixed.charge(ledger)
+        assert fixed.used() == pytest.approx(1.5, rel=1e-4)
+    assert delta_of_a_choice(first, rivals[:1], 1.5) == pytest.approx(1e-6, rel=0.01)
+    assert delta_of_a_choice(first, rivals, 1.5) == pytest.approx(1.87e-6, rel=0.02)
+    odometer = PrivacyOdometer(path, epsilon=1.5)
+    odometer.charge(first)
+    with pytest.raises(BudgetExceededError):
+        odometer.charge(rivals[1])
+    odometer.charge(rivals[0])
+
+
+def test_a_filter_admits_what_the_squares_of_mu_add_up_to(path):
+    capacity, rng = gdp_mu(2.0, 1e-6) ** 2, np.random.default_rng(0)
+    odometer, used = PrivacyOdometer(path, epsilon=2.0), 0.0
+    for square in capacity * rng.dirichlet(np.ones(9)) * 1.2:
+        event = GaussianEvent(1 / math.sqrt(square))
+        if used + square <= capacity:
+            odometer.charge(ledger_of(event))
+            used += square
+        else:
+            with pytest.raises(BudgetExceededError):
+                odometer.charge(ledger_of(event))
+    assert odometer.used() == pytest.approx(gdp_epsilon(math.sqrt(used), 1e-6))
+    assert len(odometer.ledgers()) < 9
+
+
+@pytest.mark.parametrize(
+    "event", [ObjectivePerturbationEvent(9.0, 0.1), FilterEvent(rho=1e-4)], ids=["offset", "zcdp"]
+)
+def test_what_has_no_gaussian_trade_off_is_for_plans_fixed_in_advance(event, path):
+    with pytest.raises(ValueError, match="begin a file with adaptive=False"):
+        PrivacyOdometer(path, epsilon=2.0).charge(ledger_of(event))
+    for fixed in ({"epsilon": 2.0, "adaptive": False}, {}):
+        PrivacyOdometer(path.with_name(f"f{len(fixed)}"), **fixed).charge(ledger_of(event))
+
+
+def test_mini_batches_count_as_full_batches_where_settings_may_follow_from_results(path):
+    odometer = PrivacyOdometer(path, epsilon=50.0)
+    odometer.charge(ledger_of(*[PoissonSampledEvent(0.01, 2.0)] * 9))
+    assert odometer.used() == pytest.approx(gdp_epsilon(1.5, 1e-6))
+    assert odometer.total.epsilon(1e-6) < 1
+
+
+def test_what_a_file_was_begun_with_stays(path):
+    with PrivacyOdometer(path, epsilon=0.8, delta=1e-5, adaptive=False):
+        pass
+    for other in ({"epsilon": 0.9}, {"epsilon": 0.7}, {"delta": 1e-6}, {"adaptive": True}):
+        with pytest.raises(ValueError, match=r"was begun with .* fixed before its first fit"):
+            PrivacyOdometer(path, **other)
+    again = PrivacyOdometer(path, epsilon=0.8)
+    assert (again.epsilon, again.delta, again.adaptive) == (0.8, 1e-5, False)
+    late = PrivacyOdometer(path.with_name("late"), epsilon=1.0)
+    with PrivacyOdometer(late.path, epsilon=3.0):
+        pass
+    with pytest.raises(ValueError, match=r"epsilon=1\.0, but .* with epsilon=3\.0"), late:
+        pytest.fail("begun")
+    with pytest.raises(ValueError, match=r"adaptive='no' must be"):
+        PrivacyOdometer(path, adaptive="no")
+
+
+def test_files_of_version_1_are_read_and_continued(path):
+    path.parent.mkdir()
+    header, ledgers = '{"format": "dpglm odometer", "version": 1}', [gaussian(0.5), gaussian(0.3)]
+    lines = [header, *(json.dumps(ledger.to_dict()) for ledger in ledgers), ""]
+    path.write_text("\n".join(lines))
+    odometer = PrivacyOdometer(path, epsilon=0.7)
+    assert odometer.ledgers() == ledgers and odometer.total == sum(ledgers, 0)
+    assert odometer.entries()[0].time is None and "budget used" in str(odometer)
+    with odometer:
+        model = clone(MODEL).set_params(epsilon=0.1).fit(X, Y)
+        with pytest.raises(BudgetExceededError, match=r"limit of 0\.7"):
+            clone(MODEL).fit(X, Y)
+    assert PrivacyOdometer(path).ledgers() == [*ledgers, model.privacy_]
+
+
+def test_an_entry_tells_when_what_was_fitted_and_for_what(path):
+    before = datetime.now(UTC).replace(microsecond=0)
+    with PrivacyOdometer(path, label="pilot") as odometer, odometer.part("north"):
+        model = clone(MODEL).set_params(class_weight={0: 1, 1: 2}).fit(X, Y)
+    odometer.charge(model.privacy_)
+    entry, by_hand = odometer.entries()
+    assert before <= datetime.fromisoformat(entry.time) <= datetime.now(UTC)
+    assert (entry.label, entry.part, entry.estimator) == ("pilot", "north", "DPLogisticRegression")
+    assert entry.parameters["epsilon"] == 0.5 and entry.parameters["class_weight"] == "{0: 1, 1: 2}"
+    assert entry.parameters.keys() == model.get_params(deep=False).keys()
+    assert (by_hand.ledger, by_hand.part, by_hand.estimator) == (model.privacy_, None, None)
+
+
+@pytest.mark.parametrize("adaptive", [True, False])
+def test_what_remains_is_admitted_and_no_more(adaptive, path):
+    assert PrivacyOdometer(path).remaining() == math.inf
+    odometer = PrivacyOdometer(path, epsilon=1.0, adaptive=adaptive)
+    assert 0.99999 <= odometer.remaining() <= 1.0
+    with odometer:
+        clone(MODEL).fit(X, Y)
+        for delta in (1e-6, 1e-9):
+            left = odometer.remaining(delta)
+            with pytest.raises(BudgetExceededError):
+                clone(MODEL).set_params(epsilon=1.0001 * left, delta=delta).fit(X, Y)
+        clone(MODEL).set_params(epsilon=left, delta=1e-9).fit(X, Y)
+        assert odometer.remaining() < 1e-3
+
+
+def test_parts_cost_what_the_dearest_does_and_the_whole_adds_to_all(path):
+    odometer = PrivacyOdometer(path, epsilon=1.0)
+    north, south = odometer.part("north"), odometer.part("south")
+    for part in (north, south):
+        with odometer, part:
+            clone(MODEL).set_params(epsilon=0.7).fit(X, Y)
+    assert odometer.used() == pytest.approx(0.7) and odometer.total.epsilon(1e-6) <= 0.7
+    with north, pytest.raises(BudgetExceededError, match="limit of 1"):
+        clone(MODEL).set_params(epsilon=0.8).fit(X, Y)
+    with odometer:
+        clone(MODEL).set_params(epsilon=0.4).fit(X, Y)
+    assert odometer.used() == pytest.approx(gdp_epsilon(math.hypot(*MUS[:2]), 1e-6))
+    assert north.remaining() == odometer.remaining() < odometer.part("west").remaining()
+    with south:
+        clone(MODEL).set_params(epsilon=0.5).fit(X, Y)
+    assert odometer.used() == pytest.approx(gdp_epsilon(math.hypot(*MUS), 1e-6))
+    assert north.remaining() > odometer.remaining() == south.remaining()
+
+
+MUS = [gdp_mu(epsilon, 1e-6) for epsilon in (0.7, 0.4, 0.5)]
+
+
+def test_a_part_is_that_of_one_thread_and_of_one_block(path):
+    odometer = PrivacyOdometer(path)
+    with odometer.part("north"):
+        thread = threading.Thread(target=clone(MODEL).fit, args=(X, Y))
+        thread.start()
+        thread.join()
+        clone(MODEL).fit(X, Y)
+        with odometer:
+            clone(MODEL).fit(X, Y)
+    with odometer:
+        clone(MODEL).fit(X, Y)
+    assert [entry.part for entry in odometer.entries()] == [None, "north", None, None]
+
+
+def test_parts_do_not_hide_relations_that_differ_or_seeds(path):
+    odometer = PrivacyOdometer(path)
+    with seeded_noise(0), odometer.part("north"):
+        clone(MODEL).fit(X, Y)
+    with odometer.part("south"):
+        with seeded_noise(0), pytest.raises(ValueError, match="drew their noise from a seed"):
+            clone(MODEL).fit(X, Y)
+        with pytest.raises(ValueError, match="do not compose"):
+            clone(MODEL).set_params(neighboring_relation="replace_one").fit(X, Y)
+
+
+def test_the_variable_may_name_a_file(path, monkeypatch):
+    with PrivacyOdometer(path, epsilon=0.8):
+        pass
+    monkeypatch.setenv("DPGLM_ODOMETER", str(path))
+    clone(MODEL).fit(X, Y)
+    with pytest.raises(BudgetExceededError, match=r"limit of 0\.8"), PrivacyOdometer(path):
+        clone(MODEL).set_params(epsilon=0.7).fit(X, Y)
+    assert os.environ["DPGLM_ODOMETER"] and len(PrivacyOdometer(path).ledgers()) == 1
+    monkeypatch.setenv("DPGLM_ODOMETER", "[1, 2")
+    with pytest.raises(ValueError, match=r"DPGLM_ODOMETER='\[1, 2' is neither a file nor"):
+        clone(MODEL).fit(X, Y)
+
+
+def warnings_of(*tables):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", PrivacyWarning)
+        for table in tables:
+            clone(MODEL).fit(table, Y[: table.shape[0]])
+    assert {warning.filename for warning in caught} <= {__file__}
+    return [str(warning.message)[:33] for warning in caught]
+
+
+AGAIN = ["These records were fitted before "]
+
+
+def test_a_second_fit_to_the_same_records_warns_once_outside_of_an_odometer(path):
+    rows = X.copy()
+    assert warnings_of(rows, rows.copy(), 2 * rows, rows[:50], rows[10:], rows[:, ::-1]) == []
+    assert warnings_of(rows[:]) == AGAIN and warnings_of(rows, rows) == []
+    for make in (csr_array, pd.DataFrame):
+        table = make(rows)
+        assert warnings_of(table, table, table) == AGAIN
+    kept = X.copy()
+    with PrivacyOdometer(path):
+        assert warnings_of(kept, kept) == []
+    assert warnings_of(kept) == []
+    with seeded_noise(0):
+        assert "These" not in str(warnings_of(kept, kept))
+    assert warnings_of(*(X + k for k in range(20))) == []
+    with pytest.raises(ValueError, match="NaN"):
+        warnings_of(np.where(X[0, 0] == X, np.nan, X))
+
+
+@pytest.mark.parametrize("name", ["Grid", "cross_validate"])
+@pytest.mark.filterwarnings("error:These records")
+def test_folds_are_other_records_to_it(name):
+    _, fitted = META[name]
+    fitted() if callable(fitted) else clone(fitted).fit(X.copy(), Y)
+
+
+def test_windows_locks_a_byte_beyond_the_end(path, monkeypatch):
+    calls, held = [], [errno.EACCES, errno.EACCES]
+
+    def locking(handle, mode, count):
+        calls.append((mode, count, os.lseek(handle, 0, os.SEEK_CUR)))
+        if mode == "try" and held:
+            raise OSError(held.pop(), "locked by another process")
+
+    fake = types.SimpleNamespace(locking=locking, LK_NBLCK="try", LK_UNLCK="unlock")
+    monkeypatch.setitem(sys.modules, "fcntl", None)
+    monkeypatch.setitem(sys.modules, "msvcrt", fake)
+    PrivacyOdometer(path).charge(gaussian(0.5))
+    tries = [("try", 1, 2**40)] * 3
+    assert calls == [*tries, ("unlock", 1, 2**40)]
+    assert len(PrivacyOdometer(path).ledgers()) == 1 and path.stat().st_size < 2000
+    held.append(errno.EBADF)
+    with pytest.raises(OSError, match="locked by another"):
+        PrivacyOdometer(path)
+
+
 def in_child(task, *arguments):
     child = multiprocessing.get_context("fork").Process(target=task, args=arguments)
     child.start()
@@ -276,7 +542,7 @@ def test_a_line_ends_where_the_file_does(tmp_path):
     path, end = tmp_path / "book", 0
     for line in (b"x" * 7 + b"\n", b"y" * 30 + b"\n", b"z\n"):
         with odometer_module._locked(path, writing=True) as file:
-            end = odometer_module._append(file, line, end, path)
+            end = odometer_module._append(file, line, end, path, odometer_module._Terms())
         assert end == path.stat().st_size
 
 
@@ -394,7 +660,7 @@ META = {
 @pytest.mark.parametrize("name", META)
 def test_meta_estimators_cost_as_many_fits_as_documented(name, monkeypatch):
     charged = []
-    monkeypatch.setattr("dpglm.estimators.base.charge_odometers", charged.append)
+    monkeypatch.setattr("dpglm.estimators.base.charge_odometers", lambda *of: charged.append(of))
     n_fits, fitted, *labels = META[name]
     fitted() if callable(fitted) else fitted.fit(X, *(labels or [Y]))
     assert len(charged) == n_fits
@@ -410,11 +676,11 @@ def test_a_grid_search_under_a_limit_scores_refused_candidates_nan(path):
         search.fit(X, Y)
     assert np.isnan(search.cv_results_["mean_test_score"]).tolist() == [False, True]
     search.set_params(param_grid={"epsilon": [0.1]}, refit=True)
-    four = sum([clone(MODEL).set_params(epsilon=0.1).plan(30, 3).ledger] * 4, 0).epsilon()
-    with PrivacyOdometer(path, epsilon=1.001 * four) as odometer:
+    two = sum([clone(MODEL).set_params(epsilon=0.1).plan(30, 3).ledger] * 2, 0).epsilon()
+    with PrivacyOdometer(path.with_name("other"), epsilon=1.001 * two) as odometer:
         with pytest.raises(BudgetExceededError):
             search.fit(X, Y)
-        assert len(odometer.ledgers()) == 4
+        assert len(odometer.ledgers()) == 2
 
 
 def fit_until_killed(path, released, fitted):
@@ -427,7 +693,7 @@ def fit_until_killed(path, released, fitted):
         return noisy
 
     GaussianSum.release = telling
-    with PrivacyOdometer(path):
+    with PrivacyOdometer(path, epsilon=1e3, label="until killed").part("north"):
         while True:
             clone(MODEL).fit(X, Y)
             fitted.set()

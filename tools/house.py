@@ -108,7 +108,9 @@ def walk(estimator: str, n_walks: int = 5) -> Walk:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model.fit(X, y)
-        return max((_followed(model, X, y) for _ in range(n_walks)), key=lambda walk: walk.moves)
+        return max(
+            (_followed(model, X.copy(), y) for _ in range(n_walks)), key=lambda walk: walk.moves
+        )
 
 
 def _followed(model, X, y) -> Walk:

@@ -231,7 +231,7 @@ class PrivateLinearClassifier(LinearPredictions, CallbackSupportMixin, BaseEstim
         vault = self._vault_type(sums, plan.ledger.events, plan.budget, entropy)
         del sums, entropy  # nobody but the vault keeps them
         self._warn_of_weak_settings(plan)
-        charge_odometers(plan.ledger)
+        charge_odometers(plan.ledger, self, data.given)
         finish_step, finish_fit = self._callback_hooks(data.copies, plan)
         try:
             # Whether numpy complains would depend on the data. Steps that are too long overflow,

@@ -83,11 +83,14 @@ MAPPED_BYTES = 2**30
 
 
 class Arrays(ExitStack):
-    """Rows and labels in memory, validated, and what is known of rows besides."""
+    """Rows and labels in memory, validated, and what is known of rows besides.
 
-    def __init__(self, X: Any, y: np.ndarray, **of_rows: Any) -> None:
+    ``given`` is what the rows were made of.
+    """
+
+    def __init__(self, X: Any, y: np.ndarray, given: Any, **of_rows: Any) -> None:
         super().__init__()
-        self._X, self._y, self._of_rows = X, y, of_rows
+        self._X, self._y, self.given, self._of_rows = X, y, given, of_rows
         groups = of_rows.get("groups")
         self.shape = (X.shape[0] if groups is None else int(groups.max()) + 1, X.shape[1])
         # Callbacks get copies: the clip rests on norms taken before the first iteration.
@@ -112,9 +115,9 @@ class Arrays(ExitStack):
 class SourceData(ExitStack):
     """Rows and labels that are read block by block, in every pass; callbacks do not see them."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, given: Any) -> None:
         super().__init__()
-        self._source = source
+        self._source, self.given = source, given
         self.shape = (source.n_samples, source.n_features)
         self.copies = {"X": None, "y": None}
 
@@ -174,12 +177,12 @@ def table_of(
         try:
             # scikit-learn looks for NaN by a sum, whose overflow would warn for some data only.
             with np.errstate(all="ignore"):
-                X, y = validate_data(estimator, X, y, **checks)
+                rows, y = validate_data(estimator, X, y, **checks)
         except ValueError:
             # It quotes what is not a table of numbers: the values of records.
             check_table(X)
             raise
-        return _with_facts_of_rows(estimator, X, y, sample_weight, groups)
+        return _with_facts_of_rows(estimator, rows, y, X, sample_weight, groups)
     if sample_weight is not None or groups is not None:
         raise TypeError(
             "sample_weight and groups are for arrays or a CSR matrix in memory, not for blocks of "
@@ -191,10 +194,10 @@ def table_of(
             "memory, not blocks of rows."
         )
     validate_data(estimator, source.template, skip_check_array=True)
-    return SourceData(source)
+    return SourceData(source, X)
 
 
-def _with_facts_of_rows(estimator, X, y, sample_weight, groups):
+def _with_facts_of_rows(estimator, X, y, given, sample_weight, groups):
     of_rows, bounds = {}, {}
     if sample_weight is not None:
         weights = _of_each_row("sample_weight", sample_weight, X)
@@ -212,7 +215,7 @@ def _with_facts_of_rows(estimator, X, y, sample_weight, groups):
         if not kept.all():
             X, y = X[kept], y[kept]
             of_rows = {name: values[kept] for name, values in of_rows.items()}
-    return Arrays(X, y, **of_rows, **bounds)
+    return Arrays(X, y, given, **of_rows, **bounds)
 
 
 def _of_each_row(name, values, X):

@@ -1,20 +1,38 @@
 """A running total of what several fits on the same data have cost, kept in a file."""
 
+import copy
+import errno
 import json
+import math
 import os
 import threading
-from collections.abc import Iterator
+import time
+import warnings
+import weakref
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from contextvars import ContextVar
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from dpglm.exceptions import BudgetExceededError
+import numpy as np
+
+from dpglm.exceptions import BudgetExceededError, PrivacyWarning
 from dpglm.privacy.budget import is_number
-from dpglm.privacy.ledger import PrivacyLedger, rounded_up
+from dpglm.privacy.gaussian import GaussianEvent, gdp_epsilon, gdp_mu
+from dpglm.privacy.ledger import (
+    PrivacyLedger,
+    Runs,
+    composed_epsilon,
+    composed_mu,
+    rounded_up,
+)
 
 _VARIABLE = "DPGLM_ODOMETER"
-_HEADER = b'{"format": "dpglm odometer", "version": 1}\n'
+_START = b'{"format": "dpglm odometer", "version": '
+_LOCKED_BYTE = 2**40
 
 # Of the environment variable; free again in a forked child, whoever held it.
 _lock = threading.RLock()
@@ -22,6 +40,36 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(
         before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release
     )
+# Which part of the records the fits of this thread are charged to, by file; None is the whole.
+_parts: ContextVar[Mapping[str, str | None]] = ContextVar("parts", default={})  # noqa: B039
+
+
+@dataclass(frozen=True)
+class OdometerEntry:
+    """What an odometer's file holds of one fit; all of it is public.
+
+    Parameters
+    ----------
+    ledger : PrivacyLedger
+        What was charged: the whole plan.
+    time : str, default=None
+        When, in UTC. ``None`` in a file of an earlier release, as all below.
+    label : str, default=None
+        As the block said.
+    part : str, default=None
+        Which part of the records it was about; ``None`` is all of them.
+    estimator : str, default=None
+        The name of its class.
+    parameters : dict
+        Its parameters; what is no number, string or boolean as it is represented.
+    """
+
+    ledger: PrivacyLedger
+    time: str | None = None
+    label: str | None = None
+    part: str | None = None
+    estimator: str | None = None
+    parameters: Mapping[str, Any] = field(default_factory=dict)
 
 
 class PrivacyOdometer:
@@ -37,27 +85,43 @@ class PrivacyOdometer:
         Kept from one script to the next: the total is that of all of them. Use one file for each
         data set, and always the same one.
     epsilon : float, default=None
-        Limit of the total, above 0. ``None`` records only.
-    delta : float, default=1e-6
-        At which the total is compared with the limit.
+        Limit of the total, above 0. ``None`` is that of the file, and records only if it has none.
+    delta : float, default=None
+        At which the total is compared with the limit. ``None`` is that of the file, or 1e-6.
+    adaptive : bool, default=None
+        Whether the settings of a fit may follow from the results of earlier ones. ``None`` is what
+        the file says, or ``True``.
+    label : str, default=None
+        Kept with each fit of a block.
 
     Raises
     ------
     ValueError
-        If a parameter is out of range, or the file is not an odometer's.
+        If a parameter is out of range or not what the file was begun with, or the file is not an
+        odometer's.
 
     Notes
     -----
-    The total is that of settings fixed before any result was seen. The file holds one JSON object
-    per line and is only ever appended to, under a lock, synced to the disk before the fit goes on.
-    A last line that is not finished belongs to a fit that released nothing; the next entry
-    replaces it. If the file is deleted, replaced or emptied while a block is open, the next fit of
-    the block raises an OSError.
+    A file that is begun with a limit keeps it, with its delta and its rule. By default, with
+    ``adaptive=True``, it is a filter: a fit is admitted while the sum of ``mu**2`` of all fits
+    stays within that of the limit. All fits together then have the guarantee of the LIMIT, however
+    the settings of each, or whether there is another, followed from the results of earlier ones
+    (Smith & Thakurta 2022). What happens to be used is below it, and no guarantee. Mini-batches
+    count as full batches there, and a fit without a Gaussian trade-off (objective perturbation, a
+    zCDP filter) is refused. With ``adaptive=False`` the least known epsilon of the sum of all
+    ledgers is compared with the limit, which holds if all settings were fixed before any result was
+    seen.
+
+    The file holds one JSON object per line and is only ever appended to, under a lock, synced to
+    the disk before the fit goes on. A last line that is not finished belongs to a fit that released
+    nothing; the next entry replaces it. If the file is deleted, replaced or emptied while a block
+    is open, the next fit of the block raises an OSError.
 
     A fit within several blocks counts once in each of their files; fits in other threads count too.
     Blocks reach other processes by the environment variable ``DPGLM_ODOMETER``: those that joblib
     keeps for reuse are stopped when a block begins or ends, and those that were started before the
-    block by other means do not know of it.
+    block by other means do not know of it. The name of a file in that variable, as in
+    ``DPGLM_ODOMETER=study.jsonl python study.py``, is a block around everything.
 
     Examples
     --------
@@ -74,33 +138,127 @@ class PrivacyOdometer:
     ...     except ValueError as error:
     ...         print(error)
     This fit would bring the total to epsilon=1.455...
+    >>> f"{odometer.remaining():.3f}"
+    '0.613'
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], epsilon: float | None = None, delta: float = 1e-6
+        self,
+        path: str | os.PathLike[str],
+        epsilon: float | None = None,
+        delta: float | None = None,
+        *,
+        adaptive: bool | None = None,
+        label: str | None = None,
     ) -> None:
         if epsilon is not None and not (is_number(epsilon) and epsilon > 0):
             raise ValueError(f"epsilon={epsilon!r} must be a number above 0, or None for no limit.")
-        if not (is_number(delta) and 0 < delta < 1):
+        if delta is not None and not (is_number(delta) and 0 < delta < 1):
             raise ValueError(f"delta={delta!r} must be a number above 0 and below 1.")
+        if adaptive not in (None, True, False):
+            raise ValueError(f"adaptive={adaptive!r} must be True, False or None.")
         self.path = Path(path).resolve()
-        self.epsilon = None if epsilon is None else float(epsilon)
-        self.delta = float(delta)
-        self._blocks: list[tuple[_Block, int]] = []
-        self.ledgers()
+        self.label = None if label is None else str(label)
+        self._part: str | None = None
+        self._given = {
+            "epsilon": None if epsilon is None else float(epsilon),
+            "delta": None if delta is None else float(delta),
+            "adaptive": adaptive,
+        }
+        self._blocks: list[tuple[_Block, int, str | None]] = []
+        self._read()
+
+    def _read(self) -> "tuple[_Terms, list[OdometerEntry]]":
+        """Return the terms and the entries of the file as it is now."""
+        try:
+            with _locked(self.path, writing=False) as file:
+                fixed, entries, _ = _content(file, self.path)
+        except FileNotFoundError:
+            fixed, entries = {}, []
+        return _agreed(fixed, self._given, self.path), entries
+
+    @property
+    def epsilon(self) -> float | None:
+        """The limit of the total, None for none."""
+        return self._read()[0].epsilon
+
+    @property
+    def delta(self) -> float:
+        """At which the total is compared with the limit."""
+        return self._read()[0].delta
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether settings may follow from earlier results."""
+        return self._read()[0].adaptive
+
+    def entries(self) -> list[OdometerEntry]:
+        """Return what was recorded, one entry for each fit, in order."""
+        return self._read()[1]
 
     def ledgers(self) -> list[PrivacyLedger]:
         """Return the recorded costs, one ledger for each fit, in order."""
-        try:
-            with _locked(self.path, writing=False) as file:
-                return _entries(file, self.path)[0]
-        except FileNotFoundError:
-            return []
+        return [entry.ledger for entry in self.entries()]
 
     @property
     def total(self) -> PrivacyLedger | None:
-        """The ledger of all fits so far; None before the first."""
-        return sum(self.ledgers(), 0) or None
+        """The ledger of all fits so far, of those about one record; None before the first.
+
+        A record is in the whole and in one of the parts: in that which cost most.
+        """
+        terms, entries = self._read()
+        ledgers = max(_of_each_record(entries), key=lambda ledgers: terms.used(ledgers))
+        return sum(ledgers, 0) or None
+
+    def used(self) -> float:
+        """Return the epsilon, at delta, that is used of the limit; no guarantee of a filter."""
+        terms, entries = self._read()
+        return max(map(terms.used, _of_each_record(entries)))
+
+    def remaining(self, delta: float | None = None) -> float:
+        """Return the largest epsilon that one more full-batch fit may have, rounded down.
+
+        Parameters
+        ----------
+        delta : float, default=None
+            Of that fit; by default the delta of the limit.
+        """
+        terms, entries = self._read()
+        if terms.epsilon is None:
+            return math.inf
+        low, high = 0.0, gdp_mu(terms.epsilon, terms.delta)
+        earlier = _of_each_record(entries, None if self._part is None else [self._part])
+        while high - low > 1e-7 * high:
+            mu = (low + high) / 2
+            one = ((GaussianEvent(1 / mu), 1),)
+            low, high = (mu, high) if terms.admit(earlier, one) else (low, mu)
+        return gdp_epsilon(low, terms.delta if delta is None else delta)
+
+    def part(self, name: str) -> "PrivacyOdometer":
+        """Return the odometer of a part of the records that shares none with any other part.
+
+        Fits in its ``with`` blocks are about records of that part alone, and the total is that of
+        the whole and of the part which cost most (parallel composition).
+
+        Parameters
+        ----------
+        name : str
+
+        Returns
+        -------
+        PrivacyOdometer
+            Of the same file, with the same limit.
+
+        Notes
+        -----
+        Which part a record is in must not depend on other records, and its neighbour must be in the
+        same: by a hash of its own id, or by position where the number of records is public. Fits in
+        other threads, and in processes that a block of a part starts, are charged to the whole,
+        which is never too little.
+        """
+        odometer = copy.copy(self)
+        odometer._part, odometer._blocks = str(name), []
+        return odometer
 
     def charge(self, ledger: PrivacyLedger) -> None:
         """Record a cost, before anything is released for it.
@@ -119,19 +277,23 @@ class PrivacyOdometer:
         OSError
             If it cannot be written.
         """
-        _charge([_Block(str(self.path), self.epsilon, self.delta)], ledger)
+        block = _Block(str(self.path), self._given, self.label)
+        _charge([block], OdometerEntry(ledger, _now(), part=self._part))
 
     def __enter__(self) -> "PrivacyOdometer":
         _make_folder(self.path.parent)
         with _locked(self.path) as file:
-            _, end = _entries(file, self.path)
+            fixed, _, end = _content(file, self.path)
+            terms = _agreed(fixed, self._given, self.path)
             if not end:
-                end = _append(file, b"", 0, self.path)
+                end = _append(file, b"", 0, self.path, terms)
             # Kept open, so that no other file is given the number of this one.
             handle = os.dup(file.fileno())
-        block = _Block(str(self.path), self.epsilon, self.delta, _identity(os.fstat(handle)), end)
-        self._blocks.append((block, handle))
+        identity = _identity(os.fstat(handle))
+        block = _Block(str(self.path), self._given, self.label, identity, end)
+        self._blocks.append((block, handle, _parts.get().get(block.path)))
         try:
+            _parts.set({**_parts.get(), block.path: self._part})
             with _lock:
                 _activate([*_active(), block])
             _stop_reusable_workers()
@@ -141,8 +303,9 @@ class PrivacyOdometer:
         return self
 
     def __exit__(self, *error: object) -> None:
-        block, handle = self._blocks.pop()
+        block, handle, part = self._blocks.pop()
         os.close(handle)
+        _parts.set({**_parts.get(), block.path: part})
         # Blocks of other threads may have begun since, and go on.
         with _lock:
             blocks = _active()
@@ -152,30 +315,145 @@ class PrivacyOdometer:
         _stop_reusable_workers()
 
     def __str__(self) -> str:
-        ledgers = self.ledgers()
-        if not ledgers:
+        terms, entries = self._read()
+        if not entries:
             return f"Nothing is recorded in {self.path}."
-        limit = "" if self.epsilon is None else f" of {self.epsilon:g}"
-        total = sum(ledgers, 0)
-        return (
-            f"{len(ledgers)} fit{'s' if len(ledgers) > 1 else ''} recorded in {self.path}: "
-            f"epsilon={rounded_up(total.epsilon(self.delta))}{limit} at delta={self.delta:g} "
-            f"under {total.neighboring_relation}."
-        )
+        used = rounded_up(max(map(terms.used, _of_each_record(entries))))
+        at = f"at delta={terms.delta:g} under {entries[0].ledger.neighboring_relation}"
+        fits = f"{len(entries)} fit{'s' if len(entries) > 1 else ''} recorded in {self.path}"
+        if terms.is_filter:
+            return (
+                f"{fits}: budget used epsilon={used} of {terms.epsilon:g}; the guarantee is the "
+                f"limit, epsilon={terms.epsilon:g} {at}, whatever followed from earlier results."
+            )
+        limit = "" if terms.epsilon is None else f" of {terms.epsilon:g}"
+        return f"{fits}: epsilon={used}{limit} {at}, if all settings were fixed in advance."
 
     def __repr__(self) -> str:
         return f"<PrivacyOdometer: {self}>"
 
 
-def charge_odometers(ledger: PrivacyLedger) -> None:
+def charge_odometers(ledger: PrivacyLedger, estimator: Any = None, rows: Any = None) -> None:
     """Charge a fit to the odometers of all ``with`` blocks that it runs in, before it releases.
 
     One that does not fit into a block's limit, or whose file cannot be written, raises. Blocks
-    around that one keep the entry: more is recorded than was released, never less.
+    around that one keep the entry: more is recorded than was released, never less. Where there is
+    no block, a second fit to the same rows warns.
     """
     blocks = _active()
+    if not blocks:
+        return _warn_of_second_fit(ledger, rows)
+    parameters = {} if estimator is None else estimator.get_params(deep=False)
+    parameters = {name: _as_json(value) for name, value in parameters.items()}
+    name = None if estimator is None else type(estimator).__name__
     for path in dict.fromkeys(block.path for block in blocks):
-        _charge([block for block in blocks if block.path == path], ledger)
+        own = [block for block in blocks if block.path == path]
+        label, part = own[-1].label, _parts.get().get(path)
+        _charge(own, OdometerEntry(ledger, _now(), label, part, name, parameters))
+
+
+def _as_json(value: Any) -> Any:
+    return value if isinstance(value, str | int | float | bool | None) else repr(value)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+# Rows that were fitted outside of all blocks, by where they are: the object that owns the memory,
+# and whether there was a warning. An entry goes with its object.
+_fitted: dict[Any, list[Any]] = {}
+
+
+def _warn_of_second_fit(ledger: PrivacyLedger, rows: Any) -> None:
+    """Warn once if the same rows, by their place in memory and not their values, are fitted again.
+
+    Seeded noise has a warning of its own, and what has no noise has no guarantee to lose.
+    """
+    if ledger.seeded:
+        return
+    owner, place = rows, None
+    if isinstance(rows, np.ndarray):
+        place = rows.__array_interface__["data"][0], rows.shape, rows.strides
+        while isinstance(owner.base, np.ndarray):
+            owner = owner.base
+    key = id(owner), place
+    try:
+        known = _fitted.setdefault(key, [weakref.ref(owner, lambda _: _fitted.pop(key, None)), -1])
+    except TypeError:  # a list, say, of which nobody can tell when it is gone
+        return
+    known[1] += 1
+    if known[1] == 1 and ledger.protects:
+        warnings.warn(
+            "These records were fitted before in this process, and the costs of all fits add up: "
+            "privacy_ states this one alone. Fit inside a PrivacyOdometer, which keeps the total.",
+            PrivacyWarning,
+            stacklevel=6,
+        )
+
+
+@dataclass(frozen=True)
+class _Terms:
+    """The limit of a total, and the rule by which it is compared."""
+
+    epsilon: float | None = None
+    delta: float = 1e-6
+    adaptive: bool = True
+
+    @property
+    def is_filter(self) -> bool:
+        return self.adaptive and self.epsilon is not None
+
+    def used(self, ledgers: list[PrivacyLedger], more: Runs = ()) -> float:
+        """Return the epsilon that the limit is compared with.
+
+        Of a filter it is that of the summed ``mu**2``, which may not be exchanged for a smaller
+        bound of what happened: it is at most the limit where ``mu`` is at most that of the limit.
+        """
+        events = (*(run for ledger in ledgers for run in ledger.events), *more)
+        if not events:
+            return 0.0
+        if not self.is_filter:
+            return composed_epsilon(events, self.delta)
+        try:
+            mu = composed_mu([(getattr(event, "full_batch", event), n) for event, n in events])
+        except ValueError as error:
+            raise ValueError(
+                f"{error} An odometer of settings that may follow from earlier results cannot "
+                "count that; if all settings are fixed in advance, begin a file with "
+                "adaptive=False."
+            ) from error
+        return gdp_epsilon(mu, self.delta)
+
+    def admit(self, earlier: list[list[PrivacyLedger]], more: Runs) -> bool:
+        """Return whether releases are within the limit, whichever part a record is in."""
+        assert self.epsilon is not None
+        limit = self.epsilon * (1 + 1e-9)
+        return all(self.used(ledgers, more) <= limit for ledgers in earlier)
+
+
+def _agreed(fixed: dict[str, Any], given: dict[str, Any], path: Path) -> _Terms:
+    """Return the terms of a file, which nobody who opens it may change."""
+    given = {name: value for name, value in given.items() if value is not None}
+    for name in fixed.keys() & given.keys():
+        if given[name] != fixed[name]:
+            raise ValueError(
+                f"{name}={given[name]!r}, but {path} was begun with {name}={fixed[name]!r}: what a "
+                f"study may spend is fixed before its first fit. Leave out {name}."
+            )
+    return _Terms(**{**given, **fixed})
+
+
+def _of_each_record(
+    entries: list[OdometerEntry], parts: list[str] | None = None
+) -> list[list[PrivacyLedger]]:
+    """Return all ledgers about a record, for each part (or each of these) that it may be in."""
+    if parts is None:
+        parts = list(dict.fromkeys(entry.part for entry in entries if entry.part is not None))
+    return [
+        [entry.ledger for entry in entries if entry.part in (None, part)]
+        for part in parts or [None]
+    ]
 
 
 @dataclass(frozen=True)
@@ -183,8 +461,8 @@ class _Block:
     """What a ``with`` block has fixed, and knows of its file: its identity and least length."""
 
     path: str
-    epsilon: float | None
-    delta: float
+    given: dict[str, Any] = field(default_factory=dict)
+    label: str | None = None
     file: tuple[int, int] | None = None
     length: int = 0
 
@@ -196,38 +474,46 @@ class _Block:
                 "recorded is missing. Nothing was released; put it back and begin a new block."
             )
 
-    def refuse_beyond_limit(self, total: PrivacyLedger, earlier: list[PrivacyLedger]) -> None:
-        if self.epsilon is None:
+    def refuse_beyond_limit(
+        self, fixed: dict[str, Any], earlier: list[OdometerEntry], entry: OdometerEntry
+    ) -> None:
+        terms = _agreed(fixed, self.given, Path(self.path))
+        parts = None if entry.part is None else [entry.part]
+        ledgers = _of_each_record(earlier, parts)
+        if terms.epsilon is None or terms.admit(ledgers, entry.ledger.events):
             return
-        epsilon = total.epsilon(self.delta)
-        if not epsilon <= self.epsilon * (1 + 1e-9):
-            spent = sum(earlier, 0).epsilon(self.delta) if earlier else 0.0
-            raise BudgetExceededError(
-                f"This fit would bring the total to epsilon={rounded_up(epsilon)} at "
-                f"delta={self.delta:g}, beyond the limit of {self.epsilon:g}: {rounded_up(spent)} "
-                f"is spent, as {self.path} records. Nothing was released; lower epsilon or stop."
-            )
+        epsilon, used = (
+            max(terms.used(each, m) for each in ledgers) for m in (entry.ledger.events, ())
+        )
+        raise BudgetExceededError(
+            f"This fit would bring the total to epsilon={rounded_up(epsilon)} at "
+            f"delta={terms.delta:g}, beyond the limit of {terms.epsilon:g}: {rounded_up(used)} "
+            f"is used, as {self.path} records. Nothing was released; lower epsilon or stop."
+        )
 
 
-def _charge(blocks: list[_Block], ledger: PrivacyLedger) -> None:
-    """Append a cost to the file of these blocks, within the limits of all of them."""
+def _charge(blocks: list[_Block], entry: OdometerEntry) -> None:
+    """Append an entry to the file of these blocks, within the limits of all of them."""
     path = Path(blocks[0].path)
     _make_folder(path.parent)
     with _locked(path) as file:
-        earlier, end = _entries(file, path)
-        total = sum([*earlier, ledger], 0)
+        fixed, earlier, end = _content(file, path)
+        # Of one relation, and of one seed at most, in whatever parts.
+        sum([*(each.ledger for each in earlier), entry.ledger], 0)
         for block in blocks:
             block.refuse_another_file(file, end)
-            block.refuse_beyond_limit(total, earlier)
-        _append(file, json.dumps(ledger.to_dict()).encode() + b"\n", end, path)
+            block.refuse_beyond_limit(fixed, earlier, entry)
+        line = json.dumps({**vars(entry), "ledger": entry.ledger.to_dict()}).encode() + b"\n"
+        _append(file, line, end, path, _agreed(fixed, blocks[-1].given, path))
 
 
-def _append(file: Any, line: bytes, end: int, path: Path) -> int:
+def _append(file: Any, line: bytes, end: int, path: Path, terms: _Terms) -> int:
     """Write a line after the last finished one, sync it, and return where it ends."""
     if not end:
         # Before the header: a file that has one is known to survive a power failure.
         _sync_folder(path.parent)
-        line = _HEADER + line
+        fixed = "" if terms.epsilon is None else f', "fixed": {json.dumps(asdict(terms))}'
+        line = _START + f"2{fixed}}}\n".encode() + line
     # What follows the last finished line was never acted on.
     file.truncate(end)
     file.seek(end)
@@ -238,9 +524,43 @@ def _append(file: Any, line: bytes, end: int, path: Path) -> int:
     return end + len(line)
 
 
+def _content(file: Any, path: Path) -> tuple[dict[str, Any], list[OdometerEntry], int]:
+    """Return what a file fixes of its terms, its entries, and where the last finished line ends."""
+    file.seek(0)
+    content = file.read()
+    end = content.rfind(b"\n") + 1
+    try:
+        if not (content.startswith((_START + b"1", _START + b"2")) or _START.startswith(content)):
+            raise ValueError(f"it begins with {content[:60]!r}")
+        header, *entries = map(json.loads, content[:end].splitlines() or [b"{}"])
+        fixed = header.get("fixed", {})
+        _Terms(**fixed)
+        return fixed, list(map(_entry, entries)), end
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{path} is not the file of a PrivacyOdometer: {error}.") from error
+
+
+def _entry(line: dict[str, Any]) -> OdometerEntry:
+    """Return the entry of a line; those of version 1 are ledgers."""
+    if "ledger" not in line:
+        return OdometerEntry(PrivacyLedger.from_dict(line))
+    return OdometerEntry(**{**line, "ledger": PrivacyLedger.from_dict(line["ledger"])})
+
+
 def _active() -> list[_Block]:
-    entries = json.loads(os.environ.get(_VARIABLE) or "[]")
-    return [_Block(**{**entry, "file": tuple(entry["file"])}) for entry in entries]
+    text = os.environ.get(_VARIABLE) or "[]"
+    if not text.startswith("["):
+        return [_Block(str(Path(text).resolve()))]
+    try:
+        entries = json.loads(text)
+        return [
+            _Block(**{**entry, "file": entry["file"] and tuple(entry["file"])}) for entry in entries
+        ]
+    except (ValueError, TypeError, KeyError) as error:
+        raise ValueError(
+            f"{_VARIABLE}={text[:60]!r} is neither a file nor what a PrivacyOdometer wrote; set it "
+            "to the path of a file, or unset it."
+        ) from error
 
 
 def _activate(blocks: list[_Block]) -> None:
@@ -260,17 +580,13 @@ def _stop_reusable_workers() -> None:
 @contextmanager
 def _locked(path: Path, writing: bool = True) -> Iterator[Any]:
     """Open a file, unbuffered, with a lock that ends with the process; to write, make it first."""
-    try:
-        import fcntl
-    except ImportError as error:
-        raise OSError("PrivacyOdometer needs file locks, which this system lacks.") from error
 
     def opener(name: str, flags: int) -> int:
         return os.open(name, flags | (os.O_CREAT if writing else 0), 0o600)
 
     while True:
         with open(path, "r+b" if writing else "rb", buffering=0, opener=opener) as file:
-            fcntl.flock(file, fcntl.LOCK_EX if writing else fcntl.LOCK_SH)
+            unlock = _lock_file(file, writing)
             try:
                 # Another file may have taken its place while this one was waited for.
                 if path.exists() and _identity(path.stat()) == _identity(os.fstat(file.fileno())):
@@ -278,21 +594,32 @@ def _locked(path: Path, writing: bool = True) -> Iterator[Any]:
                     return
             finally:
                 # Closing would not do where a child was forked meanwhile: it has the lock as well.
-                fcntl.flock(file, fcntl.LOCK_UN)
+                unlock()
 
 
-def _entries(file: Any, path: Path) -> tuple[list[PrivacyLedger], int]:
-    """Return the recorded ledgers, and where the last finished line ends."""
-    file.seek(0)
-    content = file.read()
-    end = content.rfind(b"\n") + 1
+def _lock_file(file: Any, writing: bool) -> Callable[[], None]:
+    """Wait for the lock of a file, alone with it or with other readers; return what gives it up."""
     try:
-        if not (content.startswith(_HEADER) or _HEADER.startswith(content)):
-            raise ValueError(f"it begins with {content[:60]!r}")
-        lines = content[len(_HEADER) : end].splitlines()
-        return [PrivacyLedger.from_dict(json.loads(line)) for line in lines], end
-    except ValueError as error:
-        raise ValueError(f"{path} is not the file of a PrivacyOdometer: {error}.") from error
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX if writing else fcntl.LOCK_SH)
+        return lambda: fcntl.flock(file, fcntl.LOCK_UN)
+    except ImportError:
+        import msvcrt
+
+    def lock(mode: int) -> None:
+        # Nobody else can read what Windows locks: a byte far beyond the end.
+        file.seek(_LOCKED_BYTE)
+        msvcrt.locking(file.fileno(), mode, 1)
+
+    while True:
+        try:
+            lock(msvcrt.LK_NBLCK)
+            return lambda: lock(msvcrt.LK_UNLCK)
+        except OSError as error:
+            if error.errno != errno.EACCES:
+                raise
+            time.sleep(0.02)
 
 
 def _identity(status: os.stat_result) -> tuple[int, int]:
@@ -309,6 +636,8 @@ def _make_folder(folder: Path) -> None:
 
 def _sync_folder(folder: Path) -> None:
     """Make sure that a new file is still there after a power failure."""
+    if os.name == "nt":  # which cannot open a folder
+        return
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
