@@ -5,6 +5,7 @@ import json
 import os
 import pkgutil
 import runpy
+import subprocess
 import sys
 from pathlib import Path
 
@@ -16,11 +17,12 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import Bunch
 
 import dpglm
-from dpglm import DPAGDClassifier, DPLogisticRegression, Schema
+from dpglm import DPAGDClassifier, DPLogisticRegression, PrivacyOdometer, Schema
 from dpglm.audit.report import AuditReport, audit_estimator, audit_table
+from dpglm.datasets import make_census
 from dpglm.estimators.base import PrivateLinearClassifier
 from dpglm.schema import CategoricalColumn, NumericColumn, Target
-from dpglm.study import AuditDisplay, comparison, methods
+from dpglm.study import AuditDisplay, OdometerDisplay, comparison, methods
 from dpglm.study.cli import main
 from dpglm.study.methods import AUDITED, COMPARED, METHODS, make_audited
 from dpglm.study.results import ComparisonResults
@@ -285,3 +287,77 @@ def test_the_figure_of_an_audit_from_outside_and_of_a_violation():
     assert "VIOLATES ITS CLAIM" in display.figure_.get_suptitle()
     assert audit_table([report]).count("VIOLATED") == 2
     assert str(report).endswith(report.verdict)
+
+
+def study(path):
+    with PrivacyOdometer(path, epsilon=2.0, label="pilot") as odometer, odometer.part("north"):
+        DPLogisticRegression(epsilon=0.5, max_iter=2).fit(*make_census(200, random_state=0))
+    odometer.charge(DPLogisticRegression(epsilon=1.0).plan(200, 5).ledger)
+    return odometer
+
+
+def test_the_odometer_of_a_study_is_printed_and_drawn(capsys, tmp_path):
+    path, figure = tmp_path / "study.jsonl", tmp_path / "study.png"
+    odometer = study(path)
+    assert main(["odometer", str(path), "--plot", str(figure)]) == 0
+    header, first, second, _, total, left = capsys.readouterr().out.splitlines()
+    assert header.split() == ["fit", "time", "label", "part", "estimator", "epsilon", "used"]
+    assert first.split()[2:] == ["pilot", "north", "DPLogisticRegression", "0.5", "0.5"]
+    assert second.split()[2:5] == ["-"] * 3
+    assert float(second.split()[-1]) == pytest.approx(odometer.used(), rel=1e-3)
+    assert odometer.course() == [pytest.approx(0.5), odometer.used()]
+    assert total == str(odometer) and "the guarantee is the limit, epsilon=2 " in total
+    assert left.startswith("One more fit of full batches may have epsilon=1.54")
+    assert figure.read_bytes().startswith(b"\x89PNG")
+    display = OdometerDisplay.from_odometer(odometer).plot()
+    used, limit = display.axes_[0].get_lines()
+    assert used.get_ydata()[0] == 0 and set(limit.get_ydata()) == {2.0}
+
+
+@pytest.mark.parametrize("name", ["none", "diary"])
+def test_what_is_no_odometer_is_refused_in_a_line(name, capsys, tmp_path):
+    (tmp_path / "diary").write_text("dear diary")
+    with pytest.raises(SystemExit, match="2"):
+        main(["odometer", str(tmp_path / name)])
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1 and (
+        "does not exist" in message or "is not the file" in message
+    )
+
+
+def test_a_comparison_charges_the_odometer_that_it_is_given(capsys, tmp_path):
+    path = tmp_path / "study.jsonl"
+    options = ["--n-samples", "200", "--max-iter", "2", "--folds", "2", "--epsilons", "1"]
+    options += ["--estimators", "logistic", "--odometer", str(path)]
+    assert main(["compare", *options]) == 0
+    entries = PrivacyOdometer(path).entries()
+    assert [(e.label, e.estimator) for e in entries] == [("compare", "DPLogisticRegression")] * 2
+    path.unlink()
+    with PrivacyOdometer(path, epsilon=1.2):
+        pass
+    assert main(["compare", *options]) == 1
+    assert "1 of 2 fits" in (err := capsys.readouterr().err) and "beyond the limit of 1.2" in err
+
+
+def test_the_version_and_whole_numbers_with_an_exponent(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["--version"])
+    assert capsys.readouterr().out == f"dpglm {dpglm.__version__}\n"
+    plans = []
+    for n in ("1e5", "100000"):
+        assert main(["plan", "--n", n, "--epsilon", "1"]) == 0
+        plans.append(capsys.readouterr().out)
+    assert plans[0] == plans[1] and "100,000" in plans[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_closed_pipe_ends_the_program_quietly(unbuffered):
+    run = subprocess.Popen(
+        [sys.executable, "-m", "dpglm", "plan", "--n", "48842", "--epsilon", "1"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+    )  # fmt: skip
+    run.stdout.close()
+    assert (run.stderr.read(), run.wait()) == (b"", 141)
+    run.stderr.close()

@@ -4,6 +4,7 @@ Canaries are artificial records on axes of their own, there or not by the flip o
 """
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,7 +19,7 @@ from dpglm.audit.statistics import CanaryScores
 from dpglm.estimators.adaptive_plan import AdaptivePlan
 from dpglm.estimators.plan import SecondMomentRelease
 from dpglm.estimators.whitening import DiagonalPreconditioner, FullPreconditioner
-from dpglm.exceptions import require
+from dpglm.exceptions import PrivacyWarning, require
 from dpglm.losses import Loss
 from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS
 from dpglm.privacy.ledger import Event, composed_delta, composed_epsilon, composed_mu, run_lengths
@@ -72,7 +73,9 @@ def prepared(estimator: Any, **parameters: Any) -> Any:
 
 def releases_of(estimator: Any, *table: Any) -> list[Recorded]:
     """Fit on a table, and return what was released."""
-    with record() as recorded:
+    with record() as recorded, warnings.catch_warnings():
+        # They are artificial, and fitted as often as it takes.
+        warnings.filterwarnings("ignore", "These records were fitted", PrivacyWarning)
         fitted(estimator, *table)
     return recorded.releases
 

@@ -211,9 +211,15 @@ class PrivacyOdometer:
         return sum(ledgers, 0) or None
 
     def used(self) -> float:
-        """Return the epsilon, at delta, that is used of the limit; no guarantee of a filter."""
+        """Return the epsilon at delta that is used of the limit; of a filter it is no guarantee."""
         terms, entries = self._read()
         return max(map(terms.used, _of_each_record(entries)))
+
+    def course(self) -> list[float]:
+        """Return what was used after each fit; of ``n`` fits, shape (n,)."""
+        terms, entries = self._read()
+        n_fits = range(1, len(entries) + 1)
+        return [max(map(terms.used, _of_each_record(entries[:n]))) for n in n_fits]
 
     def remaining(self, delta: float | None = None) -> float:
         """Return the largest epsilon that one more full-batch fit may have, rounded down.

@@ -5,6 +5,7 @@ from dpglm.study.plots import (
     AuditDisplay,
     ComparisonDisplay,
     FitTraceDisplay,
+    OdometerDisplay,
     PlanDisplay,
     ShapeDisplay,
     UtilityGraphDisplay,
@@ -15,6 +16,7 @@ from dpglm.study.shapes import explain
 from dpglm.study.utility import UtilityGraph
 
 __all__ = [
-    "AuditDisplay", "ComparisonDisplay", "ComparisonResults", "FitTraceDisplay", "PlanDisplay",
-    "ShapeDisplay", "UtilityGraph", "UtilityGraphDisplay", "compare", "explain", "html_report",
+    "AuditDisplay", "ComparisonDisplay", "ComparisonResults", "FitTraceDisplay", "OdometerDisplay",
+    "PlanDisplay", "ShapeDisplay", "UtilityGraph", "UtilityGraphDisplay", "compare", "explain",
+    "html_report",
 ]  # fmt: skip

@@ -8,7 +8,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -16,38 +16,48 @@ from typing import Any, NoReturn
 
 from sklearn.base import BaseEstimator
 
+import dpglm
 from dpglm.audit.report import AuditReport, audit_estimator, audit_table
 from dpglm.estimators.whitening import DEFAULT_ROW_BOUND
 from dpglm.exceptions import require
 from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS
+from dpglm.privacy.ledger import rounded_up
+from dpglm.privacy.odometer import PrivacyOdometer
 from dpglm.study import methods
 from dpglm.study.comparison import compare
 from dpglm.study.methods import ALIASES, AUDITED, COMPARED, DATASETS, LOSSES, METHODS, PLANNED
 from dpglm.study.planning import MOST_ITERATIONS, plan_as_asked
-from dpglm.study.plots import AuditDisplay, ComparisonDisplay
+from dpglm.study.plots import AuditDisplay, ComparisonDisplay, OdometerDisplay
 from dpglm.study.report import html_report
-from dpglm.study.results import ComparisonResults, ResultsFile, one_line
+from dpglm.study.results import ComparisonResults, ResultsFile, aligned, one_line
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line with the arguments of the process, or with others.
 
-    The exit code is 0, or 1 if a part of the work failed, or 130 if it was interrupted. A bad
-    argument raises ``SystemExit(2)``.
+    The exit code is 0, or 1 if a part of the work failed, 130 if it was interrupted, or 141 if
+    nobody read on. A bad argument raises ``SystemExit(2)``.
     """
     parser = _Parser(
-        prog="python -m dpglm",
+        prog="dpglm" if Path(sys.argv[0]).stem == "dpglm" else "python -m dpglm",
         description="Differentially private linear classifiers for scikit-learn.",
     )
+    parser.add_argument("--version", action="version", version=f"dpglm {dpglm.__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for add in (_add_compare, _add_plan, _add_audit):
+    for add in (_add_compare, _add_plan, _add_audit, _add_odometer):
         add(commands)
     arguments = parser.parse_args(argv)
     try:
-        return arguments.run(arguments)
+        code = arguments.run(arguments)
+        sys.stdout.flush()
+        return code
     except KeyboardInterrupt:
         print("Interrupted.", file=sys.stderr)
         return 130
+    except BrokenPipeError:
+        # As in ``dpglm plan ... | head -1``. Python would try to write the rest when it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
 
 
 class _Parser(argparse.ArgumentParser):
@@ -63,6 +73,8 @@ def _refused(arguments: argparse.Namespace, what: str = "") -> Iterator[None]:
     """Refuse arguments, in one line, that something cannot be done with."""
     try:
         yield
+    except BrokenPipeError:
+        raise
     except (ValueError, OSError, ImportError) as problem:
         arguments.parser.error(f"{what}{problem}")
 
@@ -110,8 +122,14 @@ _positive = _kind(_number, lambda x: _LEAST <= x <= _MOST, _MODERATE)
 _penalty = _kind(_number, lambda x: x == 0 or _LEAST <= x <= _MOST, _MODERATE)
 
 
+def _whole(text: str) -> int:
+    """Return a whole number, also one that is written as 1e5."""
+    number = float(text)
+    return int(number) if "e" in text.lower() and number.is_integer() else int(text)
+
+
 def _at_least(least: int) -> Callable[[str], int]:
-    return _kind(int, lambda x: x >= least, f"must be a whole number, {least} or more")
+    return _kind(_whole, lambda x: x >= least, f"must be a whole number, {least} or more")
 
 
 def _listed(known: Sequence[str]) -> Callable[[str], list[str]]:
@@ -184,6 +202,8 @@ def _add_compare(commands: Any) -> None:
         ("--html", Path, None, "FILE.html", "a report that needs no other file"),
         ("--plot", Path, None, "FILE.png", "a figure for each dataset"),
         ("--json", Path, None, "FILE.json", "the table"),
+        ("--odometer", Path, None, "FILE.jsonl", "charge each private fit to this PrivacyOdometer, "
+         "within its limit"),
     )  # fmt: skip
 
 
@@ -201,6 +221,10 @@ def _epilog() -> str:
 
 def _compare(arguments: argparse.Namespace) -> int:
     _check_files(arguments)
+    odometer = None
+    if arguments.odometer is not None:
+        with _refused(arguments, "argument --odometer: "):
+            odometer = PrivacyOdometer(arguments.odometer, label="compare")
     tables = _load(arguments)
     estimators = _make_estimators(arguments, tables)
 
@@ -210,18 +234,19 @@ def _compare(arguments: argparse.Namespace) -> int:
         handle, output = tempfile.mkstemp(prefix="dpglm-compare-", suffix=".jsonl")
         os.close(handle)
     try:
-        results = compare(
-            tables,
-            estimators,
-            epsilons=arguments.epsilons,
-            delta=arguments.delta,
-            n_splits=arguments.folds,
-            n_repeats=arguments.repeats,
-            seed=arguments.seed,
-            n_jobs=arguments.jobs,
-            results_file=output,
-            progress=True,
-        )
+        with odometer or nullcontext():
+            results = compare(
+                tables,
+                estimators,
+                epsilons=arguments.epsilons,
+                delta=arguments.delta,
+                n_splits=arguments.folds,
+                n_repeats=arguments.repeats,
+                seed=arguments.seed,
+                n_jobs=arguments.jobs,
+                results_file=output,
+                progress=True,
+            )
     except KeyboardInterrupt:
         sentence = f"Interrupted. To resume, run the same command with --output {output}"
         print(sentence, file=sys.stderr)
@@ -235,7 +260,8 @@ def _compare(arguments: argparse.Namespace) -> int:
 def _check_files(arguments: argparse.Namespace) -> None:
     """Refuse, before any work, files that could not be written after it."""
     error = arguments.parser.error
-    given = {option: getattr(arguments, option) for option in ("output", "html", "plot", "json")}
+    options = ("output", "html", "plot", "json", "odometer")
+    given = {option: getattr(arguments, option) for option in options}
     given = {option: path for option, path in given.items() if path is not None}
     if len({path.absolute() for path in given.values()}) < len(given):
         error(f"{', '.join(f'--{option}' for option in given)} must name different files")
@@ -458,3 +484,41 @@ def _audited(name: str, arguments: argparse.Namespace) -> AuditReport:
             black_box=arguments.black_box,
         )
     return replace(report, name=name)
+
+
+def _add_odometer(commands: Any) -> None:
+    parser = _command(
+        commands,
+        "odometer",
+        _odometer,
+        help="what the fits of a study have used of its limit",
+        description="Print the fits that a PrivacyOdometer recorded, what they have used, and what "
+        "remains.",
+    )
+    parser.add_argument("file", type=Path, metavar="FILE", help="of a PrivacyOdometer")
+    _add_options(parser, ("--plot", Path, None, "FILE.png", "draw what was used, fit by fit"))
+
+
+def _odometer(arguments: argparse.Namespace) -> int:
+    path, figure = arguments.file, arguments.plot
+    if figure is not None:
+        _check_figure(arguments, "plot")
+    if not path.exists():
+        arguments.parser.error(f"{path} does not exist")
+    with _refused(arguments):
+        odometer = PrivacyOdometer(path)
+        rows = [("fit", "time", "label", "part", "estimator", "epsilon", "used")]
+        delta, course = odometer.delta, odometer.course()
+        for number, (entry, used) in enumerate(zip(odometer.entries(), course, strict=False), 1):
+            texts = (entry.time, entry.label, entry.part, entry.estimator)
+            costs = rounded_up(entry.ledger.epsilon(delta)), rounded_up(used)
+            rows.append((str(number), *(text or "-" for text in texts), *costs))
+        if len(rows) > 1:
+            print(*aligned(rows, left=5), "", sep="\n")
+        print(odometer)
+        if odometer.epsilon is not None:
+            remaining = math.floor(1e4 * odometer.remaining()) / 1e4
+            print(f"One more full-batch fit may have epsilon={remaining:g} at delta={delta:g}.")
+        if figure is not None:
+            OdometerDisplay.from_odometer(odometer).plot().figure_.savefig(figure, dpi=150)
+    return 0

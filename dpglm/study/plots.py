@@ -15,6 +15,7 @@ from dpglm.audit.report import AuditPart, AuditReport
 from dpglm.audit.statistics import CanaryScores
 from dpglm.estimators.plan import PrivacyPlan
 from dpglm.exceptions import require
+from dpglm.privacy.odometer import PrivacyOdometer
 from dpglm.schema.columns import CategoricalColumn, DateColumn, NumericColumn, TextColumn
 from dpglm.schema.table import Schema
 from dpglm.study.results import GAINS, MAIN_METRICS, SCORES, epsilons_of, grouped, value_text
@@ -270,6 +271,46 @@ class FitTraceDisplay(Display):
         steps.set(xlabel="iteration", ylabel="step", ylim=(0, None))
         for axes in (budget, steps):
             axes.legend(frameon=False)
+
+
+@dataclass(eq=False, repr=False)
+class OdometerDisplay(Display):
+    """What the fits of a study have used of its limit, fit by fit; make it with `from_odometer`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from dpglm import DPLogisticRegression, PrivacyOdometer
+    >>> from dpglm.datasets import make_census
+    >>> from dpglm.study import OdometerDisplay
+    >>> path = Path(tempfile.mkdtemp()) / "study.jsonl"
+    >>> with PrivacyOdometer(path, epsilon=3.0) as odometer:
+    ...     model = DPLogisticRegression(max_iter=5).fit(*make_census(500, random_state=0))
+    >>> OdometerDisplay.from_odometer(odometer).plot().axes_[0].get_xlabel()
+    'number of fits'
+    """
+
+    used: Sequence[float]
+    limit: float | None
+    delta: float
+
+    @classmethod
+    def from_odometer(cls, odometer: PrivacyOdometer) -> Self:
+        """Prepare the figure of what is in the file now."""
+        return cls([0.0, *odometer.course()], odometer.epsilon, odometer.delta)
+
+    def _layout(self) -> Layout:
+        return Layout("", (6.4, 3.6), (1,), 1)
+
+    def _draw_panels(self, own_figure: bool) -> None:
+        (axes,) = self.axes_
+        axes.plot(range(len(self.used)), self.used, marker="o", label="budget used")
+        if self.limit is not None:
+            axes.axhline(self.limit, color=_VIOLATED, linestyle="--", label="limit")
+        axes.set(xlabel="number of fits", ylabel=f"epsilon at delta={self.delta:g}", ylim=(0, None))
+        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.legend(frameon=False)
 
 
 _ABSENT, _PRESENT, _VIOLATED = "C0", "C1", "C3"
