@@ -184,11 +184,12 @@ def test_failed_fits_are_reported_and_the_exit_code_is_1(capsys, monkeypatch):
 
 
 def test_the_module_is_the_program(capsys, monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["dpglm"])
-    with pytest.raises(SystemExit) as exit_:
-        runpy.run_module("dpglm", run_name="__main__")
-    message = "python -m dpglm: error: the following arguments are required: COMMAND\n"
-    assert (exit_.value.code, capsys.readouterr().err) == (2, message)
+    for program, name in (("dpglm/__main__.py", "python -m dpglm"), ("bin/dpglm", "dpglm")):
+        monkeypatch.setattr(sys, "argv", [program])
+        with pytest.raises(SystemExit) as exit_:
+            runpy.run_module("dpglm", run_name="__main__")
+        message = f"{name}: error: the following arguments are required: COMMAND\n"
+        assert (exit_.value.code, capsys.readouterr().err) == (2, message)
 
 
 @pytest.mark.slow
@@ -307,7 +308,7 @@ def test_the_odometer_of_a_study_is_printed_and_drawn(capsys, tmp_path):
     assert float(second.split()[-1]) == pytest.approx(odometer.used(), rel=1e-3)
     assert odometer.course() == [pytest.approx(0.5), odometer.used()]
     assert total == str(odometer) and "the guarantee is the limit, epsilon=2 " in total
-    assert left.startswith("One more fit of full batches may have epsilon=1.54")
+    assert left.startswith("One more full-batch fit may have epsilon=1.574 at delta=1e-06.")
     assert figure.read_bytes().startswith(b"\x89PNG")
     display = OdometerDisplay.from_odometer(odometer).plot()
     used, limit = display.axes_[0].get_lines()
@@ -319,10 +320,8 @@ def test_what_is_no_odometer_is_refused_in_a_line(name, capsys, tmp_path):
     (tmp_path / "diary").write_text("dear diary")
     with pytest.raises(SystemExit, match="2"):
         main(["odometer", str(tmp_path / name)])
-    message = capsys.readouterr().err
-    assert message.count("\n") == 1 and (
-        "does not exist" in message or "is not the file" in message
-    )
+    message, what = capsys.readouterr().err, {"none": "does not exist", "diary": "is not the file"}
+    assert message.count("\n") == 1 and what[name] in message
 
 
 def test_a_comparison_charges_the_odometer_that_it_is_given(capsys, tmp_path):

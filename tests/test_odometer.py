@@ -370,7 +370,8 @@ def test_an_entry_tells_when_what_was_fitted_and_for_what(path):
 
 @pytest.mark.parametrize("adaptive", [True, False])
 def test_what_remains_is_admitted_and_no_more(adaptive, path):
-    assert PrivacyOdometer(path).remaining() == math.inf
+    for unlimited in ({}, {"epsilon": math.inf}):
+        assert PrivacyOdometer(path, **unlimited).remaining() == math.inf
     odometer = PrivacyOdometer(path, epsilon=1.0, adaptive=adaptive)
     assert 0.99999 <= odometer.remaining() <= 1.0
     with odometer:

@@ -35,10 +35,11 @@ GUIDED = atheris is not None and "--random" not in sys.argv
 READERS = ["dpglm.privacy.ledger", "dpglm.privacy.events", "dpglm.schema", "dpglm.privacy.odometer",
            "dpglm.datasets", "dpglm.study"]  # fmt: skip
 with atheris.instrument_imports(include=READERS) if GUIDED else contextlib.nullcontext():
-    from dpglm import PrivacyOdometer
+    from dpglm import DPLogisticRegression, PrivacyOdometer
     from dpglm.privacy.events import FilterEvent, SelectionEvent
     from dpglm.privacy.gaussian import GaussianEvent, PoissonSampledEvent
     from dpglm.privacy.ledger import PrivacyLedger
+    from dpglm.privacy.odometer import charge_odometers
     from dpglm.schema import Schema, load_schema
     from dpglm.study import cli as audit_command
     from dpglm.study.cli import main as command_line
@@ -188,6 +189,10 @@ SCRATCH = Path(tempfile.mkdtemp())
 FUZZED_FILE, FUZZED_SCHEMA = SCRATCH / "odometer.jsonl", SCRATCH / "schema.json"
 HEADER = b'{"format": "dpglm odometer", "version": 1}\n'
 ENTRIES = [json.dumps(ledger.to_dict()).encode() + b"\n" for ledger in LEDGERS]
+ODOMETERS = [HEADER + entry for entry in ENTRIES]
+with PrivacyOdometer(FUZZED_FILE, epsilon=9.0, label="pilot") as begun, begun.part("north"):
+    charge_odometers(LEDGERS[0], DPLogisticRegression())
+ODOMETERS.append(FUZZED_FILE.read_bytes())
 # Each target with its seeds, the exceptions it documents, and its share of the inputs.
 SCHEMAS = [load_schema(name).to_json().encode() for name in ("adult", "bank")]
 SCHEMAS.append(json.dumps(ALL_KINDS).encode())
@@ -195,7 +200,7 @@ TARGETS = {
     "ledger": (fuzz_ledger, ENTRIES, (ValueError, RecursionError), 60),
     "schema": (fuzz_schema, SCHEMAS, (ValueError, OSError, RecursionError), 23),
     "schema file": (fuzz_schema_file, SCHEMAS, (ValueError, OSError, RecursionError), 5),
-    "odometer": (fuzz_odometer, [HEADER + entry for entry in ENTRIES], (ValueError,), 10),
+    "odometer": (fuzz_odometer, ODOMETERS, (ValueError,), 10),
     "command line": (fuzz_command_line, [c.encode() for c in COMMANDS], (ValueError,), 2),
 }
 

@@ -71,6 +71,13 @@ class OdometerEntry:
     estimator: str | None = None
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        texts = {self.time, self.label, self.part, self.estimator} - {None}
+        if not all(isinstance(text, str) for text in texts) or not isinstance(
+            self.parameters, dict
+        ):
+            raise TypeError(f"{self!r} holds what is no text")
+
 
 class PrivacyOdometer:
     """Record what every fit costs, and refuse to go beyond a limit.
@@ -151,20 +158,13 @@ class PrivacyOdometer:
         adaptive: bool | None = None,
         label: str | None = None,
     ) -> None:
-        if epsilon is not None and not (is_number(epsilon) and epsilon > 0):
-            raise ValueError(f"epsilon={epsilon!r} must be a number above 0, or None for no limit.")
-        if delta is not None and not (is_number(delta) and 0 < delta < 1):
-            raise ValueError(f"delta={delta!r} must be a number above 0 and below 1.")
-        if adaptive not in (None, True, False):
-            raise ValueError(f"adaptive={adaptive!r} must be True, False or None.")
+        given = {"epsilon": epsilon, "delta": delta, "adaptive": adaptive}
+        given = {name: value for name, value in given.items() if value is not None}
+        terms = _Terms(**given)
+        self._given = {name: getattr(terms, name) for name in given}
         self.path = Path(path).resolve()
         self.label = None if label is None else str(label)
         self._part: str | None = None
-        self._given = {
-            "epsilon": None if epsilon is None else float(epsilon),
-            "delta": None if delta is None else float(delta),
-            "adaptive": adaptive,
-        }
         self._blocks: list[tuple[_Block, int, str | None]] = []
         self._read()
 
@@ -230,7 +230,7 @@ class PrivacyOdometer:
             Of that fit; by default the delta of the limit.
         """
         terms, entries = self._read()
-        if terms.epsilon is None:
+        if terms.epsilon is None or math.isinf(terms.epsilon):
             return math.inf
         low, high = 0.0, gdp_mu(terms.epsilon, terms.delta)
         earlier = _of_each_record(entries, None if self._part is None else [self._part])
@@ -406,6 +406,17 @@ class _Terms:
     delta: float = 1e-6
     adaptive: bool = True
 
+    def __post_init__(self) -> None:
+        epsilon, delta = self.epsilon, self.delta
+        if epsilon is not None and not (is_number(epsilon) and epsilon > 0):
+            raise ValueError(f"epsilon={epsilon!r} must be a number above 0, or None for no limit.")
+        if not (is_number(delta) and 0 < delta < 1):
+            raise ValueError(f"delta={delta!r} must be a number above 0 and below 1.")
+        if not isinstance(self.adaptive, bool):
+            raise ValueError(f"adaptive={self.adaptive!r} must be True, False or None.")
+        object.__setattr__(self, "epsilon", None if epsilon is None else float(epsilon))
+        object.__setattr__(self, "delta", float(delta))
+
     @property
     def is_filter(self) -> bool:
         return self.adaptive and self.epsilon is not None
@@ -440,7 +451,6 @@ class _Terms:
 
 def _agreed(fixed: dict[str, Any], given: dict[str, Any], path: Path) -> _Terms:
     """Return the terms of a file, which nobody who opens it may change."""
-    given = {name: value for name, value in given.items() if value is not None}
     for name in fixed.keys() & given.keys():
         if given[name] != fixed[name]:
             raise ValueError(
@@ -542,7 +552,7 @@ def _content(file: Any, path: Path) -> tuple[dict[str, Any], list[OdometerEntry]
         fixed = header.get("fixed", {})
         _Terms(**fixed)
         return fixed, list(map(_entry, entries)), end
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, AttributeError, OverflowError) as error:
         raise ValueError(f"{path} is not the file of a PrivacyOdometer: {error}.") from error
 
 
