@@ -359,13 +359,14 @@ def test_an_entry_tells_when_what_was_fitted_and_for_what(path):
     before = datetime.now(UTC).replace(microsecond=0)
     with PrivacyOdometer(path, label="pilot") as odometer, odometer.part("north"):
         model = clone(MODEL).set_params(class_weight={0: 1, 1: 2}).fit(X, Y)
-    odometer.charge(model.privacy_)
+    PrivacyOdometer(path, label="by hand").charge(model.privacy_)
     entry, by_hand = odometer.entries()
     assert before <= datetime.fromisoformat(entry.time) <= datetime.now(UTC)
     assert (entry.label, entry.part, entry.estimator) == ("pilot", "north", "DPLogisticRegression")
     assert entry.parameters["epsilon"] == 0.5 and entry.parameters["class_weight"] == "{0: 1, 1: 2}"
     assert entry.parameters.keys() == model.get_params(deep=False).keys()
-    assert (by_hand.ledger, by_hand.part, by_hand.estimator) == (model.privacy_, None, None)
+    assert (by_hand.ledger, by_hand.label) == (model.privacy_, "by hand")
+    assert by_hand.part is by_hand.estimator is None
 
 
 @pytest.mark.parametrize("adaptive", [True, False])

@@ -317,6 +317,7 @@ META_SETTINGS = {
     "HalvingGridSearchCV": {"param_grid": {"alpha": [0.0, 0.1]}},
     "RandomizedSearchCV": {"param_distributions": {"alpha": [0.0, 0.1]}, "n_iter": 2},
     "HalvingRandomSearchCV": {"param_distributions": {"alpha": [0.0, 0.1]}, "n_candidates": 2},
+    "TunedThresholdClassifierCV": {"thresholds": 3},
     "SelfTrainingClassifier": {"max_iter": 2, "criterion": "k_best", "k_best": 1},
 }
 
