@@ -354,7 +354,7 @@ class PrivateLinearClassifier(LinearPredictions, CallbackSupportMixin, BaseEstim
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
-        tags.non_deterministic = True
+        tags.non_deterministic = noise_seed.get() is None
         return tags
 
 
