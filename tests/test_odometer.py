@@ -407,7 +407,7 @@ def test_parts_cost_what_the_dearest_does_and_the_whole_adds_to_all(path):
 MUS = [gdp_mu(epsilon, 1e-6) for epsilon in (0.7, 0.4, 0.5)]
 
 
-def test_a_part_is_that_of_one_thread_and_of_one_block(path):
+def test_a_part_is_that_of_one_thread_and_of_one_block(path, monkeypatch):
     odometer = PrivacyOdometer(path)
     with odometer.part("north"):
         thread = threading.Thread(target=clone(MODEL).fit, args=(X, Y))
@@ -416,9 +416,11 @@ def test_a_part_is_that_of_one_thread_and_of_one_block(path):
         clone(MODEL).fit(X, Y)
         with odometer:
             clone(MODEL).fit(X, Y)
-    with odometer:
         clone(MODEL).fit(X, Y)
-    assert [entry.part for entry in odometer.entries()] == [None, "north", None, None]
+    # A block around everything, in which that of the part has ended.
+    monkeypatch.setenv("DPGLM_ODOMETER", str(path))
+    clone(MODEL).fit(X, Y)
+    assert [entry.part for entry in odometer.entries()] == [None, "north", None, "north", None]
 
 
 def test_parts_do_not_hide_relations_that_differ_or_seeds(path):
