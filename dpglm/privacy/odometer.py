@@ -395,7 +395,7 @@ def _warn_of_second_fit(ledger: PrivacyLedger, rows: Any) -> None:
             "These records were fitted before in this process, and the costs of all fits add up: "
             "privacy_ states this one alone. Fit inside a PrivacyOdometer, which keeps the total.",
             PrivacyWarning,
-            stacklevel=6,
+            stacklevel=7,
         )
 
 
