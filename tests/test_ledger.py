@@ -4,6 +4,7 @@ import json
 import math
 import pickle
 import sys
+from dataclasses import replace
 
 import pytest
 from dp_accounting.pld import PLDAccountant
@@ -17,6 +18,7 @@ from dpglm.privacy.events import (
 )
 from dpglm.privacy.gaussian import GaussianEvent, PoissonSampledEvent, gdp_delta, gdp_epsilon
 from dpglm.privacy.ledger import (
+    ParallelEvent,
     PrivacyLedger,
     composed_delta,
     composed_epsilon,
@@ -60,7 +62,11 @@ def test_composition_matches_the_vectors(vectors):
         assert zcdp == pytest.approx(row["eps_zcdp_cks"], rel=1e-9)
 
 
-@pytest.mark.parametrize("events", [SOME, [FilterEvent(mu=0.3)]], ids=["sums", "filter"])
+@pytest.mark.parametrize(
+    "events",
+    [SOME, [FilterEvent(mu=0.3)], [ParallelEvent([[(SOME[0], 30)], [(SOME[3], 1)]]), *SOME]],
+    ids=["sums", "filter", "parts"],
+)
 @pytest.mark.parametrize("relation", ["zero_out", "replace_one", "add_or_remove_one"])
 def test_dp_accounting_agrees_under_each_relation(relation, events):
     """It doubles the sensitivity under replace-one by itself: its noise is over the clip."""
@@ -69,6 +75,60 @@ def test_dp_accounting_agrees_under_each_relation(relation, events):
     reached = accountant.compose(ledger.to_dp_event()).get_epsilon(DELTA)
     assert reached == pytest.approx(ledger.epsilon(DELTA), rel=2e-3)
     assert ledger.to_pld().get_epsilon_for_delta(DELTA) == pytest.approx(reached, rel=1e-3)
+
+
+def test_parts_that_share_no_record_cost_what_the_dearest_does():
+    north, south, all_records = (ledger_of([GaussianEvent(z)] * 2) for z in (8.0, 5.0, 9.0))
+    both = PrivacyLedger.parallel(north, south)
+    assert (both.mu(), both.rho(), both.epsilon()) == (south.mu(), south.rho(), south.epsilon())
+    assert PrivacyLedger.parallel(both, all_records).mu() == south.mu()
+    together = (south + all_records).epsilon()
+    assert (both + all_records).epsilon() == pytest.approx(together, rel=1e-12)
+    assert both.n_releases == 4 and "parts of the records that share none" in str(both)
+
+
+def test_of_parts_without_a_mu_each_record_is_in_one():
+    """The profile is the largest of all, at each epsilon that of another part."""
+    sampled = ledger_of([PoissonSampledEvent(0.01, 1.0)] * 100)
+    gauss = ledger_of([GaussianEvent(5.0)])
+    after = ledger_of([GaussianEvent(10.0), SelectionEvent(0.1)])
+    both = PrivacyLedger.parallel(sampled, gauss) + after
+    dearest = []
+    for epsilon in (0.1, 2.0):
+        each = [(part + after).delta(epsilon) for part in (sampled, gauss)]
+        assert both.delta(epsilon) == max(each)
+        dearest.append(each.index(max(each)))
+    assert dearest == [1, 0]
+    assert both.epsilon() == max((part + after).epsilon() for part in (sampled, gauss))
+    assert both.epsilon() < (sampled + gauss + after).epsilon()
+    twice = both + both
+    assert twice.epsilon() == max(
+        sum(parts, after + after).epsilon()
+        for parts in ([sampled, sampled], [sampled, gauss], [gauss, gauss])
+    )
+    assert "implies epsilon=" in str(both)
+    with pytest.raises(ValueError, match="dearest"):
+        both.to_dp_event()
+    with pytest.raises(ValueError, match="dearest"):
+        both.to_pld()
+
+
+def test_parts_are_refused_as_their_sum_is():
+    sampled = [PoissonSampledEvent(0.01, 1.0)]
+    for event in (ParallelEvent([[(sampled[0], 1)]]), *sampled):
+        with pytest.raises(ValueError, match="Mini-batches"):
+            ledger_of([event], neighboring_relation="replace_one")
+    one, other = ledger_of(SOME), ledger_of(SOME, neighboring_relation="replace_one")
+    with pytest.raises(ValueError, match="do not compose"):
+        PrivacyLedger.parallel(one, other)
+    seeded = ledger_of(SOME, seeded=True)
+    with pytest.raises(ValueError, match="coincide"):
+        PrivacyLedger.parallel(one, seeded, seeded)
+    bare = PrivacyLedger.parallel(one, ledger_of([GaussianEvent(0.0)]))
+    assert not bare.protects and bare.epsilon() == math.inf
+    for parts in ([], [()]):
+        with pytest.raises(ValueError, match="one part or more"):
+            ParallelEvent(parts)
 
 
 def test_sum_composes_and_joins_equal_runs():
@@ -110,6 +170,9 @@ def test_dictionary_round_trip_through_json():
     text = json.dumps(ledger.to_dict())
     assert json.loads(text)["version"] == 1
     assert PrivacyLedger.from_dict(json.loads(text)) == ledger
+    fresh = replace(ledger, seeded=False)
+    apart = PrivacyLedger.parallel(PrivacyLedger.parallel(ledger, fresh) + fresh, fresh)
+    assert PrivacyLedger.from_dict(json.loads(json.dumps(apart.to_dict()))) == apart
 
 
 def test_ledger_is_a_value():

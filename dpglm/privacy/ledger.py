@@ -2,13 +2,13 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from html import escape
-from itertools import groupby
+from itertools import chain, combinations_with_replacement, groupby
 from operator import itemgetter
-from typing import Any, get_args
+from typing import Any, ClassVar, get_args
 
 from scipy.optimize import brentq
 
@@ -40,12 +40,61 @@ _COARSEST = 0.1
 _WIDEST, _NARROWEST = 1e-3, 1e-8  # speed only
 _MOST_POINTS = 1e6  # speed only
 
-# One release. Each kind of event knows its own cost: ``mu`` is the parameter of a Gaussian
-# trade-off and ``rho`` the zero-concentrated privacy that it has, or None where that is not known
-# (a rho of None beside a mu is ``mu**2 / 2``). An event that has neither has a privacy loss
-# distribution, ``to_pld``, with the approximate variance of the loss, ``loss_variance`` (``inf``
-# without noise), and about the largest loss that has to be represented, ``loss_reach``; or it has
-# an ``offset``, which it adds to every loss of another event, ``unshifted``.
+
+@dataclass(frozen=True)
+class ParallelEvent:
+    """Releases about parts of the records that share none, one sequence of runs for each part.
+
+    A record is in one part, whatever the others are: a neighbour changes the releases of that part
+    alone, and the whole costs what the dearest part does.
+    """
+
+    parts: tuple[tuple[tuple["Event", int], ...], ...]
+    kind: ClassVar[str] = "parallel"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "parts", tuple(map(tuple, self.parts)))
+        if not self.parts or not all(self.parts):
+            raise ValueError("A ParallelEvent takes one part or more, each of one release or more.")
+
+    @property
+    def mu(self) -> float | None:
+        """Parameter of the Gaussian trade-off of the dearest part, where all parts have one."""
+        known = all(event.mu is not None for part in self.parts for event, _ in part)
+        return max(map(composed_mu, self.parts)) if known else None
+
+    @property
+    def rho(self) -> float | None:
+        """Zero-concentrated privacy of the dearest part, where that of all parts is known."""
+        return max(map(composed_rho, self.parts)) if all(map(_all_have_rho, self.parts)) else None
+
+    @property
+    def loss_variance(self) -> float:
+        """Approximate variance of the privacy loss of the dearest part."""
+        return max(math.fsum(n * _loss_variance(event) for event, n in part) for part in self.parts)
+
+    def to_dp_event(self, relation: Relation) -> Any:
+        """Return the dp_accounting event of the dearest part."""
+        if self.mu is not None:
+            return FilterEvent(mu=self.mu).to_dp_event(relation)
+        if self.rho is not None:
+            return FilterEvent(rho=self.rho).to_dp_event(relation)
+        raise ValueError("dp_accounting has no event for parts of which any may be the dearest.")
+
+    def to_pld(self, interval: float) -> Any:
+        """Return the privacy loss distribution of the dearest part, where parts have a mu."""
+        if self.mu is None:
+            raise ValueError("Of parts without a mu any may be the dearest, at another epsilon.")
+        return FilterEvent(mu=self.mu).to_pld(interval)
+
+
+# One release, or those about parts of the records. Each kind of event knows its own cost: ``mu`` is
+# the parameter of a Gaussian trade-off and ``rho`` the zero-concentrated privacy that it has, or
+# None where that is not known (a rho of None beside a mu is ``mu**2 / 2``). An event that has
+# neither has a privacy loss distribution, ``to_pld``, with the approximate variance of the loss,
+# ``loss_variance`` (``inf`` without noise), and about the largest loss that has to be represented,
+# ``loss_reach``; or an ``offset``, which it adds to every loss of another event, ``unshifted``; or
+# it has ``parts``, each of other events.
 Event = (
     GaussianEvent
     | PoissonSampledEvent
@@ -53,6 +102,7 @@ Event = (
     | LaplaceSelectionEvent
     | ObjectivePerturbationEvent
     | FilterEvent
+    | ParallelEvent
 )
 Runs = Sequence[tuple[Event, int]]
 
@@ -91,7 +141,10 @@ def composed_delta(events: Runs, epsilon: float, distance: int = 1) -> float:
         return 1.0
     if distance > 1:
         return _group_delta(events, epsilon, distance)
-    offset, events = _simplified(events)
+    first, *others = _of_each_record(events)
+    if others:
+        return max(composed_delta(runs, epsilon) for runs in (first, *others))
+    offset, events = _simplified(first)
     epsilon -= offset
     if epsilon < 0:
         return -math.expm1(epsilon) + math.exp(epsilon) * composed_delta(events, -epsilon)
@@ -120,7 +173,12 @@ def composed_epsilon(
     """
     if unprotected(events):
         return math.inf
-    offset, unshifted = _simplified(events)
+    first, *others = _of_each_record(events)
+    if others and distance > 1:
+        return _group_epsilon(lambda e: composed_delta(events, e), delta, distance)
+    if others:
+        return max(composed_epsilon(r, delta, coarseness=coarseness) for r in (first, *others))
+    offset, unshifted = _simplified(first)
     closed_form = _all_have_rho(unshifted)
     if distance > 1 and (offset or not closed_form):
         return _group_epsilon(lambda e: composed_delta(events, e), delta, distance)
@@ -137,6 +195,17 @@ def composed_epsilon(
     pld = composed_pld(numerical, coarseness * pld_interval(numerical))
     epsilon = float(pld.get_epsilon_for_delta(left))
     return offset + (epsilon + zcdp_epsilon(composed_rho(concentrated), part))
+
+
+def _of_each_record(events: Runs) -> list[Runs]:
+    """Return all that may be about one record, which is in one part of each parallel event."""
+    for at, (event, count) in enumerate(events):
+        if isinstance(event, ParallelEvent) and event.mu is None:
+            taken = combinations_with_replacement(event.parts, count)
+            others = events[:at], events[at + 1 :]
+            worlds = ((*others[0], *chain.from_iterable(parts), *others[1]) for parts in taken)
+            return [runs for world in worlds for runs in _of_each_record(world)]
+    return [events]
 
 
 def _all_have_rho(events: Runs) -> bool:
@@ -269,6 +338,7 @@ def require_dp_accounting() -> Any:
 
 _FORMAT_VERSION = 1
 _FIXED_IN_ADVANCE = "the settings of every fit were fixed before any result was seen"
+_ONE_PART_EACH = "no record decides in which part of the records another one is"
 _ENTROPY = "the operating system's entropy, the source of the noise, is sound"
 
 _EVENT_TYPES = {event_type.kind: event_type for event_type in get_args(Event)}
@@ -375,30 +445,7 @@ class PrivacyLedger:
         """
         if not isinstance(other, PrivacyLedger):
             return NotImplemented
-        if self.neighboring_relation != other.neighboring_relation:
-            raise ValueError(
-                f"Ledgers under {self.neighboring_relation!r} and {other.neighboring_relation!r} "
-                "do not compose; fit both under one neighboring_relation."
-            )
-        if (self.unit, self.n_changed) != (other.unit, other.n_changed):
-            raise ValueError(
-                f"Ledgers for {self._changed} and for {other._changed} do not compose: they speak "
-                "of different pairs of data sets."
-            )
-        if self.seeded and other.seeded:
-            raise ValueError(
-                "Both ledgers drew their noise from a seed (seeded_noise), so the noise may "
-                "coincide and cancel: their costs do not add up. Fit with fresh noise."
-            )
-        return PrivacyLedger(
-            _joined((*self.events, *other.events)),
-            self.neighboring_relation,
-            min(self.reporting_delta, other.reporting_delta),
-            tuple(dict.fromkeys((*self.assumptions, *other.assumptions, _FIXED_IN_ADVANCE))),
-            self.seeded or other.seeded,
-            self.unit,
-            self.n_changed,
-        )
+        return self._with(other, _joined((*self.events, *other.events)), _FIXED_IN_ADVANCE)
 
     def group(self, k: int) -> "PrivacyLedger":
         """Return the ledger of the same releases for data sets that differ in k records.
@@ -429,10 +476,44 @@ class PrivacyLedger:
         """Let ``sum(ledgers)`` start from 0."""
         return self if other == 0 else NotImplemented
 
+    @classmethod
+    def parallel(cls, first: "PrivacyLedger", *others: "PrivacyLedger") -> "PrivacyLedger":
+        """Return the cost of results about parts of the records that share none: of the dearest.
+
+        Parameters
+        ----------
+        first, *others : PrivacyLedger
+            One for each part. Where a part has several, give their sum.
+
+        Raises
+        ------
+        ValueError
+            If the relations differ, or if two drew their noise from a seed.
+
+        Notes
+        -----
+        A neighbour must change one part only: no record may decide in which part another is. By
+        position that holds where the number of records is public, and under every relation by a
+        keyed hash of an identifier that a record keeps. Then the profile is the largest of those of
+        the parts (McSherry 2009, Theorem 4), and of Gaussian releases mu is the largest.
+
+        Examples
+        --------
+        >>> from dpglm.privacy.ledger import GaussianEvent, PrivacyLedger
+        >>> north = PrivacyLedger.from_events([GaussianEvent(5.0)], reporting_delta=1e-6)
+        >>> south = PrivacyLedger.from_events([GaussianEvent(4.0)] * 2, reporting_delta=1e-6)
+        >>> PrivacyLedger.parallel(north, south).mu() == south.mu()
+        True
+        """
+        total, parts = first, (first.events, *(other.events for other in others))
+        for other in others:
+            total = total._with(other, (), _ONE_PART_EACH)
+        return replace(total, events=((ParallelEvent(parts), 1),))
+
     @property
     def n_releases(self) -> int:
         """Number of releases."""
-        return sum(count for _, count in self.events)
+        return sum(count for _, count in _single(self.events))
 
     def mu(self) -> float:
         """Return the parameter of the Gaussian trade-off of the whole; exact for Gaussian releases.
@@ -537,10 +618,7 @@ class PrivacyLedger:
             "seeded": self.seeded,
             **({} if self.unit == "row" else {"unit": self.unit}),
             **({} if self.n_changed == 1 else {"n_changed": self.n_changed}),
-            "events": [
-                {"kind": event.kind, "count": count, **_parameters(event)}
-                for event, count in self.events
-            ],
+            "events": _written(self.events),
         }
 
     @classmethod
@@ -559,19 +637,14 @@ class PrivacyLedger:
                     f"A ledger of version {version!r} cannot be read; this release of dpglm reads "
                     f"version {_FORMAT_VERSION}."
                 )
-            events = []
-            for entry in data["events"]:
-                fields = dict(entry)
-                event_type = _EVENT_TYPES[fields.pop("kind")]
-                count = fields.pop("count")
-                events.append((event_type(**{k: _number(k, v) for k, v in fields.items()}), count))
+            events = _read(data["events"])
             if not isinstance(data["seeded"], bool):
                 raise TypeError(f"seeded must be true or false, not {data['seeded']!r}")
             assumptions = data["assumptions"]
             if isinstance(assumptions, str) or not all(isinstance(a, str) for a in assumptions):
                 raise TypeError(f"assumptions must be a list of strings, not {assumptions!r}")
             return cls(
-                tuple(events),
+                events,
                 data["neighboring_relation"],
                 data["reporting_delta"],
                 tuple(assumptions),
@@ -617,12 +690,39 @@ class PrivacyLedger:
             f"<tr><td>{escape(event.kind)}</td><td>{count}</td><td>"
             + escape(", ".join(f"{k}={v:.6g}" for k, v in _parameters(event).items()))
             + "</td></tr>"
-            for event, count in self.events
+            for event, count in _single(self.events)
         )
         return (
             f"<p><b>Privacy</b>: {escape(str(self))}</p>"
             "<details><summary>Releases</summary><table><thead><tr><th>kind</th><th>count</th>"
             f"<th>parameters</th></tr></thead><tbody>{rows}</tbody></table></details>"
+        )
+
+    def _with(self, other: "PrivacyLedger", events: Runs, assumption: str) -> "PrivacyLedger":
+        """Return a ledger of these events under what both assume."""
+        if self.neighboring_relation != other.neighboring_relation:
+            raise ValueError(
+                f"Ledgers under {self.neighboring_relation!r} and {other.neighboring_relation!r} "
+                "do not compose; fit both under one neighboring_relation."
+            )
+        if (self.unit, self.n_changed) != (other.unit, other.n_changed):
+            raise ValueError(
+                f"Ledgers for {self._changed} and for {other._changed} do not compose: they speak "
+                "of different pairs of data sets."
+            )
+        if self.seeded and other.seeded:
+            raise ValueError(
+                "Both ledgers drew their noise from a seed (seeded_noise), so the noise may "
+                "coincide and cancel: their costs do not add up. Fit with fresh noise."
+            )
+        return PrivacyLedger(
+            tuple(events),
+            self.neighboring_relation,
+            min(self.reporting_delta, other.reporting_delta),
+            tuple(dict.fromkeys((*self.assumptions, *other.assumptions, assumption))),
+            self.seeded or other.seeded,
+            self.unit,
+            self.n_changed,
         )
 
     @property
@@ -647,10 +747,11 @@ class PrivacyLedger:
                 f"{n_filters} adaptive fit{'s' if n_filters != 1 else ''}, charged with the whole "
                 "budget whatever was spent"
             )
-        return " and ".join(parts)
+        apart = any(isinstance(event, ParallelEvent) for event, _ in self.events)
+        return " and ".join(parts) + (" (about parts of the records that share none)" * apart)
 
     def _count_of(self, event_type: type) -> int:
-        return sum(count for event, count in self.events if isinstance(event, event_type))
+        return sum(n for event, n in _single(self.events) if isinstance(event, event_type))
 
 
 def run_lengths(events: Iterable[Event]) -> tuple[tuple[Event, int], ...]:
@@ -663,8 +764,36 @@ def _joined(runs: Iterable[tuple[Event, int]]) -> tuple[tuple[Event, int], ...]:
     return tuple((event, sum(n for _, n in same)) for event, same in groupby(runs, itemgetter(0)))
 
 
-def _parameters(event: Event) -> dict[str, float]:
-    """Return the numbers that make up an event, by name."""
+def _single(runs: Runs) -> Iterator[tuple[Event, int]]:
+    """Yield the releases themselves, those about all parts one after another."""
+    for event, count in runs:
+        if isinstance(event, ParallelEvent):
+            for single, n in chain.from_iterable(map(_single, event.parts)):
+                yield single, n * count
+        else:
+            yield event, count
+
+
+def _written(runs: Runs) -> list[dict[str, Any]]:
+    """Return runs as a document, which `_read` reads."""
+    return [{"kind": event.kind, "count": count, **_parameters(event)} for event, count in runs]
+
+
+def _read(entries: Iterable[Mapping[str, Any]]) -> tuple[tuple[Event, int], ...]:
+    """Return the runs that `_written` wrote."""
+    runs = []
+    for entry in entries:
+        fields = dict(entry)
+        event_type, count = _EVENT_TYPES[fields.pop("kind")], fields.pop("count")
+        given = {k: [*map(_read, v)] if k == "parts" else _number(k, v) for k, v in fields.items()}
+        runs.append((event_type(**given), count))
+    return tuple(runs)
+
+
+def _parameters(event: Event) -> dict[str, Any]:
+    """Return what makes up an event, by name: numbers, or the releases about each part."""
+    if isinstance(event, ParallelEvent):
+        return {"parts": [*map(_written, event.parts)]}
     return {name: value for name, value in vars(event).items() if value is not None}
 
 
