@@ -89,9 +89,9 @@ def test_parts_that_share_no_record_cost_what_the_dearest_does():
 
 def test_of_parts_without_a_mu_each_record_is_in_one():
     """The profile is the largest of all, at each epsilon that of another part."""
-    sampled = ledger_of([PoissonSampledEvent(0.01, 1.0)] * 100)
+    sampled = ledger_of([PoissonSampledEvent(0.02, 1.0)] * 10)
     gauss = ledger_of([GaussianEvent(5.0)])
-    after = ledger_of([GaussianEvent(10.0), SelectionEvent(0.1)])
+    after = ledger_of([GaussianEvent(10.0)])
     both = PrivacyLedger.parallel(sampled, gauss) + after
     dearest = []
     for epsilon in (0.1, 2.0):

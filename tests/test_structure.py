@@ -120,7 +120,7 @@ MAY_IMPORT = {
     "poisson_sample": {"privacy.vault"},
     "uniform_below": {"privacy.selection"},
     "rounded_laplace": {"privacy.selection"},
-    "entropy_source": {"estimators.base"},
+    "entropy_source": {"estimators.base", "workflow.search"},
     "noise_seed": {"estimators.base"},
     "seeded_noise": {"", "study.comparison", "study.utility"},
     "secret_choice": {"privacy.vault"},

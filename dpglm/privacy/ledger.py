@@ -513,7 +513,7 @@ class PrivacyLedger:
     @property
     def n_releases(self) -> int:
         """Number of releases."""
-        return sum(count for _, count in _single(self.events))
+        return sum(count for _, count in single_releases(self.events))
 
     def mu(self) -> float:
         """Return the parameter of the Gaussian trade-off of the whole; exact for Gaussian releases.
@@ -690,7 +690,7 @@ class PrivacyLedger:
             f"<tr><td>{escape(event.kind)}</td><td>{count}</td><td>"
             + escape(", ".join(f"{k}={v:.6g}" for k, v in _parameters(event).items()))
             + "</td></tr>"
-            for event, count in _single(self.events)
+            for event, count in single_releases(self.events)
         )
         return (
             f"<p><b>Privacy</b>: {escape(str(self))}</p>"
@@ -751,7 +751,7 @@ class PrivacyLedger:
         return " and ".join(parts) + (" (about parts of the records that share none)" * apart)
 
     def _count_of(self, event_type: type) -> int:
-        return sum(n for event, n in _single(self.events) if isinstance(event, event_type))
+        return sum(n for event, n in single_releases(self.events) if isinstance(event, event_type))
 
 
 def run_lengths(events: Iterable[Event]) -> tuple[tuple[Event, int], ...]:
@@ -764,11 +764,11 @@ def _joined(runs: Iterable[tuple[Event, int]]) -> tuple[tuple[Event, int], ...]:
     return tuple((event, sum(n for _, n in same)) for event, same in groupby(runs, itemgetter(0)))
 
 
-def _single(runs: Runs) -> Iterator[tuple[Event, int]]:
-    """Yield the releases themselves, those about all parts one after another."""
+def single_releases(runs: Runs) -> Iterator[tuple[Event, int]]:
+    """Yield runs without parallel events: those about their parts one after another."""
     for event, count in runs:
         if isinstance(event, ParallelEvent):
-            for single, n in chain.from_iterable(map(_single, event.parts)):
+            for single, n in chain.from_iterable(map(single_releases, event.parts)):
                 yield single, n * count
         else:
             yield event, count

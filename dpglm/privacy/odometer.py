@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ import numpy as np
 
 from dpglm.exceptions import BudgetExceededError, PrivacyWarning
 from dpglm.privacy.budget import is_number
+from dpglm.privacy.events import FilterEvent
 from dpglm.privacy.gaussian import GaussianEvent, gdp_epsilon, gdp_mu
 from dpglm.privacy.ledger import (
     PrivacyLedger,
@@ -28,6 +30,7 @@ from dpglm.privacy.ledger import (
     composed_epsilon,
     composed_mu,
     rounded_up,
+    single_releases,
 )
 
 _VARIABLE = "DPGLM_ODOMETER"
@@ -347,9 +350,15 @@ def charge_odometers(ledger: PrivacyLedger, estimator: Any = None, rows: Any = N
     around that one keep the entry: more is recorded than was released, never less. Where there is
     no block, a second fit to the same rows warns.
     """
+    whole = _whole.get()
+    if whole is not None:
+        whole.refuse_more(ledger)
+        if whole.is_charged:
+            return
+        ledger, estimator = whole.ledger, whole.estimator
     blocks = _active()
     if not blocks:
-        return _warn_of_second_fit(ledger, rows)
+        _warn_of_second_fit(ledger, rows)
     parameters = {} if estimator is None else estimator.get_params(deep=False)
     parameters = {name: _as_json(value) for name, value in parameters.items()}
     name = None if estimator is None else type(estimator).__name__
@@ -357,6 +366,8 @@ def charge_odometers(ledger: PrivacyLedger, estimator: Any = None, rows: Any = N
         own = [block for block in blocks if block.path == path]
         label, part = own[-1].label, _parts.get({}).get(path)
         _charge(own, OdometerEntry(ledger, _now(), label, part, name, parameters))
+    if whole is not None:
+        whole.is_charged = True
 
 
 def _as_json(value: Any) -> Any:
@@ -365,6 +376,42 @@ def _as_json(value: Any) -> Any:
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+class Whole:
+    """Fits that are charged together, with this ledger, when the first is about to release.
+
+    The ledger has a `FilterEvent` for each, in order: the mu that it may cost. Odometers record it
+    beside the parameters of the estimator, the search.
+    """
+
+    def __init__(self, ledger: PrivacyLedger, estimator: Any) -> None:
+        self.ledger, self.estimator, self.is_charged = ledger, estimator, False
+        fits = (run for run in single_releases(ledger.events) if isinstance(run[0], FilterEvent))
+        self._left = chain.from_iterable(repeat(event.mu, count) for event, count in fits)
+
+    def refuse_more(self, ledger: PrivacyLedger) -> None:
+        """Refuse a fit that costs more than what the whole has for it."""
+        mu, planned = ledger.mu(), next(self._left, 0.0)
+        if not mu <= planned:
+            raise BudgetExceededError(
+                f"A fit of mu={mu:.6g} was planned with mu={planned:.6g} at most; it was refused "
+                "before it released anything."
+            )
+
+
+_whole: ContextVar[Whole | None] = ContextVar("whole", default=None)
+
+
+@contextmanager
+def charged_as_one(ledger: PrivacyLedger, estimator: Any = None) -> Iterator[Whole]:
+    """Charge the fits of this block together: see `Whole`."""
+    whole = Whole(ledger, estimator)
+    token = _whole.set(whole)
+    try:
+        yield whole
+    finally:
+        _whole.reset(token)
 
 
 # Rows that were fitted outside of all blocks, by where they are: the object that owns the memory,

@@ -1,0 +1,522 @@
+"""Search over settings on private records, whose whole cost is known before the first fit."""
+
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import ParameterGrid, ParameterSampler
+from sklearn.pipeline import Pipeline
+from sklearn.utils import column_or_1d, get_tags, indexable
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted
+
+from dpglm.estimators.base import PrivateLinearClassifier
+from dpglm.estimators.inputs import as_source, resolved_classes, table_of
+from dpglm.estimators.plan import ledger_of
+from dpglm.exceptions import UtilityWarning
+from dpglm.privacy.budget import PrivacyBudget, check_number, is_auto
+from dpglm.privacy.events import FilterEvent, SelectionEvent
+from dpglm.privacy.gaussian import gdp_delta, gdp_epsilon
+from dpglm.privacy.ledger import PrivacyLedger, rounded_up
+from dpglm.privacy.noise import entropy_source
+from dpglm.privacy.odometer import charged_as_one
+from dpglm.privacy.selection import ChoosingVault, ExponentialSelection
+
+# Of mu^2 for the candidates and the choice, and of that for the choice if it reads the same rows.
+_SEARCH_SHARE, _CHOICE_SHARE = 1 / 3, 0.1
+# Where the choice reads other records, it is one of so many: all along a table that is sorted.
+_PERIOD = 6
+# A candidate may be so much more often right on the records that it was fitted to than on others.
+_MOST_OPTIMISM = 0.5
+_SET_BY_SEARCH = ("epsilon", "delta", "neighboring_relation", "n_ref", "classes")
+
+
+class LabelledRows:
+    """Holds private rows and their labels, and answers how many labels a model predicts."""
+
+    def __init__(self, X: Any, y: np.ndarray) -> None:
+        self._X, self._y = X, y
+
+    @property
+    def n_records(self) -> int:
+        """Number of records; private where it is not public."""
+        return len(self._y)
+
+    def n_right(self, model: Any) -> float:
+        """Return how many labels a fitted model predicts; of a fit that failed, None, it is 0."""
+        if model is None:
+            return 0.0
+        # Whether numpy complains would depend on the data.
+        with np.errstate(all="ignore"):
+            return float(np.count_nonzero(model.predict(self._X) == self._y))
+
+
+class SearchVault(ChoosingVault):
+    """A vault that releases which of some released models seems to be right most often."""
+
+    def choose_model(self, models: Sequence[Any], epsilon: float) -> int:
+        """Release the index of a model that predicts many labels, by the exponential mechanism.
+
+        A record counts as 1 for the models that predict its label and as 0 for the others: it moves
+        one count more than another by 1 at most. Where another takes its place, one count may fall
+        by 1 and another rise by 1. Counts are exact in floating point and need no slack.
+        """
+        choice = ExponentialSelection(score_range=self._moved_clips, epsilon=float(epsilon))
+        return self._release_choice(choice, lambda: np.array([*map(self._sums.n_right, models)]))
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class SearchPlan:
+    """What a search may release and spend: made from public facts, before any data.
+
+    Attributes
+    ----------
+    way : {"composition", "parallel"}
+        How it is paid for: see `PrivateSearchCV`.
+    n_candidates : int
+    budget : PrivacyBudget
+        Of the whole search.
+    candidate_mu, final_mu : float
+        Of the fit of each candidate, and of the last fit; the latter is 0 without one.
+    choice_epsilon : float
+        Of the choice by the exponential mechanism.
+    ledger : PrivacyLedger
+        What the whole search costs.
+    """
+
+    way: str
+    n_candidates: int
+    budget: PrivacyBudget
+    candidate_mu: float
+    final_mu: float
+    choice_epsilon: float
+    ledger: PrivacyLedger
+
+    def __str__(self) -> str:
+        where = "the same records"
+        if self.way == "parallel":
+            where = f"one record in {_PERIOD}, which they have not seen,"
+        each, last = (
+            rounded_up(gdp_epsilon(mu, self.budget.delta))
+            for mu in (self.candidate_mu, self.final_mu)
+        )
+        text = (
+            f"{self.way}: {self.n_candidates} candidates of epsilon={each} each, compared on "
+            f"{where} with epsilon={rounded_up(self.choice_epsilon)}"
+        )
+        return (
+            text + f", and a last fit of epsilon={last}" * (self.final_mu > 0) + f": {self.ledger}"
+        )
+
+    def __repr__(self) -> str:
+        return f"<SearchPlan: {self}>"
+
+
+def _fitted_has(name: str) -> Callable[[Any], bool]:
+    """Return whether the last fit, or the estimator before there is one, has a method."""
+    return lambda search: (
+        bool(search.refit) and hasattr(getattr(search, "best_estimator_", search.estimator), name)
+    )
+
+
+@dataclass(eq=False, repr=False)
+class PrivateSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
+    """Search for the best setting of an estimator on private records, within one budget.
+
+    Every setting is fitted with a small part of the budget, one is chosen by how many labels it
+    predicts, with noise, and that one is fitted to all records with the rest. It has no folds:
+    each would cost as much as one more candidate.
+
+    Parameters
+    ----------
+    estimator : estimator
+        One of this package that has a Gaussian trade-off (no mini-batches, no ``"zcdp"``), or a
+        `Pipeline` that ends with one and whose other steps change each row by itself, such as
+        ``Schema.transformer()``.
+    param_grid : dict, list of dict or ParameterSampler
+        As in `GridSearchCV`, listed without looking at the data; of many settings, draw a dozen by
+        a `ParameterSampler`: the more there are, the less each is given.
+    epsilon : float, default=1.0
+        Of the whole search, above 0.
+    delta : float, default=1e-6
+        Of the whole search, above 0 and below 1.
+    neighboring_relation : {"zero_out", "replace_one", "add_or_remove_one"}, default="zero_out"
+        As of the estimators.
+    n_ref : int, default=None
+        Public stand-in for the number of records; required by ``"add_or_remove_one"`` only.
+    classes : array-like of shape (n_classes,), default=None
+        The public label set. ``None`` infers it from y, which assumes that it is public.
+    way : {"auto", "composition", "parallel"}, default="auto"
+        How the search is paid for. ``"composition"`` fits and compares all candidates on all
+        records. ``"parallel"`` compares them on one record in six, fits them to the others, and
+        charges a record with one of both; it needs a public number of records. ``"auto"`` is
+        composition unless candidates have so large a budget that they could learn their records
+        by heart (from about epsilon 30 on, for twelve): a choice on the same would then mislead.
+    search_share : float or "auto", default="auto"
+        Part of the budget, in mu^2, for the candidates and the choice; ``"auto"`` is a third.
+    refit : bool, default=True
+        Whether to fit the chosen setting. ``False`` spends everything on the choice.
+
+    Attributes
+    ----------
+    best_estimator_ : estimator
+        The last fit; only with ``refit=True``.
+    best_params_ : dict
+    best_index_ : int
+        Which candidate was chosen, with noise.
+    cv_results_ : dict of arrays
+        ``params``, ``param_...`` and ``chosen``, as scikit-learn's. No scores: none was released.
+    classes_ : ndarray of shape (n_classes,)
+    n_features_in_ : int
+    plan_ : SearchPlan
+        How the search was paid for.
+    privacy_ : PrivacyLedger
+        What everything that is released cost: `plan` has it before the data are touched.
+
+    Notes
+    -----
+    Guarantee: (epsilon, delta)-differential privacy of the choice and of the last fit together,
+    for data sets that are neighbours under ``neighboring_relation``. All is charged in mu
+    (`dpglm.privacy.ledger`): G fits of mu_c each, a choice of mu_s and a last fit of mu_f cost
+    ``mu^2 = G mu_c^2 + mu_s^2 + mu_f^2`` in composition and ``mu^2 = max(G mu_c^2, mu_s^2) +
+    mu_f^2`` where no record is in both of the first. The choice is by the exponential mechanism on
+    the number of right predictions, which a record moves by 1 for one candidate more than for
+    another, and by 2 where it is replaced (Dong, Durfee & Rogers 2020, "Optimal differential
+    privacy composition for exponential mechanisms"). Each fit is charged with what it was allowed
+    to spend. A candidate whose fit fails once it has drawn noise predicts nothing right.
+
+    An odometer is charged once, with the whole search, before the first release.
+
+    Examples
+    --------
+    >>> from dpglm import DPLogisticRegression
+    >>> from dpglm.datasets import make_census
+    >>> from dpglm.workflow import PrivateSearchCV
+    >>> X, y = make_census(5000, random_state=0)
+    >>> search = PrivateSearchCV(
+    ...     DPLogisticRegression(), {"clip_schedule": [0.1, 1.0]}, epsilon=1.0, classes=[0, 1]
+    ... )
+    >>> print(search.plan(*X.shape))
+    composition: 2 candidates of epsilon=... each, compared on the same records with epsilon=...
+    >>> search = search.fit(X, y)
+    >>> search.best_params_ in [{"clip_schedule": 0.1}, {"clip_schedule": 1.0}]
+    True
+    >>> search.privacy_ == search.plan(*X.shape).ledger
+    True
+    """
+
+    estimator: Any
+    param_grid: Any
+    _: KW_ONLY
+    epsilon: float = 1.0
+    delta: float = 1e-6
+    neighboring_relation: str = "zero_out"
+    n_ref: int | None = None
+    classes: Any = None
+    way: str = "auto"
+    search_share: Any = "auto"
+    refit: bool = True
+
+    def plan(self, n_samples: int, n_features: int, n_classes: int = 2) -> SearchPlan:
+        """Return what a fit would release and spend, without any data.
+
+        Parameters
+        ----------
+        n_samples : int
+            Number of records; ignored for ``n_ref`` under ``"add_or_remove_one"``.
+        n_features : int
+            Number of columns that the last step of a pipeline is given.
+        n_classes : int, default=2
+
+        Returns
+        -------
+        SearchPlan
+
+        Raises
+        ------
+        ValueError
+            If a parameter is out of range, or a setting cannot be fitted within its part.
+        """
+        settings = self._settings()
+        return self._plan(settings, n_samples, [n_features] * len(settings), n_classes)
+
+    def fit(self, X: Any, y: Any) -> "PrivateSearchCV":
+        """Fit all candidates, choose one and fit it, with the guarantee that ``privacy_`` states.
+
+        Parameters
+        ----------
+        X : {array-like, CSR matrix, data frame} of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,)
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError
+            For bad parameters or data. If it fails after something was released, the exception
+            carries ``privacy_ledger``, the cost of the whole search.
+        BudgetExceededError
+            If the whole search exceeds the limit of an odometer, before anything is released.
+        """
+        for name in [name for name in vars(self) if name.endswith("_") and name[0] != "_"]:
+            delattr(self, name)
+        if as_source(X, y) is not None:
+            raise TypeError("PrivateSearchCV needs X and y in memory, not blocks of rows.")
+        X, y = indexable(X, y)
+        settings = self._settings()
+        widths = [_width(self._configured(setting, 1.0), X, y) for setting in settings]
+        y = column_or_1d(y, warn=True)
+        check_classification_targets(y)
+        classes = resolved_classes(self._declared(), y)
+        plan = self._plan(settings, len(y), widths, len(classes))
+        with charged_as_one(plan.ledger, self) as whole:
+            try:
+                found = self._search(plan, settings, classes, X, y)
+            except BaseException as error:
+                if whole.is_charged:
+                    error.privacy_ledger = plan.ledger  # type: ignore[attr-defined]
+                raise
+        vars(self).update(found, plan_=plan, privacy_=plan.ledger)
+        return self
+
+    def _search(
+        self, plan: SearchPlan, settings: list[dict], classes: np.ndarray, X: Any, y: np.ndarray
+    ) -> dict[str, Any]:
+        """Fit the candidates, choose one and fit it; return what is to be kept of that."""
+        to_fit, to_compare = (X, y), (X, y)
+        if plan.way == "parallel":
+            others = np.arange(len(y)) % _PERIOD == 0
+            to_fit, to_compare = (
+                (_taken(X, np.flatnonzero(rows)), y[rows]) for rows in (~others, others)
+            )
+        own = {"classes": classes.tolist()}
+        with warnings.catch_warnings():
+            # That a candidate has learned little says nothing of the last fit.
+            warnings.simplefilter("ignore", UtilityWarning)
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            candidates = (self._configured(s, plan.candidate_mu, **own) for s in settings)
+            models = [_fitted(candidate, *to_fit) for candidate in candidates]
+        event, rows = SelectionEvent(plan.choice_epsilon), LabelledRows(*to_compare)
+        vault = SearchVault(rows, [(event, 1)], plan.budget, entropy_source())
+        best = vault.choose_model(models, plan.choice_epsilon)
+        names = dict.fromkeys(name for setting in settings for name in setting)
+        results = {f"param_{name}": _column(settings, name) for name in names}
+        results |= {"params": settings, "chosen": np.arange(len(settings)) == best}
+        found = {"best_index_": best, "best_params_": settings[best], "cv_results_": results}
+        if self.refit:
+            last = self._configured(settings[best], plan.final_mu, **own)
+            found["best_estimator_"] = last.fit(X, y)
+        return found
+
+    @available_if(_fitted_has("predict"))
+    def predict(self, X: Any) -> np.ndarray:
+        """Return what ``best_estimator_`` predicts, shape (n_samples,)."""
+        return self._best.predict(X)
+
+    @available_if(_fitted_has("predict_proba"))
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Return its probability of each class, shape (n_samples, n_classes)."""
+        return self._best.predict_proba(X)
+
+    @available_if(_fitted_has("predict_log_proba"))
+    def predict_log_proba(self, X: Any) -> np.ndarray:
+        """Return the logarithm of its `predict_proba`."""
+        return self._best.predict_log_proba(X)
+
+    @available_if(_fitted_has("decision_function"))
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Return its scores, shape (n_samples,) for two classes, else (n_samples, n_classes)."""
+        return self._best.decision_function(X)
+
+    @available_if(_fitted_has("score"))
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return its accuracy; it has no noise: of private records it must not be published."""
+        return self._best.score(X, y, sample_weight)
+
+    @property
+    def _best(self) -> Any:
+        check_is_fitted(self, "best_estimator_")
+        return self.best_estimator_
+
+    @property
+    def classes_(self) -> np.ndarray:
+        """The label set, shape (n_classes,)."""
+        return self.best_estimator_.classes_
+
+    @property
+    def n_features_in_(self) -> int:
+        """Number of features that `fit` was given."""
+        return self.best_estimator_.n_features_in_
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = get_tags(self.estimator).input_tags.sparse
+        return tags
+
+    def _settings(self) -> list[dict[str, Any]]:
+        """Return the settings, all names checked."""
+        grid = self.param_grid
+        settings = list(grid if isinstance(grid, ParameterSampler) else ParameterGrid(grid))
+        prefix, _ = _private_step(self.estimator)
+        fixed = {prefix + name for name in _SET_BY_SEARCH}
+        for setting in settings:
+            for name in fixed.intersection(setting):
+                raise ValueError(
+                    f"param_grid varies {name}: the budget and the public facts are those of the "
+                    "whole search. Pass them to PrivateSearchCV."
+                )
+        return settings
+
+    def _plan(
+        self, settings: list[dict], n_samples: int, widths: list[int], n_classes: int
+    ) -> SearchPlan:
+        """Fix the costs of the whole, and see that every setting can be fitted within its part."""
+        budget = PrivacyBudget(self.epsilon, self.delta, self.neighboring_relation, self.n_ref)
+        share, n_candidates = 1.0, len(settings)
+        if self.refit and is_auto(self.search_share):
+            share = _SEARCH_SHARE
+        elif self.refit:
+            share = check_number("search_share", self.search_share, 0, 0.999)
+        # 1) Divide mu^2: where the choice reads other records, both may cost all of the share.
+        search_mu, final_mu = budget.mu * math.sqrt(share), budget.mu * math.sqrt(1 - share)
+        fits_mu = search_mu * math.sqrt(1 - _CHOICE_SHARE)
+        choice_mu = search_mu * math.sqrt(_CHOICE_SHARE)
+        way = self._resolved_way(2 / budget.sensitivity(1.0) * fits_mu / math.sqrt(n_candidates))
+        if way == "parallel":
+            fits_mu = choice_mu = search_mu
+            n_samples -= -(-n_samples // _PERIOD)
+        candidate_mu = fits_mu / math.sqrt(n_candidates)
+        choice_epsilon = SelectionEvent.epsilon_from_mu(choice_mu)
+        # 2) Charge each fit with all that it may cost, whichever setting it will have.
+        fits = ledger_of(budget, [FilterEvent(mu=candidate_mu)] * n_candidates)
+        choice = ledger_of(budget, [SelectionEvent(choice_epsilon)])
+        whole = replace(fits, events=(*fits.events, *choice.events))
+        if way == "parallel":
+            whole = PrivacyLedger.parallel(fits, choice)
+        last = [(FilterEvent(mu=final_mu), 1)] if self.refit else []
+        # 3) See that every setting can be fitted, and what that assumes.
+        assumptions: dict[str, None] = {}
+        for setting, width in zip(settings, widths, strict=True):
+            plan = self._plan_of(setting, candidate_mu, n_samples, width, n_classes)
+            assumptions |= dict.fromkeys(plan.ledger.assumptions)
+        ledger = replace(
+            whole,
+            events=(*whole.events, *last),
+            assumptions=(*assumptions, *whole.assumptions),
+        )
+        return SearchPlan(
+            way=way,
+            n_candidates=n_candidates,
+            budget=budget,
+            candidate_mu=candidate_mu,
+            final_mu=final_mu if self.refit else 0.0,
+            choice_epsilon=choice_epsilon,
+            ledger=ledger,
+        )
+
+    def _resolved_way(self, replaced_mu: float) -> str:
+        """Return the way, if candidates on all records have this mu under ``"replace_one"``.
+
+        On average a model is more often right on the records of its fit than on others by at most
+        the total variation that replacing one of them brings, ``2 Phi(mu / 2) - 1``.
+        """
+        if self.way not in ("auto", "composition", "parallel"):
+            raise ValueError(
+                f"way={self.way!r} is unknown; choose 'auto', 'composition' or 'parallel'."
+            )
+        private_n = self.neighboring_relation == "add_or_remove_one"
+        if self.way == "parallel" and private_n:
+            raise ValueError(
+                "way='parallel' takes records by their position, and under 'add_or_remove_one' one "
+                "record more moves all others; use way='composition'."
+            )
+        if self.way != "auto":
+            return self.way
+        apart = gdp_delta(replaced_mu, 0.0) > _MOST_OPTIMISM and not private_n
+        return "parallel" if apart else "composition"
+
+    def _plan_of(self, setting: dict, mu: float, n_samples: int, width: int, n_classes: int) -> Any:
+        """Return the plan of one fit, which is charged in mu."""
+        _, last = _private_step(self._configured(setting, mu))
+        try:
+            plan = last.plan(n_samples, width, n_classes)
+            if plan.ledger.seeded:
+                raise ValueError("seeded_noise would give all fits the same noise, which cancels.")
+            if plan.ledger.unit != "row":
+                raise ValueError("max_group_size: labels are counted by rows, not by persons.")
+            plan.ledger.mu()
+        except ValueError as error:
+            raise ValueError(f"The setting {setting!r} cannot be searched: {error}") from error
+        return plan
+
+    def _declared(self) -> Any:
+        """Return the label set that was declared, here or on the estimator."""
+        return _private_step(self.estimator)[1].classes if self.classes is None else self.classes
+
+    def _configured(self, setting: dict[str, Any], mu: float, **given: Any) -> Any:
+        """Return a copy of the estimator with this setting and a budget of this mu."""
+        model = clone(self.estimator).set_params(**clone(setting, safe=False))
+        own = {
+            "epsilon": gdp_epsilon(mu, self.delta),
+            "delta": self.delta,
+            "neighboring_relation": self.neighboring_relation,
+            "n_ref": self.n_ref,
+            "classes": self._declared(),
+            **given,
+        }
+        prefix, _ = _private_step(model)
+        return model.set_params(**{prefix + name: value for name, value in own.items()})
+
+
+def _private_step(estimator: Any) -> tuple[str, Any]:
+    """Return what names of parameters of the private estimator begin with, and the estimator."""
+    prefix, last = "", estimator
+    if isinstance(estimator, Pipeline):
+        prefix, last = f"{estimator.steps[-1][0]}__", estimator.steps[-1][1]
+    if not isinstance(last, PrivateLinearClassifier):
+        raise TypeError(
+            "PrivateSearchCV searches over estimators of dpglm, or pipelines that end with one, "
+            f"not {type(last).__name__}."
+        )
+    return prefix, last
+
+
+def _width(model: Any, X: Any, y: Any) -> int:
+    """Return how many columns the private estimator is given; steps give all rows as many."""
+    if isinstance(model, Pipeline):
+        return np.shape(model[:-1].fit_transform(_taken(X, [0])))[1]
+    return table_of(model, X, y).shape[1]
+
+
+def _taken(X: Any, rows: Any) -> Any:
+    """Return rows of an array, a frame or a list."""
+    if hasattr(X, "iloc"):
+        return X.iloc[rows]
+    return X[rows] if hasattr(X, "shape") else [X[row] for row in rows]
+
+
+def _fitted(model: Any, X: Any, y: np.ndarray) -> Any:
+    """Return a fitted candidate, or None if the fit failed once it had drawn noise."""
+    try:
+        return model.fit(X, y)
+    except Exception as error:
+        if not hasattr(error, "privacy_ledger"):
+            raise
+        return None
+
+
+def _column(settings: list[dict[str, Any]], name: str) -> np.ma.MaskedArray:
+    """Return the values of a parameter, masked where a setting leaves it alone."""
+    column = np.ma.masked_all(len(settings), dtype=object)
+    for i, setting in enumerate(settings):
+        if name in setting:
+            column[i] = setting[name]
+    return column

@@ -1,0 +1,286 @@
+"""A search on private records: what it costs, how it chooses, what it refuses."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from scipy import sparse
+from scipy.special import log_expit, ndtri_exp
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import ParameterSampler
+from sklearn.pipeline import Pipeline
+from sklearn.utils.estimator_checks import check_estimator
+
+from dpglm import (
+    BudgetExceededError,
+    DPAGDClassifier,
+    DPLinearSVM,
+    DPLogisticRegression,
+    Geometric,
+    PrivacyBudget,
+    PrivacyOdometer,
+    seeded_noise,
+)
+from dpglm.audit import largest_ratio, record, replay
+from dpglm.baselines import ObjectivePerturbation
+from dpglm.datasets import make_census
+from dpglm.privacy.events import SelectionEvent
+from dpglm.privacy.gaussian import gdp_mu
+from dpglm.privacy.ledger import composed_mu, run_lengths
+from dpglm.privacy.noise import entropy_source
+from dpglm.privacy.vault import GaussianSum
+from dpglm.schema import load_schema
+from dpglm.workflow import PrivateSearchCV
+from dpglm.workflow.search import LabelledRows, SearchVault
+
+X = np.random.default_rng(0).normal(size=(300, 3))
+Y = (X[:, 0] > 0).astype(int)
+MODEL = DPLogisticRegression(max_iter=2, preconditioner=None)
+GRID = {"clip_schedule": [0.1, 1.0], "noise_schedule": ["constant", Geometric()]}
+
+
+def search_of(**changes):
+    given = {"estimator": MODEL, "param_grid": GRID, "classes": [0, 1], **changes}
+    return PrivateSearchCV(**given)
+
+
+def under(relation):
+    n_ref = 300 if relation == "add_or_remove_one" else None
+    return {"neighboring_relation": relation, "n_ref": n_ref}
+
+
+@pytest.mark.parametrize("refit", [True, False])
+@pytest.mark.parametrize("way", ["composition", "parallel"])
+@pytest.mark.parametrize("epsilon", [0.1, 10.0])
+def test_the_cost_is_that_of_the_parts_and_all_of_the_budget(epsilon, way, refit):
+    plan = search_of(epsilon=epsilon, way=way, refit=refit).plan(300, 3)
+    choice = (-2 * ndtri_exp(log_expit(-plan.choice_epsilon / 2))) ** 2  # of bounded range
+    fits, last = 4 * plan.candidate_mu**2, plan.final_mu**2
+    total = (fits + choice if way == "composition" else max(fits, choice)) + last
+    assert plan.ledger.mu() == pytest.approx(math.sqrt(total), rel=1e-9)
+    assert plan.ledger.mu() == pytest.approx(gdp_mu(epsilon, 1e-6), rel=1e-8)
+    assert epsilon * (1 - 1e-6) < plan.ledger.epsilon() <= epsilon
+    assert (last > 0) == refit and way in str(plan)
+
+
+@pytest.mark.parametrize("way", ["composition", "parallel"])
+def test_an_accountant_agrees_with_the_cost(way):
+    """Distributions of a choice and of Gaussians know more of them than their mu."""
+    ledger = search_of(way=way).plan(300, 3).ledger
+    assert 0.99 < ledger.to_pld(interval=1e-3).get_epsilon_for_delta(1e-6) < 1.001
+
+
+@pytest.mark.parametrize("way", ["composition", "parallel"])
+@pytest.mark.parametrize("relation", ["zero_out", "replace_one"])
+def test_what_is_released_costs_what_was_planned_and_the_ledger_says(relation, way):
+    search = search_of(way=way, **under(relation))
+    plan = search.plan(*X.shape)
+    with record() as tape:
+        search.fit(X, Y)
+    assert search.privacy_ == search.plan_.ledger == plan.ledger
+    events = [release.event for release in tape.releases]
+    # In order: two gradients of each of four candidates, the choice, the last fit.
+    fits = [composed_mu(run_lengths(events[i : i + 2])) for i in (0, 2, 4, 6, 9)]
+    assert fits[:4] == pytest.approx([plan.candidate_mu] * 4, rel=1e-8)
+    assert fits[4] == pytest.approx(plan.final_mu, rel=1e-8)
+    assert events[8].epsilon == plan.choice_epsilon and len(events) == 11
+
+
+@pytest.mark.parametrize("relation", ["replace_one", "add_or_remove_one"])
+def test_a_record_moves_no_release_by_more_than_is_charged(relation):
+    search, rng = search_of(**under(relation)), np.random.default_rng(1)
+    for i in (0, 1, 7):
+        neighbour, labels = X.copy(), Y.copy()
+        neighbour[i], labels[i] = 1e3 * rng.normal(size=3), 1 - Y[i]
+        if relation == "add_or_remove_one":
+            neighbour, labels = np.delete(X, i, axis=0), np.delete(Y, i)
+        with record() as recorded:
+            clone(search).fit(X, Y)
+        with replay(recorded) as replayed:
+            clone(search).fit(neighbour, labels)
+        assert 0 < largest_ratio(recorded, replayed) <= 1
+
+
+@pytest.mark.parametrize(("i", "moved"), [(6, "choice"), (7, "fits")])
+def test_in_parallel_a_record_moves_the_fits_or_the_choice(i, moved):
+    search = search_of(way="parallel", **under("replace_one"))
+    neighbour = X.copy()
+    neighbour[i] = -5 * X[i]
+    with record() as recorded:
+        clone(search).fit(X, Y)
+    with replay(recorded) as replayed:
+        clone(search).fit(neighbour, Y)
+    pairs = zip(recorded.releases, replayed.releases, strict=True)
+    same = [np.array_equal(one.exact, other.exact) for one, other in pairs]
+    assert same[:9] == ([True] * 8 + [False] if moved == "choice" else [False] * 8 + [True])
+    assert largest_ratio(recorded, replayed) <= 1
+
+
+class Says:
+    """A model that predicts what it is told."""
+
+    def __init__(self, labels):
+        self.labels = np.array(labels)
+
+    def predict(self, rows):
+        return self.labels[: len(rows)]
+
+
+@pytest.mark.parametrize(
+    ("relation", "most"), [("zero_out", 1), ("add_or_remove_one", 1), ("replace_one", 2)]
+)
+def test_the_range_of_counts_is_what_the_choice_is_charged_with(relation, most):
+    """Over all that three models can predict of one record, and of another in its place."""
+    rows = LabelledRows(np.zeros((1, 1)), np.array([1]))
+    answers = itertools.product([0, 1], repeat=3)
+    counts = [[rows.n_right(Says([label])) for label in answer] for answer in answers]
+    pairs = itertools.product(counts, counts if relation == "replace_one" else [np.zeros(3)])
+    assert max(np.ptp(np.subtract(one, other)) for one, other in pairs) == most
+    with record() as tape:
+        choose(rows, [Says([0]), Says([1]), None], **under(relation))
+    assert tape.releases[0].sensitivity == most
+    assert tape.releases[0].exact.tolist() == [0, 1, 0]
+
+
+def choose(rows, models, epsilon=0.3, **relation):
+    budget = PrivacyBudget(1.0, 1e-6, **relation)
+    vault = SearchVault(rows, [(SelectionEvent(epsilon), 1)], budget, entropy_source())
+    return vault.choose_model(models, epsilon)
+
+
+def test_an_odometer_is_charged_once_and_refuses_the_whole(tmp_path, monkeypatch):
+    search = search_of()
+    with PrivacyOdometer(tmp_path / "study", epsilon=1.2) as odometer:
+        search.fit(X, Y)
+        assert odometer.ledgers() == [search.privacy_]
+        monkeypatch.setattr(GaussianSum, "release", lambda *_: pytest.fail("released"))
+        with pytest.raises(BudgetExceededError, match=r"limit of 1\.2") as refused:
+            search.fit(X, Y)
+        assert not hasattr(refused.value, "privacy_ledger") and not hasattr(search, "privacy_")
+        assert odometer.ledgers() == [search.plan(*X.shape).ledger]
+    with pytest.raises(ValueError, match="NaN"), PrivacyOdometer(tmp_path / "other") as odometer:
+        search.fit(np.full((300, 3), np.nan), Y)
+    assert odometer.total is None
+
+
+def test_a_fit_outside_of_a_search_is_charged_as_ever(tmp_path):
+    with PrivacyOdometer(tmp_path / "study") as odometer:
+        search_of(param_grid={"clip_schedule": [0.5]}, refit=False).fit(X, Y)
+        alone = clone(MODEL).fit(X, Y)
+        assert odometer.ledgers()[1:] == [alone.privacy_]
+
+
+def fails_at(monkeypatch, *numbers):
+    count, release = itertools.count(1), GaussianSum.release
+
+    def failing(*given):
+        if next(count) in numbers:
+            raise FloatingPointError("overflow")
+        return release(*given)
+
+    monkeypatch.setattr(GaussianSum, "release", failing)
+
+
+def test_a_candidate_that_fails_after_its_first_draw_predicts_nothing_right(monkeypatch):
+    fails_at(monkeypatch, 4)
+    with record() as tape:
+        search = search_of().fit(X, Y)
+    counts = tape.releases[-3].exact
+    assert counts[1] == 0 and counts[[0, 2, 3]].all()
+    assert search.privacy_ == search.plan(*X.shape).ledger
+
+
+@pytest.mark.parametrize("number", [1, 3, 10])
+def test_a_search_that_fails_says_what_it_cost_and_leaves_nothing(monkeypatch, number):
+    """At its very first draw, at the first of a later candidate, or in the last fit."""
+    search = search_of().fit(X, Y)
+    fails_at(monkeypatch, number)
+    with pytest.raises(FloatingPointError) as failed:
+        search.fit(X, Y)
+    assert getattr(failed.value, "privacy_ledger", None) == search.plan(*X.shape).ledger
+    assert not [name for name in vars(search) if name.endswith("_")]
+
+
+def test_the_best_of_the_candidates_is_found_where_the_budget_allows():
+    always_one, plain = {0: 1e-9}, None
+    grid = {"class_weight": [always_one, plain], "alpha": [0.0]}
+    search = search_of(param_grid=grid, epsilon=20.0).fit(X, Y)
+    assert search.best_params_ == {"class_weight": plain, "alpha": 0.0}
+    assert search.best_index_ == 1 and search.cv_results_["chosen"].tolist() == [False, True]
+    assert search.cv_results_["param_class_weight"].tolist() == [always_one, plain]
+    assert search.score(X, Y) == search.best_estimator_.score(X, Y) > 0.8
+    assert search.classes_.tolist() == [0, 1] and search.n_features_in_ == 3
+    assert set(search.cv_results_) == {"params", "chosen", "param_class_weight", "param_alpha"}
+    assert (search.predict(sparse.csr_array(X)) == search.predict(X)).all()
+
+
+def test_a_pipeline_is_searched_with_nested_names_and_several_grids():
+    rows, labels = make_census(120, random_state=0, as_frame=True)
+    schema = load_schema("census")
+    pipe = Pipeline([("encode", schema.transformer()), ("clf", MODEL)])
+    grids = [
+        {"clf__noise_schedule": [Geometric()], "clf__noise_schedule__ratio": [0.9, 0.99]},
+        {"encode__sparse_output": [True], "clf": [DPLinearSVM(max_iter=2)]},
+    ]
+    search = search_of(estimator=pipe, param_grid=grids, classes=schema.classes).fit(rows, labels)
+    assert search.cv_results_["param_clf__noise_schedule__ratio"].mask.tolist() == [0, 0, 1]
+    assert search.plan_.n_candidates == 3 and search.predict(rows).shape == (120,)
+    n_columns = len(schema.transformer().fit(rows).get_feature_names_out())
+    assert search.privacy_ == search.plan(120, n_columns).ledger
+
+
+def test_settings_may_be_drawn_at_random():
+    drawn = ParameterSampler({"clip_schedule": [0.1, 0.5, 1.0]}, 2, random_state=0)
+    assert search_of(param_grid=drawn).plan(300, 3).n_candidates == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"param_grid": {"epsilon": [1.0, 2.0]}}, "varies epsilon: the budget"),
+        ({"param_grid": {"max_iter": [-1]}}, "'max_iter': -1} cannot be searched"),
+        ({"way": "best"}, "way='best' is unknown"),
+        ({"way": "parallel", **under("add_or_remove_one")}, "by their position"),
+        ({"search_share": 1.5}, "search_share=1.5"),
+        ({"epsilon": -1.0}, "epsilon=-1"),
+        ({"estimator": ObjectivePerturbation(), "param_grid": {"alpha": [0.1]}}, "mu is undefined"),
+        ({"estimator": DPAGDClassifier(accountant="zcdp"), "param_grid": {"n_steps": [5]}}, "mu"),
+        ({"classes": [0, 2]}, "label 1"),
+    ],
+)
+def test_what_cannot_be_searched_is_refused_before_anything_is_released(changes, message):
+    with record() as tape, pytest.raises(ValueError, match=message):
+        search_of(**changes).fit(X, Y)
+    assert not tape.releases
+
+
+def test_one_seed_for_all_fits_and_several_rows_of_a_person_are_refused():
+    with pytest.raises(ValueError, match="counted by rows"):
+        search_of(estimator=DPLogisticRegression(max_group_size=3)).plan(300, 3)
+    with seeded_noise(0), pytest.raises(ValueError, match="same noise"):
+        search_of().fit(X, Y)
+
+
+def test_other_estimators_and_blocks_of_rows_are_refused():
+    with pytest.raises(TypeError, match="estimators of dpglm"):
+        search_of(estimator=LogisticRegression(), param_grid={"C": [1.0]}).fit(X, Y)
+    with pytest.raises(TypeError, match="not blocks"):
+        search_of().fit([(X, Y)], None)
+
+
+def test_auto_compares_on_the_same_records_unless_candidates_could_remember_them():
+    ways = {epsilon: search_of(epsilon=epsilon).plan(300, 3).way for epsilon in (0.1, 8.0, 1e6)}
+    assert ways == {0.1: "composition", 8.0: "composition", 1e6: "parallel"}
+    private_n = search_of(epsilon=1e6, **under("add_or_remove_one"))
+    assert private_n.plan(300, 3).way == "composition"
+
+
+@pytest.mark.slow
+def test_the_checks_of_scikit_learn():
+    search = PrivateSearchCV(
+        DPLogisticRegression(), {"max_iter": [20, 30]}, epsilon=1e4, delta=1e-3
+    )
+    noisy = {"check_fit_idempotent": "two searches have different noise"}
+    check_estimator(search, expected_failed_checks=noisy, on_skip=None)
