@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -27,6 +27,7 @@ from dpglm.audit import (
     record,
     replay,
 )
+from dpglm.audit.choices import ChoiceCounts
 from dpglm.audit.designs import cross_moment_scores, magnitude_scores
 from dpglm.baselines import (
     DoubleNoiseNewton,
@@ -42,11 +43,15 @@ from dpglm.privacy import vault as vaults
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.events import SelectionEvent
 from dpglm.privacy.gaussian import PoissonSampledEvent, gdp_epsilon
+from dpglm.privacy.ledger import composed_mu, run_lengths
 from dpglm.privacy.noise import entropy_source
+from dpglm.privacy.odometer import Whole
 from dpglm.privacy.vault import Vault
 from dpglm.schedules import HeavyBall
 from dpglm.sums import objective as objectives
 from dpglm.sums.objective import Objective
+from dpglm.workflow import PrivateSearchCV
+from dpglm.workflow.search import LabelledRows, SearchVault
 
 DELTA = 1e-6
 N_FITS = 250
@@ -370,6 +375,19 @@ def not_charged(original, vault, *given):
 release_for_free = wrapped(Vault, "gradient_sum", not_charged)
 
 
+def one_candidate_for_free(monkeypatch):
+    """Neither the ledger of a search has it, nor is it refused when the odometers are charged."""
+
+    def forgetful(original, search, settings, *given):
+        plan = original(search, settings, *given)
+        (candidates, n), *others = plan.ledger.events
+        ledger = replace(plan.ledger, events=((candidates, n - 1), *others))
+        return replace(plan, ledger=ledger)
+
+    wrapped(PrivateSearchCV, "_plan", forgetful)(monkeypatch)
+    wrapped(Whole, "refuse_more", lambda *_: None)(monkeypatch)
+
+
 lipschitz_of_one = wrapped(
     perturbation, "minimizer_sensitivity", lambda original, _, *given: original(1.0, *given)
 )
@@ -399,6 +417,39 @@ def no_person_moves_a_release_by_more_than_charged():
     with replay(recorded) as replayed:
         model.fit(without, y, sample_weight=weights, groups=persons)
     return largest_ratio(recorded, replayed) <= 1.0
+
+
+def a_search_states_all_that_it_releases():
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    model = DPLogisticRegression(max_iter=1, preconditioner=None)
+    with record() as tape:
+        search = PrivateSearchCV(model, {"clip_schedule": [0.1, 1.0]}).fit(X, np.arange(60) % 2)
+    released = composed_mu(run_lengths(release.event for release in tape.releases))
+    return released <= search.privacy_.mu()
+
+
+class Constant:
+    """Predicts one label, and is right as often as that occurs."""
+
+    def __init__(self, label):
+        self.label = label
+
+    def predict(self, X):
+        return np.full(len(X), self.label)
+
+
+def settings_are_chosen_by_the_law_that_is_charged(relation="zero_out"):
+    """Of three models that are right on 20, 30 and 40 records."""
+    labels, epsilon = np.repeat([0, 1, 2], [20, 30, 40]), 0.2
+    moves = 2 if relation == "replace_one" else 1
+    budget, event = PrivacyBudget(1.0, DELTA, relation), SelectionEvent(epsilon)
+    models, entropy = [Constant(label) for label in range(3)], entropy_source()
+    rows = LabelledRows(np.zeros((90, 1)), labels)
+    vaults = (SearchVault(rows, [(event, 1)], budget, entropy) for _ in range(N_FITS))
+    chosen = [vault.choose_model(models, epsilon) for vault in vaults]
+    law = np.exp(epsilon / moves * np.array([20, 30, 40]))
+    counts = np.bincount(chosen, minlength=3)
+    return audit_choices(ChoiceCounts(counts, law / law.sum(), epsilon)).passed
 
 
 def batches_have_the_law_of_poisson_samples():
@@ -514,4 +565,10 @@ BUGS = [
         claim=no_person_moves_a_release_by_more_than_charged),
     Bug("one stream of noise for two threads", one_stream_for_two_threads,
         claim=draws_are_independent_of_one_another),
+    Bug("a search that forgets to charge a candidate", one_candidate_for_free,
+        claim=a_search_states_all_that_it_releases),
+    Bug("a search that chooses without noise", scaled_choices(1e-9),
+        claim=settings_are_chosen_by_the_law_that_is_charged),
+    Bug("a search whose range is not doubled under replace-one", one_relation_for_all,
+        claim=partial(settings_are_chosen_by_the_law_that_is_charged, "replace_one")),
 ]  # fmt: skip
