@@ -5,7 +5,7 @@ records of a `PrivateSearchCV` over twelve noise schedules and clips, whose whol
 beside the defaults at epsilon 1 and each candidate at epsilon 1 had it been known beforehand. Means
 over repeats, each with another split, and standard errors of the differences within a repeat.
 
-    DPGLM_DATA=folder python benchmarks/search.py [--repeats 20] [--epsilon 1.0]
+    DPGLM_DATA=folder python benchmarks/search.py [--repeats 60] [--epsilon 1.0]
 """
 
 import argparse
@@ -38,7 +38,7 @@ def measured(fetch, epsilon, seed):
 def main():
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--repeats", type=int, default=20)
+    parser.add_argument("--repeats", type=int, default=60)
     parser.add_argument("--epsilon", type=float, default=1.0)
     asked = parser.parse_args()
     print("| data | defaults | search | less the defaults | best candidate | worst candidate |")
