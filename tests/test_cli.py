@@ -304,7 +304,7 @@ def test_the_odometer_of_a_study_is_printed_and_drawn(capsys, tmp_path):
     header, first, second, _, total, left = capsys.readouterr().out.splitlines()
     assert header.split() == ["fit", "time", "label", "part", "estimator", "epsilon", "used"]
     assert first.split()[2:] == ["pilot", "north", "DPLogisticRegression", "0.5", "0.5"]
-    assert second.split()[2:5] == ["-"] * 3
+    assert second.split()[2:5] == ["pilot", "-", "-"]
     assert float(second.split()[-1]) == pytest.approx(odometer.used(), rel=1e-3)
     assert odometer.course() == [pytest.approx(0.5), odometer.used()]
     assert total == str(odometer) and "the guarantee is the limit, epsilon=2 " in total
