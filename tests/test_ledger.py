@@ -216,7 +216,7 @@ def test_the_sentence_states_cost_relation_and_assumptions():
     ledger = ledger_of(SOME)
     assert f"(epsilon={rounded_up(ledger.epsilon())}, delta=1e-06)-differentially private" in text
     assert "zero_out" in text and "the number of records is public" in text
-    assert "the label set is public" in text and "operating system" in text
+    assert "; you assert that the label set is public; " in text and "operating system" in text
     # A null record at most doubles mu when it stands between two records.
     doubled = ledger_of([GaussianEvent(e.noise_multiplier / 2) for e in SOME])
     assert f"implies epsilon={rounded_up(doubled.epsilon())} under replace_one" in text
@@ -262,7 +262,7 @@ def test_a_printed_cost_is_never_below_the_cost(value):
 def test_fits_with_a_filter_are_counted_apart_from_releases():
     events = [GaussianEvent(40.0), FilterEvent(mu=0.1), FilterEvent(mu=0.2)]
     told = {
-        1: "; 1 release; assuming",
+        1: "; 1 release; you assert",
         2: "; 1 release and 1 adaptive fit, charged with",
         3: "; 1 release and 2 adaptive fits, charged with",
     }

@@ -150,6 +150,7 @@ class PrivateLinearClassifier(LinearPredictions, CallbackSupportMixin, BaseEstim
         )
         assumptions = (
             f"{rows_of_a_record}, made from that record and public facts alone",
+            "which rows the fit saw follows from public facts and each row's own identifier",
             "the parameters of the estimator were chosen without looking at the data",
             "the label set is public"
             if self.classes is not None

@@ -359,7 +359,7 @@ class PrivacyLedger:
     reporting_delta : float
         The delta at which the ledger states its epsilon unless asked for another.
     assumptions : tuple of str, default=()
-        Facts that the guarantee takes as public.
+        What the guarantee rests on and no code can check: whoever states it asserts them.
     seeded : bool, default=False
         Whether a seed reproduces the noise.
     unit : {"row", "group"}, default="row"
@@ -679,8 +679,8 @@ class PrivacyLedger:
                     f"(seeded_noise) of the noise; with fresh noise it would be {guarantee}"
                 )
         assumed = "; ".join(self.assumptions if self.seeded else (*self.assumptions, _ENTROPY))
-        assuming = f"; assuming that {assumed}" if assumed else ""
-        return f"{guarantee}; {self._releases}{assuming}."
+        asserting = f"; you assert that {assumed}" if assumed else ""
+        return f"{guarantee}; {self._releases}{asserting}."
 
     def __repr__(self) -> str:
         return f"<PrivacyLedger: {self}>"
