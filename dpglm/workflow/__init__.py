@@ -1,5 +1,6 @@
 """Private work around a fit: search, scores, calibration, splits, and one ledger for all of it."""
 
 from dpglm.workflow.search import PrivateSearchCV
+from dpglm.workflow.splits import PrivateKFold, private_split
 
-__all__ = ["PrivateSearchCV"]
+__all__ = ["PrivateKFold", "PrivateSearchCV", "private_split"]

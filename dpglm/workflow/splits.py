@@ -1,0 +1,251 @@
+"""Splits in which one record decides where it goes itself, and no other.
+
+Parts of a table are disjoint, and one record changes one of them, if a record's part follows from
+what the neighbouring relation leaves alone: its position, where the number of records is public, or
+its own identifier. Whatever is done with different parts then costs the most expensive of them, and
+fits on overlapping ones cost the sum of their ledgers.
+"""
+
+from collections.abc import Iterator
+from hashlib import blake2b
+from numbers import Integral, Real
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn import utils
+from sklearn.model_selection import BaseCrossValidator
+
+from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS
+
+__all__ = ["PrivateKFold", "private_split"]
+
+# 48 bits of a hash are a place among so many, and exact when multiplied by a number of folds.
+_PLACES = 2**48
+
+
+def private_split(
+    *arrays: Any,
+    test_size: float = 0.25,
+    ids: Any = None,
+    key: int | str | bytes = 0,
+    neighboring_relation: str = "zero_out",
+) -> list[Any]:
+    """Split arrays into training and test parts so that one record changes one part at most.
+
+    As scikit-learn's ``train_test_split``, and what follows decides for itself: never the labels,
+    never the contents of a row, and under ``"add_or_remove_one"`` not the number of rows.
+
+    Parameters
+    ----------
+    *arrays : sequence of array-like of shape (n_samples, ...)
+        Arrays, data frames, sparse matrices and lists, of equal length.
+    test_size : float, default=0.25
+        Share of the test part, above 0 and below 1.
+    ids : array-like of shape (n_samples,), default=None
+        What identifies the person of each row: whole numbers, strings or bytes, made from nothing
+        that the row says. All rows of a person go to one part. Required by
+        ``"add_or_remove_one"``; under the other relations they count as public.
+    key : int, str or bytes, default=0
+        Chooses the split, as a ``random_state`` does, and may be public. It must not be chosen by
+        what came of it. To split a part again by `ids`, take another key.
+    neighboring_relation : {"zero_out", "replace_one", "add_or_remove_one"}, default="zero_out"
+        That of the estimators.
+
+    Returns
+    -------
+    list of length 2 * len(arrays)
+        ``X_train, X_test, y_train, y_test`` for X and y, rows in their old order.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is out of range, lengths differ, or a part is empty.
+
+    Notes
+    -----
+    Without `ids` the part of a row follows from its position and the number of rows, which is
+    public; the test part has ``test_size * n_samples`` rows, rounded up. With `ids` it follows from
+    a keyed hash (BLAKE2b) of the row's own identifier. How many rows a part has is then private
+    under ``"add_or_remove_one"``: fit with ``n_ref`` times the share of the part in place of that
+    of the table.
+
+    One record of the table is one record of one part. What is computed from different parts
+    therefore costs the largest of their costs, not the sum.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpglm.workflow import private_split
+    >>> X, y = np.eye(8), np.arange(8)
+    >>> X_train, X_test, y_train, y_test = private_split(X, y, key="study 1")
+    >>> y_test
+    array([3, 7])
+    >>> people = ["ann", "ben", "cy", "dot", "eve", "flo", "gus", "hal"]
+    >>> private_split(people, ids=people, key=3, neighboring_relation="add_or_remove_one")[1]
+    ['dot', 'hal']
+    """
+    if isinstance(test_size, bool) or not isinstance(test_size, Real) or not 0 < test_size < 1:
+        raise ValueError(
+            f"test_size={test_size!r} must be a number above 0 and below 1: the share of the test "
+            "part, whose size may be private."
+        )
+    if not arrays:
+        raise ValueError("private_split needs at least one array: private_split(X, y).")
+    *arrays, ids = utils.indexable(*arrays, ids)
+    n_rows = utils.validation._num_samples(arrays[0])
+    places, whole = _places(n_rows, ids, key, neighboring_relation, b"split")
+    in_test = places < test_size * whole
+    if in_test.all() or not in_test.any():
+        raise ValueError(
+            "One part of the split has no rows: there are too few, or they are a part of a split "
+            "by the same key. Take another key."
+        )
+    parts = [np.flatnonzero(~in_test), np.flatnonzero(in_test)]
+    return [utils._safe_indexing(array, part) for array in arrays for part in parts]
+
+
+class PrivateKFold(BaseCrossValidator):
+    """Folds of which one record changes one: what k fits on them cost is the sum of their ledgers.
+
+    As scikit-learn's ``KFold``, where the number of records is public. Under
+    ``"add_or_remove_one"`` the fold of a record follows from its identifier, given as `groups`.
+    Folds are never stratified: one label would decide in which fold other records are.
+
+    Parameters
+    ----------
+    n_splits : int, default=5
+        Number of folds, 2 or more.
+    neighboring_relation : {"zero_out", "replace_one", "add_or_remove_one"}, default="zero_out"
+        That of the estimators.
+    key : int, str or bytes, default=0
+        As in `private_split`, whose parts may be split into folds by the same key.
+
+    Notes
+    -----
+    How many records a fold has is private under ``"add_or_remove_one"``: fit with ``n_ref`` times
+    ``1 - 1 / n_splits`` in place of that of the table.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpglm.workflow import PrivateKFold
+    >>> [test.tolist() for _, test in PrivateKFold(3).split(np.eye(7))]
+    [[0, 1, 6], [4, 5], [2, 3]]
+    >>> folds = PrivateKFold(2, neighboring_relation="add_or_remove_one", key=2)
+    >>> [test.tolist() for _, test in folds.split(np.eye(4), groups=["ann", "ben", "cy", "ann"])]
+    [[1, 2], [0, 3]]
+    """
+
+    # Meta-estimators with metadata routing hand over the groups that they are given.
+    __metadata_request__split: ClassVar = {"groups": True}
+
+    def __init__(
+        self,
+        n_splits: int = 5,
+        *,
+        neighboring_relation: str = "zero_out",
+        key: int | str | bytes = 0,
+    ) -> None:
+        self.n_splits = n_splits
+        self.neighboring_relation = neighboring_relation
+        self.key = key
+
+    def split(
+        self, X: Any, y: Any = None, groups: Any = None
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield the rows of the other folds, to train, and those of each fold, to test.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Its length is used.
+        y : array-like of shape (n_samples,), default=None
+            Not used.
+        groups : array-like of shape (n_samples,), default=None
+            As the `ids` of `private_split`: required by ``"add_or_remove_one"``.
+
+        Yields
+        ------
+        train, test : ndarray of int
+
+        Raises
+        ------
+        ValueError
+            If a parameter is out of range, lengths differ, or a fold is empty.
+        """
+        return super().split(X, y, groups)
+
+    def _iter_test_masks(
+        self, X: Any = None, y: Any = None, groups: Any = None
+    ) -> Iterator[np.ndarray]:
+        n_splits = self.get_n_splits()
+        n_rows = utils.validation._num_samples(X)
+        places, whole = _places(n_rows, groups, self.key, self.neighboring_relation, b"folds")
+        fold_of = places * n_splits // whole
+        if len(np.unique(fold_of)) < n_splits:
+            raise ValueError(
+                f"One of {n_splits} folds has no rows: there are too few, or they are a fold of "
+                "the same key. Lower n_splits, or take another key."
+            )
+        for fold in range(n_splits):
+            yield fold_of == fold
+
+    def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
+        """Return the number of folds, checked."""
+        whole = isinstance(self.n_splits, Integral) and not isinstance(self.n_splits, bool)
+        if not whole or not 2 <= self.n_splits < 2**15:
+            raise ValueError(f"n_splits={self.n_splits!r} must be a whole number from 2 to 32767.")
+        return int(self.n_splits)
+
+
+def _places(
+    n_rows: int, ids: Any, key: int | str | bytes, relation: str, use: bytes
+) -> tuple[np.ndarray, int]:
+    """Return a place of each row, and how many places there are; parts are intervals of places.
+
+    Without `ids` the places are a permutation that follows from `n_rows` and the key: positions in
+    the order of their hashes. Under zero_out and replace_one neighbours agree in `n_rows`, and so
+    in all places. With `ids` each place is a hash of the key and the row's own identifier: a row
+    that appears, vanishes or changes moves no other row, and stays where it is if its identifier
+    does. Parts of another use are independent of these.
+    """
+    if relation not in NEIGHBORING_RELATIONS:
+        raise ValueError(
+            f"neighboring_relation={relation!r} is unknown; "
+            f"choose one of {sorted(NEIGHBORING_RELATIONS)}."
+        )
+    if isinstance(key, bool) or not isinstance(key, (int, str, bytes)):
+        raise ValueError(f"key={key!r} must be a whole number, a string or bytes.")
+    secret = _bytes(key)
+    if len(secret) > 64:
+        raise ValueError(f"key has {len(secret)} bytes; it may have 64 at most.")
+
+    keyed = blake2b(digest_size=6, key=secret, person=use)
+
+    def place_of(name: Any) -> int:
+        own = keyed.copy()
+        own.update(_bytes(name))
+        return int.from_bytes(own.digest(), "big")
+
+    if ids is not None:
+        # One by one: an array of them all would turn numbers into text for the sake of one row.
+        names = ids.tolist() if hasattr(ids, "tolist") else list(ids)
+        if len(names) != n_rows or not all(isinstance(i, (Integral, str, bytes)) for i in names):
+            raise ValueError(
+                "ids must be one whole number, string or bytes for each row, none of them missing; "
+                "turn others into strings, each by itself."
+            )
+        return np.array([place_of(name) for name in names], dtype=np.int64), _PLACES
+    if relation == "add_or_remove_one":
+        raise ValueError(
+            "Under add_or_remove_one a split by position breaks the guarantee, because one record "
+            "more moves others: pass the identifier of each record (ids= of private_split, groups= "
+            "of PrivateKFold and of what uses it)."
+        )
+    places = np.empty(n_rows, dtype=np.int64)
+    places[np.argsort([place_of(i) for i in range(n_rows)], kind="stable")] = np.arange(n_rows)
+    return places, n_rows
+
+
+def _bytes(name: int | str | bytes) -> bytes:
+    return name if isinstance(name, bytes) else str(name).encode()
