@@ -1,6 +1,7 @@
 """Private work around a fit: search, scores, calibration, splits, and one ledger for all of it."""
 
+from dpglm.workflow.checks import Finding, check_pipeline
 from dpglm.workflow.search import PrivateSearchCV
 from dpglm.workflow.splits import PrivateKFold, private_split
 
-__all__ = ["PrivateKFold", "PrivateSearchCV", "private_split"]
+__all__ = ["Finding", "PrivateKFold", "PrivateSearchCV", "check_pipeline", "private_split"]
