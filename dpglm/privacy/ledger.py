@@ -658,10 +658,14 @@ class PrivacyLedger:
             ) from error
 
     def __str__(self) -> str:
+        delta = rounded_up(self.reporting_delta)
         if not self.protects:
             guarantee = "No privacy guarantee: the results were released without noise"
+            noisy = tuple(run for run in self.events if not unprotected([run]))
+            if noisy:
+                epsilon = rounded_up(composed_epsilon(noisy, self.reporting_delta))
+                guarantee += f", beside what alone costs epsilon={epsilon} at delta={delta}"
         else:
-            delta = rounded_up(self.reporting_delta)
             guarantee = (
                 f"(epsilon={rounded_up(self.epsilon())}, delta={delta})-differentially "
                 f"private under {self.neighboring_relation} ({self._relation.meaning})"

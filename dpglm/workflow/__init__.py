@@ -3,5 +3,8 @@
 from dpglm.workflow.checks import Finding, check_pipeline
 from dpglm.workflow.search import PrivateSearchCV
 from dpglm.workflow.splits import PrivateKFold, private_split
+from dpglm.workflow.totals import privacy_of
 
-__all__ = ["Finding", "PrivateKFold", "PrivateSearchCV", "check_pipeline", "private_split"]
+__all__ = [
+    "Finding", "PrivateKFold", "PrivateSearchCV", "check_pipeline", "privacy_of", "private_split",
+]  # fmt: skip

@@ -92,7 +92,7 @@ def check_pipeline(estimator: Any) -> list[Finding]:
     """
     if not _is_estimator(estimator):
         raise ValueError(f"check_pipeline needs an estimator, and {estimator!r:.80} has no fit.")
-    nodes = list(_nodes("", estimator))
+    nodes = list(parts_of(estimator))
     private_count = any(getattr(e, "neighboring_relation", None) == _ADD for _, e in nodes)
     found = _Findings()
     for step, node in nodes:
@@ -202,22 +202,22 @@ def _is_ours(value: Any) -> bool:
     return type(value).__module__.partition(".")[0] == "dpglm"
 
 
-def _nodes(step: str, value: Any) -> Iterator[tuple[str, Any]]:
+def parts_of(value: Any, step: str = "") -> Iterator[tuple[str, Any]]:
     """Yield all that has a fit in a value and in its parameters, with the names of their places."""
     if _is_estimator(value):
         yield step, value
         value = value.get_params(deep=False) if hasattr(value, "get_params") else {}
     if isinstance(value, Mapping):
         for name, inner in value.items():
-            yield from _nodes(f"{step}__{name}".removeprefix("__"), inner)
+            yield from parts_of(inner, f"{step}__{name}".removeprefix("__"))
     elif isinstance(value, (list, tuple)):
         for inner in value:
             named = isinstance(inner, tuple) and len(inner) > 1 and isinstance(inner[0], str)
             if named:  # as in steps and transformers, which is no part of a nested name
                 outer = step.rpartition("__")[0]
-                yield from _nodes(f"{outer}__{inner[0]}".removeprefix("__"), inner[1])
+                yield from parts_of(inner[1], f"{outer}__{inner[0]}".removeprefix("__"))
             else:
-                yield from _nodes(step, inner)
+                yield from parts_of(inner, step)
 
 
 def _facts(estimator: Any) -> Iterator[tuple[str, str, str]]:
