@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.compose import ColumnTransformer, make_column_selector
+from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import FeatureUnion, Pipeline
 from sklearn.utils import get_tags
 
@@ -93,7 +94,7 @@ def check_pipeline(estimator: Any) -> list[Finding]:
     if not _is_estimator(estimator):
         raise ValueError(f"check_pipeline needs an estimator, and {estimator!r:.80} has no fit.")
     nodes = list(parts_of(estimator))
-    private_count = any(getattr(e, "neighboring_relation", None) == _ADD for _, e in nodes)
+    private_count = any(_hides_count(node) for _, node in nodes)
     found = _Findings()
     for step, node in nodes:
         place = step or type(node).__name__
@@ -111,6 +112,7 @@ def warn_of(findings: list[Finding], stacklevel: int = 3) -> None:
 _ADD = "add_or_remove_one"
 _PRIVATE = "a private estimator, such as DPLogisticRegression"
 _SEARCH = ("chooses by scores without noise", "PrivateSearchCV, or a search on public rows")
+_CATEGORIES = ("reads the categories off all rows", "a Schema, or categories that are public")
 _FEATURES = ("chooses features by scores without noise", "features chosen beforehand")
 
 # What a class of scikit-learn does, and what to use instead, where its module does not tell.
@@ -119,6 +121,8 @@ _WORDS = {
     "RandomizedSearchCV": _SEARCH,
     "HalvingGridSearchCV": _SEARCH,
     "HalvingRandomSearchCV": _SEARCH,
+    "OneHotEncoder": _CATEGORIES,
+    "OrdinalEncoder": _CATEGORIES,
     "RFECV": _FEATURES,
     "SequentialFeatureSelector": _FEATURES,
     "CalibratedClassifierCV": ("fits calibrators without noise", "PrivateCalibratedClassifier"),
@@ -147,7 +151,7 @@ _INSTEAD = {
     "sklearn.preprocessing": "Schema.transformer() or PublicBoundsScaler",
     "sklearn.impute": "SimpleImputer(strategy='constant', keep_empty_features=True), or the "
     "missing values of a Schema",
-    "sklearn.feature_extraction": "HashingVectorizer, or a vocabulary that is public",
+    "sklearn.feature_extraction": "HashingVectorizer, or a public vocabulary without idf",
     "sklearn.feature_selection": "features chosen beforehand",
 }
 _ON_PUBLIC_ROWS = "nothing, or a FrozenEstimator that was fitted on public rows"
@@ -166,7 +170,7 @@ _HARMLESS: dict[str, Callable[[Any], bool]] = _all_of(
 ) | {
     "BaggingClassifier": lambda e: not e.bootstrap,
     "CountVectorizer": lambda e: e.vocabulary is not None,
-    "FrozenEstimator": lambda e: _is_ours(e.estimator),
+    "FrozenEstimator": lambda e: not check_pipeline(e.estimator),
     "FunctionTransformer": lambda e: e.func is None or isinstance(e.func, np.ufunc),
     "GaussianRandomProjection": lambda e: e.n_components != "auto",
     "MissingIndicator": lambda e: e.features == "all",
@@ -202,11 +206,19 @@ def _is_ours(value: Any) -> bool:
     return type(value).__module__.partition(".")[0] == "dpglm"
 
 
+def _hides_count(value: Any) -> bool:
+    """Return whether an estimator keeps the number of rows private: of records, or of a person."""
+    added = getattr(value, "neighboring_relation", None) == _ADD
+    return added or getattr(value, "max_group_size", None) is not None
+
+
 def parts_of(value: Any, step: str = "") -> Iterator[tuple[str, Any]]:
     """Yield all that has a fit in a value and in its parameters, with the names of their places."""
     if _is_estimator(value):
         yield step, value
-        value = value.get_params(deep=False) if hasattr(value, "get_params") else {}
+        # What is frozen was fitted elsewhere, and is looked at as a whole.
+        closed = isinstance(value, FrozenEstimator) or not hasattr(value, "get_params")
+        value = {} if closed else value.get_params(deep=False)
     if isinstance(value, Mapping):
         for name, inner in value.items():
             yield from parts_of(inner, f"{step}__{name}".removeprefix("__"))
@@ -277,7 +289,7 @@ def _words_of_its_module(estimator: Any) -> tuple[str, str]:
 def _fold_facts(estimator: Any, private_count: bool) -> Iterator[tuple[str, str, str]]:
     """Yield what its folds follow from, unless that is positions, or identifiers if need be.
 
-    `private_count`: whether an estimator that it works with keeps the number of records private.
+    `private_count`: whether an estimator that it works with keeps the number of rows private.
     """
     name, cv = type(estimator).__name__, getattr(estimator, "cv", "none")
     folds = type(cv).__name__
@@ -289,7 +301,11 @@ def _fold_facts(estimator: Any, private_count: bool) -> Iterator[tuple[str, str,
     elif isinstance(cv, PrivateKFold) or folds in _BY_POSITION:
         if private_count and getattr(cv, "neighboring_relation", None) != _ADD:
             instead = f"PrivateKFold(neighboring_relation={_ADD!r}), and groups"
-            yield f"{name} takes folds by position where their number is private", "breaks", instead
+            yield (
+                f"{name} takes folds by position where the number of rows is private",
+                "breaks",
+                instead,
+            )
     elif not isinstance(cv, str):
         instead = "this, if each row's fold follows from public facts and its own identifier"
         yield f"{name} takes folds from {folds}", "not known", instead

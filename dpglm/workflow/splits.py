@@ -44,7 +44,8 @@ def private_split(
     ids : array-like of shape (n_samples,), default=None
         What identifies the person of each row: whole numbers, strings or bytes, made from nothing
         that the row says. All rows of a person go to one part. Required by
-        ``"add_or_remove_one"``; under the other relations they count as public.
+        ``"add_or_remove_one"``, and needed where all rows of a person are one record
+        (``max_group_size``); under the other relations they count as public.
     key : int, str or bytes, default=0
         Chooses the split, as a ``random_state`` does, and may be public. It must not be chosen by
         what came of it. To split a part again by `ids`, take another key.
