@@ -7,7 +7,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import ColumnTransformer
-from sklearn.ensemble import StackingClassifier, VotingClassifier
+from sklearn.ensemble import BaggingClassifier, StackingClassifier, VotingClassifier
 from sklearn.experimental import enable_halving_search_cv  # noqa: F401
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
@@ -119,6 +119,7 @@ def test_searches_by_chance_or_by_halving(tmp_path):
     ("estimator", "n_fits"),
     [
         (VotingClassifier([("a", MODEL), ("b", make_pipeline(PublicBoundsScaler(), MODEL))]), 2),
+        (BaggingClassifier(MODEL, 2, bootstrap=False), 2),
         (OneVsRestClassifier(MODEL), 3),
         (CalibratedClassifierCV(make_pipeline(PublicBoundsScaler(), MODEL), cv=KFold(2)), 2),
     ],
