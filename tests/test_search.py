@@ -10,7 +10,8 @@ from scipy.special import log_expit, ndtri_exp
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import ParameterSampler
-from sklearn.pipeline import Pipeline
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
 from dpglm import (
@@ -21,6 +22,7 @@ from dpglm import (
     Geometric,
     PrivacyBudget,
     PrivacyOdometer,
+    PrivacyWarning,
     seeded_noise,
 )
 from dpglm.audit import largest_ratio, record, replay
@@ -243,6 +245,13 @@ def test_a_pipeline_is_searched_with_nested_names_and_several_grids():
     assert search.plan_.n_candidates == 3 and search.predict(rows).shape == (120,)
     n_columns = len(schema.transformer().fit(rows).get_feature_names_out())
     assert search.privacy_ == search.plan(120, n_columns).ledger
+
+
+def test_a_pipeline_that_reads_other_peoples_rows_warns():
+    leaking = make_pipeline(StandardScaler(), MODEL)
+    grid = {"dplogisticregression__clip_schedule": [0.1, 1.0]}
+    with pytest.warns(PrivacyWarning, match="StandardScaler is fitted on all rows"):
+        search_of(estimator=leaking, param_grid=grid).fit(X, Y)
 
 
 def test_settings_may_be_drawn_at_random():

@@ -27,6 +27,7 @@ from dpglm.privacy.ledger import PrivacyLedger, rounded_up
 from dpglm.privacy.noise import entropy_source
 from dpglm.privacy.odometer import charged_as_one
 from dpglm.privacy.selection import ChoosingVault, ExponentialSelection
+from dpglm.workflow.checks import check_pipeline, warn_of
 
 # Of mu^2 for the candidates and the choice, and of that for the choice if it reads the same rows.
 _SEARCH_SHARE, _CHOICE_SHARE = 1 / 3, 0.1
@@ -265,6 +266,11 @@ class PrivateSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             carries ``privacy_ledger``, the cost of the whole search.
         BudgetExceededError
             If the whole search exceeds the limit of an odometer, before anything is released.
+
+        Warns
+        -----
+        PrivacyWarning
+            For each step of a pipeline that breaks the guarantee, as `check_pipeline` finds them.
         """
         for name in [name for name in vars(self) if name.endswith("_") and name[0] != "_"]:
             delattr(self, name)
@@ -272,6 +278,7 @@ class PrivateSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             raise TypeError("PrivateSearchCV needs X and y in memory, not blocks of rows.")
         X, y = indexable(X, y)
         settings = self._settings()
+        warn_of([found for found in check_pipeline(self.estimator) if found.severity == "breaks"])
         widths = [_width(self._configured(setting, 1.0), X, y) for setting in settings]
         y = column_or_1d(y, warn=True)
         check_classification_targets(y)
