@@ -1,0 +1,133 @@
+"""What a ledger means to one record: how well anyone can tell whether it was there.
+
+The attacker knows all other records and everything that was released, and tells two neighbouring
+data sets apart: with the record, and without it (or with another, under ``"replace_one"``).
+"""
+
+import math
+
+import numpy as np
+from scipy.special import ndtr, ndtri
+
+from dpglm.privacy.gaussian import GaussianEvent
+from dpglm.privacy.ledger import PrivacyLedger
+
+__all__ = ["attack_power", "attack_success", "posterior"]
+
+_N_LINES = 33  # speed only
+
+
+def attack_success(ledger: PrivacyLedger, prior: float = 0.5) -> float:
+    """Return the largest chance to guess right whether a record was there.
+
+    Parameters
+    ----------
+    ledger : PrivacyLedger
+    prior : float, default=0.5
+        The chance that it was there, as the attacker sees it beforehand. Who has seen nothing
+        guesses right with chance ``max(prior, 1 - prior)``.
+
+    Returns
+    -------
+    float
+        An upper bound for all attacks; the best of them reaches it where mu is exact.
+
+    Notes
+    -----
+    Of a prior p of 1/2 at most, let e = log((1 - p) / p). An attack with true and false positive
+    rates t and f is right with chance ``(1 - p) (1 - f) + p t = (1 - p) + p (t - exp(e) f)``, and
+    ``t - exp(e) f`` is at most delta(e). Above 1/2 the two data sets change places. With a Gaussian
+    trade-off and p = 1/2 this is ``Phi(mu / 2)``.
+
+    Examples
+    --------
+    >>> from dpglm.privacy.ledger import GaussianEvent, PrivacyLedger
+    >>> ledger = PrivacyLedger.from_events([GaussianEvent(40.0)] * 100, reporting_delta=1e-6)
+    >>> round(attack_success(ledger), 4)
+    0.5497
+    """
+    _check("prior", prior)
+    rarer = min(prior, 1 - prior)
+    return (1 - rarer) + rarer * ledger.delta(math.log((1 - rarer) / rarer))
+
+
+def attack_power(
+    ledger: PrivacyLedger, false_positive_rate: float | np.ndarray
+) -> float | np.ndarray:
+    """Return the largest true positive rate of an attack with this false positive rate.
+
+    Parameters
+    ----------
+    ledger : PrivacyLedger
+    false_positive_rate : float or ndarray
+        How often the attack may say that a record was there which was not.
+
+    Returns
+    -------
+    float or ndarray
+        An upper bound for all attacks.
+
+    Notes
+    -----
+    With a Gaussian trade-off ``Phi(mu + Phi^-1(f))`` (Dong, Roth & Su 2022), which is exact for
+    Gaussian releases. Other releases have ``delta(e) + exp(e) f`` and ``1 - exp(-e) (1 - f -
+    delta(e))`` at every epsilon e: the least over a grid of them, and of the above, is taken.
+
+    Examples
+    --------
+    >>> from dpglm.privacy.ledger import GaussianEvent, PrivacyLedger
+    >>> ledger = PrivacyLedger.from_events([GaussianEvent(40.0)] * 100, reporting_delta=1e-6)
+    >>> round(attack_power(ledger, 0.01), 4)
+    0.0189
+    """
+    rate = np.asarray(false_positive_rate, dtype=float)
+    _check("false_positive_rate", rate)
+    bounds = [np.ones_like(rate)]
+    mu = gaussian_mu(ledger)
+    if mu is not None:
+        bounds.append(ndtr(mu + ndtri(rate)))
+    if ledger.protects and {event.kind for event, _ in ledger.events} != {GaussianEvent.kind}:
+        for epsilon in np.linspace(0.0, min(ledger.epsilon(), 50.0), _N_LINES).tolist():
+            delta = ledger.delta(epsilon)
+            bounds.append(delta + math.exp(epsilon) * rate)
+            bounds.append(1 - math.exp(-epsilon) * (1 - rate - delta))
+    least = np.min(bounds, axis=0)
+    return least if least.ndim else float(least)
+
+
+def posterior(ledger: PrivacyLedger, prior: float, false_positive_rate: float) -> float:
+    """Return the largest chance that a record was there, given that an attack says so.
+
+    By Bayes' rule ``p t / (p t + (1 - p) f)``, with t the `attack_power` at f.
+
+    Parameters
+    ----------
+    ledger : PrivacyLedger
+    prior : float
+        The chance that it was there, before anything was released.
+    false_positive_rate : float
+        Of the attack.
+
+    Examples
+    --------
+    >>> from dpglm.privacy.ledger import GaussianEvent, PrivacyLedger
+    >>> ledger = PrivacyLedger.from_events([GaussianEvent(40.0)] * 100, reporting_delta=1e-6)
+    >>> round(posterior(ledger, 0.1, 0.01), 4)
+    0.1738
+    """
+    _check("prior", prior)
+    right = prior * attack_power(ledger, false_positive_rate)
+    return right / (right + (1 - prior) * false_positive_rate)
+
+
+def gaussian_mu(ledger: PrivacyLedger) -> float | None:
+    """Return the parameter of the Gaussian trade-off of the whole, or None if there is none."""
+    try:
+        return ledger.mu()
+    except ValueError:
+        return None
+
+
+def _check(name: str, value: float | np.ndarray) -> None:
+    if not np.all((np.asarray(value) > 0) & (np.asarray(value) < 1)):
+        raise ValueError(f"{name}={value} must be above 0 and below 1.")
