@@ -360,7 +360,7 @@ def charge_odometers(ledger: PrivacyLedger, estimator: Any = None, rows: Any = N
     if not blocks:
         _warn_of_second_fit(ledger, rows)
     parameters = {} if estimator is None else estimator.get_params(deep=False)
-    parameters = {name: _as_json(value) for name, value in parameters.items()}
+    parameters = {name: as_json(value) for name, value in parameters.items()}
     name = None if estimator is None else type(estimator).__name__
     for path in dict.fromkeys(block.path for block in blocks):
         own = [block for block in blocks if block.path == path]
@@ -370,7 +370,7 @@ def charge_odometers(ledger: PrivacyLedger, estimator: Any = None, rows: Any = N
         whole.is_charged = True
 
 
-def _as_json(value: Any) -> Any:
+def as_json(value: Any) -> Any:
     return value if isinstance(value, str | int | float | bool | None) else repr(value)
 
 

@@ -8,8 +8,10 @@ from dpglm.study.plots import (
     OdometerDisplay,
     PlanDisplay,
     ShapeDisplay,
+    TradeOffDisplay,
     UtilityGraphDisplay,
 )
+from dpglm.study.privacy_report import PrivacyReport
 from dpglm.study.report import html_report
 from dpglm.study.results import ComparisonResults
 from dpglm.study.shapes import explain
@@ -17,6 +19,6 @@ from dpglm.study.utility import UtilityGraph
 
 __all__ = [
     "AuditDisplay", "ComparisonDisplay", "ComparisonResults", "FitTraceDisplay", "OdometerDisplay",
-    "PlanDisplay", "ShapeDisplay", "UtilityGraph", "UtilityGraphDisplay", "compare", "explain",
-    "html_report",
+    "PlanDisplay", "PrivacyReport", "ShapeDisplay", "TradeOffDisplay", "UtilityGraph",
+    "UtilityGraphDisplay", "compare", "explain", "html_report",
 ]  # fmt: skip

@@ -1,6 +1,7 @@
 """The command line, ``python -m dpglm``: what is typed, and the commands that it runs."""
 
 import argparse
+import json
 import math
 import os
 import sys
@@ -28,6 +29,7 @@ from dpglm.study.comparison import compare
 from dpglm.study.methods import ALIASES, AUDITED, COMPARED, DATASETS, LOSSES, METHODS, PLANNED
 from dpglm.study.planning import MOST_ITERATIONS, plan_as_asked
 from dpglm.study.plots import AuditDisplay, ComparisonDisplay, OdometerDisplay
+from dpglm.study.privacy_report import PrivacyReport
 from dpglm.study.report import html_report
 from dpglm.study.results import ComparisonResults, ResultsFile, aligned, one_line
 
@@ -44,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"dpglm {dpglm.__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for add in (_add_compare, _add_plan, _add_audit, _add_odometer):
+    for add in (_add_compare, _add_plan, _add_audit, _add_odometer, _add_report):
         add(commands)
     arguments = parser.parse_args(argv)
     try:
@@ -521,4 +523,37 @@ def _odometer(arguments: argparse.Namespace) -> int:
             print(f"One more full-batch fit may have epsilon={remaining:g} at delta={delta:g}.")
         if figure is not None:
             OdometerDisplay.from_odometer(odometer).plot().figure_.savefig(figure, dpi=150)
+    return 0
+
+
+def _add_report(commands: Any) -> None:
+    parser = _command(
+        commands,
+        "report",
+        _report,
+        help="what was released and what it costs, for whoever has to decide on it",
+        description="Write the report of ledgers, which add up, and of the odometer that has the "
+        "total of all fits. Without --output it is printed.",
+    )
+    parser.add_argument(
+        "files", type=Path, nargs="+", metavar="FILE",
+        help="of a PrivacyOdometer; or a ledger (privacy_.to_dict() as JSON), a model or a report",
+    )  # fmt: skip
+    _add_options(
+        parser,
+        ("--output", Path, None, "FILE", "ends in .html, .json or .md, which is the format"),
+        ("--registry", Path, None, "FILE.json", "draft an entry of the registry of deployments"),
+    )
+
+
+def _report(arguments: argparse.Namespace) -> int:
+    with _refused(arguments):
+        report = PrivacyReport.from_files(*arguments.files)
+        if arguments.output is not None:
+            report.save(arguments.output)
+        else:
+            print(report.to_markdown(), end="")
+        if arguments.registry is not None:
+            entry = json.dumps(report.to_registry(), indent=2)
+            arguments.registry.write_text(f"{entry}\n", encoding="utf-8")
     return 0

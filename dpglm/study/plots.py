@@ -15,6 +15,8 @@ from dpglm.audit.report import AuditPart, AuditReport
 from dpglm.audit.statistics import CanaryScores
 from dpglm.estimators.plan import PrivacyPlan
 from dpglm.exceptions import require
+from dpglm.privacy.attacks import attack_power
+from dpglm.privacy.ledger import PrivacyLedger, rounded_up
 from dpglm.privacy.odometer import PrivacyOdometer
 from dpglm.schema.columns import CategoricalColumn, DateColumn, NumericColumn, TextColumn
 from dpglm.schema.table import Schema
@@ -311,6 +313,47 @@ class OdometerDisplay(Display):
         axes.set(xlabel="number of fits", ylabel=f"epsilon at delta={self.delta:g}", ylim=(0, None))
         axes.xaxis.get_major_locator().set_params(integer=True)
         axes.legend(frameon=False)
+
+
+@dataclass(eq=False, repr=False)
+class TradeOffDisplay(Display):
+    """How often an attack can be right that a record was there, against how often it is wrong.
+
+    Nothing lies above the curve; make it with `from_ledger`.
+
+    Examples
+    --------
+    >>> from dpglm import DPLogisticRegression
+    >>> from dpglm.study import TradeOffDisplay
+    >>> ledger = DPLogisticRegression(epsilon=1.0).plan(n_samples=40_000, n_features=100).ledger
+    >>> TradeOffDisplay.from_ledger(ledger).plot().axes_[0].get_ylabel()
+    'true positive rate'
+    """
+
+    ledger: PrivacyLedger
+
+    @classmethod
+    def from_ledger(cls, ledger: PrivacyLedger) -> Self:
+        """Prepare the figure of a ledger, ``privacy_`` of a fitted estimator."""
+        return cls(ledger)
+
+    def _layout(self) -> Layout:
+        ledger = self.ledger
+        delta = rounded_up(ledger.reporting_delta)
+        title = f"epsilon {rounded_up(ledger.epsilon())} at delta {delta}"
+        return Layout(title, (4.8, 4.4), (1,), 1)
+
+    def _draw_panels(self, own_figure: bool) -> None:
+        (axes,) = self.axes_
+        # Even steps in the normal quantile show both corners.
+        rates = norm.cdf(np.linspace(-5.0, 5.0, 2 * _MOST_POINTS + 1))
+        power = attack_power(self.ledger, rates)
+        ends = (0.0, *rates, 1.0), (0.0, *power, 1.0)
+        axes.plot(*ends, label="who has seen what was released")
+        axes.fill_between(*ends, alpha=0.1)
+        axes.plot([0, 1], [0, 1], color="0.6", linestyle="--", label="who has seen nothing")
+        axes.set(xlabel="false positive rate", ylabel="true positive rate", aspect="equal")
+        axes.legend(loc="lower right", frameon=False)
 
 
 _ABSENT, _PRESENT, _VIOLATED = "C0", "C1", "C3"

@@ -1,9 +1,10 @@
-"""A comparison as a web page that needs no other file."""
+"""Web pages that need no other file, and a comparison as one of them."""
 
 import math
 import os
 import platform
 from base64 import b64encode
+from collections.abc import Mapping
 from contextlib import suppress
 from html import escape
 from importlib.metadata import PackageNotFoundError, version
@@ -11,9 +12,13 @@ from importlib.resources import files
 from io import BytesIO
 from string import Template
 
-from dpglm.study.plots import ComparisonDisplay, pyplot
+from dpglm.study.plots import ComparisonDisplay, Display, pyplot
 from dpglm.study.results import GAINS, ComparisonResults, Row, epsilons_of, grouped, score_text
 
+_LEAD = (
+    "Mean ± standard error over the folds. The scores were computed from the data without noise: "
+    "they may be published only if the data may."
+)
 _MORE_METRICS = ("test_loss", "fit_seconds")
 _PACKAGES = ("dpglm", "scikit-learn", "numpy", "scipy", "numba", "matplotlib", "dp-accounting")
 # Ink and grid of a figure.
@@ -52,24 +57,32 @@ def html_report(
     True
     """
     rows = results.rows()
-    page = _filled(
-        "report",
-        title=escape(title),
+    body = filled(
+        "comparison",
         datasets="\n".join(_dataset(results, name) for name in results.datasets),
         guarantees="\n".join(_guarantee(own) for own in grouped(rows, "estimator").values()),
         notes=_notes(results.notes()),
-        settings="\n".join(
-            f"<dt>{escape(name)}</dt><dd>{escape(value) or '-'}</dd>"
-            for name, value in _settings(rows).items()
-        ),
+        settings=facts(_settings(rows)),
     )
-    return f"{page}\n"
+    return page(title, _LEAD, body)
 
 
-def _filled(template: str, **texts: str) -> str:
+def page(title: str, lead: str, body: str) -> str:
+    """Return an HTML document with everything inside."""
+    return filled("page", title=escape(title), lead=escape(lead), body=body) + "\n"
+
+
+def filled(template: str, **texts: str) -> str:
     """Return a template of the package with HTML in the place of its names."""
     path = files("dpglm").joinpath("templates", f"{template}.html")
     return Template(path.read_text(encoding="utf-8").rstrip("\n")).substitute(texts)
+
+
+def facts(values: Mapping[str, str]) -> str:
+    """Return the items of a list of names and what they are."""
+    return "\n".join(
+        f"<dt>{escape(name)}</dt><dd>{escape(value) or '-'}</dd>" for name, value in values.items()
+    )
 
 
 def _dataset(results: ComparisonResults, name: str) -> str:
@@ -77,31 +90,41 @@ def _dataset(results: ComparisonResults, name: str) -> str:
         "\n".join(_table(*panel) for panel in panels)
         for panels in (results.panels(name), results.panels(name, _MORE_METRICS))
     )
-    return _filled(
+    display = ComparisonDisplay.from_results(results, dataset=name)
+    display.title = ""
+    return filled(
         "dataset",
         name=escape(name),
         protocol=escape(results.headline(name).split(": ", 1)[1]),
-        light=_drawn(results, name, *_ON_LIGHT),
-        dark=_drawn(results, name, *_ON_DARK),
+        figure=figure(display, f"Scores on {name} against epsilon"),
         tables=tables,
         more_tables=more_tables,
     )
 
 
-def _drawn(results: ComparisonResults, dataset: str, ink: str, grid: str) -> str:
-    """Return the figure as the address of an SVG image with a transparent background."""
+def figure(display: Display, alt: str, small: bool = False) -> str:
+    """Return a figure in light and dark, whose numbers the tables below it hold."""
+    return filled(
+        "figure",
+        small=" class=small" if small else "",
+        light=_drawn(display, *_ON_LIGHT),
+        dark=_drawn(display, *_ON_DARK),
+        alt=escape(f"{alt}; the tables below hold the same numbers"),
+    )
+
+
+def _drawn(display: Display, ink: str, grid: str) -> str:
+    """Return a figure as the address of an SVG image with a transparent background."""
     plt = pyplot()
     inked = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
     clear = ("figure.facecolor", "axes.facecolor", "savefig.facecolor")
     theme = {**dict.fromkeys(inked, ink), **dict.fromkeys(clear, "none"), "grid.color": grid}
     # Without a date and with fixed identifiers the same results give the same page.
     with plt.rc_context({**theme, "svg.hashsalt": "dpglm"}):
-        display = ComparisonDisplay.from_results(results, dataset=dataset)
-        display.title = ""
-        figure = display.plot().figure_
+        drawn = display.plot().figure_
         image = BytesIO()
-        figure.savefig(image, format="svg", metadata={"Date": None})
-        plt.close(figure)
+        drawn.savefig(image, format="svg", metadata={"Date": None})
+        plt.close(drawn)
     return f"data:image/svg+xml;base64,{b64encode(image.getvalue()).decode()}"
 
 
@@ -134,7 +157,7 @@ def _table(title: str, metric: str, rows: list[Row]) -> str:
         for heading in ("estimator", *headings)
     )
     order = "descending" if larger else "ascending"
-    return _filled("table", order=order, title=escape(title), head=head, body="\n".join(lines))
+    return filled("table", order=order, title=escape(title), head=head, body="\n".join(lines))
 
 
 def _guarantee(rows: list[Row]) -> str:
@@ -168,7 +191,7 @@ def _settings(rows: list[Row]) -> dict[str, str]:
         return ", ".join(format(value, form) for value in values)
 
     python = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
-    facts = {
+    settings = {
         "epsilon": distinct("epsilon", "g"),
         "delta": distinct("delta", "g"),
         "folds": distinct("n_splits"),
@@ -176,7 +199,13 @@ def _settings(rows: list[Row]) -> dict[str, str]:
         "seed": distinct("seed") or "none: the noise was fresh",
         "Python": f"{python}, {os.cpu_count()} processors",
     }
+    return settings | versions()
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of the packages that a fit, its accounting or a figure rest on."""
+    found = {}
     for package in _PACKAGES:
         with suppress(PackageNotFoundError):
-            facts[package] = version(package)
-    return facts
+            found[package] = version(package)
+    return found

@@ -184,7 +184,7 @@ class ResultsFile:
         """Add a finished cell and what was measured, or ``{"error": message}``."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with open(self.path, "ab") as file:
-            file.write(_json({**asdict(cell), **outcome}).encode() + b"\n")
+            file.write(strict_json({**asdict(cell), **outcome}).encode() + b"\n")
 
 
 @dataclass(frozen=True, repr=False)
@@ -306,7 +306,7 @@ class ComparisonResults(ResultTable):
         Numbers that JSON lacks are the strings "inf", "-inf" and "nan".
         """
         errors = [dict(record) for record in self.errors]
-        return _json({"rows": self.rows(), "errors": errors}, indent=2) + "\n"
+        return strict_json({"rows": self.rows(), "errors": errors}, indent=2) + "\n"
 
     def notes(self) -> str:
         """Return a line for each distinct error and warning, with the number of fits."""
@@ -354,7 +354,7 @@ def _averaged(group: Cell, records: list[Row]) -> dict[str, Any]:
     return row
 
 
-def _json(value: Any, indent: int | None = None) -> str:
+def strict_json(value: Any, indent: int | None = None) -> str:
     """Return strict JSON; the numbers that JSON lacks become "inf", "-inf" and "nan"."""
     strict = json.loads(json.dumps(value), parse_constant=lambda number: str(float(number)))
     return json.dumps(strict, indent=indent, ensure_ascii=False, allow_nan=False)

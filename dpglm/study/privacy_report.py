@@ -1,0 +1,585 @@
+"""What an officer has to know of a release, laid out by the questions of NIST SP 800-226."""
+
+import json
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from sklearn.pipeline import Pipeline
+
+from dpglm.audit.report import AuditReport
+from dpglm.privacy.attacks import attack_power, attack_success, gaussian_mu, posterior
+from dpglm.privacy.events import FilterEvent
+from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS, gdp_mu
+from dpglm.privacy.ledger import PrivacyLedger, rounded_up
+from dpglm.privacy.odometer import OdometerEntry, PrivacyOdometer, as_json
+from dpglm.schema.columns import FILL_IN
+from dpglm.study.plots import TradeOffDisplay
+from dpglm.study.report import facts, figure, filled, page, versions
+from dpglm.study.results import strict_json
+
+PRIORS = (0.5, 0.1, 0.01)
+RATES = (0.1, 0.01, 0.001)
+_GROUPS = (1, 2, 5, 10)
+
+RELEASES = {
+    "gaussian": "sum over all records, with Gaussian noise",
+    "poisson_sampled": "sum over a random batch of the records, with Gaussian noise",
+    "selection": "choice by the exponential mechanism",
+    "laplace_selection": "choice by report noisy max",
+    "pure": "sum over all records, with noise and a delta of zero",
+    "objective_perturbation": "minimiser of a loss that was tilted at random",
+    "filter": "everything that an adaptive fit may release, charged with its whole budget",
+    "parallel": "releases about parts that share no record, charged with the dearest part",
+}
+"""What each kind of event of a ledger releases, in words."""
+
+_ENTROPY = "the operating system's entropy, the source of the noise, is sound"
+_OUTSIDE = (
+    "The raw records, and the process that reads them, are protected: access, storage, backups, "
+    "memory, logs, timing.",
+    "Nothing leaves that has no noise: no score, figure, error message or file of a callback.",
+    "No more was collected, and is kept no longer, than the purpose needs.",
+    "What is true of a group can be said of its members, protected or not: that harm was weighed.",
+)
+_SOURCE = "https://doi.org/10.6028/NIST.SP.800-226"
+
+
+@dataclass(frozen=True)
+class _Section:
+    """A question, and all that answers it; each format writes them in this order."""
+
+    title: str
+    layer: str
+    text: Sequence[str] = ()
+    facts: Mapping[str, str] = field(default_factory=dict)
+    # Captions, and rows of which the first is the head.
+    tables: Mapping[str, Sequence[Sequence[str]]] = field(default_factory=dict)
+    boxes: Sequence[str] = ()
+    curve: bool = False
+
+
+class PrivacyReport:
+    """What was released about the records, what it costs them, and what is only asserted.
+
+    Every number of it is one of a ledger, or follows from one: the report looks at no data.
+
+    Parameters
+    ----------
+    source : fitted estimator, PrivacyLedger or PrivacyOdometer
+        What was released; of an odometer, all fits that it recorded.
+    odometer : PrivacyOdometer, optional
+        The total of all fits on the same records. Without it the report says that it is not known.
+    audit : AuditReport, optional
+        What `audit_estimator` returned. Without it the report says that none was made.
+
+    Raises
+    ------
+    ValueError
+        If the source has no ledger, or nothing was recorded.
+
+    Notes
+    -----
+    It follows the pyramid of NIST SP 800-226 (2025), "Guidelines for evaluating differential
+    privacy guarantees", from its top: parameters, unit of privacy, algorithms, composition, what
+    has to be true for them to hold, correctness, and what surrounds them. An odometer with a limit
+    that holds for adaptive settings guarantees its limit, and that is what is stated.
+
+    Examples
+    --------
+    >>> from dpglm import DPLogisticRegression
+    >>> from dpglm.datasets import make_census
+    >>> from dpglm.study import PrivacyReport
+    >>> X, y = make_census(1000, random_state=0)
+    >>> model = DPLogisticRegression(epsilon=1.0, classes=[0, 1], max_iter=5).fit(X, y)
+    >>> report = PrivacyReport(model)
+    >>> report.to_markdown().splitlines()[0]
+    '# Privacy report: DPLogisticRegression'
+    >>> success = report.to_dict()["guarantee"]["success"][0]
+    >>> success["prior"], round(success["with_release"], 2)
+    (0.5, 0.59)
+    """
+
+    def __init__(
+        self,
+        source: Any,
+        *,
+        odometer: PrivacyOdometer | None = None,
+        audit: AuditReport | None = None,
+    ) -> None:
+        self.audit, self.parameters = audit, {}
+        if isinstance(source, PrivacyLedger):
+            self.name, self.ledger, self.released = "one ledger", source, [source]
+        elif isinstance(source, PrivacyOdometer):
+            self.name, self.ledger = f"all fits in {source.path.name}", _total(source)
+            self.released, odometer = source.ledgers(), source
+        else:
+            model = source[-1] if isinstance(source, Pipeline) else source
+            self.ledger = getattr(model, "privacy_", None)
+            if not isinstance(self.ledger, PrivacyLedger):
+                raise ValueError(
+                    f"{source!r:.80} has no ledger; give a fitted estimator of this package, its "
+                    "privacy_, or a PrivacyOdometer."
+                )
+            self.name, self.released = type(model).__name__, [self.ledger]
+            self.parameters = {k: as_json(v) for k, v in model.get_params(deep=False).items()}
+        self.total = None if odometer is None else _total(odometer)
+        self.limit = None if odometer is None else odometer.epsilon
+        self.fits = [] if odometer is None else odometer.entries()
+
+    @classmethod
+    def from_files(cls, *paths: str | os.PathLike[str]) -> "PrivacyReport":
+        """Return the report of files: ledgers, which add up, or an odometer, or both.
+
+        Parameters
+        ----------
+        *paths : path-like
+            What `PrivacyLedger.to_dict` returned, as JSON, alone or as the ``ledger`` of an object
+            (a model of ``dpglm fit``, a report); and the file of a `PrivacyOdometer`, one at most.
+
+        Raises
+        ------
+        ValueError
+            If a file is neither, or ledgers do not add up.
+        OSError
+            If one cannot be read.
+        """
+        found = [_read(Path(path)) for path in paths]
+        odometers = [one for one in found if isinstance(one, PrivacyOdometer)]
+        ledgers = [one for one in found if isinstance(one, OdometerEntry)]
+        if len(odometers) > 1:
+            raise ValueError("Give one odometer: its total is that of all fits on the records.")
+        if not ledgers:
+            return cls(*odometers)
+        first, *others = (one.ledger for one in ledgers)
+        report = cls(sum(others, first), odometer=next(iter(odometers), None))
+        if not others:
+            report.name = ledgers[0].estimator or report.name
+            report.parameters = dict(ledgers[0].parameters)
+        return report
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as a JSON-serialisable dictionary, with the ledgers themselves."""
+        audit, total = self.audit, None
+        if self.total is not None:
+            total = {
+                "guarantee": _guarantee(self.total),
+                "limit": self.limit,
+                "has_this": self.ledger in (self.total, *(fit.ledger for fit in self.fits)),
+                "fits": [{**vars(fit), "ledger": fit.ledger.to_dict()} for fit in self.fits],
+            }
+        return {
+            "format": "dpglm privacy report",
+            "subject": self.name,
+            "guarantee": _guarantee(self.ledger),
+            "releases": self._releases(),
+            "parameters": self.parameters,
+            "asserted": list(self._asserted()),
+            "total": total,
+            "audit": audit
+            and {"passed": audit.passed, "verdict": audit.verdict, "epsilon": audit.epsilon,
+                 "delta": audit.delta, "parts": [part.name for part in audit.parts]},
+            "versions": versions(),
+            "ledger": self.ledger.to_dict(),
+        }  # fmt: skip
+
+    def to_json(self) -> str:
+        """Return `to_dict` as JSON; numbers that it lacks are the strings "inf" and "nan"."""
+        return strict_json(self.to_dict(), indent=2) + "\n"
+
+    def to_markdown(self) -> str:
+        """Return the report as Markdown that can be read in a terminal as well."""
+        parts = [f"# {self.title}", _LEAD]
+        for number, section in enumerate(self._sections(), 1):
+            parts += [f"## {number}. {section.title}", f"*{section.layer}*", *section.text]
+            parts.append("\n".join(f"- {name}: {text}" for name, text in section.facts.items()))
+            for caption, rows in section.tables.items():
+                parts += [f"{caption}:", _markdown_table(rows)]
+            parts.append("\n".join(f"- [ ] {box}" for box in section.boxes))
+        return "\n\n".join(part for part in parts if part) + "\n"
+
+    def to_html(self) -> str:
+        """Return the report as a web page that needs no other file, with boxes to tick.
+
+        Raises
+        ------
+        ImportError
+            Without matplotlib; ``pip install "dpglm[plot]"``.
+        """
+        sections = []
+        for number, section in enumerate(self._sections(), 1):
+            tables = "\n".join(_table(*table) for table in section.tables.items())
+            boxes = "\n".join(
+                f'<li><label><input type="checkbox">{escape(box)}</label></li>'
+                for box in section.boxes
+            )
+            curve = figure(
+                TradeOffDisplay.from_ledger(self.ledger), "What an attack can do", small=True
+            ) if section.curve else ""  # fmt: skip
+            parts = {
+                "title": f"{number}. {escape(section.title)}",
+                "layer": escape(section.layer),
+                "text": "\n".join(f"<p>{escape(text)}</p>" for text in section.text),
+                "facts": section.facts and f"<dl class=facts>\n{facts(section.facts)}\n</dl>",
+                "tables": tables and f'<div class="tables words">\n{tables}\n</div>',
+                "boxes": boxes and f"<ul class=boxes>\n{boxes}\n</ul>",
+                "curve": curve,
+            }
+            sections.append(filled("section", **{k: v or "" for k, v in parts.items()}))
+        return page(self.title, _LEAD, "\n".join(sections))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the report to a file whose name ends in ``.html``, ``.json`` or ``.md``."""
+        formats = {".html": self.to_html, ".json": self.to_json, ".md": self.to_markdown}
+        suffix = Path(path).suffix
+        if suffix not in formats:
+            raise ValueError(f"{path} must end in one of {', '.join(formats)}.")
+        Path(path).write_text(formats[suffix](), encoding="utf-8")
+
+    def to_registry(self, url_slug: str = FILL_IN, **basic: Any) -> dict[str, Any]:
+        """Return a draft of an entry of the registry of differential privacy deployments.
+
+        Parameters
+        ----------
+        url_slug : str, optional
+        **basic : str
+            What only its curator knows, ``"FILL IN"`` if absent: ``name``, ``data_curators``,
+            ``description``, ``intended_use``, ``data_product_region``, ``publication_date``.
+
+        Returns
+        -------
+        dict
+            Of the fields that entries of autumn 2026 have; written as JSON it is YAML as well.
+
+        Notes
+        -----
+        The total is stated where there is an odometer. The registry's schema still changes, and its
+        own tests decide (github.com/opendp/deployments-registry-data): docs/nist_800_226.md says
+        what is known of it.
+        """
+        known = ("name", "data_curators", "description", "intended_use", "data_product_region",
+                 "publication_date")  # fmt: skip
+        unknown = set(basic) - set(known)
+        if unknown:
+            raise ValueError(f"{sorted(unknown)} are no fields of an entry; it has {known}.")
+        product = {"data_product_type": "Machine learning model", **dict.fromkeys(known, FILL_IN)}
+        curator = {"data_curator_name": FILL_IN, "data_curator_type": FILL_IN}
+        stated = self.total or self.ledger
+        guarantee = _guarantee(stated)
+        mu = "" if guarantee["mu"] is None else f" mu={rounded_up(guarantee['mu'])} (Gaussian DP)."
+        scope = "all recorded fits" if self.total else "this release alone"
+        return {
+            "url_slug": url_slug,
+            "deployment": {
+                "basic": {**product, "data_curators": [curator], **basic},
+                "dp_variant": {
+                    "variant_name": "Approximate DP",
+                    "data_domain": "Tables with one row per record.",
+                    "unprotected_quantities": " ".join(self._boxes()),
+                },
+                "privacy_loss": {
+                    "privacy_unit": guarantee["unit"],
+                    "privacy_unit_details": f"Adjacent data sets: {guarantee['meaning']}.",
+                    "privacy_parameters": {
+                        k: float(rounded_up(guarantee[k])) for k in ("epsilon", "delta")
+                    },
+                    "privacy_parameters_details": f"The guarantee is of {scope}.{mu} {stated}",
+                },
+                "deployment_model": {
+                    "model_name": "Central",
+                    "actors": "The curator, whose process reads the records and adds the noise, is "
+                    "trusted. Everyone who sees the model is taken for an adversary who may know "
+                    "all records but one.",
+                    "release_type": "Many releases" if len(self.fits) > 1 else "One release",
+                    "access_type": "Non-interactive",
+                },
+                "implementation": {
+                    "preprocessing_and_hyperparameter_tuning": FILL_IN,
+                    "mechanisms": f"{self._mechanisms()}. Noise is rounded to a grid exactly, and "
+                    "drawn from the operating system's entropy; what floating-point summation can "
+                    "add is bounded and charged. Libraries: "
+                    + ", ".join(" ".join(package) for package in versions().items()),
+                    "composition": "Gaussian releases in closed form (Gaussian DP), mini-batches "
+                    "by privacy loss distributions, adaptive fits by filters.",
+                    "post_processing": "Averages, steps and predictions follow from releases.",
+                    "justification": FILL_IN,
+                },
+                "administrative": {
+                    "sources": FILL_IN,
+                    "status": "Draft",
+                    "registry_authors": [FILL_IN],
+                    "tier": 2,
+                },
+            },
+        }
+
+    @property
+    def title(self) -> str:
+        """The heading of the report."""
+        return f"Privacy report: {self.name}"
+
+    def __repr__(self) -> str:
+        return f"<PrivacyReport: {self.name}, {self.ledger}>"
+
+    def _releases(self) -> list[dict[str, Any]]:
+        """Return the runs of releases that the ledgers list, in order."""
+        return [event for ledger in self.released for event in ledger.to_dict()["events"]]
+
+    def _mechanisms(self) -> str:
+        counts = Counter()
+        for event in self._releases():
+            counts[event["kind"]] += event["count"]
+        return "; ".join(f"{count} x {RELEASES.get(kind, kind)}" for kind, count in counts.items())
+
+    def _asserted(self) -> Sequence[str]:
+        stated = self.total or self.ledger
+        entropy = () if stated.seeded else (_ENTROPY,)
+        return tuple(dict.fromkeys((*self.ledger.assumptions, *stated.assumptions, *entropy)))
+
+    def _boxes(self) -> list[str]:
+        return [f"{text[0].upper()}{text[1:]}." for text in self._asserted()]
+
+    def _sections(self) -> list[_Section]:
+        guarantee = _guarantee(self.ledger)
+        return [
+            _strength(guarantee),
+            _unit(guarantee),
+            self._algorithms(),
+            self._composition(),
+            _Section(
+                "What do you assert?",
+                "What the guarantee rests on",
+                ["No program can check these. Tick what you have made sure of; where one is false, "
+                 "the guarantee does not hold."],
+                boxes=self._boxes(),
+            ),
+            self._correctness(),
+            _Section(
+                "What lies outside of the guarantee?",
+                "Trust, security, and collection of the data",
+                ["The process that fits is trusted with the raw records (the central model). These "
+                 "are for the officer to decide."],
+                boxes=_OUTSIDE,
+            ),
+        ]  # fmt: skip
+
+    def _algorithms(self) -> _Section:
+        rows = [("releases", "what", "parameters")]
+        for event in self._releases():
+            numbers = {k: v for k, v in event.items() if k not in ("kind", "count", "parts")}
+            text = ", ".join(f"{name} {value:.6g}" for name, value in numbers.items()) or "-"
+            rows.append((str(event["count"]), RELEASES.get(event["kind"], event["kind"]), text))
+        return _Section(
+            "What was released?",
+            "Algorithms",
+            ["Coefficients, traces and predictions follow from these releases, and cost nothing "
+             "beyond them."],
+            {name: str(value) for name, value in self.parameters.items()},
+            {"Releases": rows},
+        )  # fmt: skip
+
+    def _composition(self) -> _Section:
+        title, layer = "What do all releases about these records cost together?", "Composition"
+        if self.total is None:
+            return _Section(
+                title, layer,
+                ["Not known. The guarantee above is of this release alone. Costs of all fits on "
+                 "the same records add up, and no PrivacyOdometer that recorded them was given."],
+            )  # fmt: skip
+        total, delta = self.total, self.total.reporting_delta
+        text = [
+            "The costs of all fits that the odometer recorded add up to this."
+            if self.limit is None
+            else f"The study has a limit of epsilon={self.limit:g} at delta={delta:g}, and a fit "
+            "beyond it is refused."
+        ]
+        if total.events[0][0].kind == FilterEvent.kind:
+            text.append(
+                "All fits together have the guarantee of the limit, however the settings of one "
+                "followed from the results of another; what was used of it is no guarantee."
+            )
+        if self.ledger not in (total, *(fit.ledger for fit in self.fits)):
+            text.append("This release is NOT among the fits that were recorded: add its cost.")
+        rows = [("fit", "time", "label", "part", "estimator", f"epsilon at delta {delta:g}")]
+        for number, fit in enumerate(self.fits, 1):
+            texts = (text or "-" for text in (fit.time, fit.label, fit.part, fit.estimator))
+            rows.append((str(number), *texts, rounded_up(fit.ledger.epsilon(delta))))
+        strength = {
+            "epsilon of all fits together": rounded_up(total.epsilon()),
+            "right guesses at even odds, at most": _percent(attack_success(total)),
+        }
+        return _Section(title, layer, text, strength, {"Fits": rows})
+
+    def _correctness(self) -> _Section:
+        if self.audit is None:
+            text = ["Not audited: no result of an audit was given. `python -m dpglm audit` tests "
+                    "on artificial records whether the noise is what is claimed."]  # fmt: skip
+        else:
+            parts = ", ".join(part.name for part in self.audit.parts)
+            text = [f"{self.audit.verdict} Audited on artificial records: {parts}. No audit can "
+                    "prove a guarantee."]  # fmt: skip
+        return _Section(
+            "Was the program tested?",
+            "Correctness of the implementation",
+            [*text, "Which tests hold each hazard of SP 800-226 is in docs/nist_800_226.md."],
+            versions(),
+        )
+
+
+_LEAD = (
+    f"Laid out by the questions of NIST SP 800-226 ({_SOURCE}). Every number follows from the "
+    "privacy ledger; no data were looked at."
+)
+
+
+def _guarantee(ledger: PrivacyLedger) -> dict[str, Any]:
+    """Return what a ledger promises, and what an attacker can do against it."""
+    groups = _GROUPS if hasattr(ledger, "group") else ()
+    return {
+        "holds": ledger.protects and not ledger.seeded,
+        "statement": str(ledger),
+        "epsilon": ledger.epsilon(),
+        "delta": ledger.reporting_delta,
+        "mu": gaussian_mu(ledger),
+        "relation": ledger.neighboring_relation,
+        "meaning": NEIGHBORING_RELATIONS[ledger.neighboring_relation].meaning,
+        "unit": {"row": "one row", "group": "all rows of one group"}[
+            getattr(ledger, "unit", "row")
+        ],
+        "success": [
+            {
+                "prior": prior,
+                "without_release": max(prior, 1 - prior),
+                "with_release": attack_success(ledger, prior),
+            }
+            for prior in PRIORS
+        ],
+        "power": [
+            {
+                "false_positive_rate": rate,
+                "true_positive_rate": attack_power(ledger, rate),
+                "posterior": {f"{prior:g}": posterior(ledger, prior, rate) for prior in PRIORS},
+            }
+            for rate in RATES
+        ],
+        "records_of_one_person": [
+            {"records": k, "epsilon": ledger.group(k).epsilon()} for k in groups
+        ],
+    }
+
+
+def _strength(guarantee: Mapping[str, Any]) -> _Section:
+    even, *_ = guarantee["success"]
+    swapped = guarantee["relation"] == "replace_one"
+    asked = "which of two records was" if swapped else "whether one record was"
+    plain = (
+        f"Someone who knows every other record, and gives even odds on {asked} in the data, "
+        f"guesses right with chance {_percent(even['without_release'])} before anything is "
+        f"released, and {_percent(even['with_release'])} at most after having seen all of it."
+    )
+    success = [("odds before", "right without the release", "right with it, at most")]
+    for row in guarantee["success"]:
+        success.append(tuple(map(_percent, row.values())))
+    power = [("false alarms", "found, at most", *(f"sure at {_percent(p)}" for p in PRIORS))]
+    for row in guarantee["power"]:
+        rates = row["false_positive_rate"], row["true_positive_rate"], *row["posterior"].values()
+        power.append(tuple(map(_percent, rates)))
+    mu = guarantee["mu"]
+    warning = () if guarantee["holds"] else ("THERE IS NO GUARANTEE.",)
+    return _Section(
+        "How strong is the promise?",
+        "Privacy parameters",
+        [*warning, guarantee["statement"], plain],
+        {
+            "epsilon": rounded_up(guarantee["epsilon"]),
+            "delta": rounded_up(guarantee["delta"]),
+            "mu (Gaussian differential privacy)": "none" if mu is None else rounded_up(mu),
+        },
+        {
+            f"Chance to guess right {asked} there": success,
+            "What an attack finds, by its rate of false alarms, and how sure it can be of a record "
+            "that it names, by the odds before": power,
+        },
+        curve=True,
+    )
+
+
+def _unit(guarantee: Mapping[str, Any]) -> _Section:
+    groups = [("records of one person", "epsilon")]
+    for row in guarantee["records_of_one_person"]:
+        groups.append((str(row["records"]), rounded_up(row["epsilon"])))
+    return _Section(
+        "Whom does it protect?",
+        "Unit of privacy",
+        ["The promise is for one record. Somebody with several records has a weaker one, unless "
+         "all records of a person were clipped together."],
+        {
+            "one record is": guarantee["unit"],
+            "two data sets are neighbours if": guarantee["meaning"],
+            "called": guarantee["relation"],
+        },
+        {"What is promised to several records": groups} if len(groups) > 1 else {},
+    )  # fmt: skip
+
+
+def _total(odometer: PrivacyOdometer) -> PrivacyLedger:
+    """Return what an odometer guarantees: of a filter its limit, whatever was spent of it."""
+    total = odometer.total
+    if total is None:
+        raise ValueError(f"{odometer} There is nothing to report.")
+    events, assumptions = total.events, total.assumptions
+    if odometer.adaptive and odometer.epsilon is not None:
+        # The budget admits settings that follow from earlier results, which a sum does not.
+        events = ((FilterEvent(mu=gdp_mu(odometer.epsilon, odometer.delta)), 1),)
+        each = (text for ledger in odometer.ledgers() for text in ledger.assumptions)
+        assumptions = tuple(dict.fromkeys(each))
+    return replace(total, events=events, reporting_delta=odometer.delta, assumptions=assumptions)
+
+
+def _read(path: Path) -> PrivacyOdometer | OdometerEntry:
+    """Return the odometer of a file, or the ledger in it with the fit that it is of."""
+    text = path.read_text(encoding="utf-8")
+    if text.startswith('{"format": "dpglm odometer"'):
+        return PrivacyOdometer(path)
+    try:
+        document = json.loads(text)
+        whole = document if "ledger" in document else {"ledger": document}
+        ledger = PrivacyLedger.from_dict(whole["ledger"])
+        return OdometerEntry(
+            ledger,
+            estimator=whole.get("estimator") or whole.get("subject"),
+            parameters=whole.get("parameters", {}),
+        )
+    except (ValueError, TypeError) as error:
+        raise ValueError(
+            f"{path} is neither the file of a PrivacyOdometer nor a ledger as JSON: {error}"
+        ) from error
+
+
+def _percent(share: float) -> str:
+    return f"{rounded_up(100 * share)}%"
+
+
+def _table(caption: str, rows: Sequence[Sequence[str]]) -> str:
+    head, *body = (list(map(escape, row)) for row in rows)
+    return filled(
+        "table",
+        order="none",
+        title=escape(caption),
+        head="".join(f'<th scope="col">{text}</th>' for text in head),
+        body="\n".join(
+            "<tr>" + "".join(f"<td>{text}</td>" for text in row) + "</tr>" for row in body
+        ),
+    )
+
+
+def _markdown_table(rows: Sequence[Sequence[str]]) -> str:
+    rows = [[text.replace("|", "\\|") for text in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    head, *body = ("| " + " | ".join(map(str.ljust, row, widths)) + " |" for row in rows)
+    line = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
+    return "\n".join([head, line, *body])

@@ -1,0 +1,279 @@
+"""The officer's report: each number from the ledger, nothing said that is not known, both doors."""
+
+import copy
+import json
+import math
+from datetime import date
+from typing import get_args
+
+import pytest
+from scipy.optimize import brentq
+from scipy.stats import norm
+from test_report import CHROMIUM, NASTY, Page, opened
+
+from dpglm import DPLogisticRegression, PrivacyLedger, PrivacyOdometer, seeded_noise
+from dpglm.audit.report import AuditReport
+from dpglm.datasets import make_census
+from dpglm.privacy.gaussian import GaussianEvent, PoissonSampledEvent
+from dpglm.privacy.ledger import Event
+from dpglm.study import PrivacyReport
+from dpglm.study.cli import main
+from dpglm.study.privacy_report import PRIORS, RATES, RELEASES
+
+X, Y = make_census(400, random_state=0)
+
+
+def fitted(**parameters):
+    settings = {"epsilon": 1.0, "delta": 1e-3, "classes": [0, 1], "max_iter": 3, **parameters}
+    return DPLogisticRegression(**settings).fit(X, Y)
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    """A fit and another in one odometer with a limit."""
+    odometer = PrivacyOdometer(tmp_path_factory.mktemp("study") / "s.jsonl", 2.0, 1e-3, label=NASTY)
+    with odometer:
+        return fitted(), fitted(epsilon=0.5), odometer
+
+
+def ledger(*events, **facts):
+    return PrivacyLedger.from_events(events, reporting_delta=1e-6, **facts)
+
+
+def delta_of(mu, epsilon):
+    return norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu)
+
+
+def success_of(mu, prior):
+    """The chance of the Bayes test between N(0, 1) and N(mu, 1) to be right."""
+    threshold = mu / 2 + math.log((1 - prior) / prior) / mu
+    return prior * norm.sf(threshold - mu) + (1 - prior) * norm.cdf(threshold)
+
+
+def oracle(mu, delta):
+    """What a guarantee with a Gaussian trade-off has to state, by path, from scipy alone."""
+    found = {
+        "delta": delta,
+        "mu": mu,
+        "epsilon": brentq(lambda epsilon: delta_of(mu, epsilon) - delta, 0, 50, xtol=1e-13),
+    }
+    for i, prior in enumerate(PRIORS):
+        found[f"success.{i}.prior"] = prior
+        found[f"success.{i}.without_release"] = max(prior, 1 - prior)
+        found[f"success.{i}.with_release"] = success_of(mu, prior)
+    for i, rate in enumerate(RATES):
+        power = norm.sf(norm.isf(rate) - mu)
+        found[f"power.{i}.false_positive_rate"] = rate
+        found[f"power.{i}.true_positive_rate"] = power
+        for prior in PRIORS:
+            sure = prior * power / (prior * power + (1 - prior) * rate)
+            found[f"power.{i}.posterior.{prior:g}"] = sure
+    for i, k in enumerate((1, 2, 5, 10)):
+        found[f"records_of_one_person.{i}.records"] = k
+        root = brentq(lambda e, k=k: delta_of(k * mu, e) - delta, 0, 200, xtol=1e-13)
+        found[f"records_of_one_person.{i}.epsilon"] = root
+    return found
+
+
+def numbers(document, path=()):
+    """Yield each number of a document with where it stands."""
+    if isinstance(document, dict | list):
+        items = document.items() if isinstance(document, dict) else enumerate(document)
+        for key, value in items:
+            yield from numbers(value, (*path, str(key)))
+    elif isinstance(document, int | float) and not isinstance(document, bool):
+        yield ".".join(path), document
+
+
+def unexplained(document, mu, total_mu, ledgers):
+    """Return where a report has a number that is neither a ledger's nor follows from one."""
+    delta = document["ledger"]["reporting_delta"]
+    known = {f"guarantee.{path}": value for path, value in oracle(mu, delta).items()}
+    known |= {f"total.guarantee.{path}": v for path, v in oracle(total_mu, delta).items()}
+    listed = {value for each in ledgers for _, value in numbers(each.to_dict())}
+    return [
+        path
+        for path, value in numbers(document)
+        if not path.startswith(("parameters.", "total.fits.0.parameters", "total.fits.1.param"))
+        and value not in listed
+        and value != pytest.approx(known.get(path, math.nan), rel=1e-7)
+    ]
+
+
+def test_every_number_is_one_of_a_ledger_or_follows_from_one(study):
+    model, _, odometer = study
+    document = json.loads(PrivacyReport(model, odometer=odometer).to_json())
+    mu = math.sqrt(sum(n / e.noise_multiplier**2 for e, n in model.privacy_.events))
+    # An odometer with a limit is a filter: what it guarantees is the limit.
+    limit = brentq(lambda m: delta_of(m, 2.0) - 1e-3, 0.01, 10, xtol=1e-13)
+    facts = mu, limit, [*odometer.ledgers(), odometer.total]
+    assert document["total"].pop("limit") == odometer.epsilon == 2.0
+    assert unexplained(document, *facts) == []
+    own = model.get_params(deep=False)
+    assert {k: v for k, v in document["parameters"].items() if k != "classes"} == {
+        k: v for k, v in own.items() if k != "classes"
+    }
+
+    # The test itself notices a number that is wrong, and one that comes from elsewhere.
+    for path in (("guarantee", "epsilon"), ("total", "guarantee", "success", 0, "with_release")):
+        wrong = copy.deepcopy(document)
+        *way, last = path
+        inner = wrong
+        for key in way:
+            inner = inner[key]
+        inner[last] *= 0.99
+        assert unexplained(wrong, *facts) == [".".join(map(str, path))]
+    assert unexplained({**document, "accuracy": 0.8123}, *facts) == ["accuracy"]
+
+
+def test_what_is_not_known_is_said_to_be_so_and_what_holds_nothing_says_that(study):
+    model, _, odometer = study
+    alone = PrivacyReport(model.privacy_).to_markdown()
+    assert "Not known. The guarantee above is of this release alone." in alone
+    assert "Not audited: no result of an audit was given." in alone
+    assert "THERE IS NO GUARANTEE" not in alone
+    for assumption in model.privacy_.assumptions:
+        assert f"- [ ] {assumption[0].upper()}{assumption[1:]}." in alone
+    assert "is NOT among the fits" not in PrivacyReport(model, odometer=odometer).to_markdown()
+    with seeded_noise(0):
+        other = PrivacyReport(fitted(), odometer=odometer)
+    assert "is NOT among the fits" in other.to_markdown()
+    assert "THERE IS NO GUARANTEE" in other.to_markdown()
+    bare = PrivacyReport(ledger(GaussianEvent(3.0), GaussianEvent(0.0)))
+    assert "THERE IS NO GUARANTEE" in bare.to_markdown()
+    assert json.loads(bare.to_json())["guarantee"]["epsilon"] == "inf"
+    passed = PrivacyReport(model, audit=AuditReport("Mine", 5.0, 1e-6, ())).to_markdown()
+    assert "Mine passes: nothing speaks against its claim of (5, 1e-06)." in passed
+    swapped = PrivacyReport(ledger(GaussianEvent(3.0), neighboring_relation="replace_one"))
+    assert "even odds on which of two records was in the data" in swapped.to_markdown()
+
+
+def test_every_kind_of_release_has_words_and_none_needs_a_gaussian_trade_off():
+    assert {event.kind for event in get_args(Event)} <= set(RELEASES)
+    pytest.importorskip("dp_accounting")
+    report = PrivacyReport(ledger(*[PoissonSampledEvent(0.1, 4.0)] * 20))
+    assert "mu (Gaussian differential privacy): none" in report.to_markdown()
+    guarantee = report.to_dict()["guarantee"]
+    assert 0.5 < guarantee["success"][0]["with_release"] < 0.6
+
+
+def test_the_page_is_closed_escaped_and_has_a_box_for_each_assertion(study):
+    model, _, odometer = study
+    report = PrivacyReport(model, odometer=odometer)
+    page = Page(report.to_html().replace('type="checkbox">', 'type="checkbox"></input>'))
+    assert page.tags.count("input") == report.to_markdown().count("- [ ] ") >= 7
+    assert page.tags.count("section") == 7 and "script" not in page.tags
+    assert [text for _, text in page.texts if NASTY in text]
+    assert all(link.startswith("data:") for link in page.links)
+
+
+def test_sources_without_a_ledger_and_files_of_another_kind_are_refused(tmp_path):
+    for source in (DPLogisticRegression(), "ledger"):
+        with pytest.raises(ValueError, match="has no ledger; give a fitted estimator"):
+            PrivacyReport(source)
+    with pytest.raises(ValueError, match=r"Nothing is recorded .* There is nothing to report"):
+        PrivacyReport(PrivacyOdometer(tmp_path / "none.jsonl"))
+    report = PrivacyReport(ledger(GaussianEvent(3.0)))
+    with pytest.raises(ValueError, match="must end in one of"):
+        report.save(tmp_path / "report.pdf")
+    with pytest.raises(ValueError, match=r"\['colour'\] are no fields of an entry"):
+        report.to_registry(colour="blue")
+    (tmp_path / "table.json").write_text("[1, 2]")
+    with pytest.raises(ValueError, match="nor a ledger as JSON"):
+        PrivacyReport.from_files(tmp_path / "table.json")
+
+
+def test_the_command_adds_ledgers_takes_the_total_and_writes_by_the_name(study, tmp_path, capsys):
+    model, second, odometer = study
+    files = [tmp_path / "a.json", tmp_path / "b.json"]
+    for file, each in zip(files, (model, second), strict=True):
+        file.write_text(json.dumps(each.privacy_.to_dict()))
+    assert main(["report", str(files[0])]) == 0
+    assert capsys.readouterr().out == PrivacyReport(model.privacy_).to_markdown()
+    outputs = [tmp_path / f"r{suffix}" for suffix in (".md", ".json")]
+    inputs = [*map(str, files), str(odometer.path)]
+    for output in outputs:
+        assert main(["report", *inputs, "--output", str(output)]) == 0
+    document = json.loads(outputs[1].read_text())
+    assert PrivacyLedger.from_dict(document["ledger"]) == model.privacy_ + second.privacy_
+    assert document["total"]["limit"] == 2.0 and not document["total"]["has_this"]
+    # A report is read again, and is then one ledger.
+    again = PrivacyReport.from_files(outputs[1])
+    assert again.ledger == model.privacy_ + second.privacy_ and again.total is None
+    with pytest.raises(SystemExit):
+        main(["report", str(tmp_path / "none.json")])
+    assert "No such file" in capsys.readouterr().err
+
+
+# The form of entries of autumn 2026, as far as entries and their tests are public: names of each
+# part, of which those before the None are required, and values where only some are allowed.
+ENTRY = {
+    "basic": ["name", "data_curators", "description", "intended_use", "data_product_type",
+              "data_product_region", "publication_date", None, "data_product_sector"],
+    "dp_variant": [None, "variant_name", "data_domain", "unprotected_quantities"],
+    "privacy_loss": [None, "privacy_unit", "privacy_unit_details", "privacy_parameters",
+                     "privacy_parameters_details"],
+    "deployment_model": [None, "model_name", "model_name_details", "actors", "release_type",
+                         "release_type_details", "data_source_type", "data_source_type_details",
+                         "access_type", "access_type_details"],
+    "implementation": [None, "preprocessing_and_hyperparameter_tuning", "mechanisms",
+                       "composition", "post_processing", "justification"],
+    "administrative": ["status", "registry_authors", "tier", None, "sources", "notes"],
+}  # fmt: skip
+ALLOWED = {
+    "data_product_type": {"Summary statistics", "Machine learning model", "Dataset"},
+    "variant_name": {"Pure DP", "Approximate DP", "Zero-concentrated DP", "Renyi DP", "Custom"},
+    "model_name": {"Local", "Central", "Shuffle", "Federated"},
+    "release_type": {"One release", "Many releases"},
+    "access_type": {"Interactive", "Non-interactive"},
+    "status": {"Draft", "Pending"},
+    "tier": {1, 2, 3},
+}
+
+
+def faults(entry):
+    """Return what an entry has that the form does not allow, or lacks."""
+    found = [name for name in entry if name not in ("url_slug", "deployment")]
+    for part, content in entry["deployment"].items():
+        names = ENTRY.get(part, [None])
+        found += [f"{part}.{name}" for name in content if name not in names]
+        found += [f"{part}.{name}" for name in names[: names.index(None)] if name not in content]
+        found += [n for n, v in content.items() if n in ALLOWED and v not in ALLOWED[n]]
+        typed = {"data_curators": list, "registry_authors": list, "privacy_parameters": dict}
+        typed["tier"] = int
+        found += [n for n, v in content.items() if not isinstance(v, typed.get(n, str))]
+    try:
+        date.fromisoformat(entry["deployment"]["basic"]["publication_date"])
+    except ValueError:
+        found.append("publication_date")
+    return found
+
+
+def test_the_entry_of_the_registry_has_its_form_and_states_the_total(study, tmp_path):
+    model, _, odometer = study
+    report = PrivacyReport(model, odometer=odometer)
+    assert faults(report.to_registry()) == ["publication_date"], "only a curator knows it"
+    entry = report.to_registry("scores-2026", name="Scores", publication_date="2026-11-22")
+    assert faults(entry) == [] and entry["deployment"]["basic"]["name"] == "Scores"
+    stated = entry["deployment"]["privacy_loss"]["privacy_parameters"]
+    assert stated == {"epsilon": 2.0, "delta": 1e-3}
+    alone = PrivacyReport(model).to_registry()["deployment"]["privacy_loss"]
+    assert alone["privacy_parameters"]["epsilon"] == pytest.approx(1.0)
+    main(["report", str(odometer.path), "--registry", str(tmp_path / "entry.json"),
+          "--output", str(tmp_path / "r.md")])  # fmt: skip
+    assert faults(json.loads((tmp_path / "entry.json").read_text())) == ["publication_date"]
+    entry["deployment"]["basic"]["surprise"] = entry["deployment"]["implementation"].pop("tier", 1)
+    entry["deployment"]["deployment_model"]["model_name"] = "Central-ish"
+    assert faults(entry) == ["basic.surprise", "surprise", "model_name"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
+@pytest.mark.parametrize("width", [500, 1200])
+def test_a_browser_shows_it_narrow_and_wide(study, tmp_path, width):
+    page = PrivacyReport(study[0], odometer=study[2]).to_html()
+    # Tables do not sort here: the probe needs a button to press.
+    page = page.replace('<th scope="col">', '<th scope="col"><button type="button"></button>')
+    seen, console = opened(tmp_path / "r.html", page, f"--window-size={width},2000")
+    assert console == [] and not seen["wide"]
+    assert [complete for complete, _ in seen["images"]] == [True]
