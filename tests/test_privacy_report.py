@@ -3,7 +3,9 @@
 import copy
 import json
 import math
+import re
 from datetime import date
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -277,3 +279,12 @@ def test_a_browser_shows_it_narrow_and_wide(study, tmp_path, width):
     seen, console = opened(tmp_path / "r.html", page, f"--window-size={width},2000")
     assert console == [] and not seen["wide"]
     assert [complete for complete, _ in seen["images"]] == [True]
+
+
+def test_every_test_that_the_page_on_the_hazards_names_is_there():
+    root = Path(__file__).parents[1]
+    page = (root / "docs" / "nist_800_226.md").read_text(encoding="utf-8")
+    named = re.findall(r"`(test_\w+)::(test_\w+)`", page)
+    assert len(named) > 30 and len(named) == page.count("::")
+    for file, test in named:
+        assert f"\ndef {test}(" in (root / "tests" / f"{file}.py").read_text(encoding="utf-8"), test
