@@ -403,6 +403,16 @@ def read_csv(path: str | os.PathLike[str], schema: Schema, *, target: str | None
     """
     if target is not None:
         schema = replace(schema, target=replace(schema.target, name=target))
+    frame = read_texts(path, [*schema.feature_names, schema.target.name])
+    texts = {name: frame[name].tolist() for name in schema.feature_names}
+    data = _pandas().DataFrame({c.name: _typed(texts[c.name], c) for c in schema.columns})
+    name = schema.target.name
+    labels = schema.target.numbers(distinct(frame[name], name))
+    return Bunch(data=data, target=labels, schema=schema)
+
+
+def read_texts(path: str | os.PathLike[str], names: Sequence[str]) -> Any:
+    """Return columns of a CSV file as a DataFrame of texts, not yet read as what they stand for."""
     pd = _pandas()
     try:
         frame = pd.read_csv(
@@ -410,16 +420,17 @@ def read_csv(path: str | os.PathLike[str], schema: Schema, *, target: str | None
         )
     except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:
         raise ValueError(f"{path} is not a CSV file with a header: {error}.") from error
-    missing = [name for name in (*schema.feature_names, schema.target.name) if name not in frame]
+    missing = [name for name in names if name not in frame]
     if missing:
         raise ValueError(f"{path} has no column {missing[0]!r}; its header names {list(frame)}.")
     if frame.empty:
         raise ValueError(f"{path} has no rows below its header.")
-    texts = {name: frame[name].str.strip().tolist() for name in schema.feature_names}
-    data = pd.DataFrame({c.name: _typed(texts[c.name], c) for c in schema.columns})
-    name = schema.target.name
-    labels = schema.target.numbers(distinct(frame[name].str.strip(), name))
-    return Bunch(data=data, target=labels, schema=schema)
+    return frame[list(names)].apply(lambda column: column.str.strip())
+
+
+def read_untyped(path: str | os.PathLike[str]) -> Any:
+    """Return a CSV file as a DataFrame, of the types that pandas guesses from the values."""
+    return _pandas().read_csv(path, sep=_separator(path), skipinitialspace=True)
 
 
 def _separator(path: str | os.PathLike[str]) -> str:

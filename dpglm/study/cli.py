@@ -1,6 +1,7 @@
 """The command line, ``python -m dpglm``: what is typed, and the commands that it runs."""
 
 import argparse
+import csv
 import json
 import math
 import os
@@ -19,14 +20,18 @@ from sklearn.base import BaseEstimator
 
 import dpglm
 from dpglm.audit.report import AuditReport, audit_estimator, audit_table
+from dpglm.datasets import read_untyped
 from dpglm.estimators.whitening import DEFAULT_ROW_BOUND
 from dpglm.exceptions import require
 from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS
-from dpglm.privacy.ledger import rounded_up
+from dpglm.privacy.ledger import PrivacyLedger, rounded_up
 from dpglm.privacy.odometer import PrivacyOdometer
+from dpglm.schema import Schema
+from dpglm.schema.columns import FILL_IN
 from dpglm.study import methods
 from dpglm.study.comparison import compare
 from dpglm.study.methods import ALIASES, AUDITED, COMPARED, DATASETS, LOSSES, METHODS, PLANNED
+from dpglm.study.models import fit_csv, predict_csv
 from dpglm.study.planning import MOST_ITERATIONS, plan_as_asked
 from dpglm.study.plots import AuditDisplay, ComparisonDisplay, OdometerDisplay
 from dpglm.study.privacy_report import PrivacyReport
@@ -46,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"dpglm {dpglm.__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for add in (_add_compare, _add_plan, _add_audit, _add_odometer, _add_report):
+    for add in _COMMANDS:
         add(commands)
     arguments = parser.parse_args(argv)
     try:
@@ -78,7 +83,9 @@ def _refused(arguments: argparse.Namespace, what: str = "") -> Iterator[None]:
     except BrokenPipeError:
         raise
     except (ValueError, OSError, ImportError) as problem:
-        arguments.parser.error(f"{what}{problem}")
+        ledger = getattr(problem, "privacy_ledger", None)
+        spent = "" if ledger is None else f" This was spent: {ledger}"
+        arguments.parser.error(f"{what}{problem}{spent}")
 
 
 def _command(commands: Any, name: str, run: Callable, **texts: str) -> argparse.ArgumentParser:
@@ -269,19 +276,24 @@ def _check_files(arguments: argparse.Namespace) -> None:
         error(f"{', '.join(f'--{option}' for option in given)} must name different files")
     if "plot" in given or "html" in given:
         _check_figure(arguments, "plot" if "plot" in given else "html")
-    # Whether a file can be written is seen by opening it; what was not there is removed again.
+    _check_writable(arguments, given)
+    if arguments.output is not None:
+        with _refused(arguments, "argument --output: "):
+            ResultsFile(arguments.output).read()
+
+
+def _check_writable(arguments: argparse.Namespace, given: Mapping[str, Path]) -> None:
+    """Refuse files that cannot be written: seen by opening them, and removed if they are new."""
     for option, path in given.items():
         existed = path.exists()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             open(path, "ab").close()
         except OSError as problem:
-            error(f"argument --{option}: {path} cannot be written ({problem.strerror})")
+            reason = f"{path} cannot be written ({problem.strerror})"
+            arguments.parser.error(f"argument --{option}: {reason}")
         if not existed:
             path.unlink()
-    if arguments.output is not None:
-        with _refused(arguments, "argument --output: "):
-            ResultsFile(arguments.output).read()
 
 
 def _check_figure(arguments: argparse.Namespace, option: str) -> None:
@@ -557,3 +569,107 @@ def _report(arguments: argparse.Namespace) -> int:
             entry = json.dumps(report.to_registry(), indent=2)
             arguments.registry.write_text(f"{entry}\n", encoding="utf-8")
     return 0
+
+
+def _add_schema(commands: Any) -> None:
+    parser = _command(
+        commands,
+        "schema",
+        _schema,
+        help="draft the schema of a table, or check one against it",
+        description="Print a draft of the schema of a table, to be filled in from what is public. "
+        "Kinds of columns are guessed from their values; nothing else of the rows is in it.",
+    )
+    parser.add_argument("table", type=Path, metavar="TABLE.csv", help="with a header")
+    _add_options(
+        parser,
+        ("--target", str, FILL_IN, "COLUMN", "its labels"),
+        ("--name", str, "table", "NAME", "of the schema; default: %(default)s"),
+        ("--check", Path, None, "FILE.json", "print instead what of the rows does not fit this "
+         "schema: that is as private as they are"),
+    )  # fmt: skip
+
+
+def _schema(arguments: argparse.Namespace) -> int:
+    with _refused(arguments):
+        frame = read_untyped(arguments.table)
+        if arguments.check is not None:
+            print(methods.read_schema(arguments.check).check(frame))
+        else:
+            print(Schema.draft(frame, arguments.target, name=arguments.name).to_json())
+    return 0
+
+
+def _add_fit(commands: Any) -> None:
+    parser = _command(
+        commands,
+        "fit",
+        _fit,
+        help="fit a private model to a table, and write it with its ledger",
+        description="Fit a private linear model to all rows of a table, and write coefficients, "
+        "schema and ledger to a file of JSON, which `predict` and `report` read.",
+    )
+    parser.add_argument("table", type=Path, metavar="TABLE.csv", help="with a header")
+    for option, metavar in (("--schema", "FILE.json"), ("--output", "MODEL.json")):
+        parser.add_argument(option, type=Path, required=True, metavar=metavar)
+    parser.add_argument("--epsilon", type=_positive, required=True, metavar="E")
+    _add_options(
+        parser,
+        ("--delta", _between_0_and_1, 1e-6, "D", "default: %(default)g"),
+        ("--estimator", PLANNED, "logistic", None, "default: %(default)s"),
+        ("--target", str, None, "COLUMN", "its labels; default: as the schema says"),
+        ("--relation", sorted(NEIGHBORING_RELATIONS), "zero_out", None, "default: %(default)s"),
+        ("--n-ref", _at_least(1), None, "N", "a public number close to that of the rows, where "
+         "that is private: under add_or_remove_one"),
+        ("--odometer", Path, None, "FILE.jsonl", "charge the fit to this PrivacyOdometer"),
+    )  # fmt: skip
+
+
+def _fit(arguments: argparse.Namespace) -> int:
+    options = {option: getattr(arguments, option) for option in ("output", "odometer")}
+    given = {option: path for option, path in options.items() if path is not None}
+    _check_writable(arguments, given)
+    with _refused(arguments):
+        odometer = arguments.odometer and PrivacyOdometer(arguments.odometer, label="fit")
+        with odometer or nullcontext():
+            document = fit_csv(
+                arguments.table,
+                methods.read_schema(arguments.schema),
+                arguments.estimator,
+                arguments.target,
+                epsilon=arguments.epsilon,
+                delta=arguments.delta,
+                neighboring_relation=arguments.relation,
+                n_ref=arguments.n_ref,
+            )
+        text = json.dumps(document, indent=1, ensure_ascii=False)
+        arguments.output.write_text(f"{text}\n", encoding="utf-8")
+    print(PrivacyLedger.from_dict(document["ledger"]))
+    return 0
+
+
+def _add_predict(commands: Any) -> None:
+    parser = _command(
+        commands,
+        "predict",
+        _predict,
+        help="predict the labels of a table by a model that was fitted",
+        description="Print the labels that a model predicts, as CSV. The model may be shown to "
+        "anyone; what is said of a row is as private as the row.",
+    )
+    parser.add_argument("model", type=Path, metavar="MODEL.json", help="as `fit` wrote it")
+    parser.add_argument("table", type=Path, metavar="TABLE.csv", help="with a header")
+    _add_options(parser, ("--probabilities", None, False, None, "and the chance of each label"))
+
+
+def _predict(arguments: argparse.Namespace) -> int:
+    with _refused(arguments):
+        rows = predict_csv(arguments.model, arguments.table, arguments.probabilities)
+    csv.writer(sys.stdout, lineterminator="\n").writerows(rows)
+    return 0
+
+
+_COMMANDS = (
+    _add_compare, _add_plan, _add_audit, _add_schema, _add_fit, _add_predict, _add_odometer,
+    _add_report,
+)  # fmt: skip

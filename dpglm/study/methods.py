@@ -205,12 +205,17 @@ def load_tables(
         loaded = {name: _dataset(name, data_home, n_samples) for name in names}
     else:
         path, schema_path, target = csv
-        with _blamed("schema", schema_path):
-            is_yaml = Path(schema_path).suffix in (".yaml", ".yml")
-            schema = (Schema.from_yaml if is_yaml else Schema.from_json)(schema_path)
+        schema = read_schema(schema_path)
         with _blamed("csv", path):
             loaded = {schema.name: encoded(read_csv(path, schema, target=target))}
     return {name: _rows(name, table, n_samples, n_splits) for name, table in loaded.items()}
+
+
+def read_schema(path: os.PathLike[str]) -> Schema:
+    """Read a schema from JSON, or from YAML by the name of the file; errors name the option."""
+    with _blamed("schema", path):
+        is_yaml = Path(path).suffix in (".yaml", ".yml")
+        return (Schema.from_yaml if is_yaml else Schema.from_json)(path)
 
 
 @contextmanager

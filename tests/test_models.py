@@ -1,0 +1,122 @@
+"""The commands that draft a schema, fit a table and predict by what was fitted, and their file."""
+
+import csv
+import io
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dpglm import PrivacyLedger, PrivacyOdometer, Schema
+from dpglm.datasets import read_csv
+from dpglm.schema import CategoricalColumn, NumericColumn, Target
+from dpglm.study.cli import main
+from dpglm.study.models import read_model
+
+COLUMNS = NumericColumn("age", 0, 100), CategoricalColumn("job", ["cook", "baker"], unknown="zeros")
+SCHEMA = Schema("staff", COLUMNS, Target("left", ["no", "yes", "soon"]))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A table, its schema, and a model of each estimator."""
+    folder, rng = tmp_path_factory.mktemp("staff"), np.random.default_rng(0)
+    columns = {"age": rng.integers(20, 60, 300), "job": rng.choice(["cook", "SECRET"], 300)}
+    table = pd.DataFrame({**columns, "left": rng.choice(["no", "yes", "soon"], 300)})
+    table.to_csv(folder / "t.csv", index=False)
+    (folder / "s.json").write_text(SCHEMA.to_json())
+    for name in ("logistic", "svm"):
+        assert run(folder, "fit t.csv --schema s.json --epsilon 5 --delta 1e-3 --estimator", name,
+                   "--odometer o.jsonl --output", f"{name}.json") == 0  # fmt: skip
+    return folder
+
+
+def run(folder, *arguments):
+    """Run a command whose files are in the folder."""
+    words = " ".join(arguments).split()
+    return main([str(folder / word) if "." in word and "-" not in word else word for word in words])
+
+
+def refused(folder, capsys, *arguments):
+    with pytest.raises(SystemExit):
+        run(folder, *arguments)
+    (line,) = capsys.readouterr().err.splitlines()
+    return line
+
+
+def test_a_model_is_one_file_that_predicts_as_the_formula_says(folder, capsys):
+    for name, options in (("logistic", "--probabilities"), ("svm", "")):
+        assert run(folder, f"predict {name}.json t.csv {options}") == 0
+        head, *rows = csv.reader(io.StringIO(capsys.readouterr().out))
+        document = json.loads((folder / f"{name}.json").read_text())
+        X = SCHEMA.transformer().fit_transform(read_csv(folder / "t.csv", SCHEMA).data)
+        scores = X @ np.array(document["coef"]).T + document["intercept"]
+        classes = np.array(document["classes"])
+        assert [row[0] for row in rows] == classes[scores.argmax(1)].tolist()
+        assert document["classes"] == ["no", "soon", "yes"] and head[0] == "left"
+        if options:
+            shares = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
+            assert np.array(rows)[:, 1:].astype(float) == pytest.approx(shares, abs=1e-12)
+            assert head[1:] == [f"chance of {name}" for name in classes]
+
+
+def test_the_file_holds_the_ledger_that_the_odometer_was_charged_with(folder, capsys):
+    written = [
+        PrivacyLedger.from_dict(json.loads((folder / f"{name}.json").read_text())["ledger"])
+        for name in ("logistic", "svm")
+    ]
+    odometer = PrivacyOdometer(folder / "o.jsonl")
+    assert odometer.ledgers() == written and written[0].epsilon() == pytest.approx(5.0, rel=1e-6)
+    assert {entry.label for entry in odometer.entries()} == {"fit"}
+    _, model = read_model(folder / "svm.json")
+    assert model.privacy_ == written[1]
+    assert run(folder, "report svm.json o.jsonl") == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("# Privacy report: DPLinearSVM") and "NOT among" not in printed
+
+
+def test_a_draft_holds_no_value_and_a_check_says_that_it_does(folder, capsys):
+    assert run(folder, "schema t.csv --target left") == 0
+    text = capsys.readouterr().out
+    draft = Schema.from_json(text)
+    assert draft.feature_names == ["age", "job"] and draft.target.name == "left"
+    assert "SECRET" not in text and "cook" not in text and not any(map(str.isdigit, text[18:]))
+    assert run(folder, "schema t.csv --check s.json") == 0
+    assert "must not leave the room" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"version": 2}, "it is of version 2"),
+        ({"method": "pickle"}, "its method 'pickle' is unknown"),
+        ({"coef": [[0.0, 1.0]]}, "do not fit its schema"),
+        ({"intercept": ["a"]}, "could not convert"),
+        ({"ledger": {}}, "not a ledger"),
+    ],
+)
+def test_a_file_that_is_no_model_is_refused_in_a_line(folder, capsys, change, why):
+    document = json.loads((folder / "logistic.json").read_text())
+    (folder / "wrong.json").write_text(json.dumps({**document, **change}))
+    line = refused(folder, capsys, "predict wrong.json t.csv")
+    assert "wrong.json is no model of dpglm fit" in line and why in line
+
+
+def test_what_cannot_be_done_is_refused_before_anything_is_spent(folder, capsys):
+    n_fits = len(PrivacyOdometer(folder / "o.jsonl").entries())
+    fit = "fit t.csv --epsilon 5 --delta 1e-3 --odometer o.jsonl"
+    (folder / "draft.json").write_text(SCHEMA.to_json().replace("100.0", '"FILL IN"'))
+    wrong = {
+        f"{fit} --schema draft.json --output m.json": "fill in upper of 'age'",
+        f"{fit} --schema none.json --output m.json": "none.json cannot be read",
+        f"{fit} --schema s.json --output s.json/m.json": "cannot be written",
+        f"{fit} --schema s.json --relation add_or_remove_one --output m.json": "n_ref",
+        f"{fit} --schema s.json --target job --output m.json": "names 'job' twice",
+        "predict svm.json t.csv --probabilities": "has no probabilities",
+        "schema t.csv --target none": "is no column of the table",
+    }
+    for command, why in wrong.items():
+        assert why in refused(folder, capsys, command)
+    assert not (folder / "m.json").exists()
+    assert len(PrivacyOdometer(folder / "o.jsonl").entries()) == n_fits
