@@ -16,6 +16,7 @@ from test_report import CHROMIUM, NASTY, Page, opened
 from dpglm import DPLogisticRegression, PrivacyLedger, PrivacyOdometer, seeded_noise
 from dpglm.audit.report import AuditReport
 from dpglm.datasets import make_census
+from dpglm.privacy.events import FilterEvent
 from dpglm.privacy.gaussian import GaussianEvent, PoissonSampledEvent
 from dpglm.privacy.ledger import Event
 from dpglm.study import PrivacyReport
@@ -71,9 +72,9 @@ def oracle(mu, delta):
             sure = prior * power / (prior * power + (1 - prior) * rate)
             found[f"power.{i}.posterior.{prior:g}"] = sure
     for i, k in enumerate((1, 2, 5, 10)):
-        found[f"records_of_one_person.{i}.records"] = k
+        found[f"several_records.{i}.records"] = k
         root = brentq(lambda e, k=k: delta_of(k * mu, e) - delta, 0, 200, xtol=1e-13)
-        found[f"records_of_one_person.{i}.epsilon"] = root
+        found[f"several_records.{i}.epsilon"] = root
     return found
 
 
@@ -128,7 +129,7 @@ def test_every_number_is_one_of_a_ledger_or_follows_from_one(study):
     assert unexplained({**document, "accuracy": 0.8123}, *facts) == ["accuracy"]
 
 
-def test_what_is_not_known_is_said_to_be_so_and_what_holds_nothing_says_that(study):
+def test_what_is_not_known_is_said_to_be_so_and_what_holds_nothing_says_that(study, tmp_path):
     model, _, odometer = study
     alone = PrivacyReport(model.privacy_).to_markdown()
     assert "Not known. The guarantee above is of this release alone." in alone
@@ -141,11 +142,23 @@ def test_what_is_not_known_is_said_to_be_so_and_what_holds_nothing_says_that(stu
         other = PrivacyReport(fitted(), odometer=odometer)
     assert "is NOT among the fits" in other.to_markdown()
     assert "THERE IS NO GUARANTEE" in other.to_markdown()
+    assert "before anything is released, and 100% at most" in other.to_markdown()
     bare = PrivacyReport(ledger(GaussianEvent(3.0), GaussianEvent(0.0)))
     assert "THERE IS NO GUARANTEE" in bare.to_markdown()
     assert json.loads(bare.to_json())["guarantee"]["epsilon"] == "inf"
     passed = PrivacyReport(model, audit=AuditReport("Mine", 5.0, 1e-6, ())).to_markdown()
     assert "Mine passes: nothing speaks against its claim of (5, 1e-06)." in passed
+    fixed = PrivacyOdometer(tmp_path / "f.jsonl", 9.0, 1e-3, adaptive=False)
+    for epsilon in (1.0, 2.0):
+        fixed.charge(ledger(FilterEvent(mu=epsilon)))
+    # A sum of adaptive fits is not the guarantee of a limit.
+    summed = PrivacyReport(fixed)
+    assert "add up to this, if all settings were fixed" in summed.to_markdown()
+    assert summed.ledger.mu() == pytest.approx(math.sqrt(5))
+    assert summed.to_dict()["releases"] == [
+        {"kind": "filter", "count": 1, "mu": 1.0},
+        {"kind": "filter", "count": 1, "mu": 2.0},
+    ]
     swapped = PrivacyReport(ledger(GaussianEvent(3.0), neighboring_relation="replace_one"))
     assert "even odds on which of two records was in the data" in swapped.to_markdown()
 

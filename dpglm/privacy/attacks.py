@@ -30,7 +30,8 @@ def attack_success(ledger: PrivacyLedger, prior: float = 0.5) -> float:
     Returns
     -------
     float
-        An upper bound for all attacks; the best of them reaches it where mu is exact.
+        An upper bound for all attacks; the best of them reaches it where mu is exact. It is 1 where
+        noise came from a seed, which an attacker may know, guess or try out.
 
     Notes
     -----
@@ -47,6 +48,8 @@ def attack_success(ledger: PrivacyLedger, prior: float = 0.5) -> float:
     0.5497
     """
     _check("prior", prior)
+    if ledger.seeded:
+        return 1.0
     rarer = min(prior, 1 - prior)
     return (1 - rarer) + rarer * ledger.delta(math.log((1 - rarer) / rarer))
 
@@ -65,7 +68,7 @@ def attack_power(
     Returns
     -------
     float or ndarray
-        An upper bound for all attacks.
+        An upper bound for all attacks; 1 where noise came from a seed.
 
     Notes
     -----
@@ -84,9 +87,11 @@ def attack_power(
     _check("false_positive_rate", rate)
     bounds = [np.ones_like(rate)]
     mu = gaussian_mu(ledger)
+    if ledger.seeded or not ledger.protects:
+        return bounds[0] if rate.ndim else 1.0
     if mu is not None:
         bounds.append(ndtr(mu + ndtri(rate)))
-    if ledger.protects and {event.kind for event, _ in ledger.events} != {GaussianEvent.kind}:
+    if {event.kind for event, _ in ledger.events} != {GaussianEvent.kind}:
         for epsilon in np.linspace(0.0, min(ledger.epsilon(), 50.0), _N_LINES).tolist():
             delta = ledger.delta(epsilon)
             bounds.append(delta + math.exp(epsilon) * rate)

@@ -20,7 +20,7 @@ from dpglm.privacy.odometer import OdometerEntry, PrivacyOdometer, as_json
 from dpglm.schema.columns import FILL_IN
 from dpglm.study.plots import TradeOffDisplay
 from dpglm.study.report import facts, figure, filled, page, versions
-from dpglm.study.results import strict_json
+from dpglm.study.results import one_line, strict_json
 
 PRIORS = (0.5, 0.1, 0.01)
 RATES = (0.1, 0.01, 0.001)
@@ -38,6 +38,7 @@ RELEASES = {
 }
 """What each kind of event of a ledger releases, in words."""
 
+_UNITS = {"row": "one row", "group": "all rows of one group, such as a person"}
 _ENTROPY = "the operating system's entropy, the source of the noise, is sound"
 _OUTSIDE = (
     "The raw records, and the process that reads them, are protected: access, storage, backups, "
@@ -127,9 +128,9 @@ class PrivacyReport:
                 )
             self.name, self.released = type(model).__name__, [self.ledger]
             self.parameters = {k: as_json(v) for k, v in model.get_params(deep=False).items()}
-        self.total = None if odometer is None else _total(odometer)
-        self.limit = None if odometer is None else odometer.epsilon
-        self.fits = [] if odometer is None else odometer.entries()
+        self.odometer, self.total, self.fits = odometer, None, []
+        if odometer is not None:
+            self.total, self.fits = _total(odometer), odometer.entries()
 
     @classmethod
     def from_files(cls, *paths: str | os.PathLike[str]) -> "PrivacyReport":
@@ -168,7 +169,8 @@ class PrivacyReport:
         if self.total is not None:
             total = {
                 "guarantee": _guarantee(self.total),
-                "limit": self.limit,
+                "limit": self.odometer.epsilon,
+                "adaptive": self.odometer.adaptive,
                 "has_this": self.ledger in (self.total, *(fit.ledger for fit in self.fits)),
                 "fits": [{**vars(fit), "ledger": fit.ledger.to_dict()} for fit in self.fits],
             }
@@ -326,14 +328,17 @@ class PrivacyReport:
         return f"<PrivacyReport: {self.name}, {self.ledger}>"
 
     def _releases(self) -> list[dict[str, Any]]:
-        """Return the runs of releases that the ledgers list, in order."""
-        return [event for ledger in self.released for event in ledger.to_dict()["events"]]
+        """Return each kind of release with its parameters, and how many there were."""
+        counts = Counter()
+        for event, count in (run for ledger in self.released for run in ledger.events):
+            counts[event] += count
+        return replace(self.ledger, events=tuple(counts.items())).to_dict()["events"]
 
     def _mechanisms(self) -> str:
-        counts = Counter()
-        for event in self._releases():
-            counts[event["kind"]] += event["count"]
-        return "; ".join(f"{count} x {RELEASES.get(kind, kind)}" for kind, count in counts.items())
+        return "; ".join(
+            f"{event['count']} x {RELEASES.get(event['kind'], event['kind'])}"
+            for event in self._releases()
+        )
 
     def _asserted(self) -> Sequence[str]:
         stated = self.total or self.ledger
@@ -391,17 +396,14 @@ class PrivacyReport:
                  "the same records add up, and no PrivacyOdometer that recorded them was given."],
             )  # fmt: skip
         total, delta = self.total, self.total.reporting_delta
-        text = [
-            "The costs of all fits that the odometer recorded add up to this."
-            if self.limit is None
-            else f"The study has a limit of epsilon={self.limit:g} at delta={delta:g}, and a fit "
-            "beyond it is refused."
-        ]
-        if total.events[0][0].kind == FilterEvent.kind:
-            text.append(
-                "All fits together have the guarantee of the limit, however the settings of one "
-                "followed from the results of another; what was used of it is no guarantee."
-            )
+        limit = self.odometer.epsilon
+        text = ["The costs of all fits that the odometer recorded add up to this, if all settings "
+                "were fixed before any result was seen."]  # fmt: skip
+        if _is_filter(self.odometer):
+            text = ["All fits together have the guarantee of the limit, however settings of one "
+                    "followed from the results of another."]  # fmt: skip
+        if limit is not None:
+            text.append(f"The limit is epsilon={limit:g}; a fit beyond it is refused.")
         if self.ledger not in (total, *(fit.ledger for fit in self.fits)):
             text.append("This release is NOT among the fits that were recorded: add its cost.")
         rows = [("fit", "time", "label", "part", "estimator", f"epsilon at delta {delta:g}")]
@@ -447,9 +449,7 @@ def _guarantee(ledger: PrivacyLedger) -> dict[str, Any]:
         "mu": gaussian_mu(ledger),
         "relation": ledger.neighboring_relation,
         "meaning": NEIGHBORING_RELATIONS[ledger.neighboring_relation].meaning,
-        "unit": {"row": "one row", "group": "all rows of one group"}[
-            getattr(ledger, "unit", "row")
-        ],
+        "unit": _UNITS[getattr(ledger, "unit", "row")],
         "success": [
             {
                 "prior": prior,
@@ -466,9 +466,7 @@ def _guarantee(ledger: PrivacyLedger) -> dict[str, Any]:
             }
             for rate in RATES
         ],
-        "records_of_one_person": [
-            {"records": k, "epsilon": ledger.group(k).epsilon()} for k in groups
-        ],
+        "several_records": [{"records": k, "epsilon": ledger.group(k).epsilon()} for k in groups],
     }
 
 
@@ -509,8 +507,8 @@ def _strength(guarantee: Mapping[str, Any]) -> _Section:
 
 
 def _unit(guarantee: Mapping[str, Any]) -> _Section:
-    groups = [("records of one person", "epsilon")]
-    for row in guarantee["records_of_one_person"]:
+    groups = [("records", "epsilon")]
+    for row in guarantee["several_records"]:
         groups.append((str(row["records"]), rounded_up(row["epsilon"])))
     return _Section(
         "Whom does it protect?",
@@ -526,13 +524,17 @@ def _unit(guarantee: Mapping[str, Any]) -> _Section:
     )  # fmt: skip
 
 
+def _is_filter(odometer: PrivacyOdometer) -> bool:
+    return odometer.adaptive and odometer.epsilon is not None
+
+
 def _total(odometer: PrivacyOdometer) -> PrivacyLedger:
     """Return what an odometer guarantees: of a filter its limit, whatever was spent of it."""
     total = odometer.total
     if total is None:
         raise ValueError(f"{odometer} There is nothing to report.")
     events, assumptions = total.events, total.assumptions
-    if odometer.adaptive and odometer.epsilon is not None:
+    if _is_filter(odometer):
         # The budget admits settings that follow from earlier results, which a sum does not.
         events = ((FilterEvent(mu=gdp_mu(odometer.epsilon, odometer.delta)), 1),)
         each = (text for ledger in odometer.ledgers() for text in ledger.assumptions)
@@ -578,7 +580,7 @@ def _table(caption: str, rows: Sequence[Sequence[str]]) -> str:
 
 
 def _markdown_table(rows: Sequence[Sequence[str]]) -> str:
-    rows = [[text.replace("|", "\\|") for text in row] for row in rows]
+    rows = [[one_line(text).replace("|", "\\|") for text in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     head, *body = ("| " + " | ".join(map(str.ljust, row, widths)) + " |" for row in rows)
     line = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
