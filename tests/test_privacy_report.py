@@ -159,6 +159,8 @@ def test_what_is_not_known_is_said_to_be_so_and_what_holds_nothing_says_that(stu
         {"kind": "filter", "count": 1, "mu": 1.0},
         {"kind": "filter", "count": 1, "mu": 2.0},
     ]
+    persons = PrivacyReport(ledger(GaussianEvent(3.0), unit="group")).to_markdown()
+    assert "one record is: all rows of one group, such as a person" in persons
     swapped = PrivacyReport(ledger(GaussianEvent(3.0), neighboring_relation="replace_one"))
     assert "even odds on which of two records was in the data" in swapped.to_markdown()
 

@@ -440,7 +440,6 @@ _LEAD = (
 
 def _guarantee(ledger: PrivacyLedger) -> dict[str, Any]:
     """Return what a ledger promises, and what an attacker can do against it."""
-    groups = _GROUPS if hasattr(ledger, "group") else ()
     return {
         "holds": ledger.protects and not ledger.seeded,
         "statement": str(ledger),
@@ -449,7 +448,7 @@ def _guarantee(ledger: PrivacyLedger) -> dict[str, Any]:
         "mu": gaussian_mu(ledger),
         "relation": ledger.neighboring_relation,
         "meaning": NEIGHBORING_RELATIONS[ledger.neighboring_relation].meaning,
-        "unit": _UNITS[getattr(ledger, "unit", "row")],
+        "unit": _UNITS[ledger.unit],
         "success": [
             {
                 "prior": prior,
@@ -466,7 +465,7 @@ def _guarantee(ledger: PrivacyLedger) -> dict[str, Any]:
             }
             for rate in RATES
         ],
-        "several_records": [{"records": k, "epsilon": ledger.group(k).epsilon()} for k in groups],
+        "several_records": [{"records": k, "epsilon": ledger.group(k).epsilon()} for k in _GROUPS],
     }
 
 
@@ -520,7 +519,7 @@ def _unit(guarantee: Mapping[str, Any]) -> _Section:
             "two data sets are neighbours if": guarantee["meaning"],
             "called": guarantee["relation"],
         },
-        {"What is promised to several records": groups} if len(groups) > 1 else {},
+        {"What is promised to several records together": groups},
     )  # fmt: skip
 
 
