@@ -280,7 +280,7 @@ class PrivacyReport:
                 "basic": {**product, "data_curators": [curator], **basic},
                 "dp_variant": {
                     "variant_name": "Approximate DP",
-                    "data_domain": "Tables with one row per record.",
+                    "data_domain": f"Tables of records; one record is {guarantee['unit']}.",
                     "unprotected_quantities": " ".join(self._boxes()),
                 },
                 "privacy_loss": {
