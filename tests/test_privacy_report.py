@@ -166,7 +166,11 @@ def test_what_is_not_known_is_said_to_be_so_and_what_holds_nothing_says_that(stu
 
 
 def test_every_kind_of_release_has_words_and_none_needs_a_gaussian_trade_off():
-    assert {event.kind for event in get_args(Event)} <= set(RELEASES)
+    assert {event.kind for event in get_args(Event)} <= {*RELEASES, "parallel"}
+    parts = (ledger(GaussianEvent(5.0)), ledger(GaussianEvent(4.0), GaussianEvent(5.0)))
+    apart = PrivacyReport(PrivacyLedger.parallel(*parts)).to_dict()
+    assert [(e["count"], e["noise_multiplier"]) for e in apart["releases"]] == [(2, 5), (1, 4)]
+    assert apart["guarantee"]["mu"] == pytest.approx(math.hypot(1 / 4, 1 / 5))
     pytest.importorskip("dp_accounting")
     report = PrivacyReport(ledger(*[PoissonSampledEvent(0.1, 4.0)] * 20))
     assert "mu (Gaussian differential privacy): none" in report.to_markdown()

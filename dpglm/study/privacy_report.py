@@ -15,7 +15,7 @@ from dpglm.audit.report import AuditReport
 from dpglm.privacy.attacks import attack_power, attack_success, gaussian_mu, posterior
 from dpglm.privacy.events import FilterEvent
 from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS, gdp_mu
-from dpglm.privacy.ledger import PrivacyLedger, rounded_up
+from dpglm.privacy.ledger import PrivacyLedger, rounded_up, single_releases
 from dpglm.privacy.odometer import OdometerEntry, PrivacyOdometer, as_json
 from dpglm.schema.columns import FILL_IN
 from dpglm.study.plots import TradeOffDisplay
@@ -34,7 +34,6 @@ RELEASES = {
     "pure": "sum over all records, with noise and a delta of zero",
     "objective_perturbation": "minimiser of a loss that was tilted at random",
     "filter": "everything that an adaptive fit may release, charged with its whole budget",
-    "parallel": "releases about parts that share no record, charged with the dearest part",
 }
 """What each kind of event of a ledger releases, in words."""
 
@@ -328,10 +327,11 @@ class PrivacyReport:
         return f"<PrivacyReport: {self.name}, {self.ledger}>"
 
     def _releases(self) -> list[dict[str, Any]]:
-        """Return each kind of release with its parameters, and how many there were."""
+        """Return each kind of release, in all parts, with its parameters and their number."""
         counts = Counter()
-        for event, count in (run for ledger in self.released for run in ledger.events):
-            counts[event] += count
+        for ledger in self.released:
+            for event, count in single_releases(ledger.events):
+                counts[event] += count
         return replace(self.ledger, events=tuple(counts.items())).to_dict()["events"]
 
     def _mechanisms(self) -> str:
@@ -375,7 +375,7 @@ class PrivacyReport:
     def _algorithms(self) -> _Section:
         rows = [("releases", "what", "parameters")]
         for event in self._releases():
-            numbers = {k: v for k, v in event.items() if k not in ("kind", "count", "parts")}
+            numbers = {k: v for k, v in event.items() if k not in ("kind", "count")}
             text = ", ".join(f"{name} {value:.6g}" for name, value in numbers.items()) or "-"
             rows.append((str(event["count"]), RELEASES.get(event["kind"], event["kind"]), text))
         return _Section(
