@@ -11,9 +11,11 @@ from typing import get_args
 import pytest
 from scipy.optimize import brentq
 from scipy.stats import norm
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from test_report import CHROMIUM, NASTY, Page, opened
 
-from dpglm import DPLogisticRegression, PrivacyLedger, PrivacyOdometer, seeded_noise
+from dpglm import DPLogisticRegression, PrivacyLedger, PrivacyOdometer, PrivacyWarning, seeded_noise
 from dpglm.audit.report import AuditReport
 from dpglm.datasets import make_census
 from dpglm.privacy.events import FilterEvent
@@ -307,3 +309,10 @@ def test_every_test_that_the_page_on_the_hazards_names_is_there():
     assert len(named) > 30 and len(named) == page.count("::")
     for file, test in named:
         assert f"\ndef {test}(" in (root / "tests" / f"{file}.py").read_text(encoding="utf-8"), test
+
+
+def test_a_pipeline_that_reads_other_peoples_rows_has_no_guarantee_to_report():
+    pipeline = make_pipeline(StandardScaler(), DPLogisticRegression(max_iter=2, classes=[0, 1]))
+    with pytest.warns(PrivacyWarning, match="StandardScaler is fitted on all rows"):
+        report = PrivacyReport(pipeline.fit(X, Y))
+    assert report.ledger.epsilon() == math.inf and "No privacy guarantee" in report.to_markdown()

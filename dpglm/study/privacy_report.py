@@ -21,6 +21,7 @@ from dpglm.schema.columns import FILL_IN
 from dpglm.study.plots import TradeOffDisplay
 from dpglm.study.report import facts, figure, filled, page, versions
 from dpglm.study.results import one_line, strict_json
+from dpglm.workflow import privacy_of
 
 PRIORS = (0.5, 0.1, 0.01)
 RATES = (0.1, 0.01, 0.001)
@@ -119,12 +120,13 @@ class PrivacyReport:
             self.released, odometer = source.ledgers(), source
         else:
             model = source[-1] if isinstance(source, Pipeline) else source
-            self.ledger = getattr(model, "privacy_", None)
-            if not isinstance(self.ledger, PrivacyLedger):
+            if not isinstance(getattr(model, "privacy_", None), PrivacyLedger):
                 raise ValueError(
                     f"{source!r:.80} has no ledger; give a fitted estimator of this package, its "
                     "privacy_, or a PrivacyOdometer."
                 )
+            # A step before the last may have paid too, or read other people's rows.
+            self.ledger = privacy_of(source)
             self.name, self.released = type(model).__name__, [self.ledger]
             self.parameters = {k: as_json(v) for k, v in model.get_params(deep=False).items()}
         self.odometer, self.total, self.fits = odometer, None, []
