@@ -96,22 +96,23 @@ class SelectionEvent(_ChoiceEvent):
         )
 
 
-class LaplaceSelectionEvent(_ChoiceEvent):
-    """One choice by report noisy max with Laplace noise, which is epsilon-private.
+class PureEvent(_ChoiceEvent):
+    """One release of any kind that is epsilon-private with delta = 0.
 
     Notes
     -----
     ``2 Phi^-1(1 / (1 + e^-epsilon))``-GDP, tight for randomised response (Liu et al. 2022,
     "Identification, amplification and measurement: a bridge to Gaussian differential privacy"), and
-    ``epsilon^2 / 2``-zCDP (Bun & Steinke 2016, Proposition 1.4), like all pure mechanisms.
+    ``epsilon^2 / 2``-zCDP (Bun & Steinke 2016, Proposition 1.4). Few of them are cheaper by the sum
+    of their epsilons, which `dpglm.privacy.ledger` takes where it is smaller.
     """
 
-    kind: ClassVar[str] = "laplace_selection"
+    kind: ClassVar[str] = "pure"
     pure_share: ClassVar[float] = 1.0
 
     @property
     def rho(self) -> float:
-        """Zero-concentrated privacy of all such choices."""
+        """Zero-concentrated privacy of all pure mechanisms."""
         return self.epsilon**2 / 2
 
     def to_pld(self, interval: float) -> Any:
@@ -120,6 +121,12 @@ class LaplaceSelectionEvent(_ChoiceEvent):
         from dp_accounting.pld.privacy_loss_distribution import from_privacy_parameters
 
         return from_privacy_parameters(DifferentialPrivacyParameters(self.epsilon, 0.0), interval)
+
+
+class LaplaceSelectionEvent(PureEvent):
+    """One choice by report noisy max with Laplace noise, which is epsilon-private."""
+
+    kind: ClassVar[str] = "laplace_selection"
 
 
 @dataclass(frozen=True)

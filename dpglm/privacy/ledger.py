@@ -18,6 +18,7 @@ from dpglm.privacy.events import (
     FilterEvent,
     LaplaceSelectionEvent,
     ObjectivePerturbationEvent,
+    PureEvent,
     SelectionEvent,
     zcdp_delta,
     zcdp_epsilon,
@@ -39,6 +40,7 @@ _PART_OF_STD = 0.01
 _COARSEST = 0.1
 _WIDEST, _NARROWEST = 1e-3, 1e-8  # speed only
 _MOST_POINTS = 1e6  # speed only
+_MOST_CASES = 64  # speed only
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,7 @@ Event = (
     GaussianEvent
     | PoissonSampledEvent
     | SelectionEvent
+    | PureEvent
     | LaplaceSelectionEvent
     | ObjectivePerturbationEvent
     | FilterEvent
@@ -139,12 +142,32 @@ def composed_delta(events: Runs, epsilon: float, distance: int = 1) -> float:
     """
     if unprotected(events):
         return 1.0
+    first, *worlds = _of_each_record(events)
+    if worlds and distance == 1:
+        return max(composed_delta(runs, epsilon) for runs in (first, *worlds))
+    events = events if worlds else first
+    pure, others = _pure_part(events)
+    if 0 < distance * pure <= epsilon:
+        added = composed_delta(others, epsilon - distance * pure, distance)
+        return min(added, _composed_delta(events, epsilon, distance)) if added else 0.0
+    return _composed_delta(events, epsilon, distance)
+
+
+def _pure_part(events: Runs) -> tuple[float, Runs]:
+    """Return the summed epsilons of pure releases, and the others.
+
+    An (epsilon_1, 0)-private release and an (epsilon_2, delta)-private one are together
+    (epsilon_1 + epsilon_2, delta)-private: less than by their trade-offs if epsilon_1 is small.
+    """
+    pure = [(event, count) for event, count in events if event.kind == PureEvent.kind]
+    others = tuple(run for run in events if run not in pure)
+    return math.fsum(count * event.epsilon for event, count in pure), others
+
+
+def _composed_delta(events: Runs, epsilon: float, distance: int) -> float:
     if distance > 1:
         return _group_delta(events, epsilon, distance)
-    first, *others = _of_each_record(events)
-    if others:
-        return max(composed_delta(runs, epsilon) for runs in (first, *others))
-    offset, events = _simplified(first)
+    offset, events = _simplified(events)
     epsilon -= offset
     if epsilon < 0:
         return -math.expm1(epsilon) + math.exp(epsilon) * composed_delta(events, -epsilon)
@@ -173,12 +196,20 @@ def composed_epsilon(
     """
     if unprotected(events):
         return math.inf
-    first, *others = _of_each_record(events)
-    if others and distance > 1:
-        return _group_epsilon(lambda e: composed_delta(events, e), delta, distance)
-    if others:
-        return max(composed_epsilon(r, delta, coarseness=coarseness) for r in (first, *others))
-    offset, unshifted = _simplified(first)
+    first, *worlds = _of_each_record(events)
+    if worlds and distance == 1:
+        return max(composed_epsilon(r, delta, coarseness=coarseness) for r in (first, *worlds))
+    events = events if worlds else first
+    pure, others = _pure_part(events)
+    if pure:
+        added = distance * pure + composed_epsilon(others, delta, distance, coarseness=coarseness)
+        whole = _composed_epsilon(events, delta, distance, coarseness=coarseness)
+        return min(added, whole)
+    return _composed_epsilon(events, delta, distance, coarseness=coarseness)
+
+
+def _composed_epsilon(events: Runs, delta: float, distance: int, *, coarseness: float) -> float:
+    offset, unshifted = _simplified(events)
     closed_form = _all_have_rho(unshifted)
     if distance > 1 and (offset or not closed_form):
         return _group_epsilon(lambda e: composed_delta(events, e), delta, distance)
@@ -198,14 +229,27 @@ def composed_epsilon(
 
 
 def _of_each_record(events: Runs) -> list[Runs]:
-    """Return all that may be about one record, which is in one part of each parallel event."""
+    """Return all that may be about one record, which is in one part of each parallel event.
+
+    Parts with a mu are told apart only where one has a pure release, which may count by its
+    epsilon, and where there are not too many cases: the dearest mu holds for all of them.
+    """
+    parallel = [run for run in events if isinstance(run[0], ParallelEvent)]
+    few = math.prod(math.comb(len(e.parts) + n - 1, n) for e, n in parallel) <= _MOST_CASES
     for at, (event, count) in enumerate(events):
-        if isinstance(event, ParallelEvent) and event.mu is None:
-            taken = combinations_with_replacement(event.parts, count)
+        if (event, count) not in parallel:
+            continue
+        if event.mu is None or (few and _holds_pure(event)):
+            taken = combinations_with_replacement(dict.fromkeys(event.parts), count)
             others = events[:at], events[at + 1 :]
             worlds = ((*others[0], *chain.from_iterable(parts), *others[1]) for parts in taken)
             return [runs for world in worlds for runs in _of_each_record(world)]
     return [events]
+
+
+def _holds_pure(event: Event) -> bool:
+    inner = [run[0] for part in getattr(event, "parts", ()) for run in part]
+    return any(each.kind == PureEvent.kind or _holds_pure(each) for each in inner)
 
 
 def _all_have_rho(events: Runs) -> bool:
