@@ -1,10 +1,14 @@
 """Private work around a fit: search, scores, calibration, splits, and one ledger for all of it."""
 
+from dpglm.workflow.calibration import PrivateCalibratedClassifier, PrivateThresholdClassifier
 from dpglm.workflow.checks import Finding, check_pipeline
+from dpglm.workflow.scores import PrivateScores, make_private_scorer, private_scores
 from dpglm.workflow.search import PrivateSearchCV
 from dpglm.workflow.splits import PrivateKFold, private_split
 from dpglm.workflow.totals import privacy_of
 
 __all__ = [
-    "Finding", "PrivateKFold", "PrivateSearchCV", "check_pipeline", "privacy_of", "private_split",
+    "Finding", "PrivateCalibratedClassifier", "PrivateKFold", "PrivateScores", "PrivateSearchCV",
+    "PrivateThresholdClassifier", "check_pipeline", "make_private_scorer", "privacy_of",
+    "private_scores", "private_split",
 ]  # fmt: skip

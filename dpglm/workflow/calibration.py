@@ -1,0 +1,286 @@
+"""Calibration and thresholds of a fitted classifier, from one noisy table of held-out records."""
+
+import warnings
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from scipy.special import expit
+from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin
+from sklearn.isotonic import IsotonicRegression
+from sklearn.linear_model import LogisticRegression
+from sklearn.utils import get_tags
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
+
+from dpglm.estimators.docs import completed
+from dpglm.exceptions import UtilityWarning
+from dpglm.privacy.budget import PrivacyBudget, check_number
+from dpglm.workflow.releases import NoisyTable, Released, ranking_score, release_statistics
+
+__all__ = ["PrivateCalibratedClassifier", "PrivateThresholdClassifier"]
+
+
+@dataclass(eq=False, repr=False)
+class _OnNoisyTable(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
+    """A fitted classifier of two classes, changed by what one noisy table says of its scores.
+
+    Parameters
+    ----------
+    estimator : classifier
+        Fitted, and taken as public; as it is, or in scikit-learn's `FrozenEstimator`.
+    epsilon : float, default=1.0
+        What `fit` may spend, above 0; ``inf`` is without noise.
+    delta : float, default=1e-6
+    neighboring_relation : {"zero_out", "replace_one", "add_or_remove_one"}, default="zero_out"
+    n_ref : int, default=None
+        Public stand-in for the number of records; for ``"add_or_remove_one"`` only.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (2,)
+    privacy_ : PrivacyLedger
+        What `fit` cost. On records that the estimator was not fitted to, the total of both is the
+        larger of the two, if you assert that they are disjoint.
+    """
+
+    estimator: Any
+    _: KW_ONLY
+    epsilon: float = 1.0
+    delta: float = 1e-6
+    neighboring_relation: str = "zero_out"
+    n_ref: int | None = None
+
+    # The name of what a fit learns, beside the cost.
+    _learned: ClassVar[str]
+
+    def _check(self) -> None:
+        """Raise a ValueError for a bad parameter."""
+        raise NotImplementedError
+
+    def _learn(self, released: Released) -> Any:
+        """Return what follows from the table that was released."""
+        raise NotImplementedError
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Learn from held-out records; the estimator, which is fitted already, stays as it is.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,)
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError
+            For bad parameters or labels, before anything is released. An error after the first draw
+            of noise has ``privacy_ledger``.
+
+        Warns
+        -----
+        UtilityWarning
+            If the noise could hide a class; it says nothing beyond the release.
+        """
+        for name in ("privacy_", "classes_", self._learned):
+            vars(self).pop(name, None)
+        self._check()
+        budget = PrivacyBudget(self.epsilon, self.delta, self.neighboring_relation, self.n_ref)
+
+        def needed(n_classes: int) -> list[str]:
+            if n_classes != 2:
+                raise ValueError(f"{type(self).__name__} is for two classes, not {n_classes}.")
+            return ["table"]
+
+        released = release_statistics(self.estimator, X, y, budget, needed)
+        if not released.table.is_visible:
+            warnings.warn(
+                "The noise could hide one of the classes: use more records or a larger epsilon.",
+                UtilityWarning,
+                stacklevel=2,
+            )
+        setattr(self, self._learned, self._learn(released))
+        self.classes_, self.privacy_ = released.classes, released.ledger
+        return self
+
+    @property
+    def n_features_in_(self) -> int:
+        """Number of columns that the estimator was fitted to."""
+        return self.estimator.n_features_in_
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        tags.input_tags = get_tags(self.estimator).input_tags
+        return tags
+
+
+def _prior(table: NoisyTable) -> tuple[np.ndarray, np.ndarray]:
+    """Return the share of positives (n_bins,) and the number of records (n_bins,) of each bin.
+
+    Records that the noise can stand for are added in each bin, as its own probability has them.
+    """
+    added = max(table.cell_std, 1e-3)
+    n = table.counts.sum(axis=0) + added
+    return (table.counts[1] + added * expit(table.middles)) / n, n
+
+
+@completed
+@dataclass(eq=False, repr=False)
+class PrivateCalibratedClassifier(_OnNoisyTable):
+    """Private counterpart of `CalibratedClassifierCV(FrozenEstimator(estimator))`.
+
+    It counts held-out records by label and by the log-odds that the estimator gives them (64 bins),
+    with noise, once, and maps log-odds to what these counts say.
+
+    Parameters
+    ----------
+    method : {"sigmoid", "isotonic"}, default="sigmoid"
+        A line through the log-odds (Platt), or any rising map, which takes more records.
+
+    Attributes
+    ----------
+    calibrator_ : LogisticRegression or IsotonicRegression
+        The map, from log-odds (between -8 and 8) to a probability.
+
+    Notes
+    -----
+    Guarantee: (epsilon, delta)-differential privacy for the held-out records, by one Gaussian
+    release of L2 sensitivity 1.55, or sqrt(2) times that under ``"replace_one"``
+    (`dpglm.workflow.releases.ScoreVault.noisy_table`); all else follows from it.
+
+    Examples
+    --------
+    >>> from sklearn.model_selection import train_test_split
+    >>> from dpglm import DPLinearSVM
+    >>> from dpglm.datasets import make_census
+    >>> from dpglm.workflow import PrivateCalibratedClassifier
+    >>> X, y = make_census(8000, random_state=0)
+    >>> X, X_held, y, y_held = train_test_split(X, y, random_state=0)
+    >>> svm = DPLinearSVM(epsilon=1.0, classes=[0, 1], max_iter=10).fit(X, y)
+    >>> model = PrivateCalibratedClassifier(svm, epsilon=1.0).fit(X_held, y_held)
+    >>> model.predict_proba(X_held).shape
+    (2000, 2)
+    """
+
+    method: str = "sigmoid"
+
+    _learned: ClassVar[str] = "calibrator_"
+
+    def _check(self) -> None:
+        if self.method not in ("sigmoid", "isotonic"):
+            raise ValueError(f"method={self.method!r} must be 'sigmoid' or 'isotonic'.")
+
+    def _learn(self, released: Released) -> Any:
+        middles = released.table.middles
+        share, n = _prior(released.table)
+        if self.method == "isotonic":
+            rising = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip")
+            return rising.fit(middles, share, sample_weight=n)
+        # Each bin twice, as so many records of either class.
+        rows, label = np.tile(middles, 2)[:, None], np.repeat([0, 1], len(middles))
+        weight = np.concatenate([n * (1 - share), n * share])
+        return LogisticRegression(C=np.inf).fit(rows, label, sample_weight=weight)
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Return the calibrated probability of each class (n_samples, 2)."""
+        check_is_fitted(self)
+        score = np.clip(ranking_score(self.estimator, X), -8.0, 8.0)
+        if self.method == "sigmoid":
+            return self.calibrator_.predict_proba(score[:, None])
+        positive = self.calibrator_.predict(score)
+        return np.column_stack([1 - positive, positive])
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return the class of the larger probability (n_samples,)."""
+        return self.classes_[(self.predict_proba(X)[:, 1] > 0.5).astype(int)]
+
+
+def _estimator_has(name: str) -> Any:
+    return available_if(lambda self: hasattr(self.estimator, name))
+
+
+@completed
+@dataclass(eq=False, repr=False)
+class PrivateThresholdClassifier(_OnNoisyTable):
+    """Private counterpart of `TunedThresholdClassifierCV` for a classifier that is fitted already.
+
+    It counts held-out records by label and by the log-odds that the estimator gives them (64 bins),
+    with noise, once, and predicts the second class from that edge of a bin on which costs least by
+    these counts.
+
+    Parameters
+    ----------
+    criterion : {"balanced_accuracy", "accuracy"} or dict, default="balanced_accuracy"
+        What is best, or the cost of an error of either kind, as ``{"false_positive": 1.0,
+        "false_negative": 5.0}``.
+
+    Attributes
+    ----------
+    threshold_ : float
+        A probability of the second class, or a value of the decision function where the estimator
+        has no probabilities. What it scores is not stated: noise that favoured it would favour the
+        score. Score this classifier on other records, with `private_scores`.
+
+    Notes
+    -----
+    Guarantee: that of `PrivateCalibratedClassifier`.
+
+    Examples
+    --------
+    >>> from sklearn.model_selection import train_test_split
+    >>> from dpglm import DPLogisticRegression
+    >>> from dpglm.datasets import make_census
+    >>> from dpglm.workflow import PrivateThresholdClassifier
+    >>> X, y = make_census(8000, random_state=0)
+    >>> X, X_held, y, y_held = train_test_split(X, y, random_state=0)
+    >>> model = DPLogisticRegression(epsilon=1.0, classes=[0, 1]).fit(X, y)
+    >>> costs = {"false_positive": 1.0, "false_negative": 5.0}
+    >>> tuned = PrivateThresholdClassifier(model, criterion=costs).fit(X_held, y_held)
+    >>> tuned.threshold_ < 0.4
+    True
+    """
+
+    criterion: Any = "balanced_accuracy"
+
+    _learned: ClassVar[str] = "threshold_"
+
+    def _check(self) -> None:
+        kinds = ("false_positive", "false_negative")
+        if isinstance(self.criterion, dict) and set(self.criterion) == set(kinds):
+            for name in kinds:
+                check_number(f"criterion[{name!r}]", self.criterion[name], 0.0, 1e9)
+        elif self.criterion not in ("balanced_accuracy", "accuracy"):
+            raise ValueError(
+                f"criterion={self.criterion!r} must be 'balanced_accuracy', 'accuracy', or a dict "
+                "of the costs of a 'false_positive' and of a 'false_negative'."
+            )
+
+    def _learn(self, released: Released) -> float:
+        costs = {"accuracy": (1.0, 1.0), "balanced_accuracy": released.table.balanced_costs()}
+        if isinstance(self.criterion, dict):
+            chosen = self.criterion["false_positive"], self.criterion["false_negative"]
+        else:
+            chosen = costs[self.criterion]
+        return float(released.on_scale(released.table.best_edge(*chosen)))
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return the second class from the threshold on, else the first (n_samples,)."""
+        check_is_fitted(self)
+        score = ranking_score(self.estimator, X)
+        if hasattr(self.estimator, "predict_proba"):
+            score = expit(score)
+        return self.classes_[(score >= self.threshold_).astype(int)]
+
+    @_estimator_has("predict_proba")
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Return the estimator's own probabilities (n_samples, 2)."""
+        return self.estimator.predict_proba(X)
+
+    @_estimator_has("decision_function")
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Return the estimator's own decision function (n_samples,)."""
+        return self.estimator.decision_function(X)

@@ -1,0 +1,475 @@
+"""What scores, calibration and thresholds are made of: sums over scored records, with noise."""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+from scipy.linalg import solve_triangular, toeplitz
+from scipy.special import expit
+from scipy.stats import norm, rankdata
+from sklearn.isotonic import isotonic_regression
+from sklearn.utils import check_consistent_length, column_or_1d
+from sklearn.utils.validation import check_is_fitted
+
+from dpglm.estimators.inputs import resolved_classes
+from dpglm.estimators.plan import ledger_of
+from dpglm.privacy.budget import PrivacyBudget
+from dpglm.privacy.gaussian import GaussianEvent
+from dpglm.privacy.ledger import PrivacyLedger
+from dpglm.privacy.noise import entropy_source, noise_seed
+from dpglm.privacy.odometer import charge_odometers
+from dpglm.privacy.pure import MOST_SUMS, BoxSums, box_quantile, box_std
+from dpglm.privacy.vault import GaussianSum, Vault
+
+_UNIT_ROUNDOFF = 2.0**-53
+# Between bins, on the scale of log-odds or of the decision function; half of all is an edge.
+EDGES = np.linspace(-8.0, 8.0, 63)
+# Counts of pairs are exact in floating point up to here.
+_MOST_RECORDS = 5 * 10**7
+# A class of which the noise could hide a fifth is too small to divide by.
+VISIBLE = 5.0
+# Stands for exact: the number of records, where it is public.
+_EXACT = 1e-3
+_GROUPS = 10
+Z = float(norm.ppf(0.975))
+
+# How much a score moves by noise as large as the sensitivity, times the number of records, roughly:
+# the least weighted sum of variances gives each statistic a share of mu^2 in this proportion.
+WEIGHTS = {
+    "records": 1.0, "right": 0.5, "positive": 0.5, "predicted": 0.5, "pairs": 2.0, "loss": 1.0,
+    "spread": 0.25, "cells": 1.0, "table": 2.0,
+}  # fmt: skip
+
+
+def prefix_root(n_bins: int) -> np.ndarray:
+    """Return the square root L, lower triangular, of the matrix that sums all bins up to each.
+
+    ``L_ij = r_(i - j)`` with ``r_0 = 1`` and ``r_k = r_(k - 1) (2 k - 1) / (2 k)``, the
+    coefficients of ``(1 - x)^(-1/2)``, whose square is ``1 / (1 - x)``.
+    """
+    k = np.arange(1, n_bins)
+    return toeplitz(np.cumprod([1.0, *((2 * k - 1) / (2 * k))]), np.zeros(n_bins))
+
+
+class ScoredRecords:
+    """Holds labels and what a model says of each record; what it answers is private.
+
+    ``label`` and ``predicted`` are indices of classes (n,), ``score`` ranks records (n,), ``bin``
+    is the bin of each (n,), and ``loss`` lies between 0 and its bound (n,).
+    """
+
+    def __init__(self, n_classes: int, label: np.ndarray, predicted: np.ndarray) -> None:
+        self.n_classes, self._label, self._predicted = n_classes, label, predicted
+        self.score = self.bin = np.zeros(len(label), dtype=int)
+        self.loss, self.loss_bound = np.zeros(len(label)), 1.0
+
+    @property
+    def n_records(self) -> int:
+        """Number of records; private where it is not public."""
+        return len(self._label)
+
+    def total(self, name: str) -> float:
+        """Return one of the sums that `ScoreVault` has the sensitivities of."""
+        positive = self._label == 1
+        if name == "pairs":
+            n_positive = int(positive.sum())
+            above = rankdata(self.score)[positive].sum() - n_positive * (n_positive + 1) / 2
+            return float(above - n_positive * (self.n_records - n_positive) / 2)
+        centred = self.loss - self.loss_bound / 2
+        if name == "loss":
+            return math.fsum(centred)
+        if name == "spread":
+            return math.fsum(centred**2 - self.loss_bound**2 / 8)
+        if name == "records":
+            return float(self.n_records)
+        counted = {
+            "right": self._label == self._predicted,
+            "positive": positive,
+            "predicted": self._predicted == 1,
+        }[name]
+        return float(counted.sum() - self.n_records / 2)
+
+    def cells(self) -> np.ndarray:
+        """Return how many records of each class are predicted to be of which, a square matrix."""
+        return self._counts(self.n_classes, self._predicted, self.n_classes)
+
+    def table(self) -> np.ndarray:
+        """Return how many records of each of two classes are in which bin, (2, n_bins)."""
+        return self._counts(2, self.bin, len(EDGES) + 1)
+
+    def _counts(self, n_rows: int, column: np.ndarray, n_columns: int) -> np.ndarray:
+        flat = np.bincount(self._label * n_columns + column, minlength=n_rows * n_columns)
+        return flat.reshape(n_rows, n_columns).astype(float)
+
+
+class ScoreVault(Vault):
+    """A vault that releases sums over scored records, one by one or a few at once."""
+
+    def sum_sensitivity(self, name: str) -> float:
+        """Most by which a record moves a sum of `ScoredRecords`: half a range, or all of it.
+
+        Notes
+        -----
+        Terms are centred: each lies within half of its range of zero, 1/2 for a count, L/2 for a
+        loss up to L, and L^2/8 for its centred square, which is in [0, L^2/4]. So much goes with a
+        record, and twice that where another takes its place. Where a record appears or vanishes
+        the number of records moves by 1.
+
+        "pairs" is V, the sum over pairs of a positive and a negative record of 1/2 if the positive
+        has the higher score, -1/2 if the lower, 0 if equal: a record that vanishes takes at most
+        n - 1 pairs along, of 1/2 each. In place of one record another brings as many: n - 1. It is
+        bounded by the number of records only where that is public.
+        """
+        bound, relation = self._sums.loss_bound, self._budget.neighboring_relation
+        half = {"loss": bound / 2, "spread": bound**2 / 8, "records": 1.0}.get(name, 0.5)
+        if name == "pairs":
+            if relation == "add_or_remove_one":
+                raise ValueError("A record moves the pairs by as much as there are records.")
+            half = max(self._n_records - 1, 1) / 2
+        return self._budget.sensitivity(half)
+
+    def noisy_sum(self, name: str, noise_multiplier: float) -> float:
+        """Release a sum with Gaussian noise; its sensitivity is proved in `sum_sensitivity`."""
+        sensitivity = self.sum_sensitivity(name)
+        slack = sensitivity * self._rounding_of(name)
+        mechanism = GaussianSum(sensitivity, float(noise_multiplier), slack)
+        exact = lambda: np.array([self._sums.total(name)])  # noqa: E731
+        return float(self._release_sum(mechanism, exact, 1)[0])
+
+    def noisy_sums(self, names: Sequence[str], epsilon: float) -> np.ndarray:
+        """Release some sums at once with delta = 0, each in units of its sensitivity.
+
+        A record moves each of them by one at most, and so the largest of them.
+        """
+        sensitivity = np.array([self.sum_sensitivity(name) for name in names])
+        # The quotients are rounded too, which are up to n.
+        slack = 4 * _UNIT_ROUNDOFF * self._most_samples
+        mechanism = BoxSums(len(names), float(epsilon), slack)
+        noisy = self._release(
+            mechanism.event,
+            lambda: np.array([self._sums.total(name) for name in names]) / sensitivity,
+            lambda units: mechanism.release(units, self._entropy),
+            moves=math.sqrt(len(names)) * (1 + slack),
+            noise_scale=mechanism.scale,
+        )
+        return noisy * sensitivity
+
+    def noisy_cells(self, noise_multiplier: float) -> np.ndarray:
+        """Release how many records of each class are predicted to be of which.
+
+        A record is in one cell: it moves one count by 1, or two where it is replaced.
+        """
+        size = self._sums.n_classes**2
+        mechanism = GaussianSum(self._one_cell(), float(noise_multiplier))
+        return self._release_sum(mechanism, self._sums.cells, size)
+
+    def noisy_table(self, noise_multiplier: float) -> np.ndarray:
+        """Release ``L h`` for each of two classes, h how many of its records are in which bin.
+
+        Noise of one size on ``L h`` leaves little on sums of bins (`prefix_root`). A record in bin
+        j moves it by column j of L, whose norm is at most that of the first; one that is replaced
+        moves it by two columns, of the same class or of both, and as these have no entries below
+        zero, their difference is at most sqrt(2) times as long.
+        """
+        n_bins = len(EDGES) + 1
+        root = prefix_root(n_bins)
+        # A product of n_bins terms, of n together, in each of two tables; sqrt(n_bins) of a vector.
+        slack = 8 * n_bins**1.5 * _UNIT_ROUNDOFF * self._most_samples
+        sensitivity = self._one_cell() * float(np.linalg.norm(root[:, 0]))
+        mechanism = GaussianSum(sensitivity, float(noise_multiplier), slack)
+        return self._release_sum(mechanism, lambda: self._sums.table() @ root.T, 2 * n_bins)
+
+    def _one_cell(self) -> float:
+        """L2 sensitivity of counts of which a record is in one."""
+        return math.sqrt(2) if self._budget.neighboring_relation == "replace_one" else 1.0
+
+    def _rounding_of(self, name: str) -> float:
+        """Bound on the rounding of two sums over their sensitivity; counts have none.
+
+        `math.fsum` rounds once, a sum of n terms of at most the sensitivity.
+        """
+        rounds = name in ("loss", "spread")
+        return 2 * _UNIT_ROUNDOFF * self._most_samples if rounds else 0.0
+
+
+def release_statistics(
+    model: Any,
+    X: Any,
+    y: Any,
+    budget: PrivacyBudget,
+    needed: Callable[[int], Iterable[str]],
+    loss_bound: float = 4.0,
+) -> "Released":
+    """Release what scores need of records that a fitted model predicts, and charge for it.
+
+    ``needed`` returns the names of the statistics, for a number of classes. What the model says is
+    computed first: an error of its own comes before anything is released.
+    """
+    check_is_fitted(model)
+    classes = np.asarray(model.classes_)
+    names = [name for name in WEIGHTS if name in set(needed(len(classes)))]
+    with np.errstate(all="ignore"):
+        records = _scored_records(model, classes, X, y, names, loss_bound)
+    n_records, is_exact = budget.public_n_samples(records.n_records), budget.n_ref is None
+    if n_records > _MOST_RECORDS:
+        raise ValueError(f"Scores are for up to {_MOST_RECORDS:,} records, not {n_records:,}.")
+    if not is_exact and names != ["table"]:
+        names = ["records", *names]
+
+    pure = _is_pure(names, budget)
+    total = sum(WEIGHTS[name] for name in names)
+    # A budget without a limit has no noise.
+    multiplier = {name: math.sqrt(total / WEIGHTS[name]) / budget.mu for name in names}
+    events = (
+        [BoxSums(len(names), budget.epsilon).event]
+        if pure
+        else [GaussianEvent(multiplier[name]) for name in names]
+    )
+    seeded = noise_seed.get() is not None
+    ledger = replace(ledger_of(budget, events), assumptions=_assumptions(budget), seeded=seeded)
+    vault = ScoreVault(records, ledger.events, budget, entropy_source())
+    del records
+    charge_odometers(ledger)
+    try:
+        if pure:
+            values = dict(zip(names, vault.noisy_sums(names, budget.epsilon).tolist(), strict=True))
+        else:
+            others = {"cells": vault.noisy_cells, "table": vault.noisy_table}
+            ask = {name: others.get(name, partial(vault.noisy_sum, name)) for name in names}
+            values = {name: ask[name](multiplier[name]) for name in names}
+    except BaseException as error:
+        if vault.has_drawn:
+            error.privacy_ledger = ledger  # type: ignore[attr-defined]
+        raise
+    scales = [release.noise_scale for release in vault.log]
+    if pure:
+        scales = [scales[0] * box_std(len(names)) * vault.sum_sensitivity(n) for n in names]
+    return Released(
+        classes=classes,
+        n_records=n_records,
+        is_exact=is_exact,
+        loss_bound=loss_bound,
+        values=values,
+        std=dict(zip(names, scales, strict=True)),
+        quantile=box_quantile(len(names)) / box_std(len(names)) if pure else Z,
+        on_scale=expit if hasattr(model, "predict_proba") else np.asarray,
+        ledger=ledger,
+    )
+
+
+def _is_pure(names: Sequence[str], budget: PrivacyBudget) -> bool:
+    """Return whether the noise of all sums at once, with delta = 0, is the smaller."""
+    if not len(names) <= MOST_SUMS or {"cells", "table"} & set(names):
+        return False
+    weights = [WEIGHTS[name] for name in names]
+    pure = (box_std(len(names)) / budget.epsilon) ** 2 * sum(weight**2 for weight in weights)
+    # The least of a weighted sum of variances.
+    return pure < (sum(weights) / budget.mu) ** 2
+
+
+def _assumptions(budget: PrivacyBudget) -> tuple[str, ...]:
+    private = ("the number of records is at most 16 n_ref",) if budget.n_ref is not None else ()
+    return (
+        "each row of X is one record, and the model predicts it from that record alone",
+        "the model, its label set, and what is asked were fixed without looking at these records",
+        *private,
+    )
+
+
+def _scored_records(
+    model: Any, classes: np.ndarray, X: Any, y: Any, names: Sequence[str], loss_bound: float
+) -> ScoredRecords:
+    """Return what the model says of each record; a score that is not a number is the lowest."""
+    y = column_or_1d(y)
+    check_consistent_length(X, y)
+    resolved_classes(classes.tolist(), y)
+    label = np.searchsorted(classes, y)
+    predicted = np.searchsorted(classes, model.predict(X))
+    records = ScoredRecords(len(classes), label, predicted)
+    if "pairs" in names or "table" in names:
+        records.score = ranking_score(model, X)
+        records.bin = np.searchsorted(EDGES, records.score, side="right")
+    if "loss" in names:
+        of_label = model.predict_proba(X)[np.arange(len(y)), label]
+        records.loss_bound = loss_bound
+        records.loss = np.nan_to_num(np.clip(-np.log(of_label), 0.0, loss_bound), nan=loss_bound)
+    return records
+
+
+def ranking_score(model: Any, X: Any) -> np.ndarray:
+    """Return the log-odds of the second of two classes (n,), or the decision function without any.
+
+    One that is not a number is the lowest.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        if hasattr(model, "predict_proba"):
+            negative, positive = np.log(model.predict_proba(X)).T
+            score = positive - negative
+        else:
+            score = model.decision_function(X)
+    return np.where(np.isnan(score), -math.inf, score)
+
+
+@dataclass(frozen=True)
+class Released:
+    """What a vault released for scores, by statistic: public.
+
+    ``std`` is the standard deviation of the noise of each, and ``quantile`` how many of these the
+    noise exceeds in one of twenty cases, in either direction. ``on_scale`` turns an edge of bins
+    into a probability, where the model has any.
+    """
+
+    classes: np.ndarray
+    n_records: int
+    is_exact: bool
+    loss_bound: float
+    values: dict[str, Any]
+    std: dict[str, float]
+    quantile: float
+    on_scale: Callable[[Any], Any]
+    ledger: PrivacyLedger
+
+    @cached_property
+    def table(self) -> "NoisyTable":
+        """The histogram of scores."""
+        return NoisyTable(self.values["table"], self.std["table"])
+
+    @cached_property
+    def cells(self) -> "Cells":
+        """The confusion matrix, as far as what was released determines it."""
+        size = len(self.classes)
+        diagonal, ones = np.eye(size).ravel(), np.ones(size * size)
+        row, column = np.divmod(np.arange(size * size), size)
+        rows = {
+            "records": ones,
+            "right": diagonal - ones / 2,
+            "positive": (row == 1) - ones / 2,
+            "predicted": (column == 1) - ones / 2,
+        }
+        names = [name for name in rows if name in self.values]
+        design = [rows[name] for name in names]
+        values = [self.values[name] for name in names]
+        std = [self.std[name] for name in names]
+        if "cells" in self.values:
+            design += [*np.eye(size * size)]
+            values += [*self.values["cells"].ravel()]
+            std += [self.std["cells"]] * size**2
+        if self.is_exact:
+            design, values, std = [*design, ones], [*values, self.n_records], [*std, _EXACT]
+        scale = np.maximum(std, _EXACT)
+        solution = np.linalg.pinv(np.array(design) / scale[:, None])
+        return Cells(solution @ (values / scale), solution @ solution.T, size)
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Noisy counts (n_classes^2,), flat, by class and by prediction, and their covariance."""
+
+    counts: np.ndarray
+    covariance: np.ndarray
+    n_classes: int
+
+    def std(self, weights: np.ndarray) -> float:
+        """Standard deviation of the noise of a weighted sum of the counts."""
+        return math.sqrt(max(float(weights @ self.covariance @ weights), 0.0))
+
+    def ratio(self, part: np.ndarray, whole: np.ndarray) -> tuple[float, float, float]:
+        """Return a share, the standard deviation of its noise, and the number that it is of.
+
+        NaN if the noise could hide the whole.
+        """
+        n = float(whole @ self.counts)
+        if not n > max(VISIBLE * self.std(whole), 1.0):
+            return math.nan, math.nan, math.nan
+        share = min(max(float(part @ self.counts) / n, 0.0), 1.0)
+        return share, self.std(part - share * whole) / n, n
+
+    def rows(self) -> np.ndarray:
+        """Return weights (n_classes, n_classes^2) that count the records of each class."""
+        return np.kron(np.eye(self.n_classes), np.ones(self.n_classes))
+
+
+class NoisyTable:
+    """How many records of each of two classes are in which bin of scores, with noise: public.
+
+    ``counts`` (2, n_bins) are at least zero, because sums of bins are made to rise.
+    """
+
+    def __init__(self, released: np.ndarray, std: float) -> None:
+        root = prefix_root(released.shape[1])
+        # The noise of the counts is this times noise of equal size.
+        self._spread = std * solve_triangular(root, np.eye(len(root)), lower=True)
+        rising = [isotonic_regression(row) for row in released @ root.T]
+        self.counts = np.diff(np.maximum(rising, 0.0), axis=1, prepend=0.0)
+        step = EDGES[1] - EDGES[0]
+        self.middles = np.concatenate([[EDGES[0] - step / 2], EDGES + step / 2])
+
+    def std(self, weights: np.ndarray) -> Any:
+        """Standard deviation of the noise of sums of the counts, weighted (..., 2, n_bins)."""
+        return np.linalg.norm(weights @ self._spread, axis=(-2, -1))
+
+    @property
+    def cell_std(self) -> float:
+        """Standard deviation of the noise of the count of one bin, before counts were changed."""
+        last = np.zeros_like(self.counts)
+        last[0, -1] = 1.0
+        return self.std(last)
+
+    @cached_property
+    def totals(self) -> np.ndarray:
+        """Number of records of each class (2,), one at least."""
+        return np.maximum(self.counts.sum(axis=1), 1.0)
+
+    @cached_property
+    def is_visible(self) -> bool:
+        """Whether the noise cannot hide one of the classes."""
+        both = np.eye(2)[:, :, None] * np.ones(self.counts.shape[1])
+        return bool((self.counts.sum(axis=1) > VISIBLE * self.std(both)).all())
+
+    def rates(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the shares of each class above each edge (2, n_edges), and their noise."""
+        above = np.tri(self.counts.shape[1]).T[1:]
+        shares = np.minimum((self.counts @ above.T) / self.totals[:, None], 1.0)
+        moved = (above - shares[:, :, None]) / self.totals[:, None, None]
+        return shares, self.std(moved[:, :, None] * np.eye(2)[:, None, :, None])
+
+    def auc(self) -> tuple[float, float]:
+        """Return the area under the ROC curve, and the standard deviation of its noise."""
+        negative, positive = self.totals
+        below = np.cumsum(self.counts[0]) - self.counts[0] / 2
+        above = positive - np.cumsum(self.counts[1]) + self.counts[1] / 2
+        auc = float(self.counts[1] @ below) / (positive * negative)
+        weights = [(above / positive - auc) / negative, (below / negative - auc) / positive]
+        return auc, self.std(np.array(weights))
+
+    def groups(self) -> list[slice]:
+        """Return runs of bins, each of a tenth of all records, and more than noise could make."""
+        whole, least = self.counts.sum(axis=0), self.counts.sum() / _GROUPS
+        groups, start = [], 0
+        for end in range(1, len(whole) + 1):
+            inside = np.zeros_like(self.counts)
+            inside[:, start:end] = 1.0
+            if whole[start:end].sum() >= max(least, VISIBLE * self.std(inside), 1.0):
+                groups.append(slice(start, end))
+                start = end
+        if groups:
+            groups[-1] = slice(groups[-1].start, len(whole))
+        return groups
+
+    def balanced_costs(self) -> tuple[float, float]:
+        """Return the cost of a false positive and of a false negative if classes count alike."""
+        negative, positive = self.totals
+        return 1 / negative, 1 / positive
+
+    def best_edge(self, false_positive: float, false_negative: float) -> float:
+        """Return the edge, -inf and inf among them, that costs least by these counts.
+
+        Each error has a cost; nothing more is released for the choice.
+        """
+        false_positives = np.append(np.cumsum(self.counts[0, ::-1])[::-1], 0.0)
+        false_negatives = np.append(0.0, np.cumsum(self.counts[1]))
+        cost = false_positive * false_positives + false_negative * false_negatives
+        return float([-math.inf, *EDGES, math.inf][int(np.argmin(cost))])

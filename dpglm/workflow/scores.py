@@ -1,0 +1,499 @@
+"""Scores of a fitted classifier on private records, with noise that is paid for and stated."""
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from scipy.special import expit
+
+from dpglm.privacy.budget import PrivacyBudget, check_number
+from dpglm.privacy.ledger import PrivacyLedger
+from dpglm.workflow.releases import EDGES, VISIBLE, Released, Z, release_statistics
+
+__all__ = [
+    "PrivateScore",
+    "PrivateScorer",
+    "PrivateScores",
+    "make_private_scorer",
+    "private_scores",
+]
+
+# Which statistics a score needs; "auc" and those of curves are for two classes.
+_OF_TWO_CLASSES = {
+    "accuracy": ("right",),
+    "balanced_accuracy": ("right", "positive", "predicted"),
+    "confusion_matrix": ("right", "positive", "predicted"),
+    "auc": ("positive", "pairs"),
+    "log_loss": ("loss", "spread"),
+    "roc_curve": ("table",),
+    "calibration_curve": ("table",),
+    "threshold": ("table",),
+}
+_OF_MANY_CLASSES = {
+    "accuracy": ("right",),
+    "balanced_accuracy": ("right", "cells"),
+    "confusion_matrix": ("right", "cells"),
+    "log_loss": ("loss", "spread"),
+}
+_NEED_PROBABILITIES = ("log_loss", "calibration_curve")
+
+
+@dataclass(frozen=True)
+class PrivateScore:
+    """A score with noise, and what it says of others.
+
+    Parameters
+    ----------
+    value : float or ndarray
+        NaN where the noise could hide what it is divided by.
+    std_error : float or ndarray
+        For the population that the records were drawn from: of the draw and of the noise.
+    interval : tuple of (low, high)
+        The same, at 95 percent.
+    noise_std : float or ndarray
+        Of the noise alone.
+    noise_interval : tuple of (low, high)
+        At 95 percent, for the score of these very records.
+    """
+
+    value: Any
+    std_error: Any
+    interval: tuple[Any, Any]
+    noise_std: Any
+    noise_interval: tuple[Any, Any]
+
+    def __float__(self) -> float:
+        return float(self.value)
+
+
+def _with_errors(
+    value: Any, noise: Any, sampling: Any, quantile: float, low: float = 0.0, high: float = 1.0
+) -> PrivateScore:
+    """Return a score between two bounds, from the standard deviations of its two errors."""
+    value, error = np.clip(value, low, high), np.hypot(noise, sampling)
+    population, here = (
+        _interval(value - half, value + half, low, high) for half in (Z * error, quantile * noise)
+    )
+    return PrivateScore(_plain(value), _plain(error), population, _plain(noise), here)
+
+
+def _interval(low: Any, high: Any, least: float, most: float) -> tuple[Any, Any]:
+    """Return the ends of an interval within bounds; what is not known at all lies anywhere."""
+    ends = np.clip(low, least, most), np.clip(high, least, most)
+    return tuple(
+        _plain(np.where(np.isnan(end), bound, end))
+        for end, bound in zip(ends, (least, most), strict=True)
+    )
+
+
+def _plain(value: Any) -> Any:
+    """Return a float, or an array that nobody can write to."""
+    if np.ndim(value) == 0:
+        return float(value)
+    value = np.array(value, dtype=float)
+    value.flags.writeable = False
+    return value
+
+
+def proportion(share: Any, noise: Any, n: Any, quantile: float) -> PrivateScore:
+    """Return a share of n records; its interval is Wilson's, which holds near 0 and 1 as well.
+
+    Its ends solve ``(share - p)^2 = z^2 (p (1 - p) / n + noise^2)``.
+    """
+    score = _with_errors(share, noise, np.sqrt(share * (1 - share) / n), quantile)
+    a, z = Z**2 / n, Z * np.asarray(noise)
+    middle, low = share + a / 2, share**2 - z**2
+    root = np.sqrt(np.maximum(middle**2 - (1 + a) * low, 0.0))
+    ends = (middle - root) / (1 + a), (middle + root) / (1 + a)
+    return replace(score, interval=_interval(*ends, 0.0, 1.0))
+
+
+@dataclass(frozen=True)
+class PrivateRocCurve:
+    """Rates at each threshold, from the lowest: shares of each class at or above it.
+
+    ``threshold`` is a probability, or a value of the decision function of a model without any.
+    """
+
+    false_positive_rate: PrivateScore
+    true_positive_rate: PrivateScore
+    threshold: np.ndarray
+
+
+@dataclass(frozen=True)
+class PrivateCalibrationCurve:
+    """Groups of records of similar prediction: what is predicted, and the share that is positive.
+
+    Predictions are the middles of bins, weighted by noisy counts; ``n_records`` are noisy.
+    """
+
+    predicted: np.ndarray
+    observed: PrivateScore
+    n_records: np.ndarray
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivateScores:
+    """Scores of a fitted classifier that may be published; made by `private_scores`.
+
+    Attributes
+    ----------
+    accuracy, balanced_accuracy, auc, log_loss : PrivateScore or None
+        None where it was not asked for.
+    confusion_matrix : PrivateScore or None
+        Arrays (n_classes, n_classes): the rows are labels, the columns predictions.
+    roc_curve : PrivateRocCurve or None
+    calibration_curve : PrivateCalibrationCurve or None
+    threshold : float or None
+        Where the sum of both rates of error is least, as far as noisy counts show. What it scores
+        is not stated: it was chosen by the same noise.
+    classes : ndarray
+    n_records : int
+        Public: ``n_ref`` under ``"add_or_remove_one"``.
+    privacy_ : PrivacyLedger
+        What all of it cost together.
+    """
+
+    classes: np.ndarray
+    n_records: int
+    privacy_: PrivacyLedger
+    accuracy: PrivateScore | None = None
+    balanced_accuracy: PrivateScore | None = None
+    confusion_matrix: PrivateScore | None = None
+    auc: PrivateScore | None = None
+    log_loss: PrivateScore | None = None
+    roc_curve: PrivateRocCurve | None = None
+    calibration_curve: PrivateCalibrationCurve | None = None
+    threshold: float | None = None
+
+    def __str__(self) -> str:
+        lines = [f"{'95 % intervals:':<20} value   population         these records"]
+        for name in ("accuracy", "balanced_accuracy", "auc", "log_loss"):
+            if (score := getattr(self, name)) is not None:
+                ends = [
+                    f"{low:.4f} to {high:.4f}"
+                    for low, high in (score.interval, score.noise_interval)
+                ]
+                lines.append(f"{name:<20} {score.value:.4f}  {ends[0]}   {ends[1]}")
+        if self.threshold is not None:
+            lines.append(f"{'threshold':<20} {self.threshold:.4f}")
+        if (matrix := self.confusion_matrix) is not None:
+            lines.append("confusion matrix, each row a label, noise of one standard deviation:")
+            for label, row, noise in zip(self.classes, matrix.value, matrix.noise_std, strict=True):
+                counts = (f"{n:>9.0f} ± {s:<5.0f}" for n, s in zip(row, noise, strict=True))
+                lines.append(f"  {label!s:<18} {''.join(counts)}".rstrip())
+        lines += [
+            str(self.privacy_),
+            "On records that no fit saw: the total is the larger of the two, if you assert that "
+            "they are disjoint; else the scores add to the cost of the fit.",
+        ]
+        return "\n".join(lines)
+
+
+def private_scores(
+    model: Any,
+    X: Any,
+    y: Any,
+    *,
+    epsilon: float,
+    delta: float = 1e-6,
+    neighboring_relation: str = "zero_out",
+    n_ref: int | None = None,
+    scores: Iterable[str] | None = None,
+    loss_bound: float = 4.0,
+) -> PrivateScores:
+    """Return scores of a fitted classifier on private records, with noise, for publication.
+
+    Parameters
+    ----------
+    model : classifier
+        Fitted, of scikit-learn's interface, such as a Pipeline. It is taken as public: score a
+        private one, or one that was paid for.
+    X : array-like of shape (n_samples, n_features)
+        What the model predicts; best of records that no fit saw.
+    y : array-like of shape (n_samples,)
+        Labels, among ``model.classes_``.
+    epsilon : float
+        Of all scores together, above 0; ``inf`` is without noise.
+    delta : float, default=1e-6
+    neighboring_relation : {"zero_out", "replace_one", "add_or_remove_one"}, default="zero_out"
+    n_ref : int, default=None
+        Public stand-in for the number of records; for ``"add_or_remove_one"`` only.
+    scores : iterable of str, default=None
+        Of ``"accuracy"``, ``"balanced_accuracy"``, ``"confusion_matrix"`` and ``"log_loss"``, and
+        for two classes ``"auc"``, ``"roc_curve"``, ``"calibration_curve"`` and ``"threshold"``.
+        None takes all that the model allows. Fewer are more precise.
+    loss_bound : float, default=4.0
+        A record's loss counts up to this, in nats; the noise is proportional to it.
+
+    Returns
+    -------
+    PrivateScores
+
+    Raises
+    ------
+    ValueError
+        For bad parameters, or scores that the model does not allow, before anything is released.
+        An error after the first draw of noise has ``privacy_ledger``, the cost of all.
+
+    Notes
+    -----
+    Guarantee: (epsilon, delta)-differential privacy for the scored records. A few sums are released
+    once, and all scores follow from them: the number of right predictions, of positive and of
+    predicted labels, the pairs that the AUC counts, the loss and its square, a confusion matrix
+    (three classes or more), and for curves a histogram of log-odds in 64 bins by label. Sums are
+    centred, so that a record moves a count by 1/2 under ``"zero_out"``, and by 1 under
+    ``"replace_one"``; the sensitivity of each is proved in `ScoreVault`.
+
+    Without curves all sums may have one draw of noise with delta = 0 (Hardt & Talwar 2010), which
+    at small delta is several times less. With them each has Gaussian noise, with shares of mu^2 for
+    the least weighted error; the histogram has noise that nearly cancels in sums of bins (the
+    Toeplitz square root of Fichtenberger, Henzinger & Upadhyay 2023). Which of the two it is
+    follows from public numbers.
+
+    Intervals are approximate: of Wilson for accuracy, with the variance of Hanley & McNeil (1982)
+    for the AUC. They hold for the population if the records are a random sample that no fit saw.
+
+    Examples
+    --------
+    >>> from sklearn.model_selection import train_test_split
+    >>> from dpglm import DPLogisticRegression
+    >>> from dpglm.datasets import make_census
+    >>> from dpglm.workflow import private_scores
+    >>> X, y = make_census(4000, random_state=0)
+    >>> X, X_held, y, y_held = train_test_split(X, y, random_state=0)
+    >>> model = DPLogisticRegression(epsilon=1.0, classes=[0, 1]).fit(X, y)
+    >>> scores = private_scores(model, X_held, y_held, epsilon=1.0, scores=["accuracy", "auc"])
+    >>> low, high = scores.accuracy.interval
+    >>> 0.6 < low < scores.accuracy.value < high < 0.9
+    True
+    >>> scores.privacy_.epsilon(delta=0.0)
+    1.0
+    """
+    budget = PrivacyBudget(epsilon, delta, neighboring_relation, n_ref)
+    loss_bound = check_number("loss_bound", loss_bound, 0.0, 1e6)
+    chosen: list[str] = []
+
+    def needed(n_classes: int) -> list[str]:
+        known = _OF_TWO_CLASSES if n_classes == 2 else _OF_MANY_CLASSES
+        if n_ref is not None:
+            # What a record adds to the pairs has no bound where the number of records is private.
+            known = {n: ("table",) if "pairs" in of else of for n, of in known.items()}
+        chosen[:] = _chosen(model, known, scores)
+        return [statistic for name in chosen for statistic in known[name]]
+
+    released = release_statistics(model, X, y, budget, needed, loss_bound)
+    # What the noise hides is not a number, without a word.
+    with np.errstate(all="ignore"):
+        found = {name: _SCORES[name](released) for name in chosen}
+    return PrivateScores(
+        classes=released.classes,
+        n_records=released.n_records,
+        privacy_=released.ledger,
+        **found,
+    )
+
+
+def _chosen(model: Any, known: Iterable[str], scores: Iterable[str] | None) -> list[str]:
+    """Return the scores that are asked for, or all that the model allows."""
+    has_probabilities = hasattr(model, "predict_proba")
+    allowed = [n for n in known if has_probabilities or n not in _NEED_PROBABILITIES]
+    if scores is None:
+        return allowed
+    chosen = [scores] if isinstance(scores, str) else list(scores)
+    if not chosen or not set(chosen) <= set(allowed):
+        without = "" if has_probabilities else " without predict_proba"
+        raise ValueError(
+            f"scores={scores!r} must be some of {allowed}: this is what a model of these classes"
+            f"{without} allows."
+        )
+    return chosen
+
+
+def _accuracy(released: Released) -> PrivateScore:
+    cells = released.cells
+    diagonal = np.eye(cells.n_classes).ravel()
+    return proportion(*cells.ratio(diagonal, np.ones_like(diagonal)), released.quantile)
+
+
+def _balanced_accuracy(released: Released) -> PrivateScore:
+    cells = released.cells
+    diagonal = np.eye(cells.n_classes).ravel()
+    recalls = [cells.ratio(diagonal * row, row) for row in cells.rows()]
+    sampling = math.sqrt(sum(r * (1 - r) / n for r, _, n in recalls)) / cells.n_classes
+    weights = [
+        (diagonal * row - recall * row) / n
+        for row, (recall, _, n) in zip(cells.rows(), recalls, strict=True)
+    ]
+    value = float(np.mean([recall for recall, *_ in recalls]))
+    noise = cells.std(np.mean(weights, axis=0)) if value == value else math.nan
+    return _with_errors(value, noise, sampling, released.quantile)
+
+
+def _confusion_matrix(released: Released) -> PrivateScore:
+    cells, n = released.cells, released.n_records
+    shape = (cells.n_classes, cells.n_classes)
+    noise = np.sqrt(np.maximum(np.diag(cells.covariance), 0.0)).reshape(shape)
+    share = np.clip(cells.counts / n, 0.0, 1.0).reshape(shape)
+    sampling = np.sqrt(n * share * (1 - share))
+    return _with_errors(
+        cells.counts.reshape(shape), noise, sampling, released.quantile, 0.0, math.inf
+    )
+
+
+def _auc(released: Released) -> PrivateScore:
+    """The AUC of noisy pairs, or of the histogram, with the variance of Hanley & McNeil."""
+    auc, noise, positive, negative = math.nan, math.nan, math.nan, math.nan
+    if "pairs" in released.values:
+        row, n = released.cells.rows()[1], released.n_records
+        share, share_noise, _ = released.cells.ratio(row, np.ones_like(row))
+        if VISIBLE * share_noise < share < 1 - VISIBLE * share_noise:
+            positive, negative = n * share, n * (1 - share)
+            pairs = positive * negative
+            auc = min(max(0.5 + released.values["pairs"] / pairs, 0.0), 1.0)
+            tilt = (auc - 0.5) * (negative - positive) / pairs
+            noise = math.hypot(released.std["pairs"] / pairs, tilt * n * share_noise)
+    elif released.table.is_visible:
+        (auc, noise), (negative, positive) = released.table.auc(), released.table.totals
+    first, second = auc / (2 - auc) - auc**2, 2 * auc**2 / (1 + auc) - auc**2
+    variance = auc * (1 - auc) + (positive - 1) * first + (negative - 1) * second
+    sampling = np.sqrt(np.maximum(variance / (positive * negative), 0.0))
+    return _with_errors(auc, noise, sampling, released.quantile)
+
+
+def _log_loss(released: Released) -> PrivateScore:
+    bound, n, noise_n = released.loss_bound, float(released.n_records), 0.0
+    if not released.is_exact:
+        n, noise_n = released.values["records"], released.std["records"]
+        if not n > max(VISIBLE * noise_n, 1.0):
+            return _with_errors(math.nan, math.nan, math.nan, released.quantile, 0.0, bound)
+    centred = min(max(released.values["loss"] / n, -bound / 2), bound / 2)
+    square = released.values["spread"] / n + bound**2 / 8
+    # Of numbers between -bound / 2 and bound / 2 with this mean.
+    variance = min(max(square - centred**2, 0.0), bound**2 / 4 - centred**2)
+    noise = math.hypot(released.std["loss"], centred * noise_n) / n
+    sampling = math.sqrt(variance / n)
+    return _with_errors(bound / 2 + centred, noise, sampling, released.quantile, 0.0, bound)
+
+
+def _roc_curve(released: Released) -> PrivateRocCurve:
+    table = released.table
+    shares, noise = table.rates()
+    if not table.is_visible:
+        shares, noise = shares * math.nan, noise * math.nan
+    rates = [
+        proportion(share, own, total, released.quantile)
+        for share, own, total in zip(shares, noise, table.totals, strict=True)
+    ]
+    return PrivateRocCurve(*rates, threshold=_plain(released.on_scale(EDGES)))
+
+
+def _calibration_curve(released: Released) -> PrivateCalibrationCurve:
+    table = released.table
+    predicted, observed = [], []
+    for group in table.groups():
+        negative, positive = table.counts[:, group].sum(axis=1)
+        n = negative + positive
+        weights = np.zeros_like(table.counts)
+        weights[:, group] = np.array([[-positive / n], [negative / n]]) / n
+        inside = table.counts[:, group].sum(axis=0)
+        predicted.append(float(expit(table.middles[group]) @ inside) / n)
+        observed.append((positive / n, table.std(weights), n))
+    share, noise, n = np.array(observed).reshape(-1, 3).T
+    return PrivateCalibrationCurve(
+        _plain(predicted), proportion(share, noise, n, released.quantile), _plain(n)
+    )
+
+
+def _threshold(released: Released) -> float:
+    table = released.table
+    return float(released.on_scale(table.best_edge(*table.balanced_costs())))
+
+
+@dataclass(eq=False)
+class PrivateScorer:
+    """A scorer for scikit-learn of which each call pays; made by `make_private_scorer`.
+
+    Attributes
+    ----------
+    ledgers : list of PrivacyLedger
+        What each call has cost, in order. Calls in other processes (``n_jobs``), and those of a
+        copy, are not among them; a `PrivacyOdometer` counts them.
+    """
+
+    score: str
+    settings: dict[str, Any]
+    ledgers: list[PrivacyLedger] = field(default_factory=list, init=False)
+
+    def __call__(self, estimator: Any, X: Any, y: Any) -> float:
+        scores = private_scores(estimator, X, y, scores=[self.score], **self.settings)
+        self.ledgers.append(scores.privacy_)
+        value = getattr(scores, self.score).value
+        return -value if self.score == "log_loss" else value
+
+    @property
+    def privacy_(self) -> PrivacyLedger | None:
+        """The cost of all calls on the same records; None before the first."""
+        return sum(self.ledgers, 0) or None
+
+    def __repr__(self) -> str:
+        given = ", ".join(f"{name}={value!r}" for name, value in self.settings.items())
+        n = len(self.ledgers)
+        return f"make_private_scorer({self.score!r}, {given})  # each call pays; {n} so far"
+
+
+def make_private_scorer(score: str, *, epsilon: float, **settings: Any) -> PrivateScorer:
+    """Return a scorer with noise, for the ``scoring`` of scikit-learn. Each call pays epsilon.
+
+    Parameters
+    ----------
+    score : {"accuracy", "balanced_accuracy", "auc", "log_loss"}
+        The log loss is negated: larger is better.
+    epsilon : float
+        Of each call, above 0.
+    **settings
+        ``delta``, ``neighboring_relation``, ``n_ref`` and ``loss_bound`` of `private_scores`.
+
+    Returns
+    -------
+    PrivateScorer
+        With the ``ledgers`` of its calls.
+
+    Notes
+    -----
+    Guarantee: that of `private_scores`, for each call. In cross-validation the folds must follow
+    from public facts (``cv=KFold(5)``, not the default), and the fits cost as well.
+
+    Examples
+    --------
+    >>> from sklearn.model_selection import KFold, cross_val_score
+    >>> from dpglm import DPLogisticRegression
+    >>> from dpglm.datasets import make_census
+    >>> from dpglm.workflow import make_private_scorer
+    >>> X, y = make_census(2000, random_state=0)
+    >>> model = DPLogisticRegression(epsilon=1.0, classes=[0, 1], max_iter=5)
+    >>> scorer = make_private_scorer("accuracy", epsilon=0.5)
+    >>> cross_val_score(model, X, y, cv=KFold(4), scoring=scorer).shape
+    (4,)
+    >>> round(scorer.privacy_.epsilon(), 3)
+    2.0
+    """
+    if score not in ("accuracy", "balanced_accuracy", "auc", "log_loss"):
+        raise ValueError(
+            f"score={score!r} must be 'accuracy', 'balanced_accuracy', 'auc' or 'log_loss'."
+        )
+    return PrivateScorer(score, {"epsilon": epsilon, **settings})
+
+
+_SCORES: dict[str, Callable[[Released], Any]] = {
+    "accuracy": _accuracy,
+    "balanced_accuracy": _balanced_accuracy,
+    "confusion_matrix": _confusion_matrix,
+    "auc": _auc,
+    "log_loss": _log_loss,
+    "roc_curve": _roc_curve,
+    "calibration_curve": _calibration_curve,
+    "threshold": _threshold,
+}

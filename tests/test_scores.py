@@ -1,0 +1,550 @@
+"""Scores of private records: what they cost, what they say, and bugs that a test must catch."""
+
+import itertools
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.stats import rankdata
+from sklearn import metrics
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.exceptions import NotFittedError
+from sklearn.frozen import FrozenEstimator
+from sklearn.model_selection import KFold, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+
+from dpglm import BudgetExceededError, PrivacyBudget, PrivacyOdometer, UtilityWarning
+from dpglm.audit import largest_ratio, record, replay
+from dpglm.privacy.gaussian import GaussianEvent
+from dpglm.privacy.noise import entropy_source
+from dpglm.workflow import (
+    PrivateCalibratedClassifier,
+    PrivateThresholdClassifier,
+    make_private_scorer,
+    private_scores,
+    scores,
+)
+from dpglm.workflow.releases import (
+    EDGES,
+    WEIGHTS,
+    NoisyTable,
+    ScoredRecords,
+    ScoreVault,
+    prefix_root,
+)
+
+RELATIONS = ["zero_out", "replace_one", "add_or_remove_one"]
+SUMS = ["right", "positive", "predicted", "pairs", "loss", "spread", "records"]
+N_REF = {"add_or_remove_one": 4}
+
+
+class Known(ClassifierMixin, BaseEstimator):
+    """Has log-odds in the first column of X; nothing to fit."""
+
+    def __init__(self, classes_=(0, 1)):
+        self.classes_ = np.asarray(classes_)
+
+    def fit(self, X, y):
+        return self
+
+    def __sklearn_is_fitted__(self):
+        return True
+
+    def predict_proba(self, X):
+        odds = np.asarray(X)[:, : len(self.classes_) - 1]
+        weights = np.exp(np.column_stack([np.zeros(len(odds)), np.minimum(odds, 700.0)]))
+        return weights / weights.sum(axis=1, keepdims=True)
+
+    def predict(self, X):
+        return self.classes_[self.predict_proba(X).argmax(axis=1)]
+
+
+class Margins(Known):
+    """The same without probabilities."""
+
+    predict_proba = property()
+
+    def decision_function(self, X):
+        return np.asarray(X)[:, 0]
+
+    def predict(self, X):
+        return self.classes_[(self.decision_function(X) > 0).astype(int)]
+
+
+def population(n, rng, slope=1.0):
+    """Return log-odds (n, 1), rounded so that some are equal, and labels that follow from them."""
+    X = rng.normal(-0.7, 1.6, size=(n, 1)).round(2)
+    return X, (rng.random(n) < 1 / (1 + np.exp(-slope * X[:, 0]))).astype(int)
+
+
+# Small tables: a record is a label, a prediction, and one of three scores, bins and losses.
+KINDS = list(itertools.product((0, 1), (0, 1), (0, 1, 2)))
+
+
+def held(kinds):
+    label, predicted, score = np.array(kinds, dtype=int).reshape(-1, 3).T
+    records = ScoredRecords(2, label, predicted)
+    records.score, records.bin = score, 31 * score
+    records.loss, records.loss_bound = 1.5 * score, 3.0
+    return records
+
+
+def vault_of(records, relation):
+    budget = PrivacyBudget(30.0, 1e-3, relation, N_REF.get(relation))
+    return ScoreVault(records, [(GaussianEvent(1.0), 9)], budget, entropy_source())
+
+
+def neighbours(kinds, relation):
+    """A null record adds to no sum, and neither does one that is not there."""
+    for i in range(len(kinds)):
+        rest = kinds[:i] + kinds[i + 1 :]
+        if relation != "replace_one":
+            yield rest
+        else:
+            yield from (tuple(sorted((*rest, other))) for other in KINDS)
+
+
+def largest_move(name, relation, n=3):
+    """Return the most by which a record moves a sum of n records, over what is charged for it.
+
+    It is infinite if the charge is not the same for all tables.
+    """
+    tables = list(itertools.combinations_with_replacement(KINDS, n))
+    exact = {
+        kinds: held(kinds).total(name)
+        for size in (n - 1, n)
+        for kinds in itertools.combinations_with_replacement(KINDS, size)
+    }
+    charged = {vault_of(held(kinds), relation).sum_sensitivity(name) for kinds in tables[::9]}
+    moved = (abs(exact[a] - exact[b]) for a in tables for b in neighbours(a, relation))
+    return max(moved) / charged.pop() if len(charged) == 1 else math.inf
+
+
+@pytest.mark.parametrize("name", SUMS)
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_no_record_of_any_small_table_moves_a_sum_by_more_than_is_charged_and_some_do(
+    name, relation
+):
+    if (name, relation) == ("pairs", "add_or_remove_one"):
+        with pytest.raises(ValueError, match="as much as there are records"):
+            largest_move(name, relation)
+    elif name == "records" and relation != "add_or_remove_one":
+        assert largest_move(name, "add_or_remove_one") == 1
+    else:
+        # Three losses of 0, L/2 and L: no square lies in between.
+        assert largest_move(name, relation) == pytest.approx(1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("n", "zero_out"), [(3, 1.0), (4, 1.5), (5, 2.0)])
+def test_the_pairs_move_by_what_brute_force_finds(n, zero_out):
+    """The vectors of the design, of three scores."""
+    global KINDS
+    everything, KINDS = KINDS, [(label, 0, score) for label in (0, 1) for score in (0, 1, 2)]
+    try:
+        for relation, moved in (("zero_out", zero_out), ("replace_one", 2 * zero_out)):
+            vault = vault_of(held(KINDS[:1] * n), relation)
+            assert vault.sum_sensitivity("pairs") == moved
+            assert largest_move("pairs", relation, n) == 1
+    finally:
+        KINDS = everything
+
+
+def vector_moves(name, relation):
+    """Return the most by which a record moves counts, over what is charged, in the L2 norm."""
+    ratios = []
+    for first in KINDS[::3]:
+        kinds = (first, KINDS[0], KINDS[-1])
+        for other in itertools.islice(neighbours(kinds, relation), 12):
+            with record() as tape:
+                for table in (kinds, other):
+                    getattr(vault_of(held(table), relation), name)(1.0)
+            one, two = tape.releases
+            ratios.append(np.linalg.norm(one.exact - two.exact) / one.sensitivity)
+    return max(ratios)
+
+
+@pytest.mark.parametrize("name", ["noisy_cells", "noisy_table"])
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_no_record_moves_counts_by_more_than_is_charged(name, relation):
+    assert 0.9 < vector_moves(name, relation) <= 1
+
+
+@pytest.mark.parametrize("relation", RELATIONS[1:])
+@pytest.mark.parametrize("names", [None, ["accuracy", "balanced_accuracy", "log_loss"]])
+def test_neighbours_release_the_same_things_at_the_same_cost(relation, names):
+    """End to end: not even the number of records shows where it is private."""
+    X, y = population(60, np.random.default_rng(2))
+    X[0], y[0] = 9.0, 0
+    settings = {"epsilon": 3.0, "neighboring_relation": relation, "scores": names}
+    settings["n_ref"] = 50 if relation == "add_or_remove_one" else None
+    others = (np.vstack([[[-9.0]], X[1:]]), np.append(1, y[1:]))
+    if relation == "add_or_remove_one":
+        others = X[1:], y[1:]
+    with record() as one:
+        private_scores(Known(), X, y, **settings)
+    with replay(one) as two:
+        private_scores(Known(), *others, **settings)
+    assert 0.3 < largest_ratio(one, two) <= 1
+    if names is not None:
+        moved = np.abs(one.releases[0].exact - two.releases[0].exact)
+        assert 0.9 < moved.max() <= 1 + 1e-9
+
+
+def answers_decide_everything():
+    """Return whether a user sees the same of two tables of which the vault says the same."""
+    rng = np.random.default_rng(1)
+    seen = []
+    X, y = population(300, rng)
+    others = population(300, rng, slope=-1.0)
+    with record() as first:
+        seen.append(everything_of(X, y))
+    with replay(first):
+        seen.append(everything_of(*others))
+    return seen[0] == seen[1]
+
+
+def everything_of(X, y):
+    model, settings = Known(), {"epsilon": 8.0}
+    tuned = PrivateThresholdClassifier(model, **settings).fit(X, y)
+    calibrated = PrivateCalibratedClassifier(model, method="isotonic", **settings).fit(X, y)
+    found = [private_scores(model, X, y, scores=s, **settings) for s in (None, ["auc", "log_loss"])]
+    points = np.linspace(-5, 5, 7)[:, None]
+    return [str(tuned.threshold_), *calibrated.predict_proba(points).ravel(), *map(repr, found)]
+
+
+def test_all_that_is_said_follows_from_what_was_released():
+    assert answers_decide_everything()
+
+
+def auc_of_private_counts(monkeypatch):
+    """Release the AUC itself, charged by how far a record moves it at these class counts."""
+    total, sensitivity = ScoredRecords.total, ScoreVault.sum_sensitivity
+
+    def counts(records):
+        positive = int((records._label == 1).sum())
+        return max(positive, 1), max(records.n_records - positive, 1)
+
+    def auc(self, name):
+        return total(self, name) / (math.prod(counts(self)) if name == "pairs" else 1)
+
+    def charged(self, name):
+        return 1 / min(counts(self._sums)) if name == "pairs" else sensitivity(self, name)
+
+    monkeypatch.setattr(ScoredRecords, "total", auc)
+    monkeypatch.setattr(ScoreVault, "sum_sensitivity", charged)
+
+
+def one_cell_for_all(monkeypatch):
+    monkeypatch.setattr(ScoreVault, "_one_cell", lambda self: 1.0)
+
+
+def sums_not_centred(monkeypatch):
+    right = ScoredRecords.total
+    monkeypatch.setattr(ScoredRecords, "total", lambda s, n: right(s, n) + s.n_records / 2)
+
+
+def threshold_without_noise(monkeypatch):
+    exact = []
+    table = ScoredRecords.table
+
+    def spying(self):
+        exact[:] = [table(self)]
+        return exact[0]
+
+    def leaky(self, released):
+        own = NoisyTable(exact[0] @ prefix_root(len(EDGES) + 1).T, 0.0)
+        return own.best_edge(*own.balanced_costs())
+
+    monkeypatch.setattr(ScoredRecords, "table", spying)
+    monkeypatch.setattr(PrivateThresholdClassifier, "_learn", leaky)
+
+
+@pytest.mark.parametrize(
+    ("plant", "holds"),
+    [
+        (auc_of_private_counts, lambda: largest_move("pairs", "zero_out", 4) <= 1),
+        (sums_not_centred, lambda: largest_move("right", "zero_out") <= 1),
+        (one_cell_for_all, lambda: vector_moves("noisy_table", "replace_one") <= 1),
+        (one_cell_for_all, lambda: vector_moves("noisy_cells", "replace_one") <= 1),
+        (threshold_without_noise, answers_decide_everything),
+    ],
+)
+def test_planted_bugs_are_caught(plant, holds, monkeypatch):
+    plant(monkeypatch)
+    assert not holds()
+
+
+def test_without_noise_scores_are_those_of_scikit_learn():
+    rng = np.random.default_rng(0)
+    X, y = population(400, rng)
+    labels = np.array(["no", "yes"])[y]
+    model = Known(["no", "yes"])
+    found = private_scores(model, X, labels, epsilon=math.inf)
+    predicted, odds = model.predict(X), X[:, 0]
+    assert found.accuracy.value == pytest.approx(metrics.accuracy_score(labels, predicted))
+    expected = metrics.balanced_accuracy_score(labels, predicted)
+    assert found.balanced_accuracy.value == pytest.approx(expected)
+    assert found.auc.value == pytest.approx(metrics.roc_auc_score(labels, odds))
+    assert found.log_loss.value == pytest.approx(metrics.log_loss(labels, model.predict_proba(X)))
+    matrix = metrics.confusion_matrix(labels, predicted)
+    np.testing.assert_allclose(found.confusion_matrix.value, matrix, atol=1e-6)
+    for value, label in ((found.roc_curve.false_positive_rate.value, 0), (
+        found.roc_curve.true_positive_rate.value, 1)):  # fmt: skip
+        expected = [(odds[y == label] >= edge).mean() for edge in EDGES]
+        np.testing.assert_allclose(value, expected, atol=1e-9)
+    by_threshold = [metrics.balanced_accuracy_score(y, odds >= edge) for edge in EDGES]
+    assert metrics.balanced_accuracy_score(y, model.predict_proba(X)[:, 1] >= found.threshold) == (
+        pytest.approx(max(by_threshold))
+    )
+    curve = found.calibration_curve
+    assert curve.n_records.sum() == pytest.approx(400)
+    positives = (curve.n_records * curve.observed.value).sum()
+    assert positives == pytest.approx(y.sum())
+    assert not found.privacy_.protects
+
+
+def test_without_noise_scores_of_three_classes_are_those_of_scikit_learn():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(200, 2)), rng.integers(3, size=200)
+    model = Known([0, 1, 2])
+    found = private_scores(model, X, y, epsilon=math.inf)
+    matrix = metrics.confusion_matrix(y, model.predict(X))
+    np.testing.assert_allclose(found.confusion_matrix.value, matrix, atol=1e-6)
+    expected = metrics.balanced_accuracy_score(y, model.predict(X))
+    assert found.balanced_accuracy.value == pytest.approx(expected)
+    assert found.auc is found.roc_curve is None
+    # The matrix agrees with the accuracy, which has a sum of its own.
+    noisy = private_scores(model, X, y, epsilon=2.0)
+    counts = noisy.confusion_matrix.value
+    if counts.min() > 0:
+        assert np.trace(counts) / 200 == pytest.approx(noisy.accuracy.value)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_the_cost_is_what_was_asked_for_and_every_odometer_is_charged(relation, tmp_path):
+    X, y = population(100, np.random.default_rng(0))
+    settings = {"epsilon": 0.5, "neighboring_relation": relation}
+    settings["n_ref"] = 100 if relation == "add_or_remove_one" else None
+    with PrivacyOdometer(tmp_path / "study.jsonl", epsilon=0.6) as odometer:
+        found = private_scores(Known(), X, y, **settings)
+        assert 0.4999 < found.privacy_.epsilon() <= 0.5
+        assert odometer.total.events == found.privacy_.events
+        with pytest.raises(BudgetExceededError):
+            private_scores(Known(), X, y, **settings)
+    assert "the total is the larger of the two, if you assert that they are disjoint" in str(found)
+
+
+def test_few_sums_have_one_draw_of_noise_with_a_delta_of_zero():
+    X, y = population(100, np.random.default_rng(0))
+    found = private_scores(Known(), X, y, epsilon=0.5, scores=["accuracy", "auc"])
+    assert found.privacy_.epsilon(0.0) == 0.5 and found.privacy_.n_releases == 1
+    # Gaussian noise is less where delta is large; a histogram has no other.
+    found = private_scores(Known(), X, y, epsilon=0.5, delta=0.1, scores=["accuracy", "auc"])
+    assert found.privacy_.n_releases == 3
+
+
+def test_bad_input_is_refused_before_anything_is_released(tmp_path):
+    X, y = population(50, np.random.default_rng(0))
+    with PrivacyOdometer(tmp_path / "study.jsonl") as odometer:
+        for changes, match in (
+            ({"epsilon": 0.0}, "epsilon=0.0 must be"),
+            ({"scores": ["accuracy", "f1"]}, r"scores=\['accuracy', 'f1'\] must be some of"),
+            ({"scores": []}, "must be some of"),
+            ({"loss_bound": 0.0}, "loss_bound=0.0 must be a number above 0"),
+            ({"neighboring_relation": "add_or_remove_one"}, "n_ref=None"),
+            ({"y": y + 5}, r"not in classes=\[0, 1\]"),
+            ({"y": y[:-1]}, "inconsistent numbers of samples"),
+            ({"model": Margins(), "scores": "log_loss"}, "without predict_proba allows"),
+            ({"model": Known([0, 1, 2]), "scores": "auc"}, "a model of these classes allows"),
+        ):
+            given = {"model": Known(), "X": X, "y": y, "epsilon": 1.0, **changes}
+            with pytest.raises(ValueError, match=match):
+                private_scores(**given)
+        from dpglm import DPLogisticRegression
+
+        with pytest.raises(NotFittedError):
+            private_scores(DPLogisticRegression(), X, y, epsilon=1.0)
+        with pytest.raises(ValueError, match="method='platt' must be"):
+            PrivateCalibratedClassifier(Known(), method="platt").fit(X, y)
+        with pytest.raises(ValueError, match="is for two classes, not 3"):
+            PrivateCalibratedClassifier(Known([0, 1, 2])).fit(X, y)
+        for criterion in (
+            "f1",
+            {"false_positive": 1.0},
+            {"false_positive": 0, "false_negative": 1},
+        ):
+            with pytest.raises(ValueError, match="criterion"):
+                PrivateThresholdClassifier(Known(), criterion=criterion).fit(X, y)
+        with pytest.raises(ValueError, match="score='f1' must be"):
+            make_private_scorer("f1", epsilon=1.0)
+    assert odometer.total is None
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_what_the_noise_hides_is_not_a_number_and_nothing_warns(relation):
+    X, y = population(30, np.random.default_rng(0))
+    n_ref = 30 if relation == "add_or_remove_one" else None
+    found = private_scores(Known(), X, y, epsilon=0.01, neighboring_relation=relation, n_ref=n_ref)
+    assert math.isnan(found.auc.value) and found.auc.interval == (0.0, 1.0)
+    assert "nan" in str(found)
+    # Scores that are no numbers are the lowest, and lose the most.
+    X[0] = math.nan
+    assert private_scores(Known(), X, y, epsilon=1e3).log_loss.value <= 4.0
+
+
+def test_intervals_of_a_share_are_those_of_the_vectors():
+    """Noisy counts of n, the standard deviation of their noise, and Wilson's ends."""
+    for count, n, std, low, high in (
+        (872.3, 1000, 2.5, 0.8496098325006762, 0.8921407631309795),
+        (50.0, 50, 3.0, 0.8518637, 1.0),
+    ):
+        found = scores.proportion(count / n, std / n, n, 1.96).interval
+        z2 = 1.959963984540054**2
+        for end in (e for e in found if 0 < e < 1):
+            excess = (count / n - end) ** 2 - z2 * (end * (1 - end) / n + (std / n) ** 2)
+            assert abs(excess) < 1e-12
+        assert found == pytest.approx((low, high), rel=0.02)
+
+
+def test_sums_of_bins_have_little_noise():
+    """The vectors of the design: the norm of a column, and the noise of the longest sum."""
+    root = prefix_root(64)
+    np.testing.assert_allclose(root @ root, np.tri(64), atol=1e-12)
+    norm = np.linalg.norm(root[:, 0])
+    assert norm == pytest.approx(1.5455898900728597)
+    table = NoisyTable(np.zeros((2, 64)), norm)
+    assert table.std(np.array([np.ones(64), np.zeros(64)])) == pytest.approx(2.3888481082954347)
+
+
+def test_shares_of_the_budget_are_those_of_the_least_weighted_variance():
+    D, w, mu = np.array([1.0, 0.5, 3.0]), np.array([1.0, 2.0, 0.1]), 0.3
+    weight = D * np.sqrt(w)
+    multiplier = np.sqrt(weight.sum() / weight) / mu
+    expected = [29.508778658189566, 10.432928746869356, 279.94485458893894]
+    np.testing.assert_allclose((multiplier * D) ** 2, expected)
+    X, y = population(50, np.random.default_rng(0))
+    events = private_scores(Known(), X, y, epsilon=1.0).privacy_.events
+    shares = np.array([event.mu**2 for event, n in events for _ in range(n)])
+    expected = np.array([WEIGHTS[n] for n in WEIGHTS if n not in ("records", "cells")])
+    np.testing.assert_allclose(shares / shares.sum(), expected / expected.sum())
+
+
+SEVERAL = {
+    "zero_out": {"epsilon": 0.3},
+    "replace_one": {"epsilon": 0.5, "neighboring_relation": "replace_one"},
+    "add_or_remove_one": {
+        "epsilon": 0.5, "neighboring_relation": "add_or_remove_one", "n_ref": 1500,
+    },
+}  # fmt: skip
+
+
+def exact_scores(X, y):
+    proba = Known().predict_proba(X)
+    predicted = proba.argmax(axis=1)
+    loss = np.minimum(-np.log(proba[np.arange(len(y)), y]), 4.0).mean()
+    balanced = np.mean([(predicted == y)[y == k].mean() for k in (0, 1)])
+    ranks, n = rankdata(X[:, 0])[y == 1], (y == 1).sum()
+    auc = (ranks.sum() - n * (n + 1) / 2) / (n * (len(y) - n))
+    accuracy = (predicted == y).mean()
+    return {"accuracy": accuracy, "balanced_accuracy": balanced, "auc": auc, "log_loss": loss}
+
+
+def coverage(relation, names, n_draws, n=2000, others=()):
+    """Return how often intervals hold what they are of: {name: (population, these records)}."""
+    rng = np.random.default_rng(5)
+    X, y = population(50_000, rng)
+    true, held = exact_scores(X, y), {name: np.zeros((n_draws, 2)) for name in names}
+    for i in range(n_draws):
+        rows = rng.integers(len(X), size=n)
+        asked = [*names, *others]
+        noisy = private_scores(Known(), X[rows], y[rows], scores=asked, **SEVERAL[relation])
+        here = exact_scores(X[rows], y[rows])
+        for name in names:
+            score = getattr(noisy, name)
+            ends = (score.interval, true[name]), (score.noise_interval, here[name])
+            held[name][i] = [low <= of <= high for (low, high), of in ends]
+    return {name: found.mean(axis=0) for name, found in held.items()}
+
+
+def test_intervals_hold_what_they_are_of():
+    """Of 60 draws, within what chance does once in ten thousand runs."""
+    for found in coverage("zero_out", ["accuracy", "auc"], 60, n=500).values():
+        assert (found > 0.8).all(), found
+
+
+# The names of the scores, with curves or without: Gaussian noise, or one draw for all.
+@pytest.mark.slow
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("others", [(), ("roc_curve",)])
+def test_intervals_hold_at_their_level(relation, others):
+    names = ["accuracy", "balanced_accuracy", "auc", "log_loss"]
+    found = coverage(relation, names, 1500, others=others)
+    assert all((abs(part - 0.95) < 0.02).all() for part in found.values()), found
+
+
+def test_calibration_and_thresholds_help_a_model_that_is_not_calibrated():
+    rng = np.random.default_rng(0)
+    X, y = population(8000, rng)
+    X_test, y_test = population(8000, rng)
+    # Scores three times too sure of themselves, and shifted.
+    askew = FunctionTransformer(lambda X: 3 * X + 2)
+    model = make_pipeline(askew, Known()).fit(X, y)
+    before = metrics.log_loss(y_test, model.predict_proba(X_test))
+    best = metrics.log_loss(y_test, Known().predict_proba(X_test))
+    for method, estimator in (("sigmoid", FrozenEstimator(model)), ("isotonic", model)):
+        calibrated = clone(PrivateCalibratedClassifier(estimator, method=method)).fit(X, y)
+        after = metrics.log_loss(y_test, calibrated.predict_proba(X_test))
+        assert after - best < 0.1 * (before - best)
+        assert calibrated.score(X_test, y_test) > model.score(X_test, y_test)
+        assert calibrated.privacy_.epsilon() == pytest.approx(1.0)
+    costs = {"false_positive": 1.0, "false_negative": 5.0}
+    for given in (model, make_pipeline(askew, Margins()).fit(X, y)):
+        tuned = PrivateThresholdClassifier(given, criterion=costs).fit(X, y)
+        cost = lambda m: (np.where(y_test, 5, 1) * (m.predict(X_test) != y_test)).mean()  # noqa: E731
+        assert cost(tuned) < 1.05 * cost(
+            PrivateThresholdClassifier(given, criterion=costs, epsilon=math.inf).fit(X, y)
+        )
+        assert hasattr(tuned, "predict_proba") == hasattr(given, "predict_proba")
+
+
+def test_a_table_that_is_all_noise_says_so():
+    X, y = population(20, np.random.default_rng(0))
+    for method in ("sigmoid", "isotonic"):
+        model = PrivateCalibratedClassifier(Known(), method=method, epsilon=0.01)
+        with pytest.warns(UtilityWarning, match="could hide one of the classes"):
+            model.fit(X, y)
+        assert np.isfinite(model.predict_proba([[-1e9], [0.0], [1e9]])).all()
+
+
+def test_a_fit_that_fails_after_a_draw_says_what_it_cost(monkeypatch):
+    X, y = population(50, np.random.default_rng(0))
+    model = PrivateThresholdClassifier(Known(), epsilon=9.0).fit(X, y)
+    monkeypatch.setattr(ScoredRecords, "table", lambda self: 1 / 0)
+    with pytest.raises(ZeroDivisionError) as failed:
+        model.fit(X, y)
+    assert not hasattr(failed.value, "privacy_ledger") and not hasattr(model, "privacy_")
+    with pytest.raises(ZeroDivisionError) as failed:
+        private_scores(Known(), X, y, epsilon=1.0)
+    assert failed.value.privacy_ledger.epsilon() == pytest.approx(1.0)
+
+
+def test_a_scorer_pays_for_each_call():
+    X, y = population(200, np.random.default_rng(0))
+    scorer = make_private_scorer("log_loss", epsilon=0.5)
+    found = cross_val_score(Known(), X, y, cv=KFold(4), scoring=scorer)
+    assert (found < 0).all() and len(scorer.ledgers) == 4
+    assert scorer.privacy_.epsilon() <= 2.0
+    assert "each call pays; 4 so far" in repr(scorer)
+
+
+def test_a_result_cannot_be_changed():
+    X, y = population(200, np.random.default_rng(0))
+    found = private_scores(Known(), X, y, epsilon=2.0)
+    with pytest.raises(ValueError, match="read-only"):
+        found.confusion_matrix.value[0, 0] = 1
+    with pytest.raises(AttributeError):
+        found.accuracy.value = 1.0
+    assert replace(found.accuracy) == found.accuracy
