@@ -11,9 +11,16 @@ from dpglm import DecayingClip, DPAGDClassifier, DPLogisticRegression, DynamicNo
 from dpglm.privacy.gaussian import GaussianEvent
 from dpglm.privacy.ledger import PrivacyLedger
 from dpglm.study import ComparisonDisplay
-from dpglm.study.plots import FitTraceDisplay, PlanDisplay, UtilityGraphDisplay, cumulative_epsilon
+from dpglm.study.plots import (
+    FitTraceDisplay,
+    PlanDisplay,
+    ScoresDisplay,
+    UtilityGraphDisplay,
+    cumulative_epsilon,
+)
 from dpglm.study.results import ComparisonResults
 from dpglm.study.utility import UtilityCell, UtilityGraphResults
+from dpglm.workflow import private_scores
 
 plt = pytest.importorskip("matplotlib.pyplot")
 
@@ -239,6 +246,26 @@ def test_the_cost_so_far_is_that_of_a_ledger_that_ends_there(preconditioner):
     for k in (1, 2, 7, len(events)):
         ledger = PrivacyLedger.from_events(events[:k], reporting_delta=1e-6)
         assert epsilon[k - 1] == pytest.approx(ledger.epsilon(1e-6))
+
+
+def test_scores_are_drawn_with_their_intervals():
+    X, y = np.random.default_rng(0).normal(size=(300, 3)), np.arange(300) % 2
+    model = DPLogisticRegression(max_iter=3, classes=[0, 1]).fit(X, y)
+    scores = private_scores(model, X, y, epsilon=2.0)
+    display = ScoresDisplay.from_scores(scores).plot()
+    roc, calibration, matrix = display.axes_
+    rates = scores.roc_curve.true_positive_rate
+    np.testing.assert_allclose(roc.lines[1].get_ydata()[1:-1], rates.value)
+    (band,) = (patch for patch in roc.patches if patch.get_label() == "95 % intervals")
+    assert set(rates.interval[0]) <= set(band.get_xy()[:, 1]) >= set(rates.interval[1])
+    curve = calibration.containers[0][0]
+    np.testing.assert_allclose(curve.get_ydata(), scores.calibration_curve.observed.value)
+    drawn = [text.get_text().split("\n")[0] for text in matrix.texts]
+    assert drawn == [f"{count:,.0f}" for count in scores.confusion_matrix.value.ravel()]
+    few = private_scores(model, X, y, epsilon=2.0, scores=["accuracy", "confusion_matrix"])
+    assert len(ScoresDisplay.from_scores(few).plot().axes_) == 1
+    with pytest.raises(ValueError, match=r"must be some of those released, \['confusion_matrix'\]"):
+        ScoresDisplay.from_scores(few, panels=["roc_curve"])
 
 
 def test_the_cost_of_batches_is_composed_at_a_few_points():

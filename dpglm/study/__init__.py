@@ -7,6 +7,7 @@ from dpglm.study.plots import (
     FitTraceDisplay,
     OdometerDisplay,
     PlanDisplay,
+    ScoresDisplay,
     ShapeDisplay,
     TradeOffDisplay,
     UtilityGraphDisplay,
@@ -19,6 +20,6 @@ from dpglm.study.utility import UtilityGraph
 
 __all__ = [
     "AuditDisplay", "ComparisonDisplay", "ComparisonResults", "FitTraceDisplay", "OdometerDisplay",
-    "PlanDisplay", "PrivacyReport", "ShapeDisplay", "TradeOffDisplay", "UtilityGraph",
-    "UtilityGraphDisplay", "compare", "explain", "html_report",
+    "PlanDisplay", "PrivacyReport", "ScoresDisplay", "ShapeDisplay", "TradeOffDisplay",
+    "UtilityGraph", "UtilityGraphDisplay", "compare", "explain", "html_report",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Figures of plans, fits, audits, comparisons and utility graphs, and what all of them share."""
+"""Figures of plans, fits, audits, scores, comparisons and graphs, and what all of them share."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,6 +22,7 @@ from dpglm.schema.columns import CategoricalColumn, DateColumn, NumericColumn, T
 from dpglm.schema.table import Schema
 from dpglm.study.results import GAINS, MAIN_METRICS, SCORES, epsilons_of, grouped, value_text
 from dpglm.study.shapes import Term, terms_of
+from dpglm.workflow.scores import PrivateScore, PrivateScores
 
 
 def pyplot() -> Any:
@@ -440,6 +441,106 @@ def _draw_choices(axes: Any, choices: ChoiceCounts) -> None:
     label = "as charged, ± 2 standard deviations"
     axes.errorbar(candidates, expected, spread, fmt=".", color="black", capsize=2, label=label)
     axes.set(xlabel="candidate", ylabel=f"times chosen in {n_draws} fits")
+
+
+_BAND = {"alpha": 0.25, "linewidth": 0.0}
+_PANELS = ("roc_curve", "calibration_curve", "confusion_matrix")
+
+
+@dataclass(eq=False, repr=False)
+class ScoresDisplay(Display):
+    """The ROC curve, the calibration curve and the confusion matrix of private scores.
+
+    Bands and bars are 95 percent intervals for the population, noise included; in the matrix, what
+    noise alone can do to these counts. Everything shown was released with noise; the figure costs
+    no privacy. Make it with `from_scores`.
+
+    Examples
+    --------
+    >>> from dpglm import DPLogisticRegression
+    >>> from dpglm.datasets import make_census
+    >>> from dpglm.study import ScoresDisplay
+    >>> from dpglm.workflow import private_scores
+    >>> X, y = make_census(4000, random_state=0)
+    >>> model = DPLogisticRegression(epsilon=1.0, classes=[0, 1]).fit(X[:2000], y[:2000])
+    >>> scores = private_scores(model, X[2000:], y[2000:], epsilon=1.0)
+    >>> [ax.get_xlabel() for ax in ScoresDisplay.from_scores(scores).plot().axes_]
+    ['false positive rate', 'predicted probability', 'predicted']
+    """
+
+    scores: PrivateScores
+    panels: Sequence[str]
+
+    @classmethod
+    def from_scores(cls, scores: PrivateScores, *, panels: Iterable[str] | None = None) -> Self:
+        """Prepare the figure of what `private_scores` returns.
+
+        Parameters
+        ----------
+        scores : PrivateScores
+        panels : iterable of {"roc_curve", "calibration_curve", "confusion_matrix"}, optional
+            By default those that were released.
+        """
+        released = [name for name in _PANELS if getattr(scores, name) is not None]
+        chosen = released if panels is None else list(panels)
+        if not chosen or not set(chosen) <= set(released):
+            raise ValueError(f"panels={chosen!r} must be some of those released, {released}.")
+        return cls(scores, chosen)
+
+    def _layout(self) -> Layout:
+        n, ledger = len(self.panels), self.scores.privacy_
+        delta = f", delta {ledger.reporting_delta:g}" if ledger.protects else ""
+        title = f"epsilon {ledger.epsilon():.4g}{delta}, {self.scores.n_records:,} records"
+        return Layout(title, (max(5.2, 4.4 * n), 4.6), (n,), n)
+
+    def _draw_panels(self, own_figure: bool) -> None:
+        draw = dict(zip(_PANELS, (_draw_roc, _draw_calibration, _draw_confusion), strict=True))
+        for axes, name in zip(self.axes_, self.panels, strict=True):
+            draw[name](axes, self.scores)
+
+
+def _draw_roc(axes: Any, scores: PrivateScores) -> None:
+    """Draw the rates; the band joins the corners of the intervals of both."""
+    false, true = scores.roc_curve.false_positive_rate, scores.roc_curve.true_positive_rate
+    axes.plot([0, 1], [0, 1], color="0.6", linewidth=1, linestyle=":")
+    axes.plot([1, *false.value, 0], [1, *true.value, 0], color="C0", label=_title(scores.auc))
+    lower = np.transpose([false.interval[1], true.interval[0]])
+    upper = np.transpose([false.interval[0], true.interval[1]])
+    axes.fill(*np.concatenate([lower, upper[::-1]]).T, color="C0", label="95 % intervals", **_BAND)
+    axes.set(xlabel="false positive rate", ylabel="true positive rate", xlim=(0, 1), ylim=(0, 1.02))
+    axes.legend(loc="lower right", frameon=False)
+
+
+def _title(auc: PrivateScore | None) -> str:
+    return "ROC" if auc is None else f"AUC {auc.value:.3f} ± {auc.std_error:.3f}"
+
+
+def _draw_calibration(axes: Any, scores: PrivateScores) -> None:
+    curve = scores.calibration_curve
+    axes.plot([0, 1], [0, 1], color="0.6", linewidth=1, linestyle=":")
+    value, (low, high) = curve.observed.value, curve.observed.interval
+    bars = np.maximum([value - low, high - value], 0.0)
+    label = "groups of records, 95 % intervals"
+    axes.errorbar(curve.predicted, value, bars, fmt="o-", label=label, **_ERROR_BARS)
+    axes.set(xlabel="predicted probability", ylabel="share of positives", xlim=(0, 1), ylim=(0, 1))
+    axes.legend(loc="upper left", frameon=False)
+
+
+def _draw_confusion(axes: Any, scores: PrivateScores) -> None:
+    """Draw the counts on the colour of their share of the label."""
+    matrix, names = scores.confusion_matrix, [str(label) for label in scores.classes]
+    counts = matrix.value
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1.0)
+    axes.imshow(shares, cmap="Blues", vmin=0.0, vmax=1.0, zorder=2)
+    half = (matrix.noise_interval[1] - matrix.noise_interval[0]) / 2
+    for (i, j), count in np.ndenumerate(counts):
+        text = f"{count:,.0f}\n± {half[i, j]:,.0f}"
+        color = "white" if shares[i, j] > 0.5 else "black"
+        axes.text(j, i, text, ha="center", va="center", color=color, zorder=3)
+    places = range(len(names))
+    axes.set_title("± 95 % of the noise", fontsize="medium")
+    axes.set(xlabel="predicted", ylabel="label", xticks=places, yticks=places)
+    axes.set(xticklabels=names, yticklabels=names)
 
 
 _MARKERS = "osD^vP*X"
