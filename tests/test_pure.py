@@ -93,3 +93,10 @@ def test_few_pure_releases_cost_the_sum_of_their_epsilons():
     assert "implies epsilon=0.2 under replace_one" in str(ledger(pure))
     assert PrivacyLedger.from_dict(both.to_dict()) == both
     assert not ledger(PureEvent(math.inf)).protects
+    # Of an epsilon whose square overflows as well.
+    assert ledger(PureEvent(1e200)).epsilon(0.0) >= 1e200
+    # Of two records apart twice the sum, at the same delta.
+    apart = ledger(pure, pure).group(2)
+    assert apart.epsilon(0.0) == pytest.approx(0.4) and apart.delta(0.41) == 0.0
+    delta = both.group(2).delta(0.2 + ledger(gaussian).group(2).epsilon())
+    assert delta <= 1e-6 < both.group(2).delta(0.2)

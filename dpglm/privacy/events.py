@@ -113,7 +113,7 @@ class PureEvent(_ChoiceEvent):
     @property
     def rho(self) -> float:
         """Zero-concentrated privacy of all pure mechanisms."""
-        return self.epsilon**2 / 2
+        return self.epsilon * self.epsilon / 2
 
     def to_pld(self, interval: float) -> Any:
         """Return dp_accounting's privacy loss distribution of all epsilon-DP mechanisms."""

@@ -44,7 +44,9 @@ class BoxSums:
     above ``exp(-1 / 2t)``, for each zero. They are kept with probability ``exp(-(max|k| - mean|k|)
     / s)``, which an exactly uniform integer decides. An exponent above 44 counts as 44: minus the
     log-probability is then the smaller of ``max|k| / s`` and ``mean|k| / s + 44``, and neither
-    moves by more than ``m / s``. How many tries it takes depends on no data.
+    moves by more than ``m / s``. How many tries it takes depends on no data. Each Laplace number
+    has its law but for 2^-150 in total variation (`rounded_laplace`), and a few thousand are drawn
+    for an answer: a delta of 0 stands for less than ``2^-130 (1 + exp(epsilon))``.
     """
 
     n_sums: int
