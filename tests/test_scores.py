@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -15,7 +16,7 @@ from sklearn.model_selection import KFold, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-from dpglm import BudgetExceededError, PrivacyBudget, PrivacyOdometer, UtilityWarning
+from dpglm import BudgetExceededError, PrivacyBudget, PrivacyOdometer, UtilityWarning, seeded_noise
 from dpglm.audit import largest_ratio, record, replay
 from dpglm.privacy.gaussian import GaussianEvent
 from dpglm.privacy.noise import entropy_source
@@ -24,6 +25,7 @@ from dpglm.workflow import (
     PrivateThresholdClassifier,
     make_private_scorer,
     private_scores,
+    releases,
     scores,
 )
 from dpglm.workflow.releases import (
@@ -71,6 +73,24 @@ class Margins(Known):
 
     def predict(self, X):
         return self.classes_[(self.decision_function(X) > 0).astype(int)]
+
+
+class Said(Known):
+    """Says whatever stands in the first column of X, in the shape and the type that are asked for.
+
+    What is said for the label is a probability where labels are 1.
+    """
+
+    def __init__(self, classes_=(0, 1), shape=(-1,), dtype=float):
+        super().__init__(classes_)
+        self.shape, self.dtype = shape, dtype
+
+    def predict(self, X):
+        return np.asarray(X)[:, 0].astype(int).reshape(self.shape)
+
+    def predict_proba(self, X):
+        positive = np.asarray(X)[:, 0].astype(self.dtype)
+        return np.column_stack([1 - positive, positive])
 
 
 def population(n, rng, slope=1.0):
@@ -193,6 +213,81 @@ def test_neighbours_release_the_same_things_at_the_same_cost(relation, names):
         assert 0.9 < moved.max() <= 1 + 1e-9
 
 
+def largest_move_of_answers(model, *, scores, n=100, **settings):
+    """Return the most by which a record that says 0 in place of 1 moves a sum, in sensitivities."""
+    X, y, tapes = np.ones((n, 1)), np.ones(n, dtype=int), []
+    for _ in range(2):
+        with record() as tape:
+            relation = "replace_one"
+            private_scores(
+                model, X, y, epsilon=1.0, neighboring_relation=relation, scores=scores, **settings
+            )
+        tapes.append(tape.releases[0].exact)
+        X[0] = 0
+    return np.abs(tapes[0] - tapes[1]).max()
+
+
+@pytest.mark.parametrize("scores", ["accuracy", "confusion_matrix"])
+def test_predictions_in_a_column_are_compared_record_by_record(scores):
+    for model in (Said(shape=(-1, 1)), Said([0, 1, 2], shape=(-1, 1))):
+        moved = largest_move_of_answers(model, scores=[scores])
+        assert 0.9 < moved <= 1 + 1e-9
+
+
+@pytest.mark.parametrize(("dtype", "bound"), [(np.float16, 4.1), (np.float32, 2.2), (float, 2.2)])
+def test_losses_are_clipped_in_double_precision(dtype, bound):
+    moved = largest_move_of_answers(Said(dtype=dtype), scores=["log_loss"], loss_bound=bound)
+    assert 0.9 < moved <= 1 + 4 * 2**-53 * 100
+
+
+@pytest.mark.parametrize("shape", [(-1, 2), (2, -1), (-1, 1, 1)])
+def test_predictions_of_a_strange_shape_are_refused(shape, tmp_path):
+    X, y = population(60, np.random.default_rng(0))
+    with PrivacyOdometer(tmp_path / "study.jsonl") as odometer:
+        with pytest.raises(ValueError, match=r"1d array|dim 3"):
+            private_scores(Said(shape=shape), X, y, epsilon=1.0, scores="accuracy")
+        for name, said in {"predict": y[1:], "predict_proba": np.ones((60, 2, 2))}.items():
+            model = Known()
+            setattr(model, name, lambda X, said=said: said)
+            with pytest.raises(ValueError, match=r"inconsistent|1d array|predict_proba"):
+                private_scores(model, X, y, epsilon=1.0)
+        for said in (y[1:], np.ones((60, 2))):
+            model = Margins()
+            model.decision_function = lambda X, said=said: said
+            model.predict = lambda X: y
+            with pytest.raises(ValueError, match=r"inconsistent|1d array"):
+                private_scores(model, X, y, epsilon=1.0, scores="auc")
+    assert odometer.total is None
+
+
+@pytest.mark.parametrize("classes", [[0, 1], [0, 1, 2], ["a", "b", "c"]])
+def test_a_prediction_that_is_no_class_is_wrong_and_nothing_fails(classes):
+    y = np.repeat(classes, 10)
+    model = Known(classes)
+    for outside in (classes[-1] * 9, None, math.nan, -1, "z"):
+        said = y.astype(object)
+        said[[0, -1]] = outside
+        model.predict = lambda X, said=said: said
+        found = private_scores(
+            model, np.zeros((len(y), 1)), y, epsilon=math.inf,
+            scores=["accuracy", "balanced_accuracy", "confusion_matrix"],
+        )  # fmt: skip
+        assert found.accuracy.value == pytest.approx(1 - 2 / len(y))
+        assert np.trace(found.confusion_matrix.value) == pytest.approx(len(y) - 2, abs=1e-4)
+        assert found.confusion_matrix.value.sum() == pytest.approx(len(y), abs=1e-4)
+
+
+def test_what_a_model_warns_of_does_not_show():
+    class Warns(Known):
+        def predict_proba(self, X):
+            warnings.warn(f"odd value {X[0]}", stacklevel=2)
+            return super().predict_proba(X)
+
+    X, y = population(60, np.random.default_rng(0))
+    private_scores(Warns(), X, y, epsilon=1.0)
+    PrivateThresholdClassifier(Warns(), epsilon=30.0).fit(X, y)
+
+
 def answers_decide_everything():
     """Return whether a user sees the same of two tables of which the vault says the same."""
     rng = np.random.default_rng(1)
@@ -246,6 +341,11 @@ def sums_not_centred(monkeypatch):
     monkeypatch.setattr(ScoredRecords, "total", lambda s, n: right(s, n) + s.n_records / 2)
 
 
+def columns_compared_with_rows(monkeypatch):
+    search = lambda labels, classes: np.searchsorted(classes, labels)  # noqa: E731
+    monkeypatch.setattr(releases, "_indices", search)
+
+
 def threshold_without_noise(monkeypatch):
     exact = []
     table = ScoredRecords.table
@@ -270,6 +370,10 @@ def threshold_without_noise(monkeypatch):
         (one_cell_for_all, lambda: vector_moves("noisy_table", "replace_one") <= 1),
         (one_cell_for_all, lambda: vector_moves("noisy_cells", "replace_one") <= 1),
         (threshold_without_noise, answers_decide_everything),
+        (
+            columns_compared_with_rows,
+            lambda: largest_move_of_answers(Said(shape=(-1, 1)), scores=["accuracy"]) <= 1 + 1e-9,
+        ),
     ],
 )
 def test_planted_bugs_are_caught(plant, holds, monkeypatch):
@@ -334,7 +438,10 @@ def test_the_cost_is_what_was_asked_for_and_every_odometer_is_charged(relation, 
         assert odometer.total.events == found.privacy_.events
         with pytest.raises(BudgetExceededError):
             private_scores(Known(), X, y, **settings)
-    assert "the total is the larger of the two, if you assert that they are disjoint" in str(found)
+    said = "if you assert that they are disjoint and that no record decided where another went"
+    assert f"the total is the larger of the two, {said}" in str(found)
+    alike = "the model's arithmetic for a record is the same wherever it stands in X"
+    assert (alike in found.privacy_.assumptions) == (relation == "add_or_remove_one")
 
 
 def test_few_sums_have_one_draw_of_noise_with_a_delta_of_zero():
@@ -353,7 +460,10 @@ def test_bad_input_is_refused_before_anything_is_released(tmp_path):
             ({"epsilon": 0.0}, "epsilon=0.0 must be"),
             ({"scores": ["accuracy", "f1"]}, r"scores=\['accuracy', 'f1'\] must be some of"),
             ({"scores": []}, "must be some of"),
-            ({"loss_bound": 0.0}, "loss_bound=0.0 must be a number above 0"),
+            ({"loss_bound": 1e-9}, "loss_bound=1e-09 must be a number above"),
+            ({"epsilon": 1e9}, "epsilon=1e[+]09 is too large for noise on sums of 50 records"),
+            ({"epsilon": 1e200}, "epsilon=1e[+]200 is too large"),
+            ({"model": Known([1, 0])}, r"classes_=\[1, 0\] of the model must be in asc"),
             ({"neighboring_relation": "add_or_remove_one"}, "n_ref=None"),
             ({"y": y + 5}, r"not in classes=\[0, 1\]"),
             ({"y": y[:-1]}, "inconsistent numbers of samples"),
@@ -529,6 +639,47 @@ def test_a_fit_that_fails_after_a_draw_says_what_it_cost(monkeypatch):
     with pytest.raises(ZeroDivisionError) as failed:
         private_scores(Known(), X, y, epsilon=1.0)
     assert failed.value.privacy_ledger.epsilon() == pytest.approx(1.0)
+
+
+def test_whatever_fails_after_the_release_says_what_it_cost(monkeypatch):
+    X, y = population(20, np.random.default_rng(0))
+    model = PrivateCalibratedClassifier(Known(), epsilon=0.01)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(UtilityWarning) as failed:
+            model.fit(X, y)
+    assert failed.value.privacy_ledger == model.privacy_
+    assert model.predict(X).shape == (20,)
+
+    def interrupt(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(scores._SCORES, "auc", interrupt)
+    monkeypatch.setattr(PrivateThresholdClassifier, "_learn", interrupt)
+    for epsilon in (1.0, math.inf):
+        scorer = make_private_scorer("auc", epsilon=epsilon)
+        with pytest.raises(KeyboardInterrupt) as failed:
+            scorer(Known(), X, y)
+        assert scorer.ledgers == [failed.value.privacy_ledger]
+        assert failed.value.privacy_ledger.protects == (epsilon < math.inf)
+        tuned = PrivateThresholdClassifier(Known(), epsilon=epsilon)
+        with pytest.raises(KeyboardInterrupt) as failed:
+            tuned.fit(X, y)
+        assert failed.value.privacy_ledger and not hasattr(tuned, "classes_")
+    scorer = make_private_scorer("auc", epsilon=1.0)
+    with pytest.raises(ValueError, match="not in classes"):
+        scorer(Known(), X, y + 7)
+    assert scorer.ledgers == []
+
+
+def test_seeded_noise_gives_the_same_scores_and_the_ledger_says_so():
+    X, y = population(60, np.random.default_rng(0))
+    found = []
+    for _ in range(2):
+        with seeded_noise(0):
+            found.append(private_scores(Known(), X, y, epsilon=1.0))
+    assert repr(found[0]) == repr(found[1]) and found[0].privacy_.seeded
+    assert not private_scores(Known(), X, y, epsilon=1.0).privacy_.seeded
 
 
 def test_a_scorer_pays_for_each_call():

@@ -41,7 +41,8 @@ class _OnNoisyTable(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     classes_ : ndarray of shape (2,)
     privacy_ : PrivacyLedger
         What `fit` cost. On records that the estimator was not fitted to, the total of both is the
-        larger of the two, if you assert that they are disjoint.
+        larger of the two, if you assert that they are disjoint and that no record decided where
+        another went, as none does in `private_split`.
     """
 
     estimator: Any
@@ -77,8 +78,8 @@ class _OnNoisyTable(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         Raises
         ------
         ValueError
-            For bad parameters or labels, before anything is released. An error after the first draw
-            of noise has ``privacy_ledger``.
+            For bad parameters or labels, before anything is released. Whatever fails after the
+            first draw of noise has ``privacy_ledger``.
 
         Warns
         -----
@@ -95,15 +96,23 @@ class _OnNoisyTable(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
                 raise ValueError(f"{type(self).__name__} is for two classes, not {n_classes}.")
             return ["table"]
 
-        released = release_statistics(self.estimator, X, y, budget, needed)
+        return release_statistics(self.estimator, X, y, budget, needed, self._finish)
+
+    def _finish(self, released: Released) -> Self:
+        # All at once: an interrupt in between would leave a part of a fit.
+        vars(self).update(
+            {
+                self._learned: self._learn(released),
+                "classes_": released.classes,
+                "privacy_": released.ledger,
+            }
+        )
         if not released.table.is_visible:
             warnings.warn(
                 "The noise could hide one of the classes: use more records or a larger epsilon.",
                 UtilityWarning,
-                stacklevel=2,
+                stacklevel=4,
             )
-        setattr(self, self._learned, self._learn(released))
-        self.classes_, self.privacy_ = released.classes, released.ledger
         return self
 
     @property

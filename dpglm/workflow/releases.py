@@ -1,6 +1,7 @@
 """What scores, calibration and thresholds are made of: sums over scored records, with noise."""
 
 import math
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -201,21 +202,31 @@ def release_statistics(
     y: Any,
     budget: PrivacyBudget,
     needed: Callable[[int], Iterable[str]],
+    use: Callable[["Released"], Any],
     loss_bound: float = 4.0,
-) -> "Released":
-    """Release what scores need of records that a fitted model predicts, and charge for it.
+) -> Any:
+    """Release what scores need of records that a fitted model predicts, charge for it, and use it.
 
-    ``needed`` returns the names of the statistics, for a number of classes. What the model says is
-    computed first: an error of its own comes before anything is released.
+    ``needed`` returns the names of the statistics, for a number of classes, and ``use`` what is to
+    be returned. What the model says is computed first: an error of its own comes before anything is
+    released. One that comes later, of ``use`` too, has the ``privacy_ledger``.
     """
     check_is_fitted(model)
     classes = np.asarray(model.classes_)
     names = [name for name in WEIGHTS if name in set(needed(len(classes)))]
-    with np.errstate(all="ignore"):
+    # Whether the model complains would depend on the records.
+    with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):
         records = _scored_records(model, classes, X, y, names, loss_bound)
     n_records, is_exact = budget.public_n_samples(records.n_records), budget.n_ref is None
     if n_records > _MOST_RECORDS:
         raise ValueError(f"Scores are for up to {_MOST_RECORDS:,} records, not {n_records:,}.")
+    # A sum is at most n times its sensitivity, one of the table 6 n times; a grid has 2^62 steps.
+    largest = n_records * max(budget.epsilon, 6 * budget.mu)
+    if not largest <= 2**30 and not math.isinf(budget.epsilon):
+        raise ValueError(
+            f"epsilon={budget.epsilon:g} is too large for noise on sums of {n_records} records: "
+            "take a smaller one, or epsilon=inf for no noise."
+        )
     if not is_exact and names != ["table"]:
         names = ["records", *names]
 
@@ -240,24 +251,25 @@ def release_statistics(
             others = {"cells": vault.noisy_cells, "table": vault.noisy_table}
             ask = {name: others.get(name, partial(vault.noisy_sum, name)) for name in names}
             values = {name: ask[name](multiplier[name]) for name in names}
+        scales = [release.noise_scale for release in vault.log]
+        if pure:
+            scales = [scales[0] * box_std(len(names)) * vault.sum_sensitivity(n) for n in names]
+        released = Released(
+            classes=classes,
+            n_records=n_records,
+            is_exact=is_exact,
+            loss_bound=loss_bound,
+            values=values,
+            std=dict(zip(names, scales, strict=True)),
+            quantile=box_quantile(len(names)) / box_std(len(names)) if pure else Z,
+            on_scale=expit if hasattr(model, "predict_proba") else np.asarray,
+            ledger=ledger,
+        )
+        return use(released)
     except BaseException as error:
-        if vault.has_drawn:
+        if vault.has_drawn or not ledger.protects:
             error.privacy_ledger = ledger  # type: ignore[attr-defined]
         raise
-    scales = [release.noise_scale for release in vault.log]
-    if pure:
-        scales = [scales[0] * box_std(len(names)) * vault.sum_sensitivity(n) for n in names]
-    return Released(
-        classes=classes,
-        n_records=n_records,
-        is_exact=is_exact,
-        loss_bound=loss_bound,
-        values=values,
-        std=dict(zip(names, scales, strict=True)),
-        quantile=box_quantile(len(names)) / box_std(len(names)) if pure else Z,
-        on_scale=expit if hasattr(model, "predict_proba") else np.asarray,
-        ledger=ledger,
-    )
 
 
 def _is_pure(names: Sequence[str], budget: PrivacyBudget) -> bool:
@@ -271,7 +283,12 @@ def _is_pure(names: Sequence[str], budget: PrivacyBudget) -> bool:
 
 
 def _assumptions(budget: PrivacyBudget) -> tuple[str, ...]:
-    private = ("the number of records is at most 16 n_ref",) if budget.n_ref is not None else ()
+    private: tuple[str, ...] = ()
+    if budget.n_ref is not None:
+        private = (
+            "the number of records is at most 16 n_ref",
+            "the model's arithmetic for a record is the same wherever it stands in X",
+        )
     return (
         "each row of X is one record, and the model predicts it from that record alone",
         "the model, its label set, and what is asked were fixed without looking at these records",
@@ -282,21 +299,50 @@ def _assumptions(budget: PrivacyBudget) -> tuple[str, ...]:
 def _scored_records(
     model: Any, classes: np.ndarray, X: Any, y: Any, names: Sequence[str], loss_bound: float
 ) -> ScoredRecords:
-    """Return what the model says of each record; a score that is not a number is the lowest."""
+    """Return what the model says of each record.
+
+    A prediction that is no class is a wrong one, the class after the label; a score that is not a
+    number is the lowest.
+    """
     y = column_or_1d(y)
     check_consistent_length(X, y)
-    resolved_classes(classes.tolist(), y)
-    label = np.searchsorted(classes, y)
-    predicted = np.searchsorted(classes, model.predict(X))
+    if not np.array_equal(resolved_classes(classes.tolist(), y), classes):
+        raise ValueError(
+            f"classes_={classes.tolist()!r} of the model must be in ascending order, as "
+            "scikit-learn's are."
+        )
+    label, predicted = _indices(y, classes), _indices(model.predict(X), classes)
+    check_consistent_length(y, predicted)
+    predicted = np.where(predicted < 0, (label + 1) % len(classes), predicted)
     records = ScoredRecords(len(classes), label, predicted)
     if "pairs" in names or "table" in names:
         records.score = ranking_score(model, X)
+        check_consistent_length(y, records.score)
         records.bin = np.searchsorted(EDGES, records.score, side="right")
     if "loss" in names:
-        of_label = model.predict_proba(X)[np.arange(len(y)), label]
+        probability = _probabilities(model, X)
+        check_consistent_length(y, probability)
+        of_label = probability[np.arange(len(y)), label]
         records.loss_bound = loss_bound
         records.loss = np.nan_to_num(np.clip(-np.log(of_label), 0.0, loss_bound), nan=loss_bound)
     return records
+
+
+def _indices(labels: Any, classes: np.ndarray) -> np.ndarray:
+    """Return the index of the class of each label (n,), -1 where it is none, whatever it is."""
+    index = {label: i for i, label in enumerate(classes.tolist())}
+    return np.array([index.get(label, -1) for label in column_or_1d(labels).tolist()], dtype=int)
+
+
+def _probabilities(model: Any, X: Any) -> np.ndarray:
+    """Return the probability of each class (n, n_classes), in double precision."""
+    found = np.asarray(model.predict_proba(X), dtype=np.float64)
+    if found.ndim != 2 or found.shape[1] != len(model.classes_):
+        raise ValueError(
+            f"predict_proba must return a column for each of {len(model.classes_)} classes, not "
+            f"arrays of shape {found.shape[1:]} for each record."
+        )
+    return found
 
 
 def ranking_score(model: Any, X: Any) -> np.ndarray:
@@ -306,10 +352,10 @@ def ranking_score(model: Any, X: Any) -> np.ndarray:
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         if hasattr(model, "predict_proba"):
-            negative, positive = np.log(model.predict_proba(X)).T
+            negative, positive = np.log(_probabilities(model, X)).T
             score = positive - negative
         else:
-            score = model.decision_function(X)
+            score = column_or_1d(model.decision_function(X), dtype=np.float64)
     return np.where(np.isnan(score), -math.inf, score)
 
 

@@ -187,7 +187,8 @@ class PrivateScores:
         lines += [
             str(self.privacy_),
             "On records that no fit saw: the total is the larger of the two, if you assert that "
-            "they are disjoint; else the scores add to the cost of the fit.",
+            "they are disjoint and that no record decided where another went; else the scores add "
+            "to the cost of the fit.",
         ]
         return "\n".join(lines)
 
@@ -212,9 +213,10 @@ def private_scores(
         Fitted, of scikit-learn's interface, such as a Pipeline. It is taken as public: score a
         private one, or one that was paid for.
     X : array-like of shape (n_samples, n_features)
-        What the model predicts; best of records that no fit saw.
+        What the model predicts, in silence: warnings would tell of records. Best of records that
+        no fit saw. A prediction that is no class is a wrong one.
     y : array-like of shape (n_samples,)
-        Labels, among ``model.classes_``.
+        Labels, among ``model.classes_``, which are in ascending order.
     epsilon : float
         Of all scores together, above 0; ``inf`` is without noise.
     delta : float, default=1e-6
@@ -226,7 +228,7 @@ def private_scores(
         for two classes ``"auc"``, ``"roc_curve"``, ``"calibration_curve"`` and ``"threshold"``.
         None takes all that the model allows. Fewer are more precise.
     loss_bound : float, default=4.0
-        A record's loss counts up to this, in nats; the noise is proportional to it.
+        A record's loss counts up to this, in nats; the noise is proportional to it. Above 1e-6.
 
     Returns
     -------
@@ -236,7 +238,7 @@ def private_scores(
     ------
     ValueError
         For bad parameters, or scores that the model does not allow, before anything is released.
-        An error after the first draw of noise has ``privacy_ledger``, the cost of all.
+        Whatever fails after the first draw of noise has ``privacy_ledger``, the cost of all.
 
     Notes
     -----
@@ -273,7 +275,7 @@ def private_scores(
     1.0
     """
     budget = PrivacyBudget(epsilon, delta, neighboring_relation, n_ref)
-    loss_bound = check_number("loss_bound", loss_bound, 0.0, 1e6)
+    loss_bound = check_number("loss_bound", loss_bound, 1e-6, 1e6)
     chosen: list[str] = []
 
     def needed(n_classes: int) -> list[str]:
@@ -284,16 +286,18 @@ def private_scores(
         chosen[:] = _chosen(model, known, scores)
         return [statistic for name in chosen for statistic in known[name]]
 
-    released = release_statistics(model, X, y, budget, needed, loss_bound)
-    # What the noise hides is not a number, without a word.
-    with np.errstate(all="ignore"):
-        found = {name: _SCORES[name](released) for name in chosen}
-    return PrivateScores(
-        classes=released.classes,
-        n_records=released.n_records,
-        privacy_=released.ledger,
-        **found,
-    )
+    def scored(released: Released) -> PrivateScores:
+        # What the noise hides is not a number, without a word.
+        with np.errstate(all="ignore"):
+            found = {name: _SCORES[name](released) for name in chosen}
+        return PrivateScores(
+            classes=released.classes,
+            n_records=released.n_records,
+            privacy_=released.ledger,
+            **found,
+        )
+
+    return release_statistics(model, X, y, budget, needed, scored, loss_bound)
 
 
 def _chosen(model: Any, known: Iterable[str], scores: Iterable[str] | None) -> list[str]:
@@ -419,8 +423,9 @@ class PrivateScorer:
     Attributes
     ----------
     ledgers : list of PrivacyLedger
-        What each call has cost, in order. Calls in other processes (``n_jobs``), and those of a
-        copy, are not among them; a `PrivacyOdometer` counts them.
+        What each call has cost, in order; also of calls that failed after their release. Calls in
+        other processes (``n_jobs``), and those of a copy, are not among them; a `PrivacyOdometer`
+        counts them.
     """
 
     score: str
@@ -428,7 +433,12 @@ class PrivateScorer:
     ledgers: list[PrivacyLedger] = field(default_factory=list, init=False)
 
     def __call__(self, estimator: Any, X: Any, y: Any) -> float:
-        scores = private_scores(estimator, X, y, scores=[self.score], **self.settings)
+        try:
+            scores = private_scores(estimator, X, y, scores=[self.score], **self.settings)
+        except BaseException as error:
+            if hasattr(error, "privacy_ledger"):
+                self.ledgers.append(error.privacy_ledger)
+            raise
         self.ledgers.append(scores.privacy_)
         value = getattr(scores, self.score).value
         return -value if self.score == "log_loss" else value
