@@ -100,3 +100,23 @@ def test_few_pure_releases_cost_the_sum_of_their_epsilons():
     assert apart.epsilon(0.0) == pytest.approx(0.4) and apart.delta(0.41) == 0.0
     delta = both.group(2).delta(0.2 + ledger(gaussian).group(2).epsilon())
     assert delta <= 1e-6 < both.group(2).delta(0.2)
+
+
+def test_parts_of_the_records_cost_what_the_dearest_does_pure_or_not():
+    def ledger(*events):
+        return PrivacyLedger.from_events(events, reporting_delta=1e-6)
+
+    fit, scores = ledger(GaussianEvent(4.7)), ledger(PureEvent(0.5))
+    both = PrivacyLedger.parallel(fit, scores)
+    assert both.epsilon() == max(fit.epsilon(), 0.5)
+    assert both.delta(0.7) == fit.delta(0.7)
+    alone = PrivacyLedger.parallel(scores, scores, ledger(PureEvent(0.4)))
+    assert alone.epsilon(0.0) == 0.5 and alone.delta(0.5) == 0.0
+    # Two records may be in two parts, and more is released about all of them.
+    assert (alone + scores).epsilon(0.0) == 1.0
+    assert 1.0 <= alone.group(2).epsilon() < 1.001
+    assert alone.group(2).delta(alone.group(2).epsilon()) <= 1e-6
+    assert PrivacyLedger.parallel(both, ledger(PureEvent(3.0))).epsilon(0.0) == math.inf
+    # Where there are too many cases, the dearest mu of each stands for them.
+    many = sum(PrivacyLedger.parallel(fit, ledger(PureEvent(0.1 * k))) for k in range(1, 12))
+    assert fit.epsilon() < many.epsilon() <= ledger(GaussianEvent(1 / many.mu())).epsilon() + 1e-9

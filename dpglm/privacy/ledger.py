@@ -200,12 +200,15 @@ def composed_epsilon(
     if worlds and distance == 1:
         return max(composed_epsilon(r, delta, coarseness=coarseness) for r in (first, *worlds))
     events = events if worlds else first
+    whole = _composed_epsilon(events, delta, distance, coarseness=coarseness)
+    if worlds and _all_have_rho(events):
+        # Each of the steps from record to record is in one of the cases.
+        whole = min(whole, _group_epsilon(lambda e: composed_delta(events, e), delta, distance))
     pure, others = _pure_part(events)
-    if pure:
-        added = distance * pure + composed_epsilon(others, delta, distance, coarseness=coarseness)
-        whole = _composed_epsilon(events, delta, distance, coarseness=coarseness)
-        return min(added, whole)
-    return _composed_epsilon(events, delta, distance, coarseness=coarseness)
+    if not pure:
+        return whole
+    rest = composed_epsilon(others, delta, distance, coarseness=coarseness)
+    return min(whole, distance * pure + rest)
 
 
 def _composed_epsilon(events: Runs, delta: float, distance: int, *, coarseness: float) -> float:
@@ -294,15 +297,15 @@ def _inverse(epsilon_at: Callable[[float], float], epsilon: float) -> float:
 
 def _group_delta(events: Runs, epsilon: float, distance: int) -> float:
     """Return a delta so many records apart; see `composed_delta`."""
-    offset, unshifted = _simplified(events)
-    if offset == 0 and _all_have_rho(unshifted):
-        delta = zcdp_delta(distance**2 * composed_rho(unshifted), epsilon)
-        if all(event.mu is not None for event, _ in unshifted):
-            delta = min(delta, gdp_delta(distance * composed_mu(unshifted), epsilon))
-        return delta
     part = epsilon / distance
     log_delta = math.log(max(composed_delta(events, part), 1e-300))
-    return math.exp(min(0.0, log_delta + _log_steps(part, distance)))
+    delta = math.exp(min(0.0, log_delta + _log_steps(part, distance)))
+    offset, unshifted = _simplified(events)
+    if offset == 0 and _all_have_rho(unshifted):
+        delta = min(delta, zcdp_delta(distance**2 * composed_rho(unshifted), epsilon))
+        if all(event.mu is not None for event, _ in unshifted):
+            delta = min(delta, gdp_delta(distance * composed_mu(unshifted), epsilon))
+    return delta
 
 
 def _log_steps(epsilon: float, distance: int) -> float:
