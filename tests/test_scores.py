@@ -16,7 +16,14 @@ from sklearn.model_selection import KFold, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-from dpglm import BudgetExceededError, PrivacyBudget, PrivacyOdometer, UtilityWarning, seeded_noise
+from dpglm import (
+    BudgetExceededError,
+    DPLogisticRegression,
+    PrivacyBudget,
+    PrivacyOdometer,
+    UtilityWarning,
+    seeded_noise,
+)
 from dpglm.audit import largest_ratio, record, replay
 from dpglm.privacy.gaussian import GaussianEvent
 from dpglm.privacy.noise import entropy_source
@@ -24,6 +31,7 @@ from dpglm.workflow import (
     PrivateCalibratedClassifier,
     PrivateThresholdClassifier,
     make_private_scorer,
+    privacy_of,
     private_scores,
     releases,
     scores,
@@ -473,8 +481,6 @@ def test_bad_input_is_refused_before_anything_is_released(tmp_path):
             given = {"model": Known(), "X": X, "y": y, "epsilon": 1.0, **changes}
             with pytest.raises(ValueError, match=match):
                 private_scores(**given)
-        from dpglm import DPLogisticRegression
-
         with pytest.raises(NotFittedError):
             private_scores(DPLogisticRegression(), X, y, epsilon=1.0)
         with pytest.raises(ValueError, match="method='platt' must be"):
@@ -699,3 +705,13 @@ def test_a_result_cannot_be_changed():
     with pytest.raises(AttributeError):
         found.accuracy.value = 1.0
     assert replace(found.accuracy) == found.accuracy
+
+
+def test_the_total_of_a_calibrated_model_has_the_fit_as_well():
+    X, y = population(200, np.random.default_rng(0))
+    model = DPLogisticRegression(classes=[0, 1], max_iter=2).fit(X[:100], y[:100])
+    for given in (model, FrozenEstimator(model)):
+        for outer in (PrivateCalibratedClassifier, PrivateThresholdClassifier):
+            tuned = outer(given, epsilon=30.0).fit(X[100:], y[100:])
+            assert privacy_of(tuned).events == (model.privacy_ + tuned.privacy_).events
+    assert privacy_of(PrivateThresholdClassifier(Known()).fit(X, y)).epsilon() <= 1.0

@@ -11,6 +11,7 @@ from sklearn.model_selection import ParameterGrid, ParameterSampler, check_cv
 
 from dpglm.privacy.gaussian import GaussianEvent
 from dpglm.privacy.ledger import PrivacyLedger
+from dpglm.workflow.calibration import PrivateCalibratedClassifier, PrivateThresholdClassifier
 from dpglm.workflow.checks import check_pipeline, parts_of, warn_of
 
 __all__ = ["privacy_of"]
@@ -135,6 +136,8 @@ def _ledgers(study: Any, shape: Shape, seen: set[int]) -> Iterator[PrivacyLedger
     elif isinstance(kept, PrivacyLedger):
         if id(kept) not in seen:
             seen.add(id(kept))
+            if isinstance(study, (PrivateCalibratedClassifier, PrivateThresholdClassifier)):
+                yield from _ledgers(study.estimator, shape, seen)
             yield kept
     elif isinstance(study, Mapping):
         if "estimator" not in study:
