@@ -128,7 +128,7 @@ _WORDS = {
     "CalibratedClassifierCV": ("fits calibrators without noise", "PrivateCalibratedClassifier"),
     "TunedThresholdClassifierCV": (
         "chooses the threshold by scores without noise",
-        "FixedThresholdClassifier, with a threshold that was fixed beforehand",
+        "PrivateThresholdClassifier",
     ),
     "BaggingClassifier": ("draws records twice, so that a row is more than one", "bootstrap=False"),
     "OneVsOneClassifier": (
