@@ -83,7 +83,7 @@ def lines(draw):
     return X, target, loss, n_outputs, coef, direction, steps, weights, bound, scales, i
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(lines())
 def test_one_record_moves_every_sum_by_at_most_its_bound_and_all_in_one_direction(case):
     X, target, loss, n_outputs, coef, direction, steps, weights, bound, scales, i = case

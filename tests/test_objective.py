@@ -157,7 +157,7 @@ def neighbors(draw):
     return X, other, target, draw(labels), coef, loss, n_outputs, clip, weights, i
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(neighbors(), st.sampled_from([np.asarray, sparse.csr_array]), st.none() | st.floats(-6, 6))
 def test_one_record_moves_the_sum_by_at_most_the_clip(case, store, spread):
     """Whatever it holds, and in columns of any scales."""

@@ -102,6 +102,7 @@ def test_guarantees_settings_versions_and_failures_are_stated():
         assert f"<dt>{name}</dt><dd>{fact}" in page
 
 
+@pytest.mark.slow
 def test_every_tag_is_closed_and_nothing_is_fetched():
     page = Page(page_of_results())
     assert page.tags.count("picture") == 2 and page.tags.count("table") == 10

@@ -177,7 +177,7 @@ def test_magnitudes_count_the_entries_between_powers_of_two():
         assert objective_of(storage).magnitudes(200)[0, 99] == 1
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(neighbors(), st.sampled_from(["zero_out", "replace_one"]), st.booleans())
 def test_one_record_moves_magnitudes_by_at_most_their_sensitivity(case, relation, csr):
     X, other, _, i, fit_intercept = case
@@ -212,7 +212,7 @@ def recorded(objective, row_bound, diagonal, relation="zero_out", n_ref=None):
     return tape.releases[0]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(neighbors(), st.booleans(), st.booleans())
 def test_one_record_moves_what_is_released_by_at_most_the_sensitivity(case, diagonal, csr):
     X, other, row_bound, i, fit_intercept = case
