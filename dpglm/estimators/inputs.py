@@ -201,13 +201,18 @@ def _with_facts_of_rows(estimator, X, y, given, sample_weight, groups):
     of_rows, bounds = {}, {}
     if sample_weight is not None:
         weights = _of_each_row("sample_weight", sample_weight, X)
-        if weights.dtype.kind not in "biuf" or not ((weights >= 0) & (weights < np.inf)).all():
+        numeric = weights.dtype.kind in "biuf"
+        with np.errstate(all="ignore"):  # of what float64 cannot hold
+            weights = weights.astype(np.float64) if numeric else weights
+        if not numeric or not ((weights >= 0) & (weights < np.inf)).all():
             raise ValueError("sample_weight must hold finite numbers, 0 or above.")
         if not weights.any():
             raise ValueError("sample_weight is zero in every row: there is nothing to learn from.")
         most = check_number("max_weight", estimator.max_weight, 0.0, LARGEST_WEIGHT)
-        of_rows["row_weights"], bounds["max_weight"] = weights.astype(np.float64), most
+        of_rows["row_weights"], bounds["max_weight"] = weights, most
     if groups is not None:
+        # Made of a list by numpy, strings, numbers and NaN would all be strings.
+        groups = groups if hasattr(groups, "dtype") else np.asarray(groups, dtype=object)
         groups = _numbered(_of_each_row("groups", groups, X))
         most = check_whole("max_group_size", estimator.max_group_size)
         of_rows["groups"], bounds["max_group_size"] = groups, most
@@ -219,6 +224,8 @@ def _with_facts_of_rows(estimator, X, y, given, sample_weight, groups):
 
 
 def _of_each_row(name, values, X):
+    if np.ma.isMaskedArray(values):
+        raise ValueError(f"{name} is a masked array, and its mask would be lost; fill it first.")
     values = column_or_1d(values)
     if len(values) != X.shape[0]:
         raise ValueError(f"{name} has {len(values)} entries, and X {X.shape[0]} rows.")
@@ -229,10 +236,13 @@ def _numbered(groups):
     """Numbers from 0 on, one for each group."""
     try:
         names, numbers = np.unique(groups, return_inverse=True)
-        present = bool((names == names).all())  # NaN and NaT are not equal to themselves
-    except TypeError:  # None and pandas.NA have no order
-        present = False
-    if not present:
+        usable = bool((names == names).all())  # NaN and NaT are not equal to themselves
+        if groups.dtype == object:
+            # Without an order of all, sorting leaves some that are equal apart.
+            usable &= len(set(names.tolist())) == len(names) and len(set(map(type, groups))) == 1
+    except (TypeError, ArithmeticError):  # None, pandas.NA and Decimal("NaN") have no order
+        usable = False
+    if not usable:
         raise ValueError(
             "groups must be of one type, without missing values: each row says whose it is."
         )
