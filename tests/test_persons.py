@@ -28,7 +28,7 @@ from dpglm import (
     seeded_noise,
 )
 from dpglm.audit import audit_estimator, largest_ratio, record, replay
-from dpglm.losses import Logistic
+from dpglm.losses import Hinge, Logistic
 from dpglm.sums.objective import Objective
 from dpglm.sums.reference import parts_of_groups
 
@@ -94,6 +94,18 @@ def test_without_kernels_the_sums_are_the_same(monkeypatch):
     compiled = objective.gradient_sum(coef, 0.5)
     monkeypatch.setenv("DPGLM_KERNELS", "numpy")
     assert_allclose(objective.gradient_sum(coef, 0.5), compiled, rtol=1e-10)
+
+
+@pytest.mark.parametrize("loss", [Hinge(), Logistic()], ids=str)
+@pytest.mark.parametrize("factor", [1.1, 2.0, 10.0])
+def test_wrong_kernels_are_found_out_where_rows_divide_a_clip(loss, factor, monkeypatch):
+    rows = np.random.default_rng(0).normal(size=(600, 3))
+    coef, target = np.array([3.0, 0.0, 0.0, 0.0]), np.where(rows[:, 0] > 0, 1.0, -1.0)
+    persons = {"groups": np.arange(600) // 2, "max_group_size": 2}
+    right = Objective._compiled_sum
+    monkeypatch.setattr(Objective, "_compiled_sum", lambda *given: factor * right(*given))
+    excess = [Objective(rows, target, loss, **more).confirm(coef, 0.5) for more in ({}, persons)]
+    assert excess[0] > 0.0 and excess[1] > 0.3 * excess[0]
 
 
 def test_second_moments_are_of_weighted_rows_and_a_person_counts_as_one_row():

@@ -657,7 +657,7 @@ def test_the_sums_that_are_checked_are_drawn():
 
 @st.composite
 def hard_problems(draw):
-    """Rows from zero to overflow, on the corner of the hinge, in any storage and basis."""
+    """Rows from zero to overflow, of persons too, on the corner of the hinge, in any basis."""
     n, d = draw(st.integers(1, 12)), draw(st.integers(1, 4))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     single = draw(st.booleans())
@@ -684,6 +684,10 @@ def hard_problems(draw):
         "fit_intercept": draw(st.booleans()),
         "class_weight": None if weights is None else weights ** rng.random(max(2, n_outputs)),
     }
+    if most := draw(st.sampled_from([0, 0, 2, 12])):
+        groups = rng.permutation(n) // most
+        options |= {"groups": groups, "max_group_size": most, "max_weight": 1e6}
+        options["row_weights"] = draw(st.sampled_from([0.0, 1e-200, 1e6])) ** rng.random(n)
     objective = Objective(store(X), target, loss, **options)
     length = objective.coef_shape[0]
     basis = draw(st.sampled_from(["none", "scales", "full", "narrow"]))
@@ -698,7 +702,7 @@ def hard_problems(draw):
         st.sampled_from([whole, 0 * whole, rng.normal(size=whole.shape), 1e-300 * whole])
     ) * draw(st.sampled_from([1.0, 1.0, 1e-6, 1e6, 1e150, 1e300]))
     clip = draw(st.sampled_from([1e-100, 1e-6, 0.3, 1.0, 1e3, 1e100]))
-    return objective, coef, clip, rng.random(n) < 0.6
+    return objective, coef, clip, rng.random(objective.n_records) < 0.6
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))

@@ -122,7 +122,7 @@ class Objective:
         self._hold(rows)
         self._signed = self._signs * self._inverse_norms()
         self._row_weights, self._max_weight = None, max_weight
-        self._groups, self._group_size = groups, max_group_size
+        self._groups, self._group_size, self._parts = groups, max_group_size, None
         self.n_records = rows.n_rows if groups is None else int(groups.max()) + 1
         if row_weights is not None:
             self._row_weights = _padded(np.minimum(row_weights, max_weight))
@@ -159,6 +159,7 @@ class Objective:
             fit_intercept=self._fit_intercept,
             basis=self._basis,
             row_weights=None if self._row_weights is None else self._row_weights[start:stop],
+            parts=1.0 if self._parts is None else self._parts[start:stop],
         )
 
     def confirm(self, coef: np.ndarray, clip: float, rows: np.ndarray | None = None) -> np.ndarray:
@@ -240,8 +241,8 @@ class Objective:
         ]
         divided = copy.copy(self)
         divided._line, divided._groups = line, None
-        parts = parts_of_groups(np.concatenate(sizes), self._groups)
-        divided._signed = self._signed * _padded(parts)
+        divided._parts = parts_of_groups(np.concatenate(sizes), self._groups)
+        divided._signed = self._signed * _padded(divided._parts)
         return divided
 
     def rounding_slack(self, n_samples: int) -> float:

@@ -93,8 +93,9 @@ class Reference:
 
     ``x`` are rows of X in float64, dense or CSR; ``target`` is -1 or +1 for one output, and the
     class for several; ``inverse_norms`` are those that the kernels clip by, of ``x~`` or of
-    ``P' x~`` in a basis P, zero for a row that adds nothing, and less for one that has a part of a
-    clip. ``weights`` are those of the classes, and ``row_weights`` those of the rows, or None.
+    ``P' x~`` in a basis P, zero for a row that adds nothing, and those of rows that divide a clip
+    times their ``parts`` of it. ``weights`` are those of the classes, and ``row_weights`` those of
+    the rows, or None.
     """
 
     x: np.ndarray | sparse.csr_array
@@ -105,6 +106,7 @@ class Reference:
     fit_intercept: bool
     basis: np.ndarray | None
     row_weights: np.ndarray | None = None
+    parts: np.ndarray | float = 1.0
 
     def gradient_sum(self, coef: np.ndarray, clip: float) -> np.ndarray:
         """Sum over rows of ``min(1, C / ||G_i||) G_i``, of the shape of the coefficients."""
@@ -146,15 +148,16 @@ class Reference:
         -----
         Two computations of a score differ by less than ``4 (d + 4) u ||x_i|| ||w||``, which moves
         the residual of the row by some e_i; clipping is a projection, so that what the row adds
-        moves by at most ``min(2 C, a_i e_i ||x_i||)``. A row so large that its square overflows in
-        one order of operations and not in another may add anything up to C.
+        moves by at most ``min(2 C, a_i e_i ||x_i||)``, where C is its part of the clip. A row so
+        large that its square overflows in one order of operations and not in another may add
+        anything up to C.
         """
         lengths = image_norms(self.x, None, self.fit_intercept)
         largest = float(np.linalg.norm(w))
         usual = (lengths < _LARGE) & (lengths * largest < _LARGE)
         shift = 4 * (len(w) + 4) * _UNIT_ROUNDOFF * largest * np.where(usual, lengths, 0.0)
         moved = np.where(usual, self._moved(scores, shift), math.inf)
-        return float(np.minimum(2 * clip, moved).sum())
+        return float(np.minimum(2 * clip * self.parts, moved).sum())
 
     def _addition_error(self, c: np.ndarray) -> float:
         """Bound on what rounding does to the sum of the rows, given their coefficients.
@@ -173,7 +176,8 @@ class Reference:
         """Whether no row is longer than the kernels take it to be."""
         lengths = image_norms(self.x, self.basis, self.fit_intercept)
         usual = (self.inverse_norms > 0) & (lengths > 1 / _LARGE) & (lengths < _LARGE)
-        return bool((self.inverse_norms[usual] * lengths[usual] <= 1 + _NORM_ERROR).all())
+        taken = self.inverse_norms / self.parts
+        return bool((taken[usual] * lengths[usual] <= 1 + _NORM_ERROR).all())
 
     def _original(self, coef: np.ndarray) -> np.ndarray:
         """Coefficients of the columns, shape (n_columns, K)."""
@@ -191,7 +195,7 @@ class Reference:
 
     @property
     def _norms(self) -> np.ndarray:
-        inverse = np.maximum(self.inverse_norms, 1 / _LARGE)
+        inverse = np.maximum(self.inverse_norms / self.parts, 1 / _LARGE)
         return np.where(self.inverse_norms > 0, 1 / inverse, 0.0)
 
     def _weight(self, scores: np.ndarray) -> np.ndarray:
