@@ -164,7 +164,7 @@ def losses_row(name, n, loss, repeats, bounds):
     signed = rng.choice([-1.0, 1.0], n) / rng.uniform(2.0, 5.0, n)
     line = Line(np.zeros(1), z[np.newaxis])
     line.turn(np.ones(1), np.linspace(0.0, 2.0, 21), slopes[np.newaxis])
-    targets = (signed, None, np.ones(2))
+    targets = (signed, None, np.ones(2), None)
 
     def losses():
         line.loss_sums(

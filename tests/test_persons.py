@@ -165,6 +165,29 @@ def test_a_person_moves_scores_of_steps_within_the_range_that_is_charged(case):
     assert 0.3 < most <= 1 + 1e-9
 
 
+def test_rounding_moves_no_row_of_a_person_beyond_its_part():
+    """Long rows on both sides, of tiny weight, and steps on the scale of the rounding of scores."""
+    most, k, own = 0.0, 9, np.arange(18) < 9
+    for seed in range(1000, 1040):
+        rng = np.random.default_rng(seed)
+        rows, target = rng.normal(size=(18, 3)) * 10.0 ** rng.uniform(5, 10), np.ones(18)
+        target[rng.random(18) < 0.5] = -1.0
+        steps, clip = np.linspace(0, 10.0 ** rng.uniform(-11, -9), 21), 10.0 ** rng.uniform(-1, 1)
+        coef, direction = 1e6 * rng.normal(size=3), np.array([0.0, 0.6, 0.8])
+        more = {"row_weights": np.full(18, 1e-6), "max_weight": 1e-6, "max_group_size": k}
+        one, other = (
+            Objective(
+                table, target, Hinge(), fit_intercept=False, groups=np.arange(18) // k, **more
+            )
+            for table in (rows, np.where(own[:, None], 1e308, rows))
+        )
+        moved = one.line_losses(coef, direction, steps, clip=clip)
+        moved = moved - other.line_losses(coef, direction, steps, clip=clip)
+        bound = clip * steps[-1]
+        most = max(most, np.ptp(moved) / (bound + 4 * one.line_rounding(2, bound)))
+    assert 0.3 < most <= 1.0
+
+
 def test_parts_of_a_bound_add_up_to_one_whatever_the_sizes_are():
     sizes = np.array([np.nan, np.inf, 0.0, -1.0, 1e300, 5e-324, 0.2, 0.7, 3.0, np.nan])
     groups = np.array([0, 0, 0, 1, 1, 1, 2, 2, 3, 4])

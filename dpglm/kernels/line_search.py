@@ -134,8 +134,10 @@ def _add_terms(
 ):  # fmt: skip
     """Add the losses of a block of rows at each step to `sums`, term by term."""
     for j in range(sums.size):
-        low = -j * reach if capped else 0.0
-        high = j * reach if capped else loss_clip
+        low, high = -loss_clip, loss_clip
+        if reach is not None:
+            low = -j * reach if capped else 0.0
+            high = j * reach if capped else loss_clip
         total = spread(0.0)
         for i in range(0, start.size, LANES):
             z = load(start, i) + float(j) * load(pace, i)
@@ -149,6 +151,9 @@ def _add_terms(
                 store(base, i, loss)
             elif capped:
                 loss -= load(base, i)
+            if reach is None:  # known when this is compiled: other fits do not wait for it
+                change = straight * (float(j) * load(pace, i))
+                loss = min(max(loss, min(change, 0.0)), max(change, 0.0))
             total += min(max(loss, low), high)
         sums[j] += add_across(total)
 
@@ -254,7 +259,8 @@ def margin_line_losses(
     capped : whether to sum differences of losses with capped slopes, not clipped losses
     loss_clip : finite bound on the loss of a row times its weight, if not `capped`
     clip : finite bound on the norm of the gradient of a row, if `capped`
-    reach : bound on the change of a row's capped loss from one step to the next
+    reach : bound on the change of a row's capped loss from one step to the next; None where rows
+        divide a clip, and each is held to its own largest slope
     weights, row_weights : of the classes (2,), and of the rows, padded; None if all of these are 1
     code, curvature : of the loss
     scratch, products : see `margin_scratch`

@@ -400,7 +400,8 @@ class Objective:
             line = Line(coef, self._scores(coef))
         line.turn(direction, steps, self._scores(direction, out=line.slopes))
         targets = (self._signed, self._targets, self._weights, self._row_weights)
-        sums = line.loss_sums(targets, self.loss, loss_clip, clip, self._run)
+        divided = self._parts is not None
+        sums = line.loss_sums(targets, self.loss, loss_clip, clip, self._run, divided)
         self._line = line
         return sums
 
@@ -676,11 +677,11 @@ class Line:
         self._coef = coef.copy()
         return True
 
-    def loss_sums(self, targets, loss, loss_clip, clip, run):
+    def loss_sums(self, targets, loss, loss_clip, clip, run, divided=False):
         """Sum the losses of all rows at each step; see `Objective.line_losses`.
 
         `targets` are the signed inverse norms of rows, their classes, and the weights of classes
-        and of rows; `run` shares chunks among threads.
+        and of rows; `divided` says whether these divide a clip; `run` shares chunks among threads.
         """
         signed, classes, *weights = targets
         n_steps, n_rows = self._steps.size, signed.size
@@ -691,6 +692,7 @@ class Line:
         clip = min(float(clip), LARGEST) if capped else LARGEST
         loss_clip = LARGEST if capped else min(float(loss_clip), LARGEST)
         reach = min(spacing * _norm(self._direction) * clip, LARGEST / n_steps)
+        reach = None if divided else reach
         kind = (*weights, loss.code, loss.curvature, chunk_rows)
 
         def add_losses(first, last):
