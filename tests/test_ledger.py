@@ -175,6 +175,14 @@ def test_dictionary_round_trip_through_json():
     assert PrivacyLedger.from_dict(json.loads(json.dumps(apart.to_dict()))) == apart
 
 
+@pytest.mark.parametrize("ledger", [ledger_of(SOME, unit="group"), ledger_of(SOME).group(2)])
+def test_readers_that_know_nothing_of_persons_refuse_what_is_about_them(ledger):
+    """They would take it for the guarantee of one row."""
+    written = ledger.to_dict()
+    assert written["version"] == 2 and PrivacyLedger.from_dict(written) == ledger
+    assert PrivacyLedger.from_dict({**written, "version": 1}) == ledger
+
+
 def test_ledger_is_a_value():
     ledger = ledger_of(SOME)
     assert pickle.loads(pickle.dumps(ledger)) == ledger
@@ -186,7 +194,7 @@ def test_ledger_is_a_value():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"version": 2}, "version 2 cannot be read"),
+        ({"version": 3}, "version 3 cannot be read"),
         ({"events": [{"kind": "laplace", "count": 1}]}, "not a ledger"),
         ({"events": [{"kind": "gaussian", "count": 0, "noise_multiplier": 1.0}]}, "positive"),
         ({"events": [{"kind": "filter", "count": 2**53 + 1, "mu": 1.0}]}, "at most 2"),

@@ -383,7 +383,6 @@ def require_dp_accounting() -> Any:
     return require("dp_accounting", "accounting", what)
 
 
-_FORMAT_VERSION = 1
 _FIXED_IN_ADVANCE = "the settings of every fit were fixed before any result was seen"
 _ONE_PART_EACH = "no record decides in which part of the records another one is"
 _ENTROPY = "the operating system's entropy, the source of the noise, is sound"
@@ -657,14 +656,16 @@ class PrivacyLedger:
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-serialisable dictionary; ``from_dict`` reads it back."""
+        # A reader of version 1 alone would take the guarantee for that of one row.
+        of_one_row = (self.unit, self.n_changed) == ("row", 1)
+        facts = {} if of_one_row else {"unit": self.unit, "n_changed": self.n_changed}
         return {
-            "version": _FORMAT_VERSION,
+            "version": 1 if of_one_row else 2,
             "neighboring_relation": self.neighboring_relation,
             "reporting_delta": self.reporting_delta,
             "assumptions": list(self.assumptions),
             "seeded": self.seeded,
-            **({} if self.unit == "row" else {"unit": self.unit}),
-            **({} if self.n_changed == 1 else {"n_changed": self.n_changed}),
+            **facts,
             "events": _written(self.events),
         }
 
@@ -679,10 +680,10 @@ class PrivacyLedger:
         """
         try:
             version = data["version"]
-            if version != _FORMAT_VERSION:
+            if version not in (1, 2):
                 raise ValueError(
                     f"A ledger of version {version!r} cannot be read; this release of dpglm reads "
-                    f"version {_FORMAT_VERSION}."
+                    "versions 1 and 2."
                 )
             events = _read(data["events"])
             if not isinstance(data["seeded"], bool):
