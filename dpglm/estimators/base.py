@@ -12,6 +12,7 @@ from sklearn.base import BaseEstimator
 from sklearn.callback import CallbackSupportMixin, with_callbacks
 from sklearn.exceptions import ConvergenceWarning
 
+from dpglm.estimators.docs import extended
 from dpglm.estimators.inputs import Arrays, SourceData, table_of
 from dpglm.estimators.plan import PrivacyPlan
 from dpglm.estimators.prediction import LinearPredictions
@@ -376,21 +377,15 @@ class PersonsMixin:
     max_weight: float = 10.0
     max_group_size: int | None = None
 
+    @extended(PrivateLinearClassifier.fit)
     @with_callbacks
     def fit(
         self, X: Any, y: Any = None, sample_weight: Any = None, groups: Any = None
     ) -> "PersonsMixin":
-        """Fit with the guarantee that ``privacy_`` states.
+        """Fit as `PrivateLinearClassifier.fit` does, records being weighted, or of several rows.
 
         Parameters
         ----------
-        X : {array-like, CSR matrix} of shape (n_samples, n_features), or blocks of rows
-            Blocks are read again in every pass over the data, and their rows are never all in
-            memory: a Zarr array or HDF5 dataset of that shape, a `numpy.memmap` of more than
-            1 GiB, a dask array or data frame, any re-iterable of ``(X, y)`` blocks, or a `Source`.
-        y : array-like of shape (n_samples,), default=None
-            Class labels: an array, or a dask array or series with one of dask. ``None`` if X is a
-            `Source` or yields ``(X, y)`` blocks.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights, 0 or above, each made from its own record and public facts; best near 1, since
             sums are divided by the number of records and never by that of weights. A gradient is
@@ -399,29 +394,6 @@ class PersonsMixin:
         groups : array-like of shape (n_samples,), default=None
             Whose row each is, with ``max_group_size``: of each person the first rows count, so many
             in the order of the table, and these are clipped together. Not for blocks of rows.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        ValueError
-            For bad parameters or data, before any noise is drawn; for blocks that change between
-            two passes, when they do. If a fit fails after its first draw of noise, the
-            estimator is left unfitted and the exception carries ``privacy_ledger``, the cost of
-            the full plan.
-        OSError
-            If a block cannot be read; nothing is released from a part of the blocks.
-
-        Warns
-        -----
-        PrivacyWarning
-            If `seeded_noise` makes the noise reproducible, or ``delta`` exceeds one over the
-            number of records.
-        UtilityWarning
-            With an intercept, if the release of a preconditioner shows one column and no other, or
-            next to none for a budget too small for so many; it says nothing beyond the release.
 
         Examples
         --------

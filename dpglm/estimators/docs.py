@@ -3,13 +3,15 @@
 import inspect
 import re
 import sys
-from typing import TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 _HEADING = re.compile(r"^(.+)\n-{3,}\n", re.MULTILINE)
 # A line at the margin begins an entry: `name : type`, or the name alone.
 _ENTRY = re.compile(r"^(\w+).*\n(?:[ \t].*\n)*", re.MULTILINE)
 
 Class = TypeVar("Class", bound=type)
+Method = TypeVar("Method", bound=Callable)
 
 
 def completed(cls: Class) -> Class:
@@ -31,14 +33,32 @@ def completed(cls: Class) -> Class:
     sections = {name: "".join(entries.values()) for name, entries in texts.items() if entries} | {
         name: text for name, text in sections.items() if name not in texts
     }
-    cls.__doc__ = summary.strip() + "".join(
-        f"\n\n{name}\n{'-' * len(name)}\n{text.strip()}" for name, text in sections.items()
-    )
+    cls.__doc__ = _written(summary, sections)
     return cls
 
 
-def _sections(cls: type) -> tuple[str, dict[str, str]]:
-    """Return what stands above the first heading of a class's own documentation, and the rest."""
-    own = inspect.cleandoc(vars(cls).get("__doc__") or "") + "\n"
+def extended(base: Callable[..., Any]) -> Callable[[Method], Method]:
+    """Let a method say only what it adds to another: more parameters, and sections of its own."""
+
+    def complete(method: Method) -> Method:
+        if sys.flags.optimize < 2:
+            (summary, sections), (_, own) = _sections(base), _sections(method)
+            own["Parameters"] = sections["Parameters"].rstrip() + "\n" + own["Parameters"]
+            method.__doc__ = _written(summary, sections | own)
+        return method
+
+    return complete
+
+
+def _written(summary: str, sections: dict[str, str]) -> str:
+    """Return the documentation that `_sections` takes apart."""
+    return summary.strip() + "".join(
+        f"\n\n{name}\n{'-' * len(name)}\n{text.strip()}" for name, text in sections.items()
+    )
+
+
+def _sections(documented: Any) -> tuple[str, dict[str, str]]:
+    """Return what stands above the first heading of a documentation, and its sections."""
+    own = inspect.cleandoc(documented.__doc__ or "") + "\n"
     summary, *rest = _HEADING.split(own)
     return summary, dict(zip(rest[::2], rest[1::2], strict=True))
