@@ -4,6 +4,7 @@ import copy
 import json
 import math
 import re
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import get_args
@@ -24,6 +25,7 @@ from dpglm.privacy.ledger import Event
 from dpglm.study import PrivacyReport
 from dpglm.study.cli import main
 from dpglm.study.privacy_report import PRIORS, RATES, RELEASES
+from dpglm.workflow import PrivateSearchCV, private_scores
 
 X, Y = make_census(400, random_state=0)
 
@@ -144,6 +146,8 @@ def test_what_is_not_known_is_said_to_be_so_and_what_holds_nothing_says_that(stu
         other = PrivacyReport(fitted(), odometer=odometer)
     assert "is NOT among the fits" in other.to_markdown()
     assert "THERE IS NO GUARANTEE" in other.to_markdown()
+    assert "All fits together have no guarantee" in other.to_markdown()
+    assert not other.to_dict()["total"]["guarantee"]["holds"]
     assert "before anything is released, and 100% at most" in other.to_markdown()
     bare = PrivacyReport(ledger(GaussianEvent(3.0), GaussianEvent(0.0)))
     assert "THERE IS NO GUARANTEE" in bare.to_markdown()
@@ -201,9 +205,10 @@ def test_sources_without_a_ledger_and_files_of_another_kind_are_refused(tmp_path
         report.save(tmp_path / "report.pdf")
     with pytest.raises(ValueError, match=r"\['colour'\] are no fields of an entry"):
         report.to_registry(colour="blue")
-    (tmp_path / "table.json").write_text("[1, 2]")
-    with pytest.raises(ValueError, match="nor a ledger as JSON"):
-        PrivacyReport.from_files(tmp_path / "table.json")
+    for text in ("[1, 2]", '{"version": 1}', '{"ledger": 3}'):
+        (tmp_path / "table.json").write_text(text)
+        with pytest.raises(ValueError, match="nor a ledger as JSON: it has no ledger"):
+            PrivacyReport.from_files(tmp_path / "table.json")
 
 
 def test_the_command_adds_ledgers_takes_the_total_and_writes_by_the_name(study, tmp_path, capsys):
@@ -219,7 +224,8 @@ def test_the_command_adds_ledgers_takes_the_total_and_writes_by_the_name(study, 
         assert main(["report", *inputs, "--output", str(output)]) == 0
     document = json.loads(outputs[1].read_text())
     assert PrivacyLedger.from_dict(document["ledger"]) == model.privacy_ + second.privacy_
-    assert document["total"]["limit"] == 2.0 and not document["total"]["has_this"]
+    assert document["total"]["limit"] == 2.0 and document["total"]["has_this"]
+    assert document["subject"] == "2 ledgers"
     # A report is read again, and is then one ledger.
     again = PrivacyReport.from_files(outputs[1])
     assert again.ledger == model.privacy_ + second.privacy_ and again.total is None
@@ -316,3 +322,45 @@ def test_a_pipeline_that_reads_other_peoples_rows_has_no_guarantee_to_report():
     with pytest.warns(PrivacyWarning, match="StandardScaler is fitted on all rows"):
         report = PrivacyReport(pipeline.fit(X, Y))
     assert report.ledger.epsilon() == math.inf and "No privacy guarantee" in report.to_markdown()
+
+
+def test_a_release_is_found_among_the_recorded_ones_in_whatever_form(study, tmp_path):
+    odometer = PrivacyOdometer(tmp_path / "o.jsonl", 9.0, 1e-3)
+    pipeline = make_pipeline(StandardScaler(), DPLogisticRegression(max_iter=2, classes=[0, 1]))
+    grid = {"alpha": [1e-3, 1e-2]}
+    search = PrivateSearchCV(
+        DPLogisticRegression(classes=[0, 1], max_iter=3), grid, epsilon=2.0, delta=1e-3
+    )
+    with odometer:
+        search.fit(X, Y)
+        pipeline.fit(X, Y)
+
+    def composition(source):
+        return PrivacyReport(source, odometer=odometer).to_markdown().split("## 4")[1]
+
+    with pytest.warns(PrivacyWarning, match="StandardScaler"):
+        broken = composition(pipeline)
+    assert "NOT among" not in broken and "have no guarantee, as one of them has none" in broken
+    assert "epsilon of all fits together: inf" in broken and "have the guarantee" not in broken
+    assert "is the last fit of a search" in composition(search.best_estimator_)
+    assert "NOT among" not in composition(search) and "last fit" not in composition(search)
+    assert "were recorded: add its cost" in composition(fitted(epsilon=0.3))
+    bare = ledger(GaussianEvent(3.0))
+    for other in (replace(bare, unit="group"), replace(bare, neighboring_relation="replace_one")):
+        assert "cannot be added" in composition(other) and "add its" not in composition(other)
+
+
+def test_the_words_fit_what_is_reported(study):
+    model, _, odometer = study
+    alone, both = PrivacyReport(model).to_markdown(), PrivacyReport(odometer).to_markdown()
+    assert "a prediction for a private row is as private as that row." in alone
+    assert "without looking at the data.\n" in alone
+    assert "without looking at the data, but for what the recorded fits released." in both
+    assert "all 2 recorded fits, charged with the limit" in both and "1 adaptive" not in both
+    assert "epsilons do not add up like prices" in both
+    assert "| epsilon at delta 0.001 |" in both
+    persons = PrivacyReport(ledger(GaussianEvent(3.0), unit="group")).to_markdown()
+    assert "several persons together" in persons and "several records" not in persons
+    scores = private_scores(model, X, Y, epsilon=1.0, delta=1e-3)
+    report = PrivacyReport(scores)
+    assert report.title.endswith(type(scores).__name__) and report.parameters == {}

@@ -1,6 +1,7 @@
 """What an officer has to know of a release, laid out by the questions of NIST SP 800-226."""
 
 import json
+import math
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -14,7 +15,7 @@ from sklearn.pipeline import Pipeline
 from dpglm.audit.report import AuditReport
 from dpglm.privacy.attacks import attack_power, attack_success, gaussian_mu, posterior
 from dpglm.privacy.events import FilterEvent
-from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS, gdp_mu
+from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS, GaussianEvent, gdp_mu
 from dpglm.privacy.ledger import PrivacyLedger, rounded_up, single_releases
 from dpglm.privacy.odometer import OdometerEntry, PrivacyOdometer, as_json
 from dpglm.schema.columns import FILL_IN
@@ -67,12 +68,13 @@ class _Section:
 class PrivacyReport:
     """What was released about the records, what it costs them, and what is only asserted.
 
-    Every number of it is one of a ledger, or follows from one: the report looks at no data.
+    Every number of it is one of a ledger, or follows from one: the report reads no records.
 
     Parameters
     ----------
     source : fitted estimator, PrivacyLedger or PrivacyOdometer
-        What was released; of an odometer, all fits that it recorded.
+        What was released; of an odometer, all fits that it recorded. Whatever has a ``privacy_``
+        will do, such as the scores of `private_scores`.
     odometer : PrivacyOdometer, optional
         The total of all fits on the same records. Without it the report says that it is not known.
     audit : AuditReport, optional
@@ -128,10 +130,19 @@ class PrivacyReport:
             # A step before the last may have paid too, or read other people's rows.
             self.ledger = privacy_of(source)
             self.name, self.released = type(model).__name__, [self.ledger]
-            self.parameters = {k: as_json(v) for k, v in model.get_params(deep=False).items()}
+            # What is no estimator, such as private scores, has no parameters.
+            own = model.get_params(deep=False) if hasattr(model, "get_params") else {}
+            self.parameters = {k: as_json(v) for k, v in own.items()}
         self.odometer, self.total, self.fits = odometer, None, []
         if odometer is not None:
             self.total, self.fits = _total(odometer), odometer.entries()
+            # Where this promises nothing, all fits together promise nothing either.
+            nothing = [(GaussianEvent(0.0), 1)] * (self.total.protects > self.ledger.protects)
+            self.total = replace(
+                self.total,
+                events=(*self.total.events, *nothing),
+                seeded=self.total.seeded or self.ledger.seeded,
+            )
 
     @classmethod
     def from_files(cls, *paths: str | os.PathLike[str]) -> "PrivacyReport":
@@ -159,8 +170,9 @@ class PrivacyReport:
             return cls(*odometers)
         first, *others = (one.ledger for one in ledgers)
         report = cls(sum(others, first), odometer=next(iter(odometers), None))
+        report.name = f"{len(ledgers)} ledgers"
         if not others:
-            report.name = ledgers[0].estimator or report.name
+            report.name = ledgers[0].estimator or "one ledger"
             report.parameters = dict(ledgers[0].parameters)
         return report
 
@@ -172,13 +184,13 @@ class PrivacyReport:
                 "guarantee": _guarantee(self.total),
                 "limit": self.odometer.epsilon,
                 "adaptive": self.odometer.adaptive,
-                "has_this": self.ledger in (self.total, *(fit.ledger for fit in self.fits)),
+                "has_this": self._found()[0],
                 "fits": [{**vars(fit), "ledger": fit.ledger.to_dict()} for fit in self.fits],
             }
         return {
             "format": "dpglm privacy report",
             "subject": self.name,
-            "guarantee": _guarantee(self.ledger),
+            "guarantee": self._own_guarantee(),
             "releases": self._releases(),
             "parameters": self.parameters,
             "asserted": list(self._asserted()),
@@ -308,7 +320,7 @@ class PrivacyReport:
                     + ", ".join(" ".join(package) for package in versions().items()),
                     "composition": "Gaussian releases in closed form (Gaussian DP), mini-batches "
                     "by privacy loss distributions, adaptive fits by filters.",
-                    "post_processing": "Averages, steps and predictions follow from releases.",
+                    "post_processing": "Averages, steps and coefficients follow from releases.",
                     "justification": FILL_IN,
                 },
                 "administrative": {
@@ -342,16 +354,32 @@ class PrivacyReport:
             for event in self._releases()
         )
 
+    def _own_guarantee(self) -> dict[str, Any]:
+        guarantee = _guarantee(self.ledger)
+        if self.ledger == self.total and _is_filter(self.odometer):
+            # The limit is charged as one adaptive fit, whatever it was used for.
+            text = f"all {len(self.fits)} recorded fits, charged with the limit"
+            one = "1 adaptive fit, charged with the whole budget"
+            guarantee["statement"] = guarantee["statement"].replace(one, text)
+        return guarantee
+
     def _asserted(self) -> Sequence[str]:
         stated = self.total or self.ledger
         entropy = () if stated.seeded else (_ENTROPY,)
-        return tuple(dict.fromkeys((*self.ledger.assumptions, *stated.assumptions, *entropy)))
+        texts = dict.fromkeys((*self.ledger.assumptions, *stated.assumptions, *entropy))
+        if self.odometer is None or not _is_filter(self.odometer):
+            return tuple(texts)
+        but = "chosen without looking at the data"
+        return tuple(
+            f"{text}, but for what the recorded fits released" if text.endswith(but) else text
+            for text in texts
+        )
 
     def _boxes(self) -> list[str]:
         return [f"{text[0].upper()}{text[1:]}." for text in self._asserted()]
 
     def _sections(self) -> list[_Section]:
-        guarantee = _guarantee(self.ledger)
+        guarantee = self._own_guarantee()
         return [
             _strength(guarantee),
             _unit(guarantee),
@@ -383,8 +411,8 @@ class PrivacyReport:
         return _Section(
             "What was released?",
             "Algorithms",
-            ["Coefficients, traces and predictions follow from these releases, and cost nothing "
-             "beyond them."],
+            ["What is computed from the coefficients and public facts alone costs nothing more; a "
+             "prediction for a private row is as private as that row."],
             {name: str(value) for name, value in self.parameters.items()},
             {"Releases": rows},
         )  # fmt: skip
@@ -401,29 +429,58 @@ class PrivacyReport:
         limit = self.odometer.epsilon
         text = ["The costs of all fits that the odometer recorded add up to this, if all settings "
                 "were fixed before any result was seen."]  # fmt: skip
-        if _is_filter(self.odometer):
+        if total.seeded or not total.protects:
+            text = ["All fits together have no guarantee, as one of them has none."]
+        elif _is_filter(self.odometer):
             text = ["All fits together have the guarantee of the limit, however settings of one "
                     "followed from the results of another."]  # fmt: skip
         if limit is not None:
             text.append(f"The limit is epsilon={limit:g}; a fit beyond it is refused.")
-        if self.ledger not in (total, *(fit.ledger for fit in self.fits)):
-            text.append("This release is NOT among the fits that were recorded: add its cost.")
+        text += filter(None, [self._found()[1]])
         rows = [("fit", "time", "label", "part", "estimator", f"epsilon at delta {delta:g}")]
         for number, fit in enumerate(self.fits, 1):
             texts = (text or "-" for text in (fit.time, fit.label, fit.part, fit.estimator))
             rows.append((str(number), *texts, rounded_up(fit.ledger.epsilon(delta))))
+        add = " (epsilons do not add up like prices: squared mu do)"
         strength = {
-            "epsilon of all fits together": rounded_up(total.epsilon()),
+            "epsilon of all fits together": rounded_up(total.epsilon())
+            + add * (gaussian_mu(total) is not None),
             "right guesses at even odds, at most": _percent(attack_success(total)),
         }
         return _Section(title, layer, text, strength, {"Fits": rows})
+
+    def _found(self) -> tuple[bool, str]:
+        """Return whether what was released is among the fits of the odometer, and what to say."""
+        ledger, kind = self.ledger, _kind_of(self.ledger)
+        if ledger in (_total(self.odometer), *(fit.ledger for fit in self.fits)):
+            return True, ""
+        # It may be of several fits; and what a step breaks, a noise of 0, is no release of a fit.
+        same = [fit for fit in self.fits if _kind_of(fit.ledger) == kind]
+        left = _counted(ledger)
+        for own in (_counted(fit.ledger) for fit in same):
+            if own and own <= left:
+                left -= own
+                if not left:
+                    return True, ""
+        mu = gaussian_mu(ledger)
+        for fit in same:
+            if mu and fit.estimator == "PrivateSearchCV":
+                *_, (last, _) = fit.ledger.events
+                if isinstance(last, FilterEvent) and math.isclose(last.mu, mu, rel_tol=1e-6):
+                    return True, "This model is the last fit of a search that was recorded."
+        text = "This release is NOT among the fits that were recorded"
+        if ledger.unit != self.total.unit:
+            return False, f"{text}, and costs of rows and of persons cannot be added."
+        if ledger.neighboring_relation != self.total.neighboring_relation:
+            return False, f"{text}, and costs under different relations cannot be added."
+        return False, f"{text}: add its cost."
 
     def _correctness(self) -> _Section:
         if self.audit is None:
             text = ["Not audited: no result of an audit was given. `python -m dpglm audit` tests "
                     "on artificial records whether the noise is what is claimed."]  # fmt: skip
         else:
-            parts = ", ".join(part.name for part in self.audit.parts)
+            parts = "; ".join(part.name for part in self.audit.parts)
             text = [f"{self.audit.verdict} Audited on artificial records: {parts}. No audit can "
                     "prove a guarantee."]  # fmt: skip
         return _Section(
@@ -436,7 +493,7 @@ class PrivacyReport:
 
 _LEAD = (
     f"Laid out by the questions of NIST SP 800-226 ({_SOURCE}). Every number follows from the "
-    "privacy ledger; no data were looked at."
+    "privacy ledger; this report read no records."
 )
 
 
@@ -508,21 +565,37 @@ def _strength(guarantee: Mapping[str, Any]) -> _Section:
 
 
 def _unit(guarantee: Mapping[str, Any]) -> _Section:
-    groups = [("records", "epsilon")]
+    who = "persons" if guarantee["unit"] == _UNITS["group"] else "records"
+    groups = [(who, f"epsilon at delta {rounded_up(guarantee['delta'])}")]
     for row in guarantee["several_records"]:
         groups.append((str(row["records"]), rounded_up(row["epsilon"])))
     return _Section(
         "Whom does it protect?",
         "Unit of privacy",
-        ["The promise is for one record. Somebody with several records has a weaker one, unless "
+        ["The promise is for all rows of one person together; several persons have a weaker one."
+         if who == "persons" else
+         "The promise is for one record. Somebody with several records has a weaker one, unless "
          "all records of a person were clipped together."],
         {
             "one record is": guarantee["unit"],
             "two data sets are neighbours if": guarantee["meaning"],
             "called": guarantee["relation"],
         },
-        {"What is promised to several records together": groups},
+        {f"What is promised to several {who} together": groups},
     )  # fmt: skip
+
+
+def _kind_of(ledger: PrivacyLedger) -> tuple[Any, ...]:
+    return ledger.neighboring_relation, ledger.unit, ledger.n_changed, ledger.seeded
+
+
+def _counted(ledger: PrivacyLedger) -> Counter:
+    """Return how often each release with noise was made."""
+    counts: Counter = Counter()
+    for event, count in ledger.events:
+        if event != GaussianEvent(0.0):
+            counts[event] += count
+    return counts
 
 
 def _is_filter(odometer: PrivacyOdometer) -> bool:
@@ -551,6 +624,8 @@ def _read(path: Path) -> PrivacyOdometer | OdometerEntry:
     try:
         document = json.loads(text)
         whole = document if "ledger" in document else {"ledger": document}
+        if not isinstance(whole["ledger"], dict) or "events" not in whole["ledger"]:
+            raise ValueError("it has no ledger, which lists events.")
         ledger = PrivacyLedger.from_dict(whole["ledger"])
         return OdometerEntry(
             ledger,
