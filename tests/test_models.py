@@ -107,10 +107,25 @@ def test_what_cannot_be_done_is_refused_before_anything_is_spent(folder, capsys)
     n_fits = len(PrivacyOdometer(folder / "o.jsonl").entries())
     fit = "fit t.csv --epsilon 5 --delta 1e-3 --odometer o.jsonl"
     (folder / "draft.json").write_text(SCHEMA.to_json().replace("100.0", '"FILL IN"'))
+    (folder / "ragged.csv").write_text("a,b\n1,2\n1,2,3\n")
     wrong = {
         f"{fit} --schema draft.json --output m.json": "fill in upper of 'age'",
+        # Before any row is read, here one that is none.
+        "fit ragged.csv --epsilon 5 --schema draft.json --output m.json": "fill in upper of 'age'",
         f"{fit} --schema none.json --output m.json": "none.json cannot be read",
-        f"{fit} --schema s.json --output s.json/m.json": "cannot be written",
+        f"{fit} --schema s.json --output s.json/m.json": "is no folder",
+        f"{fit} --schema s.json --output none/m.json": "is no folder",
+        f"{fit} --schema s.json --output svm.json": "svm.json exists; give --overwrite",
+        f"{fit} --schema s.json --limit 9 --output m.json": "begun without a limit",
+        f"{fit} --schema s.json --groups id --output m.json": "belong together",
+        "fit t.csv --epsilon 5 --schema s.json --limit 9 --output m.json": "which is not given",
+        "fit s.json --epsilon 5 --schema s.json --output m.json": "is JSON and not a table",
+        "fit t.csv --epsilon 5 --schema t.csv --output m.json": "--schema: the schema is not JSON",
+        "report svm.json --output none/r.md": "is no folder",
+        "predict s.json t.csv": "it has no 'format'",
+        "schema t.csv --check svm.json": "argument --check: the schema lacks",
+        "schema s.json --check s.json": "is JSON and not a table",
+        "schema ragged.csv": "is not a CSV file with a header",
         f"{fit} --schema s.json --relation add_or_remove_one --output m.json": "n_ref",
         f"{fit} --schema s.json --target job --output m.json": "names 'job' twice",
         "predict svm.json t.csv --probabilities": "has no probabilities",
@@ -120,3 +135,32 @@ def test_what_cannot_be_done_is_refused_before_anything_is_spent(folder, capsys)
         assert why in refused(folder, capsys, command)
     assert not (folder / "m.json").exists()
     assert len(PrivacyOdometer(folder / "o.jsonl").entries()) == n_fits
+
+
+def test_persons_are_protected_by_a_column_that_is_no_feature(folder, capsys):
+    table = pd.read_csv(folder / "t.csv").assign(age=[f"p{i // 3}" for i in range(300)])
+    table.to_csv(folder / "p.csv", index=False)
+    persons = "fit p.csv --schema s.json --epsilon 5 --delta 1e-3 --groups age --max-group-size 2"
+    assert run(folder, f"{persons} --odometer p.jsonl --limit 6 --output p.json") == 0
+    printed, message = capsys.readouterr()
+    assert "group" in printed and message == ""
+    schema, model = read_model(folder / "p.json")
+    assert model.privacy_.unit == "group" and schema.feature_names == ["job"]
+    odometer = PrivacyOdometer(folder / "p.jsonl")
+    assert (odometer.epsilon, odometer.delta) == (6.0, 1e-3)
+    assert "exists" in refused(folder, capsys, f"{persons} --odometer p.jsonl --output p.json")
+    again = f"{persons} --odometer p.jsonl --overwrite --output p.json"
+    assert "beyond the limit of 6" in refused(folder, capsys, again)
+    assert run(folder, f"{persons} --odometer new.jsonl --overwrite --output p.json") == 0
+    assert capsys.readouterr().err.endswith("new.jsonl was begun new, without a limit.\n")
+    table["age"] = table["age"].where(table.index > 3, "")
+    table.to_csv(folder / "p.csv", index=False)
+    assert "nobody's" in refused(folder, capsys, f"{persons} --output q.json")
+    assert not (folder / "q.json").exists()
+
+
+def test_a_draft_of_a_file_tells_dates_by_how_they_are_written(folder, capsys):
+    (folder / "d.csv").write_text("born,seen,n\n2001-02-03,2001-02-03,1\n,yesterday,2\n")
+    assert run(folder, "schema d.csv") == 0
+    columns = json.loads(capsys.readouterr().out)["columns"]
+    assert columns[0]["kind"] == "date" and "categories" in columns[1] and columns[2]["integer"]

@@ -16,6 +16,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NoReturn
 
+import numpy as np
 from sklearn.base import BaseEstimator
 
 import dpglm
@@ -163,6 +164,11 @@ def _epsilons(text: str) -> list[float]:
     return epsilons
 
 
+_LIMIT = (
+    "--limit", _positive, None, "E", "of the total, at --delta, if --odometer begins a new file"
+)  # fmt: skip
+
+
 def _add_compare(commands: Any) -> None:
     parser = _command(
         commands,
@@ -213,6 +219,7 @@ def _add_compare(commands: Any) -> None:
         ("--json", Path, None, "FILE.json", "the table"),
         ("--odometer", Path, None, "FILE.jsonl", "charge each private fit to this PrivacyOdometer, "
          "within its limit"),
+        _LIMIT,
     )  # fmt: skip
 
 
@@ -230,10 +237,7 @@ def _epilog() -> str:
 
 def _compare(arguments: argparse.Namespace) -> int:
     _check_files(arguments)
-    odometer = None
-    if arguments.odometer is not None:
-        with _refused(arguments, "argument --odometer: "):
-            odometer = PrivacyOdometer(arguments.odometer, label="compare")
+    odometer = _odometer_of(arguments, "compare")
     tables = _load(arguments)
     estimators = _make_estimators(arguments, tables)
 
@@ -243,7 +247,7 @@ def _compare(arguments: argparse.Namespace) -> int:
         handle, output = tempfile.mkstemp(prefix="dpglm-compare-", suffix=".jsonl")
         os.close(handle)
     try:
-        with odometer or nullcontext():
+        with _charged(odometer):
             results = compare(
                 tables,
                 estimators,
@@ -264,6 +268,32 @@ def _compare(arguments: argparse.Namespace) -> int:
         os.unlink(output)
     _write(results, arguments)
     return 1 if results.errors else 0
+
+
+def _odometer_of(arguments: argparse.Namespace, label: str) -> PrivacyOdometer | None:
+    """Return the odometer that was named, with the limit that was given."""
+    path, limit = arguments.odometer, arguments.limit
+    if path is None:
+        if limit is not None:
+            arguments.parser.error("argument --limit: is that of --odometer, which is not given")
+        return None
+    with _refused(arguments, "argument --odometer: "):
+        odometer = PrivacyOdometer(path, limit, label=label)
+        if limit is not None and PrivacyOdometer(path).epsilon is None:
+            if path.exists() and path.stat().st_size:
+                raise ValueError(f"{path} was begun without a limit; --limit begins a new file.")
+            odometer = PrivacyOdometer(path, limit, arguments.delta, label=label)
+    return odometer
+
+
+@contextmanager
+def _charged(odometer: PrivacyOdometer | None) -> Iterator[None]:
+    """Charge the fits of this block to an odometer, and say so if it begins without a limit."""
+    begun = odometer is not None and not odometer.path.exists()
+    with odometer or nullcontext():
+        if begun and odometer.epsilon is None:
+            print(f"{odometer.path} was begun new, without a limit.", file=sys.stderr)
+        yield
 
 
 def _check_files(arguments: argparse.Namespace) -> None:
@@ -294,6 +324,19 @@ def _check_writable(arguments: argparse.Namespace, given: Mapping[str, Path]) ->
             arguments.parser.error(f"argument --{option}: {reason}")
         if not existed:
             path.unlink()
+
+
+def _check_folder(arguments: argparse.Namespace) -> None:
+    """Refuse an output whose folder is missing: its name may be misspelt."""
+    path = arguments.output
+    if path is not None and not path.parent.is_dir():
+        arguments.parser.error(f"argument --output: {path.parent} is no folder")
+
+
+def _refuse_json(path: Path) -> None:
+    with open(path, "rb") as file:
+        if file.read(1) in (b"{", b"["):
+            raise ValueError(f"{path} is JSON and not a table; are two files swapped?")
 
 
 def _check_figure(arguments: argparse.Namespace, option: str) -> None:
@@ -559,6 +602,7 @@ def _add_report(commands: Any) -> None:
 
 
 def _report(arguments: argparse.Namespace) -> int:
+    _check_folder(arguments)
     with _refused(arguments):
         report = PrivacyReport.from_files(*arguments.files)
         if arguments.output is not None:
@@ -592,12 +636,28 @@ def _add_schema(commands: Any) -> None:
 
 def _schema(arguments: argparse.Namespace) -> int:
     with _refused(arguments):
-        frame = read_untyped(arguments.table)
-        if arguments.check is not None:
-            print(methods.read_schema(arguments.check).check(frame))
+        schema = arguments.check and methods.read_schema(arguments.check, "check")
+        _refuse_json(arguments.table)
+        try:
+            frame = read_untyped(arguments.table)
+        except ValueError as error:
+            raise ValueError(f"{arguments.table} is not a CSV file with a header.") from error
+        if schema is not None:
+            print(schema.check(frame))
         else:
-            print(Schema.draft(frame, arguments.target, name=arguments.name).to_json())
+            print(Schema.draft(_dated(frame), arguments.target, name=arguments.name).to_json())
     return 0
+
+
+def _dated(frame: Any) -> Any:
+    """Return a data frame with moments for each column of which all values are YYYY-MM-DD."""
+    days = [
+        name
+        for name, column in frame.items()
+        if not column.isna().all()
+        and column.dropna().astype(str).str.fullmatch(r"\d{4}-\d\d-\d\d").all()
+    ]
+    return frame.assign(**dict.fromkeys(days, np.datetime64("NaT", "s")))
 
 
 def _add_fit(commands: Any) -> None:
@@ -619,19 +679,31 @@ def _add_fit(commands: Any) -> None:
         ("--estimator", PLANNED, "logistic", None, "default: %(default)s"),
         ("--target", str, None, "COLUMN", "its labels; default: as the schema says"),
         ("--relation", sorted(NEIGHBORING_RELATIONS), "zero_out", None, "default: %(default)s"),
-        ("--n-ref", _at_least(1), None, "N", "a public number close to that of the rows, where "
-         "that is private: under add_or_remove_one"),
+        ("--n-ref", _at_least(1), None, "N", "a public number close to that of the rows (or "
+         "persons), where that is private: under add_or_remove_one"),
         ("--odometer", Path, None, "FILE.jsonl", "charge the fit to this PrivacyOdometer"),
+        _LIMIT,
+        ("--overwrite", None, False, None, "replace --output, a model that was paid for"),
+        ("--groups", str, None, "COLUMN", "whose row each is, and no feature: all rows of a person "
+         "are protected together; default: each row is taken for one person"),
+        ("--max-group-size", _at_least(1), None, "K", "how many rows of a person count: the first"),
     )  # fmt: skip
 
 
 def _fit(arguments: argparse.Namespace) -> int:
     options = {option: getattr(arguments, option) for option in ("output", "odometer")}
     given = {option: path for option, path in options.items() if path is not None}
+    _check_folder(arguments)
+    if arguments.output.exists() and not arguments.overwrite:
+        arguments.parser.error(f"argument --output: {arguments.output} exists; give --overwrite")
     _check_writable(arguments, given)
+    by_person = {"groups": arguments.groups, "max_group_size": arguments.max_group_size}
+    if (arguments.groups is None) != (arguments.max_group_size is None):
+        arguments.parser.error("--groups and --max-group-size belong together")
+    odometer = _odometer_of(arguments, "fit")
     with _refused(arguments):
-        odometer = arguments.odometer and PrivacyOdometer(arguments.odometer, label="fit")
-        with odometer or nullcontext():
+        _refuse_json(arguments.table)
+        with _charged(odometer):
             document = fit_csv(
                 arguments.table,
                 methods.read_schema(arguments.schema),
@@ -641,6 +713,7 @@ def _fit(arguments: argparse.Namespace) -> int:
                 delta=arguments.delta,
                 neighboring_relation=arguments.relation,
                 n_ref=arguments.n_ref,
+                **(by_person if arguments.groups else {}),
             )
         text = json.dumps(document, indent=1, ensure_ascii=False)
         arguments.output.write_text(f"{text}\n", encoding="utf-8")
@@ -664,6 +737,7 @@ def _add_predict(commands: Any) -> None:
 
 def _predict(arguments: argparse.Namespace) -> int:
     with _refused(arguments):
+        _refuse_json(arguments.table)
         rows = predict_csv(arguments.model, arguments.table, arguments.probabilities)
     csv.writer(sys.stdout, lineterminator="\n").writerows(rows)
     return 0

@@ -211,9 +211,9 @@ def load_tables(
     return {name: _rows(name, table, n_samples, n_splits) for name, table in loaded.items()}
 
 
-def read_schema(path: os.PathLike[str]) -> Schema:
+def read_schema(path: os.PathLike[str], option: str = "schema") -> Schema:
     """Read a schema from JSON, or from YAML by the name of the file; errors name the option."""
-    with _blamed("schema", path):
+    with _blamed(option, path):
         is_yaml = Path(path).suffix in (".yaml", ".yml")
         return (Schema.from_yaml if is_yaml else Schema.from_json)(path)
 

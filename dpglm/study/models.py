@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +18,33 @@ _FORMAT, _VERSION = "dpglm model", 1
 
 
 def fit_csv(
-    path: os.PathLike[str], schema: Schema, method: str, target: str | None, **parameters: Any
+    path: os.PathLike[str],
+    schema: Schema,
+    method: str,
+    target: str | None,
+    *,
+    groups: str | None = None,
+    **parameters: Any,
 ) -> dict[str, Any]:
     """Fit a table by its schema, and return the document of the model: plain values, all released.
 
-    The parameters are those of the estimator; labels are those of the schema.
+    The parameters are those of the estimator; labels are those of the schema. The column `groups`
+    says whose row each is, and is no feature.
     """
-    table = read_csv(path, schema, target=target)
+    columns = tuple(column for column in schema.columns if column.name != groups)
+    named = schema.target if target is None else replace(schema.target, name=target)
+    schema = replace(schema, columns=columns, target=named)
+    # A draft is refused before any row is read.
     model = make_estimator(method, classes=schema.classes.tolist(), **parameters)
-    model.fit(schema.transformer().fit_transform(table.data), np.array(table.target.tolist()))
+    table, by_person = read_csv(path, schema), {}
+    if groups is not None:
+        by_person["groups"] = read_texts(path, [groups])[groups].to_numpy()
+        if (by_person["groups"] == "").any():
+            raise ValueError(
+                f"column {groups!r} has a row that is nobody's; name a person in each."
+            )
+    X, y = schema.transformer().fit_transform(table.data), np.array(table.target.tolist())
+    model.fit(X, y, **by_person)
     return {
         "format": _FORMAT,
         "version": _VERSION,
@@ -47,6 +66,8 @@ def read_model(path: os.PathLike[str]) -> tuple[Schema, BaseEstimator]:
     """
     try:
         document = json.loads(Path(path).read_text(encoding="utf-8"))
+        if not isinstance(document, dict):
+            raise ValueError("it is a list or a value")
         if (document["format"], document["version"]) != (_FORMAT, _VERSION):
             raise ValueError(f"it is of version {document['version']!r} of {document['format']!r}")
         if document["method"] not in PLANNED:
@@ -63,7 +84,8 @@ def read_model(path: os.PathLike[str]) -> tuple[Schema, BaseEstimator]:
         if shapes != ((n_scores, schema.n_encoded), (n_scores,)):
             raise ValueError(f"coefficients of shape {model.coef_.shape} do not fit its schema")
     except (ValueError, TypeError, KeyError) as error:
-        raise ValueError(f"{path} is no model of dpglm fit: {error}.") from error
+        reason = f"it has no {error}" if isinstance(error, KeyError) else error
+        raise ValueError(f"{path} is no model of dpglm fit: {reason}.") from error
     return schema, model
 
 
