@@ -48,6 +48,9 @@ _OUTSIDE = (
     "No more was collected, and is kept no longer, than the purpose needs.",
     "What is true of a group can be said of its members, protected or not: that harm was weighed.",
 )
+# What a limit that holds for adaptive settings allows.
+_BLIND = "chosen without looking at the data"
+_BLIND_BUT = f"{_BLIND}, but for what the recorded fits released"
 _SOURCE = "https://doi.org/10.6028/NIST.SP.800-226"
 
 
@@ -360,7 +363,8 @@ class PrivacyReport:
             # The limit is charged as one adaptive fit, whatever it was used for.
             text = f"all {len(self.fits)} recorded fits, charged with the limit"
             one = "1 adaptive fit, charged with the whole budget"
-            guarantee["statement"] = guarantee["statement"].replace(one, text)
+            statement = guarantee["statement"].replace(one, text)
+            guarantee["statement"] = statement.replace(_BLIND, _BLIND_BUT)
         return guarantee
 
     def _asserted(self) -> Sequence[str]:
@@ -369,11 +373,7 @@ class PrivacyReport:
         texts = dict.fromkeys((*self.ledger.assumptions, *stated.assumptions, *entropy))
         if self.odometer is None or not _is_filter(self.odometer):
             return tuple(texts)
-        but = "chosen without looking at the data"
-        return tuple(
-            f"{text}, but for what the recorded fits released" if text.endswith(but) else text
-            for text in texts
-        )
+        return tuple(text.replace(_BLIND, _BLIND_BUT) for text in texts)
 
     def _boxes(self) -> list[str]:
         return [f"{text[0].upper()}{text[1:]}." for text in self._asserted()]
