@@ -131,6 +131,19 @@ def test_parts_are_refused_as_their_sum_is():
             ParallelEvent(parts)
 
 
+@pytest.mark.parametrize("count", [0, -1, 1e-9, True, "x"])
+def test_counts_of_a_part_are_checked_as_those_of_the_whole(count):
+    """A release that counts -1 times would pay for another."""
+    event = GaussianEvent(1.0)
+    with pytest.raises(ValueError, match="positive integer"):
+        ParallelEvent((((event, 1), (event, count)),))
+    document = PrivacyLedger.parallel(ledger_of([event])).to_dict()
+    releases = document["events"][0]["parts"][0]
+    releases.append({**releases[0], "count": count})
+    with pytest.raises(ValueError, match="positive integer"):
+        PrivacyLedger.from_dict(document)
+
+
 def test_sum_composes_and_joins_equal_runs():
     ledger = ledger_of(SOME)
     assert (ledger + ledger).mu() == pytest.approx(math.sqrt(2) * ledger.mu(), rel=1e-15)

@@ -58,6 +58,8 @@ class ParallelEvent:
         object.__setattr__(self, "parts", tuple(map(tuple, self.parts)))
         if not self.parts or not all(self.parts):
             raise ValueError("A ParallelEvent takes one part or more, each of one release or more.")
+        for part in self.parts:
+            _check_counts(part)
 
     @property
     def mu(self) -> float | None:
@@ -108,6 +110,14 @@ Event = (
     | ParallelEvent
 )
 Runs = Sequence[tuple[Event, int]]
+
+
+def _check_counts(runs: Runs) -> None:
+    for _, count in runs:
+        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= 2**53:
+            raise ValueError(
+                f"An event's count must be a positive integer (at most 2^53), not {count!r}."
+            )
 
 
 def composed_mu(events: Runs) -> float:
@@ -459,11 +469,7 @@ class PrivacyLedger:
             )
         object.__setattr__(self, "events", tuple(self.events))
         object.__setattr__(self, "assumptions", tuple(self.assumptions))
-        for _, count in self.events:
-            if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= 2**53:
-                raise ValueError(
-                    f"An event's count must be a positive integer (at most 2^53), not {count!r}."
-                )
+        _check_counts(self.events)
         if self.neighboring_relation == "replace_one" and self._count_of(PoissonSampledEvent):
             raise ValueError(SAMPLED_REPLACEMENT)
 
