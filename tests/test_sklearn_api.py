@@ -30,6 +30,7 @@ from dpglm import (
     seeded_noise,
 )
 from dpglm.datasets import fetch_adult, make_census
+from dpglm.workflow import PrivateSearchCV
 
 NO_SIGNAL = (
     "The check trains on 50 rows of norm about 25 and wants the class weights to outvote them, "
@@ -286,6 +287,18 @@ def test_callbacks_that_saw_a_fit_are_not_pickled():
         model.fit(np.full_like(X, np.nan), Y)
     assert b"Recorder" not in pickle.dumps(model)
     assert "callbacks" not in str(DPLogisticRegression(max_iter=2).fit(X, Y).privacy_)
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_search_is_not_pickled_with_callbacks_that_saw_its_fits(inside):
+    """Clones were fitted, of an estimator that was not."""
+    model = DPLogisticRegression(max_iter=2).set_callbacks(Recorder())
+    estimator = Pipeline([("encode", "passthrough"), ("dp", model)]) if inside else model
+    name = "dp__clip_schedule" if inside else "clip_schedule"
+    with pytest.warns(PrivacyWarning, match="asked to stop"):
+        search = PrivateSearchCV(estimator, {name: [0.1]}).fit(X, Y)
+    assert b"Recorder" not in pickle.dumps(search)
+    assert b"Recorder" not in pickle.dumps(model) and len(model._skl_callbacks) == 1
 
 
 def test_a_callback_cannot_change_the_data_of_the_fit():

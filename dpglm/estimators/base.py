@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any, ClassVar
+from weakref import WeakValueDictionary
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -24,6 +25,11 @@ from dpglm.privacy.noise import entropy_source, noise_seed
 from dpglm.privacy.odometer import charge_odometers
 from dpglm.privacy.vault import Vault, gradient_sums
 from dpglm.schedules import PublicFacts
+
+
+# Callbacks that saw a fit, by id: they may hold scores without noise. Clones, and the estimator that
+# a search clones, have the same ones.
+_witnesses: WeakValueDictionary[int, Any] = WeakValueDictionary()
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -320,7 +326,7 @@ class PrivateLinearClassifier(LinearPredictions, CallbackSupportMixin, BaseEstim
         """
         if not getattr(self, "_skl_callbacks", []):
             return None, lambda: None
-        self._skl_callbacks = _Witnesses(self._skl_callbacks)
+        _witnesses.update({id(callback): callback for callback in self._skl_callbacks})
         context = self._init_callback_context(max_subtasks=plan.n_iter)
         context.call_on_fit_task_begin(estimator=self, **copies)
         refused = False
@@ -352,6 +358,14 @@ class PrivateLinearClassifier(LinearPredictions, CallbackSupportMixin, BaseEstim
             )
 
         return finish_step, finish_fit
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is pickled: without callbacks that saw a fit."""
+        state = dict(super().__getstate__())
+        if "_skl_callbacks" in state:
+            callbacks = state["_skl_callbacks"]
+            state["_skl_callbacks"] = [c for c in callbacks if id(c) not in _witnesses]
+        return state
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -407,16 +421,6 @@ class PersonsMixin:
         group
         """
         return self._fit_table(X, y, sample_weight=sample_weight, groups=groups)
-
-
-class _Witnesses(list):
-    """Callbacks that saw a fit: they may hold scores without noise, and are not pickled.
-
-    A clone has the same list.
-    """
-
-    def __reduce__(self) -> Any:
-        return list, ()
 
 
 def _split_intercept(coef: np.ndarray, fit_intercept: bool) -> tuple[np.ndarray, np.ndarray]:
