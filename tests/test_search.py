@@ -11,7 +11,7 @@ from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import ParameterSampler
 from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
 from dpglm import (
@@ -23,6 +23,7 @@ from dpglm import (
     PrivacyBudget,
     PrivacyOdometer,
     PrivacyWarning,
+    PublicBoundsScaler,
     seeded_noise,
 )
 from dpglm.audit import largest_ratio, record, replay
@@ -35,7 +36,7 @@ from dpglm.privacy.noise import entropy_source
 from dpglm.privacy.odometer import charged_as_one
 from dpglm.privacy.vault import GaussianSum
 from dpglm.schema import load_schema
-from dpglm.workflow import PrivateSearchCV
+from dpglm.workflow import PrivateSearchCV, check_pipeline, privacy_of
 from dpglm.workflow.search import LabelledRows, SearchVault
 
 X = np.random.default_rng(0).normal(size=(300, 3))
@@ -254,6 +255,39 @@ def test_a_pipeline_that_reads_other_peoples_rows_warns():
         search_of(estimator=leaking, param_grid=grid).fit(X, Y)
 
 
+@pytest.mark.parametrize("drawn", [False, True])
+def test_a_step_that_only_a_setting_brings_warns_or_is_an_assumption(drawn):
+    pipe = Pipeline([("step", "passthrough"), ("clf", MODEL)])
+    grid = {"step": [StandardScaler(), FunctionTransformer(abs)]}
+    search = search_of(
+        estimator=pipe, param_grid=ParameterSampler(grid, 2, random_state=0) if drawn else grid
+    )
+    with pytest.warns(PrivacyWarning, match="StandardScaler is fitted on all rows") as warned:
+        search.fit(X, Y)
+    assert [w.filename for w in warned] == [__file__]
+    assert "step treats each row by itself" in search.privacy_.assumptions
+    with pytest.warns(PrivacyWarning, match="StandardScaler is fitted on all rows"):
+        assert privacy_of(search).epsilon() == math.inf
+    assert not check_pipeline(search_of())
+
+
+@pytest.mark.parametrize("way", ["composition", "parallel"])
+def test_rows_that_only_the_choice_reads_are_checked_before_anything_is_charged(tmp_path, way):
+    pipe = Pipeline([("scale", PublicBoundsScaler(-9, 9)), ("clf", MODEL)])
+    search = search_of(estimator=pipe, param_grid={"clf__clip_schedule": [0.1, 1.0]}, way=way)
+    broken = X.copy()
+    broken[6] = np.nan
+    with PrivacyOdometer(tmp_path / "study.jsonl") as odometer:
+        with pytest.raises(ValueError, match="NaN") as refused:
+            search.fit(broken, Y)
+        assert not hasattr(refused.value, "privacy_ledger") and not odometer.entries()
+
+
+def test_a_pipeline_of_one_step_is_searched():
+    search = search_of(estimator=Pipeline([("clf", MODEL)]), param_grid={"clf__alpha": [0.0, 0.1]})
+    assert search.fit(X, Y).privacy_ == search.plan(*X.shape).ledger
+
+
 def test_settings_may_be_drawn_at_random():
     drawn = ParameterSampler({"clip_schedule": [0.1, 0.5, 1.0]}, 2, random_state=0)
     assert search_of(param_grid=drawn).plan(300, 3).n_candidates == 2
@@ -264,6 +298,7 @@ def test_settings_may_be_drawn_at_random():
     [
         ({"param_grid": {"epsilon": [1.0, 2.0]}}, "varies epsilon: the budget"),
         ({"param_grid": {"max_iter": [-1]}}, "'max_iter': -1} cannot be searched"),
+        ({"param_grid": []}, "has no setting"),
         ({"way": "best"}, "way='best' is unknown"),
         ({"way": "parallel", **under("add_or_remove_one")}, "by their position"),
         ({"search_share": 1.5}, "search_share=1.5"),

@@ -26,9 +26,8 @@ from dpglm.privacy.odometer import charge_odometers
 from dpglm.privacy.vault import Vault, gradient_sums
 from dpglm.schedules import PublicFacts
 
-
-# Callbacks that saw a fit, by id: they may hold scores without noise. Clones, and the estimator that
-# a search clones, have the same ones.
+# Callbacks that saw a fit, by id: they may hold scores without noise. Clones have the same ones,
+# and so has the estimator that a search clones.
 _witnesses: WeakValueDictionary[int, Any] = WeakValueDictionary()
 
 

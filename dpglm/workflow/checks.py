@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from numbers import Integral
 from typing import Any
@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 from sklearn.compose import ColumnTransformer, make_column_selector
 from sklearn.frozen import FrozenEstimator
+from sklearn.model_selection import ParameterSampler
 from sklearn.pipeline import FeatureUnion, Pipeline
 from sklearn.utils import get_tags
 
 from dpglm.exceptions import PrivacyWarning
 from dpglm.workflow.splits import PrivateKFold
 
-__all__ = ["Finding", "check_pipeline", "warn_of"]
+__all__ = ["Finding", "assumed_of", "check_pipeline", "warn_of"]
 
 
 @dataclass(frozen=True)
@@ -103,10 +104,21 @@ def check_pipeline(estimator: Any) -> list[Finding]:
     return found
 
 
-def warn_of(findings: list[Finding], stacklevel: int = 3) -> None:
-    """Warn of each finding, for whoever holds a whole pipeline when it is fitted or priced."""
+def warn_of(findings: Iterable[Finding], stacklevel: int = 3) -> None:
+    """Warn of what breaks, for whoever holds a whole pipeline when it is fitted or priced."""
     for finding in findings:
-        warnings.warn(str(finding), PrivacyWarning, stacklevel=stacklevel)
+        if finding.severity == "breaks":
+            warnings.warn(str(finding), PrivacyWarning, stacklevel=stacklevel)
+
+
+def assumed_of(findings: Iterable[Finding]) -> list[str]:
+    """Return what has to be assumed of each finding, for a ledger."""
+    return [
+        f"{finding.step} treats each row by itself"
+        if finding.severity == "not known"
+        else f"nothing is released of what no number covers: {finding.reads}"
+        for finding in findings
+    ]
 
 
 _ADD = "add_or_remove_one"
@@ -219,6 +231,8 @@ def parts_of(value: Any, step: str = "") -> Iterator[tuple[str, Any]]:
         # What is frozen was fitted elsewhere, and is looked at as a whole.
         closed = isinstance(value, FrozenEstimator) or not hasattr(value, "get_params")
         value = {} if closed else value.get_params(deep=False)
+    if isinstance(value, ParameterSampler):
+        value = value.param_distributions
     if isinstance(value, Mapping):
         for name, inner in value.items():
             yield from parts_of(inner, f"{step}__{name}".removeprefix("__"))

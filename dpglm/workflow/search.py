@@ -27,7 +27,7 @@ from dpglm.privacy.ledger import PrivacyLedger, rounded_up
 from dpglm.privacy.noise import entropy_source
 from dpglm.privacy.odometer import charged_as_one
 from dpglm.privacy.selection import ChoosingVault, ExponentialSelection
-from dpglm.workflow.checks import check_pipeline, warn_of
+from dpglm.workflow.checks import assumed_of, check_pipeline, warn_of
 
 # Of mu^2 for the candidates and the choice, and of that for the choice if it reads the same rows.
 _SEARCH_SHARE, _CHOICE_SHARE = 1 / 3, 0.1
@@ -243,6 +243,11 @@ class PrivateSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         ------
         ValueError
             If a parameter is out of range, or a setting cannot be fitted within its part.
+
+        Warns
+        -----
+        PrivacyWarning
+            For each step of a setting that breaks the guarantee, as `check_pipeline` finds them.
         """
         settings = self._settings()
         return self._plan(settings, n_samples, [n_features] * len(settings), n_classes)
@@ -270,7 +275,7 @@ class PrivateSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         Warns
         -----
         PrivacyWarning
-            For each step of a pipeline that breaks the guarantee, as `check_pipeline` finds them.
+            For each step of a setting that breaks the guarantee, as `check_pipeline` finds them.
         """
         for name in [name for name in vars(self) if name.endswith("_") and name[0] != "_"]:
             delattr(self, name)
@@ -278,7 +283,7 @@ class PrivateSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             raise TypeError("PrivateSearchCV needs X and y in memory, not blocks of rows.")
         X, y = indexable(X, y)
         settings = self._settings()
-        warn_of([found for found in check_pipeline(self.estimator) if found.severity == "breaks"])
+        # Also those rows that only the choice reads: an error must come before anything is charged.
         widths = [_width(self._configured(setting, 1.0), X, y) for setting in settings]
         y = column_or_1d(y, warn=True)
         check_classification_targets(y)
@@ -372,6 +377,8 @@ class PrivateSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         """Return the settings, all names checked."""
         grid = self.param_grid
         settings = list(grid if isinstance(grid, ParameterSampler) else ParameterGrid(grid))
+        if not settings:
+            raise ValueError(f"param_grid={grid!r} has no setting: give one at least, or {{}}.")
         prefix, _ = _private_step(self.estimator)
         fixed = {prefix + name for name in _SET_BY_SEARCH}
         for setting in settings:
@@ -414,6 +421,10 @@ class PrivateSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         for setting, width in zip(settings, widths, strict=True):
             plan = self._plan_of(setting, candidate_mu, n_samples, width, n_classes)
             assumptions |= dict.fromkeys(plan.ledger.assumptions)
+        models = [self._configured(setting, candidate_mu) for setting in settings]
+        findings = dict.fromkeys(found for model in models for found in check_pipeline(model))
+        warn_of(findings, stacklevel=4)
+        assumptions |= dict.fromkeys(assumed_of(findings))
         ledger = replace(
             whole,
             events=(*whole.events, *last),
@@ -497,10 +508,10 @@ def _private_step(estimator: Any) -> tuple[str, Any]:
 
 
 def _width(model: Any, X: Any, y: Any) -> int:
-    """Return how many columns the private estimator is given; steps give all rows as many."""
-    if isinstance(model, Pipeline):
-        return np.shape(model[:-1].fit_transform(_taken(X, [0])))[1]
-    return table_of(model, X, y).shape[1]
+    """Return how many columns the private estimator is given, all rows checked."""
+    if isinstance(model, Pipeline) and len(model) > 1:
+        X = model[:-1].fit_transform(X, y)
+    return table_of(_private_step(model)[1], X, y).shape[1]
 
 
 def _taken(X: Any, rows: Any) -> Any:

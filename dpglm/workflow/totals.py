@@ -12,7 +12,7 @@ from sklearn.model_selection import ParameterGrid, ParameterSampler, check_cv
 from dpglm.privacy.gaussian import GaussianEvent
 from dpglm.privacy.ledger import PrivacyLedger
 from dpglm.workflow.calibration import PrivateCalibratedClassifier, PrivateThresholdClassifier
-from dpglm.workflow.checks import check_pipeline, parts_of, warn_of
+from dpglm.workflow.checks import assumed_of, check_pipeline, parts_of, warn_of
 
 __all__ = ["privacy_of"]
 
@@ -99,19 +99,14 @@ def privacy_of(
     findings = dict.fromkeys(
         finding for estimator in _estimators(study) for finding in check_pipeline(estimator)
     )
-    broken = [finding for finding in findings if finding.severity == "breaks"]
-    warn_of(broken)
-    assumptions = [
-        f"{finding.step} treats each row by itself"
-        if finding.severity == "not known"
-        else f"nothing is released of what no number covers: {finding.reads}"
-        for finding in findings
-    ]
+    broken = any(finding.severity == "breaks" for finding in findings)
+    warn_of(findings)
+    assumptions = assumed_of(findings)
     if isinstance(study, Mapping):
         assumptions.append("the scores, which have no noise, are not released")
     return replace(
         total,
-        events=(*total.events, *[(GaussianEvent(0.0), 1)] * bool(broken)),
+        events=(*total.events, *[(GaussianEvent(0.0), 1)] * broken),
         assumptions=tuple(dict.fromkeys((*total.assumptions, *assumptions))),
     )
 
