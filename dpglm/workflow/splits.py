@@ -231,10 +231,12 @@ def _places(
     if ids is not None:
         # One by one: an array of them all would turn numbers into text for the sake of one row.
         names = ids.tolist() if hasattr(ids, "tolist") else list(ids)
-        if len(names) != n_rows or not all(isinstance(i, (Integral, str, bytes)) for i in names):
+        # Of dates, tolist returns numbers in a unit that other rows may decide.
+        dated = getattr(getattr(ids, "dtype", None), "kind", "") in ("m", "M")
+        if len(names) != n_rows or dated or not all(map(_is_name, names)):
             raise ValueError(
-                "ids must be one whole number, string or bytes for each row, none of them missing; "
-                "turn others into strings, each by itself."
+                "ids must be one whole number, string or bytes for each row, none of them missing, "
+                "no date and no truth value; turn others into strings, each by itself."
             )
         return np.array([place_of(name) for name in names], dtype=np.int64), _PLACES
     if relation == "add_or_remove_one":
@@ -246,6 +248,12 @@ def _places(
     places = np.empty(n_rows, dtype=np.int64)
     places[np.argsort([place_of(i) for i in range(n_rows)], kind="stable")] = np.arange(n_rows)
     return places, n_rows
+
+
+def _is_name(name: Any) -> bool:
+    # A timedelta of numpy counts as a whole number.
+    no_name = isinstance(name, (bool, np.timedelta64))
+    return isinstance(name, (Integral, str, bytes)) and not no_name
 
 
 def _bytes(name: int | str | bytes) -> bytes:
