@@ -265,7 +265,7 @@ def test_a_step_that_only_a_setting_brings_warns_or_is_an_assumption(drawn):
     with pytest.warns(PrivacyWarning, match="StandardScaler is fitted on all rows") as warned:
         search.fit(X, Y)
     assert [w.filename for w in warned] == [__file__]
-    assert "step treats each row by itself" in search.privacy_.assumptions
+    assert any(a.startswith("step treats each row by") for a in search.privacy_.assumptions)
     with pytest.warns(PrivacyWarning, match="StandardScaler is fitted on all rows"):
         assert privacy_of(search).epsilon() == math.inf
     assert not check_pipeline(search_of())

@@ -114,7 +114,7 @@ def warn_of(findings: Iterable[Finding], stacklevel: int = 3) -> None:
 def assumed_of(findings: Iterable[Finding]) -> list[str]:
     """Return what has to be assumed of each finding, for a ledger."""
     return [
-        f"{finding.step} treats each row by itself"
+        f"{finding.step} treats each row by itself, and makes no private fit that is not counted"
         if finding.severity == "not known"
         else f"nothing is released of what no number covers: {finding.reads}"
         for finding in findings

@@ -173,6 +173,11 @@ def _search_ledgers(search: Any, shape: Shape) -> Iterator[PrivacyLedger]:
     """Yield the ledgers of k fits for each candidate, and of the last one on all rows."""
     n_samples, *others = _needed(shape)
     fitted = hasattr(search, "cv_results_")
+    if not fitted and isinstance(search.cv, Iterator):
+        raise ValueError(
+            f"cv={search.cv!r:.80} of {type(search).__name__} can be read once only, and counting "
+            "its splits would leave none to fit on: pass list(cv)."
+        )
     candidates = _candidates(search, n_samples)
     n_splits = search.n_splits_ if fitted else check_cv(search.cv).get_n_splits(range(n_samples))
 
