@@ -126,6 +126,10 @@ class PrivateKFold(BaseCrossValidator):
     How many records a fold has is private under ``"add_or_remove_one"``: fit with ``n_ref`` times
     ``1 - 1 / n_splits`` in place of that of the table.
 
+    With metadata routing on, a search that is given ``groups`` for these folds asks whether its
+    estimator takes them as well: say ``model.set_fit_request(groups=False)``, or ``True`` where the
+    model has a ``max_group_size``.
+
     Examples
     --------
     >>> import numpy as np
