@@ -452,6 +452,13 @@ def test_the_cost_is_what_was_asked_for_and_every_odometer_is_charged(relation, 
     assert (alike in found.privacy_.assumptions) == (relation == "add_or_remove_one")
 
 
+def test_an_odometer_names_what_was_scored(tmp_path):
+    X, y = population(50, np.random.default_rng(0))
+    with PrivacyOdometer(tmp_path / "study.jsonl") as odometer:
+        private_scores(Margins(), X, y, epsilon=0.5)
+    assert [entry.estimator for entry in odometer.entries()] == ["Margins"]
+
+
 def test_few_sums_have_one_draw_of_noise_with_a_delta_of_zero():
     X, y = population(100, np.random.default_rng(0))
     found = private_scores(Known(), X, y, epsilon=0.5, scores=["accuracy", "auc"])
