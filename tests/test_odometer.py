@@ -143,6 +143,15 @@ def test_costs_that_do_not_add_up_are_refused(path):
             clone(MODEL).set_params(neighboring_relation="replace_one").fit(X, Y)
 
 
+@pytest.mark.parametrize("limit", [1.0, None])
+def test_the_cost_to_several_records_at_once_is_refused(limit, path):
+    odometer = PrivacyOdometer(path, epsilon=limit)
+    with pytest.raises(ValueError, match="differ in 4 records; an odometer adds up costs of one"):
+        odometer.charge(gaussian(0.5).group(4))
+    odometer.charge(gaussian(0.5))
+    assert odometer.ledgers() == [gaussian(0.5)]
+
+
 @pytest.mark.parametrize(
     ("parameters", "words"), [({"epsilon": 0.0}, "epsilon=0.0"), ({"delta": 1.0}, r"delta=1\.0")]
 )

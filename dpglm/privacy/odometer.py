@@ -559,6 +559,11 @@ class _Block:
 
 def _charge(blocks: list[_Block], entry: OdometerEntry) -> None:
     """Append an entry to the file of these blocks, within the limits of all of them."""
+    if entry.ledger.n_changed > 1:
+        raise ValueError(
+            f"This ledger is for data sets that differ in {entry.ledger.n_changed} records; an "
+            "odometer adds up costs of one record. Charge the ledger that group was called on."
+        )
     path = Path(blocks[0].path)
     _make_folder(path.parent)
     with _locked(path) as file:
