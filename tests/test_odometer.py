@@ -40,7 +40,7 @@ from dpglm import (
     seeded_noise,
 )
 from dpglm.privacy import odometer as odometer_module
-from dpglm.privacy.events import FilterEvent, ObjectivePerturbationEvent
+from dpglm.privacy.events import FilterEvent, ObjectivePerturbationEvent, PureEvent
 from dpglm.privacy.gaussian import GaussianEvent, PoissonSampledEvent, gdp_epsilon, gdp_mu
 from dpglm.privacy.vault import GaussianSum
 
@@ -414,6 +414,22 @@ def test_parts_cost_what_the_dearest_does_and_the_whole_adds_to_all(path):
 
 
 MUS = [gdp_mu(epsilon, 1e-6) for epsilon in (0.7, 0.4, 0.5)]
+
+
+def test_the_total_of_parts_is_that_of_the_dearest_at_every_delta(path):
+    """Of a pure and of a Gaussian release which is the dearer depends on delta."""
+    odometer, pure, noisy = PrivacyOdometer(path), ledger_of(PureEvent(0.8)), gaussian(0.9)
+    odometer.part("a").charge(pure)
+    assert odometer.total.epsilon(1e-9) == pytest.approx(0.8)
+    odometer.part("b").charge(noisy)
+    assert noisy.epsilon(1e-3) < 0.6 and noisy.epsilon(1e-9) > 1
+    for delta in (1e-3, 1e-6, 1e-9):
+        dearest = max(pure.epsilon(delta), noisy.epsilon(delta))
+        assert odometer.total.epsilon(delta) == pytest.approx(dearest)
+    assert "no record decides in which part of the records another one is" in str(odometer.total)
+    odometer.charge(noisy)
+    odometer.part("b").charge(noisy)
+    assert odometer.total == noisy + PrivacyLedger.parallel(pure, noisy + noisy)
 
 
 def test_a_part_is_that_of_one_thread_and_of_one_block(path, monkeypatch):

@@ -205,13 +205,14 @@ class PrivacyOdometer:
 
     @property
     def total(self) -> PrivacyLedger | None:
-        """The ledger of all fits so far, of those about one record; None before the first.
-
-        A record is in the whole and in one of the parts: in that which cost most.
-        """
-        terms, entries = self._read()
-        ledgers = max(_of_each_record(entries), key=terms.used)
-        return sum(ledgers, 0) or None
+        """The ledger of all fits so far, those about parts in parallel; None before the first."""
+        by_part: dict[str | None, list[PrivacyLedger]] = {None: []}
+        for entry in self.entries():
+            by_part.setdefault(entry.part, []).append(entry.ledger)
+        whole, *parts = by_part.values()
+        if parts:
+            whole.append(PrivacyLedger.parallel(*(sum(part[1:], part[0]) for part in parts)))
+        return sum(whole, 0) or None
 
     def used(self) -> float:
         """Return the epsilon at delta that is used of the limit; of a filter it is no guarantee."""
