@@ -173,17 +173,11 @@ def test_blocks_that_overlap_end_on_their_own(path, tmp_path):
     assert (len(first.ledgers()), len(second.ledgers())) == (1, 2)
 
 
-def test_a_fit_in_two_blocks_of_one_file_counts_once_within_both_limits(path):
-    with PrivacyOdometer(path):
-        pass
-    with PrivacyOdometer(path, epsilon=0.9) as odometer:
-        with PrivacyOdometer(path, epsilon=5.0):
-            clone(MODEL).fit(X, Y)
-            with pytest.raises(BudgetExceededError, match=r"the limit of 0\.9"):
-                clone(MODEL).set_params(epsilon=0.8).fit(X, Y)
-        tighter = PrivacyOdometer(path, epsilon=0.55)
-        with odometer, tighter, pytest.raises(BudgetExceededError, match=r"the limit of 0\.55"):
-            clone(MODEL).set_params(epsilon=0.3).fit(X, Y)
+def test_a_fit_in_two_blocks_of_one_file_counts_once_within_the_limit_of_either(path):
+    with PrivacyOdometer(path) as odometer, PrivacyOdometer(path, epsilon=0.9):
+        clone(MODEL).fit(X, Y)
+        with pytest.raises(BudgetExceededError, match=r"the limit of 0\.9"), odometer:
+            clone(MODEL).set_params(epsilon=0.8).fit(X, Y)
     assert len(odometer.ledgers()) == 1
 
 
@@ -347,6 +341,36 @@ def test_what_a_file_was_begun_with_stays(path):
         pytest.fail("begun")
     with pytest.raises(ValueError, match=r"adaptive='no' must be"):
         PrivacyOdometer(path, adaptive="no")
+
+
+def test_a_file_that_was_begun_without_a_limit_keeps_the_first_that_it_gets(path):
+    with PrivacyOdometer(path) as odometer, odometer.part("north"):
+        clone(MODEL).fit(X, Y)
+    for other in ({"epsilon": 0.4}, {"epsilon": 0.5, "delta": 1e-7}):
+        with pytest.raises(
+            ValueError, match=r"begun without a limit, .* used 0\.5.* Give a larger"
+        ):
+            PrivacyOdometer(path, **other)
+    assert PrivacyOdometer(path).epsilon is None
+    limited = PrivacyOdometer(path, epsilon=0.8)
+    assert "the guarantee is the limit, epsilon=0.8 at" in str(limited)
+    assert str(odometer) == str(limited) and len(odometer.ledgers()) == 1
+    for epsilon in (0.7, 3.0):
+        with pytest.raises(ValueError, match=r"with epsilon=0\.8: what a study may spend is fixed"):
+            PrivacyOdometer(path, epsilon=epsilon)
+    with PrivacyOdometer(path), pytest.raises(BudgetExceededError, match=r"limit of 0\.8"):
+        clone(MODEL).set_params(epsilon=0.7).fit(X, Y)
+    for name, begin in (("block", PrivacyOdometer.__enter__), ("charge", charge_a_little)):
+        early, late = (PrivacyOdometer(path.with_name(name), epsilon=e) for e in (None, 1.0))
+        with early:
+            begin(late)
+        with pytest.raises(ValueError, match=r"begun with epsilon=1\.0"):
+            PrivacyOdometer(early.path, epsilon=3.0)
+        late._blocks and late.__exit__()
+
+
+def charge_a_little(odometer):
+    odometer.charge(gaussian(0.1))
 
 
 def test_files_of_version_1_are_read_and_continued(path):
@@ -571,7 +595,7 @@ def test_a_line_ends_where_the_file_does(tmp_path):
     path, end = tmp_path / "book", 0
     for line in (b"x" * 7 + b"\n", b"y" * 30 + b"\n", b"z\n"):
         with odometer_module._locked(path, writing=True) as file:
-            end = odometer_module._append(file, line, end, path, odometer_module._Terms())
+            end = odometer_module._append(file, line, end, path, {})
         assert end == path.stat().st_size
 
 

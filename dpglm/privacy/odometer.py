@@ -107,12 +107,13 @@ class PrivacyOdometer:
     Raises
     ------
     ValueError
-        If a parameter is out of range or not what the file was begun with, or the file is not an
-        odometer's.
+        If a parameter is out of range or not what the file has, or more than the limit was used
+        before the file had one, or the file is not an odometer's.
 
     Notes
     -----
-    A file that is begun with a limit keeps it, with its delta and its rule. By default, with
+    The first limit that a file is opened with stays, with its delta and its rule: one that was
+    begun without takes it later, if its fits are within it. By default, with
     ``adaptive=True``, it is a filter: a fit is admitted while the sum of ``mu**2`` of all fits
     stays within that of the limit. All fits together then have the guarantee of the LIMIT, however
     the settings of each, or whether there is another, followed from the results of earlier ones
@@ -169,7 +170,15 @@ class PrivacyOdometer:
         self.label = None if label is None else str(label)
         self._part: str | None = None
         self._blocks: list[tuple[_Block, int, str | None]] = []
-        self._read()
+        if self._read()[1] and epsilon is not None:
+            with _locked(self.path) as file:
+                self._begin(file)
+
+    def _begin(self, file: Any) -> int:
+        """Give a file what it begins with, and its limit, if it has none; return where it ends."""
+        fixed, entries, end = _content(file, self.path)
+        limit = _new_limit(fixed, _agreed(fixed, self._given, self.path, entries))
+        return _append(file, b"", end, self.path, limit) if limit or not end else end
 
     def _read(self) -> "tuple[_Terms, list[OdometerEntry]]":
         """Return the terms and the entries of the file as it is now."""
@@ -178,7 +187,7 @@ class PrivacyOdometer:
                 fixed, entries, _ = _content(file, self.path)
         except FileNotFoundError:
             fixed, entries = {}, []
-        return _agreed(fixed, self._given, self.path), entries
+        return _agreed(fixed, self._given, self.path, entries), entries
 
     @property
     def epsilon(self) -> float | None:
@@ -293,10 +302,7 @@ class PrivacyOdometer:
     def __enter__(self) -> "PrivacyOdometer":
         _make_folder(self.path.parent)
         with _locked(self.path) as file:
-            fixed, _, end = _content(file, self.path)
-            terms = _agreed(fixed, self._given, self.path)
-            if not end:
-                end = _append(file, b"", 0, self.path, terms)
+            end = self._begin(file)
             # Kept open, so that no other file is given the number of this one.
             handle = os.dup(file.fileno())
         identity = _identity(os.fstat(handle))
@@ -491,7 +497,7 @@ class _Terms:
             ) from error
         return gdp_epsilon(mu, self.delta)
 
-    def admit(self, earlier: list[list[PrivacyLedger]], more: Runs) -> bool:
+    def admit(self, earlier: list[list[PrivacyLedger]], more: Runs = ()) -> bool:
         """Return whether releases are within the limit, whichever part a record is in."""
         assert self.epsilon is not None
         # Numerical compositions are rounded up, a filter leaves no room for that.
@@ -499,7 +505,9 @@ class _Terms:
         return all(self.used(ledgers, more) <= limit for ledgers in earlier)
 
 
-def _agreed(fixed: dict[str, Any], given: dict[str, Any], path: Path) -> _Terms:
+def _agreed(
+    fixed: dict[str, Any], given: dict[str, Any], path: Path, entries: list[OdometerEntry]
+) -> _Terms:
     """Return the terms of a file, which nobody who opens it may change."""
     for name in fixed.keys() & given.keys():
         if given[name] != fixed[name]:
@@ -507,7 +515,19 @@ def _agreed(fixed: dict[str, Any], given: dict[str, Any], path: Path) -> _Terms:
                 f"{name}={given[name]!r}, but {path} was begun with {name}={fixed[name]!r}: what a "
                 f"study may spend is fixed before its first fit. Leave out {name}."
             )
-    return _Terms(**{**given, **fixed})
+    terms = _Terms(**{**given, **fixed})
+    if not fixed and terms.epsilon is not None and not terms.admit(_of_each_record(entries)):
+        used = max(map(terms.used, _of_each_record(entries)))
+        raise ValueError(
+            f"epsilon={terms.epsilon!r}, but {path} was begun without a limit, and its fits have "
+            f"used {rounded_up(used)} at delta={terms.delta:g}. Give a larger limit, or none."
+        )
+    return terms
+
+
+def _new_limit(fixed: dict[str, Any], terms: _Terms) -> dict[str, Any]:
+    """Return what a file is to fix of these terms, if it has no limit and they have."""
+    return {} if fixed or terms.epsilon is None else {"fixed": asdict(terms)}
 
 
 def _of_each_record(
@@ -543,7 +563,7 @@ class _Block:
     def refuse_beyond_limit(
         self, fixed: dict[str, Any], earlier: list[OdometerEntry], entry: OdometerEntry
     ) -> None:
-        terms = _agreed(fixed, self.given, Path(self.path))
+        terms = _agreed(fixed, self.given, Path(self.path), earlier)
         parts = None if entry.part is None else [entry.part]
         ledgers = _of_each_record(earlier, parts)
         if terms.epsilon is None or terms.admit(ledgers, entry.ledger.events):
@@ -575,16 +595,21 @@ def _charge(blocks: list[_Block], entry: OdometerEntry) -> None:
             block.refuse_another_file(file, end)
             block.refuse_beyond_limit(fixed, earlier, entry)
         line = json.dumps({**vars(entry), "ledger": entry.ledger.to_dict()}).encode() + b"\n"
-        _append(file, line, end, path, _agreed(fixed, blocks[-1].given, path))
+        limit = _new_limit(fixed, _agreed(fixed, blocks[-1].given, path, earlier))
+        _append(file, line, end, path, limit)
 
 
-def _append(file: Any, line: bytes, end: int, path: Path, terms: _Terms) -> int:
-    """Write a line after the last finished one, sync it, and return where it ends."""
+def _append(file: Any, line: bytes, end: int, path: Path, limit: dict[str, Any]) -> int:
+    """Write a line after the last finished one, sync it, and return where it ends.
+
+    Before it goes a limit that the file has from now on: of a file that begins in its first line.
+    """
     if not end:
         # Before the header: a file that has one is known to survive a power failure.
         _sync_folder(path.parent)
-        fixed = "" if terms.epsilon is None else f', "fixed": {json.dumps(asdict(terms))}'
-        line = _START + f"2{fixed}}}\n".encode() + line
+        line = json.dumps({**json.loads(_START + b"2}"), **limit}).encode() + b"\n" + line
+    elif limit:
+        line = json.dumps(limit).encode() + b"\n" + line
     # What follows the last finished line was never acted on.
     file.truncate(end)
     file.seek(end)
@@ -603,10 +628,11 @@ def _content(file: Any, path: Path) -> tuple[dict[str, Any], list[OdometerEntry]
     try:
         if not (content.startswith((_START + b"1", _START + b"2")) or _START.startswith(content)):
             raise ValueError(f"it begins with {content[:60]!r}")
-        header, *entries = map(json.loads, content[:end].splitlines() or [b"{}"])
-        fixed = header.get("fixed", {})
+        header, *lines = map(json.loads, content[:end].splitlines() or [b"{}"])
+        limits = [line for line in lines if line.keys() == {"fixed"}]
+        fixed = next((line["fixed"] for line in (header, *limits) if "fixed" in line), {})
         _Terms(**fixed)
-        return fixed, list(map(_entry, entries)), end
+        return fixed, [_entry(line) for line in lines if line not in limits], end
     except (ValueError, TypeError, AttributeError, OverflowError) as error:
         raise ValueError(f"{path} is not the file of a PrivacyOdometer: {error}.") from error
 
