@@ -496,6 +496,19 @@ def test_the_variable_may_name_a_file(path, monkeypatch):
         clone(MODEL).fit(X, Y)
 
 
+def test_a_relative_name_in_the_variable_stays_the_same_file(tmp_path, monkeypatch):
+    monkeypatch.setenv("DPGLM_ODOMETER", "study.jsonl")
+    for folder in (tmp_path, tmp_path / "elsewhere"):
+        folder.mkdir(exist_ok=True)
+        monkeypatch.chdir(folder)
+        clone(MODEL).fit(X, Y)
+    assert len(PrivacyOdometer(tmp_path / "study.jsonl").ledgers()) == 2
+    assert not any(folder.iterdir())
+    monkeypatch.setenv("DPGLM_ODOMETER", '[{"path": "study.jsonl", "file": null}]')
+    with pytest.raises(ValueError, match="is neither a file nor"):
+        clone(MODEL).fit(X, Y)
+
+
 def warnings_of(*tables):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", PrivacyWarning)

@@ -132,7 +132,8 @@ class PrivacyOdometer:
     Blocks reach other processes by the environment variable ``DPGLM_ODOMETER``: those that joblib
     keeps for reuse are stopped when a block begins or ends, and those that were started before the
     block by other means do not know of it. The name of a file in that variable, as in
-    ``DPGLM_ODOMETER=study.jsonl python study.py``, is a block around everything.
+    ``DPGLM_ODOMETER=study.jsonl python study.py``, is a block around everything; it is relative to
+    the working directory of the first fit.
 
     Examples
     --------
@@ -645,11 +646,16 @@ def _entry(line: dict[str, Any]) -> OdometerEntry:
 
 
 def _active() -> list[_Block]:
-    text = os.environ.get(_VARIABLE) or "[]"
-    if not text.startswith("["):
-        return [_Block(str(Path(text).resolve()))]
+    with _lock:
+        text = os.environ.get(_VARIABLE) or "[]"
+        if not text.startswith("["):
+            # The same file from now on, whatever the working directory is.
+            text = os.environ[_VARIABLE] = str(Path(text).resolve())
+            return [_Block(text)]
     try:
         entries = json.loads(text)
+        if not all(os.path.isabs(entry["path"]) for entry in entries):
+            raise ValueError("a path is relative")
         return [
             _Block(**{**entry, "file": entry["file"] and tuple(entry["file"])}) for entry in entries
         ]
