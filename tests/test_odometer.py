@@ -1,6 +1,7 @@
 """The odometer: never less than what was released, and never beyond its limit."""
 
 import contextlib
+import contextvars
 import errno
 import fcntl
 import json
@@ -42,6 +43,7 @@ from dpglm import (
 from dpglm.privacy import odometer as odometer_module
 from dpglm.privacy.events import FilterEvent, ObjectivePerturbationEvent, PureEvent
 from dpglm.privacy.gaussian import GaussianEvent, PoissonSampledEvent, gdp_epsilon, gdp_mu
+from dpglm.privacy.odometer import charged_as_one
 from dpglm.privacy.vault import GaussianSum
 
 X, Y = np.random.default_rng(0).normal(size=(60, 3)), np.arange(60) % 2
@@ -481,6 +483,33 @@ def test_parts_do_not_hide_relations_that_differ_or_seeds(path):
             clone(MODEL).fit(X, Y)
         with pytest.raises(ValueError, match="do not compose"):
             clone(MODEL).set_params(neighboring_relation="replace_one").fit(X, Y)
+
+
+def test_a_fit_that_is_charged_with_others_is_under_their_blocks_relation_and_noise(path):
+    whole = ledger_of(*[FilterEvent(mu=0.2)] * 2)
+    with PrivacyOdometer(path) as odometer, charged_as_one(whole):
+        other = PrivacyOdometer(path.with_name("other"))
+        with other, pytest.raises(BudgetExceededError, match="other blocks of a PrivacyOdometer"):
+            clone(MODEL).fit(X, Y)
+        with seeded_noise(0), pytest.raises(BudgetExceededError, match="planned without seeded"):
+            clone(MODEL).fit(X, Y)
+        replacing = clone(MODEL).set_params(neighboring_relation="replace_one")
+        with pytest.raises(BudgetExceededError, match=r"replace_one .* planned under zero_out"):
+            replacing.fit(X, Y)
+        assert odometer.ledgers() == other.ledgers() == []
+        for _ in range(2):
+            clone(MODEL).fit(X, Y)
+        assert odometer.ledgers() == [whole]
+
+
+def test_nothing_is_charged_with_what_has_ended(path):
+    with PrivacyOdometer(path) as odometer:
+        with charged_as_one(ledger_of(*[FilterEvent(mu=0.2)] * 3)):
+            clone(MODEL).fit(X, Y)
+            inside = contextvars.copy_context()
+        with pytest.raises(BudgetExceededError, match="planned with mu=0 at most"):
+            inside.run(clone(MODEL).fit, X, Y)
+        assert len(odometer.ledgers()) == 1
 
 
 def test_the_variable_may_name_a_file(path, monkeypatch):

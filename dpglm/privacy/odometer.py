@@ -390,22 +390,35 @@ class Whole:
     """Fits that are charged together, with this ledger, when the first is about to release.
 
     The ledger has a `FilterEvent` for each, in order: the mu that it may cost. Odometers record it
-    beside the parameters of the estimator, the search.
+    beside the parameters of the estimator, the search: those of the blocks in which it began.
     """
 
     def __init__(self, ledger: PrivacyLedger, estimator: Any) -> None:
         self.ledger, self.estimator, self.is_charged = ledger, estimator, False
+        self._blocks = _active()
         fits = (run for run in single_releases(ledger.events) if isinstance(run[0], FilterEvent))
         self._left = chain.from_iterable(repeat(event.mu, count) for event, count in fits)
 
     def refuse_more(self, ledger: PrivacyLedger) -> None:
-        """Refuse a fit that costs more than what the whole has for it."""
-        mu, planned = ledger.mu(), next(self._left, 0.0)
-        if not mu <= planned:
-            raise BudgetExceededError(
-                f"A fit of mu={mu:.6g} was planned with mu={planned:.6g} at most; it was refused "
-                "before it released anything."
-            )
+        """Refuse a fit that is not of the whole, or costs more than what the whole has for it."""
+        own, planned_for = (
+            f"{each.neighboring_relation} for each {each.unit}" for each in (ledger, self.ledger)
+        )
+        if _active() != self._blocks:
+            refused = "is within other blocks of a PrivacyOdometer than the search began in"
+        elif own != planned_for:
+            refused = f"under {own} was planned under {planned_for}"
+        elif ledger.seeded != self.ledger.seeded:
+            refused = f"was planned with{'' if self.ledger.seeded else 'out'} seeded_noise"
+        elif not (mu := ledger.mu()) <= (planned := next(self._left, 0.0)):
+            refused = f"of mu={mu:.6g} was planned with mu={planned:.6g} at most"
+        else:
+            return
+        raise BudgetExceededError(f"A fit {refused}; it was refused before it released anything.")
+
+    def end(self) -> None:
+        """Have nothing left, for whoever still has the context in which the fits were charged."""
+        self._left = iter(())
 
 
 _whole: ContextVar[Whole | None] = ContextVar("whole", default=None)
@@ -419,6 +432,7 @@ def charged_as_one(ledger: PrivacyLedger, estimator: Any = None) -> Iterator[Who
     try:
         yield whole
     finally:
+        whole.end()
         _whole.reset(token)
 
 
@@ -551,7 +565,7 @@ class _Block:
     given: dict[str, Any] = field(default_factory=dict)
     label: str | None = None
     file: tuple[int, int] | None = None
-    length: int = 0
+    length: int = field(default=0, compare=False)
 
     def refuse_another_file(self, file: Any, end: int) -> None:
         found = _identity(os.fstat(file.fileno()))
