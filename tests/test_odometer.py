@@ -563,6 +563,10 @@ def test_a_second_fit_to_the_same_records_warns_once_outside_of_an_odometer(path
     assert warnings_of(kept) == []
     with seeded_noise(0):
         assert "These" not in str(warnings_of(kept, kept))
+    shown, free = X.copy(), clone(MODEL).set_params(epsilon=np.inf)
+    assert warnings_of(shown) == []
+    free.fit(shown, Y)
+    assert warnings_of(shown) == AGAIN and warnings_of(shown) == []
     assert warnings_of(*(X + k for k in range(20))) == []
     with pytest.raises(ValueError, match="NaN"):
         warnings_of(np.where(X[0, 0] == X, np.nan, X))

@@ -446,7 +446,7 @@ def _warn_of_second_fit(ledger: PrivacyLedger, rows: Any) -> None:
 
     Seeded noise has a warning of its own, and what has no noise has no guarantee to lose.
     """
-    if ledger.seeded:
+    if ledger.seeded or not ledger.protects:
         return
     owner, place = rows, None
     if isinstance(rows, np.ndarray):
@@ -459,7 +459,7 @@ def _warn_of_second_fit(ledger: PrivacyLedger, rows: Any) -> None:
     except TypeError:  # a list, say, of which nobody can tell when it is gone
         return
     known[1] += 1
-    if known[1] == 1 and ledger.protects:
+    if known[1] == 1:
         warnings.warn(
             "These records were fitted before in this process, and the costs of all fits add up: "
             "privacy_ states this one alone. Fit inside a PrivacyOdometer, which keeps the total.",
