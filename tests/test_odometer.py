@@ -1,5 +1,6 @@
 """The odometer: never less than what was released, and never beyond its limit."""
 
+import asyncio
 import contextlib
 import contextvars
 import errno
@@ -472,6 +473,54 @@ def test_a_part_is_that_of_one_thread_and_of_one_block(path, monkeypatch):
     monkeypatch.setenv("DPGLM_ODOMETER", str(path))
     clone(MODEL).fit(X, Y)
     assert [entry.part for entry in odometer.entries()] == [None, "north", None, "north", None]
+
+
+def test_a_task_that_outlives_the_block_of_its_part_is_charged_to_the_whole(path):
+    odometer = PrivacyOdometer(path)
+
+    async def fit():
+        await asyncio.sleep(0)
+        clone(MODEL).fit(X, Y)
+
+    async def study():
+        with odometer.part("north"):
+            task, _ = asyncio.create_task(fit()), await asyncio.to_thread(clone(MODEL).fit, X, Y)
+            late = asyncio.create_task(fit())
+            assert task.done()
+        with odometer.part("south"):
+            await late
+
+    asyncio.run(study())
+    assert [entry.part for entry in odometer.entries()] == ["north", "north", None]
+
+
+def test_a_part_that_is_entered_in_two_threads_ends_in_each(path):
+    odometer = PrivacyOdometer(path)
+    north, (here, there, over) = odometer.part("north"), [threading.Event() for _ in range(3)]
+
+    def elsewhere():
+        here.wait()
+        with north:
+            there.set()
+            over.wait()
+        clone(MODEL).fit(X, Y)
+
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    with odometer, odometer.part("south"):
+        with north:
+            here.set()
+            there.wait()
+        clone(MODEL).fit(X, Y)
+        over.set()
+        thread.join()
+    assert [entry.part for entry in odometer.entries()] == ["south", None]
+
+
+def test_a_forked_process_is_charged_to_the_whole(path):
+    with PrivacyOdometer(path).part("north") as odometer:
+        in_child(clone(MODEL).fit, X, Y).join()
+    assert [entry.part for entry in odometer.entries()] == [None]
 
 
 def test_parts_do_not_hide_relations_that_differ_or_seeds(path):

@@ -82,7 +82,8 @@ def seeded_noise(seed: int | np.random.RandomState | None) -> Iterator[None]:
     Notes
     -----
     The block is that of one thread: fits in threads and processes that it starts (``n_jobs=2``)
-    draw fresh noise, but for a fork.
+    draw fresh noise, but for a fork. What copies the context keeps the seed, even once the block
+    has ended: tasks of asyncio, and its ``to_thread``.
 
     Examples
     --------

@@ -43,8 +43,10 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(
         before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release
     )
-# Which part of the records the fits of this thread are charged to, by file; None is the whole.
-_parts: ContextVar[Mapping[str, str | None]] = ContextVar("parts")
+# The blocks of this context, the innermost last; a forked child has none of its own.
+_entered: ContextVar[tuple["_Entered", ...]] = ContextVar("entered", default=())
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=lambda: _entered.set(()))
 
 
 @dataclass(frozen=True)
@@ -170,7 +172,7 @@ class PrivacyOdometer:
         self.path = Path(path).resolve()
         self.label = None if label is None else str(label)
         self._part: str | None = None
-        self._blocks: list[tuple[_Block, int, str | None]] = []
+        self._blocks: list[_Entered] = []
         if self._read()[1] and epsilon is not None:
             with _locked(self.path) as file:
                 self._begin(file)
@@ -274,7 +276,8 @@ class PrivacyOdometer:
         Which part a record is in must not depend on other records, and its neighbour must be in the
         same: by a hash of its own id, or by position where the number of records is public. Fits in
         other threads, and in processes that a block of a part starts, are charged to the whole,
-        which is never too little.
+        which is never too little; those in tasks of asyncio, and in its ``to_thread``, only once
+        the block has ended.
         """
         odometer = copy.copy(self)
         odometer._part, odometer._blocks = str(name), []
@@ -308,10 +311,10 @@ class PrivacyOdometer:
             handle = os.dup(file.fileno())
         identity = _identity(os.fstat(handle))
         block = _Block(str(self.path), self._given, self.label, identity, end)
-        parts = _parts.get({})
-        self._blocks.append((block, handle, parts.get(block.path)))
+        begun = _Entered(block, handle, self._part)
+        self._blocks.append(begun)
         try:
-            _parts.set({**parts, block.path: self._part})
+            _entered.set((*_entered.get(), begun))
             with _lock:
                 _activate([*_active(), block])
             _stop_reusable_workers()
@@ -321,9 +324,12 @@ class PrivacyOdometer:
         return self
 
     def __exit__(self, *error: object) -> None:
-        block, handle, part = self._blocks.pop()
-        os.close(handle)
-        _parts.set({**_parts.get({}), block.path: part})
+        # That of this context, where the same part is entered in several threads.
+        ended = ([each for each in self._blocks if each in _entered.get()] or self._blocks)[-1]
+        self._blocks.remove(ended)
+        block, ended.part = ended.block, None
+        os.close(ended.handle)
+        _entered.set(tuple(each for each in _entered.get() if each is not ended))
         # Blocks of other threads may have begun since, and go on.
         with _lock:
             blocks = _active()
@@ -372,10 +378,15 @@ def charge_odometers(ledger: PrivacyLedger, estimator: Any = None, rows: Any = N
     name = None if estimator is None else type(estimator).__name__
     for path in dict.fromkeys(block.path for block in blocks):
         own = [block for block in blocks if block.path == path]
-        label, part = own[-1].label, _parts.get({}).get(path)
+        label, part = own[-1].label, _part_of(path)
         _charge(own, OdometerEntry(ledger, _now(), label, part, name, parameters))
     if whole is not None:
         whole.is_charged = True
+
+
+def _part_of(path: str) -> str | None:
+    """Return the part that fits of this context are charged to in a file; None is the whole."""
+    return next((each.part for each in _entered.get()[::-1] if each.block.path == path), None)
 
 
 def as_json(value: Any) -> Any:
@@ -591,6 +602,18 @@ class _Block:
             f"delta={terms.delta:g}, beyond the limit of {terms.epsilon:g}: {rounded_up(used)} "
             f"is used, as {self.path} records. Nothing was released; lower epsilon or stop."
         )
+
+
+@dataclass(eq=False)
+class _Entered:
+    """A block as the context knows in which it began, and those that were copied from it.
+
+    Its part is None, the whole, once it has ended, for contexts that go on.
+    """
+
+    block: _Block
+    handle: int
+    part: str | None
 
 
 def _charge(blocks: list[_Block], entry: OdometerEntry) -> None:
