@@ -111,6 +111,7 @@ def test_an_unfinished_line_is_ignored_and_replaced(path):
         for cut in range(1, 60):
             path.write_bytes(whole[:-cut])
             assert odometer.ledgers() == []
+    with odometer:
         clone(MODEL).fit(X, Y)
     assert len(path.read_bytes().splitlines()) == 2
     path.write_bytes(whole[:10])
@@ -219,6 +220,28 @@ def test_a_file_that_is_not_that_of_the_block_stops_the_next_fit(change, n_earli
         request.getfixturevalue("nothing_is_released")
         with pytest.raises(OSError, match="deleted, replaced or emptied since its block began"):
             clone(MODEL).fit(X, Y)
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_file_cut_back_to_where_its_block_began_stops_the_next_fit(nested, path, request):
+    with PrivacyOdometer(path) as odometer:
+        begun = path.stat().st_size
+        with odometer if nested else contextlib.nullcontext():
+            clone(MODEL).fit(X, Y)
+        os.truncate(path, begun)
+        request.getfixturevalue("nothing_is_released")
+        with pytest.raises(OSError, match="emptied since its block began"):
+            clone(MODEL).fit(X, Y)
+    assert "DPGLM_ODOMETER" not in os.environ
+
+
+@pytest.mark.parametrize("change", [remove, replace, empty])
+def test_a_charge_by_hand_is_refused_where_a_fit_of_the_block_would_be(change, path):
+    with PrivacyOdometer(path) as odometer:
+        odometer.charge(gaussian(0.1))
+        change(path)
+        with pytest.raises(OSError, match="deleted, replaced or emptied since its block began"):
+            odometer.charge(gaussian(0.1))
 
 
 def test_a_file_is_the_same_by_any_of_its_names(path, tmp_path):

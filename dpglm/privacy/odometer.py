@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import chain, repeat
 from pathlib import Path
@@ -298,10 +298,11 @@ class PrivacyOdometer:
         ValueError
             If the ledger cannot be added to those in the file, or the file is not an odometer's.
         OSError
-            If it cannot be written.
+            If it cannot be written, or is not that of a block that this is in.
         """
         block = _Block(str(self.path), self._given, self.label)
-        _charge([block], OdometerEntry(ledger, _now(), self.label, self._part))
+        around = [each for each in _active() if each.path == block.path]
+        _charge([*around, block], OdometerEntry(ledger, _now(), self.label, self._part))
 
     def __enter__(self) -> "PrivacyOdometer":
         _make_folder(self.path.parent)
@@ -570,7 +571,10 @@ def _of_each_record(
 
 @dataclass(frozen=True)
 class _Block:
-    """What a ``with`` block has fixed, and knows of its file: its identity and least length."""
+    """What a ``with`` block has fixed, and knows of its file: its identity and least length.
+
+    That grows with what is charged in this process; blocks are the same at any.
+    """
 
     path: str
     given: dict[str, Any] = field(default_factory=dict)
@@ -634,7 +638,12 @@ def _charge(blocks: list[_Block], entry: OdometerEntry) -> None:
             block.refuse_beyond_limit(fixed, earlier, entry)
         line = json.dumps({**vars(entry), "ledger": entry.ledger.to_dict()}).encode() + b"\n"
         limit = _new_limit(fixed, _agreed(fixed, blocks[-1].given, path, earlier))
-        _append(file, line, end, path, limit)
+        end = _append(file, line, end, path, limit)
+    with _lock:
+        known = _active()
+        longer = [block for block in known if block.path == str(path) and block.file is not None]
+        if longer:
+            _activate([replace(b, length=max(b.length, end)) if b in longer else b for b in known])
 
 
 def _append(file: Any, line: bytes, end: int, path: Path, limit: dict[str, Any]) -> int:
