@@ -449,7 +449,7 @@ def charged_as_one(ledger: PrivacyLedger, estimator: Any = None) -> Iterator[Who
 
 
 # Rows that were fitted outside of all blocks, by where they are: the object that owns the memory,
-# and whether there was a warning. An entry goes with its object.
+# and the ledger of the first fit, None once there was a warning. An entry goes with its object.
 _fitted: dict[Any, list[Any]] = {}
 
 
@@ -458,7 +458,7 @@ def _warn_of_second_fit(ledger: PrivacyLedger, rows: Any) -> None:
 
     Seeded noise has a warning of its own, and what has no noise has no guarantee to lose.
     """
-    if ledger.seeded or not ledger.protects:
+    if ledger.seeded:
         return
     owner, place = rows, None
     if isinstance(rows, np.ndarray):
@@ -467,11 +467,17 @@ def _warn_of_second_fit(ledger: PrivacyLedger, rows: Any) -> None:
             owner = owner.base
     key = id(owner), place
     try:
-        known = _fitted.setdefault(key, [weakref.ref(owner, lambda _: _fitted.pop(key, None)), -1])
+        gone = weakref.ref(owner, lambda _: _fitted.pop(key, None))
     except TypeError:  # a list, say, of which nobody can tell when it is gone
         return
-    known[1] += 1
-    if known[1] == 1:
+    if key not in _fitted:
+        _fitted[key] = [gone, ledger]
+        return
+    first = _fitted[key][1]
+    if first is None or not ledger.protects:
+        return
+    _fitted[key][1] = None if first.protects else ledger
+    if first.protects:
         warnings.warn(
             "These records were fitted before in this process, and the costs of all fits add up: "
             "privacy_ states this one alone. Fit inside a PrivacyOdometer, which keeps the total.",
