@@ -656,7 +656,7 @@ def test_the_sums_that_are_checked_are_drawn():
 
 
 @st.composite
-def hard_problems(draw):
+def hard_problems(draw, group_sizes):
     """Rows from zero to overflow, of persons too, on the corner of the hinge, in any basis."""
     n, d = draw(st.integers(1, 12)), draw(st.integers(1, 4))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
@@ -684,7 +684,7 @@ def hard_problems(draw):
         "fit_intercept": draw(st.booleans()),
         "class_weight": None if weights is None else weights ** rng.random(max(2, n_outputs)),
     }
-    if most := draw(st.sampled_from([0, 0, 2, 12])):
+    if most := draw(st.sampled_from(group_sizes)):
         groups = rng.permutation(n) // most
         options |= {"groups": groups, "max_group_size": most, "max_weight": 1e6}
         options["row_weights"] = draw(st.sampled_from([0.0, 1e-200, 1e6])) ** rng.random(n)
@@ -705,15 +705,29 @@ def hard_problems(draw):
     return objective, coef, clip, rng.random(objective.n_records) < 0.6
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
-@given(hard_problems())
-def test_right_kernels_pass_on_all_data(problem):
+def hold_kernels(problem):
     """A failure would tell of the data, and must not happen."""
     objective, coef, clip, some = problem
     with np.errstate(all="ignore"):
         assert objective.confirm(coef, clip) == 0.0
         if some.any():
             assert objective.confirm(coef, clip, np.flatnonzero(some)) == 0.0
+
+
+HARD = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+@HARD
+@given(hard_problems([0]))
+def test_right_kernels_pass_on_all_data(problem):
+    hold_kernels(problem)
+
+
+@pytest.mark.slow
+@HARD
+@given(hard_problems([2, 12]))
+def test_and_with_weights_and_groups(problem):
+    hold_kernels(problem)
 
 
 @pytest.mark.parametrize("name", ["plain", "full", "batches", "adaptive"])
