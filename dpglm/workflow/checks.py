@@ -15,6 +15,7 @@ from sklearn.pipeline import FeatureUnion, Pipeline
 from sklearn.utils import get_tags
 
 from dpglm.exceptions import PrivacyWarning
+from dpglm.privacy.gaussian import GaussianEvent
 from dpglm.workflow.splits import PrivateKFold
 
 __all__ = ["Finding", "assumed_of", "check_pipeline", "warn_of"]
@@ -119,6 +120,12 @@ def assumed_of(findings: Iterable[Finding]) -> list[str]:
         else f"nothing is released of what no number covers: {finding.reads}"
         for finding in findings
     ]
+
+
+def released_by(findings: Iterable[Finding]) -> list[tuple[GaussianEvent, int]]:
+    """Return what steps that break the guarantee add to a ledger: a release without noise."""
+    broken = any(finding.severity == "breaks" for finding in findings)
+    return [(GaussianEvent(0.0), 1)] * broken
 
 
 _ADD = "add_or_remove_one"

@@ -27,7 +27,7 @@ from dpglm.privacy.ledger import PrivacyLedger, rounded_up
 from dpglm.privacy.noise import entropy_source
 from dpglm.privacy.odometer import charged_as_one
 from dpglm.privacy.selection import ChoosingVault, ExponentialSelection
-from dpglm.workflow.checks import assumed_of, check_pipeline, warn_of
+from dpglm.workflow.checks import assumed_of, check_pipeline, released_by, warn_of
 
 # Of mu^2 for the candidates and the choice, and of that for the choice if it reads the same rows.
 _SEARCH_SHARE, _CHOICE_SHARE = 1 / 3, 0.1
@@ -178,7 +178,8 @@ class PrivateSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     plan_ : SearchPlan
         How the search was paid for.
     privacy_ : PrivacyLedger
-        What everything that is released cost: `plan` has it before the data are touched.
+        What everything that is released cost: `plan` has it before the data are touched. Where a
+        step of a setting breaks the guarantee it says that there is none: its epsilon is ``inf``.
 
     Notes
     -----
@@ -427,7 +428,7 @@ class PrivateSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         assumptions |= dict.fromkeys(assumed_of(findings))
         ledger = replace(
             whole,
-            events=(*whole.events, *last),
+            events=(*whole.events, *last, *released_by(findings)),
             assumptions=(*assumptions, *whole.assumptions),
         )
         return SearchPlan(

@@ -9,10 +9,9 @@ from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import ParameterGrid, ParameterSampler, check_cv
 
-from dpglm.privacy.gaussian import GaussianEvent
 from dpglm.privacy.ledger import PrivacyLedger
 from dpglm.workflow.calibration import PrivateCalibratedClassifier, PrivateThresholdClassifier
-from dpglm.workflow.checks import assumed_of, check_pipeline, parts_of, warn_of
+from dpglm.workflow.checks import assumed_of, check_pipeline, parts_of, released_by, warn_of
 
 __all__ = ["privacy_of"]
 
@@ -99,14 +98,13 @@ def privacy_of(
     findings = dict.fromkeys(
         finding for estimator in _estimators(study) for finding in check_pipeline(estimator)
     )
-    broken = any(finding.severity == "breaks" for finding in findings)
     warn_of(findings)
     assumptions = assumed_of(findings)
     if isinstance(study, Mapping):
         assumptions.append("the scores, which have no noise, are not released")
     return replace(
         total,
-        events=(*total.events, *[(GaussianEvent(0.0), 1)] * broken),
+        events=(*total.events, *released_by(findings)),
         assumptions=tuple(dict.fromkeys((*total.assumptions, *assumptions))),
     )
 
