@@ -422,7 +422,8 @@ class PrivateSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         for setting, width in zip(settings, widths, strict=True):
             plan = self._plan_of(setting, candidate_mu, n_samples, width, n_classes)
             assumptions |= dict.fromkeys(plan.ledger.assumptions)
-        models = [self._configured(setting, candidate_mu) for setting in settings]
+        # Of steps only: that epsilon=inf has no noise was asked for.
+        models = [self._configured(setting, 1.0) for setting in settings]
         findings = dict.fromkeys(found for model in models for found in check_pipeline(model))
         warn_of(findings, stacklevel=4)
         assumptions |= dict.fromkeys(assumed_of(findings))
