@@ -365,3 +365,13 @@ def test_the_words_fit_what_is_reported(study):
     scores = private_scores(model, X, Y, epsilon=1.0, delta=1e-3)
     report = PrivacyReport(scores)
     assert report.title.endswith(type(scores).__name__) and report.parameters == {}
+
+
+def test_what_parts_rest_on_is_asserted_beside_a_limit_too(tmp_path):
+    odometer = PrivacyOdometer(tmp_path / "s.jsonl", epsilon=2.0, delta=1e-3)
+    for part in ("north", "south"):
+        with odometer.part(part):
+            fitted(epsilon=0.5)
+    asserted = PrivacyReport(odometer).to_dict()["asserted"]
+    assert "no record decides in which part of the records another one is" in asserted
+    assert not any("settings of every fit" in text for text in asserted)

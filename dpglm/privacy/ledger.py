@@ -393,7 +393,7 @@ def require_dp_accounting() -> Any:
     return require("dp_accounting", "accounting", what)
 
 
-_FIXED_IN_ADVANCE = "the settings of every fit were fixed before any result was seen"
+FIXED_IN_ADVANCE = "the settings of every fit were fixed before any result was seen"
 _ONE_PART_EACH = "no record decides in which part of the records another one is"
 _ENTROPY = "the operating system's entropy, the source of the noise, is sound"
 
@@ -497,7 +497,7 @@ class PrivacyLedger:
         """
         if not isinstance(other, PrivacyLedger):
             return NotImplemented
-        return self._with(other, _joined((*self.events, *other.events)), _FIXED_IN_ADVANCE)
+        return self._with(other, _joined((*self.events, *other.events)), FIXED_IN_ADVANCE)
 
     def group(self, k: int) -> "PrivacyLedger":
         """Return the ledger of the same releases for data sets that differ in k records.

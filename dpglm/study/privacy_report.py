@@ -16,7 +16,7 @@ from dpglm.audit.report import AuditReport
 from dpglm.privacy.attacks import attack_power, attack_success, gaussian_mu, posterior
 from dpglm.privacy.events import FilterEvent
 from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS, GaussianEvent, gdp_mu
-from dpglm.privacy.ledger import PrivacyLedger, rounded_up, single_releases
+from dpglm.privacy.ledger import FIXED_IN_ADVANCE, PrivacyLedger, rounded_up, single_releases
 from dpglm.privacy.odometer import OdometerEntry, PrivacyOdometer, as_json
 from dpglm.schema.columns import FILL_IN
 from dpglm.study.plots import TradeOffDisplay
@@ -611,8 +611,7 @@ def _total(odometer: PrivacyOdometer) -> PrivacyLedger:
     if _is_filter(odometer):
         # The budget admits settings that follow from earlier results, which a sum does not.
         events = ((FilterEvent(mu=gdp_mu(odometer.epsilon, odometer.delta)), 1),)
-        each = (text for ledger in odometer.ledgers() for text in ledger.assumptions)
-        assumptions = tuple(dict.fromkeys(each))
+        assumptions = tuple(text for text in assumptions if text != FIXED_IN_ADVANCE)
     return replace(total, events=events, reporting_delta=odometer.delta, assumptions=assumptions)
 
 
