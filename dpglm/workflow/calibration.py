@@ -163,12 +163,11 @@ class PrivateCalibratedClassifier(_OnNoisyTable):
 
     Examples
     --------
-    >>> from sklearn.model_selection import train_test_split
     >>> from dpglm import DPLinearSVM
     >>> from dpglm.datasets import make_census
-    >>> from dpglm.workflow import PrivateCalibratedClassifier
+    >>> from dpglm.workflow import PrivateCalibratedClassifier, private_split
     >>> X, y = make_census(8000, random_state=0)
-    >>> X, X_held, y, y_held = train_test_split(X, y, random_state=0)
+    >>> X, X_held, y, y_held = private_split(X, y)
     >>> svm = DPLinearSVM(epsilon=1.0, classes=[0, 1], max_iter=10).fit(X, y)
     >>> model = PrivateCalibratedClassifier(svm, epsilon=1.0).fit(X_held, y_held)
     >>> model.predict_proba(X_held).shape
@@ -240,12 +239,11 @@ class PrivateThresholdClassifier(_OnNoisyTable):
 
     Examples
     --------
-    >>> from sklearn.model_selection import train_test_split
     >>> from dpglm import DPLogisticRegression
     >>> from dpglm.datasets import make_census
-    >>> from dpglm.workflow import PrivateThresholdClassifier
+    >>> from dpglm.workflow import PrivateThresholdClassifier, private_split
     >>> X, y = make_census(8000, random_state=0)
-    >>> X, X_held, y, y_held = train_test_split(X, y, random_state=0)
+    >>> X, X_held, y, y_held = private_split(X, y)
     >>> model = DPLogisticRegression(epsilon=1.0, classes=[0, 1]).fit(X, y)
     >>> costs = {"false_positive": 1.0, "false_negative": 5.0}
     >>> tuned = PrivateThresholdClassifier(model, criterion=costs).fit(X_held, y_held)

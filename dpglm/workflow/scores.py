@@ -260,12 +260,11 @@ def private_scores(
 
     Examples
     --------
-    >>> from sklearn.model_selection import train_test_split
     >>> from dpglm import DPLogisticRegression
     >>> from dpglm.datasets import make_census
-    >>> from dpglm.workflow import private_scores
+    >>> from dpglm.workflow import private_scores, private_split
     >>> X, y = make_census(4000, random_state=0)
-    >>> X, X_held, y, y_held = train_test_split(X, y, random_state=0)
+    >>> X, X_held, y, y_held = private_split(X, y)
     >>> model = DPLogisticRegression(epsilon=1.0, classes=[0, 1]).fit(X, y)
     >>> scores = private_scores(model, X_held, y_held, epsilon=1.0, scores=["accuracy", "auc"])
     >>> low, high = scores.accuracy.interval
@@ -474,18 +473,18 @@ def make_private_scorer(score: str, *, epsilon: float, **settings: Any) -> Priva
     Notes
     -----
     Guarantee: that of `private_scores`, for each call. In cross-validation the folds must follow
-    from public facts (``cv=KFold(5)``, not the default), and the fits cost as well.
+    from public facts (``cv=PrivateKFold(5)``, not the default), and the fits cost as well.
 
     Examples
     --------
-    >>> from sklearn.model_selection import KFold, cross_val_score
+    >>> from sklearn.model_selection import cross_val_score
     >>> from dpglm import DPLogisticRegression
     >>> from dpglm.datasets import make_census
-    >>> from dpglm.workflow import make_private_scorer
+    >>> from dpglm.workflow import PrivateKFold, make_private_scorer
     >>> X, y = make_census(2000, random_state=0)
     >>> model = DPLogisticRegression(epsilon=1.0, classes=[0, 1], max_iter=5)
     >>> scorer = make_private_scorer("accuracy", epsilon=0.5)
-    >>> cross_val_score(model, X, y, cv=KFold(4), scoring=scorer).shape
+    >>> cross_val_score(model, X, y, cv=PrivateKFold(4), scoring=scorer).shape
     (4,)
     >>> round(scorer.privacy_.epsilon(), 3)
     2.0
