@@ -33,29 +33,42 @@ def table_of(report, start):
     return table
 
 
-def test_a_claim_is_wrapped_and_escaped_and_what_fails_says_why(script):
+def test_a_claim_is_wrapped_and_escaped_and_what_does_not_hold_says_why(script):
     _report = script("_report")
     report = _report.Report("Title", "Authors")
-    report.claim("a|b " * 20, paper="x", ours="1.0", holds=True, why="not asked for")
+    paper = _report.printed("lee_kifer.table1.noise")
+    report.claim("a|b " * 20, paper=paper, ours="1.0", holds=np.True_, why="not asked for")
     report.claim("second", paper="y", ours="2*3", holds=False, remark="of a reason")
-    for name in ("third", "fourth"):
-        report.claim(name, paper="z", ours="4", holds=False, remark="short", why="a long story")
+    for name, holds in (("third", False), ("fourth", None)):
+        report.claim(name, paper="z", ours="4", holds=holds, remark="short", why="a long story")
+    report.program("the choice", does="adds", ours="takes off")
     report.table("Measured", ["", "v"], [["row", 0.123456], ["other", 7]])
     text, markdown = str(report), report.markdown(level=3)
     assert max(map(len, text.splitlines())) <= 100
     assert "does not hold: of a" in text and "  row    0.1235\n" in text
     assert "Why not (third; fourth): a long story." in text
-    assert markdown.startswith(
-        "### Title\n\nAuthors\n\n1 of 4 claims hold. What does not, and why:\n\n"
-        "- *second*: of a reason.\n- *third*; *fourth*: a long story.\n\n| claim | paper |"
-    )
+    assert "The authors' program\n  part        what it does       here\n" in text
+    head = "1 of 3 printed claims hold; 1 not comparable."
+    assert markdown.startswith(f"### Title\n\nAuthors\n\n{head}\n\n| claim | paper |")
+    assert "| 0.50119 (Table 1) | 1.0 | holds |" in markdown
     assert "| third | z | 4 | does not hold: short |" in markdown
+    assert "| fourth | z | 4 | not comparable: short |" in markdown
     rows = [line for line in markdown.splitlines() if line.startswith("| ")]
-    assert len(rows) == 6 + 4
+    assert len(rows) == 6 + 3 + 4
     assert all(len(re.split(r"(?<!\\)\|", row)) == 6 for row in rows[:6])
     assert "2\\*3" in markdown
-    with pytest.raises(ValueError, match="say why"):
-        report.claim("fifth", paper="", ours="", holds=False)
+    for holds in (False, None):
+        with pytest.raises(ValueError, match="say why"):
+            report.claim("fifth", paper="", ours="", holds=holds)
+
+
+def test_a_printed_value_is_shown_with_its_place(script):
+    printed = script("_report").printed
+    assert str(printed("lee_kifer.batch.KDDCup99")) == "40,000 (Section 6)"
+    noise = printed("lee_kifer.table1.noise")
+    assert noise.text(f"about {noise.value:.1f}") == "about 0.5 (Table 1)"
+    with pytest.raises(KeyError):
+        printed("lee_kifer.table9")
 
 
 def test_two_standard_errors_decide(script):

@@ -5,17 +5,23 @@ the options that all scripts have:
 
     def reproduce(arguments):
         report = Report("Their figure 1", "Authors (year), section")
-        report.claim("noise is amplified", paper="1.56", ours="1.55 ±0.01", holds=True)
+        paper = printed("yu.variance_at_0.9")
+        report.claim("noise is amplified", paper=paper, ours="5.29 ±0.01", holds=True)
         return report
 
     def main(argv=None):
         return run(__doc__, reproduce, argv)
+
+A claim is what the source prints. What we find besides is a table or a note, and what the authors'
+program does goes to `Report.program`, so that the headline counts nothing else.
 """
 
 import argparse
+import json
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -24,26 +30,49 @@ import numpy as np
 from dpglm.study import ComparisonResults
 
 _WIDTH = 100
-_COLUMNS = ("claim", "paper", "ours", "holds")
+_COLUMNS = ("claim", "paper", "ours", "verdict")
 # Share of the width of each column of the table of claims.
 _SHARES = (0.31, 0.20, 0.26, 0.23)
+_WORDS = {True: "holds", False: "does not hold", None: "not comparable"}
+_PRINTED = json.loads(Path(__file__).with_name("printed.json").read_text(encoding="utf-8"))
+
+
+@dataclass(frozen=True)
+class Printed:
+    """A figure or formula of a source, where it stands, and the setting it is for."""
+
+    value: Any
+    place: str
+    setting: str = ""
+
+    def __str__(self) -> str:
+        return self.text(f"{self.value:,}" if isinstance(self.value, int) else str(self.value))
+
+    def text(self, shown: str) -> str:
+        """Return the value as shown, with its place."""
+        return f"{shown} ({self.place})"
+
+
+def printed(key: str) -> Printed:
+    """Return what ``printed.json`` has by that key: source, dot, name."""
+    return Printed(*_PRINTED[key])
 
 
 @dataclass(frozen=True)
 class Claim:
-    """What a paper says, what we find, and whether the two agree."""
+    """What a paper prints, what we find, and whether the two agree; None: not comparable."""
 
     claim: str
     paper: str
     ours: str
-    holds: bool
+    holds: bool | None
     remark: str = ""
     why: str = ""
 
     @property
     def verdict(self) -> str:
-        """ "holds" or "does not hold", with the reason or a remark."""
-        word = "holds" if self.holds else "does not hold"
+        """The verdict, with the reason or a remark."""
+        word = _WORDS[self.holds]
         return f"{word}: {self.remark}" if self.remark else word
 
 
@@ -69,27 +98,56 @@ class Report:
     claims: list[Claim] = field(default_factory=list)
     parts: list[Table | str] = field(default_factory=list)
     drawing: Callable[[Any], Any] | None = None
+    _program: list[tuple[str, str, str]] = field(default_factory=list, init=False)
 
     def claim(
-        self, claim: str, *, paper: str, ours: str, holds: bool, remark: str = "", why: str = ""
+        self,
+        claim: str,
+        *,
+        paper: str | Printed,
+        ours: str,
+        holds: bool | None,
+        remark: str = "",
+        why: str = "",
     ) -> None:
-        """Add a claim, with a short remark for the table.
+        """Add a claim, with a short remark for the table; without ``holds`` it is not comparable.
 
-        ``why`` is the reason that the claim does not hold for, if it does not; several claims may
-        share it. Without it the remark is the reason, and there must be one.
+        ``why`` is the reason for a verdict other than "holds"; several claims may share it. Without
+        it the remark is the reason, and there must be one.
         """
+        holds = None if holds is None else bool(holds)
         if not holds and not (remark or why):
-            raise ValueError(f"say why this does not hold: {claim!r}")
-        self.claims.append(Claim(claim, paper, ours, bool(holds), remark, "" if holds else why))
+            raise ValueError(f"say why this {_WORDS[holds]}: {claim!r}")
+        self.claims.append(Claim(claim, str(paper), ours, holds, remark, "" if holds else why))
+
+    def program(self, part: str, *, does: str, ours: str) -> None:
+        """Add what a part of the authors' program does otherwise than the source says."""
+        self._program.append((part, does, ours))
 
     @property
-    def reasons(self) -> dict[str, list[str]]:
-        """Why claims do not hold, each reason with its claims."""
-        reasons: dict[str, list[str]] = {}
+    def headline(self) -> str:
+        """How many of the printed claims hold, and how many cannot be compared."""
+        verdicts = [claim.holds for claim in self.claims]
+        n_open = verdicts.count(None)
+        n_compared = len(verdicts) - n_open
+        head = f"{verdicts.count(True)} of {n_compared} printed claims hold"
+        return f"{head}; {n_open} not comparable." if n_open else f"{head}."
+
+    @property
+    def reasons(self) -> list[str]:
+        """The reasons that claims share, each with its claims."""
+        shared: dict[str, list[str]] = {}
         for claim in self.claims:
-            if not claim.holds:
-                reasons.setdefault(claim.why or claim.remark, []).append(claim.claim)
-        return reasons
+            if claim.why:
+                shared.setdefault(claim.why, []).append(claim.claim)
+        return [f"Why not ({'; '.join(about)}): {why}." for why, about in shared.items()]
+
+    @property
+    def body(self) -> list[Table | str]:
+        """Reasons, the authors' program, and the measurements, in that order."""
+        columns = ("part", "what it does", "here")
+        program = [Table("The authors' program", columns, self._program)] if self._program else []
+        return [*self.reasons, *program, *self.parts]
 
     def table(self, title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         """Add a table of measurements; floats are shown with four digits."""
@@ -101,11 +159,9 @@ class Report:
 
     def __str__(self) -> str:
         lines = [self.title, "=" * len(self.title), *textwrap.wrap(self.source, _WIDTH), ""]
-        lines += _claims_as_text(self.claims)
-        for why in dict.fromkeys(claim.why for claim in self.claims if claim.why):
-            about = "; ".join(self.reasons[why])
-            lines += ["", *textwrap.wrap(f"Why not ({about}): {why}.", _WIDTH)]
-        for part in self.parts:
+        claims = [(c.claim, c.paper, c.ours, c.verdict) for c in self.claims]
+        lines += [self.headline, "", *_wrapped_table(_COLUMNS, claims, _SHARES)]
+        for part in self.body:
             lines.append("")
             lines += textwrap.wrap(part, _WIDTH) if isinstance(part, str) else _table_as_text(part)
         return "\n".join(line.rstrip() for line in lines) + "\n"
@@ -113,18 +169,9 @@ class Report:
     def markdown(self, level: int = 2) -> str:
         """Return the report as Markdown, its title a heading of that level."""
         claims = [(c.claim, c.paper, c.ours, c.verdict) for c in self.claims]
-        blocks = [f"{'#' * level} {self.title}", self.source]
-        if self.reasons:
-            held, items = sum(claim.holds for claim in self.claims), []
-            blocks.append(f"{held} of {len(claims)} claims hold. What does not, and why:")
-            for why, about in self.reasons.items():
-                names = "; ".join(f"*{_escaped(name)}*" for name in about)
-                items.append(f"- {names}: {_escaped(why)}.")
-            blocks.append("\n".join(items))
-        else:
-            blocks.append(f"All {len(claims)} claims hold.")
+        blocks = [f"{'#' * level} {self.title}", self.source, self.headline]
         blocks.append(_markdown_table(_COLUMNS, claims))
-        for part in self.parts:
+        for part in self.body:
             if isinstance(part, str):
                 blocks.append(_escaped(part))
             else:
@@ -202,15 +249,15 @@ def _text(cell: Any) -> str:
     return f"{cell:.4g}" if isinstance(cell, float) else str(cell)
 
 
-def _claims_as_text(claims: Sequence[Claim]) -> list[str]:
-    widths = [round(share * _WIDTH) - 2 for share in _SHARES]
-    lines = [_row(_COLUMNS, widths), "-" * _WIDTH]
-    for claim in claims:
-        cells = (claim.claim, claim.paper, claim.ours, claim.verdict)
-        wrapped = [textwrap.wrap(cell, w) for cell, w in zip(cells, widths, strict=True)]
-        height = max(map(len, wrapped))
-        padded = [cell + [""] * (height - len(cell)) for cell in wrapped]
-        lines += [_row(line, widths) for line in zip(*padded, strict=True)]
+def _wrapped_table(
+    columns: Sequence[str], rows: Iterable[Sequence[str]], shares: Sequence[float]
+) -> list[str]:
+    """Return lines of a table whose cells are wrapped to shares of the width."""
+    widths = [round(share * _WIDTH) - 2 for share in shares]
+    lines = [_row(columns, widths), "-" * _WIDTH]
+    for row in rows:
+        cells = [textwrap.wrap(cell, w) for cell, w in zip(row, widths, strict=True)]
+        lines += [_row(line, widths) for line in zip_longest(*cells, fillvalue="")]
         lines.append("")
     return lines[:-1]
 
@@ -222,8 +269,11 @@ def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
 def _table_as_text(table: Table) -> list[str]:
     columns = list(zip(table.columns, *table.rows, strict=True))
     widths = [max(map(len, column)) for column in columns]
-    first, *others = widths
     lines = textwrap.wrap(table.title, _WIDTH)
+    if sum(widths) + 2 * len(widths) > _WIDTH + 20:
+        n_columns = len(columns)
+        return lines + _wrapped_table(table.columns, table.rows, [1 / n_columns] * n_columns)
+    first, *others = widths
     for cells in (table.columns, *table.rows):
         numbers = (cell.rjust(width) for cell, width in zip(cells[1:], others, strict=True))
         lines.append("  " + "  ".join([cells[0].ljust(first), *numbers]))
