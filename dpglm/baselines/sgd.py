@@ -35,7 +35,7 @@ class _SmallBatches(NamedLossMixin):
     neighboring_relation : {"zero_out", "add_or_remove_one"}, default="zero_out"
         Which datasets are made indistinguishable: one record replaced by a null record that
         contributes nothing (the number of records is public), or added or removed.
-        ``"replace_one"`` is refused, because it is not amplified by sampling.
+        ``"replace_one"`` is refused, because it is not accounted for.
     batch_size : float or "auto", default="auto"
         Expected number of records in a batch; ``"auto"`` is the square root of their number plus
         10.

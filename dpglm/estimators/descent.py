@@ -109,7 +109,7 @@ class NoisyDescentMixin(NamedLossMixin):
     sampling_rate : float, default=1.0
         Chance of each record to be in the batch of an iteration, independently of the others; 1
         uses all records every time. Below 1 the accounting needs dp-accounting (``pip install
-        "dpglm[accounting]"``), and ``"replace_one"`` is refused: sampling does not amplify it.
+        "dpglm[accounting]"``), and ``"replace_one"`` is refused: it is not accounted for there.
     """
 
     noise_schedule: Any = "auto"
