@@ -388,6 +388,12 @@ def one_candidate_for_free(monkeypatch):
     wrapped(Whole, "refuse_more", lambda *_: None)(monkeypatch)
 
 
+losing_noise = wrapped(
+    selection.PermuteAndFlip, "_noise", lambda draw, self, *given: -draw(self, *given)
+)
+flipped = partial(choices, selection="permute_and_flip")
+
+
 lipschitz_of_one = wrapped(
     perturbation, "minimizer_sensitivity", lambda original, _, *given: original(1.0, *given)
 )
@@ -540,6 +546,8 @@ BUGS = [
     Bug("range not doubled under replace-one", one_relation_for_all,
         partial(choices, neighboring_relation="replace_one")),
     Bug("noisy minimum of the wrong sign", noisy_min_of_the_wrong_sign, partial(choices),
+        system="DP-AGD, common/noisy_max.py"),
+    Bug("one-sided noise of the wrong sign", losing_noise, flipped,
         system="DP-AGD, common/noisy_max.py"),
     Bug("half of the noise of mutations", scaled_choices(0.5), partial(choices, PrivGene)),
     Bug("L = 1 for rows that are longer", lipschitz_of_one,

@@ -122,7 +122,7 @@ ADAPTIVE = {
     "averaging": st.sampled_from(["auto", "uniform", None, 0.3]),
     "loss_clip": st.one_of(st.just("auto"), powers_of_ten(-1, 1)),
     "n_splits": st.floats(1, 6),
-    "selection": st.sampled_from(["exponential", "laplace"]),
+    "selection": st.sampled_from(["exponential", "laplace", "permute_and_flip"]),
     "accountant": st.sampled_from(["auto", "gdp", "zcdp"]),
     "momentum": st.sampled_from(["heavy_ball", "debiased", None, 0.3]),
     "preconditioner": PRECONDITIONERS,

@@ -165,7 +165,7 @@ SETTINGS = {
     "n_splits": st.floats(1.0, 30.0),
     "selection_share": st.floats(0.02, 0.95),
     "budget_growth": st.floats(0.05, 3.0),
-    "selection": st.sampled_from(["exponential", "laplace"]),
+    "selection": st.sampled_from(["exponential", "laplace", "permute_and_flip"]),
     "accountant": st.sampled_from(["auto", "gdp", "zcdp"]),
     "max_iter": st.sampled_from([3, 10_000, "auto"]),
     "step_schedule": st.sampled_from([None, Constant(100.0)]),

@@ -117,6 +117,7 @@ def test_entries_off_the_diagonal_do_what_their_design_predicts(relation):
             selection_share=0.1,
         ),
         DPAGDClassifier.as_published(epsilon=1.0),
+        DPAGDClassifier.as_published(epsilon=1.0, selection="permute_and_flip"),
         baselines.PrivGene(epsilon=3.0),
         baselines.PrivGene(epsilon=1.0, loss="hinge", feature_bound=4.0, mutation=0.2),
     ],

@@ -13,6 +13,7 @@ from dpglm.privacy.events import (
     FilterEvent,
     LaplaceSelectionEvent,
     ObjectivePerturbationEvent,
+    PermuteAndFlipEvent,
     SelectionEvent,
     zcdp_epsilon,
 )
@@ -301,7 +302,7 @@ def test_a_noise_multiplier_may_be_anything_that_does_not_overflow(noise_multipl
             GaussianEvent(bad)
 
 
-@pytest.mark.parametrize("event_type", [SelectionEvent, LaplaceSelectionEvent])
+@pytest.mark.parametrize("event_type", [SelectionEvent, LaplaceSelectionEvent, PermuteAndFlipEvent])
 @pytest.mark.parametrize("epsilon", [0.0, -0.5, math.nan])
 def test_a_selection_has_an_epsilon_above_0(event_type, epsilon):
     with pytest.raises(ValueError, match="must be a number above 0"):

@@ -10,10 +10,12 @@ from dp_accounting.rdp import RdpAccountant
 from mpmath import mp
 from scipy.stats import chisquare, kstest, laplace
 
+from dpglm.audit.choices import permute_and_flip_law
 from dpglm.privacy import selection
 from dpglm.privacy.events import (
     FilterEvent,
     LaplaceSelectionEvent,
+    PermuteAndFlipEvent,
     SelectionEvent,
     bounded_range_delta,
     pure_mu,
@@ -22,12 +24,16 @@ from dpglm.privacy.events import (
 from dpglm.privacy.gaussian import GaussianEvent, gdp_epsilon, gdp_log_delta
 from dpglm.privacy.ledger import PrivacyLedger, rounded_up
 from dpglm.privacy.noise import entropy_source, rounded_laplace, uniform_below
-from dpglm.privacy.selection import ExponentialSelection, LaplaceSelection
+from dpglm.privacy.selection import ExponentialSelection, LaplaceSelection, PermuteAndFlip
 
 # A law that holds is rejected once in a million, another one of those below is accepted as rarely.
 N_DRAWS = 36_000
 FALSE_ALARM = 1e-6
-LAWS = {ExponentialSelection: "exponential_mechanism", LaplaceSelection: "laplace_rnm"}
+LAWS = {
+    ExponentialSelection: "exponential_mechanism",
+    LaplaceSelection: "laplace_rnm",
+    PermuteAndFlip: "permute_and_flip",
+}
 OTHERS = ("exponential_mechanism", "permute_and_flip", "laplace_rnm", "INVALID_published_code")
 
 
@@ -81,7 +87,11 @@ def p_values(row, counts):
 
 @pytest.mark.parametrize(
     ("mechanism_type", "index"),
-    [(ExponentialSelection, 0), pytest.param(LaplaceSelection, 1, marks=pytest.mark.slow)],
+    [
+        (ExponentialSelection, 0),
+        (PermuteAndFlip, 0),
+        pytest.param(LaplaceSelection, 1, marks=pytest.mark.slow),
+    ],
 )
 def test_draws_have_their_own_law_and_not_that_of_the_published_code(
     mechanism_type, index, vectors
@@ -126,6 +136,17 @@ def test_costs_match_the_vectors(vectors):
         assert pure.mu == pure_mu(epsilon) == pytest.approx(row["gdp_mu_pure"], rel=rel)
         assert ranged.rho == pytest.approx(row["zcdp_bounded_range"], rel=rel)
         assert ranged.mu == pytest.approx(row["gdp_mu_bounded_range"], rel=rel)
+
+
+def test_permute_and_flip_is_pure_and_of_no_bounded_range(vectors):
+    """Its exact law on scores that a record moves by one at most, which all of them may."""
+    scores, moved = np.array([0.0, -1.0, -0.5]), np.array([1.0, 0.0, 1.0])
+    one, other = (np.log(permute_and_flip_law(q, 1.0)) for q in (scores, scores + moved))
+    assert np.abs(one - other).max() <= 1.0 < np.ptp(one - other)
+    assert PermuteAndFlipEvent(1.0).mu == LaplaceSelectionEvent(1.0).mu > SelectionEvent(1.0).mu
+    for row in vectors("selection", "selection_probabilities"):
+        law = permute_and_flip_law(np.array(row["utilities"]), row["scale"])
+        assert law == pytest.approx(row["permute_and_flip"], rel=row["rtol"])
 
 
 @pytest.mark.parametrize("epsilon", [1e-9, 1e-4, 0.3, 0.99, 1.01, 5.0, 60.0])
@@ -236,7 +257,7 @@ def test_a_filter_event_takes_one_positive_number(bad):
         FilterEvent(**bad)
 
 
-@pytest.mark.parametrize("mechanism_type", [ExponentialSelection, LaplaceSelection])
+@pytest.mark.parametrize("mechanism_type", LAWS)
 def test_edges(mechanism_type):
     rng = entropy_source(0)
     exact = mechanism_type(math.inf, math.inf)

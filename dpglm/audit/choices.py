@@ -6,12 +6,13 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+from scipy.special import roots_legendre
 from scipy.stats import binom, norm
 
 from dpglm.audit.designs import ONE_RELEASE, prepared, releases_of
 from dpglm.audit.statistics import POWER, AuditResult, root
 from dpglm.baselines import PrivGene
-from dpglm.privacy.events import LaplaceSelectionEvent
+from dpglm.privacy.events import LaplaceSelectionEvent, PermuteAndFlipEvent
 from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS
 from dpglm.privacy.vault import Recorded
 
@@ -140,6 +141,18 @@ def noisy_max_law(scores: np.ndarray, scale: float) -> np.ndarray:
     return law / law.sum()
 
 
+def permute_and_flip_law(scores: np.ndarray, scale: float) -> np.ndarray:
+    """Return the probability of each score to be the largest after one-sided exponential noise.
+
+    With ``p_i = exp((score_i - largest) / scale)`` it is ``p_i`` times the integral over v in
+    (0, 1) of ``prod_(j != i) (1 - p_j v)``, a polynomial: Gauss-Legendre quadrature is exact.
+    """
+    p = np.exp((scores - scores.max()) / scale)
+    nodes, weights = roots_legendre(len(p))
+    factors = 1 - np.outer((nodes + 1) / 2, p)
+    return p * (weights / 2 @ (factors.prod(axis=1, keepdims=True) / factors))
+
+
 def choice_counts(estimator: Any, *, n_fits: int = 1000) -> ChoiceCounts:
     """Fit an estimator many times on the same rows, and count its first choice.
 
@@ -178,6 +191,8 @@ def choice_counts(estimator: Any, *, n_fits: int = 1000) -> ChoiceCounts:
     scale = factor * score_range / charged.epsilon
     if isinstance(charged, LaplaceSelectionEvent):
         law = noisy_max_law(scores, scale)
+    elif isinstance(charged, PermuteAndFlipEvent):
+        law = permute_and_flip_law(scores, scale)
     else:
         law = np.exp((scores - scores.max()) / scale)
         law /= law.sum()

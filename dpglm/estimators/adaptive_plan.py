@@ -300,7 +300,7 @@ def _check_division(n_splits: Any, selection_share: Any, selection: Any, account
         rule = "above 0 and below 1, or 'published'"
         _check_real("selection_share", selection_share, rule, below=1.0)
     if selection not in SELECTIONS:
-        raise ValueError(f"selection={selection!r} is unknown; choose 'exponential' or 'laplace'.")
+        raise ValueError(f"selection={selection!r} is unknown; choose one of {[*SELECTIONS]}.")
     if accountant not in ("auto", *ACCOUNTANTS):
         raise ValueError(f"accountant={accountant!r} is unknown; choose 'auto', 'gdp' or 'zcdp'.")
 

@@ -78,8 +78,9 @@ class DPAGDClassifier(NamedLossMixin, PersonsMixin, PrivateLinearClassifier):
         How past directions enter the next, at no cost; ``None`` steps along the last gradient.
     averaging : {"auto", "uniform", "tail", "t_weighted"}, float or None, default="auto"
         Which average of the accepted iterates is returned; ``None`` is the last, as published.
-    selection : {"exponential", "laplace"}, default="exponential"
-        Exponential mechanism, or report noisy max with Laplace noise at four times the cost.
+    selection : {"exponential", "laplace", "permute_and_flip"}, default="exponential"
+        Exponential mechanism, or report noisy max with Laplace noise, or with one-sided exponential
+        noise, at four times the cost for the same epsilon.
     accountant : {"auto", "gdp", "zcdp"}, default="auto"
         Unit of the filter: Gaussian differential privacy or zero-concentrated; ``"auto"`` takes
         the one that buys more, decided before the data are seen.
@@ -144,8 +145,9 @@ class DPAGDClassifier(NamedLossMixin, PersonsMixin, PrivateLinearClassifier):
     def as_published(cls, **parameters: Any) -> "DPAGDClassifier":
         """Return Lee & Kifer's algorithm at their constants, with noise that is valid.
 
-        The choice is report noisy max with Laplace noise, as in their text; their program has its
-        sign wrong, and leaks about twenty times the epsilon it charges.
+        The choice is report noisy max with Laplace noise, as in their text; the exponential noise
+        that the text prefers is ``selection="permute_and_flip"``. Their program has its sign wrong,
+        and leaks about twenty times the epsilon it charges.
 
         Parameters
         ----------

@@ -129,6 +129,15 @@ class LaplaceSelectionEvent(PureEvent):
     kind: ClassVar[str] = "laplace_selection"
 
 
+class PermuteAndFlipEvent(PureEvent):
+    """One choice by report noisy max with one-sided exponential noise, which is epsilon-private.
+
+    It is not of bounded range epsilon, and counts as much as any pure mechanism.
+    """
+
+    kind: ClassVar[str] = "permute_and_flip"
+
+
 @dataclass(frozen=True)
 class FilterEvent:
     """Everything that an adaptive fit was ALLOWED to spend, whatever it did spend.

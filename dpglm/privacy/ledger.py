@@ -18,6 +18,7 @@ from dpglm.privacy.events import (
     FilterEvent,
     LaplaceSelectionEvent,
     ObjectivePerturbationEvent,
+    PermuteAndFlipEvent,
     PureEvent,
     SelectionEvent,
     zcdp_delta,
@@ -105,6 +106,7 @@ Event = (
     | SelectionEvent
     | PureEvent
     | LaplaceSelectionEvent
+    | PermuteAndFlipEvent
     | ObjectivePerturbationEvent
     | FilterEvent
     | ParallelEvent

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dpglm.privacy.events import LaplaceSelectionEvent, SelectionEvent
+from dpglm.privacy.events import LaplaceSelectionEvent, PermuteAndFlipEvent, SelectionEvent
 from dpglm.privacy.noise import EntropySource, rounded_laplace, uniform_below
 from dpglm.privacy.vault import Vault, grid_spacing, plain
 
@@ -56,7 +56,7 @@ class _Selection:
         return self.score_range + self.slack
 
     @cached_property
-    def event(self) -> SelectionEvent | LaplaceSelectionEvent:
+    def event(self) -> SelectionEvent | LaplaceSelectionEvent | PermuteAndFlipEvent:
         """What a release costs."""
         return self.event_type(self.epsilon)
 
@@ -145,14 +145,45 @@ class LaplaceSelection(_Selection):
         return scale + 3 * self.grid / self.epsilon
 
     def _drawn(self, scores: np.ndarray, rng: EntropySource) -> int:
-        noise = rounded_laplace(len(scores), self.scale / self.grid, rng)
+        noise = self._noise(len(scores), rng)
         # Relative to the largest, so that no step overflows.
         with np.errstate(over="ignore"):
             steps = np.maximum((scores - scores.max()) / self.grid, -_LARGEST_SCORE)
         return int(np.argmax(np.rint(steps).astype(np.int64) + noise))
 
+    def _noise(self, size: int, rng: EntropySource) -> np.ndarray:
+        """Draw numbers of steps on the grid (size,)."""
+        return rounded_laplace(size, self.scale / self.grid, rng)
 
-SELECTIONS = {"exponential": ExponentialSelection, "laplace": LaplaceSelection}
+
+@dataclass(frozen=True)
+class PermuteAndFlip(LaplaceSelection):
+    """Add one-sided exponential noise to every score and choose the largest.
+
+    Its law is that of permute and flip (McKenna & Sheldon 2020; Ding et al. 2021).
+
+    Notes
+    -----
+    Guarantee: the choice is epsilon-differentially private with noise of scale
+    ``s = (score_range + slack) / epsilon``. Given the noise of the others, a candidate wins if its
+    own noise exceeds some m, with probability ``min(1, exp(-m / s))``; changes within a window of
+    the range move m by the range at most, whichever way. It has not the bounded range of the
+    exponential mechanism, so that in zCDP the same epsilon costs four times as much.
+
+    The magnitude of a rounded Laplace number is a rounded exponential one.
+    """
+
+    event_type: ClassVar[type] = PermuteAndFlipEvent
+
+    def _noise(self, size: int, rng: EntropySource) -> np.ndarray:
+        return np.abs(super()._noise(size, rng))
+
+
+SELECTIONS = {
+    "exponential": ExponentialSelection,
+    "laplace": LaplaceSelection,
+    "permute_and_flip": PermuteAndFlip,
+}
 
 
 class ChoosingVault(Vault):

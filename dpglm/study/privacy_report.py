@@ -33,6 +33,7 @@ RELEASES = {
     "poisson_sampled": "sum over a random batch of the records, with Gaussian noise",
     "selection": "choice by the exponential mechanism",
     "laplace_selection": "choice by report noisy max",
+    "permute_and_flip": "choice by permute and flip",
     "pure": "sum over all records, with noise and a delta of zero",
     "objective_perturbation": "minimiser of a loss that was tilted at random",
     "filter": "everything that an adaptive fit may release, charged with its whole budget",
