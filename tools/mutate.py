@@ -71,6 +71,8 @@ TESTS = {
     "privacy/calibration": ["calibration"],
     "privacy/selection": ["agd", "selection"],
     "privacy/odometer": ["odometer"],
+    "privacy/pure": ["pure"],
+    "privacy/attacks": ["attacks"],
     "privacy/vault": [
         "mechanisms",
         "vault not moves_by and not nor_with and not right_kernels and not oracle",
@@ -88,6 +90,7 @@ TESTS = {
         "small_problems basis or norms",
         "second_moment",
         "preconditioning",
+        "persons",
     ],
     "estimators": ["estimators", "momentum", "objective penalty", _SAMPLED, "agd"],
     "kernels": ["small_problems", "kernels"],
