@@ -39,13 +39,12 @@ _LOCKED_BYTE = 2**40
 
 # Of the environment variable; free again in a forked child, whoever held it.
 _lock = threading.RLock()
+# The blocks of this context, the innermost last; a forked child has none of its own.
+_entered: ContextVar[tuple["_Entered", ...]] = ContextVar("entered", default=())
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
         before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release
     )
-# The blocks of this context, the innermost last; a forked child has none of its own.
-_entered: ContextVar[tuple["_Entered", ...]] = ContextVar("entered", default=())
-if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=lambda: _entered.set(()))
 
 
@@ -223,19 +222,18 @@ class PrivacyOdometer:
             by_part.setdefault(entry.part, []).append(entry.ledger)
         whole, *parts = by_part.values()
         if parts:
-            whole.append(PrivacyLedger.parallel(*(sum(part[1:], part[0]) for part in parts)))
+            whole.append(PrivacyLedger.parallel(*map(sum, parts)))
         return sum(whole, 0) or None
 
     def used(self) -> float:
         """Return the epsilon at delta that is used of the limit; of a filter it is no guarantee."""
         terms, entries = self._read()
-        return max(map(terms.used, _of_each_record(entries)))
+        return terms.used(entries)
 
     def course(self) -> list[float]:
         """Return what was used after each fit; of ``n`` fits, shape (n,)."""
         terms, entries = self._read()
-        n_fits = range(1, len(entries) + 1)
-        return [max(map(terms.used, _of_each_record(entries[:n]))) for n in n_fits]
+        return [terms.used(entries[: n + 1]) for n in range(len(entries))]
 
     def remaining(self, delta: float | None = None) -> float:
         """Return the largest epsilon that one more full-batch fit may have, rounded down.
@@ -249,11 +247,10 @@ class PrivacyOdometer:
         if terms.epsilon is None or math.isinf(terms.epsilon):
             return math.inf
         low, high = 0.0, gdp_mu(terms.epsilon, terms.delta)
-        earlier = _of_each_record(entries, None if self._part is None else [self._part])
         while high - low > 1e-7 * high:
             mu = (low + high) / 2
             one = ((GaussianEvent(1 / mu), 1),)
-            low, high = (mu, high) if terms.admit(earlier, one) else (low, mu)
+            low, high = (mu, high) if terms.admit(entries, one, self._part) else (low, mu)
         return gdp_epsilon(low, terms.delta if delta is None else delta)
 
     def part(self, name: str) -> "PrivacyOdometer":
@@ -343,7 +340,7 @@ class PrivacyOdometer:
         terms, entries = self._read()
         if not entries:
             return f"Nothing is recorded in {self.path}."
-        used = rounded_up(max(map(terms.used, _of_each_record(entries))))
+        used = rounded_up(terms.used(entries))
         at = f"at delta={terms.delta:g} under {entries[0].ledger.neighboring_relation}"
         fits = f"{len(entries)} fit{'s' if len(entries) > 1 else ''} recorded in {self.path}"
         if terms.is_filter:
@@ -509,8 +506,14 @@ class _Terms:
     def is_filter(self) -> bool:
         return self.adaptive and self.epsilon is not None
 
-    def used(self, ledgers: list[PrivacyLedger], more: Runs = ()) -> float:
-        """Return the epsilon that the limit is compared with.
+    def used(self, entries: list[OdometerEntry], more: Runs = (), part: str | None = None) -> float:
+        """Return the epsilon that the limit is compared with, of whichever part (or this) most."""
+        parts = {part} - {None} or {entry.part for entry in entries} - {None} or {None}
+        about = [[entry.ledger for entry in entries if entry.part in (None, p)] for p in parts]
+        return max(self._used(ledgers, more) for ledgers in about)
+
+    def _used(self, ledgers: list[PrivacyLedger], more: Runs) -> float:
+        """Return that of all releases about one record.
 
         Of a filter it is that of the summed ``mu**2``, which may not be exchanged for a smaller
         bound of what happened: it is at most the limit where ``mu`` is at most that of the limit.
@@ -530,12 +533,11 @@ class _Terms:
             ) from error
         return gdp_epsilon(mu, self.delta)
 
-    def admit(self, earlier: list[list[PrivacyLedger]], more: Runs = ()) -> bool:
-        """Return whether releases are within the limit, whichever part a record is in."""
+    def admit(self, *releases: Any) -> bool:
+        """Return whether releases, given as for `used`, are within the limit."""
         assert self.epsilon is not None
         # Numerical compositions are rounded up, a filter leaves no room for that.
-        limit = self.epsilon * (1 if self.is_filter else 1 + 1e-9)
-        return all(self.used(ledgers, more) <= limit for ledgers in earlier)
+        return self.used(*releases) <= self.epsilon * (1 if self.is_filter else 1 + 1e-9)
 
 
 def _agreed(
@@ -549,11 +551,11 @@ def _agreed(
                 f"study may spend is fixed before its first fit. Leave out {name}."
             )
     terms = _Terms(**{**given, **fixed})
-    if not fixed and terms.epsilon is not None and not terms.admit(_of_each_record(entries)):
-        used = max(map(terms.used, _of_each_record(entries)))
+    if not fixed and terms.epsilon is not None and not terms.admit(entries):
         raise ValueError(
             f"epsilon={terms.epsilon!r}, but {path} was begun without a limit, and its fits have "
-            f"used {rounded_up(used)} at delta={terms.delta:g}. Give a larger limit, or none."
+            f"used {rounded_up(terms.used(entries))} at delta={terms.delta:g}. Give a larger "
+            "limit, or none."
         )
     return terms
 
@@ -561,18 +563,6 @@ def _agreed(
 def _new_limit(fixed: dict[str, Any], terms: _Terms) -> dict[str, Any]:
     """Return what a file is to fix of these terms, if it has no limit and they have."""
     return {} if fixed or terms.epsilon is None else {"fixed": asdict(terms)}
-
-
-def _of_each_record(
-    entries: list[OdometerEntry], parts: list[str] | None = None
-) -> list[list[PrivacyLedger]]:
-    """Return all ledgers about a record, for each part (or each of these) that it may be in."""
-    if parts is None:
-        parts = list(dict.fromkeys(entry.part for entry in entries if entry.part is not None))
-    return [
-        [entry.ledger for entry in entries if entry.part in (None, part)]
-        for part in parts or [None]
-    ]
 
 
 @dataclass(frozen=True)
@@ -600,13 +590,10 @@ class _Block:
         self, fixed: dict[str, Any], earlier: list[OdometerEntry], entry: OdometerEntry
     ) -> None:
         terms = _agreed(fixed, self.given, Path(self.path), earlier)
-        parts = None if entry.part is None else [entry.part]
-        ledgers = _of_each_record(earlier, parts)
-        if terms.epsilon is None or terms.admit(ledgers, entry.ledger.events):
+        more = entry.ledger.events
+        if terms.epsilon is None or terms.admit(earlier, more, entry.part):
             return
-        epsilon, used = (
-            max(terms.used(each, m) for each in ledgers) for m in (entry.ledger.events, ())
-        )
+        epsilon, used = (terms.used(earlier, m, entry.part) for m in (more, ()))
         raise BudgetExceededError(
             f"This fit would bring the total to epsilon={rounded_up(epsilon)} at "
             f"delta={terms.delta:g}, beyond the limit of {terms.epsilon:g}: {rounded_up(used)} "
