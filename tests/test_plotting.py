@@ -119,7 +119,7 @@ def test_what_cannot_be_drawn_is_refused_in_words(monkeypatch):
         FitTraceDisplay.from_estimator(DPAGDClassifier())
     with pytest.raises(ValueError, match="draw a fit with FitTraceDisplay"):
         PlanDisplay.from_plan(DPAGDClassifier().plan(1000, 10))
-    with pytest.raises(ValueError, match="ax holds 1 axes; four are needed"):
+    with pytest.raises(ValueError, match="ax holds 1 axes; 4 are needed, one per panel"):
         PlanDisplay.from_plan(planned()).plot(plt.subplots()[1])
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
     with pytest.raises(ImportError, match=r'pip install "dpglm\[plot\]"'):

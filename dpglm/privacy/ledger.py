@@ -397,7 +397,7 @@ def require_dp_accounting() -> Any:
 
 FIXED_IN_ADVANCE = "the settings of every fit were fixed before any result was seen"
 _ONE_PART_EACH = "no record decides in which part of the records another one is"
-_ENTROPY = "the operating system's entropy, the source of the noise, is sound"
+ENTROPY = "the operating system's entropy, the source of the noise, is sound"
 
 _EVENT_TYPES = {event_type.kind: event_type for event_type in get_args(Event)}
 
@@ -738,7 +738,7 @@ class PrivacyLedger:
                     "No privacy guarantee against whoever knows, guesses or tries out the seed "
                     f"(seeded_noise) of the noise; with fresh noise it would be {guarantee}"
                 )
-        assumed = "; ".join(self.assumptions if self.seeded else (*self.assumptions, _ENTROPY))
+        assumed = "; ".join(self.assumptions if self.seeded else (*self.assumptions, ENTROPY))
         asserting = f"; you assert that {assumed}" if assumed else ""
         return f"{guarantee}; {self._releases}{asserting}."
 

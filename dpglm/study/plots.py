@@ -43,7 +43,6 @@ class Layout(NamedTuple):
     size: tuple[float, float]
     shape: tuple[int, ...]
     n_columns: int
-    needed: str = ""
     options: Mapping[str, Any] = {}
 
 
@@ -80,8 +79,7 @@ class Display:
         n_panels = math.prod(layout.shape)
         panels = np.atleast_1d(np.asarray(_new_axes(layout) if ax is None else ax)).ravel()
         if len(panels) != n_panels:
-            needed = layout.needed or f"{n_panels} are needed"
-            raise ValueError(f"ax holds {len(panels)} axes; {needed}.")
+            raise ValueError(f"ax holds {len(panels)} axes; {n_panels} are needed, one per panel.")
         self.axes_ = panels.reshape(layout.shape)
         self.figure_ = panels[0].figure
         self._draw_panels(own_figure=ax is None)
@@ -174,7 +172,7 @@ class PlanDisplay(Display):
         if plan.second_moment is not None:
             d = plan.facts.n_features
             title += f"\nbefore d, the effective dimension, is released: drawn for d = {d}"
-        return Layout(title, (9.0, 5.6), (4,), 2, "four are needed")
+        return Layout(title, (9.0, 5.6), (4,), 2)
 
     def _draw_panels(self, own_figure: bool) -> None:
         plan, (clip, noise, step, cost) = self.plan, self.axes_
@@ -596,9 +594,7 @@ class ComparisonDisplay(Display):
         n = len(self.panels)
         n_columns = n if n <= 3 else math.ceil(n / 2)
         size = 4.2 * n_columns, 3.4 * math.ceil(n / n_columns) + 0.8
-        titles = ", ".join(title for title, *_ in self.panels)
-        needed = f"{n} are needed, one for each of {titles}"
-        return Layout(self.title, size, (n,), n_columns, needed)
+        return Layout(self.title, size, (n,), n_columns)
 
     def _draw_panels(self, own_figure: bool) -> None:
         styles = self._styles()
@@ -736,12 +732,7 @@ class UtilityGraphDisplay(Display):
         n_rows, n_columns = shape = len(self.metrics), len(self.parameters)
         title = f"{self.title}\nbars: standard error of the difference from the recommended setting"
         size = max(6.5, 3.0 * n_columns), 2.9 * n_rows + 0.9
-        needed = (
-            f"{n_rows * n_columns} are needed, one for each of {', '.join(self.metrics)} and each "
-            f"of {', '.join(self.parameters)}"
-        )
-        shared = {"sharex": "col", "sharey": "row"}
-        return Layout(title, size, shape, n_columns, needed, shared)
+        return Layout(title, size, shape, n_columns, {"sharex": "col", "sharey": "row"})
 
     def _draw_panels(self, own_figure: bool) -> None:
         for line, metric in zip(self.axes_, self.metrics, strict=True):
@@ -886,8 +877,7 @@ class ShapeDisplay(Display):
             f"what each column adds to the score of {self.score}\n"
             "zero: the mean over all that the schema allows; order: the spread over it"
         )
-        needed = f"{n} are needed, one for each column"
-        return Layout(title, size, (n,), n_columns, needed, {"sharey": True})
+        return Layout(title, size, (n,), n_columns, {"sharey": True})
 
     def _draw_panels(self, own_figure: bool) -> None:
         for axes, term in zip(self.axes_, self.terms, strict=True):

@@ -16,7 +16,13 @@ from dpglm.audit.report import AuditReport
 from dpglm.privacy.attacks import attack_power, attack_success, gaussian_mu, posterior
 from dpglm.privacy.events import FilterEvent
 from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS, GaussianEvent, gdp_mu
-from dpglm.privacy.ledger import FIXED_IN_ADVANCE, PrivacyLedger, rounded_up, single_releases
+from dpglm.privacy.ledger import (
+    ENTROPY,
+    FIXED_IN_ADVANCE,
+    PrivacyLedger,
+    rounded_up,
+    single_releases,
+)
 from dpglm.privacy.odometer import OdometerEntry, PrivacyOdometer, as_json
 from dpglm.schema.columns import FILL_IN
 from dpglm.study.plots import TradeOffDisplay
@@ -41,7 +47,6 @@ RELEASES = {
 """What each kind of event of a ledger releases, in words."""
 
 _UNITS = {"row": "one row", "group": "all rows of one group, such as a person"}
-_ENTROPY = "the operating system's entropy, the source of the noise, is sound"
 _OUTSIDE = (
     "The raw records, and the process that reads them, are protected: access, storage, backups, "
     "memory, logs, timing.",
@@ -172,10 +177,9 @@ class PrivacyReport:
             raise ValueError("Give one odometer: its total is that of all fits on the records.")
         if not ledgers:
             return cls(*odometers)
-        first, *others = (one.ledger for one in ledgers)
-        report = cls(sum(others, first), odometer=next(iter(odometers), None))
+        report = cls(sum(one.ledger for one in ledgers), odometer=next(iter(odometers), None))
         report.name = f"{len(ledgers)} ledgers"
-        if not others:
+        if len(ledgers) == 1:
             report.name = ledgers[0].estimator or "one ledger"
             report.parameters = dict(ledgers[0].parameters)
         return report
@@ -370,7 +374,7 @@ class PrivacyReport:
 
     def _asserted(self) -> Sequence[str]:
         stated = self.total or self.ledger
-        entropy = () if stated.seeded else (_ENTROPY,)
+        entropy = () if stated.seeded else (ENTROPY,)
         texts = dict.fromkeys((*self.ledger.assumptions, *stated.assumptions, *entropy))
         if self.odometer is None or not _is_filter(self.odometer):
             return tuple(texts)

@@ -16,7 +16,13 @@ from sklearn.utils.validation import check_is_fitted
 from dpglm.estimators.docs import completed
 from dpglm.exceptions import UtilityWarning
 from dpglm.privacy.budget import PrivacyBudget, check_number
-from dpglm.workflow.releases import NoisyTable, Released, ranking_score, release_statistics
+from dpglm.workflow.releases import (
+    NoisyTable,
+    Released,
+    fitted_classes,
+    ranking_score,
+    release_statistics,
+)
 
 __all__ = ["PrivateCalibratedClassifier", "PrivateThresholdClassifier"]
 
@@ -90,13 +96,10 @@ class _OnNoisyTable(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             vars(self).pop(name, None)
         self._check()
         budget = PrivacyBudget(self.epsilon, self.delta, self.neighboring_relation, self.n_ref)
-
-        def needed(n_classes: int) -> list[str]:
-            if n_classes != 2:
-                raise ValueError(f"{type(self).__name__} is for two classes, not {n_classes}.")
-            return ["table"]
-
-        return release_statistics(self.estimator, X, y, budget, needed, self._finish)
+        n_classes = len(fitted_classes(self.estimator))
+        if n_classes != 2:
+            raise ValueError(f"{type(self).__name__} is for two classes, not {n_classes}.")
+        return release_statistics(self.estimator, X, y, budget, ["table"], self._finish)
 
     def _finish(self, released: Released) -> Self:
         # All at once: an interrupt in between would leave a part of a fit.

@@ -201,19 +201,17 @@ def release_statistics(
     X: Any,
     y: Any,
     budget: PrivacyBudget,
-    needed: Callable[[int], Iterable[str]],
+    needed: Iterable[str],
     use: Callable[["Released"], Any],
     loss_bound: float = 4.0,
 ) -> Any:
     """Release what scores need of records that a fitted model predicts, charge for it, and use it.
 
-    ``needed`` returns the names of the statistics, for a number of classes, and ``use`` what is to
-    be returned. What the model says is computed first: an error of its own comes before anything is
-    released. One that comes later, of ``use`` too, has the ``privacy_ledger``.
+    ``needed`` are the names of the statistics, and ``use`` returns what is to be returned. What the
+    model says is computed first: an error of its own comes before anything is released. One that
+    comes later, of ``use`` too, has the ``privacy_ledger``.
     """
-    check_is_fitted(model)
-    classes = np.asarray(model.classes_)
-    names = [name for name in WEIGHTS if name in set(needed(len(classes)))]
+    classes, names = fitted_classes(model), [name for name in WEIGHTS if name in needed]
     # Whether the model complains would depend on the records.
     with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):
         records = _scored_records(model, classes, X, y, names, loss_bound)
@@ -272,6 +270,12 @@ def release_statistics(
         raise
 
 
+def fitted_classes(model: Any) -> np.ndarray:
+    """Return the label set of a fitted model."""
+    check_is_fitted(model)
+    return np.asarray(model.classes_)
+
+
 def _is_pure(names: Sequence[str], budget: PrivacyBudget) -> bool:
     """Return whether the noise of all sums at once, with delta = 0, is the smaller."""
     if not len(names) <= MOST_SUMS or {"cells", "table"} & set(names):
@@ -283,16 +287,14 @@ def _is_pure(names: Sequence[str], budget: PrivacyBudget) -> bool:
 
 
 def _assumptions(budget: PrivacyBudget) -> tuple[str, ...]:
-    private: tuple[str, ...] = ()
-    if budget.n_ref is not None:
-        private = (
-            "the number of records is at most 16 n_ref",
-            "the model's arithmetic for a record is the same wherever it stands in X",
-        )
+    private = (
+        "the number of records is at most 16 n_ref",
+        "the model's arithmetic for a record is the same wherever it stands in X",
+    )
     return (
         "each row of X is one record, and the model predicts it from that record alone",
         "the model, its label set, and what is asked were fixed without looking at these records",
-        *private,
+        *(() if budget.n_ref is None else private),
     )
 
 

@@ -10,7 +10,14 @@ from scipy.special import expit
 
 from dpglm.privacy.budget import PrivacyBudget, check_number
 from dpglm.privacy.ledger import PrivacyLedger
-from dpglm.workflow.releases import EDGES, VISIBLE, Released, Z, release_statistics
+from dpglm.workflow.releases import (
+    EDGES,
+    VISIBLE,
+    Released,
+    Z,
+    fitted_classes,
+    release_statistics,
+)
 
 __all__ = [
     "PrivateScore",
@@ -275,15 +282,12 @@ def private_scores(
     """
     budget = PrivacyBudget(epsilon, delta, neighboring_relation, n_ref)
     loss_bound = check_number("loss_bound", loss_bound, 1e-6, 1e6)
-    chosen: list[str] = []
-
-    def needed(n_classes: int) -> list[str]:
-        known = _OF_TWO_CLASSES if n_classes == 2 else _OF_MANY_CLASSES
-        if n_ref is not None:
-            # What a record adds to the pairs has no bound where the number of records is private.
-            known = {n: ("table",) if "pairs" in of else of for n, of in known.items()}
-        chosen[:] = _chosen(model, known, scores)
-        return [statistic for name in chosen for statistic in known[name]]
+    known = _OF_TWO_CLASSES if len(fitted_classes(model)) == 2 else _OF_MANY_CLASSES
+    if n_ref is not None:
+        # What a record adds to the pairs has no bound where the number of records is private.
+        known = {n: ("table",) if "pairs" in of else of for n, of in known.items()}
+    chosen = _chosen(model, known, scores)
+    needed = [statistic for name in chosen for statistic in known[name]]
 
     def scored(released: Released) -> PrivateScores:
         # What the noise hides is not a number, without a word.

@@ -7,11 +7,11 @@ from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 import numpy as np
+from sklearn import utils
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import ParameterGrid, ParameterSampler
 from sklearn.pipeline import Pipeline
-from sklearn.utils import column_or_1d, get_tags, indexable
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
@@ -107,12 +107,10 @@ class SearchPlan:
             rounded_up(gdp_epsilon(mu, self.budget.delta))
             for mu in (self.candidate_mu, self.final_mu)
         )
-        text = (
-            f"{self.way}: {self.n_candidates} candidates of epsilon={each} each, compared on "
-            f"{where} with epsilon={rounded_up(self.choice_epsilon)}"
-        )
+        last = f", and a last fit of epsilon={last}" if self.final_mu > 0 else ""
         return (
-            text + f", and a last fit of epsilon={last}" * (self.final_mu > 0) + f": {self.ledger}"
+            f"{self.way}: {self.n_candidates} candidates of epsilon={each} each, compared on "
+            f"{where} with epsilon={rounded_up(self.choice_epsilon)}{last}: {self.ledger}"
         )
 
     def __repr__(self) -> str:
@@ -282,11 +280,11 @@ class PrivateSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             delattr(self, name)
         if as_source(X, y) is not None:
             raise TypeError("PrivateSearchCV needs X and y in memory, not blocks of rows.")
-        X, y = indexable(X, y)
+        X, y = utils.indexable(X, y)
         settings = self._settings()
         # Also those rows that only the choice reads: an error must come before anything is charged.
         widths = [_width(self._configured(setting, 1.0), X, y) for setting in settings]
-        y = column_or_1d(y, warn=True)
+        y = utils.column_or_1d(y, warn=True)
         check_classification_targets(y)
         classes = resolved_classes(self._declared(), y)
         plan = self._plan(settings, len(y), widths, len(classes))
@@ -308,7 +306,8 @@ class PrivateSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         if plan.way == "parallel":
             others = np.arange(len(y)) % _PERIOD == 0
             to_fit, to_compare = (
-                (_taken(X, np.flatnonzero(rows)), y[rows]) for rows in (~others, others)
+                (utils._safe_indexing(X, np.flatnonzero(rows)), y[rows])
+                for rows in (~others, others)
             )
         own = {"classes": classes.tolist()}
         with warnings.catch_warnings():
@@ -371,7 +370,7 @@ class PrivateSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = get_tags(self.estimator).input_tags.sparse
+        tags.input_tags.sparse = utils.get_tags(self.estimator).input_tags.sparse
         return tags
 
     def _settings(self) -> list[dict[str, Any]]:
@@ -514,13 +513,6 @@ def _width(model: Any, X: Any, y: Any) -> int:
     if isinstance(model, Pipeline) and len(model) > 1:
         X = model[:-1].fit_transform(X, y)
     return table_of(_private_step(model)[1], X, y).shape[1]
-
-
-def _taken(X: Any, rows: Any) -> Any:
-    """Return rows of an array, a frame or a list."""
-    if hasattr(X, "iloc"):
-        return X.iloc[rows]
-    return X[rows] if hasattr(X, "shape") else [X[row] for row in rows]
 
 
 def _fitted(model: Any, X: Any, y: np.ndarray) -> Any:

@@ -7,6 +7,7 @@ fits on overlapping ones cost the sum of their ledgers.
 """
 
 from collections.abc import Iterator
+from dataclasses import KW_ONLY, dataclass
 from hashlib import blake2b
 from numbers import Integral, Real
 from typing import Any, ClassVar
@@ -105,6 +106,7 @@ def private_split(
     return [utils._safe_indexing(array, part) for array in arrays for part in parts]
 
 
+@dataclass(eq=False, repr=False)
 class PrivateKFold(BaseCrossValidator):
     """Folds of which one record changes one: what k fits on them cost is the sum of their ledgers.
 
@@ -141,19 +143,13 @@ class PrivateKFold(BaseCrossValidator):
     [[1, 2], [0, 3]]
     """
 
+    n_splits: int = 5
+    _: KW_ONLY
+    neighboring_relation: str = "zero_out"
+    key: int | str | bytes = 0
+
     # Meta-estimators with metadata routing hand over the groups that they are given.
     __metadata_request__split: ClassVar = {"groups": True}
-
-    def __init__(
-        self,
-        n_splits: int = 5,
-        *,
-        neighboring_relation: str = "zero_out",
-        key: int | str | bytes = 0,
-    ) -> None:
-        self.n_splits = n_splits
-        self.neighboring_relation = neighboring_relation
-        self.key = key
 
     def split(
         self, X: Any, y: Any = None, groups: Any = None

@@ -94,7 +94,7 @@ def privacy_of(
     ledgers = list(_ledgers(study, shape, set()))
     if not ledgers:
         raise ValueError(f"privacy_of found no private fit in {study!r:.80}.")
-    total = sum(ledgers[1:], ledgers[0])
+    total = sum(ledgers)
     findings = dict.fromkeys(
         finding for estimator in _estimators(study) for finding in check_pipeline(estimator)
     )
@@ -184,7 +184,7 @@ def _search_ledgers(search: Any, shape: Shape) -> Iterator[PrivacyLedger]:
         fits = list(_ledgers(candidate, (n_rows, *others), set()))
         if not fits:
             raise ValueError(f"privacy_of found no private estimator in {candidate!r:.80}.")
-        return sum(fits[1:], fits[0])
+        return sum(fits)
 
     for params, n_rows in candidates:
         yield from [planned(params, n_rows - n_rows // n_splits)] * n_splits
