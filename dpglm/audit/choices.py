@@ -14,7 +14,6 @@ from dpglm.audit.statistics import POWER, AuditResult, root
 from dpglm.baselines import PrivGene
 from dpglm.privacy.events import LaplaceSelectionEvent, PermuteAndFlipEvent
 from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS
-from dpglm.privacy.vault import Recorded
 
 _QUADRATURE_POINTS = 40_001
 # By how many nats the best of the candidates is to stand out.
@@ -186,7 +185,8 @@ def choice_counts(estimator: Any, *, n_fits: int = 1000) -> ChoiceCounts:
     y = np.ones(len(X), dtype=int)
     # The plan, which takes longer than such a fit, follows from public numbers: once is enough.
     estimator.plan = cache(estimator.plan)
-    choices = [_first_choice(estimator, X, y) for _ in range(n_fits)]
+    fits = (releases_of(estimator, X, y) for _ in range(n_fits))
+    choices = [next(r for r in fit if not isinstance(r.answer, np.ndarray)) for fit in fits]
     scores, charged = choices[0].exact, choices[0].event
     scale = factor * score_range / charged.epsilon
     if isinstance(charged, LaplaceSelectionEvent):
@@ -198,11 +198,6 @@ def choice_counts(estimator: Any, *, n_fits: int = 1000) -> ChoiceCounts:
         law /= law.sum()
     counts = np.bincount([choice.answer for choice in choices], minlength=len(law))
     return ChoiceCounts(counts, law, charged.epsilon)
-
-
-def _first_choice(estimator: Any, X: np.ndarray, y: np.ndarray) -> Recorded:
-    releases = releases_of(estimator, X, y)
-    return next(release for release in releases if not isinstance(release.answer, np.ndarray))
 
 
 def _line_search(estimator: Any, factor: float) -> tuple[np.ndarray, float]:

@@ -376,15 +376,11 @@ def charge_odometers(ledger: PrivacyLedger, estimator: Any = None, rows: Any = N
     name = None if estimator is None else type(estimator).__name__
     for path in dict.fromkeys(block.path for block in blocks):
         own = [block for block in blocks if block.path == path]
-        label, part = own[-1].label, _part_of(path)
-        _charge(own, OdometerEntry(ledger, _now(), label, part, name, parameters))
+        # The part that fits of this context are charged to in the file; None is the whole.
+        part = next((e.part for e in _entered.get()[::-1] if e.block.path == path), None)
+        _charge(own, OdometerEntry(ledger, _now(), own[-1].label, part, name, parameters))
     if whole is not None:
         whole.is_charged = True
-
-
-def _part_of(path: str) -> str | None:
-    """Return the part that fits of this context are charged to in a file; None is the whole."""
-    return next((each.part for each in _entered.get()[::-1] if each.block.path == path), None)
 
 
 def as_json(value: Any) -> Any:

@@ -126,20 +126,18 @@ class Column(_Facts):
         right = is_right or not self.has_constant
         self._demand(right, "missing", f"give None, 'indicator' or {what}")
 
-    def _refuse(self, wrong: np.ndarray, text: str) -> None:
+    def _refuse(self, wrong: np.ndarray, text: str, advice: str = "") -> None:
         """Raise an error if a row is wrong, without its value, which is that of a record."""
         if wrong.any():
             row = int(np.argmax(wrong)) + 1
-            raise ValueError(f"column {self.name!r} holds {text}, the first in row {row}.")
+            raise ValueError(f"column {self.name!r} {text}, the first in row {row}{advice}.")
 
     def _refuse_missing(self, missing: np.ndarray, also: str = "") -> None:
-        if self.missing is None and missing.any():
-            row = int(np.argmax(missing)) + 1
-            raise ValueError(
-                f"column {self.name!r} has missing values{also}, the first in row {row}; say in "
-                "the schema what they are: missing='indicator' gives them a column of their own, "
-                "missing=<a public constant> puts that in their place."
-            )
+        advice = (
+            "; say in the schema what they are: missing='indicator' gives them a column of their "
+            "own, missing=<a public constant> puts that in their place"
+        )
+        self._refuse(missing & (self.missing is None), f"has missing values{also}", advice)
 
 
 class Quantity(Column):
@@ -154,8 +152,10 @@ class Quantity(Column):
 
     def numbers(self, raw: Raw) -> np.ndarray:
         """Return float64 numbers; NaN only where missing values have an indicator."""
-        values = self._within(self.read(raw))
-        self._refuse(np.isinf(values), f"something that is not {self._kind}")
+        values = self.read(raw)
+        if self.outside == "missing":
+            values[self._is_outside(values)] = np.nan
+        self._refuse(np.isinf(values), f"holds something that is not {self._kind}")
         missing = np.isnan(values)
         self._refuse_missing(missing, self._also_missing)
         if self.has_constant:
@@ -238,10 +238,6 @@ class Quantity(Column):
     def _is_outside(self, values: np.ndarray) -> np.ndarray:
         lower, upper = self.bounds
         return np.isfinite(values) & ((values < lower) | (values > upper))
-
-    def _within(self, values: np.ndarray) -> np.ndarray:
-        gone = self.outside == "missing" and self._is_outside(values)
-        return np.where(gone, np.nan, values)
 
     def _scaled(self, values: np.ndarray) -> np.ndarray:
         # Only of bounds that are refused for it.

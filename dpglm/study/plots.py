@@ -22,7 +22,7 @@ from dpglm.schema.columns import CategoricalColumn, DateColumn, NumericColumn, T
 from dpglm.schema.table import Schema
 from dpglm.study.results import GAINS, MAIN_METRICS, SCORES, epsilons_of, grouped, value_text
 from dpglm.study.shapes import Term, terms_of
-from dpglm.workflow.scores import PrivateScore, PrivateScores
+from dpglm.workflow.scores import PrivateScores
 
 
 def pyplot() -> Any:
@@ -501,16 +501,14 @@ def _draw_roc(axes: Any, scores: PrivateScores) -> None:
     """Draw the rates; the band joins the corners of the intervals of both."""
     false, true = scores.roc_curve.false_positive_rate, scores.roc_curve.true_positive_rate
     axes.plot([0, 1], [0, 1], color="0.6", linewidth=1, linestyle=":")
-    axes.plot([1, *false.value, 0], [1, *true.value, 0], color="C0", label=_title(scores.auc))
+    auc = scores.auc
+    label = "ROC" if auc is None else f"AUC {auc.value:.3f} ± {auc.std_error:.3f}"
+    axes.plot([1, *false.value, 0], [1, *true.value, 0], color="C0", label=label)
     lower = np.transpose([false.interval[1], true.interval[0]])
     upper = np.transpose([false.interval[0], true.interval[1]])
     axes.fill(*np.concatenate([lower, upper[::-1]]).T, color="C0", label="95 % intervals", **_BAND)
     axes.set(xlabel="false positive rate", ylabel="true positive rate", xlim=(0, 1), ylim=(0, 1.02))
     axes.legend(loc="lower right", frameon=False)
-
-
-def _title(auc: PrivateScore | None) -> str:
-    return "ROC" if auc is None else f"AUC {auc.value:.3f} ± {auc.std_error:.3f}"
 
 
 def _draw_calibration(axes: Any, scores: PrivateScores) -> None:

@@ -176,17 +176,15 @@ _INSTEAD = {
 _ON_PUBLIC_ROWS = "nothing, or a FrozenEstimator that was fitted on public rows"
 
 
-def _all_of(*names: str) -> dict[str, Callable[[Any], bool]]:
-    return dict.fromkeys(names, lambda e: True)
-
-
-# When a class of scikit-learn that has a fit treats each row by itself, but for what is inside it.
-_HARMLESS: dict[str, Callable[[Any], bool]] = _all_of(
-    *("Pipeline", "FeatureUnion", "ColumnTransformer", "VotingClassifier", "OneVsRestClassifier"),
-    *("OutputCodeClassifier", "MultiOutputClassifier", "ClassifierChain", "SelectFromModel", "RFE"),
-    *("FixedThresholdClassifier", "PolynomialFeatures", "SkewedChi2Sampler"),
-    *("PolynomialCountSketch", "StackingClassifier"),
-) | {
+# Classes of scikit-learn with a fit that treat each row by itself, but for what is inside of them,
+_ALWAYS_HARMLESS = (
+    "Pipeline", "FeatureUnion", "ColumnTransformer", "VotingClassifier", "OneVsRestClassifier",
+    "OutputCodeClassifier", "MultiOutputClassifier", "ClassifierChain", "SelectFromModel", "RFE",
+    "FixedThresholdClassifier", "PolynomialFeatures", "SkewedChi2Sampler", "PolynomialCountSketch",
+    "StackingClassifier",
+)  # fmt: skip
+# and when others do.
+_HARMLESS: dict[str, Callable[[Any], bool]] = dict.fromkeys(_ALWAYS_HARMLESS, lambda e: True) | {
     "BaggingClassifier": lambda e: not e.bootstrap,
     "CountVectorizer": lambda e: e.vocabulary is not None,
     "FrozenEstimator": lambda e: not check_pipeline(e.estimator),
@@ -260,19 +258,15 @@ def _facts(estimator: Any) -> Iterator[tuple[str, str, str]]:
         instead = "all rows as they are, with a public class_weight"
         yield f"{name} draws, drops or makes rows by what others hold", "breaks", instead
     elif _is_ours(estimator):
-        yield from _own_facts(estimator)
+        if getattr(estimator, "epsilon", None) == math.inf:
+            yield "epsilon=inf fits without noise", "breaks", "a finite epsilon"
+        if isinstance(getattr(estimator, "class_weight", None), str):
+            yield "class_weight='balanced' counts the labels", "refused", "a dict of public weights"
     elif type(estimator).__module__.startswith("sklearn."):
         yield from _known_facts(estimator, name)
     elif not isinstance(estimator, (Pipeline, FeatureUnion, ColumnTransformer)):
         instead = "this, if it treats each row by itself"
         yield f"{name} is no class of scikit-learn or dpglm", "not known", instead
-
-
-def _own_facts(estimator: Any) -> Iterator[tuple[str, str, str]]:
-    if getattr(estimator, "epsilon", None) == math.inf:
-        yield "epsilon=inf fits without noise", "breaks", "a finite epsilon"
-    if isinstance(getattr(estimator, "class_weight", None), str):
-        yield "class_weight='balanced' counts the labels", "refused", "a dict of public weights"
 
 
 def _known_facts(estimator: Any, name: str) -> Iterator[tuple[str, str, str]]:

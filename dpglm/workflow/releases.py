@@ -134,8 +134,10 @@ class ScoreVault(Vault):
 
     def noisy_sum(self, name: str, noise_multiplier: float) -> float:
         """Release a sum with Gaussian noise; its sensitivity is proved in `sum_sensitivity`."""
-        sensitivity = self.sum_sensitivity(name)
-        slack = sensitivity * self._rounding_of(name)
+        sensitivity, slack = self.sum_sensitivity(name), 0.0
+        if name in ("loss", "spread"):  # counts are exact
+            # Of two sums, each rounded once by `math.fsum`, of n terms up to the sensitivity.
+            slack = sensitivity * 2 * _UNIT_ROUNDOFF * self._most_samples
         mechanism = GaussianSum(sensitivity, float(noise_multiplier), slack)
         exact = lambda: np.array([self._sums.total(name)])  # noqa: E731
         return float(self._release_sum(mechanism, exact, 1)[0])
@@ -186,14 +188,6 @@ class ScoreVault(Vault):
     def _one_cell(self) -> float:
         """L2 sensitivity of counts of which a record is in one."""
         return math.sqrt(2) if self._budget.neighboring_relation == "replace_one" else 1.0
-
-    def _rounding_of(self, name: str) -> float:
-        """Bound on the rounding of two sums over their sensitivity; counts have none.
-
-        `math.fsum` rounds once, a sum of n terms of at most the sensitivity.
-        """
-        rounds = name in ("loss", "spread")
-        return 2 * _UNIT_ROUNDOFF * self._most_samples if rounds else 0.0
 
 
 def release_statistics(
