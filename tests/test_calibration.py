@@ -2,7 +2,6 @@
 
 import json
 import math
-import sys
 from fractions import Fraction
 
 import numpy as np
@@ -13,7 +12,6 @@ from hypothesis import strategies as st
 from dpglm import DiagonalPreconditioner, DPLogisticRegression, Geometric, Schedule
 from dpglm.privacy import calibration
 from dpglm.privacy.calibration import MOST_LEVELS, calibrated_multipliers, coarsened
-from dpglm.privacy.events import FilterEvent
 from dpglm.privacy.gaussian import GaussianEvent, PoissonSampledEvent, gdp_epsilon
 from dpglm.privacy.ledger import PrivacyLedger, composed_delta, composed_epsilon
 
@@ -133,13 +131,6 @@ def test_the_order_of_events_changes_nothing():
     assert len(epsilons) == 1
 
 
-def test_without_dp_accounting_the_error_names_the_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, "dp_accounting", None)
-    with pytest.raises(ImportError, match=r"sampling_rate below 1.*dpglm\[accounting\]"):
-        DPLogisticRegression(sampling_rate=0.017).plan(1000, 5)
-    assert DPLogisticRegression().plan(1000, 5).n_iter == 22
-
-
 def test_no_trade_off_is_claimed_for_samples():
     ledger = ledger_of((PoissonSampledEvent(0.1, 3.0), 5))
     with pytest.raises(ValueError, match="mu is undefined"):
@@ -199,18 +190,6 @@ def test_the_rate_is_the_number_that_is_charged():
     assert PrivacyLedger.from_dict(json.loads(json.dumps(ledger.to_dict()))) == ledger
 
 
-@pytest.mark.slow
-def test_a_zcdp_filter_adds_to_mini_batches():
-    """By basic composition, each at half of delta."""
-    sampled, filtered = (PoissonSampledEvent(0.3, 2.0), 2), (FilterEvent(rho=0.1), 1)
-    both = composed_epsilon([sampled, filtered], 1e-6)
-    assert both == pytest.approx(
-        composed_epsilon([sampled], 5e-7) + composed_epsilon([filtered], 5e-7)
-    )
-    assert composed_delta([sampled, filtered], both) == pytest.approx(1e-6, rel=1e-4)
-    assert "differentially private" in str(ledger_of(sampled, filtered))
-
-
 @pytest.mark.parametrize(
     ("parameters", "words"),
     [
@@ -230,13 +209,3 @@ def test_a_zcdp_filter_adds_to_mini_batches():
 def test_what_cannot_be_accounted_for_is_refused(parameters, words):
     with pytest.raises(ValueError, match=words):
         DPLogisticRegression(**parameters).fit(X, Y)
-
-
-def test_without_noise_nothing_is_protected():
-    model = DPLogisticRegression(
-        epsilon=math.inf, sampling_rate=0.5, max_iter=3, preconditioner=None, clip_schedule=math.inf
-    )
-    ledger = model.fit(X, Y).privacy_
-    assert ledger.epsilon() == math.inf
-    assert ledger.delta(1.0) == 1.0
-    assert str(ledger).startswith("No privacy guarantee")

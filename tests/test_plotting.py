@@ -103,7 +103,7 @@ def test_what_is_far_worse_than_the_others_does_not_stretch_the_axis(metric):
 
 def test_it_draws_into_given_axes():
     figure, axes = plt.subplots()
-    with pytest.raises(ValueError, match="ax holds 1 axes; 2 are needed"):
+    with pytest.raises(ValueError, match="ax holds 1 axes; 2 are needed, one per panel"):
         ComparisonDisplay.from_results(results(), metrics=["test_loss"]).plot(axes)
     display = ComparisonDisplay.from_results(results(), metrics=["accuracy"]).plot(axes)
     assert display.figure_ is figure and display.axes_[0] is axes
@@ -119,8 +119,6 @@ def test_what_cannot_be_drawn_is_refused_in_words(monkeypatch):
         FitTraceDisplay.from_estimator(DPAGDClassifier())
     with pytest.raises(ValueError, match="draw a fit with FitTraceDisplay"):
         PlanDisplay.from_plan(DPAGDClassifier().plan(1000, 10))
-    with pytest.raises(ValueError, match="ax holds 1 axes; 4 are needed, one per panel"):
-        PlanDisplay.from_plan(planned()).plot(plt.subplots()[1])
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
     with pytest.raises(ImportError, match=r'pip install "dpglm\[plot\]"'):
         ComparisonDisplay.from_results(results()).plot()
@@ -205,8 +203,6 @@ def test_a_utility_graph_draws_into_given_axes_and_names_what_it_does_not_know()
     display = UtilityGraphDisplay.from_results(utility(), metrics=["loss"])
     assert display.plot(axes).axes_.tolist() == [axes.tolist()]
     assert axes[-1].get_legend() is not None
-    with pytest.raises(ValueError, match=r"ax holds 2 axes; 4 are needed"):
-        UtilityGraphDisplay.from_results(utility()).plot(axes)
     for options, message in (
         ({"parameters": ["alpha"]}, r"parameters=\['alpha'\] must be among \['max_iter'"),
         ({"metrics": ["f1"]}, r"metrics=\['f1'\] must be among \['accuracy'"),

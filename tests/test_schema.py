@@ -10,7 +10,6 @@ import pandas as pd
 import pytest
 from numpy.testing import assert_array_equal
 from scipy.sparse import issparse
-from sklearn.base import clone
 from sklearn.preprocessing import MinMaxScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
@@ -104,30 +103,6 @@ def test_transformer_does_not_depend_on_the_rows_it_was_fitted_on(schema, rows):
     sparse = schema.transformer(sparse_output=True).fit_transform(rows)
     assert issparse(sparse) and sparse.format == "csr"
     assert_array_equal(sparse.toarray(), ENCODED)
-
-
-def test_transformer_names_its_output_and_can_return_a_frame(schema, rows):
-    transformer = clone(schema.transformer()).set_output(transform="pandas")
-    frame = transformer.fit_transform(rows)
-    names = ["age", "debt", "job_cook", "job_baker", "job_?", "rooms_1", "rooms_2", "rooms_4"]
-    assert list(frame.columns) == names
-    assert_array_equal(frame.to_numpy(), ENCODED)
-
-
-def test_transformer_of_one_kind_of_column(rows):
-    target = Target("y", [False, True])
-    for k, column in ((0, NumericColumn("age", 18, 98)), (3, CategoricalColumn("job", ["baker"]))):
-        transformer = Schema("one", [column], target).transformer()
-        assert_array_equal(transformer.fit_transform(rows), ENCODED[:, k : k + 1])
-
-
-def test_row_bound_is_attained_and_never_exceeded(schema):
-    rng = np.random.default_rng(0)
-    extreme = {"age": rng.normal(0, 1e6, 500), "debt": rng.normal(0, 1e300, 500)}
-    extreme["job"] = rng.choice(["cook", "baker", "?", "unheard of"], 500)
-    extreme = pd.DataFrame({**extreme, "rooms": rng.integers(0, 6, 500)})
-    norms = np.linalg.norm(schema.transformer().fit_transform(extreme), axis=1)
-    assert norms.max() == schema.row_bound(fit_intercept=False)
 
 
 def test_packaged_schemas_have_the_published_shape_a_source_and_round_trip():

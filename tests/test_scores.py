@@ -165,21 +165,6 @@ def test_no_record_of_any_small_table_moves_a_sum_by_more_than_is_charged_and_so
         assert largest_move(name, relation) == pytest.approx(1)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("n", "zero_out"), [(3, 1.0), (4, 1.5), (5, 2.0)])
-def test_the_pairs_move_by_what_brute_force_finds(n, zero_out):
-    """The vectors of the design, of three scores."""
-    global KINDS
-    everything, KINDS = KINDS, [(label, 0, score) for label in (0, 1) for score in (0, 1, 2)]
-    try:
-        for relation, moved in (("zero_out", zero_out), ("replace_one", 2 * zero_out)):
-            vault = vault_of(held(KINDS[:1] * n), relation)
-            assert vault.sum_sensitivity("pairs") == moved
-            assert largest_move("pairs", relation, n) == 1
-    finally:
-        KINDS = everything
-
-
 def vector_moves(name, relation):
     """Return the most by which a record moves counts, over what is charged, in the L2 norm."""
     ratios = []
@@ -443,20 +428,14 @@ def test_the_cost_is_what_was_asked_for_and_every_odometer_is_charged(relation, 
     with PrivacyOdometer(tmp_path / "study.jsonl", epsilon=0.6) as odometer:
         found = private_scores(Known(), X, y, **settings)
         assert 0.4999 < found.privacy_.epsilon() <= 0.5
-        assert odometer.total.events == found.privacy_.events
+        (entry,) = odometer.entries()
+        assert (entry.ledger.events, entry.estimator) == (found.privacy_.events, "Known")
         with pytest.raises(BudgetExceededError):
             private_scores(Known(), X, y, **settings)
     said = "if you assert that they are disjoint and that no record decided where another went"
     assert f"the total is the larger of the two, {said}" in str(found)
     alike = "the model's arithmetic for a record is the same wherever it stands in X"
     assert (alike in found.privacy_.assumptions) == (relation == "add_or_remove_one")
-
-
-def test_an_odometer_names_what_was_scored(tmp_path):
-    X, y = population(50, np.random.default_rng(0))
-    with PrivacyOdometer(tmp_path / "study.jsonl") as odometer:
-        private_scores(Margins(), X, y, epsilon=0.5)
-    assert [entry.estimator for entry in odometer.entries()] == ["Margins"]
 
 
 def test_few_sums_have_one_draw_of_noise_with_a_delta_of_zero():
@@ -543,11 +522,6 @@ def test_sums_of_bins_have_little_noise():
 
 
 def test_shares_of_the_budget_are_those_of_the_least_weighted_variance():
-    D, w, mu = np.array([1.0, 0.5, 3.0]), np.array([1.0, 2.0, 0.1]), 0.3
-    weight = D * np.sqrt(w)
-    multiplier = np.sqrt(weight.sum() / weight) / mu
-    expected = [29.508778658189566, 10.432928746869356, 279.94485458893894]
-    np.testing.assert_allclose((multiplier * D) ** 2, expected)
     X, y = population(50, np.random.default_rng(0))
     events = private_scores(Known(), X, y, epsilon=1.0).privacy_.events
     shares = np.array([event.mu**2 for event, n in events for _ in range(n)])

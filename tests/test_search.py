@@ -169,24 +169,12 @@ def test_an_odometer_is_charged_once_and_refuses_the_whole(tmp_path, monkeypatch
     assert odometer.total is None
 
 
-def test_a_fit_outside_of_a_search_is_charged_as_ever(tmp_path):
-    with PrivacyOdometer(tmp_path / "study") as odometer:
-        search_of(param_grid={"clip_schedule": [0.5]}, refit=False).fit(X, Y)
-        alone = clone(MODEL).fit(X, Y)
-        assert odometer.ledgers()[1:] == [alone.privacy_]
-
-
 def test_a_fit_that_was_not_planned_is_refused_before_it_releases():
     plan = search_of(param_grid={"clip_schedule": [0.5]}, refit=False).plan(300, 3)
-    dear, within = clone(MODEL), clone(MODEL).set_params(epsilon=0.5)
     with record() as tape, charged_as_one(plan.ledger):
         with pytest.raises(BudgetExceededError, match=r"mu=0\.23\d+ was planned with mu=0\.22"):
-            dear.fit(X, Y)
+            clone(MODEL).fit(X, Y)
         assert not tape.releases
-    with charged_as_one(plan.ledger):
-        within.fit(X, Y)
-        with pytest.raises(BudgetExceededError, match="planned with mu=0 at most"):
-            within.fit(X, Y)
 
 
 def fails_at(monkeypatch, *numbers):
@@ -287,11 +275,6 @@ def test_rows_that_only_the_choice_reads_are_checked_before_anything_is_charged(
 def test_a_pipeline_of_one_step_is_searched():
     search = search_of(estimator=Pipeline([("clf", MODEL)]), param_grid={"clf__alpha": [0.0, 0.1]})
     assert search.fit(X, Y).privacy_ == search.plan(*X.shape).ledger
-
-
-def test_settings_may_be_drawn_at_random():
-    drawn = ParameterSampler({"clip_schedule": [0.1, 0.5, 1.0]}, 2, random_state=0)
-    assert search_of(param_grid=drawn).plan(300, 3).n_candidates == 2
 
 
 @pytest.mark.parametrize(

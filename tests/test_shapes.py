@@ -235,8 +235,6 @@ def test_it_draws_into_given_axes_and_without_pandas_terms_are_a_dictionary(monk
     assert set(display.plot(axes).axes_) == set(axes)
     assert axes[0].get_ylim() == axes[1].get_ylim()
     assert [text.get_text() for text in axes[-1].get_legend().get_texts()] == ["a missing value"]
-    with pytest.raises(ValueError, match="ax holds 2 axes; 9 are needed, one per panel"):
-        ShapeDisplay.from_estimator(model).plot(axes)
     rows = ROWS[:3].to_dict("list")
     expected = explain(model, ROWS[:3])
     monkeypatch.setitem(sys.modules, "pandas", None)

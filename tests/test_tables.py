@@ -496,7 +496,6 @@ def test_an_artificial_table_has_all_kinds():
         ({"age": [1]}, "the table has none of the columns 'job', 'income'"),
         ({**RAW, "age": [1]}, "differ in length"),
         ({**RAW, "age": [[1, 2]] * 3}, r"'age' has shape \(3, 2\)"),
-        ({**RAW, "job": [["a"], "b", "c"]}, "'job' holds lists"),
     ],
 )
 def test_a_table_of_another_form_is_refused(table, says):
