@@ -180,14 +180,6 @@ def test_data_home_comes_before_the_environment(folder, tmp_path, monkeypatch):
     assert len(fetch_adult(tmp_path / "empty").data) == 3
 
 
-def test_encoded_real_rows_respect_the_row_bound(folder):
-    for fetch in FILES:
-        table = fetch(folder)
-        encoded = table.schema.transformer().fit_transform(table.data)
-        norms = np.linalg.norm(encoded, axis=1)
-        assert 1.0 < norms.max() <= table.schema.row_bound(fit_intercept=False)
-
-
 FILES = {
     fetch_adult: "adult.data and adult.test",
     fetch_bank: "bank-full.csv",
@@ -341,19 +333,6 @@ def test_rows_respect_bounds_categories_and_the_row_bound(name):
     assert (X[:, n_numeric:].sum(axis=1) == len(schema.categorical)).all()
     assert np.hypot(np.linalg.norm(X, axis=1), 1).max() <= schema.row_bound() + 1e-12
     assert set(y) == set(schema.classes)
-
-
-def test_it_is_encoded_as_the_transformer_encodes_the_raw_table():
-    schema = load_schema("bank")
-    X, _ = sample_from_schema(schema, 50, random_state=0)
-    raw, columns = {}, iter(X.T)
-    for column in schema.numeric:
-        raw[column.name] = column.lower + next(columns) * (column.upper - column.lower)
-    for column in schema.categorical:
-        codes = np.argmax([next(columns) for _ in column.categories], axis=0)
-        raw[column.name] = np.array(column.categories)[codes]
-    frame = pd.DataFrame(raw)[schema.feature_names]
-    np.testing.assert_allclose(schema.transformer().fit_transform(frame), X, atol=1e-12)
 
 
 def test_labels_have_the_shares_asked_for():

@@ -112,6 +112,10 @@ class Column(_Facts):
     # The largest squared norm of a row of its block.
     squared_norm: float = 1.0
 
+    @cached_property
+    def _places(self) -> Places:
+        return Places(self.categories)
+
     @property
     def has_constant(self) -> bool:
         """Whether a public constant stands for missing values."""
@@ -372,10 +376,6 @@ class DateColumn(Quantity):
 class _Ranked(Quantity):
     """A value out of the public list `categories`, in order, encoded as its rank would be."""
 
-    @cached_property
-    def _places(self) -> Places:
-        return Places(self.categories)
-
     @property
     def bounds(self) -> tuple[float, float]:
         return 0.0, len(self.categories) - 1.0
@@ -477,10 +477,6 @@ class CategoricalColumn(Column):
         self._list("categories")
         self._choose("unknown", "zeros", "indicator")
         self._check_missing(self.missing in self.categories, "one of the categories")
-
-    @cached_property
-    def _places(self) -> Places:
-        return Places(self.categories)
 
     def places(self, raw: Raw) -> np.ndarray:
         """Return the number of each category, -1 if it is not listed and NaN if it is missing."""
