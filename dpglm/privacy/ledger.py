@@ -699,15 +699,10 @@ class PrivacyLedger:
             assumptions = data["assumptions"]
             if isinstance(assumptions, str) or not all(isinstance(a, str) for a in assumptions):
                 raise TypeError(f"assumptions must be a list of strings, not {assumptions!r}")
-            return cls(
-                events,
-                data["neighboring_relation"],
-                data["reporting_delta"],
-                tuple(assumptions),
-                data["seeded"],
-                data.get("unit", "row"),
-                data.get("n_changed", 1),
-            )
+            required = ("neighboring_relation", "reporting_delta", "assumptions", "seeded")
+            facts = {name: data[name] for name in required}
+            facts |= {name: data[name] for name in ("unit", "n_changed") if name in data}
+            return cls(events, **facts)
         except (KeyError, TypeError, AttributeError, OverflowError) as error:
             raise ValueError(
                 f"This is not a ledger written by PrivacyLedger.to_dict: {error!r}."
@@ -775,14 +770,12 @@ class PrivacyLedger:
                 "Both ledgers drew their noise from a seed (seeded_noise), so the noise may "
                 "coincide and cancel: their costs do not add up. Fit with fresh noise."
             )
-        return PrivacyLedger(
-            tuple(events),
-            self.neighboring_relation,
-            min(self.reporting_delta, other.reporting_delta),
-            tuple(dict.fromkeys((*self.assumptions, *other.assumptions, assumption))),
-            self.seeded or other.seeded,
-            self.unit,
-            self.n_changed,
+        return replace(
+            self,
+            events=events,
+            reporting_delta=min(self.reporting_delta, other.reporting_delta),
+            assumptions=dict.fromkeys((*self.assumptions, *other.assumptions, assumption)),
+            seeded=self.seeded or other.seeded,
         )
 
     @property

@@ -543,8 +543,7 @@ def _strength(guarantee: Mapping[str, Any]) -> _Section:
         f"released, and {_percent(even['with_release'])} at most after having seen all of it."
     )
     success = [("odds before", "right without the release", "right with it, at most")]
-    for row in guarantee["success"]:
-        success.append(tuple(map(_percent, row.values())))
+    success += [tuple(map(_percent, row.values())) for row in guarantee["success"]]
     power = [("false alarms", "found, at most", *(f"sure at {_percent(p)}" for p in PRIORS))]
     for row in guarantee["power"]:
         rates = row["false_positive_rate"], row["true_positive_rate"], *row["posterior"].values()

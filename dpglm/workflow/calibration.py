@@ -58,16 +58,9 @@ class _OnNoisyTable(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     neighboring_relation: str = "zero_out"
     n_ref: int | None = None
 
-    # The name of what a fit learns, beside the cost.
+    # The name of what a fit learns, beside the cost. Subclasses have `_check`, which refuses a bad
+    # parameter, and `_learn`, which returns what follows from the table that was released.
     _learned: ClassVar[str]
-
-    def _check(self) -> None:
-        """Raise a ValueError for a bad parameter."""
-        raise NotImplementedError
-
-    def _learn(self, released: Released) -> Any:
-        """Return what follows from the table that was released."""
-        raise NotImplementedError
 
     def fit(self, X: Any, y: Any) -> Self:
         """Learn from held-out records; the estimator, which is fitted already, stays as it is.
