@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from scipy.stats import kstest
 
-from dpglm.privacy import vault as vaults
 from dpglm.privacy.gaussian import GaussianEvent
 from dpglm.privacy.noise import entropy_source
 from dpglm.privacy.vault import GaussianSum
@@ -95,20 +94,3 @@ def test_the_widest_noise_that_is_drawn_still_has_its_law():
         with pytest.raises(ValueError, match=r"too large .* nothing was released"):
             beyond.release(np.zeros(500), rng)
     assert rng.words_drawn == 0
-
-
-def test_the_sampler_is_called_once_per_release_with_the_charged_scale(monkeypatch):
-    calls = []
-
-    def spy(size, scale, entropy):
-        calls.append((size, scale))
-        return np.arange(size)
-
-    monkeypatch.setattr(vaults, "rounded_gaussian", spy)
-    mechanism = GaussianSum(sensitivity=2.0, noise_multiplier=3.0, slack=0.5)
-    noisy, _ = mechanism.release(np.full((4, 2), 7 * mechanism.grid), entropy_source(0))
-    assert (noisy == (7 + np.arange(8).reshape(4, 2)) * mechanism.grid).all()
-    ((size, scale),) = calls
-    assert size == 8
-    assert scale * mechanism.grid == mechanism.noise_std(8)
-    assert mechanism.noise_std(8) == pytest.approx(3.0 * 2.5, rel=1e-6)

@@ -24,8 +24,6 @@ from dpglm.workflow.releases import (
     release_statistics,
 )
 
-__all__ = ["PrivateCalibratedClassifier", "PrivateThresholdClassifier"]
-
 
 @dataclass(eq=False, repr=False)
 class _OnNoisyTable(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):

@@ -18,8 +18,6 @@ from dpglm.exceptions import PrivacyWarning
 from dpglm.privacy.gaussian import GaussianEvent
 from dpglm.workflow.splits import PrivateKFold
 
-__all__ = ["Finding", "assumed_of", "check_pipeline", "warn_of"]
-
 
 @dataclass(frozen=True)
 class Finding:

@@ -19,14 +19,6 @@ from dpglm.workflow.releases import (
     release_statistics,
 )
 
-__all__ = [
-    "PrivateScore",
-    "PrivateScorer",
-    "PrivateScores",
-    "make_private_scorer",
-    "private_scores",
-]
-
 # Which statistics a score needs; "auc" and those of curves are for two classes.
 _OF_TWO_CLASSES = {
     "accuracy": ("right",),

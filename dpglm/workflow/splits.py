@@ -18,8 +18,6 @@ from sklearn.model_selection import BaseCrossValidator
 
 from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS
 
-__all__ = ["PrivateKFold", "private_split"]
-
 # 48 bits of a hash are a place among so many, and exact when multiplied by a number of folds.
 _PLACES = 2**48
 

@@ -13,8 +13,6 @@ from dpglm.privacy.ledger import PrivacyLedger
 from dpglm.workflow.calibration import PrivateCalibratedClassifier, PrivateThresholdClassifier
 from dpglm.workflow.checks import assumed_of, check_pipeline, parts_of, released_by, warn_of
 
-__all__ = ["privacy_of"]
-
 # Where a class of scikit-learn keeps all that it fitted.
 _HOLDS = {
     "BaggingClassifier": "estimators_",
