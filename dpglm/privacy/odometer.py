@@ -504,7 +504,8 @@ class _Terms:
 
     def used(self, entries: list[OdometerEntry], more: Runs = (), part: str | None = None) -> float:
         """Return the epsilon that the limit is compared with, of whichever part (or this) most."""
-        parts = {part} - {None} or {entry.part for entry in entries} - {None} or {None}
+        known = dict.fromkeys(entry.part for entry in entries if entry.part is not None)
+        parts = [part] if part is not None else [*known] or [None]
         about = [[entry.ledger for entry in entries if entry.part in (None, p)] for p in parts]
         return max(self._used(ledgers, more) for ledgers in about)
 
@@ -529,11 +530,12 @@ class _Terms:
             ) from error
         return gdp_epsilon(mu, self.delta)
 
-    def admit(self, *releases: Any) -> bool:
-        """Return whether releases, given as for `used`, are within the limit."""
+    def admit(self, entries: list[OdometerEntry], more: Runs = (), part: str | None = None) -> bool:
+        """Return whether releases, as `used` takes them, are within the limit."""
         assert self.epsilon is not None
         # Numerical compositions are rounded up, a filter leaves no room for that.
-        return self.used(*releases) <= self.epsilon * (1 if self.is_filter else 1 + 1e-9)
+        limit = self.epsilon * (1 if self.is_filter else 1 + 1e-9)
+        return self.used(entries, more, part) <= limit
 
 
 def _agreed(

@@ -174,14 +174,15 @@ _INSTEAD = {
 _ON_PUBLIC_ROWS = "nothing, or a FrozenEstimator that was fitted on public rows"
 
 
-# Classes of scikit-learn with a fit that treat each row by itself, but for what is inside of them,
+# When a class of scikit-learn that has a fit treats each row by itself, but for what is inside it:
+# always,
 _ALWAYS_HARMLESS = (
     "Pipeline", "FeatureUnion", "ColumnTransformer", "VotingClassifier", "OneVsRestClassifier",
     "OutputCodeClassifier", "MultiOutputClassifier", "ClassifierChain", "SelectFromModel", "RFE",
     "FixedThresholdClassifier", "PolynomialFeatures", "SkewedChi2Sampler", "PolynomialCountSketch",
     "StackingClassifier",
 )  # fmt: skip
-# and when others do.
+# or with some parameters.
 _HARMLESS: dict[str, Callable[[Any], bool]] = dict.fromkeys(_ALWAYS_HARMLESS, lambda e: True) | {
     "BaggingClassifier": lambda e: not e.bootstrap,
     "CountVectorizer": lambda e: e.vocabulary is not None,
