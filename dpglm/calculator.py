@@ -11,9 +11,8 @@ from dpglm.privacy.budget import PrivacyBudget, check_number, check_whole, is_nu
 from dpglm.privacy.calibration import calibrated_multipliers, crossing
 from dpglm.privacy.gaussian import SAMPLED_REPLACEMENT, GaussianEvent, PoissonSampledEvent, gdp_mu
 from dpglm.privacy.ledger import PrivacyLedger
-from dpglm.schedules import PublicFacts
 
-__all__ = ["PrivacyCalculator", "optimal_n_iter", "public_constants", "saturation_n_iter"]
+__all__ = ["PrivacyCalculator"]
 
 # A ledger wants a delta to report at, whatever it is asked for later.
 _ANY_DELTA = 1e-6
@@ -161,99 +160,3 @@ class PrivacyCalculator:
                 raise ValueError(f"{name}={value!r} must be a finite number above 0.")
             elif name == "noise_multiplier":
                 GaussianEvent(float(value))
-
-
-def public_constants(facts: PublicFacts, *, gap: float | None = None) -> tuple[float, float]:
-    """Condition number and noise-to-gap ratio of Hong, Wang & Zhou (2022), from public facts.
-
-    ``kappa = M / alpha`` with ``M = curvature * row_bound^2 + alpha``, and
-    ``d C^2 / (2 mu^2 M n^2 gap)`` with d released values. C is the clip of the facts, or the row
-    bound where there is none. mu is relative to the clip: half the budget's under
-    ``"replace_one"``. The gap bounds the objective at zero less its minimum; by default log(K), for
-    K classes.
-    """
-    kappa = facts.condition_number()
-    gap = math.log(max(2, facts.n_outputs)) if gap is None else gap
-    noise = _noise_per_root_iteration(facts) ** 2
-    return kappa, noise / (2 * kappa * facts.alpha * gap)
-
-
-def optimal_n_iter(kappa: float, noise_to_gap: float, *, dynamic: bool = True) -> int:
-    """Number of iterations that minimises the excess risk bound of Hong, Wang & Zhou (2022).
-
-    For `DynamicNoise`, or else for constant noise; both arguments are from `public_constants`.
-
-    Notes
-    -----
-    With gamma = 1 - 1/kappa and a = noise_to_gap the bound, relative to the gap, is
-    ``gamma^T + a ((1 - gamma^(T/2)) / (1 - gamma^(1/2)))^2`` for dynamic noise and
-    ``gamma^T + kappa a T (1 - gamma^T)`` for constant noise. Both have a single minimum in T.
-    """
-    if not 1 <= kappa < math.inf:
-        raise ValueError(f"kappa={kappa!r} must be a finite number, 1 or more.")
-    if not 0 < noise_to_gap < math.inf:
-        raise ValueError(f"noise_to_gap={noise_to_gap!r} must be positive and finite.")
-    if kappa == 1:
-        return 1
-    log_gamma = math.log1p(-1 / kappa)
-    gap = -math.expm1(log_gamma / 2)
-    cost = kappa * noise_to_gap
-
-    def dynamic_bound(t: int) -> float:
-        return math.exp(log_gamma * t) + noise_to_gap * (math.expm1(log_gamma * t / 2) / gap) ** 2
-
-    def constant_bound(t: int) -> float:
-        return math.exp(log_gamma * t) - cost * t * math.expm1(log_gamma * t)
-
-    def constant_slope(log_t: float) -> float:
-        t = math.exp(log_t)
-        decayed = log_gamma * math.exp(log_gamma * t)
-        return decayed * (1 - cost * t) - cost * math.expm1(log_gamma * t)
-
-    if dynamic:
-        bound, optimum = dynamic_bound, -2 * math.log1p(gap**2 / noise_to_gap) / log_gamma
-    else:
-        # From a cost of 1 on the first iteration is one too many already.
-        rising = cost >= 1 or constant_slope(0.0) >= 0
-        optimum = 1.0 if rising else math.exp(crossing(constant_slope, 0.0, 2e-12))
-        bound = constant_bound
-    return min(max(1, math.floor(optimum)), max(1, math.ceil(optimum)), key=bound)
-
-
-def saturation_n_iter(facts: PublicFacts, *, distance: float = 1.0) -> int:
-    """Number of iterations beyond which noise, not descent, limits noisy gradient descent.
-
-    The facts are those of `public_constants`, but alpha; `distance` guesses the distance B from
-    the start, zero, to the optimum.
-
-    Notes
-    -----
-    The noise of T iterations has the standard deviation ``s = C sqrt(T) / (mu n)`` in each of d
-    coordinates of the mean gradient. With the steps of `LectureStep` the mean loss of the average
-    of all iterates exceeds its minimum by at most ``B^2/(2 eta T) + eta d s^2`` for a smooth loss
-    and step eta, and ``B sqrt((L^2 + d s^2) / T)`` for a hinge, L the row bound or the clip if that
-    is smaller (compare Bubeck 2015, Theorems 6.3 and 3.2). The former falls until its terms agree
-    at ``T = n beta B mu / (C sqrt(2 d))``. The latter falls for ever, but descent and noise have
-    equal shares at ``T = (n mu L / C)^2 / d``.
-    """
-    noise = _noise_per_root_iteration(facts)
-    if facts.curvature == math.inf:
-        lipschitz = min(_clip(facts), facts.row_bound or math.inf)
-        return max(1, math.ceil((lipschitz / noise) ** 2))
-    return max(1, math.ceil(facts.smoothness() * distance / (math.sqrt(2) * noise)))
-
-
-def _clip(facts: PublicFacts) -> float:
-    if facts.clip is not None:
-        return float(np.max(facts.clip))
-    clip = facts.row_bound
-    if clip is None or not 0 < clip < math.inf:
-        raise ValueError(f"row_bound={clip!r} must be positive and finite where no clip is given.")
-    return clip
-
-
-def _noise_per_root_iteration(facts: PublicFacts) -> float:
-    """Norm of the noise on the mean gradient, over the square root of the number of iterations."""
-    if facts.mu is None or not 0 < facts.mu < math.inf:
-        raise ValueError(f"mu={facts.mu!r} must be positive and finite.")
-    return math.sqrt(facts.n_released) * _clip(facts) / (facts.mu * facts.n_samples)

@@ -1,4 +1,4 @@
-"""What is fixed in advance about every iteration: clip, noise, step, momentum, averaging.
+"""What is fixed in advance of a run: clips, noise, steps, momentum, averaging, and its length.
 
 All of it follows from public facts, never from the data. Iterations are t = 1..T unless a docstring
 counts from 0. A noise schedule shapes the standard deviation of the noise on the SUM of clipped
@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 from numbers import Real
 from typing import Any
 
@@ -23,7 +24,8 @@ __all__ = [
     "Constant", "DebiasedMomentum", "DecayingClip", "DynamicNoise", "Geometric", "HeavyBall",
     "InverseTime", "LectureStep", "Momentum", "Piecewise", "Polynomial", "PublicFacts", "Schedule",
     "SignalClip", "SignalMomentum", "SignalStep", "averaging_weights", "check_momentum",
-    "check_schedule", "schedule_values",
+    "check_schedule", "largest_momentum_step", "optimal_n_iter", "public_constants",
+    "saturation_n_iter", "schedule_values",
 ]  # fmt: skip
 
 # Curvature of the default smoothed hinge; the plain hinge, which has none, is stepped like it.
@@ -41,7 +43,7 @@ class PublicFacts:
         its intercept, and columns of the coefficients: 1 for two classes, K for K classes.
     alpha, curvature, row_bound : float, optional
         L2 penalty, largest second derivative of the loss in the score (inf for the hinge), and
-        largest L2 norm of a row, intercept included.
+        largest L2 norm of a row, intercept included, if it is descended on as it is.
     mu, clip, noise_std : float and two ndarrays of shape (n_iter,), optional
         Gaussian differential privacy budget of the gradients (with mini-batches: that of the same
         epsilon and delta), clip norms, and standard deviations of the noise on the sum of
@@ -86,14 +88,17 @@ class PublicFacts:
             if value is None or not 0 < value < math.inf:
                 raise ValueError(
                     f"it needs a finite {name}, got {value!r}. row_bound is the largest L2 norm "
-                    "that a row, intercept included, can have; a hinge loss has no curvature."
+                    "that a row, intercept included, can have, and is unknown after a "
+                    "preconditioner; a hinge loss has no curvature."
                 )
         return self.curvature * row_bound**2 + self.alpha
 
     def condition_number(self, row_bound: float | None = None) -> float:
         """Smoothness over strong convexity, which is the penalty's alone."""
         if not self.alpha > 0:
-            raise ValueError(f"it needs a positive alpha, got {self.alpha!r}.")
+            raise ValueError(
+                f"it needs a positive alpha, got {self.alpha!r}: no other curvature is certain."
+            )
         return self.smoothness(row_bound) / self.alpha
 
 
@@ -214,6 +219,9 @@ class DynamicNoise(Schedule):
         Coefficient of `DebiasedMomentum` to be optimal for.
     row_bound : float, optional
         Largest L2 norm of a row; by default that of the facts. Not needed with ``decay``.
+    influence : array-like of shape (n_iter,), optional
+        What reaches the end of an error made in each iteration, in any unit, for runs of that
+        length; the others do not count then. `dpglm.study.noise_from_public` measures it.
 
     Notes
     -----
@@ -233,11 +241,15 @@ class DynamicNoise(Schedule):
     decay: float | None = None
     momentum: float = 0.0
     row_bound: float | None = None
+    influence: Sequence | None = None
 
     def values(self, n_iter: int, facts: PublicFacts) -> np.ndarray:
         if not 0 <= self.momentum < 1:
             raise ValueError(f"momentum={self.momentum!r} must lie in [0, 1).")
-        half_log_q = self._log_weights(n_iter, facts) / 2
+        if self.influence is None:
+            half_log_q = self._log_weights(n_iter, facts) / 2
+        else:
+            half_log_q = np.log(self._given_weights(n_iter)) / 2
         # In logarithms: weights of long runs leave the range of floating point.
         known = facts.clip is not None and np.isfinite(facts.clip).all()
         log_clip = np.log(facts.clip) if known else np.zeros(n_iter)
@@ -248,7 +260,12 @@ class DynamicNoise(Schedule):
     def _log_weights(self, n_iter: int, facts: PublicFacts) -> np.ndarray:
         """Log of q_t by the recursion ``q_t = gamma q_(t+1) + momentum^(2(T-t))``, q_T = 1."""
         if self.decay is None:
-            log_gamma = np.log1p(-1 / facts.condition_number(self.row_bound))
+            try:
+                log_gamma = np.log1p(-1 / facts.condition_number(self.row_bound))
+            except ValueError as error:
+                raise ValueError(
+                    f"{error} Or say how far the noise falls: DynamicNoise(decay=4.0)."
+                ) from error
         elif 0 < self.decay < math.inf:
             log_gamma = -4 * math.log(self.decay) / max(n_iter - 1, 1)
         else:
@@ -258,6 +275,12 @@ class DynamicNoise(Schedule):
         for k in range(1, n_iter):
             log_q[-1 - k] = np.logaddexp(log_gamma + log_q[-k], k * log_echo)
         return log_q
+
+    def _given_weights(self, n_iter: int) -> np.ndarray:
+        q = np.array(self.influence, dtype=np.float64)
+        if q.shape != (n_iter,) or not (q > 0).all():
+            raise ValueError(f"influence must be {n_iter} positive numbers, one per iteration.")
+        return q
 
 
 @dataclass(eq=False, repr=False)
@@ -288,26 +311,49 @@ class DecayingClip(Schedule):
 
 @dataclass(eq=False, repr=False)
 class InverseTime(Schedule):
-    """Steps ``2 / (alpha (t + 1))``, for t-weighted averaging (Lacoste-Julien et al. 2012).
+    """Steps ``numerator / (alpha (t + offset))`` for a strongly convex loss, t from 1.
 
     Parameters
     ----------
     alpha : float, optional
         Strong convexity; by default the L2 penalty of the facts.
+    numerator, offset : float, default=2.0 and 1.0
+        By default for t-weighted averaging (Lacoste-Julien et al. 2012); 1 and 0 for uniform.
+
+    Notes
+    -----
+    Let G^2 bound the mean squared length of a noisy gradient, f have curvature alpha or more, and
+    ``a_t = E ||w_t - w*||^2``. A step h from w_t gives
+
+        ``f(w_t) - f* <= (a_t - a_(t+1)) / (2 h) - alpha a_t / 2 + h G^2 / 2``.
+
+    For ``h = 1/(alpha t)`` the sum of the first two terms over t is at most zero, and the mean loss
+    of w_1..w_T at most ``G^2 (1 + log T) / (2 alpha T)`` above f*. Weighted by t, the first two
+    vanish for ``h = 2/(alpha (t + 1))``, which leaves ``2 G^2 / (alpha (T + 1))``.
+
+    For ``h = 1/(alpha (t + 1))`` they leave ``alpha/2 sum_t t a_t``, but the bound is the same:
+    ``a_(t+1) <= (1 - 2/(t + 1)) a_t + h^2 G^2``, as the gradient grows by alpha with the distance,
+    and ``a_1 <= G^2/alpha^2`` for the same reason, so that ``a_t <= G^2 / (alpha^2 t)`` by
+    induction. What is left is then at most ``T G^2 / (2 alpha)``, and so is
+    ``sum_t t h G^2 / 2``; the weights sum to ``T (T + 1) / 2``.
 
     Examples
     --------
     >>> InverseTime(alpha=0.5).values(3, PublicFacts(1000, 10))
     array([2.        , 1.33333333, 1.        ])
+    >>> InverseTime(alpha=0.5, numerator=1, offset=0).values(3, PublicFacts(1000, 10))
+    array([2.        , 1.        , 0.66666667])
     """
 
     alpha: float | None = None
+    numerator: float = 2.0
+    offset: float = 1.0
 
     def values(self, n_iter: int, facts: PublicFacts) -> np.ndarray:
         alpha = facts.alpha if self.alpha is None else self.alpha
         if not alpha > 0:
-            raise ValueError(f"alpha={alpha!r} must be positive for steps of 2 / (alpha (t + 1)).")
-        return 2 / (alpha * np.arange(2, n_iter + 2))
+            raise ValueError(f"alpha={alpha!r} must be positive, as steps are divided by it.")
+        return self.numerator / (alpha * (np.arange(1, n_iter + 1) + self.offset))
 
 
 @dataclass(eq=False, repr=False)
@@ -317,7 +363,8 @@ class LectureStep(Schedule):
     Parameters
     ----------
     distance : float, default=1.0
-        Guess of the distance B from the start, zero, to the optimum.
+        Guess of the distance B from the start, zero, to the optimum. ``inf``, by name
+        ``"smooth"``, is the step 1/beta of a smooth loss whatever the noise (Hong, Wang & Zhou).
     row_bound : float, optional
         Largest L2 norm of a row; by default that of the facts.
 
@@ -325,8 +372,9 @@ class LectureStep(Schedule):
     -----
     The step ``min{1/(n beta), B / (sigma sqrt(2 d T))}`` on the sum of n losses minimises the
     bound ``B^2/(2 step T) + step d sigma^2`` of the descent lemma (compare Bubeck 2015, Theorem
-    6.3); on the mean it is n times that. ``beta = curvature * row_bound^2 + alpha``, sigma^2 is
-    the mean square of the noise in d coordinates. A hinge takes the subgradient step
+    6.3); on the mean it is n times that. A lecture that bounds the first term by ``B^2/(step T)``
+    has ``B / (sigma sqrt(d T))``, longer by sqrt(2). ``beta = curvature * row_bound^2 + alpha``,
+    sigma^2 is the mean square of the noise in d coordinates. A hinge takes the subgradient step
     ``B / (G sqrt(T))``, ``G^2 = (n L)^2 + d sigma^2``, L the clip or row bound if that is smaller.
 
     Examples
@@ -340,13 +388,16 @@ class LectureStep(Schedule):
     row_bound: float | None = None
 
     def values(self, n_iter: int, facts: PublicFacts) -> np.ndarray:
-        if not 0 < self.distance < math.inf:
-            raise ValueError(f"distance={self.distance!r} must be positive and finite.")
+        smooth = facts.curvature != math.inf
+        if not (0 < self.distance < math.inf or (self.distance == math.inf and smooth)):
+            raise ValueError(
+                f"distance={self.distance!r} must be positive, and finite for a hinge loss."
+            )
         if facts.noise_std is None:
             raise ValueError("it needs the noise of the plan; use it as step_schedule.")
         noise = math.sqrt(facts.n_released * np.mean(np.square(facts.noise_std)))
         noise /= facts.expected_batch_size
-        if facts.curvature == math.inf:
+        if not smooth:
             slope = math.hypot(self._lipschitz(facts), noise)
             return np.full(n_iter, self.distance / (slope * math.sqrt(n_iter)))
         # The longest step that descends, and the one whose noise is as large as its gain.
@@ -371,6 +422,7 @@ _NAMED = {
     "decaying": DecayingClip,
     "inverse_time": InverseTime,
     "lecture": LectureStep,
+    "smooth": partial(LectureStep, distance=math.inf),
 }
 
 
@@ -671,3 +723,147 @@ def averaging_weights(averaging: str | float | None, n_iter: int) -> np.ndarray:
             "the fraction of the run to average."
         )
     return weights / weights.sum()
+
+
+def public_constants(facts: PublicFacts, *, gap: float | None = None) -> tuple[float, float]:
+    """Condition number and noise-to-gap ratio of Hong, Wang & Zhou (2022), from public facts.
+
+    ``kappa = M / alpha`` with ``M = curvature * row_bound^2 + alpha``, and
+    ``d C^2 / (2 mu^2 M n^2 gap)`` with d released values. C is the clip of the facts, or the row
+    bound where there is none. mu is relative to the clip: half the budget's under
+    ``"replace_one"``. The gap bounds the objective at zero less its minimum; by default log(K), for
+    K classes.
+    """
+    kappa = facts.condition_number()
+    gap = math.log(max(2, facts.n_outputs)) if gap is None else gap
+    noise = _noise_per_root_iteration(facts) ** 2
+    return kappa, noise / (2 * kappa * facts.alpha * gap)
+
+
+def _turned(slope: Any) -> float:
+    """Return a power of two at which a function that rises from below zero is above it."""
+    high = 1.0
+    while slope(high) < 0:
+        high *= 2
+    return high
+
+
+def optimal_n_iter(kappa: float, noise_to_gap: float, *, dynamic: bool = True) -> int:
+    """Number of iterations that minimises the excess risk bound of Hong, Wang & Zhou (2022).
+
+    For `DynamicNoise`, or else for constant noise; both arguments are from `public_constants`.
+
+    Notes
+    -----
+    With gamma = 1 - 1/kappa and a = noise_to_gap the bound, relative to the gap, is
+    ``gamma^T + a ((1 - gamma^(T/2)) / (1 - gamma^(1/2)))^2`` for dynamic noise and
+    ``gamma^T + kappa a T (1 - gamma^T)`` for constant noise. Both have a single minimum in T.
+    """
+    if not 1 <= kappa < math.inf:
+        raise ValueError(f"kappa={kappa!r} must be a finite number, 1 or more.")
+    if not 0 < noise_to_gap < math.inf:
+        raise ValueError(f"noise_to_gap={noise_to_gap!r} must be positive and finite.")
+    if kappa == 1:
+        return 1
+    log_gamma = math.log1p(-1 / kappa)
+    gap = -math.expm1(log_gamma / 2)
+    cost = kappa * noise_to_gap
+
+    def dynamic_bound(t: int) -> float:
+        return math.exp(log_gamma * t) + noise_to_gap * (math.expm1(log_gamma * t / 2) / gap) ** 2
+
+    def constant_bound(t: int) -> float:
+        return math.exp(log_gamma * t) - cost * t * math.expm1(log_gamma * t)
+
+    def constant_slope(log_t: float) -> float:
+        t = math.exp(log_t)
+        decayed = log_gamma * math.exp(log_gamma * t)
+        return decayed * (1 - cost * t) - cost * math.expm1(log_gamma * t)
+
+    if dynamic:
+        bound, optimum = dynamic_bound, -2 * math.log1p(gap**2 / noise_to_gap) / log_gamma
+    else:
+        # From a cost of 1 on the first iteration is one too many already.
+        rising = cost >= 1 or constant_slope(0.0) >= 0
+        optimum = 1.0 if rising else math.exp(brentq(constant_slope, 0.0, _turned(constant_slope)))
+        bound = constant_bound
+    return min(max(1, math.floor(optimum)), max(1, math.ceil(optimum)), key=bound)
+
+
+def largest_momentum_step(
+    momentum: float, smoothness: float, strong_convexity: float = 0.0
+) -> float:
+    """Longest step at which noise dominates the bound of debiased momentum (Hong et al. 2022).
+
+    Notes
+    -----
+    Theorem 3.4 of Hong, Wang & Zhou adds ``zeta sum_t gamma^(T-t) ||v_t||^2`` to the bound, with
+
+        ``zeta = 4 M^2 b gamma h^2 / ((gamma - b)^2 (1 - b)^3) + M h / 2 - 1``
+
+    for step h, momentum b, smoothness M, strong convexity m and ``gamma = 1 - h m``. It grows with
+    h from -1; this is where it is zero. The closed form of their slides,
+    ``b (1 - b)^3 / (8 M) (sqrt(1/4 + 16 / (b (1 - b)^3)) - 1)``, is short enough for b up to about
+    1/2 only: at .9 it is nine times as long, and zeta about 79.
+
+    Examples
+    --------
+    >>> [round(largest_momentum_step(momentum, 1.0), 4) for momentum in (0.5, 0.9)]
+    [0.1211, 0.0017]
+    """
+    if not 0 <= momentum < 1:
+        raise ValueError(f"momentum={momentum!r} must lie in [0, 1).")
+    if not 0 <= strong_convexity <= smoothness < math.inf or smoothness == 0:
+        raise ValueError(
+            f"smoothness={smoothness!r} must be positive and finite, and at least the strong "
+            f"convexity, {strong_convexity!r}."
+        )
+
+    def zeta(h: float) -> float:
+        """Of a smoothness of 1."""
+        gamma = 1 - h * strong_convexity / smoothness
+        echo = 4 * momentum * gamma * h**2 / ((gamma - momentum) ** 2 * (1 - momentum) ** 3)
+        return echo + h / 2 - 1
+
+    # From here on zeta is positive: by its second term, or as gamma is close to the momentum.
+    most = min(2.0, 0.999 * (1 - momentum) * smoothness / max(strong_convexity, 1e-300))
+    return brentq(zeta, 0.0, most, xtol=1e-15) / smoothness
+
+
+def saturation_n_iter(facts: PublicFacts, *, distance: float = 1.0) -> int:
+    """Number of iterations beyond which noise, not descent, limits noisy gradient descent.
+
+    The facts are those of `public_constants`, but alpha; `distance` guesses the distance B from
+    the start, zero, to the optimum.
+
+    Notes
+    -----
+    The noise of T iterations has the standard deviation ``s = C sqrt(T) / (mu n)`` in each of d
+    coordinates of the mean gradient. With the steps of `LectureStep` the mean loss of the average
+    of all iterates exceeds its minimum by at most ``B^2/(2 eta T) + eta d s^2`` for a smooth loss
+    and step eta, and ``B sqrt((L^2 + d s^2) / T)`` for a hinge, L the row bound or the clip if that
+    is smaller (compare Bubeck 2015, Theorems 6.3 and 3.2). The former falls until its terms agree
+    at ``T = n beta B mu / (C sqrt(2 d))``. The latter falls for ever, but descent and noise have
+    equal shares at ``T = (n mu L / C)^2 / d``.
+    """
+    noise = _noise_per_root_iteration(facts)
+    if facts.curvature == math.inf:
+        lipschitz = min(_clip(facts), facts.row_bound or math.inf)
+        return max(1, math.ceil((lipschitz / noise) ** 2))
+    return max(1, math.ceil(facts.smoothness() * distance / (math.sqrt(2) * noise)))
+
+
+def _clip(facts: PublicFacts) -> float:
+    if facts.clip is not None:
+        return float(np.max(facts.clip))
+    clip = facts.row_bound
+    if clip is None or not 0 < clip < math.inf:
+        raise ValueError(f"row_bound={clip!r} must be positive and finite where no clip is given.")
+    return clip
+
+
+def _noise_per_root_iteration(facts: PublicFacts) -> float:
+    """Norm of the noise on the mean gradient, over the square root of the number of iterations."""
+    if facts.mu is None or not 0 < facts.mu < math.inf:
+        raise ValueError(f"mu={facts.mu!r} must be positive and finite.")
+    return math.sqrt(facts.n_released) * _clip(facts) / (facts.mu * facts.n_samples)

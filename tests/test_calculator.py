@@ -11,10 +11,16 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 from scipy.special import expit
 
-from dpglm.calculator import PrivacyCalculator, optimal_n_iter, public_constants, saturation_n_iter
+from dpglm.calculator import PrivacyCalculator
 from dpglm.privacy.gaussian import PoissonSampledEvent
 from dpglm.privacy.ledger import PrivacyLedger
-from dpglm.schedules import LectureStep, PublicFacts
+from dpglm.schedules import (
+    LectureStep,
+    PublicFacts,
+    optimal_n_iter,
+    public_constants,
+    saturation_n_iter,
+)
 
 pytest.importorskip("dp_accounting")
 

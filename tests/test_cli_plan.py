@@ -6,9 +6,9 @@ import re
 import pytest
 
 from dpglm import DPAGDClassifier, DPLinearSVM, DPLogisticRegression
-from dpglm.calculator import PrivacyCalculator, optimal_n_iter, public_constants, saturation_n_iter
+from dpglm.calculator import PrivacyCalculator
 from dpglm.privacy.gaussian import gdp_mu
-from dpglm.schedules import PublicFacts
+from dpglm.schedules import PublicFacts, optimal_n_iter, public_constants, saturation_n_iter
 from dpglm.study.cli import main
 from dpglm.study.planning import Shape, plan_report, proactive_noise
 

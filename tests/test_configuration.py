@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from dpglm import DPLinearSVM, DPLogisticRegression, FullPreconditioner, PublicFacts
+from dpglm import (
+    DPLinearSVM,
+    DPLogisticRegression,
+    FullPreconditioner,
+    PrivacyBudget,
+    PublicFacts,
+)
 from dpglm.datasets import make_census
 from dpglm.estimators.descent import automatic_configuration
 from dpglm.estimators.whitening import denoised_moment
@@ -18,6 +24,8 @@ from dpglm.schedules import (
     SignalStep,
     averaging_weights,
     check_momentum,
+    optimal_n_iter,
+    public_constants,
 )
 
 ESTIMATORS = [DPLogisticRegression, DPLinearSVM]
@@ -214,3 +222,45 @@ def test_the_defaults_learn_a_census_at_a_small_budget():
     X, y = make_census(random_state=0)
     model = DPLogisticRegression(epsilon=0.2, delta=1e-8, classes=[0, 1]).fit(X, y)
     assert model.score(X, y) > 0.835
+
+
+HONG = {
+    "alpha": 1e-3, "row_bound": 1.0, "clip_schedule": 1.0, "delta": 1e-5, "fit_intercept": False,
+    "preconditioner": None, "step_schedule": "smooth", "max_iter": "optimal",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("relation", ["zero_out", "replace_one"])
+def test_the_length_noise_and_steps_of_hong_follow_from_public_numbers(relation):
+    """Adult's size: kappa = 251; under replace_one the noise is twice as large."""
+    model = DPLogisticRegression(**HONG, neighboring_relation=relation)
+    budget = PrivacyBudget(1.0, 1e-5)
+    facts = PublicFacts(48842, 124, alpha=1e-3, curvature=0.25, row_bound=1.0, mu=budget.mu)
+    kappa, noise = public_constants(facts)
+    noise *= 4 if relation == "replace_one" else 1
+    for schedule in ("constant", "dynamic"):
+        plan = model.set_params(noise_schedule=schedule).plan(48842, 124)
+        dynamic = schedule == "dynamic"
+        assert plan.n_iter == optimal_n_iter(kappa, noise, dynamic=dynamic)
+        assert plan.step == pytest.approx(np.full(plan.n_iter, 1 / 0.251))
+        ratios = plan.noise_multiplier[:-1] / plan.noise_multiplier[1:]
+        assert ratios == pytest.approx((1 - 1 / kappa) ** (-0.25 * dynamic) * np.ones(len(ratios)))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"alpha": 0.0}, "max_iter='optimal' .* positive alpha, got 0.0"),
+        ({"row_bound": None}, "max_iter='optimal' .* finite row_bound, got None"),
+        ({"row_bound": -1.0}, "max_iter='optimal' .* finite row_bound, got -1.0"),
+        ({"preconditioner": "full"}, "unknown after a preconditioner"),
+        ({"epsilon": math.inf}, "mu=inf must be positive and finite"),
+        ({"sampling_rate": 0.5}, "no sampling_rate"),
+        ({"max_iter": "best"}, "max_iter='best' must be a whole number"),
+        ({"max_iter": 5, "row_bound": None}, "step_schedule=.*finite row_bound, got None"),
+        ({"max_iter": 5, "alpha": 0.0, "noise_schedule": "dynamic"}, r"DynamicNoise\(decay=4.0\)"),
+    ],
+)
+def test_what_these_need_is_asked_for_before_any_data(change, message):
+    with pytest.raises(ValueError, match=message):
+        DPLogisticRegression(**{**HONG, **change}).plan(1000, 5)

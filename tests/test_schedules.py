@@ -21,7 +21,9 @@ from dpglm.schedules import (
     Polynomial,
     PublicFacts,
     Schedule,
+    averaging_weights,
     check_schedule,
+    largest_momentum_step,
     schedule_values,
 )
 
@@ -127,6 +129,71 @@ def test_dynamic_noise_survives_a_run_longer_than_float_exponents():
     assert values[0] / values[-1] == pytest.approx(1e100, rel=1e-9)
 
 
+def test_dynamic_noise_takes_an_influence_that_was_measured():
+    gamma, n_iter = 0.9, 30
+    q = gamma ** np.arange(n_iter - 1.0, -1, -1)
+    facts = replace(FACTS, mu=0.4, clip=np.linspace(2.0, 1.0, n_iter))
+    predicted = DynamicNoise(decay_of(gamma, n_iter)).values(n_iter, facts)
+    assert DynamicNoise(influence=7 * q).values(n_iter, facts) == pytest.approx(predicted)
+    for bad in (q[1:], -q, 0 * q):
+        with pytest.raises(ValueError, match="influence must be 30 positive numbers"):
+            DynamicNoise(influence=bad).values(n_iter, facts)
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.5, 0.6, 0.9])
+@pytest.mark.parametrize("alpha", [0.0, 1e-3])
+def test_the_momentum_step_is_the_longest_whose_third_term_is_not_positive(momentum, alpha):
+    smoothness = 0.251
+
+    def zeta(step):
+        gamma = 1 - step * alpha
+        echo = 4 * smoothness**2 * momentum * gamma * step**2
+        return echo / ((gamma - momentum) ** 2 * (1 - momentum) ** 3) + smoothness * step / 2 - 1
+
+    longest = largest_momentum_step(momentum, smoothness, alpha)
+    assert zeta(longest) == pytest.approx(0, abs=1e-9)
+    assert zeta(0.99 * longest) < 0 < zeta(1.01 * longest)
+    if momentum:
+        inner = momentum * (1 - momentum) ** 3
+        printed = inner / (8 * smoothness) * (math.sqrt(1 / 4 + 16 / inner) - 1)
+        assert (zeta(printed) < 0) == (momentum == 0.5)
+    for bad in ((1.0, 1.0), (0.5, 0.0), (0.5, math.inf), (0.5, 1.0, 2.0)):
+        with pytest.raises(ValueError, match="must"):
+            largest_momentum_step(*bad)
+
+
+@pytest.mark.parametrize(
+    ("steps", "averaging", "bound"),
+    [
+        (InverseTime(), "t_weighted", lambda n_iter: 2 / (n_iter + 1)),
+        (InverseTime(numerator=1), "t_weighted", lambda n_iter: 2 / (n_iter + 1)),
+        (InverseTime(numerator=1, offset=0), "uniform", lambda n: (1 + math.log(n)) / (2 * n)),
+    ],
+)
+def test_inverse_time_keeps_its_bounds_on_a_noisy_parabola(steps, averaging, bound):
+    """w_t and its averages are linear in the start and the noises, so that all is exact."""
+    alpha, ratios = 0.2, []
+    for n_iter, start in ((1, 1.0), (7, 0.0), (50, 0.3), (400, 1.0), (400, 30.0)):
+        # Coefficients of the start, and of noise of variance 1 in each iteration.
+        iterate = np.eye(n_iter + 1)[0]
+        path, slopes = [iterate], []
+        for t, step in enumerate(steps.values(n_iter, replace(FACTS, alpha=alpha)), 1):
+            iterate = (1 - step * alpha) * iterate - step * np.eye(n_iter + 1)[t]
+            path.append(iterate)
+        square = lambda w, start=start: start**2 * w[0] ** 2 + w[1:] @ w[1:]  # noqa: E731
+        slopes = [alpha**2 * square(w) + 1 for w in path[:-1]]
+        mean = averaging_weights(averaging, n_iter) @ path[1:]
+        ratios.append(alpha / 2 * square(mean) / (max(slopes) / alpha * bound(n_iter)))
+    assert 0.1 < max(ratios) < 1
+
+
+def test_the_smooth_step_is_one_over_the_smoothness():
+    smooth = check_schedule("smooth", parameter="p")
+    assert schedule_values(smooth, 2, FACTS, parameter="p") == pytest.approx([1 / 1.01] * 2)
+    with pytest.raises(ValueError, match="finite for a hinge loss"):
+        schedule_values(smooth, 2, replace(FACTS, curvature=math.inf), parameter="p")
+
+
 def test_decaying_clip_matches_the_vectors(vectors):
     for row in vectors("schedules", "yu_decaying_clip"):
         horizon, initial = row["T"], row["C"]
@@ -148,6 +215,7 @@ def test_shapes_follow_their_formulas():
     assert Piecewise([3], []).values(3, FACTS) == pytest.approx([3, 3, 3])
     assert InverseTime().values(3, FACTS) == pytest.approx([100, 200 / 3, 50])
     assert InverseTime(4.0).values(2, FACTS) == pytest.approx([0.25, 1 / 6])
+    assert InverseTime(4.0, 1, 0).values(3, FACTS) == pytest.approx([1 / 4, 1 / 8, 1 / 12])
 
 
 def test_lecture_step_minimises_its_bound_on_the_sum_scale():

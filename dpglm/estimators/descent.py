@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from dpglm.estimators.base import PersonsMixin, PrivateLinearClassifier
 from dpglm.estimators.docs import completed
-from dpglm.estimators.plan import PrivacyPlan, make_plan
+from dpglm.estimators.plan import PrivacyPlan, make_plan, planned_clip
 from dpglm.estimators.solvers import FitTrace, OnStep, noisy_gradient_descent
 from dpglm.estimators.whitening import (
     FullPreconditioner,
@@ -21,12 +21,16 @@ from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.vault import Vault
 from dpglm.schedules import (
     DebiasedMomentum,
+    DynamicNoise,
     PublicFacts,
+    Schedule,
     SignalClip,
     SignalMomentum,
     SignalStep,
     check_momentum,
     check_schedule,
+    optimal_n_iter,
+    public_constants,
 )
 
 # From here on the matrix would cost more time than the descent.
@@ -71,6 +75,20 @@ def automatic_configuration(
     } | chosen
 
 
+def _optimal_n_iter(
+    facts: PublicFacts, *, noise_schedule: Schedule, clip_schedule: Schedule, **_: Any
+) -> int:
+    """Return the length of the run with the lowest bound, at the first clip of the schedule."""
+    try:
+        if facts.sampling_rate != 1:
+            raise ValueError("its bound is that of all records in each iteration: no sampling_rate")
+        clip = planned_clip(clip_schedule, 1, facts, infinite=False)
+        constants = public_constants(replace(facts, clip=clip))
+    except ValueError as error:
+        raise ValueError(f"max_iter='optimal' cannot be used: {error}") from error
+    return optimal_n_iter(*constants, dynamic=isinstance(noise_schedule, DynamicNoise))
+
+
 @dataclass(kw_only=True, eq=False, repr=False)
 class NoisyDescentMixin(NamedLossMixin):
     """Plan and training of estimators with schedules, momentum, mini-batches, preconditioning.
@@ -102,10 +120,16 @@ class NoisyDescentMixin(NamedLossMixin):
         ``"auto"`` is ``"full"`` for up to 512 columns and ``"diagonal"`` beyond; columns should
         then be of size about 1, or far larger: those are divided by released powers of two. Where
         units are known, pass a preconditioner with a ``row_bound``.
-    max_iter : int or "auto", default="auto"
+    max_iter : int, "auto" or "optimal", default="auto"
         Number of iterations, each one release. ``"auto"`` is 22 of all records in a space that a
         `FullPreconditioner` whitens, up to 40 for more than 110 columns, and 100 of random batches
-        or in any other space.
+        or in any other space. ``"optimal"`` minimises the bound of Hong, Wang & Zhou (2022) for the
+        noise schedule, constant or `DynamicNoise`: without a preconditioner, for a smooth loss with
+        a penalty, from ``row_bound``.
+    row_bound : float, default=None
+        Largest L2 norm that a row can have, intercept included, a public fact (`Schema.row_bound`);
+        nothing is clipped to it. Without a preconditioner, ``"dynamic"`` noise, ``"lecture"`` and
+        ``"smooth"`` steps and ``max_iter="optimal"`` follow from it.
     sampling_rate : float, default=1.0
         Chance of each record to be in the batch of an iteration, independently of the others; 1
         uses all records every time. Below 1 the accounting needs dp-accounting (``pip install
@@ -120,6 +144,7 @@ class NoisyDescentMixin(NamedLossMixin):
     preconditioner: Any = "auto"
     max_iter: Any = "auto"
     sampling_rate: float = 1.0
+    row_bound: float | None = None
 
     def _plan(self, budget: PrivacyBudget, facts: PublicFacts) -> PrivacyPlan:
         signal = facts.n_samples * budget.mu / budget.sensitivity(1.0)
@@ -127,13 +152,20 @@ class NoisyDescentMixin(NamedLossMixin):
         chosen = automatic_configuration(signal, facts.n_features, **given)
         preconditioner = check_preconditioner(chosen.pop("preconditioner"))
         moment = preconditioner and preconditioner.release_plan(budget.mu, signal, facts.n_features)
+        row_bound = None if preconditioner else self.row_bound
+        facts = replace(facts, sampling_rate=self.sampling_rate, row_bound=row_bound)
+        momentum, averaging = check_momentum(chosen.pop("momentum")), chosen.pop("averaging")
+        n_iter = chosen.pop("max_iter")
+        schedules = {name: check_schedule(value, parameter=name) for name, value in chosen.items()}
+        if isinstance(n_iter, str) and n_iter == "optimal":
+            n_iter = _optimal_n_iter(replace(facts, mu=signal / facts.n_samples), **schedules)
         return make_plan(
             budget,
-            replace(facts, sampling_rate=self.sampling_rate),
-            n_iter=chosen.pop("max_iter"),
-            momentum=check_momentum(chosen.pop("momentum")),
-            averaging=chosen.pop("averaging"),
-            **{name: check_schedule(value, parameter=name) for name, value in chosen.items()},
+            facts,
+            n_iter=n_iter,
+            momentum=momentum,
+            averaging=averaging,
+            **schedules,
             second_moment=moment,
         )
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.base import BaseEstimator, clone
 
-from dpglm import calculator
+from dpglm import calculator, schedules
 from dpglm.estimators.adaptive_plan import AdaptivePlan
 from dpglm.estimators.plan import PrivacyPlan
 from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS
@@ -147,7 +147,7 @@ def _worthwhile(plan: PrivacyPlan, row_bound: float, distance: float) -> list[st
     # Whitened rows have another norm, and their clip belongs to that.
     clip = None if plan.second_moment is not None else plan.clip
     facts = replace(plan.facts, mu=mu, row_bound=row_bound, clip=clip)
-    saturated = _count(calculator.saturation_n_iter(facts, distance=distance))
+    saturated = _count(schedules.saturation_n_iter(facts, distance=distance))
     rows = {"no further gain beyond": f"{saturated} at the steps of LectureStep, averaged"}
     note = (
         f"worst cases for rows of norm {row_bound:g} as they are, and coefficients of norm "
@@ -155,8 +155,8 @@ def _worthwhile(plan: PrivacyPlan, row_bound: float, distance: float) -> list[st
     )
     if facts.curvature < math.inf:
         penalised = replace(facts, alpha=facts.alpha or _EXAMPLE_ALPHA)
-        constants = calculator.public_constants(penalised)
-        best = [calculator.optimal_n_iter(*constants, dynamic=x) for x in (False, True)]
+        constants = schedules.public_constants(penalised)
+        best = [schedules.optimal_n_iter(*constants, dynamic=x) for x in (False, True)]
         text = "{} at constant noise, {} at DynamicNoise()".format(*map(_count, best))
         rows[f"best for alpha={penalised.alpha:g}, Hong 2022"] = text
         if facts.alpha == 0:

@@ -14,11 +14,10 @@ import numpy as np
 from _report import Report, run
 
 from dpglm import DynamicNoise
-from dpglm.calculator import optimal_n_iter, public_constants
 from dpglm.losses import Logistic
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.vault import PrivacyFilter
-from dpglm.schedules import PublicFacts
+from dpglm.schedules import PublicFacts, optimal_n_iter, public_constants
 from dpglm.sums.objective import Objective
 
 DELTA = 1e-5

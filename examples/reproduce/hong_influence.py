@@ -12,11 +12,10 @@ from _report import Report, comparison, mean_and_error, run
 from hong_bounds import DELTA, MOMENTUM, bounds, influence
 
 from dpglm import Constant, DebiasedMomentum, DynamicNoise
-from dpglm.calculator import optimal_n_iter, public_constants
 from dpglm.estimators.plan import PrivacyPlan, make_plan
 from dpglm.losses import Logistic
 from dpglm.privacy.budget import PrivacyBudget
-from dpglm.schedules import PublicFacts, Schedule
+from dpglm.schedules import PublicFacts, Schedule, optimal_n_iter, public_constants
 
 BUDGET = PrivacyBudget(1.0, DELTA)
 

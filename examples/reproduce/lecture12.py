@@ -16,14 +16,14 @@ from _report import Report, mean_and_error, run
 from scipy.special import expit
 
 from dpglm import Constant, InverseTime, LectureStep
-from dpglm.calculator import PrivacyCalculator, saturation_n_iter
+from dpglm.calculator import PrivacyCalculator
 from dpglm.estimators.plan import PrivacyPlan, make_plan
 from dpglm.losses import Hinge, Logistic, Loss
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.events import zcdp_epsilon
 from dpglm.privacy.noise import entropy_source
 from dpglm.privacy.vault import GaussianSum
-from dpglm.schedules import PublicFacts, Schedule
+from dpglm.schedules import PublicFacts, Schedule, saturation_n_iter
 
 DELTA = 1e-6
 N_FEATURES = 16
