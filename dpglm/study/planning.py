@@ -186,10 +186,10 @@ def _batches(epsilon: float, plan: PrivacyPlan) -> list[str]:
 def proactive_noise(epsilon: float, delta: float) -> float:
     """Noise multiplier of van Dijk et al.'s closed form, for comparison with exact accounting.
 
-    van Dijk, Nguyen, Nguyen & Nguyen (ICML 2024): T rounds of Poisson samples of N records, over k
-    epochs, with this noise are (epsilon, delta)-private for epsilon below 1/2 and delta = 1/N if T
-    is about ``2 k^2 / epsilon`` or more and ``(2/e)^2 k^2 - 1/2 >= log N``. With full batches
-    k = T, which would have to be below one.
+    van Dijk, N. V. Nguyen, T. N. Nguyen, L. M. Nguyen & P. H. Nguyen (ICML 2024): T rounds of
+    Poisson samples of N records, over k epochs, with this noise are (epsilon, delta)-private for
+    epsilon up to 1/2 and delta = 1/N if T is about ``2 k^2 / epsilon`` or more and
+    ``(2/e)^2 k^2 - 1/2 >= log N``. With full batches k = T, which would have to be below one.
     """
     return math.sqrt(2 * (epsilon + math.log(1 / delta)) / epsilon)
 
@@ -201,8 +201,8 @@ def broken_conditions(
     n_epochs = n_iter * sampling_rate
     fewest, covered = 2 * n_epochs**2 / epsilon, (2 / math.e) ** 2 * n_epochs**2 - 0.5
     broken = []
-    if not epsilon < 0.5:
-        broken.append(f"epsilon={epsilon:g} must be below 1/2")
+    if not epsilon <= 0.5:
+        broken.append(f"epsilon={epsilon:g} must be at most 1/2")
     # Numbers of iterations and rates are rounded; what they meet exactly is met.
     if not math.isclose(delta * n_samples, 1, rel_tol=_ROUNDING):
         broken.append(f"delta={delta:g} must be 1/n_samples = {1 / n_samples:.3g}")
