@@ -562,7 +562,7 @@ BUGS = [
     Bug("batches of a fixed size, charged as Poisson", batches_of_fixed_size,
         claim=batches_have_the_law_of_poisson_samples, system="SGD-MA in DP-AGD's program"),
     Bug("division by the batch size that came out", divided_by_the_batch,
-        claim=sampled_sums_stay_on_their_grid, system="Yu et al. (2021), Algorithm 1"),
+        claim=sampled_sums_stay_on_their_grid, system="Yu et al. (2018), Algorithm 1"),
     Bug("rows of a person clipped one by one", rows_of_a_person_one_by_one,
         claim=no_person_moves_a_release_by_more_than_charged),
     Bug("magnitudes of all rows of a person", magnitudes_of_all_rows,

@@ -1,7 +1,7 @@
 """The two solvers, noisy gradient descent and DP-AGD, as the papers write them.
 
 They ask a vault for noisy sums and choices, and everything else here is post-processing: division
-by public numbers, the penalty, momentum (Yu et al. 2021: heavy ball; Hong, Wang & Zhou 2022:
+by public numbers, the penalty, momentum (Yu et al. 2018: heavy ball; Hong, Wang & Zhou 2022:
 debiased), steps and averages. Nothing here can release more than the vault allows.
 """
 
@@ -204,7 +204,7 @@ def noisy_gradient_descent(
 
     Full-batch noisy gradient descent, and noisy SGD where the plan has a sampling rate below 1:
     each record is then in a batch with that chance, and the sum is divided by the public expected
-    size of a batch, because its actual size is private (Algorithm 1 of Yu et al. 2021, which
+    size of a batch, because its actual size is private (Algorithm 1 of Yu et al. 2018, which
     divides by it, releases more than it is charged for). Returns the average of the iterates, as
     coefficients of the columns.
     """
