@@ -1,6 +1,7 @@
 """A utility graph simulates the run to come, on public rows, and recommends what is good there."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,7 +14,16 @@ from sklearn.preprocessing import FunctionTransformer
 
 from dpglm import DPLinearSVM, DPLogisticRegression, Geometric
 from dpglm.datasets import make_census
-from dpglm.study.utility import UtilityCell, UtilityGraph, UtilityGraphResults, resampled_split
+from dpglm.estimators.solvers import FitTrace, noisy_gradient_descent
+from dpglm.losses import Logistic, Softmax
+from dpglm.study.utility import (
+    UtilityCell,
+    UtilityGraph,
+    UtilityGraphResults,
+    noise_from_public,
+    resampled_split,
+)
+from dpglm.sums.objective import Objective
 
 X, Y = make_census(400, random_state=0)
 FITS = []
@@ -239,10 +249,121 @@ def test_batches_classes_sparse_rows_pipelines_and_models_without_privacy_can_be
     assert beside.headline() == "600 records: 2 settings x 2 fits"
 
 
+def test_every_setting_is_tried_at_every_budget(fits):
+    pytest.importorskip("dp_accounting")
+    estimator = Watched(delta=1e-5, max_iter=4, sampling_rate=0.5, preconditioner=None)
+    found = graph(estimator, {"max_iter": [2, 4]}, epsilons=[2.0, 0.5]).run(X, Y)
+    noise = {(m.epsilon, m.max_iter): m.privacy_.epsilon(1e-5) for _, m in fits}
+    assert noise.keys() == {(e, n) for e in (2.0, 0.5) for n in (2, 4)}
+    assert all(spent == pytest.approx(epsilon, rel=1e-3) for (epsilon, _), spent in noise.items())
+    assert found.epsilons == [0.5, 2.0] and found.varied() == ["epsilon", "max_iter"]
+    assert found.headline().startswith("epsilon 0.5 to 2, delta 1e-05, 600 records: 4 settings")
+    assert [row["passes"] for row in found.rows()] == [1.0, 2.0, 1.0, 2.0]
+    one = found.at(0.5)
+    assert one.epsilons == [0.5] and [cell.params["max_iter"] for cell in one.cells] == [2, 4]
+    assert one.recommended_estimator().epsilon == 0.5
+    with pytest.raises(ValueError, match=r"epsilon=1 must be one of \[0.5, 2.0\]"):
+        found.at(1)
+
+
+def priced(*cells):
+    """Results of settings with these (epsilon, accuracy, passes)."""
+    found = [
+        UtilityCell({"epsilon": e, "max_iter": i}, dict.fromkeys(("accuracy", "auc", "loss"), (a,)),
+                    None, p)
+        for i, (e, a, p) in enumerate(cells)
+    ]  # fmt: skip
+    return UtilityGraphResults(DPLogisticRegression(), tuple(found), n_samples=1000)
+
+
+def test_the_frontier_and_the_least_epsilon_are_those_of_a_search_by_hand():
+    found = priced(
+        (1, 0.8, 20), (1, 0.8, 10), (1, 0.7, 10), (0.5, 0.75, 30), (2, 0.9, 40), (2, 0.7, 5)
+    )
+    on_it = [row["param_max_iter"] for row in found.frontier()]
+    assert on_it == [1, 3, 4, 5]
+    assert found.least_epsilon(accuracy=0.75) == {"epsilon": 0.5, "max_iter": 3}
+    assert found.least_epsilon(accuracy=0.75, max_passes=20)["epsilon"] == 1
+    assert found.least_epsilon(accuracy=0.85)["max_iter"] == 4
+    message = "no setting has accuracy=0.85 within 20 passes; the best has 0.8000"
+    with pytest.raises(ValueError, match=message):
+        found.least_epsilon(accuracy=0.85, max_passes=20)
+
+
+class Disturbed:
+    """A vault of public rows without noise, but for one disturbance in one iteration."""
+
+    def __init__(self, sums, iteration, disturbance):
+        self.sums, self.iteration, self.disturbance, self.n_asked = sums, iteration, disturbance, 0
+        self.log = [SimpleNamespace(event=None, noise_scale=0.0)]
+
+    def gradient_sum(self, coef, clip, *_):
+        self.n_asked += 1
+        extra = self.disturbance if self.n_asked == self.iteration else 0.0
+        return self.sums.gradient_sum(coef, clip) + extra
+
+
+@pytest.mark.parametrize("labels", [2, 3])
+def test_the_influence_on_public_rows_is_that_of_disturbed_runs_of_the_solver(labels):
+    rng = np.random.default_rng(labels)
+    rows, n, width = rng.normal(size=(50, 2)), 50, 0.5
+    y = (rows[:, 0] + rng.normal(size=50) > 0) * 1
+    y[:10] = labels - 1
+    model = DPLogisticRegression(
+        epsilon=0.5, alpha=0.05, max_iter=5, clip_schedule=0.8, step_schedule=1.5, averaging=0.6,
+        momentum=0.5, preconditioner=None, classes=range(labels),
+    )  # fmt: skip
+    found = np.array(noise_from_public(model, rows, y, n_samples=n).influence)
+    plan = model.plan(n, 2, labels)
+    space, shape = model._space(plan.facts), (3,) if labels == 2 else (3, 3)
+    target = 2.0 * y - 1 if labels == 2 else y
+    loss = Logistic() if labels == 2 else Softmax()
+    sums = Objective(rows, target, loss, n_outputs=1 if labels == 2 else 3)
+    padded = np.column_stack([rows, np.ones(n)])
+
+    def end(iteration, disturbance):
+        trace = FitTrace("clip", "noise_std", "step", "gradient_norm")
+        vault = Disturbed(sums, iteration, disturbance)
+        return noisy_gradient_descent(vault, plan, space, trace, None)
+
+    def value(coef):
+        return loss.value(padded @ coef, target).mean() + 0.025 * np.sum(coef[:-1] ** 2)
+
+    calm = end(0, 0.0)
+    rise = np.zeros(5)
+    for t in range(5):
+        for unit in width * np.eye(math.prod(shape)).reshape(-1, *shape):
+            moved = (end(t + 1, unit) - end(t + 1, -unit)) / 2
+            rise[t] += value(calm + moved) + value(calm - moved) - 2 * value(calm)
+    assert found == pytest.approx(rise / rise.max(), rel=0.02)
+
+
+def test_noise_learned_on_public_rows_suits_a_whitened_run_and_costs_no_more():
+    model = DPLogisticRegression(epsilon=0.5, max_iter=8, classes=[0, 1])
+    noise = noise_from_public(model, X, Y, n_samples=600)
+    assert len(noise.influence) == 8 and max(noise.influence) == 1.0
+    plain = model.plan(600, X.shape[1])
+    shaped = model.set_params(noise_schedule=noise).plan(600, X.shape[1])
+    assert shaped.ledger.epsilon() == pytest.approx(plain.ledger.epsilon(), rel=1e-9)
+    # The last iteration counts once in a mean of four, and early ones in all of it.
+    assert shaped.noise_multiplier[-1] == shaped.noise_multiplier.max()
+    weighted = lambda plan: noise.influence @ plan.noise_multiplier**2  # noqa: E731
+    assert weighted(shaped) < 0.97 * weighted(plain)
+    for other, error in (
+        (DPLinearSVM(loss="hinge"), ValueError),
+        (LogisticRegression(), TypeError),
+    ):
+        with pytest.raises(error, match=r"hinge loss has no|must be DPLog"):
+            noise_from_public(other, X, Y, n_samples=600)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"grid": {"epsilon": [0.1, 1.0]}}, "param_grid varies epsilon, which is part of"),
+        ({"grid": {"epsilon": [0.1, 1.0]}}, "param_grid varies epsilon, .* pass epsilons="),
+        ({"epsilons": []}, r"epsilons=\[\] are for a private estimator"),
+        ({"epsilons": [-1.0]}, "epsilon=-1.0 must be"),
+        ({"estimator": LogisticRegression(), "grid": {"C": [1]}, "epsilons": [1]}, "for a private"),
         ({"grid": {"max_itr": [1]}}, "Invalid parameter 'max_itr'"),
         ({"grid": {"noise_schedule__ratio": [1.0]}}, "a nested parameter needs an object"),
         ({"n_samples": 0}, "n_samples=0 must be a whole number, 1 or more"),

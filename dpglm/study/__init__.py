@@ -16,10 +16,11 @@ from dpglm.study.privacy_report import PrivacyReport
 from dpglm.study.report import html_report
 from dpglm.study.results import ComparisonResults
 from dpglm.study.shapes import explain
-from dpglm.study.utility import UtilityGraph
+from dpglm.study.utility import UtilityGraph, noise_from_public
 
 __all__ = [
     "AuditDisplay", "ComparisonDisplay", "ComparisonResults", "FitTraceDisplay", "OdometerDisplay",
     "PlanDisplay", "PrivacyReport", "ScoresDisplay", "ShapeDisplay", "TradeOffDisplay",
     "UtilityGraph", "UtilityGraphDisplay", "compare", "explain", "html_report",
+    "noise_from_public",
 ]  # fmt: skip

@@ -1,24 +1,30 @@
-"""A utility graph: which settings do well, from public rows alone."""
+"""Utility graphs: which settings do well, and where noise hurts least, from public rows alone."""
 
+import math
 import re
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Real
-from operator import itemgetter
+from operator import ge, itemgetter
 from typing import Any
 
 import numpy as np
 from scipy.stats import rankdata
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import ParameterGrid
+from sklearn.pipeline import Pipeline
 from sklearn.utils import check_random_state, check_X_y
 
+from dpglm.estimators.descent import NoisyDescentMixin
+from dpglm.estimators.plan import PrivacyPlan
+from dpglm.estimators.solvers import Space
 from dpglm.exceptions import PrivacyWarning
 from dpglm.privacy.budget import check_whole
 from dpglm.privacy.noise import seeded_noise
+from dpglm.schedules import DynamicNoise
 from dpglm.study import results
 from dpglm.study.comparison import finished, scores
 from dpglm.study.plots import UtilityGraphDisplay
@@ -26,11 +32,15 @@ from dpglm.study.plots import UtilityGraphDisplay
 
 @dataclass(frozen=True)
 class UtilityCell:
-    """One setting with its scores in each repeat, or with the reason why a fit failed."""
+    """One setting with its scores in each repeat, or with the reason why a fit failed.
+
+    ``passes`` is how often each record is read on average, by all releases of a fit.
+    """
 
     params: Mapping[str, Any]
     scores: Mapping[str, tuple[float, ...]]
     error: str | None = None
+    passes: float | None = None
 
     @property
     def n_repeats(self) -> int:
@@ -54,7 +64,8 @@ class UtilityGraphResults(results.ResultTable):
     Notes
     -----
     The recommended setting has the lowest mean rank: in each repeat the settings, which all see the
-    same rows, are ranked by accuracy, by AUC and by loss, and the ranks are averaged.
+    same rows, are ranked by accuracy, by AUC and by loss, and the ranks are averaged. Of several
+    budgets all are ranked together; `at` looks at one.
     """
 
     estimator: BaseEstimator
@@ -81,6 +92,60 @@ class UtilityGraphResults(results.ResultTable):
         """The settings that cannot be fitted."""
         return [cell for cell in self.cells if cell.error is not None]
 
+    @property
+    def epsilons(self) -> list[float]:
+        """The budgets of the settings, as they rise; none without privacy."""
+        return sorted({self._epsilon(cell) for cell in self.cells} - {None})
+
+    def at(self, epsilon: float) -> "UtilityGraphResults":
+        """Return the results at one of the budgets."""
+        cells = tuple(cell for cell in self.cells if self._epsilon(cell) == epsilon)
+        if not cells:
+            raise ValueError(f"epsilon={epsilon!r} must be one of {self.epsilons}.")
+        return replace(self, cells=cells)
+
+    def frontier(self) -> list[dict[str, Any]]:
+        """Return the rows that no other beats or equals in epsilon, accuracy and passes at once."""
+        rows = [row for row in self.rows() if row["error"] is None]
+        goals = [
+            (-(row["epsilon"] or 0.0), row["accuracy"], -(row["passes"] or 0.0)) for row in rows
+        ]
+        return [
+            row
+            for row, own in zip(rows, goals, strict=True)
+            if not any(o != own and all(map(ge, o, own)) for o in goals)
+        ]
+
+    def least_epsilon(self, *, accuracy: float, max_passes: float = math.inf) -> dict[str, Any]:
+        """Return the setting that reaches an accuracy with the least epsilon.
+
+        Parameters
+        ----------
+        accuracy : float
+            Of its mean over the repeats.
+        max_passes : float, default=inf
+            How often each record may be read.
+
+        Raises
+        ------
+        ValueError
+            If no setting does.
+        """
+        known = [
+            (cell, row)
+            for cell, row in zip(self.cells, self.rows(), strict=True)
+            if row["error"] is None and (row["passes"] or 0.0) <= max_passes
+        ]
+        enough = [(cell, row) for cell, row in known if row["accuracy"] >= accuracy]
+        if not enough:
+            best = max((row["accuracy"] for _, row in known), default=math.nan)
+            raise ValueError(
+                f"no setting has accuracy={accuracy:g} within {max_passes:g} passes; the best has "
+                f"{best:.4f}."
+            )
+        cell, _ = min(enough, key=lambda found: (found[1]["epsilon"] or 0.0, -found[1]["accuracy"]))
+        return dict(cell.params)
+
     def rows(self) -> list[dict[str, Any]]:
         """Return one dictionary per setting, in the order of the grid.
 
@@ -88,10 +153,11 @@ class UtilityGraphResults(results.ResultTable):
         -------
         list of dict
             ``setting``, the parameters as text, and each parameter under ``param_`` and its name;
-            for each of `SCORES` and ``rank`` its mean over the repeats, with ``_se`` the standard
-            error, and with ``_gap_se`` that of the difference from the recommended setting;
-            ``n_repeats``, ``recommended`` and ``error``. Means are None beside an error, and
-            standard errors after a single repeat.
+            ``epsilon`` and ``passes``, None for estimators without; for each of `SCORES` and
+            ``rank`` its mean over the repeats, with ``_se`` the standard error, and with
+            ``_gap_se`` that of the difference from the recommended setting; ``n_repeats``,
+            ``recommended`` and ``error``. Means are None beside an error, and standard errors after
+            a single repeat.
         """
         best, ranks = self.recommended_index, self._ranks()
         measured = {i: {**self.cells[i].scores, "rank": rank} for i, rank in ranks.items()}
@@ -99,6 +165,7 @@ class UtilityGraphResults(results.ResultTable):
         for i, cell in enumerate(self.cells):
             row: dict[str, Any] = {"setting": results.setting_text(cell.params)}
             row |= {f"param_{name}": value for name, value in self._values(cell).items()}
+            row |= {"epsilon": self._epsilon(cell), "passes": cell.passes}
             for name, best_values in measured[best].items():
                 values = measured[i][name] if i in measured else ()
                 gap = np.subtract(values, best_values[: len(values)])
@@ -112,11 +179,9 @@ class UtilityGraphResults(results.ResultTable):
         """Return the budget and the size of the simulation, in words."""
         values, n_settings = self.estimator.get_params(), len(self.cells)
         fits = _plural(self.cells[self.recommended_index].n_repeats, "fit")
-        budget = "".join(
-            f"{name} {values[full]:g}, "
-            for name in ("epsilon", "delta")
-            for full in results.parameters_named(self.estimator, name)
-        )
+        budget = f"epsilon {_from_to(self.epsilons)}, " if self.epsilons else ""
+        deltas = results.parameters_named(self.estimator, "delta")
+        budget += "".join(f"delta {values[full]:g}, " for full in deltas)
         return f"{budget}{self.n_samples:,} records: {n_settings} settings x {fits}"
 
     def table(self, n_best: int = 10) -> str:
@@ -153,6 +218,12 @@ class UtilityGraphResults(results.ResultTable):
         values = results.configured(self.estimator, cell.params).get_params()
         return {name: values.get(name, "") for name in names}
 
+    def _epsilon(self, cell: UtilityCell) -> float | None:
+        """Return the budget of a setting, the largest one of several estimators inside of it."""
+        values = self.estimator.get_params() | dict(cell.params)
+        names = results.parameters_named(self.estimator, "epsilon")
+        return max((float(values[name]) for name in names), default=None)
+
     def _ranks(self) -> dict[int, np.ndarray]:
         """Return the rank of each setting that was fitted in each repeat, the mean over scores."""
         fitted = [i for i, cell in enumerate(self.cells) if cell.error is None]
@@ -168,6 +239,10 @@ def _plural(n: int, noun: str) -> str:
     return f"{n} {noun}{'' if n == 1 else 's'}"
 
 
+def _from_to(values: Sequence[float]) -> str:
+    return f"{values[0]:g}" + (f" to {values[-1]:g}" if len(values) > 1 else "")
+
+
 # What a setting can do wrong; any other exception is a defect.
 _REASONS = (ValueError, TypeError, ArithmeticError, ImportError, ConvergenceWarning)
 _Split = tuple[np.ndarray, np.ndarray]
@@ -176,7 +251,7 @@ _BUDGET = re.compile("(^|__)(epsilon|delta|neighboring_relation|n_ref)$")
 
 @dataclass(eq=False, repr=False)
 class UtilityGraph:
-    """Expected accuracy, AUC and loss of each setting of a private estimator, at a fixed budget.
+    """Expected accuracy, AUC and loss of each setting of a private estimator, at given budgets.
 
     Every setting is fitted to PUBLIC rows, an artificial table or a public sample like the private
     one, with the noise that a fit to the private records would draw. No private record is read, so
@@ -192,6 +267,8 @@ class UtilityGraph:
     n_samples : int
         Number of records of the PRIVATE data to come, for which the noise is planned; ``n_ref``
         under ``"add_or_remove_one"``.
+    epsilons : sequence of float, optional
+        Budgets at which every setting is tried; by default the estimator's own.
     n_repeats : int, default=5
         Fits of each setting, each with other rows and other noise.
     test_size : float, default=0.25
@@ -213,7 +290,8 @@ class UtilityGraph:
 
     In each repeat all settings share one split into rows to fit and rows to score, while their
     noise is independent. A setting that cannot be fitted, or diverges, is a row of the results
-    with the reason. The workflow is that of van Dijk et al. (2024, "Proactive DP").
+    with the reason. The workflow is that of van Dijk et al. (2024, "Proactive DP"), their
+    objectives being accuracy, privacy and passes over the data.
 
     Examples
     --------
@@ -231,6 +309,7 @@ class UtilityGraph:
     param_grid: Mapping[str, Sequence] | Iterable[Mapping[str, Sequence]]
     _: KW_ONLY
     n_samples: int
+    epsilons: Sequence[float] | None = None
     n_repeats: int = 5
     test_size: float = 0.25
     n_jobs: int | None = None
@@ -307,9 +386,8 @@ class UtilityGraph:
         for setting in settings:
             for name in filter(_BUDGET.search, setting):
                 raise ValueError(
-                    f"param_grid varies {name}, which is part of the budget; settings can be "
-                    "compared at one budget only. Set it on the estimator, and run a graph for "
-                    "each value."
+                    f"param_grid varies {name}, which is part of the budget. Set it on the "
+                    "estimator; for several epsilons, pass epsilons=[...]."
                 )
             try:
                 results.configured(self.estimator, setting)
@@ -319,7 +397,14 @@ class UtilityGraph:
                     f"param_grid has the setting {text}, and a nested parameter needs an object to "
                     "belong to, not a name or a number: list the objects, or split the grid."
                 ) from error
-        return settings
+        if self.epsilons is None:
+            return settings
+        names = results.parameters_named(self.estimator, "epsilon")
+        if not names or not len(self.epsilons):
+            raise ValueError(
+                f"epsilons={self.epsilons!r} are for a private estimator, one or more."
+            )
+        return [dict.fromkeys(names, float(e)) | own for e in self.epsilons for own in settings]
 
 
 def resampled_split(n_rows: int, n_samples: int, test_size: float, rng: Any) -> _Split:
@@ -346,17 +431,154 @@ def _simulated(
         try:
             model.fit(X[train], y[train])
             found = scores(model, X[test], y[test])
+            passes = _passes(model)
         except _REASONS as error:
             return place, results.one_line(str(error)) or type(error).__name__
     if not np.isfinite([*found.values()]).all():
         return place, "The scores are not finite: lower step_schedule."
-    return place, found
+    return place, found | {"passes": passes}
 
 
-def _cell(params: dict[str, Any], outcomes: list[dict[str, float] | str]) -> UtilityCell:
+def _passes(model: BaseEstimator) -> float | None:
+    """Return how often a fit read each record, on average: once for each release but of batches."""
+    trace = getattr(model[-1] if isinstance(model, Pipeline) else model, "trace_", None)
+    if trace is None:
+        return None
+    first = [] if trace.whitening is None else trace.whitening.events
+    return float(sum(getattr(event, "sampling_rate", 1.0) for event in [*first, *trace.events]))
+
+
+def _cell(params: dict[str, Any], outcomes: list[dict[str, Any] | str]) -> UtilityCell:
     # A setting that fails in one repeat fails: its scores in the others would be the lucky ones.
     for outcome in outcomes:
         if isinstance(outcome, str):
             return UtilityCell(params, {}, outcome)
     scores = {name: tuple(own[name] for own in outcomes) for name in results.SCORES}
-    return UtilityCell(params, scores)
+    passes = [own["passes"] for own in outcomes]
+    return UtilityCell(params, scores, None, None if None in passes else float(np.mean(passes)))
+
+
+def noise_from_public(estimator: BaseEstimator, X: Any, y: Any, *, n_samples: int) -> DynamicNoise:
+    """Learn the shape of the noise on PUBLIC rows: little where it reaches the end, else more.
+
+    Parameters
+    ----------
+    estimator : DPLogisticRegression or DPLinearSVM
+        With its budget and the settings of the run to come, which the shape is for; never fitted.
+    X : array-like of shape (n_rows, n_features)
+        PUBLIC rows, encoded as the private ones will be. Never the private ones.
+    y : array-like of shape (n_rows,)
+        Their labels.
+    n_samples : int
+        Number of records of the PRIVATE data to come, for which steps and clips are planned.
+
+    Returns
+    -------
+    DynamicNoise
+        For ``noise_schedule``; its ``influence`` is what was measured, the largest being 1.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For other estimators, and for the hinge, whose curvature is zero but at its corner.
+
+    Notes
+    -----
+    Without noise, clipped as planned, a run on the public rows takes a path. Noise in iteration t
+    moves what the run returns by G_t times it, to first order, by way of steps, momentum and
+    averaging; G_t follows backwards from the second derivatives along the path. With H those at
+    the end, near the minimum, it raises the loss by ``tr(G_t' H G_t) / 2`` times the variance on
+    average: the influence q_t of Hong, Wang & Zhou (2022) as it is, not as it is bounded. A
+    preconditioner is first fitted to as many rows as there will be, with the noise of that. The
+    time grows with the square of columns times classes.
+
+    Examples
+    --------
+    >>> from dpglm import DPLogisticRegression
+    >>> from dpglm.datasets import make_census
+    >>> from dpglm.study import noise_from_public
+    >>> model = DPLogisticRegression(epsilon=1.0)
+    >>> noise = noise_from_public(model, *make_census(1000, random_state=0), n_samples=30_000)
+    >>> len(noise.influence)
+    22
+    """
+    if not isinstance(estimator, NoisyDescentMixin):
+        raise TypeError(f"estimator={estimator!r} must be DPLogisticRegression or DPLinearSVM.")
+    X, y = check_X_y(X, y)
+    classes, codes = np.unique(y, return_inverse=True)
+    plan = estimator.plan(n_samples, X.shape[1], len(classes))
+    if plan.facts.curvature == math.inf:
+        raise ValueError("a hinge loss has no curvature to measure; take the smoothed one.")
+    space = estimator._space(plan.facts)
+    rows = np.column_stack([X, np.ones(len(X))]) if space.fit_intercept else X
+    if plan.second_moment is not None:
+        same = np.resize(np.arange(len(y)), n_samples)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", PrivacyWarning)
+            found = clone(estimator).fit(X[same], y[same]).trace_.whitening
+        plan = plan.in_whitened_space(found.effective_dimension)
+        space = replace(space, basis=found.basis)
+        rows = rows * found.basis if found.basis.ndim == 1 else rows @ found.basis
+    weights = np.array([(estimator.class_weight or {}).get(c, 1.0) for c in classes])[codes]
+    q = _influence(plan, space, rows, codes, weights)
+    # No iteration gets more than a thousand times the noise of another.
+    return DynamicNoise(influence=tuple(np.maximum(q / q.max(), 1e-12).tolist()))
+
+
+def _influence(
+    plan: PrivacyPlan, space: Space, rows: np.ndarray, codes: np.ndarray, weights: np.ndarray
+) -> np.ndarray:
+    """Return q_t (n_iter,) of rows (n, d) in the space of the descent; labels are 0, 1, ..."""
+    (n, d), n_outputs = rows.shape, space.n_outputs
+    size, lengths = d * n_outputs, np.linalg.norm(rows, axis=1)
+    target = codes if n_outputs > 1 else 2.0 * codes - 1.0
+
+    def slopes(scores: np.ndarray, clip: float) -> np.ndarray:
+        """Derivatives (n, n_outputs) of the losses in their scores, clipped."""
+        found = space.loss.derivative(scores.reshape(-1, *space.shape[1:]), target)
+        found = weights[:, np.newaxis] * found.reshape(n, n_outputs)
+        norms = np.linalg.norm(found, axis=1) * lengths
+        return found * (np.minimum(norms, clip) / np.maximum(norms, 1e-300))[:, np.newaxis]
+
+    penalty = np.column_stack([space.penalty_gradient(unit) for unit in np.eye(d)])
+    penalty = plan.facts.alpha * np.kron(penalty, np.eye(n_outputs))
+
+    def gradient(coef: np.ndarray, clip: float) -> np.ndarray:
+        total = rows.T @ slopes(rows @ coef.reshape(d, n_outputs), clip)
+        return total.ravel() / n + penalty @ coef
+
+    def jacobian(coef: np.ndarray, clip: float, width: float = 1e-4) -> np.ndarray:
+        """Of the gradient, (size, size), by differences of the slopes."""
+        scores, found = rows @ coef.reshape(d, n_outputs), np.empty((d, n_outputs, d, n_outputs))
+        for k, shift in enumerate(width * np.eye(n_outputs)):
+            change = slopes(scores + shift, clip) - slopes(scores - shift, clip)
+            for j, own in enumerate(change.T / (2 * width * n)):
+                found[:, j, :, k] = (rows.T * own) @ rows
+        return found.reshape(size, size) + penalty
+
+    coef = velocity = average = np.zeros(size)
+    path = []
+    for t in range(plan.n_iter):
+        path.append(coef)
+        found = gradient(coef, plan.clip[t])
+        direction, velocity = plan.momentum.direction(found, velocity, t + 1)
+        coef = coef - plan.step[t] * direction
+        average = average + plan.averaging[t] * coef
+
+    end, q = jacobian(average, math.inf), np.empty(plan.n_iter)
+    # How what is returned follows from the coefficients, the velocity and the gradient of t.
+    of_coef = of_velocity = np.zeros((size, size))
+    for t in reversed(range(plan.n_iter)):
+        of_coef = of_coef + plan.averaging[t] * np.eye(size)
+        by_gradient = plan.momentum.direction(1.0, 0.0, t + 1)
+        by_velocity = plan.momentum.direction(0.0, 1.0, t + 1)
+        of_gradient, of_velocity = (
+            velocity * of_velocity - plan.step[t] * direction * of_coef
+            for direction, velocity in (by_gradient, by_velocity)
+        )
+        noise = of_gradient
+        if n_outputs > 1:
+            noise = space.loss.project(noise.reshape(-1, n_outputs)).reshape(size, size)
+        q[t] = np.vdot(noise, end @ noise)
+        of_coef = of_coef + of_gradient @ jacobian(path[t], plan.clip[t])
+    return q
