@@ -335,13 +335,14 @@ def test_the_influence_on_public_rows_is_that_of_disturbed_runs_of_the_solver(la
         for unit in width * np.eye(math.prod(shape)).reshape(-1, *shape):
             moved = (end(t + 1, unit) - end(t + 1, -unit)) / 2
             rise[t] += value(calm + moved) + value(calm - moved) - 2 * value(calm)
-    assert found == pytest.approx(rise / rise.max(), rel=0.02)
+    # One disturbance of the sum by 0.5 moves the mean gradient by 0.01.
+    assert found == pytest.approx(rise / 0.01**2, rel=0.02)
 
 
 def test_noise_learned_on_public_rows_suits_a_whitened_run_and_costs_no_more():
     model = DPLogisticRegression(epsilon=0.5, max_iter=8, classes=[0, 1])
     noise = noise_from_public(model, X, Y, n_samples=600)
-    assert len(noise.influence) == 8 and max(noise.influence) == 1.0
+    assert len(noise.influence) == 8 and min(noise.influence) > 0
     plain = model.plan(600, X.shape[1])
     shaped = model.set_params(noise_schedule=noise).plan(600, X.shape[1])
     assert shaped.ledger.epsilon() == pytest.approx(plain.ledger.epsilon(), rel=1e-9)

@@ -475,7 +475,7 @@ def noise_from_public(estimator: BaseEstimator, X: Any, y: Any, *, n_samples: in
     Returns
     -------
     DynamicNoise
-        For ``noise_schedule``; its ``influence`` is what was measured, the largest being 1.
+        For ``noise_schedule``; its ``influence`` is what was measured, ``tr(G_t' H G_t)`` below.
 
     Raises
     ------
@@ -522,7 +522,7 @@ def noise_from_public(estimator: BaseEstimator, X: Any, y: Any, *, n_samples: in
     weights = np.array([(estimator.class_weight or {}).get(c, 1.0) for c in classes])[codes]
     q = _influence(plan, space, rows, codes, weights)
     # No iteration gets more than a thousand times the noise of another.
-    return DynamicNoise(influence=tuple(np.maximum(q / q.max(), 1e-12).tolist()))
+    return DynamicNoise(influence=tuple(np.maximum(q, 1e-12 * q.max()).tolist()))
 
 
 def _influence(
