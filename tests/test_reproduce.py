@@ -10,7 +10,7 @@ import pytest
 from cells import cell_record
 from scipy.optimize import minimize
 
-from dpglm import DPLogisticRegression, PrivacyCalculator, seeded_noise
+from dpglm import DPLogisticRegression, seeded_noise
 from dpglm.datasets import make_census
 from dpglm.losses import Logistic
 from dpglm.schedules import largest_momentum_step
@@ -199,7 +199,7 @@ def test_simulated_runs_end_where_the_solver_of_the_package_ends(script):
     lecture = script("lecture12")
     from _descent import excess_risk
 
-    strong = lecture.rows()[2]
+    strong = lecture.rows()[3]
     n_samples, n_runs = 240, 40
     plan = strong.plan(n_samples, 0.5)
     rows, labels = strong.problem.X, strong.problem.target
@@ -223,22 +223,40 @@ def test_simulated_runs_end_where_the_solver_of_the_package_ends(script):
     assert error < 0.12 * simulated.mean()
 
 
-def test_the_lecture_has_its_rates_and_its_amplification_has_not(script, tmp_path):
+def test_the_lecture_has_its_rates_and_keeps_its_bounds(script, tmp_path):
     lecture, picture = script("lecture12"), tmp_path / "lecture.png"
     claims = claims_of(lecture.main(["--quick", "--figure", str(picture)]))
     assert picture.read_bytes().startswith(b"\x89PNG")
-    rates = [claim for name, claim in claims.items() if "excess risk against" in name]
-    assert all(claim.holds for claim in rates)
-    for claim, rate in zip(rates, np.repeat([-1, -1, -2], 2), strict=True):
-        assert numbers(claim.paper)[-1] == pytest.approx(rate, rel=0.1)
-        measured, error = numbers(claim.ours)
-        assert measured == pytest.approx(rate, abs=0.1 * abs(rate) + 4 * error)
-    assert sum("bound" in name and claim.holds for name, claim in claims.items()) == 3
-    run = {"noise_multiplier": 1.0, "n_iter": 1000, "sampling_rate": 0.01}
-    claim = claims["NoisySGD is ρ-zCDP with ρ = γ²L²T/(2σ²)"]
-    assert not claim.holds and numbers(claim.paper)[0] == 1.31
-    exact = PrivacyCalculator().epsilon(delta=1e-5, **run)
-    assert numbers(claim.ours)[0] == round(exact, 2) == 1.83
+    rates = [claim for name, claim in claims.items() if "rate of" in name]
+    for claim, row in zip(rates, lecture.rows(), strict=True):
+        measured = numbers(claim.ours)
+        for exponent, found, error in zip(row.slopes, measured[::2], measured[1::2], strict=True):
+            assert found == pytest.approx(exponent, abs=0.12 * abs(exponent) + 4 * error)
+    assert sum("the bound" in name and claim.holds for name, claim in claims.items()) == 4
+    wrong = [name for name, claim in claims.items() if claim.holds is False and "rate" not in name]
+    assert wrong == ["strongly convex: enough iterations"]
+
+
+def test_the_divergence_of_a_sampled_gaussian_is_that_of_its_integral(script):
+    order, sigma, rate = 3, 0.8, 0.2
+    x = np.linspace(-15, 25, 200_001)
+    ratio = 1 - rate + rate * np.exp((2 * x - 1) / (2 * sigma**2))
+    density = np.exp(-(x**2) / (2 * sigma**2)) / (sigma * math.sqrt(2 * math.pi))
+    exact = math.log(np.trapezoid(density * ratio**order, x)) / (order - 1)
+    assert script("lecture12").sampled_divergence(order, sigma, rate) == pytest.approx(exact)
+
+
+def test_the_noise_of_proactive_dp_is_enough_and_breaks_at_fewer_rounds(script):
+    proactive = script("proactive")
+    report = proactive.main(["--quick"])
+    assert [claim.holds for claim in report.claims] == [True] * 4 + [None] * 2
+    (row,) = table_of(report, "At T").rows
+    n_samples, n_iter = int(row[1].replace(",", "")), int(row[3])
+    epsilon, k, factor = float(row[0]), proactive.fewest_epochs(n_samples), float(row[7])
+    assert (2 * k / math.e) ** 2 - 0.5 == pytest.approx(math.log(n_samples))
+    last = round(n_iter / factor)
+    assert proactive.exact_epsilon(epsilon, n_samples, k, last) > epsilon
+    assert proactive.exact_epsilon(epsilon, n_samples, k, last + 1) <= epsilon
 
 
 def test_noise_of_the_heavy_ball_and_cost_of_the_clip_match_the_vectors(script, vectors):

@@ -20,6 +20,7 @@ SCRIPTS = {
         "lee_kifer_figure4",
     ],
     "Hong, Wang & Zhou": ["hong_bounds", "hong_influence"],
+    "Proactive DP": ["proactive"],
     "Yu et al.": ["yu_momentum", "yu_ablation"],
     "Lecture 12": ["lecture12"],
 }
