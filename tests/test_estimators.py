@@ -22,6 +22,7 @@ from dpglm import (
 from dpglm.datasets import make_census
 from dpglm.estimators.solvers import FitTrace
 from dpglm.privacy import vault as vaults
+from dpglm.sources import ArraySource
 
 ESTIMATORS = [DPLogisticRegression, DPLinearSVM]
 NO_NOISE = {
@@ -137,6 +138,44 @@ def test_a_public_label_set_may_name_classes_that_were_not_observed(Estimator):
     assert model.classes_.tolist() == ["no", "yes"]
     wide = Estimator(classes=[2, 0, 1], max_iter=3).fit(X, [0] * 50)
     assert wide.classes_.tolist() == [0, 1, 2] and wide.coef_.shape == (3, 2)
+
+
+@pytest.mark.parametrize(
+    ("labels", "declared"),
+    [
+        (np.array([0, 1], dtype=np.int8), [0, 1]),
+        (np.array(["no", "yes"], dtype=object), ["no", "yes"]),
+        (np.array([False, True]), [0, 1]),
+        (np.array([0.0, 1.0]), [1, 0]),
+    ],
+)
+def test_a_declared_label_set_has_the_type_of_the_labels(labels, declared):
+    X, y = np.eye(6), np.resize(labels, 6)
+    inferred = DPLogisticRegression(max_iter=2).fit(X, y).classes_
+    model = DPLogisticRegression(max_iter=2, classes=declared).fit(X, y)
+    assert model.classes_.dtype == inferred.dtype == model.predict(X).dtype
+    assert model.classes_.tolist() == inferred.tolist()
+
+
+@pytest.mark.parametrize(
+    ("labels", "declared"), [(["no", "no"], ["no", "yes"]), (np.int8([0, 1]), [0, 1, 1000])]
+)
+def test_labels_that_would_not_fit_into_that_type_keep_their_own(labels, declared):
+    model = DPLogisticRegression(max_iter=2, classes=declared).fit(np.eye(2), labels)
+    assert model.classes_.tolist() == declared
+
+
+@pytest.mark.parametrize("container", [np.asarray, csr_array, ArraySource])
+def test_float32_rows_give_float32_coefficients_which_round_what_was_released(container, census):
+    X, y = census[0].astype(np.float32), census[1]
+    data = (container(X, y),) if container is ArraySource else (container(X), y)
+    model = DPLogisticRegression(max_iter=3).fit(*data)
+    released = model.trace_.coef
+    assert model.coef_.dtype == model.intercept_.dtype == np.float32
+    assert released.dtype == np.float64
+    assert (np.append(model.coef_, model.intercept_) == released.astype(np.float32)).all()
+    scores = X @ released[:-1] + released[-1]
+    assert model.decision_function(X) == pytest.approx(scores, rel=1e-4, abs=1e-5)
 
 
 def test_the_ledger_says_whether_the_label_set_was_inferred(census):

@@ -200,6 +200,25 @@ def test_that_check_passes_once_the_budget_lets_the_signal_through(Estimator):
     check_class_weight_classifiers(Estimator.__name__, Estimator(epsilon=100.0))
 
 
+# Random batches: two fits to the same rows differ.
+OF_BATCHES = {baselines.SGDMomentsAccountant, baselines.SGDAdvancedComposition}
+SELDOM = [pytest.param(E, marks=pytest.mark.slow) for E in BASELINES if E not in OF_BATCHES]
+
+
+@pytest.mark.parametrize("n_classes", [2, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("Estimator", [DPLogisticRegression, DPLinearSVM, DPAGDClassifier, *SELDOM])
+def test_without_noise_the_order_of_rows_changes_rounding_alone(Estimator, n_classes):
+    X, y = make_census(100, random_state=0)
+    y = y if n_classes == 2 else np.arange(100) % 3
+    order = np.random.default_rng(0).permutation(100)
+    # The automatic steps of the SVM are too long for its corner: rounding would grow by 1e7.
+    steady = {"step_schedule": 0.1} if Estimator is DPLinearSVM else {}
+    model = Estimator(epsilon=np.inf, **steady)
+    scores = model.fit(X, y).decision_function(X)
+    again = model.fit(X[order], y[order]).decision_function(X)
+    assert again == pytest.approx(scores, rel=1e-8, abs=1e-8)
+
+
 GRID = [
     {"dp__noise_schedule": ["constant", DynamicNoise(decay=4.0)], "dp__momentum": [None, 0.6]},
     {"dp__noise_schedule": [Geometric()], "dp__noise_schedule__ratio": [0.95, 1.02]},
@@ -272,6 +291,31 @@ def test_a_callback_sees_every_iteration_and_cannot_stop_the_fit(model, precondi
     assert model.n_iter_ == 3
     for scores in recorder.fitted[-2:]:
         assert (scores == model.decision_function(X)).all()
+
+
+class Iterates(Recorder):
+    """Notes the decisions as each iteration begins and ends, None where there is no estimator."""
+
+    def on_fit_task_begin(self, estimator, context, *, X, fitted_estimator):
+        if context.task_name == "iteration":
+            self.note(X, fitted_estimator)
+
+    on_fit_task_end = on_fit_task_begin
+
+    def note(self, X, fitted_estimator):
+        self.fitted.append(fitted_estimator and fitted_estimator.decision_function(X).tolist())
+
+
+def test_an_iteration_begins_where_the_last_one_ended():
+    DPLogisticRegression(max_iter=3).set_callbacks(recorder := Iterates()).fit(X, Y)
+    begun, ended = recorder.fitted[::2], recorder.fitted[1::2]
+    assert len(ended) == 3 and begun == [[0.0] * len(X), *ended[:-1]]
+
+
+def test_an_iteration_in_which_no_step_helps_ends_without_an_iterate():
+    model = DPAGDClassifier(epsilon=np.inf).set_callbacks(recorder := Iterates())
+    model.fit(np.zeros_like(X), np.arange(len(X)) % 2)
+    assert recorder.fitted == [[0.0] * len(X), None] and model.n_iter_ == 1
 
 
 def test_callbacks_that_saw_a_fit_are_not_pickled():

@@ -363,9 +363,12 @@ def fit(name):
         warnings.simplefilter("ignore")
         model.fit(*container(X, y))
         plan = model.plan(*X.shape, n_classes=len(model.classes_))
+    # What was released; of float32 rows coef_ and intercept_ are roundings of it.
+    rows = np.atleast_2d(model.trace_.coef.T)
+    *coef, intercept = rows.T if model.fit_intercept else [*rows.T, np.zeros(len(rows))]
     return {
-        "coef": [[value.hex() for value in row] for row in model.coef_.tolist()],
-        "intercept": [value.hex() for value in model.intercept_.tolist()],
+        "coef": [[value.hex() for value in row] for row in np.transpose(coef).tolist()],
+        "intercept": [value.hex() for value in intercept.tolist()],
         "n_iter": int(model.n_iter_),
         "ledger": model.privacy_.to_dict(),
         "plan": str(plan).split("; "),

@@ -61,7 +61,9 @@ class PrivateLinearClassifier(LinearPredictions, CallbackSupportMixin, BaseEstim
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
+        Sorted, and of the type of y, which is public, if that can hold all ``classes``.
     coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
+        ``trace_.coef`` but for the intercept, rounded to float32 if X is an array of that.
     intercept_ : ndarray of shape (1,) or (n_classes,)
     n_iter_ : int
         Always ``max_iter``: when to stop never depends on the data.
@@ -239,13 +241,13 @@ class PrivateLinearClassifier(LinearPredictions, CallbackSupportMixin, BaseEstim
         del sums, entropy  # nobody but the vault keeps them
         self._warn_of_weak_settings(plan)
         charge_odometers(plan.ledger, self, data.given)
-        finish_step, finish_fit = self._callback_hooks(data.copies, plan)
+        finish_step, finish_fit = self._callback_hooks(data, plan)
         try:
             # Whether numpy complains would depend on the data. Steps that are too long overflow,
             # of which _set_coefficients warns once, in words.
             with np.errstate(all="ignore"):
                 trace = self._train(vault, plan, finish_step)
-            self._set_coefficients(trace.coef)
+            self._set_coefficients(trace.coef, data.dtype)
             self.n_iter_, self.trace_ = trace.n_iter, trace
             self.privacy_ = plan.ledger
             finish_fit()
@@ -283,12 +285,12 @@ class PrivateLinearClassifier(LinearPredictions, CallbackSupportMixin, BaseEstim
         loss = self._loss(max(2, facts.n_outputs))
         return Space(loss, facts.n_features, facts.n_outputs, bool(self.fit_intercept))
 
-    def _set_coefficients(self, coef: np.ndarray) -> None:
-        if not np.isfinite(coef).all():
+    def _set_coefficients(self, coef: np.ndarray, dtype: Any) -> None:
+        vars(self).update(_fitted_attributes(coef, bool(self.fit_intercept), dtype))
+        if not (np.isfinite(self.coef_).all() and np.isfinite(self.intercept_).all()):
             warnings.warn(
                 "The coefficients diverged: lower step_schedule.", ConvergenceWarning, stacklevel=5
             )
-        self.coef_, self.intercept_ = _split_intercept(coef, bool(self.fit_intercept))
 
     def _forget(self) -> None:
         # All at once: an interrupt in between would leave a part of a fit.
@@ -315,31 +317,34 @@ class PrivateLinearClassifier(LinearPredictions, CallbackSupportMixin, BaseEstim
             )
 
     def _callback_hooks(
-        self, copies: dict[str, Any], plan: PrivacyPlan
+        self, data: Arrays | SourceData, plan: PrivacyPlan
     ) -> tuple[OnStep, Callable[[], None]]:
         """Return what to call after each iteration and after the last: all use of callbacks.
 
         scikit-learn hands callbacks the raw data: they are trusted code. They get copies (made
         only for callbacks that ask), or None where the data are read in blocks. A request to stop
-        is refused, because it may rest on scores without noise.
+        is refused, because it may rest on scores without noise. An iteration begins where the last
+        one ended; one that then takes no step, as an adaptive fit's last, ends as an empty task.
         """
         if not getattr(self, "_skl_callbacks", []):
             return None, lambda: None
         _witnesses.update({id(callback): callback for callback in self._skl_callbacks})
         context = self._init_callback_context(max_subtasks=plan.n_iter)
-        context.call_on_fit_task_begin(estimator=self, **copies)
-        refused = False
+        told = {"estimator": self, **data.copies}
+        context.call_on_fit_task_begin(**told)
+        iteration, refused = None, False
+
+        def begin(t: int, coef: np.ndarray) -> None:
+            nonlocal iteration
+            iteration = context.subcontext(task_name="iteration") if t < plan.n_iter else None
+            if iteration is not None:
+                state = _fitted_attributes(coef, bool(self.fit_intercept), data.dtype)
+                iteration.call_on_fit_task_begin(**told, reconstruction_attributes=state)
 
         def finish_step(t: int, coef: np.ndarray) -> None:
             nonlocal refused
-            coef, intercept = _split_intercept(coef, bool(self.fit_intercept))
-            iteration = context.subcontext(task_name="iteration")
-            iteration.call_on_fit_task_begin(estimator=self, **copies)
-            stop = iteration.call_on_fit_task_end(
-                estimator=self,
-                **copies,
-                reconstruction_attributes={"coef_": coef, "intercept_": intercept},
-            )
+            state = _fitted_attributes(coef, bool(self.fit_intercept), data.dtype)
+            stop = iteration.call_on_fit_task_end(**told, reconstruction_attributes=state)
             if stop and not refused:
                 refused = True
                 warnings.warn(
@@ -348,14 +353,15 @@ class PrivateLinearClassifier(LinearPredictions, CallbackSupportMixin, BaseEstim
                     PrivacyWarning,
                     stacklevel=7,
                 )
+            begin(t + 1, coef)
 
         def finish_fit() -> None:
-            context.call_on_fit_task_end(
-                estimator=self,
-                **copies,
-                reconstruction_attributes={"coef_": self.coef_, "intercept_": self.intercept_},
-            )
+            if iteration is not None:
+                iteration.call_on_fit_task_end(estimator=self)
+            state = {"coef_": self.coef_, "intercept_": self.intercept_}
+            context.call_on_fit_task_end(**told, reconstruction_attributes=state)
 
+        begin(0, np.zeros(self._space(plan.facts).shape))
         return finish_step, finish_fit
 
     def __getstate__(self) -> dict[str, Any]:
@@ -422,9 +428,10 @@ class PersonsMixin:
         return self._fit_table(X, y, sample_weight=sample_weight, groups=groups)
 
 
-def _split_intercept(coef: np.ndarray, fit_intercept: bool) -> tuple[np.ndarray, np.ndarray]:
+def _fitted_attributes(coef: np.ndarray, fit_intercept: bool, dtype: Any) -> dict[str, np.ndarray]:
     """Return scikit-learn's ``coef_`` and ``intercept_`` of the solver's array, intercept last."""
-    rows = coef.reshape(len(coef), -1).T
+    with np.errstate(over="ignore"):  # float32 of what was released as float64
+        rows = coef.reshape(len(coef), -1).T.astype(dtype)
     if fit_intercept:
-        return rows[:, :-1].copy(), rows[:, -1].copy()
-    return rows.copy(), np.zeros(len(rows))
+        return {"coef_": rows[:, :-1].copy(), "intercept_": rows[:, -1].copy()}
+    return {"coef_": rows, "intercept_": np.zeros(len(rows), dtype)}

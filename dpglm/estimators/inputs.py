@@ -23,7 +23,10 @@ from dpglm.sources.dask import dask_source
 
 
 def resolved_classes(classes: Any, y: np.ndarray) -> np.ndarray:
-    """Return the label set in order: the one declared, or the labels that occur."""
+    """Return the label set in order: the one declared, or the labels that occur.
+
+    It is of the type that holds the labels, which is taken to be public, if that can hold it too.
+    """
     observed = np.unique(y)
     if classes is None:
         if len(observed) < 2:
@@ -45,7 +48,8 @@ def resolved_classes(classes: Any, y: np.ndarray) -> np.ndarray:
             f"y holds the label {unknown[0]!r}, which is not in classes={classes!r}; "
             "add it to classes or remove those rows."
         )
-    return declared
+    as_observed = declared.astype(observed.dtype)
+    return as_observed if as_observed.tolist() == declared.tolist() else declared
 
 
 def encoded_target(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
@@ -85,7 +89,7 @@ MAPPED_BYTES = 2**30
 class Arrays(ExitStack):
     """Rows and labels in memory, validated, and what is known of rows besides.
 
-    ``given`` is what the rows were made of.
+    ``given`` is what the rows were made of, ``dtype`` that of coefficients.
     """
 
     def __init__(self, X: Any, y: np.ndarray, given: Any, **of_rows: Any) -> None:
@@ -93,6 +97,7 @@ class Arrays(ExitStack):
         self._X, self._y, self.given, self._of_rows = X, y, given, of_rows
         groups = of_rows.get("groups")
         self.shape = (X.shape[0] if groups is None else int(groups.max()) + 1, X.shape[1])
+        self.dtype = X.dtype
         # Callbacks get copies: the clip rests on norms taken before the first iteration.
         self.copies = {"X": X.copy, "y": y.copy}
 
@@ -119,6 +124,8 @@ class SourceData(ExitStack):
         super().__init__()
         self._source, self.given = source, given
         self.shape = (source.n_samples, source.n_features)
+        single = getattr(source.template, "dtype", None) == np.float32
+        self.dtype = np.dtype(np.float32 if single else np.float64)
         self.copies = {"X": None, "y": None}
 
     def classes(self, declared: Any) -> np.ndarray:

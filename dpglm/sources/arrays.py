@@ -51,6 +51,7 @@ class ArraySource(LocalSource):
                 f"y must have shape ({n_samples},), like the rows of X, got {self._labels.shape}."
             )
         self._X = X.tocsr() if sparse.issparse(X) else X
+        self.template = np.empty((0, self.n_features), dtype=X.dtype)
         row_bytes = self.n_features * np.dtype(X.dtype).itemsize
         if sparse.issparse(X):
             row_bytes = self._X.nnz / n_samples * (8 + X.dtype.itemsize)

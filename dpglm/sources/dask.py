@@ -269,7 +269,7 @@ def _template(X: Any) -> Any:
             f"columns, got {type(X).__name__}."
         )
     if not hasattr(X, "columns"):
-        return np.empty((0, X.shape[1]))
+        return np.empty((0, X.shape[1]), dtype=X.dtype)
     for column, dtype in X.dtypes.items():
         if dtype.kind not in "biuf":
             raise ValueError(
