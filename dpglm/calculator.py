@@ -2,13 +2,12 @@
 
 import math
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 
 from dpglm.estimators.plan import gradient_event
 from dpglm.privacy.budget import PrivacyBudget, check_number, check_whole, is_number
-from dpglm.privacy.calibration import calibrated_multipliers, crossing
+from dpglm.privacy.calibration import calibrated_multipliers, crossing, longest_run
 from dpglm.privacy.gaussian import SAMPLED_REPLACEMENT, GaussianEvent, PoissonSampledEvent, gdp_mu
 from dpglm.privacy.ledger import PrivacyLedger
 
@@ -97,23 +96,12 @@ class PrivacyCalculator:
         if sampling_rate == 1:
             return math.floor((mu * noise_multiplier) ** 2)
 
-        @cache
-        def excess(n_iter: int) -> float:
-            return self._excess(epsilon, noise_multiplier, n_iter, sampling_rate, delta)
+        def cost(n_iter: int) -> float:
+            return self._ledger(noise_multiplier, n_iter, sampling_rate, delta).epsilon()
 
-        if excess(1) > 0:
-            return 0
         # The central limit of the composition is off by little.
         variance = PoissonSampledEvent(sampling_rate, noise_multiplier).loss_variance
-        log_n_iter = crossing(
-            lambda x: excess(round(math.exp(x))), math.log(mu**2 / variance), _TOLERANCE
-        )
-        n_iter = round(math.exp(log_n_iter))
-        while excess(n_iter) > 0:
-            n_iter -= 1
-        while excess(n_iter + 1) <= 0:
-            n_iter += 1
-        return n_iter
+        return longest_run(cost, epsilon, max(mu**2 / variance, 1.0))
 
     def sampling_rate(
         self, *, epsilon: float, delta: float, noise_multiplier: float, n_iter: int

@@ -137,6 +137,8 @@ class Geometric(Schedule):
     Parameters
     ----------
     initial, ratio : float, default=1.0 and 0.99
+    floor : float, default=0.0
+        Below it no value falls.
 
     Examples
     --------
@@ -146,9 +148,10 @@ class Geometric(Schedule):
 
     initial: float = 1.0
     ratio: float = 0.99
+    floor: float = 0.0
 
     def values(self, n_iter: int, facts: PublicFacts) -> np.ndarray:
-        return self.initial * float(self.ratio) ** np.arange(n_iter)
+        return np.maximum(self.initial * float(self.ratio) ** np.arange(n_iter), self.floor)
 
 
 @dataclass(eq=False, repr=False)
@@ -160,6 +163,8 @@ class Polynomial(Schedule):
     Parameters
     ----------
     initial, final, power : float, default=1.0, 0.1 and 1.0
+    horizon : int, optional
+        Iteration, counted from 0, from which on it stays at ``final``; by default the last.
 
     Examples
     --------
@@ -170,10 +175,14 @@ class Polynomial(Schedule):
     initial: float = 1.0
     final: float = 0.1
     power: float = 1.0
+    horizon: int | None = None
 
     def values(self, n_iter: int, facts: PublicFacts) -> np.ndarray:
         # A run of one iteration is at its start.
-        remaining = 1 - np.arange(n_iter) / max(n_iter - 1, 1)
+        horizon = max(n_iter - 1, 1) if self.horizon is None else self.horizon
+        if not horizon > 0:
+            raise ValueError(f"horizon={horizon!r} must be positive.")
+        remaining = 1 - np.minimum(np.arange(n_iter) / horizon, 1.0)
         return self.final + (self.initial - self.final) * remaining**self.power
 
 

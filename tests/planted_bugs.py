@@ -11,6 +11,7 @@ import pytest
 from tapes import Scripted, on_tape
 
 from dpglm import (
+    DecayingClip,
     DiagonalPreconditioner,
     DPAGDClassifier,
     DPLinearSVM,
@@ -37,6 +38,7 @@ from dpglm.baselines import (
     PrivGene,
     perturbation,
 )
+from dpglm.estimators import plan as plans
 from dpglm.losses import Logistic
 from dpglm.privacy import selection
 from dpglm.privacy import vault as vaults
@@ -232,6 +234,12 @@ def momentum_of_raw_gradients(monkeypatch):
     monkeypatch.setattr(HeavyBall, "direction", leaky)
 
 
+noise_of_the_last_clip = wrapped(
+    vaults.GaussianSum, "noise_std",
+    lambda std, mechanism, size: 2.0 * mechanism.sensitivity,
+)  # fmt: skip
+
+
 one_relation_for_all = wrapped(PrivacyBudget, "sensitivity", lambda _, budget, clip: clip)
 
 
@@ -394,6 +402,9 @@ losing_noise = wrapped(
 flipped = partial(choices, selection="permute_and_flip")
 
 
+one_iteration_too_many = wrapped(plans, "longest_run", lambda find, *given: find(*given) + 1)
+
+
 lipschitz_of_one = wrapped(
     perturbation, "minimizer_sensitivity", lambda original, _, *given: original(1.0, *given)
 )
@@ -458,6 +469,11 @@ def settings_are_chosen_by_the_law_that_is_charged(relation="zero_out"):
     return audit_choices(ChoiceCounts(counts, law / law.sum(), epsilon)).passed
 
 
+def a_run_ends_before_the_budget_does():
+    model = DPLogisticRegression(**{**PLAIN, "max_iter": "budget"}, noise_multiplier=9.05)
+    return model.plan(9, 1).ledger.epsilon() <= ONE
+
+
 def batches_have_the_law_of_poisson_samples():
     """Their sizes vary as binomials do."""
     entropy = entropy_source()
@@ -497,6 +513,8 @@ class Bug:
 replaced = partial(gradients, neighboring_relation="replace_one")
 softmax = partial(gradients, classes=[0, 1, 2, 3])
 weighted = partial(gradients, class_weight={0: 1.0, 1: 3.0}, classes=[0, 1])
+lasting = partial(gradients, max_iter="budget", noise_multiplier=2.0,
+    clip_schedule=DecayingClip(1.0, horizon=4))  # fmt: skip
 sampled = partial(gradients, **SAMPLED, sampling_rate=0.2)
 two_steps = partial(gradients, max_iter=2, averaging=None, momentum=None, step_schedule=0.5)
 heavy_ball = partial(gradients, max_iter=40, momentum=0.9, averaging=None)
@@ -523,6 +541,8 @@ BUGS = [
     Bug("last iterate without noise", every_other_release_without_noise, two_steps),
     Bug("momentum of raw gradients", momentum_of_raw_gradients, heavy_ball),
     Bug("half of the noise under averaging", half_noise, averaged),
+    Bug("half of the noise that lasts", half_noise, lasting),
+    Bug("noise that falls with the clip, charged as if it lasted", noise_of_the_last_clip, lasting),
     Bug("twice the sampling rate", rate_times(2), sampled),
     Bug("no sampling", rate_times(1e9), sampled),
     Bug("half of the noise of batches", half_noise, sampled),
@@ -571,6 +591,8 @@ BUGS = [
         claim=no_person_moves_a_release_by_more_than_charged),
     Bug("division by the sum of the weights", divided_by_the_weights,
         claim=no_person_moves_a_release_by_more_than_charged),
+    Bug("a run that goes on once the budget is spent", one_iteration_too_many,
+        claim=a_run_ends_before_the_budget_does),
     Bug("one stream of noise for two threads", one_stream_for_two_threads,
         claim=draws_are_independent_of_one_another),
     Bug("a search that forgets to charge a candidate", one_candidate_for_free,

@@ -4,15 +4,18 @@ import math
 
 import numpy as np
 import pytest
+from dp_accounting.pld import PLDAccountant
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.base import clone
 from tapes import on_tape
 
+from dpglm import DPLinearSVM, DPLogisticRegression, PrivacyCalculator
 from dpglm.estimators.plan import make_plan
 from dpglm.losses import Logistic
 from dpglm.privacy.budget import PrivacyBudget
-from dpglm.privacy.gaussian import gdp_epsilon
-from dpglm.privacy.ledger import rounded_up
+from dpglm.privacy.gaussian import GaussianEvent, gdp_epsilon
+from dpglm.privacy.ledger import PrivacyLedger, rounded_up
 from dpglm.privacy.noise import entropy_source
 from dpglm.privacy.vault import GaussianSum, Vault
 from dpglm.schedules import (
@@ -20,6 +23,7 @@ from dpglm.schedules import (
     DecayingClip,
     DynamicNoise,
     Geometric,
+    Polynomial,
     PublicFacts,
     Schedule,
     averaging_weights,
@@ -49,6 +53,78 @@ def test_constant_noise_matches_the_vectors(vectors):
         plan = plan_of(replace, n_iter=row["T"])
         noise_over_clip = plan.noise_multiplier * plan.sensitivity / plan.clip
         assert noise_over_clip == pytest.approx(row["noise_multiplier_replace_one"], rel=2e-9)
+
+
+FIXED = {"preconditioner": None, "max_iter": "budget"}
+
+
+def test_fixed_noise_lasts_longer_where_the_clip_falls():
+    """By hand: at half of the clip an iteration costs a quarter, of 100 at the first price."""
+    z = PrivacyCalculator().noise_multiplier(epsilon=1.0, delta=1e-6, n_iter=100)
+    falling = np.sum((1 + np.arange(100) / 100) ** -2.0)
+    for clip, n_iter in (
+        (3.0, 100),
+        (DecayingClip(3.0, horizon=100), 100 + math.floor(4 * (100 - falling))),
+        (Geometric(8.0, 0.999, floor=7.9999), 100),
+    ):
+        model = DPLogisticRegression(noise_multiplier=z, clip_schedule=clip, **FIXED)
+        plan = model.plan(1000, 5)
+        assert (plan.n_iter, plan.noise_multiplier[0]) == (n_iter, z)
+        assert plan.facts.noise_std == pytest.approx(np.full(n_iter, plan.clip[0] * z), rel=1e-12)
+        assert 0.98 < plan.ledger.epsilon() <= 1.0
+    replaced = clone(model).set_params(neighboring_relation="replace_one").plan(1000, 5)
+    assert replaced.n_iter == 100 and replaced.facts.noise_std[0] == 2 * plan.facts.noise_std[0]
+
+
+def test_fixed_noise_pays_for_a_second_moment_first_and_takes_any_shape():
+    white = DPLogisticRegression(max_iter="budget", noise_multiplier=40.0)
+    plan = white.plan(20_000, 5)
+    assert 1 < plan.n_iter < DPLogisticRegression(noise_multiplier=40.0, **FIXED).plan(1, 5).n_iter
+    one_more = PrivacyLedger(
+        (*plan.ledger.events, (GaussianEvent(40.0), 1)), "zero_out", reporting_delta=1e-6
+    )
+    assert plan.ledger.epsilon() <= 1.0 < one_more.epsilon()
+    rising = clone(white).set_params(preconditioner=None, noise_schedule=Geometric(1.0, 1.001))
+    plan = rising.plan(100, 5)
+    assert plan.noise_multiplier == pytest.approx(40.0 * 1.001 ** np.arange(plan.n_iter))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("rate", "z", "clip"), [(0.05, 1.5, 1.0), (0.2, 3.0, Polynomial(12.0, 6.0, horizon=5))]
+)
+def test_a_run_on_batches_is_as_long_as_an_accountant_finds(rate, z, clip):
+    model = DPLinearSVM(
+        sampling_rate=rate, noise_multiplier=z, clip_schedule=clip, delta=1e-5, **FIXED
+    )
+    plan = model.plan(1000, 5)
+    events = [event for event, n in plan.ledger.events for _ in range(n)]
+    spent = []
+    for run in (events, [*events, *events[-1:] * math.ceil(plan.n_iter / 1000)]):
+        ledger = PrivacyLedger.from_events(run, reporting_delta=1e-5)
+        accountant = PLDAccountant(ledger.dp_accounting_relation)
+        spent.append(accountant.compose(ledger.to_dp_event()).get_epsilon(1e-5))
+    assert spent[0] <= 1.0 < spent[1]
+    assert (plan.noise_multiplier >= z * plan.clip[0] / plan.clip * (1 - 1e-12)).all()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"max_iter": "auto"}, "give max_iter='budget' and a noise_multiplier, or neither"),
+        ({"noise_multiplier": None}, "give max_iter='budget' and a noise_multiplier, or neither"),
+        ({"noise_multiplier": 0.0}, "noise_multiplier=0.0 must be a number above 0"),
+        ({"noise_multiplier": 3.0}, "does not pay for one iteration"),
+        ({"noise_multiplier": 1e6}, "more than 10,000,000 iterations"),
+        ({"epsilon": math.inf}, "needs a finite epsilon"),
+        ({"clip_schedule": math.inf}, "gave inf in iteration 1"),
+        ({"noise_multiplier": 50.0, "noise_schedule": Geometric(1.0, 1.1)}, "too many orders"),
+    ],
+)
+def test_a_run_that_the_budget_cannot_decide_is_refused_in_words(changes, message):
+    model = DPLogisticRegression(**{**FIXED, "noise_multiplier": 5.0, **changes})
+    with pytest.raises(ValueError, match=message):
+        model.plan(1000, 5)
 
 
 @settings(max_examples=60, deadline=None)

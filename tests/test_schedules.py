@@ -59,6 +59,17 @@ def weights_of_late_error(gamma, momentum, n_iter):
     return (momentum ** (2 * k) - gamma**k) / (momentum**2 - gamma)
 
 
+def test_clips_of_yu_et_al_come_to_rest_at_one_half():
+    """Linearly from 12 to 6 in the target iterations, and by a thousandth in each down to 4."""
+    linear = Polynomial(12.0, 6.0, horizon=500).values(2000, FACTS)
+    assert linear == pytest.approx(np.maximum(12.0 - 6.0 * np.arange(2000) / 500, 6.0))
+    shrinking = Geometric(8.0, 0.999, floor=4.0).values(2000, FACTS)
+    assert shrinking[:2] == pytest.approx([8.0, 7.992]) and shrinking[-1] == 4.0
+    assert np.flatnonzero(shrinking == 4.0)[0] == math.ceil(math.log(0.5) / math.log(0.999))
+    with pytest.raises(ValueError, match="horizon=0 must be positive"):
+        Polynomial(horizon=0).values(3, FACTS)
+
+
 @pytest.mark.parametrize("section", ["hong_gd_schedule", "hong_momentum_schedule"])
 def test_dynamic_noise_matches_the_vectors(section, vectors):
     for row in vectors("schedules", section):

@@ -17,7 +17,7 @@ from dpglm.estimators.whitening import (
     whiten,
 )
 from dpglm.losses import NamedLossMixin
-from dpglm.privacy.budget import PrivacyBudget
+from dpglm.privacy.budget import LARGEST_NOISE_MULTIPLIER, PrivacyBudget, check_number
 from dpglm.privacy.vault import Vault
 from dpglm.schedules import (
     DebiasedMomentum,
@@ -120,12 +120,18 @@ class NoisyDescentMixin(NamedLossMixin):
         ``"auto"`` is ``"full"`` for up to 512 columns and ``"diagonal"`` beyond; columns should
         then be of size about 1, or far larger: those are divided by released powers of two. Where
         units are known, pass a preconditioner with a ``row_bound``.
-    max_iter : int, "auto" or "optimal", default="auto"
+    noise_multiplier : float, default=None
+        With ``max_iter="budget"``: the standard deviation of the noise over the sensitivity, in the
+        first iteration. ``noise_schedule`` says how it goes on, so that where the clip falls
+        iterations cost less and less.
+    max_iter : int, "auto", "optimal" or "budget", default="auto"
         Number of iterations, each one release. ``"auto"`` is 22 of all records in a space that a
         `FullPreconditioner` whitens, up to 40 for more than 110 columns, and 100 of random batches
         or in any other space. ``"optimal"`` minimises the bound of Hong, Wang & Zhou (2022) for the
         noise schedule, constant or `DynamicNoise`: without a preconditioner, for a smooth loss with
-        a penalty, from ``row_bound``.
+        a penalty, from ``row_bound``. ``"budget"`` makes as many as the budget pays for at
+        ``noise_multiplier``, instead of calibrating the noise: they are counted before the data are
+        touched, and on random batches the noise is rounded up to 12 levels.
     row_bound : float, default=None
         Largest L2 norm that a row can have, intercept included, a public fact (`Schema.row_bound`);
         nothing is clipped to it. Without a preconditioner, ``"dynamic"`` noise, ``"lecture"`` and
@@ -142,11 +148,13 @@ class NoisyDescentMixin(NamedLossMixin):
     momentum: Any = "auto"
     averaging: Any = "auto"
     preconditioner: Any = "auto"
+    noise_multiplier: float | None = None
     max_iter: Any = "auto"
     sampling_rate: float = 1.0
     row_bound: float | None = None
 
     def _plan(self, budget: PrivacyBudget, facts: PublicFacts) -> PrivacyPlan:
+        noise_multiplier = self._noise_multiplier()
         signal = facts.n_samples * budget.mu / budget.sensitivity(1.0)
         given = {name: getattr(self, name) for name in _RUN}
         chosen = automatic_configuration(signal, facts.n_features, **given)
@@ -167,7 +175,24 @@ class NoisyDescentMixin(NamedLossMixin):
             averaging=averaging,
             **schedules,
             second_moment=moment,
+            noise_multiplier=noise_multiplier,
         )
+
+    def _noise_multiplier(self) -> float | None:
+        """Return the noise multiplier, checked, if it is the number of iterations that follows."""
+        longest = isinstance(self.max_iter, str) and self.max_iter == "budget"
+        if longest != (self.noise_multiplier is not None):
+            raise ValueError(
+                f"max_iter={self.max_iter!r} with noise_multiplier={self.noise_multiplier!r}: give "
+                "max_iter='budget' and a noise_multiplier, or neither. The budget decides either "
+                "how many iterations there are or how noisy they are."
+            )
+        if not longest:
+            return None
+        if self.epsilon == math.inf:
+            raise ValueError("max_iter='budget' needs a finite epsilon, which iterations use up.")
+        limits = 0.0, LARGEST_NOISE_MULTIPLIER
+        return check_number("noise_multiplier", self.noise_multiplier, *limits)
 
     def _train(self, vault: Vault, plan: PrivacyPlan, on_step: OnStep) -> FitTrace:
         space = self._space(plan.facts)
@@ -200,9 +225,13 @@ class DPLogisticRegression(NoisyDescentMixin, PersonsMixin, PrivateLinearClassif
     records except under ``"add_or_remove_one"``. A fit that fails after noise was drawn leaves the
     estimator unfitted, and the exception carries ``privacy_ledger``, the cost of the full plan.
 
-    The algorithm of Yu et al. (2021) is ``DPLogisticRegression(sampling_rate=0.05, max_iter=300,
-    momentum=0.6, clip_schedule=DecayingClip(1.0), noise_schedule="constant", step_schedule=0.5,
-    averaging=None, preconditioner=None)``, with sums divided by the public expected batch size.
+    The algorithm of Yu, Zhang & Chen (2018) at their constants is ``DPLogisticRegression(
+    epsilon=2.0, delta=1e-5, sampling_rate=0.01, noise_multiplier=z, max_iter="budget",
+    clip_schedule=Polynomial(12.0, 6.0, horizon=T), momentum=0.6, step_schedule=0.02,
+    averaging=None, preconditioner=None)``, where a constant clip would need the noise z for T
+    iterations (``PrivacyCalculator.noise_multiplier``): as the clip falls the same noise costs
+    less, and there are more. Sums are divided by the public expected batch size. The text says
+    neither T nor delta.
 
     Examples
     --------

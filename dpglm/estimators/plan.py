@@ -1,6 +1,7 @@
 """The plan of a fit: everything public, fixed before the data are touched."""
 
 import math
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -11,7 +12,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dpglm.privacy.budget import CLIP_RANGE, LARGEST_NOISE_MULTIPLIER, PrivacyBudget, check_whole
-from dpglm.privacy.calibration import calibrated_multipliers
+from dpglm.privacy.calibration import (
+    calibrated_multipliers,
+    coarse_epsilon,
+    coarsened,
+    longest_run,
+)
 from dpglm.privacy.gaussian import (
     SAMPLED_REPLACEMENT,
     GaussianEvent,
@@ -332,7 +338,7 @@ def make_plan(
     budget: PrivacyBudget,
     facts: PublicFacts,
     *,
-    n_iter: int,
+    n_iter: int | str,
     clip_schedule: Schedule,
     noise_schedule: Schedule,
     step_schedule: Schedule,
@@ -345,7 +351,8 @@ def make_plan(
 
     ``mu``, ``clip`` and ``noise_std`` of the facts are filled in here, in that order, for the
     schedules that follow. Only the ratios of the values of the noise schedule matter. A noise
-    multiplier that is given is not calibrated.
+    multiplier that is given, that of the first iteration, is not calibrated; of ``"budget"``
+    iterations there are then as many as the budget pays for.
 
     With sensitivities D_t and a noise shape s_t the multipliers are
     ``z_t = sqrt(sum_i (D_i/s_i)^2) / (mu D_t/s_t)``, so that the standard deviations ``z_t D_t``
@@ -354,7 +361,8 @@ def make_plan(
     multipliers ``z_t`` are rounded up to 12 distinct ones and scaled until the privacy loss
     distribution of the whole run meets the budget.
     """
-    n_iter = check_whole("max_iter", n_iter)
+    longest = isinstance(n_iter, str) and n_iter == "budget"
+    n_iter = 1 if longest else check_whole("max_iter", n_iter)
     if n_iter > _MOST_ITERATIONS:
         raise ValueError(
             f"max_iter={n_iter!r} is above {_MOST_ITERATIONS:,}: the plan lists every iteration."
@@ -364,15 +372,18 @@ def make_plan(
         raise ValueError(SAMPLED_REPLACEMENT)
     mu = budget.mu if second_moment is None else second_moment.left_over
     facts = replace(facts, mu=mu, sampling_rate=float(facts.sampling_rate))
+    first = [] if second_moment is None else [event for _, _, event in second_moment.parts]
+    if longest:
+        fixed = (noise_multiplier, clip_schedule, noise_schedule)
+        n_iter = _longest_n_iter(budget, facts, fixed, first)
 
     clip = planned_clip(clip_schedule, n_iter, facts, infinite=mu == math.inf)
     facts = replace(facts, clip=clip)
 
     shape = schedule_values(noise_schedule, n_iter, facts, parameter="noise_schedule")
     sensitivity = budget.sensitivity(clip)
-    first = [] if second_moment is None else [event for _, _, event in second_moment.parts]
     if noise_multiplier is not None:
-        noise_multipliers = np.full(n_iter, noise_multiplier)
+        noise_multipliers = _fixed(noise_multiplier, sensitivity, shape, facts.sampling_rate)
     elif facts.sampling_rate < 1 and mu < math.inf:
         noise_multipliers = calibrated_multipliers(
             shape / sensitivity, facts.sampling_rate, budget.epsilon, budget.delta, first
@@ -420,6 +431,62 @@ def _calibrated(sensitivity: np.ndarray, shape: np.ndarray, mu: float) -> np.nda
         relative_cost = relative_cost / relative_cost.max()
         total = math.sqrt(math.fsum(relative_cost**2))
         return total / (mu * relative_cost)
+
+
+def _fixed(
+    noise_multiplier: float, sensitivity: np.ndarray, shape: np.ndarray, sampling_rate: float
+) -> np.ndarray:
+    """Return the noise multipliers that begin with this one and have standard deviations so shaped.
+
+    Those of batches are rounded up to a few distinct ones, whose distributions can be composed.
+    """
+    relative = shape / sensitivity
+    multipliers = noise_multiplier * (relative / relative[0])
+    return multipliers if sampling_rate == 1 else coarsened(multipliers)
+
+
+def _longest_n_iter(
+    budget: PrivacyBudget,
+    facts: PublicFacts,
+    fixed: tuple[float, Schedule, Schedule],
+    first: list[Event],
+) -> int:
+    """Return how many iterations with fixed noise the budget pays for, after these releases."""
+    noise_multiplier, clip_schedule, noise_schedule = fixed
+    given = f"noise_multiplier={noise_multiplier:g} with max_iter='budget'"
+
+    def gradients(n_iter: int) -> list[tuple[Event, int]]:
+        if n_iter > _MOST_ITERATIONS:
+            raise ValueError(
+                f"{given} makes more than {_MOST_ITERATIONS:,} iterations; lower noise_multiplier."
+            )
+        clip = planned_clip(clip_schedule, n_iter, facts, infinite=False)
+        known = replace(facts, clip=clip)
+        shape = schedule_values(noise_schedule, n_iter, known, parameter="noise_schedule")
+        multipliers = _fixed(noise_multiplier, clip, shape, facts.sampling_rate)
+        _check_affordable(multipliers, budget)
+        counts = sorted(Counter(multipliers.tolist()).items())
+        return [(PoissonSampledEvent(facts.sampling_rate, z), n) for z, n in counts]
+
+    def variance(n_iter: int) -> float:
+        """Of the losses: exact in the full batch, and by the central limit theorem else."""
+        return math.fsum(n * event.loss_variance for event, n in gradients(n_iter))
+
+    def epsilon(n_iter: int) -> float:
+        events = (*((event, 1) for event in first), *gradients(n_iter))
+        return coarse_epsilon(events, budget.delta)
+
+    # A little more, for noise that was calibrated to so many iterations, and rounded.
+    most = facts.mu**2 * (1 + 1e-12)
+    n_iter = longest_run(variance, most, max(most / variance(1), 1.0))
+    if facts.sampling_rate < 1:
+        n_iter = longest_run(epsilon, budget.epsilon, max(n_iter, 1))
+    if n_iter == 0:
+        raise ValueError(
+            f"{given}: epsilon={budget.epsilon:g} with delta={budget.delta:g} does not pay for one "
+            "iteration. Raise noise_multiplier, epsilon or delta."
+        )
+    return n_iter
 
 
 def _noise_std(noise_multiplier: np.ndarray, sensitivity: np.ndarray) -> np.ndarray:

@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import numpy as np
 from scipy.optimize import brentq
@@ -13,6 +13,8 @@ from dpglm.privacy.ledger import Event, composed_epsilon, numerical_error
 
 MOST_LEVELS = 12
 _TOLERANCE = 1e-4
+# Of the logarithm of a number of iterations.
+_CLOSE = 1e-6
 # The search for the scale rounds losses to intervals so many times wider than a ledger does.
 _COARSENESS = 5
 # Below this, tails that the distributions cut off (1e-15 for each that is composed) would matter.
@@ -82,6 +84,33 @@ def _log_scale(
     while composed_epsilon(events(log_scale), delta) > epsilon:
         log_scale += _TOLERANCE
     return log_scale
+
+
+def longest_run(cost: Callable[[int], float], budget: float, guess: float) -> int:
+    """Return how many iterations cost no more than the budget, one more being too many."""
+
+    @cache
+    def excess(n_iter: int) -> float:
+        return math.log(max(cost(n_iter), 1e-9 * budget) / budget)
+
+    def n_iter_of(log_n_iter: float) -> int:
+        return max(round(math.exp(log_n_iter)), 1)
+
+    if excess(1) > 0:
+        return 0
+    n_iter = n_iter_of(crossing(lambda x: excess(n_iter_of(x)), math.log(guess), _CLOSE))
+    while excess(n_iter) > 0:
+        n_iter -= 1
+    while excess(n_iter + 1) <= 0:
+        n_iter += 1
+    return n_iter
+
+
+# A plan and its fit ask the same.
+@lru_cache(maxsize=64, typed=True)
+def coarse_epsilon(events: tuple[tuple[Event, int], ...], delta: float) -> float:
+    """Return what releases cost, overstated by about 2e-4 of it."""
+    return composed_epsilon(events, delta, coarseness=_COARSENESS)
 
 
 def crossing(excess: Callable[[float], float], guess: float, tolerance: float) -> float:
