@@ -8,7 +8,8 @@ import numpy as np
 from dpglm.estimators.plan import gradient_event
 from dpglm.privacy.budget import PrivacyBudget, check_number, check_whole, is_number
 from dpglm.privacy.calibration import calibrated_multipliers, crossing, longest_run
-from dpglm.privacy.gaussian import SAMPLED_REPLACEMENT, GaussianEvent, PoissonSampledEvent, gdp_mu
+from dpglm.privacy.events import sampled_event
+from dpglm.privacy.gaussian import GaussianEvent, gdp_mu
 from dpglm.privacy.ledger import PrivacyLedger
 
 __all__ = ["PrivacyCalculator"]
@@ -33,8 +34,7 @@ class PrivacyCalculator:
     Raises
     ------
     ValueError
-        In each method, if a number is out of range, or sampling is asked for under
-        ``"replace_one"``.
+        In each method, if a number is out of range.
 
     Notes
     -----
@@ -84,7 +84,9 @@ class PrivacyCalculator:
         self._check(epsilon=epsilon, delta=delta, n_iter=n_iter, sampling_rate=sampling_rate)
         if sampling_rate == 1:
             return math.sqrt(n_iter) / PrivacyBudget(epsilon, delta).mu
-        return float(calibrated_multipliers(np.ones(n_iter), sampling_rate, epsilon, delta)[0])
+        target, kind = (epsilon, delta), sampled_event(self.neighboring_relation)
+        equal = np.ones(n_iter)
+        return float(calibrated_multipliers(equal, sampling_rate, *target, kind=kind)[0])
 
     def max_iter(
         self, *, epsilon: float, delta: float, noise_multiplier: float, sampling_rate: float = 1.0
@@ -100,7 +102,8 @@ class PrivacyCalculator:
             return self._ledger(noise_multiplier, n_iter, sampling_rate, delta).epsilon()
 
         # The central limit of the composition is off by little.
-        variance = PoissonSampledEvent(sampling_rate, noise_multiplier).loss_variance
+        kind = sampled_event(self.neighboring_relation)
+        variance = kind(sampling_rate, noise_multiplier).loss_variance
         return longest_run(cost, epsilon, max(mu**2 / variance, 1.0))
 
     def sampling_rate(
@@ -114,7 +117,7 @@ class PrivacyCalculator:
 
         if excess(0.0) <= 0:
             return 1.0
-        variance = n_iter * PoissonSampledEvent(1.0, noise_multiplier).loss_variance
+        variance = n_iter * GaussianEvent(noise_multiplier).mu ** 2
         guess = math.log(gdp_mu(epsilon, delta)) - math.log(variance) / 2
         log_rate = crossing(excess, guess, _TOLERANCE)
         # The search ends on either side of the limit; this one is the private.
@@ -126,7 +129,8 @@ class PrivacyCalculator:
         self, noise_multiplier: float, n_iter: int, sampling_rate: float, delta: float
     ) -> PrivacyLedger:
         self._check(noise_multiplier=noise_multiplier, n_iter=n_iter, sampling_rate=sampling_rate)
-        event = gradient_event(float(noise_multiplier), float(sampling_rate))
+        kind = sampled_event(self.neighboring_relation)
+        event = gradient_event(float(noise_multiplier), float(sampling_rate), kind)
         return PrivacyLedger(((event, int(n_iter)),), self.neighboring_relation, float(delta))
 
     def _excess(self, limit: float, *run: float) -> float:
@@ -140,8 +144,6 @@ class PrivacyCalculator:
                 check_whole(name, value)
             elif name == "sampling_rate":
                 check_number(name, value, 0.0, 1.0)
-                if value < 1 and self.neighboring_relation == "replace_one":
-                    raise ValueError(SAMPLED_REPLACEMENT)
             elif name == "delta" and not (is_number(value) and 0 < value < 1):
                 raise ValueError(f"delta={value!r} must be a number above 0 and below 1.")
             elif not (is_number(value) and 0 < value < math.inf):

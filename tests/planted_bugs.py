@@ -258,6 +258,14 @@ def fixed_size(draw, n_rows, rate, rng):
 batches_of_fixed_size = batched(fixed_size)
 
 
+def with_replacement(draw, n_rows, rate, rng):
+    size = len(draw(n_rows, rate, rng))
+    return np.sort(np.random.default_rng(rng.words(1)).integers(n_rows, size=size))
+
+
+rows_drawn_again = wrapped(vaults, "fixed_sample", with_replacement)
+
+
 def divided_by_the_batch(monkeypatch):
     sizes = []
 
@@ -481,6 +489,13 @@ def batches_have_the_law_of_poisson_samples():
     return 0.7 < np.var(sizes) / 90 < 1.35
 
 
+def batches_of_a_fixed_size_hold_no_row_twice():
+    """Nor is any row left out of them too often."""
+    entropy = entropy_source()
+    batches = [vaults.fixed_sample(40, 0.5, entropy) for _ in range(50)]
+    return all(len(np.unique(rows)) == 20 for rows in batches)
+
+
 def sampled_sums_stay_on_their_grid():
     """Whatever multiplies a released sum by a private number takes it off the grid."""
     rows = Objective(np.zeros((101, 20)), np.ones(101), Logistic(), fit_intercept=False)
@@ -516,6 +531,8 @@ weighted = partial(gradients, class_weight={0: 1.0, 1: 3.0}, classes=[0, 1])
 lasting = partial(gradients, max_iter="budget", noise_multiplier=2.0,
     clip_schedule=DecayingClip(1.0, horizon=4))  # fmt: skip
 sampled = partial(gradients, **SAMPLED, sampling_rate=0.2)
+swapped = partial(replaced, **SAMPLED, sampling_rate=0.2)
+exchanged = partial(swapped, batches="fixed")
 two_steps = partial(gradients, max_iter=2, averaging=None, momentum=None, step_schedule=0.5)
 heavy_ball = partial(gradients, max_iter=40, momentum=0.9, averaging=None)
 averaged = partial(gradients, averaging="uniform", momentum="debiased", max_iter=10)
@@ -547,6 +564,10 @@ BUGS = [
     Bug("no sampling", rate_times(1e9), sampled),
     Bug("half of the noise of batches", half_noise, sampled),
     Bug("doubled sensitivity of batches", changed_sum(times(2)), sampled),
+    Bug("half of the noise of batches under replace-one", half_noise, swapped),
+    Bug("relation ignored in batches", one_relation_for_all, swapped,
+        system="the RDP accountant of dp_accounting 0.6.0 under REPLACE_ONE"),
+    Bug("half of the noise of batches of a fixed size", half_noise, exchanged),
     Bug("half of the noise of magnitudes", half_of_the_noise_of_magnitudes, magnitudes),
     Bug("magnitudes of one column charged for all", one_column_for_all, magnitudes),
     Bug("magnitudes of zero-out under replace-one", magnitudes_of_one_record_alone,
@@ -581,6 +602,8 @@ BUGS = [
         claim=no_record_moves_a_sum_by_more_than_the_clip),
     Bug("batches of a fixed size, charged as Poisson", batches_of_fixed_size,
         claim=batches_have_the_law_of_poisson_samples, system="SGD-MA in DP-AGD's program"),
+    Bug("batches of a fixed size, drawn with replacement", rows_drawn_again,
+        claim=batches_of_a_fixed_size_hold_no_row_twice),
     Bug("division by the batch size that came out", divided_by_the_batch,
         claim=sampled_sums_stay_on_their_grid, system="Yu et al. (2018), Algorithm 1"),
     Bug("rows of a person clipped one by one", rows_of_a_person_one_by_one,

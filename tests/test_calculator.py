@@ -12,6 +12,7 @@ from scipy.optimize import minimize
 from scipy.special import expit
 
 from dpglm.calculator import PrivacyCalculator
+from dpglm.privacy.events import ReplacedSampleEvent
 from dpglm.privacy.gaussian import PoissonSampledEvent
 from dpglm.privacy.ledger import PrivacyLedger
 from dpglm.schedules import (
@@ -110,12 +111,16 @@ def test_the_relation_decides_on_sampling_alone():
     assert replace.noise_multiplier(**full) == add.noise_multiplier(**full) == sigma
     assert replace.sampling_rate(**full, noise_multiplier=2 * sigma) == 1.0
     assert add.epsilon(**SAMPLED[0]) == CALCULATOR.epsilon(**SAMPLED[0])
-    for method in ("epsilon", "delta", "noise_multiplier", "max_iter"):
-        run = without({**SAMPLED[0], "epsilon": 1.0}, METHODS.get(method, method))
-        with pytest.raises(ValueError, match=r"Mini-batches .*'replace_one'"):
-            getattr(replace, method)(**run)
-    with pytest.raises(ValueError, match=r"Mini-batches .*'replace_one'"):
-        replace.sampling_rate(**full, noise_multiplier=sigma / 2)
+    # At the same noise over a sensitivity of twice the clip, hiding a change is cheaper.
+    assert replace.epsilon(**SAMPLED[0]) < CALCULATOR.epsilon(**SAMPLED[0])
+    run = {**SAMPLED[0], "noise_multiplier": SAMPLED[0]["noise_multiplier"] / 2}
+    ledger = PrivacyLedger(
+        ((ReplacedSampleEvent(run["sampling_rate"], run["noise_multiplier"]), run["n_iter"]),),
+        "replace_one",
+        run["delta"],
+    )
+    assert replace.epsilon(**run) == ledger.epsilon() > CALCULATOR.epsilon(**SAMPLED[0])
+    assert replace.max_iter(epsilon=ledger.epsilon(), **without(run, "n_iter")) == run["n_iter"]
     with pytest.raises(ValueError, match="neighboring_relation='swap' is unknown"):
         PrivacyCalculator("swap")
 

@@ -11,9 +11,11 @@ from dp_accounting.pld import PLDAccountant
 
 from dpglm.privacy.events import (
     FilterEvent,
+    FixedSizeSampledEvent,
     LaplaceSelectionEvent,
     ObjectivePerturbationEvent,
     PermuteAndFlipEvent,
+    ReplacedSampleEvent,
     SelectionEvent,
     zcdp_epsilon,
 )
@@ -111,7 +113,7 @@ def test_of_parts_without_a_mu_each_record_is_in_one():
 def test_parts_are_refused_as_their_sum_is():
     sampled = [PoissonSampledEvent(0.01, 1.0)]
     for event in (ParallelEvent([[(sampled[0], 1)]]), *sampled):
-        with pytest.raises(ValueError, match="Mini-batches"):
+        with pytest.raises(ValueError, match="not under 'replace_one'"):
             ledger_of([event], neighboring_relation="replace_one")
     one, other = ledger_of(SOME), ledger_of(SOME, neighboring_relation="replace_one")
     with pytest.raises(ValueError, match="do not compose"):
@@ -319,8 +321,14 @@ def test_a_sampling_rate_is_a_number_from_1e_9_to_1(rate):
 def test_samples_hide_a_record_that_appears_but_not_one_that_changes(relation):
     sampled = [PoissonSampledEvent(0.1, 3.0)]
     assert ledger_of(sampled, neighboring_relation=relation).n_releases == 1
-    with pytest.raises(ValueError, match="replace_one"):
+    with pytest.raises(ValueError, match="poisson_sampled' is accounted for under zero_out and"):
         ledger_of(sampled, neighboring_relation="replace_one")
+    for event in (ReplacedSampleEvent(0.1, 3.0), FixedSizeSampledEvent(0.1, 3.0)):
+        replaced = ledger_of([event], neighboring_relation="replace_one")
+        assert "1 of them from random batches" in str(replaced)
+        assert PrivacyLedger.from_dict(replaced.to_dict()) == replaced
+        with pytest.raises(ValueError, match="accounted for under replace_one, not under"):
+            ledger_of([event], neighboring_relation=relation)
 
 
 @pytest.mark.parametrize(("noise_multiplier", "count"), [(1.0, 1), (3.0, 5), (20.0, 100)])

@@ -5,13 +5,17 @@ import math
 import mpmath
 import numpy as np
 import pytest
+from dp_accounting.pld import PLDAccountant
 from problems import loss_for, nulled, problem
 from scipy import sparse
-from scipy.stats import binom, chi2, chisquare
+from scipy.stats import binom, chi2, chisquare, norm
 
+from dpglm import DPLinearSVM, DPLogisticRegression, Geometric
 from dpglm.privacy import noise
+from dpglm.privacy.events import FixedSizeSampledEvent, ReplacedSampleEvent
 from dpglm.privacy.gaussian import PoissonSampledEvent
-from dpglm.privacy.noise import entropy_source, poisson_sample
+from dpglm.privacy.ledger import PrivacyLedger
+from dpglm.privacy.noise import entropy_source, fixed_sample, poisson_sample
 from dpglm.sums.objective import Objective
 
 
@@ -183,3 +187,129 @@ def test_losses_reach_twelve_deviations_beyond_a_record_that_is_there(rate, z):
     x = 1 + 12 * z
     loss = math.log(1 - rate + rate * math.exp((2 * x - 1) / (2 * z * z)))
     assert PoissonSampledEvent(rate, z).loss_reach == pytest.approx(loss, rel=1e-12)
+
+
+def test_batches_of_a_fixed_size_are_any_rows_with_the_same_chance(scripted_entropy):
+    entropy, counts = entropy_source(0), {}
+    for _ in range(4000):
+        batch = tuple(fixed_sample(5, 2 / 5, entropy).tolist())
+        counts[batch] = counts.get(batch, 0) + 1
+    assert len(counts) == 10 and all(i < j for i, j in counts)
+    assert chisquare(list(counts.values())).pvalue > 1e-6
+    # Two equal words say nothing of who comes first: all are drawn again.
+    source = scripted_entropy([7, 3, 7, 9, 4, 6])
+    assert fixed_sample(3, 1 / 3, source).tolist() == [1] and not source.remaining
+    for n_rows in (3, 7, 49, 1000):
+        for size in range(1, n_rows, max(1, n_rows // 10)):
+            assert len(fixed_sample(n_rows, size / n_rows, entropy)) == size
+    assert len(fixed_sample(3, 0.5, entropy)) == 1, "never more than the rate that is charged"
+
+
+def least_delta(x, y, q, s, epsilon):
+    """Of the mixtures ``(1 - q) N(0) + q N(x)`` and with y, vectors of the plane, on a grid."""
+    axis = np.linspace(-8 * s, 8 * s, 161)
+    grid = np.stack(np.meshgrid(axis, axis), axis=-1)
+    density = lambda at: norm.pdf(grid - at, scale=s).prod(axis=-1)  # noqa: E731
+    p, other = ((1 - q) * density(np.zeros(2)) + q * density(at) for at in (x, y))
+    return np.maximum(p - math.exp(epsilon) * other, 0).sum() * (axis[1] - axis[0]) ** 2
+
+
+@pytest.mark.parametrize(("q", "s"), [(0.1, 1.0), pytest.param(0.6, 0.7, marks=pytest.mark.slow)])
+def test_no_replacement_shows_more_than_that_of_one_end_by_the_other(q, s):
+    """In units of the clip; the noise multiplier is over twice the clip."""
+    pld, rng = ReplacedSampleEvent(q, s / 2).to_pld(1e-3), np.random.default_rng(0)
+    for epsilon in (0.0, 0.3, 1.5):
+        bound = pld.get_delta_for_epsilon(epsilon)
+        attained = least_delta(np.array([1.0, 0.0]), np.array([-1.0, 0.0]), q, s, epsilon)
+        assert attained == pytest.approx(bound, rel=2e-3, abs=1e-6)
+        for x, y in rng.normal(size=(4, 2, 2)):
+            ends = x / max(1, np.linalg.norm(x)), y / max(1, np.linalg.norm(y))
+            assert least_delta(*ends, q, s, epsilon) <= bound + 1e-6
+
+
+def test_batches_of_a_fixed_size_show_no_more_than_is_charged(vectors):
+    """The worst over all other records, by enumeration of the batches; the clip is 1."""
+    for row in vectors("sampling", "fixed_size_one_step"):
+        event = FixedSizeSampledEvent(row["m"] / row["n"], row["z"] / 2)
+        delta = event.to_pld(1e-3).get_delta_for_epsilon(row["eps"])
+        assert row["worst"] <= delta + 1e-6
+        if row["z"] > 1:
+            continue
+        as_poisson = ReplacedSampleEvent(row["m"] / row["n"], row["z"] / 2)
+        shown = as_poisson.to_pld(1e-3).get_delta_for_epsilon(row["eps"])
+        assert row["worst"] > shown + 1e-3, "the two ways to draw are not interchangeable"
+
+
+@pytest.mark.slow
+def test_composed_replacements_agree_with_accountants(vectors):
+    """The pair of dp-accounting; and between an attained pair and its RDP for twice the clip."""
+    for row in vectors("sampling", "replacement_composed"):
+        q, z, delta = row["q"], row["z"] / 2, row["delta"]
+        poisson, fixed = (
+            PrivacyLedger(((kind(q, z), row["T"]),), "replace_one", delta)
+            for kind in (ReplacedSampleEvent, FixedSizeSampledEvent)
+        )
+        assert poisson.epsilon() == pytest.approx(row["poisson_replace_dpacc"], rel=2e-3)
+        assert row["addremove_sens2"] < fixed.epsilon() < row["wor_rdp_halfz"]
+        accountant = PLDAccountant(poisson.dp_accounting_relation)
+        assert accountant.compose(poisson.to_dp_event()).get_epsilon(delta) == pytest.approx(
+            poisson.epsilon(), rel=2e-3
+        )
+
+
+@pytest.mark.parametrize("kind", [ReplacedSampleEvent, FixedSizeSampledEvent])
+def test_replacements_in_the_full_batch_are_gaussian(kind):
+    """Of a fixed size the bound is then that of twice the clip."""
+    z = 3.0 * (1 if kind is ReplacedSampleEvent else 2)
+    assert kind(1.0, z).loss_variance == pytest.approx(1 / 9)
+    whole = PrivacyLedger(((kind(1.0, z), 5),), "replace_one", 1e-6)
+    gaussian = PrivacyLedger(((kind(1.0, 3.0).full_batch, 5),), "replace_one", 1e-6)
+    assert whole.epsilon() == pytest.approx(gaussian.epsilon(), rel=1e-3)
+
+
+FIXED = {"neighboring_relation": "replace_one", "batches": "fixed", "preconditioner": None}
+
+
+def test_a_fit_draws_batches_of_the_size_that_it_is_charged_for(monkeypatch):
+    sizes = []
+    original = Objective.gradient_sum
+
+    def spy(self, coef, clip, rows=None):
+        sizes.extend([] if rows is None else [len(np.unique(rows))])
+        return original(self, coef, clip, rows)
+
+    monkeypatch.setattr(Objective, "gradient_sum", spy)
+    X, y = np.random.default_rng(0).normal(size=(70, 2)), np.arange(70) % 2
+    model = DPLogisticRegression(sampling_rate=0.15, max_iter=4, epsilon=20.0, **FIXED).fit(X, y)
+    ((event, n),) = model.privacy_.events
+    assert (sizes, n, event.sampling_rate) == ([10] * 4, 4, 10 / 70)
+    assert "random batches of 10 of 70 records" in str(model.plan(70, 2))
+    assert model.privacy_.epsilon() <= 20.0
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"neighboring_relation": "zero_out"}, "is accounted for under .*'replace_one' only"),
+        ({"batches": "shuffled"}, "batches='shuffled' is unknown; choose 'poisson' or 'fixed'"),
+    ],
+)
+def test_other_batches_are_refused_in_words(changes, message):
+    for rate in (0.2, 1.0):
+        with pytest.raises(ValueError, match=message):
+            DPLinearSVM(**{**FIXED, **changes}, sampling_rate=rate).plan(100, 3)
+
+
+@pytest.mark.slow
+def test_the_restricted_setting_of_yu_et_al_can_be_planned():
+    """Appendix B, on covertype: one example is modified, delta is 1 / n^2; and in fixed batches."""
+    n = 581_012
+    model = DPLogisticRegression(
+        epsilon=0.5, delta=n**-2.0, neighboring_relation="replace_one", sampling_rate=0.001,
+        noise_multiplier=1.5, max_iter="budget", clip_schedule=Geometric(8.0, 0.999, floor=4.0),
+        momentum=0.6, step_schedule=0.1, averaging=None, preconditioner=None,
+    )  # fmt: skip
+    plan = model.plan(n, 54, 7)
+    assert plan.n_iter > 100 and 0.49 < plan.ledger.epsilon() <= 0.5
+    calibrated = model.set_params(batches="fixed", noise_multiplier=None, max_iter=plan.n_iter)
+    assert 0.49 < calibrated.set_params(clip_schedule=8.0).plan(n, 54, 7).ledger.epsilon() <= 0.5

@@ -70,7 +70,9 @@ PERSONAL = LINEAR | {"max_weight": 10.0, "max_group_size": None}
 DESCENT = PERSONAL | dict.fromkeys(
     ("noise_schedule", "clip_schedule", "step_schedule", "momentum", "averaging",
      "preconditioner", "max_iter"), "auto"
-) | {"noise_multiplier": None, "sampling_rate": 1.0, "row_bound": None}  # fmt: skip
+) | {
+    "noise_multiplier": None, "sampling_rate": 1.0, "batches": "poisson", "row_bound": None,
+}  # fmt: skip
 PERTURBED = LINEAR | {"loss": "logistic", "half_width": 0.5, "row_bound": None, "alpha": "auto"}
 BATCHES = LINEAR | {
     "loss": "logistic", "batch_size": "auto", "clip": 3.0, "step": 0.1, "max_iter": "auto",

@@ -118,6 +118,7 @@ def test_only_the_noise_module_draws_randomness():
 MAY_IMPORT = {
     "rounded_gaussian": {"privacy.vault"},
     "poisson_sample": {"privacy.vault"},
+    "fixed_sample": {"privacy.vault"},
     "uniform_below": {"privacy.pure", "privacy.selection"},
     "rounded_laplace": {"privacy.pure", "privacy.selection"},
     "entropy_source": {"estimators.base", "workflow.releases", "workflow.search"},

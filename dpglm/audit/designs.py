@@ -158,8 +158,9 @@ def canary_scores(
     s_t) / S`` with ``S^2 = sum_t C_t^2 / s_t^2`` and g the direction of a canary's gradient (for K
     classes along ``p - e_y``, the slope of the loss at equal scores): no other weights see more. In
     the full batch (q = 1) a present canary has mean S. With mini-batches it has mean ``q S`` and
-    variance ``1 + q (1 - q) sum_t (C_t / s_t)^4 / S^2``, an absent one still 1. The audit checks
-    this marginal law: not that samples are independent of one another.
+    variance ``1 + q (1 - q) sum_t (C_t / s_t)^4 / S^2``, an absent one still 1. Under
+    ``"replace_one"`` both have one of that kind, and scores are divided by its root. The audit
+    checks this marginal law: not that samples are independent of one another.
 
     Examples
     --------
@@ -241,8 +242,12 @@ def _gradient_scores(
     clips = np.array([1 / (factor * event.noise_multiplier) for event in seen.sums])
     size = math.sqrt(math.fsum(clips**2))
     shift = rate * seen.moves * size
-    scores = seen.pulls / (factor * size) + (shift / 2 if flips else 0.0)
+    scores = seen.pulls / (factor * size)
     excess = rate * (1 - rate) * math.fsum((seen.moves * clips**2 / size) ** 2)
+    if flips:
+        # Of either label, half as far from zero.
+        std = math.sqrt(1 + excess / 4)
+        scores, shift, excess = (scores + shift / 2) / std, shift / std, 0.0
     return _scored(coins, scores, shift, seen.sums, excess_variance=excess, **more)
 
 

@@ -10,7 +10,7 @@ from dpglm.estimators.docs import completed
 from dpglm.estimators.plan import PrivacyPlan, make_plan
 from dpglm.losses import NamedLossMixin
 from dpglm.privacy.budget import CLIP_RANGE, PrivacyBudget, check_number, check_whole, is_auto
-from dpglm.privacy.gaussian import SAMPLED_REPLACEMENT, PoissonSampledEvent
+from dpglm.privacy.events import sampled_event
 from dpglm.schedules import Constant, PublicFacts
 
 _MOST_ITERATIONS = 20_000
@@ -32,10 +32,6 @@ class _SmallBatches(NamedLossMixin):
 
     Parameters
     ----------
-    neighboring_relation : {"zero_out", "add_or_remove_one"}, default="zero_out"
-        Which datasets are made indistinguishable: one record replaced by a null record that
-        contributes nothing (the number of records is public), or added or removed.
-        ``"replace_one"`` is refused, because it is not accounted for.
     batch_size : float or "auto", default="auto"
         Expected number of records in a batch; ``"auto"`` is the square root of their number plus
         10.
@@ -109,7 +105,7 @@ class SGDMomentsAccountant(_SmallBatches, PrivateLinearClassifier):
         noise_multiplier = check_number("noise_multiplier", self.noise_multiplier, 0.0, 1e6)
         if is_auto(self.max_iter):
             # The losses of many small batches are nearly Gaussian: their variances add up to mu^2.
-            one = PoissonSampledEvent(rate, noise_multiplier).loss_variance
+            one = sampled_event(budget.neighboring_relation)(rate, noise_multiplier).loss_variance
             n_iter = max(round(min(budget.mu**2 / one, _MOST_ITERATIONS)), 1)
         else:
             n_iter = check_whole("max_iter", self.max_iter)
@@ -173,6 +169,10 @@ class SGDAdvancedComposition(_SmallBatches, PrivateLinearClassifier):
     epsilon : float, default=1.0
         Privacy loss bound, above 0 and at most ``2 ln(2 / delta)``. ``inf`` runs the same code
         without noise.
+    neighboring_relation : {"zero_out", "add_or_remove_one"}, default="zero_out"
+        Which datasets are made indistinguishable: one record replaced by a null record that
+        contributes nothing (the number of records is public), or added or removed. The theorem
+        is not about ``"replace_one"``.
     max_iter : int or "auto", default="auto"
         Number of batches. ``"auto"`` is ``n epsilon / 500``, the rule of Lee & Kifer, 1,000 at
         most, and as many as the theorems need at least.
@@ -197,7 +197,10 @@ class SGDAdvancedComposition(_SmallBatches, PrivateLinearClassifier):
 
     def _plan(self, budget: PrivacyBudget, facts: PublicFacts) -> PrivacyPlan:
         if budget.neighboring_relation == "replace_one":
-            raise ValueError(SAMPLED_REPLACEMENT)
+            raise ValueError(
+                "neighboring_relation='replace_one': the theorem behind this noise is about a "
+                "record that appears or vanishes. Use 'zero_out' or 'add_or_remove_one'."
+            )
         rate = batch_rate(self.batch_size, facts.n_samples)
         n_iter = self._n_iter(budget, facts.n_samples, rate)
         noise_multiplier = 0.0

@@ -132,14 +132,18 @@ class NoisyDescentMixin(NamedLossMixin):
         a penalty, from ``row_bound``. ``"budget"`` makes as many as the budget pays for at
         ``noise_multiplier``, instead of calibrating the noise: they are counted before the data are
         touched, and on random batches the noise is rounded up to 12 levels.
+    sampling_rate : float, default=1.0
+        Chance of each record to be in the batch of an iteration, independently of the others; 1
+        uses all records every time. Below 1 the accounting needs dp-accounting (``pip install
+        "dpglm[accounting]"``).
+    batches : {"poisson", "fixed"}, default="poisson"
+        How batches are drawn: ``"poisson"`` as above, their size being private; or ``"fixed"``,
+        under ``"replace_one"`` only, ``sampling_rate * n_samples`` records (rounded) without
+        replacement, of which every set is as likely. The latter needs up to twice the noise.
     row_bound : float, default=None
         Largest L2 norm that a row can have, intercept included, a public fact (`Schema.row_bound`);
         nothing is clipped to it. Without a preconditioner, ``"dynamic"`` noise, ``"lecture"`` and
         ``"smooth"`` steps and ``max_iter="optimal"`` follow from it.
-    sampling_rate : float, default=1.0
-        Chance of each record to be in the batch of an iteration, independently of the others; 1
-        uses all records every time. Below 1 the accounting needs dp-accounting (``pip install
-        "dpglm[accounting]"``), and ``"replace_one"`` is refused: it is not accounted for there.
     """
 
     noise_schedule: Any = "auto"
@@ -151,6 +155,7 @@ class NoisyDescentMixin(NamedLossMixin):
     noise_multiplier: float | None = None
     max_iter: Any = "auto"
     sampling_rate: float = 1.0
+    batches: str = "poisson"
     row_bound: float | None = None
 
     def _plan(self, budget: PrivacyBudget, facts: PublicFacts) -> PrivacyPlan:
@@ -176,6 +181,7 @@ class NoisyDescentMixin(NamedLossMixin):
             **schedules,
             second_moment=moment,
             noise_multiplier=noise_multiplier,
+            batches=self.batches,
         )
 
     def _noise_multiplier(self) -> float | None:

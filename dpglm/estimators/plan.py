@@ -18,8 +18,8 @@ from dpglm.privacy.calibration import (
     coarsened,
     longest_run,
 )
+from dpglm.privacy.events import sampled_event
 from dpglm.privacy.gaussian import (
-    SAMPLED_REPLACEMENT,
     GaussianEvent,
     PoissonSampledEvent,
     check_sampling_rate,
@@ -257,6 +257,8 @@ class PrivacyPlan(DescentPlan):
     second_moment : SecondMomentRelease, optional
         What a preconditioner releases first. ``clip`` and ``sensitivity`` are then in units of the
         square root of the effective dimension that it will find: see `in_whitened_space`.
+    batches : {"poisson", "fixed"}, default="poisson"
+        How random batches are drawn.
 
     Examples
     --------
@@ -270,6 +272,7 @@ class PrivacyPlan(DescentPlan):
     step: np.ndarray
     averaging: np.ndarray
     step_schedule: Schedule
+    batches: str = "poisson"
 
     @property
     def sensitivity(self) -> np.ndarray:
@@ -291,7 +294,9 @@ class PrivacyPlan(DescentPlan):
             first += "one second moment, then "
         records = f"{self.facts.n_samples} records"
         if self.sampling_rate < 1:
-            records = f"random batches of about {self.facts.expected_batch_size:.6g} of {records}"
+            about = "about " if self.batches == "poisson" else ""
+            size = f"{self.facts.expected_batch_size:.6g}"
+            records = f"random batches of {about}{size} of {records}"
         iterations = f"{self.n_iter} iterations over {records}"
         return f"{first}{iterations}: {self.ledger} {self.words_of_warning}".rstrip()
 
@@ -346,6 +351,7 @@ def make_plan(
     averaging: str | float | None = None,
     second_moment: SecondMomentRelease | None = None,
     noise_multiplier: float | None = None,
+    batches: str = "poisson",
 ) -> PrivacyPlan:
     """Fix a whole run in advance and calibrate its noise to the budget exactly.
 
@@ -368,14 +374,18 @@ def make_plan(
             f"max_iter={n_iter!r} is above {_MOST_ITERATIONS:,}: the plan lists every iteration."
         )
     check_sampling_rate(facts.sampling_rate)
-    if facts.sampling_rate < 1 and budget.neighboring_relation == "replace_one":
-        raise ValueError(SAMPLED_REPLACEMENT)
+    kind = PoissonSampledEvent
+    if facts.sampling_rate < 1 or batches != "poisson":
+        kind = sampled_event(budget.neighboring_relation, batches)
+    if batches == "fixed":
+        size = max(1, round(facts.expected_batch_size))
+        facts = replace(facts, sampling_rate=size / facts.n_samples)
     mu = budget.mu if second_moment is None else second_moment.left_over
     facts = replace(facts, mu=mu, sampling_rate=float(facts.sampling_rate))
     first = [] if second_moment is None else [event for _, _, event in second_moment.parts]
     if longest:
         fixed = (noise_multiplier, clip_schedule, noise_schedule)
-        n_iter = _longest_n_iter(budget, facts, fixed, first)
+        n_iter = _longest_n_iter(budget, facts, fixed, first, kind)
 
     clip = planned_clip(clip_schedule, n_iter, facts, infinite=mu == math.inf)
     facts = replace(facts, clip=clip)
@@ -386,7 +396,7 @@ def make_plan(
         noise_multipliers = _fixed(noise_multiplier, sensitivity, shape, facts.sampling_rate)
     elif facts.sampling_rate < 1 and mu < math.inf:
         noise_multipliers = calibrated_multipliers(
-            shape / sensitivity, facts.sampling_rate, budget.epsilon, budget.delta, first
+            shape / sensitivity, facts.sampling_rate, budget.epsilon, budget.delta, first, kind
         )
     else:
         noise_multipliers = _calibrated(sensitivity, shape, mu)
@@ -398,7 +408,7 @@ def make_plan(
 
     step = schedule_values(step_schedule, n_iter, facts, parameter="step_schedule")
     momentum = HeavyBall(0.0) if momentum is None else momentum
-    gradients = [gradient_event(z, facts.sampling_rate) for z in noise_multipliers.tolist()]
+    gradients = [gradient_event(z, facts.sampling_rate, kind) for z in noise_multipliers.tolist()]
     return PrivacyPlan(
         facts=facts,
         budget=budget,
@@ -411,15 +421,18 @@ def make_plan(
         clip_schedule=clip_schedule,
         step_schedule=step_schedule,
         second_moment=second_moment,
+        batches=batches,
     )
 
 
 @lru_cache(typed=True)
-def gradient_event(noise_multiplier: float, sampling_rate: float) -> Event:
-    """Return what the release of a noisy gradient costs."""
+def gradient_event(
+    noise_multiplier: float, sampling_rate: float, kind: type[PoissonSampledEvent]
+) -> Event:
+    """Return what the release of a noisy gradient costs, that of a batch being of this kind."""
     if sampling_rate == 1:
         return GaussianEvent(noise_multiplier)
-    return PoissonSampledEvent(sampling_rate, noise_multiplier)
+    return kind(sampling_rate, noise_multiplier)
 
 
 def _calibrated(sensitivity: np.ndarray, shape: np.ndarray, mu: float) -> np.ndarray:
@@ -450,6 +463,7 @@ def _longest_n_iter(
     facts: PublicFacts,
     fixed: tuple[float, Schedule, Schedule],
     first: list[Event],
+    kind: type[PoissonSampledEvent],
 ) -> int:
     """Return how many iterations with fixed noise the budget pays for, after these releases."""
     noise_multiplier, clip_schedule, noise_schedule = fixed
@@ -466,7 +480,7 @@ def _longest_n_iter(
         multipliers = _fixed(noise_multiplier, clip, shape, facts.sampling_rate)
         _check_affordable(multipliers, budget)
         counts = sorted(Counter(multipliers.tolist()).items())
-        return [(PoissonSampledEvent(facts.sampling_rate, z), n) for z, n in counts]
+        return [(kind(facts.sampling_rate, z), n) for z, n in counts]
 
     def variance(n_iter: int) -> float:
         """Of the losses: exact in the full batch, and by the central limit theorem else."""

@@ -213,7 +213,7 @@ def noisy_gradient_descent(
     coef = velocity = average = np.zeros(space.shape)
     for t, noise_multiplier in enumerate(plan.noise_multiplier):
         # 1) Release the sum of the gradients (of a random batch), each clipped, with noise.
-        noisy_sum = vault.gradient_sum(coef, plan.clip[t], noise_multiplier, rate)
+        noisy_sum = vault.gradient_sum(coef, plan.clip[t], noise_multiplier, rate, plan.batches)
         # 2) Divide by the public number of records, and add the gradient of the penalty.
         gradient = space.loss.project(noisy_sum) / n_summed
         if alpha > 0:

@@ -28,12 +28,14 @@ def calibrated_multipliers(
     epsilon: float,
     delta: float,
     first: Sequence[Event] = (),
+    kind: type[PoissonSampledEvent] = PoissonSampledEvent,
 ) -> np.ndarray:
     """Return the noise multipliers of this shape with which a sampled run costs the budget."""
     levels = coarsened(np.asarray(shape, dtype=np.float64))
     levels = levels / levels.min()
     counts = tuple(sorted(Counter(levels.tolist()).items()))
-    return math.exp(_log_scale(counts, sampling_rate, epsilon, delta, tuple(first))) * levels
+    target = epsilon, delta
+    return math.exp(_log_scale(counts, sampling_rate, *target, tuple(first), kind)) * levels
 
 
 # A plan and its fit, or the fits of a search over steps, ask the same.
@@ -44,6 +46,7 @@ def _log_scale(
     epsilon: float,
     delta: float,
     first: tuple[Event, ...],
+    kind: type[PoissonSampledEvent],
 ) -> float:
     """Return the least log scale of levels drawn so many times with which they cost the budget.
 
@@ -53,7 +56,7 @@ def _log_scale(
 
     def events(log_scale: float) -> tuple[tuple[Event, int], ...]:
         scale = math.exp(log_scale)
-        sampled = ((PoissonSampledEvent(sampling_rate, scale * z), n) for z, n in counts)
+        sampled = ((kind(sampling_rate, scale * z), n) for z, n in counts)
         return (*((event, 1) for event in first), *sampled)
 
     least = _LEAST_DELTA + 2 * numerical_error(events(0.0))
@@ -80,7 +83,7 @@ def _log_scale(
         spent = composed_epsilon(events(log_scale), delta, coarseness=_COARSENESS)
         return -math.log(max(spent, 1e-9) / epsilon)
 
-    log_scale = crossing(left, _guess(counts, sampling_rate, epsilon, delta), _TOLERANCE)
+    log_scale = crossing(left, _guess(events, epsilon, delta), _TOLERANCE)
     while composed_epsilon(events(log_scale), delta) > epsilon:
         log_scale += _TOLERANCE
     return log_scale
@@ -141,15 +144,12 @@ def coarsened(multipliers: np.ndarray) -> np.ndarray:
     return largest[bins]
 
 
-def _guess(
-    counts: Sequence[tuple[float, int]], sampling_rate: float, epsilon: float, delta: float
-) -> float:
+def _guess(events: Callable[[float], Sequence], epsilon: float, delta: float) -> float:
     """Return a log scale by the central limit theorem: the losses' variance is about mu^2."""
     target = 2 * math.log(gdp_mu(epsilon, delta))
 
     def excess(log_scale: float) -> float:
-        scale = math.exp(log_scale)
-        events = ((PoissonSampledEvent(sampling_rate, scale * z), n) for z, n in counts)
-        return math.log(math.fsum(n * event.loss_variance for event, n in events)) - target
+        sampled = [(e, n) for e, n in events(log_scale) if isinstance(e, PoissonSampledEvent)]
+        return math.log(math.fsum(n * event.loss_variance for event, n in sampled)) - target
 
     return brentq(excess, -40.0, 60.0)

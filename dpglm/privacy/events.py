@@ -1,4 +1,4 @@
-"""Events beyond Gaussian sums: choices, filters and tilted objectives, and what they cost.
+"""Events beyond Gaussian sums: choices, other batches, filters, tilted objectives; their costs.
 
 The epsilon of a choice is *pure*, epsilon-differential privacy, as of report noisy max; or a
 *bounded range*, where one record moves the log-probabilities of the outcomes by amounts that lie
@@ -17,6 +17,7 @@ from scipy.special import erf, erfinv, log_expit, log_ndtr, ndtri_exp
 
 from dpglm.privacy.gaussian import (
     GaussianEvent,
+    PoissonSampledEvent,
     Relation,
     largest_budget,
     nonnegative,
@@ -136,6 +137,94 @@ class PermuteAndFlipEvent(PureEvent):
     """
 
     kind: ClassVar[str] = "permute_and_flip"
+
+
+class ReplacedSampleEvent(PoissonSampledEvent):
+    """One release with Gaussian noise of a sum over a Poisson sample, where records are replaced.
+
+    Notes
+    -----
+    Let a record add x to the sum, and the one in its place y, with ``||x||, ||y|| <= C``, and
+    N(x) be a Gaussian of standard deviation s around x. Of these pairs of data sets none is easier
+    to tell apart than that of ``(1 - q) N(0) + q N(C)`` and ``(1 - q) N(0) + q N(-C)`` on a line.
+    Given which other records are in the sample, and by joint convexity for all of them, an
+    answer in S has ``P(S) - a P'(S) = (1 - q)(1 - a) p + q p_x - a q p_y`` for every a > 0, with p,
+    p_x, p_y the probabilities of S under N(0), N(x) and N(y). By Neyman and Pearson ``p_x <= Phi(t
+    + C/s)`` and ``p_y >= Phi(t - C/s)`` for ``p = Phi(t)``: the half-lines of that pair attain both
+    at once. A pair that dominates at every a does so in adaptive compositions too (Zhu, Dong & Wang
+    2022). dp-accounting composes its loss.
+
+    The sensitivity is 2 C, so that the noise multiplier is ``s / (2 C)``.
+    """
+
+    kind: ClassVar[str] = "poisson_sampled_replacement"
+    relations: ClassVar[tuple[str, ...]] = ("replace_one",)
+    # Noise multipliers in the distance of either end of the pair.
+    _ends: ClassVar[float] = 2.0
+
+    @property
+    def loss_variance(self) -> float:
+        """Approximate variance of the privacy loss, about ``4 q^2 sinh(1/s^2)`` for C = 1."""
+        if self.noise_multiplier == 0:
+            return math.inf
+        variance = (self._ends * self.noise_multiplier) ** -2.0
+        return min(4 * variance, 4 * self.sampling_rate**2 * math.sinh(min(variance, 700.0)))
+
+    @property
+    def loss_reach(self) -> float:
+        """Loss where the noise is twelve standard deviations beyond an end of the pair."""
+        q, s = self.sampling_rate, self._ends * self.noise_multiplier
+        up, down = (24 / s + 1 / s**2) / 2, (24 / s + 3 / s**2) / 2
+        reach = up + math.log(q + (1 - q) * math.exp(-up))
+        return reach - math.log((1 - q) + q * math.exp(-down)) if q < 1 else up + down
+
+    def to_dp_event(self, relation: Relation) -> Any:
+        """Return the dp_accounting event, for its PLD accountant under REPLACE_ONE."""
+        ends = PoissonSampledEvent(self.sampling_rate, self._ends * self.noise_multiplier)
+        return ends.to_dp_event(relation)
+
+    def to_pld(self, interval: float) -> Any:
+        """Return dp_accounting's privacy loss distribution of the pair."""
+        from dp_accounting import NeighboringRelation
+        from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
+
+        return from_gaussian_mechanism(
+            self._ends * self.noise_multiplier,
+            sampling_prob=self.sampling_rate,
+            value_discretization_interval=interval,
+            neighboring_relation=NeighboringRelation.REPLACE_ONE,
+        )
+
+
+class FixedSizeSampledEvent(ReplacedSampleEvent):
+    """The same of a sum over m of n records, drawn without replacement; the rate is ``m / n``.
+
+    Notes
+    -----
+    A batch with the record is one without it in which it took the place of a random member, which
+    added g. Given these, P and P' are ``(1 - q) N(0) + q N(x - g)`` and ``(1 - q) N(0) + q N(y -
+    g)``, but for a common shift, and neither end is further away than 2 C: the bound is that of
+    `ReplacedSampleEvent` for twice the clip. It is not attained: where all others pull the other
+    way the pair has the ends 2 C and 0, and costs 4 to 51 percent less epsilon in the cases tried.
+    dp-accounting's RDP of such samples, for the same doubled clip, is above this bound in all.
+    """
+
+    kind: ClassVar[str] = "fixed_size_sampled"
+    _ends: ClassVar[float] = 1.0
+
+
+def sampled_event(neighboring_relation: str, batches: str = "poisson") -> type[PoissonSampledEvent]:
+    """Return the type of event of a release over a random batch under a relation."""
+    if batches not in ("poisson", "fixed"):
+        raise ValueError(f"batches={batches!r} is unknown; choose 'poisson' or 'fixed'.")
+    if neighboring_relation == "replace_one":
+        return FixedSizeSampledEvent if batches == "fixed" else ReplacedSampleEvent
+    if batches == "fixed":
+        raise ValueError(
+            "batches='fixed' is accounted for under neighboring_relation='replace_one' only, not "
+            f"under {neighboring_relation!r}. Use batches='poisson'."
+        )
+    return PoissonSampledEvent
 
 
 @dataclass(frozen=True)

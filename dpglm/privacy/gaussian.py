@@ -59,14 +59,6 @@ NEIGHBORING_RELATIONS: Mapping[str, Relation] = {
 }
 
 
-SAMPLED_REPLACEMENT = (
-    "Mini-batches (sampling_rate below 1) are not accounted for under "
-    "neighboring_relation='replace_one': each record is sampled on its own, which hides whether "
-    "one is there, and the amplification that is charged holds for a record that appears or "
-    "vanishes. Use 'zero_out' or 'add_or_remove_one', or sampling_rate=1."
-)
-
-
 @dataclass(frozen=True)
 class GaussianEvent:
     """One release with Gaussian noise.
@@ -135,6 +127,7 @@ class PoissonSampledEvent:
     sampling_rate: float
     noise_multiplier: float
     kind: ClassVar[str] = "poisson_sampled"
+    relations: ClassVar[tuple[str, ...]] = ("zero_out", "add_or_remove_one")
     mu: ClassVar[None] = None
     rho: ClassVar[None] = None
 

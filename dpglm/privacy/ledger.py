@@ -16,17 +16,18 @@ from dpglm.exceptions import require
 from dpglm.privacy.budget import check_whole
 from dpglm.privacy.events import (
     FilterEvent,
+    FixedSizeSampledEvent,
     LaplaceSelectionEvent,
     ObjectivePerturbationEvent,
     PermuteAndFlipEvent,
     PureEvent,
+    ReplacedSampleEvent,
     SelectionEvent,
     zcdp_delta,
     zcdp_epsilon,
 )
 from dpglm.privacy.gaussian import (
     NEIGHBORING_RELATIONS,
-    SAMPLED_REPLACEMENT,
     GaussianEvent,
     PoissonSampledEvent,
     Relation,
@@ -103,6 +104,8 @@ class ParallelEvent:
 Event = (
     GaussianEvent
     | PoissonSampledEvent
+    | ReplacedSampleEvent
+    | FixedSizeSampledEvent
     | SelectionEvent
     | PureEvent
     | LaplaceSelectionEvent
@@ -472,8 +475,13 @@ class PrivacyLedger:
         object.__setattr__(self, "events", tuple(self.events))
         object.__setattr__(self, "assumptions", tuple(self.assumptions))
         _check_counts(self.events)
-        if self.neighboring_relation == "replace_one" and self._count_of(PoissonSampledEvent):
-            raise ValueError(SAMPLED_REPLACEMENT)
+        for event, _ in single_releases(self.events):
+            relations = getattr(event, "relations", NEIGHBORING_RELATIONS)
+            if self.neighboring_relation not in relations:
+                raise ValueError(
+                    f"A release of kind {event.kind!r} is accounted for under "
+                    f"{' and '.join(relations)}, not under {self.neighboring_relation!r}."
+                )
 
     @classmethod
     def from_events(

@@ -197,6 +197,21 @@ def poisson_sample(n_rows: int, rate: float, entropy: EntropySource) -> np.ndarr
     return sample[: np.searchsorted(sample, n_rows)]
 
 
+def fixed_sample(n_rows: int, rate: float, entropy: EntropySource) -> np.ndarray:
+    """Draw ``rate * n_rows`` row numbers without replacement, rounded down.
+
+    Every set of that size has the same probability: its rows have the smallest of independent
+    words, which are drawn again, all of them, should two be equal.
+    """
+    # But for rounding errors: a rate that is a size over the number of rows gives that size.
+    size = math.floor(rate * n_rows * (1 + 2.0**-50))
+    while True:
+        words = entropy.words(n_rows)
+        order = np.argsort(words)
+        if (np.diff(words[order]) > 0).all():
+            return np.sort(order[:size])
+
+
 def secret_choice(count: int) -> int:
     """Draw one of ``0, ..., count - 1``: which release is checked."""
     return uniform_below(count, _OperatingSystemEntropy())

@@ -22,13 +22,14 @@ import numpy as np
 
 from dpglm.exceptions import BudgetExceededError
 from dpglm.privacy.budget import CLIP_RANGE, PrivacyBudget, is_number
-from dpglm.privacy.gaussian import (
-    SAMPLED_REPLACEMENT,
-    GaussianEvent,
-    PoissonSampledEvent,
-    composed_gdp_delta,
+from dpglm.privacy.gaussian import GaussianEvent, composed_gdp_delta
+from dpglm.privacy.noise import (
+    EntropySource,
+    fixed_sample,
+    poisson_sample,
+    rounded_gaussian,
+    secret_choice,
 )
-from dpglm.privacy.noise import EntropySource, poisson_sample, rounded_gaussian, secret_choice
 
 if TYPE_CHECKING:
     from dpglm.privacy.ledger import Event, Runs
@@ -382,14 +383,20 @@ class Vault:
         return self._allowance.admits(*costs)
 
     def gradient_sum(
-        self, coef: np.ndarray, clip: float, noise_multiplier: float, sampling_rate: float = 1.0
+        self,
+        coef: np.ndarray,
+        clip: float,
+        noise_multiplier: float,
+        sampling_rate: float = 1.0,
+        batches: str = "poisson",
     ) -> np.ndarray:
         """Release the sum over the records of the gradients at `coef`, each clipped, with noise.
 
         With a sampling rate below 1 the sum is over a fresh batch, in which each record is with
-        that chance. A clipped gradient has an L2 norm of at most `clip`, and the norms of the rows
-        of a group add up to that, so that is what a record moves the sum by, and twice that where
-        another record takes its place.
+        that chance, independently or, under ``"replace_one"``, as one of a fixed number. A clipped
+        gradient has an L2 norm of at most `clip`, and the norms of the rows of a group add up to
+        that, so that is what a record moves the sum by, and twice that where another record takes
+        its place.
         """
         clip, noise_multiplier = _checked_bound(clip), float(noise_multiplier)
         sampling_rate, coef = float(sampling_rate), plain(coef, self._sums.coef_shape)
@@ -399,12 +406,18 @@ class Vault:
         mechanism = GaussianSum(self._moved_clips * clip, noise_multiplier, slack)
 
         whole = sampling_rate == 1
-        event = mechanism.event if whole else PoissonSampledEvent(sampling_rate, noise_multiplier)
+        event: Event = mechanism.event
+        if not whole:
+            from dpglm.privacy.events import sampled_event
+
+            sampled = sampled_event(self._budget.neighboring_relation, batches)
+            event = sampled(sampling_rate, noise_multiplier)
+        draw = fixed_sample if batches == "fixed" else poisson_sample
 
         def exact() -> np.ndarray:
             self._confirm(coef, clip)
             # A fresh batch, which stays here, its size included: only then does sampling amplify.
-            rows = None if whole else poisson_sample(self._n_records, sampling_rate, self._entropy)
+            rows = None if whole else draw(self._n_records, sampling_rate, self._entropy)
             return self._sums.gradient_sum(coef, clip, rows)
 
         return self._release_sum(mechanism, exact, coef.size, event=event)
@@ -538,9 +551,6 @@ def _check_within_budget(events: "Runs", budget: PrivacyBudget) -> None:
     Gaussian releases by the closed form (Dong, Roth & Su 2022, Corollary 2; Balle & Wang 2018,
     Theorem 8), others, where that is not enough, by the composition of the ledger.
     """
-    sampled = any(event.kind == PoissonSampledEvent.kind for event, _ in events)
-    if sampled and budget.neighboring_relation == "replace_one":
-        raise ValueError(SAMPLED_REPLACEMENT)
     if not all(isinstance(n, int) and n > 0 for _, n in events):
         raise ValueError("The events of a plan count positive numbers of releases.")
     if math.isinf(budget.epsilon):

@@ -169,7 +169,7 @@ def _batches(epsilon: float, plan: PrivacyPlan) -> list[str]:
     spread = math.sqrt(size * (1 - rate))
     run = {"delta": plan.ledger.reporting_delta, "n_iter": plan.n_iter, "sampling_rate": rate}
     closed_form = proactive_noise(epsilon, run["delta"])
-    accountant = calculator.PrivacyCalculator()
+    accountant = calculator.PrivacyCalculator(plan.ledger.neighboring_relation)
     needed = accountant.noise_multiplier(epsilon=epsilon, **run)
     exact = accountant.epsilon(noise_multiplier=closed_form, **run)
     rows = {

@@ -37,6 +37,8 @@ _GROUPS = (1, 2, 5, 10)
 RELEASES = {
     "gaussian": "sum over all records, with Gaussian noise",
     "poisson_sampled": "sum over a random batch of the records, with Gaussian noise",
+    "poisson_sampled_replacement": "sum over a random batch of the records, with Gaussian noise",
+    "fixed_size_sampled": "sum over a random batch of fixed size, with Gaussian noise",
     "selection": "choice by the exponential mechanism",
     "laplace_selection": "choice by report noisy max",
     "permute_and_flip": "choice by permute and flip",
