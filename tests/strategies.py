@@ -123,7 +123,7 @@ ADAPTIVE = {
     "loss_clip": st.one_of(st.just("auto"), powers_of_ten(-1, 1)),
     "n_splits": st.floats(1, 6),
     "selection": st.sampled_from(["exponential", "laplace", "permute_and_flip"]),
-    "accountant": st.sampled_from(["auto", "gdp", "zcdp"]),
+    "accountant": st.sampled_from(["auto", "gdp", "zcdp", "bun_steinke"]),
     "momentum": st.sampled_from(["heavy_ball", "debiased", None, 0.3]),
     "preconditioner": PRECONDITIONERS,
     "max_iter": st.integers(1, 8),

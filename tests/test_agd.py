@@ -158,6 +158,13 @@ def test_the_published_constants_match_the_vectors(vectors):
         plan = model.set_params(accountant="gdp").plan(48842, 108)
         assert math.sqrt(plan.capacity) == pytest.approx(row["mu_tot"], rel=1e-8)
         assert plan.gradient_cost == pytest.approx(2 * row["rho_ng"], rel=rel)
+        # Eq. (5) of the paper, which buys less of the same unit.
+        eq_5 = model.set_params(accountant="bun_steinke", selection="laplace").plan(48842, 108)
+        log = math.log(1 / delta)
+        spent = eq_5.capacity + 2 * math.sqrt(eq_5.capacity * log)
+        assert spent == pytest.approx(epsilon, rel=1e-9)
+        assert eq_5.gradient_cost == pytest.approx(row["rho_ng"], rel=rel)
+        assert eq_5.ledger.epsilon(delta) < epsilon
 
 
 SETTINGS = {
@@ -166,7 +173,7 @@ SETTINGS = {
     "selection_share": st.floats(0.02, 0.95),
     "budget_growth": st.floats(0.05, 3.0),
     "selection": st.sampled_from(["exponential", "laplace", "permute_and_flip"]),
-    "accountant": st.sampled_from(["auto", "gdp", "zcdp"]),
+    "accountant": st.sampled_from(["auto", "gdp", "zcdp", "bun_steinke"]),
     "max_iter": st.sampled_from([3, 10_000, "auto"]),
     "step_schedule": st.sampled_from([None, Constant(100.0)]),
     "averaging": st.sampled_from([None, "tail"]),

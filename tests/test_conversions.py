@@ -11,7 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import erf, erfinv
 
-from dpglm.privacy.events import FilterEvent, zcdp_delta, zcdp_epsilon, zcdp_rho
+from dpglm.privacy.events import (
+    FilterEvent,
+    bun_steinke_rho,
+    zcdp_delta,
+    zcdp_epsilon,
+    zcdp_rho,
+)
 from dpglm.privacy.gaussian import (
     GaussianEvent,
     composed_gdp_delta,
@@ -45,6 +51,7 @@ def test_zcdp_matches_the_vectors(vectors):
     for row in vectors("conversions", "zcdp_rho"):
         epsilon, delta = row["eps"], row["delta"]
         assert zcdp_rho(epsilon, delta) == pytest.approx(row["rho_cks"], rel=1e-9)
+        assert bun_steinke_rho(epsilon, delta) == pytest.approx(row["rho_bun_steinke"], rel=1e-9)
     for row in vectors("conversions", "cks_delta"):
         assert zcdp_delta(row["rho"], row["eps"]) == pytest.approx(row["delta"], rel=1e-11)
 

@@ -14,7 +14,7 @@ from dpglm.privacy.budget import (
     PrivacyBudget,
     check_whole,
 )
-from dpglm.privacy.events import FilterEvent
+from dpglm.privacy.events import FilterEvent, bun_steinke_rho
 from dpglm.privacy.ledger import composed_epsilon
 from dpglm.privacy.selection import SELECTIONS
 from dpglm.schedules import HeavyBall, Momentum, PublicFacts, Schedule, schedule_values
@@ -30,9 +30,10 @@ _TELLING = 4.0
 
 @dataclass(frozen=True, kw_only=True)
 class _Unit:
-    """What an accountant adds up: the cost of a budget or an event, and what a cost buys."""
+    """What an accountant adds up: what a budget admits, an event costs, and what a cost buys."""
 
     name: str
+    capacity: Callable[[PrivacyBudget], float]
     cost: Callable[[Any], float]
     noise_multiplier: Callable[[float], float]
     # Of a choice of this type of event.
@@ -43,6 +44,7 @@ class _Unit:
 ACCOUNTANTS = {
     "gdp": _Unit(
         name="mu^2",
+        capacity=lambda budget: budget.mu**2,
         cost=lambda spender: spender.mu**2,
         noise_multiplier=lambda cost: 1 / math.sqrt(cost),
         selection_epsilon=lambda choice, cost: choice.epsilon_from_mu(math.sqrt(cost)),
@@ -50,12 +52,18 @@ ACCOUNTANTS = {
     ),
     "zcdp": _Unit(
         name="rho",
+        capacity=lambda budget: budget.rho,
         cost=lambda spender: spender.rho,
         noise_multiplier=lambda cost: 1 / math.sqrt(2 * cost),
         selection_epsilon=lambda choice, cost: choice.epsilon_from_rho(cost),
         event=lambda cost: FilterEvent(rho=cost),
     ),
 }
+# As in 2018: the same unit, by a looser conversion of epsilon and delta.
+ACCOUNTANTS["bun_steinke"] = replace(
+    ACCOUNTANTS["zcdp"],
+    capacity=lambda budget: min(budget.rho, bun_steinke_rho(budget.epsilon, budget.delta)),
+)
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -199,7 +207,7 @@ def make_adaptive_plan(
     division = _Division(budget, n_splits, selection_share, selection, moment_share)
     accountant = division.resolved(accountant)
     unit = ACCOUNTANTS[accountant]
-    capacity = unit.cost(budget)
+    capacity = unit.capacity(budget)
     gradient_cost, selection_cost = division.costs(accountant)
     if second_moment is not None and capacity < math.inf:
         second_moment = replace(second_moment, mu=1 / unit.noise_multiplier(capacity))
@@ -248,7 +256,7 @@ class _Division:
             mu_squared = classical**-2
             gradient = mu_squared if accountant == "gdp" else mu_squared / 2
             return gradient, unit.cost(SELECTIONS[self.selection].event_type(epsilon))
-        iteration = (1 - self.moment_share) * unit.cost(budget) / self.n_splits
+        iteration = (1 - self.moment_share) * unit.capacity(budget) / self.n_splits
         return (1 - self.selection_share) * iteration, self.selection_share * iteration
 
     def resolved(self, accountant: str) -> str:
@@ -302,7 +310,8 @@ def _check_division(n_splits: Any, selection_share: Any, selection: Any, account
     if selection not in SELECTIONS:
         raise ValueError(f"selection={selection!r} is unknown; choose one of {[*SELECTIONS]}.")
     if accountant not in ("auto", *ACCOUNTANTS):
-        raise ValueError(f"accountant={accountant!r} is unknown; choose 'auto', 'gdp' or 'zcdp'.")
+        known = ["auto", *ACCOUNTANTS]
+        raise ValueError(f"accountant={accountant!r} is unknown; choose one of {known}.")
 
 
 def _checked(name: str, value: Any) -> float:

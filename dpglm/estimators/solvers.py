@@ -248,7 +248,7 @@ def adaptive_gradient_descent(
     Notes
     -----
     DP-AGD of Lee & Kifer (2018), "Concentrated differentially private gradient descent with
-    adaptive per-iteration privacy budget", Algorithm 1, corrected: the penalty enters the direction
+    adaptive per-iteration privacy budget", Algorithm 2, corrected: the penalty enters the direction
     before it is normalised and enters the scores, and gradients are averaged before they are
     normalised, with precisions for weights. Momentum (none in the paper) averages directions over
     iterations, and iterates may be averaged; where the plan has public steps, the grid is around

@@ -349,6 +349,18 @@ def zcdp_rho(epsilon: float, delta: float) -> float:
     return largest_budget(_zcdp_log_delta, epsilon, delta)
 
 
+def bun_steinke_rho(epsilon: float, delta: float) -> float:
+    """Largest rho with ``rho + 2 sqrt(rho ln(1 / delta)) <= epsilon`` (Bun & Steinke 2016).
+
+    As a difference of roots it would lose digits where epsilon is small.
+    """
+    log = -math.log(probability(delta))
+    epsilon = nonnegative("epsilon", epsilon)
+    if math.isinf(epsilon):
+        return math.inf
+    return (epsilon / (math.sqrt(log + epsilon) + math.sqrt(log))) ** 2
+
+
 def _zcdp_log_delta(rho: float, epsilon: float) -> float:
     """Logarithm of :func:`zcdp_delta`, in t = alpha - 1."""
     if rho == 0 or math.isinf(epsilon):
