@@ -10,7 +10,7 @@ import pytest
 from cells import cell_record
 from scipy.optimize import minimize
 
-from dpglm import DPLogisticRegression, seeded_noise
+from dpglm import DPAGDClassifier, DPLogisticRegression, seeded_noise
 from dpglm.datasets import make_census
 from dpglm.losses import Logistic
 from dpglm.schedules import largest_momentum_step
@@ -316,9 +316,6 @@ def test_the_document_has_a_section_for_every_script_and_keeps_those_not_run(scr
     assert sections["hong_bounds"] in changed and sections["lecture12"] not in changed
 
 
-PREFIX = "30,Private,77000,Masters,14,Divorced,Sales,Unmarried,Other,Male,"
-
-
 def results_of(scores):
     """Comparison results with these accuracies and losses at epsilon 1, fold by fold."""
     return ComparisonResults(
@@ -332,25 +329,81 @@ def results_of(scores):
 
 
 @pytest.mark.parametrize(
-    ("published", "gain"), [(0.83, "+2.00 ±0.00"), (0.81, "+0.00 ±0.00"), (0.79, "-2.00 ±0.00")]
+    ("published", "holds"), [(0.83, True), (0.81, True), (0.805, True), (0.79, False)]
 )
-def test_prior_algorithms_are_outperformed_only_if_the_best_is(script, published, gain):
+def test_dp_agd_is_competitive_if_it_is_not_far_behind_the_best(script, published, holds):
     shared = script("_lee_kifer")
     noise = np.array([0.0, 0.01, -0.01, 0.02])
-    others = {"ObjPert": 0.80, "OutPert": 0.7, "PrivGene": 0.81, "SGD-Adv": 0.6}
+    others = {"ObjPert": 0.80, "PrivGene": 0.81, "SGD-Adv": 0.6, "SGD-MA": 0.7}
     means = {shared.PUBLISHED: published, shared.OURS: 0.82, "not private": 0.85, **others}
     results = results_of({name: mean + noise for name, mean in means.items()})
     report = sys.modules["_report"].Report("", "")
-    for metric in ("accuracy", "training_loss"):
-        shared.claim_prior(report, "toy", results, metric, 1.0)
-    accuracy, loss = report.claims
-    assert accuracy.holds == loss.holds == gain.startswith("+2")
-    assert accuracy.ours == f"{gain} points against the best of them, PrivGene"
-    assert "with our defaults +1.00 ±0.00 points" in accuracy.remark
-    shared.claim_within(report, "close", "close", results, "not private", [1.0])
-    # Two points and more, where one is allowed.
-    assert report.claims[-1].ours == f"{100 * (published - 0.85):+.2f} ±0.00 points"
-    assert not report.claims[-1].holds
+    shared.claim_competitive(report, "toy", results, [1.0])
+    (claim,) = report.claims
+    assert claim.holds == holds
+    assert claim.ours == f"1: {100 * (published - 0.81):+.2f} ±0.00 (PrivGene)"
+    assert claim.remark.endswith("with our defaults +1.00")
+
+
+@pytest.mark.parametrize(
+    ("sgd", "private_objective", "holds"),
+    [(0.84, 0.80, True), (0.84, 0.86, None), (0.80, 0.86, False)],
+)
+def test_a_rival_charged_more_tightly_than_in_the_paper_refutes_nothing(
+    script, sgd, private_objective, holds
+):
+    figures = script("lee_kifer_figures23")
+    noise = np.array([0.0, 0.01, -0.01, 0.02])
+    means = {figures.PUBLISHED: 0.82, figures.STATE_OF_THE_ART: sgd, "ObjPert": private_objective}
+    results = results_of({name: mean + noise for name, mean in means.items()})
+    report = sys.modules["_report"].Report("", "")
+    figures.claim_sgd_is_best(report, "toy", results, 1.0)
+    assert report.claims[0].holds is holds
+    assert bool(report.reasons) == (holds is None)
+
+
+def test_the_printed_constants_of_lee_and_kifer_come_out(script):
+    printed = script("_report").printed
+    one_step = printed("lee_kifer.figure2.sgd_iteration").value
+    assert round(math.log(1e8) / 32, 4) == one_step
+    plan = DPAGDClassifier.as_published(epsilon=1.0).plan(48842, 123)
+    noise = 3.0 / 48842 * plan.noise_multiplier(plan.gradient_cost) * math.sqrt(124)
+    assert round(noise, 5) == printed("lee_kifer.table1.noise").value
+    model = DPAGDClassifier.as_published()
+    assert model.n_splits == printed("lee_kifer.splits").value
+    assert model.clip_schedule == model.loss_clip == printed("lee_kifer.clips").value
+    for name in ("n_steps", "step_update_every", "step_growth", "max_step", "delta"):
+        assert getattr(model, name) == printed(f"lee_kifer.{name}").value
+
+
+def test_the_files_of_the_authors_are_read_where_they_are(script, tmp_path, monkeypatch):
+    shared = script("_lee_kifer")
+    monkeypatch.delenv("DPGLM_DATA", raising=False)
+    assert shared.authors_file("BANK", None) is shared.authors_file("BANK", str(tmp_path)) is None
+    (tmp_path / "bank-2018.dat").write_text("20 0 -5 5 1 \n30 1 0 5 0 \n60 0 5 5 1 \n")
+    X, y = shared.authors_file("BANK", str(tmp_path))
+    assert X.toarray() == pytest.approx(np.array([[0, 0, 0, 0], [0.25, 1, 0.5, 0], [1, 0, 1, 0]]))
+    assert y.tolist() == [1, 0, 1]
+    monkeypatch.setenv("DPGLM_DATA", str(tmp_path))
+    assert shared.authors_file("BANK", None) is not None
+
+
+def test_adult_in_bands_has_the_columns_of_the_paper(script, tmp_path):
+    """What is unknown is zero, and a number on an edge is in the band above it."""
+    shared = script("_lee_kifer")
+    line = "{age}, {work}, 150000, HS-grad, 9, Divorced, Sales, Wife, White, Male, {gain}, 0, 40"
+    rows = [{"age": 24, "work": "Private", "gain": 0}, {"age": 25, "work": "?", "gain": 1}]
+    text = "".join(line.format(**row) + ", Cuba, <=50K\n" for row in rows)
+    (tmp_path / "adult.data").write_text(text)
+    (tmp_path / "adult.test").write_text(text.replace("<=50K", ">50K."))
+    X, y = shared.banded_adult(str(tmp_path))
+    _, dimension = sys.modules["_report"].printed("lee_kifer.table2.Adult").value
+    assert X.shape == (4, dimension - 1) and set(y) == {"<=50K", ">50K"}
+    known, unknown = X.toarray()[:2]
+    assert set(known) | set(unknown) == {0.0, 1.0}
+    assert known.sum() == 14 and unknown.sum() == 13
+    # Age and capital-gain move to the next band, and the working class goes.
+    assert (known != unknown).sum() == 5
 
 
 def test_adding_the_noise_to_losses_multiplies_the_leak(script):
@@ -362,45 +415,37 @@ def test_adding_the_noise_to_losses_multiplies_the_leak(script):
         assert 0.1 < subtracted <= 0.3 + 0.02
 
 
-def test_the_noise_on_a_gradient_is_that_of_the_published_constants(script):
+def test_the_steps_of_a_run_are_those_of_a_longer_one(script):
     table = script("lee_kifer_table1")
-    X, y = make_census(400, random_state=0)
-    epsilon, delta = 0.4, 1e-8
-    rho = (epsilon / 120) ** 2 / (4 * math.log(1.25 / delta))
-    expected = table.CLIP / math.sqrt(2 * rho) / 400
-    assert table.first_noise(X, y, epsilon) == pytest.approx(expected, rel=1e-3)
+    descent = table.Descent(*make_census(2000, random_state=0))
+    path = descent.path(3)
+    assert len(path) == table.N_STEPS + 1 and not path[0].any()
+    with seeded_noise(np.random.RandomState(3)):
+        steps = descent.model(table.N_STEPS).fit(descent.X, descent.y).trace_.accepted_steps
+    moved = np.linalg.norm(np.diff(path, axis=0), axis=1)
+    np.testing.assert_allclose(moved[: len(steps)], steps, rtol=1e-9)
+    assert len(steps) > 3 and not moved[len(steps) :].any()
+    # Beside the penalty the objective is that of the gradient.
+    gradient, direction = descent.gradient(path[2]), path[3] - path[2]
+    there, back = (descent.loss(path[2] + sign * 1e-5 * direction) for sign in (1, -1))
+    assert (there - back) / 2e-5 == pytest.approx(float(gradient @ direction), rel=1e-4)
 
 
-def test_gradients_along_the_way_are_clipped_means(script):
-    table = script("lee_kifer_table1")
-    X, y = make_census(300, random_state=0)
-    X = 3 * X
-    rows, sign = np.column_stack([X, np.ones(300)]), np.where(y == 1, 1.0, -1.0)
-    coef, expected = np.zeros(rows.shape[1]), []
-    for t in range(1, 6):
-        each = -(sign / (1 + np.exp(sign * (rows @ coef))))[:, None] * rows
-        each *= np.minimum(1, table.CLIP / np.linalg.norm(each, axis=1))[:, None]
-        gradient = each.mean(axis=0)
-        coef = coef - table.STEP * gradient
-        if t in (1, 5):
-            expected.append(gradient)
-    np.testing.assert_allclose(table.gradients(X, y, [1, 5]), expected, rtol=1e-9, atol=1e-12)
-
-
-def test_averages_improve_by_the_root_of_what_they_cost(script, capsys):
+def test_table_1_starts_as_printed_and_its_pseudo_code_slips(script, capsys):
     report = script("lee_kifer_table1").main(["--quick"])
     assert capsys.readouterr().out.startswith(report.title)
-    for start in ("gradients are large", "a refinement at gamm", "averages of noisy gr"):
-        (claim,) = (claim for claim in report.claims if claim.claim.startswith(start))
-        assert claim.holds
-    (averages,) = [p for p in report.parts if p.title.startswith("Average of k")]
-    errors = [float(row[2]) for row in averages.rows]
-    np.testing.assert_allclose(errors[0] / np.array(errors[:3]), [1, 2**0.5, 2], rtol=0.05)
+    claims = claims_of(report)
+    slips = [name for name, claim in claims.items() if claim.holds is False]
+    assert slips == ["Algorithm 2 averages the second release with the first one normalised"]
+    assert claims["objective at the start"].ours == "0.69315"
+    assert claims["norm of the first gradient"].holds is None
+    (averages,) = (claim for name, claim in claims.items() if name.startswith("a second release"))
+    assert averages.holds
 
 
 @pytest.mark.parametrize(
     ("name", "n_fits"),
-    [("lee_kifer_figure1", 40), ("lee_kifer_figures23", 20), ("lee_kifer_figure4", 24)],
+    [("lee_kifer_figure1", 22), ("lee_kifer_figures23", 34), ("lee_kifer_figure4", 18)],
 )
 def test_a_comparison_is_drawn_and_resumes(script, name, n_fits, tmp_path):
     cells, png = tmp_path / "cells.jsonl", tmp_path / "figure.png"
@@ -413,7 +458,3 @@ def test_a_comparison_is_drawn_and_resumes(script, name, n_fits, tmp_path):
     again = script(name).main(arguments)
     assert again.markdown() == first.markdown()
     assert len(cells.read_text().splitlines()) == n_fits
-    if name == "lee_kifer_figures23":
-        wrong = [claim.claim for claim in first.claims if claim.claim.startswith("program")]
-        assert len(wrong) == 6
-        assert not any(claim.holds for claim in first.claims if claim.claim in wrong)

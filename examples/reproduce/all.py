@@ -7,7 +7,9 @@ keeps the others' sections of the document. Adult, BANK and KDD Cup 1999 come fr
 
 import argparse
 import importlib
+import os
 import re
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
 # The scripts of each source, in the order of the document.
@@ -68,13 +70,18 @@ def main(argv=None) -> None:
     parser.add_argument("--docs", type=Path, metavar="FILE", help="write the document there")
     parser.add_argument("--quick", action="store_true", help="a first impression of each script")
     parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="SCRIPT")
+    parser.add_argument("--jobs", type=int, default=2, help="scripts that run at once; default 2")
     arguments = parser.parse_args(argv)
     earlier = arguments.docs is not None and arguments.docs.exists()
     sections = sections_of(arguments.docs.read_text(encoding="utf-8")) if earlier else {}
-    for name in arguments.only:
-        sections[name] = section(name, arguments.quick)
-        if arguments.docs is not None:
-            arguments.docs.write_text(document(sections), encoding="utf-8")
+    for threads in ("OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
+        os.environ.setdefault(threads, "1")
+    with ProcessPoolExecutor(arguments.jobs) as pool:
+        running = {pool.submit(section, name, arguments.quick): name for name in arguments.only}
+        for finished in as_completed(running):
+            sections[running[finished]] = finished.result()
+            if arguments.docs is not None:
+                arguments.docs.write_text(document(sections), encoding="utf-8")
 
 
 if __name__ == "__main__":
