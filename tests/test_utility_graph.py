@@ -262,6 +262,9 @@ def test_every_setting_is_tried_at_every_budget(fits):
     one = found.at(0.5)
     assert one.epsilons == [0.5] and [cell.params["max_iter"] for cell in one.cells] == [2, 4]
     assert one.recommended_estimator().epsilon == 0.5
+    pytest.importorskip("matplotlib")
+    (axes,) = found.plot(parameters=["epsilon"], by="max_iter", metrics=["accuracy"]).axes_[0]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["0.5", "2"]
     with pytest.raises(ValueError, match=r"epsilon=1 must be one of \[0.5, 2.0\]"):
         found.at(1)
 
