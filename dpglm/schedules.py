@@ -818,7 +818,7 @@ def largest_momentum_step(
     Examples
     --------
     >>> [round(largest_momentum_step(momentum, 1.0), 4) for momentum in (0.5, 0.9)]
-    [0.1211, 0.0017]
+    [0.1212, 0.0017]
     """
     if not 0 <= momentum < 1:
         raise ValueError(f"momentum={momentum!r} must lie in [0, 1).")
