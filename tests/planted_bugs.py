@@ -31,6 +31,7 @@ from dpglm.audit import (
 from dpglm.audit.choices import ChoiceCounts
 from dpglm.audit.designs import cross_moment_scores, magnitude_scores
 from dpglm.baselines import (
+    DescentOutputPerturbation,
     DoubleNoiseNewton,
     MajorityClassifier,
     ObjectivePerturbation,
@@ -413,6 +414,11 @@ flipped = partial(choices, selection="permute_and_flip")
 one_iteration_too_many = wrapped(plans, "longest_run", lambda find, *given: find(*given) + 1)
 
 
+def of_one_step(original, clip, step, n_steps, *given):
+    return original(clip, step, 1, *given)
+
+
+one_step_charged_for_all = wrapped(perturbation, "descent_sensitivity", of_one_step)
 lipschitz_of_one = wrapped(
     perturbation, "minimizer_sensitivity", lambda original, _, *given: original(1.0, *given)
 )
@@ -593,6 +599,10 @@ BUGS = [
     Bug("half of the noise of mutations", scaled_choices(0.5), partial(choices, PrivGene)),
     Bug("L = 1 for rows that are longer", lipschitz_of_one,
         partial(baseline, OutputPerturbation), system="the baselines of DP-AGD's program"),
+    Bug("one gradient step charged for all", one_step_charged_for_all,
+        partial(baseline, DescentOutputPerturbation, max_iter=20)),
+    Bug("half of the noise of a last iterate", half_noise,
+        partial(baseline, DescentOutputPerturbation, loss="smoothed_hinge", clip=1.0)),
     Bug("half of the noise of a tilt", half_noise, partial(baseline, ObjectivePerturbation)),
     Bug("no noise on Newton directions", every_other_release_without_noise,
         partial(baseline, DoubleNoiseNewton, ridge=0.05)),

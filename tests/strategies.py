@@ -40,6 +40,7 @@ ESTIMATORS = {
     "advanced": baselines.SGDAdvancedComposition(max_iter=3),
     "objective": baselines.ObjectivePerturbation(),
     "output": baselines.OutputPerturbation(),
+    "descent output": baselines.DescentOutputPerturbation(max_iter=3),
     "minima": baselines.ApproximateMinimaPerturbation(),
     "newton": baselines.DoubleNoiseNewton(max_iter=2),
     "genetic": baselines.PrivGene(max_iter=4),

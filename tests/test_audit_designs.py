@@ -73,6 +73,8 @@ def test_gradients_do_what_their_design_predicts(model, relation):
         baselines.MajorityClassifier(epsilon=4.0),
         baselines.OutputPerturbation(epsilon=6.0),
         baselines.OutputPerturbation(epsilon=6.0, loss="smoothed_hinge", row_bound=5.0, alpha=0.1),
+        baselines.DescentOutputPerturbation(epsilon=6.0, loss="smoothed_hinge"),
+        baselines.DescentOutputPerturbation(epsilon=6.0, clip=0.4, alpha=0.1, max_iter=30),
         baselines.ObjectivePerturbation(epsilon=6.0),
         baselines.ObjectivePerturbation(epsilon=9.0, alpha=0.003, row_bound=4.0),
         baselines.ApproximateMinimaPerturbation(epsilon=6.0),

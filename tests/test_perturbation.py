@@ -20,9 +20,11 @@ from dpglm.baselines.objective_perturbation import (
     published_parameters,
 )
 from dpglm.baselines.perturbation import (
+    DescentOutputPerturbation,
     OutputPerturbation,
     PerturbationMixin,
     Problem,
+    descent_sensitivity,
     minimizer_sensitivity,
 )
 from dpglm.baselines.records import PenalizedLoss, joint_lipschitz, rounding_error
@@ -531,3 +533,96 @@ def test_the_automatic_penalty_keeps_the_noise_on_scores_small(relation):
     plan = model.plan(1000, 20)
     assert plan.output.noise_std(21) * 3.0 == pytest.approx(1 / 3, rel=1e-4)
     assert plan.ledger.epsilon() == pytest.approx(1.0, rel=1e-6)
+
+
+def test_the_sensitivity_of_gradient_steps_is_that_of_the_vectors(vectors):
+    for row in vectors("baselines", "descent_output_sensitivity"):
+        for relation in ("zero_out", "replace_one"):
+            given = row["C"], row["eta"], row["T"], row["lam"], row["n"], relation
+            assert descent_sensitivity(*given) == pytest.approx(row[relation], rel=row["rtol"])
+
+
+@pytest.mark.parametrize("loss", [Logistic(), SmoothedHinge(0.5)])
+def test_no_neighbours_part_by_more_than_the_sensitivity_and_some_by_nearly_as_much(loss):
+    """Of random tables, clips far below the rows, the longest steps, penalties."""
+    rng, ratios = np.random.default_rng(0), []
+    for _ in range(150):
+        n, R, clip = int(rng.integers(2, 12)), 10 ** rng.uniform(-1, 1), 10 ** rng.uniform(-2, 0.5)
+        alpha = rng.choice([0.0, 10 ** rng.uniform(-3, 0)])
+        n_iter, X = int(rng.integers(1, 40)), rng.normal(size=(n, 2)) * R
+        y = rng.choice([-1.0, 1.0], size=n)
+        settings = {"n_outputs": 1, "fit_intercept": False, "row_bound": R}
+        steps = {
+            "step": 2 / (loss.curvature * R**2 + 2 * alpha), "n_iter": n_iter, "alpha": alpha,
+            "clip": clip,
+        }  # fmt: skip
+        neighbour = X.copy()
+        neighbour[0] = 0.0
+        ends = [
+            PenalizedLoss(rows, y, loss, **settings).last_iterate(n, **steps)
+            for rows in (X, neighbour)
+        ]
+        given = min(clip, R * loss.lipschitz), steps["step"], n_iter, alpha, n, "zero_out"
+        ratios.append(np.linalg.norm(ends[0] - ends[1]) / descent_sensitivity(*given))
+    assert 0.99 < max(ratios) <= 1 + 1e-12
+
+
+def test_the_clipped_gradient_of_the_softmax_is_no_convex_one(vectors):
+    """Which is why a clip is refused for several classes."""
+    for row in vectors("baselines", "clipped_softmax_field"):
+        logits, label, c = np.array(row["logits"]), np.array([row["label"]]), row["c"]
+
+        def field(z, label=label, c=c):
+            slope = Softmax().derivative(z[np.newaxis], label)[0]
+            return slope * min(1.0, c / np.linalg.norm(slope))
+
+        h = 1e-6 * np.eye(len(logits))
+        jacobian = np.array([(field(logits + e) - field(logits - e)) / 2e-6 for e in h])
+        least = np.linalg.eigvalsh((jacobian + jacobian.T) / 2)[0]
+        assert least == pytest.approx(row["min_eig_symmetric_part"], abs=row["atol"]) and least < 0
+    message = r"clip=1 is below .* the longest gradient"
+    with pytest.raises(ValueError, match=message):
+        DescentOutputPerturbation(clip=1.0).plan(100, 3, 4)
+    assert DescentOutputPerturbation(clip=5.0).plan(100, 3, 4).clip == math.inf
+
+
+def test_many_steps_without_noise_end_at_the_penalised_optimum():
+    X, y = make_census(400, random_state=0)
+    settings = {"epsilon": math.inf, "alpha": 0.05, "row_bound": 5.0, "max_iter": 1500}
+    model = DescentOutputPerturbation(**settings).fit(csr_array(X), y)
+    expected = penalised_reference(X, y, 0.05)
+    assert np.append(model.coef_, model.intercept_) == pytest.approx(expected, abs=1e-6)
+    assert not model.privacy_.protects
+
+
+@pytest.mark.parametrize("relation", ["zero_out", "replace_one", "add_or_remove_one"])
+def test_gradient_steps_are_planned_and_charged_once(relation):
+    n_ref = 1000 if relation == "add_or_remove_one" else None
+    model = DescentOutputPerturbation(neighboring_relation=relation, n_ref=n_ref, clip=0.5)
+    plan = model.plan(1000, 5)
+    ((event, n),) = plan.ledger.events
+    assert (n, event) == (1, plan.output.event)
+    assert plan.ledger.epsilon() == pytest.approx(1.0, rel=1e-6)
+    steepest = 2 / (0.25 * 9.0 * (16 if n_ref else 1))
+    assert plan.step == pytest.approx(steepest / 2)
+    noise_on_a_score = 3.0 * plan.output.noise_multiplier * plan.output.sensitivity
+    assert noise_on_a_score <= 1 / 3 and plan.output.slack < 1e-7
+    assert noise_on_a_score > 0.3 or plan.n_steps == 1000
+    model.set_params(step=steepest).plan(1000, 5)
+    with pytest.raises(ValueError, match=r"above 2 / \(M \+ 2 alpha\)"):
+        model.set_params(step=1.001 * steepest).plan(1000, 5)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"loss": "hinge"}, "loss='hinge'"),
+        ({"clip": 0.0}, "clip=0.0 must be a number above"),
+        ({"max_iter": 0}, "max_iter=0 must be a whole number"),
+        ({"step": -1.0}, "step=-1.0 must be a number above 0"),
+        ({"alpha": -0.1}, "alpha=-0.1 must be a finite number"),
+    ],
+)
+def test_gradient_steps_that_have_no_bound_are_refused(parameters, message):
+    with pytest.raises(ValueError, match=message):
+        DescentOutputPerturbation(**parameters).plan(100, 3)

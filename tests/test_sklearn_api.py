@@ -94,6 +94,9 @@ PARAMETERS = {
     baselines.ObjectivePerturbation: PERTURBED,
     baselines.ApproximateMinimaPerturbation: PERTURBED,
     baselines.OutputPerturbation: PERTURBED,
+    baselines.DescentOutputPerturbation: PERTURBED | {
+        "clip": None, "step": "auto", "max_iter": "auto", "alpha": 0.0,
+    },
     baselines.DoubleNoiseNewton: LINEAR | {
         "curvature": "upper_bound", "ridge": "auto", "clip": "auto", "row_bound": 3.0,
         "direction_share": 0.4, "step": 1.0, "max_iter": 20,

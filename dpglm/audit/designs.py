@@ -393,6 +393,21 @@ def _minimizers(loss: Loss, row_norm: float, penalty: float, tilts: np.ndarray) 
     return (low + high) / 2
 
 
+def iterate_scores(estimator: Any, n_canaries: int, random_state: Any = None) -> CanaryScores:
+    """Fit one that perturbs the end of gradient steps once: on its own axis each is a number."""
+    coins = coin_flips(n_canaries, random_state)
+    estimator = prepared(estimator, classes=[0, 1], class_weight=None)
+    plan = estimator.plan(n_canaries, n_canaries)
+    row_norm, loss, end = plan.facts.row_bound, estimator._loss(2), np.zeros(1)
+    trace = _fit_own_problems(estimator, row_norm, coins)
+    for _ in range(plan.n_steps):
+        gradient = row_norm * loss.derivative(row_norm * end, np.ones(1))
+        gradient = np.clip(gradient, -plan.clip, plan.clip) / plan.facts.n_samples
+        end = end - plan.step * (gradient + plan.facts.alpha * end)
+    std = trace.output_std
+    return _scored(coins, estimator.coef_[0] / std, float(end[0]) / std, trace.events)
+
+
 def newton_scores(estimator: Any, n_canaries: int, random_state: Any = None) -> CanaryScores:
     """Fit Newton's first step, which is along ``A^-1 g`` with a known diagonal A, and score it."""
     coins = coin_flips(n_canaries, random_state)

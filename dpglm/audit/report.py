@@ -14,6 +14,7 @@ from dpglm.audit.designs import (
     coin_flips,
     count_scores,
     cross_moment_scores,
+    iterate_scores,
     magnitude_rows,
     magnitude_scores,
     minimizer_scores,
@@ -211,6 +212,9 @@ AUDITS: dict[type, Callable[[_Audit], Iterator[AuditPart]]] = {
     baselines.SGDMomentsAccountant: _Audit.descent,
     DPAGDClassifier: _Audit.adaptive_descent,
     baselines.OutputPerturbation: _MINIMISER,
+    baselines.DescentOutputPerturbation: partial(
+        _Audit.canaries, name="last iterate", design=iterate_scores
+    ),
     baselines.ObjectivePerturbation: _MINIMISER,
     baselines.ApproximateMinimaPerturbation: _MINIMISER,
     baselines.DoubleNoiseNewton: partial(_Audit.canaries, name="first step", design=newton_scores),

@@ -6,12 +6,13 @@ from dpglm.baselines.objective_perturbation import (
     ApproximateMinimaPerturbation,
     ObjectivePerturbation,
 )
-from dpglm.baselines.perturbation import OutputPerturbation
+from dpglm.baselines.perturbation import DescentOutputPerturbation, OutputPerturbation
 from dpglm.baselines.privgene import PrivGene
 from dpglm.baselines.sgd import SGDAdvancedComposition, SGDMomentsAccountant
 
 __all__ = [
     "ApproximateMinimaPerturbation",
+    "DescentOutputPerturbation",
     "DoubleNoiseNewton",
     "MajorityClassifier",
     "ObjectivePerturbation",

@@ -16,6 +16,8 @@ from dpglm.privacy.vault import GaussianSum
 
 UNIT_ROUNDOFF = 2.0**-53
 _BLOCK_ROWS = 2048
+# Of the norms of rows that gradients are clipped by: a shorter row has no gradient to speak of.
+_LEAST_NORM = 1e-100
 # More noise for rounding errors than this many times that for a record is not worth drawing, and
 # `GaussianSum` refuses a few times as much, when the data have been touched already.
 _LARGEST_SLACK = 256.0
@@ -174,6 +176,25 @@ class PenalizedLoss(Records):
             "row_bound."
         )
 
+    def last_iterate(
+        self, n_samples: int, *, step: float, n_iter: int, alpha: float, clip: float
+    ) -> np.ndarray:
+        """Return the end of so many gradient steps from zero, on the sum over `n_samples`.
+
+        Gradients of records longer than ``clip`` are shortened to it, for one output only.
+        """
+        coef = np.zeros(self.coef_shape)
+        limits = np.full((len(self._target), 1), np.inf)
+        if clip < math.inf:
+            # A hair less, so that rounding does not lengthen a gradient.
+            clip *= 1 - 4 * (self._rows.shape[1] + 8) * UNIT_ROUNDOFF
+            limits = clip / np.maximum(row_norms(self._rows), _LEAST_NORM)[:, None]
+        with one_blas_thread():
+            for _ in range(n_iter):
+                slopes = np.clip(self._weight * self._slopes(coef), -limits, limits)
+                coef = coef - step * (self._moment(slopes) / n_samples + alpha * coef)
+        return coef
+
     def _newton_step(self, coef: np.ndarray, slope: np.ndarray, penalty: float) -> np.ndarray:
         """Return minus the inverse Hessian of the minimised function times its gradient."""
         if coef.size <= _LARGEST_DENSE:
@@ -283,8 +304,13 @@ def shortened(X: Any, feature_bound: float) -> tuple[Any, np.ndarray]:
         X = without_duplicates(X)
     X = X.astype(np.float64)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        squares = X.multiply(X).sum(axis=1) if sparse.issparse(X) else np.einsum("ij,ij->i", X, X)
-        norms = np.sqrt(squares)
+        norms = row_norms(X)
         finite = np.isfinite(norms)
         factors = np.where(finite, np.minimum(1.0, bound / norms), 0.0)[:, None]
     return (sparse.csr_array(X.multiply(factors)) if sparse.issparse(X) else X * factors), finite
+
+
+def row_norms(X: Any) -> np.ndarray:
+    """Return the norms of the rows of a dense or sparse array, infinite where squares overflow."""
+    squares = X.multiply(X).sum(axis=1) if sparse.issparse(X) else np.einsum("ij,ij->i", X, X)
+    return np.sqrt(squares)

@@ -139,7 +139,7 @@ class NoisyDescentMixin(NamedLossMixin):
     batches : {"poisson", "fixed"}, default="poisson"
         How batches are drawn: ``"poisson"`` as above, their size being private; or ``"fixed"``,
         under ``"replace_one"`` only, ``sampling_rate * n_samples`` records (rounded) without
-        replacement, of which every set is as likely. The latter needs up to twice the noise.
+        replacement, of which every set is as likely. The latter takes twice the noise.
     row_bound : float, default=None
         Largest L2 norm that a row can have, intercept included, a public fact (`Schema.row_bound`);
         nothing is clipped to it. Without a preconditioner, ``"dynamic"`` noise, ``"lecture"`` and

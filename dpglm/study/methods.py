@@ -81,6 +81,12 @@ METHODS: dict[str, Method] = {
     **_both("objective-perturbation", "minimises a randomly tilted loss", _TILTED, "quick"),
     **_both("output-perturbation", "adds noise to the minimiser", baselines.OutputPerturbation()),
     **_both(
+        "descent-output",
+        "adds noise to the end of a gradient descent",
+        baselines.DescentOutputPerturbation(),
+        "more",
+    ),
+    **_both(
         "approximate-minima", "tilts the loss and adds noise to an approximate minimiser", _MINIMA
     ),
     **_both(
@@ -133,6 +139,7 @@ AUDITED: dict[str, Method] = {
     "agd-published": Method(DPAGDClassifier.as_published(), "with the constants of Lee & Kifer"),
     "objective-perturbation": Method(_TILTED),
     "output-perturbation": Method(baselines.OutputPerturbation()),
+    "descent-output": Method(baselines.DescentOutputPerturbation()),
     "approximate-minima": Method(_MINIMA),
     "newton": Method(baselines.DoubleNoiseNewton()),
     "privgene": Method(_GENETIC),
