@@ -61,6 +61,7 @@ def baseline(name):
 
 
 ApproximateMinimaPerturbation = baseline("ApproximateMinimaPerturbation")
+DescentOutputPerturbation = baseline("DescentOutputPerturbation")
 DoubleNoiseNewton = baseline("DoubleNoiseNewton")
 MajorityClassifier = baseline("MajorityClassifier")
 ObjectivePerturbation = baseline("ObjectivePerturbation")
@@ -241,6 +242,18 @@ def _fixed_in_advance():
         (three, csr, {**batches, "momentum": "heavy_ball", "clip_schedule": "decaying"}),
         (two, blocks, {**batches, "preconditioner": "full", **RELATIONS["add_or_remove_one"]}),
         (two, fortran, {**batches, "epsilon": math.inf}),
+        (two, dense, {**batches, "batches": "fixed", **RELATIONS["replace_one"]}),
+        (two, csr, {**batches, **RELATIONS["replace_one"]}),
+        (
+            two,
+            dense,
+            {
+                "preconditioner": None,
+                "noise_multiplier": 14.0,
+                "max_iter": "budget",
+                "clip_schedule": Geometric(1.0, 0.9, 0.5),
+            },
+        ),
     ):
         yield DPLogisticRegression, table, container, parameters
     for table, container, parameters in (
@@ -267,6 +280,7 @@ def _adaptive():
         (two, dense, {**short, "accountant": "zcdp"}),
         (two, csr, {**short, "accountant": "gdp", "selection": "laplace"}),
         (two, fortran, {**short, "accountant": "zcdp", "selection": "laplace"}),
+        (two, dense, {**short, "selection": "permute_and_flip"}),
         (two, dense, published),
         (three, csr, {**published, "n_splits": 8}),
         (two, blocks, short),
@@ -294,6 +308,8 @@ def _baselines():
         (OutputPerturbation, three, dense, {"loss": "smoothed_hinge", "alpha": 0.1}),
         (OutputPerturbation, two, float32, {**weighted, "row_bound": 2.0}),
         (OutputPerturbation, two, csr, no_noise),
+        (DescentOutputPerturbation, two, dense, {"max_iter": 5, "clip": 0.5, "alpha": 0.1}),
+        (DescentOutputPerturbation, three, csr, {"loss": "smoothed_hinge", "max_iter": 3}),
         (ApproximateMinimaPerturbation, two, fortran, {"loss": "smoothed_hinge", **weighted}),
         (ApproximateMinimaPerturbation, two, dense, no_noise),
         (DoubleNoiseNewton, three, dense, {"max_iter": 2, "clip": 1.0}),
