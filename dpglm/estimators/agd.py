@@ -180,7 +180,8 @@ class DPAGDClassifier(NamedLossMixin, PersonsMixin, PrivateLinearClassifier):
         - Two gradients are averaged before they are normalised, as in Section 4; line 18 of
           Algorithm 2 averages with the normalised one.
         - ``n_steps=20`` steps are on offer besides zero, as in the program.
-        - The SVM of the paper is ``loss="hinge"``. There are no mini-batches.
+        - The SVM of the paper is ``loss="hinge"``. There are no mini-batches, which the paper takes
+          for its largest table: what is released here are sums over all rows.
 
         Examples
         --------

@@ -39,7 +39,7 @@ WITHIN = f"no more than {MARGIN:g} point, or than the noise"
 LOSSES = {"logistic": "logistic regression", "svm": "SVM"}
 
 # Adult in the paper has 124 dimensions: the 123 binary columns in which it is often distributed,
-# and one of ones. Their cuts are quantiles of the data; these are round numbers.
+# and one of ones. Those are cut at quantiles of the data; these at round numbers.
 BANDS = {
     "age": [25, 35, 45, 55],
     "fnlwgt": [100_000, 150_000, 200_000, 250_000],
@@ -84,13 +84,18 @@ def authors_file(name: str, data_home: str | None) -> tuple[Any, np.ndarray] | N
     Numbers separated by spaces, the label last. Columns are scaled to [0, 1] by their ranges, as
     in the paper: these tables are public, and a private one would need bounds known beforehand.
     """
+    path = found(FILES[name], data_home)
+    if path is None:
+        return None
+    table = np.loadtxt(path)
+    X = table[:, :-1] - table[:, :-1].min(axis=0)
+    return sparse.csr_matrix(X / np.maximum(X.max(axis=0), 1e-300)), table[:, -1]
+
+
+def found(file: str, data_home: str | None) -> Path | None:
+    """Return where a file is, in the folder given or in that of ``DPGLM_DATA``."""
     folders = [Path(home) for home in (data_home, os.environ.get("DPGLM_DATA")) if home]
-    for path in (folder / FILES[name] for folder in folders):
-        if path.is_file():
-            table = np.loadtxt(path)
-            X = table[:, :-1] - table[:, :-1].min(axis=0)
-            return sparse.csr_matrix(X / np.maximum(X.max(axis=0), 1e-300)), table[:, -1]
-    return None
+    return next((folder / file for folder in folders if (folder / file).is_file()), None)
 
 
 def artificial_ipums(n_samples: int = 40_000) -> tuple[Any, np.ndarray]:
@@ -116,11 +121,10 @@ def kddcup99(data_home: str | None, n_samples: int | None) -> tuple[Any, np.ndar
 def _labels_of_kddcup99(data_home: str | None) -> np.ndarray:
     import pandas as pd
 
-    folders = [Path(home) for home in (data_home, os.environ.get("DPGLM_DATA")) if home]
-    for path in (folder / "kddcup.data_10_percent.gz" for folder in folders):
-        if path.is_file():
-            return pd.read_csv(path, header=None, usecols=[41])[41].to_numpy(dtype=str)
-    return fetch_raw_kddcup99(data_home=data_home).target.astype(str)
+    path = found("kddcup.data_10_percent.gz", data_home)
+    if path is None:
+        return fetch_raw_kddcup99(data_home=data_home).target.astype("S").astype(str)
+    return pd.read_csv(path, header=None, usecols=[41])[41].to_numpy(dtype=str)
 
 
 def drawn(X: Any, y: np.ndarray, n_samples: int | None) -> tuple[Any, np.ndarray]:
