@@ -323,7 +323,7 @@ def slips(report: Report, rng: np.random.Generator) -> None:
         paper=f"{printed('hong.admission')}, and sum σ_t^-2 = R (Lemma 3.1)",
         ours=f"of {n_iter} iterations that spend R exactly {strict}; with ρ_t ≤ R_t {admitted}",
         holds=strict == n_iter,
-        remark="the last one costs exactly what is left; it must be ≤",
+        remark="safe, but the last one costs exactly what is left; it must be ≤",
     )
 
 
