@@ -749,14 +749,6 @@ def public_constants(facts: PublicFacts, *, gap: float | None = None) -> tuple[f
     return kappa, noise / (2 * kappa * facts.alpha * gap)
 
 
-def _turned(slope: Any) -> float:
-    """Return a power of two at which a function that rises from below zero is above it."""
-    high = 1.0
-    while slope(high) < 0:
-        high *= 2
-    return high
-
-
 def optimal_n_iter(kappa: float, noise_to_gap: float, *, dynamic: bool = True) -> int:
     """Number of iterations that minimises the excess risk bound of Hong, Wang & Zhou (2022).
 
@@ -793,8 +785,11 @@ def optimal_n_iter(kappa: float, noise_to_gap: float, *, dynamic: bool = True) -
         bound, optimum = dynamic_bound, -2 * math.log1p(gap**2 / noise_to_gap) / log_gamma
     else:
         # From a cost of 1 on the first iteration is one too many already.
-        rising = cost >= 1 or constant_slope(0.0) >= 0
-        optimum = 1.0 if rising else math.exp(brentq(constant_slope, 0.0, _turned(constant_slope)))
+        optimum, high = 1.0, 1.0
+        if cost < 1 and constant_slope(0.0) < 0:
+            while constant_slope(high) < 0:
+                high *= 2
+            optimum = math.exp(brentq(constant_slope, 0.0, high))
         bound = constant_bound
     return min(max(1, math.floor(optimum)), max(1, math.ceil(optimum)), key=bound)
 

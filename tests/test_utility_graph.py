@@ -314,14 +314,15 @@ def test_the_influence_on_public_rows_is_that_of_disturbed_runs_of_the_solver(la
     y[:10] = labels - 1
     model = DPLogisticRegression(
         epsilon=0.5, alpha=0.05, max_iter=5, clip_schedule=0.8, step_schedule=1.5, averaging=0.6,
-        momentum=0.5, preconditioner=None, classes=range(labels),
+        momentum=0.5, preconditioner=None, classes=range(labels), class_weight={1: 2.5},
     )  # fmt: skip
     found = np.array(noise_from_public(model, rows, y, n_samples=n).influence)
     plan = model.plan(n, 2, labels)
     space, shape = model._space(plan.facts), (3,) if labels == 2 else (3, 3)
     target = 2.0 * y - 1 if labels == 2 else y
     loss = Logistic() if labels == 2 else Softmax()
-    sums = Objective(rows, target, loss, n_outputs=1 if labels == 2 else 3)
+    weights = np.where(np.arange(labels) == 1, 2.5, 1.0)
+    sums = Objective(rows, target, loss, n_outputs=1 if labels == 2 else 3, class_weight=weights)
     padded = np.column_stack([rows, np.ones(n)])
 
     def end(iteration, disturbance):
@@ -330,7 +331,8 @@ def test_the_influence_on_public_rows_is_that_of_disturbed_runs_of_the_solver(la
         return noisy_gradient_descent(vault, plan, space, trace, None)
 
     def value(coef):
-        return loss.value(padded @ coef, target).mean() + 0.025 * np.sum(coef[:-1] ** 2)
+        losses = weights[y] * loss.value(padded @ coef, target)
+        return losses.mean() + 0.025 * np.sum(coef[:-1] ** 2)
 
     calm = end(0, 0.0)
     rise = np.zeros(5)

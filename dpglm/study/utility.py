@@ -505,7 +505,8 @@ def noise_from_public(estimator: BaseEstimator, X: Any, y: Any, *, n_samples: in
     if not isinstance(estimator, NoisyDescentMixin):
         raise TypeError(f"estimator={estimator!r} must be DPLogisticRegression or DPLinearSVM.")
     X, y = check_X_y(X, y)
-    classes, codes = np.unique(y, return_inverse=True)
+    classes = np.unique(y if estimator.classes is None else estimator.classes)
+    codes = np.searchsorted(classes, y)
     plan = estimator.plan(n_samples, X.shape[1], len(classes))
     if plan.facts.curvature == math.inf:
         raise ValueError("a hinge loss has no curvature to measure; take the smoothed one.")
