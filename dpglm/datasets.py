@@ -486,8 +486,10 @@ def sample_from_schema(
 
     Returns
     -------
-    X, y : ndarrays of shape (n_samples, n_columns) and (n_samples,)
-        Encoded as by ``schema.transformer()``, and labels of the schema.
+    X : ndarray of shape (n_samples, n_columns)
+        Encoded as by ``schema.transformer()``.
+    y : ndarray of shape (n_samples,)
+        Labels of the schema.
 
     Notes
     -----

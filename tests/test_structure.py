@@ -2,6 +2,8 @@
 
 import ast
 import graphlib
+import importlib
+import inspect
 import re
 import subprocess
 import sys
@@ -180,6 +182,49 @@ def test_public_names():
         *("PrivacyOdometer", "PrivacyPlan", "PrivacyWarning", "UtilityWarning", "seeded_noise"),
     }
     assert all(getattr(dpglm, name) is not None for name in dpglm.__all__)
+
+
+FOR_USERS = ("dpglm", "dpglm.audit", "dpglm.baselines", "dpglm.datasets", "dpglm.schema",
+             "dpglm.sources", "dpglm.study", "dpglm.workflow")  # fmt: skip
+# Of numpydoc: no text, headings out of order, parameters that are not explained or do not exist,
+# nothing on what is returned, no example.
+OF_ALL = {"GL08", "GL07", "PR02", "RT02", "PR05", "PR10"}
+OF_WHAT_IS_CALLED = {"PR01", "RT01", "EX01"}
+# Abstract, raised, or in the example of another.
+WITHOUT_EXAMPLE = {"BudgetExceededError", "PrivacyWarning", "Schedule", "Source", "UtilityWarning",
+                   "largest_ratio", "replay"}  # fmt: skip
+
+
+def documented_names():
+    """Yield what users import, and its methods that list parameters, with what must hold of it."""
+    for face in FOR_USERS:
+        module = importlib.import_module(face)
+        for name in sorted(module.__all__):
+            found = getattr(module, name)
+            if not callable(found):
+                continue
+            # Results explain their attributes, and figures are made by a method.
+            made = isinstance(found, type) and (
+                ("Attributes\n" in found.__doc__ and "Parameters\n" not in found.__doc__)
+                or any(member.startswith("from_") for member in vars(found))
+            )  # fmt: skip
+            codes = OF_ALL | (set() if made else OF_WHAT_IS_CALLED)
+            yield found, codes - ({"EX01"} if name in WITHOUT_EXAMPLE else set())
+            for name, member in inspect.getmembers(found, inspect.isroutine):
+                theirs = name in vars(found) and isinstance(found, type) and name[0] != "_"
+                theirs = theirs and member.__module__.startswith("dpglm")
+                if theirs and "Parameters\n" in (inspect.getdoc(member) or ""):
+                    yield member, {"PR01", "PR02", "PR10"}
+
+
+@pytest.mark.slow
+def test_what_users_import_is_documented_to_the_end():
+    validate = pytest.importorskip("numpydoc.validate").validate
+    found = {f"{it.__module__}.{it.__qualname__}": codes for it, codes in documented_names()}
+    assert len(found) > 100
+    errors = {name: dict(validate(name)["errors"]) for name in found}
+    missing = {n: [t for c, t in errors[n].items() if c in found[n]] for n in found}
+    assert not {name: texts for name, texts in missing.items() if texts}
 
 
 def test_what_begins_with_an_underscore_stays_in_its_module():

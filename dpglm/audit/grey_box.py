@@ -15,10 +15,10 @@ def record() -> AbstractContextManager[Tape]:
        The tape holds sums WITHOUT noise. Record fits on artificial data only, and let no tape of
        other data outlive its block.
 
-    Yields
-    ------
-    Tape
-        Its ``releases`` are filled as fits go, one after another.
+    Returns
+    -------
+    context manager
+        Of a Tape, whose ``releases`` are filled as fits go, one after another.
 
     Notes
     -----
@@ -53,10 +53,11 @@ def replay(answers: Tape) -> AbstractContextManager[Tape]:
     answers : Tape
         Of the same fits on a neighbouring table.
 
-    Yields
-    ------
-    Tape
-        Exact values of this table, and the answers of the other. The warning of `record` holds.
+    Returns
+    -------
+    context manager
+        Of a Tape: exact values of this table, and the answers of the other. The warning of
+        `record` holds.
     """
     return onto(Tape(answers))
 

@@ -338,6 +338,10 @@ def load_schema(name: str) -> Schema:
     ----------
     name : {"adult", "bank", "census", "kddcup99"}
 
+    Returns
+    -------
+    Schema
+
     Examples
     --------
     >>> load_schema("adult").classes
