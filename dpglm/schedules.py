@@ -10,7 +10,7 @@ what was released, and cost no privacy.
 import math
 from collections.abc import Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from numbers import Real
 from typing import Any
@@ -66,8 +66,8 @@ class PublicFacts:
     curvature: float | None = None
     row_bound: float | None = None
     mu: float | None = None
-    clip: np.ndarray | None = None
-    noise_std: np.ndarray | None = None
+    clip: np.ndarray | None = field(default=None, repr=False)
+    noise_std: np.ndarray | None = field(default=None, repr=False)
     effective_dimension: float | None = None
     sampling_rate: float = 1.0
 

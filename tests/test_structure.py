@@ -239,6 +239,7 @@ def test_imports_are_light_and_a_fit_works_without_any_of_the_optional_packages(
     code = """
 import sys, numpy, sklearn.linear_model, sklearn.callback, sklearn.compose, scipy.stats
 optional = {"matplotlib", "pandas", "dp_accounting", "rich", "pyarrow", "dask", "polars", "yaml"}
+optional |= {"skl2onnx", "onnx", "onnxruntime", "skops"}
 def new_and_heavy():
     return (optional | {"numba"}) & ({name.split(".")[0] for name in sys.modules} - before)
 before = {name.split(".")[0] for name in sys.modules}

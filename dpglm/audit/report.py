@@ -70,6 +70,9 @@ class AuditReport:
             return f"{self.name} passes: nothing speaks against its claim of {claim}."
         return f"{self.name} VIOLATES its claim of {claim}: {'; '.join(self.violations)}."
 
+    def __repr__(self) -> str:
+        return f"<AuditReport: {self.verdict}>"
+
     def __str__(self) -> str:
         return f"{audit_table([self])}\n\n{self.verdict}"
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -39,8 +39,8 @@ class CanaryScores:
         What is wrong with the fit whatever the scores, in words.
     """
 
-    scores: np.ndarray
-    present: np.ndarray
+    scores: np.ndarray = field(repr=False)
+    present: np.ndarray = field(repr=False)
     shift: float
     mu: float
     excess_variance: float = 0.0

@@ -239,6 +239,7 @@ class PerturbationMixin(NamedLossMixin):
     _losses: ClassVar[tuple[str, ...]] = ("logistic", "smoothed_hinge")
     _vault_type: ClassVar[type[Vault]] = MinimizerVault
     _reads_blocks: ClassVar[bool] = False
+    _shortens_rows: ClassVar[bool] = True
 
     def _loss(self, n_classes: int) -> Loss:
         return super()._loss(n_classes if self._multinomial else 2)

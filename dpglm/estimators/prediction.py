@@ -1,8 +1,9 @@
 """From released coefficients to scores, classes and probabilities: nothing here sees a fit."""
 
 from collections.abc import Callable
+from copy import copy
 from functools import wraps
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy.special import log_softmax, softmax
@@ -51,6 +52,9 @@ class LinearPredictions(ClassifierMixin):
     They take what `fit` takes, and pass over labels that come with the rows. Rows that are read by
     blocks give arrays all the same, rows of dask a dask array, not computed yet.
     """
+
+    # Whether long rows are shortened before they are scored, by a bound that the trace has.
+    _shortens_rows: ClassVar[bool] = False
 
     @_by_blocks
     def decision_function(self, X: Any) -> np.ndarray:
@@ -132,3 +136,56 @@ class LinearPredictions(ClassifierMixin):
 
     def _hits(self, X: Any, y: np.ndarray) -> int:
         return round(len(y) * self.score(X, y))
+
+    def to_sklearn(self) -> Any:
+        """Return a plain model of scikit-learn that predicts the same, and needs no dpglm.
+
+        Its scores and labels are those of this estimator to the last bit, its probabilities up to
+        rounding. Parameters such as ``C`` say nothing of the fit. The ledger stays here: hand out
+        ``privacy_.to_dict()`` with it.
+
+        Returns
+        -------
+        LogisticRegression, or LinearSVC for another loss
+
+        Raises
+        ------
+        ValueError
+            If the estimator shortens long rows before it scores them, as the perturbation baselines
+            do: no linear model does that.
+
+        Examples
+        --------
+        >>> from dpglm import DPLogisticRegression
+        >>> from dpglm.datasets import make_census
+        >>> X, y = make_census(500, random_state=0)
+        >>> model = DPLogisticRegression(classes=[0, 1]).fit(X, y)
+        >>> bool((model.to_sklearn().predict(X) == model.predict(X)).all())
+        True
+        """
+        from sklearn.linear_model import LogisticRegression
+        from sklearn.svm import LinearSVC
+
+        check_is_fitted(self)
+        if self._shortens_rows:
+            raise ValueError(
+                f"{type(self).__name__} shortens rows longer than its row_bound before it scores "
+                "them, which no model of scikit-learn does: pickle the estimator, or slim()."
+            )
+        model = LogisticRegression() if _is_logistic(self) else LinearSVC()
+        for name in ("classes_", "coef_", "intercept_", "n_features_in_", "feature_names_in_"):
+            if hasattr(self, name):
+                setattr(model, name, copy(getattr(self, name)))
+        return model
+
+    def slim(self) -> Self:
+        """Return a copy for a small pickle: without ``trace_``, unless predictions need it.
+
+        It keeps coefficients, parameters and ledger; only what looks at the course of the fit is
+        lost.
+        """
+        check_is_fitted(self)
+        small = copy(self)
+        if not self._shortens_rows:
+            vars(small).pop("trace_", None)
+        return small

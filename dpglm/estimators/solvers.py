@@ -7,7 +7,7 @@ debiased), steps and averages. Nothing here can release more than the vault allo
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -48,9 +48,9 @@ class Whitening:
         What the releases cost: that of the magnitudes of columns, if there was one, and this.
     """
 
-    scales: np.ndarray
-    moment: np.ndarray
-    basis: np.ndarray
+    scales: np.ndarray = field(repr=False)
+    moment: np.ndarray = field(repr=False)
+    basis: np.ndarray = field(repr=False)
     effective_dimension: float
     noise_std: float
     events: "list[Event]"
@@ -121,6 +121,10 @@ class FitTrace:
         if "iteration" in self._columns:
             return self.iteration[-1] if self.iteration else 0
         return len(getattr(self, self._columns[0])) if self._columns else 1
+
+    def __repr__(self) -> str:
+        columns = f": {', '.join(self._columns)}" if self._columns else ""
+        return f"<FitTrace of {self.n_iter} iterations{columns}>"
 
     @property
     def accepted_steps(self) -> list[float]:

@@ -1,6 +1,7 @@
 """Studies around a fit: comparisons, utility graphs, figures, reports and the command line."""
 
 from dpglm.study.comparison import compare
+from dpglm.study.models import SKOPS_TYPES, model_card, register_onnx
 from dpglm.study.plots import (
     AuditDisplay,
     ComparisonDisplay,
@@ -19,8 +20,8 @@ from dpglm.study.shapes import explain
 from dpglm.study.utility import UtilityGraph, noise_from_public
 
 __all__ = [
-    "AuditDisplay", "ComparisonDisplay", "ComparisonResults", "FitTraceDisplay", "OdometerDisplay",
-    "PlanDisplay", "PrivacyReport", "ScoresDisplay", "ShapeDisplay", "TradeOffDisplay",
-    "UtilityGraph", "UtilityGraphDisplay", "compare", "explain", "html_report",
-    "noise_from_public",
+    "SKOPS_TYPES", "AuditDisplay", "ComparisonDisplay", "ComparisonResults", "FitTraceDisplay",
+    "OdometerDisplay", "PlanDisplay", "PrivacyReport", "ScoresDisplay", "ShapeDisplay",
+    "TradeOffDisplay", "UtilityGraph", "UtilityGraphDisplay", "compare", "explain", "html_report",
+    "model_card", "noise_from_public", "register_onnx",
 ]  # fmt: skip

@@ -1,20 +1,52 @@
-"""A linear model of a table as one file: coefficients, schema and ledger in JSON, and no code."""
+"""A fitted model elsewhere: as one file of JSON without code, as ONNX, in skops, and as a card."""
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.pipeline import Pipeline
 
+from dpglm import baselines, schedules
+from dpglm import schema as schemas
 from dpglm.datasets import read_csv, read_texts
-from dpglm.privacy.ledger import PrivacyLedger
+from dpglm.estimators import agd, descent, solvers, whitening
+from dpglm.exceptions import require
+from dpglm.privacy.ledger import Event, PrivacyLedger, rounded_up
 from dpglm.schema import Schema
+from dpglm.schema.columns import FILL_IN
+from dpglm.schema.values import Places
 from dpglm.study.methods import PLANNED, make_estimator
+from dpglm.study.privacy_report import PrivacyReport
+from dpglm.study.results import one_line
+from dpglm.workflow.scores import PrivateScores
 
 _FORMAT, _VERSION = "dpglm model", 1
+
+
+def _classes(face: Any) -> list[type]:
+    """Return the classes that users import from a module."""
+    return [c for c in (getattr(face, name) for name in face.__all__) if isinstance(c, type)]
+
+
+_ESTIMATORS = (
+    descent.DPLogisticRegression, descent.DPLinearSVM, agd.DPAGDClassifier, *_classes(baselines),
+)  # fmt: skip
+_PARTS = (
+    solvers.FitTrace, solvers.Whitening, whitening.DiagonalPreconditioner,
+    whitening.FullPreconditioner, PrivacyLedger, *get_args(Event), *_classes(schedules),
+    Places, *_classes(schemas),
+)  # fmt: skip
+
+SKOPS_TYPES = tuple(sorted(f"{c.__module__}.{c.__name__}" for c in (*_ESTIMATORS, *_PARTS)))
+"""What to trust where skops loads a fitted estimator, or a pipeline with a `Schema`."""
+
+_ONNX_OPTIONS = {"zipmap": [True, False, "columns"], "nocl": [False]}
 
 
 def fit_csv(
@@ -103,3 +135,142 @@ def predict_csv(
         head += [f"chance of {label}" for label in model.classes_]
         columns += list(model.predict_proba(X).T)
     return [head, *map(list, zip(*(column.tolist() for column in columns), strict=True))]
+
+
+def register_onnx() -> None:
+    """Teach skl2onnx to convert the linear classifiers of this package, in a pipeline or alone.
+
+    Of rows of doubles the labels are those of ``predict``. The second output are probabilities, or
+    without any the scores of the classes. An estimator that `to_sklearn` refuses is refused.
+
+    Raises
+    ------
+    ImportError
+        Without skl2onnx; ``pip install "dpglm[onnx]"``.
+
+    Examples
+    --------
+    >>> from dpglm import DPLogisticRegression
+    >>> from dpglm.datasets import make_census
+    >>> X, y = make_census(500, random_state=0)
+    >>> model = DPLogisticRegression(classes=[0, 1]).fit(X, y)
+    >>> register_onnx()  # doctest: +SKIP
+    >>> zipmap = {id(model): {"zipmap": False}}  # chances as an array; of doubles a must
+    >>> file = skl2onnx.to_onnx(model, X[:1], options=zipmap)  # doctest: +SKIP
+    """
+    skl2onnx = require("skl2onnx", "onnx", "register_onnx")
+    shapes = import_module("skl2onnx.common.shape_calculator")
+    for estimator in _ESTIMATORS:
+        skl2onnx.update_registered_converter(
+            estimator,
+            f"dpglm{estimator.__name__}",
+            shapes.calculate_linear_classifier_output_shapes,
+            _converted,
+            options=_ONNX_OPTIONS,
+        )
+
+
+def _converted(scope: Any, operator: Any, container: Any) -> None:
+    """Add the nodes of a linear model to a graph of ONNX: scores, the best of them, the chances."""
+    ops = import_module("skl2onnx.algebra.onnx_ops")
+    types = import_module("skl2onnx.common.data_types")
+    model, (X,), version = (
+        operator.raw_operator.to_sklearn(),
+        operator.inputs,
+        container.target_opset,
+    )
+    number, code = types.guess_numpy_type(X.type), types.guess_proto_type(X.type)
+    is_logistic, coef, intercept = hasattr(model, "predict_proba"), model.coef_, model.intercept_
+    if len(coef) == 1:
+        # Of two classes the first has the score 0, or the opposite one where it is shown.
+        opposite = 0.0 if is_logistic else -1.0
+        coef, intercept = np.vstack([opposite * coef, coef]), [opposite * intercept[0], *intercept]
+    rows = ops.OnnxCast(X, to=code, op_version=version)
+    product = ops.OnnxMatMul(rows, np.transpose(coef).astype(number), op_version=version)
+    shift = np.array(intercept, dtype=number)
+    scores = ops.OnnxAdd(product, shift, op_version=version)
+    best = ops.OnnxArgMax(scores, axis=1, keepdims=0, op_version=version)
+    classes = model.classes_ if model.classes_.dtype.kind in "UO" else model.classes_.astype(int)
+    label, chances = operator.outputs
+    ops.OnnxGather(classes, best, op_version=version, output_names=[label]).add_to(scope, container)
+    if is_logistic:
+        last = ops.OnnxSoftmax(scores, axis=1, op_version=version, output_names=[chances])
+    else:
+        last = ops.OnnxIdentity(scores, op_version=version, output_names=[chances])
+    last.add_to(scope, container)
+
+
+def model_card(
+    estimator: Any,
+    *,
+    scores: PrivateScores | Mapping[str, float] | None = None,
+    schema: Schema | None = None,
+    data: Mapping[str, Any] | None = None,
+) -> str:
+    """Return the card of a fitted model as Markdown: what it is, what it promises, how good it is.
+
+    Everything on it is a parameter, was released, or is given here; what a person has to write says
+    "FILL IN".
+
+    Parameters
+    ----------
+    estimator : fitted classifier of this package, or a pipeline that ends in one
+    scores : PrivateScores or mapping, optional
+        What `private_scores` returned, or numbers that may be published, by name.
+    schema : Schema, optional
+        Of the table; by default that of the first step of a pipeline, if it has one.
+    data : mapping, optional
+        What is public of the data, by name, such as the number of records.
+
+    Returns
+    -------
+    str
+
+    Raises
+    ------
+    ValueError
+        If the estimator has no ledger.
+
+    Examples
+    --------
+    >>> from dpglm import DPLogisticRegression
+    >>> from dpglm.datasets import make_census
+    >>> X, y = make_census(500, random_state=0)
+    >>> model = DPLogisticRegression(classes=[0, 1]).fit(X, y)
+    >>> print(model_card(model, data={"records": 500}).splitlines()[0])
+    # Model card: DPLogisticRegression
+    """
+    guarantee = PrivacyReport(estimator).to_dict()["guarantee"]
+    steps = [*estimator] if isinstance(estimator, Pipeline) else [estimator]
+    model, schema = steps[-1], schema or getattr(steps[0], "schema", None)
+    facts = {name: str(value) for name, value in (data or {}).items()}
+    if schema is not None:
+        facts |= {
+            "schema": f"{schema.name}: {len(schema.columns)} columns, {schema.n_encoded} encoded",
+            "source of bounds and categories": schema.source or FILL_IN,
+        }
+    sections = {
+        "Use": {"meant for": FILL_IN, "not meant for": FILL_IN},
+        "Model": {
+            "linear classifier": one_line(repr(model)),
+            "classes": ", ".join(map(str, model.classes_)),
+            "columns": str(model.n_features_in_),
+        },
+        "Data": facts or {"records": FILL_IN},
+        "Privacy": {
+            "guarantee": guarantee["statement"],
+            "in plain words": "who knows all other records, and gives even odds on this one, is "
+            f"right {rounded_up(100 * guarantee['success'][0]['with_release'])}% of the time at "
+            "most after having seen the model",
+        },
+        "Scores": {} if scores is not None else {"accuracy": FILL_IN},
+    }
+    if isinstance(scores, Mapping):
+        sections["Scores"] = {name: f"{value:.4g}" for name, value in scores.items()}
+    parts = [f"# Model card: {type(model).__name__}"]
+    for title, lines in sections.items():
+        parts.append(f"## {title}")
+        parts.append("\n".join(f"- {name}: {text}" for name, text in lines.items()))
+    if isinstance(scores, PrivateScores):
+        parts.append(f"```text\n{scores}\n```")
+    return "\n\n".join(part for part in parts if part) + "\n"

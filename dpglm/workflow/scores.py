@@ -37,6 +37,7 @@ _OF_MANY_CLASSES = {
     "log_loss": ("loss", "spread"),
 }
 _NEED_PROBABILITIES = ("log_loss", "calibration_curve")
+_SINGLE = ("accuracy", "balanced_accuracy", "auc", "log_loss")
 
 
 @dataclass(frozen=True)
@@ -167,15 +168,17 @@ class PrivateScores:
     calibration_curve: PrivateCalibrationCurve | None = None
     threshold: float | None = None
 
+    def __repr__(self) -> str:
+        texts = (f"{name} {score.value:.4f}" for name, score in self._single())
+        return f"<PrivateScores of {self.n_records} records: {', '.join(texts) or 'counts'}>"
+
     def __str__(self) -> str:
         lines = [f"{'95 % intervals:':<20} value   population         these records"]
-        for name in ("accuracy", "balanced_accuracy", "auc", "log_loss"):
-            if (score := getattr(self, name)) is not None:
-                ends = [
-                    f"{low:.4f} to {high:.4f}"
-                    for low, high in (score.interval, score.noise_interval)
-                ]
-                lines.append(f"{name:<20} {score.value:.4f}  {ends[0]}   {ends[1]}")
+        for name, score in self._single():
+            ends = [
+                f"{low:.4f} to {high:.4f}" for low, high in (score.interval, score.noise_interval)
+            ]
+            lines.append(f"{name:<20} {score.value:.4f}  {ends[0]}   {ends[1]}")
         if self.threshold is not None:
             lines.append(f"{'threshold':<20} {self.threshold:.4f}")
         if (matrix := self.confusion_matrix) is not None:
@@ -190,6 +193,11 @@ class PrivateScores:
             "to the cost of the fit.",
         ]
         return "\n".join(lines)
+
+    def _single(self) -> list[tuple[str, PrivateScore]]:
+        """Return the scores that are one number, by name."""
+        named = ((name, getattr(self, name)) for name in _SINGLE)
+        return [(name, score) for name, score in named if score is not None]
 
 
 def private_scores(
@@ -485,7 +493,7 @@ def make_private_scorer(score: str, *, epsilon: float, **settings: Any) -> Priva
     >>> round(scorer.privacy_.epsilon(), 3)
     2.0
     """
-    if score not in ("accuracy", "balanced_accuracy", "auc", "log_loss"):
+    if score not in _SINGLE:
         raise ValueError(
             f"score={score!r} must be 'accuracy', 'balanced_accuracy', 'auc' or 'log_loss'."
         )

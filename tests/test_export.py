@@ -1,0 +1,213 @@
+"""A fitted model elsewhere: scikit-learn, ONNX, skops, a small pickle, a card, and on a screen."""
+
+import io
+import pickle
+import re
+import sys
+
+import joblib
+import numpy as np
+import pytest
+from scipy.sparse import csr_matrix
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MinMaxScaler
+from sklearn.svm import LinearSVC
+
+import dpglm
+from dpglm import DPAGDClassifier, DPLinearSVM, DPLogisticRegression, baselines
+from dpglm.audit import audit_estimator
+from dpglm.datasets import fetch_adult, make_census
+from dpglm.schema import load_schema
+from dpglm.study import SKOPS_TYPES, ComparisonResults, UtilityGraph, model_card, register_onnx
+from dpglm.workflow import PrivateSearchCV, private_scores
+
+X, Y = make_census(400, random_state=0)
+SEVERAL = np.array(["a", "b", "c"])[Y + (X[:, 0] > 0.3)]
+MODELS = {
+    DPLogisticRegression: {"max_iter": 3},
+    DPLinearSVM: {"max_iter": 3},
+    DPAGDClassifier: {"max_iter": 3},
+}
+
+
+@pytest.fixture(scope="module", params=[Y, np.array([-1, 1])[Y], SEVERAL], ids=["01", "+-", "abc"])
+def models(request):
+    return [Model(**given).fit(X, request.param) for Model, given in MODELS.items()]
+
+
+def test_a_model_of_sklearn_scores_to_the_last_bit(models):
+    for model in models:
+        plain = model.to_sklearn()
+        kind = LogisticRegression if hasattr(model, "predict_proba") else LinearSVC
+        assert type(plain) is kind
+        for rows in (X, X.astype(np.float32), csr_matrix(X)):
+            assert (plain.decision_function(rows) == model.decision_function(rows)).all()
+            assert (plain.predict(rows) == model.predict(rows)).all()
+        if kind is LogisticRegression:
+            chances = plain.predict_proba(X), model.predict_proba(X)
+            np.testing.assert_allclose(*chances, rtol=0, atol=1e-15)
+        plain.coef_ += 1.0
+        assert (plain.coef_ != model.coef_).all()
+
+
+def test_what_shortens_rows_is_no_model_of_sklearn_but_its_small_copy_shortens_them_too():
+    model = baselines.OutputPerturbation(row_bound=1.5).fit(X, Y)
+    with pytest.raises(ValueError, match="OutputPerturbation shortens rows longer than its row_b"):
+        model.to_sklearn()
+    assert (model.slim().predict(X) == model.predict(X)).all()
+
+
+def test_every_estimator_that_changes_rows_says_that_it_shortens_them():
+    estimators = [*MODELS, *(getattr(baselines, name) for name in baselines.__all__)]
+    for Model in estimators:
+        own = Model._as_fitted is not DPLogisticRegression._as_fitted
+        assert Model._shortens_rows == own
+
+
+def test_a_slim_copy_is_small_and_has_all_but_the_trace(models):
+    for model in models:
+        small = model.slim()
+        again = pickle.loads(pickle.dumps(small))
+        assert len(pickle.dumps(small)) < 10_000 and hasattr(model, "trace_")
+        assert set(vars(model)) - set(vars(again)) == {"trace_"}
+        assert (again.predict(X) == model.predict(X)).all() and again.privacy_ == model.privacy_
+
+
+def onnx_outputs(model, rows, **options):
+    """The labels and the chances, or scores, of a model that was converted."""
+    skl2onnx = pytest.importorskip("skl2onnx")
+    runtime = pytest.importorskip("onnxruntime")
+    register_onnx()
+    file = skl2onnx.to_onnx(model, rows[:1], **options).SerializeToString()
+    return runtime.InferenceSession(file).run(None, {"X": rows})
+
+
+def test_onnx_predicts_the_same(models):
+    scaler = MinMaxScaler().fit(X)
+    for model in models:
+        pipeline = make_pipeline(scaler, model)
+        options = {id(model): {"zipmap": False}}
+        for number, near in ((np.float64, 1e-12), (np.float32, 1e-4)):
+            labels, chances = onnx_outputs(pipeline, X.astype(number), options=options)
+            assert (labels == pipeline.predict(X)).all()
+            if hasattr(model, "predict_proba"):
+                expected = pipeline.predict_proba(X)
+            else:
+                expected = pipeline.decision_function(X)
+                expected = np.c_[-expected, expected] if expected.ndim == 1 else expected
+            np.testing.assert_allclose(chances, expected, rtol=near, atol=near)
+
+
+def test_onnx_names_the_chances_by_label_and_refuses_what_shortens_rows():
+    model = DPLogisticRegression(max_iter=3).fit(X, SEVERAL)
+    _, (first, *_) = onnx_outputs(model, X.astype(np.float32))
+    expected = dict(zip("abc", model.predict_proba(X)[0], strict=True))
+    assert first == pytest.approx(expected, abs=1e-5)
+    with pytest.raises(ValueError, match="shortens rows"):
+        onnx_outputs(baselines.OutputPerturbation().fit(X, Y), X)
+
+
+def test_without_skl2onnx_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "skl2onnx", None)
+    with pytest.raises(ImportError, match=r'pip install "dpglm\[onnx\]"'):
+        register_onnx()
+
+
+def check_skops(models):
+    """Fit, write and read pipelines; return the types that had to be trusted."""
+    skops = pytest.importorskip("skops.io")
+    frame, y = make_census(300, random_state=0, as_frame=True)
+    used = set()
+    for model in models:
+        pipeline = make_pipeline(load_schema("census").transformer(), model).fit(frame, y)
+        file = skops.dumps(pipeline)
+        types = skops.get_untrusted_types(data=file)
+        assert set(types) <= set(SKOPS_TYPES), set(types) - set(SKOPS_TYPES)
+        used |= set(types)
+        again = skops.loads(file, trusted=SKOPS_TYPES)
+        assert (again.predict(frame) == pipeline.predict(frame)).all()
+        assert again[-1].privacy_ == model.privacy_
+    return used
+
+
+def test_skops_needs_no_other_types():
+    schedules = {"noise_schedule": dpglm.Geometric(ratio=0.9), "momentum": dpglm.HeavyBall(0.5)}
+    diagonal = dpglm.DiagonalPreconditioner()
+    used = check_skops([DPLogisticRegression(max_iter=2, preconditioner=diagonal, **schedules)])
+    names = {name.rpartition(".")[2] for name in used}
+    assert {"DPLogisticRegression", "Geometric", "HeavyBall", "Schema", "FitTrace"} <= names
+    assert all(name.startswith("dpglm.") for name in SKOPS_TYPES)
+
+
+@pytest.mark.slow
+def test_skops_needs_no_other_types_for_any_estimator():
+    sampled = DPLinearSVM(sampling_rate=0.1, max_iter=2)
+    others = [getattr(baselines, name)() for name in baselines.__all__]
+    check_skops([DPAGDClassifier(), DPAGDClassifier.as_published(), sampled, *others])
+
+
+def test_a_card_has_the_guarantee_the_scores_and_nothing_that_was_not_given():
+    frame, y = make_census(400, random_state=0, as_frame=True)
+    pipeline = make_pipeline(
+        load_schema("census").transformer(), DPLogisticRegression(max_iter=3, classes=[0, 1])
+    ).fit(frame, y)
+    scores = private_scores(pipeline, frame, y, epsilon=2.0)
+    card = model_card(pipeline, scores=scores, data={"records": 400})
+    assert str(pipeline[-1].privacy_) in card and str(scores) in card and "- records: 400\n" in card
+    assert "census: 14 columns, 99 encoded" in card and card.count("FILL IN") == 2
+    assert re.findall("^## (.*)", card, re.M) == ["Use", "Model", "Data", "Privacy", "Scores"]
+    # 400 records of a fit are nowhere, and neither are its scores.
+    bare = model_card(pipeline[-1])
+    assert "400" not in bare and bare.count("FILL IN") == 4
+    assert "- auc: 0.8123\n" in model_card(pipeline[-1], scores={"auc": 0.81234567})
+    with pytest.raises(ValueError, match="has no ledger"):
+        model_card(LogisticRegression().fit(X, Y))
+
+
+def test_what_users_print_fits_on_a_screen(tmp_path):
+    """24 lines of 80 characters; and what is printed says what it is."""
+    # 31 columns of a matrix are few enough for numpy to print all of its entries.
+    narrow, search = X[:, :30], PrivateSearchCV(DPLogisticRegression(), {"max_iter": [2, 3]})
+    with dpglm.PrivacyOdometer(tmp_path / "study.jsonl", epsilon=30.0) as odometer:
+        model = DPLogisticRegression(classes=[0, 1], max_iter=60).fit(narrow, Y)
+        search = search.set_params(classes=[0, 1]).fit(narrow, Y)
+        adaptive = DPAGDClassifier(max_iter=3).fit(narrow, Y)
+    graph = UtilityGraph(DPLogisticRegression(), {"max_iter": [2, 3]}, n_samples=200, n_repeats=1)
+    plan = model.plan(400, 30)
+    shown = [
+        model, model.trace_, model.trace_.whitening, model.privacy_, plan, plan.facts, plan.budget,
+        plan.second_moment, odometer, *odometer.entries(), search, search.plan(400, 30), adaptive,
+        adaptive.trace_, adaptive.plan(400, 30), private_scores(model, narrow, Y, epsilon=1.0),
+        graph.run(narrow, Y), audit_estimator(model, n_canaries=100),
+        ComparisonResults([]),
+        baselines.MajorityClassifier().fit(narrow, Y).trace_,
+    ]  # fmt: skip
+    for one in shown:
+        text = repr(one)
+        assert len(text) <= 1920 and text.count("\n") < 24, text
+        assert type(one).__name__ in text and " object at 0x" not in text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("Model", MODELS)
+def test_adult_is_predicted_equally_everywhere(Model):
+    skops = pytest.importorskip("skops.io")
+    try:
+        adult = fetch_adult(download_if_missing=False)
+    except FileNotFoundError as missing:
+        pytest.skip(str(missing))
+    rows = adult.schema.transformer().fit_transform(adult.data)
+    model = Model(epsilon=1.0, classes=adult.schema.classes).fit(rows, np.asarray(adult.target))
+    expected = model.predict(rows)
+    assert (model.to_sklearn().predict(rows) == expected).all()
+    labels, _ = onnx_outputs(model, rows, options={id(model): {"zipmap": False}})
+    assert (labels == expected).all()
+    buffer = io.BytesIO()
+    joblib.dump(model.slim(), buffer)
+    assert len(buffer.getvalue()) < 10_000
+    assert len(pickle.dumps(model.slim())) < 10_000
+    buffer.seek(0)
+    assert (joblib.load(buffer).predict(rows) == expected).all()
+    again = skops.loads(skops.dumps(model), trusted=SKOPS_TYPES)
+    assert (again.predict(rows) == expected).all()
