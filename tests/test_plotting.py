@@ -8,6 +8,7 @@ import pytest
 from cells import cell_record
 
 from dpglm import DecayingClip, DPAGDClassifier, DPLogisticRegression, DynamicNoise
+from dpglm.baselines import OutputPerturbation
 from dpglm.privacy.gaussian import GaussianEvent
 from dpglm.privacy.ledger import PrivacyLedger
 from dpglm.study import ComparisonDisplay
@@ -115,10 +116,12 @@ def test_what_cannot_be_drawn_is_refused_in_words(monkeypatch):
     with pytest.raises(ValueError, match=r"dataset=None must be one of \['toy', 'other'\]"):
         ComparisonDisplay.from_results(both)
     assert ComparisonDisplay.from_results(both, dataset="other").title.startswith("other: ")
-    with pytest.raises(ValueError, match="pass a fitted DPAGDClassifier"):
+    with pytest.raises(ValueError, match="has no trace to draw; pass a fitted DPLog"):
         FitTraceDisplay.from_estimator(DPAGDClassifier())
-    with pytest.raises(ValueError, match="draw a fit with FitTraceDisplay"):
-        PlanDisplay.from_plan(DPAGDClassifier().plan(1000, 10))
+    with pytest.raises(ValueError, match="has no iterations to draw"):
+        PlanDisplay.from_plan(OutputPerturbation().plan(1000, 10))
+    with pytest.raises(ValueError, match="ax holds 1 axes; four are needed"):
+        PlanDisplay.from_plan(planned()).plot(plt.subplots()[1])
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
     with pytest.raises(ImportError, match=r'pip install "dpglm\[plot\]"'):
         ComparisonDisplay.from_results(results()).plot()
@@ -134,6 +137,34 @@ def test_the_course_of_an_adaptive_fit_is_drawn_from_its_trace():
     assert len(steps.get_lines()[1].get_ydata()) == model.trace_.release.count("selection")
     _, axes = plt.subplots(2)
     assert (FitTraceDisplay.from_estimator(model).plot(axes).axes_ == axes).all()
+
+
+@pytest.mark.parametrize("names", [[0, 1], ["a", "b", "c"]])
+def test_the_gradients_of_a_fit_that_learns_nothing_are_as_long_as_their_noise(names):
+    X, y = np.random.default_rng(0).normal(size=(300, 5)), np.array(names)[np.arange(300) % 3 % 2]
+    given = {"epsilon": 0.05, "step_schedule": 1e-9, "momentum": None, "preconditioner": None}
+    model = DPLogisticRegression(**given, max_iter=100, classes=names).fit(X, y)
+    released, noise = FitTraceDisplay.from_estimator(model).plot().axes_[0].get_lines()
+    measured = np.sqrt(np.mean(released.get_ydata() ** 2))
+    # A relative standard error of 1 / sqrt(2 * 100 * 6), and rounding aside.
+    assert noise.get_ydata() == pytest.approx(measured, rel=0.15)
+
+
+def test_the_plan_of_an_adaptive_fit_is_drawn_up_to_its_capacity():
+    for model in (DPAGDClassifier(), DPAGDClassifier.as_published(epsilon=1.0)):
+        plan = model.plan(10_000, 10)
+        clip, noise, step, cost = PlanDisplay.from_plan(plan).plot().axes_
+        spent, n_iter = cost.get_lines()[0].get_ydata(), plan.n_affordable
+        each = plan.gradient_cost + plan.selection_cost
+        assert len(spent) == n_iter + 1 and spent[0] == plan.second_moment_cost
+        assert spent[-1] <= plan.capacity * (1 + 1e-9)
+        assert n_iter == plan.n_iter or spent[-1] + each > plan.capacity
+        assert clip.get_lines()[0].get_ydata() == pytest.approx(plan.clip)
+        z = plan.noise_multiplier(plan.gradient_cost)
+        assert noise.get_lines()[0].get_ydata() == pytest.approx(z * plan.clip)
+        assert step.get_lines()[0].get_ydata()[0] > 0
+    exact = PlanDisplay.from_plan(DPAGDClassifier(epsilon=math.inf).plan(100, 5)).plot()
+    assert exact.axes_[3].texts[0].get_text() == "no noise, no guarantee"
 
 
 def utility():

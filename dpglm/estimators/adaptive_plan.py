@@ -20,6 +20,8 @@ from dpglm.privacy.selection import SELECTIONS
 from dpglm.schedules import HeavyBall, Momentum, PublicFacts, Schedule, schedule_values
 
 _SMALLEST_GRID = 2.0**-20
+# What is affordable but for rounding errors is affordable.
+_ROUNDING = 1e-9
 _AUTOMATIC_SPLITS = 40.0
 # The shortest and the longest that a direction counts as, where its length decides the grid.
 _LENGTHS = (1e-50, 1e50)
@@ -108,6 +110,15 @@ class AdaptivePlan(DescentPlan):
         """What the release of the second moment costs, that of scales included; 0 without one."""
         moment = self.second_moment
         return self.capacity * (moment.share + moment.scale_share) if moment else 0.0
+
+    @property
+    def n_affordable(self) -> int:
+        """Number of iterations that can be paid if no gradient is refined."""
+        if self.exact:
+            return self.n_iter
+        left = self.capacity - self.second_moment_cost
+        n_iter = math.floor(left / (self.gradient_cost + self.selection_cost) * (1 + _ROUNDING))
+        return min(n_iter, self.n_iter)
 
     def noise_multiplier(self, cost: float) -> float:
         """Return the noise multiplier of a gradient that costs this much."""

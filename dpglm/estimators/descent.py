@@ -202,7 +202,8 @@ class NoisyDescentMixin(NamedLossMixin):
 
     def _train(self, vault: Vault, plan: PrivacyPlan, on_step: OnStep) -> FitTrace:
         space = self._space(plan.facts)
-        trace = FitTrace("clip", "noise_std", "step", "gradient_norm")
+        columns = "clip", "noise_std", "step", "gradient_norm"
+        trace = FitTrace(*columns, n_summed=plan.facts.expected_batch_size)
         if plan.second_moment is not None:
             plan, space, trace.whitening = whiten(vault, plan, space)
         trace.coef = noisy_gradient_descent(vault, plan, space, trace, on_step)

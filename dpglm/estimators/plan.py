@@ -194,6 +194,11 @@ class DescentPlan(Plan):
         """Number of iterations, the most that there can be where the fit decides."""
         return len(self.clip)
 
+    @property
+    def sensitivity(self) -> np.ndarray:
+        """L2 sensitivity of the sum of clipped gradients of each iteration."""
+        return self.budget.sensitivity(self.clip)
+
     def in_whitened_space(self, effective_dimension: float) -> Any:
         """Return the plan of the gradients, once the second moment has been released.
 
@@ -273,11 +278,6 @@ class PrivacyPlan(DescentPlan):
     averaging: np.ndarray
     step_schedule: Schedule
     batches: str = "poisson"
-
-    @property
-    def sensitivity(self) -> np.ndarray:
-        """L2 sensitivity of the sum of clipped gradients of each iteration."""
-        return self.budget.sensitivity(self.clip)
 
     def in_whitened_space(self, effective_dimension: float) -> "PrivacyPlan":
         """Return the plan of the gradients, whose noise and steps follow from the clips."""

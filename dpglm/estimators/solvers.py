@@ -69,6 +69,8 @@ class FitTrace:
         iteration; in the whitened space where there is one, and so is ``gradient_norm``.
     gradient_norm : list of float
         L2 norm of the NOISY mean gradient (penalty included) of each iteration.
+    n_summed : float
+        Public number of records, of a batch on average, that those sums were divided by.
     iteration, release : list
         Of `DPAGDClassifier`: to which iteration a release belongs, from 1 (0 for a second moment),
         and which it is: ``"magnitudes"`` (of columns), ``"second_moment"``, ``"gradient"``,

@@ -223,7 +223,7 @@ def _spending(plan: AdaptivePlan) -> list[str]:
             share = plan.unit.cost(event) / plan.capacity
             rows[f"first, features' {name}"] = f"{_percent(share)} of it"
     iteration = (plan.gradient_cost + plan.selection_cost) / plan.capacity
-    multiplier, affordable = _first_multiplier(plan), _affordable(plan)
+    multiplier, affordable = _first_multiplier(plan), plan.n_affordable
     noise = _of_clip(multiplier * _noise_per_multiplier(plan))
     noise += f", as a norm over {plan.facts.n_released:,} coordinates"
     rows |= {
@@ -254,7 +254,7 @@ def _alternatives(estimator: BaseEstimator, plan: Plan, shape: Shape) -> list[st
         noise = multiplier * _noise_per_multiplier(other)
         row = [name, f"{multiplier:.4g}", _of_clip(noise)]
         if adaptive:
-            row.append(f"{_affordable(other):,}")
+            row.append(f"{other.n_affordable:,}")
         elif not sampled:
             n_iter = plan.n_iter * (noise_here / noise) ** 2
             row.append(f"{math.floor(n_iter * (1 + _ROUNDING)):,}")
@@ -276,12 +276,6 @@ def _first_multiplier(plan: Plan) -> float:
     if isinstance(plan, AdaptivePlan):
         return plan.noise_multiplier(plan.gradient_cost)
     return float(plan.noise_multiplier[0])
-
-
-def _affordable(plan: AdaptivePlan) -> int:
-    left = plan.capacity - plan.second_moment_cost
-    n_iter = math.floor(left / (plan.gradient_cost + plan.selection_cost) * (1 + _ROUNDING))
-    return min(n_iter, plan.n_iter)
 
 
 def _cost(epsilon: float) -> str:

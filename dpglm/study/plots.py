@@ -13,6 +13,7 @@ from scipy.stats import norm
 from dpglm.audit.choices import ChoiceCounts
 from dpglm.audit.report import AuditPart, AuditReport
 from dpglm.audit.statistics import CanaryScores
+from dpglm.estimators.adaptive_plan import AdaptivePlan
 from dpglm.estimators.plan import PrivacyPlan
 from dpglm.exceptions import require
 from dpglm.privacy.attacks import attack_power
@@ -133,10 +134,11 @@ def cumulative_epsilon(plan: PrivacyPlan) -> tuple[np.ndarray, np.ndarray]:
 
 @dataclass(eq=False, repr=False)
 class PlanDisplay(Display):
-    """Clip, noise, step and cumulative cost of a run that is fixed in advance.
+    """Clip, noise, step and cumulative cost of a run, as far as it is fixed in advance.
 
-    Nothing of it depends on data, so that it can be looked at, and published, before a fit. Make it
-    with `from_plan`.
+    Nothing of it depends on data, so that it can be looked at, and published, before a fit. Of
+    `DPAGDClassifier` it is the course without refinements of a gradient, each of which leaves fewer
+    iterations; steps on offer go up to twice the one that is drawn. Make it with `from_plan`.
 
     Examples
     --------
@@ -147,19 +149,21 @@ class PlanDisplay(Display):
     ['clip', 'noise on the sum of gradients', 'step size', 'cost so far']
     """
 
-    plan: PrivacyPlan
+    plan: PrivacyPlan | AdaptivePlan
 
     @classmethod
-    def from_plan(cls, plan: PrivacyPlan) -> Self:
+    def from_plan(cls, plan: PrivacyPlan | AdaptivePlan) -> Self:
         """Prepare the figure of what ``estimator.plan(n_samples, n_features)`` returns.
 
-        A plan that does not fix the course of the run in advance is a ValueError.
+        A plan without iterations, as of some baselines, is a ValueError.
         """
-        if not isinstance(plan, PrivacyPlan):
-            raise ValueError(
-                f"{plan!r} does not fix its steps in advance; draw a fit with FitTraceDisplay."
-            )
+        if not isinstance(plan, PrivacyPlan | AdaptivePlan):
+            raise ValueError(f"{plan!r} has no iterations to draw.")
         return cls(plan)
+
+    @property
+    def _adaptive(self) -> bool:
+        return isinstance(self.plan, AdaptivePlan)
 
     def _layout(self) -> Layout:
         plan, ledger = self.plan, self.plan.ledger
@@ -167,7 +171,8 @@ class PlanDisplay(Display):
         batches = f", sampling rate {plan.sampling_rate:g}" if plan.sampling_rate < 1 else ""
         title = (
             f"epsilon {epsilon:.4g}, delta {ledger.reporting_delta:g}, "
-            f"{plan.facts.n_samples:,} records, {plan.n_iter} iterations{batches}"
+            f"{plan.facts.n_samples:,} records, {'at most ' * self._adaptive}{plan.n_iter} "
+            f"iterations{batches}"
         )
         if plan.second_moment is not None:
             d = plan.facts.n_features
@@ -177,18 +182,47 @@ class PlanDisplay(Display):
     def _draw_panels(self, own_figure: bool) -> None:
         plan, (clip, noise, step, cost) = self.plan, self.axes_
         unit = " / sqrt(d)" if plan.second_moment is not None else ""
+        multiplier = plan.noise_multiplier
+        if self._adaptive:
+            multiplier = np.full(plan.n_iter, multiplier(plan.gradient_cost))
         _draw(clip, "clip", f"L2 norm{unit}", plan.clip)
-        std = plan.noise_multiplier * np.where(plan.noise_multiplier > 0, plan.sensitivity, 0.0)
+        std = multiplier * np.where(multiplier > 0, plan.sensitivity, 0.0)
         _draw(noise, "noise on the sum of gradients", f"standard deviation{unit}", std)
-        _draw(step, "step size", "on the mean gradient", plan.step)
-        self._draw_cost(cost)
+        _draw(step, "step size", *self._steps())
+        delta = plan.ledger.reporting_delta
+        cost.set(title="cost so far", xlabel="release", ylabel=f"epsilon at delta {delta:g}")
+        if not multiplier.any():
+            cost.text(0.5, 0.5, "no noise, no guarantee", ha="center", transform=cost.transAxes)
+        elif self._adaptive:
+            self._draw_spending(cost)
+        else:
+            self._draw_cost(cost)
+
+    def _steps(self) -> tuple[str, np.ndarray]:
+        """Return the unit and the values of the steps: public ones, else the largest at first."""
+        if not self._adaptive:
+            return "on the mean gradient", self.plan.step
+        if self.plan.step_schedule is None:
+            return "largest distance at first", np.full(self.plan.n_iter, self.plan.max_step)
+        steps = [self.plan.reach(t, self.plan.max_step / 2, 1.0) for t in range(self.plan.n_iter)]
+        return "on the mean gradient", np.array(steps)
+
+    def _draw_spending(self, axes: Any) -> None:
+        """Draw what a filter has admitted after each iteration, of its capacity."""
+        plan = self.plan
+        each = plan.gradient_cost + plan.selection_cost
+        spent = plan.second_moment_cost + each * np.arange(plan.n_affordable + 1)
+        axes.plot(np.arange(len(spent)), spent, color="C3")
+        if plan.second_moment is not None:
+            axes.plot(0, spent[0], "s", color="C3", label="the second moment")
+            axes.legend(loc="lower right", frameon=False)
+        axes.axhline(plan.capacity, color="0.6", linewidth=1, linestyle=":")
+        unit = {"mu^2": "mu²"}.get(plan.unit.name, plan.unit.name)
+        axes.set(
+            xlabel="iteration", ylabel=f"{unit}, of the filter", ylim=(0, 1.08 * plan.capacity)
+        )
 
     def _draw_cost(self, axes: Any) -> None:
-        delta = self.plan.ledger.reporting_delta
-        axes.set(title="cost so far", xlabel="release", ylabel=f"epsilon at delta {delta:g}")
-        if not self.plan.noise_multiplier.any():
-            axes.text(0.5, 0.5, "no noise, no guarantee", ha="center", transform=axes.transAxes)
-            return
         n_releases, epsilon = cumulative_epsilon(self.plan)
         marker = "o" if len(n_releases) <= _MOST_COMPOSED_POINTS else None
         axes.plot(n_releases, epsilon, marker=marker, markersize=4, color="C3")
@@ -224,35 +258,61 @@ def _draw(axes: Any, title: str, unit: str, values: np.ndarray) -> None:
 
 @dataclass(eq=False, repr=False)
 class FitTraceDisplay(Display):
-    """The course of an adaptive fit: the budget as it is spent, and the steps it takes.
+    """The course of a fit: gradients, clips and steps, or of an adaptive fit budget and steps.
 
-    Everything shown was released with noise; the figure costs no privacy. Make it with
-    `from_estimator`.
+    Everything shown was released with noise or is public; the figure costs no privacy. A gradient
+    is as long as it is released, and the dashed line is the length of its noise: where they meet,
+    noise is all there is. Make it with `from_estimator`.
 
     Examples
     --------
-    >>> from dpglm import DPAGDClassifier
+    >>> from dpglm import DPLogisticRegression
     >>> from dpglm.datasets import make_census
     >>> from dpglm.study import FitTraceDisplay
-    >>> model = DPAGDClassifier().fit(*make_census(2000, random_state=0))
-    >>> [ax.get_xlabel() for ax in FitTraceDisplay.from_estimator(model).plot().axes_]
-    ['release', 'iteration']
+    >>> model = DPLogisticRegression().fit(*make_census(2000, random_state=0))
+    >>> [ax.get_title() for ax in FitTraceDisplay.from_estimator(model).plot().axes_]
+    ['mean gradient, as released', 'clip', 'step size']
     """
 
     trace: Any
+    # How many coordinates of a gradient are noisy.
+    n_noisy: int
 
     @classmethod
     def from_estimator(cls, estimator: Any) -> Self:
-        """Prepare the figure of a fitted `DPAGDClassifier`; others are a ValueError."""
+        """Prepare the figure of a fitted estimator.
+
+        One without a trace of gradients, such as a baseline or a `slim` copy, is a ValueError.
+        """
         trace = getattr(estimator, "trace_", None)
-        if not hasattr(trace, "remaining"):
-            raise ValueError(f"{estimator!r} has no adaptive trace; pass a fitted DPAGDClassifier.")
-        return cls(trace)
+        if not hasattr(trace, "remaining") and not hasattr(trace, "n_summed"):
+            raise ValueError(
+                f"{estimator!r} has no trace to draw; pass a fitted DPLogisticRegression, "
+                "DPLinearSVM or DPAGDClassifier."
+            )
+        # Of the softmax, one coordinate for each column is known: all classes sum to zero.
+        known = trace.coef.ndim == 2 and hasattr(estimator, "predict_proba")
+        return cls(trace, trace.coef.size - known * len(trace.coef))
 
     def _layout(self) -> Layout:
-        return Layout("", (9.0, 3.6), (2,), 2)
+        n = 2 if hasattr(self.trace, "remaining") else 3
+        return Layout("", (9.0 if n == 2 else 11.0, 3.6), (n,), n)
 
     def _draw_panels(self, own_figure: bool) -> None:
+        if hasattr(self.trace, "remaining"):
+            self._draw_adaptive()
+            return
+        trace, (gradient, clip, step) = self.trace, self.axes_
+        noise = np.array(trace.noise_std) * math.sqrt(self.n_noisy) / trace.n_summed
+        space = "L2 norm" if trace.whitening is None else "L2 norm in the whitened space"
+        _draw(gradient, "mean gradient, as released", space, np.array(trace.gradient_norm))
+        _draw(clip, "clip", space, np.array(trace.clip))
+        _draw(step, "step size", "on the mean gradient", np.array(trace.step))
+        gradient.plot(np.arange(1, len(noise) + 1), noise, "--", color="0.5", label="noise alone")
+        gradient.set_ylim(0, 1.08 * max(gradient.get_ylim()[1] / 1.08, noise.max()))
+        gradient.legend(frameon=False)
+
+    def _draw_adaptive(self) -> None:
         # The budget as it is left after each release, one marker for each kind of them.
         trace, (budget, steps) = self.trace, self.axes_
         kinds, remaining = np.array(trace.release), np.array(trace.remaining)
