@@ -13,13 +13,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.special import expit, softmax
+from scipy.optimize import minimize
+from scipy.special import expit, logsumexp, softmax
 from sklearn.datasets import fetch_kddcup99 as _sklearn_kddcup99
 from sklearn.datasets import fetch_openml
 from sklearn.utils import Bunch, check_random_state
 
 from dpglm.exceptions import require
-from dpglm.schema import CategoricalColumn, NumericColumn, Schema, TextColumn, load_schema
+from dpglm.schema import (
+    CategoricalColumn,
+    DateColumn,
+    NumericColumn,
+    Schema,
+    TextColumn,
+    load_schema,
+)
 from dpglm.schema.columns import Column
 from dpglm.schema.encoder import encode
 from dpglm.schema.values import distinct
@@ -85,7 +93,7 @@ def make_census(
     frequencies, w = _population(schema.categorical)
 
     stratum = rng.choice(len(_STRATUM_SHARES), size=n_samples, p=_STRATUM_SHARES)
-    codes = [_drawn(table[stratum], rng) for table in frequencies]
+    codes = [draw_rows(table[stratum], rng) for table in frequencies]
     education = codes[[c.name for c in schema.categorical].index("education")]
     gain = np.exp(8.8 + rng.standard_normal(n_samples)) * (rng.random_sample(n_samples) < 0.08)
     loss = rng.normal(1900.0, 350.0, n_samples) * (rng.random_sample(n_samples) < 0.05)
@@ -112,7 +120,7 @@ def make_census(
     return (X, y, np.append(w, _INTERCEPT)) if coef else (X, y)
 
 
-def _drawn(shares: np.ndarray, rng: np.random.RandomState) -> np.ndarray:
+def draw_rows(shares: np.ndarray, rng: np.random.RandomState) -> np.ndarray:
     """Return a number for each row, drawn by the shares in it."""
     return (rng.random_sample((len(shares), 1)) > np.cumsum(shares, axis=1)[:, :-1]).sum(axis=1)
 
@@ -467,7 +475,8 @@ def sample_from_schema(
     signal: float = 2.0,
     class_shares: Sequence[float] | None = None,
     random_state: int | np.random.RandomState | None = None,
-) -> tuple[np.ndarray, np.ndarray]:
+    as_frame: bool = False,
+) -> tuple[Any, Any]:
     """Draw an artificial table that has the schema's columns and nothing else of the real one.
 
     It stands in for private records where a setting is tried out: see `dpglm.study.UtilityGraph`.
@@ -483,12 +492,14 @@ def sample_from_schema(
         Expected share of each label, in the order of ``schema.classes``; equal by default.
     random_state : int, RandomState instance or None, default=None
         Seed of the population and the rows.
+    as_frame : bool, default=False
+        Return raw columns as a DataFrame, with pandas, and labels as a Series.
 
     Returns
     -------
-    X : ndarray of shape (n_samples, n_columns)
-        Encoded as by ``schema.transformer()``.
-    y : ndarray of shape (n_samples,)
+    X : ndarray of shape (n_samples, n_columns), or DataFrame of the schema's columns
+        Encoded as ``schema.transformer()`` encodes the raw frame, or raw.
+    y : ndarray of shape (n_samples,), or Series
         Labels of the schema.
 
     Notes
@@ -510,28 +521,45 @@ def sample_from_schema(
     shares = _checked_shares(class_shares, len(schema.classes))
     rng = check_random_state(random_state)
     stratum = rng.choice(_N_STRATA, size=n_samples, p=rng.dirichlet(np.full(_N_STRATA, 3.0)))
-    numbers = {c.name: _drawn_numbers(c, stratum, rng) for c in schema.encoded_columns}
-    X = encode(schema.encoded_columns, numbers)
-    return X, schema.classes[_labels(X, signal, shares, rng)]
+    drawn = {c.name: _drawn_column(c, stratum, rng) for c in schema.encoded_columns}
+    numbers = {name: encodable for name, (_, encodable) in drawn.items()}
+    X: Any = encode(schema.encoded_columns, numbers)
+    y: Any = schema.classes[_labels(X, signal, shares, rng)]
+    if as_frame:
+        X = _pandas().DataFrame({c.name: drawn[c.name][0] for c in schema.columns})
+        y = _pandas().Series(y, name=schema.target.name)
+    return X, y
 
 
-def _drawn_numbers(column: Column, stratum: np.ndarray, rng: np.random.RandomState) -> Any:
-    """Return what the encoder takes for the values of a column."""
+def _drawn_column(
+    column: Column, stratum: np.ndarray, rng: np.random.RandomState
+) -> tuple[np.ndarray, Any]:
+    """Return the values of a column, (n_samples,), and what the encoder takes for them."""
     if isinstance(column, CategoricalColumn):
-        return _categories(len(column.categories), stratum, rng)
+        codes = _categories(len(column.categories), stratum, rng)
+        return np.array(column.categories, dtype=object)[codes], codes
     if isinstance(column, TextColumn):
-        return np.eye(len(column.encoded_names))[_categories(column.buckets, stratum, rng)]
+        words = np.array([f"word{k}" for k in range(column.buckets)], dtype=object)
+        texts = words[_categories(column.buckets, stratum, rng)]
+        return texts, column.numbers(texts).toarray()
     mean = np.clip(rng.beta(1.0, 2.0) + 0.08 * rng.standard_normal(_N_STRATA), 0.02, 0.98)
     concentration = 2.0 + rng.exponential(8.0)
     unit = rng.beta((mean * concentration)[stratum], ((1 - mean) * concentration)[stratum])
     lower, upper = column.bounds
-    return lower + unit * (upper - lower)
+    numbers = lower + unit * (upper - lower)
+    if isinstance(column, NumericColumn):
+        numbers = np.rint(numbers) if column.integer else numbers
+        return numbers, numbers
+    numbers = np.rint(numbers)
+    if isinstance(column, DateColumn):
+        return numbers.astype("datetime64[D]").astype("datetime64[s]"), numbers
+    return np.array(column.categories, dtype=object)[numbers.astype(int)], numbers
 
 
 def _categories(n_categories: int, stratum: np.ndarray, rng: np.random.RandomState) -> np.ndarray:
     order = 1.0 + rng.permutation(n_categories)
     weight = np.exp(0.7 * rng.standard_normal((_N_STRATA, n_categories))) / order**1.5
-    return _drawn((weight / weight.sum(axis=1, keepdims=True))[stratum], rng)
+    return draw_rows((weight / weight.sum(axis=1, keepdims=True))[stratum], rng)
 
 
 def _labels(
@@ -544,12 +572,20 @@ def _labels(
     odds = scores - scores[:, [0]]
     spread = odds[:, 1:].std(axis=0).mean()
     scores *= signal / spread if spread > 0 else 0.0
-    scores -= scores.mean(axis=0)
-    # Intercepts that give the shares asked for, as the fixed point of iterative scaling.
-    shift = np.log(shares)
-    for _ in range(100):
-        shift += np.log(shares / softmax(scores + shift, axis=1).mean(axis=0))
-    return _drawn(softmax(scores + shift, axis=1), rng)
+    return draw_rows(chances_with(scores, shares), rng)
+
+
+def chances_with(scores: np.ndarray, shares: np.ndarray) -> np.ndarray:
+    """Return the softmax of scores (n, K), shifted so that each class has its share on average."""
+    scores = scores - scores.mean(axis=0)
+
+    def dual(shift: np.ndarray) -> tuple[float, np.ndarray]:
+        value = logsumexp(scores + shift, axis=1).mean() - shares @ shift
+        return value, softmax(scores + shift, axis=1).mean(axis=0) - shares
+
+    # The gradient of this convex function is zero where the shares are right.
+    shift = minimize(dual, np.log(shares), jac=True, method="BFGS").x
+    return softmax(scores + shift, axis=1)
 
 
 def _checked_shares(class_shares: Sequence[float] | None, n_classes: int) -> np.ndarray:

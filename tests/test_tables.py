@@ -488,6 +488,10 @@ def test_an_artificial_table_has_all_kinds():
     X, y = sample_from_schema(NINE, 50, random_state=0)
     assert X.shape == (50, NINE.n_encoded) and set(y) == {"no", "yes"}
     assert (np.linalg.norm(X, axis=1) <= NINE.row_bound(fit_intercept=False)).all()
+    frame, labels = sample_from_schema(NINE, 50, random_state=0, as_frame=True)
+    assert list(frame) == NINE.feature_names and labels.name == NINE.target.name
+    assert_array_equal(NINE.transformer().fit_transform(frame), X)
+    assert_array_equal(labels, y)
 
 
 @pytest.mark.parametrize(
