@@ -4,19 +4,25 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.optimize import brentq
+from scipy.special import expit, ndtr, ndtri
 
-from dpglm.estimators.plan import gradient_event
+from dpglm.estimators.plan import PrivacyPlan, gradient_event
+from dpglm.losses import Logistic
 from dpglm.privacy.budget import PrivacyBudget, check_number, check_whole, is_number
 from dpglm.privacy.calibration import calibrated_multipliers, crossing, longest_run
 from dpglm.privacy.events import sampled_event
 from dpglm.privacy.gaussian import GaussianEvent, gdp_mu
 from dpglm.privacy.ledger import PrivacyLedger
 
-__all__ = ["PrivacyCalculator"]
+__all__ = ["PrivacyCalculator", "expected_accuracy"]
 
 # A ledger wants a delta to report at, whatever it is asked for later.
 _ANY_DELTA = 1e-6
 _TOLERANCE = 1e-6
+# Quantiles that stand for a normal distribution of log-odds, and where these are looked for.
+_QUANTILES = ndtri((np.arange(2000) + 0.5) / 2000)
+_LARGEST_ODDS = 1e4
 
 
 @dataclass(frozen=True)
@@ -150,3 +156,104 @@ class PrivacyCalculator:
                 raise ValueError(f"{name}={value!r} must be a finite number above 0.")
             elif name == "noise_multiplier":
                 GaussianEvent(float(value))
+
+
+def expected_accuracy(plan: PrivacyPlan, *, accuracy: float, majority: float = 0.5) -> float:
+    """Return the accuracy to expect of a planned fit, from theory.
+
+    Parameters
+    ----------
+    plan : PrivacyPlan
+        Of `DPLogisticRegression`, for two classes, with a `FullPreconditioner` as by default.
+    accuracy : float
+        A guess of the accuracy without privacy.
+    majority : float, default=.5
+        A guess of the share of the more frequent label, below `accuracy`; what is returned is no
+        lower.
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    ValueError
+        If the plan is another, or `majority` is not at least .5 and below `accuracy`, and that
+        below 1.
+
+    Notes
+    -----
+    In d whitened columns of equal weight, log-odds that are normal with the mean and the spread
+    that give `accuracy` and `majority`, and rows of length sqrt(d), a clip of ``c sqrt(d)`` is one
+    of residuals at c. So the iterates are known but for noise: the slope and the intercept follow
+    the mean gradient at the steps of the plan, and in every other direction noise decays with the
+    mean curvature. The average has noise of a standard deviation s in each column, which adds
+    ``s sqrt(d)`` to a score, and the accuracy is that of the sign.
+
+    It knows nothing of noise in the basis, nor of columns that do not stand out from it:
+    docs/planning.md says how far off it was. `dpglm.study.simulated_accuracy` needs public rows and
+    comes nearer.
+
+    Examples
+    --------
+    >>> from dpglm import DPLogisticRegression
+    >>> plan = DPLogisticRegression(epsilon=0.1).plan(n_samples=39_000, n_features=107)
+    >>> round(expected_accuracy(plan, accuracy=0.852, majority=0.76), 3)
+    0.841
+    """
+    if (
+        not isinstance(plan, PrivacyPlan)
+        or plan.facts.curvature != Logistic.curvature
+        or plan.facts.n_outputs > 1
+        or plan.second_moment is None
+        or plan.second_moment.preconditioner.diagonal
+    ):
+        raise ValueError(
+            "Theory knows what accuracy to expect of DPLogisticRegression with a full "
+            "preconditioner and two classes only; simulate that of others on public rows."
+        )
+    center, spread = _log_odds(accuracy, majority)
+    chance = expit(center + spread * _QUANTILES)
+    d = plan.facts.n_features
+    white = plan.in_whitened_space(d)
+    design = np.column_stack([_QUANTILES, np.ones_like(_QUANTILES)])
+    # The slope, the intercept, and how much of the noise of each iteration is in a coefficient.
+    coef = velocity = average = np.zeros(2 + white.n_iter)
+    for t, clip in enumerate(white.clip / math.sqrt(d)):
+        predicted = expit(design @ coef[:2])
+        wrong = chance * np.maximum(predicted - 1, -clip)
+        wrong += (1 - chance) * np.minimum(predicted, clip)
+        unclipped = chance * (1 - predicted < clip) + (1 - chance) * (predicted < clip)
+        curvature = np.mean(predicted * (1 - predicted) * unclipped)
+        gradient = np.append(design.T @ wrong / len(design), curvature * coef[2:])
+        gradient[2 + t] += 1.0
+        direction, velocity = white.momentum.direction(gradient, velocity, t + 1)
+        coef = coef - white.step[t] * direction
+        average = average + white.averaging[t] * coef
+    noise = np.linalg.norm(average[2:] * white.facts.noise_std) / white.facts.expected_batch_size
+    # Without noise the sign is certain.
+    score = design @ average[:2] / max(noise * math.sqrt(d), 1e-300)
+    right = chance * ndtr(score) + (1 - chance) * ndtr(-score)
+    return max(majority, float(np.mean(right)))
+
+
+def _log_odds(accuracy: float, majority: float) -> tuple[float, float]:
+    """Return mean and spread of normal log-odds by the best accuracy and the larger share."""
+    if not 0.5 <= majority < accuracy < 1:
+        raise ValueError(
+            f"accuracy={accuracy!r} must be below 1, and above majority={majority!r}, which is .5 "
+            "or more: who always names the more frequent label is right as often as that."
+        )
+
+    def center(spread: float) -> float:
+        def excess(mean: float) -> float:
+            return float(np.mean(expit(mean + spread * _QUANTILES))) - majority
+
+        return brentq(excess, -_LARGEST_ODDS, _LARGEST_ODDS)
+
+    def gain(spread: float) -> float:
+        chance = expit(center(spread) + spread * _QUANTILES)
+        return float(np.mean(np.maximum(chance, 1 - chance))) - accuracy
+
+    spread = brentq(gain, _TOLERANCE, _LARGEST_ODDS / 4)
+    return center(spread), spread

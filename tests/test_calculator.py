@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 from scipy.special import expit
 
-from dpglm.calculator import PrivacyCalculator
+from dpglm import DPAGDClassifier, DPLinearSVM, DPLogisticRegression, FullPreconditioner
+from dpglm.calculator import PrivacyCalculator, expected_accuracy
 from dpglm.privacy.events import ReplacedSampleEvent
 from dpglm.privacy.gaussian import PoissonSampledEvent
 from dpglm.privacy.ledger import PrivacyLedger
@@ -334,3 +335,72 @@ def test_noisy_descent_stays_below_the_bound():
 def test_missing_facts_are_asked_for(function, change, complaint):
     with pytest.raises(ValueError, match=complaint):
         function(replace(SMOOTH, **change))
+
+
+def planned(
+    epsilon=0.5, n_samples=10_000, n_features=20, n_classes=2, Model=DPLogisticRegression, **given
+):
+    return Model(epsilon=epsilon, **given).plan(n_samples, n_features, n_classes)
+
+
+def test_the_expected_accuracy_grows_with_the_budget_and_the_records_up_to_the_guess():
+    guess = {"accuracy": 0.82, "majority": 0.6}
+    for plans in (
+        [planned(epsilon=epsilon) for epsilon in (0.01, 0.1, 0.3, 1.0, math.inf)],
+        [planned(n_samples=n) for n in (300, 3000, 10_000, 10**6)],
+        [planned(n_features=d) for d in (300, 100, 20, 5)],
+    ):
+        found = [expected_accuracy(plan, **guess) for plan in plans]
+        assert found == sorted(found) and found[0] >= 0.6 and 0.815 < found[-1] <= 0.82 + 1e-9
+    # As much noise on a mean gradient, as much accuracy.
+    halves = [planned(neighboring_relation=r, n_samples=n) for r, n in
+              (("zero_out", 4000), ("replace_one", 8000))]  # fmt: skip
+    assert expected_accuracy(halves[0], **guess) == pytest.approx(
+        expected_accuracy(halves[1], **guess), abs=1e-3
+    )
+
+
+@pytest.mark.parametrize(("epsilon", "n_samples", "majority"), [(0.3, 4000, 0.5), (1.0, 2000, 0.7)])
+def test_the_expected_accuracy_is_that_of_fits_to_white_columns(epsilon, n_samples, majority):
+    """The oracle are fits to artificial rows of which the theory's assumptions hold."""
+    rng, d = np.random.default_rng(0), 12
+    shift = {0.5: 0.0, 0.7: 1.35}[majority]
+    chances = expit(shift + 2.0 * rng.normal(size=10**6))
+    guess = {"accuracy": np.maximum(chances, 1 - chances).mean(), "majority": chances.mean()}
+    guess["majority"] = max(guess["majority"], 0.5)
+    accuracies = []
+    for _ in range(15):
+        X = rng.normal(size=(n_samples, d))
+        chance = expit(shift + 2.0 * X[:, 0])
+        given = {"row_bound": 6.0, "share": 0.5}
+        white = FullPreconditioner(**given)
+        model = DPLogisticRegression(epsilon=2 * epsilon, preconditioner=white, classes=[0, 1])
+        model.fit(X, (rng.random(n_samples) < chance).astype(int))
+        probe = rng.normal(size=(4000, d))
+        right = expit(np.abs(shift + 2.0 * probe[:, 0]))
+        agrees = model.predict(probe) == (shift + 2.0 * probe[:, 0] > 0)
+        accuracies.append(np.where(agrees, right, 1 - right).mean())
+    plan = DPLogisticRegression(epsilon=2 * epsilon, preconditioner=white).plan(n_samples, d)
+    error = np.std(accuracies, ddof=1) / math.sqrt(len(accuracies))
+    assert error < 0.005
+    assert expected_accuracy(plan, **guess) == pytest.approx(
+        np.mean(accuracies), abs=4 * error + 0.004
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "guess", "message"),
+    [
+        ({"preconditioner": None}, {}, "of DPLogisticRegression with a full"),
+        ({"preconditioner": "diagonal"}, {}, "simulate that of others"),
+        ({"n_classes": 3}, {}, "two classes only"),
+        ({"Model": DPLinearSVM}, {}, "simulate that of others"),
+        ({"Model": DPAGDClassifier}, {}, "simulate that of others"),
+        ({}, {"accuracy": 0.6, "majority": 0.7}, "above majority=0.7, which is .5 or more"),
+        ({}, {"accuracy": 1.0}, "accuracy=1.0 must be below 1"),
+        ({}, {"majority": 0.4}, "majority=0.4"),
+    ],
+)
+def test_what_has_no_expected_accuracy_is_refused_in_words(given, guess, message):
+    with pytest.raises(ValueError, match=message):
+        expected_accuracy(planned(**given), **{"accuracy": 0.8, **guess})

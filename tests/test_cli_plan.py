@@ -6,9 +6,10 @@ import re
 import pytest
 
 from dpglm import DPAGDClassifier, DPLinearSVM, DPLogisticRegression
-from dpglm.calculator import PrivacyCalculator
+from dpglm.calculator import PrivacyCalculator, expected_accuracy
 from dpglm.privacy.gaussian import gdp_mu
 from dpglm.schedules import PublicFacts, optimal_n_iter, public_constants, saturation_n_iter
+from dpglm.schema import NumericColumn, Schema, Target
 from dpglm.study.cli import main
 from dpglm.study.planning import Shape, plan_report, proactive_noise
 
@@ -238,3 +239,21 @@ def test_every_plan_fits_the_screen(plan):
         lines = plan(arguments).splitlines()
         assert max(map(len, lines)) <= 100 and len(lines) < 60
         assert not any("nan" in line for line in lines)
+
+
+def test_a_guess_of_the_accuracy_is_answered_by_theory_or_by_rows_of_a_schema(plan, tmp_path):
+    guess = "--epsilon .5 --n 2000 --accuracy .8 --majority .6"
+    printed = plan(f"{guess} --features 12")
+    made = DPLogisticRegression(epsilon=0.5).plan(2000, 12)
+    private = expected_accuracy(made, accuracy=0.8, majority=0.6)
+    text = f"{private:.4f}, which is {0.8 - private:.4f} lower"
+    assert value_of(printed, "with privacy") == text
+    columns = [NumericColumn(f"x{k}", 0, 1) for k in range(12)]
+    schema = Schema("guessed", columns, Target("y", ["no", "yes"]))
+    (tmp_path / "s.json").write_text(schema.to_json())
+    simulated = plan(f"{guess} --schema {tmp_path / 's.json'} --features 3")
+    assert "on 2,000 records, 12 features, 2 classes" in simulated
+    accuracy, cost, error = re.findall(r"0\.\d+", value_of(simulated, "with privacy"))
+    assert 0.6 < float(accuracy) < 0.8 and float(error) < 0.02
+    assert float(cost) == pytest.approx(0.8 - private, abs=4 * float(error) + 0.05)
+    assert "EXPECTED" not in plan("--epsilon .5 --n 2000")

@@ -22,6 +22,7 @@ from dpglm.study.utility import (
     UtilityGraphResults,
     noise_from_public,
     resampled_split,
+    simulated_accuracy,
 )
 from dpglm.sums.objective import Objective
 
@@ -381,3 +382,37 @@ def test_noise_learned_on_public_rows_suits_a_whitened_run_and_costs_no_more():
 def test_a_bad_parameter_is_named(options, message):
     with pytest.raises(ValueError, match=message):
         graph(**options).run(X, Y)
+
+
+def test_a_simulated_accuracy_is_below_the_guess_by_the_noise_and_by_the_sample():
+    public = make_census(1500, random_state=1)
+    settings = {"n_samples": 3000, "accuracy": 0.85, "n_repeats": 2, "random_state": 0}
+    found = simulated_accuracy(DPLogisticRegression(epsilon=0.3), *public, **settings)
+    assert found == simulated_accuracy(DPLogisticRegression(epsilon=0.3), *public, **settings)
+    assert 0.70 < found.private < found.not_private - 0.01 and 0.82 < found.not_private < 0.85
+    assert 0 < found.standard_error < 0.03
+    exact = simulated_accuracy(DPLogisticRegression(epsilon=math.inf), *public, **settings)
+    assert abs(exact.private - exact.not_private) < 0.012
+
+
+def test_a_simulation_of_many_records_has_the_signal_of_all_of_them(fits):
+    X, y = np.random.default_rng(0).normal(size=(60, 2)), np.arange(60) % 2
+    y[:10] = 1
+    settings = {"n_samples": 80_000, "accuracy": 0.8, "n_repeats": 1}
+    related = {"neighboring_relation": "add_or_remove_one", "n_ref": 100_000}
+    for given, n in (({}, 80_000), (related, 100_000)):
+        simulated_accuracy(Watched(epsilon=0.2, max_iter=2, **given), X, y, **settings)
+        rows, model = fits[-1]
+        assert len(rows) == 20_000 and model.n_ref == (20_000 if given else None)
+        whole = DPLogisticRegression(epsilon=0.2, **given).plan(n, 2)
+        assert model.plan(20_000, 2).signal == pytest.approx(whole.signal, rel=1e-6)
+
+
+def test_labels_of_several_classes_are_simulated_and_an_accuracy_out_of_reach_is_refused():
+    y = np.array(list("abc"))[np.minimum(2, Y + (X[:, 0] > 0.35))]
+    settings = {"n_samples": 400, "n_repeats": 1}
+    found = simulated_accuracy(DPLinearSVM(max_iter=3), X, y, accuracy=0.8, **settings)
+    assert 0.2 < found.private <= 0.8 and found.standard_error is None
+    share = max(np.mean(y == label) for label in "abc")
+    with pytest.raises(ValueError, match=f"must be above {share:.4g}, the share of the most freq"):
+        simulated_accuracy(DPLogisticRegression(), X, y, accuracy=share - 0.01, **settings)

@@ -413,6 +413,7 @@ Give --epsilon alone to learn what noise it takes. Or give --noise-multiplier an
   plan --n 48842 --epsilon 1 --noise-multiplier 40              how many iterations can I afford?
   plan --n 48842 --noise-multiplier 40 --n-iter 100             what does that cost?
   plan --n 48842 --epsilon 1 --noise-multiplier 4 --n-iter 500  how large may batches be?
+  plan --n 48842 --epsilon 1 --accuracy .85 --majority .76      what accuracy may I expect?
 
 Nothing is read and no budget is spent. Plan with numbers that were chosen without looking at the
 data: --n, --features and --classes are taken to be public.
@@ -449,6 +450,12 @@ def _add_plan(commands: Any) -> None:
          "on worthwhile iterations; default: %(default)g"),
         ("--distance", _positive, 1.0, "B", "guess of the norm of the best coefficients, for the "
          "same; default: %(default)g"),
+        ("--accuracy", _between_0_and_1, None, "A", "guess of that of a model without privacy: "
+         "then the plan says how much lower to expect it"),
+        ("--majority", _between_0_and_1, None, "M", "guess of the share of the most frequent "
+         "label, for the same; default: 1/K"),
+        ("--schema", Path, None, "FILE.json", "simulate that on artificial rows, P and K being "
+         "those of this schema; the first label is the most frequent"),
         ("--estimator", PLANNED, "logistic", None, "default: %(default)s"),
         ("--relation", [*NEIGHBORING_RELATIONS], "zero_out", None, "default: %(default)s"),
         ("--preconditioner", ["auto", "full", "diagonal", "none"], "auto", None,

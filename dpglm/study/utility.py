@@ -8,26 +8,35 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Real
 from operator import ge, itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.optimize import brentq
 from scipy.stats import rankdata
 from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import ParameterGrid
 from sklearn.pipeline import Pipeline
 from sklearn.utils import check_random_state, check_X_y
 
+from dpglm.datasets import chances_with, draw_rows
 from dpglm.estimators.descent import NoisyDescentMixin
 from dpglm.estimators.plan import PrivacyPlan
 from dpglm.estimators.solvers import Space
 from dpglm.exceptions import PrivacyWarning
 from dpglm.privacy.budget import check_whole
+from dpglm.privacy.gaussian import gdp_epsilon, gdp_mu
 from dpglm.privacy.noise import seeded_noise
 from dpglm.schedules import DynamicNoise
 from dpglm.study import results
 from dpglm.study.comparison import finished, scores
 from dpglm.study.plots import UtilityGraphDisplay
+
+# Of more records, so many stand in for all.
+_MOST_FITTED = 20_000
+# Logarithms of the spread of scores: where all labels are alike, and where none is in doubt.
+_FACTORS = -6.0, 8.0
 
 
 @dataclass(frozen=True)
@@ -583,3 +592,122 @@ def _influence(
         q[t] = np.vdot(noise, end @ noise)
         of_coef = of_coef + of_gradient @ jacobian(path[t], plan.clip[t])
     return q
+
+
+class Accuracies(NamedTuple):
+    """Accuracy with and without privacy, and the standard error of the difference."""
+
+    private: float
+    not_private: float
+    standard_error: float
+
+
+def simulated_accuracy(
+    estimator: BaseEstimator,
+    X: Any,
+    y: Any,
+    *,
+    n_samples: int,
+    accuracy: float,
+    n_repeats: int = 5,
+    random_state: Any = None,
+) -> Accuracies:
+    """Return what accuracy to expect of a private fit, and without privacy, from public rows.
+
+    Parameters
+    ----------
+    estimator : estimator
+        A linear classifier of this package with its budget; cloned, never fitted.
+    X : array-like of shape (n_rows, n_features)
+        PUBLIC rows, as for `UtilityGraph.run`: a sample, or those of `sample_from_schema`. Some
+        thirty for each column are enough.
+    y : array-like of shape (n_rows,)
+        Their labels, of which each should be as frequent as in the private data.
+    n_samples : int
+        Number of records of the PRIVATE data to come.
+    accuracy : float
+        A guess of the best accuracy without privacy: above the share of the most frequent label.
+    n_repeats : int, default=5
+        Fits, each to labels of its own.
+    random_state : int, RandomState instance or None, default=None
+        Seed of labels and noise.
+
+    Returns
+    -------
+    Accuracies
+
+    Raises
+    ------
+    ValueError
+        If a number is out of range, or no model of these rows has that accuracy.
+
+    Notes
+    -----
+    The truth is taken to be a logistic model in the direction of one that is fitted to the rows,
+    with log-odds so far apart that the best accuracy is `accuracy`. For each fit the rows are
+    repeated to `n_samples`, with labels drawn anew, so that a small sample is not learned by heart;
+    accuracy is the expected one on the rows. Of more than 20,000 records as many stand in for all,
+    with a budget that gives them the same signal.
+
+    Examples
+    --------
+    >>> from dpglm import DPLogisticRegression
+    >>> from dpglm.datasets import make_census
+    >>> public = make_census(1000, random_state=0)
+    >>> settings = {"n_samples": 5000, "accuracy": 0.85, "n_repeats": 2, "random_state": 0}
+    >>> found = simulated_accuracy(DPLogisticRegression(epsilon=0.5), *public, **settings)
+    >>> found.private < found.not_private < 0.85
+    True
+    """
+    check_whole("n_samples", n_samples)
+    check_whole("n_repeats", n_repeats)
+    X, y = check_X_y(X, y, dtype=[np.float64, np.float32])
+    rng = check_random_state(random_state)
+    classes, chances = _truth(X, y, accuracy)
+    n_fitted = min(n_samples, _MOST_FITTED)
+    private = _with_equal_signal(estimator, n_samples, n_fitted).set_params(classes=classes)
+    models = private, LogisticRegression(C=np.inf, max_iter=1000)
+    found = []
+    for _ in range(n_repeats):
+        rows = np.resize(rng.permutation(len(y)), n_fitted)
+        labels = classes[draw_rows(chances[rows], rng)]
+        seed = None if random_state is None else rng.randint(2**31 - 1)
+        with warnings.catch_warnings(), seeded_noise(seed):
+            warnings.simplefilter("ignore")
+            predicted = [model.fit(X[rows], labels).predict(X) for model in models]
+        places = [np.searchsorted(classes, own) for own in predicted]
+        found.append([chances[np.arange(len(y)), place].mean() for place in places])
+    _, error = results.mean_and_error(np.diff(found)[:, 0])
+    return Accuracies(*np.mean(found, axis=0).tolist(), error)
+
+
+def _truth(X: np.ndarray, y: np.ndarray, accuracy: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return the classes and their chances in each row, such that the best accuracy is given."""
+    fitted = LogisticRegression(C=10.0, max_iter=1000).fit(X, y)
+    shares = np.array([np.mean(y == label) for label in fitted.classes_])
+    scores = fitted.decision_function(X)
+    scores = np.column_stack([np.zeros_like(scores), scores]) if scores.ndim == 1 else scores
+    scores = scores / max(scores.std(axis=0).max(), np.finfo(float).tiny)
+
+    def excess(log_factor: float) -> float:
+        return chances_with(np.exp(log_factor) * scores, shares).max(axis=1).mean() - accuracy
+
+    if not excess(_FACTORS[0]) < 0 < excess(_FACTORS[1]):
+        raise ValueError(
+            f"accuracy={accuracy!r} must be above {shares.max():.4g}, the share of the most "
+            "frequent label, and below what a model of these rows can reach."
+        )
+    factor = np.exp(brentq(excess, *_FACTORS, xtol=1e-3))
+    return fitted.classes_, chances_with(factor * scores, shares)
+
+
+def _with_equal_signal(estimator: BaseEstimator, n_samples: int, n_fitted: int) -> BaseEstimator:
+    """Return an estimator for fewer records whose n mu is that of all of them."""
+    own = clone(estimator)
+    if own.n_ref is not None:
+        n_samples = own.n_ref
+        own.set_params(n_ref=n_fitted)
+    if n_samples == n_fitted:
+        return own
+    mu = gdp_mu(own.epsilon, own.delta) * n_samples / n_fitted
+    return own.set_params(epsilon=gdp_epsilon(mu, own.delta))
