@@ -23,7 +23,7 @@ SCRIPTS = {
     ],
     "Hong, Wang & Zhou": ["hong_bounds", "hong_influence"],
     "Proactive DP": ["proactive"],
-    "Yu et al.": ["yu_momentum", "yu_ablation"],
+    "Yu, Zhang & Chen": ["yu_momentum"],
     "Lecture 12": ["lecture12"],
 }
 HEAD = """# Reproduction of the source papers
