@@ -252,19 +252,19 @@ def test_batches_classes_sparse_rows_pipelines_and_models_without_privacy_can_be
 
 def test_every_setting_is_tried_at_every_budget(fits):
     pytest.importorskip("dp_accounting")
-    estimator = Watched(delta=1e-5, max_iter=4, sampling_rate=0.5, preconditioner=None)
-    found = graph(estimator, {"max_iter": [2, 4]}, epsilons=[2.0, 0.5]).run(X, Y)
-    noise = {(m.epsilon, m.max_iter): m.privacy_.epsilon(1e-5) for _, m in fits}
-    assert noise.keys() == {(e, n) for e in (2.0, 0.5) for n in (2, 4)}
-    assert all(spent == pytest.approx(epsilon, rel=1e-3) for (epsilon, _), spent in noise.items())
-    assert found.epsilons == [0.5, 2.0] and found.varied() == ["epsilon", "max_iter"]
+    estimator = Watched(delta=1e-5, max_iter=2, preconditioner=None)
+    found = graph(estimator, {"sampling_rate": [0.5, 1.0]}, epsilons=[2.0, 0.5]).run(X, Y)
+    spent = {(m.epsilon, m.sampling_rate): m.privacy_.epsilon(1e-5) for _, m in fits}
+    assert spent.keys() == {(e, rate) for e in (2.0, 0.5) for rate in (0.5, 1.0)}
+    assert all(cost == pytest.approx(epsilon, rel=1e-3) for (epsilon, _), cost in spent.items())
+    assert found.epsilons == [0.5, 2.0] and found.varied() == ["epsilon", "sampling_rate"]
     assert found.headline().startswith("epsilon 0.5 to 2, delta 1e-05, 600 records: 4 settings")
     assert [row["passes"] for row in found.rows()] == [1.0, 2.0, 1.0, 2.0]
     one = found.at(0.5)
-    assert one.epsilons == [0.5] and [cell.params["max_iter"] for cell in one.cells] == [2, 4]
+    assert one.epsilons == [0.5] and [c.params["sampling_rate"] for c in one.cells] == [0.5, 1.0]
     assert one.recommended_estimator().epsilon == 0.5
     pytest.importorskip("matplotlib")
-    (axes,) = found.plot(parameters=["epsilon"], by="max_iter", metrics=["accuracy"]).axes_[0]
+    (axes,) = found.plot(parameters=["epsilon"], by="sampling_rate", metrics=["accuracy"]).axes_[0]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["0.5", "2"]
     with pytest.raises(ValueError, match=r"epsilon=1 must be one of \[0.5, 2.0\]"):
         found.at(1)
