@@ -267,8 +267,8 @@ class DoubleNoiseNewton(NamedLossMixin, PrivateLinearClassifier):
     """
 
     curvature: str = "upper_bound"
-    ridge: Any = "auto"
-    clip: Any = "auto"
+    ridge: float | str = "auto"
+    clip: float | str = "auto"
     row_bound: float = 3.0
     direction_share: float = 0.4
     step: float = 1.0

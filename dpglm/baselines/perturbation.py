@@ -231,7 +231,7 @@ class PerturbationMixin(NamedLossMixin):
     loss: str = "logistic"
     half_width: float = 0.5
     row_bound: float | None = None
-    alpha: Any = "auto"
+    alpha: float | str = "auto"
 
     # Whether the logistic loss of more than two classes is that of the softmax, not one-vs-rest.
     _multinomial: ClassVar[bool] = False

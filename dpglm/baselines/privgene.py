@@ -197,7 +197,7 @@ class PrivGene(NamedLossMixin, PrivateLinearClassifier):
     feature_bound: float = 1.0
     mutation: float = 0.5
     mutation_decay: float = 0.97
-    max_iter: Any = "auto"
+    max_iter: int | str = "auto"
 
     _vault_type: ClassVar[type[Vault]] = MutationVault
     _reads_blocks: ClassVar[bool] = False

@@ -43,10 +43,10 @@ class _SmallBatches(NamedLossMixin):
     """
 
     loss: str = "logistic"
-    batch_size: Any = "auto"
+    batch_size: int | str = "auto"
     clip: float = 3.0
     step: float = 0.1
-    max_iter: Any = "auto"
+    max_iter: int | str = "auto"
 
     _train = NoisyDescentMixin._train
 

@@ -10,12 +10,19 @@ from dpglm.estimators.base import PersonsMixin, PrivateLinearClassifier
 from dpglm.estimators.descent import automatic_configuration
 from dpglm.estimators.docs import completed
 from dpglm.estimators.solvers import FitTrace, OnStep, adaptive_gradient_descent, note
-from dpglm.estimators.whitening import whiten
+from dpglm.estimators.whitening import Preconditioner, whiten
 from dpglm.losses import NamedLossMixin
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.selection import ChoosingVault
 from dpglm.privacy.vault import Vault
-from dpglm.schedules import PublicFacts, averaging_weights, check_momentum, check_schedule
+from dpglm.schedules import (
+    Momentum,
+    PublicFacts,
+    Schedule,
+    averaging_weights,
+    check_momentum,
+    check_schedule,
+)
 
 # Parameters of noisy gradient descent.
 _SHARED = ("clip_schedule", "momentum", "averaging", "preconditioner")
@@ -121,8 +128,8 @@ class DPAGDClassifier(NamedLossMixin, PersonsMixin, PrivateLinearClassifier):
     """
 
     loss: str = "logistic"
-    clip_schedule: Any = "auto"
-    loss_clip: Any = "auto"
+    clip_schedule: float | str | Schedule = "auto"
+    loss_clip: float | str = "auto"
     n_splits: float | str = "auto"
     selection_share: float | str = 0.05
     budget_growth: float = 0.25
@@ -131,11 +138,11 @@ class DPAGDClassifier(NamedLossMixin, PersonsMixin, PrivateLinearClassifier):
     step_update_every: int = 5
     step_growth: float = 0.2
     step_shrink: float = 0.5
-    momentum: Any = "auto"
-    averaging: Any = "auto"
+    momentum: float | str | Momentum | None = "auto"
+    averaging: float | str | None = "auto"
     selection: str = "exponential"
     accountant: str = "auto"
-    preconditioner: Any = "auto"
+    preconditioner: str | Preconditioner | None = "auto"
     max_iter: int | str = "auto"
 
     half_width: ClassVar[float] = 0.5
@@ -214,7 +221,7 @@ class DPAGDClassifier(NamedLossMixin, PersonsMixin, PrivateLinearClassifier):
         }
         return cls(**{**published, **parameters})
 
-    def _resolved_loss_clip(self, n_outputs: int) -> float | None:
+    def _resolved_loss_clip(self, n_outputs: int) -> float | str | None:
         if isinstance(self.loss_clip, str) and self.loss_clip in ("auto", "range"):
             if n_outputs == 1:
                 return None

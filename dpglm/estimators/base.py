@@ -5,16 +5,17 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from numbers import Real
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 from weakref import WeakValueDictionary
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.callback import CallbackSupportMixin, with_callbacks
 from sklearn.exceptions import ConvergenceWarning
 
 from dpglm.estimators.docs import extended
-from dpglm.estimators.inputs import Arrays, SourceData, table_of
+from dpglm.estimators.inputs import Arrays, SourceData, Table, table_of
 from dpglm.estimators.plan import PrivacyPlan
 from dpglm.estimators.prediction import LinearPredictions
 from dpglm.estimators.solvers import FitTrace, OnStep, Space
@@ -83,10 +84,10 @@ class PrivateLinearClassifier(LinearPredictions, CallbackSupportMixin, BaseEstim
     delta: float = 1e-6
     neighboring_relation: str = "zero_out"
     n_ref: int | None = None
-    alpha: Any = 0.0
+    alpha: float | str = 0.0
     fit_intercept: bool = True
-    classes: Any = None
-    class_weight: dict | None = None
+    classes: ArrayLike | None = None
+    class_weight: dict[Any, float] | None = None
 
     # How many rows of one person count; None where each row is a record.
     max_group_size: ClassVar[int | None] = None
@@ -177,7 +178,7 @@ class PrivateLinearClassifier(LinearPredictions, CallbackSupportMixin, BaseEstim
         return replace(plan, ledger=stated)
 
     @with_callbacks
-    def fit(self, X: Any, y: Any = None) -> "PrivateLinearClassifier":
+    def fit(self, X: Table, y: ArrayLike | None = None) -> Self:
         """Fit with the guarantee that ``privacy_`` states.
 
         Parameters
@@ -215,7 +216,7 @@ class PrivateLinearClassifier(LinearPredictions, CallbackSupportMixin, BaseEstim
         """
         return self._fit_table(X, y)
 
-    def _fit_table(self, X: Any, y: Any, **of_rows: Any) -> "PrivateLinearClassifier":
+    def _fit_table(self, X: Any, y: Any, **of_rows: Any) -> Self:
         self._forget()
         try:
             with table_of(self, X, y, **of_rows) as data:
@@ -228,7 +229,7 @@ class PrivateLinearClassifier(LinearPredictions, CallbackSupportMixin, BaseEstim
             self._forget()
             raise
 
-    def _fit(self, data: Arrays | SourceData) -> "PrivateLinearClassifier":
+    def _fit(self, data: Arrays | SourceData) -> Self:
         self.classes_ = data.classes(self.classes)
         n_classes = len(self.classes_)
         plan = self.plan(*data.shape, n_classes=n_classes)
@@ -399,8 +400,12 @@ class PersonsMixin:
     @extended(PrivateLinearClassifier.fit)
     @with_callbacks
     def fit(
-        self, X: Any, y: Any = None, sample_weight: Any = None, groups: Any = None
-    ) -> "PersonsMixin":
+        self,
+        X: Table,
+        y: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+    ) -> Self:
         """Fit as `PrivateLinearClassifier.fit` does, records being weighted, or of several rows.
 
         Parameters

@@ -13,6 +13,7 @@ from dpglm.estimators.plan import PrivacyPlan, make_plan, planned_clip
 from dpglm.estimators.solvers import FitTrace, OnStep, noisy_gradient_descent
 from dpglm.estimators.whitening import (
     FullPreconditioner,
+    Preconditioner,
     check_preconditioner,
     whiten,
 )
@@ -22,6 +23,7 @@ from dpglm.privacy.vault import Vault
 from dpglm.schedules import (
     DebiasedMomentum,
     DynamicNoise,
+    Momentum,
     PublicFacts,
     Schedule,
     SignalClip,
@@ -146,14 +148,14 @@ class NoisyDescentMixin(NamedLossMixin):
         ``"smooth"`` steps and ``max_iter="optimal"`` follow from it.
     """
 
-    noise_schedule: Any = "auto"
-    clip_schedule: Any = "auto"
-    step_schedule: Any = "auto"
-    momentum: Any = "auto"
-    averaging: Any = "auto"
-    preconditioner: Any = "auto"
+    noise_schedule: float | str | Schedule = "auto"
+    clip_schedule: float | str | Schedule = "auto"
+    step_schedule: float | str | Schedule = "auto"
+    momentum: float | str | Momentum | None = "auto"
+    averaging: float | str | None = "auto"
+    preconditioner: str | Preconditioner | None = "auto"
     noise_multiplier: float | None = None
-    max_iter: Any = "auto"
+    max_iter: int | str = "auto"
     sampling_rate: float = 1.0
     batches: str = "poisson"
     row_bound: float | None = None

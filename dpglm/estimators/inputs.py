@@ -10,6 +10,7 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import sparse
 from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
@@ -20,6 +21,9 @@ from dpglm.privacy.vault import block_sums
 from dpglm.sources.arrays import ArraySource, IterableSource, is_sliceable
 from dpglm.sources.base import Source, check_table, kept_in_a_file
 from dpglm.sources.dask import dask_source
+
+# Rows as `fit` takes them; those of dask, Zarr and HDF5 and data frames are like arrays.
+Table = ArrayLike | sparse.sparray | sparse.spmatrix | Source | Iterable[tuple[Any, Any]]
 
 
 def resolved_classes(classes: Any, y: np.ndarray) -> np.ndarray:

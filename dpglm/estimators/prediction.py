@@ -6,13 +6,14 @@ from functools import wraps
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import log_softmax, softmax
 from sklearn.base import ClassifierMixin
 from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dpglm.estimators.inputs import as_source, traveller, unlabelled_source
+from dpglm.estimators.inputs import Table, as_source, traveller, unlabelled_source
 from dpglm.schema.values import is_dask
 from dpglm.sources.base import Source
 from dpglm.sources.dask import mapped
@@ -57,7 +58,7 @@ class LinearPredictions(ClassifierMixin):
     _shortens_rows: ClassVar[bool] = False
 
     @_by_blocks
-    def decision_function(self, X: Any) -> np.ndarray:
+    def decision_function(self, X: Table) -> np.ndarray:
         """Return the scores ``X @ coef_.T + intercept_``, of rows as they were fitted.
 
         Parameters
@@ -85,7 +86,7 @@ class LinearPredictions(ClassifierMixin):
         return np.column_stack([np.zeros_like(scores), scores]) if scores.ndim == 1 else scores
 
     @_by_blocks
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: Table) -> np.ndarray:
         """Return the class with the highest score for each row.
 
         Parameters
@@ -102,7 +103,7 @@ class LinearPredictions(ClassifierMixin):
 
     @available_if(_is_logistic)
     @_by_blocks
-    def predict_proba(self, X: Any) -> np.ndarray:
+    def predict_proba(self, X: Table) -> np.ndarray:
         """Return the probability of each class; with the logistic loss only.
 
         Parameters
@@ -117,11 +118,13 @@ class LinearPredictions(ClassifierMixin):
 
     @available_if(_is_logistic)
     @_by_blocks
-    def predict_log_proba(self, X: Any) -> np.ndarray:
+    def predict_log_proba(self, X: Table) -> np.ndarray:
         """Return the logarithm of `predict_proba`, finite where that rounds to 0."""
         return log_softmax(self._logits(X), axis=1)
 
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+    def score(
+        self, X: Table, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
+    ) -> float:
         """Return the part of the rows, in all that `fit` takes, whose label is predicted.
 
         It has no noise: of private records it must not be published. Rows that are read by blocks

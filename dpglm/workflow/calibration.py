@@ -1,10 +1,12 @@
 """Calibration and thresholds of a fitted classifier, from one noisy table of held-out records."""
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin
 from sklearn.isotonic import IsotonicRegression
@@ -49,7 +51,7 @@ class _OnNoisyTable(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         another went, as none does in `private_split`.
     """
 
-    estimator: Any
+    estimator: BaseEstimator
     _: KW_ONLY
     epsilon: float = 1.0
     delta: float = 1e-6
@@ -60,7 +62,7 @@ class _OnNoisyTable(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     # parameter, and `_learn`, which returns what follows from the table that was released.
     _learned: ClassVar[str]
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Learn from held-out records; the estimator, which is fitted already, stays as it is.
 
         Parameters
@@ -245,7 +247,7 @@ class PrivateThresholdClassifier(_OnNoisyTable):
     True
     """
 
-    criterion: Any = "balanced_accuracy"
+    criterion: str | Mapping[str, float] = "balanced_accuracy"
 
     _learned: ClassVar[str] = "threshold_"
 

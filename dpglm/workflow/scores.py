@@ -6,7 +6,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import expit
+from sklearn.base import BaseEstimator
 
 from dpglm.privacy.budget import PrivacyBudget, check_number
 from dpglm.privacy.ledger import PrivacyLedger
@@ -201,9 +203,9 @@ class PrivateScores:
 
 
 def private_scores(
-    model: Any,
-    X: Any,
-    y: Any,
+    model: BaseEstimator,
+    X: ArrayLike,
+    y: ArrayLike,
     *,
     epsilon: float,
     delta: float = 1e-6,

@@ -2,11 +2,12 @@
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn import utils
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
 from sklearn.exceptions import ConvergenceWarning
@@ -211,16 +212,16 @@ class PrivateSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     True
     """
 
-    estimator: Any
-    param_grid: Any
+    estimator: BaseEstimator
+    param_grid: Mapping[str, Any] | Sequence[Mapping[str, Any]]
     _: KW_ONLY
     epsilon: float = 1.0
     delta: float = 1e-6
     neighboring_relation: str = "zero_out"
     n_ref: int | None = None
-    classes: Any = None
+    classes: ArrayLike | None = None
     way: str = "auto"
-    search_share: Any = "auto"
+    search_share: float | str = "auto"
     refit: bool = True
 
     def plan(self, n_samples: int, n_features: int, n_classes: int = 2) -> SearchPlan:
@@ -251,7 +252,7 @@ class PrivateSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         settings = self._settings()
         return self._plan(settings, n_samples, [n_features] * len(settings), n_classes)
 
-    def fit(self, X: Any, y: Any) -> "PrivateSearchCV":
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Fit all candidates, choose one and fit it, with the guarantee that ``privacy_`` states.
 
         Parameters

@@ -13,6 +13,7 @@ from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn import utils
 from sklearn.model_selection import BaseCrossValidator
 
@@ -25,7 +26,7 @@ _PLACES = 2**48
 def private_split(
     *arrays: Any,
     test_size: float = 0.25,
-    ids: Any = None,
+    ids: ArrayLike | None = None,
     key: int | str | bytes = 0,
     neighboring_relation: str = "zero_out",
 ) -> list[Any]:
