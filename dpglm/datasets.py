@@ -591,10 +591,11 @@ def chances_with(scores: np.ndarray, shares: np.ndarray) -> np.ndarray:
 def _checked_shares(class_shares: Sequence[float] | None, n_classes: int) -> np.ndarray:
     if class_shares is None:
         return np.full(n_classes, 1 / n_classes)
-    shares = np.array(class_shares, dtype=float)
+    # A dict would have the shares by label.
+    shares = np.array([] if isinstance(class_shares, dict) else class_shares, dtype=float)
     if shares.shape != (n_classes,) or not (shares > 0).all() or abs(shares.sum() - 1) > 1e-9:
         raise ValueError(
             f"class_shares={class_shares!r} must be {n_classes} positive numbers that sum to 1, "
-            "one for each label of the schema."
+            "a list with one for each label, in the order of schema.classes."
         )
     return shares

@@ -224,8 +224,11 @@ BAD_PARAMETERS = [
     ({"averaging": "mean"}, "averaging='mean'"),
     ({"alpha": -0.1}, r"alpha=-0\.1 must"),
     ({"max_iter": 0}, "max_iter=0 must"),
-    ({"classes": [0, 1, 1]}, r"classes=\[0, 1, 1\] must name"),
+    ({"classes": [0, 1, 1]}, r"classes=\[0, 1, 1\] must list"),
     ({"classes": [0, 2]}, r"label .*1.*, which is not in classes=\[0, 2\]"),
+    ({"classes": "01"}, "classes='01' must list two or more distinct labels"),
+    ({"classes": [0, 2]}, "map others to these by a public rule. Within a VotingClassifier"),
+    ({"fit_intercept": "no"}, "fit_intercept='no' must be True or False"),
     ({"class_weight": "balanced"}, "class_weight='balanced' .* label counts"),
     ({"class_weight": {5: 1.0}}, "class_weight names the label 5"),
     ({"class_weight": {0: -1.0}}, r"class_weight\[0\]=-1\.0"),
@@ -273,8 +276,20 @@ def test_many_declared_classes_do_not_reveal_the_number_of_records():
     DPLogisticRegression(classes=range(20), max_iter=2).fit(X, labels)
 
 
+@pytest.mark.parametrize(("value", "found"), [(np.nan, "NaN"), (np.inf, "infinity")])
+def test_missing_values_are_refused_without_advice_that_breaks_the_guarantee(value, found):
+    X = np.eye(6)
+    X[0, 0] = value
+    for data in ((X, [0, 1] * 3), (ArraySource(X, [0, 1] * 3),)):
+        with pytest.raises(ValueError, match=f"contains .*{found}.* public constant") as info:
+            DPLogisticRegression(classes=[0, 1]).fit(*data)
+        assert "imputer" not in str(info.value) and "drop samples" not in str(info.value)
+
+
 def test_steps_that_diverge_warn(census):
     X, y = census
+    with pytest.warns(ConvergenceWarning, match="diverged"):
+        DPLogisticRegression(step_schedule=1e200, max_iter=3).fit(X, y)
     with pytest.warns(ConvergenceWarning, match="diverged: lower step_schedule"):
         DPLogisticRegression(**NO_NOISE, alpha=1e200, step_schedule=1e200, max_iter=5).fit(X, y)
 

@@ -184,6 +184,16 @@ def test_public_names():
     assert all(getattr(dpglm, name) is not None for name in dpglm.__all__)
 
 
+def test_no_error_advises_what_the_guarantee_forbids():
+    """Rows that are left out by what they hold tell of others: the number of records is public."""
+    texts = [ast.unparse(n) for found in NODES.values() for n in found if isinstance(n, ast.Raise)]
+    assert len(texts) > 300
+    forbidden = (
+        r"(remove|drop|delete|omit|skip) (those|these|such|the|any) (row|record|value|sample)"
+    )
+    assert not [text for text in texts if re.search(forbidden, text)]
+
+
 FOR_USERS = ("dpglm", "dpglm.audit", "dpglm.baselines", "dpglm.datasets", "dpglm.schema",
              "dpglm.sources", "dpglm.study", "dpglm.workflow")  # fmt: skip
 # Of numpydoc: no text, headings out of order, parameters that are not explained or do not exist,

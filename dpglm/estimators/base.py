@@ -30,6 +30,8 @@ from dpglm.schedules import PublicFacts
 # Callbacks that saw a fit, by id: they may hold scores without noise. Clones have the same ones,
 # and so has the estimator that a search clones.
 _witnesses: WeakValueDictionary[int, Any] = WeakValueDictionary()
+# Scores of such coefficients are meaningless; float32 holds up to 3e38.
+_DIVERGED = 1e30
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -144,6 +146,8 @@ class PrivateLinearClassifier(LinearPredictions, CallbackSupportMixin, BaseEstim
         ):
             if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
                 raise ValueError(f"{name}={value!r} must be a whole number, {least} or more.")
+        if not isinstance(self.fit_intercept, (bool, np.bool_)):
+            raise ValueError(f"fit_intercept={self.fit_intercept!r} must be True or False.")
         alpha = self._penalty()
         rows_of_a_record = "each row of X is one record"
         if self.max_group_size is not None:
@@ -288,7 +292,7 @@ class PrivateLinearClassifier(LinearPredictions, CallbackSupportMixin, BaseEstim
 
     def _set_coefficients(self, coef: np.ndarray, dtype: Any) -> None:
         vars(self).update(_fitted_attributes(coef, bool(self.fit_intercept), dtype))
-        if not (np.isfinite(self.coef_).all() and np.isfinite(self.intercept_).all()):
+        if not (np.abs(coef) < _DIVERGED).all():
             warnings.warn(
                 "The coefficients diverged: lower step_schedule.", ConvergenceWarning, stacklevel=5
             )

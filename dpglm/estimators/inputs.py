@@ -39,18 +39,20 @@ def resolved_classes(classes: Any, y: np.ndarray) -> np.ndarray:
                 "name them all in classes=, which also keeps the label set from leaking."
             )
         return observed
-    declared = np.unique(column_or_1d(np.asarray(classes)))
-    if len(declared) < 2 or len(declared) != len(np.asarray(classes)):
+    given = np.asarray(classes)
+    declared = np.unique(given)
+    if given.ndim != 1 or len(declared) < 2 or len(declared) != len(given):
         raise ValueError(
-            f"classes={classes!r} must name two or more distinct labels, each class once."
+            f"classes={classes!r} must list two or more distinct labels, each class once."
         )
     # Not by numpy, which would compare numbers with strings as strings.
     known = set(declared.tolist())
     unknown = [label for label in observed.tolist() if label not in known]
     if unknown:
         raise ValueError(
-            f"y holds the label {unknown[0]!r}, which is not in classes={classes!r}; "
-            "add it to classes or remove those rows."
+            f"y holds the label {unknown[0]!r}, which is not in classes={classes!r}. List all "
+            "labels there, or map others to these by a public rule. Within a VotingClassifier or "
+            "another that numbers the labels, list its numbers."
         )
     as_observed = declared.astype(observed.dtype)
     return as_observed if as_observed.tolist() == declared.tolist() else declared
@@ -189,9 +191,10 @@ def table_of(
             # scikit-learn looks for NaN by a sum, whose overflow would warn for some data only.
             with np.errstate(all="ignore"):
                 rows, y = validate_data(estimator, X, y, **checks)
-        except ValueError:
+        except ValueError as error:
             # It quotes what is not a table of numbers: the values of records.
             check_table(X)
+            _advise(str(error))
             raise
         return _with_facts_of_rows(estimator, rows, y, X, sample_weight, groups)
     if sample_weight is not None or groups is not None:
@@ -206,6 +209,16 @@ def table_of(
         )
     validate_data(estimator, source.template, skip_check_array=True)
     return SourceData(source, X)
+
+
+def _advise(error: str) -> None:
+    """Raise an error about missing values without advice that would break the guarantee."""
+    if error.startswith("Input X contains"):
+        raise ValueError(
+            f"{error.splitlines()[0]} Put a public constant in the place of such values, or let "
+            "missing= of a Schema's columns say what they are: means of a column, and rows that "
+            "are dropped, would tell of records."
+        ) from None
 
 
 def _with_facts_of_rows(estimator, X, y, given, sample_weight, groups):

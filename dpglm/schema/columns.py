@@ -590,6 +590,7 @@ class Target(_Facts):
             row = int(np.argmax(unlisted))
             raise ValueError(
                 f"column {self.name!r} holds the label {value_at(raw, row)!r}, first in row "
-                f"{row + 1}, which is not among the labels {list(self.labels)} of the schema."
+                f"{row + 1}, which is not among the labels {list(self.labels)} of the schema; "
+                "list it there, or map it to one of them."
             )
         return np.array(self.labels)[places.astype(np.intp)]

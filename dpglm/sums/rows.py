@@ -269,7 +269,7 @@ def _aligned(size):
 def _check_finite(rows):
     values = rows.data if sparse.issparse(rows) else rows
     if not np.isfinite(values).all():
-        raise ValueError("X contains NaN or infinity; replace or drop such values first.")
+        raise ValueError("X contains NaN or infinity; put a public constant in their place.")
 
 
 def _read_only(array):
