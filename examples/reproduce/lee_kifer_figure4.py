@@ -95,7 +95,7 @@ def reproduce(arguments) -> Report:
         "Labels are those of the paper, an attack that denies the service or not. The paper runs "
         f"DP-AGD and PrivGene on batches of {batch:,} of its records; here each iteration reads "
         "all rows. It leaves OutPert out, which needs them all, and so is it here. "
-        f"{STATE_OF_THE_ART} takes 1,000 batches at most from epsilon .4 on. What the authors' "
+        f"{STATE_OF_THE_ART} takes fewer and longer steps from epsilon .4 on. What the authors' "
         "program does otherwise is said with Figures 2 and 3."
     )
     report.drawing = figure(panels)
