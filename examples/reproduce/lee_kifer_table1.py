@@ -95,8 +95,8 @@ def claims_at_the_start(report: Report, descent: Descent, name: str) -> None:
         paper=norms.text(f"{norms.value[0]}"),
         ours=f"{norm:.5f}",
         holds=close if name == "Adult" else None,
-        remark=f"{abs(norm / norms.value[0] - 1):.1%} apart: their bands of age, hours, schooling "
-        "and weight end at quantiles of the data, ours at round numbers"
+        remark=f"{abs(norm / norms.value[0] - 1):.1%} apart: the usual 123 columns cut age, hours, "
+        "schooling and weight at quantiles of the data, ours at round numbers"
         if name == "Adult"
         else "other data",
     )
