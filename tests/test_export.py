@@ -31,7 +31,7 @@ MODELS = {
 }
 
 
-@pytest.fixture(scope="module", params=[Y, np.array([-1, 1])[Y], SEVERAL], ids=["01", "+-", "abc"])
+@pytest.fixture(scope="module", params=[np.array([-1, 1])[Y], SEVERAL], ids=["+-", "abc"])
 def models(request):
     return [Model(**given).fit(X, request.param) for Model, given in MODELS.items()]
 
@@ -131,6 +131,7 @@ def check_skops(models):
     return used
 
 
+@pytest.mark.slow
 def test_skops_needs_no_other_types():
     schedules = {"noise_schedule": dpglm.Geometric(ratio=0.9), "momentum": dpglm.HeavyBall(0.5)}
     diagonal = dpglm.DiagonalPreconditioner()
