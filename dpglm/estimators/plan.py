@@ -14,6 +14,7 @@ import numpy as np
 from dpglm.privacy.budget import CLIP_RANGE, LARGEST_NOISE_MULTIPLIER, PrivacyBudget, check_whole
 from dpglm.privacy.calibration import (
     calibrated_multipliers,
+    check_resolution,
     coarse_epsilon,
     coarsened,
     longest_run,
@@ -486,15 +487,21 @@ def _longest_n_iter(
         """Of the losses: exact in the full batch, and by the central limit theorem else."""
         return math.fsum(n * event.loss_variance for event, n in gradients(n_iter))
 
+    def events(n_iter: int) -> tuple[tuple[Event, int], ...]:
+        return (*((event, 1) for event in first), *gradients(n_iter))
+
     def epsilon(n_iter: int) -> float:
-        events = (*((event, 1) for event in first), *gradients(n_iter))
-        return coarse_epsilon(events, budget.delta)
+        return coarse_epsilon(events(n_iter), budget.delta)
 
     # A little more, for noise that was calibrated to so many iterations, and rounded.
     most = facts.mu**2 * (1 + 1e-12)
     n_iter = longest_run(variance, most, max(most / variance(1), 1.0))
     if facts.sampling_rate < 1:
         n_iter = longest_run(epsilon, budget.epsilon, max(n_iter, 1))
+        check_resolution(n_iter, budget.delta)
+        # As the ledger will compute it.
+        while n_iter and composed_epsilon(events(n_iter), budget.delta) > budget.epsilon:
+            n_iter -= math.ceil(n_iter / 1000)
     if n_iter == 0:
         raise ValueError(
             f"{given}: epsilon={budget.epsilon:g} with delta={budget.delta:g} does not pay for one "

@@ -59,13 +59,7 @@ def _log_scale(
         sampled = ((kind(sampling_rate, scale * z), n) for z, n in counts)
         return (*((event, 1) for event in first), *sampled)
 
-    least = _LEAST_DELTA + 2 * numerical_error(events(0.0))
-    if delta < least:
-        raise ValueError(
-            f"delta={delta:g} is below {least:.2g}, which is what the numerical accounting of "
-            f"{sum(n for _, n in counts)} mini-batches resolves; raise delta, or set "
-            "sampling_rate=1."
-        )
+    check_resolution(len(first) + sum(n for _, n in counts), delta)
     in_a_batch = -math.expm1(sum(n for _, n in counts) * math.log1p(-sampling_rate))
     if delta >= in_a_batch:
         raise ValueError(
@@ -87,6 +81,16 @@ def _log_scale(
     while composed_epsilon(events(log_scale), delta) > epsilon:
         log_scale += _TOLERANCE
     return log_scale
+
+
+def check_resolution(n_iter: int, delta: float) -> None:
+    """Raise a ValueError if so many mini-batches cannot be accounted for at so small a delta."""
+    least = _LEAST_DELTA + 2 * numerical_error([(None, n_iter)])
+    if delta < least:
+        raise ValueError(
+            f"delta={delta:g} is below {least:.2g}, which is what the numerical accounting of "
+            f"{n_iter} mini-batches resolves; raise delta, or set sampling_rate=1."
+        )
 
 
 def longest_run(cost: Callable[[int], float], budget: float, guess: float) -> int:
