@@ -50,9 +50,10 @@ ALL_EPSILONS = [0.05, 0.1, 0.2, 0.4, 0.8, 1.6]
 MOST_MOMENTS = 32
 # Of the way down from zero coefficients to the optimum: "close" leaves no more than this.
 CLOSE = 0.1
-WHY_STRONGER = (
+WHY_NOT_COMPARABLE = (
     "ObjPert is charged here by its exact profile, more tightly than was known in 2018, and its "
-    "rows are shortened to norm 3 instead of 1: a stronger rival than the paper's"
+    "rows are shortened to norm 3 instead of 1, so that it is a stronger rival than the paper's; "
+    "and SGD-MA, which the paper tunes for each table, is not tuned here"
 )
 
 
@@ -163,7 +164,7 @@ def claim_close(report: Report, name: str, results, epsilons: list[float]) -> No
         f"{name}, logistic regression: the objective is close to the optimum over a wide range",
         paper="Section 6.3",
         ours="; ".join(f"{e:g}: {100 * m:.0f} ±{100 * s:.0f} %" for e, (m, s) in left.items()),
-        holds=2 * len(close) > len(epsilons),
+        holds=2 * len(close) >= len(epsilons),
         remark=f"left of the way from ln 2 to the optimum; at most {CLOSE:.0%} at "
         f"{', '.join(close) or 'no epsilon'}",
     )
@@ -175,15 +176,14 @@ def claim_sgd_is_best(report: Report, title: str, results, epsilon: float) -> No
     others = [PUBLISHED, *PRIOR]
     best, mean, error = gain(scores, STATE_OF_THE_ART, others)
     weaker, gap, gap_error = gain(scores, STATE_OF_THE_ART, [PUBLISHED, "PrivGene", "SGD-Adv"])
-    stronger = best == "ObjPert" and mean <= 2 * error and gap > 2 * gap_error
-    holds = None if stronger else mean > 2 * error
+    holds = True if mean > 2 * error else False if gap < -2 * gap_error else None
     report.claim(
         f"{title}, epsilon {epsilon:g}: SGD-MA is the most accurate",
         paper=printed("lee_kifer.figure2.sgd_ma_from").text("above .8"),
         ours=f"{mean:+.2f} ±{error:.2f} points against {best}",
         holds=holds,
         remark=f"{gap:+.2f} ±{gap_error:.2f} against the best of the others, {weaker}",
-        why=WHY_STRONGER if stronger else "",
+        why=WHY_NOT_COMPARABLE if holds is None else "",
     )
 
 
@@ -202,7 +202,7 @@ def claims_of_instability(report: Report, results, epsilons: list[float]) -> Non
         paper=printed("lee_kifer.figure3.unstable").text("lower at .4 than at .1"),
         ours=f"{mean:+.2f} ±{error:.2f} points",
         holds=mean < -2 * error,
-        remark=f"it dips elsewhere: {', '.join(dips)}" if dips else "it does not dip",
+        remark=f"the dip is another, {', '.join(dips)}" if dips else "there is no dip",
     )
     falls = [mean_and_error(loss[b] - loss[a]) for a, b in pairwise(epsilons)]
     report.claim(
@@ -294,6 +294,11 @@ def reproduce(arguments) -> Report:
         "BANK at 1.6 no worse). DP-AGD with our defaults has the exponential "
         "mechanism at a quarter of the cost, a twentieth of the budget for choices, momentum, and "
         "a whitened space."
+    )
+    report.note(
+        "The paper tunes the penalty for each table and does not print it. Ten times that of the "
+        "program leaves on Adult (schema adult, 10 and 5 fits) 50 % of the way at epsilon .1 and "
+        "19 % at .4, so that no verdict hangs on it; see DPAGDClassifier.as_published."
     )
     report.note(
         "What the sign of the noise is worth: on Adult at epsilon .1, encoded by observed ranges, "
