@@ -187,7 +187,7 @@ def figure(results: ComparisonResults, styles: list[str], plt):
         column[0].set_title(title)
         column[1].set_xlabel(parameter)
     axes[0, 0].set_ylabel("logistic loss, training fold")
-    axes[0, 0].set_ylim(top=min(axes[0, 0].get_ylim()[1], 1.0))
+    axes[0, 0].set_yscale("log")
     axes[1, 0].set_ylabel("accuracy in percent, test fold")
     handles, labels = axes[0, 0].get_legend_handles_labels()
     fig.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)

@@ -18,6 +18,7 @@ from _lee_kifer import (
     PUBLISHED,
     SOURCE,
     STATE_OF_THE_ART,
+    WITHIN,
     add_run_arguments,
     add_tables,
     compared,
@@ -56,8 +57,8 @@ def claim_panel(report: Report, title: str, results, epsilons: list[float], fewe
         paper="abstract and Figure 4",
         ours="; ".join(parts),
         holds=None if any(behind) else True,
-        remark=f"1/{fewer:.0f} of the records, so that the noise on means is {fewer:.0f} times as "
-        "large at the same epsilon",
+        remark=f"{WITHIN}; with 1/{fewer:.0f} of the records, so that the noise on means is "
+        f"{fewer:.0f} times as large at the same epsilon",
     )
 
 
