@@ -103,7 +103,10 @@ class Objective:
         self._fingerprint = None if norms is None else rows.fingerprint()
         if norms and not np.array_equal(norms[0], self._fingerprint):
             # A row that has become longer would add more than the clip.
-            raise ValueError("X has changed between two passes, and rows are clipped by old norms.")
+            raise ValueError(
+                "X has changed between two passes, and rows are clipped by old norms; fit again, "
+                "and let nobody write to X meanwhile."
+            )
         if n_outputs < (2 if isinstance(loss, Softmax) else 1):
             raise ValueError(
                 f"n_outputs={n_outputs!r} does not suit {loss!r}; give it the number of classes."

@@ -469,9 +469,14 @@ class PrivateSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         try:
             plan = last.plan(n_samples, width, n_classes)
             if plan.ledger.seeded:
-                raise ValueError("seeded_noise would give all fits the same noise, which cancels.")
+                raise ValueError(
+                    "seeded_noise would give all fits the same noise, which cancels; leave it out."
+                )
             if plan.ledger.unit != "row":
-                raise ValueError("max_group_size: labels are counted by rows, not by persons.")
+                raise ValueError(
+                    "max_group_size: labels are counted by rows, not by persons; choose a setting "
+                    "on public rows, or leave max_group_size=None if each row is a person."
+                )
             plan.ledger.mu()
         except ValueError as error:
             raise ValueError(f"The setting {setting!r} cannot be searched: {error}") from error
