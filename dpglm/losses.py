@@ -58,6 +58,11 @@ class Logistic(_MarginLoss):
         decay = np.exp(-np.abs(margin))
         return -np.where(margin >= 0, decay, 1.0) / (1.0 + decay)
 
+    def second_derivative(self, scores: np.ndarray) -> np.ndarray:
+        """Second derivative of each row's loss in its score, shape (n,)."""
+        decay = np.exp(-np.abs(scores))
+        return decay / (1.0 + decay) ** 2
+
 
 @dataclass(frozen=True)
 class SmoothedHinge(_MarginLoss):

@@ -286,7 +286,7 @@ def divided_by_the_batch(monkeypatch):
 moment_of_long_rows = wrapped(
     Objective,
     "second_moment",
-    lambda original, rows, row_bound, diagonal: original(rows, 1.5 * row_bound, diagonal),
+    lambda original, rows, row_bound, *given: original(rows, 1.5 * row_bound, *given),
 )
 
 

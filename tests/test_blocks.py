@@ -76,6 +76,11 @@ def test_every_sum_over_blocks_is_the_sum_over_all_rows(loss, n_outputs, storage
             expected = one.line_losses(coef, direction, steps, **bounds)
             got = many.line_losses(coef, direction, steps, **bounds)
             assert_allclose(got, expected, rtol=1e-11)
+        if n_outputs == 1 and isinstance(loss, Logistic):
+            one, many = one.weighed(2.0), many.weighed(2.0)
+            if not isinstance(one.stretches[0], np.ndarray):
+                expected = one.second_moment(1.0, False, coef)
+                assert_allclose(many.second_moment(1.0, False, coef), expected, rtol=1e-11)
         for n in (100, 10**7):
             assert many.rounding_slack(n) == one.rounding_slack(n)
             assert many.line_rounding(n, 3.0) == one.line_rounding(n, 3.0)

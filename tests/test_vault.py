@@ -301,7 +301,8 @@ def test_the_methods_of_a_vault_are_few_and_all_of_them_answer_with_noise():
         if not name.startswith("_")
     }
     asked = ["choose_step", "gradient_sum", "magnitudes", "second_moment"]
-    assert sorted(questions) == sorted(["admits", "change_basis", "scale_columns", *asked])
+    changes = ["change_basis", "scale_columns", "weigh_rows"]
+    assert sorted(questions) == sorted(["admits", *changes, *asked])
     X, y = table()
     sums = Objective(X, 2.0 * y - 1, Logistic())
     zeros = np.zeros(N_FEATURES + 1)
@@ -314,9 +315,11 @@ def test_the_methods_of_a_vault_are_few_and_all_of_them_answer_with_noise():
             vault.gradient_sum(zeros, 1.0, 2.0),
             vault.second_moment(3.0, 2.0, diagonal=False),
             vault.second_moment(3.0, 2.0, diagonal=True),
+            vault.second_moment(3.0, 2.0, diagonal=False, coef=zeros),
             vault.magnitudes(1.0).ravel(),
             vault.scale_columns(np.ones(N_FEATURES + 1)),
             vault.change_basis(np.eye(N_FEATURES + 1)),
+            vault.weigh_rows(1.0),
             vault.choose_step(
                 zeros, direction, steps, np.zeros(40), "exponential", 1e-3, 1.0, None
             ),
@@ -324,13 +327,13 @@ def test_the_methods_of_a_vault_are_few_and_all_of_them_answer_with_noise():
 
     with on_tape() as recorded:
         found = [answers(seed) for seed in range(5)]
-    exact = [release.exact.ravel() for release in recorded.releases[:4]]
+    exact = [release.exact.ravel() for release in recorded.releases[:5]]
     for total, *noisy in zip(exact, *found, strict=False):
         assert len({tuple(answer) for answer in noisy}) == 5
         for answer in noisy:
             assert answer.shape == total.shape and (answer != total).all()
             assert not np.shares_memory(answer, total)
-    assert {(*answers[-3:-1],) for answers in found} == {(None, None)}
+    assert {(*answers[-4:-1],) for answers in found} == {(None, None, None)}
     assert len({choice for *_, choice in found}) > 2
 
 
@@ -421,6 +424,7 @@ def test_the_ledger_of_a_fit_that_stops_early_lists_all_that_was_planned():
 EVERY = {
     **ESTIMATORS,
     "batches": DPLogisticRegression(max_iter=8, sampling_rate=0.3),
+    "intervals": DPLogisticRegression(epsilon=1e4, max_iter=2, inference_share=0.9),
     "adaptive": DPAGDClassifier(epsilon=4.0, max_iter=4, n_steps=5, preconditioner=None),
     "published": DPAGDClassifier.as_published(epsilon=4.0, max_iter=4),
     "moments": SGDMomentsAccountant(max_iter=8, batch_size=18),
@@ -430,7 +434,7 @@ EVERY = {
 # Its theorem is not about one record in place of another.
 SAMPLED = {"advanced"}
 # These count labels, or learn from two classes.
-TWO_CLASSES = {"newton", "genetic"}
+TWO_CLASSES = {"newton", "genetic", "intervals"}
 EXTREMES = [
     [1e308, -1e308, 1e308], [1e154, 5e-324, -1.0], [1e3, 1e3, -1e3], [0.0, 0.0, 0.0],
     [5e-324, 0.0, -1e-200], [-3.0, 0.5, 2.0],
@@ -553,11 +557,17 @@ def a_longer_way(original, objective, coef, direction, steps, **bound):
     return original(objective, coef, direction, 3 * steps, **bound)
 
 
+def a_moment_of_more_weight(original, objective, row_bound, diagonal, coef):
+    total = original(objective, row_bound, diagonal, coef)
+    return total if coef is None else 4.0 * total
+
+
 @pytest.mark.parametrize(
     ("name", "bug"),
     [
         ("plain", changed_sum(times(2.0))),
         ("full", moment_of_long_rows),
+        ("intervals", changed("second_moment", a_moment_of_more_weight)),
         ("adaptive", changed("line_losses", a_longer_way)),
     ],
 )

@@ -401,6 +401,8 @@ class PersonsMixin:
     max_weight: float = 10.0
     max_group_size: int | None = None
 
+    inference_share: ClassVar[float] = 0.0
+
     @extended(PrivateLinearClassifier.fit)
     @with_callbacks
     def fit(
@@ -434,6 +436,8 @@ class PersonsMixin:
         >>> print(model.fit(X, y, groups=persons).privacy_.unit)
         group
         """
+        if sample_weight is not None and self.inference_share:
+            raise ValueError("sample_weight is not for a fit with inference_share; set it to 0.")
         return self._fit_table(X, y, sample_weight=sample_weight, groups=groups)
 
 

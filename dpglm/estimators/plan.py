@@ -116,6 +116,42 @@ class SecondMomentRelease:
         return self.mu * math.sqrt(1 - self.scale_share - self.share)
 
 
+@dataclass(frozen=True)
+class DebiasingRelease:
+    """What is released after the descent, so that intervals can be computed: of a budget of ``mu``.
+
+    In each round a curvature and a few sums of gradients. More than one round is for fits without
+    noise, which go on until they have converged.
+    """
+
+    mu: float
+    curvature_share: float = 0.3
+    n_gradients: int = 6
+    n_rounds: int = 1
+
+    @property
+    def curvature_noise_multiplier(self) -> float:
+        """That of the curvature."""
+        return math.sqrt(self.n_rounds / self.curvature_share) / self.mu
+
+    @property
+    def noise_multiplier(self) -> float:
+        """That of each gradient."""
+        return math.sqrt(self.n_rounds * self.n_gradients / (1 - self.curvature_share)) / self.mu
+
+    @property
+    def n_averaged(self) -> int:
+        """Of how many iterates the estimate is the mean."""
+        return max(1, 2 * self.n_gradients // 3)
+
+    @property
+    def events(self) -> list[GaussianEvent]:
+        """What is released, in order."""
+        gradient = GaussianEvent(self.noise_multiplier)
+        one = [GaussianEvent(self.curvature_noise_multiplier), *[gradient] * self.n_gradients]
+        return one * self.n_rounds
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Plan:
     """What a fit may release and what that costs: made from public facts, before any data."""
@@ -265,6 +301,8 @@ class PrivacyPlan(DescentPlan):
         square root of the effective dimension that it will find: see `in_whitened_space`.
     batches : {"poisson", "fixed"}, default="poisson"
         How random batches are drawn.
+    debiasing : DebiasingRelease, optional
+        What is released last, for intervals.
 
     Examples
     --------
@@ -279,6 +317,7 @@ class PrivacyPlan(DescentPlan):
     averaging: np.ndarray
     step_schedule: Schedule
     batches: str = "poisson"
+    debiasing: DebiasingRelease | None = None
 
     def in_whitened_space(self, effective_dimension: float) -> "PrivacyPlan":
         """Return the plan of the gradients, whose noise and steps follow from the clips."""
@@ -299,7 +338,8 @@ class PrivacyPlan(DescentPlan):
             size = f"{self.facts.expected_batch_size:.6g}"
             records = f"random batches of {about}{size} of {records}"
         iterations = f"{self.n_iter} iterations over {records}"
-        return f"{first}{iterations}: {self.ledger} {self.words_of_warning}".rstrip()
+        last = "" if self.debiasing is None else ", then what intervals need"
+        return f"{first}{iterations}{last}: {self.ledger} {self.words_of_warning}".rstrip()
 
     def epsilon_after(self, n_releases: int) -> float:
         """Return the cost of the first so many releases, a second moment among them.
@@ -314,7 +354,7 @@ class PrivacyPlan(DescentPlan):
 
     def milestones(self, n_milestones: int = 5) -> list[Milestone]:
         """Return at most so many iterations, evenly spread from the first to the last."""
-        first = self.ledger.n_releases - self.n_iter
+        first = 0 if self.second_moment is None else len(self.second_moment.parts)
         spread = np.linspace(0, self.n_iter - 1, min(n_milestones, self.n_iter))
         return [
             Milestone(
@@ -353,6 +393,7 @@ def make_plan(
     second_moment: SecondMomentRelease | None = None,
     noise_multiplier: float | None = None,
     batches: str = "poisson",
+    debiasing: DebiasingRelease | None = None,
 ) -> PrivacyPlan:
     """Fix a whole run in advance and calibrate its noise to the budget exactly.
 
@@ -366,7 +407,8 @@ def make_plan(
     are proportional to s_t and ``sum_t 1/z_t^2 = mu^2``. A second moment with multiplier z leaves
     ``mu^2 - 1/z^2`` for that sum. With mini-batches (``facts.sampling_rate`` below 1) the
     multipliers ``z_t`` are rounded up to 12 distinct ones and scaled until the privacy loss
-    distribution of the whole run meets the budget.
+    distribution of the whole run meets the budget. What a debiasing costs was not given to the
+    second moment.
     """
     longest = isinstance(n_iter, str) and n_iter == "budget"
     n_iter = 1 if longest else check_whole("max_iter", n_iter)
@@ -384,9 +426,11 @@ def make_plan(
     mu = budget.mu if second_moment is None else second_moment.left_over
     facts = replace(facts, mu=mu, sampling_rate=float(facts.sampling_rate))
     first = [] if second_moment is None else [event for _, _, event in second_moment.parts]
+    last = [] if debiasing is None else debiasing.events
+    others = [*first, *last]
     if longest:
         fixed = (noise_multiplier, clip_schedule, noise_schedule)
-        n_iter = _longest_n_iter(budget, facts, fixed, first, kind)
+        n_iter = _longest_n_iter(budget, facts, fixed, others, kind)
 
     clip = planned_clip(clip_schedule, n_iter, facts, infinite=mu == math.inf)
     facts = replace(facts, clip=clip)
@@ -397,7 +441,7 @@ def make_plan(
         noise_multipliers = _fixed(noise_multiplier, sensitivity, shape, facts.sampling_rate)
     elif facts.sampling_rate < 1 and mu < math.inf:
         noise_multipliers = calibrated_multipliers(
-            shape / sensitivity, facts.sampling_rate, budget.epsilon, budget.delta, first, kind
+            shape / sensitivity, facts.sampling_rate, budget.epsilon, budget.delta, others, kind
         )
     else:
         noise_multipliers = _calibrated(sensitivity, shape, mu)
@@ -418,11 +462,12 @@ def make_plan(
         step=step,
         momentum=momentum if second_moment else momentum.settled(n_iter, facts),
         averaging=averaging_weights(averaging, n_iter),
-        ledger=ledger_of(budget, [*first, *gradients]),
+        ledger=ledger_of(budget, [*first, *gradients, *last]),
         clip_schedule=clip_schedule,
         step_schedule=step_schedule,
         second_moment=second_moment,
         batches=batches,
+        debiasing=debiasing,
     )
 
 

@@ -56,6 +56,46 @@ class Whitening:
     events: "list[Event]"
 
 
+@dataclass(frozen=True, eq=False)
+class Debiased:
+    """What was released after the descent, for intervals, and what follows from it.
+
+    All but ``coef`` is in the first k coordinates v of a space of its own, where ``basis @ v`` are
+    coefficients of columns.
+
+    Attributes
+    ----------
+    n_records : int
+        Public.
+    coef : ndarray of shape (n_columns,)
+        The estimate: of the columns that were left out (``held``) what the descent found.
+    held : ndarray of bool, shape (n_columns,)
+        Columns that too few records have for anything to be said of them.
+    basis : ndarray of shape (n_columns, k)
+    curvature, inverse : ndarray of shape (k, k)
+        Of the loss, without noise as far as it is known, and with that of the penalty inverted.
+    seen : ndarray of bool, shape (k,)
+    directions : ndarray of shape (k, k)
+        Eigenvectors of the curvature, and which of them stand out from its noise.
+    noise_std : float
+        That of the noise in the mean of the gradients that the estimate rests on.
+    spread : ndarray of shape (n_columns,)
+        Standard deviations of the columns, as far as the second moment shows; infinite for the
+        intercept.
+    """
+
+    n_records: int
+    coef: np.ndarray
+    held: np.ndarray
+    basis: np.ndarray
+    curvature: np.ndarray
+    inverse: np.ndarray
+    seen: np.ndarray
+    directions: np.ndarray
+    noise_std: float
+    spread: np.ndarray
+
+
 class FitTrace:
     """Released values of a fit, safe to publish with the coefficients.
 
@@ -89,6 +129,8 @@ class FitTrace:
         The coefficients at the end, in the solver's layout (intercept last).
     whitening : Whitening or None
         What a preconditioner released before the first iteration.
+    debiased : Debiased or None
+        What was released after the last, for intervals.
 
     Examples
     --------
@@ -110,6 +152,7 @@ class FitTrace:
         self.events: list[Event] = []
         self.coef: np.ndarray | None = None
         self.whitening: Whitening | None = None
+        self.debiased: Debiased | None = None
 
     def record(self, *releases: Release, **released: Any) -> None:
         """Append a row: a value for each column, and what the releases behind it cost."""

@@ -128,7 +128,7 @@ def whiten(vault: Vault, plan: PrivacyPlan | AdaptivePlan, space: Space) -> tupl
     noise = noise_std / facts.n_samples
     penalised = scales**2
     penalised[-1] *= not space.fit_intercept
-    kept = _part_kept(moment, noise) if space.fit_intercept else 1.0
+    kept = part_kept(moment, noise) if space.fit_intercept else 1.0
     curvature = min(1.0, facts.curvature or 1.0)
     ridge = max(preconditioner.damping * noise / kept, least)
     ridge = ridge + facts.alpha / curvature * penalised
@@ -322,7 +322,7 @@ def _warn_where_little_is_seen(
         warnings.warn(text, UtilityWarning, stacklevel=8)
 
 
-def _part_kept(moment: np.ndarray, noise: float) -> float:
+def part_kept(moment: np.ndarray, noise: float) -> float:
     """Return which part of the second moment is left after rows were shortened.
 
     That is the mean square of the intercept's column, one in every row before, if above its noise.

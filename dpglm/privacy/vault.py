@@ -423,21 +423,30 @@ class Vault:
         return self._release_sum(mechanism, exact, coef.size, event=event)
 
     def second_moment(
-        self, row_bound: float, noise_multiplier: float, *, diagonal: bool
+        self,
+        row_bound: float,
+        noise_multiplier: float,
+        *,
+        diagonal: bool,
+        coef: np.ndarray | None = None,
     ) -> np.ndarray:
         """Release the sum over the records of ``x~ x~'``, each x~ clipped, with noise.
 
-        The diagonal, or the upper triangle with its other entries times sqrt(2).
+        The diagonal, or the upper triangle with its other entries times sqrt(2). With coefficients
+        each x~ is first multiplied by the root of the second derivative of its loss there, so that
+        the sum is the curvature, of the rows as they are answered about now: it is clipped all the
+        same, so that the sensitivity is that of rows of norm `row_bound`.
         """
         row_bound, noise_multiplier = _checked_bound(row_bound), float(noise_multiplier)
         n_columns = self._sums.coef_shape[0]
         size = n_columns if diagonal else n_columns * (n_columns + 1) // 2
         relation = self._budget.neighboring_relation
         slack = self._sums.moment_rounding(self._most_samples) * row_bound**2
+        coef = None if coef is None else plain(coef, self._sums.coef_shape)
         sensitivity = moment_sensitivity(row_bound, relation, n_columns)
 
         def exact() -> np.ndarray:
-            total = self._sums.second_moment(row_bound, diagonal)
+            total = self._sums.second_moment(row_bound, diagonal, coef)
             if diagonal:
                 return total
             where, weights = triangle(n_columns)
@@ -465,6 +474,10 @@ class Vault:
     def change_basis(self, basis: np.ndarray) -> None:
         """Answer about ``P'`` times each row of now from here on; its norms decide the clip."""
         self._sums, self._rounding = self._sums.in_basis(plain(basis, np.shape(basis))), None
+
+    def weigh_rows(self, bound: float) -> None:
+        """Weigh each row by ``min(1, (bound / norm)^2)``, by itself alone, from here on."""
+        self._sums = self._sums.weighed(_checked_bound(bound))
 
     @property
     def has_drawn(self) -> bool:

@@ -4,6 +4,7 @@ from dpglm.study.comparison import compare
 from dpglm.study.models import SKOPS_TYPES, model_card, register_onnx
 from dpglm.study.plots import (
     AuditDisplay,
+    CoefficientDisplay,
     ComparisonDisplay,
     FitTraceDisplay,
     OdometerDisplay,
@@ -20,8 +21,8 @@ from dpglm.study.shapes import explain
 from dpglm.study.utility import UtilityGraph, noise_from_public, simulated_accuracy
 
 __all__ = [
-    "SKOPS_TYPES", "AuditDisplay", "ComparisonDisplay", "ComparisonResults", "FitTraceDisplay",
-    "OdometerDisplay", "PlanDisplay", "PrivacyReport", "ScoresDisplay", "ShapeDisplay",
-    "TradeOffDisplay", "UtilityGraph", "UtilityGraphDisplay", "compare", "explain", "html_report",
-    "model_card", "noise_from_public", "register_onnx", "simulated_accuracy",
+    "SKOPS_TYPES", "AuditDisplay", "CoefficientDisplay", "ComparisonDisplay", "ComparisonResults",
+    "FitTraceDisplay", "OdometerDisplay", "PlanDisplay", "PrivacyReport", "ScoresDisplay",
+    "ShapeDisplay", "TradeOffDisplay", "UtilityGraph", "UtilityGraphDisplay", "compare", "explain",
+    "html_report", "model_card", "noise_from_public", "register_onnx", "simulated_accuracy",
 ]  # fmt: skip

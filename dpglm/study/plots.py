@@ -14,6 +14,7 @@ from dpglm.audit.choices import ChoiceCounts
 from dpglm.audit.report import AuditPart, AuditReport
 from dpglm.audit.statistics import CanaryScores
 from dpglm.estimators.adaptive_plan import AdaptivePlan
+from dpglm.estimators.inference import Estimates
 from dpglm.estimators.plan import PrivacyPlan
 from dpglm.exceptions import require
 from dpglm.privacy.attacks import attack_power
@@ -868,6 +869,58 @@ def _text(value: Any) -> str:
 # Of more categories, those that add least and most are drawn.
 _MOST_BARS = 16
 _MISSING = {"color": "C1", "linestyle": "--", "label": "a missing value"}
+
+
+@dataclass(eq=False, repr=False)
+class CoefficientDisplay(Display):
+    """Estimates with their intervals, one line each; make it with `from_estimates`.
+
+    The thick part of a bar is what the draw of the records alone would make of it. Those that are
+    hidden by the noise are left out, and counted below.
+
+    Examples
+    --------
+    >>> from dpglm import DPLogisticRegression
+    >>> from dpglm.datasets import make_census
+    >>> from dpglm.schema import load_schema
+    >>> from dpglm.study import CoefficientDisplay
+    >>> model = DPLogisticRegression(epsilon=8.0, inference_share=0.5, classes=[0, 1])
+    >>> found = model.fit(*make_census(20_000, random_state=0)).inference()
+    >>> display = CoefficientDisplay.from_estimates(found.t_test([{"x1": 1.0}, {"x4": 1.0}]))
+    >>> display.plot().axes_[0].get_title()
+    '95 % intervals'
+    """
+
+    estimates: Estimates
+
+    @classmethod
+    def from_estimates(cls, estimates: Estimates) -> Self:
+        """Prepare the figure of what ``estimates``, `t_test` and others of an inference return."""
+        return cls(estimates)
+
+    def _layout(self) -> Layout:
+        n = sum(not refused for refused in self.estimates.refusals)
+        return Layout("", (6.8, 1.4 + 0.24 * n), (1,), 1)
+
+    def _draw_panels(self, own_figure: bool) -> None:
+        (axes,), found = self.axes_, self.estimates
+        given = np.flatnonzero([not refused for refused in found.refusals])
+        at, value = np.arange(len(given)), found.value[given]
+        quantile = norm.isf((1 - found.level) / 2)
+        for error, width, label in (
+            (found.std_error, 1.5, "with the noise"),
+            (found.sampling_error, 4.0, "without it"),
+        ):
+            half = quantile * error[given]
+            axes.hlines(at, value - half, value + half, "C0", linewidth=width, label=label)
+        axes.plot(value, at, "o", color="C3", markersize=4)
+        axes.axvline(0.0, color="0.6", linewidth=1)
+        axes.set_yticks(at, [found.names[k] for k in given])
+        n_hidden = len(found.names) - len(given)
+        hidden = f"{n_hidden} hidden by the noise" if n_hidden else ""
+        axes.set(title=f"{100 * found.level:g} % intervals", xlabel=hidden)
+        axes.invert_yaxis()
+        axes.legend(frameon=False)
 
 
 @dataclass(eq=False, repr=False)

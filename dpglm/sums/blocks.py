@@ -84,8 +84,10 @@ class BlockObjective:
         for _ in self._blocks.map(type):
             pass
 
-    def second_moment(self, row_bound: float, diagonal: bool) -> np.ndarray:
-        return self._total("second_moment", row_bound, diagonal)
+    def second_moment(
+        self, row_bound: float, diagonal: bool, coef: np.ndarray | None = None
+    ) -> np.ndarray:
+        return self._total("second_moment", row_bound, diagonal, coef)
 
     def line_losses(
         self,
@@ -108,6 +110,9 @@ class BlockObjective:
 
     def scaled(self, scales: np.ndarray) -> "BlockObjective":
         return BlockObjective(self._blocks.changed("scaled", scales), self._model.scaled(scales))
+
+    def weighed(self, bound: float) -> "BlockObjective":
+        return BlockObjective(self._blocks.changed("weighed", bound), self._model.weighed(bound))
 
     def rounding_slack(self, n_samples: int) -> float:
         return self._model.rounding_slack(n_samples)

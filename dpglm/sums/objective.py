@@ -282,19 +282,28 @@ class Objective:
         """Condition number of the basis."""
         return float(self.stretches[0] / self.stretches[1])
 
-    def second_moment(self, row_bound: float, diagonal: bool) -> np.ndarray:
+    def second_moment(
+        self, row_bound: float, diagonal: bool, coef: np.ndarray | None = None
+    ) -> np.ndarray:
         """Sum over rows of ``x~ x~'``, each x~ first clipped to an L2 norm of at most `row_bound`.
 
         With weights w it is ``sqrt(w) x~`` that is clipped, and in a group the squares of the norms
-        add up to that of the bound at most. Private: it leaves the library through a mechanism
-        only. Of shape (n_columns, n_columns), or (n_columns,) if only its diagonal is asked for. It
-        does not depend on the target.
+        add up to that of the bound at most. Given the coefficients of one logistic output, w is
+        that times the second derivative of the loss of the row. In a basis P the rows are ``P' x~``
+        throughout. Private: it leaves the library through a mechanism only. Of shape (n_columns,
+        n_columns), or (n_columns,) if only its diagonal is asked for. It does not depend on the
+        target.
         """
-        if self._basis is not None:
-            raise ValueError("The second moment is that of the original columns, not in a basis.")
+        if self._basis is not None and (diagonal or self._basis.ndim == 1):
+            raise ValueError("In a basis the second moment is that in a matrix, and whole.")
         inverse = np.abs(self._signed[: self.n_rows])
+        weights = self._root_weights()
+        if coef is not None:
+            scores = self._scores(self._check_coef(coef, "coef"))[0, : self.n_rows]
+            # Of a score that is no number there is none.
+            weights = weights * np.sqrt(np.nan_to_num(self.loss.second_derivative(scores)))
         with np.errstate(over="ignore"):
-            shrinkage = np.minimum(self._root_weights(), row_bound * inverse)
+            shrinkage = np.minimum(weights, row_bound * inverse)
         # Each row is scaled before anything is multiplied. A scale of zero thereby removes a row of
         # any finite size, where zero times an overflowing square would not be a number.
         scale = np.where(inverse > 0.0, shrinkage, 0.0)
@@ -303,7 +312,9 @@ class Objective:
             parts = parts_of_groups(np.square(norms / row_bound), self._groups)
             scale = np.minimum(scale, row_bound * np.sqrt(parts) * inverse)
         with one_blas_thread():
-            return self._rows.second_moment(scale, self._fit_intercept, diagonal, self._score_chunk)
+            return self._rows.second_moment(
+                scale, self._fit_intercept, diagonal, self._score_chunk, self._basis
+            )
 
     def magnitudes(self, n_magnitudes: int) -> np.ndarray:
         """Number of entries of each column of ``x~`` between powers of two, from 1 on.
@@ -347,11 +358,26 @@ class Objective:
 
         Relative to the square of the row bound, and with the sums of `rounding_slack`: each entry
         sums products in chunks, a clipped row has a norm of at most ``(1 + (d + 12) u) row_bound``,
-        and scaling the entries of a triangle afterwards costs one more rounding of each.
+        and scaling the entries of a triangle afterwards costs one more rounding of each. In a basis
+        a row and its norm each are of a product with it, off by ``(d + 2) kappa u`` of the norm.
         """
         n_samples *= self._group_size
-        norm = 2 * (self._n_columns + 12 + self._of_parts)
+        products = 1.0 if self._basis is None else 3 * self._condition
+        norm = 2 * products * (self._n_columns + 12 + self._of_parts)
         return 2 * (norm + (_chain(n_samples, 1) + 4) * n_samples) * _UNIT_ROUNDOFF
+
+    def weighed(self, bound: float) -> "Objective":
+        """Return the objective with the weight of each row times ``min(1, (bound / norm)^2)``.
+
+        A row then adds a gradient of norm `bound` at most where the loss has slopes up to 1, and
+        ``bound^2`` times its second derivative to the curvature.
+        """
+        weighed = copy.copy(self)
+        with np.errstate(over="ignore"):
+            weights = np.minimum(1.0, np.square(bound * np.abs(self._signed)))
+        weighed._row_weights = weights if self._row_weights is None else weights * self._row_weights
+        weighed._line = None
+        return weighed
 
     def line_losses(
         self,

@@ -127,13 +127,27 @@ class _Rows:
             norms[small] = row_norms(self.taken(start + small).block(0, small.size))
         return norms
 
-    def second_moment(self, scale, fit_intercept, diagonal, block_rows):
-        """Sum over rows of ``s_i^2 x~_i x~_i'``, or its diagonal, given a scale for each row."""
+    def second_moment(self, scale, fit_intercept, diagonal, block_rows, basis=None):
+        """Sum over rows of ``s_i^2 x~_i x~_i'``, or its diagonal, given a scale for each row.
+
+        With a basis P, a matrix, the rows are ``P' x~``, and there is no diagonal.
+        """
         total = 0.0
+        stored = None if basis is None else self._of_stored(basis)
         for start in range(0, self.n_rows, block_rows):
             part = scale[start : start + block_rows]
             rows = self._stored(start, start + len(part))
-            total = total + self._moment(rows, part, fit_intercept, diagonal)
+            if stored is None:
+                total = total + self._moment(rows, part, fit_intercept, diagonal)
+                continue
+            images = rows @ stored[: self.n_features]
+            if fit_intercept:
+                images += stored[-1]
+            # A row that counts for nothing may be too long for a product.
+            images = np.where(part[:, np.newaxis] > 0.0, images, 0.0) * part[:, np.newaxis]
+            total = total + images.T @ images
+        if stored is not None:
+            return total
         scaled = self._of_stored(total)
         return self._of_stored(scaled if diagonal else scaled.T)
 

@@ -1,0 +1,828 @@
+"""Standard errors and intervals of a private logistic regression, from what its fit released.
+
+A share of the budget buys, after the descent, one noisy curvature and a few noisy gradients that
+are not clipped. A few Newton steps take the bias out of the coefficients, and since all noise is
+known, so is the covariance of what they arrive at. Everything after the releases is
+post-processing: it may be looked at as often as one likes.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.special import expit
+from scipy.stats import norm
+from sklearn.utils.validation import check_is_fitted
+
+from dpglm.estimators.plan import DebiasingRelease, PrivacyPlan
+from dpglm.estimators.solvers import Debiased, FitTrace, Space
+from dpglm.estimators.whitening import FullPreconditioner, check_preconditioner, part_kept
+from dpglm.exceptions import require
+from dpglm.privacy.budget import PrivacyBudget, check_number
+from dpglm.privacy.ledger import PrivacyLedger
+from dpglm.privacy.vault import Vault, triangle
+from dpglm.schedules import PublicFacts
+from dpglm.schema.columns import CategoricalColumn, Column, Quantity
+from dpglm.schema.encoder import encode
+from dpglm.schema.table import Schema
+
+if TYPE_CHECKING:
+    import pandas
+
+__all__ = ["Estimates", "Inference", "expected_errors"]
+
+_WIDEST = 512
+# A curvature p (1 - p) that few tables have less of on average.
+_LEAST_CURVATURE = 0.1
+# Of the largest eigenvalue of the noise: what the curvature of columns shall have, by public
+# numbers, at best and at least, and what a direction must have to count as seen.
+_WANTED, _SEEN = (4.0, 3.0, 2.5), 2.0
+# Of the noise of a mean square, for it to be taken for what it is.
+_VISIBLE = 3.0
+# Columns with less than this of the mean square of the intercept's may be left out.
+_RARE = 0.02
+# How far columns that were left out may lengthen a row.
+_LEFT_OUT = 0.3
+# The part of a coefficient that may lie in directions that are not seen.
+_HIDDEN = 0.05
+# Where columns are left out: how far collinearity may raise the variance of a coefficient, as what
+# little is left of such a column may be due to those.
+_INFLATED = 1.25
+# How much of its error the columns that were left out may move an estimate by.
+_LITTLE = 0.25
+# How much the log-odds of a typical row may sway between iterates, for errors to be linear in it.
+_LARGEST_SWAY = 0.4
+# Rounds of Newton's method without noise.
+_ROUNDS = 20
+
+
+def debiasing_of(
+    estimator: Any, budget: PrivacyBudget, facts: PublicFacts
+) -> tuple[float, DebiasingRelease]:
+    """Return the mu that is left for the descent, and what is released after it.
+
+    It refuses in words what no interval can be valid for, from public numbers.
+    """
+    share = check_number("inference_share", estimator.inference_share, 0.0, 0.95)
+    unmet = {
+        "two classes": facts.n_outputs == 1,
+        "class_weight=None, as weights change what is estimated": estimator.class_weight is None,
+        "max_group_size=None, as rows of one person depend on one another": (
+            estimator.max_group_size is None
+        ),
+        "sampling_rate=1": estimator.sampling_rate == 1,
+        f"a full preconditioner, and so at most {_WIDEST} columns": (
+            facts.n_features <= _WIDEST
+            and isinstance(_preconditioner(estimator.preconditioner), FullPreconditioner)
+        ),
+    }
+    for needed, met in unmet.items():
+        if not met:
+            raise ValueError(
+                f"inference_share={estimator.inference_share!r} needs {needed}; set it to 0, and "
+                "the fit goes without intervals."
+            )
+    if budget.mu == math.inf:
+        return budget.mu, DebiasingRelease(math.inf, n_gradients=1, n_rounds=_ROUNDS)
+    release = DebiasingRelease(budget.mu * math.sqrt(share))
+    if not _carries(2, 1.0, release, budget, facts.n_samples, _WANTED[-1]):
+        raise ValueError(
+            f"The budget cannot carry intervals, not even of two columns: n mu = "
+            f"{facts.n_samples * budget.mu:.3g}. Use more records or a larger epsilon, or "
+            "inference_share=0 for a fit without intervals."
+        )
+    return budget.mu * math.sqrt(1 - share), release
+
+
+def _preconditioner(given: Any) -> Any:
+    return (
+        FullPreconditioner()
+        if isinstance(given, str) and given == "auto"
+        else (check_preconditioner(given))
+    )
+
+
+def _squared_bound(n_columns: int, least: float) -> float:
+    """The square of the length up to which whitened rows count in full.
+
+    They are of length ``sqrt(n_columns)`` on average, and rows with the rarest of them, of mean
+    square `least`, have one over that more.
+    """
+    return max(2.0 * n_columns, n_columns + 1 / least)
+
+
+def _noise_edge(n_columns: int, squared_bound: float, multiplier: float, relation: str) -> float:
+    """The largest eigenvalue of the noise of a curvature, ``std sqrt(2 d)``.
+
+    A row adds a matrix of Frobenius norm ``bound^2 / 4``, and so the std is that times the noise
+    multiplier, and sqrt(2) where another row takes its place.
+    """
+    replaced = math.sqrt(2.0) if relation == "replace_one" else 1.0
+    return replaced * squared_bound / 4 * multiplier * math.sqrt(2 * n_columns)
+
+
+def _carries(
+    n_columns: int,
+    least: float,
+    release: DebiasingRelease,
+    budget: PrivacyBudget,
+    n_samples: int,
+    wanted: float,
+) -> bool:
+    """Whether the curvature of so many columns will stand out from its noise."""
+    edge = _noise_edge(
+        n_columns,
+        _squared_bound(n_columns, least),
+        release.curvature_noise_multiplier,
+        budget.neighboring_relation,
+    )
+    return wanted * edge <= _LEAST_CURVATURE * n_samples
+
+
+def expected_errors(
+    n_samples: int,
+    n_columns: int,
+    mu: float,
+    *,
+    neighboring_relation: str = "zero_out",
+    inference_share: float = 0.5,
+    curvature: float = 0.14,
+    spread: float = 1.0,
+    rarest: float = 0.1,
+) -> tuple[float, float]:
+    """Return the standard errors to expect of a coefficient, of sampling and of the noise.
+
+    From public numbers alone: `n_columns` with the intercept, `mu` of the whole budget, the mean of
+    p (1 - p), the standard deviation of the column given the others, and the least mean square of
+    all columns, which are in [0, 1]: of a category its share.
+    """
+    release = DebiasingRelease(mu * math.sqrt(inference_share))
+    moved = PrivacyBudget(1.0, 1e-6, neighboring_relation).sensitivity(1.0)
+    information = n_samples * curvature
+    noise = release.noise_multiplier * moved / math.sqrt(release.n_averaged)
+    noise *= math.sqrt(_squared_bound(n_columns, rarest)) / information
+    return 1 / math.sqrt(information) / spread, noise / spread
+
+
+def debias(vault: Vault, plan: PrivacyPlan, space: Space, trace: FitTrace) -> Debiased:
+    """Release a curvature and gradients; return what a few Newton steps arrive at.
+
+    Nothing is released, and all columns are held, if the second moment shows that it could not be
+    seen.
+
+    Notes
+    -----
+    Rows are whitened anew, by those columns that the budget can carry, and row i counts with a
+    weight ``a_i = min(1, (B / ||x_i||)^2)`` that depends on it alone and not on its label. So the
+    estimating equation ``sum_i a_i (p_i - y_i) x_i = 0`` has the same solution as without weights
+    wherever the model is right (Mallows' weights: Kunsch, Stefanski & Carroll 1989), and nothing is
+    clipped: ``||a_i (p_i - y_i) x_i|| <= B`` and ``||a_i p_i (1 - p_i) x_i x_i'|| <= B^2 / 4``.
+
+    With G the noisy curvature H + E and A its inverse, its small eigenvalues raised, gradients
+    g_1, ..., g_K give ``v_t = v_{t-1} - A g_t``, an error of ``(I - A H)^t`` of the first: the
+    noise E is forgotten as fast as the start. The mean of the last m of them has the covariance
+    ``A H A + (s^2 / m) A A`` for gradients with noise of standard deviation s. The noise would make
+    A too large, by ``(s_H^2 / 2) (tr(A) I + A)`` in G, which is added (E[E A E], E being symmetric,
+    s_H on its diagonal and s_H / sqrt(2) off it).
+    """
+    release, relation = plan.debiasing, plan.budget.neighboring_relation
+    n, where = plan.facts.n_samples, triangle(space.n_columns)[0]
+    chosen = _chosen_basis(plan, trace, space.fit_intercept)
+    if chosen is None:
+        d, nothing = space.n_columns, np.zeros((0, 0))
+        held, seen = np.ones(d, dtype=bool), np.zeros(0, dtype=bool)
+        basis = np.zeros((d, 0))
+        return Debiased(
+            n, trace.coef, held, basis, nothing, nothing, seen, nothing, 0.0, np.ones(d)
+        )
+    basis, kept, squared_bound, spread = chosen
+    k = len(kept)
+    vault.change_basis(np.linalg.solve(space.basis, basis))
+    space = replace(space, basis=basis)
+    bound = math.sqrt(squared_bound)
+    if bound < math.inf:
+        vault.weigh_rows(bound)
+    penalty = np.zeros((space.n_columns, space.n_columns))
+    if plan.facts.alpha > 0:
+        free = basis[:-1] if space.fit_intercept else basis
+        penalty = n * plan.facts.alpha * free.T @ free
+    edge = _noise_edge(k, squared_bound, release.curvature_noise_multiplier, relation)
+    edge = 0.0 if math.isinf(bound) else edge
+    coef = np.linalg.solve(basis, trace.coef)
+    for _ in range(release.n_rounds):
+        noisy = vault.second_moment(
+            bound / 2, release.curvature_noise_multiplier, diagonal=False, coef=coef
+        )
+        moment = np.zeros_like(penalty)
+        moment[where] = noisy / triangle(space.n_columns)[1]
+        moment.T[where] = moment[where]
+        curvature, seen, directions = _without_noise(moment[:k, :k], edge)
+        inverse = np.linalg.inv(curvature + penalty[:k, :k])
+        iterates = []
+        for _ in range(release.n_gradients):
+            gradient = vault.gradient_sum(coef, bound, release.noise_multiplier)
+            gradient = gradient + n * plan.facts.alpha * space.penalty_gradient(coef)
+            noise_std = vault.log[-1].noise_scale
+            coef = coef.copy()
+            coef[:k] -= inverse @ gradient[:k]
+            iterates.append(coef)
+    m = release.n_averaged
+    held = np.ones(space.n_columns, dtype=bool)
+    held[kept] = noise_std * np.linalg.norm(inverse) > _LARGEST_SWAY
+    return Debiased(
+        n_records=n,
+        coef=space.original(np.mean(iterates[-m:], axis=0)),
+        held=held,
+        basis=basis[:, :k],
+        curvature=curvature,
+        inverse=inverse,
+        seen=seen,
+        directions=directions,
+        noise_std=noise_std / math.sqrt(m),
+        spread=spread,
+    )
+
+
+def _without_noise(moment: np.ndarray, edge: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return a curvature that can be inverted, and which of its eigenvectors stand out."""
+    values, vectors = np.linalg.eigh(moment)
+    least = max(_SEEN * edge, 1e-9 * values[-1])
+    seen, values = values > least, np.maximum(values, least)
+    values = values + edge**2 / (4 * len(values)) * (np.sum(1 / values) + 1 / values)
+    return (vectors * values) @ vectors.T, seen, vectors
+
+
+def _chosen_basis(
+    plan: PrivacyPlan, trace: FitTrace, intercept: bool
+) -> tuple[np.ndarray, np.ndarray, float, np.ndarray] | None:
+    """Return a basis, the columns that its first directions are of, and the bound on rows, squared.
+
+    Last the standard deviations of columns, infinite for the intercept.
+
+    These are the columns with the largest mean squares, as many as the budget can carry; the others
+    must be rare, and get directions of their own in which rows are short.
+    """
+    white, release = trace.whitening, plan.debiasing
+    n, d = plan.facts.n_samples, len(white.scales)
+    noise = white.noise_std / n
+    left = part_kept(white.moment, noise) if intercept else 1.0
+    moment, noise = white.moment / left, noise / left
+    masses = np.diag(moment)
+    order, kept = np.argsort(-masses, kind="stable"), np.arange(d)
+    if noise > 0:
+        masses, n_kept = masses[order], 0
+        for wanted in _WANTED:
+            for k in range(2, d + 1):
+                visible = masses[k - 1] > _VISIBLE * noise
+                if visible and _carries(k, masses[k - 1], release, plan.budget, n, wanted):
+                    n_kept = k
+            if n_kept and not (masses[n_kept:] > _RARE).any():
+                break
+        else:
+            return None
+        masses, kept = masses[:n_kept], np.sort(order[:n_kept])
+    ridge = np.full(len(kept), max(noise, 2.0**-30 * plan.second_moment.row_bound**2))
+    inner, _ = FullPreconditioner().whitened(moment[np.ix_(kept, kept)], noise, ridge)
+    others = np.setdiff1d(np.arange(d), kept)
+    basis = np.zeros((d, d))
+    basis[np.ix_(kept, np.arange(len(kept)))] = inner
+    basis[others, np.arange(len(kept), d)] = _LEFT_OUT
+    bound = _squared_bound(len(kept), masses[-1]) if noise > 0 else math.inf
+    means = moment[-1] if intercept else np.zeros(d)
+    variances = np.maximum(np.diag(moment) - means**2, ridge[0])
+    variances[-1] = math.inf if intercept else variances[-1]
+    return (white.scales * basis.T).T, kept, bound, np.sqrt(variances) / white.scales
+
+
+@dataclass(frozen=True, eq=False)
+class Estimates:
+    """Numbers with standard errors and intervals; NaN where nothing can be said.
+
+    Attributes
+    ----------
+    names : list of str
+    value : ndarray of shape (n,)
+    std_error : ndarray of shape (n,)
+        Of the draw of the records and of the noise together.
+    sampling_error, privacy_error : ndarrays of shape (n,)
+        The two parts, whose squares add up.
+    low, high : ndarrays of shape (n,)
+        The ends of the intervals.
+    level : float
+    refusals : list of str
+        Why nothing is said, or an empty text.
+    """
+
+    names: Sequence[str]
+    value: np.ndarray
+    std_error: np.ndarray
+    sampling_error: np.ndarray
+    privacy_error: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    level: float
+    refusals: Sequence[str]
+
+    @property
+    def zvalues(self) -> np.ndarray:
+        """Values over their standard errors."""
+        return self.value / self.std_error
+
+    @property
+    def pvalues(self) -> np.ndarray:
+        """Two-sided p values of the hypothesis that a value is zero."""
+        return 2 * norm.sf(np.abs(self.zvalues))
+
+    @property
+    def marks(self) -> list[str]:
+        """``"noise"`` where an interval holds zero and is mostly noise, ``"hidden"`` if refused."""
+        noisy = (self.low <= 0) & (self.high >= 0) & (self.privacy_error > self.sampling_error)
+        return [
+            "hidden" if refused else "noise" * bool(mark)
+            for refused, mark in zip(self.refusals, noisy, strict=True)
+        ]
+
+    def columns(self) -> dict[str, Sequence[Any]]:
+        """Return the table by its columns, as `Inference.summary` prints it."""
+        tails = 50 * (1 - self.level), 50 * (1 + self.level)
+        return {
+            "coef": self.value,
+            "std err": self.std_error,
+            "sampling": self.sampling_error,
+            "privacy": self.privacy_error,
+            "z": self.zvalues,
+            "P>|z|": self.pvalues,
+            f"{tails[0]:.4g}%": self.low,
+            f"{tails[1]:.4g}%": self.high,
+            "mark": self.marks,
+        }
+
+    def to_frame(self) -> "pandas.DataFrame":
+        """Return the table as a DataFrame; needs pandas."""
+        pd = require("pandas", "data", "A table of estimates")
+        return pd.DataFrame(self.columns(), index=list(self.names))
+
+    def __str__(self) -> str:
+        return "\n".join(_lines(self))
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A table of coefficients as statisticians read it; printed, it is text."""
+
+    facts: Sequence[tuple[str, str]]
+    estimates: Estimates
+    notes: Sequence[str]
+
+    def as_text(self) -> str:
+        """Return plain text."""
+        width = max(len(name) for name, _ in self.facts) + 2
+        head = [f"{name + ':':<{width}}{value}" for name, value in self.facts]
+        table = _lines(self.estimates)
+        rule = "-" * max(map(len, table))
+        return "\n".join([*head, rule, table[0], rule, *table[1:], rule, *self.notes])
+
+    def as_html(self) -> str:
+        """Return an HTML fragment."""
+        head = "".join(f"<tr><th>{escape(n)}</th><td>{escape(v)}</td></tr>" for n, v in self.facts)
+        first, *rows = _cells(self.estimates)
+        table = "".join(f"<th>{escape(cell)}</th>" for cell in first)
+        body = "".join(
+            "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
+        )
+        notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes)
+        return (
+            f"<table>{head}</table><table><thead><tr>{table}</tr></thead><tbody>{body}</tbody>"
+            f"</table>{notes}"
+        )
+
+    def as_latex(self) -> str:
+        """Return a LaTeX tabular."""
+
+        def plain(cell: str) -> str:
+            for sign in "\\%_&#$":
+                cell = cell.replace(sign, r"\textbackslash{}" if sign == "\\" else f"\\{sign}")
+            return cell.replace(">|z|", "$>|z|$")
+
+        first, *rows = [[plain(cell) for cell in row] for row in _cells(self.estimates)]
+        lines = [" & ".join(row) + r" \\" for row in rows]
+        return "\n".join(
+            [
+                rf"\begin{{tabular}}{{l{'r' * (len(first) - 2)}l}}",
+                r"\hline",
+                " & ".join(first) + r" \\",
+                r"\hline",
+                *lines,
+                r"\hline",
+                r"\end{tabular}",
+            ]
+        )
+
+    def to_frame(self) -> "pandas.DataFrame":
+        """Return the table as a DataFrame; needs pandas."""
+        return self.estimates.to_frame()
+
+    def _repr_html_(self) -> str:
+        return self.as_html()
+
+    def __str__(self) -> str:
+        return self.as_text()
+
+    def __repr__(self) -> str:
+        return self.as_text()
+
+
+def _cells(estimates: Estimates) -> list[list[str]]:
+    """Return the table as texts, the names of its columns first."""
+    columns = estimates.columns()
+    rows = zip(estimates.names, *columns.values(), strict=True)
+    return [["", *columns], *([name, *map(_text, row)] for name, *row in rows)]
+
+
+def _text(cell: str | float) -> str:
+    if isinstance(cell, str):
+        return cell
+    return "" if math.isnan(cell) else f"{cell:.4g}"
+
+
+def _lines(estimates: Estimates) -> list[str]:
+    """Return the table as lines, names to the left."""
+    cells = _cells(estimates)
+    first, *widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = (
+        [f"{name:<{first}}", *(f"{c:>{w}}" for c, w in zip(row, widths, strict=True))]
+        for name, *row in cells
+    )
+    return ["  ".join(line).rstrip() for line in lines]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Inference:
+    """What a released logistic regression says of the population that its records are from.
+
+    Made by ``DPLogisticRegression.inference``. All of it follows from what was released: it may be
+    asked as often as one likes, at any level.
+
+    Attributes
+    ----------
+    names : list of str
+        Of the parameters: const, then those of the columns, in the order of the table.
+    params, bse : ndarray of shape (n_parameters,)
+        Estimates without the bias of clipping, and their standard errors; NaN where nothing can be
+        said.
+    bse_sampling, bse_privacy : ndarray of shape (n_parameters,)
+        The parts of ``bse``, of the draw of the records and of the noise; their squares add up.
+    zvalues, pvalues : ndarray of shape (n_parameters,)
+    refusals : list of str
+        Why nothing can be said, or an empty text.
+    level : float
+        Of the intervals.
+
+    Notes
+    -----
+    Estimated is the minimiser of the expected logistic loss (plus ``alpha / 2 ||coef||^2``) over
+    the population: the true coefficients if the model is right. It is not ``coef_``, which shrinks
+    and clips for the sake of predictions. If the model is wrong, rows longer than the bound of the
+    release (`debias`) count less, and the sampling error is that of a right model.
+    """
+
+    released: Debiased
+    moment: np.ndarray
+    feature_names: Sequence[str]
+    fit_intercept: bool
+    target: str
+    privacy_: PrivacyLedger
+    schema: Schema | None = None
+    level: float = 0.95
+
+    def __post_init__(self) -> None:
+        check_number("level", self.level, 0.0, 1.0 - 1e-12)
+
+    @cached_property
+    def _parameters(self) -> tuple[list[str], np.ndarray]:
+        """Names of the parameters, and each as a combination of the coefficients, one a row."""
+        if self.schema is None:
+            names, vectors = list(self.feature_names), np.eye(len(self.moment))
+            if self.fit_intercept:
+                names, vectors = ["const", *names], np.roll(vectors, 1, axis=0)
+            return names, vectors
+        names, vectors = [], []
+        const = np.zeros(len(self.moment))
+        const[-1] = 1.0
+        for column, first in self._blocks.values():
+            baseline, found = _effects(column, np.diag(self.moment)[first:])
+            width = len(column.encoded_names)
+            const[first : first + width] = baseline
+            for name, effect in found:
+                vector = np.zeros(len(self.moment))
+                vector[first : first + width] = effect
+                names.append(name)
+                vectors.append(vector)
+        if self.fit_intercept:
+            names, vectors = ["const", *names], [const, *vectors]
+        return names, np.array(vectors)
+
+    @cached_property
+    def _blocks(self) -> dict[str, tuple[Column, int]]:
+        """Each column of the schema, in the order of the table, and where its block begins."""
+        columns = self.schema.encoded_columns
+        ends = np.cumsum([len(column.encoded_names) for column in columns]).tolist()
+        if ends[-1] != len(self.feature_names):
+            raise ValueError(
+                f"the columns of the model ({len(self.feature_names)}) are not those that schema "
+                f"{self.schema.name!r} encodes ({ends[-1]}); give the schema that encoded its rows."
+            )
+        blocks = {c.name: (c, first) for c, first in zip(columns, [0, *ends], strict=False)}
+        return {name: blocks[name] for name in self.schema.feature_names}
+
+    @cached_property
+    def _table(self) -> Estimates:
+        names, vectors = self._parameters
+        return self._linear(names, vectors)
+
+    def _linear(self, names: Sequence[str], vectors: np.ndarray) -> Estimates:
+        """Return estimates of combinations of the coefficients, one a row."""
+        return self._estimates(names, vectors @ self.released.coef, vectors)
+
+    def _estimates(self, names: Sequence[str], values: Any, vectors: np.ndarray) -> Estimates:
+        """Return estimates whose errors are those of combinations of the coefficients."""
+        sampling, privacy, refusals = self._errors(vectors)
+        refused = np.array([bool(text) for text in refusals], dtype=bool)
+        sampling, privacy, values = (
+            np.where(refused, np.nan, x) for x in (sampling, privacy, values)
+        )
+        error = np.hypot(sampling, privacy)
+        half = norm.isf((1 - self.level) / 2) * error
+        ends = values - half, values + half
+        return Estimates(names, values, error, sampling, privacy, *ends, self.level, refusals)
+
+    def _errors(self, vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray, list[str]]:
+        found = self.released
+        white = vectors @ found.basis
+        squares = np.square(white).sum(axis=1)
+        steps = white @ found.inverse
+        sampling = np.sqrt(np.vecdot(steps @ found.curvature, steps))
+        hidden = np.square(white @ found.directions[:, ~found.seen]).sum(axis=1)
+        hidden = hidden > _HIDDEN * squares
+        if found.held.any():
+            hidden |= squares > _INFLATED * np.square(vectors / found.spread).sum(axis=1)
+        privacy = found.noise_std * np.linalg.norm(steps, axis=1)
+        # As if the coefficients of columns that were left out were off by one.
+        rare = np.linalg.norm(vectors[:, found.held], axis=1) > _LITTLE * np.hypot(
+            sampling, privacy
+        )
+        hidden_by = _NOTHING if found.held.all() else _RARE_COLUMN
+        refusals = [
+            hidden_by * bool(r) or _UNSEEN * bool(h) for r, h in zip(rare, hidden, strict=True)
+        ]
+        return sampling, privacy, refusals
+
+    @property
+    def estimates(self) -> Estimates:
+        """All parameters, with errors and intervals."""
+        return self._table
+
+    names = property(lambda self: self._table.names)
+    params = property(lambda self: self._table.value)
+    bse = property(lambda self: self._table.std_error)
+    bse_sampling = property(lambda self: self._table.sampling_error)
+    bse_privacy = property(lambda self: self._table.privacy_error)
+    zvalues = property(lambda self: self._table.zvalues)
+    pvalues = property(lambda self: self._table.pvalues)
+    refusals = property(lambda self: self._table.refusals)
+
+    def conf_int(self, alpha: float | None = None) -> np.ndarray:
+        """Return the ends of the intervals (n_parameters, 2), of level ``1 - alpha`` if given."""
+        table = self._table if alpha is None else replace(self, level=1 - alpha)._table
+        return np.column_stack([table.low, table.high])
+
+    def cov_params(self) -> np.ndarray:
+        """Return the covariance of the parameters; NaN for those that are refused."""
+        found, vectors = self.released, self._parameters[1]
+        refused = np.array([bool(text) for text in self.refusals])
+        steps = vectors @ found.basis @ found.inverse
+        inner = found.curvature + found.noise_std**2 * np.eye(len(found.curvature))
+        covariance = steps @ inner @ steps.T
+        covariance[refused] = covariance[:, refused] = np.nan
+        return covariance
+
+    def t_test(self, contrasts: Any) -> Estimates:
+        """Return what combinations of the parameters are.
+
+        Parameters
+        ----------
+        contrasts : dict of str to float, list of these, or array-like (n, n_parameters)
+            ``{"age": 10}`` is ten years of age; a category against another one is
+            ``{"region_r02": 1, "region_r03": -1}``.
+        """
+        names, vectors = self._parameters
+        if isinstance(contrasts, Mapping):
+            contrasts = [contrasts]
+        if isinstance(contrasts, np.ndarray):
+            weights = np.atleast_2d(contrasts).astype(float)
+        else:
+            weights = np.array([self._weights(one) for one in contrasts])
+        if weights.shape[1] != len(names):
+            raise ValueError(
+                f"contrasts have {weights.shape[1]} entries; give one for each of the "
+                f"{len(names)} parameters."
+            )
+        labels = [
+            " + ".join(f"{w:g} {name}" for name, w in zip(names, row, strict=True) if w)
+            for row in weights.tolist()
+        ]
+        return self._linear(labels, weights @ vectors)
+
+    def _weights(self, contrast: Any) -> np.ndarray:
+        names = self._parameters[0]
+        if not isinstance(contrast, Mapping):
+            return np.asarray(contrast, dtype=float)
+        unknown = [name for name in contrast if name not in names]
+        if unknown:
+            raise ValueError(f"{unknown[0]!r} is no parameter; these are: {', '.join(names)}.")
+        return np.array([contrast.get(name, 0.0) for name in names])
+
+    def predict(self, rows: Any) -> Estimates:
+        """Return the probability of the second class for each row, with intervals.
+
+        They are for the probability itself, not for the label. What is said of a row is as private
+        as the row.
+
+        Parameters
+        ----------
+        rows : data frame, or array of shape (n, n_features)
+            Raw with a schema, else encoded.
+        """
+        encoded = self._encoded(rows)
+        scores = self._linear([str(i) for i in range(len(encoded))], encoded)
+        p = expit(scores.value)
+        slope = p * (1 - p)
+        errors = (scores.std_error, scores.sampling_error, scores.privacy_error)
+        return Estimates(
+            scores.names, p, *(slope * e for e in errors), expit(scores.low), expit(scores.high),
+            self.level, scores.refusals,
+        )  # fmt: skip
+
+    def risk(self, rows: Any) -> Estimates:
+        """Return the mean probability of the second class over a public reference population.
+
+        Parameters
+        ----------
+        rows : data frame, or array of shape (n, n_features)
+            Public, or released: private rows would need noise of their own.
+        """
+        value, gradient = self._mean_risk(self._encoded(rows))
+        return self._estimates(["risk"], np.array([value]), gradient[np.newaxis])
+
+    def risk_difference(self, rows: Any, column: str, value: Any, reference: Any) -> Estimates:
+        """Return by how much the mean risk changes if all rows had one value of a column.
+
+        The average marginal effect of a category, or of a number between two values.
+
+        Parameters
+        ----------
+        rows : data frame, or array of shape (n, n_features)
+            The reference population, public or released; raw with a schema, else encoded.
+        column : str
+        value, reference : values of the column
+            The mean risk with the one, less that with the other.
+        """
+        known = self.feature_names if self.schema is None else self.schema.feature_names
+        if column not in known:
+            raise ValueError(f"column={column!r} must be one of {[*known]}.")
+        sides = []
+        for one in (value, reference):
+            if self.schema is None:
+                changed = np.array(rows, dtype=float)
+                changed[:, known.index(column)] = one
+            else:
+                changed = {name: list(rows[name]) for name in known}
+                changed[column] = [one] * len(changed[column])
+            sides.append(self._mean_risk(self._encoded(changed)))
+        (p, gradient), (q, other) = sides
+        name = f"{column}: {value} against {reference}"
+        return self._estimates([name], np.array([p - q]), (gradient - other)[np.newaxis])
+
+    def shape(self, column: str) -> tuple[np.ndarray, Estimates]:
+        """Return values of a column, and what each adds to the log-odds, with intervals.
+
+        Of a number against its lower bound, of a category against the reference.
+
+        Returns
+        -------
+        values : ndarray of shape (n,)
+        added : Estimates
+        """
+        if self.schema is None or column not in self._blocks:
+            raise ValueError(f"column={column!r} must be one of those of inference(schema=...).")
+        described, first = self._blocks[column]
+        if isinstance(described, Quantity):
+            values = described.values_at(np.linspace(0.0, 1.0, 33))
+            block = encode([described], {column: values})
+            baseline = block[0]
+        elif isinstance(described, CategoricalColumn):
+            values = np.array(described.categories)
+            block = encode([described], {column: np.arange(len(values))})
+            baseline, _ = _effects(described, np.diag(self.moment)[first:])
+        else:
+            raise ValueError(f"column={column!r} is a text, which has no shape.")
+        vectors = np.zeros((len(values), len(self.moment)))
+        vectors[:, first : first + block.shape[1]] = block - baseline
+        return values, self._linear([str(value) for value in values], vectors)
+
+    def _mean_risk(self, encoded: np.ndarray) -> tuple[float, np.ndarray]:
+        """Return a mean risk, and its gradient in the coefficients."""
+        p = expit(encoded @ self.released.coef)
+        return float(p.mean()), (p * (1 - p)) @ encoded / len(p)
+
+    def _encoded(self, rows: Any) -> np.ndarray:
+        if self.schema is not None:
+            rows = self.schema.transformer().fit_transform(rows)
+        rows = np.asarray(rows, dtype=float)
+        if rows.ndim != 2 or rows.shape[1] != len(self.feature_names):
+            raise ValueError(
+                f"rows have shape {rows.shape}; give {len(self.feature_names)} columns."
+            )
+        return np.column_stack([rows, np.ones(len(rows))]) if self.fit_intercept else rows
+
+    def summary(self) -> Summary:
+        """Return the table of coefficients, which prints as text, HTML, LaTeX or a DataFrame."""
+        table, ledger = self._table, self.privacy_
+        facts = [
+            ("Model", f"logistic regression of {self.target}"),
+            ("Records", f"{self.released.n_records:,}"),
+            ("Privacy", f"epsilon {ledger.epsilon():.4g}, delta {ledger.reporting_delta:g}"),
+            ("Neighbours", ledger.neighboring_relation),
+        ]
+        notes = [
+            "std err: of the draw of the records (sampling) and of the noise (privacy) together.",
+            "noise: the interval holds zero, and most of it is noise.",
+        ]
+        if self.schema is not None:
+            notes.append(
+                "Numbers are per unit; categories against the most frequent one; const is at lower "
+                "bounds and these."
+            )
+        notes += [f"hidden: {text}" for text in dict.fromkeys(table.refusals) if text]
+        return Summary(facts, table, notes)
+
+    def __repr__(self) -> str:
+        n_hidden = sum(map(bool, self.refusals))
+        return f"<Inference: {len(self.names)} parameters, {n_hidden} of them hidden by the noise>"
+
+
+_NOTHING = "the noise is too large for so many columns that are not rare"
+_RARE_COLUMN = "too few records have it to stand out from the noise"
+_UNSEEN = "it hangs on what cannot be told from noise: columns that are collinear, or nearly so"
+
+
+def _effects(column: Column, masses: np.ndarray) -> tuple[np.ndarray, list[tuple[str, np.ndarray]]]:
+    """Return the encoded baseline of a column, and its parameters, each of encoded differences."""
+    names = column.encoded_names
+    if isinstance(column, CategoricalColumn):
+        codes = np.eye(len(names))
+        first = int(np.argmax(masses[: len(names)]))
+        found = [(name, codes[k] - codes[first]) for k, name in enumerate(names) if k != first]
+        return codes[first], found
+    if not isinstance(column, Quantity):
+        return np.zeros(len(names)), list(zip(names, np.eye(len(names)), strict=True))
+    lower, upper = column.bounds
+    ends = encode([column], {column.name: np.array([lower, upper])})
+    straight = column.intervals == 1 and column.scale == "linear"
+    name = column.name if straight else f"{column.name} ({lower:g} to {upper:g})"
+    found = [(name, (ends[1] - ends[0]) / (upper - lower if straight else 1.0))]
+    if column.missing == "indicator":
+        missing = encode([column], {column.name: np.array([np.nan])})[0]
+        found.append((f"{column.name} (missing)", missing - ends[0]))
+    return ends[0], found
+
+
+def inference_of(model: Any, level: float, schema: Schema | None) -> Inference:
+    """Return the inference of a fitted model that has reserved a share of its budget for it."""
+    check_is_fitted(model)
+    if model.trace_.debiased is None:
+        raise ValueError(
+            "This fit has released nothing that intervals could follow from. Fit again with "
+            "DPLogisticRegression(inference_share=0.5), for example."
+        )
+    names = getattr(model, "feature_names_in_", None)
+    if names is None:
+        names = [f"x{k}" for k in range(1, model.n_features_in_ + 1)]
+    if schema is not None:
+        target = f"{schema.target.name} = {model.classes_[1]}"
+    else:
+        target = f"y = {model.classes_[1]}"
+    return Inference(
+        model.trace_.debiased,
+        model.trace_.whitening.moment,
+        [str(name) for name in names],
+        bool(model.fit_intercept),
+        target,
+        model.privacy_,
+        schema,
+        level,
+    )

@@ -1,0 +1,277 @@
+"""Standard errors and intervals of a private logistic regression."""
+
+import math
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy import sparse
+from scipy.special import expit
+from sklearn.base import clone
+
+from dpglm import DiagonalPreconditioner, DPLinearSVM, DPLogisticRegression, seeded_noise
+from dpglm.estimators.inference import expected_errors
+from dpglm.losses import Logistic
+from dpglm.schema import BooleanColumn, CategoricalColumn, NumericColumn, Schema, Target
+from dpglm.study import CoefficientDisplay
+from dpglm.sums.objective import Objective
+
+pytestmark = pytest.mark.filterwarnings("ignore::dpglm.exceptions.PrivacyWarning")
+
+COEF = np.array([1.0, -0.5, 0.0, 0.3])
+SCHEMA = Schema(
+    "people",
+    [
+        NumericColumn("age", 20, 70),
+        CategoricalColumn("home", ["owned", "rented", "boat"]),
+        BooleanColumn("member"),
+    ],
+    Target("paid", [0, 1]),
+)
+
+
+def drawn(n, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 3)) @ np.array([[1.0, 0.5, 0.0], [0.0, 1.0, 0.5], [0.0, 0.0, 1.0]])
+    return X, (rng.random(n) < expit(X @ COEF[:-1] + COEF[-1])).astype(int)
+
+
+def people(n, seed=0):
+    """A raw table, labels, and the coefficients of age, rented and member."""
+    rng = np.random.default_rng(seed)
+    frame = {
+        "age": rng.uniform(20, 70, n),
+        "home": rng.choice(["owned", "rented", "boat"], n, p=[0.6, 0.398, 0.002]),
+        "member": rng.random(n) < 0.5,
+    }
+    odds = 0.02 * (frame["age"] - 20) - 0.5 * (frame["home"] == "rented") + 0.4 * frame["member"]
+    return frame, (rng.random(n) < expit(odds - 0.3)).astype(int), [0.02, -0.5, 0.4]
+
+
+def fitted(X, y, epsilon=8.0, seed=0, **parameters):
+    model = DPLogisticRegression(
+        epsilon=epsilon, inference_share=0.5, max_iter=4, classes=[0, 1], **parameters
+    )
+    with seeded_noise(seed):
+        return model.fit(X, y)
+
+
+def maximum_likelihood(X, y, alpha=0.0):
+    """The oracle: Newton's method in plain numpy; coefficients, const first, and curvature."""
+    rows, coef = np.column_stack([np.ones(len(X)), X]), np.zeros(X.shape[1] + 1)
+    penalty = len(X) * alpha * np.diag([0.0, *np.ones(X.shape[1])])
+    for _ in range(30):
+        p = expit(rows @ coef)
+        curvature = rows.T @ ((p * (1 - p))[:, np.newaxis] * rows)
+        coef = coef - np.linalg.solve(curvature + penalty, rows.T @ (p - y) + penalty @ coef)
+    return coef, curvature, penalty
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.01])
+def test_without_privacy_it_is_maximum_likelihood(alpha):
+    X, y = drawn(500)
+    found = fitted(X, y, math.inf, alpha=alpha).inference()
+    coef, curvature, penalty = maximum_likelihood(X, y, alpha)
+    inverse = np.linalg.inv(curvature + penalty)
+    assert found.names == ["const", "x1", "x2", "x3"]
+    assert_allclose(found.params, coef, rtol=1e-9)
+    assert_allclose(found.cov_params(), inverse @ curvature @ inverse, rtol=1e-8)
+    assert not found.bse_privacy.any()
+
+
+@pytest.mark.slow
+def test_without_privacy_it_is_statsmodels():
+    discrete = pytest.importorskip("statsmodels.discrete.discrete_model")
+    X, y = drawn(2000)
+    found = fitted(X, y, math.inf).inference()
+    result = discrete.Logit(y, np.column_stack([np.ones(len(X)), X])).fit(disp=0)
+    for name in ("params", "bse", "pvalues"):
+        assert_allclose(getattr(found, name), getattr(result, name), rtol=1e-8)
+    assert_allclose(found.zvalues, result.tvalues, rtol=1e-8)
+    for alpha in (0.05, 0.2):
+        assert_allclose(found.conf_int(alpha), result.conf_int(alpha), rtol=1e-8)
+    assert_allclose(found.cov_params(), result.cov_params(), rtol=1e-8)
+    ours, theirs = found.t_test({"x1": 1.0, "x2": -2.0}), result.t_test([0.0, 1.0, -2.0, 0.0])
+    assert_allclose(ours.value, theirs.effect, rtol=1e-8)
+    assert_allclose(ours.std_error, theirs.sd[0], rtol=1e-8)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("n", "epsilon", "relation"), [(4000, 4.0, "zero_out"), (9000, 2.0, "replace_one")]
+)
+def test_intervals_cover_and_those_without_the_noise_do_not(n, epsilon, relation):
+    """Of 150 tables, 4 coefficients each: within four standard errors, which hang together."""
+    hits, bare = [], []
+    for seed in range(150):
+        model = fitted(*drawn(n, seed), epsilon, seed, neighboring_relation=relation)
+        found = model.inference()
+        away = np.abs(found.params - np.roll(COEF, 1))
+        hits.append(away < 1.96 * found.bse)
+        bare.append(away < 1.96 * found.bse_sampling)
+    assert abs(np.mean(hits) - 0.95) < 0.03
+    assert np.mean(bare) < np.mean(hits)
+
+
+@pytest.mark.parametrize("storage", [np.asarray, sparse.csr_array])
+def test_curvature_of_weighed_rows_is_that_of_plain_numpy(storage):
+    X, y = drawn(300)
+    rng = np.random.default_rng(1)
+    basis, coef = rng.normal(size=(4, 4)), rng.normal(size=4)
+    objective = Objective(storage(X), 2.0 * y - 1, Logistic()).in_basis(basis).weighed(2.0)
+    rows = np.column_stack([X, np.ones(len(X))]) @ basis
+    weights = np.minimum(1.0, 4.0 / np.square(rows).sum(axis=1))
+    assert 0.2 < np.mean(weights < 1) < 0.9
+    p = expit(rows @ coef)
+    expected = rows.T @ ((weights * p * (1 - p))[:, np.newaxis] * rows)
+    assert_allclose(objective.second_moment(1.0, False, coef), expected, rtol=1e-10)
+    assert_allclose(objective.gradient_sum(coef, 2.0), rows.T @ (weights * (p - y)), rtol=1e-8)
+
+
+def test_the_budget_holds_all_of_it_and_is_shared_as_asked():
+    model = DPLogisticRegression(epsilon=2.0, inference_share=0.4, max_iter=5)
+    plan = model.plan(10_000, 5)
+    assert abs(plan.ledger.epsilon() - 2.0) < 1e-6
+    spent = sum(event.mu**2 for event in plan.debiasing.events)
+    assert abs(spent / plan.budget.mu**2 - 0.4) < 1e-6
+    assert [m.epsilon for m in plan.milestones(2)][-1] < 2.0 and "intervals" in str(plan)
+    without = clone(model).set_params(inference_share=0.0).plan(10_000, 5)
+    assert without.debiasing is None and without.ledger.n_releases == plan.ledger.n_releases - 7
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"class_weight": {0: 1.0, 1: 2.0}}, "class_weight"),
+        ({"max_group_size": 2}, "max_group_size"),
+        ({"sampling_rate": 0.1}, "sampling_rate=1"),
+        ({"preconditioner": DiagonalPreconditioner()}, "full preconditioner"),
+        ({"preconditioner": None}, "full preconditioner"),
+        ({"inference_share": 1.0}, "inference_share"),
+        ({"epsilon": 0.01}, "cannot carry intervals"),
+    ],
+)
+def test_what_no_interval_is_valid_for_is_refused_before_the_fit(changes, words):
+    model = DPLogisticRegression(inference_share=0.5).set_params(**changes)
+    with pytest.raises(ValueError, match=words):
+        model.plan(5000, 10)
+
+
+def test_many_classes_and_weights_of_rows_and_other_fits_are_refused():
+    X, y = drawn(200)
+    with pytest.raises(ValueError, match="two classes"):
+        DPLogisticRegression(inference_share=0.5).plan(5000, 10, n_classes=3)
+    with pytest.raises(ValueError, match="sample_weight"):
+        DPLogisticRegression(inference_share=0.5).fit(X, y, sample_weight=np.ones(200))
+    for model in (DPLinearSVM(max_iter=2), DPLogisticRegression(max_iter=2)):
+        with pytest.raises(ValueError, match="inference_share"):
+            model.fit(X, y).inference()
+
+
+def test_too_little_budget_for_the_columns_hides_them_all():
+    X, y = drawn(400)
+    found = fitted(X, y, 1.6).inference()
+    assert all("too large for so many columns" in text for text in found.refusals)
+    assert np.isnan(found.params).all() and np.isnan(found.conf_int()).all()
+    assert np.isnan(found.predict(X[:2]).value).all()
+
+
+def test_collinear_columns_are_refused_and_what_they_share_is_not():
+    X, y = drawn(3000)
+    found = fitted(np.column_stack([X, X[:, 0]]), y, 50.0).inference()
+    assert [bool(text) for text in found.refusals] == [False, True, False, False, True]
+    both = found.t_test({"x1": 0.5, "x4": 0.5})
+    assert both.refusals == [""] and abs(2 * both.value[0] - 1.0) < 5 * both.std_error[0] * 2
+
+
+def test_parameters_are_those_of_the_table_and_what_is_rare_is_hidden():
+    frame, y, truth = people(8000)
+    X = SCHEMA.transformer().fit_transform(frame)
+    found = fitted(X, y, 8.0).inference(schema=SCHEMA)
+    assert found.names == ["const", "age", "home_rented", "home_boat", "member"]
+    kept = [1, 2, 4]
+    assert "too few records" in found.refusals[3] and not any(found.refusals[j] for j in kept)
+    assert (np.abs(found.params[kept] - truth) < 4 * found.bse[kept]).all()
+    # The same in other units: ten years, from the columns in [0, 1].
+    ten = found.t_test({"age": 10.0})
+    assert_allclose(ten.value, 10 * found.params[1])
+    assert_allclose(ten.std_error, 10 * found.bse[1])
+    with pytest.raises(ValueError, match="no parameter"):
+        found.t_test({"agee": 1.0})
+
+    values, added = found.shape("age")
+    assert_allclose(added.value, found.params[1] * (values - 20), rtol=1e-9, atol=1e-12)
+    assert found.shape("home")[1].refusals[2] and not found.shape("home")[1].refusals[1]
+
+    # A risk difference, and its error by finite differences of the coefficients.
+    rows = {name: list(column[:50]) for name, column in frame.items()}
+    rows["home"] = ["owned"] * 50
+    effect = found.risk_difference(rows, "member", True, False)
+    sides = []
+    for member in (True, False):
+        encoded = SCHEMA.transformer().fit_transform({**rows, "member": [member] * 50})
+        sides.append(np.column_stack([encoded, np.ones(50)]))
+    coef = found.released.coef
+
+    def difference(at):
+        return expit(sides[0] @ at).mean() - expit(sides[1] @ at).mean()
+
+    gradient = [(difference(coef + h) - difference(coef - h)) / 2e-5 for h in 1e-5 * np.eye(6)]
+    steps = gradient @ found.released.basis @ found.released.inverse
+    assert_allclose(effect.value, difference(coef))
+    assert_allclose(
+        effect.privacy_error, found.released.noise_std * np.linalg.norm(steps), rtol=1e-6
+    )
+    p = found.predict(rows)
+    given = np.array([not text for text in p.refusals])
+    assert given.mean() > 0.5 and np.isnan(p.value[~given]).all()
+    inside = (p.low > 0) & (p.low < p.value) & (p.value < p.high) & (p.high < 1)
+    assert inside[given].all()
+
+
+def test_errors_add_up_and_levels_and_covariance_agree():
+    X, y = drawn(3000)
+    model = fitted(X, y)
+    found = model.inference()
+    assert_allclose(np.hypot(found.bse_sampling, found.bse_privacy), found.bse)
+    assert_allclose(np.sqrt(np.diag(found.cov_params())), found.bse)
+    assert_allclose(found.conf_int(0.2), model.inference(level=0.8).conf_int())
+    assert (found.conf_int(0.01)[:, 0] < found.conf_int()[:, 0]).all()
+    with pytest.raises(ValueError, match="level"):
+        model.inference(level=1.0)
+
+
+def test_expected_errors_are_those_of_a_white_table():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(20_000, 4))
+    y = (rng.random(20_000) < expit(X[:, 0])).astype(int)
+    model = fitted(X, y, 2.0)
+    found = model.inference()
+    mu = model.plan(20_000, 4).budget.mu
+    p = expit(X[:, 0])
+    # Columns are divided by 4, so that they are within [-1, 1] but for few.
+    known = {"curvature": (p * (1 - p)).mean(), "rarest": 1 / 16}
+    expected = expected_errors(20_000, 5, mu, **known)
+    assert_allclose(np.median(found.bse_sampling), expected[0], rtol=0.1)
+    assert_allclose(np.median(found.bse_privacy), expected[1], rtol=0.1)
+
+
+def test_the_table_prints_as_text_html_latex_and_a_frame():
+    frame, y, _ = people(8000)
+    found = fitted(SCHEMA.transformer().fit_transform(frame), y, 8.0).inference(schema=SCHEMA)
+    summary = found.summary()
+    text = str(summary)
+    assert "8,000" in text and "epsilon 8" in text and "zero_out" in text and "home_boat" in text
+    assert max(map(len, text.splitlines())) <= 100
+    table = summary.to_frame()
+    assert list(table.index) == found.names and table.loc["home_boat", "mark"] == "hidden"
+    assert_allclose(table["std err"], found.bse)
+    assert summary.as_html().count("<tr>") == len(summary.facts) + 1 + len(found.names)
+    assert r"home\_boat" in summary.as_latex() and summary.as_latex().count(r"\\") == 6
+    assert len(repr(found)) < 100
+    axes = CoefficientDisplay.from_estimates(found.estimates).plot().axes_[0]
+    drawn_names = [label.get_text() for label in axes.get_yticklabels()]
+    assert drawn_names == [
+        n for n, text in zip(found.names, found.refusals, strict=True) if not text
+    ]
+    assert "hidden" in axes.get_xlabel()
