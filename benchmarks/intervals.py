@@ -118,7 +118,7 @@ CELLS = [
 def found_in(inference, population):
     """Return values, errors and their sampling part: parameters, a contrast, a risk difference."""
     tables = [
-        inference._table,
+        inference.estimates,
         inference.t_test(population.contrast),
         inference.risk_difference(*population.reference()),
     ]

@@ -101,15 +101,15 @@ def test_without_privacy_it_is_statsmodels():
     ("n", "epsilon", "relation"), [(4000, 4.0, "zero_out"), (9000, 2.0, "replace_one")]
 )
 def test_intervals_cover_and_those_without_the_noise_do_not(n, epsilon, relation):
-    """Of 150 tables, 4 coefficients each: within four standard errors, which hang together."""
+    """Of 80 tables, 4 coefficients each: within three standard errors."""
     hits, bare = [], []
-    for seed in range(150):
+    for seed in range(80):
         model = fitted(*drawn(n, seed), epsilon, seed, neighboring_relation=relation)
         found = model.inference()
         away = np.abs(found.params - np.roll(COEF, 1))
         hits.append(away < 1.96 * found.bse)
         bare.append(away < 1.96 * found.bse_sampling)
-    assert abs(np.mean(hits) - 0.95) < 0.03
+    assert abs(np.mean(hits) - 0.95) < 0.04
     assert np.mean(bare) < np.mean(hits)
 
 

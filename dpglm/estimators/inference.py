@@ -250,7 +250,7 @@ def debias(vault: Vault, plan: PrivacyPlan, space: Space, trace: FitTrace) -> De
 def _without_noise(moment: np.ndarray, edge: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return a curvature that can be inverted, and which of its eigenvectors stand out."""
     values, vectors = np.linalg.eigh(moment)
-    least = max(_SEEN * edge, 1e-9 * values[-1])
+    least = max(_SEEN * edge, 1e-9 * values[-1], np.finfo(float).tiny)
     seen, values = values > least, np.maximum(values, least)
     values = values + edge**2 / (4 * len(values)) * (np.sum(1 / values) + 1 / values)
     return (vectors * values) @ vectors.T, seen, vectors
@@ -469,6 +469,8 @@ class Inference:
 
     Attributes
     ----------
+    estimates : Estimates
+        All of what follows, in one table.
     names : list of str
         Of the parameters: const, then those of the columns, in the order of the table.
     params, bse : ndarray of shape (n_parameters,)
@@ -540,7 +542,8 @@ class Inference:
         return {name: blocks[name] for name in self.schema.feature_names}
 
     @cached_property
-    def _table(self) -> Estimates:
+    def estimates(self) -> Estimates:
+        """All parameters, with errors and intervals."""
         names, vectors = self._parameters
         return self._linear(names, vectors)
 
@@ -581,23 +584,18 @@ class Inference:
         ]
         return sampling, privacy, refusals
 
-    @property
-    def estimates(self) -> Estimates:
-        """All parameters, with errors and intervals."""
-        return self._table
-
-    names = property(lambda self: self._table.names)
-    params = property(lambda self: self._table.value)
-    bse = property(lambda self: self._table.std_error)
-    bse_sampling = property(lambda self: self._table.sampling_error)
-    bse_privacy = property(lambda self: self._table.privacy_error)
-    zvalues = property(lambda self: self._table.zvalues)
-    pvalues = property(lambda self: self._table.pvalues)
-    refusals = property(lambda self: self._table.refusals)
+    names = property(lambda self: self.estimates.names)
+    params = property(lambda self: self.estimates.value)
+    bse = property(lambda self: self.estimates.std_error)
+    bse_sampling = property(lambda self: self.estimates.sampling_error)
+    bse_privacy = property(lambda self: self.estimates.privacy_error)
+    zvalues = property(lambda self: self.estimates.zvalues)
+    pvalues = property(lambda self: self.estimates.pvalues)
+    refusals = property(lambda self: self.estimates.refusals)
 
     def conf_int(self, alpha: float | None = None) -> np.ndarray:
         """Return the ends of the intervals (n_parameters, 2), of level ``1 - alpha`` if given."""
-        table = self._table if alpha is None else replace(self, level=1 - alpha)._table
+        table = self.estimates if alpha is None else replace(self, level=1 - alpha).estimates
         return np.column_stack([table.low, table.high])
 
     def cov_params(self) -> np.ndarray:
@@ -751,7 +749,7 @@ class Inference:
 
     def summary(self) -> Summary:
         """Return the table of coefficients, which prints as text, HTML, LaTeX or a DataFrame."""
-        table, ledger = self._table, self.privacy_
+        table, ledger = self.estimates, self.privacy_
         facts = [
             ("Model", f"logistic regression of {self.target}"),
             ("Records", f"{self.released.n_records:,}"),

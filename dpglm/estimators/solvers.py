@@ -123,7 +123,8 @@ class FitTrace:
         The largest step on offer, and the step taken after a selection, zero where none seemed to
         help, None for sums; distances in the whitened space where there is one.
     events : list of Event
-        What each release cost; without those of a preconditioner before the first row. Of an
+        What each release cost; without those of a preconditioner before the first row, and of a
+        debiasing after the last. Of an
         adaptive fit they are no bound on what it cost: the ledger states the whole budget.
     coef : ndarray or None
         The coefficients at the end, in the solver's layout (intercept last).
