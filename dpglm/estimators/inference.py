@@ -68,6 +68,9 @@ def debiasing_of(
     It refuses in words what no interval can be valid for, from public numbers.
     """
     share = check_number("inference_share", estimator.inference_share, 0.0, 0.95)
+    preconditioner = estimator.preconditioner
+    if isinstance(preconditioner, str) and preconditioner == "auto":
+        preconditioner = FullPreconditioner()
     unmet = {
         "two classes": facts.n_outputs == 1,
         "class_weight=None, as weights change what is estimated": estimator.class_weight is None,
@@ -77,7 +80,7 @@ def debiasing_of(
         "sampling_rate=1": estimator.sampling_rate == 1,
         f"a full preconditioner, and so at most {_WIDEST} columns": (
             facts.n_features <= _WIDEST
-            and isinstance(_preconditioner(estimator.preconditioner), FullPreconditioner)
+            and isinstance(check_preconditioner(preconditioner), FullPreconditioner)
         ),
     }
     for needed, met in unmet.items():
@@ -96,14 +99,6 @@ def debiasing_of(
             "inference_share=0 for a fit without intervals."
         )
     return budget.mu * math.sqrt(1 - share), release
-
-
-def _preconditioner(given: Any) -> Any:
-    return (
-        FullPreconditioner()
-        if isinstance(given, str) and given == "auto"
-        else (check_preconditioner(given))
-    )
 
 
 def _squared_bound(n_columns: int, least: float) -> float:

@@ -85,15 +85,15 @@ class Debiased:
     """
 
     n_records: int
-    coef: np.ndarray
-    held: np.ndarray
-    basis: np.ndarray
-    curvature: np.ndarray
-    inverse: np.ndarray
-    seen: np.ndarray
-    directions: np.ndarray
+    coef: np.ndarray = field(repr=False)
+    held: np.ndarray = field(repr=False)
+    basis: np.ndarray = field(repr=False)
+    curvature: np.ndarray = field(repr=False)
+    inverse: np.ndarray = field(repr=False)
+    seen: np.ndarray = field(repr=False)
+    directions: np.ndarray = field(repr=False)
     noise_std: float
-    spread: np.ndarray
+    spread: np.ndarray = field(repr=False)
 
 
 class FitTrace:

@@ -38,7 +38,7 @@ _ESTIMATORS = (
     descent.DPLogisticRegression, descent.DPLinearSVM, agd.DPAGDClassifier, *_classes(baselines),
 )  # fmt: skip
 _PARTS = (
-    solvers.FitTrace, solvers.Whitening, whitening.DiagonalPreconditioner,
+    solvers.FitTrace, solvers.Whitening, solvers.Debiased, whitening.DiagonalPreconditioner,
     whitening.FullPreconditioner, PrivacyLedger, *get_args(Event), *_classes(schedules),
     Places, *_classes(schemas),
 )  # fmt: skip
