@@ -12,11 +12,14 @@ from scipy.stats import binom, chi2, chisquare, norm
 from sklearn.base import clone
 
 from dpglm import DPLinearSVM, DPLogisticRegression
+from dpglm.losses import Logistic
 from dpglm.privacy import noise
+from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.events import FixedSizeSampledEvent, ReplacedSampleEvent
 from dpglm.privacy.gaussian import PoissonSampledEvent
 from dpglm.privacy.ledger import PrivacyLedger
 from dpglm.privacy.noise import entropy_source, fixed_sample, poisson_sample
+from dpglm.privacy.vault import Vault, grid_spacing
 from dpglm.sums.objective import Objective
 
 
@@ -266,6 +269,21 @@ def test_replacements_in_the_full_batch_are_gaussian(kind):
     whole = PrivacyLedger(((kind(1.0, z), 5),), "replace_one", 1e-6)
     gaussian = PrivacyLedger(((kind(1.0, 3.0).full_batch, 5),), "replace_one", 1e-6)
     assert whole.epsilon() == pytest.approx(gaussian.epsilon(), rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("kind", "batches"), [(ReplacedSampleEvent, "poisson"), (FixedSizeSampledEvent, "fixed")]
+)
+def test_both_ends_of_a_replacement_are_rounded(kind, batches):
+    """Of a Poisson sample each from the sum without the record, of fixed size from one another."""
+    n_columns, z = 10_000, 1000.0
+    sums = Objective(np.zeros((4, n_columns)), np.ones(4), Logistic(), fit_intercept=False)
+    budget = PrivacyBudget(math.inf, 1e-6, "replace_one")
+    vault = Vault(sums, ((kind(0.5, z), 1),), budget, entropy_source())
+    vault.gradient_sum(np.zeros(n_columns), 1.0, z, 0.5, batches)
+    rounding = sums.rounding_slack(4) + grid_spacing(2 * z) * math.sqrt(n_columns)
+    n_ends = {"poisson": 2, "fixed": 1}[batches]
+    assert vault.log[0].noise_scale >= z * (2.0 + n_ends * rounding)
 
 
 FIXED = {"neighboring_relation": "replace_one", "batches": "fixed", "preconditioner": None}

@@ -403,9 +403,11 @@ class Vault:
         if self._rounding is None:
             self._rounding = self._sums.rounding_slack(self._most_samples)
         slack = self._rounding * clip if noise_multiplier else 0.0
-        mechanism = GaussianSum(self._moved_clips * clip, noise_multiplier, slack)
-
         whole = sampling_rate == 1
+        # A Poisson sample without the record stays as it is, and rounding moves either end from it.
+        ends = 1.0 if whole or batches == "fixed" else self._moved_clips
+        mechanism = GaussianSum(self._moved_clips / ends * clip, ends * noise_multiplier, slack)
+
         event: Event = mechanism.event
         if not whole:
             from dpglm.privacy.events import sampled_event
@@ -420,7 +422,8 @@ class Vault:
             rows = None if whole else draw(self._n_records, sampling_rate, self._entropy)
             return self._sums.gradient_sum(coef, clip, rows)
 
-        return self._release_sum(mechanism, exact, coef.size, event=event)
+        moves = ends * (mechanism.sensitivity + mechanism.slack)
+        return self._release_sum(mechanism, exact, coef.size, event=event, moves=moves)
 
     def second_moment(
         self,
