@@ -89,6 +89,13 @@ def test_fixed_noise_pays_for_a_second_moment_first_and_takes_any_shape():
     assert plan.noise_multiplier == pytest.approx(40.0 * 1.001 ** np.arange(plan.n_iter))
 
 
+@pytest.mark.parametrize("rate", [0.99, 1.0])
+def test_batches_of_all_records_cost_as_much_as_all_records(rate):
+    model = DPLogisticRegression(neighboring_relation="replace_one", noise_multiplier=40.0, **FIXED)
+    whole = model.plan(50, 3).ledger
+    assert model.set_params(batches="fixed", sampling_rate=rate).plan(50, 3).ledger == whole
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("rate", "z", "clip"), [(0.05, 1.5, 1.0), (0.2, 3.0, Polynomial(12.0, 6.0, horizon=5))]

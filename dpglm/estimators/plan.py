@@ -423,6 +423,8 @@ def make_plan(
     if batches == "fixed":
         size = max(1, round(facts.expected_batch_size))
         facts = replace(facts, sampling_rate=size / facts.n_samples)
+        # Of all records it costs what they do, which the bound of a batch is above.
+        kind = kind if size < facts.n_samples else PoissonSampledEvent
     mu = budget.mu if second_moment is None else second_moment.left_over
     facts = replace(facts, mu=mu, sampling_rate=float(facts.sampling_rate))
     first = [] if second_moment is None else [event for _, _, event in second_moment.parts]
