@@ -201,8 +201,8 @@ def test_the_rate_is_the_number_that_is_charged():
             "lower share",
         ),
         (
-            {"sampling_rate": 0.1, "neighboring_relation": "replace_one"},
-            "the amplification that is charged holds for a record that appears or vanishes",
+            {"sampling_rate": 0.1, "batches": "fixed"},
+            "batches='fixed' is accounted for under neighboring_relation='replace_one' only",
         ),
     ],
 )
