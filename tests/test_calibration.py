@@ -44,7 +44,7 @@ def test_levels_are_few_and_never_below_what_they_stand_for(multipliers):
 @pytest.mark.parametrize(("delta", "resolved"), [(8e-10, False), (1e-9, True)])
 def test_delta_must_be_twice_the_rounding_error_of_the_composition(delta, resolved):
     """Resolved or not is said before what is released first, here too much, is looked at."""
-    words = "cost all of epsilon" if resolved else "numerical accounting of 1000000"
+    words = "cost all of epsilon" if resolved else "numerical accounting of 1000001"
     with pytest.raises(ValueError, match=words):
         calibrated_multipliers(np.ones(1_000_000), 0.1, 1.0, delta, [GaussianEvent(0.1)])
 
