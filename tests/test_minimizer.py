@@ -175,6 +175,7 @@ def test_a_record_whose_duplicate_entries_overflow_contributes_nothing(Estimator
     assert (X.data == data).all() and X.nnz == 60, "the caller's matrix is left as it was"
 
 
+@pytest.mark.filterwarnings("ignore:The coefficients diverged")
 @pytest.mark.parametrize("Estimator", PERTURBATIONS)
 def test_the_least_row_bound_that_is_not_refused_can_be_fitted(Estimator):
     model = Estimator(row_bound=2e-100, fit_intercept=False, classes=[0, 1])

@@ -198,9 +198,10 @@ def test_a_record_of_large_entries_moves_magnitudes_by_their_whole_sensitivity()
     assert np.linalg.norm(large - larger) == magnitude_sensitivity("replace_one", 3)
 
 
-def test_the_moment_of_an_objective_in_a_basis_is_refused():
-    with pytest.raises(ValueError, match="original columns"):
-        objective_of(np.eye(3)).in_basis(np.ones(4)).second_moment(1.0, diagonal=True)
+def test_in_a_basis_the_moment_is_that_in_a_matrix():
+    for basis, diagonal in ((np.ones(4), False), (np.ones(4), True), (np.eye(4), True)):
+        with pytest.raises(ValueError, match="in a matrix, and whole"):
+            objective_of(np.eye(3)).in_basis(basis).second_moment(1.0, diagonal=diagonal)
 
 
 def recorded(objective, row_bound, diagonal, relation="zero_out", n_ref=None):

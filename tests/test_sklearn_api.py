@@ -82,7 +82,7 @@ BATCHES = LINEAR | {
     "loss": "logistic", "batch_size": "auto", "clip": 3.0, "step": 0.1, "max_iter": "auto",
 }  # fmt: skip
 PARAMETERS = {
-    DPLogisticRegression: DESCENT,
+    DPLogisticRegression: DESCENT | {"inference_share": 0.0},
     DPLinearSVM: DESCENT | {"loss": "smoothed_hinge", "half_width": 0.1},
     DPAGDClassifier: PERSONAL | {
         "loss": "logistic", "clip_schedule": "auto", "loss_clip": "auto", "n_splits": "auto",

@@ -262,7 +262,7 @@ class Schema:
         Schema.check looked at the rows: what it says must not leave the room.
         column 'age': 1 of 2 values are outside the bounds, and are clipped.
         column 'paid' holds the label 2, first in row 2, which is not among the labels [0, 1] of the
-        schema.
+        schema; list it there, or map it to one of them.
         """
         self.check_filled_in()
         names = names_of(frame)
