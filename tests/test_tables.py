@@ -8,7 +8,6 @@ import pickle
 import re
 import zoneinfo
 from decimal import Decimal
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -734,16 +733,3 @@ def test_check_tells_all_at_once_and_says_that_it_read_rows():
     one = Schema("one", [BooleanColumn("member")], TARGET)
     assert one.check(pl.DataFrame(RAW)[:1]).endswith("room.\nNo problem was found.")
     assert "No problem" not in one.check(RAW)
-
-
-def test_the_page_on_tables_runs(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    page = Path(__file__).parent.parent.joinpath("docs", "tables.md").read_text(encoding="utf-8")
-    names = {}
-    for block in re.findall(r"```(\w+)\n(.*?)```", page, flags=re.S):
-        kind, text = block
-        if kind == "python":
-            exec(text, names)
-        elif kind == "yaml":
-            Path("staff.yaml").write_text(text, encoding="utf-8")
-    assert names["model"].classes_.tolist() == [False, True]

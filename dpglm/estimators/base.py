@@ -71,7 +71,7 @@ class PrivateLinearClassifier(LinearPredictions, CallbackSupportMixin, BaseEstim
     n_iter_ : int
         Always ``max_iter``: when to stop never depends on the data.
     n_features_in_ : int
-    feature_names_in_ : ndarray of shape (n_features_in_,)
+    feature_names_in_ : ndarray of shape (n_features,)
         Only where X has column names that are all strings.
     privacy_ : PrivacyLedger
         What the fit released and what it cost, with all assumptions. Where public facts decide

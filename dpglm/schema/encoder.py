@@ -27,7 +27,7 @@ class SchemaEncoder(TransformerMixin, BaseEstimator):
     Attributes
     ----------
     n_features_in_ : int
-    feature_names_in_ : ndarray of shape (n_features_in_,)
+    feature_names_in_ : ndarray of shape (n_features,)
         The columns of the schema; others of a table are not read.
 
     Notes

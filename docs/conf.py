@@ -1,0 +1,166 @@
+"""The site: ``python -m sphinx -W --keep-going -b html docs build/site``, offline."""
+
+import importlib
+import inspect
+import os
+import pkgutil
+import re
+import warnings
+from pathlib import Path
+
+import matplotlib
+
+import dpglm
+from dpglm import PrivacyWarning
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent
+matplotlib.use("agg")
+
+project = "dpglm"
+author = "the dpglm developers"
+copyright = "the dpglm developers"
+release = version = dpglm.__version__
+
+extensions = [
+    "myst_parser",
+    "numpydoc",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx_gallery.gen_gallery",
+]
+exclude_patterns = ["_templates", "gallery/*.md5", "gallery/*.ipynb", "gallery/*.py"]
+templates_path = ["_templates"]
+default_role = "py:obj"
+
+myst_enable_extensions = ["deflist"]
+myst_heading_anchors = 4
+autosummary_generate = True
+numpydoc_show_class_members = False
+
+html_theme = "pydata_sphinx_theme"
+html_title = f"dpglm {release}"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_show_sourcelink = False
+html_copy_source = False
+html_theme_options = {
+    "secondary_sidebar_items": ["page-toc"],
+    "navbar_align": "left",
+    "header_links_before_dropdown": 6,
+    "footer_start": ["copyright"],
+    "footer_end": [],
+    "show_prev_next": True,
+}
+
+sphinx_gallery_conf = {
+    "examples_dirs": "../examples",
+    "gallery_dirs": "gallery",
+    "filename_pattern": r"plot_",
+    "ignore_pattern": r"^(?!plot_)",
+    "download_all_examples": False,
+    "image_srcset": ["2x"],
+    "show_memory": False,
+    "write_computation_times": False,
+    "show_signature": False,
+    "remove_config_comments": True,
+    "abort_on_example_error": True,
+    "within_subsection_order": "FileNameSortKey",
+}
+warnings.filterwarnings("ignore", category=PrivacyWarning, message="These records were fitted")
+
+# Files outside of this folder, and their pages.
+PAGES = {
+    "README.md": "index",
+    "benchmarks/README.md": "benchmarks",
+    "CHANGELOG.md": "changelog",
+    "CONTRIBUTING.md": "contributing",
+    "SECURITY.md": "security",
+    "CODE_OF_CONDUCT.md": "conduct",
+}
+# What the reference has no pages for: public between modules, and not for users.
+INTERNAL = {"dpglm.kernels", "dpglm.exceptions", "dpglm.workflow.checks"}
+ROOMS = {
+    "estimators": "Estimators and preconditioners",
+    "privacy": "Budgets, ledgers, noise",
+    "calculator": "Calculator",
+    "schedules": "Schedules",
+    "schema": "Tables",
+    "exceptions": "Errors and warnings",
+}
+
+
+def public_names() -> dict[str, dict[str, list[str]]]:
+    """Return each face with its names, under headings; a name is where the shortest path leads."""
+    modules = ["dpglm", *sorted(m.name for m in pkgutil.walk_packages(dpglm.__path__, "dpglm."))]
+    seen, faces = set(), {}
+    for module in modules:
+        if module in INTERNAL or module.endswith("__main__"):
+            continue
+        face = importlib.import_module(module)
+        for name in getattr(face, "__all__", ()):
+            member = getattr(face, name)
+            if id(member) in seen or name == "__version__":
+                continue
+            seen.add(id(member))
+            room = getattr(member, "__module__", module).split(".")[1]
+            heading = ROOMS[room] if module == "dpglm" else ""
+            faces.setdefault(module, {}).setdefault(heading, []).append(name)
+    return faces
+
+
+def write_pages(_app, _config) -> None:
+    """Write the reference from the faces of the package, and the pages of files elsewhere."""
+    page = ["# Reference", "", "Every public name has a page of its own.", ""]
+    for module, rooms in public_names().items():
+        summary = inspect.getdoc(importlib.import_module(module)).partition("\n")[0]
+        page += [f"## {module}", "", summary, ""]
+        for heading, names in rooms.items():
+            page += [f"### {heading}", ""] if heading else []
+            page += ["```{eval-rst}", f".. currentmodule:: {module}", ""]
+            page += [".. autosummary::", "   :toctree: reference", ""]
+            page += [*(f"   {name}" for name in sorted(names)), "```", ""]
+    write("reference", "\n".join(page))
+    for file, name in PAGES.items():
+        if name != "index":
+            write(name, linked((ROOT / file).read_text(encoding="utf-8"), Path(file).parent))
+
+
+def write(name: str, text: str) -> None:
+    """Write a page, if it is not there already: what did not change is not built again."""
+    path = HERE / f"{name}.md"
+    if not path.exists() or path.read_text(encoding="utf-8") != text:
+        path.write_text(text, encoding="utf-8")
+
+
+def linked(text: str, folder: Path) -> str:
+    """Lead the links of a file in a folder of the repository to the pages of the site."""
+
+    def target(match: re.Match) -> str:
+        path = os.path.normpath(folder / match[1])
+        if not (ROOT / path).exists():
+            return match[0]
+        name = PAGES.get(path)
+        return f"]({name}.md" if name else f"]({os.path.relpath(path, 'docs')}"
+
+    return re.sub(r"\]\((?!https?:|#)([^)#]+)", target, text)
+
+
+def read(_app, name, source) -> None:
+    """Put README before the contents of the site, and mend the links that leave the folder."""
+    if name == "index":
+        source[0] = linked((ROOT / "README.md").read_text(encoding="utf-8"), Path()) + source[0]
+    elif name not in PAGES.values() and (HERE / f"{name}.md").exists():
+        source[0] = linked(source[0], Path("docs"))
+
+
+def skip_member(_app, _what, name, member, skip, _options):
+    """Leave out what scikit-learn documents."""
+    module = getattr(member, "__module__", None) or ""
+    return skip or module.startswith("sklearn") or bool(re.fullmatch(r"set_\w+_request", name))
+
+
+def setup(app) -> None:
+    app.connect("config-inited", write_pages)
+    app.connect("source-read", read)
+    app.connect("autodoc-skip-member", skip_member)

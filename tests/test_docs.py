@@ -1,0 +1,44 @@
+"""The documentation: its blocks of code run, and every public name has a page."""
+
+import ast
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^(<!-- not run: .+ -->\n)?```(python|yaml)\n(.*?)^```", re.M | re.S)
+BLOCKS = {page.name: BLOCK.findall(page.read_text(encoding="utf-8")) for page in PAGES}
+
+
+def marked(name):
+    """Leave all pages but one to the slow run."""
+    return name if name == "tables.md" else pytest.param(name, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("name", [marked(name) for name, blocks in BLOCKS.items() if blocks])
+def test_the_blocks_of_a_page_run_one_after_the_other(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = {"__name__": "__main__"}
+    for left_out, language, text in BLOCKS[name]:
+        if language == "yaml":  # a schema, filled in by hand
+            Path("staff.yaml").write_text(text, encoding="utf-8")
+        elif not left_out:
+            exec(compile(text, name, "exec"), names)
+
+
+def test_every_public_name_has_a_page():
+    spec = importlib.util.spec_from_file_location("conf", ROOT / "docs" / "conf.py")
+    conf = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(conf)
+    listed = {
+        name for rooms in conf.public_names().values() for names in rooms.values() for name in names
+    }
+    for path in (ROOT / "dpglm").rglob("*.py"):
+        module = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+                names = set(ast.literal_eval(node.value)) - {"__version__"}
+                assert module in conf.INTERNAL or names <= listed, module
