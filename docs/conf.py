@@ -146,9 +146,10 @@ def linked(text: str, folder: Path) -> str:
     return re.sub(r"\]\((?!https?:|#)([^)#]+)", target, text)
 
 
-def read(_app, name, source) -> None:
+def read(app, name, source) -> None:
     """Put README before the contents of the site, and mend the links that leave the folder."""
     if name == "index":
+        app.env.note_dependency(str(ROOT / "README.md"))
         source[0] = linked((ROOT / "README.md").read_text(encoding="utf-8"), Path()) + source[0]
     elif name not in PAGES.values() and (HERE / f"{name}.md").exists():
         source[0] = linked(source[0], Path("docs"))

@@ -1,0 +1,32 @@
+"""
+Schedules side by side
+======================
+
+A noise schedule is a shape. The plan scales the whole of it to the budget, so that these four cost
+exactly the same: who wants less noise late has more of it early.
+"""
+
+import matplotlib.pyplot as plt
+
+from dpglm import DPLogisticRegression, DynamicNoise, Geometric
+
+shapes = {
+    "constant": "constant",
+    "Geometric(ratio=0.97)": Geometric(ratio=0.97),
+    "DynamicNoise(decay=4)": DynamicNoise(decay=4.0),
+    "Geometric(ratio=1.03)": Geometric(ratio=1.03),
+}
+figure, (noise, cost) = plt.subplots(2, figsize=(5, 7), sharex=True, layout="constrained")
+for name, shape in shapes.items():
+    model = DPLogisticRegression(
+        epsilon=1.0, noise_schedule=shape, max_iter=60, preconditioner=None
+    )
+    plan = model.plan(n_samples=40_000, n_features=51)
+    noise.plot(range(1, 61), plan.noise_multiplier, label=name)
+    cost.plot(range(1, 61), [plan.epsilon_after(k) for k in range(1, 61)])
+noise.set(yscale="log", ylabel="noise multiplier", title="the noise of each iteration")
+cost.set(xlabel="iteration", ylabel="epsilon so far", title="and what has been spent after it")
+for axes in (noise, cost):
+    axes.grid(alpha=0.25)
+figure.legend(loc="outside lower center", ncols=2, frameon=False)
+plt.show()
