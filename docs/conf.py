@@ -8,14 +8,11 @@ import re
 import warnings
 from pathlib import Path
 
-import matplotlib
-
 import dpglm
 from dpglm import PrivacyWarning
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
-matplotlib.use("agg")
 
 project = "dpglm"
 author = "the dpglm developers"

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+import dpglm
+
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^(<!-- not run: .+ -->\n)?```(python|yaml)\n(.*?)^```", re.M | re.S)
@@ -36,9 +38,19 @@ def test_every_public_name_has_a_page():
     listed = {
         name for rooms in conf.public_names().values() for names in rooms.values() for name in names
     }
-    for path in (ROOT / "dpglm").rglob("*.py"):
-        module = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    package = Path(dpglm.__file__).parent
+    for path in package.rglob("*.py"):
+        module = ".".join(path.relative_to(package.parent).with_suffix("").parts)
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
                 names = set(ast.literal_eval(node.value)) - {"__version__"}
-                assert module in conf.INTERNAL or names <= listed, module
+                assert module.removesuffix(".__init__") in conf.INTERNAL or names <= listed, module
+
+
+def test_the_version_is_the_same_wherever_it_is_written():
+    for file, pattern in {
+        "CITATION.cff": "^version: (.+)$",
+        "recipe/meta.yaml": 'version: "(.+)"',
+    }.items():
+        text = (ROOT / file).read_text(encoding="utf-8")
+        assert re.search(pattern, text, re.M)[1] == dpglm.__version__, file

@@ -149,7 +149,8 @@ def as_pandas_objects(raw, folder):
 
 
 def as_pandas_nullable(raw, folder):
-    return pd.DataFrame(raw).convert_dtypes()
+    with np.errstate(invalid="ignore"):  # pandas before 3 casts infinite numbers, and compares
+        return pd.DataFrame(raw).convert_dtypes()
 
 
 def as_pandas_categorical(raw, folder):
