@@ -84,7 +84,7 @@ def test_it_beats_plain_descent_on_ill_conditioned_features():
 def test_a_wide_sparse_fit_takes_memory_in_proportion_to_the_columns():
     n, d = 2000, 5000
     rng = np.random.default_rng(0)
-    X = sparse.random_array((n, d), density=0.002, format="csr", rng=rng)
+    X = sparse.random_array((n, d), density=0.002, format="csr", random_state=rng)
     y = rng.integers(0, 2, n)
     model = DPLogisticRegression(classes=[0, 1])
     assert isinstance(model.plan(n, d).second_moment.preconditioner, DiagonalPreconditioner)
