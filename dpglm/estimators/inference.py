@@ -49,10 +49,7 @@ _RARE = 0.02
 _LEFT_OUT = 0.3
 # The part of a coefficient that may lie in directions that are not seen.
 _HIDDEN = 0.05
-# Where columns are left out: how far collinearity may raise the variance of a coefficient, as what
-# little is left of such a column may be due to those.
-_INFLATED = 1.25
-# How much of its error the columns that were left out may move an estimate by.
+# How much of its error a parameter may move by if columns that were left out are off by one.
 _LITTLE = 0.25
 # How much the log-odds of a typical row may sway between iterates, for errors to be linear in it.
 _LARGEST_SWAY = 0.4
@@ -208,6 +205,9 @@ def debias(vault: Vault, plan: PrivacyPlan, space: Space, trace: FitTrace) -> De
     edge = _noise_edge(k, squared_bound, release.curvature_noise_multiplier, relation)
     edge = 0.0 if math.isinf(bound) else edge
     coef = np.linalg.solve(basis, trace.coef)
+    # Columns that cannot be carried are no part of the model: what the descent found of them is
+    # mostly noise, and would bias what goes with them.
+    coef[k:] = 0.0
     for _ in range(release.n_rounds):
         noisy = vault.second_moment(
             bound / 2, release.curvature_noise_multiplier, diagonal=False, coef=coef
@@ -566,8 +566,6 @@ class Inference:
         sampling = np.sqrt(np.vecdot(steps @ found.curvature, steps))
         hidden = np.square(white @ found.directions[:, ~found.seen]).sum(axis=1)
         hidden = hidden > _HIDDEN * squares
-        if found.held.any():
-            hidden |= squares > _INFLATED * np.square(vectors / found.spread).sum(axis=1)
         privacy = found.noise_std * np.linalg.norm(steps, axis=1)
         # As if the coefficients of columns that were left out were off by one.
         rare = np.linalg.norm(vectors[:, found.held], axis=1) > _LITTLE * np.hypot(
