@@ -68,7 +68,7 @@ class Debiased:
     n_records : int
         Public.
     coef : ndarray of shape (n_columns,)
-        The estimate: of the columns that were left out (``held``) what the descent found.
+        The estimate, zero for the columns that were left out (``held``) of the model.
     held : ndarray of bool, shape (n_columns,)
         Columns that too few records have for anything to be said of them.
     basis : ndarray of shape (n_columns, k)
