@@ -188,10 +188,8 @@ def debias(vault: Vault, plan: PrivacyPlan, space: Space, trace: FitTrace) -> De
         d, nothing = space.n_columns, np.zeros((0, 0))
         held, seen = np.ones(d, dtype=bool), np.zeros(0, dtype=bool)
         basis = np.zeros((d, 0))
-        return Debiased(
-            n, trace.coef, held, basis, nothing, nothing, seen, nothing, 0.0, np.ones(d)
-        )
-    basis, kept, squared_bound, spread = chosen
+        return Debiased(n, trace.coef, held, basis, nothing, nothing, seen, nothing, 0.0)
+    basis, kept, squared_bound = chosen
     k = len(kept)
     vault.change_basis(np.linalg.solve(space.basis, basis))
     space = replace(space, basis=basis)
@@ -238,7 +236,6 @@ def debias(vault: Vault, plan: PrivacyPlan, space: Space, trace: FitTrace) -> De
         seen=seen,
         directions=directions,
         noise_std=noise_std / math.sqrt(m),
-        spread=spread,
     )
 
 
@@ -253,10 +250,8 @@ def _without_noise(moment: np.ndarray, edge: float) -> tuple[np.ndarray, np.ndar
 
 def _chosen_basis(
     plan: PrivacyPlan, trace: FitTrace, intercept: bool
-) -> tuple[np.ndarray, np.ndarray, float, np.ndarray] | None:
+) -> tuple[np.ndarray, np.ndarray, float] | None:
     """Return a basis, the columns that its first directions are of, and the bound on rows, squared.
-
-    Last the standard deviations of columns, infinite for the intercept.
 
     These are the columns with the largest mean squares, as many as the budget can carry; the others
     must be rare, and get directions of their own in which rows are short.
@@ -287,10 +282,7 @@ def _chosen_basis(
     basis[np.ix_(kept, np.arange(len(kept)))] = inner
     basis[others, np.arange(len(kept), d)] = _LEFT_OUT
     bound = _squared_bound(len(kept), masses[-1]) if noise > 0 else math.inf
-    means = moment[-1] if intercept else np.zeros(d)
-    variances = np.maximum(np.diag(moment) - means**2, ridge[0])
-    variances[-1] = math.inf if intercept else variances[-1]
-    return (white.scales * basis.T).T, kept, bound, np.sqrt(variances) / white.scales
+    return (white.scales * basis.T).T, kept, bound
 
 
 @dataclass(frozen=True, eq=False)

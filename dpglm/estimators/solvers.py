@@ -79,9 +79,6 @@ class Debiased:
         Eigenvectors of the curvature, and which of them stand out from its noise.
     noise_std : float
         That of the noise in the mean of the gradients that the estimate rests on.
-    spread : ndarray of shape (n_columns,)
-        Standard deviations of the columns, as far as the second moment shows; infinite for the
-        intercept.
     """
 
     n_records: int
@@ -93,7 +90,6 @@ class Debiased:
     seen: np.ndarray = field(repr=False)
     directions: np.ndarray = field(repr=False)
     noise_std: float
-    spread: np.ndarray = field(repr=False)
 
 
 class FitTrace:
