@@ -10,8 +10,10 @@ from scipy.special import expit
 from sklearn.base import clone
 
 from dpglm import DiagonalPreconditioner, DPLinearSVM, DPLogisticRegression, seeded_noise
+from dpglm.audit import record
 from dpglm.estimators.inference import expected_errors
 from dpglm.losses import Logistic
+from dpglm.privacy.vault import triangle
 from dpglm.schema import BooleanColumn, CategoricalColumn, NumericColumn, Schema, Target
 from dpglm.study import CoefficientDisplay
 from dpglm.sums.objective import Objective
@@ -123,9 +125,49 @@ def test_curvature_of_weighed_rows_is_that_of_plain_numpy(storage):
     weights = np.minimum(1.0, 4.0 / np.square(rows).sum(axis=1))
     assert 0.2 < np.mean(weights < 1) < 0.9
     p = expit(rows @ coef)
-    expected = rows.T @ ((weights * p * (1 - p))[:, np.newaxis] * rows)
-    assert_allclose(objective.second_moment(1.0, False, coef), expected, rtol=1e-10)
+    weighed = weights * p * (1 - p)
+    for row_bound in (1.0, 0.3):
+        # Weighed by the vault or not: nothing adds more than the bound.
+        clipped = np.minimum(weighed, row_bound**2 / np.square(rows).sum(axis=1))
+        assert (clipped < weighed).any() == (row_bound < 1)
+        expected = rows.T @ (clipped[:, np.newaxis] * rows)
+        assert_allclose(objective.second_moment(row_bound, False, coef), expected, rtol=1e-10)
     assert_allclose(objective.gradient_sum(coef, 2.0), rows.T @ (weights * (p - y)), rtol=1e-8)
+
+
+@pytest.mark.parametrize("relation", ["zero_out", "replace_one"])
+def test_an_estimate_is_of_newton_steps_on_what_was_released(relation):
+    """And what was released is of rows that are weighed, and not clipped."""
+    X, y = drawn(2000)
+    X[:100] *= 8.0
+    with record() as recorded:
+        model = fitted(X, y, 300.0, neighboring_relation=relation)
+    found, (curvature, *gradients) = model.trace_.debiased, recorded.releases[-7:]
+    one = gradients[0].sensitivity / (2.0 if relation == "replace_one" else 1.0)
+    rows = np.column_stack([X, np.ones(len(X))]) @ found.basis
+    weights = np.minimum(1.0, one**2 / np.square(rows).sum(axis=1))
+    assert 10 < np.sum(weights < 1) < 1000 and found.seen.all() and not found.held.any()
+    at = np.linalg.solve(found.basis, model.trace_.coef)
+    p = expit(rows @ at)
+    where, lengths = triangle(4)
+    exact = rows.T @ ((weights * p * (1 - p))[:, np.newaxis] * rows)
+    assert_allclose(curvature.exact, exact[where] * lengths, rtol=1e-6)
+    noisy = np.zeros((4, 4))
+    noisy[where] = noisy.T[where] = curvature.answer / lengths
+    # By how much the inverse of a noisy matrix is too large on average.
+    variance = (curvature.event.noise_multiplier * curvature.sensitivity) ** 2
+    inverse = np.linalg.inv(noisy)
+    corrected = noisy + variance / 2 * (np.trace(inverse) * np.eye(4) + inverse)
+    assert_allclose(found.curvature, corrected, rtol=1e-6)
+    iterates = []
+    for gradient in gradients:
+        exact = rows.T @ (weights * (expit(rows @ at) - y))
+        assert_allclose(gradient.exact, exact, rtol=1e-6, atol=1e-6)
+        at = at - np.linalg.solve(corrected, gradient.answer)
+        iterates.append(at)
+    assert_allclose(found.coef, found.basis @ np.mean(iterates[-4:], axis=0), rtol=1e-6)
+    noise = gradients[0].event.noise_multiplier * gradients[0].sensitivity
+    assert_allclose(found.noise_std, noise / 2, rtol=1e-6)
 
 
 def test_the_budget_holds_all_of_it_and_is_shared_as_asked():
