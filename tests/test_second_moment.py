@@ -277,6 +277,24 @@ def test_rounding_stays_within_the_slack_in_exact_arithmetic(diagonal):
     assert slack < Fraction(1, 10**6)
 
 
+def test_rounding_in_a_basis_stays_within_the_slack_for_every_row():
+    """Where a row stands decides how its product with the basis is rounded: of all, if one goes."""
+    n, row_bound = 2600, 0.3
+    rng = np.random.default_rng(1)
+    turn, _ = np.linalg.qr(rng.normal(size=(4, 4)))
+    # Rows along the direction that is shortened most, where rounding is longest beside them.
+    few = np.tile((turn[:, -1] / turn[-1, -1])[:3], (20, 1)) * (1 + 1e-9 * rng.random((20, 1)))
+    basis = turn * np.geomspace(1e7, 1.0, 4)
+
+    def moment(rows):
+        return objective_of(rows).in_basis(basis).second_moment(row_bound, False)
+
+    slack = objective_of(few).in_basis(basis).moment_rounding(n) * row_bound**2
+    alone = sum(moment(row[np.newaxis]) for row in few) * (n // 20)
+    assert np.linalg.norm(moment(np.resize(few, (n, 3))) - alone) <= slack / 2
+    assert slack < 1e-3
+
+
 @pytest.mark.parametrize("scales", [[1.0, 0.0, 1.0], [1.0, -1.0, 1.0], [1.0, np.inf, 1.0], [1.0]])
 def test_scales_must_be_positive_finite_and_one_per_column(scales):
     with pytest.raises(ValueError, match="basis must"):

@@ -359,12 +359,14 @@ class Objective:
         Relative to the square of the row bound, and with the sums of `rounding_slack`: each entry
         sums products in chunks, a clipped row has a norm of at most ``(1 + (d + 12) u) row_bound``,
         and scaling the entries of a triangle afterwards costs one more rounding of each. In a basis
-        a row and its norm each are of a product with it, off by ``(d + 2) kappa u`` of the norm.
+        a row and its norm each are of a product with it, off by ``(d + 2) kappa u`` of the norm:
+        differently wherever the row stands, and so for all rows if one before them goes.
         """
         n_samples *= self._group_size
-        products = 1.0 if self._basis is None else 3 * self._condition
-        norm = 2 * products * (self._n_columns + 12 + self._of_parts)
-        return 2 * (norm + (_chain(n_samples, 1) + 4) * n_samples) * _UNIT_ROUNDOFF
+        norm = 2 * (self._n_columns + 12 + self._of_parts)
+        products = 0.0 if self._basis is None else 4 * (self._n_columns + 2) * self._condition
+        total = (_chain(n_samples, 1) + 4 + products) * n_samples
+        return 2 * (norm + total) * _UNIT_ROUNDOFF
 
     def weighed(self, bound: float) -> "Objective":
         """Return the objective with the weight of each row times ``min(1, (bound / norm)^2)``.
