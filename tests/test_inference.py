@@ -210,6 +210,25 @@ def test_many_classes_and_weights_of_rows_and_other_fits_are_refused():
             model.fit(X, y).inference()
 
 
+def test_rows_of_a_frame_are_taken_by_the_names_of_their_columns():
+    pd = pytest.importorskip("pandas")
+    X, y = drawn(3000)
+    frame = pd.DataFrame(X, columns=["a", "b", "c"])
+    found, turned = fitted(frame, y).inference(), frame[["c", "a", "b"]][:20]
+    assert_allclose(found.predict(turned).value, found.predict(X[:20]).value)
+    effects = [found.risk_difference(rows, "b", 1.0, 0.0).value for rows in (turned, X[:20])]
+    assert_allclose(*effects)
+
+
+@pytest.mark.parametrize("relation", ["zero_out", "replace_one"])
+def test_a_single_column_without_intercept_has_an_interval(relation):
+    X, y = drawn(3000)
+    model = fitted(X[:, :1], y, fit_intercept=False, neighboring_relation=relation)
+    found, exact = model.inference(), fitted(X[:, :1], y, math.inf, fit_intercept=False)
+    assert found.refusals == [""]
+    assert abs(found.params - exact.inference().params) < 4 * found.bse_privacy
+
+
 def test_too_little_budget_for_the_columns_hides_them_all():
     X, y = drawn(400)
     found = fitted(X, y, 1.6).inference()

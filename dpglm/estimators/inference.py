@@ -177,7 +177,8 @@ def debias(vault: Vault, plan: PrivacyPlan, space: Space, trace: FitTrace) -> De
     With G the noisy curvature H + E and A its inverse, its small eigenvalues raised, gradients
     g_1, ..., g_K give ``v_t = v_{t-1} - A g_t``, an error of ``(I - A H)^t`` of the first: the
     noise E is forgotten as fast as the start. The mean of the last m of them has the covariance
-    ``A H A + (s^2 / m) A A`` for gradients with noise of standard deviation s. The noise would make
+    ``A H A + (s^2 / m) A A`` at most for gradients with noise of standard deviation s: that of the
+    sum over i is ``sum_i a_i^2 p_i (1 - p_i) x_i x_i'``, below H. The noise would make
     A too large, by ``(s_H^2 / 2) (tr(A) I + A)`` in G, which is added (E[E A E], E being symmetric,
     s_H on its diagonal and s_H / sqrt(2) off it).
     """
@@ -266,7 +267,7 @@ def _chosen_basis(
     if noise > 0:
         masses, n_kept = masses[order], 0
         for wanted in _WANTED:
-            for k in range(2, d + 1):
+            for k in range(min(2, d), d + 1):
                 visible = masses[k - 1] > _VISIBLE * noise
                 if visible and _carries(k, masses[k - 1], release, plan.budget, n, wanted):
                     n_kept = k
@@ -680,12 +681,13 @@ class Inference:
         sides = []
         for one in (value, reference):
             if self.schema is None:
-                changed = np.array(rows, dtype=float)
-                changed[:, known.index(column)] = one
+                encoded = self._encoded(rows)
+                encoded[:, known.index(column)] = one
             else:
                 changed = {name: list(rows[name]) for name in known}
                 changed[column] = [one] * len(changed[column])
-            sides.append(self._mean_risk(self._encoded(changed)))
+                encoded = self._encoded(changed)
+            sides.append(self._mean_risk(encoded))
         (p, gradient), (q, other) = sides
         name = f"{column}: {value} against {reference}"
         return self._estimates([name], np.array([p - q]), (gradient - other)[np.newaxis])
@@ -725,7 +727,9 @@ class Inference:
     def _encoded(self, rows: Any) -> np.ndarray:
         if self.schema is not None:
             rows = self.schema.transformer().fit_transform(rows)
-        rows = np.asarray(rows, dtype=float)
+        elif hasattr(rows, "columns") and {*rows.columns} == {*self.feature_names}:
+            rows = rows[[*self.feature_names]]
+        rows = np.array(rows, dtype=float)
         if rows.ndim != 2 or rows.shape[1] != len(self.feature_names):
             raise ValueError(
                 f"rows have shape {rows.shape}; give {len(self.feature_names)} columns."
