@@ -281,7 +281,8 @@ class DPLogisticRegression(NoisyDescentMixin, PersonsMixin, PrivateLinearClassif
     gradients, of L2 sensitivity ``clip`` (twice that under ``"replace_one"``), with Gaussian
     noise. Before them a preconditioner releases one second moment, and before that, without a
     ``row_bound`` and where the budget can show them, the magnitudes of the columns, which decide
-    the units that they are taken in (`FullPreconditioner`). The composition is exact
+    the units that they are taken in (`FullPreconditioner`). With an ``inference_share`` one
+    curvature and six sums of gradients of weighted rows come last. The composition is exact
     (Dong, Roth & Su 2022), or with mini-batches an upper bound tight to about 1e-4. Parameters,
     the number of features and the label set are taken to be public, and so is the number of
     records except under ``"add_or_remove_one"``. A fit that fails after noise was drawn leaves the
