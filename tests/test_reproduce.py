@@ -134,7 +134,7 @@ def test_learned_influence_is_that_of_disturbed_descent(script):
             assert learned.influence[iteration] == pytest.approx(rise, rel=0.05)
 
 
-def test_the_bounds_of_hong_hold_and_three_formulas_of_the_slides_do_not(
+def test_the_bounds_of_hong_hold_and_two_formulas_of_the_slides_do_not(
     script, vectors, capsys, tmp_path
 ):
     hong = script("hong_bounds")
@@ -145,7 +145,7 @@ def test_the_bounds_of_hong_hold_and_three_formulas_of_the_slides_do_not(
     assert (tmp_path / "hong.md").read_text(encoding="utf-8") == report.markdown()
     claims = claims_of(report)
     verdicts = [claim.holds for claim in claims.values()]
-    assert [verdicts.count(v) for v in (True, False, None)] == [8, 3, 2]
+    assert [verdicts.count(v) for v in (True, False, None)] == [11, 2, 5]
     bounds = table_of(report, "Best bounds")
     adult = dict(zip(bounds.columns, bounds.rows[0], strict=True))
     assert (adult["N"], adult["D"], adult["T* static"]) == ("48842", "124", "478")
@@ -249,7 +249,7 @@ def test_the_divergence_of_a_sampled_gaussian_is_that_of_its_integral(script):
 def test_the_noise_of_proactive_dp_is_enough_and_breaks_at_fewer_rounds(script):
     proactive = script("proactive")
     report = proactive.main(["--quick"])
-    assert [claim.holds for claim in report.claims] == [True] * 4 + [None] * 2
+    assert [claim.holds for claim in report.claims] == [True] * 2 + [None] * 2
     (row,) = table_of(report, "At T").rows
     n_samples, n_iter = int(row[1].replace(",", "")), int(row[3])
     epsilon, k, factor = float(row[0]), proactive.fewest_epochs(n_samples), float(row[7])
