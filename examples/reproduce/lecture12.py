@@ -1,7 +1,7 @@
 """Excess risk of NoisyGD against n, epsilon and d: the bounds and rates of Lecture 12, measured.
 
 Each row of the summary table (convex Lipschitz, smooth convex, strongly convex) runs with the
-steps, average and number of iterations that the notes print, on a problem with a closed or solved
+steps and average that the notes print, and T of their order, on a problem with a closed or solved
 optimum, for growing n, epsilon and d. The slopes of the excess risk on log-log axes stand beside
 the printed rates, and the excess risk beside the printed bounds. Then what the notes say of the
 noise, of sampling and of NoisySGD. Run ``python examples/reproduce/lecture12.py``; no files are
@@ -51,7 +51,7 @@ class Row:
     """
 
     name: str
-    keys: tuple[str, str, str]
+    keys: tuple[str, str]
     slopes: tuple[float, float, float]
     n_samples: int
     problem: Problem
@@ -60,7 +60,6 @@ class Row:
     step: Schedule
     n_iter: Callable[[PublicFacts], int]
     bound: Callable[[PublicFacts, int], float]
-    n_iter_slope: float
 
     @property
     def minimum(self) -> float:
@@ -134,26 +133,25 @@ def rows(d: int = N_FEATURES) -> list[Row]:
     # The distances are proportional to sqrt(d).
     return [
         Row(
-            "convex, Lipschitz", (root, "lecture.lipschitz.bound", "lecture.calls.lipschitz"),
+            "convex, Lipschitz", (root, "lecture.lipschitz.bound"),
             (-1.0, -1.0, 1.0), 2000, hinge, ones, "uniform", LectureStep(math.sqrt(d)),
-            balanced_n_iter, lipschitz_bound, 2.0,
+            balanced_n_iter, lipschitz_bound,
         ),
         # `LectureStep` is shorter than the notes' step by sqrt(2).
         Row(
-            "convex, smooth", (root, "lecture.smooth.bound", "lecture.calls.smooth"),
+            "convex, smooth", (root, "lecture.smooth.bound"),
             (-1.0, -1.0, 1.0), 64_000, smooth, far, "uniform", LectureStep(math.sqrt(d / 2)),
-            lambda facts: saturation_n_iter(facts, distance=0.5 * math.sqrt(d)), smooth_bound, 1.0,
+            lambda facts: saturation_n_iter(facts, distance=0.5 * math.sqrt(d)), smooth_bound,
         ),
         Row(
-            "strongly convex, 1/(λt)", (strong, "lecture.strong.first", "lecture.calls.strong"),
+            "strongly convex, 1/(λt)", (strong, "lecture.strong.first"),
             (-2.0, -2.0, 1.0), 2000, convex, optimum, "uniform", InverseTime(None, 1, 0),
-            balanced_n_iter, uniform_bound, 2.0,
+            balanced_n_iter, uniform_bound,
         ),
         Row(
-            "strongly convex, 1/(λ(t+1))",
-            (strong, "lecture.strong.second", "lecture.calls.strong"),
+            "strongly convex, 1/(λ(t+1))", (strong, "lecture.strong.second"),
             (-2.0, -2.0, 1.0), 2000, convex, optimum, "t_weighted", InverseTime(None, 1, 1),
-            balanced_n_iter, weighted_bound, 2.0,
+            balanced_n_iter, weighted_bound,
         ),
     ]  # fmt: skip
 
@@ -188,7 +186,7 @@ def measure(place: int, rng: np.random.Generator, sizes, epsilons, widths, n_run
 
 
 def report_row(report: Report, row: Row, found: dict) -> None:
-    rate, bound_key, calls = map(printed, row.keys)
+    rate, bound_key = map(printed, row.keys)
     table, verdicts = [], []
     for (name, (x, excess, bound, n_iter)), exponent in zip(found.items(), row.slopes, strict=True):
         # The rate in mu, seen through mu(epsilon), is the slope that epsilon should show.
@@ -205,22 +203,31 @@ def report_row(report: Report, row: Row, found: dict) -> None:
             table.append([*cells, f"{limit:.3g}"])
     columns = ["", "T", "gradients", "excess risk", "printed bound"]
     report.table(row.name, columns, table)
-    slower = [name for name, *_, holds in verdicts if not holds]
-    report.claim(
-        f"{row.name}: rate of the excess risk",
-        paper=rate.text(f"{rate.value}: slopes")
-        + " "
-        + ", ".join(f"{name} {predicted:+.2f}" for name, predicted, *_ in verdicts),
-        ours=", ".join(
-            f"{n} {measured:+.2f} ±{error:.2f}" for n, _, measured, error, _ in verdicts
-        ),
-        holds=not slower,
-        remark=f"slower in {', '.join(slower)}" if slower else "as fast or faster",
-    )
+    beyond = [
+        f"{name} by {measured - predicted:.2f}"
+        for name, predicted, measured, error, _ in verdicts
+        if measured - predicted > 2 * error
+    ]
     ratio = max(
         mean_and_error(e)[0] / b
         for _, excess, bound, _ in found.values()
         for e, b in zip(excess, bound, strict=True)
+    )
+    # The printed slope in epsilon is that in mu.
+    shown = [
+        f"{name} {exponent:+.2f}" + (f" (ours: {predicted:+.2f})" if name == "epsilon" else "")
+        for (name, predicted, *_), exponent in zip(verdicts, row.slopes, strict=True)
+    ]
+    report.claim(
+        f"{row.name}: rate of the excess risk",
+        paper=rate.text(f"{rate.value}: slopes") + " " + ", ".join(shown),
+        ours=", ".join(
+            f"{n} {measured:+.2f} ±{error:.2f}" for n, _, measured, error, _ in verdicts
+        ),
+        holds=all(holds for *_, holds in verdicts),
+        remark=f"slower in {', '.join(beyond)}, at {ratio:.2f} of the bound or less"
+        if beyond
+        else "as fast or faster, to two errors",
     )
     report.claim(
         f"{row.name}: the bound with all its constants",
@@ -228,14 +235,6 @@ def report_row(report: Report, row: Row, found: dict) -> None:
         ours=f"measured/bound at most {ratio:.2f}",
         holds=ratio <= 1,
         remark=_REMARKS.get(row.name, "") if ratio <= 1 else "the runs end above it",
-    )
-    x, _, _, n_iter = found["n"]
-    of_n = np.polyfit(np.log(x), np.log(n_iter * x), 1)[0]
-    report.claim(
-        f"{row.name}: gradients that are computed",
-        paper=calls,
-        ours=f"slope {of_n:.2f} in n, at T of the balance of noise and descent",
-        holds=abs(of_n - 1 - row.n_iter_slope) < 0.05,
     )
 
 
@@ -418,7 +417,8 @@ def reproduce(arguments) -> Report:
     report = Report(
         "Excess risk of NoisyGD against n, epsilon and d",
         "CS292A, lecture 12 (NoisyGD and NoisySGD): all bounds but that of nonconvex losses, and "
-        "the tables of the summary. Steps, averages and T are the notes'. Slopes are on log-log "
+        "the tables of the summary. Steps and averages are the notes', and T is their least, twice "
+        "that where it is n² ρ/d, so that noise and descent are balanced. Slopes are on log-log "
         "axes, with the standard error of the simulation; those against epsilon are predicted "
         "through its exact Gaussian privacy parameter mu, those against d with the distance to the "
         "optimum, which is sqrt(d) here. λ and n are those of the mean loss.",
@@ -433,9 +433,20 @@ def reproduce(arguments) -> Report:
     descent_lemma(report, table[1], rng, n_runs)
     noise_and_cost(report, table[3], rng)
     sampling(report, rng)
+    calls = (
+        f"{name}: {printed(f'lecture.calls.{key}')}"
+        for name, key in (
+            ("convex, Lipschitz", "lipschitz"), ("smooth", "smooth"), ("strongly convex", "strong"),
+        )
+    )  # fmt: skip
+    report.note(
+        f"The printed numbers of iterations and gradients are not compared ({'; '.join(calls)}): "
+        "T is set by these formulas here (twice n² ρ/d), so that they hold by construction."
+    )
     report.note(
         "12.1 prints a plus before the gradient, which later sections subtract; the factor 2 in T "
-        "of the smooth row of the summary table is not in 12.2.2; the bound of its nonconvex row "
+        "of the smooth row of the summary table is not in 12.2.2, nor the |x_1 - x*| in T of its "
+        "Lipschitz row in 12.2.3; the bound of its nonconvex row "
         "has no epsilon."
     )
     report.drawing = lambda plt: figure(table, found, plt)
