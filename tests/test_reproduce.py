@@ -205,11 +205,12 @@ def test_simulated_runs_end_where_the_solver_of_the_package_ends(script):
     rows, labels = strong.problem.X, strong.problem.target
     counts = np.rint(strong.problem.share * n_samples).astype(int)
     X, target = np.repeat(rows, counts, axis=0), np.repeat(labels, counts)
-    problem = lecture.Problem(rows, labels, counts / n_samples, Logistic(), 0.05)
+    alpha = strong.problem.alpha
+    problem = lecture.Problem(rows, labels, counts / n_samples, Logistic(), alpha)
     assert len(X) == n_samples
     minimum = problem.value(problem.stationary_point()[None])[0]
     model = DPLogisticRegression(
-        epsilon=0.5, delta=lecture.DELTA, alpha=0.05, fit_intercept=False, clip_schedule=1.0,
+        epsilon=0.5, delta=lecture.DELTA, alpha=alpha, fit_intercept=False, clip_schedule=1.0,
         noise_schedule=1.0, step_schedule=strong.step, averaging=strong.averaging, momentum=None,
         preconditioner=None, max_iter=plan.n_iter, classes=[-1, 1],
     )  # fmt: skip
