@@ -251,7 +251,7 @@ def test_parameters_are_those_of_the_table_and_what_is_rare_is_hidden():
     found = fitted(X, y, 8.0).inference(schema=SCHEMA)
     assert found.names == ["const", "age", "home_rented", "home_boat", "member"]
     kept = [1, 2, 4]
-    assert "too few records" in found.refusals[3] and not any(found.refusals[j] for j in kept)
+    assert "left out of the model" in found.refusals[3] and not any(found.refusals[j] for j in kept)
     assert (np.abs(found.params[kept] - truth) < 4 * found.bse[kept]).all()
     # The same in other units: ten years, from the columns in [0, 1].
     ten = found.t_test({"age": 10.0})

@@ -763,7 +763,7 @@ class Inference:
 
 
 _NOTHING = "the noise is too large for so many columns that are not rare"
-_RARE_COLUMN = "too few records have it to stand out from the noise"
+_RARE_COLUMN = "left out of the model: too rare, or its numbers too small, for this much noise"
 _UNSEEN = "it hangs on what cannot be told from noise: columns that are collinear, or nearly so"
 
 

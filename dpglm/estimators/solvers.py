@@ -70,7 +70,7 @@ class Debiased:
     coef : ndarray of shape (n_columns,)
         The estimate, zero for the columns that were left out (``held``) of the model.
     held : ndarray of bool, shape (n_columns,)
-        Columns that too few records have for anything to be said of them.
+        Columns that were left out: too small in mean square for anything to be said of them.
     basis : ndarray of shape (n_columns, k)
     curvature, inverse : ndarray of shape (k, k)
         Of the loss, without noise as far as it is known, and with that of the penalty inverted.
