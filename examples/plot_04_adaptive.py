@@ -11,7 +11,7 @@ import matplotlib.pyplot as plt
 
 from dpglm import DPAGDClassifier
 from dpglm.datasets import make_census
-from dpglm.study import FitTraceDisplay
+from dpglm.study import FitTraceDisplay, PlanDisplay
 
 X, y = make_census(20_000, random_state=0)
 published = DPAGDClassifier.as_published(epsilon=0.8, delta=1e-8, classes=[0, 1]).fit(X, y)
@@ -29,4 +29,11 @@ model = DPAGDClassifier(epsilon=0.8, delta=1e-8, classes=[0, 1]).fit(X, y)
 figure, axes = plt.subplots(2, figsize=(5, 7), layout="constrained")
 FitTraceDisplay.from_estimator(model).plot(ax=axes)
 axes[0].set_title("by default")
+plt.show()
+
+# %%
+# What is known before any data is the course without refinements, each of which leaves fewer
+# iterations.
+figure, axes = plt.subplots(4, figsize=(5, 10), layout="constrained")
+PlanDisplay.from_plan(model.plan(*X.shape)).plot(ax=axes)
 plt.show()

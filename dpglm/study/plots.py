@@ -919,8 +919,8 @@ class CoefficientDisplay(Display):
         n_hidden = len(found.names) - len(given)
         hidden = f"{n_hidden} hidden by the noise" if n_hidden else ""
         axes.set(title=f"{100 * found.level:g} % intervals", xlabel=hidden)
-        axes.invert_yaxis()
-        axes.legend(frameon=False)
+        axes.set_ylim(len(given) + 0.8, -1.0)  # a line more, for the legend
+        axes.legend(frameon=False, loc="lower right", ncols=2)
 
 
 @dataclass(eq=False, repr=False)

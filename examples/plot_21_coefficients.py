@@ -1,0 +1,39 @@
+"""
+Coefficients with intervals
+===========================
+
+An ordinary interval counts the draw of the records alone. These count the noise too, which half of
+the budget (`inference_share`) makes known, and leave out what it hides.
+"""
+
+from dataclasses import replace
+
+import matplotlib.pyplot as plt
+from sklearn.pipeline import make_pipeline
+
+from dpglm import DPLogisticRegression
+from dpglm.datasets import make_census
+from dpglm.schema import load_schema
+from dpglm.study import CoefficientDisplay
+
+table, income = make_census(40_000, as_frame=True, random_state=0)
+schema = load_schema("census")
+chosen = ("age", "schooling", "hours", "commute", "employment", "sex")
+schema = replace(schema, columns=[c for c in schema.columns if c.name in chosen])
+model = make_pipeline(
+    schema.transformer(),
+    DPLogisticRegression(
+        epsilon=1.0, inference_share=0.5, preconditioner="full", classes=schema.classes
+    ),
+).fit(table[schema.feature_names], income)
+found = model[-1].inference(schema=schema)
+print(found.summary())
+
+# %%
+# The same for ten years of age, five of schooling, and so on. Thick bars are what the draw of the
+# records alone would make of them.
+steps = [{"age": 10}, {"schooling": 5}, {"hours": 10}, {"commute": 60}]
+steps += [{name: 1} for name in found.names[5:]]
+figure, axes = plt.subplots(figsize=(6, 5), layout="constrained")
+CoefficientDisplay.from_estimates(found.t_test(steps)).plot(ax=axes)
+plt.show()
