@@ -5,8 +5,11 @@ import inspect
 import os
 import pkgutil
 import re
+import sys
 import warnings
 from pathlib import Path
+
+from sphinx.pycode import ModuleAnalyzer
 
 import dpglm
 from dpglm import PrivacyWarning
@@ -158,7 +161,16 @@ def skip_member(_app, _what, name, member, skip, _options):
     return skip or module.startswith("sklearn") or bool(re.fullmatch(r"set_\w+_request", name))
 
 
+def describe_data(_app, what, name, _member, _options, lines) -> None:
+    """Describe a constant by the text below it where it is defined, and not by its type."""
+    face, _, constant = name.rpartition(".")
+    for module in [m for m in sys.modules if what == "data" and m.startswith(f"{face}.")]:
+        texts = ModuleAnalyzer.for_module(module).find_attr_docs()
+        lines[:] = texts.get(("", constant), lines)
+
+
 def setup(app) -> None:
     app.connect("config-inited", write_pages)
     app.connect("source-read", read)
     app.connect("autodoc-skip-member", skip_member)
+    app.connect("autodoc-process-docstring", describe_data)
