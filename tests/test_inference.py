@@ -336,3 +336,10 @@ def test_the_table_prints_as_text_html_latex_and_a_frame():
         n for n, text in zip(found.names, found.refusals, strict=True) if not text
     ]
     assert "hidden" in axes.get_xlabel()
+
+
+def test_a_risk_difference_refuses_a_category_that_is_not_listed():
+    frame, y, _ = people(2000)
+    found = fitted(SCHEMA.transformer().fit_transform(frame), y, math.inf).inference(schema=SCHEMA)
+    with pytest.raises(ValueError, match="'Boat' is no value of 'home'; choose from .'owned', 're"):
+        found.risk_difference(frame, "home", "Boat", "owned")

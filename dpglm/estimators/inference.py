@@ -684,6 +684,10 @@ class Inference:
                 encoded = self._encoded(rows)
                 encoded[:, known.index(column)] = one
             else:
+                described, _ = self._blocks[column]
+                listed = getattr(described, "categories", [one])
+                if one not in listed:
+                    raise ValueError(f"{one!r} is no value of {column!r}; choose from {[*listed]}.")
                 changed = {name: list(rows[name]) for name in known}
                 changed[column] = [one] * len(changed[column])
                 encoded = self._encoded(changed)
