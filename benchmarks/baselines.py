@@ -33,8 +33,8 @@ from dpglm.study import compare
 # Method here -> estimator, model, and the start of the names of its peers.
 METHODS = {
     "ObjPert": (ObjectivePerturbation(), "logistic", "ObjPertRKW"),
-    "OutPert": (OutputPerturbation(), "logistic", "OutPert-fixL"),
-    "OutPert-svm": (OutputPerturbation(loss="smoothed_hinge"), "svm", "OutPert-fixL"),
+    "Minimiser": (OutputPerturbation(), "logistic", "OutPert-fixL"),
+    "Minimiser-svm": (OutputPerturbation(loss="smoothed_hinge"), "svm", "OutPert-fixL"),
     "AMP": (ApproximateMinimaPerturbation(), "logistic", "AMP-NT"),
     "PrivGene": (PrivGene(), "logistic", "PrivGene-fix"),
     "PrivGene-svm": (PrivGene(loss="hinge"), "svm", "PrivGene-fix"),

@@ -421,8 +421,10 @@ def test_table_1_starts_as_printed_and_its_pseudo_code_slips(script, capsys):
     report = script("lee_kifer_table1").main(["--quick"])
     assert capsys.readouterr().out.startswith(report.title)
     claims = claims_of(report)
-    slips = [name for name, claim in claims.items() if claim.holds is False]
-    assert slips == ["Algorithm 2 averages the second release with the first one normalised"]
+    assert not [name for name, claim in claims.items() if claim.holds is False]
+    slip = claims["Algorithm 2 averages the second release with the first one normalised"]
+    lost, error = numbers(slip.ours)[:2]
+    assert slip.holds is None and lost > 2 * error
     assert claims["objective at the start"].ours == "0.69315"
     assert claims["norm of the first gradient"].holds is None
     (averages,) = (claim for name, claim in claims.items() if name.startswith("a second release"))
@@ -431,7 +433,7 @@ def test_table_1_starts_as_printed_and_its_pseudo_code_slips(script, capsys):
 
 @pytest.mark.parametrize(
     ("name", "n_fits"),
-    [("lee_kifer_figure1", 22), ("lee_kifer_figures23", 34), ("lee_kifer_figure4", 18)],
+    [("lee_kifer_figure1", 22), ("lee_kifer_figures23", 38), ("lee_kifer_figure4", 18)],
 )
 def test_a_comparison_is_drawn_and_resumes(script, name, n_fits, tmp_path):
     cells, png = tmp_path / "cells.jsonl", tmp_path / "figure.png"

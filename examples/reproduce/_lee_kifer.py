@@ -27,8 +27,22 @@ DELTA = 1e-8
 
 PUBLISHED, OURS = "DP-AGD, as published", "DP-AGD, our defaults"
 NOT_PRIVATE, STATE_OF_THE_ART = "not private", "SGD-MA"
+OUTPUT = "OutPert"
 # What the paper calls prior algorithms, by our names for the methods.
-PRIOR = {"ObjPert": "objective-perturbation", "PrivGene": "privgene", "SGD-Adv": "sgd-advanced"}
+PRIOR = {
+    "ObjPert": "objective-perturbation",
+    OUTPUT: "descent-output",
+    "PrivGene": "privgene",
+    "SGD-Adv": "sgd-advanced",
+}
+# Rivals that are stronger here than in the paper.
+STRONGER = ["ObjPert", STATE_OF_THE_ART]
+WHY_NOT_COMPARABLE = (
+    "ObjPert is charged here by its exact profile, more tightly than was known in 2018, and its "
+    "rows are shortened to norm 3 instead of 1, and SGD-MA is charged by its privacy loss "
+    "distribution, so that they are stronger rivals than the paper's; on the other hand SGD-MA, "
+    "which the paper tunes for each table, is not tuned here"
+)
 # SGD-MA takes up to 20,000 batches at a step of .1; these go as far in fewer, longer steps.
 SHORTER_SGD = {
     0.4: {"max_iter": 2000, "step": 0.2},
@@ -214,26 +228,40 @@ def matters(mean: float, error: float) -> bool:
     return abs(mean) > max(MARGIN, 2 * error)
 
 
+def wide_range(epsilons: list[float], fits: list[bool]) -> tuple[bool, str]:
+    """Return whether something fits at more than half of the epsilons, and at which."""
+    where = [f"{epsilon:g}" for epsilon, fit in zip(epsilons, fits, strict=True) if fit]
+    share = "exactly half, " if 2 * len(where) == len(epsilons) else ""
+    return 2 * len(where) > len(epsilons), f"at {share}{', '.join(where) or 'no epsilon'}"
+
+
 def claim_competitive(report: Report, title: str, results: Any, epsilons: list[float]) -> None:
-    """Add that DP-AGD is the best, or not far behind, at half of the epsilons or more."""
-    parts, fits, ours = [], [], []
+    """Add that DP-AGD is the best, or not far behind, over a wide range of the epsilons.
+
+    What only the rivals that are stronger here than in the paper refute is not comparable.
+    """
+    rivals = [*PRIOR, STATE_OF_THE_ART]
+    parts, ours = [], []
+    fits: dict[str, list[bool]] = {"all": [], "others": []}
     for epsilon in epsilons:
         scores = folds(results, "accuracy", epsilon)
-        best, mean, error = gain(scores, PUBLISHED, [*PRIOR, STATE_OF_THE_ART])
+        for key, names in (("others", [n for n in rivals if n not in STRONGER]), ("all", rivals)):
+            best, mean, error = gain(scores, PUBLISHED, names)
+            fits[key].append(mean > 0 or not matters(mean, error))
         parts.append(f"{epsilon:g}: {mean:+.2f} ±{error:.2f} ({best})")
-        fits.append(mean > 0 or not matters(mean, error))
-        _, mean, _ = gain(scores, OURS, [*PRIOR, STATE_OF_THE_ART])
+        _, mean, _ = gain(scores, OURS, rivals)
         ours.append(f"{mean:+.2f}")
-    where = [f"{epsilon:g}" for epsilon, fit in zip(epsilons, fits, strict=True) if fit]
-    holds = 2 * len(where) >= len(epsilons)
+    holds, where = wide_range(epsilons, fits["all"])
+    holds_of_others, others = wide_range(epsilons, fits["others"])
+    verdict = holds or (None if holds_of_others else False)
     report.claim(
         f"{title}: DP-AGD is the most accurate or competitive over a wide range of epsilon",
         paper="abstract and Section 6.3",
         ours="; ".join(parts),
-        holds=holds,
-        remark=f"{'' if holds else 'only '}at {', '.join(where) or 'no epsilon'} ({WITHIN}); with "
-        "our defaults "
+        holds=verdict,
+        remark=f"{where} ({WITHIN}); without {' and '.join(STRONGER)} {others}; with our defaults "
         f"{', '.join(ours)}",
+        why=WHY_NOT_COMPARABLE if verdict is None else "",
     )
 
 

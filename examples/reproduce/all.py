@@ -32,7 +32,8 @@ Each section is the output of one script of `examples/reproduce/`: what a source
 (`printed.json` holds its figures), what we find, and the verdict. A claim is compared at the
 source's own setting; where that cannot be had here, or the source does not say it, the verdict is
 "not comparable", with the reason. Headlines count printed claims only. What the authors' programs
-do otherwise than their papers stands in a table of its own.
+do otherwise than their papers stands in a table of its own. What was measured once, apart from
+these scripts, says so.
 
 Written by `python examples/reproduce/all.py --docs docs/reproduction.md`; every script also runs by
 itself, with `--quick` for a first impression and `--figure FILE` where there is a figure. Data and

@@ -21,10 +21,13 @@ from _lee_kifer import (
     LOSSES,
     NOT_PRIVATE,
     OURS,
+    OUTPUT,
     PRIOR,
     PUBLISHED,
     SOURCE,
     STATE_OF_THE_ART,
+    STRONGER,
+    WHY_NOT_COMPARABLE,
     add_run_arguments,
     add_tables,
     artificial_ipums,
@@ -37,6 +40,7 @@ from _lee_kifer import (
     folds,
     gain,
     methods,
+    wide_range,
 )
 from _report import Report, mean_and_error, printed, run
 
@@ -50,11 +54,6 @@ ALL_EPSILONS = [0.05, 0.1, 0.2, 0.4, 0.8, 1.6]
 MOST_MOMENTS = 32
 # Of the way down from zero coefficients to the optimum: "close" leaves no more than this.
 CLOSE = 0.1
-WHY_NOT_COMPARABLE = (
-    "ObjPert is charged here by its exact profile, more tightly than was known in 2018, and its "
-    "rows are shortened to norm 3 instead of 1, so that it is a stronger rival than the paper's; "
-    "and SGD-MA, which the paper tunes for each table, is not tuned here"
-)
 
 
 def leak_of_the_published_selection(
@@ -139,6 +138,7 @@ def claim_best_at_the_least_epsilon(report: Report, name: str, results, epsilon:
     scores = folds(results, "accuracy", epsilon)
     rivals = [*PRIOR, STATE_OF_THE_ART]
     best, mean, error = gain(scores, PUBLISHED, rivals)
+    weaker, gap, gap_error = gain(scores, PUBLISHED, [n for n in rivals if n not in STRONGER])
     _, own, own_error = gain(scores, OURS, rivals)
     excepted = name == "BANK"
     report.claim(
@@ -147,8 +147,9 @@ def claim_best_at_the_least_epsilon(report: Report, name: str, results, epsilon:
         paper=paper.text("BANK is the exception" if excepted else "better than all"),
         ours=f"{mean:+.2f} ±{error:.2f} points against {best}",
         holds=(mean > 2 * error) != excepted,
-        remark=f"with noise that is valid; our defaults {own:+.2f} ±{own_error:.2f}. The majority "
-        f"has {scores['majority'].mean():.1f} percent, DP-AGD {scores[PUBLISHED].mean():.1f}",
+        remark=f"{gap:+.2f} ±{gap_error:.2f} against {weaker}, the best of those that are not "
+        f"stronger here; our defaults {own:+.2f} ±{own_error:.2f}. The majority has "
+        f"{scores['majority'].mean():.1f} percent, DP-AGD {scores[PUBLISHED].mean():.1f}",
     )
 
 
@@ -159,14 +160,30 @@ def claim_close(report: Report, name: str, results, epsilons: list[float]) -> No
         loss = folds(results, "training_loss", epsilon)
         gap = loss[PUBLISHED] - loss[NOT_PRIVATE]
         left[epsilon] = mean_and_error(gap / (math.log(2) - loss[NOT_PRIVATE].mean()))
-    close = [f"{epsilon:g}" for epsilon, (mean, _) in left.items() if mean <= CLOSE]
+    holds, where = wide_range(epsilons, [mean <= CLOSE for mean, _ in left.values()])
     report.claim(
         f"{name}, logistic regression: the objective is close to the optimum over a wide range",
         paper="Section 6.3",
         ours="; ".join(f"{e:g}: {100 * m:.0f} ±{100 * s:.0f} %" for e, (m, s) in left.items()),
-        holds=2 * len(close) >= len(epsilons),
-        remark=f"left of the way from ln 2 to the optimum; at most {CLOSE:.0%} at "
-        f"{', '.join(close) or 'no epsilon'}",
+        holds=holds,
+        remark=f"left of the way from ln 2 to the optimum; at most {CLOSE:.0%} {where}",
+    )
+
+
+def claim_better_than_output_perturbation(report: Report, title, results, epsilons) -> None:
+    """Add that DP-AGD is more accurate than OutPert at all epsilons."""
+    parts, worse = [], []
+    for epsilon in epsilons:
+        _, mean, error = gain(folds(results, "accuracy", epsilon), PUBLISHED, [OUTPUT])
+        parts.append(f"{epsilon:g}: {mean:+.2f} ±{error:.2f}")
+        if mean <= 2 * error:
+            worse.append(f"{epsilon:g}")
+    report.claim(
+        f"{title}: DP-AGD outperforms OutPert",
+        paper="abstract and Figures 2 and 3",
+        ours="; ".join(parts),
+        holds=not worse,
+        remark=f"not at {', '.join(worse)}" if worse else "although OutPert is not tuned here",
     )
 
 
@@ -175,7 +192,9 @@ def claim_sgd_is_best(report: Report, title: str, results, epsilon: float) -> No
     scores = folds(results, "accuracy", epsilon)
     others = [PUBLISHED, *PRIOR]
     best, mean, error = gain(scores, STATE_OF_THE_ART, others)
-    weaker, gap, gap_error = gain(scores, STATE_OF_THE_ART, [PUBLISHED, "PrivGene", "SGD-Adv"])
+    weaker, gap, gap_error = gain(
+        scores, STATE_OF_THE_ART, [other for other in others if other not in STRONGER]
+    )
     holds = True if mean > 2 * error else False if gap < -2 * gap_error else None
     report.claim(
         f"{title}, epsilon {epsilon:g}: SGD-MA is the most accurate",
@@ -195,14 +214,18 @@ def claims_of_instability(report: Report, results, epsilons: list[float]) -> Non
     )
     low, high = printed("lee_kifer.figure3.unstable").value
     mean, error = mean_and_error(accuracy[low] - accuracy[high])
-    means = {e: values.mean() for e, values in accuracy.items()}
-    dips = [f"{b:g} below {a:g}" for a, b in pairwise(epsilons) if means[b] < means[a]]
+    changes = {(a, b): mean_and_error(accuracy[b] - accuracy[a]) for a, b in pairwise(epsilons)}
+    dips = [
+        f"{b:g} against {a:g}: {fall:+.2f} ±{spread:.2f}"
+        for (a, b), (fall, spread) in changes.items()
+        if fall < 0
+    ]
     report.claim(
         f"BANK, SVM: less accurate at epsilon {low:g} than at {high:g}",
         paper=printed("lee_kifer.figure3.unstable").text("lower at .4 than at .1"),
         ours=f"{mean:+.2f} ±{error:.2f} points",
         holds=mean < -2 * error,
-        remark=f"the dip is another, {', '.join(dips)}" if dips else "there is no dip",
+        remark=f"what is lower than before: {', '.join(dips) or 'none'}",
     )
     falls = [mean_and_error(loss[b] - loss[a]) for a, b in pairwise(epsilons)]
     report.claim(
@@ -235,9 +258,12 @@ def reproduce(arguments) -> Report:
         n_repeats = 2 if arguments.full else 1
     report = Report(
         f"DP-AGD against the baselines on {' and '.join(tables)}",
-        f"{SOURCE}: Figures 2 and 3 and Section 6.3, at the epsilons that it names and 1.6. The "
-        "curves cannot be read off; the claims are those of the text. Gains are means over the "
-        "same folds ± standard error; what is within two of them is no difference.",
+        f"{SOURCE}: Figures 2 and 3 and Section 6.3, at epsilon "
+        f"{', '.join(f'{e:g}' for e in epsilons)}; .2 and .8 run with --full. The curves cannot be "
+        "read off; the claims are those of the text. A wide range of epsilon, which the paper does "
+        "not bound, is here more than half of those tested, and close to the optimum leaves at "
+        f"most {CLOSE:.0%} of the way. Gains are means over the same {n_repeats * n_splits} folds "
+        "± standard error, where the paper has 100; what is within two errors is no difference.",
     )
     panels = {
         f"{name}, {LOSSES[loss]}": compared(
@@ -258,6 +284,7 @@ def reproduce(arguments) -> Report:
     real = {title: of for title, of in panels.items() if "artificial" not in title}
     for title, results in real.items():
         claim_competitive(report, title, results, epsilons)
+        claim_better_than_output_perturbation(report, title, results, epsilons)
     claim_one_step_of_sgd(report)
     for title, results in real.items():
         if "logistic" in title:
@@ -276,18 +303,11 @@ def reproduce(arguments) -> Report:
                 holds=None,
                 remark=f"put the authors' file into the data folder as {FILES[name]}",
             )
-    report.claim(
-        "DP-AGD outperforms OutPert",
-        paper="abstract and Figures 2 and 3",
-        ours="not run",
-        holds=None,
-        remark="it perturbs what a tuned number of gradient steps reach (Zhang et al. 2017), which "
-        "is not in this comparison; perturbing the exact minimiser is another method",
-    )
     claims_about_the_program(report, np.random.default_rng(arguments.seed), arguments.quick)
     add_tables(report, panels, epsilons)
     report.note(
-        "delta = 1e-8. As in the paper, Adult is in 123 columns, and the authors' file of BANK, "
+        "delta = 1e-8. The accuracy of the majority is the same for the SVM. As in the paper, "
+        "Adult is in 123 columns, and the authors' file of BANK, "
         f"where it is at hand, is scaled by its ranges. {STATE_OF_THE_ART} is charged by its "
         "privacy loss distribution, more tightly than by moments, and from epsilon .4 on takes "
         "2,000 batches with less noise and longer steps, where the default takes up to 20,000 (on "
@@ -296,9 +316,20 @@ def reproduce(arguments) -> Report:
         "a whitened space."
     )
     report.note(
-        "The paper tunes the penalty for each table and does not print it. Ten times that of the "
-        "program leaves on Adult (schema adult, 10 and 5 fits) 50 % of the way at epsilon .1 and "
-        "19 % at .4, so that no verdict hangs on it; see DPAGDClassifier.as_published."
+        "The paper tunes the penalty for each table and does not print it; here it is that of the "
+        "program, .001. Ten times that on Adult (schema adult, 10 and 5 fits, measured once apart "
+        "from this script) leaves 50 % of the way at epsilon .1 and 19 % at .4; the "
+        "accuracy is 77.4 ±0.5 percent against 76.8 ±0.6 at .1, 82.0 ±0.3 against 81.0 ±0.6 at .4, "
+        "and lower at 1.6. BANK was not tried."
+    )
+    report.note(
+        f"{OUTPUT} is that of Zhang et al. (2017), on the logistic and on a smoothed hinge loss. "
+        "The paper tunes the number and the size of its steps heavily; here both follow from "
+        "public facts: half of the longest step that its bound allows, and as many, up to 1000, as "
+        "keep the noise on the score of a row to a standard deviation of a third. On Adult, "
+        "logistic regression, epsilon .05, .1 and .4, the best of 10, 30, 100, 300 (and 1000, at "
+        ".4) steps is .7, .2 and .1 points better, within the noise (3 fits each, measured once "
+        "apart from this script)."
     )
     report.note(
         "What the sign of the noise is worth: on Adult at epsilon .1, encoded by observed ranges, "
