@@ -219,44 +219,6 @@ class NoisyDescentMixin(NamedLossMixin):
             trace.debiased = debias(vault, plan, space, trace)
         return trace
 
-    def inference(self, level: float = 0.95, schema: Schema | None = None) -> Inference:
-        """Return standard errors, intervals and tests of a fit with an ``inference_share``.
-
-        It costs nothing more, and may be asked again.
-
-        Parameters
-        ----------
-        level : float, default=0.95
-            Of the intervals, above 0 and below 1.
-        schema : Schema, optional
-            What encoded the rows: parameters are then those of the table, in its units. Without it
-            they are those of the columns of X.
-
-        Returns
-        -------
-        Inference
-
-        Raises
-        ------
-        ValueError
-            If the fit has released nothing for it, as that of a `DPLinearSVM`: a hinge is curved
-            at its corner alone, which takes more budget to be seen than there is.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from dpglm import DPLogisticRegression
-        >>> rng = np.random.default_rng(0)
-        >>> X = rng.random((20_000, 2))
-        >>> y = rng.random(20_000) < 1 / (1 + np.exp(1 - 2 * X[:, 0]))
-        >>> model = DPLogisticRegression(epsilon=4.0, inference_share=0.5, classes=[False, True])
-        >>> found = model.fit(X, y).inference()
-        >>> low, high = found.conf_int()[1]
-        >>> found.names, bool(1.5 < low < high < 2.5)
-        (['const', 'x1', 'x2'], True)
-        """
-        return inference_of(self, level, schema)
-
 
 @completed
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -309,6 +271,43 @@ class DPLogisticRegression(NoisyDescentMixin, PersonsMixin, PrivateLinearClassif
     """
 
     inference_share: float = 0.0
+
+    def inference(self, level: float = 0.95, schema: Schema | None = None) -> Inference:
+        """Return standard errors, intervals and tests of a fit with an ``inference_share``.
+
+        It costs nothing more, and may be asked again.
+
+        Parameters
+        ----------
+        level : float, default=0.95
+            Of the intervals, above 0 and below 1.
+        schema : Schema, optional
+            What encoded the rows: parameters are then those of the table, in its units. Without it
+            they are those of the columns of X.
+
+        Returns
+        -------
+        Inference
+
+        Raises
+        ------
+        ValueError
+            If the fit has released nothing for it: without an ``inference_share``.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from dpglm import DPLogisticRegression
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.random((20_000, 2))
+        >>> y = rng.random(20_000) < 1 / (1 + np.exp(1 - 2 * X[:, 0]))
+        >>> model = DPLogisticRegression(epsilon=4.0, inference_share=0.5, classes=[False, True])
+        >>> found = model.fit(X, y).inference()
+        >>> low, high = found.conf_int()[1]
+        >>> found.names, bool(1.5 < low < high < 2.5)
+        (['const', 'x1', 'x2'], True)
+        """
+        return inference_of(self, level, schema)
 
 
 @completed
