@@ -140,6 +140,8 @@ def linked(text: str, folder: Path) -> str:
         path = os.path.normpath(folder / match[1])
         if not (ROOT / path).exists():
             return match[0]
+        if path.startswith("examples/plot_"):
+            return f"](gallery/{Path(path).stem}.rst"
         name = PAGES.get(path)
         return f"]({name}.md" if name else f"]({os.path.relpath(path, 'docs')}"
 
