@@ -88,8 +88,8 @@ for Batches in (SGDMomentsAccountant, SGDAdvancedComposition):
     BAD[Batches] += [
         ({"epsilon": 1e-9, "delta": 1e-12, "max_iter": 5}, "too small"),
         ({"loss": "square"}, "loss='square' is unknown"),
-        ({"neighboring_relation": "replace_one"}, "'replace_one'"),
     ]
+BAD[SGDAdvancedComposition].append(({"neighboring_relation": "replace_one"}, "'replace_one'"))
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,9 @@ from dpglm.sums.objective import Objective
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 N_ROWS, N_FEATURES = 37, 3
-IN_MEMORY = ["objective", "output", "minima", "newton", "genetic", "majority"]
+IN_MEMORY = [
+    "objective", "output", "descent output", "minima", "newton", "genetic", "majority",
+]  # fmt: skip
 
 
 class ReleaseError(RuntimeError):
