@@ -136,8 +136,8 @@ def truth(inference, population, n):
     X, _ = population.draw(200_000, np.random.default_rng(7))
     X = np.column_stack([X, np.ones(len(X))])
     true, coef = expit(X @ population.coef), np.array(population.coef)
-    X[:, inference.released.held] = coef[inference.released.held] = 0.0
-    for _ in range(6 * inference.released.held.any()):
+    X[:, inference.released.left_out] = coef[inference.released.left_out] = 0.0
+    for _ in range(6 * inference.released.left_out.any()):
         p = expit(X @ coef)
         hessian = X.T @ ((p * (1 - p))[:, np.newaxis] * X)
         coef += np.linalg.pinv(hessian, hermitian=True) @ (X.T @ (true - p))
@@ -148,7 +148,7 @@ def truth(inference, population, n):
     exact = replace(
         inference.released,
         coef=coef,
-        held=np.zeros(len(coef), dtype=bool),
+        left_out=np.zeros(len(coef), dtype=bool),
         basis=vectors[:, shown],
         curvature=np.diag(values[shown]),
         inverse=np.diag(1 / values[shown]),
@@ -195,7 +195,7 @@ _TRUTHS = {}
 
 def truth_of(inference, population, cell):
     """Return `truth`, computed once for each model that inference may choose."""
-    key = cell.design, cell.n, tuple(inference.names), inference.released.held.tobytes()
+    key = cell.design, cell.n, tuple(inference.names), inference.released.left_out.tobytes()
     if key not in _TRUTHS:
         _TRUTHS[key] = truth(inference, population, cell.n)
     return _TRUTHS[key]

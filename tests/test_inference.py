@@ -146,7 +146,7 @@ def test_an_estimate_is_of_newton_steps_on_what_was_released(relation):
     one = gradients[0].sensitivity / (2.0 if relation == "replace_one" else 1.0)
     rows = np.column_stack([X, np.ones(len(X))]) @ found.basis
     weights = np.minimum(1.0, one**2 / np.square(rows).sum(axis=1))
-    assert 10 < np.sum(weights < 1) < 1000 and found.seen.all() and not found.held.any()
+    assert 10 < np.sum(weights < 1) < 1000 and found.seen.all() and not found.left_out.any()
     at = np.linalg.solve(found.basis, model.trace_.coef)
     p = expit(rows @ at)
     where, lengths = triangle(4)
@@ -336,6 +336,14 @@ def test_the_table_prints_as_text_html_latex_and_a_frame():
         n for n, text in zip(found.names, found.refusals, strict=True) if not text
     ]
     assert "hidden" in axes.get_xlabel()
+
+
+def test_what_is_hidden_is_printed_with_its_reason():
+    X, y = drawn(3000)
+    found = fitted(X * [1.0, 1.0, 1e-4], y).inference()
+    assert any(found.refusals)
+    text = str(found.predict(X[:2]))
+    assert text.splitlines()[-1].startswith("hidden: ")
 
 
 def test_a_risk_difference_refuses_a_category_that_is_not_listed():

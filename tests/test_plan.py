@@ -291,3 +291,14 @@ def test_a_plan_shows_itself_in_a_notebook():
 def test_a_run_too_long_to_be_listed_is_refused():
     with pytest.raises(ValueError, match="above 10,000,000: the plan lists every iteration"):
         plan_of(n_iter=10**9)
+
+
+@pytest.mark.slow
+def test_a_run_as_long_as_the_budget_is_refused_where_delta_covers_every_batch():
+    pytest.importorskip("dp_accounting")
+    model = DPLogisticRegression(
+        delta=1e-3, sampling_rate=1e-4, noise_multiplier=0.05, max_iter="budget",
+        preconditioner=None,
+    )  # fmt: skip
+    with pytest.raises(ValueError, match="that a record is ever in a batch"):
+        model.plan(1000, 5)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from dpglm.privacy.events import PureEvent
+from dpglm.privacy.events import LaplaceSelectionEvent, PermuteAndFlipEvent, PureEvent
 from dpglm.privacy.gaussian import GaussianEvent
 from dpglm.privacy.ledger import PrivacyLedger
 from dpglm.privacy.noise import entropy_source
@@ -98,6 +98,9 @@ def test_few_pure_releases_cost_the_sum_of_their_epsilons():
     # Of two records apart twice the sum, at the same delta.
     apart = ledger(pure, pure).group(2)
     assert apart.epsilon(0.0) == pytest.approx(0.4) and apart.delta(0.41) == 0.0
+    # Choices that are pure add up in the same way.
+    for choice in (LaplaceSelectionEvent(0.1), PermuteAndFlipEvent(0.1)):
+        assert ledger(choice, choice).epsilon() == pytest.approx(0.2)
     delta = both.group(2).delta(0.2 + ledger(gaussian).group(2).epsilon())
     assert delta <= 1e-6 < both.group(2).delta(0.2)
 

@@ -163,8 +163,8 @@ def expected_errors(
 def debias(vault: Vault, plan: PrivacyPlan, space: Space, trace: FitTrace) -> Debiased:
     """Release a curvature and gradients; return what a few Newton steps arrive at.
 
-    Nothing is released, and all columns are held, if the second moment shows that it could not be
-    seen.
+    Nothing is released, and all columns are left out, if the second moment shows that it could not
+    be seen.
 
     Notes
     -----
@@ -187,9 +187,9 @@ def debias(vault: Vault, plan: PrivacyPlan, space: Space, trace: FitTrace) -> De
     chosen = _chosen_basis(plan, trace, space.fit_intercept)
     if chosen is None:
         d, nothing = space.n_columns, np.zeros((0, 0))
-        held, seen = np.ones(d, dtype=bool), np.zeros(0, dtype=bool)
+        left_out, seen = np.ones(d, dtype=bool), np.zeros(0, dtype=bool)
         basis = np.zeros((d, 0))
-        return Debiased(n, trace.coef, held, basis, nothing, nothing, seen, nothing, 0.0)
+        return Debiased(n, trace.coef, left_out, basis, nothing, nothing, seen, nothing, 0.0)
     basis, kept, squared_bound = chosen
     k = len(kept)
     vault.change_basis(np.linalg.solve(space.basis, basis))
@@ -225,12 +225,12 @@ def debias(vault: Vault, plan: PrivacyPlan, space: Space, trace: FitTrace) -> De
             coef[:k] -= inverse @ gradient[:k]
             iterates.append(coef)
     m = release.n_averaged
-    held = np.ones(space.n_columns, dtype=bool)
-    held[kept] = noise_std * np.linalg.norm(inverse) > _LARGEST_SWAY
+    left_out = np.ones(space.n_columns, dtype=bool)
+    left_out[kept] = noise_std * np.linalg.norm(inverse) > _LARGEST_SWAY
     return Debiased(
         n_records=n,
         coef=space.original(np.mean(iterates[-m:], axis=0)),
-        held=held,
+        left_out=left_out,
         basis=basis[:, :k],
         curvature=curvature,
         inverse=inverse,
@@ -318,7 +318,8 @@ class Estimates:
     @property
     def zvalues(self) -> np.ndarray:
         """Values over their standard errors."""
-        return self.value / self.std_error
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return self.value / self.std_error
 
     @property
     def pvalues(self) -> np.ndarray:
@@ -333,6 +334,11 @@ class Estimates:
             "hidden" if refused else "noise" * bool(mark)
             for refused, mark in zip(self.refusals, noisy, strict=True)
         ]
+
+    @property
+    def reasons(self) -> list[str]:
+        """Why what is hidden is: a line for each reason."""
+        return [f"hidden: {text}" for text in dict.fromkeys(self.refusals) if text]
 
     def columns(self) -> dict[str, Sequence[Any]]:
         """Return the table by its columns, as `Inference.summary` prints it."""
@@ -355,7 +361,7 @@ class Estimates:
         return pd.DataFrame(self.columns(), index=list(self.names))
 
     def __str__(self) -> str:
-        return "\n".join(_lines(self))
+        return "\n".join([*_lines(self), *self.reasons])
 
 
 @dataclass(frozen=True)
@@ -561,10 +567,10 @@ class Inference:
         hidden = hidden > _HIDDEN * squares
         privacy = found.noise_std * np.linalg.norm(steps, axis=1)
         # As if the coefficients of columns that were left out were off by one.
-        rare = np.linalg.norm(vectors[:, found.held], axis=1) > _LITTLE * np.hypot(
+        rare = np.linalg.norm(vectors[:, found.left_out], axis=1) > _LITTLE * np.hypot(
             sampling, privacy
         )
-        hidden_by = _NOTHING if found.held.all() else _RARE_COLUMN
+        hidden_by = _NOTHING if found.left_out.all() else _RARE_COLUMN
         refusals = [
             hidden_by * bool(r) or _UNSEEN * bool(h) for r, h in zip(rare, hidden, strict=True)
         ]
@@ -754,12 +760,11 @@ class Inference:
             "noise: the interval holds zero, and most of it is noise.",
         ]
         if self.schema is not None:
-            notes.append(
-                "Numbers are per unit; categories against the most frequent one; const is at lower "
-                "bounds and these."
-            )
-        notes += [f"hidden: {text}" for text in dict.fromkeys(table.refusals) if text]
-        return Summary(facts, table, notes)
+            notes += [
+                "Numbers are per unit, categories against the most frequent one.",
+                "const: numbers at their lower bounds, categories the most frequent ones.",
+            ]
+        return Summary(facts, table, notes + table.reasons)
 
     def __repr__(self) -> str:
         n_hidden = sum(map(bool, self.refusals))

@@ -14,7 +14,7 @@ import numpy as np
 from dpglm.privacy.budget import CLIP_RANGE, LARGEST_NOISE_MULTIPLIER, PrivacyBudget, check_whole
 from dpglm.privacy.calibration import (
     calibrated_multipliers,
-    check_resolution,
+    check_batches,
     coarse_epsilon,
     coarsened,
     longest_run,
@@ -545,7 +545,7 @@ def _longest_n_iter(
     n_iter = longest_run(variance, most, max(most / variance(1), 1.0))
     if facts.sampling_rate < 1:
         n_iter = longest_run(epsilon, budget.epsilon, max(n_iter, 1))
-        check_resolution(n_iter, budget.delta)
+        check_batches(n_iter, facts.sampling_rate, budget.delta, n_first=len(first))
         # As the ledger will compute it.
         while n_iter and composed_epsilon(events(n_iter), budget.delta) > budget.epsilon:
             n_iter -= math.ceil(n_iter / 1000)

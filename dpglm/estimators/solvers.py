@@ -68,8 +68,8 @@ class Debiased:
     n_records : int
         Public.
     coef : ndarray of shape (n_columns,)
-        The estimate, zero for the columns that were left out (``held``) of the model.
-    held : ndarray of bool, shape (n_columns,)
+        The estimate, zero for the columns that were left out of the model.
+    left_out : ndarray of bool, shape (n_columns,)
         Columns that were left out: too small in mean square for anything to be said of them.
     basis : ndarray of shape (n_columns, k)
     curvature, inverse : ndarray of shape (k, k)
@@ -83,7 +83,7 @@ class Debiased:
 
     n_records: int
     coef: np.ndarray = field(repr=False)
-    held: np.ndarray = field(repr=False)
+    left_out: np.ndarray = field(repr=False)
     basis: np.ndarray = field(repr=False)
     curvature: np.ndarray = field(repr=False)
     inverse: np.ndarray = field(repr=False)

@@ -59,13 +59,7 @@ def _log_scale(
         sampled = ((kind(sampling_rate, scale * z), n) for z, n in counts)
         return (*((event, 1) for event in first), *sampled)
 
-    check_resolution(len(first) + sum(n for _, n in counts), delta)
-    in_a_batch = -math.expm1(sum(n for _, n in counts) * math.log1p(-sampling_rate))
-    if delta >= in_a_batch:
-        raise ValueError(
-            f"delta={delta:g} is no less than the chance {in_a_batch:.3g} that a record is ever in "
-            "a batch, so that no noise would satisfy it; lower delta."
-        )
+    check_batches(sum(n for _, n in counts), sampling_rate, delta, n_first=len(first))
     alone = [(event, 1) for event in first]
     if first and composed_epsilon(alone, delta) > _MOST_FIRST * epsilon:
         raise ValueError(
@@ -83,13 +77,22 @@ def _log_scale(
     return log_scale
 
 
-def check_resolution(n_iter: int, delta: float) -> None:
-    """Raise a ValueError if so many mini-batches cannot be accounted for at so small a delta."""
-    least = _LEAST_DELTA + 2 * numerical_error([(None, n_iter)])
+def check_batches(n_iter: int, sampling_rate: float, delta: float, *, n_first: int) -> None:
+    """Raise a ValueError for mini-batches whose cost at delta has no meaning, or no digits.
+
+    They come after `n_first` other releases.
+    """
+    least = _LEAST_DELTA + 2 * numerical_error([(None, n_first + n_iter)])
     if delta < least:
         raise ValueError(
             f"delta={delta:g} is below {least:.2g}, which is what the numerical accounting of "
-            f"{n_iter} mini-batches resolves; raise delta, or set sampling_rate=1."
+            f"{n_first + n_iter} releases resolves; raise delta, or set sampling_rate=1."
+        )
+    in_a_batch = -math.expm1(n_iter * math.log1p(-sampling_rate))
+    if delta >= in_a_batch:
+        raise ValueError(
+            f"delta={delta:g} is no less than the chance {in_a_batch:.3g} that a record is ever in "
+            "a batch, so that no noise would satisfy it; lower delta."
         )
 
 

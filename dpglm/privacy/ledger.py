@@ -174,7 +174,7 @@ def _pure_part(events: Runs) -> tuple[float, Runs]:
     An (epsilon_1, 0)-private release and an (epsilon_2, delta)-private one are together
     (epsilon_1 + epsilon_2, delta)-private: less than by their trade-offs if epsilon_1 is small.
     """
-    pure = [(event, count) for event, count in events if event.kind == PureEvent.kind]
+    pure = [(event, count) for event, count in events if isinstance(event, PureEvent)]
     others = tuple(run for run in events if run not in pure)
     return math.fsum(count * event.epsilon for event, count in pure), others
 
@@ -267,7 +267,7 @@ def _of_each_record(events: Runs) -> list[Runs]:
 
 def _holds_pure(event: Event) -> bool:
     inner = [run[0] for part in getattr(event, "parts", ()) for run in part]
-    return any(each.kind == PureEvent.kind or _holds_pure(each) for each in inner)
+    return any(isinstance(each, PureEvent) or _holds_pure(each) for each in inner)
 
 
 def _all_have_rho(events: Runs) -> bool:
