@@ -223,6 +223,7 @@ BAD_PARAMETERS = [
     ({"momentum": "nesterov"}, "momentum='nesterov'"),
     ({"averaging": "mean"}, "averaging='mean'"),
     ({"alpha": -0.1}, r"alpha=-0\.1 must"),
+    ({"alpha": 1e50}, r"alpha=1e\+50 must be a number from 0 to 1e\+12"),
     ({"max_iter": 0}, "max_iter=0 must"),
     ({"classes": [0, 1, 1]}, r"classes=\[0, 1, 1\] must list"),
     ({"classes": [0, 2]}, r"label .*1.*, which is not in classes=\[0, 2\]"),
@@ -232,6 +233,7 @@ BAD_PARAMETERS = [
     ({"class_weight": "balanced"}, "class_weight='balanced' .* label counts"),
     ({"class_weight": {5: 1.0}}, "class_weight names the label 5"),
     ({"class_weight": {0: -1.0}}, r"class_weight\[0\]=-1\.0"),
+    ({"class_weight": {0: 1e300}}, r"class_weight\[0\]=1e\+300 must be .* at most 1e\+06"),
 ]
 
 

@@ -32,6 +32,8 @@ from dpglm.schedules import PublicFacts
 _witnesses: WeakValueDictionary[int, Any] = WeakValueDictionary()
 # Scores of such coefficients are meaningless; float32 holds up to 3e38.
 _DIVERGED = 1e30
+# Beside a larger penalty a double loses the curvature of the intercept, which has none.
+LARGEST_PENALTY = 1e12
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -113,9 +115,11 @@ class PrivateLinearClassifier(LinearPredictions, CallbackSupportMixin, BaseEstim
         if (
             isinstance(self.alpha, bool)
             or not isinstance(self.alpha, Real)
-            or not (0 <= self.alpha < math.inf)
+            or not 0 <= self.alpha <= LARGEST_PENALTY
         ):
-            raise ValueError(f"alpha={self.alpha!r} must be a finite number, 0 or above.")
+            raise ValueError(
+                f"alpha={self.alpha!r} must be a number from 0 to {LARGEST_PENALTY:g}."
+            )
         return float(self.alpha)
 
     def plan(self, n_samples: int, n_features: int, n_classes: int = 2) -> PrivacyPlan:

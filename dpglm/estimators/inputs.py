@@ -1,12 +1,10 @@
 """What a fit is given: rows in arrays or in blocks, and their labels."""
 
 import copy
-import math
 import os
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from functools import partial
-from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -81,8 +79,7 @@ def resolved_class_weight(class_weight: Any, classes: np.ndarray) -> np.ndarray 
                 f"class_weight names the label {label!r}, which is not among the classes "
                 f"{classes.tolist()}."
             )
-        if isinstance(weight, bool) or not isinstance(weight, Real) or not 0 < weight < math.inf:
-            raise ValueError(f"class_weight[{label!r}]={weight!r} must be a finite number above 0.")
+        check_number(f"class_weight[{label!r}]", weight, 0.0, LARGEST_WEIGHT)
     return np.array([float(class_weight.get(label, 1.0)) for label in classes.tolist()])
 
 
