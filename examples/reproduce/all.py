@@ -26,6 +26,7 @@ SCRIPTS = {
     "Yu, Zhang & Chen": ["yu_momentum"],
     "Lecture 12": ["lecture12"],
 }
+LONGEST = "lee_kifer_figures23"
 HEAD = """# Reproduction of the source papers
 
 Each section is the output of one script of `examples/reproduce/`: what a source prints and where
@@ -78,7 +79,9 @@ def main(argv=None) -> None:
     for threads in ("OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
         os.environ.setdefault(threads, "1")
     with ProcessPoolExecutor(arguments.jobs) as pool:
-        running = {pool.submit(section, name, arguments.quick): name for name in arguments.only}
+        # The longest first, so that no process is left alone with it at the end.
+        names = sorted(arguments.only, key=lambda name: name != LONGEST)
+        running = {pool.submit(section, name, arguments.quick): name for name in names}
         for finished in as_completed(running):
             sections[running[finished]] = finished.result()
             if arguments.docs is not None:
