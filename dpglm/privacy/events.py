@@ -37,6 +37,8 @@ class _ChoiceEvent:
     def __post_init__(self) -> None:
         if not self.epsilon > 0:
             raise ValueError(f"epsilon={self.epsilon!r} must be a number above 0.")
+        # In a shorter type its square could vanish.
+        object.__setattr__(self, "epsilon", float(self.epsilon))
 
     @property
     def mu(self) -> float:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 # Rows on which every fit compares the kernels with plain arithmetic, at least; or so many numbers.
 _CONFIRMED_ROWS, _CONFIRMED_VALUES = 256, 2**18
-# Covers the rounding of costs, and is well within what `_SAFETY` leaves.
+# Covers the rounding of costs, and is counted where an allowance is compared with the budget.
 _FILTER_TOLERANCE = 1e-12
 _GRID_BITS = 30
 # Powers of two between which the entries of a column are counted.
@@ -363,7 +363,7 @@ class Vault:
         self._rounding: float | None = None
         # The solvers may read the log, and write to it: the ledger does not rest on it.
         self.log: list[Release] = []
-        self._n_released = 0
+        self._n_charged = 0
         (event, n), *others = events = tuple(events)
         self._allowance: PlannedReleases | PrivacyFilter
         if event.kind == "filter" and n == 1 and not others:
@@ -480,12 +480,15 @@ class Vault:
 
     def weigh_rows(self, bound: float) -> None:
         """Weigh each row by ``min(1, (bound / norm)^2)``, by itself alone, from here on."""
-        self._sums = self._sums.weighed(_checked_bound(bound))
+        if not _checked_bound(bound) < math.inf:
+            # Times the inverse norm of a null record it would be no number.
+            raise ValueError("Rows are weighed by a finite bound.")
+        self._sums = self._sums.weighed(float(bound))
 
     @property
-    def has_drawn(self) -> bool:
-        """Whether any noise, or any batch, has been drawn."""
-        return self._entropy.words_drawn > 0
+    def has_charged(self) -> bool:
+        """Whether any release has been charged, made or not."""
+        return self._n_charged > 0
 
     def _release_sum(
         self,
@@ -497,10 +500,16 @@ class Vault:
         moves: float | None = None,
     ) -> np.ndarray:
         """Release a sum that a record moves by what the mechanism adds noise for."""
+
+        def draw(total: np.ndarray) -> np.ndarray:
+            if total.size != size:
+                raise RuntimeError(f"A sum of {size} numbers has {total.size}: not released.")
+            return mechanism.release(total, self._entropy)[0]
+
         return self._release(
             mechanism.event if event is None else event,
             exact,
-            lambda total: mechanism.release(total, self._entropy)[0],
+            draw,
             moves=mechanism.sensitivity + mechanism.slack if moves is None else moves,
             noise_scale=mechanism.noise_std(size),
         )
@@ -524,6 +533,7 @@ class Vault:
                 "A vault cannot be used in a fork: its allowance is for one process."
             )
         self._allowance.charge(event)
+        self._n_charged += 1
         recorder = self._tape
         try:
             answer = draw(exact()) if recorder is None else recorder.note(event, moves, exact, draw)
@@ -531,14 +541,13 @@ class Vault:
             # That it failed may follow from the data, and so would whatever was asked next.
             self._allowance.refuse_all()
             raise
-        self._n_released += 1
         self.log.append(Release(event, noise_scale, self._allowance.remaining))
         return answer
 
     def _confirm(self, coef: np.ndarray, clip: float) -> None:
         """Compare the kernels with plain arithmetic, on some rows, before one of the sums."""
         # The release that was drawn may be none of gradients: then the next one that is.
-        if self._n_released < self._next_check or not clip < math.inf:
+        if self._n_charged <= self._next_check or not clip < math.inf:
             return
         n_records = self._n_records
         size = min(n_records, max(_CONFIRMED_ROWS, _CONFIRMED_VALUES // np.size(coef)))
@@ -571,6 +580,8 @@ def _check_within_budget(events: "Runs", budget: PrivacyBudget) -> None:
         raise ValueError("The events of a plan count positive numbers of releases.")
     if math.isinf(budget.epsilon):
         return
+    # What a filter admits beyond its capacity, for the rounding of costs, is paid for too.
+    events = [(e, n * (1 + _FILTER_TOLERANCE) if e.kind == "filter" else n) for e, n in events]
     affordable = composed_gdp_delta(events, budget.epsilon) <= budget.delta
     if not affordable and any(event.kind != GaussianEvent.kind for event, _ in events):
         from dpglm.privacy.ledger import composed_delta, composed_epsilon

@@ -184,7 +184,11 @@ class Reference:
         return _times(self.basis, coef.reshape(len(coef), -1))
 
     def _scores(self, w: np.ndarray) -> np.ndarray:
-        return self.x @ w[:-1] + w[-1] if self.fit_intercept else self.x @ w
+        coef, intercept = (w[:-1], w[-1]) if self.fit_intercept else (w, 0.0)
+        if sparse.issparse(self.x):
+            return self.x @ coef + intercept
+        # Row by row: a product of matrices may round a row by where it stands.
+        return np.vecdot(self.x[:, np.newaxis, :], coef.T) + intercept
 
     def _added(self, c: np.ndarray) -> np.ndarray:
         """Sum of the rows ``P' x~`` times their coefficients, shape (length, K)."""
