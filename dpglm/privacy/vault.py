@@ -5,7 +5,7 @@ capacity of a filter. Every method that answers from the data charges the allowa
 over the records, adds noise for its sensitivity and writes the log, in this order and in one body.
 Whoever holds a vault (a solver, a preconditioner) and asks it through its methods sees noisy values
 only, and `privacy_` states all that the vault allowed. What a vault is asked with becomes plain
-numbers and fresh arrays at its door.
+numbers and fresh arrays at its door, but for names and the plans of baselines.
 """
 
 import math
@@ -346,8 +346,7 @@ class Vault:
     that they are charged to. They must cost no more than the ``budget``.
 
     Everything that is asked of a vault (coefficients, clips, noise multipliers) must be public or
-    follow from what it released before: it can follow from nothing else, because nobody but the
-    vault knows anything else.
+    follow from what it released before; in this package nobody but the vault knows anything else.
     """
 
     def __init__(
@@ -523,7 +522,7 @@ class Vault:
         moves: float,
         noise_scale: float,
     ) -> Any:
-        """Charge, compute, add noise, and write the log: the one way out.
+        """Charge, compute, add noise, and write the log: the one way out of the data.
 
         ``exact`` computes the private value, which a record moves by at most ``moves``, and
         ``draw`` returns a noisy one.
