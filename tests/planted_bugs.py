@@ -103,13 +103,13 @@ def refined(**changes):
 
 
 def choices(Estimator=DPAGDClassifier, **changes):
+    return audit_choices(counted(Estimator, **changes))
+
+
+def counted(Estimator=DPAGDClassifier, n_fits=N_FITS, **changes):
     if Estimator is DPAGDClassifier:
         # Dear enough for their law to show.
         changes = {"n_splits": 10, "selection_share": 0.1, **changes}
-    return audit_choices(counted(Estimator, n_fits=N_FITS, **changes))
-
-
-def counted(Estimator, n_fits, **changes):
     return choice_counts(Estimator(epsilon=3.0, **changes), n_fits=n_fits)
 
 
@@ -369,10 +369,10 @@ def norms_of_another_basis(monkeypatch):
     wrapped(Objective, "in_basis", keeping_signed)(monkeypatch)
 
 
-def scaled_choices(factor):
-    exact = selection.ExponentialSelection.scale.fget
+def scaled_choices(factor, Selection=selection.ExponentialSelection):
+    exact = Selection.scale.fget
     bugged = property(lambda mechanism: factor * exact(mechanism))
-    return lambda monkeypatch: monkeypatch.setattr(selection.ExponentialSelection, "scale", bugged)
+    return lambda monkeypatch: monkeypatch.setattr(Selection, "scale", bugged)
 
 
 def noisy_min(_, self, scores, rng):
@@ -606,6 +606,7 @@ BUGS = [
     Bug("half of the noise of a tilt", half_noise, partial(baseline, ObjectivePerturbation)),
     Bug("no noise on Newton directions", every_other_release_without_noise,
         partial(baseline, DoubleNoiseNewton, ridge=0.05)),
+    Bug("half of the one-sided noise", scaled_choices(0.5, selection.LaplaceSelection), flipped),
     Bug("half of the noise of counts", half_noise, partial(baseline, MajorityClassifier)),
     # One fit on canaries cannot see these.
     Bug("intercept outside of the clip", changed_sum(intercept_not_clipped),

@@ -219,8 +219,7 @@ def power_of(bug, n_runs):
 
 def power_of_choices(audit, n_runs=400):
     """The choices of many fits, drawn from again and again."""
-    given = audit.args or (planted_bugs.DPAGDClassifier,)
-    many = planted_bugs.counted(*given, n_fits=1500, **audit.keywords)
+    many = planted_bugs.counted(*audit.args, n_fits=1500, **audit.keywords)
     seen, rng, caught = many.counts / many.counts.sum(), np.random.default_rng(0), 0
     for _ in range(n_runs):
         counts = rng.multinomial(planted_bugs.N_FITS, seen)
