@@ -60,6 +60,9 @@ def test_a_claim_is_wrapped_and_escaped_and_what_does_not_hold_says_why(script):
     for holds in (False, None):
         with pytest.raises(ValueError, match="say why"):
             report.claim("fifth", paper="", ours="", holds=holds)
+    elsewhere = _report.Report("Title", "Authors", other_data=True)
+    elsewhere.claim("first", paper="", ours="", holds=False, why="a long story")
+    assert elsewhere.claims[0].verdict == "not comparable: other data" and not elsewhere.reasons
 
 
 def test_a_printed_value_is_shown_with_its_place(script):
@@ -302,6 +305,18 @@ def test_the_document_has_a_section_for_every_script_and_keeps_those_not_run(scr
     assert sections["hong_bounds"] in changed and sections["lecture12"] not in changed
 
 
+def test_the_document_begins_with_the_verdicts_of_its_sections(script):
+    all_scripts = script("all")
+    rows = "| a\\|b | (c) | d | holds: e |\n| f | g | h | does not hold: i |\n| j | 1 | 2 |\n"
+    head = all_scripts.summary({"proactive": rows})
+    assert "| Proactive DP | 1 | 1 | 0 |" in head and "\n- Proactive DP: f\n" in head
+    document = (ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8")
+    headlines = re.findall(r"^(\d+) of (\d+) printed claims hold", document, re.MULTILINE)
+    counts = re.findall(r"^\| .* \| (\d+) \| (\d+) \| \d+ \|$", document.split("## ")[0], re.M)
+    counted = np.array(counts, int).sum(axis=0)
+    assert np.array(headlines, int).sum(axis=0).tolist() == [counted[0], counted.sum()]
+
+
 def results_of(scores):
     """Comparison results with these accuracies and losses at epsilon 1, fold by fold."""
     return ComparisonResults(
@@ -440,6 +455,7 @@ def test_a_comparison_is_drawn_and_resumes(script, name, n_fits, tmp_path):
     arguments = ["--quick", "--results", str(cells), "--figure", str(png)]
     first = script(name).main(arguments)
     assert png.read_bytes().startswith(b"\x89PNG")
+    assert sum(claim.holds is not None for claim in first.claims) == ("23" in name)
     lines = cells.read_text().splitlines()
     assert len(lines) == n_fits
     cells.write_text("\n".join(lines[:-2]) + "\n" + lines[-2][:50])

@@ -33,7 +33,7 @@ _WIDTH = 100
 _COLUMNS = ("claim", "paper", "ours", "verdict")
 # Share of the width of each column of the table of claims.
 _SHARES = (0.31, 0.20, 0.26, 0.23)
-_WORDS = {True: "holds", False: "does not hold", None: "not comparable"}
+VERDICTS = {True: "holds", False: "does not hold", None: "not comparable"}
 _PRINTED = json.loads(Path(__file__).with_name("printed.json").read_text(encoding="utf-8"))
 
 
@@ -72,7 +72,7 @@ class Claim:
     @property
     def verdict(self) -> str:
         """The verdict, with the reason or a remark."""
-        word = _WORDS[self.holds]
+        word = VERDICTS[self.holds]
         return f"{word}: {self.remark}" if self.remark else word
 
 
@@ -90,7 +90,7 @@ class Report:
     """The claims of one table or figure of a paper, and the measurements behind the verdicts.
 
     ``drawing`` draws the figure, where there is one: it is called with matplotlib's pyplot and
-    returns the figure.
+    returns the figure. With ``other_data`` than the source's no claim is comparable.
     """
 
     title: str
@@ -98,6 +98,7 @@ class Report:
     claims: list[Claim] = field(default_factory=list)
     parts: list[Table | str] = field(default_factory=list)
     drawing: Callable[[Any], Any] | None = None
+    other_data: bool = False
     _program: list[tuple[str, str, str]] = field(default_factory=list, init=False)
 
     def claim(
@@ -115,9 +116,11 @@ class Report:
         ``why`` is the reason for a verdict other than "holds"; several claims may share it. Without
         it the remark is the reason, and there must be one.
         """
+        if self.other_data:
+            holds, remark, why = None, "other data", ""
         holds = None if holds is None else bool(holds)
         if not holds and not (remark or why):
-            raise ValueError(f"say why this {_WORDS[holds]}: {claim!r}")
+            raise ValueError(f"say why this {VERDICTS[holds]}: {claim!r}")
         self.claims.append(Claim(claim, str(paper), ours, holds, remark, "" if holds else why))
 
     def program(self, part: str, *, does: str, ours: str) -> None:
@@ -170,12 +173,12 @@ class Report:
         """Return the report as Markdown, its title a heading of that level."""
         claims = [(c.claim, c.paper, c.ours, c.verdict) for c in self.claims]
         blocks = [f"{'#' * level} {self.title}", self.source, self.headline]
-        blocks.append(_markdown_table(_COLUMNS, claims))
+        blocks.append(markdown_table(_COLUMNS, claims))
         for part in self.body:
             if isinstance(part, str):
                 blocks.append(_escaped(part))
             else:
-                blocks += [f"{_escaped(part.title)}:", _markdown_table(part.columns, part.rows)]
+                blocks += [f"{_escaped(part.title)}:", markdown_table(part.columns, part.rows)]
         return "\n\n".join(blocks) + "\n"
 
 
@@ -280,7 +283,7 @@ def _table_as_text(table: Table) -> list[str]:
     return lines
 
 
-def _markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = [columns, ["---"] * len(columns), *rows]
     return "\n".join("| " + " | ".join(map(_escaped, line)) + " |" for line in lines)
 

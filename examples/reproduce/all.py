@@ -9,8 +9,11 @@ import argparse
 import importlib
 import os
 import re
+from collections import Counter
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
+
+from _report import VERDICTS, markdown_table
 
 # The scripts of each source, in the order of the document.
 SCRIPTS = {
@@ -56,9 +59,24 @@ def sections_of(document: str) -> dict[str, str]:
     return {match[1]: match[0] for match in found}
 
 
+def summary(sections: dict[str, str]) -> str:
+    """Return how many printed claims of each source hold, and which do not, by the verdicts."""
+    words = list(VERDICTS.values())
+    row = rf"^\| (.+?) \| .* \| ({'|'.join(words)})\b.* \|$"
+    counts, refuted = [], []
+    for source, names in SCRIPTS.items():
+        text = "\n".join(sections.get(name, "") for name in names)
+        found = re.findall(row, text, re.MULTILINE)
+        verdicts = Counter(verdict for _, verdict in found)
+        counts.append([source, *(str(verdicts[word]) for word in words)])
+        refuted += [f"- {source}: {claim}" for claim, word in found if word == VERDICTS[False]]
+    table = markdown_table(["printed claims", *words], counts)
+    return "\n\n".join([table, "What does not hold:", "\n".join(refuted)]) + "\n"
+
+
 def document(sections: dict[str, str]) -> str:
     """Return the document of the sections that there are."""
-    blocks = [HEAD]
+    blocks = [HEAD, summary(sections)]
     for source, names in SCRIPTS.items():
         known = [sections[name] for name in names if name in sections]
         if known:
