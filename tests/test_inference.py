@@ -142,12 +142,18 @@ def test_an_estimate_is_of_newton_steps_on_what_was_released(relation):
     X[:100] *= 8.0
     with record() as recorded:
         model = fitted(X, y, 300.0, neighboring_relation=relation)
-    found, (curvature, *gradients) = model.trace_.debiased, recorded.releases[-7:]
+    found, releases = model.trace_.debiased, recorded.releases[-9:]
+    approach, curvature, gradients = releases[:3], releases[3], releases[4:]
+    assert_allclose(approach[0].event.noise_multiplier, 2 * gradients[0].event.noise_multiplier)
     one = gradients[0].sensitivity / (2.0 if relation == "replace_one" else 1.0)
     rows = np.column_stack([X, np.ones(len(X))]) @ found.basis
     weights = np.minimum(1.0, one**2 / np.square(rows).sum(axis=1))
     assert 10 < np.sum(weights < 1) < 1000 and found.seen.all() and not found.left_out.any()
-    at = np.linalg.solve(found.basis, model.trace_.coef)
+    at, iterates = np.linalg.solve(found.basis, model.trace_.coef), []
+    for gradient in approach:
+        exact = rows.T @ (weights * (expit(rows @ at) - y))
+        assert_allclose(gradient.exact, exact, rtol=1e-6, atol=1e-6)
+        at = at - gradient.answer / (0.2 * len(X))
     p = expit(rows @ at)
     where, lengths = triangle(4)
     exact = rows.T @ ((weights * p * (1 - p))[:, np.newaxis] * rows)
@@ -159,7 +165,6 @@ def test_an_estimate_is_of_newton_steps_on_what_was_released(relation):
     inverse = np.linalg.inv(noisy)
     corrected = noisy + variance / 2 * (np.trace(inverse) * np.eye(4) + inverse)
     assert_allclose(found.curvature, corrected, rtol=1e-6)
-    iterates = []
     for gradient in gradients:
         exact = rows.T @ (weights * (expit(rows @ at) - y))
         assert_allclose(gradient.exact, exact, rtol=1e-6, atol=1e-6)
@@ -170,6 +175,33 @@ def test_an_estimate_is_of_newton_steps_on_what_was_released(relation):
     assert_allclose(found.noise_std, noise / 2, rtol=1e-6)
 
 
+def test_errors_of_a_rare_category_are_those_at_the_truth_and_not_where_the_clip_leads():
+    rng = np.random.default_rng(0)
+    codes = rng.choice(3, 20_000, p=[0.6, 0.38, 0.02])
+    X, odds = np.eye(3)[codes], np.array([0.3, -0.2, -1.0])
+    y = (rng.random(len(X)) < expit(odds[codes])).astype(int)
+    model = fitted(X, y, 20.0)
+    rare = np.array([-1.0, 0.0, 1.0, 0.0])
+    start = rare @ model.trace_.coef
+    assert start < -1.3 - 0.5  # log-odds
+    found = model.inference().t_test({"x3": 1.0, "x1": -1.0})
+    p, n = expit(odds), np.bincount(codes)
+    exact = math.sqrt(sum(1 / (n[k] * p[k] * (1 - p[k])) for k in (0, 2)))
+    assert_allclose(found.sampling_error, exact, rtol=0.1)
+    assert abs(found.value[0] + 1.3) < 3 * found.std_error[0]
+
+
+def test_a_column_may_be_in_any_units_that_its_sum_stands_out_in():
+    X, y = drawn(20_000)
+    X[:, 0] = np.random.default_rng(1).random(len(X))
+    found, small = (fitted(X * [unit, 1.0, 1.0], y).inference() for unit in (1.0, 0.1))
+    assert small.refusals == [""] * 4
+    assert_allclose(0.1 * small.bse, found.bse * [0.1, 1.0, 0.1, 0.1], rtol=0.03)
+    # An indicator is as rare as it is.
+    X[:, 0] = np.arange(len(X)) < 40
+    assert fitted(X, y).inference().refusals[1]
+
+
 def test_the_budget_holds_all_of_it_and_is_shared_as_asked():
     model = DPLogisticRegression(epsilon=2.0, inference_share=0.4, max_iter=5)
     plan = model.plan(10_000, 5)
@@ -178,7 +210,7 @@ def test_the_budget_holds_all_of_it_and_is_shared_as_asked():
     assert abs(spent / plan.budget.mu**2 - 0.4) < 1e-6
     assert [m.epsilon for m in plan.milestones(2)][-1] < 2.0 and "intervals" in str(plan)
     without = clone(model).set_params(inference_share=0.0).plan(10_000, 5)
-    assert without.debiasing is None and without.ledger.n_releases == plan.ledger.n_releases - 7
+    assert without.debiasing is None and without.ledger.n_releases == plan.ledger.n_releases - 9
 
 
 @pytest.mark.parametrize(
@@ -288,6 +320,65 @@ def test_parameters_are_those_of_the_table_and_what_is_rare_is_hidden():
     assert given.mean() > 0.5 and np.isnan(p.value[~given]).all()
     inside = (p.low > 0) & (p.low < p.value) & (p.value < p.high) & (p.high < 1)
     assert inside[given].all()
+
+
+def test_categories_are_compared_with_the_first_common_one_or_the_one_that_is_asked_for():
+    frame, y, _ = people(4000)
+    for home, first in (("owned", "rented"), ("boat", "owned")):
+        # Where the first two are about as frequent, and where the first is rare.
+        swapped = [{home: first, first: home}.get(value, value) for value in frame["home"]]
+        X = SCHEMA.transformer().fit_transform({**frame, "home": swapped})
+        model = fitted(X, y, 20.0)
+        found = model.inference(schema=SCHEMA)
+        reference = "owned" if home == "owned" else "rented"
+        assert f"home_{reference}" not in found.names and len(found.names) == 5
+        assert f"References: home {reference}." in str(found.summary())
+    asked = model.inference(schema=SCHEMA, references={"home": "boat"})
+    assert asked.names == ["const", "age", "home_owned", "home_rented", "member"]
+    pair = {"home_boat": 1.0}, {"home_boat": 1.0, "home_owned": -1.0}
+    assert_allclose(asked.params[2], -found.t_test(pair[1]).value[0])
+    assert_allclose(asked.shape("home")[1].value[2], 0.0)
+    for wrong, words in (
+        ({"home": "tent"}, "'tent' is no category of 'home'; choose from .'owned'"),
+        ({"age": 20}, "'age' must be a categorical column"),
+        ({"hom": "boat"}, "'hom' must be a categorical column"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            model.inference(schema=SCHEMA, references=wrong)
+    with pytest.raises(ValueError, match="must be a categorical column"):
+        model.inference(references={"home": "boat"})
+
+
+def test_a_schema_must_have_the_names_of_the_columns_that_were_fitted():
+    pd = pytest.importorskip("pandas")
+    frame, y, _ = people(400)
+    encoder = SCHEMA.transformer()
+    X = pd.DataFrame(encoder.fit_transform(frame), columns=encoder.get_feature_names_out())
+    assert len(fitted(X, y, math.inf).inference(schema=SCHEMA).names) == 5
+    for other in (X[X.columns[::-1]], X.rename(columns={"member": "guest"})):
+        with pytest.raises(ValueError, match="not those that schema 'people' encodes"):
+            fitted(other, y, math.inf).inference(schema=SCHEMA)
+
+
+def test_labels_that_columns_separate_are_refused_without_privacy_too():
+    X, y = drawn(500)
+    found = fitted(X, (X[:, 0] > 0).astype(int), math.inf).inference()
+    assert all("separate the labels" in text for text in found.refusals)
+    # In one category, all labels are the same; that says nothing of the others.
+    rare = np.arange(500) < 20
+    y[rare] = 1
+    found = fitted(np.column_stack([X, rare]), y, math.inf).inference()
+    assert [bool(text) for text in found.refusals] == [False, False, False, False, True]
+    kept, _, _ = maximum_likelihood(X[~rare], y[~rare])
+    assert_allclose(found.params[:4], kept, rtol=1e-4)
+
+
+def test_probabilities_are_not_tested_against_zero():
+    X, y = drawn(3000)
+    found = fitted(X, y).inference()
+    for table in (found.predict(X[:2]), found.risk(X[:20])):
+        assert "P>|z|" not in str(table) and list(table.columns())[-1] == "mark"
+    assert "P>|z|" in str(found.risk_difference(X[:20], "x1", 1.0, 0.0))
 
 
 def test_errors_add_up_and_levels_and_covariance_agree():

@@ -4,6 +4,7 @@ The evidence for the automatic parameters is in docs/defaults.md.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -233,7 +234,7 @@ class DPLogisticRegression(NoisyDescentMixin, PersonsMixin, PrivateLinearClassif
     ----------
     inference_share : float, default=0.0
         Part of the budget mu^2 for what `inference` needs: .5 suits most; predictions have so much
-        less. A curvature and a few gradients are released after the descent, for two classes and up
+        less. A few gradients and a curvature are released after the descent, for two classes and up
         to 512 columns.
 
     Notes
@@ -243,8 +244,8 @@ class DPLogisticRegression(NoisyDescentMixin, PersonsMixin, PrivateLinearClassif
     gradients, of L2 sensitivity ``clip`` (twice that under ``"replace_one"``), with Gaussian
     noise. Before them a preconditioner releases one second moment, and before that, without a
     ``row_bound`` and where the budget can show them, the magnitudes of the columns, which decide
-    the units that they are taken in (`FullPreconditioner`). With an ``inference_share`` one
-    curvature and six sums of gradients of weighted rows come last. The composition is exact
+    the units that they are taken in (`FullPreconditioner`). With an ``inference_share``
+    eight sums of gradients and one curvature of weighted rows come last. The composition is exact
     (Dong, Roth & Su 2022), or with mini-batches an upper bound tight to about 1e-4. Parameters,
     the number of features and the label set are taken to be public, and so is the number of
     records except under ``"add_or_remove_one"``. A fit that fails after noise was drawn leaves the
@@ -272,7 +273,12 @@ class DPLogisticRegression(NoisyDescentMixin, PersonsMixin, PrivateLinearClassif
 
     inference_share: float = 0.0
 
-    def inference(self, level: float = 0.95, schema: Schema | None = None) -> Inference:
+    def inference(
+        self,
+        level: float = 0.95,
+        schema: Schema | None = None,
+        references: Mapping[str, Any] | None = None,
+    ) -> Inference:
         """Return standard errors, intervals and tests of a fit with an ``inference_share``.
 
         It costs nothing more, and may be asked again.
@@ -284,6 +290,10 @@ class DPLogisticRegression(NoisyDescentMixin, PersonsMixin, PrivateLinearClassif
         schema : Schema, optional
             What encoded the rows: parameters are then those of the table, in its units. Without it
             they are those of the columns of X.
+        references : dict of str to category, optional
+            Categorical columns of the schema, and what the other categories are compared with. By
+            default the first one of the schema that is at least half as frequent as the most
+            frequent one, by the released second moment.
 
         Returns
         -------
@@ -292,7 +302,8 @@ class DPLogisticRegression(NoisyDescentMixin, PersonsMixin, PrivateLinearClassif
         Raises
         ------
         ValueError
-            If the fit has released nothing for it: without an ``inference_share``.
+            If the fit has released nothing for it: without an ``inference_share``; if the schema
+            has other columns than the model, or `references` what the schema has not.
 
         Examples
         --------
@@ -307,7 +318,7 @@ class DPLogisticRegression(NoisyDescentMixin, PersonsMixin, PrivateLinearClassif
         >>> found.names, bool(1.5 < low < high < 2.5)
         (['const', 'x1', 'x2'], True)
         """
-        return inference_of(self, level, schema)
+        return inference_of(self, level, schema, references)
 
 
 @completed

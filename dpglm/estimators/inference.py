@@ -7,6 +7,7 @@ post-processing: it may be looked at as often as one likes.
 """
 
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -51,10 +52,16 @@ _LEFT_OUT = 0.3
 _HIDDEN = 0.05
 # How much of its error a parameter may move by if columns that were left out are off by one.
 _LITTLE = 0.25
-# How much the log-odds of a typical row may sway between iterates, for errors to be linear in it.
+# How much the log-odds of a typical row may sway with the noise of one gradient, for errors to be
+# linear in it.
 _LARGEST_SWAY = 0.4
-# Rounds of Newton's method without noise.
-_ROUNDS = 20
+# The curvature that whitened rows are taken to have before it is known: they have up to 1/4.
+_APPROACH = 0.2
+# Rounds of Newton's method without noise, and a mean of p (1 - p), of whitened columns, that is
+# reached in so many only where labels are separated, or columns collinear.
+_ROUNDS, _SEPARATED = 20, 1e-7
+# What the loss may still fall by then.
+_CONVERGED = 1e-6
 
 
 def debiasing_of(
@@ -87,7 +94,9 @@ def debiasing_of(
                 "the fit goes without intervals."
             )
     if budget.mu == math.inf:
-        return budget.mu, DebiasingRelease(math.inf, n_gradients=1, n_rounds=_ROUNDS)
+        return budget.mu, DebiasingRelease(
+            math.inf, n_approaches=0, n_gradients=1, n_rounds=_ROUNDS
+        )
     release = DebiasingRelease(budget.mu * math.sqrt(share))
     if not _carries(2, 1.0, release, budget, facts.n_samples, _WANTED[-1]):
         raise ValueError(
@@ -161,7 +170,7 @@ def expected_errors(
 
 
 def debias(vault: Vault, plan: PrivacyPlan, space: Space, trace: FitTrace) -> Debiased:
-    """Release a curvature and gradients; return what a few Newton steps arrive at.
+    """Release gradients and a curvature; return what a few Newton steps arrive at.
 
     Nothing is released, and all columns are left out, if the second moment shows that it could not
     be seen.
@@ -173,6 +182,10 @@ def debias(vault: Vault, plan: PrivacyPlan, space: Space, trace: FitTrace) -> De
     estimating equation ``sum_i a_i (p_i - y_i) x_i = 0`` has the same solution as without weights
     wherever the model is right (Mallows' weights: Kunsch, Stefanski & Carroll 1989), and nothing is
     clipped: ``||a_i (p_i - y_i) x_i|| <= B`` and ``||a_i p_i (1 - p_i) x_i x_i'|| <= B^2 / 4``.
+
+    The descent clips, which drives the coefficients of rare categories out to where their curvature
+    is far from that of the truth. So a few steps come first that are not clipped, with the same
+    curvature for all directions (whitened rows have one between 0 and n / 4) and twice the noise.
 
     With G the noisy curvature H + E and A its inverse, its small eigenvalues raised, gradients
     g_1, ..., g_K give ``v_t = v_{t-1} - A g_t``, an error of ``(I - A H)^t`` of the first: the
@@ -203,28 +216,37 @@ def debias(vault: Vault, plan: PrivacyPlan, space: Space, trace: FitTrace) -> De
         penalty = n * plan.facts.alpha * free.T @ free
     edge = _noise_edge(k, squared_bound, release.curvature_noise_multiplier, relation)
     edge = 0.0 if math.isinf(bound) else edge
-    coef = np.linalg.solve(basis, trace.coef)
+    # The descent may end too far away for Newton's method, and without noise zero will do.
+    coef = np.linalg.solve(basis, trace.coef) if edge > 0 else np.zeros(space.n_columns)
     # Columns that cannot be carried are no part of the model: what the descent found of them is
     # mostly noise, and would bias what goes with them.
     coef[k:] = 0.0
+    approach = np.linalg.inv(_APPROACH * n * np.eye(k) + penalty[:k, :k])
+
+    def step(inverse: np.ndarray, noise_multiplier: float) -> tuple[np.ndarray, np.ndarray]:
+        gradient = vault.gradient_sum(coef, bound, noise_multiplier)
+        gradient = gradient + n * plan.facts.alpha * space.penalty_gradient(coef)
+        return np.append(coef[:k] - inverse @ gradient[:k], coef[k:]), gradient[:k]
+
     for _ in range(release.n_rounds):
+        for _ in range(release.n_approaches):
+            coef, _ = step(approach, release.approach_noise_multiplier)
         noisy = vault.second_moment(
             bound / 2, release.curvature_noise_multiplier, diagonal=False, coef=coef
         )
         moment = np.zeros_like(penalty)
         moment[where] = noisy / triangle(space.n_columns)[1]
         moment.T[where] = moment[where]
-        curvature, seen, directions = _without_noise(moment[:k, :k], edge)
+        curvature, seen, directions = _without_noise(moment[:k, :k], edge, _SEPARATED * n)
         inverse = np.linalg.inv(curvature + penalty[:k, :k])
         iterates = []
         for _ in range(release.n_gradients):
-            gradient = vault.gradient_sum(coef, bound, release.noise_multiplier)
-            gradient = gradient + n * plan.facts.alpha * space.penalty_gradient(coef)
-            noise_std = vault.log[-1].noise_scale
-            coef = coef.copy()
-            coef[:k] -= inverse @ gradient[:k]
+            coef, gradient = step(inverse, release.noise_multiplier)
             iterates.append(coef)
-    m = release.n_averaged
+    m, noise_std = release.n_averaged, vault.log[-1].noise_scale
+    if not edge:
+        # Newton's method has arrived, but for labels that are separated.
+        seen = seen & (gradient @ inverse @ gradient < _CONVERGED)
     left_out = np.ones(space.n_columns, dtype=bool)
     left_out[kept] = noise_std * np.linalg.norm(inverse) > _LARGEST_SWAY
     return Debiased(
@@ -240,10 +262,12 @@ def debias(vault: Vault, plan: PrivacyPlan, space: Space, trace: FitTrace) -> De
     )
 
 
-def _without_noise(moment: np.ndarray, edge: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _without_noise(
+    moment: np.ndarray, edge: float, least: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return a curvature that can be inverted, and which of its eigenvectors stand out."""
     values, vectors = np.linalg.eigh(moment)
-    least = max(_SEEN * edge, 1e-9 * values[-1], np.finfo(float).tiny)
+    least = max(_SEEN * edge, least)
     seen, values = values > least, np.maximum(values, least)
     values = values + edge**2 / (4 * len(values)) * (np.sum(1 / values) + 1 / values)
     return (vectors * values) @ vectors.T, seen, vectors
@@ -254,36 +278,49 @@ def _chosen_basis(
 ) -> tuple[np.ndarray, np.ndarray, float] | None:
     """Return a basis, the columns that its first directions are of, and the bound on rows, squared.
 
-    These are the columns with the largest mean squares, as many as the budget can carry; the others
-    must be rare, and get directions of their own in which rows are short.
+    These are the columns that most records have, as many as the budget can carry; the others must
+    have small mean squares, and get directions of their own in which rows are short.
     """
     white, release = trace.whitening, plan.debiasing
     n, d = plan.facts.n_samples, len(white.scales)
     noise = white.noise_std / n
     left = part_kept(white.moment, noise) if intercept else 1.0
     moment, noise = white.moment / left, noise / left
-    masses = np.diag(moment)
-    order, kept = np.argsort(-masses, kind="stable"), np.arange(d)
+    masses, kept, least = np.diag(moment), np.arange(d), 1.0
     if noise > 0:
-        masses, n_kept = masses[order], 0
+        shares = _shares(moment, noise) if intercept else masses
+        order, n_kept = np.argsort(-shares, kind="stable"), 0
+        masses, shares = masses[order], shares[order]
         for wanted in _WANTED:
             for k in range(min(2, d), d + 1):
                 visible = masses[k - 1] > _VISIBLE * noise
-                if visible and _carries(k, masses[k - 1], release, plan.budget, n, wanted):
+                if visible and _carries(k, shares[k - 1], release, plan.budget, n, wanted):
                     n_kept = k
             if n_kept and not (masses[n_kept:] > _RARE).any():
                 break
         else:
             return None
-        masses, kept = masses[:n_kept], np.sort(order[:n_kept])
+        kept, least = np.sort(order[:n_kept]), shares[n_kept - 1]
     ridge = np.full(len(kept), max(noise, 2.0**-30 * plan.second_moment.row_bound**2))
     inner, _ = FullPreconditioner().whitened(moment[np.ix_(kept, kept)], noise, ridge)
     others = np.setdiff1d(np.arange(d), kept)
     basis = np.zeros((d, d))
     basis[np.ix_(kept, np.arange(len(kept)))] = inner
     basis[others, np.arange(len(kept), d)] = _LEFT_OUT
-    bound = _squared_bound(len(kept), masses[-1]) if noise > 0 else math.inf
+    bound = _squared_bound(len(kept), least) if noise > 0 else math.inf
     return (white.scales * basis.T).T, kept, bound
+
+
+def _shares(moment: np.ndarray, noise: float) -> np.ndarray:
+    """Return the parts of the records that columns are not zero in, as far as can be told.
+
+    A moment whose last column is the intercept's has ``E[x]^2 <= E[x^2] P(x is not 0)``, in any
+    units; of entries within [-1, 1] the mean square is another bound from below.
+    """
+    masses = np.diag(moment)
+    sums = np.maximum(np.abs(moment[-1]) - _VISIBLE * noise / math.sqrt(2), 0.0)
+    least = np.square(sums) / np.maximum(masses + _VISIBLE * noise, noise)
+    return np.where(masses > _VISIBLE * noise, np.maximum(masses, least), masses)
 
 
 @dataclass(frozen=True, eq=False)
@@ -303,6 +340,9 @@ class Estimates:
     level : float
     refusals : list of str
         Why nothing is said, or an empty text.
+    tested : bool
+        Whether zero is a hypothesis: of effects it is, of probabilities it is not, and z, P and the
+        mark for noise are not printed.
     """
 
     names: Sequence[str]
@@ -314,6 +354,7 @@ class Estimates:
     high: np.ndarray
     level: float
     refusals: Sequence[str]
+    tested: bool = True
 
     @property
     def zvalues(self) -> np.ndarray:
@@ -330,6 +371,7 @@ class Estimates:
     def marks(self) -> list[str]:
         """``"noise"`` where an interval holds zero and is mostly noise, ``"hidden"`` if refused."""
         noisy = (self.low <= 0) & (self.high >= 0) & (self.privacy_error > self.sampling_error)
+        noisy &= self.tested
         return [
             "hidden" if refused else "noise" * bool(mark)
             for refused, mark in zip(self.refusals, noisy, strict=True)
@@ -343,13 +385,13 @@ class Estimates:
     def columns(self) -> dict[str, Sequence[Any]]:
         """Return the table by its columns, as `Inference.summary` prints it."""
         tails = 50 * (1 - self.level), 50 * (1 + self.level)
+        tests = {"z": self.zvalues, "P>|z|": self.pvalues} if self.tested else {}
         return {
             "coef": self.value,
             "std err": self.std_error,
             "sampling": self.sampling_error,
             "privacy": self.privacy_error,
-            "z": self.zvalues,
-            "P>|z|": self.pvalues,
+            **tests,
             f"{tails[0]:.4g}%": self.low,
             f"{tails[1]:.4g}%": self.high,
             "mark": self.marks,
@@ -494,9 +536,23 @@ class Inference:
     privacy_: PrivacyLedger
     schema: Schema | None = None
     level: float = 0.95
+    references: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         check_number("level", self.level, 0.0, 1.0 - 1e-12)
+        given = dict(self.references or {})
+        blocks = {} if self.schema is None else self._blocks
+        listed = {name: getattr(column, "categories", ()) for name, (column, _) in blocks.items()}
+        for name, value in given.items():
+            if not listed.get(name):
+                raise ValueError(
+                    f"references: {name!r} must be a categorical column of inference(schema=...)."
+                )
+            if value not in listed[name]:
+                raise ValueError(
+                    f"references: {value!r} is no category of {name!r}; choose from "
+                    f"{[*listed[name]]}."
+                )
 
     @cached_property
     def _parameters(self) -> tuple[list[str], np.ndarray]:
@@ -510,7 +566,7 @@ class Inference:
         const = np.zeros(len(self.moment))
         const[-1] = 1.0
         for column, first in self._blocks.values():
-            baseline, found = _effects(column, np.diag(self.moment)[first:])
+            baseline, found = _effects(column, self._reference(column))
             width = len(column.encoded_names)
             const[first : first + width] = baseline
             for name, effect in found:
@@ -521,6 +577,16 @@ class Inference:
         if self.fit_intercept:
             names, vectors = ["const", *names], [const, *vectors]
         return names, np.array(vectors)
+
+    def _reference(self, column: Column) -> int:
+        """Return which category the others are compared with."""
+        if not isinstance(column, CategoricalColumn):
+            return 0
+        if column.name in (self.references or {}):
+            return column.categories.index(self.references[column.name])
+        first = self._blocks[column.name][1]
+        shares = np.diag(self.moment)[first : first + len(column.categories)]
+        return int(np.argmax(shares >= shares.max() / 2))
 
     @cached_property
     def _blocks(self) -> dict[str, tuple[Column, int]]:
@@ -654,7 +720,7 @@ class Inference:
         errors = (scores.std_error, scores.sampling_error, scores.privacy_error)
         return Estimates(
             scores.names, p, *(slope * e for e in errors), expit(scores.low), expit(scores.high),
-            self.level, scores.refusals,
+            self.level, scores.refusals, tested=False,
         )  # fmt: skip
 
     def risk(self, rows: Any) -> Estimates:
@@ -666,7 +732,8 @@ class Inference:
             Public, or released: private rows would need noise of their own.
         """
         value, gradient = self._mean_risk(self._encoded(rows))
-        return self._estimates(["risk"], np.array([value]), gradient[np.newaxis])
+        found = self._estimates(["risk"], np.array([value]), gradient[np.newaxis])
+        return replace(found, tested=False)
 
     def risk_difference(self, rows: Any, column: str, value: Any, reference: Any) -> Estimates:
         """Return by how much the mean risk changes if all rows had one value of a column.
@@ -722,7 +789,7 @@ class Inference:
         elif isinstance(described, CategoricalColumn):
             values = np.array(described.categories)
             block = encode([described], {column: np.arange(len(values))})
-            baseline, _ = _effects(described, np.diag(self.moment)[first:])
+            baseline = block[self._reference(described)]
         else:
             raise ValueError(f"column={column!r} is a text, which has no shape.")
         vectors = np.zeros((len(values), len(self.moment)))
@@ -760,9 +827,15 @@ class Inference:
             "noise: the interval holds zero, and most of it is noise.",
         ]
         if self.schema is not None:
+            against = ", ".join(
+                f"{name} {column.categories[self._reference(column)]}"
+                for name, (column, _) in self._blocks.items()
+                if isinstance(column, CategoricalColumn)
+            )
             notes += [
-                "Numbers are per unit, categories against the most frequent one.",
-                "const: numbers at their lower bounds, categories the most frequent ones.",
+                "Numbers are per unit, categories against the reference of their column.",
+                "const: numbers at their lower bounds, categories at their references.",
+                *textwrap.wrap(f"References: {against or 'none'}.", 96),
             ]
         return Summary(facts, table, notes + table.reasons)
 
@@ -773,17 +846,19 @@ class Inference:
 
 _NOTHING = "the noise is too large for so many columns that are not rare"
 _RARE_COLUMN = "left out of the model: too rare, or its numbers too small, for this much noise"
-_UNSEEN = "it hangs on what cannot be told from noise: columns that are collinear, or nearly so"
+_UNSEEN = (
+    "it hangs on what cannot be told from noise, or not at all: columns that are collinear, or "
+    "that separate the labels, or nearly so"
+)
 
 
-def _effects(column: Column, masses: np.ndarray) -> tuple[np.ndarray, list[tuple[str, np.ndarray]]]:
+def _effects(column: Column, reference: int) -> tuple[np.ndarray, list[tuple[str, np.ndarray]]]:
     """Return the encoded baseline of a column, and its parameters, each of encoded differences."""
     names = column.encoded_names
     if isinstance(column, CategoricalColumn):
         codes = np.eye(len(names))
-        first = int(np.argmax(masses[: len(names)]))
-        found = [(name, codes[k] - codes[first]) for k, name in enumerate(names) if k != first]
-        return codes[first], found
+        baseline = codes[reference]
+        return baseline, [(n, codes[k] - baseline) for k, n in enumerate(names) if k != reference]
     if not isinstance(column, Quantity):
         return np.zeros(len(names)), list(zip(names, np.eye(len(names)), strict=True))
     lower, upper = column.bounds
@@ -797,7 +872,9 @@ def _effects(column: Column, masses: np.ndarray) -> tuple[np.ndarray, list[tuple
     return ends[0], found
 
 
-def inference_of(model: Any, level: float, schema: Schema | None) -> Inference:
+def inference_of(
+    model: Any, level: float, schema: Schema | None, references: Mapping[str, Any] | None
+) -> Inference:
     """Return the inference of a fitted model that has reserved a share of its budget for it."""
     check_is_fitted(model)
     if model.trace_.debiased is None:
@@ -806,6 +883,14 @@ def inference_of(model: Any, level: float, schema: Schema | None) -> Inference:
             "DPLogisticRegression(inference_share=0.5), for example."
         )
     names = getattr(model, "feature_names_in_", None)
+    if names is not None and schema is not None:
+        encoded = [name for column in schema.encoded_columns for name in column.encoded_names]
+        if [*names] != encoded:
+            unknown = [name for name in names if name not in encoded]
+            raise ValueError(
+                f"the columns of the model are not those that schema {schema.name!r} encodes, in "
+                f"their order (it has no {unknown[:3]}); give the schema that encoded its rows."
+            )
     if names is None:
         names = [f"x{k}" for k in range(1, model.n_features_in_ + 1)]
     if schema is not None:
@@ -821,4 +906,5 @@ def inference_of(model: Any, level: float, schema: Schema | None) -> Inference:
         model.privacy_,
         schema,
         level,
+        references,
     )

@@ -120,13 +120,14 @@ class SecondMomentRelease:
 class DebiasingRelease:
     """What is released after the descent, so that intervals can be computed: of a budget of ``mu``.
 
-    In each round a curvature and a few sums of gradients. More than one round is for fits without
-    noise, which go on until they have converged.
+    In each round a few sums of gradients with twice the noise, a curvature, and a few sums of
+    gradients. More than one round is for fits without noise, which go on until they have converged.
     """
 
     mu: float
     curvature_share: float = 0.3
-    n_gradients: int = 6
+    n_approaches: int = 3
+    n_gradients: int = 5
     n_rounds: int = 1
 
     @property
@@ -136,19 +137,26 @@ class DebiasingRelease:
 
     @property
     def noise_multiplier(self) -> float:
-        """That of each gradient."""
-        return math.sqrt(self.n_rounds * self.n_gradients / (1 - self.curvature_share)) / self.mu
+        """That of each gradient after the curvature."""
+        weight = self.n_rounds * (self.n_gradients + self.n_approaches / 4)
+        return math.sqrt(weight / (1 - self.curvature_share)) / self.mu
+
+    @property
+    def approach_noise_multiplier(self) -> float:
+        """That of each gradient before the curvature."""
+        return 2 * self.noise_multiplier
 
     @property
     def n_averaged(self) -> int:
         """Of how many iterates the estimate is the mean."""
-        return max(1, 2 * self.n_gradients // 3)
+        return max(1, self.n_gradients - 1)
 
     @property
     def events(self) -> list[GaussianEvent]:
         """What is released, in order."""
-        gradient = GaussianEvent(self.noise_multiplier)
-        one = [GaussianEvent(self.curvature_noise_multiplier), *[gradient] * self.n_gradients]
+        one = [GaussianEvent(self.approach_noise_multiplier)] * self.n_approaches
+        one += [GaussianEvent(self.curvature_noise_multiplier)]
+        one += [GaussianEvent(self.noise_multiplier)] * self.n_gradients
         return one * self.n_rounds
 
 
