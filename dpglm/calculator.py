@@ -1,12 +1,14 @@
-"""What a budget buys, before any data: noise, iterations, epochs."""
+"""What a budget buys, before any data: noise, iterations, epochs, accuracy, intervals."""
 
 import math
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import brentq
 from scipy.special import expit, ndtr, ndtri
 
+from dpglm.estimators.inference import squared_bound
 from dpglm.estimators.plan import PrivacyPlan, gradient_event
 from dpglm.losses import Logistic
 from dpglm.privacy.budget import PrivacyBudget, check_number, check_whole, is_number
@@ -15,7 +17,7 @@ from dpglm.privacy.events import sampled_event
 from dpglm.privacy.gaussian import GaussianEvent, gdp_mu
 from dpglm.privacy.ledger import PrivacyLedger
 
-__all__ = ["PrivacyCalculator", "expected_accuracy"]
+__all__ = ["Errors", "PrivacyCalculator", "expected_accuracy", "expected_errors"]
 
 # A ledger wants a delta to report at, whatever it is asked for later.
 _ANY_DELTA = 1e-6
@@ -190,9 +192,9 @@ def expected_accuracy(plan: PrivacyPlan, *, accuracy: float, majority: float = 0
     mean curvature. The average has noise of a standard deviation s in each column, which adds
     ``s sqrt(d)`` to a score, and the accuracy is that of the sign.
 
-    It knows nothing of noise in the basis, nor of columns that do not stand out from it:
-    docs/planning.md says how far off it was. `dpglm.study.simulated_accuracy` needs public rows and
-    comes nearer.
+    It knows nothing of noise in the basis, nor of columns that do not stand out from it: it lay up
+    to .8 points off on real tables, and 7 where columns are skewed (docs/planning.md).
+    `dpglm.study.simulated_accuracy` needs public rows and comes nearer.
 
     Examples
     --------
@@ -235,6 +237,93 @@ def expected_accuracy(plan: PrivacyPlan, *, accuracy: float, majority: float = 0
     score = design @ average[:2] / max(noise * math.sqrt(d), 1e-300)
     right = chance * ndtr(score) + (1 - chance) * ndtr(-score)
     return max(majority, float(np.mean(right)))
+
+
+class Errors(NamedTuple):
+    """Standard errors of coefficients that are to come: numbers, or arrays of them.
+
+    Attributes
+    ----------
+    sampling, privacy : float or ndarray
+        Of the draw of the records and of the noise; NaN where nothing will be said.
+    n_samples : int
+        Of how many records.
+    """
+
+    sampling: Any
+    privacy: Any
+    n_samples: int
+
+    def width(self, level: float = 0.95) -> Any:
+        """Return the widths of intervals."""
+        return 2 * ndtri((1 + level) / 2) * np.hypot(self.sampling, self.privacy)
+
+    def n_samples_for(self, width: float, level: float = 0.95) -> Any:
+        """Return how many records make intervals that narrow, for the same columns and budget.
+
+        The first error falls with the root of their number, the second in proportion.
+        """
+        wanted = np.square(width / (2 * ndtri((1 + level) / 2)))
+        first = self.n_samples * np.square(self.sampling)
+        second = np.square(self.n_samples * self.privacy)
+        return (first + np.sqrt(np.square(first) + 4 * second * wanted)) / (2 * wanted)
+
+
+def expected_errors(
+    plan: PrivacyPlan,
+    *,
+    accuracy: float,
+    majority: float = 0.5,
+    spread: float = 0.3,
+    rarest: float = 0.1,
+) -> Errors:
+    """Return the standard errors to expect of a coefficient, from theory.
+
+    Parameters
+    ----------
+    plan : PrivacyPlan
+        Of `DPLogisticRegression` with an ``inference_share``.
+    accuracy, majority : float
+        As in `expected_accuracy`.
+    spread : float, default=.3
+        Standard deviation of the column given the others: .29 of numbers that fill [0, 1] evenly,
+        ``sqrt(s (1 - s))`` of a share s of ones.
+    rarest : float, default=.1
+        The least mean square of all columns, which are in [0, 1]: of a category its share.
+
+    Returns
+    -------
+    Errors
+
+    Raises
+    ------
+    ValueError
+        If the plan has no ``inference_share``, or the guesses are as `expected_accuracy` refuses.
+
+    Notes
+    -----
+    All columns are taken to be carried, and to be as correlated as `spread` says.
+    `dpglm.study.simulated_errors` needs public rows, and says of each parameter what to expect.
+
+    Examples
+    --------
+    >>> from dpglm import DPLogisticRegression
+    >>> plan = DPLogisticRegression(epsilon=1.0, inference_share=0.5).plan(40_000, 10)
+    >>> errors = expected_errors(plan, accuracy=0.8)
+    >>> bool(0.2 < errors.width() < 0.4)
+    True
+    """
+    if not isinstance(plan, PrivacyPlan) or plan.debiasing is None:
+        raise ValueError(
+            "Intervals are of DPLogisticRegression with an inference_share; plan with .5, say."
+        )
+    center, width = _log_odds(accuracy, majority)
+    chance = expit(center + width * _QUANTILES)
+    n, release = plan.facts.n_samples, plan.debiasing
+    information = n * float(np.mean(chance * (1 - chance)))
+    noise = release.noise_multiplier * plan.budget.sensitivity(1.0) / math.sqrt(release.n_averaged)
+    noise *= math.sqrt(squared_bound(plan.facts.n_features, rarest)) / information
+    return Errors(1 / math.sqrt(information) / spread, noise / spread, n)
 
 
 def _log_odds(accuracy: float, majority: float) -> tuple[float, float]:

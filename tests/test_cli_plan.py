@@ -6,10 +6,10 @@ import re
 import pytest
 
 from dpglm import DPAGDClassifier, DPLinearSVM, DPLogisticRegression
-from dpglm.calculator import PrivacyCalculator, expected_accuracy
+from dpglm.calculator import PrivacyCalculator, expected_accuracy, expected_errors
 from dpglm.privacy.gaussian import gdp_mu
 from dpglm.schedules import PublicFacts, optimal_n_iter, public_constants, saturation_n_iter
-from dpglm.schema import NumericColumn, Schema, Target
+from dpglm.schema import CategoricalColumn, NumericColumn, Schema, Target
 from dpglm.study.cli import main
 from dpglm.study.planning import Shape, plan_report, proactive_noise
 
@@ -257,3 +257,23 @@ def test_a_guess_of_the_accuracy_is_answered_by_theory_or_by_rows_of_a_schema(pl
     assert 0.6 < float(accuracy) < 0.8 and float(error) < 0.02
     assert float(cost) == pytest.approx(0.8 - private, abs=4 * float(error) + 0.05)
     assert "EXPECTED" not in plan("--epsilon .5 --n 2000")
+
+
+def test_widths_of_intervals_are_answered_by_theory_or_by_rows_of_a_schema(plan, tmp_path):
+    guess = "--epsilon 30 --n 6000 --accuracy .8 --width .3"
+    printed = plan(f"{guess} --features 3")
+    made = DPLogisticRegression(epsilon=30.0, inference_share=0.5).plan(6000, 3)
+    errors = expected_errors(made, accuracy=0.8, spread=0.5)
+    records = f"{math.ceil(errors.n_samples_for(0.3)):,}"
+    own = next(line for line in printed.splitlines() if "half against half" in line)
+    assert own.split()[3:] == [
+        f"{errors.width():.3g}", f"{errors.sampling:.3g}", f"{errors.privacy:.3g}", records,
+    ]  # fmt: skip
+    assert "records for 0.3" in printed and "carries 4 of 4" in printed
+    columns = [NumericColumn("age", 20, 70), CategoricalColumn("home", ["own", "rent", "boat"])]
+    (tmp_path / "s.json").write_text(Schema("s", columns, Target("y", [0, 1])).to_json())
+    simulated = plan(f"{guess} --schema {tmp_path / 's.json'}").splitlines()
+    age, home = (next(x for x in simulated if f"  {name} (" in x) for name in ("age", "home"))
+    width = float(re.search(r"given\) +(\S+)", age)[1])
+    assert "1 of 1 given" in age and "of 2 given" in home and 0.2 < width < 3
+    assert max(map(len, simulated)) <= 100

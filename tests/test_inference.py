@@ -11,11 +11,11 @@ from sklearn.base import clone
 
 from dpglm import DiagonalPreconditioner, DPLinearSVM, DPLogisticRegression, seeded_noise
 from dpglm.audit import record
-from dpglm.estimators.inference import expected_errors
+from dpglm.calculator import Errors, expected_errors
 from dpglm.losses import Logistic
 from dpglm.privacy.vault import triangle
 from dpglm.schema import BooleanColumn, CategoricalColumn, NumericColumn, Schema, Target
-from dpglm.study import CoefficientDisplay
+from dpglm.study import CoefficientDisplay, simulated_errors
 from dpglm.sums.objective import Objective
 
 pytestmark = pytest.mark.filterwarnings("ignore::dpglm.exceptions.PrivacyWarning")
@@ -333,6 +333,7 @@ def test_categories_are_compared_with_the_first_common_one_or_the_one_that_is_as
         reference = "owned" if home == "owned" else "rented"
         assert f"home_{reference}" not in found.names and len(found.names) == 5
         assert f"References: home {reference}." in str(found.summary())
+        assert found.baselines == {"home": reference}
     asked = model.inference(schema=SCHEMA, references={"home": "boat"})
     assert asked.names == ["const", "age", "home_owned", "home_rented", "member"]
     pair = {"home_boat": 1.0}, {"home_boat": 1.0, "home_owned": -1.0}
@@ -399,13 +400,45 @@ def test_expected_errors_are_those_of_a_white_table():
     y = (rng.random(20_000) < expit(X[:, 0])).astype(int)
     model = fitted(X, y, 2.0)
     found = model.inference()
-    mu = model.plan(20_000, 4).budget.mu
-    p = expit(X[:, 0])
+    shares = y.mean(), 1 - y.mean()
     # Columns are divided by 4, so that they are within [-1, 1] but for few.
-    known = {"curvature": (p * (1 - p)).mean(), "rarest": 1 / 16}
-    expected = expected_errors(20_000, 5, mu, **known)
-    assert_allclose(np.median(found.bse_sampling), expected[0], rtol=0.1)
-    assert_allclose(np.median(found.bse_privacy), expected[1], rtol=0.1)
+    guess = {"accuracy": np.mean((X[:, 0] > 0) == y), "majority": max(0.5, *shares)}
+    plan = model.plan(20_000, 4)
+    expected = expected_errors(plan, **guess, spread=1.0, rarest=1 / 16)
+    assert_allclose(np.median(found.bse_sampling), expected.sampling, rtol=0.1)
+    assert_allclose(np.median(found.bse_privacy), expected.privacy, rtol=0.1)
+    low, high = found.conf_int()[1:].T
+    assert_allclose(np.median(high - low), expected.width(), rtol=0.1)
+    without = clone(model).set_params(inference_share=0.0).plan(20_000, 4)
+    with pytest.raises(ValueError, match="inference_share"):
+        expected_errors(without, **guess)
+
+
+def test_records_for_a_width_are_those_that_have_it():
+    errors = Errors(np.array([0.1, 0.02, np.nan]), np.array([0.05, 0.2, np.nan]), 4000)
+    needed = errors.n_samples_for(0.1, level=0.9)
+    sampling = errors.sampling * np.sqrt(4000 / needed)
+    privacy = errors.privacy * 4000 / needed
+    assert_allclose(Errors(sampling, privacy, 1).width(0.9)[:2], 0.1)
+    assert np.isnan(needed[2])
+
+
+def test_widths_are_expected_from_public_rows(monkeypatch):
+    X, y = drawn(9000)
+    X = np.column_stack([X, np.arange(len(X)) % 400 == 0])
+    public, private = (X[:2000], y[:2000]), (X[2000:], y[2000:])
+    found = fitted(*private, 4.0).inference()
+    model = DPLogisticRegression(epsilon=4.0, inference_share=0.5, max_iter=4)
+    accuracy = np.mean((X[:, :3] @ COEF[:-1] + COEF[-1] > 0) == y)
+    guess = {"n_samples": 7000, "accuracy": accuracy, "n_repeats": 2, "random_state": 0}
+    names, errors = simulated_errors(model, *public, **guess)
+    assert names == found.names
+    assert np.isnan(errors.width()).tolist() == [False] * 4 + [True] == [*map(bool, found.refusals)]
+    assert_allclose(errors.width()[:4], np.diff(found.conf_int())[:4, 0], rtol=0.2)
+    # Of many records, few stand in for all; sampling errors are those of all.
+    monkeypatch.setattr("dpglm.study.utility._MOST_FITTED", 3000)
+    _, few = simulated_errors(model, *public, **guess)
+    assert_allclose(few.width()[:4], errors.width()[:4], rtol=0.15)
 
 
 def test_the_table_prints_as_text_html_latex_and_a_frame():

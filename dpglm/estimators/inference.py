@@ -34,7 +34,7 @@ from dpglm.schema.table import Schema
 if TYPE_CHECKING:
     import pandas
 
-__all__ = ["Estimates", "Inference", "expected_errors"]
+__all__ = ["Estimates", "Inference"]
 
 _WIDEST = 512
 # A curvature p (1 - p) that few tables have less of on average.
@@ -107,7 +107,7 @@ def debiasing_of(
     return budget.mu * math.sqrt(1 - share), release
 
 
-def _squared_bound(n_columns: int, least: float) -> float:
+def squared_bound(n_columns: int, least: float) -> float:
     """The square of the length up to which whitened rows count in full.
 
     They are of length ``sqrt(n_columns)`` on average, and rows with the rarest of them, of mean
@@ -137,36 +137,18 @@ def _carries(
     """Whether the curvature of so many columns will stand out from its noise."""
     edge = _noise_edge(
         n_columns,
-        _squared_bound(n_columns, least),
+        squared_bound(n_columns, least),
         release.curvature_noise_multiplier,
         budget.neighboring_relation,
     )
     return wanted * edge <= _LEAST_CURVATURE * n_samples
 
 
-def expected_errors(
-    n_samples: int,
-    n_columns: int,
-    mu: float,
-    *,
-    neighboring_relation: str = "zero_out",
-    inference_share: float = 0.5,
-    curvature: float = 0.14,
-    spread: float = 1.0,
-    rarest: float = 0.1,
-) -> tuple[float, float]:
-    """Return the standard errors to expect of a coefficient, of sampling and of the noise.
-
-    From public numbers alone: `n_columns` with the intercept, `mu` of the whole budget, the mean of
-    p (1 - p), the standard deviation of the column given the others, and the least mean square of
-    all columns, which are in [0, 1]: of a category its share.
-    """
-    release = DebiasingRelease(mu * math.sqrt(inference_share))
-    moved = PrivacyBudget(1.0, 1e-6, neighboring_relation).sensitivity(1.0)
-    information = n_samples * curvature
-    noise = release.noise_multiplier * moved / math.sqrt(release.n_averaged)
-    noise *= math.sqrt(_squared_bound(n_columns, rarest)) / information
-    return 1 / math.sqrt(information) / spread, noise / spread
+def most_columns(plan: PrivacyPlan, rarest: float) -> int:
+    """Return of how many columns, the rarest of that mean square, the budget carries intervals."""
+    release, n, d = plan.debiasing, plan.facts.n_samples, plan.facts.n_features
+    carried = (_carries(k, rarest, release, plan.budget, n, _WANTED[-1]) for k in range(1, d + 1))
+    return max((k for k, carries in enumerate(carried, 1) if carries), default=0)
 
 
 def debias(vault: Vault, plan: PrivacyPlan, space: Space, trace: FitTrace) -> Debiased:
@@ -307,7 +289,7 @@ def _chosen_basis(
     basis = np.zeros((d, d))
     basis[np.ix_(kept, np.arange(len(kept)))] = inner
     basis[others, np.arange(len(kept), d)] = _LEFT_OUT
-    bound = _squared_bound(len(kept), least) if noise > 0 else math.inf
+    bound = squared_bound(len(kept), least) if noise > 0 else math.inf
     return (white.scales * basis.T).T, kept, bound
 
 
@@ -519,6 +501,9 @@ class Inference:
         Why nothing can be said, or an empty text.
     level : float
         Of the intervals.
+    baselines : dict of str to category
+        With a schema, what the other categories of each column are compared with. Given as
+        `references` to the inference of another fit, it makes the parameters the same.
 
     Notes
     -----
@@ -566,7 +551,7 @@ class Inference:
         const = np.zeros(len(self.moment))
         const[-1] = 1.0
         for column, first in self._blocks.values():
-            baseline, found = _effects(column, self._reference(column))
+            baseline, found = _effects(column, self.baselines.get(column.name))
             width = len(column.encoded_names)
             const[first : first + width] = baseline
             for name, effect in found:
@@ -578,15 +563,15 @@ class Inference:
             names, vectors = ["const", *names], [const, *vectors]
         return names, np.array(vectors)
 
-    def _reference(self, column: Column) -> int:
-        """Return which category the others are compared with."""
-        if not isinstance(column, CategoricalColumn):
-            return 0
-        if column.name in (self.references or {}):
-            return column.categories.index(self.references[column.name])
-        first = self._blocks[column.name][1]
-        shares = np.diag(self.moment)[first : first + len(column.categories)]
-        return int(np.argmax(shares >= shares.max() / 2))
+    @cached_property
+    def baselines(self) -> dict[str, Any]:
+        """What the other categories of each column are compared with."""
+        found, shares = {}, np.diag(self.moment)
+        for name, (column, first) in ({} if self.schema is None else self._blocks).items():
+            if isinstance(column, CategoricalColumn):
+                own = shares[first : first + len(column.categories)]
+                found[name] = column.categories[int(np.argmax(own >= own.max() / 2))]
+        return found | dict(self.references or {})
 
     @cached_property
     def _blocks(self) -> dict[str, tuple[Column, int]]:
@@ -789,7 +774,7 @@ class Inference:
         elif isinstance(described, CategoricalColumn):
             values = np.array(described.categories)
             block = encode([described], {column: np.arange(len(values))})
-            baseline = block[self._reference(described)]
+            baseline = block[described.categories.index(self.baselines[column])]
         else:
             raise ValueError(f"column={column!r} is a text, which has no shape.")
         vectors = np.zeros((len(values), len(self.moment)))
@@ -827,11 +812,7 @@ class Inference:
             "noise: the interval holds zero, and most of it is noise.",
         ]
         if self.schema is not None:
-            against = ", ".join(
-                f"{name} {column.categories[self._reference(column)]}"
-                for name, (column, _) in self._blocks.items()
-                if isinstance(column, CategoricalColumn)
-            )
+            against = ", ".join(f"{name} {value}" for name, value in self.baselines.items())
             notes += [
                 "Numbers are per unit, categories against the reference of their column.",
                 "const: numbers at their lower bounds, categories at their references.",
@@ -852,13 +833,14 @@ _UNSEEN = (
 )
 
 
-def _effects(column: Column, reference: int) -> tuple[np.ndarray, list[tuple[str, np.ndarray]]]:
+def _effects(column: Column, reference: Any) -> tuple[np.ndarray, list[tuple[str, np.ndarray]]]:
     """Return the encoded baseline of a column, and its parameters, each of encoded differences."""
     names = column.encoded_names
     if isinstance(column, CategoricalColumn):
         codes = np.eye(len(names))
-        baseline = codes[reference]
-        return baseline, [(n, codes[k] - baseline) for k, n in enumerate(names) if k != reference]
+        first = column.categories.index(reference)
+        found = [(name, codes[k] - codes[first]) for k, name in enumerate(names) if k != first]
+        return codes[first], found
     if not isinstance(column, Quantity):
         return np.zeros(len(names)), list(zip(names, np.eye(len(names)), strict=True))
     lower, upper = column.bounds

@@ -18,11 +18,17 @@ from dpglm.study.privacy_report import PrivacyReport
 from dpglm.study.report import html_report
 from dpglm.study.results import ComparisonResults
 from dpglm.study.shapes import explain
-from dpglm.study.utility import UtilityGraph, noise_from_public, simulated_accuracy
+from dpglm.study.utility import (
+    UtilityGraph,
+    noise_from_public,
+    simulated_accuracy,
+    simulated_errors,
+)
 
 __all__ = [
     "SKOPS_TYPES", "AuditDisplay", "CoefficientDisplay", "ComparisonDisplay", "ComparisonResults",
     "FitTraceDisplay", "OdometerDisplay", "PlanDisplay", "PrivacyReport", "ScoresDisplay",
     "ShapeDisplay", "TradeOffDisplay", "UtilityGraph", "UtilityGraphDisplay", "compare", "explain",
     "html_report", "model_card", "noise_from_public", "register_onnx", "simulated_accuracy",
+    "simulated_errors",
 ]  # fmt: skip

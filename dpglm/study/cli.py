@@ -414,6 +414,7 @@ Give --epsilon alone to learn what noise it takes. Or give --noise-multiplier an
   plan --n 48842 --noise-multiplier 40 --n-iter 100             what does that cost?
   plan --n 48842 --epsilon 1 --noise-multiplier 4 --n-iter 500  how large may batches be?
   plan --n 48842 --epsilon 1 --accuracy .85 --majority .76      what accuracy may I expect?
+  plan --n 48842 --epsilon 1 --accuracy .85 --width .2          how wide will intervals be?
 
 Nothing is read and no budget is spent. Plan with numbers that were chosen without looking at the
 data: --n, --features and --classes are taken to be public.
@@ -454,6 +455,8 @@ def _add_plan(commands: Any) -> None:
          "then the plan says how much lower to expect it"),
         ("--majority", _between_0_and_1, None, "M", "guess of the share of the most frequent "
          "label, for the same; default: 1/K"),
+        ("--width", _positive, None, "W", "also say how wide intervals of .95 will be, with half "
+         "of the budget for them, and how many records make them W wide in log-odds"),
         ("--schema", Path, None, "FILE.json", "simulate that on artificial rows, P and K being "
          "those of this schema; the first label is the most frequent"),
         ("--estimator", PLANNED, "logistic", None, "default: %(default)s"),
