@@ -8,7 +8,9 @@ import re
 import sys
 import warnings
 from pathlib import Path
+from urllib.parse import unquote, urldefrag
 
+from sphinx.errors import SphinxError
 from sphinx.pycode import ModuleAnalyzer
 
 import dpglm
@@ -36,6 +38,7 @@ default_role = "py:obj"
 myst_enable_extensions = ["deflist"]
 myst_heading_anchors = 4
 autosummary_generate = True
+autodoc_typehints = "none"  # numpydoc says the types of parameters
 numpydoc_show_class_members = False
 
 html_theme = "pydata_sphinx_theme"
@@ -77,6 +80,7 @@ PAGES = {
     "CONTRIBUTING.md": "contributing",
     "SECURITY.md": "security",
     "CODE_OF_CONDUCT.md": "conduct",
+    "CITATION.cff": "about",
 }
 # What the reference has no pages for: public between modules, and not for users.
 INTERNAL = {"dpglm.kernels", "dpglm.exceptions", "dpglm.workflow.checks"}
@@ -122,7 +126,7 @@ def write_pages(_app, _config) -> None:
             page += [*(f"   {name}" for name in sorted(names)), "```", ""]
     write("reference", "\n".join(page))
     for file, name in PAGES.items():
-        if name != "index":
+        if name not in ("index", "about"):
             write(name, linked((ROOT / file).read_text(encoding="utf-8"), Path(file).parent))
 
 
@@ -171,8 +175,27 @@ def describe_data(_app, what, name, _member, _options, lines) -> None:
         lines[:] = texts.get(("", constant), lines)
 
 
+def check_links(app, error) -> None:
+    """Refuse a site in which a link or an anchor leads nowhere; nothing is asked of the network."""
+    if error or app.builder.name != "html":
+        return
+    names = [*app.env.found_docs, "genindex", "search"]
+    paths = [Path(app.builder.get_outfilename(name)).resolve() for name in names]
+    pages = {path: path.read_text(encoding="utf-8") for path in paths}
+    broken = set()
+    for page, text in pages.items():
+        for link in re.findall(r'(?:href|src)="(?!\w+:|//)([^"]+)"', text):
+            file, anchor = urldefrag(unquote(link))
+            target = (page.parent / file.partition("?")[0]).resolve() if file else page
+            if not target.exists() or (anchor and f'id="{anchor}"' not in pages.get(target, "")):
+                broken.add(f"{page.name}: {link}")
+    if broken:
+        raise SphinxError("links that lead nowhere:\n" + "\n".join(sorted(broken)))
+
+
 def setup(app) -> None:
     app.connect("config-inited", write_pages)
     app.connect("source-read", read)
     app.connect("autodoc-skip-member", skip_member)
     app.connect("autodoc-process-docstring", describe_data)
+    app.connect("build-finished", check_links)

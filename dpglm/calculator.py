@@ -193,7 +193,7 @@ def expected_accuracy(plan: PrivacyPlan, *, accuracy: float, majority: float = 0
     ``s sqrt(d)`` to a score, and the accuracy is that of the sign.
 
     It knows nothing of noise in the basis, nor of columns that do not stand out from it: it lay up
-    to .8 points off on real tables, and 7 where columns are skewed (docs/planning.md).
+    to .8 points off on real tables, and 7 where columns are skewed, as the page on planning says.
     `dpglm.study.simulated_accuracy` needs public rows and comes nearer.
 
     Examples

@@ -30,7 +30,7 @@ class Finding:
     reads : str
         What it does with other people's rows.
     severity : {"breaks", "leaks", "refused", "not known"}
-        As in docs/sharp_edges.md. ``"not known"`` is a step of which only its author can tell.
+        As on the page of sharp edges. ``"not known"`` is a step of which only its author can tell.
     instead : str
         What to use in its place.
     """
