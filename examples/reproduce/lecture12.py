@@ -333,8 +333,8 @@ def sampling(report: Report, rng: np.random.Generator) -> None:
         "of a Poisson batch",
         # The discretised loss is rounded up.
         holds=max(ratios) < 1.001,
-        remark="at its worst a random subset, where one record replaces another, has the same "
-        f"pair; `batches='fixed'` is charged {min(charged):.2f} to {max(charged):.2f} times it",
+        remark="at its worst a random subset, where one record replaces another, costs as much; "
+        f"`batches='fixed'` is charged {min(charged):.2f} to {max(charged):.2f} times it",
     )
     n, d, gamma, sigma, n_draws = 400, 8, 0.1, 3.0, 4000
     gradients = rng.standard_normal((n, d))
@@ -402,7 +402,7 @@ def noisy_sgd(report: Report, row: Row, n_runs: int) -> None:
         f"subsets of {round(rate * n):,} of {n:,} records, T = {n_iter}",
         holds=mean <= printed_risk,
         remark="the noise is that of `batches='fixed'` at epsilon 1, and rho follows from it by "
-        "12.3.2; so it says nothing of epsilon",
+        "12.3.2; so this says nothing of epsilon",
     )
 
 
