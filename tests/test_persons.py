@@ -337,7 +337,7 @@ BAD = [
     ({"groups": np.where(PERSONS, PERSONS, np.nan)}, {"max_group_size": 2}, "missing values"),
     ({"groups": np.where(PERSONS, PERSONS, None)}, {"max_group_size": 2}, "missing values"),
     ({"groups": MIXED}, {"max_group_size": 2}, "missing values"),
-    ({"groups": np.full(N, np.datetime64("NaT"))}, {"max_group_size": 2}, "missing values"),
+    ({"groups": np.full(N, np.datetime64("NaT", "D"))}, {"max_group_size": 2}, "missing values"),
     # numpy would make 'nan' of the missing, '1' of 1 and one float of two large numbers.
     ({"groups": [f"p{i}" if i else math.nan for i in PERSONS]}, {"max_group_size": 2}, "one type"),
     ({"groups": [str(i) if i % 2 else int(i) for i in PERSONS]}, {"max_group_size": 2}, "one type"),

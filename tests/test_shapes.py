@@ -57,7 +57,7 @@ def table(n=240):
         "age": rng.integers(10, 99, n),
         "debt": np.where(rng.random(n) < 0.2, np.nan, np.sinh(rng.normal(0, 6, n))),
         "score": rng.normal(0, 1, n),
-        "hired": np.where(rng.random(n) < 0.2, np.datetime64("NaT"), hired),
+        "hired": np.where(rng.random(n) < 0.2, np.datetime64("NaT", "D"), hired),
         "member": rng.choice([True, False, None], n),
         "grade": rng.choice(["low", "mid", "high"], n),
     }
