@@ -269,6 +269,35 @@ def test_too_little_budget_for_the_columns_hides_them_all():
     assert np.isnan(found.predict(X[:2]).value).all()
 
 
+@pytest.mark.parametrize(
+    ("n", "epsilon", "relation", "words"),
+    [
+        (5000, 0.1, "zero_out", "too large for so many columns"),
+        (5000, 0.1, "replace_one", "The budget cannot carry intervals"),
+        (5000, 0.6, "replace_one", "too large for so many columns"),
+    ],
+)
+def test_where_coverage_was_not_to_be_had_all_is_refused(n, epsilon, relation, words):
+    """As in cells of ``benchmarks/intervals.py``, with as many columns as there."""
+    X, y = drawn(n)
+    X = np.column_stack([X, np.random.default_rng(1).normal(size=(n, 2))])
+    try:
+        found = fitted(X, y, epsilon, neighboring_relation=relation).inference().refusals
+    except ValueError as error:
+        found = [str(error)]
+    assert all(words in text for text in found)
+
+
+def test_to_add_or_remove_a_record_needs_the_noise_of_emptying_one():
+    X, y = drawn(3000)
+    relations = {"zero_out": None, "add_or_remove_one": 3000}
+    found = [
+        fitted(X, y, neighboring_relation=relation, n_ref=n_ref).inference()
+        for relation, n_ref in relations.items()
+    ]
+    assert_allclose(found[0].conf_int(), found[1].conf_int())
+
+
 def test_collinear_columns_are_refused_and_what_they_share_is_not():
     X, y = drawn(3000)
     found = fitted(np.column_stack([X, X[:, 0]]), y, 50.0).inference()
