@@ -289,7 +289,8 @@ class DPLogisticRegression(NoisyDescentMixin, PersonsMixin, PrivateLinearClassif
             Of the intervals, above 0 and below 1.
         schema : Schema, optional
             What encoded the rows: parameters are then those of the table, in its units. Without it
-            they are those of the columns of X.
+            they are those of the columns of X. It must have the names of these, or as many columns
+            where rows had no names.
         references : dict of str to category, optional
             Categorical columns of the schema, and what the other categories are compared with. By
             default the first one of the schema that is at least half as frequent as the most

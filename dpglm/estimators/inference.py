@@ -868,10 +868,10 @@ def inference_of(
     if names is not None and schema is not None:
         encoded = [name for column in schema.encoded_columns for name in column.encoded_names]
         if [*names] != encoded:
-            unknown = [name for name in names if name not in encoded]
             raise ValueError(
-                f"the columns of the model are not those that schema {schema.name!r} encodes, in "
-                f"their order (it has no {unknown[:3]}); give the schema that encoded its rows."
+                f"the columns of the model ({', '.join(map(str, names[:3]))}, ...) are not those "
+                f"that schema {schema.name!r} encodes ({', '.join(encoded[:3])}, ...), in their "
+                "order; give the schema that encoded its rows."
             )
     if names is None:
         names = [f"x{k}" for k in range(1, model.n_features_in_ + 1)]
