@@ -826,11 +826,8 @@ class Inference:
 
 
 _NOTHING = "the noise is too large for so many columns that are not rare"
-_RARE_COLUMN = "left out of the model: too rare, or its numbers too small, for this much noise"
-_UNSEEN = (
-    "it hangs on what cannot be told from noise, or not at all: columns that are collinear, or "
-    "that separate the labels, or nearly so"
-)
+_RARE_COLUMN = "left out of the model: too rare, or numbers too small (scale them), for this noise"
+_UNSEEN = "hangs on what noise hides: columns that are collinear, separate the labels, or nearly so"
 
 
 def _effects(column: Column, reference: Any) -> tuple[np.ndarray, list[tuple[str, np.ndarray]]]:
