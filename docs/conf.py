@@ -39,6 +39,7 @@ myst_enable_extensions = ["deflist"]
 myst_heading_anchors = 4
 autosummary_generate = True
 autodoc_typehints = "none"  # numpydoc says the types of parameters
+toc_object_entries_show_parents = "hide"
 numpydoc_show_class_members = False
 
 html_theme = "pydata_sphinx_theme"
