@@ -242,6 +242,27 @@ def test_rows_outside_of_the_span_of_a_basis_count_by_what_rounding_leaves_of_th
     assert moved <= 1e-30 * (1 + everyone.rounding_slack(40))
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("d", [1, 7, 8, 21])
+def test_no_row_is_longer_in_a_basis_than_its_norm_says_wherever_it_stands(d, dtype):
+    rng = np.random.default_rng(d)
+    n = 61
+    X = (rng.normal(size=(n, d)) * (rng.random((n, d)) < 0.6)).astype(dtype)
+    order = rng.permutation(n)
+    for k in {1, (d + 1) // 2 or 1, d + 1, d + 9}:
+        basis = rng.normal(size=(d + 1, k)) * 10.0 ** rng.uniform(-3, 3, size=k)
+        lengths = np.linalg.norm(augmented(X.astype(float), True) @ basis, axis=1)
+        for rows, moved in zip(storages(X), storages(X[order]), strict=True):
+            inverse, of_moved = (
+                Objective(stored, np.ones(n), Logistic()).in_basis(basis).norms[1][:n]
+                for stored in (rows, moved)
+            )
+            assert (inverse * lengths <= 1 + 1e-9).all()
+            if k > d:
+                assert_allclose(inverse * lengths, 1.0, rtol=1e-6)
+            assert_array_equal(of_moved, inverse[order])
+
+
 def test_penalty_gradient_ignores_the_intercept_in_every_basis():
     rng = np.random.default_rng(8)
     coef = rng.normal(size=5)

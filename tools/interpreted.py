@@ -135,7 +135,3 @@ def install():
         if "njit" in vars(module):
             vars(module).update(_STAND_INS)
     vars(importlib.import_module("dpglm.kernels.arithmetic")).update(_BITS)
-    # Compiled, the product of a float32 and a number is a float64.
-    gradient = importlib.import_module("dpglm.kernels.gradient")
-    squared_norms = gradient.squared_norms
-    gradient.squared_norms = lambda values, *rest: squared_norms(values.astype(np.float64), *rest)

@@ -44,7 +44,6 @@ _P2, _P3 = 0.28571428625975487, 0.2222221113479508
 _P4, _P5 = 0.18182889125261723, 0.15331721600556042
 _P6 = 0.14616449685043406
 _SQRT_HALF_BITS = 0x3FE6A09E667F3BCD
-_ONE_BITS = 0x3FF0000000000000
 
 _LOG2_E = 1 / math.log(2)
 # log(2) in two parts; the first has few enough bits for its product with an exponent to be exact
@@ -97,22 +96,10 @@ def _shifted_exponent(builder, x, constant):
 
 
 @_on_bits
-def _shifted_exponent_below(builder, x, constant):
-    offset = builder.sub(x, constant(_ONE_BITS + 1))
-    return builder.add(constant(_ROUNDER_BITS), builder.ashr(offset, constant(_FRACTION_BITS)))
-
-
-@_on_bits
 def _fraction(builder, x, constant):
     """The m of ``x = 2^k m``."""
     power = _binary_exponent(builder, x, constant)
     return builder.sub(x, builder.shl(power, constant(_FRACTION_BITS)))
-
-
-@njit(**INNER)
-def exponent_below(x):
-    """The whole k of ``2^k < x <= 2^(k+1)``, for a positive normal x."""
-    return int(_shifted_exponent_below(x) - _ROUNDER)
 
 
 @njit(**INNER)

@@ -1,4 +1,5 @@
-"""Scores and clipped gradient sums of dense and of sparse rows, each row read from memory once.
+"""What is asked of dense and of sparse rows, each read from memory once: scores, clipped gradient
+sums, norms, magnitudes, products.
 
 Conventions
 -----------
@@ -7,6 +8,8 @@ Conventions
 - Passes run over `width` elements, the number of features rounded up to a whole vector. What lies
   beyond the end of a row is the start of the next one, multiplied by a coefficient of zero or added
   to a part of the sum that is dropped. The last rows come in `tail`, a zero-padded copy.
+- The norms of rows in a basis P are those of their products with R, where ``P' = Q R``: a triangle,
+  which saves half of the products.
 - Sparse rows must be in canonical form: a column that is stored twice would make the norm wrong.
 - Every row goes through the same instructions wherever it stands, so that its contribution depends
   on no other row, to the last bit.
@@ -14,7 +17,7 @@ Conventions
 
 from numba import njit
 
-from dpglm.kernels.arithmetic import EXACT, FAST, INNER, exponent_below, kept_on_disk
+from dpglm.kernels.arithmetic import EXACT, INNER, kept_on_disk
 from dpglm.kernels.clip import block_coefficients, margin_coefficients
 from dpglm.kernels.vectors import (
     LANES,
@@ -22,11 +25,13 @@ from dpglm.kernels.vectors import (
     at,
     lane,
     load,
+    max_across,
     prefetch,
     put,
     spread,
     store,
     sum_each,
+    where,
 )
 
 # Dense rows are taken by groups of this size, and a chunk is a whole number of groups.
@@ -37,6 +42,8 @@ TAIL_ROWS = 2 * ROW_GROUP
 _AHEAD_BYTES = 8192  # speed only
 # Sparse rows scored before they are added: they stay in the first level of cache meanwhile.
 BLOCK_ROWS = 256
+# Rows whose large entries are counted together: they stay in the first level of cache.
+_COUNTED_ROWS = 32
 
 # For sparse rows a product and a sum are not contracted: what matters is how long a number of the
 # sum has to wait for the row before, and a sum alone takes less time than both at once.
@@ -233,76 +240,6 @@ def dense_scores(rows, tail, n_features, coef, bias, chunk_rows, first, last, sc
             store(scores[k], i, own + bias[k])
 
 
-@kept_on_disk
-@njit(**FAST)
-def squared_norms(values, scales, squares):
-    """Write the squared norm of each row to `squares`, in float64; infinite where it overflows.
-
-    Of the rows with their columns multiplied by `scales` (n_features,).
-    """
-    for i in range(squares.size):
-        row = values[i * scales.size : (i + 1) * scales.size]
-        total = 0.0
-        for j in range(row.size):
-            value = scales[j] * row[j]
-            total += value * value
-        squares[i] = total
-
-
-@kept_on_disk
-@njit(**EXACT)
-def add_magnitudes(values, counted, counts):
-    """Add to ``counts[j, k]`` the entries of column j with ``2^(k-1) < |x| <= 2^k``.
-
-    values : flat rows
-    counted : bool array, which rows count
-    counts : array (n_features, K); what is beyond counts in the last, and in the first what is up
-        to 1, unless its whole row is
-    """
-    n_features, most = counts.shape[0], counts.shape[1] - 1
-    for i in range(counted.size):
-        row = values[i * n_features : (i + 1) * n_features]
-        n_large = 0
-        for j in range(row.size):
-            n_large += abs(row[j]) > 1.0
-        if counted[i] and n_large > 0:
-            for j in range(row.size):
-                # No branch: which entries are large cannot be foreseen.
-                k = exponent_below(max(abs(1.0 * row[j]), 1.0)) + 1
-                counts[j, min(k, most)] += 1.0
-
-
-@kept_on_disk
-@njit(**EXACT)
-def fingerprints(words, factors, sums):
-    """Write the sum of each run of words, as long as `factors`, times these, modulo 2^64.
-
-    words : uint32 array, anything that is stored
-    factors : uint64 array
-    sums : uint64 array, one number for each run, of which the last may be shorter
-    """
-    for i in range(sums.size):
-        run = words[i * factors.size : (i + 1) * factors.size]
-        total = factors[0] & 0
-        for j in range(run.size):
-            total += factors[j] * run[j]
-        sums[i] = total
-
-
-@kept_on_disk
-@njit(**{**EXACT, "fastmath": {"nsz"}})
-def sparse_squared_norms(data, columns, row_ends, scales, start, squares):
-    """Write the squared norms of the rows from `start` on; see `squared_norms`."""
-    end = at(row_ends, start)
-    for i in range(squares.size):
-        first, end = end, at(row_ends, start + i + 1)
-        total = 0.0
-        for p in range(first, end):
-            value = at(scales, at(columns, p)) * at(data, p)
-            total += value * value
-        squares[i] = total
-
-
 @njit(**_APART)
 def _score_rows(data, columns, row_ends, first, coef, bias, scores):
     """scores[i] = row (first + i) . coef + bias"""
@@ -371,3 +308,274 @@ def sparse_scores(data, columns, row_ends, coef, bias, chunk_rows, first, last, 
         for i in range(start, stop, BLOCK_ROWS):
             out = scores[k, i : min(i + BLOCK_ROWS, stop)]
             _score_rows(data, columns, row_ends, i, coef[k], bias[k], out)
+
+
+@njit(forceinline=True, **INNER)
+def _squares(data, start, stride, width, scales, ahead):
+    """Squared norms of eight rows whose columns are multiplied by scales (width,)."""
+    s1, s2, s3 = start + stride, start + 2 * stride, start + 3 * stride
+    s4, s5, s6 = start + 4 * stride, start + 5 * stride, start + 6 * stride
+    s7 = start + 7 * stride
+    q0 = q1 = q2 = q3 = q4 = q5 = q6 = q7 = spread(0.0)
+    for j in range(0, width, LANES):
+        prefetch(data, ahead + LANES * j)  # speed only
+        scale = load(scales, j)
+        v0, v1 = load(data, start + j) * scale, load(data, s1 + j) * scale
+        v2, v3 = load(data, s2 + j) * scale, load(data, s3 + j) * scale
+        v4, v5 = load(data, s4 + j) * scale, load(data, s5 + j) * scale
+        v6, v7 = load(data, s6 + j) * scale, load(data, s7 + j) * scale
+        q0 += v0 * v0
+        q1 += v1 * v1
+        q2 += v2 * v2
+        q3 += v3 * v3
+        q4 += v4 * v4
+        q5 += v5 * v5
+        q6 += v6 * v6
+        q7 += v7 * v7
+    return sum_each(q0, q1, q2, q3, q4, q5, q6, q7)
+
+
+@njit(forceinline=True, **INNER)
+def _image_squares(data, start, stride, n_features, images, bias, ahead):
+    """Squared norms of the images of eight rows; those of columns are a triangle, row by row."""
+    s1, s2, s3 = start + stride, start + 2 * stride, start + 3 * stride
+    s4, s5, s6 = start + 4 * stride, start + 5 * stride, start + 6 * stride
+    s7 = start + 7 * stride
+    width = bias.size
+    q0 = q1 = q2 = q3 = q4 = q5 = q6 = q7 = spread(0.0)
+    for k in range(0, width, LANES):
+        prefetch(data, ahead + LANES * k)  # speed only
+        p0 = p1 = p2 = p3 = p4 = p5 = p6 = p7 = load(bias, k)
+        for j in range(k, n_features):
+            image = load(images, j * width + k)
+            p0 += (1.0 * at(data, start + j)) * image
+            p1 += (1.0 * at(data, s1 + j)) * image
+            p2 += (1.0 * at(data, s2 + j)) * image
+            p3 += (1.0 * at(data, s3 + j)) * image
+            p4 += (1.0 * at(data, s4 + j)) * image
+            p5 += (1.0 * at(data, s5 + j)) * image
+            p6 += (1.0 * at(data, s6 + j)) * image
+            p7 += (1.0 * at(data, s7 + j)) * image
+        q0 += p0 * p0
+        q1 += p1 * p1
+        q2 += p2 * p2
+        q3 += p3 * p3
+        q4 += p4 * p4
+        q5 += p5 * p5
+        q6 += p6 * p6
+        q7 += p7 * p7
+    return sum_each(q0, q1, q2, q3, q4, q5, q6, q7)
+
+
+@kept_on_disk
+@njit(**EXACT)
+def dense_squares(rows, tail, n_features, scales, images, bias, first, squares):
+    """Write the squared norms of the rows from `first` on, whole groups of them, to `squares`.
+
+    rows, tail, n_features : as in `dense_gradient`
+    scales : float array (width,), zero-padded, by which columns are multiplied
+    images : None, or instead of scales a float array (n_features * m,), row by row what each column
+        is in a basis: numbers at the first places, up to its own, and zeros; m is a multiple of 8
+    bias : float array (m,), what the intercept is there
+    """
+    width = -(-n_features // LANES) * LANES
+    n_rows = -(-rows.size // n_features // ROW_GROUP) * ROW_GROUP
+    n_body = n_rows - tail.size // width
+    ahead = _ahead(rows, n_features)
+    for i in range(squares.size // ROW_GROUP):
+        row = first + i * ROW_GROUP
+        if row < n_body:
+            part, stride, here = rows, n_features, row * n_features
+        else:
+            part, stride, here = tail, width, (row - n_body) * width
+        if images is None:
+            found = _squares(part, here, stride, width, scales, here + ahead)
+        else:
+            found = _image_squares(part, here, stride, n_features, images, bias, here + ahead)
+        store(squares, i * ROW_GROUP, found)
+
+
+@kept_on_disk
+@njit(**{**EXACT, "fastmath": {"nsz"}})
+def sparse_squares(data, columns, row_ends, scales, images, bias, first, image, squares):
+    """The same for sparse rows, any number of them; `image` (m,) is scratch."""
+    end = at(row_ends, first)
+    for i in range(squares.size):
+        start, end = end, at(row_ends, first + i + 1)
+        if images is None:
+            total = 0.0
+            for p in range(start, end):
+                value = at(scales, at(columns, p)) * at(data, p)
+                total += value * value
+            squares[i] = total
+        else:
+            squares[i] = _sparse_image_square(data, columns, start, end, images, bias, image)
+
+
+@njit(**INNER)
+def _sparse_image_square(data, columns, start, end, images, bias, image):
+    for k in range(0, bias.size, LANES):
+        store(image, k, load(bias, k))
+    for p in range(start, end):
+        value, column = 1.0 * at(data, p), at(columns, p)
+        for k in range(0, min(column + 1, bias.size), LANES):
+            own = load(images, column * bias.size + k)
+            store(image, k, load(image, k) + value * own)
+    total = spread(0.0)
+    for k in range(0, bias.size, LANES):
+        total += load(image, k) * load(image, k)
+    return add_across(total)
+
+
+@njit(forceinline=True, **INNER)
+def _larger(rows, start, weight, power):
+    return where(abs(load(rows, start)) > power, weight, 0.0)
+
+
+@kept_on_disk
+@njit(**EXACT)
+def add_magnitudes(rows, stride, weights, above):
+    """Add to ``above[k, j]`` the weights of the rows whose entry in column j has ``|x| > 2^k``.
+
+    rows : flat rows, each `stride` numbers from the next
+    weights : float array (whole groups of rows,)
+    above : float array (K, width), meaningless beyond the columns
+    """
+    for begin in range(0, weights.size, _COUNTED_ROWS):
+        end = min(begin + _COUNTED_ROWS, weights.size)
+        for p in range(end * stride, (end + _COUNTED_ROWS) * stride, 64):  # speed only
+            prefetch(rows, p)  # speed only
+        for j in range(0, above.shape[1], LANES):
+            largest = spread(0.0)
+            for i in range(begin, end, 2):
+                start = i * stride + j
+                pair = max(abs(load(rows, start)), abs(load(rows, start + stride)))
+                largest = max(largest, pair)
+            k, power = 0, 1.0
+            while k < len(above) and max_across(largest) > power:
+                number = spread(0.0)
+                for i in range(begin, end, 4):
+                    r0 = i * stride + j
+                    r1, r2, r3 = r0 + stride, r0 + 2 * stride, r0 + 3 * stride
+                    first = _larger(rows, r0, weights[i], power)
+                    second = _larger(rows, r1, weights[i + 1], power)
+                    third = _larger(rows, r2, weights[i + 2], power)
+                    fourth = _larger(rows, r3, weights[i + 3], power)
+                    number += (first + second) + (third + fourth)
+                store(above[k], j, load(above[k], j) + number)
+                k, power = k + 1, 2.0 * power
+
+
+@njit(**INNER)
+def _add_tile(scaled, n_rows, width, j, k, total):
+    """Add the products of eight columns, from `j` on, with eight others, from `k` on."""
+    p0 = p1 = p2 = p3 = p4 = p5 = p6 = p7 = spread(0.0)
+    for here in range(0, n_rows * width, width):
+        own, others = here + j, load(scaled, here + k)
+        p0 += at(scaled, own) * others
+        p1 += at(scaled, own + 1) * others
+        p2 += at(scaled, own + 2) * others
+        p3 += at(scaled, own + 3) * others
+        p4 += at(scaled, own + 4) * others
+        p5 += at(scaled, own + 5) * others
+        p6 += at(scaled, own + 6) * others
+        p7 += at(scaled, own + 7) * others
+    _add_vector(p0, total[j], k)
+    _add_vector(p1, total[j + 1], k)
+    _add_vector(p2, total[j + 2], k)
+    _add_vector(p3, total[j + 3], k)
+    _add_vector(p4, total[j + 4], k)
+    _add_vector(p5, total[j + 5], k)
+    _add_vector(p6, total[j + 6], k)
+    _add_vector(p7, total[j + 7], k)
+
+
+@njit(**INNER)
+def _add_vector(values, total, k):
+    store(total, k, load(total, k) + values)
+
+
+@njit(**INNER)
+def _copy_scaled(data, start, n_features, scale, fit_intercept, row):
+    """Copy a row times a scale, with its intercept, and zeros up to a whole number of vectors."""
+    for j in range(0, n_features, LANES):
+        store(row, j, load(data, start + j) * scale)
+    row[n_features:] = 0.0
+    if fit_intercept:
+        row[n_features] = scale
+
+
+@kept_on_disk
+@njit(**EXACT)
+def dense_products(
+    rows, tail, n_features, scale, fit_intercept, chunk_rows, scaled, partial, total
+):  # fmt: skip
+    """Add ``s_i^2 x~_i x~_i'`` to `total`: one chunk after the other, on its diagonal and above.
+
+    scale : float array (padded rows,), zero in the padding
+    scaled, partial : float arrays (rows of a block, width) and (width, width), scratch
+    total : float array (width, width)
+    """
+    width = total.shape[0]
+    stride = -(-n_features // LANES) * LANES
+    n_rows = scale.size
+    n_body = n_rows - tail.size // stride
+    flat = scaled.reshape(-1)
+    for chunk in range(0, n_rows, chunk_rows):
+        stop = min(chunk + chunk_rows, n_rows)
+        partial[:] = 0.0
+        for first in range(chunk, stop, len(scaled)):
+            n = min(len(scaled), stop - first)
+            for i in range(first, first + n):
+                if i < n_body:
+                    part, start = rows, i * n_features
+                else:
+                    part, start = tail, (i - n_body) * stride
+                _copy_scaled(part, start, n_features, scale[i], fit_intercept, scaled[i - first])
+            for j in range(0, width, LANES):
+                for k in range(j, width, LANES):
+                    _add_tile(flat, n, width, j, k, partial)
+        total += partial
+
+
+@kept_on_disk
+@njit(**{**EXACT, "fastmath": {"nsz"}})
+def sparse_products(
+    data, columns, row_ends, scale, fit_intercept, chunk_rows, partial, total
+):  # fmt: skip
+    """The same for sparse rows."""
+    n_rows, n_columns = row_ends.size - 1, total.shape[0]
+    cells = partial.reshape(-1)
+    end = at(row_ends, 0)
+    for chunk in range(0, n_rows, chunk_rows):
+        partial[:] = 0.0
+        for i in range(chunk, min(chunk + chunk_rows, n_rows)):
+            start, end = end, at(row_ends, i + 1)
+            for p in range(start, end):
+                value, here = scale[i] * at(data, p), at(columns, p) * n_columns
+                for q in range(p, end):
+                    cell = here + at(columns, q)
+                    put(cells, cell, at(cells, cell) + value * (scale[i] * at(data, q)))
+                if fit_intercept:
+                    cell = here + n_columns - 1
+                    put(cells, cell, at(cells, cell) + value * scale[i])
+            if fit_intercept:
+                partial[-1, -1] += scale[i] * scale[i]
+        total += partial
+
+
+@kept_on_disk
+@njit(**EXACT)
+def fingerprints(words, factors, sums):
+    """Write the sum of each run of words, as long as `factors`, times these, modulo 2^64.
+
+    words : uint32 array, anything that is stored
+    factors : uint64 array
+    sums : uint64 array, one number for each run, of which the last may be shorter
+    """
+    for i in range(sums.size):
+        run = words[i * factors.size : (i + 1) * factors.size]
+        total = factors[0] & 0
+        for j in range(run.size):
+            total += factors[j] * run[j]
+        sums[i] = total

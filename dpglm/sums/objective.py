@@ -23,6 +23,7 @@ Conventions
 import copy
 import math
 import os
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -51,8 +52,8 @@ _MIN_THREADED_WORK = 2**19
 _UNIT_ROUNDOFF = 2.0**-53
 # Chunks have at least so many rows, and their partial sums at most so many numbers in all.
 _MIN_ROWS, _MAX_PARTIAL_VALUES = 1024, 2**22
-# Numbers of a block of rows whose norms are taken at once.
-_BLOCK_VALUES = 2**18
+# Rows whose norms are taken at once, whole groups.
+_BLOCK_ROWS = 2**13
 _NO_SCORES = np.empty((0, 0))
 # Singular values of a basis below this fraction of the largest count as zero.
 _RANK_TOLERANCE = 1e-12
@@ -136,10 +137,16 @@ class Objective:
         self._gradient_chunk = rows_per_chunk(rows.n_rows, self._n_columns * self._n_outputs)
         self._score_chunk = rows_per_chunk(rows.n_rows, 1)
 
-    def _inverse_norms(self, *basis):
+    def _inverse_norms(self, basis=None, stretches=None):
         if self._known is not None:
             return self._known
-        return inverse_norms(self._rows, self._fit_intercept, self._run, *basis)
+        make = partial(inverse_norms, self._rows, self._fit_intercept, self._run)
+        if basis is None:
+            return make()
+        own = self._signed if self._basis is None else make()
+        with np.errstate(divide="ignore"):
+            least = stretches[1] / np.abs(own[: self.n_rows])
+        return make(basis if basis.ndim == 1 else triangle_of(basis, stretches), least)
 
     @property
     def norms(self) -> tuple[np.ndarray, np.ndarray]:
@@ -469,8 +476,8 @@ class Objective:
         them takes a decomposition.
 
         Rows become ``P' x~`` and their norms, which decide the clip, are those of ``P' x~``. The
-        data are shared, and multiplied by P block by block, for the norms only: the margins need
-        ``P v`` and the gradient is P' times a sum in the original columns.
+        data are shared, and multiplied by a triangle in place of P, for the norms only: the margins
+        need ``P v`` and the gradient is P' times a sum in the original columns.
 
         A P that does not span every direction may shorten a row at will, and rounding errors would
         then be large beside its clipped gradient. Such a row is clipped as if its norm had been
@@ -494,7 +501,7 @@ class Objective:
         rotated.coef_shape = (basis.shape[-1], *self.coef_shape[1:])
         with one_blas_thread():
             rotated.stretches = extreme_stretches(basis) if stretches is None else stretches
-            norms = self._inverse_norms(basis, rotated.stretches[1])
+            norms = self._inverse_norms(basis, rotated.stretches)
         # What is null in the table stays null: scaled columns may have made its norm finite.
         rotated._signed = np.where(self._signed != 0, self._signs * norms, 0.0)
         return rotated
@@ -595,26 +602,36 @@ def _chain(n_samples, n_values):
     return rows + n_samples / rows + 2 + n_samples**2 * _UNIT_ROUNDOFF
 
 
-def inverse_norms(rows, fit_intercept, run, basis=None, least_stretch=0.0):
-    """One over the norm of each ``x~``, or ``P' x~``, padded with zeros to whole groups.
+def inverse_norms(rows, fit_intercept, run, basis=None, least=None):
+    """One over the norm of each ``x~``, padded with zeros to whole groups; zero for a null record.
 
-    Zero for a null record. With a basis P, a norm is at least `least_stretch` times that of ``x~``.
+    With a basis P, a triangle or scales, those of ``P' x~``, and norms are at least `least` (n,).
     `run` shares chunks among threads.
     """
     inverse = _padded(np.zeros(rows.n_rows))
-    n_images = 1 if basis is None or basis.ndim == 1 else basis.shape[1]
-    width = max(rows.block_values + bool(fit_intercept), n_images)
-    step = max(1, _BLOCK_VALUES // width)
 
     def invert(first, last):
-        for start in range(first * step, min(last * step, rows.n_rows), step):
-            stop = min(start + step, rows.n_rows)
-            inverse[start:stop] = rows.inverse_norms(
-                start, stop, fit_intercept, basis, least_stretch
-            )
+        for start in range(first * _BLOCK_ROWS, last * _BLOCK_ROWS, _BLOCK_ROWS):
+            stop = min(start + _BLOCK_ROWS, rows.n_rows)
+            in_basis = () if basis is None else (basis, least[start:stop])
+            inverse[start:stop] = rows.inverse_norms(start, stop, fit_intercept, *in_basis)
 
-    run(invert, -(-rows.n_rows // step), rows.n_values * width)
+    n_images = 1 if basis is None else basis.size // len(basis)
+    run(invert, -(-rows.n_rows // _BLOCK_ROWS), rows.n_values * n_images)
     return inverse
+
+
+def triangle_of(basis, stretches):
+    """A matrix in which every row is as long as in the basis P, and half of which is zero.
+
+    That is R' for ``P' = Q R``, times what makes no row shorter than ``P' x~``: with ``P' = Q R +
+    E`` and ``Q' Q = I + F``, whatever rounding has made of Q and R, ``||P' x|| <= (1 + ||F||) ||R
+    x|| + ||E|| ||x||``, where the norm that is taken is at least the least stretch times ||x||.
+    """
+    q, r = np.linalg.qr(basis.T)
+    largest, least = stretches
+    lost = np.linalg.norm(basis.T - q @ r) / least + np.linalg.norm(q.T @ q - np.eye(len(r)))
+    return (1 + lost + 4 * len(basis) * _UNIT_ROUNDOFF * largest / least) * r.T
 
 
 def extreme_stretches(basis):

@@ -16,16 +16,20 @@ from dpglm.kernels.gradient import (
     TAIL_ROWS,
     add_magnitudes,
     dense_gradient,
+    dense_products,
     dense_scores,
+    dense_squares,
     fingerprints,
     sparse_gradient,
+    sparse_products,
     sparse_scores,
-    sparse_squared_norms,
-    squared_norms,
+    sparse_squares,
 )
-from dpglm.sums.reference import SMALL_SQUARE, image_norms, row_norms, scaled_columns
+from dpglm.sums.reference import SMALL_SQUARE, image_norms, scaled_columns
 
 _CACHE_LINE = 64
+# Rows whose products are added up together: they stay in the first levels of cache.
+_PRODUCT_ROWS = 64
 # Fixed numbers without a pattern, by which the words of 8 kB of rows are multiplied.
 _FACTORS = np.frombuffer(hashlib.shake_128(b"dpglm").digest(2**14), dtype="<u8")
 
@@ -46,18 +50,16 @@ def rows_of(X):
 class _Rows:
     """Rows of `n_values` numbers that are stored in `_X`, a float64 or float32 array or CSR matrix.
 
-    `block_values` are those of a row, on average, that count when rows are taken by blocks. With
-    `scales` (n_features,), powers of two, the rows are those stored with their columns multiplied,
-    and nothing is copied. The kernels read columns as stored: who calls them multiplies their
-    coefficients and gradients. Products with powers of two are exact, so that sums round as those
-    of a scaled copy do.
+    With `scales` (n_features,), powers of two, the rows are those stored with their columns
+    multiplied, and nothing is copied. The kernels read columns as stored: who calls them multiplies
+    their coefficients and gradients. Products with powers of two are exact, so that sums round as
+    those of a scaled copy do.
     """
 
     def __init__(self, X, n_values):
         self._X = X
         self.n_rows, self.n_features = X.shape
-        self.n_values, self.block_values = n_values, self.n_features
-        self.scales = None
+        self.n_values, self.scales = n_values, None
 
     def block(self, start, stop):
         """Rows [start, stop) in float64."""
@@ -100,45 +102,54 @@ class _Rows:
         rows.scales = scales
         return rows
 
-    def inverse_norms(self, start, stop, fit_intercept, basis, least_stretch):
-        """One over the norms of rows ``x~``, or ``P' x~``, zero for a null record."""
+    def inverse_norms(self, start, stop, fit_intercept, basis=None, least=None):
+        """One over the norms of rows ``x~``, or ``P' x~`` and then `least` or more; zero if null.
+
+        `start` is at a whole group. Of a matrix P column k is zero before row k.
+        """
+        stored = self._of_stored(np.ones(self.n_features) if basis is None else basis)
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            norms = self._norms(start, stop)
-            if fit_intercept:
-                norms = np.sqrt(norms * norms + 1.0)
-            if basis is not None:
-                stored = self._stored(start, stop)
-                images = image_norms(stored, self._of_stored(basis), fit_intercept)
-                norms = np.maximum(images, least_stretch * norms)
+            if stored.ndim == 1:
+                scales = _lengthened(stored[: self.n_features], self.width)
+                squares = self._squares(start, stop, scales, None, scales)
+                if fit_intercept:
+                    squares += 1.0 if basis is None else basis[-1] ** 2
+            else:
+                images = _lengthened(stored, _padded(stored.shape[1]))
+                bias = images[-1] if fit_intercept else np.zeros_like(images[-1])
+                images = images[: self.n_features].reshape(-1)
+                squares = self._squares(start, stop, bias, images, bias)
+            norms = np.sqrt(squares)
+            if squares.min() < SMALL_SQUARE:
+                small = np.flatnonzero(squares < SMALL_SQUARE)
+                rows = self.taken(start + small).block(0, small.size)
+                norms[small] = image_norms(rows, basis, fit_intercept)
+            norms = norms if least is None else np.maximum(norms, least)
+            inverse = np.minimum(1.0 / norms, LARGEST)
+        usable = (norms > 0.0) & (norms < np.inf)
+        if not usable.all():
             # The inverse of a norm that is not finite, or zero, counts as zero: a null record.
-            finite = np.isfinite(norms)
-            inverse = np.where(finite & (norms > 0.0), np.minimum(1.0 / norms, LARGEST), 0.0)
-        if not finite.all():
-            _check_finite(self.block(start, stop))
+            inverse[~usable] = 0.0
+            if not np.isfinite(norms).all():
+                _check_finite(self.block(start, stop))
         return inverse
 
-    def _norms(self, start, stop):
-        squares = np.empty(stop - start)
-        scales = np.ones(self.n_features) if self.scales is None else self.scales
-        self._squared_norms(start, scales, squares)
-        norms = np.sqrt(squares)
-        small = np.flatnonzero(squares < SMALL_SQUARE)
-        if small.size:
-            norms[small] = row_norms(self.taken(start + small).block(0, small.size))
-        return norms
-
-    def second_moment(self, scale, fit_intercept, diagonal, block_rows, basis=None):
+    def second_moment(self, scale, fit_intercept, diagonal, chunk_rows, basis=None):
         """Sum over rows of ``s_i^2 x~_i x~_i'``, or its diagonal, given a scale for each row.
 
         With a basis P, a matrix, the rows are ``P' x~``, and there is no diagonal.
         """
+        if basis is None and not diagonal:
+            n_columns = self.n_features + fit_intercept
+            total = self._products(scale, fit_intercept, chunk_rows)[:n_columns, :n_columns]
+            return self._of_stored(self._of_stored(np.triu(total) + np.triu(total, 1).T).T)
         total = 0.0
         stored = None if basis is None else self._of_stored(basis)
-        for start in range(0, self.n_rows, block_rows):
-            part = scale[start : start + block_rows]
-            rows = self._stored(start, start + len(part))
-            if stored is None:
-                total = total + self._moment(rows, part, fit_intercept, diagonal)
+        for start in range(0, self.n_rows, chunk_rows):
+            stop = min(start + chunk_rows, self.n_rows)
+            rows, part = self._stored(start, stop), scale[start:stop]
+            if diagonal:
+                total = total + self._squared_columns(rows, part, fit_intercept)
                 continue
             images = rows @ stored[: self.n_features]
             if fit_intercept:
@@ -146,10 +157,7 @@ class _Rows:
             # A row that counts for nothing may be too long for a product.
             images = np.where(part[:, np.newaxis] > 0.0, images, 0.0) * part[:, np.newaxis]
             total = total + images.T @ images
-        if stored is not None:
-            return total
-        scaled = self._of_stored(total)
-        return self._of_stored(scaled if diagonal else scaled.T)
+        return self._of_stored(self._of_stored(total)) if diagonal else total
 
 
 class DenseRows(_Rows):
@@ -164,25 +172,34 @@ class DenseRows(_Rows):
         tail[: self.n_rows - n_body, : self.n_features] = X[n_body:]
         self._data = (_read_only(X.reshape(-1)), _read_only(tail.reshape(-1)), self.n_features)
 
-    def _squared_norms(self, start, scales, squares):
-        stop = start + squares.size
-        squared_norms(_read_only(self._X[start:stop].reshape(-1)), scales, squares)
+    def _squares(self, start, stop, scales, images, bias):
+        squares = np.empty(_padded(stop - start))
+        dense_squares(*self._data, scales, images, bias, start, squares)
+        return squares[: stop - start]
 
     def magnitudes(self, counted, n_magnitudes):
         """How many entries x of counted rows, by column, have ``2^k < |x| <= 2^(k+1)``, k from 0.
 
         Shape (n_features, n_magnitudes); the last number is of all beyond as well.
         """
-        counts = np.zeros((self.n_features, 1 + n_magnitudes))
-        add_magnitudes(self._data[0], counted, counts)
-        return counts[:, 1:]
+        above = np.zeros((1 + n_magnitudes, self.width))
+        rows, tail, n_features = self._data
+        weights = _lengthened(counted, _padded(self.n_rows))
+        n_body = weights.size - tail.size // self.width
+        add_magnitudes(rows, n_features, weights[:n_body], above[:-1])
+        add_magnitudes(tail, self.width, weights[n_body:], above[:-1])
+        return (above[:-1] - above[1:])[:, :n_features].T
 
-    def _moment(self, rows, scale, fit_intercept, diagonal):
-        scaled = np.empty((len(rows), self.n_features + fit_intercept))
-        np.multiply(rows, scale[:, np.newaxis], out=scaled[:, : self.n_features])
-        if fit_intercept:
-            scaled[:, -1] = scale
-        return np.square(scaled, out=scaled).sum(axis=0) if diagonal else scaled.T @ scaled
+    def _products(self, scale, fit_intercept, chunk_rows):
+        width = _padded(self.n_features + fit_intercept)
+        partial, total = np.zeros((2, width, width))
+        scaled, scale = np.empty((_PRODUCT_ROWS, width)), _lengthened(scale, _padded(self.n_rows))
+        dense_products(*self._data, scale, fit_intercept, chunk_rows, scaled, partial, total)
+        return total
+
+    def _squared_columns(self, rows, scale, fit_intercept):
+        squares = np.square(rows * scale[:, np.newaxis]).sum(axis=0)
+        return np.append(squares, np.square(scale).sum()) if fit_intercept else squares
 
     def add_chunks(self, problem, chunks, sums):
         """Write the clipped gradient sums of some chunks; see `dense_gradient`."""
@@ -207,26 +224,25 @@ class SparseRows(_Rows):
             raise ValueError("The column indices of a sparse X must be within its shape.")
         rows = without_duplicates(X)
         super().__init__(rows, rows.nnz)
-        # Norms take copies of each stored number, and of its column: fewer of them stay in cache.
-        self.block_values = 8 * rows.nnz // max(1, self.n_rows)
         self.width = self.n_features
         columns = rows.indices.view(f"u{rows.indices.itemsize}")
         self._data = tuple(map(_read_only, (rows.data, columns, rows.indptr)))
 
-    def _squared_norms(self, start, scales, squares):
-        sparse_squared_norms(*self._data, scales, start, squares)
+    def _squares(self, start, stop, scales, images, bias):
+        squares = np.empty(stop - start)
+        image = np.empty_like(bias)
+        sparse_squares(*self._data, scales, images, bias, start, image, squares)
+        return squares
 
-    def _moment(self, rows, scale, fit_intercept, diagonal):
-        data = rows.data * np.repeat(scale, np.diff(rows.indptr))
-        rows = sparse.csr_array((data, rows.indices, rows.indptr), shape=rows.shape)
-        if diagonal:
-            moment = np.bincount(rows.indices, rows.data**2, minlength=self.n_features)
-            return np.append(moment, (scale**2).sum()) if fit_intercept else moment
-        moment = (rows.T @ rows).toarray()
-        if not fit_intercept:
-            return moment
-        column = np.append(rows.T @ scale, (scale**2).sum())
-        return np.block([[moment, column[:-1, np.newaxis]], [column]])
+    def _products(self, scale, fit_intercept, chunk_rows):
+        partial, total = np.zeros((2, *2 * (self.n_features + fit_intercept,)))
+        sparse_products(*self._data, scale, fit_intercept, chunk_rows, partial, total)
+        return total
+
+    def _squared_columns(self, rows, scale, fit_intercept):
+        squares = (rows.data * np.repeat(scale, np.diff(rows.indptr))) ** 2
+        squares = np.bincount(rows.indices, squares, minlength=self.n_features)
+        return np.append(squares, (scale**2).sum()) if fit_intercept else squares
 
     def magnitudes(self, counted, n_magnitudes):
         """See `DenseRows`."""
@@ -271,6 +287,13 @@ def without_duplicates(X):
 
 def _padded(size):
     return -(-size // ROW_GROUP) * ROW_GROUP
+
+
+def _lengthened(array, width):
+    """Followed by zeros along the last axis."""
+    longer = np.zeros((*array.shape[:-1], width))
+    longer[..., : array.shape[-1]] = array
+    return longer
 
 
 def _aligned(size):
