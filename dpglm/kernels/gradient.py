@@ -42,6 +42,8 @@ TAIL_ROWS = 2 * ROW_GROUP
 _AHEAD_BYTES = 8192  # speed only
 # Sparse rows scored before they are added: they stay in the first level of cache meanwhile.
 BLOCK_ROWS = 256
+# Rows whose products are added up together: they stay in the second level of cache.
+PANEL_ROWS = 64
 # Rows whose large entries are counted together: they stay in the first level of cache.
 _COUNTED_ROWS = 32
 
@@ -336,35 +338,28 @@ def _squares(data, start, stride, width, scales, ahead):
 
 
 @njit(forceinline=True, **INNER)
-def _image_squares(data, start, stride, n_features, images, bias, ahead):
-    """Squared norms of the images of eight rows; those of columns are a triangle, row by row."""
+def _image_squares(data, start, stride, first, n_features, images, panel, bias):
+    """Squared norms of eight rows in eight coordinates, of columns from `first` on.
+
+    What columns are in these begins at `panel`, eight numbers for each column.
+    """
     s1, s2, s3 = start + stride, start + 2 * stride, start + 3 * stride
     s4, s5, s6 = start + 4 * stride, start + 5 * stride, start + 6 * stride
     s7 = start + 7 * stride
-    width = bias.size
-    q0 = q1 = q2 = q3 = q4 = q5 = q6 = q7 = spread(0.0)
-    for k in range(0, width, LANES):
-        prefetch(data, ahead + LANES * k)  # speed only
-        p0 = p1 = p2 = p3 = p4 = p5 = p6 = p7 = load(bias, k)
-        for j in range(k, n_features):
-            image = load(images, j * width + k)
-            p0 += (1.0 * at(data, start + j)) * image
-            p1 += (1.0 * at(data, s1 + j)) * image
-            p2 += (1.0 * at(data, s2 + j)) * image
-            p3 += (1.0 * at(data, s3 + j)) * image
-            p4 += (1.0 * at(data, s4 + j)) * image
-            p5 += (1.0 * at(data, s5 + j)) * image
-            p6 += (1.0 * at(data, s6 + j)) * image
-            p7 += (1.0 * at(data, s7 + j)) * image
-        q0 += p0 * p0
-        q1 += p1 * p1
-        q2 += p2 * p2
-        q3 += p3 * p3
-        q4 += p4 * p4
-        q5 += p5 * p5
-        q6 += p6 * p6
-        q7 += p7 * p7
-    return sum_each(q0, q1, q2, q3, q4, q5, q6, q7)
+    p0 = p1 = p2 = p3 = p4 = p5 = p6 = p7 = bias
+    for j in range(first, n_features):
+        image = load(images, panel + j * LANES)
+        p0 += (1.0 * at(data, start + j)) * image
+        p1 += (1.0 * at(data, s1 + j)) * image
+        p2 += (1.0 * at(data, s2 + j)) * image
+        p3 += (1.0 * at(data, s3 + j)) * image
+        p4 += (1.0 * at(data, s4 + j)) * image
+        p5 += (1.0 * at(data, s5 + j)) * image
+        p6 += (1.0 * at(data, s6 + j)) * image
+        p7 += (1.0 * at(data, s7 + j)) * image
+    return sum_each(
+        p0 * p0, p1 * p1, p2 * p2, p3 * p3, p4 * p4, p5 * p5, p6 * p6, p7 * p7
+    )  # fmt: skip
 
 
 @kept_on_disk
@@ -374,25 +369,30 @@ def dense_squares(rows, tail, n_features, scales, images, bias, first, squares):
 
     rows, tail, n_features : as in `dense_gradient`
     scales : float array (width,), zero-padded, by which columns are multiplied
-    images : None, or instead of scales a float array (n_features * m,), row by row what each column
-        is in a basis: numbers at the first places, up to its own, and zeros; m is a multiple of 8
+    images : None, or instead of scales a float array (m * n_features,), what each column is in a
+        basis, in eight coordinates after the other; coordinate k is zero before column k
     bias : float array (m,), what the intercept is there
     """
     width = -(-n_features // LANES) * LANES
     n_rows = -(-rows.size // n_features // ROW_GROUP) * ROW_GROUP
     n_body = n_rows - tail.size // width
     ahead = _ahead(rows, n_features)
-    for i in range(squares.size // ROW_GROUP):
-        row = first + i * ROW_GROUP
+    for i in range(0, squares.size, ROW_GROUP):
+        row = first + i
         if row < n_body:
             part, stride, here = rows, n_features, row * n_features
         else:
             part, stride, here = tail, width, (row - n_body) * width
         if images is None:
-            found = _squares(part, here, stride, width, scales, here + ahead)
+            store(squares, i, _squares(part, here, stride, width, scales, here + ahead))
         else:
-            found = _image_squares(part, here, stride, n_features, images, bias, here + ahead)
-        store(squares, i * ROW_GROUP, found)
+            total = spread(0.0)
+            for k in range(0, bias.size, LANES):
+                prefetch(part, here + ahead + LANES * k)  # speed only
+                total += _image_squares(
+                    part, here, stride, k, n_features, images, k * n_features, load(bias, k)
+                )
+            store(squares, i, total)
 
 
 @kept_on_disk
@@ -467,19 +467,19 @@ def add_magnitudes(rows, stride, weights, above):
 
 
 @njit(**INNER)
-def _add_tile(scaled, n_rows, width, j, k, total):
-    """Add the products of eight columns, from `j` on, with eight others, from `k` on."""
+def _add_tile(scaled, own, others, n_rows, total, j, k):
+    """Add the products of eight columns, row by row from `own` on, with eight from `others` on."""
     p0 = p1 = p2 = p3 = p4 = p5 = p6 = p7 = spread(0.0)
-    for here in range(0, n_rows * width, width):
-        own, others = here + j, load(scaled, here + k)
-        p0 += at(scaled, own) * others
-        p1 += at(scaled, own + 1) * others
-        p2 += at(scaled, own + 2) * others
-        p3 += at(scaled, own + 3) * others
-        p4 += at(scaled, own + 4) * others
-        p5 += at(scaled, own + 5) * others
-        p6 += at(scaled, own + 6) * others
-        p7 += at(scaled, own + 7) * others
+    for i in range(0, n_rows * LANES, LANES):
+        value, here = load(scaled, others + i), own + i
+        p0 += at(scaled, here) * value
+        p1 += at(scaled, here + 1) * value
+        p2 += at(scaled, here + 2) * value
+        p3 += at(scaled, here + 3) * value
+        p4 += at(scaled, here + 4) * value
+        p5 += at(scaled, here + 5) * value
+        p6 += at(scaled, here + 6) * value
+        p7 += at(scaled, here + 7) * value
     _add_vector(p0, total[j], k)
     _add_vector(p1, total[j + 1], k)
     _add_vector(p2, total[j + 2], k)
@@ -496,13 +496,13 @@ def _add_vector(values, total, k):
 
 
 @njit(**INNER)
-def _copy_scaled(data, start, n_features, scale, fit_intercept, row):
-    """Copy a row times a scale, with its intercept, and zeros up to a whole number of vectors."""
+def _copy_scaled(data, start, n_features, scale, fit_intercept, scaled, i):
+    """Copy a row times a scale, eight columns for each panel, with its intercept and zeros."""
     for j in range(0, n_features, LANES):
-        store(row, j, load(data, start + j) * scale)
-    row[n_features:] = 0.0
-    if fit_intercept:
-        row[n_features] = scale
+        store(scaled, (j * PANEL_ROWS) + i * LANES, load(data, start + j) * scale)
+    for j in range(n_features, scaled.size // PANEL_ROWS):
+        value = scale if fit_intercept and j == n_features else 0.0
+        scaled[j // LANES * LANES * PANEL_ROWS + i * LANES + j % LANES] = value
 
 
 @kept_on_disk
@@ -513,28 +513,28 @@ def dense_products(
     """Add ``s_i^2 x~_i x~_i'`` to `total`: one chunk after the other, on its diagonal and above.
 
     scale : float array (padded rows,), zero in the padding
-    scaled, partial : float arrays (rows of a block, width) and (width, width), scratch
+    scaled, partial : float arrays (PANEL_ROWS * width,) and (width, width), scratch
     total : float array (width, width)
     """
     width = total.shape[0]
     stride = -(-n_features // LANES) * LANES
     n_rows = scale.size
     n_body = n_rows - tail.size // stride
-    flat = scaled.reshape(-1)
     for chunk in range(0, n_rows, chunk_rows):
         stop = min(chunk + chunk_rows, n_rows)
         partial[:] = 0.0
-        for first in range(chunk, stop, len(scaled)):
-            n = min(len(scaled), stop - first)
-            for i in range(first, first + n):
-                if i < n_body:
-                    part, start = rows, i * n_features
+        for first in range(chunk, stop, PANEL_ROWS):
+            n = min(PANEL_ROWS, stop - first)
+            for i in range(n):
+                row = first + i
+                if row < n_body:
+                    part, start = rows, row * n_features
                 else:
-                    part, start = tail, (i - n_body) * stride
-                _copy_scaled(part, start, n_features, scale[i], fit_intercept, scaled[i - first])
+                    part, start = tail, (row - n_body) * stride
+                _copy_scaled(part, start, n_features, scale[row], fit_intercept, scaled, i)
             for j in range(0, width, LANES):
                 for k in range(j, width, LANES):
-                    _add_tile(flat, n, width, j, k, partial)
+                    _add_tile(scaled, j * PANEL_ROWS, k * PANEL_ROWS, n, partial, j, k)
         total += partial
 
 

@@ -12,6 +12,7 @@ from scipy import sparse
 from dpglm.kernels.arithmetic import LARGEST
 from dpglm.kernels.gradient import (
     BLOCK_ROWS,
+    PANEL_ROWS,
     ROW_GROUP,
     TAIL_ROWS,
     add_magnitudes,
@@ -28,8 +29,6 @@ from dpglm.kernels.gradient import (
 from dpglm.sums.reference import SMALL_SQUARE, image_norms, scaled_columns
 
 _CACHE_LINE = 64
-# Rows whose products are added up together: they stay in the first levels of cache.
-_PRODUCT_ROWS = 64
 # Fixed numbers without a pattern, by which the words of 8 kB of rows are multiplied.
 _FACTORS = np.frombuffer(hashlib.shake_128(b"dpglm").digest(2**14), dtype="<u8")
 
@@ -174,6 +173,9 @@ class DenseRows(_Rows):
 
     def _squares(self, start, stop, scales, images, bias):
         squares = np.empty(_padded(stop - start))
+        if images is not None:
+            # Eight coordinates after the other, so that they are read from one end to the other.
+            images = images.reshape(self.n_features, -1, ROW_GROUP).swapaxes(0, 1).reshape(-1)
         dense_squares(*self._data, scales, images, bias, start, squares)
         return squares[: stop - start]
 
@@ -193,7 +195,7 @@ class DenseRows(_Rows):
     def _products(self, scale, fit_intercept, chunk_rows):
         width = _padded(self.n_features + fit_intercept)
         partial, total = np.zeros((2, width, width))
-        scaled, scale = np.empty((_PRODUCT_ROWS, width)), _lengthened(scale, _padded(self.n_rows))
+        scaled, scale = np.empty(PANEL_ROWS * width), _lengthened(scale, _padded(self.n_rows))
         dense_products(*self._data, scale, fit_intercept, chunk_rows, scaled, partial, total)
         return total
 
