@@ -398,7 +398,10 @@ def dense_squares(rows, tail, n_features, scales, images, bias, first, squares):
 @kept_on_disk
 @njit(**{**EXACT, "fastmath": {"nsz"}})
 def sparse_squares(data, columns, row_ends, scales, images, bias, first, image, squares):
-    """The same for sparse rows, any number of them; `image` (m,) is scratch."""
+    """The same for sparse rows, any number of them; `image` (m,) is scratch.
+
+    Here `images` holds all coordinates of a column, and then those of the next: as the basis does.
+    """
     end = at(row_ends, first)
     for i in range(squares.size):
         start, end = end, at(row_ends, first + i + 1)
@@ -414,6 +417,7 @@ def sparse_squares(data, columns, row_ends, scales, images, bias, first, image, 
 
 @njit(**INNER)
 def _sparse_image_square(data, columns, start, end, images, bias, image):
+    """Squared norm in a basis of the row of the numbers [start, end)."""
     for k in range(0, bias.size, LANES):
         store(image, k, load(bias, k))
     for p in range(start, end):
