@@ -25,3 +25,9 @@ def require(module: str, extra: str, what: str) -> Any:
     except ImportError as error:
         package = module.partition(".")[0].replace("_", "-")
         raise ImportError(f'{what} needs {package}: pip install "dpglm[{extra}]".') from error
+
+
+ADVICE_ON_MISSING_VALUES = (
+    "Put a public constant in the place of such values, or let missing= of a Schema's columns say "
+    "what they are: means of a column, and rows that are dropped, would tell of records."
+)

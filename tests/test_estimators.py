@@ -286,6 +286,9 @@ def test_missing_values_are_refused_without_advice_that_breaks_the_guarantee(val
         with pytest.raises(ValueError, match=f"contains .*{found}.* public constant") as info:
             DPLogisticRegression(classes=[0, 1]).fit(*data)
         assert "imputer" not in str(info.value) and "drop samples" not in str(info.value)
+    with pytest.raises(ValueError, match=r"contains .* public constant"):
+        # Of the first person two rows count, and this is the third.
+        DPLogisticRegression(max_group_size=2).fit(X[::-1], [0, 1] * 3, groups=[1, 2, 3, 4, 1, 1])
 
 
 def test_steps_that_diverge_warn(census):

@@ -14,6 +14,7 @@ from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
+from dpglm.exceptions import ADVICE_ON_MISSING_VALUES
 from dpglm.privacy.budget import check_number, check_whole
 from dpglm.privacy.vault import block_sums
 from dpglm.sources.arrays import ArraySource, IterableSource, is_sliceable
@@ -184,8 +185,9 @@ def table_of(
     source = as_source(X, y)
     if source is None:
         checks = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "order": "C"}
-        # What reads blocks finds NaN in them by the norms of rows: one pass over the data less.
-        checks["ensure_all_finite"] = not estimator._reads_blocks
+        # What reads blocks finds NaN by the norms of rows, one pass over the data less; but of
+        # persons only the first rows are kept, and none may hide by its place.
+        checks["ensure_all_finite"] = not estimator._reads_blocks or groups is not None
         try:
             # scikit-learn looks for NaN by a sum, whose overflow would warn for some data only.
             with np.errstate(all="ignore"):
@@ -213,11 +215,7 @@ def table_of(
 def _advise(error: str) -> None:
     """Raise an error about missing values without advice that would break the guarantee."""
     if error.startswith("Input X contains"):
-        raise ValueError(
-            f"{error.splitlines()[0]} Put a public constant in the place of such values, or let "
-            "missing= of a Schema's columns say what they are: means of a column, and rows that "
-            "are dropped, would tell of records."
-        ) from None
+        raise ValueError(f"{error.splitlines()[0]} {ADVICE_ON_MISSING_VALUES}") from None
 
 
 def _with_facts_of_rows(estimator, X, y, given, sample_weight, groups):

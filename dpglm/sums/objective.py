@@ -366,8 +366,8 @@ class Objective:
         Relative to the square of the row bound, and with the sums of `rounding_slack`: each entry
         sums products in chunks, a clipped row has a norm of at most ``(1 + (d + 12) u) row_bound``,
         and scaling the entries of a triangle afterwards costs one more rounding of each. In a basis
-        a row and its norm each are of a product with it, off by ``(d + 2) kappa u`` of the norm:
-        differently wherever the row stands, and so for all rows if one before them goes.
+        a row is of a product with it, off by ``(d + 2) kappa u`` of the norm, differently wherever
+        it stands, and so for all rows if one before them goes; twice that is counted.
         """
         n_samples *= self._group_size
         norm = 2 * (self._n_columns + 12 + self._of_parts)
@@ -627,11 +627,13 @@ def triangle_of(basis, stretches):
     That is R' for ``P' = Q R``, times what makes no row shorter than ``P' x~``: with ``P' = Q R +
     E`` and ``Q' Q = I + F``, whatever rounding has made of Q and R, ``||P' x|| <= (1 + ||F||) ||R
     x|| + ||E|| ||x||``, where the norm that is taken is at least the least stretch times ||x||.
+    Rounding adds at most ``d^1.5 u ||P||`` to what is found of E, and ``d^2 u`` to what is of F,
+    which is no more beside the least stretch, as ``||P||`` is that sqrt(d) times or more.
     """
     q, r = np.linalg.qr(basis.T)
     largest, least = stretches
     lost = np.linalg.norm(basis.T - q @ r) / least + np.linalg.norm(q.T @ q - np.eye(len(r)))
-    return (1 + lost + 4 * len(basis) * _UNIT_ROUNDOFF * largest / least) * r.T
+    return (1 + lost + 4 * len(basis) ** 1.5 * _UNIT_ROUNDOFF * largest / least) * r.T
 
 
 def extreme_stretches(basis):

@@ -9,6 +9,7 @@ import hashlib
 import numpy as np
 from scipy import sparse
 
+from dpglm.exceptions import ADVICE_ON_MISSING_VALUES
 from dpglm.kernels.arithmetic import LARGEST
 from dpglm.kernels.gradient import (
     BLOCK_ROWS,
@@ -104,7 +105,8 @@ class _Rows:
     def inverse_norms(self, start, stop, fit_intercept, basis=None, least=None):
         """One over the norms of rows ``x~``, or ``P' x~`` and then `least` or more; zero if null.
 
-        `start` is at a whole group. Of a matrix P column k is zero before row k.
+        `start` is at a whole group. Of a matrix P column k is zero before row k. Norms depend on
+        their own row to the last bit, but for those below 2^-450 in a matrix.
         """
         stored = self._of_stored(np.ones(self.n_features) if basis is None else basis)
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
@@ -119,8 +121,8 @@ class _Rows:
                 images = images[: self.n_features].reshape(-1)
                 squares = self._squares(start, stop, bias, images, bias)
             norms = np.sqrt(squares)
-            if squares.min() < SMALL_SQUARE:
-                small = np.flatnonzero(squares < SMALL_SQUARE)
+            small = np.flatnonzero(squares < SMALL_SQUARE)
+            if small.size:
                 rows = self.taken(start + small).block(0, small.size)
                 norms[small] = image_norms(rows, basis, fit_intercept)
             norms = norms if least is None else np.maximum(norms, least)
@@ -129,7 +131,8 @@ class _Rows:
         if not usable.all():
             # The inverse of a norm that is not finite, or zero, counts as zero: a null record.
             inverse[~usable] = 0.0
-            if not np.isfinite(norms).all():
+            # What is not finite is found before there is a basis.
+            if basis is None and not np.isfinite(squares).all():
                 _check_finite(self.block(start, stop))
         return inverse
 
@@ -308,7 +311,7 @@ def _aligned(size):
 def _check_finite(rows):
     values = rows.data if sparse.issparse(rows) else rows
     if not np.isfinite(values).all():
-        raise ValueError("X contains NaN or infinity; put a public constant in their place.")
+        raise ValueError(f"X contains NaN or infinity. {ADVICE_ON_MISSING_VALUES}")
 
 
 def _read_only(array):
