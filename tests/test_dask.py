@@ -297,7 +297,7 @@ def wrong_tables(X, y):
     (good_X, good_y), (frame, labels) = partitioned(X, y), frames(X, y)
     shifted = good_X.rechunk(((701, 299, 1, 1100, 400), 6))
     fewer = frame[frame.u != X[0, 0]]
-    yield partitioned(bad_X, y), "Partition 3 of X and y: X contains NaN"
+    yield partitioned(bad_X, y), "Partition 3 of X and y: Input X contains NaN"
     yield partitioned(X, bad_y), "Partition 0 of X and y: y holds the label .*7"
     yield (frame.assign(u="text"), labels), "column 'u' of X does not hold numbers"
     yield (good_X, good_y.rechunk(1000)), "X has 5, of .* and y has 3"

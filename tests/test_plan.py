@@ -183,7 +183,7 @@ def test_an_infinite_epsilon_draws_no_noise_and_needs_no_clip():
     coef = np.zeros(11)
     total = vault.gradient_sum(coef, plan.clip[0], plan.noise_multiplier[0])
     assert (total == sums.gradient_sum(coef, math.inf)).all()
-    assert vault.log[0].noise_scale == 0.0
+    assert vault.log[0].noise_scale == 0.0 and not vault.has_drawn
 
 
 def test_a_release_has_the_sensitivity_and_multiplier_of_its_step_and_pays_for_rounding():

@@ -81,7 +81,7 @@ def test_duplicate_entries_in_single_precision_are_summed_in_double_precision():
 def test_duplicate_entries_do_not_hide_infinite_ones():
     values = np.ones((5, 4))
     values[2, 1] = np.inf
-    with pytest.raises(ValueError, match="X contains NaN or infinity"):
+    with pytest.raises(ValueError, match="Input X contains infinity"):
         Objective(with_duplicates(values, np.float64), np.ones(5), Logistic())
 
 

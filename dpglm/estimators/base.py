@@ -261,7 +261,7 @@ class PrivateLinearClassifier(LinearPredictions, CallbackSupportMixin, BaseEstim
             self.privacy_ = plan.ledger
             finish_fit()
         except BaseException:
-            if vault.has_charged or not plan.ledger.protects:
+            if vault.has_drawn or not plan.ledger.protects:
                 self.privacy_ = plan.ledger  # for the error that will leave the fit
             raise
         return self

@@ -362,7 +362,7 @@ class Vault:
         self._rounding: float | None = None
         # The solvers may read the log, and write to it: the ledger does not rest on it.
         self.log: list[Release] = []
-        self._n_charged = 0
+        self._n_released = 0
         (event, n), *others = events = tuple(events)
         self._allowance: PlannedReleases | PrivacyFilter
         if event.kind == "filter" and n == 1 and not others:
@@ -485,9 +485,9 @@ class Vault:
         self._sums = self._sums.weighed(float(bound))
 
     @property
-    def has_charged(self) -> bool:
-        """Whether any release has been charged, made or not."""
-        return self._n_charged > 0
+    def has_drawn(self) -> bool:
+        """Whether any noise, or any batch, has been drawn."""
+        return self._entropy.words_drawn > 0
 
     def _release_sum(
         self,
@@ -532,7 +532,6 @@ class Vault:
                 "A vault cannot be used in a fork: its allowance is for one process."
             )
         self._allowance.charge(event)
-        self._n_charged += 1
         recorder = self._tape
         try:
             answer = draw(exact()) if recorder is None else recorder.note(event, moves, exact, draw)
@@ -540,13 +539,14 @@ class Vault:
             # That it failed may follow from the data, and so would whatever was asked next.
             self._allowance.refuse_all()
             raise
+        self._n_released += 1
         self.log.append(Release(event, noise_scale, self._allowance.remaining))
         return answer
 
     def _confirm(self, coef: np.ndarray, clip: float) -> None:
         """Compare the kernels with plain arithmetic, on some rows, before one of the sums."""
         # The release that was drawn may be none of gradients: then the next one that is.
-        if self._n_charged <= self._next_check or not clip < math.inf:
+        if self._n_released < self._next_check or not clip < math.inf:
             return
         n_records = self._n_records
         size = min(n_records, max(_CONFIRMED_ROWS, _CONFIRMED_VALUES // np.size(coef)))

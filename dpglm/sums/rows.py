@@ -311,7 +311,8 @@ def _aligned(size):
 def _check_finite(rows):
     values = rows.data if sparse.issparse(rows) else rows
     if not np.isfinite(values).all():
-        raise ValueError(f"X contains NaN or infinity. {ADVICE_ON_MISSING_VALUES}")
+        found = "NaN" if np.isnan(values).any() else "infinity"
+        raise ValueError(f"Input X contains {found}. {ADVICE_ON_MISSING_VALUES}")
 
 
 def _read_only(array):

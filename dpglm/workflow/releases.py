@@ -259,7 +259,7 @@ def release_statistics(
         )
         return use(released)
     except BaseException as error:
-        if vault.has_charged or not ledger.protects:
+        if vault.has_drawn or not ledger.protects:
             error.privacy_ledger = ledger  # type: ignore[attr-defined]
         raise
 
