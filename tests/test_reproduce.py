@@ -137,7 +137,7 @@ def test_learned_influence_is_that_of_disturbed_descent(script):
             assert learned.influence[iteration] == pytest.approx(rise, rel=0.05)
 
 
-def test_the_bounds_of_hong_hold_and_two_formulas_of_the_slides_do_not(
+def test_the_bounds_of_hong_hold_and_a_formula_of_the_slides_does_not(
     script, vectors, capsys, tmp_path
 ):
     hong = script("hong_bounds")
@@ -148,7 +148,7 @@ def test_the_bounds_of_hong_hold_and_two_formulas_of_the_slides_do_not(
     assert (tmp_path / "hong.md").read_text(encoding="utf-8") == report.markdown()
     claims = claims_of(report)
     verdicts = [claim.holds for claim in claims.values()]
-    assert [verdicts.count(v) for v in (True, False, None)] == [11, 2, 5]
+    assert [verdicts.count(v) for v in (True, False, None)] == [11, 1, 6]
     bounds = table_of(report, "Best bounds")
     adult = dict(zip(bounds.columns, bounds.rows[0], strict=True))
     assert (adult["N"], adult["D"], adult["T* static"]) == ("48842", "124", "478")
@@ -231,6 +231,7 @@ def test_the_lecture_has_its_rates_and_keeps_its_bounds(script, tmp_path):
     lecture, picture = script("lecture12"), tmp_path / "lecture.png"
     claims = claims_of(lecture.main(["--quick", "--figure", str(picture)]))
     assert picture.read_bytes().startswith(b"\x89PNG")
+    enough = claims["12.2.4: T >= n^2 rho/lambda is enough"]
     rates = [claim for name, claim in claims.items() if "rate of" in name]
     for claim, row in zip(rates, lecture.rows(), strict=True):
         measured = numbers(claim.ours)
@@ -238,7 +239,11 @@ def test_the_lecture_has_its_rates_and_keeps_its_bounds(script, tmp_path):
             assert found == pytest.approx(exponent, abs=0.12 * abs(exponent) + 4 * error)
     assert sum("the bound" in name and claim.holds for name, claim in claims.items()) == 4
     wrong = [name for name, claim in claims.items() if claim.holds is False and "rate" not in name]
-    assert wrong == ["strongly convex: enough iterations"]
+    assert wrong == []
+    of_mean, of_sum, balanced = (
+        int(x.replace(",", "")) for x in re.findall(r"\d[\d,]*(?= with| \()", enough.ours)
+    )
+    assert enough.holds is None and of_sum < balanced < of_mean
 
 
 def test_the_divergence_of_a_sampled_gaussian_is_that_of_its_integral(script):
@@ -253,7 +258,7 @@ def test_the_divergence_of_a_sampled_gaussian_is_that_of_its_integral(script):
 def test_the_noise_of_proactive_dp_is_enough_and_breaks_at_fewer_rounds(script):
     proactive = script("proactive")
     report = proactive.main(["--quick"])
-    assert [claim.holds for claim in report.claims] == [True] * 2 + [None] * 2
+    assert [claim.holds for claim in report.claims] == [True] + [None] * 3
     (row,) = table_of(report, "At T").rows
     n_samples, n_iter = int(row[1].replace(",", "")), int(row[3])
     epsilon, k, factor = float(row[0]), proactive.fewest_epochs(n_samples), float(row[7])
@@ -289,7 +294,7 @@ def test_the_gains_of_yu_are_those_of_their_tables_and_match_the_vectors(script,
     constant, falling, *_ = table_of(report, "Accuracy in percent, epsilon 2: what").rows
     plain, both = numbers(constant[1])[0], numbers(falling[2])[0]
     assert numbers(claims["both help"].ours)[0] == pytest.approx(both - plain, abs=0.11)
-    assert [claim.holds for claim in report.claims].count(None) == len(claims) - 4
+    assert [claim.holds for claim in report.claims].count(None) == len(claims) - 3
 
 
 def test_the_document_has_a_section_for_every_script_and_keeps_those_not_run(script):
@@ -348,9 +353,9 @@ def test_dp_agd_is_competitive_if_it_is_not_far_behind_the_best(script, publishe
 
 @pytest.mark.parametrize(
     ("sgd", "private_objective", "holds"),
-    [(0.84, 0.80, True), (0.84, 0.86, None), (0.82, 0.86, None), (0.80, 0.86, False)],
+    [(0.84, 0.80, None), (0.84, 0.86, None), (0.82, 0.86, None), (0.80, 0.86, False)],
 )
-def test_a_rival_charged_more_tightly_than_in_the_paper_refutes_nothing(
+def test_a_rival_charged_more_tightly_than_in_the_paper_decides_nothing(
     script, sgd, private_objective, holds
 ):
     figures = script("lee_kifer_figures23")
@@ -361,6 +366,24 @@ def test_a_rival_charged_more_tightly_than_in_the_paper_refutes_nothing(
     figures.claim_sgd_is_best(report, "toy", results, 1.0)
     assert report.claims[0].holds is holds
     assert bool(report.reasons) == (holds is None)
+
+
+@pytest.mark.parametrize(
+    ("published", "holds"), [(0.83, True), (0.80, None), (0.77, None), (0.75, False)]
+)
+def test_what_gamma_may_explain_refutes_nothing(script, published, holds):
+    figures = script("lee_kifer_figures23")
+    means = {figures.PUBLISHED: published, figures.OURS: 0.8, "PrivGene": 0.81, "majority": 0.7}
+    noise = np.array([0.0, 0.01, -0.01, 0.02]) / 100
+    results = results_of({name: mean + noise for name, mean in means.items()})
+    report = sys.modules["_report"].Report("", "")
+    figures.claim_best_at_the_least_epsilon(report, "Adult", results, 1.0)
+    assert report.claims[0].holds is holds
+    worth = "0.1 is -{:.2f} ±{:.2f} points".format(*figures.GAMMA)
+    assert worth in (ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8")
+    wide_range = script("_lee_kifer").wide_range
+    fits = [wide_range([0.1, 0.4, 1.6, 3.2], [k < n for k in range(4)])[0] for n in (1, 2, 3)]
+    assert fits == [False, None, True]
 
 
 def test_the_printed_constants_of_lee_and_kifer_come_out(script):
@@ -440,7 +463,7 @@ def test_table_1_starts_as_printed_and_its_pseudo_code_slips(script, capsys):
     slip = claims["Algorithm 2 averages the second release with the first one normalised"]
     lost, error = numbers(slip.ours)[:2]
     assert slip.holds is None and lost > 2 * error
-    assert claims["objective at the start"].ours == "0.69315"
+    assert any("0.69315 (Table 1), ours 0.69315" in str(part) for part in report.parts)
     assert claims["norm of the first gradient"].holds is None
     (averages,) = (claim for name, claim in claims.items() if name.startswith("a second release"))
     assert averages.holds

@@ -35,9 +35,9 @@ HEAD = """# Reproduction of the source papers
 Each section is the output of one script of `examples/reproduce/`: what a source prints and where
 (`printed.json` holds its figures), what we find, and the verdict. A claim is compared at the
 source's own setting; where that cannot be had here, or the source does not say it, the verdict is
-"not comparable", with the reason. Headlines count printed claims only. What the authors' programs
-do otherwise than their papers stands in a table of its own. What was measured once, apart from
-these scripts, says so.
+"not comparable", with the reason. What a source prints right elsewhere is a slip: not comparable.
+Headlines count printed claims only. What the authors' programs do otherwise than their papers
+stands in a table of its own. What was measured once, apart from these scripts, says so.
 
 Written by `python examples/reproduce/all.py --docs docs/reproduction.md`; every script also runs by
 itself, with `--quick` for a first impression and `--figure FILE` where there is a figure. Data and
@@ -71,7 +71,8 @@ def summary(sections: dict[str, str]) -> str:
         counts.append([source, *(str(verdicts[word]) for word in words)])
         refuted += [f"- {source}: {claim}" for claim, word in found if word == VERDICTS[False]]
     table = markdown_table(["printed claims", *words], counts)
-    return "\n\n".join([table, "What does not hold:", "\n".join(refuted)]) + "\n"
+    several = "Several rows may be one sentence of a source: a claim for each panel of a figure."
+    return "\n\n".join([table, several, "What does not hold:", "\n".join(refuted)]) + "\n"
 
 
 def document(sections: dict[str, str]) -> str:

@@ -292,23 +292,26 @@ def noise_and_cost(report: Report, row: Row, rng: np.random.Generator) -> None:
         "variance of the noise of a fit",
         paper=printed("lecture.variance_of_noise"),
         ours=f"mean squared norm {mean:.2f} ±{error:.2f} σ² at d = {d}",
-        holds=abs(mean - d) < 3 * error,
-        remark="of the squared norm: its square is left out in 12.1.1, and there in 12.3.3",
+        holds=None,
+        remark="a slip: the square is left out, here and in 12.3.3; Lemma 12.1 takes d σ² for "
+        "that of the squared norm",
     )
     rho = plan.n_iter / (2 * plan.facts.noise_std[0] ** 2)
-    report.claim(
-        "cost of T iterations",
-        paper=printed("lecture.cost"),
-        ours=f"the ledger's rho over it: {plan.ledger.rho() / rho:.6f}",
-        holds=abs(plan.ledger.rho() / rho - 1) < 1e-6,
+    report.note(
+        f"The cost of T iterations, {printed('lecture.cost')}, is not compared: ours is charged by "
+        f"it, and the ledger's rho over it is {plan.ledger.rho() / rho:.6f}."
     )
+    alpha, balanced = plan.facts.alpha, balanced_n_iter(plan.facts)
+    of_mean, of_sum = ((n * plan.facts.mu) ** 2 / 2 / own for own in (alpha, n * alpha))
+    enough = {of_mean >= balanced, of_sum >= balanced}
     report.claim(
-        "strongly convex: enough iterations",
+        "12.2.4: T >= n^2 rho/lambda is enough",
         paper=printed("lecture.strong.T"),
-        ours=f"noise and gradient are balanced at T = 2 n² ρ/d = {balanced_n_iter(plan.facts)} "
-        f"(n = {n}, epsilon {EPSILON:g}, d = {d})",
-        holds=False,
-        remark="the notes' own table has n² ρ/d: d is dropped in 12.2.4, and λ does not enter",
+        ours=f"{of_mean:,.0f} with the λ of the mean, {of_sum:,.0f} with that of the sum; noise "
+        f"and gradient are balanced at 2 n² ρ/d = {balanced:,} (n = {n}, epsilon {EPSILON:g}, "
+        f"d = {d})",
+        holds=None if len(enough) == 2 else enough.pop(),
+        remark="which λ is not said; a slip besides: the notes' own table has n² ρ/d",
     )
 
 
@@ -459,7 +462,9 @@ def reproduce(arguments) -> Report:
         "that where it is n² ρ/d, so that noise and descent are balanced. Slopes are on log-log "
         "axes, with the standard error of the simulation; those against epsilon are predicted "
         "through its exact Gaussian privacy parameter mu, those against d with the distance to the "
-        "optimum, which is sqrt(d) here. λ and n are those of the mean loss.",
+        "optimum, which is sqrt(d) here; a slope holds that is slower by no more than .1 beyond "
+        "two errors. λ and n are those of the mean loss; the printed λ of the strongly convex rate "
+        "is that of the sum, n times ours, hence n -2.00.",
     )
     sizes, epsilons, widths, n_runs = SIZES, EPSILONS, WIDTHS, 60
     if arguments.quick:

@@ -54,6 +54,8 @@ ALL_EPSILONS = [0.05, 0.1, 0.2, 0.4, 0.8, 1.6]
 MOST_MOMENTS = 32
 # Of the way down from zero coefficients to the optimum: "close" leaves no more than this.
 CLOSE = 0.1
+# Points that a gamma of .3 gains on .1 at epsilon .1, and their error: Figure 1(b) on Adult.
+GAMMA = 3.65, 1.15
 
 
 def leak_of_the_published_selection(
@@ -140,16 +142,18 @@ def claim_best_at_the_least_epsilon(report: Report, name: str, results, epsilon:
     best, mean, error = gain(scores, PUBLISHED, rivals)
     weaker, gap, gap_error = gain(scores, PUBLISHED, [n for n in rivals if n not in STRONGER])
     _, own, own_error = gain(scores, OURS, rivals)
-    excepted = name == "BANK"
+    excepted, first = name == "BANK", mean > 2 * error
+    explained = gap + GAMMA[0] >= -2 * math.hypot(gap_error, GAMMA[1])
     report.claim(
         f"{name}, logistic regression, epsilon {epsilon:g}: DP-AGD is "
         + ("not the most accurate" if excepted else "the most accurate"),
         paper=paper.text("BANK is the exception" if excepted else "better than all"),
         ours=f"{mean:+.2f} ±{error:.2f} points against {best}",
-        holds=(mean > 2 * error) != excepted,
+        holds=not first if excepted else first or (None if explained else False),
         remark=f"{gap:+.2f} ±{gap_error:.2f} against {weaker}, the best of those that are not "
         f"stronger here; our defaults {own:+.2f} ±{own_error:.2f}. The majority has "
-        f"{scores['majority'].mean():.1f} percent, DP-AGD {scores[PUBLISHED].mean():.1f}",
+        f"{scores['majority'].mean():.1f} percent, DP-AGD {scores[PUBLISHED].mean():.1f}. gamma, "
+        "which is not printed, is worth {} ±{} at .1 (Figure 1(b))".format(*GAMMA),
     )
 
 
@@ -170,32 +174,38 @@ def claim_close(report: Report, name: str, results, epsilons: list[float]) -> No
     )
 
 
-def claim_better_than_output_perturbation(report: Report, title, results, epsilons) -> None:
-    """Add that DP-AGD is more accurate than OutPert at all epsilons."""
-    parts, worse = [], []
+def claim_against_output_perturbation(report: Report, title, results, epsilons) -> None:
+    """Add how DP-AGD does against OutPert, of which the text says nothing by name."""
+    parts, found = [], {"ahead": [], "behind": [], "no difference": []}
     for epsilon in epsilons:
         _, mean, error = gain(folds(results, "accuracy", epsilon), PUBLISHED, [OUTPUT])
         parts.append(f"{epsilon:g}: {mean:+.2f} ±{error:.2f}")
-        if mean <= 2 * error:
-            worse.append(f"{epsilon:g}")
+        differs = abs(mean) > 2 * error
+        where = "no difference" if not differs else "ahead" if mean > 0 else "behind"
+        found[where].append(f"{epsilon:g}")
+    shown = ", ".join(f"{where} at {', '.join(at)}" for where, at in found.items() if at)
     report.claim(
-        f"{title}: DP-AGD outperforms OutPert",
-        paper="abstract and Figures 2 and 3",
+        f"{title}: DP-AGD against {OUTPUT}",
+        paper="no sentence; prior algorithms are outperformed (abstract)",
         ours="; ".join(parts),
-        holds=not worse,
-        remark=f"not at {', '.join(worse)}" if worse else "although OutPert is not tuned here",
+        holds=None,
+        remark=f"not printed by name; {OUTPUT} is stronger here; {shown}",
     )
 
 
 def claim_sgd_is_best(report: Report, title: str, results, epsilon: float) -> None:
-    """Add that SGD-MA is the most accurate at an epsilon above .8."""
+    """Add that SGD-MA is the most accurate at an epsilon above .8.
+
+    It is stronger here itself, so that only a rival that is not can refute it, and nothing confirms
+    it.
+    """
     scores = folds(results, "accuracy", epsilon)
     others = [PUBLISHED, *PRIOR]
     best, mean, error = gain(scores, STATE_OF_THE_ART, others)
     weaker, gap, gap_error = gain(
         scores, STATE_OF_THE_ART, [other for other in others if other not in STRONGER]
     )
-    holds = True if mean > 2 * error else False if gap < -2 * gap_error else None
+    holds = False if gap < -2 * gap_error else None
     report.claim(
         f"{title}, epsilon {epsilon:g}: SGD-MA is the most accurate",
         paper=printed("lee_kifer.figure2.sgd_ma_from").text("above .8"),
@@ -225,7 +235,8 @@ def claims_of_instability(report: Report, results, epsilons: list[float]) -> Non
         paper=printed("lee_kifer.figure3.unstable").text("lower at .4 than at .1"),
         ours=f"{mean:+.2f} ±{error:.2f} points",
         holds=mean < -2 * error,
-        remark=f"what is lower than before: {', '.join(dips) or 'none'}",
+        remark=f"what is lower than before: {', '.join(dips) or 'none'}. The authors report an "
+        "unstable run of a program whose noise has the wrong sign, at a tuned penalty",
     )
     falls = [mean_and_error(loss[b] - loss[a]) for a, b in pairwise(epsilons)]
     report.claim(
@@ -261,9 +272,10 @@ def reproduce(arguments) -> Report:
         f"{SOURCE}: Figures 2 and 3 and Section 6.3, at epsilon "
         f"{', '.join(f'{e:g}' for e in epsilons)}; .2 and .8 run with --full. The curves cannot be "
         "read off; the claims are those of the text. A wide range of epsilon, which the paper does "
-        "not bound, is here more than half of those tested, and close to the optimum leaves at "
-        f"most {CLOSE:.0%} of the way. Gains are means over the same {n_repeats * n_splits} folds "
-        "± standard error, where the paper has 100; what is within two errors is no difference.",
+        "not bound, is here more than half of those tested (exactly half: not comparable), and "
+        f"close to the optimum leaves at most {CLOSE:.0%} of the way. Gains are means over the "
+        f"same {n_repeats * n_splits} folds ± standard error, where the paper has 100; what is "
+        "within two errors is no difference.",
     )
     panels = {
         f"{name}, {LOSSES[loss]}": compared(
@@ -286,7 +298,7 @@ def reproduce(arguments) -> Report:
     real = {title: of for title, of in panels.items() if "artificial" not in title}
     for title, results in real.items():
         claim_competitive(report, title, results, epsilons)
-        claim_better_than_output_perturbation(report, title, results, epsilons)
+        claim_against_output_perturbation(report, title, results, epsilons)
     for title, results in real.items():
         if "logistic" in title:
             name = title.split(",")[0]
@@ -307,14 +319,17 @@ def reproduce(arguments) -> Report:
     claims_about_the_program(report, np.random.default_rng(arguments.seed), arguments.quick)
     add_tables(report, panels, epsilons)
     report.note(
-        "delta = 1e-8. The accuracy of the majority is the same for the SVM. As in the paper, "
-        "Adult is in 123 columns, and the authors' file of BANK, "
-        f"where it is at hand, is scaled by its ranges. {STATE_OF_THE_ART} is charged by its "
-        "privacy loss distribution, more tightly than by moments, and from epsilon .4 on takes "
-        "2,000 batches with less noise and longer steps, where the default takes up to 20,000 (on "
-        "BANK at 1.6 no worse). DP-AGD with our defaults has the exponential "
-        "mechanism at a quarter of the cost, a twentieth of the budget for choices, momentum, and "
-        "a whitened space."
+        "delta = 1e-8, converted by as_published to 1.26 (epsilon 1.6) to 1.54 (epsilon .1) times "
+        "the rho of Eq. (5), in favour of DP-AGD; its steps are chosen with Laplace noise, where "
+        "Section 3.3 recommends exponential noise (76.8 ±0.6 against 77.0 ±0.5 percent at epsilon "
+        ".1, schema adult, 10 fits, measured once apart from this script). The accuracy of the "
+        "majority is the same for the SVM. As in the paper, Adult is in 123 columns, and the "
+        "authors' file of BANK, where it is at hand, is scaled by its ranges. "
+        f"{STATE_OF_THE_ART} is charged by its privacy loss distribution, more tightly than by "
+        "moments, and from epsilon .4 on takes 2,000 batches with less noise and longer steps, "
+        "where the default takes up to 20,000 (on BANK at 1.6 no worse). DP-AGD with our defaults "
+        "has the exponential mechanism at a quarter of the cost, a twentieth of the budget for "
+        "choices, momentum, and a whitened space."
     )
     report.note(
         "The paper tunes the penalty for each table and does not print it; here it is that of the "
@@ -334,8 +349,9 @@ def reproduce(arguments) -> Report:
         "logistic regression, epsilon .05, .1 and .4, the best of 10, 30, 100, 300 (and 1000, at "
         ".4) steps is .7, .2 and .1 points better, within the noise (3 fits each, measured once "
         "apart from this script). With the noise of Eq. (3), 1.33 times as much at epsilon .1, it "
-        "is ahead of DP-AGD there all the same: by 2.9 ±1.6 and 3.2 ±1.3 points on Adult (logistic "
-        "regression, SVM), 2.2 ±0.2 and 1.6 ±0.3 on BANK (the same folds, likewise)."
+        "is ahead of DP-AGD there all the same: by 2.9 ±1.6 (within two errors) and 3.2 ±1.3 "
+        "points on Adult (logistic regression, SVM), 2.2 ±0.2 and 1.6 ±0.3 on BANK (the same "
+        "folds, likewise)."
     )
     report.note(
         "What the sign of the noise is worth: on Adult at epsilon .1, encoded by observed ranges, "

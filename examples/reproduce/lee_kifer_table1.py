@@ -85,12 +85,9 @@ def claims_at_the_start(report: Report, descent: Descent, name: str) -> None:
     start = np.zeros(size)
     losses, norms = (printed(f"lee_kifer.table1.{name}") for name in ("objective", "gradient"))
     ours = descent.loss(start)
-    report.claim(
-        "objective at the start",
-        paper=losses.text(f"{losses.value[0]}"),
-        ours=f"{ours:.5f}",
-        holds=round(ours, 5) == losses.value[0],
-        remark="ln 2: it starts at zero",
+    report.note(
+        f"The objective at the start is {losses.text(str(losses.value[0]))}, ours {ours:.5f}: ln "
+        "2, as both start at zero."
     )
     norm = float(np.linalg.norm(descent.gradient(start)))
     close = abs(norm / norms.value[0] - 1) < 0.01
@@ -186,7 +183,7 @@ def claims_about_averages(
         paper="Algorithm 2, line 18",
         ours=f"cosine with the gradient lower by {lost:.4f} ±{lost_error:.4f} than that of the "
         f"average above, {cosines(averaged).mean():.3f}",
-        holds=True if lost < 2 * lost_error else None,
+        holds=None,
         remark=f"a slip of the pseudo-code: the first has length 1 instead of {norms.mean():.2f}; "
         "Section 4 and the program keep the release itself, as we do",
     )

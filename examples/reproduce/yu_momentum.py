@@ -136,13 +136,13 @@ def falling_clip(report: Report, quick: bool) -> None:
     """Shape and privacy cost of their clip, from the schedule and the plan."""
     clip = DecayingClip(1.0, horizon=N_ITER).values(N_ITER + 1, PublicFacts(1000, 10))
     report.claim(
-        "the clip falls linearly to one half",
+        "Eq. (6): the clip falls linearly to one half",
         paper=printed("yu.clip"),
         ours=f"{clip[N_ITER]:.1f} C at t = T; {clip[N_ITER // 2]:.3f} C half-way, where a line has "
         "0.75 C",
-        holds=False,
-        remark="to one half, but along a hyperbola, which falls fast at first; the experiment of "
-        "Section 3 has a line",
+        holds=None,
+        remark="a slip: to one half, but along a hyperbola, which falls fast at first; the "
+        "experiment of Section 3 has a line",
     )
     plans = {
         name: estimators(EPSILONS[-1], STEPS, [])[key(STEPS[0], name, 0.0)]
