@@ -148,7 +148,7 @@ def test_the_bounds_of_hong_hold_and_a_formula_of_the_slides_does_not(
     assert (tmp_path / "hong.md").read_text(encoding="utf-8") == report.markdown()
     claims = claims_of(report)
     verdicts = [claim.holds for claim in claims.values()]
-    assert [verdicts.count(v) for v in (True, False, None)] == [11, 1, 6]
+    assert [verdicts.count(v) for v in (True, False, None)] == [10, 1, 7]
     bounds = table_of(report, "Best bounds")
     adult = dict(zip(bounds.columns, bounds.rows[0], strict=True))
     assert (adult["N"], adult["D"], adult["T* static"]) == ("48842", "124", "478")

@@ -130,9 +130,9 @@ def claims_along_the_way(report: Report, runs: list[list[float]], norms: list[li
         paper=f"{losses[0]} to {losses[-1]} in {N_STEPS} steps (Table 1)",
         ours=f"with the printed norms a step leads downhill with chance {downhill.min():.3f} to "
         f"1, ten in a row with {downhill.prod():.2f}",
-        holds=downhill.prod() > 0.5,
-        remark="noise in 124 directions hides in the norm, not in the direction downhill; of our "
-        f"{len(runs)} runs {falls} fall ten times, the others in most steps",
+        holds=None,
+        remark="one run of theirs; noise in 124 directions hides in the norm, not in the direction "
+        f"downhill; of our {len(runs)} runs {falls} fall ten times, the others in most steps",
     )
     for what, ours, theirs in (
         ("objective", runs, losses[-1]),

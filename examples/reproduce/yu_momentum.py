@@ -158,7 +158,8 @@ def falling_clip(report: Report, quick: bool) -> None:
         f"{spent[LINE]:.1%} along the line; the budget lasts for {plans[HYPERBOLA].n_iter} and "
         f"{plans[LINE].n_iter}",
         holds=min(plan.n_iter for plan in plans.values()) > N_ITER,
-        remark="exact composition, all records in each iteration",
+        remark="exact composition, all records in each iteration; with batches of 1 %, as in the "
+        "paper, see the table below",
     )
     if not quick:
         at_their_constants(report)
