@@ -252,7 +252,7 @@ class FullPreconditioner(Preconditioner):
     -----
     Releases the upper triangle with its off-diagonal entries times sqrt(2): one vector whose L2
     norm is the Frobenius norm, so that the diagonal costs no more than it does alone. With A the
-    part of the noisy mean that stands out from the noise, and its diagonal, ``P = U L^(-1/2)``
+    part of the noisy mean that stands out from the noise, and its diagonal, ``P = U L^(-1/2) U'``
     where ``U L U'`` is the eigendecomposition of ``A + (damping s / n) I + K``; s and the diagonal
     of K are as in `DiagonalPreconditioner`. Memory and time grow with the square and the cube of
     the number of columns.
@@ -278,7 +278,8 @@ class FullPreconditioner(Preconditioner):
     ) -> tuple[np.ndarray, float]:
         positive = denoised_moment(moment, noise)
         values, vectors = np.linalg.eigh(positive + np.diag(ridge))
-        basis = vectors / np.sqrt(values)
+        # The one symmetric basis: eigenvectors are turned by rounding, and with them the noise.
+        basis = (vectors / np.sqrt(values)) @ vectors.T
         return basis, float(np.sum(basis * (positive @ basis)))
 
 
