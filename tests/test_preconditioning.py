@@ -115,6 +115,16 @@ def test_whitened_features_have_the_identity_as_their_second_moment():
     assert whitening.effective_dimension == pytest.approx(6.0, abs=1e-4)
 
 
+def test_rounding_moves_the_basis_by_no_more_than_rounding():
+    # All eigenvalues are equal, as those of columns that hide in the noise are: eigenvectors are
+    # any, and with them would be the noise of a seeded fit on another processor.
+    rng = np.random.default_rng(0)
+    off = rng.standard_normal((6, 6))
+    moments = np.eye(6), np.eye(6) + 1e-14 * (off + off.T)
+    bases = [FullPreconditioner().whitened(m, 1e-3, np.ones(6))[0] for m in moments]
+    assert_allclose(*bases, atol=1e-12)
+
+
 @pytest.mark.parametrize("preconditioner", BOTH, ids=lambda p: type(p).__name__)
 def test_the_basis_is_a_function_of_released_values_alone(preconditioner):
     """Recomputed from the noisy moment and the noise's standard deviation."""
