@@ -72,7 +72,11 @@ def summary(sections: dict[str, str]) -> str:
         refuted += [f"- {source}: {claim}" for claim, word in found if word == VERDICTS[False]]
     table = markdown_table(["printed claims", *words], counts)
     several = "Several rows may be one sentence of a source: a claim for each panel of a figure."
-    return "\n\n".join([table, several, "What does not hold:", "\n".join(refuted)]) + "\n"
+    if refuted:
+        refuted.insert(0, "What does not hold:\n")
+    else:
+        refuted = ["Nothing was refuted. Slips of the sources stand in their rows."]
+    return "\n\n".join([table, several, "\n".join(refuted)]) + "\n"
 
 
 def document(sections: dict[str, str]) -> str:

@@ -25,12 +25,17 @@ def fewest_epochs(n_samples: int) -> float:
     return math.e / 2 * math.sqrt(math.log(n_samples) + 0.5)
 
 
-def exact_epsilon(epsilon: float, n_samples: int, n_epochs: float, n_iter: int) -> float:
-    """Return what rounds of Poisson batches with their noise cost at delta = 1/N."""
-    delta = 1 / n_samples
-    return PrivacyCalculator().epsilon(
+def exact_epsilon(
+    epsilon: float, n_samples: int, n_epochs: float, n_iter: int, *, replaced: bool = False
+) -> float:
+    """Return what rounds of Poisson batches with their noise cost at delta = 1/N.
+
+    Of one record that is added or removed, or of one `replaced`, which moves a sum twice as far.
+    """
+    delta, relation = 1 / n_samples, "replace_one" if replaced else "add_or_remove_one"
+    return PrivacyCalculator(neighboring_relation=relation).epsilon(
         delta=delta,
-        noise_multiplier=proactive_noise(epsilon, delta),
+        noise_multiplier=proactive_noise(epsilon, delta) / (1 + replaced),
         n_iter=n_iter,
         sampling_rate=n_epochs / n_iter,
     )
@@ -50,7 +55,7 @@ def breaking_factor(epsilon: float, n_samples: int, n_epochs: float, n_iter: int
 
 def closed_form(report: Report, epsilons: list[float], sizes: list[int]) -> None:
     """Exact epsilon, noise and the factor at the fewest epochs and rounds that are allowed."""
-    rows, factors, shares, noises = [], [], [], []
+    rows, factors, shares, noises, of_replaced = [], [], [], [], []
     for epsilon, n_samples in product(epsilons, sizes):
         k = fewest_epochs(n_samples) * (1 + 1e-9)
         n_iter = math.ceil(2 * k**2 / epsilon)
@@ -59,30 +64,41 @@ def closed_form(report: Report, epsilons: list[float], sizes: list[int]) -> None
         needed = PrivacyCalculator().noise_multiplier(epsilon=epsilon, **run)
         noise = proactive_noise(epsilon, 1 / n_samples)
         exact = exact_epsilon(epsilon, n_samples, k, n_iter)
+        replaced = exact_epsilon(epsilon, n_samples, k, n_iter, replaced=True)
         factors.append(breaking_factor(epsilon, n_samples, k, n_iter))
         shares.append(exact / epsilon)
+        of_replaced.append(replaced / epsilon)
         noises.append(noise / needed)
         cells = f"{epsilon:g}", f"{n_samples:,}", k, n_iter, noise, needed, exact
-        rows.append([*cells, factors[-1]])
+        rows.append([*cells, replaced, factors[-1]])
     by_size = {}
     for factor, (_, n_samples) in zip(factors, product(epsilons, sizes), strict=True):
         name = "from N = 100,000 on" if n_samples >= 10**5 else "below N = 100,000"
         by_size.setdefault(name, []).append(factor)
     parts = (f"{min(own):.1f} to {max(own):.1f} {name}" for name, own in by_size.items())
-    columns = ["epsilon", "N", "k", "T", "sigma", "needed", "exact epsilon", "T/T broken"]
-    report.table("At T = 2 k²/epsilon rounds and delta = 1/N", columns, rows)
+    columns = ["epsilon", "N", "k", "T", "sigma", "needed", "exact epsilon"]
+    columns += ["of a replaced record", "T/T broken"]
+    report.table(
+        "At T = 2 k²/epsilon rounds and delta = 1/N, one record added or removed but for the last "
+        "column but one",
+        columns,
+        rows,
+    )
+    n_broken = sum(share > 1 for share in of_replaced)
     report.claim(
         "under the conditions the noise is enough, epsilon 1/2 included",
         paper="; ".join(
             str(printed(f"proactive.{name}")) for name in ("noise", "rounds", "epochs", "gradients")
         )
         + f"; epsilon up to {printed('proactive.epsilon_at_most')}",
-        ours=f"at the least T and k: exact epsilon {min(shares):.2f} to {max(shares):.2f} of it in "
-        f"{len(rows)} settings, N = {sizes[0]:,} to {sizes[-1]:,}; the noise is {min(noises):.1f} "
-        f"to {max(noises):.1f} times what exact accounting asks for",
-        holds=max(shares) <= 1,
-        remark="Poisson batches of k N/T records, one record added or removed; the abstract says "
-        "neither",
+        ours=f"at the least T and k, {len(rows)} settings, N = {sizes[0]:,} to {sizes[-1]:,}: "
+        f"exact epsilon {min(shares):.2f} to {max(shares):.2f} of it for one record added or "
+        f"removed, where the noise is {min(noises):.1f} to {max(noises):.1f} times what exact "
+        f"accounting asks for; {min(of_replaced):.2f} to {max(of_replaced):.2f} for one replaced, "
+        f"and more than 1 in {n_broken}",
+        holds=None,
+        remark="the abstract names neither neighbours nor sampling, here Poisson batches of k N/T "
+        "records",
     )
     report.claim(
         "rounds are tight to a constant factor",
