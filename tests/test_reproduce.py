@@ -266,6 +266,10 @@ def test_the_noise_of_proactive_dp_is_enough_and_breaks_at_fewer_rounds(script):
     last = round(n_iter / factor)
     assert proactive.exact_epsilon(epsilon, n_samples, k, last) > epsilon
     assert proactive.exact_epsilon(epsilon, n_samples, k, last + 1) <= epsilon
+    # A reader's own sum over both halves of a pair that is told apart best, apart from ours.
+    k, of_replaced = proactive.fewest_epochs(10**6), {"replaced": True}
+    exact = proactive.exact_epsilon(0.5, 10**6, k, math.ceil(4 * k**2), **of_replaced)
+    assert exact == pytest.approx(0.534, abs=1e-3)
 
 
 def test_the_gains_of_yu_are_those_of_their_tables_and_match_the_vectors(script, vectors, capsys):
