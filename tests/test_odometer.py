@@ -862,7 +862,9 @@ def kill_at_random(path, number, n_kills, seed):
     return n_released
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
+)
 def test_kills_never_lose_a_release(path, number):
     assert kill_at_random(path, number, 10, seed=0) > 0
 

@@ -1,6 +1,7 @@
 """The shape of the house: floors, one noise site, a short walk, public names, light imports."""
 
 import ast
+import functools
 import graphlib
 import importlib
 import inspect
@@ -35,8 +36,13 @@ def name_of(path):
 
 
 MODULES = {name_of(path): path.read_text() for path in sorted(PACKAGE.rglob("*.py"))}
-NODES = {module: list(ast.walk(ast.parse(text))) for module, text in MODULES.items()}
 FACES = {name_of(path) for path in PACKAGE.rglob("__init__.py")}
+
+
+@functools.cache
+def nodes_of(module):
+    # Not while tests are collected, which every process does.
+    return list(ast.walk(ast.parse(MODULES[module])))
 
 
 def floor_of(module):
@@ -46,7 +52,7 @@ def floor_of(module):
 
 def imports_of(module):
     """Yield the dotted names below dpglm that a module imports, wherever the import stands."""
-    for node in NODES[module]:
+    for node in nodes_of(module):
         names = [alias.name for alias in getattr(node, "names", ()) if hasattr(alias, "name")]
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{module} has a relative import"
@@ -98,7 +104,7 @@ MAY_DRAW = {"privacy.noise", "datasets", "audit.designs", "study"}
 
 
 def draws_randomness(module):
-    for node in NODES[module]:
+    for node in nodes_of(module):
         if isinstance(node, ast.Attribute):
             text = ast.unparse(node)
             if text.startswith(("np.random", "numpy.random", "os.urandom", "os.getrandom")):
@@ -137,11 +143,11 @@ def imported_names(module):
     """The names that a module imports for more than annotations."""
     annotations = {
         id(inner)
-        for node in NODES[module]
+        for node in nodes_of(module)
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
         for inner in node.body
     }
-    imports = [node for node in NODES[module] if isinstance(node, ast.ImportFrom)]
+    imports = [node for node in nodes_of(module) if isinstance(node, ast.ImportFrom)]
     return {alias.name for node in imports if id(node) not in annotations for alias in node.names}
 
 
@@ -186,7 +192,7 @@ def test_public_names():
 
 def test_no_error_advises_what_the_guarantee_forbids():
     """Rows that are left out by what they hold tell of others: the number of records is public."""
-    texts = [ast.unparse(n) for found in NODES.values() for n in found if isinstance(n, ast.Raise)]
+    texts = [ast.unparse(n) for m in MODULES for n in nodes_of(m) if isinstance(n, ast.Raise)]
     assert len(texts) > 300
     forbidden = (
         r"(remove|drop|delete|omit|skip) (those|these|such|the|any) (row|record|value|sample)"
