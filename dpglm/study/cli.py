@@ -52,8 +52,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"dpglm {dpglm.__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for add in _COMMANDS:
-        add(commands)
+    for name, (add, run, text, description) in _COMMANDS.items():
+        command = commands.add_parser(name, help=text, description=description)
+        command.formatter_class = argparse.RawDescriptionHelpFormatter
+        command.set_defaults(run=run, parser=command)
+        add(command)
     arguments = parser.parse_args(argv)
     try:
         code = arguments.run(arguments)
@@ -89,16 +92,8 @@ def _refused(arguments: argparse.Namespace, what: str = "") -> Iterator[None]:
         arguments.parser.error(f"{what}{problem}{spent}")
 
 
-def _command(commands: Any, name: str, run: Callable, **texts: str) -> argparse.ArgumentParser:
-    parser = commands.add_parser(
-        name, formatter_class=argparse.RawDescriptionHelpFormatter, **texts
-    )
-    parser.set_defaults(run=run, parser=parser)
-    return parser
-
-
 def _add_options(parser: Any, *options: tuple[str, Any, Any, str | None, str]) -> None:
-    """Add options: name, kind (or choices, or None for a flag), default, placeholder and help."""
+    """Add arguments: name, kind (or choices, or None for a flag), default, placeholder, help."""
     for option, kind, default, metavar, text in options:
         if kind is None:
             parser.add_argument(option, action="store_true", help=text)
@@ -164,21 +159,14 @@ def _epsilons(text: str) -> list[float]:
     return epsilons
 
 
+_TABLE = ("table", Path, None, "TABLE.csv", "with a header")
 _LIMIT = (
     "--limit", _positive, None, "E", "of the total, at --delta, if --odometer begins a new file"
 )  # fmt: skip
 
 
-def _add_compare(commands: Any) -> None:
-    parser = _command(
-        commands,
-        "compare",
-        _compare,
-        help="cross-validate private estimators against one another",
-        description="Cross-validate private estimators against one another, against published "
-        "methods, and against the same models without privacy.",
-        epilog=_epilog(),
-    )
+def _add_compare(parser: Any) -> None:
+    parser.epilog = _epilog()
     _add_options(
         parser.add_argument_group("what to compare"),
         ("--quick", None, False, None,
@@ -424,15 +412,8 @@ data: --n, --features and --classes are taken to be public.
 _n_iter = _kind(_at_least(1), lambda x: x <= MOST_ITERATIONS, f"must be at most {MOST_ITERATIONS}")
 
 
-def _add_plan(commands: Any) -> None:
-    parser = _command(
-        commands,
-        "plan",
-        _plan,
-        help="what a fit would cost, and how noisy it would be, before it sees any data",
-        description="Print the plan of a private fit: budget, noise, iterations, alternatives.",
-        epilog=_PLAN_EPILOG,
-    )
+def _add_plan(parser: Any) -> None:
+    parser.epilog = _PLAN_EPILOG
     parser.add_argument("--n", type=_at_least(1), required=True, metavar="N", help="records")
     _add_options(
         parser,
@@ -475,18 +456,12 @@ def _plan(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _add_audit(commands: Any) -> None:
+def _add_audit(parser: Any) -> None:
     names = "\n".join(f"  {name:<24}{methods.make_audited(name)[1]}" for name in AUDITED)
     own_names = {compared: audited for audited, compared in ALIASES.items()}
-    parser = _command(
-        commands,
-        "audit",
-        _audit,
-        help="test on artificial records whether the noise is what is claimed",
-        description="Fit estimators on artificial records, and test whether they are as private as "
-        "they claim. The exit code is 1 if one is not.",
-        epilog=f"estimators:\n{names}\n\nAn audit at a larger epsilon sees smaller errors: the "
-        "code that adds the noise is the same.",
+    parser.epilog = (
+        f"estimators:\n{names}\n\nAn audit at a larger epsilon sees smaller errors: the code that "
+        "adds the noise is the same."
     )
     chosen = parser.add_mutually_exclusive_group()
     chosen.add_argument("--all", action="store_true", help="audit every estimator, one table")
@@ -553,15 +528,7 @@ def _audited(name: str, arguments: argparse.Namespace) -> AuditReport:
     return replace(report, name=name)
 
 
-def _add_odometer(commands: Any) -> None:
-    parser = _command(
-        commands,
-        "odometer",
-        _odometer,
-        help="what the fits of a study have used of its limit",
-        description="Print the fits that a PrivacyOdometer recorded, what they have used, and what "
-        "remains.",
-    )
+def _add_odometer(parser: Any) -> None:
     parser.add_argument("file", type=Path, metavar="FILE", help="of a PrivacyOdometer")
     _add_options(parser, ("--plot", Path, None, "FILE.png", "draw what was used, fit by fit"))
 
@@ -591,15 +558,7 @@ def _odometer(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _add_report(commands: Any) -> None:
-    parser = _command(
-        commands,
-        "report",
-        _report,
-        help="what was released and what it costs, for whoever has to decide on it",
-        description="Write the report of ledgers, which add up, and of the odometer that has the "
-        "total of all fits. Without --output it is printed.",
-    )
+def _add_report(parser: Any) -> None:
     parser.add_argument(
         "files", type=Path, nargs="+", metavar="FILE",
         help="of a PrivacyOdometer; or a ledger (privacy_.to_dict() as JSON), a model or a report",
@@ -625,18 +584,10 @@ def _report(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _add_schema(commands: Any) -> None:
-    parser = _command(
-        commands,
-        "schema",
-        _schema,
-        help="draft the schema of a table, or check one against it",
-        description="Print a draft of the schema of a table, to be filled in from what is public. "
-        "Kinds of columns are guessed from their values; nothing else of the rows is in it.",
-    )
-    parser.add_argument("table", type=Path, metavar="TABLE.csv", help="with a header")
+def _add_schema(parser: Any) -> None:
     _add_options(
         parser,
+        _TABLE,
         ("--target", str, FILL_IN, "COLUMN", "its labels"),
         ("--name", str, "table", "NAME", "of the schema; default: %(default)s"),
         ("--check", Path, None, "FILE.json", "print instead what of the rows does not fit this "
@@ -670,22 +621,14 @@ def _dated(frame: Any) -> Any:
     return frame.assign(**dict.fromkeys(days, np.datetime64("NaT", "s")))
 
 
-def _add_fit(commands: Any) -> None:
-    parser = _command(
-        commands,
-        "fit",
-        _fit,
-        help="fit a private model to a table, and write it with its ledger",
-        description="Fit a private linear model to all rows of a table, and write coefficients, "
-        "schema and ledger to a file of JSON, which `predict` and `report` read.",
-    )
-    parser.add_argument("table", type=Path, metavar="TABLE.csv", help="with a header")
+def _add_fit(parser: Any) -> None:
     for option, metavar in (("--schema", "FILE.json"), ("--output", "MODEL.json")):
         parser.add_argument(option, type=Path, required=True, metavar=metavar)
     parser.add_argument("--epsilon", type=_positive, required=True, metavar="E")
     _add_options(
         parser,
         ("--delta", _between_0_and_1, 1e-6, "D", "default: %(default)g"),
+        _TABLE,
         ("--estimator", PLANNED, "logistic", None, "default: %(default)s"),
         ("--target", str, None, "COLUMN", "its labels; default: as the schema says"),
         ("--relation", sorted(NEIGHBORING_RELATIONS), "zero_out", None, "default: %(default)s"),
@@ -731,18 +674,13 @@ def _fit(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _add_predict(commands: Any) -> None:
-    parser = _command(
-        commands,
-        "predict",
-        _predict,
-        help="predict the labels of a table by a model that was fitted",
-        description="Print the labels that a model predicts, as CSV. The model may be shown to "
-        "anyone; what is said of a row is as private as the row.",
+def _add_predict(parser: Any) -> None:
+    _add_options(
+        parser,
+        ("model", Path, None, "MODEL.json", "as `fit` wrote it"),
+        _TABLE,
+        ("--probabilities", None, False, None, "and the chance of each label"),
     )
-    parser.add_argument("model", type=Path, metavar="MODEL.json", help="as `fit` wrote it")
-    parser.add_argument("table", type=Path, metavar="TABLE.csv", help="with a header")
-    _add_options(parser, ("--probabilities", None, False, None, "and the chance of each label"))
 
 
 def _predict(arguments: argparse.Namespace) -> int:
@@ -753,7 +691,46 @@ def _predict(arguments: argparse.Namespace) -> int:
     return 0
 
 
-_COMMANDS = (
-    _add_compare, _add_plan, _add_audit, _add_schema, _add_fit, _add_predict, _add_odometer,
-    _add_report,
-)  # fmt: skip
+# Of each: what adds its arguments, what runs it, what it is for, and what it does.
+_COMMANDS = {
+    "compare": (
+        _add_compare, _compare, "cross-validate private estimators against one another",
+        "Cross-validate private estimators against one another, against published methods, and "
+        "against the same models without privacy.",
+    ),
+    "plan": (
+        _add_plan, _plan,
+        "what a fit would cost, and how noisy it would be, before it sees any data",
+        "Print the plan of a private fit: budget, noise, iterations, alternatives.",
+    ),
+    "audit": (
+        _add_audit, _audit, "test on artificial records whether the noise is what is claimed",
+        "Fit estimators on artificial records, and test whether they are as private as they claim. "
+        "The exit code is 1 if one is not.",
+    ),
+    "schema": (
+        _add_schema, _schema, "draft the schema of a table, or check one against it",
+        "Print a draft of the schema of a table, to be filled in from what is public. Kinds of "
+        "columns are guessed from their values; nothing else of the rows is in it.",
+    ),
+    "fit": (
+        _add_fit, _fit, "fit a private model to a table, and write it with its ledger",
+        "Fit a private linear model to all rows of a table, and write coefficients, schema and "
+        "ledger to a file of JSON, which `predict` and `report` read.",
+    ),
+    "predict": (
+        _add_predict, _predict, "predict the labels of a table by a model that was fitted",
+        "Print the labels that a model predicts, as CSV. The model may be shown to anyone; what is "
+        "said of a row is as private as the row.",
+    ),
+    "odometer": (
+        _add_odometer, _odometer, "what the fits of a study have used of its limit",
+        "Print the fits that a PrivacyOdometer recorded, what they have used, and what remains.",
+    ),
+    "report": (
+        _add_report, _report,
+        "what was released and what it costs, for whoever has to decide on it",
+        "Write the report of ledgers, which add up, and of the odometer that has the total of all "
+        "fits. Without --output it is printed.",
+    ),
+}  # fmt: skip
