@@ -278,15 +278,20 @@ class PerturbationMixin(NamedLossMixin):
     def _holder(self, X: Any, target: np.ndarray, loss: Loss, **options: Any) -> PenalizedLoss:
         return PenalizedLoss(X, target, loss, row_bound=self._row_bound(), **options)
 
-    def _train(self, vault: MinimizerVault, plan: PerturbationPlan, on_step: OnStep) -> FitTrace:
-        trace = FitTrace(penalty=plan.penalty)
+    def _train(self, vault: MinimizerVault, plan: Plan, on_step: OnStep) -> FitTrace:
+        trace = self._released(vault, plan)
         trace.feature_bound = math.sqrt(plan.facts.row_bound**2 - bool(self.fit_intercept))
-        trace.coef = vault.minimizer(plan)
-        trace.tilt_std = 0.0 if plan.tilt is None else vault.log[0].noise_scale
         trace.output_std = vault.log[-1].noise_scale
         trace.record(*vault.log)
         if on_step is not None:
             on_step(0, trace.coef)
+        return trace
+
+    def _released(self, vault: MinimizerVault, plan: PerturbationPlan) -> FitTrace:
+        """Return the coefficients of one release, and what it was made with."""
+        trace = FitTrace(penalty=plan.penalty)
+        trace.coef = vault.minimizer(plan)
+        trace.tilt_std = 0.0 if plan.tilt is None else vault.log[0].noise_scale
         return trace
 
     def _as_fitted(self, X: Any) -> Any:
@@ -507,12 +512,7 @@ class DescentOutputPerturbation(PerturbationMixin, PrivateLinearClassifier):
         one = step * gradient + 8 * UNIT_ROUNDOFF * (longest + step * mean)
         return 2 * n_steps * one
 
-    def _train(self, vault: MinimizerVault, plan: DescentOutputPlan, on_step: OnStep) -> FitTrace:
+    def _released(self, vault: MinimizerVault, plan: DescentOutputPlan) -> FitTrace:
         trace = FitTrace(step=plan.step, n_steps=plan.n_steps)
-        trace.feature_bound = math.sqrt(plan.facts.row_bound**2 - bool(self.fit_intercept))
         trace.coef = vault.last_iterate(plan)
-        trace.output_std = vault.log[-1].noise_scale
-        trace.record(*vault.log)
-        if on_step is not None:
-            on_step(0, trace.coef)
         return trace

@@ -188,14 +188,10 @@ class ReplacedSampleEvent(PoissonSampledEvent):
     def to_pld(self, interval: float) -> Any:
         """Return dp_accounting's privacy loss distribution of the pair."""
         from dp_accounting import NeighboringRelation
-        from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
 
-        return from_gaussian_mechanism(
-            self._ends * self.noise_multiplier,
-            sampling_prob=self.sampling_rate,
-            value_discretization_interval=interval,
-            neighboring_relation=NeighboringRelation.REPLACE_ONE,
-        )
+        end = GaussianEvent(self._ends * self.noise_multiplier)
+        sampling = {"neighboring_relation": NeighboringRelation.REPLACE_ONE}
+        return end.to_pld(interval, sampling_prob=self.sampling_rate, **sampling)
 
 
 class FixedSizeSampledEvent(ReplacedSampleEvent):

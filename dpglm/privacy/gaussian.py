@@ -101,12 +101,12 @@ class GaussianEvent:
 
         return GaussianDpEvent(self.noise_multiplier * relation.sensitivity_factor)
 
-    def to_pld(self, interval: float) -> Any:
-        """Return dp_accounting's privacy loss distribution of the release."""
+    def to_pld(self, interval: float, **sampling: Any) -> Any:
+        """Return dp_accounting's privacy loss distribution of the release, or of a sampled one."""
         from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
 
         return from_gaussian_mechanism(
-            self.noise_multiplier, value_discretization_interval=interval
+            self.noise_multiplier, value_discretization_interval=interval, **sampling
         )
 
 
@@ -166,13 +166,7 @@ class PoissonSampledEvent:
 
     def to_pld(self, interval: float) -> Any:
         """Return dp_accounting's privacy loss distributions, of appearing and of vanishing."""
-        from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
-
-        return from_gaussian_mechanism(
-            self.noise_multiplier,
-            sampling_prob=self.sampling_rate,
-            value_discretization_interval=interval,
-        )
+        return self.full_batch.to_pld(interval, sampling_prob=self.sampling_rate)
 
 
 def check_sampling_rate(sampling_rate: Any) -> None:
