@@ -250,8 +250,7 @@ class PrivGene(NamedLossMixin, PrivateLinearClassifier):
             coef[column, output] += change[sign, 0, 0]
 
             release, place = vault.log[-1], {"column": int(column), "output": int(output)}
-            step = float(change[sign, 0, 0])
-            trace.record(release, mutation=step, noise_scale=release.noise_scale, **place)
+            trace.record(release, mutation=float(change[sign, 0, 0]), **place)
             trace.coef = coef.reshape(space.shape).copy()
             if on_step is not None:
                 on_step(t, trace.coef)

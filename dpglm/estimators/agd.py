@@ -9,7 +9,7 @@ from dpglm.estimators.adaptive_plan import AdaptivePlan, make_adaptive_plan
 from dpglm.estimators.base import PersonsMixin, PrivateLinearClassifier
 from dpglm.estimators.descent import automatic_configuration
 from dpglm.estimators.docs import completed
-from dpglm.estimators.solvers import FitTrace, OnStep, adaptive_gradient_descent, note
+from dpglm.estimators.solvers import FitTrace, OnStep, adaptive_gradient_descent
 from dpglm.estimators.whitening import Preconditioner, whiten
 from dpglm.losses import NamedLossMixin
 from dpglm.privacy.budget import PrivacyBudget
@@ -267,7 +267,7 @@ class DPAGDClassifier(NamedLossMixin, PersonsMixin, PrivateLinearClassifier):
             plan, space, trace.whitening = whiten(vault, plan, space)
             shares = plan.second_moment.shares
             for line, (name, share) in zip(vault.log, shares.items(), strict=True):
-                cost = share * plan.capacity
-                note(trace, line, 0, name.replace(" ", "_"), cost, plan.max_step)
+                row = {"release": name.replace(" ", "_"), "cost": share * plan.capacity}
+                trace.record(line, **row, iteration=0, max_step=plan.max_step, step=None)
         trace.coef = adaptive_gradient_descent(vault, plan, space, trace, on_step)
         return trace

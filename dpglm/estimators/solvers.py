@@ -141,21 +141,19 @@ class FitTrace:
 
     def __init__(self, *columns: str, **single: Any) -> None:
         self._columns = columns
-        for name in columns:
-            setattr(self, name, [])
-        # What a fit of a single release has one of.
-        for name, value in single.items():
-            setattr(self, name, value)
+        # What a fit of a single release has one of, beside the columns.
+        vars(self).update({name: [] for name in columns} | single)
         self.events: list[Event] = []
         self.coef: np.ndarray | None = None
         self.whitening: Whitening | None = None
         self.debiased: Debiased | None = None
 
     def record(self, *releases: Release, **released: Any) -> None:
-        """Append a row: a value for each column, and what the releases behind it cost."""
+        """Append a row: a value for each column, if need be the release's own, and the costs."""
         self.events += [release.event for release in releases]
         for name in self._columns:
-            getattr(self, name).append(released[name])
+            own = released[name] if name in released else getattr(releases[-1], name)
+            getattr(self, name).append(own)
 
     @property
     def n_iter(self) -> int:
@@ -320,7 +318,8 @@ def adaptive_gradient_descent(
             gradient = space.loss.project(total) / n_samples + alpha * space.penalty_gradient(coef)
             direction, next_velocity = plan.momentum.direction(gradient, velocity, t + 1)
             reach = plan.reach(t, max_step, float(np.linalg.norm(direction)))
-            note(trace, vault.log[-1], t + 1, release, price, reach)
+            row = {"iteration": t + 1, "max_step": reach}
+            trace.record(vault.log[-1], **row, release=release, cost=price, step=None)
             direction = normalised(direction)
             # 4) Choose a step among 0, ..., reach by its noisy loss.
             steps = np.linspace(0.0, reach, plan.n_steps + 1)
@@ -330,7 +329,8 @@ def adaptive_gradient_descent(
                 plan.loss_clip,
             )  # fmt: skip
             step = float(steps[plan.taken(chosen, reach, vault.log[-1].noise_scale)])
-            note(trace, vault.log[-1], t + 1, "selection", plan.selection_cost, reach, step)
+            row |= {"release": "selection", "cost": plan.selection_cost, "step": step}
+            trace.record(vault.log[-1], **row)
             if step > 0:
                 break
             # 5) None seems to help: pay for a more precise gradient, averaged with the first, and
@@ -360,28 +360,6 @@ def adaptive_gradient_descent(
     if iterates:
         coef = np.tensordot(averaging_weights(plan.averaging, len(iterates)), iterates, 1)
     return space.original(coef)
-
-
-def note(
-    trace: FitTrace,
-    line: Release,
-    iteration: int,
-    release: str,
-    cost: float,
-    max_step: float,
-    step: float | None = None,
-) -> None:
-    """Add a release of an adaptive fit to its trace."""
-    trace.record(
-        line,
-        iteration=iteration,
-        release=release,
-        cost=cost,
-        remaining=line.remaining,
-        noise_scale=line.noise_scale,
-        max_step=max_step,
-        step=step,
-    )
 
 
 def normalised(direction: np.ndarray) -> np.ndarray:
