@@ -11,9 +11,9 @@ column, and large ones are divided by it: without, a column of dollars would dro
 
 import math
 import warnings
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from numbers import Real
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.special import ndtri
@@ -144,6 +144,7 @@ def whiten(vault: Vault, plan: PrivacyPlan | AdaptivePlan, space: Space) -> tupl
     return plan, replace(space, basis=basis), whitening
 
 
+@dataclass(eq=False, repr=False)
 class Preconditioner(BaseEstimator):
     """A rule that turns a noisy second moment into a basis; see its two subclasses.
 
@@ -163,15 +164,12 @@ class Preconditioner(BaseEstimator):
         leaves columns as they are and spends nothing on them.
     """
 
-    # Whether the sums of the squares of the columns are enough.
-    diagonal: bool
+    share: float = 0.15
+    damping: float = 1.0
+    row_bound: float | None = None
 
-    def __init__(
-        self, share: float = 0.15, damping: float = 1.0, row_bound: float | None = None
-    ) -> None:
-        self.share = share
-        self.damping = damping
-        self.row_bound = row_bound
+    # Whether the sums of the squares of the columns are enough.
+    diagonal: ClassVar[bool]
 
     def release_plan(self, mu: float, signal: float, n_columns: int) -> SecondMomentRelease:
         """Return what will be released and at which noise multipliers, before any data.

@@ -1,6 +1,7 @@
 """Features computed from public facts: fitting them reads names of columns and no row."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -12,6 +13,7 @@ from dpglm.schema.columns import Column, TextColumn
 from dpglm.schema.values import check_names, is_dask, read_columns
 
 
+@dataclass(eq=False, repr=False)
 class SchemaEncoder(TransformerMixin, BaseEstimator):
     """Encode a raw table by its schema: ``schema.transformer()`` returns one.
 
@@ -47,9 +49,8 @@ class SchemaEncoder(TransformerMixin, BaseEstimator):
     ['member', 'age', 'age (missing)']
     """
 
-    def __init__(self, schema: Any, sparse_output: bool = False) -> None:
-        self.schema = schema
-        self.sparse_output = sparse_output
+    schema: Any
+    sparse_output: bool = False
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Check that X has the columns of the schema; its rows are not read.
@@ -135,6 +136,7 @@ def _sparse(
     return sparse.csr_array((entries[stored], at[stored], ends), shape=(len(at), width))
 
 
+@dataclass(eq=False, repr=False)
 class PublicBoundsScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     """Map public bounds to [0, 1] and clip what lies outside.
 
@@ -165,9 +167,8 @@ class PublicBoundsScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
            [0. , 0. ]])
     """
 
-    def __init__(self, lower: Any = 0.0, upper: Any = 1.0) -> None:
-        self.lower = lower
-        self.upper = upper
+    lower: Any = 0.0
+    upper: Any = 1.0
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Check the bounds against the number of columns of X, whose rows are not used.
