@@ -121,7 +121,9 @@ class PrivacyCalculator:
         self._check(epsilon=epsilon, delta=delta, noise_multiplier=noise_multiplier, n_iter=n_iter)
 
         def excess(log_rate: float) -> float:
-            return self._excess(epsilon, noise_multiplier, n_iter, math.exp(log_rate), delta)
+            # Positive above the limit, and finite at an epsilon of zero.
+            spent = self._ledger(noise_multiplier, n_iter, math.exp(log_rate), delta).epsilon()
+            return math.log(max(spent, 1e-9 * epsilon) / epsilon)
 
         if excess(0.0) <= 0:
             return 1.0
@@ -140,10 +142,6 @@ class PrivacyCalculator:
         kind = sampled_event(self.neighboring_relation)
         event = gradient_event(float(noise_multiplier), float(sampling_rate), kind)
         return PrivacyLedger(((event, int(n_iter)),), self.neighboring_relation, float(delta))
-
-    def _excess(self, limit: float, *run: float) -> float:
-        """Return a logarithm that is positive above the limit and finite at an epsilon of zero."""
-        return math.log(max(self._ledger(*run).epsilon(), 1e-9 * limit) / limit)
 
     def _check(self, **numbers: float) -> None:
         """Refuse numbers that are out of the range of their name."""

@@ -195,7 +195,10 @@ def table_of(
         except ValueError as error:
             # It quotes what is not a table of numbers: the values of records.
             check_table(X)
-            _advise(str(error))
+            if str(error).startswith("Input X contains"):
+                # Without scikit-learn's advice, which would break the guarantee.
+                first = str(error).splitlines()[0]
+                raise ValueError(f"{first} {ADVICE_ON_MISSING_VALUES}") from None
             raise
         return _with_facts_of_rows(estimator, rows, y, X, sample_weight, groups)
     if sample_weight is not None or groups is not None:
@@ -210,12 +213,6 @@ def table_of(
         )
     validate_data(estimator, source.template, skip_check_array=True)
     return SourceData(source, X)
-
-
-def _advise(error: str) -> None:
-    """Raise an error about missing values without advice that would break the guarantee."""
-    if error.startswith("Input X contains"):
-        raise ValueError(f"{error.splitlines()[0]} {ADVICE_ON_MISSING_VALUES}") from None
 
 
 def _with_facts_of_rows(estimator, X, y, given, sample_weight, groups):

@@ -196,16 +196,14 @@ class Schema:
         def bent(most: int) -> list[Column]:
             return [_bent(c, most) if isinstance(c, _CURVED) else c for c in self.columns]
 
-        def n_bent(most: int) -> int:
-            return sum(c.intervals for c in bent(most) if isinstance(c, _CURVED))
-
         if intervals is not None:
             return replace(self, columns=bent(intervals))
         found = replace(self, columns=bent(1))
         for intervals in (2, 4, 8, 16, 32):
             finer = replace(self, columns=bent(intervals))
             enough = signal is None or signal >= _LEAST_SIGNAL * finer.n_encoded or intervals == 2
-            if enough and n_bent(intervals) <= _MOST_CURVE_COLUMNS:
+            n_bent = sum(c.intervals for c in finer.columns if isinstance(c, _CURVED))
+            if enough and n_bent <= _MOST_CURVE_COLUMNS:
                 found = finer
         return found
 

@@ -190,7 +190,8 @@ class UtilityGraphResults(results.ResultTable):
         """Return the budget and the size of the simulation, in words."""
         values, n_settings = self.estimator.get_params(), len(self.cells)
         fits = _plural(self.cells[self.recommended_index].n_repeats, "fit")
-        budget = f"epsilon {_from_to(self.epsilons)}, " if self.epsilons else ""
+        ends = dict.fromkeys(f"{epsilon:g}" for epsilon in self.epsilons[:1] + self.epsilons[-1:])
+        budget = f"epsilon {' to '.join(ends)}, " if ends else ""
         deltas = results.parameters_named(self.estimator, "delta")
         budget += "".join(f"delta {values[full]:g}, " for full in deltas)
         return f"{budget}{self.n_samples:,} records: {n_settings} settings x {fits}"
@@ -248,10 +249,6 @@ class UtilityGraphResults(results.ResultTable):
 
 def _plural(n: int, noun: str) -> str:
     return f"{n} {noun}{'' if n == 1 else 's'}"
-
-
-def _from_to(values: Sequence[float]) -> str:
-    return f"{values[0]:g}" + (f" to {values[-1]:g}" if len(values) > 1 else "")
 
 
 # What a setting can do wrong; any other exception is a defect.
@@ -356,7 +353,7 @@ class UtilityGraph:
         if self.random_state is not None:
             seeds = rng.randint(2**31 - 1, size=seeds.shape).astype(object)
         calls = [
-            ((repeat, i), self._seeded(settings[i], seed), seed, X, y, splits[repeat])
+            ((repeat, i), self.estimator, settings[i], seed, X, y, splits[repeat])
             for (repeat, i), seed in np.ndenumerate(seeds)
         ]
         outcomes = np.full(seeds.shape, None)
@@ -368,11 +365,6 @@ class UtilityGraph:
         if all(cell.error is not None for cell in cells):
             raise ValueError(f"no setting of param_grid can be fitted: {cells[0].error}")
         return UtilityGraphResults(results.configured(self.estimator, {}), cells, self.n_samples)
-
-    def _seeded(self, setting: dict[str, Any], seed: int | None) -> BaseEstimator:
-        model = results.configured(self.estimator, setting)
-        names = results.parameters_named(model, "random_state")
-        return model.set_params(**dict.fromkeys(names, seed))
 
     def _splits(self, y: np.ndarray, rng: np.random.RandomState) -> list[_Split]:
         """Return the rows to fit and those to score of each repeat, all labels among both."""
@@ -431,10 +423,11 @@ def resampled_split(n_rows: int, n_samples: int, test_size: float, rng: Any) -> 
 
 
 def _simulated(
-    place: tuple, model: BaseEstimator, seed: int | None, X: Any, y: np.ndarray, split: _Split
+    place: tuple, estimator: BaseEstimator, setting: dict, seed: int | None, X: Any, y: Any, split
 ) -> tuple:
     """Return the place, and the scores of one fit or why there are none."""
-    train, test = split
+    (train, test), model = split, results.configured(estimator, setting)
+    model.set_params(**dict.fromkeys(results.parameters_named(model, "random_state"), seed))
     with warnings.catch_warnings(), seeded_noise(seed):
         # Both are about the fit to come, which gives them again if it should.
         warnings.simplefilter("ignore", PrivacyWarning)
