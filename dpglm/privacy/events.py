@@ -45,6 +45,12 @@ class _ChoiceEvent:
         """Parameter of the best Gaussian trade-off below that of all such choices."""
         return pure_mu(self.pure_share * self.epsilon)
 
+    @property
+    def rho(self) -> float:
+        """Zero-concentrated privacy of all such choices."""
+        pure = self.pure_share * self.epsilon
+        return pure * pure / 2
+
     @classmethod
     def epsilon_from_mu(cls, mu: float) -> float:
         """Return the epsilon of a choice of this mu: the log-odds of ``Phi(mu / 2)``, pure."""
@@ -82,11 +88,6 @@ class SelectionEvent(_ChoiceEvent):
     kind: ClassVar[str] = "selection"
     pure_share: ClassVar[float] = 0.5
 
-    @property
-    def rho(self) -> float:
-        """Zero-concentrated privacy of all such choices."""
-        return self.epsilon * self.epsilon / 8
-
     def to_pld(self, interval: float) -> Any:
         """Return dp_accounting's privacy loss distribution of the profile `bounded_range_delta`."""
         from dp_accounting.pld.pld_pmf import create_pmf_pessimistic_connect_dots_fixed_gap
@@ -112,11 +113,6 @@ class PureEvent(_ChoiceEvent):
 
     kind: ClassVar[str] = "pure"
     pure_share: ClassVar[float] = 1.0
-
-    @property
-    def rho(self) -> float:
-        """Zero-concentrated privacy of all pure mechanisms."""
-        return self.epsilon * self.epsilon / 2
 
     def to_pld(self, interval: float) -> Any:
         """Return dp_accounting's privacy loss distribution of all epsilon-DP mechanisms."""
