@@ -21,22 +21,16 @@ from dpglm.workflow.releases import (
     release_statistics,
 )
 
-# Which statistics a score needs; "auc" and those of curves are for two classes.
-_OF_TWO_CLASSES = {
-    "accuracy": ("right",),
-    "balanced_accuracy": ("right", "positive", "predicted"),
-    "confusion_matrix": ("right", "positive", "predicted"),
-    "auc": ("positive", "pairs"),
-    "log_loss": ("loss", "spread"),
-    "roc_curve": ("table",),
-    "calibration_curve": ("table",),
-    "threshold": ("table",),
-}
-_OF_MANY_CLASSES = {
-    "accuracy": ("right",),
-    "balanced_accuracy": ("right", "cells"),
-    "confusion_matrix": ("right", "cells"),
-    "log_loss": ("loss", "spread"),
+# Which statistics a score needs of two classes, and of more where it is for more.
+_NEEDS = {
+    "accuracy": (("right",), ("right",)),
+    "balanced_accuracy": (("right", "positive", "predicted"), ("right", "cells")),
+    "confusion_matrix": (("right", "positive", "predicted"), ("right", "cells")),
+    "auc": (("positive", "pairs"),),
+    "log_loss": (("loss", "spread"), ("loss", "spread")),
+    "roc_curve": (("table",),),
+    "calibration_curve": (("table",),),
+    "threshold": (("table",),),
 }
 _NEED_PROBABILITIES = ("log_loss", "calibration_curve")
 _SINGLE = ("accuracy", "balanced_accuracy", "auc", "log_loss")
@@ -284,7 +278,8 @@ def private_scores(
     """
     budget = PrivacyBudget(epsilon, delta, neighboring_relation, n_ref)
     loss_bound = check_number("loss_bound", loss_bound, 1e-6, 1e6)
-    known = _OF_TWO_CLASSES if len(fitted_classes(model)) == 2 else _OF_MANY_CLASSES
+    several = len(fitted_classes(model)) > 2
+    known = {name: of[several] for name, of in _NEEDS.items() if len(of) > several}
     if n_ref is not None:
         # What a record adds to the pairs has no bound where the number of records is private.
         known = {n: ("table",) if "pairs" in of else of for n, of in known.items()}
