@@ -8,12 +8,7 @@ from numbers import Real
 from typing import Any
 
 from dpglm.estimators.plan import DescentPlan, SecondMomentRelease, ledger_of, planned_clip
-from dpglm.privacy.budget import (
-    CLIP_RANGE,
-    LARGEST_NOISE_MULTIPLIER,
-    PrivacyBudget,
-    check_whole,
-)
+from dpglm.privacy.budget import CLIP_RANGE, LARGEST_NOISE_MULTIPLIER, PrivacyBudget, check_whole
 from dpglm.privacy.events import FilterEvent, bun_steinke_rho
 from dpglm.privacy.ledger import composed_epsilon
 from dpglm.privacy.selection import SELECTIONS

@@ -41,9 +41,9 @@ _MOST_ITERATIONS = 10_000_000
 _LARGEST_SAMPLED = 1e12
 # Of n mu, for each column: with less, nothing was learned in the cases tried but of sparse text.
 _LEAST_SIGNAL = 0.5
-_WHITENED_UNITS = (
-    "; clip and noise in units of the square root of the effective dimension that the second "
-    "moment will show, clip and step for the largest that it can be"
+WHITENED_UNITS = (
+    "; clip and noise are in units of the square root of the effective dimension that the second "
+    "moment will show, and clip and step are shown for the largest it can be"
 )
 
 
@@ -380,7 +380,7 @@ class PrivacyPlan(DescentPlan):
         header = "".join(f"<th>{name.replace('_', ' ')}</th>" for name in Milestone._fields)
         cells = ("".join(f"<td>{value:.4g}</td>" for value in row) for row in self.milestones(9))
         rows = "".join(f"<tr>{row}</tr>" for row in cells)
-        unit = "" if self.second_moment is None else _WHITENED_UNITS
+        unit = "" if self.second_moment is None else WHITENED_UNITS
         return (
             f"<p><b>Plan</b>: {escape(str(self))}</p><table><caption>noise std: of each coordinate "
             f"of the mean gradient; epsilon: spent so far{unit}</caption>"

@@ -174,11 +174,8 @@ def _converted(scope: Any, operator: Any, container: Any) -> None:
     """Add the nodes of a linear model to a graph of ONNX: scores, the best of them, the chances."""
     ops = import_module("skl2onnx.algebra.onnx_ops")
     types = import_module("skl2onnx.common.data_types")
-    model, (X,), version = (
-        operator.raw_operator.to_sklearn(),
-        operator.inputs,
-        container.target_opset,
-    )
+    model, (X,) = operator.raw_operator.to_sklearn(), operator.inputs
+    version = container.target_opset
     number, code = types.guess_numpy_type(X.type), types.guess_proto_type(X.type)
     is_logistic, coef, intercept = hasattr(model, "predict_proba"), model.coef_, model.intercept_
     if len(coef) == 1:

@@ -14,7 +14,7 @@ from dpglm import calculator, schedules
 from dpglm.datasets import sample_from_schema
 from dpglm.estimators.adaptive_plan import AdaptivePlan
 from dpglm.estimators.inference import most_columns
-from dpglm.estimators.plan import PrivacyPlan
+from dpglm.estimators.plan import WHITENED_UNITS, PrivacyPlan
 from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS
 from dpglm.privacy.ledger import PrivacyLedger, composed_epsilon, rounded_up
 from dpglm.schema import Schema
@@ -164,10 +164,7 @@ def _iterations(plan: PrivacyPlan) -> list[str]:
         for number, (name, _, event) in enumerate(plan.second_moment.parts, 1):
             multiplier, cost = f"{event.noise_multiplier:.4g}", _cost(plan.epsilon_after(number))
             rows.append((name, "", "", multiplier, "", cost))
-        note += (
-            "; clip and noise are in units of the square root of the effective dimension that the "
-            "second moment will show, and clip and step are shown for the largest it can be"
-        )
+        note += WHITENED_UNITS
     for row in plan.milestones(5):
         values = (row.clip, row.step, row.noise_multiplier, row.noise_std)
         texts = (f"{value:.4g}" for value in values)
