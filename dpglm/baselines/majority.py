@@ -101,6 +101,7 @@ class MajorityClassifier(NamedLossMixin, PrivateLinearClassifier):
     fit_intercept: ClassVar[bool] = True
 
     _vault_type: ClassVar[type[Vault]] = CountVault
+    _learns_little: ClassVar[bool] = True
     _reads_blocks: ClassVar[bool] = False
 
     def _plan(self, budget: PrivacyBudget, facts: PublicFacts) -> CountPlan:
@@ -124,8 +125,3 @@ class MajorityClassifier(NamedLossMixin, PrivateLinearClassifier):
         if on_step is not None:
             on_step(0, trace.coef)
         return trace
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.poor_score = True
-        return tags

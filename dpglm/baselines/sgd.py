@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import ClassVar
 
 from dpglm.estimators.base import PrivateLinearClassifier
 from dpglm.estimators.descent import NoisyDescentMixin
@@ -195,6 +195,8 @@ class SGDAdvancedComposition(_SmallBatches, PrivateLinearClassifier):
     True
     """
 
+    _learns_little: ClassVar[bool] = True
+
     def _plan(self, budget: PrivacyBudget, facts: PublicFacts) -> PrivacyPlan:
         if budget.neighboring_relation == "replace_one":
             raise ValueError(
@@ -216,8 +218,3 @@ class SGDAdvancedComposition(_SmallBatches, PrivateLinearClassifier):
             return _MOST_BATCHES
         suggested = round(min(n_samples * budget.epsilon / 500, _MOST_BATCHES))
         return max(suggested, fewest_iterations(budget.epsilon, budget.delta, rate))
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.poor_score = True
-        return tags

@@ -18,7 +18,7 @@ from dpglm.estimators.docs import extended
 from dpglm.estimators.inputs import Arrays, SourceData, Table, table_of
 from dpglm.estimators.plan import PrivacyPlan
 from dpglm.estimators.prediction import LinearPredictions
-from dpglm.estimators.solvers import FitTrace, OnStep, Space
+from dpglm.estimators.solvers import OnStep, Space
 from dpglm.exceptions import PrivacyWarning
 from dpglm.losses import Loss
 from dpglm.privacy.budget import PrivacyBudget, check_whole
@@ -37,8 +37,8 @@ LARGEST_PENALTY = 1e12
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class PrivateLinearClassifier(LinearPredictions, CallbackSupportMixin, BaseEstimator):
-    """Base of the linear classifiers: everything but the loss, the plan and the training.
+class Budgeted:
+    """What `fit` may spend, and for which data sets.
 
     Parameters
     ----------
@@ -53,6 +53,23 @@ class PrivateLinearClassifier(LinearPredictions, CallbackSupportMixin, BaseEstim
         records is public under the first two.
     n_ref : int, default=None
         Public stand-in for the number of records; required by ``"add_or_remove_one"`` only.
+    """
+
+    epsilon: float = 1.0
+    delta: float = 1e-6
+    neighboring_relation: str = "zero_out"
+    n_ref: int | None = None
+
+    def _budget(self) -> PrivacyBudget:
+        return PrivacyBudget(self.epsilon, self.delta, self.neighboring_relation, self.n_ref)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class PrivateLinearClassifier(Budgeted, LinearPredictions, CallbackSupportMixin, BaseEstimator):
+    """Base of the linear classifiers: everything but the loss, the plan and the training.
+
+    Parameters
+    ----------
     alpha : float, default=0.0
         L2 penalty ``alpha / 2 * ||coef||^2`` on the mean loss; scikit-learn's ``1 / (n C)``. The
         intercept is never penalised.
@@ -84,10 +101,6 @@ class PrivateLinearClassifier(LinearPredictions, CallbackSupportMixin, BaseEstim
         Released values of every iteration.
     """
 
-    epsilon: float = 1.0
-    delta: float = 1e-6
-    neighboring_relation: str = "zero_out"
-    n_ref: int | None = None
     alpha: float | str = 0.0
     fit_intercept: bool = True
     classes: ArrayLike | None = None
@@ -97,18 +110,11 @@ class PrivateLinearClassifier(LinearPredictions, CallbackSupportMixin, BaseEstim
     max_group_size: ClassVar[int | None] = None
     _vault_type: ClassVar[type[Vault]] = Vault
     _reads_blocks: ClassVar[bool] = True
+    _learns_little: ClassVar[bool] = False
 
-    def _loss(self, n_classes: int) -> Loss:
-        """Return the loss for that many classes."""
-        raise NotImplementedError
-
-    def _plan(self, budget: PrivacyBudget, facts: PublicFacts) -> PrivacyPlan:
-        """Fix the run in advance."""
-        raise NotImplementedError
-
-    def _train(self, vault: Vault, plan: PrivacyPlan, on_step: OnStep) -> FitTrace:
-        """Return the trace, with the coefficients, of what was asked of the vault."""
-        raise NotImplementedError
+    # Subclasses have `_loss`, which returns the loss for so many classes; `_plan`, which fixes the
+    # run of a budget and public facts in advance; and `_train`, which returns the trace, with the
+    # coefficients, of what it asks the vault for.
 
     def _penalty(self) -> float:
         """Return the penalty, checked."""
@@ -157,7 +163,7 @@ class PrivateLinearClassifier(LinearPredictions, CallbackSupportMixin, BaseEstim
         if self.max_group_size is not None:
             k = check_whole("max_group_size", self.max_group_size)
             rows_of_a_record = f"the rows of one group are one record, of which the first {k} count"
-        budget = PrivacyBudget(self.epsilon, self.delta, self.neighboring_relation, self.n_ref)
+        budget = self._budget()
         facts = PublicFacts(
             n_samples=budget.public_n_samples(n_samples),
             n_features=n_features + bool(self.fit_intercept),
@@ -384,6 +390,7 @@ class PrivateLinearClassifier(LinearPredictions, CallbackSupportMixin, BaseEstim
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
+        tags.classifier_tags.poor_score = self._learns_little
         tags.non_deterministic = noise_seed.get() is None
         return tags
 

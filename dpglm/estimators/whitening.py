@@ -168,7 +168,9 @@ class Preconditioner(BaseEstimator):
     damping: float = 1.0
     row_bound: float | None = None
 
-    # Whether the sums of the squares of the columns are enough.
+    # Whether the sums of the squares of the columns are enough. Subclasses have `moment`, which
+    # returns what the released numbers make up, and `whitened`, which returns the basis and the
+    # effective dimension for a moment, the noise on its diagonal and a ridge.
     diagonal: ClassVar[bool]
 
     def release_plan(self, mu: float, signal: float, n_columns: int) -> SecondMomentRelease:
@@ -191,16 +193,6 @@ class Preconditioner(BaseEstimator):
         return SecondMomentRelease(
             self, float(row_bound), mu, signal, share=self.share, scale_share=scale_share
         )
-
-    def moment(self, noisy: np.ndarray, n_columns: int) -> np.ndarray:
-        """Return the moment that the released numbers make up."""
-        raise NotImplementedError
-
-    def whitened(
-        self, moment: np.ndarray, noise: float, ridge: np.ndarray
-    ) -> tuple[np.ndarray, float]:
-        """Return the basis and the effective dimension; `noise` is the one on the diagonal."""
-        raise NotImplementedError
 
 
 @completed
@@ -284,13 +276,11 @@ class FullPreconditioner(Preconditioner):
 def check_preconditioner(preconditioner: Any) -> Preconditioner | None:
     """Return the preconditioner that a parameter asks for: the very object where one is given."""
     # A closed set: a subclass could release more than it is charged for, unseen.
-    if preconditioner is None or type(preconditioner) in (
-        DiagonalPreconditioner,
-        FullPreconditioner,
-    ):
+    named = {"diagonal": DiagonalPreconditioner, "full": FullPreconditioner}
+    if preconditioner is None or type(preconditioner) in named.values():
         return preconditioner
-    if isinstance(preconditioner, str) and preconditioner in ("diagonal", "full"):
-        return DiagonalPreconditioner() if preconditioner == "diagonal" else FullPreconditioner()
+    if isinstance(preconditioner, str) and preconditioner in named:
+        return named[preconditioner]()
     error = ValueError if isinstance(preconditioner, str) else TypeError
     raise error(
         f"preconditioner={preconditioner!r} is not a preconditioner. Give None, 'auto', "

@@ -73,9 +73,6 @@ class _Selection:
             return int(np.argmax(scores)), self.event
         return self._drawn(scores, rng), self.event
 
-    def _drawn(self, scores: np.ndarray, rng: EntropySource) -> int:
-        raise NotImplementedError
-
 
 @dataclass(frozen=True)
 class ExponentialSelection(_Selection):

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -15,9 +15,10 @@ from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from dpglm.estimators.base import Budgeted
 from dpglm.estimators.docs import completed
 from dpglm.exceptions import UtilityWarning
-from dpglm.privacy.budget import PrivacyBudget, check_number
+from dpglm.privacy.budget import check_number
 from dpglm.workflow.releases import (
     NoisyTable,
     Released,
@@ -28,19 +29,13 @@ from dpglm.workflow.releases import (
 
 
 @dataclass(eq=False, repr=False)
-class _OnNoisyTable(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
+class _OnNoisyTable(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     """A fitted classifier of two classes, changed by what one noisy table says of its scores.
 
     Parameters
     ----------
     estimator : classifier
         Fitted, and taken as public; as it is, or in scikit-learn's `FrozenEstimator`.
-    epsilon : float, default=1.0
-        What `fit` may spend, above 0; ``inf`` is without noise.
-    delta : float, default=1e-6
-    neighboring_relation : {"zero_out", "replace_one", "add_or_remove_one"}, default="zero_out"
-    n_ref : int, default=None
-        Public stand-in for the number of records; for ``"add_or_remove_one"`` only.
 
     Attributes
     ----------
@@ -52,11 +47,6 @@ class _OnNoisyTable(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     """
 
     estimator: BaseEstimator
-    _: KW_ONLY
-    epsilon: float = 1.0
-    delta: float = 1e-6
-    neighboring_relation: str = "zero_out"
-    n_ref: int | None = None
 
     # The name of what a fit learns, beside the cost. Subclasses have `_check`, which refuses a bad
     # parameter, and `_learn`, which returns what follows from the table that was released.
@@ -88,11 +78,10 @@ class _OnNoisyTable(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         for name in ("privacy_", "classes_", self._learned):
             vars(self).pop(name, None)
         self._check()
-        budget = PrivacyBudget(self.epsilon, self.delta, self.neighboring_relation, self.n_ref)
         n_classes = len(fitted_classes(self.estimator))
         if n_classes != 2:
             raise ValueError(f"{type(self).__name__} is for two classes, not {n_classes}.")
-        return release_statistics(self.estimator, X, y, budget, ["table"], self._finish)
+        return release_statistics(self.estimator, X, y, self._budget(), ["table"], self._finish)
 
     def _finish(self, released: Released) -> Self:
         # All at once: an interrupt in between would leave a part of a fit.

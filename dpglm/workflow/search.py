@@ -17,7 +17,8 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from dpglm.estimators.base import PrivateLinearClassifier
+from dpglm.estimators.base import Budgeted, PrivateLinearClassifier
+from dpglm.estimators.docs import completed
 from dpglm.estimators.inputs import as_source, resolved_classes, table_of
 from dpglm.estimators.plan import ledger_of
 from dpglm.exceptions import UtilityWarning
@@ -125,8 +126,9 @@ def _fitted_has(name: str) -> Callable[[Any], bool]:
     )
 
 
+@completed
 @dataclass(eq=False, repr=False)
-class PrivateSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
+class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     """Search for the best setting of an estimator on private records, within one budget.
 
     Every setting is fitted with a small part of the budget, one is chosen by how many labels it
@@ -142,14 +144,6 @@ class PrivateSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     param_grid : dict, list of dict or ParameterSampler
         As in `GridSearchCV`, listed without looking at the data; of many settings, draw a dozen by
         a `ParameterSampler`: the more there are, the less each is given.
-    epsilon : float, default=1.0
-        Of the whole search, above 0.
-    delta : float, default=1e-6
-        Of the whole search, above 0 and below 1.
-    neighboring_relation : {"zero_out", "replace_one", "add_or_remove_one"}, default="zero_out"
-        As of the estimators.
-    n_ref : int, default=None
-        Public stand-in for the number of records; required by ``"add_or_remove_one"`` only.
     classes : array-like of shape (n_classes,), default=None
         The public label set. ``None`` infers it from y, which assumes that it is public.
     way : {"auto", "composition", "parallel"}, default="auto"
@@ -215,10 +209,6 @@ class PrivateSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     estimator: BaseEstimator
     param_grid: Mapping[str, Any] | Sequence[Mapping[str, Any]]
     _: KW_ONLY
-    epsilon: float = 1.0
-    delta: float = 1e-6
-    neighboring_relation: str = "zero_out"
-    n_ref: int | None = None
     classes: ArrayLike | None = None
     way: str = "auto"
     search_share: float | str = "auto"
@@ -394,8 +384,7 @@ class PrivateSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         self, settings: list[dict], n_samples: int, widths: list[int], n_classes: int
     ) -> SearchPlan:
         """Fix the costs of the whole, and see that every setting can be fitted within its part."""
-        budget = PrivacyBudget(self.epsilon, self.delta, self.neighboring_relation, self.n_ref)
-        share, n_candidates = 1.0, len(settings)
+        budget, share, n_candidates = self._budget(), 1.0, len(settings)
         if self.refit and is_auto(self.search_share):
             share = _SEARCH_SHARE
         elif self.refit:
