@@ -89,7 +89,7 @@ def p_values(row, counts):
     ("mechanism_type", "index"),
     [
         (ExponentialSelection, 0),
-        pytest.param(PermuteAndFlip, 0, marks=pytest.mark.slow),
+        (PermuteAndFlip, 0),
         pytest.param(LaplaceSelection, 1, marks=pytest.mark.slow),
     ],
 )

@@ -177,6 +177,7 @@ def _fixed_in_advance():
     batches = {"max_iter": 5, "sampling_rate": 0.25, "preconditioner": None}
     for table, container, parameters in (
         (census, dense, {}),
+        (two, dense, {"max_iter": 4, "epsilon": 300.0, "inference_share": 0.5}),
         (census, csr, {"max_iter": 4, "preconditioner": "diagonal", "classes": [0, 1]}),
         (two, strided, {"max_iter": 4}),
         (three, persons, {"max_iter": 4, "max_group_size": 2}),
@@ -352,6 +353,7 @@ COMMANDS = [
     "plan --epsilon 1 --n 9000 --estimator agd --features 20",
     "plan --epsilon 1 --n 10000 --sampling-rate 0.5 --n-iter 20",
     "plan --n 9000 --epsilon 1 --noise-multiplier 40",
+    "plan --epsilon 1 --n 40000 --features 10 --accuracy .85 --majority .76 --width .2",
     "plan --epsilon 1 --n 10 --relation replace_one --preconditioner none --alpha 0.01",
     "plan --n 9",
     "plan --n 9 --epsilon x",
@@ -385,7 +387,14 @@ def fit(name):
         "ledger": model.privacy_.to_dict(),
         "plan": str(plan).split("; "),
         "trace": _digests(model.trace_),
+        **_debiased(model.trace_),
     }
+
+
+def _debiased(trace):
+    """Return the coefficients that intervals are of, if there are any."""
+    found = getattr(trace, "debiased", None)
+    return {} if found is None else {"debiased": found.coef.tolist()}
 
 
 def _digests(trace):

@@ -172,8 +172,10 @@ def debias(vault: Vault, plan: PrivacyPlan, space: Space, trace: FitTrace) -> De
     With G the noisy curvature H + E and A its inverse, its small eigenvalues raised, gradients
     g_1, ..., g_K give ``v_t = v_{t-1} - A g_t``, an error of ``(I - A H)^t`` of the first: the
     noise E is forgotten as fast as the start. The mean of the last m of them has the covariance
-    ``A H A + (s^2 / m) A A`` at most for gradients with noise of standard deviation s: that of the
-    sum over i is ``sum_i a_i^2 p_i (1 - p_i) x_i x_i'``, below H. The noise would make
+    ``A H A + (s^2 / m) A A`` for gradients with noise of standard deviation s, where A H is near
+    the identity: that of the sum over i is ``sum_i a_i^2 p_i (1 - p_i) x_i x_i'``, below H. In
+    directions whose curvature A takes for larger than it is, both are smaller than the truth; what
+    hangs on those that are not seen is hidden. The noise would make
     A too large, by ``(s_H^2 / 2) (tr(A) I + A)`` in G, which is added (E[E A E], E being symmetric,
     s_H on its diagonal and s_H / sqrt(2) off it).
     """

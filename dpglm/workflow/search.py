@@ -156,6 +156,10 @@ class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimat
         Part of the budget, in mu^2, for the candidates and the choice; ``"auto"`` is a third.
     refit : bool, default=True
         Whether to fit the chosen setting. ``False`` spends everything on the choice.
+    epsilon : float, default=1.0
+        Of the whole search, above 0.
+    delta : float, default=1e-6
+        Of the whole search, above 0 and below 1.
 
     Attributes
     ----------
