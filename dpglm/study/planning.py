@@ -268,11 +268,11 @@ def _spending(plan: AdaptivePlan) -> list[str]:
 
 
 def _public_rows(shape: Shape, guess: Guess) -> tuple[np.ndarray, np.ndarray]:
-    """Return artificial rows of the schema, and their labels."""
+    """Return artificial rows of the schema, and their labels: the same every time."""
     rest = (1 - guess.majority) / (shape.n_classes - 1)
     shares = [guess.majority, *[rest] * (shape.n_classes - 1)]
     n_rows = max(_FEWEST_ROWS, _ROWS_PER_COLUMN * shape.n_features)
-    return sample_from_schema(guess.schema, n_rows, class_shares=shares)
+    return sample_from_schema(guess.schema, n_rows, class_shares=shares, random_state=0)
 
 
 def _accuracy(
@@ -288,7 +288,8 @@ def _accuracy(
             "n mu / d is below 10 or columns are skewed. --schema simulates instead"
         )
         return _section("EXPECTED ACCURACY", rows.items(), note=note)
-    found = simulated_accuracy(estimator, *public, n_samples=shape.n_samples, accuracy=best)
+    size = {"n_samples": shape.n_samples, "accuracy": best}
+    found = simulated_accuracy(estimator, *public, **size, random_state=0)
     cost = found.not_private - found.private
     rows["without privacy, as fitted"] = f"{found.not_private:.4f}"
     rows["with privacy"] = (
@@ -320,8 +321,9 @@ def _intervals(
             "--schema simulates instead"
         )
         return _section("EXPECTED INTERVALS", table=table, note=note)
+    size = {"n_samples": shape.n_samples, "accuracy": guess.accuracy}
     names, errors = simulated_errors(
-        estimator, *public, n_samples=shape.n_samples, accuracy=guess.accuracy, schema=guess.schema
+        estimator, *public, **size, schema=guess.schema, random_state=0
     )
     for column in guess.schema.encoded_columns:
         own = [

@@ -36,8 +36,10 @@ Each section is the output of one script of `examples/reproduce/`: what a source
 (`printed.json` holds its figures), what we find, and the verdict. A claim is compared at the
 source's own setting; where that cannot be had here, or the source does not say it, the verdict is
 "not comparable", with the reason. What a source prints right elsewhere is a slip: not comparable.
-Headlines count printed claims only. What the authors' programs do otherwise than their papers
-stands in a table of its own. What was measured once, apart from these scripts, says so.
+Where a setting is not printed, what comes out all the same counts as holds, and what does not is
+not refuted. Headlines count printed claims only. What the authors' programs do otherwise than
+their papers stands in a table of its own. What was measured once, apart from these scripts, says
+so.
 
 Written by `python examples/reproduce/all.py --docs docs/reproduction.md`; every script also runs by
 itself, with `--quick` for a first impression and `--figure FILE` where there is a figure. Data and
@@ -75,7 +77,12 @@ def summary(sections: dict[str, str]) -> str:
     if refuted:
         refuted.insert(0, "What does not hold:\n")
     else:
-        refuted = ["Nothing was refuted. Slips of the sources stand in their rows."]
+        total = sum(int(n) for _, *row in counts for n in row)
+        open_ones = sum(int(row[-1]) for row in counts)
+        refuted = [
+            f"Nothing was refuted; {open_ones} of the {total} claims could not be compared. Slips "
+            "of the sources stand in their rows."
+        ]
     return "\n\n".join([table, several, "\n".join(refuted)]) + "\n"
 
 

@@ -154,7 +154,7 @@ def rates(report: Report) -> None:
             + ", ".join(f"{change} {slope:+.2f}" for change, slope in slopes.items()),
             holds=np.allclose(list(slopes.values()), [-2, 1, -1], atol=0.02),
             remark="between N = 1e8 and 1e9"
-            + (", at the step of the theorem" if of is momentum_bounds else ""),
+            + (", where zeta of Eq. (17) is zero" if of is momentum_bounds else ""),
         )
     sizes = 10 ** np.arange(6, 10)
     constants = [public_constants(replace(facts, n_samples=int(n))) for n in sizes]

@@ -96,7 +96,7 @@ def empirical_influence(report: Report, rng: np.random.Generator) -> dict:
             remark="an upper bound, not a rate: descent contracts errors by 1 - 1/kappa or more, "
             "their squares by its square"
             if not float(row[0])
-            else f"at the step of the theorem, {row[2]:.3f}/M",
+            else f"at the step where zeta of Eq. (17) is zero, {row[2]:.3f}/M",
         )
     report.claim(
         "the figure of measured q_t",

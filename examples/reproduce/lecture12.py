@@ -311,7 +311,7 @@ def noise_and_cost(report: Report, row: Row, rng: np.random.Generator) -> None:
         f"and gradient are balanced at 2 n² ρ/d = {balanced:,} (n = {n}, epsilon {EPSILON:g}, "
         f"d = {d})",
         holds=None if len(enough) == 2 else enough.pop(),
-        remark="which λ is not said; a slip besides: the notes' own table has n² ρ/d",
+        remark="a slip, whichever λ is meant: the notes' own table has n² ρ/d",
     )
 
 
