@@ -156,18 +156,19 @@ def truth(inference, population, cell, basis, squared_bound):
     """
     rows, true = rows_of(cell.design)
     left_out, coef = inference.released.left_out, np.array(population.coef)
-    X, n = rows[:_CURVATURE_ROWS] * ~left_out, cell.n
-    weights, coef[left_out] = np.ones(len(rows)), 0.0
-    if basis is not None and left_out.any():
-        weights = np.minimum(1.0, squared_bound / np.square(rows @ basis).sum(axis=1))
-    for k in range(9 * left_out.any()):
-        # Newton steps on some rows lead to where their curvature is right for all.
-        own = slice(len(X) if k < 6 else None)
+    X, n, weights = rows[:_CURVATURE_ROWS] * ~left_out, cell.n, np.ones(len(rows))
+    if left_out.any():
+        # The estimate is so near that a curvature there, of some rows, leads on to the truth.
+        coef = inference.released.coef.copy()
+        if basis is not None:
+            length = sum(np.square(rows @ part).sum(axis=1) for part in np.array_split(basis, 4, 1))
+            weights = np.minimum(1.0, squared_bound / length)
         p = expit(X @ coef)
         hessian = X.T @ ((weights[: len(X)] * p * (1 - p))[:, np.newaxis] * X) / len(X)
-        gradient = rows[own].T @ (weights[own] * (true[own] - expit(rows[own] @ coef)))
-        step = np.linalg.pinv(hessian, hermitian=True) @ gradient / len(rows[own])
-        coef += ~left_out * step
+        inverse = np.linalg.pinv(hessian, hermitian=True)
+    for _ in range(4 * left_out.any()):
+        gradient = rows.T @ (weights * (true - expit(rows @ coef))) / len(rows)
+        coef += ~left_out * (inverse @ gradient)
     p = expit(X @ coef)
     information = X.T @ ((p * (1 - p))[:, np.newaxis] * X) * n / len(X)
     values, vectors = np.linalg.eigh(information)

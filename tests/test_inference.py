@@ -135,11 +135,18 @@ def test_curvature_of_weighed_rows_is_that_of_plain_numpy(storage):
     assert_allclose(objective.gradient_sum(coef, 2.0), rows.T @ (weights * (p - y)), rtol=1e-8)
 
 
-@pytest.mark.parametrize("relation", ["zero_out", "replace_one"])
-def test_an_estimate_is_of_newton_steps_on_what_was_released(relation):
+@pytest.mark.parametrize(
+    "relation, width", [("zero_out", None), ("replace_one", None), ("zero_out", 0.005)]
+)
+def test_an_estimate_is_of_newton_steps_on_what_was_released(relation, width):
     """And what was released is of rows that are weighed, and not clipped."""
     X, y = drawn(2000)
+    if width is not None:
+        # A direction that is hardly seen: steps are safe there, the estimate by what is seen.
+        X[:, 2] = X[:, 1] + width * X[:, 2]
+        X = np.column_stack([X, np.random.default_rng(1).normal(size=(2000, 8))])
     X[:100] *= 8.0
+    d = X.shape[1] + 1
     with record() as recorded:
         model = fitted(X, y, 300.0, neighboring_relation=relation)
     found, releases = model.trace_.debiased, recorded.releases[-12:]
@@ -148,29 +155,35 @@ def test_an_estimate_is_of_newton_steps_on_what_was_released(relation):
     one = gradients[0].sensitivity / (2.0 if relation == "replace_one" else 1.0)
     rows = np.column_stack([X, np.ones(len(X))]) @ found.basis
     weights = np.minimum(1.0, one**2 / np.square(rows).sum(axis=1))
-    assert 10 < np.sum(weights < 1) < 1000 and found.seen.all() and not found.left_out.any()
-    at, iterates = np.linalg.solve(found.basis, model.trace_.coef), []
+    assert 10 < np.sum(weights < 1) < 1000 and not found.left_out.any()
+    assert np.sum(~found.seen) == (width is not None)
+    at, estimates = np.linalg.solve(found.basis, model.trace_.coef), []
     for gradient in approach:
         exact = rows.T @ (weights * (expit(rows @ at) - y))
         assert_allclose(gradient.exact, exact, rtol=1e-6, atol=1e-6)
         at = at - gradient.answer / (0.2 * len(X))
     p = expit(rows @ at)
-    where, lengths = triangle(4)
+    where, lengths = triangle(d)
     exact = rows.T @ ((weights * p * (1 - p))[:, np.newaxis] * rows)
-    assert_allclose(curvature.exact, exact[where] * lengths, rtol=1e-6)
-    noisy = np.zeros((4, 4))
+    assert_allclose(curvature.exact, exact[where] * lengths, rtol=1e-6, atol=1e-6)
+    noisy = np.zeros((d, d))
     noisy[where] = noisy.T[where] = curvature.answer / lengths
     # By how much the inverse of a noisy matrix is too large on average.
-    variance = (curvature.event.noise_multiplier * curvature.sensitivity) ** 2
-    inverse = np.linalg.inv(noisy)
-    corrected = noisy + variance / 2 * (np.trace(inverse) * np.eye(4) + inverse)
-    assert_allclose(found.curvature, corrected, rtol=1e-6)
+    std = curvature.event.noise_multiplier * curvature.sensitivity
+    values, vectors = np.linalg.eigh(noisy)
+    edge = std * math.sqrt(2 * d)
+    raised = np.maximum(values, 2 * edge)
+    raised += std**2 / 2 * (np.sum(1 / raised) + 1 / raised)
+    likely = np.where(values > 2 * edge, raised, np.maximum(values, edge / 2))
+    safe, likely = ((vectors * one) @ vectors.T for one in (raised, likely))
+    assert_allclose(found.curvature, likely, rtol=1e-6, atol=1e-6)
+    assert_allclose(found.inverse @ likely, np.eye(d), atol=1e-9)
     for gradient in gradients:
         exact = rows.T @ (weights * (expit(rows @ at) - y))
         assert_allclose(gradient.exact, exact, rtol=1e-6, atol=1e-6)
-        at = at - np.linalg.solve(corrected, gradient.answer)
-        iterates.append(at)
-    assert_allclose(found.coef, found.basis @ np.mean(iterates[-6:], axis=0), rtol=1e-6)
+        estimates.append(at - np.linalg.solve(likely, gradient.answer))
+        at = at - np.linalg.solve(safe, gradient.answer)
+    assert_allclose(found.coef, found.basis @ np.mean(estimates[-6:], axis=0), rtol=1e-6)
     noise = gradients[0].event.noise_multiplier * gradients[0].sensitivity
     assert_allclose(found.noise_std, noise / math.sqrt(6), rtol=1e-6)
 

@@ -40,8 +40,9 @@ _WIDEST = 512
 # A curvature p (1 - p) that few tables have less of on average.
 _LEAST_CURVATURE = 0.1
 # Of the largest eigenvalue of the noise: what the curvature of columns shall have, by public
-# numbers, at best and at least, and what a direction must have to count as seen.
-_WANTED, _SEEN = (4.0, 3.0, 2.5), 2.0
+# numbers, at best and at least, what a direction must have to count as seen, and what it is
+# taken to have at least for its error.
+_WANTED, _SEEN, _LEAST_SEEN = (4.0, 3.0, 2.5), 2.0, 0.5
 # Of the noise of a mean square, for it to be taken for what it is.
 _VISIBLE = 3.0
 # Columns with less than this of the mean square of the intercept's may be left out.
@@ -171,13 +172,14 @@ def debias(vault: Vault, plan: PrivacyPlan, space: Space, trace: FitTrace) -> De
 
     With G the noisy curvature H + E and A its inverse, its small eigenvalues raised, gradients
     g_1, ..., g_K give ``v_t = v_{t-1} - A g_t``, an error of ``(I - A H)^t`` of the first: the
-    noise E is forgotten as fast as the start. The mean of the last m of them has the covariance
-    ``A H A + (s^2 / m) A A`` for gradients with noise of standard deviation s, where A H is near
-    the identity: that of the sum over i is ``sum_i a_i^2 p_i (1 - p_i) x_i x_i'``, below H. In
-    directions whose curvature A takes for larger than it is, both are smaller than the truth; what
-    hangs on those that are not seen is hidden. The noise would make
-    A too large, by ``(s_H^2 / 2) (tr(A) I + A)`` in G, which is added (E[E A E], E being symmetric,
-    s_H on its diagonal and s_H / sqrt(2) off it).
+    noise E is forgotten as fast as the start. Where eigenvalues were raised, steps are safe, and
+    too short to arrive; so the estimate is the mean of the last m of ``v_{t-1} - L g_t``, with L
+    the inverse of G as it looks. Its covariance is ``L H L + (s^2 / m) L L`` for gradients with
+    noise of standard deviation s, where L H is near the identity: that of the sum over i is
+    ``sum_i a_i^2 p_i (1 - p_i) x_i x_i'``, below H. What hangs on directions that are not seen is
+    hidden, as L too may be wrong there. The noise would make A too large, by
+    ``(s_H^2 / 2) (tr(A) I + A)`` in G, which is added (E[E A E], E being symmetric, s_H on its
+    diagonal and s_H / sqrt(2) off it).
     """
     release, relation = plan.debiasing, plan.budget.neighboring_relation
     n, where = plan.facts.n_samples, triangle(space.n_columns)[0]
@@ -207,35 +209,36 @@ def debias(vault: Vault, plan: PrivacyPlan, space: Space, trace: FitTrace) -> De
     coef[k:] = 0.0
     approach = np.linalg.inv(_APPROACH * n * np.eye(k) + penalty[:k, :k])
 
-    def step(inverse: np.ndarray, noise_multiplier: float) -> tuple[np.ndarray, np.ndarray]:
+    def noisy_gradient(noise_multiplier: float) -> np.ndarray:
         gradient = vault.gradient_sum(coef, bound, noise_multiplier)
-        gradient = gradient + n * plan.facts.alpha * space.penalty_gradient(coef)
-        return np.append(coef[:k] - inverse @ gradient[:k], coef[k:]), gradient[:k]
+        return gradient[:k] + n * plan.facts.alpha * space.penalty_gradient(coef)[:k]
 
     for _ in range(release.n_rounds):
         for _ in range(release.n_approaches):
-            coef, _ = step(approach, release.approach_noise_multiplier)
+            coef[:k] -= approach @ noisy_gradient(release.approach_noise_multiplier)
         noisy = vault.second_moment(
             bound / 2, release.curvature_noise_multiplier, diagonal=False, coef=coef
         )
         moment = np.zeros_like(penalty)
         moment[where] = noisy / triangle(space.n_columns)[1]
         moment.T[where] = moment[where]
-        curvature, seen, directions = _without_noise(moment[:k, :k], edge, _SEPARATED * n)
-        inverse = np.linalg.inv(curvature + penalty[:k, :k])
-        iterates = []
+        raised, curvature, seen, directions = _without_noise(moment[:k, :k], edge, _SEPARATED * n)
+        safe, inverse = (np.linalg.inv(one + penalty[:k, :k]) for one in (raised, curvature))
+        found = []
         for _ in range(release.n_gradients):
-            coef, gradient = step(inverse, release.noise_multiplier)
-            iterates.append(coef)
+            gradient = noisy_gradient(release.noise_multiplier)
+            found.append(coef[:k] - inverse @ gradient)
+            coef[:k] -= safe @ gradient
     m, noise_std = release.n_averaged, vault.log[-1].noise_scale
     if not edge:
         # Newton's method has arrived, but for labels that are separated.
-        seen = seen & (gradient @ inverse @ gradient < _CONVERGED)
+        seen = seen & (gradient @ safe @ gradient < _CONVERGED)
     left_out = np.ones(space.n_columns, dtype=bool)
-    left_out[kept] = noise_std * np.linalg.norm(inverse) > _LARGEST_SWAY
+    left_out[kept] = noise_std * np.linalg.norm(safe) > _LARGEST_SWAY
+    coef[:k] = np.mean(found[-m:], axis=0)
     return Debiased(
         n_records=n,
-        coef=space.original(np.mean(iterates[-m:], axis=0)),
+        coef=space.original(coef),
         left_out=left_out,
         basis=basis[:, :k],
         curvature=curvature,
@@ -248,13 +251,18 @@ def debias(vault: Vault, plan: PrivacyPlan, space: Space, trace: FitTrace) -> De
 
 def _without_noise(
     moment: np.ndarray, edge: float, least: float
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return a curvature that can be inverted, and which of its eigenvectors stand out."""
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return a curvature that is safe to step by, one as it looks, and which directions stand out.
+
+    They differ in eigenvalues that do not stand out: raised in the first to those that do, and in
+    the second to what keeps errors finite.
+    """
     values, vectors = np.linalg.eigh(moment)
     least = max(_SEEN * edge, least)
-    seen, values = values > least, np.maximum(values, least)
-    values = values + edge**2 / (4 * len(values)) * (np.sum(1 / values) + 1 / values)
-    return (vectors * values) @ vectors.T, seen, vectors
+    seen, raised = values > least, np.maximum(values, least)
+    raised = raised + edge**2 / (4 * len(values)) * (np.sum(1 / raised) + 1 / raised)
+    likely = np.where(seen, raised, np.maximum(values, _LEAST_SEEN / _SEEN * least))
+    return *((vectors * one) @ vectors.T for one in (raised, likely)), seen, vectors
 
 
 def _chosen_basis(

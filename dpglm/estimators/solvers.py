@@ -73,7 +73,7 @@ class Debiased:
         Columns that were left out: too small in mean square for anything to be said of them.
     basis : ndarray of shape (n_columns, k)
     curvature, inverse : ndarray of shape (k, k)
-        Of the loss, without noise as far as it is known, and with that of the penalty inverted.
+        Of the loss, as it looks without its noise, and with that of the penalty inverted.
     seen : ndarray of bool, shape (k,)
     directions : ndarray of shape (k, k)
         Eigenvectors of the curvature, and which of them stand out from its noise.
