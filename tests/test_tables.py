@@ -7,6 +7,7 @@ import math
 import pickle
 import re
 import zoneinfo
+from dataclasses import replace
 from decimal import Decimal
 
 import numpy as np
@@ -71,6 +72,17 @@ KINDS = [
         NumericColumn("x", 0, 40, scale="asinh", unit=0.5, intervals=2, missing="indicator"),
         [0.5 * np.sinh(np.arcsinh(80) / 2), None],
         [[0, 2, 0], [0, 0, 1]],
+    ),
+    column_like(
+        NumericColumn("x", -100, 300, steps=3, atoms=[0, 7], missing="indicator"),
+        [7.0, 1e9, -7, None],
+        # From 0.3 up: -100, the lower bound, is none that a value could be below.
+        [
+            [107 / 400, *[0] * 7, *[0.5] * 4, *[0] * 5, 0, 1, 0],
+            [1, *[0] * 7, *[0.5] * 9, 0, 0, 0],
+            [93 / 400, *[0] * 3, *[-0.5] * 4, *[0] * 9, 0, 0, 0],
+            [0.5, *[0] * 16, 0, 0, 1],
+        ],
     ),
     column_like(BooleanColumn("x"), [True, False, True], [[1], [0], [1]]),
     column_like(BooleanColumn("x", missing="indicator"), [True, None], [[1, 0], [0.5, 1]]),
@@ -320,7 +332,15 @@ def table_of(rows):
     return {name: [row[name] for row in rows] for name in NINE.feature_names}
 
 
-@pytest.mark.parametrize("schema", [NINE, NINE.additive()], ids=["lines", "curves"])
+def with_atoms(schema, name, atoms):
+    columns = [replace(c, atoms=atoms) if c.name == name else c for c in schema.columns]
+    return replace(schema, columns=columns)
+
+
+ATOMS = with_atoms(NINE.additive(), "income", [0, 1, 5, 10_000_000])
+
+
+@pytest.mark.parametrize("schema", [NINE, NINE.additive(), ATOMS], ids=["lines", "curves", "atoms"])
 @settings(max_examples=30, deadline=None)
 @given(ROWS)
 def test_no_row_is_longer_than_the_bound_or_depends_on_another(schema, rows):
@@ -428,13 +448,42 @@ def test_curves_have_as_many_edges_as_public_facts_allow(name):
     assert [c.intervals for c in schema.additive(2).numeric if c.name == "age"] in ([], [2])
     with pytest.raises(ValueError, match="intervals=3; give a power of two"):
         schema.additive(3)
-    columns = [schema.additive(signal=s).n_encoded for s in (1e-3, 500.0, 1000.0, 2000.0, math.inf)]
+    signals = 1e-3, 500.0, 1000.0, 2000.0, math.inf
+    finer = [schema.additive(signal=s) for s in signals]
+    columns = [of.n_encoded for of in finer]
     assert columns == sorted(columns) and columns[0] == schema.additive(2).n_encoded
-    assert columns[-1] == curves.n_encoded and all(c <= 250 for c in columns[2:4])
+    steps = [sum(len(column.edges) for column in of.numeric) for of in finer]
+    assert columns[-1] == curves.n_encoded and steps == sorted(steps)
+    assert all(c - k <= 250 for c, k in list(zip(columns, steps, strict=True))[2:4])
+    assert all(c <= s / 2 for c, k, s in zip(columns, steps, signals, strict=True) if k)
     for arguments in ({"signal": 0.0}, {"signal": math.nan}, {"intervals": 4, "signal": 9.0}):
         with pytest.raises(ValueError, match=r"signal=\S+ must be above 0, and without intervals"):
             schema.additive(**arguments)
     assert Schema.from_json(curves.to_json()) == curves
+
+
+def test_round_numbers_are_steps_where_bounds_are_far_apart():
+    """At most as many as the second moment is a full one of."""
+    columns = [NumericColumn("fee", 0, 999), NumericColumn("debt", -5, 995, steps=9)]
+    columns += [DateColumn("hired", "1000-01-01", "2999-12-31")]
+    curves = Schema("people", columns, TARGET).additive()
+    assert [c.steps for c in curves.columns] == [0, 9, 0]
+    assert curves.columns[1].edges.tolist() == [
+        -4, -3, -2, -1, *range(1, 10), *range(10, 100, 10), *range(100, 1000, 100)
+    ]  # fmt: skip
+    many = [NumericColumn(f"fee {k}", 0, 5000) for k in range(20)]
+    many = Schema("people", many, TARGET).additive()
+    assert {c.steps for c in many.columns} == {3} and many.n_encoded == 20 * (8 + 10)
+
+
+def test_a_step_and_an_atom_are_learned_where_no_curve_can():
+    column = NumericColumn("x", 0, 5000, intervals=4, steps=9, atoms=[2200])
+    x = np.arange(5001.0)
+    block = Schema("one", [column], TARGET).transformer().fit_transform({"x": x})
+    design = np.column_stack([block, np.ones(len(x))])
+    for wanted in (x >= 2000, x == 2200):
+        coef = np.linalg.lstsq(design, wanted, rcond=None)[0]
+        assert_allclose(design @ coef, wanted, atol=1e-9)
 
 
 def test_a_curve_learns_what_no_line_can():
@@ -652,6 +701,11 @@ WRONG = [
     (NumericColumn, ("x", 0, 1e10), {"unit": 1e-300, "scale": "asinh"}, "unit=1e-300"),
     (NumericColumn, ("x", 0, 1), {"intervals": 512}, "intervals=512"),
     (DateColumn, ("x", FIRST, LAST), {"intervals": True}, "intervals=True"),
+    (NumericColumn, ("x", 0, 1), {"steps": True}, "steps=True"),
+    (NumericColumn, ("x", 0, 9), {"atoms": [1, 10]}, "list whole numbers within"),
+    (NumericColumn, ("x", 0, 9), {"atoms": [True]}, "list whole numbers within"),
+    (NumericColumn, ("x", 0, 9), {"atoms": [2, 1]}, "list numbers in rising order"),
+    (NumericColumn, ("x", 0, 9), {"atoms": 2}, "give a list"),
     (NumericColumn, ("x", 0, 1), {"missing": 2}, "missing=2"),
     (NumericColumn, ("x", 0, 1), {"missing": "mean"}, "missing='mean'"),
     (BooleanColumn, ("x",), {"missing": 1}, "missing=1"),

@@ -852,7 +852,7 @@ def _effects(column: Column, reference: Any) -> tuple[np.ndarray, list[tuple[str
         return np.zeros(len(names)), list(zip(names, np.eye(len(names)), strict=True))
     lower, upper = column.bounds
     ends = encode([column], {column.name: np.array([lower, upper])})
-    straight = column.intervals == 1 and column.scale == "linear"
+    straight = column.is_straight
     name = column.name if straight else f"{column.name} ({lower:g} to {upper:g})"
     found = [(name, (ends[1] - ends[0]) / (upper - lower if straight else 1.0))]
     if column.missing == "indicator":

@@ -30,6 +30,9 @@ FILL_IN = "FILL IN"
 # Of a curve: how much larger than a column in [0, 1] its straight part is, chosen by experiment.
 _CURVE_SIZE = 4.0
 _MOST_INTERVALS = 256
+# How high the steps at round numbers are, chosen by experiment; the first digits of those in each
+# decade, and how many decades from the top have any.
+_STEP, _DIGITS, _DECADES = 0.5, {0: (), 3: (1, 2, 5), 9: range(1, 10)}, 3
 
 
 class _Facts:
@@ -151,7 +154,7 @@ class Quantity(Column):
     missing and inf for what is none.
     """
 
-    integer, scale, unit, outside, intervals = True, "linear", 1.0, "clip", 1
+    integer, scale, unit, outside, intervals, steps, atoms = True, "linear", 1.0, "clip", 1, 0, ()
     _also_missing = ""
 
     def numbers(self, raw: Raw) -> np.ndarray:
@@ -189,24 +192,63 @@ class Quantity(Column):
         are not zero, all four times as high. Hats of height ``2^(-l/2-1)`` would be ramps, one for
         each interval, up to a rotation (P. Levy's construction of the Brownian motion): a walk with
         equal steps is what ridge and noise then shrink to. Lower hats shrink the finer levels more.
+
+        Then come the steps at round numbers between a value and zero, and the 1 of an atom.
         """
         position = self.position(numbers)
         gone = np.isnan(position)
-        if self.intervals == 1:
-            values, places = [np.where(gone, 0.5, position)], [np.zeros(len(position))]
-        else:
-            u = np.where(gone, 0.0, position)
-            values, places = [_CURVE_SIZE * (u - 0.5)], [np.zeros(len(u))]
-            for level in range(self.intervals.bit_length() - 1):
-                parts = 2**level
-                part = np.minimum(np.floor(u * parts), parts - 1)
-                values.append(_CURVE_SIZE * (0.5 - np.abs(u * parts - part - 0.5)) / parts)
-                places.append(part + parts)
-            values = [np.where(gone, 0.0, value) for value in values]
+        values, places = self._curve(position)
+        values = [np.where(gone, 0.5 * (self.intervals == 1), value) for value in values]
+        for jumps, where in (self._beyond(numbers), self._atom(numbers)):
+            values.append(np.where(gone[:, np.newaxis], 0.0, jumps))
+            places.append(where)
         if self.missing == "indicator":
             values.append(gone.astype(float))
-            places.append(np.full(len(position), self.intervals))
+            places.append(np.full(len(position), len(self.encoded_names) - 1))
         return np.column_stack(values), np.column_stack(places).astype(np.int32)
+
+    def _curve(self, position: np.ndarray) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        if self.intervals == 1:
+            return [position], [np.zeros(len(position))]
+        u = np.nan_to_num(position)
+        values, places = [_CURVE_SIZE * (u - 0.5)], [np.zeros(len(u))]
+        for level in range(self.intervals.bit_length() - 1):
+            parts = 2**level
+            part = np.minimum(np.floor(u * parts), parts - 1)
+            values.append(_CURVE_SIZE * (0.5 - np.abs(u * parts - part - 0.5)) / parts)
+            places.append(part + parts)
+        return values, places
+
+    def _beyond(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the steps that lie between each number and zero, (n, n_edges), and where."""
+        edges = self.edges
+        steps = (numbers[:, np.newaxis] >= edges) - 1.0 * (edges <= 0)
+        return _STEP * steps, np.broadcast_to(self.intervals + np.arange(len(edges)), steps.shape)
+
+    def _atom(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return a 1 for each number that is an atom, and where, (n, 1), or nothing (n, 0)."""
+        atoms = np.array(self.atoms, dtype=float)
+        clipped = np.clip(numbers, *self.bounds)[:, np.newaxis][:, : len(atoms)]
+        place = np.minimum(np.searchsorted(atoms, clipped), len(atoms) - 1)
+        return atoms[place] == clipped, self.intervals + len(self.edges) + place
+
+    @cached_property
+    def edges(self) -> np.ndarray:
+        """The round numbers at which a score may jump, rising."""
+        lower, upper = self.bounds
+        top = max(abs(lower), abs(upper))
+        last = math.floor(math.log10(top))
+        powers = 10.0 ** np.arange(last - _DECADES, last + 1)
+        sizes = np.outer(powers, np.array(_DIGITS[self.steps], dtype=float)).ravel()
+        sizes = sizes[sizes >= top / 10**_DECADES]
+        edges = np.concatenate([-sizes[::-1], sizes])
+        return edges[(edges > lower) & (edges <= upper)]
+
+    @property
+    def is_straight(self) -> bool:
+        """Whether the score is a straight line in the numbers themselves."""
+        plain = self.intervals == 1 and self.scale == "linear"
+        return plain and not self.steps and not self.atoms
 
     def remarks(self, raw: Raw) -> Iterator[str]:
         values = self.read(raw)
@@ -222,17 +264,23 @@ class Quantity(Column):
     def encoded_names(self) -> list[str]:
         levels = [2**level for level in range(self.intervals.bit_length() - 1)]
         hats = [f"{self.name} (part {k + 1} of {parts})" for parts in levels for k in range(parts)]
-        return [self.name, *hats, *self._indicator]
+        steps = [f"{self.name} (from {edge:g})" for edge in self.edges]
+        atoms = [f"{self.name} = {atom}" for atom in self.atoms]
+        return [self.name, *hats, *steps, *atoms, *self._indicator]
 
     @property
     def squared_norm(self) -> float:
+        # Steps are above zero or below it, and they and atoms are zero where a value is missing.
+        n_positive = int((self.edges > 0).sum())
+        n_steps = max(n_positive, len(self.edges) - n_positive)
+        jumps = _STEP**2 * n_steps + bool(self.atoms)
         if self.intervals > 1:
             # The squares of u - 1/2 and of the first hat, 1/2 - |u - 1/2|, add up to 1/4 at most;
             # finer hats to 1/16, 1/64 and so on. Where a value is missing, they are all zero.
             levels = self.intervals.bit_length() - 1
-            return _CURVE_SIZE**2 / 4 * sum(4.0**-level for level in range(levels))
+            return _CURVE_SIZE**2 / 4 * sum(4.0**-level for level in range(levels)) + jumps
         # Where a value is missing its number is at 1/2, beside the 1 of the indicator.
-        return 1.25 if self.missing == "indicator" else 1.0
+        return max(1.25 * (self.missing == "indicator"), 1.0 + jumps)
 
     def _check_intervals(self) -> None:
         n = self.intervals
@@ -275,6 +323,12 @@ class NumericColumn(Quantity):
         With 2, 4, ... up to 256 it is that many columns, and what it adds is a curve: straight
         lines between edges at equal distances from bound to bound, on the scale of the column.
         See `Schema.additive`.
+    steps : {0, 3, 9}, default=0
+        Of how many round numbers in each of the three upper decades the score may jump: 1, 2 and 5
+        (times 10, 100, ...), or 1 to 9. Each adds a column, which is 1/2 beyond it.
+    atoms : sequence of int, default=()
+        Values in rising order that have a column each, as categories do. They must be public, as
+        codes are, or released: see `dpglm.workflow.private_atoms`.
 
     Examples
     --------
@@ -282,6 +336,8 @@ class NumericColumn(Quantity):
     NumericColumn(name='age', lower=17.0, upper=90.0)
     >>> NumericColumn("age", 17, 90, intervals=4).encoded_names
     ['age', 'age (part 1 of 1)', 'age (part 1 of 2)', 'age (part 2 of 2)']
+    >>> NumericColumn("income", 0, 5000, steps=3, atoms=[1902]).edges.astype(int).tolist()
+    [5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000]
     """
 
     name: str
@@ -294,6 +350,8 @@ class NumericColumn(Quantity):
     missing: Any = None
     outside: str = "clip"
     intervals: int = 1
+    steps: int = 0
+    atoms: tuple[int, ...] = ()
     _kind = "a finite number"
 
     def _check(self) -> None:
@@ -309,12 +367,21 @@ class NumericColumn(Quantity):
         lower, upper = self._scaled(np.array(self.bounds))
         apart = 0 < upper - lower < math.inf
         self._demand(apart, "lower upper scale unit", "give bounds of another distance in units")
+        self._check_jumps()
         self._choose("integer", False, True)
         self._choose("outside", "clip", "missing")
         if self.has_constant:
             self._finite("missing")
             inside = self.lower <= self.missing <= self.upper
             self._check_missing(inside, "a number within the bounds")
+
+    def _check_jumps(self) -> None:
+        is_known = type(self.steps) is int and self.steps in _DIGITS
+        self._demand(is_known, "steps", f"choose one of {[*_DIGITS]}")
+        if self.atoms != ():
+            self._list("atoms")
+        inside = all(type(a) is int and self.lower <= a <= self.upper for a in self.atoms)
+        self._demand(inside, "atoms", "list whole numbers within the bounds")
 
     @property
     def bounds(self) -> tuple[float, float]:

@@ -34,11 +34,13 @@ from dpglm.schema.values import dtypes, names_of, read_columns
 _VERSION = 1
 # The full second moment, of 512 columns at most, shall have room for categories.
 _MOST_CURVE_COLUMNS = 256
-# Of n mu, for each column of curves whose resolution follows from it.
-_LEAST_SIGNAL = 8
+# With an intercept the second moment is then a full one.
+_MOST_ENCODED = 511
+# Of n mu, for each column of curves whose resolution follows from it, and of curves with steps.
+_LEAST_SIGNAL, _LEAST_STEP_SIGNAL = 8, 2
 _CURVED = (NumericColumn, DateColumn)
-# Bounds so far apart span orders of magnitude.
-_WIDE = 10_000
+# Bounds so far apart span orders of magnitude, or have round numbers between them.
+_WIDE, _ROUND = 10_000, 1000
 # What a document calls the kinds of columns; it may leave out the first two.
 _KINDS = {
     "number": NumericColumn,
@@ -166,9 +168,9 @@ class Schema:
         Parameters
         ----------
         intervals : int, optional
-            Of each column, a power of two; by default the largest up to 32 with which all curves
-            together have at most 256 columns: more than 128 of them stay straight lines. Whole
-            numbers get no more than one edge each.
+            Of each column, a power of two, without steps; by default the largest up to 32 with
+            which all curves together have at most 256 columns: more than 128 of them stay straight
+            lines. Whole numbers get no more than one edge each.
         signal : float, optional
             n mu of the fit to come, the ``signal`` of an estimator's plan: public numbers alone.
             Curves are then the finest, from 2 intervals up, that leave 8 of it to each column.
@@ -176,14 +178,16 @@ class Schema:
         Notes
         -----
         Bounds that are 10,000 or more apart get the scale ``"asinh"``, with a thousandth of that
-        as the unit, unless the column has that scale.
+        as the unit, unless the column has that scale. Those of numbers 1,000 or more apart get
+        steps at round numbers: nine in each decade, three or none, the most that leave 2 of the
+        signal to each column, of 511 at most.
 
         Examples
         --------
         >>> columns = [NumericColumn("age", 0, 100), NumericColumn("income", 0, 1_000_000)]
         >>> curves = Schema("people", columns, Target("paid", [0, 1])).additive()
         >>> curves.columns[1].scale, curves.columns[1].unit, curves.n_encoded
-        ('asinh', 1000.0, 64)
+        ('asinh', 1000.0, 92)
         >>> from dpglm import DPLogisticRegression
         >>> plan = DPLogisticRegression(epsilon=0.1).plan(n_samples=4000, n_features=2)
         >>> Schema("people", columns, Target("paid", [0, 1])).additive(signal=plan.signal).n_encoded
@@ -205,6 +209,10 @@ class Schema:
             n_bent = sum(c.intervals for c in finer.columns if isinstance(c, _CURVED))
             if enough and n_bent <= _MOST_CURVE_COLUMNS:
                 found = finer
+        for steps in (3, 9):
+            finer = replace(found, columns=[_stepped(column, steps) for column in found.columns])
+            enough = signal is None or signal >= _LEAST_STEP_SIGNAL * finer.n_encoded
+            found = finer if enough and finer.n_encoded <= _MOST_ENCODED else found
         return found
 
     def transformer(self, sparse_output: bool = False) -> SchemaEncoder:
@@ -388,6 +396,13 @@ def _bent(column: NumericColumn | DateColumn, intervals: int) -> Column:
     if wide and column.scale == "linear":
         column = replace(column, scale="asinh", unit=(upper - lower) / 1000)
     return replace(column, intervals=intervals)
+
+
+def _stepped(column: Column, steps: int) -> Column:
+    """Return the column with so many steps in each decade, if it has room for round numbers."""
+    if isinstance(column, NumericColumn) and column.upper - column.lower >= _ROUND:
+        return replace(column, steps=max(steps, column.steps))
+    return column
 
 
 def _problems(column: Column | Target, frame: Any) -> list[str]:

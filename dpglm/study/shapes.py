@@ -31,7 +31,7 @@ class Term:
 
     @cached_property
     def public(self) -> Any:
-        """The values that the schema allows: all that are listed, or from bound to bound.
+        """The values that the schema allows: all that are listed, or from bound to bound and atoms.
 
         Of a text those are single words: one of each bucket, with either sign of the hash.
         """
@@ -40,7 +40,8 @@ class Term:
             return sparse.vstack([words, -words], format="csr")
         if hasattr(self.column, "categories"):
             return np.arange(len(self.column.categories))
-        return self.column.values_at(np.linspace(0.0, 1.0, _N_POSITIONS))
+        values = self.column.values_at(np.linspace(0.0, 1.0, _N_POSITIONS))
+        return np.union1d(values, self.column.atoms) if self.column.atoms else values
 
     @cached_property
     def centre(self) -> float:
