@@ -1,12 +1,15 @@
-"""Curves against straight lines: `Schema.additive` on raw tables, with the default estimators.
+"""Straight lines, curves with and without steps, and atoms, with the default estimators.
+
+`Schema.additive` and `private_atoms` on raw tables; atoms are found in the rows that are fitted,
+and paid for, so that all spend the same.
 
 Adult, BANK and KDD Cup 99 (50,000 of its rows) from the folder ``DPGLM_DATA``, each by its packaged
 schema, and an artificial census whose true model has straight lines only. Curves are as fine as the
-signal of the plan allows. The same folds and settings for both, so that differences are paired.
+signal of the plan allows. The same folds and settings for all, so that differences are paired.
 Delta 1e-8; accuracy, AUC and loss of held-out rows.
 
     DPGLM_DATA=folder python benchmarks/curves.py [--repeats 2] [--jobs 1] [--cells cells.jsonl]
-        [--tables adult bank] [--ebm ebm.jsonl] [--output ebm.json]
+        [--tables adult bank] [--models logistic] [--ebm ebm.jsonl] [--output ebm.json]
 
 With ``--ebm``, logistic regression is also compared with DP-EBM (Nori et al., 2021), the additive
 model of InterpretML, on Adult and BANK: with its defaults, and with the best of `ebm_settings`,
@@ -17,19 +20,23 @@ file, so that the other side can be run again alone.
 
 import argparse
 import json
-import math
 from collections import defaultdict
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
 import numpy as np
 from peers import boosting
+from sklearn.base import BaseEstimator, ClassifierMixin
 
 from dpglm import DPLinearSVM, DPLogisticRegression
 from dpglm.datasets import fetch_adult, fetch_bank, fetch_kddcup99, make_census
 from dpglm.schema import load_schema
+from dpglm.schema.encoder import encode
+from dpglm.schema.values import read_columns
 from dpglm.study import compare
 from dpglm.study.results import mean_and_error, setting_text
+from dpglm.workflow import private_atoms
 
 DELTA = 1e-8
 EPSILONS = (0.05, 0.2, 0.8, 1.6)
@@ -54,35 +61,64 @@ def signs(labels, schema):
     return (np.asarray(labels) == schema.classes[1]).astype(int)
 
 
-def encoded(raw, epsilon):
-    """Return each table twice."""
-    tables = {}
-    for name, rows, labels, schema in raw:
+class OnAtoms(ClassifierMixin, BaseEstimator):
+    """An estimator on rows of what ``Column.numbers`` returns, with atoms, within one budget."""
+
+    def __init__(self, model, schema, epsilon=1.0, delta=DELTA):
+        self.model, self.schema, self.epsilon, self.delta = model, schema, epsilon, delta
+
+    def fit(self, X, y):
+        table = dict(zip(self.schema.feature_names, X.T, strict=True))
+        found = private_atoms(self.schema, table, epsilon=self.epsilon, delta=self.delta)
+        self.schema_ = found.schema
+        self.fit_ = MODELS[self.model](**found.left, classes=[0, 1]).fit(self._encoded(X), y)
+        self.classes_, self.privacy_ = self.fit_.classes_, found.privacy_ + self.fit_.privacy_
+        return self
+
+    def __getattr__(self, name):
+        if name not in ("predict", "decision_function", "predict_proba"):
+            raise AttributeError(name)
+        answer = getattr(self.fit_, name)
+        return lambda X: answer(self._encoded(X))
+
+    def _encoded(self, X):
+        numbers = dict(zip(self.schema.feature_names, X.T, strict=True))
+        numbers |= {c.name: numbers[c.name].astype(int) for c in self.schema.categorical}
+        return encode(self.schema_.encoded_columns, numbers)
+
+
+def forms(tables, epsilon):
+    """Yield each table in each form, with the estimators for it."""
+    models = {name: Model(classes=[0, 1]) for name, Model in MODELS.items()}
+    for name, rows, labels, schema in tables:
         y = signs(labels, schema)
         # Of five folds four are trained on.
         plan = DPLogisticRegression(epsilon=epsilon, delta=DELTA).plan(len(y) * 4 // 5, 1)
-        for form, facts in (("lines", schema), ("curves", schema.additive(signal=plan.signal))):
-            tables[f"{name}, {form}"] = facts.transformer().fit_transform(rows), y
-    return tables
+        steps = schema.additive(signal=plan.signal)
+        curves = [replace(c, steps=0) if c in steps.numeric else c for c in steps.columns]
+        curves = replace(steps, columns=curves)
+        for form, facts in (("lines", schema), ("curves", curves), ("steps", steps)):
+            yield {f"{name}, {form}": (facts.transformer().fit_transform(rows), y)}, models
+        raw = read_columns(rows, steps.feature_names)
+        numbers = np.column_stack([c.numbers(raw[c.name]) for c in steps.columns])
+        yield {f"{name}, atoms": (numbers, y)}, {name: OnAtoms(name, steps) for name in MODELS}
 
 
-def differences(records):
+def differences(records, base="lines", form="curves"):
     """Yield dataset, model, epsilon, metric, both means, the difference and its standard error."""
     found = defaultdict(dict)
     for record in records:
-        name, _, form = record["dataset"].partition(", ")
+        name, _, of = record["dataset"].partition(", ")
         key = name, record["estimator"], record["epsilon"]
-        found[key][form, record["repeat"], record["fold"]] = record
+        found[key][of, record["repeat"], record["fold"]] = record
     for key, cells in found.items():
-        folds = [cell[1:] for cell in cells if cell[0] == "lines"]
+        folds = [cell[1:] for cell in cells if cell[0] == base]
         for metric, sign in METRICS.items():
-            lines, curves = (
-                np.array([cells[form, *fold][metric] for fold in folds])
-                for form in ("lines", "curves")
+            before, after = (
+                np.array([cells[of, *fold][metric] for fold in folds]) for of in (base, form)
             )
-            change = sign * (curves - lines)
-            error = change.std(ddof=1) / math.sqrt(len(change))
-            yield *key, metric, lines.mean(), curves.mean(), change.mean(), error
+            change = mean_and_error(sign * (after - before))
+            yield *key, metric, before.mean(), mean_and_error(after), change
 
 
 def ebm_settings():
@@ -180,13 +216,29 @@ def print_against(records):
             "{defaults:10.4f}{best:10.4f} ± {best_error:.4f}{gain:+9.4f} ± {gain_error:.4f}"
             "  {setting}".format(**record)
         )
-    for form in ("lines", "curves"):
+    for form in dict.fromkeys(record["form"] for record in records):
         own = [record for record in records if record["form"] == form]
         sure = sum(record["gain"] > 2 * record["gain_error"] for record in own)
         print(
             f"{form}: {sum(record['won'] for record in own)} of {len(own)} cells won against the "
             f"best DP-EBM, {sure} by more than two standard errors of the paired difference."
         )
+
+
+def print_differences(rows, base, form):
+    """Print what a form changes against another, and in how many cells it is better."""
+    print(f"{'table':10}{'model':10}{'epsilon':>8} {'metric':10}{base:>8}{form:>17}  better by")
+    for name, model, epsilon, metric, before, (after, spread), (change, error) in rows:
+        print(
+            f"{name:10}{model:10}{epsilon:8g} {metric:10}{before:8.4f}{after:8.4f} ± {spread:.4f}"
+            f"  {change:+.4f} ± {error:.4f}"
+        )
+    better = sum(change > 0 for *_, (change, _) in rows)
+    worse = sum(change < -2 * error for *_, (change, error) in rows)
+    print(
+        f"{form} are better than {base} in {better} of {len(rows)} cells by the mean, and worse by "
+        f"more than two standard errors in {worse}."
+    )
 
 
 def main():
@@ -196,37 +248,26 @@ def main():
     parser.add_argument("--tables", nargs="+", choices=tables, default=tables)
     parser.add_argument("--ebm", help="compare with DP-EBM too, and keep its fits in this file")
     parser.add_argument("--output", help="write that comparison as JSON to this file")
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=[*MODELS])
     parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--cells", help="keep finished fits in this file, and resume from it")
     arguments = parser.parse_args()
     raw, records = list(raw_tables(arguments.tables)), []
     for epsilon in EPSILONS:
-        records += compare(
-            encoded(raw, epsilon),
-            {name: Model(classes=[0, 1]) for name, Model in MODELS.items()},
-            epsilons=[epsilon],
-            delta=DELTA,
-            n_repeats=arguments.repeats,
-            n_jobs=arguments.jobs,
-            results_file=arguments.cells and f"{arguments.cells}-{epsilon:g}",
-            progress=True,
-        ).records
-    rows = list(differences(records))
-    print(
-        f"{'table':10}{'model':10}{'epsilon':>8} {'metric':10}{'lines':>8}{'curves':>8}  better by"
-    )
-    for name, model, epsilon, metric, lines, curves, change, error in rows:
-        print(
-            f"{name:10}{model:10}{epsilon:8g} {metric:10}{lines:8.4f}{curves:8.4f}"
-            f"  {change:+.4f} ± {error:.4f}"
-        )
-    better = sum(change > 0 for *_, change, _ in rows)
-    worse = sum(change < -2 * error for *_, change, error in rows)
-    print(
-        f"Curves are better in {better} of {len(rows)} cells by the mean, and worse by more than "
-        f"two standard errors in {worse}."
-    )
+        for tables, models in forms(raw, epsilon):
+            records += compare(
+                tables,
+                {name: models[name] for name in arguments.models},
+                epsilons=[epsilon],
+                delta=DELTA,
+                n_repeats=arguments.repeats,
+                n_jobs=arguments.jobs,
+                results_file=arguments.cells and f"{arguments.cells}-{epsilon:g}",
+                progress=True,
+            ).records
+    for base, form in (("lines", "curves"), ("curves", "steps"), ("steps", "atoms")):
+        print_differences(list(differences(records, base, form)), base, form)
     if arguments.ebm:
         known = [table for table in raw if table[0] in EBM_TABLES]
         peers = boosted(known, arguments.ebm, n_repeats=arguments.repeats, n_jobs=arguments.jobs)

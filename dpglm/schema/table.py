@@ -35,12 +35,12 @@ _VERSION = 1
 # The full second moment, of 512 columns at most, shall have room for categories.
 _MOST_CURVE_COLUMNS = 256
 # With an intercept the second moment is then a full one.
-_MOST_ENCODED = 511
+MOST_ENCODED = 511
 # Of n mu, for each column of curves whose resolution follows from it, and of curves with steps.
 _LEAST_SIGNAL, _LEAST_STEP_SIGNAL = 8, 2
 _CURVED = (NumericColumn, DateColumn)
 # Bounds so far apart span orders of magnitude, or have round numbers between them.
-_WIDE, _ROUND = 10_000, 1000
+_WIDE, ROUND = 10_000, 1000
 # What a document calls the kinds of columns; it may leave out the first two.
 _KINDS = {
     "number": NumericColumn,
@@ -191,7 +191,7 @@ class Schema:
         >>> from dpglm import DPLogisticRegression
         >>> plan = DPLogisticRegression(epsilon=0.1).plan(n_samples=4000, n_features=2)
         >>> Schema("people", columns, Target("paid", [0, 1])).additive(signal=plan.signal).n_encoded
-        8
+        36
         """
         self.check_filled_in()
         if signal is not None and not (intervals is None and signal > 0):
@@ -212,7 +212,7 @@ class Schema:
         for steps in (3, 9):
             finer = replace(found, columns=[_stepped(column, steps) for column in found.columns])
             enough = signal is None or signal >= _LEAST_STEP_SIGNAL * finer.n_encoded
-            found = finer if enough and finer.n_encoded <= _MOST_ENCODED else found
+            found = finer if enough and finer.n_encoded <= MOST_ENCODED else found
         return found
 
     def transformer(self, sparse_output: bool = False) -> SchemaEncoder:
@@ -400,7 +400,7 @@ def _bent(column: NumericColumn | DateColumn, intervals: int) -> Column:
 
 def _stepped(column: Column, steps: int) -> Column:
     """Return the column with so many steps in each decade, if it has room for round numbers."""
-    if isinstance(column, NumericColumn) and column.upper - column.lower >= _ROUND:
+    if isinstance(column, NumericColumn) and column.upper - column.lower >= ROUND:
         return replace(column, steps=max(steps, column.steps))
     return column
 

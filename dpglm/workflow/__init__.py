@@ -1,5 +1,6 @@
 """Private work around a fit: search, scores, calibration, splits, and one ledger for all of it."""
 
+from dpglm.workflow.atoms import PrivateAtoms, private_atoms
 from dpglm.workflow.calibration import PrivateCalibratedClassifier, PrivateThresholdClassifier
 from dpglm.workflow.checks import Finding, check_pipeline
 from dpglm.workflow.scores import PrivateScores, make_private_scorer, private_scores
@@ -8,7 +9,7 @@ from dpglm.workflow.splits import PrivateKFold, private_split
 from dpglm.workflow.totals import privacy_of
 
 __all__ = [
-    "Finding", "PrivateCalibratedClassifier", "PrivateKFold", "PrivateScores", "PrivateSearchCV",
-    "PrivateThresholdClassifier", "check_pipeline", "make_private_scorer", "privacy_of",
-    "private_scores", "private_split",
+    "Finding", "PrivateAtoms", "PrivateCalibratedClassifier", "PrivateKFold", "PrivateScores",
+    "PrivateSearchCV", "PrivateThresholdClassifier", "check_pipeline", "make_private_scorer",
+    "privacy_of", "private_atoms", "private_scores", "private_split",
 ]  # fmt: skip

@@ -1,0 +1,300 @@
+"""Values that many records share, found with noise that is paid for, so that each gets a column."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy.ndimage import median_filter
+from scipy.special import ndtri
+
+from dpglm.estimators.plan import ledger_of
+from dpglm.privacy.budget import PrivacyBudget, check_number
+from dpglm.privacy.gaussian import GaussianEvent, gdp_epsilon
+from dpglm.privacy.ledger import PrivacyLedger
+from dpglm.privacy.noise import entropy_source, noise_seed
+from dpglm.privacy.odometer import charge_odometers
+from dpglm.privacy.vault import GaussianSum, Vault, magnitude_sensitivity
+from dpglm.schema.columns import NumericColumn
+from dpglm.schema.table import MOST_ENCODED, ROUND, Schema
+from dpglm.schema.values import is_dask, read_columns
+
+# An atom has this part of the records, at least, and so much is spent that it is seen, within
+# limits; where the upper one would not show a two-hundredth of them, nothing is spent.
+_VISIBLE, _NEEDED = 0.001, 0.005
+_LEAST_SHARE, _MOST_SHARE = 0.003, 0.2
+_MOST_ATOMS = 64
+# Of each column; where bounds are further apart, multiples of 10, 100, ... are counted.
+_MOST_VALUES = 2**20
+# Around a value, itself included: their median is what it stands out from.
+_NEIGHBOURS = 33
+
+
+@dataclass(frozen=True)
+class _Grid:
+    """The values of a column that are counted: whole multiples of a unit, a power of ten."""
+
+    column: NumericColumn
+
+    @property
+    def unit(self) -> int:
+        lower, upper = self.column.bounds
+        return 10 ** max(0, math.ceil(math.log10((upper - lower) / _MOST_VALUES)))
+
+    @property
+    def multiples(self) -> range:
+        lower, upper = (bound / self.unit for bound in self.column.bounds)
+        return range(math.ceil(lower), math.floor(upper) + 1)
+
+    def counts(self, numbers: np.ndarray) -> np.ndarray:
+        """Return how many numbers have each value, those out of bounds as the bound."""
+        multiples = np.clip(numbers, *self.column.bounds) / self.unit
+        places = multiples[multiples == np.floor(multiples)] - self.multiples.start
+        size = len(self.multiples)
+        # By rounding of bounds beyond 2^53 a place may lie outside.
+        places = places[(places >= 0) & (places < size)]
+        return np.bincount(places.astype(np.intp), minlength=size).astype(float)
+
+    def with_atoms(self, places: np.ndarray) -> NumericColumn:
+        """Return the column with the values at some places as atoms, and those it had."""
+        found = {int(self.multiples[place]) * self.unit for place in places}
+        lower, upper = self.column.bounds
+        atoms = sorted({*self.column.atoms, *(a for a in found if lower <= a <= upper)})
+        return replace(self.column, atoms=tuple(atoms))
+
+
+class NumberColumns:
+    """Holds the numbers of some columns, NaN for a missing one; what it answers is private."""
+
+    def __init__(self, grids: Sequence[_Grid], numbers: Sequence[np.ndarray]) -> None:
+        self._grids, self._numbers = grids, numbers
+
+    @property
+    def n_records(self) -> int:
+        """Number of records; private where it is not public."""
+        return len(self._numbers[0])
+
+    @property
+    def n_columns(self) -> int:
+        """Number of columns."""
+        return len(self._grids)
+
+    def value_counts(self) -> np.ndarray:
+        """Return how many records have which value, of one column after the other."""
+        pairs = zip(self._grids, self._numbers, strict=True)
+        return np.concatenate([grid.counts(numbers) for grid, numbers in pairs])
+
+
+class AtomVault(Vault):
+    """A vault that releases how many records have which value."""
+
+    def value_counts(self, noise_multiplier: float, size: int) -> np.ndarray:
+        """Release how many records have each of some values of each column, with noise, (size,).
+
+        A record has one number in a column, or none, and is counted at most once there. So it moves
+        d counts by one when it appears or vanishes, d the number of columns, and 2 d when another
+        takes its place: by sqrt(d) in the L2 norm, and sqrt(2 d), as `magnitude_sensitivity` has
+        it. Counts are exact in floating point and need no slack.
+        """
+        relation = self._budget.neighboring_relation
+        sensitivity = magnitude_sensitivity(relation, self._sums.n_columns)
+        mechanism = GaussianSum(sensitivity, float(noise_multiplier))
+        return self._release_sum(mechanism, self._sums.value_counts, size)
+
+
+@dataclass(frozen=True, repr=False)
+class PrivateAtoms:
+    """A schema with atoms that may be published, and what it cost; made by `private_atoms`.
+
+    Attributes
+    ----------
+    schema : Schema
+        With what was found as the ``atoms`` of its columns.
+    left : dict
+        What is left of the budget, as parameters of an estimator: ``epsilon``, ``delta``,
+        ``neighboring_relation`` and ``n_ref``.
+    privacy_ : PrivacyLedger
+        Of the counts; without a release where they would have shown nothing.
+    """
+
+    schema: Schema
+    left: dict[str, Any]
+    privacy_: PrivacyLedger
+
+    def __repr__(self) -> str:
+        atoms = {c.name: c.atoms for c in self.schema.numeric if c.atoms}
+        return f"<PrivateAtoms: {atoms}; {self.privacy_}>"
+
+
+def private_atoms(
+    schema: Schema,
+    table: Any,
+    *,
+    epsilon: float,
+    delta: float = 1e-6,
+    neighboring_relation: str = "zero_out",
+    n_ref: int | None = None,
+    share: float | None = None,
+) -> PrivateAtoms:
+    """Find values that many records share, such as limits and codes, and give each a column.
+
+    How many records have which whole number is counted, with noise, in each column of numbers whose
+    bounds are 1,000 or more apart. What stands out becomes one of the ``atoms`` of its column.
+
+    Parameters
+    ----------
+    schema : Schema
+        Best with curves, see `Schema.additive`.
+    table : data frame or dictionary of arrays
+        The rows that the model will be fitted to; each is one record.
+    epsilon : float
+        Of the counts and of one fit together, above 0; ``inf`` is without noise.
+    delta : float, default=1e-6
+        The same for the counts, for the fit and for both together.
+    neighboring_relation : {"zero_out", "replace_one", "add_or_remove_one"}, default="zero_out"
+    n_ref : int, default=None
+        Public stand-in for the number of records; for ``"add_or_remove_one"`` only.
+    share : float, default=None
+        Part of mu^2 for the counts, above 0 and below 1. None takes what shows a value that a
+        thousandth of the records have, from 0.003 to 0.2, and spends nothing where 0.2 would not
+        show one of a two-hundredth.
+
+    Returns
+    -------
+    PrivateAtoms
+
+    Raises
+    ------
+    ValueError
+        For bad parameters, columns that cannot be read, or a schema without such bounds, before
+        anything is released. Whatever fails after the first draw of noise has ``privacy_ledger``.
+
+    Notes
+    -----
+    Guarantee: (epsilon, delta)-differential privacy for the counts and a fit of Gaussian releases
+    with the parameters ``left`` together: exactly, as mu^2 is divided between them. What the fit
+    may spend was fixed before the counts; only its columns follow from them. The counts are one
+    Gaussian release of L2 sensitivity sqrt(d) for d columns, and sqrt(2 d) under
+    ``"replace_one"`` (`dpglm.workflow.atoms.AtomVault`); all else follows from it.
+
+    A value stands out if a thousandth of the records have it, beyond the median m of its 32
+    neighbours, and more than z standard deviations of the noise and of a count of m; of all values
+    that are counted one is expected to reach z by chance. Of such values the 64 that stand out most
+    are kept. Where bounds are more than 2^20 apart, multiples of 10, 100, ... are counted alone.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpglm import DPLogisticRegression, Schema
+    >>> from dpglm.schema import NumericColumn, Target
+    >>> from dpglm.workflow import private_atoms
+    >>> rng = np.random.default_rng(0)
+    >>> fees = {"fee": np.where(rng.random(9000) < 0.1, 1480, rng.integers(0, 5000, 9000))}
+    >>> schema = Schema("fees", [NumericColumn("fee", 0, 5000)], Target("late", [0, 1]))
+    >>> found = private_atoms(schema.additive(), fees, epsilon=1.0)
+    >>> 1480 in found.schema.columns[0].atoms
+    True
+    >>> model = DPLogisticRegression(**found.left, classes=schema.classes)
+    >>> X = found.schema.transformer().fit_transform(fees)
+    >>> model = model.fit(X, fees["fee"] == 1480)
+    >>> round((found.privacy_ + model.privacy_).epsilon(), 6)
+    1.0
+    """
+    budget = PrivacyBudget(epsilon, delta, neighboring_relation, n_ref)
+    grids = [_Grid(column) for column in schema.numeric if column.upper - column.lower >= ROUND]
+    if not grids:
+        raise ValueError(
+            f"schema {schema.name!r} has no numbers with bounds {ROUND} or more apart."
+        )
+    holder = _holder(grids, table)
+    if share is None:
+        # How large a part of the records would be seen for all of the budget.
+        moves = magnitude_sensitivity(neighboring_relation, len(grids)) / budget.mu
+        n_records = max(1, budget.public_n_samples(holder.n_records))
+        share = _share(moves * _chance(grids) / n_records)
+    else:
+        share = check_number("share", share, 0.0, math.nextafter(1.0, 0.0))
+    ledger = _ledger(budget, share)
+    if share:
+        schema = _released(schema, grids, holder, ledger, budget)
+    left = {
+        "epsilon": gdp_epsilon(budget.mu * math.sqrt(1 - share), delta),
+        "delta": budget.delta,
+        "neighboring_relation": neighboring_relation,
+        "n_ref": n_ref,
+    }
+    return PrivateAtoms(schema, left, ledger)
+
+
+def _holder(grids: Sequence[_Grid], table: Any) -> NumberColumns:
+    """Return the holder of the columns that are counted, all of whose values can be read."""
+    names = [grid.column.name for grid in grids]
+    raw = read_columns(table[names].compute() if is_dask(table) else table, names)
+    return NumberColumns(grids, [grid.column.numbers(raw[grid.column.name]) for grid in grids])
+
+
+def _share(reached: float) -> float:
+    """Return the part of mu^2 for the counts, if all of it shows such a part of the records."""
+    if (reached / _NEEDED) ** 2 > _MOST_SHARE:
+        return 0.0
+    return max(_LEAST_SHARE, min(_MOST_SHARE, (reached / _VISIBLE) ** 2))
+
+
+def _chance(grids: Sequence[_Grid]) -> float:
+    """Return what one of all values is expected to reach by standard noise."""
+    return -float(ndtri(1 / sum(len(grid.multiples) for grid in grids)))
+
+
+def _ledger(budget: PrivacyBudget, share: float) -> PrivacyLedger:
+    """Return what the counts cost, for a share of the budget."""
+    assumptions = (
+        "each row of the table is one record",
+        "which rows are counted follows from public facts and each row's own identifier",
+        "the schema was written without looking at the rows",
+        *(() if budget.n_ref is None else ("the number of records is at most 16 n_ref",)),
+    )
+    events = [GaussianEvent(1 / (budget.mu * math.sqrt(share)))] if share else []
+    seeded = bool(events) and noise_seed.get() is not None
+    return replace(ledger_of(budget, events), assumptions=assumptions, seeded=seeded)
+
+
+def _released(
+    schema: Schema,
+    grids: Sequence[_Grid],
+    holder: NumberColumns,
+    ledger: PrivacyLedger,
+    budget: PrivacyBudget,
+) -> Schema:
+    """Release the counts, charge for them, and return the schema with what they show."""
+    ((event, _),) = ledger.events
+    vault = AtomVault(holder, ledger.events, budget, entropy_source())
+    n_records = budget.public_n_samples(holder.n_records)
+    charge_odometers(ledger)
+    try:
+        sizes = [len(grid.multiples) for grid in grids]
+        noisy = vault.value_counts(event.noise_multiplier, sum(sizes))
+        std = vault.log[-1].noise_scale
+        counts = np.split(noisy, np.cumsum(sizes)[:-1])
+        beyond = [_beyond(part, std, _chance(grids), n_records) for part in counts]
+        return _with_atoms(schema, grids, beyond)
+    except BaseException as error:
+        if vault.has_drawn or not ledger.protects:
+            error.privacy_ledger = ledger  # type: ignore[attr-defined]
+        raise
+
+
+def _beyond(counts: np.ndarray, std: float, chance: float, n_records: int) -> np.ndarray:
+    """Return by how much each noisy count of a column exceeds what an atom must have."""
+    around = np.maximum(median_filter(counts, size=_NEIGHBOURS, mode="mirror"), 0.0)
+    return counts - around - np.maximum(_VISIBLE * n_records, chance * np.sqrt(std**2 + around))
+
+
+def _with_atoms(schema: Schema, grids: Sequence[_Grid], beyond: Sequence[np.ndarray]) -> Schema:
+    """Return the schema with the values that stand out, for which a full moment has room."""
+    room = MOST_ENCODED - schema.n_encoded
+    most = min(_MOST_ATOMS, room) if room > 0 else _MOST_ATOMS
+    least = max(0.0, np.sort(np.concatenate(beyond))[-most - 1])
+    pairs = zip(grids, beyond, strict=True)
+    found = {grid.column.name: grid.with_atoms(np.flatnonzero(b > least)) for grid, b in pairs}
+    return replace(schema, columns=[found.get(column.name, column) for column in schema.columns])
