@@ -62,6 +62,7 @@ def test_what_many_share_is_found(relation):
     assert sum(map(len, atoms_of(found).values())) < 20
     assert "1902" in repr(found) and found.schema.feature_names == SCHEMA.feature_names
     assert Schema.from_json(found.schema.to_json()) == found.schema
+    assert "noisy counts" in found.schema.source
 
 
 def test_without_noise_density_is_no_atom():
@@ -226,6 +227,23 @@ def test_bad_settings_and_rows_are_refused_before_anything_is_released():
 def test_no_rows_are_no_atoms():
     table = {"debt": [], "income": []}
     assert private_atoms(SCHEMA, table, epsilon=1.0).schema == SCHEMA
+
+
+def test_all_rows_of_a_person_are_one_record():
+    """The first counts, wherever the others are."""
+    table, persons = loans(4000), np.arange(4000) % 2000
+    with record() as one:
+        found = private_atoms(SCHEMA, table, epsilon=4.0, share=0.5, groups=persons)
+    firsts = {name: column[:2000] for name, column in table.items()}
+    with record() as other:
+        private_atoms(SCHEMA, firsts, epsilon=4.0, share=0.5)
+    assert_array_equal(one.releases[0].exact, other.releases[0].exact)
+    y = np.where(table["income"] == 1902, "no", "yes")
+    model = DPLogisticRegression(**found.left, classes=SCHEMA.classes, max_group_size=2)
+    model.fit(found.schema.transformer().fit_transform(table), y, groups=persons)
+    assert (found.privacy_ + model.privacy_).epsilon() == pytest.approx(4.0)
+    with pytest.raises(ValueError, match="groups has 3 entries"):
+        private_atoms(SCHEMA, table, epsilon=4.0, groups=[1, 2, 3])
 
 
 class Interrupted(Tape):

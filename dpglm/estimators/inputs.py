@@ -229,9 +229,7 @@ def _with_facts_of_rows(estimator, X, y, given, sample_weight, groups):
         most = check_number("max_weight", estimator.max_weight, 0.0, LARGEST_WEIGHT)
         of_rows["row_weights"], bounds["max_weight"] = weights, most
     if groups is not None:
-        # Made of a list by numpy, strings, numbers and NaN would all be strings.
-        groups = groups if hasattr(groups, "dtype") else np.asarray(groups, dtype=object)
-        groups = _numbered(_of_each_row("groups", groups, X))
+        groups = group_numbers(groups, X)
         most = check_whole("max_group_size", estimator.max_group_size)
         of_rows["groups"], bounds["max_group_size"] = groups, most
         kept = _among_first(groups, most)
@@ -250,8 +248,11 @@ def _of_each_row(name, values, X):
     return values
 
 
-def _numbered(groups):
-    """Numbers from 0 on, one for each group."""
+def group_numbers(groups: Any, X: Any) -> np.ndarray:
+    """Return whose each row of X is, by numbers from 0 on (n_rows,)."""
+    # Made of a list by numpy, strings, numbers and NaN would all be strings.
+    groups = groups if hasattr(groups, "dtype") else np.asarray(groups, dtype=object)
+    groups = _of_each_row("groups", groups, X)
     try:
         names, numbers = np.unique(groups, return_inverse=True)
         usable = bool((names == names).all())  # NaN and NaT are not equal to themselves

@@ -6,9 +6,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.ndimage import median_filter
 from scipy.special import ndtri
 
+from dpglm.estimators.inputs import group_numbers
 from dpglm.estimators.plan import ledger_of
 from dpglm.privacy.budget import PrivacyBudget, check_number
 from dpglm.privacy.gaussian import GaussianEvent, gdp_epsilon
@@ -27,6 +29,8 @@ _LEAST_SHARE, _MOST_SHARE = 0.003, 0.2
 _MOST_ATOMS = 64
 # Of each column; where bounds are further apart, multiples of 10, 100, ... are counted.
 _MOST_VALUES = 2**20
+# What a schema says of them, whose other facts follow from no rows.
+_SOURCE = " (atoms: noisy counts of the rows, released by dpglm.workflow.private_atoms)"
 # Around a value, itself included: their median is what it stands out from.
 _NEIGHBOURS = 33
 
@@ -110,7 +114,7 @@ class PrivateAtoms:
     Attributes
     ----------
     schema : Schema
-        With what was found as the ``atoms`` of its columns.
+        With what was found as the ``atoms`` of its columns; its ``source`` says so.
     left : dict
         What is left of the budget, as parameters of an estimator: ``epsilon``, ``delta``,
         ``neighboring_relation`` and ``n_ref``.
@@ -136,6 +140,7 @@ def private_atoms(
     neighboring_relation: str = "zero_out",
     n_ref: int | None = None,
     share: float | None = None,
+    groups: ArrayLike | None = None,
 ) -> PrivateAtoms:
     """Find values that many records share, such as limits and codes, and give each a column.
 
@@ -147,7 +152,7 @@ def private_atoms(
     schema : Schema
         Best with curves, see `Schema.additive`.
     table : data frame or dictionary of arrays
-        The rows that the model will be fitted to; each is one record.
+        The rows that the model will be fitted to.
     epsilon : float
         Of the counts and of one fit together, above 0; ``inf`` is without noise.
     delta : float, default=1e-6
@@ -159,6 +164,8 @@ def private_atoms(
         Part of mu^2 for the counts, above 0 and below 1. None takes what shows a value that a
         thousandth of the records have, from 0.003 to 0.2, and spends nothing where 0.2 would not
         show one of a two-hundredth.
+    groups : array-like of shape (n_rows,), default=None
+        Whose each row is, if all rows of a person are one record: the first of them is counted.
 
     Returns
     -------
@@ -207,7 +214,7 @@ def private_atoms(
         raise ValueError(
             f"schema {schema.name!r} has no numbers with bounds {ROUND} or more apart."
         )
-    holder = _holder(grids, table)
+    holder = _holder(grids, table, groups)
     if share is None:
         # How large a part of the records would be seen for all of the budget.
         moves = magnitude_sensitivity(neighboring_relation, len(grids)) / budget.mu
@@ -215,7 +222,7 @@ def private_atoms(
         share = _share(moves * _chance(grids) / n_records)
     else:
         share = check_number("share", share, 0.0, math.nextafter(1.0, 0.0))
-    ledger = _ledger(budget, share)
+    ledger = _ledger(budget, share, "row" if groups is None else "group")
     if share:
         schema = _released(schema, grids, holder, ledger, budget)
     left = {
@@ -227,11 +234,15 @@ def private_atoms(
     return PrivateAtoms(schema, left, ledger)
 
 
-def _holder(grids: Sequence[_Grid], table: Any) -> NumberColumns:
+def _holder(grids: Sequence[_Grid], table: Any, groups: Any) -> NumberColumns:
     """Return the holder of the columns that are counted, all of whose values can be read."""
     names = [grid.column.name for grid in grids]
     raw = read_columns(table[names].compute() if is_dask(table) else table, names)
-    return NumberColumns(grids, [grid.column.numbers(raw[grid.column.name]) for grid in grids])
+    numbers = [grid.column.numbers(raw[grid.column.name]) for grid in grids]
+    if groups is not None:
+        first = np.unique(group_numbers(groups, numbers[0]), return_index=True)[1]
+        numbers = [column[first] for column in numbers]
+    return NumberColumns(grids, numbers)
 
 
 def _share(reached: float) -> float:
@@ -246,17 +257,19 @@ def _chance(grids: Sequence[_Grid]) -> float:
     return -float(ndtri(1 / sum(len(grid.multiples) for grid in grids)))
 
 
-def _ledger(budget: PrivacyBudget, share: float) -> PrivacyLedger:
+def _ledger(budget: PrivacyBudget, share: float, unit: str) -> PrivacyLedger:
     """Return what the counts cost, for a share of the budget."""
+    one = "each row of the table is one record"
     assumptions = (
-        "each row of the table is one record",
+        one if unit == "row" else "the rows of one group are one record, of which the first counts",
         "which rows are counted follows from public facts and each row's own identifier",
         "the schema was written without looking at the rows",
         *(() if budget.n_ref is None else ("the number of records is at most 16 n_ref",)),
     )
     events = [GaussianEvent(1 / (budget.mu * math.sqrt(share)))] if share else []
     seeded = bool(events) and noise_seed.get() is not None
-    return replace(ledger_of(budget, events), assumptions=assumptions, seeded=seeded)
+    stated = {"assumptions": assumptions, "seeded": seeded, "unit": unit}
+    return replace(ledger_of(budget, events), **stated)
 
 
 def _released(
@@ -297,4 +310,5 @@ def _with_atoms(schema: Schema, grids: Sequence[_Grid], beyond: Sequence[np.ndar
     least = max(0.0, np.sort(np.concatenate(beyond))[-most - 1])
     pairs = zip(grids, beyond, strict=True)
     found = {grid.column.name: grid.with_atoms(np.flatnonzero(b > least)) for grid, b in pairs}
-    return replace(schema, columns=[found.get(column.name, column) for column in schema.columns])
+    columns = [found.get(column.name, column) for column in schema.columns]
+    return replace(schema, columns=columns, source=f"{schema.source}{_SOURCE}")
