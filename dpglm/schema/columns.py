@@ -30,9 +30,8 @@ FILL_IN = "FILL IN"
 # Of a curve: how much larger than a column in [0, 1] its straight part is, chosen by experiment.
 _CURVE_SIZE = 4.0
 _MOST_INTERVALS = 256
-# How high the steps at round numbers are, chosen by experiment; the first digits of those in each
-# decade, and how many decades from the top have any.
-_STEP, _DIGITS, _DECADES = 0.5, {0: (), 3: (1, 2, 5), 9: range(1, 10)}, 3
+# How high the steps at round numbers are, chosen by experiment.
+_STEP = 0.5
 
 
 class _Facts:
@@ -238,9 +237,10 @@ class Quantity(Column):
         lower, upper = self.bounds
         top = max(abs(lower), abs(upper))
         last = math.floor(math.log10(top))
-        powers = 10.0 ** np.arange(last - _DECADES, last + 1)
-        sizes = np.outer(powers, np.array(_DIGITS[self.steps], dtype=float)).ravel()
-        sizes = sizes[sizes >= top / 10**_DECADES]
+        powers = range(last - self.steps, last + 1) if self.steps else ()
+        # By their texts, so that they are the numbers that a person would write.
+        sizes = np.array([float(f"{digit}e{power}") for power in powers for digit in range(1, 10)])
+        sizes = sizes[sizes >= top / 10**self.steps]
         edges = np.concatenate([-sizes[::-1], sizes])
         return edges[(edges > lower) & (edges <= upper)]
 
@@ -323,9 +323,9 @@ class NumericColumn(Quantity):
         With 2, 4, ... up to 256 it is that many columns, and what it adds is a curve: straight
         lines between edges at equal distances from bound to bound, on the scale of the column.
         See `Schema.additive`.
-    steps : {0, 3, 9}, default=0
-        Of how many round numbers in each of the three upper decades the score may jump: 1, 2 and 5
-        (times 10, 100, ...), or 1 to 9. Each adds a column, which is 1/2 beyond it.
+    steps : {0, 1, 2, 3}, default=0
+        In how many decades, from the larger bound down, the score may jump at round numbers: 1, 2,
+        ..., 9 times a power of ten. Each adds a column, which is 1/2 beyond it.
     atoms : sequence of int, default=()
         Values in rising order that have a column each, as categories do. They must be public, as
         codes are, or released: see `dpglm.workflow.private_atoms`.
@@ -336,8 +336,8 @@ class NumericColumn(Quantity):
     NumericColumn(name='age', lower=17.0, upper=90.0)
     >>> NumericColumn("age", 17, 90, intervals=4).encoded_names
     ['age', 'age (part 1 of 1)', 'age (part 1 of 2)', 'age (part 2 of 2)']
-    >>> NumericColumn("income", 0, 5000, steps=3, atoms=[1902]).edges.astype(int).tolist()
-    [5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000]
+    >>> NumericColumn("income", 0, 5000, steps=1, atoms=[1902]).edges.astype(int).tolist()
+    [500, 600, 700, 800, 900, 1000, 2000, 3000, 4000, 5000]
     """
 
     name: str
@@ -376,8 +376,8 @@ class NumericColumn(Quantity):
             self._check_missing(inside, "a number within the bounds")
 
     def _check_jumps(self) -> None:
-        is_known = type(self.steps) is int and self.steps in _DIGITS
-        self._demand(is_known, "steps", f"choose one of {[*_DIGITS]}")
+        is_known = type(self.steps) is int and 0 <= self.steps <= 3
+        self._demand(is_known, "steps", "give a whole number from 0 to 3")
         if self.atoms != ():
             self._list("atoms")
         inside = all(type(a) is int and self.lower <= a <= self.upper for a in self.atoms)

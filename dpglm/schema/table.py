@@ -37,7 +37,7 @@ _MOST_CURVE_COLUMNS = 256
 # With an intercept the second moment is then a full one.
 MOST_ENCODED = 511
 # Of n mu, for each column of curves whose resolution follows from it, and of curves with steps.
-_LEAST_SIGNAL, _LEAST_STEP_SIGNAL = 8, 2
+_LEAST_SIGNAL, _LEAST_STEP_SIGNAL = 8, 2.8
 _CURVED = (NumericColumn, DateColumn)
 # Bounds so far apart span orders of magnitude, or have round numbers between them.
 _WIDE, ROUND = 10_000, 1000
@@ -179,8 +179,8 @@ class Schema:
         -----
         Bounds that are 10,000 or more apart get the scale ``"asinh"``, with a thousandth of that
         as the unit, unless the column has that scale. Those of numbers 1,000 or more apart get
-        steps at round numbers: nine in each decade, three or none, the most that leave 2 of the
-        signal to each column, of 511 at most.
+        steps at round numbers: in up to three decades, the most that leave 2.8 of the signal to
+        each column, of 511 at most.
 
         Examples
         --------
@@ -209,7 +209,7 @@ class Schema:
             n_bent = sum(c.intervals for c in finer.columns if isinstance(c, _CURVED))
             if enough and n_bent <= _MOST_CURVE_COLUMNS:
                 found = finer
-        for steps in (3, 9):
+        for steps in (1, 2, 3):
             finer = replace(found, columns=[_stepped(column, steps) for column in found.columns])
             enough = signal is None or signal >= _LEAST_STEP_SIGNAL * finer.n_encoded
             found = finer if enough and finer.n_encoded <= MOST_ENCODED else found
@@ -399,7 +399,7 @@ def _bent(column: NumericColumn | DateColumn, intervals: int) -> Column:
 
 
 def _stepped(column: Column, steps: int) -> Column:
-    """Return the column with so many steps in each decade, if it has room for round numbers."""
+    """Return the column with steps in so many decades, if there are round numbers in it."""
     if isinstance(column, NumericColumn) and column.upper - column.lower >= ROUND:
         return replace(column, steps=max(steps, column.steps))
     return column
