@@ -37,8 +37,8 @@ score += 0.8 * (loans["purpose"] == "study") - 0.7 * loans["owner"]
 default = (rng.random(n) < 1 / (1 + np.exp(-score))).astype(int)
 
 # %%
-# Age matters at both ends, which no straight line can say. Where hardly anybody is, as at the
-# highest incomes, a curve is mostly noise.
+# Age matters at both ends, which no straight line can say. Incomes may also jump at round numbers.
+# Where hardly anybody is, as at the highest incomes, a curve is mostly noise.
 plan = DPLogisticRegression(epsilon=1.0, delta=1e-6).plan(n, 4)
 model = make_pipeline(
     schema.additive(signal=plan.signal).transformer(),
