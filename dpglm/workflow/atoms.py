@@ -20,7 +20,7 @@ from dpglm.privacy.odometer import charge_odometers
 from dpglm.privacy.vault import GaussianSum, Vault, magnitude_sensitivity
 from dpglm.schema.columns import NumericColumn
 from dpglm.schema.table import MOST_ENCODED, ROUND, Schema
-from dpglm.schema.values import is_dask, read_columns
+from dpglm.schema.values import check_names, is_dask, read_columns
 
 # An atom has this part of the records, at least, and so much is spent that it is seen, within
 # limits; where the upper one would not show a two-hundredth of them, nothing is spent.
@@ -53,7 +53,7 @@ class _Grid:
 
     def counts(self, numbers: np.ndarray) -> np.ndarray:
         """Return how many numbers have each value, those out of bounds as the bound."""
-        multiples = np.clip(numbers, *self.column.bounds) / self.unit
+        multiples = np.clip(numbers, *self.column.bounds) / float(self.unit)
         places = multiples[multiples == np.floor(multiples)] - self.multiples.start
         size = len(self.multiples)
         # By rounding of bounds beyond 2^53 a place may lie outside.
@@ -209,6 +209,7 @@ def private_atoms(
     1.0
     """
     budget = PrivacyBudget(epsilon, delta, neighboring_relation, n_ref)
+    schema.check_filled_in()
     grids = [_Grid(column) for column in schema.numeric if column.upper - column.lower >= ROUND]
     if not grids:
         raise ValueError(
@@ -237,6 +238,7 @@ def private_atoms(
 def _holder(grids: Sequence[_Grid], table: Any, groups: Any) -> NumberColumns:
     """Return the holder of the columns that are counted, all of whose values can be read."""
     names = [grid.column.name for grid in grids]
+    check_names(table, names)
     raw = read_columns(table[names].compute() if is_dask(table) else table, names)
     numbers = [grid.column.numbers(raw[grid.column.name]) for grid in grids]
     if groups is not None:
