@@ -292,6 +292,23 @@ def test_penalty_gradient_ignores_the_intercept_in_every_basis():
     assert_array_equal(classes.penalty_gradient(np.ones((5, 2)))[-1], [0.0, 0.0])
 
 
+@pytest.mark.parametrize("n_outputs", [1, 3])
+def test_the_prior_is_the_logarithm_of_a_cauchy_density_in_every_basis(n_outputs):
+    rng = np.random.default_rng(9)
+    scale = np.array([2.0, 0.5, 1e-3, 300.0, math.inf])
+    plain = Space(Logistic(), 5, n_outputs, fit_intercept=True, prior=(0.3, scale))
+
+    def value(space, v):
+        return 0.3 * np.log1p((space.original(v).T / scale) ** 2).sum()
+
+    for basis in (None, rng.normal(size=(5, 5)), rng.uniform(0.5, 2.0, 5)):
+        space = replace(plain, basis=basis)
+        v = rng.normal(size=space.shape)
+        step = 1e-6 * rng.normal(size=v.shape)
+        slope = (value(space, v + step) - value(space, v - step)) / 2
+        assert slope == pytest.approx(np.vdot(space.prior_gradient(v), step), rel=1e-5)
+
+
 def test_denormal_rows_keep_their_direction_and_their_clip():
     X = np.array([[3e-310, 4e-310], [6e-200, 8e-200], [0.0, 5e-324]])
     for storage in storages(X):

@@ -199,7 +199,8 @@ class Space:
     """What a solver knows of its problem, all of it public: loss, penalty, and coordinates.
 
     Coefficients are those of the columns, the intercept last, or v with ``P v`` the coefficients of
-    the columns; they have shape (n_columns,), or (n_columns, K) for K outputs.
+    the columns; they have shape (n_columns,), or (n_columns, K) for K outputs. A prior on the
+    latter is its strength and the scale of each.
     """
 
     loss: Loss
@@ -207,6 +208,7 @@ class Space:
     n_outputs: int
     fit_intercept: bool
     basis: np.ndarray | None = None
+    prior: tuple[float, np.ndarray] | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -228,9 +230,22 @@ class Space:
         original = np.array(self.original(coef), dtype=np.float64)
         if self.fit_intercept:
             original[-1] = 0.0
+        return self._pulled_back(original)
+
+    def _pulled_back(self, slope: np.ndarray) -> np.ndarray:
+        """Return the slope in the coordinates, ``P' slope``, of one in coefficients of columns."""
         if self.basis is None or self.basis.ndim == 1:
-            return self.original(original)
-        return self.basis.T @ original
+            return self.original(slope)
+        return self.basis.T @ slope
+
+    def prior_gradient(self, coef: np.ndarray) -> np.ndarray:
+        """Gradient of the sum over the columns of ``strength log(1 + (c / scale)^2)``.
+
+        That is a Cauchy prior: it draws small coefficients to zero, and hardly moves large ones.
+        """
+        strength, scale = self.prior
+        sizes = self.original(coef).T / scale
+        return self._pulled_back((2 * strength * sizes / (1 + sizes**2) / scale).T)
 
     def penalty_changes(
         self, coef: np.ndarray, direction: np.ndarray, steps: np.ndarray
@@ -258,10 +273,12 @@ def noisy_gradient_descent(
     for t, noise_multiplier in enumerate(plan.noise_multiplier):
         # 1) Release the sum of the gradients (of a random batch), each clipped, with noise.
         noisy_sum = vault.gradient_sum(coef, plan.clip[t], noise_multiplier, rate, plan.batches)
-        # 2) Divide by the public number of records, and add the gradient of the penalty.
+        # 2) Divide by the public number of records; add the gradients of the penalty and the prior.
         gradient = space.loss.project(noisy_sum) / n_summed
         if alpha > 0:
             gradient = gradient + alpha * space.penalty_gradient(coef)
+        if space.prior is not None:
+            gradient = gradient + space.prior_gradient(coef)
         # 3) Accumulate momentum.
         direction, velocity = plan.momentum.direction(gradient, velocity, t + 1)
         # 4) Step, and average the iterates.

@@ -47,6 +47,11 @@ _SEEN, _FEW = 4.0, 5
 # The dimension of a diagonal is mostly noise if so much larger than what is left without it.
 _MOSTLY_NOISE = 12.0
 
+# Of the prior on coefficients: its strength over the ridge, times the curvature of the loss; its
+# scale, in units of the columns; and the signal per direction up to which none is needed, as the
+# way is so short that noise does not add up. See "Rare categories" in docs/defaults.md.
+_PRIOR_STRENGTH, _PRIOR_SCALE, _SHORT_WAY = 0.045, 2.5, 40.0
+
 # A magnitude counts if it has this part of the records, and more than any that is empty reaches in
 # 999 fits of 1000. So much is spent on the counts that the latter is a twentieth of the records,
 # within limits, of which the upper one is at most half of what the second moment leaves; there a
@@ -130,8 +135,8 @@ def whiten(vault: Vault, plan: PrivacyPlan | AdaptivePlan, space: Space) -> tupl
     penalised[-1] *= not space.fit_intercept
     kept = part_kept(moment, noise) if space.fit_intercept else 1.0
     curvature = min(1.0, facts.curvature or 1.0)
-    ridge = max(preconditioner.damping * noise / kept, least)
-    ridge = ridge + facts.alpha / curvature * penalised
+    hidden = preconditioner.damping * noise / kept
+    ridge = max(hidden, least) + facts.alpha / curvature * penalised
     with one_blas_thread():
         basis, dimension = preconditioner.whitened(moment / kept, noise / kept, ridge)
     if space.fit_intercept:
@@ -141,7 +146,11 @@ def whiten(vault: Vault, plan: PrivacyPlan | AdaptivePlan, space: Space) -> tupl
     events = [line.event for line in vault.log]
     whitening = Whitening(scales, moment, basis, max(1.0, dimension), noise_std, events)
     plan = plan.in_whitened_space(whitening.effective_dimension)
-    return plan, replace(space, basis=basis), whitening
+    long_way = max(0.0, 1 - _SHORT_WAY * whitening.effective_dimension / release.signal)
+    strength, sizes = long_way * _PRIOR_STRENGTH / curvature * hidden, _PRIOR_SCALE * scales
+    sizes[-1] = math.inf if space.fit_intercept else sizes[-1]
+    prior = (strength, sizes) if strength > 0 else None
+    return plan, replace(space, basis=basis, prior=prior), whitening
 
 
 @dataclass(eq=False, repr=False)
