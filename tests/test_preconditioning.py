@@ -20,6 +20,7 @@ from dpglm.estimators.whitening import (
     DEFAULT_ROW_BOUND,
     check_preconditioner,
     denoised_moment,
+    unit_sizes,
     whiten,
 )
 from dpglm.losses import Logistic
@@ -149,6 +150,17 @@ def test_the_basis_is_a_function_of_released_values_alone(preconditioner):
         assert_allclose(inverse @ whole, np.eye(d), atol=1e-9)
         dimension = np.trace(np.linalg.solve(whole, positive))
     assert whitening.effective_dimension == pytest.approx(dimension, rel=1e-9)
+
+
+def test_small_numbers_are_told_from_rare_ones_by_their_mean():
+    rng = np.random.default_rng(0)
+    rare, common, small = rng.random((3, 20_000)) < [[0.001], [0.3], [0.5]]
+    X = np.column_stack([rare, common, small / 20, np.ones(20_000)]).astype(float)
+    exact = X.T @ X / 20_000
+    assert_allclose(unit_sizes(exact, 1e-9), [1.0, 1.0, 0.05, 1.0], rtol=1e-3)
+    # where neither rare nor small can be seen by their mean squares
+    assert_allclose(unit_sizes(exact, 0.003), [1.0, 1.0, 0.17, 1.0], atol=0.01)
+    assert_allclose(unit_sizes(exact, 10.0), 1.0)
 
 
 def test_the_effective_dimension_is_never_below_one():

@@ -121,7 +121,8 @@ class NoisyDescentMixin(NamedLossMixin):
     preconditioner : {"auto", "diagonal", "full"}, Preconditioner or None, default="auto"
         A `DiagonalPreconditioner` or `FullPreconditioner` spends a share of the budget on the
         second moment of the features and descends in a whitened space, where the clip is in units
-        of the typical length of a row. ``alpha`` keeps its meaning, on the original coefficients.
+        of the typical length of a row. ``alpha`` keeps its meaning, on the original coefficients,
+        which after a `FullPreconditioner` also have a weak prior.
         ``"auto"`` is ``"full"`` for up to 512 columns and ``"diagonal"`` beyond; columns should
         then be of size about 1, or far larger: those are divided by released powers of two. Where
         units are known, pass a preconditioner with a ``row_bound``.

@@ -48,8 +48,8 @@ _SEEN, _FEW = 4.0, 5
 _MOSTLY_NOISE = 12.0
 
 # Of the prior on coefficients: its strength over the ridge, times the curvature of the loss; its
-# scale, in units of the columns; and the signal per direction up to which none is needed, as the
-# way is so short that noise does not add up. See "Rare categories" in docs/defaults.md.
+# scale, that of Gelman et al. (2008); and the signal per direction up to which there is none, as
+# the way is so short that noise does not add up. See "Rare categories" in docs/defaults.md.
 _PRIOR_STRENGTH, _PRIOR_SCALE, _SHORT_WAY = 0.045, 2.5, 40.0
 
 # A magnitude counts if it has this part of the records, and more than any that is empty reaches in
@@ -109,6 +109,16 @@ def denoised_moment(moment: np.ndarray, noise_std: float) -> np.ndarray:
     return directions + np.diag(rest)
 
 
+def unit_sizes(moment: np.ndarray, noise: float) -> np.ndarray:
+    """Return how large the entries of each column are, at most 1, as far as a noisy moment tells.
+
+    The mean of ones and zeros is their mean square. That of small numbers, which need a large
+    coefficient, is larger, and may be seen where the mean square is not. An intercept comes last.
+    """
+    squares, means = np.maximum(np.diag(moment), 0.0), np.abs(moment[-1])
+    return np.minimum(1.0, (squares + noise) / np.maximum(means, noise))
+
+
 def whiten(vault: Vault, plan: PrivacyPlan | AdaptivePlan, space: Space) -> tuple[Any, Space, Any]:
     """Release the second moment; return the plan and the space of the descent, and what was found.
 
@@ -147,10 +157,13 @@ def whiten(vault: Vault, plan: PrivacyPlan | AdaptivePlan, space: Space) -> tupl
     whitening = Whitening(scales, moment, basis, max(1.0, dimension), noise_std, events)
     plan = plan.in_whitened_space(whitening.effective_dimension)
     long_way = max(0.0, 1 - _SHORT_WAY * whitening.effective_dimension / release.signal)
-    strength, sizes = long_way * _PRIOR_STRENGTH / curvature * hidden, _PRIOR_SCALE * scales
-    sizes[-1] = math.inf if space.fit_intercept else sizes[-1]
-    prior = (strength, sizes) if strength > 0 else None
-    return plan, replace(space, basis=basis, prior=prior), whitening
+    strength = long_way * _PRIOR_STRENGTH / curvature * hidden
+    if strength > 0 and not preconditioner.diagonal:
+        sizes = _PRIOR_SCALE * scales
+        if space.fit_intercept:
+            sizes = np.append((sizes / unit_sizes(moment / kept, hidden))[:-1], math.inf)
+        space = replace(space, prior=(strength, sizes))
+    return plan, replace(space, basis=basis), whitening
 
 
 @dataclass(eq=False, repr=False)
@@ -255,6 +268,12 @@ class FullPreconditioner(Preconditioner):
     where ``U L U'`` is the eigendecomposition of ``A + (damping s / n) I + K``; s and the diagonal
     of K are as in `DiagonalPreconditioner`. Memory and time grow with the square and the cube of
     the number of columns.
+
+    Descent with fixed noise then adds to the mean loss ``a log(1 + (u_j c_j / 2.5)^2)`` for each
+    coefficient c_j but the intercept, a Cauchy prior on those that the noise hides: ``a = .045 r
+    max(0, 1 - 40 d / (n mu)) / k``, with ``r = damping s / n``, the effective dimension d and the
+    curvature k of the loss (1 at most). The entries of column j are taken for as large as
+    ``u_j = (its mean square + r) / (its mean)``, 1 at most, and 1 without an intercept.
 
     Examples
     --------
