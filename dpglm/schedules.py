@@ -550,6 +550,11 @@ def check_schedule(schedule: Any, *, parameter: str, default: Any = None) -> Sch
     return _chosen(schedule, parameter, Schedule, Constant, _NAMED, choices)
 
 
+def check_schedules(given: dict[str, Any]) -> dict[str, Schedule]:
+    """Return the schedules that parameters ask for."""
+    return {name: check_schedule(value, parameter=name) for name, value in given.items()}
+
+
 def _chosen(value: Any, parameter: str, kind: type, of_number: type, named: dict, choices: str):
     """Return the object of a kind that a parameter asks for: itself, by a number or by a name."""
     if isinstance(value, kind):

@@ -29,7 +29,7 @@ from dpglm.audit import (
     replay,
 )
 from dpglm.audit.choices import ChoiceCounts
-from dpglm.audit.designs import cross_moment_scores, magnitude_scores
+from dpglm.audit.designs import counted_scores, cross_moment_scores
 from dpglm.audit.statistics import CanaryScores
 from dpglm.baselines import (
     DescentOutputPerturbation,
@@ -82,9 +82,12 @@ def moments(**changes):
     return gradients(stage="second_moment", **{**WHITE, **changes})
 
 
-def magnitudes(**changes):
+def magnitudes(counts="magnitudes", **changes):
     model = DPLogisticRegression(epsilon=40.0, max_iter=1, **changes)
-    return audit_scores(magnitude_scores(model, n_canaries=640))
+    return audit_scores(counted_scores(model, n_canaries=640, counts=counts))
+
+
+lengths = partial(magnitudes, "lengths")
 
 
 def values(relation="zero_out", n=500):
@@ -330,6 +333,7 @@ def with_half_noise(release, self, *given, **named):
 
 half_of_the_noise_of_the_moment = wrapped(Vault, "second_moment", with_half_noise)
 half_of_the_noise_of_magnitudes = wrapped(Vault, "magnitudes", with_half_noise)
+half_of_the_noise_of_lengths = wrapped(Vault, "lengths", with_half_noise)
 
 
 def one_column_for_all(monkeypatch):
@@ -367,20 +371,23 @@ def cumulative(original, rows, n_magnitudes):
 
 
 cumulative_magnitudes = wrapped(Objective, "magnitudes", cumulative)
+cumulative_lengths = wrapped(
+    Objective, "lengths", lambda original, rows, bounds: original(rows, bounds)[::-1].cumsum()[::-1]
+)
 
 
 def rows_of_a_person_one_by_one(monkeypatch):
     monkeypatch.setattr(objectives, "parts_of_groups", lambda sizes, groups: np.ones(len(sizes)))
 
 
-def of_all_rows(original, objective, n_magnitudes):
+def of_all_rows(original, objective):
     groups, objective._groups = objective._groups, None
-    counts = original(objective, n_magnitudes)
+    counted = original(objective)
     objective._groups = groups
-    return counts
+    return counted
 
 
-magnitudes_of_all_rows = wrapped(Objective, "magnitudes", of_all_rows)
+counts_of_all_rows = wrapped(Objective, "_counted", of_all_rows)
 
 
 def weighted_after_the_clip(original, objective, coef, clip, *rows):
@@ -625,6 +632,10 @@ BUGS = [
     Bug("values of zero-out under replace-one", values_of_one_record_alone,
         partial(values, "replace_one")),
     Bug("values counted at all below as well", values_counted_at_all_below, values),
+    Bug("half of the noise of lengths", half_of_the_noise_of_lengths, lengths),
+    Bug("lengths of zero-out under replace-one", magnitudes_of_one_record_alone,
+        partial(lengths, neighboring_relation="replace_one")),
+    Bug("lengths counted at all below as well", cumulative_lengths, lengths),
     Bug("second moment of rows too long", moment_of_long_rows, moments),
     Bug("half of the noise of the second moment", half_of_the_noise_of_the_moment, moments),
     Bug("no noise off the diagonal", no_noise_off_the_diagonal, cross_moments),
@@ -665,7 +676,7 @@ BUGS = [
         claim=sampled_sums_stay_on_their_grid, system="Yu et al. (2018), Algorithm 1"),
     Bug("rows of a person clipped one by one", rows_of_a_person_one_by_one,
         claim=no_person_moves_a_release_by_more_than_charged),
-    Bug("magnitudes of all rows of a person", magnitudes_of_all_rows,
+    Bug("magnitudes and lengths of all rows of a person", counts_of_all_rows,
         claim=no_person_moves_a_release_by_more_than_charged),
     Bug("weights of rows after the clip", row_weights_after_the_clip,
         claim=no_person_moves_a_release_by_more_than_charged),

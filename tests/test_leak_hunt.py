@@ -7,6 +7,7 @@ log lines, output, exceptions, callbacks, entropy used. Whatever differs leaks p
 
 import io
 import logging
+import math
 import pickle
 import warnings
 from contextlib import redirect_stderr, redirect_stdout
@@ -20,7 +21,7 @@ from tapes import on_tape
 
 from dpglm import DPLogisticRegression, seeded_noise
 from dpglm.datasets import make_census
-from dpglm.privacy.vault import GaussianSum, Tape
+from dpglm.privacy.vault import LENGTHS, N_MAGNITUDES, GaussianSum, Tape
 from dpglm.schema import load_schema
 from dpglm.sums.objective import Objective
 
@@ -231,8 +232,10 @@ def test_from_a_raw_table_on_only_releases_depend_on_the_data(curves):
         found["encoder"] = pickle.dumps(encoder), repr(encoder), [str(w.message) for w in caught]
         expected = expected or found
         assert_alike(found, expected, f"table {seed}")
-    # So few records show nothing of the magnitudes of hundreds of columns.
-    assert "error" not in expected and len(expected["releases"]) == 6 - curves
+    # So few records show lengths of rows, and nothing of the magnitudes of hundreds of columns.
+    first = LENGTHS.size + 1 if curves else (rows.shape[1] + 1) * N_MAGNITUDES
+    assert "error" not in expected and len(expected["releases"]) == 6
+    assert math.prod(expected["releases"][0][2]) == first
 
 
 COUNTED = ["plain", "full", "adaptive", "output", "newton", "majority"]

@@ -11,6 +11,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from sklearn.base import clone
+from sklearn.datasets import make_classification
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss, roc_auc_score
 from sklearn.model_selection import GridSearchCV
@@ -25,7 +26,7 @@ from dpglm import (
     seeded_noise,
 )
 from dpglm.datasets import make_census
-from dpglm.estimators.whitening import column_scales
+from dpglm.estimators.whitening import column_scales, row_scale
 from dpglm.exceptions import UtilityWarning
 
 BOTH = [DiagonalPreconditioner(), FullPreconditioner()]
@@ -278,7 +279,7 @@ def test_magnitudes_cost_what_they_need_and_nothing_where_they_would_show_nothin
         )
         plan = model.plan(n_samples, 10)
         assert plan.ledger.mu() == pytest.approx(plan.budget.mu, rel=1e-9)
-        return plan.second_moment.scale_share
+        return plan.second_moment.shares.get("magnitudes", 0.0)
 
     # Half of the records under zero-out have the signal of all under replace-one.
     shares = [share(n // (1 + (relation == "zero_out"))) for n in (1000, 5000, 20_000, 10**6)]
@@ -289,6 +290,68 @@ def test_magnitudes_cost_what_they_need_and_nothing_where_they_would_show_nothin
     assert share(few, FullPreconditioner(share=0.99)) == 0.0 < share(few)
     assert share(10**6, FullPreconditioner(share=0.996)) == 0.0
     assert share(300, epsilon=math.inf) == 0.003
+
+
+@pytest.mark.parametrize("relation", ["zero_out", "replace_one"])
+def test_lengths_cost_what_they_need_where_magnitudes_would_show_nothing(relation):
+    def shares(n_samples, preconditioner="auto", **changes):
+        model = DPLogisticRegression(
+            neighboring_relation=relation, preconditioner=preconditioner, **changes
+        )
+        plan = model.plan(n_samples, 500)
+        assert plan.ledger.mu() == pytest.approx(plan.budget.mu, rel=1e-9)
+        return [*plan.second_moment.shares.items()][:-1]
+
+    few = (1 + (relation == "replace_one")) * np.array([20, 100, 500, 100_000])
+    found = [shares(n) for n in few.tolist()]
+    assert found[0] == [] and found[1] == [("lengths", 0.1)]
+    assert found[2] == [("lengths", pytest.approx(0.00714, abs=1e-5))]
+    assert found[3][0][0] == "magnitudes"
+    assert shares(500, FullPreconditioner(row_bound=3.0)) == []
+    assert shares(1000, FullPreconditioner(share=0.999)) == [("lengths", pytest.approx(0.0005))]
+    assert shares(20, FullPreconditioner(share=0.999)) == []
+    wide = DPLogisticRegression(epsilon=math.inf).plan(300, 2**16).second_moment
+    assert wide.shares == {"lengths": 0.001, "second moment": 0.15}
+
+
+def test_rows_are_scaled_by_the_longest_length_that_many_have_and_by_what_n_mu_carries():
+    def scaled(parts, noise, signal):
+        counts = np.zeros(19)
+        for upper, part in parts.items():
+            counts[9 + round(math.log2(upper / 3.5))] = part
+        return row_scale(counts, noise, signal)
+
+    # Rows of 1 to three times that suit the bound of 3 as they are; shorter ones become as long.
+    assert scaled({3.5: 1.0}, 0.0, 1e4) == (1.0, 3.0)
+    assert scaled({1.75: 1.0}, 0.0, 1e4) == (2.0, 3.0)
+    # Longer ones stay if n mu is seven times their square.
+    assert scaled({14.0: 1.0}, 0.0, 7 * 14**2 + 1) == (1.0, math.sqrt(1 + 8 * 16))
+    assert scaled({14.0: 1.0}, 0.0, 7 * 14**2 - 1) == (0.5, math.sqrt(1 + 8 * 4))
+    assert scaled({14.0: 1.0}, 0.0, 80.0) == (0.125, math.sqrt(1 + 8 / 4))
+    assert scaled({14.0: 1.0}, 0.0, math.inf) == (1.0, math.sqrt(1 + 8 * 16))
+    # A tenth of the records is many, and 3.9 standard deviations of the noise are.
+    assert scaled({3.5: 0.89, 14.0: 0.11}, 0.0, 100.0)[0] == 0.25
+    assert scaled({3.5: 0.91, 14.0: 0.09}, 0.0, 100.0)[0] == 1.0
+    assert scaled({3.5: 0.7, 14.0: 0.35}, 0.09, 100.0)[0] == 0.25
+    assert scaled({3.5: 0.7, 14.0: 0.35}, 0.1, 100.0)[0] == 1.0
+    # Where nothing stands out, what is far from usual is chance.
+    assert scaled({3.5: 0.2, 224.0: 0.35}, 0.2, 100.0)[0] == 1.0
+    assert scaled({3.5: 0.2, 7.0: 0.4}, 0.2, 100.0)[0] == 0.5
+    # Rows without a length tell nothing, whatever their number.
+    assert row_scale(np.eye(19)[0] + 0.2 * np.eye(19)[9], 0.0, 1e4) == (1.0, 3.0)
+
+
+def test_rows_of_any_length_train_as_well_as_those_of_three():
+    X, y = make_classification(4000, 300, n_informative=20, class_sep=2.0, random_state=0)
+    X = 2.8 * X / np.linalg.norm(X, axis=1, keepdims=True)
+    aucs = []
+    # Twice as long is what n mu carries.
+    for factor, scale in ((1.0, 1.0), (2.0**-7, 2.0**7), (2.0**7, 2.0**-6)):
+        model = DPLogisticRegression(classes=[0, 1]).fit(factor * X, y)
+        aucs.append(roc_auc_score(y, model.decision_function(factor * X)))
+        scales = np.append(np.full(300, scale), 1.0)
+        assert_array_equal(model.trace_.whitening.scales, scales)
+    assert min(aucs) > max(aucs) - 0.03
 
 
 def test_columns_that_were_scaled_are_those_of_the_table_again_in_the_model():

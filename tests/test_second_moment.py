@@ -25,7 +25,13 @@ from dpglm.losses import Logistic
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.gaussian import GaussianEvent
 from dpglm.privacy.noise import entropy_source
-from dpglm.privacy.vault import N_MAGNITUDES, Vault, magnitude_sensitivity, moment_sensitivity
+from dpglm.privacy.vault import (
+    LENGTHS,
+    N_MAGNITUDES,
+    Vault,
+    magnitude_sensitivity,
+    moment_sensitivity,
+)
 from dpglm.sums.objective import Objective, rows_per_chunk
 
 
@@ -95,9 +101,10 @@ def neighbors(draw):
 POWERS = 2.0 ** -np.array([0, 3, 17, 63])
 
 
+@pytest.mark.parametrize("powers", [POWERS, 1 / POWERS])
 @pytest.mark.parametrize("fit_intercept", [True, False])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_sums_over_scaled_columns_are_those_of_a_table_that_was_scaled(dtype, fit_intercept):
+def test_sums_over_scaled_columns_are_those_of_a_scaled_table(dtype, fit_intercept, powers):
     rng = np.random.default_rng(0)
     table = rng.normal(size=(300, 4)) * (rng.random((300, 4)) < 0.7)
     table, target = table.astype(dtype).astype(np.float64), rng.choice([-1.0, 1.0], 300)
@@ -105,9 +112,9 @@ def test_sums_over_scaled_columns_are_those_of_a_table_that_was_scaled(dtype, fi
     coef, direction, basis = rng.normal(size=4), np.eye(4)[0], rng.normal(size=(4, 4))
     if fit_intercept:
         coef, direction, basis = np.append(coef, 0.3), np.eye(5)[1], rng.normal(size=(5, 5))
-    scales = np.append(POWERS, 1.0) if fit_intercept else POWERS
-    # Its columns are large, and with them coefficients small.
-    large = table / POWERS
+    scales = np.append(powers, 1.0) if fit_intercept else powers
+    # If its columns are large, coefficients are small.
+    large = table / powers
     some, steps = np.array([3, 8, 40, 299]), np.linspace(0.0, 1.0, 4)
     plain = Objective(table, target, Logistic(), fit_intercept=fit_intercept)
     for stored in storages(large.astype(dtype)):
@@ -143,6 +150,19 @@ def test_what_is_null_stays_null_though_scaled_columns_make_its_norm_finite(leng
             assert_array_equal(got, other.gradient_sum(np.ones(3), 0.5))
         with np.errstate(all="ignore"):
             assert one.confirm(np.ones(3), 0.5) == 0.0
+
+
+@pytest.mark.parametrize("store", [np.asarray, sparse.csr_array])
+def test_a_row_that_becomes_too_long_to_have_a_norm_is_null(store):
+    table = np.array([[1.0, 1.0], [1e153, 1.0]])
+    found = Objective(store(table), np.ones(2), Logistic()).scaled(np.array([64.0, 64.0, 1.0]))
+    alone = Objective(store(table[:1]), np.ones(1), Logistic()).scaled(np.array([64.0, 64.0, 1.0]))
+    moments = (o.second_moment(9.0, diagonal=False) for o in (found, alone))
+    assert_array_equal(*moments)
+    sums = (o.gradient_sum(np.ones(3), 0.5) for o in (found, alone))
+    assert_array_equal(*sums)
+    with np.errstate(all="ignore"):
+        assert found.confirm(np.ones(3), 0.5) == 0.0
 
 
 def test_other_scales_are_refused():
@@ -189,6 +209,42 @@ def test_one_record_moves_magnitudes_by_at_most_their_sensitivity(case, relation
     one, two = (objective_of(store(rows), fit_intercept=fit_intercept) for rows in (X, changed))
     moved = np.linalg.norm(one.magnitudes(N_MAGNITUDES) - two.magnitudes(N_MAGNITUDES))
     assert moved <= magnitude_sensitivity(relation, one.coef_shape[0])
+
+
+@settings(max_examples=60, deadline=None)
+@given(neighbors(), st.sampled_from(["zero_out", "replace_one"]), st.booleans())
+def test_one_record_moves_lengths_by_at_most_their_sensitivity(case, relation, csr):
+    X, other, _, i, fit_intercept = case
+    changed = nulled(X, np.arange(len(X)) == i)
+    if relation == "replace_one":
+        changed = X.copy()
+        changed[i] = other
+    store = sparse.csr_array if csr else np.asarray
+    one, two = (objective_of(store(rows), fit_intercept=fit_intercept) for rows in (X, changed))
+    moved = np.linalg.norm(one.lengths(LENGTHS) - two.lengths(LENGTHS))
+    assert moved <= magnitude_sensitivity(relation, 1)
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_lengths_count_each_row_once_and_no_null_record(fit_intercept):
+    # 3.4 and 3.6 are on two sides of a bound; of a zero row the intercept alone is there.
+    norms = np.array([3.4, 3.6, 0.0, 1e-9, 1.0, 1.0, 3.5 * 2.0**8, 1e4, 1e150])
+    X = np.outer(norms, [0.6, 0.8])
+    expected = np.zeros(LENGTHS.size + 1)
+    np.add.at(expected, np.searchsorted(LENGTHS, np.where(norms == 896, 895, norms)), 1.0)
+    expected[0] -= not fit_intercept
+    X[6] *= 895 / 896
+    null = np.vstack([X, [[1e200, 3.0]]])
+    for storage in (*storages(X), *storages(null)):
+        objective = objective_of(storage, fit_intercept=fit_intercept)
+        assert_array_equal(objective.lengths(LENGTHS), expected)
+
+
+def test_a_record_moves_lengths_by_their_whole_sensitivity():
+    null, one, other = (objective_of(np.full((1, 3), x), fit_intercept=False).lengths(LENGTHS)
+                        for x in (0.0, 1.0, 9.0))  # fmt: skip
+    assert np.linalg.norm(one - null) == magnitude_sensitivity("zero_out", 1)
+    assert np.linalg.norm(one - other) == magnitude_sensitivity("replace_one", 1)
 
 
 def test_a_record_of_large_entries_moves_magnitudes_by_their_whole_sensitivity():

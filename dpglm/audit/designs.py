@@ -6,6 +6,7 @@ Canaries are artificial records on axes of their own, there or not by the flip o
 import math
 import warnings
 from collections.abc import Callable, Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from dpglm.exceptions import PrivacyWarning, require
 from dpglm.losses import Loss
 from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS
 from dpglm.privacy.ledger import Event, composed_delta, composed_epsilon, composed_mu, run_lengths
-from dpglm.privacy.vault import N_MAGNITUDES, Recorded, Tape, triangle
+from dpglm.privacy.vault import LENGTHS, N_MAGNITUDES, Recorded, Tape, triangle
 
 _CONTAINERS = ("dense", "sparse", "blocks", "dask")
 _N_BLOCKS = 3
@@ -308,12 +309,16 @@ def cross_moment_scores(estimator: Any, n_canaries: int, random_state: Any = Non
     return _scored_sum(coins, release, entries, row_bound**2 / math.sqrt(2))
 
 
-def magnitude_rows(estimator: Any) -> int | None:
-    """Return how long a table of `_FEW` columns may be for its magnitudes to be released at all."""
-    for n_rows in (4 * N_MAGNITUDES << doublings for doublings in range(11)):
-        plan = _with_rows(prepared(estimator), n_rows).plan(n_rows, _FEW)
-        if plan.second_moment is not None and plan.second_moment.scale_share:
-            return n_rows
+def counted_shape(estimator: Any, counts: str) -> tuple[int, int] | None:
+    """Return the shape of a table of which ``"magnitudes"`` or ``"lengths"`` are released, if any.
+
+    Lengths are where there are too many columns, or too few rows, for magnitudes.
+    """
+    fewest, widths = (4 * N_MAGNITUDES, (_FEW,)) if counts == "magnitudes" else (32, (_FEW, 256))
+    for n_rows, n_columns in product((fewest << doublings for doublings in range(11)), widths):
+        plan = _with_rows(prepared(estimator), n_rows).plan(n_rows, n_columns)
+        if plan.second_moment is not None and counts in plan.second_moment.shares:
+            return n_rows, n_columns
     return None
 
 
@@ -322,28 +327,32 @@ def _with_rows(estimator: Any, n_rows: int) -> Any:
     return estimator if known else estimator.set_params(n_ref=n_rows)
 
 
-def magnitude_scores(estimator: Any, n_canaries: int, random_state: Any = None) -> CanaryScores:
-    """Fit so often that every canary is in one fit, and score them by the magnitudes of columns.
+def counted_scores(
+    estimator: Any, n_canaries: int, random_state: Any = None, counts: str = "magnitudes"
+) -> CanaryScores:
+    """Fit so often that every canary is in one fit, and score them by magnitudes or by lengths.
 
-    Each of the canaries of a fit has entries of its own magnitude, in all columns, or of another
-    one under ``"replace_one"``, so that it moves the counts by their whole sensitivity. Rows of
-    zeros make the table as long as `magnitude_rows` says.
+    Each of the canaries of a fit has entries of its own magnitude in all columns, or its own
+    length, or another one under ``"replace_one"``, so that it moves the counts by their whole
+    sensitivity. Rows of zeros make the table as long as `counted_shape` says.
     """
-    coins, n_rows = coin_flips(n_canaries, random_state), magnitude_rows(estimator)
-    estimator = _with_rows(prepared(estimator, max_iter=1), n_rows)
+    coins, shape = coin_flips(n_canaries, random_state), counted_shape(estimator, counts)
+    estimator = _with_rows(prepared(estimator, max_iter=1), shape[0])
     swapped = estimator.neighboring_relation == "replace_one"
-    sizes, each = 2.0 ** np.arange(1, N_MAGNITUDES + 1), N_MAGNITUDES // (1 + swapped)
-    scores = []
+    sizes, n_entries = 2.0 ** np.arange(1, N_MAGNITUDES + 1), _FEW
+    if counts == "lengths":
+        sizes, n_entries = 0.75 * LENGTHS[1:], 1
+    each, scores = len(sizes) // (1 + swapped), []
     for first in range(0, n_canaries, each):
         there = coins[first : first + each]
         own, other = np.arange(len(there)), np.arange(len(there)) + each
-        X = np.zeros((n_rows, _FEW))
+        X = np.zeros(shape)
         absent = sizes[other] if swapped else 0.0
-        X[: len(there)] = np.where(there, sizes[own], absent)[:, np.newaxis]
-        release = releases_of(estimator, X, np.resize(estimator.classes, n_rows))[0]
-        counts = release.answer.sum(axis=0)
-        scores.append(counts[own] - counts[other] + _FEW if swapped else counts[own])
-    moved = math.sqrt(_FEW * (1 + swapped))
+        X[: len(there), :n_entries] = np.where(there, sizes[own], absent)[:, np.newaxis]
+        release = releases_of(estimator, X, np.resize(estimator.classes, len(X)))[0]
+        found = release.answer[1:] if n_entries == 1 else release.answer.sum(axis=0)
+        scores.append(found[own] - found[other] + n_entries if swapped else found[own])
+    moved = math.sqrt(n_entries * (1 + swapped))
     return _scored_sum(coins, release, np.concatenate(scores) / moved, moved)
 
 

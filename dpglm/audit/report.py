@@ -13,10 +13,10 @@ from dpglm.audit.designs import (
     canary_scores,
     coin_flips,
     count_scores,
+    counted_scores,
+    counted_shape,
     cross_moment_scores,
     iterate_scores,
-    magnitude_rows,
-    magnitude_scores,
     minimizer_scores,
     newton_scores,
 )
@@ -135,7 +135,7 @@ def audit_estimator(
     >>> print(report.verdict)
     DPLogisticRegression passes: nothing speaks against its claim of (5, 1e-06).
     >>> [part.name for part in report.parts]
-    ['magnitudes', 'second moment, off the diagonal', 'second moment', 'gradients']
+    ['magnitudes', 'lengths', 'second moment, off the diagonal', 'second moment', 'gradients']
     """
     name, parameters = type(estimator).__name__, estimator.get_params(deep=False)
     if "epsilon" not in parameters:
@@ -177,8 +177,9 @@ class _Audit:
         pairs = min(self.n_canaries, _MOST_PAIRS)
         n_classes = 2 if self.estimator.classes is None else len(self.estimator.classes)
         moment = self.estimator.plan(pairs, 2 * pairs, n_classes).second_moment
-        if moment is not None and magnitude_rows(self.estimator):
-            yield from self.canaries("magnitudes", magnitude_scores)
+        for counts in ("magnitudes", "lengths") if moment is not None else ():
+            if counted_shape(self.estimator, counts):
+                yield from self.canaries(counts, counted_scores, counts=counts)
         if moment is not None and not moment.preconditioner.diagonal:
             name = "second moment, off the diagonal"
             yield from self.canaries(name, cross_moment_scores, n_canaries=pairs)

@@ -113,9 +113,9 @@ class DPAGDClassifier(NamedLossMixin, PersonsMixin, PrivateLinearClassifier):
     an L2 sensitivity of ``clip``, steps by the exponential mechanism for a range of ``loss_clip``
     (or the largest step times ``clip``), twice that under ``"replace_one"``. Prices are added by a
     filter of fixed capacity (Smith & Thakurta 2022 for Gaussian, Feldman & Zrnic 2021 for
-    concentrated privacy), those of a second moment and of magnitudes among them. What is taken
-    as public is what `DPLogisticRegression` says. ``privacy_`` is the whole budget, whatever the
-    fit spent of it: a sum over what happened to be released would not be a bound.
+    concentrated privacy), those of a second moment and of magnitudes or lengths among them. What is
+    taken as public is what `DPLogisticRegression` says. ``privacy_`` is the whole budget, whatever
+    the fit spent of it: a sum over what happened to be released would not be a bound.
 
     Examples
     --------
@@ -265,9 +265,5 @@ class DPAGDClassifier(NamedLossMixin, PersonsMixin, PrivateLinearClassifier):
         )
         if plan.second_moment is not None:
             plan, space, trace.whitening = whiten(vault, plan, space)
-            shares = plan.second_moment.shares
-            for line, (name, share) in zip(vault.log, shares.items(), strict=True):
-                row = {"release": name.replace(" ", "_"), "cost": share * plan.capacity}
-                trace.record(line, **row, iteration=0, max_step=plan.max_step, step=None)
         trace.coef = adaptive_gradient_descent(vault, plan, space, trace, on_step)
         return trace

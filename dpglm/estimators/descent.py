@@ -32,7 +32,7 @@ from dpglm.schedules import (
     SignalMomentum,
     SignalStep,
     check_momentum,
-    check_schedule,
+    check_schedules,
     optimal_n_iter,
     public_constants,
 )
@@ -172,13 +172,13 @@ class NoisyDescentMixin(NamedLossMixin):
         signal = facts.n_samples * mu / budget.sensitivity(1.0)
         given = {name: getattr(self, name) for name in _RUN}
         chosen = automatic_configuration(signal, facts.n_features, **given)
-        preconditioner = check_preconditioner(chosen.pop("preconditioner"))
+        preconditioner = chosen.pop("preconditioner")
         moment = preconditioner and preconditioner.release_plan(mu, signal, facts.n_features)
         row_bound = None if preconditioner else self.row_bound
         facts = replace(facts, sampling_rate=self.sampling_rate, row_bound=row_bound)
         momentum, averaging = check_momentum(chosen.pop("momentum")), chosen.pop("averaging")
         n_iter = chosen.pop("max_iter")
-        schedules = {name: check_schedule(value, parameter=name) for name, value in chosen.items()}
+        schedules = check_schedules(chosen)
         if isinstance(n_iter, str) and n_iter == "optimal":
             n_iter = _optimal_n_iter(replace(facts, mu=signal / facts.n_samples), **schedules)
         return make_plan(
@@ -244,8 +244,8 @@ class DPLogisticRegression(NoisyDescentMixin, PersonsMixin, PrivateLinearClassif
     are neighbours under ``neighboring_relation``. Each iteration releases one sum of clipped
     gradients, of L2 sensitivity ``clip`` (twice that under ``"replace_one"``), with Gaussian
     noise. Before them a preconditioner releases one second moment, and before that, without a
-    ``row_bound`` and where the budget can show them, the magnitudes of the columns, which decide
-    the units that they are taken in (`FullPreconditioner`). With an ``inference_share``
+    ``row_bound``, the magnitudes of the columns where the budget can show them, else the lengths of
+    rows, which decide the units of columns (`FullPreconditioner`). With an ``inference_share``
     eight sums of gradients and one curvature of weighted rows come last. The composition is exact
     (Dong, Roth & Su 2022), or with mini-batches an upper bound tight to about 1e-4. Parameters,
     the number of features and the label set are taken to be public, and so is the number of

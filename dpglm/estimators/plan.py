@@ -62,9 +62,9 @@ class SecondMomentRelease:
     """The release of the second moment of rows clipped to ``row_bound``, before the gradients.
 
     Before it, unless ``scale_share`` is zero, that of the magnitudes of columns, from which follow
-    the powers of two that they are divided by. Shares are those of a budget of this mu, which is
-    ``sqrt(2 rho)`` under an accountant of rho; ``signal`` is the number of records times mu, at a
-    sensitivity of one.
+    the powers of two that they are divided by, or, ``by_rows``, of the lengths of rows. Shares are
+    those of a budget of this mu, which is ``sqrt(2 rho)`` under an accountant of rho; ``signal`` is
+    the number of records times mu, at a sensitivity of one.
     """
 
     preconditioner: Any
@@ -73,40 +73,33 @@ class SecondMomentRelease:
     signal: float
     share: float
     scale_share: float
+    by_rows: bool
 
     @property
     def shares(self) -> dict[str, float]:
         """What is released, in order, each with its share of the budget."""
-        shares = {"magnitudes": self.scale_share, "second moment": self.share}
+        scale = "lengths" if self.by_rows else "magnitudes"
+        shares = {scale: self.scale_share, "second moment": self.share}
         return {name: share for name, share in shares.items() if share}
 
     @property
     def parts(self) -> list[tuple[str, float, GaussianEvent]]:
         """What is released, in order: its name, its share and its cost."""
-        return [
-            (name, share, GaussianEvent(self._multiplier(share)))
-            for name, share in self.shares.items()
-        ]
-
-    def _multiplier(self, share: float) -> float:
-        return 1 / (self.mu * math.sqrt(share))
+        named = zip(self.shares.items(), self.noise_multipliers, strict=True)
+        return [(name, share, GaussianEvent(z)) for (name, share), z in named]
 
     @property
-    def noise_multiplier(self) -> float:
-        """That of the second moment."""
-        return self._multiplier(self.share)
-
-    @property
-    def scale_noise_multiplier(self) -> float:
-        """That of the magnitudes, where they are released."""
-        return self._multiplier(self.scale_share)
+    def noise_multipliers(self) -> list[float]:
+        """Those of the releases, in order; the last is that of the second moment."""
+        return [1 / (self.mu * math.sqrt(share)) for share in self.shares.values()]
 
     def refuse_all_noise(self) -> None:
         """Raise a ValueError if the release would say nothing about any data."""
-        if self.noise_multiplier > LARGEST_NOISE_MULTIPLIER:
+        *_, noise_multiplier = self.noise_multipliers
+        if noise_multiplier > LARGEST_NOISE_MULTIPLIER:
             raise ValueError(
                 f"preconditioner={self.preconditioner!r} needs a noise_multiplier of "
-                f"{self.noise_multiplier:.3g}, above {LARGEST_NOISE_MULTIPLIER:g}: its second "
+                f"{noise_multiplier:.3g}, above {LARGEST_NOISE_MULTIPLIER:g}: its second "
                 "moment would be all noise. Raise share or epsilon, or set preconditioner=None."
             )
 
@@ -342,8 +335,8 @@ class PrivacyPlan(DescentPlan):
     def __str__(self) -> str:
         first = ""
         if self.second_moment is not None:
-            first = "magnitudes, " if self.second_moment.scale_share else ""
-            first += "one second moment, then "
+            *scale, moment = self.second_moment.shares
+            first = f"{', '.join([*scale, f'one {moment}'])}, then "
         records = f"{self.facts.n_samples} records"
         if self.sampling_rate < 1:
             about = "about " if self.batches == "poisson" else ""

@@ -34,7 +34,7 @@ class Whitening:
     Attributes
     ----------
     scales : ndarray of shape (n_columns,)
-        The powers of two that columns were multiplied by first, all 1 if none was large.
+        The powers of two that columns were multiplied by first.
     moment : ndarray of shape (n_columns,) or (n_columns, n_columns)
         The noisy second moment of the scaled and clipped rows, divided by the public number of
         records.
@@ -45,7 +45,7 @@ class Whitening:
     noise_std : float
         Standard deviation of the noise on the sum.
     events : list of Event
-        What the releases cost: that of the magnitudes of columns, if there was one, and this.
+        What the releases cost: that of magnitudes or lengths, if there was one, and this.
     """
 
     scales: np.ndarray = field(repr=False)
@@ -109,8 +109,8 @@ class FitTrace:
         Public number of records, of a batch on average, that those sums were divided by.
     iteration, release : list
         Of `DPAGDClassifier`: to which iteration a release belongs, from 1 (0 for a second moment),
-        and which it is: ``"magnitudes"`` (of columns), ``"second_moment"``, ``"gradient"``,
-        ``"refinement"`` or ``"selection"``.
+        and which it is: ``"magnitudes"`` (of columns), ``"lengths"`` (of rows),
+        ``"second_moment"``, ``"gradient"``, ``"refinement"`` or ``"selection"``.
     cost, remaining : list of float
         What was charged for the release, and left of the budget after it, in the plan's unit.
     noise_scale : list of float
@@ -222,6 +222,10 @@ class Space:
             return coef
         return (self.basis * coef.T).T if self.basis.ndim == 1 else self.basis @ coef
 
+    def projected(self, noisy_sum: np.ndarray) -> np.ndarray:
+        """Return a released sum of gradients without what no row adds to: see `Softmax.project`."""
+        return noisy_sum if self.n_outputs == 1 else self.loss.project(noisy_sum)
+
     def penalty_gradient(self, coef: np.ndarray) -> np.ndarray:
         """Gradient of half the squared norm of the coefficients of the columns but the intercept.
 
@@ -274,7 +278,7 @@ def noisy_gradient_descent(
         # 1) Release the sum of the gradients (of a random batch), each clipped, with noise.
         noisy_sum = vault.gradient_sum(coef, plan.clip[t], noise_multiplier, rate, plan.batches)
         # 2) Divide by the public number of records; add the gradients of the penalty and the prior.
-        gradient = space.loss.project(noisy_sum) / n_summed
+        gradient = space.projected(noisy_sum) / n_summed
         if alpha > 0:
             gradient = gradient + alpha * space.penalty_gradient(coef)
         if space.prior is not None:
@@ -318,6 +322,10 @@ def adaptive_gradient_descent(
     guarantee of the filter's capacity (Smith & Thakurta 2022; Feldman & Zrnic 2021). Costs,
     directions, grids and the decision to stop depend on released values only.
     """
+    first = plan.second_moment.shares if plan.second_moment is not None else {}
+    for line, (name, share) in zip(vault.log, first.items(), strict=True):
+        row = {"release": name.replace(" ", "_"), "cost": share * plan.capacity}
+        trace.record(line, **row, iteration=0, max_step=plan.max_step, step=None)
     n_samples, alpha = plan.facts.n_samples, plan.facts.alpha
     cost, max_step = plan.gradient_cost, plan.max_step
     noise_multiplier = plan.noise_multiplier(cost)
@@ -332,7 +340,7 @@ def adaptive_gradient_descent(
         release, price = "gradient", cost
         while True:
             # 3) Add the gradient of the penalty and past gradients; only then normalise.
-            gradient = space.loss.project(total) / n_samples + alpha * space.penalty_gradient(coef)
+            gradient = space.projected(total) / n_samples + alpha * space.penalty_gradient(coef)
             direction, next_velocity = plan.momentum.direction(gradient, velocity, t + 1)
             reach = plan.reach(t, max_step, float(np.linalg.norm(direction)))
             row = {"iteration": t + 1, "max_step": reach}

@@ -6,7 +6,8 @@ near the identity, and the effective dimension. Descent then runs on ``P' x~`` w
 and ``P v`` are the coefficients of x~.
 
 Unless the length of rows is known, another small part first buys the order of magnitude of each
-column, and large ones are divided by it: without, a column of dollars would drown all others.
+column, and large ones are divided by it: without, a column of dollars would drown all others. Where
+that is too much to ask, it buys how long rows are, and all columns are scaled alike.
 """
 
 import math
@@ -25,11 +26,13 @@ from dpglm.estimators.plan import PrivacyPlan, SecondMomentRelease, cannot_carry
 from dpglm.estimators.solvers import Space, Whitening
 from dpglm.exceptions import UtilityWarning
 from dpglm.kernels import one_blas_thread
-from dpglm.privacy.vault import N_MAGNITUDES, Vault, triangle
+from dpglm.privacy.vault import LENGTHS, N_MAGNITUDES, Vault, triangle
 
 # Public stand-in where no bound is given: the norm of a row of nine ones, which are an intercept
 # and eight features in [0, 1] at their largest or categories in one-hot code.
 DEFAULT_ROW_BOUND = 3.0
+# The longest rows that it suits: those of 2.8, halfway between, have that norm with an intercept.
+_SUITED = 3.5
 
 # Least ridge, relative to row_bound^2: without noise it keeps the basis finite and its condition
 # number, which multiplies rounding errors, below 2^15.
@@ -60,6 +63,14 @@ _VISIBLE, _FALSE_ALARM = 0.02, 0.001
 _WANTED, _NEEDED = 0.05, 0.25
 _LEAST_SCALE_SHARE, _MOST_SCALE_SHARE, _MOST_SCALED = 0.003, 0.03, 2**16
 
+# The same of lengths of rows: counts are to have a noise of a tenth of the records, but are worth
+# no more than a tenth of the budget, and nothing where half of the records would not show. A length
+# counts if it has a tenth of the records; before anything is seen it is 3.5 or 1.75, give or take
+# two powers of two. The square of the length that rows may have is this part of n mu.
+_LENGTH_NOISE, _HIDDEN_LENGTHS, _COMMON = 0.1, 0.5, 0.1
+_LEAST_LENGTH_SHARE, _MOST_LENGTH_SHARE = 0.001, 0.1
+_LIKELY_POWERS, _CARRIED = 2.0, 1 / 7
+
 
 def column_scales(counts: np.ndarray, noise_std: float, n_samples: int) -> np.ndarray:
     """Return the powers of two that columns are multiplied by, 1 or less, from noisy counts.
@@ -70,6 +81,38 @@ def column_scales(counts: np.ndarray, noise_std: float, n_samples: int) -> np.nd
     least = max(_VISIBLE * n_samples, noise_std * _noisiest(counts.size))
     powers = np.arange(1, counts.shape[1] + 1)
     return 2.0 ** -np.max(np.where(counts > least, powers, 0), axis=1)
+
+
+def row_scale(counts: np.ndarray, noise: float, signal: float) -> tuple[float, float]:
+    """Return the power of two that rows are multiplied by, and the bound of those that result.
+
+    Counts are parts of the records with lengths between consecutive `LENGTHS`, with this noise. The
+    longest that many have is brought to where the bound is 3, or left as it is if it is longer and
+    n mu carries it, or made shorter if that is more than n mu carries.
+
+    Rows of length l have scores with a noise of about ``l sqrt(1 + l^2) / (n mu)`` times what one
+    class too frequent moves the intercept by: rare classes are lost where that is not small.
+    """
+    # The first are of rows as good as zero, which no power would make longer.
+    counts, powers = counts[1:], np.log2(np.append(LENGTHS[1:], 2 * LENGTHS[-1]) / _SUITED)
+    common = np.flatnonzero(counts > max(_COMMON, noise * _noisiest(counts.size)))
+    if common.size:
+        power = powers[common[-1]]
+    else:
+        # The most likely one, if logarithms of lengths are normal before anything is seen.
+        unlikely = (max(noise, _COMMON) * powers / _LIKELY_POWERS) ** 2 / 2
+        power = powers[np.argmax(counts - unlikely)]
+    carried = np.floor(np.log2(np.sqrt(_CARRIED * signal) / _SUITED))
+    wanted = min(max(power, 0.0), carried)
+    return 2.0 ** (wanted - power), math.sqrt(1 + (DEFAULT_ROW_BOUND**2 - 1) * 4.0**wanted)
+
+
+def _length_share(signal: float, moment_share: float) -> float:
+    """Return the part of the budget for lengths of rows, zero where they would show nothing."""
+    most = min(_MOST_LENGTH_SHARE, (1 - moment_share) / 2)
+    if math.sqrt(most) * signal * _HIDDEN_LENGTHS < 1:
+        return 0.0
+    return min(max((_LENGTH_NOISE * signal) ** -2, _LEAST_LENGTH_SHARE), most)
 
 
 def _noisiest(size: int) -> float:
@@ -128,18 +171,22 @@ def whiten(vault: Vault, plan: PrivacyPlan | AdaptivePlan, space: Space) -> tupl
     """
     release, facts = plan.second_moment, plan.facts
     preconditioner, scales = release.preconditioner, np.ones(space.n_columns)
-    if release.scale_share:
-        counts = vault.magnitudes(release.scale_noise_multiplier)
-        scales = column_scales(counts, vault.log[-1].noise_scale, facts.n_samples)
+    row_bound, (*first, noise_multiplier) = release.row_bound, release.noise_multipliers
+    if first:
+        counts = (vault.lengths if release.by_rows else vault.magnitudes)(*first)
+        n, noise_std = facts.n_samples, vault.log[-1].noise_scale
+        if release.by_rows:
+            scale, row_bound = row_scale(counts / n, noise_std / n, release.signal)
+            scales = scale * scales
+        else:
+            scales = column_scales(counts, noise_std, n)
         scales[-1] = 1.0 if space.fit_intercept else scales[-1]
-        if (scales < 1).any():
+        if (scales != 1).any():
             vault.scale_columns(scales)
-    noisy = vault.second_moment(
-        release.row_bound, release.noise_multiplier, diagonal=preconditioner.diagonal
-    )
+    noisy = vault.second_moment(row_bound, noise_multiplier, diagonal=preconditioner.diagonal)
     noise_std = vault.log[-1].noise_scale
     moment = preconditioner.moment(noisy, space.n_columns) / facts.n_samples
-    least = _LEAST_RIDGE * release.row_bound**2
+    least = _LEAST_RIDGE * row_bound**2
     noise = noise_std / facts.n_samples
     penalised = scales**2
     penalised[-1] *= not space.fit_intercept
@@ -150,7 +197,7 @@ def whiten(vault: Vault, plan: PrivacyPlan | AdaptivePlan, space: Space) -> tupl
     with one_blas_thread():
         basis, dimension = preconditioner.whitened(moment / kept, noise / kept, ridge)
     if space.fit_intercept:
-        _warn_where_little_is_seen(moment, noise, release.signal, release.row_bound)
+        _warn_where_little_is_seen(moment / row_bound**2, noise / row_bound**2, release)
     vault.change_basis(basis)
     basis = (scales * basis.T).T
     events = [line.event for line in vault.log]
@@ -182,8 +229,11 @@ class Preconditioner(BaseEstimator):
         norm of the data. ``None`` means 3, after columns with entries above 1 were divided by a
         power of two: of each of d columns it is released, with at most 3 percent of the budget, how
         many entries are between which powers (L2 sensitivity sqrt(d), and sqrt(2 d) under
-        ``"replace_one"``). Where the budget cannot show them, columns stay as they are. A number
-        leaves columns as they are and spends nothing on them.
+        ``"replace_one"``). Where the budget cannot show them, it is released how many rows are
+        between which lengths (L2 sensitivity 1, or sqrt(2); .1 to 10 percent of the budget), and
+        all columns are multiplied by one power of two: the bound is 3 for rows of 1.75 to 3.5, more
+        for longer ones that n mu carries, and less where it does not carry these. A number leaves
+        columns as they are and spends nothing on them.
     """
 
     share: float = 0.15
@@ -212,8 +262,10 @@ class Preconditioner(BaseEstimator):
                 )
         unknown = self.row_bound is None
         scale_share = _scale_share(n_columns, signal, self.share) if unknown else 0.0
+        by_rows = unknown and not scale_share
+        scale_share = _length_share(signal, self.share) if by_rows else scale_share
         return SecondMomentRelease(
-            self, float(row_bound), mu, signal, share=self.share, scale_share=scale_share
+            self, float(row_bound), mu, signal, self.share, scale_share, by_rows
         )
 
 
@@ -317,22 +369,22 @@ def check_preconditioner(preconditioner: Any) -> Preconditioner | None:
 
 
 def _warn_where_little_is_seen(
-    moment: np.ndarray, noise: float, signal: float, row_bound: float
+    moment: np.ndarray, noise: float, release: SecondMomentRelease
 ) -> None:
     """Warn if the released moment shows one column only, or the budget cannot carry the columns.
 
     The intercept is in every row: where it is not seen but another column is, that one has made
-    rows so long that they were shortened to it alone. `signal` is n mu, both public.
+    rows so long that they were shortened to it alone. Both numbers are over the squared row bound.
     """
     squares = moment if moment.ndim == 1 else np.diag(moment)
     seen, n_columns = np.flatnonzero(squares > _SEEN * noise), len(squares)
-    text = cannot_carry(signal, n_columns) if len(seen) <= _FEW else ""
-    hidden = len(seen) == 1 and seen[0] < n_columns - 1 and squares[seen[0]] > row_bound**2 / 2
+    text = cannot_carry(release.signal, n_columns) if len(seen) <= _FEW else ""
+    hidden = len(seen) == 1 and seen[0] < n_columns - 1 and squares[seen[0]] > 1 / 2
     if not text and hidden:
         text = (
             f"Of {n_columns} columns, intercept included, only column {seen[0]} can be seen: it "
-            f"makes rows far longer than row_bound={row_bound:g}, and hides the others. Divide "
-            "columns by public bounds, as PublicBoundsScaler and Schema do."
+            f"makes rows far longer than row_bound={release.row_bound:g}, and hides the others. "
+            "Divide columns by public bounds, as PublicBoundsScaler and Schema do."
         )
     if text:
         text = f"This fit has probably learned little. {text}"

@@ -37,9 +37,9 @@ _LARGEST_LOG = 700.0
 _LOG_2 = math.log(2.0)
 
 
-def margin_scratch(n_steps: int) -> tuple[np.ndarray, np.ndarray]:
-    """Memory for what belongs to the rows of a block, and to the steps, taken seven at a time."""
-    return np.empty((9, _BLOCK_ROWS)), np.empty((n_steps + 6, LANES))
+# Shape of the memory for what belongs to the rows of a block; and for so many more than there are
+# steps, taken seven at a time, what belongs to these.
+MARGIN_SCRATCH, MORE_STEPS = (9, _BLOCK_ROWS), 6
 
 
 @kept_on_disk
@@ -263,7 +263,7 @@ def margin_line_losses(
         divide a clip, and each is held to its own largest slope
     weights, row_weights : of the classes (2,), and of the rows, padded; None if all of these are 1
     code, curvature : of the loss
-    scratch, products : see `margin_scratch`
+    scratch, products : float arrays `MARGIN_SCRATCH` and (steps + MORE_STEPS, LANES)
     partials : float array (chunks, steps)
     """
     n_steps = partials.shape[1]

@@ -41,6 +41,8 @@ _FILTER_TOLERANCE = 1e-12
 _GRID_BITS = 30
 # Powers of two between which the entries of a column are counted.
 N_MAGNITUDES = 64
+# Lengths between which rows are counted: 1, 2 and 3, which are usual, are not near any of them.
+LENGTHS = 3.5 * 2.0 ** np.arange(-9, 9)
 
 # Covers the rounding of the few operations that form the noise's standard deviation.
 _ARITHMETIC_SLACK = 1e-12
@@ -131,7 +133,7 @@ def magnitude_sensitivity(neighboring_relation: str, n_columns: int) -> float:
 
     A record has one entry in each column (of several rows one counts), so that it is counted at
     most once there: d numbers move by one when it appears or vanishes, and 2 d when another takes
-    its place.
+    its place. The length of a row is counted like an entry of a single column.
     """
     return math.sqrt((2 if neighboring_relation == "replace_one" else 1) * n_columns)
 
@@ -467,6 +469,16 @@ class Vault:
         mechanism = GaussianSum(sensitivity, float(noise_multiplier))
         exact = partial(self._sums.magnitudes, N_MAGNITUDES)
         return self._release_sum(mechanism, exact, math.prod(shape))
+
+    def lengths(self, noise_multiplier: float) -> np.ndarray:
+        """Release how many rows are between which `LENGTHS`, the intercept left out, with noise.
+
+        Shape (LENGTHS.size + 1,), from those shorter than the first on. A record has one length, as
+        it has one entry in a column.
+        """
+        sensitivity = magnitude_sensitivity(self._budget.neighboring_relation, 1)
+        mechanism = GaussianSum(sensitivity, float(noise_multiplier))
+        return self._release_sum(mechanism, partial(self._sums.lengths, LENGTHS), LENGTHS.size + 1)
 
     def scale_columns(self, scales: np.ndarray) -> None:
         """Answer about each row with its columns times these powers of two from here on."""

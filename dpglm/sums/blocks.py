@@ -108,6 +108,9 @@ class BlockObjective:
     def magnitudes(self, n_magnitudes: int) -> np.ndarray:
         return self._total("magnitudes", n_magnitudes)
 
+    def lengths(self, bounds: np.ndarray) -> np.ndarray:
+        return self._total("lengths", bounds)
+
     def scaled(self, scales: np.ndarray) -> "BlockObjective":
         return BlockObjective(self._blocks.changed("scaled", scales), self._model.scaled(scales))
 

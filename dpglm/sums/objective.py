@@ -33,11 +33,13 @@ from dpglm.kernels import default_n_threads, one_blas_thread, run_chunks
 from dpglm.kernels.arithmetic import LARGEST
 from dpglm.kernels.gradient import ROW_GROUP
 from dpglm.kernels.line_search import (
+    LANES,
+    MARGIN_SCRATCH,
+    MORE_STEPS,
     advance,
     joint_line_losses,
     joint_scratch,
     margin_line_losses,
-    margin_scratch,
 )
 from dpglm.losses import Loss, Softmax
 from dpglm.sums.reference import Reference, parts_of_groups
@@ -332,14 +334,30 @@ class Objective:
         Whole numbers, free of rounding up to 2^53 records.
         """
         counts = np.zeros((self._n_columns, n_magnitudes))
+        n_features = self._rows.n_features
+        counts[:n_features] = self._rows.magnitudes(self._counted(), n_magnitudes)
+        return counts
+
+    def lengths(self, bounds: np.ndarray) -> np.ndarray:
+        """Number of rows x, without the intercept, whose norm is between consecutive bounds.
+
+        Private: it leaves the library through a mechanism only. Shape (bounds.size + 1,): at k
+        those with ``bounds[k - 1] < ||x|| <= bounds[k]`` up to rounding, each in one place. Which
+        rows are counted is as for `magnitudes`.
+        """
+        inverse = np.abs(self._signed[: self.n_rows])[self._counted()]
+        squares = inverse**-2.0 - self._fit_intercept
+        places = np.searchsorted(np.square(bounds), squares)
+        return np.bincount(places, minlength=bounds.size + 1).astype(np.float64)
+
+    def _counted(self):
+        """Which rows are no null records and, of a group, the first of those."""
         counted = self._signed[: self.n_rows] != 0
         if self._groups is not None:
             rows = np.flatnonzero(counted)
             counted[:] = False
             counted[rows[np.unique(self._groups[rows], return_index=True)[1]]] = True
-        n_features = self._rows.n_features
-        counts[:n_features] = self._rows.magnitudes(counted, n_magnitudes)
-        return counts
+        return counted
 
     def scaled(self, scales: np.ndarray) -> "Objective":
         """Return the objective of ``x~`` with its columns multiplied by powers of two.
@@ -348,8 +366,8 @@ class Objective:
         are those of a table that was scaled beforehand.
         """
         powers = np.frexp(scales)[0] == 0.5
-        if scales.shape != (self._n_columns,) or not (powers & (scales <= 1)).all():
-            raise ValueError("The scales of columns must be powers of two, 1 at most.")
+        if scales.shape != (self._n_columns,) or not powers.all():
+            raise ValueError("The scales of columns must be powers of two.")
         changed = self._basis is not None or self._rows.scales is not None
         if changed or (self._fit_intercept and scales[-1] != 1):
             raise ValueError("Only columns of the table can be scaled, once, before any basis.")
@@ -747,9 +765,10 @@ class Line:
 
         def add_losses(first, last):
             if classes is None:
+                scratch = np.empty(MARGIN_SCRATCH), np.empty((n_steps + MORE_STEPS, LANES))
                 margin_line_losses(
                     self.scores[0], self.slopes[0], signed, spacing, capped, loss_clip, clip,
-                    reach, *kind, first, last, *margin_scratch(n_steps), partials,
+                    reach, *kind, first, last, *scratch, partials,
                 )  # fmt: skip
             else:
                 joint_line_losses(

@@ -64,7 +64,12 @@ class _Rows:
     def block(self, start, stop):
         """Rows [start, stop) in float64."""
         rows = self._stored(start, stop)
-        return rows if self.scales is None else scaled_columns(rows, self.scales)
+        if self.scales is not None:
+            rows = scaled_columns(rows, self.scales)
+            # What overflows is in null records: they count zero times, and infinity must not.
+            values = rows.data if sparse.issparse(rows) else rows
+            np.clip(values, -LARGEST, LARGEST, out=values)
+        return rows
 
     def _stored(self, start, stop):
         """Rows [start, stop) in float64, their columns as stored."""
@@ -133,7 +138,7 @@ class _Rows:
             inverse[~usable] = 0.0
             # What is not finite is found before there is a basis.
             if basis is None and not np.isfinite(squares).all():
-                _check_finite(self.block(start, stop))
+                _check_finite(self._stored(start, stop))
         return inverse
 
     def second_moment(self, scale, fit_intercept, diagonal, chunk_rows, basis=None):
