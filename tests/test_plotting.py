@@ -264,7 +264,7 @@ def test_the_figure_of_a_plan_holds_its_clip_noise_step_and_cost():
 @pytest.mark.parametrize("preconditioner", [None, "full"])
 def test_the_cost_so_far_is_that_of_a_ledger_that_ends_there(preconditioner):
     plan = planned(preconditioner=preconditioner, noise_schedule=DynamicNoise(decay=3.0))
-    first = [] if preconditioner is None else [plan.second_moment.noise_multiplier]
+    first = [] if preconditioner is None else plan.second_moment.noise_multipliers
     events = [GaussianEvent(z) for z in (*first, *plan.noise_multiplier)]
     n_releases, epsilon = cumulative_epsilon(plan)
     assert n_releases.tolist() == list(range(1, len(events) + 1))

@@ -44,10 +44,13 @@ def test_moment_and_gradients_share_the_budget_exactly(preconditioner, relation)
     schedules = {"clip_schedule": DecayingClip(1.0), "noise_schedule": Geometric(1.0, 0.98)}
     plan = plan_of(preconditioner, **schedules, **relation)
     budget = plan.budget
-    first, *rest = [event for event, count in plan.ledger.events for _ in range(count)]
-    assert first.noise_multiplier == plan.second_moment.noise_multiplier
+    lengths, first, *rest = [event for event, count in plan.ledger.events for _ in range(count)]
+    multipliers = plan.second_moment.noise_multipliers
+    assert [lengths.noise_multiplier, first.noise_multiplier] == multipliers
     assert [event.noise_multiplier for event in rest] == plan.noise_multiplier.tolist()
     assert first.mu**2 == pytest.approx(preconditioner.share * budget.mu**2, rel=1e-12)
+    scale_share = plan.second_moment.scale_share
+    assert lengths.mu**2 == pytest.approx(scale_share * budget.mu**2, rel=1e-12)
     assert plan.ledger.mu() == pytest.approx(budget.mu, rel=1e-12)
     assert plan.ledger.epsilon() <= 1.0
 
@@ -65,7 +68,7 @@ class Recorder(Schedule):
 def test_the_whitened_plan_follows_the_released_dimension_at_the_noise_fixed_in_advance(relation):
     clip, step = Recorder(), Recorder()
     shape = {"clip_schedule": clip, "step_schedule": step, "neighboring_relation": relation}
-    plan = plan_of(FullPreconditioner(), **shape)
+    plan = plan_of(FullPreconditioner(row_bound=DEFAULT_ROW_BOUND), **shape)
     whitened = plan.in_whitened_space(16.0)
     assert_array_equal(whitened.noise_multiplier, plan.noise_multiplier)
     assert whitened.ledger == plan.ledger
@@ -191,14 +194,16 @@ def test_columns_of_nothing_but_noise_hardly_count():
 def test_the_slack_of_the_summation_is_in_the_noise(preconditioner, relation):
     """With a private number of records, for far more of them than the public stand-in."""
     X = np.random.default_rng(0).normal(size=(1000, 10))
-    plan, objective = plan_of(preconditioner, **relation), objective_of(X)
+    bounded = type(preconditioner)(row_bound=DEFAULT_ROW_BOUND)
+    plan, objective = plan_of(bounded, **relation), objective_of(X)
     whitening = whitening_of(objective, plan)
     release, size = plan.second_moment, 11 if preconditioner.diagonal else 66
-    without = GaussianSum(DEFAULT_ROW_BOUND**2, release.noise_multiplier).noise_std(size)
+    (noise_multiplier,) = release.noise_multipliers
+    without = GaussianSum(DEFAULT_ROW_BOUND**2, noise_multiplier).noise_std(size)
     largest = 16_000 if relation else 1000
     slack = objective.moment_rounding(largest) * release.row_bound**2
     assert slack > 0
-    expected = without + release.noise_multiplier * slack
+    expected = without + noise_multiplier * slack
     assert whitening.noise_std == pytest.approx(expected, rel=1e-15)
     assert whitening.noise_std > without
 
