@@ -337,6 +337,9 @@ def test_rows_are_scaled_by_the_longest_length_that_many_have_and_by_what_n_mu_c
     # Where nothing stands out, what is far from usual is chance.
     assert scaled({3.5: 0.2, 224.0: 0.35}, 0.2, 100.0)[0] == 1.0
     assert scaled({3.5: 0.2, 7.0: 0.4}, 0.2, 100.0)[0] == 0.5
+    # And rows are made longer only by what does.
+    assert scaled({1.75: 0.6}, 0.2, 100.0)[0] == 1.0
+    assert scaled({1.75: 0.8}, 0.2, 100.0)[0] == 2.0
     # Rows without a length tell nothing, whatever their number.
     assert row_scale(np.eye(19)[0] + 0.2 * np.eye(19)[9], 0.0, 1e4) == (1.0, 3.0)
 

@@ -99,9 +99,10 @@ def row_scale(counts: np.ndarray, noise: float, signal: float) -> tuple[float, f
     if common.size:
         power = powers[common[-1]]
     else:
-        # The most likely one, if logarithms of lengths are normal before anything is seen.
+        # The most likely one, if logarithms of lengths are normal before anything is seen. Rows do
+        # not become longer by it: too long is worse than too short.
         unlikely = (max(noise, _COMMON) * powers / _LIKELY_POWERS) ** 2 / 2
-        power = powers[np.argmax(counts - unlikely)]
+        power = max(0.0, powers[np.argmax(counts - unlikely)])
     carried = np.floor(np.log2(np.sqrt(_CARRIED * signal) / _SUITED))
     wanted = min(max(power, 0.0), carried)
     return 2.0 ** (wanted - power), math.sqrt(1 + (DEFAULT_ROW_BOUND**2 - 1) * 4.0**wanted)
