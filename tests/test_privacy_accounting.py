@@ -20,7 +20,8 @@ from dpglm import (
     Piecewise,
     Polynomial,
 )
-from dpglm.estimators.whitening import DEFAULT_ROW_BOUND
+from dpglm.audit import record
+from dpglm.estimators.whitening import DEFAULT_ROW_BOUND, row_scale
 
 RELATIONS = ("zero_out", "replace_one", "add_or_remove_one")
 
@@ -62,8 +63,9 @@ def random_configuration(seed, longest=300, *, sampled=False):
 def test_every_draw_of_the_sampler_is_one_event_at_its_noise_multiplier(seed, draws):
     """Its standard deviation is recomputed; one joint release pays for all of three classes."""
     model, n_classes = random_configuration(seed), 3 if seed % 4 == 0 else 2
-    model.fit(np.random.default_rng(0).normal(size=(60, 3)), np.arange(60) % n_classes)
-    plan = model.plan(60, 3, n_classes)
+    with record() as tape:
+        model.fit(np.random.default_rng(0).normal(size=(60, 3)), np.arange(60) % n_classes)
+    plan, one = model.plan(60, 3, n_classes), tape.releases[0]
     events = [event for event, count in model.privacy_.events for _ in range(count)]
     assert model.privacy_ == plan.ledger
     replaces = model.neighboring_relation == "replace_one"
@@ -72,10 +74,13 @@ def test_every_draw_of_the_sampler_is_one_event_at_its_noise_multiplier(seed, dr
     largest_slack = 1e-9
     if model.preconditioner is not None:
         dimension = model.trace_.whitening.effective_dimension
-        row_bound = model.preconditioner.row_bound or DEFAULT_ROW_BOUND
-        moment = (math.sqrt(2) if replaces else 1.0) * row_bound**2
-        sensitivities = [moment, *(math.sqrt(dimension) * sensitivities)]
-        sizes = [4 if model.preconditioner.diagonal else 10, *sizes]
+        row_bound, lengths = model.preconditioner.row_bound or DEFAULT_ROW_BOUND, []
+        each = math.sqrt(2) if replaces else 1.0
+        if "lengths" in plan.second_moment.shares:
+            n, lengths, std = model.n_ref or 60, [each], one.event.noise_multiplier * each
+            row_bound = row_scale(one.answer / n, std / n, plan.second_moment.signal)[1]
+        sensitivities = [*lengths, each * row_bound**2, *(math.sqrt(dimension) * sensitivities)]
+        sizes = [*(19 for _ in lengths), 4 if model.preconditioner.diagonal else 10, *sizes]
         largest_slack = 1e-6
     assert [size for _, size, _ in draws] == sizes
     for (kind, size, scale), event, sensitivity in zip(draws, events, sensitivities, strict=True):
