@@ -476,6 +476,13 @@ def test_round_numbers_are_steps_where_bounds_are_far_apart():
     assert {c.steps for c in many.columns} == {1} and many.n_encoded == 20 * (8 + 10)
 
 
+def test_atoms_are_listed_in_whatever_way_a_list_is_written():
+    listed = [NumericColumn("x", 0, 50, atoms=given) for given in ([7, 9], np.array([7, 9]))]
+    assert listed[0] == listed[1] and listed[1].atoms == (7, 9)
+    for none in ([], np.array([])):
+        assert NumericColumn("x", 0, 50, atoms=none) == NumericColumn("x", 0, 50)
+
+
 def test_a_step_and_an_atom_are_learned_where_no_curve_can():
     column = NumericColumn("x", 0, 5000, intervals=4, steps=2, atoms=[2200])
     x = np.arange(5001.0)
@@ -706,6 +713,7 @@ WRONG = [
     (NumericColumn, ("x", 0, 9), {"atoms": [True]}, "list whole numbers within"),
     (NumericColumn, ("x", 0, 9), {"atoms": [2, 1]}, "list numbers in rising order"),
     (NumericColumn, ("x", 0, 9), {"atoms": 2}, "give a list"),
+    (NumericColumn, ("x", 0, 9), {"atoms": [2.0]}, "list whole numbers within"),
     (NumericColumn, ("x", 0, 1), {"missing": 2}, "missing=2"),
     (NumericColumn, ("x", 0, 1), {"missing": "mean"}, "missing='mean'"),
     (BooleanColumn, ("x",), {"missing": 1}, "missing=1"),

@@ -378,10 +378,13 @@ class NumericColumn(Quantity):
     def _check_jumps(self) -> None:
         is_known = type(self.steps) is int and 0 <= self.steps <= 3
         self._demand(is_known, "steps", "give a whole number from 0 to 3")
+        if isinstance(self.atoms, Iterable) and not isinstance(self.atoms, str):
+            atoms = (a.item() if isinstance(a, np.generic) else a for a in self.atoms)
+            self._set(atoms=tuple(atoms))
+            inside = all(type(a) is int and self.lower <= a <= self.upper for a in self.atoms)
+            self._demand(inside, "atoms", "list whole numbers within the bounds")
         if self.atoms != ():
             self._list("atoms")
-        inside = all(type(a) is int and self.lower <= a <= self.upper for a in self.atoms)
-        self._demand(inside, "atoms", "list whole numbers within the bounds")
 
     @property
     def bounds(self) -> tuple[float, float]:
