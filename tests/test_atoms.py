@@ -3,6 +3,7 @@
 import itertools
 import math
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -221,8 +222,17 @@ def test_bad_settings_and_rows_are_refused_before_anything_is_released():
         ({"table": odd}, "column 'debt' holds something that is not a finite number"),
         ({"table": {"income": [1.0]}}, "no column 'debt'"),
         ({"schema": Schema.draft(loans(3), "job")}, "is a draft; fill in"),
-        ({"share": 1.0}, "share=1.0"),
+        ({"schema": loans(3)}, "schema is a dict; give a Schema"),
+        ({"share": 1.0}, "share=1.0 must be a number above 0 and below 1, or None"),
+        ({"share": 2}, "share=2 must be a number above 0 and below 1, or None"),
         ({"share": 0.0}, "share=0.0"),
+        ({"share": True}, "share=True"),
+        ({"share": float("nan")}, "share=nan"),
+        ({"share": 1e-300}, "share=1e-300 of epsilon=1 is so little that the counts would be all"),
+        ({"share": 1e-20}, "share=1e-20 of epsilon=1 is so little that the counts would be all"),
+        ({"share": 1 - 1e-13}, "share=0.9999999999999 of epsilon=1 leaves nothing at delta=1e-06"),
+        ({"share": 0.9, "epsilon": 6e-4, "delta": 1e-4}, "leaves nothing at delta=0.0001"),
+        ({"groups": "debt"}, r"groups has shape \(\); give one entry for each row"),
         ({"epsilon": 0.0}, "epsilon=0.0"),
         ({"n_ref": 9}, "n_ref=9"),
     ]
@@ -279,3 +289,15 @@ def test_odometers_are_charged_first_and_a_failure_has_its_cost(tmp_path):
     with on_tape(Interrupted()), pytest.raises(KeyboardInterrupt) as error:
         private_atoms(SCHEMA, loans(50), **settings)
     assert error.value.privacy_ledger == found.privacy_
+
+
+def test_what_was_found_says_what_happened():
+    many = private_atoms(SCHEMA, loans(), epsilon=4.0)
+    again = private_atoms(many.schema, loans(), epsilon=4.0)
+    # Once, however often it was counted, and nothing else where nothing else was said.
+    stated = "(atoms: noisy counts of the rows, released by dpglm.workflow.private_atoms)"
+    assert again.schema.source == many.schema.source == stated
+    sourced = replace(SCHEMA, source="form of 2005")
+    assert private_atoms(sourced, loans(), epsilon=4.0).schema.source.startswith("form of 2005 (at")
+    nothing = private_atoms(SCHEMA, loans(50), epsilon=1.0)
+    assert "nothing was counted, and all of epsilon is left" in repr(nothing)

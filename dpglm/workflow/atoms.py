@@ -12,7 +12,7 @@ from scipy.special import ndtri
 
 from dpglm.estimators.inputs import group_numbers
 from dpglm.estimators.plan import ledger_of
-from dpglm.privacy.budget import PrivacyBudget, check_number
+from dpglm.privacy.budget import LARGEST_NOISE_MULTIPLIER, PrivacyBudget, is_number
 from dpglm.privacy.gaussian import GaussianEvent, gdp_epsilon
 from dpglm.privacy.ledger import PrivacyLedger
 from dpglm.privacy.noise import entropy_source, noise_seed
@@ -30,7 +30,7 @@ _MOST_ATOMS = 64
 # Of each column; where bounds are further apart, multiples of 10, 100, ... are counted.
 _MOST_VALUES = 2**20
 # What a schema says of them, whose other facts follow from no rows.
-_SOURCE = " (atoms: noisy counts of the rows, released by dpglm.workflow.private_atoms)"
+RELEASED = "(atoms: noisy counts of the rows, released by dpglm.workflow.private_atoms)"
 # Around a value, itself included: their median is what it stands out from.
 _NEIGHBOURS = 33
 
@@ -127,6 +127,9 @@ class PrivateAtoms:
     privacy_: PrivacyLedger
 
     def __repr__(self) -> str:
+        if not self.privacy_.events:
+            said = "as n mu is too small to show much; give a share to count all the same"
+            return f"<PrivateAtoms: nothing was counted, and all of epsilon is left, {said}>"
         atoms = {c.name: c.atoms for c in self.schema.numeric if c.atoms}
         return f"<PrivateAtoms: {atoms}; {self.privacy_}>"
 
@@ -179,6 +182,9 @@ def private_atoms(
 
     Notes
     -----
+    A ledger of a fit does not know of the counts: ``found.privacy_ + model.privacy_`` does, or
+    `privacy_of` of the list of what was found and a pipeline.
+
     Guarantee: (epsilon, delta)-differential privacy for the counts and a fit of Gaussian releases
     with the parameters ``left`` together: exactly, as mu^2 is divided between them. What the fit
     may spend was fixed before the counts; only its columns follow from them. The counts are one
@@ -209,6 +215,8 @@ def private_atoms(
     1.0
     """
     budget = PrivacyBudget(epsilon, delta, neighboring_relation, n_ref)
+    if not isinstance(schema, Schema):
+        raise ValueError(f"schema is a {type(schema).__name__}; give a Schema, and then the table.")
     schema.check_filled_in()
     grids = [_Grid(column) for column in schema.numeric if column.upper - column.lower >= ROUND]
     if not grids:
@@ -221,17 +229,12 @@ def private_atoms(
         moves = magnitude_sensitivity(neighboring_relation, len(grids)) / budget.mu
         n_records = max(1, budget.public_n_samples(holder.n_records))
         share = _share(moves * _chance(grids) / n_records)
-    else:
-        share = check_number("share", share, 0.0, math.nextafter(1.0, 0.0))
+    elif not is_number(share) or not 0 < share < 1:
+        raise ValueError(f"share={share!r} must be a number above 0 and below 1, or None.")
+    left = _left(budget, float(share))
     ledger = _ledger(budget, share, "row" if groups is None else "group")
     if share:
         schema = _released(schema, grids, holder, ledger, budget)
-    left = {
-        "epsilon": gdp_epsilon(budget.mu * math.sqrt(1 - share), delta),
-        "delta": budget.delta,
-        "neighboring_relation": neighboring_relation,
-        "n_ref": n_ref,
-    }
     return PrivateAtoms(schema, left, ledger)
 
 
@@ -252,6 +255,25 @@ def _share(reached: float) -> float:
     if (reached / _NEEDED) ** 2 > _MOST_SHARE:
         return 0.0
     return max(_LEAST_SHARE, min(_MOST_SHARE, (reached / _VISIBLE) ** 2))
+
+
+def _left(budget: PrivacyBudget, share: float) -> dict[str, Any]:
+    """Return what a fit may spend beside counts of this share, and refuse shares of no use."""
+    asked = f"share={share!r} of epsilon={budget.epsilon:g}"
+    if share and budget.mu * math.sqrt(share) * LARGEST_NOISE_MULTIPLIER < 1:
+        raise ValueError(f"{asked} is so little that the counts would be all noise; raise either.")
+    epsilon = gdp_epsilon(budget.mu * math.sqrt(1 - share), budget.delta)
+    if not epsilon:
+        raise ValueError(
+            f"{asked} leaves nothing at delta={budget.delta:g}: delta alone pays for what remains. "
+            "Lower share or delta."
+        )
+    return {
+        "epsilon": epsilon,
+        "delta": budget.delta,
+        "neighboring_relation": budget.neighboring_relation,
+        "n_ref": budget.n_ref,
+    }
 
 
 def _chance(grids: Sequence[_Grid]) -> float:
@@ -313,4 +335,5 @@ def _with_atoms(schema: Schema, grids: Sequence[_Grid], beyond: Sequence[np.ndar
     pairs = zip(grids, beyond, strict=True)
     found = {grid.column.name: grid.with_atoms(np.flatnonzero(b > least)) for grid, b in pairs}
     columns = [found.get(column.name, column) for column in schema.columns]
-    return replace(schema, columns=columns, source=f"{schema.source}{_SOURCE}")
+    source = schema.source.replace(RELEASED, "").strip()
+    return replace(schema, columns=columns, source=f"{source} {RELEASED}".strip())
