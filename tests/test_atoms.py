@@ -301,3 +301,15 @@ def test_what_was_found_says_what_happened():
     assert private_atoms(sourced, loans(), epsilon=4.0).schema.source.startswith("form of 2005 (at")
     nothing = private_atoms(SCHEMA, loans(50), epsilon=1.0)
     assert "nothing was counted, and all of epsilon is left" in repr(nothing)
+
+
+def test_a_ledger_of_a_pipeline_says_that_atoms_have_a_cost_of_their_own():
+    table = loans()
+    found = private_atoms(SCHEMA, table, epsilon=4.0)
+    y = np.where(table["income"] == 1902, "no", "yes")
+    for schema, is_said in ((found.schema, True), (SCHEMA, False)):
+        model = DPLogisticRegression(**found.left, classes=SCHEMA.classes, max_iter=5)
+        pipeline = make_pipeline(schema.transformer(), model).fit(table, y)
+        said = "the counts that showed the atoms of schema 'loans' are charged as well"
+        assert (said in privacy_of(pipeline).assumptions) is is_said
+    assert privacy_of([found, pipeline]).epsilon(1e-6) <= 4.0

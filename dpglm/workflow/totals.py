@@ -10,6 +10,8 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import ParameterGrid, ParameterSampler, check_cv
 
 from dpglm.privacy.ledger import PrivacyLedger
+from dpglm.schema.encoder import SchemaEncoder
+from dpglm.workflow.atoms import RELEASED
 from dpglm.workflow.calibration import PrivateCalibratedClassifier, PrivateThresholdClassifier
 from dpglm.workflow.checks import assumed_of, check_pipeline, parts_of, released_by, warn_of
 
@@ -97,7 +99,7 @@ def privacy_of(
         finding for estimator in _estimators(study) for finding in check_pipeline(estimator)
     )
     warn_of(findings)
-    assumptions = assumed_of(findings)
+    assumptions = [*assumed_of(findings), *_counted_before(study)]
     if isinstance(study, Mapping):
         assumptions.append("the scores, which have no noise, are not released")
     return replace(
@@ -116,6 +118,14 @@ def _estimators(study: Any) -> Iterator[Any]:
             yield from _estimators(inner)
     elif hasattr(study, "fit"):
         yield study
+
+
+def _counted_before(study: Any) -> Iterator[str]:
+    """Yield what has to be assumed of schemas whose atoms were found in rows."""
+    for _, part in parts_of([*_estimators(study)]):
+        if isinstance(part, SchemaEncoder) and RELEASED in part.schema.source:
+            name = part.schema.name
+            yield f"the counts that showed the atoms of schema {name!r} are charged as well"
 
 
 def _ledgers(study: Any, shape: Shape, seen: set[int]) -> Iterator[PrivacyLedger]:
