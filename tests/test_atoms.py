@@ -301,6 +301,10 @@ def test_what_was_found_says_what_happened():
     assert private_atoms(sourced, loans(), epsilon=4.0).schema.source.startswith("form of 2005 (at")
     nothing = private_atoms(SCHEMA, loans(50), epsilon=1.0)
     assert "nothing was counted, and all of epsilon is left" in repr(nothing)
+    assert nothing.left["epsilon"] == 1.0
+    # Where delta alone would pay for a mu that is rounded down.
+    tiny = private_atoms(SCHEMA, loans(50), epsilon=1e-13, delta=0.01)
+    assert tiny.left["epsilon"] == 1e-13
 
 
 def test_a_ledger_of_a_pipeline_says_that_atoms_have_a_cost_of_their_own():

@@ -259,10 +259,12 @@ def _share(reached: float) -> float:
 
 def _left(budget: PrivacyBudget, share: float) -> dict[str, Any]:
     """Return what a fit may spend beside counts of this share, and refuse shares of no use."""
-    asked = f"share={share!r} of epsilon={budget.epsilon:g}"
+    epsilon = budget.epsilon
+    asked = f"share={share!r} of epsilon={epsilon:g}"
     if share and budget.mu * math.sqrt(share) * LARGEST_NOISE_MULTIPLIER < 1:
         raise ValueError(f"{asked} is so little that the counts would be all noise; raise either.")
-    epsilon = gdp_epsilon(budget.mu * math.sqrt(1 - share), budget.delta)
+    if share:
+        epsilon = gdp_epsilon(budget.mu * math.sqrt(1 - share), budget.delta)
     if not epsilon:
         raise ValueError(
             f"{asked} leaves nothing at delta={budget.delta:g}: delta alone pays for what remains. "
