@@ -333,9 +333,13 @@ def _with_atoms(schema: Schema, grids: Sequence[_Grid], beyond: Sequence[np.ndar
     """Return the schema with the values that stand out, for which a full moment has room."""
     room = MOST_ENCODED - schema.n_encoded
     most = min(_MOST_ATOMS, room) if room > 0 else _MOST_ATOMS
-    least = max(0.0, np.sort(np.concatenate(beyond))[-most - 1])
-    pairs = zip(grids, beyond, strict=True)
-    found = {grid.column.name: grid.with_atoms(np.flatnonzero(b > least)) for grid, b in pairs}
+    together = np.concatenate(beyond)
+    kept = np.argsort(-together, kind="stable")[:most]
+    stands_out = np.zeros(len(together), dtype=bool)
+    stands_out[kept] = together[kept] > 0
+    places = np.split(stands_out, np.cumsum([len(b) for b in beyond])[:-1])
+    pairs = zip(grids, map(np.flatnonzero, places), strict=True)
+    found = {grid.column.name: grid.with_atoms(at) for grid, at in pairs}
     columns = [found.get(column.name, column) for column in schema.columns]
     source = schema.source.replace(RELEASED, "").strip()
     return replace(schema, columns=columns, source=f"{source} {RELEASED}".strip())
