@@ -346,7 +346,9 @@ class Objective:
         rows are counted is as for `magnitudes`.
         """
         inverse = np.abs(self._signed[: self.n_rows])[self._counted()]
-        squares = inverse**-2.0 - self._fit_intercept
+        # Not by a power, which need not round alike wherever a row stands.
+        with np.errstate(over="ignore"):
+            squares = np.square(1.0 / inverse) - self._fit_intercept
         places = np.searchsorted(np.square(bounds), squares)
         return np.bincount(places, minlength=bounds.size + 1).astype(np.float64)
 
