@@ -357,6 +357,20 @@ def test_rows_of_any_length_train_as_well_as_those_of_three():
     assert min(aucs) > max(aucs) - 0.03
 
 
+@pytest.mark.parametrize("size, long", [(0.4, False), (1.7, False), (400.0, True)])
+def test_rows_as_long_as_the_budget_carries_are_not_said_to_hide_columns(size, long):
+    """Of 120 records the intercept is hidden by noise, and the one column is not."""
+    X = size * np.resize([-1.0, 1.0], (120, 1))
+    model = DPLogisticRegression(classes=[0, 1])
+    # Whether this or that is seen in one fit is chance.
+    with seeded_noise(np.random.RandomState(0)), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(10):
+            model.fit(X, (X[:, 0] > 0).astype(int))
+    assert "lengths" in model.plan(120, 1).second_moment.shares
+    assert any("hides the others" in str(w.message) for w in caught) == long
+
+
 def test_columns_that_were_scaled_are_those_of_the_table_again_in_the_model():
     """The penalty is on coefficients of dollars, and the basis of the trace is for them."""
     model = DPLogisticRegression(

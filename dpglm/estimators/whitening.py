@@ -198,7 +198,9 @@ def whiten(vault: Vault, plan: PrivacyPlan | AdaptivePlan, space: Space) -> tupl
     with one_blas_thread():
         basis, dimension = preconditioner.whitened(moment / kept, noise / kept, ridge)
     if space.fit_intercept:
-        _warn_where_little_is_seen(moment / row_bound**2, noise / row_bound**2, release)
+        # Rows that released lengths did not make shorter are no longer than the budget carries.
+        long = not (first and release.by_rows) or scales[0] < 1
+        _warn_where_little_is_seen(moment / row_bound**2, noise / row_bound**2, release, long)
     vault.change_basis(basis)
     basis = (scales * basis.T).T
     events = [line.event for line in vault.log]
@@ -325,8 +327,10 @@ class FullPreconditioner(Preconditioner):
     Descent with fixed noise then adds to the mean loss ``a log(1 + (u_j c_j / 2.5)^2)`` for each
     coefficient c_j but the intercept, a Cauchy prior on those that the noise hides: ``a = .045 r
     max(0, 1 - 40 d / (n mu)) / k``, with ``r = damping s / n``, the effective dimension d and the
-    curvature k of the loss (1 at most). The entries of column j are taken for as large as
-    ``u_j = (its mean square + r) / (its mean)``, 1 at most, and 1 without an intercept.
+    curvature k of the loss (1 at most). All of it is of columns as they are scaled (``row_bound``),
+    and r and the moment over the part that shortened rows have left of the intercept's. The entries
+    of column j are taken for as large as ``u_j = (its mean square + r) / (its mean)``, 1 at most,
+    and 1 without an intercept.
 
     Examples
     --------
@@ -370,18 +374,19 @@ def check_preconditioner(preconditioner: Any) -> Preconditioner | None:
 
 
 def _warn_where_little_is_seen(
-    moment: np.ndarray, noise: float, release: SecondMomentRelease
+    moment: np.ndarray, noise: float, release: SecondMomentRelease, long: bool
 ) -> None:
     """Warn if the released moment shows one column only, or the budget cannot carry the columns.
 
     The intercept is in every row: where it is not seen but another column is, that one has made
-    rows so long that they were shortened to it alone. Both numbers are over the squared row bound.
+    rows so long that they were shortened to it alone, if rows can be `long` at all. Both numbers
+    are over the squared row bound.
     """
     squares = moment if moment.ndim == 1 else np.diag(moment)
     seen, n_columns = np.flatnonzero(squares > _SEEN * noise), len(squares)
     text = cannot_carry(release.signal, n_columns) if len(seen) <= _FEW else ""
     hidden = len(seen) == 1 and seen[0] < n_columns - 1 and squares[seen[0]] > 1 / 2
-    if not text and hidden:
+    if not text and hidden and long:
         text = (
             f"Of {n_columns} columns, intercept included, only column {seen[0]} can be seen: it "
             f"makes rows far longer than row_bound={release.row_bound:g}, and hides the others. "
