@@ -82,12 +82,13 @@ def moments(**changes):
     return gradients(stage="second_moment", **{**WHITE, **changes})
 
 
-def magnitudes(counts="magnitudes", **changes):
+def magnitudes(counts="magnitudes", n_canaries=640, **changes):
     model = DPLogisticRegression(epsilon=40.0, max_iter=1, **changes)
-    return audit_scores(counted_scores(model, n_canaries=640, counts=counts))
+    return audit_scores(counted_scores(model, n_canaries=n_canaries, counts=counts))
 
 
-lengths = partial(magnitudes, "lengths")
+# There are fewer lengths than magnitudes in a fit, so that such a count has fewer others in it.
+lengths = partial(magnitudes, "lengths", 1000)
 
 
 def values(relation="zero_out", n=500):

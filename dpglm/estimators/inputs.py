@@ -242,9 +242,10 @@ def _with_facts_of_rows(estimator, X, y, given, sample_weight, groups):
 def _of_each_row(name, values, X):
     if np.ma.isMaskedArray(values):
         raise ValueError(f"{name} is a masked array, and its mask would be lost; fill it first.")
-    if np.shape(values)[1:] != (1,) and np.ndim(values) != 1:
+    shape = np.asarray(values).shape
+    if shape[1:] != (1,) and len(shape) != 1:
         # scikit-learn's error would be about y.
-        raise ValueError(f"{name} has shape {np.shape(values)}; give one entry for each row.")
+        raise ValueError(f"{name} has shape {shape}; give one entry for each row.")
     values = column_or_1d(values)
     if len(values) != X.shape[0]:
         raise ValueError(f"{name} has {len(values)} entries, and X {X.shape[0]} rows.")
