@@ -128,7 +128,7 @@ MAJORITY = MajorityClassifier(neighboring_relation="replace_one")
     [
         *((NEWTON, newton, "direction_sensitivity", w) for w in WRONG_DIRECTIONS.values()),
         (NEWTON, newton.CurvatureSums, "_clipped", lambda self, X: X),
-        (MAJORITY, majority, "count_sensitivity", lambda relation: 1.0),
+        (MAJORITY, majority, "magnitude_sensitivity", lambda relation, n: 1.0),
     ],
 )
 def test_a_record_moves_a_release_by_what_is_charged_and_a_wrong_sensitivity_shows(

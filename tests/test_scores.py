@@ -326,7 +326,7 @@ def auc_of_private_counts(monkeypatch):
 
 
 def one_cell_for_all(monkeypatch):
-    monkeypatch.setattr(ScoreVault, "_one_cell", lambda self: 1.0)
+    monkeypatch.setattr(releases, "magnitude_sensitivity", lambda relation, n: 1.0)
 
 
 def sums_not_centred(monkeypatch):

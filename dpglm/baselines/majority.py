@@ -1,6 +1,5 @@
 """The classifier that ignores the features: class frequencies, counted privately once."""
 
-import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -15,16 +14,11 @@ from dpglm.estimators.solvers import FitTrace, OnStep
 from dpglm.losses import Loss, NamedLossMixin
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.gaussian import GaussianEvent
-from dpglm.privacy.vault import GaussianSum, Vault
+from dpglm.privacy.vault import GaussianSum, Vault, magnitude_sensitivity
 from dpglm.schedules import PublicFacts
 
 # A class of which noise leaves less than half a record counts as half a record.
 _LEAST_COUNT = 0.5
-
-
-def count_sensitivity(neighboring_relation: str) -> float:
-    """L2 sensitivity of counts: a record moves one of them by 1, or two where it is replaced."""
-    return math.sqrt(2) if neighboring_relation == "replace_one" else 1.0
 
 
 class LabelCounts(Records):
@@ -39,8 +33,11 @@ class CountVault(Vault):
     """A vault that releases the number of records in each class."""
 
     def label_counts(self, noise_multiplier: float) -> np.ndarray:
-        """Release the counts, which are exact in floating point and need no slack."""
-        sensitivity = count_sensitivity(self._budget.neighboring_relation)
+        """Release the counts, which are exact in floating point and need no slack.
+
+        A record has one label: it moves one count by 1, or two where it is replaced.
+        """
+        sensitivity = magnitude_sensitivity(self._budget.neighboring_relation, 1)
         mechanism = GaussianSum(sensitivity, float(noise_multiplier))
         return self._release_sum(mechanism, self._sums.counts, len(self._sums.class_weight))
 

@@ -23,7 +23,7 @@ from dpglm.privacy.ledger import PrivacyLedger
 from dpglm.privacy.noise import entropy_source, noise_seed
 from dpglm.privacy.odometer import charge_odometers
 from dpglm.privacy.pure import MOST_SUMS, BoxSums, box_quantile, box_std
-from dpglm.privacy.vault import GaussianSum, Vault
+from dpglm.privacy.vault import GaussianSum, Vault, magnitude_sensitivity
 
 _UNIT_ROUNDOFF = 2.0**-53
 # Between bins, on the scale of log-odds or of the decision function; half of all is an edge.
@@ -139,8 +139,8 @@ class ScoreVault(Vault):
             # Of two sums, each rounded once by `math.fsum`, of n terms up to the sensitivity.
             slack = sensitivity * 2 * _UNIT_ROUNDOFF * self._most_samples
         mechanism = GaussianSum(sensitivity, float(noise_multiplier), slack)
-        exact = lambda: np.array([self._sums.total(name)])  # noqa: E731
-        return float(self._release_sum(mechanism, exact, 1)[0])
+        noisy = self._release_sum(mechanism, lambda: np.array([self._sums.total(name)]), 1)
+        return float(noisy[0])
 
     def noisy_sums(self, names: Sequence[str], epsilon: float) -> np.ndarray:
         """Release some sums at once with delta = 0, each in units of its sensitivity.
@@ -166,7 +166,8 @@ class ScoreVault(Vault):
         A record is in one cell: it moves one count by 1, or two where it is replaced.
         """
         size = self._sums.n_classes**2
-        mechanism = GaussianSum(self._one_cell(), float(noise_multiplier))
+        one_cell = magnitude_sensitivity(self._budget.neighboring_relation, 1)
+        mechanism = GaussianSum(one_cell, float(noise_multiplier))
         return self._release_sum(mechanism, self._sums.cells, size)
 
     def noisy_table(self, noise_multiplier: float) -> np.ndarray:
@@ -181,13 +182,10 @@ class ScoreVault(Vault):
         root = prefix_root(n_bins)
         # A product of n_bins terms, of n together, in each of two tables; sqrt(n_bins) of a vector.
         slack = 8 * n_bins**1.5 * _UNIT_ROUNDOFF * self._most_samples
-        sensitivity = self._one_cell() * float(np.linalg.norm(root[:, 0]))
+        one_cell = magnitude_sensitivity(self._budget.neighboring_relation, 1)
+        sensitivity = one_cell * float(np.linalg.norm(root[:, 0]))
         mechanism = GaussianSum(sensitivity, float(noise_multiplier), slack)
         return self._release_sum(mechanism, lambda: self._sums.table() @ root.T, 2 * n_bins)
-
-    def _one_cell(self) -> float:
-        """L2 sensitivity of counts of which a record is in one."""
-        return math.sqrt(2) if self._budget.neighboring_relation == "replace_one" else 1.0
 
 
 def release_statistics(
