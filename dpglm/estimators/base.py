@@ -63,6 +63,14 @@ class Budgeted:
     def _budget(self) -> PrivacyBudget:
         return PrivacyBudget(self.epsilon, self.delta, self.neighboring_relation, self.n_ref)
 
+    def _forget(self) -> None:
+        # All at once: an interrupt in between would leave a part of a fit.
+        self.__dict__ = {
+            name: value
+            for name, value in vars(self).items()
+            if name[0] == "_" or not name.endswith("_")
+        }
+
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class PrivateLinearClassifier(Budgeted, LinearPredictions, CallbackSupportMixin, BaseEstimator):
@@ -117,7 +125,6 @@ class PrivateLinearClassifier(Budgeted, LinearPredictions, CallbackSupportMixin,
     # coefficients, of what it asks the vault for.
 
     def _penalty(self) -> float:
-        """Return the penalty, checked."""
         if (
             isinstance(self.alpha, bool)
             or not isinstance(self.alpha, Real)
@@ -245,8 +252,7 @@ class PrivateLinearClassifier(Budgeted, LinearPredictions, CallbackSupportMixin,
 
     def _fit(self, data: Arrays | SourceData) -> Self:
         self.classes_ = data.classes(self.classes)
-        n_classes = len(self.classes_)
-        plan = self.plan(*data.shape, n_classes=n_classes)
+        plan = self.plan(*data.shape, n_classes=len(self.classes_))
         with np.errstate(all="ignore"):
             sums = data.sums(self, self.classes_)
             if plan.facts.sampling_rate < 1:
@@ -306,14 +312,6 @@ class PrivateLinearClassifier(Budgeted, LinearPredictions, CallbackSupportMixin,
             warnings.warn(
                 "The coefficients diverged: lower step_schedule.", ConvergenceWarning, stacklevel=5
             )
-
-    def _forget(self) -> None:
-        # All at once: an interrupt in between would leave a part of a fit.
-        self.__dict__ = {
-            name: value
-            for name, value in vars(self).items()
-            if name[0] == "_" or not name.endswith("_")
-        }
 
     def _warn_of_weak_settings(self, plan: PrivacyPlan) -> None:
         if plan.ledger.seeded:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -101,8 +101,7 @@ class AtomVault(Vault):
         takes its place: by sqrt(d) in the L2 norm, and sqrt(2 d), as `magnitude_sensitivity` has
         it. Counts are exact in floating point and need no slack.
         """
-        relation = self._budget.neighboring_relation
-        sensitivity = magnitude_sensitivity(relation, self._sums.n_columns)
+        sensitivity = magnitude_sensitivity(self._budget.neighboring_relation, self._sums.n_columns)
         mechanism = GaussianSum(sensitivity, float(noise_multiplier))
         return self._release_sum(mechanism, self._sums.value_counts, size)
 
@@ -270,12 +269,7 @@ def _left(budget: PrivacyBudget, share: float) -> dict[str, Any]:
             f"{asked} leaves nothing at delta={budget.delta:g}: delta alone pays for what remains. "
             "Lower share or delta."
         )
-    return {
-        "epsilon": epsilon,
-        "delta": budget.delta,
-        "neighboring_relation": budget.neighboring_relation,
-        "n_ref": budget.n_ref,
-    }
+    return asdict(budget) | {"epsilon": epsilon}
 
 
 def _chance(grids: Sequence[_Grid]) -> float:

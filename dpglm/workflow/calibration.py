@@ -75,8 +75,7 @@ class _OnNoisyTable(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimator
         UtilityWarning
             If the noise could hide a class; it says nothing beyond the release.
         """
-        for name in ("privacy_", "classes_", self._learned):
-            vars(self).pop(name, None)
+        self._forget()
         self._check()
         n_classes = len(fitted_classes(self.estimator))
         if n_classes != 2:

@@ -3,7 +3,7 @@
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, asdict, dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -271,8 +271,7 @@ class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimat
         PrivacyWarning
             For each step of a setting that breaks the guarantee, as `check_pipeline` finds them.
         """
-        for name in [name for name in vars(self) if name.endswith("_") and name[0] != "_"]:
-            delattr(self, name)
+        self._forget()
         if as_source(X, y) is not None:
             raise TypeError("PrivateSearchCV needs X and y in memory, not blocks of rows.")
         X, y = utils.indexable(X, y)
@@ -369,7 +368,6 @@ class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimat
         return tags
 
     def _settings(self) -> list[dict[str, Any]]:
-        """Return the settings, all names checked."""
         grid = self.param_grid
         settings = list(grid if isinstance(grid, ParameterSampler) else ParameterGrid(grid))
         if not settings:
@@ -482,11 +480,8 @@ class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimat
     def _configured(self, setting: dict[str, Any], mu: float, **given: Any) -> Any:
         """Return a copy of the estimator with this setting and a budget of this mu."""
         model = clone(self.estimator).set_params(**clone(setting, safe=False))
-        own = {
+        own = asdict(self._budget()) | {
             "epsilon": gdp_epsilon(mu, self.delta),
-            "delta": self.delta,
-            "neighboring_relation": self.neighboring_relation,
-            "n_ref": self.n_ref,
             "classes": self._declared(),
             **given,
         }
