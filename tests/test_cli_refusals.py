@@ -105,7 +105,7 @@ AUDIT = {
     "--all --estimator svm": "not allowed with argument --all",
     "--all --plot a.png": "argument --plot: draws one estimator",
     "--plot a.txt": "argument --plot: a.txt must end in one of",
-    "--plot /no/where/a.png": "argument --plot: /no/where is no directory",
+    "--plot /no/where/a.png": "argument --plot: /no/where is no folder",
     "--epsilon 1e-9": "logistic: epsilon=1e-09 ",
 }
 BAD = [

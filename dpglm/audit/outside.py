@@ -110,8 +110,7 @@ class FromOutside:
 
     def _fitted(self, X: np.ndarray, y: np.ndarray) -> np.ndarray:
         estimator = clone(self.estimator)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             estimator.fit(X, y)
         return np.asarray(estimator.coef_, dtype=float)
 

@@ -1,9 +1,11 @@
 """Private selection: mechanisms that choose by private scores, and a vault that uses them."""
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from typing import Any, ClassVar
 
 import numpy as np
@@ -103,12 +105,8 @@ class ExponentialSelection(_Selection):
         with np.errstate(over="ignore"):
             exponents = np.maximum((scores - scores.max()) / self.scale, _LEAST_EXPONENT)
         weights = [int(math.ldexp(math.exp(x), _WEIGHT_BITS)) for x in exponents]
-        ticket = uniform_below(sum(weights), rng)
-        index = 0
-        while ticket >= weights[index]:
-            ticket -= weights[index]
-            index += 1
-        return index
+        totals = list(accumulate(weights))
+        return bisect_right(totals, uniform_below(totals[-1], rng))
 
 
 @dataclass(frozen=True)

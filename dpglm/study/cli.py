@@ -314,11 +314,11 @@ def _check_writable(arguments: argparse.Namespace, given: Mapping[str, Path]) ->
             path.unlink()
 
 
-def _check_folder(arguments: argparse.Namespace) -> None:
-    """Refuse an output whose folder is missing: its name may be misspelt."""
-    path = arguments.output
+def _check_folder(arguments: argparse.Namespace, option: str) -> None:
+    """Refuse a file whose folder is missing: its name may be misspelt."""
+    path = getattr(arguments, option)
     if path is not None and not path.parent.is_dir():
-        arguments.parser.error(f"argument --output: {path.parent} is no folder")
+        arguments.parser.error(f"argument --{option}: {path.parent} is no folder")
 
 
 def _refuse_json(path: Path) -> None:
@@ -488,8 +488,7 @@ def _audit(arguments: argparse.Namespace) -> int:
         if arguments.all:
             error("argument --plot: draws one estimator; name it with --estimator")
         _check_figure(arguments, "plot")
-        if not path.parent.is_dir():
-            error(f"argument --plot: {path.parent} is no directory")
+        _check_folder(arguments, "plot")
 
     begin, reports = time.perf_counter(), []
     for name in AUDITED if arguments.all else [arguments.estimator]:
@@ -514,9 +513,8 @@ def _audit(arguments: argparse.Namespace) -> int:
 def _audited(name: str, arguments: argparse.Namespace) -> AuditReport:
     budget = {"epsilon": arguments.epsilon, "delta": arguments.delta}
     estimator, _, container = methods.make_audited(name, **budget)
-    with warnings.catch_warnings():
-        # That delta is large for so few records is no matter: they are artificial.
-        warnings.simplefilter("ignore")
+    # That delta is large for so few records is no matter: they are artificial.
+    with warnings.catch_warnings(action="ignore"):
         report = audit_estimator(
             estimator,
             container=container,
@@ -571,7 +569,7 @@ def _add_report(parser: Any) -> None:
 
 
 def _report(arguments: argparse.Namespace) -> int:
-    _check_folder(arguments)
+    _check_folder(arguments, "output")
     with _refused(arguments):
         report = PrivacyReport.from_files(*arguments.files)
         if arguments.output is not None:
@@ -646,7 +644,7 @@ def _add_fit(parser: Any) -> None:
 def _fit(arguments: argparse.Namespace) -> int:
     options = {option: getattr(arguments, option) for option in ("output", "odometer")}
     given = {option: path for option, path in options.items() if path is not None}
-    _check_folder(arguments)
+    _check_folder(arguments, "output")
     if arguments.output.exists() and not arguments.overwrite:
         arguments.parser.error(f"argument --output: {arguments.output} exists; give --overwrite")
     _check_writable(arguments, given)

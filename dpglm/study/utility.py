@@ -382,7 +382,6 @@ class UtilityGraph:
         return splits
 
     def _settings(self) -> list[dict[str, Any]]:
-        """Return the settings, all parameters checked."""
         check_whole("n_samples", self.n_samples)
         check_whole("n_repeats", self.n_repeats)
         settings = list(ParameterGrid(self.param_grid))
@@ -518,8 +517,7 @@ def noise_from_public(estimator: BaseEstimator, X: Any, y: Any, *, n_samples: in
     rows = np.column_stack([X, np.ones(len(X))]) if space.fit_intercept else X
     if plan.second_moment is not None:
         same = np.resize(np.arange(len(y)), n_samples)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", PrivacyWarning)
+        with warnings.catch_warnings(action="ignore", category=PrivacyWarning):
             found = clone(estimator).fit(X[same], y[same]).trace_.whitening
         plan = plan.in_whitened_space(found.effective_dimension)
         space = replace(space, basis=found.basis)
@@ -660,8 +658,7 @@ def simulated_accuracy(
     exact = LogisticRegression(C=np.inf, max_iter=1000)
     found = []
     for rows, labels, seed in draws:
-        with warnings.catch_warnings(), seeded_noise(seed):
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"), seeded_noise(seed):
             predicted = [model.fit(X[rows], labels).predict(X) for model in (own, exact)]
         places = [np.searchsorted(own.classes, some) for some in predicted]
         found.append([chances[np.arange(len(y)), place].mean() for place in places])
@@ -721,10 +718,8 @@ def simulated_errors(
     _, own, draws = _fits(estimator, X, y, n_samples, accuracy, n_repeats, random_state)
     found, references = defaultdict(list), None
     for rows, labels, seed in draws:
-        with warnings.catch_warnings(), seeded_noise(seed):
-            warnings.simplefilter("ignore")
-            fitted = own.fit(X[rows], labels)
-            inference = fitted.inference(schema=schema, references=references)
+        with warnings.catch_warnings(action="ignore"), seeded_noise(seed):
+            inference = own.fit(X[rows], labels).inference(schema=schema, references=references)
         table, references = inference.estimates, inference.baselines
         sampling = table.sampling_error * math.sqrt(len(rows) / n_samples)
         for name, *pair in zip(table.names, sampling, table.privacy_error, strict=True):

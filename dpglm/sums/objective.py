@@ -306,7 +306,9 @@ class Objective:
         if self._basis is not None and (diagonal or self._basis.ndim == 1):
             raise ValueError("In a basis the second moment is that in a matrix, and whole.")
         inverse = np.abs(self._signed[: self.n_rows])
-        weights = self._root_weights()
+        weights = 1.0
+        if self._row_weights is not None:
+            weights = np.sqrt(self._row_weights[: self.n_rows])
         if coef is not None:
             scores = self._scores(self._check_coef(coef, "coef"))[0, : self.n_rows]
             # Of a score that is no number there is none.
@@ -334,8 +336,7 @@ class Objective:
         Whole numbers, free of rounding up to 2^53 records.
         """
         counts = np.zeros((self._n_columns, n_magnitudes))
-        n_features = self._rows.n_features
-        counts[:n_features] = self._rows.magnitudes(self._counted(), n_magnitudes)
+        counts[: self._rows.n_features] = self._rows.magnitudes(self._counted(), n_magnitudes)
         return counts
 
     def lengths(self, bounds: np.ndarray) -> np.ndarray:
@@ -376,8 +377,7 @@ class Objective:
         scaled = copy.copy(self)
         scaled._hold(self._rows.scaled(scales[: self._rows.n_features]))
         # A null record stays one, though its norm may no longer overflow.
-        signed = self._signs * scaled._inverse_norms()
-        scaled._signed = np.where(self._signed != 0, signed, 0.0)
+        scaled._signed = np.where(self._signed != 0, self._signs * scaled._inverse_norms(), 0.0)
         return scaled
 
     def moment_rounding(self, n_samples: int) -> float:
@@ -453,9 +453,7 @@ class Objective:
             return sums
         if loss_clip is not None:
             loss_clip = loss_clip / self._group_size
-        line = self._take_line(coef)
-        if line is None:
-            line = Line(coef, self._scores(coef))
+        line = self._take_line(coef) or Line(coef, self._scores(coef))
         line.turn(direction, steps, self._scores(direction, out=line.slopes))
         targets = (self._signed, self._targets, self._weights, self._row_weights)
         divided = self._parts is not None
@@ -525,9 +523,6 @@ class Objective:
         # What is null in the table stays null: scaled columns may have made its norm finite.
         rotated._signed = np.where(self._signed != 0, self._signs * norms, 0.0)
         return rotated
-
-    def _root_weights(self):
-        return 1.0 if self._row_weights is None else np.sqrt(self._row_weights[: self.n_rows])
 
     def _rows_of(self, records):
         """Numbers of the rows of these records."""
@@ -704,9 +699,7 @@ def _check_target(target, n_rows, n_outputs):
 
 def _padded(values):
     """Values of the rows, followed by zeros up to a whole number of groups."""
-    padded = np.zeros(-(-len(values) // ROW_GROUP) * ROW_GROUP, dtype=values.dtype)
-    padded[: len(values)] = values
-    return padded
+    return np.pad(values, (0, -len(values) % ROW_GROUP))
 
 
 class Line:

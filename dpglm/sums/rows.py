@@ -240,8 +240,7 @@ class SparseRows(_Rows):
 
     def _squares(self, start, stop, scales, images, bias):
         squares = np.empty(stop - start)
-        image = np.empty_like(bias)
-        sparse_squares(*self._data, scales, images, bias, start, image, squares)
+        sparse_squares(*self._data, scales, images, bias, start, np.empty_like(bias), squares)
         return squares
 
     def _products(self, scale, fit_intercept, chunk_rows):
