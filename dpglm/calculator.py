@@ -93,8 +93,7 @@ class PrivacyCalculator:
         if sampling_rate == 1:
             return math.sqrt(n_iter) / PrivacyBudget(epsilon, delta).mu
         target, kind = (epsilon, delta), sampled_event(self.neighboring_relation)
-        equal = np.ones(n_iter)
-        return float(calibrated_multipliers(equal, sampling_rate, *target, kind=kind)[0])
+        return float(calibrated_multipliers(np.ones(n_iter), sampling_rate, *target, kind=kind)[0])
 
     def max_iter(
         self, *, epsilon: float, delta: float, noise_multiplier: float, sampling_rate: float = 1.0
@@ -212,8 +211,7 @@ def expected_accuracy(plan: PrivacyPlan, *, accuracy: float, majority: float = 0
             "Theory knows what accuracy to expect of DPLogisticRegression with a full "
             "preconditioner and two classes only; simulate that of others on public rows."
         )
-    center, spread = _log_odds(accuracy, majority)
-    chance = expit(center + spread * _QUANTILES)
+    chance = _chances(accuracy, majority)
     d = plan.facts.n_features
     white = plan.in_whitened_space(d)
     design = np.column_stack([_QUANTILES, np.ones_like(_QUANTILES)])
@@ -315,8 +313,7 @@ def expected_errors(
         raise ValueError(
             "Intervals are of DPLogisticRegression with an inference_share; plan with .5, say."
         )
-    center, width = _log_odds(accuracy, majority)
-    chance = expit(center + width * _QUANTILES)
+    chance = _chances(accuracy, majority)
     n, release = plan.facts.n_samples, plan.debiasing
     information = n * float(np.mean(chance * (1 - chance)))
     noise = release.noise_multiplier * plan.budget.sensitivity(1.0) / math.sqrt(release.n_averaged)
@@ -324,23 +321,22 @@ def expected_errors(
     return Errors(1 / math.sqrt(information) / spread, noise / spread, n)
 
 
-def _log_odds(accuracy: float, majority: float) -> tuple[float, float]:
-    """Return mean and spread of normal log-odds by the best accuracy and the larger share."""
+def _chances(accuracy: float, majority: float) -> np.ndarray:
+    """Return chances of the larger share, with normal log-odds, that give it and the accuracy."""
     if not 0.5 <= majority < accuracy < 1:
         raise ValueError(
             f"accuracy={accuracy!r} must be below 1, and above majority={majority!r}, which is .5 "
             "or more: who always names the more frequent label is right as often as that."
         )
 
-    def center(spread: float) -> float:
+    def chances(spread: float) -> np.ndarray:
         def excess(mean: float) -> float:
             return float(np.mean(expit(mean + spread * _QUANTILES))) - majority
 
-        return brentq(excess, -_LARGEST_ODDS, _LARGEST_ODDS)
+        return expit(brentq(excess, -_LARGEST_ODDS, _LARGEST_ODDS) + spread * _QUANTILES)
 
     def gain(spread: float) -> float:
-        chance = expit(center(spread) + spread * _QUANTILES)
+        chance = chances(spread)
         return float(np.mean(np.maximum(chance, 1 - chance))) - accuracy
 
-    spread = brentq(gain, _TOLERANCE, _LARGEST_ODDS / 4)
-    return center(spread), spread
+    return chances(brentq(gain, _TOLERANCE, _LARGEST_ODDS / 4))

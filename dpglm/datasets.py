@@ -93,27 +93,26 @@ def make_census(
     frequencies, w = _population(schema.categorical)
 
     stratum = rng.choice(len(_STRATUM_SHARES), size=n_samples, p=_STRATUM_SHARES)
-    codes = [draw_rows(table[stratum], rng) for table in frequencies]
-    education = codes[[c.name for c in schema.categorical].index("education")]
+    columns = zip(schema.categorical, frequencies, strict=True)
+    codes = {column.name: draw_rows(shares[stratum], rng) for column, shares in columns}
     gain = np.exp(8.8 + rng.standard_normal(n_samples)) * (rng.random_sample(n_samples) < 0.08)
     loss = rng.normal(1900.0, 350.0, n_samples) * (rng.random_sample(n_samples) < 0.05)
     drawn = {
         "age": rng.normal(_STRATUM_AGES[stratum], 11.0).round(),
-        "schooling": rng.normal(_SCHOOLING[education], 0.5),
+        "schooling": rng.normal(_SCHOOLING[codes["education"]], 0.5),
         "hours": rng.normal(_STRATUM_HOURS[stratum], 10.0).round(),
         "commute": rng.exponential(25.0, n_samples).round(),
         "capital_gain": gain.round(),
         "capital_loss": loss.round(),
     }
     numeric = {c.name: np.clip(drawn[c.name], c.lower, c.upper) for c in schema.numeric}
-    names = [column.name for column in schema.categorical]
-    X: Any = encode(schema.encoded_columns, {**numeric, **dict(zip(names, codes, strict=True))})
+    X: Any = encode(schema.encoded_columns, {**numeric, **codes})
     y: Any = (rng.random_sample(n_samples) < expit(X @ w + _INTERCEPT)).astype(np.int64)
     if as_frame:
         pd = _pandas()
         categorical = {
-            column.name: pd.Categorical.from_codes(code, categories=list(column.categories))
-            for column, code in zip(schema.categorical, codes, strict=True)
+            c.name: pd.Categorical.from_codes(codes[c.name], categories=list(c.categories))
+            for c in schema.categorical
         }
         X = pd.DataFrame({**numeric, **categorical})
         y = pd.Series(y, name=schema.target.name)
@@ -566,8 +565,7 @@ def _labels(
     X: np.ndarray, signal: float, shares: np.ndarray, rng: np.random.RandomState
 ) -> np.ndarray:
     """Return the number of each row's class."""
-    n_classes = len(shares)
-    scores = X @ rng.standard_normal((X.shape[1], n_classes))
+    scores = X @ rng.standard_normal((X.shape[1], len(shares)))
     # Log-odds are differences of two scores.
     odds = scores - scores[:, [0]]
     spread = odds[:, 1:].std(axis=0).mean()

@@ -255,10 +255,7 @@ class DynamicNoise(Schedule):
     def values(self, n_iter: int, facts: PublicFacts) -> np.ndarray:
         if not 0 <= self.momentum < 1:
             raise ValueError(f"momentum={self.momentum!r} must lie in [0, 1).")
-        if self.influence is None:
-            half_log_q = self._log_weights(n_iter, facts) / 2
-        else:
-            half_log_q = np.log(self._given_weights(n_iter)) / 2
+        half_log_q = self._log_weights(n_iter, facts) / 2
         # In logarithms: weights of long runs leave the range of floating point.
         known = facts.clip is not None and np.isfinite(facts.clip).all()
         log_clip = np.log(facts.clip) if known else np.zeros(n_iter)
@@ -267,7 +264,12 @@ class DynamicNoise(Schedule):
         return np.exp((total + log_clip - half_log_q - log_budget) / 2)
 
     def _log_weights(self, n_iter: int, facts: PublicFacts) -> np.ndarray:
-        """Log of q_t by the recursion ``q_t = gamma q_(t+1) + momentum^(2(T-t))``, q_T = 1."""
+        """Log of q_t, given or by ``q_t = gamma q_(t+1) + momentum^(2(T-t))``, q_T = 1."""
+        if self.influence is not None:
+            q = np.array(self.influence, dtype=np.float64)
+            if q.shape != (n_iter,) or not (q > 0).all():
+                raise ValueError(f"influence must be {n_iter} positive numbers, one per iteration.")
+            return np.log(q)
         if self.decay is None:
             try:
                 log_gamma = np.log1p(-1 / facts.condition_number(self.row_bound))
@@ -284,12 +286,6 @@ class DynamicNoise(Schedule):
         for k in range(1, n_iter):
             log_q[-1 - k] = np.logaddexp(log_gamma + log_q[-k], k * log_echo)
         return log_q
-
-    def _given_weights(self, n_iter: int) -> np.ndarray:
-        q = np.array(self.influence, dtype=np.float64)
-        if q.shape != (n_iter,) or not (q > 0).all():
-            raise ValueError(f"influence must be {n_iter} positive numbers, one per iteration.")
-        return q
 
 
 @dataclass(eq=False, repr=False)

@@ -18,7 +18,6 @@ from sklearn.utils import check_random_state
 from dpglm.audit.grey_box import onto, record, replay
 from dpglm.audit.statistics import CanaryScores
 from dpglm.estimators.adaptive_plan import AdaptivePlan
-from dpglm.estimators.plan import SecondMomentRelease
 from dpglm.estimators.whitening import DiagonalPreconditioner, FullPreconditioner
 from dpglm.exceptions import PrivacyWarning, require
 from dpglm.losses import Loss
@@ -188,8 +187,7 @@ def canary_scores(
         fitted(estimator, *table)
     factor = NEIGHBORING_RELATIONS[estimator.neighboring_relation].sensitivity_factor
     complaints = (*_imbalance(estimator, plan, seen.events), *_leaks(estimator))
-    rate = plan.sampling_rate
-    return _gradient_scores(coins, seen, factor, rate, flips, complaints=complaints)
+    return _gradient_scores(coins, seen, factor, plan.sampling_rate, flips, complaints=complaints)
 
 
 def _on_axes(estimator: Any, n_canaries: int, stage: str) -> tuple[Any, Any]:
@@ -203,14 +201,11 @@ def _on_axes(estimator: Any, n_canaries: int, stage: str) -> tuple[Any, Any]:
     if stage not in ("gradients", "second_moment") or (moment is None and stage != "gradients"):
         raise ValueError(f"stage={stage!r} is not a stage of {estimator!r}.")
     if moment is not None:
-        estimator.set_params(preconditioner=_as_bounded(moment, DiagonalPreconditioner))
+        # Of the same share, and such that the units of columns are left alone.
+        diagonal = DiagonalPreconditioner(moment.share, row_bound=moment.row_bound)
+        estimator.set_params(preconditioner=diagonal)
         plan = estimator.plan(n_canaries, n_canaries, len(np.unique(estimator.classes)))
     return estimator, plan
-
-
-def _as_bounded(moment: SecondMomentRelease, kind: type) -> Any:
-    """Return a preconditioner of the same share that leaves the units of columns alone."""
-    return kind(moment.share, row_bound=moment.row_bound)
 
 
 class _Pulls(Tape):
@@ -300,8 +295,8 @@ def cross_moment_scores(estimator: Any, n_canaries: int, random_state: Any = Non
     estimator = prepared(estimator, max_iter=1)
     labels = np.unique(estimator.classes)
     moment = estimator.plan(n_canaries, 2 * n_canaries, len(labels)).second_moment
-    estimator.set_params(preconditioner=_as_bounded(moment, FullPreconditioner))
     row_bound = moment.row_bound
+    estimator.set_params(preconditioner=FullPreconditioner(moment.share, row_bound=row_bound))
     X = np.kron(np.diag(coins), [row_bound / math.sqrt(2)] * 2)
     release = releases_of(estimator, X, np.full(n_canaries, labels[1]))[0]
     (rows, columns), _ = triangle(2 * n_canaries)

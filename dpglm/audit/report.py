@@ -202,8 +202,7 @@ class _Audit:
         parameters = self.estimator.get_params(deep=False)
         claim = (parameters["epsilon"], parameters.get("delta", 0.0))
         audit = FromOutside(self.estimator, *claim, self.row_norm, self.false_alarm)
-        coins = coin_flips(min(self.n_canaries, _MOST_GUESSED), self.random_state)
-        yield audit.guesses(coins)
+        yield audit.guesses(coin_flips(min(self.n_canaries, _MOST_GUESSED), self.random_state))
         yield audit.pair(self.n_fits)
 
 

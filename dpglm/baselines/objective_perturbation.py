@@ -136,8 +136,7 @@ class ObjectivePerturbation(PerturbationMixin, PrivateLinearClassifier):
         if penalty == 0:
             penalty = _automatic_penalty(problem, largest_mu)
         rest = self._left_over(problem, penalty, largest_mu)
-        output_mu = rest * math.sqrt(_OUTPUT_SHARE)
-        return self._tilted_plan(problem, penalty, rest * split, output_mu)
+        return self._tilted_plan(problem, penalty, rest * split, rest * math.sqrt(_OUTPUT_SHARE))
 
     def _left_over(self, problem: Problem, penalty: float, mu: float) -> float:
         """Return what the changes of variables leave of a budget's mu, for this mu or a smaller."""

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -168,10 +169,8 @@ class MinimizerVault(Vault):
                 self.log.append(Release(event, plan.tilt.noise_std(math.prod(shape))))
             tilt = plan.tilt.release(np.zeros(shape), self._entropy)[0]
 
-        def exact() -> np.ndarray:
-            known = {"n_samples": plan.max_n_samples, "tilt": tilt}
-            return self._sums.minimizer(plan.penalty, plan.tolerance, **known)
-
+        known = {"n_samples": plan.max_n_samples, "tilt": tilt}
+        exact = partial(self._sums.minimizer, plan.penalty, plan.tolerance, **known)
         # A record moves a tilted minimiser by any distance: its law is what the tilt keeps close.
         moves = None if plan.tilt is None else math.inf
         return self._release_sum(plan.output, exact, math.prod(shape), moves=moves)
@@ -179,11 +178,8 @@ class MinimizerVault(Vault):
     def last_iterate(self, plan: DescentOutputPlan) -> np.ndarray:
         """Release the end of the planned gradient steps, which `descent_sensitivity` bounds."""
         steps = {"step": plan.step, "n_iter": plan.n_steps, "clip": plan.clip}
-
-        def exact() -> np.ndarray:
-            n_samples, alpha = plan.facts.n_samples, plan.facts.alpha
-            return self._sums.last_iterate(n_samples, alpha=alpha, **steps)
-
+        facts = plan.facts
+        exact = partial(self._sums.last_iterate, facts.n_samples, alpha=facts.alpha, **steps)
         return self._release_sum(plan.output, exact, math.prod(self._sums.coef_shape))
 
 

@@ -296,8 +296,7 @@ def _check_affordable(plan: AdaptivePlan, n_splits: float) -> None:
     smallest = LARGEST_NOISE_MULTIPLIER**-1
     excess = max(plan.noise_multiplier(plan.gradient_cost), 1 / plan.selection_epsilon) * smallest
     if excess > 1:
-        filtered = plan.unit.event(plan.capacity * excess**2)
-        enough = composed_epsilon([(filtered, 1)], budget.delta)
+        enough = composed_epsilon([(plan.unit.event(plan.capacity * excess**2), 1)], budget.delta)
         raise ValueError(
             f"epsilon={budget.epsilon:g} with delta={budget.delta:g} is too small for one gradient "
             f"and one selection, each 1/{n_splits:g} of the budget (n_splits): the noise would be "

@@ -183,8 +183,7 @@ class Plan:
     @property
     def words_of_warning(self) -> str:
         """A sentence, if the budget cannot carry the columns; of random batches it says nothing."""
-        whole = self.sampling_rate == 1
-        return cannot_carry(self.signal, self.facts.n_features) if whole else ""
+        return cannot_carry(self.signal, self.facts.n_features) if self.sampling_rate == 1 else ""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self}>"
@@ -455,8 +454,7 @@ def make_plan(
     _check_affordable(noise_multipliers, budget)
     if second_moment is not None:
         second_moment.refuse_all_noise()
-    noise_std = _noise_std(noise_multipliers, sensitivity)
-    facts = replace(facts, noise_std=noise_std)
+    facts = replace(facts, noise_std=_noise_std(noise_multipliers, sensitivity))
 
     step = schedule_values(step_schedule, n_iter, facts, parameter="step_schedule")
     momentum = HeavyBall(0.0) if momentum is None else momentum

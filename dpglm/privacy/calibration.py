@@ -34,8 +34,7 @@ def calibrated_multipliers(
     levels = coarsened(np.asarray(shape, dtype=np.float64))
     levels = levels / levels.min()
     counts = tuple(sorted(Counter(levels.tolist()).items()))
-    target = epsilon, delta
-    return math.exp(_log_scale(counts, sampling_rate, *target, tuple(first), kind)) * levels
+    return math.exp(_log_scale(counts, sampling_rate, epsilon, delta, tuple(first), kind)) * levels
 
 
 # A plan and its fit, or the fits of a search over steps, ask the same.

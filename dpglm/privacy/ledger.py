@@ -732,8 +732,7 @@ class PrivacyLedger:
             if self.n_changed > 1:
                 guarantee += f", for {self._changed} at once"
             if self.neighboring_relation != "replace_one":
-                distance = 2 * self.n_changed
-                epsilon = composed_epsilon(self.events, self.reporting_delta, distance)
+                epsilon = composed_epsilon(self.events, self.reporting_delta, 2 * self.n_changed)
                 if epsilon < math.inf:
                     guarantee += f", which implies epsilon={rounded_up(epsilon)} under replace_one"
             if self.seeded:

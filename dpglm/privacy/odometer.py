@@ -307,8 +307,7 @@ class PrivacyOdometer:
             end = self._begin(file)
             # Kept open, so that no other file is given the number of this one.
             handle = os.dup(file.fileno())
-        identity = _identity(os.fstat(handle))
-        block = _Block(str(self.path), self._given, self.label, identity, end)
+        block = _Block(str(self.path), self._given, self.label, _identity(os.fstat(handle)), end)
         begun = _Entered(block, handle, self._part)
         self._blocks.append(begun)
         try:

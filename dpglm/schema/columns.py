@@ -358,8 +358,7 @@ class NumericColumn(Quantity):
         self._finite("lower")
         self._finite("upper")
         apart = 0 < self.upper - self.lower < math.inf
-        advice = "give bounds with lower < upper and a finite difference"
-        self._demand(apart, "lower upper", advice)
+        self._demand(apart, "lower upper", "give bounds with lower < upper and a finite difference")
         self._choose("scale", "linear", "asinh")
         self._finite("unit")
         self._demand(self.unit > 0, "unit", "give a number above 0")

@@ -84,8 +84,7 @@ class ArraySource(LocalSource):
     def _parts_of_file(self, wanted):
         name, position = self._file
         row_bytes = self.n_features * self._X.itemsize
-        shape = (BUFFERS, self.block_rows[0], self.n_features)
-        buffers = np.empty(shape, dtype=self._X.dtype)
+        buffers = np.empty((BUFFERS, self.block_rows[0], self.n_features), dtype=self._X.dtype)
         with open(name, "rb") as file:
             # Where one can, the system is told to read ahead.
             if hasattr(os, "posix_fadvise"):

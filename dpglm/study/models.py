@@ -128,8 +128,7 @@ def predict_csv(
     schema, model = read_model(model_path)
     if probabilities and not hasattr(model, "predict_proba"):
         raise ValueError(f"{type(model).__name__} has no probabilities; fit the logistic loss.")
-    frame = read_texts(path, schema.feature_names)
-    X = schema.transformer().fit_transform(frame)
+    X = schema.transformer().fit_transform(read_texts(path, schema.feature_names))
     head, columns = [schema.target.name], [model.predict(X)]
     if probabilities:
         head += [f"chance of {label}" for label in model.classes_]
@@ -184,8 +183,7 @@ def _converted(scope: Any, operator: Any, container: Any) -> None:
         coef, intercept = np.vstack([opposite * coef, coef]), [opposite * intercept[0], *intercept]
     rows = ops.OnnxCast(X, to=code, op_version=version)
     product = ops.OnnxMatMul(rows, np.transpose(coef).astype(number), op_version=version)
-    shift = np.array(intercept, dtype=number)
-    scores = ops.OnnxAdd(product, shift, op_version=version)
+    scores = ops.OnnxAdd(product, np.array(intercept, dtype=number), op_version=version)
     best = ops.OnnxArgMax(scores, axis=1, keepdims=0, op_version=version)
     classes = model.classes_ if model.classes_.dtype.kind in "UO" else model.classes_.astype(int)
     label, chances = operator.outputs

@@ -173,7 +173,7 @@ def _iterations(plan: PrivacyPlan) -> list[str]:
 
 
 def _worthwhile(plan: PrivacyPlan, row_bound: float, distance: float) -> list[str]:
-    mu = plan.facts.mu / _sensitivity_factor(plan)
+    mu = plan.facts.mu / plan.budget.sensitivity(1.0)
     # Whitened rows have another norm, and their clip belongs to that.
     clip = None if plan.second_moment is not None else plan.clip
     facts = replace(plan.facts, mu=mu, row_bound=row_bound, clip=clip)
@@ -379,14 +379,10 @@ def _alternatives(estimator: BaseEstimator, plan: Plan, shape: Shape) -> list[st
     return _section("ALTERNATIVES", table=rows)
 
 
-def _sensitivity_factor(plan: Plan) -> float:
-    return NEIGHBORING_RELATIONS[plan.ledger.neighboring_relation].sensitivity_factor
-
-
 def _noise_per_multiplier(plan: Plan) -> float:
     """Norm of the noise on the mean gradient over the clip, for a noise multiplier of 1."""
     size = plan.facts.expected_batch_size
-    return math.sqrt(plan.facts.n_released) * _sensitivity_factor(plan) / size
+    return math.sqrt(plan.facts.n_released) * plan.budget.sensitivity(1.0) / size
 
 
 def _first_multiplier(plan: Plan) -> float:

@@ -107,7 +107,6 @@ class Display:
 
 
 def _new_axes(layout: Layout) -> np.ndarray:
-    """Return the axes of a new figure."""
     n_panels = math.prod(layout.shape)
     grid = math.ceil(n_panels / layout.n_columns), layout.n_columns
     options = {"figsize": layout.size, "layout": "constrained", **layout.options}
@@ -407,8 +406,7 @@ class TradeOffDisplay(Display):
         (axes,) = self.axes_
         # Even steps in the normal quantile show both corners.
         rates = norm.cdf(np.linspace(-5.0, 5.0, 2 * _MOST_POINTS + 1))
-        power = attack_power(self.ledger, rates)
-        ends = (0.0, *rates, 1.0), (0.0, *power, 1.0)
+        ends = (0.0, *rates, 1.0), (0.0, *attack_power(self.ledger, rates), 1.0)
         axes.plot(*ends, label="who has seen what was released")
         axes.fill_between(*ends, alpha=0.1)
         axes.plot([0, 1], [0, 1], color="0.6", linestyle="--", label="who has seen nothing")
@@ -797,9 +795,8 @@ class UtilityGraphDisplay(Display):
         for line, metric in zip(self.axes_, self.metrics, strict=True):
             for axes, parameter in zip(line, self.parameters, strict=True):
                 self._draw(axes, parameter, metric)
-            line[0].set_ylabel(f"{SCORES[metric]}, held-out public rows")
-            for axes in line:
                 axes.set_ylim(*self._limits(metric))
+            line[0].set_ylabel(f"{SCORES[metric]}, held-out public rows")
         for axes, parameter in zip(self.axes_[-1], self.parameters, strict=True):
             axes.set_xlabel(parameter)
         self._add_legend(own_figure)

@@ -631,9 +631,8 @@ def _read(path: Path) -> PrivacyOdometer | OdometerEntry:
         whole = document if "ledger" in document else {"ledger": document}
         if not isinstance(whole["ledger"], dict) or "events" not in whole["ledger"]:
             raise ValueError("it has no ledger, which lists events.")
-        ledger = PrivacyLedger.from_dict(whole["ledger"])
         return OdometerEntry(
-            ledger,
+            PrivacyLedger.from_dict(whole["ledger"]),
             estimator=whole.get("estimator") or whole.get("subject"),
             parameters=whole.get("parameters", {}),
         )

@@ -314,12 +314,8 @@ def _fold_facts(estimator: Any, private_count: bool) -> Iterator[tuple[str, str,
         yield f"{name} takes folds that follow labels or groups", "breaks", "cv=PrivateKFold()"
     elif isinstance(cv, PrivateKFold) or folds in _BY_POSITION:
         if private_count and getattr(cv, "neighboring_relation", None) != _ADD:
-            instead = f"PrivateKFold(neighboring_relation={_ADD!r}), and groups"
-            yield (
-                f"{name} takes folds by position where the number of rows is private",
-                "breaks",
-                instead,
-            )
+            does = f"{name} takes folds by position where the number of rows is private"
+            yield does, "breaks", f"PrivateKFold(neighboring_relation={_ADD!r}), and groups"
     elif not isinstance(cv, str):
         instead = "this, if each row's fold follows from public facts and its own identifier"
         yield f"{name} takes folds from {folds}", "not known", instead
