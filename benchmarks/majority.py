@@ -14,7 +14,7 @@ import argparse
 from functools import cache
 
 import numpy as np
-from curves import DELTA, MODELS, encoded
+from curves import DELTA, MODELS, signs
 from sklearn.datasets import make_classification
 
 from dpglm.datasets import fetch_adult, fetch_bank, fetch_kddcup99, make_census
@@ -69,8 +69,13 @@ def tables(names, n_rows, shares, epsilon):
                     ),
                 )
             for name in [name for name in RAW if name in names]:
-                raw = f"{name} {n} {share:g}", *drawn(*RAW[name], n, share)
-                yield from encoded([raw], epsilon).items()
+                rows, labels, schema = drawn(*RAW[name], n, share)
+                # Of five folds four are trained on.
+                plan = MODELS["logistic"](epsilon=epsilon, delta=DELTA).plan(n * 4 // 5, 1)
+                for form in ("lines", "curves"):
+                    facts = schema.additive(signal=plan.signal) if form == "curves" else schema
+                    X = facts.transformer().fit_transform(rows)
+                    yield f"{name} {n} {share:g}, {form}", (X, signs(labels, schema))
 
 
 def main():

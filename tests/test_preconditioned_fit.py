@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
+from scipy.special import expit
+from scipy.stats import norm
 from sklearn.base import clone
 from sklearn.datasets import make_classification
 from sklearn.linear_model import LogisticRegression
@@ -302,9 +304,9 @@ def test_lengths_cost_what_they_need_where_magnitudes_would_show_nothing(relatio
         assert plan.ledger.mu() == pytest.approx(plan.budget.mu, rel=1e-9)
         return [*plan.second_moment.shares.items()][:-1]
 
-    few = (1 + (relation == "replace_one")) * np.array([20, 100, 500, 100_000])
+    few = (1 + (relation == "replace_one")) * np.array([20, 60, 500, 100_000])
     found = [shares(n) for n in few.tolist()]
-    assert found[0] == [] and found[1] == [("lengths", 0.1)]
+    assert found[0] == [] and found[1] == [("lengths", 0.15)]
     assert found[2] == [("lengths", pytest.approx(0.00714, abs=1e-5))]
     assert found[3][0][0] == "magnitudes"
     assert shares(500, FullPreconditioner(row_bound=3.0)) == []
@@ -335,8 +337,12 @@ def test_rows_are_scaled_by_the_longest_length_that_many_have_and_by_what_n_mu_c
     assert scaled({3.5: 0.7, 14.0: 0.35}, 0.09, 100.0)[0] == 0.25
     assert scaled({3.5: 0.7, 14.0: 0.35}, 0.1, 100.0)[0] == 1.0
     # Where nothing stands out, what is far from usual is chance.
-    assert scaled({3.5: 0.2, 224.0: 0.35}, 0.2, 100.0)[0] == 1.0
+    assert scaled({3.5: 0.4, 224.0: 0.35}, 0.2, 100.0)[0] == 1.0
+    assert scaled({0.4: 0.4, 14.0: 0.4}, 0.17, 100.0)[0] == 0.25
     assert scaled({3.5: 0.2, 7.0: 0.4}, 0.2, 100.0)[0] == 0.5
+    # Of two that may both be, the longer one: 13.8 - .5 is within 3 of 15.6, and 10.4 - .5 is not.
+    assert scaled({3.5: 0.45, 14.0: 0.4}, 0.17, 100.0)[0] == 0.25
+    assert scaled({3.5: 0.45, 14.0: 0.3}, 0.17, 100.0)[0] == 1.0
     # And rows are made longer only by what does.
     assert scaled({1.75: 0.6}, 0.2, 100.0)[0] == 1.0
     assert scaled({1.75: 0.8}, 0.2, 100.0)[0] == 2.0
@@ -355,6 +361,42 @@ def test_rows_of_any_length_train_as_well_as_those_of_three():
         scales = np.append(np.full(300, scale), 1.0)
         assert_array_equal(model.trace_.whitening.scales, scales)
     assert min(aucs) > max(aucs) - 0.03
+
+
+@pytest.mark.parametrize("rare", [True, False])
+def test_an_intercept_that_long_rows_hide_is_moved_to_where_its_released_slope_says(rare):
+    """And stays where that may be noise. The oracle has a finer law."""
+    rng = np.random.default_rng(0)
+    X = 3.0 * rng.normal(size=(6000, 100)) + 0.5
+    y = (rng.random(6000) < (0.03 if rare else 0.5)).astype(int)
+    model = DPLogisticRegression(epsilon=0.05, classes=[0, 1])
+    with seeded_noise(1):
+        model.fit(X, y)
+    trace, plan = model.trace_, model.plan(6000, 100)
+    white = trace.whitening
+    assert white.scales[0] < 0.125
+    # Coefficients as the descent left them.
+    with seeded_noise(1), pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dpglm.estimators.descent.settle_intercept", lambda *_: None)
+        left = clone(model).fit(X, y).trace_.coef
+    assert_array_equal(left[:-1], trace.coef[:-1])
+    plan = plan.in_whitened_space(white.effective_dimension)
+    along = np.linalg.inv(white.basis)[:, -1]
+    excess, noise = along @ trace.slope, math.hypot(*(plan.averaging * trace.noise_std)) / 6000
+    noise *= np.linalg.norm(along)
+    if not rare:
+        assert abs(excess) < 1.5 * noise and trace.coef[-1] == left[-1]
+        return
+    moment = white.moment / min(1.0, max(white.moment[-1, -1], white.noise_std / 6000))
+    c = left / white.scales
+    spread = math.sqrt(max(c @ moment @ c - (moment[-1] @ c) ** 2, 0.0))
+    odds = moment[-1] @ c + spread * norm.ppf((np.arange(9999) + 0.5) / 9999)
+    before, after = (expit(odds + shift).mean() for shift in (0.0, trace.coef[-1] - left[-1]))
+    wanted = before - excess * (1 - (1.5 * noise / excess) ** 2)
+    assert excess > 1.5 * noise and after == pytest.approx(max(wanted, before / 4), rel=0.01)
+    # Which is what the labels ask for.
+    p = [expit(X @ coef[:-1] + coef[-1]).mean() for coef in (left, trace.coef)]
+    assert p[0] > 2 * 0.03 and abs(p[1] - 0.03) < 0.5 * abs(p[0] - 0.03)
 
 
 @pytest.mark.parametrize("size, long", [(0.4, False), (1.7, False), (400.0, True)])

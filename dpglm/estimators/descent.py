@@ -17,9 +17,10 @@ from dpglm.estimators.whitening import (
     FullPreconditioner,
     Preconditioner,
     check_preconditioner,
+    settle_intercept,
     whiten,
 )
-from dpglm.losses import NamedLossMixin
+from dpglm.losses import Logistic, NamedLossMixin
 from dpglm.privacy.budget import LARGEST_NOISE_MULTIPLIER, PrivacyBudget, check_number
 from dpglm.privacy.vault import Vault
 from dpglm.schedules import (
@@ -217,6 +218,10 @@ class NoisyDescentMixin(NamedLossMixin):
         if plan.second_moment is not None:
             plan, space, trace.whitening = whiten(vault, plan, space)
         trace.coef = noisy_gradient_descent(vault, plan, space, trace, on_step)
+        first, white = plan.second_moment, trace.whitening
+        shortened = first is not None and first.by_rows and white.scales[0] < 1
+        if shortened and space.fit_intercept and isinstance(space.loss, Logistic):
+            settle_intercept(plan, space, trace)
         if plan.debiasing is not None:
             trace.debiased = debias(vault, plan, space, trace)
         return trace

@@ -120,14 +120,16 @@ class FitTrace:
         help, None for sums; distances in the whitened space where there is one.
     events : list of Event
         What each release cost; without those of a preconditioner before the first row, and of a
-        debiasing after the last. Of an
-        adaptive fit they are no bound on what it cost: the ledger states the whole budget.
+        debiasing after the last. Of an adaptive fit they bound no cost: the ledger does.
     coef : ndarray or None
         The coefficients at the end, in the solver's layout (intercept last).
     whitening : Whitening or None
         What a preconditioner released before the first iteration.
     debiased : Debiased or None
         What was released after the last, for intervals.
+    slope : ndarray or None
+        Of gradient descent: the mean of the noisy mean gradients, each with the weight that its
+        iterate has in the result.
 
     Examples
     --------
@@ -147,6 +149,7 @@ class FitTrace:
         self.coef: np.ndarray | None = None
         self.whitening: Whitening | None = None
         self.debiased: Debiased | None = None
+        self.slope: np.ndarray | None = None
 
     def record(self, *releases: Release, **released: Any) -> None:
         """Append a row: a value for each column, if need be the release's own, and the costs."""
@@ -273,12 +276,13 @@ def noisy_gradient_descent(
     """
     alpha, rate = plan.facts.alpha, plan.facts.sampling_rate
     n_summed = plan.facts.n_samples * rate
-    coef = velocity = average = np.zeros(space.shape)
+    coef = velocity = average = slope = np.zeros(space.shape)
     for t, noise_multiplier in enumerate(plan.noise_multiplier):
         # 1) Release the sum of the gradients (of a random batch), each clipped, with noise.
         noisy_sum = vault.gradient_sum(coef, plan.clip[t], noise_multiplier, rate, plan.batches)
         # 2) Divide by the public number of records; add the gradients of the penalty and the prior.
         gradient = space.projected(noisy_sum) / n_summed
+        slope = slope + plan.averaging[t] * gradient
         if alpha > 0:
             gradient = gradient + alpha * space.penalty_gradient(coef)
         if space.prior is not None:
@@ -299,6 +303,7 @@ def noisy_gradient_descent(
         )
         if on_step is not None:
             on_step(t, space.original(coef))
+    trace.slope = slope
     return space.original(average)
 
 

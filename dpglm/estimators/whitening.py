@@ -17,13 +17,14 @@ from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.special import ndtri
+from scipy.optimize import brentq
+from scipy.special import expit, ndtri
 from sklearn.base import BaseEstimator
 
 from dpglm.estimators.adaptive_plan import AdaptivePlan
 from dpglm.estimators.docs import completed
 from dpglm.estimators.plan import PrivacyPlan, SecondMomentRelease, cannot_carry
-from dpglm.estimators.solvers import Space, Whitening
+from dpglm.estimators.solvers import FitTrace, Space, Whitening
 from dpglm.exceptions import UtilityWarning
 from dpglm.kernels import one_blas_thread
 from dpglm.privacy.vault import LENGTHS, N_MAGNITUDES, Vault, triangle
@@ -64,12 +65,19 @@ _WANTED, _NEEDED = 0.05, 0.25
 _LEAST_SCALE_SHARE, _MOST_SCALE_SHARE, _MOST_SCALED = 0.003, 0.03, 2**16
 
 # The same of lengths of rows: counts are to have a noise of a tenth of the records, but are worth
-# no more than a tenth of the budget, and nothing where half of the records would not show. A length
-# counts if it has a tenth of the records; before anything is seen it is 3.5 or 1.75, give or take
-# two powers of two. The square of the length that rows may have is this part of n mu.
-_LENGTH_NOISE, _HIDDEN_LENGTHS, _COMMON = 0.1, 0.5, 0.1
-_LEAST_LENGTH_SHARE, _MOST_LENGTH_SHARE = 0.001, 0.1
-_LIKELY_POWERS, _CARRIED = 2.0, 1 / 7
+# no more than .15 of the budget, and nothing where .4 of the records would not show. A
+# length counts if it has a tenth of the records; before anything is seen it is 3.5 or 1.75, give or
+# take two powers of two, or one if it is less, and what is exp(3) times less likely than another is
+# not. The square of the length that rows may have is this part of n mu.
+_LENGTH_NOISE, _HIDDEN_LENGTHS, _COMMON = 0.1, 0.4, 0.1
+_LEAST_LENGTH_SHARE, _MOST_LENGTH_SHARE = 0.001, 0.15
+_LIKELY_POWERS, _CONCEIVABLE, _CARRIED = 2.0, 3.0, 1 / 7
+
+# Of the noise of the intercept's slope, for it to be one; and the part of a probability that is
+# left at least.
+_SURE, _LEFT = 1.5, 0.25
+# Quantiles of a normal law.
+_NORMAL = ndtri((np.arange(100) + 0.5) / 100)
 
 
 def column_scales(counts: np.ndarray, noise_std: float, n_samples: int) -> np.ndarray:
@@ -99,10 +107,12 @@ def row_scale(counts: np.ndarray, noise: float, signal: float) -> tuple[float, f
     if common.size:
         power = powers[common[-1]]
     else:
-        # The most likely one, if logarithms of lengths are normal before anything is seen. Rows do
-        # not become longer by it: too long is worse than too short.
-        unlikely = (max(noise, _COMMON) * powers / _LIKELY_POWERS) ** 2 / 2
-        power = max(0.0, powers[np.argmax(counts - unlikely)])
+        # The longest that is a twentieth as likely as the likeliest one, if logarithms of lengths
+        # are normal before anything is seen. Rows do not become longer by it: too long is worse
+        # than too short.
+        far = np.maximum(powers, -2 * powers) / _LIKELY_POWERS
+        chances = counts / max(noise, _COMMON) ** 2 - far**2 / 2
+        power = max(0.0, powers[chances > np.max(chances) - _CONCEIVABLE][-1])
     carried = np.floor(np.log2(np.sqrt(_CARRIED * signal) / _SUITED))
     wanted = min(max(power, 0.0), carried)
     return 2.0 ** (wanted - power), math.sqrt(1 + (DEFAULT_ROW_BOUND**2 - 1) * 4.0**wanted)
@@ -214,6 +224,39 @@ def whiten(vault: Vault, plan: PrivacyPlan | AdaptivePlan, space: Space) -> tupl
             sizes = np.append((sizes / unit_sizes(moment / kept, hidden))[:-1], math.inf)
         space = replace(space, prior=(strength, sizes))
     return plan, replace(space, basis=basis), whitening
+
+
+def normal_odds(mean: float, mean_square: float) -> np.ndarray:
+    """Return log-odds that are spread as a normal law with these moments is."""
+    return mean + math.sqrt(max(mean_square - mean**2, 0.0)) * _NORMAL
+
+
+def settle_intercept(plan: PrivacyPlan, space: Space, trace: FitTrace) -> None:
+    """Move the intercept to where the mean probability is what the released gradients ask for.
+
+    Where rows had to be made shorter, it is one of many directions of noise, and has not arrived
+    when the descent ends: a rare class is then foretold too often. How much too large the mean
+    probability is, is the slope along the intercept; as much of it as stands out from its noise is
+    taken back, as if log-odds were normal with the moments that the second moment gives them.
+    """
+    white, coef = trace.whitening, trace.coef / trace.whitening.scales
+    if white.moment.ndim == 1:
+        return
+    along = np.linalg.solve(space.basis, np.eye(len(coef))[-1])
+    noise = np.linalg.norm(along) * np.linalg.norm(plan.averaging * trace.noise_std)
+    excess, noise = along @ trace.slope, noise / trace.n_summed
+    if abs(excess) <= _SURE * noise:
+        return
+    moment = white.moment / part_kept(white.moment, white.noise_std / plan.facts.n_samples)
+    mean, mean_square = moment[-1] @ coef, coef @ moment @ coef
+
+    def probability(shift: float) -> float:
+        return float(np.mean(expit(normal_odds(mean, mean_square) + shift)))
+
+    p, reach = probability(0.0), 50 + np.max(np.abs(normal_odds(mean, mean_square)))
+    wanted = p - excess * (1 - (_SURE * noise / excess) ** 2)
+    wanted = np.clip(wanted, max(_LEFT * p, 1e-9), 1 - max(_LEFT * (1 - p), 1e-9))
+    trace.coef[-1] += brentq(lambda shift: probability(shift) - wanted, -reach, reach)
 
 
 @dataclass(eq=False, repr=False)
@@ -330,7 +373,8 @@ class FullPreconditioner(Preconditioner):
     curvature k of the loss (1 at most). All of it is of columns as they are scaled (``row_bound``),
     and r and the moment over the part that shortened rows have left of the intercept's. The entries
     of column j are taken for as large as ``u_j = (its mean square + r) / (its mean)``, 1 at most,
-    and 1 without an intercept.
+    and 1 without an intercept. Where released lengths made rows shorter, released gradients move
+    the intercept of logistic regression on ("Rare classes" in docs/defaults.md).
 
     Examples
     --------
