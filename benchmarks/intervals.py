@@ -216,7 +216,7 @@ def run(cell, repeats, path, population, seed):
         names, value, error, sampling = found_in(inference, population)
         n_given += np.isfinite(value).sum()
         plan = model.plan(cell.n, X.shape[1])
-        basis, _, squared_bound = _chosen_basis(plan, model.trace_, True) or (None,) * 3
+        basis, _, squared_bound, _ = _chosen_basis(plan, model.trace_, True) or (None,) * 4
         true, plain = truth_of(inference, population, cell, basis, squared_bound)
         z = (value - true) / error
         rounded = [[None if math.isnan(x) else round(float(x), 4) for x in z]]

@@ -7,6 +7,7 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy import sparse
 from scipy.special import expit
+from scipy.stats import norm
 from sklearn.base import clone
 
 from dpglm import DiagonalPreconditioner, DPLinearSVM, DPLogisticRegression, seeded_noise
@@ -157,7 +158,7 @@ def test_an_estimate_is_of_newton_steps_on_what_was_released(relation, width):
     weights = np.minimum(1.0, one**2 / np.square(rows).sum(axis=1))
     assert 10 < np.sum(weights < 1) < 1000 and not found.left_out.any()
     assert np.sum(~found.seen) == (width is not None)
-    at, estimates = np.linalg.solve(found.basis, model.trace_.coef), []
+    at, steps = np.linalg.solve(found.basis, model.trace_.coef), []
     for gradient in approach:
         exact = rows.T @ (weights * (expit(rows @ at) - y))
         assert_allclose(gradient.exact, exact, rtol=1e-6, atol=1e-6)
@@ -176,14 +177,25 @@ def test_an_estimate_is_of_newton_steps_on_what_was_released(relation, width):
     raised += std**2 / 2 * (np.sum(1 / raised) + 1 / raised)
     likely = np.where(values > 2 * edge, raised, np.maximum(values, edge / 2))
     safe, likely = ((vectors * one) @ vectors.T for one in (raised, likely))
-    assert_allclose(found.curvature, likely, rtol=1e-6, atol=1e-6)
-    assert_allclose(found.inverse @ likely, np.eye(d), atol=1e-9)
     for gradient in gradients:
         exact = rows.T @ (weights * (expit(rows @ at) - y))
         assert_allclose(gradient.exact, exact, rtol=1e-6, atol=1e-6)
-        estimates.append(at - np.linalg.solve(likely, gradient.answer))
+        steps.append((at, gradient.answer))
         at = at - np.linalg.solve(safe, gradient.answer)
-    assert_allclose(found.coef, found.basis @ np.mean(estimates[-6:], axis=0), rtol=1e-6)
+
+    def estimate(curvature):
+        return np.mean([v - np.linalg.solve(curvature, g) for v, g in steps[-6:]], axis=0)
+
+    # By how much the curvature has changed since it was released, log-odds being normal.
+    white = model.trace_.whitening
+    mean_row = found.basis.T @ (white.moment[:, -1] / white.moment[-1, -1] / white.scales)
+    levels = []
+    for v in (estimate(likely), steps[0][0]):
+        law = norm(mean_row @ v, math.sqrt(v @ v - (mean_row @ v) ** 2))
+        levels.append(law.expect(lambda odds: expit(odds) * expit(-odds)))
+    assert_allclose(found.curvature, likely * levels[0] / levels[1], rtol=1e-3)
+    assert_allclose(found.inverse @ found.curvature, np.eye(d), atol=1e-9)
+    assert_allclose(found.coef, found.basis @ estimate(found.curvature), rtol=1e-6)
     noise = gradients[0].event.noise_multiplier * gradients[0].sensitivity
     assert_allclose(found.noise_std, noise / math.sqrt(6), rtol=1e-6)
 

@@ -21,7 +21,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpglm.estimators.plan import DebiasingRelease, PrivacyPlan
 from dpglm.estimators.solvers import Debiased, FitTrace, Space
-from dpglm.estimators.whitening import FullPreconditioner, check_preconditioner, part_kept
+from dpglm.estimators.whitening import (
+    FullPreconditioner,
+    check_preconditioner,
+    normal_odds,
+    part_kept,
+)
 from dpglm.exceptions import require
 from dpglm.privacy.budget import PrivacyBudget, check_number
 from dpglm.privacy.ledger import PrivacyLedger
@@ -58,6 +63,8 @@ _LITTLE = 0.25
 _LARGEST_SWAY = 0.4
 # The curvature that whitened rows are taken to have before it is known: they have up to 1/4.
 _APPROACH = 0.2
+# A mean of p (1 - p) that cannot be told from nothing.
+_LEAST_LEVEL = 1e-3
 # Rounds of Newton's method without noise, and a mean of p (1 - p), of whitened columns, that is
 # reached in so many only where labels are separated, or columns collinear.
 _ROUNDS, _SEPARATED = 20, 1e-7
@@ -180,6 +187,11 @@ def debias(vault: Vault, plan: PrivacyPlan, space: Space, trace: FitTrace) -> De
     hidden, as L too may be wrong there. The noise would make A too large, by
     ``(s_H^2 / 2) (tr(A) I + A)`` in G, which is added (E[E A E], E being symmetric, s_H on its
     diagonal and s_H / sqrt(2) off it).
+
+    H is the curvature where it was released, which may be far from the estimate if what the descent
+    did is forgotten slowly. Log-odds z'v of whitened rows z have the mean square ``||v||^2`` and a
+    mean that is known; as if they were normal, the mean of p (1 - p) at both places follows, and L
+    is divided by the ratio.
     """
     release, relation = plan.debiasing, plan.budget.neighboring_relation
     n, where = plan.facts.n_samples, triangle(space.n_columns)[0]
@@ -189,7 +201,7 @@ def debias(vault: Vault, plan: PrivacyPlan, space: Space, trace: FitTrace) -> De
         left_out, seen = np.ones(d, dtype=bool), np.zeros(0, dtype=bool)
         basis = np.zeros((d, 0))
         return Debiased(n, trace.coef, left_out, basis, nothing, nothing, seen, nothing, 0.0)
-    basis, kept, squared_bound = chosen
+    basis, kept, squared_bound, mean_row = chosen
     k = len(kept)
     vault.change_basis(np.linalg.solve(space.basis, basis))
     space = replace(space, basis=basis)
@@ -224,18 +236,25 @@ def debias(vault: Vault, plan: PrivacyPlan, space: Space, trace: FitTrace) -> De
         moment.T[where] = moment[where]
         raised, curvature, seen, directions = _without_noise(moment[:k, :k], edge, _SEPARATED * n)
         safe, inverse = (np.linalg.inv(one + penalty[:k, :k]) for one in (raised, curvature))
-        found = []
+        steps = []
         for _ in range(release.n_gradients):
             gradient = noisy_gradient(release.noise_multiplier)
-            found.append(coef[:k] - inverse @ gradient)
+            steps.append((coef[:k].copy(), gradient))
             coef[:k] -= safe @ gradient
     m, noise_std = release.n_averaged, vault.log[-1].noise_scale
-    if not edge:
+
+    def arrived(inverse: np.ndarray) -> np.ndarray:
+        return np.mean([at - inverse @ gradient for at, gradient in steps[-m:]], axis=0)
+
+    if edge:
+        curvature *= _level(arrived(inverse), mean_row) / _level(steps[0][0], mean_row)
+        inverse = np.linalg.inv(curvature + penalty[:k, :k])
+    else:
         # Newton's method has arrived, but for labels that are separated.
         seen = seen & (gradient @ safe @ gradient < _CONVERGED)
     left_out = np.ones(space.n_columns, dtype=bool)
     left_out[kept] = noise_std * np.linalg.norm(safe) > _LARGEST_SWAY
-    coef[:k] = np.mean(found[-m:], axis=0)
+    coef[:k] = arrived(inverse)
     return Debiased(
         n_records=n,
         coef=space.original(coef),
@@ -265,13 +284,19 @@ def _without_noise(
     return *((vectors * one) @ vectors.T for one in (raised, likely)), seen, vectors
 
 
+def _level(coef: np.ndarray, mean_row: np.ndarray) -> float:
+    """Return the mean of p (1 - p) of whitened rows, if their log-odds are normal."""
+    odds = normal_odds(mean_row @ coef, coef @ coef)
+    return max(float(np.mean(expit(odds) * expit(-odds))), _LEAST_LEVEL)
+
+
 def _chosen_basis(
     plan: PrivacyPlan, trace: FitTrace, intercept: bool
-) -> tuple[np.ndarray, np.ndarray, float] | None:
-    """Return a basis, the columns that its first directions are of, and the bound on rows, squared.
+) -> tuple[np.ndarray, np.ndarray, float, np.ndarray] | None:
+    """Return a basis, columns of its first directions, the squared bound and the mean of rows.
 
-    These are the columns that most records have, as many as the budget can carry; the others must
-    have small mean squares, and get directions of their own in which rows are short.
+    Most records have these columns, as many as the budget can carry; the others must have small
+    mean squares, and get directions of their own in which rows are short.
     """
     white, release = trace.whitening, plan.debiasing
     n, d = plan.facts.n_samples, len(white.scales)
@@ -300,7 +325,8 @@ def _chosen_basis(
     basis[np.ix_(kept, np.arange(len(kept)))] = inner
     basis[others, np.arange(len(kept), d)] = _LEFT_OUT
     bound = squared_bound(len(kept), least) if noise > 0 else math.inf
-    return (white.scales * basis.T).T, kept, bound
+    mean_row = inner.T @ moment[kept, -1] * intercept
+    return (white.scales * basis.T).T, kept, bound, mean_row
 
 
 def _shares(moment: np.ndarray, noise: float) -> np.ndarray:
