@@ -220,7 +220,8 @@ class NoisyDescentMixin(NamedLossMixin):
         trace.coef = noisy_gradient_descent(vault, plan, space, trace, on_step)
         first, white = plan.second_moment, trace.whitening
         shortened = first is not None and first.by_rows and white.scales[0] < 1
-        if shortened and space.fit_intercept and isinstance(space.loss, Logistic):
+        is_plain = self.class_weight is None and isinstance(space.loss, Logistic)
+        if shortened and is_plain and space.fit_intercept:
             settle_intercept(plan, space, trace)
         if plan.debiasing is not None:
             trace.debiased = debias(vault, plan, space, trace)

@@ -190,8 +190,8 @@ def debias(vault: Vault, plan: PrivacyPlan, space: Space, trace: FitTrace) -> De
 
     H is the curvature where it was released, which may be far from the estimate if what the descent
     did is forgotten slowly. Log-odds z'v of whitened rows z have the mean square ``||v||^2`` and a
-    mean that is known; as if they were normal, the mean of p (1 - p) at both places follows, and L
-    is divided by the ratio.
+    mean that is known (taken for 0 without an intercept); as if they were normal, the mean of
+    p (1 - p) at both places follows, and G is multiplied by the ratio for L.
     """
     release, relation = plan.debiasing, plan.budget.neighboring_relation
     n, where = plan.facts.n_samples, triangle(space.n_columns)[0]

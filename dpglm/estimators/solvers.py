@@ -128,8 +128,7 @@ class FitTrace:
     debiased : Debiased or None
         What was released after the last, for intervals.
     slope : ndarray or None
-        Of gradient descent: the mean of the noisy mean gradients, each with the weight that its
-        iterate has in the result.
+        Of gradient descent: the noisy mean gradients, weighted as the iterates that they are of.
 
     Examples
     --------
@@ -282,7 +281,7 @@ def noisy_gradient_descent(
         noisy_sum = vault.gradient_sum(coef, plan.clip[t], noise_multiplier, rate, plan.batches)
         # 2) Divide by the public number of records; add the gradients of the penalty and the prior.
         gradient = space.projected(noisy_sum) / n_summed
-        slope = slope + plan.averaging[t] * gradient
+        slope = slope + (plan.averaging[t - 1] if t else 0.0) * gradient
         if alpha > 0:
             gradient = gradient + alpha * space.penalty_gradient(coef)
         if space.prior is not None:

@@ -73,9 +73,8 @@ _LENGTH_NOISE, _HIDDEN_LENGTHS, _COMMON = 0.1, 0.4, 0.1
 _LEAST_LENGTH_SHARE, _MOST_LENGTH_SHARE = 0.001, 0.15
 _LIKELY_POWERS, _CONCEIVABLE, _CARRIED = 2.0, 3.0, 1 / 7
 
-# Of the noise of the intercept's slope, for it to be one; and the part of a probability that is
-# left at least.
-_SURE, _LEFT = 1.5, 0.25
+# Of the noise of the intercept's slope, for it to be one; and how far the intercept then may go.
+_SURE, _FAR = 1.5, math.log(4)
 # Quantiles of a normal law.
 _NORMAL = ndtri((np.arange(100) + 0.5) / 100)
 
@@ -107,9 +106,8 @@ def row_scale(counts: np.ndarray, noise: float, signal: float) -> tuple[float, f
     if common.size:
         power = powers[common[-1]]
     else:
-        # The longest that is a twentieth as likely as the likeliest one, if logarithms of lengths
-        # are normal before anything is seen. Rows do not become longer by it: too long is worse
-        # than too short.
+        # The longest that is conceivable, if logarithms of lengths are normal before anything is
+        # seen. Rows do not become longer by it: too long is worse than too short.
         far = np.maximum(powers, -2 * powers) / _LIKELY_POWERS
         chances = counts / max(noise, _COMMON) ** 2 - far**2 / 2
         power = max(0.0, powers[chances > np.max(chances) - _CONCEIVABLE][-1])
@@ -232,31 +230,34 @@ def normal_odds(mean: float, mean_square: float) -> np.ndarray:
 
 
 def settle_intercept(plan: PrivacyPlan, space: Space, trace: FitTrace) -> None:
-    """Move the intercept to where the mean probability is what the released gradients ask for.
+    """Move the intercept to where its released slope is what it should be.
 
-    Where rows had to be made shorter, it is one of many directions of noise, and has not arrived
-    when the descent ends: a rare class is then foretold too often. How much too large the mean
-    probability is, is the slope along the intercept; as much of it as stands out from its noise is
-    taken back, as if log-odds were normal with the moments that the second moment gives them.
+    Where rows had to be made shorter, it is one of many directions of noise, and may not arrive: a
+    rare class is then foretold too often. Were all odds right but for a factor, that would give the
+    slope, log-odds being normal with the moments that follow from the second moment, and residuals
+    cut as the clip cuts those of a row of mean length. So the slope gives a factor, 4 at most.
     """
-    white, coef = trace.whitening, trace.coef / trace.whitening.scales
-    if white.moment.ndim == 1:
-        return
-    along = np.linalg.solve(space.basis, np.eye(len(coef))[-1])
-    noise = np.linalg.norm(along) * np.linalg.norm(plan.averaging * trace.noise_std)
-    excess, noise = along @ trace.slope, noise / trace.n_summed
-    if abs(excess) <= _SURE * noise:
+    white, weights = trace.whitening, plan.averaging[:-1]
+    if white.moment.ndim == 1 or not weights.any():
         return
     moment = white.moment / part_kept(white.moment, white.noise_std / plan.facts.n_samples)
-    mean, mean_square = moment[-1] @ coef, coef @ moment @ coef
+    coef, basis = trace.coef / white.scales, (space.basis.T / white.scales).T
+    odds = normal_odds(moment[-1] @ coef, coef @ moment @ coef)
+    cut = plan.averaging @ plan.clip / math.sqrt(max(1.0, np.trace(basis.T @ moment @ basis)))
+    false, true = np.minimum(expit(odds), cut), np.minimum(expit(-odds), cut)
 
-    def probability(shift: float) -> float:
-        return float(np.mean(expit(normal_odds(mean, mean_square) + shift)))
+    def slope(shift: float) -> float:
+        p = expit(odds + shift)
+        return float(np.mean((1 - p) * false - p * true))
 
-    p, reach = probability(0.0), 50 + np.max(np.abs(normal_odds(mean, mean_square)))
-    wanted = p - excess * (1 - (_SURE * noise / excess) ** 2)
-    wanted = np.clip(wanted, max(_LEFT * p, 1e-9), 1 - max(_LEFT * (1 - p), 1e-9))
-    trace.coef[-1] += brentq(lambda shift: probability(shift) - wanted, -reach, reach)
+    along = np.linalg.solve(space.basis, np.eye(len(coef))[-1])
+    noise = np.linalg.norm(along) * np.linalg.norm(weights * trace.noise_std[1:])
+    noise, missing = noise / trace.n_summed, along @ trace.slope - weights.sum() * slope(0.0)
+    # Of coefficients that are no numbers nothing is greater.
+    if abs(missing) > _SURE * noise:
+        missing *= 1 - (_SURE * noise / missing) ** 2
+        wanted = np.clip(slope(0.0) + missing / weights.sum(), slope(_FAR), slope(-_FAR))
+        trace.coef[-1] += brentq(lambda shift: slope(shift) - wanted, -_FAR, _FAR)
 
 
 @dataclass(eq=False, repr=False)
@@ -276,7 +277,7 @@ class Preconditioner(BaseEstimator):
         power of two: of each of d columns it is released, with at most 3 percent of the budget, how
         many entries are between which powers (L2 sensitivity sqrt(d), and sqrt(2 d) under
         ``"replace_one"``). Where the budget cannot show them, it is released how many rows are
-        between which lengths (L2 sensitivity 1, or sqrt(2); .1 to 10 percent of the budget), and
+        between which lengths (L2 sensitivity 1, or sqrt(2); .1 to 15 percent of the budget), and
         all columns are multiplied by one power of two: the bound is 3 for rows of 1.75 to 3.5, more
         for longer ones that n mu carries, and less where it does not carry these. A number leaves
         columns as they are and spends nothing on them.
