@@ -614,7 +614,7 @@ def simulated_accuracy(
     X : array-like of shape (n_rows, n_features)
         PUBLIC rows, as for `UtilityGraph.run`: a sample, or those of `sample_from_schema`. Some
         thirty for each column are enough. Rows of a schema do not know how separate the classes
-        are: what privacy costs was 1.3 points less than they said on KDD Cup 1999.
+        are: what privacy costs was .8 to 3 points less than they said on KDD Cup 1999.
     y : array-like of shape (n_rows,)
         Their labels, of which each should be as frequent as in the private data.
     n_samples : int
