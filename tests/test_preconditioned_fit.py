@@ -410,6 +410,10 @@ def test_an_intercept_that_long_rows_hide_is_moved_to_where_its_released_slope_s
         assert abs(missing) < 1.5 * noise and shift == 0
     elif far == 1:
         assert shift == pytest.approx(-math.log(4)) and missing > slope(-math.log(4)) - slope(0.0)
+        # Weights change the unit of the slope.
+        with seeded_noise(1):
+            weighted = clone(model).set_params(class_weight={0: 1.0, 1: 1.0}).fit(X, y)
+        assert_allclose(weighted.trace_.coef, left, rtol=1e-12)
     else:
         assert 0.3 < -shift < 1.2
         wanted = slope(0.0) + missing * (1 - (1.5 * noise / missing) ** 2)
