@@ -287,7 +287,7 @@ def _without_noise(
 def _level(coef: np.ndarray, mean_row: np.ndarray) -> float:
     """Return the mean of p (1 - p) of whitened rows, if their log-odds are normal."""
     odds = normal_odds(mean_row @ coef, coef @ coef)
-    return max(float(np.mean(expit(odds) * expit(-odds))), _LEAST_LEVEL)
+    return max(_LEAST_LEVEL, float(np.mean(expit(odds) * expit(-odds))))
 
 
 def _chosen_basis(
