@@ -494,13 +494,12 @@ def _cells(estimates: Estimates) -> list[list[str]]:
     """Return the table as texts, the names of its columns first."""
     columns = estimates.columns()
     rows = zip(estimates.names, *columns.values(), strict=True)
-    return [["", *columns], *([name, *map(_text, row)] for name, *row in rows)]
+    return [["", *columns], *([name, *map(_text, row, columns)] for name, *row in rows)]
 
 
-def _text(cell: str | float) -> str:
-    if isinstance(cell, str):
-        return cell
-    return "" if math.isnan(cell) else f"{cell:.4g}"
+def _text(cell: str | float, column: str) -> str:
+    number = ".3f" if column == "P>|z|" else ".4g"
+    return cell if isinstance(cell, str) else "" if math.isnan(cell) else format(cell, number)
 
 
 def _lines(estimates: Estimates) -> list[str]:
@@ -720,7 +719,8 @@ class Inference:
             return np.asarray(contrast, dtype=float)
         unknown = [name for name in contrast if name not in names]
         if unknown:
-            raise ValueError(f"{unknown[0]!r} is no parameter; these are: {', '.join(names)}.")
+            these = f"these are: {', '.join(names)}; leave reference categories out"
+            raise ValueError(f"{unknown[0]!r} is no parameter; {these}.")
         return np.array([contrast.get(name, 0.0) for name in names])
 
     def predict(self, rows: Any) -> Estimates:
@@ -774,8 +774,8 @@ class Inference:
             raise ValueError(f"column={column!r} must be one of {[*known]}.")
         sides = []
         for one in (value, reference):
+            encoded = self._encoded(rows)
             if self.schema is None:
-                encoded = self._encoded(rows)
                 encoded[:, known.index(column)] = one
             else:
                 described, _ = self._blocks[column]
