@@ -10,6 +10,7 @@ from scipy.special import expit, ndtr, ndtri
 
 from dpglm.estimators.inference import squared_bound
 from dpglm.estimators.plan import PrivacyPlan, gradient_event
+from dpglm.estimators.whitening import NORMAL
 from dpglm.losses import Logistic
 from dpglm.privacy.budget import PrivacyBudget, check_number, check_whole, is_number
 from dpglm.privacy.calibration import calibrated_multipliers, crossing, longest_run
@@ -21,10 +22,8 @@ __all__ = ["Errors", "PrivacyCalculator", "expected_accuracy", "expected_errors"
 
 # A ledger wants a delta to report at, whatever it is asked for later.
 _ANY_DELTA = 1e-6
-_TOLERANCE = 1e-6
-# Quantiles that stand for a normal distribution of log-odds, and where these are looked for.
-_QUANTILES = ndtri((np.arange(2000) + 0.5) / 2000)
-_LARGEST_ODDS = 1e4
+# Of what is looked for, and where log-odds are.
+_TOLERANCE, _LARGEST_ODDS = 1e-6, 1e4
 
 
 @dataclass(frozen=True)
@@ -214,7 +213,7 @@ def expected_accuracy(plan: PrivacyPlan, *, accuracy: float, majority: float = 0
     chance = _chances(accuracy, majority)
     d = plan.facts.n_features
     white = plan.in_whitened_space(d)
-    design = np.column_stack([_QUANTILES, np.ones_like(_QUANTILES)])
+    design = np.column_stack([NORMAL, np.ones_like(NORMAL)])
     # The slope, the intercept, and how much of the noise of each iteration is in a coefficient.
     coef = velocity = average = np.zeros(2 + white.n_iter)
     for t, clip in enumerate(white.clip / math.sqrt(d)):
@@ -331,9 +330,9 @@ def _chances(accuracy: float, majority: float) -> np.ndarray:
 
     def chances(spread: float) -> np.ndarray:
         def excess(mean: float) -> float:
-            return float(np.mean(expit(mean + spread * _QUANTILES))) - majority
+            return float(np.mean(expit(mean + spread * NORMAL))) - majority
 
-        return expit(brentq(excess, -_LARGEST_ODDS, _LARGEST_ODDS) + spread * _QUANTILES)
+        return expit(brentq(excess, -_LARGEST_ODDS, _LARGEST_ODDS) + spread * NORMAL)
 
     def gain(spread: float) -> float:
         chance = chances(spread)

@@ -433,7 +433,9 @@ def test_probabilities_are_not_tested_against_zero():
     found = fitted(X, y).inference()
     for table in (found.predict(X[:2]), found.risk(X[:20])):
         assert "P>|z|" not in str(table) and list(table.columns())[-1] == "mark"
-    assert "P>|z|" in str(found.risk_difference(X[:20], "x1", 1.0, 0.0))
+    table = str(found.risk_difference(X[:20], "x1", 1.0, 0.0))
+    # As statisticians print them, however small.
+    assert "P>|z|" in table and " 0.000 " in table and "e-" not in table
 
 
 def test_errors_add_up_and_levels_and_covariance_agree():
@@ -529,3 +531,7 @@ def test_a_risk_difference_refuses_a_category_that_is_not_listed():
     found = fitted(SCHEMA.transformer().fit_transform(frame), y, math.inf).inference(schema=SCHEMA)
     with pytest.raises(ValueError, match=r"'Boat' is no value of 'home'; choose from .'owned'"):
         found.risk_difference(frame, "home", "Boat", "owned")
+    with pytest.raises(TypeError, match="give a data frame"):
+        found.risk_difference(SCHEMA.transformer().fit_transform(frame), "home", "boat", "owned")
+    with pytest.raises(ValueError, match="leave reference categories out"):
+        found.t_test({"home_owned": 1.0})

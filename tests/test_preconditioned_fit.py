@@ -372,18 +372,21 @@ def test_rows_of_any_length_train_as_well_as_those_of_three():
     assert min(aucs) > max(aucs) - 0.03
 
 
-@pytest.mark.parametrize(("share", "far"), [(0.5, 0), (0.1, 0.5), (0.02, 1)])
-def test_an_intercept_that_long_rows_hide_is_moved_to_where_its_released_slope_says(share, far):
+@pytest.mark.parametrize(
+    ("share", "epsilon", "far"),
+    [(0.5, 0.05, 0), (0.1, 0.05, 0.5), (0.02, 0.05, 1), (0.2, 0.8, 0.5)],
+)
+def test_an_intercept_that_long_rows_hide_is_moved_to_where_its_slope_says(share, epsilon, far):
     """And stays where that may be noise; odds by 4 at most. The oracle has a finer law."""
     rng = np.random.default_rng(0)
     X = 3.0 * rng.normal(size=(6000, 100)) + 0.5
     y = (rng.random(6000) < share).astype(int)
-    model = DPLogisticRegression(epsilon=0.05, classes=[0, 1])
+    model = DPLogisticRegression(epsilon=epsilon, classes=[0, 1])
     with seeded_noise(1):
         trace = model.fit(X, y).trace_
     white = trace.whitening
     plan = model.plan(6000, 100).in_whitened_space(white.effective_dimension)
-    assert white.scales[0] < 0.125
+    assert white.scales[0] < 1
     # Coefficients as the descent left them.
     with seeded_noise(1), pytest.MonkeyPatch.context() as patch:
         patch.setattr("dpglm.estimators.descent.settle_intercept", lambda *_: None)
@@ -415,7 +418,8 @@ def test_an_intercept_that_long_rows_hide_is_moved_to_where_its_released_slope_s
             weighted = clone(model).set_params(class_weight={0: 1.0, 1: 1.0}).fit(X, y)
         assert_allclose(weighted.trace_.coef, left, rtol=1e-12)
     else:
-        assert 0.3 < -shift < 1.2
+        # Where the clip cuts much, a slope that seems too large is too small.
+        assert 0.3 < (-shift if epsilon == 0.05 else shift) < 1.2
         wanted = slope(0.0) + missing * (1 - (1.5 * noise / missing) ** 2)
         assert slope(shift) == pytest.approx(wanted, rel=0.01)
 

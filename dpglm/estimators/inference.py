@@ -772,9 +772,9 @@ class Inference:
         known = self.feature_names if self.schema is None else self.schema.feature_names
         if column not in known:
             raise ValueError(f"column={column!r} must be one of {[*known]}.")
-        sides = []
+        # At first as they are, so that rows that do not fit are refused in words.
+        encoded, sides = self._encoded(rows), []
         for one in (value, reference):
-            encoded = self._encoded(rows)
             if self.schema is None:
                 encoded[:, known.index(column)] = one
             else:

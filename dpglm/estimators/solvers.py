@@ -281,6 +281,7 @@ def noisy_gradient_descent(
         noisy_sum = vault.gradient_sum(coef, plan.clip[t], noise_multiplier, rate, plan.batches)
         # 2) Divide by the public number of records; add the gradients of the penalty and the prior.
         gradient = space.projected(noisy_sum) / n_summed
+        # It is of the iterate before this step, zero at first, which is no part of the result.
         slope = slope + (plan.averaging[t - 1] if t else 0.0) * gradient
         if alpha > 0:
             gradient = gradient + alpha * space.penalty_gradient(coef)

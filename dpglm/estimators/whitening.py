@@ -65,18 +65,18 @@ _WANTED, _NEEDED = 0.05, 0.25
 _LEAST_SCALE_SHARE, _MOST_SCALE_SHARE, _MOST_SCALED = 0.003, 0.03, 2**16
 
 # The same of lengths of rows: counts are to have a noise of a tenth of the records, but are worth
-# no more than .15 of the budget, and nothing where .4 of the records would not show. A
-# length counts if it has a tenth of the records; before anything is seen it is 3.5 or 1.75, give or
-# take two powers of two, or one if it is less, and what is exp(3) times less likely than another is
-# not. The square of the length that rows may have is this part of n mu.
+# no more than .15 of the budget, and nothing where .4 of the records would not show. A length
+# counts if it has a tenth of the records; before anything is seen it is 3.5 or 1.75, give or take
+# two powers of two, or one if it is less; one that is exp(3) times less likely than another is left
+# out. The square of the length that rows may have is this part of n mu.
 _LENGTH_NOISE, _HIDDEN_LENGTHS, _COMMON = 0.1, 0.4, 0.1
 _LEAST_LENGTH_SHARE, _MOST_LENGTH_SHARE = 0.001, 0.15
 _LIKELY_POWERS, _CONCEIVABLE, _CARRIED = 2.0, 3.0, 1 / 7
 
 # Of the noise of the intercept's slope, for it to be one; and how far the intercept then may go.
 _SURE, _FAR = 1.5, math.log(4)
-# Quantiles of a normal law.
-_NORMAL = ndtri((np.arange(100) + 0.5) / 100)
+# Quantiles that stand for a normal law.
+NORMAL = ndtri((np.arange(2000) + 0.5) / 2000)
 
 
 def column_scales(counts: np.ndarray, noise_std: float, n_samples: int) -> np.ndarray:
@@ -226,7 +226,7 @@ def whiten(vault: Vault, plan: PrivacyPlan | AdaptivePlan, space: Space) -> tupl
 
 def normal_odds(mean: float, mean_square: float) -> np.ndarray:
     """Return log-odds that are spread as a normal law with these moments is."""
-    return mean + math.sqrt(max(mean_square - mean**2, 0.0)) * _NORMAL
+    return mean + math.sqrt(max(mean_square - mean**2, 0.0)) * NORMAL
 
 
 def settle_intercept(plan: PrivacyPlan, space: Space, trace: FitTrace) -> None:
