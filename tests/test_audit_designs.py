@@ -126,7 +126,7 @@ def test_entries_off_the_diagonal_do_what_their_design_predicts(relation):
     ids=str,
 )
 def test_choices_have_the_law_that_their_design_predicts(model, relation):
-    counts = choice_counts(clone(model).set_params(**relation), n_fits=200)
+    counts = choice_counts(clone(model).set_params(**relation), n_fits=400)
     result = audit_choices(counts)
     assert result.passed, result.violations
     assert (counts.law > 0.02).sum() >= 2 and counts.law.max() < 0.95, "the choices must show"
