@@ -67,14 +67,10 @@ class Records:
         class_weight: np.ndarray | None = None,
     ) -> None:
         self._target, self._n_outputs, self._fit_intercept = target, n_outputs, fit_intercept
+        self.n_records = len(target)
         self._class = (target > 0).astype(int) if n_outputs == 1 else target
         self.class_weight = np.ones(max(2, n_outputs)) if class_weight is None else class_weight
         self._weight = self.class_weight[self._class]
-
-    @property
-    def n_records(self) -> int:
-        """Number of records; private where it is not public."""
-        return len(self._target)
 
     def _with_intercept(self, rows: Any) -> Any:
         """Append a column of ones to dense or CSR rows, where there is an intercept."""
@@ -88,7 +84,7 @@ class Records:
     def _sum(self, shape: tuple[int, ...], of_block: Callable[[slice], np.ndarray]) -> np.ndarray:
         """Return a sum over all records, taken by blocks to keep rounding errors small."""
         total = np.zeros(shape)
-        for start in range(0, len(self._target), _BLOCK_ROWS):
+        for start in range(0, self.n_records, _BLOCK_ROWS):
             total += of_block(slice(start, start + _BLOCK_ROWS))
         return total
 
@@ -131,16 +127,12 @@ class PenalizedLoss(Records):
         super().__init__(target, **options)
         rows, finite = shortened(X, math.sqrt(row_bound**2 - bool(self._fit_intercept)))
         self._rows, self._loss = self._with_intercept(rows), loss
+        self.coef_shape = self._rows.shape[1], self._n_outputs
         self._weight = (self._weight * finite)[:, None]
         largest_weight = float(self.class_weight.max())
         self._lipschitz = largest_weight * joint_lipschitz(loss, self._n_outputs) * row_bound
         self._smoothness = largest_weight * loss.curvature * row_bound**2
         self._known = b"", np.empty(0)
-
-    @property
-    def coef_shape(self) -> tuple[int, int]:
-        """Columns, the intercept's last, and outputs."""
-        return self._rows.shape[1], self._n_outputs
 
     def minimizer(
         self, penalty: float, tolerance: float, *, n_samples: int, tilt: np.ndarray | float = 0.0

@@ -73,16 +73,7 @@ class NumberColumns:
 
     def __init__(self, grids: Sequence[_Grid], numbers: Sequence[np.ndarray]) -> None:
         self._grids, self._numbers = grids, numbers
-
-    @property
-    def n_records(self) -> int:
-        """Number of records; private where it is not public."""
-        return len(self._numbers[0])
-
-    @property
-    def n_columns(self) -> int:
-        """Number of columns."""
-        return len(self._grids)
+        self.n_columns, self.n_records = len(grids), len(numbers[0])
 
     def value_counts(self) -> np.ndarray:
         """Return how many records have which value, of one column after the other."""

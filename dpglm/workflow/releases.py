@@ -64,13 +64,9 @@ class ScoredRecords:
 
     def __init__(self, n_classes: int, label: np.ndarray, predicted: np.ndarray) -> None:
         self.n_classes, self._label, self._predicted = n_classes, label, predicted
+        self.n_records = len(label)
         self.score = self.bin = np.zeros(len(label), dtype=int)
         self.loss, self.loss_bound = np.zeros(len(label)), 1.0
-
-    @property
-    def n_records(self) -> int:
-        """Number of records; private where it is not public."""
-        return len(self._label)
 
     def total(self, name: str) -> float:
         """Return one of the sums that `ScoreVault` has the sensitivities of."""

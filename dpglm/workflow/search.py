@@ -44,12 +44,7 @@ class LabelledRows:
     """Holds private rows and their labels, and answers how many labels a model predicts."""
 
     def __init__(self, X: Any, y: np.ndarray) -> None:
-        self._X, self._y = X, y
-
-    @property
-    def n_records(self) -> int:
-        """Number of records; private where it is not public."""
-        return len(self._y)
+        self._X, self._y, self.n_records = X, y, len(y)
 
     def n_right(self, model: Any) -> float:
         """Return how many labels a fitted model predicts; of a fit that failed, None, it is 0."""
