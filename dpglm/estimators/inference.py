@@ -462,32 +462,18 @@ class Summary:
                 cell = cell.replace(sign, r"\textbackslash{}" if sign == "\\" else f"\\{sign}")
             return cell.replace(">|z|", "$>|z|$")
 
-        first, *rows = [[plain(cell) for cell in row] for row in _cells(self.estimates)]
-        lines = [" & ".join(row) + r" \\" for row in rows]
-        return "\n".join(
-            [
-                rf"\begin{{tabular}}{{l{'r' * (len(first) - 2)}l}}",
-                r"\hline",
-                " & ".join(first) + r" \\",
-                r"\hline",
-                *lines,
-                r"\hline",
-                r"\end{tabular}",
-            ]
-        )
+        table = [[plain(cell) for cell in row] for row in _cells(self.estimates)]
+        head, *rows = (" & ".join(row) + r" \\" for row in table)
+        begin, end = rf"\begin{{tabular}}{{l{'r' * (len(table[0]) - 2)}l}}", r"\end{tabular}"
+        rule = r"\hline"
+        return "\n".join([begin, rule, head, rule, *rows, rule, end])
 
     def to_frame(self) -> "pandas.DataFrame":
         """Return the table as a DataFrame; needs pandas."""
         return self.estimates.to_frame()
 
-    def _repr_html_(self) -> str:
-        return self.as_html()
-
-    def __str__(self) -> str:
-        return self.as_text()
-
-    def __repr__(self) -> str:
-        return self.as_text()
+    __repr__ = as_text
+    _repr_html_ = as_html
 
 
 def _cells(estimates: Estimates) -> list[list[str]]:
@@ -624,8 +610,7 @@ class Inference:
     @cached_property
     def estimates(self) -> Estimates:
         """All parameters, with errors and intervals."""
-        names, vectors = self._parameters
-        return self._linear(names, vectors)
+        return self._linear(*self._parameters)
 
     def _linear(self, names: Sequence[str], vectors: np.ndarray) -> Estimates:
         """Return estimates of combinations of the coefficients, one a row."""
@@ -908,16 +893,13 @@ def inference_of(
             )
     if names is None:
         names = [f"x{k}" for k in range(1, model.n_features_in_ + 1)]
-    if schema is not None:
-        target = f"{schema.target.name} = {model.classes_[1]}"
-    else:
-        target = f"y = {model.classes_[1]}"
+    label = "y" if schema is None else schema.target.name
     return Inference(
         model.trace_.debiased,
         model.trace_.whitening.moment,
         [str(name) for name in names],
         bool(model.fit_intercept),
-        target,
+        f"{label} = {model.classes_[1]}",
         model.privacy_,
         schema,
         level,
