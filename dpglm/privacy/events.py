@@ -329,8 +329,7 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
 
     Root in epsilon of :func:`zcdp_delta`; never above that of Bun & Steinke (2016).
     """
-    rho, delta = nonnegative("rho", rho), probability(delta)
-    return smallest_epsilon(_zcdp_log_delta, rho, delta)
+    return smallest_epsilon(_zcdp_log_delta, nonnegative("rho", rho), probability(delta))
 
 
 @lru_cache
@@ -339,8 +338,7 @@ def zcdp_rho(epsilon: float, delta: float) -> float:
 
     Root in log(rho) of :func:`zcdp_delta`; never below that of Bun & Steinke (2016).
     """
-    epsilon, delta = nonnegative("epsilon", epsilon), probability(delta)
-    return largest_budget(_zcdp_log_delta, epsilon, delta)
+    return largest_budget(_zcdp_log_delta, nonnegative("epsilon", epsilon), probability(delta))
 
 
 def bun_steinke_rho(epsilon: float, delta: float) -> float:

@@ -232,8 +232,7 @@ def gdp_epsilon(mu: float, delta: float) -> float:
 
     Root of :func:`gdp_log_delta` in epsilon.
     """
-    mu, delta = nonnegative("mu", mu), probability(delta)
-    return smallest_epsilon(gdp_log_delta, mu, delta)
+    return smallest_epsilon(gdp_log_delta, nonnegative("mu", mu), probability(delta))
 
 
 @lru_cache
@@ -242,8 +241,7 @@ def gdp_mu(epsilon: float, delta: float) -> float:
 
     Root of :func:`gdp_log_delta` in log(mu); at epsilon = 0, 2 sqrt(2) erfinv(delta).
     """
-    epsilon, delta = nonnegative("epsilon", epsilon), probability(delta)
-    return largest_budget(gdp_log_delta, epsilon, delta)
+    return largest_budget(gdp_log_delta, nonnegative("epsilon", epsilon), probability(delta))
 
 
 def smallest_epsilon(
