@@ -68,7 +68,8 @@ def _variant(text: str, **parameters: Any) -> Method:
 _LOGISTIC, _SVM, _AGD = DPLogisticRegression(), DPLinearSVM(), DPAGDClassifier()
 _TILTED, _MINIMA = baselines.ObjectivePerturbation(), baselines.ApproximateMinimaPerturbation()
 _ADVANCED, _MOMENTS = baselines.SGDAdvancedComposition(), baselines.SGDMomentsAccountant()
-_GENETIC = baselines.PrivGene()
+_GENETIC, _NEWTON = baselines.PrivGene(), baselines.DoubleNoiseNewton()
+_OUTPUT, _DESCENT = baselines.OutputPerturbation(), baselines.DescentOutputPerturbation()
 _OPTIMUM = LogisticRegression(C=np.inf, max_iter=2000)
 _SVM_OPTIMUM = LinearSVC(loss="hinge", C=10.0, tol=0.1, max_iter=100_000)
 _PLAIN, _PLAINLY = {"momentum": None, "averaging": None}, "without momentum and averaging"
@@ -79,20 +80,15 @@ METHODS: dict[str, Method] = {
     "svm": Method(_SVM, "DPLinearSVM", ("svm",), "quick"),
     **_both("agd", "DPAGDClassifier", _AGD, "quick"),
     **_both("objective-perturbation", "minimises a randomly tilted loss", _TILTED, "quick"),
-    **_both("output-perturbation", "adds noise to the minimiser", baselines.OutputPerturbation()),
-    **_both(
-        "descent-output",
-        "adds noise to the end of a gradient descent",
-        baselines.DescentOutputPerturbation(),
-        "more",
-    ),
+    **_both("output-perturbation", "adds noise to the minimiser", _OUTPUT),
+    **_both("descent-output", "adds noise to the end of a gradient descent", _DESCENT, "more"),
     **_both(
         "approximate-minima", "tilts the loss and adds noise to an approximate minimiser", _MINIMA
     ),
     **_both(
         "privgene", "searches genetically, with private selections", _GENETIC, svm_loss="hinge"
     ),
-    "double-noise-newton": Method(baselines.DoubleNoiseNewton(), "noisy Newton steps"),
+    "double-noise-newton": Method(_NEWTON, "noisy Newton steps"),
     "majority": Method(baselines.MajorityClassifier(), "noisy label counts alone", LOSSES),
     "reference": Method(_OPTIMUM, "logistic regression without privacy"),
     "reference-svm": Method(_SVM_OPTIMUM, "linear SVM without privacy", ("svm",)),
@@ -138,10 +134,10 @@ AUDITED: dict[str, Method] = {
     "agd-plain": Method(DPAGDClassifier(preconditioner=None), "without preconditioner"),
     "agd-published": Method(DPAGDClassifier.as_published(), "with the constants of Lee & Kifer"),
     "objective-perturbation": Method(_TILTED),
-    "output-perturbation": Method(baselines.OutputPerturbation()),
-    "descent-output": Method(baselines.DescentOutputPerturbation()),
+    "output-perturbation": Method(_OUTPUT),
+    "descent-output": Method(_DESCENT),
     "approximate-minima": Method(_MINIMA),
-    "newton": Method(baselines.DoubleNoiseNewton()),
+    "newton": Method(_NEWTON),
     "privgene": Method(_GENETIC),
     "sgd-moments": Method(baselines.SGDMomentsAccountant(max_iter=100)),
     "sgd-advanced": Method(_ADVANCED),
