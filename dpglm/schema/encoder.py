@@ -117,23 +117,16 @@ def encode(
     at = np.hstack([np.empty((n_rows, 0), dtype=np.int32), *places])
     stored = (entries != 0) & (at >= 0)
     if sparse_output:
-        rows = _sparse(entries, at, stored, width)
+        # Those of a row are in the order of their columns.
+        ends = np.append(0, np.cumsum(np.count_nonzero(stored, axis=1)))
+        ends = ends.astype(np.int32) if ends[-1] < 2**31 else ends
+        rows = sparse.csr_array((entries[stored], at[stored], ends), shape=(n_rows, width))
         return sparse.hstack([rows, *texts], format="csr") if texts else rows
     rows = np.zeros((n_rows, width + sum(text.shape[1] for text in texts)))
     rows[np.nonzero(stored)[0], at[stored]] = entries[stored]
     if texts:
         rows[:, width:] = sparse.hstack(texts).toarray()
     return rows
-
-
-def _sparse(
-    entries: np.ndarray, at: np.ndarray, stored: np.ndarray, width: int
-) -> sparse.csr_array:
-    """Return CSR rows of the entries that are stored, which are in the order of their columns."""
-    ends = np.append(0, np.cumsum(np.count_nonzero(stored, axis=1)))
-    if ends[-1] < 2**31:
-        ends = ends.astype(np.int32)
-    return sparse.csr_array((entries[stored], at[stored], ends), shape=(len(at), width))
 
 
 @dataclass(eq=False, repr=False)

@@ -299,7 +299,8 @@ class Schema:
         if not isinstance(known["columns"], list | tuple):
             raise ValueError(f"the schema has columns={known['columns']!r}; give a list.")
         makers = [partial(_column, document) for document in known["columns"]]
-        *columns, target = _all([*makers, partial(_target, known["target"])])
+        of_target = partial(_fields, known["target"], "the target", {"name", "labels"})
+        *columns, target = _all([*makers, lambda: Target(**of_target())])
         return cls(known["name"], columns, target, known.get("source", ""))
 
     def to_json(self) -> str:
@@ -452,10 +453,6 @@ def _column(document: Any) -> Column:
     facts = _fields(document, "a column", required, optional)
     facts.pop("kind", None)
     return _KINDS[kind](**facts)
-
-
-def _target(document: Any) -> Target:
-    return Target(**_fields(document, "the target", {"name", "labels"}))
 
 
 def _fields(

@@ -108,7 +108,7 @@ def _file_of(X):
     if not whole or X.mode == "c" or X.dtype not in (np.float32, np.float64):
         return None
     mapped = np.frombuffer(X._mmap, dtype=np.uint8)
-    position = _address(X) - _address(mapped) + X.offset - X.offset % mmap.ALLOCATIONGRANULARITY
+    position = X.ctypes.data - mapped.ctypes.data + X.offset - X.offset % mmap.ALLOCATIONGRANULARITY
     # The name may by now be that of another file, or of none.
     try:
         with open(X.filename, "rb") as file:
@@ -120,10 +120,6 @@ def _file_of(X):
     except OSError:
         return None
     return X.filename, position
-
-
-def _address(array):
-    return array.__array_interface__["data"][0]
 
 
 def _fill(array, file, position):
