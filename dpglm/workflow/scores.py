@@ -1,7 +1,7 @@
 """Scores of a fitted classifier on private records, with noise that is paid for and stated."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,17 +21,6 @@ from dpglm.workflow.releases import (
     release_statistics,
 )
 
-# Which statistics a score needs of two classes, and of more where it is for more.
-_NEEDS = {
-    "accuracy": (("right",), ("right",)),
-    "balanced_accuracy": (("right", "positive", "predicted"), ("right", "cells")),
-    "confusion_matrix": (("right", "positive", "predicted"), ("right", "cells")),
-    "auc": (("positive", "pairs"),),
-    "log_loss": (("loss", "spread"), ("loss", "spread")),
-    "roc_curve": (("table",),),
-    "calibration_curve": (("table",),),
-    "threshold": (("table",),),
-}
 _NEED_PROBABILITIES = ("log_loss", "calibration_curve")
 _SINGLE = ("accuracy", "balanced_accuracy", "auc", "log_loss")
 
@@ -279,7 +268,7 @@ def private_scores(
     budget = PrivacyBudget(epsilon, delta, neighboring_relation, n_ref)
     loss_bound = check_number("loss_bound", loss_bound, 1e-6, 1e6)
     several = len(fitted_classes(model)) > 2
-    known = {name: of[several] for name, of in _NEEDS.items() if len(of) > several}
+    known = {name: of[several] for name, (_, *of) in _SCORES.items() if len(of) > several}
     if n_ref is not None:
         # What a record adds to the pairs has no bound where the number of records is private.
         known = {n: ("table",) if "pairs" in of else of for n, of in known.items()}
@@ -289,7 +278,7 @@ def private_scores(
     def scored(released: Released) -> PrivateScores:
         # What the noise hides is not a number, without a word.
         with np.errstate(all="ignore"):
-            found = {name: _SCORES[name](released) for name in chosen}
+            found = {name: _SCORES[name][0](released) for name in chosen}
         return PrivateScores(
             classes=released.classes,
             n_records=released.n_records,
@@ -497,13 +486,16 @@ def make_private_scorer(score: str, *, epsilon: float, **settings: Any) -> Priva
     return PrivateScorer(score, {"epsilon": epsilon, **settings})
 
 
-_SCORES: dict[str, Callable[[Released], Any]] = {
-    "accuracy": _accuracy,
-    "balanced_accuracy": _balanced_accuracy,
-    "confusion_matrix": _confusion_matrix,
-    "auc": _auc,
-    "log_loss": _log_loss,
-    "roc_curve": _roc_curve,
-    "calibration_curve": _calibration_curve,
-    "threshold": _threshold,
+_OF_CELLS = (("right", "positive", "predicted"), ("right", "cells"))
+# How each score is computed, and which statistics it needs of two classes, and of more where it is
+# for more.
+_SCORES: dict[str, tuple] = {
+    "accuracy": (_accuracy, ("right",), ("right",)),
+    "balanced_accuracy": (_balanced_accuracy, *_OF_CELLS),
+    "confusion_matrix": (_confusion_matrix, *_OF_CELLS),
+    "auc": (_auc, ("positive", "pairs")),
+    "log_loss": (_log_loss, ("loss", "spread"), ("loss", "spread")),
+    "roc_curve": (_roc_curve, ("table",)),
+    "calibration_curve": (_calibration_curve, ("table",)),
+    "threshold": (_threshold, ("table",)),
 }
