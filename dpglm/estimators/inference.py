@@ -28,7 +28,7 @@ from dpglm.estimators.whitening import (
     part_kept,
 )
 from dpglm.exceptions import require
-from dpglm.privacy.budget import PrivacyBudget, check_number
+from dpglm.privacy.budget import PrivacyBudget, check_number, is_auto
 from dpglm.privacy.ledger import PrivacyLedger
 from dpglm.privacy.vault import Vault, triangle
 from dpglm.schedules import PublicFacts
@@ -80,9 +80,8 @@ def debiasing_of(
     It refuses in words what no interval can be valid for, from public numbers.
     """
     share = check_number("inference_share", estimator.inference_share, 0.0, 0.95)
-    preconditioner = estimator.preconditioner
-    if isinstance(preconditioner, str) and preconditioner == "auto":
-        preconditioner = FullPreconditioner()
+    given = estimator.preconditioner
+    preconditioner = FullPreconditioner() if is_auto(given) else given
     unmet = {
         "two classes": facts.n_outputs == 1,
         "class_weight=None, as weights change what is estimated": estimator.class_weight is None,
@@ -618,34 +617,26 @@ class Inference:
 
     def _estimates(self, names: Sequence[str], values: Any, vectors: np.ndarray) -> Estimates:
         """Return estimates whose errors are those of combinations of the coefficients."""
-        sampling, privacy, refusals = self._errors(vectors)
-        refused = np.array([bool(text) for text in refusals], dtype=bool)
-        sampling, privacy, values = (
-            np.where(refused, np.nan, x) for x in (sampling, privacy, values)
-        )
-        error = np.hypot(sampling, privacy)
-        half = norm.isf((1 - self.level) / 2) * error
-        ends = values - half, values + half
-        return Estimates(names, values, error, sampling, privacy, *ends, self.level, refusals)
-
-    def _errors(self, vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray, list[str]]:
         found = self.released
         white = vectors @ found.basis
-        squares = np.square(white).sum(axis=1)
         steps = white @ found.inverse
         sampling = np.sqrt(np.vecdot(steps @ found.curvature, steps))
-        hidden = np.square(white @ found.directions[:, ~found.seen]).sum(axis=1)
-        hidden = hidden > _HIDDEN * squares
         privacy = found.noise_std * np.linalg.norm(steps, axis=1)
+        error = np.hypot(sampling, privacy)
+        unseen = np.square(white @ found.directions[:, ~found.seen]).sum(axis=1)
+        hidden = unseen > _HIDDEN * np.square(white).sum(axis=1)
         # As if the coefficients of columns that were left out were off by one.
-        rare = np.linalg.norm(vectors[:, found.left_out], axis=1) > _LITTLE * np.hypot(
-            sampling, privacy
-        )
+        rare = np.linalg.norm(vectors[:, found.left_out], axis=1) > _LITTLE * error
         hidden_by = _NOTHING if found.left_out.all() else _RARE_COLUMN
         refusals = [
             hidden_by * bool(r) or _UNSEEN * bool(h) for r, h in zip(rare, hidden, strict=True)
         ]
-        return sampling, privacy, refusals
+        values, error, sampling, privacy = (
+            np.where(rare | hidden, np.nan, x) for x in (values, error, sampling, privacy)
+        )
+        half = norm.isf((1 - self.level) / 2) * error
+        ends = values - half, values + half
+        return Estimates(names, values, error, sampling, privacy, *ends, self.level, refusals)
 
     names = property(lambda self: self.estimates.names)
     params = property(lambda self: self.estimates.value)
