@@ -363,10 +363,7 @@ def _loss_variance(event: Any) -> float:
 def composed_pld(events: Runs, interval: float | None = None) -> Any:
     """Return dp_accounting's privacy loss distribution of the whole."""
     require_dp_accounting()
-    counts: Counter[Event] = Counter()
-    for event, count in events:
-        counts[event] += count
-    merged = tuple(sorted(counts.items(), key=repr))
+    merged = tuple(sorted(counted(events).items(), key=repr))
     return _cached_pld(merged, pld_interval(merged) if interval is None else interval)
 
 
@@ -824,6 +821,14 @@ def _joined(runs: Iterable[tuple[Event, int]]) -> tuple[tuple[Event, int], ...]:
     return tuple((event, sum(n for _, n in same)) for event, same in groupby(runs, itemgetter(0)))
 
 
+def counted(runs: Iterable[tuple[Event, int]]) -> Counter[Event]:
+    """Return how often each event is among runs."""
+    counts: Counter[Event] = Counter()
+    for event, count in runs:
+        counts[event] += count
+    return counts
+
+
 def single_releases(runs: Runs) -> Iterator[tuple[Event, int]]:
     """Yield runs without parallel events: those about their parts one after another."""
     for event, count in runs:
@@ -840,7 +845,6 @@ def _written(runs: Runs) -> list[dict[str, Any]]:
 
 
 def _read(entries: Iterable[Mapping[str, Any]]) -> tuple[tuple[Event, int], ...]:
-    """Return the runs that `_written` wrote."""
     runs = []
     for entry in entries:
         fields = dict(entry)

@@ -20,6 +20,7 @@ from dpglm.privacy.ledger import (
     ENTROPY,
     FIXED_IN_ADVANCE,
     PrivacyLedger,
+    counted,
     rounded_up,
     single_releases,
 )
@@ -297,6 +298,7 @@ class PrivacyReport:
         guarantee = _guarantee(stated)
         mu = "" if guarantee["mu"] is None else f" mu={rounded_up(guarantee['mu'])} (Gaussian DP)."
         scope = "all recorded fits" if self.total else "this release alone"
+        mechanisms = "; ".join(f"{e['count']} x {RELEASES[e['kind']]}" for e in self._releases())
         return {
             "url_slug": url_slug,
             "deployment": {
@@ -324,7 +326,7 @@ class PrivacyReport:
                 },
                 "implementation": {
                     "preprocessing_and_hyperparameter_tuning": FILL_IN,
-                    "mechanisms": f"{self._mechanisms()}. Noise is rounded to a grid exactly, and "
+                    "mechanisms": f"{mechanisms}. Noise is rounded to a grid exactly, and "
                     "drawn from the operating system's entropy; what floating-point summation can "
                     "add is bounded and charged. Libraries: "
                     + ", ".join(" ".join(package) for package in versions().items()),
@@ -352,17 +354,8 @@ class PrivacyReport:
 
     def _releases(self) -> list[dict[str, Any]]:
         """Return each kind of release, in all parts, with its parameters and their number."""
-        counts = Counter()
-        for ledger in self.released:
-            for event, count in single_releases(ledger.events):
-                counts[event] += count
+        counts = counted(run for each in self.released for run in single_releases(each.events))
         return replace(self.ledger, events=tuple(counts.items())).to_dict()["events"]
-
-    def _mechanisms(self) -> str:
-        return "; ".join(
-            f"{event['count']} x {RELEASES.get(event['kind'], event['kind'])}"
-            for event in self._releases()
-        )
 
     def _own_guarantee(self) -> dict[str, Any]:
         guarantee = _guarantee(self.ledger)
@@ -414,7 +407,7 @@ class PrivacyReport:
         for event in self._releases():
             numbers = {k: v for k, v in event.items() if k not in ("kind", "count")}
             text = ", ".join(f"{name} {value:.6g}" for name, value in numbers.items()) or "-"
-            rows.append((str(event["count"]), RELEASES.get(event["kind"], event["kind"]), text))
+            rows.append((str(event["count"]), RELEASES[event["kind"]], text))
         return _Section(
             "What was released?",
             "Algorithms",
@@ -463,8 +456,8 @@ class PrivacyReport:
             return True, ""
         # It may be of several fits; and what a step breaks, a noise of 0, is no release of a fit.
         same = [fit for fit in self.fits if _kind_of(fit.ledger) == kind]
-        left = _counted(ledger)
-        for own in (_counted(fit.ledger) for fit in same):
+        left = _noisy(ledger)
+        for own in (_noisy(fit.ledger) for fit in same):
             if own and own <= left:
                 left -= own
                 if not left:
@@ -595,13 +588,9 @@ def _kind_of(ledger: PrivacyLedger) -> tuple[Any, ...]:
     return ledger.neighboring_relation, ledger.unit, ledger.n_changed, ledger.seeded
 
 
-def _counted(ledger: PrivacyLedger) -> Counter:
+def _noisy(ledger: PrivacyLedger) -> Counter:
     """Return how often each release with noise was made."""
-    counts: Counter = Counter()
-    for event, count in ledger.events:
-        if event != GaussianEvent(0.0):
-            counts[event] += count
-    return counts
+    return counted(run for run in ledger.events if run[0] != GaussianEvent(0.0))
 
 
 def _is_filter(odometer: PrivacyOdometer) -> bool:
