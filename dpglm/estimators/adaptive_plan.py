@@ -320,7 +320,6 @@ def _check_division(n_splits: Any, selection_share: Any, selection: Any, account
 
 
 def _checked(name: str, value: Any) -> float:
-    """Return one of the numbers that describe the steps, checked."""
     if name in ("n_steps", "step_update_every"):
         return check_whole(name, value)
     if name == "step_growth":

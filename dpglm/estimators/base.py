@@ -302,7 +302,6 @@ class PrivateLinearClassifier(Budgeted, LinearPredictions, CallbackSupportMixin,
         return gradient_sums(X, target, loss, **options)
 
     def _space(self, facts: PublicFacts) -> Space:
-        """Return what a solver knows of the problem."""
         loss = self._loss(max(2, facts.n_outputs))
         return Space(loss, facts.n_features, facts.n_outputs, bool(self.fit_intercept))
 

@@ -32,10 +32,7 @@ class EntropySource(Protocol):
 class _OperatingSystemEntropy:
     """Words from the operating system, never buffered: a forked child cannot repeat them."""
 
-    seeded = False
-
-    def __init__(self) -> None:
-        self.words_drawn = 0
+    seeded, words_drawn = False, 0
 
     def words(self, count: int) -> np.ndarray:
         self.words_drawn += count
@@ -45,11 +42,10 @@ class _OperatingSystemEntropy:
 class _SeededEntropy:
     """Reproducible words for tests: whoever knows the seed can subtract the noise."""
 
-    seeded = True
+    seeded, words_drawn = True, 0
 
     def __init__(self, random_state: np.random.RandomState) -> None:
         self._random_state = random_state
-        self.words_drawn = 0
 
     def words(self, count: int) -> np.ndarray:
         self.words_drawn += count

@@ -60,7 +60,7 @@ class ComputedSource(LocalSource):
 
     def __init__(self, template: Any, pairs: list[tuple[Any, Any]]) -> None:
         self.template, self.n_features = template, template.shape[1]
-        labels = [_labels(y.compute()) for _, y in pairs]
+        labels = [column_or_1d(np.asarray(y.compute())) for _, y in pairs]
         self._numbers = [number for number, y in enumerate(labels) if len(y)]
         self._pairs = pairs
         self.block_rows = _block_rows([len(y) for y in labels])
@@ -77,7 +77,7 @@ class ComputedSource(LocalSource):
 
         for block in wanted:
             X, y = dask.compute(*self._pairs[self._numbers[block]])
-            yield X, _labels(y)
+            yield X, column_or_1d(np.asarray(y))
 
 
 class ClusterSource(Source):
@@ -169,7 +169,7 @@ class _Rows:
     """
 
     def __init__(self, X: Any, y: Any) -> None:
-        self._X, self.y = _in_memory(floating(X)), _labels(y)
+        self._X, self.y = _in_memory(floating(X)), column_or_1d(np.asarray(y))
         if len(self.y) != self._X.shape[0]:
             raise ValueError(
                 f"X has {self._X.shape[0]} rows and y has {len(self.y)}; give y the partitions of "
@@ -216,10 +216,6 @@ def _block_rows(lengths: list[int]) -> tuple[int, ...]:
     if not any(lengths):
         raise ValueError("X and y have no rows: all their partitions are empty.")
     return tuple(length for length in lengths if length > 0)
-
-
-def _labels(y: Any) -> np.ndarray:
-    return column_or_1d(np.asarray(y))
 
 
 def _name(number: int) -> str:

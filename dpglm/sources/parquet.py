@@ -135,7 +135,6 @@ class ParquetSource(LocalSource):
 
 
 def _dataset(path):
-    """The Parquet files at a path."""
     require("pyarrow", "parquet", "ParquetSource")
     from pyarrow import dataset, schema
 

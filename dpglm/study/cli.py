@@ -288,8 +288,7 @@ def _check_files(arguments: argparse.Namespace) -> None:
     """Refuse, before any work, files that could not be written after it."""
     error = arguments.parser.error
     options = ("output", "html", "plot", "json", "odometer")
-    given = {option: getattr(arguments, option) for option in options}
-    given = {option: path for option, path in given.items() if path is not None}
+    given = {o: path for o in options if (path := getattr(arguments, o)) is not None}
     if len({path.absolute() for path in given.values()}) < len(given):
         error(f"{', '.join(f'--{option}' for option in given)} must name different files")
     if "plot" in given or "html" in given:
@@ -642,8 +641,8 @@ def _add_fit(parser: Any) -> None:
 
 
 def _fit(arguments: argparse.Namespace) -> int:
-    options = {option: getattr(arguments, option) for option in ("output", "odometer")}
-    given = {option: path for option, path in options.items() if path is not None}
+    options = ("output", "odometer")
+    given = {o: path for o in options if (path := getattr(arguments, o)) is not None}
     _check_folder(arguments, "output")
     if arguments.output.exists() and not arguments.overwrite:
         arguments.parser.error(f"argument --output: {arguments.output} exists; give --overwrite")

@@ -120,7 +120,6 @@ def scores(model: BaseEstimator, X: Any, y: np.ndarray) -> dict[str, float]:
 
 
 def _kind_of_loss(model: BaseEstimator) -> str:
-    """Return which loss suits a model: logistic if it gives probabilities, else hinge."""
     return "logistic" if hasattr(model, "predict_proba") else "hinge"
 
 

@@ -45,8 +45,6 @@ class Finding:
 
 
 class _Findings(list[Finding]):
-    """A list that prints one finding a line."""
-
     def __str__(self) -> str:
         return "\n".join(map(str, self)) or "No step reads other people's rows."
 

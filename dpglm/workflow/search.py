@@ -469,7 +469,6 @@ class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimat
         return plan
 
     def _declared(self) -> Any:
-        """Return the label set that was declared, here or on the estimator."""
         return _private_step(self.estimator)[1].classes if self.classes is None else self.classes
 
     def _configured(self, setting: dict[str, Any], mu: float, **given: Any) -> Any:
