@@ -96,6 +96,7 @@ class MutationVault(ChoosingVault):
 class GeneticPlan(Plan):
     """What a fit will choose, one of the candidates of each generation, and what that costs."""
 
+    n_iter: int
     # By how much one coefficient changes, of shape (n_iter,).
     mutation: np.ndarray
     # On the magnitude of every feature, the intercept's one included.
@@ -106,11 +107,6 @@ class GeneticPlan(Plan):
 
     def __post_init__(self) -> None:
         self.mutation.flags.writeable = False
-
-    @property
-    def n_iter(self) -> int:
-        """Number of generations, one choice each."""
-        return len(self.mutation)
 
     def mechanism(self, t: int, rounding: float = 0.0) -> ExponentialSelection:
         """Return the mechanism that chooses in generation ``t``, from 0.
@@ -215,6 +211,7 @@ class PrivGene(NamedLossMixin, PrivateLinearClassifier):
         plan = GeneticPlan(
             facts=facts,
             budget=budget,
+            n_iter=n_iter,
             mutation=mutation * decay ** np.arange(float(n_iter)),
             feature_bound=max(feature_bound, float(bool(self.fit_intercept))),
             largest_weight=largest_weight(self.class_weight, max(2, facts.n_outputs)),

@@ -207,9 +207,7 @@ def make_adaptive_plan(
 
     clip = planned_clip(clip_schedule, n_iter, facts, infinite=budget.epsilon == math.inf)
     mu = budget.mu if second_moment is None else second_moment.left_over
-    moment_share = 0.0
-    if second_moment is not None:
-        moment_share = second_moment.share + second_moment.scale_share
+    moment_share = second_moment.share + second_moment.scale_share if second_moment else 0.0
     division = _Division(budget, n_splits, selection_share, selection, moment_share)
     accountant = division.resolved(accountant)
     unit = ACCOUNTANTS[accountant]

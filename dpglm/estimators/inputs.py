@@ -117,9 +117,6 @@ class Arrays(ExitStack):
         target = encoded_target(self._y, classes)
         return estimator._make_holder(self._X, target, len(classes), class_weight, **self._of_rows)
 
-    def check(self, sums: Any) -> None:
-        """Do nothing: all rows were validated."""
-
 
 class SourceData(ExitStack):
     """Rows and labels that are read block by block, in every pass; callbacks do not see them."""
@@ -150,10 +147,6 @@ class SourceData(ExitStack):
         if source.cache:
             source = self.enter_context(kept_in_a_file(source))
         return block_sums(source.blocks(make), model)
-
-    def check(self, sums: Any) -> None:
-        """Validate all blocks, for fits whose passes do not reach all of them."""
-        sums.check()
 
 
 def traveller(estimator: Any) -> Any:

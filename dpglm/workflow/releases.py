@@ -233,13 +233,13 @@ def release_statistics(
     try:
         if pure:
             values = dict(zip(names, vault.noisy_sums(names, budget.epsilon).tolist(), strict=True))
+            unit = vault.log[0].noise_scale * box_std(len(names))
+            scales = [unit * vault.sum_sensitivity(name) for name in names]
         else:
             others = {"cells": vault.noisy_cells, "table": vault.noisy_table}
             ask = {name: others.get(name, partial(vault.noisy_sum, name)) for name in names}
             values = {name: ask[name](multiplier[name]) for name in names}
-        scales = [release.noise_scale for release in vault.log]
-        if pure:
-            scales = [scales[0] * box_std(len(names)) * vault.sum_sensitivity(n) for n in names]
+            scales = [release.noise_scale for release in vault.log]
         released = Released(
             classes=classes,
             n_records=n_records,
