@@ -64,7 +64,7 @@ KINDS = [
     ),
     column_like(NumericColumn("x", 0, 4, missing=3), [1, None, 4], [[0.25], [0.75], [1]]),
     column_like(
-        NumericColumn("x", 0, 4, intervals=4),
+        NumericColumn("x", 0, 4, intervals=4, height=4),
         [1.0, 4.0, 2.5, -9.0],
         [[-1, 1, 1, 0], [2, 0, 0, 0], [0.5, 1.5, 0, 0.5], [-2, 0, 0, 0]],
     ),
@@ -445,6 +445,12 @@ def test_curves_have_as_many_edges_as_public_facts_allow(name):
         assert not before.integer or column.intervals <= max(1, apart)
         assert (column.scale == "asinh") == (apart >= 10_000)
     assert max(column.intervals for column in curves.numeric) == (4 if name == "kddcup99" else 32)
+    # 32 curves are half as high as 8.
+    heights = {column.height for column in curves.numeric if column.intervals > 1}
+    assert heights == {2.0 if name == "kddcup99" else 4.0}
+    assert name != "kddcup99" or curves.row_bound() < 12
+    raised = replace(schema, columns=[replace(schema.numeric[0], height=5.0)])
+    assert raised.additive(2).columns[0].height == 5.0
     assert [c.intervals for c in schema.additive(2).numeric if c.name == "age"] in ([], [2])
     with pytest.raises(ValueError, match="intervals=3; give a power of two"):
         schema.additive(3)
@@ -708,6 +714,12 @@ WRONG = [
     (NumericColumn, ("x", 0, 1e10), {"unit": 1e-300, "scale": "asinh"}, "unit=1e-300"),
     (NumericColumn, ("x", 0, 1), {"intervals": 512}, "intervals=512"),
     (DateColumn, ("x", FIRST, LAST), {"intervals": True}, "intervals=True"),
+    (
+        DateColumn,
+        ("x", FIRST, LAST),
+        {"height": 0.0},
+        "height=0.0; give a number above 0",
+    ),
     (NumericColumn, ("x", 0, 1), {"steps": True}, "steps=True"),
     (NumericColumn, ("x", 0, 9), {"atoms": [1, 10]}, "list whole numbers within"),
     (NumericColumn, ("x", 0, 9), {"atoms": [True]}, "list whole numbers within"),

@@ -27,8 +27,6 @@ from dpglm.schema.values import (
 
 # What a draft holds where a person has to say what is public.
 FILL_IN = "FILL IN"
-# Of a curve: how much larger than a column in [0, 1] its straight part is, chosen by experiment.
-_CURVE_SIZE = 4.0
 _MOST_INTERVALS = 256
 # How high the steps at round numbers are, chosen by experiment.
 _STEP = 0.5
@@ -154,6 +152,7 @@ class Quantity(Column):
     """
 
     integer, scale, unit, outside, intervals, steps, atoms = True, "linear", 1.0, "clip", 1, 0, ()
+    height = 4.0
     _also_missing = ""
 
     def numbers(self, raw: Raw) -> np.ndarray:
@@ -188,7 +187,7 @@ class Quantity(Column):
         With one interval that is the position u. With 2^L of them, ``u - 1/2`` and, of each level
         l < L, the hat of height ``2^(-l-1)`` over that of 2^l equal parts in which u lies: together
         they span the functions that are straight between the 2^L + 1 edges, by L + 1 numbers that
-        are not zero, all four times as high. Hats of height ``2^(-l/2-1)`` would be ramps, one for
+        are not zero, all `height` times as high. Hats of ``2^(-l/2-1)`` would be ramps, one for
         each interval, up to a rotation (P. Levy's construction of the Brownian motion): a walk with
         equal steps is what ridge and noise then shrink to. Lower hats shrink the finer levels more.
 
@@ -210,11 +209,11 @@ class Quantity(Column):
         if self.intervals == 1:
             return [position], [np.zeros(len(position))]
         u = np.nan_to_num(position)
-        values, places = [_CURVE_SIZE * (u - 0.5)], [np.zeros(len(u))]
+        values, places = [self.height * (u - 0.5)], [np.zeros(len(u))]
         for level in range(self.intervals.bit_length() - 1):
             parts = 2**level
             part = np.minimum(np.floor(u * parts), parts - 1)
-            values.append(_CURVE_SIZE * (0.5 - np.abs(u * parts - part - 0.5)) / parts)
+            values.append(self.height * (0.5 - np.abs(u * parts - part - 0.5)) / parts)
             places.append(part + parts)
         return values, places
 
@@ -278,7 +277,7 @@ class Quantity(Column):
             # The squares of u - 1/2 and of the first hat, 1/2 - |u - 1/2|, add up to 1/4 at most;
             # finer hats to 1/16, 1/64 and so on. Where a value is missing, they are all zero.
             levels = self.intervals.bit_length() - 1
-            return _CURVE_SIZE**2 / 4 * sum(4.0**-level for level in range(levels)) + jumps
+            return self.height**2 / 4 * sum(4.0**-level for level in range(levels)) + jumps
         # Where a value is missing its number is at 1/2, beside the 1 of the indicator.
         return max(1.25 * (self.missing == "indicator"), 1.0 + jumps)
 
@@ -286,6 +285,8 @@ class Quantity(Column):
         n = self.intervals
         is_power = type(n) is int and 1 <= n <= _MOST_INTERVALS and n & (n - 1) == 0
         self._demand(is_power, "intervals", f"give a power of two from 1 to {_MOST_INTERVALS}")
+        self._finite("height")
+        self._demand(0 < self.height <= 1e6, "height", "give a number above 0 and below 1e6")
 
     def _is_outside(self, values: np.ndarray) -> np.ndarray:
         lower, upper = self.bounds
@@ -323,6 +324,9 @@ class NumericColumn(Quantity):
         With 2, 4, ... up to 256 it is that many columns, and what it adds is a curve: straight
         lines between edges at equal distances from bound to bound, on the scale of the column.
         See `Schema.additive`.
+    height : float, default=4.0
+        How much larger than with one interval the first of these columns is, and with it all: the
+        larger, the less noise and a penalty bend them, and the longer rows are.
     steps : {0, 1, 2, 3}, default=0
         In how many decades, from the larger bound down, the score may jump at round numbers: 1, 2,
         ..., 9 times a power of ten. Each adds a column, which is 1/2 beyond it.
@@ -350,6 +354,7 @@ class NumericColumn(Quantity):
     missing: Any = None
     outside: str = "clip"
     intervals: int = 1
+    height: float = 4.0
     steps: int = 0
     atoms: tuple[int, ...] = ()
     _kind = "a finite number"
@@ -404,7 +409,7 @@ class DateColumn(Quantity):
     name : str
     first, last : date or str
         As text: YYYY-MM-DD.
-    missing, outside, intervals
+    missing, outside, intervals, height
         As of a `NumericColumn`; a constant is a day between the two.
 
     Examples
@@ -420,6 +425,7 @@ class DateColumn(Quantity):
     missing: Any = None
     outside: str = "clip"
     intervals: int = 1
+    height: float = 4.0
     _kind = "a date (written YYYY-MM-DD, if it is text)"
 
     def _check(self) -> None:

@@ -39,6 +39,8 @@ MOST_ENCODED = 511
 # Of n mu, for each column of curves whose resolution follows from it, and of curves with steps.
 _LEAST_SIGNAL, _LEAST_STEP_SIGNAL = 8, 2.8
 _CURVED = (NumericColumn, DateColumn)
+# So many curves may be of full height: of more, rows would become longer.
+_HIGH_CURVES = 8
 # Bounds so far apart span orders of magnitude, or have round numbers between them.
 _WIDE, ROUND = 10_000, 1000
 # What a document calls the kinds of columns; it may leave out the first two.
@@ -177,6 +179,8 @@ class Schema:
 
         Notes
         -----
+        The columns of a curve are four times as high as that of a straight line, and less where
+        there are more than eight curves, so that together they are no larger than eight.
         Bounds that are 10,000 or more apart get the scale ``"asinh"``, with a thousandth of that
         as the unit, unless the column has that scale. Those of numbers 1,000 or more apart get
         steps at round numbers: in up to three decades, the most that leave 2.8 of the signal to
@@ -197,8 +201,12 @@ class Schema:
         if signal is not None and not (intervals is None and signal > 0):
             raise ValueError(f"signal={signal!r} must be above 0, and without intervals.")
 
-        def bent(most: int) -> list[Column]:
-            return [_bent(c, most) if isinstance(c, _CURVED) else c for c in self.columns]
+        def bent(intervals: int) -> list[Column]:
+            columns = [_bent(c, intervals) if isinstance(c, _CURVED) else c for c in self.columns]
+            curves = [c for c in columns if isinstance(c, _CURVED) and c.intervals > 1]
+            most = round(4.0 * math.sqrt(_HIGH_CURVES / max(1, len(curves))), 2)
+            low = [c for c in curves if len(curves) > _HIGH_CURVES and c.height > most]
+            return [replace(c, height=most) if c in low else c for c in columns]
 
         if intervals is not None:
             return replace(self, columns=bent(intervals))
