@@ -30,6 +30,8 @@ __all__ = [
 
 # Curvature of the default smoothed hinge; the plain hinge, which has none, is stepped like it.
 _STEEPEST = 5.0
+# From here on a clip is no less than what it is at least.
+_SNR_OF_LEAST = 12.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -444,6 +446,9 @@ class SignalClip(Schedule):
         Number of records times the budget mu per unit of clip.
     saturation : float, default=200.0
         The snr from which rows are no longer shortened on average.
+    least : float, default=0.0
+        What it is at least from an snr of 12 on, and in proportion to the snr below. A hinge loss
+        wants more: most of its slopes are as large as they can be.
 
     Examples
     --------
@@ -454,9 +459,12 @@ class SignalClip(Schedule):
 
     signal: float
     saturation: float = 200.0
+    least: float = 0.0
 
     def values(self, n_iter: int, facts: PublicFacts) -> np.ndarray:
-        return np.full(n_iter, min(1.0, (_snr(self.signal, facts) / self.saturation) ** (1 / 3)))
+        snr = _snr(self.signal, facts)
+        least = self.least * min(1.0, snr / _SNR_OF_LEAST)
+        return np.full(n_iter, max(least, min(1.0, (snr / self.saturation) ** (1 / 3))))
 
 
 @dataclass(eq=False, repr=False)

@@ -29,7 +29,7 @@ from dpglm.audit import (
     replay,
 )
 from dpglm.audit.choices import ChoiceCounts
-from dpglm.audit.designs import counted_scores, cross_moment_scores
+from dpglm.audit.designs import counted_scores, cross_moment_scores, row_sum_scores
 from dpglm.audit.statistics import CanaryScores
 from dpglm.baselines import (
     DescentOutputPerturbation,
@@ -112,6 +112,11 @@ def values(relation="zero_out", n=500):
 def cross_moments():
     model = DPLogisticRegression(**{**WHITE, "preconditioner": FullPreconditioner(share=0.9)})
     return audit_scores(cross_moment_scores(model, n_canaries=200))
+
+
+def row_sums(**changes):
+    model = DPLogisticRegression(epsilon=60.0, preconditioner=FullPreconditioner(0.9), **changes)
+    return audit_scores(row_sum_scores(model, n_canaries=400))
 
 
 def adaptive(**changes):
@@ -332,6 +337,10 @@ def with_half_noise(release, self, *given, **named):
         return release(self, *given, **named)
 
 
+sum_of_long_rows = wrapped(
+    Objective, "row_sum", lambda original, rows, row_bound: original(rows, 1.5 * row_bound)
+)
+half_of_the_noise_of_the_row_sum = wrapped(Vault, "row_sum", with_half_noise)
 half_of_the_noise_of_the_moment = wrapped(Vault, "second_moment", with_half_noise)
 half_of_the_noise_of_magnitudes = wrapped(Vault, "magnitudes", with_half_noise)
 half_of_the_noise_of_lengths = wrapped(Vault, "lengths", with_half_noise)
@@ -639,6 +648,8 @@ BUGS = [
     Bug("lengths counted at all below as well", cumulative_lengths, lengths),
     Bug("second moment of rows too long", moment_of_long_rows, moments),
     Bug("half of the noise of the second moment", half_of_the_noise_of_the_moment, moments),
+    Bug("half of the noise of the sum of the rows", half_of_the_noise_of_the_row_sum, row_sums),
+    Bug("rows longer than their bound in their sum", sum_of_long_rows, row_sums),
     Bug("no noise off the diagonal", no_noise_off_the_diagonal, cross_moments),
     Bug("norms of another basis", norms_of_another_basis, whitened),
     Bug("half of the noise in another basis", half_noise, whitened),

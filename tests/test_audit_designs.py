@@ -12,7 +12,7 @@ from dpglm import (
     baselines,
 )
 from dpglm.audit import audit_choices, audit_estimator, canary_scores, choice_counts
-from dpglm.audit.designs import cross_moment_scores
+from dpglm.audit.designs import cross_moment_scores, row_sum_scores
 
 RELATIONS = [
     {},
@@ -103,6 +103,8 @@ def test_entries_off_the_diagonal_do_what_their_design_predicts(relation):
         DPAGDClassifier(epsilon=20.0, preconditioner=FullPreconditioner(0.8), **relation),
     ):
         check_prediction(cross_moment_scores(model, n_canaries=250))
+    model = DPLogisticRegression(epsilon=200.0, preconditioner=FullPreconditioner(0.9), **relation)
+    check_prediction(row_sum_scores(model, n_canaries=250))
 
 
 @pytest.mark.parametrize("relation", RELATIONS, ids=str)

@@ -60,6 +60,7 @@ def test_every_sum_over_blocks_is_the_sum_over_all_rows(loss, n_outputs, storage
     powers = np.append(2.0 ** -np.arange(N_FEATURES), 1.0)
     assert_array_equal(blocks.magnitudes(3), whole.magnitudes(3))
     assert_array_equal(blocks.lengths(LENGTHS), whole.lengths(LENGTHS))
+    assert_allclose(blocks.row_sum(1.5), whole.row_sum(1.5), rtol=1e-13)
     steps = np.linspace(0.0, 1.0, 5)
     for transform in (
         lambda objective: objective,

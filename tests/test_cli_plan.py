@@ -75,19 +75,19 @@ def test_the_default_plan_is_that_of_the_default_estimator(plan):
 def test_the_table_shows_first_quartiles_and_last_and_ends_at_epsilon(plan):
     printed = plan("--epsilon 2 --n 5000 --n-iter 41 --clip 0.5")
     made = DPLogisticRegression(epsilon=2.0, max_iter=41, clip_schedule=0.5).plan(5000, 100)
-    header, magnitudes, moment, *rows = table_of(printed, "ITERATIONS")
+    header, magnitudes, mean, moment, *rows = table_of(printed, "ITERATIONS")
     assert header == ["iteration", "clip", "step", "multiplier", "noise / n", "epsilon so far"]
-    assert (magnitudes[0], moment[0]) == ("magnitudes", "second moment")
+    assert (magnitudes[0], mean[0], moment[0]) == ("magnitudes", "row sum", "second moment")
     assert [row[0] for row in rows] == ["1", "11", "21", "31", "41"]
     for row, t in zip(rows, (0, 10, 20, 30, 40), strict=True):
         std = made.facts.noise_std[t] / 5000
         expected = (0.5, made.step[t], made.noise_multiplier[t], std)
         assert [float(x) for x in row[1:5]] == pytest.approx(expected, rel=1e-3)
-    costs = [float(row[-1]) for row in (magnitudes, moment, *rows)]
+    costs = [float(row[-1]) for row in (magnitudes, mean, moment, *rows)]
     assert costs == sorted(costs) and costs[-1] == pytest.approx(2.0, abs=1e-4)
     first = sum(event.mu**2 for *_, event in made.second_moment.parts)
     halfway = first + 21 / made.noise_multiplier[0] ** 2
-    assert gdp_mu(costs[4], 1e-6) == pytest.approx(math.sqrt(halfway), rel=1e-3)
+    assert gdp_mu(costs[5], 1e-6) == pytest.approx(math.sqrt(halfway), rel=1e-3)
 
 
 def test_worthwhile_iterations_are_those_of_the_theory(plan):

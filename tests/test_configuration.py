@@ -71,6 +71,18 @@ def test_clip_and_step_grow_with_the_signal_up_to_a_limit():
     assert clips == sorted(clips) and steps == sorted(steps)
     assert clips[-1] == clips[-2] == 1.0 and steps[-1] == steps[-2] == 3.5
     assert clips[0] == pytest.approx((1 / 200) ** (1 / 3))
+    # At least .8 from an snr of 12 on, a quarter of that at 3; .2 and less is below the other.
+    least = [SignalClip(s, least=0.8).values(1, facts_of(10.0))[0] for s in (30, 60, 120, 1e9)]
+    assert least == pytest.approx([(3 / 200) ** (1 / 3), 0.4, 0.8, 1.0])
+
+
+def test_a_hinge_loss_has_a_larger_clip():
+    clips = [
+        np.unique(Model(epsilon=0.5).plan(10_000, 50).in_whitened_space(25.0).clip / 5.0)
+        for Model in (DPLogisticRegression, DPLinearSVM)
+    ]
+    signal = DPLinearSVM(epsilon=0.5).plan(10_000, 50).signal
+    assert clips == [pytest.approx((signal / 25 / 200) ** (1 / 3)), pytest.approx(0.75)]
 
 
 def end_of_run(n_iter, signal, gradient):
@@ -137,6 +149,8 @@ def test_steps_and_momentum_go_together_only_where_both_are_automatic():
     assert run(preconditioner=None)[0] == run(preconditioner="diagonal")[0] == 1.5
     assert automatic_configuration(10.0, 50, preconditioner=None)["max_iter"] == 100
     assert automatic_configuration(10.0, 50, sampling_rate=0.1)["max_iter"] == 100
+    for Model in (DPLogisticRegression, DPLinearSVM):
+        assert Model(sampling_rate=0.1).plan(1000, 50).n_iter == 100
 
 
 def test_replacing_a_record_halves_the_signal():

@@ -303,7 +303,8 @@ def test_lengths_cost_what_they_need_where_magnitudes_would_show_nothing(relatio
         )
         plan = model.plan(n_samples, 500)
         assert plan.ledger.mu() == pytest.approx(plan.budget.mu, rel=1e-9)
-        return [*plan.second_moment.shares.items()][:-1]
+        scales = "lengths", "magnitudes"
+        return [item for item in plan.second_moment.shares.items() if item[0] in scales]
 
     few = (1 + (relation == "replace_one")) * np.array([26, 60, 500, 100_000])
     found = [shares(n) for n in few.tolist()]
@@ -315,6 +316,43 @@ def test_lengths_cost_what_they_need_where_magnitudes_would_show_nothing(relatio
     assert shares(20, FullPreconditioner(share=0.999)) == []
     wide = DPLogisticRegression(epsilon=math.inf).plan(300, 2**16).second_moment
     assert wide.shares == {"lengths": 0.001, "second moment": 0.15}
+
+
+def test_rows_are_centred_where_noise_would_hide_directions_and_a_mean_can_be_seen():
+    def shares(n_samples, Model=DPLogisticRegression, n_columns=100, **changes):
+        plan = Model(**changes).plan(n_samples, n_columns)
+        assert plan.ledger.mu() == pytest.approx(plan.budget.mu, rel=1e-9)
+        assert sum(plan.second_moment.shares.values()) == pytest.approx(
+            plan.second_moment.share + plan.second_moment.scale_share
+        )
+        return plan.second_moment.shares.get("row sum", 0.0)
+
+    mu = DPLogisticRegression().plan(1000, 100).signal / 1000
+    # From sqrt(d) = share^(1/2) n mu / 3 on, to n mu = 1.4 d^(3/2) / sqrt(curvature).
+    least, most = (round(n / mu) for n in (3 * math.sqrt(101 / 0.015), 1.4 * 101**1.5))
+    for Model, longer in ((DPLogisticRegression, 2), (DPLinearSVM, 1)):
+        found = [
+            shares(n, Model) for n in (least - 9, least + 9, most * longer, most * longer + 99)
+        ]
+        assert found == [0.0, 0.015, 0.015, 0.0]
+    others = {"inference_share": 0.5}, {"fit_intercept": False}, {"preconditioner": "diagonal"}
+    assert [shares(5000, **change) for change in others] == [0.0] * 3
+    assert shares(5000, n_columns=10) == 0.0
+
+
+def test_a_moment_around_a_mean_is_given_back_for_the_columns_as_they_are():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0.5, 1.5, size=100) + 0.3 * rng.normal(size=(10_000, 100))
+    y = (X[:, 0] > X[:, 0].mean()).astype(int)
+    model = DPLogisticRegression(preconditioner=FullPreconditioner(row_bound=11.0))
+    white = model.fit(X, y).trace_.whitening
+    rows = np.column_stack([X, np.ones(len(X))])
+    noise = white.noise_std / len(X)
+    # Each is a sum of four numbers with that noise, or less, times means of up to 1.5.
+    assert_allclose(white.moment, rows.T @ rows / len(X), atol=12 * noise)
+    assert 12 * noise < 1.0, "less than by what a mean of the wrong sign moves it"
+    released = [event.noise_multiplier for event in white.events]
+    assert released == model.plan(10_000, 100).second_moment.noise_multipliers
 
 
 def test_rows_are_scaled_by_the_longest_length_that_many_have_and_by_what_n_mu_carries():

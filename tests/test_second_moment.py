@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.testing import assert_allclose, assert_array_equal
 from problems import (
-    augmented,
     exact,
     exact_norm_squared,
     magnitudes,
@@ -40,7 +39,7 @@ def objective_of(X, **options):
 
 
 def moment_row_by_row(X, row_bound, fit_intercept):
-    rows = augmented(X, fit_intercept)
+    rows = np.column_stack([X, np.ones(len(X))]) if fit_intercept else X
     total = np.zeros((rows.shape[1], rows.shape[1]))
     for row in rows:
         norm = np.linalg.norm(row)
@@ -199,6 +198,33 @@ def test_magnitudes_count_the_entries_between_powers_of_two():
 
 @settings(max_examples=60, deadline=None)
 @given(neighbors(), st.sampled_from(["zero_out", "replace_one"]), st.booleans())
+def test_one_record_moves_the_sum_of_the_rows_by_at_most_the_sensitivity(case, relation, csr):
+    X, other, row_bound, i, fit_intercept = case
+    changed = nulled(X, np.arange(len(X)) == i)
+    if relation == "replace_one":
+        changed = X.copy()
+        changed[i] = other
+    store = sparse.csr_array if csr else np.asarray
+    found = []
+    for rows in (X, changed):
+        objective = objective_of(store(rows), fit_intercept=fit_intercept)
+        with on_tape() as tape:
+            budget = PrivacyBudget(math.inf, 1e-6, neighboring_relation=relation)
+            vault = Vault(objective, [(GaussianEvent(1.0), 1)], budget, entropy_source(0))
+            vault.row_sum(row_bound, 1.0)
+        found.append(tape.releases[0])
+    assert np.linalg.norm(found[0].exact - found[1].exact) <= found[0].sensitivity
+    rows = np.column_stack([X, np.ones(len(X))]) if fit_intercept else X
+    with np.errstate(all="ignore"):
+        norms = np.linalg.norm(rows, axis=1)
+    usable = (norms > 0) & (norms < 1e150)
+    expected = rows[usable] * np.minimum(1, row_bound / norms[usable])[:, np.newaxis]
+    if usable.all():
+        assert_allclose(found[0].exact, expected.sum(axis=0), atol=1e-9 * row_bound)
+
+
+@settings(max_examples=60, deadline=None)
+@given(neighbors(), st.sampled_from(["zero_out", "replace_one"]), st.booleans())
 def test_one_record_moves_magnitudes_and_lengths_by_at_most_their_sensitivity(case, relation, csr):
     X, other, _, i, fit_intercept = case
     changed = nulled(X, np.arange(len(X)) == i)
@@ -337,6 +363,41 @@ def test_rounding_in_a_basis_stays_within_the_slack_for_every_row():
     alone = sum(moment(row[np.newaxis]) for row in few) * (n // 20)
     assert np.linalg.norm(moment(np.resize(few, (n, 3))) - alone) <= slack / 2
     assert slack < 1e-3
+
+
+@pytest.mark.parametrize("store", [np.asarray, sparse.csr_array])
+def test_a_moment_around_a_mean_is_that_of_shifted_rows_within_the_slack(store):
+    n, row_bound, center = 2600, 1.5, np.array([9.0, -2.0, 0.5])
+    few = center + np.random.default_rng(1).normal(size=(20, 3))
+    shift = np.eye(4)
+    shift[-1, :-1] = -center
+
+    def moment(rows):
+        return objective_of(store(rows)).in_basis(shift).second_moment(row_bound, False)
+
+    slack = objective_of(few).in_basis(shift).moment_rounding(n) * row_bound**2
+    whole, alone = moment(np.resize(few, (n, 3))), [moment(row[np.newaxis]) for row in few]
+    images = np.column_stack([few - center, np.ones(20)])
+    images *= np.minimum(1, row_bound / np.linalg.norm(images, axis=1))[:, np.newaxis]
+    assert_allclose(whole, n // 20 * images.T @ images, rtol=1e-9, atol=1e-9)
+    assert np.linalg.norm(whole - n // 20 * sum(alone)) <= slack / 2
+    assert all(np.linalg.norm(one) <= row_bound**2 + slack for one in alone)
+    assert slack < 1e-3
+
+
+def test_rows_are_added_before_there_is_a_basis_only():
+    """Norms would be those of the basis, and rows those of the table."""
+    with pytest.raises(ValueError, match="before there is a basis"):
+        objective_of(np.ones((3, 2))).in_basis(np.eye(3)).row_sum(2.0)
+
+
+def test_a_mean_far_away_costs_no_more_noise_than_any_basis():
+    rows, shift = np.ones((4, 20)), np.eye(21)
+    slack = []
+    for length in (11.9, 12.1, 1000.0):
+        shift[-1, :-1] = length / math.sqrt(20)
+        slack.append(objective_of(rows).in_basis(shift).moment_rounding(10**5))
+    assert max(slack) < 3e-3
 
 
 @pytest.mark.parametrize("scales", [[1.0, 0.0, 1.0], [1.0, -1.0, 1.0], [1.0, np.inf, 1.0], [1.0]])

@@ -328,7 +328,7 @@ def test_the_methods_of_a_vault_are_few_and_all_of_them_answer_with_noise():
         for name, method in inspect.getmembers(ChoosingVault, inspect.isfunction)
         if not name.startswith("_")
     }
-    asked = ["choose_step", "gradient_sum", "lengths", "magnitudes", "second_moment"]
+    asked = ["choose_step", "gradient_sum", "lengths", "magnitudes", "row_sum", "second_moment"]
     changes = ["change_basis", "scale_columns", "weigh_rows"]
     assert sorted(questions) == sorted(["admits", *changes, *asked])
     X, y = table()
@@ -346,6 +346,7 @@ def test_the_methods_of_a_vault_are_few_and_all_of_them_answer_with_noise():
             vault.second_moment(3.0, 2.0, diagonal=False, coef=zeros),
             vault.magnitudes(1.0).ravel(),
             vault.lengths(1.0),
+            vault.row_sum(3.0, 2.0),
             vault.scale_columns(np.ones(N_FEATURES + 1)),
             vault.change_basis(np.eye(N_FEATURES + 1)),
             vault.weigh_rows(1.0),
@@ -356,7 +357,7 @@ def test_the_methods_of_a_vault_are_few_and_all_of_them_answer_with_noise():
 
     with on_tape() as recorded:
         found = [answers(seed) for seed in range(5)]
-    exact = [release.exact.ravel() for release in recorded.releases[:6]]
+    exact = [release.exact.ravel() for release in recorded.releases[:7]]
     for total, *noisy in zip(exact, *found, strict=False):
         assert len({tuple(answer) for answer in noisy}) == 5
         for answer in noisy:

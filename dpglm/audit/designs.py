@@ -305,13 +305,16 @@ def cross_moment_scores(estimator: Any, n_canaries: int, random_state: Any = Non
 
 
 def counted_shape(estimator: Any, counts: str) -> tuple[int, int] | None:
-    """Return the shape of a table of which ``"magnitudes"`` or ``"lengths"`` are released, if any.
+    """Return the shape of a table of which this is released before the second moment, if any.
 
-    Lengths are where there are too many columns, or too few rows, for magnitudes.
+    Lengths are where there are too many columns, or too few rows, for magnitudes, and the ``"row
+    sum"`` where there are many columns.
     """
-    fewest, widths = (4 * N_MAGNITUDES, (_FEW,)) if counts == "magnitudes" else (32, (_FEW, 256))
+    tables = {"magnitudes": (4 * N_MAGNITUDES, (_FEW,)), "row sum": (512, (256, 500))}
+    fewest, widths = tables.get(counts, (32, (_FEW, 256)))
+    model = prepared(estimator, fit_intercept=counts == "row sum")
     for n_rows, n_columns in product((fewest << doublings for doublings in range(11)), widths):
-        plan = _with_rows(prepared(estimator), n_rows).plan(n_rows, n_columns)
+        plan = _with_rows(model, n_rows).plan(n_rows, n_columns)
         if plan.second_moment is not None and counts in plan.second_moment.shares:
             return n_rows, n_columns
     return None
@@ -320,6 +323,25 @@ def counted_shape(estimator: Any, counts: str) -> tuple[int, int] | None:
 def _with_rows(estimator: Any, n_rows: int) -> Any:
     known = estimator.neighboring_relation != "add_or_remove_one"
     return estimator if known else estimator.set_params(n_ref=n_rows)
+
+
+def row_sum_scores(estimator: Any, n_canaries: int, random_state: Any = None) -> CanaryScores:
+    """Fit a fully preconditioned estimator once, and score canaries by the sum of the rows.
+
+    Each canary is a row on an axis of its own, so long that the intercept is nothing beside it.
+    Rows of zeros make the table as long as `counted_shape` says.
+    """
+    shape = counted_shape(estimator, "row sum")
+    coins = coin_flips(min(n_canaries, shape[1]), random_state)
+    estimator = _with_rows(prepared(estimator, max_iter=1, fit_intercept=True), shape[0])
+    labels = np.unique(estimator.classes)
+    moment = estimator.plan(*shape, len(labels)).second_moment
+    units = FullPreconditioner(moment.share, row_bound=moment.row_bound)
+    X = np.zeros(shape)
+    np.fill_diagonal(X[: len(coins)], _ROW_OVER_CLIP * moment.row_bound * coins)
+    y = np.full(shape[0], labels[1])
+    release = releases_of(estimator.set_params(preconditioner=units), X, y)[0]
+    return _scored_sum(coins, release, release.answer[: len(coins)], moment.row_bound)
 
 
 def counted_scores(

@@ -44,12 +44,16 @@ _WIDEST_FULL = 512
 # Parameters of a run, in the order in which a plan needs them.
 _RUN = (
     "noise_schedule", "clip_schedule", "step_schedule", "momentum", "averaging", "max_iter",
-    "preconditioner",
+    "preconditioner", "sampling_rate",
 )  # fmt: skip
 
 
 def automatic_configuration(
-    signal: float, n_columns: int, sampling_rate: float = 1.0, **given: Any
+    signal: float,
+    n_columns: int,
+    sampling_rate: float = 1.0,
+    least_clip: float = 0.0,
+    **given: Any,
 ) -> dict[str, Any]:
     """Return the parameters of a run, those that are ``"auto"`` or missing from public numbers.
 
@@ -67,16 +71,16 @@ def automatic_configuration(
     white = isinstance(preconditioner, FullPreconditioner)
     step = SignalStep(signal, largest=3.5 if white else 1.5, accelerated="momentum" not in chosen)
     # The more columns, the more of what the noise hides stays correlated.
-    few = min(max(22, math.ceil(2.1 * math.sqrt(n_columns))), 40)
+    few = white and sampling_rate == 1 and min(max(22, math.ceil(2.1 * math.sqrt(n_columns))), 40)
     # Momentum that changes no length suits steps of one's own.
     momentum = DebiasedMomentum(0.5) if "step_schedule" in chosen else SignalMomentum(step)
     return {
         "noise_schedule": "constant",
-        "clip_schedule": SignalClip(signal),
+        "clip_schedule": SignalClip(signal, least=least_clip if few else 0.0),
         "step_schedule": step,
         "momentum": momentum,
         "averaging": "tail",
-        "max_iter": few if white and sampling_rate == 1 else 100,
+        "max_iter": few or 100,
         "preconditioner": preconditioner,
     } | chosen
 
@@ -165,16 +169,22 @@ class NoisyDescentMixin(NamedLossMixin):
     batches: str = "poisson"
     row_bound: float | None = None
 
+    _least_clip: ClassVar[float] = 0.0
+
     def _plan(self, budget: PrivacyBudget, facts: PublicFacts) -> PrivacyPlan:
         noise_multiplier = self._noise_multiplier()
         mu, debiasing = budget.mu, None
         if self.inference_share != 0:
             mu, debiasing = debiasing_of(self, budget, facts)
         signal = facts.n_samples * mu / budget.sensitivity(1.0)
-        given = {name: getattr(self, name) for name in _RUN}
+        given = {name: getattr(self, name) for name in _RUN} | {"least_clip": self._least_clip}
         chosen = automatic_configuration(signal, facts.n_features, **given)
         preconditioner = chosen.pop("preconditioner")
-        moment = preconditioner and preconditioner.release_plan(mu, signal, facts.n_features)
+        # Intervals take the noise of the second moment for the same everywhere.
+        centred = self.fit_intercept and debiasing is None
+        curvature = min(1.0, facts.curvature or 1.0) if centred else None
+        first = mu, signal, facts.n_features, curvature
+        moment = preconditioner and preconditioner.release_plan(*first)
         row_bound = None if preconditioner else self.row_bound
         facts = replace(facts, sampling_rate=self.sampling_rate, row_bound=row_bound)
         momentum, averaging = check_momentum(chosen.pop("momentum")), chosen.pop("averaging")
@@ -251,12 +261,14 @@ class DPLogisticRegression(NoisyDescentMixin, PersonsMixin, PrivateLinearClassif
     gradients, of L2 sensitivity ``clip`` (twice that under ``"replace_one"``), with Gaussian
     noise. Before them a preconditioner releases one second moment, and before that, without a
     ``row_bound``, the magnitudes of the columns where the budget can show them, else the lengths of
-    rows, which decide the units of columns (`FullPreconditioner`). With an ``inference_share``
-    eight sums of gradients and one curvature of weighted rows come last. The composition is exact
-    (Dong, Roth & Su 2022), or with mini-batches an upper bound tight to about 1e-4. Parameters,
-    the number of features and the label set are taken to be public, and so is the number of
-    records except under ``"add_or_remove_one"``. A fit that fails after noise was drawn leaves the
-    estimator unfitted, and the exception carries ``privacy_ledger``, the cost of the full plan.
+    rows, which decide the units of columns (`FullPreconditioner`); and where there are many columns
+    for the budget, the sum of clipped rows, around whose mean the moment then is. With an
+    ``inference_share`` eight sums of gradients and one curvature of weighted rows come last. The
+    composition is exact (Dong, Roth & Su 2022), or with mini-batches an upper bound tight to about
+    1e-4. Parameters, the number of features and the label set are taken to be public, and so is the
+    number of records except under ``"add_or_remove_one"``. A fit that fails after noise was drawn
+    leaves the estimator unfitted, and the exception carries ``privacy_ledger``, the cost of the
+    full plan.
 
     The algorithm of Yu, Zhang & Chen (2018) at their constants is ``DPLogisticRegression(
     epsilon=2.0, delta=1e-5, sampling_rate=0.01, noise_multiplier=z, max_iter="budget",
@@ -363,3 +375,4 @@ class DPLinearSVM(NoisyDescentMixin, PersonsMixin, PrivateLinearClassifier):
     half_width: float = 0.1
 
     _losses: ClassVar[tuple[str, ...]] = ("smoothed_hinge", "hinge")
+    _least_clip = 0.75

@@ -59,12 +59,13 @@ def cannot_carry(signal: float, n_columns: int) -> str:
 
 @dataclass(frozen=True)
 class SecondMomentRelease:
-    """The release of the second moment of rows clipped to ``row_bound``, before the gradients.
+    """The release of the second moment of rows clipped to ``row_bound`` or less, before gradients.
 
     Before it, unless ``scale_share`` is zero, that of the magnitudes of columns, from which follow
-    the powers of two that they are divided by, or, ``by_rows``, of the lengths of rows. Shares are
-    those of a budget of this mu, which is ``sqrt(2 rho)`` under an accountant of rho; ``signal`` is
-    the number of records times mu, at a sensitivity of one.
+    the powers of two that they are divided by, or, ``by_rows``, of the lengths of rows, and unless
+    ``mean_share`` is zero, the sum of the rows. Shares are those of a budget of this mu, which is
+    ``sqrt(2 rho)`` under an accountant of rho; ``signal`` is the number of records times mu, at a
+    sensitivity of one.
     """
 
     preconditioner: Any
@@ -74,12 +75,14 @@ class SecondMomentRelease:
     share: float
     scale_share: float
     by_rows: bool
+    mean_share: float = 0.0
 
     @property
     def shares(self) -> dict[str, float]:
         """What is released, in order, each with its share of the budget."""
         scale = "lengths" if self.by_rows else "magnitudes"
-        shares = {scale: self.scale_share, "second moment": self.share}
+        shares = {scale: self.scale_share, "row sum": self.mean_share}
+        shares["second moment"] = self.share - self.mean_share
         return {name: share for name, share in shares.items() if share}
 
     @property

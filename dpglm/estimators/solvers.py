@@ -37,7 +37,7 @@ class Whitening:
         The powers of two that columns were multiplied by first.
     moment : ndarray of shape (n_columns,) or (n_columns, n_columns)
         The noisy second moment of the scaled and clipped rows, divided by the public number of
-        records.
+        records; where it was released around a mean, moved back.
     basis : ndarray of the same shape
         P, or its diagonal, of the columns as they are in the table.
     effective_dimension : float
@@ -45,7 +45,8 @@ class Whitening:
     noise_std : float
         Standard deviation of the noise on the sum.
     events : list of Event
-        What the releases cost: that of magnitudes or lengths, if there was one, and this.
+        What the releases cost: those of magnitudes or lengths and of the sum of rows, if there
+        were any, and this.
     """
 
     scales: np.ndarray = field(repr=False)

@@ -5,6 +5,9 @@ diagonal, and everything made of it is post-processing: a basis P in which they 
 near the identity, and the effective dimension. Descent then runs on ``P' x~`` with coefficients v,
 and ``P v`` are the coefficients of x~.
 
+Of many columns it is the second moment of rows around their mean, which is released before it: rows
+are then shorter, and so is the noise.
+
 Unless the length of rows is known, another small part first buys the order of magnitude of each
 column, and large ones are divided by it: without, a column of dollars would drown all others. Where
 that is too much to ask, it buys how long rows are, and all columns are scaled alike.
@@ -72,6 +75,17 @@ _LEAST_SCALE_SHARE, _MOST_SCALE_SHARE, _MOST_SCALED = 0.003, 0.03, 2**16
 _LENGTH_NOISE, _HIDDEN_LENGTHS, _COMMON = 0.1, 0.4, 0.1
 _LEAST_LENGTH_SHARE, _MOST_LENGTH_SHARE = 0.001, 0.15
 _LIKELY_POWERS, _CONCEIVABLE, _CARRIED = 2.0, 3.0, 1 / 7
+
+# Rows are centred for this part of the share of the second moment, where n mu is no more than that
+# many times d^(3/2) / sqrt(k), so that its noise hides directions, k being the curvature of the
+# loss, and the noise of the sum over n is no longer than a third of the row bound, and that of its
+# entry for the intercept no more than a third. Around the mean rows are about two thirds as long,
+# and in units of about one no longer than 4. The ridge that suits is that many times sqrt(k) the
+# noise.
+_MEAN_PART, _ALL_SEEN, _HIDDEN_MEAN = 0.1, 1.4, 1 / 3
+_CENTRED, _USUAL_LENGTH, _CENTRED_DAMPING = 2 / 3, 4.0, 5.5
+# Of the records, what is left of the intercept's column at least where a mean is taken.
+_LEAST_COUNTED = 0.1
 
 # Of the noise of the intercept's slope, for it to be one; and how far the intercept then may go.
 _SURE, _FAR = 1.5, math.log(4)
@@ -161,6 +175,22 @@ def denoised_moment(moment: np.ndarray, noise_std: float) -> np.ndarray:
     return directions + np.diag(rest)
 
 
+def centring(vault: Vault, plan: PrivacyPlan, row_bound: float) -> np.ndarray:
+    """Release the sum of the rows; return a basis of ``x~`` less its mean, but for the intercept.
+
+    The vault answers in that space from here on. The mean is over the intercept's sum, which is
+    less than the number of records if rows were shortened, as far as two standard deviations tell.
+    """
+    n_samples, noise_multiplier = plan.facts.n_samples, plan.second_moment.noise_multipliers[-2]
+    total = vault.row_sum(row_bound, noise_multiplier)
+    noise = 2 * vault.log[-1].noise_scale
+    count = min(max(n_samples, total[-1] - noise), total[-1] + noise)
+    basis = np.eye(len(total))
+    basis[-1, :-1] = -total[:-1] / max(count, _LEAST_COUNTED * n_samples)
+    vault.change_basis(basis)
+    return basis
+
+
 def unit_sizes(moment: np.ndarray, noise: float) -> np.ndarray:
     """Return how large the entries of each column are, at most 1, as far as a noisy moment tells.
 
@@ -180,9 +210,10 @@ def whiten(vault: Vault, plan: PrivacyPlan | AdaptivePlan, space: Space) -> tupl
     """
     release, facts = plan.second_moment, plan.facts
     preconditioner, scales = release.preconditioner, np.ones(space.n_columns)
-    row_bound, (*first, noise_multiplier) = release.row_bound, release.noise_multipliers
-    if first:
-        counts = (vault.lengths if release.by_rows else vault.magnitudes)(*first)
+    row_bound, multipliers = release.row_bound, release.noise_multipliers
+    damping, curvature = preconditioner.damping, min(1.0, facts.curvature or 1.0)
+    if release.scale_share:
+        counts = (vault.lengths if release.by_rows else vault.magnitudes)(multipliers[0])
         n, noise_std = facts.n_samples, vault.log[-1].noise_scale
         if release.by_rows:
             scale, row_bound = row_scale(counts / n, noise_std / n, release.signal)
@@ -192,7 +223,12 @@ def whiten(vault: Vault, plan: PrivacyPlan | AdaptivePlan, space: Space) -> tupl
         scales[-1] = 1.0 if space.fit_intercept else scales[-1]
         if (scales != 1).any():
             vault.scale_columns(scales)
-    noisy = vault.second_moment(row_bound, noise_multiplier, diagonal=preconditioner.diagonal)
+    if release.mean_share:
+        centred = centring(vault, plan, row_bound)
+        known = _CENTRED * release.row_bound
+        row_bound = min(_CENTRED * row_bound, max(known, _USUAL_LENGTH))
+        damping *= _CENTRED_DAMPING * math.sqrt(curvature)
+    noisy = vault.second_moment(row_bound, multipliers[-1], diagonal=preconditioner.diagonal)
     noise_std = vault.log[-1].noise_scale
     moment = preconditioner.moment(noisy, space.n_columns) / facts.n_samples
     least = _LEAST_RIDGE * row_bound**2
@@ -200,16 +236,18 @@ def whiten(vault: Vault, plan: PrivacyPlan | AdaptivePlan, space: Space) -> tupl
     penalised = scales**2
     penalised[-1] *= not space.fit_intercept
     kept = part_kept(moment, noise) if space.fit_intercept else 1.0
-    curvature = min(1.0, facts.curvature or 1.0)
-    hidden = preconditioner.damping * noise / kept
+    hidden = damping * noise / kept
     ridge = max(hidden, least) + facts.alpha / curvature * penalised
     with one_blas_thread():
         basis, dimension = preconditioner.whitened(moment / kept, noise / kept, ridge)
     if space.fit_intercept:
         # Rows that released lengths did not make shorter are no longer than the budget carries.
-        long = not (first and release.by_rows) or scales[0] < 1
+        long = not (release.scale_share and release.by_rows) or scales[0] < 1
         _warn_where_little_is_seen(moment / row_bound**2, noise / row_bound**2, release, long)
     vault.change_basis(basis)
+    if release.mean_share:
+        back = 2 * np.eye(space.n_columns) - centred
+        moment, basis = back.T @ moment @ back, centred @ basis
     basis = (scales * basis.T).T
     events = [line.event for line in vault.log]
     whitening = Whitening(scales, moment, basis, max(1.0, dimension), noise_std, events)
@@ -269,7 +307,8 @@ class Preconditioner(BaseEstimator):
     share : float, default=0.15
         Part of the budget mu^2 spent on the release, above 0 and below 1.
     damping : float, default=1.0
-        Ridge added to the second moment, in standard deviations of the noise on its diagonal.
+        Ridge added to the second moment, in standard deviations of the noise on its diagonal;
+        around a mean in more of them, see `FullPreconditioner`.
     row_bound : float, default=None
         Bound on the L2 norm of a row, intercept included; longer rows are shortened for this
         release only. It must be public: `Schema.row_bound` or prior knowledge, never the largest
@@ -292,10 +331,13 @@ class Preconditioner(BaseEstimator):
     # effective dimension for a moment, the noise on its diagonal and a ridge.
     diagonal: ClassVar[bool]
 
-    def release_plan(self, mu: float, signal: float, n_columns: int) -> SecondMomentRelease:
+    def release_plan(
+        self, mu: float, signal: float, n_columns: int, curvature: float | None = None
+    ) -> SecondMomentRelease:
         """Return what will be released and at which noise multipliers, before any data.
 
-        `signal` is the number of records times mu, at a sensitivity of one.
+        `signal` is the number of records times mu, at a sensitivity of one; `curvature` that of the
+        loss, 1 at most, where rows may be centred.
         """
         row_bound = DEFAULT_ROW_BOUND if self.row_bound is None else self.row_bound
         for name, value, low, high in (
@@ -311,8 +353,19 @@ class Preconditioner(BaseEstimator):
         scale_share = _scale_share(n_columns, signal, self.share) if unknown else 0.0
         by_rows = unknown and not scale_share
         scale_share = _length_share(signal, self.share) if by_rows else scale_share
+        mean_share = _MEAN_PART * self.share
+        noise = max(math.sqrt(n_columns), row_bound) / (signal * math.sqrt(mean_share))
+        centred = noise <= _HIDDEN_MEAN and curvature is not None and not self.diagonal
+        centred = centred and signal * math.sqrt(curvature) <= _ALL_SEEN * n_columns**1.5
         return SecondMomentRelease(
-            self, float(row_bound), mu, signal, self.share, scale_share, by_rows
+            preconditioner=self,
+            row_bound=float(row_bound),
+            mu=mu,
+            signal=signal,
+            share=self.share,
+            scale_share=scale_share,
+            by_rows=by_rows,
+            mean_share=mean_share if centred else 0.0,
         )
 
 
@@ -367,6 +420,14 @@ class FullPreconditioner(Preconditioner):
     where ``U L U'`` is the eigendecomposition of ``A + (damping s / n) I + K``; s and the diagonal
     of K are as in `DiagonalPreconditioner`. Memory and time grow with the square and the cube of
     the number of columns.
+
+    In a descent with fixed noise and an intercept, but no ``inference_share``, a tenth of the share
+    first buys the sum of the rows, clipped to the same bound (L2 sensitivity ``row_bound``, twice
+    that under ``"replace_one"``): where n mu is at most ``1.4 d^(3/2) / sqrt(k)``, for rows of d
+    numbers and a loss of curvature k (1 at most), and the noise of the sum over n has a length of a
+    third of the bound at most, and of a third for the intercept. A is then around the mean that
+    follows: rows are clipped to two thirds of the bound, or to 4 if that is less and ``row_bound``
+    was not given, and ``damping`` counts ``5.5 sqrt(k)`` times.
 
     Descent with fixed noise then adds to the mean loss ``a log(1 + (u_j c_j / 2.5)^2)`` for each
     coefficient c_j but the intercept, a Cauchy prior on those that the noise hides: ``a = .045 r

@@ -459,6 +459,18 @@ class Vault:
         mechanism = GaussianSum(sensitivity, noise_multiplier, slack)
         return self._release_sum(mechanism, exact, size)
 
+    def row_sum(self, row_bound: float, noise_multiplier: float) -> np.ndarray:
+        """Release the sum over the records of ``x~``, each clipped to a norm of `row_bound`.
+
+        So much is what a record moves it by, of several rows too, and twice that in place of
+        another, as with `gradient_sum`. It does not depend on the labels.
+        """
+        row_bound = _checked_bound(row_bound)
+        slack = self._sums.moment_rounding(self._most_samples) * row_bound
+        mechanism = GaussianSum(self._moved_clips * row_bound, float(noise_multiplier), slack)
+        size = self._sums.coef_shape[0]
+        return self._release_sum(mechanism, partial(self._sums.row_sum, row_bound), size)
+
     def magnitudes(self, noise_multiplier: float) -> np.ndarray:
         """Release how many entries of each column are between which powers of two, with noise.
 

@@ -89,6 +89,9 @@ class BlockObjective:
     ) -> np.ndarray:
         return self._total("second_moment", row_bound, diagonal, coef)
 
+    def row_sum(self, row_bound: float) -> np.ndarray:
+        return self._total("row_sum", row_bound)
+
     def line_losses(
         self,
         coef: np.ndarray,

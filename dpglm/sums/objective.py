@@ -43,7 +43,7 @@ from dpglm.kernels.line_search import (
 )
 from dpglm.losses import Loss, Softmax
 from dpglm.sums.reference import Reference, parts_of_groups
-from dpglm.sums.rows import rows_of
+from dpglm.sums.rows import LONGEST_CENTRE, centre_length, rows_of
 
 # Times the residuals of many outputs, a larger one would overflow, and pass the clip.
 _MAX_WEIGHT = 1e300
@@ -305,7 +305,6 @@ class Objective:
         """
         if self._basis is not None and (diagonal or self._basis.ndim == 1):
             raise ValueError("In a basis the second moment is that in a matrix, and whole.")
-        inverse = np.abs(self._signed[: self.n_rows])
         weights = 1.0
         if self._row_weights is not None:
             weights = np.sqrt(self._row_weights[: self.n_rows])
@@ -313,6 +312,31 @@ class Objective:
             scores = self._scores(self._check_coef(coef, "coef"))[0, : self.n_rows]
             # Of a score that is no number there is none.
             weights = weights * np.sqrt(np.nan_to_num(self.loss.second_derivative(scores)))
+        scale = self._shrinkage(row_bound, weights, 2)
+        with one_blas_thread():
+            return self._rows.second_moment(
+                scale, self._fit_intercept, diagonal, self._score_chunk, self._basis
+            )
+
+    def row_sum(self, row_bound: float) -> np.ndarray:
+        """Sum over rows of ``w x~``, shape (n_columns,), clipped to an L2 norm of `row_bound`.
+
+        w is the weight of a row, and in a group the norms add up to the bound at most. Private: it
+        leaves the library through a mechanism only.
+        """
+        if self._basis is not None:
+            raise ValueError("Rows are added before there is a basis.")
+        weights = 1.0 if self._row_weights is None else self._row_weights[: self.n_rows]
+        scale = self._shrinkage(row_bound, weights, 1)
+        with one_blas_thread():
+            return self._rows.sum(scale, self._fit_intercept, self._score_chunk)
+
+    def _shrinkage(self, row_bound, weights, power):
+        """Weights of the rows, less where they would be longer than the bound.
+
+        In a group the norms to this power add up to that of the bound at most.
+        """
+        inverse = np.abs(self._signed[: self.n_rows])
         with np.errstate(over="ignore"):
             shrinkage = np.minimum(weights, row_bound * inverse)
         # Each row is scaled before anything is multiplied. A scale of zero thereby removes a row of
@@ -320,12 +344,9 @@ class Objective:
         scale = np.where(inverse > 0.0, shrinkage, 0.0)
         if self._groups is not None:
             norms = np.divide(scale, inverse, out=np.zeros_like(scale), where=inverse > 0.0)
-            parts = parts_of_groups(np.square(norms / row_bound), self._groups)
-            scale = np.minimum(scale, row_bound * np.sqrt(parts) * inverse)
-        with one_blas_thread():
-            return self._rows.second_moment(
-                scale, self._fit_intercept, diagonal, self._score_chunk, self._basis
-            )
+            parts = parts_of_groups((norms / row_bound) ** power, self._groups)
+            scale = np.minimum(scale, row_bound * parts ** (1 / power) * inverse)
+        return scale
 
     def magnitudes(self, n_magnitudes: int) -> np.ndarray:
         """Number of entries of each column of ``x~`` between powers of two, from 1 on.
@@ -381,18 +402,26 @@ class Objective:
         return scaled
 
     def moment_rounding(self, n_samples: int) -> float:
-        """Bound on what rounding adds to the sensitivity of `second_moment`.
+        """Bound on what rounding adds to the sensitivity of `second_moment`, and of `row_sum`.
 
         Relative to the square of the row bound, and with the sums of `rounding_slack`: each entry
         sums products in chunks, a clipped row has a norm of at most ``(1 + (d + 12) u) row_bound``,
         and scaling the entries of a triangle afterwards costs one more rounding of each. In a basis
         a row is of a product with it, off by ``(d + 2) kappa u`` of the norm, differently wherever
-        it stands, and so for all rows if one before them goes; twice that is counted.
+        it stands, and so for all rows if one before them goes; twice that is counted. A centre
+        of length C that comes after the sum M: rows of ``s P' x~`` no longer than R hold the
+        intercept's s, so that ``s ||x~|| <= (1 + C) R`` and ``||M|| <= n (1 + C)^2 R^2``; errors in
+        M grow by ``(1 + C)^2``, and two products of two terms an entry add less than ``5 u (1 +
+        C)^2 ||M||``.
         """
         n_samples *= self._group_size
         norm = 2 * (self._n_columns + 12 + self._of_parts)
-        products = 0.0 if self._basis is None else 4 * (self._n_columns + 2) * self._condition
-        total = (_chain(n_samples, 1) + 4 + products) * n_samples
+        total = (_chain(n_samples, 1) + 4) * n_samples
+        if self._basis is not None:
+            centre = centre_length(self._basis)
+            near = (total + 5 * n_samples) * (1 + centre) ** 4
+            far = total + 4 * (self._n_columns + 2) * self._condition * n_samples
+            total = near if centre <= LONGEST_CENTRE else far
         return 2 * (norm + total) * _UNIT_ROUNDOFF
 
     def weighed(self, bound: float) -> "Objective":
