@@ -5,6 +5,7 @@ import pickle
 import re
 import tracemalloc
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -29,7 +30,7 @@ from dpglm import (
     seeded_noise,
 )
 from dpglm.datasets import make_census
-from dpglm.estimators.whitening import column_scales, row_scale
+from dpglm.estimators.whitening import centring, column_scales, row_scale
 from dpglm.exceptions import UtilityWarning
 
 BOTH = [DiagonalPreconditioner(), FullPreconditioner()]
@@ -338,6 +339,42 @@ def test_rows_are_centred_where_noise_would_hide_directions_and_a_mean_can_be_se
     others = {"inference_share": 0.5}, {"fit_intercept": False}, {"preconditioner": "diagonal"}
     assert [shares(5000, **change) for change in others] == [0.0] * 3
     assert shares(5000, n_columns=10) == 0.0
+    # The noise of the intercept's sum, in parts of the records.
+    bounds = (FullPreconditioner(row_bound=0.123 * mu * 8000 / 3 + more) for more in (-2.0, 2.0))
+    assert [shares(8000, preconditioner=bound) for bound in bounds] == [0.015, 0.0]
+
+
+class SumOfRows:
+    """A vault that answers with one sum."""
+
+    def __init__(self, total, noise_std):
+        self.total, self.log = np.array(total), [SimpleNamespace(noise_scale=noise_std)]
+
+    def row_sum(self, row_bound, noise_multiplier):
+        return self.total
+
+    def change_basis(self, basis):
+        self.basis = basis
+
+
+@pytest.mark.parametrize(
+    ("count", "noise", "divisor"),
+    [
+        (990, 10, 1000),
+        (500, 10, 520),
+        (500, 300, 1000),
+        (-100, 10, 100),
+        (50, 10, 100),
+        (2000, 10, 1980),
+    ],
+)
+def test_a_mean_is_over_all_records_where_noise_allows_it_and_never_over_few(count, noise, divisor):
+    vault = SumOfRows([600.0, -30.0, count], noise)
+    release = SimpleNamespace(noise_multipliers=[9.0, 1.0])
+    plan = SimpleNamespace(second_moment=release, facts=SimpleNamespace(n_samples=1000))
+    found = centring(vault, plan, 3.0)
+    assert_allclose(found, [[1, 0, 0], [0, 1, 0], [-600 / divisor, 30 / divisor, 1]])
+    assert found is vault.basis
 
 
 def test_a_moment_around_a_mean_is_given_back_for_the_columns_as_they_are():
@@ -353,6 +390,8 @@ def test_a_moment_around_a_mean_is_given_back_for_the_columns_as_they_are():
     assert 12 * noise < 1.0, "less than by what a mean of the wrong sign moves it"
     released = [event.noise_multiplier for event in white.events]
     assert released == model.plan(10_000, 100).second_moment.noise_multipliers
+    # Rows were clipped to two thirds of the bound that was given, whatever their units.
+    assert noise * len(X) == pytest.approx((22 / 3) ** 2 * released[-1], rel=1e-3)
 
 
 def test_rows_are_scaled_by_the_longest_length_that_many_have_and_by_what_n_mu_carries():

@@ -59,7 +59,9 @@ def cannot_carry(signal: float, n_columns: int) -> str:
 
 @dataclass(frozen=True)
 class SecondMomentRelease:
-    """The release of the second moment of rows clipped to ``row_bound`` or less, before gradients.
+    """The release of the second moment of rows, before the gradients.
+
+    They are clipped to ``row_bound``, or to what released lengths and a released mean make of it.
 
     Before it, unless ``scale_share`` is zero, that of the magnitudes of columns, from which follow
     the powers of two that they are divided by, or, ``by_rows``, of the lengths of rows, and unless

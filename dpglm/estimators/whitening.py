@@ -310,8 +310,8 @@ class Preconditioner(BaseEstimator):
         Ridge added to the second moment, in standard deviations of the noise on its diagonal;
         around a mean in more of them, see `FullPreconditioner`.
     row_bound : float, default=None
-        Bound on the L2 norm of a row, intercept included; longer rows are shortened for this
-        release only. It must be public: `Schema.row_bound` or prior knowledge, never the largest
+        Bound on the L2 norm of a row, intercept included; longer rows are shortened for these
+        releases only. It must be public: `Schema.row_bound` or prior knowledge, never the largest
         norm of the data. ``None`` means 3, after columns with entries above 1 were divided by a
         power of two: of each of d columns it is released, with at most 3 percent of the budget, how
         many entries are between which powers (L2 sensitivity sqrt(d), and sqrt(2 d) under
@@ -422,12 +422,12 @@ class FullPreconditioner(Preconditioner):
     the number of columns.
 
     In a descent with fixed noise and an intercept, but no ``inference_share``, a tenth of the share
-    first buys the sum of the rows, clipped to the same bound (L2 sensitivity ``row_bound``, twice
-    that under ``"replace_one"``): where n mu is at most ``1.4 d^(3/2) / sqrt(k)``, for rows of d
-    numbers and a loss of curvature k (1 at most), and the noise of the sum over n has a length of a
-    third of the bound at most, and of a third for the intercept. A is then around the mean that
-    follows: rows are clipped to two thirds of the bound, or to 4 if that is less and ``row_bound``
-    was not given, and ``damping`` counts ``5.5 sqrt(k)`` times.
+    first buys the sum of the rows, clipped to the bound that they would have had (its L2
+    sensitivity, twice that under ``"replace_one"``): where n mu is at most ``1.4 d^(3/2) /
+    sqrt(k)``, for rows of d numbers and a loss of curvature k (1 at most), and the noise of the sum
+    over n has a length of a third of the bound at most, and of a third for the intercept. A is then
+    around the mean that follows: rows are clipped to two thirds of the bound, or to 4 if that is
+    less and ``row_bound`` was not given, and ``damping`` counts ``5.5 sqrt(k)`` times.
 
     Descent with fixed noise then adds to the mean loss ``a log(1 + (u_j c_j / 2.5)^2)`` for each
     coefficient c_j but the intercept, a Cauchy prior on those that the noise hides: ``a = .045 r

@@ -286,7 +286,7 @@ class Quantity(Column):
         is_power = type(n) is int and 1 <= n <= _MOST_INTERVALS and n & (n - 1) == 0
         self._demand(is_power, "intervals", f"give a power of two from 1 to {_MOST_INTERVALS}")
         self._finite("height")
-        self._demand(0 < self.height <= 1e6, "height", "give a number above 0 and below 1e6")
+        self._demand(0 < self.height <= 1e6, "height", "give a number above 0 and at most 1e6")
 
     def _is_outside(self, values: np.ndarray) -> np.ndarray:
         lower, upper = self.bounds

@@ -43,7 +43,7 @@ from dpglm.kernels.line_search import (
 )
 from dpglm.losses import Loss, Softmax
 from dpglm.sums.reference import Reference, parts_of_groups
-from dpglm.sums.rows import LONGEST_CENTRE, centre_length, rows_of
+from dpglm.sums.rows import near_centre, rows_of
 
 # Times the residuals of many outputs, a larger one would overflow, and pass the clip.
 _MAX_WEIGHT = 1e300
@@ -408,20 +408,21 @@ class Objective:
         sums products in chunks, a clipped row has a norm of at most ``(1 + (d + 12) u) row_bound``,
         and scaling the entries of a triangle afterwards costs one more rounding of each. In a basis
         a row is of a product with it, off by ``(d + 2) kappa u`` of the norm, differently wherever
-        it stands, and so for all rows if one before them goes; twice that is counted. A centre
-        of length C that comes after the sum M: rows of ``s P' x~`` no longer than R hold the
-        intercept's s, so that ``s ||x~|| <= (1 + C) R`` and ``||M|| <= n (1 + C)^2 R^2``; errors in
-        M grow by ``(1 + C)^2``, and two products of two terms an entry add less than ``5 u (1 +
-        C)^2 ||M||``.
+        it stands, and so for all rows if one before them goes; twice that is counted. Where P
+        takes off a near centre of length C, after the sum M: it and its inverse make nothing longer
+        than ``1 + C`` times, so that rows of ``s P' x~`` no longer than R are no longer than ``(1 +
+        C) R`` in M, errors in M grow by ``(1 + C)^2``, and two products of two terms an entry add
+        less than ``5 u (1 + C)^2 ||M||``.
         """
         n_samples *= self._group_size
         norm = 2 * (self._n_columns + 12 + self._of_parts)
         total = (_chain(n_samples, 1) + 4) * n_samples
         if self._basis is not None:
-            centre = centre_length(self._basis)
-            near = (total + 5 * n_samples) * (1 + centre) ** 4
-            far = total + 4 * (self._n_columns + 2) * self._condition * n_samples
-            total = near if centre <= LONGEST_CENTRE else far
+            products, centre = (self._n_columns + 2) * self._condition, near_centre(self._basis)
+            if centre is None:
+                total += 4 * products * n_samples
+            else:
+                total = (total + 5 * n_samples) * (1 + centre) ** 4 + 2 * products
         return 2 * (norm + total) * _UNIT_ROUNDOFF
 
     def weighed(self, bound: float) -> "Objective":

@@ -31,7 +31,7 @@ from dpglm.sums.reference import SMALL_SQUARE, image_norms, scaled_columns
 
 _CACHE_LINE = 64
 # Rounding errors of products that are made before a centre is taken off grow with its fourth power.
-LONGEST_CENTRE = 12.0
+_LONGEST_CENTRE = 7.0
 # Fixed numbers without a pattern, by which the words of 8 kB of rows are multiplied.
 _FACTORS = np.frombuffer(hashlib.shake_128(b"dpglm").digest(2**14), dtype="<u8")
 
@@ -158,7 +158,7 @@ class _Rows:
         With a basis P, a matrix, the rows are ``P' x~``, and there is no diagonal. Where P only
         centres the columns, not far, it comes after the sum, which is then as fast as any.
         """
-        if basis is not None and centre_length(basis) <= LONGEST_CENTRE:
+        if basis is not None and near_centre(basis) is not None:
             total = self.second_moment(scale, fit_intercept, diagonal, chunk_rows)
             return basis.T @ total @ basis
         if basis is None and not diagonal:
@@ -289,13 +289,14 @@ class SparseRows(_Rows):
         sparse_scores(*self._data, features, bias, *chunks, scores)
 
 
-def centre_length(basis):
-    """Norm of c where ``P' x~`` is x less c, and the intercept as it was; infinite for other P."""
+def near_centre(basis):
+    """Norm of c where ``P' x~`` is x~ less c times its last entry, if that is near; else None."""
     if basis.ndim != 2 or len(basis) != len(basis.T):
-        return np.inf
+        return None
     centre = basis[-1, :-1]
     others = np.count_nonzero(basis) - np.count_nonzero(centre) > len(basis)
-    return np.inf if others or (np.diag(basis) != 1).any() else np.linalg.norm(centre)
+    near = np.linalg.norm(centre) <= _LONGEST_CENTRE
+    return np.linalg.norm(centre) if near and not others and (np.diag(basis) == 1).all() else None
 
 
 def without_duplicates(X):
