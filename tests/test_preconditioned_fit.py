@@ -409,11 +409,14 @@ def test_rows_are_scaled_by_the_longest_length_that_many_have_and_by_what_n_mu_c
     assert scaled({14.0: 1.0}, 0.0, 7 * 14**2 - 1) == (0.5, math.sqrt(1 + 8 * 4))
     assert scaled({14.0: 1.0}, 0.0, 80.0) == (0.125, math.sqrt(1 + 8 / 4))
     assert scaled({14.0: 1.0}, 0.0, math.inf) == (1.0, math.sqrt(1 + 8 * 16))
-    # A tenth of the records is many, and 3.9 standard deviations of the noise are.
+    # A tenth of the records is many, and sqrt(3.9^2 + 1) standard deviations of the noise are.
     assert scaled({3.5: 0.89, 14.0: 0.11}, 0.0, 100.0)[0] == 0.25
     assert scaled({3.5: 0.91, 14.0: 0.09}, 0.0, 100.0)[0] == 1.0
-    assert scaled({3.5: 0.7, 14.0: 0.35}, 0.09, 100.0)[0] == 0.25
-    assert scaled({3.5: 0.7, 14.0: 0.35}, 0.1, 100.0)[0] == 1.0
+    assert scaled({3.5: 0.7, 14.0: 0.36}, 0.09, 100.0)[0] == 0.25
+    assert scaled({3.5: 0.7, 14.0: 0.355}, 0.09, 100.0)[0] == 1.0
+    # So far away, five powers of two, it takes 4.6 of them.
+    assert scaled({3.5: 0.7, 112.0: 0.42}, 0.09, 100.0)[0] < 0.1
+    assert scaled({3.5: 0.7, 112.0: 0.41}, 0.09, 100.0)[0] == 1.0
     # Where nothing stands out, what is far from usual is chance.
     assert scaled({3.5: 0.4, 224.0: 0.35}, 0.2, 100.0)[0] == 1.0
     assert scaled({0.4375: 0.45, 14.0: 0.303}, 0.17, 100.0)[0] == 0.25

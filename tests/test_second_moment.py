@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.testing import assert_allclose, assert_array_equal
 from problems import (
+    augmented,
     exact,
     exact_norm_squared,
     magnitudes,
@@ -39,7 +40,7 @@ def objective_of(X, **options):
 
 
 def moment_row_by_row(X, row_bound, fit_intercept):
-    rows = np.column_stack([X, np.ones(len(X))]) if fit_intercept else X
+    rows = augmented(X, fit_intercept)
     total = np.zeros((rows.shape[1], rows.shape[1]))
     for row in rows:
         norm = np.linalg.norm(row)
@@ -218,7 +219,7 @@ def test_one_record_moves_sums_and_counts_by_at_most_their_sensitivity(case, rel
             vault.row_sum(row_bound, 1.0)
     first, second = tape.releases
     assert np.linalg.norm(first.exact - second.exact) <= first.sensitivity == second.sensitivity
-    rows = np.column_stack([X, np.ones(len(X))])[:, :n_columns]
+    rows = augmented(X, fit_intercept)
     with np.errstate(all="ignore"):
         norms = np.linalg.norm(rows, axis=1)
     if ((norms > 0) & (norms < 1e150)).all():

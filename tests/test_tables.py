@@ -714,12 +714,7 @@ WRONG = [
     (NumericColumn, ("x", 0, 1e10), {"unit": 1e-300, "scale": "asinh"}, "unit=1e-300"),
     (NumericColumn, ("x", 0, 1), {"intervals": 512}, "intervals=512"),
     (DateColumn, ("x", FIRST, LAST), {"intervals": True}, "intervals=True"),
-    (
-        DateColumn,
-        ("x", FIRST, LAST),
-        {"height": 0.0},
-        "height=0.0; give a number above 0",
-    ),
+    (DateColumn, ("x", FIRST, LAST), {"height": 0.0}, "height=0.0; give a number above 0"),
     (NumericColumn, ("x", 0, 1), {"steps": True}, "steps=True"),
     (NumericColumn, ("x", 0, 9), {"atoms": [1, 10]}, "list whole numbers within"),
     (NumericColumn, ("x", 0, 9), {"atoms": [True]}, "list whole numbers within"),

@@ -71,16 +71,17 @@ def automatic_configuration(
     white = isinstance(preconditioner, FullPreconditioner)
     step = SignalStep(signal, largest=3.5 if white else 1.5, accelerated="momentum" not in chosen)
     # The more columns, the more of what the noise hides stays correlated.
-    few = white and sampling_rate == 1 and min(max(22, math.ceil(2.1 * math.sqrt(n_columns))), 40)
+    few = min(max(22, math.ceil(2.1 * math.sqrt(n_columns))), 40)
+    settled = white and sampling_rate == 1
     # Momentum that changes no length suits steps of one's own.
     momentum = DebiasedMomentum(0.5) if "step_schedule" in chosen else SignalMomentum(step)
     return {
         "noise_schedule": "constant",
-        "clip_schedule": SignalClip(signal, least=least_clip if few else 0.0),
+        "clip_schedule": SignalClip(signal, least=least_clip if settled else 0.0),
         "step_schedule": step,
         "momentum": momentum,
         "averaging": "tail",
-        "max_iter": few or 100,
+        "max_iter": few if settled else 100,
         "preconditioner": preconditioner,
     } | chosen
 

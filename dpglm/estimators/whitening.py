@@ -5,8 +5,7 @@ diagonal, and everything made of it is post-processing: a basis P in which they 
 near the identity, and the effective dimension. Descent then runs on ``P' x~`` with coefficients v,
 and ``P v`` are the coefficients of x~.
 
-Of many columns it is the second moment of rows around their mean, which is released before it: rows
-are then shorter, and so is the noise.
+Of many columns it is that of rows around their mean, which is released before: it has less noise.
 
 Unless the length of rows is known, another small part first buys the order of magnitude of each
 column, and large ones are divided by it: without, a column of dollars would drown all others. Where
@@ -77,11 +76,10 @@ _LEAST_LENGTH_SHARE, _MOST_LENGTH_SHARE = 0.001, 0.15
 _LIKELY_POWERS, _CONCEIVABLE, _CARRIED = 2.0, 3.0, 1 / 7
 
 # Rows are centred for this part of the share of the second moment, where n mu is no more than that
-# many times d^(3/2) / sqrt(k), so that its noise hides directions, k being the curvature of the
-# loss, and the noise of the sum over n is no longer than a third of the row bound, and that of its
-# entry for the intercept no more than a third. Around the mean rows are about two thirds as long,
-# and in units of about one no longer than 4. The ridge that suits is that many times sqrt(k) the
-# noise.
+# many times d^(3/2) / sqrt(k), k being the curvature of the loss, so that noise hides directions,
+# and the noise of the sum over n is a third of the row bound at most, of the intercept's entry a
+# third. Around the mean rows are about two thirds as long, in units of about one no longer than 4;
+# the ridge that suits is that many times sqrt(k) the noise.
 _MEAN_PART, _ALL_SEEN, _HIDDEN_MEAN = 0.1, 1.4, 1 / 3
 _CENTRED, _USUAL_LENGTH, _CENTRED_DAMPING = 2 / 3, 4.0, 5.5
 # Of the records, what is left of the intercept's column at least where a mean is taken.
@@ -116,13 +114,15 @@ def row_scale(counts: np.ndarray, noise: float, signal: float) -> tuple[float, f
     """
     # The first are of rows as good as zero, which no power would make longer.
     counts, powers = counts[1:], np.log2(np.append(LENGTHS[1:], 2 * LENGTHS[-1]) / _SUITED)
-    common = np.flatnonzero(counts > max(_COMMON, noise * _noisiest(counts.size)))
+    # Logarithms of lengths are normal before anything is seen. The less likely one is, the clearer
+    # it must be: noise that looks long would make rows as good as zero.
+    far = np.maximum(powers, -2 * powers) / _LIKELY_POWERS
+    clear = noise * np.hypot(_noisiest(counts.size), far)
+    common = np.flatnonzero(counts > np.maximum(_COMMON, clear))
     if common.size:
         power = powers[common[-1]]
     else:
-        # The longest that is conceivable, if logarithms of lengths are normal before anything is
-        # seen. Rows do not become longer by it: too long is worse than too short.
-        far = np.maximum(powers, -2 * powers) / _LIKELY_POWERS
+        # The longest that is conceivable, but none longer than it was, which is worse than shorter.
         chances = counts / max(noise, _COMMON) ** 2 - far**2 / 2
         power = max(0.0, powers[chances > np.max(chances) - _CONCEIVABLE][-1])
     carried = np.floor(np.log2(np.sqrt(_CARRIED * signal) / _SUITED))

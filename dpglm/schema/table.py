@@ -179,9 +179,9 @@ class Schema:
 
         Notes
         -----
-        The columns of a curve are four times as high as that of a straight line, and less where
-        there are more than eight curves, also than you had said, so that together they are about as
-        large as eight.
+        The columns of a curve are four times as high as that of a straight line. Where there are
+        more than eight curves they are lower, whatever `height` they had, so that together they
+        are about as large as eight.
         Bounds that are 10,000 or more apart get the scale ``"asinh"``, with a thousandth of that
         as the unit, unless the column has that scale. Those of numbers 1,000 or more apart get
         steps at round numbers: in up to three decades, the most that leave 2.8 of the signal to

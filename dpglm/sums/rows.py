@@ -293,10 +293,9 @@ def near_centre(basis):
     """Norm of c where ``P' x~`` is x~ less c times its last entry, if that is near; else None."""
     if basis.ndim != 2 or len(basis) != len(basis.T):
         return None
-    centre = basis[-1, :-1]
-    others = np.count_nonzero(basis) - np.count_nonzero(centre) > len(basis)
-    near = np.linalg.norm(centre) <= _LONGEST_CENTRE
-    return np.linalg.norm(centre) if near and not others and (np.diag(basis) == 1).all() else None
+    length = np.linalg.norm(basis[-1, :-1])
+    only = (basis[:-1] == np.eye(len(basis))[:-1]).all() and basis[-1, -1] == 1
+    return length if only and length <= _LONGEST_CENTRE else None
 
 
 def without_duplicates(X):
