@@ -54,7 +54,8 @@ def test_the_default_plan_is_that_of_the_default_estimator(plan):
     for name, share, event in made.second_moment.parts:
         moment = f"{100 * share:.3g}% of the budget, noise multiplier {event.noise_multiplier:.4g}"
         assert value_of(printed, f"first, features' {name}") == moment
-    assert [name for name, *_ in made.second_moment.parts] == ["magnitudes", "second moment"]
+    names = [name for name, *_ in made.second_moment.parts]
+    assert names == ["magnitudes", "row sum", "second moment"]
     z = made.noise_multiplier[0]
     assert value_of(printed, "22 gradients") == f"noise multiplier {z:.4g} each"
     noise = 100 * math.sqrt(101) * z / 48842

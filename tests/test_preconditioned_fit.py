@@ -319,7 +319,7 @@ def test_lengths_cost_what_they_need_where_magnitudes_would_show_nothing(relatio
     assert wide.shares == {"lengths": 0.001, "second moment": 0.15}
 
 
-def test_rows_are_centred_where_noise_would_hide_directions_and_a_mean_can_be_seen():
+def test_rows_are_centred_where_a_mean_can_be_seen():
     def shares(n_samples, Model=DPLogisticRegression, n_columns=100, **changes):
         plan = Model(**changes).plan(n_samples, n_columns)
         assert plan.ledger.mu() == pytest.approx(plan.budget.mu, rel=1e-9)
@@ -329,18 +329,14 @@ def test_rows_are_centred_where_noise_would_hide_directions_and_a_mean_can_be_se
         return plan.second_moment.shares.get("row sum", 0.0)
 
     mu = DPLogisticRegression().plan(1000, 100).signal / 1000
-    # From sqrt(d) = share^(1/2) n mu / 3 on, to n mu = 1.4 d^(3/2) / sqrt(curvature).
-    least, most = (round(n / mu) for n in (3 * math.sqrt(101 / 0.015), 1.4 * 101**1.5))
-    for Model, longer in ((DPLogisticRegression, 2), (DPLinearSVM, 1)):
-        found = [
-            shares(n, Model) for n in (least - 9, least + 9, most * longer, most * longer + 99)
-        ]
-        assert found == [0.0, 0.015, 0.015, 0.0]
+    # From sqrt(d) = share^(1/2) n mu / 4 on.
+    least = round(4 * math.sqrt(101 / 0.015) / mu)
+    for Model in (DPLogisticRegression, DPLinearSVM):
+        assert [shares(n, Model) for n in (least - 9, least + 9, 10**9)] == [0.0, 0.015, 0.015]
     others = {"inference_share": 0.5}, {"fit_intercept": False}, {"preconditioner": "diagonal"}
     assert [shares(5000, **change) for change in others] == [0.0] * 3
-    assert shares(5000, n_columns=10) == 0.0
     # The noise of the intercept's sum, in parts of the records.
-    bounds = (FullPreconditioner(row_bound=0.123 * mu * 8000 / 3 + more) for more in (-2.0, 2.0))
+    bounds = (FullPreconditioner(row_bound=0.1225 * mu * 8000 / 4 + more) for more in (-2.0, 2.0))
     assert [shares(8000, preconditioner=bound) for bound in bounds] == [0.015, 0.0]
 
 
@@ -370,9 +366,7 @@ class SumOfRows:
 )
 def test_a_mean_is_over_all_records_where_noise_allows_it_and_never_over_few(count, noise, divisor):
     vault = SumOfRows([600.0, -30.0, count], noise)
-    release = SimpleNamespace(noise_multipliers=[9.0, 1.0])
-    plan = SimpleNamespace(second_moment=release, facts=SimpleNamespace(n_samples=1000))
-    found = centring(vault, plan, 3.0)
+    found = centring(vault, 1000, 3.0, 9.0)
     assert_allclose(found, [[1, 0, 0], [0, 1, 0], [-600 / divisor, 30 / divisor, 1]])
     assert found is vault.basis
 

@@ -45,11 +45,13 @@ def test_moment_and_gradients_share_the_budget_exactly(preconditioner, relation)
     schedules = {"clip_schedule": DecayingClip(1.0), "noise_schedule": Geometric(1.0, 0.98)}
     plan = plan_of(preconditioner, **schedules, **relation)
     budget = plan.budget
-    lengths, first, *rest = [event for event, count in plan.ledger.events for _ in range(count)]
+    events = [event for event, count in plan.ledger.events for _ in range(count)]
     multipliers = plan.second_moment.noise_multipliers
-    assert [lengths.noise_multiplier, first.noise_multiplier] == multipliers
-    assert [event.noise_multiplier for event in rest] == plan.noise_multiplier.tolist()
-    assert first.mu**2 == pytest.approx(preconditioner.share * budget.mu**2, rel=1e-12)
+    assert len(multipliers) == (2 if preconditioner.diagonal else 3)
+    assert [e.noise_multiplier for e in events] == multipliers + plan.noise_multiplier.tolist()
+    lengths, *moments = events[: len(multipliers)]
+    spent = sum(event.mu**2 for event in moments)
+    assert spent == pytest.approx(preconditioner.share * budget.mu**2, rel=1e-12)
     scale_share = plan.second_moment.scale_share
     assert lengths.mu**2 == pytest.approx(scale_share * budget.mu**2, rel=1e-12)
     assert plan.ledger.mu() == pytest.approx(budget.mu, rel=1e-12)
@@ -130,11 +132,13 @@ def test_rounding_moves_the_basis_by_no_more_than_rounding():
     assert_allclose(*bases, atol=1e-12)
 
 
+@pytest.mark.parametrize("epsilon", [1.0, 20.0, 200.0])
 @pytest.mark.parametrize("preconditioner", BOTH, ids=lambda p: type(p).__name__)
-def test_the_basis_is_a_function_of_released_values_alone(preconditioner):
+def test_the_basis_is_a_function_of_released_values_alone(preconditioner, epsilon):
     """Recomputed from the noisy moment and the noise's standard deviation."""
     X = make_census(2000, random_state=0)[0]
-    model = DPLogisticRegression(preconditioner=preconditioner, alpha=0.01, max_iter=1)
+    given = {"preconditioner": preconditioner, "alpha": 0.01, "max_iter": 1}
+    model = DPLogisticRegression(epsilon=epsilon, **given)
     with record() as recorded:
         whitening = model.fit(X, np.arange(2000) % 2).trace_.whitening
     d = X.shape[1] + 1
@@ -143,7 +147,9 @@ def test_the_basis_is_a_function_of_released_values_alone(preconditioner):
         *sums, count = recorded.releases[-3].answer
         noise = 2 * recorded.releases[-3].sensitivity * recorded.releases[-3].event.noise_multiplier
         count = np.clip(2000, count - noise, count + noise)
-        shift[-1, :-1], ridge = -np.array(sums) / max(count, 200), 2.75
+        shift[-1, :-1] = -np.array(sums) / max(count, 200)
+        ridge = max(1.0, min(2.75, 7.7 * d**1.5 / model.plan(*X.shape).signal))
+        assert (ridge == 2.75, ridge == 1.0) == (epsilon < 2, epsilon > 100)
     penalty = np.append(np.full(d - 1, 0.01 / 0.25), 0.0)
     noise = whitening.noise_std / 2000
     # the intercept's mean square is the part of the moment that clipping the rows has left
@@ -204,9 +210,12 @@ def test_the_slack_of_the_summation_is_in_the_noise(preconditioner, relation):
     """With a private number of records, for far more of them than the public stand-in."""
     X = np.random.default_rng(0).normal(size=(1000, 10))
     bounded = type(preconditioner)(row_bound=DEFAULT_ROW_BOUND)
-    plan, objective = plan_of(bounded, **relation), objective_of(X)
+    plan, objective = (
+        plan_of(bounded, fit_intercept=False, **relation),
+        objective_of(X, fit_intercept=False),
+    )
     whitening = whitening_of(objective, plan)
-    release, size = plan.second_moment, 11 if preconditioner.diagonal else 66
+    release, size = plan.second_moment, 10 if preconditioner.diagonal else 55
     (noise_multiplier,) = release.noise_multipliers
     without = GaussianSum(DEFAULT_ROW_BOUND**2, noise_multiplier).noise_std(size)
     largest = 16_000 if relation else 1000

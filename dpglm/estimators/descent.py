@@ -183,9 +183,8 @@ class NoisyDescentMixin(NamedLossMixin):
         preconditioner = chosen.pop("preconditioner")
         # Intervals take the noise of the second moment for the same everywhere.
         centred = self.fit_intercept and debiasing is None
-        curvature = min(1.0, facts.curvature or 1.0) if centred else None
-        first = mu, signal, facts.n_features, curvature
-        moment = preconditioner and preconditioner.release_plan(*first)
+        first = mu, signal, facts.n_features
+        moment = preconditioner and preconditioner.release_plan(*first, centred=centred)
         row_bound = None if preconditioner else self.row_bound
         facts = replace(facts, sampling_rate=self.sampling_rate, row_bound=row_bound)
         momentum, averaging = check_momentum(chosen.pop("momentum")), chosen.pop("averaging")
@@ -262,8 +261,8 @@ class DPLogisticRegression(NoisyDescentMixin, PersonsMixin, PrivateLinearClassif
     gradients, of L2 sensitivity ``clip`` (twice that under ``"replace_one"``), with Gaussian
     noise. Before them a preconditioner releases one second moment, and before that, without a
     ``row_bound``, the magnitudes of the columns where the budget can show them, else the lengths of
-    rows, which decide the units of columns (`FullPreconditioner`); and where there are many columns
-    for the budget, the sum of clipped rows, around whose mean the moment then is. With an
+    rows, which decide the units of columns (`FullPreconditioner`); and with an intercept, unless it
+    would be mostly noise, the sum of clipped rows, around whose mean the moment then is. With an
     ``inference_share`` eight sums of gradients and one curvature of weighted rows come last. The
     composition is exact (Dong, Roth & Su 2022), or with mini-batches an upper bound tight to about
     1e-4. Parameters, the number of features and the label set are taken to be public, and so is the

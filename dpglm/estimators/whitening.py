@@ -5,7 +5,7 @@ diagonal, and everything made of it is post-processing: a basis P in which they 
 near the identity, and the effective dimension. Descent then runs on ``P' x~`` with coefficients v,
 and ``P v`` are the coefficients of x~.
 
-Of many columns it is that of rows around their mean, which is released before: it has less noise.
+Where it can be, it is that of rows around their mean, released before: it has less noise.
 
 Unless the length of rows is known, another small part first buys the order of magnitude of each
 column, and large ones are divided by it: without, a column of dollars would drown all others. Where
@@ -75,13 +75,14 @@ _LENGTH_NOISE, _HIDDEN_LENGTHS, _COMMON = 0.1, 0.4, 0.1
 _LEAST_LENGTH_SHARE, _MOST_LENGTH_SHARE = 0.001, 0.15
 _LIKELY_POWERS, _CONCEIVABLE, _CARRIED = 2.0, 3.0, 1 / 7
 
-# Rows are centred for this part of the share of the second moment, where n mu is no more than that
-# many times d^(3/2) / sqrt(k), k being the curvature of the loss, so that noise hides directions,
-# and the noise of the sum over n is a third of the row bound at most, of the intercept's entry a
-# third. Around the mean rows are about two thirds as long, in units of about one no longer than 4;
-# the ridge that suits is that many times sqrt(k) the noise.
-_MEAN_PART, _ALL_SEEN, _HIDDEN_MEAN = 0.1, 1.4, 1 / 3
-_CENTRED, _USUAL_LENGTH, _CENTRED_DAMPING = 2 / 3, 4.0, 5.5
+# Rows are centred for this part of the share of the second moment, where the noise of the sum over
+# n is a quarter of the row bound at most, of the intercept's entry a quarter. Around the mean rows
+# are about two thirds as long, in units of about one no longer than 4. The ridge that suits is that
+# many times sqrt(k) the noise, k being the curvature of the loss, or this times d^(3/2) / (n mu) if
+# that is less, which small numbers with large coefficients need. The prior, which can tell them
+# from rare ones, keeps the former.
+_MEAN_PART, _HIDDEN_MEAN, _CENTRED, _USUAL_LENGTH = 0.1, 1 / 4, 2 / 3, 4.0
+_CENTRED_DAMPING, _SEEN_DAMPING = 5.5, 7.7
 # Of the records, what is left of the intercept's column at least where a mean is taken.
 _LEAST_COUNTED = 0.1
 
@@ -175,13 +176,12 @@ def denoised_moment(moment: np.ndarray, noise_std: float) -> np.ndarray:
     return directions + np.diag(rest)
 
 
-def centring(vault: Vault, plan: PrivacyPlan, row_bound: float) -> np.ndarray:
+def centring(vault: Vault, n_samples: int, row_bound: float, noise_multiplier: float) -> np.ndarray:
     """Release the sum of the rows; return a basis of ``x~`` less its mean, but for the intercept.
 
     The vault answers in that space from here on. The mean is over the intercept's sum, which is
     less than the number of records if rows were shortened, as far as two standard deviations tell.
     """
-    n_samples, noise_multiplier = plan.facts.n_samples, plan.second_moment.noise_multipliers[-2]
     total = vault.row_sum(row_bound, noise_multiplier)
     noise = 2 * vault.log[-1].noise_scale
     count = min(max(n_samples, total[-1] - noise), total[-1] + noise)
@@ -211,7 +211,8 @@ def whiten(vault: Vault, plan: PrivacyPlan | AdaptivePlan, space: Space) -> tupl
     release, facts = plan.second_moment, plan.facts
     preconditioner, scales = release.preconditioner, np.ones(space.n_columns)
     row_bound, multipliers = release.row_bound, release.noise_multipliers
-    damping, curvature = preconditioner.damping, min(1.0, facts.curvature or 1.0)
+    damping = held_back = preconditioner.damping
+    curvature = min(1.0, facts.curvature or 1.0)
     if release.scale_share:
         counts = (vault.lengths if release.by_rows else vault.magnitudes)(multipliers[0])
         n, noise_std = facts.n_samples, vault.log[-1].noise_scale
@@ -224,10 +225,12 @@ def whiten(vault: Vault, plan: PrivacyPlan | AdaptivePlan, space: Space) -> tupl
         if (scales != 1).any():
             vault.scale_columns(scales)
     if release.mean_share:
-        centred = centring(vault, plan, row_bound)
+        centred = centring(vault, facts.n_samples, row_bound, multipliers[-2])
         known = _CENTRED * release.row_bound
         row_bound = min(_CENTRED * row_bound, max(known, _USUAL_LENGTH))
-        damping *= _CENTRED_DAMPING * math.sqrt(curvature)
+        held_back = _CENTRED_DAMPING * math.sqrt(curvature) * damping
+        seen = _SEEN_DAMPING * space.n_columns**1.5 / release.signal * damping
+        damping = max(damping, min(held_back, seen))
     noisy = vault.second_moment(row_bound, multipliers[-1], diagonal=preconditioner.diagonal)
     noise_std = vault.log[-1].noise_scale
     moment = preconditioner.moment(noisy, space.n_columns) / facts.n_samples
@@ -253,7 +256,7 @@ def whiten(vault: Vault, plan: PrivacyPlan | AdaptivePlan, space: Space) -> tupl
     whitening = Whitening(scales, moment, basis, max(1.0, dimension), noise_std, events)
     plan = plan.in_whitened_space(whitening.effective_dimension)
     long_way = max(0.0, 1 - _SHORT_WAY * whitening.effective_dimension / release.signal)
-    strength = long_way * _PRIOR_STRENGTH / curvature * hidden
+    strength = long_way * _PRIOR_STRENGTH / curvature * held_back * noise / kept
     if strength > 0 and not preconditioner.diagonal:
         sizes = _PRIOR_SCALE * scales
         if space.fit_intercept:
@@ -332,12 +335,12 @@ class Preconditioner(BaseEstimator):
     diagonal: ClassVar[bool]
 
     def release_plan(
-        self, mu: float, signal: float, n_columns: int, curvature: float | None = None
+        self, mu: float, signal: float, n_columns: int, *, centred: bool = False
     ) -> SecondMomentRelease:
         """Return what will be released and at which noise multipliers, before any data.
 
-        `signal` is the number of records times mu, at a sensitivity of one; `curvature` that of the
-        loss, 1 at most, where rows may be centred.
+        `signal` is the number of records times mu, at a sensitivity of one, and `centred` whether
+        rows may be.
         """
         row_bound = DEFAULT_ROW_BOUND if self.row_bound is None else self.row_bound
         for name, value, low, high in (
@@ -355,8 +358,7 @@ class Preconditioner(BaseEstimator):
         scale_share = _length_share(signal, self.share) if by_rows else scale_share
         mean_share = _MEAN_PART * self.share
         noise = max(math.sqrt(n_columns), row_bound) / (signal * math.sqrt(mean_share))
-        centred = noise <= _HIDDEN_MEAN and curvature is not None and not self.diagonal
-        centred = centred and signal * math.sqrt(curvature) <= _ALL_SEEN * n_columns**1.5
+        centred = centred and noise <= _HIDDEN_MEAN and not self.diagonal
         return SecondMomentRelease(
             preconditioner=self,
             row_bound=float(row_bound),
@@ -423,20 +425,21 @@ class FullPreconditioner(Preconditioner):
 
     In a descent with fixed noise and an intercept, but no ``inference_share``, a tenth of the share
     first buys the sum of the rows, clipped to the bound that they would have had (its L2
-    sensitivity, twice that under ``"replace_one"``): where n mu is at most ``1.4 d^(3/2) /
-    sqrt(k)``, for rows of d numbers and a loss of curvature k (1 at most), and the noise of the sum
-    over n has a length of a third of the bound at most, and of a third for the intercept. A is then
-    around the mean that follows: rows are clipped to two thirds of the bound, or to 4 if that is
-    less and ``row_bound`` was not given, and ``damping`` counts ``5.5 sqrt(k)`` times.
+    sensitivity, twice that under ``"replace_one"``): where the noise of the sum over n has a length
+    of a quarter of the bound at most, and of a quarter for the intercept. A is then around the mean
+    that follows: rows are clipped to two thirds of the bound, or to 4 if that is less and
+    ``row_bound`` was not given, and ``damping`` counts ``min(5.5 sqrt(k), 7.7 d^(3/2) / (n mu))``
+    times, once at least, for rows of d numbers and a loss of curvature k (1 at most).
 
     Descent with fixed noise then adds to the mean loss ``a log(1 + (u_j c_j / 2.5)^2)`` for each
     coefficient c_j but the intercept, a Cauchy prior on those that the noise hides: ``a = .045 r
-    max(0, 1 - 40 d / (n mu)) / k``, with ``r = damping s / n``, the effective dimension d and the
-    curvature k of the loss (1 at most). All of it is of columns as they are scaled (``row_bound``),
-    and r and the moment over the part that shortened rows have left of the intercept's. The entries
-    of column j are taken for as large as ``u_j = (its mean square + r) / (its mean)``, 1 at most,
-    and 1 without an intercept. Where released lengths made rows shorter, released gradients move
-    the intercept of logistic regression on ("Rare classes" in docs/defaults.md).
+    max(0, 1 - 40 d / (n mu)) / k``, with r the ridge, or around a mean ``5.5 sqrt(k) damping s /
+    n``, the effective dimension d and the curvature k of the loss (1 at most). All of it is of
+    columns as they are scaled (``row_bound``), and noise and moment over the part that shortened
+    rows have left of the intercept's. The entries of column j are taken for as large as ``u_j =
+    (its mean square + its ridge) / (its mean)``, 1 at most, and 1 without an intercept. Where
+    released lengths made rows shorter, released gradients move the intercept of logistic regression
+    on ("Rare classes" in docs/defaults.md).
 
     Examples
     --------
