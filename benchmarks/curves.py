@@ -113,11 +113,16 @@ def differences(records, base="lines", form="curves"):
     """Yield dataset, model, epsilon, metric, both means, the difference and its standard error."""
     found = defaultdict(dict)
     for record in records:
+        # Atoms are refused where no column is wide.
+        if "error" in record:
+            continue
         name, _, of = record["dataset"].partition(", ")
         key = name, record["estimator"], record["epsilon"]
         found[key][of, record["repeat"], record["fold"]] = record
     for key, cells in found.items():
-        folds = [cell[1:] for cell in cells if cell[0] == base]
+        folds = [cell[1:] for cell in cells if cell[0] == base and (form, *cell[1:]) in cells]
+        if not folds:
+            continue
         for metric, sign in METRICS.items():
             before, after = (
                 np.array([cells[of, *fold][metric] for fold in folds]) for of in (base, form)

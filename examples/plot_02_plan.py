@@ -15,8 +15,9 @@ plan = DPLogisticRegression(epsilon=1.0, delta=1e-6).plan(n_samples=40_000, n_fe
 print(plan)
 
 # %%
-# The second moment comes first and takes 15 percent of the budget. Twenty-two equal gradients share
-# the rest: epsilon grows like the square root of what was released.
+# Units of columns come first, then the sum of the rows and their second moment around the mean,
+# which take 15 percent of the budget. Twenty-two equal gradients share the rest: epsilon grows like
+# the square root of what was released.
 figure, axes = plt.subplots(4, figsize=(5, 10), layout="constrained")
 PlanDisplay.from_plan(plan).plot(ax=axes)
 plt.show()

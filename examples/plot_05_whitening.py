@@ -2,8 +2,9 @@
 What whitening sees through the noise
 =====================================
 
-A noisy second moment of the features comes first. Directions that stand out from its noise are
-kept, the others get the ridge: descent then runs where all directions are about equally steep.
+A noisy second moment of the features, around their noisy mean, comes before the descent. Directions
+that stand out from its noise are kept, the others get the ridge: descent then runs where all
+directions are about equally steep. What is drawn is the second moment that both releases make up.
 
 The exact eigenvalues are not released; they are shown because these rows are artificial.
 """
@@ -27,7 +28,7 @@ for epsilon in (0.1, 1.0, 10.0):
     label = f"epsilon {epsilon:g}: d = {whitening.effective_dimension:.0f}"
     axes.plot(range(1, len(values) + 1), values, label=label)
 axes.set(yscale="log", ylim=(1e-4, 10), xlabel="direction", ylabel="mean square along it")
-axes.set_title("the second moment, as it was released")
+axes.set_title("the second moment, as releases tell it")
 axes.grid(alpha=0.25)
 axes.legend(frameon=False)
 plt.show()

@@ -5,10 +5,12 @@ import math
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
 
 from dpglm import (
     DecayingClip,
     DiagonalPreconditioner,
+    DPLinearSVM,
     DPLogisticRegression,
     FullPreconditioner,
     Geometric,
@@ -16,6 +18,7 @@ from dpglm import (
 )
 from dpglm.audit import record
 from dpglm.datasets import make_census
+from dpglm.estimators import descent
 from dpglm.estimators.solvers import Space
 from dpglm.estimators.whitening import (
     DEFAULT_ROW_BOUND,
@@ -133,31 +136,40 @@ def test_rounding_moves_the_basis_by_no_more_than_rounding():
 
 
 @pytest.mark.parametrize("epsilon", [1.0, 20.0, 200.0])
+@pytest.mark.parametrize("Model", [DPLogisticRegression, DPLinearSVM])
 @pytest.mark.parametrize("preconditioner", BOTH, ids=lambda p: type(p).__name__)
-def test_the_basis_is_a_function_of_released_values_alone(preconditioner, epsilon):
+def test_the_basis_is_a_function_of_released_values_alone(
+    preconditioner, Model, epsilon, monkeypatch
+):
     """Recomputed from the noisy moment and the noise's standard deviation."""
     X = make_census(2000, random_state=0)[0]
-    given = {"preconditioner": preconditioner, "alpha": 0.01, "max_iter": 1}
-    model = DPLogisticRegression(epsilon=epsilon, **given)
+    curvature = 0.25 if Model is DPLogisticRegression else 1.0
+    given = {"preconditioner": clone(preconditioner).set_params(damping=1.5), "alpha": 0.01}
+    model, spaces = Model(epsilon=epsilon, max_iter=1, **given), []
+    descend = descent.noisy_gradient_descent
+    monkeypatch.setattr(
+        descent, "noisy_gradient_descent", lambda *a: spaces.append(a[2]) or descend(*a)
+    )
     with record() as recorded:
         whitening = model.fit(X, np.arange(2000) % 2).trace_.whitening
     d = X.shape[1] + 1
-    shift, ridge = np.eye(d), 1.0
+    shift, ridge, signal = np.eye(d), 1.5, model.plan(*X.shape).signal
     if not preconditioner.diagonal:
         *sums, count = recorded.releases[-3].answer
         noise = 2 * recorded.releases[-3].sensitivity * recorded.releases[-3].event.noise_multiplier
         count = np.clip(2000, count - noise, count + noise)
         shift[-1, :-1] = -np.array(sums) / max(count, 200)
-        ridge = max(1.0, min(2.75, 7.7 * d**1.5 / model.plan(*X.shape).signal))
-        assert (ridge == 2.75, ridge == 1.0) == (epsilon < 2, epsilon > 100)
-    penalty = np.append(np.full(d - 1, 0.01 / 0.25), 0.0)
+        most = 5.5 * curvature**0.5
+        ridge = 1.5 * max(1.0, min(most, 7.7 * d**1.5 / signal))
+        assert (ridge == 1.5 * most, ridge == 1.5) == (epsilon < 2, epsilon > 100)
+    penalty = np.append(np.full(d - 1, 0.01 / curvature), 0.0)
     noise = whitening.noise_std / 2000
     # the intercept's mean square is the part of the moment that clipping the rows has left
     kept = np.clip(whitening.moment.flat[-1], noise, 1.0)
     moment, noise = shift.T @ whitening.moment @ shift / kept, noise / kept
     if preconditioner.diagonal:
         positive = np.maximum(moment, 0)
-        whole = positive + 1.0 * noise + penalty
+        whole = positive + ridge * noise + penalty
         assert_allclose(whitening.basis, whole**-0.5, rtol=1e-12)
         dimension = (positive / whole).sum()
     else:
@@ -165,8 +177,12 @@ def test_the_basis_is_a_function_of_released_values_alone(preconditioner, epsilo
         whole = positive + ridge * noise * np.eye(d) + np.diag(penalty)
         basis = np.linalg.solve(shift, whitening.basis)
         inverse = basis @ basis.T
-        assert_allclose(inverse @ whole, np.eye(d), atol=1e-9)
+        # Rounding, where noise has made the mean large: errors of its square, by the inverse.
+        assert_allclose(inverse @ whole, np.eye(d), atol=1e-6)
         dimension = np.trace(np.linalg.solve(whole, positive))
+        strength = 0.045 / curvature * 1.5 * most * noise * max(0.0, 1 - 40 * dimension / signal)
+        assert (spaces[0].prior or [0.0])[0] == pytest.approx(strength, rel=1e-9)
+        assert strength > 0 or epsilon < 2
     assert whitening.effective_dimension == pytest.approx(dimension, rel=1e-9)
 
 

@@ -308,7 +308,7 @@ def counted_shape(estimator: Any, counts: str) -> tuple[int, int] | None:
     """Return the shape of a table of which this is released before the second moment, if any.
 
     Lengths are where there are too many columns, or too few rows, for magnitudes, and the ``"row
-    sum"`` where there are many columns.
+    sum"`` where there are rows enough for a mean.
     """
     tables = {"magnitudes": (4 * N_MAGNITUDES, (_FEW,)), "row sum": (512, (256, 500))}
     fewest, widths = tables.get(counts, (32, (_FEW, 256)))

@@ -261,8 +261,8 @@ class DPLogisticRegression(NoisyDescentMixin, PersonsMixin, PrivateLinearClassif
     gradients, of L2 sensitivity ``clip`` (twice that under ``"replace_one"``), with Gaussian
     noise. Before them a preconditioner releases one second moment, and before that, without a
     ``row_bound``, the magnitudes of the columns where the budget can show them, else the lengths of
-    rows, which decide the units of columns (`FullPreconditioner`); and with an intercept, unless it
-    would be mostly noise, the sum of clipped rows, around whose mean the moment then is. With an
+    rows, and for a matrix with an intercept, unless it would be mostly noise, the sum of clipped
+    rows, around whose mean the moment then is: see `FullPreconditioner`. With an
     ``inference_share`` eight sums of gradients and one curvature of weighted rows come last. The
     composition is exact (Dong, Roth & Su 2022), or with mini-batches an upper bound tight to about
     1e-4. Parameters, the number of features and the label set are taken to be public, and so is the

@@ -5,7 +5,7 @@ diagonal, and everything made of it is post-processing: a basis P in which they 
 near the identity, and the effective dimension. Descent then runs on ``P' x~`` with coefficients v,
 and ``P v`` are the coefficients of x~.
 
-Where it can be, it is that of rows around their mean, released before: it has less noise.
+With an intercept a matrix is that of rows around a mean, released before it: it has less noise.
 
 Unless the length of rows is known, another small part first buys the order of magnitude of each
 column, and large ones are divided by it: without, a column of dollars would drown all others. Where
@@ -76,11 +76,10 @@ _LEAST_LENGTH_SHARE, _MOST_LENGTH_SHARE = 0.001, 0.15
 _LIKELY_POWERS, _CONCEIVABLE, _CARRIED = 2.0, 3.0, 1 / 7
 
 # Rows are centred for this part of the share of the second moment, where the noise of the sum over
-# n is a quarter of the row bound at most, of the intercept's entry a quarter. Around the mean rows
-# are about two thirds as long, in units of about one no longer than 4. The ridge that suits is that
-# many times sqrt(k) the noise, k being the curvature of the loss, or this times d^(3/2) / (n mu) if
-# that is less, which small numbers with large coefficients need. The prior, which can tell them
-# from rare ones, keeps the former.
+# n is a quarter of the row bound at most, of the intercept's entry a quarter: they are then about
+# two thirds as long, in units of about one no longer than 4. The ridge is the former times sqrt(k)
+# the noise, k being the curvature of the loss, or the latter times d^(3/2) / (n mu) if it is less,
+# once at least: small numbers need large coefficients. The prior knows them and has the former.
 _MEAN_PART, _HIDDEN_MEAN, _CENTRED, _USUAL_LENGTH = 0.1, 1 / 4, 2 / 3, 4.0
 _CENTRED_DAMPING, _SEEN_DAMPING = 5.5, 7.7
 # Of the records, what is left of the intercept's column at least where a mean is taken.
@@ -211,8 +210,8 @@ def whiten(vault: Vault, plan: PrivacyPlan | AdaptivePlan, space: Space) -> tupl
     release, facts = plan.second_moment, plan.facts
     preconditioner, scales = release.preconditioner, np.ones(space.n_columns)
     row_bound, multipliers = release.row_bound, release.noise_multipliers
-    damping = held_back = preconditioner.damping
-    curvature = min(1.0, facts.curvature or 1.0)
+    damping, curvature = preconditioner.damping, min(1.0, facts.curvature or 1.0)
+    held_back = damping
     if release.scale_share:
         counts = (vault.lengths if release.by_rows else vault.magnitudes)(multipliers[0])
         n, noise_std = facts.n_samples, vault.log[-1].noise_scale
@@ -226,8 +225,7 @@ def whiten(vault: Vault, plan: PrivacyPlan | AdaptivePlan, space: Space) -> tupl
             vault.scale_columns(scales)
     if release.mean_share:
         centred = centring(vault, facts.n_samples, row_bound, multipliers[-2])
-        known = _CENTRED * release.row_bound
-        row_bound = min(_CENTRED * row_bound, max(known, _USUAL_LENGTH))
+        row_bound = min(_CENTRED * row_bound, max(_CENTRED * release.row_bound, _USUAL_LENGTH))
         held_back = _CENTRED_DAMPING * math.sqrt(curvature) * damping
         seen = _SEEN_DAMPING * space.n_columns**1.5 / release.signal * damping
         damping = max(damping, min(held_back, seen))
