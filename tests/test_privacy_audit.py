@@ -107,7 +107,9 @@ def test_only_a_preconditioned_fit_has_a_second_moment_to_audit():
     ids=str,
 )  # fmt: skip
 def test_averaged_gradients_and_choices_of_adaptive_descent_pass(relation):
-    averaged, chosen = planted_bugs.refined(**relation), planted_bugs.choices(**relation)
+    averaged = planted_bugs.refined(**relation)
+    # With half of the fits the power is below what is asked for in one run of a hundred.
+    chosen = planted_bugs.choices(n_fits=2 * planted_bugs.N_FITS, **relation)
     for result in (averaged, chosen):
         assert result.passed, result.violations
     assert averaged.shift > 0.7, "the canaries must show"
