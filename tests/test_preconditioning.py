@@ -242,6 +242,21 @@ def test_the_slack_of_the_summation_is_in_the_noise(preconditioner, relation):
     assert whitening.noise_std > without
 
 
+def test_the_slack_of_a_sum_around_a_mean_is_in_the_noise():
+    plan = plan_of(FullPreconditioner(row_bound=DEFAULT_ROW_BOUND))
+    objective = objective_of(np.random.default_rng(0).normal(size=(1000, 10)))
+    vault = Vault(objective, plan.ledger.events, plan.budget, entropy_source(0))
+    centre, (first, second) = np.eye(11), plan.second_moment.noise_multipliers
+    centre[-1, :-1] = -0.5
+    vault.row_sum(DEFAULT_ROW_BOUND, first)
+    vault.change_basis(centre)
+    vault.second_moment(2.0, second, diagonal=False)
+    slack = objective.in_basis(centre).moment_rounding(1000)
+    assert slack > 2 * objective.moment_rounding(1000)
+    expected = GaussianSum(4.0, second).noise_std(66) + second * slack * 4.0
+    assert vault.log[-1].noise_scale == pytest.approx(expected, rel=1e-15)
+
+
 def test_a_preconditioner_of_ones_own_is_refused():
     class Louder(DiagonalPreconditioner):
         def whitened(self, moment, noise, ridge):
