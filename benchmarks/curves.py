@@ -102,7 +102,9 @@ def forms(tables, epsilon):
         steps = schema.additive(signal=plan.signal)
         curves = [replace(c, steps=0) if c in steps.numeric else c for c in steps.columns]
         curves = replace(steps, columns=curves)
-        for form, facts in (("lines", schema), ("curves", curves), ("steps", steps)):
+        lines = schema.additive(1)
+        known = {"lines": lines, "default": schema, "curves": curves, "steps": steps}
+        for form, facts in known.items():
             yield {f"{name}, {form}": (facts.transformer().fit_transform(rows), y)}, models
         raw = read_columns(rows, steps.feature_names)
         numbers = np.column_stack([c.numbers(raw[c.name]) for c in steps.columns])

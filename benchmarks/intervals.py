@@ -86,7 +86,7 @@ class Census:
     """`make_census`, or some of its columns with their true coefficients."""
 
     def __init__(self, columns=None):
-        schema, at, kept = load_schema("census"), 0, []
+        schema, at, kept = load_schema("census").additive(1), 0, []
         for column in schema.encoded_columns:
             width = len(column.encoded_names)
             if columns is None or column.name in columns:

@@ -72,8 +72,9 @@ def tables(names, n_rows, shares, epsilon):
                 rows, labels, schema = drawn(*RAW[name], n, share)
                 # Of five folds four are trained on.
                 plan = MODELS["logistic"](epsilon=epsilon, delta=DELTA).plan(n * 4 // 5, 1)
-                for form in ("lines", "curves"):
-                    facts = schema.additive(signal=plan.signal) if form == "curves" else schema
+                curves = schema.additive(signal=plan.signal)
+                forms = {"lines": schema.additive(1), "default": schema, "curves": curves}
+                for form, facts in forms.items():
                     X = facts.transformer().fit_transform(rows)
                     yield f"{name} {n} {share:g}, {form}", (X, signs(labels, schema))
 

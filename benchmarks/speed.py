@@ -325,7 +325,7 @@ def adult_rows(repeats):
     if not os.environ.get("DPGLM_DATA"):
         return []
     data = fetch_adult()
-    X = data.schema.transformer().fit_transform(data.data)
+    X = data.schema.additive(1).transformer().fit_transform(data.data)
     y = (np.asarray(data.target) == data.schema.classes[1]).astype(int)
     storages = {"dense": X, "column-major": np.asfortranarray(X), "CSR": sparse.csr_array(X)}
     rows = []

@@ -68,7 +68,8 @@ def make_census(
     Returns
     -------
     X : ndarray of shape (n_samples, 99), or DataFrame of shape (n_samples, 14)
-        The rows, encoded as ``load_schema("census").transformer()`` encodes the raw frame, or raw.
+        The rows, encoded as ``load_schema("census").additive(1).transformer()`` encodes the raw
+        frame, with straight lines, or raw.
     y : ndarray of shape (n_samples,), or Series
     coef : ndarray of shape (100,)
         The optimum, intercept last; only if ``coef=True``.
@@ -106,7 +107,7 @@ def make_census(
         "capital_loss": loss.round(),
     }
     numeric = {c.name: np.clip(drawn[c.name], c.lower, c.upper) for c in schema.numeric}
-    X: Any = encode(schema.encoded_columns, {**numeric, **codes})
+    X: Any = encode(schema.additive(1).encoded_columns, {**numeric, **codes})
     y: Any = (rng.random_sample(n_samples) < expit(X @ w + _INTERCEPT)).astype(np.int64)
     if as_frame:
         pd = _pandas()
@@ -183,7 +184,7 @@ def fetch_adult(
     --------
     >>> adult = fetch_adult()  # doctest: +SKIP
     >>> adult.schema.transformer().fit_transform(adult.data).shape  # doctest: +SKIP
-    (48842, 107)
+    (48842, 122)
     """
     schema = load_schema("adult")
     files = ("adult.data", "adult.test")
@@ -505,13 +506,14 @@ def sample_from_schema(
     -----
     Columns are correlated by five strata. Within each, frequencies of categories fall steeply and
     numbers are Beta distributed between their bounds. The labels follow a multinomial logistic
-    model with normal coefficients, scaled to `signal` and shifted to `class_shares`.
+    model with normal coefficients, of straight lines where the schema says nothing else, scaled to
+    `signal` and shifted to `class_shares`.
 
     Examples
     --------
     >>> X, y = sample_from_schema(load_schema("bank"), 2000, random_state=0)
     >>> X.shape, y.shape
-    ((2000, 51), (2000,))
+    ((2000, 72), (2000,))
     """
     if n_samples < 1:
         raise ValueError(f"n_samples={n_samples!r}; ask for at least one row.")
@@ -523,7 +525,8 @@ def sample_from_schema(
     drawn = {c.name: _drawn_column(c, stratum, rng) for c in schema.encoded_columns}
     numbers = {name: encodable for name, (_, encodable) in drawn.items()}
     X: Any = encode(schema.encoded_columns, numbers)
-    y: Any = schema.classes[_labels(X, signal, shares, rng)]
+    straight = encode(schema.additive(1).encoded_columns, numbers)
+    y: Any = schema.classes[_labels(straight, signal, shares, rng)]
     if as_frame:
         X = _pandas().DataFrame({c.name: drawn[c.name][0] for c in schema.columns})
         y = _pandas().Series(y, name=schema.target.name)

@@ -2,8 +2,8 @@
 What the model says of each column
 ==================================
 
-With `Schema.additive()` each number adds a curve to the score instead of a straight line, at no
-cost of privacy. The figure needs released coefficients and the schema alone.
+Each number adds a curve to the score, at no cost of privacy. With the signal of a plan it is as
+fine as the budget carries. The figure needs released coefficients and the schema alone.
 """
 
 import matplotlib.pyplot as plt
@@ -50,8 +50,8 @@ plt.show()
 
 # %%
 # Half of the budget buys intervals that count the noise. It would hide most of so fine a curve;
-# four pieces can be told apart. Drawn is what each age adds, against the lowest.
-schema = schema.additive(4)
+# the four pieces that a curve has where nothing is said can be told apart. Drawn is what each age
+# adds, against the lowest.
 model = DPLogisticRegression(
     epsilon=1.0, delta=1e-6, inference_share=0.5, preconditioner="full", classes=[0, 1]
 )

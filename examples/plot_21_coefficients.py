@@ -20,6 +20,7 @@ table, income = make_census(40_000, as_frame=True, random_state=0)
 schema = load_schema("census")
 chosen = ("age", "schooling", "hours", "commute", "employment", "sex")
 schema = replace(schema, columns=[c for c in schema.columns if c.name in chosen])
+schema = schema.additive(1)  # straight lines: numbers have one coefficient each
 model = make_pipeline(
     schema.transformer(),
     DPLogisticRegression(

@@ -111,7 +111,7 @@ def test_a_budget_is_spent_where_it_shows_something():
 
 def test_at_most_64_are_kept_and_a_full_second_moment_has_room_for_them():
     table = {"x": np.repeat(np.arange(100.0) * 50, 50)}
-    column = NumericColumn("x", 0, 5000)
+    column = NumericColumn("x", 0, 5000, intervals=1)
     for others, n_found in ((1, 64), (480, 30), (600, 64)):
         jobs = CategoricalColumn("job", [f"job {k}" for k in range(others)])
         schema = Schema("one", [column, jobs], Target("y", [0, 1]))

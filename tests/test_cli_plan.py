@@ -249,7 +249,7 @@ def test_a_guess_of_the_accuracy_is_answered_by_theory_or_by_rows_of_a_schema(pl
     private = expected_accuracy(made, accuracy=0.8, majority=0.6)
     text = f"{private:.4f}, which is {0.8 - private:.4f} lower"
     assert value_of(printed, "with privacy") == text
-    columns = [NumericColumn(f"x{k}", 0, 1) for k in range(12)]
+    columns = [NumericColumn(f"x{k}", 0, 1, intervals=1) for k in range(12)]
     schema = Schema("guessed", columns, Target("y", ["no", "yes"]))
     (tmp_path / "s.json").write_text(schema.to_json())
     simulated = plan(f"{guess} --schema {tmp_path / 's.json'} --features 3")
@@ -271,7 +271,8 @@ def test_widths_of_intervals_are_answered_by_theory_or_by_rows_of_a_schema(plan,
         f"{errors.width():.3g}", f"{errors.sampling:.3g}", f"{errors.privacy:.3g}", records,
     ]  # fmt: skip
     assert "records for 0.3" in printed and "carries 4 of 4" in printed
-    columns = [NumericColumn("age", 20, 70), CategoricalColumn("home", ["own", "rent", "boat"])]
+    home = CategoricalColumn("home", ["own", "rent", "boat"])
+    columns = [NumericColumn("age", 20, 70, intervals=1), home]
     (tmp_path / "s.json").write_text(Schema("s", columns, Target("y", [0, 1])).to_json())
     simulated = plan(f"{guess} --schema {tmp_path / 's.json'}").splitlines()
     age, home = (next(x for x in simulated if f"  {name} (" in x) for name in ("age", "home"))

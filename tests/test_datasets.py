@@ -282,7 +282,7 @@ def test_census_frame_encodes_to_the_census_array():
     frame, labels = make_census(3000, random_state=3, as_frame=True)
     schema = load_schema("census")
     assert list(frame.columns) == schema.feature_names
-    assert_array_equal(schema.transformer().fit_transform(frame), X)
+    assert_array_equal(schema.additive(1).transformer().fit_transform(frame), X)
     assert_series_equal(labels, pd.Series(y, name="income"))
     assert X.dtype == np.float64 and X.flags.c_contiguous
     assert_array_equal(np.unique(y), schema.classes)
@@ -324,7 +324,7 @@ def test_census_is_as_hard_as_adult(census):
 
 @pytest.mark.parametrize("name", ["adult", "bank", "census", "kddcup99"])
 def test_rows_respect_bounds_categories_and_the_row_bound(name):
-    schema = load_schema(name)
+    schema = load_schema(name).additive(1)
     X, y = sample_from_schema(schema, 300, random_state=0)
     n_numeric = len(schema.numeric)
     assert X.shape == (300, n_numeric + sum(len(c.categories) for c in schema.categorical))

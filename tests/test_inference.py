@@ -30,7 +30,7 @@ SCHEMA = Schema(
         BooleanColumn("member"),
     ],
     Target("paid", [0, 1]),
-)
+).additive(1)
 
 
 def drawn(n, seed=0):

@@ -92,12 +92,13 @@ def test_public_facts_are_read_off_the_columns(schema):
     assert_array_equal(schema.classes, ["no", "yes"])
     assert [c.name for c in schema.numeric] == ["age", "debt"]
     assert [c.name for c in schema.categorical] == ["job", "rooms"]
-    assert schema.row_bound() == np.sqrt(5)
-    assert schema.row_bound(fit_intercept=False) == 2.0
+    assert schema.additive(1).row_bound() == np.sqrt(5)
+    assert schema.additive(1).row_bound(fit_intercept=False) == 2.0
 
 
 def test_transformer_does_not_depend_on_the_rows_it_was_fitted_on(schema, rows):
     """Categories that it does not know become zeros."""
+    schema = schema.additive(1)
     assert_array_equal(schema.transformer().fit_transform(rows), ENCODED)
     assert_array_equal(schema.transformer().fit(rows.iloc[[2]]).transform(rows), ENCODED)
     sparse = schema.transformer(sparse_output=True).fit_transform(rows)

@@ -29,7 +29,7 @@ from dpglm.study import ShapeDisplay, explain
 plt = pytest.importorskip("matplotlib.pyplot")
 
 TOWNS = [f"town {k}" for k in range(40)]
-LINEAR = Schema(
+STAFF = Schema(
     "staff",
     [
         TextColumn("note", 8, missing="indicator"),
@@ -44,7 +44,8 @@ LINEAR = Schema(
     ],
     Target("left", ["no", "yes"]),
 )
-SCHEMAS = [LINEAR, LINEAR.additive(8)]
+LINEAR = STAFF.additive(1)
+SCHEMAS = [LINEAR, STAFF.additive(8)]
 
 
 def table(n=240):

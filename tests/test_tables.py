@@ -236,7 +236,7 @@ READERS = [from_csv, from_parquet, *map(from_container, CONTAINERS)]
 @pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.__name__)
 @pytest.mark.parametrize(("column", "raw", "encoded"), KINDS)
 def test_every_kind_is_encoded_alike_from_every_container(column, raw, encoded, reader, tmp_path):
-    schema = Schema("one", [column], TARGET)
+    schema = Schema("one", [column], TARGET).additive(1)
     rows = reader(raw, schema, tmp_path)
     assert_allclose(rows, encoded, rtol=0, atol=1e-15)
     assert rows.dtype == np.float64 and rows.shape == (len(raw), schema.n_encoded)
@@ -291,6 +291,7 @@ NINE = Schema(
     ],
     TARGET,
 )
+STRAIGHT = NINE.additive(1)
 RAW = {
     "age": [30, 91, 17],
     "job": ["cook", None, "smith"],
@@ -337,10 +338,10 @@ def with_atoms(schema, name, atoms):
     return replace(schema, columns=columns)
 
 
-ATOMS = with_atoms(NINE.additive(), "income", [0, 1, 5, 10_000_000])
+ATOMS = with_atoms(NINE.additive(signal=math.inf), "income", [0, 1, 5, 10_000_000])
 
 
-@pytest.mark.parametrize("schema", [NINE, NINE.additive(), ATOMS], ids=["lines", "curves", "atoms"])
+@pytest.mark.parametrize("schema", [STRAIGHT, NINE, ATOMS], ids=["lines", "curves", "atoms"])
 @settings(max_examples=30, deadline=None)
 @given(ROWS)
 def test_no_row_is_longer_than_the_bound_or_depends_on_another(schema, rows):
@@ -405,8 +406,9 @@ def test_an_encoder_keeps_nothing_of_the_rows_that_it_has_encoded():
 def test_the_longest_rows_reach_the_bound():
     row = {"age": 90, "job": None, "income": None, "hired": D(2025, 12, 31), "member": True}
     row |= {"note": "tea", "grade": None, "floor": 2, "score": 1.5}
-    (encoded,) = NINE.transformer().transform(table_of([row]))
-    assert np.linalg.norm(encoded) == pytest.approx(NINE.row_bound(fit_intercept=False), abs=1e-12)
+    (encoded,) = STRAIGHT.transformer().transform(table_of([row]))
+    bound = STRAIGHT.row_bound(fit_intercept=False)
+    assert np.linalg.norm(encoded) == pytest.approx(bound, abs=1e-12)
 
 
 @pytest.mark.parametrize("intervals", [2, 8, 32])
@@ -437,7 +439,7 @@ def test_with_higher_hats_a_curve_would_be_ramps_up_to_a_rotation():
 @pytest.mark.parametrize("name", ["adult", "bank", "census", "kddcup99"])
 def test_curves_have_as_many_edges_as_public_facts_allow(name):
     schema = load_schema(name)
-    curves = schema.additive()
+    curves = schema.additive(signal=math.inf)
     assert sum(column.intervals for column in curves.numeric) <= 256
     assert curves.feature_names == schema.feature_names and curves.target == schema.target
     for before, column in zip(schema.numeric, curves.numeric, strict=True):
@@ -458,6 +460,9 @@ def test_curves_have_as_many_edges_as_public_facts_allow(name):
     finer = [schema.additive(signal=s) for s in signals]
     columns = [of.n_encoded for of in finer]
     assert columns == sorted(columns) and columns[0] == schema.additive(2).n_encoded
+    plain = schema.additive(2 if name == "kddcup99" else 4)
+    assert plain == schema.additive() and plain.n_encoded == schema.n_encoded
+    assert schema.encoded_columns == plain.encoded_columns and schema.numeric[0].intervals is None
     steps = [sum(len(column.edges) for column in of.numeric) for of in finer]
     assert columns[-1] == curves.n_encoded and steps == sorted(steps)
     assert all(c - k <= 250 for c, k in list(zip(columns, steps, strict=True))[2:4])
@@ -469,16 +474,21 @@ def test_curves_have_as_many_edges_as_public_facts_allow(name):
 
 
 def test_round_numbers_are_steps_where_bounds_are_far_apart():
-    """At most as many as the second moment is a full one of."""
+    """At most as many as the second moment is a full one of; what a column says stays."""
     columns = [NumericColumn("fee", 0, 999), NumericColumn("debt", -5, 995, steps=2)]
     columns += [DateColumn("hired", "1000-01-01", "2999-12-31")]
-    curves = Schema("people", columns, TARGET).additive()
+    curves = Schema("people", columns, TARGET).additive(signal=math.inf)
     assert [c.steps for c in curves.columns] == [0, 3, 0]
     assert curves.columns[1].edges.tolist() == [
         -4, -3, -2, -1, *range(1, 10), *range(10, 100, 10), *range(100, 1000, 100)
     ]  # fmt: skip
     many = [NumericColumn(f"fee {k}", 0, 5000) for k in range(20)]
-    many = Schema("people", many, TARGET).additive()
+    said = replace(many[0], intervals=16)
+    own = Schema("people", [said, *many[1:]], TARGET)
+    for form in (own, own.additive(8), own.additive(signal=math.inf)):
+        assert form.encoded_columns[0] == said and form.encoded_columns[1] != many[1]
+    assert own.additive(8).additive(1) == own.additive(8)
+    many = Schema("people", many, TARGET).additive(signal=math.inf)
     assert {c.steps for c in many.columns} == {1} and many.n_encoded == 20 * (8 + 10)
 
 
@@ -505,30 +515,30 @@ def test_a_curve_learns_what_no_line_can():
     paid = np.where(np.abs(ages - 50) + rng.normal(scale=5, size=4000) < 20, "yes", "no")
     schema = Schema("people", [NumericColumn("age", 0, 100)], TARGET)
     scores = []
-    for form in (schema, schema.additive()):
+    for form in (schema.additive(1), schema):
         model = make_pipeline(form.transformer(), DPLogisticRegression(classes=["no", "yes"]))
         scores.append(model.fit({"age": ages}, paid).score({"age": ages}, paid))
     assert scores[0] < 0.65 and scores[1] > 0.85
 
 
 def test_names_types_and_copies_of_the_encoder():
-    encoder = NINE.transformer().set_output(transform="pandas")
+    encoder = STRAIGHT.transformer().set_output(transform="pandas")
     names = encoder.get_feature_names_out().tolist()
-    assert len(names) == len(set(names)) == NINE.n_encoded
+    assert len(names) == len(set(names)) == STRAIGHT.n_encoded
     assert names[:5] == ["age", "income", "income (missing)", "hired", "member"]
     assert names[5:10] == ["grade", "grade (missing)", "score", "job_cook", "job_baker"]
     frame = pd.DataFrame(RAW, index=[7, 8, 9])
     encoded = encoder.fit_transform(frame)
     assert list(encoded.columns) == names and list(encoded.index) == [7, 8, 9]
     for again in (clone(encoder), pickle.loads(pickle.dumps(encoder)), copy.deepcopy(encoder)):
-        assert again.get_params()["schema"] == NINE
+        assert again.get_params()["schema"] == STRAIGHT
         assert_array_equal(again.transform(pl.DataFrame(RAW)), encoded)
-    other = NINE.transformer().set_output(transform="polars").fit_transform(as_arrow(RAW, None))
+    other = STRAIGHT.transformer().set_output(transform="polars").fit_transform(as_arrow(RAW, None))
     assert isinstance(other, pl.DataFrame) and other.columns == names
     model = make_pipeline(encoder, DPLogisticRegression(max_iter=2, classes=["no", "yes"]))
     fitted = model.fit(frame, RAW["paid"])[-1]
     assert fitted.feature_names_in_.tolist() == names
-    assert NINE.transformer().transform(frame[:0]).shape == (0, NINE.n_encoded)
+    assert STRAIGHT.transformer().transform(frame[:0]).shape == (0, STRAIGHT.n_encoded)
 
 
 def test_a_dask_frame_is_encoded_by_partition_and_fitted():
@@ -595,7 +605,7 @@ def test_spans_and_moments_are_no_numbers_whatever_their_unit(unit):
 def test_the_day_of_a_moment_is_that_of_the_clock_on_the_wall(container):
     zone = zoneinfo.ZoneInfo("America/New_York")
     table = container({"x": [datetime.datetime(2020, 1, 3, 23, tzinfo=zone)]}, None)
-    encoder = Schema("one", [DateColumn("x", FIRST, LAST)], TARGET).transformer()
+    encoder = Schema("one", [DateColumn("x", FIRST, LAST, intervals=1)], TARGET).transformer()
     in_utc = container({"x": [datetime.datetime(2020, 1, 4, 4, tzinfo=datetime.UTC)]}, None)
     if container is not as_polars:
         # Polars turns what Python hands it into UTC.
@@ -662,7 +672,7 @@ def test_the_command_line_takes_either_document(tmp_path):
     for document in ("staff.json", "staff.yaml"):
         own = (tmp_path / "staff.csv", tmp_path / document, None)
         X, y = load_tables([], csv=own)["staff"]
-        assert_array_equal(X, NINE.transformer().transform(RAW))
+        assert_array_equal(X, STRAIGHT.transformer().transform(RAW))
         assert y.tolist() == RAW["paid"]
 
 

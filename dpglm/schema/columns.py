@@ -196,7 +196,7 @@ class Quantity(Column):
         position = self.position(numbers)
         gone = np.isnan(position)
         values, places = self._curve(position)
-        values = [np.where(gone, 0.5 * (self.intervals == 1), value) for value in values]
+        values = [np.where(gone, 0.5 * (self._n_parts == 1), value) for value in values]
         for jumps, where in (self._beyond(numbers), self._atom(numbers)):
             values.append(np.where(gone[:, np.newaxis], 0.0, jumps))
             places.append(where)
@@ -206,11 +206,11 @@ class Quantity(Column):
         return np.column_stack(values), np.column_stack(places).astype(np.int32)
 
     def _curve(self, position: np.ndarray) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        if self.intervals == 1:
+        if self._n_parts == 1:
             return [position], [np.zeros(len(position))]
         u = np.nan_to_num(position)
         values, places = [self.height * (u - 0.5)], [np.zeros(len(u))]
-        for level in range(self.intervals.bit_length() - 1):
+        for level in range(self._n_parts.bit_length() - 1):
             parts = 2**level
             part = np.minimum(np.floor(u * parts), parts - 1)
             values.append(self.height * (0.5 - np.abs(u * parts - part - 0.5)) / parts)
@@ -221,14 +221,18 @@ class Quantity(Column):
         """Return the steps that lie between each number and zero, (n, n_edges), and where."""
         edges = self.edges
         steps = (numbers[:, np.newaxis] >= edges) - 1.0 * (edges <= 0)
-        return _STEP * steps, np.broadcast_to(self.intervals + np.arange(len(edges)), steps.shape)
+        return _STEP * steps, np.broadcast_to(self._n_parts + np.arange(len(edges)), steps.shape)
 
     def _atom(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return a 1 for each number that is an atom, and where, (n, 1), or nothing (n, 0)."""
         atoms = np.array(self.atoms, dtype=float)
         clipped = np.clip(numbers, *self.bounds)[:, np.newaxis][:, : len(atoms)]
         place = np.minimum(np.searchsorted(atoms, clipped), len(atoms) - 1)
-        return atoms[place] == clipped, self.intervals + len(self.edges) + place
+        return atoms[place] == clipped, self._n_parts + len(self.edges) + place
+
+    @property
+    def _n_parts(self) -> int:
+        return 1 if self.intervals is None else self.intervals
 
     @cached_property
     def edges(self) -> np.ndarray:
@@ -246,7 +250,7 @@ class Quantity(Column):
     @property
     def is_straight(self) -> bool:
         """Whether the score is a straight line in the numbers themselves."""
-        plain = self.intervals == 1 and self.scale == "linear"
+        plain = self._n_parts == 1 and self.scale == "linear"
         return plain and not self.steps and not self.atoms
 
     def remarks(self, raw: Raw) -> Iterator[str]:
@@ -261,7 +265,7 @@ class Quantity(Column):
 
     @property
     def encoded_names(self) -> list[str]:
-        levels = [2**level for level in range(self.intervals.bit_length() - 1)]
+        levels = [2**level for level in range(self._n_parts.bit_length() - 1)]
         hats = [f"{self.name} (part {k + 1} of {parts})" for parts in levels for k in range(parts)]
         steps = [f"{self.name} (from {edge:g})" for edge in self.edges]
         atoms = [f"{self.name} = {atom}" for atom in self.atoms]
@@ -273,16 +277,16 @@ class Quantity(Column):
         n_positive = int((self.edges > 0).sum())
         n_steps = max(n_positive, len(self.edges) - n_positive)
         jumps = _STEP**2 * n_steps + bool(self.atoms)
-        if self.intervals > 1:
+        if self._n_parts > 1:
             # The squares of u - 1/2 and of the first hat, 1/2 - |u - 1/2|, add up to 1/4 at most;
             # finer hats to 1/16, 1/64 and so on. Where a value is missing, they are all zero.
-            levels = self.intervals.bit_length() - 1
+            levels = self._n_parts.bit_length() - 1
             return self.height**2 / 4 * sum(4.0**-level for level in range(levels)) + jumps
         # Where a value is missing its number is at 1/2, beside the 1 of the indicator.
         return max(1.25 * (self.missing == "indicator"), 1.0 + jumps)
 
     def _check_intervals(self) -> None:
-        n = self.intervals
+        n = self._n_parts
         is_power = type(n) is int and 1 <= n <= _MOST_INTERVALS and n & (n - 1) == 0
         self._demand(is_power, "intervals", f"give a power of two from 1 to {_MOST_INTERVALS}")
         self._finite("height")
@@ -319,11 +323,11 @@ class NumericColumn(Quantity):
     outside : {"clip", "missing"}, default="clip"
         What a value outside the bounds means: the nearest bound, or a missing value, for codes
         such as -999.
-    intervals : int, default=1
+    intervals : int, optional
         With 1 the column is one number in [0, 1], and what it adds to a score is a straight line.
         With 2, 4, ... up to 256 it is that many columns, and what it adds is a curve: straight
         lines between edges at equal distances from bound to bound, on the scale of the column.
-        See `Schema.additive`.
+        By default a schema chooses, as `Schema.additive` says; a column by itself has 1.
     height : float, default=4.0
         How much larger than with one interval the first of these columns is, and with it all: the
         larger, the less noise and a penalty bend them, and the longer rows are.
@@ -353,7 +357,7 @@ class NumericColumn(Quantity):
     integer: bool = False
     missing: Any = None
     outside: str = "clip"
-    intervals: int = 1
+    intervals: int | None = None
     height: float = 4.0
     steps: int = 0
     atoms: tuple[int, ...] = ()
@@ -424,7 +428,7 @@ class DateColumn(Quantity):
     _: KW_ONLY
     missing: Any = None
     outside: str = "clip"
-    intervals: int = 1
+    intervals: int | None = None
     height: float = 4.0
     _kind = "a date (written YYYY-MM-DD, if it is text)"
 

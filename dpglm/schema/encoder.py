@@ -41,7 +41,8 @@ class SchemaEncoder(TransformerMixin, BaseEstimator):
     --------
     >>> from dpglm.schema import BooleanColumn, NumericColumn, Schema, Target
     >>> columns = [BooleanColumn("member"), NumericColumn("age", 0, 100, missing="indicator")]
-    >>> encoder = Schema("people", columns, Target("paid", [0, 1])).transformer()
+    >>> schema = Schema("people", columns, Target("paid", [0, 1]))
+    >>> encoder = schema.additive(1).transformer()  # straight lines, in place of curves
     >>> encoder.fit_transform({"age": [25, None], "member": [True, False], "id": ["a", "b"]})
     array([[1.  , 0.25, 0.  ],
            [0.  , 0.5 , 1.  ]])
@@ -83,9 +84,9 @@ class SchemaEncoder(TransformerMixin, BaseEstimator):
         """
         if is_dask(X):
             return X.map_partitions(self._frame, meta=self._frame(X._meta))
-        raw = read_columns(X, self.schema.feature_names)
-        numbers = {c.name: c.numbers(raw[c.name]) for c in self.schema.encoded_columns}
-        return encode(self.schema.encoded_columns, numbers, self.sparse_output)
+        raw, columns = read_columns(X, self.schema.feature_names), self.schema.encoded_columns
+        numbers = {c.name: c.numbers(raw[c.name]) for c in columns}
+        return encode(columns, numbers, self.sparse_output)
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """Return the names of the encoded columns."""

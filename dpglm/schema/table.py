@@ -34,6 +34,8 @@ from dpglm.schema.values import dtypes, names_of, read_columns
 _VERSION = 1
 # The full second moment, of 512 columns at most, shall have room for categories.
 _MOST_CURVE_COLUMNS = 256
+# Where no signal is known.
+_MOST_PLAIN_COLUMNS = 128
 # With an intercept the second moment is then a full one.
 MOST_ENCODED = 511
 # Of n mu, for each column of curves whose resolution follows from it, and of curves with steps.
@@ -70,9 +72,9 @@ class Schema:
 
     Notes
     -----
-    A row encoded by :meth:`transformer` has a number in [0, 1] for each numeric column (or those
-    of a curve), at most one 1 in each categorical block and a block of norm at most 1 for each
-    text: whatever the rows hold, its norm is at most :meth:`row_bound`.
+    A row encoded by :meth:`transformer` has, for each number and date, the numbers of a curve or
+    one in [0, 1] (see :meth:`additive`), at most one 1 in each categorical block and a block of
+    norm at most 1 for each text: whatever the rows hold, its norm is at most :meth:`row_bound`.
 
     The JSON form is one object::
 
@@ -89,7 +91,7 @@ class Schema:
     >>> columns = [NumericColumn("age", 0, 100), CategoricalColumn("housing", ["yes", "no"])]
     >>> schema = Schema("people", columns, Target("income", ["low", "high"]))
     >>> schema.feature_names, round(schema.row_bound(), 4)
-    (['age', 'housing'], 1.7321)
+    (['age', 'housing'], 2.6458)
     >>> Schema.from_json(schema.to_json()) == schema
     True
     """
@@ -148,8 +150,10 @@ class Schema:
     def encoded_columns(self) -> tuple[Column, ...]:
         """The columns in the order of their blocks in an encoded row."""
         self.check_filled_in()
+        said = all(column.intervals for column in self.columns if isinstance(column, _CURVED))
+        columns = self.columns if said else self.additive().columns
         order = (Quantity, CategoricalColumn, TextColumn)
-        return tuple(c for kind in order for c in self.columns if isinstance(c, kind))
+        return tuple(c for kind in order for c in columns if isinstance(c, kind))
 
     @property
     def n_encoded(self) -> int:
@@ -162,20 +166,22 @@ class Schema:
         return math.sqrt(squares + bool(fit_intercept))
 
     def additive(self, intervals: int | None = None, *, signal: float | None = None) -> Self:
-        """Return the same schema with a curve, and no straight line, for each number and date.
+        """Return the same schema with a curve, or a straight line, said for each number and date.
 
-        A private model of it is additive in the columns: often more accurate than a linear one at
-        the same privacy, and its edges cost nothing, as they follow from public facts alone.
+        A private model of curves is additive in the columns: usually more accurate than a linear
+        one at the same privacy, and their edges cost nothing, as they follow from public facts
+        alone. Columns that say their ``intervals`` stay as they are.
 
         Parameters
         ----------
         intervals : int, optional
-            Of each column, a power of two, without steps; by default the largest up to 32 with
-            which all curves together have at most 256 columns: more than 128 of them stay straight
-            lines. Whole numbers get no more than one edge each.
+            Of each column, a power of two: 1 for straight lines. By default 4, or 2 or 1 where all
+            curves together would have more than 128 columns, which is what `transformer` encodes.
+            Whole numbers get no more than one edge each.
         signal : float, optional
             n mu of the fit to come, the ``signal`` of an estimator's plan: public numbers alone.
-            Curves are then the finest, from 2 intervals up, that leave 8 of it to each column.
+            Curves are then the finest, from 2 intervals up to 32, that leave 8 of it to each
+            column, with at most 256 columns together, and get steps.
 
         Notes
         -----
@@ -183,19 +189,22 @@ class Schema:
         more than eight curves they are lower, whatever `height` they had, so that together they
         are about as large as eight.
         Bounds that are 10,000 or more apart get the scale ``"asinh"``, with a thousandth of that
-        as the unit, unless the column has that scale. Those of numbers 1,000 or more apart get
-        steps at round numbers: in up to three decades, the most that leave 2.8 of the signal to
-        each column, of 511 at most.
+        as the unit, unless the column has that scale. With a signal, those of numbers 1,000 or
+        more apart get steps at round numbers: in up to three decades, the most that leave 2.8 of
+        it to each column, of 511 at most.
 
         Examples
         --------
         >>> columns = [NumericColumn("age", 0, 100), NumericColumn("income", 0, 1_000_000)]
-        >>> curves = Schema("people", columns, Target("paid", [0, 1])).additive()
-        >>> curves.columns[1].scale, curves.columns[1].unit, curves.n_encoded
-        ('asinh', 1000.0, 92)
+        >>> schema = Schema("people", columns, Target("paid", [0, 1]))
+        >>> curves = schema.additive()
+        >>> curves.columns[1].scale, curves.columns[1].unit, curves.n_encoded, schema.n_encoded
+        ('asinh', 1000.0, 8, 8)
+        >>> schema.additive(1).n_encoded
+        2
         >>> from dpglm import DPLogisticRegression
         >>> plan = DPLogisticRegression(epsilon=0.1).plan(n_samples=4000, n_features=2)
-        >>> Schema("people", columns, Target("paid", [0, 1])).additive(signal=plan.signal).n_encoded
+        >>> schema.additive(signal=plan.signal).n_encoded
         36
         """
         self.check_filled_in()
@@ -206,21 +215,25 @@ class Schema:
             columns = [_bent(c, intervals) if isinstance(c, _CURVED) else c for c in self.columns]
             curves = [c for c in columns if isinstance(c, _CURVED) and c.intervals > 1]
             most = round(4.0 * math.sqrt(_HIGH_CURVES / max(1, len(curves))), 2)
-            low = [c for c in curves if len(curves) > _HIGH_CURVES and c.height > most]
+            many = len(curves) > _HIGH_CURVES
+            low = [c for c in curves if many and c.height > most and c not in self.columns]
             return [replace(c, height=most) if c in low else c for c in columns]
 
         if intervals is not None:
             return replace(self, columns=bent(intervals))
+        known = signal is not None
+        room = _MOST_CURVE_COLUMNS if known else _MOST_PLAIN_COLUMNS
         found = replace(self, columns=bent(1))
-        for intervals in (2, 4, 8, 16, 32):
+        for intervals in (2, 4, 8, 16, 32) if known else (2, 4):
             finer = replace(self, columns=bent(intervals))
-            enough = signal is None or signal >= _LEAST_SIGNAL * finer.n_encoded or intervals == 2
+            enough = not known or signal >= _LEAST_SIGNAL * finer.n_encoded or intervals == 2
             n_bent = sum(c.intervals for c in finer.columns if isinstance(c, _CURVED))
-            if enough and n_bent <= _MOST_CURVE_COLUMNS:
+            if enough and n_bent <= room:
                 found = finer
-        for steps in (1, 2, 3):
-            finer = replace(found, columns=[_stepped(column, steps) for column in found.columns])
-            enough = signal is None or signal >= _LEAST_STEP_SIGNAL * finer.n_encoded
+        for steps in (1, 2, 3) if known else ():
+            pairs = zip(self.columns, found.columns, strict=True)
+            finer = replace(found, columns=[_stepped(*pair, steps) for pair in pairs])
+            enough = signal >= _LEAST_STEP_SIGNAL * finer.n_encoded
             found = finer if enough and finer.n_encoded <= MOST_ENCODED else found
         return found
 
@@ -396,21 +409,24 @@ def _drafted(name: str, dtype: str) -> Column:
 
 
 def _bent(column: NumericColumn | DateColumn, intervals: int) -> Column:
-    """Return the column with as many intervals as it can have, up to those given."""
+    """Return the column with as many intervals as it can have, up to those given, or its own."""
+    if column.intervals is not None:
+        return column
     lower, upper = column.bounds
     if column.integer and type(intervals) is int:
         intervals = min(intervals, 2 ** max(0, math.floor(math.log2(max(1.0, upper - lower)))))
     if intervals == 1:
-        return column
+        return replace(column, intervals=1)
     wide = isinstance(column, NumericColumn) and upper - lower >= _WIDE
     if wide and column.scale == "linear":
         column = replace(column, scale="asinh", unit=(upper - lower) / 1000)
     return replace(column, intervals=intervals)
 
 
-def _stepped(column: Column, steps: int) -> Column:
-    """Return the column with steps in so many decades, if there are round numbers in it."""
-    if isinstance(column, NumericColumn) and column.upper - column.lower >= ROUND:
+def _stepped(given: Column, column: Column, steps: int) -> Column:
+    """Return the column with steps in so many decades, if the curve is not as it was given."""
+    is_free = isinstance(column, NumericColumn) and given.intervals is None
+    if is_free and column.upper - column.lower >= ROUND:
         return replace(column, steps=max(steps, column.steps))
     return column
 

@@ -259,9 +259,13 @@ def compare(
 
 
 def encoded(dataset: Any) -> tuple[Any, np.ndarray]:
-    """Return the rows and labels of a dataset, as for `compare`, encoded with public bounds."""
+    """Return the rows and labels of a dataset, as for `compare`, encoded with public bounds.
+
+    What numbers add is a straight line, unless their columns say otherwise.
+    """
     if hasattr(dataset, "schema"):
-        X, y = dataset.schema.transformer().fit_transform(dataset.data), dataset.target
+        X = dataset.schema.additive(1).transformer().fit_transform(dataset.data)
+        y = dataset.target
     else:
         X, y = dataset
     y = np.asarray(y)

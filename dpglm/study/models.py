@@ -65,7 +65,8 @@ def fit_csv(
     """
     columns = tuple(column for column in schema.columns if column.name != groups)
     named = schema.target if target is None else replace(schema.target, name=target)
-    schema = replace(schema, columns=columns, target=named)
+    # The document says how each column is encoded, whatever a later release would choose.
+    schema = replace(schema, columns=columns, target=named).additive()
     # A draft is refused before any row is read.
     model = make_estimator(method, classes=schema.classes.tolist(), **parameters)
     table, by_person = read_csv(path, schema), {}

@@ -143,7 +143,6 @@ def private_atoms(
     Parameters
     ----------
     schema : Schema
-        Best with curves, see `Schema.additive`.
     table : data frame or dictionary of arrays
         The rows that the model will be fitted to.
     epsilon : float
@@ -195,7 +194,7 @@ def private_atoms(
     >>> rng = np.random.default_rng(0)
     >>> fees = {"fee": np.where(rng.random(9000) < 0.1, 1480, rng.integers(0, 5000, 9000))}
     >>> schema = Schema("fees", [NumericColumn("fee", 0, 5000)], Target("late", [0, 1]))
-    >>> found = private_atoms(schema.additive(), fees, epsilon=1.0)
+    >>> found = private_atoms(schema, fees, epsilon=1.0)
     >>> 1480 in found.schema.columns[0].atoms
     True
     >>> model = DPLogisticRegression(**found.left, classes=schema.classes)

@@ -82,8 +82,9 @@ DENIAL_OF_SERVICE = ["back.", "land.", "neptune.", "pod.", "smurf.", "teardrop."
 
 
 def encoded(bunch: Any) -> tuple[Any, np.ndarray]:
-    """Return the rows of a dataset, encoded as a CSR matrix, and its labels."""
-    X = bunch.schema.transformer(sparse_output=True).fit_transform(bunch.data)
+    """Return the rows of a dataset, encoded with straight lines as a CSR matrix, and its labels."""
+    encoder = bunch.schema.additive(1).transformer(sparse_output=True)
+    X = encoder.fit_transform(bunch.data)
     return X, np.array(bunch.target.tolist())
 
 
@@ -132,7 +133,7 @@ def artificial_ipums(n_samples: int = 40_000) -> tuple[Any, np.ndarray]:
     columns = [NumericColumn(name, 0, 1) for name in ("age", "schooling", "hours", "weeks")]
     columns += [CategoricalColumn(f"c{k}", [f"{j}" for j in range(k)]) for k in sizes]
     schema = Schema("artificial", columns, Target("rich", [0, 1]))
-    X, y = sample_from_schema(schema, n_samples, random_state=0)
+    X, y = sample_from_schema(schema.additive(1), n_samples, random_state=0)
     return sparse.csr_matrix(X), y
 
 
