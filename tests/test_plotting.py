@@ -307,6 +307,8 @@ def test_the_cost_of_batches_is_composed_at_a_few_points():
 def test_a_plan_without_noise_or_not_yet_whitened_says_so():
     display = PlanDisplay.from_plan(planned(epsilon=math.inf)).plot()
     assert [t.get_text() for t in display.axes_[3].texts] == ["no noise, no guarantee"]
-    assert "drawn for d = 11" in (
-        PlanDisplay.from_plan(planned(preconditioner="full")).plot().figure_.get_suptitle()
-    )
+    plan = planned(preconditioner="full")
+    display = PlanDisplay.from_plan(plan).plot()
+    assert "drawn for d = 11" in display.figure_.get_suptitle()
+    (before,) = display.axes_[3].get_legend().get_texts()
+    assert before.get_text() == ", ".join(plan.second_moment.shares) != "second moment"

@@ -214,7 +214,7 @@ class PlanDisplay(Display):
         spent = plan.second_moment_cost + each * np.arange(plan.n_affordable + 1)
         axes.plot(np.arange(len(spent)), spent, color="C3")
         if plan.second_moment is not None:
-            axes.plot(0, spent[0], "s", color="C3", label="the second moment")
+            axes.plot(0, spent[0], "s", color="C3", label=", ".join(plan.second_moment.shares))
             axes.legend(loc="lower right", frameon=False)
         axes.axhline(plan.capacity, color="0.6", linewidth=1, linestyle=":")
         unit = {"mu^2": "mu²"}.get(plan.unit.name, plan.unit.name)
@@ -228,10 +228,10 @@ class PlanDisplay(Display):
         axes.plot(n_releases, epsilon, marker=marker, markersize=4, color="C3")
         axes.set_ylim(0, 1.08 * epsilon[-1])
         axes.axhline(epsilon[-1], color="0.6", linewidth=1, linestyle=":")
-        if self.plan.second_moment is not None:
-            n_first = len(self.plan.second_moment.parts)
-            reached = self.plan.epsilon_after(n_first)
-            axes.plot(n_first, reached, "s", color="C3", label="the second moment")
+        first = self.plan.second_moment
+        if first is not None:
+            reached = self.plan.epsilon_after(len(first.parts))
+            axes.plot(len(first.parts), reached, "s", color="C3", label=", ".join(first.shares))
             axes.legend(loc="lower right", frameon=False)
         self._add_shares(axes)
 
