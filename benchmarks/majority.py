@@ -2,9 +2,9 @@
 
 Tables with 80 to 99 % of the rows in one class: `make_classification` as it is, and rows of the
 artificial census, of Adult, BANK and KDD Cup 99 (those in the folder ``DPGLM_DATA``), drawn such
-that one class is rare, with straight lines and with curves as fine as the signal of the plan
-allows. Delta 1e-8. A cell fails if the mean accuracy of its test folds is below the share of the
-largest class by more than .002.
+that one class is rare, with straight lines, as a schema encodes them by default, and with curves as
+fine as the signal of the plan allows. Delta 1e-8. A cell fails if the mean accuracy of its test
+folds is below the share of the largest class by more than .002.
 
     [DPGLM_DATA=folder] python benchmarks/majority.py [--repeats 4] [--rows 2000 14000]
         [--shares ...] [--epsilons ...] [--tables ...] [--jobs 1] [--cells cells.jsonl]

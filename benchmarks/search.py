@@ -1,9 +1,10 @@
 """A search on private records against the defaults that nobody has to search.
 
-Adult and BANK, encoded by their schemas, epsilon 1 and delta 1e-6: accuracy on a fifth of the
-records of a `PrivateSearchCV` over twelve noise schedules and clips, whose whole cost is epsilon 1,
-beside the defaults at epsilon 1 and each candidate at epsilon 1 had it been known beforehand. Means
-over repeats, each with another split, and standard errors of the differences within a repeat.
+Adult and BANK, encoded by their schemas with straight lines, epsilon 1 and delta 1e-6: accuracy on
+a fifth of the records of a `PrivateSearchCV` over twelve noise schedules and clips, whose whole
+cost is epsilon 1, beside the defaults at epsilon 1 and each candidate at epsilon 1 had it been
+known beforehand. Means over repeats, each with another split, and standard errors of the
+differences within a repeat.
 
     DPGLM_DATA=folder python benchmarks/search.py [--repeats 60] [--epsilon 1.0]
 """

@@ -106,9 +106,9 @@ def main():
     parser.add_argument("--figure", help="draw the last utility graph into this file")
     arguments = parser.parse_args()
 
-    datasets = {"bank": encoded(fetch_bank())}
+    datasets = {"bank": encoded(fetch_bank(), intervals=1)}
     if not arguments.quick:
-        datasets["adult"] = encoded(fetch_adult())
+        datasets["adult"] = encoded(fetch_adult(), intervals=1)
     census = make_census(50_000, random_state=0)
     outcomes = []
     for epsilon in [1.0] if arguments.quick else [0.1, 1.0]:

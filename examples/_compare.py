@@ -24,7 +24,7 @@ def run(description: str, name: str, fetch: Callable, estimators: Mapping[str, A
     arguments = parser.parse_args()
 
     unfinished = arguments.results / f"{name}.jsonl"
-    X, y = encoded(fetch(arguments.data_home))
+    X, y = encoded(fetch(arguments.data_home), intervals=1)
     if arguments.n_samples is not None:
         X, y = resample(X, y, replace=False, n_samples=arguments.n_samples, random_state=0)
     results = compare(

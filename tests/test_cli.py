@@ -138,9 +138,9 @@ def test_a_table_of_ones_own_is_encoded_by_its_schema(capsys, tmp_path):
     schema.write_text(table.schema.to_json())
     own = ["--csv", csv, "--schema", schema, "--target", "paid"]
     assert compare(*own, "--n-samples", "100", "--output", tmp_path / "o.jsonl") == 0
-    assert capsys.readouterr().out.startswith("staff: 100 rows x 2 features")
+    assert capsys.readouterr().out.startswith("staff: 100 rows x 5 features")
     X, y = methods.load_tables([], csv=(csv, schema, "paid"))["staff"]
-    np.testing.assert_allclose(X[:3], [[0, 1], [0.01, 0], [0.02, 1]])
+    np.testing.assert_allclose(X[:3, [0, 4]], [[-2, 1], [-1.96, 0], [-1.92, 1]])
     assert y[:3].tolist() == ["no", "yes", "yes"]
 
 

@@ -409,6 +409,11 @@ def test_the_longest_rows_reach_the_bound():
     (encoded,) = STRAIGHT.transformer().transform(table_of([row]))
     bound = STRAIGHT.row_bound(fit_intercept=False)
     assert np.linalg.norm(encoded) == pytest.approx(bound, abs=1e-12)
+    # Many curves are lower than the 1 of an indicator.
+    many = [NumericColumn(f"x{k}", 0, 1, missing="indicator") for k in range(40)]
+    many = Schema("many", many, TARGET)
+    (encoded,) = many.transformer().transform({name: [None] for name in many.feature_names})
+    assert np.linalg.norm(encoded) == pytest.approx(many.row_bound(fit_intercept=False), abs=1e-12)
 
 
 @pytest.mark.parametrize("intervals", [2, 8, 32])
@@ -522,23 +527,29 @@ def test_a_curve_learns_what_no_line_can():
 
 
 def test_names_types_and_copies_of_the_encoder():
-    encoder = STRAIGHT.transformer().set_output(transform="pandas")
+    encoder = NINE.transformer().set_output(transform="pandas")
     names = encoder.get_feature_names_out().tolist()
-    assert len(names) == len(set(names)) == STRAIGHT.n_encoded
-    assert names[:5] == ["age", "income", "income (missing)", "hired", "member"]
-    assert names[5:10] == ["grade", "grade (missing)", "score", "job_cook", "job_baker"]
+    assert len(names) == len(set(names)) == NINE.n_encoded
+    hats = [f" (part {part})" for part in ("1 of 1", "1 of 2", "2 of 2")]
+    age, income, hired = (
+        [name, *(name + hat for hat in hats)] for name in ("age", "income", "hired")
+    )
+    assert names[:14] == [*age, *income, "income (missing)", *hired, "member"]
+    assert names[14:17] == ["grade", "grade (missing)", "score"]
+    straight = STRAIGHT.transformer().get_feature_names_out().tolist()
+    assert straight == [name for name in names if " (part " not in name]
     frame = pd.DataFrame(RAW, index=[7, 8, 9])
     encoded = encoder.fit_transform(frame)
     assert list(encoded.columns) == names and list(encoded.index) == [7, 8, 9]
     for again in (clone(encoder), pickle.loads(pickle.dumps(encoder)), copy.deepcopy(encoder)):
-        assert again.get_params()["schema"] == STRAIGHT
+        assert again.get_params()["schema"] == NINE
         assert_array_equal(again.transform(pl.DataFrame(RAW)), encoded)
-    other = STRAIGHT.transformer().set_output(transform="polars").fit_transform(as_arrow(RAW, None))
+    other = NINE.transformer().set_output(transform="polars").fit_transform(as_arrow(RAW, None))
     assert isinstance(other, pl.DataFrame) and other.columns == names
     model = make_pipeline(encoder, DPLogisticRegression(max_iter=2, classes=["no", "yes"]))
     fitted = model.fit(frame, RAW["paid"])[-1]
     assert fitted.feature_names_in_.tolist() == names
-    assert STRAIGHT.transformer().transform(frame[:0]).shape == (0, STRAIGHT.n_encoded)
+    assert NINE.transformer().transform(frame[:0]).shape == (0, NINE.n_encoded)
 
 
 def test_a_dask_frame_is_encoded_by_partition_and_fitted():
@@ -672,7 +683,7 @@ def test_the_command_line_takes_either_document(tmp_path):
     for document in ("staff.json", "staff.yaml"):
         own = (tmp_path / "staff.csv", tmp_path / document, None)
         X, y = load_tables([], csv=own)["staff"]
-        assert_array_equal(X, STRAIGHT.transformer().transform(RAW))
+        assert_array_equal(X, NINE.transformer().transform(RAW))
         assert y.tolist() == RAW["paid"]
 
 

@@ -219,7 +219,7 @@ class PerturbationMixin(NamedLossMixin):
     Attributes
     ----------
     n_iter_ : int
-        Always 1: how many iterations the solver took depends on the data, and is not released.
+        Always 1, the number of releases: that of the steps of a solver may depend on the data.
     trace_ : FitTrace
         The noise that was drawn, and the events.
     """
@@ -416,11 +416,6 @@ class DescentOutputPerturbation(PerturbationMixin, PrivateLinearClassifier):
     alpha : float, default=0.0
         L2 penalty ``alpha / 2 * (||coef||^2 + intercept^2)`` on the mean loss; the intercept is
         penalised like the rest.
-
-    Attributes
-    ----------
-    n_iter_ : int
-        Always 1, the number of releases.
 
     Notes
     -----

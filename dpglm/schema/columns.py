@@ -277,13 +277,13 @@ class Quantity(Column):
         n_positive = int((self.edges > 0).sum())
         n_steps = max(n_positive, len(self.edges) - n_positive)
         jumps = _STEP**2 * n_steps + bool(self.atoms)
-        if self._n_parts > 1:
-            # The squares of u - 1/2 and of the first hat, 1/2 - |u - 1/2|, add up to 1/4 at most;
-            # finer hats to 1/16, 1/64 and so on. Where a value is missing, they are all zero.
-            levels = self._n_parts.bit_length() - 1
-            return self.height**2 / 4 * sum(4.0**-level for level in range(levels)) + jumps
-        # Where a value is missing its number is at 1/2, beside the 1 of the indicator.
-        return max(1.25 * (self.missing == "indicator"), 1.0 + jumps)
+        # Where a value is missing there is the 1 of the indicator, and a straight line is at 1/2.
+        levels = self._n_parts.bit_length() - 1
+        missing = (1.0 if levels else 1.25) * (self.missing == "indicator")
+        # The squares of u - 1/2 and of the first hat, 1/2 - |u - 1/2|, add up to 1/4 at most;
+        # finer hats to 1/16, 1/64 and so on.
+        curve = self.height**2 / 4 * sum(4.0**-level for level in range(levels))
+        return max(missing, (curve if levels else 1.0) + jumps)
 
     def _check_intervals(self) -> None:
         n = self._n_parts
@@ -418,7 +418,8 @@ class DateColumn(Quantity):
 
     Examples
     --------
-    >>> DateColumn("hired", "2001-01-01", "2020-12-31", missing="indicator").encoded_names
+    >>> column = DateColumn("hired", "2001-01-01", "2020-12-31", intervals=1, missing="indicator")
+    >>> column.encoded_names
     ['hired', 'hired (missing)']
     """
 

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields, replace
 from datetime import date
-from functools import partial
+from functools import cached_property, partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Self
@@ -32,10 +32,9 @@ from dpglm.schema.encoder import SchemaEncoder
 from dpglm.schema.values import dtypes, names_of, read_columns
 
 _VERSION = 1
-# The full second moment, of 512 columns at most, shall have room for categories.
-_MOST_CURVE_COLUMNS = 256
-# Where no signal is known.
-_MOST_PLAIN_COLUMNS = 128
+# The full second moment, of 512 columns at most, shall have room for categories. Without a signal
+# there are fewer, chosen by experiment.
+_MOST_CURVE_COLUMNS, _MOST_PLAIN_COLUMNS = 256, 128
 # With an intercept the second moment is then a full one.
 MOST_ENCODED = 511
 # Of n mu, for each column of curves whose resolution follows from it, and of curves with steps.
@@ -109,14 +108,14 @@ class Schema:
         object.__setattr__(self, "columns", tuple(self.columns))
         if not self.columns:
             raise ValueError(f"schema {self.name!r} has columns=[]; list at least one column.")
-        names = [*self.feature_names, self.target.name]
-        for name in names:
-            if names.count(name) > 1:
+        for name, count in Counter([*self.feature_names, self.target.name]).items():
+            if count > 1:
                 raise ValueError(
                     f"schema {self.name!r} names {name!r} twice; give every column and the "
                     "target a name of its own."
                 )
         done = [column for column in self.columns if not column.to_fill_in]
+        done = done if len(done) < len(self.columns) or self.target.to_fill_in else self._said
         encoded = [name for column in done for name in column.encoded_names]
         for name, count in Counter(encoded).items():
             if count > 1:
@@ -150,10 +149,14 @@ class Schema:
     def encoded_columns(self) -> tuple[Column, ...]:
         """The columns in the order of their blocks in an encoded row."""
         self.check_filled_in()
-        said = all(column.intervals for column in self.columns if isinstance(column, _CURVED))
-        columns = self.columns if said else self.additive().columns
         order = (Quantity, CategoricalColumn, TextColumn)
-        return tuple(c for kind in order for c in columns if isinstance(c, kind))
+        return tuple(c for kind in order for c in self._said if isinstance(c, kind))
+
+    @cached_property
+    def _said(self) -> tuple[Column, ...]:
+        """The columns, each of which says its intervals; a copy or a pickle has the same."""
+        said = all(column.intervals for column in self.columns if isinstance(column, _CURVED))
+        return self.columns if said else self.additive().columns
 
     @property
     def n_encoded(self) -> int:
@@ -175,33 +178,29 @@ class Schema:
         Parameters
         ----------
         intervals : int, optional
-            Of each column, a power of two: 1 for straight lines. By default 4, or 2 or 1 where all
-            curves together would have more than 128 columns, which is what `transformer` encodes.
+            Of each column, a power of two: 1 for straight lines. By default 4, or 2 or 1 where
+            numbers and dates would have more than 128 columns, which is what `transformer` encodes.
             Whole numbers get no more than one edge each.
         signal : float, optional
             n mu of the fit to come, the ``signal`` of an estimator's plan: public numbers alone.
             Curves are then the finest, from 2 intervals up to 32, that leave 8 of it to each
-            column, with at most 256 columns together, and get steps.
+            column, with at most 256 columns for all. Numbers with bounds 1,000 or more apart get
+            steps at round numbers: in up to three decades, the most that leave 2.8 of it to each
+            column, of 511 at most.
 
         Notes
         -----
-        The columns of a curve are four times as high as that of a straight line. Where there are
-        more than eight curves they are lower, whatever `height` they had, so that together they
-        are about as large as eight.
-        Bounds that are 10,000 or more apart get the scale ``"asinh"``, with a thousandth of that
-        as the unit, unless the column has that scale. With a signal, those of numbers 1,000 or
-        more apart get steps at round numbers: in up to three decades, the most that leave 2.8 of
-        it to each column, of 511 at most.
+        Curves between bounds that are 10,000 or more apart get the scale ``"asinh"``, with a
+        thousandth of that as the unit, unless the column has that scale. The columns of a curve are
+        four times as high as that of a straight line. More than eight curves are lower, whatever
+        `height` they had, so that together they are about as large as eight.
 
         Examples
         --------
         >>> columns = [NumericColumn("age", 0, 100), NumericColumn("income", 0, 1_000_000)]
         >>> schema = Schema("people", columns, Target("paid", [0, 1]))
-        >>> curves = schema.additive()
-        >>> curves.columns[1].scale, curves.columns[1].unit, curves.n_encoded, schema.n_encoded
-        ('asinh', 1000.0, 8, 8)
-        >>> schema.additive(1).n_encoded
-        2
+        >>> schema.additive().columns[1].scale, schema.n_encoded, schema.additive(1).n_encoded
+        ('asinh', 8, 2)
         >>> from dpglm import DPLogisticRegression
         >>> plan = DPLogisticRegression(epsilon=0.1).plan(n_samples=4000, n_features=2)
         >>> schema.additive(signal=plan.signal).n_encoded
@@ -211,28 +210,30 @@ class Schema:
         if signal is not None and not (intervals is None and signal > 0):
             raise ValueError(f"signal={signal!r} must be above 0, and without intervals.")
 
-        def bent(intervals: int) -> list[Column]:
+        def changed(columns: Iterable[Column], names: set[str], **facts: Any) -> Self:
+            columns = [replace(c, **facts) if c.name in names else c for c in columns]
+            return replace(self, columns=columns)
+
+        def bent(intervals: int) -> Self:
             columns = [_bent(c, intervals) if isinstance(c, _CURVED) else c for c in self.columns]
-            curves = [c for c in columns if isinstance(c, _CURVED) and c.intervals > 1]
-            most = round(4.0 * math.sqrt(_HIGH_CURVES / max(1, len(curves))), 2)
-            many = len(curves) > _HIGH_CURVES
-            low = [c for c in curves if many and c.height > most and c not in self.columns]
-            return [replace(c, height=most) if c in low else c for c in columns]
+            n_curves = sum(c.intervals > 1 for c in columns if isinstance(c, _CURVED))
+            most = round(4.0 * math.sqrt(_HIGH_CURVES / max(_HIGH_CURVES, n_curves)), 2)
+            new = [c for c, given in zip(columns, self.columns, strict=True) if c is not given]
+            low = {c.name for c in new if c.intervals > 1 and c.height > most < 4.0}
+            return changed(columns, low, height=most)
 
         if intervals is not None:
-            return replace(self, columns=bent(intervals))
-        known = signal is not None
-        room = _MOST_CURVE_COLUMNS if known else _MOST_PLAIN_COLUMNS
-        found = replace(self, columns=bent(1))
+            return bent(intervals)
+        known, found = signal is not None, bent(1)
         for intervals in (2, 4, 8, 16, 32) if known else (2, 4):
-            finer = replace(self, columns=bent(intervals))
+            finer = bent(intervals)
             enough = not known or signal >= _LEAST_SIGNAL * finer.n_encoded or intervals == 2
             n_bent = sum(c.intervals for c in finer.columns if isinstance(c, _CURVED))
-            if enough and n_bent <= room:
+            if enough and n_bent <= (_MOST_CURVE_COLUMNS if known else _MOST_PLAIN_COLUMNS):
                 found = finer
+        free = [c for c in self.numeric if not c.intervals and c.upper - c.lower >= ROUND]
         for steps in (1, 2, 3) if known else ():
-            pairs = zip(self.columns, found.columns, strict=True)
-            finer = replace(found, columns=[_stepped(*pair, steps) for pair in pairs])
+            finer = changed(found.columns, {c.name for c in free if c.steps < steps}, steps=steps)
             enough = signal >= _LEAST_STEP_SIGNAL * finer.n_encoded
             found = finer if enough and finer.n_encoded <= MOST_ENCODED else found
         return found
@@ -421,14 +422,6 @@ def _bent(column: NumericColumn | DateColumn, intervals: int) -> Column:
     if wide and column.scale == "linear":
         column = replace(column, scale="asinh", unit=(upper - lower) / 1000)
     return replace(column, intervals=intervals)
-
-
-def _stepped(given: Column, column: Column, steps: int) -> Column:
-    """Return the column with steps in so many decades, if the curve is not as it was given."""
-    is_free = isinstance(column, NumericColumn) and given.intervals is None
-    if is_free and column.upper - column.lower >= ROUND:
-        return replace(column, steps=max(steps, column.steps))
-    return column
 
 
 def _problems(column: Column | Target, frame: Any) -> list[str]:

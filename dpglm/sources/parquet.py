@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from dpglm.exceptions import require
-from dpglm.schema import Schema
+from dpglm.schema import Schema, TextColumn
 from dpglm.schema.values import read_columns
 from dpglm.sources.base import LocalSource, rows_of_a_block
 
@@ -74,7 +74,11 @@ class ParquetSource(LocalSource):
         self._schema, self._encoder = schema, schema.transformer(sparse_output)
         self._columns = [*schema.feature_names, schema.target.name]
         self.n_features = schema.n_encoded
-        row_bytes = 12 * len(schema.columns) if sparse_output else 8 * self.n_features
+        # Of a text one entry is counted, of each other column as many as a row may have.
+        kinds = [c for c in schema.encoded_columns if not isinstance(c, TextColumn)]
+        n_entries = sum(c.entries(np.zeros(1))[0].size for c in kinds)
+        n_entries += len(schema.columns) - len(kinds)
+        row_bytes = 12 * n_entries if sparse_output else 8 * self.n_features
         self._batch_rows = block_rows = rows_of_a_block(block_rows, row_bytes)
         found = _dataset(path)
         self._filesystem = found.filesystem

@@ -258,13 +258,14 @@ def compare(
     return ComparisonResults([records[cell] for cell in cells])
 
 
-def encoded(dataset: Any) -> tuple[Any, np.ndarray]:
+def encoded(dataset: Any, intervals: int | None = None) -> tuple[Any, np.ndarray]:
     """Return the rows and labels of a dataset, as for `compare`, encoded with public bounds.
 
-    What numbers add is a straight line, unless their columns say otherwise.
+    The intervals of numbers are those of `Schema.additive`: 1 for straight lines.
     """
     if hasattr(dataset, "schema"):
-        X = dataset.schema.additive(1).transformer().fit_transform(dataset.data)
+        encoder = dataset.schema.additive(intervals).transformer()
+        X = encoder.fit_transform(dataset.data)
         y = dataset.target
     else:
         X, y = dataset
