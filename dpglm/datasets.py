@@ -68,8 +68,7 @@ def make_census(
     Returns
     -------
     X : ndarray of shape (n_samples, 99), or DataFrame of shape (n_samples, 14)
-        The rows, encoded as ``load_schema("census").additive(1).transformer()`` encodes the raw
-        frame, with straight lines, or raw.
+        Encoded as ``load_schema("census").additive(1)`` encodes the raw frame, or raw.
     y : ndarray of shape (n_samples,), or Series
     coef : ndarray of shape (100,)
         The optimum, intercept last; only if ``coef=True``.
@@ -235,13 +234,7 @@ def fetch_bank(
     -----
     Moro, Cortez and Rita (2014), Decision Support Systems 62; UCI Machine Learning Repository,
     CC BY 4.0. A realistic model does without the duration of the call, which is known only once
-    its outcome is. The last note on `fetch_adult` holds here, too.
-
-    Examples
-    --------
-    >>> X, y = fetch_bank(return_X_y=True)  # doctest: +SKIP
-    >>> X.shape, y.unique().tolist()  # doctest: +SKIP
-    ((45211, 16), ['no', 'yes'])
+    its outcome is. The last note on `fetch_adult` holds here, too, as does its example.
     """
     schema = load_schema("bank")
     file = "bank-full.csv"
@@ -285,12 +278,6 @@ def fetch_kddcup99(
     Notes
     -----
     Stolfo, Fan, Lee, Prodromidis and Chan (1999), UCI Machine Learning Repository, CC BY 4.0.
-
-    Examples
-    --------
-    >>> X, y = fetch_kddcup99(return_X_y=True)  # doctest: +SKIP
-    >>> X.shape, y.unique().tolist()  # doctest: +SKIP
-    ((494021, 41), ['normal', 'attack'])
     """
     schema = load_schema("kddcup99")
     file = "kddcup.data_10_percent.gz"

@@ -32,8 +32,7 @@ from dpglm.schema.encoder import SchemaEncoder
 from dpglm.schema.values import dtypes, names_of, read_columns
 
 _VERSION = 1
-# The full second moment, of 512 columns at most, shall have room for categories. Without a signal
-# there are fewer, chosen by experiment.
+# A full second moment, of 512 columns, shall have room for categories; without a signal, fewer.
 _MOST_CURVE_COLUMNS, _MOST_PLAIN_COLUMNS = 256, 128
 # With an intercept the second moment is then a full one.
 MOST_ENCODED = 511

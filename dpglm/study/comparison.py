@@ -259,10 +259,7 @@ def compare(
 
 
 def encoded(dataset: Any, intervals: int | None = None) -> tuple[Any, np.ndarray]:
-    """Return the rows and labels of a dataset, as for `compare`, encoded with public bounds.
-
-    The intervals of numbers are those of `Schema.additive`: 1 for straight lines.
-    """
+    """Return the rows and labels of a dataset, as for `compare`, or with so many intervals."""
     if hasattr(dataset, "schema"):
         encoder = dataset.schema.additive(intervals).transformer()
         X = encoder.fit_transform(dataset.data)

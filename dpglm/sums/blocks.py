@@ -84,25 +84,15 @@ class BlockObjective:
         for _ in self._blocks.map(type):
             pass
 
-    def second_moment(
-        self, row_bound: float, diagonal: bool, coef: np.ndarray | None = None
-    ) -> np.ndarray:
-        return self._total("second_moment", row_bound, diagonal, coef)
+    def second_moment(self, *how: Any) -> np.ndarray:
+        return self._total("second_moment", *how)
 
     def row_sum(self, row_bound: float) -> np.ndarray:
         return self._total("row_sum", row_bound)
 
-    def line_losses(
-        self,
-        coef: np.ndarray,
-        direction: np.ndarray,
-        steps: np.ndarray,
-        *,
-        loss_clip: float | None = None,
-        clip: float | None = None,
-    ) -> np.ndarray:
-        # No scores are kept: each call computes those at `coef` afresh.
-        return self._total("line_losses", coef, direction, steps, loss_clip=loss_clip, clip=clip)
+    def line_losses(self, *where: np.ndarray, **bounds: float | None) -> np.ndarray:
+        # No scores are kept: each call computes those at the coefficients afresh.
+        return self._total("line_losses", *where, **bounds)
 
     def in_basis(self, basis: np.ndarray) -> "BlockObjective":
         model = self._model.in_basis(basis)
