@@ -234,7 +234,11 @@ def fetch_bank(
     -----
     Moro, Cortez and Rita (2014), Decision Support Systems 62; UCI Machine Learning Repository,
     CC BY 4.0. A realistic model does without the duration of the call, which is known only once
-    its outcome is. The last note on `fetch_adult` holds here, too, as does its example.
+    its outcome is. The last note on `fetch_adult` holds here, too.
+
+    Examples
+    --------
+    >>> X, y = fetch_bank(return_X_y=True)  # doctest: +SKIP
     """
     schema = load_schema("bank")
     file = "bank-full.csv"
@@ -278,6 +282,10 @@ def fetch_kddcup99(
     Notes
     -----
     Stolfo, Fan, Lee, Prodromidis and Chan (1999), UCI Machine Learning Repository, CC BY 4.0.
+
+    Examples
+    --------
+    >>> X, y = fetch_kddcup99(return_X_y=True)  # doctest: +SKIP
     """
     schema = load_schema("kddcup99")
     file = "kddcup.data_10_percent.gz"

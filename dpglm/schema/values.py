@@ -48,10 +48,8 @@ def dtypes(table: Any) -> dict[str, str]:
 
 
 def _dtype(dtype: Any) -> str:
-    if dtype.is_integer():
-        return "integer"
     if dtype.is_numeric():
-        return "real"
+        return "integer" if dtype.is_integer() else "real"
     return {nw.Boolean: "boolean", nw.Date: "date", nw.Datetime: "date"}.get(type(dtype), "text")
 
 
@@ -80,16 +78,13 @@ def read_columns(table: Any, names: Sequence[str]) -> dict[str, Raw]:
     if not isinstance(table, Mapping):
         frame = _frame(table)
         return {name: _from_series(frame[name], name) for name in names}
-    arrays = {name: _array(table[name]) for name in names}
+    # Of a list, numpy would make texts if one of its values is a text.
+    own = {n: None if hasattr(table[n], "__array__") else object for n in names}
+    arrays = {name: np.asarray(table[name], dtype=own[name]) for name in names}
     raw = {name: _from_array(array, name) for name, array in arrays.items()}
     if len({len(array) for array in arrays.values()}) > 1:
         raise ValueError("the columns of the table differ in length; give one value for each row.")
     return raw
-
-
-def _array(values: Any) -> np.ndarray:
-    # Of a list, numpy would make texts if one of its values is a text.
-    return np.asarray(values) if hasattr(values, "__array__") else np.array(values, dtype=object)
 
 
 def _frame(table: Any) -> Any:
@@ -240,9 +235,10 @@ class Places:
             yield f"these categories never occur: {never}"
 
     def _place(self, value: Any) -> float:
-        if value in self._places:
-            return self._places[value]
-        return math.nan if is_missing(value) else self._places.get(_spelled(value), -1)
+        if value in self._places or is_missing(value):
+            return self._places.get(value, math.nan)
+        is_whole = isinstance(value, float | Decimal) and value == value // 1
+        return self._places.get(str(int(value) if is_whole else value), -1)
 
 
 def _spellings(value: Any) -> set[Any]:
@@ -251,8 +247,3 @@ def _spellings(value: Any) -> set[Any]:
     whole = str(int(value))
     truth = str(bool(value)) if value in (0, 1) else whole
     return {whole, f"{whole}.0", truth, truth.lower(), truth.upper()}
-
-
-def _spelled(value: Any) -> str:
-    is_whole = isinstance(value, float | Decimal) and value == value // 1
-    return str(int(value) if is_whole else value)
