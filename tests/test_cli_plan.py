@@ -272,7 +272,7 @@ def test_widths_of_intervals_are_answered_by_theory_or_by_rows_of_a_schema(plan,
     ]  # fmt: skip
     assert "records for 0.3" in printed and "carries 4 of 4" in printed
     home = CategoricalColumn("home", ["own", "rent", "boat"])
-    columns = [NumericColumn("age", 20, 70, intervals=1), home]
+    columns = [NumericColumn("age", 20, 70), home]
     (tmp_path / "s.json").write_text(Schema("s", columns, Target("y", [0, 1])).to_json())
     simulated = plan(f"{guess} --schema {tmp_path / 's.json'}").splitlines()
     age, home = (next(x for x in simulated if f"  {name} (" in x) for name in ("age", "home"))

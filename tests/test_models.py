@@ -50,6 +50,8 @@ def test_a_model_is_one_file_that_predicts_as_the_formula_says(folder, capsys):
         assert run(folder, f"predict {name}.json t.csv {options}") == 0
         head, *rows = csv.reader(io.StringIO(capsys.readouterr().out))
         document = json.loads((folder / f"{name}.json").read_text())
+        # How each number is encoded is in the file, and not left to the default where it is read.
+        assert Schema.from_dict(document["schema"]).columns == SCHEMA.additive().columns
         X = SCHEMA.transformer().fit_transform(read_csv(folder / "t.csv", SCHEMA).data)
         scores = X @ np.array(document["coef"]).T + document["intercept"]
         classes = np.array(document["classes"])
