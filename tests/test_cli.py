@@ -138,7 +138,9 @@ def test_a_table_of_ones_own_is_encoded_by_its_schema(capsys, tmp_path):
     schema.write_text(table.schema.to_json())
     own = ["--csv", csv, "--schema", schema, "--target", "paid"]
     assert compare(*own, "--n-samples", "100", "--output", tmp_path / "o.jsonl") == 0
-    assert capsys.readouterr().out.startswith("staff: 100 rows x 5 features")
+    said = capsys.readouterr()
+    assert said.out.startswith("staff: 100 rows x 5 features")
+    assert said.err.endswith("have no noise: publish them only if the table may be.\n")
     X, y = methods.load_tables([], csv=(csv, schema, "paid"))["staff"]
     np.testing.assert_allclose(X[:3, [0, 4]], [[-2, 1], [-1.96, 0], [-1.92, 1]])
     assert y[:3].tolist() == ["no", "yes", "yes"]

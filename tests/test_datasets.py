@@ -261,8 +261,8 @@ def test_real_rows_fit_their_dictionary(fetch, n_samples, positives):
         outside = ~table.data[c.name].between(c.lower, c.upper)
         assert outside.sum() == CLIPPED[fetch].get(c.name, 0), c.name
     encoded = table.schema.transformer(sparse_output=True).fit_transform(table.data)
-    n_numeric = len(table.schema.numeric)
-    assert (encoded[:, n_numeric:].sum(axis=1) == len(table.schema.categorical)).all()
+    n_categories = sum(len(column.encoded_names) for column in table.schema.categorical)
+    assert (encoded[:, -n_categories:].sum(axis=1) == len(table.schema.categorical)).all()
     largest = np.sqrt(encoded.multiply(encoded).sum(axis=1).max())
     assert largest <= table.schema.row_bound(fit_intercept=False)
 

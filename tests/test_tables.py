@@ -473,7 +473,7 @@ def test_curves_have_as_many_edges_as_public_facts_allow(name):
     assert all(c - k <= 250 for c, k in list(zip(columns, steps, strict=True))[2:4])
     assert all(c <= s / 2.8 for c, k, s in zip(columns, steps, signals, strict=True) if k)
     for arguments in ({"signal": 0.0}, {"signal": math.nan}, {"intervals": 4, "signal": 9.0}):
-        with pytest.raises(ValueError, match=r"signal=\S+ must be above 0, and without intervals"):
+        with pytest.raises(ValueError, match=r"give intervals=\S+, or signal=\S+ above 0 alone"):
             schema.additive(**arguments)
     assert Schema.from_json(curves.to_json()) == curves
 

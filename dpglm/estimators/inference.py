@@ -826,7 +826,8 @@ class Inference:
         if self.schema is not None:
             against = ", ".join(f"{name} {value}" for name, value in self.baselines.items())
             notes += [
-                "Numbers are per unit, categories against the reference of their column.",
+                "Numbers are per unit, categories against the reference of their column, curves",
+                "from bound to bound: see shape(), or have straight lines by schema.additive(1).",
                 "const: numbers at their lower bounds, categories at their references.",
                 *textwrap.wrap(f"References: {against or 'none'}.", 96),
             ]

@@ -207,7 +207,7 @@ class Schema:
         """
         self.check_filled_in()
         if signal is not None and not (intervals is None and signal > 0):
-            raise ValueError(f"signal={signal!r} must be above 0, and without intervals.")
+            raise ValueError(f"give intervals={intervals!r}, or signal={signal!r} above 0 alone.")
 
         def changed(columns: Iterable[Column], names: set[str], **facts: Any) -> Self:
             columns = [replace(c, **facts) if c.name in names else c for c in columns]
@@ -482,9 +482,9 @@ def _fields(
         )
     what = f"{what} {document['name']!r}" if "name" in document else what
     missing, unknown = required - document.keys(), document.keys() - required - set(optional)
+    others = f", and if you like {sorted({*optional} - required)}" * bool(optional)
     for verb, names in (("lacks", missing), ("has the unknown", unknown)):
         if names:
-            raise ValueError(
-                f"{what} {verb} fields {sorted(map(str, names))}; give {sorted(required)}."
-            )
+            names = sorted(map(str, names))
+            raise ValueError(f"{what} {verb} fields {names}; give {sorted(required)}{others}.")
     return dict(document)

@@ -377,8 +377,9 @@ def _make_estimators(arguments: argparse.Namespace, tables: Mapping) -> dict[str
 
 def _write(results: ComparisonResults, arguments: argparse.Namespace) -> None:
     print(results.table())
-    if results.notes():
-        print(f"\n{results.notes()}", file=sys.stderr)
+    own = "The scores have no noise: publish them only if the table may be." * bool(arguments.csv)
+    if results.notes() or own:
+        print("", *filter(None, [results.notes(), own]), sep="\n", file=sys.stderr)
     if arguments.json is not None:
         arguments.json.write_text(results.to_json(), encoding="utf-8")
     if arguments.plot is not None:

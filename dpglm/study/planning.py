@@ -340,11 +340,11 @@ def _intervals(
             texts = _width(typical, guess.width)
         table.append((f"{column.name} ({len(shown)} of {len(own)} given)", *texts))
     note = (
-        "of .95, in log-odds: of a straight number from bound to bound, of categories the median; "
-        f"simulated on artificial rows of the schema {guess.schema.name!r}, which do not know how "
-        "columns are related: on Adult, bank-full and a census the middle was 5 to 30 % too "
-        "narrow, and single ones up to three times. A public sample was within 7 % in the "
-        "middle, by dpglm.study.simulated_errors"
+        "of .95, in log-odds: of a straight number (by additive(1)) from bound to bound, of "
+        "categories the median; simulated on artificial rows of the schema "
+        f"{guess.schema.name!r}, which do not know how columns are related: on Adult, bank-full "
+        "and a census the middle was 5 to 30 % too narrow, and single ones up to three times. A "
+        "public sample was within 7 % in the middle, by dpglm.study.simulated_errors"
     )
     return _section("EXPECTED INTERVALS", table=table, note=note)
 
@@ -446,8 +446,7 @@ def _guess(arguments: argparse.Namespace) -> Guess | None:
         return None
     schema = arguments.schema and read_schema(arguments.schema)
     if schema is not None:
-        # An interval is for the one coefficient of a straight line.
-        schema = schema.additive(1) if arguments.width else schema
+        schema = schema.additive(1) if arguments.width else schema  # one coefficient for each
         arguments.features, arguments.classes = schema.n_encoded, len(schema.classes)
     majority = arguments.majority or 1 / arguments.classes
     return Guess(arguments.accuracy, majority, schema, arguments.width)
