@@ -27,10 +27,8 @@ GRID = {
 def measured(fetch, epsilon, seed):
     """Return the accuracy of the defaults, of the search, and of each candidate by itself."""
     bunch = fetch()
-    X, y = (
-        bunch.schema.additive(1).transformer().fit_transform(bunch.data),
-        np.asarray(bunch.target),
-    )
+    X = bunch.schema.additive(1).transformer().fit_transform(bunch.data)
+    y = np.asarray(bunch.target)
     X_train, X_test, y_train, y_test = train_test_split(X, y, test_size=0.2, random_state=seed)
     facts = {"epsilon": epsilon, "delta": 1e-6, "classes": list(bunch.schema.classes)}
     single = [{}, *ParameterGrid(GRID)]

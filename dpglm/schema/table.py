@@ -218,8 +218,8 @@ class Schema:
             n_curves = sum(c.intervals > 1 for c in columns if isinstance(c, _CURVED))
             most = round(4.0 * math.sqrt(_HIGH_CURVES / max(_HIGH_CURVES, n_curves)), 2)
             new = [c for c, given in zip(columns, self.columns, strict=True) if c is not given]
-            low = {c.name for c in new if c.intervals > 1 and c.height > most < 4.0}
-            return changed(columns, low, height=most)
+            high = [c for c in new if c.intervals > 1 and c.height > most]
+            return changed(columns, {c.name for c in high if n_curves > _HIGH_CURVES}, height=most)
 
         if intervals is not None:
             return bent(intervals)
