@@ -674,7 +674,8 @@ def test_seeded_noise_gives_the_same_scores_and_the_ledger_says_so():
 
 
 def test_a_scorer_pays_for_each_call():
-    X, y = population(200, np.random.default_rng(0))
+    # Of 200 records the noise makes a loss 0, its least, in 1 of 120 runs.
+    X, y = population(2000, np.random.default_rng(0))
     scorer = make_private_scorer("log_loss", epsilon=0.5)
     found = cross_val_score(Known(), X, y, cv=KFold(4), scoring=scorer)
     assert (found < 0).all() and len(scorer.ledgers) == 4
