@@ -2,8 +2,8 @@
 What the model says of each column
 ==================================
 
-Each number adds a curve to the score, at no cost of privacy. With the signal of a plan it is as
-fine as the budget carries. The figure needs released coefficients and the schema alone.
+Each number adds a curve to the score, at no cost of privacy. The figure needs released
+coefficients and the schema alone.
 """
 
 import matplotlib.pyplot as plt
@@ -39,9 +39,8 @@ default = (rng.random(n) < 1 / (1 + np.exp(-score))).astype(int)
 # %%
 # Age matters at both ends, which no straight line can say. Incomes may also jump at round numbers.
 # Where hardly anybody is, as at the highest incomes, a curve is mostly noise.
-plan = DPLogisticRegression(epsilon=1.0, delta=1e-6).plan(n, 4)
 model = make_pipeline(
-    schema.additive(signal=plan.signal).transformer(),
+    schema.transformer(),
     DPLogisticRegression(epsilon=1.0, delta=1e-6, classes=[0, 1]),
 ).fit(loans, default)
 figure, axes = plt.subplots(4, figsize=(5, 11), sharey=True, layout="constrained")
@@ -50,8 +49,8 @@ plt.show()
 
 # %%
 # Half of the budget buys intervals that count the noise. It would hide most of so fine a curve;
-# the four pieces that a curve has where nothing is said can be told apart. Drawn is what each age
-# adds, against the lowest.
+# four pieces can be told apart. Drawn is what each age adds, against the lowest.
+schema = schema.additive(4)
 model = DPLogisticRegression(
     epsilon=1.0, delta=1e-6, inference_share=0.5, preconditioner="full", classes=[0, 1]
 )

@@ -139,10 +139,10 @@ def test_a_table_of_ones_own_is_encoded_by_its_schema(capsys, tmp_path):
     own = ["--csv", csv, "--schema", schema, "--target", "paid"]
     assert compare(*own, "--n-samples", "100", "--output", tmp_path / "o.jsonl") == 0
     said = capsys.readouterr()
-    assert said.out.startswith("staff: 100 rows x 5 features")
+    assert said.out.startswith("staff: 100 rows x 9 features")
     assert said.err.endswith("have no noise: publish them only if the table may be.\n")
     X, y = methods.load_tables([], csv=(csv, schema, "paid"))["staff"]
-    np.testing.assert_allclose(X[:3, [0, 4]], [[-2, 1], [-1.96, 0], [-1.92, 1]])
+    np.testing.assert_allclose(X[:3, [0, 8]], [[-2, 1], [-1.96, 0], [-1.92, 1]])
     assert y[:3].tolist() == ["no", "yes", "yes"]
 
 

@@ -230,11 +230,12 @@ def test_only_releases_depend_on_the_data_in_all_combinations(name, storage, n_c
         assert "error" not in left
 
 
-@pytest.mark.parametrize("curves", [False, True])
-def test_from_a_raw_table_on_only_releases_depend_on_the_data(curves):
+@pytest.mark.parametrize("form", ["straight", "default", "finest"])
+def test_from_a_raw_table_on_only_releases_depend_on_the_data(form):
     """Of an encoder, its resolution and its warnings nothing does, and nothing of the fit after."""
     schema = load_schema("census")
-    schema = schema.additive(signal=math.inf) if curves else schema
+    forms = {"straight": schema.additive(1), "finest": schema.additive(signal=math.inf)}
+    schema = forms.get(form, schema)
     expected = None
     for seed in range(3):
         X, y = make_census(N_ROWS, random_state=seed, as_frame=True)
@@ -250,7 +251,7 @@ def test_from_a_raw_table_on_only_releases_depend_on_the_data(curves):
         expected = expected or found
         assert_alike(found, expected, f"table {seed}")
     # So few records show lengths of rows, and nothing of the magnitudes of hundreds of columns.
-    first = LENGTHS.size + 1 if curves else (rows.shape[1] + 1) * N_MAGNITUDES
+    first = (rows.shape[1] + 1) * N_MAGNITUDES if form == "straight" else LENGTHS.size + 1
     assert "error" not in expected and len(expected["releases"]) == 6
     assert math.prod(expected["releases"][0][2]) == first
 

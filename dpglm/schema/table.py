@@ -32,8 +32,9 @@ from dpglm.schema.encoder import SchemaEncoder
 from dpglm.schema.values import dtypes, names_of, read_columns
 
 _VERSION = 1
-# A full second moment, of 512 columns, shall have room for categories; without a signal, fewer.
-_MOST_CURVE_COLUMNS, _MOST_PLAIN_COLUMNS = 256, 128
+# Curves have at most so many levels, columns together and decades of steps, with a signal and
+# without: a full second moment, of 512 columns, shall have room for categories.
+_KNOWN, _UNKNOWN = (5, 256, 3), (3, 128, 1)
 # With an intercept the second moment is then a full one.
 MOST_ENCODED = 511
 # Of n mu, for each column of curves whose resolution follows from it, and of curves with steps.
@@ -89,7 +90,7 @@ class Schema:
     >>> columns = [NumericColumn("age", 0, 100), CategoricalColumn("housing", ["yes", "no"])]
     >>> schema = Schema("people", columns, Target("income", ["low", "high"]))
     >>> schema.feature_names, round(schema.row_bound(), 4)
-    (['age', 'housing'], 2.6458)
+    (['age', 'housing'], 2.6926)
     >>> Schema.from_json(schema.to_json()) == schema
     True
     """
@@ -177,29 +178,27 @@ class Schema:
         Parameters
         ----------
         intervals : int, optional
-            Of each column, a power of two: 1 for straight lines. By default 4, or 2 or 1 where
-            numbers and dates would have more than 128 columns, which is what `transformer` encodes.
-            Whole numbers get no more than one edge each.
+            Of each column, a power of two: 1 for straight lines. By default 8, halved until
+            numbers and dates have at most 128 columns, and steps at round numbers in one decade,
+            which is what `transformer` encodes. Whole numbers get no more than one edge each.
         signal : float, optional
             n mu of the fit to come, the ``signal`` of an estimator's plan: public numbers alone.
-            Curves are then the finest, from 2 intervals up to 32, that leave 8 of it to each
-            column, with at most 256 columns for all. Numbers with bounds 1,000 or more apart get
-            steps at round numbers: in up to three decades, the most that leave 2.8 of it to each
-            column, of 511 at most.
+            Curves are then the finest, of 2 to 32 intervals and 256 columns for all, that leave 8
+            of it to each column, and steps are in up to three decades, as far as 2.8 are left.
 
         Notes
         -----
-        Curves between bounds that are 10,000 or more apart get the scale ``"asinh"``, with a
-        thousandth of that as the unit, unless the column has that scale. The columns of a curve are
-        four times as high as that of a straight line. More than eight curves are lower, whatever
-        `height` they had, so that together they are about as large as eight.
+        Curves between bounds 1,000 or more apart get the steps, if there are at most 511 columns.
+        Those 10,000 or more apart get the scale ``"asinh"``, with a thousandth of that as the unit,
+        unless the column has that scale. The columns of a curve are four times as high as that of a
+        straight line; of more than eight less, whatever their `height`: together they are as large.
 
         Examples
         --------
         >>> columns = [NumericColumn("age", 0, 100), NumericColumn("income", 0, 1_000_000)]
         >>> schema = Schema("people", columns, Target("paid", [0, 1]))
         >>> schema.additive().columns[1].scale, schema.n_encoded, schema.additive(1).n_encoded
-        ('asinh', 8, 2)
+        ('asinh', 26, 2)
         >>> from dpglm import DPLogisticRegression
         >>> plan = DPLogisticRegression(epsilon=0.1).plan(n_samples=4000, n_features=2)
         >>> schema.additive(signal=plan.signal).n_encoded
@@ -223,15 +222,16 @@ class Schema:
 
         if intervals is not None:
             return bent(intervals)
-        known, found = signal is not None, bent(1)
-        for intervals in (2, 4, 8, 16, 32) if known else (2, 4):
-            finer = bent(intervals)
-            enough = not known or signal >= _LEAST_SIGNAL * finer.n_encoded or intervals == 2
+        levels, most, decades = _UNKNOWN if signal is None else _KNOWN
+        found, signal = bent(1), math.inf if signal is None else signal
+        for level in range(1, levels + 1):
+            finer = bent(2**level)
+            enough = signal >= _LEAST_SIGNAL * finer.n_encoded or level == 1
             n_bent = sum(c.intervals for c in finer.columns if isinstance(c, _CURVED))
-            if enough and n_bent <= (_MOST_CURVE_COLUMNS if known else _MOST_PLAIN_COLUMNS):
-                found = finer
-        free = [c for c in self.numeric if not c.intervals and c.upper - c.lower >= ROUND]
-        for steps in (1, 2, 3) if known else ():
+            found = finer if enough and n_bent <= most else found
+        pairs = zip(found.numeric, self.numeric, strict=True)
+        free = [c for c, given in pairs if c is not given and c.upper - c.lower >= ROUND]
+        for steps in range(1, decades + 1) if found != bent(1) else ():
             finer = changed(found.columns, {c.name for c in free if c.steps < steps}, steps=steps)
             enough = signal >= _LEAST_STEP_SIGNAL * finer.n_encoded
             found = finer if enough and finer.n_encoded <= MOST_ENCODED else found

@@ -58,7 +58,7 @@ class ParquetSource(LocalSource):
     ...     source = ParquetSource(folder, load_schema("census"), block_rows=100)
     ...     model = DPLogisticRegression(classes=[0, 1], max_iter=3).fit(source)
     >>> source.block_rows, model.n_features_in_
-    ((100, 100, 100), 117)
+    ((100, 100, 100), 160)
     """
 
     def __init__(
