@@ -111,10 +111,15 @@ def test_a_budget_is_spent_where_it_shows_something():
 
 def test_at_most_64_are_kept_and_a_full_second_moment_has_room_for_them():
     table = {"x": np.repeat(np.arange(100.0) * 50, 50)}
-    column = NumericColumn("x", 0, 5000, intervals=1)
-    for others, n_found in ((1, 64), (480, 30), (600, 64)):
+    line = NumericColumn("x", 0, 5000, intervals=1)
+    curve = NumericColumn("x", 0, 5000)  # Its ten steps make room.
+    for column, others, n_found in (
+        (line, 1, 64), (line, 480, 30), (line, 600, 64), (curve, 1, 64), (curve, 493, 10),
+        (curve, 503, 0),
+    ):  # fmt: skip
         jobs = CategoricalColumn("job", [f"job {k}" for k in range(others)])
         schema = Schema("one", [column, jobs], Target("y", [0, 1]))
+        assert column is line or schema.n_encoded == {1: 19, 493: 511, 503: 511}[others]
         found = private_atoms(schema, table, epsilon=50.0)
         assert len(found.schema.columns[0].atoms) == n_found
         assert found.schema.n_encoded <= 511 or others == 600

@@ -501,6 +501,29 @@ def test_round_numbers_are_steps_where_bounds_are_far_apart():
     assert {c.steps for c in many.columns} == {1} and many.n_encoded == 20 * (8 + 10)
 
 
+@pytest.mark.parametrize(
+    ("count", "intervals"),
+    [(1, 8), (16, 8), (17, 4), (32, 4), (33, 2), (64, 2), (65, 1), (300, 1)],
+)
+def test_many_numbers_have_fewer_intervals_and_straight_ones_no_steps(count, intervals):
+    columns = [NumericColumn(f"fee {k}", 0, 5000 if k < 3 else 9.5) for k in range(count)]
+    found = Schema("people", columns, TARGET)
+    assert {c.intervals for c in found.encoded_columns} == {intervals}
+    steps = min(count, 3) if intervals > 1 else 0
+    assert sum(c.steps for c in found.encoded_columns) == steps
+    assert found.n_encoded == count * intervals + 10 * steps
+
+
+def test_steps_that_are_said_stay_and_others_leave_a_full_second_moment():
+    said = NumericColumn("fee", 0, 5000, steps=2)
+    assert Schema("people", [said], TARGET).encoded_columns[0].steps == 2
+    for others, steps in ((493, 1), (494, 0)):
+        jobs = CategoricalColumn("job", [f"job {k}" for k in range(others)])
+        found = Schema("people", [NumericColumn("fee", 0, 5000), jobs], TARGET)
+        assert found.encoded_columns[0].steps == steps
+        assert found.n_encoded == 8 + 10 * steps + others
+
+
 def test_atoms_are_listed_in_whatever_way_a_list_is_written():
     listed = [NumericColumn("x", 0, 50, atoms=given) for given in ([7, 9], np.array([7, 9]))]
     assert listed[0] == listed[1] and listed[1].atoms == (7, 9)

@@ -332,8 +332,8 @@ class NumericColumn(Quantity):
         How much larger than with one interval the first of these columns is, and with it all: the
         larger, the less noise and a penalty bend them, and the longer rows are.
     steps : {0, 1, 2, 3}, default=0
-        In how many decades, from the larger bound down, the score may jump at round numbers: 1, 2,
-        ..., 9 times a power of ten. Each adds a column, which is 1/2 beyond it.
+        In how many decades, from the bound larger in size down, the score may jump at 1, 2, ..., 9
+        times a power of ten, by a column that is 1/2 beyond it. A schema may add some by default.
     atoms : sequence of int, default=()
         Values in rising order that have a column each, as categories do. They must be public, as
         codes are, or released: see `dpglm.workflow.private_atoms`.

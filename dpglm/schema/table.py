@@ -171,9 +171,8 @@ class Schema:
     def additive(self, intervals: int | None = None, *, signal: float | None = None) -> Self:
         """Return the same schema with a curve, or a straight line, said for each number and date.
 
-        A private model of curves is additive in the columns: usually more accurate than a linear
-        one at the same privacy, and their edges cost nothing, as they follow from public facts
-        alone. Columns that say their ``intervals`` stay as they are.
+        A model of curves is additive in the columns, and usually more accurate. Edges cost nothing:
+        they follow from public facts alone. Columns that say their ``intervals`` stay as they are.
 
         Parameters
         ----------
@@ -188,10 +187,9 @@ class Schema:
 
         Notes
         -----
-        Curves between bounds 1,000 or more apart get the steps, if there are at most 511 columns.
-        Those 10,000 or more apart get the scale ``"asinh"``, with a thousandth of that as the unit,
-        unless the column has that scale. The columns of a curve are four times as high as that of a
-        straight line; of more than eight less, whatever their `height`: together they are as large.
+        Without `intervals` curves between bounds 1,000 or more apart get the steps, if 511 columns
+        suffice. Any 10,000 apart get the scale ``"asinh"``, with a thousandth of that as the unit,
+        unless they have it. More than eight curves are lower, whatever `height` they had.
 
         Examples
         --------
@@ -229,8 +227,7 @@ class Schema:
             enough = signal >= _LEAST_SIGNAL * finer.n_encoded or level == 1
             n_bent = sum(c.intervals for c in finer.columns if isinstance(c, _CURVED))
             found = finer if enough and n_bent <= most else found
-        pairs = zip(found.numeric, self.numeric, strict=True)
-        free = [c for c, given in pairs if c is not given and c.upper - c.lower >= ROUND]
+        free = [c for c in self.numeric if not c.intervals and c.upper - c.lower >= ROUND]
         for steps in range(1, decades + 1) if found != bent(1) else ():
             finer = changed(found.columns, {c.name for c in free if c.steps < steps}, steps=steps)
             enough = signal >= _LEAST_STEP_SIGNAL * finer.n_encoded

@@ -315,8 +315,11 @@ def _beyond(counts: np.ndarray, std: float, chance: float, n_records: int) -> np
 
 def _with_atoms(schema: Schema, grids: Sequence[_Grid], beyond: Sequence[np.ndarray]) -> Schema:
     """Return the schema with the values that stand out, for which a full moment has room."""
-    room = MOST_ENCODED - schema.n_encoded
-    most = min(_MOST_ATOMS, room) if room > 0 else _MOST_ATOMS
+    # Steps that the schema adds of itself make room.
+    said = {c.name: len(c.edges) for c in schema.numeric}
+    added = sum(len(c.edges) - said[c.name] for c in schema.encoded_columns if c.name in said)
+    room = MOST_ENCODED - schema.n_encoded + added
+    most = min(_MOST_ATOMS, room) if room >= 0 else _MOST_ATOMS
     together = np.concatenate(beyond)
     kept = np.argsort(-together, kind="stable")[:most]
     stands_out = np.zeros(len(together), dtype=bool)
