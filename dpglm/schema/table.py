@@ -34,7 +34,7 @@ from dpglm.schema.values import dtypes, names_of, read_columns
 _VERSION = 1
 # Curves have at most so many levels, columns together and decades of steps, with a signal and
 # without: a full second moment, of 512 columns, shall have room for categories.
-_KNOWN, _UNKNOWN = (5, 256, 3), (3, 128, 1)
+_WITH_SIGNAL, _WITHOUT = (5, 256, 3), (3, 128, 1)
 # With an intercept the second moment is then a full one.
 MOST_ENCODED = 511
 # Of n mu, for each column of curves whose resolution follows from it, and of curves with steps.
@@ -220,7 +220,7 @@ class Schema:
 
         if intervals is not None:
             return bent(intervals)
-        levels, most, decades = _UNKNOWN if signal is None else _KNOWN
+        levels, most, decades = _WITHOUT if signal is None else _WITH_SIGNAL
         found, signal = bent(1), math.inf if signal is None else signal
         for level in range(1, levels + 1):
             finer = bent(2**level)
@@ -228,7 +228,7 @@ class Schema:
             n_bent = sum(c.intervals for c in finer.columns if isinstance(c, _CURVED))
             found = finer if enough and n_bent <= most else found
         free = [c for c in self.numeric if not c.intervals and c.upper - c.lower >= ROUND]
-        for steps in range(1, decades + 1) if found != bent(1) else ():
+        for steps in range(1, decades + 1) if found != bent(1) else ():  # straight lines get none
             finer = changed(found.columns, {c.name for c in free if c.steps < steps}, steps=steps)
             enough = signal >= _LEAST_STEP_SIGNAL * finer.n_encoded
             found = finer if enough and finer.n_encoded <= MOST_ENCODED else found
