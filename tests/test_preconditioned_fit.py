@@ -254,6 +254,16 @@ def test_a_fit_that_can_hardly_learn_says_so_and_others_do_not(X, y, changes, sa
             assert re.search(says, str(warning.message)) and warning.filename == __file__
 
 
+def test_the_budget_carries_columns_from_four_times_their_root_on():
+    model = DPLogisticRegression(epsilon=0.5)
+    signal = model.plan(1000, 99).signal
+    most = math.floor((signal / 4) ** 2)
+    for n_columns, carried in ((most, True), (most + 1, False)):
+        plan = model.plan(1000, n_columns - 1)
+        assert plan.facts.n_features == n_columns
+        assert (plan.words_of_warning == "") == carried
+
+
 @pytest.mark.parametrize("X", [DOLLARS, (DOLLARS - DOLLARS.mean(axis=0)) / DOLLARS.std(axis=0)])
 @pytest.mark.parametrize("Estimator", [DPLogisticRegression, DPLinearSVM])
 def test_any_units_train_as_well_as_public_ones(Estimator, X):

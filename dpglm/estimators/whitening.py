@@ -44,10 +44,9 @@ _LEAST_RIDGE = 2.0**-30
 # Rows that were shortened by more than a factor of 1000 count as shortened by that.
 _LEAST_KEPT = 1e-6
 
-# Of standard deviations of the noise, for a column to be seen. Of 27 cases tried, ten of the eleven
-# that failed, and one of the others, had a single long column seen, or too little signal and so few
-# seen; sparse text works with less, where many words are seen. A label that hangs on that one
-# column, or on very few of many, is learned all the same.
+# Of standard deviations of the noise, for a column to be seen. A label that hangs on one long
+# column, or on very few of many, is learned all the same; sparse text, where many words are seen,
+# works with less signal.
 _SEEN, _FEW = 4.0, 5
 
 # The dimension of a diagonal is mostly noise if so much larger than what is left without it.
