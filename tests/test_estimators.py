@@ -22,6 +22,7 @@ from dpglm import (
 from dpglm.datasets import make_census
 from dpglm.estimators.solvers import FitTrace
 from dpglm.privacy import vault as vaults
+from dpglm.schema import PublicBoundsScaler
 from dpglm.sources import ArraySource
 
 ESTIMATORS = [DPLogisticRegression, DPLinearSVM]
@@ -289,6 +290,12 @@ def test_missing_values_are_refused_without_advice_that_breaks_the_guarantee(val
     with pytest.raises(ValueError, match=r"contains .* public constant"):
         # Of the first person two rows count, and this is the third.
         DPLogisticRegression(max_group_size=2).fit(X[::-1], [0, 1] * 3, groups=[1, 2, 3, 4, 1, 1])
+    model = DPLogisticRegression(classes=[0, 1], max_iter=1).fit(np.eye(6), [0, 1] * 3)
+    scaler = PublicBoundsScaler().fit(np.eye(6))
+    for ask in (model.predict, model.predict_proba, scaler.fit, scaler.transform):
+        with pytest.raises(ValueError, match=f"contains .*{found}.* public constant") as info:
+            ask(X)
+        assert "imputer" not in str(info.value)
 
 
 def test_steps_that_diverge_warn(census):

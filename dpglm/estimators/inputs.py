@@ -14,7 +14,7 @@ from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
-from dpglm.exceptions import ADVICE_ON_MISSING_VALUES
+from dpglm.exceptions import with_own_advice
 from dpglm.privacy.budget import check_number, check_whole
 from dpglm.privacy.vault import block_sums
 from dpglm.sources.arrays import ArraySource, IterableSource, is_sliceable
@@ -188,11 +188,7 @@ def table_of(
         except ValueError as error:
             # It quotes what is not a table of numbers: the values of records.
             check_table(X)
-            if str(error).startswith("Input X contains"):
-                # Without scikit-learn's advice, which would break the guarantee.
-                first = str(error).splitlines()[0]
-                raise ValueError(f"{first} {ADVICE_ON_MISSING_VALUES}") from None
-            raise
+            raise with_own_advice(error) from None
         return _with_facts_of_rows(estimator, rows, y, X, sample_weight, groups)
     if sample_weight is not None or groups is not None:
         raise TypeError(

@@ -9,6 +9,7 @@ from scipy import sparse
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from dpglm.exceptions import with_own_advice
 from dpglm.schema.columns import Column, TextColumn
 from dpglm.schema.values import check_names, is_dask, read_columns
 
@@ -172,7 +173,7 @@ class PublicBoundsScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         ValueError
             If a bound is not finite, has another length, or is not below its partner.
         """
-        X = validate_data(self, X, dtype=np.float64)
+        X = self._checked(X)
         self.lower_ = self._bound("lower")
         self.upper_ = self._bound("upper")
         # Bounds like -1e308 and 1e308 are finite, and their difference is not.
@@ -190,8 +191,14 @@ class PublicBoundsScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def transform(self, X: Any) -> np.ndarray:
         """Return raw values of shape (n_samples, n_features) scaled to [0, 1]."""
         check_is_fitted(self)
-        X = validate_data(self, X, dtype=np.float64, reset=False)
+        X = self._checked(X, reset=False)
         return (np.clip(X, self.lower_, self.upper_) - self.lower_) / (self.upper_ - self.lower_)
+
+    def _checked(self, X: Any, **changes: Any) -> np.ndarray:
+        try:
+            return validate_data(self, X, dtype=np.float64, **changes)
+        except ValueError as error:
+            raise with_own_advice(error) from None
 
     def _bound(self, name: str) -> np.ndarray:
         value = getattr(self, name)
