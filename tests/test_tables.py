@@ -852,4 +852,6 @@ def test_check_tells_all_at_once_and_says_that_it_read_rows():
         assert [line for said in lines if said.startswith(line)] == [line], line
     one = Schema("one", [BooleanColumn("member")], TARGET)
     assert one.check(pl.DataFrame(RAW)[:1]).endswith("room.\nNo problem was found.")
+    known = {name: values for name, values in RAW.items() if name != "note"}
+    assert NINE.check(as_dask(known, None)) == NINE.check(pd.DataFrame(known))
     assert "No problem" not in one.check(RAW)

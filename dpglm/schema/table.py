@@ -242,9 +242,10 @@ class Schema:
     def draft(cls, frame: Any, target: str = FILL_IN, *, name: str = "table") -> Self:
         """Return a schema to be filled in, from the names and dtypes of a table alone.
 
-        No value is read, so that nothing of it is private. What only a person can know, from a
-        data dictionary or from what a column means, is ``"FILL IN"``; until it has been filled in,
-        in the text of :meth:`to_json` or :meth:`to_yaml`, the schema cannot be used.
+        No value is read, so that nothing of it is private (but of lists, which have no dtype: give
+        arrays). What only a person can know, from a data dictionary or from what a column means, is
+        ``"FILL IN"``; until it has been filled in, in the text of :meth:`to_json` or
+        :meth:`to_yaml`, the schema cannot be used.
 
         Parameters
         ----------
@@ -255,7 +256,8 @@ class Schema:
 
         Examples
         --------
-        >>> table = {"age": [25, 36], "member": [True, False], "paid": ["no", "yes"]}
+        >>> import numpy as np
+        >>> table = {"age": np.array([25, 36]), "paid": np.array(["no", "yes"])}
         >>> Schema.draft(table, target="paid").columns[0]
         NumericColumn(name='age', lower='FILL IN', upper='FILL IN', integer=True)
         """
@@ -278,7 +280,7 @@ class Schema:
     def check(self, frame: Any) -> str:
         """Return all that does not fit between the schema and a table, one line each.
 
-        It looks at the rows, and what it says is as private as they are.
+        It looks at the rows (of Dask a column at a time); what it says is as private as they are.
 
         Examples
         --------

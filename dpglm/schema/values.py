@@ -73,8 +73,9 @@ def check_names(table: Any, names: Sequence[str]) -> None:
 
 
 def read_columns(table: Any, names: Sequence[str]) -> dict[str, Raw]:
-    """Return some columns of a data frame or of a dictionary of arrays."""
+    """Return some columns of a data frame or of a dictionary of arrays, of Dask in memory."""
     check_names(table, names)
+    table = table[list(names)].compute() if is_dask(table) else table
     if not isinstance(table, Mapping):
         frame = _frame(table)
         return {name: _from_series(frame[name], name) for name in names}
