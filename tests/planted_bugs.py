@@ -376,8 +376,8 @@ def cumulative_values(original, rows):
 values_counted_at_all_below = wrapped(NumberColumns, "value_counts", cumulative_values)
 
 
-def cumulative(original, rows, n_magnitudes):
-    return original(rows, n_magnitudes)[:, ::-1].cumsum(axis=1)[:, ::-1]
+def cumulative(original, rows, bounds):
+    return original(rows, bounds)[:, ::-1].cumsum(axis=1)[:, ::-1]
 
 
 cumulative_magnitudes = wrapped(Objective, "magnitudes", cumulative)

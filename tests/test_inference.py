@@ -205,15 +205,15 @@ def test_errors_of_a_rare_category_are_those_at_the_truth_and_not_where_the_clip
     codes = rng.choice(3, 20_000, p=[0.6, 0.38, 0.02])
     X, odds = np.eye(3)[codes], np.array([0.3, -0.2, -1.0])
     y = (rng.random(len(X)) < expit(odds[codes])).astype(int)
-    model = fitted(X, y, 20.0)
+    models = [fitted(X, y, 20.0, seed) for seed in range(5)]
     rare = np.array([-1.0, 0.0, 1.0, 0.0])
-    start = rare @ model.trace_.coef
-    assert start < -1.3 - 0.5  # log-odds
-    found = model.inference().t_test({"x3": 1.0, "x1": -1.0})
+    assert all(rare @ model.trace_.coef < -1.3 - 0.5 for model in models)  # log-odds
+    tests = [model.inference().t_test({"x3": 1.0, "x1": -1.0}) for model in models]
     p, n = expit(odds), np.bincount(codes)
     exact = math.sqrt(sum(1 / (n[k] * p[k] * (1 - p[k])) for k in (0, 2)))
-    assert_allclose(found.sampling_error, exact, rtol=0.1)
-    assert abs(found.value[0] + 1.3) < 3 * found.std_error[0]
+    # That of one fit is up to 1.2 times as large.
+    assert_allclose(np.mean([found.sampling_error for found in tests]), exact, rtol=0.1)
+    assert all(abs(found.value[0] + 1.3) < 3 * found.std_error[0] for found in tests)
 
 
 def test_a_column_may_be_in_any_units_that_its_sum_stands_out_in():
@@ -521,7 +521,8 @@ def test_the_table_prints_as_text_html_latex_and_a_frame():
 
 def test_what_is_hidden_is_printed_with_its_reason():
     X, y = drawn(3000)
-    found = fitted(X * [1.0, 1.0, 1e-4], y).inference()
+    X[:, 2] *= np.arange(3000) % 300 == 0
+    found = fitted(X, y).inference()
     assert any(found.refusals)
     text = str(found.predict(X[:2]))
     assert text.splitlines()[-1].startswith("hidden: ")

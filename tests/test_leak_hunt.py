@@ -21,7 +21,7 @@ from tapes import on_tape
 
 from dpglm import DPLogisticRegression, seeded_noise
 from dpglm.datasets import make_census
-from dpglm.privacy.vault import LENGTHS, N_MAGNITUDES, GaussianSum, Tape
+from dpglm.privacy.vault import LENGTHS, MAGNITUDES, GaussianSum, Tape
 from dpglm.schema import load_schema
 from dpglm.sums.objective import Objective
 
@@ -251,7 +251,7 @@ def test_from_a_raw_table_on_only_releases_depend_on_the_data(form):
         expected = expected or found
         assert_alike(found, expected, f"table {seed}")
     # So few records show lengths of rows, and nothing of the magnitudes of hundreds of columns.
-    first = (rows.shape[1] + 1) * N_MAGNITUDES if form == "straight" else LENGTHS.size + 1
+    first = (rows.shape[1] + 1) * MAGNITUDES.size if form == "straight" else LENGTHS.size + 1
     assert "error" not in expected and len(expected["releases"]) == 6
     assert math.prod(expected["releases"][0][2]) == first
 

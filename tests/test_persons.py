@@ -127,7 +127,7 @@ def test_magnitudes_count_the_first_row_of_a_person_that_is_there():
     groups, weights = np.array([0, 0, 1, 1, 2, 2]), np.array([1.0, 1, 1, 1, 0, 1])
     given = {"row_weights": weights, "groups": groups, "max_group_size": 2}
     objective = Objective(rows, np.ones(6), Logistic(), fit_intercept=False, **given)
-    assert_array_equal(objective.magnitudes(8)[0], [1, 1, 1, 0, 0, 0, 0, 0])
+    assert_array_equal(objective.magnitudes(2.0 ** np.arange(8))[0], [1, 1, 1, 0, 0, 0, 0, 0])
     assert_array_equal(objective.lengths(np.array([2.5, 4.0, 8.0])), [1, 1, 1, 0])
 
 

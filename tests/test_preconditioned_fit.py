@@ -32,6 +32,7 @@ from dpglm import (
 from dpglm.datasets import make_census
 from dpglm.estimators.whitening import centring, column_scales, row_scale
 from dpglm.exceptions import UtilityWarning
+from dpglm.privacy.vault import MAGNITUDES
 
 BOTH = [DiagonalPreconditioner(), FullPreconditioner()]
 
@@ -262,9 +263,19 @@ def test_the_budget_carries_columns_from_four_times_their_root_on():
         plan = model.plan(1000, n_columns - 1)
         assert plan.facts.n_features == n_columns
         assert (plan.words_of_warning == "") == carried
+    per_record = model.plan(1000, 1).signal / 1000
+    few, enough = math.floor(20 / per_record), math.ceil(20 / per_record)
+    assert model.plan(few, 1).words_of_warning and not model.plan(enough, 1).words_of_warning
 
 
-@pytest.mark.parametrize("X", [DOLLARS, (DOLLARS - DOLLARS.mean(axis=0)) / DOLLARS.std(axis=0)])
+@pytest.mark.parametrize(
+    "X",
+    [
+        DOLLARS,
+        (DOLLARS - DOLLARS.mean(axis=0)) / DOLLARS.std(axis=0),
+        DOLLARS / UNITS * [1e-2, 1.0, 1e-8],
+    ],
+)
 @pytest.mark.parametrize("Estimator", [DPLogisticRegression, DPLinearSVM])
 def test_any_units_train_as_well_as_public_ones(Estimator, X):
     """Ten of ten fits of each rank at .698 or more; in dollars as they are, at .35 to .65."""
@@ -276,13 +287,31 @@ def test_any_units_train_as_well_as_public_ones(Estimator, X):
     assert min(public, other) > 0.69 and abs(public - other) < 0.01
 
 
+@pytest.mark.parametrize("store", [np.asarray, sparse.csr_array])
+@pytest.mark.parametrize("huge", [1e150, -1e308])
+def test_small_columns_are_enlarged_whatever_one_record_holds(store, huge):
+    small = np.random.default_rng(0).random((8000, 3)) * 1e-9
+    y = (small[:, 0] > 5e-10).astype(int)
+    coefs = []
+    for value in (0.0, huge):
+        small[5, 1] = small[7] = value
+        with seeded_noise(1), warnings.catch_warnings():
+            warnings.simplefilter("error", RuntimeWarning)
+            model = DPLogisticRegression(classes=[0, 1]).fit(store(small), y)
+        assert (model.trace_.whitening.scales[:3] == 2.0**29).all()
+        coefs.append(model.coef_)
+    assert_allclose(*coefs, atol=1e-3 * np.abs(coefs[0]).max())
+
+
 def test_scales_follow_from_the_highest_magnitude_that_enough_records_have():
-    counts = np.zeros((5, 8))
-    counts[1, [2, 5]], counts[2, 7], counts[3, 0], counts[4, 3] = 300.0, 19.0, 21.0, -500.0
-    assert column_scales(counts, 0.0, 1000).tolist() == [1.0, 2.0**-6, 1.0, 0.5, 1.0]
-    # Of 40 numbers of noise the largest is above 4.056 standard deviations in a case of 1000.
-    assert column_scales(counts, 73.9, 1000).tolist() == [1.0, 2.0**-6, 1.0, 1.0, 1.0]
-    assert (column_scales(counts, 74.0, 1000) == 1.0).all()
+    counts, ones = np.zeros((7, MAGNITUDES.size)), 28  # those that are above 1 and at most 2
+    counts[1, [ones + 2, ones + 5]], counts[2, ones + 7], counts[3, ones] = 300.0, 19.0, 21.0
+    counts[4, ones + 3], counts[5, [0, 19]], counts[6, [19, 27]] = -500.0, 300.0, 21.0
+    scales = [1.0, 2.0**-6, 1.0, 0.5, 1.0, 2.0**12, 1.0]
+    assert column_scales(counts, 0.0, 1000).tolist() == scales
+    # Of 644 numbers of noise the largest is above 4.66 standard deviations in a case of 1000.
+    assert column_scales(counts, 300 / 4.65, 1000).tolist() == [1.0] * 7
+    assert column_scales(counts, 300 / 4.67, 1000).tolist() == [1, 2.0**-6, 1, 1, 1, 2.0**12, 1]
 
 
 @pytest.mark.parametrize("relation", ["zero_out", "replace_one"])

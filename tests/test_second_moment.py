@@ -27,7 +27,7 @@ from dpglm.privacy.gaussian import GaussianEvent
 from dpglm.privacy.noise import entropy_source
 from dpglm.privacy.vault import (
     LENGTHS,
-    N_MAGNITUDES,
+    MAGNITUDES,
     Vault,
     magnitude_sensitivity,
     moment_sensitivity,
@@ -177,24 +177,38 @@ def test_other_scales_are_refused():
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_magnitudes_are_right_at_every_power_of_two_and_next_to_it(dtype):
-    powers = (2.0 ** np.arange(-3, 70)).astype(dtype)
+    powers = (2.0 ** np.arange(-40, 70)).astype(dtype)
     around = np.array([np.nextafter(powers, dtype(0)), powers, np.nextafter(powers, dtype(1e30))])
-    counts = np.zeros(N_MAGNITUDES)
+    counts = np.zeros(MAGNITUDES.size)
     for mantissa, exponent in map(math.frexp, around.ravel().astype(float)):
         k = exponent - 1 - (mantissa == 0.5)
-        counts[min(k, N_MAGNITUDES - 1)] += k >= 0
+        place = k + 32 if k < -5 else max(27, k + 28)
+        counts[min(place, MAGNITUDES.size - 1)] += k >= -32
     for storage in storages(around.reshape(-1, 1) * dtype(-1)):
-        assert_array_equal(objective_of(storage).magnitudes(N_MAGNITUDES)[0], counts)
+        assert_array_equal(objective_of(storage).magnitudes(MAGNITUDES)[0], counts)
 
 
-def test_magnitudes_count_the_entries_between_powers_of_two():
-    column = np.array([0.0, 1.0, 1.25, 1.5, 2.0, 2.5, 4.0, 5.0, -7.9, 8.0, 9.0, 1e30, -0.5])
+def test_magnitudes_count_the_entries_between_bounds():
+    column = np.array([0.0, 1.0, 1.25, 1.5, 2.0, 2.5, 4.0, 5.0, -7.9, 8.0, 9.0, 1e30, -0.5, 0.1])
     X = np.column_stack([column, -column[::-1], 0 * column])
-    counts = [[3, 2, 3, 2], [3, 2, 3, 2], [0] * 4, [0] * 4]
     null = np.vstack([X, [[1e200, 3.0, 3.0]]])
+    from_one, small = 2.0 ** np.arange(4), np.array([0.05, 0.1, 0.25, 1.0, 2.0])
     for storage in (*storages(X), *storages(X.astype(np.float32)), *storages(null)):
-        assert_array_equal(objective_of(storage).magnitudes(4), counts)
-        assert objective_of(storage).magnitudes(200)[0, 99] == 1
+        counts = objective_of(storage).magnitudes(from_one)
+        assert_array_equal(counts, [[3, 2, 3, 2], [3, 2, 3, 2], [0] * 4, [0] * 4])
+        tenth = int(storage.dtype == np.float32)  # which is more than a tenth
+        counts = objective_of(storage).magnitudes(small)
+        assert_array_equal(counts[0], [1 - tenth, tenth, 2, 3, 7])
+
+
+@pytest.mark.parametrize("usual", [0.0, 0.3])
+def test_magnitudes_of_many_small_entries_are_those_of_numpy(usual):
+    rng = np.random.default_rng(0)
+    X = rng.choice([-1.0, 1.0], (333, 19)) * 2.0 ** rng.uniform(-40, 3, (333, 19))
+    X = np.where(rng.random(X.shape) < 0.3, 0.0, np.where(rng.random(X.shape) < usual, 0.7, X))
+    expected = [np.histogram(-np.abs(x), [-np.inf, *-MAGNITUDES[::-1]])[0][::-1] for x in X.T]
+    for storage in storages(X):
+        assert_array_equal(objective_of(storage).magnitudes(MAGNITUDES)[:-1], expected)
 
 
 @settings(max_examples=100, deadline=None)
@@ -208,7 +222,7 @@ def test_one_record_moves_sums_and_counts_by_at_most_their_sensitivity(case, rel
     store = sparse.csr_array if csr else np.asarray
     both = [objective_of(store(rows), fit_intercept=fit_intercept) for rows in (X, changed)]
     n_columns = both[0].coef_shape[0]
-    moved = np.linalg.norm(np.subtract(*(one.magnitudes(N_MAGNITUDES) for one in both)))
+    moved = np.linalg.norm(np.subtract(*(one.magnitudes(MAGNITUDES) for one in both)))
     assert moved <= magnitude_sensitivity(relation, n_columns)
     moved = np.linalg.norm(np.subtract(*(one.lengths(LENGTHS) for one in both)))
     assert moved <= magnitude_sensitivity(relation, 1)
@@ -249,11 +263,14 @@ def test_a_record_moves_lengths_by_their_whole_sensitivity():
     assert np.linalg.norm(one - other) == magnitude_sensitivity("replace_one", 1)
 
 
-def test_a_record_of_large_entries_moves_magnitudes_by_their_whole_sensitivity():
-    small, large, larger = (objective_of(np.full((1, 3), x), fit_intercept=False).magnitudes(9)
-                            for x in (0.0, 2.0, 3.0))  # fmt: skip
-    assert np.linalg.norm(large - small) == magnitude_sensitivity("zero_out", 3)
-    assert np.linalg.norm(large - larger) == magnitude_sensitivity("replace_one", 3)
+@pytest.mark.parametrize(("one", "another"), [(2.0, 3.0), (0.5, 2.0), (1e-3, 0.5), (1e-9, 1e-8)])
+def test_a_record_moves_magnitudes_by_their_whole_sensitivity(one, another):
+    null, one, other = (
+        objective_of(np.full((1, 3), x), fit_intercept=False).magnitudes(MAGNITUDES)
+        for x in (0.0, one, another)
+    )
+    assert np.linalg.norm(one - null) == magnitude_sensitivity("zero_out", 3)
+    assert np.linalg.norm(one - other) == magnitude_sensitivity("replace_one", 3)
 
 
 def test_in_a_basis_the_moment_is_that_in_a_matrix():

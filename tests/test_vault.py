@@ -193,7 +193,7 @@ def test_a_sum_of_another_size_than_its_noise_is_for_is_not_released():
         vault.change_basis(np.ones((N_FEATURES + 1, 1)))
         vault.magnitudes(plan.noise_multiplier[0])
 
-    with record() as recorded, pytest.raises(RuntimeError, match="A sum of 64 numbers has 256"):
+    with record() as recorded, pytest.raises(RuntimeError, match="A sum of 92 numbers has 368"):
         planted(solver)(**PLAIN).fit(*table())
     assert not recorded.releases
 

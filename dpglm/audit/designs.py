@@ -23,7 +23,7 @@ from dpglm.exceptions import PrivacyWarning, require
 from dpglm.losses import Loss
 from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS
 from dpglm.privacy.ledger import Event, composed_delta, composed_epsilon, composed_mu, run_lengths
-from dpglm.privacy.vault import LENGTHS, N_MAGNITUDES, Recorded, Tape, triangle
+from dpglm.privacy.vault import LENGTHS, MAGNITUDES, Recorded, Tape, triangle
 
 _CONTAINERS = ("dense", "sparse", "blocks", "dask")
 _N_BLOCKS = 3
@@ -310,7 +310,7 @@ def counted_shape(estimator: Any, counts: str) -> tuple[int, int] | None:
     Lengths are where there are too many columns, or too few rows, for magnitudes, and the ``"row
     sum"`` where there are rows enough for a mean.
     """
-    tables = {"magnitudes": (4 * N_MAGNITUDES, (_FEW,)), "row sum": (512, (256, 500))}
+    tables = {"magnitudes": (4 * MAGNITUDES.size, (_FEW,)), "row sum": (512, (256, 500))}
     fewest, widths = tables.get(counts, (32, (_FEW, 256)))
     model = prepared(estimator, fit_intercept=counts == "row sum")
     for n_rows, n_columns in product((fewest << doublings for doublings in range(11)), widths):
@@ -356,7 +356,7 @@ def counted_scores(
     coins, shape = coin_flips(n_canaries, random_state), counted_shape(estimator, counts)
     estimator = _with_rows(prepared(estimator, max_iter=1), shape[0])
     swapped = estimator.neighboring_relation == "replace_one"
-    sizes, n_entries = 2.0 ** np.arange(1, N_MAGNITUDES + 1), _FEW
+    sizes, n_entries = 1.5 * MAGNITUDES, _FEW
     if counts == "lengths":
         sizes, n_entries = 0.75 * LENGTHS[1:], 1
     each, scores = len(sizes) // (1 + swapped), []

@@ -130,8 +130,8 @@ class NoisyDescentMixin(NamedLossMixin):
         of the typical length of a row. ``alpha`` keeps its meaning, on the original coefficients,
         which after a `FullPreconditioner` also have a weak prior.
         ``"auto"`` is ``"full"`` for up to 512 columns and ``"diagonal"`` beyond; columns should
-        then be of size about 1, or far larger: those are divided by released powers of two. Where
-        units are known, pass a preconditioner with a ``row_bound``.
+        then be of size about 1; others are divided by released powers of two. Where units are
+        known, pass a preconditioner with a ``row_bound``.
     noise_multiplier : float, default=None
         With ``max_iter="budget"``: the standard deviation of the noise over the sensitivity, in the
         first iteration. ``noise_schedule`` says how it goes on, so that where the clip falls

@@ -39,8 +39,8 @@ from dpglm.schedules import (
 _MOST_ITERATIONS = 10_000_000
 # The sampler is exact up to here; a schedule that needs more wastes its noisiest iterations.
 _LARGEST_SAMPLED = 1e12
-# Of n mu over the root of the number of columns: with less, fits mostly learn little.
-_LEAST_SIGNAL = 4.0
+# Of n mu over the root of the number of columns, or so many: with less, fits mostly learn little.
+_LEAST_SIGNAL, _FEW_COLUMNS = 4.0, 25
 WHITENED_UNITS = (
     "; clip and noise are in units of the square root of the effective dimension that the second "
     "moment will show, and clip and step are shown for the largest it can be"
@@ -49,7 +49,7 @@ WHITENED_UNITS = (
 
 def cannot_carry(signal: float, n_columns: int) -> str:
     """Return a sentence that says that n mu is too little for so many columns, or nothing."""
-    if signal >= _LEAST_SIGNAL * math.sqrt(n_columns):
+    if signal >= _LEAST_SIGNAL * math.sqrt(max(n_columns, _FEW_COLUMNS)):
         return ""
     return (
         f"The budget cannot carry the columns: n mu = {signal:.2g} for {n_columns} of them. Use "

@@ -8,8 +8,9 @@ and ``P v`` are the coefficients of x~.
 With an intercept a matrix is that of rows around a mean, released before it: it has less noise.
 
 Unless the length of rows is known, another small part first buys the order of magnitude of each
-column, and large ones are divided by it: without, a column of dollars would drown all others. Where
-that is too much to ask, it buys how long rows are, and all columns are scaled alike.
+column, by which large and small ones are divided: dollars would drown all others, and rates would
+drown in noise. Where that is too much to ask, it buys how long rows are, and all columns are scaled
+alike.
 """
 
 import math
@@ -29,7 +30,7 @@ from dpglm.estimators.plan import PrivacyPlan, SecondMomentRelease, cannot_carry
 from dpglm.estimators.solvers import FitTrace, Space, Whitening
 from dpglm.exceptions import UtilityWarning
 from dpglm.kernels import one_blas_thread
-from dpglm.privacy.vault import LENGTHS, N_MAGNITUDES, Vault, triangle
+from dpglm.privacy.vault import LENGTHS, MAGNITUDES, Vault, triangle
 
 # Public stand-in where no bound is given: the norm of a row of nine ones, which are an intercept
 # and eight features in [0, 1] at their largest or categories in one-hot code.
@@ -91,14 +92,15 @@ NORMAL = ndtri((np.arange(2000) + 0.5) / 2000)
 
 
 def column_scales(counts: np.ndarray, noise_std: float, n_samples: int) -> np.ndarray:
-    """Return the powers of two that columns are multiplied by, 1 or less, from noisy counts.
+    """Return the powers of two that bring columns to entries of at most 1, from noisy counts.
 
-    Counts (n_columns, m) are of entries between consecutive powers of two, from 1 on. The highest
-    with records enough becomes 1; a column without any keeps its units.
+    Counts (n_columns, m) are of entries between consecutive `MAGNITUDES`. The highest with records
+    enough is brought there; a column without any keeps its units.
     """
-    least = max(_VISIBLE * n_samples, noise_std * _noisiest(counts.size))
-    powers = np.arange(1, counts.shape[1] + 1)
-    return 2.0 ** -np.max(np.where(counts > least, powers, 0), axis=1)
+    seen = counts > max(_VISIBLE * n_samples, noise_std * _noisiest(counts.size))
+    ends = np.append(MAGNITUDES[1:], 2 * MAGNITUDES[-1])
+    highest = ends[::-1][np.argmax(seen[:, ::-1], axis=1)]
+    return np.where(seen.any(axis=1), 1 / highest, 1.0)
 
 
 def row_scale(counts: np.ndarray, noise: float, signal: float) -> tuple[float, float]:
@@ -146,7 +148,7 @@ def _scale_share(n_columns: int, signal: float, moment_share: float) -> float:
     """Return the part of the budget for the counts, zero where they would show nothing."""
     most = min(_MOST_SCALE_SHARE, (1 - moment_share) / 2)
     # A record moves them by sqrt(n_columns), and by less than twice that in place of another.
-    reached = math.sqrt(n_columns) * _noisiest(n_columns * N_MAGNITUDES) / signal
+    reached = math.sqrt(n_columns) * _noisiest(n_columns * MAGNITUDES.size) / signal
     least = max((reached / _NEEDED) ** 2, _LEAST_SCALE_SHARE)
     if n_columns > _MOST_SCALED or least > most:
         return 0.0
@@ -312,8 +314,8 @@ class Preconditioner(BaseEstimator):
     row_bound : float, default=None
         Bound on the L2 norm of a row, intercept included; longer rows are shortened for these
         releases only. It must be public: `Schema.row_bound` or prior knowledge, never the largest
-        norm of the data. ``None`` means 3, after columns with entries above 1 were divided by a
-        power of two: of each of d columns it is released, with at most 3 percent of the budget, how
+        norm of the data. ``None`` means 3, after large and small columns were divided by a power
+        of two: of each of d columns it is released, with at most 3 percent of the budget, how
         many entries are between which powers (L2 sensitivity sqrt(d), and sqrt(2 d) under
         ``"replace_one"``). Where the budget cannot show them, it is released how many rows are
         between which lengths (L2 sensitivity 1, or sqrt(2); .1 to 15 percent of the budget), and

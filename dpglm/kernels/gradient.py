@@ -15,6 +15,7 @@ Conventions
   on no other row, to the last bit.
 """
 
+import numpy as np
 from numba import njit
 
 from dpglm.kernels.arithmetic import EXACT, INNER, kept_on_disk
@@ -436,38 +437,72 @@ def _larger(rows, start, weight, power):
     return where(abs(load(rows, start)) > power, weight, 0.0)
 
 
+@njit(**INNER)
+def _last_below(size, bounds, k):
+    """Return the last of the bounds, rising from one below the size on, that is; begin at k."""
+    while size <= bounds[k]:
+        k -= 1
+    while k + 1 < len(bounds) and size > bounds[k + 1]:
+        k += 1
+    return k
+
+
 @kept_on_disk
 @njit(**EXACT)
-def add_magnitudes(rows, stride, weights, above):
-    """Add to ``above[k, j]`` the weights of the rows whose entry in column j has ``|x| > 2^k``.
+def add_magnitudes(rows, stride, weights, bounds, counts):
+    """Add to ``counts[k, j]`` the weights of rows whose |x| in column j is between bounds k, k + 1.
+
+    The first of two bounds is no part of that, and the last count is of all beyond.
 
     rows : flat rows, each `stride` numbers from the next
     weights : float array (whole groups of rows,)
-    above : float array (K, width), meaningless beyond the columns
+    bounds : float array (K,), rising
+    counts : float array (K, width), meaningless beyond the columns
     """
+    usual = max(0, np.searchsorted(bounds, 1.0) - 1)
     for begin in range(0, weights.size, _COUNTED_ROWS):
         end = min(begin + _COUNTED_ROWS, weights.size)
         for p in range(end * stride, (end + _COUNTED_ROWS) * stride, 64):  # speed only
             prefetch(rows, p)  # speed only
-        for j in range(0, above.shape[1], LANES):
-            largest = spread(0.0)
+        for j in range(0, counts.shape[1], LANES):
+            # Of what is to be counted, the largest and, negative, the smallest.
+            largest, smallest = spread(0.0), spread(-bounds[-1])
             for i in range(begin, end, 2):
-                start = i * stride + j
-                pair = max(abs(load(rows, start)), abs(load(rows, start + stride)))
-                largest = max(largest, pair)
-            k, power = 0, 1.0
-            while k < len(above) and max_across(largest) > power:
+                first = abs(load(rows, i * stride + j))
+                second = abs(load(rows, i * stride + stride + j))
+                largest = max(largest, max(first, second))
+                smallest = max(smallest, where(first > bounds[0], -first, -bounds[-1]))
+                smallest = max(smallest, where(second > bounds[0], -second, -bounds[-1]))
+            lowest = usual
+            while lowest > 0 and max_across(smallest) >= -bounds[lowest]:
+                lowest -= 1
+            k = lowest
+            while k < len(counts) and max_across(largest) > bounds[k]:
                 number = spread(0.0)
                 for i in range(begin, end, 4):
                     r0 = i * stride + j
                     r1, r2, r3 = r0 + stride, r0 + 2 * stride, r0 + 3 * stride
-                    first = _larger(rows, r0, weights[i], power)
-                    second = _larger(rows, r1, weights[i + 1], power)
-                    third = _larger(rows, r2, weights[i + 2], power)
-                    fourth = _larger(rows, r3, weights[i + 3], power)
+                    first = _larger(rows, r0, weights[i], bounds[k])
+                    second = _larger(rows, r1, weights[i + 1], bounds[k])
+                    third = _larger(rows, r2, weights[i + 2], bounds[k])
+                    fourth = _larger(rows, r3, weights[i + 3], bounds[k])
                     number += (first + second) + (third + fourth)
-                store(above[k], j, load(above[k], j) + number)
-                k, power = k + 1, 2.0 * power
+                store(counts[k], j, load(counts[k], j) + number)
+                if k > lowest:
+                    store(counts[k - 1], j, load(counts[k - 1], j) - number)
+                k += 1
+
+
+@kept_on_disk
+@njit(**EXACT)
+def add_sparse_magnitudes(data, columns, row_ends, counted, bounds, counts):
+    """The same for sparse rows that are counted or not, with `counts` of shape (width, K)."""
+    usual = max(0, np.searchsorted(bounds, 1.0) - 1)
+    for i in range(counted.size):
+        for p in range(row_ends[i], row_ends[i + 1] if counted[i] else row_ends[i]):
+            size = abs(data[p])
+            if size > bounds[0]:
+                counts[columns[p], _last_below(size, bounds, usual)] += 1.0
 
 
 @njit(**INNER)

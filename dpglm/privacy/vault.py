@@ -39,8 +39,8 @@ _CONFIRMED_ROWS, _CONFIRMED_VALUES = 256, 2**18
 # Covers the rounding of costs, and is counted where an allowance is compared with the budget.
 _FILTER_TOLERANCE = 1e-12
 _GRID_BITS = 30
-# Powers of two between which the entries of a column are counted.
-N_MAGNITUDES = 64
+# Powers of two between which the entries of a column are counted: those of usual size together.
+MAGNITUDES = 2.0 ** np.append(np.arange(-32, -4), np.arange(64))
 # Lengths between which rows are counted: 1, 2 and 3, which are usual, are not near any of them.
 LENGTHS = 3.5 * 2.0 ** np.arange(-9, 9)
 
@@ -472,14 +472,14 @@ class Vault:
         return self._release_sum(mechanism, partial(self._sums.row_sum, row_bound), size)
 
     def magnitudes(self, noise_multiplier: float) -> np.ndarray:
-        """Release how many entries of each column are between which powers of two, with noise.
+        """Release how many entries of each column are between which `MAGNITUDES`, with noise.
 
-        Shape (n_columns, N_MAGNITUDES), from ``1 < |x| <= 2`` on, and what is beyond in the last.
+        Shape (n_columns, MAGNITUDES.size), what is beyond the last of them in the last.
         """
-        shape = self._sums.coef_shape[0], N_MAGNITUDES
+        shape = self._sums.coef_shape[0], MAGNITUDES.size
         sensitivity = magnitude_sensitivity(self._budget.neighboring_relation, shape[0])
         mechanism = GaussianSum(sensitivity, float(noise_multiplier))
-        exact = partial(self._sums.magnitudes, N_MAGNITUDES)
+        exact = partial(self._sums.magnitudes, MAGNITUDES)
         return self._release_sum(mechanism, exact, math.prod(shape))
 
     def lengths(self, noise_multiplier: float) -> np.ndarray:

@@ -98,8 +98,8 @@ class BlockObjective:
         model = self._model.in_basis(basis)
         return BlockObjective(self._blocks.changed("in_basis", basis, model.stretches), model)
 
-    def magnitudes(self, n_magnitudes: int) -> np.ndarray:
-        return self._total("magnitudes", n_magnitudes)
+    def magnitudes(self, bounds: np.ndarray) -> np.ndarray:
+        return self._total("magnitudes", bounds)
 
     def lengths(self, bounds: np.ndarray) -> np.ndarray:
         return self._total("lengths", bounds)

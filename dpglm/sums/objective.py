@@ -348,16 +348,16 @@ class Objective:
             scale = np.minimum(scale, row_bound * parts ** (1 / power) * inverse)
         return scale
 
-    def magnitudes(self, n_magnitudes: int) -> np.ndarray:
-        """Number of entries of each column of ``x~`` between powers of two, from 1 on.
+    def magnitudes(self, bounds: np.ndarray) -> np.ndarray:
+        """Number of entries x of each column of ``x~`` whose size is between consecutive bounds.
 
-        Private: it leaves the library through a mechanism only. Shape (n_columns, n_magnitudes): at
-        k those with ``2^k < |x| <= 2^(k+1)``, at the last all beyond too. Null records count
+        Private: it leaves the library through a mechanism only. Shape (n_columns, n_bounds): at k
+        those with ``bounds[k] < |x| <= bounds[k + 1]``, at the last all beyond. Null records count
         nowhere, nor does the intercept, and of a group only the first row that is no null record.
         Whole numbers, free of rounding up to 2^53 records.
         """
-        counts = np.zeros((self._n_columns, n_magnitudes))
-        counts[: self._rows.n_features] = self._rows.magnitudes(self._counted(), n_magnitudes)
+        counts = np.zeros((self._n_columns, len(bounds)))
+        counts[: self._rows.n_features] = self._rows.magnitudes(self._counted(), bounds)
         return counts
 
     def lengths(self, bounds: np.ndarray) -> np.ndarray:

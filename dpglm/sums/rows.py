@@ -17,6 +17,7 @@ from dpglm.kernels.gradient import (
     ROW_GROUP,
     TAIL_ROWS,
     add_magnitudes,
+    add_sparse_magnitudes,
     dense_gradient,
     dense_products,
     dense_scores,
@@ -202,18 +203,18 @@ class DenseRows(_Rows):
         dense_squares(*self._data, scales, images, bias, start, squares)
         return squares[: stop - start]
 
-    def magnitudes(self, counted, n_magnitudes):
-        """How many entries x of counted rows, by column, have ``2^k < |x| <= 2^(k+1)``, k from 0.
+    def magnitudes(self, counted, bounds):
+        """How many entries x of counted rows, by column, have |x| between which bounds.
 
-        Shape (n_features, n_magnitudes); the last number is of all beyond as well.
+        Shape (n_features, n_bounds): each is of those beyond a bound up to the next one.
         """
-        above = np.zeros((1 + n_magnitudes, self.width))
+        counts = np.zeros((len(bounds), self.width))
         rows, tail, n_features = self._data
         weights = _lengthened(counted, _padded(self.n_rows))
         n_body = weights.size - tail.size // self.width
-        add_magnitudes(rows, n_features, weights[:n_body], above[:-1])
-        add_magnitudes(tail, self.width, weights[n_body:], above[:-1])
-        return (above[:-1] - above[1:])[:, :n_features].T
+        add_magnitudes(rows, n_features, weights[:n_body], bounds, counts)
+        add_magnitudes(tail, self.width, weights[n_body:], bounds, counts)
+        return counts[:, :n_features].T
 
     def _products(self, scale, fit_intercept, chunk_rows):
         width = _padded(self.n_features + fit_intercept)
@@ -268,15 +269,10 @@ class SparseRows(_Rows):
         squares = np.bincount(rows.indices, squares, minlength=self.n_features)
         return np.append(squares, (scale**2).sum()) if fit_intercept else squares
 
-    def magnitudes(self, counted, n_magnitudes):
+    def magnitudes(self, counted, bounds):
         """See `DenseRows`."""
-        large = np.repeat(counted, np.diff(self._X.indptr)) & (np.abs(self._X.data) > 1.0)
-        sizes = np.abs(self._X.data[large].astype(np.float64))
-        # Of the number below |x|, so that 2^(k+1) is the last that has k.
-        exponents = ((sizes.view(np.int64) - 1) >> 52) - 1023
-        counts = np.zeros((self.n_features, n_magnitudes))
-        cells = self._X.indices[large], np.minimum(exponents, n_magnitudes - 1)
-        np.add.at(counts, cells, 1.0)
+        counts = np.zeros((self.n_features, len(bounds)))
+        add_sparse_magnitudes(*self._data, counted, bounds, counts)
         return counts
 
     def add_chunks(self, problem, chunks, sums):
