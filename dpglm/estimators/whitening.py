@@ -62,7 +62,7 @@ _PRIOR_STRENGTH, _PRIOR_SCALE, _SHORT_WAY = 0.045, 2.5, 40.0
 # 999 fits of 1000. So much is spent on the counts that the latter is a twentieth of the records,
 # within limits, of which the upper one is at most half of what the second moment leaves; there a
 # quarter of them must do, else columns stay as they are, and so do those of very wide tables.
-_VISIBLE, _FALSE_ALARM = 0.02, 0.001
+_VISIBLE, _FALSE_ALARM, _ENLARGED = 0.02, 0.001, 1 / 8
 _WANTED, _NEEDED = 0.05, 0.25
 _LEAST_SCALE_SHARE, _MOST_SCALE_SHARE, _MOST_SCALED = 0.003, 0.03, 2**16
 
@@ -92,15 +92,16 @@ NORMAL = ndtri((np.arange(2000) + 0.5) / 2000)
 
 
 def column_scales(counts: np.ndarray, noise_std: float, n_samples: int) -> np.ndarray:
-    """Return the powers of two that bring columns to entries of at most 1, from noisy counts.
+    """Return the powers of two that bring columns to entries of about 1, from noisy counts.
 
     Counts (n_columns, m) are of entries between consecutive `MAGNITUDES`. The highest with records
-    enough is brought there; a column without any keeps its units.
+    enough becomes 1, or of small ones 1/8, as noise may hide larger ones that would be far above 1
+    then. A column without any keeps its units.
     """
     seen = counts > max(_VISIBLE * n_samples, noise_std * _noisiest(counts.size))
     ends = np.append(MAGNITUDES[1:], 2 * MAGNITUDES[-1])
     highest = ends[::-1][np.argmax(seen[:, ::-1], axis=1)]
-    return np.where(seen.any(axis=1), 1 / highest, 1.0)
+    return np.where(seen.any(axis=1), np.where(highest < 1, _ENLARGED, 1.0) / highest, 1.0)
 
 
 def row_scale(counts: np.ndarray, noise: float, signal: float) -> tuple[float, float]:
