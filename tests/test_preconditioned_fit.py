@@ -236,6 +236,8 @@ HIDDEN, TOO_MANY = (
         (DOLLARS, PAID, {"preconditioner": "diagonal"}, None),
         (make_census(500, random_state=0)[0], np.arange(500) % 2, {"epsilon": 0.1}, TOO_MANY),
         (np.eye(200, 2000), np.arange(200) % 2, {}, TOO_MANY),
+        (np.eye(200, 2000), np.arange(200) % 2, {"fit_intercept": False}, TOO_MANY),
+        (DOLLARS / UNITS, PAID, {"fit_intercept": False}, None),
         (DOLLARS / UNITS, PAID, {}, None),
         (DOLLARS / [1, 1000, 1], PAID, {}, None),
         (DOLLARS, PAID, {"epsilon": np.inf}, None),

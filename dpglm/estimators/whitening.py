@@ -243,10 +243,9 @@ def whiten(vault: Vault, plan: PrivacyPlan | AdaptivePlan, space: Space) -> tupl
     ridge = max(hidden, least) + facts.alpha / curvature * penalised
     with one_blas_thread():
         basis, dimension = preconditioner.whitened(moment / kept, noise / kept, ridge)
-    if space.fit_intercept:
-        # Rows that released lengths did not make shorter are no longer than the budget carries.
-        long = not (release.scale_share and release.by_rows) or scales[0] < 1
-        _warn_where_little_is_seen(moment / row_bound**2, noise / row_bound**2, release, long)
+    # Rows that released lengths did not make shorter are no longer than the budget carries.
+    long = space.fit_intercept and (not (release.scale_share and release.by_rows) or scales[0] < 1)
+    _warn_where_little_is_seen(moment / row_bound**2, noise / row_bound**2, release, long)
     vault.change_basis(basis)
     if release.mean_share:
         back = 2 * np.eye(space.n_columns) - centred
