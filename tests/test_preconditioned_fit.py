@@ -305,15 +305,32 @@ def test_small_columns_are_enlarged_whatever_one_record_holds(store, huge):
     assert_allclose(*coefs, atol=1e-3 * np.abs(coefs[0]).max())
 
 
+def test_a_column_that_is_small_for_most_and_one_for_others_is_not_enlarged():
+    """Its coefficient would be thousands, and the odds of those others far from the truth."""
+    rng = np.random.default_rng(0)
+    is_one = rng.random(8000) < 0.15
+    column = np.where(is_one, 1.0, 1e-4 * rng.uniform(0.6, 1, 8000))
+    X = np.column_stack([column, rng.random((8000, 3))])
+    for epsilon in (0.3, 1.0, 8.0):
+        with seeded_noise(0):
+            model = DPLogisticRegression(epsilon=epsilon, classes=[0, 1]).fit(X, is_one)
+        assert (model.trace_.whitening.scales == 1).all()
+        assert 1 < model.coef_[0, 0] < 100
+
+
 def test_scales_follow_from_the_highest_magnitude_that_enough_records_have():
-    counts, ones = np.zeros((7, MAGNITUDES.size)), 28  # those that are above 1 and at most 2
+    counts, ones = np.zeros((9, MAGNITUDES.size)), 28  # those that are above 1 and at most 2
     counts[1, [ones + 2, ones + 5]], counts[2, ones + 7], counts[3, ones] = 300.0, 19.0, 21.0
     counts[4, ones + 3], counts[5, [0, 19]], counts[6, [19, 27]] = -500.0, 300.0, 21.0
-    scales = [1.0, 2.0**-6, 1.0, 0.5, 1.0, 2.0**9, 1.0]
+    counts[7:, 19], counts[7, 27], counts[8, 27] = 500.0, 14.0, 15.0
+    scales = [1.0, 2.0**-6, 1.0, 0.5, 1.0, 2.0**9, 1.0, 2.0**9, 2.0**9]
     assert column_scales(counts, 0.0, 1000).tolist() == scales
-    # Of 644 numbers of noise the largest is above 4.66 standard deviations in a case of 1000.
-    assert column_scales(counts, 300 / 4.65, 1000).tolist() == [1.0] * 7
-    assert column_scales(counts, 300 / 4.67, 1000).tolist() == [1, 2.0**-6, 1, 1, 1, 2.0**9, 1]
+    # A twentieth of the records may be of usual size, which the noise hides.
+    scales[3] = scales[8] = 1.0
+    assert column_scales(counts, 35.5, 1000).tolist() == scales
+    # Of 828 numbers of noise the largest is above 4.715 standard deviations in a case of 1000.
+    for noise, scale in ((300 / 4.72, 2.0**-6), (300 / 4.71, 1.0)):
+        assert column_scales(counts, noise, 1000)[1] == scale
 
 
 @pytest.mark.parametrize("relation", ["zero_out", "replace_one"])

@@ -206,7 +206,8 @@ def test_magnitudes_of_many_small_entries_are_those_of_numpy(usual):
     rng = np.random.default_rng(0)
     X = rng.choice([-1.0, 1.0], (333, 19)) * 2.0 ** rng.uniform(-40, 3, (333, 19))
     X = np.where(rng.random(X.shape) < 0.3, 0.0, np.where(rng.random(X.shape) < usual, 0.7, X))
-    expected = [np.histogram(-np.abs(x), [-np.inf, *-MAGNITUDES[::-1]])[0][::-1] for x in X.T]
+    expected = [np.histogram(-np.abs(x), [-np.inf, *-MAGNITUDES[::-1]])[0][::-1] for x in X[2:].T]
+    X[:2] = 1e200  # null records
     for storage in storages(X):
         assert_array_equal(objective_of(storage).magnitudes(MAGNITUDES)[:-1], expected)
 

@@ -96,12 +96,14 @@ def column_scales(counts: np.ndarray, noise_std: float, n_samples: int) -> np.nd
 
     Counts (n_columns, m) are of entries between consecutive `MAGNITUDES`. The highest with records
     enough becomes 1, or of small ones 1/8, as noise may hide larger ones that would be far above 1
-    then. A column without any keeps its units.
+    then. A column without any keeps its units, or where many entries of usual size may be hidden.
     """
     seen = counts > max(_VISIBLE * n_samples, noise_std * _noisiest(counts.size))
     ends = np.append(MAGNITUDES[1:], 2 * MAGNITUDES[-1])
     highest = ends[::-1][np.argmax(seen[:, ::-1], axis=1)]
-    return np.where(seen.any(axis=1), np.where(highest < 1, _ENLARGED, 1.0) / highest, 1.0)
+    usual = counts[:, np.searchsorted(MAGNITUDES, 1.0) - 1]
+    kept = ~seen.any(axis=1) | (highest < 1) & (usual + noise_std > _WANTED * n_samples)
+    return np.where(kept, 1.0, np.where(highest < 1, _ENLARGED, 1.0) / highest)
 
 
 def row_scale(counts: np.ndarray, noise: float, signal: float) -> tuple[float, float]:

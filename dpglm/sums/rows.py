@@ -204,10 +204,7 @@ class DenseRows(_Rows):
         return squares[: stop - start]
 
     def magnitudes(self, counted, bounds):
-        """How many entries x of counted rows, by column, have |x| between which bounds.
-
-        Shape (n_features, n_bounds): each is of those beyond a bound up to the next one.
-        """
+        """How many entries of counted rows are between which bounds, (n_features, n_bounds)."""
         counts = np.zeros((len(bounds), self.width))
         rows, tail, n_features = self._data
         weights = _lengthened(counted, _padded(self.n_rows))
