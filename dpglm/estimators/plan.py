@@ -39,8 +39,8 @@ from dpglm.schedules import (
 _MOST_ITERATIONS = 10_000_000
 # The sampler is exact up to here; a schedule that needs more wastes its noisiest iterations.
 _LARGEST_SAMPLED = 1e12
-# Of n mu over the root of the number of columns, or so many: with less, fits mostly learn little.
-_LEAST_SIGNAL, _FEW_COLUMNS = 4.0, 25
+# Of n mu over the root of the number of columns, 25 at least: with less, fits mostly learn little.
+_LEAST_SIGNAL, _FEW_COLUMNS = 4, 25
 WHITENED_UNITS = (
     "; clip and noise are in units of the square root of the effective dimension that the second "
     "moment will show, and clip and step are shown for the largest it can be"
