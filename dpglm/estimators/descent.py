@@ -356,7 +356,7 @@ class DPLinearSVM(NoisyDescentMixin, PersonsMixin, PrivateLinearClassifier):
         The smoothed hinge replaces the corner by a parabola, which gradient descent prefers.
     half_width : float, default=0.1
         Half the width of the parabola, in units of the margin; used by ``"smoothed_hinge"`` only.
-        Wider ones usually have more accuracy and AUC, and a higher hinge loss (docs/defaults.md).
+        Wider ones usually have more accuracy and AUC, and a higher hinge loss (docs/trials.md).
 
     Notes
     -----

@@ -440,7 +440,7 @@ class FullPreconditioner(Preconditioner):
     rows have left of the intercept's. The entries of column j are taken for as large as ``u_j =
     (its mean square + its ridge) / (its mean)``, 1 at most, and 1 without an intercept. Where
     released lengths made rows shorter, released gradients move the intercept of logistic regression
-    on ("Rare classes" in docs/defaults.md).
+    on ("Rare classes" in docs/trials.md).
 
     Examples
     --------
