@@ -528,6 +528,22 @@ def test_what_is_hidden_is_printed_with_its_reason():
     assert text.splitlines()[-1].startswith("hidden: ")
 
 
+def test_mean_risks_are_hidden_where_the_scores_of_their_rows_are():
+    """They are no linear functions: a gradient at wrong scores has far too small an error."""
+    X, y = drawn(3000)
+    # Two columns that make up the constant: neither is known, the effect of x3 is.
+    share = np.random.default_rng(1).random(3000) < 0.5
+    rows = np.column_stack([X, share, ~share])
+    found = fitted(rows, y).inference()
+    assert found.refusals[0] and not found.refusals[3]
+    public = np.column_stack([X[:50], np.ones((50, 2))])
+    difference, again = (found.risk_difference(r, "x3", 1.0, 0.0) for r in (public, rows[:50]))
+    assert difference.refusals == found.risk(public).refusals == [found.refusals[0]]
+    assert np.isnan([difference.value, difference.low, difference.std_error]).all()
+    # Of rows as there are, the score is known all the same.
+    assert again.refusals == [""] and again.std_error > 0.001
+
+
 def test_a_risk_difference_refuses_a_category_that_is_not_listed():
     frame, y, _ = people(2000)
     found = fitted(SCHEMA.transformer().fit_transform(frame), y, math.inf).inference(schema=SCHEMA)

@@ -615,8 +615,27 @@ class Inference:
         """Return estimates of combinations of the coefficients, one a row."""
         return self._estimates(names, vectors @ self.released.coef, vectors)
 
-    def _estimates(self, names: Sequence[str], values: Any, vectors: np.ndarray) -> Estimates:
-        """Return estimates whose errors are those of combinations of the coefficients."""
+    def _estimates(
+        self, names: Sequence[str], values: Any, vectors: np.ndarray, scores: Any = None
+    ) -> Estimates:
+        """Return estimates whose errors are those of combinations of the coefficients.
+
+        They are refused where such a combination is hidden, and all of them where one of `scores`
+        is: a gradient at a wrong score tells nothing.
+        """
+        error, sampling, privacy, refusals = self._errors(vectors)
+        if scores is not None:
+            refusals = [max(refusal, *self._errors(scores)[3]) for refusal in refusals]
+        refused = np.array([*map(bool, refusals)])
+        values, error, sampling, privacy = (
+            np.where(refused, np.nan, x) for x in (values, error, sampling, privacy)
+        )
+        half = norm.isf((1 - self.level) / 2) * error
+        ends = values - half, values + half
+        return Estimates(names, values, error, sampling, privacy, *ends, self.level, refusals)
+
+    def _errors(self, vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[str]]:
+        """Return standard errors of combinations, both parts of them, and why some are refused."""
         found = self.released
         white = vectors @ found.basis
         steps = white @ found.inverse
@@ -631,12 +650,7 @@ class Inference:
         refusals = [
             hidden_by * bool(r) or _UNSEEN * bool(h) for r, h in zip(rare, hidden, strict=True)
         ]
-        values, error, sampling, privacy = (
-            np.where(rare | hidden, np.nan, x) for x in (values, error, sampling, privacy)
-        )
-        half = norm.isf((1 - self.level) / 2) * error
-        ends = values - half, values + half
-        return Estimates(names, values, error, sampling, privacy, *ends, self.level, refusals)
+        return error, sampling, privacy, refusals
 
     names = property(lambda self: self.estimates.names)
     params = property(lambda self: self.estimates.value)
@@ -728,8 +742,10 @@ class Inference:
         rows : data frame, or array of shape (n, n_features)
             Public, or released: private rows would need noise of their own.
         """
-        value, gradient = self._mean_risk(self._encoded(rows))
-        found = self._estimates(["risk"], np.array([value]), gradient[np.newaxis])
+        encoded = self._encoded(rows)
+        value, gradient = self._mean_risk(encoded)
+        scores = encoded.mean(axis=0, keepdims=True)
+        found = self._estimates(["risk"], np.array([value]), gradient[np.newaxis], scores)
         return replace(found, tested=False)
 
     def risk_difference(self, rows: Any, column: str, value: Any, reference: Any) -> Estimates:
@@ -749,7 +765,7 @@ class Inference:
         if column not in known:
             raise ValueError(f"column={column!r} must be one of {[*known]}.")
         # At first as they are, so that rows that do not fit are refused in words.
-        encoded, sides = self._encoded(rows), []
+        encoded, sides, scores = self._encoded(rows), [], []
         for one in (value, reference):
             if self.schema is None:
                 encoded[:, known.index(column)] = one
@@ -762,9 +778,11 @@ class Inference:
                 changed[column] = [one] * len(changed[column])
                 encoded = self._encoded(changed)
             sides.append(self._mean_risk(encoded))
+            scores.append(encoded.mean(axis=0))
         (p, gradient), (q, other) = sides
         name = f"{column}: {value} against {reference}"
-        return self._estimates([name], np.array([p - q]), (gradient - other)[np.newaxis])
+        change = (gradient - other)[np.newaxis]
+        return self._estimates([name], np.array([p - q]), change, np.array(scores))
 
     def shape(self, column: str) -> tuple[np.ndarray, Estimates]:
         """Return values of a column, and what each adds to the log-odds, with intervals.
