@@ -30,7 +30,7 @@ __all__ = [
 
 # Curvature of the default smoothed hinge; the plain hinge, which has none, is stepped like it.
 _STEEPEST = 5.0
-# From here on a clip is no less than what it is at least.
+# From this signal for each direction on, a clip is never below `least`.
 _SNR_OF_LEAST = 12.0
 
 
@@ -486,7 +486,7 @@ class SignalStep(Schedule):
     Notes
     -----
     The way is ``min(longest, scale snr^(3/4)) (1/4 / curvature)^(1/3)``, with snr as in
-    `SignalClip`: that of the mean of the last half of the iterates along a gradient that stays one.
+    `SignalClip`: how far the mean of the last half of the iterates moves if each gradient is one.
     Noise and signal grow with it whatever the number T of steps, each of which is ``1 - t / (2 T)``
     of the first, t = 0..T-1; ``1/4`` is the curvature of the logistic loss. The less signal, the
     shorter the way from zero: an early stop that needs no look at the data.
@@ -547,9 +547,8 @@ def _snr(signal: float, facts: PublicFacts) -> float:
     return signal / (facts.effective_dimension or facts.n_features)
 
 
-def check_schedule(schedule: Any, *, parameter: str, default: Any = None) -> Schedule:
-    """Return the schedule that a parameter asks for by a number, a name, an object or None."""
-    schedule = default if schedule is None else schedule
+def check_schedule(schedule: Any, *, parameter: str) -> Schedule:
+    """Return the schedule that a parameter asks for by a number, a name or an object."""
     choices = f"Give a number, one of {', '.join(map(repr, _NAMED))}, or a Schedule object."
     return _chosen(schedule, parameter, Schedule, Constant, _NAMED, choices)
 

@@ -38,6 +38,7 @@ from dpglm.baselines import (
     ObjectivePerturbation,
     OutputPerturbation,
     PrivGene,
+    SGDAdvancedComposition,
     perturbation,
 )
 from dpglm.estimators import plan as plans
@@ -144,7 +145,7 @@ def counted(Estimator=DPAGDClassifier, n_fits=N_FITS, **changes):
 
 
 def baseline(Estimator, **changes):
-    model = Estimator(epsilon=ONE, **changes)
+    model = Estimator(**{"epsilon": ONE, **changes})
     (part,) = audit_estimator(model, n_canaries=1000).parts
     return part.result
 
@@ -195,9 +196,9 @@ def reused_gradient(monkeypatch):
     kept = []
 
     def release_once(release, self, value, rng):
-        noisy, event = release(self, value, rng)
+        noisy = release(self, value, rng)
         kept[:] = kept if kept and len(kept[0]) == len(value) else [noisy]
-        return kept[0], event
+        return kept[0]
 
     released(release_once)(monkeypatch)
 
@@ -244,8 +245,8 @@ def every_other_release_without_noise(monkeypatch):
 
     def forgetful(release, self, value, rng):
         count.append(0)
-        noisy, event = release(self, value, rng)
-        return (value.copy() if len(count) % 2 == 0 else noisy), event
+        noisy = release(self, value, rng)
+        return value.copy() if len(count) % 2 == 0 else noisy
 
     released(forgetful)(monkeypatch)
 
@@ -306,8 +307,7 @@ def divided_by_the_batch(monkeypatch):
         return rows
 
     def leaky(release, self, value, rng):
-        noisy, event = release(self, value, rng)
-        return noisy * (sizes.pop() if sizes else 1), event
+        return release(self, value, rng) * (sizes.pop() if sizes else 1)
 
     batched(counted)(monkeypatch)
     released(leaky)(monkeypatch)
@@ -321,11 +321,9 @@ moment_of_long_rows = wrapped(
 
 
 def exact_off_the_diagonal(release, self, value, rng):
-    noisy, event = release(self, value, rng)
+    noisy = release(self, value, rng)
     rows, columns = np.triu_indices(math.isqrt(2 * value.size))
-    if value.size == len(rows):
-        noisy = np.where(rows == columns, noisy, value)
-    return noisy, event
+    return np.where(rows == columns, noisy, value) if value.size == len(rows) else noisy
 
 
 no_noise_off_the_diagonal = released(exact_off_the_diagonal)
@@ -435,7 +433,7 @@ def scaled_choices(factor, Selection=selection.ExponentialSelection):
 
 def noisy_min(_, self, scores, rng):
     noise = np.random.default_rng().exponential(self.scale, size=len(scores))
-    return int(np.argmax(scores - noise)), SelectionEvent(self.epsilon)
+    return int(np.argmax(scores - noise))
 
 
 noisy_min_of_the_wrong_sign = wrapped(selection.ExponentialSelection, "release", noisy_min)
@@ -675,6 +673,8 @@ BUGS = [
     Bug("half of the noise of a tilt", half_noise, partial(baseline, ObjectivePerturbation)),
     Bug("no noise on Newton directions", every_other_release_without_noise,
         partial(baseline, DoubleNoiseNewton, ridge=0.05)),
+    Bug("half of the noise of small batches", half_noise,
+        partial(baseline, SGDAdvancedComposition, epsilon=28.0, max_iter=64, batch_size=500)),
     Bug("half of the one-sided noise", scaled_choices(0.5, selection.LaplaceSelection), flipped),
     Bug("half of the noise of counts", half_noise, partial(baseline, MajorityClassifier)),
     # One fit on canaries cannot see these.

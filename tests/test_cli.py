@@ -94,7 +94,7 @@ SELECTIONS = {
     "--estimators all --loss svm --quick": [n for n in COMPARED if "svm" in METHODS[n].losses],
     "--estimators logistic,agd-svm,reference --loss both": ["logistic", "agd-svm", "reference"],
     "": [n for n in COMPARED if METHODS[n].group != "more"],
-    "--estimators newton,double-noise-newton": ["double-noise-newton"],
+    "--estimators privgene,privgene": ["privgene"],
 }
 
 
@@ -236,9 +236,6 @@ def test_an_honest_estimator_passes_and_its_figure_is_written(capsys, tmp_path):
     assert lines[1].split()[:2] == ["logistic-decaying-clip", "gradients"]
     assert any(line.endswith("nothing speaks against its claim of (5, 1e-06).") for line in lines)
     assert path.read_bytes().startswith(b"\x89PNG")
-    # A name of the comparison is audited under its own.
-    assert main(["audit", "--estimator", "double-noise-newton", *FEW]) == 0
-    assert capsys.readouterr().out.splitlines()[1].startswith("newton ")
 
 
 def test_a_violation_is_the_exit_code_and_the_last_line(monkeypatch, capsys):

@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.sparse import csr_array
 from sklearn.base import clone
@@ -147,7 +148,7 @@ def test_a_public_label_set_may_name_classes_that_were_not_observed(Estimator):
         (np.array([0, 1], dtype=np.int8), [0, 1]),
         (np.array(["no", "yes"], dtype=object), ["no", "yes"]),
         (np.array([False, True]), [0, 1]),
-        (np.array([0.0, 1.0]), [1, 0]),
+        (np.array([0.0, 1.0]), [1.0, 0.0]),
     ],
 )
 def test_a_declared_label_set_has_the_type_of_the_labels(labels, declared):
@@ -296,6 +297,33 @@ def test_missing_values_are_refused_without_advice_that_breaks_the_guarantee(val
         with pytest.raises(ValueError, match=f"contains .*{found}.* public constant") as info:
             ask(X)
         assert "imputer" not in str(info.value)
+
+
+@pytest.mark.parametrize("labels", [[True, None] * 20, [0.0, math.nan] * 20, ["a", None] * 20])
+def test_missing_labels_are_refused_in_words(labels):
+    for y in (np.array(labels, dtype=object), pd.Series(labels)):
+        with pytest.raises(ValueError, match="y has missing labels, the first in row 2"):
+            DPLogisticRegression().fit(np.eye(40), y)
+    with pytest.raises(ValueError, match="labels of one type, none of them missing"):
+        DPLogisticRegression(classes=[False, True, None]).fit(np.eye(40), [True, False] * 20)
+
+
+def test_labels_of_a_type_with_gaps_are_predicted_as_declared():
+    for dtype, classes in (("boolean", [False, True]), ("Int64", [0, 1])):
+        y = pd.Series([0, 1] * 20).astype(dtype)
+        model = DPLogisticRegression(classes=classes, max_iter=2).fit(np.eye(40), y)
+        assert [*map(type, model.predict(np.eye(40)[:2]).tolist())] == [type(classes[0])] * 2
+
+
+def test_rows_of_dates_are_refused_and_numbers_in_texts_are_predicted_as_fitted():
+    days = pd.date_range("2020-01-01", periods=40)
+    frames = pd.DataFrame({"day": days}), pd.DataFrame({"day": days, "x": 1.0}), days.to_numpy()
+    for frame in frames:
+        with pytest.raises(ValueError, match="holds dates or times; encode them first"):
+            DPLogisticRegression().fit(frame, [0, 1] * 20)
+    texts = np.eye(40).astype(str)
+    model = DPLogisticRegression(max_iter=2).fit(texts, [0, 1] * 20)
+    assert (model.predict(texts) == model.predict(np.eye(40))).all()
 
 
 def test_steps_that_diverge_warn(census):

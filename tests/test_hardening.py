@@ -105,7 +105,7 @@ def test_nothing_is_ever_released_off_the_grid(sensitivity, noise_multiplier):
         assert 2.0**29 < std / mechanism.grid < 2.0**33
         for size in (0.0, 1e-9, 1.0, 1e6, 1e12):
             value = rng.normal(size=64) * size * sensitivity
-            noisy, _ = mechanism.release(value, entropy_source())
+            noisy = mechanism.release(value, entropy_source())
             for number in noisy.tolist():
                 numerator, denominator = number.as_integer_ratio()
                 places = denominator.bit_length() - (numerator & -numerator).bit_length()

@@ -1,6 +1,7 @@
 """Standard errors and intervals of a private logistic regression."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -526,6 +527,15 @@ def test_what_is_hidden_is_printed_with_its_reason():
     assert any(found.refusals)
     text = str(found.predict(X[:2]))
     assert text.splitlines()[-1].startswith("hidden: ")
+    # Two reasons have a number each, which the rows name.
+    table = found.estimates
+    two = replace(table, refusals=["one", "", "another", "one"])
+    assert two.marks[::2] == ["hidden 1", "hidden 2"]
+    assert two.reasons == ["hidden 1: one", "hidden 2: another"]
+    with pytest.raises(ValueError, match="alpha=95 must be a number above 0 and at most 1"):
+        found.conf_int(95)
+    with pytest.raises(ValueError, match="contrasts='x1 = 0' is a text"):
+        found.t_test("x1 = 0")
 
 
 def test_mean_risks_are_hidden_where_the_scores_of_their_rows_are():

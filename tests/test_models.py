@@ -84,7 +84,7 @@ def test_a_draft_holds_no_value_and_a_check_says_that_it_does(folder, capsys):
     draft = Schema.from_json(text)
     assert draft.feature_names == ["age", "job"] and draft.target.name == "left"
     assert "SECRET" not in text and "cook" not in text and not any(map(str.isdigit, text[18:]))
-    assert run(folder, "schema t.csv --check s.json") == 0
+    assert run(folder, "schema t.csv --check s.json") == 1
     assert "must not leave the room" in capsys.readouterr().out
 
 
@@ -127,7 +127,7 @@ def test_what_cannot_be_done_is_refused_before_anything_is_spent(folder, capsys)
         "predict s.json t.csv": "it has no 'format'",
         "schema t.csv --check svm.json": "argument --check: the schema lacks",
         "schema s.json --check s.json": "is JSON and not a table",
-        "schema ragged.csv": "is not a CSV file with a header",
+        "schema ragged.csv": "is not a CSV file in UTF-8 with a header",
         f"{fit} --schema s.json --relation add_or_remove_one --output m.json": "n_ref",
         f"{fit} --schema s.json --target job --output m.json": "names 'job' twice",
         "predict svm.json t.csv --probabilities": "has no probabilities",

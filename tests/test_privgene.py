@@ -143,7 +143,7 @@ def test_choices_have_the_law_that_is_charged():
     scores = np.array([0.0, 0.5, 2.0, 4.0])
     weights = np.exp(scores * plan.ledger.events[0][0].epsilon / (2 * 0.25 * 2.0))
     rng, n_draws = entropy_source(), 10_000
-    draws = [plan.mechanism(0).release(scores, rng)[0] for _ in range(n_draws)]
+    draws = [plan.mechanism(0).release(scores, rng) for _ in range(n_draws)]
     expected = weights / weights.sum() * n_draws
     assert chisquare(np.bincount(draws, minlength=4), expected).pvalue > 1e-6
 

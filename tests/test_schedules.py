@@ -289,16 +289,13 @@ def test_schedules_are_estimators_with_their_parameters(schedule):
         assert "0.123" in repr(changed)
 
 
-def test_a_parameter_may_be_a_number_a_name_an_object_or_absent():
+def test_a_parameter_may_be_a_number_a_name_or_an_object():
     assert check_schedule(2, parameter="p").value == 2.0
     assert check_schedule(np.float32(0.5), parameter="p").value == 0.5
     for name, kind in NAMED.items():
         assert type(check_schedule(name, parameter="p")) is kind
     schedule = Geometric()
     assert check_schedule(schedule, parameter="p") is schedule
-    assert check_schedule(None, parameter="p", default=schedule) is schedule
-    assert check_schedule(None, parameter="p", default=3.0).value == 3.0
-    assert type(check_schedule(None, parameter="p", default="lecture")) is LectureStep
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from dpglm import (
     DPLogisticRegression,
     PrivacyBudget,
     PrivacyOdometer,
+    PrivacyWarning,
     UtilityWarning,
     seeded_noise,
 )
@@ -443,7 +444,8 @@ def test_few_sums_have_one_draw_of_noise_with_a_delta_of_zero():
     found = private_scores(Known(), X, y, epsilon=0.5, scores=["accuracy", "auc"])
     assert found.privacy_.epsilon(0.0) == 0.5 and found.privacy_.n_releases == 1
     # Gaussian noise is less where delta is large; a histogram has no other.
-    found = private_scores(Known(), X, y, epsilon=0.5, delta=0.1, scores=["accuracy", "auc"])
+    with pytest.warns(PrivacyWarning, match=r"delta=0.1 exceeds 1/n = 0.01"):
+        found = private_scores(Known(), X, y, epsilon=0.5, delta=0.1, scores=["accuracy", "auc"])
     assert found.privacy_.n_releases == 3
 
 

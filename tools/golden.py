@@ -9,12 +9,10 @@ record is checked where it was made; tests/test_golden.py compares within roundi
 
 import contextlib
 import hashlib
-import importlib
 import io
 import json
 import math
 import os
-import pkgutil
 import re
 import sys
 import tempfile
@@ -29,7 +27,6 @@ from scipy import sparse
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-import dpglm.baselines  # noqa: E402
 from dpglm import (  # noqa: E402
     Constant,
     DebiasedMomentum,
@@ -48,27 +45,20 @@ from dpglm import (  # noqa: E402
     Polynomial,
     seeded_noise,
 )
+from dpglm.baselines import (  # noqa: E402
+    ApproximateMinimaPerturbation,
+    DescentOutputPerturbation,
+    DoubleNoiseNewton,
+    MajorityClassifier,
+    ObjectivePerturbation,
+    OutputPerturbation,
+    PrivGene,
+    SGDAdvancedComposition,
+    SGDMomentsAccountant,
+)
 from dpglm.datasets import make_census  # noqa: E402
 
 RECORD = ROOT / "tests" / "data" / "golden.json"
-
-
-def baseline(name):
-    """Return a baseline by its name, whichever module holds it."""
-    modules = pkgutil.walk_packages(dpglm.baselines.__path__, "dpglm.baselines.")
-    holders = [dpglm.baselines, *(importlib.import_module(found.name) for found in modules)]
-    return next(getattr(module, name) for module in holders if hasattr(module, name))
-
-
-ApproximateMinimaPerturbation = baseline("ApproximateMinimaPerturbation")
-DescentOutputPerturbation = baseline("DescentOutputPerturbation")
-DoubleNoiseNewton = baseline("DoubleNoiseNewton")
-MajorityClassifier = baseline("MajorityClassifier")
-ObjectivePerturbation = baseline("ObjectivePerturbation")
-OutputPerturbation = baseline("OutputPerturbation")
-PrivGene = baseline("PrivGene")
-SGDAdvancedComposition = baseline("SGDAdvancedComposition")
-SGDMomentsAccountant = baseline("SGDMomentsAccountant")
 
 
 # Tables: all but the census are quotients of whole numbers, the same on every machine.

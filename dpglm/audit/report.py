@@ -25,6 +25,7 @@ from dpglm.audit.outside import FromOutside
 from dpglm.audit.statistics import AuditPart, CanaryScores, audit_scores
 from dpglm.estimators.agd import DPAGDClassifier
 from dpglm.estimators.descent import DPLinearSVM, DPLogisticRegression
+from dpglm.estimators.inference import aligned
 
 # Each canary has two axes of its own in a full second moment.
 _MOST_PAIRS = 250
@@ -258,8 +259,4 @@ def audit_table(reports: Iterable[AuditReport]) -> str:
             numbers = (f"{min(claimed, report.epsilon):.3g}", f">= {lower:.3g}")
             outcome = "passed" if part.result.passed else "VIOLATED"
             rows.append((name, part.name, *numbers, outcome, part.result.power))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    # Names to the left, numbers to the right, and no spaces after the last column.
-    cells = [f"{{:{side}{width}}}" for side, width in zip("<<>><", widths[:-1], strict=True)]
-    layout = "  ".join([*cells, "{}"])
-    return "\n".join(layout.format(*row) for row in rows)
+    return "\n".join(aligned(rows, left=(0, 1, 4, 5)))

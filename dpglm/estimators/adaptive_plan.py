@@ -145,7 +145,8 @@ class AdaptivePlan(DescentPlan):
 
         In a whitened space the mean loss has a curvature of ``c`` at most, so that about
         ``n c reach^2 / 2`` is at stake. The less the noise leaves of that, the nearer it is to the
-        public step, half of `reach`. Zero, for a refinement, where none is chosen and it tells.
+        public step, half of `reach`. It is zero, which asks for a refinement, if no step was chosen
+        and the noise is little enough for that to mean something.
         """
         if self.step_schedule is None:
             return chosen
@@ -195,7 +196,8 @@ def make_adaptive_plan(
     advance. Running both filters and keeping the better would not be valid.
     """
     numbers = {name: _checked(name, value) for name, value in numbers.items()}
-    _check_scores(loss_clip, facts.n_outputs)
+    if loss_clip is not None:
+        _check_real("loss_clip", loss_clip, _SCALES, *CLIP_RANGE)
     n_splits = _AUTOMATIC_SPLITS if n_splits == "auto" else n_splits
     _check_division(n_splits, selection_share, selection, accountant)
     momentum = HeavyBall(0.0) if momentum is None else momentum
@@ -330,16 +332,6 @@ def _checked(name: str, value: Any) -> float:
     if name == "step_shrink" and value > 1:
         raise ValueError(f"step_shrink={value!r} must be above 0 and at most 1.")
     return float(value)
-
-
-def _check_scores(loss_clip: Any, n_outputs: int) -> None:
-    if loss_clip is not None:
-        _check_real("loss_clip", loss_clip, _SCALES, *CLIP_RANGE)
-    elif n_outputs > 1:
-        raise ValueError(
-            "loss_clip='range' scores steps for two classes only; with "
-            f"{n_outputs} classes give a number, or 'auto'."
-        )
 
 
 def _check_real(

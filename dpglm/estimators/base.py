@@ -91,7 +91,8 @@ class PrivateLinearClassifier(Budgeted, LinearPredictions, CallbackSupportMixin,
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
-        Sorted, and of the type of y, which is public, if that can hold all ``classes``.
+        Sorted, and of the type of y, which is public, if that can hold all ``classes`` and is not
+        float, which labels become where they may be missing.
     coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
         ``trace_.coef`` but for the intercept, rounded to float32 if X is an array of that.
     intercept_ : ndarray of shape (1,) or (n_classes,)
@@ -320,13 +321,7 @@ class PrivateLinearClassifier(Budgeted, LinearPredictions, CallbackSupportMixin,
                 PrivacyWarning,
                 stacklevel=6,
             )
-        if self.delta > 1 / plan.facts.n_samples and self.epsilon < math.inf:
-            warnings.warn(
-                f"delta={self.delta:g} exceeds 1/n = {1 / plan.facts.n_samples:.3g}: releasing a "
-                "record outright at random would satisfy it. Lower delta.",
-                PrivacyWarning,
-                stacklevel=6,
-            )
+        warn_of_delta(plan.budget, plan.facts.n_samples, stacklevel=7)
 
     def _callback_hooks(
         self, data: Arrays | SourceData, plan: PrivacyPlan
@@ -447,6 +442,17 @@ class PersonsMixin:
         if sample_weight is not None and self.inference_share:
             raise ValueError("sample_weight is not for a fit with inference_share; set it to 0.")
         return self._fit_table(X, y, sample_weight=sample_weight, groups=groups)
+
+
+def warn_of_delta(budget: PrivacyBudget, n_samples: int, stacklevel: int) -> None:
+    """Warn if delta would allow to release one of so many records outright."""
+    if budget.delta > 1 / n_samples and budget.epsilon < math.inf:
+        warnings.warn(
+            f"delta={budget.delta:g} exceeds 1/n = {1 / n_samples:.3g}: releasing a record "
+            "outright at random would satisfy it. Lower delta.",
+            PrivacyWarning,
+            stacklevel=stacklevel,
+        )
 
 
 def _fitted_attributes(coef: np.ndarray, fit_intercept: bool, dtype: Any) -> dict[str, np.ndarray]:

@@ -8,7 +8,7 @@ post-processing: it may be looked at as often as one likes.
 
 import math
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from html import escape
@@ -30,7 +30,7 @@ from dpglm.estimators.whitening import (
 from dpglm.exceptions import require
 from dpglm.privacy.budget import PrivacyBudget, check_number, is_auto
 from dpglm.privacy.ledger import PrivacyLedger
-from dpglm.privacy.vault import Vault, triangle
+from dpglm.privacy.vault import Vault
 from dpglm.schedules import PublicFacts
 from dpglm.schema.columns import CategoricalColumn, Column, Quantity
 from dpglm.schema.encoder import encode
@@ -44,9 +44,9 @@ __all__ = ["Estimates", "Inference"]
 _WIDEST = 512
 # A curvature p (1 - p) that few tables have less of on average.
 _LEAST_CURVATURE = 0.1
-# Of the largest eigenvalue of the noise: what the curvature of columns shall have, by public
-# numbers, at best and at least, what a direction must have to count as seen, and what it is
-# taken to have at least for its error.
+# Multiples of the largest eigenvalue of the noise: how large the curvature of columns shall be, by
+# public numbers, the best first; from where on a direction counts as seen; and how large its
+# curvature is taken to be at least, for its error.
 _WANTED, _SEEN, _LEAST_SEEN = (4.0, 3.0, 2.5), 2.0, 0.5
 # Of the noise of a mean square, for it to be taken for what it is.
 _VISIBLE = 3.0
@@ -193,7 +193,7 @@ def debias(vault: Vault, plan: PrivacyPlan, space: Space, trace: FitTrace) -> De
     p (1 - p) at both places follows, and G is multiplied by the ratio for L.
     """
     release, relation = plan.debiasing, plan.budget.neighboring_relation
-    n, where = plan.facts.n_samples, triangle(space.n_columns)[0]
+    n = plan.facts.n_samples
     chosen = _chosen_basis(plan, trace, space.fit_intercept)
     if chosen is None:
         d, nothing = space.n_columns, np.zeros((0, 0))
@@ -230,9 +230,7 @@ def debias(vault: Vault, plan: PrivacyPlan, space: Space, trace: FitTrace) -> De
         noisy = vault.second_moment(
             bound / 2, release.curvature_noise_multiplier, diagonal=False, coef=coef
         )
-        moment = np.zeros_like(penalty)
-        moment[where] = noisy / triangle(space.n_columns)[1]
-        moment.T[where] = moment[where]
+        moment = FullPreconditioner().moment(noisy, space.n_columns)
         raised, curvature, seen, directions = _without_noise(moment[:k, :k], edge, _SEPARATED * n)
         safe, inverse = (np.linalg.inv(one + penalty[:k, :k]) for one in (raised, curvature))
         steps = []
@@ -386,18 +384,26 @@ class Estimates:
 
     @property
     def marks(self) -> list[str]:
-        """``"noise"`` where an interval holds zero and is mostly noise, ``"hidden"`` if refused."""
+        """``"noise"`` where an interval holds zero and is mostly noise, ``"hidden"`` if refused.
+
+        Where there are several reasons for that, their number follows.
+        """
         noisy = (self.low <= 0) & (self.high >= 0) & (self.privacy_error > self.sampling_error)
         noisy &= self.tested
         return [
-            "hidden" if refused else "noise" * bool(mark)
+            self._hidden(refused) if refused else "noise" * bool(mark)
             for refused, mark in zip(self.refusals, noisy, strict=True)
         ]
+
+    def _hidden(self, reason: str) -> str:
+        """Return the mark of what is refused, numbered where there is more than one reason."""
+        reasons = [text for text in dict.fromkeys(self.refusals) if text]
+        return "hidden" if len(reasons) == 1 else f"hidden {reasons.index(reason) + 1}"
 
     @property
     def reasons(self) -> list[str]:
         """Why what is hidden is: a line for each reason."""
-        return [f"hidden: {text}" for text in dict.fromkeys(self.refusals) if text]
+        return [f"{self._hidden(text)}: {text}" for text in dict.fromkeys(self.refusals) if text]
 
     def columns(self) -> dict[str, Sequence[Any]]:
         """Return the table by its columns, as `Inference.summary` prints it."""
@@ -420,7 +426,7 @@ class Estimates:
         return pd.DataFrame(self.columns(), index=list(self.names))
 
     def __str__(self) -> str:
-        return "\n".join([*_lines(self), *self.reasons])
+        return "\n".join([*aligned(_cells(self), left=[0]), *self.reasons])
 
 
 @dataclass(frozen=True)
@@ -435,7 +441,7 @@ class Summary:
         """Return plain text."""
         width = max(len(name) for name, _ in self.facts) + 2
         head = [f"{name + ':':<{width}}{value}" for name, value in self.facts]
-        table = _lines(self.estimates)
+        table = aligned(_cells(self.estimates), left=[0])
         rule = "-" * max(map(len, table))
         return "\n".join([*head, rule, table[0], rule, *table[1:], rule, *self.notes])
 
@@ -487,15 +493,12 @@ def _text(cell: str | float, column: str) -> str:
     return cell if isinstance(cell, str) else "" if math.isnan(cell) else format(cell, number)
 
 
-def _lines(estimates: Estimates) -> list[str]:
-    """Return the table as lines, names to the left."""
-    cells = _cells(estimates)
-    first, *widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    lines = (
-        [f"{name:<{first}}", *(f"{c:>{w}}" for c, w in zip(row, widths, strict=True))]
-        for name, *row in cells
-    )
-    return ["  ".join(line).rstrip() for line in lines]
+def aligned(rows: Iterable[Sequence[str]], gap: int = 2, left: Container[int] = ()) -> list[str]:
+    """Return the rows of a table as lines: columns `left` to the left, the others to the right."""
+    rows = list(rows)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    cells = [f"{{:{'<' if i in left else '>'}{width}}}" for i, width in enumerate(widths)]
+    return [(" " * gap).join(cells).format(*row).rstrip() for row in rows]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -663,6 +666,8 @@ class Inference:
 
     def conf_int(self, alpha: float | None = None) -> np.ndarray:
         """Return the ends of the intervals (n_parameters, 2), of level ``1 - alpha`` if given."""
+        if alpha is not None:
+            check_number("alpha", alpha, 0.0, 1.0)
         table = self.estimates if alpha is None else replace(self, level=1 - alpha).estimates
         return np.column_stack([table.low, table.high])
 
@@ -686,6 +691,8 @@ class Inference:
             ``{"region_r02": 1, "region_r03": -1}``.
         """
         names, vectors = self._parameters
+        if isinstance(contrasts, str):
+            raise ValueError(f"contrasts={contrasts!r} is a text; give weights, as {{'age': 10}}.")
         if isinstance(contrasts, Mapping):
             contrasts = [contrasts]
         if isinstance(contrasts, np.ndarray):

@@ -14,11 +14,11 @@ from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
-from dpglm.exceptions import with_own_advice
 from dpglm.privacy.budget import check_number, check_whole
 from dpglm.privacy.vault import block_sums
+from dpglm.schema.values import in_own_words, is_missing
 from dpglm.sources.arrays import ArraySource, IterableSource, is_sliceable
-from dpglm.sources.base import Source, check_table, kept_in_a_file
+from dpglm.sources.base import Source, kept_in_a_file
 from dpglm.sources.dask import dask_source
 
 # Rows as `fit` takes them; those of dask, Zarr and HDF5 and data frames are like arrays.
@@ -28,7 +28,8 @@ Table = ArrayLike | sparse.sparray | sparse.spmatrix | Source | Iterable[tuple[A
 def resolved_classes(classes: Any, y: np.ndarray) -> np.ndarray:
     """Return the label set in order: the one declared, or the labels that occur.
 
-    It is of the type that holds the labels, which is taken to be public, if that can hold it too.
+    It is of the type that holds the labels, which is taken to be public, if that can hold it too;
+    but labels become floats where a type has missing values, which classes that are none stay.
     """
     observed = np.unique(y)
     if classes is None:
@@ -39,6 +40,8 @@ def resolved_classes(classes: Any, y: np.ndarray) -> np.ndarray:
             )
         return observed
     given = np.asarray(classes)
+    if given.dtype == object and len({*map(type, given.tolist())}) > 1:
+        raise ValueError(f"classes={classes!r} must list labels of one type, none of them missing.")
     declared = np.unique(given)
     if given.ndim != 1 or len(declared) < 2 or len(declared) != len(given):
         raise ValueError(
@@ -53,6 +56,8 @@ def resolved_classes(classes: Any, y: np.ndarray) -> np.ndarray:
             "labels there, or map others to these by a public rule. Within a VotingClassifier or "
             "another that numbers the labels, list its numbers."
         )
+    if observed.dtype.kind == "f":
+        return declared
     as_observed = declared.astype(observed.dtype)
     return as_observed if as_observed.tolist() == declared.tolist() else declared
 
@@ -181,14 +186,17 @@ def table_of(
         # What reads blocks finds NaN by the norms of rows, one pass over the data less; but of
         # persons only the first rows are kept, and none may hide by its place.
         checks["ensure_all_finite"] = not estimator._reads_blocks or groups is not None
+        _check_labels(y)
+        _check_no_dates(X)
+        failed = None
         try:
             # scikit-learn looks for NaN by a sum, whose overflow would warn for some data only.
             with np.errstate(all="ignore"):
                 rows, y = validate_data(estimator, X, y, **checks)
-        except ValueError as error:
-            # It quotes what is not a table of numbers: the values of records.
-            check_table(X)
-            raise with_own_advice(error) from None
+        except (TypeError, ValueError) as error:
+            failed = error
+        if failed is not None:  # raised here, as it would keep an error that is being handled
+            raise in_own_words(failed, X)
         return _with_facts_of_rows(estimator, rows, y, X, sample_weight, groups)
     if sample_weight is not None or groups is not None:
         raise TypeError(
@@ -202,6 +210,32 @@ def table_of(
         )
     validate_data(estimator, source.template, skip_check_array=True)
     return SourceData(source, X)
+
+
+def _check_labels(y: Any) -> None:
+    """Raise a ValueError if a label is missing, of which scikit-learn does not say that it is y."""
+    labels = np.asarray(y)
+    if labels.ndim != 1 or labels.dtype.kind not in "fO":
+        return
+    if labels.dtype.kind == "f":
+        missing = np.isnan(labels)
+    else:
+        found = (not isinstance(label, str) and is_missing(label) for label in labels.tolist())
+        missing = np.fromiter(found, dtype=bool, count=len(labels))
+    if missing.any():
+        raise ValueError(
+            f"y has missing labels, the first in row {int(np.argmax(missing)) + 1}; give these "
+            "rows a label, or a class of their own, by a public rule."
+        )
+
+
+def _check_no_dates(X: Any) -> None:
+    """Raise a ValueError if columns hold moments in time, which would be taken for numbers."""
+    dtypes = X.dtypes if hasattr(X, "dtypes") else [getattr(X, "dtype", None)]
+    if any(getattr(dtype, "kind", "") in ("m", "M") for dtype in dtypes):
+        raise ValueError(
+            "X holds dates or times; encode them first, for example by the transformer of a Schema."
+        )
 
 
 def _with_facts_of_rows(estimator, X, y, given, sample_weight, groups):

@@ -14,8 +14,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpglm.estimators.inputs import Table, as_source, traveller, unlabelled_source
-from dpglm.exceptions import with_own_advice
-from dpglm.schema.values import is_dask
+from dpglm.schema.values import is_dask, validated
 from dpglm.sources.base import Source
 from dpglm.sources.dask import mapped
 
@@ -72,10 +71,8 @@ class LinearPredictions(ClassifierMixin):
         (n_samples, n_classes)
         """
         check_is_fitted(self)
-        try:
-            X = validate_data(self, X, accept_sparse="csr", reset=False)
-        except ValueError as error:
-            raise with_own_advice(error) from None
+        checks = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "reset": False}
+        X = validated(lambda: validate_data(self, X, **checks), X)
         scores = safe_sparse_dot(self._as_fitted(X), self.coef_.T, dense_output=True)
         scores += self.intercept_
         return scores.ravel() if scores.shape[1] == 1 else scores

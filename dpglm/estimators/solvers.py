@@ -129,7 +129,7 @@ class FitTrace:
     debiased : Debiased or None
         What was released after the last, for intervals.
     slope : ndarray or None
-        Of gradient descent: the noisy mean gradients, weighted as the iterates that they are of.
+        Of gradient descent: the sum of noisy mean gradients, each with the weight of its iterate.
 
     Examples
     --------

@@ -58,19 +58,21 @@ _MOSTLY_NOISE = 12.0
 # the way is so short that noise does not add up. See "Rare categories" in docs/defaults.md.
 _PRIOR_STRENGTH, _PRIOR_SCALE, _SHORT_WAY = 0.045, 2.5, 40.0
 
-# A magnitude counts if it has this part of the records, and more than any that is empty reaches in
-# 999 fits of 1000. So much is spent on the counts that the latter is a twentieth of the records,
-# within limits, of which the upper one is at most half of what the second moment leaves; there a
-# quarter of them must do, else columns stay as they are, and so do those of very wide tables.
+# A magnitude counts if it has this part of the records, and more than noise alone reaches in all
+# but one of 1000 fits. So much is spent on the counts that the latter is a twentieth of the
+# records, within limits, of which the upper one is at most half of what the second moment leaves;
+# there a quarter of them must do, else columns stay as they are, and so do those of very wide
+# tables.
 _VISIBLE, _FALSE_ALARM, _ENLARGED = 0.02, 0.001, 1 / 8
 _WANTED, _NEEDED = 0.05, 0.25
 _LEAST_SCALE_SHARE, _MOST_SCALE_SHARE, _MOST_SCALED = 0.003, 0.03, 2**16
 
 # The same of lengths of rows: counts are to have a noise of a tenth of the records, but are worth
 # no more than .15 of the budget, and nothing where .4 of the records would not show. A length
-# counts if it has a tenth of the records; before anything is seen it is 3.5 or 1.75, give or take
-# two powers of two, or one if it is less; one that is exp(3) times less likely than another is left
-# out. The square of the length that rows may have is this part of n mu.
+# counts if it has a tenth of the records. Before anything is seen lengths are taken to be 1.75 to
+# 3.5, with a standard deviation of two powers of two above that and of one below; one that is
+# exp(3) times less likely than another is left out. The square of the length that rows may have is
+# this part of n mu.
 _LENGTH_NOISE, _HIDDEN_LENGTHS, _COMMON = 0.1, 0.4, 0.1
 _LEAST_LENGTH_SHARE, _MOST_LENGTH_SHARE = 0.001, 0.15
 _LIKELY_POWERS, _CONCEIVABLE, _CARRIED = 2.0, 3.0, 1 / 7

@@ -31,7 +31,7 @@ class _ChoiceEvent:
     """One choice of some epsilon; ``inf`` is without noise."""
 
     epsilon: float
-    # A pure mechanism costs as much at this share of epsilon.
+    # It costs as much as a pure mechanism with this part of its epsilon.
     pure_share: ClassVar[float]
 
     def __post_init__(self) -> None:

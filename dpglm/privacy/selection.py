@@ -62,8 +62,8 @@ class _Selection:
         """What a release costs."""
         return self.event_type(self.epsilon)
 
-    def release(self, scores: np.ndarray, rng: EntropySource) -> tuple[int, Any]:
-        """Return the index chosen among m finite scores, larger is better, and what it cost.
+    def release(self, scores: np.ndarray, rng: EntropySource) -> int:
+        """Return the index chosen among m finite scores, larger is better.
 
         A score that is not finite raises a FloatingPointError; nothing is drawn or released then.
         """
@@ -72,8 +72,8 @@ class _Selection:
         if not np.isfinite(scores).all():
             raise FloatingPointError("A score to choose by is not finite; nothing was released.")
         if math.isinf(self.epsilon):
-            return int(np.argmax(scores)), self.event
-        return self._drawn(scores, rng), self.event
+            return int(np.argmax(scores))
+        return self._drawn(scores, rng)
 
 
 @dataclass(frozen=True)
@@ -232,7 +232,7 @@ class ChoosingVault(Vault):
         return self._release(
             choice.event,
             exact,
-            lambda scores: choice.release(scores, self._entropy)[0],
+            lambda scores: choice.release(scores, self._entropy),
             moves=choice.score_range + choice.slack,
             noise_scale=choice.scale,
         )

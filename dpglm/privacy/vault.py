@@ -221,20 +221,20 @@ class GaussianSum:
             )
         return std
 
-    def release(self, value: np.ndarray, rng: EntropySource) -> tuple[np.ndarray, GaussianEvent]:
-        """Return a float64 array of any shape with noise, multiples of ``grid``, and what it cost.
+    def release(self, value: np.ndarray, rng: EntropySource) -> np.ndarray:
+        """Return a float64 array of any shape with noise, multiples of ``grid``.
 
         An entry that is not finite raises a FloatingPointError; nothing is drawn or released then.
         """
         if self.noise_multiplier == 0:
-            return value.copy(), self.event
+            return value.copy()
         if not np.isfinite(value).all():
             raise FloatingPointError("The sum to release is not finite; nothing was released.")
         grid, std = self.grid, self.noise_std(value.size)
         with np.errstate(over="ignore"):
             steps = np.clip(value / grid, -_LARGEST_STEP, _LARGEST_STEP)
         noise = rounded_gaussian(value.size, std / grid, rng)
-        return (np.rint(steps).astype(np.int64) + noise.reshape(value.shape)) * grid, self.event
+        return (np.rint(steps).astype(np.int64) + noise.reshape(value.shape)) * grid
 
 
 class PlannedReleases:
@@ -405,7 +405,8 @@ class Vault:
             self._rounding = self._sums.rounding_slack(self._most_samples)
         slack = self._rounding * clip if noise_multiplier else 0.0
         whole = sampling_rate == 1
-        # A Poisson sample without the record stays as it is, and rounding moves either end from it.
+        # A Poisson sample without the record is the same in both data sets: the noise is for the
+        # distance of either end from its sum, and rounding is counted at each.
         ends = 1.0 if whole or batches == "fixed" else self._moved_clips
         mechanism = GaussianSum(self._moved_clips / ends * clip, ends * noise_multiplier, slack)
 
@@ -527,7 +528,7 @@ class Vault:
         def draw(total: np.ndarray) -> np.ndarray:
             if total.size != size:
                 raise RuntimeError(f"A sum of {size} numbers has {total.size}: not released.")
-            return mechanism.release(total, self._entropy)[0]
+            return mechanism.release(total, self._entropy)
 
         return self._release(
             mechanism.event if event is None else event,

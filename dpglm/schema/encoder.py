@@ -9,9 +9,8 @@ from scipy import sparse
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dpglm.exceptions import with_own_advice
 from dpglm.schema.columns import Column, TextColumn
-from dpglm.schema.values import check_names, is_dask, read_columns
+from dpglm.schema.values import check_names, is_dask, read_columns, validated
 
 
 @dataclass(eq=False, repr=False)
@@ -195,10 +194,7 @@ class PublicBoundsScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         return (np.clip(X, self.lower_, self.upper_) - self.lower_) / (self.upper_ - self.lower_)
 
     def _checked(self, X: Any, **changes: Any) -> np.ndarray:
-        try:
-            return validate_data(self, X, dtype=np.float64, **changes)
-        except ValueError as error:
-            raise with_own_advice(error) from None
+        return validated(lambda: validate_data(self, X, dtype=np.float64, **changes), X)
 
     def _bound(self, name: str) -> np.ndarray:
         value = getattr(self, name)

@@ -8,6 +8,9 @@ from typing import Any, NamedTuple
 
 import narwhals as nw
 import numpy as np
+from scipy import sparse
+
+from dpglm.exceptions import require, with_own_advice
 
 
 class Distinct(NamedTuple):
@@ -40,11 +43,21 @@ def is_dask(table: Any) -> bool:
 def dtypes(table: Any) -> dict[str, str]:
     """Return what each column holds, by its dtype: integer, real, boolean, date or text."""
     if isinstance(table, Mapping):
-        kinds = {"i": "integer", "u": "integer", "f": "real", "b": "boolean", "M": "date"}
-        return {name: kinds.get(np.asarray(v).dtype.kind, "text") for name, v in table.items()}
+        return {name: _dtype_of(values) for name, values in table.items()}
     # Of some dtypes narwhals looks at values, where there are any.
     schema = _frame(table._meta if is_dask(table) else table).head(0).schema
     return {name: _dtype(dtype) for name, dtype in schema.items()}
+
+
+def _dtype_of(values: Any) -> str:
+    """Return what one column of a dictionary holds; of a list alone by its values."""
+    if hasattr(values, "to_pylist"):
+        return dtypes(require("pyarrow", "data", "A column of Arrow").table({"": values}))[""]
+    dtype = getattr(values, "dtype", None)
+    if dtype is not None and not hasattr(dtype, "kind"):
+        return _dtype(nw.from_native(values, series_only=True).dtype)
+    kinds = {"i": "integer", "u": "integer", "f": "real", "b": "boolean", "M": "date"}
+    return kinds.get((dtype or np.asarray(values).dtype).kind, "text")
 
 
 def _dtype(dtype: Any) -> str:
@@ -79,16 +92,27 @@ def read_columns(table: Any, names: Sequence[str]) -> dict[str, Raw]:
     if not isinstance(table, Mapping):
         frame = _frame(table)
         return {name: _from_series(frame[name], name) for name in names}
-    # Of a list, numpy would make texts if one of its values is a text.
-    own = {n: None if hasattr(table[n], "__array__") else object for n in names}
-    arrays = {name: np.asarray(table[name], dtype=own[name]) for name in names}
+    arrays = {name: _as_array(table[name]) for name in names}
     raw = {name: _from_array(array, name) for name, array in arrays.items()}
     if len({len(array) for array in arrays.values()}) > 1:
         raise ValueError("the columns of the table differ in length; give one value for each row.")
     return raw
 
 
+def _as_array(values: Any) -> np.ndarray:
+    """Return one column of a dictionary, of a type that none of its values has decided on."""
+    if isinstance(getattr(values, "dtype", None), np.dtype):
+        return np.asarray(values)
+    # numpy would make texts if one is a text, and floats if one is missing.
+    values = values.astype(object) if hasattr(values, "astype") else values
+    listed = getattr(values, "to_pylist", getattr(values, "to_list", None))
+    return np.asarray(listed() if listed else values, dtype=object)
+
+
 def _frame(table: Any) -> Any:
+    if hasattr(table, "iloc") and not table.columns.is_unique:
+        twice = table.columns[table.columns.duplicated()][0]
+        raise ValueError(f"the table has several columns {twice!r}; give each its own name.")
     try:
         return nw.from_native(table, eager_only=True)
     except TypeError:
@@ -105,6 +129,8 @@ def _from_series(series: Any, name: str) -> Raw:
         series = series.dt.replace_time_zone(None)
     elif series.implementation.is_pyarrow() and not (dtype.is_numeric() or dtype.is_temporal()):
         return _from_arrow(native, name)
+    if isinstance(dtype, nw.Categorical) and series.implementation.is_pandas_like():
+        return _from_array(native.astype(object).to_numpy(), name)
     if dtype.is_integer() and series.null_count():
         # As floats, the largest would be rounded because another row has none.
         return distinct(series.to_list(), name)
@@ -136,18 +162,18 @@ def _from_array(values: np.ndarray, name: str) -> Raw:
 def distinct(values: Iterable[Any], name: str) -> Distinct:
     """Return Python values, each of them once."""
     values = list(values)
-    # With their types, where there are several: 1 and True are one key, and what becomes of a row
-    # must not depend on which of them came first.
-    is_mixed = len({*map(type, values)} - {str, type(None)}) > 1
-    keys = [(type(value), value) for value in values] if is_mixed else values
+    # With their types and spellings unless they are texts: 1 and True are one key, and so are 1.1
+    # and 1.10, and what becomes of a row must not depend on which of them came first.
+    is_text = {*map(type, values)} <= {str, type(None)}
     try:
+        keys = values if is_text else [(type(v), repr(v), hash(v)) for v in values]
         places = {key: k for k, key in enumerate(dict.fromkeys(keys))}
         rows = np.fromiter(map(places.__getitem__, keys), np.intp, len(keys))
     except TypeError:
         raise ValueError(
             f"column {name!r} holds lists, or other values that are several; give each a column."
         ) from None
-    return Distinct([key[1] for key in places] if is_mixed else [*places], rows)
+    return Distinct([*dict(zip(keys, values, strict=True)).values()], rows)
 
 
 def as_distinct(raw: Raw) -> Distinct:
@@ -236,6 +262,7 @@ class Places:
             yield f"these categories never occur: {never}"
 
     def _place(self, value: Any) -> float:
+        value = value.strip() if isinstance(value, str) else value
         if value in self._places or is_missing(value):
             return self._places.get(value, math.nan)
         is_whole = isinstance(value, float | Decimal) and value == value // 1
@@ -248,3 +275,55 @@ def _spellings(value: Any) -> set[Any]:
     whole = str(int(value))
     truth = str(bool(value)) if value in (0, 1) else whole
     return {whole, f"{whole}.0", truth, truth.lower(), truth.upper()}
+
+
+def validated(check: Callable[[], Any], X: Any) -> Any:
+    """Return what scikit-learn's check of rows returns; its errors, in words that quote no value.
+
+    They are raised where no other error is being handled, which they would keep.
+    """
+    try:
+        return check()
+    except (TypeError, ValueError) as error:
+        failed = error
+    raise in_own_words(failed, X)
+
+
+def in_own_words(error: Exception, X: Any) -> Exception:
+    """Return what scikit-learn says of rows, or raise an error of ours, neither of which quotes."""
+    if isinstance(error, TypeError) and not hasattr(X, "columns"):
+        return error
+    shape = floating(X).shape
+    if len(shape) != 2:
+        return ValueError(
+            f"X must have two dimensions, got shape {shape}. Reshape your data by X.reshape(-1, 1) "
+            "if it has one feature, or X.reshape(1, -1) if it is one record."
+        )
+    return with_own_advice(error)
+
+
+def floating(rows: Any) -> np.ndarray | sparse.csr_array:
+    """Return rows as the objective wants them: float64 or float32, row-major or CSR.
+
+    Numbers that float32 holds exactly become float32, others float64. An error does not quote what
+    it cannot convert, as that of numpy would: it is the value of a record.
+    """
+    try:
+        rows = rows if sparse.issparse(rows) else np.asarray(rows)
+        dtype = np.float32 if np.can_cast(rows.dtype, np.float32) else np.float64
+        if rows.dtype.kind == "c":
+            found = None
+        elif sparse.issparse(rows):
+            found = sparse.csr_array(rows, dtype=dtype)
+        else:
+            found = np.ascontiguousarray(rows, dtype=dtype)
+    except (TypeError, ValueError):
+        rows = found = None
+    if rows is None:
+        raise ValueError(
+            "X must be a table of numbers, as many in every row; encode anything else first, for "
+            "example by the transformer of a Schema."
+        )
+    if found is None:
+        raise ValueError("Complex data not supported: X must hold real numbers.")
+    return found

@@ -16,7 +16,8 @@ from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
-from scipy import sparse
+
+from dpglm.schema.values import floating
 
 if TYPE_CHECKING:
     from dpglm.sums.blocks import Blocks
@@ -270,34 +271,3 @@ def rows_of_a_block(asked: Any, bytes_per_row: float) -> int:
 def distinct(parts: Iterable[np.ndarray]) -> np.ndarray:
     """Return the sorted distinct values of some arrays."""
     return np.unique(np.concatenate([np.unique(part) for part in parts]))
-
-
-def check_table(X: Any) -> None:
-    """Raise an error that quotes no value if X is not a table of real numbers."""
-    X = floating(X)
-    if X.ndim != 2:
-        raise ValueError(
-            f"X must have two dimensions, got shape {X.shape}. Reshape your data by "
-            "X.reshape(-1, 1) if it has one feature, or X.reshape(1, -1) if it is one record."
-        ) from None
-
-
-def floating(rows: Any) -> np.ndarray | sparse.csr_array:
-    """Return rows as the objective wants them: float64 or float32, row-major or CSR.
-
-    Numbers that float32 holds exactly become float32, others float64. An error does not quote what
-    it cannot convert, as that of numpy would: it is the value of a record.
-    """
-    try:
-        rows = rows if sparse.issparse(rows) else np.asarray(rows)
-        if rows.dtype.kind != "c":
-            dtype = np.float32 if np.can_cast(rows.dtype, np.float32) else np.float64
-            if sparse.issparse(rows):
-                return sparse.csr_array(rows, dtype=dtype)
-            return np.ascontiguousarray(rows, dtype=dtype)
-    except (TypeError, ValueError):
-        raise ValueError(
-            "X must be a table of numbers, as many in every row; encode anything else first, for "
-            "example by the transformer of a Schema."
-        ) from None
-    raise ValueError("Complex data not supported: X must hold real numbers.") from None

@@ -18,7 +18,8 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils import column_or_1d
 
-from dpglm.sources.base import LocalSource, Source, distinct, floating, make_changed
+from dpglm.schema.values import floating
+from dpglm.sources.base import LocalSource, Source, distinct, make_changed
 
 if TYPE_CHECKING:
     from dpglm.sums.objective import Objective

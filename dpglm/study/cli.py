@@ -22,6 +22,7 @@ from sklearn.base import BaseEstimator
 import dpglm
 from dpglm.audit.report import AuditReport, audit_estimator, audit_table
 from dpglm.datasets import read_untyped
+from dpglm.estimators.inference import aligned
 from dpglm.estimators.whitening import DEFAULT_ROW_BOUND
 from dpglm.exceptions import require
 from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS
@@ -31,13 +32,13 @@ from dpglm.schema import Schema
 from dpglm.schema.columns import FILL_IN
 from dpglm.study import methods
 from dpglm.study.comparison import compare
-from dpglm.study.methods import ALIASES, AUDITED, COMPARED, DATASETS, LOSSES, METHODS, PLANNED
+from dpglm.study.methods import AUDITED, COMPARED, DATASETS, LOSSES, METHODS, PLANNED
 from dpglm.study.models import fit_csv, predict_csv
 from dpglm.study.planning import MOST_ITERATIONS, plan_as_asked
 from dpglm.study.plots import AuditDisplay, ComparisonDisplay, OdometerDisplay
 from dpglm.study.privacy_report import PrivacyReport
 from dpglm.study.report import html_report
-from dpglm.study.results import ComparisonResults, ResultsFile, aligned, one_line
+from dpglm.study.results import ComparisonResults, ResultsFile, one_line
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -59,7 +60,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         add(command)
     arguments = parser.parse_args(argv)
     try:
-        code = arguments.run(arguments)
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            code = arguments.run(arguments)
         sys.stdout.flush()
         return code
     except KeyboardInterrupt:
@@ -69,6 +72,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         # As in ``dpglm plan ... | head -1``. Python would try to write the rest when it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+
+
+def _show_warning(message: Warning, category: type[Warning], *_: Any) -> None:
+    """Say it without the line of our code that it came from."""
+    print(f"{category.__name__}: {message}", file=sys.stderr)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -138,12 +146,12 @@ def _at_least(least: int) -> Callable[[str], int]:
 
 
 def _listed(known: Sequence[str]) -> Callable[[str], list[str]]:
-    """Return the reader of a list with commas, of names that are known or aliases of them."""
+    """Return the reader of a list with commas, of names that are known."""
 
     def names_in(text: str) -> list[str]:
         names = list(dict.fromkeys(name.strip() for name in text.split(",")))
         for name in names:
-            if ALIASES.get(name, name) not in known:
+            if name not in known:
                 raise argparse.ArgumentTypeError(
                     f"{name!r} is unknown; choose from {', '.join(known)}"
                 )
@@ -458,7 +466,6 @@ def _plan(arguments: argparse.Namespace) -> int:
 
 def _add_audit(parser: Any) -> None:
     names = "\n".join(f"  {name:<24}{methods.make_audited(name)[1]}" for name in AUDITED)
-    own_names = {compared: audited for audited, compared in ALIASES.items()}
     parser.epilog = (
         f"estimators:\n{names}\n\nAn audit at a larger epsilon sees smaller errors: the code that "
         "adds the noise is the same."
@@ -466,8 +473,8 @@ def _add_audit(parser: Any) -> None:
     chosen = parser.add_mutually_exclusive_group()
     chosen.add_argument("--all", action="store_true", help="audit every estimator, one table")
     chosen.add_argument(
-        "--estimator", type=lambda name: own_names.get(name, name), choices=AUDITED,
-        default="logistic", metavar="NAME", help="see below; default: %(default)s",
+        "--estimator", choices=AUDITED, default="logistic", metavar="NAME",
+        help="see below; default: %(default)s",
     )  # fmt: skip
     _add_options(
         parser,
@@ -546,7 +553,7 @@ def _odometer(arguments: argparse.Namespace) -> int:
             costs = rounded_up(entry.ledger.epsilon(delta)), rounded_up(used)
             rows.append((str(number), *(text or "-" for text in texts), *costs))
         if len(rows) > 1:
-            print(*aligned(rows, left=5), "", sep="\n")
+            print(*aligned(rows, left=range(5)), "", sep="\n")
         print(odometer)
         if odometer.epsilon is not None:
             remaining = math.floor(1e4 * odometer.remaining()) / 1e4
@@ -600,12 +607,14 @@ def _schema(arguments: argparse.Namespace) -> int:
         try:
             frame = read_untyped(arguments.table)
         except ValueError as error:
-            raise ValueError(f"{arguments.table} is not a CSV file with a header.") from error
-        if schema is not None:
-            print(schema.check(frame))
-        else:
+            text = f"{arguments.table} is not a CSV file in UTF-8 with a header."
+            raise ValueError(text) from error
+        if schema is None:
             print(Schema.draft(_dated(frame), arguments.target, name=arguments.name).to_json())
-    return 0
+            return 0
+        found = schema.check(frame)
+        print(found)
+    return 0 if found.endswith("No problem was found.") else 1
 
 
 def _dated(frame: Any) -> Any:

@@ -123,7 +123,7 @@ AUDITED: dict[str, Method] = {
         momentum="heavy_ball",
         averaging="uniform",
     ),
-    "logistic-minibatch": _variant(
+    "logistic-batches": _variant(
         "on random batches", sampling_rate=0.2, max_iter=40, preconditioner=None
     ),
     "logistic-threads": Method(_LOGISTIC, "on dense rows, in two threads", container="dense"),
@@ -137,7 +137,7 @@ AUDITED: dict[str, Method] = {
     "output-perturbation": Method(_OUTPUT),
     "descent-output": Method(_DESCENT),
     "approximate-minima": Method(_MINIMA),
-    "newton": Method(_NEWTON),
+    "double-noise-newton": Method(_NEWTON),
     "privgene": Method(_GENETIC),
     "sgd-moments": Method(baselines.SGDMomentsAccountant(max_iter=100)),
     "sgd-advanced": Method(_ADVANCED),
@@ -147,8 +147,6 @@ AUDITED: dict[str, Method] = {
 
 COMPARED = tuple(METHODS)
 PLANNED = ["logistic", "svm", "agd"]
-ALIASES = {"newton": "double-noise-newton", "logistic-minibatch": "logistic-batches"}
-"""The names in `METHODS` of what `AUDITED` calls otherwise."""
 
 
 def select(
@@ -166,7 +164,7 @@ def select(
         losses = losses or (["logistic"] if quick else None)
     chosen: list[str] = []
     for name in names:
-        chosen += COMPARED if name == "all" else [ALIASES.get(name, name)]
+        chosen += COMPARED if name == "all" else [name]
     kept = LOSSES if losses is None or "both" in losses else losses
     return [name for name in dict.fromkeys(chosen) if set(METHODS[name].losses) & set(kept)]
 

@@ -13,13 +13,12 @@ from sklearn.base import BaseEstimator, clone
 from dpglm import calculator, schedules
 from dpglm.datasets import sample_from_schema
 from dpglm.estimators.adaptive_plan import AdaptivePlan
-from dpglm.estimators.inference import most_columns
+from dpglm.estimators.inference import aligned, most_columns
 from dpglm.estimators.plan import WHITENED_UNITS, PrivacyPlan
 from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS
 from dpglm.privacy.ledger import PrivacyLedger, composed_epsilon, rounded_up
 from dpglm.schema import Schema
 from dpglm.study.methods import make_estimator, read_schema
-from dpglm.study.results import aligned
 from dpglm.study.utility import simulated_accuracy, simulated_errors
 
 # A plan lists every iteration.
@@ -413,7 +412,7 @@ def _section(title: str, rows: Texts = (), table: Texts = (), note: str = "") ->
     for label, text in rows:
         labelled = {"initial_indent": f"  {label:<{_LABEL}}", "subsequent_indent": _BELOW}
         lines += textwrap.wrap(text, _WIDTH, **labelled)
-    lines += [f"  {line}" for line in aligned(table, gap=3, left=1)]
+    lines += [f"  {line}" for line in aligned(table, gap=3, left=[0])]
     if note:
         lines += textwrap.wrap(f"({note})", _WIDTH, initial_indent="  ", subsequent_indent="   ")
     return lines

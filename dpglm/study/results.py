@@ -81,14 +81,6 @@ def score_text(row: Row, metric: str) -> str:
     return f"{mean:.{decimals}f}" + ("" if error is None else f" ±{error:.{decimals}f}")
 
 
-def aligned(rows: Iterable[Sequence[str]], gap: int = 2, left: int = 0) -> list[str]:
-    """Return the rows of a table as lines: `left` columns to the left, the others to the right."""
-    rows = list(rows)
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    cells = [f"{{:{'<' if i < left else '>'}{width}}}" for i, width in enumerate(widths)]
-    return [(" " * gap).join(cells).format(*row) for row in rows]
-
-
 def configured(estimator: BaseEstimator, params: Mapping[str, Any]) -> BaseEstimator:
     """Return an unfitted copy of an estimator at a setting, which it shares nothing with."""
     own = {name: clone(value, safe=False) for name, value in params.items()}

@@ -23,6 +23,7 @@ from sklearn.utils import check_random_state, check_X_y
 from dpglm.calculator import Errors
 from dpglm.datasets import chances_with, draw_rows
 from dpglm.estimators.descent import NoisyDescentMixin
+from dpglm.estimators.inference import aligned
 from dpglm.estimators.plan import PrivacyPlan
 from dpglm.estimators.solvers import Space
 from dpglm.exceptions import PrivacyWarning
@@ -205,7 +206,7 @@ class UtilityGraphResults(results.ResultTable):
             columns.append([title, *(results.score_text(row, name) for row in best)])
         for name in self.varied():
             columns.append([name, *(results.value_text(row[f"param_{name}"]) for row in best)])
-        lines = [self.headline(), *results.aligned(zip(*columns, strict=True))]
+        lines = [self.headline(), *aligned(zip(*columns, strict=True))]
         if len(measured) > n_best:
             lines.append(f"and {len(measured) - n_best} more")
         for error, n in Counter(cell.error for cell in self.errors).items():

@@ -79,8 +79,8 @@ class Objective:
     to the public `max_weight`. `groups` (n,) says whose rows they are, by numbers from 0 on, of
     which none has more than the public `max_group_size`. `n_threads`, by default what numba may
     use, never changes a result. `norms` are the `Objective.norms` of what will be made of this one
-    by `scaled` and `in_basis`, from the same rows: none are then computed. They are empty if
-    `norms` will be asked for: a fingerprint must be older than what it vouches for.
+    by `scaled` and `in_basis`, kept from an earlier pass over the same rows: none are then
+    computed. Empty ones are to be collected: the fingerprint of the rows is taken before them.
 
     `n_records`, of rows or of groups, is private where the number of records is; `coef_shape` is
     that of the coefficients, and of what `gradient_sum` returns.

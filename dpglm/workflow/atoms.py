@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from scipy.ndimage import median_filter
 from scipy.special import ndtri
 
+from dpglm.estimators.base import warn_of_delta
 from dpglm.estimators.inputs import group_numbers
 from dpglm.estimators.plan import ledger_of
 from dpglm.privacy.budget import LARGEST_NOISE_MULTIPLIER, PrivacyBudget, is_number
@@ -20,7 +21,7 @@ from dpglm.privacy.odometer import charge_odometers
 from dpglm.privacy.vault import GaussianSum, Vault, magnitude_sensitivity
 from dpglm.schema.columns import NumericColumn
 from dpglm.schema.table import MOST_ENCODED, ROUND, Schema
-from dpglm.schema.values import check_names, is_dask, read_columns
+from dpglm.schema.values import read_columns
 
 # An atom has this part of the records, at least, and so much is spent that it is seen, within
 # limits; where the upper one would not show a two-hundredth of them, nothing is spent.
@@ -223,15 +224,16 @@ def private_atoms(
     left = _left(budget, float(share))
     ledger = _ledger(budget, share, "row" if groups is None else "group")
     if share:
-        schema = _released(schema, grids, holder, ledger, budget)
+        n_records = max(1, budget.public_n_samples(holder.n_records))
+        warn_of_delta(budget, n_records, stacklevel=3)
+        return _released(schema, grids, holder, ledger, budget, left)
     return PrivateAtoms(schema, left, ledger)
 
 
 def _holder(grids: Sequence[_Grid], table: Any, groups: Any) -> NumberColumns:
     """Return the holder of the columns that are counted, all of whose values can be read."""
     names = [grid.column.name for grid in grids]
-    check_names(table, names)
-    raw = read_columns(table[names].compute() if is_dask(table) else table, names)
+    raw = read_columns(table, names)
     numbers = [grid.column.numbers(raw[grid.column.name]) for grid in grids]
     if groups is not None:
         first = np.unique(group_numbers(groups, numbers[0]), return_index=True)[1]
@@ -288,7 +290,8 @@ def _released(
     holder: NumberColumns,
     ledger: PrivacyLedger,
     budget: PrivacyBudget,
-) -> Schema:
+    left: dict[str, Any],
+) -> PrivateAtoms:
     """Release the counts, charge for them, and return the schema with what they show."""
     ((event, _),) = ledger.events
     vault = AtomVault(holder, ledger.events, budget, entropy_source())
@@ -300,7 +303,7 @@ def _released(
         std = vault.log[-1].noise_scale
         counts = np.split(noisy, np.cumsum(sizes)[:-1])
         beyond = [_beyond(part, std, _chance(grids), n_records) for part in counts]
-        return _with_atoms(schema, grids, beyond)
+        return PrivateAtoms(_with_atoms(schema, grids, beyond), left, ledger)
     except BaseException as error:
         if vault.has_drawn or not ledger.protects:
             error.privacy_ledger = ledger  # type: ignore[attr-defined]

@@ -15,6 +15,7 @@ from sklearn.isotonic import isotonic_regression
 from sklearn.utils import check_consistent_length, column_or_1d
 from sklearn.utils.validation import check_is_fitted
 
+from dpglm.estimators.base import warn_of_delta
 from dpglm.estimators.inputs import resolved_classes
 from dpglm.estimators.plan import ledger_of
 from dpglm.privacy.budget import PrivacyBudget
@@ -230,6 +231,8 @@ def release_statistics(
     vault = ScoreVault(records, ledger.events, budget, entropy_source())
     del records
     charge_odometers(ledger, model)
+    if not pure:
+        warn_of_delta(budget, n_records, stacklevel=4)
     try:
         if pure:
             values = dict(zip(names, vault.noisy_sums(names, budget.epsilon).tolist(), strict=True))

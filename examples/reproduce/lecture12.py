@@ -286,7 +286,7 @@ def noise_and_cost(report: Report, row: Row, rng: np.random.Generator) -> None:
     plan = row.plan(n)
     mechanism = GaussianSum(plan.sensitivity[0], plan.noise_multiplier[0])
     entropy = entropy_source(int(rng.integers(2**31)))
-    squares = [np.square(mechanism.release(np.zeros(d), entropy)[0]).sum() for _ in range(2000)]
+    squares = [np.square(mechanism.release(np.zeros(d), entropy)).sum() for _ in range(2000)]
     mean, error = mean_and_error(np.array(squares) / plan.facts.noise_std[0] ** 2)
     report.claim(
         "variance of the noise of a fit",
