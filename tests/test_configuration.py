@@ -266,7 +266,7 @@ def test_the_length_noise_and_steps_of_hong_follow_from_public_numbers(relation)
     [
         ({"alpha": 0.0}, "max_iter='optimal' .* positive alpha, got 0.0"),
         ({"row_bound": None}, "max_iter='optimal' .* finite row_bound, got None"),
-        ({"row_bound": -1.0}, "max_iter='optimal' .* finite row_bound, got -1.0"),
+        ({"row_bound": -1.0}, "row_bound=-1.0 must be a number above 0"),
         ({"preconditioner": "full"}, "unknown after a preconditioner"),
         ({"epsilon": math.inf}, "mu=inf must be positive and finite"),
         ({"sampling_rate": 0.5}, "no sampling_rate"),

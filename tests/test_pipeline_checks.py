@@ -90,7 +90,8 @@ LEAKING = [
     *[
         (make_pipeline(step, PRIVATE), [type(step).__name__.lower()])
         for step in (
-            StandardScaler(with_mean=False), MinMaxScaler(), KBinsDiscretizer(), PCA(2),
+            StandardScaler(with_mean=False, with_std=False), MinMaxScaler(), KBinsDiscretizer(),
+            PCA(2),
             SimpleImputer(strategy="mean"), SimpleImputer(strategy="constant", add_indicator=True),
             TfidfVectorizer(), TfidfVectorizer(vocabulary=["a"]), TfidfTransformer(),
             CountVectorizer(), TargetEncoder(), SelectKBest(), OneHotEncoder(), OrdinalEncoder(),
@@ -106,6 +107,12 @@ LEAKING = [
     (TunedThresholdClassifierCV(PRIVATE, cv=0.2), ["TunedThresholdClassifierCV"]),
     (BaggingClassifier(PRIVATE), ["BaggingClassifier"]),
     (BaggingClassifier(bootstrap=False), ["BaggingClassifier"]),
+    (BaggingClassifier(COUNTED, bootstrap=False), ["BaggingClassifier"]),
+    (ClassifierChain(PRIVATE, cv=5), ["ClassifierChain"]),
+    (
+        OneVsRestClassifier(PRIVATE).fit(np.eye(4), [[0, 0], [1, 0], [0, 1], [1, 0]]),
+        ["OneVsRestClassifier"],
+    ),
     (AdaBoostClassifier(PRIVATE), ["AdaBoostClassifier"]),
     (StackingClassifier([("a", PRIVATE)], cv=KFold(2)), ["StackingClassifier"]),
     (StackingClassifier([("a", PRIVATE)], DPLinearSVM()), ["StackingClassifier"]),
@@ -136,6 +143,7 @@ LEAKING = [
                     ("bounds", PublicBoundsScaler(), ["pay"]),
                 ],
                 remainder=StandardScaler(),
+                sparse_threshold=0,
             ),
             PRIVATE,
         ),
@@ -170,7 +178,7 @@ SAFE = [
             SimpleImputer(strategy="constant", keep_empty_features=True),
             MissingIndicator(features="all"), FunctionTransformer(np.log1p),
             SplineTransformer(knots=np.array([[0.0], [1.0], [2.0]])), RBFSampler(gamma=0.5),
-            StandardScaler(with_mean=False, with_std=False), GaussianRandomProjection(4),
+            GaussianRandomProjection(4),
             SparseCoder(np.eye(4)), TfidfTransformer(use_idf=False), PolynomialCountSketch(),
             SelectFromModel(DPLinearSVM()), RFE(PRIVATE, n_features_to_select=2), "passthrough",
         )
@@ -190,6 +198,7 @@ SAFE = [
                 ("words", OneHotEncoder(categories=[["x"]]), make_column_selector("word")),
             ],
             remainder="drop",
+            sparse_threshold=0,
         ),
         PRIVATE,
     ),
@@ -200,6 +209,7 @@ NOT_KNOWN = [
     Unknown(),
     FrozenEstimator(make_pipeline(StandardScaler(), PRIVATE)),
     ColumnTransformer([("a", Normalizer(), lambda X: [0])]),
+    SelectFromModel(PRIVATE, max_features=lambda X: 1),
     StackingClassifier([("a", PRIVATE)], DPLinearSVM(), cv=[([0, 1], [2, 3])]),
 ]
 
@@ -224,9 +234,19 @@ def test_what_only_its_author_can_tell_has_a_word_of_its_own(step):
     assert [finding.severity for finding in found] == ["not known"]
 
 
-def test_a_column_that_may_be_dropped_leaks():
-    (finding,) = check_pipeline(make_pipeline(SimpleImputer(strategy="constant"), PRIVATE))
-    assert finding.severity == "leaks" and finding.instead == "keep_empty_features=True"
+@pytest.mark.parametrize(
+    ("step", "instead"),
+    [
+        (SimpleImputer(strategy="constant"), "keep_empty_features=True"),
+        (OneHotEncoder(categories=[["a"]], handle_unknown="warn"), "without drop"),
+        (OneHotEncoder(categories=[["a"]], handle_unknown="ignore", drop="first"), "without drop"),
+        (ColumnTransformer([("a", OneHotEncoder(categories=[["a"]]), [0])]), "sparse_threshold=0"),
+        (ColumnTransformer([], remainder=HashingVectorizer()), "sparse_threshold=0"),
+    ],
+)
+def test_what_tells_something_of_the_rows_beside_the_fit_leaks(step, instead):
+    (finding,) = check_pipeline(make_pipeline(step, PRIVATE))
+    assert finding.severity == "leaks" and finding.instead.endswith(instead)
 
 
 def test_only_an_estimator_is_looked_at():

@@ -9,6 +9,7 @@ import re
 import zoneinfo
 from dataclasses import replace
 from decimal import Decimal
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -615,8 +616,20 @@ def test_an_artificial_table_has_all_kinds():
     ],
 )
 def test_a_table_of_another_form_is_refused(table, says):
+    """Of a data frame a name that comes twice is a fifth form."""
+    with pytest.raises(ValueError, match="several columns 'a'"):
+        Schema.draft(pd.DataFrame([[1, 2]], columns=["a", "a"]))
     with pytest.raises(ValueError, match=says):
         NINE.transformer().transform(table)
+
+
+def test_spaces_around_texts_do_not_count_in_any_table(tmp_path):
+    schema = Schema("s", [CategoricalColumn("job", ["cook", "baker"])], Target("y", [0, 1]))
+    path = tmp_path / "s.csv"
+    path.write_text("job,y\n cook,0\nbaker ,1\n")
+    tables = [read_csv(path, schema).data, pd.read_csv(path), {"job": [" cook", "baker "]}]
+    for table in tables:
+        assert_array_equal(schema.transformer().fit_transform(table), np.eye(2))
 
 
 def test_one_and_true_are_two_texts_but_one_number():
@@ -716,6 +729,16 @@ def test_the_command_line_takes_either_document(tmp_path):
         assert y.tolist() == RAW["paid"]
 
 
+def test_yaml_takes_no_code_for_a_number_and_no_number_for_a_code():
+    codes = ("01001", "1e3", "12:30", "0x1F", "1_000", "2.5")
+    schema = Schema("codes", [CategoricalColumn("1e5", codes)], TARGET)
+    assert Schema.from_yaml(schema.to_yaml()) == schema
+    by_hand = schema.to_yaml()
+    for code in ("01001", "12:30", "0x1F", "1_000"):
+        by_hand = by_hand.replace(f"'{code}'", code)
+    assert Schema.from_yaml(by_hand).columns == schema.columns
+
+
 def test_yaml_written_by_hand_keeps_yes_and_no_as_texts():
     text = """
 version: 1
@@ -781,6 +804,7 @@ WRONG = [
     (OrdinalColumn, ("x", ["a", "b"]), {"missing": "c"}, "missing='c'"),
     (CategoricalColumn, ("x", ["a", "b"]), {"missing": "c"}, "missing='c'"),
     (CategoricalColumn, ("x", ["a", "b"]), {"unknown": "drop"}, "unknown='drop'"),
+    (CategoricalColumn, ("x", ["a ", "b"]), {}, "leave out spaces around texts"),
     (TextColumn, ("x", 0), {}, "buckets=0"),
     (TextColumn, ("x", 8), {"missing": " "}, "missing=' '"),
 ]
@@ -827,6 +851,45 @@ def test_a_draft_reads_no_value_and_cannot_be_used_before_it_is_filled_in(contai
         Schema.draft(table, target="wage")
 
 
+@pytest.mark.parametrize(
+    "column",
+    [
+        partial(pd.array, dtype="Int64"), partial(pd.array, dtype="int64[pyarrow]"), pa.array,
+        lambda values: pa.chunked_array([values]), partial(pl.Series, "n"), pd.Categorical,
+    ],
+)  # fmt: skip
+def test_one_missing_value_changes_neither_a_draft_nor_another_row(column):
+    whole, gap = column([1, 2**53 + 1, 3]), column([1, 2**53 + 1, None])
+    assert Schema.draft({"n": whole}) == Schema.draft({"n": gap})
+    schema = Schema("n", [CategoricalColumn("n", [1, 2**53 + 1])], TARGET)
+    for table in ({"n": gap}, pd.DataFrame({"n": pd.Categorical([1, 2**53 + 1, None])})):
+        assert_array_equal(schema.transformer().fit_transform(table)[:2], np.eye(2))
+
+
+@pytest.mark.parametrize(
+    ("kind", "equal"),
+    [
+        (CategoricalColumn("c", ["1.10", "2.50"]), [Decimal("1.10"), Decimal("1.1")]),
+        (TextColumn("c", 8), [Decimal("1.10"), Decimal("1.1")]),
+        (DateColumn("c", "2020-01-01", "2020-01-03"), [
+            datetime.datetime(2020, 1, 1, 20, tzinfo=datetime.UTC),
+            datetime.datetime(2020, 1, 2, 5, tzinfo=zoneinfo.ZoneInfo("Asia/Tokyo")),
+        ]),
+    ],
+)  # fmt: skip
+def test_how_one_row_is_spelled_changes_no_other(kind, equal):
+    first, other = equal
+    assert first == other
+    schema = Schema("c", [kind], TARGET)
+    for container in (dict, pd.DataFrame):
+        encoded = [
+            schema.transformer().fit_transform(container({"c": [one, first, other, first]}))
+            for one in equal
+        ]
+        assert_array_equal(encoded[0][1:], encoded[1][1:])
+        assert_array_equal(encoded[0][0], encoded[0][1])
+
+
 def test_a_draft_needs_no_rows():
     frame = pd.DataFrame(RAW)
     assert Schema.draft(frame) == Schema.draft(frame[:0]) == Schema.draft(frame[::-1])
@@ -850,6 +913,9 @@ def test_check_tells_all_at_once_and_says_that_it_read_rows():
         "column 'paid' holds the label 'maybe', first in row 3",
     ):
         assert [line for said in lines if said.startswith(line)] == [line], line
+    words = Schema("words", [TextColumn("note", 4)], TARGET)
+    said = words.check({"note": ["a", "7", "two words"], "paid": ["yes", "no", "no"]})
+    assert "2 of 3 texts have no word of two letters" in said
     one = Schema("one", [BooleanColumn("member")], TARGET)
     assert one.check(pl.DataFrame(RAW)[:1]).endswith("room.\nNo problem was found.")
     known = {name: values for name, values in RAW.items() if name != "note"}

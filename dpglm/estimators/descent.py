@@ -185,6 +185,8 @@ class NoisyDescentMixin(NamedLossMixin):
         centred = self.fit_intercept and debiasing is None
         first = mu, signal, facts.n_features
         moment = preconditioner and preconditioner.release_plan(*first, centred=centred)
+        if self.row_bound is not None:
+            check_number("row_bound", self.row_bound, 0.0, 1e50)
         row_bound = None if preconditioner else self.row_bound
         facts = replace(facts, sampling_rate=self.sampling_rate, row_bound=row_bound)
         momentum, averaging = check_momentum(chosen.pop("momentum")), chosen.pop("averaging")

@@ -95,6 +95,8 @@ class _Facts:
         types = {type(value) for value in values}
         alike = len(types) == 1 and types <= {str, int, bool}
         self._demand(alike, field, "list values that are all strings, all integers or all booleans")
+        bare = types != {str} or all(value == value.strip() for value in values)
+        self._demand(bare, field, "leave out spaces around texts, which do not count in a table")
         for value in values:
             if values.count(value) > 1:
                 raise ValueError(
@@ -160,7 +162,8 @@ class Quantity(Column):
         values = self.read(raw)
         if self.outside == "missing":
             values[self._is_outside(values)] = np.nan
-        self._refuse(np.isinf(values), f"holds something that is not {self._kind}")
+        advice = "; give the column the kind of what it holds, or map its values by a public rule"
+        self._refuse(np.isinf(values), f"holds something that is not {self._kind}", advice)
         missing = np.isnan(values)
         self._refuse_missing(missing, self._also_missing)
         if self.has_constant:
@@ -600,7 +603,8 @@ class TextColumn(Column):
 
     Notes
     -----
-    The counts of words are divided by their L2 norm, so that of a row's block is at most 1.
+    Words have two letters or digits at least. Their counts are divided by their L2 norm, so that of
+    a row's block is at most 1.
 
     Examples
     --------
@@ -619,6 +623,15 @@ class TextColumn(Column):
         is_text = isinstance(self.missing, str) and bool(self.missing.strip())
         self._check_missing(is_text, "a text")
 
+    def remarks(self, raw: Raw) -> Iterator[str]:
+        words = self._hashed([str(v) for v in as_distinct(raw).values if not is_missing(v)])
+        wordless = int((words.count_nonzero(axis=1) == 0).sum())
+        if wordless:
+            yield (
+                f"{wordless} of {words.shape[0]} texts have no word of two letters or digits, and "
+                "are encoded as zeros; single characters are better categories"
+            )
+
     def numbers(self, raw: Raw) -> sparse.csr_array:
         """Return the block in CSR."""
         raw = as_distinct(raw)
@@ -628,10 +641,13 @@ class TextColumn(Column):
         self._refuse_missing(missing[raw.rows])
         constant = self.missing if self.has_constant else ""
         texts = [constant if is_missing(value) else str(value) for value in values]
-        block = HashingVectorizer(n_features=self.buckets).transform(texts)
+        block = self._hashed(texts)
         if self.missing == "indicator":
             block = sparse.hstack([block, missing[:, np.newaxis]], format="csr")
         return sparse.csr_array(block[raw.rows])
+
+    def _hashed(self, texts: list[str]) -> sparse.csr_matrix:
+        return HashingVectorizer(n_features=self.buckets).transform(texts)
 
     @property
     def encoded_names(self) -> list[str]:

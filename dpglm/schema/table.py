@@ -342,13 +342,16 @@ class Schema:
     def to_yaml(self) -> str:
         """Return the same document as YAML, with PyYAML."""
         yaml = require("yaml", "yaml", "Schema.to_yaml")
-        return yaml.safe_dump(self.to_dict(), sort_keys=False, allow_unicode=True)
+        dumper = type("Dumper", (yaml.SafeDumper,), {})
+        # PyYAML itself takes 1e3 for a text, and writes one like a number.
+        dumper.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, _DIGITS)
+        return yaml.dump(self.to_dict(), Dumper=dumper, sort_keys=False, allow_unicode=True)
 
     @classmethod
     def from_yaml(cls, path_or_text: str | os.PathLike[str]) -> Self:
         """Read a schema from a YAML file, or from text of several lines, with PyYAML.
 
-        The words yes, no, on and off are texts, not booleans.
+        The words yes, no, on and off are texts, not booleans, and so are 01001, 0x1F and 12:30.
         """
         yaml = require("yaml", "yaml", "Schema.from_yaml")
         is_text = isinstance(path_or_text, str) and "\n" in path_or_text
@@ -382,18 +385,24 @@ def load_schema(name: str) -> Schema:
     return Schema.from_json(folder.joinpath(f"{name}.json").read_text(encoding="utf-8"))
 
 
+# What YAML 1.2 takes for numbers: no octal codes, no hours, and 1e6 without a point.
+_INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]*)$")
+_FLOAT = re.compile(r"[-+]?([0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))([eE][-+]?[0-9]+)?$")
+_DIGITS = list("-+.0123456789")
+
+
 def _plain_loader(yaml: Any) -> Any:
-    """Return PyYAML's safe loader with the booleans true and false alone, and 1e6 a number."""
+    """Return PyYAML's safe loader with decimal numbers and the booleans true and false alone."""
+    other = {f"tag:yaml.org,2002:{kind}" for kind in ("int", "float", "bool")}
 
     class Loader(yaml.SafeLoader):
         yaml_implicit_resolvers = {  # noqa: RUF012
-            first: [r for r in found if r[0] != "tag:yaml.org,2002:bool" or first in "tTfF"]
+            first: [r for r in found if r[0] not in other or (first in "tTfF" and "bool" in r[0])]
             for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
         }
 
-    # PyYAML wants a point in the mantissa and a sign in the exponent.
-    power = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$")
-    Loader.add_implicit_resolver("tag:yaml.org,2002:float", power, list("-+0123456789"))
+    Loader.add_implicit_resolver("tag:yaml.org,2002:int", _INTEGER, _DIGITS)
+    Loader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, _DIGITS)
     return Loader
 
 
@@ -482,8 +491,11 @@ def _fields(
     what = f"{what} {document['name']!r}" if "name" in document else what
     missing, unknown = required - document.keys(), document.keys() - required - set(optional)
     others = f", and if you like {sorted({*optional} - required)}" * bool(optional)
-    for verb, names in (("lacks", missing), ("has the unknown", unknown)):
-        if names:
-            names = sorted(map(str, names))
-            raise ValueError(f"{what} {verb} fields {names}; give {sorted(required)}{others}.")
+    wrong = [
+        f"{verb} fields {sorted(map(str, names))}"
+        for verb, names in (("lacks", missing), ("has the unknown", unknown))
+        if names
+    ]
+    if wrong:
+        raise ValueError(f"{what} {' and '.join(wrong)}; give {sorted(required)}{others}.")
     return dict(document)

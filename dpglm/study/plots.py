@@ -561,7 +561,8 @@ def _draw_roc(axes: Any, scores: PrivateScores) -> None:
     false, true = scores.roc_curve.false_positive_rate, scores.roc_curve.true_positive_rate
     axes.plot([0, 1], [0, 1], color="0.6", linewidth=1, linestyle=":")
     auc = scores.auc
-    label = "ROC" if auc is None else f"AUC {auc.value:.3f} ± {auc.std_error:.3f}"
+    text = "AUC {:.3f} ({:.3f} to {:.3f})"
+    label = "ROC" if auc is None else text.format(auc.value, *auc.interval)
     axes.plot([1, *false.value, 0], [1, *true.value, 0], color="C0", label=label)
     lower = np.transpose([false.interval[1], true.interval[0]])
     upper = np.transpose([false.interval[0], true.interval[1]])
@@ -864,7 +865,7 @@ def _text(value: Any) -> str:
 
 
 # Of more categories, those that add least and most are drawn.
-_MOST_BARS = 16
+_MOST_BARS, _MOST_SHAPES = 16, 60
 _MISSING = {"color": "C1", "linestyle": "--", "label": "a missing value"}
 
 
@@ -966,7 +967,7 @@ class ShapeDisplay(Display):
         schema : Schema, optional
             Needed for a model alone.
         columns : iterable of str, optional
-            Which to draw; by default all.
+            Which to draw; by default all, or the 60 with the largest spread.
         class_ : label, optional
             Whose score; needed for more than two classes. Of two, by default the second.
         """
@@ -976,7 +977,8 @@ class ShapeDisplay(Display):
         if not chosen or not set(chosen) <= set(known):
             raise ValueError(f"columns={chosen!r} must be some of {known}.")
         drawn = [term for term in terms if term.column.name in chosen]
-        return cls(score, sorted(drawn, key=lambda term: -term.spread))
+        drawn = sorted(drawn, key=lambda term: -term.spread)
+        return cls(score, drawn[:_MOST_SHAPES] if columns is None else drawn)
 
     def _layout(self) -> Layout:
         n = len(self.terms)

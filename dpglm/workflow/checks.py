@@ -195,7 +195,6 @@ _HARMLESS: dict[str, Callable[[Any], bool]] = dict.fromkeys(_ALWAYS_HARMLESS, la
     "SimpleImputer": lambda e: e.strategy == "constant" and not e.add_indicator,
     "SparseRandomProjection": lambda e: e.n_components != "auto",
     "SplineTransformer": lambda e: not isinstance(e.knots, str),
-    "StandardScaler": lambda e: not (e.with_mean or e.with_std),
     "TfidfTransformer": lambda e: not e.use_idf,
     "TfidfVectorizer": lambda e: e.vocabulary is not None and not e.use_idf,
 }
@@ -276,6 +275,20 @@ def _known_facts(estimator: Any, name: str) -> Iterator[tuple[str, str, str]]:
     if not getattr(estimator, "keep_empty_features", True):
         does = f"{name} drops a column that is empty in all rows"
         yield does, "leaks", "keep_empty_features=True"
+    unknown, dropped = (getattr(estimator, name, None) for name in ("handle_unknown", "drop"))
+    if unknown == "warn" or (dropped is not None and unknown != "error"):
+        does = f"{name} warns if a row holds a category that is not listed"
+        yield does, "leaks", "handle_unknown='ignore', without drop"
+    if getattr(estimator, "multilabel_", False):
+        does = f"{name} fits nothing to a label that all rows share"
+        yield does, "breaks", "MultiOutputClassifier"
+    if callable(getattr(estimator, "max_features", None)):
+        yield f"{name} calls a function on all rows", "not known", "a number"
+    inner = [*getattr(estimator, "transformers", ()), getattr(estimator, "remainder", ())]
+    mixed = [part for _, part in parts_of(inner)] if hasattr(estimator, "sparse_threshold") else []
+    if any(map(_may_be_sparse, mixed)) and estimator.sparse_threshold:
+        does = f"{name} says by sparse_output_ how many entries are zero"
+        yield does, "leaks", "sparse_threshold=0"
     for part in ("estimator", "final_estimator"):
         if part in vars(estimator) and vars(estimator)[part] is None:
             yield f"the default {part} of {name} is not private", "breaks", _PRIVATE
@@ -289,6 +302,11 @@ def _is_stateless(estimator: Any) -> bool:
     """Return whether a class of scikit-learn transforms each row without having seen others."""
     # The tag of a predictor says only that it can predict before it was fitted.
     return hasattr(estimator, "transform") and not get_tags(estimator).requires_fit
+
+
+def _may_be_sparse(step: Any) -> bool:
+    """Return whether a step of scikit-learn returns a sparse matrix."""
+    return getattr(step, "sparse_output", type(step).__name__.endswith("Vectorizer"))
 
 
 def _words_of_its_module(estimator: Any) -> tuple[str, str]:
@@ -306,7 +324,10 @@ def _fold_facts(estimator: Any, private_count: bool) -> Iterator[tuple[str, str,
     name, cv = type(estimator).__name__, getattr(estimator, "cv", "none")
     folds = type(cv).__name__
     by_label = cv is None or isinstance(cv, Integral)
-    if by_label and (_is_ours(estimator) or name == "ClassifierChain"):
+    if name == "BaggingClassifier" and private_count:
+        does = f"{name} keeps the number of rows, which is private, and draws by it"
+        yield does, "breaks", "one fit, or a relation with a public number of rows"
+    if by_label and (_is_ours(estimator) or (name == "ClassifierChain" and cv is None)):
         return  # which stratify nothing
     if by_label or folds.startswith(("Stratified", "Group")):
         yield f"{name} takes folds that follow labels or groups", "breaks", "cv=PrivateKFold()"

@@ -167,9 +167,10 @@ class PrivateScores:
         if self.threshold is not None:
             lines.append(f"{'threshold':<20} {self.threshold:.4f}")
         if (matrix := self.confusion_matrix) is not None:
-            lines.append("confusion matrix, each row a label, noise of one standard deviation:")
-            for label, row, noise in zip(self.classes, matrix.value, matrix.noise_std, strict=True):
-                counts = (f"{n:>9.0f} ± {s:<5.0f}" for n, s in zip(row, noise, strict=True))
+            lines.append("confusion matrix, each row a label, ± 95 % of the noise:")
+            noise = (matrix.noise_interval[1] - matrix.noise_interval[0]) / 2
+            for label, row, own in zip(self.classes, matrix.value, noise, strict=True):
+                counts = (f"{n:>9.0f} ± {s:<5.0f}" for n, s in zip(row, own, strict=True))
                 lines.append(f"  {label!s:<18} {''.join(counts)}".rstrip())
         lines += [
             str(self.privacy_),

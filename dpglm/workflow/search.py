@@ -274,7 +274,8 @@ class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimat
         # Also those rows that only the choice reads: an error must come before anything is charged.
         widths = [_width(self._configured(setting, 1.0), X, y) for setting in settings]
         y = utils.column_or_1d(y, warn=True)
-        check_classification_targets(y)
+        if self._declared() is None:
+            check_classification_targets(y)
         classes = resolved_classes(self._declared(), y)
         plan = self._plan(settings, len(y), widths, len(classes))
         with charged_as_one(plan.ledger, self) as whole:
@@ -474,8 +475,14 @@ class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimat
     def _configured(self, setting: dict[str, Any], mu: float, **given: Any) -> Any:
         """Return a copy of the estimator with this setting and a budget of this mu."""
         model = clone(self.estimator).set_params(**clone(setting, safe=False))
+        epsilon = gdp_epsilon(mu, self.delta)
+        if not epsilon:
+            raise ValueError(
+                f"delta={self.delta:g} alone pays for each fit of this search; choose it far below "
+                "one over the number of records, such as 1e-6."
+            )
         own = asdict(self._budget()) | {
-            "epsilon": gdp_epsilon(mu, self.delta),
+            "epsilon": epsilon,
             "classes": self._declared(),
             **given,
         }
@@ -499,7 +506,9 @@ def _private_step(estimator: Any) -> tuple[str, Any]:
 def _width(model: Any, X: Any, y: Any) -> int:
     """Return how many columns the private estimator is given, all rows checked."""
     if isinstance(model, Pipeline) and len(model) > 1:
-        X = model[:-1].fit_transform(X, y)
+        # Whether steps warn would depend on the records.
+        with warnings.catch_warnings(action="ignore"):
+            X = model[:-1].fit_transform(X, y)
     return table_of(_private_step(model)[1], X, y).shape[1]
 
 

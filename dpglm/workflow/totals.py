@@ -39,6 +39,13 @@ _SEARCHES = ("GridSearchCV", "RandomizedSearchCV", *_HALVING)
 Shape = tuple[int, int, int] | None
 
 
+# Classes of scikit-learn that do so although the fits inside them are told the label set.
+_READS_LABELS = (
+    "BaggingClassifier", "OneVsRestClassifier", "OutputCodeClassifier", "StackingClassifier",
+    "VotingClassifier",
+)  # fmt: skip
+
+
 def privacy_of(
     study: Any, n_samples: int | None = None, n_features: int | None = None, n_classes: int = 2
 ) -> PrivacyLedger:
@@ -99,7 +106,7 @@ def privacy_of(
         finding for estimator in _estimators(study) for finding in check_pipeline(estimator)
     )
     warn_of(findings)
-    assumptions = [*assumed_of(findings), *_counted_before(study)]
+    assumptions = [*assumed_of(findings), *_assumed_of_parts(study)]
     if isinstance(study, Mapping):
         assumptions.append("the scores, which have no noise, are not released")
     return replace(
@@ -120,9 +127,11 @@ def _estimators(study: Any) -> Iterator[Any]:
         yield study
 
 
-def _counted_before(study: Any) -> Iterator[str]:
-    """Yield what has to be assumed of schemas whose atoms were found in rows."""
+def _assumed_of_parts(study: Any) -> Iterator[str]:
+    """Yield what has to be assumed of schemas with atoms, and of what takes labels off the rows."""
     for _, part in parts_of([*_estimators(study)]):
+        if type(part).__name__ in _READS_LABELS:
+            yield f"the label set, which {type(part).__name__} reads off the labels, is public"
         if isinstance(part, SchemaEncoder) and RELEASED in part.schema.source:
             name = part.schema.name
             yield f"the counts that showed the atoms of schema {name!r} are charged as well"
