@@ -201,6 +201,19 @@ def label_boxes(axes):
 
 
 @pytest.mark.slow
+def test_of_many_columns_those_with_the_largest_spread_are_drawn():
+    columns = [NumericColumn(f"x{i}", 0, 1) for i in range(70)]
+    schema = Schema("wide", columns, Target("y", [0, 1])).additive(1)
+    model = DPLogisticRegression(classes=[0, 1])
+    model.classes_, model.coef_, model.intercept_ = np.array([0, 1]), np.ones((1, 70)), np.zeros(1)
+    model.coef_[0, :10] = 0.1
+    display = ShapeDisplay.from_estimator(model, schema)
+    assert {term.column.name for term in display.terms} == {f"x{i}" for i in range(10, 70)}
+    assert display._layout().title.endswith("order: the spread over it; 10 more columns")
+    asked = ShapeDisplay.from_estimator(model, schema, columns=schema.feature_names)
+    assert len(asked.terms) == 70 and "more columns" not in asked._layout().title
+
+
 def test_labels_do_not_overlap_and_stay_inside_the_figure():
     long = [f"a category of a long name, number {k}" for k in range(30)]
     columns = [

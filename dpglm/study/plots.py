@@ -948,6 +948,7 @@ class ShapeDisplay(Display):
 
     score: str
     terms: Sequence[Term]
+    n_left_out: int = 0
 
     @classmethod
     def from_estimator(
@@ -978,7 +979,8 @@ class ShapeDisplay(Display):
             raise ValueError(f"columns={chosen!r} must be some of {known}.")
         drawn = [term for term in terms if term.column.name in chosen]
         drawn = sorted(drawn, key=lambda term: -term.spread)
-        return cls(score, drawn[:_MOST_SHAPES] if columns is None else drawn)
+        kept = drawn[:_MOST_SHAPES] if columns is None else drawn
+        return cls(score, kept, len(drawn) - len(kept))
 
     def _layout(self) -> Layout:
         n = len(self.terms)
@@ -987,6 +989,8 @@ class ShapeDisplay(Display):
         title = (
             f"what each column adds to the score of {self.score}\n"
             "zero: the mean over all that the schema allows; order: the spread over it"
+            + f"; {self.n_left_out} more columns"
+            * bool(self.n_left_out)
         )
         return Layout(title, size, (n,), n_columns, {"sharey": True})
 
