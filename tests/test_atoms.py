@@ -13,7 +13,7 @@ from numpy.testing import assert_array_equal
 from sklearn.pipeline import make_pipeline
 from tapes import on_tape
 
-from dpglm import DPLogisticRegression, PrivacyOdometer, Schema, seeded_noise
+from dpglm import DPLogisticRegression, PrivacyOdometer, PrivacyWarning, Schema, seeded_noise
 from dpglm.audit import record
 from dpglm.exceptions import BudgetExceededError
 from dpglm.privacy.vault import Tape
@@ -250,6 +250,12 @@ def test_bad_settings_and_rows_are_refused_before_anything_is_released():
             private_atoms(settings.pop("schema"), settings.pop("table"), **settings)
         assert not tape.releases and "secret" not in str(error.value)
         assert not hasattr(error.value, "privacy_ledger")
+
+
+def test_a_large_delta_is_warned_of_by_the_public_number_of_records():
+    counted = given("add_or_remove_one", epsilon=2.0, delta=0.1, share=0.5)
+    with pytest.warns(PrivacyWarning, match=r"delta=0.1 exceeds 1/n = 0.000167"):
+        private_atoms(SCHEMA, loans(50), **counted)
 
 
 def test_no_rows_are_no_atoms():

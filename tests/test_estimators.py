@@ -4,6 +4,8 @@ import math
 
 import numpy as np
 import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 from scipy.sparse import csr_array
 from sklearn.base import clone
@@ -304,6 +306,10 @@ def test_missing_labels_are_refused_in_words(labels):
     for y in (np.array(labels, dtype=object), pd.Series(labels)):
         with pytest.raises(ValueError, match="y has missing labels, the first in row 2"):
             DPLogisticRegression().fit(np.eye(40), y)
+    empty = DPLogisticRegression(max_iter=2).fit(np.eye(40), ["", "a"] * 20)
+    assert empty.classes_.tolist() == ["", "a"]
+    mixed = np.array([0, np.int64(1)], dtype=object)
+    assert DPLogisticRegression(classes=mixed, max_iter=2).fit(np.eye(40), [0, 1] * 20).n_iter_ == 2
     with pytest.raises(ValueError, match="labels of one type, none of them missing"):
         DPLogisticRegression(classes=[False, True, None]).fit(np.eye(40), [True, False] * 20)
 
@@ -317,10 +323,19 @@ def test_labels_of_a_type_with_gaps_are_predicted_as_declared():
 
 def test_rows_of_dates_are_refused_and_numbers_in_texts_are_predicted_as_fitted():
     days = pd.date_range("2020-01-01", periods=40)
-    frames = pd.DataFrame({"day": days}), pd.DataFrame({"day": days, "x": 1.0}), days.to_numpy()
-    for frame in frames:
-        with pytest.raises(ValueError, match="holds dates or times; encode them first"):
-            DPLogisticRegression().fit(frame, [0, 1] * 20)
+    array = days.to_numpy()[:, np.newaxis]
+    frames = [pd.DataFrame({"day": days}), pd.DataFrame({"day": days, "x": 1.0}), array]
+    frames += [array - array[0], pl.DataFrame({"day": days.to_numpy()})]
+    frames += [pa.table({"day": pa.array(days)})]
+    fitted = DPLogisticRegression(max_iter=2).fit(np.arange(40.0)[:, np.newaxis], [0, 1] * 20)
+    for use in (lambda X: DPLogisticRegression().fit(X, [0, 1] * 20), fitted.predict):
+        for frame in frames:
+            with pytest.raises(ValueError, match="holds dates or times; encode them first"):
+                use(frame)
+    with pytest.raises(ValueError, match="Dates and times not supported"):
+        DPLogisticRegression(classes=[0, 1]).fit([(array, [0, 1] * 20)])
+    with pytest.raises(ValueError, match="X must have two dimensions"):
+        DPLogisticRegression().fit(pd.Series(np.arange(40.0)), [0, 1] * 20)
     texts = np.eye(40).astype(str)
     model = DPLogisticRegression(max_iter=2).fit(texts, [0, 1] * 20)
     assert (model.predict(texts) == model.predict(np.eye(40))).all()

@@ -552,6 +552,17 @@ def test_mean_risks_are_hidden_where_the_scores_of_their_rows_are():
     assert np.isnan([difference.value, difference.low, difference.std_error]).all()
     # Of rows as there are, the score is known all the same.
     assert again.refusals == [""] and again.std_error > 0.001
+    # Rows whose unknown scores cancel in the mean are unknown; few of many do not matter.
+    rare = np.column_stack([X, np.random.default_rng(2).random(3000) < 0.0005])
+    found = fitted(rare, y).inference()
+    assert found.refusals[4]
+    pairs = np.column_stack([X[:50], np.tile([5.0, -5.0], 25)])
+    for refused in (found.risk(pairs), found.risk_difference(pairs, "x1", 1.0, 0.0)):
+        assert refused.refusals[0]
+    one_side = found.risk_difference(rare[rare[:, 3] == 0], "x4", 0.0, 1.0)
+    assert one_side.refusals[0]
+    pairs = np.column_stack([X, np.arange(3000) < 2])
+    assert found.risk(pairs).refusals == [""]
 
 
 def test_a_risk_difference_refuses_a_category_that_is_not_listed():

@@ -86,6 +86,11 @@ def test_a_draft_holds_no_value_and_a_check_says_that_it_does(folder, capsys):
     assert "SECRET" not in text and "cook" not in text and not any(map(str.isdigit, text[18:]))
     assert run(folder, "schema t.csv --check s.json") == 1
     assert "must not leave the room" in capsys.readouterr().out
+    right = SCHEMA.columns[0]
+    fits = Schema("fits", [right], Target("left", ["no", "soon", "yes"]))
+    (folder / "fits.json").write_text(fits.to_json())
+    (folder / "fits.csv").write_text(f"{right.name},left\n30,no\n31,soon\n")
+    assert run(folder, "schema fits.csv --check fits.json") == 0
 
 
 @pytest.mark.parametrize(

@@ -439,7 +439,7 @@ def test_the_cost_is_what_was_asked_for_and_every_odometer_is_charged(relation, 
     assert (alike in found.privacy_.assumptions) == (relation == "add_or_remove_one")
 
 
-def test_few_sums_have_one_draw_of_noise_with_a_delta_of_zero():
+def test_few_sums_have_one_draw_of_noise_with_a_delta_of_zero(tmp_path):
     X, y = population(100, np.random.default_rng(0))
     found = private_scores(Known(), X, y, epsilon=0.5, scores=["accuracy", "auc"])
     assert found.privacy_.epsilon(0.0) == 0.5 and found.privacy_.n_releases == 1
@@ -447,6 +447,14 @@ def test_few_sums_have_one_draw_of_noise_with_a_delta_of_zero():
     with pytest.warns(PrivacyWarning, match=r"delta=0.1 exceeds 1/n = 0.01"):
         found = private_scores(Known(), X, y, epsilon=0.5, delta=0.1, scores=["accuracy", "auc"])
     assert found.privacy_.n_releases == 3
+    # By the public number where that of the records is private; before anything is charged.
+    private = {"neighboring_relation": "add_or_remove_one", "n_ref": 50, "scores": ["accuracy"]}
+    with PrivacyOdometer(tmp_path / "warned.jsonl") as odometer:
+        with pytest.warns(PrivacyWarning, match="delta=0.1 exceeds 1/n = 0.02"):
+            private_scores(Known(), X, y, epsilon=0.5, delta=0.1, **private)
+        with warnings.catch_warnings(action="error"), pytest.raises(PrivacyWarning):
+            private_scores(Known(), X, y, epsilon=0.5, delta=0.1, scores=["accuracy", "auc"])
+    assert len(odometer.entries()) == 1
 
 
 def test_bad_input_is_refused_before_anything_is_released(tmp_path):

@@ -11,7 +11,7 @@ from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import ParameterSampler
 from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
 from dpglm import (
@@ -236,6 +236,16 @@ def test_a_pipeline_is_searched_with_nested_names_and_several_grids():
     assert search.privacy_ == search.plan(120, n_columns).ledger
 
 
+def test_whether_a_step_warns_of_a_row_does_not_show():
+    encoder = OneHotEncoder(categories=[["a", "b"]], handle_unknown="warn")
+    rows = np.array([["a"], ["b"], ["c"]] * 20)
+    search = search_of(estimator=make_pipeline(encoder, MODEL), param_grid={})
+    with pytest.MonkeyPatch.context() as patch:
+        # Of the fits only what they need is kept: the same steps would warn again.
+        patch.setattr(search, "_search", lambda *_: {}, raising=False)
+        search.fit(rows, [0, 1] * 30)
+
+
 def test_a_pipeline_that_reads_other_peoples_rows_warns_and_has_no_guarantee():
     leaking = make_pipeline(StandardScaler(), MODEL)
     grid = {"dplogisticregression__clip_schedule": [0.1, 1.0]}
@@ -287,6 +297,7 @@ def test_a_pipeline_of_one_step_is_searched():
         ({"way": "parallel", **under("add_or_remove_one")}, "by their position"),
         ({"search_share": 1.5}, "search_share=1.5"),
         ({"epsilon": -1.0}, "epsilon=-1"),
+        ({"delta": 0.5}, "delta=0.5 alone pays for each fit of this search"),
         ({"estimator": ObjectivePerturbation(), "param_grid": {"alpha": [0.1]}}, "mu is undefined"),
         ({"estimator": DPAGDClassifier(accountant="zcdp"), "param_grid": {"n_steps": [5]}}, "mu"),
         ({"classes": [0, 2]}, "label 1"),

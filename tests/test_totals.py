@@ -131,6 +131,8 @@ def test_every_fit_of_a_meta_estimator_is_counted_as_an_odometer_does(tmp_path, 
     assert cost(ledger) == pytest.approx(total.mu(), rel=1e-9)
     assert cost(ledger) == pytest.approx(math.sqrt(n_fits) * MODEL.plan(60, 3).ledger.mu())
     assert ledger.protects != isinstance(estimator, CalibratedClassifierCV)
+    reads = f"the label set, which {type(estimator).__name__} reads off the labels, is public"
+    assert (reads in ledger.assumptions) == ledger.protects
 
 
 def test_folds_of_cross_validation_and_lists_of_fits_add_up():

@@ -623,12 +623,13 @@ class Inference:
     ) -> Estimates:
         """Return estimates whose errors are those of combinations of the coefficients.
 
-        They are refused where such a combination is hidden, and all of them where one of `scores`
-        is: a gradient at a wrong score tells nothing.
+        They are refused where such a combination is hidden, and means over rows with these `scores`
+        where a larger part of them is than the error: a gradient at a wrong score tells nothing.
         """
         error, sampling, privacy, refusals = self._errors(vectors)
-        if scores is not None:
-            refusals = [max(refusal, *self._errors(scores)[3]) for refusal in refusals]
+        hidden = [] if scores is None else [text for text in self._errors(scores)[3] if text]
+        if hidden and len(hidden) > len(scores) * error.min():
+            refusals = [refusal or hidden[0] for refusal in refusals]
         refused = np.array([*map(bool, refusals)])
         values, error, sampling, privacy = (
             np.where(refused, np.nan, x) for x in (values, error, sampling, privacy)
@@ -751,8 +752,7 @@ class Inference:
         """
         encoded = self._encoded(rows)
         value, gradient = self._mean_risk(encoded)
-        scores = encoded.mean(axis=0, keepdims=True)
-        found = self._estimates(["risk"], np.array([value]), gradient[np.newaxis], scores)
+        found = self._estimates(["risk"], np.array([value]), gradient[np.newaxis], encoded)
         return replace(found, tested=False)
 
     def risk_difference(self, rows: Any, column: str, value: Any, reference: Any) -> Estimates:
@@ -785,11 +785,11 @@ class Inference:
                 changed[column] = [one] * len(changed[column])
                 encoded = self._encoded(changed)
             sides.append(self._mean_risk(encoded))
-            scores.append(encoded.mean(axis=0))
+            scores.append(encoded.copy())
         (p, gradient), (q, other) = sides
         name = f"{column}: {value} against {reference}"
         change = (gradient - other)[np.newaxis]
-        return self._estimates([name], np.array([p - q]), change, np.array(scores))
+        return self._estimates([name], np.array([p - q]), change, np.vstack(scores))
 
     def shape(self, column: str) -> tuple[np.ndarray, Estimates]:
         """Return values of a column, and what each adds to the log-odds, with intervals.

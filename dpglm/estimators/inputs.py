@@ -40,7 +40,9 @@ def resolved_classes(classes: Any, y: np.ndarray) -> np.ndarray:
             )
         return observed
     given = np.asarray(classes)
-    if given.dtype == object and len({*map(type, given.tolist())}) > 1:
+    listed = given.tolist() if given.ndim == 1 and given.dtype == object else []
+    plain = {type(label.item() if isinstance(label, np.generic) else label) for label in listed}
+    if len(plain) > 1:
         raise ValueError(f"classes={classes!r} must list labels of one type, none of them missing.")
     declared = np.unique(given)
     if given.ndim != 1 or len(declared) < 2 or len(declared) != len(given):
@@ -187,7 +189,7 @@ def table_of(
         # persons only the first rows are kept, and none may hide by its place.
         checks["ensure_all_finite"] = not estimator._reads_blocks or groups is not None
         _check_labels(y)
-        _check_no_dates(X)
+        check_no_dates(X)
         failed = None
         try:
             # scikit-learn looks for NaN by a sum, whose overflow would warn for some data only.
@@ -229,10 +231,13 @@ def _check_labels(y: Any) -> None:
         )
 
 
-def _check_no_dates(X: Any) -> None:
+def check_no_dates(X: Any) -> None:
     """Raise a ValueError if columns hold moments in time, which would be taken for numbers."""
-    dtypes = X.dtypes if hasattr(X, "dtypes") else [getattr(X, "dtype", None)]
-    if any(getattr(dtype, "kind", "") in ("m", "M") for dtype in dtypes):
+    schema = getattr(X, "schema", None)
+    dtypes = getattr(schema, "types", getattr(X, "dtypes", getattr(X, "dtype", None)))
+    dtypes = dtypes if np.iterable(dtypes) else [dtypes]
+    # As pandas, polars, pyarrow and numpy write them.
+    if any(str(dtype).lower().startswith(("date", "time", "duration")) for dtype in dtypes):
         raise ValueError(
             "X holds dates or times; encode them first, for example by the transformer of a Schema."
         )

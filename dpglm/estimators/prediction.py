@@ -13,7 +13,13 @@ from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dpglm.estimators.inputs import Table, as_source, traveller, unlabelled_source
+from dpglm.estimators.inputs import (
+    Table,
+    as_source,
+    check_no_dates,
+    traveller,
+    unlabelled_source,
+)
 from dpglm.schema.values import is_dask, validated
 from dpglm.sources.base import Source
 from dpglm.sources.dask import mapped
@@ -71,6 +77,7 @@ class LinearPredictions(ClassifierMixin):
         (n_samples, n_classes)
         """
         check_is_fitted(self)
+        check_no_dates(X)
         checks = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "reset": False}
         X = validated(lambda: validate_data(self, X, **checks), X)
         scores = safe_sparse_dot(self._as_fitted(X), self.coef_.T, dense_output=True)

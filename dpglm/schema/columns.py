@@ -624,11 +624,12 @@ class TextColumn(Column):
         self._check_missing(is_text, "a text")
 
     def remarks(self, raw: Raw) -> Iterator[str]:
-        words = self._hashed([str(v) for v in as_distinct(raw).values if not is_missing(v)])
-        wordless = int((words.count_nonzero(axis=1) == 0).sum())
+        texts = [str(v) for v in as_distinct(raw).values if not is_missing(v)]
+        words = self._hashed(texts or [""]).count_nonzero(axis=1)
+        wordless = int((words == 0).sum()) if texts else 0
         if wordless:
             yield (
-                f"{wordless} of {words.shape[0]} texts have no word of two letters or digits, and "
+                f"{wordless} of {len(texts)} texts have no word of two letters or digits, and "
                 "are encoded as zeros; single characters are better categories"
             )
 

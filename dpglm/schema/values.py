@@ -51,13 +51,11 @@ def dtypes(table: Any) -> dict[str, str]:
 
 def _dtype_of(values: Any) -> str:
     """Return what one column of a dictionary holds; of a list alone by its values."""
-    if hasattr(values, "to_pylist"):
-        return dtypes(require("pyarrow", "data", "A column of Arrow").table({"": values}))[""]
-    dtype = getattr(values, "dtype", None)
-    if dtype is not None and not hasattr(dtype, "kind"):
-        return _dtype(nw.from_native(values, series_only=True).dtype)
+    series = _as_series(values[:0])
+    if series is not None:
+        return _dtype(series.dtype)
     kinds = {"i": "integer", "u": "integer", "f": "real", "b": "boolean", "M": "date"}
-    return kinds.get((dtype or np.asarray(values).dtype).kind, "text")
+    return kinds.get(np.asarray(values).dtype.kind, "text")
 
 
 def _dtype(dtype: Any) -> str:
@@ -92,25 +90,37 @@ def read_columns(table: Any, names: Sequence[str]) -> dict[str, Raw]:
     if not isinstance(table, Mapping):
         frame = _frame(table)
         return {name: _from_series(frame[name], name) for name in names}
-    arrays = {name: _as_array(table[name]) for name in names}
-    raw = {name: _from_array(array, name) for name, array in arrays.items()}
-    if len({len(array) for array in arrays.values()}) > 1:
+    raw: dict[str, Raw] = {}
+    for name in names:
+        series = _as_series(table[name])
+        if series is None:
+            # Of a list, numpy would make texts if one of its values is a text.
+            own = None if hasattr(table[name], "__array__") else object
+            raw[name] = _from_array(np.asarray(table[name], dtype=own), name)
+        else:
+            raw[name] = _from_series(series, name)
+    if len({len(r.rows if isinstance(r, Distinct) else r) for r in raw.values()}) > 1:
         raise ValueError("the columns of the table differ in length; give one value for each row.")
     return raw
 
 
-def _as_array(values: Any) -> np.ndarray:
-    """Return one column of a dictionary, of a type that none of its values has decided on."""
-    if isinstance(getattr(values, "dtype", None), np.dtype):
-        return np.asarray(values)
-    # numpy would make texts if one is a text, and floats if one is missing.
-    values = values.astype(object) if hasattr(values, "astype") else values
-    listed = getattr(values, "to_pylist", getattr(values, "to_list", None))
-    return np.asarray(listed() if listed else values, dtype=object)
+def _as_series(values: Any) -> Any:
+    """Return a column of a dictionary as a data frame holds it, or None of arrays and lists.
+
+    As arrays, whole numbers would become floats because one is missing.
+    """
+    library = type(values).__module__.partition(".")[0]
+    if library not in ("pandas", "polars", "pyarrow"):
+        return None
+    if library == "pandas":
+        values = require("pandas", "data", "A column of pandas").Series(values)
+    elif not hasattr(values, "chunks") and library == "pyarrow":
+        values = require("pyarrow", "data", "A column of Arrow").chunked_array([values])
+    return nw.from_native(values, series_only=True)
 
 
 def _frame(table: Any) -> Any:
-    if hasattr(table, "iloc") and not table.columns.is_unique:
+    if hasattr(table, "iloc") and table.ndim == 2 and not table.columns.is_unique:
         twice = table.columns[table.columns.duplicated()][0]
         raise ValueError(f"the table has several columns {twice!r}; give each its own name.")
     try:
@@ -129,8 +139,9 @@ def _from_series(series: Any, name: str) -> Raw:
         series = series.dt.replace_time_zone(None)
     elif series.implementation.is_pyarrow() and not (dtype.is_numeric() or dtype.is_temporal()):
         return _from_arrow(native, name)
-    if isinstance(dtype, nw.Categorical) and series.implementation.is_pandas_like():
-        return _from_array(native.astype(object).to_numpy(), name)
+    if isinstance(dtype, nw.Categorical | nw.Enum) and series.implementation.is_pandas_like():
+        values, codes = native.cat.categories.tolist(), native.cat.codes.to_numpy()
+        return Distinct([*values, None], np.where(codes < 0, len(values), codes))
     if dtype.is_integer() and series.null_count():
         # As floats, the largest would be rounded because another row has none.
         return distinct(series.to_list(), name)
@@ -162,11 +173,14 @@ def _from_array(values: np.ndarray, name: str) -> Raw:
 def distinct(values: Iterable[Any], name: str) -> Distinct:
     """Return Python values, each of them once."""
     values = list(values)
-    # With their types and spellings unless they are texts: 1 and True are one key, and so are 1.1
-    # and 1.10, and what becomes of a row must not depend on which of them came first.
-    is_text = {*map(type, values)} <= {str, type(None)}
+    # What becomes of a row must not depend on which of equal values came first. Those of several
+    # types may be equal, as 1 and True are, and of others than these be spelled in several ways.
+    types = {*map(type, values)} - {str, type(None)}
     try:
-        keys = values if is_text else [(type(v), repr(v), hash(v)) for v in values]
+        if not types <= {bool, int, float}:
+            keys = [(type(value), repr(value), hash(value)) for value in values]
+        else:
+            keys = [(type(value), value) for value in values] if types else values
         places = {key: k for k, key in enumerate(dict.fromkeys(keys))}
         rows = np.fromiter(map(places.__getitem__, keys), np.intp, len(keys))
     except TypeError:
@@ -291,7 +305,8 @@ def validated(check: Callable[[], Any], X: Any) -> Any:
 
 def in_own_words(error: Exception, X: Any) -> Exception:
     """Return what scikit-learn says of rows, or raise an error of ours, neither of which quotes."""
-    if isinstance(error, TypeError) and not hasattr(X, "columns"):
+    of_names = str(error).startswith("The feature names")
+    if of_names or (isinstance(error, TypeError) and not hasattr(X, "columns")):
         return error
     shape = floating(X).shape
     if len(shape) != 2:
@@ -311,7 +326,7 @@ def floating(rows: Any) -> np.ndarray | sparse.csr_array:
     try:
         rows = rows if sparse.issparse(rows) else np.asarray(rows)
         dtype = np.float32 if np.can_cast(rows.dtype, np.float32) else np.float64
-        if rows.dtype.kind == "c":
+        if rows.dtype.kind in "cmM":
             found = None
         elif sparse.issparse(rows):
             found = sparse.csr_array(rows, dtype=dtype)
@@ -325,5 +340,6 @@ def floating(rows: Any) -> np.ndarray | sparse.csr_array:
             "example by the transformer of a Schema."
         )
     if found is None:
-        raise ValueError("Complex data not supported: X must hold real numbers.")
+        what = "Complex data" if rows.dtype.kind == "c" else "Dates and times"
+        raise ValueError(f"{what} not supported: X must hold real numbers.")
     return found

@@ -306,7 +306,8 @@ def _is_stateless(estimator: Any) -> bool:
 
 def _may_be_sparse(step: Any) -> bool:
     """Return whether a step of scikit-learn returns a sparse matrix."""
-    return getattr(step, "sparse_output", type(step).__name__.endswith("Vectorizer"))
+    is_text = type(step).__name__.endswith(("Vectorizer", "Hasher"))
+    return getattr(step, "sparse_output", getattr(step, "sparse", is_text))
 
 
 def _words_of_its_module(estimator: Any) -> tuple[str, str]:

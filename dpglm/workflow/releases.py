@@ -230,9 +230,9 @@ def release_statistics(
     ledger = replace(ledger_of(budget, events), assumptions=_assumptions(budget), seeded=seeded)
     vault = ScoreVault(records, ledger.events, budget, entropy_source())
     del records
-    charge_odometers(ledger, model)
     if not pure:
         warn_of_delta(budget, n_records, stacklevel=4)
+    charge_odometers(ledger, model)
     try:
         if pure:
             values = dict(zip(names, vault.noisy_sums(names, budget.epsilon).tolist(), strict=True))

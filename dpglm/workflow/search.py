@@ -272,7 +272,7 @@ class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimat
         X, y = utils.indexable(X, y)
         settings = self._settings()
         # Also those rows that only the choice reads: an error must come before anything is charged.
-        widths = [_width(self._configured(setting, 1.0), X, y) for setting in settings]
+        widths = [_width(self._configured(setting, 1.0, epsilon=1.0), X, y) for setting in settings]
         y = utils.column_or_1d(y, warn=True)
         if self._declared() is None:
             check_classification_targets(y)
@@ -410,7 +410,7 @@ class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimat
             plan = self._plan_of(setting, candidate_mu, n_samples, width, n_classes)
             assumptions |= dict.fromkeys(plan.ledger.assumptions)
         # Of steps only: that epsilon=inf has no noise was asked for.
-        models = [self._configured(setting, 1.0) for setting in settings]
+        models = [self._configured(setting, 1.0, epsilon=1.0) for setting in settings]
         findings = dict.fromkeys(found for model in models for found in check_pipeline(model))
         warn_of(findings, stacklevel=4)
         assumptions |= dict.fromkeys(assumed_of(findings))
@@ -475,7 +475,7 @@ class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimat
     def _configured(self, setting: dict[str, Any], mu: float, **given: Any) -> Any:
         """Return a copy of the estimator with this setting and a budget of this mu."""
         model = clone(self.estimator).set_params(**clone(setting, safe=False))
-        epsilon = gdp_epsilon(mu, self.delta)
+        epsilon = given.get("epsilon", gdp_epsilon(mu, self.delta))
         if not epsilon:
             raise ValueError(
                 f"delta={self.delta:g} alone pays for each fit of this search; choose it far below "
