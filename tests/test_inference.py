@@ -556,11 +556,13 @@ def test_mean_risks_are_hidden_where_the_scores_of_their_rows_are():
     rare = np.column_stack([X, np.random.default_rng(2).random(3000) < 0.0005])
     found = fitted(rare, y).inference()
     assert found.refusals[4]
-    pairs = np.column_stack([X[:50], np.tile([5.0, -5.0], 25)])
+    pairs = np.column_stack([np.repeat(X[:25], 2, axis=0), np.tile([5.0, -5.0], 25)])
     for refused in (found.risk(pairs), found.risk_difference(pairs, "x1", 1.0, 0.0)):
         assert refused.refusals[0]
-    one_side = found.risk_difference(rare[rare[:, 3] == 0], "x4", 0.0, 1.0)
-    assert one_side.refusals[0]
+    for value, reference in ((0.0, 1.0), (1.0, 0.0)):
+        assert found.risk_difference(public[:, :4], "x4", value, reference).refusals[0]
+    pairs[4:, 3] = 0.0
+    assert found.risk(pairs).refusals[0]
     pairs = np.column_stack([X, np.arange(3000) < 2])
     assert found.risk(pairs).refusals == [""]
 

@@ -417,6 +417,8 @@ def test_without_noise_scores_of_three_classes_are_those_of_scikit_learn():
     # The matrix agrees with the accuracy, which has a sum of its own.
     noisy = private_scores(model, X, y, epsilon=2.0)
     counts = noisy.confusion_matrix.value
+    low, high = noisy.confusion_matrix.noise_interval
+    assert f" ± {(high - low)[0, 0] / 2:.0f} " in str(noisy)
     if counts.min() > 0:
         assert np.trace(counts) / 200 == pytest.approx(noisy.accuracy.value)
 

@@ -200,7 +200,6 @@ def label_boxes(axes):
     return sorted(boxes, key=lambda box: box.x0)
 
 
-@pytest.mark.slow
 def test_of_many_columns_those_with_the_largest_spread_are_drawn():
     columns = [NumericColumn(f"x{i}", 0, 1) for i in range(70)]
     schema = Schema("wide", columns, Target("y", [0, 1])).additive(1)
@@ -214,6 +213,7 @@ def test_of_many_columns_those_with_the_largest_spread_are_drawn():
     assert len(asked.terms) == 70 and "more columns" not in asked._layout().title
 
 
+@pytest.mark.slow
 def test_labels_do_not_overlap_and_stay_inside_the_figure():
     long = [f"a category of a long name, number {k}" for k in range(30)]
     columns = [

@@ -772,7 +772,7 @@ class Inference:
         if column not in known:
             raise ValueError(f"column={column!r} must be one of {[*known]}.")
         # At first as they are, so that rows that do not fit are refused in words.
-        encoded, sides, scores = self._encoded(rows), [], []
+        encoded, sides = self._encoded(rows), []
         for one in (value, reference):
             if self.schema is None:
                 encoded[:, known.index(column)] = one
@@ -785,11 +785,11 @@ class Inference:
                 changed[column] = [one] * len(changed[column])
                 encoded = self._encoded(changed)
             sides.append(self._mean_risk(encoded))
-            scores.append(encoded.copy())
         (p, gradient), (q, other) = sides
         name = f"{column}: {value} against {reference}"
         change = (gradient - other)[np.newaxis]
-        return self._estimates([name], np.array([p - q]), change, np.vstack(scores))
+        # The scores of both sides differ by what the gradient has as well.
+        return self._estimates([name], np.array([p - q]), change, encoded)
 
     def shape(self, column: str) -> tuple[np.ndarray, Estimates]:
         """Return values of a column, and what each adds to the log-odds, with intervals.
