@@ -306,9 +306,7 @@ def test_missing_labels_are_refused_in_words(labels):
     for y in (np.array(labels, dtype=object), pd.Series(labels)):
         with pytest.raises(ValueError, match="y has missing labels, the first in row 2"):
             DPLogisticRegression().fit(np.eye(40), y)
-    empty = DPLogisticRegression(max_iter=2).fit(
-        np.eye(40), np.array(["", "a"] * 20, dtype=object)
-    )
+    empty = DPLogisticRegression(max_iter=2).fit(np.eye(40), np.array(["", "a"] * 20, dtype=object))
     assert empty.classes_.tolist() == ["", "a"]
     mixed = np.array([0, np.int64(1)], dtype=object)
     assert DPLogisticRegression(classes=mixed, max_iter=2).fit(np.eye(40), [0, 1] * 20).n_iter_ == 2
