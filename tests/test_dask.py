@@ -1,5 +1,6 @@
 """Data on the workers of a dask.distributed cluster: the same bits, only sums, lost workers."""
 
+import contextlib
 import functools
 import itertools
 import multiprocessing.forkserver
@@ -42,6 +43,8 @@ def client():
     multiprocessing.set_forkserver_preload(IMPORTED)
     multiprocessing.forkserver.ensure_running()
     with (
+        # Closing may look for a worker that a test has killed (dask/distributed, issue 5407).
+        contextlib.suppress(KeyError),
         dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"}),
         # A port of its own, for two processes of tests may each have a cluster.
         distributed.LocalCluster(
