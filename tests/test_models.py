@@ -93,6 +93,14 @@ def test_a_draft_holds_no_value_and_a_check_says_that_it_does(folder, capsys):
     assert run(folder, "schema fits.csv --check fits.json") == 0
 
 
+@pytest.mark.filterwarnings("always")
+def test_a_warning_is_a_line_without_our_code(folder, capsys):
+    words = "fit t.csv --schema s.json --epsilon 5 --delta 1e-1 --output warned.json"
+    assert run(folder, words) == 0
+    printed = capsys.readouterr().err
+    assert "PrivacyWarning: delta=0.1 exceeds 1/n = 0.00333" in printed and ".py" not in printed
+
+
 @pytest.mark.parametrize(
     ("change", "why"),
     [
