@@ -6,6 +6,8 @@ its cache). Whatever the source, columns, their order and spellings are the same
 float64, categories and labels pandas categoricals over the public lists.
 """
 
+import csv
+import io
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -245,7 +247,7 @@ def fetch_bank(
 
     def read(folder: Path) -> Any:
         path = folder / file
-        return _pandas().read_csv(path, sep=_separator(path), keep_default_na=False)
+        return read_untyped(path, keep_default_na=False)
 
     def download() -> Any:
         # OpenML numbers the columns V1 to V16 in UCI's order, and the labels from 1.
@@ -374,8 +376,9 @@ def read_csv(path: str | os.PathLike[str], schema: Schema, *, target: str | None
     Parameters
     ----------
     path : path-like
-        Separated by commas, or by semicolons if the header has one. Columns that the schema does
-        not list are ignored.
+        In UTF-8, separated by commas, or by semicolons if the header has one. Each line is a
+        record, and fields may be in double quotes. Columns that the schema does not list are
+        ignored.
     schema : Schema
     target : str, optional
         Column of the labels; by default the one that the schema names.
@@ -388,8 +391,9 @@ def read_csv(path: str | os.PathLike[str], schema: Schema, *, target: str | None
     Raises
     ------
     ValueError
-        If the file lacks a column or has no rows, a number is no number, or a label is not among
-        those of the schema. A category that the schema does not list is encoded as zeros.
+        If the file lacks a column or has no rows, a line is not one record, a number is no number,
+        or a label is not among those of the schema. A category that the schema does not list is
+        encoded as zeros.
 
     Examples
     --------
@@ -414,31 +418,52 @@ def read_csv(path: str | os.PathLike[str], schema: Schema, *, target: str | None
     return Bunch(data=data, target=labels, schema=schema)
 
 
-def read_texts(path: str | os.PathLike[str], names: Sequence[str]) -> Any:
-    """Return columns of a CSV file as a DataFrame of texts, not yet read as what they stand for."""
-    pd = _pandas()
-    try:
-        frame = pd.read_csv(
-            path, sep=_separator(path), dtype=str, keep_default_na=False, skipinitialspace=True
-        )
-    except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:
-        raise ValueError(f"{path} is not a CSV file with a header: {error}.") from error
-    missing = [name for name in names if name not in frame]
-    if missing:
-        raise ValueError(f"{path} has no column {missing[0]!r}; its header names {list(frame)}.")
-    if frame.empty:
+def read_texts(path: str | os.PathLike[str], names: Sequence[str] | None = None) -> Any:
+    """Return columns of a CSV file as a DataFrame of texts, not yet read as what they stand for.
+
+    All of them if no names are given. A line is a record, and a file in which one is not is refused
+    as a whole: what a record holds must not shift, join or end another.
+    """
+    rows: list[list[str]] = []
+    with open(path, encoding="utf-8-sig", newline="\n") as lines:
+        try:
+            separator = ";" if ";" in lines.readline() else ","
+            lines.seek(0)
+            reader = csv.reader(lines, delimiter=separator, skipinitialspace=True, strict=True)
+            head = [name.strip() for name in next(reader, [])]
+            wanted = _places(path, head, head if names is None else names)
+            for row in reader:
+                if len(row) != len(head) or reader.line_num != len(rows) + 2:
+                    raise csv.Error
+                rows.append([row[place].strip() for place in wanted])
+        except UnicodeDecodeError:
+            raise ValueError(f"{path} is not a CSV file in UTF-8.") from None
+        except csv.Error:
+            raise ValueError(
+                f"{path}, line {len(rows) + 2}, is no record: each line has as many fields as the "
+                "header, in double quotes where they hold a separator or such a quote. Line breaks "
+                "within fields and empty lines are not read."
+            ) from None
+    if not rows:
         raise ValueError(f"{path} has no rows below its header.")
-    return frame[list(names)].apply(lambda column: column.str.strip())
+    return _pandas().DataFrame(rows, columns=[head[place] for place in wanted], dtype=str)
 
 
-def read_untyped(path: str | os.PathLike[str]) -> Any:
+def _places(path: Any, head: Sequence[str], names: Sequence[str]) -> list[int]:
+    """Return where the header of a CSV file has these names, each of them once."""
+    if not any(head):
+        raise ValueError(f"{path} is not a CSV file with a header.")
+    for name in names:
+        if name not in head:
+            raise ValueError(f"{path} has no column {name!r}; its header names {[*head]}.")
+        if head.count(name) > 1:
+            raise ValueError(f"{path} has several columns {name!r}; give each a name of its own.")
+    return [head.index(name) for name in names]
+
+
+def read_untyped(path: str | os.PathLike[str], **options: Any) -> Any:
     """Return a CSV file as a DataFrame, of the types that pandas guesses from the values."""
-    return _pandas().read_csv(path, sep=_separator(path), skipinitialspace=True)
-
-
-def _separator(path: str | os.PathLike[str]) -> str:
-    with open(path, encoding="utf-8-sig") as lines:
-        return ";" if ";" in lines.readline() else ","
+    return _pandas().read_csv(io.StringIO(read_texts(path).to_csv(index=False)), **options)
 
 
 def _typed(texts: list[str], column: Column) -> Any:

@@ -21,7 +21,7 @@ from sklearn.base import BaseEstimator
 
 import dpglm
 from dpglm.audit.report import AuditReport, audit_estimator, audit_table
-from dpglm.datasets import read_untyped
+from dpglm.datasets import read_texts, read_untyped
 from dpglm.estimators.inference import aligned
 from dpglm.estimators.whitening import DEFAULT_ROW_BOUND
 from dpglm.exceptions import require
@@ -604,15 +604,12 @@ def _schema(arguments: argparse.Namespace) -> int:
     with _refused(arguments):
         schema = arguments.check and methods.read_schema(arguments.check, "check")
         _refuse_json(arguments.table)
-        try:
-            frame = read_untyped(arguments.table)
-        except ValueError as error:
-            text = f"{arguments.table} is not a CSV file in UTF-8 with a header."
-            raise ValueError(text) from error
         if schema is None:
-            print(Schema.draft(_dated(frame), arguments.target, name=arguments.name).to_json())
+            frame = _dated(read_untyped(arguments.table))
+            print(Schema.draft(frame, arguments.target, name=arguments.name).to_json())
             return 0
-        found = schema.check(frame)
+        # As a fit reads them.
+        found = schema.check(read_texts(arguments.table))
         print(found)
     return 0 if found.endswith("No problem was found.") else 1
 
