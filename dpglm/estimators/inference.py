@@ -22,6 +22,7 @@ from sklearn.utils.validation import check_is_fitted
 from dpglm.estimators.plan import DebiasingRelease, PrivacyPlan
 from dpglm.estimators.solvers import Debiased, FitTrace, Space
 from dpglm.estimators.whitening import (
+    NORMAL,
     FullPreconditioner,
     check_preconditioner,
     normal_odds,
@@ -59,12 +60,15 @@ _HIDDEN = 0.05
 # How much of its error a parameter may move by if columns that were left out are off by one.
 _LITTLE = 0.25
 # How much the log-odds of a typical row may sway with the noise of one gradient, for errors to be
-# linear in it.
-_LARGEST_SWAY = 0.4
+# linear in it; where they are larger than the second number, as much as in proportion to it.
+_LARGEST_SWAY, _LARGE_ODDS = 0.4, 4.0
 # The curvature that whitened rows are taken to have before it is known: they have up to 1/4.
 _APPROACH = 0.2
-# A mean of p (1 - p) that cannot be told from nothing.
-_LEAST_LEVEL = 1e-3
+# A curvature of whitened rows that cannot be told from nothing.
+_LEAST_LEVEL = 1e-5
+# The part of the curvature that is left at the estimate, of that where its mean begins: with less
+# it was still on its way.
+_ARRIVED = 0.85
 # Rounds of Newton's method without noise, and a mean of p (1 - p), of whitened columns, that is
 # reached in so many only where labels are separated, or columns collinear.
 _ROUNDS, _SEPARATED = 20, 1e-7
@@ -187,10 +191,13 @@ def debias(vault: Vault, plan: PrivacyPlan, space: Space, trace: FitTrace) -> De
     ``(s_H^2 / 2) (tr(A) I + A)`` in G, which is added (E[E A E], E being symmetric, s_H on its
     diagonal and s_H / sqrt(2) off it).
 
-    H is the curvature where it was released, which may be far from the estimate if what the descent
-    did is forgotten slowly. Log-odds z'v of whitened rows z have the mean square ``||v||^2`` and a
-    mean that is known (taken for 0 without an intercept); as if they were normal, the mean of
-    p (1 - p) at both places follows, and G is multiplied by the ratio for L.
+    H is the curvature where it was released. It is far from that at the estimate if what the
+    descent did is forgotten slowly, or if columns tell the labels so well that the descent ends far
+    short. Were whitened rows z normal, with their mean m that is known (0 without an intercept) and
+    their second moment I, it would be N(v) at v (`_normal_curvature`). So G is taken for ``C G C'``
+    with ``C = N(v)^(1/2) N(v_0)^(-1/2)``, at each step and in L, and small eigenvalues are raised
+    after that. Where the trace of N falls by .15 or more between the first of the last m and the
+    estimate, steps have not arrived, as they never do where labels are separated: all is hidden.
     """
     release, relation = plan.debiasing, plan.budget.neighboring_relation
     n = plan.facts.n_samples
@@ -218,50 +225,61 @@ def debias(vault: Vault, plan: PrivacyPlan, space: Space, trace: FitTrace) -> De
     # Columns that cannot be carried are no part of the model: what the descent found of them is
     # mostly noise, and would bias what goes with them.
     coef[k:] = 0.0
-    approach = np.linalg.inv(_APPROACH * n * np.eye(k) + penalty[:k, :k])
+    penalty = penalty[:k, :k]
+    approach = np.linalg.inv(_APPROACH * n * np.eye(k) + penalty)
 
     def noisy_gradient(noise_multiplier: float) -> np.ndarray:
         gradient = vault.gradient_sum(coef, bound, noise_multiplier)
         return gradient[:k] + n * plan.facts.alpha * space.penalty_gradient(coef)[:k]
 
+    def place(at: np.ndarray) -> np.ndarray:
+        """How far it is from the start in directions that are seen, beyond what noise explains."""
+        move = directions[:, seen] @ (directions[:, seen].T @ (at - start))
+        noise = 2 * seen.sum() * (2 * vault.log[-1].noise_scale / (_APPROACH * n)) ** 2
+        return start + max(0.0, 1 - noise / max(move @ move, noise)) * move
+
+    def inverse(curvature: np.ndarray, least: float, at: np.ndarray) -> np.ndarray:
+        if edge > 0:
+            curvature = _moved(curvature, start, place(at), mean_row, least * edge)
+        return np.linalg.inv(curvature + penalty)
+
     for _ in range(release.n_rounds):
         for _ in range(release.n_approaches):
             coef[:k] -= approach @ noisy_gradient(release.approach_noise_multiplier)
+        start, steps = coef[:k].copy(), []
         noisy = vault.second_moment(
             bound / 2, release.curvature_noise_multiplier, diagonal=False, coef=coef
         )
         moment = FullPreconditioner().moment(noisy, space.n_columns)
         raised, curvature, seen, directions = _without_noise(moment[:k, :k], edge, _SEPARATED * n)
-        safe, inverse = (np.linalg.inv(one + penalty[:k, :k]) for one in (raised, curvature))
-        steps = []
         for _ in range(release.n_gradients):
             gradient = noisy_gradient(release.noise_multiplier)
             steps.append((coef[:k].copy(), gradient))
-            coef[:k] -= safe @ gradient
-    m, noise_std = release.n_averaged, vault.log[-1].noise_scale
-
-    def arrived(inverse: np.ndarray) -> np.ndarray:
-        return np.mean([at - inverse @ gradient for at, gradient in steps[-m:]], axis=0)
-
-    if edge:
-        curvature *= _level(arrived(inverse), mean_row) / _level(steps[0][0], mean_row)
-        inverse = np.linalg.inv(curvature + penalty[:k, :k])
+            coef[:k] -= inverse(raised, _SEEN, coef[:k]) @ gradient
+    noise_std, late = vault.log[-1].noise_scale, steps[-release.n_averaged :]
+    ends = [at - inverse(curvature, _LEAST_SEEN, at) @ gradient for at, gradient in late]
+    coef[:k] = np.mean(ends, axis=0)
+    safe, final = inverse(raised, _SEEN, coef[:k]), inverse(curvature, _LEAST_SEEN, coef[:k])
+    if edge > 0:
+        places = (place(at) for at in (coef[:k], late[0][0]))
+        last, first = (np.trace(_normal_curvature(at, mean_row)) for at in places)
+        seen = seen & (last > _ARRIVED * first)
     else:
         # Newton's method has arrived, but for labels that are separated.
         seen = seen & (gradient @ safe @ gradient < _CONVERGED)
+    sway = noise_std * np.linalg.norm(safe)
     left_out = np.ones(space.n_columns, dtype=bool)
-    left_out[kept] = noise_std * np.linalg.norm(safe) > _LARGEST_SWAY
-    coef[:k] = arrived(inverse)
+    left_out[kept] = sway > _LARGEST_SWAY * max(1.0, np.linalg.norm(coef[:k]) / _LARGE_ODDS)
     return Debiased(
         n_records=n,
         coef=space.original(coef),
         left_out=left_out,
         basis=basis[:, :k],
-        curvature=curvature,
-        inverse=inverse,
+        curvature=np.linalg.inv(final) - penalty,
+        inverse=final,
         seen=seen,
         directions=directions,
-        noise_std=noise_std / math.sqrt(m),
+        noise_std=noise_std / math.sqrt(len(late)),
     )
 
 
@@ -281,10 +299,35 @@ def _without_noise(
     return *((vectors * one) @ vectors.T for one in (raised, likely)), seen, vectors
 
 
-def _level(coef: np.ndarray, mean_row: np.ndarray) -> float:
-    """Return the mean of p (1 - p) of whitened rows, if their log-odds are normal."""
-    odds = normal_odds(mean_row @ coef, coef @ coef)
-    return max(_LEAST_LEVEL, float(np.mean(expit(odds) * expit(-odds))))
+def _moved(
+    curvature: np.ndarray, start: np.ndarray, end: np.ndarray, mean_row: np.ndarray, least: float
+) -> np.ndarray:
+    """Return the curvature at the end for that at the start, its eigenvalues at least this."""
+    roots = []
+    for coef in (end, start):
+        values, vectors = np.linalg.eigh(_normal_curvature(coef, mean_row))
+        roots.append((vectors * np.sqrt(np.maximum(values, _LEAST_LEVEL))) @ vectors.T)
+    change = roots[0] @ np.linalg.inv(roots[1])
+    values, vectors = np.linalg.eigh(change @ curvature @ change.T)
+    return (vectors * np.maximum(values, least)) @ vectors.T
+
+
+def _normal_curvature(coef: np.ndarray, mean_row: np.ndarray) -> np.ndarray:
+    """Return the mean of p (1 - p) z z', if whitened rows z are normal with this mean m.
+
+    Log-odds are then ``m'v + s t`` with t standard normal, and rows with this t have the mean
+    ``m + c t``, where ``s^2 = v'(I - m m')v`` and ``c = (I - m m') v / s``.
+    """
+    mean_row = mean_row / max(1.0, np.linalg.norm(mean_row))
+    mean = mean_row @ coef
+    along = coef - mean * mean_row
+    spread = math.sqrt(max(coef @ along, 0.0))
+    along = along / spread if spread > 0 else along
+    odds = normal_odds(mean, mean**2 + spread**2)
+    weights = expit(odds) * expit(-odds)
+    level, slope, square = (float(np.mean(weights * NORMAL**power)) for power in range(3))
+    sides = slope * np.outer(mean_row, along)
+    return level * np.eye(len(coef)) + sides + sides.T + (square - level) * np.outer(along, along)
 
 
 def _chosen_basis(
