@@ -221,9 +221,8 @@ class PrivateLinearClassifier(Budgeted, LinearPredictions, CallbackSupportMixin,
         ------
         ValueError
             For bad parameters or data, before any noise is drawn; for blocks that change between
-            two passes, when they do. If a fit fails after its first draw of noise, the
-            estimator is left unfitted and the exception carries ``privacy_ledger``, the cost of
-            the full plan.
+            two passes, when they do. If a fit fails after its first draw of noise, the estimator is
+            left unfitted and the exception carries ``privacy_ledger``, the cost of the full plan.
         OSError
             If a block cannot be read; nothing is released from a part of the blocks.
 

@@ -49,11 +49,7 @@ _RUN = (
 
 
 def automatic_configuration(
-    signal: float,
-    n_columns: int,
-    sampling_rate: float = 1.0,
-    least_clip: float = 0.0,
-    **given: Any,
+    signal: float, n_columns: int, sampling_rate: float = 1.0, least_clip: float = 0.0, **given: Any
 ) -> dict[str, Any]:
     """Return the parameters of a run, those that are ``"auto"`` or missing from public numbers.
 

@@ -13,13 +13,7 @@ from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dpglm.estimators.inputs import (
-    Table,
-    as_source,
-    check_no_dates,
-    traveller,
-    unlabelled_source,
-)
+from dpglm.estimators.inputs import Table, as_source, check_no_dates, traveller, unlabelled_source
 from dpglm.schema.values import is_dask, validated
 from dpglm.sources.base import Source
 from dpglm.sources.dask import mapped

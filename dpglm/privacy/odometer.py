@@ -114,15 +114,14 @@ class PrivacyOdometer:
     Notes
     -----
     The first limit that a file is opened with stays, with its delta and its rule: one that was
-    begun without takes it later, if its fits are within it. By default, with
-    ``adaptive=True``, it is a filter: a fit is admitted while the sum of ``mu**2`` of all fits
-    stays within that of the limit. All fits together then have the guarantee of the LIMIT, however
-    the settings of each, or whether there is another, followed from the results of earlier ones
-    (Smith & Thakurta 2022). What happens to be used is below it, and no guarantee. Mini-batches
-    count as full batches there, and a fit without a Gaussian trade-off (objective perturbation, a
-    zCDP filter) is refused. With ``adaptive=False`` the least known epsilon of the sum of all
-    ledgers is compared with the limit, which holds if all settings were fixed before any result was
-    seen.
+    begun without takes it later, if its fits are within it. By default, with ``adaptive=True``, it
+    is a filter: a fit is admitted while the sum of ``mu**2`` of all fits stays within that of the
+    limit. All fits together then have the guarantee of the LIMIT, however the settings of each, or
+    whether there is another, followed from the results of earlier ones (Smith & Thakurta 2022).
+    What happens to be used is below it, and no guarantee. Mini-batches count as full batches there,
+    and a fit without a Gaussian trade-off (objective perturbation, a zCDP filter) is refused. With
+    ``adaptive=False`` the least known epsilon of the sum of all ledgers is compared with the limit,
+    which holds if all settings were fixed before any result was seen.
 
     The file holds one JSON object per line and is only ever appended to, under a lock, synced to
     the disk before the fit goes on. A last line that is not finished belongs to a fit that released

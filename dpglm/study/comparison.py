@@ -162,8 +162,7 @@ def compare(
 ) -> ComparisonResults:
     """Cross-validate estimators against one another on the same folds.
 
-    The scores are computed from the data without noise: they may be published only if the data
-    may.
+    The scores are computed from the data without noise: they may be published only if the data may.
 
     Parameters
     ----------

@@ -271,8 +271,7 @@ class UtilityGraph:
     estimator : estimator
         A private classifier with its budget; cloned, never fitted.
     param_grid : dict or list of dict
-        As in scikit-learn's ``ParameterGrid``; nested parameters as in
-        ``noise_schedule__decay``.
+        As in scikit-learn's ``ParameterGrid``; nested parameters as in ``noise_schedule__decay``.
     n_samples : int
         Number of records of the PRIVATE data to come, for which the noise is planned; ``n_ref``
         under ``"add_or_remove_one"``.

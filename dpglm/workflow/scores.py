@@ -12,14 +12,7 @@ from sklearn.base import BaseEstimator
 
 from dpglm.privacy.budget import PrivacyBudget, check_number
 from dpglm.privacy.ledger import PrivacyLedger
-from dpglm.workflow.releases import (
-    EDGES,
-    VISIBLE,
-    Released,
-    Z,
-    fitted_classes,
-    release_statistics,
-)
+from dpglm.workflow.releases import EDGES, VISIBLE, Released, Z, fitted_classes, release_statistics
 
 _NEED_PROBABILITIES = ("log_loss", "calibration_curve")
 _SINGLE = ("accuracy", "balanced_accuracy", "auc", "log_loss")

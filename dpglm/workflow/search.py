@@ -481,11 +481,7 @@ class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimat
                 f"delta={self.delta:g} alone pays for each fit of this search; choose it far below "
                 "one over the number of records, such as 1e-6."
             )
-        own = asdict(self._budget()) | {
-            "epsilon": epsilon,
-            "classes": self._declared(),
-            **given,
-        }
+        own = asdict(self._budget()) | {"epsilon": epsilon, "classes": self._declared(), **given}
         prefix, _ = _private_step(model)
         return model.set_params(**{prefix + name: value for name, value in own.items()})
 
