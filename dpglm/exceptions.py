@@ -31,10 +31,3 @@ ADVICE_ON_MISSING_VALUES = (
     "Put a public constant in the place of such values, or let missing= of a Schema's columns say "
     "what they are: means of a column, and rows that are dropped, would tell of records."
 )
-
-
-def with_own_advice(error: ValueError) -> ValueError:
-    """Return what scikit-learn says of missing values, but without its advice, which would leak."""
-    first, *_ = str(error).splitlines() or [""]
-    known = first.startswith("Input X contains")
-    return ValueError(f"{first} {ADVICE_ON_MISSING_VALUES}") if known else error

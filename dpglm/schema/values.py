@@ -10,7 +10,7 @@ import narwhals as nw
 import numpy as np
 from scipy import sparse
 
-from dpglm.exceptions import require, with_own_advice
+from dpglm.exceptions import ADVICE_ON_MISSING_VALUES, require
 
 
 class Distinct(NamedTuple):
@@ -314,7 +314,10 @@ def in_own_words(error: Exception, X: Any) -> Exception:
             f"X must have two dimensions, got shape {shape}. Reshape your data by X.reshape(-1, 1) "
             "if it has one feature, or X.reshape(1, -1) if it is one record."
         )
-    return with_own_advice(error)
+    # Its advice on missing values would leak.
+    first, *_ = str(error).splitlines() or [""]
+    known = first.startswith("Input X contains")
+    return ValueError(f"{first} {ADVICE_ON_MISSING_VALUES}") if known else error
 
 
 def floating(rows: Any) -> np.ndarray | sparse.csr_array:
