@@ -553,9 +553,11 @@ def check_schedule(schedule: Any, *, parameter: str) -> Schedule:
     return _chosen(schedule, parameter, Schedule, Constant, _NAMED, choices)
 
 
-def check_schedules(given: dict[str, Any]) -> dict[str, Schedule]:
-    """Return the schedules that parameters ask for."""
-    return {name: check_schedule(value, parameter=name) for name, value in given.items()}
+def check_schedules(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the schedules, and the momentum, that parameters ask for."""
+    checks = {name: partial(check_schedule, parameter=name) for name in given}
+    checks["momentum"] = check_momentum
+    return {name: checks[name](value) for name, value in given.items()}
 
 
 def _chosen(value: Any, parameter: str, kind: type, of_number: type, named: dict, choices: str):

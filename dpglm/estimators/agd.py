@@ -15,14 +15,7 @@ from dpglm.losses import NamedLossMixin
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.selection import ChoosingVault
 from dpglm.privacy.vault import Vault
-from dpglm.schedules import (
-    Momentum,
-    PublicFacts,
-    Schedule,
-    averaging_weights,
-    check_momentum,
-    check_schedule,
-)
+from dpglm.schedules import Momentum, PublicFacts, Schedule, averaging_weights, check_schedules
 
 # Parameters of noisy gradient descent.
 _SHARED = ("clip_schedule", "momentum", "averaging", "preconditioner")
@@ -250,11 +243,10 @@ class DPAGDClassifier(NamedLossMixin, PersonsMixin, PrivateLinearClassifier):
         return make_adaptive_plan(
             budget,
             facts,
-            clip_schedule=check_schedule(run["clip_schedule"], parameter="clip_schedule"),
             loss_clip=self._resolved_loss_clip(facts.n_outputs),
-            momentum=check_momentum(run["momentum"]),
             averaging=run["averaging"],
             second_moment=moment,
+            **check_schedules({name: run[name] for name in ("clip_schedule", "momentum")}),
             **as_given,
         )
 

@@ -32,7 +32,6 @@ from dpglm.schedules import (
     SignalClip,
     SignalMomentum,
     SignalStep,
-    check_momentum,
     check_schedules,
     optimal_n_iter,
     public_constants,
@@ -185,18 +184,16 @@ class NoisyDescentMixin(NamedLossMixin):
             check_number("row_bound", self.row_bound, 0.0, 1e50)
         row_bound = None if preconditioner else self.row_bound
         facts = replace(facts, sampling_rate=self.sampling_rate, row_bound=row_bound)
-        momentum, averaging = check_momentum(chosen.pop("momentum")), chosen.pop("averaging")
-        n_iter = chosen.pop("max_iter")
-        schedules = check_schedules(chosen)
+        averaging, n_iter = chosen.pop("averaging"), chosen.pop("max_iter")
+        run = check_schedules(chosen)
         if isinstance(n_iter, str) and n_iter == "optimal":
-            n_iter = _optimal_n_iter(replace(facts, mu=signal / facts.n_samples), **schedules)
+            n_iter = _optimal_n_iter(replace(facts, mu=signal / facts.n_samples), **run)
         return make_plan(
             budget,
             facts,
             n_iter=n_iter,
-            momentum=momentum,
             averaging=averaging,
-            **schedules,
+            **run,
             second_moment=moment,
             noise_multiplier=noise_multiplier,
             batches=self.batches,
