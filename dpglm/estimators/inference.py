@@ -34,7 +34,7 @@ from dpglm.privacy.ledger import PrivacyLedger
 from dpglm.privacy.vault import Vault
 from dpglm.schedules import PublicFacts
 from dpglm.schema.columns import CategoricalColumn, Column, Quantity
-from dpglm.schema.encoder import encode
+from dpglm.schema.encoder import blocks_of, encode
 from dpglm.schema.table import Schema
 
 if TYPE_CHECKING:
@@ -616,13 +616,12 @@ class Inference:
         names, vectors = [], []
         const = np.zeros(len(self.moment))
         const[-1] = 1.0
-        for column, first in self._blocks.values():
+        for column, place in self._blocks.values():
             baseline, found = _effects(column, self.baselines.get(column.name))
-            width = len(column.encoded_names)
-            const[first : first + width] = baseline
+            const[place] = baseline
             for name, effect in found:
                 vector = np.zeros(len(self.moment))
-                vector[first : first + width] = effect
+                vector[place] = effect
                 names.append(name)
                 vectors.append(vector)
         if self.fit_intercept:
@@ -633,24 +632,16 @@ class Inference:
     def baselines(self) -> dict[str, Any]:
         """What the other categories of each column are compared with."""
         found, shares = {}, np.diag(self.moment)
-        for name, (column, first) in ({} if self.schema is None else self._blocks).items():
+        for name, (column, place) in ({} if self.schema is None else self._blocks).items():
             if isinstance(column, CategoricalColumn):
-                own = shares[first : first + len(column.categories)]
+                own = shares[place][: len(column.categories)]
                 found[name] = column.categories[int(np.argmax(own >= own.max() / 2))]
         return found | dict(self.references or {})
 
     @cached_property
-    def _blocks(self) -> dict[str, tuple[Column, int]]:
-        """Each column of the schema, in the order of the table, and where its block begins."""
-        columns = self.schema.encoded_columns
-        ends = np.cumsum([len(column.encoded_names) for column in columns]).tolist()
-        if ends[-1] != len(self.feature_names):
-            raise ValueError(
-                f"the columns of the model ({len(self.feature_names)}) are not those that schema "
-                f"{self.schema.name!r} encodes ({ends[-1]}); give the schema that encoded its rows."
-            )
-        blocks = {c.name: (c, first) for c, first in zip(columns, [0, *ends], strict=False)}
-        return {name: blocks[name] for name in self.schema.feature_names}
+    def _blocks(self) -> dict[str, tuple[Column, slice]]:
+        """Each column of the schema, in the order of the table, and where its block is."""
+        return blocks_of(self.schema, len(self.feature_names), None)
 
     @cached_property
     def estimates(self) -> Estimates:
@@ -846,7 +837,7 @@ class Inference:
         """
         if self.schema is None or column not in self._blocks:
             raise ValueError(f"column={column!r} must be one of those of inference(schema=...).")
-        described, first = self._blocks[column]
+        described, place = self._blocks[column]
         if isinstance(described, Quantity):
             values = described.values_at(np.linspace(0.0, 1.0, 33))
             block = encode([described], {column: values})
@@ -858,7 +849,7 @@ class Inference:
         else:
             raise ValueError(f"column={column!r} is a text, which has no shape.")
         vectors = np.zeros((len(values), len(self.moment)))
-        vectors[:, first : first + block.shape[1]] = block - baseline
+        vectors[:, place] = block - baseline
         return values, self._linear([str(value) for value in values], vectors)
 
     def _mean_risk(self, encoded: np.ndarray) -> tuple[float, np.ndarray]:
@@ -943,14 +934,8 @@ def inference_of(
             "DPLogisticRegression(inference_share=0.5), for example."
         )
     names = getattr(model, "feature_names_in_", None)
-    if names is not None and schema is not None:
-        encoded = [name for column in schema.encoded_columns for name in column.encoded_names]
-        if [*names] != encoded:
-            raise ValueError(
-                f"the columns of the model ({', '.join(map(str, names[:3]))}, ...) are not those "
-                f"that schema {schema.name!r} encodes ({', '.join(encoded[:3])}, ...), in their "
-                "order; give the schema that encoded its rows."
-            )
+    if schema is not None:
+        blocks_of(schema, model.n_features_in_, names)
     if names is None:
         names = [f"x{k}" for k in range(1, model.n_features_in_ + 1)]
     label = "y" if schema is None else schema.target.name

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
@@ -128,6 +129,25 @@ def encode(
     if texts:
         rows[:, width:] = sparse.hstack(texts).toarray()
     return rows
+
+
+def blocks_of(
+    schema: Any, n_columns: int, names: Sequence[str] | None
+) -> dict[str, tuple[Column, slice]]:
+    """Return each column of a table, in its order, and where its block is in an encoded row.
+
+    It raises a ValueError if a model of so many columns, of these names, is none of encoded rows.
+    """
+    columns, encoded = schema.encoded_columns, schema.transformer().get_feature_names_out().tolist()
+    if n_columns != len(encoded) or (names is not None and list(names) != encoded):
+        raise ValueError(
+            f"the columns of the model ({n_columns}) are not those that schema {schema.name!r} "
+            f"encodes ({len(encoded)}), in their order; give the schema that encoded its rows."
+        )
+    ends = np.cumsum([0, *(len(column.encoded_names) for column in columns)]).tolist()
+    places = [slice(*pair) for pair in pairwise(ends)]
+    blocks = {c.name: (c, place) for c, place in zip(columns, places, strict=True)}
+    return {name: blocks[name] for name in schema.feature_names}
 
 
 @dataclass(eq=False, repr=False)

@@ -10,7 +10,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from dpglm.schema.columns import CategoricalColumn, Column, Quantity, TextColumn
-from dpglm.schema.encoder import SchemaEncoder, encode
+from dpglm.schema.encoder import SchemaEncoder, blocks_of, encode
 from dpglm.schema.table import Schema
 from dpglm.schema.values import read_columns
 
@@ -75,19 +75,10 @@ def terms_of(
     """Return the name of a score, its value where all columns add zero, and their terms."""
     model, schema = _parts(estimator, schema)
     class_, (*coef, intercept) = _score(model, class_)
-    columns = schema.encoded_columns
-    names = [name for column in columns for name in column.encoded_names]
-    if len(coef) != len(names) or list(getattr(model, "feature_names_in_", names)) != names:
-        raise ValueError(
-            f"the columns of the model ({len(coef)}) are not those that schema {schema.name!r} "
-            f"encodes ({len(names)}); give the schema that encoded its rows."
-        )
-    ends = np.cumsum([len(column.encoded_names) for column in columns])
-    blocks = np.split(np.array(coef), ends[:-1])
-    terms = {c.name: Term(c, block) for c, block in zip(columns, blocks, strict=True)}
-    intercept += sum(term.centre for term in terms.values())
-    score = f"{schema.target.name} = {class_}"
-    return score, intercept, [terms[name] for name in schema.feature_names]
+    blocks = blocks_of(schema, len(coef), getattr(model, "feature_names_in_", None))
+    terms = [Term(column, np.array(coef[place])) for column, place in blocks.values()]
+    intercept += sum(term.centre for term in terms)
+    return f"{schema.target.name} = {class_}", intercept, terms
 
 
 def _parts(estimator: Any, schema: Schema | None) -> tuple[Any, Schema]:
