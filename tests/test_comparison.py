@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+import re
 
 import numpy as np
 import pytest
@@ -294,5 +295,5 @@ def test_progress_is_lines_with_an_estimate_a_bar_on_a_terminal_or_silence(capsy
     with report_progress(3, 1, enabled=True) as advance:
         advance()
         advance()
-    shown = capsys.readouterr().err
+    shown = re.sub(r"\x1b\[[\d;?]*\w", "", capsys.readouterr().err)
     assert "1 of 3 fits" in shown and "about 0:00:00 left" in shown

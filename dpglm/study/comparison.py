@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import timedelta
+from functools import partial
 from importlib.util import find_spec
 from itertools import product
 from os import PathLike
@@ -36,50 +37,36 @@ _SECONDS_BETWEEN_LINES = 10.0
 @contextmanager
 def report_progress(total: int, earlier: int, *, enabled: bool) -> Iterator[Callable[[], None]]:
     """Yield what to call after each of `total` cells but the `earlier` ones; it shows progress."""
-    count = _Count(total, earlier)
     if enabled and earlier:
         print(f"{earlier} of {total} fits were finished earlier", file=sys.stderr)
     if not enabled or earlier == total:
         yield lambda: None
     elif sys.stderr.isatty() and find_spec("rich") is not None:
+        from rich import progress
         from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn
 
-        columns = BarColumn(bar_width=24), TextColumn("{task.fields[count]}")
-        with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-            task = progress.add_task("", total=total, completed=earlier, count=count)
-
-            def advance() -> None:
-                count.new += 1
-                progress.advance(task)
-
-            yield advance
+        bar, number = progress.BarColumn(bar_width=24), "{task.completed} of {task.total} fits "
+        times = progress.TimeElapsedColumn(), "elapsed, about", progress.TimeRemainingColumn()
+        # All fits count for the time that is left: one may take longer than rich looks back.
+        options = {"console": Console(stderr=True), "transient": True, "speed_estimate_period": 1e9}
+        with progress.Progress(bar, number, *times, "left", **options) as shown:
+            yield partial(shown.advance, shown.add_task("", total=total, completed=earlier))
     else:
-        yield count.print
+        done, start = earlier, time.monotonic()
+        last = start
 
+        def advance() -> None:
+            """Count one more, and print a line now and then."""
+            nonlocal done, last
+            done, now = done + 1, time.monotonic()
+            if now - last >= _SECONDS_BETWEEN_LINES:
+                last, rate = now, (now - start) / (done - earlier)
+                seconds = now - start, rate * (total - done)
+                spent, left = (timedelta(seconds=round(s)) for s in seconds)
+                text = f"{done} of {total} fits  {spent} elapsed, about {left} left"
+                print(text, file=sys.stderr, flush=True)
 
-class _Count:
-    """Counts the cells, and says how many there are and how long they take."""
-
-    def __init__(self, total: int, finished: int) -> None:
-        self.total, self.finished, self.new = total, finished, 0
-        self.start = self.last = time.monotonic()
-
-    def __str__(self) -> str:
-        done, elapsed = self.finished + self.new, time.monotonic() - self.start
-        text = f"{done} of {self.total} fits  {timedelta(seconds=round(elapsed))} elapsed"
-        if self.new == 0:
-            return text
-        left = elapsed / self.new * (self.total - done)
-        return f"{text}, about {timedelta(seconds=round(left))} left"
-
-    def print(self) -> None:
-        """Count one more, and print a line now and then."""
-        self.new += 1
-        now = time.monotonic()
-        if now - self.last >= _SECONDS_BETWEEN_LINES:
-            self.last = now
-            print(self, file=sys.stderr, flush=True)
+        yield advance
 
 
 def finished(
