@@ -254,13 +254,8 @@ class DescentPlan(Plan):
         facts = replace(
             self.facts, effective_dimension=effective_dimension, clip=None, noise_std=None
         )
-        relative = schedule_values(
-            self.clip_schedule,
-            self.n_iter,
-            facts,
-            parameter="clip_schedule",
-            allow_inf=facts.mu == math.inf,
-        )
+        infinite = facts.mu == math.inf
+        relative = planned_clip(self.clip_schedule, self.n_iter, facts, infinite=infinite)
         clip = math.sqrt(effective_dimension) * relative
         momentum = self.momentum.settled(self.n_iter, facts)
         return replace(self, facts=replace(facts, clip=clip), clip=clip, momentum=momentum)
