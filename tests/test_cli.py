@@ -24,7 +24,7 @@ from dpglm.estimators.base import PrivateLinearClassifier
 from dpglm.schema import CategoricalColumn, NumericColumn, Target
 from dpglm.study import AuditDisplay, OdometerDisplay, comparison, methods
 from dpglm.study.cli import main
-from dpglm.study.methods import AUDITED, COMPARED, METHODS, make_audited
+from dpglm.study.methods import AUDITED, COMPARED, METHODS
 from dpglm.study.results import ComparisonResults
 
 pytest.importorskip("matplotlib")
@@ -83,7 +83,7 @@ def test_every_estimator_of_the_package_is_audited_by_name_and_every_baseline_co
 
     found = subclasses(PrivateLinearClassifier) - {PrivateLinearClassifier}
     own = {c for c in found if c.__module__.startswith("dpglm.") and c.__name__[0] != "_"}
-    assert own == {type(make_audited(name)[0]) for name in AUDITED}
+    assert own == {type(method.estimator) for method in AUDITED.values()}
     assert own <= {type(method.estimator) for method in METHODS.values()}
 
 

@@ -465,7 +465,8 @@ def _plan(arguments: argparse.Namespace) -> int:
 
 
 def _add_audit(parser: Any) -> None:
-    names = "\n".join(f"  {name:<24}{methods.make_audited(name)[1]}" for name in AUDITED)
+    texts = {name: m.text or type(m.estimator).__name__ for name, m in AUDITED.items()}
+    names = "\n".join(f"  {name:<24}{text}" for name, text in texts.items())
     parser.epilog = (
         f"estimators:\n{names}\n\nAn audit at a larger epsilon sees smaller errors: the code that "
         "adds the noise is the same."
@@ -518,13 +519,12 @@ def _audit(arguments: argparse.Namespace) -> int:
 
 
 def _audited(name: str, arguments: argparse.Namespace) -> AuditReport:
-    budget = {"epsilon": arguments.epsilon, "delta": arguments.delta}
-    estimator, _, container = methods.make_audited(name, **budget)
+    method = AUDITED[name]
     # That delta is large for so few records is no matter: they are artificial.
     with warnings.catch_warnings(action="ignore"):
         report = audit_estimator(
-            estimator,
-            container=container,
+            method.with_parameters(epsilon=arguments.epsilon, delta=arguments.delta),
+            container=method.container,
             n_canaries=arguments.canaries,
             n_fits=arguments.fits,
             false_alarm=arguments.false_alarm,

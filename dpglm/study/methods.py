@@ -174,13 +174,6 @@ def make_estimator(name: str, **parameters: Any) -> BaseEstimator:
     return METHODS[name].with_parameters(**parameters)
 
 
-def make_audited(name: str, **budget: float) -> tuple[BaseEstimator, str, str]:
-    """Return a new estimator as it is audited, what it is in a few words, and its container."""
-    method = AUDITED[name]
-    estimator = method.with_parameters(**budget)
-    return estimator, method.text or type(estimator).__name__, method.container
-
-
 CENSUS_ROWS = 20_000
 _FETCHERS = {"adult": fetch_adult, "bank": fetch_bank, "kddcup99": fetch_kddcup99}
 DATASETS = ("census", *_FETCHERS)
