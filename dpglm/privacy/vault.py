@@ -296,10 +296,6 @@ class PrivacyFilter:
         """What is left, never negative."""
         return max(self.capacity - self.spent, 0.0)
 
-    def cost(self, event: "Event") -> float:
-        """Return what a release costs, in the unit of the capacity."""
-        return event.mu**2 if self.unit == "gdp" else event.rho
-
     def admits(self, *costs: float) -> bool:
         """Return whether releases of these costs may be made, all of them."""
         asked = plain(costs, (len(costs),))
@@ -322,7 +318,7 @@ class PrivacyFilter:
 
     def charge(self, event: "Event") -> None:
         """Charge the cost of this release, BEFORE it is made."""
-        self.spend(self.cost(event))
+        self.spend(event.mu**2 if self.unit == "gdp" else event.rho)
 
 
 def gradient_sums(X: Any, target: np.ndarray, loss: Any, **options: Any) -> Any:
