@@ -15,6 +15,8 @@ from threadpoolctl import ThreadpoolController
 __all__ = ["default_n_threads", "one_blas_thread", "run_chunks"]
 
 _pools: dict[tuple[int, int], ThreadPoolExecutor] = {}
+# Those behind numpy's products; to look them up takes milliseconds.
+_libraries = cache(ThreadpoolController)
 
 
 def default_n_threads() -> int:
@@ -60,9 +62,3 @@ def one_blas_thread():
     busy machine, and might change the last bits.
     """
     return _libraries().limit(limits=1, user_api="blas")
-
-
-@cache
-def _libraries():
-    """The libraries behind numpy's products; to look them up takes milliseconds."""
-    return ThreadpoolController()
