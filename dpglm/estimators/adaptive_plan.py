@@ -119,10 +119,6 @@ class AdaptivePlan(DescentPlan):
         """Return the noise multiplier of a gradient that costs this much."""
         return 0.0 if self.exact else self.unit.noise_multiplier(cost)
 
-    def refinement_cost(self, cost: float) -> float:
-        """Return what it costs to refine a gradient that has cost this much."""
-        return 0.0 if self.exact else self.budget_growth * cost
-
     def may_refine(self, cost: float, max_step: float, admits: Callable[..., bool]) -> bool:
         """Whether another gradient and choice can be paid; without noise, whether they may help."""
         if not self.exact:

@@ -366,7 +366,7 @@ def adaptive_gradient_descent(
                 break
             # 5) None seems to help: pay for a more precise gradient, averaged with the first, and
             # look closer by.
-            extra = plan.refinement_cost(cost)
+            extra = 0.0 if plan.exact else plan.budget_growth * cost
             if not plan.may_refine(extra, max_step, vault.admits):
                 break
             max_step *= plan.step_shrink
