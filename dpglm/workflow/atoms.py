@@ -213,21 +213,32 @@ def private_atoms(
         raise ValueError(
             f"schema {schema.name!r} has no numbers with bounds {ROUND} or more apart."
         )
-    holder = _holder(grids, table, groups)
+    holder, chance = _holder(grids, table, groups), _chance(grids)
+    n_records = max(1, budget.public_n_samples(holder.n_records))
     if share is None:
         # How large a part of the records would be seen for all of the budget.
         moves = magnitude_sensitivity(neighboring_relation, len(grids)) / budget.mu
-        n_records = max(1, budget.public_n_samples(holder.n_records))
-        share = _share(moves * _chance(grids) / n_records)
+        share = _share(moves * chance / n_records)
     elif not is_number(share) or not 0 < share < 1:
         raise ValueError(f"share={share!r} must be a number above 0 and below 1, or None.")
     left = _left(budget, float(share))
     ledger = _ledger(budget, share, "row" if groups is None else "group")
-    if share:
-        n_records = max(1, budget.public_n_samples(holder.n_records))
-        warn_of_delta(budget, n_records, stacklevel=3)
-        return _released(schema, grids, holder, ledger, budget, left)
-    return PrivateAtoms(schema, left, ledger)
+    if not share:
+        return PrivateAtoms(schema, left, ledger)
+    warn_of_delta(budget, n_records, stacklevel=3)
+    vault = AtomVault(holder, ledger.events, budget, entropy_source())
+    charge_odometers(ledger)
+    try:
+        ((event, _),), sizes = ledger.events, [len(grid.multiples) for grid in grids]
+        noisy = vault.value_counts(event.noise_multiplier, sum(sizes))
+        std = vault.log[-1].noise_scale
+        counts = np.split(noisy, np.cumsum(sizes)[:-1])
+        beyond = [_beyond(part, std, chance, n_records) for part in counts]
+        return PrivateAtoms(_with_atoms(schema, grids, beyond), left, ledger)
+    except BaseException as error:
+        if vault.has_drawn or not ledger.protects:
+            error.privacy_ledger = ledger  # type: ignore[attr-defined]
+        raise
 
 
 def _holder(grids: Sequence[_Grid], table: Any, groups: Any) -> NumberColumns:
@@ -282,32 +293,6 @@ def _ledger(budget: PrivacyBudget, share: float, unit: str) -> PrivacyLedger:
     seeded = bool(events) and noise_seed.get() is not None
     stated = {"assumptions": assumptions, "seeded": seeded, "unit": unit}
     return replace(ledger_of(budget, events), **stated)
-
-
-def _released(
-    schema: Schema,
-    grids: Sequence[_Grid],
-    holder: NumberColumns,
-    ledger: PrivacyLedger,
-    budget: PrivacyBudget,
-    left: dict[str, Any],
-) -> PrivateAtoms:
-    """Release the counts, charge for them, and return the schema with what they show."""
-    ((event, _),) = ledger.events
-    vault = AtomVault(holder, ledger.events, budget, entropy_source())
-    n_records = budget.public_n_samples(holder.n_records)
-    charge_odometers(ledger)
-    try:
-        sizes = [len(grid.multiples) for grid in grids]
-        noisy = vault.value_counts(event.noise_multiplier, sum(sizes))
-        std = vault.log[-1].noise_scale
-        counts = np.split(noisy, np.cumsum(sizes)[:-1])
-        beyond = [_beyond(part, std, _chance(grids), n_records) for part in counts]
-        return PrivateAtoms(_with_atoms(schema, grids, beyond), left, ledger)
-    except BaseException as error:
-        if vault.has_drawn or not ledger.protects:
-            error.privacy_ledger = ledger  # type: ignore[attr-defined]
-        raise
 
 
 def _beyond(counts: np.ndarray, std: float, chance: float, n_records: int) -> np.ndarray:
