@@ -407,13 +407,9 @@ def _plain_loader(yaml: Any) -> Any:
 
 
 def _drafted(name: str, dtype: str) -> Column:
-    if dtype == "boolean":
-        return BooleanColumn(name)
-    if dtype == "date":
-        return DateColumn(name, FILL_IN, FILL_IN)
-    if dtype == "text":
-        return CategoricalColumn(name, FILL_IN)
-    return NumericColumn(name, FILL_IN, FILL_IN, integer=dtype == "integer")
+    kinds = {"boolean": BooleanColumn(name), "date": DateColumn(name, FILL_IN, FILL_IN)}
+    kinds["text"] = CategoricalColumn(name, FILL_IN)
+    return kinds.get(dtype, NumericColumn(name, FILL_IN, FILL_IN, integer=dtype == "integer"))
 
 
 def _bent(column: NumericColumn | DateColumn, intervals: int) -> Column:
