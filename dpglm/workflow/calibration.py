@@ -116,7 +116,9 @@ def _prior(table: NoisyTable) -> tuple[np.ndarray, np.ndarray]:
 
     Records that the noise can stand for are added in each bin, as its own probability has them.
     """
-    added = max(table.cell_std, 1e-3)
+    one = np.zeros_like(table.counts)
+    one[0, -1] = 1.0
+    added = max(table.std(one), 1e-3)
     n = table.counts.sum(axis=0) + added
     return (table.counts[1] + added * expit(table.middles)) / n, n
 

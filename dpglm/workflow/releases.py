@@ -450,13 +450,6 @@ class NoisyTable:
         """Standard deviation of the noise of sums of the counts, weighted (..., 2, n_bins)."""
         return np.linalg.norm(weights @ self._spread, axis=(-2, -1))
 
-    @property
-    def cell_std(self) -> float:
-        """Standard deviation of the noise of the count of one bin, before counts were changed."""
-        last = np.zeros_like(self.counts)
-        last[0, -1] = 1.0
-        return self.std(last)
-
     @cached_property
     def totals(self) -> np.ndarray:
         """Number of records of each class (2,), one at least."""
