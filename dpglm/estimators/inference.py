@@ -30,7 +30,7 @@ from dpglm.estimators.whitening import (
 )
 from dpglm.exceptions import require
 from dpglm.privacy.budget import PrivacyBudget, check_number, is_auto
-from dpglm.privacy.ledger import PrivacyLedger
+from dpglm.privacy.ledger import PrivacyLedger, html_rows
 from dpglm.privacy.vault import Vault
 from dpglm.schedules import PublicFacts
 from dpglm.schema.columns import CategoricalColumn, Column, Quantity
@@ -491,16 +491,8 @@ class Summary:
     def as_html(self) -> str:
         """Return an HTML fragment."""
         head = "".join(f"<tr><th>{escape(n)}</th><td>{escape(v)}</td></tr>" for n, v in self.facts)
-        first, *rows = _cells(self.estimates)
-        table = "".join(f"<th>{escape(cell)}</th>" for cell in first)
-        body = "".join(
-            "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
-        )
         notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes)
-        return (
-            f"<table>{head}</table><table><thead><tr>{table}</tr></thead><tbody>{body}</tbody>"
-            f"</table>{notes}"
-        )
+        return f"<table>{head}</table><table>{html_rows(_cells(self.estimates))}</table>{notes}"
 
     def as_latex(self) -> str:
         """Return a LaTeX tabular."""

@@ -26,7 +26,7 @@ from dpglm.privacy.gaussian import (
     check_sampling_rate,
     gdp_epsilon,
 )
-from dpglm.privacy.ledger import Event, PrivacyLedger, composed_epsilon, run_lengths
+from dpglm.privacy.ledger import Event, PrivacyLedger, composed_epsilon, html_rows, run_lengths
 from dpglm.schedules import (
     HeavyBall,
     Momentum,
@@ -373,14 +373,12 @@ class PrivacyPlan(DescentPlan):
         ]
 
     def _repr_html_(self) -> str:
-        header = "".join(f"<th>{name.replace('_', ' ')}</th>" for name in Milestone._fields)
-        cells = ("".join(f"<td>{value:.4g}</td>" for value in row) for row in self.milestones(9))
-        rows = "".join(f"<tr>{row}</tr>" for row in cells)
+        rows = [[name.replace("_", " ") for name in Milestone._fields]]
+        rows += [[f"{value:.4g}" for value in row] for row in self.milestones(9)]
         unit = "" if self.second_moment is None else WHITENED_UNITS
         return (
             f"<p><b>Plan</b>: {escape(str(self))}</p><table><caption>noise std: of each coordinate "
-            f"of the mean gradient; epsilon: spent so far{unit}</caption>"
-            f"<thead><tr>{header}</tr></thead><tbody>{rows}</tbody></table>"
+            f"of the mean gradient; epsilon: spent so far{unit}</caption>{html_rows(rows)}</table>"
         )
 
 

@@ -745,16 +745,13 @@ class PrivacyLedger:
         return f"<PrivacyLedger: {self}>"
 
     def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><td>{escape(event.kind)}</td><td>{count}</td><td>"
-            + escape(", ".join(f"{k}={v:.6g}" for k, v in _parameters(event).items()))
-            + "</td></tr>"
-            for event, count in single_releases(self.events)
-        )
+        rows = [("kind", "count", "parameters")]
+        for event, count in single_releases(self.events):
+            numbers = ", ".join(f"{k}={v:.6g}" for k, v in _parameters(event).items())
+            rows.append((event.kind, str(count), numbers))
         return (
             f"<p><b>Privacy</b>: {escape(str(self))}</p>"
-            "<details><summary>Releases</summary><table><thead><tr><th>kind</th><th>count</th>"
-            f"<th>parameters</th></tr></thead><tbody>{rows}</tbody></table></details>"
+            f"<details><summary>Releases</summary><table>{html_rows(rows)}</table></details>"
         )
 
     def _with(self, other: "PrivacyLedger", events: Runs, assumption: str) -> "PrivacyLedger":
@@ -867,6 +864,14 @@ def _number(name: str, value: Any) -> float:
     if not number or (isinstance(value, int) and value.bit_length() > 1023):
         raise ValueError(f"{name}={value!r} must be a number.")
     return float(value)
+
+
+def html_rows(rows: Iterable[Sequence[str]]) -> str:
+    """Return the rows of a table of texts as HTML; the first is the head."""
+    first, *others = rows
+    head = "".join(f"<th>{escape(text)}</th>" for text in first)
+    body = (f"<tr>{''.join(f'<td>{escape(text)}</td>' for text in row)}</tr>" for row in others)
+    return f"<thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody>"
 
 
 def rounded_up(value: float) -> str:
