@@ -195,9 +195,11 @@ def debias(vault: Vault, plan: PrivacyPlan, space: Space, trace: FitTrace) -> De
     descent did is forgotten slowly, or if columns tell the labels so well that the descent ends far
     short. Were whitened rows z normal, with their mean m that is known (0 without an intercept) and
     their second moment I, it would be N(v) at v (`_normal_curvature`). So G is taken for ``C G C'``
-    with ``C = N(v)^(1/2) N(v_0)^(-1/2)``, at each step and in L, and small eigenvalues are raised
-    after that. Where the trace of N falls by .15 or more between the first of the last m and the
-    estimate, steps have not arrived, as they never do where labels are separated: all is hidden.
+    with ``C = N(v)^(1/2) N(v_0)^(-1/2)``, at each step and in L, v_0 being the place of the release
+    and ``v - v_0`` that part of the way that is seen and that noise does not explain; and small
+    eigenvalues are raised after that. Where the trace of N falls by .15 or more between the first
+    of the last m and the estimate, steps have not arrived, as they never do where labels are
+    separated: all is hidden.
     """
     release, relation = plan.debiasing, plan.budget.neighboring_relation
     n = plan.facts.n_samples
@@ -238,10 +240,10 @@ def debias(vault: Vault, plan: PrivacyPlan, space: Space, trace: FitTrace) -> De
         noise = 2 * seen.sum() * (2 * vault.log[-1].noise_scale / (_APPROACH * n)) ** 2
         return start + max(0.0, 1 - noise / max(move @ move, noise)) * move
 
-    def inverse(curvature: np.ndarray, least: float, at: np.ndarray) -> np.ndarray:
+    def there(curvature: np.ndarray, least: float, at: np.ndarray) -> np.ndarray:
         if edge > 0:
             curvature = _moved(curvature, start, place(at), mean_row, least * edge)
-        return np.linalg.inv(curvature + penalty)
+        return curvature + penalty
 
     for _ in range(release.n_rounds):
         for _ in range(release.n_approaches):
@@ -255,11 +257,12 @@ def debias(vault: Vault, plan: PrivacyPlan, space: Space, trace: FitTrace) -> De
         for _ in range(release.n_gradients):
             gradient = noisy_gradient(release.noise_multiplier)
             steps.append((coef[:k].copy(), gradient))
-            coef[:k] -= inverse(raised, _SEEN, coef[:k]) @ gradient
+            coef[:k] -= np.linalg.solve(there(raised, _SEEN, coef[:k]), gradient)
     noise_std, late = vault.log[-1].noise_scale, steps[-release.n_averaged :]
-    ends = [at - inverse(curvature, _LEAST_SEEN, at) @ gradient for at, gradient in late]
+    ends = [at - np.linalg.solve(there(curvature, _LEAST_SEEN, at), g) for at, g in late]
     coef[:k] = np.mean(ends, axis=0)
-    safe, final = inverse(raised, _SEEN, coef[:k]), inverse(curvature, _LEAST_SEEN, coef[:k])
+    safe = np.linalg.inv(there(raised, _SEEN, coef[:k]))
+    curvature = there(curvature, _LEAST_SEEN, coef[:k])
     if edge > 0:
         places = (place(at) for at in (coef[:k], late[0][0]))
         last, first = (np.trace(_normal_curvature(at, mean_row)) for at in places)
@@ -275,8 +278,8 @@ def debias(vault: Vault, plan: PrivacyPlan, space: Space, trace: FitTrace) -> De
         coef=space.original(coef),
         left_out=left_out,
         basis=basis[:, :k],
-        curvature=np.linalg.inv(final) - penalty,
-        inverse=final,
+        curvature=curvature - penalty,
+        inverse=np.linalg.inv(curvature),
         seen=seen,
         directions=directions,
         noise_std=noise_std / math.sqrt(len(late)),
