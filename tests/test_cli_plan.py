@@ -271,6 +271,11 @@ def test_widths_of_intervals_are_answered_by_theory_or_by_rows_of_a_schema(plan,
         f"{errors.width():.3g}", f"{errors.sampling:.3g}", f"{errors.privacy:.3g}", records,
     ]  # fmt: skip
     assert "records for 0.3" in printed and "carries 4 of 4" in printed
+    # What they cost is part of the plan, and the other shares are of the whole.
+    assert value_of(printed, "last, for intervals") == "50% of the budget, 12 releases"
+    assert value_of(printed, "first, features' second moment").startswith("7.5% of the budget")
+    costs = [line.split()[-1] for line in printed.splitlines() if "for intervals  " in line]
+    assert costs[-1] == "30.0000"
     home = CategoricalColumn("home", ["own", "rent", "boat"])
     columns = [NumericColumn("age", 20, 70), home]
     (tmp_path / "s.json").write_text(Schema("s", columns, Target("y", [0, 1])).to_json())

@@ -127,10 +127,12 @@ def _budget(epsilon: float, ledger: PrivacyLedger, n_samples: int) -> list[str]:
 
 
 def _noise(plan: PrivacyPlan) -> list[str]:
-    facts, moment, rows = plan.facts, plan.second_moment, {}
+    facts, moment, last, rows = plan.facts, plan.second_moment, plan.debiasing, {}
+    for_intervals = 0.0 if last is None else (last.mu / plan.budget.mu) ** 2
     if moment is not None:
         for name, share, event in moment.parts:
-            text = f"{_percent(share)} of the budget, noise multiplier {event.noise_multiplier:.4g}"
+            share = _percent(share * (1 - for_intervals))
+            text = f"{share} of the budget, noise multiplier {event.noise_multiplier:.4g}"
             rows[f"first, features' {name}"] = text
     low, high = plan.noise_multiplier.min(), plan.noise_multiplier.max()
     gradients = f"{plan.n_iter:,} gradient{'s' if plan.n_iter > 1 else ''}"
@@ -142,6 +144,9 @@ def _noise(plan: PrivacyPlan) -> list[str]:
         f"{_of_clip(each)}, as a norm over {facts.n_released:,} coordinates; {_percent(averaged)} "
         "on the mean of all iterations"
     )
+    if last is not None:
+        share = _percent(for_intervals)
+        rows["last, for intervals"] = f"{share} of the budget, {len(last.events)} releases"
     if averaged > 1:
         rows["WARNING"] = (
             "even the mean of all iterations has more noise than any gradient can be long: nothing "
@@ -168,6 +173,8 @@ def _iterations(plan: PrivacyPlan) -> list[str]:
         values = (row.clip, row.step, row.noise_multiplier, row.noise_std)
         texts = (f"{value:.4g}" for value in values)
         rows.append((f"{row.iteration:,}", *texts, _cost(row.epsilon)))
+    if plan.debiasing is not None:
+        rows.append(("for intervals", "", "", "", "", _cost(plan.ledger.epsilon())))
     return _section("ITERATIONS", table=rows, note=note)
 
 
