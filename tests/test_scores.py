@@ -423,6 +423,14 @@ def test_without_noise_scores_of_three_classes_are_those_of_scikit_learn():
         assert np.trace(counts) / 200 == pytest.approx(noisy.accuracy.value)
 
 
+def test_no_cell_of_five_records_has_more_than_five():
+    X, y = population(5, np.random.default_rng(0))
+    for _ in range(20):
+        cells = private_scores(Known(), X, y, epsilon=0.1, scores="confusion_matrix")
+        for numbers in (cells.confusion_matrix.value, *cells.confusion_matrix.interval):
+            assert (numbers >= 0).all() and (numbers <= 5).all()
+
+
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_the_cost_is_what_was_asked_for_and_every_odometer_is_charged(relation, tmp_path):
     X, y = population(100, np.random.default_rng(0))

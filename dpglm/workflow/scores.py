@@ -325,9 +325,8 @@ def _confusion_matrix(released: Released) -> PrivateScore:
     noise = np.sqrt(np.maximum(np.diag(cells.covariance), 0.0)).reshape(shape)
     share = np.clip(cells.counts / n, 0.0, 1.0).reshape(shape)
     sampling = np.sqrt(n * share * (1 - share))
-    return _with_errors(
-        cells.counts.reshape(shape), noise, sampling, released.quantile, 0.0, math.inf
-    )
+    most = float(n) if released.is_exact else math.inf
+    return _with_errors(cells.counts.reshape(shape), noise, sampling, released.quantile, 0.0, most)
 
 
 def _auc(released: Released) -> PrivateScore:
