@@ -431,6 +431,16 @@ def test_no_cell_of_five_records_has_more_than_five():
             assert (numbers >= 0).all() and (numbers <= 5).all()
 
 
+def test_a_score_without_delta_says_so():
+    X, y = population(100, np.random.default_rng(0))
+    said = {
+        names: str(private_scores(Known(), X, y, epsilon=0.1, scores=names).privacy_)
+        for names in ("accuracy", None)
+    }
+    assert said["accuracy"].startswith("(epsilon=0.1, delta=0)-differentially private")
+    assert said[None].startswith("(epsilon=0.1, delta=1e-06)-differentially private")
+
+
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_the_cost_is_what_was_asked_for_and_every_odometer_is_charged(relation, tmp_path):
     X, y = population(100, np.random.default_rng(0))

@@ -714,7 +714,9 @@ class PrivacyLedger:
             ) from error
 
     def __str__(self) -> str:
-        delta = rounded_up(self.reporting_delta)
+        pure, others = _pure_part(self.events)
+        is_pure = bool(pure) and not others and self.n_changed * pure <= self.epsilon()
+        delta = "0" if is_pure else rounded_up(self.reporting_delta)
         if not self.protects:
             guarantee = "No privacy guarantee: the results were released without noise"
             noisy = tuple(run for run in self.events if not unprotected([run]))
