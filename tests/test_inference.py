@@ -13,6 +13,7 @@ from sklearn.base import clone
 from dpglm import DiagonalPreconditioner, DPLinearSVM, DPLogisticRegression, seeded_noise
 from dpglm.audit import record
 from dpglm.calculator import Errors, expected_errors
+from dpglm.estimators.whitening import denoised_moment
 from dpglm.losses import Logistic
 from dpglm.privacy.vault import triangle
 from dpglm.schema import BooleanColumn, CategoricalColumn, NumericColumn, Schema, Target
@@ -136,9 +137,9 @@ def test_curvature_of_weighed_rows_is_that_of_plain_numpy(storage):
     assert_allclose(objective.gradient_sum(coef, 2.0), rows.T @ (weights * (p - y)), rtol=1e-8)
 
 
-def normal_curvature(v, mean_row):
-    """The mean of p (1 - p) z z' of normal rows z of second moment one, by quadrature along v."""
-    covariance = np.eye(len(v)) - np.outer(mean_row, mean_row)
+def normal_curvature(v, mean_row, moment):
+    """The mean of p (1 - p) z z' of normal rows z, by quadrature along v."""
+    covariance = moment - np.outer(mean_row, mean_row)
     spread = math.sqrt(v @ covariance @ v)
     along = covariance @ v / spread
     nodes, masses = np.polynomial.hermite_e.hermegauss(80)
@@ -192,28 +193,32 @@ def test_an_estimate_is_of_newton_steps_on_what_was_released(relation, width):
     safe, likely = ((vectors * one) @ vectors.T for one in (raised, likely))
     noise = gradients[0].event.noise_multiplier * gradients[0].sensitivity
     white, start, seen = model.trace_.whitening, at, vectors[:, values > 2 * edge]
-    mean_row = found.basis.T @ (white.moment[:, -1] / white.moment[-1, -1] / white.scales)
+    moment = white.moment / white.moment[-1, -1]
+    mean_row = found.basis.T @ (moment[:, -1] / white.scales)
+    white_noise = white.noise_std / len(X) / white.moment[-1, -1]
+    unscaled = (found.basis.T / white.scales).T
+    law = mean_row, unscaled.T @ denoised_moment(moment, white_noise) @ unscaled
 
     def there(curvature, least, v):
         """The curvature at v, from that at the start, if whitened rows are normal."""
         move = seen @ (seen.T @ (v - start))
         by_chance = 2 * seen.shape[1] * (2 * noise / (0.2 * len(X))) ** 2
-        end = start + max(0.0, 1 - by_chance / max(by_chance, move @ move)) * move
-        roots = [linalg.sqrtm(normal_curvature(one, mean_row)) for one in (end, start)]
+        end = v - min(1.0, by_chance / (move @ move) if move.any() else 1.0) * move
+        roots = [linalg.sqrtm(normal_curvature(one, *law)) for one in (end, start)]
         change = roots[0] @ np.linalg.inv(roots[1])
         low, turned = np.linalg.eigh(change @ curvature @ change.T)
         return (turned * np.maximum(low, least * edge)) @ turned.T
 
     for gradient in gradients:
         exact = rows.T @ (weights * (expit(rows @ at) - y))
-        assert_allclose(gradient.exact, exact, rtol=1e-5, atol=1e-4)
+        assert_allclose(gradient.exact, exact, rtol=1e-3, atol=1e-3)
         steps.append((at, gradient.answer))
         at = at - np.linalg.solve(there(safe, 2.0, at), gradient.answer)
     ends = [v - np.linalg.solve(there(likely, 0.5, v), g) for v, g in steps[-6:]]
     estimate = np.mean(ends, axis=0)
     assert_allclose(found.curvature, there(likely, 0.5, estimate), rtol=1e-3, atol=0.1)
     assert_allclose(found.inverse @ found.curvature, np.eye(d), atol=1e-9)
-    assert_allclose(found.coef, found.basis @ estimate, rtol=1e-5)
+    assert_allclose(found.coef, found.basis @ estimate, rtol=1e-4)
     assert_allclose(found.noise_std, noise / math.sqrt(6), rtol=1e-6)
 
 
@@ -255,6 +260,18 @@ def test_where_columns_separate_labels_all_is_hidden_with_privacy_too():
         model = DPLogisticRegression(epsilon=epsilon, inference_share=0.5, classes=[0, 1])
         found = model.fit(X, y).inference()
         assert all("separate the labels" in text for text in found.refusals)
+
+
+def test_where_noise_hides_the_way_to_steep_slopes_nothing_is_said_of_others():
+    """Four in ten parameters had an interval, and three in ten of these no truth in it."""
+    rng = np.random.default_rng(0)
+    X = 0.9 * rng.normal(size=(40_000, 5))
+    y = (rng.random(len(X)) < expit(X @ [8.0, -6.0, 0.0, 3.0, -8.0])).astype(int)
+    for epsilon, hidden in ((1.0, True), (8.0, False)):
+        model = DPLogisticRegression(epsilon=epsilon, inference_share=0.5, classes=[0, 1])
+        with seeded_noise(0):
+            refusals = model.fit(X, y).inference().refusals
+        assert [bool(text) for text in refusals] == [hidden] * 6
 
 
 def test_a_column_may_be_in_any_units_that_its_sum_stands_out_in():

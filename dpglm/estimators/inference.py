@@ -25,6 +25,7 @@ from dpglm.estimators.whitening import (
     NORMAL,
     FullPreconditioner,
     check_preconditioner,
+    denoised_moment,
     normal_odds,
     part_kept,
 )
@@ -41,6 +42,9 @@ if TYPE_CHECKING:
     import pandas
 
 __all__ = ["Estimates", "Inference"]
+
+# Mean and second moment of rows, as if they were normal.
+_Law = tuple[np.ndarray, np.ndarray]
 
 _WIDEST = 512
 # A curvature p (1 - p) that few tables have less of on average.
@@ -66,8 +70,7 @@ _LARGEST_SWAY, _LARGE_ODDS = 0.4, 4.0
 _APPROACH = 0.2
 # A curvature of whitened rows that cannot be told from nothing.
 _LEAST_LEVEL = 1e-5
-# The part of the curvature that is left at the estimate, of that where its mean begins: with less
-# it was still on its way.
+# The part of the curvature that is left at the estimate, at least, if it has arrived.
 _ARRIVED = 0.85
 # Rounds of Newton's method without noise, and a mean of p (1 - p), of whitened columns, that is
 # reached in so many only where labels are separated, or columns collinear.
@@ -191,15 +194,15 @@ def debias(vault: Vault, plan: PrivacyPlan, space: Space, trace: FitTrace) -> De
     ``(s_H^2 / 2) (tr(A) I + A)`` in G, which is added (E[E A E], E being symmetric, s_H on its
     diagonal and s_H / sqrt(2) off it).
 
-    H is the curvature where it was released. It is far from that at the estimate if what the
-    descent did is forgotten slowly, or if columns tell the labels so well that the descent ends far
-    short. Were whitened rows z normal, with their mean m that is known (0 without an intercept) and
-    their second moment I, it would be N(v) at v (`_normal_curvature`). So G is taken for ``C G C'``
-    with ``C = N(v)^(1/2) N(v_0)^(-1/2)``, at each step and in L, v_0 being the place of the release
-    and ``v - v_0`` that part of the way that is seen and that noise does not explain; and small
-    eigenvalues are raised after that. Where the trace of N falls by .15 or more between the first
-    of the last m and the estimate, steps have not arrived, as they never do where labels are
-    separated: all is hidden.
+    H is the curvature where it was released, at v_0. It is far from that at the estimate if what
+    the descent did is forgotten slowly, or if columns tell the labels so well that the descent ends
+    far short. Were whitened rows normal, with the mean (0 without an intercept) and the second
+    moment that were released, it would be N(v) at v (`_normal_curvature`). So G is taken for ``C G
+    C'`` with ``C = N(v)^(1/2) N(v_0)^(-1/2)``, at each step and in L, and small eigenvalues are
+    raised after that; of the way from v_0 in directions that are seen, what noise explains is left
+    out. Where the trace of N falls by .15 or more up to the estimate, on the last m steps in
+    directions that are seen, or on all in others, steps have not arrived, as they never do where
+    labels are separated: all is hidden.
     """
     release, relation = plan.debiasing, plan.budget.neighboring_relation
     n = plan.facts.n_samples
@@ -209,7 +212,7 @@ def debias(vault: Vault, plan: PrivacyPlan, space: Space, trace: FitTrace) -> De
         left_out, seen = np.ones(d, dtype=bool), np.zeros(0, dtype=bool)
         basis = np.zeros((d, 0))
         return Debiased(n, trace.coef, left_out, basis, nothing, nothing, seen, nothing, 0.0)
-    basis, kept, squared_bound, mean_row = chosen
+    basis, kept, squared_bound, law = chosen
     k = len(kept)
     vault.change_basis(np.linalg.solve(space.basis, basis))
     space = replace(space, basis=basis)
@@ -235,14 +238,14 @@ def debias(vault: Vault, plan: PrivacyPlan, space: Space, trace: FitTrace) -> De
         return gradient[:k] + n * plan.facts.alpha * space.penalty_gradient(coef)[:k]
 
     def place(at: np.ndarray) -> np.ndarray:
-        """How far it is from the start in directions that are seen, beyond what noise explains."""
+        """Where it is, but for what noise explains of the way from the start that is seen."""
         move = directions[:, seen] @ (directions[:, seen].T @ (at - start))
         noise = 2 * seen.sum() * (2 * vault.log[-1].noise_scale / (_APPROACH * n)) ** 2
-        return start + max(0.0, 1 - noise / max(move @ move, noise)) * move
+        return at - min(1.0, noise / max(move @ move, noise, 1e-300)) * move
 
     def there(curvature: np.ndarray, least: float, at: np.ndarray) -> np.ndarray:
         if edge > 0:
-            curvature = _moved(curvature, start, place(at), mean_row, least * edge)
+            curvature = _moved(curvature, start, place(at), law, least * edge)
         return curvature + penalty
 
     for _ in range(release.n_rounds):
@@ -264,8 +267,9 @@ def debias(vault: Vault, plan: PrivacyPlan, space: Space, trace: FitTrace) -> De
     safe = np.linalg.inv(there(raised, _SEEN, coef[:k]))
     curvature = there(curvature, _LEAST_SEEN, coef[:k])
     if edge > 0:
-        places = (place(at) for at in (coef[:k], late[0][0]))
-        last, first = (np.trace(_normal_curvature(at, mean_row)) for at in places)
+        unseen = directions[:, ~seen] @ (directions[:, ~seen].T @ (late[0][0] - start))
+        places = place(coef[:k]), place(late[0][0]) - unseen
+        last, first = (np.trace(_normal_curvature(at, law)) for at in places)
         seen = seen & (last > _ARRIVED * first)
     else:
         # Newton's method has arrived, but for labels that are separated.
@@ -303,40 +307,40 @@ def _without_noise(
 
 
 def _moved(
-    curvature: np.ndarray, start: np.ndarray, end: np.ndarray, mean_row: np.ndarray, least: float
+    curvature: np.ndarray, start: np.ndarray, end: np.ndarray, law: _Law, least: float
 ) -> np.ndarray:
     """Return the curvature at the end for that at the start, its eigenvalues at least this."""
     roots = []
     for coef in (end, start):
-        values, vectors = np.linalg.eigh(_normal_curvature(coef, mean_row))
+        values, vectors = np.linalg.eigh(_normal_curvature(coef, law))
         roots.append((vectors * np.sqrt(np.maximum(values, _LEAST_LEVEL))) @ vectors.T)
     change = roots[0] @ np.linalg.inv(roots[1])
     values, vectors = np.linalg.eigh(change @ curvature @ change.T)
     return (vectors * np.maximum(values, least)) @ vectors.T
 
 
-def _normal_curvature(coef: np.ndarray, mean_row: np.ndarray) -> np.ndarray:
-    """Return the mean of p (1 - p) z z', if whitened rows z are normal with this mean m.
+def _normal_curvature(coef: np.ndarray, law: _Law) -> np.ndarray:
+    """Return the mean of p (1 - p) z z', if rows z are normal with mean m and second moment S.
 
     Log-odds are then ``m'v + s t`` with t standard normal, and rows with this t have the mean
-    ``m + c t``, where ``s^2 = v'(I - m m')v`` and ``c = (I - m m') v / s``.
+    ``m + c t``, where ``s^2 = v'(S - m m')v`` and ``c = (S - m m') v / s``.
     """
-    mean_row = mean_row / max(1.0, np.linalg.norm(mean_row))
+    mean_row, moment = law
     mean = mean_row @ coef
-    along = coef - mean * mean_row
+    along = moment @ coef - mean * mean_row
     spread = math.sqrt(max(coef @ along, 0.0))
     along = along / spread if spread > 0 else along
     odds = normal_odds(mean, mean**2 + spread**2)
     weights = expit(odds) * expit(-odds)
     level, slope, square = (float(np.mean(weights * NORMAL**power)) for power in range(3))
     sides = slope * np.outer(mean_row, along)
-    return level * np.eye(len(coef)) + sides + sides.T + (square - level) * np.outer(along, along)
+    return level * moment + sides + sides.T + (square - level) * np.outer(along, along)
 
 
 def _chosen_basis(
     plan: PrivacyPlan, trace: FitTrace, intercept: bool
-) -> tuple[np.ndarray, np.ndarray, float, np.ndarray] | None:
-    """Return a basis, columns of its first directions, the squared bound and the mean of rows.
+) -> tuple[np.ndarray, np.ndarray, float, _Law] | None:
+    """Return a basis, columns of its first directions, the squared bound, and mean and moment.
 
     Most records have these columns, as many as the budget can carry; the others must have small
     mean squares, and get directions of their own in which rows are short.
@@ -362,14 +366,17 @@ def _chosen_basis(
             return None
         kept, least = np.sort(order[:n_kept]), shares[n_kept - 1]
     ridge = np.full(len(kept), max(noise, 2.0**-30 * plan.second_moment.row_bound**2))
-    inner, _ = FullPreconditioner().whitened(moment[np.ix_(kept, kept)], noise, ridge)
+    own = moment[np.ix_(kept, kept)]
+    inner, _ = FullPreconditioner().whitened(own, noise, ridge)
+    white_moment = inner.T @ denoised_moment(own, noise) @ inner
     others = np.setdiff1d(np.arange(d), kept)
     basis = np.zeros((d, d))
     basis[np.ix_(kept, np.arange(len(kept)))] = inner
     basis[others, np.arange(len(kept), d)] = _LEFT_OUT
     bound = squared_bound(len(kept), least) if noise > 0 else math.inf
     mean_row = inner.T @ moment[kept, -1] * intercept
-    return (white.scales * basis.T).T, kept, bound, mean_row
+    mean_row = mean_row / max(1.0, np.linalg.norm(mean_row))
+    return (white.scales * basis.T).T, kept, bound, (mean_row, white_moment)
 
 
 def _shares(moment: np.ndarray, noise: float) -> np.ndarray:
