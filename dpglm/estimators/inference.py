@@ -71,7 +71,7 @@ _APPROACH = 0.2
 # A curvature of whitened rows that cannot be told from nothing.
 _LEAST_LEVEL = 1e-5
 # The part of the curvature that is left at the estimate, at least, if it has arrived.
-_ARRIVED = 0.85
+_ARRIVED = 0.9
 # Rounds of Newton's method without noise, and a mean of p (1 - p), of whitened columns, that is
 # reached in so many only where labels are separated, or columns collinear.
 _ROUNDS, _SEPARATED = 20, 1e-7
@@ -200,7 +200,7 @@ def debias(vault: Vault, plan: PrivacyPlan, space: Space, trace: FitTrace) -> De
     moment that were released, it would be N(v) at v (`_normal_curvature`). So G is taken for ``C G
     C'`` with ``C = N(v)^(1/2) N(v_0)^(-1/2)``, at each step and in L, and small eigenvalues are
     raised after that; of the way from v_0 in directions that are seen, what noise explains is left
-    out. Where the trace of N falls by .15 or more up to the estimate, on the last m steps in
+    out. Where the trace of N falls by a tenth or more up to the estimate, on the last m steps in
     directions that are seen, or on all in others, steps have not arrived, as they never do where
     labels are separated: all is hidden.
     """
