@@ -13,7 +13,6 @@ from sklearn.base import clone
 from dpglm import DiagonalPreconditioner, DPLinearSVM, DPLogisticRegression, seeded_noise
 from dpglm.audit import record
 from dpglm.calculator import Errors, expected_errors
-from dpglm.estimators.whitening import denoised_moment
 from dpglm.losses import Logistic
 from dpglm.privacy.vault import triangle
 from dpglm.schema import BooleanColumn, CategoricalColumn, NumericColumn, Schema, Target
@@ -197,14 +196,18 @@ def test_an_estimate_is_of_newton_steps_on_what_was_released(relation, width):
     mean_row = found.basis.T @ (moment[:, -1] / white.scales)
     white_noise = white.noise_std / len(X) / white.moment[-1, -1]
     unscaled = (found.basis.T / white.scales).T
-    law = mean_row, unscaled.T @ denoised_moment(moment, white_noise) @ unscaled
+    sizes, axes = np.linalg.eigh(moment)
+    clear = np.where(sizes > white_noise * math.sqrt(2 * d), sizes, 0.0)
+    law = mean_row, unscaled.T @ (axes * clear) @ axes.T @ unscaled
 
-    def there(curvature, least, v):
+    def moved(curvature, least, v):
         """The curvature at v, from that at the start, if whitened rows are normal."""
         move = seen @ (seen.T @ (v - start))
         by_chance = 2 * seen.shape[1] * (2 * noise / (0.2 * len(X))) ** 2
         end = v - min(1.0, by_chance / (move @ move) if move.any() else 1.0) * move
-        roots = [linalg.sqrtm(normal_curvature(one, *law)) for one in (end, start)]
+        # Without a floor there is no inverse where columns are collinear.
+        there = [normal_curvature(one, *law) + 1e-5 * np.eye(d) for one in (end, start)]
+        roots = [linalg.sqrtm(one) for one in there]
         change = roots[0] @ np.linalg.inv(roots[1])
         low, turned = np.linalg.eigh(change @ curvature @ change.T)
         return (turned * np.maximum(low, least * edge)) @ turned.T
@@ -213,10 +216,10 @@ def test_an_estimate_is_of_newton_steps_on_what_was_released(relation, width):
         exact = rows.T @ (weights * (expit(rows @ at) - y))
         assert_allclose(gradient.exact, exact, rtol=1e-3, atol=1e-3)
         steps.append((at, gradient.answer))
-        at = at - np.linalg.solve(there(safe, 2.0, at), gradient.answer)
-    ends = [v - np.linalg.solve(there(likely, 0.5, v), g) for v, g in steps[-6:]]
+        at = at - np.linalg.solve(moved(safe, 2.0, at), gradient.answer)
+    ends = [v - np.linalg.solve(moved(likely, 0.5, v), g) for v, g in steps[-6:]]
     estimate = np.mean(ends, axis=0)
-    assert_allclose(found.curvature, there(likely, 0.5, estimate), rtol=1e-3, atol=0.1)
+    assert_allclose(found.curvature, moved(likely, 0.5, estimate), rtol=1e-3, atol=0.1)
     assert_allclose(found.inverse @ found.curvature, np.eye(d), atol=1e-9)
     assert_allclose(found.coef, found.basis @ estimate, rtol=1e-4)
     assert_allclose(found.noise_std, noise / math.sqrt(6), rtol=1e-6)
@@ -241,9 +244,9 @@ def test_errors_of_a_rare_category_are_those_at_the_truth_and_not_where_the_clip
 def test_intervals_are_around_the_truth_where_a_column_nearly_tells_the_label():
     """The descent ends at .6 of that slope, where the curvature is far above that at the truth."""
     away = []
-    for seed in range(8):
+    for seed in range(6):
         rng = np.random.default_rng(seed)
-        X = rng.random((20_000, 2))
+        X = rng.random((40_000, 2))
         y = (rng.random(len(X)) < expit(35 * X[:, 0] - 17.5)).astype(int)
         model = DPLogisticRegression(epsilon=8.0, inference_share=0.5, classes=[0, 1])
         with seeded_noise(seed):

@@ -25,7 +25,6 @@ from dpglm.estimators.whitening import (
     NORMAL,
     FullPreconditioner,
     check_preconditioner,
-    denoised_moment,
     normal_odds,
     part_kept,
 )
@@ -237,11 +236,16 @@ def debias(vault: Vault, plan: PrivacyPlan, space: Space, trace: FitTrace) -> De
         gradient = vault.gradient_sum(coef, bound, noise_multiplier)
         return gradient[:k] + n * plan.facts.alpha * space.penalty_gradient(coef)[:k]
 
+    def way(at: np.ndarray, which: np.ndarray) -> np.ndarray:
+        return directions[:, which] @ (directions[:, which].T @ (at - start))
+
+    def explained(move: np.ndarray, noise: float) -> np.ndarray:
+        """That part of a move which is as long as noise of this mean square makes it."""
+        return min(1.0, noise / max(move @ move, noise, 1e-300)) * move
+
     def place(at: np.ndarray) -> np.ndarray:
-        """Where it is, but for what noise explains of the way from the start that is seen."""
-        move = directions[:, seen] @ (directions[:, seen].T @ (at - start))
-        noise = 2 * seen.sum() * (2 * vault.log[-1].noise_scale / (_APPROACH * n)) ** 2
-        return at - min(1.0, noise / max(move @ move, noise, 1e-300)) * move
+        noise_std = 2 * vault.log[-1].noise_scale / (_APPROACH * n)
+        return at - explained(way(at, seen), 2 * seen.sum() * noise_std**2)
 
     def there(curvature: np.ndarray, least: float, at: np.ndarray) -> np.ndarray:
         if edge > 0:
@@ -267,8 +271,9 @@ def debias(vault: Vault, plan: PrivacyPlan, space: Space, trace: FitTrace) -> De
     safe = np.linalg.inv(there(raised, _SEEN, coef[:k]))
     curvature = there(curvature, _LEAST_SEEN, coef[:k])
     if edge > 0:
-        unseen = directions[:, ~seen] @ (directions[:, ~seen].T @ (late[0][0] - start))
-        places = place(coef[:k]), place(late[0][0]) - unseen
+        first, noise = late[0][0], len(steps) * (noise_std / (_SEEN * edge)) ** 2
+        by_chance = explained(way(coef[:k], ~seen), np.sum(~seen) * noise)
+        places = place(coef[:k]) - by_chance, place(first) - way(first, ~seen)
         last, first = (np.trace(_normal_curvature(at, law)) for at in places)
         seen = seen & (last > _ARRIVED * first)
     else:
@@ -368,7 +373,10 @@ def _chosen_basis(
     ridge = np.full(len(kept), max(noise, 2.0**-30 * plan.second_moment.row_bound**2))
     own = moment[np.ix_(kept, kept)]
     inner, _ = FullPreconditioner().whitened(own, noise, ridge)
-    white_moment = inner.T @ denoised_moment(own, noise) @ inner
+    values, vectors = np.linalg.eigh(own)
+    # Collinear columns have a direction that no row is in, whatever the noise says.
+    clear = np.where(values > noise * math.sqrt(2 * len(kept)), values, 0.0)
+    white_moment = inner.T @ (vectors * clear) @ vectors.T @ inner
     others = np.setdiff1d(np.arange(d), kept)
     basis = np.zeros((d, d))
     basis[np.ix_(kept, np.arange(len(kept)))] = inner
