@@ -99,6 +99,9 @@ def test_records_without_weight_and_rows_that_overflow_add_exactly_nothing():
     coef, alone = np.ones(3), np.array([[0.5, -0.5]])
     weighted = sums_of(X, target, class_weight=np.array([0.0, 1.0]))
     assert (weighted.curvature(coef) == sums_of(alone).curvature(coef)).all()
+    # Finite entries of one column whose sum is not.
+    entries = [1e308, 1e308, 1.0, 0.5, -0.5], [0, 0, 1, 0, 1], [0, 3, 5]
+    assert (sums_of(csr_array(entries)).curvature(coef) == sums_of(alone).curvature(coef)).all()
 
 
 def test_rounding_stays_within_its_bound():

@@ -85,8 +85,10 @@ class CurvatureSums(Records):
 
     def _clipped(self, X: Any) -> np.ndarray:
         """Return rows within the row bound; one whose norm overflows becomes zero."""
-        X = X.toarray() if sparse.issparse(X) else X
-        rows = self._with_intercept(X.astype(np.float64))
+        X = X.astype(np.float64)
+        # Entries of one column, stored one by one, may add up to infinity.
+        X = np.nan_to_num(X.toarray()) if sparse.issparse(X) else X
+        rows = self._with_intercept(X)
         with np.errstate(over="ignore"):
             norms = np.sqrt(np.square(rows).sum(axis=1))
         scale = self._row_bound / np.maximum(norms, self._row_bound)
