@@ -27,7 +27,7 @@ from dpglm import (
     seeded_noise,
 )
 from dpglm.audit import largest_ratio, record, replay
-from dpglm.baselines import ObjectivePerturbation
+from dpglm.baselines import ObjectivePerturbation, PrivGene
 from dpglm.datasets import make_census
 from dpglm.privacy.events import SelectionEvent
 from dpglm.privacy.gaussian import gdp_mu
@@ -42,6 +42,7 @@ from dpglm.workflow.search import LabelledRows, SearchVault
 X = np.random.default_rng(0).normal(size=(300, 3))
 Y = (X[:, 0] > 0).astype(int)
 MODEL = DPLogisticRegression(max_iter=2, preconditioner=None)
+OF_GENES = {"estimator": PrivGene(), "param_grid": {}}
 GRID = {"clip_schedule": [0.1, 1.0], "noise_schedule": ["constant", Geometric()]}
 
 
@@ -292,6 +293,9 @@ def test_a_pipeline_of_one_step_is_searched():
     [
         ({"param_grid": {"epsilon": [1.0, 2.0]}}, "varies epsilon: the budget"),
         ({"param_grid": {"max_iter": [-1]}}, "'max_iter': -1} cannot be searched"),
+        (OF_GENES, r"cannot be searched: .* mu=0\.\d+, .*PrivG"),
+        # Its candidates cost no more than they may, and its last fit does.
+        ({**OF_GENES, "delta": 1e-3, "search_share": 1e-3}, "PrivGene spends its epsilon by"),
         ({"param_grid": []}, "has no setting"),
         ({"way": "best"}, "way='best' is unknown"),
         ({"way": "parallel", **under("add_or_remove_one")}, "by their position"),

@@ -237,6 +237,10 @@ class PrivacyOdometer:
     def remaining(self, delta: float | None = None) -> float:
         """Return the largest epsilon that one more full-batch fit may have, rounded down.
 
+        One with Gaussian noise: choices (`PrivGene`) and pure scores have a larger mu for their
+        epsilon. Within a block of a part, ask the odometer of the part: this is about all records,
+        and no larger.
+
         Parameters
         ----------
         delta : float, default=None

@@ -133,9 +133,9 @@ class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimat
     Parameters
     ----------
     estimator : estimator
-        One of this package that has a Gaussian trade-off (no mini-batches, no ``"zcdp"``), or a
-        `Pipeline` that ends with one and whose other steps change each row by itself, such as
-        ``Schema.transformer()``.
+        One of this package that spends by a Gaussian trade-off (no mini-batches, no ``"zcdp"``, no
+        `PrivGene`), or a `Pipeline` that ends with one and whose other steps change each row by
+        itself, such as ``Schema.transformer()``.
     param_grid : dict, list of dict or ParameterSampler
         As in `GridSearchCV`, listed without looking at the data; of many settings, draw a dozen by
         a `ParameterSampler`: the more there are, the less each is given.
@@ -407,8 +407,9 @@ class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimat
         # 3) See that every setting can be fitted, and what that assumes.
         assumptions: dict[str, None] = {}
         for setting, width in zip(settings, widths, strict=True):
-            plan = self._plan_of(setting, candidate_mu, n_samples, width, n_classes)
-            assumptions |= dict.fromkeys(plan.ledger.assumptions)
+            for mu in filter(None, (candidate_mu, final_mu)):
+                plan = self._plan_of(setting, mu, n_samples, width, n_classes)
+                assumptions |= dict.fromkeys(plan.ledger.assumptions)
         # Of steps only: that epsilon=inf has no noise was asked for.
         models = [self._configured(setting, 1.0, epsilon=1.0) for setting in settings]
         findings = dict.fromkeys(found for model in models for found in check_pipeline(model))
@@ -464,7 +465,11 @@ class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimat
                     "max_group_size: labels are counted by rows, not by persons; choose a setting "
                     "on public rows, or leave max_group_size=None if each row is a person."
                 )
-            plan.ledger.mu()
+            if (cost := plan.ledger.mu()) > mu:
+                raise ValueError(
+                    f"it would cost mu={cost:.6g}, and a search, which adds up squares of mu, has "
+                    f"{mu:.6g} for it: PrivGene spends its epsilon by zCDP."
+                )
         except ValueError as error:
             raise ValueError(f"The setting {setting!r} cannot be searched: {error}") from error
         return plan
