@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import pickle
 import warnings
 from dataclasses import replace
 
@@ -711,6 +712,16 @@ def test_a_scorer_pays_for_each_call():
     assert (found < 0).all() and len(scorer.ledgers) == 4
     assert scorer.privacy_.epsilon() <= 2.0
     assert "each call pays; 4 so far" in repr(scorer)
+
+
+def test_a_scorer_whose_calls_were_made_elsewhere_says_that_it_does_not_know_of_them():
+    scorer = make_private_scorer("accuracy", epsilon=0.5)
+    X, y = population(50, np.random.default_rng(0))
+    elsewhere = pickle.loads(pickle.dumps(scorer))  # as a process of n_jobs gets it
+    elsewhere(Known(), X, y)
+    assert elsewhere.privacy_.epsilon() == pytest.approx(0.5)
+    with pytest.warns(PrivacyWarning, match=r"in others \(n_jobs\).* inside a PrivacyOdometer"):
+        assert scorer.privacy_ is None
 
 
 def test_a_result_cannot_be_changed():

@@ -1,6 +1,7 @@
 """Scores of a fitted classifier on private records, with noise that is paid for and stated."""
 
 import math
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -10,6 +11,7 @@ from numpy.typing import ArrayLike
 from scipy.special import expit
 from sklearn.base import BaseEstimator
 
+from dpglm.exceptions import PrivacyWarning
 from dpglm.privacy.budget import PrivacyBudget, check_number
 from dpglm.privacy.ledger import PrivacyLedger
 from dpglm.workflow.releases import EDGES, VISIBLE, Released, Z, fitted_classes, release_statistics
@@ -427,13 +429,23 @@ class PrivateScorer:
 
     @property
     def privacy_(self) -> PrivacyLedger | None:
-        """The cost of all calls on the same records; None before the first."""
+        """The cost of all calls in this process, on the same records.
+
+        None before the first, with a warning: calls may have been made in other processes.
+        """
+        if not self.ledgers:
+            warnings.warn(
+                "No call in this process has paid. Those in others (n_jobs) and of copies are not "
+                "counted here: score inside a PrivacyOdometer, which has the total.",
+                PrivacyWarning,
+                stacklevel=2,
+            )
         return sum(self.ledgers, 0) or None
 
     def __repr__(self) -> str:
         given = ", ".join(f"{name}={value!r}" for name, value in self.settings.items())
         n = len(self.ledgers)
-        return f"make_private_scorer({self.score!r}, {given})  # each call pays; {n} so far"
+        return f"make_private_scorer({self.score!r}, {given})  # each call pays; {n} so far here"
 
 
 def make_private_scorer(score: str, *, epsilon: float, **settings: Any) -> PrivateScorer:
@@ -456,7 +468,9 @@ def make_private_scorer(score: str, *, epsilon: float, **settings: Any) -> Priva
     Notes
     -----
     Guarantee: that of `private_scores`, for each call. In cross-validation the folds must follow
-    from public facts (``cv=PrivateKFold(5)``, not the default), and the fits cost as well.
+    from public facts (``cv=PrivateKFold(5)``, not the default), and the fits cost as well. With
+    ``n_jobs`` above 1 calls are made in other processes, and ``ledgers`` and ``privacy_`` know
+    nothing of them: a `PrivacyOdometer` around it all counts them.
 
     Examples
     --------
