@@ -9,6 +9,7 @@ import json
 import math
 import multiprocessing
 import os
+import re
 import resource
 import signal
 import sys
@@ -320,6 +321,20 @@ def test_what_has_no_gaussian_trade_off_is_for_plans_fixed_in_advance(event, pat
         PrivacyOdometer(path.with_name(f"f{len(fixed)}"), **fixed).charge(ledger_of(event))
 
 
+@pytest.mark.parametrize("adaptive", [True, False])
+def test_the_refusal_of_a_pure_release_says_how_it_counts_and_which_one_fits(adaptive, path):
+    odometer = PrivacyOdometer(path, epsilon=1.0, adaptive=adaptive)
+    odometer.charge(gaussian(0.5))
+    with pytest.raises(BudgetExceededError, match="This would bring the total to") as refused:
+        odometer.charge(ledger_of(PureEvent(0.9)))
+    found = re.search(r"delta of 0 counts as .*: one of epsilon=(0\.\d+) fits", str(refused.value))
+    assert bool(found) == adaptive
+    if adaptive:
+        with pytest.raises(BudgetExceededError):
+            odometer.charge(ledger_of(PureEvent(float(found[1]) + 1e-3)))
+        odometer.charge(ledger_of(PureEvent(float(found[1]))))
+
+
 def test_mini_batches_count_as_full_batches_where_settings_may_follow_from_results(path):
     odometer = PrivacyOdometer(path, epsilon=50.0)
     odometer.charge(ledger_of(*[PoissonSampledEvent(0.01, 2.0)] * 9))
@@ -426,7 +441,7 @@ def test_parts_cost_what_the_dearest_does_and_the_whole_adds_to_all(path):
         with odometer, part:
             clone(MODEL).set_params(epsilon=0.7).fit(X, Y)
     assert odometer.used() == pytest.approx(0.7) and odometer.total.epsilon(1e-6) <= 0.7
-    with north, pytest.raises(BudgetExceededError, match="limit of 1"):
+    with north, pytest.raises(BudgetExceededError, match=r"total about part 'north' .*: 0\.7 is"):
         clone(MODEL).set_params(epsilon=0.8).fit(X, Y)
     with odometer:
         clone(MODEL).set_params(epsilon=0.4).fit(X, Y)

@@ -22,7 +22,7 @@ import numpy as np
 
 from dpglm.exceptions import BudgetExceededError, PrivacyWarning
 from dpglm.privacy.budget import is_number
-from dpglm.privacy.events import FilterEvent
+from dpglm.privacy.events import FilterEvent, PureEvent
 from dpglm.privacy.gaussian import GaussianEvent, gdp_epsilon, gdp_mu
 from dpglm.privacy.ledger import (
     PrivacyLedger,
@@ -149,7 +149,7 @@ class PrivacyOdometer:
     ...         model = model.fit(X, y)
     ...     except ValueError as error:
     ...         print(error)
-    This fit would bring the total to epsilon=1.455...
+    This would bring the total to epsilon=1.455...
     >>> f"{odometer.remaining():.3f}"
     '0.613'
     """
@@ -594,10 +594,17 @@ class _Block:
         if terms.epsilon is None or terms.admit(earlier, more, entry.part):
             return
         epsilon, used = (terms.used(earlier, m, entry.part) for m in (more, ()))
+        about = "" if entry.part is None else f" about part {entry.part!r}"
+        pure = ""
+        if terms.is_filter and {event.kind for event, _ in more} == {PureEvent.kind}:
+            mu, spent = (gdp_mu(e, terms.delta) for e in (terms.epsilon, used))
+            fits = PureEvent.epsilon_from_mu(math.sqrt(max(mu**2 - spent**2, 0.0)))
+            pure = " What has a delta of 0 counts as the dearest Gaussian release that it can be: "
+            pure += f"one of epsilon={math.floor(1e4 * fits) / 1e4:g} fits."
         raise BudgetExceededError(
-            f"This fit would bring the total to epsilon={rounded_up(epsilon)} at "
+            f"This would bring the total{about} to epsilon={rounded_up(epsilon)} at "
             f"delta={terms.delta:g}, beyond the limit of {terms.epsilon:g}: {rounded_up(used)} "
-            f"is used, as {self.path} records. Nothing was released; lower epsilon or stop."
+            f"is used, as {self.path} records. Nothing was released; lower epsilon or stop.{pure}"
         )
 
 
