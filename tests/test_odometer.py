@@ -26,7 +26,7 @@ from joblib import Parallel, delayed
 from scipy.sparse import csr_array
 from scipy.stats import norm
 from sklearn import ensemble, model_selection
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.exceptions import FitFailedWarning
 from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier
@@ -37,6 +37,7 @@ from dpglm import (
     BudgetExceededError,
     DPAGDClassifier,
     DPLogisticRegression,
+    Geometric,
     PrivacyLedger,
     PrivacyOdometer,
     PrivacyWarning,
@@ -47,6 +48,7 @@ from dpglm.privacy.events import FilterEvent, ObjectivePerturbationEvent, PureEv
 from dpglm.privacy.gaussian import GaussianEvent, PoissonSampledEvent, gdp_epsilon, gdp_mu
 from dpglm.privacy.odometer import charged_as_one
 from dpglm.privacy.vault import GaussianSum
+from dpglm.workflow import PrivateThresholdClassifier, private_scores
 
 X, Y = np.random.default_rng(0).normal(size=(60, 3)), np.arange(60) % 2
 MODEL = DPLogisticRegression(epsilon=0.5, max_iter=5, classes=[0, 1])
@@ -416,6 +418,46 @@ def test_an_entry_tells_when_what_was_fitted_and_for_what(path):
     assert entry.parameters.keys() == model.get_params(deep=False).keys()
     assert (by_hand.ledger, by_hand.label) == (model.privacy_, "by hand")
     assert by_hand.part is by_hand.estimator is None
+
+
+class Stranger(ClassifierMixin, BaseEstimator):
+    """A model that remembers the rows that it was made from."""
+
+    classes_ = np.array([0, 1])
+
+    def __init__(self, k=3, rows=None, listed=(), within=None, schedule=None):
+        self.k, self.rows, self.listed, self.within = k, rows, listed, within
+        self.schedule = schedule
+
+    def fit(self, X, y): ...
+
+    def decision_function(self, X):
+        return np.asarray(X)[:, 0]
+
+    def predict(self, X):
+        return (self.decision_function(X) > 0).astype(int)
+
+    def __sklearn_is_fitted__(self):
+        return True
+
+
+class Bare(Stranger):
+    get_params = property()  # has none
+
+
+def test_no_rows_of_a_model_that_is_scored_get_into_the_file(path):
+    within = Stranger(rows=X[:2])
+    held = Stranger(rows=X[:2], listed=X[:2].tolist(), within=within, schedule=Geometric())
+    wrapped = PrivateThresholdClassifier(held, epsilon=9.0)
+    with PrivacyOdometer(path) as odometer:
+        for model in (held, Bare(rows=X[:2]), wrapped.fit(X, Y)):
+            private_scores(model, X, Y, epsilon=0.5, scores="accuracy")
+    inside, first, bare, last = odometer.entries()
+    classes = {"rows": "ndarray", "listed": "list", "within": "Stranger"}
+    assert first.parameters == {"k": 3, "schedule": repr(Geometric()), **classes}
+    assert inside.parameters == first.parameters and bare.parameters == {}
+    assert (bare.estimator, last.parameters["estimator"]) == ("Bare", "Stranger")
+    assert str(X[0, 0])[:6] not in path.read_text()
 
 
 @pytest.mark.parametrize("adaptive", [True, False])

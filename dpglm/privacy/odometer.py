@@ -65,7 +65,7 @@ class OdometerEntry:
     estimator : str, default=None
         The name of its class.
     parameters : dict
-        Its parameters; what is no number, string or boolean as it is represented.
+        Its parameters; of an estimator, and of any object in a stranger's model, the class alone.
     """
 
     ledger: PrivacyLedger
@@ -373,8 +373,7 @@ def charge_odometers(ledger: PrivacyLedger, estimator: Any = None, rows: Any = N
     blocks = _active()
     if not blocks:
         _warn_of_second_fit(ledger, rows)
-    parameters = {} if estimator is None else estimator.get_params(deep=False)
-    parameters = {name: as_json(value) for name, value in parameters.items()}
+    parameters = public_parameters(estimator)
     name = None if estimator is None else type(estimator).__name__
     for path in dict.fromkeys(block.path for block in blocks):
         own = [block for block in blocks if block.path == path]
@@ -385,8 +384,27 @@ def charge_odometers(ledger: PrivacyLedger, estimator: Any = None, rows: Any = N
         whole.is_charged = True
 
 
-def as_json(value: Any) -> Any:
-    return value if isinstance(value, str | int | float | bool | None) else repr(value)
+def public_parameters(estimator: Any) -> dict[str, Any]:
+    """Return the parameters of an estimator, if it has any, as JSON: of what may hold rows a class.
+
+    Those of this package are public, by what its ledgers assume; a stranger's model may hold its
+    training set, and so may an estimator within another.
+    """
+    given = estimator.get_params(deep=False) if hasattr(estimator, "get_params") else {}
+    plain = list | tuple | dict | np.ndarray | np.generic
+
+    def shown(value: Any) -> Any:
+        if isinstance(value, str | int | float | bool | None):
+            return value
+        public = is_ours(estimator) if isinstance(value, plain) else is_ours(value)
+        return repr(value) if public and not hasattr(value, "fit") else type(value).__name__
+
+    return {name: shown(value) for name, value in given.items()}
+
+
+def is_ours(value: Any) -> bool:
+    """Return whether this package made the class of a value."""
+    return type(value).__module__.partition(".")[0] == "dpglm"
 
 
 def _now() -> str:
@@ -423,10 +441,6 @@ class Whole:
             return
         raise BudgetExceededError(f"A fit {refused}; it was refused before it released anything.")
 
-    def end(self) -> None:
-        """Have nothing left, for whoever still has the context in which the fits were charged."""
-        self._left = iter(())
-
 
 _whole: ContextVar[Whole | None] = ContextVar("whole", default=None)
 
@@ -439,7 +453,8 @@ def charged_as_one(ledger: PrivacyLedger, estimator: Any = None) -> Iterator[Who
     try:
         yield whole
     finally:
-        whole.end()
+        # For whoever still has the context in which the fits were charged: nothing is left.
+        whole._left = iter(())
         _whole.reset(token)
 
 

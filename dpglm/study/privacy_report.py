@@ -24,7 +24,7 @@ from dpglm.privacy.ledger import (
     rounded_up,
     single_releases,
 )
-from dpglm.privacy.odometer import OdometerEntry, PrivacyOdometer, as_json
+from dpglm.privacy.odometer import OdometerEntry, PrivacyOdometer, public_parameters
 from dpglm.schema.columns import FILL_IN
 from dpglm.study.plots import TradeOffDisplay
 from dpglm.study.report import facts, figure, filled, page, versions
@@ -142,9 +142,7 @@ class PrivacyReport:
             # A step before the last may have paid too, or read other people's rows.
             self.ledger = privacy_of(source)
             self.name, self.released = type(model).__name__, [self.ledger]
-            # What is no estimator, such as private scores, has no parameters.
-            own = model.get_params(deep=False) if hasattr(model, "get_params") else {}
-            self.parameters = {k: as_json(v) for k, v in own.items()}
+            self.parameters = public_parameters(model)
         self.odometer, self.total, self.fits = odometer, None, []
         if odometer is not None:
             self.total, self.fits = _total(odometer), odometer.entries()

@@ -57,11 +57,12 @@ def html_report(
     True
     """
     rows = results.rows()
+    notes = "".join(f"<li>{escape(line)}</li>" for line in results.notes().splitlines())
     body = filled(
         "comparison",
         datasets="\n".join(_dataset(results, name) for name in results.datasets),
         guarantees="\n".join(_guarantee(own) for own in grouped(rows, "estimator").values()),
-        notes=_notes(results.notes()),
+        notes=notes and f"<section>\n<h2>Warnings and failures</h2>\n<ul>{notes}</ul>\n</section>",
         settings=facts(_settings(rows)),
     )
     return page(title, _LEAD, body)
@@ -176,13 +177,6 @@ def _guarantee(rows: list[Row]) -> str:
         f"<dt>{escape(row['estimator'])}</dt><dd>{escape(sentence)}</dd>"
         f"<dd><code>{escape(row['parameters'])}</code></dd>"
     )
-
-
-def _notes(notes: str) -> str:
-    if not notes:
-        return ""
-    items = "".join(f"<li>{escape(line)}</li>" for line in notes.splitlines())
-    return f"<section>\n<h2>Warnings and failures</h2>\n<ul>{items}</ul>\n</section>"
 
 
 def _settings(rows: list[Row]) -> dict[str, str]:

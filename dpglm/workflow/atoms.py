@@ -213,7 +213,9 @@ def private_atoms(
         raise ValueError(
             f"schema {schema.name!r} has no numbers with bounds {ROUND} or more apart."
         )
-    holder, chance = _holder(grids, table, groups), _chance(grids)
+    holder = _holder(grids, table, groups)
+    # What one of all values is expected to reach by standard noise.
+    chance = -float(ndtri(1 / sum(len(grid.multiples) for grid in grids)))
     n_records = max(1, budget.public_n_samples(holder.n_records))
     if share is None:
         # How large a part of the records would be seen for all of the budget.
@@ -273,11 +275,6 @@ def _left(budget: PrivacyBudget, share: float) -> dict[str, Any]:
             "Lower share or delta."
         )
     return asdict(budget) | {"epsilon": epsilon}
-
-
-def _chance(grids: Sequence[_Grid]) -> float:
-    """Return what one of all values is expected to reach by standard noise."""
-    return -float(ndtri(1 / sum(len(grid.multiples) for grid in grids)))
 
 
 def _ledger(budget: PrivacyBudget, share: float, unit: str) -> PrivacyLedger:

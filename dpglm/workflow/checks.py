@@ -16,6 +16,7 @@ from sklearn.utils import get_tags
 
 from dpglm.exceptions import PrivacyWarning
 from dpglm.privacy.gaussian import GaussianEvent
+from dpglm.privacy.odometer import is_ours
 from dpglm.workflow.splits import PrivateKFold
 
 
@@ -92,7 +93,12 @@ def check_pipeline(estimator: Any) -> list[Finding]:
     if not _is_estimator(estimator):
         raise ValueError(f"check_pipeline needs an estimator, and {estimator!r:.80} has no fit.")
     nodes = list(parts_of(estimator))
-    private_count = any(_hides_count(node) for _, node in nodes)
+    # Whether an estimator keeps the number of rows private: of records, or of a person.
+    private_count = any(
+        getattr(node, "neighboring_relation", None) == _ADD
+        or getattr(node, "max_group_size", None) is not None
+        for _, node in nodes
+    )
     found = _Findings()
     for step, node in nodes:
         place = step or type(node).__name__
@@ -215,16 +221,6 @@ def _is_estimator(value: Any) -> bool:
     return hasattr(value, "fit") and not isinstance(value, type)
 
 
-def _is_ours(value: Any) -> bool:
-    return type(value).__module__.partition(".")[0] == "dpglm"
-
-
-def _hides_count(value: Any) -> bool:
-    """Return whether an estimator keeps the number of rows private: of records, or of a person."""
-    added = getattr(value, "neighboring_relation", None) == _ADD
-    return added or getattr(value, "max_group_size", None) is not None
-
-
 def parts_of(value: Any, step: str = "") -> Iterator[tuple[str, Any]]:
     """Yield all that has a fit in a value and in its parameters, with the names of their places."""
     if _is_estimator(value):
@@ -253,7 +249,7 @@ def _facts(estimator: Any) -> Iterator[tuple[str, str, str]]:
     if hasattr(estimator, "fit_resample"):
         instead = "all rows as they are, with a public class_weight"
         yield f"{name} draws, drops or makes rows by what others hold", "breaks", instead
-    elif _is_ours(estimator):
+    elif is_ours(estimator):
         if getattr(estimator, "epsilon", None) == math.inf:
             yield "epsilon=inf fits without noise", "breaks", "a finite epsilon"
         if isinstance(getattr(estimator, "class_weight", None), str):
@@ -328,7 +324,7 @@ def _fold_facts(estimator: Any, private_count: bool) -> Iterator[tuple[str, str,
     if name == "BaggingClassifier" and private_count:
         does = f"{name} keeps the number of rows, which is private, and draws by it"
         yield does, "breaks", "one fit, or a relation with a public number of rows"
-    if by_label and (_is_ours(estimator) or (name == "ClassifierChain" and cv is None)):
+    if by_label and (is_ours(estimator) or (name == "ClassifierChain" and cv is None)):
         return  # which stratify nothing
     if by_label or folds.startswith(("Stratified", "Group")):
         yield f"{name} takes folds that follow labels or groups", "breaks", "cv=PrivateKFold()"
