@@ -4,6 +4,7 @@ import importlib
 import json
 import os
 import pkgutil
+import re
 import runpy
 import subprocess
 import sys
@@ -244,6 +245,22 @@ def test_a_violation_is_the_exit_code_and_the_last_line(monkeypatch, capsys):
     out = capsys.readouterr().out
     assert "VIOLATED" in out.splitlines()[1]
     assert "majority VIOLATES its claim of (5, 1e-06): counts: the noise is not" in out
+
+
+def test_audits_whose_library_is_missing_are_listed_and_the_others_printed(monkeypatch, capsys):
+    chosen = {name: AUDITED[name] for name in ("majority", "logistic-batches", "logistic-dask")}
+    monkeypatch.setattr("dpglm.study.cli.AUDITED", chosen)
+    missing = ("dask", "dp_accounting")
+    for module in [*missing, *(m for m in sys.modules if m.startswith(missing))]:
+        monkeypatch.setitem(sys.modules, module, None)
+    assert main(["audit", "--all", *FEW]) == 0
+    out = capsys.readouterr().out
+    assert re.search(r'logistic-batches was not run: .*pip install "dpglm\[accounting\]"', out)
+    assert re.search(r'logistic-dask was not run: .*pip install "dpglm\[dask\]"', out)
+    assert re.search(r"\nmajority .*passed", out)
+    assert re.search(r"\n1 of 1 audits passed in \d+ s, 2 were not run\.\n$", out)
+    with pytest.raises(SystemExit, match="2"):
+        main(["audit", "--estimator", "logistic-dask", *FEW])
 
 
 @pytest.mark.slow

@@ -498,20 +498,26 @@ def _audit(arguments: argparse.Namespace) -> int:
         _check_figure(arguments, "plot")
         _check_folder(arguments, "plot")
 
-    begin, reports = time.perf_counter(), []
+    begin, reports, missing = time.perf_counter(), [], []
     for name in AUDITED if arguments.all else [arguments.estimator]:
         if arguments.all and sys.stderr.isatty():
             print(f"auditing {name} ...", file=sys.stderr)
         with _refused(arguments, f"{name}: "):
-            reports.append(_audited(name, arguments))
-    print(audit_table(reports))
+            try:
+                reports.append(_audited(name, arguments))
+            except ImportError as problem:
+                if not arguments.all:
+                    raise
+                missing.append(f"{name} was not run: {problem}")
+    print(audit_table(reports), *missing, sep="\n")
     failed = [report for report in reports if not report.passed]
     print()
     for report in failed if arguments.all else reports:
         print(report.verdict)
     if arguments.all:
         seconds = time.perf_counter() - begin
-        print(f"{len(reports) - len(failed)} of {len(reports)} audits passed in {seconds:.0f} s.")
+        passed = f"{len(reports) - len(failed)} of {len(reports)} audits passed"
+        print(f"{passed} in {seconds:.0f} s, {len(missing)} were not run.")
     if path is not None:
         with _refused(arguments, "argument --plot: "):
             AuditDisplay.from_report(reports[0]).plot().figure_.savefig(path, dpi=150)
