@@ -146,7 +146,7 @@ def test_what_is_not_known_is_said_to_be_so_and_what_holds_nothing_says_that(stu
         other = PrivacyReport(fitted(), odometer=odometer)
     assert "is NOT among the fits" in other.to_markdown()
     assert "THERE IS NO GUARANTEE" in other.to_markdown()
-    assert "All fits together have no guarantee" in other.to_markdown()
+    assert "All fits and scores together have no guarantee" in other.to_markdown()
     assert not other.to_dict()["total"]["guarantee"]["holds"]
     assert "before anything is released, and 100% at most" in other.to_markdown()
     bare = PrivacyReport(ledger(GaussianEvent(3.0), GaussianEvent(0.0)))
@@ -341,7 +341,7 @@ def test_a_release_is_found_among_the_recorded_ones_in_whatever_form(study, tmp_
     with pytest.warns(PrivacyWarning, match="StandardScaler"):
         broken = composition(pipeline)
     assert "NOT among" not in broken and "have no guarantee, as one of them has none" in broken
-    assert "epsilon of all fits together: inf" in broken and "have the guarantee" not in broken
+    assert "epsilon of all together: inf" in broken and "have the guarantee" not in broken
     assert "is the last fit of a search" in composition(search.best_estimator_)
     assert "NOT among" not in composition(search) and "last fit" not in composition(search)
     assert "were recorded: add its cost" in composition(fitted(epsilon=0.3))
@@ -355,9 +355,10 @@ def test_the_words_fit_what_is_reported(study):
     alone, both = PrivacyReport(model).to_markdown(), PrivacyReport(odometer).to_markdown()
     assert "a prediction for a private row is as private as that row." in alone
     assert "without looking at the data.\n" in alone
-    assert both.count("without looking at the data, but for what the recorded fits released") == 2
+    assert both.count("at the data, but for what the recorded fits and scores released") == 2
     assert both.count("without looking at the data") == 2
-    assert "all 2 recorded fits, charged with the limit" in both and "1 adaptive" not in both
+    assert "all 2 recorded fits and scores, charged with the limit" in both
+    assert "1 adaptive" not in both
     assert "epsilons do not add up like prices" in both
     assert "| epsilon at delta 0.001 |" in both
     persons = PrivacyReport(ledger(GaussianEvent(3.0), unit="group")).to_markdown()

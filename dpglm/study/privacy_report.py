@@ -59,7 +59,7 @@ _OUTSIDE = (
 )
 # What a limit that holds for adaptive settings allows.
 _BLIND = "chosen without looking at the data"
-_BLIND_BUT = f"{_BLIND}, but for what the recorded fits released"
+_BLIND_BUT = f"{_BLIND}, but for what the recorded fits and scores released"
 _SOURCE = "https://doi.org/10.6028/NIST.SP.800-226"
 
 
@@ -130,7 +130,7 @@ class PrivacyReport:
         if isinstance(source, PrivacyLedger):
             self.name, self.ledger, self.released = "one ledger", source, [source]
         elif isinstance(source, PrivacyOdometer):
-            self.name, self.ledger = f"all fits in {source.path.name}", _total(source)
+            self.name, self.ledger = f"all fits and scores in {source.path.name}", _total(source)
             self.released, odometer = source.ledgers(), source
         else:
             model = source[-1] if isinstance(source, Pipeline) else source
@@ -295,7 +295,7 @@ class PrivacyReport:
         stated = self.total or self.ledger
         guarantee = _guarantee(stated)
         mu = "" if guarantee["mu"] is None else f" mu={rounded_up(guarantee['mu'])} (Gaussian DP)."
-        scope = "all recorded fits" if self.total else "this release alone"
+        scope = "all recorded fits and scores" if self.total else "this release alone"
         mechanisms = "; ".join(f"{e['count']} x {RELEASES[e['kind']]}" for e in self._releases())
         return {
             "url_slug": url_slug,
@@ -359,7 +359,7 @@ class PrivacyReport:
         guarantee = _guarantee(self.ledger)
         if self.ledger == self.total and _is_filter(self.odometer):
             # The limit is charged as one adaptive fit, whatever it was used for.
-            text = f"all {len(self.fits)} recorded fits, charged with the limit"
+            text = f"all {len(self.fits)} recorded fits and scores, charged with the limit"
             one = "1 adaptive fit, charged with the whole budget"
             statement = guarantee["statement"].replace(one, text)
             guarantee["statement"] = statement.replace(_BLIND, _BLIND_BUT)
@@ -425,27 +425,27 @@ class PrivacyReport:
             )  # fmt: skip
         total, delta = self.total, self.total.reporting_delta
         limit = self.odometer.epsilon
-        text = ["The costs of all fits that the odometer recorded add up to this, if all settings "
-                "were fixed before any result was seen."]  # fmt: skip
+        text = ["The costs of all fits and scores that the odometer recorded add up to this, if "
+                "all settings were fixed before any result was seen."]  # fmt: skip
         if total.seeded or not total.protects:
-            text = ["All fits together have no guarantee, as one of them has none."]
+            text = ["All fits and scores together have no guarantee, as one of them has none."]
         elif _is_filter(self.odometer):
-            text = ["All fits together have the guarantee of the limit, however settings of one "
-                    "followed from the results of another."]  # fmt: skip
+            text = ["All fits and scores together have the guarantee of the limit, however "
+                    "settings of one followed from the results of another."]  # fmt: skip
         if limit is not None:
             text.append(f"The limit is epsilon={limit:g}; a fit beyond it is refused.")
         text += filter(None, [self._found()[1]])
-        rows = [("fit", "time", "label", "part", "estimator", f"epsilon at delta {delta:g}")]
+        rows = [("number", "time", "label", "part", "estimator", f"epsilon at delta {delta:g}")]
         for number, fit in enumerate(self.fits, 1):
             texts = (text or "-" for text in (fit.time, fit.label, fit.part, fit.estimator))
             rows.append((str(number), *texts, rounded_up(fit.ledger.epsilon(delta))))
         add = " (epsilons do not add up like prices: squared mu do)"
         strength = {
-            "epsilon of all fits together": rounded_up(total.epsilon())
+            "epsilon of all together": rounded_up(total.epsilon())
             + add * (gaussian_mu(total) is not None),
             "right guesses at even odds, at most": _percent(attack_success(total)),
         }
-        return _Section(title, layer, text, strength, {"Fits": rows})
+        return _Section(title, layer, text, strength, {"Fits and scores": rows})
 
     def _found(self) -> tuple[bool, str]:
         """Return whether what was released is among the fits of the odometer, and what to say."""
