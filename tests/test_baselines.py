@@ -28,7 +28,7 @@ from dpglm.baselines.newton import direction_sensitivity
 from dpglm.datasets import make_census
 
 PERTURBATIONS = [ObjectivePerturbation, OutputPerturbation, ApproximateMinimaPerturbation]
-STEEP = {"loss": "smoothed_hinge", "half_width": 1e-4, "alpha": 1e-5}
+STEEP = {"loss": "smoothed_hinge", "half_width": 1e-4, "alpha": 1e-3}
 BAD = {
     ObjectivePerturbation: [
         ({"alpha": 0}, "alpha=0 must be 'auto'"),
@@ -96,9 +96,9 @@ def test_bad_parameters_are_sentences_before_the_data_are_touched(Estimator, par
 
 
 def test_the_number_of_records_decides_whether_rounding_can_be_covered():
-    OutputPerturbation(**STEEP).plan(10**5, 500)
+    OutputPerturbation(**STEEP).plan(10**5, 5000)
     with pytest.raises(ValueError, match=r"times the noise that hides a record\. Raise alpha"):
-        OutputPerturbation(**STEEP).plan(10**8, 500)
+        OutputPerturbation(**STEEP).plan(10**8, 5000)
 
 
 @pytest.mark.parametrize(

@@ -114,8 +114,8 @@ class ObjectivePerturbation(PerturbationMixin, PrivateLinearClassifier):
     charged. A fit that does not get there raises and releases nothing.
 
     The guarantee covers neither the time a fit takes nor the error that the minimiser was not
-    found: both depend on the data. That no data lead to that error for penalties above 1e-10 of a
-    record's curvature, the least allowed, is tested, not proved.
+    found: both depend on the data. For penalties from 1e-8 of a record's curvature on, the least
+    allowed, no data that were tried lead to that error; that none do is not proved.
 
     Examples
     --------
