@@ -15,7 +15,13 @@ from dpglm.audit import record
 from dpglm.calculator import Errors, expected_errors
 from dpglm.losses import Logistic
 from dpglm.privacy.vault import triangle
-from dpglm.schema import BooleanColumn, CategoricalColumn, NumericColumn, Schema, Target
+from dpglm.schema import (
+    BooleanColumn,
+    CategoricalColumn,
+    NumericColumn,
+    Schema,
+    Target,
+)
 from dpglm.study import CoefficientDisplay, simulated_errors
 from dpglm.sums.objective import Objective
 
@@ -458,7 +464,10 @@ def test_categories_are_compared_with_the_first_common_one_or_the_one_that_is_as
     for wrong, words in (
         ({"home": "tent"}, "'tent' is no category of 'home'; choose from .'owned'"),
         ({"age": 20}, "'age' must be a categorical column"),
+        # It has categories, which are not compared with a reference.
+        ({"member": True}, "'member' must be a categorical column"),
         ({"hom": "boat"}, "'hom' must be a categorical column"),
+        ("boat", "references='boat' must be a dict"),
     ):
         with pytest.raises(ValueError, match=words):
             model.inference(schema=SCHEMA, references=wrong)

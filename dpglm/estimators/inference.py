@@ -601,11 +601,13 @@ class Inference:
 
     def __post_init__(self) -> None:
         check_number("level", self.level, 0.0, 1.0 - 1e-12)
-        given = dict(self.references or {})
-        blocks = {} if self.schema is None else self._blocks
-        listed = {name: getattr(column, "categories", ()) for name, (column, _) in blocks.items()}
+        given = {} if self.references is None else self.references
+        if not isinstance(given, Mapping):
+            raise ValueError(f"references={given!r} must be a dict, as {{'home': 'owned'}}.")
+        columns = () if self.schema is None else self.schema.categorical
+        listed = {column.name: column.categories for column in columns}
         for name, value in given.items():
-            if not listed.get(name):
+            if name not in listed:
                 raise ValueError(
                     f"references: {name!r} must be a categorical column of inference(schema=...)."
                 )
