@@ -603,8 +603,6 @@ def test_what_is_hidden_is_printed_with_its_reason():
     assert two.reasons == ["hidden 1: one", "hidden 2: another"]
     with pytest.raises(ValueError, match="alpha=95 must be a number above 0 and at most 1"):
         found.conf_int(95)
-    with pytest.raises(ValueError, match="contrasts='x1 = 0' is a text"):
-        found.t_test("x1 = 0")
 
 
 def test_mean_risks_are_hidden_where_the_scores_of_their_rows_are():
@@ -645,3 +643,30 @@ def test_a_risk_difference_refuses_a_category_that_is_not_listed():
         found.risk_difference(SCHEMA.transformer().fit_transform(frame), "home", "boat", "owned")
     with pytest.raises(ValueError, match="leave reference categories out"):
         found.t_test({"home_owned": 1.0})
+
+
+@pytest.mark.parametrize(
+    "wrong", ["age", [], ["age"], [{"age": "x"}], {"age": math.nan}, None, [0.0, 1.0], np.eye(4)]
+)
+def test_what_is_no_contrast_is_refused_in_words(wrong):
+    frame, y, _ = people(400)
+    found = fitted(SCHEMA.transformer().fit_transform(frame), y, math.inf).inference(schema=SCHEMA)
+    with pytest.raises(ValueError, match=r"(?s)contrasts=.*'age': 10.*rows of 5 of them"):
+        found.t_test(wrong)
+    assert found.t_test([0.0, 10.0, 0.0, 0.0, 0.0]).names == ["10 age"]
+
+
+def test_a_risk_is_of_a_row_or_more_and_of_a_column_that_is_named():
+    X, y = drawn(500)
+    found = fitted(X, y).inference()
+    for call in (
+        lambda rows: found.risk_difference(rows, "x1", 1.0, 0.0),
+        found.risk,
+        found.predict,
+    ):
+        with pytest.raises(ValueError, match=r"rows have shape \(0, 3\); give a row or more, of 3"):
+            call(X[:0])
+    pd = pytest.importorskip("pandas")
+    for swapped in (X, pd.DataFrame(X)):
+        with pytest.raises(ValueError, match=r"column=a .* must be one of .'x1'.*rows come before"):
+            found.risk_difference("x1", swapped, 1.0, 0.0)

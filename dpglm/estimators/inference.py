@@ -738,18 +738,16 @@ class Inference:
             ``{"region_r02": 1, "region_r03": -1}``.
         """
         names, vectors = self._parameters
-        if isinstance(contrasts, str):
-            raise ValueError(f"contrasts={contrasts!r} is a text; give weights, as {{'age': 10}}.")
-        if isinstance(contrasts, Mapping):
-            contrasts = [contrasts]
-        if isinstance(contrasts, np.ndarray):
-            weights = np.atleast_2d(contrasts).astype(float)
-        else:
-            weights = np.array([self._weights(one) for one in contrasts])
-        if weights.shape[1] != len(names):
+        several = isinstance(contrasts, Iterable) and not isinstance(contrasts, Mapping | str)
+        rows = [self._weights(one) for one in (contrasts if several else [contrasts])]
+        try:
+            weights = np.atleast_2d(np.array(rows, dtype=float))
+        except (TypeError, ValueError):
+            weights = np.empty((0, 0))
+        if weights.shape[1:] != (len(names),) or not np.isfinite(weights).all():
             raise ValueError(
-                f"contrasts have {weights.shape[1]} entries; give one for each of the "
-                f"{len(names)} parameters."
+                f"contrasts={contrasts!r} must be dicts of finite weights, as {{'age': 10}}, or "
+                f"rows of {len(names)} of them, one for each parameter."
             )
         labels = [
             " + ".join(f"{w:g} {name}" for name, w in zip(names, row, strict=True) if w)
@@ -757,15 +755,15 @@ class Inference:
         ]
         return self._linear(labels, weights @ vectors)
 
-    def _weights(self, contrast: Any) -> np.ndarray:
+    def _weights(self, contrast: Any) -> Any:
         names = self._parameters[0]
         if not isinstance(contrast, Mapping):
-            return np.asarray(contrast, dtype=float)
+            return contrast
         unknown = [name for name in contrast if name not in names]
         if unknown:
             these = f"these are: {', '.join(names)}; leave reference categories out"
             raise ValueError(f"{unknown[0]!r} is no parameter; {these}.")
-        return np.array([contrast.get(name, 0.0) for name in names])
+        return [contrast.get(name, 0.0) for name in names]
 
     def predict(self, rows: Any) -> Estimates:
         """Return the probability of the second class for each row, with intervals.
@@ -815,8 +813,9 @@ class Inference:
             The mean risk with the one, less that with the other.
         """
         known = self.feature_names if self.schema is None else self.schema.feature_names
-        if column not in known:
-            raise ValueError(f"column={column!r} must be one of {[*known]}.")
+        if not isinstance(column, str) or column not in known:
+            given = repr(column) if isinstance(column, str) else f"a {type(column).__name__}"
+            raise ValueError(f"column={given} must be one of {[*known]}; rows come before it.")
         # At first as they are, so that rows that do not fit are refused in words.
         encoded, sides = self._encoded(rows), []
         for one in (value, reference):
@@ -875,9 +874,10 @@ class Inference:
         elif hasattr(rows, "columns") and {*rows.columns} == {*self.feature_names}:
             rows = rows[[*self.feature_names]]
         rows = np.array(rows, dtype=float)
-        if rows.ndim != 2 or rows.shape[1] != len(self.feature_names):
+        if rows.ndim != 2 or not len(rows) or rows.shape[1] != len(self.feature_names):
             raise ValueError(
-                f"rows have shape {rows.shape}; give {len(self.feature_names)} columns."
+                f"rows have shape {rows.shape}; give a row or more, of "
+                f"{len(self.feature_names)} columns."
             )
         return np.column_stack([rows, np.ones(len(rows))]) if self.fit_intercept else rows
 
