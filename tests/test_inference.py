@@ -18,7 +18,9 @@ from dpglm.privacy.vault import triangle
 from dpglm.schema import (
     BooleanColumn,
     CategoricalColumn,
+    DateColumn,
     NumericColumn,
+    OrdinalColumn,
     Schema,
     Target,
 )
@@ -37,6 +39,20 @@ SCHEMA = Schema(
     ],
     Target("paid", [0, 1]),
 ).additive(1)
+
+
+MANY = Schema(
+    "many",
+    [
+        NumericColumn("age", 18, 95),
+        DateColumn("hired", "2020-02-28", "2022-12-31"),
+        OrdinalColumn("grade", ["low", "mid", "high"]),
+        BooleanColumn("member"),
+        CategoricalColumn("open", [False, True]),
+        NumericColumn("pay", 0, 100_000, scale="asinh", missing="indicator"),
+    ],
+    Target("paid", [0, 1]),
+)
 
 
 def drawn(n, seed=0):
@@ -509,6 +525,16 @@ def test_probabilities_are_not_tested_against_zero():
     assert "P>|z|" in table and " 0.000 " in table and "e-" not in table
 
 
+def test_the_second_class_is_modelled_and_signs_reverse_for_the_other():
+    X, y = drawn(500)
+    names = np.where(y == 1, "case", "control")
+    model = clone(fitted(X, y, math.inf)).set_params(classes=["control", "case"])
+    found, other = model.fit(X, names).inference(), fitted(X, y, math.inf).inference()
+    assert str(found.summary()).startswith("Model:      logistic regression of y = control")
+    assert_allclose(found.params, -other.params, rtol=1e-6)
+    assert_allclose(found.predict(X[:3]).value, 1 - other.predict(X[:3]).value, rtol=1e-6)
+
+
 def test_errors_add_up_and_levels_and_covariance_agree():
     X, y = drawn(3000)
     model = fitted(X, y)
@@ -670,3 +696,79 @@ def test_a_risk_is_of_a_row_or_more_and_of_a_column_that_is_named():
     for swapped in (X, pd.DataFrame(X)):
         with pytest.raises(ValueError, match=r"column=a .* must be one of .'x1'.*rows come before"):
             found.risk_difference("x1", swapped, 1.0, 0.0)
+
+
+@pytest.fixture(scope="module")
+def many():
+    """A raw table of several kinds of columns, and the inference of it by each schema."""
+    rng, n = np.random.default_rng(0), 3000
+    table = {
+        "age": rng.uniform(18, 95, n),
+        "hired": np.datetime64("2020-02-28") + rng.integers(0, 1000, n),
+        "grade": rng.choice(["low", "mid", "high"], n),
+        "member": rng.random(n) < 0.5,
+        "open": rng.random(n) < 0.5,
+        "pay": np.where(rng.random(n) < 0.2, np.nan, rng.exponential(20_000, n)),
+    }
+    y = (rng.random(n) < 0.3 + 0.4 * table["member"]).astype(int)
+
+    def inference(schema, **options):
+        X = schema.transformer().fit_transform(table)
+        return fitted(X, y, math.inf, **options).inference(schema=schema)
+
+    return table, inference
+
+
+def test_values_are_those_of_the_table(many):
+    table, inference = many
+    schema = MANY.additive(4)
+    found = inference(schema)
+    assert "hired (2020-02-28 to 2022-12-31)" in found.names and "pay (0 to 100000)" in found.names
+    days, added = found.shape("hired")
+    assert days.dtype == "datetime64[D]" and added.names == days.astype(str).tolist()
+    assert added.names[::32] == ["2020-02-28", "2022-12-31"]
+    rows = {name: [values[1]] * len(days) for name, values in table.items()} | {"hired": days}
+    X = schema.transformer().fit_transform(rows)
+    assert_allclose(added.value, (X - X[0]) @ found.released.coef[:-1], atol=1e-12)
+    for name, kept in (("grade", ["low", "mid", "high"]), ("member", [False, True])):
+        values, added = found.shape(name)
+        assert values.tolist() == kept and added.names == [*map(str, kept)]
+        step = found.params[found.names.index(name)]
+        assert_allclose(added.value, step * np.arange(len(kept)), atol=1e-12)
+    assert found.shape("pay")[1].names[-2:] == ["68287.75", "100000"]
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "reference", "words"),
+    [
+        ("age", 200, 20, "200 is no value of 'age'; give one from 18 to 95"),
+        ("age", 20, "x", "'x' is no value of 'age'; give one from 18 to 95"),
+        ("hired", "2030-01-01", "2021-01-01", "'2030-01-01' .* from 2020-02-28 to 2022-12-31"),
+        ("grade", "mid", "top", "'top' is no value of 'grade'; choose from .'low'"),
+    ],
+)
+def test_a_risk_difference_refuses_what_the_schema_does_not_allow(
+    many, column, value, reference, words
+):
+    table, inference = many
+    with pytest.raises(ValueError, match=words):
+        inference(MANY.additive(1)).risk_difference(table, column, value, reference)
+    # What is missing is compared as well, where it may be.
+    found = inference(MANY.additive(1)).risk_difference(table, "pay", None, 5)
+    assert found.names == ["pay: None against 5"] and found.value != 0
+
+
+def test_the_summary_speaks_of_curves_where_there_are_some_and_of_what_is_missing(many):
+    _, inference = many
+
+    def note(schema):
+        return " ".join(str(inference(schema).summary()).split())
+
+    straight = replace(MANY, columns=MANY.columns[:4]).additive(1)
+    curves = replace(MANY, columns=MANY.columns[:4])
+    assert "shape()" not in note(straight)
+    assert "see shape(), or have straight lines by schema.additive(1)." in note(curves)
+    # That would change neither a scale nor intervals that are said.
+    for schema in (MANY.additive(1), curves.additive(4)):
+        assert "straight lines with intervals=1 and no scale, steps or atoms." in note(schema)
+    assert "what is (missing) is compared with the same" in note(MANY)

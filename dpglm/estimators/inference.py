@@ -33,9 +33,10 @@ from dpglm.privacy.budget import PrivacyBudget, check_number, is_auto
 from dpglm.privacy.ledger import PrivacyLedger, html_rows
 from dpglm.privacy.vault import Vault
 from dpglm.schedules import PublicFacts
-from dpglm.schema.columns import CategoricalColumn, Column, Quantity
+from dpglm.schema.columns import CategoricalColumn, Column, DateColumn, Quantity
 from dpglm.schema.encoder import blocks_of, encode
 from dpglm.schema.table import Schema
+from dpglm.schema.values import distinct
 
 if TYPE_CHECKING:
     import pandas
@@ -822,10 +823,7 @@ class Inference:
             if self.schema is None:
                 encoded[:, known.index(column)] = one
             else:
-                described, _ = self._blocks[column]
-                listed = getattr(described, "categories", [one])
-                if one not in listed:
-                    raise ValueError(f"{one!r} is no value of {column!r}; choose from {[*listed]}.")
+                _refuse_outside(self._blocks[column][0], one)
                 changed = {name: list(rows[name]) for name in known}
                 changed[column] = [one] * len(changed[column])
                 encoded = self._encoded(changed)
@@ -839,7 +837,7 @@ class Inference:
     def shape(self, column: str) -> tuple[np.ndarray, Estimates]:
         """Return values of a column, and what each adds to the log-odds, with intervals.
 
-        Of a number against its lower bound, of a category against the reference.
+        Of a number, a day or an ordinal against the lowest, of a category against the reference.
 
         Returns
         -------
@@ -849,19 +847,19 @@ class Inference:
         if self.schema is None or column not in self._blocks:
             raise ValueError(f"column={column!r} must be one of those of inference(schema=...).")
         described, place = self._blocks[column]
-        if isinstance(described, Quantity):
-            values = described.values_at(np.linspace(0.0, 1.0, 33))
-            block = encode([described], {column: values})
-            baseline = block[0]
-        elif isinstance(described, CategoricalColumn):
+        if hasattr(described, "categories"):
             values = np.array(described.categories)
-            block = encode([described], {column: np.arange(len(values))})
-            baseline = block[described.categories.index(self.baselines[column])]
+        elif isinstance(described, Quantity):
+            values = np.clip(described.values_at(np.linspace(0.0, 1.0, 33)), *described.bounds)
+            values = _in_the_table(described, values)
         else:
             raise ValueError(f"column={column!r} is a text, which has no shape.")
+        block = encode([described], {column: described.numbers(values)})
+        against = self.baselines
+        first = described.categories.index(against[column]) if column in against else 0
         vectors = np.zeros((len(values), len(self.moment)))
-        vectors[:, place] = block - baseline
-        return values, self._linear([str(value) for value in values], vectors)
+        vectors[:, place] = block - block[first]
+        return values, self._linear([_named(value) for value in values], vectors)
 
     def _mean_risk(self, encoded: np.ndarray) -> tuple[float, np.ndarray]:
         """Return a mean risk, and its gradient in the coefficients."""
@@ -896,12 +894,13 @@ class Inference:
         ]
         if self.schema is not None:
             against = ", ".join(f"{name} {value}" for name, value in self.baselines.items())
-            notes += [
-                "Numbers are per unit, categories against the reference of their column, curves",
-                "from bound to bound: see shape(), or have straight lines by schema.additive(1).",
-                "const: numbers at their lower bounds, categories at their references.",
-                *textwrap.wrap(f"References: {against or 'none'}.", 96),
-            ]
+            units = (
+                "Numbers are per unit, dates per day, categories against the reference of their "
+                f"column. {_on_curves(self.schema)}const: numbers at their lower bounds, "
+                "categories at their references; what is (missing) is compared with the same."
+            )
+            for note in (units, f"References: {against or 'none'}."):
+                notes += textwrap.wrap(note, 96)
         return Summary(facts, table, notes + table.reasons)
 
     def __repr__(self) -> str:
@@ -927,12 +926,48 @@ def _effects(column: Column, reference: Any) -> tuple[np.ndarray, list[tuple[str
     lower, upper = column.bounds
     ends = encode([column], {column.name: np.array([lower, upper])})
     straight = column.is_straight
-    name = column.name if straight else f"{column.name} ({lower:g} to {upper:g})"
+    name = column.name if straight else f"{column.name} ({_span(column)})"
     found = [(name, (ends[1] - ends[0]) / (upper - lower if straight else 1.0))]
     if column.missing == "indicator":
         missing = encode([column], {column.name: np.array([np.nan])})[0]
         found.append((f"{column.name} (missing)", missing - ends[0]))
     return ends[0], found
+
+
+def _on_curves(schema: Schema) -> str:
+    """Return what to know of curves, if there are any, and how to have straight lines."""
+    found = [
+        any(isinstance(c, Quantity) and not c.is_straight for c in one.encoded_columns)
+        for one in (schema, schema.additive(1))
+    ]
+    how = "with intervals=1 and no scale, steps or atoms" if found[1] else "by schema.additive(1)"
+    return f"Curves are from bound to bound: see shape(), or have straight lines {how}. " * found[0]
+
+
+def _in_the_table(column: Quantity, numbers: np.ndarray) -> np.ndarray:
+    """Return numbers of a column as values of the table: where it has dates, days."""
+    is_date = isinstance(column, DateColumn)
+    return np.unique(np.round(numbers)).astype("datetime64[D]") if is_date else numbers
+
+
+def _named(value: Any) -> str:
+    return f"{value:.7g}" if isinstance(value, float) else str(value)
+
+
+def _span(column: Quantity) -> str:
+    return " to ".join(map(_named, _in_the_table(column, np.array(column.bounds))))
+
+
+def _refuse_outside(column: Column, value: Any) -> None:
+    """Raise a ValueError if a value is none that the schema allows, unless it is missing."""
+    wrong, allowed = False, ""
+    if hasattr(column, "categories"):
+        wrong, allowed = value not in column.categories, f"choose from {[*column.categories]}"
+    elif isinstance(column, Quantity):
+        number, (lower, upper) = column.read(distinct([value], column.name)), column.bounds
+        wrong, allowed = number < lower or number > upper, f"give one from {_span(column)}"
+    if wrong:
+        raise ValueError(f"{value!r} is no value of {column.name!r}; {allowed}.")
 
 
 def inference_of(
