@@ -22,15 +22,8 @@ from sklearn.datasets import fetch_openml
 from sklearn.utils import Bunch, check_random_state
 
 from dpglm.exceptions import require
-from dpglm.schema import (
-    CategoricalColumn,
-    DateColumn,
-    NumericColumn,
-    Schema,
-    TextColumn,
-    load_schema,
-)
-from dpglm.schema.columns import Column
+from dpglm.schema import Schema, load_schema
+from dpglm.schema.columns import CategoricalColumn, Column, DateColumn, NumericColumn, TextColumn
 from dpglm.schema.encoder import encode
 from dpglm.schema.values import distinct
 

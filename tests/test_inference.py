@@ -326,7 +326,7 @@ def test_the_budget_holds_all_of_it_and_is_shared_as_asked():
     ("changes", "words"),
     [
         ({"class_weight": {0: 1.0, 1: 2.0}}, "class_weight"),
-        ({"max_group_size": 2}, "max_group_size"),
+        ({"max_group_size": 2}, "max_group_size=None.*; with inference_share=0 the fit goes"),
         ({"sampling_rate": 0.1}, "sampling_rate=1"),
         ({"preconditioner": DiagonalPreconditioner()}, "full preconditioner"),
         ({"preconditioner": None}, "full preconditioner"),
@@ -767,8 +767,8 @@ def test_the_summary_speaks_of_curves_where_there_are_some_and_of_what_is_missin
     straight = replace(MANY, columns=MANY.columns[:4]).additive(1)
     curves = replace(MANY, columns=MANY.columns[:4])
     assert "shape()" not in note(straight)
-    assert "see shape(), or have straight lines by schema.additive(1)." in note(curves)
-    # That would change neither a scale nor intervals that are said.
-    for schema in (MANY.additive(1), curves.additive(4)):
-        assert "straight lines with intervals=1 and no scale, steps or atoms." in note(schema)
+    # By itself additive(1) would change neither a scale nor intervals that are said.
+    advice = "see shape(), or have straight lines: intervals=1, as schema.additive(1) says where"
+    for schema in (curves, curves.additive(4), MANY.additive(1)):
+        assert f"{advice} columns do not, without scale, steps and atoms." in note(schema)
     assert "what is (missing) is compared with the same" in note(MANY)

@@ -322,7 +322,9 @@ ROWS = st.lists(
         member=st.sampled_from([True, False, None, 0, 1, "true", "FALSE", "1.0"]),
         note=TEXTS,
         grade=TEXTS,
-        floor=NUMBERS | TEXTS | st.booleans(),
+        floor=NUMBERS.filter(lambda v: not isinstance(v, float) or abs(v) < 2**53)
+        | TEXTS
+        | st.booleans(),
         score=NUMBERS,
     ),
     min_size=1,
@@ -681,6 +683,25 @@ def test_large_whole_numbers_stay_what_they_are_beside_a_missing_one(container):
     assert schema.transformer().fit_transform(table).tolist() == [[0, 1], [0, 0], [1, 0]]
 
 
+@pytest.mark.parametrize("container", [as_dict, as_pandas, as_polars, as_arrow])
+@pytest.mark.parametrize(
+    "column",
+    [
+        CategoricalColumn("x", [2**53 + 1]),
+        OrdinalColumn("x", [1, 2**53 + 1], missing="indicator"),
+        TextColumn("x", 8, missing="indicator"),
+    ],
+)
+def test_a_whole_number_that_a_float_may_have_rounded_is_no_category(column, container):
+    """As pandas makes floats of integers of which one is missing."""
+    schema = Schema("s", [column], Target("y", [0, 1]))
+    with pytest.raises(ValueError, match=r"'x' holds floats of 2\^53 or more.*row 2; give texts"):
+        schema.transformer().fit_transform(container({"x": [None, float(2**53 + 1)]}, None))
+    assert "floats of 2^53 or more" in schema.check({"x": [2.0**60, None], "y": [0, 1]})
+    for exact in ([None, 2.0**53 - 1], [None, "9007199254740993"]):
+        assert schema.transformer().fit_transform(container({"x": exact}, None)).shape[0] == 2
+
+
 def test_a_dictionary_may_use_all_numbers_of_its_index_type():
     names = [f"c{k}" for k in range(128)]
     indices = pa.array([*range(128), None], pa.int8())
@@ -759,6 +780,8 @@ target: {name: paid, labels: [no, yes]}
     )
     with pytest.raises(ValueError, match="not YAML"):
         Schema.from_yaml("a: [\n")
+    with pytest.raises(ValueError, match=r"'born' has first='1900-13-01'; give a public day"):
+        Schema.from_yaml(text.replace("1900-01-01", "1900-13-01"))
 
 
 def test_all_errors_of_a_document_are_told_at_once():
@@ -795,7 +818,13 @@ WRONG = [
     (NumericColumn, ("x", 0, 9), {"atoms": 2}, "give a list"),
     (NumericColumn, ("x", 0, 9), {"atoms": [2.0]}, "list whole numbers within"),
     (NumericColumn, ("x", 0, 1), {"missing": 2}, "missing=2"),
-    (NumericColumn, ("x", 0, 1), {"missing": "mean"}, "missing='mean'"),
+    (NumericColumn, ("x", 0, 1), {"missing": "mean"}, "missing='mean'; give None, 'indicator' or"),
+    (
+        DateColumn,
+        ("x", FIRST, LAST),
+        {"missing": "indicater"},
+        "'indicater'; give None, 'indicator'",
+    ),
     (BooleanColumn, ("x",), {"missing": 1}, "missing=1"),
     (DateColumn, ("x", "2020-01-02", "2020-01-01"), {}, "(2020, 1, 2) and last="),
     (DateColumn, ("x", "1.2.2020", "2020-01-01"), {}, "first='1.2.2020'"),
@@ -897,6 +926,8 @@ def test_a_draft_needs_no_rows():
     frame = pd.DataFrame(RAW)
     assert Schema.draft(frame) == Schema.draft(frame[:0]) == Schema.draft(frame[::-1])
     assert Schema.draft(frame).target.to_fill_in == ["name", "labels"]
+    with pytest.raises(ValueError, match=r"name=0; .* names that are texts, as frame.rename"):
+        Schema.draft(pd.DataFrame([[1, 2]]))
 
 
 def test_check_tells_all_at_once_and_says_that_it_read_rows():
@@ -925,3 +956,5 @@ def test_check_tells_all_at_once_and_says_that_it_read_rows():
     known = {name: values for name, values in RAW.items() if name != "note"}
     assert NINE.check(as_dask(known, None)) == NINE.check(pd.DataFrame(known))
     assert "No problem" not in one.check(RAW)
+    said = one.check({"member": [True], "paid": [None]})
+    assert "list it there" not in said and "give such rows a label" in said

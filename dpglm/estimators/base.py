@@ -439,7 +439,7 @@ class PersonsMixin:
         group
         """
         if sample_weight is not None and self.inference_share:
-            raise ValueError("sample_weight is not for a fit with inference_share; set it to 0.")
+            raise ValueError("sample_weight needs inference_share=0.")
         return self._fit_table(X, y, sample_weight=sample_weight, groups=groups)
 
 

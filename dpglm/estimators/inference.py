@@ -104,8 +104,8 @@ def debiasing_of(
     for needed, met in unmet.items():
         if not met:
             raise ValueError(
-                f"inference_share={estimator.inference_share!r} needs {needed}; set it to 0, and "
-                "the fit goes without intervals."
+                f"inference_share={estimator.inference_share!r} needs {needed}; with "
+                "inference_share=0 the fit goes without intervals."
             )
     if budget.mu == math.inf:
         return budget.mu, DebiasingRelease(
@@ -894,10 +894,15 @@ class Inference:
         ]
         if self.schema is not None:
             against = ", ".join(f"{name} {value}" for name, value in self.baselines.items())
+            numbers = [c for c in self.schema.encoded_columns if isinstance(c, Quantity)]
+            curves = (
+                "Curves are from bound to bound: see shape(), or have straight lines: intervals=1, "
+                "as schema.additive(1) says where columns do not, without scale, steps and atoms. "
+            ) * any(not column.is_straight for column in numbers)
             units = (
                 "Numbers are per unit, dates per day, categories against the reference of their "
-                f"column. {_on_curves(self.schema)}const: numbers at their lower bounds, "
-                "categories at their references; what is (missing) is compared with the same."
+                f"column. {curves}const: numbers at their lower bounds, categories at their "
+                "references; what is (missing) is compared with the same."
             )
             for note in (units, f"References: {against or 'none'}."):
                 notes += textwrap.wrap(note, 96)
@@ -932,16 +937,6 @@ def _effects(column: Column, reference: Any) -> tuple[np.ndarray, list[tuple[str
         missing = encode([column], {column.name: np.array([np.nan])})[0]
         found.append((f"{column.name} (missing)", missing - ends[0]))
     return ends[0], found
-
-
-def _on_curves(schema: Schema) -> str:
-    """Return what to know of curves, if there are any, and how to have straight lines."""
-    found = [
-        any(isinstance(c, Quantity) and not c.is_straight for c in one.encoded_columns)
-        for one in (schema, schema.additive(1))
-    ]
-    how = "with intervals=1 and no scale, steps or atoms" if found[1] else "by schema.additive(1)"
-    return f"Curves are from bound to bound: see shape(), or have straight lines {how}. " * found[0]
 
 
 def _in_the_table(column: Quantity, numbers: np.ndarray) -> np.ndarray:

@@ -13,6 +13,7 @@ from scipy import sparse
 from sklearn.feature_extraction.text import HashingVectorizer
 
 from dpglm.schema.values import (
+    Distinct,
     Places,
     Raw,
     as_date,
@@ -43,7 +44,10 @@ class _Facts:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
-            raise ValueError(f"a {self._what} has name={self.name!r}; give a non-empty string.")
+            raise ValueError(
+                f"a {self._what} has name={self.name!r}; give a non-empty string, and columns of a "
+                "table names that are texts, as frame.rename(columns=str) does."
+            )
         if not self.to_fill_in:
             self._check()
 
@@ -144,6 +148,15 @@ class Column(_Facts):
             "own, missing=<a public constant> puts that in their place"
         )
         self._refuse(missing & (self.missing is None), f"has missing values{also}", advice)
+
+    def _exact(self, raw: Raw) -> Distinct:
+        """Return distinct values, none of which may be a whole number that was rounded."""
+        raw = as_distinct(raw)
+        large = [isinstance(v, float) and 2**53 <= abs(v) < math.inf for v in raw.values]
+        advice = "; give texts, or whole numbers (Int64 in pandas) that were never floats"
+        rounded = np.array(large, dtype=bool)[raw.rows]
+        self._refuse(rounded, "holds floats of 2^53 or more, whose digits may be lost", advice)
+        return raw
 
 
 class Quantity(Column):
@@ -382,6 +395,7 @@ class NumericColumn(Quantity):
         self._choose("integer", False, True)
         self._choose("outside", "clip", "missing")
         if self.has_constant:
+            self._check_missing(not isinstance(self.missing, str), "a number within the bounds")
             self._finite("missing")
             inside = self.lower <= self.missing <= self.upper
             self._check_missing(inside, "a number within the bounds")
@@ -441,6 +455,7 @@ class DateColumn(Quantity):
             try:
                 self._set(**{field: as_date(getattr(self, field))})
             except (TypeError, ValueError):
+                self._check_missing(field != "missing", "a public day as YYYY-MM-DD")
                 self._demand(False, field, "give a public day as YYYY-MM-DD")
         self._demand(self.first < self.last, "first last", "give days with first < last")
         self._check_intervals()
@@ -464,7 +479,7 @@ class _Ranked(Quantity):
         return 0.0, len(self.categories) - 1.0
 
     def read(self, raw: Raw) -> np.ndarray:
-        ranks = self._places.of(raw)
+        ranks = self._places.of(self._exact(raw))
         return np.where(ranks < 0, self._unlisted, ranks)
 
 
@@ -563,7 +578,7 @@ class CategoricalColumn(Column):
 
     def places(self, raw: Raw) -> np.ndarray:
         """Return the number of each category, -1 if it is not listed and NaN if it is missing."""
-        return self._places.of(raw)
+        return self._places.of(self._exact(raw))
 
     def numbers(self, raw: Raw) -> np.ndarray:
         """Return for each value the number of its column in the block, -1 for zeros."""
@@ -635,7 +650,7 @@ class TextColumn(Column):
 
     def numbers(self, raw: Raw) -> sparse.csr_array:
         """Return the block in CSR."""
-        raw = as_distinct(raw)
+        raw = self._exact(raw)
         # One more text, as there may be none, for a table without rows.
         values = [*raw.values, None]
         missing = np.array([is_missing(value) for value in values])
@@ -685,9 +700,12 @@ class Target(_Facts):
         unlisted = ~(places >= 0)
         if unlisted.any():
             row = int(np.argmax(unlisted))
+            advice = "list it there, or map it to one of them"
+            if np.isnan(places[row]):
+                advice = "give such rows a label, or a class of their own, by a public rule"
             raise ValueError(
                 f"column {self.name!r} holds the label {value_at(raw, row)!r}, first in row "
                 f"{row + 1}, which is not among the labels {list(self.labels)} of the schema; "
-                "list it there, or map it to one of them."
+                f"{advice}."
             )
         return np.array(self.labels)[places.astype(np.intp)]

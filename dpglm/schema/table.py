@@ -392,8 +392,11 @@ _DIGITS = list("-+.0123456789")
 
 
 def _plain_loader(yaml: Any) -> Any:
-    """Return PyYAML's safe loader with decimal numbers and the booleans true and false alone."""
-    other = {f"tag:yaml.org,2002:{kind}" for kind in ("int", "float", "bool")}
+    """Return PyYAML's safe loader with decimal numbers and the booleans true and false alone.
+
+    Days are texts, as PyYAML's error of one that is none names no column.
+    """
+    other = {f"tag:yaml.org,2002:{kind}" for kind in ("int", "float", "bool", "timestamp")}
 
     class Loader(yaml.SafeLoader):
         yaml_implicit_resolvers = {  # noqa: RUF012
@@ -429,12 +432,10 @@ def _bent(column: NumericColumn | DateColumn, intervals: int) -> Column:
 
 def _problems(column: Column | Target, frame: Any) -> list[str]:
     """Return what does not fit between a column and its values."""
+    lines = []
     try:
         raw = read_columns(frame, [column.name])[column.name]
-    except ValueError as error:
-        return [str(error)]
-    lines = [f"column {column.name!r}: {remark}." for remark in column.remarks(raw)]
-    try:
+        lines += [f"column {column.name!r}: {remark}." for remark in column.remarks(raw)]
         column.numbers(raw)
     except ValueError as error:
         lines.append(str(error))

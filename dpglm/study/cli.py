@@ -245,17 +245,10 @@ def _compare(arguments: argparse.Namespace) -> int:
     try:
         with _charged(odometer):
             results = compare(
-                tables,
-                estimators,
-                epsilons=arguments.epsilons,
-                delta=arguments.delta,
-                n_splits=arguments.folds,
-                n_repeats=arguments.repeats,
-                seed=arguments.seed,
-                n_jobs=arguments.jobs,
-                results_file=output,
-                progress=True,
-            )
+                tables, estimators, epsilons=arguments.epsilons, delta=arguments.delta,
+                n_splits=arguments.folds, n_repeats=arguments.repeats, seed=arguments.seed,
+                n_jobs=arguments.jobs, results_file=output, progress=True,
+            )  # fmt: skip
     except KeyboardInterrupt:
         sentence = f"Interrupted. To resume, run the same command with --output {output}"
         print(sentence, file=sys.stderr)
@@ -668,16 +661,11 @@ def _fit(arguments: argparse.Namespace) -> int:
         _refuse_json(arguments.table)
         with _charged(odometer):
             document = fit_csv(
-                arguments.table,
-                methods.read_schema(arguments.schema),
-                arguments.estimator,
-                arguments.target,
-                epsilon=arguments.epsilon,
-                delta=arguments.delta,
-                neighboring_relation=arguments.relation,
-                n_ref=arguments.n_ref,
+                arguments.table, methods.read_schema(arguments.schema), arguments.estimator,
+                arguments.target, epsilon=arguments.epsilon, delta=arguments.delta,
+                neighboring_relation=arguments.relation, n_ref=arguments.n_ref,
                 **(by_person if arguments.groups else {}),
-            )
+            )  # fmt: skip
         text = json.dumps(document, indent=1, ensure_ascii=False)
         arguments.output.write_text(f"{text}\n", encoding="utf-8")
     print(PrivacyLedger.from_dict(document["ledger"]))
