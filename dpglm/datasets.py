@@ -25,7 +25,7 @@ from dpglm.exceptions import require
 from dpglm.schema import Schema, load_schema
 from dpglm.schema.columns import CategoricalColumn, Column, DateColumn, NumericColumn, TextColumn
 from dpglm.schema.encoder import encode
-from dpglm.schema.values import distinct
+from dpglm.schema.values import composed, distinct
 
 __all__ = [
     "fetch_adult", "fetch_bank", "fetch_kddcup99", "make_census", "read_csv", "sample_from_schema",
@@ -424,7 +424,8 @@ def read_texts(path: str | os.PathLike[str], names: Sequence[str] | None = None)
             lines.seek(0)
             reader = csv.reader(lines, delimiter=separator, skipinitialspace=True, strict=True)
             head = [name.strip() for name in next(reader, [])]
-            wanted = _places(path, head, head if names is None else names)
+            names = head if names is None else names
+            wanted = _places(path, head, names)
             for row in reader:
                 if len(row) != len(head) or reader.line_num != len(rows) + 2:
                     raise csv.Error
@@ -439,13 +440,14 @@ def read_texts(path: str | os.PathLike[str], names: Sequence[str] | None = None)
             ) from None
     if not rows:
         raise ValueError(f"{path} has no rows below its header.")
-    return _pandas().DataFrame(rows, columns=[head[place] for place in wanted], dtype=str)
+    return _pandas().DataFrame(rows, columns=[*names], dtype=str)
 
 
 def _places(path: Any, head: Sequence[str], names: Sequence[str]) -> list[int]:
     """Return where the header of a CSV file has these names, each of them once."""
     if not any(head):
         raise ValueError(f"{path} is not a CSV file with a header.")
+    head, names = ([*map(composed, texts)] for texts in (head, names))
     for name in names:
         if name not in head:
             raise ValueError(f"{path} has no column {name!r}; its header names {[*head]}.")

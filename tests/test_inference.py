@@ -1,7 +1,9 @@
 """Standard errors and intervals of a private logistic regression."""
 
 import math
+import unicodedata
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -756,6 +758,18 @@ def test_a_risk_difference_refuses_what_the_schema_does_not_allow(
     # What is missing is compared as well, where it may be.
     found = inference(MANY.additive(1)).risk_difference(table, "pay", None, 5)
     assert found.names == ["pay: None against 5"] and found.value != 0
+
+
+def test_a_risk_difference_takes_accents_however_they_are_spelled():
+    apart = partial(unicodedata.normalize, "NFD")
+    schema = Schema("s", [CategoricalColumn("où", ["été", "ici"])], Target("y", [0, 1]))
+    table = {"où": ["été", "ici"] * 100}
+    y = np.tile([0, 1, 1, 1], 50)
+    found = fitted(schema.transformer().fit_transform(table), y, math.inf, alpha=0.1)
+    found = found.inference(schema=schema)
+    rows = {apart("où"): [*map(apart, table["où"])]}
+    expected = found.risk_difference(table, "où", "été", "ici").value
+    assert found.risk_difference(rows, "où", apart("été"), "ici").value == expected != 0
 
 
 def test_the_summary_speaks_of_curves_where_there_are_some_and_of_what_is_missing(many):

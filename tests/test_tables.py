@@ -6,6 +6,7 @@ import json
 import math
 import pickle
 import re
+import unicodedata
 import zoneinfo
 from dataclasses import replace
 from decimal import Decimal
@@ -632,6 +633,39 @@ def test_spaces_around_texts_do_not_count_in_any_table(tmp_path):
     tables = [read_csv(path, schema).data, pd.read_csv(path), {"job": [" cook", "baker "]}]
     for table in tables:
         assert_array_equal(schema.transformer().fit_transform(table), np.eye(2))
+
+
+@pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.__name__)
+@pytest.mark.parametrize("forms", [("NFC", "NFD"), ("NFD", "NFC")])
+def test_accents_may_be_spelled_in_either_way_in_any_table(forms, reader, tmp_path):
+    """As macOS writes them apart in names of files and exports."""
+    ours, theirs = (partial(unicodedata.normalize, form) for form in forms)
+    texts = [*map(theirs, ["été chaud", "élan vital"])]
+    for kind, width in ((CategoricalColumn, 2), (OrdinalColumn, 1), (TextColumn, 8)):
+        listed = 8 if width == 8 else [*map(ours, ["élan vital", "été chaud"])]
+        schema = Schema("s", [kind(ours("x"), listed)], TARGET).additive(1)
+        same = reader([*map(ours, texts)], schema, tmp_path)
+        assert_array_equal(reader(texts, schema, tmp_path), same)
+        assert same.shape == (2, width) and not np.array_equal(*same)
+
+
+@pytest.mark.parametrize("container", [*CONTAINERS[:3], as_polars, as_arrow, as_dask])
+def test_names_may_be_spelled_in_either_way(container, tmp_path):
+    for form, other in (("NFC", "NFD"), ("NFD", "NFC")):
+        ours, theirs = (unicodedata.normalize(f, "âge") for f in (form, other))
+        schema = Schema("s", [NumericColumn(ours, 0, 100)], TARGET).additive(1)
+        raw = {"paid": ["no", "yes"], theirs: [50, 100]}
+        encoded = schema.transformer().fit_transform(container(raw, None))
+        assert np.asarray(encoded).tolist() == [[0.5], [1.0]]
+        assert schema.check(container(raw, None)).endswith("No problem was found.")
+        pd.DataFrame(raw).to_csv(tmp_path / "t.csv", index=False)
+        pa.parquet.write_table(pa.table(raw), tmp_path / "t.parquet")
+        assert read_csv(tmp_path / "t.csv", schema).data[ours].tolist() == [50, 100]
+        ((rows, _),) = ParquetSource(tmp_path / "t.parquet", schema).read([0])
+        assert rows.tolist() == [[0.5], [1.0]]
+    # Where a table has both, each is itself.
+    both = {unicodedata.normalize(f, "âge"): [value] for f, value in (("NFC", 50), ("NFD", 100))}
+    assert schema.transformer().fit_transform(both).tolist() == [[both[ours][0] / 100]]
 
 
 def test_one_and_true_are_two_texts_but_one_number():

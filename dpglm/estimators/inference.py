@@ -36,7 +36,7 @@ from dpglm.schedules import PublicFacts
 from dpglm.schema.columns import CategoricalColumn, Column, DateColumn, Quantity
 from dpglm.schema.encoder import blocks_of, encode
 from dpglm.schema.table import Schema
-from dpglm.schema.values import distinct
+from dpglm.schema.values import check_names, composed, distinct
 
 if TYPE_CHECKING:
     import pandas
@@ -824,7 +824,8 @@ class Inference:
                 encoded[:, known.index(column)] = one
             else:
                 _refuse_outside(self._blocks[column][0], one)
-                changed = {name: list(rows[name]) for name in known}
+                own = zip(known, check_names(rows, known), strict=True)
+                changed = {name: list(rows[its]) for name, its in own}
                 changed[column] = [one] * len(changed[column])
                 encoded = self._encoded(changed)
             sides.append(self._mean_risk(encoded))
@@ -957,7 +958,8 @@ def _refuse_outside(column: Column, value: Any) -> None:
     """Raise a ValueError if a value is none that the schema allows, unless it is missing."""
     wrong, allowed = False, ""
     if hasattr(column, "categories"):
-        wrong, allowed = value not in column.categories, f"choose from {[*column.categories]}"
+        wrong = composed(value) not in [*map(composed, column.categories)]
+        allowed = f"choose from {[*column.categories]}"
     elif isinstance(column, Quantity):
         number, (lower, upper) = column.read(distinct([value], column.name)), column.bounds
         wrong, allowed = number < lower or number > upper, f"give one from {_span(column)}"
@@ -982,13 +984,7 @@ def inference_of(
         names = [f"x{k}" for k in range(1, model.n_features_in_ + 1)]
     label = "y" if schema is None else schema.target.name
     return Inference(
-        model.trace_.debiased,
-        model.trace_.whitening.moment,
-        [str(name) for name in names],
-        bool(model.fit_intercept),
-        f"{label} = {model.classes_[1]}",
-        model.privacy_,
-        schema,
-        level,
+        model.trace_.debiased, model.trace_.whitening.moment, [str(name) for name in names],
+        bool(model.fit_intercept), f"{label} = {model.classes_[1]}", model.privacy_, schema, level,
         references,
-    )
+    )  # fmt: skip

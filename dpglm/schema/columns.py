@@ -18,6 +18,7 @@ from dpglm.schema.values import (
     Raw,
     as_date,
     as_distinct,
+    composed,
     day,
     days,
     distinct,
@@ -663,7 +664,7 @@ class TextColumn(Column):
         return sparse.csr_array(block[raw.rows])
 
     def _hashed(self, texts: list[str]) -> sparse.csr_matrix:
-        return HashingVectorizer(n_features=self.buckets).transform(texts)
+        return HashingVectorizer(n_features=self.buckets).transform(map(composed, texts))
 
     @property
     def encoded_names(self) -> list[str]:

@@ -29,7 +29,7 @@ from dpglm.schema.columns import (
     TextColumn,
 )
 from dpglm.schema.encoder import SchemaEncoder
-from dpglm.schema.values import dtypes, names_of, read_columns
+from dpglm.schema.values import composed, dtypes, names_of, read_columns
 
 _VERSION = 1
 # Curves have at most so many levels, columns together and decades of steps, with a signal and
@@ -292,10 +292,10 @@ class Schema:
         schema; list it there, or map it to one of them.
         """
         self.check_filled_in()
-        names = names_of(frame)
+        names = {*map(composed, names_of(frame))}
         lines = ["Schema.check looked at the rows: what it says must not leave the room."]
         for column in (*self.columns, self.target):
-            if column.name in names:
+            if composed(column.name) in names:
                 lines += _problems(column, frame)
             else:
                 lines.append(f"the table has no column {column.name!r}.")

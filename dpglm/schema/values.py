@@ -1,6 +1,7 @@
 """Raw columns of any table, whoever made it, as numpy arrays and distinct values."""
 
 import math
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date
 from decimal import Decimal
@@ -71,32 +72,39 @@ def names_of(table: Any) -> list[str]:
     return list(table.columns) if is_dask(table) else _frame(table).columns
 
 
-def check_names(table: Any, names: Sequence[str]) -> None:
-    """Raise a ValueError that names all columns that the table does not have."""
+def composed(value: Any) -> Any:
+    """Return a text as others spell it whose accents are the same: "é" may be a letter or two."""
+    return unicodedata.normalize("NFC", value) if isinstance(value, str) else value
+
+
+def check_names(table: Any, names: Sequence[str]) -> list[str]:
+    """Return what the table calls these columns, or raise an error that names all it has not."""
     found = names_of(table)
-    lacking = [name for name in names if name not in found]
+    own = {composed(name): name for name in found} | {name: name for name in found}
+    lacking = [name for name in names if composed(name) not in own]
     if lacking:
         one = "no column" if len(lacking) == 1 else "none of the columns"
         raise ValueError(
             f"the table has {one} {', '.join(map(repr, lacking))}, which the schema names; its "
             f"columns are {found}."
         )
+    return [own.get(name, own[composed(name)]) for name in names]
 
 
 def read_columns(table: Any, names: Sequence[str]) -> dict[str, Raw]:
     """Return some columns of a data frame or of a dictionary of arrays, of Dask in memory."""
-    check_names(table, names)
-    table = table[list(names)].compute() if is_dask(table) else table
+    own = dict(zip(names, check_names(table, names), strict=True))
+    table = table[[*own.values()]].compute() if is_dask(table) else table
     if not isinstance(table, Mapping):
         frame = _frame(table)
-        return {name: _from_series(frame[name], name) for name in names}
+        return {name: _from_series(frame[its], name) for name, its in own.items()}
     raw: dict[str, Raw] = {}
-    for name in names:
-        series = _as_series(table[name])
+    for name, its in own.items():
+        series = _as_series(table[its])
         if series is None:
             # Of a list, numpy would make texts if one of its values is a text.
-            own = None if hasattr(table[name], "__array__") else object
-            raw[name] = _from_array(np.asarray(table[name], dtype=own), name)
+            dtype = None if hasattr(table[its], "__array__") else object
+            raw[name] = _from_array(np.asarray(table[its], dtype=dtype), name)
         else:
             raw[name] = _from_series(series, name)
     if len({len(r.rows if isinstance(r, Distinct) else r) for r in raw.values()}) > 1:
@@ -280,12 +288,12 @@ class Places:
         if value in self._places or is_missing(value):
             return self._places.get(value, math.nan)
         is_whole = isinstance(value, float | Decimal) and value == value // 1
-        return self._places.get(str(int(value) if is_whole else value), -1)
+        return self._places.get(composed(str(int(value) if is_whole else value)), -1)
 
 
 def _spellings(value: Any) -> set[Any]:
     if isinstance(value, str):
-        return {f"{value}.0"} if value.isdecimal() else set()
+        return {composed(value), *([f"{value}.0"] * value.isdecimal())}
     whole = str(int(value))
     truth = str(bool(value)) if value in (0, 1) else whole
     return {whole, f"{whole}.0", truth, truth.lower(), truth.upper()}

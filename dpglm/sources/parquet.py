@@ -8,7 +8,7 @@ import numpy as np
 
 from dpglm.exceptions import require
 from dpglm.schema import Schema, TextColumn
-from dpglm.schema.values import read_columns
+from dpglm.schema.values import check_names, composed, read_columns
 from dpglm.sources.base import LocalSource, rows_of_a_block
 
 
@@ -110,10 +110,10 @@ class ParquetSource(LocalSource):
         """Rows of each row group of a file, which must have the columns of the schema."""
         try:
             with self._open(file) as parquet:
-                metadata, names = parquet.metadata, parquet.schema_arrow.names
+                metadata, names = parquet.metadata, [*map(composed, parquet.schema_arrow.names)]
         except Exception as error:
             raise OSError(f"{file} could not be read as Parquet: {error}") from error
-        missing = [name for name in self._columns if name not in names]
+        missing = [name for name in self._columns if composed(name) not in names]
         if missing:
             raise ValueError(f"{file} has no column {missing[0]!r}, which the schema names.")
         return [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
@@ -124,9 +124,10 @@ class ParquetSource(LocalSource):
         places = dict.fromkeys(self._places[block] for block in wanted)
         for file in dict.fromkeys(place[0] for place in places):
             with self._open(file) as parquet:
+                own = check_names(parquet.schema_arrow.empty_table(), self._columns)
                 for group in dict.fromkeys(place[1] for place in places if place[0] == file):
                     batches = parquet.iter_batches(
-                        batch_size=self._batch_rows, row_groups=[group], columns=self._columns
+                        batch_size=self._batch_rows, row_groups=[group], columns=own
                     )
                     for place, batch in enumerate(batches):
                         if (file, group, place) in places:

@@ -351,10 +351,8 @@ def _load(arguments: argparse.Namespace) -> dict[str, methods.Table]:
         return methods.load_tables(
             arguments.datasets or ["census"],
             csv=(arguments.csv, arguments.schema, arguments.target) if own else None,
-            data_home=arguments.data_home,
-            n_samples=arguments.n_samples,
-            n_splits=arguments.folds,
-        )
+            data_home=arguments.data_home, n_samples=arguments.n_samples, n_splits=arguments.folds,
+        )  # fmt: skip
 
 
 def _make_estimators(arguments: argparse.Namespace, tables: Mapping) -> dict[str, BaseEstimator]:
@@ -523,12 +521,9 @@ def _audited(name: str, arguments: argparse.Namespace) -> AuditReport:
     with warnings.catch_warnings(action="ignore"):
         report = audit_estimator(
             method.with_parameters(epsilon=arguments.epsilon, delta=arguments.delta),
-            container=method.container,
-            n_canaries=arguments.canaries,
-            n_fits=arguments.fits,
-            false_alarm=arguments.false_alarm,
-            black_box=arguments.black_box,
-        )
+            container=method.container, n_canaries=arguments.canaries, n_fits=arguments.fits,
+            false_alarm=arguments.false_alarm, black_box=arguments.black_box,
+        )  # fmt: skip
     return replace(report, name=name)
 
 

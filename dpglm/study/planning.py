@@ -433,13 +433,9 @@ def plan_as_asked(arguments: argparse.Namespace) -> str:
     # A schema says how many features there are.
     guess = _guess(arguments)
     return plan_report(
-        _estimator(arguments),
-        Shape(arguments.n, arguments.features, arguments.classes),
-        row_bound=arguments.row_bound,
-        distance=arguments.distance,
-        answer=answer,
-        guess=guess,
-    )
+        _estimator(arguments), Shape(arguments.n, arguments.features, arguments.classes),
+        row_bound=arguments.row_bound, distance=arguments.distance, answer=answer, guess=guess,
+    )  # fmt: skip
 
 
 def _guess(arguments: argparse.Namespace) -> Guess | None:
