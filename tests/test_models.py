@@ -91,6 +91,11 @@ def test_a_draft_holds_no_value_and_a_check_says_that_it_does(folder, capsys):
     (folder / "fits.json").write_text(fits.to_json())
     (folder / "fits.csv").write_text(f"{right.name},left\n30,no\n31,soon\n")
     assert run(folder, "schema fits.csv --check fits.json") == 0
+    # As a fit of the file reads it.
+    numbered = Schema("fits", [right], Target("left", [0, 1]))
+    (folder / "fits.json").write_text(numbered.to_json())
+    (folder / "fits.csv").write_text(f"{right.name},left\n30,0\n31,1\n")
+    assert run(folder, "schema fits.csv --check fits.json") == 0
 
 
 @pytest.mark.filterwarnings("always")

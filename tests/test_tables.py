@@ -990,5 +990,17 @@ def test_check_tells_all_at_once_and_says_that_it_read_rows():
     known = {name: values for name, values in RAW.items() if name != "note"}
     assert NINE.check(as_dask(known, None)) == NINE.check(pd.DataFrame(known))
     assert "No problem" not in one.check(RAW)
+    # What a fit would refuse, though a CSV file is read as it is meant.
+    for labels, values in (([0, 1], ["0", "1"]), ([False, True], ["true"]), (["no", "1"], [1])):
+        schema = replace(one, target=Target("paid", labels))
+        raw = {"member": [True] * len(values), "paid": values}
+        for container in (as_pandas, as_pandas_categorical, as_polars, as_arrow, as_dask):
+            said = schema.check(container(raw, None))
+            assert f"a fit refuses {values[0]!r}, which stands" in said
+        assert schema.check(raw).endswith("No problem was found.")
+    for labels, values in (([0, 1], [0.0, 1.0]), ([False, True], [1, 0]), (["a", "b"], ["a", "b"])):
+        schema = replace(one, target=Target("paid", labels))
+        said = schema.check(as_pandas({"member": [True, True], "paid": values}, None))
+        assert said.endswith("No problem was found.")
     said = one.check({"member": [True], "paid": [None]})
     assert "list it there" not in said and "give such rows a label" in said

@@ -695,6 +695,16 @@ class Target(_Facts):
     def _check(self) -> None:
         self._list("labels", least=2)
 
+    def remarks(self, raw: Raw) -> Iterator[str]:
+        places = Places(self.labels)
+        other = [value for value in as_distinct(raw).values if value not in self.labels]
+        meant = [value for value in other if places.of(distinct([value], self.name)) >= 0]
+        if meant:
+            yield (
+                f"a fit refuses {meant[0]!r}, which stands for one of the labels "
+                f"{list(self.labels)} and is none; turn it into that, as datasets.read_csv does"
+            )
+
     def numbers(self, raw: Raw) -> np.ndarray:
         """Return the labels of raw values, which must be among those listed."""
         places = Places(self.labels).of(raw)

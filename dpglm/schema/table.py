@@ -435,7 +435,9 @@ def _problems(column: Column | Target, frame: Any) -> list[str]:
     lines = []
     try:
         raw = read_columns(frame, [column.name])[column.name]
-        lines += [f"column {column.name!r}: {remark}." for remark in column.remarks(raw)]
+        # Of a dictionary, as of a CSV file, labels are read as the schema has them.
+        told = isinstance(column, Column) or not isinstance(frame, Mapping)
+        lines += [f"column {column.name!r}: {text}." for text in column.remarks(raw) if told]
         column.numbers(raw)
     except ValueError as error:
         lines.append(str(error))

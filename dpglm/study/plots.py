@@ -692,14 +692,9 @@ def _draw_scores(axes: Any, title: str, metric: str, rows: list, styles: Mapping
         own = sorted(group, key=itemgetter("epsilon"))
         # Side by side, so that error bars do not hide one another.
         shift = 1.02 ** (position - (len(groups) - 1) / 2)
-        axes.errorbar(
-            [row["epsilon"] * shift for row in own],
-            [row[metric] for row in own],
-            yerr=[row[f"{metric}_se"] or 0.0 for row in own],
-            label=name,
-            **_ERROR_BARS,
-            **styles[name],
-        )
+        x, y = [row["epsilon"] * shift for row in own], [row[metric] for row in own]
+        errors = [row[f"{metric}_se"] or 0.0 for row in own]
+        axes.errorbar(x, y, yerr=errors, label=name, **_ERROR_BARS, **styles[name])
     _limit(axes, [row[metric] for row in rows], metric)
     epsilons = epsilons_of(rows)
     axes.set_xscale("log")
