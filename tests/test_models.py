@@ -10,7 +10,7 @@ import pytest
 
 from dpglm import PrivacyLedger, PrivacyOdometer, Schema
 from dpglm.datasets import read_csv
-from dpglm.schema import CategoricalColumn, NumericColumn, Target
+from dpglm.schema import BooleanColumn, CategoricalColumn, DateColumn, NumericColumn, Target
 from dpglm.study.cli import main
 from dpglm.study.models import read_model
 
@@ -96,6 +96,16 @@ def test_a_draft_holds_no_value_and_a_check_says_that_it_does(folder, capsys):
     (folder / "fits.json").write_text(numbered.to_json())
     (folder / "fits.csv").write_text(f"{right.name},left\n30,0\n31,1\n")
     assert run(folder, "schema fits.csv --check fits.json") == 0
+
+
+def test_a_draft_of_a_file_sees_kinds_beside_blanks_and_times(folder, capsys):
+    (folder / "kinds.csv").write_text(
+        "a,b,c\nTrue,2021-10-06 17:14:00+02:00,1\n,2021-10-07T17:14,\nFalse,2021-10-07,3\n"
+    )
+    assert run(folder, "schema kinds.csv") == 0
+    kinds = [BooleanColumn("a"), DateColumn("b", "FILL IN", "FILL IN")]
+    kinds.append(NumericColumn("c", "FILL IN", "FILL IN", integer=True))
+    assert [*Schema.from_json(capsys.readouterr().out).columns] == kinds
 
 
 @pytest.mark.filterwarnings("always")

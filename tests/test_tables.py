@@ -956,6 +956,19 @@ def test_how_one_row_is_spelled_changes_no_other(kind, equal):
         assert_array_equal(encoded[1][0], encoded[1][2])
 
 
+def test_categories_in_order_are_drafted_as_ordinal_without_them():
+    grades = ["low", "SECRET"]
+    ordered = pd.Categorical(grades, categories=grades, ordered=True)
+    unordered = pd.Categorical(grades)
+    frames = [pd.DataFrame({"a": ordered, "b": unordered}), {"a": ordered, "b": unordered}]
+    frames.append(pl.DataFrame({"a": pl.Series(grades, dtype=pl.Enum(grades)), "b": grades}))
+    for frame in [*frames, as_dask({"a": ordered, "b": unordered}, None)]:
+        draft = Schema.draft(frame)
+        kinds = OrdinalColumn("a", "FILL IN"), CategoricalColumn("b", "FILL IN")
+        assert draft.columns == kinds and Schema.from_json(draft.to_json()) == draft
+        assert "SECRET" not in draft.to_json()
+
+
 def test_a_draft_needs_no_rows():
     frame = pd.DataFrame(RAW)
     assert Schema.draft(frame) == Schema.draft(frame[:0]) == Schema.draft(frame[::-1])

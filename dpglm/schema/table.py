@@ -411,7 +411,7 @@ def _plain_loader(yaml: Any) -> Any:
 
 def _drafted(name: str, dtype: str) -> Column:
     kinds = {"boolean": BooleanColumn(name), "date": DateColumn(name, FILL_IN, FILL_IN)}
-    kinds["text"] = CategoricalColumn(name, FILL_IN)
+    kinds |= {"text": CategoricalColumn(name, FILL_IN), "ordinal": OrdinalColumn(name, FILL_IN)}
     return kinds.get(dtype, NumericColumn(name, FILL_IN, FILL_IN, integer=dtype == "integer"))
 
 

@@ -42,7 +42,7 @@ def is_dask(table: Any) -> bool:
 
 
 def dtypes(table: Any) -> dict[str, str]:
-    """Return what each column holds, by its dtype: integer, real, boolean, date or text."""
+    """Return what each column holds, by its dtype: integer, real, boolean, date, ordinal, text."""
     if isinstance(table, Mapping):
         return {name: _dtype_of(values) for name, values in table.items()}
     # Of some dtypes narwhals looks at values, where there are any.
@@ -62,7 +62,9 @@ def _dtype_of(values: Any) -> str:
 def _dtype(dtype: Any) -> str:
     if dtype.is_numeric():
         return "integer" if dtype.is_integer() else "real"
-    return {nw.Boolean: "boolean", nw.Date: "date", nw.Datetime: "date"}.get(type(dtype), "text")
+    # Of pandas, an Enum is a categorical dtype in order.
+    kinds = {nw.Boolean: "boolean", nw.Date: "date", nw.Datetime: "date", nw.Enum: "ordinal"}
+    return kinds.get(type(dtype), "text")
 
 
 def names_of(table: Any) -> list[str]:

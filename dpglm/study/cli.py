@@ -599,7 +599,7 @@ def _schema(arguments: argparse.Namespace) -> int:
         schema = arguments.check and methods.read_schema(arguments.check, "check")
         _refuse_json(arguments.table)
         if schema is None:
-            frame = _dated(read_untyped(arguments.table))
+            frame = _dated(read_untyped(arguments.table).convert_dtypes())
             print(Schema.draft(frame, arguments.target, name=arguments.name).to_json())
             return 0
         # As a fit reads them.
@@ -609,12 +609,12 @@ def _schema(arguments: argparse.Namespace) -> int:
 
 
 def _dated(frame: Any) -> Any:
-    """Return a data frame with moments for each column of which all values are YYYY-MM-DD."""
+    """Return a data frame with moments for each column of which all values are such, or days."""
     days = [
         name
         for name, column in frame.items()
         if not column.isna().all()
-        and column.dropna().astype(str).str.fullmatch(r"\d{4}-\d\d-\d\d").all()
+        and column.dropna().astype(str).str.fullmatch(r"\d{4}-\d\d-\d\d([T ]\d\d:.*)?").all()
     ]
     return frame.assign(**dict.fromkeys(days, np.datetime64("NaT", "s")))
 
