@@ -24,8 +24,7 @@ __all__ = [
     "Constant", "DebiasedMomentum", "DecayingClip", "DynamicNoise", "Geometric", "HeavyBall",
     "InverseTime", "LectureStep", "Momentum", "Piecewise", "Polynomial", "PublicFacts", "Schedule",
     "SignalClip", "SignalMomentum", "SignalStep", "averaging_weights", "check_momentum",
-    "check_schedule", "largest_momentum_step", "optimal_n_iter", "public_constants",
-    "saturation_n_iter", "schedule_values",
+    "check_schedule", "optimal_n_iter", "public_constants", "saturation_n_iter", "schedule_values",
 ]  # fmt: skip
 
 # Curvature of the default smoothed hinge; the plain hinge, which has none, is stepped like it.
@@ -802,46 +801,6 @@ def optimal_n_iter(kappa: float, noise_to_gap: float, *, dynamic: bool = True) -
             optimum = math.exp(brentq(constant_slope, 0.0, high))
         bound = constant_bound
     return min(max(1, math.floor(optimum)), max(1, math.ceil(optimum)), key=bound)
-
-
-def largest_momentum_step(
-    momentum: float, smoothness: float, strong_convexity: float = 0.0
-) -> float:
-    """Longest step at which noise dominates the bound of debiased momentum (Hong et al. 2022).
-
-    Notes
-    -----
-    Theorem 3.4 of Hong, Wang & Zhou adds ``zeta sum_t gamma^(T-t) ||v_t||^2`` to the bound, with
-
-        ``zeta = 4 M^2 b gamma h^2 / ((gamma - b)^2 (1 - b)^3) + M h / 2 - 1``
-
-    for step h, momentum b, smoothness M, strong convexity m and ``gamma = 1 - h m``. It grows with
-    h from -1; this is where it is zero. The closed form of their slides,
-    ``b (1 - b)^3 / (8 M) (sqrt(1/4 + 16 / (b (1 - b)^3)) - 1)``, is short enough for b up to about
-    1/2 only: at .9 it is nine times as long, and zeta about 79.
-
-    Examples
-    --------
-    >>> [round(largest_momentum_step(momentum, 1.0), 4) for momentum in (0.5, 0.9)]
-    [0.1212, 0.0017]
-    """
-    if not 0 <= momentum < 1:
-        raise ValueError(f"momentum={momentum!r} must lie in [0, 1).")
-    if not 0 <= strong_convexity <= smoothness < math.inf or smoothness == 0:
-        raise ValueError(
-            f"smoothness={smoothness!r} must be positive and finite, and at least the strong "
-            f"convexity, {strong_convexity!r}."
-        )
-
-    def zeta(h: float) -> float:
-        """Of a smoothness of 1."""
-        gamma = 1 - h * strong_convexity / smoothness
-        echo = 4 * momentum * gamma * h**2 / ((gamma - momentum) ** 2 * (1 - momentum) ** 3)
-        return echo + h / 2 - 1
-
-    # From here on zeta is positive: by its second term, or as gamma is close to the momentum.
-    most = min(2.0, 0.999 * (1 - momentum) * smoothness / max(strong_convexity, 1e-300))
-    return brentq(zeta, 0.0, most, xtol=1e-15) / smoothness
 
 
 def saturation_n_iter(facts: PublicFacts, *, distance: float = 1.0) -> int:

@@ -13,7 +13,6 @@ from scipy.optimize import minimize
 from dpglm import DPAGDClassifier, DPLogisticRegression, seeded_noise
 from dpglm.datasets import make_census
 from dpglm.losses import Logistic
-from dpglm.schedules import largest_momentum_step
 from dpglm.study.results import ComparisonResults
 
 ROOT = Path(__file__).parent.parent
@@ -105,11 +104,30 @@ def test_the_printed_best_bounds_of_hong_are_those_of_the_formula(script):
     assert dynamic[-5] == pytest.approx(4.0, rel=2e-3)
 
 
+@pytest.mark.parametrize("momentum", [0.0, 0.5, 0.6, 0.9])
+@pytest.mark.parametrize("alpha", [0.0, 1e-3])
+def test_the_momentum_step_is_the_longest_whose_third_term_is_not_positive(script, momentum, alpha):
+    smoothness = 0.251
+
+    def zeta(step):
+        gamma = 1 - step * alpha
+        echo = 4 * smoothness**2 * momentum * gamma * step**2
+        return echo / ((gamma - momentum) ** 2 * (1 - momentum) ** 3) + smoothness * step / 2 - 1
+
+    longest = script("hong_bounds").largest_momentum_step(momentum, smoothness, alpha)
+    assert zeta(longest) == pytest.approx(0, abs=1e-9)
+    assert zeta(0.99 * longest) < 0 < zeta(1.01 * longest)
+    if momentum:
+        inner = momentum * (1 - momentum) ** 3
+        printed = inner / (8 * smoothness) * (math.sqrt(1 / 4 + 16 / inner) - 1)
+        assert (zeta(printed) < 0) == (momentum == 0.5)
+
+
 def test_the_momentum_bound_is_theorem_3_4_term_by_term(script):
     hong = script("hong_bounds")
     kappa, noise, b = 20.0, 1e-5, hong.MOMENTUM
     found = hong.momentum_bounds(kappa, noise, dynamic=False)
-    h = largest_momentum_step(b, 1.0, 1 / kappa)
+    h = hong.largest_momentum_step(b, 1.0, 1 / kappa)
     # M = 1, so that alpha = 1 / kappa and noise = D C^2 / (2 R N^2 gap).
     gamma = 1 - h / kappa
     for n_iter in (1, 7, len(found)):

@@ -23,7 +23,6 @@ from dpglm.schedules import (
     Schedule,
     averaging_weights,
     check_schedule,
-    largest_momentum_step,
     schedule_values,
 )
 
@@ -149,28 +148,6 @@ def test_dynamic_noise_takes_an_influence_that_was_measured():
     for bad in (q[1:], -q, 0 * q):
         with pytest.raises(ValueError, match="influence must be 30 positive numbers"):
             DynamicNoise(influence=bad).values(n_iter, facts)
-
-
-@pytest.mark.parametrize("momentum", [0.0, 0.5, 0.6, 0.9])
-@pytest.mark.parametrize("alpha", [0.0, 1e-3])
-def test_the_momentum_step_is_the_longest_whose_third_term_is_not_positive(momentum, alpha):
-    smoothness = 0.251
-
-    def zeta(step):
-        gamma = 1 - step * alpha
-        echo = 4 * smoothness**2 * momentum * gamma * step**2
-        return echo / ((gamma - momentum) ** 2 * (1 - momentum) ** 3) + smoothness * step / 2 - 1
-
-    longest = largest_momentum_step(momentum, smoothness, alpha)
-    assert zeta(longest) == pytest.approx(0, abs=1e-9)
-    assert zeta(0.99 * longest) < 0 < zeta(1.01 * longest)
-    if momentum:
-        inner = momentum * (1 - momentum) ** 3
-        printed = inner / (8 * smoothness) * (math.sqrt(1 / 4 + 16 / inner) - 1)
-        assert (zeta(printed) < 0) == (momentum == 0.5)
-    for bad in ((1.0, 1.0), (0.5, 0.0), (0.5, math.inf), (0.5, 1.0, 2.0)):
-        with pytest.raises(ValueError, match="must"):
-            largest_momentum_step(*bad)
 
 
 @pytest.mark.parametrize(

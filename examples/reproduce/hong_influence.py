@@ -9,11 +9,18 @@ public rows. Run ``python examples/reproduce/hong_influence.py``; no files are n
 import numpy as np
 from _descent import Problem, excess_risk
 from _report import Report, comparison, mean_and_error, printed, run
-from hong_bounds import DELTA, MOMENTUM, bounds, influence, momentum_bounds
+from hong_bounds import (
+    DELTA,
+    MOMENTUM,
+    bounds,
+    influence,
+    largest_momentum_step,
+    momentum_bounds,
+)
 
 from dpglm import Constant, DebiasedMomentum, DPLogisticRegression
 from dpglm.losses import Logistic
-from dpglm.schedules import largest_momentum_step, public_constants
+from dpglm.schedules import public_constants
 from dpglm.study import noise_from_public
 
 N_SAMPLES = 5000
