@@ -110,7 +110,8 @@ class PrivateKFold(BaseCrossValidator):
     """Folds of which one record changes one: what k fits on them cost is the sum of their ledgers.
 
     As scikit-learn's ``KFold``, where the number of records is public. Under
-    ``"add_or_remove_one"`` the fold of a record follows from its identifier, given as `groups`.
+    ``"add_or_remove_one"`` the fold of a record follows from its identifier, given as `groups` to
+    ``split``: they are the `ids` of `private_split`.
     Folds are never stratified: one label would decide in which fold other records are.
 
     Parameters
@@ -149,31 +150,6 @@ class PrivateKFold(BaseCrossValidator):
 
     # Meta-estimators with metadata routing hand over the groups that they are given.
     __metadata_request__split: ClassVar = {"groups": True}
-
-    def split(
-        self, X: Any, y: Any = None, groups: Any = None
-    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield the rows of the other folds, to train, and those of each fold, to test.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Its length is used.
-        y : array-like of shape (n_samples,), default=None
-            Not used.
-        groups : array-like of shape (n_samples,), default=None
-            As the `ids` of `private_split`: required by ``"add_or_remove_one"``.
-
-        Yields
-        ------
-        train, test : ndarray of int
-
-        Raises
-        ------
-        ValueError
-            If a parameter is out of range, lengths differ, or a fold is empty.
-        """
-        return super().split(X, y, groups)
 
     def _iter_test_masks(
         self, X: Any = None, y: Any = None, groups: Any = None
