@@ -369,9 +369,8 @@ def read_csv(path: str | os.PathLike[str], schema: Schema, *, target: str | None
     Parameters
     ----------
     path : path-like
-        In UTF-8, separated by commas, or by semicolons if the header has one. Each line is a
-        record, and fields may be in double quotes. Columns that the schema does not list are
-        ignored.
+        In UTF-8, a record a line, separated by commas, or by semicolons if the header has one.
+        Columns that the schema does not list are ignored.
     schema : Schema
     target : str, optional
         Column of the labels; by default the one that the schema names.
@@ -385,8 +384,7 @@ def read_csv(path: str | os.PathLike[str], schema: Schema, *, target: str | None
     ------
     ValueError
         If the file lacks a column or has no rows, a line is not one record, a number is no number,
-        or a label is not among those of the schema. A category that the schema does not list is
-        encoded as zeros.
+        or a label is not in the schema. A category that is not is encoded as zeros.
 
     Examples
     --------
@@ -417,7 +415,7 @@ def read_texts(path: str | os.PathLike[str], names: Sequence[str] | None = None)
     All of them if no names are given. A line is a record, and a file in which one is not is refused
     as a whole: what a record holds must not shift, join or end another.
     """
-    rows: list[list[str]] = []
+    head, rows, known = [], [], {}
     with open(path, encoding="utf-8-sig", newline="\n") as lines:
         try:
             separator = ";" if ";" in lines.readline() else ","
@@ -429,14 +427,16 @@ def read_texts(path: str | os.PathLike[str], names: Sequence[str] | None = None)
             for row in reader:
                 if len(row) != len(head) or reader.line_num != len(rows) + 2:
                     raise csv.Error
-                rows.append([row[place].strip() for place in wanted])
+                # Most texts are there many times, and need not be held as often.
+                rows.append([known.setdefault(t, t) for t in (row[k].strip() for k in wanted)])
         except UnicodeDecodeError:
             raise ValueError(f"{path} is not a CSV file in UTF-8.") from None
         except csv.Error:
             raise ValueError(
-                f"{path}, line {len(rows) + 2}, is no record: each line has as many fields as the "
-                "header, in double quotes where they hold a separator or such a quote. Line breaks "
-                "within fields and empty lines are not read."
+                f"{path}, line {len(rows) + 2 if head else 1}, is not one record: each line has as "
+                "many fields as the header, in double quotes where they hold a separator or such a "
+                f"quote. Newlines within fields, fields longer than {csv.field_size_limit():,} and "
+                "empty lines are refused."
             ) from None
     if not rows:
         raise ValueError(f"{path} has no rows below its header.")
@@ -445,8 +445,6 @@ def read_texts(path: str | os.PathLike[str], names: Sequence[str] | None = None)
 
 def _places(path: Any, head: Sequence[str], names: Sequence[str]) -> list[int]:
     """Return where the header of a CSV file has these names, each of them once."""
-    if not any(head):
-        raise ValueError(f"{path} is not a CSV file with a header.")
     head, names = ([*map(composed, texts)] for texts in (head, names))
     for name in names:
         if name not in head:
@@ -458,7 +456,8 @@ def _places(path: Any, head: Sequence[str], names: Sequence[str]) -> list[int]:
 
 def read_untyped(path: str | os.PathLike[str], **options: Any) -> Any:
     """Return a CSV file as a DataFrame, of the types that pandas guesses from the values."""
-    return _pandas().read_csv(io.StringIO(read_texts(path).to_csv(index=False)), **options)
+    texts = read_texts(path).to_csv(index=False, quoting=csv.QUOTE_ALL)
+    return _pandas().read_csv(io.StringIO(texts), **options)
 
 
 def _typed(texts: list[str], column: Column) -> Any:

@@ -15,6 +15,7 @@ from dpglm.privacy.events import (
     LaplaceSelectionEvent,
     ObjectivePerturbationEvent,
     PermuteAndFlipEvent,
+    PureEvent,
     ReplacedSampleEvent,
     SelectionEvent,
     zcdp_epsilon,
@@ -166,6 +167,20 @@ def test_seeded_noise_does_not_compose_with_seeded_noise():
     with pytest.raises(ValueError, match="may coincide"):
         (seeded + fresh) + seeded
     assert (seeded + fresh).n_releases == 10
+
+
+@pytest.mark.parametrize(
+    ("events", "delta"),
+    [
+        ([(PureEvent(0.1), 1)], "delta=0)"),
+        ([(PureEvent(0.1), 400)], "delta=1e-05)"),  # by their trade-offs they cost less
+        ([(PureEvent(0.1), 1), (GaussianEvent(20.0), 1)], "delta=1e-05)"),
+        ([(PureEvent(math.inf), 1), (PureEvent(0.1), 400)], "delta=1e-05"),
+    ],
+)
+def test_the_sentence_has_no_delta_where_none_is_needed(events, delta):
+    ledger = PrivacyLedger(tuple(events), neighboring_relation="replace_one", reporting_delta=1e-5)
+    assert f"{delta}" in str(ledger) and ("delta=0" in str(ledger)) == delta.startswith("delta=0")
 
 
 def test_relations_do_not_mix():

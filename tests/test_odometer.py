@@ -46,9 +46,9 @@ from dpglm import (
 from dpglm.privacy import odometer as odometer_module
 from dpglm.privacy.events import FilterEvent, ObjectivePerturbationEvent, PureEvent
 from dpglm.privacy.gaussian import GaussianEvent, PoissonSampledEvent, gdp_epsilon, gdp_mu
-from dpglm.privacy.odometer import charged_as_one
+from dpglm.privacy.odometer import charged_as_one, public_parameters
 from dpglm.privacy.vault import GaussianSum
-from dpglm.workflow import PrivateThresholdClassifier, private_scores
+from dpglm.workflow import PrivateSearchCV, PrivateThresholdClassifier, private_scores
 
 X, Y = np.random.default_rng(0).normal(size=(60, 3)), np.arange(60) % 2
 MODEL = DPLogisticRegression(epsilon=0.5, max_iter=5, classes=[0, 1])
@@ -458,6 +458,16 @@ def test_no_rows_of_a_model_that_is_scored_get_into_the_file(path):
     assert inside.parameters == first.parameters and bare.parameters == {}
     assert (bare.estimator, last.parameters["estimator"]) == ("Bare", "Stranger")
     assert str(X[0, 0])[:6] not in path.read_text()
+
+
+def test_what_others_made_within_parameters_of_ours_is_told_by_its_class():
+    steps = {"clip_schedule": [Geometric(), Stranger(rows=X[:2])]}
+    search = PrivateSearchCV(MODEL, steps, epsilon=1.0, delta=1e-6)
+    assert public_parameters(search)["param_grid"] == "dict"
+    public = {"clip_schedule": [Geometric(), 1.0]}
+    assert public_parameters(search.set_params(param_grid=public))["param_grid"] == repr(public)
+    labels = np.array([0, 1])
+    assert public_parameters(clone(MODEL).set_params(classes=labels))["classes"] == repr(labels)
 
 
 @pytest.mark.parametrize("adaptive", [True, False])

@@ -424,6 +424,16 @@ def test_without_noise_scores_of_three_classes_are_those_of_scikit_learn():
         assert np.trace(counts) / 200 == pytest.approx(noisy.accuracy.value)
 
 
+def test_a_cell_is_bounded_by_a_number_of_records_that_is_public():
+    X, y = population(5, np.random.default_rng(0))
+    settings = {"neighboring_relation": "add_or_remove_one", "n_ref": 1}
+    cells = [
+        private_scores(Known(), X, y, epsilon=0.1, scores="confusion_matrix", **settings)
+        for _ in range(20)
+    ]
+    assert max(found.confusion_matrix.value.max() for found in cells) > 5
+
+
 def test_no_cell_of_five_records_has_more_than_five():
     X, y = population(5, np.random.default_rng(0))
     for _ in range(20):

@@ -85,7 +85,7 @@ class CurvatureSums(Records):
 
     def _clipped(self, X: Any) -> np.ndarray:
         """Return rows within the row bound; one whose norm overflows becomes zero."""
-        X = X.astype(np.float64)
+        X = X.astype(np.float64, copy=False)
         # Entries of one column, stored one by one, may add up to infinity.
         X = np.nan_to_num(X.toarray()) if sparse.issparse(X) else X
         rows = self._with_intercept(X)

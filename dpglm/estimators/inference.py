@@ -43,9 +43,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Estimates", "Inference"]
 
-# Mean and second moment of rows, as if they were normal.
-_Law = tuple[np.ndarray, np.ndarray]
-
 _WIDEST = 512
 # A curvature p (1 - p) that few tables have less of on average.
 _LEAST_CURVATURE = 0.1
@@ -241,7 +238,7 @@ def debias(vault: Vault, plan: PrivacyPlan, space: Space, trace: FitTrace) -> De
         return directions[:, which] @ (directions[:, which].T @ (at - start))
 
     def explained(move: np.ndarray, noise: float) -> np.ndarray:
-        """That part of a move which is as long as noise of this mean square makes it."""
+        """The part of a move that is left out if noise alone has this mean square."""
         return min(1.0, noise / max(move @ move, noise, 1e-300)) * move
 
     def place(at: np.ndarray) -> np.ndarray:
@@ -313,23 +310,23 @@ def _without_noise(
 
 
 def _moved(
-    curvature: np.ndarray, start: np.ndarray, end: np.ndarray, law: _Law, least: float
+    curvature: np.ndarray, start: np.ndarray, end: np.ndarray, law: tuple, least: float
 ) -> np.ndarray:
     """Return the curvature at the end for that at the start, its eigenvalues at least this."""
     roots = []
-    for coef in (end, start):
+    for coef, power in ((end, 0.5), (start, -0.5)):
         values, vectors = np.linalg.eigh(_normal_curvature(coef, law))
-        roots.append((vectors * np.sqrt(np.maximum(values, _LEAST_LEVEL))) @ vectors.T)
-    change = roots[0] @ np.linalg.inv(roots[1])
+        roots.append((vectors * np.maximum(values, _LEAST_LEVEL) ** power) @ vectors.T)
+    change = roots[0] @ roots[1]
     values, vectors = np.linalg.eigh(change @ curvature @ change.T)
     return (vectors * np.maximum(values, least)) @ vectors.T
 
 
-def _normal_curvature(coef: np.ndarray, law: _Law) -> np.ndarray:
+def _normal_curvature(coef: np.ndarray, law: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
     """Return the mean of p (1 - p) z z', if rows z are normal with mean m and second moment S.
 
-    Log-odds are then ``m'v + s t`` with t standard normal, and rows with this t have the mean
-    ``m + c t``, where ``s^2 = v'(S - m m')v`` and ``c = (S - m m') v / s``.
+    Log-odds are then ``m'v + s t``, t being standard normal, and rows with this t have the mean ``m
+    + c t``, where ``s^2 = v'(S - m m')v`` and ``c = (S - m m') v / s``.
     """
     mean_row, moment = law
     mean = mean_row @ coef
@@ -345,8 +342,8 @@ def _normal_curvature(coef: np.ndarray, law: _Law) -> np.ndarray:
 
 def _chosen_basis(
     plan: PrivacyPlan, trace: FitTrace, intercept: bool
-) -> tuple[np.ndarray, np.ndarray, float, _Law] | None:
-    """Return a basis, columns of its first directions, the squared bound, and mean and moment.
+) -> tuple[np.ndarray, np.ndarray, float, tuple[np.ndarray, np.ndarray]] | None:
+    """Return a basis, columns of its first directions, the squared bound, and the law of rows.
 
     Most records have these columns, as many as the budget can carry; the others must have small
     mean squares, and get directions of their own in which rows are short.

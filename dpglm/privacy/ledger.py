@@ -715,7 +715,7 @@ class PrivacyLedger:
 
     def __str__(self) -> str:
         pure, others = _pure_part(self.events)
-        is_pure = bool(pure) and not others and self.n_changed * pure <= self.epsilon()
+        is_pure = pure > 0 and not others and self.n_changed * pure <= self.epsilon() < math.inf
         delta = "0" if is_pure else rounded_up(self.reporting_delta)
         if not self.protects:
             guarantee = "No privacy guarantee: the results were released without noise"

@@ -385,19 +385,26 @@ def charge_odometers(ledger: PrivacyLedger, estimator: Any = None, rows: Any = N
 
 
 def public_parameters(estimator: Any) -> dict[str, Any]:
-    """Return the parameters of an estimator, if it has any, as JSON: of what may hold rows a class.
+    """Return the parameters of an estimator, if it has any, as JSON; of some the class alone.
 
-    Those of this package are public, by what its ledgers assume; a stranger's model may hold its
-    training set, and so may an estimator within another.
+    Those of this package are public, by what its ledgers assume, but for estimators and others'
+    objects within them; a stranger's model may hold its training set.
     """
     given = estimator.get_params(deep=False) if hasattr(estimator, "get_params") else {}
-    plain = list | tuple | dict | np.ndarray | np.generic
+    scalar = str | int | float | bool | None
+
+    def is_plain(value: Any) -> bool:
+        value = value.tolist() if isinstance(value, np.ndarray) else value
+        if isinstance(value, list | tuple | dict):
+            return all(map(is_plain, value.values() if isinstance(value, dict) else value))
+        ours = is_ours(value) and not hasattr(value, "fit")
+        return ours or isinstance(value, scalar | np.generic)
 
     def shown(value: Any) -> Any:
-        if isinstance(value, str | int | float | bool | None):
+        if isinstance(value, scalar):
             return value
-        public = is_ours(estimator) if isinstance(value, plain) else is_ours(value)
-        return repr(value) if public and not hasattr(value, "fit") else type(value).__name__
+        public = is_plain(value) and (is_ours(estimator) or is_ours(value))
+        return repr(value) if public else type(value).__name__
 
     return {name: shown(value) for name, value in given.items()}
 

@@ -108,7 +108,7 @@ class Schema:
         object.__setattr__(self, "columns", tuple(self.columns))
         if not self.columns:
             raise ValueError(f"schema {self.name!r} has columns=[]; list at least one column.")
-        for name, count in Counter([*self.feature_names, self.target.name]).items():
+        for name, count in Counter(map(composed, [*self.feature_names, self.target.name])).items():
             if count > 1:
                 raise ValueError(
                     f"schema {self.name!r} names {name!r} twice; give every column and the "

@@ -76,7 +76,8 @@ def names_of(table: Any) -> list[str]:
 
 def composed(value: Any) -> Any:
     """Return a text as others spell it whose accents are the same: "é" may be a letter or two."""
-    return unicodedata.normalize("NFC", value) if isinstance(value, str) else value
+    is_text = isinstance(value, str) and not value.isascii()
+    return unicodedata.normalize("NFC", value) if is_text else value
 
 
 def check_names(table: Any, names: Sequence[str]) -> list[str]:

@@ -602,7 +602,7 @@ def _schema(arguments: argparse.Namespace) -> int:
             frame = _dated(read_untyped(arguments.table).convert_dtypes())
             print(Schema.draft(frame, arguments.target, name=arguments.name).to_json())
             return 0
-        # As a fit reads them.
+        # Texts, as a fit reads them.
         found = schema.check(read_texts(arguments.table).to_dict("list"))
         print(found)
     return 0 if found.endswith("No problem was found.") else 1
