@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy import sparse
 from sklearn.base import clone
 from sklearn.datasets import make_blobs
 from sklearn.dummy import DummyClassifier
@@ -286,3 +287,11 @@ def test_a_count_that_noise_makes_negative_still_gives_probabilities():
         model = MajorityClassifier(epsilon=0.01, delta=1e-3, classes=[0, 1, 2]).fit(X, [0] * 5)
         assert np.isfinite(model.intercept_).all()
         assert model.predict_proba(X[:1]).sum() == pytest.approx(1.0)
+
+
+def test_entries_stored_twice_whose_sum_overflows_stop_no_newton_step():
+    """Their row counts as null; the error would tell of it after the fit was paid for."""
+    entries, ends = [1e308, 1e308, *np.ones(39)], [0, *range(2, 42)]
+    X = sparse.csr_array((entries, np.zeros(41, int), ends))
+    model = DoubleNoiseNewton(epsilon=1.0, max_iter=1, classes=[0, 1])
+    assert np.isfinite(model.fit(X, np.arange(40) % 2).coef_).all()

@@ -466,6 +466,9 @@ def test_what_others_made_within_parameters_of_ours_is_told_by_its_class():
     assert public_parameters(search)["param_grid"] == "dict"
     public = {"clip_schedule": [Geometric(), 1.0]}
     assert public_parameters(search.set_params(param_grid=public))["param_grid"] == repr(public)
+    held = PrivateThresholdClassifier(Stranger(rows=X[:2]), epsilon=9.0)
+    within = PrivateThresholdClassifier(held, epsilon=9.0)
+    assert public_parameters(within)["estimator"] == "PrivateThresholdClassifier"
     labels = np.array([0, 1])
     assert public_parameters(clone(MODEL).set_params(classes=labels))["classes"] == repr(labels)
 
