@@ -58,7 +58,7 @@ class Cell(NamedTuple):
 
 
 class Gaussian:
-    """Correlated normal columns (autoregressive, .5), log-odds of a standard deviation."""
+    """Correlated normal columns (autoregressive, .5), log-odds of this standard deviation."""
 
     schema = references = None
 

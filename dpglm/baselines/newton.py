@@ -87,8 +87,7 @@ class CurvatureSums(Records):
         """Return rows within the row bound; one whose norm overflows becomes zero."""
         X = X.astype(np.float64, copy=False)
         # Entries of one column, stored one by one, may add up to infinity.
-        X = np.nan_to_num(X.toarray()) if sparse.issparse(X) else X
-        rows = self._with_intercept(X)
+        rows = self._with_intercept(np.nan_to_num(X.toarray()) if sparse.issparse(X) else X)
         with np.errstate(over="ignore"):
             norms = np.sqrt(np.square(rows).sum(axis=1))
         scale = self._row_bound / np.maximum(norms, self._row_bound)

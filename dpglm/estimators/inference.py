@@ -242,6 +242,7 @@ def debias(vault: Vault, plan: PrivacyPlan, space: Space, trace: FitTrace) -> De
         return min(1.0, noise / max(move @ move, noise, 1e-300)) * move
 
     def place(at: np.ndarray) -> np.ndarray:
+        """Where it is, but for what noise explains of the way from the start that is seen."""
         noise_std = 2 * vault.log[-1].noise_scale / (_APPROACH * n)
         return at - explained(way(at, seen), 2 * seen.sum() * noise_std**2)
 
