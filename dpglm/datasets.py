@@ -25,6 +25,7 @@ from dpglm.exceptions import require
 from dpglm.schema import Schema, load_schema
 from dpglm.schema.columns import CategoricalColumn, Column, DateColumn, NumericColumn, TextColumn
 from dpglm.schema.encoder import encode
+from dpglm.schema.table import plain_path
 from dpglm.schema.values import composed, distinct
 
 __all__ = [
@@ -193,7 +194,7 @@ def fetch_adult(
         frame = _pandas().concat(parts, ignore_index=True)
         return frame.assign(income=frame["income"].str.rstrip("."))
 
-    def download() -> Any:
+    def download(data_home: Path | None) -> Any:
         bunch = fetch_openml(data_id=1590, as_frame=True, data_home=data_home)
         unknown = {c.name: "?" for c in schema.categorical}
         frame = bunch.data.astype(dict.fromkeys(unknown, object)).fillna(unknown)
@@ -242,7 +243,7 @@ def fetch_bank(
         path = folder / file
         return read_untyped(path, keep_default_na=False)
 
-    def download() -> Any:
+    def download(data_home: Path | None) -> Any:
         # OpenML numbers the columns V1 to V16 in UCI's order, and the labels from 1.
         bunch = fetch_openml(data_id=1461, as_frame=True, data_home=data_home)
         columns = {f"V{i}": name for i, name in enumerate(schema.feature_names, start=1)}
@@ -289,7 +290,7 @@ def fetch_kddcup99(
         names = [*schema.feature_names, "label"]
         return _pandas().read_csv(folder / file, header=None, names=names, keep_default_na=False)
 
-    def download() -> Any:
+    def download(data_home: Path | None) -> Any:
         bunch = _sklearn_kddcup99(as_frame=True, data_home=data_home)
         columns = {name: bunch.data[name] for name in ("protocol_type", "service", "flag")}
         columns["label"] = bunch.target
@@ -306,12 +307,12 @@ def _load(
     data_home: str | os.PathLike[str] | None,
     download_if_missing: bool,
     read: Callable[[Path], Any],
-    download: Callable[[], Any],
+    download: Callable[[Path | None], Any],
 ) -> Any:
     """Read the files from the first folder that has them, or else download, if that is wished."""
     _pandas()
     folders = {"data_home": data_home, "DPGLM_DATA": os.environ.get("DPGLM_DATA")}
-    folders = {key: Path(folder).expanduser() for key, folder in folders.items() if folder}
+    folders = {k: plain_path(f, folder=True) for k, f in folders.items() if f is not None}
     for folder in folders.values():
         missing = [file for file in file_names if not (folder / file).is_file()]
         if not missing:
@@ -322,7 +323,7 @@ def _load(
             )
     try:
         if download_if_missing:
-            return download()
+            return download(folders.get("data_home"))
         error, why = None, "with download_if_missing=False"
     except OSError as caught:
         error, why = caught, f"and not downloaded ({caught})"
@@ -416,7 +417,7 @@ def read_texts(path: str | os.PathLike[str], names: Sequence[str] | None = None)
     as a whole: what a record holds must not shift, join or end another.
     """
     head, rows, known = [], [], {}
-    with open(path, encoding="utf-8-sig", newline="\n") as lines:
+    with open(plain_path(path), encoding="utf-8-sig", newline="\n") as lines:
         try:
             separator = ";" if ";" in lines.readline() else ","
             lines.seek(0)

@@ -332,7 +332,7 @@ class Schema:
     def from_json(cls, path_or_text: str | os.PathLike[str]) -> Self:
         """Read a schema from a JSON file, or from text that starts with ``{``."""
         is_text = isinstance(path_or_text, str) and path_or_text.lstrip().startswith("{")
-        text = path_or_text if is_text else Path(path_or_text).read_text(encoding="utf-8")
+        text = path_or_text if is_text else plain_path(path_or_text).read_text(encoding="utf-8")
         try:
             document = json.loads(text)
         except json.JSONDecodeError as error:
@@ -355,7 +355,7 @@ class Schema:
         """
         yaml = require("yaml", "yaml", "Schema.from_yaml")
         is_text = isinstance(path_or_text, str) and "\n" in path_or_text
-        text = path_or_text if is_text else Path(path_or_text).read_text(encoding="utf-8")
+        text = path_or_text if is_text else plain_path(path_or_text).read_text(encoding="utf-8")
         try:
             return cls.from_dict(yaml.load(text, _plain_loader(yaml)))
         except yaml.YAMLError as error:
@@ -498,3 +498,23 @@ def _fields(
     if wrong:
         raise ValueError(f"{what} {' and '.join(wrong)}; give {sorted(required)}{others}.")
     return dict(document)
+
+
+def plain_path(path: str | os.PathLike[str], *, folder: bool = False) -> Path:
+    """Return a path with ``~`` and variables expanded; refuse one that cannot be meant.
+
+    Whatever this package reads or writes by name passes here. Without a shell, ``"~/study"`` would
+    be a new file below each working directory. Only a path that may be a folder may name one.
+    """
+    given = os.fsdecode(path)
+    meant = os.path.expandvars(os.path.expanduser(given))
+    what = "file or folder" if folder else "file"
+    if not meant.strip():
+        raise ValueError(f"path={given!r} is empty. Name a {what}.")
+    if meant.startswith("~") or re.search(r"\$\w|\$\{", meant):
+        raise ValueError(
+            f"path={given!r} names a user or a variable that is not known here. Write the path out."
+        )
+    if not folder and (os.path.isdir(meant) or os.path.basename(meant) in ("", ".", "..")):
+        raise ValueError(f"path={given!r} is a folder. Name a file.")
+    return Path(meant)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
+from dpglm.schema.table import plain_path
 from dpglm.schema.values import floating
 
 if TYPE_CHECKING:
@@ -170,7 +171,7 @@ def kept_in_a_file(source: Source) -> Iterator[CachedBlocks]:
             f"cache={cache!r} must be None, True or the path of a folder, of a source whose blocks "
             "are read in this process."
         )
-    with TemporaryFile(dir=None if anywhere else cache) as file:
+    with TemporaryFile(dir=None if anywhere else plain_path(cache, folder=True)) as file:
         try:
             yield CachedBlocks(source, file)
         finally:

@@ -8,6 +8,7 @@ import numpy as np
 
 from dpglm.exceptions import require
 from dpglm.schema import Schema, TextColumn
+from dpglm.schema.table import plain_path
 from dpglm.schema.values import check_names, composed, read_columns
 from dpglm.sources.base import LocalSource, rows_of_a_block
 
@@ -144,4 +145,4 @@ def _dataset(path):
     from pyarrow import dataset, schema
 
     # With a schema no file is looked into, and the first to be broken is named later.
-    return dataset.dataset(os.fspath(path), schema([]), format="parquet")
+    return dataset.dataset(os.fspath(plain_path(path, folder=True)), schema([]), format="parquet")

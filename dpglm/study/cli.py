@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any, NoReturn
@@ -30,6 +31,7 @@ from dpglm.privacy.ledger import PrivacyLedger, rounded_up
 from dpglm.privacy.odometer import PrivacyOdometer
 from dpglm.schema import Schema
 from dpglm.schema.columns import FILL_IN
+from dpglm.schema.table import plain_path
 from dpglm.study import methods
 from dpglm.study.comparison import compare
 from dpglm.study.methods import AUDITED, COMPARED, DATASETS, LOSSES, METHODS, PLANNED
@@ -126,6 +128,14 @@ def _kind(read: Callable, legal: Callable[[Any], bool], otherwise: str) -> Calla
     return read_legal
 
 
+def _path(text: str, folder: bool = False) -> Path:
+    try:
+        return plain_path(text, folder=folder)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+_folder = partial(_path, folder=True)
 _number = _kind(float, lambda x: not math.isnan(x), "is not a number")
 _between_0_and_1 = _kind(_number, lambda x: 0 < x < 1, "must be above 0 and below 1")
 _share = _kind(_number, lambda x: 0 < x <= 1, "must be above 0 and at most 1")
@@ -167,7 +177,7 @@ def _epsilons(text: str) -> list[float]:
     return epsilons
 
 
-_TABLE = ("table", Path, None, "TABLE.csv", "with a header")
+_TABLE = ("table", _path, None, "TABLE.csv", "with a header")
 _LIMIT = (
     "--limit", _positive, None, "E", "of the total, at --delta, if --odometer begins a new file"
 )  # fmt: skip
@@ -191,10 +201,10 @@ def _add_compare(parser: Any) -> None:
         parser.add_argument_group("on which data"),
         ("--datasets", _listed(DATASETS), None, "NAME,...",
          f"of {', '.join(DATASETS)}; default: census, an artificial one without files"),
-        ("--data-home", Path, None, "FOLDER", "with the files of the others; "
+        ("--data-home", _folder, None, "FOLDER", "with the files of the others; "
          "default: $DPGLM_DATA, else scikit-learn downloads them"),
-        ("--csv", Path, None, "FILE.csv", "compare on a table of your own, with a header"),
-        ("--schema", Path, None, "FILE.json", "its public bounds, categories and labels"),
+        ("--csv", _path, None, "FILE.csv", "compare on a table of your own, with a header"),
+        ("--schema", _path, None, "FILE.json", "its public bounds, categories and labels"),
         ("--target", str, None, "COLUMN", "its labels; default: as the schema says"),
         ("--n-samples", _at_least(4), None, "N",
          f"draw so many rows; default: {methods.CENSUS_ROWS} of census, else all"),
@@ -208,13 +218,13 @@ def _add_compare(parser: Any) -> None:
     )
     _add_options(
         parser.add_argument_group("what to keep"),
-        ("--output", Path, None, "FILE.jsonl", "finished fits, which are not repeated: "
+        ("--output", _path, None, "FILE.jsonl", "finished fits, which are not repeated: "
          "the same command continues where it was interrupted"),
-        ("--html", Path, None, "FILE.html", "a report that needs no other file"),
-        ("--plot", Path, None, "FILE.png", "a figure for each dataset"),
-        ("--json", Path, None, "FILE.json", "the table"),
-        ("--odometer", Path, None, "FILE.jsonl", "charge each private fit to this PrivacyOdometer, "
-         "within its limit"),
+        ("--html", _path, None, "FILE.html", "a report that needs no other file"),
+        ("--plot", _path, None, "FILE.png", "a figure for each dataset"),
+        ("--json", _path, None, "FILE.json", "the table"),
+        ("--odometer", _path, None, "FILE.jsonl", "charge each private fit to this "
+         "PrivacyOdometer, within its limit"),
         _LIMIT,
     )  # fmt: skip
 
@@ -437,7 +447,7 @@ def _add_plan(parser: Any) -> None:
          "label, for the same; default: 1/K"),
         ("--width", _positive, None, "W", "also say how wide intervals of .95 will be, with half "
          "of the budget for them, and how many records make them W wide in log-odds"),
-        ("--schema", Path, None, "FILE.json", "simulate that on artificial rows, P and K being "
+        ("--schema", _path, None, "FILE.json", "simulate that on artificial rows, P and K being "
          "those of this schema; the first label is the most frequent"),
         ("--estimator", PLANNED, "logistic", None, "default: %(default)s"),
         ("--relation", [*NEIGHBORING_RELATIONS], "zero_out", None, "default: %(default)s"),
@@ -475,7 +485,7 @@ def _add_audit(parser: Any) -> None:
         ("--canaries", _at_least(100), 2000, "M", "records in one fit; default: %(default)s"),
         ("--fits", _at_least(100), 1000, "F", "of choices, and from outside; default: %(default)s"),
         ("--false-alarm", _between_0_and_1, 1e-6, "A", "of each test; default: %(default)g"),
-        ("--plot", Path, None, "FILE.png", "draw what was seen"),
+        ("--plot", _path, None, "FILE.png", "draw what was seen"),
         ("--black-box", None, False, None, "look at the coefficients alone, from outside"),
     )
 
@@ -528,8 +538,8 @@ def _audited(name: str, arguments: argparse.Namespace) -> AuditReport:
 
 
 def _add_odometer(parser: Any) -> None:
-    parser.add_argument("file", type=Path, metavar="FILE", help="of a PrivacyOdometer")
-    _add_options(parser, ("--plot", Path, None, "FILE.png", "draw what was used, fit by fit"))
+    parser.add_argument("file", type=_path, metavar="FILE", help="of a PrivacyOdometer")
+    _add_options(parser, ("--plot", _path, None, "FILE.png", "draw what was used, fit by fit"))
 
 
 def _odometer(arguments: argparse.Namespace) -> int:
@@ -559,13 +569,13 @@ def _odometer(arguments: argparse.Namespace) -> int:
 
 def _add_report(parser: Any) -> None:
     parser.add_argument(
-        "files", type=Path, nargs="+", metavar="FILE",
+        "files", type=_path, nargs="+", metavar="FILE",
         help="of a PrivacyOdometer; or a ledger (privacy_.to_dict() as JSON), a model or a report",
     )  # fmt: skip
     _add_options(
         parser,
-        ("--output", Path, None, "FILE", "ends in .html, .json or .md, which is the format"),
-        ("--registry", Path, None, "FILE.json", "draft an entry of the registry of deployments"),
+        ("--output", _path, None, "FILE", "ends in .html, .json or .md, which is the format"),
+        ("--registry", _path, None, "FILE.json", "draft an entry of the registry of deployments"),
     )
 
 
@@ -589,7 +599,7 @@ def _add_schema(parser: Any) -> None:
         _TABLE,
         ("--target", str, FILL_IN, "COLUMN", "its labels"),
         ("--name", str, "table", "NAME", "of the schema; default: %(default)s"),
-        ("--check", Path, None, "FILE.json", "print instead what of the rows does not fit this "
+        ("--check", _path, None, "FILE.json", "print instead what of the rows does not fit this "
          "schema: that is as private as they are"),
     )  # fmt: skip
 
@@ -621,7 +631,7 @@ def _dated(frame: Any) -> Any:
 
 def _add_fit(parser: Any) -> None:
     for option, metavar in (("--schema", "FILE.json"), ("--output", "MODEL.json")):
-        parser.add_argument(option, type=Path, required=True, metavar=metavar)
+        parser.add_argument(option, type=_path, required=True, metavar=metavar)
     parser.add_argument("--epsilon", type=_positive, required=True, metavar="E")
     _add_options(
         parser,
@@ -632,7 +642,7 @@ def _add_fit(parser: Any) -> None:
         ("--relation", sorted(NEIGHBORING_RELATIONS), "zero_out", None, "default: %(default)s"),
         ("--n-ref", _at_least(1), None, "N", "a public number close to that of the rows (or "
          "persons), where that is private: under add_or_remove_one"),
-        ("--odometer", Path, None, "FILE.jsonl", "charge the fit to this PrivacyOdometer"),
+        ("--odometer", _path, None, "FILE.jsonl", "charge the fit to this PrivacyOdometer"),
         _LIMIT,
         ("--overwrite", None, False, None, "replace --output, a model that was paid for"),
         ("--groups", str, None, "COLUMN", "whose row each is, and no feature: all rows of a person "
@@ -670,7 +680,7 @@ def _fit(arguments: argparse.Namespace) -> int:
 def _add_predict(parser: Any) -> None:
     _add_options(
         parser,
-        ("model", Path, None, "MODEL.json", "as `fit` wrote it"),
+        ("model", _path, None, "MODEL.json", "as `fit` wrote it"),
         _TABLE,
         ("--probabilities", None, False, None, "and the chance of each label"),
     )

@@ -4,7 +4,6 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from dpglm.estimators.agd import DPAGDClassifier
 from dpglm.estimators.descent import DPLinearSVM, DPLogisticRegression
 from dpglm.schedules import DecayingClip, DynamicNoise
 from dpglm.schema import Schema
+from dpglm.schema.table import plain_path
 from dpglm.study.comparison import encoded
 
 LOSSES = ("logistic", "svm")
@@ -208,7 +208,7 @@ def load_tables(
 def read_schema(path: os.PathLike[str], option: str = "schema") -> Schema:
     """Read a schema from JSON, or from YAML by the name of the file; errors name the option."""
     with _blamed(option, path):
-        is_yaml = Path(path).suffix in (".yaml", ".yml")
+        is_yaml = plain_path(path).suffix in (".yaml", ".yml")
         return (Schema.from_yaml if is_yaml else Schema.from_json)(path)
 
 

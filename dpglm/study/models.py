@@ -5,7 +5,6 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib import import_module
-from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
@@ -20,6 +19,7 @@ from dpglm.exceptions import require
 from dpglm.privacy.ledger import Event, PrivacyLedger, rounded_up
 from dpglm.schema import Schema
 from dpglm.schema.columns import FILL_IN
+from dpglm.schema.table import plain_path
 from dpglm.schema.values import Places
 from dpglm.study.methods import PLANNED, make_estimator
 from dpglm.study.privacy_report import PrivacyReport
@@ -98,7 +98,7 @@ def read_model(path: os.PathLike[str]) -> tuple[Schema, BaseEstimator]:
     Raises a ValueError if it does not: nothing in the file is run.
     """
     try:
-        document = json.loads(Path(path).read_text(encoding="utf-8"))
+        document = json.loads(plain_path(path).read_text(encoding="utf-8"))
         if not isinstance(document, dict):
             raise ValueError("it is a list or a value")
         if (document["format"], document["version"]) != (_FORMAT, _VERSION):

@@ -6,13 +6,13 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
 
 from dpglm.exceptions import require
+from dpglm.schema.table import plain_path
 
 METRICS = {
     "accuracy": "accuracy, test fold",
@@ -146,7 +146,7 @@ class ResultsFile:
     """Finished cells in a file, a line of JSON each; an unfinished last line counts for nothing."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
+        self.path = plain_path(path)
 
     def read(self) -> dict[Cell, dict[str, Any]]:
         """Return the fields and the outcome of each cell together; of several records, the last.
