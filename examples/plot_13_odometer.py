@@ -24,7 +24,7 @@ models = [
     DPLogisticRegression(epsilon=0.3, classes=[0, 1]),
     DPLinearSVM(epsilon=2.0, classes=[0, 1]),
 ]
-with PrivacyOdometer(Path(tempfile.mkdtemp()) / "study.jsonl", epsilon=2.0) as odometer:
+with PrivacyOdometer(Path(tempfile.mkdtemp()) / "study.db", epsilon=2.0) as odometer:
     for model in models:
         try:
             model.fit(X, y)

@@ -1,16 +1,16 @@
 """A running total of what several fits on the same data have cost, kept in a file."""
 
 import copy
-import errno
+import hashlib
 import json
 import math
 import os
+import sqlite3
 import threading
-import time
 import warnings
 import weakref
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
@@ -32,14 +32,22 @@ from dpglm.privacy.ledger import (
     rounded_up,
     single_releases,
 )
+from dpglm.schema.table import plain_path
 
 _VARIABLE = "DPGLM_ODOMETER"
-_START = b'{"format": "dpglm odometer", "version": '
-_LOCKED_BYTE = 2**40
+# How the file of an odometer begins: as a database, or as the lines of earlier releases.
+_DATABASE, _LINES = FILE_STARTS = (b"SQLite format 3\0", b'{"format": "dpglm odometer"')
+# "dpgl" in ASCII; the version follows those of the lines, 1 and 2.
+_APPLICATION, _VERSION = 0x6470676C, 3
+# In seconds, for the lock of a file.
+_PATIENCE = 60.0
 
-# Of the environment variable; free again in a forked child, whoever held it.
+# Guards the environment variable and all files. SQLite's locks belong to a process, not a thread,
+# and a child that is forked while a database is open cannot use that database.
 _lock = threading.RLock()
-# The blocks of this context, the innermost last; a forked child has none of its own.
+# The blocks of this process that have begun and not ended.
+_open: list["_Entered"] = []
+# Those of this context, the innermost last; a forked child has none of its own.
 _entered: ContextVar[tuple["_Entered", ...]] = ContextVar("entered", default=())
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
@@ -94,7 +102,7 @@ class PrivacyOdometer:
     ----------
     path : path-like
         Kept from one script to the next: the total is that of all of them. Use one file for each
-        data set, and always the same one.
+        data set, and always the same one. ``~`` and variables are expanded.
     epsilon : float, default=None
         Limit of the total, above 0. ``None`` is that of the file, and records only if it has none.
     delta : float, default=None
@@ -109,7 +117,9 @@ class PrivacyOdometer:
     ------
     ValueError
         If a parameter is out of range or not what the file has, or more than the limit was used
-        before the file had one, or the file is not an odometer's.
+        before the file had one, or the file is damaged or not an odometer's.
+    OSError
+        If the file cannot be read, or written where it has to be.
 
     Notes
     -----
@@ -123,17 +133,20 @@ class PrivacyOdometer:
     ``adaptive=False`` the least known epsilon of the sum of all ledgers is compared with the limit,
     which holds if all settings were fixed before any result was seen.
 
-    The file holds one JSON object per line and is only ever appended to, under a lock, synced to
-    the disk before the fit goes on. A last line that is not finished belongs to a fit that released
-    nothing; the next entry replaces it. If the file is deleted, replaced or emptied while a block
-    is open, the next fit of the block raises an OSError.
+    The file is an SQLite database. Each charge is one transaction, synced to the disk before the
+    fit releases anything. A file of an earlier release, one JSON object per line, becomes a
+    database with its first charge; end the processes of that release before. A file that is
+    damaged, of another program or of a later release is refused and left alone. If the file is
+    deleted, replaced or emptied while a block is open, the next fit of the block raises an OSError.
 
     A fit within several blocks counts once in each of their files; fits in other threads count too.
     Blocks reach other processes by the environment variable ``DPGLM_ODOMETER``: those that joblib
-    keeps for reuse are stopped when a block begins or ends, and those that were started before the
-    block by other means do not know of it. The name of a file in that variable, as in
-    ``DPGLM_ODOMETER=study.jsonl python study.py``, is a block around everything; it is relative to
-    the working directory of the first fit.
+    keeps for reuse are stopped when a block begins or ends. A fit raises a ValueError if the
+    variable lost an open block of the process, of the one it was forked from, or of its start.
+    Nothing is noticed in processes that were started before the block by other means than joblib,
+    or with an environment of their own. The name of a file in the variable, as in
+    ``DPGLM_ODOMETER=study.db python study.py``, is a block around everything until the variable is
+    changed; a relative name is taken from the working directory of the first fit.
 
     Examples
     --------
@@ -142,7 +155,7 @@ class PrivacyOdometer:
     >>> from dpglm import DPLogisticRegression, PrivacyOdometer
     >>> from dpglm.datasets import make_census
     >>> X, y = make_census(500, random_state=0)
-    >>> path = Path(tempfile.mkdtemp()) / "study.jsonl"
+    >>> path = Path(tempfile.mkdtemp()) / "study.db"
     >>> with PrivacyOdometer(path, epsilon=1.2) as odometer:
     ...     model = DPLogisticRegression(epsilon=1.0, classes=[0, 1], max_iter=5).fit(X, y)
     ...     try:
@@ -167,28 +180,17 @@ class PrivacyOdometer:
         given = {name: value for name, value in given.items() if value is not None}
         terms = _Terms(**given)
         self._given = {name: getattr(terms, name) for name in given}
-        self.path = Path(path).resolve()
+        self.path = plain_path(path).resolve()
         self.label = None if label is None else str(label)
         self._part: str | None = None
-        self._blocks: list[_Entered] = []
         if self._read()[1] and epsilon is not None:
-            with _locked(self.path) as file:
-                self._begin(file)
-
-    def _begin(self, file: Any) -> int:
-        """Give a file what it begins with, and its limit, if it has none; return where it ends."""
-        fixed, entries, end = _content(file, self.path)
-        limit = _new_limit(fixed, _agreed(fixed, self._given, self.path, entries))
-        return _append(file, b"", end, self.path, limit) if limit or not end else end
+            with _opened(self.path) as file:
+                file.write(file.terms(self._given))
 
     def _read(self) -> "tuple[_Terms, list[OdometerEntry]]":
         """Return the terms and the entries of the file as it is now."""
-        try:
-            with _locked(self.path, writing=False) as file:
-                fixed, entries, _ = _content(file, self.path)
-        except FileNotFoundError:
-            fixed, entries = {}, []
-        return _agreed(fixed, self._given, self.path, entries), entries
+        with _opened(self.path, writing=False) as file:
+            return file.terms(self._given), file.entries
 
     @property
     def epsilon(self) -> float | None:
@@ -280,7 +282,7 @@ class PrivacyOdometer:
         the block has ended.
         """
         odometer = copy.copy(self)
-        odometer._part, odometer._blocks = str(name), []
+        odometer._part = str(name)
         return odometer
 
     def charge(self, ledger: PrivacyLedger) -> None:
@@ -305,18 +307,16 @@ class PrivacyOdometer:
         _charge([*around, block], OdometerEntry(ledger, _now(), self.label, self._part))
 
     def __enter__(self) -> "PrivacyOdometer":
-        _make_folder(self.path.parent)
-        with _locked(self.path) as file:
-            end = self._begin(file)
-            # Kept open, so that no other file is given the number of this one.
-            handle = os.dup(file.fileno())
-        block = _Block(str(self.path), self._given, self.label, _identity(os.fstat(handle)), end)
-        begun = _Entered(block, handle, self._part)
-        self._blocks.append(begun)
-        try:
+        with _lock:
+            blocks = _active()
+            with _opened(self.path) as file:
+                file.write(file.terms(self._given))
+            block = _Block(str(self.path), self._given, self.label, file.mark, file.length)
+            begun = _Entered(block, self, self._part)
+            _open.append(begun)
             _entered.set((*_entered.get(), begun))
-            with _lock:
-                _activate([*_active(), block])
+            _activate([*blocks, block])
+        try:
             _stop_reusable_workers()
         except BaseException:
             self.__exit__()
@@ -324,18 +324,18 @@ class PrivacyOdometer:
         return self
 
     def __exit__(self, *error: object) -> None:
-        # That of this context, where the same part is entered in several threads.
-        ended = ([each for each in self._blocks if each in _entered.get()] or self._blocks)[-1]
-        self._blocks.remove(ended)
-        block, ended.part = ended.block, None
-        os.close(ended.handle)
-        _entered.set(tuple(each for each in _entered.get() if each is not ended))
-        # Blocks of other threads may have begun since, and go on.
         with _lock:
-            blocks = _active()
-            if block in blocks:
-                blocks.remove(block)
-            _activate(blocks)
+            own = [each for each in _open if each.odometer is self]
+            # That of this context, where the same part is entered in several threads.
+            ended = ([each for each in own if each in _entered.get()] or own)[-1]
+            _open.remove(ended)
+            ended.part = None
+            _entered.set(tuple(each for each in _entered.get() if each is not ended))
+            # Blocks of other threads may have begun since, and go on.
+            blocks = _in_environment()
+            if ended.block in blocks:
+                blocks.remove(ended.block)
+                _activate(blocks)
         _stop_reusable_workers()
 
     def __str__(self) -> str:
@@ -562,34 +562,9 @@ class _Terms:
         return self.used(entries, more, part) <= limit
 
 
-def _agreed(
-    fixed: dict[str, Any], given: dict[str, Any], path: Path, entries: list[OdometerEntry]
-) -> _Terms:
-    """Return the terms of a file, which nobody who opens it may change."""
-    for name in fixed.keys() & given.keys():
-        if given[name] != fixed[name]:
-            raise ValueError(
-                f"{name}={given[name]!r}, but {path} was begun with {name}={fixed[name]!r}: what a "
-                f"study may spend is fixed before its first fit. Leave out {name}."
-            )
-    terms = _Terms(**{**given, **fixed})
-    if not fixed and terms.epsilon is not None and not terms.admit(entries):
-        raise ValueError(
-            f"epsilon={terms.epsilon!r}, but {path} was begun without a limit, and its fits have "
-            f"used {rounded_up(terms.used(entries))} at delta={terms.delta:g}. Give a larger "
-            "limit, or none."
-        )
-    return terms
-
-
-def _new_limit(fixed: dict[str, Any], terms: _Terms) -> dict[str, Any]:
-    """Return what a file is to fix of these terms, if it has no limit and they have."""
-    return {} if fixed or terms.epsilon is None else {"fixed": asdict(terms)}
-
-
 @dataclass(frozen=True)
 class _Block:
-    """What a ``with`` block has fixed, and knows of its file: its identity and least length.
+    """What a ``with`` block has fixed, and knows of its file: its mark and least length.
 
     That grows with what is charged in this process; blocks are the same at any.
     """
@@ -597,25 +572,21 @@ class _Block:
     path: str
     given: dict[str, Any] = field(default_factory=dict)
     label: str | None = None
-    file: tuple[int, int] | None = None
+    file: str | None = None
     length: int = field(default=0, compare=False)
 
-    def refuse_another_file(self, file: Any, end: int) -> None:
-        found = _identity(os.fstat(file.fileno()))
-        if self.file is not None and (found != self.file or end < self.length):
+    def refuse_another_file(self, file: "_File") -> None:
+        if self.file is not None and (file.mark != self.file or file.length < self.length):
             raise OSError(
                 f"{self.path} was deleted, replaced or emptied since its block began, and what it "
                 "recorded is missing. Nothing was released; put it back and begin a new block."
             )
 
-    def refuse_beyond_limit(
-        self, fixed: dict[str, Any], earlier: list[OdometerEntry], entry: OdometerEntry
-    ) -> None:
-        terms = _agreed(fixed, self.given, Path(self.path), earlier)
-        more = entry.ledger.events
-        if terms.epsilon is None or terms.admit(earlier, more, entry.part):
+    def refuse_beyond_limit(self, file: "_File", entry: OdometerEntry) -> None:
+        terms, more = file.terms(self.given), entry.ledger.events
+        if terms.epsilon is None or terms.admit(file.entries, more, entry.part):
             return
-        epsilon, used = (terms.used(earlier, m, entry.part) for m in (more, ()))
+        epsilon, used = (terms.used(file.entries, m, entry.part) for m in (more, ()))
         about = "" if entry.part is None else f" about part {entry.part!r}"
         pure = ""
         if terms.is_filter and {event.kind for event, _ in more} == {PureEvent.kind}:
@@ -638,100 +609,229 @@ class _Entered:
     """
 
     block: _Block
-    handle: int
+    odometer: PrivacyOdometer
     part: str | None
 
 
 def _charge(blocks: list[_Block], entry: OdometerEntry) -> None:
-    """Append an entry to the file of these blocks, within the limits of all of them."""
+    """Add an entry to the file of these blocks, within the limits of all of them."""
     if entry.ledger.n_changed > 1:
         raise ValueError(
             f"This ledger is for data sets that differ in {entry.ledger.n_changed} records; an "
             "odometer adds up costs of one record. Charge the ledger that group was called on."
         )
-    path = Path(blocks[0].path)
-    _make_folder(path.parent)
-    with _locked(path) as file:
-        fixed, earlier, end = _content(file, path)
-        # Of one relation, and of one seed at most, in whatever parts.
-        sum([*(each.ledger for each in earlier), entry.ledger], 0)
-        for block in blocks:
-            block.refuse_another_file(file, end)
-            block.refuse_beyond_limit(fixed, earlier, entry)
-        line = json.dumps({**vars(entry), "ledger": entry.ledger.to_dict()}).encode() + b"\n"
-        limit = _new_limit(fixed, _agreed(fixed, blocks[-1].given, path, earlier))
-        end = _append(file, line, end, path, limit)
     with _lock:
-        known = _active()
-        longer = [block for block in known if block.path == str(path) and block.file is not None]
-        if longer:
-            _activate([replace(b, length=max(b.length, end)) if b in longer else b for b in known])
+        with _opened(Path(blocks[0].path)) as file:
+            # Of one relation, and of one seed at most, in whatever parts.
+            sum([*(each.ledger for each in file.entries), entry.ledger], 0)
+            for block in blocks:
+                block.refuse_another_file(file)
+                block.refuse_beyond_limit(file, entry)
+            file.write(file.terms(blocks[-1].given), entry)
+            mark = file.mark
+        known = _in_environment()
+        if any(block.file == mark for block in known):
+            _activate([replace(b, length=file.length) if b.file == mark else b for b in known])
 
 
-def _append(file: Any, line: bytes, end: int, path: Path, limit: dict[str, Any]) -> int:
-    """Write a line after the last finished one, sync it, and return where it ends.
+@dataclass
+class _File:
+    """The content of a file, as one transaction sees it; a new file has an empty key."""
 
-    Before it goes a limit that the file has from now on: of a file that begins in its first line.
-    """
-    if not end:
-        # Before the header: a file that has one is known to survive a power failure.
-        _sync_folder(path.parent)
-        line = json.dumps({**json.loads(_START + b"2}"), **limit}).encode() + b"\n" + line
-    elif limit:
-        line = json.dumps(limit).encode() + b"\n" + line
-    # What follows the last finished line was never acted on.
-    file.truncate(end)
-    file.seek(end)
-    left = memoryview(line)
-    while left:
-        left = left[file.write(left) :]
-    os.fsync(file.fileno())
-    return end + len(line)
+    path: Path
+    database: sqlite3.Connection | None = None
+    key: str = ""
+    fixed: dict[str, Any] = field(default_factory=dict)
+    lines: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        _Terms(**self.fixed)
+        self.entries = [
+            OdometerEntry(**{**line, "ledger": PrivacyLedger.from_dict(line["ledger"])})
+            for line in map(json.loads, self.lines)
+        ]
+
+    @property
+    def mark(self) -> str:
+        """Tells this file from any other in its place, a copy too."""
+        return f"{self.path.stat().st_ino}-{self.key}"
+
+    @property
+    def length(self) -> int:
+        """How much the file holds: nothing, or what it has fixed and each entry."""
+        return len(self.lines) + bool(self.key)
+
+    @property
+    def seal(self) -> str:
+        """A digest of all that the file holds."""
+        return hashlib.sha256(json.dumps([self.key, self.fixed, *self.lines]).encode()).hexdigest()
+
+    def terms(self, given: dict[str, Any]) -> _Terms:
+        """Return the terms of the file, which nobody who opens it may change."""
+        for name in self.fixed.keys() & given.keys():
+            if given[name] != self.fixed[name]:
+                raise ValueError(
+                    f"{name}={given[name]!r}, but {self.path} was begun with "
+                    f"{name}={self.fixed[name]!r}: what a study may spend is fixed before its "
+                    f"first fit. Leave out {name}."
+                )
+        terms = _Terms(**{**given, **self.fixed})
+        if not self.fixed and terms.epsilon is not None and not terms.admit(self.entries):
+            raise ValueError(
+                f"epsilon={terms.epsilon!r}, but {self.path} was begun without a limit, and its "
+                f"fits have used {rounded_up(terms.used(self.entries))} at delta={terms.delta:g}. "
+                "Give a larger limit, or none."
+            )
+        return terms
+
+    def write(self, terms: _Terms, *entries: OdometerEntry) -> None:
+        """Add entries, and the limit if it is the first, and seal what the file then holds."""
+        lines = [json.dumps({**vars(e), "ledger": e.ledger.to_dict()}) for e in entries]
+        fixed = asdict(terms) if terms.epsilon is not None else {}
+        if self.key and fixed == self.fixed and not lines:
+            return
+        if not self.key:
+            self.database.execute(f"PRAGMA application_id = {_APPLICATION}")
+            self.database.execute(f"PRAGMA user_version = {_VERSION}")
+            self.database.execute("CREATE TABLE entries (number INTEGER PRIMARY KEY, entry TEXT)")
+            self.database.execute("CREATE TABLE study (key TEXT, fixed TEXT, seal TEXT)")
+            self.database.execute("INSERT INTO study (key) VALUES (hex(randomblob(16)))")
+            (self.key,) = self.database.execute("SELECT key FROM study").fetchone()
+        self.database.executemany("INSERT INTO entries (entry) VALUES (?)", zip(lines))
+        self.fixed, self.lines = fixed, [*self.lines, *lines]
+        sealed = json.dumps(self.fixed), self.seal
+        self.database.execute("UPDATE study SET fixed = ?, seal = ?", sealed)
 
 
-def _content(file: Any, path: Path) -> tuple[dict[str, Any], list[OdometerEntry], int]:
-    """Return what a file fixes of its terms, its entries, and where the last finished line ends."""
-    file.seek(0)
-    content = file.read()
-    end = content.rfind(b"\n") + 1
+def _read_file(path: Path, database: sqlite3.Connection | None = None) -> _File | None:
+    """Return what a database holds, or else a file of lines; None of one that is not of lines."""
     try:
-        if not (content.startswith((_START + b"1", _START + b"2")) or _START.startswith(content)):
-            raise ValueError(f"it begins with {content[:60]!r}")
-        header, *lines = map(json.loads, content[:end].splitlines() or [b"{}"])
-        limits = [line for line in lines if line.keys() == {"fixed"}]
-        fixed = next((line["fixed"] for line in (header, *limits) if "fixed" in line), {})
-        _Terms(**fixed)
-        return fixed, [_entry(line) for line in lines if line not in limits], end
-    except (ValueError, TypeError, AttributeError, OverflowError) as error:
+        return _of_lines(path) if database is None else _of_database(path, database)
+    except (ValueError, TypeError, AttributeError, KeyError, OverflowError) as error:
         raise ValueError(f"{path} is not the file of a PrivacyOdometer: {error}.") from error
 
 
-def _entry(line: dict[str, Any]) -> OdometerEntry:
-    """Return the entry of a line; those of version 1 are ledgers."""
-    if "ledger" not in line:
-        return OdometerEntry(PrivacyLedger.from_dict(line))
-    return OdometerEntry(**{**line, "ledger": PrivacyLedger.from_dict(line["ledger"])})
+def _of_database(path: Path, database: sqlite3.Connection) -> _File:
+    if not path.stat().st_size:
+        return _File(path, database)
+    found = [
+        database.execute(f"PRAGMA {n}").fetchone()[0] for n in ("application_id", "user_version")
+    ]
+    if found != [_APPLICATION, _VERSION]:
+        raise ValueError(f"it is a database of another program or release (version {found[1]})")
+    ((key, fixed, seal),) = database.execute("SELECT key, fixed, seal FROM study")
+    lines = [line for (line,) in database.execute("SELECT entry FROM entries ORDER BY number")]
+    file = _File(path, database, key, json.loads(fixed), lines)
+    if file.seal != seal:
+        raise ValueError("it was damaged, or changed by another program")
+    return file
+
+
+def _of_lines(path: Path) -> _File | None:
+    """Return what a file of an earlier release holds."""
+    content = path.read_bytes()
+    if not content or content.startswith(_DATABASE):
+        return None
+    found: list[dict[str, Any]] = []
+    for number, line in enumerate(content.splitlines() if content.startswith(_LINES) else (), 1):
+        try:
+            found += [json.loads(line)] if line.strip() else []
+        except ValueError as error:
+            raise ValueError(f"its line {number} is not whole") from error
+    if not found or found[0]["version"] not in (1, 2):
+        raise ValueError(f"it begins with {content[:60]!r}")
+    fixed = next((line["fixed"] for line in found if "fixed" in line), {})
+    entries = [line for line in found[1:] if line.keys() != {"fixed"}]
+    # Version 1 has bare ledgers.
+    lines = [json.dumps(e if "ledger" in e else {"ledger": e}) for e in entries]
+    return _File(path, fixed=fixed, lines=lines)
+
+
+@contextmanager
+def _transaction(path: Path, kind: str, mode: str = "rw") -> Iterator[sqlite3.Connection]:
+    """Open a database for one transaction; an exception in the block undoes the transaction."""
+    name = f"{path.as_uri()}?mode={mode}"
+    with closing(sqlite3.connect(name, _PATIENCE, isolation_level=None, uri=True)) as database:
+        # FULL, and the folder is synced: a power failure must not bring the journal back.
+        database.execute("PRAGMA synchronous = EXTRA")
+        database.execute(f"BEGIN {kind}")
+        yield database
+        database.execute("COMMIT")
+
+
+@contextmanager
+def _opened(path: Path, writing: bool = True) -> Iterator[_File]:
+    """Read a file in one transaction, with an exclusive lock if the block will write."""
+    with _lock:
+        if writing:
+            _make(path)
+        old = _read_file(path) if path.exists() else _File(path)
+        if old is not None and not writing:
+            yield old
+            return
+        try:
+            if old is not None:
+                _renew(path)
+            with _transaction(path, "IMMEDIATE" if writing else "DEFERRED") as database:
+                yield _read_file(path, database)
+        except sqlite3.Error as error:
+            code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+            if code in (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+                raise ValueError(
+                    f"{path} is damaged, or not the file of a PrivacyOdometer: {error}. Restore a "
+                    "copy of it, or name another file."
+                ) from error
+            raise OSError(
+                f"{path} cannot be locked, read or written: {error}. Nothing was released; free "
+                "the file, or keep it on a disk that can lock it."
+            ) from error
+
+
+def _renew(path: Path) -> None:
+    """Replace a file of lines by a database with the same entries; processes take turns."""
+    mutex, new = (path.with_name(path.name + end) for end in ("-import", "-new"))
+    with _transaction(mutex, "EXCLUSIVE", "rwc"):
+        if (old := _read_file(path)) is not None:
+            new.unlink(missing_ok=True)
+            _make(new)
+            with _transaction(new, "IMMEDIATE") as database:
+                _File(new, database).write(_Terms(**old.fixed), *old.entries)
+            os.replace(new, path)
+    mutex.unlink(missing_ok=True)
+
+
+def _in_environment() -> list[_Block]:
+    """Return the blocks that the environment variable holds, or the file that it names."""
+    with _lock:
+        text = os.environ.get(_VARIABLE, "[]")
+        try:
+            if not text.startswith("["):
+                # The same file from now on, whatever the working directory is.
+                text = os.environ[_VARIABLE] = str(plain_path(text).resolve())
+                return [_Block(text)]
+            blocks = [_Block(**each) for each in json.loads(text)]
+            if not all(os.path.isabs(block.path) for block in blocks):
+                raise ValueError("a path is relative")
+        except (ValueError, TypeError) as error:
+            raise ValueError(
+                f"{_VARIABLE}={text[:60]!r} is neither a file nor what a PrivacyOdometer wrote "
+                f"({error}); set it to the path of a file, or unset it."
+            ) from error
+        return blocks
 
 
 def _active() -> list[_Block]:
+    """Return the blocks that a fit is charged to; refuse to leave out an open block."""
     with _lock:
-        text = os.environ.get(_VARIABLE) or "[]"
-        if not text.startswith("["):
-            # The same file from now on, whatever the working directory is.
-            text = os.environ[_VARIABLE] = str(Path(text).resolve())
-            return [_Block(text)]
-    try:
-        entries = json.loads(text)
-        if not all(os.path.isabs(entry["path"]) for entry in entries):
-            raise ValueError("a path is relative")
-        return [
-            _Block(**{**entry, "file": entry["file"] and tuple(entry["file"])}) for entry in entries
-        ]
-    except (ValueError, TypeError, KeyError) as error:
-        raise ValueError(
-            f"{_VARIABLE}={text[:60]!r} is neither a file nor what a PrivacyOdometer wrote; set it "
-            "to the path of a file, or unset it."
-        ) from error
+        blocks = _in_environment()
+        for block in (*_inherited, *(each.block for each in _open)):
+            if block not in blocks:
+                raise ValueError(
+                    f"{_VARIABLE} was cleared or changed within a block of the odometer "
+                    f"{block.path}, which would miss this fit. Nothing was released; restore the "
+                    "variable, or begin the block again."
+                )
+    return blocks
 
 
 def _activate(blocks: list[_Block]) -> None:
@@ -748,69 +848,24 @@ def _stop_reusable_workers() -> None:
         reusable_executor.get_reusable_executor().shutdown(wait=True)
 
 
-@contextmanager
-def _locked(path: Path, writing: bool = True) -> Iterator[Any]:
-    """Open a file, unbuffered, with a lock that ends with the process; to write, make it first."""
-
-    def opener(name: str, flags: int) -> int:
-        return os.open(name, flags | (os.O_CREAT if writing else 0), 0o600)
-
-    while True:
-        with open(path, "r+b" if writing else "rb", buffering=0, opener=opener) as file:
-            unlock = _lock_file(file, writing)
-            try:
-                # Another file may have taken its place while this one was waited for.
-                if path.exists() and _identity(path.stat()) == _identity(os.fstat(file.fileno())):
-                    yield file
-                    return
-            finally:
-                # Closing would not do where a child was forked meanwhile: it has the lock as well.
-                unlock()
-
-
-def _lock_file(file: Any, writing: bool) -> Callable[[], None]:
-    """Wait for the lock of a file, alone with it or with other readers; return what gives it up."""
+def _make(path: Path) -> None:
+    """Make a file that its owner alone can read, if it is missing, and its folders, to last."""
     try:
-        import fcntl
-
-        fcntl.flock(file, fcntl.LOCK_EX if writing else fcntl.LOCK_SH)
-        return lambda: fcntl.flock(file, fcntl.LOCK_UN)
-    except ImportError:
-        import msvcrt
-
-    def lock(mode: int) -> None:
-        # Nobody else can read what Windows locks: a byte far beyond the end.
-        file.seek(_LOCKED_BYTE)
-        msvcrt.locking(file.fileno(), mode, 1)
-
-    while True:
-        try:
-            lock(msvcrt.LK_NBLCK)
-            return lambda: lock(msvcrt.LK_UNLCK)
-        except OSError as error:
-            if error.errno != errno.EACCES:
-                raise
-            time.sleep(0.02)
+        for folder in [each for each in path.parents if not each.is_dir()][::-1]:
+            folder.mkdir(exist_ok=True)
+            if os.name != "nt":  # which cannot open a folder
+                handle = os.open(folder.parent, os.O_RDONLY)
+                os.fsync(handle)
+                os.close(handle)
+        if not path.exists():
+            os.close(os.open(path, os.O_CREAT, 0o600))
+    except OSError as error:
+        reason = f"{path} cannot be made: {error.strerror}. Nothing was released; name another file"
+        raise OSError(error.errno, reason) from error
 
 
-def _identity(status: os.stat_result) -> tuple[int, int]:
-    return status.st_dev, status.st_ino
-
-
-def _make_folder(folder: Path) -> None:
-    """Make a folder and those above it, each to survive a power failure."""
-    if not folder.is_dir():
-        _make_folder(folder.parent)
-        folder.mkdir(exist_ok=True)
-        _sync_folder(folder.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make sure that a new file is still there after a power failure."""
-    if os.name == "nt":  # which cannot open a folder
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+# A process that was started within blocks runs in them to its end.
+_inherited: list[_Block] = []
+if os.environ.get(_VARIABLE, "").startswith("["):
+    with suppress(ValueError):  # which the first fit will raise
+        _inherited = _in_environment()

@@ -24,8 +24,9 @@ from dpglm.privacy.ledger import (
     rounded_up,
     single_releases,
 )
-from dpglm.privacy.odometer import OdometerEntry, PrivacyOdometer, public_parameters
+from dpglm.privacy.odometer import FILE_STARTS, OdometerEntry, PrivacyOdometer, public_parameters
 from dpglm.schema.columns import FILL_IN
+from dpglm.schema.table import plain_path
 from dpglm.study.plots import TradeOffDisplay
 from dpglm.study.report import facts, figure, filled, page, versions
 from dpglm.study.results import one_line, strict_json
@@ -171,7 +172,7 @@ class PrivacyReport:
         OSError
             If one cannot be read.
         """
-        found = [_read(Path(path)) for path in paths]
+        found = [_read(plain_path(path)) for path in paths]
         odometers = [one for one in found if isinstance(one, PrivacyOdometer)]
         ledgers = [one for one in found if isinstance(one, OdometerEntry)]
         if len(odometers) > 1:
@@ -259,10 +260,11 @@ class PrivacyReport:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the report to a file whose name ends in ``.html``, ``.json`` or ``.md``."""
         formats = {".html": self.to_html, ".json": self.to_json, ".md": self.to_markdown}
-        suffix = Path(path).suffix
+        path = plain_path(path)
+        suffix = path.suffix
         if suffix not in formats:
             raise ValueError(f"{path} must end in one of {', '.join(formats)}.")
-        Path(path).write_text(formats[suffix](), encoding="utf-8")
+        path.write_text(formats[suffix](), encoding="utf-8")
 
     def to_registry(self, url_slug: str = FILL_IN, **basic: Any) -> dict[str, Any]:
         """Return a draft of an entry of the registry of differential privacy deployments.
@@ -610,11 +612,11 @@ def _total(odometer: PrivacyOdometer) -> PrivacyLedger:
 
 def _read(path: Path) -> PrivacyOdometer | OdometerEntry:
     """Return the odometer of a file, or the ledger in it with the fit that it is of."""
-    text = path.read_text(encoding="utf-8")
-    if text.startswith('{"format": "dpglm odometer"'):
+    content = path.read_bytes()
+    if content.startswith(FILE_STARTS):
         return PrivacyOdometer(path)
     try:
-        document = json.loads(text)
+        document = json.loads(content)
         whole = document if "ledger" in document else {"ledger": document}
         if not isinstance(whole["ledger"], dict) or "events" not in whole["ledger"]:
             raise ValueError("it has no ledger, which lists events.")
