@@ -21,7 +21,7 @@ from dpglm.audit.report import AuditReport
 from dpglm.datasets import make_census
 from dpglm.privacy.events import FilterEvent
 from dpglm.privacy.gaussian import GaussianEvent, PoissonSampledEvent
-from dpglm.privacy.ledger import Event
+from dpglm.privacy.ledger import FIXED_IN_ADVANCE, Event
 from dpglm.study import PrivacyReport
 from dpglm.study.cli import main
 from dpglm.study.privacy_report import PRIORS, RATES, RELEASES
@@ -159,7 +159,7 @@ def test_what_is_not_known_is_said_to_be_so_and_what_holds_nothing_says_that(stu
         fixed.charge(ledger(FilterEvent(mu=epsilon)))
     # A sum of adaptive fits is not the guarantee of a limit.
     summed = PrivacyReport(fixed)
-    assert "add up to this, if all settings were fixed" in summed.to_markdown()
+    assert "add up to this, if number and costs of all were fixed" in summed.to_markdown()
     assert summed.ledger.mu() == pytest.approx(math.sqrt(5))
     assert summed.to_dict()["releases"] == [
         {"kind": "filter", "count": 1, "mu": 1.0},
@@ -375,4 +375,4 @@ def test_what_parts_rest_on_is_asserted_beside_a_limit_too(tmp_path):
             fitted(epsilon=0.5)
     asserted = PrivacyReport(odometer).to_dict()["asserted"]
     assert "no record decides in which part of the records another one is" in asserted
-    assert not any("settings of every fit" in text for text in asserted)
+    assert FIXED_IN_ADVANCE not in asserted

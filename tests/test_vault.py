@@ -330,7 +330,7 @@ def test_the_methods_of_a_vault_are_few_and_all_of_them_answer_with_noise():
     }
     asked = ["choose_step", "gradient_sum", "lengths", "magnitudes", "row_sum", "second_moment"]
     changes = ["change_basis", "scale_columns", "weigh_rows"]
-    assert sorted(questions) == sorted(["admits", *changes, *asked])
+    assert sorted(questions) == sorted(["admits", "check_unbroken", *changes, *asked])
     X, y = table()
     sums = Objective(X, 2.0 * y - 1, Logistic())
     zeros = np.zeros(N_FEATURES + 1)

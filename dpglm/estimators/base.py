@@ -260,7 +260,8 @@ class PrivateLinearClassifier(Budgeted, LinearPredictions, CallbackSupportMixin,
         entropy = entropy_source()
         vault = self._vault_type(sums, plan.ledger.events, plan.budget, entropy)
         del sums, entropy  # nobody but the vault keeps them
-        self._warn_of_weak_settings(plan)
+        warn_of_seed(plan.ledger.seeded, stacklevel=6)
+        warn_of_delta(plan.budget, plan.facts.n_samples, stacklevel=6)
         charge_odometers(plan.ledger, self, data.given)
         finish_step, finish_fit = self._callback_hooks(data, plan)
         try:
@@ -268,6 +269,7 @@ class PrivateLinearClassifier(Budgeted, LinearPredictions, CallbackSupportMixin,
             # of which _set_coefficients warns once, in words.
             with np.errstate(all="ignore"):
                 trace = self._train(vault, plan, finish_step)
+            vault.check_unbroken()
             self._set_coefficients(trace.coef, data.dtype)
             self.n_iter_, self.trace_ = trace.n_iter, trace
             self.privacy_ = plan.ledger
@@ -311,16 +313,6 @@ class PrivateLinearClassifier(Budgeted, LinearPredictions, CallbackSupportMixin,
             warnings.warn(
                 "The coefficients diverged: lower step_schedule.", ConvergenceWarning, stacklevel=5
             )
-
-    def _warn_of_weak_settings(self, plan: PrivacyPlan) -> None:
-        if plan.ledger.seeded:
-            warnings.warn(
-                "seeded_noise makes the noise reproducible: whoever learns the seed can remove the "
-                "noise. Use it for tests and public data only.",
-                PrivacyWarning,
-                stacklevel=6,
-            )
-        warn_of_delta(plan.budget, plan.facts.n_samples, stacklevel=7)
 
     def _callback_hooks(
         self, data: Arrays | SourceData, plan: PrivacyPlan
@@ -441,6 +433,17 @@ class PersonsMixin:
         if sample_weight is not None and self.inference_share:
             raise ValueError("sample_weight needs inference_share=0.")
         return self._fit_table(X, y, sample_weight=sample_weight, groups=groups)
+
+
+def warn_of_seed(seeded: bool, stacklevel: int) -> None:
+    """Warn if the noise of what is released next follows from a seed."""
+    if seeded:
+        warnings.warn(
+            "seeded_noise makes the noise reproducible: whoever learns the seed can remove the "
+            "noise. Use it for tests and public data only.",
+            PrivacyWarning,
+            stacklevel=stacklevel,
+        )
 
 
 def warn_of_delta(budget: PrivacyBudget, n_samples: int, stacklevel: int) -> None:

@@ -395,7 +395,8 @@ def require_dp_accounting() -> Any:
     return require("dp_accounting", "accounting", what)
 
 
-FIXED_IN_ADVANCE = "the settings of every fit were fixed before any result was seen"
+# Other settings may follow from earlier results.
+FIXED_IN_ADVANCE = "number and costs of all fits were fixed before any result was seen"
 _ONE_PART_EACH = "no record decides in which part of the records another one is"
 ENTROPY = "the operating system's entropy, the source of the noise, is sound"
 

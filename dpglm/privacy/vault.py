@@ -240,14 +240,14 @@ class GaussianSum:
 class PlannedReleases:
     """An allowance of releases that were fixed in advance: these events, in this order."""
 
-    remaining = None
+    remaining, has_refused = None, False
 
     def __init__(self, events: "Runs") -> None:
         self._left: Iterator[Event] = chain.from_iterable(starmap(repeat, events))
 
     def refuse_all(self) -> None:
         """Refuse every later release."""
-        self._left = iter(())
+        self._left, self.has_refused = iter(()), True
 
     def charge(self, event: "Event") -> None:
         """Charge a release, BEFORE it is made; refuse one that is not next on the list."""
@@ -278,13 +278,13 @@ class PrivacyFilter:
         if not is_number(capacity) or not capacity > 0:
             raise ValueError(f"capacity={capacity!r} must be a number above 0.")
         self.capacity = float(capacity)
-        self.unit = unit
+        self.unit, self.has_refused = unit, False
         self._costs: list[float] = []
         self._lock = threading.Lock()
 
     def refuse_all(self) -> None:
         """Refuse every later release."""
-        self.capacity = 0.0
+        self.capacity, self.has_refused = 0.0, True
 
     @property
     def spent(self) -> float:
@@ -310,6 +310,7 @@ class PrivacyFilter:
         """
         with self._lock:
             if not self.admits(cost):
+                self.has_refused = True
                 raise BudgetExceededError(
                     f"A release of cost {cost:.6g} exceeds the remaining {self.remaining:.6g} of "
                     f"{self.capacity:.6g}; nothing was charged."
@@ -350,6 +351,8 @@ class Vault:
     def __init__(
         self, sums: Any, events: "Runs", budget: PrivacyBudget, entropy: EntropySource
     ) -> None:
+        # Once: a plan that is read a second time may say something else.
+        events = tuple((event, n) for event, n in events)
         _check_within_budget(events, budget)
         self._sums, self._budget, self._entropy = sums, budget, entropy
         self._n_records = sums.n_records
@@ -361,7 +364,7 @@ class Vault:
         # The solvers may read the log, and write to it: the ledger does not rest on it.
         self.log: list[Release] = []
         self._n_released = 0
-        (event, n), *others = events = tuple(events)
+        (event, n), *others = events
         self._allowance: PlannedReleases | PrivacyFilter
         if event.kind == "filter" and n == 1 and not others:
             unit = "zcdp" if event.mu is None else "gdp"
@@ -509,6 +512,14 @@ class Vault:
     def has_drawn(self) -> bool:
         """Whether any noise, or any batch, has been drawn."""
         return self._entropy.words_drawn > 0
+
+    def check_unbroken(self) -> None:
+        """Raise an error if a release was refused or failed: what came after may tell of it."""
+        if self._allowance.has_refused:
+            raise RuntimeError(
+                "A release of this vault was refused or failed, and whoever asked went on: there "
+                "is no result. Let the error of the vault end what asked."
+            )
 
     def _release_sum(
         self,

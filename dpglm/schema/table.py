@@ -242,10 +242,11 @@ class Schema:
     def draft(cls, frame: Any, target: str = FILL_IN, *, name: str = "table") -> Self:
         """Return a schema to be filled in, from the names and dtypes of a table alone.
 
-        No value is read, so that nothing of it is private (but of lists, which have no dtype: give
-        arrays). What only a person can know, from a data dictionary or from what a column means, is
-        ``"FILL IN"``; until it has been filled in, in the text of :meth:`to_json` or
-        :meth:`to_yaml`, the schema cannot be used.
+        Values are read of lists only, which have no dtype: give arrays. But a dtype may follow from
+        values: one gap turns whole numbers of a CSV file into floats. Compare kinds with the data
+        dictionary before a draft leaves the room. What only a person can know, from there or from
+        what a column means, is ``"FILL IN"``; until it has been filled in, in the text of
+        :meth:`to_json` or :meth:`to_yaml`, the schema cannot be used.
 
         Parameters
         ----------

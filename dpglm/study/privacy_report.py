@@ -428,7 +428,7 @@ class PrivacyReport:
         total, delta = self.total, self.total.reporting_delta
         limit = self.odometer.epsilon
         text = ["The costs of all fits and scores that the odometer recorded add up to this, if "
-                "all settings were fixed before any result was seen."]  # fmt: skip
+                "number and costs of all were fixed before any result was seen."]  # fmt: skip
         if total.seeded or not total.protects:
             text = ["All fits and scores together have no guarantee, as one of them has none."]
         elif _is_filter(self.odometer):
