@@ -25,8 +25,8 @@ class LabelCounts(Records):
     """Holds the labels, and answers with the number of records in each class."""
 
     def counts(self) -> np.ndarray:
-        """Return the counts, one for each class."""
-        return np.bincount(self._class, minlength=len(self.class_weight)).astype(float)
+        """Return the counts, one for each class, of all but null records."""
+        return np.bincount(self._class, self._counts, len(self.class_weight))
 
 
 class CountVault(Vault):
@@ -109,7 +109,7 @@ class MajorityClassifier(NamedLossMixin, PrivateLinearClassifier):
         )
 
     def _holder(self, X: Any, target: np.ndarray, loss: Loss, **options: Any) -> LabelCounts:
-        return LabelCounts(target, **options)
+        return LabelCounts(X, target, **options)
 
     def _train(self, vault: CountVault, plan: CountPlan, on_step: OnStep) -> FitTrace:
         counts = vault.label_counts(plan.noise_multiplier)

@@ -66,7 +66,7 @@ class CurvatureSums(Records):
     def __init__(
         self, X: Any, target: np.ndarray, *, row_bound: float, upper_bound: bool, **options: Any
     ) -> None:
-        super().__init__(target, **options)
+        super().__init__(X, target, **options)
         self._X, self._row_bound, self._upper_bound = X, row_bound, upper_bound
 
     def curvature(self, coef: np.ndarray) -> np.ndarray:

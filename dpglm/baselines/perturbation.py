@@ -291,7 +291,7 @@ class PerturbationMixin(NamedLossMixin):
         return trace
 
     def _as_fitted(self, X: Any) -> Any:
-        return shortened(X, self.trace_.feature_bound)[0]
+        return shortened(X, self.trace_.feature_bound)
 
     def _logits(self, X: Any) -> np.ndarray:
         """Return log-probabilities of one-vs-rest, which are divided by their sum, or scores."""

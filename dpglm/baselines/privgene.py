@@ -19,6 +19,7 @@ from dpglm.privacy.events import SelectionEvent
 from dpglm.privacy.selection import ChoosingVault, ExponentialSelection
 from dpglm.privacy.vault import Vault, plain
 from dpglm.schedules import PublicFacts
+from dpglm.schema.values import without_duplicates
 
 _FEWEST_GENERATIONS = 20
 # At the default decay a mutation is then a twentieth of the first.
@@ -31,9 +32,8 @@ class CandidateLosses(Records):
     def __init__(
         self, X: Any, target: np.ndarray, loss: Loss, *, feature_bound: float, **options: Any
     ) -> None:
-        super().__init__(target, **options)
-        rows = sparse.csr_array(X, dtype=np.float64, copy=True)
-        rows.sum_duplicates()
+        super().__init__(X, target, **options)
+        rows = without_duplicates(sparse.csr_array(X)).astype(np.float64)
         rows.data = np.clip(rows.data, -feature_bound, feature_bound)
         self._rows, self._loss = self._with_intercept(rows), loss
         self._bound = max(feature_bound, 1.0) if self._fit_intercept else feature_bound

@@ -13,6 +13,7 @@ from dpglm.estimators.inputs import resolved_class_weight
 from dpglm.kernels import one_blas_thread
 from dpglm.losses import Logistic, Loss, Softmax
 from dpglm.privacy.vault import GaussianSum
+from dpglm.schema.values import null_rows, row_norms, without_duplicates
 
 UNIT_ROUNDOFF = 2.0**-53
 _BLOCK_ROWS = 2048
@@ -54,12 +55,14 @@ def refuse_slack(mechanism: GaussianSum, advice: str) -> None:
 class Records:
     """Holds the labels of private records; what it answers is private as well.
 
+    ``X`` are their rows, which only say here which records count: null ones have weight zero.
     ``target`` is -1 or +1 for one output, and the index of the class for K outputs;
     ``class_weight`` has one number for each class.
     """
 
     def __init__(
         self,
+        X: Any,
         target: np.ndarray,
         *,
         n_outputs: int,
@@ -70,7 +73,8 @@ class Records:
         self.n_records = len(target)
         self._class = (target > 0).astype(int) if n_outputs == 1 else target
         self.class_weight = np.ones(max(2, n_outputs)) if class_weight is None else class_weight
-        self._weight = self.class_weight[self._class]
+        self._counts = ~null_rows(X)
+        self._weight = self.class_weight[self._class] * self._counts
 
     def _with_intercept(self, rows: Any) -> Any:
         """Append a column of ones to dense or CSR rows, where there is an intercept."""
@@ -124,11 +128,11 @@ class PenalizedLoss(Records):
     def __init__(
         self, X: Any, target: np.ndarray, loss: Loss, *, row_bound: float, **options: Any
     ) -> None:
-        super().__init__(target, **options)
-        rows, finite = shortened(X, math.sqrt(row_bound**2 - bool(self._fit_intercept)))
+        super().__init__(X, target, **options)
+        rows = shortened(X, math.sqrt(row_bound**2 - bool(self._fit_intercept)))
         self._rows, self._loss = self._with_intercept(rows), loss
         self.coef_shape = self._rows.shape[1], self._n_outputs
-        self._weight = (self._weight * finite)[:, None]
+        self._weight = self._weight[:, None]
         largest_weight = float(self.class_weight.max())
         self._lipschitz = largest_weight * joint_lipschitz(loss, self._n_outputs) * row_bound
         self._smoothness = largest_weight * loss.curvature * row_bound**2
@@ -282,27 +286,11 @@ def damped_step(
     return best
 
 
-def shortened(X: Any, feature_bound: float) -> tuple[Any, np.ndarray]:
-    """Return rows in double precision, the long ones shortened, and where their norm is finite.
-
-    A row whose norm overflows becomes zero.
-    """
+def shortened(X: Any, feature_bound: float) -> Any:
+    """Return rows in double precision, the long ones shortened; a null record becomes zero."""
     # A hair less, so that rounding does not lengthen rows.
     bound = feature_bound * (1 - 4 * (X.shape[1] + 8) * UNIT_ROUNDOFF)
-    if sparse.issparse(X):
-        # numba is imported with the rows, which dense predictions do without.
-        from dpglm.sums.rows import without_duplicates
-
-        X = without_duplicates(X)
-    X = X.astype(np.float64)
+    X = (without_duplicates(X) if sparse.issparse(X) else X).astype(np.float64)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        norms = row_norms(X)
-        finite = np.isfinite(norms)
-        factors = np.where(finite, np.minimum(1.0, bound / norms), 0.0)[:, None]
-    return (sparse.csr_array(X.multiply(factors)) if sparse.issparse(X) else X * factors), finite
-
-
-def row_norms(X: Any) -> np.ndarray:
-    """Return the norms of the rows of a dense or sparse array, infinite where squares overflow."""
-    squares = X.multiply(X).sum(axis=1) if sparse.issparse(X) else np.einsum("ij,ij->i", X, X)
-    return np.sqrt(squares)
+        factors = np.minimum(1.0, bound / row_norms(X))[:, None]
+    return sparse.csr_array(X.multiply(factors)) if sparse.issparse(X) else X * factors

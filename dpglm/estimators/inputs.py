@@ -10,19 +10,33 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
+from sklearn import config_context
 from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
 from dpglm.privacy.budget import check_number, check_whole
 from dpglm.privacy.vault import block_sums
-from dpglm.schema.values import in_own_words, is_missing
+from dpglm.schema.values import check_sparse, composed, in_own_words, is_missing
 from dpglm.sources.arrays import ArraySource, IterableSource, is_sliceable
 from dpglm.sources.base import Source, kept_in_a_file
 from dpglm.sources.dask import dask_source
 
 # Rows as `fit` takes them; those of dask, Zarr and HDF5 and data frames are like arrays.
 Table = ArrayLike | sparse.sparray | sparse.spmatrix | Source | Iterable[tuple[Any, Any]]
+
+
+def spelled(labels: np.ndarray, listed: np.ndarray) -> np.ndarray:
+    """Return labels, groups or classes in the spelling of a list, where their accents are the same.
+
+    What is not listed stays as it is; of two spellings in the list itself the last one is taken.
+    """
+    if labels.ndim != 1 or labels.dtype.kind not in "OUT":
+        return labels
+    own = {composed(text): text for text in listed.tolist() if isinstance(text, str)}
+    found = [own.get(composed(v), v) if isinstance(v, str) else v for v in labels.tolist()]
+    kind = str if labels.dtype.kind == "U" else labels.dtype
+    return np.fromiter(found, object, len(found)).astype(kind)
 
 
 def resolved_classes(classes: Any, y: np.ndarray) -> np.ndarray:
@@ -32,6 +46,7 @@ def resolved_classes(classes: Any, y: np.ndarray) -> np.ndarray:
     but labels become floats where a type has missing values, which classes that are none stay.
     """
     observed = np.unique(y)
+    observed = np.unique(spelled(observed, observed if classes is None else np.asarray(classes)))
     if classes is None:
         if len(observed) < 2:
             raise ValueError(
@@ -44,7 +59,7 @@ def resolved_classes(classes: Any, y: np.ndarray) -> np.ndarray:
     plain = {type(label.item() if isinstance(label, np.generic) else label) for label in listed}
     if len(plain) > 1:
         raise ValueError(f"classes={classes!r} must list labels of one type, none of them missing.")
-    declared = np.unique(given)
+    declared = np.unique(spelled(given, given))
     if given.ndim != 1 or len(declared) < 2 or len(declared) != len(given):
         raise ValueError(
             f"classes={classes!r} must list two or more distinct labels, each class once."
@@ -80,15 +95,16 @@ def resolved_class_weight(class_weight: Any, classes: np.ndarray) -> np.ndarray 
             f"class_weight={class_weight!r} must be None or a dict from label to weight. "
             "('balanced' would read the label counts without noise.)"
         )
-    known = set(classes.tolist())
+    known = dict.fromkeys(map(composed, classes.tolist()))
     for label, weight in class_weight.items():
-        if label not in known:
+        if known.get(composed(label), 0.0) is not None:
             raise ValueError(
                 f"class_weight names the label {label!r}, which is not among the classes "
-                f"{classes.tolist()}."
+                f"{classes.tolist()}, or names it twice."
             )
         check_number(f"class_weight[{label!r}]", weight, 0.0, LARGEST_WEIGHT)
-    return np.array([float(class_weight.get(label, 1.0)) for label in classes.tolist()])
+        known[composed(label)] = float(weight)
+    return np.array([1.0 if weight is None else weight for weight in known.values()])
 
 
 # Times the weight of a class it stays a number that kernels can multiply with.
@@ -121,7 +137,7 @@ class Arrays(ExitStack):
     def sums(self, estimator: Any, classes: np.ndarray) -> Any:
         """Return the holder that the estimator makes of all rows, for its vault."""
         class_weight = resolved_class_weight(estimator.class_weight, classes)
-        target = encoded_target(self._y, classes)
+        target = encoded_target(spelled(self._y, classes), classes)
         return estimator._make_holder(self._X, target, len(classes), class_weight, **self._of_rows)
 
 
@@ -169,6 +185,7 @@ def _objective_of_block(estimator, classes, class_weight, X, y, **options):
         index = target > 0 if len(classes) == 2 else np.minimum(target, len(classes) - 1)
         if not (classes[index.astype(int)] == y).all():
             resolved_classes(classes.tolist(), y)
+            target = encoded_target(spelled(y, classes), classes)
         return estimator._make_holder(X, target, len(classes), class_weight, **options)
 
 
@@ -193,7 +210,7 @@ def table_of(
         failed = None
         try:
             # scikit-learn looks for NaN by a sum, whose overflow would warn for some data only.
-            with np.errstate(all="ignore"):
+            with np.errstate(all="ignore"), config_context(assume_finite=False):
                 rows, y = validate_data(estimator, X, y, **checks)
         except (TypeError, ValueError) as error:
             failed = error
@@ -286,6 +303,7 @@ def group_numbers(groups: Any, X: Any) -> np.ndarray:
     groups = groups if hasattr(groups, "dtype") else np.asarray(groups, dtype=object)
     groups = _of_each_row("groups", groups, X)
     try:
+        groups = spelled(groups, groups)
         names, numbers = np.unique(groups, return_inverse=True)
         usable = bool((names == names).all())  # NaN and NaT are not equal to themselves
         if groups.dtype == object:
@@ -310,6 +328,8 @@ def _among_first(groups, most):
 
 def as_source(X: Any, y: Any) -> Source | None:
     """Return the blocks that X and y stand for, or None if they are arrays in memory."""
+    if sparse.issparse(X):
+        check_sparse(X)
     if isinstance(X, Source):
         if y is not None:
             raise TypeError(f"{type(X).__name__} holds the labels; leave out y.")

@@ -13,7 +13,14 @@ from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dpglm.estimators.inputs import Table, as_source, check_no_dates, traveller, unlabelled_source
+from dpglm.estimators.inputs import (
+    Table,
+    as_source,
+    check_no_dates,
+    spelled,
+    traveller,
+    unlabelled_source,
+)  # fmt: skip
 from dpglm.schema.values import is_dask, validated
 from dpglm.sources.base import Source
 from dpglm.sources.dask import mapped
@@ -74,9 +81,21 @@ class LinearPredictions(ClassifierMixin):
         check_no_dates(X)
         checks = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "reset": False}
         X = validated(lambda: validate_data(self, X, **checks), X)
-        scores = safe_sparse_dot(self._as_fitted(X), self.coef_.T, dense_output=True)
-        scores += self.intercept_
+        X = self._as_fitted(X)
+        with np.errstate(all="ignore"):
+            scores = safe_sparse_dot(X, self.coef_.T, dense_output=True)
+            scores += self.intercept_
+            bound = np.finfo(scores.dtype).max / 4  # differences of two are numbers as well
+            too_long = np.flatnonzero(~(np.abs(scores) <= bound).all(axis=1))
+            if too_long.size:
+                scores[too_long] = self._bounded_scores(X[too_long], bound)
         return scores.ravel() if scores.shape[1] == 1 else scores
+
+    def _bounded_scores(self, X: Any, bound: float) -> np.ndarray:
+        """Return scores of rows whose own overflow, those of a row divided by the same number."""
+        found = safe_sparse_dot(X.astype(np.float64) * 2.0**-600, self.coef_.T, dense_output=True)
+        largest = np.abs(found).max(axis=1, keepdims=True)
+        return found * np.minimum(2.0**600, bound / largest) + self.intercept_
 
     def _as_fitted(self, X: Any) -> Any:
         """Return rows changed as the fit changed its own; estimators that shorten them do."""
@@ -134,7 +153,8 @@ class LinearPredictions(ClassifierMixin):
         """
         source = as_source(X, y)
         if source is None:
-            return super().score(X, y, sample_weight)
+            check_is_fitted(self)
+            return super().score(X, spelled(np.asarray(y), self.classes_), sample_weight)
         if sample_weight is not None:
             raise TypeError("sample_weight is for arrays in memory, not for blocks of rows.")
         return float(sum(_answers(traveller(self)._hits, source, labelled=True)) / source.n_samples)

@@ -2,6 +2,7 @@
 
 import math
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import KW_ONLY, MISSING, dataclass, fields
 from datetime import date
@@ -102,8 +103,8 @@ class _Facts:
         self._demand(alike, field, "list values that are all strings, all integers or all booleans")
         bare = types != {str} or all(value == value.strip() for value in values)
         self._demand(bare, field, "leave out spaces around texts, which do not count in a table")
-        for value in values:
-            if values.count(value) > 1:
+        for value, count in Counter(map(composed, values)).items():
+            if count > 1:
                 raise ValueError(
                     f"{self._what} {self.name!r} has {value!r} twice in {field}; list it once."
                 )
@@ -697,7 +698,8 @@ class Target(_Facts):
 
     def remarks(self, raw: Raw) -> Iterator[str]:
         places = Places(self.labels)
-        other = [value for value in as_distinct(raw).values if value not in self.labels]
+        labels = [*map(composed, self.labels)]
+        other = [value for value in as_distinct(raw).values if composed(value) not in labels]
         meant = [value for value in other if places.of(distinct([value], self.name)) >= 0]
         if meant:
             yield (

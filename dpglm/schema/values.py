@@ -331,12 +331,94 @@ def in_own_words(error: Exception, X: Any) -> Exception:
     return ValueError(f"{first} {ADVICE_ON_MISSING_VALUES}") if known else error
 
 
+def check_sparse(X: Any) -> None:
+    """Raise a ValueError if the parts of a sparse matrix do not fit: compiled code trusts them."""
+    try:
+        sound = _is_sound(X)
+    except (AttributeError, IndexError, OverflowError, TypeError, ValueError):
+        sound = False
+    if not sound:
+        raise ValueError(
+            f"X is a sparse {X.format.upper()} matrix whose parts do not fit together. Its index "
+            "arrays must be whole numbers within a shape of two dimensions; make the matrix anew."
+        )
+
+
+def _is_sound(X: Any) -> bool:
+    n_rows, n_columns = X.shape
+    if X.format == "lil":
+        sizes = [*map(len, X.rows)]
+        return len(sizes) == n_rows and sizes == [*map(len, X.data)] and _is_sound(X.tocsr())
+    if X.format in ("dok", "coo"):
+        X = X.tocoo()
+        sizes = {len(X.data), *map(len, X.coords)}
+        return len(sizes) == 1 and all(map(_are_below, X.coords, X.shape))
+    if X.format == "dia":
+        inside = ((X.offsets >= -n_rows) & (X.offsets <= n_columns)).all()
+        fits = X.data.ndim == 2 and X.offsets.shape == X.data.shape[:1]
+        return fits and X.offsets.dtype.kind in "iu" and bool(inside)
+    block = X.data.shape[1:] if X.format == "bsr" else (1, 1)
+    shape = (n_rows // block[0], n_columns // block[1])
+    whole = tuple(np.multiply(shape, block)) == X.shape
+    n_lines, width = reversed(shape) if X.format == "csc" else shape
+    ends, n = X.indptr, len(X.data)
+    fits = len(ends) == n_lines + 1 and ends[0] == 0 and ends[-1] <= n == len(X.indices)
+    rising = _are_below(ends, n + 1) and bool((ends[1:] >= ends[:-1]).all())
+    return whole and fits and rising and _are_below(X.indices[: ends[-1]], width)
+
+
+def _are_below(indices: np.ndarray, n: int) -> bool:
+    """Return whether a vector holds whole numbers from 0 to n - 1; below 0 none is, unsigned."""
+    if indices.ndim != 1 or indices.dtype.kind not in "iu":
+        return False
+    return not indices.size or bool(indices.view(indices.dtype.str.replace("i", "u")).max() < n)
+
+
+def without_duplicates(X: Any) -> sparse.csr_array:
+    """A CSR matrix in canonical form; a float64 copy of it unless it has that form already.
+
+    Sums of finite entries that overflow become the largest number. The norm of such a row is
+    infinite all the same, so that it contributes nothing.
+    """
+    # A fresh object: its flags are computed from the indices, never inherited.
+    arrays = tuple(np.ascontiguousarray(array) for array in (X.data, X.indices, X.indptr))
+    rows = sparse.csr_array(arrays, shape=X.shape, copy=False)
+    if rows.has_canonical_format:
+        return rows
+    finite = np.isfinite(rows.data).all()
+    # Sums in float32 would overflow to numbers whose norms are finite.
+    rows = rows.astype(np.float64)
+    rows.sum_duplicates()
+    if finite:
+        np.nan_to_num(rows.data, copy=False)
+    return rows
+
+
+def row_norms(X: Any) -> np.ndarray:
+    """Return the norms of the rows of a dense or sparse array, infinite where squares overflow."""
+    X = X.astype(np.float64, copy=False)
+    squares = X.multiply(X).sum(axis=1) if sparse.issparse(X) else np.einsum("ij,ij->i", X, X)
+    return np.sqrt(squares)
+
+
+def null_rows(X: Any) -> np.ndarray:
+    """Return which rows of numbers are null records (n,): those whose squared norm overflows.
+
+    A null record counts in the number of records, and contributes nothing to any release: of a
+    fit, of scores, of a choice.
+    """
+    with np.errstate(all="ignore"):
+        return np.isinf(row_norms(without_duplicates(X.tocsr()) if sparse.issparse(X) else X))
+
+
 def floating(rows: Any) -> np.ndarray | sparse.csr_array:
     """Return rows as the objective wants them: float64 or float32, row-major or CSR.
 
     Numbers that float32 holds exactly become float32, others float64. An error does not quote what
     it cannot convert, as that of numpy would: it is the value of a record.
     """
+    if sparse.issparse(rows):
+        check_sparse(rows)
     try:
         rows = rows if sparse.issparse(rows) else np.asarray(rows)
         dtype = np.float32 if np.can_cast(rows.dtype, np.float32) else np.float64

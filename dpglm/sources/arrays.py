@@ -10,6 +10,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils import column_or_1d
 
+from dpglm.schema.values import check_sparse
 from dpglm.sources.base import BUFFERS, LocalSource, distinct, read_ahead, rows_of_a_block
 
 
@@ -50,7 +51,10 @@ class ArraySource(LocalSource):
             raise ValueError(
                 f"y must have shape ({n_samples},), like the rows of X, got {self._labels.shape}."
             )
-        self._X = X.tocsr() if sparse.issparse(X) else X
+        if sparse.issparse(X):
+            check_sparse(X)
+            X = X.tocsr()
+        self._X = X
         self.template = np.empty((0, self.n_features), dtype=X.dtype)
         row_bytes = self.n_features * np.dtype(X.dtype).itemsize
         if sparse.issparse(X):

@@ -28,6 +28,7 @@ from dpglm.kernels.gradient import (
     sparse_scores,
     sparse_squares,
 )
+from dpglm.schema.values import check_sparse, without_duplicates
 from dpglm.sums.reference import SMALL_SQUARE, image_norms, scaled_columns
 
 _CACHE_LINE = 64
@@ -243,8 +244,7 @@ class SparseRows(_Rows):
     def __init__(self, X):
         if X.format != "csr" or X.dtype not in (np.float64, np.float32):
             raise ValueError("A sparse X must be in CSR format, float64 or float32.")
-        if X.nnz and not 0 <= X.indices.min() <= X.indices.max() < X.shape[1]:
-            raise ValueError("The column indices of a sparse X must be within its shape.")
+        check_sparse(X)
         rows = without_duplicates(X)
         super().__init__(rows, rows.nnz)
         self.width = self.n_features
@@ -289,26 +289,6 @@ def near_centre(basis):
     length = np.linalg.norm(basis[-1, :-1])
     only = (basis[:-1] == np.eye(len(basis))[:-1]).all() and basis[-1, -1] == 1
     return length if only and length <= _LONGEST_CENTRE else None
-
-
-def without_duplicates(X):
-    """A CSR matrix in canonical form; a float64 copy of it unless it has that form already.
-
-    Sums of finite entries that overflow become the largest number. The norm of such a row is
-    infinite all the same, so that it contributes nothing.
-    """
-    # A fresh object: its flags are computed from the indices, never inherited.
-    arrays = tuple(np.ascontiguousarray(array) for array in (X.data, X.indices, X.indptr))
-    rows = sparse.csr_array(arrays, shape=X.shape, copy=False)
-    if rows.has_canonical_format:
-        return rows
-    finite = np.isfinite(rows.data).all()
-    # Sums in float32 would overflow to numbers whose norms are finite.
-    rows = rows.astype(np.float64)
-    rows.sum_duplicates()
-    if finite:
-        np.nan_to_num(rows.data, copy=False)
-    return rows
 
 
 def _padded(size):

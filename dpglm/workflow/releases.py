@@ -9,13 +9,15 @@ from typing import Any
 
 import numpy as np
 from scipy.linalg import solve_triangular, toeplitz
+from scipy.sparse import issparse
 from scipy.special import expit
 from scipy.stats import norm, rankdata
 from sklearn.isotonic import isotonic_regression
+from sklearn.pipeline import Pipeline
 from sklearn.utils import check_consistent_length, column_or_1d
 from sklearn.utils.validation import check_is_fitted
 
-from dpglm.estimators.base import warn_of_delta
+from dpglm.estimators.base import warn_of_delta, warn_of_seed
 from dpglm.estimators.inputs import resolved_classes
 from dpglm.estimators.plan import ledger_of
 from dpglm.privacy.budget import PrivacyBudget
@@ -25,6 +27,7 @@ from dpglm.privacy.noise import entropy_source, noise_seed
 from dpglm.privacy.odometer import charge_odometers
 from dpglm.privacy.pure import MOST_SUMS, BoxSums, box_quantile, box_std
 from dpglm.privacy.vault import GaussianSum, Vault, magnitude_sensitivity
+from dpglm.schema.values import check_sparse, composed, floating, null_rows
 
 _UNIT_ROUNDOFF = 2.0**-53
 # Between bins, on the scale of log-odds or of the decision function; half of all is an edge.
@@ -60,7 +63,8 @@ class ScoredRecords:
     """Holds labels and what a model says of each record; what it answers is private.
 
     ``label`` and ``predicted`` are indices of classes (n,), ``score`` ranks records (n,), ``bin``
-    is the bin of each (n,), and ``loss`` lies between 0 and its bound (n,).
+    is the bin of each (n,), and ``loss`` lies between 0 and its bound (n,). Null records are not
+    among them: `n_records`, which is public, counts them as well.
     """
 
     def __init__(self, n_classes: int, label: np.ndarray, predicted: np.ndarray) -> None:
@@ -71,24 +75,24 @@ class ScoredRecords:
 
     def total(self, name: str) -> float:
         """Return one of the sums that `ScoreVault` has the sensitivities of."""
-        positive = self._label == 1
+        positive, n_counted = self._label == 1, len(self._label)
         if name == "pairs":
             n_positive = int(positive.sum())
             above = rankdata(self.score)[positive].sum() - n_positive * (n_positive + 1) / 2
-            return float(above - n_positive * (self.n_records - n_positive) / 2)
+            return float(above - n_positive * (n_counted - n_positive) / 2)
         centred = self.loss - self.loss_bound / 2
         if name == "loss":
             return math.fsum(centred)
         if name == "spread":
             return math.fsum(centred**2 - self.loss_bound**2 / 8)
         if name == "records":
-            return float(self.n_records)
+            return float(n_counted)
         counted = {
             "right": self._label == self._predicted,
             "positive": positive,
             "predicted": self._predicted == 1,
         }[name]
-        return float(counted.sum() - self.n_records / 2)
+        return float(counted.sum() - n_counted / 2)
 
     def cells(self) -> np.ndarray:
         """Return how many records of each class are predicted to be of which, a square matrix."""
@@ -111,10 +115,10 @@ class ScoreVault(Vault):
 
         Notes
         -----
-        Terms are centred: each lies within half of its range of zero, 1/2 for a count, L/2 for a
-        loss up to L, and L^2/8 for its centred square, which is in [0, L^2/4]. So much goes with a
-        record, and twice that where another takes its place. Where a record appears or vanishes
-        the number of records moves by 1.
+        A null record adds zero. Terms are centred: each lies within half of its range of zero, 1/2
+        for a count, L/2 for a loss up to L, and L^2/8 for its centred square, which is in
+        [0, L^2/4]. So much goes with a record, and twice that where another takes its place. Where
+        a record appears or vanishes the number of records moves by 1.
 
         "pairs" is V, the sum over pairs of a positive and a negative record of 1/2 if the positive
         has the higher score, -1/2 if the lower, 0 if equal: a record that vanishes takes at most
@@ -230,6 +234,7 @@ def release_statistics(
     ledger = replace(ledger_of(budget, events), assumptions=_assumptions(budget), seeded=seeded)
     vault = ScoreVault(records, ledger.events, budget, entropy_source())
     del records
+    warn_of_seed(seeded, stacklevel=4)
     if not pure:
         warn_of_delta(budget, n_records, stacklevel=4)
     charge_odometers(ledger, model)
@@ -243,6 +248,7 @@ def release_statistics(
             ask = {name: others.get(name, partial(vault.noisy_sum, name)) for name in names}
             values = {name: ask[name](multiplier[name]) for name in names}
             scales = [release.noise_scale for release in vault.log]
+        vault.check_unbroken()
         released = Released(
             classes=classes,
             n_records=n_records,
@@ -292,14 +298,17 @@ def _assumptions(budget: PrivacyBudget) -> tuple[str, ...]:
 def _scored_records(
     model: Any, classes: np.ndarray, X: Any, y: Any, names: Sequence[str], loss_bound: float
 ) -> ScoredRecords:
-    """Return what the model says of each record.
+    """Return what the model says of each record that counts.
 
     A prediction that is no class is a wrong one, the class after the label; a score that is not a
     number is the lowest.
     """
+    if issparse(X):
+        check_sparse(X)
     y = column_or_1d(y)
     check_consistent_length(X, y)
-    if not np.array_equal(resolved_classes(classes.tolist(), y), classes):
+    resolved_classes(classes.tolist(), y)  # refuses other labels
+    if not np.array_equal(np.unique(classes), classes):
         raise ValueError(
             f"classes_={classes.tolist()!r} of the model must be in ascending order, as "
             "scikit-learn's are."
@@ -307,15 +316,18 @@ def _scored_records(
     label, predicted = _indices(y, classes), _indices(model.predict(X), classes)
     check_consistent_length(y, predicted)
     predicted = np.where(predicted < 0, (label + 1) % len(classes), predicted)
-    records = ScoredRecords(len(classes), label, predicted)
+    counts = counted_rows(model, X, len(y))
+    records = ScoredRecords(len(classes), label[counts], predicted[counts])
+    records.n_records = len(y)
     if "pairs" in names or "table" in names:
-        records.score = ranking_score(model, X)
-        check_consistent_length(y, records.score)
+        score = ranking_score(model, X)
+        check_consistent_length(y, score)
+        records.score = score[counts]
         records.bin = np.searchsorted(EDGES, records.score, side="right")
     if "loss" in names:
         probability = _probabilities(model, X)
         check_consistent_length(y, probability)
-        of_label = probability[np.arange(len(y)), label]
+        of_label = probability[np.arange(len(y)), label][counts]
         records.loss_bound = loss_bound
         records.loss = np.nan_to_num(np.clip(-np.log(of_label), 0.0, loss_bound), nan=loss_bound)
     return records
@@ -323,8 +335,25 @@ def _scored_records(
 
 def _indices(labels: Any, classes: np.ndarray) -> np.ndarray:
     """Return the index of the class of each label (n,), -1 where it is none, whatever it is."""
-    index = {label: i for i, label in enumerate(classes.tolist())}
-    return np.array([index.get(label, -1) for label in column_or_1d(labels).tolist()], dtype=int)
+    index = {composed(label): i for i, label in enumerate(classes.tolist())}
+    found = map(composed, column_or_1d(labels).tolist())
+    return np.array([index.get(label, -1) for label in found], dtype=int)
+
+
+def counted_rows(model: Any, X: Any, n_rows: int) -> np.ndarray:
+    """Return which rows count where a model is scored (n,): all that are no null records to it.
+
+    A pipeline sees a row as its last step does, which is the one that was fitted with noise.
+    """
+    inner = getattr(model, "best_estimator_", getattr(model, "estimator", None))
+    if hasattr(inner, "classes_"):
+        return counted_rows(inner, X, n_rows)
+    if isinstance(model, Pipeline) and len(model) > 1:
+        return counted_rows(model[-1], model[:-1].transform(X), n_rows)
+    try:
+        return ~null_rows(floating(X))
+    except ValueError:  # of texts, and of tables of them
+        return np.ones(n_rows, dtype=bool)
 
 
 def _probabilities(model: Any, X: Any) -> np.ndarray:
@@ -343,6 +372,8 @@ def ranking_score(model: Any, X: Any) -> np.ndarray:
 
     One that is not a number is the lowest.
     """
+    if issparse(X):
+        check_sparse(X)
     with np.errstate(divide="ignore", invalid="ignore"):
         if hasattr(model, "predict_proba"):
             negative, positive = np.log(_probabilities(model, X)).T

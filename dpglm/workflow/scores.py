@@ -228,6 +228,12 @@ def private_scores(
         For bad parameters, or scores that the model does not allow, before anything is released.
         Whatever fails after the first draw of noise has ``privacy_ledger``, the cost of all.
 
+    Warns
+    -----
+    PrivacyWarning
+        If `seeded_noise` makes the noise reproducible, or ``delta`` exceeds one over the number of
+        records.
+
     Notes
     -----
     Guarantee: (epsilon, delta)-differential privacy for the scored records. A few sums are released
@@ -236,6 +242,10 @@ def private_scores(
     (three classes or more), and for curves a histogram of log-odds in 64 bins by label. Sums are
     centred, so that a record moves a count by 1/2 under ``"zero_out"``, and by 1 under
     ``"replace_one"``; the sensitivity of each is proved in `ScoreVault`.
+
+    Under ``"zero_out"`` a record of a score becomes null, as in a fit: it counts in the number of
+    records and adds nothing to any sum, so that in a share it is half right. A row is null if its
+    squared norm overflows, behind the other steps of a pipeline.
 
     Without curves all sums may have one draw of noise with delta = 0 (Hardt & Talwar 2010), which
     at small delta is several times less. With them each has Gaussian noise, with shares of mu^2 for

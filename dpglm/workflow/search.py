@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpglm.estimators.base import Budgeted, PrivateLinearClassifier
 from dpglm.estimators.docs import completed
-from dpglm.estimators.inputs import as_source, resolved_classes, table_of
+from dpglm.estimators.inputs import as_source, resolved_classes, spelled, table_of
 from dpglm.estimators.plan import ledger_of
 from dpglm.exceptions import UtilityWarning
 from dpglm.privacy.budget import PrivacyBudget, check_number, is_auto
@@ -30,6 +30,7 @@ from dpglm.privacy.noise import entropy_source
 from dpglm.privacy.odometer import charged_as_one
 from dpglm.privacy.selection import ChoosingVault, ExponentialSelection
 from dpglm.workflow.checks import assumed_of, check_pipeline, released_by, warn_of
+from dpglm.workflow.releases import counted_rows
 
 # Of mu^2 for the candidates and the choice, and of that for the choice if it reads the same rows.
 _SEARCH_SHARE, _CHOICE_SHARE = 1 / 3, 0.1
@@ -41,7 +42,10 @@ _SET_BY_SEARCH = ("epsilon", "delta", "neighboring_relation", "n_ref", "classes"
 
 
 class LabelledRows:
-    """Holds private rows and their labels, and answers how many labels a model predicts."""
+    """Holds private rows and their labels, and answers how many labels a model predicts.
+
+    Rows that are null records to the model count for none.
+    """
 
     def __init__(self, X: Any, y: np.ndarray) -> None:
         self._X, self._y, self.n_records = X, y, len(y)
@@ -52,7 +56,8 @@ class LabelledRows:
             return 0.0
         # Whether numpy complains would depend on the data.
         with np.errstate(all="ignore"):
-            return float(np.count_nonzero(model.predict(self._X) == self._y))
+            right = model.predict(self._X) == self._y
+            return float(np.count_nonzero(right & counted_rows(model, self._X, len(right))))
 
 
 class SearchVault(ChoosingVault):
@@ -277,6 +282,7 @@ class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimat
         if self._declared() is None:
             check_classification_targets(y)
         classes = resolved_classes(self._declared(), y)
+        y = spelled(y, classes)
         plan = self._plan(settings, len(y), widths, len(classes))
         with charged_as_one(plan.ledger, self) as whole:
             try:
@@ -309,6 +315,7 @@ class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimat
         event, rows = SelectionEvent(plan.choice_epsilon), LabelledRows(*to_compare)
         vault = SearchVault(rows, [(event, 1)], plan.budget, entropy_source())
         best = vault.choose_model(models, plan.choice_epsilon)
+        vault.check_unbroken()
         names = dict.fromkeys(name for setting in settings for name in setting)
         results = {f"param_{name}": _column(settings, name) for name in names}
         results |= {"params": settings, "chosen": np.arange(len(settings)) == best}

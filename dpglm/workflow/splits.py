@@ -14,10 +14,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy import sparse
 from sklearn import utils
 from sklearn.model_selection import BaseCrossValidator
 
 from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS
+from dpglm.schema.values import check_sparse, composed
 
 # 48 bits of a hash are a place among so many, and exact when multiplied by a number of folds.
 _PLACES = 2**48
@@ -92,6 +94,8 @@ def private_split(
         )
     if not arrays:
         raise ValueError("private_split needs at least one array: private_split(X, y).")
+    for array in filter(sparse.issparse, arrays):
+        check_sparse(array)
     *arrays, ids = utils.indexable(*arrays, ids)
     n_rows = utils.validation._num_samples(arrays[0])
     places, whole = _places(n_rows, ids, key, neighboring_relation, b"split")
@@ -232,4 +236,4 @@ def _is_name(name: Any) -> bool:
 
 
 def _bytes(name: int | str | bytes) -> bytes:
-    return name if isinstance(name, bytes) else str(name).encode()
+    return name if isinstance(name, bytes) else composed(str(name)).encode()

@@ -1,0 +1,400 @@
+"""Day one: broken sparse rows, people under two names, null records, vaults that refused."""
+
+import copy
+import math
+import unicodedata
+from functools import partial
+
+import numpy as np
+import pytest
+import sklearn
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+from scipy import sparse
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+from strategies import BASELINES, ESTIMATORS, RELATIONS
+from tapes import Failing, on_tape
+
+from dpglm import DPLogisticRegression, Schema, seeded_noise
+from dpglm.audit import largest_ratio, record, replay
+from dpglm.exceptions import BudgetExceededError, PrivacyWarning
+from dpglm.privacy.budget import PrivacyBudget
+from dpglm.privacy.gaussian import GaussianEvent
+from dpglm.privacy.noise import entropy_source
+from dpglm.privacy.vault import Vault
+from dpglm.schema import CategoricalColumn, Target
+from dpglm.schema.values import check_sparse, null_rows
+from dpglm.sources import ArraySource
+from dpglm.sums.rows import rows_of
+from dpglm.workflow import (
+    PrivateCalibratedClassifier,
+    PrivateKFold,
+    PrivateSearchCV,
+    PrivateThresholdClassifier,
+    make_private_scorer,
+    private_scores,
+    private_split,
+)
+
+N = 24
+RNG = np.random.default_rng(0)
+X, Y = RNG.normal(size=(N, 3)), np.arange(N) % 2
+PUBLIC = LogisticRegression().fit(X, Y)
+NFC, NFD = (partial(unicodedata.normalize, form) for form in ("NFC", "NFD"))
+
+
+# Sparse rows
+
+
+def broken(form, part, value):
+    """A matrix of which one entry of one part is wrong, as no constructor would let it be."""
+    S = copy.deepcopy(sparse.csr_array(X).asformat(form))
+    if part == "end":
+        S.indptr[-1] = S.indptr[-1] + value
+    elif part == "shorter":
+        S.data = S.data[:-value]
+    elif part == "lists":
+        S.data[3] = S.data[3][:-1]
+    elif form == "coo":
+        row, column = S.coords
+        S.coords = (np.where(row == 3, value, row), column)
+    else:
+        array = getattr(S, part)
+        array[len(array) // 2] = value
+    return S
+
+
+BROKEN = {
+    "end beyond the data": ("csr", "end", 10**6),
+    "falling": ("csr", "indptr", 2**30),
+    "below zero": ("csr", "indptr", -5),
+    "column beyond": ("csr", "indices", 10**6),
+    "column below zero": ("csr", "indices", -1),
+    "data too short": ("csr", "shorter", 5),
+    "columns": ("csc", "indptr", 2**30),
+    "rows of columns": ("csc", "indices", 2**30),
+    "blocks": ("bsr", "indices", 2**30),
+    "ends of blocks": ("bsr", "end", 10**6),
+    "coordinates": ("coo", "row", 2**30),
+    "coordinate below zero": ("coo", "row", -(2**30)),
+    "diagonals": ("dia", "shorter", 1),
+    "lists": ("lil", "lists", None),
+}
+DOORS = {
+    "fit": lambda S: DPLogisticRegression().fit(S, Y),
+    "baseline": lambda S: BASELINES[0]().fit(S, Y),
+    "source": lambda S: ArraySource(S, Y),
+    "blocks": lambda S: DPLogisticRegression(classes=[0, 1]).fit([(S, Y)]),
+    "predict": lambda S: DPLogisticRegression(max_iter=2).fit(X, Y).predict(S),
+    "score": lambda S: DPLogisticRegression(max_iter=2).fit(X, Y).score(S, Y),
+    "scores": lambda S: private_scores(PUBLIC, S, Y, epsilon=1.0),
+    "calibration": lambda S: PrivateCalibratedClassifier(PUBLIC).fit(S, Y),
+    "calibrated": lambda S: (
+        PrivateCalibratedClassifier(PUBLIC, epsilon=9.0).fit(X, Y).predict_proba(S)
+    ),
+    "search": lambda S: PrivateSearchCV(DPLogisticRegression(), {}).fit(S, Y),
+    "split": lambda S: private_split(S, Y),
+    "kernels": rows_of,
+}
+
+
+@pytest.mark.filterwarnings("ignore::dpglm.exceptions.UtilityWarning")
+@pytest.mark.filterwarnings("ignore::dpglm.exceptions.PrivacyWarning")
+@pytest.mark.parametrize("door", DOORS)
+def test_dayone_a_broken_sparse_matrix_is_refused_at_every_door(door):
+    for what, how in BROKEN.items():
+        S = broken(*how)
+        if door == "kernels" and S.format != "csr":
+            continue
+        with record() as tape, pytest.raises(ValueError, match="do not fit together") as error:
+            DOORS[door](S)
+        used = door in ("predict", "score", "calibrated")
+        assert used or not tape.releases, what
+        assert not hasattr(error.value, "privacy_ledger")
+
+
+@pytest.mark.parametrize("form", ["csr", "csc", "coo", "bsr", "dia", "lil", "dok"])
+@pytest.mark.parametrize("dtype", [np.int8, np.uint16, np.int32, np.int64, np.uint64, ">i4"])
+def test_dayone_a_sound_sparse_matrix_is_taken_with_any_indices(form, dtype):
+    S = sparse.csr_array(X * (X > 0)).asformat(form)
+    for part in {"indices", "indptr"} & set(vars(S)):
+        setattr(S, part, getattr(S, part).astype(dtype))
+    check_sparse(S)
+    check_sparse(sparse.csr_array((2, 3)).asformat(form))
+
+
+def test_dayone_dask_refuses_a_broken_partition():
+    import dask
+    from dask import array
+
+    part = dask.delayed(broken)(*BROKEN["falling"])
+    rows = array.from_delayed(part, X.shape, meta=sparse.csr_array((0, 3)))
+    with pytest.raises(ValueError, match="do not fit together"):
+        DPLogisticRegression(classes=[0, 1]).fit(rows, array.from_array(Y, chunks=N))
+
+
+# Names
+
+
+def test_dayone_one_person_has_one_name_however_it_is_spelled():
+    names = np.array([f"é{k // 2}" for k in range(N)])
+    mixed = np.array([NFD(name) if k % 2 else name for k, name in enumerate(names)], dtype=object)
+    model = DPLogisticRegression(max_group_size=2, max_iter=3, classes=[0, 1])
+    for spelled in (mixed, mixed.astype(str)):
+        ratios = []
+        for groups in (names, spelled):
+            with record() as tape, seeded_noise(0):
+                model.fit(X, Y, groups=groups)
+            ratios.append([release.exact for release in tape.releases])
+        for a, b in zip(*ratios, strict=True):
+            assert_array_equal(a, b)
+        assert_array_equal(private_split(X, ids=spelled)[1], private_split(X, ids=names)[1])
+        folds = PrivateKFold(3, neighboring_relation="add_or_remove_one")
+        for (_, one), (_, other) in zip(
+            folds.split(X, groups=spelled), folds.split(X, groups=names), strict=True
+        ):
+            assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("forms", [(NFC, NFD), (NFD, NFC)])
+@pytest.mark.parametrize("kind", [str, object])
+def test_dayone_a_label_is_one_class_however_it_is_spelled(forms, kind):
+    ours, theirs = forms
+    listed = [ours("été"), "ici"]
+    texts = np.where(Y == 1, "ici", theirs("été")).astype(object)
+    texts[0] = ours("été")  # both spellings in one column
+    texts = texts.astype(kind)
+    weight = {theirs("été"): 0.5, "ici": 1.0}
+    model = DPLogisticRegression(max_iter=3, classes=listed, class_weight=weight)
+    blocks = [(X[:9], texts[:9]), (X[9:], texts[9:])]
+    for rows in ((X, texts), (blocks,), (ArraySource(X, texts, block_rows=7),)):
+        with seeded_noise(0):
+            fitted = model.fit(*rows)
+        ici = fitted.classes_.tolist().index("ici")
+        with seeded_noise(0):
+            number = {1 - ici: 0.5, ici: 1.0}
+            plain = DPLogisticRegression(max_iter=3, classes=[0, 1], class_weight=number)
+            expected = plain.fit(X, np.where(Y == 1, ici, 1 - ici))
+        assert sorted(fitted.classes_.tolist()) == sorted(listed)
+        np.testing.assert_allclose(fitted.coef_, expected.coef_, rtol=1e-6)
+        assert fitted.score(X, texts) == fitted.score(X, np.where(Y == 1, "ici", ours("été")))
+        exact = private_scores(fitted, X, texts, epsilon=math.inf, scores="accuracy").accuracy.value
+        assert exact == pytest.approx(fitted.score(X, texts))
+    assert DPLogisticRegression(max_iter=2).fit(X, texts).classes_.size == 2
+    for twice in (
+        {"classes": [NFC("é"), NFD("é")]},
+        {"class_weight": {NFC("été"): 1, NFD("été"): 2}},
+    ):
+        with pytest.raises(ValueError, match=r"each class once|twice"):
+            DPLogisticRegression(**{"classes": listed} | twice).fit(X, texts)
+
+
+def test_dayone_a_search_counts_labels_however_they_are_spelled():
+    texts = np.where(X[:, 0] > 0, "ici", NFD("été"))
+    settings = {"classes": [NFC("été"), "ici"], "way": "composition", "epsilon": 1e3}
+    search = PrivateSearchCV(DPLogisticRegression(), {}, **settings, refit=False)
+    with record() as tape:
+        search.fit(X, texts)
+    assert tape.releases[-1].exact[0] > N / 2
+
+
+@pytest.mark.parametrize("make", [CategoricalColumn, Target])
+def test_dayone_a_schema_lists_a_text_once(make):
+    with pytest.raises(ValueError, match="twice"):
+        make("x", [NFC("é"), NFD("é")])
+
+
+# Null records
+
+EXTREME = [1e308, -1e308, 1e200, 1e154, 5e-324, 1e-300, 0.0, 1.0, -3.0]
+rows_of_one = st.lists(st.sampled_from(EXTREME), min_size=3, max_size=3)
+
+
+def releases_of(model, relation, n_ref):
+    """Return what is asked of records, by name: each is a function of rows and labels."""
+    budget = {"neighboring_relation": relation, "n_ref": n_ref, "epsilon": 5.0}
+
+    def fitting(estimator):
+        estimator = sklearn.clone(estimator).set_params(neighboring_relation=relation, n_ref=n_ref)
+        return lambda *data: sklearn.clone(estimator).fit(*data)
+
+    fits = {
+        name: fitting(estimator)
+        for name, estimator in ESTIMATORS.items()
+        if name in ("plain", "diagonal", "genetic", "majority", "objective", "output", "newton")
+    }
+    grid = {"clip_schedule": [0.1, 1.0]}
+    search = PrivateSearchCV(
+        DPLogisticRegression(max_iter=2), grid, classes=[0, 1], refit=False, **budget
+    )
+    return fits | {
+        "scores": partial(private_scores, model, **budget),
+        "accuracy": partial(private_scores, model, **budget, scores="accuracy"),
+        "loss": partial(private_scores, model, **budget, scores="log_loss"),
+        "calibration": lambda *data: PrivateCalibratedClassifier(model, **budget).fit(*data),
+        "threshold": lambda *data: PrivateThresholdClassifier(model, **budget).fit(*data),
+        "search": lambda *data: sklearn.clone(search).fit(*data),
+    }
+
+
+NULL = [1e308, 0.0, 0.0]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("relation", RELATIONS)
+@given(first=rows_of_one, second=rows_of_one, labels=st.tuples(*[st.integers(0, 1)] * 2))
+@settings(max_examples=6, deadline=None)
+def test_dayone_no_release_moves_by_more_than_its_sensitivity_with_extreme_rows(
+    relation, first, second, labels
+):
+    """Under zero_out a null record is a row that overflows, with any label, to every release."""
+    n_ref = N if relation == "add_or_remove_one" else None
+    pipeline = make_pipeline(FunctionTransformer(), PUBLIC)
+    ours, theirs = (X.copy(), Y.copy()), (X.copy(), Y.copy())
+    ours[0][5], ours[1][5] = first, labels[0]
+    theirs[0][5], theirs[1][5] = NULL if relation == "zero_out" else second, labels[1]
+    if relation == "add_or_remove_one":
+        theirs = tuple(np.delete(array, 5, axis=0) for array in ours)
+    for model in (PUBLIC, pipeline):
+        for name, ask in releases_of(model, relation, n_ref).items():
+            if model is pipeline and name not in ("scores", "calibration"):
+                continue
+            with record() as recorded:
+                ask(*ours)
+            with replay(recorded) as replayed:
+                ask(*theirs)
+            assert recorded.releases
+            assert largest_ratio(recorded, replayed) <= 1 + 1e-9, name
+
+
+@given(st.lists(rows_of_one, min_size=1, max_size=5))
+@settings(max_examples=50, deadline=None)
+def test_dayone_null_rows_are_those_of_the_kernels_in_any_form(rows):
+    rows = np.array(rows)
+    expected = rows_of(rows).inverse_norms(0, len(rows), True) == 0
+    for form in (rows, sparse.csr_array(rows), sparse.csc_array(rows)):
+        assert_array_equal(null_rows(form), expected)
+
+
+def test_dayone_what_a_model_admits_counts_and_infinity_does_not():
+    rows = np.array([[np.nan, 1.0], [np.inf, 1.0], [1e200, 0.0], [1.0, 1.0]])
+    assert_array_equal(null_rows(rows), [False, True, True, False])
+    assert not null_rows(np.float32([[3e38]])).any()
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_dayone_scores_that_overflow_are_finite_and_in_order(n_classes, dtype):
+    y = np.arange(N) % n_classes
+    model = DPLogisticRegression(epsilon=1e3, max_iter=5, classes=range(n_classes))
+    model.fit(np.array(X, dtype=dtype), y)
+    huge = np.finfo(dtype).max * np.array([[1, 0, 0], [-1, 0, 0], [1, 1, -1], [0.9, -1, 0.5]])
+    huge = huge.astype(dtype)
+    for form in (huge, sparse.csr_array(huge)):
+        scores, share = model.decision_function(form), model.predict_proba(form)
+        exact = (huge.astype(np.longdouble) @ model.coef_.T.astype(np.longdouble)).squeeze()
+        assert np.isfinite(scores).all() and np.isfinite(model.predict_log_proba(form)).all()
+        assert_array_equal(np.argsort(scores, axis=-1), np.argsort(exact, axis=-1)) if (
+            n_classes > 2
+        ) else assert_array_equal(np.sign(scores), np.sign(exact))
+        assert_array_equal(share.max(axis=1), 1.0)
+        assert_array_equal(model.classes_[share.argmax(axis=1)], model.predict(form))
+
+
+# Vaults and words
+
+
+@pytest.mark.parametrize("fault", [FloatingPointError("x"), KeyboardInterrupt()])
+def test_dayone_a_fit_that_swallows_the_refusal_of_its_vault_states_no_ledger(fault, monkeypatch):
+    def swallowing(self, vault, plan, on_step):
+        try:
+            return train(self, vault, plan, on_step)
+        except BaseException:
+            trace = type("Trace", (), {})()
+            trace.coef, trace.n_iter = np.zeros(4), 1
+            return trace
+
+    train = DPLogisticRegression._train
+    monkeypatch.setattr(DPLogisticRegression, "_train", swallowing)
+    model = DPLogisticRegression(classes=[0, 1])
+    with on_tape(Failing(fault, 2)), pytest.raises(RuntimeError, match="refused or failed"):
+        model.fit(X, Y)
+    assert not hasattr(model, "privacy_") and not hasattr(model, "coef_")
+
+
+def test_dayone_a_vault_that_refused_says_so():
+    budget = PrivacyBudget(1.0, 1e-6)
+
+    def vault(events):
+        return Vault(rows_and_labels(), events, budget, entropy_source(0))
+
+    whole = vault([(GaussianEvent(20.0), 1)])
+    whole.check_unbroken()
+    with pytest.raises(BudgetExceededError):
+        whole.gradient_sum(np.zeros(4), 1.0, 10.0)
+    with pytest.raises(RuntimeError, match="refused or failed"):
+        whole.check_unbroken()
+
+
+def rows_and_labels():
+    from dpglm.losses import Logistic
+    from dpglm.sums.objective import Objective
+
+    return Objective(X, 2.0 * Y - 1, Logistic())
+
+
+class Twofold:
+    """Runs that are cheap when they are read for the first time, and dear from then on."""
+
+    def __init__(self):
+        self.reads = 0
+
+    def __iter__(self):
+        self.reads += 1
+        yield GaussianEvent(20.0 if self.reads == 1 else 0.1), 1
+
+
+@pytest.mark.parametrize("events", [Twofold(), iter([(GaussianEvent(20.0), 1)])])
+def test_dayone_a_vault_reads_its_plan_once(events):
+    vault = Vault(rows_and_labels(), events, PrivacyBudget(1.0, 1e-6), entropy_source(0))
+    vault.gradient_sum(np.zeros(4), 1.0, 20.0)
+
+
+@pytest.mark.parametrize("Estimator", [*BASELINES, DPLogisticRegression])
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_dayone_assume_finite_lets_nothing_reach_a_fit(Estimator, bad):
+    rows = X.copy()
+    rows[4, 1] = bad
+    refused = pytest.raises(ValueError, match="contains")
+    with sklearn.config_context(assume_finite=True), record() as tape, refused as error:
+        Estimator(classes=[0, 1]).fit(rows, Y)
+    assert not tape.releases and not hasattr(error.value, "privacy_ledger")
+
+
+SEEDED = {
+    "scores": lambda: private_scores(PUBLIC, X, Y, epsilon=1.0, delta=1e-3),
+    "pure": lambda: private_scores(PUBLIC, X, Y, epsilon=1.0, scores="accuracy"),
+    "scorer": lambda: make_private_scorer("auc", epsilon=1.0)(PUBLIC, X, Y),
+    "calibration": lambda: PrivateCalibratedClassifier(PUBLIC).fit(X, Y),
+    "threshold": lambda: PrivateThresholdClassifier(PUBLIC).fit(X, Y),
+    "fit": lambda: DPLogisticRegression(max_iter=2).fit(X, Y),
+}
+
+
+@pytest.mark.filterwarnings("ignore::dpglm.exceptions.UtilityWarning")
+@pytest.mark.parametrize("release", SEEDED)
+def test_dayone_a_seed_is_warned_of_by_every_release(release):
+    with seeded_noise(0), pytest.warns(PrivacyWarning, match="seeded_noise makes"):
+        SEEDED[release]()
+
+
+def test_dayone_sums_assert_what_composition_needs_and_drafts_what_they_read():
+    a = DPLogisticRegression(max_iter=2).plan(100, 3).ledger
+    assert "number and costs of all fits" in (a + a).assumptions[-1]
+    assert not any("settings" in text for text in (a + a).assumptions)
+    assert "No value is read" not in Schema.draft.__doc__
+    assert "dtype may follow from" in Schema.draft.__doc__
