@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -176,7 +177,7 @@ SAFE = [
             OrdinalEncoder(categories=[["a", "b"]]), CountVectorizer(vocabulary=["a", "b"]),
             TfidfVectorizer(vocabulary=["a", "b"], use_idf=False), FunctionTransformer(),
             SimpleImputer(strategy="constant", keep_empty_features=True),
-            MissingIndicator(features="all"), FunctionTransformer(np.log1p),
+            MissingIndicator(features="all"), FunctionTransformer(np.arctan),
             SplineTransformer(knots=np.array([[0.0], [1.0], [2.0]])), RBFSampler(gamma=0.5),
             GaussianRandomProjection(4),
             SparseCoder(np.eye(4)), TfidfTransformer(use_idf=False), PolynomialCountSketch(),
@@ -247,6 +248,29 @@ def test_what_only_its_author_can_tell_has_a_word_of_its_own(step):
 def test_what_tells_something_of_the_rows_beside_the_fit_leaks(step, instead):
     (finding,) = check_pipeline(make_pipeline(step, PRIVATE))
     assert finding.severity == "leaks" and finding.instead.endswith(instead)
+
+
+# For which of these numbers numpy itself warns is the oracle.
+NUMBERS = [-1e300, -2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0, 1e300]
+
+
+@pytest.mark.parametrize(
+    "name", [n for n, f in vars(np).items() if isinstance(f, np.ufunc) and f.nin == f.nout == 1]
+)
+def test_dayone_a_function_of_which_numpy_warns_for_some_value_is_named(name):
+    func, warns = getattr(np, name), False
+    for number in NUMBERS:
+        with warnings.catch_warnings(action="error"):
+            try:
+                func(np.array([number]))
+            except (RuntimeWarning, TypeError):
+                warns = True
+    found = check_pipeline(make_pipeline(FunctionTransformer(func), PRIVATE))
+    assert [finding.severity for finding in found] == ["leaks"] * warns
+    if not warns:
+        checked = FunctionTransformer(func, inverse_func=np.sqrt)
+        assert [f.severity for f in check_pipeline(checked)] == ["leaks"]
+        assert not check_pipeline(checked.set_params(check_inverse=False))
 
 
 def test_only_an_estimator_is_looked_at():

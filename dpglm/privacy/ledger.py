@@ -532,6 +532,10 @@ class PrivacyLedger:
         """
         return replace(self, n_changed=self.n_changed * check_whole("k", k))
 
+    def __deepcopy__(self, memo: Any) -> "PrivacyLedger":
+        """Return this one, a value: a copy of a fit has its ledger, and no other."""
+        return self
+
     def __radd__(self, other: object) -> "PrivacyLedger":
         """Let ``sum(ledgers)`` start from 0."""
         return self if other == 0 else NotImplemented

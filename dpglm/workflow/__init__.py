@@ -2,11 +2,10 @@
 
 from dpglm.workflow.atoms import PrivateAtoms, private_atoms
 from dpglm.workflow.calibration import PrivateCalibratedClassifier, PrivateThresholdClassifier
-from dpglm.workflow.checks import Finding, check_pipeline
+from dpglm.workflow.checks import Finding, check_pipeline, privacy_of
 from dpglm.workflow.scores import PrivateScores, make_private_scorer, private_scores
 from dpglm.workflow.search import PrivateSearchCV
 from dpglm.workflow.splits import PrivateKFold, private_split
-from dpglm.workflow.totals import privacy_of
 
 __all__ = [
     "Finding", "PrivateAtoms", "PrivateCalibratedClassifier", "PrivateKFold", "PrivateScores",

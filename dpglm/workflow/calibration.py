@@ -69,11 +69,6 @@ class _OnNoisyTable(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimator
         ValueError
             For bad parameters or labels, before anything is released. Whatever fails after the
             first draw of noise has ``privacy_ledger``.
-
-        Warns
-        -----
-        UtilityWarning
-            If the noise could hide a class; it says nothing beyond the release.
         """
         self._forget()
         self._check()
@@ -202,9 +197,8 @@ def _estimator_has(name: str) -> Any:
 class PrivateThresholdClassifier(_OnNoisyTable):
     """Private counterpart of `TunedThresholdClassifierCV` for a classifier that is fitted already.
 
-    It counts held-out records by label and by the log-odds that the estimator gives them (64 bins),
-    with noise, once, and predicts the second class from that edge of a bin on which costs least by
-    these counts.
+    By the counts of `PrivateCalibratedClassifier`, it predicts the second class from that edge of a
+    bin on which costs least.
 
     Parameters
     ----------

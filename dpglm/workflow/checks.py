@@ -1,22 +1,30 @@
-"""Which steps of a pipeline read other people's rows, found from parameters without any data."""
+"""One walk over a pipeline: which steps read other people's rows, and what all fits cost."""
 
 import math
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from numbers import Integral
+from types import ModuleType
 from typing import Any
 
 import numpy as np
+from sklearn.base import clone
 from sklearn.compose import ColumnTransformer, make_column_selector
 from sklearn.frozen import FrozenEstimator
-from sklearn.model_selection import ParameterSampler
+from sklearn.model_selection import ParameterGrid, ParameterSampler, check_cv
 from sklearn.pipeline import FeatureUnion, Pipeline
 from sklearn.utils import get_tags
 
+from dpglm.estimators.base import Budgeted
 from dpglm.exceptions import PrivacyWarning
 from dpglm.privacy.gaussian import GaussianEvent
+from dpglm.privacy.ledger import PrivacyLedger
 from dpglm.privacy.odometer import is_ours
+from dpglm.schema.encoder import SchemaEncoder
+from dpglm.workflow.atoms import RELEASED
+from dpglm.workflow.scores import PrivateScorer
 from dpglm.workflow.splits import PrivateKFold
 
 
@@ -68,11 +76,6 @@ def check_pipeline(estimator: Any) -> list[Finding]:
         Printed, one a line; empty if every step is known to treat each row by itself. A step of
         which that is not known is in the list, with the word ``"not known"``.
 
-    Raises
-    ------
-    ValueError
-        If it is no estimator.
-
     Notes
     -----
     Classes of scikit-learn are known: one that is not known to be harmless with its parameters is
@@ -92,7 +95,12 @@ def check_pipeline(estimator: Any) -> list[Finding]:
     """
     if not _is_estimator(estimator):
         raise ValueError(f"check_pipeline needs an estimator, and {estimator!r:.80} has no fit.")
-    nodes = list(parts_of(estimator))
+    return findings_of(estimator)
+
+
+def findings_of(study: Any) -> list[Finding]:
+    """Return the findings of an estimator, or of all estimators in a list or dictionary."""
+    nodes = [(step, part) for step, part in parts_of(study) if _is_estimator(part)]
     # Whether an estimator keeps the number of rows private: of records, or of a person.
     private_count = any(
         getattr(node, "neighboring_relation", None) == _ADD
@@ -107,27 +115,23 @@ def check_pipeline(estimator: Any) -> list[Finding]:
     return found
 
 
-def warn_of(findings: Iterable[Finding], stacklevel: int = 3) -> None:
-    """Warn of what breaks, for whoever holds a whole pipeline when it is fitted or priced."""
-    for finding in findings:
+def stated(
+    ledger: PrivacyLedger, findings: Iterable[Finding], stacklevel: int = 3
+) -> PrivacyLedger:
+    """Return a ledger with what has to be assumed of findings, and warn of those that break it."""
+    assumptions, broken = dict.fromkeys(ledger.assumptions), False
+    for finding in dict.fromkeys(findings):
+        said = f"nothing is released of what no number covers: {finding.reads}"
+        if finding.severity == "not known":
+            step = finding.step
+            said = f"{step} treats each row by itself, and makes no private fit that is not counted"
+        assumptions[said] = None
         if finding.severity == "breaks":
             warnings.warn(str(finding), PrivacyWarning, stacklevel=stacklevel)
-
-
-def assumed_of(findings: Iterable[Finding]) -> list[str]:
-    """Return what has to be assumed of each finding, for a ledger."""
-    return [
-        f"{finding.step} treats each row by itself, and makes no private fit that is not counted"
-        if finding.severity == "not known"
-        else f"nothing is released of what no number covers: {finding.reads}"
-        for finding in findings
-    ]
-
-
-def released_by(findings: Iterable[Finding]) -> list[tuple[GaussianEvent, int]]:
-    """Return what steps that break the guarantee add to a ledger: a release without noise."""
-    broken = any(finding.severity == "breaks" for finding in findings)
-    return [(GaussianEvent(0.0), 1)] * broken
+            broken = True
+    # What breaks the guarantee counts as a release without noise.
+    events = (*ledger.events, *[(GaussianEvent(0.0), 1)] * broken)
+    return replace(ledger, events=events, assumptions=tuple(assumptions))
 
 
 _ADD = "add_or_remove_one"
@@ -221,26 +225,39 @@ def _is_estimator(value: Any) -> bool:
     return hasattr(value, "fit") and not isinstance(value, type)
 
 
+def pays(value: Any) -> bool:
+    """Return whether a fit or a call of this releases something from its rows, and pays for it."""
+    return isinstance(value, (Budgeted, PrivateScorer))
+
+
 def parts_of(value: Any, step: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield all that has a fit in a value and in its parameters, with the names of their places."""
+    """Yield a value and all that `inside` finds in it, with the names of their places."""
+    yield step, value
+    for place, inner in inside(value, step):
+        yield from parts_of(inner, place)
+
+
+def inside(value: Any, step: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the parameters of an estimator, or the entries of a collection, with their places."""
     if _is_estimator(value):
-        yield step, value
         # What is frozen was fitted elsewhere, and is looked at as a whole.
         closed = isinstance(value, FrozenEstimator) or not hasattr(value, "get_params")
         value = {} if closed else value.get_params(deep=False)
     if isinstance(value, ParameterSampler):
         value = value.param_distributions
+    if isinstance(value, np.ndarray) and value.dtype == object:
+        value = value.ravel().tolist()
     if isinstance(value, Mapping):
         for name, inner in value.items():
-            yield from parts_of(inner, f"{step}__{name}".removeprefix("__"))
-    elif isinstance(value, (list, tuple)):
+            yield f"{step}__{name}".removeprefix("__"), inner
+    elif isinstance(value, (list, tuple, set, frozenset)):
         for inner in value:
-            named = isinstance(inner, tuple) and len(inner) > 1 and isinstance(inner[0], str)
-            if named:  # as in steps and transformers, which is no part of a nested name
+            if isinstance(inner, tuple) and len(inner) > 1 and isinstance(inner[0], str):
+                # As in steps and transformers, which is no part of a nested name.
                 outer = step.rpartition("__")[0]
-                yield from parts_of(inner[1], f"{outer}__{inner[0]}".removeprefix("__"))
+                yield f"{outer}__{inner[0]}".removeprefix("__"), inner[1]
             else:
-                yield from parts_of(inner, step)
+                yield step, inner
 
 
 def _facts(estimator: Any) -> Iterator[tuple[str, str, str]]:
@@ -278,6 +295,12 @@ def _known_facts(estimator: Any, name: str) -> Iterator[tuple[str, str, str]]:
     if getattr(estimator, "multilabel_", False):
         does = f"{name} fits nothing to a label that all rows share"
         yield does, "breaks", "MultiOutputClassifier"
+    func = getattr(estimator, "func", None)
+    if func is not None and (
+        _complains(func) or (estimator.inverse_func and estimator.check_inverse)
+    ):
+        does = f"{name} warns if a value is outside of the domain of func or inverse_func"
+        yield does, "leaks", "a function of all numbers, such as numpy.arctan, without inverse_func"
     if callable(getattr(estimator, "max_features", None)):
         yield f"{name} calls a function on all rows", "not known", "a number"
     inner = [*getattr(estimator, "transformers", ()), getattr(estimator, "remainder", ())]
@@ -292,6 +315,16 @@ def _known_facts(estimator: Any, name: str) -> Iterator[tuple[str, str, str]]:
     if any(callable(c) and not isinstance(c, make_column_selector) for c in columns):
         does = f"{name} calls a function on all rows to choose columns"
         yield does, "not known", "the names of the columns"
+
+
+def _complains(func: Callable[[Any], Any]) -> bool:
+    """Return whether a function fails, or numpy would warn, for some finite number."""
+    try:
+        with np.errstate(all="raise", under="ignore"):
+            func(np.array([0.0, 1.0, 2.0, 1e300, 5e-324, -0.0, -1.0, -2.0, -1e300, -5e-324]))
+    except Exception:
+        return True
+    return False
 
 
 def _is_stateless(estimator: Any) -> bool:
@@ -335,3 +368,199 @@ def _fold_facts(estimator: Any, private_count: bool) -> Iterator[tuple[str, str,
     elif not isinstance(cv, str):
         instead = "this, if each row's fold follows from public facts and its own identifier"
         yield f"{name} takes folds from {folds}", "not known", instead
+
+
+# Classes of scikit-learn that keep each fit they made in an attribute.
+_KEEP_FITS = {
+    "BaggingClassifier", "CalibratedClassifierCV", "ClassifierChain", "ColumnTransformer",
+    "FixedThresholdClassifier", "MultiOutputClassifier", "OneVsOneClassifier",
+    "OneVsRestClassifier", "OutputCodeClassifier", "SelectFromModel", "TransformedTargetRegressor",
+    "VotingClassifier",
+}  # fmt: skip
+# Those that fit the very steps that they were given.
+_FIT_STEPS = {"FeatureUnion": "transformer_list", "Pipeline": "steps"}
+_SEARCHES = {f"{kind}SearchCV" for kind in ("Grid", "Randomized", "HalvingGrid", "HalvingRandom")}
+# Those that take the label set off the rows, although the fits inside them are told it.
+_READ_LABELS = {"Bagging", "OneVsRest", "OutputCode", "Stacking", "Voting"}
+
+
+def privacy_of(
+    study: Any, n_samples: int | None = None, n_features: int | None = None, n_classes: int = 2
+) -> PrivacyLedger:
+    """Return one ledger for all private fits inside of a pipeline, a search, an ensemble or a list.
+
+    Parameters
+    ----------
+    study : estimator, ledger, scores, results of ``cross_validate``, or a collection of them
+        A pipeline or search may be fitted or not; other meta-estimators must be. The results of
+        ``cross_validate`` need ``return_estimator=True``. All that it holds counts, a parameter
+        that was fitted beforehand too.
+    n_samples, n_features : int, default=None
+        Shape of all rows, ``*X.shape``, where fits have to be planned: those of a pipeline that is
+        not fitted, and those of a search, which keeps one of them only.
+    n_classes : int, default=2
+
+    Returns
+    -------
+    PrivacyLedger
+        Of all fits together. Where a step breaks the guarantee a warning says so, its epsilon is
+        ``inf``, and it says what the fits cost alone. What only the author of a step can tell is
+        among its assumptions.
+
+    Raises
+    ------
+    ValueError
+        If there is no private fit, or fits are gone whose cost cannot be known.
+
+    Notes
+    -----
+    A search of G candidates over k folds makes G k + 1 fits. All but the last are planned anew.
+    No number covers the choice among them by scores without noise. A meta-estimator that was fitted
+    twice has forgotten its first fits; a `PrivacyOdometer` counts them.
+
+    Examples
+    --------
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from dpglm import DPLogisticRegression, PublicBoundsScaler
+    >>> from dpglm.workflow import privacy_of
+    >>> pipeline = make_pipeline(PublicBoundsScaler(0, 9), DPLogisticRegression(epsilon=1.0))
+    >>> round(privacy_of(pipeline, n_samples=10_000, n_features=20).epsilon(), 3)
+    1.0
+    """
+    shape = None if n_samples is None or n_features is None else (n_samples, n_features, n_classes)
+    count = _Count(shape)
+    total = count.total(count.of(study))
+    if total is None:
+        raise ValueError(f"privacy_of found no private fit in {study!r:.80}.")
+    total = stated(total, findings_of(study))
+    assumptions = dict.fromkeys((*total.assumptions, *_assumed_of(study)))
+    return replace(total, assumptions=tuple(assumptions))
+
+
+def _assumed_of(study: Any) -> Iterator[str]:
+    """Yield what has to be assumed of scores, of schemas with atoms, and of labels."""
+    if isinstance(study, Mapping) and "score_time" in study:
+        yield "the scores, which have no noise or are charged as well, are not released"
+    for _, part in parts_of(study):
+        if type(part).__name__.removesuffix("Classifier") in _READ_LABELS:
+            yield f"the label set, which {type(part).__name__} reads off the labels, is public"
+        if isinstance(part, SchemaEncoder) and RELEASED in part.schema.source:
+            name = part.schema.name
+            yield f"the counts that showed the atoms of schema {name!r} are charged as well"
+
+
+@dataclass
+class _Count:
+    """Counts how often each ledger is in a study, the same in two places once.
+
+    All that was met is kept, so that no other object takes its place in memory.
+    """
+
+    shape: tuple[int, int, int] | None
+    met: dict[Any, tuple[Any, Counter[int]]] = field(default_factory=dict)
+    ledgers: dict[int, PrivacyLedger] = field(default_factory=dict)
+
+    def total(self, counted: Counter[int]) -> Any:
+        return sum((self.ledgers[each] for each in counted.elements()), 0) or None
+
+    def any_of(self, values: Iterable[Any], made: bool) -> Counter[int]:
+        counted: Counter[int] = Counter()
+        for value in values:
+            counted |= self.of(value, made)
+        return counted
+
+    def of(self, value: Any, made: bool = False) -> Counter[int]:
+        """Count the ledgers in a value. Where fits are `made`, what has none was not fitted."""
+        key = id(value), made
+        if key not in self.met:
+            self.met[key] = value, Counter()  # for what holds itself
+            self.met[key] = value, self._of(value, made)
+        return self.met[key][1]
+
+    def _of(self, value: Any, made: bool) -> Counter[int]:
+        if isinstance(value, PrivacyLedger):
+            self.ledgers[id(value)] = value
+            return Counter([id(value)])
+        if isinstance(value, (type, ModuleType)):
+            return Counter()
+        own, given = getattr(value, "__dict__", {}), [inner for _, inner in inside(value)]
+        if isinstance(own.get("privacy_"), PrivacyLedger):
+            # This has all that it spent itself; what it was given may have cost as well.
+            return self.any_of([*given, own["privacy_"]], True)
+        name = type(value).__name__ if type(value).__module__.startswith("sklearn.") else ""
+        if name in _FIT_STEPS:
+            # A step in two places was fitted twice, and keeps the second ledger alone.
+            steps = own[_FIT_STEPS[name]]
+            return sum((self.of(step[1], made) for step in steps), Counter())
+        if isinstance(value, Mapping) and "score_time" in value and "estimator" not in value:
+            raise ValueError("Fits are gone: call cross_validate with return_estimator=True.")
+        if not hasattr(value, "fit") or isinstance(value, FrozenEstimator):
+            return self.any_of([*given, *own.values()], made or bool(own))
+        fitted = any(attribute.endswith("_") for attribute in own)
+        if made and not fitted:
+            return self.any_of(given, True)
+        is_search = name in _SEARCHES and not any(pays(p) for _, p in parts_of(value.scoring))
+        if self.shape is None and (is_search or hasattr(value, "plan")):
+            raise ValueError(
+                "Fits have to be planned, because they are not made yet, or a search did not keep "
+                "them: pass the shape of all rows, as in privacy_of(search, *X.shape)."
+            )
+        if is_search:
+            return self._of_search(value, *self.shape)
+        if hasattr(value, "plan"):
+            return self.of(value.plan(*self.shape).ledger)
+        # By folds both make predictions of fits that they do not keep.
+        by_folds = name == "ClassifierChain" and value.cv is not None
+        keeps_all = name in _KEEP_FITS and not (by_folds or own.get("ensemble", True) is False)
+        if not (fitted and keeps_all) and any(pays(part) for _, part in parts_of(value)):
+            raise ValueError(
+                f"What was fitted inside of {type(value).__name__} cannot be known: it is not "
+                "fitted yet, or forgets a fit. Fit it in a PrivacyOdometer, whose total has all."
+            )
+        return self.any_of(own.values(), True)
+
+    def _of_search(self, search: Any, n_samples: int, *others: int) -> Counter[int]:
+        """Count k fits for each candidate, and the last one on all rows."""
+        fitted = hasattr(search, "cv_results_")
+        if not fitted and isinstance(search.cv, Iterator):
+            raise ValueError(
+                f"cv={search.cv!r:.80} of {type(search).__name__} can be read once only, and "
+                "counting its splits would leave none to fit on: pass list(cv)."
+            )
+        folds = search.n_splits_ if fitted else check_cv(search.cv).get_n_splits(range(n_samples))
+        candidates = _candidates(search, n_samples)
+
+        def planned(params: Mapping[str, Any], n_rows: int) -> Counter[int]:
+            candidate = clone(search.estimator).set_params(**clone(params, safe=False))
+            return replace(self, shape=(n_rows, *others)).of(candidate)
+
+        counted = self.any_of([search.estimator], made=True)
+        for params, n_rows in candidates * folds:
+            counted |= planned(params, n_rows - n_rows // folds)
+        if hasattr(search, "best_estimator_"):
+            return counted | self.of(search.best_estimator_, True)
+        if search.refit and not fitted:
+            last = [planned(*candidate) for candidate in candidates]
+            counted |= max(last, key=lambda each: self.total(each).epsilon() if each else 0.0)
+        return counted
+
+
+def _candidates(search: Any, n_samples: int) -> list[tuple[Mapping[str, Any], int]]:
+    """Return the parameters of each candidate, and among how many rows its folds are made."""
+    name, results = type(search).__name__, getattr(search, "cv_results_", None)
+    if results is not None:
+        by_rows = getattr(search, "resource", None) == "n_samples"
+        sizes = results["n_resources"] if by_rows else [n_samples] * len(results["params"])
+        return list(zip(results["params"], map(int, sizes), strict=True))
+    if name == "GridSearchCV":
+        drawn = ParameterGrid(search.param_grid)
+    elif name == "RandomizedSearchCV" and isinstance(search.random_state, Integral):
+        drawn = ParameterSampler(
+            search.param_distributions, search.n_iter, random_state=search.random_state
+        )
+    else:
+        raise ValueError(
+            f"Which candidates {name} tries is not known before it is fitted: halving leaves out "
+            "by scores, and RandomizedSearchCV draws anew unless random_state is a number."
+        )
+    return [(params, n_samples) for params in drawn]

@@ -1,13 +1,16 @@
 """What scores, calibration and thresholds are made of: sums over scored records, with noise."""
 
 import math
+import traceback
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
+from joblib import parallel_config
 from scipy.linalg import solve_triangular, toeplitz
 from scipy.sparse import issparse
 from scipy.special import expit
@@ -24,7 +27,7 @@ from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.gaussian import GaussianEvent
 from dpglm.privacy.ledger import PrivacyLedger
 from dpglm.privacy.noise import entropy_source, noise_seed
-from dpglm.privacy.odometer import charge_odometers
+from dpglm.privacy.odometer import charge_odometers, charged_as_one, is_ours
 from dpglm.privacy.pure import MOST_SUMS, BoxSums, box_quantile, box_std
 from dpglm.privacy.vault import GaussianSum, Vault, magnitude_sensitivity
 from dpglm.schema.values import check_sparse, composed, floating, null_rows
@@ -189,6 +192,33 @@ class ScoreVault(Vault):
         return self._release_sum(mechanism, lambda: self._sums.table() @ root.T, 2 * n_bins)
 
 
+@contextmanager
+def steps_alone() -> Iterator[None]:
+    """Run fitted models and the steps of pipelines on private rows, without a word or a release.
+
+    Whether a step complains would depend on the records: warnings are dropped, and an error says
+    no more than whose it was. A private fit inside is refused. Steps run in this thread, as none of
+    that would reach others.
+    """
+    with (
+        np.errstate(all="ignore"),
+        warnings.catch_warnings(action="ignore"),
+        parallel_config(backend="sequential"),
+        charged_as_one(PrivacyLedger((), "zero_out", 0.5)),
+    ):
+        try:
+            yield
+        except Exception as error:
+            met = [f.f_locals.get("self") for f, _ in traceback.walk_tb(error.__traceback__)]
+            step = next((each for each in met[::-1] if hasattr(each, "fit")), None)
+            if step is None or is_ours(step):
+                raise
+            raise ValueError(
+                f"{type(step).__name__} failed with {type(error).__name__} on private rows, and "
+                "its message may quote one. Try it on public rows of the same form."
+            ) from None
+
+
 def release_statistics(
     model: Any,
     X: Any,
@@ -205,8 +235,7 @@ def release_statistics(
     comes later, of ``use`` too, has the ``privacy_ledger``.
     """
     classes, names = fitted_classes(model), [name for name in WEIGHTS if name in needed]
-    # Whether the model complains would depend on the records.
-    with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):
+    with steps_alone():
         records = _scored_records(model, classes, X, y, names, loss_bound)
     n_records, is_exact = budget.public_n_samples(records.n_records), budget.n_ref is None
     if n_records > _MOST_RECORDS:

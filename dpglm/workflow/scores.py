@@ -417,9 +417,8 @@ class PrivateScorer:
     Attributes
     ----------
     ledgers : list of PrivacyLedger
-        What each call has cost, in order; also of calls that failed after their release. Calls in
-        other processes (``n_jobs``), and those of a copy, are not among them; a `PrivacyOdometer`
-        counts them.
+        What each call has cost, in order, if it failed after its release too. Calls in other
+        processes (``n_jobs``) and of copies are not among them; a `PrivacyOdometer` counts them.
     """
 
     score: str
@@ -478,9 +477,8 @@ def make_private_scorer(score: str, *, epsilon: float, **settings: Any) -> Priva
     Notes
     -----
     Guarantee: that of `private_scores`, for each call. In cross-validation the folds must follow
-    from public facts (``cv=PrivateKFold(5)``, not the default), and the fits cost as well. With
-    ``n_jobs`` above 1 calls are made in other processes, and ``ledgers`` and ``privacy_`` know
-    nothing of them: a `PrivacyOdometer` around it all counts them.
+    from public facts (``cv=PrivateKFold(5)``, not the default), and the fits cost as well: a
+    `PrivacyOdometer` around it all counts everything.
 
     Examples
     --------

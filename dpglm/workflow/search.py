@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass, replace
 from typing import Any, Self
 
@@ -29,8 +29,8 @@ from dpglm.privacy.ledger import PrivacyLedger, rounded_up
 from dpglm.privacy.noise import entropy_source
 from dpglm.privacy.odometer import charged_as_one
 from dpglm.privacy.selection import ChoosingVault, ExponentialSelection
-from dpglm.workflow.checks import assumed_of, check_pipeline, released_by, warn_of
-from dpglm.workflow.releases import counted_rows
+from dpglm.workflow.checks import findings_of, parts_of, pays, stated
+from dpglm.workflow.releases import counted_rows, steps_alone
 
 # Of mu^2 for the candidates and the choice, and of that for the choice if it reads the same rows.
 _SEARCH_SHARE, _CHOICE_SHARE = 1 / 3, 0.1
@@ -54,8 +54,7 @@ class LabelledRows:
         """Return how many labels a fitted model predicts; of a fit that failed, None, it is 0."""
         if model is None:
             return 0.0
-        # Whether numpy complains would depend on the data.
-        with np.errstate(all="ignore"):
+        with steps_alone():
             right = model.predict(self._X) == self._y
             return float(np.count_nonzero(right & counted_rows(model, self._X, len(right))))
 
@@ -119,11 +118,18 @@ class SearchPlan:
         return f"<SearchPlan: {self}>"
 
 
-def _fitted_has(name: str) -> Callable[[Any], bool]:
-    """Return whether the last fit, or the estimator before there is one, has a method."""
-    return lambda search: (
-        bool(search.refit) and hasattr(getattr(search, "best_estimator_", search.estimator), name)
-    )
+def _of_best(name: str, returned: str) -> Any:
+    """Return a method that asks the last fit, where that, or the estimator, has such a method."""
+
+    def method(search: "PrivateSearchCV", X: Any) -> np.ndarray:
+        return getattr(search._best, name)(X)
+
+    method.__name__, method.__doc__ = name, f"Return {returned}"
+    return available_if(
+        lambda search: (
+            search.refit and hasattr(getattr(search, "best_estimator_", search.estimator), name)
+        )
+    )(method)
 
 
 @completed
@@ -189,8 +195,8 @@ class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimat
     another, and by 2 where it is replaced (Dong, Durfee & Rogers 2020, "Optimal differential
     privacy composition for exponential mechanisms"). Each fit is charged with what it was allowed
     to spend. A candidate whose fit fails once it has drawn noise predicts nothing right.
-
-    An odometer is charged once, with the whole search, before the first release.
+    An odometer is charged once, with the whole search, before the first release. Steps run in one
+    thread and in silence. One that fits privately is refused: pass a frozen fit of it.
 
     Examples
     --------
@@ -237,11 +243,6 @@ class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimat
         ------
         ValueError
             If a parameter is out of range, or a setting cannot be fitted within its part.
-
-        Warns
-        -----
-        PrivacyWarning
-            For each step of a setting that breaks the guarantee, as `check_pipeline` finds them.
         """
         settings = self._settings()
         return self._plan(settings, n_samples, [n_features] * len(settings), n_classes)
@@ -265,11 +266,6 @@ class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimat
             carries ``privacy_ledger``, the cost of the whole search.
         BudgetExceededError
             If the whole search exceeds the limit of an odometer, before anything is released.
-
-        Warns
-        -----
-        PrivacyWarning
-            For each step of a setting that breaks the guarantee, as `check_pipeline` finds them.
         """
         self._forget()
         if as_source(X, y) is not None:
@@ -308,8 +304,8 @@ class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimat
         own = {"classes": classes.tolist()}
         with warnings.catch_warnings():
             # That a candidate has learned little says nothing of the last fit.
-            warnings.simplefilter("ignore", UtilityWarning)
-            warnings.simplefilter("ignore", ConvergenceWarning)
+            for kind in (UtilityWarning, ConvergenceWarning):
+                warnings.simplefilter("ignore", kind)
             candidates = (self._configured(s, plan.candidate_mu, **own) for s in settings)
             models = [_fitted(candidate, *to_fit) for candidate in candidates]
         event, rows = SelectionEvent(plan.choice_epsilon), LabelledRows(*to_compare)
@@ -322,30 +318,15 @@ class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimat
         found = {"best_index_": best, "best_params_": settings[best], "cv_results_": results}
         if self.refit:
             last = self._configured(settings[best], plan.final_mu, **own)
-            found["best_estimator_"] = last.fit(X, y)
+            found["best_estimator_"] = _fit(last, X, y)
         return found
 
-    @available_if(_fitted_has("predict"))
-    def predict(self, X: Any) -> np.ndarray:
-        """Return what ``best_estimator_`` predicts, shape (n_samples,)."""
-        return self._best.predict(X)
+    predict = _of_best("predict", "what ``best_estimator_`` predicts, shape (n_samples,).")
+    predict_proba = _of_best("predict_proba", "its probabilities, shape (n_samples, n_classes).")
+    predict_log_proba = _of_best("predict_log_proba", "the logarithm of its `predict_proba`.")
+    decision_function = _of_best("decision_function", "its scores, one or (n_classes,) a row.")
 
-    @available_if(_fitted_has("predict_proba"))
-    def predict_proba(self, X: Any) -> np.ndarray:
-        """Return its probability of each class, shape (n_samples, n_classes)."""
-        return self._best.predict_proba(X)
-
-    @available_if(_fitted_has("predict_log_proba"))
-    def predict_log_proba(self, X: Any) -> np.ndarray:
-        """Return the logarithm of its `predict_proba`."""
-        return self._best.predict_log_proba(X)
-
-    @available_if(_fitted_has("decision_function"))
-    def decision_function(self, X: Any) -> np.ndarray:
-        """Return its scores, shape (n_samples,) for two classes, else (n_samples, n_classes)."""
-        return self._best.decision_function(X)
-
-    @available_if(_fitted_has("score"))
+    @available_if(lambda search: search.refit)
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return its accuracy; it has no noise: of private records it must not be published."""
         return self._best.score(X, y, sample_weight)
@@ -417,16 +398,11 @@ class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimat
             for mu in filter(None, (candidate_mu, final_mu)):
                 plan = self._plan_of(setting, mu, n_samples, width, n_classes)
                 assumptions |= dict.fromkeys(plan.ledger.assumptions)
+        whole = replace(
+            whole, events=(*whole.events, *last), assumptions=(*assumptions, *whole.assumptions)
+        )
         # Of steps only: that epsilon=inf has no noise was asked for.
         models = [self._configured(setting, 1.0, epsilon=1.0) for setting in settings]
-        findings = dict.fromkeys(found for model in models for found in check_pipeline(model))
-        warn_of(findings, stacklevel=4)
-        assumptions |= dict.fromkeys(assumed_of(findings))
-        ledger = replace(
-            whole,
-            events=(*whole.events, *last, *released_by(findings)),
-            assumptions=(*assumptions, *whole.assumptions),
-        )
         return SearchPlan(
             way=way,
             n_candidates=n_candidates,
@@ -434,7 +410,7 @@ class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimat
             candidate_mu=candidate_mu,
             final_mu=final_mu if self.refit else 0.0,
             choice_epsilon=choice_epsilon,
-            ledger=ledger,
+            ledger=stated(whole, findings_of(models), stacklevel=4),
         )
 
     def _resolved_way(self, replaced_mu: float) -> str:
@@ -494,7 +470,13 @@ class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimat
                 "one over the number of records, such as 1e-6."
             )
         own = asdict(self._budget()) | {"epsilon": epsilon, "classes": self._declared(), **given}
-        prefix, _ = _private_step(model)
+        prefix, last = _private_step(model)
+        for step, part in parts_of(model):
+            if pays(part) and part is not last:
+                raise ValueError(
+                    f"{step} is a {type(part).__name__}, which fits privately, and a search pays "
+                    "for its last step alone. Fit it before, and pass a FrozenEstimator of it."
+                )
         return model.set_params(**{prefix + name: value for name, value in own.items()})
 
 
@@ -513,17 +495,29 @@ def _private_step(estimator: Any) -> tuple[str, Any]:
 
 def _width(model: Any, X: Any, y: Any) -> int:
     """Return how many columns the private estimator is given, all rows checked."""
+    return table_of(_private_step(model)[1], _encoded(model, X, y), y).shape[1]
+
+
+def _encoded(model: Any, X: Any, y: Any) -> Any:
+    """Fit the steps before the private estimator, and return what they make of the rows."""
     if isinstance(model, Pipeline) and len(model) > 1:
-        # Whether steps warn would depend on the records.
-        with warnings.catch_warnings(action="ignore"):
-            X = model[:-1].fit_transform(X, y)
-    return table_of(_private_step(model)[1], X, y).shape[1]
+        steps = model[:-1]
+        with steps_alone():
+            X = steps.fit_transform(X, y)
+        model.steps[:-1] = steps.steps
+    return X
+
+
+def _fit(model: Any, X: Any, y: np.ndarray) -> Any:
+    """Fit a model; the private estimator warns of public facts, and its steps of nothing."""
+    _private_step(model)[1].fit(_encoded(model, X, y), y)
+    return model
 
 
 def _fitted(model: Any, X: Any, y: np.ndarray) -> Any:
     """Return a fitted candidate, or None if the fit failed once it had drawn noise."""
     try:
-        return model.fit(X, y)
+        return _fit(model, X, y)
     except Exception as error:
         if not hasattr(error, "privacy_ledger"):
             raise

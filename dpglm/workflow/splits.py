@@ -1,10 +1,4 @@
-"""Splits in which one record decides where it goes itself, and no other.
-
-Parts of a table are disjoint, and one record changes one of them, if a record's part follows from
-what the neighbouring relation leaves alone: its position, where the number of records is public, or
-its own identifier. Whatever is done with different parts then costs the most expensive of them, and
-fits on overlapping ones cost the sum of their ledgers.
-"""
+"""Splits in which one record decides where it goes itself, and no other."""
 
 from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass
@@ -59,11 +53,6 @@ def private_split(
     list of length 2 * len(arrays)
         ``X_train, X_test, y_train, y_test`` for X and y, rows in their old order.
 
-    Raises
-    ------
-    ValueError
-        If a parameter is out of range, lengths differ, or a part is empty.
-
     Notes
     -----
     Without `ids` the part of a row follows from its position and the number of rows, which is
@@ -113,10 +102,9 @@ def private_split(
 class PrivateKFold(BaseCrossValidator):
     """Folds of which one record changes one: what k fits on them cost is the sum of their ledgers.
 
-    As scikit-learn's ``KFold``, where the number of records is public. Under
-    ``"add_or_remove_one"`` the fold of a record follows from its identifier, given as `groups` to
-    ``split``: they are the `ids` of `private_split`.
-    Folds are never stratified: one label would decide in which fold other records are.
+    As scikit-learn's ``KFold`` where the number of records is public. Under ``"add_or_remove_one"``
+    the fold of a record follows from its identifier, given as `groups` to ``split``: the `ids` of
+    `private_split`. Never stratified: one label would decide in which fold other records are.
 
     Parameters
     ----------
