@@ -1,7 +1,4 @@
-"""Straight lines, curves with and without steps, and atoms, with the default estimators.
-
-`Schema.additive` and `private_atoms` on raw tables; atoms are found in the rows that are fitted,
-and paid for, so that all spend the same.
+"""Straight lines and curves, with the default estimators: `Schema.additive` on raw tables.
 
 Adult, BANK and KDD Cup 99 (50,000 of its rows) from the folder ``DPGLM_DATA``, each by its packaged
 schema, and an artificial census whose true model has straight lines only; with ``--tables unseen``
@@ -23,22 +20,17 @@ file, so that the other side can be run again alone.
 import argparse
 import json
 from collections import defaultdict
-from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
 import numpy as np
 from peers import boosting
-from sklearn.base import BaseEstimator, ClassifierMixin
 
 from dpglm import DPLinearSVM, DPLogisticRegression
 from dpglm.datasets import fetch_adult, fetch_bank, fetch_kddcup99, make_census
 from dpglm.schema import load_schema
-from dpglm.schema.encoder import encode
-from dpglm.schema.values import read_columns
 from dpglm.study import compare
 from dpglm.study.results import mean_and_error, setting_text
-from dpglm.workflow import private_atoms
 
 DELTA = 1e-8
 EPSILONS = (0.05, 0.2, 0.8, 1.6)
@@ -67,32 +59,6 @@ def signs(labels, schema):
     return (np.asarray(labels) == schema.classes[1]).astype(int)
 
 
-class OnAtoms(ClassifierMixin, BaseEstimator):
-    """An estimator on rows of what ``Column.numbers`` returns, with atoms, within one budget."""
-
-    def __init__(self, model, schema, epsilon=1.0, delta=DELTA):
-        self.model, self.schema, self.epsilon, self.delta = model, schema, epsilon, delta
-
-    def fit(self, X, y):
-        table = dict(zip(self.schema.feature_names, X.T, strict=True))
-        found = private_atoms(self.schema, table, epsilon=self.epsilon, delta=self.delta)
-        self.schema_ = found.schema
-        self.fit_ = MODELS[self.model](**found.left, classes=[0, 1]).fit(self._encoded(X), y)
-        self.classes_, self.privacy_ = self.fit_.classes_, found.privacy_ + self.fit_.privacy_
-        return self
-
-    def __getattr__(self, name):
-        if name not in ("predict", "decision_function", "predict_proba"):
-            raise AttributeError(name)
-        answer = getattr(self.fit_, name)
-        return lambda X: answer(self._encoded(X))
-
-    def _encoded(self, X):
-        numbers = dict(zip(self.schema.feature_names, X.T, strict=True))
-        numbers |= {c.name: numbers[c.name].astype(int) for c in self.schema.categorical}
-        return encode(self.schema_.encoded_columns, numbers)
-
-
 def forms(tables, epsilon):
     """Yield each table in each form, with the estimators for it."""
     models = {name: Model(classes=[0, 1]) for name, Model in MODELS.items()}
@@ -100,25 +66,16 @@ def forms(tables, epsilon):
         y = signs(labels, schema)
         # Of five folds four are trained on.
         plan = DPLogisticRegression(epsilon=epsilon, delta=DELTA).plan(len(y) * 4 // 5, 1)
-        steps = schema.additive(signal=plan.signal)
-        curves = [replace(c, steps=0) if c in steps.numeric else c for c in steps.columns]
-        curves = replace(steps, columns=curves)
-        lines = schema.additive(1)
-        known = {"lines": lines, "default": schema, "curves": curves, "steps": steps}
+        finer = schema.additive(signal=plan.signal)
+        known = {"lines": schema.additive(1), "default": schema, "curves": finer}
         for form, facts in known.items():
             yield {f"{name}, {form}": (facts.transformer().fit_transform(rows), y)}, models
-        raw = read_columns(rows, steps.feature_names)
-        numbers = np.column_stack([c.numbers(raw[c.name]) for c in steps.columns])
-        yield {f"{name}, atoms": (numbers, y)}, {name: OnAtoms(name, steps) for name in MODELS}
 
 
 def differences(records, base="lines", form="curves"):
     """Yield dataset, model, epsilon, metric, both means, the difference and its standard error."""
     found = defaultdict(dict)
     for record in records:
-        # Atoms are refused where no column is wide.
-        if "error" in record:
-            continue
         name, _, of = record["dataset"].partition(", ")
         key = name, record["estimator"], record["epsilon"]
         found[key][of, record["repeat"], record["fold"]] = record
@@ -281,11 +238,8 @@ def main():
             ).records
     for base, form in (
         ("lines", "default"),
-        ("default", "steps"),
+        ("default", "curves"),
         ("lines", "curves"),
-        ("curves", "steps"),
-        ("steps", "atoms"),
-        ("lines", "steps"),
     ):
         print_differences(list(differences(records, base, form)), base, form)
     if arguments.ebm:

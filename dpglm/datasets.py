@@ -528,7 +528,7 @@ def sample_from_schema(
     --------
     >>> X, y = sample_from_schema(load_schema("bank"), 2000, random_state=0)
     >>> X.shape, y.shape
-    ((2000, 129), (2000,))
+    ((2000, 100), (2000,))
     """
     if n_samples < 1:
         raise ValueError(f"n_samples={n_samples!r}; ask for at least one row.")

@@ -37,7 +37,7 @@ score += 0.8 * (loans["purpose"] == "study") - 0.7 * loans["owner"]
 default = (rng.random(n) < 1 / (1 + np.exp(-score))).astype(int)
 
 # %%
-# Age matters at both ends, which no straight line can say. Incomes may also jump at round numbers.
+# Age matters at both ends, which no straight line can say.
 # Where hardly anybody is, as at the highest incomes, a curve is mostly noise.
 model = make_pipeline(
     schema.transformer(),

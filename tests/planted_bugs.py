@@ -30,7 +30,6 @@ from dpglm.audit import (
 )
 from dpglm.audit.choices import ChoiceCounts
 from dpglm.audit.designs import counted_scores, cross_moment_scores, row_sum_scores
-from dpglm.audit.statistics import CanaryScores
 from dpglm.baselines import (
     DescentOutputPerturbation,
     DoubleNoiseNewton,
@@ -53,11 +52,9 @@ from dpglm.privacy.noise import entropy_source
 from dpglm.privacy.odometer import Whole
 from dpglm.privacy.vault import Vault
 from dpglm.schedules import HeavyBall
-from dpglm.schema import NumericColumn, Schema, Target
 from dpglm.sums import objective as objectives
 from dpglm.sums.objective import Objective
-from dpglm.workflow import PrivateSearchCV, atoms, private_atoms
-from dpglm.workflow.atoms import AtomVault, NumberColumns
+from dpglm.workflow import PrivateSearchCV
 from dpglm.workflow.search import LabelledRows, SearchVault
 
 DELTA = 1e-6
@@ -90,24 +87,6 @@ def magnitudes(counts="magnitudes", n_canaries=640, **changes):
 
 # There are fewer lengths than magnitudes in a fit, so that such a count has fewer others in it.
 lengths = partial(magnitudes, "lengths", 1000)
-
-
-def values(relation="zero_out", n=500):
-    """Each canary has a number of its own in three columns, or none there, or another one."""
-    coins = np.random.default_rng(0).random(n) < 0.5
-    own, swapped = np.arange(n), relation == "replace_one"
-    columns = [NumericColumn(name, 0, 1023, missing="indicator") for name in "abc"]
-    table = dict.fromkeys("abc", np.where(coins, own, own + n if swapped else np.nan))
-    budget = {"epsilon": BOTH, "delta": DELTA, "share": 0.5, "neighboring_relation": relation}
-    with record() as tape:
-        private_atoms(Schema("canaries", columns, Target("y", [0, 1])), table, **budget)
-    (release,) = tape.releases
-    counts = release.answer.reshape(3, -1).sum(axis=0)
-    scores = counts[:n] - counts[n : 2 * n] + 3 if swapped else counts[:n]
-    # Of a canary that is there, and in standard deviations of the noise that was charged for.
-    multiplier = release.event.noise_multiplier
-    moved, std = math.sqrt(3 * (1 + swapped)), release.sensitivity * multiplier
-    return audit_scores(CanaryScores(scores / moved / std, coins, moved / std, 1 / multiplier))
 
 
 def cross_moments():
@@ -352,26 +331,6 @@ def magnitudes_of_one_record_alone(monkeypatch):
     of_zero_out = vaults.magnitude_sensitivity
     sensitivity = lambda relation, n_columns: of_zero_out("zero_out", n_columns)  # noqa: E731
     monkeypatch.setattr(vaults, "magnitude_sensitivity", sensitivity)
-
-
-half_of_the_noise_of_values = wrapped(AtomVault, "value_counts", with_half_noise)
-
-
-def values_of_one_column_for_all(monkeypatch):
-    monkeypatch.setattr(atoms, "magnitude_sensitivity", lambda relation, n_columns: 1.0)
-
-
-def values_of_one_record_alone(monkeypatch):
-    of_zero_out = atoms.magnitude_sensitivity
-    sensitivity = lambda relation, n_columns: of_zero_out("zero_out", n_columns)  # noqa: E731
-    monkeypatch.setattr(atoms, "magnitude_sensitivity", sensitivity)
-
-
-def cumulative_values(original, rows):
-    return original(rows).reshape(3, -1)[:, ::-1].cumsum(axis=1)[:, ::-1].ravel()
-
-
-values_counted_at_all_below = wrapped(NumberColumns, "value_counts", cumulative_values)
 
 
 def cumulative(original, rows, bounds):
@@ -635,11 +594,6 @@ BUGS = [
     Bug("magnitudes of zero-out under replace-one", magnitudes_of_one_record_alone,
         partial(magnitudes, neighboring_relation="replace_one")),
     Bug("magnitudes counted at all below as well", cumulative_magnitudes, magnitudes),
-    Bug("half of the noise of values", half_of_the_noise_of_values, values),
-    Bug("values of one column charged for all", values_of_one_column_for_all, values),
-    Bug("values of zero-out under replace-one", values_of_one_record_alone,
-        partial(values, "replace_one")),
-    Bug("values counted at all below as well", values_counted_at_all_below, values),
     Bug("half of the noise of lengths", half_of_the_noise_of_lengths, lengths),
     Bug("lengths of zero-out under replace-one", magnitudes_of_one_record_alone,
         partial(lengths, neighboring_relation="replace_one")),

@@ -156,7 +156,7 @@ def test_a_card_has_the_guarantee_the_scores_and_nothing_that_was_not_given():
     scores = private_scores(pipeline, frame, y, epsilon=2.0)
     card = model_card(pipeline, scores=scores, data={"records": 400})
     assert str(pipeline[-1].privacy_) in card and str(scores) in card and "- records: 400\n" in card
-    assert "census: 14 columns, 160 encoded" in card and card.count("FILL IN") == 2
+    assert "census: 14 columns, 141 encoded" in card and card.count("FILL IN") == 2
     assert re.findall("^## (.*)", card, re.M) == ["Use", "Model", "Data", "Privacy", "Scores"]
     # 400 records of a fit are nowhere, and neither are its scores.
     bare = model_card(pipeline[-1])

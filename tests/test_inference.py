@@ -740,6 +740,36 @@ def test_values_are_those_of_the_table(many):
     assert found.shape("pay")[1].names[-2:] == ["68287.75", "100000"]
 
 
+def test_special_values_are_compared_with_the_lower_end_of_the_curve(many):
+    special = {"age": [0, 95], "pay": [0, 200_000]}
+    columns = [replace(c, special_values=special.get(c.name, ())) for c in MANY.numeric]
+    schema = replace(MANY, columns=[*columns, BooleanColumn("member")]).additive(4)
+    turn = np.arange(3000) % 8
+    pay = np.sinh(np.random.default_rng(0).uniform(0, np.arcsinh(100_000), 3000))
+    table = many[0] | {
+        "age": np.where(turn < 6, many[0]["age"], np.where(turn == 6, 0, 95)),
+        "pay": np.choose(turn, [0, 200_000, np.nan, *[pay] * 5]),
+    }
+    X = schema.transformer().fit_transform(table)
+    y = (np.arange(3000) % 7 < 3).astype(int)
+    found = fitted(X, y, math.inf).inference(schema=schema)
+    coef = dict(
+        zip(schema.transformer().get_feature_names_out(), found.released.coef, strict=False)
+    )
+    value = dict(zip(found.names, found.params, strict=True))
+    for name in ("age = 0", "age = 95", "pay = 0", "pay = 200000", "pay (missing)"):
+        column = name.split()[0]
+        # The curve at its lower end, where all hats are zero.
+        lower = -2 * coef[column]
+        assert value[name] == pytest.approx(coef[name] - lower)
+    assert value["age (18 to 95)"] == pytest.approx(4 * coef["age"])
+    ages, added = found.shape("age")
+    assert ages[0] == 0 and ages[-1] == 95 and len(added.value) == 34
+    assert found.risk_difference(table, "age", 0, 95).names == ["age: 0 against 95"]
+    with pytest.raises(ValueError, match="1 is no value of 'age'; give one from 18 to 95"):
+        found.risk_difference(table, "age", 1, 95)
+
+
 @pytest.mark.parametrize(
     ("column", "value", "reference", "words"),
     [
@@ -784,5 +814,5 @@ def test_the_summary_speaks_of_curves_where_there_are_some_and_of_what_is_missin
     # By itself additive(1) would change neither a scale nor intervals that are said.
     advice = "see shape(), or have straight lines: intervals=1, as schema.additive(1) says where"
     for schema in (curves, curves.additive(4), MANY.additive(1)):
-        assert f"{advice} columns do not, without scale, steps and atoms." in note(schema)
+        assert f"{advice} columns do not, and no scale or special value." in note(schema)
     assert "what is (missing) is compared with the same" in note(MANY)

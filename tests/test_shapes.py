@@ -1,6 +1,7 @@
 """A model is shown as the sum that it is: terms of rows, curves and bars say the same numbers."""
 
 import sys
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -157,6 +158,31 @@ def test_curves_points_and_bars_are_the_terms_in_the_units_of_the_table(schema):
     assert_allclose(heights[2], terms["job"][unknown])
     assert_allclose(heights[3], terms["job"][missing["job"]])
     assert_allclose(drawn["town"].patches[-1].get_height(), terms["town"][ROWS.town == "elsewhere"])
+
+
+@pytest.mark.parametrize("schema", SCHEMAS, ids=["lines", "curves"])
+def test_special_values_are_points_beside_the_curve(schema):
+    special = {"debt": [-1e4, 0, 2e6], "hired": ["1900-01-01", "2000-01-01"]}
+    columns = [
+        replace(c, special_values=special[c.name]) if c.name in special else c
+        for c in schema.columns
+    ]
+    schema = replace(schema, columns=columns)
+    days = pd.to_datetime(special["hired"]).append(pd.DatetimeIndex(ROWS["hired"]))
+    rows = ROWS.assign(debt=np.resize([-1e4, 0, 2e6, 90.0], 240), hired=days[:240].to_numpy())
+    model = make_pipeline(schema.transformer(), DPLogisticRegression(epsilon=9, classes=[0, 1]))
+    model.fit(rows, np.resize([0, 0, 1, 1, 0], 240))
+    terms, drawn = explain(model, rows), panels(model)
+    assert_allclose(terms.sum(axis=1), model.decision_function(rows), rtol=1e-12, atol=1e-13)
+    for name in special:
+        column = schema.columns[schema.feature_names.index(name)]
+        curve, points = drawn[name].lines[1:3]
+        n = len(column.special_values)
+        assert len(curve.get_xdata()) >= 255 and len(points.get_xdata()) == n
+        assert_allclose(points.get_ydata(), terms[name][:n], atol=1e-12)
+        # Each is a column by itself, and no end of the curve.
+        assert abs(points.get_ydata()[0] - curve.get_ydata()[0]) > 0.01
+    assert_allclose(drawn["debt"].lines[2].get_xdata(), special["debt"])
 
 
 def test_what_a_word_adds_is_among_the_points_of_its_text():

@@ -76,15 +76,30 @@ KINDS = [
         [[0, 2, 0], [0, 0, 1]],
     ),
     column_like(
-        NumericColumn("x", -100, 300, steps=1, atoms=[0, 7], missing="indicator"),
-        [60.0, 1e9, 7, None],
-        # From 30 up: -100, the lower bound, is none that a value could be below.
+        # A special value may lie outside of the bounds, and a number beyond one is that bound.
+        NumericColumn("x", -100, 300, special_values=[-999, 0.5, 300], missing="indicator"),
+        [60.0, 1e9, -999, 0.5, None, -998, 300],
         [
-            [0.4, *[0] * 7, *[0.5] * 4, *[0] * 6, 0, 0, 0],
-            [1, *[0] * 7, *[0.5] * 10, 0, 0, 0],
-            [107 / 400, *[0] * 17, 0, 1, 0],
-            [0.5, *[0] * 17, 0, 0, 1],
+            [0.4, 0, 0, 0, 0],
+            [0.5, 0, 0, 1, 0],
+            [0.5, 1, 0, 0, 0],
+            [0.5, 0, 1, 0, 0],
+            [0.5, 0, 0, 0, 1],
+            [0, 0, 0, 0, 0],
+            [0.5, 0, 0, 1, 0],
         ],
+    ),
+    column_like(
+        NumericColumn(
+            "x", 0, 4, intervals=2, special_values=[0, 9], outside="missing", missing=9.0
+        ),
+        [0, 1, 4, 5, 9, None],
+        [[0, 0, 1, 0], [-1, 1, 0, 0], [2, 0, 0, 0], [0, 0, 0, 1], [0, 0, 0, 1], [0, 0, 0, 1]],
+    ),
+    column_like(
+        DateColumn("x", FIRST, LAST, intervals=2, special_values=["1900-01-01", FIRST]),
+        [D(2020, 1, 7), D(1900, 1, 1), FIRST, D(1999, 1, 1), D(1900, 1, 2)],
+        [[1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1], [0, 0, 0, 1], [0, 0, 0, 1]],
     ),
     column_like(BooleanColumn("x"), [True, False, True], [[1], [0], [1]]),
     column_like(BooleanColumn("x", missing="indicator"), [True, None], [[1, 0], [0.5, 1]]),
@@ -206,7 +221,7 @@ CONTAINERS = [
 
 
 def with_target(raw):
-    return {"x": raw, "paid": ["yes", "no", "no", "yes"][: len(raw)]}
+    return {"x": raw, "paid": ["yes", "no", "no", "yes", "yes", "no", "no"][: len(raw)]}
 
 
 def from_csv(raw, schema, folder):
@@ -337,15 +352,20 @@ def table_of(rows):
     return {name: [row[name] for row in rows] for name in NINE.feature_names}
 
 
-def with_atoms(schema, name, atoms):
-    columns = [replace(c, atoms=atoms) if c.name == name else c for c in schema.columns]
+def with_special(schema):
+    income, hired = [-1, 0, 1, 5, 10_000_000], [FIRST, "9999-12-31"]
+    special = {"income": income, "hired": hired, "age": [90], "score": [-2, 0.5]}
+    columns = [
+        replace(c, special_values=special[c.name]) if c.name in special else c
+        for c in schema.columns
+    ]
     return replace(schema, columns=columns)
 
 
-ATOMS = with_atoms(NINE.additive(signal=math.inf), "income", [0, 1, 5, 10_000_000])
+FORMS = [STRAIGHT, NINE, with_special(STRAIGHT), with_special(NINE.additive(signal=math.inf))]
 
 
-@pytest.mark.parametrize("schema", [STRAIGHT, NINE, ATOMS], ids=["lines", "curves", "atoms"])
+@pytest.mark.parametrize("schema", FORMS, ids=["lines", "curves", "special", "both"])
 @settings(max_examples=30, deadline=None)
 @given(ROWS)
 def test_no_row_is_longer_than_the_bound_or_depends_on_another(schema, rows):
@@ -470,77 +490,79 @@ def test_curves_have_as_many_edges_as_public_facts_allow(name):
     columns = [of.n_encoded for of in finer]
     assert columns == sorted(columns) and columns[0] == schema.additive(2).n_encoded
     plain, said = schema.additive(), schema.additive(2 if name == "kddcup99" else 8)
-    # Nothing but steps, in one decade of curves whose bounds are far apart.
-    wide = {c.name for c in said.numeric if c.intervals > 1 and c.upper - c.lower >= 1000}
-    assert wide == {column.name for column in plain.numeric if column.steps == 1}
-    without = [replace(c, steps=0) if c.name in wide else c for c in plain.columns]
-    assert replace(plain, columns=without) == said
+    assert plain == said
     assert schema.encoded_columns == plain.encoded_columns and schema.numeric[0].intervals is None
-    steps = [sum(len(column.edges) for column in of.numeric) for of in finer]
-    assert columns[-1] == curves.n_encoded and steps == sorted(steps)
-    assert all(c - k <= 250 for c, k in list(zip(columns, steps, strict=True))[2:4])
-    assert all(c <= s / 2.8 for c, k, s in zip(columns, steps, signals, strict=True) if k)
+    assert columns[-1] == curves.n_encoded
+    assert all(c <= s / 8 for c, s in zip(columns, signals, strict=True) if c > columns[0])
     for arguments in ({"signal": 0.0}, {"signal": math.nan}, {"intervals": 4, "signal": 9.0}):
         with pytest.raises(ValueError, match=r"give intervals=\S+, or signal=\S+ above 0 alone"):
             schema.additive(**arguments)
     assert Schema.from_json(curves.to_json()) == curves
 
 
-def test_round_numbers_are_steps_where_bounds_are_far_apart():
-    """At most as many as the second moment is a full one of; what a column says stays."""
-    columns = [NumericColumn("fee", 0, 999), NumericColumn("debt", -5, 995, steps=2)]
-    columns += [DateColumn("hired", "1000-01-01", "2999-12-31")]
-    curves = Schema("people", columns, TARGET).additive(signal=math.inf)
-    assert [c.steps for c in curves.columns] == [0, 3, 0]
-    assert curves.columns[1].edges.tolist() == [
-        -4, -3, -2, -1, *range(1, 10), *range(10, 100, 10), *range(100, 1000, 100)
-    ]  # fmt: skip
-    many = [NumericColumn(f"fee {k}", 0, 5000) for k in range(20)]
+def test_a_column_that_says_its_intervals_stays_as_it_is():
+    many = [NumericColumn(f"fee {k}", 0, 5000, special_values=[0]) for k in range(20)]
     said = replace(many[0], intervals=16)
     own = Schema("people", [said, *many[1:]], TARGET)
     for form in (own, own.additive(8), own.additive(signal=math.inf)):
         assert form.encoded_columns[0] == said and form.encoded_columns[1] != many[1]
+        assert {c.special_values for c in form.encoded_columns} == {(0,)}
     assert own.additive(8).additive(1) == own.additive(8)
-    many = Schema("people", many, TARGET).additive(signal=math.inf)
-    assert {c.steps for c in many.columns} == {1} and many.n_encoded == 20 * (8 + 10)
 
 
 @pytest.mark.parametrize(
     ("count", "intervals"),
     [(1, 8), (16, 8), (17, 4), (32, 4), (33, 2), (64, 2), (65, 1), (300, 1)],
 )
-def test_many_numbers_have_fewer_intervals_and_straight_ones_no_steps(count, intervals):
+def test_many_numbers_have_fewer_intervals(count, intervals):
     columns = [NumericColumn(f"fee {k}", 0, 5000 if k < 3 else 9.5) for k in range(count)]
     found = Schema("people", columns, TARGET)
     assert {c.intervals for c in found.encoded_columns} == {intervals}
-    steps = min(count, 3) if intervals > 1 else 0
-    assert sum(c.steps for c in found.encoded_columns) == steps
-    assert found.n_encoded == count * intervals + 10 * steps
+    assert found.n_encoded == count * intervals
 
 
-def test_steps_that_are_said_stay_and_others_leave_a_full_second_moment():
-    said = NumericColumn("fee", 0, 5000, steps=2)
-    assert Schema("people", [said], TARGET).encoded_columns[0].steps == 2
-    for others, steps in ((493, 1), (494, 0)):
-        jobs = CategoricalColumn("job", [f"job {k}" for k in range(others)])
-        found = Schema("people", [NumericColumn("fee", 0, 5000), jobs], TARGET)
-        assert found.encoded_columns[0].steps == steps
-        assert found.n_encoded == 8 + 10 * steps + others
-
-
-def test_atoms_are_listed_in_whatever_way_a_list_is_written():
-    listed = [NumericColumn("x", 0, 50, atoms=given) for given in ([7, 9], np.array([7, 9]))]
-    assert listed[0] == listed[1] and listed[1].atoms == (7, 9)
+def test_special_values_are_listed_in_whatever_way_a_list_is_written():
+    listed = [
+        NumericColumn("x", 0, 50, special_values=given)
+        for given in ([7, 90.5], (7.0, 90.5), np.array([7, 90.5]))
+    ]
+    assert listed[0] == listed[1] == listed[2] and listed[0].special_values == (7.0, 90.5)
+    assert listed[0].encoded_names == ["x", "x = 7", "x = 90.5"]
     for none in ([], np.array([])):
-        assert NumericColumn("x", 0, 50, atoms=none) == NumericColumn("x", 0, 50)
+        assert NumericColumn("x", 0, 50, special_values=none) == NumericColumn("x", 0, 50)
+    dates = [
+        DateColumn("x", FIRST, LAST, special_values=given)
+        for given in (["9999-12-31"], [D(9999, 12, 31)])
+    ]
+    assert dates[0] == dates[1] and dates[0].encoded_names == ["x", "x = 9999-12-31"]
+    assert not NumericColumn("x", 0, 1, intervals=1, special_values=[0]).is_straight
 
 
-def test_a_step_and_an_atom_are_learned_where_no_curve_can():
-    column = NumericColumn("x", 0, 5000, intervals=4, steps=2, atoms=[2200])
+def test_special_values_are_in_the_file_and_a_check_knows_them():
+    columns = [
+        NumericColumn("gain", 0, 50_000, special_values=[-1, 0, 99_999], integer=True),
+        DateColumn("hired", FIRST, LAST, special_values=["9999-12-31"]),
+    ]
+    schema = Schema("people", columns, TARGET)
+    assert schema.to_dict()["columns"][0]["special_values"] == [-1, 0, 99_999]
+    assert schema.to_dict()["columns"][1]["special_values"] == ["9999-12-31"]
+    for text, read in ((schema.to_json(), Schema.from_json), (schema.to_yaml(), Schema.from_yaml)):
+        assert read(text) == schema
+    table = {"gain": [-1, 0, 5, 60_000], "hired": [D(9999, 12, 31), D(1999, 1, 1)] * 2}
+    lines = schema.check(table | {"paid": ["yes"] * 4}).splitlines()[1:]
+    assert lines == [
+        "column 'gain': 1 of 4 values are outside the bounds, and are clipped.",
+        "column 'gain': these special values never occur: [99999.0].",
+        "column 'hired': 2 of 4 values are outside the bounds, and are clipped.",
+    ]
+
+
+def test_a_special_value_is_learned_where_no_curve_can():
+    column = NumericColumn("x", 0, 5000, intervals=4, special_values=[0, 2200])
     x = np.arange(5001.0)
     block = Schema("one", [column], TARGET).transformer().fit_transform({"x": x})
     design = np.column_stack([block, np.ones(len(x))])
-    for wanted in (x >= 2000, x == 2200):
+    for wanted in (x == 0, np.where(x == 2200, 7.0, x * (x > 0))):
         coef = np.linalg.lstsq(design, wanted, rcond=None)[0]
         assert_allclose(design @ coef, wanted, atol=1e-9)
 
@@ -565,12 +587,10 @@ def test_names_types_and_copies_of_the_encoder():
     age, income, hired = (
         [name, *(name + hat for hat in hats)] for name in ("age", "income", "hired")
     )
-    (edges,) = (c.edges for c in NINE.additive().numeric if c.name == "income")
-    income += [f"income (from {edge:g})" for edge in edges]
     start = [*age, *income, "income (missing)", *hired, "member", "grade", "grade (missing)"]
     assert names[: len(start) + 1] == [*start, "score"]
     straight = STRAIGHT.transformer().get_feature_names_out().tolist()
-    assert straight == [n for n in names if " (part " not in n and " (from " not in n]
+    assert straight == [n for n in names if " (part " not in n]
     frame = pd.DataFrame(RAW, index=[7, 8, 9])
     encoded = encoder.fit_transform(frame)
     assert list(encoded.columns) == names and list(encoded.index) == [7, 8, 9]
@@ -857,12 +877,15 @@ WRONG = [
     (NumericColumn, ("x", 0, 1), {"intervals": 512}, "intervals=512"),
     (DateColumn, ("x", FIRST, LAST), {"intervals": True}, "intervals=True"),
     (DateColumn, ("x", FIRST, LAST), {"height": 0.0}, "height=0.0; give a number above 0"),
-    (NumericColumn, ("x", 0, 1), {"steps": True}, "steps=True"),
-    (NumericColumn, ("x", 0, 9), {"atoms": [1, 10]}, "list whole numbers within"),
-    (NumericColumn, ("x", 0, 9), {"atoms": [True]}, "list whole numbers within"),
-    (NumericColumn, ("x", 0, 9), {"atoms": [2, 1]}, "list numbers in rising order"),
-    (NumericColumn, ("x", 0, 9), {"atoms": 2}, "give a list"),
-    (NumericColumn, ("x", 0, 9), {"atoms": [2.0]}, "list whole numbers within"),
+    (NumericColumn, ("x", 0, 9), {"special_values": [True]}, "list finite numbers"),
+    (NumericColumn, ("x", 0, 9), {"special_values": [1, math.inf]}, "list finite numbers"),
+    (NumericColumn, ("x", 0, 9), {"special_values": ["0"]}, "list finite numbers"),
+    (NumericColumn, ("x", 0, 9), {"special_values": [2, 1]}, "distinct values in rising order"),
+    (NumericColumn, ("x", 0, 9), {"special_values": [0.0, -0.0]}, "distinct values in rising"),
+    (NumericColumn, ("x", 0, 9), {"special_values": 2}, "give a list"),
+    (NumericColumn, ("x", 0, 9), {"special_values": "12"}, "give a list"),
+    (DateColumn, ("x", FIRST, LAST), {"special_values": ["1.1.1900"]}, "list public days"),
+    (DateColumn, ("x", FIRST, LAST), {"special_values": FIRST}, "give a list"),
     (NumericColumn, ("x", 0, 1), {"missing": 2}, "missing=2"),
     (NumericColumn, ("x", 0, 1), {"missing": "mean"}, "missing='mean'; give None, 'indicator' or"),
     (

@@ -850,7 +850,7 @@ class Inference:
             values = np.array(described.categories)
         elif isinstance(described, Quantity):
             values = np.clip(described.values_at(np.linspace(0.0, 1.0, 33)), *described.bounds)
-            values = _in_the_table(described, values)
+            values = _in_the_table(described, np.union1d(values, described.special_numbers))
         else:
             raise ValueError(f"column={column!r} is a text, which has no shape.")
         block = encode([described], {column: described.numbers(values)})
@@ -896,7 +896,7 @@ class Inference:
             numbers = [c for c in self.schema.encoded_columns if isinstance(c, Quantity)]
             curves = (
                 "Curves are from bound to bound: see shape(), or have straight lines: intervals=1, "
-                "as schema.additive(1) says where columns do not, without scale, steps and atoms. "
+                "as schema.additive(1) says where columns do not, and no scale or special value. "
             ) * any(not column.is_straight for column in numbers)
             units = (
                 "Numbers are per unit, dates per day, categories against the reference of their "
@@ -928,13 +928,16 @@ def _effects(column: Column, reference: Any) -> tuple[np.ndarray, list[tuple[str
     if not isinstance(column, Quantity):
         return np.zeros(len(names)), list(zip(names, np.eye(len(names)), strict=True))
     lower, upper = column.bounds
-    ends = encode([column], {column.name: np.array([lower, upper])})
+    # The curve itself, and not a special value at its end.
+    inside = np.nextafter(column.bounds, column.bounds[::-1])
+    at_ends = np.where(np.isin(column.bounds, column.special_numbers), inside, column.bounds)
+    ends = encode([column], {column.name: at_ends})
     straight = column.is_straight
     name = column.name if straight else f"{column.name} ({_span(column)})"
     found = [(name, (ends[1] - ends[0]) / (upper - lower if straight else 1.0))]
-    if column.missing == "indicator":
-        missing = encode([column], {column.name: np.array([np.nan])})[0]
-        found.append((f"{column.name} (missing)", missing - ends[0]))
+    others = np.append(column.special_numbers, [np.nan] * (column.missing == "indicator"))
+    blocks = encode([column], {column.name: others})
+    found += zip(names[len(names) - len(others) :], blocks - ends[0], strict=True)
     return ends[0], found
 
 
@@ -959,8 +962,9 @@ def _refuse_outside(column: Column, value: Any) -> None:
         wrong = composed(value) not in [*map(composed, column.categories)]
         allowed = f"choose from {[*column.categories]}"
     elif isinstance(column, Quantity):
-        number, (lower, upper) = column.read(distinct([value], column.name)), column.bounds
-        wrong, allowed = number < lower or number > upper, f"give one from {_span(column)}"
+        number = column.read(distinct([value], column.name))
+        wrong = np.isinf(number) | column.is_outside(number)
+        allowed = f"give one from {_span(column)}"
     if wrong:
         raise ValueError(f"{value!r} is no value of {column.name!r}; {allowed}.")
 

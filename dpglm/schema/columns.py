@@ -3,10 +3,11 @@
 import math
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import KW_ONLY, MISSING, dataclass, fields
 from datetime import date
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
@@ -31,8 +32,27 @@ from dpglm.schema.values import (
 # What a draft holds where a person has to say what is public.
 FILL_IN = "FILL IN"
 _MOST_INTERVALS = 256
-# How high the steps at round numbers are, chosen by experiment.
-_STEP = 0.5
+
+
+def _number(value: Any) -> float | None:
+    """Return a finite number as a float, and None of anything else."""
+    number = value.item() if isinstance(value, np.generic) else value
+    # Not isinstance: True is an int. Integers too large for a float fail in the comparison.
+    is_finite = type(number) in (int, float) and abs(number) <= sys.float_info.max
+    return float(number) if is_finite else None
+
+
+def _date(value: Any) -> date | None:
+    """Return a date, a moment or a text as a date, and None of anything else."""
+    try:
+        return as_date(value)
+    except (TypeError, ValueError):
+        return None
+
+
+def _shown(value: float | date) -> str:
+    """Return a special value as its column is called."""
+    return f"{value:.15g}" if isinstance(value, float) else value.isoformat()
 
 
 class _Facts:
@@ -84,12 +104,9 @@ class _Facts:
         self._demand(known, field, f"choose one of {list(choices)}")
 
     def _finite(self, field: str) -> None:
-        value = getattr(self, field)
-        number = value.item() if isinstance(value, np.generic) else value
-        # Not isinstance: True is an int. Integers too large for a float fail in the comparison.
-        is_finite = type(number) in (int, float) and abs(number) <= sys.float_info.max
-        self._demand(is_finite, field, "give a finite public number")
-        self._set(**{field: float(number)})
+        number = _number(getattr(self, field))
+        self._demand(number is not None, field, "give a finite public number")
+        self._set(**{field: number})
 
     def _list(self, field: str, least: int = 1, in_order: bool = True) -> None:
         """Make a field a tuple of distinct str, int or bool of one type."""
@@ -168,15 +185,15 @@ class Quantity(Column):
     missing and inf for what is none.
     """
 
-    integer, scale, unit, outside, intervals, steps, atoms = True, "linear", 1.0, "clip", 1, 0, ()
-    height = 4.0
+    integer, scale, unit, outside, intervals = True, "linear", 1.0, "clip", 1
+    height, special_values = 4.0, ()
     _also_missing = ""
 
     def numbers(self, raw: Raw) -> np.ndarray:
         """Return float64 numbers; NaN only where missing values have an indicator."""
         values = self.read(raw)
         if self.outside == "missing":
-            values[self._is_outside(values)] = np.nan
+            values[self.is_outside(values)] = np.nan
         advice = "; give the column the kind of what it holds, or map its values by a public rule"
         self._refuse(np.isinf(values), f"holds something that is not {self._kind}", advice)
         missing = np.isnan(values)
@@ -209,18 +226,16 @@ class Quantity(Column):
         each interval, up to a rotation (P. Levy's construction of the Brownian motion): a walk with
         equal steps is what ridge and noise then shrink to. Lower hats shrink the finer levels more.
 
-        Then come the steps at round numbers between a value and zero, and the 1 of an atom.
+        A value that is special or missing has a 1 in a column of its own, and zeros in the others:
+        what it means has nothing to do with its place. A straight line is at 1/2 there.
         """
-        position = self.position(numbers)
-        gone = np.isnan(position)
+        position, special = self.position(numbers), self._special_place(numbers)
+        missing = np.isnan(position)
+        alone = missing | (special >= 0)
         values, places = self._curve(position)
-        values = [np.where(gone, 0.5 * (self._n_parts == 1), value) for value in values]
-        for jumps, where in (self._beyond(numbers), self._atom(numbers)):
-            values.append(np.where(gone[:, np.newaxis], 0.0, jumps))
-            places.append(where)
-        if self.missing == "indicator":
-            values.append(gone.astype(float))
-            places.append(np.full(len(position), len(self.encoded_names) - 1))
+        values = [np.where(alone, 0.5 * (self._n_parts == 1), value) for value in values]
+        values.append(alone.astype(float))
+        places.append(np.where(missing, len(self.encoded_names) - 1, self._n_parts + special))
         return np.column_stack(values), np.column_stack(places).astype(np.int32)
 
     def _curve(self, position: np.ndarray) -> tuple[list[np.ndarray], list[np.ndarray]]:
@@ -235,73 +250,68 @@ class Quantity(Column):
             places.append(part + parts)
         return values, places
 
-    def _beyond(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the steps that lie between each number and zero, (n, n_edges), and where."""
-        edges = self.edges
-        steps = (numbers[:, np.newaxis] >= edges) - 1.0 * (edges <= 0)
-        return _STEP * steps, np.broadcast_to(self._n_parts + np.arange(len(edges)), steps.shape)
+    @cached_property
+    def special_numbers(self) -> np.ndarray:
+        """The special values as `read` returns them."""
+        return self.read(distinct(self.special_values, self.name))
 
-    def _atom(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return a 1 for each number that is an atom, and where, (n, 1), or nothing (n, 0)."""
-        atoms = np.array(self.atoms, dtype=float)
-        clipped = np.clip(numbers, *self.bounds)[:, np.newaxis][:, : len(atoms)]
-        place = np.minimum(np.searchsorted(atoms, clipped), len(atoms) - 1)
-        return atoms[place] == clipped, self._n_parts + len(self.edges) + place
+    def _special_place(self, numbers: np.ndarray) -> np.ndarray:
+        """Return which of the special values each number is, counted from 0, and -1 for none."""
+        special = self.special_numbers
+        if not len(special):
+            return np.full(len(numbers), -1)
+        # A number beyond a bound is that bound, which may be special, unless it is so itself.
+        meant = np.where(self.is_outside(numbers), np.clip(numbers, *self.bounds), numbers)
+        place = np.minimum(np.searchsorted(special, meant), len(special) - 1)
+        return np.where(special[place] == meant, place, -1)
 
     @property
     def _n_parts(self) -> int:
         return 1 if self.intervals is None else self.intervals
 
-    @cached_property
-    def edges(self) -> np.ndarray:
-        """The round numbers at which a score may jump, rising."""
-        lower, upper = self.bounds
-        top = max(abs(lower), abs(upper))
-        last = math.floor(math.log10(top))
-        powers = range(last - self.steps, last + 1) if self.steps else ()
-        # By their texts, so that they are the numbers that a person would write.
-        sizes = np.array([float(f"{digit}e{power}") for power in powers for digit in range(1, 10)])
-        sizes = sizes[sizes >= top / 10**self.steps]
-        edges = np.concatenate([-sizes[::-1], sizes])
-        return edges[(edges > lower) & (edges <= upper)]
-
     @property
     def is_straight(self) -> bool:
         """Whether the score is a straight line in the numbers themselves."""
-        plain = self._n_parts == 1 and self.scale == "linear"
-        return plain and not self.steps and not self.atoms
+        return self._n_parts == 1 and self.scale == "linear" and not self.special_values
 
     def remarks(self, raw: Raw) -> Iterator[str]:
         values = self.read(raw)
         values = values[np.isfinite(values)]
-        outside = int(self._is_outside(values).sum())
+        outside = int(self.is_outside(values).sum())
         if outside:
             done = "clipped" if self.outside == "clip" else "treated as missing"
             yield f"{outside} of {len(values)} values are outside the bounds, and are {done}"
         if self.integer and (values != np.floor(values)).any():
             yield "some values are not whole numbers, although integer=True"
+        never = np.setdiff1d(np.arange(len(self.special_values)), self._special_place(values))
+        if len(never):
+            yield f"these special values never occur: {[self.special_values[k] for k in never]}"
 
     @property
     def encoded_names(self) -> list[str]:
         levels = [2**level for level in range(self._n_parts.bit_length() - 1)]
         hats = [f"{self.name} (part {k + 1} of {parts})" for parts in levels for k in range(parts)]
-        steps = [f"{self.name} (from {edge:g})" for edge in self.edges]
-        atoms = [f"{self.name} = {atom}" for atom in self.atoms]
-        return [self.name, *hats, *steps, *atoms, *self._indicator]
+        special = [f"{self.name} = {_shown(value)}" for value in self.special_values]
+        return [self.name, *hats, *special, *self._indicator]
 
     @property
     def squared_norm(self) -> float:
-        # Steps are above zero or below it, and they and atoms are zero where a value is missing.
-        n_positive = int((self.edges > 0).sum())
-        n_steps = max(n_positive, len(self.edges) - n_positive)
-        jumps = _STEP**2 * n_steps + bool(self.atoms)
-        # Where a value is missing there is the 1 of the indicator, and a straight line is at 1/2.
-        levels = self._n_parts.bit_length() - 1
-        missing = (1.0 if levels else 1.25) * (self.missing == "indicator")
-        # The squares of u - 1/2 and of the first hat, 1/2 - |u - 1/2|, add up to 1/4 at most;
-        # finer hats to 1/16, 1/64 and so on.
-        curve = self.height**2 / 4 * sum(4.0**-level for level in range(levels))
-        return max(missing, (curve if levels else 1.0) + jumps)
+        """The largest squared norm of a row of the block.
+
+        Notes
+        -----
+        With one interval the position u is in [0, 1], and u^2 <= 1. Otherwise let a = |u - 1/2|,
+        which is in [0, 1/2]. Divided by the squared height, the first number and the hat of level 0
+        give ``a^2 + (1/2 - a)^2``: it is convex in a, and 1/4 at both ends, so 1/4 at most. The hat
+        of level l is in [0, 2^(-l-1)], and a row has one of each level: 4^(-l) / 4 at most.
+
+        A row whose value is special or missing has a 1 and no more, but 1/2 beside it for a
+        straight line. Rows are of one kind or of the other: the bound is the larger of the two.
+        """
+        levels = range(self._n_parts.bit_length() - 1)
+        curve = self.height**2 / 4 * sum(4.0**-level for level in levels) if levels else 1.0
+        alone = bool(self.special_values) or self.missing == "indicator"
+        return max(curve, alone * (1.0 if levels else 1.25))
 
     def _check_intervals(self) -> None:
         n = self._n_parts
@@ -310,9 +320,22 @@ class Quantity(Column):
         self._finite("height")
         self._demand(0 < self.height <= 1e6, "height", "give a number above 0 and at most 1e6")
 
-    def _is_outside(self, values: np.ndarray) -> np.ndarray:
+    def _check_special_values(self, as_value: Callable[[Any], Any], advice: str) -> None:
+        """Make the field a tuple of what a function returns of each value, None where it is bad."""
+        given = self.special_values
+        is_list = isinstance(given, Iterable) and not isinstance(given, str)
+        self._demand(is_list, "special_values", "give a list")
+        values = tuple(map(as_value, given))
+        self._demand(None not in values, "special_values", advice)
+        self._set(special_values=values)
+        rising = all(a < b for a, b in pairwise(values))
+        self._demand(rising, "special_values", "list distinct values in rising order")
+
+    def is_outside(self, values: np.ndarray) -> np.ndarray:
+        """Return which finite numbers are neither between the bounds nor special values."""
         lower, upper = self.bounds
-        return np.isfinite(values) & ((values < lower) | (values > upper))
+        beyond = np.isfinite(values) & ((values < lower) | (values > upper))
+        return beyond & ~np.isin(values, self.special_numbers)
 
     def _scaled(self, values: np.ndarray) -> np.ndarray:
         # Only of bounds that are refused for it.
@@ -349,12 +372,10 @@ class NumericColumn(Quantity):
     height : float, default=4.0
         How much larger than with one interval the first of these columns is, and with it all: the
         larger, the less noise and a penalty bend them, and the longer rows are.
-    steps : {0, 1, 2, 3}, default=0
-        In how many decades, from the bound larger in size down, the score may jump at 1, 2, ..., 9
-        times a power of ten, by a column that is 1/2 beyond it. A schema may add some by default.
-    atoms : sequence of int, default=()
-        Values in rising order that have a column each, as categories do. They must be public, as
-        codes are, or released: see `dpglm.workflow.private_atoms`.
+    special_values : sequence of float, default=()
+        Numbers in rising order whose meaning is not their size: a zero that means none, a top
+        code, a code such as -999. Each has a column of its own, as a category has, and no place
+        between the bounds; it may lie outside of them. They must be public.
 
     Examples
     --------
@@ -362,8 +383,8 @@ class NumericColumn(Quantity):
     NumericColumn(name='age', lower=17.0, upper=90.0)
     >>> NumericColumn("age", 17, 90, intervals=4).encoded_names
     ['age', 'age (part 1 of 1)', 'age (part 1 of 2)', 'age (part 2 of 2)']
-    >>> NumericColumn("income", 0, 5000, steps=1, atoms=[1902]).edges.astype(int).tolist()
-    [500, 600, 700, 800, 900, 1000, 2000, 3000, 4000, 5000]
+    >>> NumericColumn("gain", 0, 50_000, intervals=2, special_values=[0, 99_999]).encoded_names
+    ['gain', 'gain (part 1 of 1)', 'gain = 0', 'gain = 99999']
     """
 
     name: str
@@ -377,8 +398,7 @@ class NumericColumn(Quantity):
     outside: str = "clip"
     intervals: int | None = None
     height: float = 4.0
-    steps: int = 0
-    atoms: tuple[int, ...] = ()
+    special_values: tuple[float, ...] = ()
     _kind = "a finite number"
 
     def _check(self) -> None:
@@ -393,25 +413,14 @@ class NumericColumn(Quantity):
         lower, upper = self._scaled(np.array(self.bounds))
         apart = 0 < upper - lower < math.inf
         self._demand(apart, "lower upper scale unit", "give bounds of another distance in units")
-        self._check_jumps()
+        self._check_special_values(_number, "list finite numbers")
         self._choose("integer", False, True)
         self._choose("outside", "clip", "missing")
         if self.has_constant:
-            self._check_missing(not isinstance(self.missing, str), "a number within the bounds")
+            constant = "a number within the bounds, or a special value"
+            self._check_missing(not isinstance(self.missing, str), constant)
             self._finite("missing")
-            inside = self.lower <= self.missing <= self.upper
-            self._check_missing(inside, "a number within the bounds")
-
-    def _check_jumps(self) -> None:
-        is_known = type(self.steps) is int and 0 <= self.steps <= 3
-        self._demand(is_known, "steps", "give a whole number from 0 to 3")
-        if isinstance(self.atoms, Iterable) and not isinstance(self.atoms, str):
-            atoms = (a.item() if isinstance(a, np.generic) else a for a in self.atoms)
-            self._set(atoms=tuple(atoms))
-            inside = all(type(a) is int and self.lower <= a <= self.upper for a in self.atoms)
-            self._demand(inside, "atoms", "list whole numbers within the bounds")
-        if self.atoms != ():
-            self._list("atoms")
+            self._check_missing(not self.is_outside(np.array(self.missing)), constant)
 
     @property
     def bounds(self) -> tuple[float, float]:
@@ -432,8 +441,8 @@ class DateColumn(Quantity):
     name : str
     first, last : date or str
         As text: YYYY-MM-DD.
-    missing, outside, intervals, height
-        As of a `NumericColumn`; a constant is a day between the two.
+    missing, outside, intervals, height, special_values
+        As of a `NumericColumn`; a constant is a day between the two, and special values are days.
 
     Examples
     --------
@@ -450,20 +459,21 @@ class DateColumn(Quantity):
     outside: str = "clip"
     intervals: int | None = None
     height: float = 4.0
+    special_values: tuple[date, ...] = ()
     _kind = "a date (written YYYY-MM-DD, if it is text)"
 
     def _check(self) -> None:
         for field in ("first", "last", *(["missing"] * self.has_constant)):
-            try:
-                self._set(**{field: as_date(getattr(self, field))})
-            except (TypeError, ValueError):
-                self._check_missing(field != "missing", "a public day as YYYY-MM-DD")
-                self._demand(False, field, "give a public day as YYYY-MM-DD")
+            found = _date(getattr(self, field))
+            self._check_missing(field != "missing" or found, "a public day as YYYY-MM-DD")
+            self._demand(found is not None, field, "give a public day as YYYY-MM-DD")
+            self._set(**{field: found})
         self._demand(self.first < self.last, "first last", "give days with first < last")
         self._check_intervals()
+        self._check_special_values(_date, "list public days as YYYY-MM-DD")
         self._choose("outside", "clip", "missing")
-        inside = self.has_constant and self.first <= self.missing <= self.last
-        self._check_missing(inside, "a day from first to last")
+        inside = self.has_constant and not self.is_outside(np.array(day(self.missing)))
+        self._check_missing(inside, "a day from first to last, or a special value")
 
     @property
     def bounds(self) -> tuple[float, float]:

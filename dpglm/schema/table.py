@@ -32,18 +32,16 @@ from dpglm.schema.encoder import SchemaEncoder
 from dpglm.schema.values import composed, dtypes, names_of, read_columns
 
 _VERSION = 1
-# Curves have at most so many levels, columns together and decades of steps, with a signal and
-# without: a full second moment, of 512 columns, shall have room for categories.
-_WITH_SIGNAL, _WITHOUT = (5, 256, 3), (3, 128, 1)
-# With an intercept the second moment is then a full one.
-MOST_ENCODED = 511
-# Of n mu, for each column of curves whose resolution follows from it, and of curves with steps.
-_LEAST_SIGNAL, _LEAST_STEP_SIGNAL = 8, 2.8
+# Curves have at most so many levels, and columns together, with a signal and without: a full second
+# moment, of 512 columns, shall have room for categories.
+_WITH_SIGNAL, _WITHOUT = (5, 256), (3, 128)
+# Of n mu, for each column of curves whose resolution follows from it.
+_LEAST_SIGNAL = 8
 _CURVED = (NumericColumn, DateColumn)
 # So many curves may be of full height: of more, rows would become longer.
 _HIGH_CURVES = 8
-# Bounds so far apart span orders of magnitude, or have round numbers between them.
-_WIDE, ROUND = 10_000, 1000
+# Bounds so far apart span orders of magnitude.
+_WIDE = 10_000
 # What a document calls the kinds of columns; it may leave out the first two.
 _KINDS = {
     "number": NumericColumn,
@@ -178,60 +176,52 @@ class Schema:
         ----------
         intervals : int, optional
             Of each column, a power of two: 1 for straight lines. By default 8, halved until
-            numbers and dates have at most 128 columns, and steps at round numbers in one decade,
-            which is what `transformer` encodes. Whole numbers get no more than one edge each.
+            numbers and dates have at most 128 columns, which is what `transformer` encodes. Whole
+            numbers get no more than one edge each.
         signal : float, optional
             n mu of the fit to come, the ``signal`` of an estimator's plan: public numbers alone.
             Curves are then the finest, of 2 to 32 intervals and 256 columns for all, that leave 8
-            of it to each column, and steps are in up to three decades, as far as 2.8 are left.
+            of it to each column.
 
         Notes
         -----
-        Without `intervals` curves between bounds 1,000 or more apart get the steps, if 511 columns
-        suffice. Any 10,000 apart get the scale ``"asinh"``, with a thousandth of that as the unit,
-        unless they have it. More than eight curves are lower, whatever `height` they had.
+        Curves between bounds 10,000 or more apart get the scale ``"asinh"``, with a thousandth of
+        that as the unit, unless they have it. More than eight curves are lower, whatever `height`
+        they had.
 
         Examples
         --------
         >>> columns = [NumericColumn("age", 0, 100), NumericColumn("income", 0, 1_000_000)]
         >>> schema = Schema("people", columns, Target("paid", [0, 1]))
         >>> schema.additive().columns[1].scale, schema.n_encoded, schema.additive(1).n_encoded
-        ('asinh', 26, 2)
+        ('asinh', 16, 2)
         >>> from dpglm import DPLogisticRegression
         >>> plan = DPLogisticRegression(epsilon=0.1).plan(n_samples=4000, n_features=2)
         >>> schema.additive(signal=plan.signal).n_encoded
-        36
+        8
         """
         self.check_filled_in()
         if signal is not None and not (intervals is None and signal > 0):
             raise ValueError(f"give intervals={intervals!r}, or signal={signal!r} above 0 alone.")
 
-        def changed(columns: Iterable[Column], names: set[str], **facts: Any) -> Self:
-            columns = [replace(c, **facts) if c.name in names else c for c in columns]
-            return replace(self, columns=columns)
-
         def bent(intervals: int) -> Self:
             columns = [_bent(c, intervals) if isinstance(c, _CURVED) else c for c in self.columns]
             n_curves = sum(c.intervals > 1 for c in columns if isinstance(c, _CURVED))
-            most = round(4.0 * math.sqrt(_HIGH_CURVES / max(_HIGH_CURVES, n_curves)), 2)
-            new = [c for c, given in zip(columns, self.columns, strict=True) if c is not given]
-            high = [c for c in new if c.intervals > 1 and c.height > most]
-            return changed(columns, {c.name for c in high if n_curves > _HIGH_CURVES}, height=most)
+            if n_curves > _HIGH_CURVES:
+                most = round(4.0 * math.sqrt(_HIGH_CURVES / n_curves), 2)
+                pairs = zip(columns, self.columns, strict=True)
+                columns = [new if new is own else _at_most(new, most) for new, own in pairs]
+            return replace(self, columns=columns)
 
         if intervals is not None:
             return bent(intervals)
-        levels, most, decades = _WITHOUT if signal is None else _WITH_SIGNAL
+        levels, most = _WITHOUT if signal is None else _WITH_SIGNAL
         found, signal = bent(1), math.inf if signal is None else signal
         for level in range(1, levels + 1):
             finer = bent(2**level)
             enough = signal >= _LEAST_SIGNAL * finer.n_encoded or level == 1
             n_bent = sum(c.intervals for c in finer.columns if isinstance(c, _CURVED))
             found = finer if enough and n_bent <= most else found
-        free = [c for c in self.numeric if not c.intervals and c.upper - c.lower >= ROUND]
-        for steps in range(1, decades + 1) if found != bent(1) else ():  # straight lines get none
-            finer = changed(found.columns, {c.name for c in free if c.steps < steps}, steps=steps)
-            enough = signal >= _LEAST_STEP_SIGNAL * finer.n_encoded
-            found = finer if enough and finer.n_encoded <= MOST_ENCODED else found
         return found
 
     def transformer(self, sparse_output: bool = False) -> SchemaEncoder:
@@ -431,6 +421,12 @@ def _bent(column: NumericColumn | DateColumn, intervals: int) -> Column:
     return replace(column, intervals=intervals)
 
 
+def _at_most(column: Any, height: float) -> Column:
+    """Return the column with its curve, if it has one, of such a height at most."""
+    is_lower = column.intervals == 1 or column.height <= height
+    return column if is_lower else replace(column, height=height)
+
+
 def _problems(column: Column | Target, frame: Any) -> list[str]:
     """Return what does not fit between a column and its values."""
     lines = []
@@ -449,7 +445,9 @@ def _plain(column: Column | Target) -> dict[str, Any]:
     facts = column.facts()
     for name, value in facts.items():
         if isinstance(value, tuple | date):
-            facts[name] = value.isoformat() if isinstance(value, date) else list(value)
+            listed = value if isinstance(value, tuple) else [value]
+            plain = [v.isoformat() if isinstance(v, date) else v for v in listed]
+            facts[name] = plain if isinstance(value, tuple) else plain[0]
     kind = next((kind for kind, of in _KINDS.items() if type(column) is of), "number")
     return facts if kind in ("number", "category") else {"name": column.name, "kind": kind} | facts
 

@@ -59,7 +59,7 @@ class ParquetSource(LocalSource):
     ...     source = ParquetSource(folder, load_schema("census"), block_rows=100)
     ...     model = DPLogisticRegression(classes=[0, 1], max_iter=3).fit(source)
     >>> source.block_rows, model.n_features_in_
-    ((100, 100, 100), 160)
+    ((100, 100, 100), 141)
     """
 
     def __init__(

@@ -920,13 +920,13 @@ class CoefficientDisplay(Display):
 class ShapeDisplay(Display):
     """What each column of a table adds to the score of a class, in the units of the table.
 
-    Numbers and dates are curves between their bounds, booleans and ordinals points, categories
-    bars (of many, those that add least and most), texts what single words add, in rising order.
-    All have one axis, and are sorted by the standard deviation over what the schema allows. Over
-    that each is zero on average: all categories that are listed, or all values from bound to bound
-    on the scale of the column, count alike, whatever the rows hold. So the figure costs no privacy:
-    it needs released coefficients and the schema alone. What noise adds is drawn as well. Make it
-    with `from_estimator`; `explain` returns the same terms for rows.
+    Numbers and dates are curves between their bounds; special values, booleans and ordinals points;
+    categories bars (of many, those that add least and most); texts what single words add, in rising
+    order. All have one axis, and are sorted by the standard deviation over what the schema allows.
+    Over that each is zero on average: all categories that are listed, or all values from bound to
+    bound on the scale of the column, count alike, whatever the rows hold. So the figure costs no
+    privacy: it needs released coefficients and the schema alone. What noise adds is drawn as well.
+    Make it with `from_estimator`; `explain` returns the same terms for rows.
 
     Examples
     --------
@@ -1007,7 +1007,7 @@ class ShapeDisplay(Display):
 def _draw_line(axes: Any, term: Term) -> None:
     column, x, added, style = term.column, term.public, term.of(term.public), {}
     if isinstance(column, TextColumn):
-        x, added, style = range(len(added)), np.sort(added), {"marker": "."}
+        x, added, style = np.arange(len(added)), np.sort(added), {"marker": "."}
         axes.set(xlabel=f"single words, in {column.buckets} buckets, of either sign", xticks=[])
     elif isinstance(column, DateColumn):
         # Seconds, as a position between bounds may be within a day.
@@ -1017,7 +1017,12 @@ def _draw_line(axes: Any, term: Term) -> None:
     else:
         style = {"marker": "o", "linestyle": ":"}
         _name_ticks(axes, [str(value) for value in column.categories])
-    axes.plot(x, added, **style)
+    special = np.zeros(len(added), dtype=bool)
+    if isinstance(column, NumericColumn | DateColumn):
+        special = np.isin(term.public, column.special_numbers)
+    # What a special value adds has nothing to do with what its neighbours do.
+    axes.plot(x[~special], added[~special], **style)
+    axes.plot(x[special], added[special], "o", color="C0")
     if isinstance(column, DateColumn):
         dates = require("matplotlib.dates", "plot", "Plotting")
         axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(axes.xaxis.get_major_locator()))

@@ -31,7 +31,7 @@ class Term:
 
     @cached_property
     def public(self) -> Any:
-        """The values that the schema allows: all that are listed, or from bound to bound and atoms.
+        """The values that the schema allows: all that are listed, special, or from bound to bound.
 
         Of a text those are single words: one of each bucket, with either sign of the hash.
         """
@@ -41,7 +41,7 @@ class Term:
         if hasattr(self.column, "categories"):
             return np.arange(len(self.column.categories))
         values = self.column.values_at(np.linspace(0.0, 1.0, _N_POSITIONS))
-        return np.union1d(values, self.column.atoms) if self.column.atoms else values
+        return np.union1d(values, self.column.special_numbers)
 
     @cached_property
     def centre(self) -> float:

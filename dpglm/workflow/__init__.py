@@ -1,6 +1,5 @@
 """Private work around a fit: search, scores, calibration, splits, and one ledger for all of it."""
 
-from dpglm.workflow.atoms import PrivateAtoms, private_atoms
 from dpglm.workflow.calibration import PrivateCalibratedClassifier, PrivateThresholdClassifier
 from dpglm.workflow.checks import Finding, check_pipeline, privacy_of
 from dpglm.workflow.scores import PrivateScores, make_private_scorer, private_scores
@@ -8,7 +7,7 @@ from dpglm.workflow.search import PrivateSearchCV
 from dpglm.workflow.splits import PrivateKFold, private_split
 
 __all__ = [
-    "Finding", "PrivateAtoms", "PrivateCalibratedClassifier", "PrivateKFold", "PrivateScores",
+    "Finding", "PrivateCalibratedClassifier", "PrivateKFold", "PrivateScores",
     "PrivateSearchCV", "PrivateThresholdClassifier", "check_pipeline", "make_private_scorer",
-    "privacy_of", "private_atoms", "private_scores", "private_split",
+    "privacy_of", "private_scores", "private_split",
 ]  # fmt: skip

@@ -22,8 +22,6 @@ from dpglm.exceptions import PrivacyWarning
 from dpglm.privacy.gaussian import GaussianEvent
 from dpglm.privacy.ledger import PrivacyLedger
 from dpglm.privacy.odometer import is_ours
-from dpglm.schema.encoder import SchemaEncoder
-from dpglm.workflow.atoms import RELEASED
 from dpglm.workflow.scores import PrivateScorer
 from dpglm.workflow.splits import PrivateKFold
 
@@ -438,15 +436,12 @@ def privacy_of(
 
 
 def _assumed_of(study: Any) -> Iterator[str]:
-    """Yield what has to be assumed of scores, of schemas with atoms, and of labels."""
+    """Yield what has to be assumed of scores and of labels."""
     if isinstance(study, Mapping) and "score_time" in study:
         yield "the scores, which have no noise or are charged as well, are not released"
     for _, part in parts_of(study):
         if type(part).__name__.removesuffix("Classifier") in _READ_LABELS:
             yield f"the label set, which {type(part).__name__} reads off the labels, is public"
-        if isinstance(part, SchemaEncoder) and RELEASED in part.schema.source:
-            name = part.schema.name
-            yield f"the counts that showed the atoms of schema {name!r} are charged as well"
 
 
 @dataclass
