@@ -302,3 +302,16 @@ def test_a_run_as_long_as_the_budget_is_refused_where_delta_covers_every_batch()
     )  # fmt: skip
     with pytest.raises(ValueError, match="that a record is ever in a batch"):
         model.plan(1000, 5)
+
+
+@pytest.mark.parametrize("preconditioner", [None, "full"])
+def test_the_cost_so_far_is_that_of_a_ledger_that_ends_there(preconditioner):
+    model = DPLogisticRegression(
+        preconditioner=preconditioner, noise_schedule=DynamicNoise(decay=3.0), max_iter=20
+    )
+    plan = model.plan(1000, 10)
+    first = [] if preconditioner is None else plan.second_moment.noise_multipliers
+    events = [GaussianEvent(z) for z in (*first, *plan.noise_multiplier)]
+    for k in (1, 2, 7, len(events)):
+        ledger = PrivacyLedger.from_events(events[:k], reporting_delta=1e-6)
+        assert plan.epsilon_after(k) == pytest.approx(ledger.epsilon(1e-6))

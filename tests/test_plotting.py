@@ -7,17 +7,11 @@ import numpy as np
 import pytest
 from cells import cell_record
 
-from dpglm import DecayingClip, DPAGDClassifier, DPLogisticRegression, DynamicNoise
-from dpglm.baselines import OutputPerturbation
-from dpglm.privacy.gaussian import GaussianEvent
-from dpglm.privacy.ledger import PrivacyLedger
+from dpglm import DPLogisticRegression
 from dpglm.study import ComparisonDisplay
 from dpglm.study.plots import (
-    FitTraceDisplay,
-    PlanDisplay,
     ScoresDisplay,
     UtilityGraphDisplay,
-    cumulative_epsilon,
 )
 from dpglm.study.results import ComparisonResults
 from dpglm.study.utility import UtilityCell, UtilityGraphResults
@@ -116,53 +110,9 @@ def test_what_cannot_be_drawn_is_refused_in_words(monkeypatch):
     with pytest.raises(ValueError, match=r"dataset=None must be one of \['toy', 'other'\]"):
         ComparisonDisplay.from_results(both)
     assert ComparisonDisplay.from_results(both, dataset="other").title.startswith("other: ")
-    with pytest.raises(ValueError, match="has no trace to draw; pass a fitted DPLog"):
-        FitTraceDisplay.from_estimator(DPAGDClassifier())
-    with pytest.raises(ValueError, match="has no iterations to draw"):
-        PlanDisplay.from_plan(OutputPerturbation().plan(1000, 10))
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
     with pytest.raises(ImportError, match=r'pip install "dpglm\[plot\]"'):
         ComparisonDisplay.from_results(results()).plot()
-
-
-def test_the_course_of_an_adaptive_fit_is_drawn_from_its_trace():
-    X, y = np.random.default_rng(0).normal(size=(300, 3)), np.arange(300) % 2
-    model = DPAGDClassifier(epsilon=2.0, max_iter=20).fit(X, y)
-    display = FitTraceDisplay.from_estimator(model).plot()
-    budget, steps = display.axes_
-    drawn = sorted(tuple(point) for line in budget.get_lines() for point in line.get_xydata())
-    assert [left for _, left in drawn] == pytest.approx(model.trace_.remaining)
-    assert len(steps.get_lines()[1].get_ydata()) == model.trace_.release.count("selection")
-    _, axes = plt.subplots(2)
-    assert (FitTraceDisplay.from_estimator(model).plot(axes).axes_ == axes).all()
-
-
-@pytest.mark.parametrize("names", [[0, 1], ["a", "b", "c"]])
-def test_the_gradients_of_a_fit_that_learns_nothing_are_as_long_as_their_noise(names):
-    X, y = np.random.default_rng(0).normal(size=(300, 5)), np.array(names)[np.arange(300) % 3 % 2]
-    given = {"epsilon": 0.05, "step_schedule": 1e-9, "momentum": None, "preconditioner": None}
-    model = DPLogisticRegression(**given, max_iter=100, classes=names).fit(X, y)
-    released, noise = FitTraceDisplay.from_estimator(model).plot().axes_[0].get_lines()
-    measured = np.sqrt(np.mean(released.get_ydata() ** 2))
-    # A relative standard error of 1 / sqrt(2 * 100 * 6), and rounding aside.
-    assert noise.get_ydata() == pytest.approx(measured, rel=0.15)
-
-
-def test_the_plan_of_an_adaptive_fit_is_drawn_up_to_its_capacity():
-    for model in (DPAGDClassifier(), DPAGDClassifier.as_published(epsilon=1.0)):
-        plan = model.plan(10_000, 10)
-        clip, noise, step, cost = PlanDisplay.from_plan(plan).plot().axes_
-        spent, n_iter = cost.get_lines()[0].get_ydata(), plan.n_affordable
-        each = plan.gradient_cost + plan.selection_cost
-        assert len(spent) == n_iter + 1 and spent[0] == plan.second_moment_cost
-        assert spent[-1] <= plan.capacity * (1 + 1e-9)
-        assert n_iter == plan.n_iter or spent[-1] + each > plan.capacity
-        assert clip.get_lines()[0].get_ydata() == pytest.approx(plan.clip)
-        z = plan.noise_multiplier(plan.gradient_cost)
-        assert noise.get_lines()[0].get_ydata() == pytest.approx(z * plan.clip)
-        assert step.get_lines()[0].get_ydata()[0] > 0
-    exact = PlanDisplay.from_plan(DPAGDClassifier(epsilon=math.inf).plan(100, 5)).plot()
-    assert exact.axes_[3].texts[0].get_text() == "no noise, no guarantee"
 
 
 def utility():
@@ -242,37 +192,6 @@ def test_a_utility_graph_draws_into_given_axes_and_names_what_it_does_not_know()
             UtilityGraphDisplay.from_results(utility(), **options)
 
 
-def planned(**parameters):
-    defaults = {"preconditioner": None, "clip_schedule": 1.0, "step_schedule": 1.0, "max_iter": 20}
-    return DPLogisticRegression(**{**defaults, **parameters}).plan(1000, 10)
-
-
-def test_the_figure_of_a_plan_holds_its_clip_noise_step_and_cost():
-    schedules = {"clip_schedule": DecayingClip(1.0), "noise_schedule": DynamicNoise(decay=3.0)}
-    plan = planned(epsilon=0.7, **schedules)
-    clip, noise, step, cost = PlanDisplay.from_plan(plan).plot().axes_
-    for axes, values in ((clip, plan.clip), (noise, plan.facts.noise_std), (step, plan.step)):
-        np.testing.assert_allclose(axes.lines[0].get_xydata()[:, 0], np.arange(1, 21))
-        np.testing.assert_allclose(axes.lines[0].get_ydata(), values)
-    n_releases, epsilon = cost.lines[0].get_data()
-    assert n_releases[-1] == 20 and epsilon[-1] == pytest.approx(0.7)
-    twin = next(ax for ax in cost.figure.axes if ax not in (clip, noise, step, cost))
-    weights = plan.noise_multiplier**-2.0
-    np.testing.assert_allclose(np.diff(twin.lines[0].get_ydata()), weights / weights.sum())
-
-
-@pytest.mark.parametrize("preconditioner", [None, "full"])
-def test_the_cost_so_far_is_that_of_a_ledger_that_ends_there(preconditioner):
-    plan = planned(preconditioner=preconditioner, noise_schedule=DynamicNoise(decay=3.0))
-    first = [] if preconditioner is None else plan.second_moment.noise_multipliers
-    events = [GaussianEvent(z) for z in (*first, *plan.noise_multiplier)]
-    n_releases, epsilon = cumulative_epsilon(plan)
-    assert n_releases.tolist() == list(range(1, len(events) + 1))
-    for k in (1, 2, 7, len(events)):
-        ledger = PrivacyLedger.from_events(events[:k], reporting_delta=1e-6)
-        assert epsilon[k - 1] == pytest.approx(ledger.epsilon(1e-6))
-
-
 def test_scores_are_drawn_with_their_intervals():
     X, y = np.random.default_rng(0).normal(size=(300, 3)), np.arange(300) % 2
     model = DPLogisticRegression(max_iter=3, classes=[0, 1]).fit(X, y)
@@ -291,24 +210,3 @@ def test_scores_are_drawn_with_their_intervals():
     assert len(ScoresDisplay.from_scores(few).plot().axes_) == 1
     with pytest.raises(ValueError, match=r"must be some of those released, \['confusion_matrix'\]"):
         ScoresDisplay.from_scores(few, panels=["roc_curve"])
-
-
-def test_the_cost_of_batches_is_composed_at_a_few_points():
-    pytest.importorskip("dp_accounting")
-    plan = planned(sampling_rate=0.1)
-    n_releases, epsilon = cumulative_epsilon(plan)
-    assert len(n_releases) == 8 and n_releases[-1] == 20
-    assert (np.diff(epsilon) > 0).all()
-    assert epsilon[-1] == plan.ledger.epsilon(1e-6) == pytest.approx(1.0, rel=0.01)
-    display = PlanDisplay.from_plan(plan).plot()
-    assert "sampling rate 0.1" in display.figure_.get_suptitle()
-
-
-def test_a_plan_without_noise_or_not_yet_whitened_says_so():
-    display = PlanDisplay.from_plan(planned(epsilon=math.inf)).plot()
-    assert [t.get_text() for t in display.axes_[3].texts] == ["no noise, no guarantee"]
-    plan = planned(preconditioner="full")
-    display = PlanDisplay.from_plan(plan).plot()
-    assert "drawn for d = 11" in display.figure_.get_suptitle()
-    (before,) = display.axes_[3].get_legend().get_texts()
-    assert before.get_text() == ", ".join(plan.second_moment.shares) != "second moment"

@@ -6,9 +6,7 @@ from dpglm.study.plots import (
     AuditDisplay,
     CoefficientDisplay,
     ComparisonDisplay,
-    FitTraceDisplay,
     OdometerDisplay,
-    PlanDisplay,
     ScoresDisplay,
     ShapeDisplay,
     TradeOffDisplay,
@@ -27,7 +25,7 @@ from dpglm.study.utility import (
 
 __all__ = [
     "SKOPS_TYPES", "AuditDisplay", "CoefficientDisplay", "ComparisonDisplay", "ComparisonResults",
-    "FitTraceDisplay", "OdometerDisplay", "PlanDisplay", "PrivacyReport", "ScoresDisplay",
+    "OdometerDisplay", "PrivacyReport", "ScoresDisplay",
     "ShapeDisplay", "TradeOffDisplay", "UtilityGraph", "UtilityGraphDisplay", "compare", "explain",
     "html_report", "model_card", "noise_from_public", "register_onnx", "simulated_accuracy",
     "simulated_errors",

@@ -1,4 +1,4 @@
-"""Figures of plans, fits, audits, scores, comparisons and graphs, and what all of them share."""
+"""Figures of odometers, audits, scores, comparisons and graphs, and what all of them share."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,9 +13,7 @@ from scipy.stats import norm
 from dpglm.audit.choices import ChoiceCounts
 from dpglm.audit.report import AuditPart, AuditReport
 from dpglm.audit.statistics import CanaryScores
-from dpglm.estimators.adaptive_plan import AdaptivePlan
 from dpglm.estimators.inference import Estimates
-from dpglm.estimators.plan import PrivacyPlan
 from dpglm.exceptions import require
 from dpglm.privacy.attacks import attack_power
 from dpglm.privacy.ledger import PrivacyLedger, rounded_up
@@ -118,222 +116,6 @@ def _new_axes(layout: Layout) -> np.ndarray:
     return axes.ravel()[:n_panels]
 
 
-_MOST_POINTS = 100
-# Each of them is a numerical composition where the accounting has no closed form.
-_MOST_COMPOSED_POINTS = 8
-
-
-def cumulative_epsilon(plan: PrivacyPlan) -> tuple[np.ndarray, np.ndarray]:
-    """Return rising numbers of releases of a plan, the last all of them, and their epsilons."""
-    n_all = sum(count for _, count in plan.ledger.events)
-    gaussian = all(event.mu is not None for event, _ in plan.ledger.events)
-    n_points = min(n_all, _MOST_POINTS if gaussian else _MOST_COMPOSED_POINTS)
-    n_releases = np.unique(np.linspace(1, n_all, n_points).round().astype(int))
-    return n_releases, np.array([plan.epsilon_after(int(k)) for k in n_releases])
-
-
-@dataclass(eq=False, repr=False)
-class PlanDisplay(Display):
-    """Clip, noise, step and cumulative cost of a run, as far as it is fixed in advance.
-
-    Nothing of it depends on data, so that it can be looked at, and published, before a fit. Of
-    `DPAGDClassifier` it is the course without refinements of a gradient, each of which leaves fewer
-    iterations; steps on offer go up to twice the one that is drawn. Make it with `from_plan`.
-
-    Examples
-    --------
-    >>> from dpglm import DPLogisticRegression
-    >>> from dpglm.study import PlanDisplay
-    >>> plan = DPLogisticRegression(epsilon=1.0).plan(n_samples=40_000, n_features=100)
-    >>> [ax.get_title() for ax in PlanDisplay.from_plan(plan).plot().axes_]
-    ['clip', 'noise on the sum of gradients', 'step size', 'cost so far']
-    """
-
-    plan: PrivacyPlan | AdaptivePlan
-
-    @classmethod
-    def from_plan(cls, plan: PrivacyPlan | AdaptivePlan) -> Self:
-        """Prepare the figure of what ``estimator.plan(n_samples, n_features)`` returns.
-
-        A plan without iterations, as of some baselines, is a ValueError.
-        """
-        if not isinstance(plan, PrivacyPlan | AdaptivePlan):
-            raise ValueError(f"{plan!r} has no iterations to draw.")
-        return cls(plan)
-
-    @property
-    def _adaptive(self) -> bool:
-        return isinstance(self.plan, AdaptivePlan)
-
-    def _layout(self) -> Layout:
-        plan, ledger = self.plan, self.plan.ledger
-        epsilon = ledger.epsilon(ledger.reporting_delta)
-        batches = f", sampling rate {plan.sampling_rate:g}" if plan.sampling_rate < 1 else ""
-        title = (
-            f"epsilon {epsilon:.4g}, delta {ledger.reporting_delta:g}, "
-            f"{plan.facts.n_samples:,} records, {'at most ' * self._adaptive}{plan.n_iter} "
-            f"iterations{batches}"
-        )
-        if plan.second_moment is not None:
-            d = plan.facts.n_features
-            title += f"\nbefore d, the effective dimension, is released: drawn for d = {d}"
-        return Layout(title, (9.0, 5.6), (4,), 2)
-
-    def _draw_panels(self, own_figure: bool) -> None:
-        plan, (clip, noise, step, cost) = self.plan, self.axes_
-        unit = " / sqrt(d)" if plan.second_moment is not None else ""
-        multiplier = plan.noise_multiplier
-        if self._adaptive:
-            multiplier = np.full(plan.n_iter, multiplier(plan.gradient_cost))
-        _draw(clip, "clip", f"L2 norm{unit}", plan.clip)
-        std = multiplier * np.where(multiplier > 0, plan.sensitivity, 0.0)
-        _draw(noise, "noise on the sum of gradients", f"standard deviation{unit}", std)
-        _draw(step, "step size", *self._steps())
-        delta = plan.ledger.reporting_delta
-        cost.set(title="cost so far", xlabel="release", ylabel=f"epsilon at delta {delta:g}")
-        if not multiplier.any():
-            cost.text(0.5, 0.5, "no noise, no guarantee", ha="center", transform=cost.transAxes)
-        elif self._adaptive:
-            self._draw_spending(cost)
-        else:
-            self._draw_cost(cost)
-
-    def _steps(self) -> tuple[str, np.ndarray]:
-        """Return the unit and the values of the steps: public ones, else the largest at first."""
-        if not self._adaptive:
-            return "on the mean gradient", self.plan.step
-        if self.plan.step_schedule is None:
-            return "largest distance at first", np.full(self.plan.n_iter, self.plan.max_step)
-        steps = [self.plan.reach(t, self.plan.max_step / 2, 1.0) for t in range(self.plan.n_iter)]
-        return "on the mean gradient", np.array(steps)
-
-    def _draw_spending(self, axes: Any) -> None:
-        """Draw what a filter has admitted after each iteration, of its capacity."""
-        plan = self.plan
-        each = plan.gradient_cost + plan.selection_cost
-        spent = plan.second_moment_cost + each * np.arange(plan.n_affordable + 1)
-        axes.plot(np.arange(len(spent)), spent, color="C3")
-        if plan.second_moment is not None:
-            axes.plot(0, spent[0], "s", color="C3", label=", ".join(plan.second_moment.shares))
-            axes.legend(loc="lower right", frameon=False)
-        axes.axhline(plan.capacity, color="0.6", linewidth=1, linestyle=":")
-        unit = {"mu^2": "mu²"}.get(plan.unit.name, plan.unit.name)
-        axes.set(
-            xlabel="iteration", ylabel=f"{unit}, of the filter", ylim=(0, 1.08 * plan.capacity)
-        )
-
-    def _draw_cost(self, axes: Any) -> None:
-        n_releases, epsilon = cumulative_epsilon(self.plan)
-        marker = "o" if len(n_releases) <= _MOST_COMPOSED_POINTS else None
-        axes.plot(n_releases, epsilon, marker=marker, markersize=4, color="C3")
-        axes.set_ylim(0, 1.08 * epsilon[-1])
-        axes.axhline(epsilon[-1], color="0.6", linewidth=1, linestyle=":")
-        first = self.plan.second_moment
-        if first is not None:
-            reached = self.plan.epsilon_after(len(first.parts))
-            axes.plot(len(first.parts), reached, "s", color="C3", label=", ".join(first.shares))
-            axes.legend(loc="lower right", frameon=False)
-        self._add_shares(axes)
-
-    def _add_shares(self, axes: Any) -> None:
-        """Add an axis for mu^2, of which releases have shares that add up."""
-        runs = self.plan.ledger.events
-        # Mini-batches have no such share.
-        if any(event.mu is None for event, _ in runs):
-            return
-        counts = np.cumsum([count for _, count in runs])
-        shares = np.cumsum([count * event.mu**2 for event, count in runs])
-        right = axes.twinx()
-        right.plot([0, *counts], [0, *shares / shares[-1]], color="0.5", linestyle="--")
-        right.set(ylim=(0, 1.08), ylabel="share of mu² (dashed)")
-        right.spines["top"].set_visible(False)
-
-
-def _draw(axes: Any, title: str, unit: str, values: np.ndarray) -> None:
-    axes.plot(np.arange(1, len(values) + 1), values)
-    axes.set(title=title, xlabel="iteration", ylabel=unit)
-    finite = values[np.isfinite(values)]
-    axes.set_ylim(0, 1.08 * finite.max() if len(finite) and finite.max() > 0 else 1.0)
-
-
-@dataclass(eq=False, repr=False)
-class FitTraceDisplay(Display):
-    """The course of a fit: gradients, clips and steps, or of an adaptive fit budget and steps.
-
-    Everything shown was released with noise or is public; the figure costs no privacy. A gradient
-    is as long as it is released, and the dashed line is the length of its noise: where they meet,
-    noise is all there is. Make it with `from_estimator`.
-
-    Examples
-    --------
-    >>> from dpglm import DPLogisticRegression
-    >>> from dpglm.datasets import make_census
-    >>> from dpglm.study import FitTraceDisplay
-    >>> model = DPLogisticRegression().fit(*make_census(2000, random_state=0))
-    >>> [ax.get_title() for ax in FitTraceDisplay.from_estimator(model).plot().axes_]
-    ['mean gradient, as released', 'clip', 'step size']
-    """
-
-    trace: Any
-    # How many coordinates of a gradient are noisy.
-    n_noisy: int
-
-    @classmethod
-    def from_estimator(cls, estimator: Any) -> Self:
-        """Prepare the figure of a fitted estimator.
-
-        One without a trace of gradients, such as a baseline or a `slim` copy, is a ValueError.
-        """
-        trace = getattr(estimator, "trace_", None)
-        if not hasattr(trace, "remaining") and not hasattr(trace, "n_summed"):
-            raise ValueError(
-                f"{estimator!r} has no trace to draw; pass a fitted DPLogisticRegression, "
-                "DPLinearSVM or DPAGDClassifier."
-            )
-        # Of the softmax, one coordinate for each column is known: all classes sum to zero.
-        known = trace.coef.ndim == 2 and hasattr(estimator, "predict_proba")
-        return cls(trace, trace.coef.size - known * len(trace.coef))
-
-    def _layout(self) -> Layout:
-        n = 2 if hasattr(self.trace, "remaining") else 3
-        return Layout("", (9.0 if n == 2 else 11.0, 3.6), (n,), n)
-
-    def _draw_panels(self, own_figure: bool) -> None:
-        if hasattr(self.trace, "remaining"):
-            self._draw_adaptive()
-            return
-        trace, (gradient, clip, step) = self.trace, self.axes_
-        noise = np.array(trace.noise_std) * math.sqrt(self.n_noisy) / trace.n_summed
-        space = "L2 norm" if trace.whitening is None else "L2 norm in the whitened space"
-        _draw(gradient, "mean gradient, as released", space, np.array(trace.gradient_norm))
-        _draw(clip, "clip", space, np.array(trace.clip))
-        _draw(step, "step size", "on the mean gradient", np.array(trace.step))
-        gradient.plot(np.arange(1, len(noise) + 1), noise, "--", color="0.5", label="noise alone")
-        gradient.set_ylim(0, 1.08 * max(gradient.get_ylim()[1] / 1.08, noise.max()))
-        gradient.legend(frameon=False)
-
-    def _draw_adaptive(self) -> None:
-        # The budget as it is left after each release, one marker for each kind of them.
-        trace, (budget, steps) = self.trace, self.axes_
-        kinds, remaining = np.array(trace.release), np.array(trace.remaining)
-        number = np.arange(1, len(kinds) + 1)
-        markers = {"gradient": "o", "refinement": "^", "selection": "."}
-        for kind in dict.fromkeys([*kinds, *markers]):
-            chosen, marker = kinds == kind, markers.get(kind, "s")
-            budget.plot(number[chosen], remaining[chosen], marker, label=kind, markersize=4)
-        budget.set(xlabel="release", ylabel="budget left", ylim=(0, None))
-
-        # Sums have no step; a choice that takes none has a step of zero.
-        chosen = kinds == "selection"
-        iteration = np.array(trace.iteration)[chosen]
-        taken = np.array([step for step in trace.step if step is not None])
-        steps.plot(iteration, np.array(trace.max_step)[chosen], color="0.7", label="on offer")
-        steps.plot(iteration, taken, ".", label="chosen")
-        steps.set(xlabel="iteration", ylabel="step", ylim=(0, None))
-        for axes in (budget, steps):
-            axes.legend(frameon=False)
-
-
 @dataclass(eq=False, repr=False)
 class OdometerDisplay(Display):
     """What the fits of a study have used of its limit, fit by fit; make it with `from_odometer`.
@@ -405,7 +187,7 @@ class TradeOffDisplay(Display):
     def _draw_panels(self, own_figure: bool) -> None:
         (axes,) = self.axes_
         # Even steps in the normal quantile show both corners.
-        rates = norm.cdf(np.linspace(-5.0, 5.0, 2 * _MOST_POINTS + 1))
+        rates = norm.cdf(np.linspace(-5.0, 5.0, 201))
         ends = (0.0, *rates, 1.0), (0.0, *attack_power(self.ledger, rates), 1.0)
         axes.plot(*ends, label="who has seen what was released")
         axes.fill_between(*ends, alpha=0.1)
