@@ -72,7 +72,7 @@ def tables(names, n_rows, shares, epsilon):
                 rows, labels, schema = drawn(*RAW[name], n, share)
                 # Of five folds four are trained on.
                 plan = MODELS["logistic"](epsilon=epsilon, delta=DELTA).plan(n * 4 // 5, 1)
-                curves = schema.additive(signal=plan.signal)
+                curves = schema.additive(signal=plan.n_mu)
                 forms = {"lines": schema.additive(1), "default": schema, "curves": curves}
                 for form, facts in forms.items():
                     X = facts.transformer().fit_transform(rows)

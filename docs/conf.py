@@ -77,6 +77,7 @@ warnings.filterwarnings("ignore", category=PrivacyWarning, message="These record
 PAGES = {
     "README.md": "index",
     "benchmarks/README.md": "benchmarks",
+    "benchmarks/trials.md": "trials",
     "CHANGELOG.md": "changelog",
     "CONTRIBUTING.md": "contributing",
     "SECURITY.md": "security",

@@ -22,15 +22,10 @@ from sklearn.base import BaseEstimator
 
 __all__ = [
     "Constant", "DebiasedMomentum", "DecayingClip", "DynamicNoise", "Geometric", "HeavyBall",
-    "InverseTime", "LectureStep", "Momentum", "Piecewise", "Polynomial", "PublicFacts", "Schedule",
-    "SignalClip", "SignalMomentum", "SignalStep", "averaging_weights", "check_momentum",
-    "check_schedule", "optimal_n_iter", "public_constants", "saturation_n_iter", "schedule_values",
+    "InverseTime", "LectureStep", "Momentum", "NesterovMomentum", "Piecewise", "Polynomial",
+    "PublicFacts", "Schedule", "averaging_weights", "check_momentum", "check_schedule",
+    "optimal_n_iter", "public_constants", "saturation_n_iter", "schedule_values",
 ]  # fmt: skip
-
-# Curvature of the default smoothed hinge; the plain hinge, which has none, is stepped like it.
-_STEEPEST = 5.0
-# From this signal for each direction on, a clip is never below `least`.
-_SNR_OF_LEAST = 12.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -432,118 +427,79 @@ _NAMED = {
 }
 
 
-@dataclass(eq=False, repr=False)
-class SignalClip(Schedule):
-    """Clip that grows with the signal, ``min(1, (snr / saturation)^(1/3))``.
+# The largest second derivative of the logistic loss, and that of the default smoothed hinge, which
+# the hinge, that has none, counts as.
+LOGISTIC_CURVATURE, HINGE_CURVATURE = 0.25, 5.0
 
-    In a whitened space the clip is in units of the typical length of a row. ``snr = signal / d``,
-    with d the effective dimension if a preconditioner has released it, else the number of columns.
+
+def _snr(n_mu: float, facts: PublicFacts) -> float:
+    """Return n mu over the effective dimension, or over the number of columns before a release."""
+    return n_mu / (facts.effective_dimension or facts.n_features)
+
+
+@dataclass(eq=False, repr=False)
+class AutoClippingNorm(Schedule):
+    """Clipping norm that grows with the snr, ``min(1, (snr / saturation)^power)``.
+
+    A smaller norm has less noise, and distorts gradients more. In a whitened space the norm is in
+    units of the typical norm of a row. The snr is n mu over the effective dimension.
 
     Parameters
     ----------
-    signal : float
-        Number of records times the budget mu per unit of clip.
-    saturation : float, default=200.0
-        The snr from which rows are no longer shortened on average.
-    least : float, default=0.0
-        What it is at least from an snr of 12 on, and in proportion to the snr below. A hinge loss
-        wants more: most of its slopes are as large as they can be.
+    n_mu, saturation, power : float
 
     Examples
     --------
-    >>> facts = PublicFacts(n_samples=10_000, n_features=40, effective_dimension=25.0)
-    >>> SignalClip(signal=1000.0, saturation=320.0).values(2, facts)
+    >>> facts = PublicFacts(n_samples=10_000, n_features=40, effective_dimension=40.0)
+    >>> AutoClippingNorm(n_mu=1000.0, saturation=200.0, power=1 / 3).values(2, facts)
     array([0.5, 0.5])
     """
 
-    signal: float
-    saturation: float = 200.0
-    least: float = 0.0
+    n_mu: float
+    saturation: float
+    power: float
 
     def values(self, n_iter: int, facts: PublicFacts) -> np.ndarray:
-        snr = _snr(self.signal, facts)
-        least = self.least * min(1.0, snr / _SNR_OF_LEAST)
-        return np.full(n_iter, max(least, min(1.0, (snr / self.saturation) ** (1 / 3))))
+        relative = _snr(self.n_mu, facts) / self.saturation
+        return np.full(n_iter, min(1.0, relative**self.power))
 
 
 @dataclass(eq=False, repr=False)
-class SignalStep(Schedule):
-    """Steps that together go a way that grows with the signal, and fall by half over the run.
+class AutoStepSize(Schedule):
+    """Equal steps whose total grows with the snr, and which are short enough to converge.
 
     Parameters
     ----------
-    signal : float
-        Number of records times the budget mu per unit of clip.
-    scale : float, default=4.4
-    longest : float, default=275.0
-        Of the way.
-    largest : float, default=3.5
-        Of the steps. Longer ones would not come to rest where the loss is curved.
-    accelerated : bool, default=True
-        Whether `SignalMomentum` goes what is then left of the way; else it is not gone.
+    n_mu : float
+    momentum : Momentum
+        The momentum that the steps are taken with.
+    per_snr, largest, power : float
 
     Notes
     -----
-    The way is ``min(longest, scale snr^(3/4)) (1/4 / curvature)^(1/3)``, with snr as in
-    `SignalClip`: how far the mean of the last half of the iterates moves if each gradient is one.
-    Noise and signal grow with it whatever the number T of steps, each of which is ``1 - t / (2 T)``
-    of the first, t = 0..T-1; ``1/4`` is the curvature of the logistic loss. The less signal, the
-    shorter the way from zero: an early stop that needs no look at the data.
+    A step is ``min(largest, per_snr snr / reach) (1/4 / curvature)^power``, with the
+    `Momentum.reach` of all iterations. So it does not matter how many there are, and little signal
+    means an early stop.
 
     Examples
     --------
     >>> facts = PublicFacts(n_samples=10_000, n_features=40, curvature=0.25)
-    >>> SignalStep(signal=640.0).values(40, facts)[[0, 20]].round(2)
-    array([1.43, 1.07])
+    >>> steps = AutoStepSize(400.0, NesterovMomentum(), per_snr=2.0, largest=1.75, power=1 / 3)
+    >>> steps.values(24, facts)[0].round(2)
+    np.float64(0.31)
     """
 
-    signal: float
-    scale: float = 4.4
-    longest: float = 275.0
-    largest: float = 3.5
-    accelerated: bool = True
+    n_mu: float
+    momentum: "Momentum"
+    per_snr: float
+    largest: float
+    power: float
 
     def values(self, n_iter: int, facts: PublicFacts) -> np.ndarray:
-        c = self.coefficient(n_iter, facts) if self.accelerated else 0.0
-        first = min(self.largest, self._way(facts) / _reach(c, n_iter))
-        curvature = min(facts.curvature or 0.25, _STEEPEST)
-        return first * (0.25 / curvature) ** (1 / 3) * _falling(n_iter)
-
-    def coefficient(self, n_iter: int, facts: PublicFacts) -> float:
-        """Return the least coefficient of `SignalMomentum` by which the steps go the way, or 1."""
-        lacking = lambda c: self._way(facts) - self.largest * _reach(c, n_iter)  # noqa: E731
-        if lacking(0.0) <= 0:
-            return 0.0
-        return 1.0 if lacking(1.0) >= 0 else brentq(lacking, 0.0, 1.0)
-
-    def _way(self, facts: PublicFacts) -> float:
-        return min(self.longest, self.scale * _snr(self.signal, facts) ** 0.75)
-
-
-def _falling(n_iter: int) -> np.ndarray:
-    return 1 - np.arange(n_iter) / (2 * n_iter)
-
-
-def _reach(coefficient: float, n_iter: int) -> float:
-    """How far along a gradient of one the last half of the iterates is, if the first step is one.
-
-    That is the mean of sums of steps times directions; these are all 1 without momentum.
-    """
-    directions = np.ones(n_iter)
-    velocity = 0.0
-    for t in range(1, n_iter + 1 if coefficient else 0):
-        directions[t - 1], velocity = _accelerated(1.0, velocity, coefficient, t)
-    return float(averaging_weights("tail", n_iter) @ np.cumsum(directions * _falling(n_iter)))
-
-
-def _accelerated(gradient, velocity, coefficient, t):
-    """Direction of iteration t, from 1, and next velocity, by Nesterov's coefficients at most."""
-    velocity = min(coefficient, (t - 1) / (t + 2)) * velocity + gradient
-    return gradient + min(coefficient, t / (t + 3)) * velocity, velocity
-
-
-def _snr(signal: float, facts: PublicFacts) -> float:
-    return signal / (facts.effective_dimension or facts.n_features)
+        total = self.per_snr * _snr(self.n_mu, facts)
+        step = min(self.largest, total / self.momentum.reach(n_iter))
+        curvature = min(facts.curvature or LOGISTIC_CURVATURE, HINGE_CURVATURE)
+        return np.full(n_iter, step * (LOGISTIC_CURVATURE / curvature) ** self.power)
 
 
 def check_schedule(schedule: Any, *, parameter: str) -> Schedule:
@@ -607,9 +563,15 @@ class Momentum(BaseEstimator):
         """
         raise NotImplementedError(f"{type(self).__name__} must define direction.")
 
-    def settled(self, n_iter: int, facts: PublicFacts) -> "Momentum":
-        """Return the rule of a run of so many iterations, once a second moment is released."""
-        return self
+    def reach(self, n_iter: int) -> float:
+        """Return how far the mean of the last half of the iterates moves along gradients of one."""
+        coef = velocity = np.zeros(1)
+        total, weights = 0.0, averaging_weights("tail", n_iter)
+        for t in range(n_iter):
+            direction, velocity = self.direction(np.ones(1), velocity, t + 1)
+            coef = coef + direction
+            total += weights[t] * float(coef[0])
+        return total
 
 
 @dataclass(eq=False, repr=False)
@@ -666,38 +628,22 @@ class DebiasedMomentum(Momentum):
 
 
 @dataclass(eq=False, repr=False)
-class SignalMomentum(Momentum):
-    """Nesterov's acceleration, as much of it as automatic steps need to go their way.
-
-    Little signal needs none, which is best: each gradient then has the same weight. With much, few
-    steps of a length that comes to rest do not go far enough without.
-
-    Parameters
-    ----------
-    steps : SignalStep
-    coefficient : float, default=0.0
-        The largest, c in [0, 1]; ``settled`` sets it.
+class NesterovMomentum(Momentum):
+    """Nesterov's acceleration, at the point where gradients are taken (Nesterov 1983).
 
     Notes
     -----
-    ``v_t = c_t v_(t-1) + g_t`` with ``c_t = min(c, (t - 1) / (t + 2))``, and the direction
-    ``g_t + c_(t+1) v_t`` (Nesterov 1983, in the point at which gradients are taken).
+    ``v_t = (t - 1) / (t + 2) v_(t-1) + g_t``, with direction ``g_t + t / (t + 3) v_t``.
 
     Examples
     --------
-    >>> facts = PublicFacts(n_samples=10_000, n_features=40, curvature=0.25)
-    >>> SignalMomentum(SignalStep(signal=4000.0)).settled(20, facts).coefficient > 0.5
-    True
+    >>> NesterovMomentum().direction(np.array([1.0]), np.array([0.0]), t=1)
+    (array([1.25]), array([1.]))
     """
 
-    steps: SignalStep
-    coefficient: float = 0.0
-
     def direction(self, gradient: np.ndarray, velocity: np.ndarray, t: int) -> _TwoArrays:
-        return _accelerated(gradient, velocity, self.coefficient, t)
-
-    def settled(self, n_iter: int, facts: PublicFacts) -> Momentum:
-        return SignalMomentum(self.steps, self.steps.coefficient(n_iter, facts))
+        velocity = (t - 1) / (t + 2) * velocity + gradient
+        return gradient + t / (t + 3) * velocity, velocity
 
 
 def check_momentum(momentum: Any) -> Momentum:
@@ -705,8 +651,10 @@ def check_momentum(momentum: Any) -> Momentum:
 
     None is plain descent, a number the coefficient of `HeavyBall`.
     """
-    choices = "Give None, a number in [0, 1), 'heavy_ball', 'debiased' or a Momentum object."
-    named = {"heavy_ball": HeavyBall, "debiased": DebiasedMomentum}
+    choices = (
+        "Give None, a number in [0, 1), 'heavy_ball', 'debiased', 'nesterov' or a Momentum object."
+    )
+    named = {"heavy_ball": HeavyBall, "debiased": DebiasedMomentum, "nesterov": NesterovMomentum}
     momentum = 0.0 if momentum is None else momentum
     momentum = _chosen(momentum, "momentum", Momentum, HeavyBall, named, choices)
     # A rule of one's own need not have a coefficient.

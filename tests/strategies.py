@@ -25,6 +25,8 @@ ESTIMATORS = {
     "diagonal": DPLogisticRegression(
         max_iter=4, epsilon=1e3, preconditioner=DiagonalPreconditioner()
     ),
+    # And for their middles, around which rows are then centered.
+    "centered": DPLogisticRegression(max_iter=3, epsilon=1e3),
     "full": DPLinearSVM(max_iter=3, preconditioner=FullPreconditioner()),
     # The gradient of an intercept in a small batch can be a released number by chance.
     "batches": DPLogisticRegression(max_iter=3, sampling_rate=0.25, fit_intercept=False),

@@ -14,16 +14,19 @@ from sklearn.linear_model import LogisticRegression
 from tapes import Scripted, on_tape
 
 from dpglm import DPAGDClassifier, DPLogisticRegression, FullPreconditioner, seeded_noise
+from dpglm.audit import record
 from dpglm.datasets import make_census
 from dpglm.estimators.adaptive_plan import ACCOUNTANTS, make_adaptive_plan
+from dpglm.estimators.defaults import MOMENT_FRACTION, UNITS_FRACTION
 from dpglm.estimators.solvers import FitTrace, Space, adaptive_gradient_descent
+from dpglm.estimators.whitening import row_unit
 from dpglm.losses import Logistic
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.events import FilterEvent
 from dpglm.privacy.noise import entropy_source
 from dpglm.privacy.selection import SELECTIONS, ChoosingVault
 from dpglm.privacy.vault import GaussianSum, PrivacyFilter, grid_spacing
-from dpglm.schedules import Constant, HeavyBall, PublicFacts, Schedule
+from dpglm.schedules import Constant, HeavyBall, NesterovMomentum, PublicFacts, Schedule
 from dpglm.sums.objective import Objective
 
 SETTING = {
@@ -225,10 +228,9 @@ def test_by_default_steps_are_around_those_of_logistic_regression():
         other = DPLogisticRegression(max_iter=plan.n_iter).plan(n_samples, 20)
         other = other.in_whitened_space(7.0)
         assert plan.clip.tolist() == other.clip.tolist()
-        assert plan.momentum.coefficient == other.momentum.coefficient
+        assert type(plan.momentum) is type(other.momentum) is NesterovMomentum
         offered = [plan.reach(t, plan.max_step, 0.3) for t in range(plan.n_iter)]
         assert offered == pytest.approx(2 * 0.3 * other.step)
-    assert plan.momentum.coefficient > 0
 
 
 def test_a_high_cap_on_iterations_does_not_shorten_the_steps_of_those_that_can_be_paid():
@@ -361,7 +363,7 @@ def test_every_draw_is_charged_once_at_its_cost_and_first_the_moment(
         epsilon=2.0, n_steps=1, preconditioner=preconditioner, accountant=accountant,
         clip_schedule=2.5, n_splits=10, max_step=2.0, neighboring_relation=relation,
     )  # fmt: skip
-    with seeded_noise(1):  # such that there is a refinement
+    with seeded_noise(1), record() as tape:  # such that there is a refinement
         model.fit(*make_census(300, random_state=0))
         plan = model.plan(300, model.n_features_in_)
     trace, n_first = model.trace_, 0 if preconditioner is None else 2
@@ -373,17 +375,20 @@ def test_every_draw_is_charged_once_at_its_cost_and_first_the_moment(
     spent = plan.capacity - trace.remaining[-1]
     assert spent == pytest.approx(math.fsum(trace.cost), abs=1e-9 * plan.capacity)
     assert "refinement" in trace.release and trace.iteration[n_first] == 1
-    first = ["lengths", "second_moment"][:n_first]
-    assert [name for name in trace.release if name in ("lengths", "second_moment")] == first
+    first = ["norm_histogram", "second_moment"][:n_first]
+    assert [name for name in trace.release if name in ("norm_histogram", "second_moment")] == first
     assert trace.release[:n_first] == first
-    sensitivity = {"lengths": length}
+    sensitivity = {"norm_histogram": length}
     if n_first:
         assert trace.iteration[:2] == [0, 0]
-        assert trace.cost[1] == pytest.approx(0.15 * plan.capacity, rel=1e-12)
+        shares = [cost / plan.capacity for cost in trace.cost[:2]]
+        assert shares == pytest.approx([UNITS_FRACTION, MOMENT_FRACTION], rel=1e-12)
         clip *= math.sqrt(trace.whitening.effective_dimension)
-        # All rows are 3 long or less, and n mu may carry no more than half of that.
-        carried = plan.second_moment.signal > 7 * 3.5**2
-        sensitivity["second_moment"] = length * (9.0 if carried else 3.0)
+        # As the released counts make it.
+        one = tape.releases[0]
+        std = one.event.noise_multiplier * one.sensitivity / 300
+        row_bound = row_unit(one.answer / 300, std, plan.second_moment.n_mu)[1]
+        sensitivity["second_moment"] = length * row_bound**2
     for event, cost in zip(trace.events, trace.cost, strict=True):
         own = event.mu**2 if accountant == "gdp" else event.rho
         assert own == pytest.approx(cost, rel=1e-9)

@@ -12,7 +12,7 @@ from dpglm import (
     baselines,
 )
 from dpglm.audit import audit_choices, audit_estimator, canary_scores, choice_counts
-from dpglm.audit.designs import cross_moment_scores, row_sum_scores
+from dpglm.audit.designs import counted_scores, cross_moment_scores
 
 RELATIONS = [
     {},
@@ -97,14 +97,14 @@ def test_baselines_do_what_their_designs_predict(model, relation):
 
 
 @pytest.mark.parametrize("relation", RELATIONS, ids=str)
-def test_entries_off_the_diagonal_do_what_their_design_predicts(relation):
+def test_entries_off_the_diagonal_and_histograms_do_what_their_design_predicts(relation):
     for model in (
         DPLogisticRegression(epsilon=20.0, preconditioner=FullPreconditioner(0.8), **relation),
         DPAGDClassifier(epsilon=20.0, preconditioner=FullPreconditioner(0.8), **relation),
     ):
         check_prediction(cross_moment_scores(model, n_canaries=250))
-    model = DPLogisticRegression(epsilon=200.0, preconditioner=FullPreconditioner(0.9), **relation)
-    check_prediction(row_sum_scores(model, n_canaries=250))
+        for counts in ("magnitude histogram", "norm histogram"):
+            check_prediction(counted_scores(model, n_canaries=800, counts=counts))
 
 
 @pytest.mark.parametrize("relation", RELATIONS, ids=str)

@@ -7,6 +7,8 @@ import pytest
 
 from dpglm import DPAGDClassifier, DPLinearSVM, DPLogisticRegression
 from dpglm.calculator import PrivacyCalculator, expected_accuracy, expected_errors
+from dpglm.estimators.defaults import N_ITER
+from dpglm.estimators.plan import PURPOSES
 from dpglm.privacy.gaussian import gdp_mu
 from dpglm.schedules import PublicFacts, optimal_n_iter, public_constants, saturation_n_iter
 from dpglm.schema import CategoricalColumn, NumericColumn, Schema, Target
@@ -52,14 +54,16 @@ def test_the_default_plan_is_that_of_the_default_estimator(plan):
     assert value_of(printed, "delta") == "1e-06 = 0.049 / 48,842"
     assert value_of(printed, "in other currencies") == "mu 0.2367 (GDP), rho 0.02801 (zCDP)"
     for name, share, event in made.second_moment.parts:
-        moment = f"{100 * share:.3g}% of the budget, noise multiplier {event.noise_multiplier:.4g}"
-        assert value_of(printed, f"first, features' {name}") == moment
+        text = f"{100 * share:.3g}% of the budget, noise multiplier {event.noise_multiplier:.4g}"
+        printed_words = " ".join(value_of(printed, f"first, {name}").split())
+        assert printed_words == f"{text}, for the {PURPOSES[name]}"
     names = [name for name, *_ in made.second_moment.parts]
-    assert names == ["magnitudes", "row sum", "second moment"]
+    assert names == ["magnitude histogram", "second moment"]
     z = made.noise_multiplier[0]
-    assert value_of(printed, "22 gradients") == f"noise multiplier {z:.4g} each"
+    gradients = f"noise multiplier {z:.4g} each, for the descent"
+    assert value_of(printed, f"{N_ITER} gradients") == gradients
     noise = 100 * math.sqrt(101) * z / 48842
-    of_mean = noise / math.sqrt(22)
+    of_mean = noise / math.sqrt(N_ITER)
     assert value_of(printed, "noise on a mean gradient") == (
         f"{noise:.3g}% of the clip, as a norm over 101 coordinates; {of_mean:.3g}% on the mean "
         "of all iterations"
@@ -76,19 +80,19 @@ def test_the_default_plan_is_that_of_the_default_estimator(plan):
 def test_the_table_shows_first_quartiles_and_last_and_ends_at_epsilon(plan):
     printed = plan("--epsilon 2 --n 5000 --n-iter 41 --clip 0.5")
     made = DPLogisticRegression(epsilon=2.0, max_iter=41, clip_schedule=0.5).plan(5000, 100)
-    header, magnitudes, mean, moment, *rows = table_of(printed, "ITERATIONS")
+    header, magnitudes, moment, *rows = table_of(printed, "ITERATIONS")
     assert header == ["iteration", "clip", "step", "multiplier", "noise / n", "epsilon so far"]
-    assert (magnitudes[0], mean[0], moment[0]) == ("magnitudes", "row sum", "second moment")
+    assert (magnitudes[0], moment[0]) == ("magnitude histogram", "second moment")
     assert [row[0] for row in rows] == ["1", "11", "21", "31", "41"]
     for row, t in zip(rows, (0, 10, 20, 30, 40), strict=True):
         std = made.facts.noise_std[t] / 5000
         expected = (0.5, made.step[t], made.noise_multiplier[t], std)
         assert [float(x) for x in row[1:5]] == pytest.approx(expected, rel=1e-3)
-    costs = [float(row[-1]) for row in (magnitudes, mean, moment, *rows)]
+    costs = [float(row[-1]) for row in (magnitudes, moment, *rows)]
     assert costs == sorted(costs) and costs[-1] == pytest.approx(2.0, abs=1e-4)
     first = sum(event.mu**2 for *_, event in made.second_moment.parts)
     halfway = first + 21 / made.noise_multiplier[0] ** 2
-    assert gdp_mu(costs[5], 1e-6) == pytest.approx(math.sqrt(halfway), rel=1e-3)
+    assert gdp_mu(costs[4], 1e-6) == pytest.approx(math.sqrt(halfway), rel=1e-3)
 
 
 def test_worthwhile_iterations_are_those_of_the_theory(plan):
@@ -171,7 +175,7 @@ def test_an_adaptive_plan_tells_what_its_filter_affords(plan):
     assert value_of(printed, "affords at most") == "40 iterations (max_iter is 40)"
     assert [row[0] for row in table_of(printed, "ALTERNATIVES")[1:]][-1] == "replace_one"
     whitened = plan("--epsilon 1 --n 9000 --estimator agd --preconditioner full --n-iter 7")
-    assert value_of(whitened, "first, features' second moment") == "15% of it"
+    assert value_of(whitened, "first, second moment").startswith("15% of it, for the ")
     assert "max_iter is 7" in whitened
 
 
@@ -214,8 +218,7 @@ def test_a_noise_multiplier_answers_the_question_that_is_left(plan):
 def test_a_plain_hinge_has_no_condition_number():
     shape = Shape(n_samples=9000, n_features=20, n_classes=2)
     printed = plan_report(DPLinearSVM(loss="hinge"), shape, row_bound=2.0, distance=1.0)
-    left = 0.85 - DPLinearSVM().plan(9000, 20).second_moment.scale_share
-    mu = gdp_mu(1.0, 1e-6) * math.sqrt(left)
+    mu = DPLinearSVM().plan(9000, 20).second_moment.left_over
     last = saturation_n_iter(PublicFacts(9000, 21, curvature=math.inf, row_bound=2.0, mu=mu))
     assert value_of(printed, "no further gain beyond").startswith(f"{last:,} at")
     assert "Hong" not in printed
@@ -254,6 +257,9 @@ def test_a_guess_of_the_accuracy_is_answered_by_theory_or_by_rows_of_a_schema(pl
     (tmp_path / "s.json").write_text(schema.to_json())
     simulated = plan(f"{guess} --schema {tmp_path / 's.json'} --features 3")
     assert "on 2,000 records, 12 features, 2 classes" in simulated
+    # Encoded rows carry their bound: no release finds their units first.
+    assert simulated.count("  first, ") == printed.count("  first, ") - 1
+    assert "for rows of norm 3.60555 as they are" in " ".join(simulated.split())
     accuracy, cost, error = re.findall(r"0\.\d+", value_of(simulated, "with privacy"))
     assert 0.6 < float(accuracy) < 0.8 and float(error) < 0.02
     assert float(cost) == pytest.approx(0.8 - private, abs=4 * float(error) + 0.05)
@@ -273,7 +279,7 @@ def test_widths_of_intervals_are_answered_by_theory_or_by_rows_of_a_schema(plan,
     assert "records for 0.3" in printed and "carries 4 of 4" in printed
     # What they cost is part of the plan, and the other shares are of the whole.
     assert value_of(printed, "last, for intervals") == "50% of the budget, 12 releases"
-    assert value_of(printed, "first, features' second moment").startswith("7.5% of the budget")
+    assert value_of(printed, "first, second moment").startswith("7.5% of the budget")
     costs = [line.split()[-1] for line in printed.splitlines() if "for intervals  " in line]
     assert costs[-1] == "30.0000"
     home = CategoricalColumn("home", ["own", "rent", "boat"])

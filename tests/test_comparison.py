@@ -267,7 +267,12 @@ def test_a_bunch_is_encoded_by_its_schema_and_sparse_rows_give_the_same_scores(u
     bunch = Bunch(data=frame, target=target, schema=load_schema("census").additive(1))
     raw = run({"majority": DummyClassifier()}, bunch).records[0]
     assert raw["n_features"] == 99
-    assert raw["fingerprint"] == unbroken[0].records[0]["fingerprint"]
+    # Rows that carry their bound are fitted otherwise than a plain array of the same numbers.
+    encoded = bunch.schema.transformer().fit_transform(frame)
+    again = run({"majority": DummyClassifier()}, (encoded, target)).records[0]
+    assert raw["fingerprint"] == again["fingerprint"] != unbroken[0].records[0]["fingerprint"]
+    again = run({"majority": DummyClassifier()}, (np.asarray(encoded), target)).records[0]
+    assert again["fingerprint"] == unbroken[0].records[0]["fingerprint"]
     X, y = CENSUS
     for dense, sparse in zip(unbroken[0].records, run(data=(csr_array(X), y)).records, strict=True):
         assert sparse["accuracy"] == dense["accuracy"]

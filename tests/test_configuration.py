@@ -1,12 +1,17 @@
 """The automatic configuration: what it may depend on, and that it is safe without tuning."""
 
+import ast
+import inspect
 import math
+import textwrap
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from dpglm import (
+    DiagonalPreconditioner,
+    DPAGDClassifier,
     DPLinearSVM,
     DPLogisticRegression,
     FullPreconditioner,
@@ -14,16 +19,29 @@ from dpglm import (
     PublicFacts,
 )
 from dpglm.datasets import make_census
-from dpglm.estimators.descent import automatic_configuration
-from dpglm.estimators.whitening import denoised_moment
+from dpglm.estimators import defaults, descent, whitening
+from dpglm.estimators.defaults import (
+    CLIPPING_POWER,
+    MAX_FULL_COLUMNS,
+    MAX_STEP,
+    N_ITER,
+    N_ITER_PLAIN,
+    SATURATION_SNR,
+    TOTAL_STEP_PER_SNR,
+)
+from dpglm.estimators.descent import NoisyDescentMixin, automatic_configuration
+from dpglm.estimators.solvers import Space, noisy_gradient_descent
+from dpglm.estimators.whitening import Preconditioner, denoised_moment
 from dpglm.losses import SmoothedHinge
 from dpglm.schedules import (
+    HINGE_CURVATURE,
+    AutoClippingNorm,
+    AutoStepSize,
     Constant,
-    SignalClip,
-    SignalMomentum,
-    SignalStep,
+    DebiasedMomentum,
+    HeavyBall,
+    NesterovMomentum,
     averaging_weights,
-    check_momentum,
     optimal_n_iter,
     public_constants,
 )
@@ -55,7 +73,7 @@ def test_the_plan_of_the_defaults_needs_no_data_and_spends_the_whole_budget(Esti
     model = Estimator(neighboring_relation=relation, n_ref=n_ref, classes=[0, 1])
     plan = model.plan(400, 99)
     assert plan.ledger.epsilon(1e-6) == pytest.approx(1.0, rel=1e-6)
-    assert plan.ledger.n_releases == len(plan.second_moment.parts) + 22 == 2 + 22
+    assert plan.ledger.n_releases == len(plan.second_moment.parts) + N_ITER == 2 + N_ITER
     assert model.fit(*make_census(400, random_state=0)).privacy_ == plan.ledger
 
 
@@ -65,112 +83,117 @@ def facts_of(dimension=None, curvature=0.25, n_columns=50):
     )
 
 
-def test_clip_and_step_grow_with_the_signal_up_to_a_limit():
-    clips = [SignalClip(s).values(4, facts_of(10.0))[0] for s in (10, 100, 1000, 10_000, math.inf)]
-    steps = [SignalStep(s).values(20, facts_of(10.0))[0] for s in (1, 10, 100, 10_000, math.inf)]
-    assert clips == sorted(clips) and steps == sorted(steps)
-    assert clips[-1] == clips[-2] == 1.0 and steps[-1] == steps[-2] == 3.5
-    assert clips[0] == pytest.approx((1 / 200) ** (1 / 3))
-    # At least .8 from an snr of 12 on, a quarter of that at 3; .2 and less is below the other.
-    least = [SignalClip(s, least=0.8).values(1, facts_of(10.0))[0] for s in (30, 60, 120, 1e9)]
-    assert least == pytest.approx([(3 / 200) ** (1 / 3), 0.4, 0.8, 1.0])
+def auto_clip(n_mu):
+    return AutoClippingNorm(n_mu, SATURATION_SNR, CLIPPING_POWER)
 
 
-def test_a_hinge_loss_has_a_larger_clip():
-    clips = [
-        np.unique(Model(epsilon=0.5).plan(10_000, 50).in_whitened_space(25.0).clip / 5.0)
-        for Model in (DPLogisticRegression, DPLinearSVM)
-    ]
-    signal = DPLinearSVM(epsilon=0.5).plan(10_000, 50).signal
-    assert clips == [pytest.approx((signal / 25 / 200) ** (1 / 3)), pytest.approx(0.75)]
+def auto_steps(n_mu, momentum):
+    return AutoStepSize(n_mu, momentum, TOTAL_STEP_PER_SNR, MAX_STEP, CLIPPING_POWER)
 
 
-def end_of_run(n_iter, signal, gradient):
+N_MU = [0.01, 1.0, 10.0, 100.0, 1000.0, 1e4, 1e5, math.inf]
+
+
+@pytest.mark.parametrize("momentum", [NesterovMomentum(), HeavyBall(0.0), HeavyBall(0.9)], ids=str)
+def test_clip_and_step_grow_with_n_mu_up_to_a_limit(momentum):
+    clips = [auto_clip(n_mu).values(4, facts_of(10.0)) for n_mu in N_MU]
+    steps = [auto_steps(n_mu, momentum).values(24, facts_of(10.0)) for n_mu in N_MU]
+    for values, largest in ((clips, 1.0), (steps, MAX_STEP)):
+        assert all((each == each[0]).all() for each in values)
+        first = [each[0] for each in values]
+        assert first == sorted(first) and 0 < first[0] < first[3] < largest
+        assert first[-2:] == [largest, largest]
+    saturated = 10 * SATURATION_SNR
+    assert auto_clip(saturated).values(1, facts_of(10.0)) == [1.0]
+    assert auto_clip(saturated / 8).values(1, facts_of(10.0)) == pytest.approx(8**-CLIPPING_POWER)
+
+
+def end_of_run(n_iter, n_mu, gradient, momentum):
     """Where the mean of the last half of the iterates is, given the gradient at each."""
-    steps, facts = SignalStep(signal), facts_of(10.0)
-    momentum = SignalMomentum(steps).settled(n_iter, facts)
     coef = velocity = average = np.zeros(1)
-    for t, step in enumerate(steps.values(n_iter, facts)):
+    for t, step in enumerate(auto_steps(n_mu, momentum).values(n_iter, facts_of(10.0))):
         direction, velocity = momentum.direction(gradient(coef), velocity, t + 1)
         coef = coef - step * direction
         average = average + averaging_weights("tail", n_iter)[t] * coef
-    return average[0], momentum.coefficient
+    return average[0]
 
 
-@pytest.mark.parametrize("signal", [10, 100, 300, 700])
-@pytest.mark.parametrize("n_iter", [22, 40, 99, 400])
-def test_the_way_is_the_same_in_any_number_of_steps_with_as_little_momentum_as_it_takes(
-    n_iter, signal
-):
-    end, coefficient = end_of_run(n_iter, signal, lambda coef: -np.ones(1))
-    assert end == pytest.approx(4.4 * (signal / 10) ** 0.75, rel=1e-9)
-    first = SignalStep(signal).values(n_iter, facts_of(10.0))[0]
-    assert (coefficient == 0) == (first < 3.5 - 1e-9) and 0 <= coefficient < 1
+@pytest.mark.parametrize("momentum", [NesterovMomentum(), HeavyBall(0.0), HeavyBall(0.6)], ids=str)
+@pytest.mark.parametrize("n_iter", [12, N_ITER, 99])
+def test_the_total_step_is_the_same_in_any_number_of_iterations(n_iter, momentum):
+    for n_mu in (1.0, 10.0, 40.0):
+        end = end_of_run(n_iter, n_mu, lambda coef: -np.ones(1), momentum)
+        assert end == pytest.approx(TOTAL_STEP_PER_SNR * n_mu / 10, rel=1e-9)
 
 
-@pytest.mark.parametrize("n_iter", [22, 40, 100])
-def test_the_run_comes_to_rest_where_the_loss_is_curved_most(n_iter):
+def test_the_run_comes_to_rest_where_the_loss_is_curved_most():
     # 1/4 is the largest curvature of the logistic loss in a white direction, and -1 its minimum.
-    end, coefficient = end_of_run(n_iter, 1e9, lambda coef: 0.25 * (coef + 1))
-    assert end == pytest.approx(-1, abs=0.01)
-    assert coefficient <= 1
+    end = end_of_run(N_ITER, 1e9, lambda coef: 0.25 * (coef + 1), NesterovMomentum())
+    assert end == pytest.approx(-1, abs=0.05)
 
 
 def test_the_released_dimension_replaces_the_number_of_columns():
-    for schedule in (SignalClip(300.0), SignalStep(300.0)):
+    for schedule in (auto_clip(300.0), auto_steps(300.0, NesterovMomentum())):
         before, after = (schedule.values(30, facts_of(d)) for d in (None, 12.5))
         assert (after > before).all()
         assert_array_equal(before, schedule.values(30, facts_of(50.0)))
 
 
 def test_steeper_losses_take_shorter_steps_and_the_plain_hinge_is_stepped_like_its_smooth_form():
-    step = SignalStep(300.0)
+    step = auto_steps(300.0, NesterovMomentum())
 
     def first(curvature):
         return step.values(10, facts_of(10.0, curvature))[0]
 
-    assert first(0.5) / first(0.25) == pytest.approx(2 ** (-1 / 3))
+    assert first(0.5) / first(0.25) == pytest.approx(2**-CLIPPING_POWER)
     default = SmoothedHinge(DPLinearSVM().half_width).curvature
+    assert default == HINGE_CURVATURE
     assert first(default) == first(math.inf) < first(0.5)
-    values = step.values(10, facts_of(10.0))
-    assert_allclose(np.diff(values), -values[0] / 20)
 
 
-def test_steps_and_momentum_go_together_only_where_both_are_automatic():
+def test_acceleration_is_for_whitened_features_and_for_automatic_steps():
     def run(**given):
         chosen = automatic_configuration(1e9, 50, **given)
-        first = chosen["step_schedule"].values(22, facts_of(10.0))[0]
-        return first, check_momentum(chosen["momentum"]).settled(22, facts_of(10.0)).coefficient
+        first = chosen["step_schedule"].values(N_ITER, facts_of(10.0))[0]
+        return first, type(chosen["momentum"]), chosen["max_iter"]
 
-    assert run() == (3.5, 1.0)
-    assert run(momentum=0.3) == (3.5, 0.3)
-    assert run(step_schedule=Constant(9.0)) == (9.0, 0.5)
-    # In a space that is not white: shorter steps, more of them.
-    assert run(preconditioner=None)[0] == run(preconditioner="diagonal")[0] == 1.5
-    assert automatic_configuration(10.0, 50, preconditioner=None)["max_iter"] == 100
-    assert automatic_configuration(10.0, 50, sampling_rate=0.1)["max_iter"] == 100
-    for Model in (DPLogisticRegression, DPLinearSVM):
-        assert Model(sampling_rate=0.1).plan(1000, 50).n_iter == 100
-
-
-def test_replacing_a_record_halves_the_signal():
-    zero_out = DPLogisticRegression().plan(5000, 40)
-    replace_one = DPLogisticRegression(neighboring_relation="replace_one").plan(5000, 40)
-    assert replace_one.clip_schedule.signal == pytest.approx(zero_out.clip_schedule.signal / 2)
-    signal = 5000 * zero_out.ledger.mu()
-    assert zero_out.clip_schedule.signal == pytest.approx(signal, rel=1e-9)
+    assert run() == (MAX_STEP, NesterovMomentum, N_ITER)
+    assert run(momentum=0.3) == (MAX_STEP, HeavyBall, N_ITER)
+    assert run(step_schedule=Constant(9.0)) == (9.0, DebiasedMomentum, N_ITER)
+    # Columns are correlated elsewhere: more iterations, and no acceleration, which diverges.
+    for correlated in ({"preconditioner": None}, {"preconditioner": "diagonal"}):
+        assert run(**correlated) == (MAX_STEP, HeavyBall, N_ITER_PLAIN)
+    assert run(sampling_rate=0.1) == (MAX_STEP, HeavyBall, N_ITER_PLAIN)
+    # Steps are for the momentum that they are taken with.
+    little = {name: automatic_configuration(10.0, 50, momentum=name) for name in (None, "nesterov")}
+    steps = [run["step_schedule"].values(N_ITER, facts_of(10.0))[0] for run in little.values()]
+    assert steps[0] > 2 * steps[1]
+    for Model in ESTIMATORS:
+        assert Model().plan(1000, 50).n_iter == N_ITER
+        assert Model(sampling_rate=0.1).plan(1000, 50).n_iter == N_ITER_PLAIN
 
 
-def test_more_columns_get_more_iterations():
-    numbers = [automatic_configuration(1e6, p)["max_iter"] for p in (1, 110, 252, 512, 513)]
-    assert numbers == [22, 23, 34, 40, 100]
+@pytest.mark.parametrize("Estimator", [*ESTIMATORS, DPAGDClassifier])
+def test_replacing_a_record_halves_n_mu(Estimator):
+    zero_out = Estimator().plan(5000, 40)
+    replace_one = Estimator(neighboring_relation="replace_one").plan(5000, 40)
+    halves = [
+        (zero_out.second_moment.n_mu, replace_one.second_moment.n_mu),
+        (zero_out.n_mu, replace_one.n_mu),
+        (zero_out.clip_schedule.n_mu, replace_one.clip_schedule.n_mu),
+        (zero_out.step_schedule.n_mu, replace_one.step_schedule.n_mu),
+    ]
+    for whole, half in halves:
+        assert half == pytest.approx(whole / 2, rel=1e-12)
+    assert zero_out.clip_schedule.n_mu == pytest.approx(5000 * zero_out.budget.mu, rel=1e-9)
 
 
 def test_wide_data_get_the_diagonal():
     def diagonal(n_columns):
         return automatic_configuration(1e6, n_columns)["preconditioner"].diagonal
 
-    assert [diagonal(d) for d in (1, 512, 513, 10**5)] == [False, False, True, True]
+    widest = MAX_FULL_COLUMNS
+    assert [diagonal(d) for d in (1, widest, widest + 1, 10**5)] == [False, False, True, True]
 
 
 # --- Denoising ---
@@ -226,6 +249,49 @@ def test_the_intercept_tells_by_how_much_rows_were_shortened(preconditioner):
     rows = np.column_stack([X, np.ones(20_000)])
     whitened = rows * basis if basis.ndim == 1 else rows @ basis
     assert np.mean(whitened**2) == pytest.approx(1.0, rel=1e-3)
+
+
+# --- The numbers of the rule ---
+
+# What a default fit runs through, and what may stand in it beside names of `defaults`.
+PATH = [
+    AutoClippingNorm, AutoStepSize, NesterovMomentum, automatic_configuration,
+    NoisyDescentMixin._plan, whitening.uses_row_norms, whitening.column_units, whitening.row_unit,
+    whitening.denoised_moment, whitening.whiten, whitening.unclipped_part, Preconditioner,
+    DiagonalPreconditioner, FullPreconditioner, noisy_gradient_descent, Space,
+]  # fmt: skip
+PLAIN_NUMBERS = {0, 0.5, 1, 2, 3, 4}
+# The limits that parameters are checked against.
+LIMITS = {1e-50, 1e50}
+
+
+def numbers_in(source):
+    nodes = ast.walk(ast.parse(textwrap.dedent(source)))
+    found = {node.value for node in nodes if isinstance(node, ast.Constant)}
+    return {value for value in found if isinstance(value, int | float)} - PLAIN_NUMBERS
+
+
+def fitted_numbers(source):
+    """Names of the numbers above a comment, and those of all that have no comment on their line."""
+    lines = source.splitlines()
+    last = lines.index("# By theory or convention.")
+    named = [node for node in ast.parse(source).body if isinstance(node, ast.Assign)]
+    bare = [node.targets[0].id for node in named if "  # " not in lines[node.end_lineno - 1]]
+    return [node.targets[0].id for node in named if node.lineno <= last], bare
+
+
+def test_the_default_rule_has_few_numbers():
+    source = inspect.getsource(defaults)
+    fitted, bare = fitted_numbers(source)
+    assert 10 < len(fitted) <= 16 and not bare
+    used = "".join(inspect.getsource(module) for module in (whitening, descent, defaults))
+    assert all(used.count(name) > 1 for name in fitted), "each is used"
+    for part in PATH:
+        assert numbers_in(inspect.getsource(part)) <= LIMITS, part
+    # As in a rule that has them.
+    assert numbers_in("def f(x):\n    return min(0.75 * x, 12)") == {0.75, 12}
+    more = source.replace("N_ITER = 24", "ONE_MORE = 1 / 7\nN_ITER = 24")
+    assert fitted_numbers(more) == ([*fitted[:9], "ONE_MORE", *fitted[9:]], ["ONE_MORE"])
 
 
 # --- Safe without tuning ---

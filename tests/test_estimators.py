@@ -224,7 +224,7 @@ BAD_PARAMETERS = [
     ({"noise_schedule": TooShort()}, "noise_schedule"),
     ({"step_schedule": math.nan}, "step_schedule"),
     ({"step_schedule": "inverse_time"}, "step_schedule.*alpha"),
-    ({"momentum": "nesterov"}, "momentum='nesterov'"),
+    ({"momentum": "nag"}, "momentum='nag'"),
     ({"averaging": "mean"}, "averaging='mean'"),
     ({"alpha": -0.1}, r"alpha=-0\.1 must"),
     ({"alpha": 1e50}, r"alpha=1e\+50 must be a number from 0 to 1e\+12"),

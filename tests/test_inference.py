@@ -75,9 +75,9 @@ def people(n, seed=0):
     return frame, (rng.random(n) < expit(odds - 0.3)).astype(int), [0.02, -0.5, 0.4]
 
 
-def fitted(X, y, epsilon=8.0, seed=0, **parameters):
+def fitted(X, y, epsilon=8.0, seed=0, max_iter=4, **parameters):
     model = DPLogisticRegression(
-        epsilon=epsilon, inference_share=0.5, max_iter=4, classes=[0, 1], **parameters
+        epsilon=epsilon, inference_share=0.5, max_iter=max_iter, classes=[0, 1], **parameters
     )
     with seeded_noise(seed):
         return model.fit(X, y)
@@ -199,7 +199,7 @@ def test_an_estimate_is_of_newton_steps_on_what_was_released(relation, width):
     for gradient in approach:
         exact = rows.T @ (weights * (expit(rows @ at) - y))
         assert_allclose(gradient.exact, exact, rtol=1e-6, atol=1e-6)
-        at = at - gradient.answer / (0.2 * len(X))
+        at = at - gradient.answer / (0.25 * len(X))
     p = expit(rows @ at)
     where, lengths = triangle(d)
     exact = rows.T @ ((weights * p * (1 - p))[:, np.newaxis] * rows)
@@ -227,10 +227,10 @@ def test_an_estimate_is_of_newton_steps_on_what_was_released(relation, width):
     def moved(curvature, least, v):
         """The curvature at v, from that at the start, if whitened rows are normal."""
         move = seen @ (seen.T @ (v - start))
-        by_chance = 2 * seen.shape[1] * (2 * noise / (0.2 * len(X))) ** 2
+        by_chance = 2 * seen.shape[1] * (2 * noise / (0.25 * len(X))) ** 2
         end = v - min(1.0, by_chance / (move @ move) if move.any() else 1.0) * move
         # Without a floor there is no inverse where columns are collinear.
-        there = [normal_curvature(one, *law) + 1e-5 * np.eye(d) for one in (end, start)]
+        there = [normal_curvature(one, *law) + 1e-7 * np.eye(d) for one in (end, start)]
         roots = [linalg.sqrtm(one) for one in there]
         change = roots[0] @ np.linalg.inv(roots[1])
         low, turned = np.linalg.eigh(change @ curvature @ change.T)
@@ -254,7 +254,7 @@ def test_errors_of_a_rare_category_are_those_at_the_truth_and_not_where_the_clip
     codes = rng.choice(3, 20_000, p=[0.6, 0.38, 0.02])
     X, odds = np.eye(3)[codes], np.array([0.3, -0.2, -1.0])
     y = (rng.random(len(X)) < expit(odds[codes])).astype(int)
-    models = [fitted(X, y, 20.0, seed) for seed in range(5)]
+    models = [fitted(X, y, 20.0, seed, 24) for seed in range(5)]
     rare = np.array([-1.0, 0.0, 1.0, 0.0])
     assert all(rare @ model.trace_.coef < -1.3 - 0.5 for model in models)  # log-odds
     tests = [model.inference().t_test({"x3": 1.0, "x1": -1.0}) for model in models]
@@ -293,7 +293,7 @@ def test_where_noise_hides_the_way_to_steep_slopes_nothing_is_said_of_others():
     """Four in ten parameters had an interval, and three in ten of these no truth in it."""
     rng = np.random.default_rng(0)
     X = 0.9 * rng.normal(size=(40_000, 5))
-    y = (rng.random(len(X)) < expit(X @ [8.0, -6.0, 0.0, 3.0, -8.0])).astype(int)
+    y = (rng.random(len(X)) < expit(X @ [7.0, -5.0, 0.0, 3.0, -7.0])).astype(int)
     for epsilon, hidden in ((1.0, True), (8.0, False)):
         model = DPLogisticRegression(epsilon=epsilon, inference_share=0.5, classes=[0, 1])
         with seeded_noise(0):
@@ -308,7 +308,7 @@ def test_a_column_may_be_in_any_units_that_its_sum_stands_out_in():
     assert small.refusals == [""] * 4
     assert_allclose(0.1 * small.bse, found.bse * [0.1, 1.0, 0.1, 0.1], rtol=0.03)
     # An indicator is as rare as it is.
-    X[:, 0] = np.arange(len(X)) < 40
+    X[:, 0] = np.arange(len(X)) < 10
     assert fitted(X, y).inference().refusals[1]
 
 
@@ -320,8 +320,7 @@ def test_the_budget_holds_all_of_it_and_is_shared_as_asked():
     assert abs(spent / plan.budget.mu**2 - 0.4) < 1e-6
     assert [m.epsilon for m in plan.milestones(2)][-1] < 2.0 and "intervals" in str(plan)
     without = clone(model).set_params(inference_share=0.0).plan(10_000, 5)
-    # Twelve releases are for intervals, where rows keep their mean, whose release is not made.
-    assert without.debiasing is None and without.ledger.n_releases == plan.ledger.n_releases - 11
+    assert without.debiasing is None and without.ledger.n_releases == plan.ledger.n_releases - 12
 
 
 @pytest.mark.parametrize(
@@ -419,7 +418,8 @@ def test_collinear_columns_are_refused_and_what_they_share_is_not():
 
 def test_parameters_are_those_of_the_table_and_what_is_rare_is_hidden():
     frame, y, truth = people(8000)
-    X = SCHEMA.transformer().fit_transform(frame)
+    # As a plain array, of which units are found: only then a rare column is left out.
+    X = np.asarray(SCHEMA.transformer().fit_transform(frame))
     found = fitted(X, y, 8.0).inference(schema=SCHEMA)
     assert found.names == ["const", "age", "home_rented", "home_boat", "member"]
     kept = [1, 2, 4]

@@ -4,9 +4,16 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.testing import assert_allclose
 from sklearn.base import clone
 
-from dpglm.schedules import DebiasedMomentum, HeavyBall, Momentum, check_momentum
+from dpglm.schedules import (
+    DebiasedMomentum,
+    HeavyBall,
+    Momentum,
+    NesterovMomentum,
+    check_momentum,
+)
 
 
 def last_direction(momentum, gradients):
@@ -33,7 +40,24 @@ def test_responses_are_the_closed_forms(coefficient, n_iter):
     assert debiased == pytest.approx(weights / weights.sum(), rel=1e-9)
 
 
-@pytest.mark.parametrize("momentum", [HeavyBall(0.5), DebiasedMomentum(0.5)])
+@pytest.mark.parametrize("n_iter", [1, 2, 3, 50])
+def test_nesterov_is_the_form_with_two_sequences_at_its_extrapolated_points(n_iter):
+    """``x_t = y_t - s f'(y_t)`` and ``y_(t+1) = x_t + (t - 1) / (t + 2) (x_t - x_(t-1))``."""
+    rng = np.random.default_rng(0)
+    turn = np.linalg.qr(rng.normal(size=(5, 5)))[0]
+    hessian, slope = (turn * np.geomspace(1e-3, 1.0, 5)) @ turn.T, rng.normal(size=5)
+    coef = velocity = x = y = np.zeros(5)
+    for t in range(1, n_iter + 1):
+        before, x = x, y - 0.9 * (hessian @ y - slope)
+        # Here extrapolated points are the iterates, so that it is theirs that is next.
+        y = x + t / (t + 3) * (x - before)
+        gradient = hessian @ coef - slope
+        direction, velocity = NesterovMomentum().direction(gradient, velocity, t)
+        coef = coef - 0.9 * direction
+        assert_allclose(coef, y, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("momentum", [HeavyBall(0.5), DebiasedMomentum(0.5), NesterovMomentum()])
 def test_arguments_are_left_as_they_were(momentum):
     gradient, velocity = np.array([1.0, 2.0]), np.array([3.0, 4.0])
     momentum.direction(gradient, velocity, 2)
@@ -46,6 +70,7 @@ def test_a_parameter_may_be_none_a_number_a_name_or_an_object():
         momentum = check_momentum(number)
         assert type(momentum) is HeavyBall and momentum.coefficient == pytest.approx(number)
     assert check_momentum("heavy_ball").get_params() == {"coefficient": 0.6}
+    assert type(check_momentum("nesterov")) is NesterovMomentum
     debiased = check_momentum("debiased")
     assert type(debiased) is DebiasedMomentum and debiased.coefficient == 0.9
     assert check_momentum(debiased) is debiased
@@ -64,7 +89,7 @@ def test_a_parameter_may_be_none_a_number_a_name_or_an_object():
 @pytest.mark.parametrize(
     ("value", "error", "complaint"),
     [
-        ("nesterov", ValueError, "not the name of a momentum. .*'heavy_ball', 'debiased'"),
+        ("nag", ValueError, "not the name of a momentum. .*'heavy_ball', 'debiased', 'nesterov'"),
         (True, TypeError, "not a momentum"),
         ([0.5], TypeError, "not a momentum"),
         (HeavyBall, TypeError, "not a momentum"),

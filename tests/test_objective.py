@@ -292,21 +292,37 @@ def test_penalty_gradient_ignores_the_intercept_in_every_basis():
     assert_array_equal(classes.penalty_gradient(np.ones((5, 2)))[-1], [0.0, 0.0])
 
 
+@pytest.mark.parametrize("alpha", [0.0, 0.7])
+@pytest.mark.parametrize("prior", [None, (0.3, np.array([2.0, 0.5, 1e-3, 300.0, math.inf]))])
 @pytest.mark.parametrize("n_outputs", [1, 3])
-def test_the_prior_is_the_logarithm_of_a_cauchy_density_in_every_basis(n_outputs):
+def test_penalty_and_prior_change_by_differences_of_what_they_are_in_every_basis(
+    n_outputs, prior, alpha
+):
+    """And their slope is the gradient of that: the prior is the logarithm of a Cauchy density."""
     rng = np.random.default_rng(9)
-    scale = np.array([2.0, 0.5, 1e-3, 300.0, math.inf])
-    plain = Space(Logistic(), 5, n_outputs, fit_intercept=True, prior=(0.3, scale))
+    plain = Space(Logistic(), 5, n_outputs, fit_intercept=True, prior=prior)
 
     def value(space, v):
-        return 0.3 * np.log1p((space.original(v).T / scale) ** 2).sum()
+        coef = space.original(v)
+        strength, scale = prior or (0.0, np.ones(5))
+        logarithms = np.log(1 + (coef.T / scale) ** 2).sum()
+        return alpha / 2 * (coef[:-1] ** 2).sum() + strength * logarithms
 
-    for basis in (None, rng.normal(size=(5, 5)), rng.uniform(0.5, 2.0, 5)):
+    for basis in (None, rng.normal(size=(5, 5)), rng.normal(size=(5, 4)), rng.uniform(0.5, 2.0, 5)):
         space = replace(plain, basis=basis)
-        v = rng.normal(size=space.shape)
-        step = 1e-6 * rng.normal(size=v.shape)
-        slope = (value(space, v + step) - value(space, v - step)) / 2
-        assert slope == pytest.approx(np.vdot(space.prior_gradient(v), step), rel=1e-5)
+        v, direction = rng.normal(size=(2, *space.shape))
+        steps = np.array([0.0, 0.1, 1.0, 30.0])
+        changes = space.regularization_changes(v, direction, steps, alpha)
+        expected = [value(space, v - step * direction) - value(space, v) for step in steps]
+        assert_allclose(changes, expected, rtol=1e-9, atol=1e-12)
+        # Steps so small that values cannot tell them: the slope says it, to all its digits.
+        slope = np.vdot(direction, np.zeros(space.shape) + space.regularization(v, alpha))
+        for step in (1e-9, 1e-14):
+            (change,) = space.regularization_changes(v, direction, np.array([step]), alpha)
+            assert change == pytest.approx(-step * slope, rel=1e-5, abs=1e-25)
+        h = 1e-5
+        slopes = value(space, v + h * direction) - value(space, v - h * direction)
+        assert slope == pytest.approx(slopes / (2 * h), rel=1e-5, abs=1e-9)
 
 
 def test_denormal_rows_keep_their_direction_and_their_clip():

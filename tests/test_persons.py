@@ -115,19 +115,14 @@ def test_second_moments_are_of_weighted_rows_and_a_person_counts_as_one_row():
     squares = np.bincount(PERSONS, (rows**2).sum(axis=1))
     rows = rows * np.minimum(1, 2.0 / np.sqrt(np.maximum(squares, 1e-300)))[PERSONS, None]
     assert_allclose(objective.second_moment(2.0, diagonal=False), rows.T @ rows, rtol=1e-9)
-    rows = WEIGHTS[:, None] * augmented(X)
-    rows = rows * np.minimum(1, 2.0 / np.maximum(np.linalg.norm(rows, axis=1), 1e-300))[:, None]
-    norms = np.bincount(PERSONS, np.linalg.norm(rows, axis=1))
-    rows = rows * np.minimum(1, 2.0 / np.maximum(norms, 1e-300))[PERSONS, None]
-    assert_allclose(objective.row_sum(2.0), rows.sum(axis=0), rtol=1e-9, atol=1e-12)
 
 
 def test_magnitudes_count_the_first_row_of_a_person_that_is_there():
-    rows = np.array([[3.0], [100.0], [1e200], [5.0], [9.0], [2.0]])
+    rows = np.array([[3.0], [100.0], [1e200], [-5.0], [9.0], [2.0]])
     groups, weights = np.array([0, 0, 1, 1, 2, 2]), np.array([1.0, 1, 1, 1, 0, 1])
     given = {"row_weights": weights, "groups": groups, "max_group_size": 2}
     objective = Objective(rows, np.ones(6), Logistic(), fit_intercept=False, **given)
-    assert_array_equal(objective.magnitudes(2.0 ** np.arange(8))[0], [1, 1, 1, 0, 0, 0, 0, 0])
+    assert_array_equal(objective.magnitudes(np.arange(4))[0], [1, 1, 0, 0, 0, 0, 1, 0])
     assert_array_equal(objective.lengths(np.array([2.5, 4.0, 8.0])), [1, 1, 1, 0])
 
 

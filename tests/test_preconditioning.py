@@ -15,17 +15,16 @@ from dpglm import (
     FullPreconditioner,
     Geometric,
     Schedule,
-    seeded_noise,
 )
 from dpglm.audit import record
 from dpglm.datasets import make_census
-from dpglm.estimators import descent
+from dpglm.estimators import defaults, descent
 from dpglm.estimators.solvers import Space
 from dpglm.estimators.whitening import (
-    DEFAULT_ROW_BOUND,
     check_preconditioner,
+    column_units,
     denoised_moment,
-    unit_sizes,
+    row_unit,
     whiten,
 )
 from dpglm.losses import Logistic
@@ -45,21 +44,23 @@ def plan_of(preconditioner, shape=(1000, 10), **changes):
 
 @pytest.mark.parametrize("relation", [{}, {"neighboring_relation": "replace_one"}, PRIVATE_COUNT])
 @pytest.mark.parametrize("preconditioner", BOTH, ids=lambda p: type(p).__name__)
-def test_moment_and_gradients_share_the_budget_exactly(preconditioner, relation):
+@pytest.mark.parametrize(("epsilon", "counts"), [(1.0, "norm"), (8.0, "magnitude")])
+def test_all_releases_share_the_budget_exactly(preconditioner, relation, epsilon, counts):
     schedules = {"clip_schedule": DecayingClip(1.0), "noise_schedule": Geometric(1.0, 0.98)}
-    plan = plan_of(preconditioner, **schedules, **relation)
-    budget = plan.budget
+    plan = plan_of(preconditioner, **schedules, **relation, epsilon=epsilon)
+    first, mu = plan.second_moment, plan.budget.mu
+    fractions = {f"{counts} histogram": defaults.UNITS_FRACTION, "second moment": 0.15}
+    assert list(first.fractions.items()) == list(fractions.items())
     events = [event for event, count in plan.ledger.events for _ in range(count)]
-    multipliers = plan.second_moment.noise_multipliers
-    assert len(multipliers) == (2 if preconditioner.diagonal else 3)
-    assert [e.noise_multiplier for e in events] == multipliers + plan.noise_multiplier.tolist()
-    lengths, *moments = events[: len(multipliers)]
-    spent = sum(event.mu**2 for event in moments)
-    assert spent == pytest.approx(preconditioner.share * budget.mu**2, rel=1e-12)
-    scale_share = plan.second_moment.scale_share
-    assert lengths.mu**2 == pytest.approx(scale_share * budget.mu**2, rel=1e-12)
-    assert plan.ledger.mu() == pytest.approx(budget.mu, rel=1e-12)
-    assert plan.ledger.epsilon() <= 1.0
+    multipliers = [*first.noise_multipliers, *plan.noise_multiplier]
+    assert [e.noise_multiplier for e in events] == multipliers
+    costs = [event.mu**2 / mu**2 for event in events]
+    assert costs[:2] == pytest.approx(list(fractions.values()), rel=1e-12)
+    left = 1 - sum(fractions.values())
+    assert sum(costs[2:]) == pytest.approx(left, rel=1e-12)
+    assert first.left_over == pytest.approx(mu * math.sqrt(left), rel=1e-12)
+    assert plan.ledger.mu() == pytest.approx(mu, rel=1e-12)
+    assert plan.ledger.epsilon() <= epsilon
 
 
 class Recorder(Schedule):
@@ -75,7 +76,7 @@ class Recorder(Schedule):
 def test_the_whitened_plan_follows_the_released_dimension_at_the_noise_fixed_in_advance(relation):
     clip, step = Recorder(), Recorder()
     shape = {"clip_schedule": clip, "step_schedule": step, "neighboring_relation": relation}
-    plan = plan_of(FullPreconditioner(row_bound=DEFAULT_ROW_BOUND), **shape)
+    plan = plan_of(FullPreconditioner(row_bound=defaults.ROW_NORM), **shape)
     whitened = plan.in_whitened_space(16.0)
     assert_array_equal(whitened.noise_multiplier, plan.noise_multiplier)
     assert whitened.ledger == plan.ledger
@@ -85,8 +86,8 @@ def test_the_whitened_plan_follows_the_released_dimension_at_the_noise_fixed_in_
     assert (whitened.step == 2.0).all() and (plan.step == 1.0).all()
     assert [facts.effective_dimension for facts in clip.told] == [None, 16.0]
     assert_array_equal(step.told[-1].clip, whitened.clip)
-    assert plan.facts.mu == pytest.approx(plan.budget.mu * math.sqrt(0.85))
-    assert "one second moment, then 20 iterations" in str(plan)
+    assert plan.facts.mu == pytest.approx(plan.budget.mu * math.sqrt(1 - defaults.MOMENT_FRACTION))
+    assert "second moment (correlations of features), then 20 iterations" in str(plan)
 
 
 def whitening_of(objective, plan, seed=0):
@@ -137,14 +138,16 @@ def test_rounding_moves_the_basis_by_no_more_than_rounding():
 
 
 @pytest.mark.filterwarnings("ignore::dpglm.PrivacyWarning")
-@pytest.mark.parametrize("epsilon", [1.0, 20.0, 200.0])
+@pytest.mark.parametrize(
+    ("epsilon", "unit"), [(1.0, 1.0), (1.0, 2.0**9), (20.0, 1.0), (200.0, 2.0**9)]
+)
 @pytest.mark.parametrize("Model", [DPLogisticRegression, DPLinearSVM])
 @pytest.mark.parametrize("preconditioner", BOTH, ids=lambda p: type(p).__name__)
 def test_the_basis_is_a_function_of_released_values_alone(
-    preconditioner, Model, epsilon, monkeypatch
+    preconditioner, Model, epsilon, unit, monkeypatch
 ):
-    """Recomputed from the noisy moment and the noise's standard deviation."""
-    X = make_census(2000, random_state=0)[0]
+    """Recomputed from noisy counts, the noisy moment and standard deviations of noise."""
+    X = make_census(2000, random_state=0)[0] * unit
     curvature = 0.25 if Model is DPLogisticRegression else 1.0
     given = {"preconditioner": clone(preconditioner).set_params(damping=1.5), "alpha": 0.01}
     model, spaces = Model(epsilon=epsilon, max_iter=1, **given), []
@@ -152,52 +155,53 @@ def test_the_basis_is_a_function_of_released_values_alone(
     monkeypatch.setattr(
         descent, "noisy_gradient_descent", lambda *a: spaces.append(a[2]) or descend(*a)
     )
-    # Seeded, as in one fit of 1000 noise alone looks like a magnitude, and a column is scaled.
-    with record() as recorded, seeded_noise(0):
+    with record() as recorded:
         whitening = model.fit(X, np.arange(2000) % 2).trace_.whitening
-    d = X.shape[1] + 1
-    shift, ridge, signal = np.eye(d), 1.5, model.plan(*X.shape).signal
-    if not preconditioner.diagonal:
-        *sums, count = recorded.releases[-3].answer
-        noise = 2 * recorded.releases[-3].sensitivity * recorded.releases[-3].event.noise_multiplier
-        count = np.clip(2000, count - noise, count + noise)
-        shift[-1, :-1] = -np.array(sums) / max(count, 200)
-        most = 5.5 * curvature**0.5
-        ridge = 1.5 * max(1.0, min(most, 7.7 * d**1.5 / signal))
-        assert (ridge == 1.5 * most, ridge == 1.5) == (epsilon < 2, epsilon > 100)
-    penalty = np.append(np.full(d - 1, 0.01 / curvature), 0.0)
+    d, n_mu = X.shape[1] + 1, model.plan(*X.shape).n_mu
+    counts, moment, _ = recorded.releases
+    noises = [r.sensitivity * r.event.noise_multiplier / 2000 for r in recorded.releases]
+    # 1) Units and middles.
+    shift = np.eye(d)
+    if epsilon == 1.0:
+        scale, bound = row_unit(counts.answer / 2000, noises[0], n_mu)
+        scales = np.append(np.full(d - 1, scale), 1.0)
+    else:
+        scales, middles = column_units(counts.answer, 2000 * noises[0], 2000)
+        scales, bound = np.append(scales[:-1], 1.0), defaults.ROW_NORM
+        shift[-1, :-1] = 0.0 if preconditioner.diagonal else -middles[:-1]
+        assert np.abs(middles).max() > 0.3 and (unit == 1.0 or scales.min() <= 1 / unit)
+    assert_array_equal(whitening.scales, scales)
+    each = bound**2 * (math.sqrt(2) if model.neighboring_relation == "replace_one" else 1.0)
+    assert moment.sensitivity == pytest.approx(each, rel=1e-6)
+    # 2) The moment: the intercept's mean square is the part that clipping the rows has left.
     noise = whitening.noise_std / 2000
-    # the intercept's mean square is the part of the moment that clipping the rows has left
     kept = np.clip(whitening.moment.flat[-1], noise, 1.0)
-    moment, noise = shift.T @ whitening.moment @ shift / kept, noise / kept
+    moment, noise = whitening.moment / kept, noise / kept
+    penalty = np.append(0.01 / curvature * scales[:-1] ** 2, 0.0)
+    # 3) The basis.
     if preconditioner.diagonal:
         positive = np.maximum(moment, 0)
-        whole = positive + ridge * noise + penalty
-        assert_allclose(whitening.basis, whole**-0.5, rtol=1e-12)
-        dimension = (positive / whole).sum()
+        whole = positive + 1.5 * noise + penalty
+        assert_allclose(whitening.basis / scales, whole**-0.5, rtol=1e-12)
+        shown = moment / (np.abs(moment) + 1.5 * noise + penalty)
+        # Where noise cancels in the sum of all, most columns hold nothing else.
+        dimension, above = shown[shown > 0].sum(), shown.sum() + 2 * np.linalg.norm(shown)
+        mostly_noise = dimension > defaults.MOSTLY_NOISE * max(above, 1.0)
+        dimension = max(1.0, above if mostly_noise else dimension)
+        assert spaces[0].prior is None
     else:
-        positive = denoised_moment(moment, noise)
-        whole = positive + ridge * noise * np.eye(d) + np.diag(penalty)
-        basis = np.linalg.solve(shift, whitening.basis)
-        inverse = basis @ basis.T
-        # Rounding, where noise has made the mean large: errors of its square, by the inverse.
-        assert_allclose(inverse @ whole, np.eye(d), atol=1e-6)
-        dimension = np.trace(np.linalg.solve(whole, positive))
-        strength = 0.045 / curvature * 1.5 * most * noise * max(0.0, 1 - 40 * dimension / signal)
-        assert (spaces[0].prior or [0.0])[0] == pytest.approx(strength, rel=1e-6)
-        assert strength > 0 or epsilon < 2
+        positive = denoised_moment(shift.T @ moment @ shift, noise)
+        whole = positive + 1.5 * noise * np.eye(d) + np.diag(penalty)
+        basis = np.linalg.solve(shift, whitening.basis / scales[:, np.newaxis])
+        # Rounding: errors of its square, by the inverse.
+        assert_allclose(basis @ basis.T @ whole, np.eye(d), atol=1e-6)
+        dimension = max(1.0, np.trace(np.linalg.solve(whole, positive)))
+        strength, sizes = spaces[0].prior
+        saturation = min(1.0, n_mu / dimension / defaults.SATURATION_SNR)
+        expected = defaults.PRIOR_FRACTION * saturation * 1.5 * noise
+        assert strength == pytest.approx(expected, rel=1e-6)
+        assert_array_equal(sizes, np.append(defaults.CAUCHY_SCALE * scales[:-1], math.inf))
     assert whitening.effective_dimension == pytest.approx(dimension, rel=1e-6)
-
-
-def test_small_numbers_are_told_from_rare_ones_by_their_mean():
-    rng = np.random.default_rng(0)
-    rare, common, small = rng.random((3, 20_000)) < [[0.001], [0.3], [0.5]]
-    X = np.column_stack([rare, common, small / 20, np.ones(20_000)]).astype(float)
-    exact = X.T @ X / 20_000
-    assert_allclose(unit_sizes(exact, 1e-9), [1.0, 1.0, 0.05, 1.0], rtol=1e-3)
-    # where neither rare nor small can be seen by their mean squares
-    assert_allclose(unit_sizes(exact, 0.003), [1.0, 1.0, 0.17, 1.0], atol=0.01)
-    assert_allclose(unit_sizes(exact, 10.0), 1.0)
 
 
 def test_the_effective_dimension_is_never_below_one():
@@ -228,7 +232,7 @@ def test_columns_of_nothing_but_noise_hardly_count():
 def test_the_slack_of_the_summation_is_in_the_noise(preconditioner, relation):
     """With a private number of records, for far more of them than the public stand-in."""
     X = np.random.default_rng(0).normal(size=(1000, 10))
-    bounded = type(preconditioner)(row_bound=DEFAULT_ROW_BOUND)
+    bounded = type(preconditioner)(row_bound=defaults.ROW_NORM)
     plan, objective = (
         plan_of(bounded, fit_intercept=False, **relation),
         objective_of(X, fit_intercept=False),
@@ -236,7 +240,7 @@ def test_the_slack_of_the_summation_is_in_the_noise(preconditioner, relation):
     whitening = whitening_of(objective, plan)
     release, size = plan.second_moment, 10 if preconditioner.diagonal else 55
     (noise_multiplier,) = release.noise_multipliers
-    without = GaussianSum(DEFAULT_ROW_BOUND**2, noise_multiplier).noise_std(size)
+    without = GaussianSum(defaults.ROW_NORM**2, noise_multiplier).noise_std(size)
     largest = 16_000 if relation else 1000
     slack = objective.moment_rounding(largest) * release.row_bound**2
     assert slack > 0
@@ -245,18 +249,17 @@ def test_the_slack_of_the_summation_is_in_the_noise(preconditioner, relation):
     assert whitening.noise_std > without
 
 
-def test_the_slack_of_a_sum_around_a_mean_is_in_the_noise():
-    plan = plan_of(FullPreconditioner(row_bound=DEFAULT_ROW_BOUND))
+def test_the_slack_of_a_moment_of_centered_rows_is_in_the_noise():
+    plan = plan_of(FullPreconditioner(row_bound=defaults.ROW_NORM))
     objective = objective_of(np.random.default_rng(0).normal(size=(1000, 10)))
     vault = Vault(objective, plan.ledger.events, plan.budget, entropy_source(0))
-    centre, (first, second) = np.eye(11), plan.second_moment.noise_multipliers
+    centre, (multiplier,) = np.eye(11), plan.second_moment.noise_multipliers
     centre[-1, :-1] = -0.5
-    vault.row_sum(DEFAULT_ROW_BOUND, first)
     vault.change_basis(centre)
-    vault.second_moment(2.0, second, diagonal=False)
+    vault.second_moment(3.0, multiplier, diagonal=False)
     slack = objective.in_basis(centre).moment_rounding(1000)
     assert slack > 2 * objective.moment_rounding(1000)
-    expected = GaussianSum(4.0, second).noise_std(66) + second * slack * 4.0
+    expected = GaussianSum(9.0, multiplier).noise_std(66) + multiplier * slack * 9.0
     assert vault.log[-1].noise_scale == pytest.approx(expected, rel=1e-15)
 
 

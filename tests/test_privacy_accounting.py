@@ -21,7 +21,9 @@ from dpglm import (
     Polynomial,
 )
 from dpglm.audit import record
-from dpglm.estimators.whitening import DEFAULT_ROW_BOUND, row_scale
+from dpglm.estimators.defaults import ROW_NORM
+from dpglm.estimators.whitening import row_unit
+from dpglm.privacy.vault import LENGTHS, POWERS
 
 RELATIONS = ("zero_out", "replace_one", "add_or_remove_one")
 
@@ -63,6 +65,8 @@ def random_configuration(seed, longest=300, *, sampled=False):
 def test_every_draw_of_the_sampler_is_one_event_at_its_noise_multiplier(seed, draws):
     """Its standard deviation is recomputed; one joint release pays for all of three classes."""
     model, n_classes = random_configuration(seed), 3 if seed % 4 == 0 else 2
+    if seed // 9 % 2:  # A histogram of magnitudes, where there is one.
+        model.set_params(epsilon=100 * model.epsilon)
     with record() as tape:
         model.fit(np.random.default_rng(0).normal(size=(60, 3)), np.arange(60) % n_classes)
     plan, one = model.plan(60, 3, n_classes), tape.releases[0]
@@ -74,13 +78,16 @@ def test_every_draw_of_the_sampler_is_one_event_at_its_noise_multiplier(seed, dr
     largest_slack = 1e-9
     if model.preconditioner is not None:
         dimension = model.trace_.whitening.effective_dimension
-        row_bound, lengths = model.preconditioner.row_bound or DEFAULT_ROW_BOUND, []
+        row_bound, lengths = model.preconditioner.row_bound or ROW_NORM, []
         each = math.sqrt(2) if replaces else 1.0
-        if "lengths" in plan.second_moment.shares:
+        if "magnitude histogram" in plan.second_moment.fractions:
+            lengths = [2 * each]  # of four columns
+        elif "norm histogram" in plan.second_moment.fractions:
             n, lengths, std = model.n_ref or 60, [each], one.event.noise_multiplier * each
-            row_bound = row_scale(one.answer / n, std / n, plan.second_moment.signal)[1]
+            row_bound = row_unit(one.answer / n, std / n, plan.second_moment.n_mu)[1]
         sensitivities = [*lengths, each * row_bound**2, *(math.sqrt(dimension) * sensitivities)]
-        sizes = [*(19 for _ in lengths), 4 if model.preconditioner.diagonal else 10, *sizes]
+        counted = LENGTHS.size + 1 if lengths == [each] else 4 * 2 * POWERS.size
+        sizes = [*(counted for _ in lengths), 4 if model.preconditioner.diagonal else 10, *sizes]
         largest_slack = 1e-6
     assert [size for _, size, _ in draws] == sizes
     for (kind, size, scale), event, sensitivity in zip(draws, events, sensitivities, strict=True):

@@ -89,7 +89,7 @@ PARAMETERS = {
         "selection_share": 0.05, "budget_growth": 0.25, "n_steps": 20, "max_step": "auto",
         "step_update_every": 5, "step_growth": 0.2, "step_shrink": 0.5, "momentum": "auto",
         "averaging": "auto", "selection": "exponential", "accountant": "auto",
-        "preconditioner": "auto", "max_iter": "auto",
+        "preconditioner": "auto", "row_bound": None, "max_iter": "auto",
     },
     baselines.ObjectivePerturbation: PERTURBED,
     baselines.ApproximateMinimaPerturbation: PERTURBED,

@@ -454,8 +454,8 @@ def test_norms_of_blocks_beyond_the_most_are_taken_anew(census, monkeypatch):
     monkeypatch.setattr(Objective, "norms", property(lambda o: asked.append(o) or original(o)))
     monkeypatch.setattr(base, "MOST_KEPT", 2 * BLOCK)
     assert_array_equal(fitted(ESTIMATORS[0], Blocks(*census))[0], expected)
-    # Two blocks are not kept, and there are two bases: around the mean, and white.
-    assert len(asked) == 4
+    # Two blocks are not kept, and there is one basis.
+    assert len(asked) == 2
 
 
 def test_parts_of_memory_maps_are_found_in_their_files(tmp_path):

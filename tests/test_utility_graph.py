@@ -405,7 +405,7 @@ def test_a_simulation_of_many_records_has_the_signal_of_all_of_them(fits):
         rows, model = fits[-1]
         assert len(rows) == 20_000 and model.n_ref == (20_000 if given else None)
         whole = DPLogisticRegression(epsilon=0.2, **given).plan(n, 2)
-        assert model.plan(20_000, 2).signal == pytest.approx(whole.signal, rel=1e-6)
+        assert model.plan(20_000, 2).n_mu == pytest.approx(whole.n_mu, rel=1e-6)
 
 
 def test_labels_of_several_classes_are_simulated_and_an_accuracy_out_of_reach_is_refused():

@@ -23,12 +23,13 @@ from dpglm.exceptions import PrivacyWarning, require
 from dpglm.losses import Loss
 from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS
 from dpglm.privacy.ledger import Event, composed_delta, composed_epsilon, composed_mu, run_lengths
-from dpglm.privacy.vault import LENGTHS, MAGNITUDES, Recorded, Tape, triangle
+from dpglm.privacy.vault import LENGTHS, POWERS, Recorded, Tape, triangle
 
 _CONTAINERS = ("dense", "sparse", "blocks", "dask")
 _N_BLOCKS = 3
 # So long are rows beside the clip, and so short are steps: every canary stays clipped to the end.
 _ROW_OVER_CLIP = 1e20
+_MAGNITUDES = "magnitude histogram"
 _STEP = 1e-100
 # Records that show whether a fit leaves more than its releases.
 _FEW = 20
@@ -202,7 +203,7 @@ def _on_axes(estimator: Any, n_canaries: int, stage: str) -> tuple[Any, Any]:
         raise ValueError(f"stage={stage!r} is not a stage of {estimator!r}.")
     if moment is not None:
         # Of the same share, and such that the units of columns are left alone.
-        diagonal = DiagonalPreconditioner(moment.share, row_bound=moment.row_bound)
+        diagonal = DiagonalPreconditioner(moment.preconditioner.share, row_bound=moment.row_bound)
         estimator.set_params(preconditioner=diagonal)
         plan = estimator.plan(n_canaries, n_canaries, len(np.unique(estimator.classes)))
     return estimator, plan
@@ -296,7 +297,9 @@ def cross_moment_scores(estimator: Any, n_canaries: int, random_state: Any = Non
     labels = np.unique(estimator.classes)
     moment = estimator.plan(n_canaries, 2 * n_canaries, len(labels)).second_moment
     row_bound = moment.row_bound
-    estimator.set_params(preconditioner=FullPreconditioner(moment.share, row_bound=row_bound))
+    estimator.set_params(
+        preconditioner=FullPreconditioner(moment.preconditioner.share, row_bound=row_bound)
+    )
     X = np.kron(np.diag(coins), [row_bound / math.sqrt(2)] * 2)
     release = releases_of(estimator, X, np.full(n_canaries, labels[1]))[0]
     (rows, columns), _ = triangle(2 * n_canaries)
@@ -305,17 +308,16 @@ def cross_moment_scores(estimator: Any, n_canaries: int, random_state: Any = Non
 
 
 def counted_shape(estimator: Any, counts: str) -> tuple[int, int] | None:
-    """Return the shape of a table of which this is released before the second moment, if any.
+    """Return the shape of a table of which this histogram is released before the second moment.
 
-    Lengths are where there are too many columns, or too few rows, for magnitudes, and the ``"row
-    sum"`` where there are rows enough for a mean.
+    Histograms of norms are released where there are too many columns, or too few rows, for
+    histograms of magnitudes. The result is None if no table is found.
     """
-    tables = {"magnitudes": (4 * MAGNITUDES.size, (_FEW,)), "row sum": (512, (256, 500))}
-    fewest, widths = tables.get(counts, (32, (_FEW, 256)))
-    model = prepared(estimator, fit_intercept=counts == "row sum")
+    fewest, widths = (4 * POWERS.size, (_FEW,)) if counts == _MAGNITUDES else (32, (_FEW, 256))
+    model = prepared(estimator, fit_intercept=False)
     for n_rows, n_columns in product((fewest << doublings for doublings in range(11)), widths):
         plan = _with_rows(model, n_rows).plan(n_rows, n_columns)
-        if plan.second_moment is not None and counts in plan.second_moment.shares:
+        if plan.second_moment is not None and counts in plan.second_moment.fractions:
             return n_rows, n_columns
     return None
 
@@ -325,39 +327,21 @@ def _with_rows(estimator: Any, n_rows: int) -> Any:
     return estimator if known else estimator.set_params(n_ref=n_rows)
 
 
-def row_sum_scores(estimator: Any, n_canaries: int, random_state: Any = None) -> CanaryScores:
-    """Fit a fully preconditioned estimator once, and score canaries by the sum of the rows.
-
-    Each canary is a row on an axis of its own, so long that the intercept is nothing beside it.
-    Rows of zeros make the table as long as `counted_shape` says.
-    """
-    shape = counted_shape(estimator, "row sum")
-    coins = coin_flips(min(n_canaries, shape[1]), random_state)
-    estimator = _with_rows(prepared(estimator, max_iter=1, fit_intercept=True), shape[0])
-    labels = np.unique(estimator.classes)
-    moment = estimator.plan(*shape, len(labels)).second_moment
-    units = FullPreconditioner(moment.share, row_bound=moment.row_bound)
-    X = np.zeros(shape)
-    np.fill_diagonal(X[: len(coins)], _ROW_OVER_CLIP * moment.row_bound * coins)
-    y = np.full(shape[0], labels[1])
-    release = releases_of(estimator.set_params(preconditioner=units), X, y)[0]
-    return _scored_sum(coins, release, release.answer[: len(coins)], moment.row_bound)
-
-
 def counted_scores(
-    estimator: Any, n_canaries: int, random_state: Any = None, counts: str = "magnitudes"
+    estimator: Any, n_canaries: int, random_state: Any = None, counts: str = _MAGNITUDES
 ) -> CanaryScores:
-    """Fit so often that every canary is in one fit, and score them by magnitudes or by lengths.
+    """Fit so often that every canary is in one fit, and score canaries by a histogram.
 
-    Each of the canaries of a fit has entries of its own magnitude in all columns, or its own
-    length, or another one under ``"replace_one"``, so that it moves the counts by their whole
+    Each of the canaries of a fit has elements of a sign and a size of its own in all columns, or a
+    norm of its own, or another one under ``"replace_one"``. So it moves the counts by their whole
     sensitivity. Rows of zeros make the table as long as `counted_shape` says.
     """
     coins, shape = coin_flips(n_canaries, random_state), counted_shape(estimator, counts)
     estimator = _with_rows(prepared(estimator, max_iter=1), shape[0])
     swapped = estimator.neighboring_relation == "replace_one"
-    sizes, n_entries = 1.5 * MAGNITUDES, _FEW
-    if counts == "lengths":
+    sizes, n_entries = 1.5 * 2.0**POWERS, _FEW
+    sizes = np.concatenate([sizes, -sizes])
+    if counts != _MAGNITUDES:
         sizes, n_entries = 0.75 * LENGTHS[1:], 1
     each, scores = len(sizes) // (1 + swapped), []
     for first in range(0, n_canaries, each):

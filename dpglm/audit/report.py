@@ -19,7 +19,6 @@ from dpglm.audit.designs import (
     iterate_scores,
     minimizer_scores,
     newton_scores,
-    row_sum_scores,
 )
 from dpglm.audit.outside import FromOutside
 from dpglm.audit.statistics import AuditPart, CanaryScores, audit_scores
@@ -137,7 +136,7 @@ def audit_estimator(
     >>> print(report.verdict)
     DPLogisticRegression passes: nothing speaks against its claim of (5, 1e-06).
     >>> [part.name for part in report.parts][:4]
-    ['magnitudes', 'lengths', 'second moment, off the diagonal', 'row sum']
+    ['magnitude histogram', 'norm histogram', 'second moment, off the diagonal', 'second moment']
     """
     name, parameters = type(estimator).__name__, estimator.get_params(deep=False)
     if "epsilon" not in parameters:
@@ -179,14 +178,12 @@ class _Audit:
         pairs = min(self.n_canaries, _MOST_PAIRS)
         n_classes = 2 if self.estimator.classes is None else len(self.estimator.classes)
         moment = self.estimator.plan(pairs, 2 * pairs, n_classes).second_moment
-        for counts in ("magnitudes", "lengths") if moment is not None else ():
+        for counts in ("magnitude histogram", "norm histogram") if moment is not None else ():
             if counted_shape(self.estimator, counts):
                 yield from self.canaries(counts, counted_scores, counts=counts)
         if moment is not None and not moment.preconditioner.diagonal:
             name = "second moment, off the diagonal"
             yield from self.canaries(name, cross_moment_scores, n_canaries=pairs)
-        if moment is not None and counted_shape(self.estimator, "row sum"):
-            yield from self.canaries("row sum", row_sum_scores, n_canaries=pairs)
         for stage in ("gradients",) if moment is None else ("second_moment", "gradients"):
             settings = {"stage": stage, "container": self.container}
             yield from self.canaries(stage.replace("_", " "), canary_scores, **settings)

@@ -21,7 +21,6 @@ from dpglm.estimators.base import PrivateLinearClassifier
 from dpglm.estimators.docs import completed
 from dpglm.estimators.plan import Plan, ledger_of
 from dpglm.estimators.solvers import FitTrace, OnStep
-from dpglm.estimators.whitening import DEFAULT_ROW_BOUND
 from dpglm.losses import Loss, NamedLossMixin
 from dpglm.privacy.budget import (
     CLIP_RANGE,
@@ -37,6 +36,8 @@ from dpglm.privacy.ledger import Event
 from dpglm.privacy.vault import GaussianSum, Release, Vault
 from dpglm.schedules import PublicFacts
 
+# The norm of a row of nine ones: an intercept and eight features of at most 1.
+DEFAULT_ROW_BOUND = 3.0
 # Relative to the noise on the gradient, and to the largest gradient; rounding errors come on top.
 _TOLERANCE = 1e-6
 _TOLERANCE_OF_SUM = 1e-11

@@ -7,7 +7,7 @@ from functools import cached_property
 from numbers import Real
 from typing import Any
 
-from dpglm.estimators.plan import DescentPlan, SecondMomentRelease, ledger_of, planned_clip
+from dpglm.estimators.plan import DescentPlan, PreconditionerReleases, ledger_of, planned_clip
 from dpglm.privacy.budget import CLIP_RANGE, LARGEST_NOISE_MULTIPLIER, PrivacyBudget, check_whole
 from dpglm.privacy.events import FilterEvent, bun_steinke_rho
 from dpglm.privacy.ledger import composed_epsilon
@@ -104,7 +104,7 @@ class AdaptivePlan(DescentPlan):
     def second_moment_cost(self) -> float:
         """What the release of the second moment costs, that of scales included; 0 without one."""
         moment = self.second_moment
-        return self.capacity * (moment.share + moment.scale_share) if moment else 0.0
+        return self.capacity * moment.fraction if moment else 0.0
 
     @property
     def n_affordable(self) -> int:
@@ -177,7 +177,7 @@ def make_adaptive_plan(
     loss_clip: float | None,
     accountant: str = "auto",
     momentum: Momentum | None = None,
-    second_moment: SecondMomentRelease | None = None,
+    second_moment: PreconditionerReleases | None = None,
     averaging: str | float | None = None,
     step_schedule: Schedule | None = None,
     **numbers: float,
@@ -204,8 +204,8 @@ def make_adaptive_plan(
         n_iter = min(n_iter, math.ceil(n_splits))
 
     clip = planned_clip(clip_schedule, n_iter, facts, infinite=budget.epsilon == math.inf)
-    mu = budget.mu if second_moment is None else second_moment.left_over
-    moment_share = second_moment.share + second_moment.scale_share if second_moment else 0.0
+    moment_share = second_moment.fraction if second_moment else 0.0
+    mu = budget.mu * math.sqrt(1 - moment_share)
     division = _Division(budget, n_splits, selection_share, selection, moment_share)
     accountant = division.resolved(accountant)
     unit = ACCOUNTANTS[accountant]
@@ -225,7 +225,7 @@ def make_adaptive_plan(
         clip=clip,
         selection=selection,
         loss_clip=None if loss_clip is None else float(loss_clip),
-        momentum=momentum if second_moment else momentum.settled(n_iter, facts),
+        momentum=momentum,
         clip_schedule=clip_schedule,
         averaging=averaging,
         step_schedule=step_schedule,

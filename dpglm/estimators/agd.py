@@ -1,6 +1,6 @@
 """Gradient descent with a private line search and an adaptive budget, as a classifier."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -87,6 +87,8 @@ class DPAGDClassifier(NamedLossMixin, PersonsMixin, PrivateLinearClassifier):
         with the looser conversion of 2016.
     preconditioner : {"auto", "diagonal", "full"}, preconditioner object or None, default="auto"
         Descend in a whitened space, where steps are distances too.
+    row_bound : float, default=None
+        Public bound on the norm of a row for the preconditioner, as of `DPLogisticRegression`.
     max_iter : int or "auto", default="auto"
         A cap; the filter may end the fit earlier. ``"auto"`` is ``n_splits``, and 1000 at most.
     class_weight : dict, default=None
@@ -136,6 +138,7 @@ class DPAGDClassifier(NamedLossMixin, PersonsMixin, PrivateLinearClassifier):
     selection: str = "exponential"
     accountant: str = "auto"
     preconditioner: str | Preconditioner | None = "auto"
+    row_bound: float | None = None
     max_iter: int | str = "auto"
 
     half_width: ClassVar[float] = 0.5
@@ -228,21 +231,23 @@ class DPAGDClassifier(NamedLossMixin, PersonsMixin, PrivateLinearClassifier):
         return self.loss_clip
 
     def _plan(self, budget: PrivacyBudget, facts: PublicFacts) -> AdaptivePlan:
-        signal = facts.n_samples * budget.mu / budget.sensitivity(1.0)
+        n_mu = facts.n_samples * budget.mu / budget.sensitivity(1.0)
         as_given = {name: getattr(self, name) for name in _AS_GIVEN}
         given = {name: getattr(self, name) for name in _SHARED}
         if self.max_step != "auto":
             given["step_schedule"] = None
-        run = automatic_configuration(signal, facts.n_features, **given)
+        run = automatic_configuration(n_mu, facts.n_features, **given)
         if self.max_step == "auto":
             # The public step is half of the longest on offer.
             as_given |= {"max_step": 2.0, "step_schedule": run["step_schedule"]}
         averaging_weights(run["averaging"], 1)
         preconditioner = run["preconditioner"]
-        moment = preconditioner and preconditioner.release_plan(budget.mu, signal, facts.n_features)
+        moment = preconditioner and preconditioner.release_plan(
+            budget.mu, n_mu, facts.n_features, self.fit_intercept, facts.row_bound
+        )
         return make_adaptive_plan(
             budget,
-            facts,
+            replace(facts, row_bound=None),
             loss_clip=self._resolved_loss_clip(facts.n_outputs),
             averaging=run["averaging"],
             second_moment=moment,

@@ -21,7 +21,7 @@ from dpglm.estimators.prediction import LinearPredictions
 from dpglm.estimators.solvers import OnStep, Space
 from dpglm.exceptions import PrivacyWarning
 from dpglm.losses import Loss
-from dpglm.privacy.budget import PrivacyBudget, check_whole
+from dpglm.privacy.budget import PrivacyBudget, check_number, check_whole
 from dpglm.privacy.noise import entropy_source, noise_seed
 from dpglm.privacy.odometer import charge_odometers
 from dpglm.privacy.vault import Vault, gradient_sums
@@ -157,6 +157,12 @@ class PrivateLinearClassifier(Budgeted, LinearPredictions, CallbackSupportMixin,
         ValueError
             If a parameter is out of range, or the budget is too small for the schedule.
         """
+        return self._planned(n_samples, n_features, n_classes)
+
+    def _planned(
+        self, n_samples: int, n_features: int, n_classes: int, row_bound: float | None = None
+    ) -> PrivacyPlan:
+        """Return the plan of a fit, whose rows may say how long they are at most."""
         for name, value, least in (
             ("n_samples", n_samples, 1),
             ("n_features", n_features, 1),
@@ -166,7 +172,9 @@ class PrivateLinearClassifier(Budgeted, LinearPredictions, CallbackSupportMixin,
                 raise ValueError(f"{name}={value!r} must be a whole number, {least} or more.")
         if not isinstance(self.fit_intercept, (bool, np.bool_)):
             raise ValueError(f"fit_intercept={self.fit_intercept!r} must be True or False.")
-        alpha = self._penalty()
+        alpha, given = self._penalty(), getattr(self, "row_bound", None)
+        if given is not None:
+            check_number("row_bound", given, 0.0, 1e50)
         rows_of_a_record = "each row of X is one record"
         if self.max_group_size is not None:
             k = check_whole("max_group_size", self.max_group_size)
@@ -178,6 +186,7 @@ class PrivateLinearClassifier(Budgeted, LinearPredictions, CallbackSupportMixin,
             n_outputs=1 if n_classes == 2 else n_classes,
             alpha=alpha,
             curvature=self._loss(n_classes).curvature,
+            row_bound=row_bound if given is None else given,
         )
         assumptions = (
             f"{rows_of_a_record}, made from that record and public facts alone",
@@ -252,7 +261,9 @@ class PrivateLinearClassifier(Budgeted, LinearPredictions, CallbackSupportMixin,
 
     def _fit(self, data: Arrays | SourceData) -> Self:
         self.classes_ = data.classes(self.classes)
-        plan = self.plan(*data.shape, n_classes=len(self.classes_))
+        # It is public, as a parameter is. No guarantee rests on it: rows are clipped to it.
+        bound = data.row_bound and math.hypot(data.row_bound, bool(self.fit_intercept))
+        plan = self._planned(*data.shape, len(self.classes_), bound)
         with np.errstate(all="ignore"):
             sums = data.sums(self, self.classes_)
             if plan.facts.sampling_rate < 1 and isinstance(data, SourceData):

@@ -1,13 +1,11 @@
-"""Noisy gradient descent as estimators, logistic regression and the linear SVM, and what "auto" is.
-
-The evidence for the automatic parameters is in docs/defaults.md.
-"""
+"""Noisy gradient descent as estimators: logistic regression and the linear SVM."""
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+from dpglm.estimators import defaults
 from dpglm.estimators.base import PersonsMixin, PrivateLinearClassifier
 from dpglm.estimators.docs import completed
 from dpglm.estimators.inference import Inference, debias, debiasing_of, inference_of
@@ -17,29 +15,28 @@ from dpglm.estimators.whitening import (
     FullPreconditioner,
     Preconditioner,
     check_preconditioner,
-    settle_intercept,
     whiten,
 )
-from dpglm.losses import Logistic, NamedLossMixin
+from dpglm.losses import NamedLossMixin
 from dpglm.privacy.budget import LARGEST_NOISE_MULTIPLIER, PrivacyBudget, check_number
 from dpglm.privacy.vault import Vault
 from dpglm.schedules import (
+    AutoClippingNorm,
+    AutoStepSize,
     DebiasedMomentum,
     DynamicNoise,
+    HeavyBall,
     Momentum,
+    NesterovMomentum,
     PublicFacts,
     Schedule,
-    SignalClip,
-    SignalMomentum,
-    SignalStep,
+    check_momentum,
     check_schedules,
     optimal_n_iter,
     public_constants,
 )
 from dpglm.schema import Schema
 
-# From here on the matrix would cost more time than the descent.
-_WIDEST_FULL = 512
 # Parameters of a run, in the order in which a plan needs them.
 _RUN = (
     "noise_schedule", "clip_schedule", "step_schedule", "momentum", "averaging", "max_iter",
@@ -48,35 +45,36 @@ _RUN = (
 
 
 def automatic_configuration(
-    signal: float, n_columns: int, sampling_rate: float = 1.0, least_clip: float = 0.0, **given: Any
+    n_mu: float, n_columns: int, sampling_rate: float = 1.0, **given: Any
 ) -> dict[str, Any]:
-    """Return the parameters of a run, those that are ``"auto"`` or missing from public numbers.
+    """Return the parameters of a run, those that are ``"auto"`` or missing by the default rule.
 
-    ``signal`` is the number of records times the budget mu per unit of clip, half of it under
-    ``"replace_one"``, and ``n_columns`` the length of a row, intercept included.
+    ``n_mu`` is the number of records times the budget mu at a sensitivity of one, and
+    ``n_columns`` the length of a row, intercept included.
     """
     chosen = {
         name: value
         for name, value in given.items()
         if not (isinstance(value, str) and value == "auto")
     }
-    default = "full" if n_columns <= _WIDEST_FULL else "diagonal"
+    default = "full" if n_columns <= defaults.MAX_FULL_COLUMNS else "diagonal"
     preconditioner = check_preconditioner(chosen.pop("preconditioner", default))
-    # Where columns stay correlated the loss may be curved more: more and shorter steps.
-    white = isinstance(preconditioner, FullPreconditioner)
-    step = SignalStep(signal, largest=3.5 if white else 1.5, accelerated="momentum" not in chosen)
-    # The more columns, the more of what the noise hides stays correlated.
-    few = min(max(22, math.ceil(2.1 * math.sqrt(n_columns))), 40)
-    settled = white and sampling_rate == 1
-    # Momentum that changes no length suits steps of one's own.
-    momentum = DebiasedMomentum(0.5) if "step_schedule" in chosen else SignalMomentum(step)
+    # Elsewhere columns are correlated, and acceleration diverges.
+    whitened = isinstance(preconditioner, FullPreconditioner) and sampling_rate == 1
+    momentum = NesterovMomentum() if whitened else HeavyBall(0.0)
+    # Momentum that changes no total step suits step sizes of one's own.
+    momentum = DebiasedMomentum(0.5) if "step_schedule" in chosen else momentum
+    momentum = check_momentum(chosen.pop("momentum", momentum))
+    power = defaults.CLIPPING_POWER
     return {
         "noise_schedule": "constant",
-        "clip_schedule": SignalClip(signal, least=least_clip if settled else 0.0),
-        "step_schedule": step,
+        "clip_schedule": AutoClippingNorm(n_mu, defaults.SATURATION_SNR, power),
+        "step_schedule": AutoStepSize(
+            n_mu, momentum, defaults.TOTAL_STEP_PER_SNR, defaults.MAX_STEP, power
+        ),
         "momentum": momentum,
         "averaging": "tail",
-        "max_iter": few if settled else 100,
+        "max_iter": defaults.N_ITER if whitened else defaults.N_ITER_PLAIN,
         "preconditioner": preconditioner,
     } | chosen
 
@@ -106,39 +104,40 @@ class NoisyDescentMixin(NamedLossMixin):
         to the budget. ``"auto"`` is constant.
     clip_schedule : float, str or Schedule, default="auto"
         Bound on the L2 norm of each record's gradient, intercept included, jointly over the
-        classes; after a preconditioner, in units of the typical length of a row. ``inf`` is
-        allowed with ``epsilon=inf`` only. ``"auto"`` grows with the records, the budget and the
-        inverse of the released dimension: `dpglm.schedules.SignalClip`.
+        classes; after a preconditioner, in units of the typical norm of a row. ``inf`` is
+        allowed with ``epsilon=inf`` only. ``"auto"`` grows with the records and the budget, and
+        falls with the released dimension (docs/defaults.md).
     step_schedule : float, str or Schedule, default="auto"
-        Step sizes on the mean gradient. ``"auto"`` goes a way that follows the same numbers as the
-        clip, whatever the number of iterations: `dpglm.schedules.SignalStep`.
-    momentum : {"auto", "heavy_ball", "debiased"}, float, momentum object or None, default="auto"
-        A number is the coefficient of a heavy ball; ``"heavy_ball"`` means .6. ``"auto"`` is
-        Nesterov's acceleration, as much of it as automatic steps need to go their way
-        (`dpglm.schedules.SignalMomentum`), and beside steps of one's own ``DebiasedMomentum(0.5)``.
+        Step sizes on the mean gradient. ``"auto"`` has equal steps, whose total grows with the
+        same numbers as the clip.
+    momentum : str, float, momentum object or None, default="auto"
+        ``"nesterov"``, ``"debiased"`` or ``"heavy_ball"``, whose coefficient is 0.6; a number is
+        the coefficient of a heavy ball. ``"auto"`` is `NesterovMomentum` in a space that a
+        `FullPreconditioner` whitens and none elsewhere; with a ``step_schedule`` of one's own it is
+        ``DebiasedMomentum(0.5)``.
     averaging : {"auto", "uniform", "tail", "t_weighted"}, float or None, default="auto"
         Which average of the iterates is returned: a number is the last part of the run, ``"tail"``
         and ``"auto"`` the last half, and ``None`` the last iterate. Costs no privacy.
     preconditioner : {"auto", "diagonal", "full"}, Preconditioner or None, default="auto"
         A `DiagonalPreconditioner` or `FullPreconditioner` spends a share of the budget on the
         second moment of the features and descends in a whitened space, where the clip is in units
-        of the typical length of a row. ``alpha`` keeps its meaning, on the original coefficients,
+        of the typical norm of a row. ``alpha`` keeps its meaning, on the original coefficients,
         which after a `FullPreconditioner` also have a weak prior.
         ``"auto"`` is ``"full"`` for up to 512 columns and ``"diagonal"`` beyond; columns should
-        then be of size about 1; others are divided by released powers of two. Where units are
-        known, pass a preconditioner with a ``row_bound``.
+        then be of size about 1; others are divided by released powers of two, and centered, unless
+        there is a ``row_bound``.
     noise_multiplier : float, default=None
         With ``max_iter="budget"``: the standard deviation of the noise over the sensitivity, in the
         first iteration. ``noise_schedule`` says how it goes on, so that where the clip falls
         iterations cost less and less.
     max_iter : int, "auto", "optimal" or "budget", default="auto"
-        Number of iterations, each one release. ``"auto"`` is 22 of all records in a space that a
-        `FullPreconditioner` whitens, up to 40 for more than 110 columns, and 100 of random batches
-        or in any other space. ``"optimal"`` minimises the bound of Hong, Wang & Zhou (2022) for the
-        noise schedule, constant or `DynamicNoise`: without a preconditioner, for a smooth loss with
-        a penalty, from ``row_bound``. ``"budget"`` makes as many as the budget pays for at
-        ``noise_multiplier``, instead of calibrating the noise: they are counted before the data are
-        touched, and on random batches the noise is rounded up to 12 levels.
+        Number of iterations, each one release. ``"auto"`` is 24 of all records in a space that a
+        `FullPreconditioner` whitens, and 87 of random batches or in any other space. ``"optimal"``
+        minimises the bound of Hong, Wang & Zhou (2022) for the noise schedule, constant or
+        `DynamicNoise`: without a preconditioner, for a smooth loss with a penalty, from
+        ``row_bound``. ``"budget"`` makes as many as the budget pays for at ``noise_multiplier``,
+        instead of calibrating the noise: they are counted before the data are touched, and on
+        random batches the noise is rounded up to 12 levels.
     sampling_rate : float, default=1.0
         Chance of each record to be in the batch of an iteration, independently of the others; 1
         uses all records every time. Below 1 the accounting needs dp-accounting (``pip install
@@ -148,9 +147,10 @@ class NoisyDescentMixin(NamedLossMixin):
         under ``"replace_one"`` only, ``sampling_rate * n_samples`` records (rounded) without
         replacement, of which every set is as likely. The latter takes twice the noise.
     row_bound : float, default=None
-        Largest L2 norm that a row can have, intercept included, a public fact (`Schema.row_bound`);
-        nothing is clipped to it. Without a preconditioner, ``"dynamic"`` noise, ``"lecture"`` and
-        ``"smooth"`` steps and ``max_iter="optimal"`` follow from it.
+        Largest L2 norm that a row can have, intercept included, a public fact (`Schema.row_bound`).
+        ``None`` takes the bound that rows of ``schema.transformer()`` carry, if they do. It is that
+        of a preconditioner without one. Without a preconditioner, ``"dynamic"`` noise,
+        ``"lecture"`` and ``"smooth"`` steps and ``max_iter="optimal"`` follow from it.
     """
 
     noise_schedule: float | str | Schedule = "auto"
@@ -165,29 +165,25 @@ class NoisyDescentMixin(NamedLossMixin):
     batches: str = "poisson"
     row_bound: float | None = None
 
-    _least_clip: ClassVar[float] = 0.0
-
     def _plan(self, budget: PrivacyBudget, facts: PublicFacts) -> PrivacyPlan:
         noise_multiplier = self._noise_multiplier()
         mu, debiasing = budget.mu, None
         if self.inference_share != 0:
             mu, debiasing = debiasing_of(self, budget, facts)
-        signal = facts.n_samples * mu / budget.sensitivity(1.0)
-        given = {name: getattr(self, name) for name in _RUN} | {"least_clip": self._least_clip}
-        chosen = automatic_configuration(signal, facts.n_features, **given)
+        n_mu = facts.n_samples * mu / budget.sensitivity(1.0)
+        given = {name: getattr(self, name) for name in _RUN}
+        chosen = automatic_configuration(n_mu, facts.n_features, **given)
         preconditioner = chosen.pop("preconditioner")
         # Intervals take the noise of the second moment for the same everywhere.
-        centred = self.fit_intercept and debiasing is None
-        first = mu, signal, facts.n_features
-        moment = preconditioner and preconditioner.release_plan(*first, centred=centred)
-        if self.row_bound is not None:
-            check_number("row_bound", self.row_bound, 0.0, 1e50)
-        row_bound = None if preconditioner else self.row_bound
+        centered = self.fit_intercept and debiasing is None
+        first = mu, n_mu, facts.n_features, centered, facts.row_bound
+        moment = preconditioner and preconditioner.release_plan(*first)
+        row_bound = None if preconditioner else facts.row_bound
         facts = replace(facts, sampling_rate=self.sampling_rate, row_bound=row_bound)
         averaging, n_iter = chosen.pop("averaging"), chosen.pop("max_iter")
         run = check_schedules(chosen)
         if isinstance(n_iter, str) and n_iter == "optimal":
-            n_iter = _optimal_n_iter(replace(facts, mu=signal / facts.n_samples), **run)
+            n_iter = _optimal_n_iter(replace(facts, mu=n_mu / facts.n_samples), **run)
         return make_plan(
             budget,
             facts,
@@ -223,11 +219,6 @@ class NoisyDescentMixin(NamedLossMixin):
         if plan.second_moment is not None:
             plan, space, trace.whitening = whiten(vault, plan, space)
         trace.coef = noisy_gradient_descent(vault, plan, space, trace, on_step)
-        first, white = plan.second_moment, trace.whitening
-        shortened = first is not None and first.by_rows and white.scales[0] < 1
-        is_plain = self.class_weight is None and isinstance(space.loss, Logistic)
-        if shortened and is_plain and space.fit_intercept:
-            settle_intercept(plan, space, trace)
         if plan.debiasing is not None:
             trace.debiased = debias(vault, plan, space, trace)
         return trace
@@ -255,10 +246,9 @@ class DPLogisticRegression(NoisyDescentMixin, PersonsMixin, PrivateLinearClassif
     are neighbours under ``neighboring_relation``. Each iteration releases one sum of clipped
     gradients, of L2 sensitivity ``clip`` (twice that under ``"replace_one"``), with Gaussian
     noise. Before them a preconditioner releases one second moment, and before that, without a
-    ``row_bound``, the magnitudes of the columns where the budget can show them, else the lengths of
-    rows, and for a matrix with an intercept, unless it would be mostly noise, the sum of clipped
-    rows, around whose mean the moment then is: see `FullPreconditioner`. With an
-    ``inference_share`` eight sums of gradients and one curvature of weighted rows come last. The
+    ``row_bound``, a histogram: of the magnitudes of each column or, where the budget is too small,
+    of the norms of rows. With an ``inference_share`` eleven sums of gradients and one curvature of
+    weighted rows come last. The
     composition is exact (Dong, Roth & Su 2022), or with mini-batches an upper bound tight to about
     1e-4. Parameters, the number of features and the label set are taken to be public, and so is the
     number of records except under ``"add_or_remove_one"``. A fit that fails after noise was drawn
@@ -371,4 +361,3 @@ class DPLinearSVM(NoisyDescentMixin, PersonsMixin, PrivateLinearClassifier):
     half_width: float = 0.1
 
     _losses: ClassVar[tuple[str, ...]] = ("smoothed_hinge", "hinge")
-    _least_clip = 0.75

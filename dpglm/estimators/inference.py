@@ -15,20 +15,20 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.special import expit
+from scipy.special import expit, ndtri
 from scipy.stats import norm
 from sklearn.utils.validation import check_is_fitted
 
+from dpglm.estimators import defaults
 from dpglm.estimators.plan import DebiasingRelease, PrivacyPlan
 from dpglm.estimators.solvers import Debiased, FitTrace, Space
 from dpglm.estimators.whitening import (
-    NORMAL,
     FullPreconditioner,
     check_preconditioner,
-    normal_odds,
-    part_kept,
+    unclipped_part,
 )
 from dpglm.exceptions import require
+from dpglm.losses import Logistic
 from dpglm.privacy.budget import PrivacyBudget, check_number, is_auto
 from dpglm.privacy.ledger import PrivacyLedger, html_rows
 from dpglm.privacy.vault import Vault
@@ -43,37 +43,27 @@ if TYPE_CHECKING:
 
 __all__ = ["Estimates", "Inference"]
 
-_WIDEST = 512
-# A curvature p (1 - p) that few tables have less of on average.
-_LEAST_CURVATURE = 0.1
-# Multiples of the largest eigenvalue of the noise: how large the curvature of columns shall be, by
-# public numbers, the best first; from where on a direction counts as seen; and how large its
-# curvature is taken to be at least, for its error.
-_WANTED, _SEEN, _LEAST_SEEN = (4.0, 3.0, 2.5), 2.0, 0.5
-# Of the noise of a mean square, for it to be taken for what it is.
-_VISIBLE = 3.0
-# Columns with less than this of the mean square of the intercept's may be left out.
-_RARE = 0.02
-# How far columns that were left out may lengthen a row.
-_LEFT_OUT = 0.3
-# The part of a coefficient that may lie in directions that are not seen.
-_HIDDEN = 0.05
-# How much of its error a parameter may move by if columns that were left out are off by one.
-_LITTLE = 0.25
-# How much the log-odds of a typical row may sway with the noise of one gradient, for errors to be
-# linear in it; where they are larger than the second number, as much as in proportion to it.
-_LARGEST_SWAY, _LARGE_ODDS = 0.4, 4.0
-# The curvature that whitened rows are taken to have before it is known: they have up to 1/4.
-_APPROACH = 0.2
-# A curvature of whitened rows that cannot be told from nothing.
-_LEAST_LEVEL = 1e-5
-# The part of the curvature that is left at the estimate, at least, if it has arrived.
-_ARRIVED = 0.9
-# Rounds of Newton's method without noise, and a mean of p (1 - p), of whitened columns, that is
-# reached in so many only where labels are separated, or columns collinear.
-_ROUNDS, _SEPARATED = 20, 1e-7
-# What the loss may still fall by then.
-_CONVERGED = 1e-6
+# Quantiles that stand for a normal distribution.
+NORMAL = ndtri((np.arange(2000) + 0.5) / 2000)
+
+# What is released: name, value, unit and reason.
+_CURVATURE_FRACTION = 0.3  # of mu^2: errors are flat from 0.15 to 0.5
+_N_APPROACHES = 3  # gradients before the curvature, for a point where it is about that of the truth
+_N_GRADIENTS = 8  # gradients after it: the estimate is a mean of steps from some of them
+_N_AVERAGED = 6  # of these, the last: the first two still show where the descent has ended
+_FULL_WEIGHT = 2.0  # times the mean squared norm of rows: of normal rows few are longer
+# What is carried by the budget, seen and said.
+_CARRIED_NOISE = 1 / 25  # of n, its largest eigenvalue: a curvature of 0.1 is 2.5 times it
+_CLEAR_NOISE = 1 / 40  # of n: rare columns are carried up to here, as they widen all intervals
+_SEEN = 2.0  # times the largest eigenvalue of noise: a step by it leaves half of an error at most
+_HIDDEN = 0.5  # of that eigenvalue: larger curvature has larger eigenvalues than noise, by theory
+_VISIBLE = 3.0  # sd of the noise of a mean square: 1 in 700 is beyond by chance
+_LITTLE = 0.25  # of an error or a coefficient: an interval so far off covers in 0.943 for 0.95
+_LARGEST_SWAY = 0.4  # log-odds: noise of one gradient in a typical row; steps are linear in less
+_ARRIVED = 0.9  # of the curvature: where less of it is left, the last steps still move the estimate
+# Without noise.
+_N_ROUNDS = 20  # steps of Newton's method: from zero it has converged, unless labels are separated
+_ZERO = 1e-7  # log-loss of a record, or its curvature: what is below counts as none
 
 
 def debiasing_of(
@@ -93,8 +83,8 @@ def debiasing_of(
             estimator.max_group_size is None
         ),
         "sampling_rate=1": estimator.sampling_rate == 1,
-        f"a full preconditioner, and so at most {_WIDEST} columns": (
-            facts.n_features <= _WIDEST
+        f"a full preconditioner, and so at most {defaults.MAX_FULL_COLUMNS} columns": (
+            facts.n_features <= defaults.MAX_FULL_COLUMNS
             and isinstance(check_preconditioner(preconditioner), FullPreconditioner)
         ),
     }
@@ -105,11 +95,10 @@ def debiasing_of(
                 "inference_share=0 the fit goes without intervals."
             )
     if budget.mu == math.inf:
-        return budget.mu, DebiasingRelease(
-            math.inf, n_approaches=0, n_gradients=1, n_rounds=_ROUNDS
-        )
-    release = DebiasingRelease(budget.mu * math.sqrt(share))
-    if not _carries(2, 1.0, release, budget, facts.n_samples, _WANTED[-1]):
+        return budget.mu, DebiasingRelease(math.inf, _CURVATURE_FRACTION, 0, 1, 1, _N_ROUNDS)
+    counts = _N_APPROACHES, _N_GRADIENTS, _N_AVERAGED
+    release = DebiasingRelease(budget.mu * math.sqrt(share), _CURVATURE_FRACTION, *counts)
+    if not _carries(2, 1.0, release, budget, facts.n_samples):
         raise ValueError(
             f"The budget cannot carry intervals, not even of two columns: n mu = "
             f"{facts.n_samples * budget.mu:.3g}. Use more records or a larger epsilon, or "
@@ -124,7 +113,7 @@ def squared_bound(n_columns: int, least: float) -> float:
     They are of length ``sqrt(n_columns)`` on average, and rows with the rarest of them, of mean
     square `least`, have one over that more.
     """
-    return max(2.0 * n_columns, n_columns + 1 / least)
+    return max(_FULL_WEIGHT * n_columns, n_columns + 1 / least)
 
 
 def _noise_edge(n_columns: int, squared_bound: float, multiplier: float, relation: str) -> float:
@@ -143,7 +132,7 @@ def _carries(
     release: DebiasingRelease,
     budget: PrivacyBudget,
     n_samples: int,
-    wanted: float,
+    largest_noise: float = _CARRIED_NOISE,
 ) -> bool:
     """Whether the curvature of so many columns will stand out from its noise."""
     edge = _noise_edge(
@@ -152,13 +141,13 @@ def _carries(
         release.curvature_noise_multiplier,
         budget.neighboring_relation,
     )
-    return wanted * edge <= _LEAST_CURVATURE * n_samples
+    return edge <= largest_noise * n_samples
 
 
 def most_columns(plan: PrivacyPlan, rarest: float) -> int:
     """Return of how many columns, the rarest of that mean square, the budget carries intervals."""
     release, n, d = plan.debiasing, plan.facts.n_samples, plan.facts.n_features
-    carried = (_carries(k, rarest, release, plan.budget, n, _WANTED[-1]) for k in range(1, d + 1))
+    carried = (_carries(k, rarest, release, plan.budget, n) for k in range(1, d + 1))
     return max((k for k, carries in enumerate(carried, 1) if carries), default=0)
 
 
@@ -209,30 +198,26 @@ def debias(vault: Vault, plan: PrivacyPlan, space: Space, trace: FitTrace) -> De
         left_out, seen = np.ones(d, dtype=bool), np.zeros(0, dtype=bool)
         basis = np.zeros((d, 0))
         return Debiased(n, trace.coef, left_out, basis, nothing, nothing, seen, nothing, 0.0)
-    basis, kept, squared_bound, law = chosen
-    k = len(kept)
-    vault.change_basis(np.linalg.solve(space.basis, basis))
-    space = replace(space, basis=basis)
-    bound = math.sqrt(squared_bound)
-    if bound < math.inf:
-        vault.weigh_rows(bound)
-    penalty = np.zeros((space.n_columns, space.n_columns))
-    if plan.facts.alpha > 0:
-        free = basis[:-1] if space.fit_intercept else basis
-        penalty = n * plan.facts.alpha * free.T @ free
-    edge = _noise_edge(k, squared_bound, release.curvature_noise_multiplier, relation)
-    edge = 0.0 if math.isinf(bound) else edge
-    # The descent may end too far away for Newton's method, and without noise zero will do.
-    coef = np.linalg.solve(basis, trace.coef) if edge > 0 else np.zeros(space.n_columns)
     # Columns that cannot be carried are no part of the model: what the descent found of them is
     # mostly noise, and would bias what goes with them.
-    coef[k:] = 0.0
-    penalty = penalty[:k, :k]
-    approach = np.linalg.inv(_APPROACH * n * np.eye(k) + penalty)
+    basis, kept, squared_bound, law = chosen
+    k, bound = len(kept), math.sqrt(squared_bound)
+    vault.change_basis(np.linalg.solve(space.basis, basis))
+    space = replace(space, basis=basis)
+    edge = 0.0
+    if bound < math.inf:
+        vault.weigh_rows(bound)
+        edge = _noise_edge(k, squared_bound, release.curvature_noise_multiplier, relation)
+    free = basis[:-1] if space.fit_intercept else basis
+    penalty = n * plan.facts.alpha * free.T @ free
+    # The descent may end too far away for Newton's method, and without noise zero will do.
+    coef = np.linalg.solve(basis[kept], trace.coef[kept]) if edge > 0 else np.zeros(k)
+    steepest = n * Logistic.curvature
+    approach = np.linalg.inv(steepest * np.eye(k) + penalty)
 
     def noisy_gradient(noise_multiplier: float) -> np.ndarray:
         gradient = vault.gradient_sum(coef, bound, noise_multiplier)
-        return gradient[:k] + n * plan.facts.alpha * space.penalty_gradient(coef)[:k]
+        return gradient + n * plan.facts.alpha * space.penalty_gradient(coef)
 
     def way(at: np.ndarray, which: np.ndarray) -> np.ndarray:
         return directions[:, which] @ (directions[:, which].T @ (at - start))
@@ -243,7 +228,7 @@ def debias(vault: Vault, plan: PrivacyPlan, space: Space, trace: FitTrace) -> De
 
     def place(at: np.ndarray) -> np.ndarray:
         """Where it is, but for what noise explains of the way from the start that is seen."""
-        noise_std = 2 * vault.log[-1].noise_scale / (_APPROACH * n)
+        noise_std = 2 * vault.log[-1].noise_scale / steepest
         return at - explained(way(at, seen), 2 * seen.sum() * noise_std**2)
 
     def there(curvature: np.ndarray, least: float, at: np.ndarray) -> np.ndarray:
@@ -253,41 +238,41 @@ def debias(vault: Vault, plan: PrivacyPlan, space: Space, trace: FitTrace) -> De
 
     for _ in range(release.n_rounds):
         for _ in range(release.n_approaches):
-            coef[:k] -= approach @ noisy_gradient(release.approach_noise_multiplier)
-        start, steps = coef[:k].copy(), []
+            coef = coef - approach @ noisy_gradient(release.approach_noise_multiplier)
+        start, steps = coef, []
         noisy = vault.second_moment(
             bound / 2, release.curvature_noise_multiplier, diagonal=False, coef=coef
         )
-        moment = FullPreconditioner().moment(noisy, space.n_columns)
-        raised, curvature, seen, directions = _without_noise(moment[:k, :k], edge, _SEPARATED * n)
+        moment = FullPreconditioner().moment(noisy, k)
+        raised, curvature, seen, directions = _without_noise(moment, edge, _ZERO * n)
         for _ in range(release.n_gradients):
             gradient = noisy_gradient(release.noise_multiplier)
-            steps.append((coef[:k].copy(), gradient))
-            coef[:k] -= np.linalg.solve(there(raised, _SEEN, coef[:k]), gradient)
+            steps.append((coef, gradient))
+            coef = coef - np.linalg.solve(there(raised, _SEEN, coef), gradient)
     noise_std, late = vault.log[-1].noise_scale, steps[-release.n_averaged :]
-    ends = [at - np.linalg.solve(there(curvature, _LEAST_SEEN, at), g) for at, g in late]
-    coef[:k] = np.mean(ends, axis=0)
-    safe = np.linalg.inv(there(raised, _SEEN, coef[:k]))
-    curvature = there(curvature, _LEAST_SEEN, coef[:k])
+    ends = [at - np.linalg.solve(there(curvature, _HIDDEN, at), g) for at, g in late]
+    coef = np.mean(ends, axis=0)
+    curvature = there(curvature, _HIDDEN, coef)
+    inverse = np.linalg.inv(curvature)
+    sway = noise_std * np.linalg.norm(inverse @ directions[:, seen])
     if edge > 0:
         first, noise = late[0][0], len(steps) * (noise_std / (_SEEN * edge)) ** 2
-        by_chance = explained(way(coef[:k], ~seen), np.sum(~seen) * noise)
-        places = place(coef[:k]) - by_chance, place(first) - way(first, ~seen)
+        by_chance = explained(way(coef, ~seen), np.sum(~seen) * noise)
+        places = place(coef) - by_chance, place(first) - way(first, ~seen)
         last, first = (np.trace(_normal_curvature(at, law)) for at in places)
         seen = seen & (last > _ARRIVED * first)
     else:
         # Newton's method has arrived, but for labels that are separated.
-        seen = seen & (gradient @ safe @ gradient < _CONVERGED)
-    sway = noise_std * np.linalg.norm(safe)
+        seen = seen & (gradient @ inverse @ gradient < _ZERO * n)
     left_out = np.ones(space.n_columns, dtype=bool)
-    left_out[kept] = sway > _LARGEST_SWAY * max(1.0, np.linalg.norm(coef[:k]) / _LARGE_ODDS)
+    left_out[kept] = sway > _LARGEST_SWAY
     return Debiased(
         n_records=n,
         coef=space.original(coef),
         left_out=left_out,
-        basis=basis[:, :k],
+        basis=basis,
         curvature=curvature - penalty,
-        inverse=np.linalg.inv(curvature),
+        inverse=inverse,
         seen=seen,
         directions=directions,
         noise_std=noise_std / math.sqrt(len(late)),
@@ -306,8 +291,13 @@ def _without_noise(
     least = max(_SEEN * edge, least)
     seen, raised = values > least, np.maximum(values, least)
     raised = raised + edge**2 / (4 * len(values)) * (np.sum(1 / raised) + 1 / raised)
-    likely = np.where(seen, raised, np.maximum(values, _LEAST_SEEN / _SEEN * least))
+    likely = np.where(seen, raised, np.maximum(values, _HIDDEN / _SEEN * least))
     return *((vectors * one) @ vectors.T for one in (raised, likely)), seen, vectors
+
+
+def normal_odds(mean: float, mean_square: float) -> np.ndarray:
+    """Return log-odds that are spread as a normal distribution with these moments is."""
+    return mean + math.sqrt(max(mean_square - mean**2, 0.0)) * NORMAL
 
 
 def _moved(
@@ -317,7 +307,7 @@ def _moved(
     roots = []
     for coef, power in ((end, 0.5), (start, -0.5)):
         values, vectors = np.linalg.eigh(_normal_curvature(coef, law))
-        roots.append((vectors * np.maximum(values, _LEAST_LEVEL) ** power) @ vectors.T)
+        roots.append((vectors * np.maximum(values, _ZERO) ** power) @ vectors.T)
     change = roots[0] @ roots[1]
     values, vectors = np.linalg.eigh(change @ curvature @ change.T)
     return (vectors * np.maximum(values, least)) @ vectors.T
@@ -352,23 +342,23 @@ def _chosen_basis(
     white, release = trace.whitening, plan.debiasing
     n, d = plan.facts.n_samples, len(white.scales)
     noise = white.noise_std / n
-    left = part_kept(white.moment, noise) if intercept else 1.0
+    left = unclipped_part(white.moment, noise) if intercept else 1.0
     moment, noise = white.moment / left, noise / left
     masses, kept, least = np.diag(moment), np.arange(d), 1.0
     if noise > 0:
         shares = _shares(moment, noise) if intercept else masses
         order, n_kept = np.argsort(-shares, kind="stable"), 0
-        masses, shares = masses[order], shares[order]
-        for wanted in _WANTED:
+        for largest in (_CLEAR_NOISE, _CARRIED_NOISE):
             for k in range(min(2, d), d + 1):
-                visible = masses[k - 1] > _VISIBLE * noise
-                if visible and _carries(k, shares[k - 1], release, plan.budget, n, wanted):
+                last = order[k - 1]
+                visible = masses[last] > _VISIBLE * noise
+                if visible and _carries(k, shares[last], release, plan.budget, n, largest):
                     n_kept = k
-            if n_kept and not (masses[n_kept:] > _RARE).any():
+            if n_kept and not (masses[order[n_kept:]] > defaults.DETECTED_FRACTION).any():
                 break
         else:
             return None
-        kept, least = np.sort(order[:n_kept]), shares[n_kept - 1]
+        kept, least = np.sort(order[:n_kept]), shares[order[n_kept - 1]]
     ridge = np.full(len(kept), max(noise, 2.0**-30 * plan.second_moment.row_bound**2))
     own = moment[np.ix_(kept, kept)]
     inner, _ = FullPreconditioner().whitened(own, noise, ridge)
@@ -376,10 +366,8 @@ def _chosen_basis(
     # Collinear columns have a direction that no row is in, whatever the noise says.
     clear = np.where(values > noise * math.sqrt(2 * len(kept)), values, 0.0)
     white_moment = inner.T @ (vectors * clear) @ vectors.T @ inner
-    others = np.setdiff1d(np.arange(d), kept)
-    basis = np.zeros((d, d))
-    basis[np.ix_(kept, np.arange(len(kept)))] = inner
-    basis[others, np.arange(len(kept), d)] = _LEFT_OUT
+    basis = np.zeros((d, len(kept)))
+    basis[kept] = inner
     bound = squared_bound(len(kept), least) if noise > 0 else math.inf
     mean_row = inner.T @ moment[kept, -1] * intercept
     mean_row = mean_row / max(1.0, np.linalg.norm(mean_row))
@@ -691,13 +679,13 @@ class Inference:
         sampling = np.sqrt(np.vecdot(steps @ found.curvature, steps))
         privacy = found.noise_std * np.linalg.norm(steps, axis=1)
         error = np.hypot(sampling, privacy)
-        unseen = np.square(white @ found.directions[:, ~found.seen]).sum(axis=1)
-        hidden = unseen > _HIDDEN * np.square(white).sum(axis=1)
+        unseen = np.linalg.norm(white @ found.directions[:, ~found.seen], axis=1)
+        hidden = unseen > _LITTLE * np.linalg.norm(white, axis=1)
         # As if the coefficients of columns that were left out were off by one.
         rare = np.linalg.norm(vectors[:, found.left_out], axis=1) > _LITTLE * error
         hidden_by = _NOTHING if found.left_out.all() else _RARE_COLUMN
         refusals = [
-            hidden_by * bool(r) or _UNSEEN * bool(h) for r, h in zip(rare, hidden, strict=True)
+            _UNSEEN * bool(h) or hidden_by * bool(r) for r, h in zip(rare, hidden, strict=True)
         ]
         return error, sampling, privacy, refusals
 

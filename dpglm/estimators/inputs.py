@@ -17,7 +17,7 @@ from sklearn.utils.validation import validate_data
 
 from dpglm.privacy.budget import check_number, check_whole
 from dpglm.privacy.vault import block_sums
-from dpglm.schema.values import check_sparse, composed, in_own_words, is_missing
+from dpglm.schema.values import BOUND_KEY, check_sparse, composed, in_own_words, is_missing
 from dpglm.sources.arrays import ArraySource, IterableSource, is_sliceable
 from dpglm.sources.base import Source, kept_in_a_file
 from dpglm.sources.dask import dask_source
@@ -116,7 +116,8 @@ MAPPED_BYTES = 2**30
 class Arrays(ExitStack):
     """Rows and labels in memory, validated, and what is known of rows besides.
 
-    ``given`` is what the rows were made of, ``dtype`` that of coefficients.
+    ``given`` is what the rows were made of, ``dtype`` that of coefficients, and ``row_bound`` the
+    largest norm of a row, without an intercept, if the rows say so.
     """
 
     def __init__(self, X: Any, y: np.ndarray, given: Any, **of_rows: Any) -> None:
@@ -125,6 +126,8 @@ class Arrays(ExitStack):
         groups = of_rows.get("groups")
         self.shape = (X.shape[0] if groups is None else int(groups.max()) + 1, X.shape[1])
         self.dtype = X.dtype
+        # Of several rows that are one record none is known.
+        self.row_bound = public_row_bound(given) if groups is None else None
         # Callbacks get copies: the clip rests on norms taken before the first iteration.
         self.copies = {"X": X.copy, "y": y.copy}
 
@@ -147,6 +150,7 @@ class SourceData(ExitStack):
     def __init__(self, source: Source, given: Any) -> None:
         super().__init__()
         self._source, self.given = source, given
+        self.row_bound = public_row_bound(source.template)
         self.shape = (source.n_samples, source.n_features)
         single = getattr(source.template, "dtype", None) == np.float32
         self.dtype = np.dtype(np.float32 if single else np.float64)
@@ -187,6 +191,21 @@ def _objective_of_block(estimator, classes, class_weight, X, y, **options):
             resolved_classes(classes.tolist(), y)
             target = encoded_target(spelled(y, classes), classes)
         return estimator._make_holder(X, target, len(classes), class_weight, **options)
+
+
+def public_row_bound(X: Any) -> float | None:
+    """Return the bound that rows carry, without the 1 of an intercept, or None.
+
+    No guarantee rests on it, as rows are clipped to it: pandas keeps ``attrs`` through arithmetic
+    as well, and then the bound may be wrong.
+    """
+    frame = getattr(X, "_meta", X)  # of Dask
+    if hasattr(frame, "columns"):
+        bound, names = getattr(frame, "attrs", {}).get(BOUND_KEY, (None, None))
+        bound = bound if names == [*frame.columns] else None
+    else:
+        bound = getattr(X, "row_bound", None)
+    return bound if isinstance(bound, float) else None
 
 
 def table_of(

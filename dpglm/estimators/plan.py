@@ -47,59 +47,71 @@ WHITENED_UNITS = (
 )
 
 
-def cannot_carry(signal: float, n_columns: int) -> str:
+def cannot_carry(n_mu: float, n_columns: int) -> str:
     """Return a sentence that says that n mu is too little for so many columns, or nothing."""
-    if signal >= _LEAST_SIGNAL * math.sqrt(max(n_columns, _FEW_COLUMNS)):
+    if n_mu >= _LEAST_SIGNAL * math.sqrt(max(n_columns, _FEW_COLUMNS)):
         return ""
     return (
-        f"The budget cannot carry the columns: n mu = {signal:.2g} for {n_columns} of them. Use "
+        f"The budget cannot carry the columns: n mu = {n_mu:.2g} for {n_columns} of them. Use "
         "more records, a larger epsilon or fewer columns."
     )
 
 
+PURPOSES = {
+    "magnitude histogram": "units and middles of columns",
+    "norm histogram": "unit of rows",
+    "second moment": "correlations of features",
+}
+
+
 @dataclass(frozen=True)
-class SecondMomentRelease:
-    """The release of the second moment of rows, before the gradients.
+class PreconditionerReleases:
+    """The releases before the gradients: histograms of the units, if any, and the second moment.
 
-    They are clipped to ``row_bound``, or to what released lengths and a released mean make of it.
-
-    Before it, unless ``scale_share`` is zero, that of the magnitudes of columns, from which follow
-    the powers of two that they are divided by, or, ``by_rows``, of the lengths of rows, and unless
-    ``mean_share`` is zero, the sum of the rows. Shares are those of a budget of this mu, which is
-    ``sqrt(2 rho)`` under an accountant of rho; ``signal`` is the number of records times mu, at a
-    sensitivity of one.
+    ``fractions`` has, in order, the fraction of each in the budget ``mu^2``, and mu is ``sqrt(2
+    rho)`` under an accountant of rho. Rows are clipped to ``row_bound`` for the second moment, or
+    to what a histogram of norms makes of it. ``n_mu`` is the number of records times mu, at a
+    sensitivity of one. Rows may be ``centered`` at the middles of their columns.
     """
 
     preconditioner: Any
     row_bound: float
     mu: float
-    signal: float
-    share: float
-    scale_share: float
-    by_rows: bool
-    mean_share: float = 0.0
-
-    @property
-    def shares(self) -> dict[str, float]:
-        """What is released, in order, each with its share of the budget."""
-        scale = "lengths" if self.by_rows else "magnitudes"
-        shares = {scale: self.scale_share, "row sum": self.mean_share}
-        shares["second moment"] = self.share - self.mean_share
-        return {name: share for name, share in shares.items() if share}
+    n_mu: float
+    fractions: dict[str, float]
+    centered: bool = False
 
     @property
     def parts(self) -> list[tuple[str, float, GaussianEvent]]:
-        """What is released, in order: its name, its share and its cost."""
-        named = zip(self.shares.items(), self.noise_multipliers, strict=True)
-        return [(name, share, GaussianEvent(z)) for (name, share), z in named]
+        """What is released, in order: its name, its fraction of the budget and its cost."""
+        named = zip(self.fractions.items(), self.noise_multipliers, strict=True)
+        return [
+            (name, fraction, GaussianEvent(z, purpose=f"{name}, for the {PURPOSES[name]}"))
+            for (name, fraction), z in named
+        ]
 
     @property
     def noise_multipliers(self) -> list[float]:
         """Those of the releases, in order; the last is that of the second moment."""
-        return [1 / (self.mu * math.sqrt(share)) for share in self.shares.values()]
+        return [1 / (self.mu * math.sqrt(fraction)) for fraction in self.fractions.values()]
+
+    @property
+    def fraction(self) -> float:
+        """That of all releases together."""
+        return sum(self.fractions.values())
+
+    @property
+    def left_over(self) -> float:
+        """The mu for the gradients."""
+        return self.mu * math.sqrt(1 - self.fraction)
+
+    @property
+    def in_words(self) -> list[str]:
+        """The releases, each with its purpose."""
+        return [f"{name} ({PURPOSES[name]})" for name in self.fractions]
 
     def refuse_all_noise(self) -> None:
-        """Raise a ValueError if the release would say nothing about any data."""
+        """Raise a ValueError if the second moment would say nothing about any data."""
         *_, noise_multiplier = self.noise_multipliers
         if noise_multiplier > LARGEST_NOISE_MULTIPLIER:
             raise ValueError(
@@ -107,11 +119,6 @@ class SecondMomentRelease:
                 f"{noise_multiplier:.3g}, above {LARGEST_NOISE_MULTIPLIER:g}: its second "
                 "moment would be all noise. Raise share or epsilon, or set preconditioner=None."
             )
-
-    @property
-    def left_over(self) -> float:
-        """The mu for the gradients."""
-        return self.mu * math.sqrt(1 - self.scale_share - self.share)
 
 
 @dataclass(frozen=True)
@@ -123,21 +130,22 @@ class DebiasingRelease:
     """
 
     mu: float
-    curvature_share: float = 0.3
-    n_approaches: int = 3
-    n_gradients: int = 8
+    curvature_fraction: float
+    n_approaches: int
+    n_gradients: int
+    n_averaged: int
     n_rounds: int = 1
 
     @property
     def curvature_noise_multiplier(self) -> float:
         """That of the curvature."""
-        return math.sqrt(self.n_rounds / self.curvature_share) / self.mu
+        return math.sqrt(self.n_rounds / self.curvature_fraction) / self.mu
 
     @property
     def noise_multiplier(self) -> float:
         """That of each gradient after the curvature."""
         weight = self.n_rounds * (self.n_gradients + self.n_approaches / 4)
-        return math.sqrt(weight / (1 - self.curvature_share)) / self.mu
+        return math.sqrt(weight / (1 - self.curvature_fraction)) / self.mu
 
     @property
     def approach_noise_multiplier(self) -> float:
@@ -145,20 +153,12 @@ class DebiasingRelease:
         return 2 * self.noise_multiplier
 
     @property
-    def n_averaged(self) -> int:
-        """Of how many iterates the estimate is the mean.
-
-        Where the curvature hardly stands out from its noise, an iterate keeps up to two thirds of
-        the error of the one before: the first two still show where the descent has ended.
-        """
-        return max(1, self.n_gradients - 2)
-
-    @property
     def events(self) -> list[GaussianEvent]:
         """What is released, in order."""
-        one = [GaussianEvent(self.approach_noise_multiplier)] * self.n_approaches
-        one += [GaussianEvent(self.curvature_noise_multiplier)]
-        one += [GaussianEvent(self.noise_multiplier)] * self.n_gradients
+        gradients, curvature = "gradients, for intervals", "curvature of the loss, for intervals"
+        one = [GaussianEvent(self.approach_noise_multiplier, purpose=gradients)] * self.n_approaches
+        one += [GaussianEvent(self.curvature_noise_multiplier, purpose=curvature)]
+        one += [GaussianEvent(self.noise_multiplier, purpose=gradients)] * self.n_gradients
         return one * self.n_rounds
 
 
@@ -181,14 +181,14 @@ class Plan:
         return self.budget.most_samples(self.facts.n_samples)
 
     @property
-    def signal(self) -> float:
+    def n_mu(self) -> float:
         """n mu: the number of records times the mu of the budget at a sensitivity of one."""
         return self.facts.n_samples * self.budget.mu / self.budget.sensitivity(1.0)
 
     @property
     def words_of_warning(self) -> str:
         """A sentence, if the budget cannot carry the columns; of random batches it says nothing."""
-        return cannot_carry(self.signal, self.facts.n_features) if self.sampling_rate == 1 else ""
+        return cannot_carry(self.n_mu, self.facts.n_features) if self.sampling_rate == 1 else ""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self}>"
@@ -228,7 +228,7 @@ class DescentPlan(Plan):
     clip: np.ndarray
     momentum: Momentum
     clip_schedule: Schedule
-    second_moment: SecondMomentRelease | None = None
+    second_moment: PreconditionerReleases | None = None
 
     def __post_init__(self) -> None:
         for value in vars(self).values():
@@ -257,8 +257,7 @@ class DescentPlan(Plan):
         infinite = facts.mu == math.inf
         relative = planned_clip(self.clip_schedule, self.n_iter, facts, infinite=infinite)
         clip = math.sqrt(effective_dimension) * relative
-        momentum = self.momentum.settled(self.n_iter, facts)
-        return replace(self, facts=replace(facts, clip=clip), clip=clip, momentum=momentum)
+        return replace(self, facts=replace(facts, clip=clip), clip=clip)
 
 
 class Milestone(NamedTuple):
@@ -300,7 +299,7 @@ class PrivacyPlan(DescentPlan):
         Weights of the iterates in the returned coefficients; they sum to 1.
     clip_schedule, step_schedule : Schedule
         Where ``clip`` and ``step`` came from.
-    second_moment : SecondMomentRelease, optional
+    second_moment : PreconditionerReleases, optional
         What a preconditioner releases first. ``clip`` and ``sensitivity`` are then in units of the
         square root of the effective dimension that it will find: see `in_whitened_space`.
     batches : {"poisson", "fixed"}, default="poisson"
@@ -334,8 +333,7 @@ class PrivacyPlan(DescentPlan):
     def __str__(self) -> str:
         first = ""
         if self.second_moment is not None:
-            *scale, moment = self.second_moment.shares
-            first = f"{', '.join([*scale, f'one {moment}'])}, then "
+            first = f"{', '.join(self.second_moment.in_words)}, then "
         records = f"{self.facts.n_samples} records"
         if self.sampling_rate < 1:
             about = "about " if self.batches == "poisson" else ""
@@ -392,7 +390,7 @@ def make_plan(
     step_schedule: Schedule,
     momentum: Momentum | None = None,
     averaging: str | float | None = None,
-    second_moment: SecondMomentRelease | None = None,
+    second_moment: PreconditionerReleases | None = None,
     noise_multiplier: float | None = None,
     batches: str = "poisson",
     debiasing: DebiasingRelease | None = None,
@@ -463,7 +461,7 @@ def make_plan(
         clip=clip,
         noise_multiplier=noise_multipliers,
         step=step,
-        momentum=momentum if second_moment else momentum.settled(n_iter, facts),
+        momentum=momentum,
         averaging=averaging_weights(averaging, n_iter),
         ledger=ledger_of(budget, [*first, *gradients, *last]),
         clip_schedule=clip_schedule,
@@ -479,9 +477,10 @@ def gradient_event(
     noise_multiplier: float, sampling_rate: float, kind: type[PoissonSampledEvent]
 ) -> Event:
     """Return what the release of a noisy gradient costs, that of a batch being of this kind."""
+    purpose = "gradients, for the descent"
     if sampling_rate == 1:
-        return GaussianEvent(noise_multiplier)
-    return kind(sampling_rate, noise_multiplier)
+        return GaussianEvent(noise_multiplier, purpose=purpose)
+    return kind(sampling_rate, noise_multiplier, purpose=purpose)
 
 
 def _calibrated(sensitivity: np.ndarray, shape: np.ndarray, mu: float) -> np.ndarray:

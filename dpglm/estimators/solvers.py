@@ -37,7 +37,7 @@ class Whitening:
         The powers of two that columns were multiplied by first.
     moment : ndarray of shape (n_columns,) or (n_columns, n_columns)
         The noisy second moment of the scaled and clipped rows, divided by the public number of
-        records; where it was released around a mean, moved back.
+        records; that of centered rows is moved back.
     basis : ndarray of the same shape
         P, or its diagonal, of the columns as they are in the table.
     effective_dimension : float
@@ -45,8 +45,7 @@ class Whitening:
     noise_std : float
         Standard deviation of the noise on the sum.
     events : list of Event
-        What the releases cost: those of magnitudes or lengths and of the sum of rows, if there
-        were any, and this.
+        What the releases cost: that of a histogram, if there was one, and this.
     """
 
     scales: np.ndarray = field(repr=False)
@@ -110,8 +109,8 @@ class FitTrace:
         Public number of records, of a batch on average, that those sums were divided by.
     iteration, release : list
         Of `DPAGDClassifier`: to which iteration a release belongs, from 1 (0 for a second moment),
-        and which it is: ``"magnitudes"`` (of columns), ``"lengths"`` (of rows),
-        ``"second_moment"``, ``"gradient"``, ``"refinement"`` or ``"selection"``.
+        and which it is: ``"magnitude_histogram"``, ``"norm_histogram"``, ``"second_moment"``,
+        ``"gradient"``, ``"refinement"`` or ``"selection"``.
     cost, remaining : list of float
         What was charged for the release, and left of the budget after it, in the plan's unit.
     noise_scale : list of float
@@ -128,8 +127,6 @@ class FitTrace:
         What a preconditioner released before the first iteration.
     debiased : Debiased or None
         What was released after the last, for intervals.
-    slope : ndarray or None
-        Of gradient descent: the sum of noisy mean gradients, each with the weight of its iterate.
 
     Examples
     --------
@@ -149,7 +146,6 @@ class FitTrace:
         self.coef: np.ndarray | None = None
         self.whitening: Whitening | None = None
         self.debiased: Debiased | None = None
-        self.slope: np.ndarray | None = None
 
     def record(self, *releases: Release, **released: Any) -> None:
         """Append a row: a value for each column, if need be the release's own, and the costs."""
@@ -254,13 +250,26 @@ class Space:
         sizes = self.original(coef).T / scale
         return self._pulled_back((2 * strength * sizes / (1 + sizes**2) / scale).T)
 
-    def penalty_changes(
-        self, coef: np.ndarray, direction: np.ndarray, steps: np.ndarray
+    def regularization(self, coef: np.ndarray, alpha: float) -> np.ndarray | float:
+        """Gradient of penalty and prior together."""
+        total = alpha * self.penalty_gradient(coef) if alpha > 0 else 0.0
+        return total if self.prior is None else total + self.prior_gradient(coef)
+
+    def regularization_changes(
+        self, coef: np.ndarray, direction: np.ndarray, steps: np.ndarray, alpha: float
     ) -> np.ndarray:
-        """Change of half that squared norm from `coef` to ``coef - step * direction``."""
+        """Change of penalty and prior from `coef` to ``coef - step * direction``."""
         slope = np.vdot(direction, self.penalty_gradient(coef))
         curvature = np.vdot(direction, self.penalty_gradient(direction))
-        return steps * (steps * curvature / 2 - slope)
+        changes = alpha * steps * (steps * curvature / 2 - slope)
+        if self.prior is None:
+            return changes
+        strength, scale = self.prior
+        start, move = (self.original(v).T / scale for v in (coef, direction))
+        moves = np.multiply.outer(steps, move)
+        # log((1 + b^2) / (1 + a^2)) with b = a - m, without the loss of digits of a difference.
+        grown = np.log1p(moves * (moves - 2 * start) / (1 + start**2))
+        return changes + strength * grown.reshape(len(steps), -1).sum(axis=1)
 
 
 def noisy_gradient_descent(
@@ -276,18 +285,12 @@ def noisy_gradient_descent(
     """
     alpha, rate = plan.facts.alpha, plan.facts.sampling_rate
     n_summed = plan.facts.n_samples * rate
-    coef = velocity = average = slope = np.zeros(space.shape)
+    coef = velocity = average = np.zeros(space.shape)
     for t, noise_multiplier in enumerate(plan.noise_multiplier):
         # 1) Release the sum of the gradients (of a random batch), each clipped, with noise.
         noisy_sum = vault.gradient_sum(coef, plan.clip[t], noise_multiplier, rate, plan.batches)
         # 2) Divide by the public number of records; add the gradients of the penalty and the prior.
-        gradient = space.projected(noisy_sum) / n_summed
-        # It is of the iterate before this step, zero at first, which is no part of the result.
-        slope = slope + (plan.averaging[t - 1] if t else 0.0) * gradient
-        if alpha > 0:
-            gradient = gradient + alpha * space.penalty_gradient(coef)
-        if space.prior is not None:
-            gradient = gradient + space.prior_gradient(coef)
+        gradient = space.projected(noisy_sum) / n_summed + space.regularization(coef, alpha)
         # 3) Accumulate momentum.
         direction, velocity = plan.momentum.direction(gradient, velocity, t + 1)
         # 4) Step, and average the iterates.
@@ -304,7 +307,6 @@ def noisy_gradient_descent(
         )
         if on_step is not None:
             on_step(t, space.original(coef))
-    trace.slope = slope
     return space.original(average)
 
 
@@ -328,7 +330,7 @@ def adaptive_gradient_descent(
     guarantee of the filter's capacity (Smith & Thakurta 2022; Feldman & Zrnic 2021). Costs,
     directions, grids and the decision to stop depend on released values only.
     """
-    first = plan.second_moment.shares if plan.second_moment is not None else {}
+    first = plan.second_moment.fractions if plan.second_moment is not None else {}
     for line, (name, share) in zip(vault.log, first.items(), strict=True):
         row = {"release": name.replace(" ", "_"), "cost": share * plan.capacity}
         trace.record(line, **row, iteration=0, max_step=plan.max_step, step=None)
@@ -345,8 +347,8 @@ def adaptive_gradient_descent(
         total = vault.gradient_sum(coef, clip, noise_multiplier)
         release, price = "gradient", cost
         while True:
-            # 3) Add the gradient of the penalty and past gradients; only then normalise.
-            gradient = space.projected(total) / n_samples + alpha * space.penalty_gradient(coef)
+            # 3) Add the gradients of penalty and prior, and past ones; only then normalise.
+            gradient = space.projected(total) / n_samples + space.regularization(coef, alpha)
             direction, next_velocity = plan.momentum.direction(gradient, velocity, t + 1)
             reach = plan.reach(t, max_step, float(np.linalg.norm(direction)))
             row = {"iteration": t + 1, "max_step": reach}
@@ -354,7 +356,7 @@ def adaptive_gradient_descent(
             direction = normalised(direction)
             # 4) Choose a step among 0, ..., reach by its noisy loss.
             steps = np.linspace(0.0, reach, plan.n_steps + 1)
-            penalty = alpha * n_samples * space.penalty_changes(coef, direction, steps)
+            penalty = n_samples * space.regularization_changes(coef, direction, steps, alpha)
             chosen = vault.choose_step(
                 coef, direction, steps, penalty, plan.selection, plan.selection_epsilon, clip,
                 plan.loss_clip,

@@ -1,16 +1,14 @@
 """Private whitening: descend in coordinates in which the features are uncorrelated.
 
-A small part of the budget buys a noisy second moment of the features, ``sum_i x~_i x~_i'`` or its
-diagonal, and everything made of it is post-processing: a basis P in which they have a second moment
-near the identity, and the effective dimension. Descent then runs on ``P' x~`` with coefficients v,
-and ``P v`` are the coefficients of x~.
+A part of the budget buys a noisy second moment of the features, ``sum_i x~_i x~_i'`` or its
+diagonal. A basis P follows, in which the second moment is near the identity, and the effective
+dimension. Gradient descent then runs on ``P' x~`` with coefficients v, and ``P v`` are the
+coefficients of x~. All of that is post-processing.
 
-With an intercept a matrix is that of rows around a mean, released before it: it has less noise.
-
-Unless the length of rows is known, another small part first buys the order of magnitude of each
-column, by which large and small ones are divided: dollars would drown all others, and rates would
-drown in noise. Where that is too much to ask, it buys how long rows are, and all columns are scaled
-alike.
+Where no norm of rows is known, another part first buys the units of the columns: dollars would
+drown all other columns, and rates would drown in the noise. The same histogram tells the middle of
+each column, which is subtracted: centered rows are shorter, and need less noise. Where the budget
+is too small for histograms of all columns, one histogram of the norms of rows scales all columns.
 """
 
 import math
@@ -20,148 +18,85 @@ from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.optimize import brentq
-from scipy.special import expit, ndtri
+from scipy.special import ndtri
 from sklearn.base import BaseEstimator
 
+from dpglm.estimators import defaults
 from dpglm.estimators.adaptive_plan import AdaptivePlan
 from dpglm.estimators.docs import completed
-from dpglm.estimators.plan import PrivacyPlan, SecondMomentRelease, cannot_carry
-from dpglm.estimators.solvers import FitTrace, Space, Whitening
+from dpglm.estimators.plan import PreconditionerReleases, PrivacyPlan, cannot_carry
+from dpglm.estimators.solvers import Space, Whitening
 from dpglm.exceptions import UtilityWarning
 from dpglm.kernels import one_blas_thread
-from dpglm.privacy.vault import LENGTHS, MAGNITUDES, Vault, triangle
+from dpglm.privacy.vault import LENGTHS, POWERS, Vault, triangle
 
-# Public stand-in where no bound is given: the norm of a row of nine ones, which are an intercept
-# and eight features in [0, 1] at their largest or categories in one-hot code.
-DEFAULT_ROW_BOUND = 3.0
-# The longest rows that it suits: those of 2.8, halfway between, have that norm with an intercept.
-_SUITED = 3.5
-
-# Least ridge, relative to row_bound^2: without noise it keeps the basis finite and its condition
-# number, which multiplies rounding errors, below 2^15.
-_LEAST_RIDGE = 2.0**-30
-
-# Rows that were shortened by more than a factor of 1000 count as shortened by that.
-_LEAST_KEPT = 1e-6
-
-# Of standard deviations of the noise, for a column to be seen. A label that hangs on one long
-# column, or on very few of many, is learned all the same; sparse text, where many words are seen,
-# works with less signal.
-_SEEN, _FEW = 4.0, 5
-
-# The dimension of a diagonal is mostly noise if so much larger than what is left without it.
-_MOSTLY_NOISE = 12.0
-
-# Of the prior on coefficients: its strength over the ridge, times the curvature of the loss; its
-# scale, that of Gelman et al. (2008); and the signal per direction up to which there is none, as
-# the way is so short that noise does not add up. See "Rare categories" in docs/defaults.md.
-_PRIOR_STRENGTH, _PRIOR_SCALE, _SHORT_WAY = 0.045, 2.5, 40.0
-
-# A magnitude counts if it has this part of the records, and more than noise alone reaches in all
-# but one of 1000 fits. So much is spent on the counts that the latter is a twentieth of the
-# records, within limits, of which the upper one is at most half of what the second moment leaves;
-# there a quarter of them must do, else columns stay as they are, and so do those of very wide
-# tables.
-_VISIBLE, _FALSE_ALARM, _ENLARGED = 0.02, 0.001, 1 / 8
-_WANTED, _NEEDED = 0.05, 0.25
-_LEAST_SCALE_SHARE, _MOST_SCALE_SHARE, _MOST_SCALED = 0.003, 0.03, 2**16
-
-# The same of lengths of rows: counts are to have a noise of a tenth of the records, but are worth
-# no more than .15 of the budget, and nothing where .4 of the records would not show. A length
-# counts if it has a tenth of the records. Before anything is seen lengths are taken to be 1.75 to
-# 3.5, with a standard deviation of two powers of two above that and of one below; one that is
-# exp(3) times less likely than another is left out. The square of the length that rows may have is
-# this part of n mu.
-_LENGTH_NOISE, _HIDDEN_LENGTHS, _COMMON = 0.1, 0.4, 0.1
-_LEAST_LENGTH_SHARE, _MOST_LENGTH_SHARE = 0.001, 0.15
-_LIKELY_POWERS, _CONCEIVABLE, _CARRIED = 2.0, 3.0, 1 / 7
-
-# Rows are centred for this part of the share of the second moment, where the noise of the sum over
-# n is a quarter of the row bound at most, of the intercept's entry a quarter: they are then about
-# two thirds as long, in units of about one no longer than 4. The ridge is the former times sqrt(k)
-# the noise, k being the curvature of the loss, or the latter times d^(3/2) / (n mu) if it is less,
-# once at least: small numbers need large coefficients. The prior knows them and has the former.
-_MEAN_PART, _HIDDEN_MEAN, _CENTRED, _USUAL_LENGTH = 0.1, 1 / 4, 2 / 3, 4.0
-_CENTRED_DAMPING, _SEEN_DAMPING = 5.5, 7.7
-# Of the records, what is left of the intercept's column at least where a mean is taken.
-_LEAST_COUNTED = 0.1
-
-# Of the noise of the intercept's slope, for it to be one; and how far the intercept then may go.
-_SURE, _FAR = 1.5, math.log(4)
-# Quantiles that stand for a normal law.
-NORMAL = ndtri((np.arange(2000) + 0.5) / 2000)
+# The largest norm of rows of usual units: a power of two more of norms is one bin of the histogram.
+_USUAL_NORM = LENGTHS[9]
+# Of the warning: a column is detected at so many standard deviations of the noise, and where more
+# columns than a few are, as in sparse text, the budget is large enough for what there is.
+_ABOVE_NOISE, _FEW = 4.0, 5
 
 
-def column_scales(counts: np.ndarray, noise_std: float, n_samples: int) -> np.ndarray:
-    """Return the powers of two that bring columns to entries of about 1, from noisy counts.
+def uses_row_norms(n_columns: int, n_mu: float) -> bool:
+    """Return whether histograms of all columns would be too noisy, so that rows are counted."""
+    noise = math.sqrt(n_columns / defaults.UNITS_FRACTION) / n_mu
+    return n_columns > defaults.MAX_COUNTED_COLUMNS or noise > defaults.MAX_COUNT_NOISE
 
-    Counts (n_columns, m) are of entries between consecutive `MAGNITUDES`. The highest with records
-    enough becomes 1, or of small ones 1/8, as noise may hide larger ones that would be far above 1
-    then. A column without any keeps its units, or where many entries of usual size may be hidden.
+
+def column_units(
+    counts: np.ndarray, noise_std: float, n_samples: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return what columns are multiplied by, powers of two, and their middles after that.
+
+    Noisy counts (n_columns, 2 n_powers) are those of `Vault.magnitudes`. The unit of a column is
+    the largest size that enough elements have, alone or with the next two sizes. The middle is the
+    mean of the elements of detected sizes.
     """
-    seen = counts > max(_VISIBLE * n_samples, noise_std * _noisiest(counts.size))
-    ends = np.append(MAGNITUDES[1:], 2 * MAGNITUDES[-1])
-    highest = ends[::-1][np.argmax(seen[:, ::-1], axis=1)]
-    usual = counts[:, np.searchsorted(MAGNITUDES, 1.0) - 1]
-    kept = ~seen.any(axis=1) | (highest < 1) & (usual + noise_std > _WANTED * n_samples)
-    return np.where(kept, 1.0, np.where(highest < 1, _ENLARGED, 1.0) / highest)
+    ends, noise = 2.0 ** (POWERS + 1), noise_std / n_samples
+    parts = counts.reshape(len(counts), 2, ends.size) / n_samples
+    pooled = parts.copy()
+    for beyond in range(1, defaults.POOLED_SIZES):
+        pooled[..., :-beyond] += parts[..., beyond:]
+    least = defaults.DETECTED_FRACTION
+    by_chance = noise * _threshold(2 * counts.size, defaults.FALSE_UNIT_RATE)
+    detected = parts > max(least, by_chance)
+    together = pooled > max(least, by_chance * math.sqrt(defaults.POOLED_SIZES))
+    found = (detected | together).any(axis=1)
+    largest = ends[::-1][np.argmax(found[:, ::-1], axis=1)]
+    usual = (largest > defaults.SMALLEST_USUAL_SIZE) & (largest <= 1) | ~found.any(axis=1)
+    units = np.where(usual, 1.0, largest)
+    above, below = np.where(detected, parts, 0.0).swapaxes(0, 1)
+    return 1 / units, defaults.MIDDLE_OF_SIZES * (above - below) @ ends / units
 
 
-def row_scale(counts: np.ndarray, noise: float, signal: float) -> tuple[float, float]:
-    """Return the power of two that rows are multiplied by, and the bound of those that result.
+def row_unit(counts: np.ndarray, noise: float, n_mu: float) -> tuple[float, float]:
+    """Return the power of two that rows are multiplied by, and the clipping norm after that.
 
-    Counts are parts of the records with lengths between consecutive `LENGTHS`, with this noise. The
-    longest that many have is brought to where the bound is 3, or left as it is if it is longer and
-    n mu carries it, or made shorter if that is more than n mu carries.
+    Counts are fractions of the records with norms between consecutive `LENGTHS`, with this noise.
+    The largest detected norm becomes usual, or as large as n mu allows if rows are larger.
 
-    Rows of length l have scores with a noise of about ``l sqrt(1 + l^2) / (n mu)`` times what one
-    class too frequent moves the intercept by: rare classes are lost where that is not small.
+    The noise of a linear predictor grows with about ``l sqrt(1 + l^2) / (n mu)`` for rows of norm
+    l. Where that is not small, rare classes are not learned.
     """
-    # The first are of rows as good as zero, which no power would make longer.
-    counts, powers = counts[1:], np.log2(np.append(LENGTHS[1:], 2 * LENGTHS[-1]) / _SUITED)
-    # Logarithms of lengths are normal before anything is seen. The less likely one is, the clearer
-    # it must be: noise that looks long would make rows as good as zero.
-    far = np.maximum(powers, -2 * powers) / _LIKELY_POWERS
-    clear = noise * np.hypot(_noisiest(counts.size), far)
-    common = np.flatnonzero(counts > np.maximum(_COMMON, clear))
-    if common.size:
-        power = powers[common[-1]]
-    else:
-        # The longest that is conceivable, but none longer than it was, which is worse than shorter.
-        chances = counts / max(noise, _COMMON) ** 2 - far**2 / 2
-        power = max(0.0, powers[chances > np.max(chances) - _CONCEIVABLE][-1])
-    carried = np.floor(np.log2(np.sqrt(_CARRIED * signal) / _SUITED))
-    wanted = min(max(power, 0.0), carried)
-    return 2.0 ** (wanted - power), math.sqrt(1 + (DEFAULT_ROW_BOUND**2 - 1) * 4.0**wanted)
+    # The first bin is of rows as good as zero, which no unit would make larger.
+    counts, powers = counts[1:], np.log2(np.append(LENGTHS[1:], 2 * LENGTHS[-1]) / _USUAL_NORM)
+    least = max(
+        defaults.DETECTED_FRACTION, noise * _threshold(counts.size, defaults.FALSE_NORM_RATE)
+    )
+    common = np.flatnonzero(counts > least)
+    found = powers[common[-1]] if common.size else math.log2(defaults.UNDETECTED_NORM)
+    allowed = np.floor(np.log2(np.sqrt(n_mu / defaults.N_MU_PER_SQUARED_NORM) / _USUAL_NORM))
+    wanted = min(max(found, 0.0), allowed)
+    return 2.0 ** (wanted - found), math.sqrt(1 + (defaults.ROW_NORM**2 - 1) * 4.0**wanted)
 
 
-def _length_share(signal: float, moment_share: float) -> float:
-    """Return the part of the budget for lengths of rows, zero where they would show nothing."""
-    most = min(_MOST_LENGTH_SHARE, (1 - moment_share) / 2)
-    if math.sqrt(most) * signal * _HIDDEN_LENGTHS < 1:
-        return 0.0
-    return min(max((_LENGTH_NOISE * signal) ** -2, _LEAST_LENGTH_SHARE), most)
-
-
-def _noisiest(size: int) -> float:
-    """What the largest of so many numbers of standard noise reaches in one case of 1000."""
-    return -float(ndtri(_FALSE_ALARM / size))
-
-
-def _scale_share(n_columns: int, signal: float, moment_share: float) -> float:
-    """Return the part of the budget for the counts, zero where they would show nothing."""
-    most = min(_MOST_SCALE_SHARE, (1 - moment_share) / 2)
-    # A record moves them by sqrt(n_columns), and by less than twice that in place of another.
-    reached = math.sqrt(n_columns) * _noisiest(n_columns * MAGNITUDES.size) / signal
-    least = max((reached / _NEEDED) ** 2, _LEAST_SCALE_SHARE)
-    if n_columns > _MOST_SCALED or least > most:
-        return 0.0
-    return min(max((reached / _WANTED) ** 2, least), most)
+def _threshold(n_counts: int, rate: float) -> float:
+    """Return what any of so many standard normal numbers exceeds at this rate, at most."""
+    return -float(ndtri(rate / n_counts))
 
 
 def denoised_moment(moment: np.ndarray, noise_std: float) -> np.ndarray:
-    """Return the directions that stand out from the noise, and what they leave of the diagonal.
+    """Return the directions above the noise level, and what they leave of the diagonal.
 
     The moment (d, d) is symmetric, with independent Gaussian noise on its upper triangle, sqrt(2)
     less off the diagonal than on it. The result is positive semidefinite: the positive part of the
@@ -181,127 +116,64 @@ def denoised_moment(moment: np.ndarray, noise_std: float) -> np.ndarray:
     return directions + np.diag(rest)
 
 
-def centring(vault: Vault, n_samples: int, row_bound: float, noise_multiplier: float) -> np.ndarray:
-    """Release the sum of the rows; return a basis of ``x~`` less its mean, but for the intercept.
-
-    The vault answers in that space from here on. The mean is over the intercept's sum, which is
-    less than the number of records if rows were shortened, as far as two standard deviations tell.
-    """
-    total = vault.row_sum(row_bound, noise_multiplier)
-    noise = 2 * vault.log[-1].noise_scale
-    count = min(max(n_samples, total[-1] - noise), total[-1] + noise)
-    basis = np.eye(len(total))
-    basis[-1, :-1] = -total[:-1] / max(count, _LEAST_COUNTED * n_samples)
-    vault.change_basis(basis)
-    return basis
-
-
-def unit_sizes(moment: np.ndarray, noise: float) -> np.ndarray:
-    """Return how large the entries of each column are, at most 1, as far as a noisy moment tells.
-
-    The mean of ones and zeros is their mean square. That of small numbers, which need a large
-    coefficient, is larger, and may be seen where the mean square is not. An intercept comes last.
-    """
-    squares, means = np.maximum(np.diag(moment), 0.0), np.abs(moment[-1])
-    return np.minimum(1.0, (squares + noise) / np.maximum(means, noise))
-
-
 def whiten(vault: Vault, plan: PrivacyPlan | AdaptivePlan, space: Space) -> tuple[Any, Space, Any]:
     """Release the second moment; return the plan and the space of the descent, and what was found.
 
-    The vault answers in that space from here on. Everything but the releases is post-processing;
-    the ridge of the basis follows from the noise and the penalty, both public. With an intercept,
-    moment and noise are first divided by what clipping the rows has left of it.
+    The vault answers in that space from here on. Everything but the releases is post-processing:
+    the ridge follows from the noise and the penalty, which are public. With an intercept, moment
+    and noise are first divided by the part of the moment that clipping rows has left.
     """
-    release, facts = plan.second_moment, plan.facts
-    preconditioner, scales = release.preconditioner, np.ones(space.n_columns)
-    row_bound, multipliers = release.row_bound, release.noise_multipliers
-    damping, curvature = preconditioner.damping, min(1.0, facts.curvature or 1.0)
-    held_back = damping
-    if release.scale_share:
-        counts = (vault.lengths if release.by_rows else vault.magnitudes)(multipliers[0])
-        n, noise_std = facts.n_samples, vault.log[-1].noise_scale
-        if release.by_rows:
-            scale, row_bound = row_scale(counts / n, noise_std / n, release.signal)
-            scales = scale * scales
-        else:
-            scales = column_scales(counts, noise_std, n)
-        scales[-1] = 1.0 if space.fit_intercept else scales[-1]
-        if (scales != 1).any():
-            vault.scale_columns(scales)
-    if release.mean_share:
-        centred = centring(vault, facts.n_samples, row_bound, multipliers[-2])
-        row_bound = min(_CENTRED * row_bound, max(_CENTRED * release.row_bound, _USUAL_LENGTH))
-        held_back = _CENTRED_DAMPING * math.sqrt(curvature) * damping
-        seen = _SEEN_DAMPING * space.n_columns**1.5 / release.signal * damping
-        damping = max(damping, min(held_back, seen))
+    releases, facts = plan.second_moment, plan.facts
+    preconditioner, n, intercept = releases.preconditioner, facts.n_samples, space.fit_intercept
+    multipliers, row_bound = releases.noise_multipliers, releases.row_bound
+    # 1) The units of columns, or of rows, and the middles of columns.
+    scales, middles = np.ones(space.n_columns), np.zeros(space.n_columns)
+    if "norm histogram" in releases.fractions:
+        counts = vault.lengths(multipliers[0]) / n
+        unit, row_bound = row_unit(counts, vault.log[-1].noise_scale / n, releases.n_mu)
+        scales = unit * scales
+    elif "magnitude histogram" in releases.fractions:
+        counts = vault.magnitudes(multipliers[0])
+        scales, middles = column_units(counts, vault.log[-1].noise_scale, n)
+    scales[-1] = 1.0 if intercept else scales[-1]
+    if (scales != 1).any():
+        vault.scale_columns(scales)
+    center = None
+    if releases.centered and middles.any():
+        center = np.eye(space.n_columns)
+        center[-1, :-1] = -middles[:-1]
+        vault.change_basis(center)
+    # 2) The second moment of clipped rows.
     noisy = vault.second_moment(row_bound, multipliers[-1], diagonal=preconditioner.diagonal)
     noise_std = vault.log[-1].noise_scale
-    moment = preconditioner.moment(noisy, space.n_columns) / facts.n_samples
-    least = _LEAST_RIDGE * row_bound**2
-    noise = noise_std / facts.n_samples
-    penalised = scales**2
-    penalised[-1] *= not space.fit_intercept
-    kept = part_kept(moment, noise) if space.fit_intercept else 1.0
-    hidden = damping * noise / kept
-    ridge = max(hidden, least) + facts.alpha / curvature * penalised
+    moment, noise = preconditioner.moment(noisy, space.n_columns) / n, noise_std / n
+    kept = unclipped_part(moment, noise) if intercept else 1.0
+    # 3) The ridge, the basis and the effective dimension.
+    curvature, penalized = min(1.0, facts.curvature or 1.0), scales**2
+    penalized[-1] *= not intercept
+    hidden = preconditioner.damping * noise / kept
+    ridge = max(hidden, defaults.MIN_RIDGE * row_bound**2) + facts.alpha / curvature * penalized
     with one_blas_thread():
         basis, dimension = preconditioner.whitened(moment / kept, noise / kept, ridge)
-    # Rows that released lengths did not make shorter are no longer than the budget carries.
-    long = space.fit_intercept and (not (release.scale_share and release.by_rows) or scales[0] < 1)
-    _warn_where_little_is_seen(moment / row_bound**2, noise / row_bound**2, release, long)
+    # Rows that a released unit did not make smaller are as large as the budget allows.
+    large = intercept and ("norm histogram" not in releases.fractions or scales[0] < 1)
+    _warn_if_little_is_detected(moment, noise, row_bound, releases.n_mu, large)
     vault.change_basis(basis)
-    if release.mean_share:
-        back = 2 * np.eye(space.n_columns) - centred
-        moment, basis = back.T @ moment @ back, centred @ basis
+    if center is not None:
+        back = 2 * np.eye(space.n_columns) - center
+        moment, basis = back.T @ moment @ back, center @ basis
     basis = (scales * basis.T).T
     events = [line.event for line in vault.log]
     whitening = Whitening(scales, moment, basis, max(1.0, dimension), noise_std, events)
-    plan = plan.in_whitened_space(whitening.effective_dimension)
-    long_way = max(0.0, 1 - _SHORT_WAY * whitening.effective_dimension / release.signal)
-    strength = long_way * _PRIOR_STRENGTH / curvature * held_back * noise / kept
+    # 4) The prior, and the plan of the gradients.
+    saturation = releases.n_mu / whitening.effective_dimension / defaults.SATURATION_SNR
+    strength = defaults.PRIOR_FRACTION * min(1.0, saturation) * hidden
     if strength > 0 and not preconditioner.diagonal:
-        sizes = _PRIOR_SCALE * scales
-        if space.fit_intercept:
-            sizes = np.append((sizes / unit_sizes(moment / kept, hidden))[:-1], math.inf)
+        sizes = defaults.CAUCHY_SCALE * scales
+        sizes[-1] = math.inf if intercept else sizes[-1]
         space = replace(space, prior=(strength, sizes))
+    plan = plan.in_whitened_space(whitening.effective_dimension)
     return plan, replace(space, basis=basis), whitening
-
-
-def normal_odds(mean: float, mean_square: float) -> np.ndarray:
-    """Return log-odds that are spread as a normal law with these moments is."""
-    return mean + math.sqrt(max(mean_square - mean**2, 0.0)) * NORMAL
-
-
-def settle_intercept(plan: PrivacyPlan, space: Space, trace: FitTrace) -> None:
-    """Move the intercept to where its released slope is what it should be.
-
-    Where rows had to be made shorter, it is one of many directions of noise, and may not arrive: a
-    rare class is then foretold too often. Were all odds right but for a factor, that would give the
-    slope, log-odds being normal with the moments that follow from the second moment, and residuals
-    cut as the clip cuts those of a row of mean length. So the slope gives a factor, 4 at most.
-    """
-    white, weights = trace.whitening, plan.averaging[:-1]
-    if white.moment.ndim == 1 or not weights.any():
-        return
-    moment = white.moment / part_kept(white.moment, white.noise_std / plan.facts.n_samples)
-    coef, basis = trace.coef / white.scales, (space.basis.T / white.scales).T
-    odds = normal_odds(moment[-1] @ coef, coef @ moment @ coef)
-    cut = plan.averaging @ plan.clip / math.sqrt(max(1.0, np.trace(basis.T @ moment @ basis)))
-    false, true = np.minimum(expit(odds), cut), np.minimum(expit(-odds), cut)
-
-    def slope(shift: float) -> float:
-        p = expit(odds + shift)
-        return float(np.mean((1 - p) * false - p * true))
-
-    along = np.linalg.solve(space.basis, np.eye(len(coef))[-1])
-    noise = np.linalg.norm(along) * np.linalg.norm(weights * trace.noise_std[1:])
-    noise, missing = noise / trace.n_summed, along @ trace.slope - weights.sum() * slope(0.0)
-    # Of coefficients that are no numbers nothing is greater.
-    if abs(missing) > _SURE * noise:
-        missing *= 1 - (_SURE * noise / missing) ** 2
-        wanted = np.clip(slope(0.0) + missing / weights.sum(), slope(_FAR), slope(-_FAR))
-        trace.coef[-1] += brentq(lambda shift: slope(shift) - wanted, -_FAR, _FAR)
 
 
 @dataclass(eq=False, repr=False)
@@ -313,22 +185,21 @@ class Preconditioner(BaseEstimator):
     share : float, default=0.15
         Part of the budget mu^2 spent on the release, above 0 and below 1.
     damping : float, default=1.0
-        Ridge added to the second moment, in standard deviations of the noise on its diagonal;
-        around a mean in more of them, see `FullPreconditioner`.
+        Ridge added to the second moment, in standard deviations of the noise on its diagonal.
     row_bound : float, default=None
-        Bound on the L2 norm of a row, intercept included; longer rows are shortened for these
-        releases only. It must be public: `Schema.row_bound` or prior knowledge, never the largest
-        norm of the data. ``None`` means 3, after large and small columns were divided by a power
-        of two: of each of d columns it is released, with at most 3 percent of the budget, how
-        many entries are between which powers (L2 sensitivity sqrt(d), and sqrt(2 d) under
-        ``"replace_one"``). Where the budget cannot show them, it is released how many rows are
-        between which lengths (L2 sensitivity 1, or sqrt(2); .1 to 15 percent of the budget), and
-        all columns are multiplied by one power of two: the bound is 3 for rows of 1.75 to 3.5, more
-        for longer ones that n mu carries, and less where it does not carry these. A number leaves
-        columns as they are and spends nothing on them.
+        Clipping norm of rows, intercept included, for this release only. It must be public:
+        `Schema.row_bound` or prior knowledge, never the largest norm of the data. ``None`` means 2.
+        If the estimator has a public ``row_bound``, the norm is that where it is less, or so large
+        that elements may exceed 1. If no norm is public, 3 percent of the budget buy the units
+        first. Of each of d columns it is released how many
+        elements are between which powers of two (L2 sensitivity sqrt(d), and sqrt(2 d) under
+        ``"replace_one"``). Columns are divided by their largest common size, and by a
+        `FullPreconditioner` centered. Where the noise of these counts is above 5 percent of the
+        records, it is released instead how many rows have which norm (L2 sensitivity 1, or
+        sqrt(2)), and all columns are multiplied by one power of two.
     """
 
-    share: float = 0.15
+    share: float = defaults.MOMENT_FRACTION
     damping: float = 1.0
     row_bound: float | None = None
 
@@ -338,14 +209,24 @@ class Preconditioner(BaseEstimator):
     diagonal: ClassVar[bool]
 
     def release_plan(
-        self, mu: float, signal: float, n_columns: int, *, centred: bool = False
-    ) -> SecondMomentRelease:
+        self,
+        mu: float,
+        n_mu: float,
+        n_columns: int,
+        centered: bool = True,
+        max_norm: float | None = None,
+    ) -> PreconditionerReleases:
         """Return what will be released and at which noise multipliers, before any data.
 
-        `signal` is the number of records times mu, at a sensitivity of one, and `centred` whether
-        rows may be.
+        `n_mu` is the number of records times mu, at a sensitivity of one, `centered` whether rows
+        may be, and `max_norm` the largest norm of a row, if that is public.
         """
-        row_bound = DEFAULT_ROW_BOUND if self.row_bound is None else self.row_bound
+        row_bound = self.row_bound
+        if row_bound is None:
+            row_bound = defaults.ROW_NORM if max_norm is None else min(defaults.ROW_NORM, max_norm)
+            # Elements of at most 1 make no larger norm: others are in units of their own.
+            if max_norm is not None and max_norm > math.sqrt(n_columns):
+                row_bound = max_norm
         for name, value, low, high in (
             ("share", self.share, 0.0, 1.0),
             ("damping", self.damping, 0.0, math.inf),
@@ -355,22 +236,18 @@ class Preconditioner(BaseEstimator):
                 raise ValueError(
                     f"{name}={value!r} must be a number above {low:g} and below {high:g}."
                 )
-        unknown = self.row_bound is None
-        scale_share = _scale_share(n_columns, signal, self.share) if unknown else 0.0
-        by_rows = unknown and not scale_share
-        scale_share = _length_share(signal, self.share) if by_rows else scale_share
-        mean_share = _MEAN_PART * self.share
-        noise = max(math.sqrt(n_columns), row_bound) / (signal * math.sqrt(mean_share))
-        centred = centred and noise <= _HIDDEN_MEAN and not self.diagonal
-        return SecondMomentRelease(
+        fractions = {"second moment": self.share}
+        if self.row_bound is None and max_norm is None:
+            counts = "norm" if uses_row_norms(n_columns, n_mu) else "magnitude"
+            fraction = min(defaults.UNITS_FRACTION, (1 - self.share) / 2)
+            fractions = {f"{counts} histogram": fraction, **fractions}
+        return PreconditionerReleases(
             preconditioner=self,
             row_bound=float(row_bound),
             mu=mu,
-            signal=signal,
-            share=self.share,
-            scale_share=scale_share,
-            by_rows=by_rows,
-            mean_share=mean_share if centred else 0.0,
+            n_mu=n_mu,
+            fractions=fractions,
+            centered=centered and not self.diagonal,
         )
 
 
@@ -386,9 +263,9 @@ class DiagonalPreconditioner(Preconditioner):
     steeper than the loss in any direction.
 
     The effective dimension is the sum of ``r_j = a_j / (|a_j| + damping s + n k_j)`` over the
-    columns whose a_j is positive. Where this is more than twelve times the sum over all columns
-    plus twice the root of the sum of its squares, the latter takes its place: noise is as often
-    below zero as above, so that most columns hold nothing else.
+    columns whose a_j is positive. Noise is as often below zero as above. So most columns hold
+    nothing but noise if this is more than twelve times the sum over all columns plus twice the root
+    of the sum of its squares. That sum takes its place then.
 
     Examples
     --------
@@ -407,9 +284,10 @@ class DiagonalPreconditioner(Preconditioner):
     ) -> tuple[np.ndarray, float]:
         positive = np.maximum(moment, 0.0)
         shown = moment / (np.abs(moment) + ridge)
-        # Columns of nothing but noise cancel in the sum of all, though not in that of the positive.
-        dimension, most = np.sum(np.maximum(shown, 0.0)), np.sum(shown) + 2 * np.linalg.norm(shown)
-        dimension = most if dimension > _MOSTLY_NOISE * max(most, 1.0) else dimension
+        # Noise is as often below zero as above: in the sum of all it cancels.
+        dimension, above = np.sum(np.maximum(shown, 0.0)), np.sum(shown) + 2 * np.linalg.norm(shown)
+        if dimension > defaults.MOSTLY_NOISE * max(above, 1.0):
+            dimension = above
         return 1 / np.sqrt(positive + ridge), float(dimension)
 
 
@@ -419,30 +297,19 @@ class FullPreconditioner(Preconditioner):
 
     Notes
     -----
-    Releases the upper triangle with its off-diagonal entries times sqrt(2): one vector whose L2
-    norm is the Frobenius norm, so that the diagonal costs no more than it does alone. With A the
-    part of the noisy mean that stands out from the noise, and its diagonal, ``P = U L^(-1/2) U'``
+    Releases the upper triangle with its off-diagonal elements times sqrt(2): one vector whose L2
+    norm is the Frobenius norm of the matrix. So the diagonal costs no more than it does alone. With
+    A the part of the noisy mean that is above the noise, and its diagonal, ``P = U L^(-1/2) U'``,
     where ``U L U'`` is the eigendecomposition of ``A + (damping s / n) I + K``; s and the diagonal
     of K are as in `DiagonalPreconditioner`. Memory and time grow with the square and the cube of
-    the number of columns.
+    the number of columns. With an intercept, rows are first centered at the middles of columns that
+    a histogram has shown, if there was one.
 
-    In a descent with fixed noise and an intercept, but no ``inference_share``, a tenth of the share
-    first buys the sum of the rows, clipped to the bound that they would have had (its L2
-    sensitivity, twice that under ``"replace_one"``): where the noise of the sum over n has a length
-    of a quarter of the bound at most, and of a quarter for the intercept. A is then around the mean
-    that follows: rows are clipped to two thirds of the bound, or to 4 if that is less and
-    ``row_bound`` was not given, and ``damping`` counts ``min(5.5 sqrt(k), 7.7 d^(3/2) / (n mu))``
-    times, once at least, for rows of d numbers and a loss of curvature k (1 at most).
-
-    Descent with fixed noise then adds to the mean loss ``a log(1 + (u_j c_j / 2.5)^2)`` for each
-    coefficient c_j but the intercept, a Cauchy prior on those that the noise hides: ``a = .045 r
-    max(0, 1 - 40 d / (n mu)) / k``, with r the ridge, or around a mean ``5.5 sqrt(k) damping s /
-    n``, the effective dimension d and the curvature k of the loss (1 at most). All of it is of
-    columns as they are scaled (``row_bound``), and noise and moment over the part that shortened
-    rows have left of the intercept's. The entries of column j are taken for as large as ``u_j =
-    (its mean square + its ridge) / (its mean)``, 1 at most, and 1 without an intercept. Where
-    released lengths made rows shorter, released gradients move the intercept of logistic regression
-    on ("Rare classes" in docs/trials.md).
+    Gradient descent then adds ``a log(1 + (c_j / 2.5)^2)`` to the mean loss for each coefficient
+    c_j but the intercept: a Cauchy prior on coefficients that the noise hides. Columns are in their
+    units, and ``a = min(1, snr / 200) damping s / (4 n)``, with the snr n mu over the effective
+    dimension. Moment and noise are over the part of the intercept's mean square that clipped rows
+    have left.
 
     Examples
     --------
@@ -485,23 +352,22 @@ def check_preconditioner(preconditioner: Any) -> Preconditioner | None:
     )
 
 
-def _warn_where_little_is_seen(
-    moment: np.ndarray, noise: float, release: SecondMomentRelease, long: bool
+def _warn_if_little_is_detected(
+    moment: np.ndarray, noise: float, row_bound: float, n_mu: float, large: bool
 ) -> None:
-    """Warn if the released moment shows one column only, or the budget cannot carry the columns.
+    """Warn if the released moment shows one column only, or the budget is too small for so many.
 
-    The intercept is in every row: where it is not seen but another column is, that one has made
-    rows so long that they were shortened to it alone, if rows can be `long` at all. Both numbers
-    are over the squared row bound.
+    The intercept is in every row. If another column is above the noise and the intercept is not,
+    that column has made rows so `large` that they were clipped to it alone.
     """
     squares = moment if moment.ndim == 1 else np.diag(moment)
-    seen, n_columns = np.flatnonzero(squares > _SEEN * noise), len(squares)
-    text = cannot_carry(release.signal, n_columns) if len(seen) <= _FEW else ""
-    hidden = len(seen) == 1 and seen[0] < n_columns - 1 and squares[seen[0]] > 1 / 2
-    if not text and hidden and long:
+    found, n_columns = np.flatnonzero(squares > _ABOVE_NOISE * noise), len(squares)
+    text = cannot_carry(n_mu, n_columns) if len(found) <= _FEW else ""
+    alone = len(found) == 1 and found[0] < n_columns - 1 and squares[found[0]] > row_bound**2 / 2
+    if not text and alone and large:
         text = (
-            f"Of {n_columns} columns, intercept included, only column {seen[0]} can be seen: it "
-            f"makes rows far longer than row_bound={release.row_bound:g}, and hides the others. "
+            f"Of {n_columns} columns, intercept included, only column {found[0]} can be seen: it "
+            f"makes rows far longer than row_bound={row_bound:g}, and hides the others. "
             "Divide columns by public bounds, as PublicBoundsScaler and Schema do."
         )
     if text:
@@ -509,10 +375,10 @@ def _warn_where_little_is_seen(
         warnings.warn(text, UtilityWarning, stacklevel=8)
 
 
-def part_kept(moment: np.ndarray, noise: float) -> float:
-    """Return which part of the second moment is left after rows were shortened.
+def unclipped_part(moment: np.ndarray, noise: float) -> float:
+    """Return the part of the second moment that is left after rows were clipped.
 
-    That is the mean square of the intercept's column, one in every row before, if above its noise.
+    The intercept's column was one in every row before, so that its mean square is that part.
     """
     intercept = float(moment[-1] if moment.ndim == 1 else moment[-1, -1])
-    return min(1.0, max(intercept, noise, _LEAST_KEPT))
+    return min(1.0, max(intercept, noise, defaults.MIN_UNCLIPPED))

@@ -15,7 +15,6 @@ Conventions
   on no other row, to the last bit.
 """
 
-import numpy as np
 from numba import njit
 
 from dpglm.kernels.arithmetic import EXACT, INNER, kept_on_disk
@@ -26,13 +25,11 @@ from dpglm.kernels.vectors import (
     at,
     lane,
     load,
-    max_across,
     prefetch,
     put,
     spread,
     store,
     sum_each,
-    where,
 )
 
 # Dense rows are taken by groups of this size, and a chunk is a whole number of groups.
@@ -45,8 +42,6 @@ _AHEAD_BYTES = 8192  # speed only
 BLOCK_ROWS = 256
 # Rows whose products are added up together: they stay in the second level of cache.
 PANEL_ROWS = 64
-# Rows whose large entries are counted together: they stay in the first level of cache.
-_COUNTED_ROWS = 32
 
 # For sparse rows a product and a sum are not contracted: what matters is how long a number of the
 # sum has to wait for the row before, and a sum alone takes less time than both at once.
@@ -432,77 +427,47 @@ def _sparse_image_square(data, columns, start, end, images, bias, image):
     return add_across(total)
 
 
-@njit(forceinline=True, **INNER)
-def _larger(rows, start, weight, power):
-    return where(abs(load(rows, start)) > power, weight, 0.0)
-
-
 @njit(**INNER)
-def _last_below(size, bounds, k):
-    """Return the last of the bounds, rising from one below the size on, that is; begin at k."""
-    while size <= bounds[k]:
-        k -= 1
-    while k + 1 < len(bounds) and size > bounds[k + 1]:
-        k += 1
-    return k
+def _magnitude(bits, mantissa, lowest, n_powers):
+    """Return where a float with these bits is counted, negative ones later, or -1 if nowhere.
 
-
-@kept_on_disk
-@njit(**EXACT)
-def add_magnitudes(rows, stride, weights, bounds, counts):
-    """Add to ``counts[k, j]`` the weights of rows whose |x| in column j is between bounds k, k + 1.
-
-    The first of two bounds is no part of that, and the last count is of all beyond.
-
-    rows : flat rows, each `stride` numbers from the next
-    weights : float array (whole groups of rows,)
-    bounds : float array (K,), rising
-    counts : float array (K, width), meaningless beyond the columns
+    Floats above zero are ordered as their bits are: these less one, without the mantissa, are the
+    same for all x with ``2^k < x <= 2^(k + 1)``.
     """
-    usual = max(0, np.searchsorted(bounds, 1.0) - 1)
-    for begin in range(0, weights.size, _COUNTED_ROWS):
-        end = min(begin + _COUNTED_ROWS, weights.size)
-        for p in range(end * stride, (end + _COUNTED_ROWS) * stride, 64):  # speed only
-            prefetch(rows, p)  # speed only
-        for j in range(0, counts.shape[1], LANES):
-            # Of what is to be counted, the largest and, negative, the smallest.
-            largest, smallest = spread(0.0), spread(-bounds[-1])
-            for i in range(begin, end, 2):
-                first = abs(load(rows, i * stride + j))
-                second = abs(load(rows, i * stride + stride + j))
-                largest = max(largest, max(first, second))
-                smallest = max(smallest, where(first > bounds[0], -first, -bounds[-1]))
-                smallest = max(smallest, where(second > bounds[0], -second, -bounds[-1]))
-            lowest = usual
-            while lowest > 0 and max_across(smallest) >= -bounds[lowest]:
-                lowest -= 1
-            k = lowest
-            while k < len(counts) and max_across(largest) > bounds[k]:
-                number = spread(0.0)
-                for i in range(begin, end, 4):
-                    r0 = i * stride + j
-                    r1, r2, r3 = r0 + stride, r0 + 2 * stride, r0 + 3 * stride
-                    first = _larger(rows, r0, weights[i], bounds[k])
-                    second = _larger(rows, r1, weights[i + 1], bounds[k])
-                    third = _larger(rows, r2, weights[i + 2], bounds[k])
-                    fourth = _larger(rows, r3, weights[i + 3], bounds[k])
-                    number += (first + second) + (third + fourth)
-                store(counts[k], j, load(counts[k], j) + number)
-                if k > lowest:
-                    store(counts[k - 1], j, load(counts[k - 1], j) - number)
-                k += 1
+    size = bits & (2**63 - 1 if mantissa == 52 else 2**31 - 1)
+    power = ((size - 1) >> mantissa) - lowest
+    if power < 0:
+        return -1
+    return min(power, n_powers - 1) + (n_powers if bits < 0 else 0)
 
 
 @kept_on_disk
 @njit(**EXACT)
-def add_sparse_magnitudes(data, columns, row_ends, counted, bounds, counts):
-    """The same for sparse rows that are counted or not, with `counts` of shape (width, K)."""
-    usual = max(0, np.searchsorted(bounds, 1.0) - 1)
+def add_magnitudes(bits, stride, counted, mantissa, lowest, counts):
+    """Count the elements of each column by sign and by the power of two below their size.
+
+    bits : flat rows as integers, each `stride` numbers from the next
+    counted : bool array (n_rows,)
+    mantissa : number of its bits
+    lowest : the power that is counted first, as floats are stored
+    counts : float array (2 K, width); the last power holds all larger elements too
+    """
+    for i in range(counted.size):
+        for j in range(stride if counted[i] else 0):
+            k = _magnitude(bits[i * stride + j], mantissa, lowest, len(counts) // 2)
+            if k >= 0:
+                counts[k, j] += 1.0
+
+
+@kept_on_disk
+@njit(**EXACT)
+def add_sparse_magnitudes(bits, columns, row_ends, counted, mantissa, lowest, counts):
+    """Do the same for sparse rows, with `counts` of shape (width, 2 K)."""
     for i in range(counted.size):
         for p in range(row_ends[i], row_ends[i + 1] if counted[i] else row_ends[i]):
-            size = abs(data[p])
-            if size > bounds[0]:
-                counts[columns[p], _last_below(size, bounds, usual)] += 1.0
+            k = _magnitude(bits[p], mantissa, lowest, counts.shape[1] // 2)
+            if k >= 0:
+                counts[columns[p], k] += 1.0
 
 
 @njit(**INNER)

@@ -15,7 +15,7 @@ calibrated mu or rho also gives up 1e-10 of its value, far more than the formula
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from numbers import Real
 from typing import Any, ClassVar
@@ -65,9 +65,11 @@ class GaussianEvent:
 
     The noise multiplier is the standard deviation of the noise over the sensitivity of the sum
     under the ledger's neighbouring relation, rounding and summation included; zero means no noise.
+    The purpose says in words what was released, and counts for nothing.
     """
 
     noise_multiplier: float
+    purpose: str = field(default="", compare=False, repr=False, kw_only=True)
     kind: ClassVar[str] = "gaussian"
 
     def __post_init__(self) -> None:
@@ -80,6 +82,8 @@ class GaussianEvent:
                 "pass the noise's standard deviation over the sensitivity."
             )
         object.__setattr__(self, "noise_multiplier", z)
+        if not isinstance(self.purpose, str):
+            raise TypeError(f"purpose={self.purpose!r} must be a string: what was released.")
 
     @property
     def mu(self) -> float:
@@ -126,6 +130,7 @@ class PoissonSampledEvent:
 
     sampling_rate: float
     noise_multiplier: float
+    purpose: str = field(default="", compare=False, repr=False, kw_only=True)
     kind: ClassVar[str] = "poisson_sampled"
     relations: ClassVar[tuple[str, ...]] = ("zero_out", "add_or_remove_one")
     mu: ClassVar[None] = None
@@ -134,7 +139,7 @@ class PoissonSampledEvent:
     def __post_init__(self) -> None:
         check_sampling_rate(self.sampling_rate)
         object.__setattr__(self, "sampling_rate", float(self.sampling_rate))
-        GaussianEvent(self.noise_multiplier)
+        GaussianEvent(self.noise_multiplier, purpose=self.purpose)
 
     @property
     def loss_variance(self) -> float:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from html import escape
 from itertools import chain, combinations_with_replacement, groupby
-from operator import itemgetter
 from typing import Any, ClassVar, get_args
 
 from scipy.optimize import brentq
@@ -752,10 +751,10 @@ class PrivacyLedger:
         return f"<PrivacyLedger: {self}>"
 
     def _repr_html_(self) -> str:
-        rows = [("kind", "count", "parameters")]
+        rows = [("released", "kind", "count", "parameters")]
         for event, count in single_releases(self.events):
             numbers = ", ".join(f"{k}={v:.6g}" for k, v in _parameters(event).items())
-            rows.append((event.kind, str(count), numbers))
+            rows.append((purpose_of(event), event.kind, str(count), numbers))
         return (
             f"<p><b>Privacy</b>: {escape(str(self))}</p>"
             f"<details><summary>Releases</summary><table>{html_rows(rows)}</table></details>"
@@ -821,8 +820,14 @@ def run_lengths(events: Iterable[Event]) -> tuple[tuple[Event, int], ...]:
 
 
 def _joined(runs: Iterable[tuple[Event, int]]) -> tuple[tuple[Event, int], ...]:
-    """Return runs in order, those of equal events in a row as one."""
-    return tuple((event, sum(n for _, n in same)) for event, same in groupby(runs, itemgetter(0)))
+    """Return runs in order, those of equal events of one purpose in a row as one."""
+    by_event = groupby(runs, lambda run: (run[0], purpose_of(run[0])))
+    return tuple((event, sum(n for _, n in same)) for (event, _), same in by_event)
+
+
+def purpose_of(event: Event) -> str:
+    """Return what was released, in words, or an empty string if that is not known."""
+    return getattr(event, "purpose", "")
 
 
 def counted(runs: Iterable[tuple[Event, int]]) -> Counter[Event]:
@@ -845,7 +850,11 @@ def single_releases(runs: Runs) -> Iterator[tuple[Event, int]]:
 
 def _written(runs: Runs) -> list[dict[str, Any]]:
     """Return runs as a document, which `_read` reads."""
-    return [{"kind": event.kind, "count": count, **_parameters(event)} for event, count in runs]
+    documents = []
+    for event, count in runs:
+        purpose = {"purpose": purpose_of(event)} if purpose_of(event) else {}
+        documents.append({"kind": event.kind, "count": count, **purpose, **_parameters(event)})
+    return documents
 
 
 def _read(entries: Iterable[Mapping[str, Any]]) -> tuple[tuple[Event, int], ...]:
@@ -853,8 +862,9 @@ def _read(entries: Iterable[Mapping[str, Any]]) -> tuple[tuple[Event, int], ...]
     for entry in entries:
         fields = dict(entry)
         event_type, count = _EVENT_TYPES[fields.pop("kind")], fields.pop("count")
+        purpose = {"purpose": fields.pop("purpose")} if "purpose" in fields else {}
         given = {k: [*map(_read, v)] if k == "parts" else _number(k, v) for k, v in fields.items()}
-        runs.append((event_type(**given), count))
+        runs.append((event_type(**given, **purpose), count))
     return tuple(runs)
 
 
@@ -862,7 +872,8 @@ def _parameters(event: Event) -> dict[str, Any]:
     """Return what makes up an event, by name: numbers, or the releases about each part."""
     if isinstance(event, ParallelEvent):
         return {"parts": [*map(_written, event.parts)]}
-    return {name: value for name, value in vars(event).items() if value is not None}
+    numbers = vars(event).items()
+    return {name: value for name, value in numbers if name != "purpose" and value is not None}
 
 
 def _number(name: str, value: Any) -> float:

@@ -39,8 +39,8 @@ _CONFIRMED_ROWS, _CONFIRMED_VALUES = 256, 2**18
 # Covers the rounding of costs, and is counted where an allowance is compared with the budget.
 _FILTER_TOLERANCE = 1e-12
 _GRID_BITS = 30
-# Powers of two between which the entries of a column are counted: those of usual size together.
-MAGNITUDES = 2.0 ** np.append(np.arange(-32, -4), np.arange(64))
+# Powers of two between which the elements of a column are counted.
+POWERS = np.arange(-33, 64)
 # Lengths between which rows are counted: 1, 2 and 3, which are usual, are not near any of them.
 LENGTHS = 3.5 * 2.0 ** np.arange(-9, 9)
 
@@ -249,8 +249,11 @@ class PlannedReleases:
         """Refuse every later release."""
         self._left, self.has_refused = iter(()), True
 
-    def charge(self, event: "Event") -> None:
-        """Charge a release, BEFORE it is made; refuse one that is not next on the list."""
+    def charge(self, event: "Event") -> "Event":
+        """Charge a release, BEFORE it is made; refuse one that is not next on the list.
+
+        It returns the one on the list, which has a purpose.
+        """
         planned = next(self._left, None)
         if event != planned:
             self.refuse_all()
@@ -258,6 +261,7 @@ class PlannedReleases:
                 f"The release of {event!r} is not what was planned ({planned!r} is next); it was "
                 "refused, and so is every later one."
             )
+        return planned
 
 
 class PrivacyFilter:
@@ -317,9 +321,10 @@ class PrivacyFilter:
                 )
             self._costs.append(float(cost))
 
-    def charge(self, event: "Event") -> None:
+    def charge(self, event: "Event") -> "Event":
         """Charge the cost of this release, BEFORE it is made."""
         self.spend(event.mu**2 if self.unit == "gdp" else event.rho)
+        return event
 
 
 def gradient_sums(X: Any, target: np.ndarray, loss: Any, **options: Any) -> Any:
@@ -459,27 +464,20 @@ class Vault:
         mechanism = GaussianSum(sensitivity, noise_multiplier, slack)
         return self._release_sum(mechanism, exact, size)
 
-    def row_sum(self, row_bound: float, noise_multiplier: float) -> np.ndarray:
-        """Release the sum over the records of ``x~``, each clipped to a norm of `row_bound`.
-
-        So much is what a record moves it by, of several rows too, and twice that in place of
-        another, as with `gradient_sum`. It does not depend on the labels.
-        """
-        row_bound = _checked_bound(row_bound)
-        slack = self._sums.moment_rounding(self._most_samples) * row_bound
-        mechanism = GaussianSum(self._moved_clips * row_bound, float(noise_multiplier), slack)
-        size = self._sums.coef_shape[0]
-        return self._release_sum(mechanism, partial(self._sums.row_sum, row_bound), size)
-
     def magnitudes(self, noise_multiplier: float) -> np.ndarray:
-        """Release how many entries of each column are between which `MAGNITUDES`, with noise.
+        """Release a histogram of the elements of each column by sign and size, with noise.
 
-        Shape (n_columns, MAGNITUDES.size), what is beyond the last of them in the last.
+        Shape (n_columns, 2 POWERS.size), as `Objective.magnitudes` counts them.
+
+        An element has one sign and one size. So a record adds one to at most one count of each
+        column, and moves all counts by sqrt(n_columns) at most. Another record in its place takes
+        one from one count and adds one to another: sqrt(2 n_columns). The intercept has no counts,
+        but is paid for.
         """
-        shape = self._sums.coef_shape[0], MAGNITUDES.size
+        shape = self._sums.coef_shape[0], 2 * POWERS.size
         sensitivity = magnitude_sensitivity(self._budget.neighboring_relation, shape[0])
         mechanism = GaussianSum(sensitivity, float(noise_multiplier))
-        exact = partial(self._sums.magnitudes, MAGNITUDES)
+        exact = partial(self._sums.magnitudes, POWERS)
         return self._release_sum(mechanism, exact, math.prod(shape))
 
     def lengths(self, noise_multiplier: float) -> np.ndarray:
@@ -563,7 +561,7 @@ class Vault:
             raise RuntimeError(
                 "A vault cannot be used in a fork: its allowance is for one process."
             )
-        self._allowance.charge(event)
+        event = self._allowance.charge(event)
         recorder = self._tape
         try:
             answer = draw(exact()) if recorder is None else recorder.note(event, moves, exact, draw)

@@ -300,7 +300,7 @@ class Quantity(Column):
 
         Notes
         -----
-        With one interval the position u is in [0, 1], and u^2 <= 1. Otherwise let a = |u - 1/2|,
+        With one interval the position u is in [0, 1], and u^2 <= 1. Otherwise let a = abs(u - 1/2),
         which is in [0, 1/2]. Divided by the squared height, the first number and the hat of level 0
         give ``a^2 + (1/2 - a)^2``: it is convex in a, and 1/4 at both ends, so 1/4 at most. The hat
         of level l is in [0, 2^(-l-1)], and a row has one of each level: 4^(-l) / 4 at most.

@@ -1,7 +1,8 @@
 """Features computed from public facts: fitting them reads names of columns and no row."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from itertools import pairwise
 from typing import Any, Self
 
@@ -11,7 +12,7 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpglm.schema.columns import Column, TextColumn
-from dpglm.schema.values import check_names, is_dask, read_columns, validated
+from dpglm.schema.values import check_names, is_dask, read_columns, validated, with_row_bound
 
 
 @dataclass(eq=False, repr=False)
@@ -37,6 +38,10 @@ class SchemaEncoder(TransformerMixin, BaseEstimator):
     -----
     First come columns with an order (numbers, booleans, dates, ordinals), then a block for each
     category, then one for each text; within these, the order is that of the schema.
+
+    Encoded rows carry the public bound on their norms, `Schema.row_bound`, to the estimator of the
+    same pipeline. Arrays, CSR matrices and data frames of pandas and Dask carry it; rows picked
+    from an array or a data frame do as well, as in cross-validation.
 
     Examples
     --------
@@ -99,7 +104,20 @@ class SchemaEncoder(TransformerMixin, BaseEstimator):
         import pandas as pd
 
         rows = SchemaEncoder(self.schema).transform(part)
-        return pd.DataFrame(rows, index=part.index, columns=self.get_feature_names_out())
+        frame = pd.DataFrame(rows, index=part.index, columns=self.get_feature_names_out())
+        return with_row_bound(frame, self.schema.row_bound(fit_intercept=False))
+
+
+def _with_bound(transform: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(transform)
+    def bounded(self: SchemaEncoder, X: Any) -> Any:
+        return with_row_bound(transform(self, X), self.schema.row_bound(fit_intercept=False))
+
+    return bounded
+
+
+# Around scikit-learn's own wrapper, which makes the data frame that `set_output` asked for.
+SchemaEncoder.transform = _with_bound(SchemaEncoder.transform)  # type: ignore[method-assign]
 
 
 def encode(

@@ -197,7 +197,7 @@ class Schema:
         ('asinh', 16, 2)
         >>> from dpglm import DPLogisticRegression
         >>> plan = DPLogisticRegression(epsilon=0.1).plan(n_samples=4000, n_features=2)
-        >>> schema.additive(signal=plan.signal).n_encoded
+        >>> schema.additive(signal=plan.n_mu).n_encoded
         8
         """
         self.check_filled_in()

@@ -1,11 +1,11 @@
-"""Raw columns of any table, whoever made it, as numpy arrays and distinct values."""
+"""Raw columns of any table as numpy arrays and distinct values, and encoded rows with a bound."""
 
 import math
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import narwhals as nw
 import numpy as np
@@ -32,6 +32,8 @@ class Distinct(NamedTuple):
         return np.array([number(value) for value in self.values], dtype=float)[self.rows]
 
 
+# Where a data frame of pandas keeps the bound on its rows, with the names of its columns.
+BOUND_KEY = "dpglm.row_bound"
 # An array of numbers, booleans or moments in time, or anything else.
 Raw = np.ndarray | Distinct
 
@@ -439,3 +441,68 @@ def floating(rows: Any) -> np.ndarray | sparse.csr_array:
         what = "Complex data" if rows.dtype.kind == "c" else "Dates and times"
         raise ValueError(f"{what} not supported: X must hold real numbers.")
     return found
+
+
+class _Bounded:
+    """Encoded rows whose norms are at most ``row_bound``, without the 1 of an intercept.
+
+    Rows that are picked, copied or pickled keep the bound. Nothing else does: what is made by
+    arithmetic, of some columns, or of several arrays, has no bound.
+    """
+
+    row_bound: float | None = None
+
+    def __getitem__(self, key: Any) -> Any:
+        found = super().__getitem__(key)  # type: ignore[misc]
+        found = np.asarray(found) if isinstance(found, np.ndarray) else found
+        others = key[1:] if isinstance(key, tuple) else ()
+        all_columns = all(k is ... or (isinstance(k, slice) and k == slice(None)) for k in others)
+        return with_row_bound(found, self.row_bound) if all_columns else found
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.row_bound = None
+        super().__setitem__(key, value)  # type: ignore[misc]
+
+
+class BoundedArray(_Bounded, np.ndarray):
+    """Dense rows that carry a bound; arithmetic returns plain arrays."""
+
+    def copy(self, order: Any = "C") -> Self:
+        return with_row_bound(np.array(self, order=order), self.row_bound)
+
+    def __copy__(self) -> Self:
+        return self.copy()
+
+    def __deepcopy__(self, memo: Any) -> Self:
+        return self.copy()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return with_row_bound, (np.asarray(self), self.row_bound)
+
+    def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False) -> Any:
+        return np.asarray(array)[()] if return_scalar else np.asarray(array)
+
+    def __repr__(self) -> str:
+        return repr(np.asarray(self))
+
+
+class BoundedCSR(_Bounded, sparse.csr_array):
+    """Sparse rows that carry a bound."""
+
+    def copy(self) -> Self:
+        return with_row_bound(super().copy(), self.row_bound)
+
+
+def with_row_bound(rows: Any, row_bound: Any) -> Any:
+    """Return an array, a sparse matrix or a data frame that carries a bound, if one is given."""
+    if not isinstance(row_bound, float) or getattr(rows, "ndim", 0) != 2:
+        return rows
+    if isinstance(rows, np.ndarray):
+        rows = rows.view(BoundedArray)
+    elif sparse.issparse(rows):
+        rows = BoundedCSR(rows)
+    if isinstance(rows, _Bounded):
+        rows.row_bound = row_bound
+    elif type(rows).__module__.partition(".")[0] == "pandas":
+        rows.attrs[BOUND_KEY] = [row_bound, [*rows.columns]]
+    return rows

@@ -10,7 +10,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils import column_or_1d
 
-from dpglm.schema.values import check_sparse
+from dpglm.schema.values import check_sparse, with_row_bound
 from dpglm.sources.base import BUFFERS, LocalSource, distinct, read_ahead, rows_of_a_block
 
 
@@ -51,11 +51,12 @@ class ArraySource(LocalSource):
             raise ValueError(
                 f"y must have shape ({n_samples},), like the rows of X, got {self._labels.shape}."
             )
+        bound = getattr(X, "row_bound", None)
         if sparse.issparse(X):
             check_sparse(X)
             X = X.tocsr()
         self._X = X
-        self.template = np.empty((0, self.n_features), dtype=X.dtype)
+        self.template = with_row_bound(np.empty((0, self.n_features), dtype=X.dtype), bound)
         row_bytes = self.n_features * np.dtype(X.dtype).itemsize
         if sparse.issparse(X):
             row_bytes = self._X.nnz / n_samples * (8 + X.dtype.itemsize)
@@ -170,8 +171,8 @@ class IterableSource(LocalSource):
                 f"{type(iterable).__name__}; wrap a generator in a class with an __iter__ method."
             )
         self._iterable = iterable
-        rows, labels = [], []
-        for block, (X, y) in enumerate(read_ahead(self._first_pass())):
+        rows, labels, bounds = [], [], []
+        for block, (X, y) in enumerate(read_ahead(self._first_pass(bounds))):
             if X.ndim != 2 or y.shape != X.shape[:1] or X.shape[1] < 1:
                 raise ValueError(
                     f"{self.describe(block)} must hold X of shape (rows, n_features) and y of "
@@ -188,6 +189,8 @@ class IterableSource(LocalSource):
         if not rows:
             raise ValueError("The iterable of blocks is empty; it must yield (X, y) at least once.")
         self.block_rows = tuple(rows)
+        bound = max(bounds) if all(isinstance(bound, float) for bound in bounds) else None
+        self.template = with_row_bound(np.empty((0, self.n_features)), bound)
         self._distinct = labels[0]
 
     def describe(self, block: int) -> str:
@@ -201,9 +204,14 @@ class IterableSource(LocalSource):
         encoded, labels = super()._encoded(rows, labels)
         return encoded.copy(), labels.copy()
 
-    def _first_pass(self):
-        """Yield the blocks as long as there are any; nothing is known of them yet."""
-        blocks = filter(_has_rows, self._iterable)
+    def _first_pass(self, bounds: list[Any]) -> Iterator[tuple[Any, np.ndarray]]:
+        """Yield the blocks as long as there are any, and note the bounds that rows carry."""
+
+        def noted(data: tuple[Any, Any]) -> tuple[Any, Any]:
+            bounds.append(getattr(data[0], "row_bound", None))
+            return data
+
+        blocks = map(noted, filter(_has_rows, self._iterable))
         data = (self._next(block, blocks) for block in itertools.count())
         yield from itertools.takewhile(lambda found: found is not None, data)
 

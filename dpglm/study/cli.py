@@ -22,9 +22,9 @@ from sklearn.base import BaseEstimator
 
 import dpglm
 from dpglm.audit.report import AuditReport, audit_estimator, audit_table
+from dpglm.baselines.perturbation import DEFAULT_ROW_BOUND
 from dpglm.datasets import read_texts, read_untyped
 from dpglm.estimators.inference import aligned
-from dpglm.estimators.whitening import DEFAULT_ROW_BOUND
 from dpglm.exceptions import require
 from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS
 from dpglm.privacy.ledger import PrivacyLedger, rounded_up

@@ -14,7 +14,7 @@ from dpglm import calculator, schedules
 from dpglm.datasets import sample_from_schema
 from dpglm.estimators.adaptive_plan import AdaptivePlan
 from dpglm.estimators.inference import aligned, most_columns
-from dpglm.estimators.plan import WHITENED_UNITS, PrivacyPlan
+from dpglm.estimators.plan import PURPOSES, WHITENED_UNITS, PrivacyPlan
 from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS
 from dpglm.privacy.ledger import PrivacyLedger, composed_epsilon, rounded_up
 from dpglm.schema import Schema
@@ -133,13 +133,13 @@ def _noise(plan: PrivacyPlan) -> list[str]:
         for name, share, event in moment.parts:
             share = _percent(share * (1 - for_intervals))
             text = f"{share} of the budget, noise multiplier {event.noise_multiplier:.4g}"
-            rows[f"first, features' {name}"] = text
+            rows[f"first, {name}"] = f"{text}, for the {PURPOSES[name]}"
     low, high = plan.noise_multiplier.min(), plan.noise_multiplier.max()
     gradients = f"{plan.n_iter:,} gradient{'s' if plan.n_iter > 1 else ''}"
     multipliers = f"{low:.4g} each" if low == high else f"{low:.4g} to {high:.4g}"
     each = math.sqrt(np.mean(plan.noise_multiplier**2)) * _noise_per_multiplier(plan)
     averaged = each / math.sqrt(plan.n_iter)
-    rows[gradients] = f"noise multiplier {multipliers}"
+    rows[gradients] = f"noise multiplier {multipliers}, for the descent"
     rows["noise on a mean gradient"] = (
         f"{_of_clip(each)}, as a norm over {facts.n_released:,} coordinates; {_percent(averaged)} "
         "on the mean of all iterations"
@@ -156,7 +156,7 @@ def _noise(plan: PrivacyPlan) -> list[str]:
         rows["WARNING"] = weak
     if plan.sampling_rate == 1:
         d = facts.n_features
-        rows["signal per direction, n mu / d"] = f"{plan.signal / d:.4g} for all d = {d:,} columns"
+        rows["signal per direction, n mu / d"] = f"{plan.n_mu / d:.4g} for all d = {d:,} columns"
     return _section("NOISE", rows.items())
 
 
@@ -257,7 +257,7 @@ def _spending(plan: AdaptivePlan) -> list[str]:
     if plan.second_moment is not None:
         for name, _, event in plan.second_moment.parts:
             share = plan.unit.cost(event) / plan.capacity
-            rows[f"first, features' {name}"] = f"{_percent(share)} of it"
+            rows[f"first, {name}"] = f"{_percent(share)} of it, for the {PURPOSES[name]}"
     iteration = (plan.gradient_cost + plan.selection_cost) / plan.capacity
     multiplier, affordable = _first_multiplier(plan), plan.n_affordable
     noise = _of_clip(multiplier * _noise_per_multiplier(plan))
@@ -450,6 +450,7 @@ def _guess(arguments: argparse.Namespace) -> Guess | None:
     if schema is not None:
         schema = schema.additive(1) if arguments.width else schema  # one coefficient for each
         arguments.features, arguments.classes = schema.n_encoded, len(schema.classes)
+        arguments.row_bound = schema.row_bound()
     majority = arguments.majority or 1 / arguments.classes
     return Guess(arguments.accuracy, majority, schema, arguments.width)
 
@@ -523,6 +524,8 @@ def _estimator(arguments: argparse.Namespace) -> BaseEstimator:
         "clip_schedule": arguments.clip,
         "preconditioner": arguments.preconditioner,
         "sampling_rate": arguments.sampling_rate if sampled else None,
+        # What encoded rows tell a fit.
+        "row_bound": arguments.row_bound if arguments.schema else None,
     }
     # What is not given is left at the estimator's own default.
     given = {name: value for name, value in parameters.items() if value not in (None, "auto")}

@@ -405,9 +405,10 @@ class PrivacyReport:
     def _algorithms(self) -> _Section:
         rows = [("releases", "what", "parameters")]
         for event in self._releases():
-            numbers = {k: v for k, v in event.items() if k not in ("kind", "count")}
+            numbers = {k: v for k, v in event.items() if k not in ("kind", "count", "purpose")}
             text = ", ".join(f"{name} {value:.6g}" for name, value in numbers.items()) or "-"
-            rows.append((str(event["count"]), RELEASES[event["kind"]], text))
+            what = ": ".join([RELEASES[event["kind"]], event.get("purpose", "")]).rstrip(": ")
+            rows.append((str(event["count"]), what, text))
         return _Section(
             "What was released?",
             "Algorithms",

@@ -503,7 +503,7 @@ def noise_from_public(estimator: BaseEstimator, X: Any, y: Any, *, n_samples: in
     >>> model = DPLogisticRegression(epsilon=1.0)
     >>> noise = noise_from_public(model, *make_census(1000, random_state=0), n_samples=30_000)
     >>> len(noise.influence)
-    22
+    24
     """
     if not isinstance(estimator, NoisyDescentMixin):
         raise TypeError(f"estimator={estimator!r} must be DPLogisticRegression or DPLinearSVM.")

@@ -87,9 +87,6 @@ class BlockObjective:
     def second_moment(self, *how: Any) -> np.ndarray:
         return self._total("second_moment", *how)
 
-    def row_sum(self, row_bound: float) -> np.ndarray:
-        return self._total("row_sum", row_bound)
-
     def line_losses(self, *where: np.ndarray, **bounds: float | None) -> np.ndarray:
         # No scores are kept: each call computes those at the coefficients afresh.
         return self._total("line_losses", *where, **bounds)
@@ -98,8 +95,8 @@ class BlockObjective:
         model = self._model.in_basis(basis)
         return BlockObjective(self._blocks.changed("in_basis", basis, model.stretches), model)
 
-    def magnitudes(self, bounds: np.ndarray) -> np.ndarray:
-        return self._total("magnitudes", bounds)
+    def magnitudes(self, powers: np.ndarray) -> np.ndarray:
+        return self._total("magnitudes", powers)
 
     def lengths(self, bounds: np.ndarray) -> np.ndarray:
         return self._total("lengths", bounds)

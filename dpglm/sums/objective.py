@@ -312,29 +312,16 @@ class Objective:
             scores = self._scores(self._check_coef(coef, "coef"))[0, : self.n_rows]
             # Of a score that is no number there is none.
             weights = weights * np.sqrt(np.nan_to_num(self.loss.second_derivative(scores)))
-        scale = self._shrinkage(row_bound, weights, 2)
+        scale = self._shrinkage(row_bound, weights)
         with one_blas_thread():
             return self._rows.second_moment(
                 scale, self._fit_intercept, diagonal, self._score_chunk, self._basis
             )
 
-    def row_sum(self, row_bound: float) -> np.ndarray:
-        """Sum over rows of ``w x~``, shape (n_columns,), clipped to an L2 norm of `row_bound`.
-
-        w is the weight of a row, and in a group the norms add up to the bound at most. Private: it
-        leaves the library through a mechanism only.
-        """
-        if self._basis is not None:
-            raise ValueError("Rows are added before there is a basis.")
-        weights = 1.0 if self._row_weights is None else self._row_weights[: self.n_rows]
-        scale = self._shrinkage(row_bound, weights, 1)
-        with one_blas_thread():
-            return self._rows.sum(scale, self._fit_intercept, self._score_chunk)
-
-    def _shrinkage(self, row_bound, weights, power):
+    def _shrinkage(self, row_bound, weights):
         """Weights of the rows, less where they would be longer than the bound.
 
-        In a group the norms to this power add up to that of the bound at most.
+        In a group the squares of the norms add up to that of the bound at most.
         """
         inverse = np.abs(self._signed[: self.n_rows])
         with np.errstate(over="ignore"):
@@ -344,20 +331,21 @@ class Objective:
         scale = np.where(inverse > 0.0, shrinkage, 0.0)
         if self._groups is not None:
             norms = np.divide(scale, inverse, out=np.zeros_like(scale), where=inverse > 0.0)
-            parts = parts_of_groups((norms / row_bound) ** power, self._groups)
-            scale = np.minimum(scale, row_bound * parts ** (1 / power) * inverse)
+            parts = parts_of_groups((norms / row_bound) ** 2, self._groups)
+            scale = np.minimum(scale, row_bound * np.sqrt(parts) * inverse)
         return scale
 
-    def magnitudes(self, bounds: np.ndarray) -> np.ndarray:
-        """Number of entries x of each column of ``x~`` whose size is between consecutive bounds.
+    def magnitudes(self, powers: np.ndarray) -> np.ndarray:
+        """Number of elements x of each column of ``x~`` by sign and by the power of two below |x|.
 
-        Private: it leaves the library through a mechanism only. Shape (n_columns, n_bounds): at k
-        those with ``bounds[k] < |x| <= bounds[k + 1]``, at the last all beyond. Null records count
-        nowhere, nor does the intercept, and of a group only the first row that is no null record.
-        Whole numbers, free of rounding up to 2^53 records.
+        Private: it leaves the library through a mechanism only. `powers` are whole numbers, each
+        one above the last. Shape (n_columns, 2 n_powers): those with ``2^k < x <= 2^(k + 1)`` for
+        each power k, at the last of them all larger ones too, and then the same of -x. Null records
+        count nowhere, nor does the intercept, and of a group only the first row that is no null
+        record. Whole numbers, free of rounding up to 2^53 records.
         """
-        counts = np.zeros((self._n_columns, len(bounds)))
-        counts[: self._rows.n_features] = self._rows.magnitudes(self._counted(), bounds)
+        counts = np.zeros((self._n_columns, 2 * len(powers)))
+        counts[: self._rows.n_features] = self._rows.magnitudes(self._counted(), powers)
         return counts
 
     def lengths(self, bounds: np.ndarray) -> np.ndarray:
@@ -402,7 +390,7 @@ class Objective:
         return scaled
 
     def moment_rounding(self, n_samples: int) -> float:
-        """Bound on what rounding adds to the sensitivity of `second_moment`, and of `row_sum`.
+        """Bound on what rounding adds to the sensitivity of `second_moment`.
 
         Relative to the square of the row bound, and with the sums of `rounding_slack`: each entry
         sums products in chunks, a clipped row has a norm of at most ``(1 + (d + 12) u) row_bound``,

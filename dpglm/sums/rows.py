@@ -145,15 +145,6 @@ class _Rows:
                 _check_finite(self._stored(start, stop))
         return inverse
 
-    def sum(self, scale, fit_intercept, chunk_rows):
-        """Sum over rows of ``s_i x~_i``, given a scale for each row."""
-        total = np.zeros(self.n_features + fit_intercept)
-        for start in range(0, self.n_rows, chunk_rows):
-            stop = min(start + chunk_rows, self.n_rows)
-            total[: self.n_features] += scale[start:stop] @ self._stored(start, stop)
-            total[self.n_features :] += scale[start:stop].sum()
-        return self._of_stored(total)
-
     def second_moment(self, scale, fit_intercept, diagonal, chunk_rows, basis=None):
         """Sum over rows of ``s_i^2 x~_i x~_i'``, or its diagonal, given a scale for each row.
 
@@ -204,15 +195,16 @@ class DenseRows(_Rows):
         dense_squares(*self._data, scales, images, bias, start, squares)
         return squares[: stop - start]
 
-    def magnitudes(self, counted, bounds):
-        """How many entries of counted rows are between which bounds, (n_features, n_bounds)."""
-        counts = np.zeros((len(bounds), self.width))
-        rows, tail, n_features = self._data
-        weights = _lengthened(counted, _padded(self.n_rows))
-        n_body = weights.size - tail.size // self.width
-        add_magnitudes(rows, n_features, weights[:n_body], bounds, counts)
-        add_magnitudes(tail, self.width, weights[n_body:], bounds, counts)
-        return counts[:, :n_features].T
+    def magnitudes(self, counted, powers):
+        """Count the elements of each column in counted rows, shape (n_features, 2 n_powers).
+
+        See `Objective.magnitudes`.
+        """
+        rows, _, n_features = self._data
+        counts = np.zeros((2 * len(powers), n_features))
+        integers, mantissa, lowest = _stored_floats(rows.dtype, powers[0])
+        add_magnitudes(rows.view(integers), n_features, counted, mantissa, lowest, counts)
+        return counts.T
 
     def _products(self, scale, fit_intercept, chunk_rows):
         width = _padded(self.n_features + fit_intercept)
@@ -266,10 +258,12 @@ class SparseRows(_Rows):
         squares = np.bincount(rows.indices, squares, minlength=self.n_features)
         return np.append(squares, (scale**2).sum()) if fit_intercept else squares
 
-    def magnitudes(self, counted, bounds):
+    def magnitudes(self, counted, powers):
         """See `DenseRows`."""
-        counts = np.zeros((self.n_features, len(bounds)))
-        add_sparse_magnitudes(*self._data, counted, bounds, counts)
+        data, *where = self._data
+        counts = np.zeros((self.n_features, 2 * len(powers)))
+        integers, mantissa, lowest = _stored_floats(data.dtype, powers[0])
+        add_sparse_magnitudes(data.view(integers), *where, counted, mantissa, lowest, counts)
         return counts
 
     def add_chunks(self, problem, chunks, sums):
@@ -300,6 +294,12 @@ def _lengthened(array, width):
     longer = np.zeros((*array.shape[:-1], width))
     longer[..., : array.shape[-1]] = array
     return longer
+
+
+def _stored_floats(dtype, power):
+    """Return the integers as long as floats, the bits of a mantissa, and a power as stored."""
+    limits = np.finfo(dtype)
+    return f"i{limits.bits // 8}", limits.nmant, int(power) + limits.maxexp - 1
 
 
 def _aligned(size):
