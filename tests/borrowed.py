@@ -56,11 +56,11 @@ class Adapted:
         self.n_iter_ = np.array([self.n_iter_])
         return self
 
-    def plan(self, n_samples, n_features, n_classes=2):
+    def _planned(self, *given):
         asked = self.max_iter
-        self.alpha, self.max_iter = 1 / (self.C * n_samples), min(asked, 300)
+        self.alpha, self.max_iter = 1 / (self.C * given[0]), min(asked, 300)
         try:
-            return super().plan(n_samples, n_features, n_classes)
+            return super()._planned(*given)
         finally:
             self.max_iter = asked
 

@@ -153,7 +153,8 @@ def test_a_sampled_plan_tells_of_batches_and_of_the_closed_form(plan):
     assert "conditions that fail" not in printed and "mu" not in section(printed, "BUDGET")[3]
     made = DPLogisticRegression(epsilon=0.4, delta=1e-4, sampling_rate=0.02, max_iter=500)
     z = made.plan(10_000, 100).noise_multiplier[0]
-    assert value_of(printed, "500 gradients") == f"noise multiplier {z:.4g} each"
+    expected = f"noise multiplier {z:.4g} each, for the descent"
+    assert value_of(printed, "500 gradients") == expected
     noise = 100 * math.sqrt(101) * z / 200
     assert value_of(printed, "noise on a mean gradient").startswith(f"{noise:.3g}% of the clip")
 

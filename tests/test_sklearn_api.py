@@ -173,7 +173,7 @@ SHELL = {
 def checks_of(estimator, *, daily, lucky=False):
     """All checks; those of baselines, of the shell and with options are slow unless `daily`.
 
-    Of eight seeds three make the default fit pass where others see no signal, and 0 is one.
+    Of eight seeds some make a default fit pass where others see no signal, and 0 is one of these.
     """
     reason = None if lucky else BASELINES.get(type(estimator), NO_SIGNAL)
     failing = {} if reason is None else {"check_class_weight_classifiers": reason}
@@ -191,7 +191,7 @@ def checks_of(estimator, *, daily, lucky=False):
 
 CHECKS = [
     *checks_of(DPLogisticRegression(), daily=True, lucky=True),
-    *checks_of(DPLinearSVM(), daily=False),
+    *checks_of(DPLinearSVM(), daily=False, lucky=True),
     *checks_of(DPAGDClassifier(), daily=False),
     *checks_of(DPLogisticRegression(preconditioner="diagonal"), daily=False),
     *checks_of(DPAGDClassifier(preconditioner=None), daily=False),
