@@ -68,8 +68,8 @@ def forms(tables, epsilon):
         plan = DPLogisticRegression(epsilon=epsilon, delta=DELTA).plan(len(y) * 4 // 5, 1)
         finer = schema.additive(signal=plan.n_mu)
         known = {"lines": schema.additive(1), "default": schema, "curves": finer}
-        for form, facts in known.items():
-            yield {f"{name}, {form}": (facts.transformer().fit_transform(rows), y)}, models
+        for form, metadata in known.items():
+            yield {f"{name}, {form}": (metadata.transformer().fit_transform(rows), y)}, models
 
 
 def differences(records, base="lines", form="curves"):

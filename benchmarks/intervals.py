@@ -4,7 +4,7 @@
     python benchmarks/intervals.py --results intervals.jsonl --table   # prints
 
 Each table is drawn anew from a population whose coefficients are known, fitted with
-``inference_share=0.5``, delta 1e-6 and all defaults, and every interval of level .95 is compared
+``inference_fraction=0.5``, delta 1e-6 and all defaults, and every interval of level .95 is compared
 with the truth: the true coefficients, or those that the model without the columns that were left
 out has in the population, of rows with their weights. Thresholds of `dpglm.estimators.inference`
 were chosen on these populations, with other seeds; ``--seed`` draws tables that nobody has seen.
@@ -204,7 +204,7 @@ def run(cell, repeats, path, population, seed):
         model = DPLogisticRegression(
             epsilon=cell.epsilon,
             neighboring_relation=cell.relation,
-            inference_share=0.5,
+            inference_fraction=0.5,
             classes=[0, 1],
         )
         line = {"cell": list(cell), "repeat": repeat}

@@ -74,8 +74,8 @@ def tables(names, n_rows, shares, epsilon):
                 plan = MODELS["logistic"](epsilon=epsilon, delta=DELTA).plan(n * 4 // 5, 1)
                 curves = schema.additive(signal=plan.n_mu)
                 forms = {"lines": schema.additive(1), "default": schema, "curves": curves}
-                for form, facts in forms.items():
-                    X = facts.transformer().fit_transform(rows)
+                for form, metadata in forms.items():
+                    X = metadata.transformer().fit_transform(rows)
                     yield f"{name} {n} {share:g}, {form}", (X, signs(labels, schema))
 
 

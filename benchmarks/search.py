@@ -14,12 +14,12 @@ import argparse
 import numpy as np
 from sklearn.model_selection import ParameterGrid, train_test_split
 
-from dpglm import DPLogisticRegression, Geometric
+from dpglm import DPLogisticRegression, ExponentialDecay
 from dpglm.datasets import fetch_adult, fetch_bank
 from dpglm.workflow import PrivateSearchCV
 
 GRID = {
-    "noise_schedule": ["constant", Geometric(ratio=0.95), Geometric(ratio=1.05)],
+    "noise_schedule": ["constant", ExponentialDecay(ratio=0.95), ExponentialDecay(ratio=1.05)],
     "clip_schedule": [0.1, 0.3, 1.0, 3.0],
 }
 
@@ -30,10 +30,10 @@ def measured(fetch, epsilon, seed):
     X = bunch.schema.additive(1).transformer().fit_transform(bunch.data)
     y = np.asarray(bunch.target)
     X_train, X_test, y_train, y_test = train_test_split(X, y, test_size=0.2, random_state=seed)
-    facts = {"epsilon": epsilon, "delta": 1e-6, "classes": list(bunch.schema.classes)}
+    metadata = {"epsilon": epsilon, "delta": 1e-6, "classes": list(bunch.schema.classes)}
     single = [{}, *ParameterGrid(GRID)]
-    models = [DPLogisticRegression(**facts, **setting) for setting in single]
-    models.insert(1, PrivateSearchCV(DPLogisticRegression(), GRID, **facts))
+    models = [DPLogisticRegression(**metadata, **setting) for setting in single]
+    models.insert(1, PrivateSearchCV(DPLogisticRegression(), GRID, **metadata))
     return [model.fit(X_train, y_train).score(X_test, y_test) for model in models]
 
 

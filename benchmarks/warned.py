@@ -43,8 +43,8 @@ def main():
     cells = {}
     for name, rows, labels, schema in raw_tables(arguments.tables):
         y, best = signs(labels, schema), 0.5
-        for form, facts in {"lines": schema.additive(1), "default": schema}.items():
-            X = np.asarray(facts.transformer().fit_transform(rows))
+        for form, metadata in {"lines": schema.additive(1), "default": schema}.items():
+            X = np.asarray(metadata.transformer().fit_transform(rows))
             for model, Model in MODELS.items():
                 for n in arguments.rows:
                     for epsilon in arguments.epsilons:

@@ -17,7 +17,7 @@ from dpglm.privacy.events import sampled_event
 from dpglm.privacy.gaussian import GaussianEvent, gdp_mu
 from dpglm.privacy.ledger import PrivacyLedger
 
-__all__ = ["Errors", "PrivacyCalculator", "expected_accuracy", "expected_errors"]
+__all__ = ["ExpectedStandardErrors", "PrivacyCalculator", "expected_accuracy", "expected_errors"]
 
 # A ledger wants a delta to report at, whatever it is asked for later.
 _ANY_DELTA = 1e-6
@@ -200,8 +200,8 @@ def expected_accuracy(plan: PrivacyPlan, *, accuracy: float, majority: float = 0
     """
     if (
         not isinstance(plan, PrivacyPlan)
-        or plan.facts.curvature != Logistic.curvature
-        or plan.facts.n_outputs > 1
+        or plan.metadata.curvature != Logistic.curvature
+        or plan.metadata.n_outputs > 1
         or plan.second_moment is None
         or plan.second_moment.preconditioner.diagonal
     ):
@@ -210,7 +210,7 @@ def expected_accuracy(plan: PrivacyPlan, *, accuracy: float, majority: float = 0
             "preconditioner and two classes only; simulate that of others on public rows."
         )
     chance = _chances(accuracy, majority)
-    d = plan.facts.n_features
+    d = plan.metadata.n_features
     white = plan.in_whitened_space(d)
     design = np.column_stack([NORMAL, np.ones_like(NORMAL)])
     # The slope, the intercept, and how much of the noise of each iteration is in a coefficient.
@@ -226,14 +226,16 @@ def expected_accuracy(plan: PrivacyPlan, *, accuracy: float, majority: float = 0
         direction, velocity = white.momentum.direction(gradient, velocity, t + 1)
         coef = coef - white.step[t] * direction
         average = average + white.averaging[t] * coef
-    noise = np.linalg.norm(average[2:] * white.facts.noise_std) / white.facts.expected_batch_size
+    noise = (
+        np.linalg.norm(average[2:] * white.metadata.noise_std) / white.metadata.expected_batch_size
+    )
     # Without noise the sign is certain.
     score = design @ average[:2] / max(noise * math.sqrt(d), 1e-300)
     right = chance * ndtr(score) + (1 - chance) * ndtr(-score)
     return max(majority, float(np.mean(right)))
 
 
-class Errors(NamedTuple):
+class ExpectedStandardErrors(NamedTuple):
     """Standard errors of coefficients that are to come: numbers, or arrays of them.
 
     Attributes
@@ -270,13 +272,13 @@ def expected_errors(
     majority: float = 0.5,
     spread: float = 0.3,
     rarest: float = 0.1,
-) -> Errors:
+) -> ExpectedStandardErrors:
     """Return the standard errors to expect of a coefficient, from theory.
 
     Parameters
     ----------
     plan : PrivacyPlan
-        Of `DPLogisticRegression` with an ``inference_share``.
+        Of `DPLogisticRegression` with an ``inference_fraction``.
     accuracy, majority : float
         As in `expected_accuracy`.
     spread : float, default=.3
@@ -287,12 +289,13 @@ def expected_errors(
 
     Returns
     -------
-    Errors
+    ExpectedStandardErrors
 
     Raises
     ------
     ValueError
-        If the plan has no ``inference_share``, or the guesses are as `expected_accuracy` refuses.
+        If the plan has no ``inference_fraction``, or the guesses are as `expected_accuracy`
+        refuses.
 
     Notes
     -----
@@ -302,21 +305,21 @@ def expected_errors(
     Examples
     --------
     >>> from dpglm import DPLogisticRegression
-    >>> plan = DPLogisticRegression(epsilon=1.0, inference_share=0.5).plan(40_000, 10)
+    >>> plan = DPLogisticRegression(epsilon=1.0, inference_fraction=0.5).plan(40_000, 10)
     >>> errors = expected_errors(plan, accuracy=0.8)
     >>> bool(0.2 < errors.width() < 0.4)
     True
     """
     if not isinstance(plan, PrivacyPlan) or plan.debiasing is None:
         raise ValueError(
-            "Intervals are of DPLogisticRegression with an inference_share; plan with .5, say."
+            "Intervals are of DPLogisticRegression with an inference_fraction; plan with .5, say."
         )
     chance = _chances(accuracy, majority)
-    n, release = plan.facts.n_samples, plan.debiasing
+    n, release = plan.metadata.n_samples, plan.debiasing
     information = n * float(np.mean(chance * (1 - chance)))
     noise = release.noise_multiplier * plan.budget.sensitivity(1.0) / math.sqrt(release.n_averaged)
-    noise *= math.sqrt(squared_bound(plan.facts.n_features, rarest)) / information
-    return Errors(1 / math.sqrt(information) / spread, noise / spread, n)
+    noise *= math.sqrt(squared_bound(plan.metadata.n_features, rarest)) / information
+    return ExpectedStandardErrors(1 / math.sqrt(information) / spread, noise / spread, n)
 
 
 def _chances(accuracy: float, majority: float) -> np.ndarray:

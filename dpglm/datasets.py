@@ -556,8 +556,8 @@ def _drawn_column(
         codes = _categories(len(column.categories), stratum, rng)
         return np.array(column.categories, dtype=object)[codes], codes
     if isinstance(column, TextColumn):
-        words = np.array([f"word{k}" for k in range(column.buckets)], dtype=object)
-        texts = words[_categories(column.buckets, stratum, rng)]
+        words = np.array([f"word{k}" for k in range(column.n_features)], dtype=object)
+        texts = words[_categories(column.n_features, stratum, rng)]
         return texts, column.numbers(texts).toarray()
     mean = np.clip(rng.beta(1.0, 2.0) + 0.08 * rng.standard_normal(_N_STRATA), 0.02, 0.98)
     concentration = 2.0 + rng.exponential(8.0)

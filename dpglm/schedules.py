@@ -21,15 +21,32 @@ from scipy.special import logsumexp
 from sklearn.base import BaseEstimator
 
 __all__ = [
-    "Constant", "DebiasedMomentum", "DecayingClip", "DynamicNoise", "Geometric", "HeavyBall",
-    "InverseTime", "LectureStep", "Momentum", "NesterovMomentum", "Piecewise", "Polynomial",
-    "PublicFacts", "Schedule", "averaging_weights", "check_momentum", "check_schedule",
-    "optimal_n_iter", "public_constants", "saturation_n_iter", "schedule_values",
+    "BiasCorrectedMomentum",
+    "Constant",
+    "ConvexStep",
+    "DecayingClip",
+    "DynamicNoise",
+    "ExponentialDecay",
+    "HeavyBall",
+    "InverseTimeDecay",
+    "Momentum",
+    "NesterovMomentum",
+    "PiecewiseConstant",
+    "Polynomial",
+    "PublicMetadata",
+    "Schedule",
+    "averaging_weights",
+    "check_momentum",
+    "check_schedule",
+    "optimal_n_iter",
+    "public_constants",
+    "saturation_n_iter",
+    "schedule_values",
 ]  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
-class PublicFacts:
+class PublicMetadata:
     """What a schedule may know; nothing here depends on private data, and None is not yet known.
 
     Parameters
@@ -37,7 +54,7 @@ class PublicFacts:
     n_samples, n_features, n_outputs : int
         Number of records (the public reference count where it is private), length of a row with
         its intercept, and columns of the coefficients: 1 for two classes, K for K classes.
-    alpha, curvature, row_bound : float, optional
+    alpha, curvature, max_row_norm : float, optional
         L2 penalty, largest second derivative of the loss in the score (inf for the hinge), and
         largest L2 norm of a row, intercept included, if it is descended on as it is.
     mu, clip, noise_std : float and two ndarrays of shape (n_iter,), optional
@@ -51,7 +68,7 @@ class PublicFacts:
 
     Examples
     --------
-    >>> PublicFacts(n_samples=1000, n_features=11, n_outputs=3).n_released
+    >>> PublicMetadata(n_samples=1000, n_features=11, n_outputs=3).n_released
     33
     """
 
@@ -60,7 +77,7 @@ class PublicFacts:
     n_outputs: int = 1
     alpha: float = 0.0
     curvature: float | None = None
-    row_bound: float | None = None
+    max_row_norm: float | None = None
     mu: float | None = None
     clip: np.ndarray | None = field(default=None, repr=False)
     noise_std: np.ndarray | None = field(default=None, repr=False)
@@ -77,33 +94,33 @@ class PublicFacts:
         """Number of values in one released gradient."""
         return self.n_features * self.n_outputs
 
-    def smoothness(self, row_bound: float | None = None) -> float:
-        """Lipschitz constant of the objective's gradient, ``curvature * row_bound^2 + alpha``."""
-        row_bound = self.row_bound if row_bound is None else row_bound
-        for name, value in (("row_bound", row_bound), ("curvature", self.curvature)):
+    def smoothness(self, max_row_norm: float | None = None) -> float:
+        """Return ``curvature * max_row_norm^2 + alpha``, the smoothness of the objective."""
+        max_row_norm = self.max_row_norm if max_row_norm is None else max_row_norm
+        for name, value in (("max_row_norm", max_row_norm), ("curvature", self.curvature)):
             if value is None or not 0 < value < math.inf:
                 raise ValueError(
-                    f"it needs a finite {name}, got {value!r}. row_bound is the largest L2 norm "
+                    f"it needs a finite {name}, got {value!r}. max_row_norm is the largest L2 norm "
                     "that a row, intercept included, can have, and is unknown after a "
                     "preconditioner; a hinge loss has no curvature."
                 )
-        return self.curvature * row_bound**2 + self.alpha
+        return self.curvature * max_row_norm**2 + self.alpha
 
-    def condition_number(self, row_bound: float | None = None) -> float:
+    def condition_number(self, max_row_norm: float | None = None) -> float:
         """Smoothness over strong convexity, which is the penalty's alone."""
         if not self.alpha > 0:
             raise ValueError(
                 f"it needs a positive alpha, got {self.alpha!r}: no other curvature is certain."
             )
-        return self.smoothness(row_bound) / self.alpha
+        return self.smoothness(max_row_norm) / self.alpha
 
 
 class Schedule(BaseEstimator):
-    """One positive value per iteration. Subclasses define ``values(n_iter, facts)``."""
+    """One positive value per iteration. Subclasses define ``values(n_iter, metadata)``."""
 
-    def values(self, n_iter: int, facts: PublicFacts) -> np.ndarray:
+    def values(self, n_iter: int, metadata: PublicMetadata) -> np.ndarray:
         """Return the values of a whole run, an array of shape (n_iter,)."""
-        raise NotImplementedError(f"{type(self).__name__} must define values(n_iter, facts).")
+        raise NotImplementedError(f"{type(self).__name__} must define values(n_iter, metadata).")
 
 
 @dataclass(eq=False, repr=False)
@@ -116,18 +133,18 @@ class Constant(Schedule):
 
     Examples
     --------
-    >>> Constant(0.5).values(3, PublicFacts(1000, 10))
+    >>> Constant(0.5).values(3, PublicMetadata(1000, 10))
     array([0.5, 0.5, 0.5])
     """
 
     value: float = 1.0
 
-    def values(self, n_iter: int, facts: PublicFacts) -> np.ndarray:
+    def values(self, n_iter: int, metadata: PublicMetadata) -> np.ndarray:
         return np.full(n_iter, float(self.value))
 
 
 @dataclass(eq=False, repr=False)
-class Geometric(Schedule):
+class ExponentialDecay(Schedule):
     """Exponential decay ``initial * ratio^t``, t = 0, 1, ... (Yu, Liu, Pu, Gursoy & Truex 2019).
 
     Parameters
@@ -138,7 +155,7 @@ class Geometric(Schedule):
 
     Examples
     --------
-    >>> Geometric(1.0, 0.5).values(3, PublicFacts(1000, 10))
+    >>> ExponentialDecay(1.0, 0.5).values(3, PublicMetadata(1000, 10))
     array([1.  , 0.5 , 0.25])
     """
 
@@ -146,7 +163,7 @@ class Geometric(Schedule):
     ratio: float = 0.99
     floor: float = 0.0
 
-    def values(self, n_iter: int, facts: PublicFacts) -> np.ndarray:
+    def values(self, n_iter: int, metadata: PublicMetadata) -> np.ndarray:
         return np.maximum(self.initial * float(self.ratio) ** np.arange(n_iter), self.floor)
 
 
@@ -164,7 +181,7 @@ class Polynomial(Schedule):
 
     Examples
     --------
-    >>> Polynomial(1.0, 0.5, power=2.0).values(3, PublicFacts(1000, 10))
+    >>> Polynomial(1.0, 0.5, power=2.0).values(3, PublicMetadata(1000, 10))
     array([1.   , 0.625, 0.5  ])
     """
 
@@ -173,7 +190,7 @@ class Polynomial(Schedule):
     power: float = 1.0
     horizon: int | None = None
 
-    def values(self, n_iter: int, facts: PublicFacts) -> np.ndarray:
+    def values(self, n_iter: int, metadata: PublicMetadata) -> np.ndarray:
         # A run of one iteration is at its start.
         horizon = max(n_iter - 1, 1) if self.horizon is None else self.horizon
         if not horizon > 0:
@@ -183,7 +200,7 @@ class Polynomial(Schedule):
 
 
 @dataclass(eq=False, repr=False)
-class Piecewise(Schedule):
+class PiecewiseConstant(Schedule):
     """Step decay: constant levels over fractions of the run (Yu, Liu, Pu, Gursoy & Truex 2019).
 
     Parameters
@@ -195,14 +212,14 @@ class Piecewise(Schedule):
 
     Examples
     --------
-    >>> Piecewise((4.0, 2.0, 1.0), (0.5, 0.75)).values(8, PublicFacts(1000, 10))
+    >>> PiecewiseConstant((4.0, 2.0, 1.0), (0.5, 0.75)).values(8, PublicMetadata(1000, 10))
     array([4., 4., 4., 4., 2., 2., 1., 1.])
     """
 
     levels: Sequence = (1.0, 0.5)
     boundaries: Sequence = (0.5,)
 
-    def values(self, n_iter: int, facts: PublicFacts) -> np.ndarray:
+    def values(self, n_iter: int, metadata: PublicMetadata) -> np.ndarray:
         levels, boundaries = np.array(self.levels, float), np.array(self.boundaries, float)
         edges = np.concatenate([[0.0], boundaries, [1.0]])
         if not (np.diff(edges) > 0).all() or len(levels) != len(boundaries) + 1:
@@ -218,12 +235,12 @@ class DynamicNoise(Schedule):
     ----------
     decay : float, optional
         First over last standard deviation of plain descent; sets ``gamma = decay^(-4/(T - 1))``.
-        By default gamma = 1 - 1/kappa follows from ``(curvature * row_bound^2 + alpha) / alpha``,
-        the public condition number kappa, which is usually pessimistic.
+        By default gamma = 1 - 1/kappa follows from ``(curvature * max_row_norm^2 + alpha) /
+        alpha``, the public condition number kappa, which is usually pessimistic.
     momentum : float, default=0.0
-        Coefficient of `DebiasedMomentum` to be optimal for.
-    row_bound : float, optional
-        Largest L2 norm of a row; by default that of the facts. Not needed with ``decay``.
+        Coefficient of `BiasCorrectedMomentum` to be optimal for.
+    max_row_norm : float, optional
+        Largest L2 norm of a row; by default that of the metadata. Not needed with ``decay``.
     influence : array-like of shape (n_iter,), optional
         What reaches the end of an error made in each iteration, in any unit, for runs of that
         length; the others do not count then. `dpglm.study.noise_from_public` measures it.
@@ -239,27 +256,27 @@ class DynamicNoise(Schedule):
 
     Examples
     --------
-    >>> DynamicNoise(decay=4.0).values(3, PublicFacts(1000, 10)).round(3)
+    >>> DynamicNoise(decay=4.0).values(3, PublicMetadata(1000, 10)).round(3)
     array([4.583, 2.291, 1.146])
     """
 
     decay: float | None = None
     momentum: float = 0.0
-    row_bound: float | None = None
+    max_row_norm: float | None = None
     influence: Sequence | None = None
 
-    def values(self, n_iter: int, facts: PublicFacts) -> np.ndarray:
+    def values(self, n_iter: int, metadata: PublicMetadata) -> np.ndarray:
         if not 0 <= self.momentum < 1:
             raise ValueError(f"momentum={self.momentum!r} must lie in [0, 1).")
-        half_log_q = self._log_weights(n_iter, facts) / 2
+        half_log_q = self._log_weights(n_iter, metadata) / 2
         # In logarithms: weights of long runs leave the range of floating point.
-        known = facts.clip is not None and np.isfinite(facts.clip).all()
-        log_clip = np.log(facts.clip) if known else np.zeros(n_iter)
-        log_budget = 2 * math.log(facts.mu) if facts.mu and facts.mu < math.inf else 0.0
+        known = metadata.clip is not None and np.isfinite(metadata.clip).all()
+        log_clip = np.log(metadata.clip) if known else np.zeros(n_iter)
+        log_budget = 2 * math.log(metadata.mu) if metadata.mu and metadata.mu < math.inf else 0.0
         total = logsumexp(log_clip + half_log_q)
         return np.exp((total + log_clip - half_log_q - log_budget) / 2)
 
-    def _log_weights(self, n_iter: int, facts: PublicFacts) -> np.ndarray:
+    def _log_weights(self, n_iter: int, metadata: PublicMetadata) -> np.ndarray:
         """Log of q_t, given or by ``q_t = gamma q_(t+1) + momentum^(2(T-t))``, q_T = 1."""
         if self.influence is not None:
             q = np.array(self.influence, dtype=np.float64)
@@ -268,7 +285,7 @@ class DynamicNoise(Schedule):
             return np.log(q)
         if self.decay is None:
             try:
-                log_gamma = np.log1p(-1 / facts.condition_number(self.row_bound))
+                log_gamma = np.log1p(-1 / metadata.condition_number(self.max_row_norm))
             except ValueError as error:
                 raise ValueError(
                     f"{error} Or say how far the noise falls: DynamicNoise(decay=4.0)."
@@ -296,14 +313,14 @@ class DecayingClip(Schedule):
 
     Examples
     --------
-    >>> DecayingClip(1.0, horizon=2).values(4, PublicFacts(1000, 10)).round(3)
+    >>> DecayingClip(1.0, horizon=2).values(4, PublicMetadata(1000, 10)).round(3)
     array([1.   , 0.667, 0.5  , 0.5  ])
     """
 
     initial: float = 1.0
     horizon: int | None = None
 
-    def values(self, n_iter: int, facts: PublicFacts) -> np.ndarray:
+    def values(self, n_iter: int, metadata: PublicMetadata) -> np.ndarray:
         horizon = n_iter if self.horizon is None else self.horizon
         if not horizon > 0:
             raise ValueError(f"horizon={horizon!r} must be positive.")
@@ -311,13 +328,13 @@ class DecayingClip(Schedule):
 
 
 @dataclass(eq=False, repr=False)
-class InverseTime(Schedule):
+class InverseTimeDecay(Schedule):
     """Steps ``numerator / (alpha (t + offset))`` for a strongly convex loss, t from 1.
 
     Parameters
     ----------
     alpha : float, optional
-        Strong convexity; by default the L2 penalty of the facts.
+        Strong convexity; by default the L2 penalty of the metadata.
     numerator, offset : float, default=2.0 and 1.0
         By default for t-weighted averaging (Lacoste-Julien et al. 2012); 1 and 0 for uniform.
 
@@ -340,9 +357,9 @@ class InverseTime(Schedule):
 
     Examples
     --------
-    >>> InverseTime(alpha=0.5).values(3, PublicFacts(1000, 10))
+    >>> InverseTimeDecay(alpha=0.5).values(3, PublicMetadata(1000, 10))
     array([2.        , 1.33333333, 1.        ])
-    >>> InverseTime(alpha=0.5, numerator=1, offset=0).values(3, PublicFacts(1000, 10))
+    >>> InverseTimeDecay(alpha=0.5, numerator=1, offset=0).values(3, PublicMetadata(1000, 10))
     array([2.        , 1.        , 0.66666667])
     """
 
@@ -350,15 +367,15 @@ class InverseTime(Schedule):
     numerator: float = 2.0
     offset: float = 1.0
 
-    def values(self, n_iter: int, facts: PublicFacts) -> np.ndarray:
-        alpha = facts.alpha if self.alpha is None else self.alpha
+    def values(self, n_iter: int, metadata: PublicMetadata) -> np.ndarray:
+        alpha = metadata.alpha if self.alpha is None else self.alpha
         if not alpha > 0:
             raise ValueError(f"alpha={alpha!r} must be positive, as steps are divided by it.")
         return self.numerator / (alpha * (np.arange(1, n_iter + 1) + self.offset))
 
 
 @dataclass(eq=False, repr=False)
-class LectureStep(Schedule):
+class ConvexStep(Schedule):
     """Constant step that balances descent against noise; to be combined with uniform averaging.
 
     Parameters
@@ -366,64 +383,64 @@ class LectureStep(Schedule):
     distance : float, default=1.0
         Guess of the distance B from the start, zero, to the optimum. ``inf``, by name
         ``"smooth"``, is the step 1/beta of a smooth loss whatever the noise (Hong, Wang & Zhou).
-    row_bound : float, optional
-        Largest L2 norm of a row; by default that of the facts.
+    max_row_norm : float, optional
+        Largest L2 norm of a row; by default that of the metadata.
 
     Notes
     -----
     The step ``min{1/(n beta), B / (sigma sqrt(2 d T))}`` on the sum of n losses minimises the
     bound ``B^2/(2 step T) + step d sigma^2`` of the descent lemma (compare Bubeck 2015, Theorem
     6.3); on the mean it is n times that. A lecture that bounds the first term by ``B^2/(step T)``
-    has ``B / (sigma sqrt(d T))``, longer by sqrt(2). ``beta = curvature * row_bound^2 + alpha``,
+    has ``B / (sigma sqrt(d T))``, longer by sqrt(2). ``beta = curvature * max_row_norm^2 + alpha``,
     sigma^2 is the mean square of the noise in d coordinates. A hinge takes the subgradient step
     ``B / (G sqrt(T))``, ``G^2 = (n L)^2 + d sigma^2``, L the clip or row bound if that is smaller.
 
     Examples
     --------
-    >>> facts = PublicFacts(1000, 10, curvature=0.25, noise_std=np.full(50, 80.0))
-    >>> LectureStep(row_bound=1.0).values(50, facts)[0].round(4)
+    >>> metadata = PublicMetadata(1000, 10, curvature=0.25, noise_std=np.full(50, 80.0))
+    >>> ConvexStep(max_row_norm=1.0).values(50, metadata)[0].round(4)
     np.float64(0.3953)
     """
 
     distance: float = 1.0
-    row_bound: float | None = None
+    max_row_norm: float | None = None
 
-    def values(self, n_iter: int, facts: PublicFacts) -> np.ndarray:
-        smooth = facts.curvature != math.inf
+    def values(self, n_iter: int, metadata: PublicMetadata) -> np.ndarray:
+        smooth = metadata.curvature != math.inf
         if not (0 < self.distance < math.inf or (self.distance == math.inf and smooth)):
             raise ValueError(
                 f"distance={self.distance!r} must be positive, and finite for a hinge loss."
             )
-        if facts.noise_std is None:
+        if metadata.noise_std is None:
             raise ValueError("it needs the noise of the plan; use it as step_schedule.")
-        noise = math.sqrt(facts.n_released * np.mean(np.square(facts.noise_std)))
-        noise /= facts.expected_batch_size
+        noise = math.sqrt(metadata.n_released * np.mean(np.square(metadata.noise_std)))
+        noise /= metadata.expected_batch_size
         if not smooth:
-            slope = math.hypot(self._lipschitz(facts), noise)
+            slope = math.hypot(self._lipschitz(metadata), noise)
             return np.full(n_iter, self.distance / (slope * math.sqrt(n_iter)))
         # The longest step that descends, and the one whose noise is as large as its gain.
-        steepest = 1 / facts.smoothness(self.row_bound)
+        steepest = 1 / metadata.smoothness(self.max_row_norm)
         quietest = self.distance / (noise * math.sqrt(2 * n_iter)) if noise > 0 else math.inf
         return np.full(n_iter, min(steepest, quietest))
 
-    def _lipschitz(self, facts: PublicFacts) -> float:
-        row_bound = facts.row_bound if self.row_bound is None else self.row_bound
-        bounds = [np.max(x) for x in (row_bound, facts.clip) if x is not None]
+    def _lipschitz(self, metadata: PublicMetadata) -> float:
+        max_row_norm = metadata.max_row_norm if self.max_row_norm is None else self.max_row_norm
+        bounds = [np.max(x) for x in (max_row_norm, metadata.clip) if x is not None]
         if not bounds or not 0 < min(bounds) < math.inf:
-            raise ValueError("for a hinge loss it needs a finite clip or a row_bound.")
+            raise ValueError("for a hinge loss it needs a finite clip or a max_row_norm.")
         return float(min(bounds))
 
 
 _NAMED = {
     "constant": Constant,
-    "geometric": Geometric,
+    "exponential": ExponentialDecay,
     "polynomial": Polynomial,
-    "piecewise": Piecewise,
+    "piecewise_constant": PiecewiseConstant,
     "dynamic": DynamicNoise,
     "decaying": DecayingClip,
-    "inverse_time": InverseTime,
-    "lecture": LectureStep,
-    "smooth": partial(LectureStep, distance=math.inf),
+    "inverse_time": InverseTimeDecay,
+    "convex": ConvexStep,
+    "smooth": partial(ConvexStep, distance=math.inf),
 }
 
 
@@ -432,9 +449,9 @@ _NAMED = {
 LOGISTIC_CURVATURE, HINGE_CURVATURE = 0.25, 5.0
 
 
-def _snr(n_mu: float, facts: PublicFacts) -> float:
+def _snr(n_mu: float, metadata: PublicMetadata) -> float:
     """Return n mu over the effective dimension, or over the number of columns before a release."""
-    return n_mu / (facts.effective_dimension or facts.n_features)
+    return n_mu / (metadata.effective_dimension or metadata.n_features)
 
 
 @dataclass(eq=False, repr=False)
@@ -450,8 +467,8 @@ class AutoClippingNorm(Schedule):
 
     Examples
     --------
-    >>> facts = PublicFacts(n_samples=10_000, n_features=40, effective_dimension=40.0)
-    >>> AutoClippingNorm(n_mu=1000.0, saturation=200.0, power=1 / 3).values(2, facts)
+    >>> metadata = PublicMetadata(n_samples=10_000, n_features=40, effective_dimension=40.0)
+    >>> AutoClippingNorm(n_mu=1000.0, saturation=200.0, power=1 / 3).values(2, metadata)
     array([0.5, 0.5])
     """
 
@@ -459,8 +476,8 @@ class AutoClippingNorm(Schedule):
     saturation: float
     power: float
 
-    def values(self, n_iter: int, facts: PublicFacts) -> np.ndarray:
-        relative = _snr(self.n_mu, facts) / self.saturation
+    def values(self, n_iter: int, metadata: PublicMetadata) -> np.ndarray:
+        relative = _snr(self.n_mu, metadata) / self.saturation
         return np.full(n_iter, min(1.0, relative**self.power))
 
 
@@ -478,14 +495,14 @@ class AutoStepSize(Schedule):
     Notes
     -----
     A step is ``min(largest, per_snr snr / reach) (1/4 / curvature)^power``, with the
-    `Momentum.reach` of all iterations. So it does not matter how many there are, and little signal
-    means an early stop.
+    `Momentum.displacement` of all iterations. So it does not matter how many there are, and little
+    signal means an early stop.
 
     Examples
     --------
-    >>> facts = PublicFacts(n_samples=10_000, n_features=40, curvature=0.25)
+    >>> metadata = PublicMetadata(n_samples=10_000, n_features=40, curvature=0.25)
     >>> steps = AutoStepSize(400.0, NesterovMomentum(), per_snr=2.0, largest=1.75, power=1 / 3)
-    >>> steps.values(24, facts)[0].round(2)
+    >>> steps.values(24, metadata)[0].round(2)
     np.float64(0.31)
     """
 
@@ -495,10 +512,10 @@ class AutoStepSize(Schedule):
     largest: float
     power: float
 
-    def values(self, n_iter: int, facts: PublicFacts) -> np.ndarray:
-        total = self.per_snr * _snr(self.n_mu, facts)
-        step = min(self.largest, total / self.momentum.reach(n_iter))
-        curvature = min(facts.curvature or LOGISTIC_CURVATURE, HINGE_CURVATURE)
+    def values(self, n_iter: int, metadata: PublicMetadata) -> np.ndarray:
+        total = self.per_snr * _snr(self.n_mu, metadata)
+        step = min(self.largest, total / self.momentum.displacement(n_iter))
+        curvature = min(metadata.curvature or LOGISTIC_CURVATURE, HINGE_CURVATURE)
         return np.full(n_iter, step * (LOGISTIC_CURVATURE / curvature) ** self.power)
 
 
@@ -528,14 +545,19 @@ def _chosen(value: Any, parameter: str, kind: type, of_number: type, named: dict
 
 
 def schedule_values(
-    schedule: Schedule, n_iter: int, facts: PublicFacts, *, parameter: str, allow_inf: bool = False
+    schedule: Schedule,
+    n_iter: int,
+    metadata: PublicMetadata,
+    *,
+    parameter: str,
+    allow_inf: bool = False,
 ) -> np.ndarray:
     """Return the values of a schedule, checked: one positive number per iteration."""
     given = f"{parameter}={schedule!r}"
     try:
         with np.errstate(all="ignore"):
             # Copies: what a schedule does to its facts must not change the plan.
-            values = np.array(schedule.values(n_iter, deepcopy(facts)), dtype=np.float64)
+            values = np.array(schedule.values(n_iter, deepcopy(metadata)), dtype=np.float64)
     except (TypeError, ValueError, ArithmeticError) as error:
         raise ValueError(f"{given} cannot be used: {error}") from error
     if values.shape != (n_iter,):
@@ -563,7 +585,7 @@ class Momentum(BaseEstimator):
         """
         raise NotImplementedError(f"{type(self).__name__} must define direction.")
 
-    def reach(self, n_iter: int) -> float:
+    def displacement(self, n_iter: int) -> float:
         """Return how far the mean of the last half of the iterates moves along gradients of one."""
         coef = velocity = np.zeros(1)
         total, weights = 0.0, averaging_weights("tail", n_iter)
@@ -602,7 +624,7 @@ class HeavyBall(Momentum):
 
 
 @dataclass(eq=False, repr=False)
-class DebiasedMomentum(Momentum):
+class BiasCorrectedMomentum(Momentum):
     """Moving average of the gradients, freed of its bias towards zero (Hong, Wang & Zhou 2022).
 
     Parameters
@@ -616,7 +638,7 @@ class DebiasedMomentum(Momentum):
 
     Examples
     --------
-    >>> DebiasedMomentum(0.5).direction(np.array([1.0]), np.array([0.0]), t=1)
+    >>> BiasCorrectedMomentum(0.5).direction(np.array([1.0]), np.array([0.0]), t=1)
     (array([1.]), array([0.5]))
     """
 
@@ -652,9 +674,14 @@ def check_momentum(momentum: Any) -> Momentum:
     None is plain descent, a number the coefficient of `HeavyBall`.
     """
     choices = (
-        "Give None, a number in [0, 1), 'heavy_ball', 'debiased', 'nesterov' or a Momentum object."
+        "Give None, a number in [0, 1), 'heavy_ball', 'bias_corrected', 'nesterov' or a Momentum "
+        "object."
     )
-    named = {"heavy_ball": HeavyBall, "debiased": DebiasedMomentum, "nesterov": NesterovMomentum}
+    named = {
+        "heavy_ball": HeavyBall,
+        "bias_corrected": BiasCorrectedMomentum,
+        "nesterov": NesterovMomentum,
+    }
     momentum = 0.0 if momentum is None else momentum
     momentum = _chosen(momentum, "momentum", Momentum, HeavyBall, named, choices)
     # A rule of one's own need not have a coefficient.
@@ -671,7 +698,7 @@ def averaging_weights(averaging: str | float | None, n_iter: int) -> np.ndarray:
 
     ``None``: the last iterate. ``"uniform"``: all alike. ``"tail"``: the last half, and a number
     above 0 and at most 1: that last part of the run. ``"t_weighted"``: proportional to the position
-    t, counting the start as 1, for the steps of `InverseTime`.
+    t, counting the start as 1, for the steps of `InverseTimeDecay`.
     """
     t = np.arange(n_iter)
 
@@ -691,19 +718,19 @@ def averaging_weights(averaging: str | float | None, n_iter: int) -> np.ndarray:
     return weights / weights.sum()
 
 
-def public_constants(facts: PublicFacts, *, gap: float | None = None) -> tuple[float, float]:
+def public_constants(metadata: PublicMetadata, *, gap: float | None = None) -> tuple[float, float]:
     """Condition number and noise-to-gap ratio of Hong, Wang & Zhou (2022), from public facts.
 
-    ``kappa = M / alpha`` with ``M = curvature * row_bound^2 + alpha``, and
-    ``d C^2 / (2 mu^2 M n^2 gap)`` with d released values. C is the clip of the facts, or the row
+    ``kappa = M / alpha`` with ``M = curvature * max_row_norm^2 + alpha``, and
+    ``d C^2 / (2 mu^2 M n^2 gap)`` with d released values. C is the clip of the metadata, or the row
     bound where there is none. mu is relative to the clip: half the budget's under
     ``"replace_one"``. The gap bounds the objective at zero less its minimum; by default log(K), for
     K classes.
     """
-    kappa = facts.condition_number()
-    gap = math.log(max(2, facts.n_outputs)) if gap is None else gap
-    noise = _noise_per_root_iteration(facts) ** 2
-    return kappa, noise / (2 * kappa * facts.alpha * gap)
+    kappa = metadata.condition_number()
+    gap = math.log(max(2, metadata.n_outputs)) if gap is None else gap
+    noise = _noise_per_root_iteration(metadata) ** 2
+    return kappa, noise / (2 * kappa * metadata.alpha * gap)
 
 
 def optimal_n_iter(kappa: float, noise_to_gap: float, *, dynamic: bool = True) -> int:
@@ -751,7 +778,7 @@ def optimal_n_iter(kappa: float, noise_to_gap: float, *, dynamic: bool = True) -
     return min(max(1, math.floor(optimum)), max(1, math.ceil(optimum)), key=bound)
 
 
-def saturation_n_iter(facts: PublicFacts, *, distance: float = 1.0) -> int:
+def saturation_n_iter(metadata: PublicMetadata, *, distance: float = 1.0) -> int:
     """Number of iterations beyond which noise, not descent, limits noisy gradient descent.
 
     The facts are those of `public_constants`, but alpha; `distance` guesses the distance B from
@@ -760,31 +787,33 @@ def saturation_n_iter(facts: PublicFacts, *, distance: float = 1.0) -> int:
     Notes
     -----
     The noise of T iterations has the standard deviation ``s = C sqrt(T) / (mu n)`` in each of d
-    coordinates of the mean gradient. With the steps of `LectureStep` the mean loss of the average
+    coordinates of the mean gradient. With the steps of `ConvexStep` the mean loss of the average
     of all iterates exceeds its minimum by at most ``B^2/(2 eta T) + eta d s^2`` for a smooth loss
     and step eta, and ``B sqrt((L^2 + d s^2) / T)`` for a hinge, L the row bound or the clip if that
     is smaller (compare Bubeck 2015, Theorems 6.3 and 3.2). The former falls until its terms agree
     at ``T = n beta B mu / (C sqrt(2 d))``. The latter falls for ever, but descent and noise have
     equal shares at ``T = (n mu L / C)^2 / d``.
     """
-    noise = _noise_per_root_iteration(facts)
-    if facts.curvature == math.inf:
-        lipschitz = min(_clip(facts), facts.row_bound or math.inf)
+    noise = _noise_per_root_iteration(metadata)
+    if metadata.curvature == math.inf:
+        lipschitz = min(_clip(metadata), metadata.max_row_norm or math.inf)
         return max(1, math.ceil((lipschitz / noise) ** 2))
-    return max(1, math.ceil(facts.smoothness() * distance / (math.sqrt(2) * noise)))
+    return max(1, math.ceil(metadata.smoothness() * distance / (math.sqrt(2) * noise)))
 
 
-def _clip(facts: PublicFacts) -> float:
-    if facts.clip is not None:
-        return float(np.max(facts.clip))
-    clip = facts.row_bound
+def _clip(metadata: PublicMetadata) -> float:
+    if metadata.clip is not None:
+        return float(np.max(metadata.clip))
+    clip = metadata.max_row_norm
     if clip is None or not 0 < clip < math.inf:
-        raise ValueError(f"row_bound={clip!r} must be positive and finite where no clip is given.")
+        raise ValueError(
+            f"max_row_norm={clip!r} must be positive and finite where no clip is given."
+        )
     return clip
 
 
-def _noise_per_root_iteration(facts: PublicFacts) -> float:
+def _noise_per_root_iteration(metadata: PublicMetadata) -> float:
     """Norm of the noise on the mean gradient, over the square root of the number of iterations."""
-    if facts.mu is None or not 0 < facts.mu < math.inf:
-        raise ValueError(f"mu={facts.mu!r} must be positive and finite.")
-    return math.sqrt(facts.n_released) * _clip(facts) / (facts.mu * facts.n_samples)
+    if metadata.mu is None or not 0 < metadata.mu < math.inf:
+        raise ValueError(f"mu={metadata.mu!r} must be positive and finite.")
+    return math.sqrt(metadata.n_released) * _clip(metadata) / (metadata.mu * metadata.n_samples)

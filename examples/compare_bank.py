@@ -12,7 +12,7 @@ from _compare import run
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 
-from dpglm import DPAGDClassifier, DPLinearSVM, DPLogisticRegression, Geometric
+from dpglm import DPAGDClassifier, DPLinearSVM, DPLogisticRegression, ExponentialDecay
 from dpglm.baselines.majority import MajorityClassifier
 from dpglm.baselines.newton import DoubleNoiseNewton
 from dpglm.baselines.objective_perturbation import (
@@ -28,14 +28,14 @@ ESTIMATORS = {
     "DPLogisticRegression()": DPLogisticRegression(),
     "logistic, 30 iterations": DPLogisticRegression(max_iter=30),
     "logistic, 300 iterations": DPLogisticRegression(max_iter=300),
-    "logistic, geometric noise": DPLogisticRegression(noise_schedule=Geometric(ratio=0.99)),
+    "logistic, geometric noise": DPLogisticRegression(noise_schedule=ExponentialDecay(ratio=0.99)),
     "logistic, weighted average": DPLogisticRegression(averaging="t_weighted"),
     "DPAGDClassifier()": DPAGDClassifier(),
-    "objective perturbation": ObjectivePerturbation(row_bound=2.0),
-    "output perturbation": OutputPerturbation(row_bound=2.0),
-    "approximate minima": ApproximateMinimaPerturbation(row_bound=2.0),
+    "objective perturbation": ObjectivePerturbation(max_row_norm=2.0),
+    "output perturbation": OutputPerturbation(max_row_norm=2.0),
+    "approximate minima": ApproximateMinimaPerturbation(max_row_norm=2.0),
     "PrivGene": PrivGene(),
-    "double-noise Newton": DoubleNoiseNewton(row_bound=2.5),
+    "double-noise Newton": DoubleNoiseNewton(max_row_norm=2.5),
     "SGD, moments accountant": SGDMomentsAccountant(),
     "SGD, advanced composition": SGDAdvancedComposition(),
     "majority": MajorityClassifier(),
@@ -43,9 +43,11 @@ ESTIMATORS = {
     "DPLinearSVM()": DPLinearSVM(),
     "SVM, wider parabola": DPLinearSVM(half_width=0.5),
     "SVM, DPAGDClassifier": DPAGDClassifier(loss="smoothed_hinge"),
-    "SVM, objective perturbation": ObjectivePerturbation(loss="smoothed_hinge", row_bound=2.0),
-    "SVM, output perturbation": OutputPerturbation(loss="smoothed_hinge", row_bound=2.0),
-    "SVM, approximate minima": ApproximateMinimaPerturbation(loss="smoothed_hinge", row_bound=2.0),
+    "SVM, objective perturbation": ObjectivePerturbation(loss="smoothed_hinge", max_row_norm=2.0),
+    "SVM, output perturbation": OutputPerturbation(loss="smoothed_hinge", max_row_norm=2.0),
+    "SVM, approximate minima": ApproximateMinimaPerturbation(
+        loss="smoothed_hinge", max_row_norm=2.0
+    ),
     "SVM, PrivGene": PrivGene(loss="hinge"),
     "SVM, SGD, moments accountant": SGDMomentsAccountant(loss="hinge"),
     "SVM, SGD, advanced composition": SGDAdvancedComposition(loss="hinge"),

@@ -8,13 +8,13 @@ exactly the same: who wants less noise late has more of it early.
 
 import matplotlib.pyplot as plt
 
-from dpglm import DPLogisticRegression, DynamicNoise, Geometric
+from dpglm import DPLogisticRegression, DynamicNoise, ExponentialDecay
 
 shapes = {
     "constant": "constant",
-    "Geometric(ratio=0.97)": Geometric(ratio=0.97),
+    "ExponentialDecay(ratio=0.97)": ExponentialDecay(ratio=0.97),
     "DynamicNoise(decay=4)": DynamicNoise(decay=4.0),
-    "Geometric(ratio=1.03)": Geometric(ratio=1.03),
+    "ExponentialDecay(ratio=1.03)": ExponentialDecay(ratio=1.03),
 }
 figure, (noise, cost) = plt.subplots(2, figsize=(5, 7), sharex=True, layout="constrained")
 for name, shape in shapes.items():

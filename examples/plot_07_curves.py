@@ -52,11 +52,11 @@ plt.show()
 # four pieces can be told apart. Drawn is what each age adds, against the lowest.
 schema = schema.additive(4)
 model = DPLogisticRegression(
-    epsilon=1.0, delta=1e-6, inference_share=0.5, preconditioner="full", classes=[0, 1]
+    epsilon=1.0, delta=1e-6, inference_fraction=0.5, preconditioner="full", classes=[0, 1]
 )
 model.fit(schema.transformer().fit_transform(loans), default)
 found = model.inference(schema=schema)
-ages, added = found.shape("age")
+ages, added = found.shape_function("age")
 figure, axes = plt.subplots(figsize=(5, 4), layout="constrained")
 axes.plot(ages, added.value)
 axes.fill_between(ages, added.low, added.high, alpha=0.3, linewidth=0)

@@ -2,8 +2,8 @@
 Why this row got this score
 ===========================
 
-`explain` splits the score of a row into what each column adds. The model was released and can be
-shown; what is said of a row is as private as the row.
+`explain_local` splits the score of a row into what each column adds. The model was released and can
+be shown; what is said of a row is as private as the row.
 """
 
 import matplotlib.pyplot as plt
@@ -12,7 +12,7 @@ from sklearn.pipeline import make_pipeline
 from dpglm import DPLogisticRegression
 from dpglm.datasets import make_census
 from dpglm.schema import load_schema
-from dpglm.study import explain
+from dpglm.study import explain_local
 
 table, labels = make_census(20_000, as_frame=True, random_state=0)
 schema = load_schema("census")
@@ -21,7 +21,7 @@ model = make_pipeline(
 ).fit(table, labels)
 
 row = table.iloc[[3]].round(1)
-terms = explain(model, row).iloc[0].drop("(intercept)")
+terms = explain_local(model, row).iloc[0].drop("(intercept)")
 terms = terms[terms.abs().sort_values().index]
 
 # %%

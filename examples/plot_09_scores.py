@@ -11,10 +11,10 @@ import matplotlib.pyplot as plt
 from dpglm import DPLogisticRegression
 from dpglm.datasets import make_census
 from dpglm.study import ScoresDisplay
-from dpglm.workflow import private_scores, private_split
+from dpglm.workflow import private_scores, private_train_test_split
 
 X, y = make_census(40_000, random_state=0)
-X, X_held, y, y_held = private_split(X, y)
+X, X_held, y, y_held = private_train_test_split(X, y)
 model = DPLogisticRegression(epsilon=1.0, classes=[0, 1]).fit(X, y)
 scores = private_scores(model, X_held, y_held, epsilon=1.0)
 print(scores)

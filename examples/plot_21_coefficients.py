@@ -3,7 +3,7 @@ Coefficients with intervals
 ===========================
 
 An ordinary interval counts the draw of the records alone. These count the noise too, which half of
-the budget (`inference_share`) makes known, and leave out what it hides.
+the budget (`inference_fraction`) makes known, and leave out what it hides.
 """
 
 from dataclasses import replace
@@ -24,7 +24,7 @@ schema = schema.additive(1)  # straight lines: numbers have one coefficient each
 model = make_pipeline(
     schema.transformer(),
     DPLogisticRegression(
-        epsilon=1.0, inference_share=0.5, preconditioner="full", classes=schema.classes
+        epsilon=1.0, inference_fraction=0.5, preconditioner="full", classes=schema.classes
     ),
 ).fit(table[schema.feature_names], income)
 found = model[-1].inference(schema=schema)

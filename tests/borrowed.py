@@ -41,7 +41,7 @@ class Adapted:
     """Parameters of scikit-learn, and no noise. What has no counterpart is taken and not used."""
 
     epsilon, clip_schedule, averaging, momentum = math.inf, math.inf, None, 0.7
-    preconditioner = FullPreconditioner(row_bound=100.0)
+    preconditioner = FullPreconditioner(row_clipping_norm=100.0)
 
     def __init__(
         self, C=1.0, *, fit_intercept=True, class_weight=None, max_iter=100, random_state=None,

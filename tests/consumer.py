@@ -26,7 +26,8 @@ X, y = np.eye(4), [0, 1, 0, 1]
 
 model: DPLogisticRegression = DPLogisticRegression(
     epsilon=1, clip_schedule=DecayingClip(2.0), step_schedule=0.5, noise_schedule="constant",
-    momentum=HeavyBall(0.5), averaging=None, preconditioner=FullPreconditioner(row_bound=2.0),
+    momentum=HeavyBall(0.5), averaging=None,
+    preconditioner=FullPreconditioner(row_clipping_norm=2.0),
     max_iter=5, classes=["no", "yes"], class_weight={"no": 1.0},
 ).fit(X, y, sample_weight=[1, 1, 2, 1])  # fmt: skip
 svm: DPLinearSVM = DPLinearSVM(momentum=None).fit(csr_array(X), y)
@@ -36,8 +37,8 @@ ledger: PrivacyLedger = model.privacy_ + svm.privacy_
 spent: float = ledger.epsilon(1e-6)
 labels: np.ndarray = model.predict(X)
 right: float = model.score(X, y)
-row_bound: float = Schema.from_json("schema.json").row_bound()
-PrivateSearchCV(model, {"max_iter": [5, 10]}, search_share=0.2)
+max_row_norm: float = Schema.from_json("schema.json").max_row_norm()
+PrivateSearchCV(model, {"max_iter": [5, 10]}, search_fraction=0.2)
 PrivateThresholdClassifier(model, criterion={"false_positive": 1.0, "false_negative": 2.0})
 print(private_scores(model, X, y, epsilon=1.0).accuracy, make_census(100, random_state=0))
 
@@ -45,6 +46,6 @@ DPLogisticRegression(epsilon="1")  # type: ignore[arg-type]
 DPLogisticRegression(clip_schedule=[1.0, 2.0])  # type: ignore[arg-type]
 DPLinearSVM(preconditioner=0.5)  # type: ignore[arg-type]
 DPAGDClassifier(max_iter=None)  # type: ignore[arg-type]
-PrivacyBudget(1.0, 1e-6, n_ref="many")  # type: ignore[arg-type]
+PrivacyBudget(1.0, 1e-6, n_samples_estimate="many")  # type: ignore[arg-type]
 private_scores(model, X, y)  # type: ignore[call-arg]
 model.plan("1000", 8)  # type: ignore[arg-type]

@@ -50,8 +50,8 @@ from dpglm.privacy.events import SelectionEvent
 from dpglm.privacy.gaussian import PoissonSampledEvent, gdp_epsilon
 from dpglm.privacy.ledger import composed_mu, run_lengths
 from dpglm.privacy.noise import entropy_source
-from dpglm.privacy.odometer import Whole
-from dpglm.privacy.vault import POWERS, Vault
+from dpglm.privacy.odometer import JointCharge
+from dpglm.privacy.vault import MAGNITUDE_POWERS, Vault
 from dpglm.schedules import HeavyBall
 from dpglm.sums import objective as objectives
 from dpglm.sums.objective import Objective
@@ -66,7 +66,7 @@ BOTH = gdp_epsilon(math.sqrt(2), DELTA)
 PLAIN = {"epsilon": ONE, "max_iter": 5, "preconditioner": None, "clip_schedule": 1.0}
 WHITE = {
     "epsilon": BOTH, "max_iter": 3, "clip_schedule": 0.5,
-    "preconditioner": DiagonalPreconditioner(share=0.5, row_bound=2.0),
+    "preconditioner": DiagonalPreconditioner(budget_fraction=0.5, row_clipping_norm=2.0),
 }  # fmt: skip
 SAMPLED = {"epsilon": 8.0, "max_iter": 40, "preconditioner": None, "clip_schedule": 1.0}
 ADAPTIVE = {"epsilon": ONE, "n_splits": 6.0, "accountant": "gdp", "preconditioner": None}
@@ -91,7 +91,9 @@ lengths = partial(magnitudes, "norm histogram", 1000)
 
 
 def cross_moments():
-    model = DPLogisticRegression(**{**WHITE, "preconditioner": FullPreconditioner(share=0.9)})
+    model = DPLogisticRegression(
+        **{**WHITE, "preconditioner": FullPreconditioner(budget_fraction=0.9)}
+    )
     return audit_scores(cross_moment_scores(model, n_canaries=200))
 
 
@@ -103,7 +105,7 @@ def adaptive(**changes):
 def refined(**changes):
     """Audit a fit that refines its first gradient, because its first choice is no step."""
     # One gradient, one refinement of the same cost, and no budget for more.
-    shape = {"n_splits": 2.0, "selection_share": 0.01, "budget_growth": 0.9, "n_steps": 2}
+    shape = {"n_splits": 2.0, "selection_fraction": 0.01, "budget_growth": 0.9, "n_steps": 2}
     with on_tape(Scripted([0, 1])):
         return adaptive(**shape, **changes)
 
@@ -115,7 +117,7 @@ def choices(Estimator=DPAGDClassifier, **changes):
 def counted(Estimator=DPAGDClassifier, n_fits=N_FITS, **changes):
     if Estimator is DPAGDClassifier:
         # Dear enough for their law to show.
-        changes = {"n_splits": 10, "selection_share": 0.1, **changes}
+        changes = {"n_splits": 10, "selection_fraction": 0.1, **changes}
     return choice_counts(Estimator(epsilon=3.0, **changes), n_fits=n_fits)
 
 
@@ -291,7 +293,7 @@ def divided_by_the_batch(monkeypatch):
 moment_of_long_rows = wrapped(
     Objective,
     "second_moment",
-    lambda original, rows, row_bound, *given: original(rows, 1.5 * row_bound, *given),
+    lambda original, rows, max_row_norm, *given: original(rows, 1.5 * max_row_norm, *given),
 )
 
 
@@ -311,8 +313,8 @@ def with_half_noise(release, self, *given, **named):
 
 
 half_of_the_noise_of_the_moment = wrapped(Vault, "second_moment", with_half_noise)
-half_of_the_noise_of_magnitudes = wrapped(Vault, "magnitudes", with_half_noise)
-half_of_the_noise_of_lengths = wrapped(Vault, "lengths", with_half_noise)
+half_of_the_noise_of_magnitudes = wrapped(Vault, "magnitude_histogram", with_half_noise)
+half_of_the_noise_of_lengths = wrapped(Vault, "norm_histogram", with_half_noise)
 
 
 def one_column_for_all(monkeypatch):
@@ -339,12 +341,14 @@ def in_two_bins(original, rows, powers):
     return counts + np.roll(counts, 1, axis=1)
 
 
-cumulative_magnitudes = wrapped(Objective, "magnitudes", cumulative)
-magnitudes_of_either_sign = wrapped(Objective, "magnitudes", without_a_sign)
-magnitudes_in_two_bins = wrapped(Objective, "magnitudes", in_two_bins)
+cumulative_magnitudes = wrapped(Objective, "magnitude_histogram", cumulative)
+magnitudes_of_either_sign = wrapped(Objective, "magnitude_histogram", without_a_sign)
+magnitudes_in_two_bins = wrapped(Objective, "magnitude_histogram", in_two_bins)
 exact_magnitudes = wrapped(
-    Vault, "magnitudes",
-    lambda original, vault, *given: (original(vault, *given), vault._sums.magnitudes(POWERS))[1],
+    Vault, "magnitude_histogram",
+    lambda original, vault, *given: (
+        original(vault, *given), vault._sums.magnitude_histogram(MAGNITUDE_POWERS)
+    )[1],
 )  # fmt: skip
 
 
@@ -357,9 +361,11 @@ def magnitudes_twice(original, vault, noise_multiplier):
         return (first + original(vault, noise_multiplier)) / 2
 
 
-magnitudes_released_twice = wrapped(Vault, "magnitudes", magnitudes_twice)
+magnitudes_released_twice = wrapped(Vault, "magnitude_histogram", magnitudes_twice)
 cumulative_lengths = wrapped(
-    Objective, "lengths", lambda original, rows, bounds: original(rows, bounds)[::-1].cumsum()[::-1]
+    Objective,
+    "norm_histogram",
+    lambda original, rows, bounds: original(rows, bounds)[::-1].cumsum()[::-1],
 )
 
 
@@ -437,7 +443,7 @@ def one_candidate_for_free(monkeypatch):
         return replace(plan, ledger=ledger)
 
     wrapped(PrivateSearchCV, "_plan", forgetful)(monkeypatch)
-    wrapped(Whole, "refuse_more", lambda *_: None)(monkeypatch)
+    wrapped(JointCharge, "refuse_more", lambda *_: None)(monkeypatch)
 
 
 losing_noise = wrapped(
@@ -477,7 +483,7 @@ def no_person_moves_a_release_by_more_than_charged():
     X[:3], weights[:3] = [9.0, 9.0, 9.0], 2.0
     y = (np.arange(90) < 9).astype(int)
     without = np.where((persons == 0)[:, np.newaxis], 1e308, X)
-    model = DPLogisticRegression(epsilon=200.0, delta=1e-3, max_iter=2, max_group_size=3)
+    model = DPLogisticRegression(epsilon=200.0, delta=1e-3, max_iter=2, max_contributions=3)
     with record() as recorded:
         model.fit(X, y, sample_weight=weights, groups=persons)
     with replay(recorded) as replayed:
@@ -573,10 +579,10 @@ lasting = partial(gradients, max_iter="budget", noise_multiplier=2.0,
     clip_schedule=DecayingClip(1.0, horizon=4))  # fmt: skip
 sampled = partial(gradients, **SAMPLED, sampling_rate=0.2)
 swapped = partial(replaced, **SAMPLED, sampling_rate=0.2)
-exchanged = partial(swapped, batches="fixed")
+exchanged = partial(swapped, batches="without_replacement")
 two_steps = partial(gradients, max_iter=2, averaging=None, momentum=None, step_schedule=0.5)
 heavy_ball = partial(gradients, max_iter=40, momentum=0.9, averaging=None)
-averaged = partial(gradients, averaging="uniform", momentum="debiased", max_iter=10)
+averaged = partial(gradients, averaging="uniform", momentum="bias_corrected", max_iter=10)
 whitened = partial(gradients, **WHITE)
 
 BUGS = [

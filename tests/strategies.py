@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from dpglm import DPAGDClassifier, DPLinearSVM, DPLogisticRegression, baselines
 from dpglm.estimators.whitening import DiagonalPreconditioner, FullPreconditioner
 from dpglm.schedules import (
+    BiasCorrectedMomentum,
     Constant,
-    DebiasedMomentum,
     DecayingClip,
-    Geometric,
+    ExponentialDecay,
     HeavyBall,
-    Piecewise,
+    PiecewiseConstant,
     Polynomial,
 )
 
@@ -31,7 +31,10 @@ ESTIMATORS = {
     # The gradient of an intercept in a small batch can be a released number by chance.
     "batches": DPLogisticRegression(max_iter=3, sampling_rate=0.25, fit_intercept=False),
     "private count": DPLinearSVM(
-        max_iter=3, neighboring_relation="add_or_remove_one", n_ref=40, fit_intercept=False
+        max_iter=3,
+        neighboring_relation="add_or_remove_one",
+        n_samples_estimate=40,
+        fit_intercept=False,
     ),
     "adaptive": DPAGDClassifier(max_iter=4, preconditioner=None),
     "adaptive full": DPAGDClassifier(
@@ -65,9 +68,9 @@ def schedules():
     return st.one_of(
         level,
         st.builds(Constant, level),
-        st.builds(Geometric, level, st.floats(0.5, 1.0)),
+        st.builds(ExponentialDecay, level, st.floats(0.5, 1.0)),
         st.builds(Polynomial, level, level, st.floats(0.5, 2.0)),
-        st.builds(Piecewise, st.tuples(level, level), st.just((0.5,))),
+        st.builds(PiecewiseConstant, st.tuples(level, level), st.just((0.5,))),
         st.builds(DecayingClip, level),
     )
 
@@ -80,7 +83,7 @@ def budgets(draw):
         "epsilon": draw(powers_of_ten(-1.5, 1.5)),
         "delta": draw(powers_of_ten(-10, -2)),
         "neighboring_relation": relation,
-        "n_ref": draw(st.integers(5, 60)) if relation == "add_or_remove_one" else None,
+        "n_samples_estimate": draw(st.integers(5, 60)) if relation == "add_or_remove_one" else None,
     }
 
 
@@ -111,7 +114,7 @@ DESCENT = {
     "clip_schedule": st.one_of(st.just("auto"), schedules()),
     "step_schedule": st.one_of(st.just("auto"), schedules()),
     "momentum": st.one_of(
-        st.none(), st.floats(0, 0.95), st.builds(HeavyBall), st.builds(DebiasedMomentum)
+        st.none(), st.floats(0, 0.95), st.builds(HeavyBall), st.builds(BiasCorrectedMomentum)
     ),
     "averaging": st.sampled_from(["auto", "uniform", "tail", "t_weighted", 0.3, None]),
     "preconditioner": PRECONDITIONERS,
@@ -127,7 +130,7 @@ ADAPTIVE = {
     "n_splits": st.floats(1, 6),
     "selection": st.sampled_from(["exponential", "laplace", "permute_and_flip"]),
     "accountant": st.sampled_from(["auto", "gdp", "zcdp", "bun_steinke"]),
-    "momentum": st.sampled_from(["heavy_ball", "debiased", None, 0.3]),
+    "momentum": st.sampled_from(["heavy_ball", "bias_corrected", None, 0.3]),
     "preconditioner": PRECONDITIONERS,
     "max_iter": st.integers(1, 8),
 }

@@ -4,13 +4,13 @@ import contextlib
 
 import numpy as np
 
-from dpglm.privacy.vault import Tape, tape
+from dpglm.privacy.vault import ReleaseRecorder, tape
 
 
 @contextlib.contextmanager
 def on_tape(recorder=None):
     """Let the vaults that are opened in this block release onto a tape, a plain one by default."""
-    recorder = Tape() if recorder is None else recorder
+    recorder = ReleaseRecorder() if recorder is None else recorder
     before = tape.set(recorder)
     try:
         yield recorder
@@ -18,7 +18,7 @@ def on_tape(recorder=None):
         tape.reset(before)
 
 
-class Noted(Tape):
+class Noted(ReleaseRecorder):
     """Lists the events of releases, once their noise has been added."""
 
     def __init__(self):
@@ -44,7 +44,7 @@ class Failing(Noted):
         return super().note(event, sensitivity, compute, draw)
 
 
-class Scripted(Tape):
+class Scripted(ReleaseRecorder):
     """Answers every choice by the next of a script, and every sum too if there is one for sums."""
 
     def __init__(self, choices, sums=None):

@@ -18,7 +18,7 @@ from dpglm.audit import record
 from dpglm.datasets import make_census
 from dpglm.estimators.adaptive_plan import ACCOUNTANTS, make_adaptive_plan
 from dpglm.estimators.defaults import MOMENT_FRACTION, UNITS_FRACTION
-from dpglm.estimators.solvers import FitTrace, Space, adaptive_gradient_descent
+from dpglm.estimators.solvers import Coordinates, FitTrace, adaptive_gradient_descent
 from dpglm.estimators.whitening import row_unit
 from dpglm.losses import Logistic
 from dpglm.privacy.budget import PrivacyBudget
@@ -26,14 +26,14 @@ from dpglm.privacy.events import FilterEvent
 from dpglm.privacy.noise import entropy_source
 from dpglm.privacy.selection import SELECTIONS, ChoosingVault
 from dpglm.privacy.vault import GaussianSum, PrivacyFilter, grid_spacing
-from dpglm.schedules import Constant, HeavyBall, NesterovMomentum, PublicFacts, Schedule
+from dpglm.schedules import Constant, HeavyBall, NesterovMomentum, PublicMetadata, Schedule
 from dpglm.sums.objective import Objective
 
 SETTING = {
     "max_iter": 100,
     "clip_schedule": Constant(3.0),
     "n_splits": 20,
-    "selection_share": 0.2,
+    "selection_fraction": 0.2,
     "budget_growth": 0.5,
     "selection": "exponential",
     "loss_clip": None,
@@ -45,10 +45,12 @@ SETTING = {
 }
 
 
-def plan_for(epsilon=1.0, delta=1e-8, relation="zero_out", n_ref=None, alpha=0.0, **changes):
+def plan_for(
+    epsilon=1.0, delta=1e-8, relation="zero_out", n_samples_estimate=None, alpha=0.0, **changes
+):
     return make_adaptive_plan(
-        PrivacyBudget(epsilon, delta, relation, n_ref),
-        PublicFacts(n_samples=100, n_features=2, alpha=alpha),
+        PrivacyBudget(epsilon, delta, relation, n_samples_estimate),
+        PublicMetadata(n_samples=100, n_features=2, alpha=alpha),
         **{**SETTING, **changes},
     )
 
@@ -88,7 +90,7 @@ def descend(plan, sums=None, seed=0, on_step=lambda t, coef: None):
     sums = Recorder() if sums is None else sums
     vault = ChoosingVault(sums, plan.ledger.events, budget, entropy_source(seed))
     trace = FitTrace("iteration", "release", "cost", "remaining", "noise_scale", "max_step", "step")
-    space = Space(Logistic(), 2, 1, fit_intercept=False)
+    space = Coordinates(Logistic(), 2, 1, fit_intercept=False)
     trace.coef = adaptive_gradient_descent(vault, plan, space, trace, on_step)
     return trace
 
@@ -173,7 +175,7 @@ def test_the_published_constants_match_the_vectors(vectors):
 SETTINGS = {
     "epsilon": st.floats(0.02, 20.0),
     "n_splits": st.floats(1.0, 30.0),
-    "selection_share": st.floats(0.02, 0.95),
+    "selection_fraction": st.floats(0.02, 0.95),
     "budget_growth": st.floats(0.05, 3.0),
     "selection": st.sampled_from(["exponential", "laplace", "permute_and_flip"]),
     "accountant": st.sampled_from(["auto", "gdp", "zcdp", "bun_steinke"]),
@@ -229,27 +231,31 @@ def test_by_default_steps_are_around_those_of_logistic_regression():
         other = other.in_whitened_space(7.0)
         assert plan.clip.tolist() == other.clip.tolist()
         assert type(plan.momentum) is type(other.momentum) is NesterovMomentum
-        offered = [plan.reach(t, plan.max_step, 0.3) for t in range(plan.n_iter)]
+        offered = [plan.max_step_length(t, plan.max_step, 0.3) for t in range(plan.n_iter)]
         assert offered == pytest.approx(2 * 0.3 * other.step)
 
 
 def test_a_high_cap_on_iterations_does_not_shorten_the_steps_of_those_that_can_be_paid():
     plans = [DPAGDClassifier(max_iter=cap).plan(5000, 20) for cap in ("auto", 40, 1000)]
     assert [plan.n_iter for plan in plans] == [40] * 3
-    assert len({plan.reach(0, plan.max_step, 1.0) for plan in plans}) == 1
+    assert len({plan.max_step_length(0, plan.max_step, 1.0) for plan in plans}) == 1
     assert DPAGDClassifier(max_iter=7).plan(5000, 20).n_iter == 7
 
 
 def test_a_choice_counts_by_how_far_its_noise_lets_steps_be_told_apart():
     """Steps are counted on the grid of 20, of which the tenth is the public one."""
     plan = DPAGDClassifier().plan(5000, 20)
-    assert plan.taken(2, 1.0, scale=0.0) == 2
-    assert plan.taken(2, 1.0, scale=1e12) == 10
+    assert plan.shrink_to_default(2, 1.0, scale=0.0) == 2
+    assert plan.shrink_to_default(2, 1.0, scale=1e12) == 10
     # 5000 / 8 is what is at stake, of which the noise is a quarter.
-    assert plan.taken(2, 1.0, scale=5000 / 32) == 6
+    assert plan.shrink_to_default(2, 1.0, scale=5000 / 32) == 6
     # None helps is believed where it could have been seen; the gradient is refined.
-    assert plan.taken(0, 1.0, scale=5000 / 33) == 0 < plan.taken(0, 1.0, scale=5000 / 31)
-    assert DPAGDClassifier(max_step=1.0).plan(5000, 20).taken(2, 1.0, 1e12) == 2
+    assert (
+        plan.shrink_to_default(0, 1.0, scale=5000 / 33)
+        == 0
+        < plan.shrink_to_default(0, 1.0, scale=5000 / 31)
+    )
+    assert DPAGDClassifier(max_step=1.0).plan(5000, 20).shrink_to_default(2, 1.0, 1e12) == 2
 
 
 def test_a_gradient_of_zero_still_has_a_grid():
@@ -343,14 +349,14 @@ def test_the_penalty_is_in_the_direction_and_in_the_scores():
 
 def test_gdp_is_chosen_where_selections_are_few_and_zcdp_where_they_are_many():
     for delta, last_gdp, first_zcdp in ((1e-8, 0.15, 0.3), (1e-5, 0.25, 0.4)):
-        assert plan_for(delta=delta, selection_share=last_gdp).accountant == "gdp"
-        assert plan_for(delta=delta, selection_share=first_zcdp).accountant == "zcdp"
-    assert plan_for(accountant="gdp", selection_share=0.9).accountant == "gdp"
-    moment = DPAGDClassifier(delta=1e-8, selection_share=0.3)
+        assert plan_for(delta=delta, selection_fraction=last_gdp).accountant == "gdp"
+        assert plan_for(delta=delta, selection_fraction=first_zcdp).accountant == "zcdp"
+    assert plan_for(accountant="gdp", selection_fraction=0.9).accountant == "gdp"
+    moment = DPAGDClassifier(delta=1e-8, selection_fraction=0.3)
     assert moment.plan(1000, 5).accountant == "zcdp"
-    moment.set_params(preconditioner=FullPreconditioner(share=0.6))
+    moment.set_params(preconditioner=FullPreconditioner(budget_fraction=0.6))
     assert moment.plan(1000, 5).accountant == "gdp"
-    assert moment.set_params(selection_share=0.9).plan(1000, 5).accountant == "zcdp"
+    assert moment.set_params(selection_fraction=0.9).plan(1000, 5).accountant == "zcdp"
 
 
 @pytest.mark.parametrize("relation", ["zero_out", "replace_one"])
@@ -387,8 +393,8 @@ def test_every_draw_is_charged_once_at_its_cost_and_first_the_moment(
         # As the released counts make it.
         one = tape.releases[0]
         std = one.event.noise_multiplier * one.sensitivity / 300
-        row_bound = row_unit(one.answer / 300, std, plan.second_moment.n_mu)[1]
-        sensitivity["second_moment"] = length * row_bound**2
+        max_row_norm = row_unit(one.answer / 300, std, plan.second_moment.n_mu)[1]
+        sensitivity["second_moment"] = length * max_row_norm**2
     for event, cost in zip(trace.events, trace.cost, strict=True):
         own = event.mu**2 if accountant == "gdp" else event.rho
         assert own == pytest.approx(cost, rel=1e-9)
@@ -463,7 +469,7 @@ def test_probabilities_come_with_the_logistic_loss_only():
     ("changes", "message"),
     [
         ({"n_splits": 0.5}, "n_splits=0.5 must be"),
-        ({"selection_share": 1.0}, "selection_share=1.0 must be above 0 and below 1"),
+        ({"selection_fraction": 1.0}, "selection_fraction=1.0 must be above 0 and below 1"),
         ({"budget_growth": 0}, "budget_growth=0 must be"),
         ({"n_steps": 0}, "n_steps=0 must be"),
         ({"max_step": math.inf}, "max_step=inf must be"),
@@ -478,7 +484,7 @@ def test_probabilities_come_with_the_logistic_loss_only():
         ({"selection": "gumbel"}, "selection='gumbel' is unknown"),
         ({"accountant": "rdp"}, "accountant='rdp' is unknown"),
         ({"loss": "squared"}, "loss='squared' is unknown"),
-        ({"selection_share": "published", "n_splits": 1, "epsilon": 1e4}, "raise n_splits"),
+        ({"selection_fraction": "published", "n_splits": 1, "epsilon": 1e4}, "raise n_splits"),
     ],
 )
 def test_bad_parameters_are_refused_in_a_sentence(changes, message):
@@ -500,8 +506,8 @@ def test_a_budget_too_small_says_which_epsilon_suffices(accountant, precondition
     with pytest.raises(ValueError, match="too small"):
         clone(model).set_params(epsilon=enough / 2).plan(1000, 5)
     with pytest.raises(ValueError, match="too small"):
-        model.set_params(preconditioner=FullPreconditioner(share=0.5)).plan(1000, 5)
-    model.set_params(epsilon=1.0, preconditioner=FullPreconditioner(share=1e-30))
+        model.set_params(preconditioner=FullPreconditioner(budget_fraction=0.5)).plan(1000, 5)
+    model.set_params(epsilon=1.0, preconditioner=FullPreconditioner(budget_fraction=1e-30))
     with pytest.raises(ValueError, match="would be all noise"):
         model.plan(1000, 5)
 
@@ -510,7 +516,7 @@ def test_a_moment_that_leaves_nothing_for_the_published_constants_is_refused():
     published = DPAGDClassifier.as_published(n_splits=6.0)
     assert published.plan(1000, 5).gradient_cost > 0
     with pytest.raises(ValueError, match="cost more than the whole budget; raise n_splits"):
-        published.set_params(preconditioner=FullPreconditioner(share=0.9)).plan(1000, 5)
+        published.set_params(preconditioner=FullPreconditioner(budget_fraction=0.9)).plan(1000, 5)
 
 
 @pytest.mark.parametrize("preconditioner", [None, "full"])
@@ -531,9 +537,9 @@ def test_the_trace_becomes_a_frame(preconditioner):
 @pytest.mark.parametrize("changes", [{}, {"n_splits": 1.0}, {"selection": "laplace"}])
 def test_the_iterations_get_what_the_moment_leaves(accountant, share, changes):
     X, y = make_census(400, random_state=0)
-    parameters = {"n_splits": 12.0, "selection_share": 0.3} | changes
+    parameters = {"n_splits": 12.0, "selection_fraction": 0.3} | changes
     model = DPAGDClassifier(
-        preconditioner=FullPreconditioner(share=share, row_bound=3.0),
+        preconditioner=FullPreconditioner(budget_fraction=share, row_clipping_norm=3.0),
         accountant=accountant,
         **parameters,
     ).fit(X, y)
@@ -570,15 +576,15 @@ def test_each_cost_is_charged_before_the_data_are_touched(monkeypatch):
 
 def test_the_schedule_of_clips_is_told_the_effective_dimension():
     class Told(Schedule):
-        def values(self, n_iter, facts):
-            return np.full(n_iter, 1.0 if facts.effective_dimension is None else 3.0)
+        def values(self, n_iter, metadata):
+            return np.full(n_iter, 1.0 if metadata.effective_dimension is None else 3.0)
 
-    full = FullPreconditioner(row_bound=3.0)
+    full = FullPreconditioner(row_clipping_norm=3.0)
     plan = DPAGDClassifier(clip_schedule=Told(), preconditioner=full).plan(100, 9)
     assert plan.clip.max() == 1.0
-    assert plan.facts.mu**2 == pytest.approx(0.85 * plan.budget.mu**2)
+    assert plan.metadata.mu**2 == pytest.approx(0.85 * plan.budget.mu**2)
     white = plan.in_whitened_space(4.0)
-    assert set(white.clip) == set(white.facts.clip) == {6.0}
+    assert set(white.clip) == set(white.metadata.clip) == {6.0}
     for name in ("capacity", "gradient_cost", "selection_cost", "second_moment_cost", "ledger"):
         assert getattr(white, name) == getattr(plan, name)
     assert "a second moment costs" in str(plan)
@@ -587,7 +593,7 @@ def test_the_schedule_of_clips_is_told_the_effective_dimension():
 def test_rounding_in_the_basis_is_paid_for():
     X, y = make_census(300, random_state=0)
     with on_tape() as recorded:
-        full = FullPreconditioner(row_bound=3.0)
+        full = FullPreconditioner(row_clipping_norm=3.0)
         model = DPAGDClassifier(preconditioner=full, clip_schedule=2.5).fit(X, y)
     clip = 2.5 * math.sqrt(model.trace_.whitening.effective_dimension)
     objective = Objective(X, 2.0 * y - 1, Logistic())
@@ -610,5 +616,9 @@ def test_noise_for_the_largest_and_smallest_scales_can_be_drawn(scale, precondit
             plan = plan.in_whitened_space(dimension)
         clip = float(plan.clip[0])
         GaussianSum(2 * clip, plan.noise_multiplier(plan.gradient_cost))
-        moved = plan.reach(0, plan.max_step, 1e300) * clip if plan.loss_clip is None else loss_clip
+        moved = (
+            plan.max_step_length(0, plan.max_step, 1e300) * clip
+            if plan.loss_clip is None
+            else loss_clip
+        )
         SELECTIONS[plan.selection](2 * moved, plan.selection_epsilon)

@@ -17,7 +17,7 @@ from dpglm.audit.designs import counted_scores, cross_moment_scores
 RELATIONS = [
     {},
     {"neighboring_relation": "replace_one"},
-    {"neighboring_relation": "add_or_remove_one", "n_ref": 700},
+    {"neighboring_relation": "add_or_remove_one", "n_samples_estimate": 700},
 ]
 N_CANARIES = 2000
 pytestmark = pytest.mark.slow
@@ -49,7 +49,9 @@ def check_prediction(canaries):
         DPLogisticRegression(epsilon=6.0, max_iter=10, class_weight={0: 0.3, 1: 2.0}),
         DPAGDClassifier(epsilon=6.0, preconditioner=None),
         DPAGDClassifier(epsilon=6.0),
-        DPAGDClassifier(epsilon=6.0, classes=[0, 1, 2], loss="smoothed_hinge", momentum="debiased"),
+        DPAGDClassifier(
+            epsilon=6.0, classes=[0, 1, 2], loss="smoothed_hinge", momentum="bias_corrected"
+        ),
         DPAGDClassifier(epsilon=6.0, classes=[0, 1, 2, 3], n_splits=8, budget_growth=2.0),
         DPAGDClassifier.as_published(epsilon=20.0),
         baselines.SGDMomentsAccountant(epsilon=9.0, max_iter=30, batch_size=900),
@@ -62,7 +64,7 @@ def test_gradients_do_what_their_design_predicts(model, relation):
     canaries = canary_scores(
         clone(model).set_params(**relation), n_canaries=N_CANARIES, container="sparse"
     )
-    assert not canaries.complaints
+    assert not canaries.violations
     check_prediction(canaries)
 
 
@@ -72,11 +74,13 @@ def test_gradients_do_what_their_design_predicts(model, relation):
     [
         baselines.MajorityClassifier(epsilon=4.0),
         baselines.OutputPerturbation(epsilon=6.0),
-        baselines.OutputPerturbation(epsilon=6.0, loss="smoothed_hinge", row_bound=5.0, alpha=0.1),
+        baselines.OutputPerturbation(
+            epsilon=6.0, loss="smoothed_hinge", max_row_norm=5.0, alpha=0.1
+        ),
         baselines.DescentOutputPerturbation(epsilon=6.0, loss="smoothed_hinge"),
         baselines.DescentOutputPerturbation(epsilon=6.0, clip=0.4, alpha=0.1, max_iter=30),
         baselines.ObjectivePerturbation(epsilon=6.0),
-        baselines.ObjectivePerturbation(epsilon=9.0, alpha=0.003, row_bound=4.0),
+        baselines.ObjectivePerturbation(epsilon=9.0, alpha=0.003, max_row_norm=4.0),
         baselines.ApproximateMinimaPerturbation(epsilon=6.0),
         baselines.DoubleNoiseNewton(epsilon=9.0),
         baselines.DoubleNoiseNewton(epsilon=9.0, ridge=0.05, curvature="hessian"),
@@ -84,7 +88,9 @@ def test_gradients_do_what_their_design_predicts(model, relation):
     ids=str,
 )
 def test_baselines_do_what_their_designs_predict(model, relation):
-    relation = {**relation, "n_ref": 800} if "n_ref" in relation else relation
+    relation = (
+        {**relation, "n_samples_estimate": 800} if "n_samples_estimate" in relation else relation
+    )
     model = clone(model).set_params(**relation)
     # Its matrix of all columns takes the cube of their number.
     few = isinstance(model, baselines.DoubleNoiseNewton)
@@ -118,7 +124,7 @@ def test_entries_off_the_diagonal_and_histograms_do_what_their_design_predicts(r
             loss_clip=1.0,
             loss="hinge",
             n_splits=10,
-            selection_share=0.1,
+            selection_fraction=0.1,
         ),
         DPAGDClassifier.as_published(epsilon=1.0),
         DPAGDClassifier.as_published(epsilon=1.0, selection="permute_and_flip"),

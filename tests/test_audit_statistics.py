@@ -10,8 +10,8 @@ from sklearn.linear_model import LogisticRegression
 
 from dpglm import DPAGDClassifier, DPLogisticRegression
 from dpglm.audit import CanaryScores, audit_choices, audit_estimator, audit_scores, canary_scores
-from dpglm.audit.choices import ChoiceCounts, noisy_max_law
-from dpglm.audit.outside import epsilon_of_guesses
+from dpglm.audit.black_box import epsilon_of_guesses
+from dpglm.audit.choices import ChoiceCounts, noisy_max_distribution
 from dpglm.baselines import PrivGene
 
 
@@ -26,7 +26,9 @@ def test_limits_match_the_vectors(vectors):
         half = row["canaries"] // 2
         present = np.repeat([True, False], half)
         scores = np.random.default_rng(0).normal(size=2 * half)
-        result = audit_scores(CanaryScores(scores, present, 1.0, 1.0), false_alarm=row["alpha"])
+        result = audit_scores(
+            CanaryScores(scores, present, 1.0, 1.0), false_positive_rate=row["alpha"]
+        )
         assert result.variance_limits == pytest.approx(row["var_ratio_accept"], rel=row["rtol"])
         assert result.shift_limit - 1.0 == pytest.approx(row["shift_tol"], rel=row["rtol"])
 
@@ -46,7 +48,7 @@ def test_false_alarms_are_as_rare_as_stated():
     """Three tests of level 1 percent on an honest release, 1500 times."""
     rng, alarms = np.random.default_rng(0), np.zeros(3)
     for _ in range(1500):
-        violations = audit_scores(simulated(rng, n=100), false_alarm=0.01).violations
+        violations = audit_scores(simulated(rng, n=100), false_positive_rate=0.01).violations
         for place, words in enumerate(("the noise is not", "further than", "mu is at least")):
             alarms[place] += any(words in text for text in violations)
     assert binom.ppf(1e-4, 1500, 0.01) <= alarms[0] <= binom.isf(1e-4, 1500, 0.01)
@@ -70,7 +72,7 @@ def test_a_law_of_choices_that_is_as_charged_passes():
     alarms = 0
     for _ in range(300):
         counts = ChoiceCounts(rng.multinomial(300, law), law, 1.0)
-        alarms += not audit_choices(counts, false_alarm=1e-2).passed
+        alarms += not audit_choices(counts, false_positive_rate=1e-2).passed
     assert alarms <= binom.isf(1e-4, 300, 0.02)
 
 
@@ -92,14 +94,16 @@ def test_a_lower_bound_on_the_epsilon_of_choices_is_below_it():
     rng, law = np.random.default_rng(0), np.array([0.05, 0.15, 0.8])
     above = 0
     for _ in range(200):
-        result = audit_choices(ChoiceCounts(rng.multinomial(200, law), law, 1.0), false_alarm=0.05)
+        result = audit_choices(
+            ChoiceCounts(rng.multinomial(200, law), law, 1.0), false_positive_rate=0.05
+        )
         above += result.epsilon_lower_bound > 1.0
     assert above <= binom.isf(1e-4, 200, 0.05)
 
 
 def test_the_law_of_a_noisy_maximum_is_that_of_an_integral():
     scores = np.array([0.0, 0.7, -1.3, 0.7])
-    for index, probability in enumerate(noisy_max_law(scores, 0.5)):
+    for index, probability in enumerate(noisy_max_distribution(scores, 0.5)):
         others = np.delete(scores, index)
 
         def density(x, index=index, others=others):

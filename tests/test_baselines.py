@@ -36,8 +36,8 @@ BAD = {
         ({"alpha": "none"}, "alpha='none' must be 'auto'"),
         ({"alpha": -1.0}, r"alpha=-1\.0 must"),
         ({"alpha": 1e-9}, "alpha=1e-09 is too small for epsilon=1"),
-        ({"row_bound": 1.0}, r"row_bound=1\.0 must be a number above 1"),
-        ({"row_bound": math.nan}, "row_bound=nan"),
+        ({"max_row_norm": 1.0}, r"max_row_norm=1\.0 must be a number above 1"),
+        ({"max_row_norm": math.nan}, "max_row_norm=nan"),
         ({"loss": "hinge"}, "loss='hinge' is unknown"),
         ({"half_width": 0.0, "loss": "smoothed_hinge"}, "half_width"),
         ({"epsilon": 1e-9, "delta": 1e-12}, "epsilon and delta are too small"),
@@ -46,7 +46,10 @@ BAD = {
     OutputPerturbation: [
         ({"alpha": 0}, "alpha=0 must be 'auto' or a finite number above 0"),
         ({"alpha": 1e-20}, "alpha=1e-20 is too small"),
-        ({"row_bound": 1e-161, "fit_intercept": False}, "row_bound=1e-161 .* number above 1e-100"),
+        (
+            {"max_row_norm": 1e-161, "fit_intercept": False},
+            "max_row_norm=1e-161 .* number above 1e-100",
+        ),
     ],
     ApproximateMinimaPerturbation: [({"alpha": 1e-4}, r"alpha=0\.0001 is too small for epsilon=1")],
     DoubleNoiseNewton: [
@@ -54,7 +57,7 @@ BAD = {
         ({"epsilon": 1e-12, "delta": 1e-12}, "epsilon=1e-12 .* is too small for 20 steps"),
         # Where rounding errors drown the ridge, or ask for more noise than hides a record.
         ({"ridge": 1e-15}, "too small beside rounding errors"),
-        ({"clip": 1e49, "ridge": 1e-49, "row_bound": 1e-40}, "that hides a record. Raise ridge"),
+        ({"clip": 1e49, "ridge": 1e-49, "max_row_norm": 1e-40}, "that hides a record. Raise ridge"),
     ],
     PrivGene: [
         ({"loss": "square"}, "loss='square' is unknown"),
@@ -65,7 +68,8 @@ BAD = {
 }
 NUMBERS = {
     DoubleNoiseNewton: {
-        "ridge": 0.0, "clip": math.inf, "row_bound": "auto", "direction_share": 1.0, "step": -1,
+        "ridge": 0.0, "clip": math.inf, "max_row_norm": "auto", "direction_fraction": 1.0,
+        "step": -1,
         "max_iter": 0,
     },
     PrivGene: {
@@ -118,7 +122,7 @@ WRONG_DIRECTIONS = {
     "no ridge": lambda record, ridge, n: record / (n * ridge + record),
     "half a row": lambda record, ridge, n: direction_sensitivity(record / 4, ridge, n),
 }
-NEWTON = DoubleNoiseNewton(row_bound=2.0, ridge=0.4, max_iter=1, fit_intercept=False)
+NEWTON = DoubleNoiseNewton(max_row_norm=2.0, ridge=0.4, max_iter=1, fit_intercept=False)
 MAJORITY = MajorityClassifier(neighboring_relation="replace_one")
 
 
@@ -224,7 +228,7 @@ def test_heavy_rows_add_less_than_the_noise_to_batches(heavy):
 def test_why_a_few_hundred_records_teach_advanced_composition_nothing():
     """On 300 records (the tag's) the noise on each mean gradient is as long as all may be."""
     plan = SGDAdvancedComposition(fit_intercept=False).plan(300, 2)
-    noise = plan.facts.noise_std[0] * math.sqrt(2) / plan.facts.expected_batch_size
+    noise = plan.metadata.noise_std[0] * math.sqrt(2) / plan.metadata.expected_batch_size
     assert plan.n_iter == 1 and noise > 0.5 * plan.clip[0]
     assert SGDAdvancedComposition().__sklearn_tags__().classifier_tags.poor_score
 
@@ -262,8 +266,10 @@ def test_without_noise_it_is_the_prior_of_scikit_learn(labels):
 def test_one_release_spends_the_budget_and_covers_the_counts_that_a_record_moves(
     relation, most, epsilon
 ):
-    n_ref = 400 if relation == "add_or_remove_one" else None
-    model = MajorityClassifier(epsilon=epsilon, neighboring_relation=relation, n_ref=n_ref)
+    n_samples_estimate = 400 if relation == "add_or_remove_one" else None
+    model = MajorityClassifier(
+        epsilon=epsilon, neighboring_relation=relation, n_samples_estimate=n_samples_estimate
+    )
     with record() as tape:
         model.set_params(classes=range(4)).fit(np.zeros((500, 3)), np.arange(500) % 4)
     (release,) = tape.releases

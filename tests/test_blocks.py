@@ -13,7 +13,7 @@ from problems import exact, exact_norm_squared, line_bounds, problem
 from scipy import sparse
 
 from dpglm.losses import Hinge, Logistic, SmoothedHinge, Softmax
-from dpglm.privacy.vault import LENGTHS, POWERS
+from dpglm.privacy.vault import MAGNITUDE_POWERS, NORM_BIN_EDGES
 from dpglm.sources.arrays import ArraySource
 from dpglm.sums.blocks import BlockObjective, compensated_sum
 from dpglm.sums.objective import Objective, _chain, rows_per_chunk
@@ -58,8 +58,10 @@ def test_every_sum_over_blocks_is_the_sum_over_all_rows(loss, n_outputs, storage
     basis = rng.normal(size=(N_FEATURES + 1, N_FEATURES + 1))
     scales = rng.uniform(0.5, 2.0, size=N_FEATURES + 1)
     powers = np.append(2.0 ** -np.arange(N_FEATURES), 1.0)
-    assert_array_equal(blocks.magnitudes(POWERS), whole.magnitudes(POWERS))
-    assert_array_equal(blocks.lengths(LENGTHS), whole.lengths(LENGTHS))
+    assert_array_equal(
+        blocks.magnitude_histogram(MAGNITUDE_POWERS), whole.magnitude_histogram(MAGNITUDE_POWERS)
+    )
+    assert_array_equal(blocks.norm_histogram(NORM_BIN_EDGES), whole.norm_histogram(NORM_BIN_EDGES))
     steps = np.linspace(0.0, 1.0, 5)
     for transform in (
         lambda objective: objective,

@@ -25,15 +25,15 @@ from dpglm import (
 )
 from dpglm.datasets import make_census
 from dpglm.estimators.defaults import ROW_NORM
-from dpglm.estimators.inputs import public_row_bound
+from dpglm.estimators.inputs import public_max_row_norm
 from dpglm.privacy.vault import Vault
 from dpglm.schema import load_schema
-from dpglm.schema.values import with_row_bound
+from dpglm.schema.values import with_max_row_norm
 from dpglm.sources import ArraySource, ParquetSource
 from dpglm.workflow import PrivateSearchCV
 
 SCHEMA = load_schema("census")
-BOUND = SCHEMA.row_bound(fit_intercept=False)
+BOUND = SCHEMA.max_row_norm(fit_intercept=False)
 TABLE, Y = make_census(1200, random_state=0, as_frame=True)
 ENCODED = SCHEMA.transformer().fit_transform(TABLE)
 OURS = [DPLogisticRegression, DPLinearSVM, DPAGDClassifier]
@@ -62,7 +62,7 @@ def asked(monkeypatch):
 
         return method
 
-    for name in ("magnitudes", "lengths", "second_moment"):
+    for name in ("magnitude_histogram", "norm_histogram", "second_moment"):
         monkeypatch.setattr(Vault, name, noted(name, getattr(Vault, name)))
     return asked
 
@@ -83,15 +83,15 @@ def test_in_a_pipeline_the_estimator_pays_for_no_units(asked, Model, form):
         y = dd.from_pandas(Y, npartitions=2)
     known = Model(classes=[0, 1], max_iter=3).fit(X, y)
     assert names(asked) == ["second_moment"]
-    bound = SCHEMA.row_bound()
+    bound = SCHEMA.max_row_norm()
     plan = known._planned(1200, SCHEMA.n_encoded, 2, bound)
-    assert plan.second_moment.row_bound == asked[0][1] == ROW_NORM < bound
+    assert plan.second_moment.row_clipping_norm == asked[0][1] == ROW_NORM < bound
     # As if it had been given by hand, and unlike a plain array.
-    plan = Model(classes=[0, 1], max_iter=3, row_bound=bound).plan(1200, SCHEMA.n_encoded)
+    plan = Model(classes=[0, 1], max_iter=3, max_row_norm=bound).plan(1200, SCHEMA.n_encoded)
     assert known.privacy_.events == plan.ledger.events
     asked.clear()
     unknown = Model(classes=[0, 1], max_iter=3).fit(np.asarray(ENCODED), Y)
-    assert names(asked)[0] in ("magnitudes", "lengths") and len(asked) == 2
+    assert names(asked)[0] in ("magnitude_histogram", "norm_histogram") and len(asked) == 2
     assert unknown.privacy_.epsilon() == pytest.approx(known.privacy_.epsilon(), rel=1e-9)
 
 
@@ -103,11 +103,13 @@ def test_a_pipeline_search_and_cross_validation_need_no_word(asked):
         cross_validate(pipeline, TABLE, Y, cv=2)
         settings = {"dplogisticregression__alpha": [0.0, 0.1]}
         GridSearchCV(pipeline, settings, cv=2).fit(TABLE, Y)
-        PrivateSearchCV(pipeline, settings, way="parallel", classes=[0, 1]).fit(TABLE, Y)
+        PrivateSearchCV(pipeline, settings, strategy="parallel", classes=[0, 1]).fit(TABLE, Y)
         rows = encoder.fit_transform(TABLE)
         cross_validate(plain, rows, Y, cv=2, n_jobs=1)
         GridSearchCV(plain, {"alpha": [0.0, 0.1]}, cv=2).fit(rows, Y)
-        PrivateSearchCV(plain, {"alpha": [0.0, 0.1]}, way="parallel", classes=[0, 1]).fit(rows, Y)
+        PrivateSearchCV(plain, {"alpha": [0.0, 0.1]}, strategy="parallel", classes=[0, 1]).fit(
+            rows, Y
+        )
     assert len(asked) == 2 * (1 + 2 + 5 + 3 + 2 + 5 + 3)
     assert set(names(asked)) == {"second_moment"}
 
@@ -135,7 +137,7 @@ def test_blocks_carry_the_bound_by_their_source(asked, tmp_path):
         asked.clear()
     for unknown in (ArraySource(2 * ENCODED, Y.to_numpy()), Blocks([1, 2])):
         model.fit(unknown)
-        assert names(asked)[0] in ("magnitudes", "lengths")
+        assert names(asked)[0] in ("magnitude_histogram", "norm_histogram")
         asked.clear()
 
 
@@ -149,15 +151,15 @@ def test_what_a_user_says_comes_first(asked):
 
     assert bound() == bound(preconditioner=DiagonalPreconditioner()) == ROW_NORM < BOUND
     # Rows are clipped to what is less, or to what shows that columns are in other units.
-    assert bound(row_bound=1.5) == 1.5 and bound(row_bound=100.0) == 100.0
-    assert bound(preconditioner=FullPreconditioner(row_bound=3.0), row_bound=2.0) == 3.0
+    assert bound(max_row_norm=1.5) == 1.5 and bound(max_row_norm=100.0) == 100.0
+    assert bound(preconditioner=FullPreconditioner(row_clipping_norm=3.0), max_row_norm=2.0) == 3.0
     # The plan has the same parameter, and without a preconditioner the schedules have the bound.
-    plan = DPLogisticRegression(row_bound=SCHEMA.row_bound()).plan(1200, SCHEMA.n_encoded)
-    assert plan.second_moment.row_bound == ROW_NORM
+    plan = DPLogisticRegression(max_row_norm=SCHEMA.max_row_norm()).plan(1200, SCHEMA.n_encoded)
+    assert plan.second_moment.row_clipping_norm == ROW_NORM
     assert plan.ledger.events == DPLogisticRegression().fit(ENCODED, Y).privacy_.events
     smooth = {"preconditioner": None, "step_schedule": "smooth", "alpha": 0.1, "max_iter": 3}
     DPLogisticRegression(classes=[0, 1], **smooth).fit(ENCODED, Y)
-    with pytest.raises(ValueError, match="row_bound"):
+    with pytest.raises(ValueError, match="max_row_norm"):
         DPLogisticRegression(classes=[0, 1], **smooth).fit(np.asarray(ENCODED), Y)
 
 
@@ -166,9 +168,9 @@ def test_weighted_rows_have_the_bound_and_persons_of_several_rows_have_none(aske
     model.fit(ENCODED, Y, sample_weight=np.ones(1200))
     assert names(asked) == ["second_moment"]
     asked.clear()
-    model = clone(model).set_params(max_group_size=2)
+    model = clone(model).set_params(max_contributions=2)
     model.fit(ENCODED, Y, groups=np.arange(1200) // 2)
-    assert names(asked)[0] in ("magnitudes", "lengths")
+    assert names(asked)[0] in ("magnitude_histogram", "norm_histogram")
 
 
 def file_of(rows):
@@ -197,13 +199,13 @@ KEPT = {
 @pytest.mark.parametrize("how", KEPT)
 def test_rows_that_are_picked_or_copied_keep_the_bound(how):
     found = KEPT[how](ENCODED)
-    assert public_row_bound(found) == BOUND
+    assert public_max_row_norm(found) == BOUND
     assert_array_equal(np.asarray(found), KEPT[how](np.asarray(ENCODED)))
     frame = encoded("pandas")
-    assert public_row_bound(KEPT[how](encoded("sparse"))) == BOUND
+    assert public_max_row_norm(KEPT[how](encoded("sparse"))) == BOUND
     picked = {"slice": frame.iloc[3:9], "mask": frame[ROWS % 3 == 0], "sklearn": frame.take([4, 1])}
     found = picked[how] if how in picked else KEPT[how](frame) if "c" in how else frame
-    assert public_row_bound(found) == BOUND
+    assert public_max_row_norm(found) == BOUND
 
 
 LOST = {
@@ -230,35 +232,35 @@ LOST = {
 
 @pytest.mark.parametrize("how", LOST)
 def test_whatever_else_is_made_of_rows_has_no_bound(how):
-    assert public_row_bound(LOST[how](ENCODED)) is None
+    assert public_max_row_norm(LOST[how](ENCODED)) is None
     if how in ("times", "sum of two", "columns", "some columns", "transposed", "float32"):
-        assert public_row_bound(LOST[how](encoded("sparse"))) is None
+        assert public_max_row_norm(LOST[how](encoded("sparse"))) is None
 
 
 def test_rows_that_are_changed_in_place_have_no_bound():
     for change in ("X[:] = 9", "X[0, 0] = 9", "X[:, 1] *= 9", "X *= 2", "X += X"):
         names = {"X": ENCODED.copy()}
         exec(change, names)
-        assert public_row_bound(names["X"]) is None, change
+        assert public_max_row_norm(names["X"]) is None, change
 
 
 def test_frames_of_other_columns_have_no_bound_and_neither_has_what_only_looks_like_one():
     frame = encoded("pandas")
-    assert public_row_bound(frame.drop(columns="age")) is None
-    assert public_row_bound(frame.rename(columns={"age": "years"})) is None
-    assert public_row_bound(frame.assign(more=1e9)) is None
-    assert public_row_bound(pd.DataFrame({"row_bound": [1.0]})) is None
-    assert public_row_bound(TABLE) is None
+    assert public_max_row_norm(frame.drop(columns="age")) is None
+    assert public_max_row_norm(frame.rename(columns={"age": "years"})) is None
+    assert public_max_row_norm(frame.assign(more=1e9)) is None
+    assert public_max_row_norm(pd.DataFrame({"max_row_norm": [1.0]})) is None
+    assert public_max_row_norm(TABLE) is None
     for other in ("9", None, [1.0]):
-        rows = with_row_bound(np.zeros((2, 2)), 1.0)
-        rows.row_bound = other
-        assert public_row_bound(rows) is None
+        rows = with_max_row_norm(np.zeros((2, 2)), 1.0)
+        rows.max_row_norm = other
+        assert public_max_row_norm(rows) is None
 
 
 def test_encoded_rows_are_arrays_in_all_else():
     assert repr(ENCODED[:2]) == repr(np.asarray(ENCODED)[:2])
     assert type(ENCODED + 1) is type(ENCODED[:, 0]) is type(ENCODED[0]) is np.ndarray
     assert type(ENCODED[0, 0]) is type(ENCODED.sum()) is np.float64
-    assert type(with_row_bound(np.zeros((2, 2)), None)) is np.ndarray
-    assert (np.linalg.norm(ENCODED, axis=1) <= public_row_bound(ENCODED)).all()
-    assert SCHEMA.row_bound() == pytest.approx(math.hypot(BOUND, 1))
+    assert type(with_max_row_norm(np.zeros((2, 2)), None)) is np.ndarray
+    assert (np.linalg.norm(ENCODED, axis=1) <= public_max_row_norm(ENCODED)).all()
+    assert SCHEMA.max_row_norm() == pytest.approx(math.hypot(BOUND, 1))

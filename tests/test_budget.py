@@ -21,11 +21,11 @@ def test_either_unit_spends_the_budget_from_below(epsilon):
 
 
 @pytest.mark.parametrize(
-    ("relation", "n_ref", "expected"),
+    ("relation", "n_samples_estimate", "expected"),
     [("zero_out", None, 1.5), ("replace_one", None, 3.0), ("add_or_remove_one", 90, 1.5)],
 )
-def test_sensitivity_of_a_clipped_sum_per_relation(relation, n_ref, expected):
-    assert PrivacyBudget(1.0, 1e-6, relation, n_ref).sensitivity(1.5) == expected
+def test_sensitivity_of_a_clipped_sum_per_relation(relation, n_samples_estimate, expected):
+    assert PrivacyBudget(1.0, 1e-6, relation, n_samples_estimate).sensitivity(1.5) == expected
 
 
 def test_only_add_or_remove_one_hides_the_number_of_records():
@@ -43,11 +43,23 @@ def test_only_add_or_remove_one_hides_the_number_of_records():
         ({"delta": 0.0}, r"delta=0\.0 must be a number above 0 and below 1"),
         ({"delta": 1.0}, r"delta=1\.0"),
         ({"neighboring_relation": "swap"}, r"neighboring_relation='swap' is unknown; choose"),
-        ({"neighboring_relation": "add_or_remove_one"}, r"n_ref=None: .* pass n_ref"),
-        ({"neighboring_relation": "add_or_remove_one", "n_ref": 0}, r"n_ref=0 must be a whole"),
-        ({"neighboring_relation": "add_or_remove_one", "n_ref": 1.5}, r"n_ref=1\.5 must be"),
-        ({"neighboring_relation": "add_or_remove_one", "n_ref": True}, r"n_ref=True must be"),
-        ({"n_ref": 10}, r"n_ref=10 is only used with"),
+        (
+            {"neighboring_relation": "add_or_remove_one"},
+            r"n_samples_estimate=None: .* pass n_samples_estimate",
+        ),
+        (
+            {"neighboring_relation": "add_or_remove_one", "n_samples_estimate": 0},
+            r"n_samples_estimate=0 must be a whole",
+        ),
+        (
+            {"neighboring_relation": "add_or_remove_one", "n_samples_estimate": 1.5},
+            r"n_samples_estimate=1\.5 must be",
+        ),
+        (
+            {"neighboring_relation": "add_or_remove_one", "n_samples_estimate": True},
+            r"n_samples_estimate=True must be",
+        ),
+        ({"n_samples_estimate": 10}, r"n_samples_estimate=10 is only used with"),
     ],
 )
 def test_bad_budgets_are_sentences_that_name_the_parameter_and_value(arguments, message):

@@ -13,12 +13,12 @@ from scipy.special import expit
 
 from dpglm import DPAGDClassifier, DPLinearSVM, DPLogisticRegression
 from dpglm.calculator import PrivacyCalculator, expected_accuracy
-from dpglm.privacy.events import ReplacedSampleEvent
+from dpglm.privacy.events import PoissonSampledReplaceOneEvent
 from dpglm.privacy.gaussian import PoissonSampledEvent
 from dpglm.privacy.ledger import PrivacyLedger
 from dpglm.schedules import (
-    LectureStep,
-    PublicFacts,
+    ConvexStep,
+    PublicMetadata,
     optimal_n_iter,
     public_constants,
     saturation_n_iter,
@@ -116,7 +116,12 @@ def test_the_relation_decides_on_sampling_alone():
     assert replace.epsilon(**SAMPLED[0]) < CALCULATOR.epsilon(**SAMPLED[0])
     run = {**SAMPLED[0], "noise_multiplier": SAMPLED[0]["noise_multiplier"] / 2}
     ledger = PrivacyLedger(
-        ((ReplacedSampleEvent(run["sampling_rate"], run["noise_multiplier"]), run["n_iter"]),),
+        (
+            (
+                PoissonSampledReplaceOneEvent(run["sampling_rate"], run["noise_multiplier"]),
+                run["n_iter"],
+            ),
+        ),
         "replace_one",
         run["delta"],
     )
@@ -183,23 +188,23 @@ def test_optimal_n_iter_is_the_minimum_of_the_bound(kappa, noise_to_gap):
 
 def test_public_constants_match_the_vectors(vectors):
     (row,) = vectors("schedules", "hong_public_constants")
-    given = {"alpha": row["lam"], "row_bound": row["row_norm"], "mu": math.sqrt(row["R"])}
-    facts = PublicFacts(row["N"], row["D"], curvature=0.25, **given)
+    given = {"alpha": row["lam"], "max_row_norm": row["row_norm"], "mu": math.sqrt(row["R"])}
+    metadata = PublicMetadata(row["N"], row["D"], curvature=0.25, **given)
     expected = row["kappa"], row["alpha"]
-    assert public_constants(facts) == pytest.approx(expected, rel=row["rtol"])
-    explicit = replace(facts, row_bound=1.0, clip=np.array([1.0, 0.5]))
+    assert public_constants(metadata) == pytest.approx(expected, rel=row["rtol"])
+    explicit = replace(metadata, max_row_norm=1.0, clip=np.array([1.0, 0.5]))
     found = public_constants(explicit, gap=row["f0_gap_upper"])
     assert found == pytest.approx(expected, rel=row["rtol"])
 
 
 def test_noise_to_gap_grows_with_clip_and_outputs():
-    facts = PublicFacts(100, 5, alpha=0.1, curvature=0.25, row_bound=1.0, mu=0.5)
-    kappa, noise = public_constants(facts)
+    metadata = PublicMetadata(100, 5, alpha=0.1, curvature=0.25, max_row_norm=1.0, mu=0.5)
+    kappa, noise = public_constants(metadata)
     assert kappa == pytest.approx(3.5)
-    assert public_constants(replace(facts, clip=np.full(3, 2.0)))[1] == pytest.approx(4 * noise)
-    three = public_constants(replace(facts, n_outputs=3))[1]
+    assert public_constants(replace(metadata, clip=np.full(3, 2.0)))[1] == pytest.approx(4 * noise)
+    three = public_constants(replace(metadata, n_outputs=3))[1]
     assert three == pytest.approx(3 * noise * math.log(2) / math.log(3))
-    assert public_constants(facts, gap=1.0)[1] == pytest.approx(noise * math.log(2))
+    assert public_constants(metadata, gap=1.0)[1] == pytest.approx(noise * math.log(2))
 
 
 def test_overwhelming_noise_or_a_contraction_in_one_step_leaves_one_iteration():
@@ -217,27 +222,31 @@ def test_bad_constants_are_refused():
             optimal_n_iter(10.0, noise_to_gap)
 
 
-SMOOTH = PublicFacts(2000, 6, alpha=0.01, curvature=0.25, row_bound=2.0, mu=0.5)
+SMOOTH = PublicMetadata(2000, 6, alpha=0.01, curvature=0.25, max_row_norm=2.0, mu=0.5)
 HINGE = replace(SMOOTH, curvature=math.inf)
 
 
-def with_noise(facts, n_iter, clip=2.0):
+def with_noise(metadata, n_iter, clip=2.0):
     """Facts as a plan fills them in: constant noise of that many iterations for mu."""
     clip = np.full(n_iter, clip)
-    return replace(facts, clip=clip, noise_std=clip * math.sqrt(n_iter) / facts.mu)
+    return replace(metadata, clip=clip, noise_std=clip * math.sqrt(n_iter) / metadata.mu)
 
 
-def excess_loss_bound(facts: PublicFacts, n_iter: int, distance: float = 1.0) -> float:
-    """Bound on the mean loss above its minimum after so many iterations of `LectureStep`.
+def excess_loss_bound(metadata: PublicMetadata, n_iter: int, distance: float = 1.0) -> float:
+    """Bound on the mean loss above its minimum after so many iterations of `ConvexStep`.
 
     It holds for the average of all iterates, in expectation, while no gradient is clipped; the clip
     is the row bound. `saturation_n_iter` says which bound it is.
     """
-    noise = n_iter * facts.n_released * (facts.row_bound / (facts.mu * facts.n_samples)) ** 2
-    if facts.curvature == math.inf:
-        return distance * math.sqrt((facts.row_bound**2 + noise) / n_iter)
+    noise = (
+        n_iter
+        * metadata.n_released
+        * (metadata.max_row_norm / (metadata.mu * metadata.n_samples)) ** 2
+    )
+    if metadata.curvature == math.inf:
+        return distance * math.sqrt((metadata.max_row_norm**2 + noise) / n_iter)
     quietest = distance / math.sqrt(2 * n_iter * noise)
-    step = min(1 / facts.smoothness(), quietest)
+    step = min(1 / metadata.smoothness(), quietest)
     return distance**2 / (2 * step * n_iter) + step * noise
 
 
@@ -247,26 +256,29 @@ def test_lecture_steps_are_the_steepest_until_saturation_and_shrink_from_there(d
     steepest = 1 / SMOOTH.smoothness()
 
     def step(n_iter):
-        return LectureStep(distance).values(n_iter, with_noise(SMOOTH, n_iter))[0]
+        return ConvexStep(distance).values(n_iter, with_noise(SMOOTH, n_iter))[0]
 
     assert last > 1
     assert step(last - 1) == pytest.approx(steepest, rel=1e-12)
     assert steepest * (1 - 2 / last) < step(last + 1) < steepest
 
 
-@pytest.mark.parametrize("facts", [SMOOTH, replace(SMOOTH, n_outputs=4, curvature=0.5)])
-def test_the_bound_is_that_of_the_lecture_step_and_flat_beyond_saturation(facts):
-    last = saturation_n_iter(facts)
+@pytest.mark.parametrize("metadata", [SMOOTH, replace(SMOOTH, n_outputs=4, curvature=0.5)])
+def test_the_bound_is_that_of_the_lecture_step_and_flat_beyond_saturation(metadata):
+    last = saturation_n_iter(metadata)
     for n_iter in (1, 10, last, 10 * last):
-        noise = facts.n_released * (with_noise(facts, n_iter).noise_std[0] / facts.n_samples) ** 2
-        step = LectureStep().values(n_iter, with_noise(facts, n_iter))[0]
+        noise = (
+            metadata.n_released
+            * (with_noise(metadata, n_iter).noise_std[0] / metadata.n_samples) ** 2
+        )
+        step = ConvexStep().values(n_iter, with_noise(metadata, n_iter))[0]
         expected = 1 / (2 * step * n_iter) + step * noise
-        assert excess_loss_bound(facts, n_iter) == pytest.approx(expected, rel=1e-12)
-    bounds = [excess_loss_bound(facts, n_iter) for n_iter in range(1, last)]
+        assert excess_loss_bound(metadata, n_iter) == pytest.approx(expected, rel=1e-12)
+    bounds = [excess_loss_bound(metadata, n_iter) for n_iter in range(1, last)]
     assert (np.diff(bounds) < 0).all()
-    floor = math.sqrt(2 * facts.n_released) * 2.0 / (facts.n_samples * facts.mu)
-    assert excess_loss_bound(facts, last) == pytest.approx(floor, rel=1e-3)
-    assert excess_loss_bound(facts, 100 * last) == pytest.approx(floor, rel=1e-12)
+    floor = math.sqrt(2 * metadata.n_released) * 2.0 / (metadata.n_samples * metadata.mu)
+    assert excess_loss_bound(metadata, last) == pytest.approx(floor, rel=1e-3)
+    assert excess_loss_bound(metadata, 100 * last) == pytest.approx(floor, rel=1e-12)
 
 
 def test_a_hinge_saturates_where_noise_and_descent_have_equal_shares():
@@ -276,7 +288,7 @@ def test_a_hinge_saturates_where_noise_and_descent_have_equal_shares():
     bound = excess_loss_bound(HINGE, last, distance=3.0)
     assert bound == pytest.approx(math.sqrt(2) * floor, rel=1e-3)
     assert excess_loss_bound(HINGE, 10**6 * last, distance=3.0) == pytest.approx(floor, rel=1e-5)
-    step = LectureStep(3.0).values(last, with_noise(HINGE, last))[0]
+    step = ConvexStep(3.0).values(last, with_noise(HINGE, last))[0]
     assert bound == pytest.approx(9.0 / (step * last), rel=1e-9)
 
 
@@ -303,10 +315,10 @@ def test_noisy_descent_stays_below_the_bound():
 
     best = minimize(loss, np.zeros(3), tol=1e-12)
     distance = float(np.linalg.norm(best.x))
-    facts = PublicFacts(400, 3, alpha=0.01, curvature=0.25, row_bound=1.0, mu=0.3)
-    for n_iter in (10, saturation_n_iter(facts, distance=distance), 200):
-        noisy = with_noise(facts, n_iter, clip=1.0)
-        step = LectureStep(distance).values(n_iter, noisy)[0]
+    metadata = PublicMetadata(400, 3, alpha=0.01, curvature=0.25, max_row_norm=1.0, mu=0.3)
+    for n_iter in (10, saturation_n_iter(metadata, distance=distance), 200):
+        noisy = with_noise(metadata, n_iter, clip=1.0)
+        step = ConvexStep(distance).values(n_iter, noisy)[0]
         excess = []
         for _ in range(30):
             path = [np.zeros(3)]
@@ -314,7 +326,7 @@ def test_noisy_descent_stays_below_the_bound():
                 gradient = 0.01 * path[-1] - expit(-signed @ path[-1]) @ signed / 400
                 path.append(path[-1] - step * (gradient + noise))
             excess.append(loss(np.mean(path[1:], axis=0)) - best.fun)
-        assert 0 < np.mean(excess) < excess_loss_bound(facts, n_iter, distance=distance)
+        assert 0 < np.mean(excess) < excess_loss_bound(metadata, n_iter, distance=distance)
 
 
 @pytest.mark.parametrize(
@@ -323,12 +335,12 @@ def test_noisy_descent_stays_below_the_bound():
         (public_constants, {"mu": None}, "mu=None"),
         (public_constants, {"mu": math.inf}, "mu=inf"),
         (public_constants, {"alpha": 0.0}, "positive alpha"),
-        (public_constants, {"row_bound": None}, "finite row_bound"),
+        (public_constants, {"max_row_norm": None}, "finite max_row_norm"),
         (public_constants, {"curvature": math.inf}, "finite curvature"),
         (saturation_n_iter, {"mu": None}, "mu=None"),
         (saturation_n_iter, {"mu": math.inf}, "mu=inf"),
-        (saturation_n_iter, {"row_bound": None}, "row_bound=None"),
-        (saturation_n_iter, {"row_bound": 0.0}, "row_bound=0.0"),
+        (saturation_n_iter, {"max_row_norm": None}, "max_row_norm=None"),
+        (saturation_n_iter, {"max_row_norm": 0.0}, "max_row_norm=0.0"),
         (saturation_n_iter, {"curvature": None}, "finite curvature"),
     ],
 )
@@ -388,7 +400,7 @@ def test_the_expected_accuracy_is_that_of_descents_in_white_columns(
                 gradient = (expit(X @ coef) - label)[:, np.newaxis] * X
                 length = np.linalg.norm(gradient, axis=1)
                 total += (share * np.minimum(1, white.clip[t] / length)) @ gradient / len(X)
-            total += rng.normal(size=d) * white.facts.noise_std[t] / n_samples
+            total += rng.normal(size=d) * white.metadata.noise_std[t] / n_samples
             direction, velocity = white.momentum.direction(total, velocity, t + 1)
             coef = coef - white.step[t] * direction
             average = average + white.averaging[t] * coef

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpglm import DiagonalPreconditioner, DPLogisticRegression, Geometric, Schedule
+from dpglm import DiagonalPreconditioner, DPLogisticRegression, ExponentialDecay, Schedule
 from dpglm.privacy import calibration
 from dpglm.privacy.calibration import MOST_LEVELS, calibrated_multipliers, coarsened
 from dpglm.privacy.gaussian import GaussianEvent, PoissonSampledEvent, gdp_epsilon
@@ -75,11 +75,11 @@ def test_calibration_finds_the_least_noise(rate, epsilon, delta):
 def test_the_noise_drawn_has_the_rounded_levels_and_nothing_is_printed(capfd, caplog):
     model = DPLogisticRegression(
         sampling_rate=0.5, max_iter=60, clip_schedule=1.0, preconditioner=None,
-        noise_schedule=Geometric(1, 0.98),
+        noise_schedule=ExponentialDecay(1, 0.98),
     )  # fmt: skip
     plan = model.plan(*X.shape)
     assert len(np.unique(plan.noise_multiplier)) == MOST_LEVELS
-    assert plan.facts.noise_std == pytest.approx(plan.noise_multiplier * plan.sensitivity)
+    assert plan.metadata.noise_std == pytest.approx(plan.noise_multiplier * plan.sensitivity)
     trace = model.fit(X, Y).trace_
     drawn = [event.noise_multiplier for event in trace.events]
     assert drawn == plan.noise_multiplier.tolist()
@@ -151,12 +151,12 @@ def test_rounding_errors_of_the_composition_are_paid_for(n_iter, delta):
 
 
 class Meddling(Schedule):
-    """Tries to change the plan through the facts that it is shown."""
+    """Tries to change the plan through the metadata that it is shown."""
 
-    def values(self, n_iter, facts):
-        object.__setattr__(facts, "sampling_rate", 0.5)
-        object.__setattr__(facts, "n_samples", 1)
-        for told in (facts.clip, facts.noise_std):
+    def values(self, n_iter, metadata):
+        object.__setattr__(metadata, "sampling_rate", 0.5)
+        object.__setattr__(metadata, "n_samples", 1)
+        for told in (metadata.clip, metadata.noise_std):
             if told is not None:
                 told[:] = 1e-3
         return np.full(n_iter, 0.5)
@@ -197,11 +197,14 @@ def test_the_rate_is_the_number_that_is_charged():
         ({"sampling_rate": 0.1, "delta": 1e-15}, "delta=1e-15 is below .* set sampling_rate=1"),
         ({"sampling_rate": 0.1, "delta": 0.1, "max_iter": 1}, "chance 0.1 that a record is ever"),
         (
-            {"sampling_rate": 0.1, "preconditioner": DiagonalPreconditioner(share=0.9999999)},
+            {
+                "sampling_rate": 0.1,
+                "preconditioner": DiagonalPreconditioner(budget_fraction=0.9999999),
+            },
             "lower share",
         ),
         (
-            {"sampling_rate": 0.1, "batches": "fixed"},
+            {"sampling_rate": 0.1, "batches": "without_replacement"},
             "batches='fixed' is accounted for under neighboring_relation='replace_one' only",
         ),
     ],

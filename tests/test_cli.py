@@ -320,7 +320,7 @@ def test_the_odometer_of_a_study_is_printed_and_drawn(capsys, tmp_path):
     assert first.split()[2:] == ["pilot", "north", "DPLogisticRegression", "0.5", "0.5"]
     assert second.split()[2:5] == ["pilot", "-", "-"]
     assert float(second.split()[-1]) == pytest.approx(odometer.used(), rel=1e-3)
-    assert odometer.course() == [pytest.approx(0.5), odometer.used()]
+    assert odometer.cumulative_epsilon() == [pytest.approx(0.5), odometer.used()]
     assert total == str(odometer) and "the guarantee is the limit, epsilon=2 " in total
     assert left.startswith("One more full-batch fit may have epsilon=1.574 at delta=1e-06.")
     assert figure.read_bytes().startswith(b"\x89PNG")

@@ -10,7 +10,7 @@ from dpglm.calculator import PrivacyCalculator, expected_accuracy, expected_erro
 from dpglm.estimators.defaults import N_ITER
 from dpglm.estimators.plan import PURPOSES
 from dpglm.privacy.gaussian import gdp_mu
-from dpglm.schedules import PublicFacts, optimal_n_iter, public_constants, saturation_n_iter
+from dpglm.schedules import PublicMetadata, optimal_n_iter, public_constants, saturation_n_iter
 from dpglm.schema import CategoricalColumn, NumericColumn, Schema, Target
 from dpglm.study.cli import main
 from dpglm.study.planning import Shape, plan_report, proactive_noise
@@ -85,7 +85,7 @@ def test_the_table_shows_first_quartiles_and_last_and_ends_at_epsilon(plan):
     assert (magnitudes[0], moment[0]) == ("magnitude histogram", "second moment")
     assert [row[0] for row in rows] == ["1", "11", "21", "31", "41"]
     for row, t in zip(rows, (0, 10, 20, 30, 40), strict=True):
-        std = made.facts.noise_std[t] / 5000
+        std = made.metadata.noise_std[t] / 5000
         expected = (0.5, made.step[t], made.noise_multiplier[t], std)
         assert [float(x) for x in row[1:5]] == pytest.approx(expected, rel=1e-3)
     costs = [float(row[-1]) for row in (magnitudes, moment, *rows)]
@@ -97,15 +97,15 @@ def test_the_table_shows_first_quartiles_and_last_and_ends_at_epsilon(plan):
 
 def test_worthwhile_iterations_are_those_of_the_theory(plan):
     printed = plan(
-        "--epsilon 1 --n 9000 --preconditioner none --alpha 0.01 --row-bound 2 --distance 3"
+        "--epsilon 1 --n 9000 --preconditioner none --alpha 0.01 --max-row-norm 2 --distance 3"
         " --clip 1.5 --relation replace_one"
     )
-    known = {"alpha": 0.01, "curvature": 0.25, "row_bound": 2.0, "mu": 0.2367 / 2}
-    facts = PublicFacts(9000, 101, **known, clip=[1.5])
+    known = {"alpha": 0.01, "curvature": 0.25, "max_row_norm": 2.0, "mu": 0.2367 / 2}
+    metadata = PublicMetadata(9000, 101, **known, clip=[1.5])
     shown = value_of(printed, "no further gain beyond")
     found = float(shown.split()[0].replace(",", ""))
-    assert found == pytest.approx(saturation_n_iter(facts, distance=3.0), rel=2e-3)
-    constants = public_constants(facts)
+    assert found == pytest.approx(saturation_n_iter(metadata, distance=3.0), rel=2e-3)
+    constants = public_constants(metadata)
     best = [optimal_n_iter(*constants, dynamic=x) for x in (False, True)]
     shown = value_of(printed, "best for alpha=0.01, Hong 2022")
     assert [int(x) for x in re.findall(r"(\d+) at", shown)] == pytest.approx(best, abs=1)
@@ -218,9 +218,9 @@ def test_a_noise_multiplier_answers_the_question_that_is_left(plan):
 
 def test_a_plain_hinge_has_no_condition_number():
     shape = Shape(n_samples=9000, n_features=20, n_classes=2)
-    printed = plan_report(DPLinearSVM(loss="hinge"), shape, row_bound=2.0, distance=1.0)
+    printed = plan_report(DPLinearSVM(loss="hinge"), shape, max_row_norm=2.0, distance=1.0)
     mu = DPLinearSVM().plan(9000, 20).second_moment.left_over
-    last = saturation_n_iter(PublicFacts(9000, 21, curvature=math.inf, row_bound=2.0, mu=mu))
+    last = saturation_n_iter(PublicMetadata(9000, 21, curvature=math.inf, max_row_norm=2.0, mu=mu))
     assert value_of(printed, "no further gain beyond").startswith(f"{last:,} at")
     assert "Hong" not in printed
 
@@ -237,7 +237,7 @@ def test_every_plan_fits_the_screen(plan):
         "--n 1 --epsilon 0.001",
         "--n 123456789 --epsilon 1 --features 123456 --classes 50 --n-iter 1",
         "--n 48842 --epsilon 1 --relation replace_one --n-iter 2",
-        "--n 48842 --epsilon 1 --relation add_or_remove_one --estimator svm --row-bound 1e100",
+        "--n 48842 --epsilon 1 --relation add_or_remove_one --estimator svm --max-row-norm 1e100",
         "--n 48842 --epsilon 0.01 --estimator agd --relation add_or_remove_one --classes 5",
         "--n 48842 --epsilon 1e99 --alpha 1e-99 --distance 1e-99",
     ):
@@ -253,7 +253,7 @@ def test_a_guess_of_the_accuracy_is_answered_by_theory_or_by_rows_of_a_schema(pl
     private = expected_accuracy(made, accuracy=0.8, majority=0.6)
     text = f"{private:.4f}, which is {0.8 - private:.4f} lower"
     assert value_of(printed, "with privacy") == text
-    columns = [NumericColumn(f"x{k}", 0, 1, intervals=1) for k in range(12)]
+    columns = [NumericColumn(f"x{k}", 0, 1, n_segments=1) for k in range(12)]
     schema = Schema("guessed", columns, Target("y", ["no", "yes"]))
     (tmp_path / "s.json").write_text(schema.to_json())
     simulated = plan(f"{guess} --schema {tmp_path / 's.json'} --features 3")
@@ -270,7 +270,7 @@ def test_a_guess_of_the_accuracy_is_answered_by_theory_or_by_rows_of_a_schema(pl
 def test_widths_of_intervals_are_answered_by_theory_or_by_rows_of_a_schema(plan, tmp_path):
     guess = "--epsilon 30 --n 6000 --accuracy .8 --width .3"
     printed = plan(f"{guess} --features 3")
-    made = DPLogisticRegression(epsilon=30.0, inference_share=0.5).plan(6000, 3)
+    made = DPLogisticRegression(epsilon=30.0, inference_fraction=0.5).plan(6000, 3)
     errors = expected_errors(made, accuracy=0.8, spread=0.5)
     records = f"{math.ceil(errors.n_samples_for(0.3)):,}"
     own = next(line for line in printed.splitlines() if "half against half" in line)

@@ -101,7 +101,7 @@ AUDIT = {
     "--epsilon 0": "argument --epsilon: '0' must be above 0",
     "--delta 1": "argument --delta: '1' must be above 0 and below 1",
     **whole("canaries 7 100"),
-    "--false-alarm x": "argument --false-alarm: 'x' is not a number",
+    "--false-positive-rate x": "argument --false-positive-rate: 'x' is not a number",
     "--all --estimator svm": "not allowed with argument --all",
     "--all --plot a.png": "argument --plot: draws one estimator",
     "--plot a.txt": "argument --plot: a.txt must end in one of",

@@ -16,7 +16,7 @@ from dpglm import (
     DPLogisticRegression,
     FullPreconditioner,
     PrivacyBudget,
-    PublicFacts,
+    PublicMetadata,
 )
 from dpglm.datasets import make_census
 from dpglm.estimators import defaults, descent, whitening
@@ -30,15 +30,15 @@ from dpglm.estimators.defaults import (
     TOTAL_STEP_PER_SNR,
 )
 from dpglm.estimators.descent import NoisyDescentMixin, automatic_configuration
-from dpglm.estimators.solvers import Space, noisy_gradient_descent
+from dpglm.estimators.solvers import Coordinates, noisy_gradient_descent
 from dpglm.estimators.whitening import Preconditioner, denoised_moment
 from dpglm.losses import SmoothedHinge
 from dpglm.schedules import (
     HINGE_CURVATURE,
     AutoClippingNorm,
     AutoStepSize,
+    BiasCorrectedMomentum,
     Constant,
-    DebiasedMomentum,
     HeavyBall,
     NesterovMomentum,
     averaging_weights,
@@ -69,8 +69,10 @@ def test_every_parameter_of_the_run_is_automatic_by_default_and_stays_so(Estimat
 @pytest.mark.parametrize("Estimator", ESTIMATORS)
 @pytest.mark.parametrize("relation", ["zero_out", "replace_one", "add_or_remove_one"])
 def test_the_plan_of_the_defaults_needs_no_data_and_spends_the_whole_budget(Estimator, relation):
-    n_ref = 400 if relation == "add_or_remove_one" else None
-    model = Estimator(neighboring_relation=relation, n_ref=n_ref, classes=[0, 1])
+    n_samples_estimate = 400 if relation == "add_or_remove_one" else None
+    model = Estimator(
+        neighboring_relation=relation, n_samples_estimate=n_samples_estimate, classes=[0, 1]
+    )
     plan = model.plan(400, 99)
     assert plan.ledger.epsilon(1e-6) == pytest.approx(1.0, rel=1e-6)
     assert plan.ledger.n_releases == len(plan.second_moment.parts) + N_ITER == 2 + N_ITER
@@ -78,7 +80,7 @@ def test_the_plan_of_the_defaults_needs_no_data_and_spends_the_whole_budget(Esti
 
 
 def facts_of(dimension=None, curvature=0.25, n_columns=50):
-    return PublicFacts(
+    return PublicMetadata(
         n_samples=1000, n_features=n_columns, curvature=curvature, effective_dimension=dimension
     )
 
@@ -159,7 +161,7 @@ def test_acceleration_is_for_whitened_features_and_for_automatic_steps():
 
     assert run() == (MAX_STEP, NesterovMomentum, N_ITER)
     assert run(momentum=0.3) == (MAX_STEP, HeavyBall, N_ITER)
-    assert run(step_schedule=Constant(9.0)) == (9.0, DebiasedMomentum, N_ITER)
+    assert run(step_schedule=Constant(9.0)) == (9.0, BiasCorrectedMomentum, N_ITER)
     # Columns are correlated elsewhere: more iterations, and no acceleration, which diverges.
     for correlated in ({"preconditioner": None}, {"preconditioner": "diagonal"}):
         assert run(**correlated) == (MAX_STEP, HeavyBall, N_ITER_PLAIN)
@@ -258,7 +260,7 @@ PATH = [
     AutoClippingNorm, AutoStepSize, NesterovMomentum, automatic_configuration,
     NoisyDescentMixin._plan, whitening.uses_row_norms, whitening.column_units, whitening.row_unit,
     whitening.denoised_moment, whitening.whiten, whitening.unclipped_part, Preconditioner,
-    DiagonalPreconditioner, FullPreconditioner, noisy_gradient_descent, Space,
+    DiagonalPreconditioner, FullPreconditioner, noisy_gradient_descent, Coordinates,
 ]  # fmt: skip
 PLAIN_NUMBERS = {0, 0.5, 1, 2, 3, 4}
 # The limits that parameters are checked against.
@@ -305,7 +307,7 @@ def test_the_defaults_learn_a_census_at_a_small_budget():
 
 
 HONG = {
-    "alpha": 1e-3, "row_bound": 1.0, "clip_schedule": 1.0, "delta": 1e-5, "fit_intercept": False,
+    "alpha": 1e-3, "max_row_norm": 1.0, "clip_schedule": 1.0, "delta": 1e-5, "fit_intercept": False,
     "preconditioner": None, "step_schedule": "smooth", "max_iter": "optimal",
 }  # fmt: skip
 
@@ -315,8 +317,10 @@ def test_the_length_noise_and_steps_of_hong_follow_from_public_numbers(relation)
     """Adult's size: kappa = 251; under replace_one the noise is twice as large."""
     model = DPLogisticRegression(**HONG, neighboring_relation=relation)
     budget = PrivacyBudget(1.0, 1e-5)
-    facts = PublicFacts(48842, 124, alpha=1e-3, curvature=0.25, row_bound=1.0, mu=budget.mu)
-    kappa, noise = public_constants(facts)
+    metadata = PublicMetadata(
+        48842, 124, alpha=1e-3, curvature=0.25, max_row_norm=1.0, mu=budget.mu
+    )
+    kappa, noise = public_constants(metadata)
     noise *= 4 if relation == "replace_one" else 1
     for schedule in ("constant", "dynamic"):
         plan = model.set_params(noise_schedule=schedule).plan(48842, 124)
@@ -331,13 +335,13 @@ def test_the_length_noise_and_steps_of_hong_follow_from_public_numbers(relation)
     ("change", "message"),
     [
         ({"alpha": 0.0}, "max_iter='optimal' .* positive alpha, got 0.0"),
-        ({"row_bound": None}, "max_iter='optimal' .* finite row_bound, got None"),
-        ({"row_bound": -1.0}, "row_bound=-1.0 must be a number above 0"),
+        ({"max_row_norm": None}, "max_iter='optimal' .* finite max_row_norm, got None"),
+        ({"max_row_norm": -1.0}, "max_row_norm=-1.0 must be a number above 0"),
         ({"preconditioner": "full"}, "unknown after a preconditioner"),
         ({"epsilon": math.inf}, "mu=inf must be positive and finite"),
         ({"sampling_rate": 0.5}, "no sampling_rate"),
         ({"max_iter": "best"}, "max_iter='best' must be a whole number"),
-        ({"max_iter": 5, "row_bound": None}, "step_schedule=.*finite row_bound, got None"),
+        ({"max_iter": 5, "max_row_norm": None}, "step_schedule=.*finite max_row_norm, got None"),
         ({"max_iter": 5, "alpha": 0.0, "noise_schedule": "dynamic"}, r"DynamicNoise\(decay=4.0\)"),
     ],
 )

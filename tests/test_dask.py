@@ -111,7 +111,7 @@ def expected(two_classes):
 @pytest.mark.parametrize(
     ("model", "n_classes"),
     [
-        (regression(preconditioner=FullPreconditioner(row_bound=4.0)), 2),
+        (regression(preconditioner=FullPreconditioner(row_clipping_norm=4.0)), 2),
         (regression(sampling_rate=0.002, epsilon=np.inf), 2),
         (DPLinearSVM(epsilon=9.0, max_iter=4, preconditioner="diagonal"), 3),
         (DPAGDClassifier(epsilon=9.0, max_iter=4), 3),
@@ -358,7 +358,7 @@ def kill_workers(client, monkeypatch, request):
 @pytest.mark.parametrize("kill_workers", [1], indirect=True)
 def test_a_killed_worker_changes_nothing(client, two_classes, kill_workers):
     model = DPAGDClassifier(
-        epsilon=9.0, max_iter=6, preconditioner=FullPreconditioner(row_bound=4.0)
+        epsilon=9.0, max_iter=6, preconditioner=FullPreconditioner(row_clipping_norm=4.0)
     )
     expected = everything(model.fit(blocks(*two_classes)))
     assert everything(model.fit(*partitioned(*two_classes))) == expected

@@ -265,7 +265,7 @@ def test_real_rows_fit_their_dictionary(fetch, n_samples, positives):
     n_categories = sum(len(column.encoded_names) for column in table.schema.categorical)
     assert (encoded[:, -n_categories:].sum(axis=1) == len(table.schema.categorical)).all()
     largest = np.sqrt(encoded.multiply(encoded).sum(axis=1).max())
-    assert largest <= table.schema.row_bound(fit_intercept=False)
+    assert largest <= table.schema.max_row_norm(fit_intercept=False)
 
 
 @pytest.fixture(scope="module")
@@ -332,7 +332,7 @@ def test_rows_respect_bounds_categories_and_the_row_bound(name):
     assert X.min() >= 0 and X.max() <= 1
     assert np.isin(X[:, n_numeric:], (0, 1)).all()
     assert (X[:, n_numeric:].sum(axis=1) == len(schema.categorical)).all()
-    assert np.hypot(np.linalg.norm(X, axis=1), 1).max() <= schema.row_bound() + 1e-12
+    assert np.hypot(np.linalg.norm(X, axis=1), 1).max() <= schema.max_row_norm() + 1e-12
     assert set(y) == set(schema.classes)
 
 

@@ -36,7 +36,7 @@ from dpglm.workflow import (
     PrivateThresholdClassifier,
     make_private_scorer,
     private_scores,
-    private_split,
+    private_train_test_split,
 )
 
 N = 24
@@ -96,7 +96,7 @@ DOORS = {
         PrivateCalibratedClassifier(PUBLIC, epsilon=9.0).fit(X, Y).predict_proba(S)
     ),
     "search": lambda S: PrivateSearchCV(DPLogisticRegression(), {}).fit(S, Y),
-    "split": lambda S: private_split(S, Y),
+    "split": lambda S: private_train_test_split(S, Y),
     "kernels": rows_of,
 }
 
@@ -142,7 +142,7 @@ def test_dayone_dask_refuses_a_broken_partition():
 def test_dayone_one_person_has_one_name_however_it_is_spelled():
     names = np.array([f"é{k // 2}" for k in range(N)])
     mixed = np.array([NFD(name) if k % 2 else name for k, name in enumerate(names)], dtype=object)
-    model = DPLogisticRegression(max_group_size=2, max_iter=3, classes=[0, 1])
+    model = DPLogisticRegression(max_contributions=2, max_iter=3, classes=[0, 1])
     for spelled in (mixed, mixed.astype(str)):
         ratios = []
         for groups in (names, spelled):
@@ -151,7 +151,9 @@ def test_dayone_one_person_has_one_name_however_it_is_spelled():
             ratios.append([release.exact for release in tape.releases])
         for a, b in zip(*ratios, strict=True):
             assert_array_equal(a, b)
-        assert_array_equal(private_split(X, ids=spelled)[1], private_split(X, ids=names)[1])
+        assert_array_equal(
+            private_train_test_split(X, ids=spelled)[1], private_train_test_split(X, ids=names)[1]
+        )
         folds = PrivateKFold(3, neighboring_relation="add_or_remove_one")
         for (_, one), (_, other) in zip(
             folds.split(X, groups=spelled), folds.split(X, groups=names), strict=True
@@ -194,7 +196,7 @@ def test_dayone_a_label_is_one_class_however_it_is_spelled(forms, kind):
 
 def test_dayone_a_search_counts_labels_however_they_are_spelled():
     texts = np.where(X[:, 0] > 0, "ici", NFD("été"))
-    settings = {"classes": [NFC("été"), "ici"], "way": "composition", "epsilon": 1e3}
+    settings = {"classes": [NFC("été"), "ici"], "strategy": "composition", "epsilon": 1e3}
     search = PrivateSearchCV(DPLogisticRegression(), {}, **settings, refit=False)
     with record() as tape:
         search.fit(X, texts)
@@ -213,12 +215,18 @@ EXTREME = [1e308, -1e308, 1e200, 1e154, 5e-324, 1e-300, 0.0, 1.0, -3.0]
 rows_of_one = st.lists(st.sampled_from(EXTREME), min_size=3, max_size=3)
 
 
-def releases_of(model, relation, n_ref):
+def releases_of(model, relation, n_samples_estimate):
     """Return what is asked of records, by name: each is a function of rows and labels."""
-    budget = {"neighboring_relation": relation, "n_ref": n_ref, "epsilon": 5.0}
+    budget = {
+        "neighboring_relation": relation,
+        "n_samples_estimate": n_samples_estimate,
+        "epsilon": 5.0,
+    }
 
     def fitting(estimator):
-        estimator = sklearn.clone(estimator).set_params(neighboring_relation=relation, n_ref=n_ref)
+        estimator = sklearn.clone(estimator).set_params(
+            neighboring_relation=relation, n_samples_estimate=n_samples_estimate
+        )
         return lambda *data: sklearn.clone(estimator).fit(*data)
 
     fits = {
@@ -251,7 +259,7 @@ def test_dayone_no_release_moves_by_more_than_its_sensitivity_with_extreme_rows(
     relation, first, second, labels
 ):
     """Under zero_out a null record is a row that overflows, with any label, to every release."""
-    n_ref = N if relation == "add_or_remove_one" else None
+    n_samples_estimate = N if relation == "add_or_remove_one" else None
     pipeline = make_pipeline(FunctionTransformer(), PUBLIC)
     ours, theirs = (X.copy(), Y.copy()), (X.copy(), Y.copy())
     ours[0][5], ours[1][5] = first, labels[0]
@@ -259,7 +267,7 @@ def test_dayone_no_release_moves_by_more_than_its_sensitivity_with_extreme_rows(
     if relation == "add_or_remove_one":
         theirs = tuple(np.delete(array, 5, axis=0) for array in ours)
     for model in (PUBLIC, pipeline):
-        for name, ask in releases_of(model, relation, n_ref).items():
+        for name, ask in releases_of(model, relation, n_samples_estimate).items():
             if model is pipeline and name not in ("scores", "calibration"):
                 continue
             with record() as recorded:

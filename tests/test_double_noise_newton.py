@@ -48,13 +48,13 @@ def test_no_neighbour_moves_a_direction_further_than_charged(relation):
 
 def sums_of(X, target=None, *, n_outputs=1, **settings):
     target = np.ones(X.shape[0]) if target is None else target
-    given = {"fit_intercept": True, "row_bound": 1.5, "upper_bound": False}
+    given = {"fit_intercept": True, "max_row_norm": 1.5, "upper_bound": False}
     return CurvatureSums(X, target, n_outputs=n_outputs, **{**given, **settings})
 
 
-def clipped_rows(X, row_bound=1.5):
+def clipped_rows(X, max_row_norm=1.5):
     rows = np.column_stack([X, np.ones(len(X))])
-    return rows * np.minimum(1, row_bound / np.linalg.norm(rows, axis=1, keepdims=True))
+    return rows * np.minimum(1, max_row_norm / np.linalg.norm(rows, axis=1, keepdims=True))
 
 
 @pytest.mark.parametrize("form", [np.asarray, csr_array])
@@ -108,7 +108,7 @@ def test_rounding_stays_within_its_bound():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(20_000, 6))
     rows = clipped_rows(X).astype(np.longdouble)
-    plan = DoubleNoiseNewton(row_bound=1.5, ridge=0.1).plan(*X.shape)
+    plan = DoubleNoiseNewton(max_row_norm=1.5, ridge=0.1).plan(*X.shape)
     for size in (0.1, 10.0, 1e3):
         coef = size * rng.normal(size=7)
         scores = rows @ coef.astype(np.longdouble)
@@ -134,14 +134,14 @@ def test_without_noise_or_clip_it_reaches_the_optimum_of_scikit_learn(curvature,
     X, y = make_census(3000, random_state=0)
     X = X[:, [0, 2, 5, 20]]
     y = y + (X[:, 0] > 0.6) if n_classes == 3 else y
-    settings = {"row_bound": 10.0, "clip": 1e3, "alpha": 1e-2, "max_iter": 300}
+    settings = {"max_row_norm": 10.0, "clip": 1e3, "alpha": 1e-2, "max_iter": 300}
     model = DoubleNoiseNewton(epsilon=math.inf, curvature=curvature, **settings).fit(X, y)
     reference = LogisticRegression(C=1 / (len(X) * 1e-2), tol=1e-10, max_iter=5000).fit(X, y)
     assert model.predict_proba(X) == pytest.approx(reference.predict_proba(X), abs=1e-4)
 
 
 def test_both_releases_of_every_step_are_charged():
-    model = DoubleNoiseNewton(epsilon=2.0, direction_share=0.25, classes=[0, 1])
+    model = DoubleNoiseNewton(epsilon=2.0, direction_fraction=0.25, classes=[0, 1])
     X, y = make_census(400, random_state=0)
     plan, ledger = model.plan(*X.shape), model.fit(X, y).privacy_
     assert ledger.events == plan.ledger.events and ledger.n_releases == 2 * plan.n_iter == 40

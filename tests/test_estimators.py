@@ -210,7 +210,7 @@ def test_a_delta_above_one_over_n_warns():
 
 
 class TooShort(Schedule):
-    def values(self, n_iter, facts):
+    def values(self, n_iter, metadata):
         return np.ones(n_iter - 1)
 
 
@@ -218,7 +218,7 @@ BAD_PARAMETERS = [
     ({"epsilon": 0}, "epsilon=0 must"),
     ({"epsilon": 1e-9, "delta": 1e-12}, "epsilon=1e-09 .* too small for the schedule"),
     ({"delta": 0}, "delta=0 must"),
-    ({"neighboring_relation": "add_or_remove_one"}, "n_ref=None"),
+    ({"neighboring_relation": "add_or_remove_one"}, "n_samples_estimate=None"),
     ({"clip_schedule": math.inf}, "clip_schedule"),
     ({"clip_schedule": "cosine"}, "clip_schedule='cosine'"),
     ({"noise_schedule": TooShort()}, "noise_schedule"),
@@ -292,7 +292,9 @@ def test_missing_values_are_refused_without_advice_that_breaks_the_guarantee(val
         assert "imputer" not in str(info.value) and "drop samples" not in str(info.value)
     with pytest.raises(ValueError, match=r"contains .* public constant"):
         # Of the first person two rows count, and this is the third.
-        DPLogisticRegression(max_group_size=2).fit(X[::-1], [0, 1] * 3, groups=[1, 2, 3, 4, 1, 1])
+        DPLogisticRegression(max_contributions=2).fit(
+            X[::-1], [0, 1] * 3, groups=[1, 2, 3, 4, 1, 1]
+        )
     model = DPLogisticRegression(classes=[0, 1], max_iter=1).fit(np.eye(6), [0, 1] * 3)
     scaler = PublicBoundsScaler().fit(np.eye(6))
     for ask in (model.predict, model.predict_proba, scaler.fit, scaler.transform):

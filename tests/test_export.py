@@ -52,8 +52,10 @@ def test_a_model_of_sklearn_scores_to_the_last_bit(models):
 
 
 def test_what_shortens_rows_is_no_model_of_sklearn_but_its_small_copy_shortens_them_too():
-    model = baselines.OutputPerturbation(row_bound=1.5).fit(X, Y)
-    with pytest.raises(ValueError, match="OutputPerturbation shortens rows longer than its row_b"):
+    model = baselines.OutputPerturbation(max_row_norm=1.5).fit(X, Y)
+    with pytest.raises(
+        ValueError, match="OutputPerturbation shortens rows longer than its max_row"
+    ):
         model.to_sklearn()
     assert (model.slim().predict(X) == model.predict(X)).all()
 
@@ -133,11 +135,14 @@ def check_skops(models):
 
 @pytest.mark.slow
 def test_skops_needs_no_other_types():
-    schedules = {"noise_schedule": dpglm.Geometric(ratio=0.9), "momentum": dpglm.HeavyBall(0.5)}
+    schedules = {
+        "noise_schedule": dpglm.ExponentialDecay(ratio=0.9),
+        "momentum": dpglm.HeavyBall(0.5),
+    }
     diagonal = dpglm.DiagonalPreconditioner()
     used = check_skops([DPLogisticRegression(max_iter=2, preconditioner=diagonal, **schedules)])
     names = {name.rpartition(".")[2] for name in used}
-    assert {"DPLogisticRegression", "Geometric", "HeavyBall", "Schema", "FitTrace"} <= names
+    assert {"DPLogisticRegression", "ExponentialDecay", "HeavyBall", "Schema", "FitTrace"} <= names
     assert all(name.startswith("dpglm.") for name in SKOPS_TYPES)
 
 
@@ -177,7 +182,8 @@ def test_what_users_print_fits_on_a_screen(tmp_path):
     graph = UtilityGraph(DPLogisticRegression(), {"max_iter": [2, 3]}, n_samples=200, n_repeats=1)
     plan = model.plan(400, 30)
     shown = [
-        model, model.trace_, model.trace_.whitening, model.privacy_, plan, plan.facts, plan.budget,
+        model, model.trace_, model.trace_.whitening, model.privacy_, plan, plan.metadata,
+        plan.budget,
         plan.second_moment, odometer, *odometer.entries(), search, search.plan(400, 30), adaptive,
         adaptive.trace_, adaptive.plan(400, 30), private_scores(model, narrow, Y, epsilon=1.0),
         graph.run(narrow, Y), audit_estimator(model, n_canaries=100),

@@ -228,9 +228,9 @@ def test_a_killed_worker_of_a_grid_search(tmp_path, monkeypatch):
 FIT = """
 import numpy as np
 from dpglm import DPLogisticRegression
-from dpglm.privacy.vault import Tape, tape
+from dpglm.privacy.vault import ReleaseRecorder, tape
 
-tape.set(Tape())
+tape.set(ReleaseRecorder())
 model = DPLogisticRegression(max_iter=2, classes=[0, 1]).fit(np.eye(20), np.arange(20) % 2)
 print("fitted", model.n_iter_, model.privacy_.n_releases == len(tape.get().releases))
 """

@@ -27,7 +27,7 @@ from dpglm.privacy.noise import (
     rounded_laplace,
     seeded_noise,
 )
-from dpglm.privacy.vault import GaussianSum, Tape, Vault
+from dpglm.privacy.vault import GaussianSum, ReleaseRecorder, Vault
 from dpglm.sources.arrays import ArraySource
 from dpglm.sums.blocks import BlockObjective
 from dpglm.sums.objective import Objective
@@ -292,7 +292,7 @@ def test_a_fitted_model_holds_no_data_no_exact_sum_and_no_source_of_noise(
         assert not isinstance(
             item,
             np.random.RandomState | np.random.Generator | noise._SeededEntropy
-            | Objective | Vault | Tape,
+            | Objective | Vault | ReleaseRecorder,
         )  # fmt: skip
         if isinstance(item, np.ndarray):
             assert n not in item.shape and not np.shares_memory(item, data)

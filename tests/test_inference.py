@@ -14,7 +14,7 @@ from sklearn.base import clone
 
 from dpglm import DiagonalPreconditioner, DPLinearSVM, DPLogisticRegression, seeded_noise
 from dpglm.audit import record
-from dpglm.calculator import Errors, expected_errors
+from dpglm.calculator import ExpectedStandardErrors, expected_errors
 from dpglm.losses import Logistic
 from dpglm.privacy.vault import triangle
 from dpglm.schema import (
@@ -77,7 +77,7 @@ def people(n, seed=0):
 
 def fitted(X, y, epsilon=8.0, seed=0, max_iter=4, **parameters):
     model = DPLogisticRegression(
-        epsilon=epsilon, inference_share=0.5, max_iter=max_iter, classes=[0, 1], **parameters
+        epsilon=epsilon, inference_fraction=0.5, max_iter=max_iter, classes=[0, 1], **parameters
     )
     with seeded_noise(seed):
         return model.fit(X, y)
@@ -151,12 +151,12 @@ def test_curvature_of_weighed_rows_is_that_of_plain_numpy(storage):
     assert 0.2 < np.mean(weights < 1) < 0.9
     p = expit(rows @ coef)
     weighed = weights * p * (1 - p)
-    for row_bound in (1.0, 0.3):
+    for max_row_norm in (1.0, 0.3):
         # Weighed by the vault or not: nothing adds more than the bound.
-        clipped = np.minimum(weighed, row_bound**2 / np.square(rows).sum(axis=1))
-        assert (clipped < weighed).any() == (row_bound < 1)
+        clipped = np.minimum(weighed, max_row_norm**2 / np.square(rows).sum(axis=1))
+        assert (clipped < weighed).any() == (max_row_norm < 1)
         expected = rows.T @ (clipped[:, np.newaxis] * rows)
-        assert_allclose(objective.second_moment(row_bound, False, coef), expected, rtol=1e-10)
+        assert_allclose(objective.second_moment(max_row_norm, False, coef), expected, rtol=1e-10)
     assert_allclose(objective.gradient_sum(coef, 2.0), rows.T @ (weights * (p - y)), rtol=1e-8)
 
 
@@ -272,10 +272,10 @@ def test_intervals_are_around_the_truth_where_a_column_nearly_tells_the_label():
         rng = np.random.default_rng(seed)
         X = rng.random((40_000, 2))
         y = (rng.random(len(X)) < expit(35 * X[:, 0] - 17.5)).astype(int)
-        model = DPLogisticRegression(epsilon=8.0, inference_share=0.5, classes=[0, 1])
+        model = DPLogisticRegression(epsilon=8.0, inference_fraction=0.5, classes=[0, 1])
         with seeded_noise(seed):
             found = model.fit(X, y).inference()
-        assert not any(found.refusals)
+        assert not any(found.suppression_reasons)
         away.append((found.params[1] - 35) / found.bse[1])
     assert abs(np.mean(away)) < 1.5 and np.abs(away).max() < 4
 
@@ -284,9 +284,9 @@ def test_where_columns_separate_labels_all_is_hidden_with_privacy_too():
     X = np.random.default_rng(0).random((20_000, 2))
     y = (X[:, 0] > 0.5).astype(int)
     for epsilon in (2.0, 8.0, math.inf):
-        model = DPLogisticRegression(epsilon=epsilon, inference_share=0.5, classes=[0, 1])
+        model = DPLogisticRegression(epsilon=epsilon, inference_fraction=0.5, classes=[0, 1])
         found = model.fit(X, y).inference()
-        assert all("separate the labels" in text for text in found.refusals)
+        assert all("separate the labels" in text for text in found.suppression_reasons)
 
 
 def test_where_noise_hides_the_way_to_steep_slopes_nothing_is_said_of_others():
@@ -295,31 +295,31 @@ def test_where_noise_hides_the_way_to_steep_slopes_nothing_is_said_of_others():
     X = 0.9 * rng.normal(size=(40_000, 5))
     y = (rng.random(len(X)) < expit(X @ [7.0, -5.0, 0.0, 3.0, -7.0])).astype(int)
     for epsilon, hidden in ((1.0, True), (8.0, False)):
-        model = DPLogisticRegression(epsilon=epsilon, inference_share=0.5, classes=[0, 1])
+        model = DPLogisticRegression(epsilon=epsilon, inference_fraction=0.5, classes=[0, 1])
         with seeded_noise(0):
-            refusals = model.fit(X, y).inference().refusals
-        assert [bool(text) for text in refusals] == [hidden] * 6
+            suppression_reasons = model.fit(X, y).inference().suppression_reasons
+        assert [bool(text) for text in suppression_reasons] == [hidden] * 6
 
 
 def test_a_column_may_be_in_any_units_that_its_sum_stands_out_in():
     X, y = drawn(20_000)
     X[:, 0] = np.random.default_rng(1).random(len(X))
     found, small = (fitted(X * [unit, 1.0, 1.0], y).inference() for unit in (1.0, 0.1))
-    assert small.refusals == [""] * 4
+    assert small.suppression_reasons == [""] * 4
     assert_allclose(0.1 * small.bse, found.bse * [0.1, 1.0, 0.1, 0.1], rtol=0.03)
     # An indicator is as rare as it is.
     X[:, 0] = np.arange(len(X)) < 10
-    assert fitted(X, y).inference().refusals[1]
+    assert fitted(X, y).inference().suppression_reasons[1]
 
 
 def test_the_budget_holds_all_of_it_and_is_shared_as_asked():
-    model = DPLogisticRegression(epsilon=2.0, inference_share=0.4, max_iter=5)
+    model = DPLogisticRegression(epsilon=2.0, inference_fraction=0.4, max_iter=5)
     plan = model.plan(10_000, 5)
     assert abs(plan.ledger.epsilon() - 2.0) < 1e-6
     spent = sum(event.mu**2 for event in plan.debiasing.events)
     assert abs(spent / plan.budget.mu**2 - 0.4) < 1e-6
     assert [m.epsilon for m in plan.milestones(2)][-1] < 2.0 and "intervals" in str(plan)
-    without = clone(model).set_params(inference_share=0.0).plan(10_000, 5)
+    without = clone(model).set_params(inference_fraction=0.0).plan(10_000, 5)
     assert without.debiasing is None and without.ledger.n_releases == plan.ledger.n_releases - 12
 
 
@@ -327,16 +327,19 @@ def test_the_budget_holds_all_of_it_and_is_shared_as_asked():
     ("changes", "words"),
     [
         ({"class_weight": {0: 1.0, 1: 2.0}}, "class_weight"),
-        ({"max_group_size": 2}, "max_group_size=None.*; with inference_share=0 the fit goes"),
+        (
+            {"max_contributions": 2},
+            "max_contributions=None.*; with inference_fraction=0 the fit goes",
+        ),
         ({"sampling_rate": 0.1}, "sampling_rate=1"),
         ({"preconditioner": DiagonalPreconditioner()}, "full preconditioner"),
         ({"preconditioner": None}, "full preconditioner"),
-        ({"inference_share": 1.0}, "inference_share"),
+        ({"inference_fraction": 1.0}, "inference_fraction"),
         ({"epsilon": 0.01}, "cannot carry intervals"),
     ],
 )
 def test_what_no_interval_is_valid_for_is_refused_before_the_fit(changes, words):
-    model = DPLogisticRegression(inference_share=0.5).set_params(**changes)
+    model = DPLogisticRegression(inference_fraction=0.5).set_params(**changes)
     with pytest.raises(ValueError, match=words):
         model.plan(5000, 10)
 
@@ -344,10 +347,10 @@ def test_what_no_interval_is_valid_for_is_refused_before_the_fit(changes, words)
 def test_many_classes_and_weights_of_rows_and_other_fits_are_refused():
     X, y = drawn(200)
     with pytest.raises(ValueError, match="two classes"):
-        DPLogisticRegression(inference_share=0.5).plan(5000, 10, n_classes=3)
+        DPLogisticRegression(inference_fraction=0.5).plan(5000, 10, n_classes=3)
     with pytest.raises(ValueError, match="sample_weight"):
-        DPLogisticRegression(inference_share=0.5).fit(X, y, sample_weight=np.ones(200))
-    with pytest.raises(ValueError, match="inference_share"):
+        DPLogisticRegression(inference_fraction=0.5).fit(X, y, sample_weight=np.ones(200))
+    with pytest.raises(ValueError, match="inference_fraction"):
         DPLogisticRegression(max_iter=2).fit(X, y).inference()
     assert not hasattr(DPLinearSVM, "inference")
 
@@ -367,14 +370,14 @@ def test_a_single_column_without_intercept_has_an_interval(relation):
     X, y = drawn(3000)
     model = fitted(X[:, :1], y, fit_intercept=False, neighboring_relation=relation)
     found, exact = model.inference(), fitted(X[:, :1], y, math.inf, fit_intercept=False)
-    assert found.refusals == [""]
+    assert found.suppression_reasons == [""]
     assert abs(found.params - exact.inference().params) < 4 * found.bse_privacy
 
 
 def test_too_little_budget_for_the_columns_hides_them_all():
     X, y = drawn(400)
     found = fitted(X, y, 1.6).inference()
-    assert all("too large for so many columns" in text for text in found.refusals)
+    assert all("too large for so many columns" in text for text in found.suppression_reasons)
     assert np.isnan(found.params).all() and np.isnan(found.conf_int()).all()
     assert np.isnan(found.predict(X[:2]).value).all()
 
@@ -392,7 +395,7 @@ def test_where_coverage_was_not_to_be_had_all_is_refused(n, epsilon, relation, w
     X, y = drawn(n)
     X = np.column_stack([X, np.random.default_rng(1).normal(size=(n, 2))])
     try:
-        found = fitted(X, y, epsilon, neighboring_relation=relation).inference().refusals
+        found = fitted(X, y, epsilon, neighboring_relation=relation).inference().suppression_reasons
     except ValueError as error:
         found = [str(error)]
     assert all(words in text for text in found)
@@ -402,8 +405,10 @@ def test_to_add_or_remove_a_record_needs_the_noise_of_emptying_one():
     X, y = drawn(3000)
     relations = {"zero_out": None, "add_or_remove_one": 3000}
     found = [
-        fitted(X, y, neighboring_relation=relation, n_ref=n_ref).inference()
-        for relation, n_ref in relations.items()
+        fitted(
+            X, y, neighboring_relation=relation, n_samples_estimate=n_samples_estimate
+        ).inference()
+        for relation, n_samples_estimate in relations.items()
     ]
     assert_allclose(found[0].conf_int(), found[1].conf_int())
 
@@ -411,19 +416,24 @@ def test_to_add_or_remove_a_record_needs_the_noise_of_emptying_one():
 def test_collinear_columns_are_refused_and_what_they_share_is_not():
     X, y = drawn(3000)
     found = fitted(np.column_stack([X, X[:, 0]]), y, 50.0).inference()
-    assert [bool(text) for text in found.refusals] == [False, True, False, False, True]
+    assert [bool(text) for text in found.suppression_reasons] == [False, True, False, False, True]
     both = found.t_test({"x1": 0.5, "x4": 0.5})
-    assert both.refusals == [""] and abs(2 * both.value[0] - 1.0) < 5 * both.std_error[0] * 2
+    assert (
+        both.suppression_reasons == [""]
+        and abs(2 * both.value[0] - 1.0) < 5 * both.std_error[0] * 2
+    )
 
 
-def test_parameters_are_those_of_the_table_and_what_is_rare_is_hidden():
+def test_parameters_are_those_of_the_table_and_what_is_rare_is_suppressed():
     frame, y, truth = people(8000)
     # As a plain array, of which units are found: only then a rare column is left out.
     X = np.asarray(SCHEMA.transformer().fit_transform(frame))
     found = fitted(X, y, 8.0).inference(schema=SCHEMA)
     assert found.names == ["const", "age", "home_rented", "home_boat", "member"]
     kept = [1, 2, 4]
-    assert "left out of the model" in found.refusals[3] and not any(found.refusals[j] for j in kept)
+    assert "left out of the model" in found.suppression_reasons[3] and not any(
+        found.suppression_reasons[j] for j in kept
+    )
     assert (np.abs(found.params[kept] - truth) < 4 * found.bse[kept]).all()
     # The same in other units: ten years, from the columns in [0, 1].
     ten = found.t_test({"age": 10.0})
@@ -432,9 +442,12 @@ def test_parameters_are_those_of_the_table_and_what_is_rare_is_hidden():
     with pytest.raises(ValueError, match="no parameter"):
         found.t_test({"agee": 1.0})
 
-    values, added = found.shape("age")
+    values, added = found.shape_function("age")
     assert_allclose(added.value, found.params[1] * (values - 20), rtol=1e-9, atol=1e-12)
-    assert found.shape("home")[1].refusals[2] and not found.shape("home")[1].refusals[1]
+    assert (
+        found.shape_function("home")[1].suppression_reasons[2]
+        and not found.shape_function("home")[1].suppression_reasons[1]
+    )
 
     # A risk difference, and its error by finite differences of the coefficients.
     rows = {name: list(column[:50]) for name, column in frame.items()}
@@ -456,7 +469,7 @@ def test_parameters_are_those_of_the_table_and_what_is_rare_is_hidden():
         effect.privacy_error, found.released.noise_std * np.linalg.norm(steps), rtol=1e-6
     )
     p = found.predict(rows)
-    given = np.array([not text for text in p.refusals])
+    given = np.array([not text for text in p.suppression_reasons])
     assert given.mean() > 0.5 and np.isnan(p.value[~given]).all()
     inside = (p.low > 0) & (p.low < p.value) & (p.value < p.high) & (p.high < 1)
     assert inside[given].all()
@@ -473,12 +486,12 @@ def test_categories_are_compared_with_the_first_common_one_or_the_one_that_is_as
         reference = "owned" if home == "owned" else "rented"
         assert f"home_{reference}" not in found.names and len(found.names) == 5
         assert f"References: home {reference}." in str(found.summary())
-        assert found.baselines == {"home": reference}
+        assert found.reference_categories == {"home": reference}
     asked = model.inference(schema=SCHEMA, references={"home": "boat"})
     assert asked.names == ["const", "age", "home_owned", "home_rented", "member"]
     pair = {"home_boat": 1.0}, {"home_boat": 1.0, "home_owned": -1.0}
     assert_allclose(asked.params[2], -found.t_test(pair[1]).value[0])
-    assert_allclose(asked.shape("home")[1].value[2], 0.0)
+    assert_allclose(asked.shape_function("home")[1].value[2], 0.0)
     for wrong, words in (
         ({"home": "tent"}, "'tent' is no category of 'home'; choose from .'owned'"),
         ({"age": 20}, "'age' must be a categorical column"),
@@ -507,12 +520,12 @@ def test_a_schema_must_have_the_names_of_the_columns_that_were_fitted():
 def test_labels_that_columns_separate_are_refused_without_privacy_too():
     X, y = drawn(500)
     found = fitted(X, (X[:, 0] > 0).astype(int), math.inf).inference()
-    assert all("separate the labels" in text for text in found.refusals)
+    assert all("separate the labels" in text for text in found.suppression_reasons)
     # In one category, all labels are the same; that says nothing of the others.
     rare = np.arange(500) < 20
     y[rare] = 1
     found = fitted(np.column_stack([X, rare]), y, math.inf).inference()
-    assert [bool(text) for text in found.refusals] == [False, False, False, False, True]
+    assert [bool(text) for text in found.suppression_reasons] == [False, False, False, False, True]
     kept, _, _ = maximum_likelihood(X[~rare], y[~rare])
     assert_allclose(found.params[:4], kept, rtol=1e-4)
 
@@ -564,17 +577,19 @@ def test_expected_errors_are_those_of_a_white_table():
     assert_allclose(np.median(found.bse_privacy), expected.privacy, rtol=0.1)
     low, high = found.conf_int()[1:].T
     assert_allclose(np.median(high - low), expected.width(), rtol=0.1)
-    without = clone(model).set_params(inference_share=0.0).plan(20_000, 4)
-    with pytest.raises(ValueError, match="inference_share"):
+    without = clone(model).set_params(inference_fraction=0.0).plan(20_000, 4)
+    with pytest.raises(ValueError, match="inference_fraction"):
         expected_errors(without, **guess)
 
 
 def test_records_for_a_width_are_those_that_have_it():
-    errors = Errors(np.array([0.1, 0.02, np.nan]), np.array([0.05, 0.2, np.nan]), 4000)
+    errors = ExpectedStandardErrors(
+        np.array([0.1, 0.02, np.nan]), np.array([0.05, 0.2, np.nan]), 4000
+    )
     needed = errors.n_samples_for(0.1, level=0.9)
     sampling = errors.sampling * np.sqrt(4000 / needed)
     privacy = errors.privacy * 4000 / needed
-    assert_allclose(Errors(sampling, privacy, 1).width(0.9)[:2], 0.1)
+    assert_allclose(ExpectedStandardErrors(sampling, privacy, 1).width(0.9)[:2], 0.1)
     assert np.isnan(needed[2])
 
 
@@ -583,12 +598,16 @@ def test_widths_are_expected_from_public_rows(monkeypatch):
     X = np.column_stack([X, np.arange(len(X)) % 400 == 0])
     public, private = (X[:2000], y[:2000]), (X[2000:], y[2000:])
     found = fitted(*private, 4.0).inference()
-    model = DPLogisticRegression(epsilon=4.0, inference_share=0.5, max_iter=4)
+    model = DPLogisticRegression(epsilon=4.0, inference_fraction=0.5, max_iter=4)
     accuracy = np.mean((X[:, :3] @ COEF[:-1] + COEF[-1] > 0) == y)
     guess = {"n_samples": 7000, "accuracy": accuracy, "n_repeats": 2, "random_state": 0}
     names, errors = simulated_errors(model, *public, **guess)
     assert names == found.names
-    assert np.isnan(errors.width()).tolist() == [False] * 4 + [True] == [*map(bool, found.refusals)]
+    assert (
+        np.isnan(errors.width()).tolist()
+        == [False] * 4 + [True]
+        == [*map(bool, found.suppression_reasons)]
+    )
     assert_allclose(errors.width()[:4], np.diff(found.conf_int())[:4, 0], rtol=0.2)
     # Of many records, few stand in for all; sampling errors are those of all.
     monkeypatch.setattr("dpglm.study.utility._MOST_FITTED", 3000)
@@ -604,31 +623,31 @@ def test_the_table_prints_as_text_html_latex_and_a_frame():
     assert "8,000" in text and "epsilon 8" in text and "zero_out" in text and "home_boat" in text
     assert max(map(len, text.splitlines())) <= 100
     table = summary.to_frame()
-    assert list(table.index) == found.names and table.loc["home_boat", "mark"] == "hidden"
+    assert list(table.index) == found.names and table.loc["home_boat", "mark"] == "suppressed"
     assert_allclose(table["std err"], found.bse)
-    assert summary.as_html().count("<tr>") == len(summary.facts) + 1 + len(found.names)
+    assert summary.as_html().count("<tr>") == len(summary.metadata) + 1 + len(found.names)
     assert r"home\_boat" in summary.as_latex() and summary.as_latex().count(r"\\") == 6
     assert len(repr(found)) < 100
     axes = CoefficientDisplay.from_estimates(found.estimates).plot().axes_[0]
     drawn_names = [label.get_text() for label in axes.get_yticklabels()]
     assert drawn_names == [
-        n for n, text in zip(found.names, found.refusals, strict=True) if not text
+        n for n, text in zip(found.names, found.suppression_reasons, strict=True) if not text
     ]
-    assert "hidden" in axes.get_xlabel()
+    assert "suppressed" in axes.get_xlabel()
 
 
 def test_what_is_hidden_is_printed_with_its_reason():
     X, y = drawn(3000)
     X[:, 2] *= np.arange(3000) % 300 == 0
     found = fitted(X, y).inference()
-    assert any(found.refusals)
+    assert any(found.suppression_reasons)
     text = str(found.predict(X[:2]))
-    assert text.splitlines()[-1].startswith("hidden: ")
+    assert text.splitlines()[-1].startswith("suppressed: ")
     # Two reasons have a number each, which the rows name.
     table = found.estimates
-    two = replace(table, refusals=["one", "", "another", "one"])
-    assert two.marks[::2] == ["hidden 1", "hidden 2"]
-    assert two.reasons == ["hidden 1: one", "hidden 2: another"]
+    two = replace(table, suppression_reasons=["one", "", "another", "one"])
+    assert two.marks[::2] == ["suppressed 1", "suppressed 2"]
+    assert two.reasons == ["suppressed 1: one", "suppressed 2: another"]
     with pytest.raises(ValueError, match="alpha=95 must be a number above 0 and at most 1"):
         found.conf_int(95)
 
@@ -640,26 +659,30 @@ def test_mean_risks_are_hidden_where_the_scores_of_their_rows_are():
     share = np.random.default_rng(1).random(3000) < 0.5
     rows = np.column_stack([X, share, ~share])
     found = fitted(rows, y).inference()
-    assert found.refusals[0] and not found.refusals[3]
+    assert found.suppression_reasons[0] and not found.suppression_reasons[3]
     public = np.column_stack([X[:50], np.ones((50, 2))])
     difference, again = (found.risk_difference(r, "x3", 1.0, 0.0) for r in (public, rows[:50]))
-    assert difference.refusals == found.risk(public).refusals == [found.refusals[0]]
+    assert (
+        difference.suppression_reasons
+        == found.risk(public).suppression_reasons
+        == [found.suppression_reasons[0]]
+    )
     assert np.isnan([difference.value, difference.low, difference.std_error]).all()
     # Of rows as there are, the score is known all the same.
-    assert again.refusals == [""] and again.std_error > 0.001
+    assert again.suppression_reasons == [""] and again.std_error > 0.001
     # Rows whose unknown scores cancel in the mean are unknown; few of many do not matter.
     rare = np.column_stack([X, np.random.default_rng(2).random(3000) < 0.0005])
     found = fitted(rare, y).inference()
-    assert found.refusals[4]
+    assert found.suppression_reasons[4]
     pairs = np.column_stack([np.repeat(X[:25], 2, axis=0), np.tile([5.0, -5.0], 25)])
     for refused in (found.risk(pairs), found.risk_difference(pairs, "x1", 1.0, 0.0)):
-        assert refused.refusals[0]
+        assert refused.suppression_reasons[0]
     for value, reference in ((0.0, 1.0), (1.0, 0.0)):
-        assert found.risk_difference(public[:, :4], "x4", value, reference).refusals[0]
+        assert found.risk_difference(public[:, :4], "x4", value, reference).suppression_reasons[0]
     pairs[4:, 3] = 0.0
-    assert found.risk(pairs).refusals[0]
+    assert found.risk(pairs).suppression_reasons[0]
     pairs = np.column_stack([X, np.arange(3000) < 2])
-    assert found.risk(pairs).refusals == [""]
+    assert found.risk(pairs).suppression_reasons == [""]
 
 
 def test_a_risk_difference_refuses_a_category_that_is_not_listed():
@@ -726,18 +749,18 @@ def test_values_are_those_of_the_table(many):
     schema = MANY.additive(4)
     found = inference(schema)
     assert "hired (2020-02-28 to 2022-12-31)" in found.names and "pay (0 to 100000)" in found.names
-    days, added = found.shape("hired")
+    days, added = found.shape_function("hired")
     assert days.dtype == "datetime64[D]" and added.names == days.astype(str).tolist()
     assert added.names[::32] == ["2020-02-28", "2022-12-31"]
     rows = {name: [values[1]] * len(days) for name, values in table.items()} | {"hired": days}
     X = schema.transformer().fit_transform(rows)
     assert_allclose(added.value, (X - X[0]) @ found.released.coef[:-1], atol=1e-12)
     for name, kept in (("grade", ["low", "mid", "high"]), ("member", [False, True])):
-        values, added = found.shape(name)
+        values, added = found.shape_function(name)
         assert values.tolist() == kept and added.names == [*map(str, kept)]
         step = found.params[found.names.index(name)]
         assert_allclose(added.value, step * np.arange(len(kept)), atol=1e-12)
-    assert found.shape("pay")[1].names[-2:] == ["68287.75", "100000"]
+    assert found.shape_function("pay")[1].names[-2:] == ["68287.75", "100000"]
 
 
 def test_special_values_are_compared_with_the_lower_end_of_the_curve(many):
@@ -763,7 +786,7 @@ def test_special_values_are_compared_with_the_lower_end_of_the_curve(many):
         lower = -2 * coef[column]
         assert value[name] == pytest.approx(coef[name] - lower)
     assert value["age (18 to 95)"] == pytest.approx(4 * coef["age"])
-    ages, added = found.shape("age")
+    ages, added = found.shape_function("age")
     assert ages[0] == 0 and ages[-1] == 95 and len(added.value) == 34
     assert found.risk_difference(table, "age", 0, 95).names == ["age: 0 against 95"]
     with pytest.raises(ValueError, match="1 is no value of 'age'; give one from 18 to 95"):

@@ -21,7 +21,7 @@ from tapes import on_tape
 
 from dpglm import DPLogisticRegression, seeded_noise
 from dpglm.datasets import make_census
-from dpglm.privacy.vault import LENGTHS, POWERS, GaussianSum, Tape
+from dpglm.privacy.vault import MAGNITUDE_POWERS, NORM_BIN_EDGES, GaussianSum, ReleaseRecorder
 from dpglm.schema import load_schema
 from dpglm.sums.objective import Objective
 
@@ -37,7 +37,7 @@ class ReleaseError(RuntimeError):
     pass
 
 
-class Zeros(Tape):
+class Zeros(ReleaseRecorder):
     """Makes vaults answer as if every sum were zero, and lists what they were asked.
 
     The mechanisms' own checks still see the real sum, and draw noise for it: whether they raise,
@@ -219,7 +219,7 @@ def test_only_releases_depend_on_the_data_however_they_are_stored(name, storage)
 def test_only_releases_depend_on_the_data_where_rows_become_longer(name, storage):
     """And centered rows are moved. Of "mixed", one becomes so long that it has no norm."""
     left = hunt(name, storage, only={*WORST, "mixed"}, tape=Short)
-    magnitudes, norms = (N_FEATURES + 1, 2 * POWERS.size), (LENGTHS.size + 1,)
+    magnitudes, norms = (N_FEATURES + 1, 2 * MAGNITUDE_POWERS.size), (NORM_BIN_EDGES.size + 1,)
     first = magnitudes if name == "centered" else norms
     assert "error" not in left and left["releases"][0][2] == first
 
@@ -258,7 +258,11 @@ def test_from_a_raw_table_on_only_releases_depend_on_the_data(form):
     # A plain array is measured first: so few records show lengths of rows, and nothing of the
     # magnitudes of hundreds of columns. Rows that carry their bound need neither.
     width = rows.shape[1] + 1
-    first = {"straight": width * 2 * POWERS.size, "default": width, "finest": LENGTHS.size + 1}
+    first = {
+        "straight": width * 2 * MAGNITUDE_POWERS.size,
+        "default": width,
+        "finest": NORM_BIN_EDGES.size + 1,
+    }
     assert "error" not in expected
     assert len(expected["releases"]) == (5 if form == "default" else 6)
     assert math.prod(expected["releases"][0][2]) == first[form]
@@ -272,7 +276,7 @@ COUNTED = ["plain", "full", "adaptive", "output", "newton", "majority"]
     [*((name, "rows") for name in COUNTED), ("full", "sparse"), ("adaptive", "blocks")],
 )
 def test_a_private_number_of_records_does_not_show(name, storage):
-    private = {"neighboring_relation": "add_or_remove_one", "n_ref": 40}
+    private = {"neighboring_relation": "add_or_remove_one", "n_samples_estimate": 40}
     model = clone(ESTIMATORS[name]).set_params(**private)
     _, X, y = next(data_sets())
     expected = left_behind(model, *STORAGES[storage](X, y))

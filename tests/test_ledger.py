@@ -11,12 +11,12 @@ from dp_accounting.pld import PLDAccountant
 
 from dpglm.privacy.events import (
     FilterEvent,
-    FixedSizeSampledEvent,
     LaplaceSelectionEvent,
     ObjectivePerturbationEvent,
     PermuteAndFlipEvent,
+    PoissonSampledReplaceOneEvent,
     PureEvent,
-    ReplacedSampleEvent,
+    SampledWithoutReplacementEvent,
     SelectionEvent,
     zcdp_epsilon,
 )
@@ -200,7 +200,9 @@ def test_dictionary_round_trip_through_json():
     assert PrivacyLedger.from_dict(json.loads(json.dumps(apart.to_dict()))) == apart
 
 
-@pytest.mark.parametrize("ledger", [ledger_of(SOME, unit="group"), ledger_of(SOME).group(2)])
+@pytest.mark.parametrize(
+    "ledger", [ledger_of(SOME, privacy_unit="group"), ledger_of(SOME).group(2)]
+)
 def test_readers_that_know_nothing_of_persons_refuse_what_is_about_them(ledger):
     """They would take it for the guarantee of one row."""
     written = ledger.to_dict()
@@ -256,7 +258,7 @@ def test_the_sentence_states_cost_relation_and_assumptions():
     text = str(ledger_of(SOME, neighboring_relation="replace_one"))
     assert "implies" not in text and "zero_out" not in text
     text = str(ledger_of(SOME, neighboring_relation="add_or_remove_one"))
-    assert "the number of records is private and n_ref is public" in text
+    assert "the number of records is private, its estimate public" in text
 
 
 def test_the_sentence_warns_of_a_seed_and_of_missing_noise():
@@ -338,7 +340,10 @@ def test_samples_hide_a_record_that_appears_but_not_one_that_changes(relation):
     assert ledger_of(sampled, neighboring_relation=relation).n_releases == 1
     with pytest.raises(ValueError, match="poisson_sampled' is accounted for under zero_out and"):
         ledger_of(sampled, neighboring_relation="replace_one")
-    for event in (ReplacedSampleEvent(0.1, 3.0), FixedSizeSampledEvent(0.1, 3.0)):
+    for event in (
+        PoissonSampledReplaceOneEvent(0.1, 3.0),
+        SampledWithoutReplacementEvent(0.1, 3.0),
+    ):
         replaced = ledger_of([event], neighboring_relation="replace_one")
         assert "1 of them from random batches" in str(replaced)
         assert PrivacyLedger.from_dict(replaced.to_dict()) == replaced
@@ -433,11 +438,11 @@ def test_the_rule_for_k_records_without_a_trade_off_is_taken_at_its_best():
 
 def test_ledgers_of_rows_of_groups_and_of_several_records_do_not_add_up():
     ledger = ledger_of(SOME)
-    for other in (ledger.group(2), ledger_of(SOME, unit="group")):
+    for other in (ledger.group(2), ledger_of(SOME, privacy_unit="group")):
         with pytest.raises(ValueError, match="do not compose"):
             ledger + other
         assert (other + other).epsilon() > other.epsilon()
-    for wrong in ({"unit": "person"}, {"n_changed": 0}, {"n_changed": 2.0}):
+    for wrong in ({"privacy_unit": "person"}, {"n_changed": 0}, {"n_changed": 2.0}):
         with pytest.raises(ValueError, match=f"{next(iter(wrong))}="):
             PrivacyLedger((), "zero_out", DELTA, **wrong)
     with pytest.raises(ValueError, match=r"k=1\.5 must be a whole number"):

@@ -23,7 +23,7 @@ CIRCLE = np.array([[-19, -31, -46], [12, -12, 6], [59, 3, 0], [4, -8, -19]], dty
 
 
 def test_no_single_record_makes_a_fit_raise_as_one_does_without_damping(monkeypatch):
-    settings = {"row_bound": 10.0, "alpha": 1e-4, "fit_intercept": False, "delta": 1e-5}
+    settings = {"max_row_norm": 10.0, "alpha": 1e-4, "fit_intercept": False, "delta": 1e-5}
     model = OutputPerturbation(loss="smoothed_hinge", classes=[0, 1], **settings)
     y = [0, 0, 1, 1]
     model.fit(CIRCLE, y)
@@ -45,7 +45,7 @@ def random_estimator(rng, n_classes):
         half_width=10 ** rng.uniform(-4, 0),
         epsilon=10 ** rng.uniform(-1, 3),
         delta=1e-5,
-        row_bound=10 ** rng.uniform(0.1, 2.8),
+        max_row_norm=10 ** rng.uniform(0.1, 2.8),
         alpha="auto" if rng.random() < 0.3 else 10 ** rng.uniform(-6, 0),
         classes=list(range(n_classes)),
         fit_intercept=bool(rng.integers(2)),
@@ -75,7 +75,7 @@ def test_the_least_penalty_that_is_not_refused_finds_the_minimiser(Estimator):
     for half_width in (1e-8, 1e-6, 1e-4, 1e-2, 0.5):
         least = 1e-8 * 2.0**2 / (2 * half_width)
         settings = {"loss": "smoothed_hinge", "half_width": half_width, "classes": [0, 1]}
-        settings |= {"row_bound": 2.0, "epsilon": 1e3}
+        settings |= {"max_row_norm": 2.0, "epsilon": 1e3}
         X, y = 100 * rng.normal(size=(7, 2)), rng.integers(2, size=7)
         model = Estimator(alpha=1.001 * least, **settings).fit(X, y)
         assert np.isfinite(model.coef_).all()
@@ -90,7 +90,7 @@ def test_the_least_penalty_that_is_not_refused_finds_the_minimiser(Estimator):
 
 def random_objective(loss, n_outputs, form=np.asarray, d=4):
     X, target, *_ = problem(5000, d, n_outputs)
-    settings = {"n_outputs": n_outputs, "fit_intercept": True, "row_bound": 3.0}
+    settings = {"n_outputs": n_outputs, "fit_intercept": True, "max_row_norm": 3.0}
     return PenalizedLoss(form(X), target, loss, **settings)
 
 
@@ -178,5 +178,5 @@ def test_a_record_whose_duplicate_entries_overflow_contributes_nothing(Estimator
 @pytest.mark.filterwarnings("ignore:The coefficients diverged")
 @pytest.mark.parametrize("Estimator", PERTURBATIONS)
 def test_the_least_row_bound_that_is_not_refused_can_be_fitted(Estimator):
-    model = Estimator(row_bound=2e-100, fit_intercept=False, classes=[0, 1])
+    model = Estimator(max_row_norm=2e-100, fit_intercept=False, classes=[0, 1])
     assert np.isfinite(model.fit(np.eye(4), [0, 1, 0, 1]).coef_).all()

@@ -14,7 +14,10 @@ from dpglm.schema import BooleanColumn, CategoricalColumn, DateColumn, NumericCo
 from dpglm.study.cli import main
 from dpglm.study.models import read_model
 
-COLUMNS = NumericColumn("age", 0, 100), CategoricalColumn("job", ["cook", "baker"], unknown="zeros")
+COLUMNS = (
+    NumericColumn("age", 0, 100),
+    CategoricalColumn("job", ["cook", "baker"], handle_unknown="zeros"),
+)
 SCHEMA = Schema("staff", COLUMNS, Target("left", ["no", "yes", "soon"]))
 
 
@@ -156,7 +159,7 @@ def test_what_cannot_be_done_is_refused_before_anything_is_spent(folder, capsys)
         "schema t.csv --check svm.json": "argument --check: the schema lacks",
         "schema s.json --check s.json": "is JSON and not a table",
         "schema ragged.csv": "line 3, is not one record",
-        f"{fit} --schema s.json --relation add_or_remove_one --output m.json": "n_ref",
+        f"{fit} --schema s.json --relation add_or_remove_one --output m.json": "n_samples_estimate",
         f"{fit} --schema s.json --target job --output m.json": "names 'job' twice",
         "predict svm.json t.csv --probabilities": "has no probabilities",
         "schema t.csv --target none": "is no column of the table",
@@ -170,12 +173,14 @@ def test_what_cannot_be_done_is_refused_before_anything_is_spent(folder, capsys)
 def test_persons_are_protected_by_a_column_that_is_no_feature(folder, capsys):
     table = pd.read_csv(folder / "t.csv").assign(age=[f"p{i // 3}" for i in range(300)])
     table.to_csv(folder / "p.csv", index=False)
-    persons = "fit p.csv --schema s.json --epsilon 5 --delta 1e-3 --groups age --max-group-size 2"
+    persons = (
+        "fit p.csv --schema s.json --epsilon 5 --delta 1e-3 --groups age --max-contributions 2"
+    )
     assert run(folder, f"{persons} --odometer p.jsonl --limit 6 --output p.json") == 0
     printed, message = capsys.readouterr()
     assert "group" in printed and message == ""
     schema, model = read_model(folder / "p.json")
-    assert model.privacy_.unit == "group" and schema.feature_names == ["job"]
+    assert model.privacy_.privacy_unit == "group" and schema.feature_names == ["job"]
     odometer = PrivacyOdometer(folder / "p.jsonl")
     assert (odometer.epsilon, odometer.delta) == (6.0, 1e-3)
     assert "exists" in refused(folder, capsys, f"{persons} --odometer p.jsonl --output p.json")

@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose
 from sklearn.base import clone
 
 from dpglm.schedules import (
-    DebiasedMomentum,
+    BiasCorrectedMomentum,
     HeavyBall,
     Momentum,
     NesterovMomentum,
@@ -36,7 +36,7 @@ def test_responses_are_the_closed_forms(coefficient, n_iter):
     weights = coefficient**age
     heavy_ball = last_direction(HeavyBall(coefficient), np.eye(n_iter))
     assert heavy_ball == pytest.approx(weights, rel=1e-9)
-    debiased = last_direction(DebiasedMomentum(coefficient), np.eye(n_iter))
+    debiased = last_direction(BiasCorrectedMomentum(coefficient), np.eye(n_iter))
     assert debiased == pytest.approx(weights / weights.sum(), rel=1e-9)
 
 
@@ -57,7 +57,9 @@ def test_nesterov_is_the_form_with_two_sequences_at_its_extrapolated_points(n_it
         assert_allclose(coef, y, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("momentum", [HeavyBall(0.5), DebiasedMomentum(0.5), NesterovMomentum()])
+@pytest.mark.parametrize(
+    "momentum", [HeavyBall(0.5), BiasCorrectedMomentum(0.5), NesterovMomentum()]
+)
 def test_arguments_are_left_as_they_were(momentum):
     gradient, velocity = np.array([1.0, 2.0]), np.array([3.0, 4.0])
     momentum.direction(gradient, velocity, 2)
@@ -71,8 +73,8 @@ def test_a_parameter_may_be_none_a_number_a_name_or_an_object():
         assert type(momentum) is HeavyBall and momentum.coefficient == pytest.approx(number)
     assert check_momentum("heavy_ball").get_params() == {"coefficient": 0.6}
     assert type(check_momentum("nesterov")) is NesterovMomentum
-    debiased = check_momentum("debiased")
-    assert type(debiased) is DebiasedMomentum and debiased.coefficient == 0.9
+    debiased = check_momentum("bias_corrected")
+    assert type(debiased) is BiasCorrectedMomentum and debiased.coefficient == 0.9
     assert check_momentum(debiased) is debiased
     assert clone(debiased).set_params(coefficient=0.3).coefficient == 0.3
 
@@ -89,7 +91,11 @@ def test_a_parameter_may_be_none_a_number_a_name_or_an_object():
 @pytest.mark.parametrize(
     ("value", "error", "complaint"),
     [
-        ("nag", ValueError, "not the name of a momentum. .*'heavy_ball', 'debiased', 'nesterov'"),
+        (
+            "nag",
+            ValueError,
+            "not the name of a momentum. .*'heavy_ball', 'bias_corrected', 'nesterov'",
+        ),
         (True, TypeError, "not a momentum"),
         ([0.5], TypeError, "not a momentum"),
         (HeavyBall, TypeError, "not a momentum"),
@@ -97,7 +103,7 @@ def test_a_parameter_may_be_none_a_number_a_name_or_an_object():
         (-0.1, ValueError, r"coefficient in \[0, 1\), got -0\.1"),
         (float("nan"), ValueError, r"coefficient in \[0, 1\), got nan"),
         (HeavyBall(1.5), ValueError, r"coefficient in \[0, 1\), got 1\.5"),
-        (DebiasedMomentum("x"), ValueError, r"coefficient in \[0, 1\), got 'x'"),
+        (BiasCorrectedMomentum("x"), ValueError, r"coefficient in \[0, 1\), got 'x'"),
     ],
 )
 def test_what_is_no_momentum_is_refused_by_a_sentence(value, error, complaint):

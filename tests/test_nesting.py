@@ -45,8 +45,8 @@ from dpglm.workflow import (
     PrivateSearchCV,
     PrivateThresholdClassifier,
     make_private_scorer,
-    privacy_of,
     private_scores,
+    total_privacy,
 )
 
 pytestmark = pytest.mark.filterwarnings(
@@ -189,7 +189,7 @@ def compared(seed, folder):
     if not odometer.entries():
         return "nothing private"
     try:
-        ledger = privacy_of(study, *X.shape)
+        ledger = total_privacy(study, *X.shape)
     except ValueError as error:
         return str(error)
     return mu_of(ledger) / mu_of(odometer.total)
@@ -297,7 +297,7 @@ def test_dayone_one_step_in_two_places_was_fitted_twice(tmp_path):
         pipeline = make_pipeline(FeatureUnion([("c", step), ("d", inner)]), MODEL).fit(X, Y)
     assert len(odometer.entries()) == 4
     for study in (pipeline, [pipeline, pipeline[0]], {"a": pipeline}):
-        assert mu_of(privacy_of(study)) == pytest.approx(mu_of(odometer.total), rel=1e-9)
+        assert mu_of(total_privacy(study)) == pytest.approx(mu_of(odometer.total), rel=1e-9)
 
 
 SQUARES = FunctionTransformer(np.square, inverse_func=np.sqrt)

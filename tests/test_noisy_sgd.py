@@ -46,7 +46,7 @@ def test_the_algorithm_of_yu_et_al_is_one_constructor_call():
     plan = model.plan(*X.shape)
     t = np.arange(5)
     assert plan.clip == pytest.approx(1 / np.minimum(2, 1 + t / 5))
-    assert np.ptp(plan.facts.noise_std) == pytest.approx(0.0, abs=1e-12)
+    assert np.ptp(plan.metadata.noise_std) == pytest.approx(0.0, abs=1e-12)
     assert (plan.momentum.coefficient, plan.averaging[-1]) == (0.6, 1.0)
     assert model.trace_.clip == plan.clip.tolist()
     assert model.trace_.to_frame()["mu"].isna().all()
@@ -88,7 +88,7 @@ def test_the_audit_passes_with_sampling_on():
     mean ``q sum_t w_t C_t / S``, variance ``1 + q (1 - q) sum_t w_t^2 C_t^2 / S^2``; N(0, 1) if it
     is absent. The simulation below draws that law directly.
     """
-    one_more = {"neighboring_relation": "add_or_remove_one", "n_ref": 400}
+    one_more = {"neighboring_relation": "add_or_remove_one", "n_samples_estimate": 400}
     models = [
         DPLogisticRegression(**SETTING, sampling_rate=0.2),
         DPLinearSVM(**SETTING, sampling_rate=0.5),
@@ -106,8 +106,8 @@ def test_the_law_that_the_audit_predicts_is_that_of_its_simulation():
     model = DPLogisticRegression(**SETTING, sampling_rate=0.2)
     canaries = canary_scores(model, n_canaries=1000, random_state=0)
     plan = model.plan(1000, 1000)
-    weights, rng = plan.clip / plan.facts.noise_std**2, np.random.default_rng(0)
-    scale = np.sqrt(np.sum((weights * plan.facts.noise_std) ** 2))
+    weights, rng = plan.clip / plan.metadata.noise_std**2, np.random.default_rng(0)
+    scale = np.sqrt(np.sum((weights * plan.metadata.noise_std) ** 2))
     batches = rng.random((200_000, plan.n_iter)) < 0.2
     moves = (batches * weights * plan.sensitivity).sum(axis=1) / scale
     assert moves.mean() == pytest.approx(canaries.shift, rel=5e-3)

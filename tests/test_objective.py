@@ -25,7 +25,7 @@ from problems import (
 )
 from scipy import sparse
 
-from dpglm.estimators.solvers import Space
+from dpglm.estimators.solvers import Coordinates
 from dpglm.losses import Hinge, Logistic, Softmax
 from dpglm.sums.objective import Objective, rows_per_chunk
 from dpglm.sums.rows import rows_of
@@ -278,7 +278,7 @@ def test_no_row_changes_how_the_norm_of_a_tiny_one_is_taken(monkeypatch):
 def test_penalty_gradient_ignores_the_intercept_in_every_basis():
     rng = np.random.default_rng(8)
     coef = rng.normal(size=5)
-    plain = Space(Logistic(), 5, 1, fit_intercept=True)
+    plain = Coordinates(Logistic(), 5, 1, fit_intercept=True)
     assert_array_equal(plain.penalty_gradient(coef), [*coef[:4], 0.0])
     for basis in (rng.normal(size=(5, 3)), rng.uniform(0.5, 2.0, 5)):
         features = (basis if basis.ndim == 2 else np.diag(basis))[:4]
@@ -286,9 +286,9 @@ def test_penalty_gradient_ignores_the_intercept_in_every_basis():
         assert replace(plain, basis=basis).shape == v.shape
         got = replace(plain, basis=basis).penalty_gradient(v)
         assert_allclose(got, features.T @ (features @ v))
-    no_intercept = Space(Logistic(), 4, 1, fit_intercept=False)
+    no_intercept = Coordinates(Logistic(), 4, 1, fit_intercept=False)
     assert_array_equal(no_intercept.penalty_gradient(coef[:4]), coef[:4])
-    classes = Space(Softmax(), 5, 2, fit_intercept=True)
+    classes = Coordinates(Softmax(), 5, 2, fit_intercept=True)
     assert_array_equal(classes.penalty_gradient(np.ones((5, 2)))[-1], [0.0, 0.0])
 
 
@@ -300,7 +300,7 @@ def test_penalty_and_prior_change_by_differences_of_what_they_are_in_every_basis
 ):
     """And their slope is the gradient of that: the prior is the logarithm of a Cauchy density."""
     rng = np.random.default_rng(9)
-    plain = Space(Logistic(), 5, n_outputs, fit_intercept=True, prior=prior)
+    plain = Coordinates(Logistic(), 5, n_outputs, fit_intercept=True, prior=prior)
 
     def value(space, v):
         coef = space.original(v)

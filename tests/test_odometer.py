@@ -37,7 +37,7 @@ from dpglm import (
     BudgetExceededError,
     DPAGDClassifier,
     DPLogisticRegression,
-    Geometric,
+    ExponentialDecay,
     PrivacyLedger,
     PrivacyOdometer,
     PrivacyWarning,
@@ -47,7 +47,7 @@ from dpglm.datasets import fetch_adult, read_texts
 from dpglm.privacy import odometer as odometer_module
 from dpglm.privacy.events import FilterEvent, ObjectivePerturbationEvent, PureEvent
 from dpglm.privacy.gaussian import GaussianEvent, PoissonSampledEvent, gdp_epsilon, gdp_mu
-from dpglm.privacy.odometer import charged_as_one, public_parameters
+from dpglm.privacy.odometer import charge_jointly, public_parameters
 from dpglm.privacy.vault import GaussianSum
 from dpglm.schema import Schema, load_schema
 from dpglm.sources import ParquetSource
@@ -553,24 +553,24 @@ class Bare(Stranger):
 
 def test_no_rows_of_a_model_that_is_scored_get_into_the_file(path):
     within = Stranger(rows=X[:2])
-    held = Stranger(rows=X[:2], listed=X[:2].tolist(), within=within, schedule=Geometric())
+    held = Stranger(rows=X[:2], listed=X[:2].tolist(), within=within, schedule=ExponentialDecay())
     wrapped = PrivateThresholdClassifier(held, epsilon=9.0)
     with PrivacyOdometer(path) as odometer:
         for model in (held, Bare(rows=X[:2]), wrapped.fit(X, Y)):
             private_scores(model, X, Y, epsilon=0.5, scores="accuracy")
     inside, first, bare, last = odometer.entries()
     classes = {"rows": "ndarray", "listed": "list", "within": "Stranger"}
-    assert first.parameters == {"k": 3, "schedule": repr(Geometric()), **classes}
+    assert first.parameters == {"k": 3, "schedule": repr(ExponentialDecay()), **classes}
     assert inside.parameters == first.parameters and bare.parameters == {}
     assert (bare.estimator, last.parameters["estimator"]) == ("Bare", "Stranger")
     assert str(X[0, 0])[:6].encode() not in path.read_bytes()
 
 
 def test_what_others_made_within_parameters_of_ours_is_told_by_its_class():
-    steps = {"clip_schedule": [Geometric(), Stranger(rows=X[:2])]}
+    steps = {"clip_schedule": [ExponentialDecay(), Stranger(rows=X[:2])]}
     search = PrivateSearchCV(MODEL, steps, epsilon=1.0, delta=1e-6)
     assert public_parameters(search)["param_grid"] == "dict"
-    public = {"clip_schedule": [Geometric(), 1.0]}
+    public = {"clip_schedule": [ExponentialDecay(), 1.0]}
     assert public_parameters(search.set_params(param_grid=public))["param_grid"] == repr(public)
     held = PrivateThresholdClassifier(Stranger(rows=X[:2]), epsilon=9.0)
     within = PrivateThresholdClassifier(held, epsilon=9.0)
@@ -710,7 +710,7 @@ def test_parts_do_not_hide_relations_that_differ_or_seeds(path):
 
 def test_a_fit_that_is_charged_with_others_is_under_their_blocks_relation_and_noise(path):
     whole = ledger_of(*[FilterEvent(mu=0.2)] * 2)
-    with PrivacyOdometer(path) as odometer, charged_as_one(whole):
+    with PrivacyOdometer(path) as odometer, charge_jointly(whole):
         other = PrivacyOdometer(path.with_name("other"))
         with other, pytest.raises(BudgetExceededError, match="other blocks of a PrivacyOdometer"):
             clone(MODEL).fit(X, Y)
@@ -727,7 +727,7 @@ def test_a_fit_that_is_charged_with_others_is_under_their_blocks_relation_and_no
 
 def test_nothing_is_charged_with_what_has_ended(path):
     with PrivacyOdometer(path) as odometer:
-        with charged_as_one(ledger_of(*[FilterEvent(mu=0.2)] * 3)):
+        with charge_jointly(ledger_of(*[FilterEvent(mu=0.2)] * 3)):
             clone(MODEL).fit(X, Y)
             inside = contextvars.copy_context()
         with pytest.raises(BudgetExceededError, match="planned with mu=0 at most"):

@@ -47,7 +47,7 @@ def objective_of(case, *, rows=X, weights=WEIGHTS, groups=PERSONS, seed=0, **mor
     loss, n_outputs = case
     _, target, coef, direction = problem(N, D, n_outputs, seed)
     more = {"row_weights": weights, "max_weight": 10.0, "n_outputs": n_outputs, **more}
-    of_groups = {} if groups is None else {"groups": groups, "max_group_size": SIZE}
+    of_groups = {} if groups is None else {"groups": groups, "max_contributions": SIZE}
     return Objective(rows, target, loss, **more, **of_groups), target, coef, direction
 
 
@@ -101,7 +101,7 @@ def test_without_kernels_the_sums_are_the_same(monkeypatch):
 def test_wrong_kernels_are_found_out_where_rows_divide_a_clip(loss, factor, monkeypatch):
     rows = np.random.default_rng(0).normal(size=(600, 3))
     coef, target = np.array([3.0, 0.0, 0.0, 0.0]), np.where(rows[:, 0] > 0, 1.0, -1.0)
-    persons = {"groups": np.arange(600) // 2, "max_group_size": 2}
+    persons = {"groups": np.arange(600) // 2, "max_contributions": 2}
     right = Objective._compiled_sum
     monkeypatch.setattr(Objective, "_compiled_sum", lambda *given: factor * right(*given))
     excess = [Objective(rows, target, loss, **more).confirm(coef, 0.5) for more in ({}, persons)]
@@ -120,10 +120,10 @@ def test_second_moments_are_of_weighted_rows_and_a_person_counts_as_one_row():
 def test_magnitudes_count_the_first_row_of_a_person_that_is_there():
     rows = np.array([[3.0], [100.0], [1e200], [-5.0], [9.0], [2.0]])
     groups, weights = np.array([0, 0, 1, 1, 2, 2]), np.array([1.0, 1, 1, 1, 0, 1])
-    given = {"row_weights": weights, "groups": groups, "max_group_size": 2}
+    given = {"row_weights": weights, "groups": groups, "max_contributions": 2}
     objective = Objective(rows, np.ones(6), Logistic(), fit_intercept=False, **given)
-    assert_array_equal(objective.magnitudes(np.arange(4))[0], [1, 1, 0, 0, 0, 0, 1, 0])
-    assert_array_equal(objective.lengths(np.array([2.5, 4.0, 8.0])), [1, 1, 1, 0])
+    assert_array_equal(objective.magnitude_histogram(np.arange(4))[0], [1, 1, 0, 0, 0, 0, 1, 0])
+    assert_array_equal(objective.norm_histogram(np.array([2.5, 4.0, 8.0])), [1, 1, 1, 0])
 
 
 @pytest.mark.parametrize("case", [CASES[0], *(pytest.param(c, marks=SLOW) for c in CASES[1:])])
@@ -175,7 +175,7 @@ def test_rounding_moves_no_row_of_a_person_beyond_its_part():
         target[rng.random(18) < 0.5] = -1.0
         steps, clip = np.linspace(0, 10.0 ** rng.uniform(-11, -9), 21), 10.0 ** rng.uniform(-1, 1)
         coef, direction = 1e6 * rng.normal(size=3), np.array([0.0, 0.6, 0.8])
-        more = {"row_weights": np.full(18, 1e-6), "max_weight": 1e-6, "max_group_size": k}
+        more = {"row_weights": np.full(18, 1e-6), "max_weight": 1e-6, "max_contributions": k}
         one, other = (
             Objective(
                 table, target, Hinge(), fit_intercept=False, groups=np.arange(18) // k, **more
@@ -205,9 +205,9 @@ def quietly(model, *given, **of_rows):
 
 
 def of_persons(Estimator, relation="zero_out", **more):
-    n_ref = 100 if relation == "add_or_remove_one" else None
-    more = {"max_iter": 3, "delta": 1e-3, "classes": [0, 1], "max_group_size": SIZE, **more}
-    return Estimator(neighboring_relation=relation, n_ref=n_ref, **more)
+    n_samples_estimate = 100 if relation == "add_or_remove_one" else None
+    more = {"max_iter": 3, "delta": 1e-3, "classes": [0, 1], "max_contributions": SIZE, **more}
+    return Estimator(neighboring_relation=relation, n_samples_estimate=n_samples_estimate, **more)
 
 
 def a_person_apart(relation, table):
@@ -266,13 +266,15 @@ def test_persons_are_drawn_into_batches_with_all_their_rows():
 def test_persons_of_one_row_are_rows_to_the_last_bit(Estimator, labels):
     shared = {"max_iter": 3, "delta": 1e-3}
     rows = quietly(Estimator(**shared), X, labels)
-    persons = quietly(Estimator(**shared, max_group_size=1), X, labels, groups=np.arange(N))
+    persons = quietly(Estimator(**shared, max_contributions=1), X, labels, groups=np.arange(N))
     assert_array_equal(rows.coef_, persons.coef_)
     assert rows.privacy_.events == persons.privacy_.events
-    assert rows.privacy_.unit == "row" and persons.privacy_.unit == "group"
+    assert rows.privacy_.privacy_unit == "row" and persons.privacy_.privacy_unit == "group"
 
 
-@pytest.mark.parametrize("preconditioner", [None, FullPreconditioner(row_bound=1e6)], ids=str)
+@pytest.mark.parametrize(
+    "preconditioner", [None, FullPreconditioner(row_clipping_norm=1e6)], ids=str
+)
 @pytest.mark.parametrize("store", [None, csr_array])
 def test_a_weight_of_two_is_two_rows_where_the_number_of_records_is_not_theirs(
     preconditioner, store
@@ -280,7 +282,7 @@ def test_a_weight_of_two_is_two_rows_where_the_number_of_records_is_not_theirs(
     """scikit-learn's check: without noise and clips, and with a public number to divide by."""
     model = DPLogisticRegression(
         epsilon=math.inf, clip_schedule=math.inf, preconditioner=preconditioner, max_iter=10,
-        neighboring_relation="add_or_remove_one", n_ref=30,
+        neighboring_relation="add_or_remove_one", n_samples_estimate=30,
     )  # fmt: skip
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PrivacyWarning)
@@ -306,7 +308,7 @@ def test_weights_are_cut_one_by_one_and_never_divided_by_their_sum():
 
 def test_the_first_rows_of_a_person_count_and_no_others():
     groups = np.repeat(np.arange(80), 3)
-    model = DPLogisticRegression(epsilon=math.inf, max_iter=3, max_group_size=2)
+    model = DPLogisticRegression(epsilon=math.inf, max_iter=3, max_contributions=2)
     changed = X.copy()
     changed[2::3] = 7.0
     coef = model.fit(X, Y, sample_weight=WEIGHTS, groups=groups).coef_
@@ -332,18 +334,30 @@ PAIRS_OF_SETS = np.empty(N, dtype=object)
 PAIRS_OF_SETS[:] = [frozenset([i % (N // 2)]) for i in range(N)]
 BAD = [
     ({"groups": PERSONS}, {}, "belong together"),
-    ({}, {"max_group_size": 2}, "belong together"),
-    ({"groups": PERSONS}, {"max_group_size": 0}, "max_group_size=0 must be a whole number"),
-    ({"groups": PERSONS[:9]}, {"max_group_size": 2}, "9 entries, and X 240 rows"),
-    ({"groups": np.where(PERSONS, PERSONS, np.nan)}, {"max_group_size": 2}, "missing values"),
-    ({"groups": np.where(PERSONS, PERSONS, None)}, {"max_group_size": 2}, "missing values"),
-    ({"groups": MIXED}, {"max_group_size": 2}, "missing values"),
-    ({"groups": np.full(N, np.datetime64("NaT", "D"))}, {"max_group_size": 2}, "missing values"),
+    ({}, {"max_contributions": 2}, "belong together"),
+    ({"groups": PERSONS}, {"max_contributions": 0}, "max_contributions=0 must be a whole number"),
+    ({"groups": PERSONS[:9]}, {"max_contributions": 2}, "9 entries, and X 240 rows"),
+    ({"groups": np.where(PERSONS, PERSONS, np.nan)}, {"max_contributions": 2}, "missing values"),
+    ({"groups": np.where(PERSONS, PERSONS, None)}, {"max_contributions": 2}, "missing values"),
+    ({"groups": MIXED}, {"max_contributions": 2}, "missing values"),
+    ({"groups": np.full(N, np.datetime64("NaT", "D"))}, {"max_contributions": 2}, "missing values"),
     # numpy would make 'nan' of the missing, '1' of 1 and one float of two large numbers.
-    ({"groups": [f"p{i}" if i else math.nan for i in PERSONS]}, {"max_group_size": 2}, "one type"),
-    ({"groups": [str(i) if i % 2 else int(i) for i in PERSONS]}, {"max_group_size": 2}, "one type"),
-    ({"groups": PAIRS_OF_SETS}, {"max_group_size": 2}, "one type"),
-    ({"groups": np.ma.masked_less(PERSONS, 3)}, {"max_group_size": 2}, "groups is a masked array"),
+    (
+        {"groups": [f"p{i}" if i else math.nan for i in PERSONS]},
+        {"max_contributions": 2},
+        "one type",
+    ),
+    (
+        {"groups": [str(i) if i % 2 else int(i) for i in PERSONS]},
+        {"max_contributions": 2},
+        "one type",
+    ),
+    ({"groups": PAIRS_OF_SETS}, {"max_contributions": 2}, "one type"),
+    (
+        {"groups": np.ma.masked_less(PERSONS, 3)},
+        {"max_contributions": 2},
+        "groups is a masked array",
+    ),
     ({"sample_weight": np.ma.masked_less(WEIGHTS, 1)}, {}, "sample_weight is a masked array"),
     ({"sample_weight": np.full(N, 2, np.longdouble) ** 9999}, {}, "finite numbers"),
     ({"sample_weight": WEIGHTS[:9]}, {}, "9 entries, and X 240 rows"),
@@ -371,7 +385,7 @@ def test_large_numbers_of_persons_stay_apart(make):
     persons = [2**62 + i for i in PERSONS.tolist()]
     if make is list:
         persons = [-1 if i == 2**62 else 2 * i for i in persons]
-    model = DPLogisticRegression(epsilon=math.inf, max_iter=2, max_group_size=SIZE)
+    model = DPLogisticRegression(epsilon=math.inf, max_iter=2, max_contributions=SIZE)
     expected = model.fit(X, Y, groups=PERSONS).coef_
     assert_array_equal(model.fit(X, Y, groups=make(persons)).coef_, expected)
 
@@ -379,7 +393,7 @@ def test_large_numbers_of_persons_stay_apart(make):
 def test_blocks_of_rows_and_baselines_know_nothing_of_weights_and_persons():
     blocks = [(X[:100], Y[:100]), (X[100:], Y[100:])]
     weights, persons = {"sample_weight": WEIGHTS}, {"groups": PERSONS}
-    for more, of_rows in (({}, weights), ({"max_group_size": 2}, persons)):
+    for more, of_rows in (({}, weights), ({"max_contributions": 2}, persons)):
         with pytest.raises(TypeError, match="not for blocks of rows"):
             DPLogisticRegression(**more).fit(blocks, **of_rows)
     with pytest.raises(TypeError, match="sample_weight"):
@@ -428,4 +442,4 @@ def test_ledgers_of_rows_and_of_persons_do_not_add_up(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("Estimator", ESTIMATORS)
 def test_audits_pass_where_every_canary_is_a_person(Estimator):
-    assert audit_estimator(Estimator(max_group_size=3, classes=[0, 1])).passed
+    assert audit_estimator(Estimator(max_contributions=3, classes=[0, 1])).passed

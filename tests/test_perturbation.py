@@ -71,15 +71,17 @@ def case(name):
     """Model, two neighbouring data sets, and a grid of coefficients."""
     if name == "gradient":
         model = ObjectivePerturbation(
-            epsilon=2.0, delta=1e-4, row_bound=3.5, alpha=20.0 / 1000, fit_intercept=False
+            epsilon=2.0, delta=1e-4, max_row_norm=3.5, alpha=20.0 / 1000, fit_intercept=False
         )
         X, y = away_from(3.5, 20.0)
         return model, (X, y), (X[:-1], y[:-1]), np.linspace(-40, 20, 800), 1000
     if name == "curvature":
-        model = ObjectivePerturbation(epsilon=1.0, delta=1e-4, row_bound=100.0, fit_intercept=False)
+        model = ObjectivePerturbation(
+            epsilon=1.0, delta=1e-4, max_row_norm=100.0, fit_intercept=False
+        )
         empty = np.zeros((0, 1)), np.zeros(0)
         return model, (np.full((1, 1), 100.0), np.ones(1)), empty, np.linspace(-0.6, 0.6, 3000), 50
-    model = ObjectivePerturbation(epsilon=0.3, delta=1e-4, row_bound=1.1)
+    model = ObjectivePerturbation(epsilon=0.3, delta=1e-4, max_row_norm=1.1)
     X = np.zeros((2, 1))
     return model, (X, np.ones(2)), (X[:1], np.ones(1)), np.linspace(-40, 40, 4000), 50
 
@@ -96,7 +98,7 @@ def test_the_claim_bounds_the_exact_densities_and_is_nearly_reached(name):
 WRONG_BOUNDS = {
     "rows of norm 1": ("gradient", lambda bounds: {"lipschitz": 1.0}),
     "half of the sensitivity": ("gradient", lambda bounds: {"lipschitz": bounds.lipschitz / 2}),
-    "R / 4, not its square": ("curvature", lambda bounds: {"curvature": bounds.row_bound / 4}),
+    "R / 4, not its square": ("curvature", lambda bounds: {"curvature": bounds.max_row_norm / 4}),
     "a free intercept": ("intercept", lambda bounds: {}),
 }
 
@@ -105,8 +107,8 @@ def wrong_bounds(change):
     def plant(monkeypatch):
         original = PerturbationMixin._problem
 
-        def changed(self, budget, facts):
-            bounds = original(self, budget, facts)
+        def changed(self, budget, metadata):
+            bounds = original(self, budget, metadata)
             return replace(bounds, **change(bounds))
 
         monkeypatch.setattr(PerturbationMixin, "_problem", changed)
@@ -178,7 +180,7 @@ def test_a_minimiser_that_is_not_reached_releases_nothing(Estimator, monkeypatch
 )
 def test_gradients_are_within_the_rounding_bound_of_extended_precision(loss, n_outputs):
     n, (X, target, coef, _) = 5000, problem(5000, 30, n_outputs)
-    settings = {"n_outputs": n_outputs, "fit_intercept": True, "row_bound": 4.0}
+    settings = {"n_outputs": n_outputs, "fit_intercept": True, "max_row_norm": 4.0}
     objective, coef = PenalizedLoss(X, target, loss, **settings), 3 * coef
     rows = objective._rows.astype(np.longdouble)
     slopes = loss.derivative(rows @ coef.astype(np.longdouble), target)
@@ -200,7 +202,7 @@ def penalised_reference(X, y, alpha, class_weight=None):
 @pytest.mark.parametrize("class_weight", [None, {1: 3.0}])
 def test_without_noise_it_is_the_optimum_with_a_penalised_intercept(class_weight):
     X, y = make_census(2000, random_state=0)
-    settings = {"epsilon": math.inf, "alpha": 1e-2, "row_bound": 10.0}
+    settings = {"epsilon": math.inf, "alpha": 1e-2, "max_row_norm": 10.0}
     model = ObjectivePerturbation(class_weight=class_weight, **settings).fit(X, y)
     expected = penalised_reference(X, y, 1e-2, class_weight)
     assert np.append(model.coef_, model.intercept_) == pytest.approx(expected, abs=1e-6)
@@ -222,7 +224,7 @@ def test_without_noise_neither_the_relation_nor_the_storage_matters(Estimator, d
 def test_the_smoothed_hinge_is_minimised_one_versus_rest():
     X, _ = make_census(1000, random_state=0)
     y = np.random.default_rng(0).integers(3, size=len(X)) * (X[:, 0] > 0.4)
-    settings = {"epsilon": math.inf, "alpha": 1e-2, "loss": "smoothed_hinge", "row_bound": 9.0}
+    settings = {"epsilon": math.inf, "alpha": 1e-2, "loss": "smoothed_hinge", "max_row_norm": 9.0}
     model = ObjectivePerturbation(**settings).fit(X, y)
     for k in range(3):
         alone = ObjectivePerturbation(**settings).fit(X, y == k)
@@ -246,8 +248,10 @@ def test_one_versus_rest_composes_the_budget_and_normalises_probabilities():
 @pytest.mark.parametrize("relation", ["zero_out", "replace_one", "add_or_remove_one"])
 @pytest.mark.parametrize("alpha", ["auto", 0.1])
 def test_the_ledger_spends_what_was_asked_for(relation, alpha):
-    n_ref = 1000 if relation == "add_or_remove_one" else None
-    model = ObjectivePerturbation(neighboring_relation=relation, n_ref=n_ref, alpha=alpha)
+    n_samples_estimate = 1000 if relation == "add_or_remove_one" else None
+    model = ObjectivePerturbation(
+        neighboring_relation=relation, n_samples_estimate=n_samples_estimate, alpha=alpha
+    )
     plan = model.plan(1000, 20)
     cost = cost_of(plan.ledger)
     assert cost == pytest.approx(plan.ledger.epsilon(), rel=1e-14) and cost <= 1.0
@@ -261,7 +265,7 @@ def test_rows_are_shortened_to_the_bound_and_overflowing_ones_left_out():
     X, y = rng.normal(size=(60, 3)) * 5, np.arange(60) % 2
     X[7], X[8] = [1e308, 1e308, -1e308], 0.0
     settings = {"epsilon": math.inf, "alpha": 0.1}
-    model = ObjectivePerturbation(row_bound=2.0, **settings).fit(X, y)
+    model = ObjectivePerturbation(max_row_norm=2.0, **settings).fit(X, y)
     norms = np.linalg.norm(np.where(np.abs(X) > 1e300, 1.0, X), axis=1)
     short = X * np.minimum(1, math.sqrt(3) / np.maximum(norms, 1e-9))[:, None]
     kept = np.arange(60) != 7
@@ -271,7 +275,7 @@ def test_rows_are_shortened_to_the_bound_and_overflowing_ones_left_out():
     assert model.decision_function(X[kept]) == pytest.approx(scores, abs=1e-6)
     assert model.decision_function(csr_array(X[kept])) == pytest.approx(scores, abs=1e-6)
     assert model.decision_function(X[[7]]) == pytest.approx(model.intercept_)
-    settings = {"n_outputs": 1, "fit_intercept": False, "row_bound": 3.0}
+    settings = {"n_outputs": 1, "fit_intercept": False, "max_row_norm": 3.0}
     long = PenalizedLoss(1e2 * rng.normal(size=(500, 40)), np.ones(500), Logistic(), **settings)
     assert (np.linalg.norm(long._rows.astype(np.longdouble), axis=1) <= 3.0).all()
 
@@ -280,7 +284,7 @@ def test_a_record_without_weight_contributes_nothing():
     rng = np.random.default_rng(0)
     X, target = rng.normal(size=(20, 3)), rng.integers(2, size=20)
     target[4] = 2
-    settings = {"n_outputs": 3, "fit_intercept": True, "row_bound": 3.0}
+    settings = {"n_outputs": 3, "fit_intercept": True, "max_row_norm": 3.0}
     settings["class_weight"] = np.array([1.0, 2.0, 0.0])
     kept = np.arange(20) != 4
     weightless = PenalizedLoss(X, target, Logistic(), **settings)
@@ -291,7 +295,7 @@ def test_a_record_without_weight_contributes_nothing():
 
 
 def test_the_number_of_records_is_not_read_where_it_is_private():
-    model = ObjectivePerturbation(neighboring_relation="add_or_remove_one", n_ref=400)
+    model = ObjectivePerturbation(neighboring_relation="add_or_remove_one", n_samples_estimate=400)
     one, other = model.plan(300, 5), model.plan(500, 5)
     assert (one.penalty, one.tolerance) == (other.penalty, other.tolerance)
 
@@ -321,9 +325,9 @@ def test_constants_are_the_published_ones_with_twice_the_noise_on_the_minimiser(
 @pytest.mark.parametrize("epsilon", [0.05, 0.5, 2.0, 10.0])
 @pytest.mark.parametrize("n_classes", [2, 5])
 def test_the_ledger_never_exceeds_the_budget(relation, epsilon, n_classes):
-    n_ref = 2000 if relation == "add_or_remove_one" else None
+    n_samples_estimate = 2000 if relation == "add_or_remove_one" else None
     model = ApproximateMinimaPerturbation(
-        epsilon=epsilon, neighboring_relation=relation, n_ref=n_ref
+        epsilon=epsilon, neighboring_relation=relation, n_samples_estimate=n_samples_estimate
     )
     plan = model.plan(2000, 10, n_classes=n_classes)
     assert 0.1 * epsilon < cost_of(plan.ledger) < 0.9 * epsilon
@@ -348,7 +352,7 @@ def test_the_noise_on_the_minimiser_covers_both_ends_of_the_tolerance():
     """Minimisers that pass the check of the solver may lie on opposite sides of the exact one."""
     plan = ApproximateMinimaPerturbation(alpha=0.1, fit_intercept=False).plan(1000, 1)
     objective = PenalizedLoss(
-        np.zeros((1, 1)), np.ones(1), Logistic(), n_outputs=1, fit_intercept=False, row_bound=3.0
+        np.zeros((1, 1)), np.ones(1), Logistic(), n_outputs=1, fit_intercept=False, max_row_norm=3.0
     )
     ends = np.array([-1.0, 1.0]) * plan.tolerance / plan.penalty
     for end in ends:
@@ -421,7 +425,7 @@ def replaced(X, y):
 def test_the_claim_bounds_the_shift_and_is_nearly_reached(relation):
     X, y = away_from(3.5, 20.0)
     model = OutputPerturbation(
-        row_bound=3.5, alpha=20.0 / len(X), fit_intercept=False, neighboring_relation=relation
+        max_row_norm=3.5, alpha=20.0 / len(X), fit_intercept=False, neighboring_relation=relation
     )
     mu = gdp_mu(model.epsilon, model.delta)
     assert 0.8 * (1.0 if relation == "zero_out" else 0.5) * mu < standardised_shift(model, X, y)
@@ -462,7 +466,7 @@ BUGS = {
 def test_a_planted_bug_is_caught_by_the_shift(bug, monkeypatch):
     BUGS[bug](monkeypatch)
     X, y = away_from(3.5, 20.0)
-    model = OutputPerturbation(row_bound=3.5, alpha=20.0 / len(X), fit_intercept=False)
+    model = OutputPerturbation(max_row_norm=3.5, alpha=20.0 / len(X), fit_intercept=False)
     assert standardised_shift(model, X, y) > 1.5 * gdp_mu(1.0, 1e-6)
 
 
@@ -497,7 +501,7 @@ def test_the_minimiser_is_released_with_the_charged_noise():
 
 def test_the_error_of_the_solver_adds_to_the_sensitivity(monkeypatch):
     monkeypatch.setattr(Problem, "attainable_tolerance", lambda *args: 1.5)
-    plan = OutputPerturbation(alpha=0.1, row_bound=3.0).plan(100, 5)
+    plan = OutputPerturbation(alpha=0.1, max_row_norm=3.0).plan(100, 5)
     assert plan.tolerance == 1.5 and plan.max_n_samples == 100
     expected = plan.output.noise_multiplier * (3.0 + 2 * 1.5) / plan.penalty
     assert plan.output.noise_std(6) == pytest.approx(expected, rel=1e-6)
@@ -506,7 +510,7 @@ def test_the_error_of_the_solver_adds_to_the_sensitivity(monkeypatch):
 def test_softmax_without_noise_is_the_multinomial_optimum():
     X, _ = make_census(1500, random_state=0)
     y = np.random.default_rng(0).integers(3, size=len(X)) * (X[:, 0] > 0.4)
-    model = OutputPerturbation(epsilon=math.inf, alpha=1e-2, row_bound=10.0).fit(X, y)
+    model = OutputPerturbation(epsilon=math.inf, alpha=1e-2, max_row_norm=10.0).fit(X, y)
     rows = np.column_stack([X, np.ones(len(X))])
     settings = {"fit_intercept": False, "tol": 1e-12, "max_iter": 10_000}
     reference = LogisticRegression(C=1 / (len(X) * 1e-2), **settings).fit(rows, y)
@@ -528,8 +532,8 @@ def test_no_record_exceeds_the_joint_bound(loss):
 
 @pytest.mark.parametrize("relation", ["zero_out", "replace_one", "add_or_remove_one"])
 def test_the_automatic_penalty_keeps_the_noise_on_scores_small(relation):
-    n_ref = 1000 if relation == "add_or_remove_one" else None
-    model = OutputPerturbation(neighboring_relation=relation, n_ref=n_ref)
+    n_samples_estimate = 1000 if relation == "add_or_remove_one" else None
+    model = OutputPerturbation(neighboring_relation=relation, n_samples_estimate=n_samples_estimate)
     plan = model.plan(1000, 20)
     assert plan.output.noise_std(21) * 3.0 == pytest.approx(1 / 3, rel=1e-4)
     assert plan.ledger.epsilon() == pytest.approx(1.0, rel=1e-6)
@@ -551,7 +555,7 @@ def test_no_neighbours_part_by_more_than_the_sensitivity_and_some_by_nearly_as_m
         alpha = rng.choice([0.0, 10 ** rng.uniform(-3, 0)])
         n_iter, X = int(rng.integers(1, 40)), rng.normal(size=(n, 2)) * R
         y = rng.choice([-1.0, 1.0], size=n)
-        settings = {"n_outputs": 1, "fit_intercept": False, "row_bound": R}
+        settings = {"n_outputs": 1, "fit_intercept": False, "max_row_norm": R}
         steps = {
             "step": 2 / (loss.curvature * R**2 + 2 * alpha), "n_iter": n_iter, "alpha": alpha,
             "clip": clip,
@@ -588,7 +592,7 @@ def test_the_clipped_gradient_of_the_softmax_is_no_convex_one(vectors):
 
 def test_many_steps_without_noise_end_at_the_penalised_optimum():
     X, y = make_census(400, random_state=0)
-    settings = {"epsilon": math.inf, "alpha": 0.05, "row_bound": 5.0, "max_iter": 1500}
+    settings = {"epsilon": math.inf, "alpha": 0.05, "max_row_norm": 5.0, "max_iter": 1500}
     model = DescentOutputPerturbation(**settings).fit(csr_array(X), y)
     expected = penalised_reference(X, y, 0.05)
     assert np.append(model.coef_, model.intercept_) == pytest.approx(expected, abs=1e-6)
@@ -597,13 +601,15 @@ def test_many_steps_without_noise_end_at_the_penalised_optimum():
 
 @pytest.mark.parametrize("relation", ["zero_out", "replace_one", "add_or_remove_one"])
 def test_gradient_steps_are_planned_and_charged_once(relation):
-    n_ref = 1000 if relation == "add_or_remove_one" else None
-    model = DescentOutputPerturbation(neighboring_relation=relation, n_ref=n_ref, clip=0.5)
+    n_samples_estimate = 1000 if relation == "add_or_remove_one" else None
+    model = DescentOutputPerturbation(
+        neighboring_relation=relation, n_samples_estimate=n_samples_estimate, clip=0.5
+    )
     plan = model.plan(1000, 5)
     ((event, n),) = plan.ledger.events
     assert (n, event) == (1, plan.output.event)
     assert plan.ledger.epsilon() == pytest.approx(1.0, rel=1e-6)
-    steepest = 2 / (0.25 * 9.0 * (16 if n_ref else 1))
+    steepest = 2 / (0.25 * 9.0 * (16 if n_samples_estimate else 1))
     assert plan.step == pytest.approx(steepest / 2)
     noise_on_a_score = 3.0 * plan.output.noise_multiplier * plan.output.sensitivity
     assert noise_on_a_score <= 1 / 3 and plan.output.slack < 1e-7

@@ -66,7 +66,7 @@ from dpglm.schema import NumericColumn, Schema, Target
 from dpglm.workflow import PrivateKFold, check_pipeline
 
 PRIVATE = DPLogisticRegression(classes=[0, 1])
-COUNTED = DPLogisticRegression(neighboring_relation="add_or_remove_one", n_ref=100)
+COUNTED = DPLogisticRegression(neighboring_relation="add_or_remove_one", n_samples_estimate=100)
 SCHEMA = Schema("people", [NumericColumn("age", 0, 100)], Target("paid", [0, 1]))
 
 
@@ -126,7 +126,9 @@ LEAKING = [
         ["StackingClassifier"],
     ),
     (
-        StackingClassifier([("a", DPLogisticRegression(max_group_size=2))], PRIVATE, cv=KFold(3)),
+        StackingClassifier(
+            [("a", DPLogisticRegression(max_contributions=2))], PRIVATE, cv=KFold(3)
+        ),
         ["StackingClassifier"],
     ),
     (OneVsOneClassifier(PRIVATE), ["OneVsOneClassifier"]),

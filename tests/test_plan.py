@@ -22,18 +22,18 @@ from dpglm.schedules import (
     Constant,
     DecayingClip,
     DynamicNoise,
-    Geometric,
+    ExponentialDecay,
     Polynomial,
-    PublicFacts,
+    PublicMetadata,
     Schedule,
     averaging_weights,
 )
 from dpglm.sums.objective import Objective
 
-FACTS = PublicFacts(n_samples=1000, n_features=11, n_outputs=1, alpha=0.01, curvature=0.25)
+FACTS = PublicMetadata(n_samples=1000, n_features=11, n_outputs=1, alpha=0.01, curvature=0.25)
 
 
-def plan_of(budget=None, facts=FACTS, **changes):
+def plan_of(budget=None, metadata=FACTS, **changes):
     arguments = {
         "n_iter": 50,
         "clip_schedule": Constant(1.0),
@@ -41,7 +41,7 @@ def plan_of(budget=None, facts=FACTS, **changes):
         "step_schedule": Constant(0.5),
         **changes,
     }
-    return make_plan(budget or PrivacyBudget(1.0, 1e-6), facts, **arguments)
+    return make_plan(budget or PrivacyBudget(1.0, 1e-6), metadata, **arguments)
 
 
 def test_constant_noise_matches_the_vectors(vectors):
@@ -65,15 +65,19 @@ def test_fixed_noise_lasts_longer_where_the_clip_falls():
     for clip, n_iter in (
         (3.0, 100),
         (DecayingClip(3.0, horizon=100), 100 + math.floor(4 * (100 - falling))),
-        (Geometric(8.0, 0.999, floor=7.9999), 100),
+        (ExponentialDecay(8.0, 0.999, floor=7.9999), 100),
     ):
         model = DPLogisticRegression(noise_multiplier=z, clip_schedule=clip, **FIXED)
         plan = model.plan(1000, 5)
         assert (plan.n_iter, plan.noise_multiplier[0]) == (n_iter, z)
-        assert plan.facts.noise_std == pytest.approx(np.full(n_iter, plan.clip[0] * z), rel=1e-12)
+        assert plan.metadata.noise_std == pytest.approx(
+            np.full(n_iter, plan.clip[0] * z), rel=1e-12
+        )
         assert 0.98 < plan.ledger.epsilon() <= 1.0
     replaced = clone(model).set_params(neighboring_relation="replace_one").plan(1000, 5)
-    assert replaced.n_iter == 100 and replaced.facts.noise_std[0] == 2 * plan.facts.noise_std[0]
+    assert (
+        replaced.n_iter == 100 and replaced.metadata.noise_std[0] == 2 * plan.metadata.noise_std[0]
+    )
 
 
 def test_fixed_noise_pays_for_a_second_moment_first_and_takes_any_shape():
@@ -84,7 +88,9 @@ def test_fixed_noise_pays_for_a_second_moment_first_and_takes_any_shape():
         (*plan.ledger.events, (GaussianEvent(40.0), 1)), "zero_out", reporting_delta=1e-6
     )
     assert plan.ledger.epsilon() <= 1.0 < one_more.epsilon()
-    rising = clone(white).set_params(preconditioner=None, noise_schedule=Geometric(1.0, 1.001))
+    rising = clone(white).set_params(
+        preconditioner=None, noise_schedule=ExponentialDecay(1.0, 1.001)
+    )
     plan = rising.plan(100, 5)
     assert plan.noise_multiplier == pytest.approx(40.0 * 1.001 ** np.arange(plan.n_iter))
 
@@ -93,7 +99,10 @@ def test_fixed_noise_pays_for_a_second_moment_first_and_takes_any_shape():
 def test_batches_of_all_records_cost_as_much_as_all_records(rate):
     model = DPLogisticRegression(neighboring_relation="replace_one", noise_multiplier=40.0, **FIXED)
     whole = model.plan(50, 3).ledger
-    assert model.set_params(batches="fixed", sampling_rate=rate).plan(50, 3).ledger == whole
+    assert (
+        model.set_params(batches="without_replacement", sampling_rate=rate).plan(50, 3).ledger
+        == whole
+    )
 
 
 @pytest.mark.slow
@@ -125,7 +134,10 @@ def test_a_run_on_batches_is_as_long_as_an_accountant_finds(rate, z, clip):
         ({"noise_multiplier": 1e6}, "more than 10,000,000 iterations"),
         ({"epsilon": math.inf}, "needs a finite epsilon"),
         ({"clip_schedule": math.inf}, "gave inf in iteration 1"),
-        ({"noise_multiplier": 50.0, "noise_schedule": Geometric(1.0, 1.1)}, "too many orders"),
+        (
+            {"noise_multiplier": 50.0, "noise_schedule": ExponentialDecay(1.0, 1.1)},
+            "too many orders",
+        ),
     ],
 )
 def test_a_run_that_the_budget_cannot_decide_is_refused_in_words(changes, message):
@@ -138,13 +150,13 @@ def test_a_run_that_the_budget_cannot_decide_is_refused_in_words(changes, messag
 @given(
     epsilon=st.floats(0.05, 8),
     n_iter=st.integers(1, 300),
-    clip=st.sampled_from([Constant(0.3), Geometric(5.0, 0.99), DecayingClip(2.0)]),
-    noise=st.sampled_from([Constant(7.0), Geometric(1.0, 1.01), DynamicNoise(decay=4.0)]),
+    clip=st.sampled_from([Constant(0.3), ExponentialDecay(5.0, 0.99), DecayingClip(2.0)]),
+    noise=st.sampled_from([Constant(7.0), ExponentialDecay(1.0, 1.01), DynamicNoise(decay=4.0)]),
     relation=st.sampled_from(["zero_out", "replace_one", "add_or_remove_one"]),
 )
 def test_the_ledger_spends_the_budget_and_never_more(epsilon, n_iter, clip, noise, relation):
-    n_ref = 900 if relation == "add_or_remove_one" else None
-    budget = PrivacyBudget(epsilon, 1e-7, relation, n_ref)
+    n_samples_estimate = 900 if relation == "add_or_remove_one" else None
+    budget = PrivacyBudget(epsilon, 1e-7, relation, n_samples_estimate)
     plan = plan_of(budget, n_iter=n_iter, clip_schedule=clip, noise_schedule=noise)
     reached = plan.ledger.epsilon(1e-7)
     assert epsilon * (1 - 1e-6) <= reached <= epsilon
@@ -152,10 +164,10 @@ def test_the_ledger_spends_the_budget_and_never_more(epsilon, n_iter, clip, nois
 
 
 def test_the_noise_schedule_shapes_the_standard_deviation_whatever_the_clip():
-    plan = plan_of(clip_schedule=DecayingClip(3.0), noise_schedule=Geometric(1.0, 0.9))
+    plan = plan_of(clip_schedule=DecayingClip(3.0), noise_schedule=ExponentialDecay(1.0, 0.9))
     std = plan.noise_multiplier * plan.sensitivity
     assert std[1:] / std[:-1] == pytest.approx(0.9, rel=1e-12)
-    assert std == pytest.approx(plan.facts.noise_std, rel=1e-12)
+    assert std == pytest.approx(plan.metadata.noise_std, rel=1e-12)
     assert plan.clip[0] == 3.0 and plan.clip[-1] == pytest.approx(3.0 / 1.98)
 
 
@@ -163,8 +175,8 @@ def test_schedules_are_told_clip_then_noise_then_step():
     seen = []
 
     class Recorder(Schedule):
-        def values(self, n_iter, facts):
-            seen.append(facts)
+        def values(self, n_iter, metadata):
+            seen.append(metadata)
             return np.ones(n_iter)
 
     plan_of(clip_schedule=Recorder(), noise_schedule=Recorder(), step_schedule=Recorder())
@@ -176,7 +188,7 @@ def test_schedules_are_told_clip_then_noise_then_step():
 
 def test_an_infinite_epsilon_draws_no_noise_and_needs_no_clip():
     plan = plan_of(PrivacyBudget(math.inf, 1e-6), clip_schedule=Constant(math.inf))
-    assert (plan.noise_multiplier == 0).all() and (plan.facts.noise_std == 0).all()
+    assert (plan.noise_multiplier == 0).all() and (plan.metadata.noise_std == 0).all()
     assert plan.ledger.mu() == math.inf
     sums = Objective(np.eye(4, 10), np.ones(4), Logistic())
     vault = Vault(sums, plan.ledger.events, PrivacyBudget(math.inf, 1e-6), entropy_source(0))
@@ -188,7 +200,7 @@ def test_an_infinite_epsilon_draws_no_noise_and_needs_no_clip():
 
 def test_a_release_has_the_sensitivity_and_multiplier_of_its_step_and_pays_for_rounding():
     budget = PrivacyBudget(1.0, 1e-6, "replace_one")
-    plan = plan_of(budget, clip_schedule=Geometric(2.0, 0.5), n_iter=3)
+    plan = plan_of(budget, clip_schedule=ExponentialDecay(2.0, 0.5), n_iter=3)
     sums = Objective(np.eye(1000, 10), np.ones(1000), Logistic())
     slack = sums.rounding_slack(1000)
     with on_tape() as recorded:
@@ -242,9 +254,9 @@ def test_a_budget_too_small_for_the_schedule_says_which_epsilon_would_do():
 
 def test_schedules_that_span_too_many_orders_of_magnitude_are_refused():
     with pytest.raises(ValueError, match="too many orders of magnitude"):
-        plan_of(noise_schedule=Geometric(1.0, 1e30), n_iter=10)
+        plan_of(noise_schedule=ExponentialDecay(1.0, 1e30), n_iter=10)
     with pytest.raises(ValueError, match="too many orders of magnitude"):
-        plan_of(noise_schedule=Geometric(1.0, 0.99), n_iter=5000)
+        plan_of(noise_schedule=ExponentialDecay(1.0, 0.99), n_iter=5000)
 
 
 def test_averaging_weights_follow_their_definitions():
@@ -276,7 +288,7 @@ def test_milestones_lead_to_the_whole_cost():
     assert rows[-1].epsilon == plan.ledger.epsilon()
     spent = math.sqrt(np.sum(plan.noise_multiplier[:13] ** -2.0))
     assert rows[1].epsilon == pytest.approx(gdp_epsilon(spent, plan.ledger.reporting_delta))
-    assert rows[0].noise_std == pytest.approx(plan.facts.noise_std[0] / FACTS.n_samples)
+    assert rows[0].noise_std == pytest.approx(plan.metadata.noise_std[0] / FACTS.n_samples)
     assert [row.iteration for row in plan_of(n_iter=2).milestones(5)] == [1, 2]
 
 

@@ -31,7 +31,7 @@ from dpglm.estimators import defaults
 from dpglm.estimators.whitening import column_units, row_unit
 from dpglm.exceptions import UtilityWarning
 from dpglm.losses import Logistic
-from dpglm.privacy.vault import LENGTHS, POWERS
+from dpglm.privacy.vault import MAGNITUDE_POWERS, NORM_BIN_EDGES
 from dpglm.sums.objective import Objective
 
 BOTH = [DiagonalPreconditioner(), FullPreconditioner()]
@@ -52,7 +52,7 @@ def test_without_noise_it_reaches_the_optimum_of_the_original_problem(
     exact = LogisticRegression(C=1 / (n * alpha), fit_intercept=fit_intercept, tol=1e-10)
     exact.set_params(solver="newton-cg", max_iter=1000).fit(X, y)
     model = DPLogisticRegression(
-        epsilon=math.inf, preconditioner=clone(preconditioner).set_params(row_bound=1e4),
+        epsilon=math.inf, preconditioner=clone(preconditioner).set_params(row_clipping_norm=1e4),
         alpha=alpha, fit_intercept=fit_intercept, clip_schedule=math.inf, step_schedule=2.0,
         momentum=0.6, averaging=None, max_iter=300,
     ).fit(X, y)  # fmt: skip
@@ -170,10 +170,13 @@ def test_the_trace_separates_the_moment_from_the_iterations():
 def test_a_bad_parameter_is_refused_before_any_release():
     X, y = make_census(300, random_state=0)
     for bad, message in [
-        ({"share": 0.0}, r"share=0\.0 must be a number above 0 and below 1"),
+        ({"budget_fraction": 0.0}, r"budget_fraction=0\.0 must be a number above 0 and below 1"),
         ({"damping": -1.0}, r"damping=-1\.0 must be a number above 0"),
-        ({"row_bound": 0.0}, r"row_bound=0\.0 must"),
-        ({"share": 1e-30}, "share=1e-30.* would be all noise. Raise share or epsilon"),
+        ({"row_clipping_norm": 0.0}, r"row_clipping_norm=0\.0 must"),
+        (
+            {"budget_fraction": 1e-30},
+            "budget_fraction=1e-30.* would be all noise. Raise budget_fraction or epsilon",
+        ),
     ]:
         for kind in (DiagonalPreconditioner, FullPreconditioner):
             model = DPLogisticRegression(preconditioner=kind(**bad))
@@ -196,16 +199,18 @@ def test_an_unknown_preconditioner_is_refused_with_the_choices(bad, error):
 )
 def test_preconditioners_are_searched_pickled_and_shown(model):
     X, y = make_census(600, random_state=0)
-    model = clone(model).set_params(preconditioner=FullPreconditioner(share=0.123)).fit(X, y)
+    model = (
+        clone(model).set_params(preconditioner=FullPreconditioner(budget_fraction=0.123)).fit(X, y)
+    )
     assert "0.123" in model._repr_html_()
     copy = pickle.loads(pickle.dumps(model))
     assert_array_equal(copy.trace_.whitening.basis, model.trace_.whitening.basis)
     grid = [
-        {"preconditioner__share": [0.1, 0.3], "preconditioner__damping": [0.5]},
-        {"preconditioner": [None, "diagonal", DiagonalPreconditioner(row_bound=2.0)]},
+        {"preconditioner__budget_fraction": [0.1, 0.3], "preconditioner__damping": [0.5]},
+        {"preconditioner": [None, "diagonal", DiagonalPreconditioner(row_clipping_norm=2.0)]},
     ]
     search = GridSearchCV(model, grid, cv=2, error_score="raise").fit(X, y)
-    assert len(search.cv_results_["params"]) == 5 and model.preconditioner.share == 0.123
+    assert len(search.cv_results_["params"]) == 5 and model.preconditioner.budget_fraction == 0.123
 
 
 def people(n):
@@ -219,10 +224,13 @@ def people(n):
 
 DOLLARS, PAID = people(8000)
 UNITS = np.array([100.0, 300_000.0, 20.0])
-AS_THEY_ARE = DiagonalPreconditioner(row_bound=3.0)
-OWN_INTERCEPT, ROWS_OF_ONE = np.eye(3)[:1].repeat(8000, axis=0), FullPreconditioner(row_bound=1.0)
+AS_THEY_ARE = DiagonalPreconditioner(row_clipping_norm=3.0)
+OWN_INTERCEPT, ROWS_OF_ONE = (
+    np.eye(3)[:1].repeat(8000, axis=0),
+    FullPreconditioner(row_clipping_norm=1.0),
+)
 HIDDEN, TOO_MANY = (
-    r"only column 1 can be seen: .* row_bound=[0-9.]+,",
+    r"only column 1 can be seen: .* row_clipping_norm=[0-9.]+,",
     "The budget cannot carry the columns",
 )
 
@@ -230,7 +238,7 @@ HIDDEN, TOO_MANY = (
 @pytest.mark.parametrize(
     ("X", "y", "changes", "says"),
     [
-        (DOLLARS, PAID, {"preconditioner": FullPreconditioner(row_bound=3.0)}, HIDDEN),
+        (DOLLARS, PAID, {"preconditioner": FullPreconditioner(row_clipping_norm=3.0)}, HIDDEN),
         (DOLLARS, PAID, {"preconditioner": AS_THEY_ARE, "epsilon": 100.0}, HIDDEN),
         (DOLLARS, PAID, {"preconditioner": AS_THEY_ARE}, HIDDEN),
         (DOLLARS[:200], PAID[:200], {}, HIDDEN),
@@ -266,11 +274,11 @@ def test_the_budget_carries_columns_from_four_times_their_root_on():
     most = math.floor((model.plan(1000, 99).n_mu / 4) ** 2)
     for n_columns, carried in ((most, True), (most + 1, False)):
         plan = model.plan(1000, n_columns - 1)
-        assert plan.facts.n_features == n_columns
-        assert (plan.words_of_warning == "") == carried
+        assert plan.metadata.n_features == n_columns
+        assert (plan.warning_message == "") == carried
     per_record = model.plan(1000, 1).n_mu / 1000
     few, enough = math.floor(20 / per_record), math.ceil(20 / per_record)
-    assert model.plan(few, 1).words_of_warning and not model.plan(enough, 1).words_of_warning
+    assert model.plan(few, 1).warning_message and not model.plan(enough, 1).warning_message
 
 
 @pytest.mark.parametrize(
@@ -324,7 +332,9 @@ def test_a_column_that_is_small_for_most_and_one_for_others_is_not_enlarged():
 
 def units_of(X, noise=0.0):
     """Units and middles of columns of a table, from counts with Gaussian noise in parts of rows."""
-    counts = Objective(X, np.ones(len(X)), Logistic(), fit_intercept=False).magnitudes(POWERS)
+    counts = Objective(X, np.ones(len(X)), Logistic(), fit_intercept=False).magnitude_histogram(
+        MAGNITUDE_POWERS
+    )
     counts = counts + len(X) * noise * np.random.default_rng(0).normal(size=counts.shape)
     return column_units(counts, noise * len(X), len(X))
 
@@ -372,19 +382,19 @@ def test_columns_of_usual_size_keep_their_units_and_others_get_them(noise):
 
 def test_sizes_that_noise_may_show_by_chance_set_no_unit():
     n_columns, n, noise = 6, 1000, 60.0
-    shape, size = (n_columns, 2 * POWERS.size), n_columns * 2 * POWERS.size
+    shape, size = (n_columns, 2 * MAGNITUDE_POWERS.size), n_columns * 2 * MAGNITUDE_POWERS.size
     assert (column_units(np.zeros(shape), noise, n)[0] == 1).all()
     assert (column_units(np.full(shape, -1e6), noise, n)[0] == 1).all()
     # Of all numbers, counts alone and pooled.
     for noise_std, width in ((noise, 1), (noise, defaults.POOLED_SIZES), (0.0, 1)):
         least = norm.isf(defaults.FALSE_UNIT_RATE / (2 * size)) * noise_std * math.sqrt(width)
         least = max(least, defaults.DETECTED_FRACTION * n)
-        for k, share in ((40, 1 - 1e-9), (40, 1 + 1e-9), (POWERS.size + 40, 1 + 1e-9)):
+        for k, share in ((40, 1 - 1e-9), (40, 1 + 1e-9), (MAGNITUDE_POWERS.size + 40, 1 + 1e-9)):
             counts = np.zeros(shape)
             counts[1, k : k + width] = share * least / width
             scales, middles = column_units(counts, noise_std, n)
             seen = share > 1
-            assert scales[1] == (2.0 ** -(POWERS[40] + 1) if seen else 1.0)
+            assert scales[1] == (2.0 ** -(MAGNITUDE_POWERS[40] + 1) if seen else 1.0)
             # Sizes that are seen together only are in no middle.
             middle = (defaults.MIDDLE_OF_SIZES * share * least / n) * (seen and width == 1)
             assert middles[1] == pytest.approx(middle if k == 40 else -middle)
@@ -418,8 +428,10 @@ def test_what_is_released_first_follows_from_n_mu_and_the_number_of_columns(Mode
     assert noise / math.ceil(least) == pytest.approx(defaults.MAX_COUNT_NOISE, rel=0.01)
     assert fractions(300, defaults.MAX_COUNTED_COLUMNS, epsilon=math.inf) == norms
     assert fractions(300, epsilon=math.inf) == magnitudes
-    assert fractions(10**6, preconditioner=FullPreconditioner(row_bound=3.0)) == [moment]
-    (_, share), (_, most) = fractions(10**6, preconditioner=FullPreconditioner(share=0.99))
+    assert fractions(10**6, preconditioner=FullPreconditioner(row_clipping_norm=3.0)) == [moment]
+    (_, share), (_, most) = fractions(
+        10**6, preconditioner=FullPreconditioner(budget_fraction=0.99)
+    )
     assert (share, most) == (pytest.approx(0.005), 0.99)
     others = {"preconditioner": "diagonal"}, {"fit_intercept": False}, {"n_columns": 600}
     assert first(10**6).centered and not any(first(10**6, **other).centered for other in others)
@@ -447,7 +459,7 @@ N_MUS = [1e-12, 0.1, 7.0, 80.0, 1e3, 1e4, 1e6, 1e12, math.inf]
 
 def test_rows_are_scaled_by_the_largest_norm_that_many_have_and_by_what_n_mu_allows():
     def scaled(parts, noise, n_mu):
-        counts = np.zeros(LENGTHS.size + 1)
+        counts = np.zeros(NORM_BIN_EDGES.size + 1)
         for upper, part in parts.items():
             counts[9 + round(math.log2(upper / 3.5))] = part
         unit, bound = row_unit(counts, noise, n_mu)
@@ -476,13 +488,16 @@ def test_rows_are_scaled_by_the_largest_norm_that_many_have_and_by_what_n_mu_all
         for unit, n_mu in zip(longer, N_MUS, strict=False):
             assert defaults.N_MU_PER_SQUARED_NORM * (2 * unit * upper) ** 2 > n_mu
     # Parts that are seen: not by chance, and not too rare.
-    by_chance = norm.isf(defaults.FALSE_NORM_RATE / LENGTHS.size) * 0.05
+    by_chance = norm.isf(defaults.FALSE_NORM_RATE / NORM_BIN_EDGES.size) * 0.05
     for noise, least in ((0.05, by_chance), (0.0, defaults.DETECTED_FRACTION)):
         assert scaled({3.5: 0.7, 14.0: 1.01 * least}, noise, enough)[0] == 0.25
         assert scaled({3.5: 0.7, 14.0: 0.99 * least}, noise, enough)[0] == 1.0
     # Nothing is seen of rows without a norm, nor in noise: then they may be long.
     undetected = 1 / defaults.UNDETECTED_NORM
-    assert row_unit(np.eye(LENGTHS.size + 1)[0], 0.0, enough) == (undetected, defaults.ROW_NORM)
+    assert row_unit(np.eye(NORM_BIN_EDGES.size + 1)[0], 0.0, enough) == (
+        undetected,
+        defaults.ROW_NORM,
+    )
     assert scaled({3.5: 0.2, 7.0: 0.2}, 0.2, enough)[0] == undetected
 
 

@@ -12,14 +12,14 @@ from dpglm import (
     DiagonalPreconditioner,
     DPLinearSVM,
     DPLogisticRegression,
+    ExponentialDecay,
     FullPreconditioner,
-    Geometric,
     Schedule,
 )
 from dpglm.audit import record
 from dpglm.datasets import make_census
 from dpglm.estimators import defaults, descent
-from dpglm.estimators.solvers import Space
+from dpglm.estimators.solvers import Coordinates
 from dpglm.estimators.whitening import (
     check_preconditioner,
     column_units,
@@ -34,7 +34,7 @@ from dpglm.sums.objective import Objective
 
 BOTH = [DiagonalPreconditioner(), FullPreconditioner()]
 SETTING = {"max_iter": 20, "clip_schedule": 0.5, "noise_schedule": 1.0, "step_schedule": 1.0}
-PRIVATE_COUNT = {"neighboring_relation": "add_or_remove_one", "n_ref": 1000}
+PRIVATE_COUNT = {"neighboring_relation": "add_or_remove_one", "n_samples_estimate": 1000}
 
 
 def plan_of(preconditioner, shape=(1000, 10), **changes):
@@ -46,7 +46,7 @@ def plan_of(preconditioner, shape=(1000, 10), **changes):
 @pytest.mark.parametrize("preconditioner", BOTH, ids=lambda p: type(p).__name__)
 @pytest.mark.parametrize(("epsilon", "counts"), [(1.0, "norm"), (8.0, "magnitude")])
 def test_all_releases_share_the_budget_exactly(preconditioner, relation, epsilon, counts):
-    schedules = {"clip_schedule": DecayingClip(1.0), "noise_schedule": Geometric(1.0, 0.98)}
+    schedules = {"clip_schedule": DecayingClip(1.0), "noise_schedule": ExponentialDecay(1.0, 0.98)}
     plan = plan_of(preconditioner, **schedules, **relation, epsilon=epsilon)
     first, mu = plan.second_moment, plan.budget.mu
     fractions = {f"{counts} histogram": defaults.UNITS_FRACTION, "second moment": 0.15}
@@ -67,33 +67,35 @@ class Recorder(Schedule):
     def __init__(self):
         self.told = []
 
-    def values(self, n_iter, facts):
-        self.told.append(facts)
-        return np.full(n_iter, 2.0 if facts.effective_dimension else 1.0)
+    def values(self, n_iter, metadata):
+        self.told.append(metadata)
+        return np.full(n_iter, 2.0 if metadata.effective_dimension else 1.0)
 
 
 @pytest.mark.parametrize("relation", ["zero_out", "replace_one"])
 def test_the_whitened_plan_follows_the_released_dimension_at_the_noise_fixed_in_advance(relation):
     clip, step = Recorder(), Recorder()
     shape = {"clip_schedule": clip, "step_schedule": step, "neighboring_relation": relation}
-    plan = plan_of(FullPreconditioner(row_bound=defaults.ROW_NORM), **shape)
+    plan = plan_of(FullPreconditioner(row_clipping_norm=defaults.ROW_NORM), **shape)
     whitened = plan.in_whitened_space(16.0)
     assert_array_equal(whitened.noise_multiplier, plan.noise_multiplier)
     assert whitened.ledger == plan.ledger
     assert (whitened.clip == 8.0).all() and (plan.clip == 1.0).all()
     assert (whitened.sensitivity == (16.0 if relation == "replace_one" else 8.0)).all()
-    assert_allclose(whitened.facts.noise_std, plan.noise_multiplier * whitened.sensitivity)
+    assert_allclose(whitened.metadata.noise_std, plan.noise_multiplier * whitened.sensitivity)
     assert (whitened.step == 2.0).all() and (plan.step == 1.0).all()
-    assert [facts.effective_dimension for facts in clip.told] == [None, 16.0]
+    assert [metadata.effective_dimension for metadata in clip.told] == [None, 16.0]
     assert_array_equal(step.told[-1].clip, whitened.clip)
-    assert plan.facts.mu == pytest.approx(plan.budget.mu * math.sqrt(1 - defaults.MOMENT_FRACTION))
+    assert plan.metadata.mu == pytest.approx(
+        plan.budget.mu * math.sqrt(1 - defaults.MOMENT_FRACTION)
+    )
     assert "second moment (correlations of features), then 20 iterations" in str(plan)
 
 
 def whitening_of(objective, plan, seed=0):
     """What a fit would find, in the vault that it would open."""
     vault = Vault(objective, plan.ledger.events, plan.budget, entropy_source(seed))
-    space = Space(Logistic(), plan.facts.n_features, 1, objective._fit_intercept)
+    space = Coordinates(Logistic(), plan.metadata.n_features, 1, objective._fit_intercept)
     return whiten(vault, plan, space)[2]
 
 
@@ -107,7 +109,7 @@ def nobody(*shape):
 
 
 def test_off_diagonal_entries_get_half_of_the_variance():
-    plan = plan_of(FullPreconditioner(row_bound=1.0), shape=(100, 39))
+    plan = plan_of(FullPreconditioner(row_clipping_norm=1.0), shape=(100, 39))
     whitening = whitening_of(objective_of(nobody(100, 39)), plan)
     noise = whitening.moment * 100 / whitening.noise_std
     assert noise[np.triu_indices(40, 1)].std() == pytest.approx(math.sqrt(0.5), rel=0.08)
@@ -117,7 +119,7 @@ def test_off_diagonal_entries_get_half_of_the_variance():
 def test_whitened_features_have_the_identity_as_their_second_moment():
     rng = np.random.default_rng(0)
     X = rng.uniform(-1, 1, size=(3000, 5)) @ rng.uniform(-1, 1, size=(5, 5))
-    plan = plan_of(FullPreconditioner(row_bound=20.0), shape=X.shape, epsilon=math.inf)
+    plan = plan_of(FullPreconditioner(row_clipping_norm=20.0), shape=X.shape, epsilon=math.inf)
     whitening = whitening_of(objective_of(X), plan)
     rows = np.column_stack([X, np.ones(3000)])
     assert_allclose(whitening.moment, rows.T @ rows / 3000, rtol=1e-12, atol=1e-12)
@@ -232,7 +234,7 @@ def test_columns_of_nothing_but_noise_hardly_count():
 def test_the_slack_of_the_summation_is_in_the_noise(preconditioner, relation):
     """With a private number of records, for far more of them than the public stand-in."""
     X = np.random.default_rng(0).normal(size=(1000, 10))
-    bounded = type(preconditioner)(row_bound=defaults.ROW_NORM)
+    bounded = type(preconditioner)(row_clipping_norm=defaults.ROW_NORM)
     plan, objective = (
         plan_of(bounded, fit_intercept=False, **relation),
         objective_of(X, fit_intercept=False),
@@ -242,7 +244,7 @@ def test_the_slack_of_the_summation_is_in_the_noise(preconditioner, relation):
     (noise_multiplier,) = release.noise_multipliers
     without = GaussianSum(defaults.ROW_NORM**2, noise_multiplier).noise_std(size)
     largest = 16_000 if relation else 1000
-    slack = objective.moment_rounding(largest) * release.row_bound**2
+    slack = objective.moment_rounding(largest) * release.row_clipping_norm**2
     assert slack > 0
     expected = without + noise_multiplier * slack
     assert whitening.noise_std == pytest.approx(expected, rel=1e-15)
@@ -250,7 +252,7 @@ def test_the_slack_of_the_summation_is_in_the_noise(preconditioner, relation):
 
 
 def test_the_slack_of_a_moment_of_centered_rows_is_in_the_noise():
-    plan = plan_of(FullPreconditioner(row_bound=defaults.ROW_NORM))
+    plan = plan_of(FullPreconditioner(row_clipping_norm=defaults.ROW_NORM))
     objective = objective_of(np.random.default_rng(0).normal(size=(1000, 10)))
     vault = Vault(objective, plan.ledger.events, plan.budget, entropy_source(0))
     centre, (multiplier,) = np.eye(11), plan.second_moment.noise_multipliers
@@ -274,7 +276,7 @@ def test_a_preconditioner_of_ones_own_is_refused():
 
 def test_names_and_objects_mean_the_same():
     assert check_preconditioner(None) is None
-    given = FullPreconditioner(share=0.3)
+    given = FullPreconditioner(budget_fraction=0.3)
     assert check_preconditioner(given) is given
     assert check_preconditioner("full").get_params() == FullPreconditioner().get_params()
     assert isinstance(check_preconditioner("diagonal"), DiagonalPreconditioner)

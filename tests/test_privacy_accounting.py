@@ -7,23 +7,23 @@ import pytest
 from dp_accounting.pld import PLDAccountant
 
 from dpglm import (
+    BiasCorrectedMomentum,
     Constant,
-    DebiasedMomentum,
     DecayingClip,
     DiagonalPreconditioner,
     DPLinearSVM,
     DPLogisticRegression,
     DynamicNoise,
+    ExponentialDecay,
     FullPreconditioner,
-    Geometric,
     HeavyBall,
-    Piecewise,
+    PiecewiseConstant,
     Polynomial,
 )
 from dpglm.audit import record
 from dpglm.estimators.defaults import ROW_NORM
 from dpglm.estimators.whitening import row_unit
-from dpglm.privacy.vault import LENGTHS, POWERS
+from dpglm.privacy.vault import MAGNITUDE_POWERS, NORM_BIN_EDGES
 
 RELATIONS = ("zero_out", "replace_one", "add_or_remove_one")
 
@@ -38,24 +38,24 @@ def random_configuration(seed, longest=300, *, sampled=False):
     relation = RELATIONS[seed % 3]
     if sampled and relation == "replace_one":
         relation = "zero_out"
-    share, row_bound = float(rng.uniform(0.05, 0.9)), float(rng.uniform(1, 9))
+    share, max_row_norm = float(rng.uniform(0.05, 0.9)), float(rng.uniform(1, 9))
     return choose(DPLogisticRegression, DPLinearSVM)(
         epsilon=float(np.exp(rng.uniform(np.log(0.05), np.log(8)))),
         sampling_rate=float(10 ** rng.uniform(-2.5, -0.1)) if sampled else 1.0,
         delta=choose(1e-5, 1e-6, 1e-8),
         neighboring_relation=relation,
-        n_ref=70 if relation == "add_or_remove_one" else None,
+        n_samples_estimate=70 if relation == "add_or_remove_one" else None,
         noise_schedule=choose(
-            "constant", Geometric(1, 0.97), Polynomial(3, 1, 2), DynamicNoise(decay=5.0),
-            DynamicNoise(decay=3.0, momentum=0.5), Piecewise((2, 1), (0.4,)),
+            "constant", ExponentialDecay(1, 0.97), Polynomial(3, 1, 2), DynamicNoise(decay=5.0),
+            DynamicNoise(decay=3.0, momentum=0.5), PiecewiseConstant((2, 1), (0.4,)),
         ),
-        clip_schedule=choose(0.5, DecayingClip(3.0), Geometric(2.0, 0.99), Constant(1.5)),
-        momentum=choose(None, 0.6, HeavyBall(0.9), DebiasedMomentum(0.8)),
+        clip_schedule=choose(0.5, DecayingClip(3.0), ExponentialDecay(2.0, 0.99), Constant(1.5)),
+        momentum=choose(None, 0.6, HeavyBall(0.9), BiasCorrectedMomentum(0.8)),
         averaging=choose(None, "uniform", "tail", "t_weighted"),
         preconditioner=[
             None,
-            DiagonalPreconditioner(share=share, damping=2.0),
-            FullPreconditioner(share=share, row_bound=row_bound),
+            DiagonalPreconditioner(budget_fraction=share, damping=2.0),
+            FullPreconditioner(budget_fraction=share, row_clipping_norm=max_row_norm),
         ][seed // 3 % 3],
         max_iter=int(choose(1, longest, rng.integers(1, longest + 1))),
     )  # fmt: skip
@@ -78,15 +78,19 @@ def test_every_draw_of_the_sampler_is_one_event_at_its_noise_multiplier(seed, dr
     largest_slack = 1e-9
     if model.preconditioner is not None:
         dimension = model.trace_.whitening.effective_dimension
-        row_bound, lengths = model.preconditioner.row_bound or ROW_NORM, []
+        max_row_norm, lengths = model.preconditioner.row_clipping_norm or ROW_NORM, []
         each = math.sqrt(2) if replaces else 1.0
         if "magnitude histogram" in plan.second_moment.fractions:
             lengths = [2 * each]  # of four columns
         elif "norm histogram" in plan.second_moment.fractions:
-            n, lengths, std = model.n_ref or 60, [each], one.event.noise_multiplier * each
-            row_bound = row_unit(one.answer / n, std / n, plan.second_moment.n_mu)[1]
-        sensitivities = [*lengths, each * row_bound**2, *(math.sqrt(dimension) * sensitivities)]
-        counted = LENGTHS.size + 1 if lengths == [each] else 4 * 2 * POWERS.size
+            n, lengths, std = (
+                model.n_samples_estimate or 60,
+                [each],
+                one.event.noise_multiplier * each,
+            )
+            max_row_norm = row_unit(one.answer / n, std / n, plan.second_moment.n_mu)[1]
+        sensitivities = [*lengths, each * max_row_norm**2, *(math.sqrt(dimension) * sensitivities)]
+        counted = NORM_BIN_EDGES.size + 1 if lengths == [each] else 4 * 2 * MAGNITUDE_POWERS.size
         sizes = [*(counted for _ in lengths), 4 if model.preconditioner.diagonal else 10, *sizes]
         largest_slack = 1e-6
     assert [size for _, size, _ in draws] == sizes

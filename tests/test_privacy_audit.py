@@ -21,8 +21,8 @@ from sklearn.linear_model import LogisticRegression
 
 from dpglm import DecayingClip, DPLinearSVM, DPLogisticRegression, FullPreconditioner
 from dpglm.audit import audit_choices, audit_estimator, audit_scores, canary_scores
+from dpglm.audit.black_box import BlackBoxAudit
 from dpglm.audit.choices import ChoiceCounts
-from dpglm.audit.outside import FromOutside
 from dpglm.privacy.gaussian import gdp_epsilon
 
 DELTA = 1e-6
@@ -44,10 +44,12 @@ def named(bug):
         DPLinearSVM(**SETTING),
         DPLogisticRegression(**SETTING, neighboring_relation="replace_one"),
         DPLogisticRegression(**SETTING, neighboring_relation="replace_one", classes=[0, 1, 2]),
-        DPLogisticRegression(**SETTING, neighboring_relation="add_or_remove_one", n_ref=400),
+        DPLogisticRegression(
+            **SETTING, neighboring_relation="add_or_remove_one", n_samples_estimate=400
+        ),
         DPLogisticRegression(**SETTING, momentum="heavy_ball", averaging="tail"),
-        DPLogisticRegression(**SETTING, momentum="debiased", clip_schedule="decaying"),
-        DPLogisticRegression(**SETTING, noise_schedule="geometric", averaging="uniform"),
+        DPLogisticRegression(**SETTING, momentum="bias_corrected", clip_schedule="decaying"),
+        DPLogisticRegression(**SETTING, noise_schedule="exponential", averaging="uniform"),
         DPLogisticRegression(**SETTING, step_schedule="inverse_time", alpha=0.1),
         DPLinearSVM(**SETTING, classes=list("abcd"), class_weight={"a": 0.5, "b": 3.0}),
     ],
@@ -75,9 +77,9 @@ def test_every_way_to_hand_over_the_rows_passes(container):
     [
         {"container": "dense"},
         {"neighboring_relation": "replace_one"},
-        {"neighboring_relation": "add_or_remove_one", "n_ref": 400},
+        {"neighboring_relation": "add_or_remove_one", "n_samples_estimate": 400},
         {"momentum": None, "averaging": "uniform", "clip_schedule": DecayingClip(1.0)},
-        {"preconditioner": FullPreconditioner(share=0.5)},
+        {"preconditioner": FullPreconditioner(budget_fraction=0.5)},
         {"Estimator": DPLinearSVM},
     ],
     ids=str,
@@ -101,7 +103,7 @@ def test_only_a_preconditioned_fit_has_a_second_moment_to_audit():
         pytest.param(relation, marks=pytest.mark.slow)
         for relation in (
             {"neighboring_relation": "replace_one"},
-            {"neighboring_relation": "add_or_remove_one", "n_ref": 5000},
+            {"neighboring_relation": "add_or_remove_one", "n_samples_estimate": 5000},
         )
     )],
     ids=str,
@@ -137,7 +139,7 @@ def test_the_table_has_the_bugs_of_published_systems():
 
 def pair(estimator, row_norm, n_fits):
     claim = {"epsilon": estimator.epsilon, "delta": 0.0}
-    return FromOutside(estimator, **claim, row_norm=row_norm).pair(n_fits).result
+    return BlackBoxAudit(estimator, **claim, row_norm=row_norm).pair(n_fits).result
 
 
 PUBLISHED = {

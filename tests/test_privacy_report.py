@@ -43,8 +43,8 @@ def study(tmp_path_factory):
         return fitted(), fitted(epsilon=0.5), odometer
 
 
-def ledger(*events, **facts):
-    return PrivacyLedger.from_events(events, reporting_delta=1e-6, **facts)
+def ledger(*events, **metadata):
+    return PrivacyLedger.from_events(events, reporting_delta=1e-6, **metadata)
 
 
 def delta_of(mu, epsilon):
@@ -113,9 +113,9 @@ def test_every_number_is_one_of_a_ledger_or_follows_from_one(study):
     mu = math.sqrt(sum(n / e.noise_multiplier**2 for e, n in model.privacy_.events))
     # An odometer with a limit is a filter: what it guarantees is the limit.
     limit = brentq(lambda m: delta_of(m, 2.0) - 1e-3, 0.01, 10, xtol=1e-13)
-    facts = mu, limit, [*odometer.ledgers(), odometer.total]
+    metadata = mu, limit, [*odometer.ledgers(), odometer.total]
     assert document["total"].pop("limit") == odometer.epsilon == 2.0
-    assert unexplained(document, *facts) == []
+    assert unexplained(document, *metadata) == []
     own = model.get_params(deep=False)
     assert {k: v for k, v in document["parameters"].items() if k != "classes"} == {
         k: v for k, v in own.items() if k != "classes"
@@ -129,8 +129,8 @@ def test_every_number_is_one_of_a_ledger_or_follows_from_one(study):
         for key in way:
             inner = inner[key]
         inner[last] *= 0.99
-        assert unexplained(wrong, *facts) == [".".join(map(str, path))]
-    assert unexplained({**document, "accuracy": 0.8123}, *facts) == ["accuracy"]
+        assert unexplained(wrong, *metadata) == [".".join(map(str, path))]
+    assert unexplained({**document, "accuracy": 0.8123}, *metadata) == ["accuracy"]
 
 
 def test_what_is_not_known_is_said_to_be_so_and_what_holds_nothing_says_that(study, tmp_path):
@@ -165,7 +165,7 @@ def test_what_is_not_known_is_said_to_be_so_and_what_holds_nothing_says_that(stu
         {"kind": "filter", "count": 1, "mu": 1.0},
         {"kind": "filter", "count": 1, "mu": 2.0},
     ]
-    persons = PrivacyReport(ledger(GaussianEvent(3.0), unit="group")).to_markdown()
+    persons = PrivacyReport(ledger(GaussianEvent(3.0), privacy_unit="group")).to_markdown()
     assert "one record is: all rows of one group, such as a person" in persons
     swapped = PrivacyReport(ledger(GaussianEvent(3.0), neighboring_relation="replace_one"))
     assert "even odds on which of two records was in the data" in swapped.to_markdown()
@@ -346,7 +346,10 @@ def test_a_release_is_found_among_the_recorded_ones_in_whatever_form(study, tmp_
     assert "NOT among" not in composition(search) and "last fit" not in composition(search)
     assert "were recorded: add its cost" in composition(fitted(epsilon=0.3))
     bare = ledger(GaussianEvent(3.0))
-    for other in (replace(bare, unit="group"), replace(bare, neighboring_relation="replace_one")):
+    for other in (
+        replace(bare, privacy_unit="group"),
+        replace(bare, neighboring_relation="replace_one"),
+    ):
         assert "cannot be added" in composition(other) and "add its" not in composition(other)
 
 
@@ -361,7 +364,7 @@ def test_the_words_fit_what_is_reported(study):
     assert "1 adaptive" not in both
     assert "epsilons do not add up like prices" in both
     assert "| epsilon at delta 0.001 |" in both
-    persons = PrivacyReport(ledger(GaussianEvent(3.0), unit="group")).to_markdown()
+    persons = PrivacyReport(ledger(GaussianEvent(3.0), privacy_unit="group")).to_markdown()
     assert "several persons together" in persons and "several records" not in persons
     scores = private_scores(model, X, Y, epsilon=1.0, delta=1e-3)
     report = PrivacyReport(scores)

@@ -93,8 +93,10 @@ def largest_range(relation):
     With coefficients of 60 every row at the bound is right or wrong with certainty.
     """
     rng, n, d = np.random.default_rng(0), 40, 3
-    n_ref = n if relation == "add_or_remove_one" else None
-    plan = PrivGene(neighboring_relation=relation, n_ref=n_ref, max_iter=3).plan(n, d)
+    n_samples_estimate = n if relation == "add_or_remove_one" else None
+    plan = PrivGene(
+        neighboring_relation=relation, n_samples_estimate=n_samples_estimate, max_iter=3
+    ).plan(n, d)
     scale, coef = plan.mechanism(0).scale, np.full((d + 1, 1), 60.0)
     X, y = rng.choice([-1.0, 1.0], size=(n, d)), rng.integers(2, size=n)
 

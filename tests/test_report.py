@@ -96,9 +96,14 @@ def test_guarantees_settings_versions_and_failures_are_stated():
     assert "<dt>broken</dt><dd>Every fit failed.</dd>" in page
     assert "<li>4 of 4 fits of broken failed: ValueError: no good</li>" in page
     assert "1,234 rows x 3 features, 2-fold cross-validation, delta 1e-06" in page
-    facts = {"epsilon": "0.5, 2</dd>", "delta": "1e-06</dd>", "folds": "2</dd>", "seed": "7</dd>"}
-    facts |= {"Python": f"{sys.version.split()[0]} on ", "scikit-learn": "1."}
-    for name, fact in facts.items():
+    metadata = {
+        "epsilon": "0.5, 2</dd>",
+        "delta": "1e-06</dd>",
+        "folds": "2</dd>",
+        "seed": "7</dd>",
+    }
+    metadata |= {"Python": f"{sys.version.split()[0]} on ", "scikit-learn": "1."}
+    for name, fact in metadata.items():
         assert f"<dt>{name}</dt><dd>{fact}" in page
 
 

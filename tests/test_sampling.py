@@ -15,7 +15,7 @@ from dpglm import DPLinearSVM, DPLogisticRegression
 from dpglm.losses import Logistic
 from dpglm.privacy import noise
 from dpglm.privacy.budget import PrivacyBudget
-from dpglm.privacy.events import FixedSizeSampledEvent, ReplacedSampleEvent
+from dpglm.privacy.events import PoissonSampledReplaceOneEvent, SampledWithoutReplacementEvent
 from dpglm.privacy.gaussian import PoissonSampledEvent
 from dpglm.privacy.ledger import PrivacyLedger
 from dpglm.privacy.noise import entropy_source, fixed_sample, poisson_sample
@@ -34,12 +34,12 @@ def parts_of_a_batch(n_rows, rate, n_parts=20_000):
     return np.bincount(rows // n_rows, minlength=n_parts)
 
 
-def variance_is_binomial(sizes, n_rows, rate, false_alarm=1e-6):
+def variance_is_binomial(sizes, n_rows, rate, false_positive_rate=1e-6):
     """Whether the batch sizes vary as those of independent rows do."""
     freedom = len(sizes) - 1
     ratio = sizes.var(ddof=1) / (n_rows * rate * (1 - rate))
     # A Binomial's fourth moment is close enough to a Gaussian's for counts of 20 and more.
-    low, high = chi2.ppf([false_alarm / 2, 1 - false_alarm / 2], freedom) / freedom
+    low, high = chi2.ppf([false_positive_rate / 2, 1 - false_positive_rate / 2], freedom) / freedom
     return low <= ratio <= high
 
 
@@ -221,7 +221,7 @@ def least_delta(x, y, q, s, epsilon):
 @pytest.mark.parametrize(("q", "s"), [(0.1, 1.0), pytest.param(0.6, 0.7, marks=pytest.mark.slow)])
 def test_no_replacement_shows_more_than_that_of_one_end_by_the_other(q, s):
     """In units of the clip; the noise multiplier is over twice the clip."""
-    pld, rng = ReplacedSampleEvent(q, s / 2).to_pld(1e-3), np.random.default_rng(0)
+    pld, rng = PoissonSampledReplaceOneEvent(q, s / 2).to_pld(1e-3), np.random.default_rng(0)
     for epsilon in (0.0, 0.3, 1.5):
         bound = pld.get_delta_for_epsilon(epsilon)
         attained = least_delta(np.array([1.0, 0.0]), np.array([-1.0, 0.0]), q, s, epsilon)
@@ -234,12 +234,12 @@ def test_no_replacement_shows_more_than_that_of_one_end_by_the_other(q, s):
 def test_batches_of_a_fixed_size_show_no_more_than_is_charged(vectors):
     """The worst over all other records, by enumeration of the batches; the clip is 1."""
     for row in vectors("sampling", "fixed_size_one_step"):
-        event = FixedSizeSampledEvent(row["m"] / row["n"], row["z"] / 2)
+        event = SampledWithoutReplacementEvent(row["m"] / row["n"], row["z"] / 2)
         delta = event.to_pld(1e-3).get_delta_for_epsilon(row["eps"])
         assert row["worst"] <= delta + 1e-6
         if row["z"] > 1:
             continue
-        as_poisson = ReplacedSampleEvent(row["m"] / row["n"], row["z"] / 2)
+        as_poisson = PoissonSampledReplaceOneEvent(row["m"] / row["n"], row["z"] / 2)
         shown = as_poisson.to_pld(1e-3).get_delta_for_epsilon(row["eps"])
         assert row["worst"] > shown + 1e-3, "the two ways to draw are not interchangeable"
 
@@ -251,7 +251,7 @@ def test_composed_replacements_agree_with_accountants(vectors):
         q, z, delta = row["q"], row["z"] / 2, row["delta"]
         poisson, fixed = (
             PrivacyLedger(((kind(q, z), row["T"]),), "replace_one", delta)
-            for kind in (ReplacedSampleEvent, FixedSizeSampledEvent)
+            for kind in (PoissonSampledReplaceOneEvent, SampledWithoutReplacementEvent)
         )
         assert poisson.epsilon() == pytest.approx(row["poisson_replace_dpacc"], rel=2e-3)
         assert row["addremove_sens2"] < fixed.epsilon() < row["wor_rdp_halfz"]
@@ -261,10 +261,10 @@ def test_composed_replacements_agree_with_accountants(vectors):
         )
 
 
-@pytest.mark.parametrize("kind", [ReplacedSampleEvent, FixedSizeSampledEvent])
+@pytest.mark.parametrize("kind", [PoissonSampledReplaceOneEvent, SampledWithoutReplacementEvent])
 def test_replacements_in_the_full_batch_are_gaussian(kind):
     """Of a fixed size the bound is then that of twice the clip."""
-    z = 3.0 * (1 if kind is ReplacedSampleEvent else 2)
+    z = 3.0 * (1 if kind is PoissonSampledReplaceOneEvent else 2)
     assert kind(1.0, z).loss_variance == pytest.approx(1 / 9)
     whole = PrivacyLedger(((kind(1.0, z), 5),), "replace_one", 1e-6)
     gaussian = PrivacyLedger(((kind(1.0, 3.0).full_batch, 5),), "replace_one", 1e-6)
@@ -272,7 +272,11 @@ def test_replacements_in_the_full_batch_are_gaussian(kind):
 
 
 @pytest.mark.parametrize(
-    ("kind", "batches"), [(ReplacedSampleEvent, "poisson"), (FixedSizeSampledEvent, "fixed")]
+    ("kind", "batches"),
+    [
+        (PoissonSampledReplaceOneEvent, "poisson"),
+        (SampledWithoutReplacementEvent, "without_replacement"),
+    ],
 )
 def test_both_ends_of_a_replacement_are_rounded(kind, batches):
     """Of a Poisson sample each from the sum without the record, of fixed size from one another."""
@@ -282,11 +286,15 @@ def test_both_ends_of_a_replacement_are_rounded(kind, batches):
     vault = Vault(sums, ((kind(0.5, z), 1),), budget, entropy_source())
     vault.gradient_sum(np.zeros(n_columns), 1.0, z, 0.5, batches)
     rounding = sums.rounding_slack(4) + grid_spacing(2 * z) * math.sqrt(n_columns)
-    n_ends = {"poisson": 2, "fixed": 1}[batches]
+    n_ends = {"poisson": 2, "without_replacement": 1}[batches]
     assert vault.log[0].noise_scale >= z * (2.0 + n_ends * rounding)
 
 
-FIXED = {"neighboring_relation": "replace_one", "batches": "fixed", "preconditioner": None}
+FIXED = {
+    "neighboring_relation": "replace_one",
+    "batches": "without_replacement",
+    "preconditioner": None,
+}
 
 
 def test_a_fit_draws_batches_of_the_size_that_it_is_charged_for(monkeypatch):
@@ -330,7 +338,9 @@ def test_the_restricted_setting_of_yu_et_al_can_be_planned():
     )  # fmt: skip
     plan = model.plan(n, 784, 10)
     assert plan.n_iter > 100 and 0.49 < plan.ledger.epsilon() <= 0.5
-    fixed = clone(model).set_params(batches="fixed", noise_multiplier=None, max_iter=plan.n_iter)
+    fixed = clone(model).set_params(
+        batches="without_replacement", noise_multiplier=None, max_iter=plan.n_iter
+    )
     twice = fixed.plan(n, 784, 10)
     assert twice.noise_multiplier[0] == pytest.approx(2 * 2.0, rel=0.01)
     assert 0.49 < twice.ledger.epsilon() <= 0.5

@@ -12,39 +12,39 @@ from sklearn.base import clone
 
 from dpglm.schedules import (
     Constant,
+    ConvexStep,
     DecayingClip,
     DynamicNoise,
-    Geometric,
-    InverseTime,
-    LectureStep,
-    Piecewise,
+    ExponentialDecay,
+    InverseTimeDecay,
+    PiecewiseConstant,
     Polynomial,
-    PublicFacts,
+    PublicMetadata,
     Schedule,
     averaging_weights,
     check_schedule,
     schedule_values,
 )
 
-FACTS = PublicFacts(
+FACTS = PublicMetadata(
     n_samples=1000,
     n_features=11,
     n_outputs=3,
     alpha=0.01,
     curvature=0.25,
-    row_bound=2.0,
+    max_row_norm=2.0,
     mu=0.3,
     noise_std=np.array([60.0, 80.0]),
 )
 NAMED = {
     "constant": Constant,
-    "geometric": Geometric,
+    "exponential": ExponentialDecay,
     "polynomial": Polynomial,
-    "piecewise": Piecewise,
+    "piecewise_constant": PiecewiseConstant,
     "dynamic": DynamicNoise,
     "decaying": DecayingClip,
-    "inverse_time": InverseTime,
-    "lecture": LectureStep,
+    "inverse_time": InverseTimeDecay,
+    "convex": ConvexStep,
 }
 
 
@@ -62,7 +62,7 @@ def test_clips_of_yu_et_al_come_to_rest_at_one_half():
     """Linearly from 12 to 6 in the target iterations, and by a thousandth in each down to 4."""
     linear = Polynomial(12.0, 6.0, horizon=500).values(2000, FACTS)
     assert linear == pytest.approx(np.maximum(12.0 - 6.0 * np.arange(2000) / 500, 6.0))
-    shrinking = Geometric(8.0, 0.999, floor=4.0).values(2000, FACTS)
+    shrinking = ExponentialDecay(8.0, 0.999, floor=4.0).values(2000, FACTS)
     assert shrinking[:2] == pytest.approx([8.0, 7.992]) and shrinking[-1] == 4.0
     assert np.flatnonzero(shrinking == 4.0)[0] == math.ceil(math.log(0.5) / math.log(0.999))
     with pytest.raises(ValueError, match="horizon=0 must be positive"):
@@ -72,18 +72,18 @@ def test_clips_of_yu_et_al_come_to_rest_at_one_half():
 @pytest.mark.parametrize("section", ["hong_gd_schedule", "hong_momentum_schedule"])
 def test_dynamic_noise_matches_the_vectors(section, vectors):
     for row in vectors("schedules", section):
-        facts = replace(FACTS, mu=math.sqrt(row["R"]))
+        metadata = replace(FACTS, mu=math.sqrt(row["R"]))
         decay = decay_of(row["gamma"], row["T"])
-        sigma = DynamicNoise(decay, momentum=row.get("beta", 0.0)).values(row["T"], facts)
+        sigma = DynamicNoise(decay, momentum=row.get("beta", 0.0)).values(row["T"], metadata)
         assert sigma == pytest.approx(row["sigma"], rel=row["rtol"])
 
 
 def test_dynamic_noise_takes_gamma_from_public_constants(vectors):
     (row,) = vectors("schedules", "hong_public_constants")
-    facts = replace(FACTS, alpha=row["lam"], row_bound=None)
-    found = DynamicNoise(row_bound=row["row_norm"]).values(40, facts)
-    assert found == pytest.approx(DynamicNoise(decay_of(row["gamma"], 40)).values(40, facts))
-    found = DynamicNoise().values(40, replace(facts, row_bound=row["row_norm"]))
+    metadata = replace(FACTS, alpha=row["lam"], max_row_norm=None)
+    found = DynamicNoise(max_row_norm=row["row_norm"]).values(40, metadata)
+    assert found == pytest.approx(DynamicNoise(decay_of(row["gamma"], 40)).values(40, metadata))
+    found = DynamicNoise().values(40, replace(metadata, max_row_norm=row["row_norm"]))
     assert found[0] / found[1] == pytest.approx(row["gamma"] ** -0.25, rel=1e-12)
 
 
@@ -105,7 +105,7 @@ def test_dynamic_noise_at_the_double_root_of_momentum():
 )
 def test_dynamic_noise_spends_mu_squared_exactly(n_iter, decay, momentum, mu, ratio):
     schedule = DynamicNoise(decay, momentum)
-    clip = Geometric(3.0, ratio).values(n_iter, FACTS)
+    clip = ExponentialDecay(3.0, ratio).values(n_iter, FACTS)
     sigma = schedule.values(n_iter, replace(FACTS, mu=mu, clip=clip))
     assert math.fsum(clip**2 / sigma**2) == pytest.approx(mu**2, rel=1e-12)
     sigma = schedule.values(n_iter, replace(FACTS, mu=mu))
@@ -134,28 +134,28 @@ def test_dynamic_noise_is_optimal_among_all_allocations(momentum, clip):
 
 
 def test_dynamic_noise_survives_a_run_longer_than_float_exponents():
-    facts = replace(FACTS, mu=1.0)
-    values = schedule_values(DynamicNoise(1e100), 3000, facts, parameter="noise_schedule")
+    metadata = replace(FACTS, mu=1.0)
+    values = schedule_values(DynamicNoise(1e100), 3000, metadata, parameter="noise_schedule")
     assert values[0] / values[-1] == pytest.approx(1e100, rel=1e-9)
 
 
 def test_dynamic_noise_takes_an_influence_that_was_measured():
     gamma, n_iter = 0.9, 30
     q = gamma ** np.arange(n_iter - 1.0, -1, -1)
-    facts = replace(FACTS, mu=0.4, clip=np.linspace(2.0, 1.0, n_iter))
-    predicted = DynamicNoise(decay_of(gamma, n_iter)).values(n_iter, facts)
-    assert DynamicNoise(influence=7 * q).values(n_iter, facts) == pytest.approx(predicted)
+    metadata = replace(FACTS, mu=0.4, clip=np.linspace(2.0, 1.0, n_iter))
+    predicted = DynamicNoise(decay_of(gamma, n_iter)).values(n_iter, metadata)
+    assert DynamicNoise(influence=7 * q).values(n_iter, metadata) == pytest.approx(predicted)
     for bad in (q[1:], -q, 0 * q):
         with pytest.raises(ValueError, match="influence must be 30 positive numbers"):
-            DynamicNoise(influence=bad).values(n_iter, facts)
+            DynamicNoise(influence=bad).values(n_iter, metadata)
 
 
 @pytest.mark.parametrize(
     ("steps", "averaging", "bound"),
     [
-        (InverseTime(), "t_weighted", lambda n_iter: 2 / (n_iter + 1)),
-        (InverseTime(numerator=1), "t_weighted", lambda n_iter: 2 / (n_iter + 1)),
-        (InverseTime(numerator=1, offset=0), "uniform", lambda n: (1 + math.log(n)) / (2 * n)),
+        (InverseTimeDecay(), "t_weighted", lambda n_iter: 2 / (n_iter + 1)),
+        (InverseTimeDecay(numerator=1), "t_weighted", lambda n_iter: 2 / (n_iter + 1)),
+        (InverseTimeDecay(numerator=1, offset=0), "uniform", lambda n: (1 + math.log(n)) / (2 * n)),
     ],
 )
 def test_inverse_time_keeps_its_bounds_on_a_noisy_parabola(steps, averaging, bound):
@@ -196,56 +196,56 @@ def test_decaying_clip_matches_the_vectors(vectors):
 
 
 def test_shapes_follow_their_formulas():
-    assert Geometric(2.0, 0.9).values(4, FACTS) == pytest.approx([2, 1.8, 1.62, 1.458])
+    assert ExponentialDecay(2.0, 0.9).values(4, FACTS) == pytest.approx([2, 1.8, 1.62, 1.458])
     assert Polynomial(1.0, 0.2).values(5, FACTS) == pytest.approx([1, 0.8, 0.6, 0.4, 0.2])
     assert Polynomial(1.0, 0.2, 2.0).values(1, FACTS) == pytest.approx([1.0])
-    assert Piecewise().values(5, FACTS) == pytest.approx([1, 1, 1, 0.5, 0.5])
-    assert Piecewise([3], []).values(3, FACTS) == pytest.approx([3, 3, 3])
-    assert InverseTime().values(3, FACTS) == pytest.approx([100, 200 / 3, 50])
-    assert InverseTime(4.0).values(2, FACTS) == pytest.approx([0.25, 1 / 6])
-    assert InverseTime(4.0, 1, 0).values(3, FACTS) == pytest.approx([1 / 4, 1 / 8, 1 / 12])
+    assert PiecewiseConstant().values(5, FACTS) == pytest.approx([1, 1, 1, 0.5, 0.5])
+    assert PiecewiseConstant([3], []).values(3, FACTS) == pytest.approx([3, 3, 3])
+    assert InverseTimeDecay().values(3, FACTS) == pytest.approx([100, 200 / 3, 50])
+    assert InverseTimeDecay(4.0).values(2, FACTS) == pytest.approx([0.25, 1 / 6])
+    assert InverseTimeDecay(4.0, 1, 0).values(3, FACTS) == pytest.approx([1 / 4, 1 / 8, 1 / 12])
 
 
 def test_lecture_step_minimises_its_bound_on_the_sum_scale():
     """B^2/(2 eta T) + eta d sigma^2 over 0 < eta <= 1/(n beta), with eta = step / n."""
     n, d, n_iter, distance = 1000, 33, 50, 4.0
     sigma = math.sqrt((60.0**2 + 80.0**2) / 2)
-    for row_bound, noise in [(2.0, 1.0), (0.1, 1.0), (2.0, 50.0)]:
-        beta = 0.25 * row_bound**2 + 0.01
-        facts = replace(FACTS, noise_std=FACTS.noise_std * noise)
+    for max_row_norm, noise in [(2.0, 1.0), (0.1, 1.0), (2.0, 50.0)]:
+        beta = 0.25 * max_row_norm**2 + 0.01
+        metadata = replace(FACTS, noise_std=FACTS.noise_std * noise)
         eta = np.logspace(-9, math.log10(1 / (n * beta)), 200_001)
         bound = distance**2 / (2 * eta * n_iter) + eta * d * (sigma * noise) ** 2
-        step = LectureStep(distance, row_bound).values(n_iter, facts)
+        step = ConvexStep(distance, max_row_norm).values(n_iter, metadata)
         assert step == pytest.approx(n * eta[np.argmin(bound)], rel=1e-4)
         assert len(step) == n_iter
     quiet = replace(FACTS, noise_std=np.zeros(50))
-    assert LectureStep().values(50, quiet) == pytest.approx(1 / (0.25 * 4 + 0.01))
+    assert ConvexStep().values(50, quiet) == pytest.approx(1 / (0.25 * 4 + 0.01))
 
 
 def test_lecture_step_for_a_hinge_minimises_the_subgradient_bound():
     """B^2/(2 eta T) + eta G^2/2 with G^2 = (n L)^2 + d sigma^2."""
     hinge = replace(FACTS, curvature=math.inf, clip=np.array([0.7, 0.5]))
     sigma2 = (60.0**2 + 80.0**2) / 2
-    for facts, slope in [(hinge, 0.7), (replace(hinge, clip=None), 2.0)]:
+    for metadata, slope in [(hinge, 0.7), (replace(hinge, clip=None), 2.0)]:
         slope2 = (1000 * slope) ** 2 + 33 * sigma2
         eta = np.logspace(-6, 0, 200_001)
         best = eta[np.argmin(9.0 / (2 * eta * 20) + eta * slope2 / 2)]
-        assert LectureStep(3.0).values(20, facts) == pytest.approx(1000 * best, rel=1e-4)
+        assert ConvexStep(3.0).values(20, metadata) == pytest.approx(1000 * best, rel=1e-4)
     quiet = replace(hinge, noise_std=np.zeros(2))
-    assert LectureStep().values(4, quiet) == pytest.approx(1 / (0.7 * 2))
+    assert ConvexStep().values(4, quiet) == pytest.approx(1 / (0.7 * 2))
 
 
 positive = st.floats(1e-3, 1e3)
 schedules = st.one_of(
     st.builds(Constant, positive),
-    st.builds(Geometric, positive, st.floats(0.8, 1.2)),
+    st.builds(ExponentialDecay, positive, st.floats(0.8, 1.2)),
     st.builds(Polynomial, positive, positive, st.floats(0.1, 5)),
-    st.builds(Piecewise, st.tuples(positive, positive), st.tuples(st.floats(0.01, 0.99))),
+    st.builds(PiecewiseConstant, st.tuples(positive, positive), st.tuples(st.floats(0.01, 0.99))),
     st.builds(DynamicNoise, st.floats(0.1, 1e3), st.floats(0, 0.99)),
-    st.builds(DynamicNoise, momentum=st.floats(0, 0.99), row_bound=st.floats(1, 1e3)),
+    st.builds(DynamicNoise, momentum=st.floats(0, 0.99), max_row_norm=st.floats(1, 1e3)),
     st.builds(DecayingClip, positive, st.none() | st.integers(1, 500)),
-    st.builds(InverseTime, st.none() | positive),
-    st.builds(LectureStep, positive, positive),
+    st.builds(InverseTimeDecay, st.none() | positive),
+    st.builds(ConvexStep, positive, positive),
 )
 
 
@@ -271,17 +271,17 @@ def test_a_parameter_may_be_a_number_a_name_or_an_object():
     assert check_schedule(np.float32(0.5), parameter="p").value == 0.5
     for name, kind in NAMED.items():
         assert type(check_schedule(name, parameter="p")) is kind
-    schedule = Geometric()
+    schedule = ExponentialDecay()
     assert check_schedule(schedule, parameter="p") is schedule
 
 
 @pytest.mark.parametrize(
     ("value", "error"),
     [("cosine", ValueError), (None, TypeError), (True, TypeError), ([1.0], TypeError),
-     (Geometric, TypeError)],
+     (ExponentialDecay, TypeError)],
 )  # fmt: skip
 def test_what_is_no_schedule_is_refused_with_the_choices(value, error):
-    with pytest.raises(error, match=r"^clip_schedule=.*'constant'.*'lecture'.*Schedule object\.$"):
+    with pytest.raises(error, match=r"^clip_schedule=.*'constant'.*'convex'.*Schedule object\.$"):
         check_schedule(value, parameter="clip_schedule")
 
 
@@ -291,7 +291,7 @@ class Given(Schedule):
     def __init__(self, result=None):
         self.result = result
 
-    def values(self, n_iter, facts):
+    def values(self, n_iter, metadata):
         return self.result
 
 
@@ -302,19 +302,19 @@ class Given(Schedule):
         (Constant(math.nan), "gave nan"),
         (Constant(math.inf), "gave inf"),
         (Constant("a lot"), "cannot be used"),
-        (Geometric(1.0, 1e200), "gave inf in iteration 3 of 4"),
+        (ExponentialDecay(1.0, 1e200), "gave inf in iteration 3 of 4"),
         (Polynomial(1.0, 0.0), "gave 0.0 in iteration 4 of 4"),
         (Polynomial(power=None), "cannot be used"),
-        (Piecewise((1.0, 2.0), (0.7, 0.5)), "boundaries must increase"),
-        (Piecewise((1.0,), (0.5,)), "one fewer than levels"),
-        (Piecewise((1.0, -2.0)), "gave -2.0 in iteration 3"),
+        (PiecewiseConstant((1.0, 2.0), (0.7, 0.5)), "boundaries must increase"),
+        (PiecewiseConstant((1.0,), (0.5,)), "one fewer than levels"),
+        (PiecewiseConstant((1.0, -2.0)), "gave -2.0 in iteration 3"),
         (DynamicNoise(decay=0.0), r"decay=0\.0 must be positive"),
         (DynamicNoise(2.0, momentum=1.0), r"momentum=1\.0 must lie in \[0, 1\)"),
-        (DynamicNoise(row_bound=-1.0), r"finite row_bound, got -1\.0"),
+        (DynamicNoise(max_row_norm=-1.0), r"finite max_row_norm, got -1\.0"),
         (DecayingClip(1.0, horizon=0), "horizon=0 must be positive"),
-        (InverseTime(alpha=0.0), r"alpha=0\.0 must be positive"),
-        (LectureStep(distance=0.0), r"distance=0\.0 must be positive"),
-        (LectureStep(row_bound=0.0), r"finite row_bound, got 0\.0"),
+        (InverseTimeDecay(alpha=0.0), r"alpha=0\.0 must be positive"),
+        (ConvexStep(distance=0.0), r"distance=0\.0 must be positive"),
+        (ConvexStep(max_row_norm=0.0), r"finite max_row_norm, got 0\.0"),
         (Given(np.ones(3)), r"gave shape \(3,\); it must give 4 values"),
         (Given(1.0), r"gave shape \(\); it must give 4"),
         (Given(None), "gave nan|gave shape"),
@@ -330,19 +330,19 @@ def test_bad_values_are_refused_by_a_sentence_that_names_the_parameter(schedule,
 
 
 @pytest.mark.parametrize(
-    ("schedule", "facts", "complaint"),
+    ("schedule", "metadata", "complaint"),
     [
         (DynamicNoise(), replace(FACTS, alpha=0.0), r"positive alpha, got 0\.0"),
         (DynamicNoise(), replace(FACTS, curvature=math.inf), "finite curvature, got inf"),
-        (InverseTime(), replace(FACTS, alpha=0.0), r"alpha=0\.0 must be positive"),
-        (LectureStep(), replace(FACTS, noise_std=None), "use it as step_schedule"),
-        (LectureStep(), replace(FACTS, row_bound=None), "finite row_bound, got None"),
-        (LectureStep(), replace(FACTS, curvature=math.inf, row_bound=None), "a finite clip or"),
+        (InverseTimeDecay(), replace(FACTS, alpha=0.0), r"alpha=0\.0 must be positive"),
+        (ConvexStep(), replace(FACTS, noise_std=None), "use it as step_schedule"),
+        (ConvexStep(), replace(FACTS, max_row_norm=None), "finite max_row_norm, got None"),
+        (ConvexStep(), replace(FACTS, curvature=math.inf, max_row_norm=None), "a finite clip or"),
     ],
 )
-def test_missing_public_facts_are_asked_for(schedule, facts, complaint):
+def test_missing_public_facts_are_asked_for(schedule, metadata, complaint):
     with pytest.raises(ValueError, match=complaint):
-        schedule_values(schedule, 4, facts, parameter="step_schedule")
+        schedule_values(schedule, 4, metadata, parameter="step_schedule")
 
 
 def test_infinite_values_are_legal_only_where_allowed():

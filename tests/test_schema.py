@@ -92,8 +92,8 @@ def test_public_facts_are_read_off_the_columns(schema):
     assert_array_equal(schema.classes, ["no", "yes"])
     assert [c.name for c in schema.numeric] == ["age", "debt"]
     assert [c.name for c in schema.categorical] == ["job", "rooms"]
-    assert schema.additive(1).row_bound() == np.sqrt(5)
-    assert schema.additive(1).row_bound(fit_intercept=False) == 2.0
+    assert schema.additive(1).max_row_norm() == np.sqrt(5)
+    assert schema.additive(1).max_row_norm(fit_intercept=False) == 2.0
 
 
 def test_transformer_does_not_depend_on_the_rows_it_was_fitted_on(schema, rows):

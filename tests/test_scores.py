@@ -33,10 +33,10 @@ from dpglm.workflow import (
     PrivateCalibratedClassifier,
     PrivateThresholdClassifier,
     make_private_scorer,
-    privacy_of,
     private_scores,
     releases,
     scores,
+    total_privacy,
 )
 from dpglm.workflow.releases import (
     EDGES,
@@ -194,7 +194,7 @@ def test_neighbours_release_the_same_things_at_the_same_cost(relation, names):
     X, y = population(60, np.random.default_rng(2))
     X[0], y[0] = 9.0, 0
     settings = {"epsilon": 3.0, "neighboring_relation": relation, "scores": names}
-    settings["n_ref"] = 50 if relation == "add_or_remove_one" else None
+    settings["n_samples_estimate"] = 50 if relation == "add_or_remove_one" else None
     others = (np.vstack([[[-9.0]], X[1:]]), np.append(1, y[1:]))
     if relation == "add_or_remove_one":
         others = X[1:], y[1:]
@@ -426,7 +426,7 @@ def test_without_noise_scores_of_three_classes_are_those_of_scikit_learn():
 
 def test_a_cell_is_bounded_by_a_number_of_records_that_is_public():
     X, y = population(5, np.random.default_rng(0))
-    settings = {"neighboring_relation": "add_or_remove_one", "n_ref": 1}
+    settings = {"neighboring_relation": "add_or_remove_one", "n_samples_estimate": 1}
     cells = [
         private_scores(Known(), X, y, epsilon=0.1, scores="confusion_matrix", **settings)
         for _ in range(20)
@@ -456,7 +456,7 @@ def test_a_score_without_delta_says_so():
 def test_the_cost_is_what_was_asked_for_and_every_odometer_is_charged(relation, tmp_path):
     X, y = population(100, np.random.default_rng(0))
     settings = {"epsilon": 0.5, "neighboring_relation": relation}
-    settings["n_ref"] = 100 if relation == "add_or_remove_one" else None
+    settings["n_samples_estimate"] = 100 if relation == "add_or_remove_one" else None
     with PrivacyOdometer(tmp_path / "study.jsonl", epsilon=0.6) as odometer:
         found = private_scores(Known(), X, y, **settings)
         assert 0.4999 < found.privacy_.epsilon() <= 0.5
@@ -479,7 +479,11 @@ def test_few_sums_have_one_draw_of_noise_with_a_delta_of_zero(tmp_path):
         found = private_scores(Known(), X, y, epsilon=0.5, delta=0.1, scores=["accuracy", "auc"])
     assert found.privacy_.n_releases == 3
     # By the public number where that of the records is private; before anything is charged.
-    private = {"neighboring_relation": "add_or_remove_one", "n_ref": 50, "scores": ["accuracy"]}
+    private = {
+        "neighboring_relation": "add_or_remove_one",
+        "n_samples_estimate": 50,
+        "scores": ["accuracy"],
+    }
     with PrivacyOdometer(tmp_path / "warned.jsonl") as odometer:
         with pytest.warns(PrivacyWarning, match="delta=0.1 exceeds 1/n = 0.02"):
             private_scores(Known(), X, y, epsilon=0.5, delta=0.1, **private)
@@ -499,7 +503,7 @@ def test_bad_input_is_refused_before_anything_is_released(tmp_path):
             ({"epsilon": 1e9}, "epsilon=1e[+]09 is too large for noise on sums of 50 records"),
             ({"epsilon": 1e200}, "epsilon=1e[+]200 is too large"),
             ({"model": Known([1, 0])}, r"classes_=\[1, 0\] of the model must be in asc"),
-            ({"neighboring_relation": "add_or_remove_one"}, "n_ref=None"),
+            ({"neighboring_relation": "add_or_remove_one"}, "n_samples_estimate=None"),
             ({"y": y + 5}, r"not in classes=\[0, 1\]"),
             ({"y": y[:-1]}, "inconsistent numbers of samples"),
             ({"model": Margins(), "scores": "log_loss"}, "without predict_proba allows"),
@@ -529,8 +533,15 @@ def test_bad_input_is_refused_before_anything_is_released(tmp_path):
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_what_the_noise_hides_is_not_a_number_and_nothing_warns(relation):
     X, y = population(30, np.random.default_rng(0))
-    n_ref = 30 if relation == "add_or_remove_one" else None
-    found = private_scores(Known(), X, y, epsilon=0.01, neighboring_relation=relation, n_ref=n_ref)
+    n_samples_estimate = 30 if relation == "add_or_remove_one" else None
+    found = private_scores(
+        Known(),
+        X,
+        y,
+        epsilon=0.01,
+        neighboring_relation=relation,
+        n_samples_estimate=n_samples_estimate,
+    )
     assert math.isnan(found.auc.value) and found.auc.interval == (0.0, 1.0)
     assert "nan" in str(found)
     # Scores that are no numbers are the lowest, and lose the most.
@@ -574,7 +585,7 @@ SEVERAL = {
     "zero_out": {"epsilon": 0.3},
     "replace_one": {"epsilon": 0.5, "neighboring_relation": "replace_one"},
     "add_or_remove_one": {
-        "epsilon": 0.5, "neighboring_relation": "add_or_remove_one", "n_ref": 1500,
+        "epsilon": 0.5, "neighboring_relation": "add_or_remove_one", "n_samples_estimate": 1500,
     },
 }  # fmt: skip
 
@@ -750,5 +761,5 @@ def test_the_total_of_a_calibrated_model_has_the_fit_as_well():
     for given in (model, FrozenEstimator(model)):
         for outer in (PrivateCalibratedClassifier, PrivateThresholdClassifier):
             tuned = outer(given, epsilon=30.0).fit(X[100:], y[100:])
-            assert privacy_of(tuned).events == (model.privacy_ + tuned.privacy_).events
-    assert privacy_of(PrivateThresholdClassifier(Known()).fit(X, y)).epsilon() <= 1.0
+            assert total_privacy(tuned).events == (model.privacy_ + tuned.privacy_).events
+    assert total_privacy(PrivateThresholdClassifier(Known()).fit(X, y)).epsilon() <= 1.0

@@ -19,7 +19,7 @@ from dpglm import (
     DPAGDClassifier,
     DPLinearSVM,
     DPLogisticRegression,
-    Geometric,
+    ExponentialDecay,
     PrivacyBudget,
     PrivacyOdometer,
     PrivacyWarning,
@@ -33,17 +33,17 @@ from dpglm.privacy.events import SelectionEvent
 from dpglm.privacy.gaussian import gdp_mu
 from dpglm.privacy.ledger import composed_mu, run_lengths
 from dpglm.privacy.noise import entropy_source
-from dpglm.privacy.odometer import charged_as_one
+from dpglm.privacy.odometer import charge_jointly
 from dpglm.privacy.vault import GaussianSum
 from dpglm.schema import load_schema
-from dpglm.workflow import PrivateSearchCV, check_pipeline, privacy_of
+from dpglm.workflow import PrivateSearchCV, check_pipeline, total_privacy
 from dpglm.workflow.search import LabelledRows, SearchVault
 
 X = np.random.default_rng(0).normal(size=(300, 3))
 Y = (X[:, 0] > 0).astype(int)
 MODEL = DPLogisticRegression(max_iter=2, preconditioner=None)
 OF_GENES = {"estimator": PrivGene(), "param_grid": {}}
-GRID = {"clip_schedule": [0.1, 1.0], "noise_schedule": ["constant", Geometric()]}
+GRID = {"clip_schedule": [0.1, 1.0], "noise_schedule": ["constant", ExponentialDecay()]}
 
 
 def search_of(**changes):
@@ -52,15 +52,15 @@ def search_of(**changes):
 
 
 def under(relation):
-    n_ref = 300 if relation == "add_or_remove_one" else None
-    return {"neighboring_relation": relation, "n_ref": n_ref}
+    n_samples_estimate = 300 if relation == "add_or_remove_one" else None
+    return {"neighboring_relation": relation, "n_samples_estimate": n_samples_estimate}
 
 
 @pytest.mark.parametrize("refit", [True, False])
 @pytest.mark.parametrize("way", ["composition", "parallel"])
 @pytest.mark.parametrize("epsilon", [0.1, 10.0])
 def test_the_cost_is_that_of_the_parts_and_all_of_the_budget(epsilon, way, refit):
-    plan = search_of(epsilon=epsilon, way=way, refit=refit).plan(300, 3)
+    plan = search_of(epsilon=epsilon, strategy=way, refit=refit).plan(300, 3)
     choice = (-2 * ndtri_exp(log_expit(-plan.choice_epsilon / 2))) ** 2  # of bounded range
     fits, last = 4 * plan.candidate_mu**2, plan.final_mu**2
     total = (fits + choice if way == "composition" else max(fits, choice)) + last
@@ -73,14 +73,14 @@ def test_the_cost_is_that_of_the_parts_and_all_of_the_budget(epsilon, way, refit
 @pytest.mark.parametrize("way", ["composition", "parallel"])
 def test_an_accountant_agrees_with_the_cost(way):
     """Distributions of a choice and of Gaussians know more of them than their mu."""
-    ledger = search_of(way=way).plan(300, 3).ledger
+    ledger = search_of(strategy=way).plan(300, 3).ledger
     assert 0.99 < ledger.to_pld(interval=1e-3).get_epsilon_for_delta(1e-6) < 1.001
 
 
 @pytest.mark.parametrize("way", ["composition", "parallel"])
 @pytest.mark.parametrize("relation", ["zero_out", "replace_one"])
 def test_what_is_released_costs_what_was_planned_and_the_ledger_says(relation, way):
-    search = search_of(way=way, **under(relation))
+    search = search_of(strategy=way, **under(relation))
     plan = search.plan(*X.shape)
     with record() as tape:
         search.fit(X, Y)
@@ -110,7 +110,7 @@ def test_a_record_moves_no_release_by_more_than_is_charged(relation):
 
 @pytest.mark.parametrize(("i", "moved"), [(6, "choice"), (7, "fits")])
 def test_in_parallel_a_record_moves_the_fits_or_the_choice(i, moved):
-    search = search_of(way="parallel", **under("replace_one"))
+    search = search_of(strategy="parallel", **under("replace_one"))
     neighbour = X.copy()
     neighbour[i] = -5 * X[i]
     with record() as recorded:
@@ -172,7 +172,7 @@ def test_an_odometer_is_charged_once_and_refuses_the_whole(tmp_path, monkeypatch
 
 def test_a_fit_that_was_not_planned_is_refused_before_it_releases():
     plan = search_of(param_grid={"clip_schedule": [0.5]}, refit=False).plan(300, 3)
-    with record() as tape, charged_as_one(plan.ledger):
+    with record() as tape, charge_jointly(plan.ledger):
         with pytest.raises(BudgetExceededError, match=r"mu=0\.23\d+ was planned with mu=0\.22"):
             clone(MODEL).fit(X, Y)
         assert not tape.releases
@@ -227,7 +227,7 @@ def test_a_pipeline_is_searched_with_nested_names_and_several_grids():
     schema = load_schema("census")
     pipe = Pipeline([("encode", schema.transformer()), ("clf", MODEL)])
     grids = [
-        {"clf__noise_schedule": [Geometric()], "clf__noise_schedule__ratio": [0.9, 0.99]},
+        {"clf__noise_schedule": [ExponentialDecay()], "clf__noise_schedule__ratio": [0.9, 0.99]},
         {"encode__sparse_output": [True], "clf": [DPLinearSVM(max_iter=2)]},
     ]
     search = search_of(estimator=pipe, param_grid=grids, classes=schema.classes).fit(rows, labels)
@@ -267,14 +267,14 @@ def test_a_step_that_only_a_setting_brings_warns_or_is_an_assumption(drawn):
     assert [w.filename for w in warned] == [__file__]
     assert any(a.startswith("step treats each row by") for a in search.privacy_.assumptions)
     with pytest.warns(PrivacyWarning, match="StandardScaler is fitted on all rows"):
-        assert privacy_of(search).epsilon() == math.inf
+        assert total_privacy(search).epsilon() == math.inf
     assert not check_pipeline(search_of())
 
 
 @pytest.mark.parametrize("way", ["composition", "parallel"])
 def test_rows_that_only_the_choice_reads_are_checked_before_anything_is_charged(tmp_path, way):
     pipe = Pipeline([("scale", PublicBoundsScaler(-9, 9)), ("clf", MODEL)])
-    search = search_of(estimator=pipe, param_grid={"clf__clip_schedule": [0.1, 1.0]}, way=way)
+    search = search_of(estimator=pipe, param_grid={"clf__clip_schedule": [0.1, 1.0]}, strategy=way)
     broken = X.copy()
     broken[6] = np.nan
     with PrivacyOdometer(tmp_path / "study.jsonl") as odometer:
@@ -295,11 +295,11 @@ def test_a_pipeline_of_one_step_is_searched():
         ({"param_grid": {"max_iter": [-1]}}, "'max_iter': -1} cannot be searched"),
         (OF_GENES, r"cannot be searched: .* mu=0\.\d+, .*PrivG"),
         # Its candidates cost no more than they may, and its last fit does.
-        ({**OF_GENES, "delta": 1e-3, "search_share": 1e-3}, "PrivGene spends its epsilon by"),
+        ({**OF_GENES, "delta": 1e-3, "search_fraction": 1e-3}, "PrivGene spends its epsilon by"),
         ({"param_grid": []}, "has no setting"),
-        ({"way": "best"}, "way='best' is unknown"),
-        ({"way": "parallel", **under("add_or_remove_one")}, "by their position"),
-        ({"search_share": 1.5}, "search_share=1.5"),
+        ({"strategy": "best"}, "strategy='best' is unknown"),
+        ({"strategy": "parallel", **under("add_or_remove_one")}, "by their position"),
+        ({"search_fraction": 1.5}, "search_fraction=1.5"),
         ({"epsilon": -1.0}, "epsilon=-1"),
         ({"delta": 0.5}, "delta=0.5 alone pays for each fit of this search"),
         ({"estimator": ObjectivePerturbation(), "param_grid": {"alpha": [0.1]}}, "mu is undefined"),
@@ -315,7 +315,7 @@ def test_what_cannot_be_searched_is_refused_before_anything_is_released(changes,
 
 def test_one_seed_for_all_fits_and_several_rows_of_a_person_are_refused():
     with pytest.raises(ValueError, match="counted by rows"):
-        search_of(estimator=DPLogisticRegression(max_group_size=3)).plan(300, 3)
+        search_of(estimator=DPLogisticRegression(max_contributions=3)).plan(300, 3)
     with seeded_noise(0), pytest.raises(ValueError, match="same noise"):
         search_of().fit(X, Y)
 
@@ -328,10 +328,12 @@ def test_other_estimators_and_blocks_of_rows_are_refused():
 
 
 def test_auto_compares_on_the_same_records_unless_candidates_could_remember_them():
-    ways = {epsilon: search_of(epsilon=epsilon).plan(300, 3).way for epsilon in (0.1, 8.0, 1e6)}
+    ways = {
+        epsilon: search_of(epsilon=epsilon).plan(300, 3).strategy for epsilon in (0.1, 8.0, 1e6)
+    }
     assert ways == {0.1: "composition", 8.0: "composition", 1e6: "parallel"}
     private_n = search_of(epsilon=1e6, **under("add_or_remove_one"))
-    assert private_n.plan(300, 3).way == "composition"
+    assert private_n.plan(300, 3).strategy == "composition"
 
 
 @pytest.mark.slow

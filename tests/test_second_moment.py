@@ -26,8 +26,8 @@ from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.gaussian import GaussianEvent
 from dpglm.privacy.noise import entropy_source
 from dpglm.privacy.vault import (
-    LENGTHS,
-    POWERS,
+    MAGNITUDE_POWERS,
+    NORM_BIN_EDGES,
     Vault,
     magnitude_sensitivity,
     moment_sensitivity,
@@ -39,12 +39,12 @@ def objective_of(X, **options):
     return Objective(X, np.ones(X.shape[0]), Logistic(), **options)
 
 
-def moment_row_by_row(X, row_bound, fit_intercept):
+def moment_row_by_row(X, row_clipping_norm, fit_intercept):
     rows = augmented(X, fit_intercept)
     total = np.zeros((rows.shape[1], rows.shape[1]))
     for row in rows:
         norm = np.linalg.norm(row)
-        total += np.outer(row, row) * min(1.0, row_bound / norm if norm else 1.0) ** 2
+        total += np.outer(row, row) * min(1.0, row_clipping_norm / norm if norm else 1.0) ** 2
     return total
 
 
@@ -54,12 +54,14 @@ def test_the_second_moment_matches_clipping_row_by_row(shape, fit_intercept):
     rng = np.random.default_rng(shape)
     X = rng.normal(size=shape) * (rng.random(shape) < 0.5) * rng.exponential(size=(shape[0], 1))
     for dtype in (np.float64, np.float32):
-        for row_bound in (0.3, 1.7, 1e3):
-            expected = moment_row_by_row(X.astype(dtype).astype(float), row_bound, fit_intercept)
+        for row_clipping_norm in (0.3, 1.7, 1e3):
+            expected = moment_row_by_row(
+                X.astype(dtype).astype(float), row_clipping_norm, fit_intercept
+            )
             for storage in (*storages(X.astype(dtype)), with_long_indices(X.astype(dtype))):
                 objective = objective_of(storage, fit_intercept=fit_intercept)
-                full = objective.second_moment(row_bound, diagonal=False)
-                diagonal = objective.second_moment(row_bound, diagonal=True)
+                full = objective.second_moment(row_clipping_norm, diagonal=False)
+                diagonal = objective.second_moment(row_clipping_norm, diagonal=True)
                 assert full.dtype == diagonal.dtype == np.float64
                 assert_allclose(full, expected, rtol=1e-12, atol=1e-12)
                 assert_allclose(diagonal, np.diag(expected), rtol=1e-12, atol=1e-12)
@@ -94,8 +96,8 @@ def neighbors(draw):
     n, d = draw(st.integers(1, 12)), draw(st.integers(1, 6))
     X = draw(hnp.arrays(np.float64, (n, d), elements=magnitudes(10.0)))
     other = draw(hnp.arrays(np.float64, d, elements=magnitudes(10.0)))
-    row_bound = draw(st.sampled_from([1e-3, 0.5, 2.0, 1e4]))
-    return X, other, row_bound, draw(st.integers(0, n - 1)), draw(st.booleans())
+    row_clipping_norm = draw(st.sampled_from([1e-3, 0.5, 2.0, 1e4]))
+    return X, other, row_clipping_norm, draw(st.integers(0, n - 1)), draw(st.booleans())
 
 
 UNITS = 2.0 ** -np.array([0, 3, 17, 63])
@@ -197,9 +199,9 @@ def test_magnitudes_are_those_of_numpy_at_every_power_of_two_and_next_to_it(dtyp
     spread = rng.choice([-1.0, 1.0], shape) * 2.0 ** rng.uniform(-40, 70, shape)
     usual = np.where(rng.random(shape) < 0.3, 0.0, rng.choice([-0.7, 1.0, 1 / 32], shape))
     for X in (values, spread.astype(dtype), usual.astype(dtype)):
-        for powers in (POWERS, np.arange(3), np.array([-1])):
+        for powers in (MAGNITUDE_POWERS, np.arange(3), np.array([-1])):
             for storage in (*storages(X), with_long_indices(X)):
-                counts = objective_of(storage).magnitudes(powers)
+                counts = objective_of(storage).magnitude_histogram(powers)
                 assert_array_equal(counts[:-1], histograms_of(X, powers))
                 assert not counts[-1].any()
 
@@ -215,9 +217,11 @@ def test_one_record_moves_counts_by_at_most_their_sensitivity(case, relation, cs
     store = sparse.csr_array if csr else np.asarray
     both = [objective_of(store(rows), fit_intercept=fit_intercept) for rows in (X, changed)]
     n_columns = both[0].coef_shape[0]
-    moved = np.linalg.norm(np.subtract(*(one.magnitudes(POWERS) for one in both)))
+    moved = np.linalg.norm(
+        np.subtract(*(one.magnitude_histogram(MAGNITUDE_POWERS) for one in both))
+    )
     assert moved <= magnitude_sensitivity(relation, n_columns)
-    moved = np.linalg.norm(np.subtract(*(one.lengths(LENGTHS) for one in both)))
+    moved = np.linalg.norm(np.subtract(*(one.norm_histogram(NORM_BIN_EDGES) for one in both)))
     assert moved <= magnitude_sensitivity(relation, 1)
 
 
@@ -226,14 +230,14 @@ def test_lengths_count_each_row_once_and_no_null_record(fit_intercept):
     # 3.4 and 3.6 are on two sides of a bound; of a zero row the intercept alone is there.
     norms = np.array([3.4, 3.6, 0.0, 1e-9, 1.0, 1.0, 3.5 * 2.0**8, 1e4, 1e150])
     X = np.outer(norms, [0.6, 0.8])
-    expected = np.zeros(LENGTHS.size + 1)
-    np.add.at(expected, np.searchsorted(LENGTHS, np.where(norms == 896, 895, norms)), 1.0)
+    expected = np.zeros(NORM_BIN_EDGES.size + 1)
+    np.add.at(expected, np.searchsorted(NORM_BIN_EDGES, np.where(norms == 896, 895, norms)), 1.0)
     expected[0] -= not fit_intercept
     X[6] *= 895 / 896
     null = np.vstack([X, [[1e200, 3.0]]])
     for storage in (*storages(X), *storages(null)):
         objective = objective_of(storage, fit_intercept=fit_intercept)
-        assert_array_equal(objective.lengths(LENGTHS), expected)
+        assert_array_equal(objective.norm_histogram(NORM_BIN_EDGES), expected)
 
 
 @pytest.mark.parametrize("another", [-9.0, 9.0, 1e-3, -1e100])
@@ -241,8 +245,11 @@ def test_a_record_moves_histograms_by_their_whole_sensitivity(another):
     null, one, other = (
         objective_of(np.full((1, 3), x), fit_intercept=False) for x in (0.0, 1.0, another)
     )
-    for counts, width in (("magnitudes", 3), ("lengths", 1)):
-        a, b, c = (getattr(o, counts)(POWERS if width > 1 else LENGTHS) for o in (null, one, other))
+    for counts, width in (("magnitude_histogram", 3), ("norm_histogram", 1)):
+        a, b, c = (
+            getattr(o, counts)(MAGNITUDE_POWERS if width > 1 else NORM_BIN_EDGES)
+            for o in (null, one, other)
+        )
         assert np.linalg.norm(b - a) == magnitude_sensitivity("zero_out", width)
         assert np.linalg.norm(b - c) == magnitude_sensitivity("replace_one", width)
 
@@ -253,28 +260,28 @@ def test_in_a_basis_the_moment_is_that_in_a_matrix():
             objective_of(np.eye(3)).in_basis(basis).second_moment(1.0, diagonal=diagonal)
 
 
-def recorded(objective, row_bound, diagonal, relation="zero_out", n_ref=None):
+def recorded(objective, row_clipping_norm, diagonal, relation="zero_out", n_samples_estimate=None):
     """What a vault adds its noise to, and the sensitivity that it is for, rounding included."""
-    budget = PrivacyBudget(math.inf, 1e-6, relation, n_ref)
+    budget = PrivacyBudget(math.inf, 1e-6, relation, n_samples_estimate)
     with on_tape() as tape:
         vault = Vault(objective, [(GaussianEvent(1.0), 1)], budget, entropy_source(0))
-        vault.second_moment(row_bound, 1.0, diagonal=diagonal)
+        vault.second_moment(row_clipping_norm, 1.0, diagonal=diagonal)
     return tape.releases[0]
 
 
 @settings(max_examples=60, deadline=None)
 @given(neighbors(), st.booleans(), st.booleans())
 def test_one_record_moves_what_is_released_by_at_most_the_sensitivity(case, diagonal, csr):
-    X, other, row_bound, i, fit_intercept = case
+    X, other, row_clipping_norm, i, fit_intercept = case
     replaced = X.copy()
     replaced[i] = other
     store = sparse.csr_array if csr else np.asarray
 
-    def assert_close(relation, *tables, n_ref=None):
+    def assert_close(relation, *tables, n_samples_estimate=None):
         one, other = (
             recorded(
                 objective_of(store(rows), fit_intercept=fit_intercept),
-                row_bound, diagonal, relation, n_ref,
+                row_clipping_norm, diagonal, relation, n_samples_estimate,
             )
             for rows in tables
         )  # fmt: skip
@@ -284,42 +291,45 @@ def test_one_record_moves_what_is_released_by_at_most_the_sensitivity(case, diag
     assert_close("zero_out", X, nulled(X, np.arange(len(X)) == i))
     assert_close("replace_one", X, replaced)
     if len(X) > 1:
-        assert_close("add_or_remove_one", X, np.delete(X, i, axis=0), n_ref=len(X))
+        assert_close("add_or_remove_one", X, np.delete(X, i, axis=0), n_samples_estimate=len(X))
 
 
 @pytest.mark.parametrize("diagonal", [True, False])
 def test_the_sensitivity_is_attained(diagonal):
     """Orthogonal rows of norm R on two axes; in one dimension a row against a null row."""
-    row_bound = 3.0
+    row_clipping_norm = 3.0
     first, second = np.eye(2) * 7.0
 
     def moment(row):
         objective = objective_of(row[np.newaxis], fit_intercept=False)
-        return recorded(objective, row_bound, diagonal).exact
+        return recorded(objective, row_clipping_norm, diagonal).exact
 
     apart = np.linalg.norm(moment(first) - moment(second))
-    assert apart == pytest.approx(moment_sensitivity(row_bound, "replace_one", 2), rel=1e-14)
+    assert apart == pytest.approx(
+        moment_sensitivity(row_clipping_norm, "replace_one", 2), rel=1e-14
+    )
     alone = np.linalg.norm(moment(first))
-    assert alone == pytest.approx(moment_sensitivity(row_bound, "zero_out", 2), rel=1e-14)
+    assert alone == pytest.approx(moment_sensitivity(row_clipping_norm, "zero_out", 2), rel=1e-14)
     line = moment(np.array([8.0])) - moment(np.array([0.0]))
-    assert abs(line) == pytest.approx(moment_sensitivity(row_bound, "replace_one", 1))
+    assert abs(line) == pytest.approx(moment_sensitivity(row_clipping_norm, "replace_one", 1))
 
 
 @pytest.mark.parametrize("diagonal", [True, False])
 def test_rounding_stays_within_the_slack_in_exact_arithmetic(diagonal):
-    n, row_bound = 2600, 0.3
+    n, row_clipping_norm = 2600, 0.3
     assert n > rows_per_chunk(n, 1), "more than one chunk"
     rng = np.random.default_rng(1)
     # The same few rows again and again: what each releases is needed once.
     few = rng.normal(size=(20, 3)) * 10.0 ** rng.uniform(-3, 3, size=(20, 1))
     objective = objective_of(np.resize(few, (n, 3)))
-    slack = Fraction(objective.moment_rounding(n)) * Fraction(row_bound) ** 2
+    slack = Fraction(objective.moment_rounding(n)) * Fraction(row_clipping_norm) ** 2
     parts = [
-        exact(recorded(objective_of(row[np.newaxis]), row_bound, diagonal).exact) for row in few
+        exact(recorded(objective_of(row[np.newaxis]), row_clipping_norm, diagonal).exact)
+        for row in few
     ]
-    limit = Fraction(row_bound) ** 2 + slack
+    limit = Fraction(row_clipping_norm) ** 2 + slack
     assert all(exact_norm_squared(part) <= limit**2 for part in parts)
-    total = recorded(objective, row_bound, diagonal).exact
+    total = recorded(objective, row_clipping_norm, diagonal).exact
     error = np.subtract(exact(total), np.sum(parts, axis=0) * (n // 20))
     # half of the slack for each of two neighboring sums
     assert exact_norm_squared(error) <= (slack / 2) ** 2
@@ -328,7 +338,7 @@ def test_rounding_stays_within_the_slack_in_exact_arithmetic(diagonal):
 
 def test_rounding_in_a_basis_stays_within_the_slack_for_every_row():
     """Where a row stands decides how its product with the basis is rounded: of all, if one goes."""
-    n, row_bound = 2600, 0.3
+    n, row_clipping_norm = 2600, 0.3
     rng = np.random.default_rng(1)
     turn, _ = np.linalg.qr(rng.normal(size=(4, 4)))
     # Rows along the direction that is shortened most, where rounding is longest beside them.
@@ -336,9 +346,9 @@ def test_rounding_in_a_basis_stays_within_the_slack_for_every_row():
     basis = turn * np.geomspace(1e7, 1.0, 4)
 
     def moment(rows):
-        return objective_of(rows).in_basis(basis).second_moment(row_bound, False)
+        return objective_of(rows).in_basis(basis).second_moment(row_clipping_norm, False)
 
-    slack = objective_of(few).in_basis(basis).moment_rounding(n) * row_bound**2
+    slack = objective_of(few).in_basis(basis).moment_rounding(n) * row_clipping_norm**2
     alone = sum(moment(row[np.newaxis]) for row in few) * (n // 20)
     assert np.linalg.norm(moment(np.resize(few, (n, 3))) - alone) <= slack / 2
     assert slack < 1e-3
@@ -347,21 +357,21 @@ def test_rounding_in_a_basis_stays_within_the_slack_for_every_row():
 @pytest.mark.parametrize("away", [0.6, 10.0, 100.0])
 @pytest.mark.parametrize("store", [np.asarray, sparse.csr_array])
 def test_a_moment_around_a_mean_is_that_of_shifted_rows_within_the_slack(store, away):
-    n, row_bound, center = 2600, 1.5, away * np.array([9.0, -2.0, 0.5])
+    n, row_clipping_norm, center = 2600, 1.5, away * np.array([9.0, -2.0, 0.5])
     few = center + np.random.default_rng(1).normal(size=(20, 3))
     shift = np.eye(4)
     shift[-1, :-1] = -center
 
     def moment(rows):
-        return objective_of(store(rows)).in_basis(shift).second_moment(row_bound, False)
+        return objective_of(store(rows)).in_basis(shift).second_moment(row_clipping_norm, False)
 
-    slack = objective_of(few).in_basis(shift).moment_rounding(n) * row_bound**2
+    slack = objective_of(few).in_basis(shift).moment_rounding(n) * row_clipping_norm**2
     whole, alone = moment(np.resize(few, (n, 3))), [moment(row[np.newaxis]) for row in few]
     images = np.column_stack([few - center, np.ones(20)])
-    images *= np.minimum(1, row_bound / np.linalg.norm(images, axis=1))[:, np.newaxis]
+    images *= np.minimum(1, row_clipping_norm / np.linalg.norm(images, axis=1))[:, np.newaxis]
     assert_allclose(whole, n // 20 * images.T @ images, rtol=1e-7, atol=1e-7 * away)
     assert np.linalg.norm(whole - n // 20 * sum(alone)) <= slack / 2
-    assert all(np.linalg.norm(one) <= row_bound**2 + slack for one in alone)
+    assert all(np.linalg.norm(one) <= row_clipping_norm**2 + slack for one in alone)
     assert slack < 1e-3
 
 

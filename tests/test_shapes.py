@@ -25,7 +25,7 @@ from dpglm.schema import (
     Target,
     TextColumn,
 )
-from dpglm.study import ShapeDisplay, explain
+from dpglm.study import ShapeDisplay, explain_local
 
 plt = pytest.importorskip("matplotlib.pyplot")
 
@@ -34,11 +34,13 @@ STAFF = Schema(
     "staff",
     [
         TextColumn("note", 8, missing="indicator"),
-        CategoricalColumn("job", ["cook", "baker"], unknown="indicator", missing="indicator"),
+        CategoricalColumn(
+            "job", ["cook", "baker"], handle_unknown="indicator", missing="indicator"
+        ),
         CategoricalColumn("town", TOWNS),
         NumericColumn("age", 17, 90, integer=True),
-        NumericColumn("debt", -1e4, 1e6, scale="asinh", unit=50.0, missing="indicator"),
-        NumericColumn("score", -1.5, 1.5, missing=0, outside="missing"),
+        NumericColumn("debt", -1e4, 1e6, scale="asinh", linear_width=50.0, missing="indicator"),
+        NumericColumn("score", -1.5, 1.5, missing=0, out_of_bounds="missing"),
         DateColumn("hired", "2000-01-01", "2025-12-31", missing="indicator"),
         BooleanColumn("member", missing="indicator"),
         OrdinalColumn("grade", ["low", "mid", "high"]),
@@ -85,26 +87,28 @@ def closed_figures():
 @pytest.mark.parametrize("schema", SCHEMAS, ids=["lines", "curves"])
 def test_terms_of_all_kinds_of_columns_add_up_to_the_score(schema):
     model = fitted(schema)
-    terms, score = explain(model, ROWS), model.decision_function(ROWS)
+    terms, score = explain_local(model, ROWS), model.decision_function(ROWS)
     assert_allclose(terms.sum(axis=1), score, rtol=1e-12, atol=1e-13)
     assert terms.columns.tolist() == [*schema.feature_names, "(intercept)"]
     assert terms.index.equals(ROWS.index) and (terms.std()[:-1] > 1e-3).all()
-    assert_allclose(explain(model, ROWS, class_="no"), -terms)
-    assert_allclose(explain(model[-1], pl.from_pandas(ROWS[:9]), schema), terms[:9])
+    assert_allclose(explain_local(model, ROWS, class_="no"), -terms)
+    assert_allclose(explain_local(model[-1], pl.from_pandas(ROWS[:9]), schema), terms[:9])
     # A term is a function of one column.
     other = ROWS.assign(age=30)
-    assert (explain(model, other).drop(columns="age") == terms.drop(columns="age")).all(axis=None)
+    assert (explain_local(model, other).drop(columns="age") == terms.drop(columns="age")).all(
+        axis=None
+    )
 
 
 def test_each_of_several_classes_has_its_own_terms():
     model = fitted(SCHEMAS[1], (1, 2, 3))
     for k, scores in enumerate(model.decision_function(ROWS).T, start=1):
-        terms = explain(model, ROWS, class_=k)
+        terms = explain_local(model, ROWS, class_=k)
         assert_allclose(terms.sum(axis=1), scores, rtol=1e-12, atol=1e-13)
     display = ShapeDisplay.from_estimator(model, class_=2).plot()
     assert "of left = 2\n" in display.figure_.get_suptitle()
     with pytest.raises(ValueError, match=r"class_=None must be one of \[1, 2, 3\]"):
-        explain(model, ROWS)
+        explain_local(model, ROWS)
 
 
 def panels(model, **options):
@@ -128,7 +132,7 @@ def shown(axes, column, values):
         assert tick_names(axes) == [str(value) for value in column.categories]
         values = [column.categories.index(value) for value in values]
     elif column.scale == "asinh":
-        x, values = np.arcsinh(x / column.unit), np.arcsinh(values / column.unit)
+        x, values = np.arcsinh(x / column.linear_width), np.arcsinh(values / column.linear_width)
     return np.interp(np.asarray(values, dtype=float), x, y)
 
 
@@ -136,7 +140,7 @@ def shown(axes, column, values):
 def test_curves_points_and_bars_are_the_terms_in_the_units_of_the_table(schema):
     """Between two of its points a curve is straight, on the scale of its column."""
     model = fitted(schema)
-    drawn, terms = panels(model), explain(model, ROWS)
+    drawn, terms = panels(model), explain_local(model, ROWS)
     assert set(drawn) == set(schema.feature_names)
     for column in schema.columns[1:]:
         values = ROWS[column.name]
@@ -173,7 +177,7 @@ def test_special_values_are_points_beside_the_curve(schema):
     model = make_pipeline(schema.transformer(), DPLogisticRegression(epsilon=9, classes=[0, 1]))
     with seeded_noise(0):
         model.fit(rows, np.resize([0, 0, 1, 1, 0], 240))
-    terms, drawn = explain(model, rows), panels(model)
+    terms, drawn = explain_local(model, rows), panels(model)
     assert_allclose(terms.sum(axis=1), model.decision_function(rows), rtol=1e-12, atol=1e-13)
     for name in special:
         column = schema.columns[schema.feature_names.index(name)]
@@ -191,7 +195,7 @@ def test_what_a_word_adds_is_among_the_points_of_its_text():
     words = ROWS[:40].assign(note=[f"word{k}" for k in range(40)])
     added = panels(model)["note"].lines[1].get_ydata()
     assert len(added) == 16 and (np.diff(added) >= 0).all()
-    found = explain(model, words)["note"].to_numpy()
+    found = explain_local(model, words)["note"].to_numpy()
     assert abs(found[:, np.newaxis] - added).min(axis=1).max() < 1e-12
     assert len(np.unique(found.round(9))) > 8
 
@@ -212,7 +216,7 @@ def test_of_many_categories_those_that_add_least_and_most_are_drawn():
     model = fitted(LINEAR)
     axes = panels(model, columns=["town"])["town"]
     towns = ROWS[:40].assign(town=TOWNS)
-    added = explain(model, towns)["town"].set_axis(TOWNS).sort_values()
+    added = explain_local(model, towns)["town"].set_axis(TOWNS).sort_values()
     *names, last = tick_names(axes)
     assert last == "(unknown)" and set(names) == {*added.index[:8], *added.index[-8:]}
     assert names == [town for town in TOWNS if town in names]
@@ -244,10 +248,10 @@ def test_of_many_columns_those_with_the_largest_spread_are_drawn():
 def test_labels_do_not_overlap_and_stay_inside_the_figure():
     long = [f"a category of a long name, number {k}" for k in range(30)]
     columns = [
-        CategoricalColumn("many", long, unknown="indicator", missing="indicator"),
+        CategoricalColumn("many", long, handle_unknown="indicator", missing="indicator"),
         OrdinalColumn("grade", long[:12]),
-        NumericColumn("gain", -99_999, 99_999, scale="asinh", unit=100),
-        NumericColumn("part", 0, 1e-3, scale="asinh", unit=1e-7),
+        NumericColumn("gain", -99_999, 99_999, scale="asinh", linear_width=100),
+        NumericColumn("part", 0, 1e-3, scale="asinh", linear_width=1e-7),
         NumericColumn("cost", 0, 12_345_678),
         DateColumn("day", "2020-01-01", "2020-01-09"),
         DateColumn("year", "1901-01-01", "2099-12-31"),
@@ -277,9 +281,9 @@ def test_it_draws_into_given_axes_and_without_pandas_terms_are_a_dictionary(monk
     assert axes[0].get_ylim() == axes[1].get_ylim()
     assert [text.get_text() for text in axes[-1].get_legend().get_texts()] == ["a missing value"]
     rows = ROWS[:3].to_dict("list")
-    expected = explain(model, ROWS[:3])
+    expected = explain_local(model, ROWS[:3])
     monkeypatch.setitem(sys.modules, "pandas", None)
-    terms = explain(model, rows)
+    terms = explain_local(model, rows)
     assert type(terms) is dict
     assert_allclose(np.column_stack([*terms.values()]), expected)
 
@@ -294,24 +298,24 @@ def test_what_cannot_be_taken_apart_is_refused_in_words():
         (model[-1], SCHEMAS[1], r"model \(62\) are not those that schema 'staff' encodes \(90\)"),
     ):
         with pytest.raises(ValueError, match=message):
-            explain(estimator, ROWS, schema)
+            explain_local(estimator, ROWS, schema)
         with pytest.raises(ValueError, match=message):
             ShapeDisplay.from_estimator(estimator, schema)
     with pytest.raises(ValueError, match=r"class_='maybe' must be one of \['no', 'yes'\]"):
-        explain(model, ROWS, class_="maybe")
+        explain_local(model, ROWS, class_="maybe")
     for columns in (["age", "height"], []):
         with pytest.raises(ValueError, match="must be some of"):
             ShapeDisplay.from_estimator(model, columns=columns)
     with pytest.raises(NotFittedError):
-        explain(DPLogisticRegression(), ROWS, LINEAR)
+        explain_local(DPLogisticRegression(), ROWS, LINEAR)
 
 
 def test_a_schema_of_the_same_width_and_other_names_is_refused():
     model = DPLogisticRegression(max_iter=2, classes=["no", "yes"])
     encoder = LINEAR.transformer().set_output(transform="pandas")
     pipeline = make_pipeline(encoder, model).fit(ROWS, np.resize(["no", "yes"], len(ROWS)))
-    assert len(explain(pipeline, ROWS)) == len(ROWS)
+    assert len(explain_local(pipeline, ROWS)) == len(ROWS)
     turned = Schema("staff", LINEAR.columns[::-1], LINEAR.target)
     assert turned.n_encoded == LINEAR.n_encoded
     with pytest.raises(ValueError, match="give the schema that encoded its rows"):
-        explain(pipeline[-1], ROWS, turned)
+        explain_local(pipeline[-1], ROWS, turned)

@@ -28,7 +28,7 @@ from dpglm import (
     DPLinearSVM,
     DPLogisticRegression,
     DynamicNoise,
-    Geometric,
+    ExponentialDecay,
     PrivacyWarning,
     baselines,
     seeded_noise,
@@ -66,30 +66,30 @@ BASELINES = {
 
 
 SHARED = {
-    "epsilon": 1.0, "delta": 1e-6, "neighboring_relation": "zero_out", "n_ref": None,
+    "epsilon": 1.0, "delta": 1e-6, "neighboring_relation": "zero_out", "n_samples_estimate": None,
     "classes": None, "class_weight": None,
 }  # fmt: skip
 LINEAR = SHARED | {"alpha": 0.0, "fit_intercept": True}
-PERSONAL = LINEAR | {"max_weight": 10.0, "max_group_size": None}
+PERSONAL = LINEAR | {"max_weight": 10.0, "max_contributions": None}
 DESCENT = PERSONAL | dict.fromkeys(
     ("noise_schedule", "clip_schedule", "step_schedule", "momentum", "averaging",
      "preconditioner", "max_iter"), "auto"
 ) | {
-    "noise_multiplier": None, "sampling_rate": 1.0, "batches": "poisson", "row_bound": None,
+    "noise_multiplier": None, "sampling_rate": 1.0, "batches": "poisson", "max_row_norm": None,
 }  # fmt: skip
-PERTURBED = LINEAR | {"loss": "logistic", "half_width": 0.5, "row_bound": None, "alpha": "auto"}
+PERTURBED = LINEAR | {"loss": "logistic", "half_width": 0.5, "max_row_norm": None, "alpha": "auto"}
 BATCHES = LINEAR | {
     "loss": "logistic", "batch_size": "auto", "clip": 3.0, "step": 0.1, "max_iter": "auto",
 }  # fmt: skip
 PARAMETERS = {
-    DPLogisticRegression: DESCENT | {"inference_share": 0.0},
+    DPLogisticRegression: DESCENT | {"inference_fraction": 0.0},
     DPLinearSVM: DESCENT | {"loss": "smoothed_hinge", "half_width": 0.1},
     DPAGDClassifier: PERSONAL | {
         "loss": "logistic", "clip_schedule": "auto", "loss_clip": "auto", "n_splits": "auto",
-        "selection_share": 0.05, "budget_growth": 0.25, "n_steps": 20, "max_step": "auto",
+        "selection_fraction": 0.05, "budget_growth": 0.25, "n_steps": 20, "max_step": "auto",
         "step_update_every": 5, "step_growth": 0.2, "step_shrink": 0.5, "momentum": "auto",
         "averaging": "auto", "selection": "exponential", "accountant": "auto",
-        "preconditioner": "auto", "row_bound": None, "max_iter": "auto",
+        "preconditioner": "auto", "max_row_norm": None, "max_iter": "auto",
     },
     baselines.ObjectivePerturbation: PERTURBED,
     baselines.ApproximateMinimaPerturbation: PERTURBED,
@@ -98,8 +98,8 @@ PARAMETERS = {
         "clip": None, "step": "auto", "max_iter": "auto", "alpha": 0.0,
     },
     baselines.DoubleNoiseNewton: LINEAR | {
-        "curvature": "upper_bound", "ridge": "auto", "clip": "auto", "row_bound": 3.0,
-        "direction_share": 0.4, "step": 1.0, "max_iter": 20,
+        "curvature": "upper_bound", "ridge": "auto", "clip": "auto", "max_row_norm": 3.0,
+        "direction_fraction": 0.4, "step": 1.0, "max_iter": 20,
     },
     baselines.PrivGene: LINEAR | {
         "loss": "logistic", "feature_bound": 1.0, "mutation": 0.5, "mutation_decay": 0.97,
@@ -233,8 +233,8 @@ def test_without_noise_the_order_of_rows_changes_rounding_alone(Estimator, n_cla
 
 GRID = [
     {"dp__noise_schedule": ["constant", DynamicNoise(decay=4.0)], "dp__momentum": [None, 0.6]},
-    {"dp__noise_schedule": [Geometric()], "dp__noise_schedule__ratio": [0.95, 1.02]},
-    {"dp__clip_schedule": [1.0, DecayingClip(2.0)], "dp__momentum": ["debiased"]},
+    {"dp__noise_schedule": [ExponentialDecay()], "dp__noise_schedule__ratio": [0.95, 1.02]},
+    {"dp__clip_schedule": [1.0, DecayingClip(2.0)], "dp__momentum": ["bias_corrected"]},
 ]
 
 
@@ -260,7 +260,7 @@ def test_adult_in_a_pipeline_is_learned_with_the_defaults():
 
 
 def test_nested_parameters_of_a_schedule_do_not_leak_between_clones():
-    model = DPLinearSVM(noise_schedule=Geometric(ratio=0.9))
+    model = DPLinearSVM(noise_schedule=ExponentialDecay(ratio=0.9))
     other = clone(model).set_params(noise_schedule__ratio=0.5)
     assert model.noise_schedule.ratio == 0.9 and other.noise_schedule.ratio == 0.5
 

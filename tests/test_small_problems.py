@@ -21,7 +21,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from dpglm.kernels import one_blas_thread
 from dpglm.losses import Hinge, Logistic, SmoothedHinge, Softmax
 from dpglm.sums import objective as sums
-from dpglm.sums.objective import Objective, extreme_stretches
+from dpglm.sums.objective import Objective, extreme_singular_values
 from dpglm.sums.reference import image_norms, row_norms
 from dpglm.sums.rows import DenseRows
 
@@ -314,12 +314,12 @@ def test_norms_of_rows_of_any_size_are_accurate():
 
 @pytest.mark.parametrize("scale", [1e-20, 1.0, 1e20])
 def test_a_basis_of_any_scale_spans_what_it_spans(scale):
-    got = extreme_stretches(scale * np.diag([2.0, 1.0, 3.0]))
+    got = extreme_singular_values(scale * np.diag([2.0, 1.0, 3.0]))
     assert_allclose(got, (scale * math.sqrt(14.0), scale), rtol=1e-12)
-    flat = extreme_stretches(scale * np.diag([2.0, 1e-13, 3.0]))
+    flat = extreme_singular_values(scale * np.diag([2.0, 1e-13, 3.0]))
     assert_allclose(flat, (scale * math.sqrt(13.0), scale * 2.0 / 1024), rtol=1e-12)
     with pytest.raises(ValueError, match="must not be zero"):
-        extreme_stretches(np.zeros((3, 2)))
+        extreme_singular_values(np.zeros((3, 2)))
 
 
 def test_products_with_a_basis_use_one_thread():

@@ -243,7 +243,7 @@ def test_a_cache_is_read_in_later_passes_and_leaves_nothing(
 
 PEOPLE = Schema(
     "people",
-    [NumericColumn("age", 0, 100, intervals=1), CategoricalColumn("size", [1, 2])],
+    [NumericColumn("age", 0, 100, n_segments=1), CategoricalColumn("size", [1, 2])],
     Target("tall", ["no", "yes"]),
 )
 

@@ -15,7 +15,7 @@ from sklearn.model_selection import (
 )
 
 from dpglm.privacy.vault import moment_sensitivity
-from dpglm.workflow import PrivateKFold, private_split
+from dpglm.workflow import PrivateKFold, private_train_test_split
 
 N = 40
 BOUND = 3.0
@@ -72,13 +72,15 @@ def test_one_record_of_the_table_is_one_record_of_one_part(relation):
     by_id = relation == "add_or_remove_one"
 
     def split(rows, ids):
-        return private_split(rows, ids=ids if by_id else None, neighboring_relation=relation)
+        return private_train_test_split(
+            rows, ids=ids if by_id else None, neighboring_relation=relation
+        )
 
     moved = charges(split, relation)
     assert moved.max() <= 1 + 1e-12
     assert np.count_nonzero(moved, axis=1).tolist() == [1] * N
     # In the other relations identifiers may decide as well, of persons with several rows.
-    moved = charges(lambda rows, ids: private_split(rows, ids=ids), "zero_out")
+    moved = charges(lambda rows, ids: private_train_test_split(rows, ids=ids), "zero_out")
     assert moved.max() <= 1 + 1e-12 and np.count_nonzero(moved, axis=1).max() == 1
 
 
@@ -104,7 +106,9 @@ def stratified(rows, ids):
         (training_folds(KFold(4)), "add_or_remove_one"),
         # By content: a record that is replaced may move, and takes a place in both parts.
         (
-            lambda rows, ids: private_split(rows, ids=[row.tobytes() for row in rows], key=1),
+            lambda rows, ids: private_train_test_split(
+                rows, ids=[row.tobytes() for row in rows], key=1
+            ),
             "replace_one",
         ),
     ],
@@ -118,14 +122,15 @@ def test_splits_by_labels_contents_or_a_private_count_move_more_than_is_charged(
 
 def test_sizes_are_those_of_scikit_learn_by_position_and_expected_ones_by_identifier():
     for n, share in ((10, 0.25), (97, 0.1), (1000, 0.5)):
-        train, test = private_split(np.arange(n), test_size=share)
+        train, test = private_train_test_split(np.arange(n), test_size=share)
         reference = train_test_split(np.arange(n), test_size=share)
         assert [len(train), len(test)] == [len(part) for part in reference]
         assert sorted([*train, *test]) == list(range(n)) and (np.diff(train) > 0).all()
     sizes = [len(test) for _, test in PrivateKFold(7).split(np.empty(100))]
     assert sum(sizes) == 100 and max(sizes) - min(sizes) == 1
     shares = [
-        len(private_split(range(4000), ids=range(4000), key=key, test_size=0.2)[1]) / 4000
+        len(private_train_test_split(range(4000), ids=range(4000), key=key, test_size=0.2)[1])
+        / 4000
         for key in range(20)
     ]
     # 20 of 20 within 4.5 standard errors of .0063, by chance but for one in 7,000.
@@ -135,15 +140,17 @@ def test_sizes_are_those_of_scikit_learn_by_position_and_expected_ones_by_identi
 def test_a_row_goes_where_its_own_identifier_says_however_it_is_kept():
     ids = list(range(50))
     kept = {"ids": ids, "neighboring_relation": "add_or_remove_one"}
-    _, expected = private_split(ids, **kept)
+    _, expected = private_train_test_split(ids, **kept)
     for other in (np.array(ids), np.array(ids, np.int32), np.array(ids).astype(str), range(50)):
-        assert private_split(ids, **(kept | {"ids": other}))[1] == expected
+        assert private_train_test_split(ids, **(kept | {"ids": other}))[1] == expected
     mixed = [*ids[:-1], "the last"]
-    assert set(private_split(ids, **(kept | {"ids": mixed}))[1]) - {49} == set(expected) - {49}
-    assert private_split(ids, **(kept | {"ids": polars.Series(ids)}))[1] == expected
+    assert set(private_train_test_split(ids, **(kept | {"ids": mixed}))[1]) - {49} == set(
+        expected
+    ) - {49}
+    assert private_train_test_split(ids, **(kept | {"ids": polars.Series(ids)}))[1] == expected
     # Several rows of a person stay together, and folds do not repeat a split by the same key.
     twice = ids + ids
-    train, test = private_split(twice, **(kept | {"ids": twice}))
+    train, test = private_train_test_split(twice, **(kept | {"ids": twice}))
     assert not set(train) & set(test)
     folds = PrivateKFold(3, neighboring_relation="add_or_remove_one")
     assert len(list(folds.split(train, groups=train))) == 3
@@ -151,13 +158,16 @@ def test_a_row_goes_where_its_own_identifier_says_however_it_is_kept():
 
 def test_keys_choose_the_split_and_no_row_is_looked_at():
     X = np.random.default_rng(0).normal(size=(40, 3))
-    splits = {tuple(private_split(range(40), key=key)[1]) for key in (0, 1, "0x", b"y")}
+    splits = {tuple(private_train_test_split(range(40), key=key)[1]) for key in (0, 1, "0x", b"y")}
     assert len(splits) == 4
-    assert private_split(range(40), key=1)[1] == private_split(range(40), key="1")[1]
-    _, test, _, places = private_split(X, range(40))
+    assert (
+        private_train_test_split(range(40), key=1)[1]
+        == private_train_test_split(range(40), key="1")[1]
+    )
+    _, test, _, places = private_train_test_split(X, range(40))
     np.testing.assert_array_equal(test, X[list(places)])
     frame = polars.DataFrame({"a": range(40)})
-    _, of_frame, _, of_sparse = private_split(frame, sparse.csr_array(X))
+    _, of_frame, _, of_sparse = private_train_test_split(frame, sparse.csr_array(X))
     assert of_frame["a"].to_list() == list(places)
     np.testing.assert_array_equal(of_sparse.toarray(), test)
 
@@ -193,7 +203,7 @@ def test_folds_work_in_scikit_learn_with_and_without_groups():
 )
 def test_what_cannot_be_split_is_refused_in_words(arguments, words):
     with pytest.raises(ValueError, match=words):
-        private_split(np.arange(8), **arguments)
+        private_train_test_split(np.arange(8), **arguments)
 
 
 def test_folds_are_refused_in_words():
@@ -203,4 +213,4 @@ def test_folds_are_refused_in_words():
     with pytest.raises(ValueError, match="Lower n_splits"):
         list(PrivateKFold(9).split(np.empty(8)))
     with pytest.raises(ValueError, match="at least one array"):
-        private_split()
+        private_train_test_split()

@@ -180,9 +180,16 @@ def test_whoever_uses_a_vault_does_so_by_its_public_methods():
 
 def test_public_names():
     assert set(dpglm.__all__) == {
-        *("Constant", "Geometric", "InverseTime", "LectureStep", "Piecewise", "Polynomial"),
+        *(
+            "Constant",
+            "ExponentialDecay",
+            "InverseTimeDecay",
+            "ConvexStep",
+            "PiecewiseConstant",
+            "Polynomial",
+        ),
         *("DPAGDClassifier", "DPLinearSVM", "DPLogisticRegression", "Schedule", "__version__"),
-        *("DebiasedMomentum", "DecayingClip", "DynamicNoise", "HeavyBall", "PublicFacts"),
+        *("BiasCorrectedMomentum", "DecayingClip", "DynamicNoise", "HeavyBall", "PublicMetadata"),
         *("DiagonalPreconditioner", "FullPreconditioner", "PublicBoundsScaler", "Schema"),
         *("BudgetExceededError", "PrivacyBudget", "PrivacyCalculator", "PrivacyLedger"),
         *("PrivacyOdometer", "PrivacyPlan", "PrivacyWarning", "UtilityWarning", "seeded_noise"),

@@ -60,18 +60,20 @@ KINDS = [
         NumericColumn("x", 0, np.sinh(4), scale="asinh"), [np.sinh(1), 0.0, 1e9], [[0.25], [0], [1]]
     ),
     column_like(
-        NumericColumn("x", 0, 4, missing="indicator", outside="missing"),
+        NumericColumn("x", 0, 4, missing="indicator", out_of_bounds="missing"),
         [1.0, None, -999.0],
         [[0.25, 0], [0.5, 1], [0.5, 1]],
     ),
     column_like(NumericColumn("x", 0, 4, missing=3), [1, None, 4], [[0.25], [0.75], [1]]),
     column_like(
-        NumericColumn("x", 0, 4, intervals=4, height=4),
+        NumericColumn("x", 0, 4, n_segments=4, height=4),
         [1.0, 4.0, 2.5, -9.0],
         [[-1, 1, 1, 0], [2, 0, 0, 0], [0.5, 1.5, 0, 0.5], [-2, 0, 0, 0]],
     ),
     column_like(
-        NumericColumn("x", 0, 40, scale="asinh", unit=0.5, intervals=2, missing="indicator"),
+        NumericColumn(
+            "x", 0, 40, scale="asinh", linear_width=0.5, n_segments=2, missing="indicator"
+        ),
         [0.5 * np.sinh(np.arcsinh(80) / 2), None],
         [[0, 2, 0], [0, 0, 1]],
     ),
@@ -91,13 +93,13 @@ KINDS = [
     ),
     column_like(
         NumericColumn(
-            "x", 0, 4, intervals=2, special_values=[0, 9], outside="missing", missing=9.0
+            "x", 0, 4, n_segments=2, special_values=[0, 9], out_of_bounds="missing", missing=9.0
         ),
         [0, 1, 4, 5, 9, None],
         [[0, 0, 1, 0], [-1, 1, 0, 0], [2, 0, 0, 0], [0, 0, 0, 1], [0, 0, 0, 1], [0, 0, 0, 1]],
     ),
     column_like(
-        DateColumn("x", FIRST, LAST, intervals=2, special_values=["1900-01-01", FIRST]),
+        DateColumn("x", FIRST, LAST, n_segments=2, special_values=["1900-01-01", FIRST]),
         [D(2020, 1, 7), D(1900, 1, 1), FIRST, D(1999, 1, 1), D(1900, 1, 2)],
         [[1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1], [0, 0, 0, 1], [0, 0, 0, 1]],
     ),
@@ -110,9 +112,9 @@ KINDS = [
         [D(2020, 1, 9), None],
         [[1, 0], [0.5, 1]],
     ),
-    column_like(DateColumn("x", FIRST, LAST, intervals=2), [D(2020, 1, 7)], [[1, 1]]),
+    column_like(DateColumn("x", FIRST, LAST, n_segments=2), [D(2020, 1, 7)], [[1, 1]]),
     column_like(
-        DateColumn("x", FIRST, LAST, missing=D(2020, 1, 5), outside="missing"),
+        DateColumn("x", FIRST, LAST, missing=D(2020, 1, 5), out_of_bounds="missing"),
         [None, D(2038, 1, 1)],
         [[0.5], [0.5]],
     ),
@@ -126,12 +128,12 @@ KINDS = [
         CategoricalColumn("x", ["a", "b"]), ["b", "c", None, "a"], [[0, 1], [0, 0], [0, 0], [1, 0]]
     ),
     column_like(
-        CategoricalColumn("x", ["a", "b"], unknown="indicator"),
+        CategoricalColumn("x", ["a", "b"], handle_unknown="indicator"),
         ["b", "c", None],
         [[0, 1, 0], [0, 0, 1], [0, 0, 1]],
     ),
     column_like(
-        CategoricalColumn("x", ["a", "b"], unknown="indicator", missing="indicator"),
+        CategoricalColumn("x", ["a", "b"], handle_unknown="indicator", missing="indicator"),
         ["b", "c", None],
         [[0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]],
     ),
@@ -257,7 +259,7 @@ def test_every_kind_is_encoded_alike_from_every_container(column, raw, encoded, 
     rows = reader(raw, schema, tmp_path)
     assert_allclose(rows, encoded, rtol=0, atol=1e-15)
     assert rows.dtype == np.float64 and rows.shape == (len(raw), schema.n_encoded)
-    assert (np.linalg.norm(rows, axis=1) <= schema.row_bound(fit_intercept=False) + 1e-15).all()
+    assert (np.linalg.norm(rows, axis=1) <= schema.max_row_norm(fit_intercept=False) + 1e-15).all()
 
 
 SECRET = "Alice Smith"
@@ -297,8 +299,12 @@ NINE = Schema(
     "staff",
     [
         NumericColumn("age", 17, 90, integer=True),
-        CategoricalColumn("job", ["cook", "baker"], unknown="indicator", missing="indicator"),
-        NumericColumn("income", 0, 1e7, scale="asinh", missing="indicator", outside="missing"),
+        CategoricalColumn(
+            "job", ["cook", "baker"], handle_unknown="indicator", missing="indicator"
+        ),
+        NumericColumn(
+            "income", 0, 1e7, scale="asinh", missing="indicator", out_of_bounds="missing"
+        ),
         DateColumn("hired", "2000-01-01", "2025-12-31", missing="2010-06-30"),
         BooleanColumn("member", missing=False),
         TextColumn("note", 16, missing="indicator"),
@@ -373,7 +379,7 @@ def test_no_row_is_longer_than_the_bound_or_depends_on_another(schema, rows):
     encoded = encoder.fit_transform(table_of(rows))
     assert np.isfinite(encoded).all() and encoded.shape[1] == schema.n_encoded
     squares = (encoded**2).sum(axis=1)
-    assert squares.max() <= schema.row_bound(fit_intercept=False) ** 2 + 1e-9
+    assert squares.max() <= schema.max_row_norm(fit_intercept=False) ** 2 + 1e-9
     for row, expected in zip(rows, encoded, strict=True):
         assert_array_equal(encoder.transform(table_of([row]))[0], expected)
     in_csr = schema.transformer(sparse_output=True).transform(table_of(rows))
@@ -431,18 +437,20 @@ def test_the_longest_rows_reach_the_bound():
     row = {"age": 90, "job": None, "income": None, "hired": D(2025, 12, 31), "member": True}
     row |= {"note": "tea", "grade": None, "floor": 2, "score": 1.5}
     (encoded,) = STRAIGHT.transformer().transform(table_of([row]))
-    bound = STRAIGHT.row_bound(fit_intercept=False)
+    bound = STRAIGHT.max_row_norm(fit_intercept=False)
     assert np.linalg.norm(encoded) == pytest.approx(bound, abs=1e-12)
     # Many curves are lower than the 1 of an indicator.
     many = [NumericColumn(f"x{k}", 0, 1, missing="indicator") for k in range(40)]
     many = Schema("many", many, TARGET)
     (encoded,) = many.transformer().transform({name: [None] for name in many.feature_names})
-    assert np.linalg.norm(encoded) == pytest.approx(many.row_bound(fit_intercept=False), abs=1e-12)
+    assert np.linalg.norm(encoded) == pytest.approx(
+        many.max_row_norm(fit_intercept=False), abs=1e-12
+    )
 
 
 @pytest.mark.parametrize("intervals", [2, 8, 32])
 def test_a_curve_is_straight_between_its_edges_and_free_at_them(intervals):
-    column = NumericColumn("x", -1, 3, intervals=intervals)
+    column = NumericColumn("x", -1, 3, n_segments=intervals)
     x = np.linspace(-1, 3, 301)
     at_edges = np.random.default_rng(0).normal(size=intervals + 1)
     wanted = np.interp(x, np.linspace(-1, 3, intervals + 1), at_edges)
@@ -458,7 +466,7 @@ def test_a_curve_is_straight_between_its_edges_and_free_at_them(intervals):
 def test_with_higher_hats_a_curve_would_be_ramps_up_to_a_rotation():
     x = np.random.default_rng(0).random(50)
     ramps = np.clip(16 * x[:, np.newaxis] - np.arange(16), 0, 1) - 0.5
-    column = NumericColumn("x", 0, 1, intervals=16)
+    column = NumericColumn("x", 0, 1, n_segments=16)
     hats = Schema("one", [column], TARGET).transformer().fit_transform({"x": x})
     levels = np.floor(np.log2(np.maximum(1, np.arange(16))))
     hats *= 2.0 ** (levels / 2)
@@ -469,21 +477,21 @@ def test_with_higher_hats_a_curve_would_be_ramps_up_to_a_rotation():
 def test_curves_have_as_many_edges_as_public_facts_allow(name):
     schema = load_schema(name)
     curves = schema.additive(signal=math.inf)
-    assert sum(column.intervals for column in curves.numeric) <= 256
+    assert sum(column.n_segments for column in curves.numeric) <= 256
     assert curves.feature_names == schema.feature_names and curves.target == schema.target
     for before, column in zip(schema.numeric, curves.numeric, strict=True):
         apart = before.upper - before.lower
-        assert not before.integer or column.intervals <= max(1, apart)
+        assert not before.integer or column.n_segments <= max(1, apart)
         assert (column.scale == "asinh") == (apart >= 10_000)
-    assert max(column.intervals for column in curves.numeric) == (4 if name == "kddcup99" else 32)
+    assert max(column.n_segments for column in curves.numeric) == (4 if name == "kddcup99" else 32)
     # 32 curves are half as high as 8.
-    heights = {column.height for column in curves.numeric if column.intervals > 1}
+    heights = {column.height for column in curves.numeric if column.n_segments > 1}
     assert heights == {2.0 if name == "kddcup99" else 4.0}
-    assert name != "kddcup99" or curves.row_bound() < 12
+    assert name != "kddcup99" or curves.max_row_norm() < 12
     raised = replace(schema, columns=[replace(schema.numeric[0], height=5.0)])
     assert raised.additive(2).columns[0].height == 5.0
-    assert [c.intervals for c in schema.additive(2).numeric if c.name == "age"] in ([], [2])
-    with pytest.raises(ValueError, match="intervals=3; give a power of two"):
+    assert [c.n_segments for c in schema.additive(2).numeric if c.name == "age"] in ([], [2])
+    with pytest.raises(ValueError, match="n_segments=3; give a power of two"):
         schema.additive(3)
     signals = 1e-3, 500.0, 1000.0, 2000.0, math.inf
     finer = [schema.additive(signal=s) for s in signals]
@@ -491,10 +499,10 @@ def test_curves_have_as_many_edges_as_public_facts_allow(name):
     assert columns == sorted(columns) and columns[0] == schema.additive(2).n_encoded
     plain, said = schema.additive(), schema.additive(2 if name == "kddcup99" else 8)
     assert plain == said
-    assert schema.encoded_columns == plain.encoded_columns and schema.numeric[0].intervals is None
+    assert schema.encoded_columns == plain.encoded_columns and schema.numeric[0].n_segments is None
     assert columns[-1] == curves.n_encoded
     assert all(c <= s / 8 for c, s in zip(columns, signals, strict=True) if c > columns[0])
-    for arguments in ({"signal": 0.0}, {"signal": math.nan}, {"intervals": 4, "signal": 9.0}):
+    for arguments in ({"signal": 0.0}, {"signal": math.nan}, {"n_segments": 4, "signal": 9.0}):
         with pytest.raises(ValueError, match=r"give intervals=\S+, or signal=\S+ above 0 alone"):
             schema.additive(**arguments)
     assert Schema.from_json(curves.to_json()) == curves
@@ -502,7 +510,7 @@ def test_curves_have_as_many_edges_as_public_facts_allow(name):
 
 def test_a_column_that_says_its_intervals_stays_as_it_is():
     many = [NumericColumn(f"fee {k}", 0, 5000, special_values=[0]) for k in range(20)]
-    said = replace(many[0], intervals=16)
+    said = replace(many[0], n_segments=16)
     own = Schema("people", [said, *many[1:]], TARGET)
     for form in (own, own.additive(8), own.additive(signal=math.inf)):
         assert form.encoded_columns[0] == said and form.encoded_columns[1] != many[1]
@@ -517,7 +525,7 @@ def test_a_column_that_says_its_intervals_stays_as_it_is():
 def test_many_numbers_have_fewer_intervals(count, intervals):
     columns = [NumericColumn(f"fee {k}", 0, 5000 if k < 3 else 9.5) for k in range(count)]
     found = Schema("people", columns, TARGET)
-    assert {c.intervals for c in found.encoded_columns} == {intervals}
+    assert {c.n_segments for c in found.encoded_columns} == {intervals}
     assert found.n_encoded == count * intervals
 
 
@@ -535,7 +543,7 @@ def test_special_values_are_listed_in_whatever_way_a_list_is_written():
         for given in (["9999-12-31"], [D(9999, 12, 31)])
     ]
     assert dates[0] == dates[1] and dates[0].encoded_names == ["x", "x = 9999-12-31"]
-    assert not NumericColumn("x", 0, 1, intervals=1, special_values=[0]).is_straight
+    assert not NumericColumn("x", 0, 1, n_segments=1, special_values=[0]).is_straight
 
 
 def test_special_values_are_in_the_file_and_a_check_knows_them():
@@ -558,7 +566,7 @@ def test_special_values_are_in_the_file_and_a_check_knows_them():
 
 
 def test_a_special_value_is_learned_where_no_curve_can():
-    column = NumericColumn("x", 0, 5000, intervals=4, special_values=[0, 2200])
+    column = NumericColumn("x", 0, 5000, n_segments=4, special_values=[0, 2200])
     x = np.arange(5001.0)
     block = Schema("one", [column], TARGET).transformer().fit_transform({"x": x})
     design = np.column_stack([block, np.ones(len(x))])
@@ -623,7 +631,7 @@ def test_a_dask_frame_is_encoded_by_partition_and_fitted():
 def test_an_artificial_table_has_all_kinds():
     X, y = sample_from_schema(NINE, 50, random_state=0)
     assert X.shape == (50, NINE.n_encoded) and set(y) == {"no", "yes"}
-    assert (np.linalg.norm(X, axis=1) <= NINE.row_bound(fit_intercept=False)).all()
+    assert (np.linalg.norm(X, axis=1) <= NINE.max_row_norm(fit_intercept=False)).all()
     frame, labels = sample_from_schema(NINE, 50, random_state=0, as_frame=True)
     assert list(frame) == NINE.feature_names and labels.name == NINE.target.name
     assert_array_equal(NINE.transformer().fit_transform(frame), X)
@@ -725,7 +733,7 @@ def test_spans_and_moments_are_no_numbers_whatever_their_unit(unit):
 def test_the_day_of_a_moment_is_that_of_the_clock_on_the_wall(container):
     zone = zoneinfo.ZoneInfo("America/New_York")
     table = container({"x": [datetime.datetime(2020, 1, 3, 23, tzinfo=zone)]}, None)
-    encoder = Schema("one", [DateColumn("x", FIRST, LAST, intervals=1)], TARGET).transformer()
+    encoder = Schema("one", [DateColumn("x", FIRST, LAST, n_segments=1)], TARGET).transformer()
     in_utc = container({"x": [datetime.datetime(2020, 1, 4, 4, tzinfo=datetime.UTC)]}, None)
     if container is not as_polars:
         # Polars turns what Python hands it into UTC.
@@ -871,11 +879,16 @@ def test_all_errors_of_a_document_are_told_at_once():
 WRONG = [
     (NumericColumn, ("x", 0, 1), {"scale": "log"}, "scale='log'"),
     (NumericColumn, ("x", 0, 1), {"integer": "no"}, "integer='no'"),
-    (NumericColumn, ("x", 0, 1), {"outside": None}, "outside=None"),
-    (NumericColumn, ("x", 0, 1), {"unit": 0}, "unit=0"),
-    (NumericColumn, ("x", 0, 1e10), {"unit": 1e-300, "scale": "asinh"}, "unit=1e-300"),
-    (NumericColumn, ("x", 0, 1), {"intervals": 512}, "intervals=512"),
-    (DateColumn, ("x", FIRST, LAST), {"intervals": True}, "intervals=True"),
+    (NumericColumn, ("x", 0, 1), {"out_of_bounds": None}, "out_of_bounds=None"),
+    (NumericColumn, ("x", 0, 1), {"linear_width": 0}, "linear_width=0"),
+    (
+        NumericColumn,
+        ("x", 0, 1e10),
+        {"linear_width": 1e-300, "scale": "asinh"},
+        "linear_width=1e-300",
+    ),
+    (NumericColumn, ("x", 0, 1), {"n_segments": 512}, "n_segments=512"),
+    (DateColumn, ("x", FIRST, LAST), {"n_segments": True}, "n_segments=True"),
     (DateColumn, ("x", FIRST, LAST), {"height": 0.0}, "height=0.0; give a number above 0"),
     (NumericColumn, ("x", 0, 9), {"special_values": [True]}, "list finite numbers"),
     (NumericColumn, ("x", 0, 9), {"special_values": [1, math.inf]}, "list finite numbers"),
@@ -901,9 +914,9 @@ WRONG = [
     (OrdinalColumn, ("x", ["a"]), {}, "list at least two"),
     (OrdinalColumn, ("x", ["a", "b"]), {"missing": "c"}, "missing='c'"),
     (CategoricalColumn, ("x", ["a", "b"]), {"missing": "c"}, "missing='c'"),
-    (CategoricalColumn, ("x", ["a", "b"]), {"unknown": "drop"}, "unknown='drop'"),
+    (CategoricalColumn, ("x", ["a", "b"]), {"handle_unknown": "drop"}, "handle_unknown='drop'"),
     (CategoricalColumn, ("x", ["a ", "b"]), {}, "leave out spaces around texts"),
-    (TextColumn, ("x", 0), {}, "buckets=0"),
+    (TextColumn, ("x", 0), {}, "n_features=0"),
     (TextColumn, ("x", 8), {"missing": " "}, "missing=' '"),
 ]
 
@@ -940,7 +953,7 @@ def test_a_draft_reads_no_value_and_cannot_be_used_before_it_is_filled_in(contai
         "lower and upper of 'pay', categories of 'job', labels of 'paid', from what is public"
     )
     uses = [lambda: draft.transformer().fit(table), lambda: draft.transformer().transform(table)]
-    uses += [draft.row_bound, lambda: draft.n_encoded, lambda: draft.classes]
+    uses += [draft.max_row_norm, lambda: draft.n_encoded, lambda: draft.classes]
     uses += [lambda: draft.check(table), lambda: ParquetSource("none", draft)]
     for use in uses:
         with pytest.raises(ValueError, match=says):

@@ -1,4 +1,4 @@
-"""privacy_of: what was fitted inside is counted, once, and no guarantee is stated where none is."""
+"""total_privacy: what was fitted inside is counted once, and no guarantee stated where none is."""
 
 import math
 
@@ -33,7 +33,7 @@ from dpglm import (
     PublicBoundsScaler,
 )
 from dpglm.privacy.gaussian import gdp_epsilon
-from dpglm.workflow import privacy_of
+from dpglm.workflow import total_privacy
 
 DELTA = 1e-3
 SMALL = {"max_iter": 1, "delta": DELTA, "preconditioner": None}
@@ -60,10 +60,10 @@ def test_a_pipeline_costs_what_its_fit_costs_before_and_after():
         ColumnTransformer([("bounds", PublicBoundsScaler(), [0])], remainder="passthrough"),
         clone(MODEL),
     )
-    before = privacy_of(pipeline, *X.shape)
-    after = privacy_of(pipeline.fit(X, y))
+    before = total_privacy(pipeline, *X.shape)
+    after = total_privacy(pipeline.fit(X, y))
     assert before == after == pipeline[-1].privacy_
-    assert privacy_of([pipeline, pipeline]) == after  # one fit, in two places
+    assert total_privacy([pipeline, pipeline]) == after  # one fit, in two places
 
 
 GRID = {"dplogisticregression__epsilon": [0.5, 1.0], "dplogisticregression__clip_schedule": [1, 2]}
@@ -74,10 +74,10 @@ def test_a_search_costs_g_k_plus_one_fits_and_has_no_guarantee(tmp_path, folds):
     pipeline = make_pipeline(PublicBoundsScaler(), clone(MODEL))
     search = GridSearchCV(pipeline, GRID, cv=KFold(folds))
     with pytest.warns(PrivacyWarning, match="GridSearchCV chooses by scores without noise"):
-        before = privacy_of(search, *X.shape)
+        before = total_privacy(search, *X.shape)
     _, total = recorded(tmp_path, lambda: search.fit(X, y))
     with pytest.warns(PrivacyWarning, match="PrivateSearchCV"):
-        after = privacy_of(search, *X.shape)
+        after = total_privacy(search, *X.shape)
     assert cost(after) == pytest.approx(total.mu(), rel=1e-9)
     # Before, the last fit is that of the dearest candidate.
     mu = {e: clone(MODEL).set_params(epsilon=e).plan(*X.shape).ledger.mu() for e in (0.5, 1.0)}
@@ -96,10 +96,10 @@ def test_a_search_costs_g_k_plus_one_fits_and_has_no_guarantee(tmp_path, folds):
 def test_searches_by_chance_or_by_halving(tmp_path):
     drawn = RandomizedSearchCV(MODEL, {"epsilon": [0.5, 1.0, 2.0]}, n_iter=2, cv=KFold(2))
     with pytest.raises(ValueError, match="draws anew"):
-        privacy_of(drawn, *X.shape)
+        total_privacy(drawn, *X.shape)
     drawn.set_params(random_state=3, refit=False)
     with pytest.warns(PrivacyWarning):
-        before = privacy_of(drawn, *X.shape)
+        before = total_privacy(drawn, *X.shape)
     _, total = recorded(tmp_path, lambda: drawn.fit(X, y))
     assert cost(before) == pytest.approx(total.mu(), rel=1e-9)
 
@@ -107,12 +107,12 @@ def test_searches_by_chance_or_by_halving(tmp_path):
         halving = HalvingGridSearchCV(MODEL, {"alpha": [0.0, 1.0]}, cv=KFold(2), factor=2)
         halving.set_params(**resource)
         with pytest.raises(ValueError, match="halving leaves out"):
-            privacy_of(halving, *X.shape)
+            total_privacy(halving, *X.shape)
         path = tmp_path / str(len(resource))
         path.mkdir()
         _, total = recorded(path, lambda halving=halving: halving.fit(X, y))
         with pytest.warns(PrivacyWarning, match="HalvingGridSearchCV"):
-            assert cost(privacy_of(halving, *X.shape)) == pytest.approx(total.mu(), rel=1e-9)
+            assert cost(total_privacy(halving, *X.shape)) == pytest.approx(total.mu(), rel=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_searches_by_chance_or_by_halving(tmp_path):
 @pytest.mark.filterwarnings("ignore::dpglm.PrivacyWarning")
 def test_every_fit_of_a_meta_estimator_is_counted_as_an_odometer_does(tmp_path, estimator, n_fits):
     fitted, total = recorded(tmp_path, lambda: estimator.fit(X, np.arange(60) % n_fits))
-    ledger = privacy_of(fitted)
+    ledger = total_privacy(fitted)
     assert cost(ledger) == pytest.approx(total.mu(), rel=1e-9)
     assert cost(ledger) == pytest.approx(math.sqrt(n_fits) * MODEL.plan(60, 3).ledger.mu())
     assert ledger.protects != isinstance(estimator, CalibratedClassifierCV)
@@ -137,21 +137,21 @@ def test_every_fit_of_a_meta_estimator_is_counted_as_an_odometer_does(tmp_path, 
 
 def test_folds_of_cross_validation_and_lists_of_fits_add_up():
     results = cross_validate(MODEL, X, y, cv=KFold(3), return_estimator=True)
-    ledger = privacy_of(results)
+    ledger = total_privacy(results)
     assert ledger.mu() == pytest.approx(math.sqrt(3) * MODEL.plan(40, 3).ledger.mu())
     said = "the scores, which have no noise or are charged as well, are not released"
     assert said in ledger.assumptions
     mixed = [results["estimator"][0], DPLinearSVM(**SMALL).fit(X, y), ledger]
-    assert privacy_of(mixed).mu() == pytest.approx(math.sqrt(5) * MODEL.plan(60, 3).ledger.mu())
+    assert total_privacy(mixed).mu() == pytest.approx(math.sqrt(5) * MODEL.plan(60, 3).ledger.mu())
     with pytest.raises(ValueError, match="return_estimator=True"):
-        privacy_of(cross_validate(MODEL, X, y, cv=KFold(2)))
+        total_privacy(cross_validate(MODEL, X, y, cv=KFold(2)))
 
 
 def test_a_step_that_reads_other_rows_leaves_no_guarantee_and_an_unknown_one_is_asserted():
     with pytest.warns(PrivacyWarning, match=r"standardscaler \(breaks\)"):
-        leaking = privacy_of(make_pipeline(StandardScaler(), MODEL), *X.shape)
+        leaking = total_privacy(make_pipeline(StandardScaler(), MODEL), *X.shape)
     assert leaking.epsilon() == math.inf
-    unknown = privacy_of(make_pipeline(FunctionTransformer(abs), MODEL), *X.shape)
+    unknown = total_privacy(make_pipeline(FunctionTransformer(abs), MODEL), *X.shape)
     assert unknown.protects
     assert any(a.startswith("functiontransformer treats each row") for a in unknown.assumptions)
 
@@ -171,7 +171,7 @@ class FitsInside(ClassifierMixin, BaseEstimator):
 def test_that_an_unknown_class_keeps_all_that_it_fits_is_an_assumption(tmp_path):
     voting = VotingClassifier([("a", FitsInside()), ("b", MODEL)])
     fitted, total = recorded(tmp_path, lambda: voting.fit(X, y))
-    ledger = privacy_of(fitted)
+    ledger = total_privacy(fitted)
     assert cost(ledger) == pytest.approx(total.mu(), rel=1e-9)
     assert any("a treats" in a and "no private fit" in a for a in ledger.assumptions)
 
@@ -180,7 +180,7 @@ def test_splits_that_can_be_read_once_are_left_for_the_fit():
     splits = KFold(2).split(X)
     search = GridSearchCV(MODEL, {"clip_schedule": [0.1]}, cv=splits)
     with pytest.raises(ValueError, match=r"pass list\(cv\)"):
-        privacy_of(search, *X.shape)
+        total_privacy(search, *X.shape)
     assert len(list(splits)) == 2
 
 
@@ -198,20 +198,20 @@ def test_splits_that_can_be_read_once_are_left_for_the_fit():
 )
 def test_what_cannot_be_known_is_said(study, words):
     with pytest.raises(ValueError, match=words):
-        privacy_of(study)
+        total_privacy(study)
 
 
 def test_a_calibration_of_one_fit_is_known_only_where_that_fit_was_made_before():
     frozen = FrozenEstimator(clone(MODEL).fit(X, y))
     with pytest.warns(PrivacyWarning, match="calibrators"):
-        one = privacy_of(CalibratedClassifierCV(frozen).fit(X, y))
+        one = total_privacy(CalibratedClassifierCV(frozen).fit(X, y))
     assert cost(one) == frozen.privacy_.mu()
     calibrated = CalibratedClassifierCV(MODEL, ensemble=False, cv=KFold(2)).fit(X, y)
     with pytest.raises(ValueError, match="cannot be known"):
-        privacy_of(calibrated)
+        total_privacy(calibrated)
 
 
 def test_leaving_one_out_and_adaptive_fits_are_planned():
     search = GridSearchCV(DPAGDClassifier(max_iter=1, delta=DELTA), {}, cv=LeaveOneOut())
     with pytest.warns(PrivacyWarning):
-        assert privacy_of(search, 9, 3).n_releases == 9 + 1 + 1
+        assert total_privacy(search, 9, 3).n_releases == 9 + 1 + 1

@@ -12,7 +12,7 @@ from sklearn.metrics import accuracy_score, log_loss, roc_auc_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-from dpglm import DPLinearSVM, DPLogisticRegression, Geometric
+from dpglm import DPLinearSVM, DPLogisticRegression, ExponentialDecay
 from dpglm.datasets import make_census
 from dpglm.estimators.solvers import FitTrace, noisy_gradient_descent
 from dpglm.losses import Logistic, Softmax
@@ -122,7 +122,7 @@ def test_coefficients_vary_as_much_as_those_of_n_records_would(fits):
 
 def test_the_recommended_estimator_is_unfitted_new_and_at_the_recommended_setting():
     estimator = DPLogisticRegression(epsilon=2.0, max_iter=4)
-    grid = {"noise_schedule": [Geometric(1.0, 0.5)], "noise_schedule__ratio": [0.9, 1.0]}
+    grid = {"noise_schedule": [ExponentialDecay(1.0, 0.5)], "noise_schedule__ratio": [0.9, 1.0]}
     before = repr(estimator)
     found = graph(estimator, grid, random_state=1).run(X, Y)
     first, second = found.recommended_estimator(), found.recommended_estimator()
@@ -319,7 +319,7 @@ def test_the_influence_on_public_rows_is_that_of_disturbed_runs_of_the_solver(la
     )  # fmt: skip
     found = np.array(noise_from_public(model, rows, y, n_samples=n).influence)
     plan = model.plan(n, 2, labels)
-    space, shape = model._space(plan.facts), (3,) if labels == 2 else (3, 3)
+    space, shape = model._space(plan.metadata), (3,) if labels == 2 else (3, 3)
     target = 2.0 * y - 1 if labels == 2 else y
     loss = Logistic() if labels == 2 else Softmax()
     weights = np.where(np.arange(labels) == 1, 2.5, 1.0)
@@ -399,11 +399,11 @@ def test_a_simulation_of_many_records_has_the_signal_of_all_of_them(fits):
     X, y = np.random.default_rng(0).normal(size=(60, 2)), np.arange(60) % 2
     y[:10] = 1
     settings = {"n_samples": 80_000, "accuracy": 0.8, "n_repeats": 1}
-    related = {"neighboring_relation": "add_or_remove_one", "n_ref": 100_000}
+    related = {"neighboring_relation": "add_or_remove_one", "n_samples_estimate": 100_000}
     for given, n in (({}, 80_000), (related, 100_000)):
         simulated_accuracy(Watched(epsilon=0.2, max_iter=2, **given), X, y, **settings)
         rows, model = fits[-1]
-        assert len(rows) == 20_000 and model.n_ref == (20_000 if given else None)
+        assert len(rows) == 20_000 and model.n_samples_estimate == (20_000 if given else None)
         whole = DPLogisticRegression(epsilon=0.2, **given).plan(n, 2)
         assert model.plan(20_000, 2).n_mu == pytest.approx(whole.n_mu, rel=1e-6)
 

@@ -35,7 +35,7 @@ from dpglm import (
     DPAGDClassifier,
     DPLinearSVM,
     DPLogisticRegression,
-    Geometric,
+    ExponentialDecay,
     PrivacyOdometer,
     seeded_noise,
 )
@@ -47,7 +47,14 @@ from dpglm.privacy.events import FilterEvent, ObjectivePerturbationEvent
 from dpglm.privacy.gaussian import GaussianEvent, PoissonSampledEvent, gdp_delta
 from dpglm.privacy.noise import entropy_source
 from dpglm.privacy.selection import ChoosingVault
-from dpglm.privacy.vault import GaussianSum, PlannedReleases, PrivacyFilter, Release, Tape, Vault
+from dpglm.privacy.vault import (
+    GaussianSum,
+    PlannedReleases,
+    PrivacyFilter,
+    Release,
+    ReleaseRecorder,
+    Vault,
+)
 from dpglm.sums import objective as objective_module
 from dpglm.sums.objective import Objective
 
@@ -129,7 +136,7 @@ def test_a_solver_that_asks_for_anything_else_is_refused(solver):
         assert vault.log == seen[0]
         raise BudgetExceededError("and gives up")
 
-    model = planted(refused)(noise_schedule=Geometric(1.0, 0.9), **PLAIN)
+    model = planted(refused)(noise_schedule=ExponentialDecay(1.0, 0.9), **PLAIN)
     plan = model.plan(N_ROWS, N_FEATURES)
     with record() as recorded, pytest.raises(BudgetExceededError, match="gives up") as info:
         model.fit(*table())
@@ -202,7 +209,7 @@ def test_a_sum_of_another_size_than_its_noise_is_for_is_not_released():
 
     def solver(vault, plan):
         vault.change_basis(np.ones((N_FEATURES + 1, 1)))
-        vault.magnitudes(plan.noise_multiplier[0])
+        vault.magnitude_histogram(plan.noise_multiplier[0])
 
     with record() as recorded, pytest.raises(RuntimeError, match="A sum of 194 numbers has 776"):
         planted(solver)(**PLAIN).fit(*table())
@@ -339,7 +346,13 @@ def test_the_methods_of_a_vault_are_few_and_all_of_them_answer_with_noise():
         for name, method in inspect.getmembers(ChoosingVault, inspect.isfunction)
         if not name.startswith("_")
     }
-    asked = ["choose_step", "gradient_sum", "lengths", "magnitudes", "second_moment"]
+    asked = [
+        "choose_step",
+        "gradient_sum",
+        "norm_histogram",
+        "magnitude_histogram",
+        "second_moment",
+    ]
     changes = ["change_basis", "scale_columns", "weigh_rows"]
     assert sorted(questions) == sorted(["admits", "check_unbroken", *changes, *asked])
     X, y = table()
@@ -355,8 +368,8 @@ def test_the_methods_of_a_vault_are_few_and_all_of_them_answer_with_noise():
             vault.second_moment(3.0, 2.0, diagonal=False),
             vault.second_moment(3.0, 2.0, diagonal=True),
             vault.second_moment(3.0, 2.0, diagonal=False, coef=zeros),
-            vault.magnitudes(1.0).ravel(),
-            vault.lengths(1.0),
+            vault.magnitude_histogram(1.0).ravel(),
+            vault.norm_histogram(1.0),
             vault.scale_columns(np.ones(N_FEATURES + 1)),
             vault.change_basis(np.eye(N_FEATURES + 1)),
             vault.weigh_rows(1.0),
@@ -464,7 +477,7 @@ def test_the_ledger_of_a_fit_that_stops_early_lists_all_that_was_planned():
 EVERY = {
     **ESTIMATORS,
     "batches": DPLogisticRegression(max_iter=8, sampling_rate=0.3),
-    "intervals": DPLogisticRegression(epsilon=1e4, max_iter=2, inference_share=0.9),
+    "intervals": DPLogisticRegression(epsilon=1e4, max_iter=2, inference_fraction=0.9),
     "adaptive": DPAGDClassifier(epsilon=4.0, max_iter=4, n_steps=5, preconditioner=None),
     "published": DPAGDClassifier.as_published(epsilon=4.0, max_iter=4),
     "moments": SGDMomentsAccountant(max_iter=8, batch_size=18),
@@ -502,7 +515,7 @@ def neighbours(relation, n_classes, null=1e308):
 def made(name, relation, n_classes=2):
     return clone(EVERY[name]).set_params(
         neighboring_relation=relation,
-        n_ref=N_ROWS if relation == "add_or_remove_one" else None,
+        n_samples_estimate=N_ROWS if relation == "add_or_remove_one" else None,
         classes=list(range(n_classes)),
     )
 
@@ -597,8 +610,8 @@ def a_longer_way(original, objective, coef, direction, steps, **bound):
     return original(objective, coef, direction, 3 * steps, **bound)
 
 
-def a_moment_of_more_weight(original, objective, row_bound, diagonal, coef):
-    total = original(objective, row_bound, diagonal, coef)
+def a_moment_of_more_weight(original, objective, row_clipping_norm, diagonal, coef):
+    total = original(objective, row_clipping_norm, diagonal, coef)
     return total if coef is None else 4.0 * total
 
 
@@ -640,7 +653,7 @@ def test_two_fits_that_do_not_release_the_same_are_not_compared():
         tapes.append(recorded)
     with pytest.raises(ValueError, match="did not release the same"):
         largest_ratio(*tapes)
-    assert largest_ratio(Tape(), Tape()) == 0.0
+    assert largest_ratio(ReleaseRecorder(), ReleaseRecorder()) == 0.0
 
 
 def test_nothing_is_recorded_outside_of_the_block():
@@ -750,7 +763,7 @@ def hard_problems(draw, group_sizes):
     }
     if most := draw(st.sampled_from(group_sizes)):
         groups = rng.permutation(n) // most
-        options |= {"groups": groups, "max_group_size": most, "max_weight": 1e6}
+        options |= {"groups": groups, "max_contributions": most, "max_weight": 1e6}
         options["row_weights"] = draw(st.sampled_from([0.0, 1e-200, 1e6])) ** rng.random(n)
     objective = Objective(store(X), target, loss, **options)
     length = objective.coef_shape[0]

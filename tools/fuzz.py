@@ -62,7 +62,7 @@ COMMANDS = [
     "plan --n 1000 --noise-multiplier 40 --n-iter 100 --clip 0.5 --alpha 0.01",
     "plan --n 500 --epsilon 2 --estimator agd --preconditioner diagonal",
     "compare --dataset census --epsilons 0.1,1 --folds 3 --estimators svm,majority --jobs 0",
-    "audit --estimator svm --epsilon 2 --canaries 200 --fits 100 --false-alarm 1e-4",
+    "audit --estimator svm --epsilon 2 --canaries 200 --fits 100 --false-positive-rate 1e-4",
     "audit --all --black-box --delta 1e-5",
 ]
 ODDITIES = [
@@ -134,7 +134,7 @@ def fuzz_ledger(data: bytes) -> None:
 def fuzz_schema(data: bytes) -> None:
     schema = Schema.from_json(data.decode("utf-8", "replace"))
     assert Schema.from_json(schema.to_json()) == schema
-    assert schema.row_bound() > 0
+    assert schema.max_row_norm() > 0
     encoder = schema.transformer()
     empty = encoder.transform({name: [] for name in schema.feature_names})
     assert empty.shape == (0, schema.n_encoded) == (0, len(encoder.get_feature_names_out()))

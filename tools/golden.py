@@ -28,20 +28,20 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from dpglm import (  # noqa: E402
+    BiasCorrectedMomentum,
     Constant,
-    DebiasedMomentum,
+    ConvexStep,
     DecayingClip,
     DiagonalPreconditioner,
     DPAGDClassifier,
     DPLinearSVM,
     DPLogisticRegression,
     DynamicNoise,
+    ExponentialDecay,
     FullPreconditioner,
-    Geometric,
     HeavyBall,
-    InverseTime,
-    LectureStep,
-    Piecewise,
+    InverseTimeDecay,
+    PiecewiseConstant,
     Polynomial,
     seeded_noise,
 )
@@ -142,7 +142,7 @@ SHORT = {
 RELATIONS = {
     "zero_out": {},
     "replace_one": {"neighboring_relation": "replace_one"},
-    "add_or_remove_one": {"neighboring_relation": "add_or_remove_one", "n_ref": 280},
+    "add_or_remove_one": {"neighboring_relation": "add_or_remove_one", "n_samples_estimate": 280},
 }
 SAMPLED = (SGDAdvancedComposition, SGDMomentsAccountant)
 
@@ -163,14 +163,14 @@ def _fixed_in_advance():
     """Yield noisy gradient descent: containers, schedules, momentum, averages, whitening."""
     two, three, census = "two classes", "three classes", "census"
     plain = {"max_iter": 6, "preconditioner": None}
-    lecture = LectureStep(row_bound=2.0)
+    lecture = ConvexStep(max_row_norm=2.0)
     batches = {"max_iter": 5, "sampling_rate": 0.25, "preconditioner": None}
     for table, container, parameters in (
         (census, dense, {}),
-        (two, dense, {"max_iter": 4, "epsilon": 300.0, "inference_share": 0.5}),
+        (two, dense, {"max_iter": 4, "epsilon": 300.0, "inference_fraction": 0.5}),
         (census, csr, {"max_iter": 4, "preconditioner": "diagonal", "classes": [0, 1]}),
         (two, strided, {"max_iter": 4}),
-        (three, persons, {"max_iter": 4, "max_group_size": 2}),
+        (three, persons, {"max_iter": 4, "max_contributions": 2}),
         (two, blocks, {"max_iter": 4}),
         (three, sparse_blocks, {"max_iter": 3, "momentum": None}),
         (three, blocks, {**plain, "max_iter": 3}),
@@ -185,14 +185,18 @@ def _fixed_in_advance():
             csr,
             {
                 **plain,
-                "noise_schedule": DynamicNoise(momentum=0.5, row_bound=2.0),
+                "noise_schedule": DynamicNoise(momentum=0.5, max_row_norm=2.0),
                 "alpha": 0.1,
-                "momentum": DebiasedMomentum(0.5),
+                "momentum": BiasCorrectedMomentum(0.5),
                 "clip_schedule": DecayingClip(1.0),
             },
         ),
         (two, float32, {**plain, "clip_schedule": DecayingClip(2.0, horizon=3), "averaging": 0.4}),
-        (two, dense, {**plain, "noise_schedule": Geometric(1.0, 0.8), "momentum": HeavyBall(0.7)}),
+        (
+            two,
+            dense,
+            {**plain, "noise_schedule": ExponentialDecay(1.0, 0.8), "momentum": HeavyBall(0.7)},
+        ),
         (three, dense, {**plain, "noise_schedule": Polynomial(1.0, 0.2, 2.0), "momentum": 0.3}),
         (
             two,
@@ -200,7 +204,7 @@ def _fixed_in_advance():
             {
                 **plain,
                 "alpha": 0.5,
-                "step_schedule": InverseTime(),
+                "step_schedule": InverseTimeDecay(),
                 "averaging": "t_weighted",
                 "momentum": None,
             },
@@ -220,20 +224,22 @@ def _fixed_in_advance():
             csr,
             {
                 "max_iter": 6,
-                "clip_schedule": Piecewise((2.0, 1.0, 0.5), (0.3, 0.6)),
+                "clip_schedule": PiecewiseConstant((2.0, 1.0, 0.5), (0.3, 0.6)),
                 "step_schedule": Constant(0.7),
-                "preconditioner": DiagonalPreconditioner(share=0.3, damping=2.0, row_bound=1.5),
+                "preconditioner": DiagonalPreconditioner(
+                    budget_fraction=0.3, damping=2.0, row_clipping_norm=1.5
+                ),
                 "averaging": "tail",
                 "class_weight": {0: 2.0, 1: 1.0, 2: 0.5},
             },
         ),
         (two, dense, {"max_iter": 4, "preconditioner": FullPreconditioner(0.2), "alpha": 0.05}),
-        (two, csr, {"max_iter": 4, "fit_intercept": False, "momentum": "debiased"}),
+        (two, csr, {"max_iter": 4, "fit_intercept": False, "momentum": "bias_corrected"}),
         (two, dense, batches),
         (three, csr, {**batches, "momentum": "heavy_ball", "clip_schedule": "decaying"}),
         (two, blocks, {**batches, "preconditioner": "full", **RELATIONS["add_or_remove_one"]}),
         (two, fortran, {**batches, "epsilon": math.inf}),
-        (two, dense, {**batches, "batches": "fixed", **RELATIONS["replace_one"]}),
+        (two, dense, {**batches, "batches": "without_replacement", **RELATIONS["replace_one"]}),
         (two, csr, {**batches, **RELATIONS["replace_one"]}),
         (
             two,
@@ -242,7 +248,7 @@ def _fixed_in_advance():
                 "preconditioner": None,
                 "noise_multiplier": 14.0,
                 "max_iter": "budget",
-                "clip_schedule": Geometric(1.0, 0.9, 0.5),
+                "clip_schedule": ExponentialDecay(1.0, 0.9, 0.5),
             },
         ),
     ):
@@ -275,13 +281,17 @@ def _adaptive():
         (two, dense, published),
         (three, csr, {**published, "n_splits": 8}),
         (two, blocks, short),
-        (two, persons, {**short, "max_group_size": 3, "max_weight": 1.0}),
+        (two, persons, {**short, "max_contributions": 3, "max_weight": 1.0}),
         (three, sparse_blocks, {**short, "loss": "smoothed_hinge"}),
         (two, dask, {**short, "fit_intercept": False}),
         (two, dense, {**short, "preconditioner": "full", "clip_schedule": 0.5}),
         (three, csr, {**short, "preconditioner": "diagonal", "alpha": 0.05}),
         (two, dense, {"epsilon": math.inf, "max_iter": 4, "class_weight": {0: 1.0, 1: 2.0}}),
-        (two, csr, {**short, "loss": "hinge", "momentum": DebiasedMomentum(0.6), "loss_clip": 3.0}),
+        (
+            two,
+            csr,
+            {**short, "loss": "hinge", "momentum": BiasCorrectedMomentum(0.6), "loss_clip": 3.0},
+        ),
         ("census", dense, {"epsilon": 4.0, "clip_schedule": DecayingClip(3.0), "max_iter": 6}),
     ):
         yield DPAGDClassifier, table, container, parameters
@@ -294,10 +304,10 @@ def _baselines():
     no_noise = {"epsilon": math.inf}
     yield from (
         (ObjectivePerturbation, two, dense, {"loss": "smoothed_hinge", **weighted}),
-        (ObjectivePerturbation, two, csr, {"alpha": 0.3, "row_bound": 1.5}),
+        (ObjectivePerturbation, two, csr, {"alpha": 0.3, "max_row_norm": 1.5}),
         (ObjectivePerturbation, three, dense, {"epsilon": math.inf, "alpha": 0.01}),
         (OutputPerturbation, three, dense, {"loss": "smoothed_hinge", "alpha": 0.1}),
-        (OutputPerturbation, two, float32, {**weighted, "row_bound": 2.0}),
+        (OutputPerturbation, two, float32, {**weighted, "max_row_norm": 2.0}),
         (OutputPerturbation, two, csr, no_noise),
         (DescentOutputPerturbation, two, dense, {"max_iter": 5, "clip": 0.5, "alpha": 0.1}),
         (DescentOutputPerturbation, three, csr, {"loss": "smoothed_hinge", "max_iter": 3}),
@@ -383,8 +393,8 @@ def fit(name):
 
 def _debiased(trace):
     """Return the coefficients that intervals are of, if there are any."""
-    found = getattr(trace, "debiased", None)
-    return {} if found is None else {"debiased": found.coef.tolist()}
+    found = getattr(trace, "bias_corrected", None)
+    return {} if found is None else {"bias_corrected": found.coef.tolist()}
 
 
 def _digests(trace):

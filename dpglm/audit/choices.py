@@ -33,13 +33,13 @@ class ChoiceCounts:
     epsilon: float
 
 
-def audit_choices(choices: ChoiceCounts, *, false_alarm: float = 1e-6) -> AuditResult:
+def audit_choices(choices: ChoiceCounts, *, false_positive_rate: float = 1e-6) -> AuditResult:
     """Test how often each candidate was chosen against the law of the claim.
 
     Parameters
     ----------
     choices : ChoiceCounts
-    false_alarm : float, default=1e-6
+    false_positive_rate : float, default=1e-6
         Probability with which each of the two tests rejects a claim that holds.
 
     Returns
@@ -66,11 +66,11 @@ def audit_choices(choices: ChoiceCounts, *, false_alarm: float = 1e-6) -> AuditR
     tails = binom.cdf(choices.counts, n_draws, choices.law)
     tails = np.minimum(tails, binom.sf(choices.counts - 1, n_draws, choices.law))
     p_value = min(1.0, 2 * len(tails) * float(tails.min()))
-    nats = -math.log(false_alarm)
+    nats = -math.log(false_positive_rate)
     lowest = _least_power(choices, n_draws, nats)
     found = {
         f"the choices do not have the law that was charged: p-value {p_value:.2g}": p_value
-        < false_alarm,
+        < false_positive_rate,
         f"the choices follow the scores too closely: epsilon is at least "
         f"{lowest * choices.epsilon:.3g}, and {choices.epsilon:.3g} was charged": lowest > 1,
     }
@@ -129,7 +129,7 @@ def _caught_power(law: np.ndarray, n_draws: int, nats: float) -> float:
     return root(excess, limit, _LARGEST_POWER)
 
 
-def noisy_max_law(scores: np.ndarray, scale: float) -> np.ndarray:
+def noisy_max_distribution(scores: np.ndarray, scale: float) -> np.ndarray:
     """Return the probability of each score to be the largest after Laplace noise."""
     u = (scores - scores.max()) / scale
     x = np.linspace(u.min() - 40, 40, _QUADRATURE_POINTS)[:, np.newaxis]
@@ -190,7 +190,7 @@ def choice_counts(estimator: Any, *, n_fits: int = 1000) -> ChoiceCounts:
     scores, charged = choices[0].exact, choices[0].event
     scale = factor * score_range / charged.epsilon
     if isinstance(charged, LaplaceSelectionEvent):
-        law = noisy_max_law(scores, scale)
+        law = noisy_max_distribution(scores, scale)
     elif isinstance(charged, PermuteAndFlipEvent):
         law = permute_and_flip_law(scores, scale)
     else:

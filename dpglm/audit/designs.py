@@ -23,7 +23,13 @@ from dpglm.exceptions import PrivacyWarning, require
 from dpglm.losses import Loss
 from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS
 from dpglm.privacy.ledger import Event, composed_delta, composed_epsilon, composed_mu, run_lengths
-from dpglm.privacy.vault import LENGTHS, POWERS, Recorded, Tape, triangle
+from dpglm.privacy.vault import (
+    MAGNITUDE_POWERS,
+    NORM_BIN_EDGES,
+    RecordedRelease,
+    ReleaseRecorder,
+    triangle,
+)
 
 _CONTAINERS = ("dense", "sparse", "blocks", "dask")
 _N_BLOCKS = 3
@@ -72,7 +78,7 @@ def prepared(estimator: Any, **parameters: Any) -> Any:
     )
 
 
-def releases_of(estimator: Any, *table: Any) -> list[Recorded]:
+def releases_of(estimator: Any, *table: Any) -> list[RecordedRelease]:
     """Fit on a table, and return what was released."""
     with record() as recorded, warnings.catch_warnings():
         # They are artificial, and fitted as often as it takes.
@@ -83,7 +89,7 @@ def releases_of(estimator: Any, *table: Any) -> list[Recorded]:
 
 def fitted(estimator: Any, *table: Any) -> Any:
     """Fit on canaries; where a record is a group, each is as many equal rows as may count."""
-    size = getattr(estimator, "max_group_size", None)
+    size = getattr(estimator, "max_contributions", None)
     if size is None:
         return estimator.fit(*table)
     X, y = table
@@ -111,7 +117,7 @@ def _scored(
 
 
 def _scored_sum(
-    coins: np.ndarray, release: Recorded, sums: np.ndarray, size: float
+    coins: np.ndarray, release: RecordedRelease, sums: np.ndarray, size: float
 ) -> CanaryScores:
     """Return the scores by sums of one release, of which a canary that is there adds `size`."""
     std = release.sensitivity * release.event.noise_multiplier
@@ -134,7 +140,7 @@ def canary_scores(
         `DPLogisticRegression`, `DPLinearSVM`, `DPAGDClassifier` or a mini-batch baseline. Cloned,
         without intercept, and with steps so short that every canary's gradient stays clipped. A
         preconditioner is replaced by a diagonal one, which does not mix the canaries, of the same
-        share and ``row_bound`` that leaves their units alone; other parameters are kept.
+        share and ``row_clipping_norm`` that leaves their units alone; other parameters are kept.
     n_canaries : int, default=500
         Each is a row on an axis of its own. Under ``"replace_one"`` its label is a coin flip;
         otherwise the coin decides whether it is there or a null row.
@@ -149,7 +155,7 @@ def canary_scores(
     Returns
     -------
     CanaryScores
-        With the claim of that stage, and complaints about what needs no statistics: a fit must
+        With the claim of that stage, and violations about what needs no statistics: a fit must
         release what its ledger states, and leave nothing but what follows from its releases.
 
     Notes
@@ -174,21 +180,21 @@ def canary_scores(
     coins = coin_flips(n_canaries, random_state)
     estimator, plan = _on_axes(estimator, n_canaries, stage)
     labels, moment = np.unique(estimator.classes), plan.second_moment
-    row_bound = 0.0 if moment is None else moment.row_bound
-    row_norm = _ROW_OVER_CLIP * max(n_canaries * float(plan.clip.max()), row_bound)
+    row_clipping_norm = 0.0 if moment is None else moment.row_clipping_norm
+    row_norm = _ROW_OVER_CLIP * max(n_canaries * float(plan.clip.max()), row_clipping_norm)
     flips = stage == "gradients" and estimator.neighboring_relation == "replace_one"
     label = labels[coins.astype(int)] if flips else np.full(n_canaries, labels[1])
     table = contained(row_norm * (coins | flips), label, container)
     if stage == "second_moment":
         release = releases_of(estimator.set_params(max_iter=1), *table)[0]
-        return _scored_sum(coins, release, release.answer, row_bound**2)
+        return _scored_sum(coins, release, release.answer, row_clipping_norm**2)
     own, other = (_unit_slope(estimator._loss(len(labels)), len(labels), i) for i in (1, 0))
     # Where an absent canary has another label it pulls the other way.
     with onto(_Pulls(own - flips * other, moment is not None)) as seen:
         fitted(estimator, *table)
     factor = NEIGHBORING_RELATIONS[estimator.neighboring_relation].sensitivity_factor
-    complaints = (*_imbalance(estimator, plan, seen.events), *_leaks(estimator))
-    return _gradient_scores(coins, seen, factor, plan.sampling_rate, flips, complaints=complaints)
+    violations = (*_imbalance(estimator, plan, seen.events), *_leaks(estimator))
+    return _gradient_scores(coins, seen, factor, plan.sampling_rate, flips, violations=violations)
 
 
 def _on_axes(estimator: Any, n_canaries: int, stage: str) -> tuple[Any, Any]:
@@ -203,13 +209,15 @@ def _on_axes(estimator: Any, n_canaries: int, stage: str) -> tuple[Any, Any]:
         raise ValueError(f"stage={stage!r} is not a stage of {estimator!r}.")
     if moment is not None:
         # Of the same share, and such that the units of columns are left alone.
-        diagonal = DiagonalPreconditioner(moment.preconditioner.share, row_bound=moment.row_bound)
+        diagonal = DiagonalPreconditioner(
+            moment.preconditioner.budget_fraction, row_clipping_norm=moment.row_clipping_norm
+        )
         estimator.set_params(preconditioner=diagonal)
         plan = estimator.plan(n_canaries, n_canaries, len(np.unique(estimator.classes)))
     return estimator, plan
 
 
-class _Pulls(Tape):
+class _Pulls(ReleaseRecorder):
     """Adds up how far each canary pulled the sums of gradients; of the sums it keeps none."""
 
     def __init__(self, change: np.ndarray, n_moments: int) -> None:
@@ -296,15 +304,17 @@ def cross_moment_scores(estimator: Any, n_canaries: int, random_state: Any = Non
     estimator = prepared(estimator, max_iter=1)
     labels = np.unique(estimator.classes)
     moment = estimator.plan(n_canaries, 2 * n_canaries, len(labels)).second_moment
-    row_bound = moment.row_bound
+    row_clipping_norm = moment.row_clipping_norm
     estimator.set_params(
-        preconditioner=FullPreconditioner(moment.preconditioner.share, row_bound=row_bound)
+        preconditioner=FullPreconditioner(
+            moment.preconditioner.budget_fraction, row_clipping_norm=row_clipping_norm
+        )
     )
-    X = np.kron(np.diag(coins), [row_bound / math.sqrt(2)] * 2)
+    X = np.kron(np.diag(coins), [row_clipping_norm / math.sqrt(2)] * 2)
     release = releases_of(estimator, X, np.full(n_canaries, labels[1]))[0]
     (rows, columns), _ = triangle(2 * n_canaries)
     entries = release.answer[(rows % 2 == 0) & (columns == rows + 1)]
-    return _scored_sum(coins, release, entries, row_bound**2 / math.sqrt(2))
+    return _scored_sum(coins, release, entries, row_clipping_norm**2 / math.sqrt(2))
 
 
 def counted_shape(estimator: Any, counts: str) -> tuple[int, int] | None:
@@ -313,7 +323,9 @@ def counted_shape(estimator: Any, counts: str) -> tuple[int, int] | None:
     Histograms of norms are released where there are too many columns, or too few rows, for
     histograms of magnitudes. The result is None if no table is found.
     """
-    fewest, widths = (4 * POWERS.size, (_FEW,)) if counts == _MAGNITUDES else (32, (_FEW, 256))
+    fewest, widths = (
+        (4 * MAGNITUDE_POWERS.size, (_FEW,)) if counts == _MAGNITUDES else (32, (_FEW, 256))
+    )
     model = prepared(estimator, fit_intercept=False)
     for n_rows, n_columns in product((fewest << doublings for doublings in range(11)), widths):
         plan = _with_rows(model, n_rows).plan(n_rows, n_columns)
@@ -324,7 +336,7 @@ def counted_shape(estimator: Any, counts: str) -> tuple[int, int] | None:
 
 def _with_rows(estimator: Any, n_rows: int) -> Any:
     known = estimator.neighboring_relation != "add_or_remove_one"
-    return estimator if known else estimator.set_params(n_ref=n_rows)
+    return estimator if known else estimator.set_params(n_samples_estimate=n_rows)
 
 
 def counted_scores(
@@ -339,10 +351,10 @@ def counted_scores(
     coins, shape = coin_flips(n_canaries, random_state), counted_shape(estimator, counts)
     estimator = _with_rows(prepared(estimator, max_iter=1), shape[0])
     swapped = estimator.neighboring_relation == "replace_one"
-    sizes, n_entries = 1.5 * 2.0**POWERS, _FEW
+    sizes, n_entries = 1.5 * 2.0**MAGNITUDE_POWERS, _FEW
     sizes = np.concatenate([sizes, -sizes])
     if counts != _MAGNITUDES:
-        sizes, n_entries = 0.75 * LENGTHS[1:], 1
+        sizes, n_entries = 0.75 * NORM_BIN_EDGES[1:], 1
     each, scores = len(sizes) // (1 + swapped), []
     for first in range(0, n_canaries, each):
         there = coins[first : first + each]
@@ -377,14 +389,14 @@ def minimizer_scores(estimator: Any, n_canaries: int, random_state: Any = None) 
     coins = coin_flips(n_canaries, random_state)
     estimator = prepared(estimator, **ONE_RELEASE)
     plan = estimator.plan(n_canaries, n_canaries)
-    trace = _fit_own_problems(estimator, plan.facts.row_bound, coins)
+    trace = _fit_own_problems(estimator, plan.metadata.max_row_norm, coins)
     penalty = plan.penalty
     output_std = penalty * trace.output_std
     std = math.hypot(trace.tilt_std, output_std)
     nodes, weights = np.polynomial.hermite_e.hermegauss(_QUADRATURE_NODES)
     weights = weights / weights.sum()
     tilts = trace.tilt_std * nodes
-    moved = penalty * _minimizers(estimator._loss(2), plan.facts.row_bound, penalty, tilts)
+    moved = penalty * _minimizers(estimator._loss(2), plan.metadata.max_row_norm, penalty, tilts)
     mean = float(weights @ moved)
     variance = float(weights @ (moved - mean) ** 2) + output_std**2
     scores, excess = penalty * estimator.coef_[0] / std, variance / std**2 - 1
@@ -408,12 +420,12 @@ def iterate_scores(estimator: Any, n_canaries: int, random_state: Any = None) ->
     coins = coin_flips(n_canaries, random_state)
     estimator = prepared(estimator, classes=[0, 1], class_weight=None)
     plan = estimator.plan(n_canaries, n_canaries)
-    row_norm, loss, end = plan.facts.row_bound, estimator._loss(2), np.zeros(1)
+    row_norm, loss, end = plan.metadata.max_row_norm, estimator._loss(2), np.zeros(1)
     trace = _fit_own_problems(estimator, row_norm, coins)
     for _ in range(plan.n_steps):
         gradient = row_norm * loss.derivative(row_norm * end, np.ones(1))
-        gradient = np.clip(gradient, -plan.clip, plan.clip) / plan.facts.n_samples
-        end = end - plan.step * (gradient + plan.facts.alpha * end)
+        gradient = np.clip(gradient, -plan.clip, plan.clip) / plan.metadata.n_samples
+        end = end - plan.step * (gradient + plan.metadata.alpha * end)
     std = trace.output_std
     return _scored(coins, estimator.coef_[0] / std, float(end[0]) / std, trace.events)
 
@@ -425,11 +437,11 @@ def newton_scores(estimator: Any, n_canaries: int, random_state: Any = None) -> 
     plan = estimator.plan(n_canaries, n_canaries)
     # Only now the penalty, on which the ridge may depend.
     estimator.set_params(alpha=0.0)
-    trace = _fit_own_problems(estimator, max(8 * plan.clip, plan.row_bound), coins)
+    trace = _fit_own_problems(estimator, max(8 * plan.clip, plan.max_row_norm), coins)
     gradient_std, direction_std = trace.gradient_noise_std[0], trace.direction_noise_std[0]
     # n times the curvature along an axis, without its canary and with it.
-    absent = plan.facts.n_samples * plan.ridge
-    present = absent + plan.facts.curvature * plan.row_bound**2
+    absent = plan.metadata.n_samples * plan.ridge
+    present = absent + plan.metadata.curvature * plan.max_row_norm**2
     std = math.hypot(gradient_std / absent, direction_std)
     excess = math.hypot(gradient_std / present, direction_std) ** 2 / std**2 - 1
     scores, shift = estimator.coef_[0] / std, plan.clip / present / std

@@ -5,10 +5,10 @@ from contextlib import AbstractContextManager, contextmanager
 
 import numpy as np
 
-from dpglm.privacy.vault import Recorded, Tape, tape
+from dpglm.privacy.vault import RecordedRelease, ReleaseRecorder, tape
 
 
-def record() -> AbstractContextManager[Tape]:
+def record() -> AbstractContextManager[ReleaseRecorder]:
     """Record all releases of the fits in this block, before and after noise.
 
     .. warning::
@@ -18,7 +18,7 @@ def record() -> AbstractContextManager[Tape]:
     Returns
     -------
     context manager
-        Of a Tape, whose ``releases`` are filled as fits go, one after another.
+        Of a ReleaseRecorder, whose ``releases`` are filled as fits go, one after another.
 
     Notes
     -----
@@ -40,34 +40,34 @@ def record() -> AbstractContextManager[Tape]:
     >>> 0.5 < largest_ratio(recorded, replayed) <= 1.0
     True
     """
-    return onto(Tape())
+    return onto(ReleaseRecorder())
 
 
-def replay(answers: Tape) -> AbstractContextManager[Tape]:
+def replay(answers: ReleaseRecorder) -> AbstractContextManager[ReleaseRecorder]:
     """Record all releases of the fits in this block, giving them the answers of another tape.
 
     With the same answers both fits take the same course, and their sums can be compared.
 
     Parameters
     ----------
-    answers : Tape
+    answers : ReleaseRecorder
         Of the same fits on a neighbouring table.
 
     Returns
     -------
     context manager
-        Of a Tape: exact values of this table, and the answers of the other. The warning of
-        `record` holds.
+        Of a ReleaseRecorder: exact values of this table, and the answers of the other. The warning
+        of `record` holds.
     """
-    return onto(Tape(answers))
+    return onto(ReleaseRecorder(answers))
 
 
-def largest_ratio(recorded: Tape, replayed: Tape) -> float:
+def largest_ratio(recorded: ReleaseRecorder, replayed: ReleaseRecorder) -> float:
     """Return the most by which a release moved, relative to its sensitivity: 1 is all it may.
 
     Parameters
     ----------
-    recorded, replayed : Tape
+    recorded, replayed : ReleaseRecorder
         Of the same fits on two neighbouring tables.
 
     Returns
@@ -90,7 +90,7 @@ def largest_ratio(recorded: Tape, replayed: Tape) -> float:
 
 
 @contextmanager
-def onto(recorder: Tape) -> Iterator[Tape]:
+def onto(recorder: ReleaseRecorder) -> Iterator[ReleaseRecorder]:
     """Let the fits in this block release onto a tape of any kind."""
     before = tape.set(recorder)
     try:
@@ -99,12 +99,12 @@ def onto(recorder: Tape) -> Iterator[Tape]:
         tape.reset(before)
 
 
-def _public(release: Recorded) -> tuple:
+def _public(release: RecordedRelease) -> tuple:
     """What may not depend on a record: cost, sensitivity, shape."""
     return release.event, release.sensitivity, release.exact.shape
 
 
-def _moved(a: Recorded, b: Recorded) -> float:
+def _moved(a: RecordedRelease, b: RecordedRelease) -> float:
     difference = a.exact - b.exact
     # An index was chosen among scores, of which a common shift says nothing.
     if isinstance(a.answer, int | np.integer):

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from dpglm import baselines
+from dpglm.audit.black_box import BlackBoxAudit
 from dpglm.audit.choices import audit_choices, choice_counts
 from dpglm.audit.designs import (
     canary_scores,
@@ -20,7 +21,6 @@ from dpglm.audit.designs import (
     minimizer_scores,
     newton_scores,
 )
-from dpglm.audit.outside import FromOutside
 from dpglm.audit.statistics import AuditPart, CanaryScores, audit_scores
 from dpglm.estimators.agd import DPAGDClassifier
 from dpglm.estimators.descent import DPLinearSVM, DPLogisticRegression
@@ -83,7 +83,7 @@ def audit_estimator(
     *,
     n_canaries: int = 2000,
     n_fits: int = 1000,
-    false_alarm: float = 1e-6,
+    false_positive_rate: float = 1e-6,
     container: str = "sparse",
     row_norm: float = 1.0,
     black_box: bool = False,
@@ -100,7 +100,7 @@ def audit_estimator(
         Artificial records in one fit.
     n_fits : int, default=1000
         Fits, where many are needed: of private choices, and of estimators that are not known.
-    false_alarm : float, default=1e-6
+    false_positive_rate : float, default=1e-6
         Probability with which each test rejects a claim that holds.
     container : {"dense", "sparse", "blocks", "dask"}, default="sparse"
         How rows are handed to the fits on canaries, and so which code sums over them: 750 dense
@@ -147,7 +147,9 @@ def audit_estimator(
     epsilon, delta = parameters["epsilon"], parameters.get("delta", 0.0)
     if not epsilon < np.inf:
         raise ValueError(f"epsilon={epsilon!r} claims nothing that could be audited.")
-    audit = _Audit(estimator, n_canaries, n_fits, false_alarm, container, row_norm, random_state)
+    audit = _Audit(
+        estimator, n_canaries, n_fits, false_positive_rate, container, row_norm, random_state
+    )
     families = () if black_box else type(estimator).__mro__
     parts = next((AUDITS[family] for family in families if family in AUDITS), _Audit.from_outside)
     return AuditReport(name, float(epsilon), float(delta), tuple(parts(audit)))
@@ -160,7 +162,7 @@ class _Audit:
     estimator: Any
     n_canaries: int
     n_fits: int
-    false_alarm: float
+    false_positive_rate: float
     container: str
     row_norm: float
     random_state: Any
@@ -171,7 +173,9 @@ class _Audit:
         """One fit on canaries."""
         settings = {"n_canaries": self.n_canaries, "random_state": self.random_state, **settings}
         scores = design(self.estimator, **settings)
-        yield AuditPart(name, scores, audit_scores(scores, false_alarm=self.false_alarm))
+        yield AuditPart(
+            name, scores, audit_scores(scores, false_positive_rate=self.false_positive_rate)
+        )
 
     def descent(self) -> Iterator[AuditPart]:
         """Second moments, of which a full one has entries off the diagonal, then gradients."""
@@ -196,13 +200,15 @@ class _Audit:
     def choices(self, name: str) -> Iterator[AuditPart]:
         """Many fits of one choice each."""
         counts = choice_counts(self.estimator, n_fits=self.n_fits)
-        yield AuditPart(name, counts, audit_choices(counts, false_alarm=self.false_alarm))
+        yield AuditPart(
+            name, counts, audit_choices(counts, false_positive_rate=self.false_positive_rate)
+        )
 
     def from_outside(self) -> Iterator[AuditPart]:
         """By the coefficients alone."""
         parameters = self.estimator.get_params(deep=False)
         claim = (parameters["epsilon"], parameters.get("delta", 0.0))
-        audit = FromOutside(self.estimator, *claim, self.row_norm, self.false_alarm)
+        audit = BlackBoxAudit(self.estimator, *claim, self.row_norm, self.false_positive_rate)
         yield audit.guesses(coin_flips(min(self.n_canaries, _MOST_GUESSED), self.random_state))
         yield audit.pair(self.n_fits)
 

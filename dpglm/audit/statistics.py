@@ -35,7 +35,7 @@ class CanaryScores:
     excess_variance : float, default=0.0
         By how much the variance of a present canary's score exceeds 1: with mini-batches it is
         not in every one of them.
-    complaints : tuple of str, default=()
+    violations : tuple of str, default=()
         What is wrong with the fit whatever the scores, in words.
     """
 
@@ -44,7 +44,7 @@ class CanaryScores:
     shift: float
     mu: float
     excess_variance: float = 0.0
-    complaints: tuple[str, ...] = ()
+    violations: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,14 +119,14 @@ class AuditPart:
     result: AuditResult
 
 
-def audit_scores(canaries: CanaryScores, *, false_alarm: float = 1e-6) -> AuditResult:
+def audit_scores(canaries: CanaryScores, *, false_positive_rate: float = 1e-6) -> AuditResult:
     """Test the scores of canaries against the claim.
 
     Parameters
     ----------
     canaries : CanaryScores
         With at least two canaries present and two absent.
-    false_alarm : float, default=1e-6
+    false_positive_rate : float, default=1e-6
         Probability with which each of the three tests rejects a claim that holds.
 
     Returns
@@ -163,12 +163,12 @@ def audit_scores(canaries: CanaryScores, *, false_alarm: float = 1e-6) -> AuditR
     variance = float(outside.var(ddof=1))
     low, high, likely = (
         float(2 * gammaincinv(freedom / 2, p) / freedom)
-        for p in (false_alarm / 2, 1 - false_alarm / 2, POWER)
+        for p in (false_positive_rate / 2, 1 - false_positive_rate / 2, POWER)
     )
     shift = float(inside.mean() - outside.mean())
     spread = math.sqrt((1 + canaries.excess_variance) / len(inside) + 1 / len(outside))
-    shift_limit = float(canaries.shift - ndtri(false_alarm) * spread)
-    mu_lower_bound = _mu_lower_bound(inside, outside, canaries.shift / 2, false_alarm)
+    shift_limit = float(canaries.shift - ndtri(false_positive_rate) * spread)
+    mu_lower_bound = _mu_lower_bound(inside, outside, canaries.shift / 2, false_positive_rate)
     # Comparisons are such that a score which is not a number is a violation.
     wrong_noise, too_sensitive = not low <= variance <= high, not shift <= shift_limit
     # A law without excess variance is Gaussian, and its shift can be compared with the claim.
@@ -188,7 +188,7 @@ def audit_scores(canaries: CanaryScores, *, false_alarm: float = 1e-6) -> AuditR
     caught_noise = math.sqrt(low / likely)
     caught_sensitivity = float(shift_limit + ndtri(POWER) * spread) / canaries.shift
     return AuditResult(
-        violations=(*(text for text, wrong in found.items() if wrong), *canaries.complaints),
+        violations=(*(text for text, wrong in found.items() if wrong), *canaries.violations),
         power=f"noise below {caught_noise:.2f} or sensitivity above {caught_sensitivity:.2f} "
         "times what was charged",
         mu_claimed=canaries.mu,
@@ -203,11 +203,11 @@ def audit_scores(canaries: CanaryScores, *, false_alarm: float = 1e-6) -> AuditR
 
 
 def _mu_lower_bound(
-    inside: np.ndarray, outside: np.ndarray, threshold: float, false_alarm: float
+    inside: np.ndarray, outside: np.ndarray, threshold: float, false_positive_rate: float
 ) -> float:
     hits, alarms = int((inside > threshold).sum()), int((outside > threshold).sum())
-    hit_rate = smallest_rate(hits, len(inside), false_alarm / 2)
-    alarm_rate = largest_rate(alarms, len(outside), false_alarm / 2)
+    hit_rate = smallest_rate(hits, len(inside), false_positive_rate / 2)
+    alarm_rate = largest_rate(alarms, len(outside), false_positive_rate / 2)
     return max(float(ndtri(hit_rate) - ndtri(alarm_rate)), 0.0)
 
 

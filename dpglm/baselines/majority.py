@@ -15,7 +15,7 @@ from dpglm.losses import Loss, NamedLossMixin
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.gaussian import GaussianEvent
 from dpglm.privacy.vault import GaussianSum, Vault, magnitude_sensitivity
-from dpglm.schedules import PublicFacts
+from dpglm.schedules import PublicMetadata
 
 # A class of which noise leaves less than half a record counts as half a record.
 _LEAST_COUNT = 0.5
@@ -50,7 +50,7 @@ class CountPlan(Plan):
     n_iter: int = 1
 
     def __str__(self) -> str:
-        return f"one count of {self.facts.n_samples} records by class: {self.ledger}"
+        return f"one count of {self.metadata.n_samples} records by class: {self.ledger}"
 
 
 @completed
@@ -101,11 +101,11 @@ class MajorityClassifier(NamedLossMixin, PrivateLinearClassifier):
     _learns_little: ClassVar[bool] = True
     _reads_blocks: ClassVar[bool] = False
 
-    def _plan(self, budget: PrivacyBudget, facts: PublicFacts) -> CountPlan:
+    def _plan(self, budget: PrivacyBudget, metadata: PublicMetadata) -> CountPlan:
         noise_multiplier = 1 / budget.mu
         ledger = ledger_of(budget, [GaussianEvent(noise_multiplier)])
         return CountPlan(
-            facts=facts, ledger=ledger, budget=budget, noise_multiplier=noise_multiplier
+            metadata=metadata, ledger=ledger, budget=budget, noise_multiplier=noise_multiplier
         )
 
     def _holder(self, X: Any, target: np.ndarray, loss: Loss, **options: Any) -> LabelCounts:
@@ -117,8 +117,8 @@ class MajorityClassifier(NamedLossMixin, PrivateLinearClassifier):
         scores = np.log(np.maximum(counts, _LEAST_COUNT) * (1.0 if weight is None else weight))
         trace = FitTrace(counts=counts)
         trace.record(*vault.log)
-        trace.coef = np.zeros(self._space(plan.facts).shape)
-        trace.coef[-1:] = scores if plan.facts.n_outputs > 1 else scores[1:] - scores[:1]
+        trace.coef = np.zeros(self._space(plan.metadata).shape)
+        trace.coef[-1:] = scores if plan.metadata.n_outputs > 1 else scores[1:] - scores[:1]
         if on_step is not None:
             on_step(0, trace.coef)
         return trace

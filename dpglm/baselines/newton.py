@@ -32,7 +32,7 @@ from dpglm.privacy.budget import (
 )
 from dpglm.privacy.gaussian import GaussianEvent
 from dpglm.privacy.vault import GaussianSum, Vault, plain
-from dpglm.schedules import PublicFacts
+from dpglm.schedules import PublicMetadata
 
 # Below this margin the bound on the curvature equals its limit 1/4 in floating point.
 _SMALL_MARGIN = 1e-4
@@ -64,10 +64,10 @@ class CurvatureSums(Records):
     """Holds rows, and answers with sums of the curvatures of clipped rows."""
 
     def __init__(
-        self, X: Any, target: np.ndarray, *, row_bound: float, upper_bound: bool, **options: Any
+        self, X: Any, target: np.ndarray, *, max_row_norm: float, upper_bound: bool, **options: Any
     ) -> None:
         super().__init__(X, target, **options)
-        self._X, self._row_bound, self._upper_bound = X, row_bound, upper_bound
+        self._X, self._row_bound, self._upper_bound = X, max_row_norm, upper_bound
 
     def curvature(self, coef: np.ndarray) -> np.ndarray:
         """Sum over rows of ``a_i c_i x~_i x~_i'`` with each x~ clipped to the row bound.
@@ -137,7 +137,7 @@ class NewtonVault(Vault):
         mechanism = plan.direction_mechanism(float(np.linalg.norm(gradient)), rounding)
 
         def exact() -> np.ndarray:
-            curvature = self._curvatures.curvature(coef) / plan.facts.n_samples
+            curvature = self._curvatures.curvature(coef) / plan.metadata.n_samples
             return cho_solve(cho_factor(curvature + np.diag(ridge)), gradient)
 
         return self._release_sum(mechanism, exact, coef.size)
@@ -150,7 +150,7 @@ class NewtonPlan(Plan):
     n_iter: int
     # L2 bounds on each record's gradient, and on each row in the curvature, intercept included.
     clip: float
-    row_bound: float
+    max_row_norm: float
     largest_weight: float
     # Added to the mean curvature.
     ridge: float
@@ -171,8 +171,8 @@ class NewtonPlan(Plan):
 
         ``rounding`` bounds the spectral norm of the error of A, and must be below half the ridge.
         """
-        record = self.largest_weight * self.facts.curvature * self.row_bound**2
-        per_unit = direction_sensitivity(record, self.ridge, self.facts.n_samples)
+        record = self.largest_weight * self.metadata.curvature * self.max_row_norm**2
+        per_unit = direction_sensitivity(record, self.ridge, self.metadata.n_samples)
         slack = 0.0
         if self.direction_multiplier > 0:
             if not rounding < self.ridge / 2:
@@ -194,17 +194,21 @@ class NewtonPlan(Plan):
         ``(d + 4) u R ||w||``. A solution by Cholesky factors is that of a matrix within
         ``d (3 d + 4) u`` of its norm (Higham 2002, Theorem 10.4).
         """
-        d, n_samples, n_public = self.facts.n_features, self.max_n_samples, self.facts.n_samples
-        record = self.largest_weight * self.row_bound**2
-        length = self.row_bound * coef_norm
+        d, n_samples, n_public = (
+            self.metadata.n_features,
+            self.max_n_samples,
+            self.metadata.n_samples,
+        )
+        record = self.largest_weight * self.max_row_norm**2
+        length = self.max_row_norm * coef_norm
         terms = terms_of_a_sum(n_samples) + 2 * d + 40 + (d + 4) * length
         mean = terms * record * n_samples / n_public
-        diagonal = self.ridge + self.facts.alpha
+        diagonal = self.ridge + self.metadata.alpha
         solution = d * (3 * d + 4) * (record * n_samples / n_public + diagonal)
         return UNIT_ROUNDOFF * (mean + solution)
 
     def __str__(self) -> str:
-        steps = f"{self.n_iter} steps over {self.facts.n_samples} records"
+        steps = f"{self.n_iter} steps over {self.metadata.n_samples} records"
         return f"{steps}, one gradient and one direction each: {self.ledger}"
 
 
@@ -230,11 +234,11 @@ class DoubleNoiseNewton(NamedLossMixin, PrivateLinearClassifier):
         shorter than the direction can be, and its own gradient than the one before.
     clip : float or "auto", default="auto"
         Bound on the L2 norm of each record's gradient, intercept included; ``"auto"`` is .6 of
-        ``row_bound``.
-    row_bound : float, default=3.0
+        ``max_row_norm``.
+    max_row_norm : float, default=3.0
         Bound on the L2 norm of each row in the curvature, intercept included, to which rows are
         clipped.
-    direction_share : float, default=0.4
+    direction_fraction : float, default=0.4
         Part of the budget mu^2 that is spent on directions, above 0 and below 1.
     step : float, default=1.0
         Step size, along the direction.
@@ -253,7 +257,7 @@ class DoubleNoiseNewton(NamedLossMixin, PrivateLinearClassifier):
     & Su 2022, Theorem 4 and Corollary 2). The sum of clipped gradients has an L2 sensitivity of
     ``clip`` (twice that under ``"replace_one"``). Given the noisy mean gradient g, the direction
     ``A^-1 g`` has one of ``||g|| v / (ridge (n ridge + v))``, where v is the largest curvature
-    times ``row_bound^2``: see `dpglm.baselines.newton.direction_sensitivity`.
+    times ``max_row_norm^2``: see `dpglm.baselines.newton.direction_sensitivity`.
 
     Examples
     --------
@@ -270,24 +274,24 @@ class DoubleNoiseNewton(NamedLossMixin, PrivateLinearClassifier):
     curvature: str = "upper_bound"
     ridge: float | str = "auto"
     clip: float | str = "auto"
-    row_bound: float = 3.0
-    direction_share: float = 0.4
+    max_row_norm: float = 3.0
+    direction_fraction: float = 0.4
     step: float = 1.0
     max_iter: int = 20
 
     _vault_type: ClassVar[type[Vault]] = NewtonVault
     _reads_blocks: ClassVar[bool] = False
 
-    def _plan(self, budget: PrivacyBudget, facts: PublicFacts) -> NewtonPlan:
+    def _plan(self, budget: PrivacyBudget, metadata: PublicMetadata) -> NewtonPlan:
         n_iter = check_whole("max_iter", self.max_iter)
         if self.curvature not in ("upper_bound", "hessian"):
             raise ValueError(
                 f"curvature={self.curvature!r} is unknown; choose 'upper_bound' or 'hessian'."
             )
-        row_bound = check_number("row_bound", self.row_bound, 1e-50, 1e50)
+        max_row_norm = check_number("max_row_norm", self.max_row_norm, 1e-50, 1e50)
         check_number("step", self.step, 0.0, 1e50)
-        share = check_number("direction_share", self.direction_share, 0.0, _LARGEST_SHARE)
-        clip = 0.6 * row_bound if is_auto(self.clip) else self.clip
+        share = check_number("direction_fraction", self.direction_fraction, 0.0, _LARGEST_SHARE)
+        clip = 0.6 * max_row_norm if is_auto(self.clip) else self.clip
         clip = check_number("clip", clip, *CLIP_RANGE)
         gradient_multiplier = math.sqrt(n_iter / (1 - share)) / budget.mu
         direction_multiplier = math.sqrt(n_iter / share) / budget.mu
@@ -298,19 +302,19 @@ class DoubleNoiseNewton(NamedLossMixin, PrivateLinearClassifier):
                 f"{LARGEST_NOISE_MULTIPLIER:g}. Raise epsilon or delta, or lower max_iter."
             )
         if is_auto(self.ridge):
-            noise = direction_multiplier / facts.n_samples
-            relative = max(2 * noise * math.sqrt(facts.n_released), math.sqrt(noise))
-            ridge = facts.curvature * row_bound**2 * max(relative, _LEAST_RIDGE)
+            noise = direction_multiplier / metadata.n_samples
+            relative = max(2 * noise * math.sqrt(metadata.n_released), math.sqrt(noise))
+            ridge = metadata.curvature * max_row_norm**2 * max(relative, _LEAST_RIDGE)
         else:
             ridge = check_number("ridge", self.ridge, 1e-50, 1e50)
         events = [GaussianEvent(gradient_multiplier), GaussianEvent(direction_multiplier)]
         return NewtonPlan(
-            facts=facts,
+            metadata=metadata,
             budget=budget,
             n_iter=n_iter,
             clip=clip,
-            row_bound=row_bound,
-            largest_weight=largest_weight(self.class_weight, max(2, facts.n_outputs)),
+            max_row_norm=max_row_norm,
+            largest_weight=largest_weight(self.class_weight, max(2, metadata.n_outputs)),
             ridge=ridge,
             gradient_multiplier=gradient_multiplier,
             direction_multiplier=direction_multiplier,
@@ -321,12 +325,12 @@ class DoubleNoiseNewton(NamedLossMixin, PrivateLinearClassifier):
         self, X: Any, target: np.ndarray, loss: Loss, **options: Any
     ) -> tuple[Any, CurvatureSums]:
         upper_bound = self.curvature == "upper_bound"
-        bounds = {"row_bound": float(self.row_bound), "upper_bound": upper_bound}
+        bounds = {"max_row_norm": float(self.max_row_norm), "upper_bound": upper_bound}
         gradients = super()._holder(X, target, loss, **options)
         return gradients, CurvatureSums(X, target, **bounds, **options)
 
     def _train(self, vault: NewtonVault, plan: NewtonPlan, on_step: OnStep) -> FitTrace:
-        space, alpha = self._space(plan.facts), plan.facts.alpha
+        space, alpha = self._space(plan.metadata), plan.metadata.alpha
         coef = np.zeros(space.shape)
         penalised = space.penalty_gradient(np.ones(space.shape)).reshape(len(coef), -1)[:, 0]
         trace = FitTrace(
@@ -336,7 +340,7 @@ class DoubleNoiseNewton(NamedLossMixin, PrivateLinearClassifier):
             # 1) Release the sum of clipped gradients.
             noisy_sum = vault.gradient_sum(coef, plan.clip, plan.gradient_multiplier)
             # 2) Divide by the public count and add the gradient of the penalty.
-            gradient = space.loss.project(noisy_sum) / plan.facts.n_samples
+            gradient = space.loss.project(noisy_sum) / plan.metadata.n_samples
             gradient = gradient + alpha * space.penalty_gradient(coef)
             # 3) Release the direction that the curvature makes of this gradient.
             direction = vault.direction(coef, gradient, plan.ridge + alpha * penalised, plan)

@@ -57,7 +57,7 @@ from dpglm.estimators.docs import completed
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.events import ObjectivePerturbationEvent
 from dpglm.privacy.vault import GaussianSum
-from dpglm.schedules import PublicFacts
+from dpglm.schedules import PublicMetadata
 
 # Part of mu^2 that pays for releasing an approximate minimiser instead of the exact one.
 _OUTPUT_SHARE = 0.01
@@ -127,12 +127,12 @@ class ObjectivePerturbation(PerturbationMixin, PrivateLinearClassifier):
     True
     """
 
-    def _plan(self, budget: PrivacyBudget, facts: PublicFacts) -> PerturbationPlan:
-        problem = self._problem(budget, facts)
-        split = math.sqrt((1 - _OUTPUT_SHARE) / facts.n_outputs)
+    def _plan(self, budget: PrivacyBudget, metadata: PublicMetadata) -> PerturbationPlan:
+        problem = self._problem(budget, metadata)
+        split = math.sqrt((1 - _OUTPUT_SHARE) / metadata.n_outputs)
         # The offset grows with mu under replace-one; without an offset mu is at its largest.
         largest_mu = budget.mu * split
-        penalty = facts.alpha * facts.n_samples
+        penalty = metadata.alpha * metadata.n_samples
         if penalty == 0:
             penalty = _automatic_penalty(problem, largest_mu)
         rest = self._left_over(problem, penalty, largest_mu)
@@ -141,7 +141,7 @@ class ObjectivePerturbation(PerturbationMixin, PrivateLinearClassifier):
     def _left_over(self, problem: Problem, penalty: float, mu: float) -> float:
         """Return what the changes of variables leave of a budget's mu, for this mu or a smaller."""
         budget = problem.budget
-        offset = problem.facts.n_outputs * _offset(problem, penalty, mu)
+        offset = problem.metadata.n_outputs * _offset(problem, penalty, mu)
         if not offset < budget.epsilon:
             raise ValueError(
                 f"alpha={self.alpha!r} is too small for epsilon={budget.epsilon:g}: changing the "
@@ -162,26 +162,26 @@ class ObjectivePerturbation(PerturbationMixin, PrivateLinearClassifier):
         spacing in each coordinate, which counts as an error of the gradient.
         """
         sensitivity = problem.budget.sensitivity(problem.lipschitz)
-        tilt, size = GaussianSum(sensitivity, noise_multiplier_of(mu)), problem.facts.n_released
+        tilt, size = GaussianSum(sensitivity, noise_multiplier_of(mu)), problem.metadata.n_released
         tolerance = max(problem.attainable_tolerance(penalty, tilt.noise_std(size)), stop)
         grid = tilt.grid if tilt.noise_multiplier > 0 else 0.0
         error = (tolerance + grid * math.sqrt(size) / 2) * (1 + 1e-9)
         output = GaussianSum(2 * error / penalty, noise_multiplier_of(output_mu))
         offset = _offset(problem, penalty, mu)
         tilted = ObjectivePerturbationEvent(tilt.noise_multiplier, offset)
-        events = [*[tilted] * problem.facts.n_outputs, output.event]
+        events = [*[tilted] * problem.metadata.n_outputs, output.event]
         released = {"tolerance": tolerance, "output": output, "tilt": tilt, "offset": offset}
         return problem.plan(penalty, events, **released)
 
 
 def _automatic_penalty(problem: Problem, mu: float) -> float:
     """Return a penalty that costs part of epsilon: more of it where the noise is small."""
-    budget, facts = problem.budget, problem.facts
+    budget, metadata = problem.budget, problem.metadata
     if budget.epsilon == math.inf:
         return problem.least_penalty
-    share = 0.1 * math.sqrt(facts.n_samples * budget.epsilon / facts.n_released / 55)
+    share = 0.1 * math.sqrt(metadata.n_samples * budget.epsilon / metadata.n_released / 55)
     offset = min(min(max(share, 0.07), 0.25) * budget.epsilon, _LARGEST_OFFSET)
-    ratio = curvature_ratio(offset / facts.n_outputs, mu, budget.neighboring_relation)
+    ratio = curvature_ratio(offset / metadata.n_outputs, mu, budget.neighboring_relation)
     return max(problem.curvature / ratio, problem.least_penalty)
 
 
@@ -253,14 +253,14 @@ class ApproximateMinimaPerturbation(ObjectivePerturbation):
     True
     """
 
-    def _plan(self, budget: PrivacyBudget, facts: PublicFacts) -> PerturbationPlan:
-        problem, n_outputs = self._problem(budget, facts), facts.n_outputs
+    def _plan(self, budget: PrivacyBudget, metadata: PublicMetadata) -> PerturbationPlan:
+        problem, n_outputs = self._problem(budget, metadata), metadata.n_outputs
         sensitivity = budget.sensitivity(problem.lipschitz)
-        penalty, mu, output_mu = facts.alpha * facts.n_samples, math.inf, math.inf
+        penalty, mu, output_mu = metadata.alpha * metadata.n_samples, math.inf, math.inf
         if budget.epsilon < math.inf:
             share = (budget.epsilon / n_outputs, budget.delta / n_outputs)
             bounds = {"smoothness": problem.curvature, "sensitivity": sensitivity}
-            published = published_parameters(*share, n_samples=facts.n_samples, **bounds)
+            published = published_parameters(*share, n_samples=metadata.n_samples, **bounds)
             penalty = penalty or published.penalty
             mu = sensitivity / published.tilt_std
             output_mu = 2 * published.tolerance / published.penalty / published.output_std
@@ -268,4 +268,4 @@ class ApproximateMinimaPerturbation(ObjectivePerturbation):
             excess = max(1.0, math.sqrt(n_outputs * mu**2 + output_mu**2) / rest)
             mu, output_mu = mu / excess, output_mu / excess
         penalty = penalty or problem.least_penalty
-        return self._tilted_plan(problem, penalty, mu, output_mu, stop=1 / facts.n_samples)
+        return self._tilted_plan(problem, penalty, mu, output_mu, stop=1 / metadata.n_samples)

@@ -34,10 +34,10 @@ from dpglm.privacy.events import ObjectivePerturbationEvent
 from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS
 from dpglm.privacy.ledger import Event
 from dpglm.privacy.vault import GaussianSum, Release, Vault
-from dpglm.schedules import PublicFacts
+from dpglm.schedules import PublicMetadata
 
 # The norm of a row of nine ones: an intercept and eight features of at most 1.
-DEFAULT_ROW_BOUND = 3.0
+DEFAULT_MAX_ROW_NORM = 3.0
 # Relative to the noise on the gradient, and to the largest gradient; rounding errors come on top.
 _TOLERANCE = 1e-6
 _TOLERANCE_OF_SUM = 1e-11
@@ -47,7 +47,7 @@ _LEAST_ALPHA = 1e-6
 # single record: of 10,000 random tables, up to 6 failed at 1e-9 and 1e-10, and none of 80,000 here.
 _LEAST_FINDABLE_ALPHA = 1e-8
 # The squares of shorter rows underflow.
-_LEAST_ROW_BOUND = 1e-100
+_MIN_ROW_NORM = 1e-100
 _MOST_STEPS = 1000
 # The standard deviation that the noise may give the score of the longest row.
 _SCORE_STD = 1 / 3
@@ -58,9 +58,9 @@ class Problem:
     """What is public before a penalty has been chosen; bounds hold for a record and its weight."""
 
     budget: PrivacyBudget
-    facts: PublicFacts
+    metadata: PublicMetadata
     # Largest norm of a row, intercept included.
-    row_bound: float
+    max_row_norm: float
     # Largest norm of the gradient and of the Hessian, for one output.
     lipschitz: float
     curvature: float
@@ -71,7 +71,7 @@ class Problem:
     @property
     def least_penalty(self) -> float:
         """The least penalty of the sum that is chosen automatically, whatever the budget."""
-        return _LEAST_ALPHA * self.curvature * self.facts.n_samples
+        return _LEAST_ALPHA * self.curvature * self.metadata.n_samples
 
     def attainable_tolerance(self, penalty: float, noise_std: float) -> float:
         """Return a gradient norm that a solver can reach, and prove to have reached.
@@ -81,7 +81,10 @@ class Problem:
         J. With the tilt b, ``(penalty/2) ||w||^2 <= J(0) - <b, w>``, and ``penalty ||w|| <= ||b|| +
         n L``.
         """
-        n_samples, size = self.budget.most_samples(self.facts.n_samples), self.facts.n_released
+        n_samples, size = (
+            self.budget.most_samples(self.metadata.n_samples),
+            self.metadata.n_released,
+        )
         largest_sum = n_samples * self.joint_lipschitz
         tilt = noise_std * (math.sqrt(size) + 10)
         by_value = math.sqrt(2 * n_samples * self.loss_at_zero / penalty) + 2 * tilt / penalty
@@ -91,9 +94,9 @@ class Problem:
 
     def plan(self, penalty: float, events: list[Event], **released: Any) -> "PerturbationPlan":
         """Return the plan of these events, with the penalty and the row bound among its facts."""
-        alpha = penalty / self.facts.n_samples
+        alpha = penalty / self.metadata.n_samples
         return PerturbationPlan(
-            facts=replace(self.facts, alpha=alpha, row_bound=self.row_bound),
+            metadata=replace(self.metadata, alpha=alpha, max_row_norm=self.max_row_norm),
             ledger=ledger_of(self.budget, events),
             budget=self.budget,
             problem=self,
@@ -121,16 +124,16 @@ class PerturbationPlan(Plan):
 
     def __post_init__(self) -> None:
         least = _LEAST_FINDABLE_ALPHA * self.problem.curvature
-        if not self.facts.alpha >= least:
+        if not self.metadata.alpha >= least:
             raise ValueError(
-                f"alpha={self.facts.alpha:g} is too small beside the curvature of a record, "
+                f"alpha={self.metadata.alpha:g} is too small beside the curvature of a record, "
                 f"{self.problem.curvature:.3g}: that the minimiser is found could depend on the "
                 f"data. Raise alpha to {least:.3g} or more, or set it to 'auto'."
             )
         refuse_slack(self.output, "Raise alpha.")
 
     def __str__(self) -> str:
-        return f"one minimiser over {self.facts.n_samples} records: {self.ledger}"
+        return f"one minimiser over {self.metadata.n_samples} records: {self.ledger}"
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -144,7 +147,7 @@ class DescentOutputPlan(Plan):
     n_iter: int = 1
 
     def __str__(self) -> str:
-        steps = f"{self.n_steps} gradient steps over {self.facts.n_samples} records"
+        steps = f"{self.n_steps} gradient steps over {self.metadata.n_samples} records"
         return f"the end of {steps}: {self.ledger}"
 
 
@@ -179,8 +182,8 @@ class MinimizerVault(Vault):
     def last_iterate(self, plan: DescentOutputPlan) -> np.ndarray:
         """Release the end of the planned gradient steps, which `descent_sensitivity` bounds."""
         steps = {"step": plan.step, "n_iter": plan.n_steps, "clip": plan.clip}
-        facts = plan.facts
-        exact = partial(self._sums.last_iterate, facts.n_samples, alpha=facts.alpha, **steps)
+        metadata = plan.metadata
+        exact = partial(self._sums.last_iterate, metadata.n_samples, alpha=metadata.alpha, **steps)
         return self._release_sum(plan.output, exact, math.prod(self._sums.coef_shape))
 
 
@@ -205,15 +208,15 @@ class PerturbationMixin(NamedLossMixin):
         guarantee needs gradients of one fixed direction for each record, which the softmax has not.
     half_width : float, default=0.5
         Half the width of the parabola that smooths the hinge.
-    row_bound : float, default=None
+    max_row_norm : float, default=None
         Bound on the L2 norm of a row, intercept included; the features of longer rows are
-        shortened, in the fit and in predictions. It must be public: `Schema.row_bound` or prior
+        shortened, in the fit and in predictions. It must be public: `Schema.max_row_norm` or prior
         knowledge, never the largest norm of the data. ``None`` means 3.
     alpha : float or "auto", default="auto"
         L2 penalty ``alpha / 2 * (||coef||^2 + intercept^2)`` on the mean loss; above 0, and the
         intercept is penalised like the rest. The notes say what ``"auto"`` is.
     fit_intercept : bool, default=True
-        Whether to append a column of ones, which counts in ``row_bound``.
+        Whether to append a column of ones, which counts in ``max_row_norm``.
     class_weight : dict, default=None
         Public weight of each class; the largest weight multiplies the noise.
 
@@ -227,7 +230,7 @@ class PerturbationMixin(NamedLossMixin):
 
     loss: str = "logistic"
     half_width: float = 0.5
-    row_bound: float | None = None
+    max_row_norm: float | None = None
     alpha: float | str = "auto"
 
     # Whether the logistic loss of more than two classes is that of the softmax, not one-vs-rest.
@@ -253,31 +256,31 @@ class PerturbationMixin(NamedLossMixin):
         return super()._penalty()
 
     def _row_bound(self) -> float:
-        row_bound = DEFAULT_ROW_BOUND if self.row_bound is None else self.row_bound
-        least = 1.0 if self.fit_intercept else _LEAST_ROW_BOUND
-        return check_number("row_bound", row_bound, least, 1e50)
+        max_row_norm = DEFAULT_MAX_ROW_NORM if self.max_row_norm is None else self.max_row_norm
+        least = 1.0 if self.fit_intercept else _MIN_ROW_NORM
+        return check_number("max_row_norm", max_row_norm, least, 1e50)
 
-    def _problem(self, budget: PrivacyBudget, facts: PublicFacts) -> Problem:
-        row_bound, n_classes = self._row_bound(), max(2, facts.n_outputs)
+    def _problem(self, budget: PrivacyBudget, metadata: PublicMetadata) -> Problem:
+        max_row_norm, n_classes = self._row_bound(), max(2, metadata.n_outputs)
         loss = self._loss(n_classes)
         weight = largest_weight(self.class_weight, n_classes)
-        scores = np.zeros((1, facts.n_outputs) if facts.n_outputs > 1 else 1)
+        scores = np.zeros((1, metadata.n_outputs) if metadata.n_outputs > 1 else 1)
         return Problem(
             budget=budget,
-            facts=facts,
-            row_bound=row_bound,
-            lipschitz=weight * loss.lipschitz * row_bound,
-            curvature=weight * loss.curvature * row_bound**2,
-            joint_lipschitz=weight * joint_lipschitz(loss, facts.n_outputs) * row_bound,
+            metadata=metadata,
+            max_row_norm=max_row_norm,
+            lipschitz=weight * loss.lipschitz * max_row_norm,
+            curvature=weight * loss.curvature * max_row_norm**2,
+            joint_lipschitz=weight * joint_lipschitz(loss, metadata.n_outputs) * max_row_norm,
             loss_at_zero=weight * float(loss.value(scores, np.zeros(1, dtype=int))[0]),
         )
 
     def _holder(self, X: Any, target: np.ndarray, loss: Loss, **options: Any) -> PenalizedLoss:
-        return PenalizedLoss(X, target, loss, row_bound=self._row_bound(), **options)
+        return PenalizedLoss(X, target, loss, max_row_norm=self._row_bound(), **options)
 
     def _train(self, vault: MinimizerVault, plan: Plan, on_step: OnStep) -> FitTrace:
         trace = self._released(vault, plan)
-        trace.feature_bound = math.sqrt(plan.facts.row_bound**2 - bool(self.fit_intercept))
+        trace.feature_bound = math.sqrt(plan.metadata.max_row_norm**2 - bool(self.fit_intercept))
         trace.output_std = vault.log[-1].noise_scale
         trace.record(*vault.log)
         if on_step is not None:
@@ -351,12 +354,12 @@ class OutputPerturbation(PerturbationMixin, PrivateLinearClassifier):
 
     _multinomial: ClassVar[bool] = True
 
-    def _plan(self, budget: PrivacyBudget, facts: PublicFacts) -> PerturbationPlan:
-        problem = self._problem(budget, facts)
+    def _plan(self, budget: PrivacyBudget, metadata: PublicMetadata) -> PerturbationPlan:
+        problem = self._problem(budget, metadata)
         noise_std = budget.sensitivity(problem.joint_lipschitz) / budget.mu
-        penalty = facts.alpha * facts.n_samples
+        penalty = metadata.alpha * metadata.n_samples
         if penalty == 0:
-            penalty = max(noise_std * problem.row_bound / _SCORE_STD, problem.least_penalty)
+            penalty = max(noise_std * problem.max_row_norm / _SCORE_STD, problem.least_penalty)
         tolerance = problem.attainable_tolerance(penalty, noise_std)
         output = GaussianSum(
             minimizer_sensitivity(problem.joint_lipschitz, penalty, budget.neighboring_relation),
@@ -423,8 +426,8 @@ class DescentOutputPerturbation(PerturbationMixin, PrivateLinearClassifier):
     Guarantee: (epsilon, delta)-differential privacy of everything a fit leaves: one Gaussian
     release of the sensitivity that `dpglm.baselines.perturbation.descent_sensitivity` proves, and
     of what rounding may add to it. Under ``"add_or_remove_one"`` steps are short enough for 16
-    times ``n_ref`` records. No iterate but the last is released. What is taken as public is what
-    `DPLogisticRegression` says.
+    times ``n_samples_estimate`` records. No iterate but the last is released. What is taken as
+    public is what `DPLogisticRegression` says.
 
     Examples
     --------
@@ -444,8 +447,12 @@ class DescentOutputPerturbation(PerturbationMixin, PrivateLinearClassifier):
     _multinomial: ClassVar[bool] = True
     _penalty = PrivateLinearClassifier._penalty
 
-    def _plan(self, budget: PrivacyBudget, facts: PublicFacts) -> DescentOutputPlan:
-        problem, alpha, n_samples = self._problem(budget, facts), facts.alpha, facts.n_samples
+    def _plan(self, budget: PrivacyBudget, metadata: PublicMetadata) -> DescentOutputPlan:
+        problem, alpha, n_samples = (
+            self._problem(budget, metadata),
+            metadata.alpha,
+            metadata.n_samples,
+        )
         clip, longest = self._clip(problem), problem.joint_lipschitz
         # How many records there may be for each that sums are divided by.
         excess = budget.most_samples(n_samples) / n_samples
@@ -454,12 +461,12 @@ class DescentOutputPerturbation(PerturbationMixin, PrivateLinearClassifier):
         if step > steepest:
             raise ValueError(
                 f"step={step:g} is above 2 / (M + 2 alpha) = {steepest:.6g}: a record could then "
-                "move the coefficients by more than the noise covers. Lower step or row_bound."
+                "move the coefficients by more than the noise covers. Lower step or max_row_norm."
             )
         relation, multiplier = budget.neighboring_relation, noise_multiplier_of(budget.mu)
         bound = min(clip, longest)
         if is_auto(self.max_iter):
-            one = problem.row_bound * multiplier * budget.sensitivity(step * bound / n_samples)
+            one = problem.max_row_norm * multiplier * budget.sensitivity(step * bound / n_samples)
             n_steps = max(1, int(min(_MOST_STEPS, _SCORE_STD / one if one else _MOST_STEPS)))
         else:
             n_steps = check_whole("max_iter", self.max_iter)
@@ -468,7 +475,7 @@ class DescentOutputPerturbation(PerturbationMixin, PrivateLinearClassifier):
         output = GaussianSum(sensitivity, multiplier, slack)
         refuse_slack(output, "Lower max_iter, or raise clip.")
         return DescentOutputPlan(
-            facts=replace(facts, row_bound=problem.row_bound),
+            metadata=replace(metadata, max_row_norm=problem.max_row_norm),
             ledger=ledger_of(budget, [output.event]),
             budget=budget,
             step=step,
@@ -482,10 +489,11 @@ class DescentOutputPerturbation(PerturbationMixin, PrivateLinearClassifier):
         if self.clip is None:
             return math.inf
         clip = check_number("clip", self.clip, *CLIP_RANGE)
-        if problem.facts.n_outputs > 1 and clip < problem.joint_lipschitz:
+        if problem.metadata.n_outputs > 1 and clip < problem.joint_lipschitz:
             raise ValueError(
                 f"clip={clip:g} is below {problem.joint_lipschitz:.6g}, the longest gradient that "
-                f"there can be: with {problem.facts.n_outputs} classes a clipped gradient is that "
+                f"there can be: with {problem.metadata.n_outputs} classes a clipped gradient is "
+                "that "
                 "of no convex loss, and the steps need not keep two runs together. Leave clip=None."
             )
         return clip if clip < problem.joint_lipschitz else math.inf
@@ -496,7 +504,7 @@ class DescentOutputPerturbation(PerturbationMixin, PrivateLinearClassifier):
         A step adds an error, and the steps after it keep distances. That of a gradient is doubled
         for the rounding of the clip.
         """
-        n_samples, size = problem.facts.n_samples, problem.facts.n_released
+        n_samples, size = problem.metadata.n_samples, problem.metadata.n_released
         longest = n_steps * step * mean
         constants = problem.joint_lipschitz, problem.curvature, longest
         most = problem.budget.most_samples(n_samples)

@@ -18,7 +18,7 @@ from dpglm.privacy.budget import PrivacyBudget, check_number, check_whole, is_au
 from dpglm.privacy.events import SelectionEvent
 from dpglm.privacy.selection import ChoosingVault, ExponentialSelection
 from dpglm.privacy.vault import Vault, plain
-from dpglm.schedules import PublicFacts
+from dpglm.schedules import PublicMetadata
 from dpglm.schema.values import without_duplicates
 
 _FEWEST_GENERATIONS = 20
@@ -132,12 +132,12 @@ class GeneticPlan(Plan):
         """
         n_samples = self.max_n_samples
         sizes = self.feature_bound * (coef_sum + mutation)
-        term = 8 * (self.facts.n_features + 8) * self.facts.n_outputs * (2 + sizes)
+        term = 8 * (self.metadata.n_features + 8) * self.metadata.n_outputs * (2 + sizes)
         total = (terms_of_a_sum(n_samples) + 8) * mutation * self.feature_bound
         return UNIT_ROUNDOFF * n_samples * self.largest_weight * (term + total)
 
     def __str__(self) -> str:
-        return f"{self.n_iter} generations over {self.facts.n_samples} records: {self.ledger}"
+        return f"{self.n_iter} generations over {self.metadata.n_samples} records: {self.ledger}"
 
 
 @completed
@@ -200,30 +200,30 @@ class PrivGene(NamedLossMixin, PrivateLinearClassifier):
     _vault_type: ClassVar[type[Vault]] = MutationVault
     _reads_blocks: ClassVar[bool] = False
 
-    def _plan(self, budget: PrivacyBudget, facts: PublicFacts) -> GeneticPlan:
+    def _plan(self, budget: PrivacyBudget, metadata: PublicMetadata) -> GeneticPlan:
         feature_bound = check_number("feature_bound", self.feature_bound, 1e-50, 1e50)
         mutation = check_number("mutation", self.mutation, 1e-50, 1e50)
         decay = check_number("mutation_decay", self.mutation_decay, 0.0, 1.0)
         if is_auto(self.max_iter):
-            suggested = min(budget.epsilon * facts.n_samples / 800, _MOST_GENERATIONS)
+            suggested = min(budget.epsilon * metadata.n_samples / 800, _MOST_GENERATIONS)
             n_iter = max(round(suggested), _FEWEST_GENERATIONS)
         else:
             n_iter = check_whole("max_iter", self.max_iter)
         epsilon = _selection_epsilon(budget, n_iter)
         plan = GeneticPlan(
-            facts=facts,
+            metadata=metadata,
             budget=budget,
             n_iter=n_iter,
             mutation=mutation * decay ** np.arange(float(n_iter)),
             feature_bound=max(feature_bound, float(bool(self.fit_intercept))),
-            largest_weight=largest_weight(self.class_weight, max(2, facts.n_outputs)),
+            largest_weight=largest_weight(self.class_weight, max(2, metadata.n_outputs)),
             selection_epsilon=epsilon,
             ledger=ledger_of(budget, repeat(SelectionEvent(epsilon), n_iter)),
         )
         # Refuses here, before the data are touched, what cannot be drawn: the largest coefficients
         # there can be, the largest penalty, and the smallest mutation.
         furthest = float(plan.mutation.sum())
-        penalty = facts.n_samples * facts.alpha * furthest * mutation
+        penalty = metadata.n_samples * metadata.alpha * furthest * mutation
         plan.mechanism(0, plan.rounding(furthest, mutation) + 2 * UNIT_ROUNDOFF * penalty)
         plan.mechanism(n_iter - 1)
         return plan
@@ -232,7 +232,7 @@ class PrivGene(NamedLossMixin, PrivateLinearClassifier):
         return CandidateLosses(X, target, loss, feature_bound=self.feature_bound, **options)
 
     def _train(self, vault: MutationVault, plan: GeneticPlan, on_step: OnStep) -> FitTrace:
-        space, facts = self._space(plan.facts), plan.facts
+        space, metadata = self._space(plan.metadata), plan.metadata
         trace = FitTrace("mutation", "column", "output", "noise_scale")
         coef = np.zeros((space.n_columns, space.n_outputs))
         penalised = np.ones_like(coef)
@@ -241,7 +241,7 @@ class PrivGene(NamedLossMixin, PrivateLinearClassifier):
         for t, mutation in enumerate(plan.mutation):
             # 1) Each coefficient raised, and lowered, and what that adds to the penalty.
             change = signs * mutation
-            penalty = facts.n_samples * facts.alpha * penalised * (coef + change / 2) * change
+            penalty = metadata.n_samples * metadata.alpha * penalised * (coef + change / 2) * change
             # 2) Choose one privately, by its total loss.
             chosen = vault.choose_mutation(t, coef, penalty, plan)
             # 3) It is the only parent of the next generation.

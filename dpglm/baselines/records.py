@@ -122,20 +122,20 @@ class PenalizedLoss(Records):
     record moves the exact minimiser by a bounded distance. Coefficients of a sum below are flat.
 
     X is a finite array or CSR matrix of shape (n, n_features). The features of rows ``x~ = [x, 1]``
-    longer than ``row_bound`` are shortened; a row whose norm overflows contributes nothing.
+    longer than ``max_row_norm`` are shortened; a row whose norm overflows contributes nothing.
     """
 
     def __init__(
-        self, X: Any, target: np.ndarray, loss: Loss, *, row_bound: float, **options: Any
+        self, X: Any, target: np.ndarray, loss: Loss, *, max_row_norm: float, **options: Any
     ) -> None:
         super().__init__(X, target, **options)
-        rows = shortened(X, math.sqrt(row_bound**2 - bool(self._fit_intercept)))
+        rows = shortened(X, math.sqrt(max_row_norm**2 - bool(self._fit_intercept)))
         self._rows, self._loss = self._with_intercept(rows), loss
         self.coef_shape = self._rows.shape[1], self._n_outputs
         self._weight = self._weight[:, None]
         largest_weight = float(self.class_weight.max())
-        self._lipschitz = largest_weight * joint_lipschitz(loss, self._n_outputs) * row_bound
-        self._smoothness = largest_weight * loss.curvature * row_bound**2
+        self._lipschitz = largest_weight * joint_lipschitz(loss, self._n_outputs) * max_row_norm
+        self._smoothness = largest_weight * loss.curvature * max_row_norm**2
         self._known = b"", np.empty(0)
 
     def minimizer(
@@ -169,7 +169,7 @@ class PenalizedLoss(Records):
         raise RuntimeError(
             f"The minimiser was not found to a gradient norm of {tolerance:.3g}, which the noise "
             "is calibrated to; nothing was released. Raise alpha, or check the scale of X against "
-            "row_bound."
+            "max_row_norm."
         )
 
     def last_iterate(

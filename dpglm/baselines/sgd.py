@@ -11,7 +11,7 @@ from dpglm.estimators.plan import PrivacyPlan, make_plan
 from dpglm.losses import NamedLossMixin
 from dpglm.privacy.budget import CLIP_RANGE, PrivacyBudget, check_number, check_whole, is_auto
 from dpglm.privacy.events import sampled_event
-from dpglm.schedules import Constant, PublicFacts
+from dpglm.schedules import Constant, PublicMetadata
 
 _MOST_ITERATIONS = 20_000
 
@@ -51,12 +51,17 @@ class _SmallBatches(NamedLossMixin):
     _train = NoisyDescentMixin._train
 
     def _constant_plan(
-        self, budget: PrivacyBudget, facts: PublicFacts, rate: float, n_iter: int, **noise: float
+        self,
+        budget: PrivacyBudget,
+        metadata: PublicMetadata,
+        rate: float,
+        n_iter: int,
+        **noise: float,
     ) -> PrivacyPlan:
         """Return the plan of batches that are all alike, calibrated unless noise is given."""
         return make_plan(
             budget,
-            replace(facts, sampling_rate=rate),
+            replace(metadata, sampling_rate=rate),
             n_iter=n_iter,
             clip_schedule=Constant(check_number("clip", self.clip, *CLIP_RANGE)),
             noise_schedule=Constant(),
@@ -100,8 +105,8 @@ class SGDMomentsAccountant(_SmallBatches, PrivateLinearClassifier):
 
     noise_multiplier: float = 4.0
 
-    def _plan(self, budget: PrivacyBudget, facts: PublicFacts) -> PrivacyPlan:
-        rate = batch_rate(self.batch_size, facts.n_samples)
+    def _plan(self, budget: PrivacyBudget, metadata: PublicMetadata) -> PrivacyPlan:
+        rate = batch_rate(self.batch_size, metadata.n_samples)
         noise_multiplier = check_number("noise_multiplier", self.noise_multiplier, 0.0, 1e6)
         if is_auto(self.max_iter):
             # The losses of many small batches are nearly Gaussian: their variances add up to mu^2.
@@ -109,7 +114,7 @@ class SGDMomentsAccountant(_SmallBatches, PrivateLinearClassifier):
             n_iter = max(round(min(budget.mu**2 / one, _MOST_ITERATIONS)), 1)
         else:
             n_iter = check_whole("max_iter", self.max_iter)
-        return self._constant_plan(budget, facts, rate, n_iter)
+        return self._constant_plan(budget, metadata, rate, n_iter)
 
 
 _MOST_BATCHES = 1000
@@ -197,19 +202,21 @@ class SGDAdvancedComposition(_SmallBatches, PrivateLinearClassifier):
 
     _learns_little: ClassVar[bool] = True
 
-    def _plan(self, budget: PrivacyBudget, facts: PublicFacts) -> PrivacyPlan:
+    def _plan(self, budget: PrivacyBudget, metadata: PublicMetadata) -> PrivacyPlan:
         if budget.neighboring_relation == "replace_one":
             raise ValueError(
                 "neighboring_relation='replace_one': the theorem behind this noise is about a "
                 "record that appears or vanishes. Use 'zero_out' or 'add_or_remove_one'."
             )
-        rate = batch_rate(self.batch_size, facts.n_samples)
-        n_iter = self._n_iter(budget, facts.n_samples, rate)
+        rate = batch_rate(self.batch_size, metadata.n_samples)
+        n_iter = self._n_iter(budget, metadata.n_samples, rate)
         noise_multiplier = 0.0
         if budget.epsilon < math.inf:
             target = (budget.epsilon, budget.delta)
             noise_multiplier = advanced_composition_multiplier(*target, rate, n_iter)
-        return self._constant_plan(budget, facts, rate, n_iter, noise_multiplier=noise_multiplier)
+        return self._constant_plan(
+            budget, metadata, rate, n_iter, noise_multiplier=noise_multiplier
+        )
 
     def _n_iter(self, budget: PrivacyBudget, n_samples: int, rate: float) -> int:
         if not is_auto(self.max_iter):

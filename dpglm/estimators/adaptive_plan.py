@@ -12,7 +12,7 @@ from dpglm.privacy.budget import CLIP_RANGE, LARGEST_NOISE_MULTIPLIER, PrivacyBu
 from dpglm.privacy.events import FilterEvent, bun_steinke_rho
 from dpglm.privacy.ledger import composed_epsilon
 from dpglm.privacy.selection import SELECTIONS
-from dpglm.schedules import HeavyBall, Momentum, PublicFacts, Schedule, schedule_values
+from dpglm.schedules import HeavyBall, Momentum, PublicMetadata, Schedule, schedule_values
 
 _SMALLEST_GRID = 2.0**-20
 # What is affordable but for rounding errors is affordable.
@@ -128,15 +128,17 @@ class AdaptivePlan(DescentPlan):
     @cached_property
     def _steps(self) -> Any:
         """The public steps, of shape (n_iter,)."""
-        return schedule_values(self.step_schedule, len(self.clip), self.facts, parameter="max_step")
+        return schedule_values(
+            self.step_schedule, len(self.clip), self.metadata, parameter="max_step"
+        )
 
-    def reach(self, t: int, max_step: float, length: float) -> float:
+    def max_step_length(self, t: int, max_step: float, length: float) -> float:
         """Return the largest distance on offer along a direction of this length."""
         if self.step_schedule is None:
             return max_step
         return max_step * float(self._steps[t]) * min(max(length, _LENGTHS[0]), _LENGTHS[1])
 
-    def taken(self, chosen: int, reach: float, scale: float) -> int:
+    def shrink_to_default(self, chosen: int, reach: float, scale: float) -> int:
         """Return which step to take if this one was chosen, by scores with noise of this scale.
 
         In a whitened space the mean loss has a curvature of ``c`` at most, so that about
@@ -146,7 +148,7 @@ class AdaptivePlan(DescentPlan):
         """
         if self.step_schedule is None:
             return chosen
-        gain = self.facts.n_samples * min(1.0, self.facts.curvature or 1.0) * reach**2 / 2
+        gain = self.metadata.n_samples * min(1.0, self.metadata.curvature or 1.0) * reach**2 / 2
         weight = gain / (gain + _TELLING * scale)
         if chosen == 0 and weight >= 0.5:
             return 0
@@ -158,21 +160,21 @@ class AdaptivePlan(DescentPlan):
         if self.second_moment is not None:
             first = f"a second moment costs {self.second_moment_cost:.4g}, a first gradient"
         return (
-            f"at most {self.n_iter} iterations over {self.facts.n_samples} records; of "
+            f"at most {self.n_iter} iterations over {self.metadata.n_samples} records; of "
             f"{self.unit.name}={self.capacity:.4g} {first} "
             f"{self.gradient_cost:.4g} and every selection {self.selection_cost:.4g}: "
-            f"{self.ledger} {self.words_of_warning}"
+            f"{self.ledger} {self.warning_message}"
         ).rstrip()
 
 
 def make_adaptive_plan(
     budget: PrivacyBudget,
-    facts: PublicFacts,
+    metadata: PublicMetadata,
     *,
     max_iter: int | str,
     clip_schedule: Schedule,
     n_splits: float | str,
-    selection_share: float | str,
+    selection_fraction: float | str,
     selection: str,
     loss_clip: float | None,
     accountant: str = "auto",
@@ -195,7 +197,7 @@ def make_adaptive_plan(
     if loss_clip is not None:
         _check_real("loss_clip", loss_clip, _SCALES, *CLIP_RANGE)
     n_splits = _AUTOMATIC_SPLITS if n_splits == "auto" else n_splits
-    _check_division(n_splits, selection_share, selection, accountant)
+    _check_division(n_splits, selection_fraction, selection, accountant)
     momentum = HeavyBall(0.0) if momentum is None else momentum
     max_iter = min(math.ceil(n_splits), 1000) if max_iter == "auto" else max_iter
     n_iter = check_whole("max_iter", max_iter)
@@ -203,10 +205,10 @@ def make_adaptive_plan(
         # More cannot be paid, and public steps go their way in as many as there are.
         n_iter = min(n_iter, math.ceil(n_splits))
 
-    clip = planned_clip(clip_schedule, n_iter, facts, infinite=budget.epsilon == math.inf)
-    moment_share = second_moment.fraction if second_moment else 0.0
-    mu = budget.mu * math.sqrt(1 - moment_share)
-    division = _Division(budget, n_splits, selection_share, selection, moment_share)
+    clip = planned_clip(clip_schedule, n_iter, metadata, infinite=budget.epsilon == math.inf)
+    moment_fraction = second_moment.fraction if second_moment else 0.0
+    mu = budget.mu * math.sqrt(1 - moment_fraction)
+    division = _Division(budget, n_splits, selection_fraction, selection, moment_fraction)
     accountant = division.resolved(accountant)
     unit = ACCOUNTANTS[accountant]
     capacity = unit.capacity(budget)
@@ -214,7 +216,7 @@ def make_adaptive_plan(
     if second_moment is not None and capacity < math.inf:
         second_moment = replace(second_moment, mu=1 / unit.noise_multiplier(capacity))
     plan = AdaptivePlan(
-        facts=replace(facts, mu=mu, clip=clip),
+        metadata=replace(metadata, mu=mu, clip=clip),
         ledger=ledger_of(budget, [unit.event(capacity)]),
         budget=budget,
         accountant=accountant,
@@ -242,24 +244,24 @@ class _Division:
 
     budget: PrivacyBudget
     n_splits: float
-    selection_share: float | str
+    selection_fraction: float | str
     selection: str
-    moment_share: float
+    moment_fraction: float
 
     def costs(self, accountant: str) -> tuple[float, float]:
         """Return the cost of a gradient and of a selection, in the unit of the accountant."""
         budget, unit = self.budget, ACCOUNTANTS[accountant]
         if budget.epsilon == math.inf:
             return math.inf, math.inf
-        if self.selection_share == "published":
+        if self.selection_fraction == "published":
             epsilon = budget.epsilon / (2 * self.n_splits)
             # Lee & Kifer (2018) take the Gaussian of Dwork & Roth (2014), Theorem A.1.
             classical = math.sqrt(2 * math.log(1.25 / budget.delta)) / epsilon
             mu_squared = classical**-2
             gradient = mu_squared if accountant == "gdp" else mu_squared / 2
             return gradient, unit.cost(SELECTIONS[self.selection].event_type(epsilon))
-        iteration = (1 - self.moment_share) * unit.capacity(budget) / self.n_splits
-        return (1 - self.selection_share) * iteration, self.selection_share * iteration
+        iteration = (1 - self.moment_fraction) * unit.capacity(budget) / self.n_splits
+        return (1 - self.selection_fraction) * iteration, self.selection_fraction * iteration
 
     def resolved(self, accountant: str) -> str:
         """GDP, if its filter admits all the releases that the zCDP filter was to pay for."""
@@ -269,7 +271,7 @@ class _Division:
         if budget.epsilon == math.inf:
             return "gdp"
         gradient, choice = self.costs("zcdp")
-        moment = self.moment_share * budget.rho
+        moment = self.moment_fraction * budget.rho
         n_iter = (budget.rho - moment) / (gradient + choice)
         event_type = SELECTIONS[self.selection].event_type
         chosen = event_type(event_type.epsilon_from_rho(choice))
@@ -285,9 +287,9 @@ def _check_affordable(plan: AdaptivePlan, n_splits: float) -> None:
     first = plan.second_moment_cost + plan.gradient_cost + plan.selection_cost
     if first > plan.capacity * (1 + 1e-12):
         raise ValueError(
-            f"epsilon={budget.epsilon:g} with n_splits={n_splits:g} and selection_share="
+            f"epsilon={budget.epsilon:g} with n_splits={n_splits:g} and selection_fraction="
             "'published' asks for a gradient and a selection that cost more than the whole "
-            "budget; raise n_splits, or give selection_share a number."
+            "budget; raise n_splits, or give selection_fraction a number."
         )
     smallest = LARGEST_NOISE_MULTIPLIER**-1
     excess = max(plan.noise_multiplier(plan.gradient_cost), 1 / plan.selection_epsilon) * smallest
@@ -303,11 +305,13 @@ def _check_affordable(plan: AdaptivePlan, n_splits: float) -> None:
         plan.second_moment.refuse_all_noise()
 
 
-def _check_division(n_splits: Any, selection_share: Any, selection: Any, accountant: Any) -> None:
+def _check_division(
+    n_splits: Any, selection_fraction: Any, selection: Any, accountant: Any
+) -> None:
     _check_real("n_splits", n_splits, "'auto' or a finite number, 1 or more", least=1.0)
-    if selection_share != "published":
+    if selection_fraction != "published":
         rule = "above 0 and below 1, or 'published'"
-        _check_real("selection_share", selection_share, rule, below=1.0)
+        _check_real("selection_fraction", selection_fraction, rule, below=1.0)
     if selection not in SELECTIONS:
         raise ValueError(f"selection={selection!r} is unknown; choose one of {[*SELECTIONS]}.")
     if accountant not in ("auto", *ACCOUNTANTS):

@@ -15,14 +15,14 @@ from dpglm.losses import NamedLossMixin
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.selection import ChoosingVault
 from dpglm.privacy.vault import Vault
-from dpglm.schedules import Momentum, PublicFacts, Schedule, averaging_weights, check_schedules
+from dpglm.schedules import Momentum, PublicMetadata, Schedule, averaging_weights, check_schedules
 
 # Parameters of noisy gradient descent.
 _SHARED = ("clip_schedule", "momentum", "averaging", "preconditioner")
 
 # Parameters that the plan checks and takes as they are.
 _AS_GIVEN = (
-    "max_iter", "n_splits", "selection_share", "selection", "accountant", "n_steps", "max_step",
+    "max_iter", "n_splits", "selection_fraction", "selection", "accountant", "n_steps", "max_step",
     "budget_growth", "step_update_every", "step_growth", "step_shrink",
 )  # fmt: skip
 
@@ -50,11 +50,11 @@ class DPAGDClassifier(NamedLossMixin, PersonsMixin, PrivateLinearClassifier):
         How one record's influence on the scores of the steps is bounded. ``"range"``, for two
         classes: scores are changes of the loss whose gradient is the clipped gradient, and no
         record moves one by more than ``max_step`` times the clip. A number: each record's loss is
-        clipped to it, and each of its rows to the ``max_group_size``-th part. ``"auto"`` is
+        clipped to it, and each of its rows to the ``max_contributions``-th part. ``"auto"`` is
         ``"range"`` for two classes, and twice the loss of zero coefficients for more.
     n_splits : float or "auto", default="auto"
         How many iterations at the first price the budget would buy, 1 or more; ``"auto"`` is 40.
-    selection_share : float or "published", default=0.05
+    selection_fraction : float or "published", default=0.05
         Share of an iteration's price that goes to choosing the step. ``"published"`` is Lee &
         Kifer's split: ``epsilon / (2 n_splits)`` for the gradient and for the choice.
     budget_growth : float, default=0.25
@@ -74,7 +74,7 @@ class DPAGDClassifier(NamedLossMixin, PersonsMixin, PrivateLinearClassifier):
     step_shrink : float, default=0.5
         Factor on the largest step whenever no step seems to help, 1 to keep it; for one iteration
         if ``max_step`` is ``"auto"``.
-    momentum : {"auto", "heavy_ball", "debiased"}, float, momentum object or None, default="auto"
+    momentum : str, float, momentum object or None, default="auto"
         How past directions enter the next, at no cost; ``None`` steps along the last gradient.
     averaging : {"auto", "uniform", "tail", "t_weighted"}, float or None, default="auto"
         Which average of the accepted iterates is returned; ``None`` is the last, as published.
@@ -87,7 +87,7 @@ class DPAGDClassifier(NamedLossMixin, PersonsMixin, PrivateLinearClassifier):
         with the looser conversion of 2016.
     preconditioner : {"auto", "diagonal", "full"}, preconditioner object or None, default="auto"
         Descend in a whitened space, where steps are distances too.
-    row_bound : float, default=None
+    max_row_norm : float, default=None
         Public bound on the norm of a row for the preconditioner, as of `DPLogisticRegression`.
     max_iter : int or "auto", default="auto"
         A cap; the filter may end the fit earlier. ``"auto"`` is ``n_splits``, and 1000 at most.
@@ -126,7 +126,7 @@ class DPAGDClassifier(NamedLossMixin, PersonsMixin, PrivateLinearClassifier):
     clip_schedule: float | str | Schedule = "auto"
     loss_clip: float | str = "auto"
     n_splits: float | str = "auto"
-    selection_share: float | str = 0.05
+    selection_fraction: float | str = 0.05
     budget_growth: float = 0.25
     n_steps: int = 20
     max_step: float | str = "auto"
@@ -138,7 +138,7 @@ class DPAGDClassifier(NamedLossMixin, PersonsMixin, PrivateLinearClassifier):
     selection: str = "exponential"
     accountant: str = "auto"
     preconditioner: str | Preconditioner | None = "auto"
-    row_bound: float | None = None
+    max_row_norm: float | None = None
     max_iter: int | str = "auto"
 
     half_width: ClassVar[float] = 0.5
@@ -201,7 +201,7 @@ class DPAGDClassifier(NamedLossMixin, PersonsMixin, PrivateLinearClassifier):
             "clip_schedule": 3.0,
             "loss_clip": 3.0,
             "n_splits": 60,
-            "selection_share": "published",
+            "selection_fraction": "published",
             "budget_growth": 0.1,
             "n_steps": 20,
             "max_step": 2.0,
@@ -230,25 +230,25 @@ class DPAGDClassifier(NamedLossMixin, PersonsMixin, PrivateLinearClassifier):
             )
         return self.loss_clip
 
-    def _plan(self, budget: PrivacyBudget, facts: PublicFacts) -> AdaptivePlan:
-        n_mu = facts.n_samples * budget.mu / budget.sensitivity(1.0)
+    def _plan(self, budget: PrivacyBudget, metadata: PublicMetadata) -> AdaptivePlan:
+        n_mu = metadata.n_samples * budget.mu / budget.sensitivity(1.0)
         as_given = {name: getattr(self, name) for name in _AS_GIVEN}
         given = {name: getattr(self, name) for name in _SHARED}
         if self.max_step != "auto":
             given["step_schedule"] = None
-        run = automatic_configuration(n_mu, facts.n_features, **given)
+        run = automatic_configuration(n_mu, metadata.n_features, **given)
         if self.max_step == "auto":
             # The public step is half of the longest on offer.
             as_given |= {"max_step": 2.0, "step_schedule": run["step_schedule"]}
         averaging_weights(run["averaging"], 1)
         preconditioner = run["preconditioner"]
         moment = preconditioner and preconditioner.release_plan(
-            budget.mu, n_mu, facts.n_features, self.fit_intercept, facts.row_bound
+            budget.mu, n_mu, metadata.n_features, self.fit_intercept, metadata.max_row_norm
         )
         return make_adaptive_plan(
             budget,
-            replace(facts, row_bound=None),
-            loss_clip=self._resolved_loss_clip(facts.n_outputs),
+            replace(metadata, max_row_norm=None),
+            loss_clip=self._resolved_loss_clip(metadata.n_outputs),
             averaging=run["averaging"],
             second_moment=moment,
             **check_schedules({name: run[name] for name in ("clip_schedule", "momentum")}),
@@ -256,7 +256,7 @@ class DPAGDClassifier(NamedLossMixin, PersonsMixin, PrivateLinearClassifier):
         )
 
     def _train(self, vault: ChoosingVault, plan: AdaptivePlan, on_step: OnStep) -> FitTrace:
-        space = self._space(plan.facts)
+        space = self._space(plan.metadata)
         trace = FitTrace(
             "iteration", "release", "cost", "remaining", "noise_scale", "max_step", "step"
         )

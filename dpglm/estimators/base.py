@@ -18,14 +18,14 @@ from dpglm.estimators.docs import extended
 from dpglm.estimators.inputs import Arrays, SourceData, Table, table_of
 from dpglm.estimators.plan import PrivacyPlan
 from dpglm.estimators.prediction import LinearPredictions
-from dpglm.estimators.solvers import OnStep, Space
+from dpglm.estimators.solvers import Coordinates, OnStep
 from dpglm.exceptions import PrivacyWarning
 from dpglm.losses import Loss
 from dpglm.privacy.budget import PrivacyBudget, check_number, check_whole
 from dpglm.privacy.noise import entropy_source, noise_seed
 from dpglm.privacy.odometer import charge_odometers
 from dpglm.privacy.vault import Vault, gradient_sums
-from dpglm.schedules import PublicFacts
+from dpglm.schedules import PublicMetadata
 
 # Callbacks that saw a fit, by id: they may hold scores without noise. Clones have the same ones,
 # and so has the estimator that a search clones.
@@ -51,17 +51,18 @@ class Budgeted:
         Which datasets are made indistinguishable: one record replaced by a null record that
         contributes nothing, replaced by any other record, or added or removed. The number of
         records is public under the first two.
-    n_ref : int, default=None
+    n_samples_estimate : int, default=None
         Public stand-in for the number of records; required by ``"add_or_remove_one"`` only.
     """
 
     epsilon: float = 1.0
     delta: float = 1e-6
     neighboring_relation: str = "zero_out"
-    n_ref: int | None = None
+    n_samples_estimate: int | None = None
 
     def _budget(self) -> PrivacyBudget:
-        return PrivacyBudget(self.epsilon, self.delta, self.neighboring_relation, self.n_ref)
+        n = self.n_samples_estimate
+        return PrivacyBudget(self.epsilon, self.delta, self.neighboring_relation, n)
 
     def _forget(self) -> None:
         # All at once: an interrupt in between would leave a part of a fit.
@@ -116,7 +117,7 @@ class PrivateLinearClassifier(Budgeted, LinearPredictions, CallbackSupportMixin,
     class_weight: dict[Any, float] | None = None
 
     # How many rows of one person count; None where each row is a record.
-    max_group_size: ClassVar[int | None] = None
+    max_contributions: ClassVar[int | None] = None
     _vault_type: ClassVar[type[Vault]] = Vault
     _reads_blocks: ClassVar[bool] = True
     _learns_little: ClassVar[bool] = False
@@ -142,8 +143,8 @@ class PrivateLinearClassifier(Budgeted, LinearPredictions, CallbackSupportMixin,
         Parameters
         ----------
         n_samples : int
-            Number of records, of groups where ``max_group_size`` is given; ignored for ``n_ref``
-            under ``"add_or_remove_one"``.
+            Number of records, of groups where ``max_contributions`` is given; ignored for
+            ``n_samples_estimate`` under ``"add_or_remove_one"``.
         n_features : int
             Number of columns of X.
         n_classes : int, default=2
@@ -160,7 +161,7 @@ class PrivateLinearClassifier(Budgeted, LinearPredictions, CallbackSupportMixin,
         return self._planned(n_samples, n_features, n_classes)
 
     def _planned(
-        self, n_samples: int, n_features: int, n_classes: int, row_bound: float | None = None
+        self, n_samples: int, n_features: int, n_classes: int, max_row_norm: float | None = None
     ) -> PrivacyPlan:
         """Return the plan of a fit, whose rows may say how long they are at most."""
         for name, value, least in (
@@ -172,21 +173,21 @@ class PrivateLinearClassifier(Budgeted, LinearPredictions, CallbackSupportMixin,
                 raise ValueError(f"{name}={value!r} must be a whole number, {least} or more.")
         if not isinstance(self.fit_intercept, (bool, np.bool_)):
             raise ValueError(f"fit_intercept={self.fit_intercept!r} must be True or False.")
-        alpha, given = self._penalty(), getattr(self, "row_bound", None)
+        alpha, given = self._penalty(), getattr(self, "max_row_norm", None)
         if given is not None:
-            check_number("row_bound", given, 0.0, 1e50)
+            check_number("max_row_norm", given, 0.0, 1e50)
         rows_of_a_record = "each row of X is one record"
-        if self.max_group_size is not None:
-            k = check_whole("max_group_size", self.max_group_size)
+        if self.max_contributions is not None:
+            k = check_whole("max_contributions", self.max_contributions)
             rows_of_a_record = f"the rows of one group are one record, of which the first {k} count"
         budget = self._budget()
-        facts = PublicFacts(
+        metadata = PublicMetadata(
             n_samples=budget.public_n_samples(n_samples),
             n_features=n_features + bool(self.fit_intercept),
             n_outputs=1 if n_classes == 2 else n_classes,
             alpha=alpha,
             curvature=self._loss(n_classes).curvature,
-            row_bound=row_bound if given is None else given,
+            max_row_norm=max_row_norm if given is None else given,
         )
         assumptions = (
             f"{rows_of_a_record}, made from that record and public facts alone",
@@ -196,16 +197,16 @@ class PrivateLinearClassifier(Budgeted, LinearPredictions, CallbackSupportMixin,
             if self.classes is not None
             else "the label set, inferred from the data, is public",
         )
-        if self.n_ref is not None:
-            assumptions += ("the number of records is at most 16 n_ref",)
+        if self.n_samples_estimate is not None:
+            assumptions += ("the number of records is at most 16 n_samples_estimate",)
         if getattr(self, "_skl_callbacks", []):
             assumptions += ("what callbacks saw and recorded is not released",)
-        plan = self._plan(budget, facts)
+        plan = self._plan(budget, metadata)
         relation, seeded = plan.ledger.neighboring_relation, noise_seed.get() is not None
         if plan.budget != budget or relation != budget.neighboring_relation:
             raise RuntimeError(f"{plan!r} is not a plan for {budget}; nothing was released.")
-        unit = "row" if self.max_group_size is None else "group"
-        stated = replace(plan.ledger, assumptions=assumptions, seeded=seeded, unit=unit)
+        unit = "row" if self.max_contributions is None else "group"
+        stated = replace(plan.ledger, assumptions=assumptions, seeded=seeded, privacy_unit=unit)
         return replace(plan, ledger=stated)
 
     @with_callbacks
@@ -262,17 +263,17 @@ class PrivateLinearClassifier(Budgeted, LinearPredictions, CallbackSupportMixin,
     def _fit(self, data: Arrays | SourceData) -> Self:
         self.classes_ = data.classes(self.classes)
         # It is public, as a parameter is. No guarantee rests on it: rows are clipped to it.
-        bound = data.row_bound and math.hypot(data.row_bound, bool(self.fit_intercept))
+        bound = data.max_row_norm and math.hypot(data.max_row_norm, bool(self.fit_intercept))
         plan = self._planned(*data.shape, len(self.classes_), bound)
         with np.errstate(all="ignore"):
             sums = data.sums(self, self.classes_)
-            if plan.facts.sampling_rate < 1 and isinstance(data, SourceData):
+            if plan.metadata.sampling_rate < 1 and isinstance(data, SourceData):
                 sums.check()  # random batches do not reach all blocks
         entropy = entropy_source()
         vault = self._vault_type(sums, plan.ledger.events, plan.budget, entropy)
         del sums, entropy  # nobody but the vault keeps them
         warn_of_seed(plan.ledger.seeded, stacklevel=6)
-        warn_of_delta(plan.budget, plan.facts.n_samples, stacklevel=6)
+        warn_of_delta(plan.budget, plan.metadata.n_samples, stacklevel=6)
         charge_odometers(plan.ledger, self, data.given)
         finish_step, finish_fit = self._callback_hooks(data, plan)
         try:
@@ -314,9 +315,9 @@ class PrivateLinearClassifier(Budgeted, LinearPredictions, CallbackSupportMixin,
         """Return what answers the vault of this estimator with sums over the rows."""
         return gradient_sums(X, target, loss, **options)
 
-    def _space(self, facts: PublicFacts) -> Space:
-        loss = self._loss(max(2, facts.n_outputs))
-        return Space(loss, facts.n_features, facts.n_outputs, bool(self.fit_intercept))
+    def _space(self, metadata: PublicMetadata) -> Coordinates:
+        loss = self._loss(max(2, metadata.n_outputs))
+        return Coordinates(loss, metadata.n_features, metadata.n_outputs, bool(self.fit_intercept))
 
     def _set_coefficients(self, coef: np.ndarray, dtype: Any) -> None:
         vars(self).update(_fitted_attributes(coef, bool(self.fit_intercept), dtype))
@@ -370,7 +371,7 @@ class PrivateLinearClassifier(Budgeted, LinearPredictions, CallbackSupportMixin,
             state = {"coef_": self.coef_, "intercept_": self.intercept_}
             context.call_on_fit_task_end(**told, reconstruction_attributes=state)
 
-        begin(0, np.zeros(self._space(plan.facts).shape))
+        begin(0, np.zeros(self._space(plan.metadata).shape))
         return finish_step, finish_fit
 
     def __getstate__(self) -> dict[str, Any]:
@@ -397,16 +398,16 @@ class PersonsMixin:
     ----------
     max_weight : float, default=10.0
         Public bound on ``sample_weight``, at most 1e6; larger weights count as this.
-    max_group_size : int, default=None
+    max_contributions : int, default=None
         How many rows of one person count, a public number. ``fit`` then wants ``groups``, a record
-        is all rows of one person, and numbers of records (``n_ref`` too) are numbers of persons.
-        ``None``: each row is a record.
+        is all rows of one person, and numbers of records (``n_samples_estimate`` too) are numbers
+        of persons. ``None``: each row is a record.
     """
 
     max_weight: float = 10.0
-    max_group_size: int | None = None
+    max_contributions: int | None = None
 
-    inference_share: ClassVar[float] = 0.0
+    inference_fraction: ClassVar[float] = 0.0
 
     @extended(PrivateLinearClassifier.fit)
     @with_callbacks
@@ -427,8 +428,8 @@ class PersonsMixin:
             clipped after its weight, and so is a row of the second moment, so that the sensitivity
             is the same with any weights. Not for blocks of rows.
         groups : array-like of shape (n_samples,), default=None
-            Whose row each is, with ``max_group_size``: of each person the first rows count, so many
-            in the order of the table, and these are clipped together. Not for blocks of rows.
+            Whose row each is, with ``max_contributions``: of each person the first rows count, so
+            many in the order of the table, and these are clipped together. Not for blocks of rows.
 
         Examples
         --------
@@ -437,12 +438,12 @@ class PersonsMixin:
         >>> from dpglm.datasets import make_census
         >>> X, y = make_census(4000, random_state=0)
         >>> persons = np.arange(4000) // 2
-        >>> model = DPLogisticRegression(max_group_size=2, classes=[0, 1])
-        >>> print(model.fit(X, y, groups=persons).privacy_.unit)
+        >>> model = DPLogisticRegression(max_contributions=2, classes=[0, 1])
+        >>> print(model.fit(X, y, groups=persons).privacy_.privacy_unit)
         group
         """
-        if sample_weight is not None and self.inference_share:
-            raise ValueError("sample_weight needs inference_share=0.")
+        if sample_weight is not None and self.inference_fraction:
+            raise ValueError("sample_weight needs inference_fraction=0.")
         return self._fit_table(X, y, sample_weight=sample_weight, groups=groups)
 
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from dpglm.estimators import defaults
 from dpglm.estimators.base import PersonsMixin, PrivateLinearClassifier
 from dpglm.estimators.docs import completed
-from dpglm.estimators.inference import Inference, debias, debiasing_of, inference_of
+from dpglm.estimators.inference import InferenceResults, debias, debiasing_of, inference_of
 from dpglm.estimators.plan import PrivacyPlan, make_plan, planned_clip
 from dpglm.estimators.solvers import FitTrace, OnStep, noisy_gradient_descent
 from dpglm.estimators.whitening import (
@@ -23,12 +23,12 @@ from dpglm.privacy.vault import Vault
 from dpglm.schedules import (
     AutoClippingNorm,
     AutoStepSize,
-    DebiasedMomentum,
+    BiasCorrectedMomentum,
     DynamicNoise,
     HeavyBall,
     Momentum,
     NesterovMomentum,
-    PublicFacts,
+    PublicMetadata,
     Schedule,
     check_momentum,
     check_schedules,
@@ -63,7 +63,7 @@ def automatic_configuration(
     whitened = isinstance(preconditioner, FullPreconditioner) and sampling_rate == 1
     momentum = NesterovMomentum() if whitened else HeavyBall(0.0)
     # Momentum that changes no total step suits step sizes of one's own.
-    momentum = DebiasedMomentum(0.5) if "step_schedule" in chosen else momentum
+    momentum = BiasCorrectedMomentum(0.5) if "step_schedule" in chosen else momentum
     momentum = check_momentum(chosen.pop("momentum", momentum))
     power = defaults.CLIPPING_POWER
     return {
@@ -80,14 +80,14 @@ def automatic_configuration(
 
 
 def _optimal_n_iter(
-    facts: PublicFacts, *, noise_schedule: Schedule, clip_schedule: Schedule, **_: Any
+    metadata: PublicMetadata, *, noise_schedule: Schedule, clip_schedule: Schedule, **_: Any
 ) -> int:
     """Return the length of the run with the lowest bound, at the first clip of the schedule."""
     try:
-        if facts.sampling_rate != 1:
+        if metadata.sampling_rate != 1:
             raise ValueError("its bound is that of all records in each iteration: no sampling_rate")
-        clip = planned_clip(clip_schedule, 1, facts, infinite=False)
-        constants = public_constants(replace(facts, clip=clip))
+        clip = planned_clip(clip_schedule, 1, metadata, infinite=False)
+        constants = public_constants(replace(metadata, clip=clip))
     except ValueError as error:
         raise ValueError(f"max_iter='optimal' cannot be used: {error}") from error
     return optimal_n_iter(*constants, dynamic=isinstance(noise_schedule, DynamicNoise))
@@ -111,10 +111,10 @@ class NoisyDescentMixin(NamedLossMixin):
         Step sizes on the mean gradient. ``"auto"`` has equal steps, whose total grows with the
         same numbers as the clip.
     momentum : str, float, momentum object or None, default="auto"
-        ``"nesterov"``, ``"debiased"`` or ``"heavy_ball"``, whose coefficient is 0.6; a number is
-        the coefficient of a heavy ball. ``"auto"`` is `NesterovMomentum` in a space that a
+        ``"nesterov"``, ``"bias_corrected"`` or ``"heavy_ball"``, whose coefficient is 0.6; a number
+        is the coefficient of a heavy ball. ``"auto"`` is `NesterovMomentum` in a space that a
         `FullPreconditioner` whitens and none elsewhere; with a ``step_schedule`` of one's own it is
-        ``DebiasedMomentum(0.5)``.
+        ``BiasCorrectedMomentum(0.5)``.
     averaging : {"auto", "uniform", "tail", "t_weighted"}, float or None, default="auto"
         Which average of the iterates is returned: a number is the last part of the run, ``"tail"``
         and ``"auto"`` the last half, and ``None`` the last iterate. Costs no privacy.
@@ -125,7 +125,7 @@ class NoisyDescentMixin(NamedLossMixin):
         which after a `FullPreconditioner` also have a weak prior.
         ``"auto"`` is ``"full"`` for up to 512 columns and ``"diagonal"`` beyond; columns should
         then be of size about 1; others are divided by released powers of two, and centered, unless
-        there is a ``row_bound``.
+        there is a ``max_row_norm``.
     noise_multiplier : float, default=None
         With ``max_iter="budget"``: the standard deviation of the noise over the sensitivity, in the
         first iteration. ``noise_schedule`` says how it goes on, so that where the clip falls
@@ -135,22 +135,24 @@ class NoisyDescentMixin(NamedLossMixin):
         `FullPreconditioner` whitens, and 87 of random batches or in any other space. ``"optimal"``
         minimises the bound of Hong, Wang & Zhou (2022) for the noise schedule, constant or
         `DynamicNoise`: without a preconditioner, for a smooth loss with a penalty, from
-        ``row_bound``. ``"budget"`` makes as many as the budget pays for at ``noise_multiplier``,
+        ``max_row_norm``. ``"budget"`` makes as many as the budget pays for at ``noise_multiplier``,
         instead of calibrating the noise: they are counted before the data are touched, and on
         random batches the noise is rounded up to 12 levels.
     sampling_rate : float, default=1.0
         Chance of each record to be in the batch of an iteration, independently of the others; 1
         uses all records every time. Below 1 the accounting needs dp-accounting (``pip install
         "dpglm[accounting]"``).
-    batches : {"poisson", "fixed"}, default="poisson"
-        How batches are drawn: ``"poisson"`` as above, their size being private; or ``"fixed"``,
-        under ``"replace_one"`` only, ``sampling_rate * n_samples`` records (rounded) without
-        replacement, of which every set is as likely. The latter takes twice the noise.
-    row_bound : float, default=None
-        Largest L2 norm that a row can have, intercept included, a public fact (`Schema.row_bound`).
-        ``None`` takes the bound that rows of ``schema.transformer()`` carry, if they do. It is that
-        of a preconditioner without one. Without a preconditioner, ``"dynamic"`` noise,
-        ``"lecture"`` and ``"smooth"`` steps and ``max_iter="optimal"`` follow from it.
+    batches : {"poisson", "without_replacement"}, default="poisson"
+        How batches are drawn: ``"poisson"`` as above, their size being private; or
+        ``"without_replacement"``, under ``"replace_one"`` only, ``sampling_rate * n_samples``
+        records (rounded) without replacement, of which every set is as likely. The latter takes
+        twice the noise.
+    max_row_norm : float, default=None
+        Largest L2 norm that a row can have, intercept included, a public fact
+        (`Schema.max_row_norm`). ``None`` takes the bound that rows of ``schema.transformer()``
+        carry, if they do. It is that of a preconditioner without one. Without a preconditioner,
+        ``"dynamic"`` noise, ``"convex"`` and ``"smooth"`` steps and ``max_iter="optimal"`` follow
+        from it.
     """
 
     noise_schedule: float | str | Schedule = "auto"
@@ -163,30 +165,30 @@ class NoisyDescentMixin(NamedLossMixin):
     max_iter: int | str = "auto"
     sampling_rate: float = 1.0
     batches: str = "poisson"
-    row_bound: float | None = None
+    max_row_norm: float | None = None
 
-    def _plan(self, budget: PrivacyBudget, facts: PublicFacts) -> PrivacyPlan:
+    def _plan(self, budget: PrivacyBudget, metadata: PublicMetadata) -> PrivacyPlan:
         noise_multiplier = self._noise_multiplier()
         mu, debiasing = budget.mu, None
-        if self.inference_share != 0:
-            mu, debiasing = debiasing_of(self, budget, facts)
-        n_mu = facts.n_samples * mu / budget.sensitivity(1.0)
+        if self.inference_fraction != 0:
+            mu, debiasing = debiasing_of(self, budget, metadata)
+        n_mu = metadata.n_samples * mu / budget.sensitivity(1.0)
         given = {name: getattr(self, name) for name in _RUN}
-        chosen = automatic_configuration(n_mu, facts.n_features, **given)
+        chosen = automatic_configuration(n_mu, metadata.n_features, **given)
         preconditioner = chosen.pop("preconditioner")
         # Intervals take the noise of the second moment for the same everywhere.
         centered = self.fit_intercept and debiasing is None
-        first = mu, n_mu, facts.n_features, centered, facts.row_bound
+        first = mu, n_mu, metadata.n_features, centered, metadata.max_row_norm
         moment = preconditioner and preconditioner.release_plan(*first)
-        row_bound = None if preconditioner else facts.row_bound
-        facts = replace(facts, sampling_rate=self.sampling_rate, row_bound=row_bound)
+        max_row_norm = None if preconditioner else metadata.max_row_norm
+        metadata = replace(metadata, sampling_rate=self.sampling_rate, max_row_norm=max_row_norm)
         averaging, n_iter = chosen.pop("averaging"), chosen.pop("max_iter")
         run = check_schedules(chosen)
         if isinstance(n_iter, str) and n_iter == "optimal":
-            n_iter = _optimal_n_iter(replace(facts, mu=n_mu / facts.n_samples), **run)
+            n_iter = _optimal_n_iter(replace(metadata, mu=n_mu / metadata.n_samples), **run)
         return make_plan(
             budget,
-            facts,
+            metadata,
             n_iter=n_iter,
             averaging=averaging,
             **run,
@@ -213,9 +215,9 @@ class NoisyDescentMixin(NamedLossMixin):
         return check_number("noise_multiplier", self.noise_multiplier, *limits)
 
     def _train(self, vault: Vault, plan: PrivacyPlan, on_step: OnStep) -> FitTrace:
-        space = self._space(plan.facts)
+        space = self._space(plan.metadata)
         columns = "clip", "noise_std", "step", "gradient_norm"
-        trace = FitTrace(*columns, n_summed=plan.facts.expected_batch_size)
+        trace = FitTrace(*columns, n_summed=plan.metadata.expected_batch_size)
         if plan.second_moment is not None:
             plan, space, trace.whitening = whiten(vault, plan, space)
         trace.coef = noisy_gradient_descent(vault, plan, space, trace, on_step)
@@ -235,7 +237,7 @@ class DPLogisticRegression(NoisyDescentMixin, PersonsMixin, PrivateLinearClassif
 
     Parameters
     ----------
-    inference_share : float, default=0.0
+    inference_fraction : float, default=0.0
         Part of the budget mu^2 for what `inference` needs: .5 suits most; predictions have so much
         less. A few gradients and a curvature are released after the descent, for two classes and up
         to 512 columns.
@@ -246,14 +248,13 @@ class DPLogisticRegression(NoisyDescentMixin, PersonsMixin, PrivateLinearClassif
     are neighbours under ``neighboring_relation``. Each iteration releases one sum of clipped
     gradients, of L2 sensitivity ``clip`` (twice that under ``"replace_one"``), with Gaussian
     noise. Before them a preconditioner releases one second moment, and before that, without a
-    ``row_bound``, a histogram: of the magnitudes of each column or, where the budget is too small,
-    of the norms of rows. With an ``inference_share`` eleven sums of gradients and one curvature of
-    weighted rows come last. The
-    composition is exact (Dong, Roth & Su 2022), or with mini-batches an upper bound tight to about
-    1e-4. Parameters, the number of features and the label set are taken to be public, and so is the
-    number of records except under ``"add_or_remove_one"``. A fit that fails after noise was drawn
-    leaves the estimator unfitted, and the exception carries ``privacy_ledger``, the cost of the
-    full plan.
+    ``max_row_norm``, a histogram: of the magnitudes of each column or, where the budget is too
+    small, of the norms of rows. With an ``inference_fraction`` eleven sums of gradients and one
+    curvature of weighted rows come last. The composition is exact (Dong, Roth & Su 2022), or with
+    mini-batches an upper bound tight to about 1e-4. Parameters, the number of features and the
+    label set are taken to be public, and so is the number of records except under
+    ``"add_or_remove_one"``. A fit that fails after noise was drawn leaves the estimator unfitted,
+    and the exception carries ``privacy_ledger``, the cost of the full plan.
 
     The algorithm of Yu, Zhang & Chen (2018) at their constants is ``DPLogisticRegression(
     epsilon=2.0, delta=1e-5, sampling_rate=0.01, noise_multiplier=z, max_iter="budget",
@@ -275,15 +276,15 @@ class DPLogisticRegression(NoisyDescentMixin, PersonsMixin, PrivateLinearClassif
     1.0
     """
 
-    inference_share: float = 0.0
+    inference_fraction: float = 0.0
 
     def inference(
         self,
         level: float = 0.95,
         schema: Schema | None = None,
         references: Mapping[str, Any] | None = None,
-    ) -> Inference:
-        """Return standard errors, intervals and tests of a fit with an ``inference_share``.
+    ) -> InferenceResults:
+        """Return standard errors, intervals and tests of a fit with an ``inference_fraction``.
 
         It costs nothing more, and may be asked again.
 
@@ -302,12 +303,12 @@ class DPLogisticRegression(NoisyDescentMixin, PersonsMixin, PrivateLinearClassif
 
         Returns
         -------
-        Inference
+        InferenceResults
 
         Raises
         ------
         ValueError
-            If the fit has released nothing for it: without an ``inference_share``; if the schema
+            If the fit has released nothing for it: without an ``inference_fraction``; if the schema
             has other columns than the model, or `references` what the schema has not.
 
         Examples
@@ -317,7 +318,7 @@ class DPLogisticRegression(NoisyDescentMixin, PersonsMixin, PrivateLinearClassif
         >>> rng = np.random.default_rng(0)
         >>> X = rng.random((20_000, 2))
         >>> y = rng.random(20_000) < 1 / (1 + np.exp(1 - 2 * X[:, 0]))
-        >>> model = DPLogisticRegression(epsilon=4.0, inference_share=0.5, classes=[False, True])
+        >>> model = DPLogisticRegression(epsilon=4.0, inference_fraction=0.5, classes=[False, True])
         >>> found = model.fit(X, y).inference()
         >>> low, high = found.conf_int()[1]
         >>> found.names, bool(1.5 < low < high < 2.5)

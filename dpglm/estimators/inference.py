@@ -20,8 +20,8 @@ from scipy.stats import norm
 from sklearn.utils.validation import check_is_fitted
 
 from dpglm.estimators import defaults
-from dpglm.estimators.plan import DebiasingRelease, PrivacyPlan
-from dpglm.estimators.solvers import Debiased, FitTrace, Space
+from dpglm.estimators.plan import InferenceReleases, PrivacyPlan
+from dpglm.estimators.solvers import Coordinates, Debiased, FitTrace
 from dpglm.estimators.whitening import (
     FullPreconditioner,
     check_preconditioner,
@@ -32,7 +32,7 @@ from dpglm.losses import Logistic
 from dpglm.privacy.budget import PrivacyBudget, check_number, is_auto
 from dpglm.privacy.ledger import PrivacyLedger, html_rows
 from dpglm.privacy.vault import Vault
-from dpglm.schedules import PublicFacts
+from dpglm.schedules import PublicMetadata
 from dpglm.schema.columns import CategoricalColumn, Column, DateColumn, Quantity
 from dpglm.schema.encoder import blocks_of, encode
 from dpglm.schema.table import Schema
@@ -41,7 +41,7 @@ from dpglm.schema.values import check_names, composed, distinct
 if TYPE_CHECKING:
     import pandas
 
-__all__ = ["Estimates", "Inference"]
+__all__ = ["Estimates", "InferenceResults"]
 
 # Quantiles that stand for a normal distribution.
 NORMAL = ndtri((np.arange(2000) + 0.5) / 2000)
@@ -67,42 +67,42 @@ _ZERO = 1e-7  # log-loss of a record, or its curvature: what is below counts as 
 
 
 def debiasing_of(
-    estimator: Any, budget: PrivacyBudget, facts: PublicFacts
-) -> tuple[float, DebiasingRelease]:
+    estimator: Any, budget: PrivacyBudget, metadata: PublicMetadata
+) -> tuple[float, InferenceReleases]:
     """Return the mu that is left for the descent, and what is released after it.
 
     It refuses in words what no interval can be valid for, from public numbers.
     """
-    share = check_number("inference_share", estimator.inference_share, 0.0, 0.95)
+    share = check_number("inference_fraction", estimator.inference_fraction, 0.0, 0.95)
     given = estimator.preconditioner
     preconditioner = FullPreconditioner() if is_auto(given) else given
     unmet = {
-        "two classes": facts.n_outputs == 1,
+        "two classes": metadata.n_outputs == 1,
         "class_weight=None, as weights change what is estimated": estimator.class_weight is None,
-        "max_group_size=None, as rows of one person depend on one another": (
-            estimator.max_group_size is None
+        "max_contributions=None, as rows of one person depend on one another": (
+            estimator.max_contributions is None
         ),
         "sampling_rate=1": estimator.sampling_rate == 1,
         f"a full preconditioner, and so at most {defaults.MAX_FULL_COLUMNS} columns": (
-            facts.n_features <= defaults.MAX_FULL_COLUMNS
+            metadata.n_features <= defaults.MAX_FULL_COLUMNS
             and isinstance(check_preconditioner(preconditioner), FullPreconditioner)
         ),
     }
     for needed, met in unmet.items():
         if not met:
             raise ValueError(
-                f"inference_share={estimator.inference_share!r} needs {needed}; with "
-                "inference_share=0 the fit goes without intervals."
+                f"inference_fraction={estimator.inference_fraction!r} needs {needed}; with "
+                "inference_fraction=0 the fit goes without intervals."
             )
     if budget.mu == math.inf:
-        return budget.mu, DebiasingRelease(math.inf, _CURVATURE_FRACTION, 0, 1, 1, _N_ROUNDS)
+        return budget.mu, InferenceReleases(math.inf, _CURVATURE_FRACTION, 0, 1, 1, _N_ROUNDS)
     counts = _N_APPROACHES, _N_GRADIENTS, _N_AVERAGED
-    release = DebiasingRelease(budget.mu * math.sqrt(share), _CURVATURE_FRACTION, *counts)
-    if not _carries(2, 1.0, release, budget, facts.n_samples):
+    release = InferenceReleases(budget.mu * math.sqrt(share), _CURVATURE_FRACTION, *counts)
+    if not _carries(2, 1.0, release, budget, metadata.n_samples):
         raise ValueError(
             f"The budget cannot carry intervals, not even of two columns: n mu = "
-            f"{facts.n_samples * budget.mu:.3g}. Use more records or a larger epsilon, or "
-            "inference_share=0 for a fit without intervals."
+            f"{metadata.n_samples * budget.mu:.3g}. Use more records or a larger epsilon, or "
+            "inference_fraction=0 for a fit without intervals."
         )
     return budget.mu * math.sqrt(1 - share), release
 
@@ -129,7 +129,7 @@ def _noise_edge(n_columns: int, squared_bound: float, multiplier: float, relatio
 def _carries(
     n_columns: int,
     least: float,
-    release: DebiasingRelease,
+    release: InferenceReleases,
     budget: PrivacyBudget,
     n_samples: int,
     largest_noise: float = _CARRIED_NOISE,
@@ -146,12 +146,12 @@ def _carries(
 
 def most_columns(plan: PrivacyPlan, rarest: float) -> int:
     """Return of how many columns, the rarest of that mean square, the budget carries intervals."""
-    release, n, d = plan.debiasing, plan.facts.n_samples, plan.facts.n_features
+    release, n, d = plan.debiasing, plan.metadata.n_samples, plan.metadata.n_features
     carried = (_carries(k, rarest, release, plan.budget, n) for k in range(1, d + 1))
     return max((k for k, carries in enumerate(carried, 1) if carries), default=0)
 
 
-def debias(vault: Vault, plan: PrivacyPlan, space: Space, trace: FitTrace) -> Debiased:
+def debias(vault: Vault, plan: PrivacyPlan, space: Coordinates, trace: FitTrace) -> Debiased:
     """Release gradients and a curvature; return what a few Newton steps arrive at.
 
     Nothing is released, and all columns are left out, if the second moment shows that it could not
@@ -191,7 +191,7 @@ def debias(vault: Vault, plan: PrivacyPlan, space: Space, trace: FitTrace) -> De
     labels are separated: all is hidden.
     """
     release, relation = plan.debiasing, plan.budget.neighboring_relation
-    n = plan.facts.n_samples
+    n = plan.metadata.n_samples
     chosen = _chosen_basis(plan, trace, space.fit_intercept)
     if chosen is None:
         d, nothing = space.n_columns, np.zeros((0, 0))
@@ -209,7 +209,7 @@ def debias(vault: Vault, plan: PrivacyPlan, space: Space, trace: FitTrace) -> De
         vault.weigh_rows(bound)
         edge = _noise_edge(k, squared_bound, release.curvature_noise_multiplier, relation)
     free = basis[:-1] if space.fit_intercept else basis
-    penalty = n * plan.facts.alpha * free.T @ free
+    penalty = n * plan.metadata.alpha * free.T @ free
     # The descent may end too far away for Newton's method, and without noise zero will do.
     coef = np.linalg.solve(basis[kept], trace.coef[kept]) if edge > 0 else np.zeros(k)
     steepest = n * Logistic.curvature
@@ -217,7 +217,7 @@ def debias(vault: Vault, plan: PrivacyPlan, space: Space, trace: FitTrace) -> De
 
     def noisy_gradient(noise_multiplier: float) -> np.ndarray:
         gradient = vault.gradient_sum(coef, bound, noise_multiplier)
-        return gradient + n * plan.facts.alpha * space.penalty_gradient(coef)
+        return gradient + n * plan.metadata.alpha * space.penalty_gradient(coef)
 
     def way(at: np.ndarray, which: np.ndarray) -> np.ndarray:
         return directions[:, which] @ (directions[:, which].T @ (at - start))
@@ -237,8 +237,8 @@ def debias(vault: Vault, plan: PrivacyPlan, space: Space, trace: FitTrace) -> De
         return curvature + penalty
 
     for _ in range(release.n_rounds):
-        for _ in range(release.n_approaches):
-            coef = coef - approach @ noisy_gradient(release.approach_noise_multiplier)
+        for _ in range(release.n_initial_gradients):
+            coef = coef - approach @ noisy_gradient(release.initial_noise_multiplier)
         start, steps = coef, []
         noisy = vault.second_moment(
             bound / 2, release.curvature_noise_multiplier, diagonal=False, coef=coef
@@ -340,7 +340,7 @@ def _chosen_basis(
     mean squares, and get directions of their own in which rows are short.
     """
     white, release = trace.whitening, plan.debiasing
-    n, d = plan.facts.n_samples, len(white.scales)
+    n, d = plan.metadata.n_samples, len(white.scales)
     noise = white.noise_std / n
     left = unclipped_part(white.moment, noise) if intercept else 1.0
     moment, noise = white.moment / left, noise / left
@@ -359,7 +359,7 @@ def _chosen_basis(
         else:
             return None
         kept, least = np.sort(order[:n_kept]), shares[order[n_kept - 1]]
-    ridge = np.full(len(kept), max(noise, 2.0**-30 * plan.second_moment.row_bound**2))
+    ridge = np.full(len(kept), max(noise, 2.0**-30 * plan.second_moment.row_clipping_norm**2))
     own = moment[np.ix_(kept, kept)]
     inner, _ = FullPreconditioner().whitened(own, noise, ridge)
     values, vectors = np.linalg.eigh(own)
@@ -401,7 +401,7 @@ class Estimates:
     low, high : ndarrays of shape (n,)
         The ends of the intervals.
     level : float
-    refusals : list of str
+    suppression_reasons : list of str
         Why nothing is said, or an empty text.
     tested : bool
         Whether zero is a hypothesis: of effects it is, of probabilities it is not, and z, P and the
@@ -416,7 +416,7 @@ class Estimates:
     low: np.ndarray
     high: np.ndarray
     level: float
-    refusals: Sequence[str]
+    suppression_reasons: Sequence[str]
     tested: bool = True
 
     @property
@@ -432,29 +432,33 @@ class Estimates:
 
     @property
     def marks(self) -> list[str]:
-        """``"noise"`` where an interval holds zero and is mostly noise, ``"hidden"`` if refused.
+        """``"noise"`` where an interval holds zero and is mostly noise, or ``"suppressed"``.
 
-        Where there are several reasons for that, their number follows.
+        Where there are several reasons for the latter, their number follows.
         """
         noisy = (self.low <= 0) & (self.high >= 0) & (self.privacy_error > self.sampling_error)
         noisy &= self.tested
         return [
-            self._hidden(refused) if refused else "noise" * bool(mark)
-            for refused, mark in zip(self.refusals, noisy, strict=True)
+            self._suppressed(refused) if refused else "noise" * bool(mark)
+            for refused, mark in zip(self.suppression_reasons, noisy, strict=True)
         ]
 
-    def _hidden(self, reason: str) -> str:
+    def _suppressed(self, reason: str) -> str:
         """Return the mark of what is refused, numbered where there is more than one reason."""
-        reasons = [text for text in dict.fromkeys(self.refusals) if text]
-        return "hidden" if len(reasons) == 1 else f"hidden {reasons.index(reason) + 1}"
+        reasons = [text for text in dict.fromkeys(self.suppression_reasons) if text]
+        return "suppressed" if len(reasons) == 1 else f"suppressed {reasons.index(reason) + 1}"
 
     @property
     def reasons(self) -> list[str]:
         """Why what is hidden is: a line for each reason."""
-        return [f"{self._hidden(text)}: {text}" for text in dict.fromkeys(self.refusals) if text]
+        return [
+            f"{self._suppressed(text)}: {text}"
+            for text in dict.fromkeys(self.suppression_reasons)
+            if text
+        ]
 
     def columns(self) -> dict[str, Sequence[Any]]:
-        """Return the table by its columns, as `Inference.summary` prints it."""
+        """Return the table by its columns, as `InferenceResults.summary` prints it."""
         tails = 50 * (1 - self.level), 50 * (1 + self.level)
         tests = {"z": self.zvalues, "P>|z|": self.pvalues} if self.tested else {}
         return {
@@ -481,21 +485,23 @@ class Estimates:
 class Summary:
     """A table of coefficients as statisticians read it; printed, it is text."""
 
-    facts: Sequence[tuple[str, str]]
+    metadata: Sequence[tuple[str, str]]
     estimates: Estimates
     notes: Sequence[str]
 
     def as_text(self) -> str:
         """Return plain text."""
-        width = max(len(name) for name, _ in self.facts) + 2
-        head = [f"{name + ':':<{width}}{value}" for name, value in self.facts]
+        width = max(len(name) for name, _ in self.metadata) + 2
+        head = [f"{name + ':':<{width}}{value}" for name, value in self.metadata]
         table = aligned(_cells(self.estimates), left=[0])
         rule = "-" * max(map(len, table))
         return "\n".join([*head, rule, table[0], rule, *table[1:], rule, *self.notes])
 
     def as_html(self) -> str:
         """Return an HTML fragment."""
-        head = "".join(f"<tr><th>{escape(n)}</th><td>{escape(v)}</td></tr>" for n, v in self.facts)
+        head = "".join(
+            f"<tr><th>{escape(n)}</th><td>{escape(v)}</td></tr>" for n, v in self.metadata
+        )
         notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes)
         return f"<table>{head}</table><table>{html_rows(_cells(self.estimates))}</table>{notes}"
 
@@ -542,7 +548,7 @@ def aligned(rows: Iterable[Sequence[str]], gap: int = 2, left: Container[int] = 
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Inference:
+class InferenceResults:
     """What a released logistic regression says of the population that its records are from.
 
     Made by ``DPLogisticRegression.inference``. All of it follows from what was released: it may be
@@ -560,11 +566,11 @@ class Inference:
     bse_sampling, bse_privacy : ndarray of shape (n_parameters,)
         The parts of ``bse``, of the draw of the records and of the noise; their squares add up.
     zvalues, pvalues : ndarray of shape (n_parameters,)
-    refusals : list of str
+    suppression_reasons : list of str
         Why nothing can be said, or an empty text.
     level : float
         Of the intervals.
-    baselines : dict of str to category
+    reference_categories : dict of str to category
         With a schema, what the other categories of each column are compared with. Given as
         `references` to the inference of another fit, it makes the parameters the same.
 
@@ -616,7 +622,7 @@ class Inference:
         const = np.zeros(len(self.moment))
         const[-1] = 1.0
         for column, place in self._blocks.values():
-            baseline, found = _effects(column, self.baselines.get(column.name))
+            baseline, found = _effects(column, self.reference_categories.get(column.name))
             const[place] = baseline
             for name, effect in found:
                 vector = np.zeros(len(self.moment))
@@ -628,7 +634,7 @@ class Inference:
         return names, np.array(vectors)
 
     @cached_property
-    def baselines(self) -> dict[str, Any]:
+    def reference_categories(self) -> dict[str, Any]:
         """What the other categories of each column are compared with."""
         found, shares = {}, np.diag(self.moment)
         for name, (column, place) in ({} if self.schema is None else self._blocks).items():
@@ -659,17 +665,19 @@ class Inference:
         They are refused where such a combination is hidden, and means over rows with these `scores`
         where a larger part of them is than the error: a gradient at a wrong score tells nothing.
         """
-        error, sampling, privacy, refusals = self._errors(vectors)
+        error, sampling, privacy, suppression_reasons = self._errors(vectors)
         hidden = [] if scores is None else [text for text in self._errors(scores)[3] if text]
         if hidden and len(hidden) > len(scores) * error.min():
-            refusals = [refusal or hidden[0] for refusal in refusals]
-        refused = np.array([*map(bool, refusals)])
+            suppression_reasons = [refusal or hidden[0] for refusal in suppression_reasons]
+        refused = np.array([*map(bool, suppression_reasons)])
         values, error, sampling, privacy = (
             np.where(refused, np.nan, x) for x in (values, error, sampling, privacy)
         )
         half = norm.isf((1 - self.level) / 2) * error
         ends = values - half, values + half
-        return Estimates(names, values, error, sampling, privacy, *ends, self.level, refusals)
+        return Estimates(
+            names, values, error, sampling, privacy, *ends, self.level, suppression_reasons
+        )
 
     def _errors(self, vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[str]]:
         """Return standard errors of combinations, both parts of them, and why some are refused."""
@@ -684,10 +692,10 @@ class Inference:
         # As if the coefficients of columns that were left out were off by one.
         rare = np.linalg.norm(vectors[:, found.left_out], axis=1) > _LITTLE * error
         hidden_by = _NOTHING if found.left_out.all() else _RARE_COLUMN
-        refusals = [
+        suppression_reasons = [
             _UNSEEN * bool(h) or hidden_by * bool(r) for r, h in zip(rare, hidden, strict=True)
         ]
-        return error, sampling, privacy, refusals
+        return error, sampling, privacy, suppression_reasons
 
     names = property(lambda self: self.estimates.names)
     params = property(lambda self: self.estimates.value)
@@ -696,7 +704,7 @@ class Inference:
     bse_privacy = property(lambda self: self.estimates.privacy_error)
     zvalues = property(lambda self: self.estimates.zvalues)
     pvalues = property(lambda self: self.estimates.pvalues)
-    refusals = property(lambda self: self.estimates.refusals)
+    suppression_reasons = property(lambda self: self.estimates.suppression_reasons)
 
     def conf_int(self, alpha: float | None = None) -> np.ndarray:
         """Return the ends of the intervals (n_parameters, 2), of level ``1 - alpha`` if given."""
@@ -708,7 +716,7 @@ class Inference:
     def cov_params(self) -> np.ndarray:
         """Return the covariance of the parameters; NaN for those that are refused."""
         found, vectors = self.released, self._parameters[1]
-        refused = np.array([bool(text) for text in self.refusals])
+        refused = np.array([bool(text) for text in self.suppression_reasons])
         steps = vectors @ found.basis @ found.inverse
         inner = found.curvature + found.noise_std**2 * np.eye(len(found.curvature))
         covariance = steps @ inner @ steps.T
@@ -770,7 +778,7 @@ class Inference:
         errors = (scores.std_error, scores.sampling_error, scores.privacy_error)
         return Estimates(
             scores.names, p, *(slope * e for e in errors), expit(scores.low), expit(scores.high),
-            self.level, scores.refusals, tested=False,
+            self.level, scores.suppression_reasons, tested=False,
         )  # fmt: skip
 
     def risk(self, rows: Any) -> Estimates:
@@ -821,7 +829,7 @@ class Inference:
         # The scores of both sides differ by what the gradient has as well.
         return self._estimates([name], np.array([p - q]), change, encoded)
 
-    def shape(self, column: str) -> tuple[np.ndarray, Estimates]:
+    def shape_function(self, column: str) -> tuple[np.ndarray, Estimates]:
         """Return values of a column, and what each adds to the log-odds, with intervals.
 
         Of a number, a day or an ordinal against the lowest, of a category against the reference.
@@ -842,7 +850,7 @@ class Inference:
         else:
             raise ValueError(f"column={column!r} is a text, which has no shape.")
         block = encode([described], {column: described.numbers(values)})
-        against = self.baselines
+        against = self.reference_categories
         first = described.categories.index(against[column]) if column in against else 0
         vectors = np.zeros((len(values), len(self.moment)))
         vectors[:, place] = block - block[first]
@@ -869,7 +877,7 @@ class Inference:
     def summary(self) -> Summary:
         """Return the table of coefficients, which prints as text, HTML, LaTeX or a DataFrame."""
         table, ledger = self.estimates, self.privacy_
-        facts = [
+        metadata = [
             ("Model", f"logistic regression of {self.target}"),
             ("Records", f"{self.released.n_records:,}"),
             ("Privacy", f"epsilon {ledger.epsilon():.4g}, delta {ledger.reporting_delta:g}"),
@@ -880,7 +888,9 @@ class Inference:
             "noise: the interval holds zero, and most of it is noise.",
         ]
         if self.schema is not None:
-            against = ", ".join(f"{name} {value}" for name, value in self.baselines.items())
+            against = ", ".join(
+                f"{name} {value}" for name, value in self.reference_categories.items()
+            )
             numbers = [c for c in self.schema.encoded_columns if isinstance(c, Quantity)]
             curves = (
                 "Curves are from bound to bound: see shape(), or have straight lines: intervals=1, "
@@ -893,11 +903,12 @@ class Inference:
             )
             for note in (units, f"References: {against or 'none'}."):
                 notes += textwrap.wrap(note, 96)
-        return Summary(facts, table, notes + table.reasons)
+        return Summary(metadata, table, notes + table.reasons)
 
     def __repr__(self) -> str:
-        n_hidden = sum(map(bool, self.refusals))
-        return f"<Inference: {len(self.names)} parameters, {n_hidden} of them hidden by the noise>"
+        n_hidden = sum(map(bool, self.suppression_reasons))
+        n = len(self.names)
+        return f"<InferenceResults: {n} parameters, {n_hidden} of them suppressed>"
 
 
 _NOTHING = "the noise is too large for so many columns that are not rare"
@@ -959,13 +970,13 @@ def _refuse_outside(column: Column, value: Any) -> None:
 
 def inference_of(
     model: Any, level: float, schema: Schema | None, references: Mapping[str, Any] | None
-) -> Inference:
+) -> InferenceResults:
     """Return the inference of a fitted model that has reserved a share of its budget for it."""
     check_is_fitted(model)
     if model.trace_.debiased is None:
         raise ValueError(
             "This fit has released nothing that intervals could follow from. Fit again with "
-            "DPLogisticRegression(inference_share=0.5), for example."
+            "DPLogisticRegression(inference_fraction=0.5), for example."
         )
     names = getattr(model, "feature_names_in_", None)
     if schema is not None:
@@ -973,7 +984,7 @@ def inference_of(
     if names is None:
         names = [f"x{k}" for k in range(1, model.n_features_in_ + 1)]
     label = "y" if schema is None else schema.target.name
-    return Inference(
+    return InferenceResults(
         model.trace_.debiased, model.trace_.whitening.moment, [str(name) for name in names],
         bool(model.fit_intercept), f"{label} = {model.classes_[1]}", model.privacy_, schema, level,
         references,

@@ -17,7 +17,7 @@ from sklearn.utils.validation import validate_data
 
 from dpglm.privacy.budget import check_number, check_whole
 from dpglm.privacy.vault import block_sums
-from dpglm.schema.values import BOUND_KEY, check_sparse, composed, in_own_words, is_missing
+from dpglm.schema.values import BOUND_KEY, check_sparse, composed, is_missing, reworded_error
 from dpglm.sources.arrays import ArraySource, IterableSource, is_sliceable
 from dpglm.sources.base import Source, kept_in_a_file
 from dpglm.sources.dask import dask_source
@@ -116,8 +116,8 @@ MAPPED_BYTES = 2**30
 class Arrays(ExitStack):
     """Rows and labels in memory, validated, and what is known of rows besides.
 
-    ``given`` is what the rows were made of, ``dtype`` that of coefficients, and ``row_bound`` the
-    largest norm of a row, without an intercept, if the rows say so.
+    ``given`` is what the rows were made of, ``dtype`` that of coefficients, and ``max_row_norm``
+    the largest norm of a row, without an intercept, if the rows say so.
     """
 
     def __init__(self, X: Any, y: np.ndarray, given: Any, **of_rows: Any) -> None:
@@ -127,7 +127,7 @@ class Arrays(ExitStack):
         self.shape = (X.shape[0] if groups is None else int(groups.max()) + 1, X.shape[1])
         self.dtype = X.dtype
         # Of several rows that are one record none is known.
-        self.row_bound = public_row_bound(given) if groups is None else None
+        self.max_row_norm = public_max_row_norm(given) if groups is None else None
         # Callbacks get copies: the clip rests on norms taken before the first iteration.
         self.copies = {"X": X.copy, "y": y.copy}
 
@@ -150,7 +150,7 @@ class SourceData(ExitStack):
     def __init__(self, source: Source, given: Any) -> None:
         super().__init__()
         self._source, self.given = source, given
-        self.row_bound = public_row_bound(source.template)
+        self.max_row_norm = public_max_row_norm(source.template)
         self.shape = (source.n_samples, source.n_features)
         single = getattr(source.template, "dtype", None) == np.float32
         self.dtype = np.dtype(np.float32 if single else np.float64)
@@ -168,7 +168,7 @@ class SourceData(ExitStack):
     def sums(self, estimator: Any, classes: np.ndarray) -> Any:
         """Return the holder of all blocks, each in one that the estimator makes."""
         class_weight = resolved_class_weight(estimator.class_weight, classes)
-        make = partial(_objective_of_block, traveller(estimator), classes, class_weight)
+        make = partial(_objective_of_block, picklable_copy(estimator), classes, class_weight)
         model = make(np.zeros((1, self._source.n_features)), classes[:1])
         source: Any = self._source
         if source.cache:
@@ -176,7 +176,7 @@ class SourceData(ExitStack):
         return block_sums(source.blocks(make), model)
 
 
-def traveller(estimator: Any) -> Any:
+def picklable_copy(estimator: Any) -> Any:
     """Return a copy that may travel to other machines: without callbacks."""
     copied = copy.copy(estimator)
     vars(copied).pop("_skl_callbacks", None)
@@ -193,7 +193,7 @@ def _objective_of_block(estimator, classes, class_weight, X, y, **options):
         return estimator._make_holder(X, target, len(classes), class_weight, **options)
 
 
-def public_row_bound(X: Any) -> float | None:
+def public_max_row_norm(X: Any) -> float | None:
     """Return the bound that rows carry, without the 1 of an intercept, or None.
 
     No guarantee rests on it, as rows are clipped to it: pandas keeps ``attrs`` through arithmetic
@@ -204,7 +204,7 @@ def public_row_bound(X: Any) -> float | None:
         bound, names = getattr(frame, "attrs", {}).get(BOUND_KEY, (None, None))
         bound = bound if names == [*frame.columns] else None
     else:
-        bound = getattr(X, "row_bound", None)
+        bound = getattr(X, "max_row_norm", None)
     return bound if isinstance(bound, float) else None
 
 
@@ -212,10 +212,12 @@ def table_of(
     estimator: Any, X: Any, y: Any, *, sample_weight: Any = None, groups: Any = None
 ) -> Arrays | SourceData:
     """Return what a fit was given, validated as scikit-learn does."""
-    if (groups is None) != (estimator.max_group_size is None):
+    if (groups is None) != (estimator.max_contributions is None):
         raise ValueError(
-            f"max_group_size={estimator.max_group_size!r} and groups belong together: groups says "
-            "whose row each is, and max_group_size, which is public, how many rows of one person "
+            f"max_contributions={estimator.max_contributions!r} and groups belong together: "
+            "groups says "
+            "whose row each is, and max_contributions, which is public, how many rows of one "
+            "person "
             "count. Give both to protect persons, or neither to protect rows."
         )
     source = as_source(X, y)
@@ -234,7 +236,7 @@ def table_of(
         except (TypeError, ValueError) as error:
             failed = error
         if failed is not None:  # raised here, as it would keep an error that is being handled
-            raise in_own_words(failed, X)
+            raise reworded_error(failed, X)
         return _with_facts_of_rows(estimator, rows, y, X, sample_weight, groups)
     if sample_weight is not None or groups is not None:
         raise TypeError(
@@ -294,8 +296,8 @@ def _with_facts_of_rows(estimator, X, y, given, sample_weight, groups):
         of_rows["row_weights"], bounds["max_weight"] = weights, most
     if groups is not None:
         groups = group_numbers(groups, X)
-        most = check_whole("max_group_size", estimator.max_group_size)
-        of_rows["groups"], bounds["max_group_size"] = groups, most
+        most = check_whole("max_contributions", estimator.max_contributions)
+        of_rows["groups"], bounds["max_contributions"] = groups, most
         kept = _among_first(groups, most)
         if not kept.all():
             X, y = X[kept], y[kept]

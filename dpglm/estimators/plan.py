@@ -30,7 +30,7 @@ from dpglm.privacy.ledger import Event, PrivacyLedger, composed_epsilon, html_ro
 from dpglm.schedules import (
     HeavyBall,
     Momentum,
-    PublicFacts,
+    PublicMetadata,
     Schedule,
     averaging_weights,
     schedule_values,
@@ -47,7 +47,7 @@ WHITENED_UNITS = (
 )
 
 
-def cannot_carry(n_mu: float, n_columns: int) -> str:
+def budget_too_small(n_mu: float, n_columns: int) -> str:
     """Return a sentence that says that n mu is too little for so many columns, or nothing."""
     if n_mu >= _LEAST_SIGNAL * math.sqrt(max(n_columns, _FEW_COLUMNS)):
         return ""
@@ -69,13 +69,13 @@ class PreconditionerReleases:
     """The releases before the gradients: histograms of the units, if any, and the second moment.
 
     ``fractions`` has, in order, the fraction of each in the budget ``mu^2``, and mu is ``sqrt(2
-    rho)`` under an accountant of rho. Rows are clipped to ``row_bound`` for the second moment, or
-    to what a histogram of norms makes of it. ``n_mu`` is the number of records times mu, at a
-    sensitivity of one. Rows may be ``centered`` at the middles of their columns.
+    rho)`` under an accountant of rho. Rows are clipped to ``row_clipping_norm`` for the second
+    moment, or to what a histogram of norms makes of it. ``n_mu`` is the number of records times mu,
+    at a sensitivity of one. Rows may be ``centered`` at the middles of their columns.
     """
 
     preconditioner: Any
-    row_bound: float
+    row_clipping_norm: float
     mu: float
     n_mu: float
     fractions: dict[str, float]
@@ -117,12 +117,13 @@ class PreconditionerReleases:
             raise ValueError(
                 f"preconditioner={self.preconditioner!r} needs a noise_multiplier of "
                 f"{noise_multiplier:.3g}, above {LARGEST_NOISE_MULTIPLIER:g}: its second "
-                "moment would be all noise. Raise share or epsilon, or set preconditioner=None."
+                "moment would be all noise. Raise budget_fraction or epsilon, or set "
+                "preconditioner=None."
             )
 
 
 @dataclass(frozen=True)
-class DebiasingRelease:
+class InferenceReleases:
     """What is released after the descent, so that intervals can be computed: of a budget of ``mu``.
 
     In each round a few sums of gradients with twice the noise, a curvature, and a few sums of
@@ -131,7 +132,7 @@ class DebiasingRelease:
 
     mu: float
     curvature_fraction: float
-    n_approaches: int
+    n_initial_gradients: int
     n_gradients: int
     n_averaged: int
     n_rounds: int = 1
@@ -144,11 +145,11 @@ class DebiasingRelease:
     @property
     def noise_multiplier(self) -> float:
         """That of each gradient after the curvature."""
-        weight = self.n_rounds * (self.n_gradients + self.n_approaches / 4)
+        weight = self.n_rounds * (self.n_gradients + self.n_initial_gradients / 4)
         return math.sqrt(weight / (1 - self.curvature_fraction)) / self.mu
 
     @property
-    def approach_noise_multiplier(self) -> float:
+    def initial_noise_multiplier(self) -> float:
         """That of each gradient before the curvature."""
         return 2 * self.noise_multiplier
 
@@ -156,7 +157,9 @@ class DebiasingRelease:
     def events(self) -> list[GaussianEvent]:
         """What is released, in order."""
         gradients, curvature = "gradients, for intervals", "curvature of the loss, for intervals"
-        one = [GaussianEvent(self.approach_noise_multiplier, purpose=gradients)] * self.n_approaches
+        one = [
+            GaussianEvent(self.initial_noise_multiplier, purpose=gradients)
+        ] * self.n_initial_gradients
         one += [GaussianEvent(self.curvature_noise_multiplier, purpose=curvature)]
         one += [GaussianEvent(self.noise_multiplier, purpose=gradients)] * self.n_gradients
         return one * self.n_rounds
@@ -166,29 +169,31 @@ class DebiasingRelease:
 class Plan:
     """What a fit may release and what that costs: made from public facts, before any data."""
 
-    facts: PublicFacts
+    metadata: PublicMetadata
     ledger: PrivacyLedger
     budget: PrivacyBudget
 
     @property
     def sampling_rate(self) -> float:
         """Chance of each record to be in the batch of an iteration; 1 for all of them."""
-        return self.facts.sampling_rate
+        return self.metadata.sampling_rate
 
     @property
     def max_n_samples(self) -> int:
         """Number of records up to which floating-point rounding is paid for."""
-        return self.budget.most_samples(self.facts.n_samples)
+        return self.budget.most_samples(self.metadata.n_samples)
 
     @property
     def n_mu(self) -> float:
         """n mu: the number of records times the mu of the budget at a sensitivity of one."""
-        return self.facts.n_samples * self.budget.mu / self.budget.sensitivity(1.0)
+        return self.metadata.n_samples * self.budget.mu / self.budget.sensitivity(1.0)
 
     @property
-    def words_of_warning(self) -> str:
+    def warning_message(self) -> str:
         """A sentence, if the budget cannot carry the columns; of random batches it says nothing."""
-        return cannot_carry(self.n_mu, self.facts.n_features) if self.sampling_rate == 1 else ""
+        return (
+            budget_too_small(self.n_mu, self.metadata.n_features) if self.sampling_rate == 1 else ""
+        )
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self}>"
@@ -202,11 +207,11 @@ def ledger_of(budget: PrivacyBudget, events: Iterable[Event]) -> PrivacyLedger:
 
 
 def planned_clip(
-    clip_schedule: Schedule, n_iter: int, facts: PublicFacts, *, infinite: bool
+    clip_schedule: Schedule, n_iter: int, metadata: PublicMetadata, *, infinite: bool
 ) -> np.ndarray:
     """Return the clips of a schedule (n_iter,), which may be infinite where nothing is noisy."""
     clip = schedule_values(
-        clip_schedule, n_iter, facts, parameter="clip_schedule", allow_inf=infinite
+        clip_schedule, n_iter, metadata, parameter="clip_schedule", allow_inf=infinite
     )
     if not infinite and not (clip.min() >= CLIP_RANGE[0] and clip.max() <= CLIP_RANGE[1]):
         raise ValueError(
@@ -251,16 +256,16 @@ class DescentPlan(Plan):
         Clips become ``sqrt(d)`` times their schedule, which may follow from the released dimension
         d (Dong, Roth & Su 2022, Theorem 4); noise multipliers and costs stay what they were.
         """
-        facts = replace(
-            self.facts, effective_dimension=effective_dimension, clip=None, noise_std=None
+        metadata = replace(
+            self.metadata, effective_dimension=effective_dimension, clip=None, noise_std=None
         )
-        infinite = facts.mu == math.inf
-        relative = planned_clip(self.clip_schedule, self.n_iter, facts, infinite=infinite)
+        infinite = metadata.mu == math.inf
+        relative = planned_clip(self.clip_schedule, self.n_iter, metadata, infinite=infinite)
         clip = math.sqrt(effective_dimension) * relative
-        return replace(self, facts=replace(facts, clip=clip), clip=clip)
+        return replace(self, metadata=replace(metadata, clip=clip), clip=clip)
 
 
-class Milestone(NamedTuple):
+class IterationCost(NamedTuple):
     """One iteration of a plan, counted from 1, and what all releases up to it have cost.
 
     The noise is that of each coordinate of the mean gradient; epsilon, at the delta of the ledger.
@@ -282,7 +287,7 @@ class PrivacyPlan(DescentPlan):
 
     Parameters
     ----------
-    facts : PublicFacts
+    metadata : PublicMetadata
         What the schedules were told.
     ledger : PrivacyLedger
         The cost of the whole plan.
@@ -302,9 +307,9 @@ class PrivacyPlan(DescentPlan):
     second_moment : PreconditionerReleases, optional
         What a preconditioner releases first. ``clip`` and ``sensitivity`` are then in units of the
         square root of the effective dimension that it will find: see `in_whitened_space`.
-    batches : {"poisson", "fixed"}, default="poisson"
+    batches : {"poisson", "without_replacement"}, default="poisson"
         How random batches are drawn.
-    debiasing : DebiasingRelease, optional
+    debiasing : InferenceReleases, optional
         What is released last, for intervals.
 
     Examples
@@ -320,28 +325,28 @@ class PrivacyPlan(DescentPlan):
     averaging: np.ndarray
     step_schedule: Schedule
     batches: str = "poisson"
-    debiasing: DebiasingRelease | None = None
+    debiasing: InferenceReleases | None = None
 
     def in_whitened_space(self, effective_dimension: float) -> "PrivacyPlan":
         """Return the plan of the gradients, whose noise and steps follow from the clips."""
         white = super().in_whitened_space(effective_dimension)
         noise_std = _noise_std(self.noise_multiplier, white.sensitivity)
-        facts = replace(white.facts, noise_std=noise_std)
-        step = schedule_values(self.step_schedule, self.n_iter, facts, parameter="step_schedule")
-        return replace(white, facts=facts, step=step)
+        metadata = replace(white.metadata, noise_std=noise_std)
+        step = schedule_values(self.step_schedule, self.n_iter, metadata, parameter="step_schedule")
+        return replace(white, metadata=metadata, step=step)
 
     def __str__(self) -> str:
         first = ""
         if self.second_moment is not None:
             first = f"{', '.join(self.second_moment.in_words)}, then "
-        records = f"{self.facts.n_samples} records"
+        records = f"{self.metadata.n_samples} records"
         if self.sampling_rate < 1:
             about = "about " if self.batches == "poisson" else ""
-            size = f"{self.facts.expected_batch_size:.6g}"
+            size = f"{self.metadata.expected_batch_size:.6g}"
             records = f"random batches of {about}{size} of {records}"
         iterations = f"{self.n_iter} iterations over {records}"
         last = "" if self.debiasing is None else ", then what intervals need"
-        return f"{first}{iterations}{last}: {self.ledger} {self.words_of_warning}".rstrip()
+        return f"{first}{iterations}{last}: {self.ledger} {self.warning_message}".rstrip()
 
     def epsilon_after(self, n_releases: int) -> float:
         """Return the cost of the first so many releases, a second moment among them.
@@ -354,24 +359,24 @@ class PrivacyPlan(DescentPlan):
         first = run_lengths(islice(releases, n_releases))
         return composed_epsilon(first, self.ledger.reporting_delta, coarseness=5)
 
-    def milestones(self, n_milestones: int = 5) -> list[Milestone]:
+    def milestones(self, n_milestones: int = 5) -> list[IterationCost]:
         """Return at most so many iterations, evenly spread from the first to the last."""
         first = 0 if self.second_moment is None else len(self.second_moment.parts)
         spread = np.linspace(0, self.n_iter - 1, min(n_milestones, self.n_iter))
         return [
-            Milestone(
+            IterationCost(
                 iteration=t + 1,
                 clip=float(self.clip[t]),
                 step=float(self.step[t]),
                 noise_multiplier=float(self.noise_multiplier[t]),
-                noise_std=float(self.facts.noise_std[t]) / self.facts.expected_batch_size,
+                noise_std=float(self.metadata.noise_std[t]) / self.metadata.expected_batch_size,
                 epsilon=self.epsilon_after(first + t + 1),
             )
             for t in spread.round().astype(int).tolist()
         ]
 
     def _repr_html_(self) -> str:
-        rows = [[name.replace("_", " ") for name in Milestone._fields]]
+        rows = [[name.replace("_", " ") for name in IterationCost._fields]]
         rows += [[f"{value:.4g}" for value in row] for row in self.milestones(9)]
         unit = "" if self.second_moment is None else WHITENED_UNITS
         return (
@@ -382,7 +387,7 @@ class PrivacyPlan(DescentPlan):
 
 def make_plan(
     budget: PrivacyBudget,
-    facts: PublicFacts,
+    metadata: PublicMetadata,
     *,
     n_iter: int | str,
     clip_schedule: Schedule,
@@ -393,11 +398,11 @@ def make_plan(
     second_moment: PreconditionerReleases | None = None,
     noise_multiplier: float | None = None,
     batches: str = "poisson",
-    debiasing: DebiasingRelease | None = None,
+    debiasing: InferenceReleases | None = None,
 ) -> PrivacyPlan:
     """Fix a whole run in advance and calibrate its noise to the budget exactly.
 
-    ``mu``, ``clip`` and ``noise_std`` of the facts are filled in here, in that order, for the
+    ``mu``, ``clip`` and ``noise_std`` of the metadata are filled in here, in that order, for the
     schedules that follow. Only the ratios of the values of the noise schedule matter. A noise
     multiplier that is given, that of the first iteration, is not calibrated; of ``"budget"``
     iterations there are then as many as the budget pays for.
@@ -416,47 +421,49 @@ def make_plan(
         raise ValueError(
             f"max_iter={n_iter!r} is above {_MOST_ITERATIONS:,}: the plan lists every iteration."
         )
-    check_sampling_rate(facts.sampling_rate)
+    check_sampling_rate(metadata.sampling_rate)
     kind = PoissonSampledEvent
-    if facts.sampling_rate < 1 or batches != "poisson":
+    if metadata.sampling_rate < 1 or batches != "poisson":
         kind = sampled_event(budget.neighboring_relation, batches)
-    if batches == "fixed":
-        size = max(1, round(facts.expected_batch_size))
-        facts = replace(facts, sampling_rate=size / facts.n_samples)
+    if batches == "without_replacement":
+        size = max(1, round(metadata.expected_batch_size))
+        metadata = replace(metadata, sampling_rate=size / metadata.n_samples)
         # Of all records it costs what they do, which the bound of a batch is above.
-        kind = kind if size < facts.n_samples else PoissonSampledEvent
+        kind = kind if size < metadata.n_samples else PoissonSampledEvent
     mu = budget.mu if second_moment is None else second_moment.left_over
-    facts = replace(facts, mu=mu, sampling_rate=float(facts.sampling_rate))
+    metadata = replace(metadata, mu=mu, sampling_rate=float(metadata.sampling_rate))
     first = [] if second_moment is None else [event for _, _, event in second_moment.parts]
     last = [] if debiasing is None else debiasing.events
     others = [*first, *last]
     if longest:
         fixed = (noise_multiplier, clip_schedule, noise_schedule)
-        n_iter = _longest_n_iter(budget, facts, fixed, others, kind)
+        n_iter = _longest_n_iter(budget, metadata, fixed, others, kind)
 
-    clip = planned_clip(clip_schedule, n_iter, facts, infinite=mu == math.inf)
-    facts = replace(facts, clip=clip)
+    clip = planned_clip(clip_schedule, n_iter, metadata, infinite=mu == math.inf)
+    metadata = replace(metadata, clip=clip)
 
-    shape = schedule_values(noise_schedule, n_iter, facts, parameter="noise_schedule")
+    shape = schedule_values(noise_schedule, n_iter, metadata, parameter="noise_schedule")
     sensitivity = budget.sensitivity(clip)
     if noise_multiplier is not None:
-        noise_multipliers = _fixed(noise_multiplier, sensitivity, shape, facts.sampling_rate)
-    elif facts.sampling_rate < 1 and mu < math.inf:
+        noise_multipliers = _fixed(noise_multiplier, sensitivity, shape, metadata.sampling_rate)
+    elif metadata.sampling_rate < 1 and mu < math.inf:
         noise_multipliers = calibrated_multipliers(
-            shape / sensitivity, facts.sampling_rate, budget.epsilon, budget.delta, others, kind
+            shape / sensitivity, metadata.sampling_rate, budget.epsilon, budget.delta, others, kind
         )
     else:
         noise_multipliers = _calibrated(sensitivity, shape, mu)
     _check_affordable(noise_multipliers, budget)
     if second_moment is not None:
         second_moment.refuse_all_noise()
-    facts = replace(facts, noise_std=_noise_std(noise_multipliers, sensitivity))
+    metadata = replace(metadata, noise_std=_noise_std(noise_multipliers, sensitivity))
 
-    step = schedule_values(step_schedule, n_iter, facts, parameter="step_schedule")
+    step = schedule_values(step_schedule, n_iter, metadata, parameter="step_schedule")
     momentum = HeavyBall(0.0) if momentum is None else momentum
-    gradients = [gradient_event(z, facts.sampling_rate, kind) for z in noise_multipliers.tolist()]
+    gradients = [
+        gradient_event(z, metadata.sampling_rate, kind) for z in noise_multipliers.tolist()
+    ]
     return PrivacyPlan(
-        facts=facts,
+        metadata=metadata,
         budget=budget,
         clip=clip,
         noise_multiplier=noise_multipliers,
@@ -508,7 +515,7 @@ def _fixed(
 
 def _longest_n_iter(
     budget: PrivacyBudget,
-    facts: PublicFacts,
+    metadata: PublicMetadata,
     fixed: tuple[float, Schedule, Schedule],
     first: list[Event],
     kind: type[PoissonSampledEvent],
@@ -522,13 +529,13 @@ def _longest_n_iter(
             raise ValueError(
                 f"{given} makes more than {_MOST_ITERATIONS:,} iterations; lower noise_multiplier."
             )
-        clip = planned_clip(clip_schedule, n_iter, facts, infinite=False)
-        known = replace(facts, clip=clip)
+        clip = planned_clip(clip_schedule, n_iter, metadata, infinite=False)
+        known = replace(metadata, clip=clip)
         shape = schedule_values(noise_schedule, n_iter, known, parameter="noise_schedule")
-        multipliers = _fixed(noise_multiplier, clip, shape, facts.sampling_rate)
+        multipliers = _fixed(noise_multiplier, clip, shape, metadata.sampling_rate)
         _check_affordable(multipliers, budget)
         counts = sorted(Counter(multipliers.tolist()).items())
-        return [(kind(facts.sampling_rate, z), n) for z, n in counts]
+        return [(kind(metadata.sampling_rate, z), n) for z, n in counts]
 
     def variance(n_iter: int) -> float:
         """Of the losses: exact in the full batch, and by the central limit theorem else."""
@@ -541,11 +548,11 @@ def _longest_n_iter(
         return coarse_epsilon(events(n_iter), budget.delta)
 
     # A little more, for noise that was calibrated to so many iterations, and rounded.
-    most = facts.mu**2 * (1 + 1e-12)
+    most = metadata.mu**2 * (1 + 1e-12)
     n_iter = longest_run(variance, most, max(most / variance(1), 1.0))
-    if facts.sampling_rate < 1:
+    if metadata.sampling_rate < 1:
         n_iter = longest_run(epsilon, budget.epsilon, max(n_iter, 1))
-        check_batches(n_iter, facts.sampling_rate, budget.delta, n_first=len(first))
+        check_batches(n_iter, metadata.sampling_rate, budget.delta, n_first=len(first))
         # As the ledger will compute it.
         while n_iter and composed_epsilon(events(n_iter), budget.delta) > budget.epsilon:
             n_iter -= math.ceil(n_iter / 1000)

@@ -17,8 +17,8 @@ from dpglm.estimators.inputs import (
     Table,
     as_source,
     check_no_dates,
+    picklable_copy,
     spelled,
-    traveller,
     unlabelled_source,
 )  # fmt: skip
 from dpglm.schema.values import is_dask, validated
@@ -38,7 +38,7 @@ def _by_blocks(method: Callable[[Any, Any], np.ndarray]) -> Callable[[Any, Any],
         source = None if is_dask(X) else unlabelled_source(X)
         if source is None and not is_dask(X):
             return method(self, X)
-        ask = getattr(traveller(self), method.__name__)
+        ask = getattr(picklable_copy(self), method.__name__)
         return mapped(ask, X) if source is None else np.concatenate(_answers(ask, source))
 
     return answer
@@ -157,7 +157,9 @@ class LinearPredictions(ClassifierMixin):
             return super().score(X, spelled(np.asarray(y), self.classes_), sample_weight)
         if sample_weight is not None:
             raise TypeError("sample_weight is for arrays in memory, not for blocks of rows.")
-        return float(sum(_answers(traveller(self)._hits, source, labelled=True)) / source.n_samples)
+        return float(
+            sum(_answers(picklable_copy(self)._hits, source, labelled=True)) / source.n_samples
+        )
 
     def _hits(self, X: Any, y: np.ndarray) -> int:
         return round(len(y) * self.score(X, y))
@@ -194,7 +196,8 @@ class LinearPredictions(ClassifierMixin):
         check_is_fitted(self)
         if self._shortens_rows:
             raise ValueError(
-                f"{type(self).__name__} shortens rows longer than its row_bound before it scores "
+                f"{type(self).__name__} shortens rows longer than its max_row_norm before it "
+                "scores "
                 "them, which no model of scikit-learn does: pickle the estimator, or slim()."
             )
         model = LogisticRegression() if _is_logistic(self) else LinearSVC()

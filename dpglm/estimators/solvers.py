@@ -194,7 +194,7 @@ OnStep = Callable[[int, np.ndarray], None] | None
 
 
 @dataclass(frozen=True)
-class Space:
+class Coordinates:
     """What a solver knows of its problem, all of it public: loss, penalty, and coordinates.
 
     Coefficients are those of the columns, the intercept last, or v with ``P v`` the coefficients of
@@ -273,7 +273,7 @@ class Space:
 
 
 def noisy_gradient_descent(
-    vault: "Vault", plan: PrivacyPlan, space: Space, trace: FitTrace, on_step: OnStep
+    vault: "Vault", plan: PrivacyPlan, space: Coordinates, trace: FitTrace, on_step: OnStep
 ) -> np.ndarray:
     """Minimise the mean loss plus the L2 penalty from noisy sums of clipped gradients.
 
@@ -283,8 +283,8 @@ def noisy_gradient_descent(
     divides by it, releases more than it is charged for). Returns the average of the iterates, as
     coefficients of the columns.
     """
-    alpha, rate = plan.facts.alpha, plan.facts.sampling_rate
-    n_summed = plan.facts.n_samples * rate
+    alpha, rate = plan.metadata.alpha, plan.metadata.sampling_rate
+    n_summed = plan.metadata.n_samples * rate
     coef = velocity = average = np.zeros(space.shape)
     for t, noise_multiplier in enumerate(plan.noise_multiplier):
         # 1) Release the sum of the gradients (of a random batch), each clipped, with noise.
@@ -311,7 +311,7 @@ def noisy_gradient_descent(
 
 
 def adaptive_gradient_descent(
-    vault: "ChoosingVault", plan: AdaptivePlan, space: Space, trace: FitTrace, on_step: OnStep
+    vault: "ChoosingVault", plan: AdaptivePlan, space: Coordinates, trace: FitTrace, on_step: OnStep
 ) -> np.ndarray:
     """Minimise the mean loss plus the L2 penalty, choosing privately how far to step.
 
@@ -334,7 +334,7 @@ def adaptive_gradient_descent(
     for line, (name, share) in zip(vault.log, first.items(), strict=True):
         row = {"release": name.replace(" ", "_"), "cost": share * plan.capacity}
         trace.record(line, **row, iteration=0, max_step=plan.max_step, step=None)
-    n_samples, alpha = plan.facts.n_samples, plan.facts.alpha
+    n_samples, alpha = plan.metadata.n_samples, plan.metadata.alpha
     cost, max_step = plan.gradient_cost, plan.max_step
     noise_multiplier = plan.noise_multiplier(cost)
     coef = velocity = np.zeros(space.shape)
@@ -350,7 +350,7 @@ def adaptive_gradient_descent(
             # 3) Add the gradients of penalty and prior, and past ones; only then normalise.
             gradient = space.projected(total) / n_samples + space.regularization(coef, alpha)
             direction, next_velocity = plan.momentum.direction(gradient, velocity, t + 1)
-            reach = plan.reach(t, max_step, float(np.linalg.norm(direction)))
+            reach = plan.max_step_length(t, max_step, float(np.linalg.norm(direction)))
             row = {"iteration": t + 1, "max_step": reach}
             trace.record(vault.log[-1], **row, release=release, cost=price, step=None)
             direction = normalised(direction)
@@ -361,7 +361,7 @@ def adaptive_gradient_descent(
                 coef, direction, steps, penalty, plan.selection, plan.selection_epsilon, clip,
                 plan.loss_clip,
             )  # fmt: skip
-            step = float(steps[plan.taken(chosen, reach, vault.log[-1].noise_scale)])
+            step = float(steps[plan.shrink_to_default(chosen, reach, vault.log[-1].noise_scale)])
             row |= {"release": "selection", "cost": plan.selection_cost, "step": step}
             trace.record(vault.log[-1], **row)
             if step > 0:

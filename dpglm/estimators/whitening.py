@@ -24,14 +24,14 @@ from sklearn.base import BaseEstimator
 from dpglm.estimators import defaults
 from dpglm.estimators.adaptive_plan import AdaptivePlan
 from dpglm.estimators.docs import completed
-from dpglm.estimators.plan import PreconditionerReleases, PrivacyPlan, cannot_carry
-from dpglm.estimators.solvers import Space, Whitening
+from dpglm.estimators.plan import PreconditionerReleases, PrivacyPlan, budget_too_small
+from dpglm.estimators.solvers import Coordinates, Whitening
 from dpglm.exceptions import UtilityWarning
 from dpglm.kernels import one_blas_thread
-from dpglm.privacy.vault import LENGTHS, POWERS, Vault, triangle
+from dpglm.privacy.vault import MAGNITUDE_POWERS, NORM_BIN_EDGES, Vault, triangle
 
 # The largest norm of rows of usual units: a power of two more of norms is one bin of the histogram.
-_USUAL_NORM = LENGTHS[9]
+_USUAL_NORM = NORM_BIN_EDGES[9]
 # Of the warning: a column is detected at so many standard deviations of the noise, and where more
 # columns than a few are, as in sparse text, the budget is large enough for what there is.
 _ABOVE_NOISE, _FEW = 4.0, 5
@@ -52,7 +52,7 @@ def column_units(
     the largest size that enough elements have, alone or with the next two sizes. The middle is the
     mean of the elements of detected sizes.
     """
-    ends, noise = 2.0 ** (POWERS + 1), noise_std / n_samples
+    ends, noise = 2.0 ** (MAGNITUDE_POWERS + 1), noise_std / n_samples
     parts = counts.reshape(len(counts), 2, ends.size) / n_samples
     pooled = parts.copy()
     for beyond in range(1, defaults.POOLED_SIZES):
@@ -72,14 +72,17 @@ def column_units(
 def row_unit(counts: np.ndarray, noise: float, n_mu: float) -> tuple[float, float]:
     """Return the power of two that rows are multiplied by, and the clipping norm after that.
 
-    Counts are fractions of the records with norms between consecutive `LENGTHS`, with this noise.
-    The largest detected norm becomes usual, or as large as n mu allows if rows are larger.
+    Counts are fractions of the records with norms between consecutive `NORM_BIN_EDGES`, with this
+    noise. The largest detected norm becomes usual, or as large as n mu allows if rows are larger.
 
     The noise of a linear predictor grows with about ``l sqrt(1 + l^2) / (n mu)`` for rows of norm
     l. Where that is not small, rare classes are not learned.
     """
     # The first bin is of rows as good as zero, which no unit would make larger.
-    counts, powers = counts[1:], np.log2(np.append(LENGTHS[1:], 2 * LENGTHS[-1]) / _USUAL_NORM)
+    counts, powers = (
+        counts[1:],
+        np.log2(np.append(NORM_BIN_EDGES[1:], 2 * NORM_BIN_EDGES[-1]) / _USUAL_NORM),
+    )
     least = max(
         defaults.DETECTED_FRACTION, noise * _threshold(counts.size, defaults.FALSE_NORM_RATE)
     )
@@ -116,24 +119,26 @@ def denoised_moment(moment: np.ndarray, noise_std: float) -> np.ndarray:
     return directions + np.diag(rest)
 
 
-def whiten(vault: Vault, plan: PrivacyPlan | AdaptivePlan, space: Space) -> tuple[Any, Space, Any]:
+def whiten(
+    vault: Vault, plan: PrivacyPlan | AdaptivePlan, space: Coordinates
+) -> tuple[Any, Coordinates, Any]:
     """Release the second moment; return the plan and the space of the descent, and what was found.
 
     The vault answers in that space from here on. Everything but the releases is post-processing:
     the ridge follows from the noise and the penalty, which are public. With an intercept, moment
     and noise are first divided by the part of the moment that clipping rows has left.
     """
-    releases, facts = plan.second_moment, plan.facts
-    preconditioner, n, intercept = releases.preconditioner, facts.n_samples, space.fit_intercept
-    multipliers, row_bound = releases.noise_multipliers, releases.row_bound
+    releases, metadata = plan.second_moment, plan.metadata
+    preconditioner, n, intercept = releases.preconditioner, metadata.n_samples, space.fit_intercept
+    multipliers, row_clipping_norm = releases.noise_multipliers, releases.row_clipping_norm
     # 1) The units of columns, or of rows, and the middles of columns.
     scales, middles = np.ones(space.n_columns), np.zeros(space.n_columns)
     if "norm histogram" in releases.fractions:
-        counts = vault.lengths(multipliers[0]) / n
-        unit, row_bound = row_unit(counts, vault.log[-1].noise_scale / n, releases.n_mu)
+        counts = vault.norm_histogram(multipliers[0]) / n
+        unit, row_clipping_norm = row_unit(counts, vault.log[-1].noise_scale / n, releases.n_mu)
         scales = unit * scales
     elif "magnitude histogram" in releases.fractions:
-        counts = vault.magnitudes(multipliers[0])
+        counts = vault.magnitude_histogram(multipliers[0])
         scales, middles = column_units(counts, vault.log[-1].noise_scale, n)
     scales[-1] = 1.0 if intercept else scales[-1]
     if (scales != 1).any():
@@ -144,20 +149,25 @@ def whiten(vault: Vault, plan: PrivacyPlan | AdaptivePlan, space: Space) -> tupl
         center[-1, :-1] = -middles[:-1]
         vault.change_basis(center)
     # 2) The second moment of clipped rows.
-    noisy = vault.second_moment(row_bound, multipliers[-1], diagonal=preconditioner.diagonal)
+    noisy = vault.second_moment(
+        row_clipping_norm, multipliers[-1], diagonal=preconditioner.diagonal
+    )
     noise_std = vault.log[-1].noise_scale
     moment, noise = preconditioner.moment(noisy, space.n_columns) / n, noise_std / n
     kept = unclipped_part(moment, noise) if intercept else 1.0
     # 3) The ridge, the basis and the effective dimension.
-    curvature, penalized = min(1.0, facts.curvature or 1.0), scales**2
+    curvature, penalized = min(1.0, metadata.curvature or 1.0), scales**2
     penalized[-1] *= not intercept
     hidden = preconditioner.damping * noise / kept
-    ridge = max(hidden, defaults.MIN_RIDGE * row_bound**2) + facts.alpha / curvature * penalized
+    ridge = (
+        max(hidden, defaults.MIN_RIDGE * row_clipping_norm**2)
+        + metadata.alpha / curvature * penalized
+    )
     with one_blas_thread():
         basis, dimension = preconditioner.whitened(moment / kept, noise / kept, ridge)
     # Rows that a released unit did not make smaller are as large as the budget allows.
     large = intercept and ("norm histogram" not in releases.fractions or scales[0] < 1)
-    _warn_if_little_is_detected(moment, noise, row_bound, releases.n_mu, large)
+    _warn_if_little_is_detected(moment, noise, row_clipping_norm, releases.n_mu, large)
     vault.change_basis(basis)
     if center is not None:
         back = 2 * np.eye(space.n_columns) - center
@@ -182,26 +192,26 @@ class Preconditioner(BaseEstimator):
 
     Parameters
     ----------
-    share : float, default=0.15
+    budget_fraction : float, default=0.15
         Part of the budget mu^2 spent on the release, above 0 and below 1.
     damping : float, default=1.0
         Ridge added to the second moment, in standard deviations of the noise on its diagonal.
-    row_bound : float, default=None
+    row_clipping_norm : float, default=None
         Clipping norm of rows, intercept included, for this release only. It must be public:
-        `Schema.row_bound` or prior knowledge, never the largest norm of the data. ``None`` means 2.
-        If the estimator has a public ``row_bound``, the norm is that where it is less, or so large
-        that elements may exceed 1. If no norm is public, 3 percent of the budget buy the units
-        first. Of each of d columns it is released how many
-        elements are between which powers of two (L2 sensitivity sqrt(d), and sqrt(2 d) under
-        ``"replace_one"``). Columns are divided by their largest common size, and by a
-        `FullPreconditioner` centered. Where the noise of these counts is above 5 percent of the
-        records, it is released instead how many rows have which norm (L2 sensitivity 1, or
-        sqrt(2)), and all columns are multiplied by one power of two.
+        `Schema.max_row_norm` or prior knowledge, never the largest norm of the data. ``None`` means
+        2. If the estimator has a public ``max_row_norm``, the norm is that where it is less, or so
+        large that elements may exceed 1. If no norm is public, 3 percent of the budget buy the
+        units first. Of each of d columns it is released how many elements are between which powers
+        of two (L2 sensitivity sqrt(d), and sqrt(2 d) under ``"replace_one"``). Columns are divided
+        by their largest common size, and by a `FullPreconditioner` centered. Where the noise of
+        these counts is above 5 percent of the records, it is released instead how many rows have
+        which norm (L2 sensitivity 1, or sqrt(2)), and all columns are multiplied by one power of
+        two.
     """
 
-    share: float = defaults.MOMENT_FRACTION
+    budget_fraction: float = defaults.MOMENT_FRACTION
     damping: float = 1.0
-    row_bound: float | None = None
+    row_clipping_norm: float | None = None
 
     # Whether the sums of the squares of the columns are enough. Subclasses have `moment`, which
     # returns what the released numbers make up, and `whitened`, which returns the basis and the
@@ -221,29 +231,31 @@ class Preconditioner(BaseEstimator):
         `n_mu` is the number of records times mu, at a sensitivity of one, `centered` whether rows
         may be, and `max_norm` the largest norm of a row, if that is public.
         """
-        row_bound = self.row_bound
-        if row_bound is None:
-            row_bound = defaults.ROW_NORM if max_norm is None else min(defaults.ROW_NORM, max_norm)
+        row_clipping_norm = self.row_clipping_norm
+        if row_clipping_norm is None:
+            row_clipping_norm = (
+                defaults.ROW_NORM if max_norm is None else min(defaults.ROW_NORM, max_norm)
+            )
             # Elements of at most 1 make no larger norm: others are in units of their own.
             if max_norm is not None and max_norm > math.sqrt(n_columns):
-                row_bound = max_norm
+                row_clipping_norm = max_norm
         for name, value, low, high in (
-            ("share", self.share, 0.0, 1.0),
+            ("budget_fraction", self.budget_fraction, 0.0, 1.0),
             ("damping", self.damping, 0.0, math.inf),
-            ("row_bound", row_bound, 1e-50, 1e50),
+            ("row_clipping_norm", row_clipping_norm, 1e-50, 1e50),
         ):
             if isinstance(value, bool) or not isinstance(value, Real) or not low < value < high:
                 raise ValueError(
                     f"{name}={value!r} must be a number above {low:g} and below {high:g}."
                 )
-        fractions = {"second moment": self.share}
-        if self.row_bound is None and max_norm is None:
+        fractions = {"second moment": self.budget_fraction}
+        if self.row_clipping_norm is None and max_norm is None:
             counts = "norm" if uses_row_norms(n_columns, n_mu) else "magnitude"
-            fraction = min(defaults.UNITS_FRACTION, (1 - self.share) / 2)
+            fraction = min(defaults.UNITS_FRACTION, (1 - self.budget_fraction) / 2)
             fractions = {f"{counts} histogram": fraction, **fractions}
         return PreconditionerReleases(
             preconditioner=self,
-            row_bound=float(row_bound),
+            row_clipping_norm=float(row_clipping_norm),
             mu=mu,
             n_mu=n_mu,
             fractions=fractions,
@@ -270,8 +282,9 @@ class DiagonalPreconditioner(Preconditioner):
     Examples
     --------
     >>> from dpglm import DPLogisticRegression
-    >>> DPLogisticRegression(preconditioner=DiagonalPreconditioner(share=0.1)).preconditioner
-    DiagonalPreconditioner(share=0.1)
+    >>> model = DPLogisticRegression(preconditioner=DiagonalPreconditioner(damping=2.0))
+    >>> model.preconditioner
+    DiagonalPreconditioner(damping=2.0)
     """
 
     diagonal = True
@@ -314,8 +327,9 @@ class FullPreconditioner(Preconditioner):
     Examples
     --------
     >>> from dpglm import DPLogisticRegression
-    >>> DPLogisticRegression(preconditioner=FullPreconditioner(row_bound=2.0)).preconditioner
-    FullPreconditioner(row_bound=2.0)
+    >>> model = DPLogisticRegression(preconditioner=FullPreconditioner(row_clipping_norm=1.5))
+    >>> model.preconditioner
+    FullPreconditioner(row_clipping_norm=1.5)
     """
 
     diagonal = False
@@ -353,7 +367,7 @@ def check_preconditioner(preconditioner: Any) -> Preconditioner | None:
 
 
 def _warn_if_little_is_detected(
-    moment: np.ndarray, noise: float, row_bound: float, n_mu: float, large: bool
+    moment: np.ndarray, noise: float, row_clipping_norm: float, n_mu: float, large: bool
 ) -> None:
     """Warn if the released moment shows one column only, or the budget is too small for so many.
 
@@ -362,12 +376,17 @@ def _warn_if_little_is_detected(
     """
     squares = moment if moment.ndim == 1 else np.diag(moment)
     found, n_columns = np.flatnonzero(squares > _ABOVE_NOISE * noise), len(squares)
-    text = cannot_carry(n_mu, n_columns) if len(found) <= _FEW else ""
-    alone = len(found) == 1 and found[0] < n_columns - 1 and squares[found[0]] > row_bound**2 / 2
+    text = budget_too_small(n_mu, n_columns) if len(found) <= _FEW else ""
+    alone = (
+        len(found) == 1
+        and found[0] < n_columns - 1
+        and squares[found[0]] > row_clipping_norm**2 / 2
+    )
     if not text and alone and large:
         text = (
             f"Of {n_columns} columns, intercept included, only column {found[0]} can be seen: it "
-            f"makes rows far longer than row_bound={row_bound:g}, and hides the others. "
+            f"makes rows far longer than row_clipping_norm={row_clipping_norm:g}, and hides the "
+            "others. "
             "Divide columns by public bounds, as PublicBoundsScaler and Schema do."
         )
     if text:

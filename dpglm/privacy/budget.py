@@ -13,8 +13,8 @@ from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS, gdp_mu
 # When every iteration is noisier than this, no data set is large enough to learn anything.
 LARGEST_NOISE_MULTIPLIER = 1e6
 CLIP_RANGE = (1e-100, 1e100)
-# Rounding is bounded for so many times n_ref records, when their number is private.
-N_REF_FACTOR = 16
+# Rounding is bounded for so many times n_samples_estimate records, when their number is private.
+ESTIMATE_FACTOR = 16
 # The composed noise multipliers are rounded numbers: aim this much below the budget.
 _SAFETY = 1e-9
 
@@ -33,8 +33,8 @@ class PrivacyBudget:
         Which datasets must be indistinguishable. ``"zero_out"``: one record becomes a null record
         that contributes nothing, and the number of records is public. ``"replace_one"``: one
         record becomes any other; twice the noise. ``"add_or_remove_one"``: the number of records
-        is private too, and ``n_ref`` stands in for it.
-    n_ref : int, optional
+        is private too, and ``n_samples_estimate`` stands in for it.
+    n_samples_estimate : int, optional
         A public number close to the number of records, chosen without looking at the data.
         Required by ``"add_or_remove_one"`` and meaningless otherwise.
 
@@ -56,7 +56,7 @@ class PrivacyBudget:
     epsilon: float
     delta: float
     neighboring_relation: str = "zero_out"
-    n_ref: int | None = None
+    n_samples_estimate: int | None = None
 
     def __post_init__(self) -> None:
         if not is_number(self.epsilon) or not self.epsilon > 0:
@@ -77,20 +77,20 @@ class PrivacyBudget:
                 f"neighboring_relation={self.neighboring_relation!r} is unknown; "
                 f"choose one of {sorted(NEIGHBORING_RELATIONS)}."
             )
-        if self.neighboring_relation == "add_or_remove_one":
-            if self.n_ref is None:
-                raise ValueError(
-                    "n_ref=None: neighboring_relation='add_or_remove_one' keeps the number of "
-                    "records private, so pass n_ref, a public number close to it."
-                )
-            if not is_number(self.n_ref) or self.n_ref < 1 or self.n_ref % 1 != 0:
-                raise ValueError(f"n_ref={self.n_ref!r} must be a whole number, 1 or more.")
-        elif self.n_ref is not None:
+        estimate, is_private = self.n_samples_estimate, "add_or_remove_one"
+        if self.neighboring_relation != is_private and estimate is not None:
             raise ValueError(
-                f"n_ref={self.n_ref!r} is only used with neighboring_relation="
-                f"'add_or_remove_one'; under {self.neighboring_relation!r} the number of records "
-                "is public, so leave n_ref=None."
+                f"n_samples_estimate={estimate!r} is only used with neighboring_relation="
+                f"{is_private!r}; under {self.neighboring_relation!r} the number of records is "
+                "public, so leave n_samples_estimate=None."
             )
+        if self.neighboring_relation == is_private and estimate is None:
+            raise ValueError(
+                f"n_samples_estimate=None: neighboring_relation={is_private!r} keeps the number of "
+                "records private, so pass n_samples_estimate, a public number close to it."
+            )
+        if not (estimate is None or (is_number(estimate) and estimate >= 1 and not estimate % 1)):
+            raise ValueError(f"n_samples_estimate={estimate!r} must be a whole number, 1 or more.")
 
     @cached_property
     def mu(self) -> float:
@@ -113,12 +113,13 @@ class PrivacyBudget:
         return NEIGHBORING_RELATIONS[self.neighboring_relation].sensitivity_factor * clip
 
     def public_n_samples(self, n_samples: int) -> int:
-        """Return the count to divide by: ``n_samples`` where it is public, else ``n_ref``."""
-        return n_samples if self.n_ref is None else int(self.n_ref)
+        """Return the count to divide by: ``n_samples`` where it is public, else its estimate."""
+        return n_samples if self.n_samples_estimate is None else int(self.n_samples_estimate)
 
     def most_samples(self, n_samples: int) -> int:
         """Return the public number of records up to which rounding errors are bounded."""
-        return self.public_n_samples(n_samples) * (1 if self.n_ref is None else N_REF_FACTOR)
+        factor = 1 if self.n_samples_estimate is None else ESTIMATE_FACTOR
+        return factor * self.public_n_samples(n_samples)
 
 
 def is_number(value: object) -> bool:

@@ -137,7 +137,7 @@ class PermuteAndFlipEvent(PureEvent):
     kind: ClassVar[str] = "permute_and_flip"
 
 
-class ReplacedSampleEvent(PoissonSampledEvent):
+class PoissonSampledReplaceOneEvent(PoissonSampledEvent):
     """One release with Gaussian noise of a sum over a Poisson sample, where records are replaced.
 
     Notes
@@ -190,7 +190,7 @@ class ReplacedSampleEvent(PoissonSampledEvent):
         return end.to_pld(interval, sampling_prob=self.sampling_rate, **sampling)
 
 
-class FixedSizeSampledEvent(ReplacedSampleEvent):
+class SampledWithoutReplacementEvent(PoissonSampledReplaceOneEvent):
     """The same of a sum over m of n records, drawn without replacement; the rate is ``m / n``.
 
     Notes
@@ -198,9 +198,10 @@ class FixedSizeSampledEvent(ReplacedSampleEvent):
     A batch with the record is one without it in which it took the place of a random member, which
     added g. Given these, P and P' are ``(1 - q) N(0) + q N(x - g)`` and ``(1 - q) N(0) + q N(y -
     g)``, but for a common shift, and neither end is further away than 2 C: the bound is that of
-    `ReplacedSampleEvent` for twice the clip. It is not attained: where all others pull the other
-    way the pair has the ends 2 C and 0, and costs 4 to 51 percent less epsilon in the cases tried.
-    dp-accounting's RDP of such samples, for the same doubled clip, is above this bound in all.
+    `PoissonSampledReplaceOneEvent` for twice the clip. It is not attained: where all others pull
+    the other way the pair has the ends 2 C and 0, and costs 4 to 51 percent less epsilon in the
+    cases tried. dp-accounting's RDP of such samples, for the same doubled clip, is above this bound
+    in all.
     """
 
     kind: ClassVar[str] = "fixed_size_sampled"
@@ -209,11 +210,15 @@ class FixedSizeSampledEvent(ReplacedSampleEvent):
 
 def sampled_event(neighboring_relation: str, batches: str = "poisson") -> type[PoissonSampledEvent]:
     """Return the type of event of a release over a random batch under a relation."""
-    if batches not in ("poisson", "fixed"):
+    if batches not in ("poisson", "without_replacement"):
         raise ValueError(f"batches={batches!r} is unknown; choose 'poisson' or 'fixed'.")
     if neighboring_relation == "replace_one":
-        return FixedSizeSampledEvent if batches == "fixed" else ReplacedSampleEvent
-    if batches == "fixed":
+        return (
+            SampledWithoutReplacementEvent
+            if batches == "without_replacement"
+            else PoissonSampledReplaceOneEvent
+        )
+    if batches == "without_replacement":
         raise ValueError(
             "batches='fixed' is accounted for under neighboring_relation='replace_one' only, not "
             f"under {neighboring_relation!r}. Use batches='poisson'."

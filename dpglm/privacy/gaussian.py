@@ -52,7 +52,7 @@ NEIGHBORING_RELATIONS: Mapping[str, Relation] = {
         "one record is replaced by any other; the number of records is public", 2.0, "REPLACE_ONE"
     ),
     "add_or_remove_one": Relation(
-        "one record is added or removed; the number of records is private and n_ref is public",
+        "one record is added or removed; the number of records is private, its estimate public",
         1.0,
         "ADD_OR_REMOVE_ONE",
     ),

@@ -15,12 +15,12 @@ from dpglm.exceptions import require
 from dpglm.privacy.budget import check_whole
 from dpglm.privacy.events import (
     FilterEvent,
-    FixedSizeSampledEvent,
     LaplaceSelectionEvent,
     ObjectivePerturbationEvent,
     PermuteAndFlipEvent,
+    PoissonSampledReplaceOneEvent,
     PureEvent,
-    ReplacedSampleEvent,
+    SampledWithoutReplacementEvent,
     SelectionEvent,
     zcdp_delta,
     zcdp_epsilon,
@@ -103,8 +103,8 @@ class ParallelEvent:
 Event = (
     GaussianEvent
     | PoissonSampledEvent
-    | ReplacedSampleEvent
-    | FixedSizeSampledEvent
+    | PoissonSampledReplaceOneEvent
+    | SampledWithoutReplacementEvent
     | SelectionEvent
     | PureEvent
     | LaplaceSelectionEvent
@@ -420,7 +420,7 @@ class PrivacyLedger:
         What the guarantee rests on and no code can check: whoever states it asserts them.
     seeded : bool, default=False
         Whether a seed reproduces the noise.
-    unit : {"row", "group"}, default="row"
+    privacy_unit : {"row", "group"}, default="row"
         What one record is: a row, or all rows of one group (of a person, say).
     n_changed : int, default=1
         In how many records the data sets differ that the guarantee makes indistinguishable: see
@@ -452,12 +452,12 @@ class PrivacyLedger:
     reporting_delta: float
     assumptions: tuple[str, ...] = ()
     seeded: bool = False
-    unit: str = "row"
+    privacy_unit: str = "row"
     n_changed: int = 1
 
     def __post_init__(self) -> None:
-        if self.unit not in ("row", "group"):
-            raise ValueError(f"unit={self.unit!r} must be 'row' or 'group'.")
+        if self.privacy_unit not in ("row", "group"):
+            raise ValueError(f"privacy_unit={self.privacy_unit!r} must be 'row' or 'group'.")
         if type(self.n_changed) is not int or self.n_changed < 1:
             raise ValueError(f"n_changed={self.n_changed!r} must be a whole number, 1 or more.")
         if self.neighboring_relation not in NEIGHBORING_RELATIONS:
@@ -487,10 +487,10 @@ class PrivacyLedger:
         *,
         reporting_delta: float,
         neighboring_relation: str = "zero_out",
-        **facts: Any,
+        **metadata: Any,
     ) -> "PrivacyLedger":
         """Return the ledger of ``events``, in order."""
-        return cls(run_lengths(events), neighboring_relation, reporting_delta, **facts)
+        return cls(run_lengths(events), neighboring_relation, reporting_delta, **metadata)
 
     def __add__(self, other: "PrivacyLedger") -> "PrivacyLedger":
         """Compose: the cost of releasing both results about the same records.
@@ -674,15 +674,17 @@ class PrivacyLedger:
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-serialisable dictionary; ``from_dict`` reads it back."""
         # A reader of version 1 alone would take the guarantee for that of one row.
-        of_one_row = (self.unit, self.n_changed) == ("row", 1)
-        facts = {} if of_one_row else {"unit": self.unit, "n_changed": self.n_changed}
+        of_one_row = (self.privacy_unit, self.n_changed) == ("row", 1)
+        metadata = (
+            {} if of_one_row else {"privacy_unit": self.privacy_unit, "n_changed": self.n_changed}
+        )
         return {
             "version": 1 if of_one_row else 2,
             "neighboring_relation": self.neighboring_relation,
             "reporting_delta": self.reporting_delta,
             "assumptions": list(self.assumptions),
             "seeded": self.seeded,
-            **facts,
+            **metadata,
             "events": _written(self.events),
         }
 
@@ -709,9 +711,9 @@ class PrivacyLedger:
             if isinstance(assumptions, str) or not all(isinstance(a, str) for a in assumptions):
                 raise TypeError(f"assumptions must be a list of strings, not {assumptions!r}")
             required = ("neighboring_relation", "reporting_delta", "assumptions", "seeded")
-            facts = {name: data[name] for name in required}
-            facts |= {name: data[name] for name in ("unit", "n_changed") if name in data}
-            return cls(events, **facts)
+            metadata = {name: data[name] for name in required}
+            metadata |= {name: data[name] for name in ("privacy_unit", "n_changed") if name in data}
+            return cls(events, **metadata)
         except (KeyError, TypeError, AttributeError, OverflowError) as error:
             raise ValueError(
                 f"This is not a ledger written by PrivacyLedger.to_dict: {error!r}."
@@ -767,7 +769,7 @@ class PrivacyLedger:
                 f"Ledgers under {self.neighboring_relation!r} and {other.neighboring_relation!r} "
                 "do not compose; fit both under one neighboring_relation."
             )
-        if (self.unit, self.n_changed) != (other.unit, other.n_changed):
+        if (self.privacy_unit, self.n_changed) != (other.privacy_unit, other.n_changed):
             raise ValueError(
                 f"Ledgers for {self._changed} and for {other._changed} do not compose: they speak "
                 "of different pairs of data sets."
@@ -787,7 +789,7 @@ class PrivacyLedger:
 
     @property
     def _changed(self) -> str:
-        return f"{self.n_changed} {self.unit}{'s' if self.n_changed > 1 else ''}"
+        return f"{self.n_changed} {self.privacy_unit}{'s' if self.n_changed > 1 else ''}"
 
     @property
     def _relation(self) -> Relation:

@@ -57,7 +57,7 @@ if hasattr(os, "register_at_fork"):
 
 
 @dataclass(frozen=True)
-class OdometerEntry:
+class OdometerRecord:
     """What an odometer's file holds of one fit; all of it is public.
 
     Parameters
@@ -187,7 +187,7 @@ class PrivacyOdometer:
             with _opened(self.path) as file:
                 file.write(file.terms(self._given))
 
-    def _read(self) -> "tuple[_Terms, list[OdometerEntry]]":
+    def _read(self) -> "tuple[_Terms, list[OdometerRecord]]":
         """Return the terms and the entries of the file as it is now."""
         with _opened(self.path, writing=False) as file:
             return file.terms(self._given), file.entries
@@ -207,7 +207,7 @@ class PrivacyOdometer:
         """Whether settings may follow from earlier results."""
         return self._read()[0].adaptive
 
-    def entries(self) -> list[OdometerEntry]:
+    def entries(self) -> list[OdometerRecord]:
         """Return what was recorded, one entry for each fit, in order."""
         return self._read()[1]
 
@@ -231,7 +231,7 @@ class PrivacyOdometer:
         terms, entries = self._read()
         return terms.used(entries)
 
-    def course(self) -> list[float]:
+    def cumulative_epsilon(self) -> list[float]:
         """Return what was used after each fit; of ``n`` fits, shape (n,)."""
         terms, entries = self._read()
         return [terms.used(entries[: n + 1]) for n in range(len(entries))]
@@ -304,7 +304,7 @@ class PrivacyOdometer:
         """
         block = _Block(str(self.path), self._given, self.label)
         around = [each for each in _active() if each.path == block.path]
-        _charge([*around, block], OdometerEntry(ledger, _now(), self.label, self._part))
+        _charge([*around, block], OdometerRecord(ledger, _now(), self.label, self._part))
 
     def __enter__(self) -> "PrivacyOdometer":
         with _lock:
@@ -379,7 +379,7 @@ def charge_odometers(ledger: PrivacyLedger, estimator: Any = None, rows: Any = N
         own = [block for block in blocks if block.path == path]
         # The part that fits of this context are charged to in the file; None is the whole.
         part = next((e.part for e in _entered.get()[::-1] if e.block.path == path), None)
-        _charge(own, OdometerEntry(ledger, _now(), own[-1].label, part, name, parameters))
+        _charge(own, OdometerRecord(ledger, _now(), own[-1].label, part, name, parameters))
     if whole is not None:
         whole.is_charged = True
 
@@ -397,19 +397,19 @@ def public_parameters(estimator: Any) -> dict[str, Any]:
         value = value.tolist() if isinstance(value, np.ndarray) else value
         if isinstance(value, list | tuple | dict):
             return all(map(is_plain, value.values() if isinstance(value, dict) else value))
-        ours = is_ours(value) and not hasattr(value, "fit")
+        ours = is_package_object(value) and not hasattr(value, "fit")
         return ours or isinstance(value, scalar | np.generic)
 
     def shown(value: Any) -> Any:
         if isinstance(value, scalar):
             return value
-        public = is_plain(value) and (is_ours(estimator) or is_ours(value))
+        public = is_plain(value) and (is_package_object(estimator) or is_package_object(value))
         return repr(value) if public else type(value).__name__
 
     return {name: shown(value) for name, value in given.items()}
 
 
-def is_ours(value: Any) -> bool:
+def is_package_object(value: Any) -> bool:
     """Return whether this package made the class of a value."""
     return type(value).__module__.partition(".")[0] == "dpglm"
 
@@ -418,7 +418,7 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-class Whole:
+class JointCharge:
     """Fits that are charged together, with this ledger, when the first is about to release.
 
     The ledger has a `FilterEvent` for each, in order: the mu that it may cost. Odometers record it
@@ -434,7 +434,8 @@ class Whole:
     def refuse_more(self, ledger: PrivacyLedger) -> None:
         """Refuse a fit that is not of the whole, or costs more than what the whole has for it."""
         own, planned_for = (
-            f"{each.neighboring_relation} for each {each.unit}" for each in (ledger, self.ledger)
+            f"{each.neighboring_relation} for each {each.privacy_unit}"
+            for each in (ledger, self.ledger)
         )
         if _active() != self._blocks:
             refused = "is within other blocks of a PrivacyOdometer than the search began in"
@@ -449,13 +450,13 @@ class Whole:
         raise BudgetExceededError(f"A fit {refused}; it was refused before it released anything.")
 
 
-_whole: ContextVar[Whole | None] = ContextVar("whole", default=None)
+_whole: ContextVar[JointCharge | None] = ContextVar("whole", default=None)
 
 
 @contextmanager
-def charged_as_one(ledger: PrivacyLedger, estimator: Any = None) -> Iterator[Whole]:
-    """Charge the fits of this block together: see `Whole`."""
-    whole = Whole(ledger, estimator)
+def charge_jointly(ledger: PrivacyLedger, estimator: Any = None) -> Iterator[JointCharge]:
+    """Charge the fits of this block together: see `JointCharge`."""
+    whole = JointCharge(ledger, estimator)
     token = _whole.set(whole)
     try:
         yield whole
@@ -526,7 +527,9 @@ class _Terms:
     def is_filter(self) -> bool:
         return self.adaptive and self.epsilon is not None
 
-    def used(self, entries: list[OdometerEntry], more: Runs = (), part: str | None = None) -> float:
+    def used(
+        self, entries: list[OdometerRecord], more: Runs = (), part: str | None = None
+    ) -> float:
         """Return the epsilon that the limit is compared with, of whichever part (or this) most."""
         known = dict.fromkeys(entry.part for entry in entries if entry.part is not None)
         parts = [part] if part is not None else [*known] or [None]
@@ -554,7 +557,9 @@ class _Terms:
             ) from error
         return gdp_epsilon(mu, self.delta)
 
-    def admit(self, entries: list[OdometerEntry], more: Runs = (), part: str | None = None) -> bool:
+    def admit(
+        self, entries: list[OdometerRecord], more: Runs = (), part: str | None = None
+    ) -> bool:
         """Return whether releases, as `used` takes them, are within the limit."""
         assert self.epsilon is not None
         # Numerical compositions are rounded up, a filter leaves no room for that.
@@ -582,7 +587,7 @@ class _Block:
                 "recorded is missing. Nothing was released; put it back and begin a new block."
             )
 
-    def refuse_beyond_limit(self, file: "_File", entry: OdometerEntry) -> None:
+    def refuse_beyond_limit(self, file: "_File", entry: OdometerRecord) -> None:
         terms, more = file.terms(self.given), entry.ledger.events
         if terms.epsilon is None or terms.admit(file.entries, more, entry.part):
             return
@@ -613,7 +618,7 @@ class _Entered:
     part: str | None
 
 
-def _charge(blocks: list[_Block], entry: OdometerEntry) -> None:
+def _charge(blocks: list[_Block], entry: OdometerRecord) -> None:
     """Add an entry to the file of these blocks, within the limits of all of them."""
     if entry.ledger.n_changed > 1:
         raise ValueError(
@@ -647,7 +652,7 @@ class _File:
     def __post_init__(self) -> None:
         _Terms(**self.fixed)
         self.entries = [
-            OdometerEntry(**{**line, "ledger": PrivacyLedger.from_dict(line["ledger"])})
+            OdometerRecord(**{**line, "ledger": PrivacyLedger.from_dict(line["ledger"])})
             for line in map(json.loads, self.lines)
         ]
 
@@ -684,7 +689,7 @@ class _File:
             )
         return terms
 
-    def write(self, terms: _Terms, *entries: OdometerEntry) -> None:
+    def write(self, terms: _Terms, *entries: OdometerRecord) -> None:
         """Add entries, and the limit if it is the first, and seal what the file then holds."""
         lines = [json.dumps({**vars(e), "ledger": e.ledger.to_dict()}) for e in entries]
         fixed = asdict(terms) if terms.epsilon is not None else {}

@@ -40,9 +40,9 @@ _CONFIRMED_ROWS, _CONFIRMED_VALUES = 256, 2**18
 _FILTER_TOLERANCE = 1e-12
 _GRID_BITS = 30
 # Powers of two between which the elements of a column are counted.
-POWERS = np.arange(-33, 64)
+MAGNITUDE_POWERS = np.arange(-33, 64)
 # Lengths between which rows are counted: 1, 2 and 3, which are usual, are not near any of them.
-LENGTHS = 3.5 * 2.0 ** np.arange(-9, 9)
+NORM_BIN_EDGES = 3.5 * 2.0 ** np.arange(-9, 9)
 
 # Covers the rounding of the few operations that form the noise's standard deviation.
 _ARITHMETIC_SLACK = 1e-12
@@ -62,7 +62,7 @@ class Release:
 
 
 @dataclass(frozen=True)
-class Recorded:
+class RecordedRelease:
     """A release on artificial data: what it was without noise, and by how much a record moves it.
 
     The sensitivity is the L2 norm for a sum, rounding included, and the range for a choice.
@@ -74,7 +74,7 @@ class Recorded:
     answer: Any
 
 
-class Tape:
+class ReleaseRecorder:
     """A record of the releases of fits on artificial data, or of answers to be given again.
 
     An auditor records a fit on one table and replays its answers on a neighbouring one: both fits
@@ -82,8 +82,8 @@ class Tape:
     It holds sums without noise. Nothing in the package sets `tape` but `dpglm.audit.grey_box`.
     """
 
-    def __init__(self, answers: "Tape | None" = None) -> None:
-        self.releases: list[Recorded] = []
+    def __init__(self, answers: "ReleaseRecorder | None" = None) -> None:
+        self.releases: list[RecordedRelease] = []
         self._answers = answers
 
     def note(
@@ -98,17 +98,17 @@ class Tape:
         answer = draw(exact)
         if self._answers is not None:
             answer = self._answers.releases[len(self.releases)].answer
-        self.releases.append(Recorded(event, exact.copy(), sensitivity, answer))
+        self.releases.append(RecordedRelease(event, exact.copy(), sensitivity, answer))
         return answer
 
 
-tape: ContextVar[Tape | None] = ContextVar("tape", default=None)
+tape: ContextVar[ReleaseRecorder | None] = ContextVar("tape", default=None)
 
 
-def moment_sensitivity(row_bound: float, neighboring_relation: str, n_columns: int) -> float:
-    """L2 sensitivity of the second moment of rows clipped to ``row_bound``, or of its diagonal.
+def moment_sensitivity(row_norm: float, neighboring_relation: str, n_columns: int) -> float:
+    """Return the L2 sensitivity of the second moment of clipped rows, or of its diagonal.
 
-    It is ``row_bound^2``, or ``sqrt(2) row_bound^2`` under ``"replace_one"`` with two columns or
+    It is ``row_norm^2``, or ``sqrt(2) row_norm^2`` under ``"replace_one"`` with two columns or
     more, of which the intercept is one.
 
     Notes
@@ -125,7 +125,7 @@ def moment_sensitivity(row_bound: float, neighboring_relation: str, n_columns: i
     ``tr(A B) >= 0`` for A and B without negative eigenvalues. The same holds for their diagonals.
     """
     both = neighboring_relation == "replace_one" and n_columns > 1
-    return (math.sqrt(2) if both else 1.0) * row_bound**2
+    return (math.sqrt(2) if both else 1.0) * row_norm**2
 
 
 def magnitude_sensitivity(neighboring_relation: str, n_columns: int) -> float:
@@ -411,7 +411,7 @@ class Vault:
         whole = sampling_rate == 1
         # A Poisson sample without the record is the same in both data sets: the noise is for the
         # distance of either end from its sum, and rounding is counted at each.
-        ends = 1.0 if whole or batches == "fixed" else self._moved_clips
+        ends = 1.0 if whole or batches == "without_replacement" else self._moved_clips
         mechanism = GaussianSum(self._moved_clips / ends * clip, ends * noise_multiplier, slack)
 
         event: Event = mechanism.event
@@ -420,7 +420,7 @@ class Vault:
 
             sampled = sampled_event(self._budget.neighboring_relation, batches)
             event = sampled(sampling_rate, noise_multiplier)
-        draw = fixed_sample if batches == "fixed" else poisson_sample
+        draw = fixed_sample if batches == "without_replacement" else poisson_sample
 
         def exact() -> np.ndarray:
             self._confirm(coef, clip)
@@ -433,7 +433,7 @@ class Vault:
 
     def second_moment(
         self,
-        row_bound: float,
+        row_norm: float,
         noise_multiplier: float,
         *,
         diagonal: bool,
@@ -444,18 +444,18 @@ class Vault:
         The diagonal, or the upper triangle with its other entries times sqrt(2). With coefficients
         each x~ is first multiplied by the root of the second derivative of its loss there, so that
         the sum is the curvature, of the rows as they are answered about now: it is clipped all the
-        same, so that the sensitivity is that of rows of norm `row_bound`.
+        same, so that the sensitivity is that of rows of norm `row_norm`.
         """
-        row_bound, noise_multiplier = _checked_bound(row_bound), float(noise_multiplier)
+        row_norm, noise_multiplier = _checked_bound(row_norm), float(noise_multiplier)
         n_columns = self._sums.coef_shape[0]
         size = n_columns if diagonal else n_columns * (n_columns + 1) // 2
         relation = self._budget.neighboring_relation
-        slack = self._sums.moment_rounding(self._most_samples) * row_bound**2
+        slack = self._sums.moment_rounding(self._most_samples) * row_norm**2
         coef = None if coef is None else plain(coef, self._sums.coef_shape)
-        sensitivity = moment_sensitivity(row_bound, relation, n_columns)
+        sensitivity = moment_sensitivity(row_norm, relation, n_columns)
 
         def exact() -> np.ndarray:
-            total = self._sums.second_moment(row_bound, diagonal, coef)
+            total = self._sums.second_moment(row_norm, diagonal, coef)
             if diagonal:
                 return total
             where, weights = triangle(n_columns)
@@ -464,31 +464,32 @@ class Vault:
         mechanism = GaussianSum(sensitivity, noise_multiplier, slack)
         return self._release_sum(mechanism, exact, size)
 
-    def magnitudes(self, noise_multiplier: float) -> np.ndarray:
+    def magnitude_histogram(self, noise_multiplier: float) -> np.ndarray:
         """Release a histogram of the elements of each column by sign and size, with noise.
 
-        Shape (n_columns, 2 POWERS.size), as `Objective.magnitudes` counts them.
+        Shape (n_columns, 2 MAGNITUDE_POWERS.size), as `Objective.magnitudes` counts them.
 
         An element has one sign and one size. So a record adds one to at most one count of each
         column, and moves all counts by sqrt(n_columns) at most. Another record in its place takes
         one from one count and adds one to another: sqrt(2 n_columns). The intercept has no counts,
         but is paid for.
         """
-        shape = self._sums.coef_shape[0], 2 * POWERS.size
+        shape = self._sums.coef_shape[0], 2 * MAGNITUDE_POWERS.size
         sensitivity = magnitude_sensitivity(self._budget.neighboring_relation, shape[0])
         mechanism = GaussianSum(sensitivity, float(noise_multiplier))
-        exact = partial(self._sums.magnitudes, POWERS)
+        exact = partial(self._sums.magnitude_histogram, MAGNITUDE_POWERS)
         return self._release_sum(mechanism, exact, math.prod(shape))
 
-    def lengths(self, noise_multiplier: float) -> np.ndarray:
-        """Release how many rows are between which `LENGTHS`, the intercept left out, with noise.
+    def norm_histogram(self, noise_multiplier: float) -> np.ndarray:
+        """Release a histogram of the norms of rows without the intercept, with noise.
 
-        Shape (LENGTHS.size + 1,), from those shorter than the first on. A record has one length, as
-        it has one entry in a column.
+        Shape (NORM_BIN_EDGES.size + 1,), from those shorter than the first on. A record has one
+        length, as it has one entry in a column.
         """
         sensitivity = magnitude_sensitivity(self._budget.neighboring_relation, 1)
         mechanism = GaussianSum(sensitivity, float(noise_multiplier))
-        return self._release_sum(mechanism, partial(self._sums.lengths, LENGTHS), LENGTHS.size + 1)
+        exact = partial(self._sums.norm_histogram, NORM_BIN_EDGES)
+        return self._release_sum(mechanism, exact, NORM_BIN_EDGES.size + 1)
 
     def scale_columns(self, scales: np.ndarray) -> None:
         """Answer about each row with its columns times these powers of two from here on."""

@@ -61,7 +61,7 @@ class _Facts:
     _what: ClassVar[str] = "column"
 
     def __repr__(self) -> str:
-        inner = ", ".join(f"{name}={value!r}" for name, value in self.facts().items())
+        inner = ", ".join(f"{name}={value!r}" for name, value in self.metadata().items())
         return f"{type(self).__name__}({inner})"
 
     def __post_init__(self) -> None:
@@ -73,7 +73,7 @@ class _Facts:
         if not self.to_fill_in:
             self._check()
 
-    def facts(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """Return the fields that have no default, or another value."""
         own = {field.name: (getattr(self, field.name), field.default) for field in fields(self)}
         # By their texts: 1 and True are equal.
@@ -82,7 +82,7 @@ class _Facts:
     @property
     def to_fill_in(self) -> list[str]:
         """The fields of a draft that a person has to fill in."""
-        return [k for k, v in self.facts().items() if isinstance(v, str) and v == FILL_IN]
+        return [k for k, v in self.metadata().items() if isinstance(v, str) and v == FILL_IN]
 
     def remarks(self, raw: Raw) -> Iterator[str]:
         """Yield what a person who may see the rows should know of them."""
@@ -185,14 +185,14 @@ class Quantity(Column):
     missing and inf for what is none.
     """
 
-    integer, scale, unit, outside, intervals = True, "linear", 1.0, "clip", 1
+    integer, scale, linear_width, out_of_bounds, n_segments = True, "linear", 1.0, "clip", 1
     height, special_values = 4.0, ()
     _also_missing = ""
 
     def numbers(self, raw: Raw) -> np.ndarray:
         """Return float64 numbers; NaN only where missing values have an indicator."""
         values = self.read(raw)
-        if self.outside == "missing":
+        if self.out_of_bounds == "missing":
             values[self.is_outside(values)] = np.nan
         advice = "; give the column the kind of what it holds, or map its values by a public rule"
         self._refuse(np.isinf(values), f"holds something that is not {self._kind}", advice)
@@ -212,7 +212,7 @@ class Quantity(Column):
         """Return the numbers at positions between the bounds."""
         lower, upper = self._scaled(np.array(self.bounds))
         values = lower + position * (upper - lower)
-        return np.sinh(values) * self.unit if self.scale == "asinh" else values
+        return np.sinh(values) * self.linear_width if self.scale == "asinh" else values
 
     def entries(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return what a row's block holds but for zeros, and in which of its columns, (n, k) each.
@@ -267,7 +267,7 @@ class Quantity(Column):
 
     @property
     def _n_parts(self) -> int:
-        return 1 if self.intervals is None else self.intervals
+        return 1 if self.n_segments is None else self.n_segments
 
     @property
     def is_straight(self) -> bool:
@@ -277,10 +277,10 @@ class Quantity(Column):
     def remarks(self, raw: Raw) -> Iterator[str]:
         values = self.read(raw)
         values = values[np.isfinite(values)]
-        outside = int(self.is_outside(values).sum())
-        if outside:
-            done = "clipped" if self.outside == "clip" else "treated as missing"
-            yield f"{outside} of {len(values)} values are outside the bounds, and are {done}"
+        out_of_bounds = int(self.is_outside(values).sum())
+        if out_of_bounds:
+            done = "clipped" if self.out_of_bounds == "clip" else "treated as missing"
+            yield f"{out_of_bounds} of {len(values)} values are outside the bounds, and are {done}"
         if self.integer and (values != np.floor(values)).any():
             yield "some values are not whole numbers, although integer=True"
         never = np.setdiff1d(np.arange(len(self.special_values)), self._special_place(values))
@@ -316,7 +316,7 @@ class Quantity(Column):
     def _check_intervals(self) -> None:
         n = self._n_parts
         is_power = type(n) is int and 1 <= n <= _MOST_INTERVALS and n & (n - 1) == 0
-        self._demand(is_power, "intervals", f"give a power of two from 1 to {_MOST_INTERVALS}")
+        self._demand(is_power, "n_segments", f"give a power of two from 1 to {_MOST_INTERVALS}")
         self._finite("height")
         self._demand(0 < self.height <= 1e6, "height", "give a number above 0 and at most 1e6")
 
@@ -340,7 +340,7 @@ class Quantity(Column):
     def _scaled(self, values: np.ndarray) -> np.ndarray:
         # Only of bounds that are refused for it.
         with np.errstate(over="ignore"):
-            return np.arcsinh(values / self.unit) if self.scale == "asinh" else values
+            return np.arcsinh(values / self.linear_width) if self.scale == "asinh" else values
 
 
 @dataclass(frozen=True, repr=False)
@@ -354,17 +354,17 @@ class NumericColumn(Quantity):
     scale : {"linear", "asinh"}, default="linear"
         The inverse hyperbolic sine suits amounts over orders of magnitude: it is linear near 0
         and a logarithm far from it.
-    unit : float, default=1.0
+    linear_width : float, default=1.0
         What counts as near 0 for that scale.
     integer : bool, default=False
         Whether all values are whole numbers.
     missing : None, "indicator" or float
         What a missing value means: an error, a column of its own (the number is then in the middle
         of its column), or a public constant between the bounds.
-    outside : {"clip", "missing"}, default="clip"
+    out_of_bounds : {"clip", "missing"}, default="clip"
         What a value outside the bounds means: the nearest bound, or a missing value, for codes
         such as -999.
-    intervals : int, optional
+    n_segments : int, optional
         With 1 the column is one number in [0, 1], and what it adds to a score is a straight line.
         With 2, 4, ... up to 256 it is that many columns, and what it adds is a curve: straight
         lines between edges at equal distances from bound to bound, on the scale of the column.
@@ -381,9 +381,9 @@ class NumericColumn(Quantity):
     --------
     >>> NumericColumn("age", 17, 90)
     NumericColumn(name='age', lower=17.0, upper=90.0)
-    >>> NumericColumn("age", 17, 90, intervals=4).encoded_names
+    >>> NumericColumn("age", 17, 90, n_segments=4).encoded_names
     ['age', 'age (part 1 of 1)', 'age (part 1 of 2)', 'age (part 2 of 2)']
-    >>> NumericColumn("gain", 0, 50_000, intervals=2, special_values=[0, 99_999]).encoded_names
+    >>> NumericColumn("gain", 0, 50_000, n_segments=2, special_values=[0, 99_999]).encoded_names
     ['gain', 'gain (part 1 of 1)', 'gain = 0', 'gain = 99999']
     """
 
@@ -392,11 +392,11 @@ class NumericColumn(Quantity):
     upper: float
     _: KW_ONLY
     scale: str = "linear"
-    unit: float = 1.0
+    linear_width: float = 1.0
     integer: bool = False
     missing: Any = None
-    outside: str = "clip"
-    intervals: int | None = None
+    out_of_bounds: str = "clip"
+    n_segments: int | None = None
     height: float = 4.0
     special_values: tuple[float, ...] = ()
     _kind = "a finite number"
@@ -407,15 +407,17 @@ class NumericColumn(Quantity):
         apart = 0 < self.upper - self.lower < math.inf
         self._demand(apart, "lower upper", "give bounds with lower < upper and a finite difference")
         self._choose("scale", "linear", "asinh")
-        self._finite("unit")
-        self._demand(self.unit > 0, "unit", "give a number above 0")
+        self._finite("linear_width")
+        self._demand(self.linear_width > 0, "linear_width", "give a number above 0")
         self._check_intervals()
         lower, upper = self._scaled(np.array(self.bounds))
         apart = 0 < upper - lower < math.inf
-        self._demand(apart, "lower upper scale unit", "give bounds of another distance in units")
+        self._demand(
+            apart, "lower upper scale linear_width", "give bounds of another distance in units"
+        )
         self._check_special_values(_number, "list finite numbers")
         self._choose("integer", False, True)
-        self._choose("outside", "clip", "missing")
+        self._choose("out_of_bounds", "clip", "missing")
         if self.has_constant:
             constant = "a number within the bounds, or a special value"
             self._check_missing(not isinstance(self.missing, str), constant)
@@ -446,7 +448,7 @@ class DateColumn(Quantity):
 
     Examples
     --------
-    >>> column = DateColumn("hired", "2001-01-01", "2020-12-31", intervals=1, missing="indicator")
+    >>> column = DateColumn("hired", "2001-01-01", "2020-12-31", n_segments=1, missing="indicator")
     >>> column.encoded_names
     ['hired', 'hired (missing)']
     """
@@ -456,8 +458,8 @@ class DateColumn(Quantity):
     last: date
     _: KW_ONLY
     missing: Any = None
-    outside: str = "clip"
-    intervals: int | None = None
+    out_of_bounds: str = "clip"
+    n_segments: int | None = None
     height: float = 4.0
     special_values: tuple[date, ...] = ()
     _kind = "a date (written YYYY-MM-DD, if it is text)"
@@ -471,7 +473,7 @@ class DateColumn(Quantity):
         self._demand(self.first < self.last, "first last", "give days with first < last")
         self._check_intervals()
         self._check_special_values(_date, "list public days as YYYY-MM-DD")
-        self._choose("outside", "clip", "missing")
+        self._choose("out_of_bounds", "clip", "missing")
         inside = self.has_constant and not self.is_outside(np.array(day(self.missing)))
         self._check_missing(inside, "a day from first to last, or a special value")
 
@@ -565,7 +567,7 @@ class CategoricalColumn(Column):
     name : str
     categories : sequence of str, int or bool
         Distinct values in the order of the encoded columns; numbers in rising order.
-    unknown : {"zeros", "indicator"}, default="zeros"
+    handle_unknown : {"zeros", "indicator"}, default="zeros"
         How a value that is not listed is encoded: as zeros, or as a 1 in a column of its own.
     missing : None, "indicator" or a category
         A missing value is encoded as one that is not listed, in a column of its own, or as the
@@ -580,12 +582,12 @@ class CategoricalColumn(Column):
     name: str
     categories: tuple[str, ...] | tuple[int, ...] | tuple[bool, ...]
     _: KW_ONLY
-    unknown: str = "zeros"
+    handle_unknown: str = "zeros"
     missing: Any = None
 
     def _check(self) -> None:
         self._list("categories")
-        self._choose("unknown", "zeros", "indicator")
+        self._choose("handle_unknown", "zeros", "indicator")
         self._check_missing(self.missing in self.categories, "one of the categories")
 
     def places(self, raw: Raw) -> np.ndarray:
@@ -595,11 +597,11 @@ class CategoricalColumn(Column):
     def numbers(self, raw: Raw) -> np.ndarray:
         """Return for each value the number of its column in the block, -1 for zeros."""
         places = self.places(raw)
-        unknown = len(self.categories) if self.unknown == "indicator" else -1
-        missing = unknown if self.missing is None else len(self.encoded_names) - 1
+        handle_unknown = len(self.categories) if self.handle_unknown == "indicator" else -1
+        missing = handle_unknown if self.missing is None else len(self.encoded_names) - 1
         if self.has_constant:
             missing = self.categories.index(self.missing)
-        places[places < 0] = unknown
+        places[places < 0] = handle_unknown
         return np.where(np.isnan(places), missing, places).astype(np.intp)
 
     def entries(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -612,8 +614,8 @@ class CategoricalColumn(Column):
     @property
     def encoded_names(self) -> list[str]:
         listed = [f"{self.name}_{category}" for category in self.categories]
-        unknown = [f"{self.name} (unknown)"] * (self.unknown == "indicator")
-        return [*listed, *unknown, *self._indicator]
+        handle_unknown = [f"{self.name} (unknown)"] * (self.handle_unknown == "indicator")
+        return [*listed, *handle_unknown, *self._indicator]
 
 
 @dataclass(frozen=True, repr=False)
@@ -623,7 +625,7 @@ class TextColumn(Column):
     Parameters
     ----------
     name : str
-    buckets : int
+    n_features : int
         Number of encoded columns. Words share one by chance.
     missing : None, "indicator" or str
         As of a `NumericColumn`; a constant is a text.
@@ -635,18 +637,18 @@ class TextColumn(Column):
 
     Examples
     --------
-    >>> len(TextColumn("note", buckets=64).encoded_names)
+    >>> len(TextColumn("note", n_features=64).encoded_names)
     64
     """
 
     name: str
-    buckets: int
+    n_features: int
     _: KW_ONLY
     missing: Any = None
 
     def _check(self) -> None:
-        is_count = type(self.buckets) is int and 1 <= self.buckets <= 2**20
-        self._demand(is_count, "buckets", "give a whole number from 1 to 2**20")
+        is_count = type(self.n_features) is int and 1 <= self.n_features <= 2**20
+        self._demand(is_count, "n_features", "give a whole number from 1 to 2**20")
         is_text = isinstance(self.missing, str) and bool(self.missing.strip())
         self._check_missing(is_text, "a text")
 
@@ -675,11 +677,11 @@ class TextColumn(Column):
         return sparse.csr_array(block[raw.rows])
 
     def _hashed(self, texts: list[str]) -> sparse.csr_matrix:
-        return HashingVectorizer(n_features=self.buckets).transform(map(composed, texts))
+        return HashingVectorizer(n_features=self.n_features).transform(map(composed, texts))
 
     @property
     def encoded_names(self) -> list[str]:
-        return [*(f"{self.name}_{k}" for k in range(self.buckets)), *self._indicator]
+        return [*(f"{self.name}_{k}" for k in range(self.n_features)), *self._indicator]
 
 
 @dataclass(frozen=True, repr=False)

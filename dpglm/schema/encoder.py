@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpglm.schema.columns import Column, TextColumn
-from dpglm.schema.values import check_names, is_dask, read_columns, validated, with_row_bound
+from dpglm.schema.values import check_names, is_dask, read_columns, validated, with_max_row_norm
 
 
 @dataclass(eq=False, repr=False)
@@ -39,8 +39,8 @@ class SchemaEncoder(TransformerMixin, BaseEstimator):
     First come columns with an order (numbers, booleans, dates, ordinals), then a block for each
     category, then one for each text; within these, the order is that of the schema.
 
-    Encoded rows carry the public bound on their norms, `Schema.row_bound`, to the estimator of the
-    same pipeline. Arrays, CSR matrices and data frames of pandas and Dask carry it; rows picked
+    Encoded rows carry the public bound on their norms, `Schema.max_row_norm`, to the estimator of
+    the same pipeline. Arrays, CSR matrices and data frames of pandas and Dask carry it; rows picked
     from an array or a data frame do as well, as in cross-validation.
 
     Examples
@@ -105,13 +105,13 @@ class SchemaEncoder(TransformerMixin, BaseEstimator):
 
         rows = SchemaEncoder(self.schema).transform(part)
         frame = pd.DataFrame(rows, index=part.index, columns=self.get_feature_names_out())
-        return with_row_bound(frame, self.schema.row_bound(fit_intercept=False))
+        return with_max_row_norm(frame, self.schema.max_row_norm(fit_intercept=False))
 
 
 def _with_bound(transform: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(transform)
     def bounded(self: SchemaEncoder, X: Any) -> Any:
-        return with_row_bound(transform(self, X), self.schema.row_bound(fit_intercept=False))
+        return with_max_row_norm(transform(self, X), self.schema.max_row_norm(fit_intercept=False))
 
     return bounded
 

@@ -71,7 +71,7 @@ class Schema:
     -----
     A row encoded by :meth:`transformer` has, for each number and date, the numbers of a curve or
     one in [0, 1] (see :meth:`additive`), at most one 1 in each categorical block and a block of
-    norm at most 1 for each text: whatever the rows hold, its norm is at most :meth:`row_bound`.
+    norm at most 1 for each text: whatever the rows hold, its norm is at most :meth:`max_row_norm`.
 
     The JSON form is one object::
 
@@ -87,7 +87,7 @@ class Schema:
     --------
     >>> columns = [NumericColumn("age", 0, 100), CategoricalColumn("housing", ["yes", "no"])]
     >>> schema = Schema("people", columns, Target("income", ["low", "high"]))
-    >>> schema.feature_names, round(schema.row_bound(), 4)
+    >>> schema.feature_names, round(schema.max_row_norm(), 4)
     (['age', 'housing'], 2.6926)
     >>> Schema.from_json(schema.to_json()) == schema
     True
@@ -153,7 +153,7 @@ class Schema:
     @cached_property
     def _said(self) -> tuple[Column, ...]:
         """The columns, each of which says its intervals; a copy or a pickle has the same."""
-        said = all(column.intervals for column in self.columns if isinstance(column, _CURVED))
+        said = all(column.n_segments for column in self.columns if isinstance(column, _CURVED))
         return self.columns if said else self.additive().columns
 
     @property
@@ -161,20 +161,20 @@ class Schema:
         """Number of columns of an encoded row, without the intercept."""
         return sum(len(column.encoded_names) for column in self.encoded_columns)
 
-    def row_bound(self, fit_intercept: bool = True) -> float:
+    def max_row_norm(self, fit_intercept: bool = True) -> float:
         """Return the largest L2 norm of an encoded row, with the 1 of an intercept or without."""
         squares = sum(column.squared_norm for column in self.encoded_columns)
         return math.sqrt(squares + bool(fit_intercept))
 
-    def additive(self, intervals: int | None = None, *, signal: float | None = None) -> Self:
+    def additive(self, n_segments: int | None = None, *, signal: float | None = None) -> Self:
         """Return the same schema with a curve, or a straight line, said for each number and date.
 
         A model of curves is additive in the columns, and usually more accurate. Edges cost nothing:
-        they follow from public facts alone. Columns that say their ``intervals`` stay as they are.
+        they follow from public facts alone. Columns that say their ``n_segments`` stay as they are.
 
         Parameters
         ----------
-        intervals : int, optional
+        n_segments : int, optional
             Of each column, a power of two: 1 for straight lines. By default 8, halved until
             numbers and dates have at most 128 columns, which is what `transformer` encodes. Whole
             numbers get no more than one edge each.
@@ -201,26 +201,26 @@ class Schema:
         8
         """
         self.check_filled_in()
-        if signal is not None and not (intervals is None and signal > 0):
-            raise ValueError(f"give intervals={intervals!r}, or signal={signal!r} above 0 alone.")
+        if signal is not None and not (n_segments is None and signal > 0):
+            raise ValueError(f"give intervals={n_segments!r}, or signal={signal!r} above 0 alone.")
 
-        def bent(intervals: int) -> Self:
-            columns = [_bent(c, intervals) if isinstance(c, _CURVED) else c for c in self.columns]
-            n_curves = sum(c.intervals > 1 for c in columns if isinstance(c, _CURVED))
+        def bent(n_segments: int) -> Self:
+            columns = [_bent(c, n_segments) if isinstance(c, _CURVED) else c for c in self.columns]
+            n_curves = sum(c.n_segments > 1 for c in columns if isinstance(c, _CURVED))
             if n_curves > _HIGH_CURVES:
                 most = round(4.0 * math.sqrt(_HIGH_CURVES / n_curves), 2)
                 pairs = zip(columns, self.columns, strict=True)
                 columns = [new if new is own else _at_most(new, most) for new, own in pairs]
             return replace(self, columns=columns)
 
-        if intervals is not None:
-            return bent(intervals)
+        if n_segments is not None:
+            return bent(n_segments)
         levels, most = _WITHOUT if signal is None else _WITH_SIGNAL
         found, signal = bent(1), math.inf if signal is None else signal
         for level in range(1, levels + 1):
             finer = bent(2**level)
             enough = signal >= _LEAST_SIGNAL * finer.n_encoded or level == 1
-            n_bent = sum(c.intervals for c in finer.columns if isinstance(c, _CURVED))
+            n_bent = sum(c.n_segments for c in finer.columns if isinstance(c, _CURVED))
             found = finer if enough and n_bent <= most else found
         return found
 
@@ -406,24 +406,24 @@ def _drafted(name: str, dtype: str) -> Column:
     return kinds.get(dtype, NumericColumn(name, FILL_IN, FILL_IN, integer=dtype == "integer"))
 
 
-def _bent(column: NumericColumn | DateColumn, intervals: int) -> Column:
+def _bent(column: NumericColumn | DateColumn, n_segments: int) -> Column:
     """Return the column with as many intervals as it can have, up to those given, or its own."""
-    if column.intervals is not None:
+    if column.n_segments is not None:
         return column
     lower, upper = column.bounds
-    if column.integer and type(intervals) is int:
-        intervals = min(intervals, 2 ** max(0, math.floor(math.log2(max(1.0, upper - lower)))))
-    if intervals == 1:
-        return replace(column, intervals=1)
+    if column.integer and type(n_segments) is int:
+        n_segments = min(n_segments, 2 ** max(0, math.floor(math.log2(max(1.0, upper - lower)))))
+    if n_segments == 1:
+        return replace(column, n_segments=1)
     wide = isinstance(column, NumericColumn) and upper - lower >= _WIDE
     if wide and column.scale == "linear":
-        column = replace(column, scale="asinh", unit=(upper - lower) / 1000)
-    return replace(column, intervals=intervals)
+        column = replace(column, scale="asinh", linear_width=(upper - lower) / 1000)
+    return replace(column, n_segments=n_segments)
 
 
 def _at_most(column: Any, height: float) -> Column:
     """Return the column with its curve, if it has one, of such a height at most."""
-    is_lower = column.intervals == 1 or column.height <= height
+    is_lower = column.n_segments == 1 or column.height <= height
     return column if is_lower else replace(column, height=height)
 
 
@@ -442,14 +442,18 @@ def _problems(column: Column | Target, frame: Any) -> list[str]:
 
 
 def _plain(column: Column | Target) -> dict[str, Any]:
-    facts = column.facts()
-    for name, value in facts.items():
+    metadata = column.metadata()
+    for name, value in metadata.items():
         if isinstance(value, tuple | date):
             listed = value if isinstance(value, tuple) else [value]
             plain = [v.isoformat() if isinstance(v, date) else v for v in listed]
-            facts[name] = plain if isinstance(value, tuple) else plain[0]
+            metadata[name] = plain if isinstance(value, tuple) else plain[0]
     kind = next((kind for kind, of in _KINDS.items() if type(column) is of), "number")
-    return facts if kind in ("number", "category") else {"name": column.name, "kind": kind} | facts
+    return (
+        metadata
+        if kind in ("number", "category")
+        else {"name": column.name, "kind": kind} | metadata
+    )
 
 
 def _all(makers: Iterable[Callable[[], Any]]) -> list[Any]:
@@ -473,9 +477,9 @@ def _column(document: Any) -> Column:
         raise ValueError(f"a column has kind={kind!r}; choose one of {list(_KINDS)}.")
     required = {field.name for field in fields(_KINDS[kind]) if field.default is MISSING}
     optional = {"kind", *(field.name for field in fields(_KINDS[kind]))}
-    facts = _fields(document, "a column", required, optional)
-    facts.pop("kind", None)
-    return _KINDS[kind](**facts)
+    metadata = _fields(document, "a column", required, optional)
+    metadata.pop("kind", None)
+    return _KINDS[kind](**metadata)
 
 
 def _fields(

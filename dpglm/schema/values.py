@@ -33,7 +33,7 @@ class Distinct(NamedTuple):
 
 
 # Where a data frame of pandas keeps the bound on its rows, with the names of its columns.
-BOUND_KEY = "dpglm.row_bound"
+BOUND_KEY = "dpglm.max_row_norm"
 # An array of numbers, booleans or moments in time, or anything else.
 Raw = np.ndarray | Distinct
 
@@ -313,10 +313,10 @@ def validated(check: Callable[[], Any], X: Any) -> Any:
         return check()
     except (TypeError, ValueError) as error:
         failed = error
-    raise in_own_words(failed, X)
+    raise reworded_error(failed, X)
 
 
-def in_own_words(error: Exception, X: Any) -> Exception:
+def reworded_error(error: Exception, X: Any) -> Exception:
     """Return what scikit-learn says of rows, or raise an error of ours, neither of which quotes."""
     of_names = str(error).startswith("The feature names")
     if of_names or (isinstance(error, TypeError) and not hasattr(X, "columns")):
@@ -444,23 +444,23 @@ def floating(rows: Any) -> np.ndarray | sparse.csr_array:
 
 
 class _Bounded:
-    """Encoded rows whose norms are at most ``row_bound``, without the 1 of an intercept.
+    """Encoded rows whose norms are at most ``max_row_norm``, without the 1 of an intercept.
 
     Rows that are picked, copied or pickled keep the bound. Nothing else does: what is made by
     arithmetic, of some columns, or of several arrays, has no bound.
     """
 
-    row_bound: float | None = None
+    max_row_norm: float | None = None
 
     def __getitem__(self, key: Any) -> Any:
         found = super().__getitem__(key)  # type: ignore[misc]
         found = np.asarray(found) if isinstance(found, np.ndarray) else found
         others = key[1:] if isinstance(key, tuple) else ()
         all_columns = all(k is ... or (isinstance(k, slice) and k == slice(None)) for k in others)
-        return with_row_bound(found, self.row_bound) if all_columns else found
+        return with_max_row_norm(found, self.max_row_norm) if all_columns else found
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        self.row_bound = None
+        self.max_row_norm = None
         super().__setitem__(key, value)  # type: ignore[misc]
 
 
@@ -468,7 +468,7 @@ class BoundedArray(_Bounded, np.ndarray):
     """Dense rows that carry a bound; arithmetic returns plain arrays."""
 
     def copy(self, order: Any = "C") -> Self:
-        return with_row_bound(np.array(self, order=order), self.row_bound)
+        return with_max_row_norm(np.array(self, order=order), self.max_row_norm)
 
     def __copy__(self) -> Self:
         return self.copy()
@@ -477,7 +477,7 @@ class BoundedArray(_Bounded, np.ndarray):
         return self.copy()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return with_row_bound, (np.asarray(self), self.row_bound)
+        return with_max_row_norm, (np.asarray(self), self.max_row_norm)
 
     def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False) -> Any:
         return np.asarray(array)[()] if return_scalar else np.asarray(array)
@@ -490,19 +490,19 @@ class BoundedCSR(_Bounded, sparse.csr_array):
     """Sparse rows that carry a bound."""
 
     def copy(self) -> Self:
-        return with_row_bound(super().copy(), self.row_bound)
+        return with_max_row_norm(super().copy(), self.max_row_norm)
 
 
-def with_row_bound(rows: Any, row_bound: Any) -> Any:
+def with_max_row_norm(rows: Any, max_row_norm: Any) -> Any:
     """Return an array, a sparse matrix or a data frame that carries a bound, if one is given."""
-    if not isinstance(row_bound, float) or getattr(rows, "ndim", 0) != 2:
+    if not isinstance(max_row_norm, float) or getattr(rows, "ndim", 0) != 2:
         return rows
     if isinstance(rows, np.ndarray):
         rows = rows.view(BoundedArray)
     elif sparse.issparse(rows):
         rows = BoundedCSR(rows)
     if isinstance(rows, _Bounded):
-        rows.row_bound = row_bound
+        rows.max_row_norm = max_row_norm
     elif type(rows).__module__.partition(".")[0] == "pandas":
-        rows.attrs[BOUND_KEY] = [row_bound, [*rows.columns]]
+        rows.attrs[BOUND_KEY] = [max_row_norm, [*rows.columns]]
     return rows

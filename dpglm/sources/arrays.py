@@ -10,7 +10,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils import column_or_1d
 
-from dpglm.schema.values import check_sparse, with_row_bound
+from dpglm.schema.values import check_sparse, with_max_row_norm
 from dpglm.sources.base import BUFFERS, LocalSource, distinct, read_ahead, rows_of_a_block
 
 
@@ -51,12 +51,12 @@ class ArraySource(LocalSource):
             raise ValueError(
                 f"y must have shape ({n_samples},), like the rows of X, got {self._labels.shape}."
             )
-        bound = getattr(X, "row_bound", None)
+        bound = getattr(X, "max_row_norm", None)
         if sparse.issparse(X):
             check_sparse(X)
             X = X.tocsr()
         self._X = X
-        self.template = with_row_bound(np.empty((0, self.n_features), dtype=X.dtype), bound)
+        self.template = with_max_row_norm(np.empty((0, self.n_features), dtype=X.dtype), bound)
         row_bytes = self.n_features * np.dtype(X.dtype).itemsize
         if sparse.issparse(X):
             row_bytes = self._X.nnz / n_samples * (8 + X.dtype.itemsize)
@@ -190,7 +190,7 @@ class IterableSource(LocalSource):
             raise ValueError("The iterable of blocks is empty; it must yield (X, y) at least once.")
         self.block_rows = tuple(rows)
         bound = max(bounds) if all(isinstance(bound, float) for bound in bounds) else None
-        self.template = with_row_bound(np.empty((0, self.n_features)), bound)
+        self.template = with_max_row_norm(np.empty((0, self.n_features)), bound)
         self._distinct = labels[0]
 
     def describe(self, block: int) -> str:
@@ -208,7 +208,7 @@ class IterableSource(LocalSource):
         """Yield the blocks as long as there are any, and note the bounds that rows carry."""
 
         def noted(data: tuple[Any, Any]) -> tuple[Any, Any]:
-            bounds.append(getattr(data[0], "row_bound", None))
+            bounds.append(getattr(data[0], "max_row_norm", None))
             return data
 
         blocks = map(noted, filter(_has_rows, self._iterable))

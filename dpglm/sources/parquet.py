@@ -9,7 +9,7 @@ import numpy as np
 from dpglm.exceptions import require
 from dpglm.schema import Schema, TextColumn
 from dpglm.schema.table import plain_path
-from dpglm.schema.values import check_names, composed, read_columns, with_row_bound
+from dpglm.schema.values import check_names, composed, read_columns, with_max_row_norm
 from dpglm.sources.base import LocalSource, rows_of_a_block
 
 
@@ -75,8 +75,8 @@ class ParquetSource(LocalSource):
         self._schema, self._encoder = schema, schema.transformer(sparse_output)
         self._columns = [*schema.feature_names, schema.target.name]
         self.n_features = schema.n_encoded
-        bound = schema.row_bound(fit_intercept=False)
-        self.template = with_row_bound(np.empty((0, self.n_features)), bound)
+        bound = schema.max_row_norm(fit_intercept=False)
+        self.template = with_max_row_norm(np.empty((0, self.n_features)), bound)
         # Of a text one entry is counted, of each other column as many as a row may have.
         kinds = [c for c in schema.encoded_columns if not isinstance(c, TextColumn)]
         n_entries = sum(c.entries(np.zeros(1))[0].size for c in kinds)

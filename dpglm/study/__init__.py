@@ -15,7 +15,7 @@ from dpglm.study.plots import (
 from dpglm.study.privacy_report import PrivacyReport
 from dpglm.study.report import html_report
 from dpglm.study.results import ComparisonResults
-from dpglm.study.shapes import explain
+from dpglm.study.shapes import explain_local
 from dpglm.study.utility import (
     UtilityGraph,
     noise_from_public,
@@ -25,8 +25,8 @@ from dpglm.study.utility import (
 
 __all__ = [
     "SKOPS_TYPES", "AuditDisplay", "CoefficientDisplay", "ComparisonDisplay", "ComparisonResults",
-    "OdometerDisplay", "PrivacyReport", "ScoresDisplay",
-    "ShapeDisplay", "TradeOffDisplay", "UtilityGraph", "UtilityGraphDisplay", "compare", "explain",
-    "html_report", "model_card", "noise_from_public", "register_onnx", "simulated_accuracy",
+    "OdometerDisplay", "PrivacyReport", "ScoresDisplay", "ShapeDisplay", "TradeOffDisplay",
+    "UtilityGraph", "UtilityGraphDisplay", "compare", "explain_local", "html_report",
+    "model_card", "noise_from_public", "register_onnx", "simulated_accuracy",
     "simulated_errors",
 ]  # fmt: skip

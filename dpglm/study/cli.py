@@ -22,7 +22,7 @@ from sklearn.base import BaseEstimator
 
 import dpglm
 from dpglm.audit.report import AuditReport, audit_estimator, audit_table
-from dpglm.baselines.perturbation import DEFAULT_ROW_BOUND
+from dpglm.baselines.perturbation import DEFAULT_MAX_ROW_NORM
 from dpglm.datasets import read_texts, read_untyped
 from dpglm.estimators.inference import aligned
 from dpglm.exceptions import require
@@ -437,8 +437,8 @@ def _add_plan(parser: Any) -> None:
         ("--clip", _positive, None, "C", "norm to clip gradients to, after a preconditioner "
          "relative to the length of a row; default: the estimator's own"),
         ("--alpha", _penalty, 0.0, "A", "L2 penalty; default: %(default)g"),
-        ("--row-bound", _positive, DEFAULT_ROW_BOUND, "R", "largest norm of a row, for the bounds "
-         "on worthwhile iterations; default: %(default)g"),
+        ("--max-row-norm", _positive, DEFAULT_MAX_ROW_NORM, "R", "largest norm of a row, for the "
+         "bounds on worthwhile iterations; default: %(default)g"),
         ("--distance", _positive, 1.0, "B", "guess of the norm of the best coefficients, for the "
          "same; default: %(default)g"),
         ("--accuracy", _between_0_and_1, None, "A", "guess of that of a model without privacy: "
@@ -484,7 +484,13 @@ def _add_audit(parser: Any) -> None:
         ("--delta", _between_0_and_1, 1e-6, "D", "default: %(default)g"),
         ("--canaries", _at_least(100), 2000, "M", "records in one fit; default: %(default)s"),
         ("--fits", _at_least(100), 1000, "F", "of choices, and from outside; default: %(default)s"),
-        ("--false-alarm", _between_0_and_1, 1e-6, "A", "of each test; default: %(default)g"),
+        (
+            "--false-positive-rate",
+            _between_0_and_1,
+            1e-6,
+            "A",
+            "of each test; default: %(default)g",
+        ),
         ("--plot", _path, None, "FILE.png", "draw what was seen"),
         ("--black-box", None, False, None, "look at the coefficients alone, from outside"),
     )
@@ -532,7 +538,7 @@ def _audited(name: str, arguments: argparse.Namespace) -> AuditReport:
         report = audit_estimator(
             method.with_parameters(epsilon=arguments.epsilon, delta=arguments.delta),
             container=method.container, n_canaries=arguments.canaries, n_fits=arguments.fits,
-            false_alarm=arguments.false_alarm, black_box=arguments.black_box,
+            false_positive_rate=arguments.false_positive_rate, black_box=arguments.black_box,
         )  # fmt: skip
     return replace(report, name=name)
 
@@ -551,7 +557,7 @@ def _odometer(arguments: argparse.Namespace) -> int:
     with _refused(arguments):
         odometer = PrivacyOdometer(path)
         rows = [("fit", "time", "label", "part", "estimator", "epsilon", "used")]
-        delta, course = odometer.delta, odometer.course()
+        delta, course = odometer.delta, odometer.cumulative_epsilon()
         for number, (entry, used) in enumerate(zip(odometer.entries(), course, strict=False), 1):
             texts = (entry.time, entry.label, entry.part, entry.estimator)
             costs = rounded_up(entry.ledger.epsilon(delta)), rounded_up(used)
@@ -640,14 +646,15 @@ def _add_fit(parser: Any) -> None:
         ("--estimator", PLANNED, "logistic", None, "default: %(default)s"),
         ("--target", str, None, "COLUMN", "its labels; default: as the schema says"),
         ("--relation", sorted(NEIGHBORING_RELATIONS), "zero_out", None, "default: %(default)s"),
-        ("--n-ref", _at_least(1), None, "N", "a public number close to that of the rows (or "
-         "persons), where that is private: under add_or_remove_one"),
+        ("--n-samples-estimate", _at_least(1), None, "N", "a public number close to that of the "
+         "rows (or persons), where that is private: under add_or_remove_one"),
         ("--odometer", _path, None, "FILE.jsonl", "charge the fit to this PrivacyOdometer"),
         _LIMIT,
         ("--overwrite", None, False, None, "replace --output, a model that was paid for"),
         ("--groups", str, None, "COLUMN", "whose row each is, and no feature: all rows of a person "
          "are protected together; default: each row is taken for one person"),
-        ("--max-group-size", _at_least(1), None, "K", "how many rows of a person count: the first"),
+        ("--max-contributions", _at_least(1), None, "K", "how many rows of a person count, "
+         "the first ones"),
     )  # fmt: skip
 
 
@@ -658,9 +665,9 @@ def _fit(arguments: argparse.Namespace) -> int:
     if arguments.output.exists() and not arguments.overwrite:
         arguments.parser.error(f"argument --output: {arguments.output} exists; give --overwrite")
     _check_writable(arguments, given)
-    by_person = {"groups": arguments.groups, "max_group_size": arguments.max_group_size}
-    if (arguments.groups is None) != (arguments.max_group_size is None):
-        arguments.parser.error("--groups and --max-group-size belong together")
+    by_person = {"groups": arguments.groups, "max_contributions": arguments.max_contributions}
+    if (arguments.groups is None) != (arguments.max_contributions is None):
+        arguments.parser.error("--groups and --max-contributions belong together")
     odometer = _odometer_of(arguments, "fit")
     with _refused(arguments):
         _refuse_json(arguments.table)
@@ -668,7 +675,8 @@ def _fit(arguments: argparse.Namespace) -> int:
             document = fit_csv(
                 arguments.table, methods.read_schema(arguments.schema), arguments.estimator,
                 arguments.target, epsilon=arguments.epsilon, delta=arguments.delta,
-                neighboring_relation=arguments.relation, n_ref=arguments.n_ref,
+                neighboring_relation=arguments.relation,
+                n_samples_estimate=arguments.n_samples_estimate,
                 **(by_person if arguments.groups else {}),
             )  # fmt: skip
         text = json.dumps(document, indent=1, ensure_ascii=False)

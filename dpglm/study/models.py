@@ -239,9 +239,9 @@ def model_card(
     guarantee = PrivacyReport(estimator).to_dict()["guarantee"]
     steps = [*estimator] if isinstance(estimator, Pipeline) else [estimator]
     model, schema = steps[-1], schema or getattr(steps[0], "schema", None)
-    facts = {name: str(value) for name, value in (data or {}).items()}
+    metadata = {name: str(value) for name, value in (data or {}).items()}
     if schema is not None:
-        facts |= {
+        metadata |= {
             "schema": f"{schema.name}: {len(schema.columns)} columns, {schema.n_encoded} encoded",
             "source of bounds and categories": schema.source or FILL_IN,
         }
@@ -252,7 +252,7 @@ def model_card(
             "classes": ", ".join(map(str, model.classes_)),
             "columns": str(model.n_features_in_),
         },
-        "Data": facts or {"records": FILL_IN},
+        "Data": metadata or {"records": FILL_IN},
         "Privacy": {
             "guarantee": guarantee["statement"],
             "in plain words": "who knows all other records, and gives even odds on this one, is "

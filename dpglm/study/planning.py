@@ -64,7 +64,7 @@ def plan_report(
     estimator: BaseEstimator,
     shape: Shape,
     *,
-    row_bound: float,
+    max_row_norm: float,
     distance: float,
     answer: str = "",
     guess: Guess | None = None,
@@ -88,7 +88,7 @@ def plan_report(
     elif plan.sampling_rate < 1:
         lines += [*_noise(plan), *_iterations(plan), *_batches(estimator.epsilon, plan)]
     else:
-        lines += [*_noise(plan), *_iterations(plan), *_worthwhile(plan, row_bound, distance)]
+        lines += [*_noise(plan), *_iterations(plan), *_worthwhile(plan, max_row_norm, distance)]
     if guess is not None:
         public = None if guess.schema is None else _public_rows(shape, guess)
         lines += _accuracy(estimator, plan, shape, guess, public)
@@ -127,7 +127,7 @@ def _budget(epsilon: float, ledger: PrivacyLedger, n_samples: int) -> list[str]:
 
 
 def _noise(plan: PrivacyPlan) -> list[str]:
-    facts, moment, last, rows = plan.facts, plan.second_moment, plan.debiasing, {}
+    metadata, moment, last, rows = plan.metadata, plan.second_moment, plan.debiasing, {}
     for_intervals = 0.0 if last is None else (last.mu / plan.budget.mu) ** 2
     if moment is not None:
         for name, share, event in moment.parts:
@@ -141,7 +141,8 @@ def _noise(plan: PrivacyPlan) -> list[str]:
     averaged = each / math.sqrt(plan.n_iter)
     rows[gradients] = f"noise multiplier {multipliers}, for the descent"
     rows["noise on a mean gradient"] = (
-        f"{_of_clip(each)}, as a norm over {facts.n_released:,} coordinates; {_percent(averaged)} "
+        f"{_of_clip(each)}, as a norm over {metadata.n_released:,} coordinates; "
+        f"{_percent(averaged)} "
         "on the mean of all iterations"
     )
     if last is not None:
@@ -152,10 +153,10 @@ def _noise(plan: PrivacyPlan) -> list[str]:
             "even the mean of all iterations has more noise than any gradient can be long: nothing "
             "will be learned. Raise --epsilon or --n, or lower --features."
         )
-    elif weak := plan.words_of_warning:
+    elif weak := plan.warning_message:
         rows["WARNING"] = weak
     if plan.sampling_rate == 1:
-        d = facts.n_features
+        d = metadata.n_features
         rows["signal per direction, n mu / d"] = f"{plan.n_mu / d:.4g} for all d = {d:,} columns"
     return _section("NOISE", rows.items())
 
@@ -178,30 +179,30 @@ def _iterations(plan: PrivacyPlan) -> list[str]:
     return _section("ITERATIONS", table=rows, note=note)
 
 
-def _worthwhile(plan: PrivacyPlan, row_bound: float, distance: float) -> list[str]:
-    mu = plan.facts.mu / plan.budget.sensitivity(1.0)
+def _worthwhile(plan: PrivacyPlan, max_row_norm: float, distance: float) -> list[str]:
+    mu = plan.metadata.mu / plan.budget.sensitivity(1.0)
     # Whitened rows have another norm, and their clip belongs to that.
     clip = None if plan.second_moment is not None else plan.clip
-    facts = replace(plan.facts, mu=mu, row_bound=row_bound, clip=clip)
-    saturated = _count(schedules.saturation_n_iter(facts, distance=distance))
-    rows = {"no further gain beyond": f"{saturated} at the steps of LectureStep, averaged"}
+    metadata = replace(plan.metadata, mu=mu, max_row_norm=max_row_norm, clip=clip)
+    saturated = _count(schedules.saturation_n_iter(metadata, distance=distance))
+    rows = {"no further gain beyond": f"{saturated} at the steps of ConvexStep, averaged"}
     note = (
-        f"worst cases for rows of norm {row_bound:g} as they are, and coefficients of norm "
+        f"worst cases for rows of norm {max_row_norm:g} as they are, and coefficients of norm "
         f"{distance:g}; they know nothing of whitening"
     )
-    if facts.curvature < math.inf:
-        penalised = replace(facts, alpha=facts.alpha or _EXAMPLE_ALPHA)
+    if metadata.curvature < math.inf:
+        penalised = replace(metadata, alpha=metadata.alpha or _EXAMPLE_ALPHA)
         constants = schedules.public_constants(penalised)
         best = [schedules.optimal_n_iter(*constants, dynamic=x) for x in (False, True)]
         text = "{} at constant noise, {} at DynamicNoise()".format(*map(_count, best))
         rows[f"best for alpha={penalised.alpha:g}, Hong 2022"] = text
-        if facts.alpha == 0:
+        if metadata.alpha == 0:
             note += f"; the second needs a penalty, and {_EXAMPLE_ALPHA:g} stands in for --alpha"
     return _section("ITERATIONS WORTH THEIR NOISE, in theory", rows.items(), note=note)
 
 
 def _batches(epsilon: float, plan: PrivacyPlan) -> list[str]:
-    rate, size = plan.sampling_rate, plan.facts.expected_batch_size
+    rate, size = plan.sampling_rate, plan.metadata.expected_batch_size
     spread = math.sqrt(size * (1 - rate))
     run = {"delta": plan.ledger.reporting_delta, "n_iter": plan.n_iter, "sampling_rate": rate}
     closed_form = proactive_noise(epsilon, run["delta"])
@@ -214,7 +215,7 @@ def _batches(epsilon: float, plan: PrivacyPlan) -> list[str]:
         "closed form of van Dijk et al. 2024": f"noise multiplier {closed_form:.4g} for gradients "
         f"that, alone, need {needed:.4g}; their epsilon would be {exact:.4g}",
     }
-    broken = broken_conditions(epsilon, n_samples=plan.facts.n_samples, **run)
+    broken = broken_conditions(epsilon, n_samples=plan.metadata.n_samples, **run)
     labels = ["  its conditions that fail", *[""] * len(broken)]
     return _section("BATCHES", [*rows.items(), *zip(labels, broken, strict=False)])
 
@@ -261,7 +262,7 @@ def _spending(plan: AdaptivePlan) -> list[str]:
     iteration = (plan.gradient_cost + plan.selection_cost) / plan.capacity
     multiplier, affordable = _first_multiplier(plan), plan.n_affordable
     noise = _of_clip(multiplier * _noise_per_multiplier(plan))
-    noise += f", as a norm over {plan.facts.n_released:,} coordinates"
+    noise += f", as a norm over {plan.metadata.n_released:,} coordinates"
     rows |= {
         "an iteration, at first": f"{_percent(iteration)} of it",
         "  its gradient": f"noise multiplier {multiplier:.4g}, clip {plan.clip[0]:.4g}",
@@ -342,7 +343,9 @@ def _intervals(
         if shown:
             # A straight number has an error per unit.
             span = np.ptp(column.bounds) if column.name in names else 1.0
-            typical = calculator.Errors(*np.median(shown, axis=0) * span, shape.n_samples)
+            typical = calculator.ExpectedStandardErrors(
+                *np.median(shown, axis=0) * span, shape.n_samples
+            )
             texts = _width(typical, guess.width)
         table.append((f"{column.name} ({len(shown)} of {len(own)} given)", *texts))
     note = (
@@ -355,7 +358,7 @@ def _intervals(
     return _section("EXPECTED INTERVALS", table=table, note=note)
 
 
-def _width(errors: calculator.Errors, wanted: float) -> list[str]:
+def _width(errors: calculator.ExpectedStandardErrors, wanted: float) -> list[str]:
     numbers = errors.width(), errors.sampling, errors.privacy
     return [*(f"{x:.3g}" for x in numbers), f"{math.ceil(errors.n_samples_for(wanted)):,}"]
 
@@ -387,8 +390,8 @@ def _alternatives(estimator: BaseEstimator, plan: Plan, shape: Shape) -> list[st
 
 def _noise_per_multiplier(plan: Plan) -> float:
     """Norm of the noise on the mean gradient over the clip, for a noise multiplier of 1."""
-    size = plan.facts.expected_batch_size
-    return math.sqrt(plan.facts.n_released) * plan.budget.sensitivity(1.0) / size
+    size = plan.metadata.expected_batch_size
+    return math.sqrt(plan.metadata.n_released) * plan.budget.sensitivity(1.0) / size
 
 
 def _first_multiplier(plan: Plan) -> float:
@@ -434,7 +437,8 @@ def plan_as_asked(arguments: argparse.Namespace) -> str:
     guess = _guess(arguments)
     return plan_report(
         _estimator(arguments), Shape(arguments.n, arguments.features, arguments.classes),
-        row_bound=arguments.row_bound, distance=arguments.distance, answer=answer, guess=guess,
+        max_row_norm=arguments.max_row_norm, distance=arguments.distance, answer=answer,
+        guess=guess,
     )  # fmt: skip
 
 
@@ -450,7 +454,7 @@ def _guess(arguments: argparse.Namespace) -> Guess | None:
     if schema is not None:
         schema = schema.additive(1) if arguments.width else schema  # one coefficient for each
         arguments.features, arguments.classes = schema.n_encoded, len(schema.classes)
-        arguments.row_bound = schema.row_bound()
+        arguments.max_row_norm = schema.max_row_norm()
     majority = arguments.majority or 1 / arguments.classes
     return Guess(arguments.accuracy, majority, schema, arguments.width)
 
@@ -514,10 +518,10 @@ def _estimator(arguments: argparse.Namespace) -> BaseEstimator:
         raise ValueError("--width: intervals are of --estimator logistic")
     parameters = {
         "epsilon": arguments.epsilon,
-        "inference_share": None if arguments.width is None else _INFERENCE_SHARE,
+        "inference_fraction": None if arguments.width is None else _INFERENCE_SHARE,
         "delta": arguments.delta,
         "neighboring_relation": arguments.relation,
-        "n_ref": arguments.n if arguments.relation == "add_or_remove_one" else None,
+        "n_samples_estimate": arguments.n if arguments.relation == "add_or_remove_one" else None,
         "alpha": arguments.alpha,
         "classes": range(arguments.classes),
         "max_iter": arguments.n_iter,
@@ -525,7 +529,7 @@ def _estimator(arguments: argparse.Namespace) -> BaseEstimator:
         "preconditioner": arguments.preconditioner,
         "sampling_rate": arguments.sampling_rate if sampled else None,
         # What encoded rows tell a fit.
-        "row_bound": arguments.row_bound if arguments.schema else None,
+        "max_row_norm": arguments.max_row_norm if arguments.schema else None,
     }
     # What is not given is left at the estimator's own default.
     given = {name: value for name, value in parameters.items() if value not in (None, "auto")}

@@ -141,7 +141,7 @@ class OdometerDisplay(Display):
     @classmethod
     def from_odometer(cls, odometer: PrivacyOdometer) -> Self:
         """Prepare the figure of what is in the file now."""
-        return cls([0.0, *odometer.course()], odometer.epsilon, odometer.delta)
+        return cls([0.0, *odometer.cumulative_epsilon()], odometer.epsilon, odometer.delta)
 
     def _layout(self) -> Layout:
         return Layout("", (6.4, 3.6), (1,), 1)
@@ -651,7 +651,7 @@ class CoefficientDisplay(Display):
     """Estimates with their intervals, one line each; make it with `from_estimates`.
 
     The thick part of a bar is what the draw of the records alone would make of it. Those that are
-    hidden by the noise are left out, and counted below.
+    suppressed are left out, and counted below.
 
     Examples
     --------
@@ -659,7 +659,7 @@ class CoefficientDisplay(Display):
     >>> from dpglm.datasets import make_census
     >>> from dpglm.schema import load_schema
     >>> from dpglm.study import CoefficientDisplay
-    >>> model = DPLogisticRegression(epsilon=8.0, inference_share=0.5, classes=[0, 1])
+    >>> model = DPLogisticRegression(epsilon=8.0, inference_fraction=0.5, classes=[0, 1])
     >>> found = model.fit(*make_census(20_000, random_state=0)).inference()
     >>> display = CoefficientDisplay.from_estimates(found.t_test([{"x1": 1.0}, {"x4": 1.0}]))
     >>> display.plot().axes_[0].get_title()
@@ -674,12 +674,12 @@ class CoefficientDisplay(Display):
         return cls(estimates)
 
     def _layout(self) -> Layout:
-        n = sum(not refused for refused in self.estimates.refusals)
+        n = sum(not refused for refused in self.estimates.suppression_reasons)
         return Layout("", (6.8, 1.4 + 0.24 * n), (1,), 1)
 
     def _draw_panels(self, own_figure: bool) -> None:
         (axes,), found = self.axes_, self.estimates
-        given = np.flatnonzero([not refused for refused in found.refusals])
+        given = np.flatnonzero([not refused for refused in found.suppression_reasons])
         at, value = np.arange(len(given)), found.value[given]
         quantile = norm.isf((1 - found.level) / 2)
         for error, width, label in (
@@ -692,7 +692,7 @@ class CoefficientDisplay(Display):
         axes.axvline(0.0, color="0.6", linewidth=1)
         axes.set_yticks(at, [found.names[k] for k in given])
         n_hidden = len(found.names) - len(given)
-        hidden = f"{n_hidden} hidden by the noise" if n_hidden else ""
+        hidden = f"{n_hidden} suppressed" if n_hidden else ""
         axes.set(title=f"{100 * found.level:g} % intervals", xlabel=hidden)
         axes.set_ylim(len(given) + 0.8, -1.0)  # a line more, for the legend
         axes.legend(frameon=False, loc="lower right", ncols=2)
@@ -708,7 +708,7 @@ class ShapeDisplay(Display):
     Over that each is zero on average: all categories that are listed, or all values from bound to
     bound on the scale of the column, count alike, whatever the rows hold. So the figure costs no
     privacy: it needs released coefficients and the schema alone. What noise adds is drawn as well.
-    Make it with `from_estimator`; `explain` returns the same terms for rows.
+    Make it with `from_estimator`; `explain_local` returns the same terms for rows.
 
     Examples
     --------
@@ -790,7 +790,7 @@ def _draw_line(axes: Any, term: Term) -> None:
     column, x, added, style = term.column, term.public, term.of(term.public), {}
     if isinstance(column, TextColumn):
         x, added, style = np.arange(len(added)), np.sort(added), {"marker": "."}
-        axes.set(xlabel=f"single words, in {column.buckets} buckets, of either sign", xticks=[])
+        axes.set(xlabel=f"single words, in {column.n_features} buckets, of either sign", xticks=[])
     elif isinstance(column, DateColumn):
         # Seconds, as a position between bounds may be within a day.
         x = (86_400 * x).astype("datetime64[s]")
@@ -817,7 +817,7 @@ def _mark_numbers(axes: Any, column: NumericColumn) -> None:
     if column.scale == "asinh":
         # Round numbers at about equal distances; matplotlib's own overlap near zero.
         ticks = {float(f"{value:.1g}") for value in column.values_at(np.linspace(0.0, 1.0, 6))}
-        axes.set_xscale("asinh", linear_width=column.unit)
+        axes.set_xscale("asinh", linear_width=column.linear_width)
         axes.set_xticks(sorted(ticks))
         axes.minorticks_off()
     large = ticker.EngFormatter(sep="")

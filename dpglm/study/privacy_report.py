@@ -24,13 +24,13 @@ from dpglm.privacy.ledger import (
     rounded_up,
     single_releases,
 )
-from dpglm.privacy.odometer import FILE_STARTS, OdometerEntry, PrivacyOdometer, public_parameters
+from dpglm.privacy.odometer import FILE_STARTS, OdometerRecord, PrivacyOdometer, public_parameters
 from dpglm.schema.columns import FILL_IN
 from dpglm.schema.table import plain_path
 from dpglm.study.plots import TradeOffDisplay
 from dpglm.study.report import facts, figure, filled, page, versions
 from dpglm.study.results import one_line, strict_json
-from dpglm.workflow import privacy_of
+from dpglm.workflow import total_privacy
 
 PRIORS = (0.5, 0.1, 0.01)
 RATES = (0.1, 0.01, 0.001)
@@ -141,7 +141,7 @@ class PrivacyReport:
                     "privacy_, or a PrivacyOdometer."
                 )
             # A step before the last may have paid too, or read other people's rows.
-            self.ledger = privacy_of(source)
+            self.ledger = total_privacy(source)
             self.name, self.released = type(model).__name__, [self.ledger]
             self.parameters = public_parameters(model)
         self.odometer, self.total, self.fits = odometer, None, []
@@ -174,7 +174,7 @@ class PrivacyReport:
         """
         found = [_read(plain_path(path)) for path in paths]
         odometers = [one for one in found if isinstance(one, PrivacyOdometer)]
-        ledgers = [one for one in found if isinstance(one, OdometerEntry)]
+        ledgers = [one for one in found if isinstance(one, OdometerRecord)]
         if len(odometers) > 1:
             raise ValueError("Give one odometer: its total is that of all fits on the records.")
         if not ledgers:
@@ -470,7 +470,7 @@ class PrivacyReport:
                 if isinstance(last, FilterEvent) and math.isclose(last.mu, mu, rel_tol=1e-6):
                     return True, "This model is the last fit of a search that was recorded."
         text = "This release is NOT among the fits that were recorded"
-        if ledger.unit != self.total.unit:
+        if ledger.privacy_unit != self.total.privacy_unit:
             return False, f"{text}, and costs of rows and of persons cannot be added."
         if ledger.neighboring_relation != self.total.neighboring_relation:
             return False, f"{text}, and costs under different relations cannot be added."
@@ -508,7 +508,7 @@ def _guarantee(ledger: PrivacyLedger) -> dict[str, Any]:
         "mu": gaussian_mu(ledger),
         "relation": ledger.neighboring_relation,
         "meaning": NEIGHBORING_RELATIONS[ledger.neighboring_relation].meaning,
-        "unit": _UNITS[ledger.unit],
+        "unit": _UNITS[ledger.privacy_unit],
         "success": [
             {
                 "prior": prior,
@@ -586,7 +586,7 @@ def _unit(guarantee: Mapping[str, Any]) -> _Section:
 
 
 def _kind_of(ledger: PrivacyLedger) -> tuple[Any, ...]:
-    return ledger.neighboring_relation, ledger.unit, ledger.n_changed, ledger.seeded
+    return ledger.neighboring_relation, ledger.privacy_unit, ledger.n_changed, ledger.seeded
 
 
 def _noisy(ledger: PrivacyLedger) -> Counter:
@@ -611,7 +611,7 @@ def _total(odometer: PrivacyOdometer) -> PrivacyLedger:
     return replace(total, events=events, reporting_delta=odometer.delta, assumptions=assumptions)
 
 
-def _read(path: Path) -> PrivacyOdometer | OdometerEntry:
+def _read(path: Path) -> PrivacyOdometer | OdometerRecord:
     """Return the odometer of a file, or the ledger in it with the fit that it is of."""
     content = path.read_bytes()
     if content.startswith(FILE_STARTS):
@@ -621,7 +621,7 @@ def _read(path: Path) -> PrivacyOdometer | OdometerEntry:
         whole = document if "ledger" in document else {"ledger": document}
         if not isinstance(whole["ledger"], dict) or "events" not in whole["ledger"]:
             raise ValueError("it has no ledger, which lists events.")
-        return OdometerEntry(
+        return OdometerRecord(
             PrivacyLedger.from_dict(whole["ledger"]),
             estimator=whole.get("estimator") or whole.get("subject"),
             parameters=whole.get("parameters", {}),

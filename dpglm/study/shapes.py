@@ -36,7 +36,7 @@ class Term:
         Of a text those are single words: one of each bucket, with either sign of the hash.
         """
         if isinstance(self.column, TextColumn):
-            words = sparse.eye_array(self.column.buckets, len(self.coef), format="csr")
+            words = sparse.eye_array(self.column.n_features, len(self.coef), format="csr")
             return sparse.vstack([words, -words], format="csr")
         if hasattr(self.column, "categories"):
             return np.arange(len(self.column.categories))
@@ -57,7 +57,9 @@ class Term:
         """What values that are unknown or missing add, where they have a code."""
         column, last, codes = self.column, len(self.coef) - 1, {}
         if isinstance(column, CategoricalColumn):
-            codes["unknown"] = len(column.categories) if column.unknown == "indicator" else -1
+            codes["unknown"] = (
+                len(column.categories) if column.handle_unknown == "indicator" else -1
+            )
         if column.missing == "indicator":
             codes["missing"] = np.nan if isinstance(column, Quantity) else last
         if isinstance(column, TextColumn):
@@ -107,7 +109,7 @@ def _score(model: Any, class_: Any) -> tuple[Any, np.ndarray]:
     return class_, weights[classes.index(class_)]
 
 
-def explain(
+def explain_local(
     estimator: Any, rows: Any, schema: Schema | None = None, *, class_: Any = None
 ) -> dict[str, np.ndarray] | Any:
     """Return what each column of a table adds to the scores of some rows.
@@ -154,7 +156,7 @@ def explain(
     >>> people = {"age": list(range(100)), "member": [True, False] * 50}
     >>> model = DPLogisticRegression(epsilon=5.0, classes=schema.classes)
     >>> model = model.fit(schema.transformer().fit_transform(people), ["no", "yes"] * 50)
-    >>> terms = explain(model, {"age": [50, 20], "member": [True, False]}, schema)
+    >>> terms = explain_local(model, {"age": [50, 20], "member": [True, False]}, schema)
     >>> terms.columns.tolist(), terms.shape
     (['age', 'member', '(intercept)'], (2, 3))
     """

@@ -20,12 +20,12 @@ from sklearn.model_selection import ParameterGrid
 from sklearn.pipeline import Pipeline
 from sklearn.utils import check_random_state, check_X_y
 
-from dpglm.calculator import Errors
+from dpglm.calculator import ExpectedStandardErrors
 from dpglm.datasets import chances_with, draw_rows
 from dpglm.estimators.descent import NoisyDescentMixin
 from dpglm.estimators.inference import aligned
 from dpglm.estimators.plan import PrivacyPlan
-from dpglm.estimators.solvers import Space
+from dpglm.estimators.solvers import Coordinates
 from dpglm.exceptions import PrivacyWarning
 from dpglm.privacy.budget import check_whole
 from dpglm.privacy.gaussian import gdp_epsilon, gdp_mu
@@ -255,7 +255,7 @@ def _plural(n: int, noun: str) -> str:
 # What a setting can do wrong; any other exception is a defect.
 _REASONS = (ValueError, TypeError, ArithmeticError, ImportError, ConvergenceWarning)
 _Split = tuple[np.ndarray, np.ndarray]
-_BUDGET = re.compile("(^|__)(epsilon|delta|neighboring_relation|n_ref)$")
+_BUDGET = re.compile("(^|__)(epsilon|delta|neighboring_relation|n_samples_estimate)$")
 
 
 @dataclass(eq=False, repr=False)
@@ -273,8 +273,8 @@ class UtilityGraph:
     param_grid : dict or list of dict
         As in scikit-learn's ``ParameterGrid``; nested parameters as in ``noise_schedule__decay``.
     n_samples : int
-        Number of records of the PRIVATE data to come, for which the noise is planned; ``n_ref``
-        under ``"add_or_remove_one"``.
+        Number of records of the PRIVATE data to come, for which the noise is planned;
+        ``n_samples_estimate`` under ``"add_or_remove_one"``.
     epsilons : sequence of float, optional
         Budgets at which every setting is tried; by default the estimator's own.
     n_repeats : int, default=5
@@ -511,9 +511,9 @@ def noise_from_public(estimator: BaseEstimator, X: Any, y: Any, *, n_samples: in
     classes = np.unique(y if estimator.classes is None else estimator.classes)
     codes = np.searchsorted(classes, y)
     plan = estimator.plan(n_samples, X.shape[1], len(classes))
-    if plan.facts.curvature == math.inf:
+    if plan.metadata.curvature == math.inf:
         raise ValueError("a hinge loss has no curvature to measure; take the smoothed one.")
-    space = estimator._space(plan.facts)
+    space = estimator._space(plan.metadata)
     rows = np.column_stack([X, np.ones(len(X))]) if space.fit_intercept else X
     if plan.second_moment is not None:
         same = np.resize(np.arange(len(y)), n_samples)
@@ -529,7 +529,7 @@ def noise_from_public(estimator: BaseEstimator, X: Any, y: Any, *, n_samples: in
 
 
 def _influence(
-    plan: PrivacyPlan, space: Space, rows: np.ndarray, codes: np.ndarray, weights: np.ndarray
+    plan: PrivacyPlan, space: Coordinates, rows: np.ndarray, codes: np.ndarray, weights: np.ndarray
 ) -> np.ndarray:
     """Return q_t (n_iter,) of rows (n, d) in the space of the descent; labels are 0, 1, ..."""
     (n, d), n_outputs = rows.shape, space.n_outputs
@@ -544,7 +544,7 @@ def _influence(
         return found * (np.minimum(norms, clip) / np.maximum(norms, 1e-300))[:, np.newaxis]
 
     penalty = np.column_stack([space.penalty_gradient(unit) for unit in np.eye(d)])
-    penalty = plan.facts.alpha * np.kron(penalty, np.eye(n_outputs))
+    penalty = plan.metadata.alpha * np.kron(penalty, np.eye(n_outputs))
 
     def gradient(coef: np.ndarray, clip: float) -> np.ndarray:
         total = rows.T @ slopes(rows @ coef.reshape(d, n_outputs), clip)
@@ -676,13 +676,13 @@ def simulated_errors(
     schema: Schema | None = None,
     n_repeats: int = 3,
     random_state: Any = None,
-) -> tuple[list[str], Errors]:
+) -> tuple[list[str], ExpectedStandardErrors]:
     """Return the standard errors to expect of each parameter of a private fit, from public rows.
 
     Parameters
     ----------
     estimator : DPLogisticRegression
-        With its budget and an ``inference_share``; cloned, never fitted.
+        With its budget and an ``inference_fraction``; cloned, never fitted.
     X, y, n_samples, accuracy, n_repeats, random_state
         As in `simulated_accuracy`.
     schema : Schema, optional
@@ -692,7 +692,7 @@ def simulated_errors(
     -------
     names : list of str
         Of the parameters.
-    errors : Errors
+    errors : ExpectedStandardErrors
         Arrays of shape (n_parameters,), the medians of the fits; NaN for what was hidden in half
         of them or more.
 
@@ -707,7 +707,7 @@ def simulated_errors(
     >>> from dpglm.datasets import make_census
     >>> from dpglm.schema import load_schema
     >>> public = make_census(3000, random_state=0)
-    >>> model = DPLogisticRegression(epsilon=8.0, inference_share=0.5)
+    >>> model = DPLogisticRegression(epsilon=8.0, inference_fraction=0.5)
     >>> names, errors = simulated_errors(
     ...     model, *public, n_samples=30_000, accuracy=0.85, n_repeats=1, random_state=0,
     ...     schema=load_schema("census").additive(1))  # straight lines, as in that table
@@ -720,14 +720,14 @@ def simulated_errors(
     for rows, labels, seed in draws:
         with warnings.catch_warnings(action="ignore"), seeded_noise(seed):
             inference = own.fit(X[rows], labels).inference(schema=schema, references=references)
-        table, references = inference.estimates, inference.baselines
+        table, references = inference.estimates, inference.reference_categories
         sampling = table.sampling_error * math.sqrt(len(rows) / n_samples)
         for name, *pair in zip(table.names, sampling, table.privacy_error, strict=True):
             found[name].append(pair)
     # What is hidden has an infinite error.
     pairs = [np.median(np.nan_to_num(own, nan=np.inf), axis=0) for own in found.values()]
     sampling, privacy = np.where(np.isinf(pairs), np.nan, pairs).T
-    return list(found), Errors(sampling, privacy, n_samples)
+    return list(found), ExpectedStandardErrors(sampling, privacy, n_samples)
 
 
 def _fits(
@@ -779,9 +779,9 @@ def _truth(X: np.ndarray, y: np.ndarray, accuracy: float) -> tuple[np.ndarray, n
 def _with_equal_signal(estimator: BaseEstimator, n_samples: int, n_fitted: int) -> BaseEstimator:
     """Return an estimator for fewer records whose n mu is that of all of them."""
     own = clone(estimator)
-    if own.n_ref is not None:
-        n_samples = own.n_ref
-        own.set_params(n_ref=n_fitted)
+    if own.n_samples_estimate is not None:
+        n_samples = own.n_samples_estimate
+        own.set_params(n_samples_estimate=n_fitted)
     if n_samples == n_fitted:
         return own
     mu = gdp_mu(own.epsilon, own.delta) * n_samples / n_fitted

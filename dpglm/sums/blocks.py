@@ -95,11 +95,11 @@ class BlockObjective:
         model = self._model.in_basis(basis)
         return BlockObjective(self._blocks.changed("in_basis", basis, model.stretches), model)
 
-    def magnitudes(self, powers: np.ndarray) -> np.ndarray:
-        return self._total("magnitudes", powers)
+    def magnitude_histogram(self, powers: np.ndarray) -> np.ndarray:
+        return self._total("magnitude_histogram", powers)
 
-    def lengths(self, bounds: np.ndarray) -> np.ndarray:
-        return self._total("lengths", bounds)
+    def norm_histogram(self, bounds: np.ndarray) -> np.ndarray:
+        return self._total("norm_histogram", bounds)
 
     def scaled(self, scales: np.ndarray) -> "BlockObjective":
         return BlockObjective(self._blocks.changed("scaled", scales), self._model.scaled(scales))

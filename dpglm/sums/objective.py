@@ -77,7 +77,7 @@ class Objective:
     classes in `n_outputs`. `class_weight` holds the public weight of each class (for one output: of
     -1, then of +1), which multiplies the gradient before the clip, as `row_weights` (n,) do, from 0
     to the public `max_weight`. `groups` (n,) says whose rows they are, by numbers from 0 on, of
-    which none has more than the public `max_group_size`. `n_threads`, by default what numba may
+    which none has more than the public `max_contributions`. `n_threads`, by default what numba may
     use, never changes a result. `norms` are the `Objective.norms` of what will be made of this one
     by `scaled` and `in_basis`, kept from an earlier pass over the same rows: none are then
     computed. Empty ones are to be collected: the fingerprint of the rows is taken before them.
@@ -98,7 +98,7 @@ class Objective:
         row_weights: np.ndarray | None = None,
         max_weight: float = 1.0,
         groups: np.ndarray | None = None,
-        max_group_size: int = 1,
+        max_contributions: int = 1,
         n_threads: int | None = None,
         norms: tuple[np.ndarray, ...] | None = None,
     ) -> None:
@@ -128,7 +128,7 @@ class Objective:
         self._hold(rows)
         self._signed = self._signs * self._inverse_norms()
         self._row_weights, self._max_weight = None, max_weight
-        self._groups, self._group_size, self._parts = groups, max_group_size, None
+        self._groups, self._group_size, self._parts = groups, max_contributions, None
         self.n_records = rows.n_rows if groups is None else int(groups.max()) + 1
         if row_weights is not None:
             self._row_weights = _padded(np.minimum(row_weights, max_weight))
@@ -292,9 +292,9 @@ class Objective:
         return float(self.stretches[0] / self.stretches[1])
 
     def second_moment(
-        self, row_bound: float, diagonal: bool, coef: np.ndarray | None = None
+        self, row_norm: float, diagonal: bool, coef: np.ndarray | None = None
     ) -> np.ndarray:
-        """Sum over rows of ``x~ x~'``, each x~ first clipped to an L2 norm of at most `row_bound`.
+        """Sum over rows of ``x~ x~'``, each x~ first clipped to this L2 norm.
 
         With weights w it is ``sqrt(w) x~`` that is clipped, and in a group the squares of the norms
         add up to that of the bound at most. Given the coefficients of one logistic output, w is
@@ -312,30 +312,30 @@ class Objective:
             scores = self._scores(self._check_coef(coef, "coef"))[0, : self.n_rows]
             # Of a score that is no number there is none.
             weights = weights * np.sqrt(np.nan_to_num(self.loss.second_derivative(scores)))
-        scale = self._shrinkage(row_bound, weights)
+        scale = self._shrinkage(row_norm, weights)
         with one_blas_thread():
             return self._rows.second_moment(
                 scale, self._fit_intercept, diagonal, self._score_chunk, self._basis
             )
 
-    def _shrinkage(self, row_bound, weights):
+    def _shrinkage(self, row_norm, weights):
         """Weights of the rows, less where they would be longer than the bound.
 
         In a group the squares of the norms add up to that of the bound at most.
         """
         inverse = np.abs(self._signed[: self.n_rows])
         with np.errstate(over="ignore"):
-            shrinkage = np.minimum(weights, row_bound * inverse)
+            shrinkage = np.minimum(weights, row_norm * inverse)
         # Each row is scaled before anything is multiplied. A scale of zero thereby removes a row of
         # any finite size, where zero times an overflowing square would not be a number.
         scale = np.where(inverse > 0.0, shrinkage, 0.0)
         if self._groups is not None:
             norms = np.divide(scale, inverse, out=np.zeros_like(scale), where=inverse > 0.0)
-            parts = parts_of_groups((norms / row_bound) ** 2, self._groups)
-            scale = np.minimum(scale, row_bound * np.sqrt(parts) * inverse)
+            parts = parts_of_groups((norms / row_norm) ** 2, self._groups)
+            scale = np.minimum(scale, row_norm * np.sqrt(parts) * inverse)
         return scale
 
-    def magnitudes(self, powers: np.ndarray) -> np.ndarray:
+    def magnitude_histogram(self, powers: np.ndarray) -> np.ndarray:
         """Number of elements x of each column of ``x~`` by sign and by the power of two below |x|.
 
         Private: it leaves the library through a mechanism only. `powers` are whole numbers, each
@@ -345,10 +345,10 @@ class Objective:
         record. Whole numbers, free of rounding up to 2^53 records.
         """
         counts = np.zeros((self._n_columns, 2 * len(powers)))
-        counts[: self._rows.n_features] = self._rows.magnitudes(self._counted(), powers)
+        counts[: self._rows.n_features] = self._rows.magnitude_histogram(self._counted(), powers)
         return counts
 
-    def lengths(self, bounds: np.ndarray) -> np.ndarray:
+    def norm_histogram(self, bounds: np.ndarray) -> np.ndarray:
         """Number of rows x, without the intercept, whose norm is between consecutive bounds.
 
         Private: it leaves the library through a mechanism only. Shape (bounds.size + 1,): at k
@@ -393,14 +393,14 @@ class Objective:
         """Bound on what rounding adds to the sensitivity of `second_moment`.
 
         Relative to the square of the row bound, and with the sums of `rounding_slack`: each entry
-        sums products in chunks, a clipped row has a norm of at most ``(1 + (d + 12) u) row_bound``,
-        and scaling the entries of a triangle afterwards costs one more rounding of each. In a basis
-        a row is of a product with it, off by ``(d + 2) kappa u`` of the norm, differently wherever
-        it stands, and so for all rows if one before them goes; twice that is counted. Where P
-        takes off a near centre of length C, after the sum M: it and its inverse make nothing longer
-        than ``1 + C`` times, so that rows of ``s P' x~`` no longer than R are no longer than ``(1 +
-        C) R`` in M, errors in M grow by ``(1 + C)^2``, and two products of two terms an entry add
-        less than ``5 u (1 + C)^2 ||M||``.
+        sums products in chunks, a clipped row has a norm of at most ``(1 + (d + 12) u)
+        row_norm``, and scaling the entries of a triangle afterwards costs one more
+        rounding of each. In a basis a row is of a product with it, off by ``(d + 2) kappa u`` of
+        the norm, differently wherever it stands, and so for all rows if one before them goes; twice
+        that is counted. Where P takes off a near centre of length C, after the sum M: it and its
+        inverse make nothing longer than ``1 + C`` times, so that rows of ``s P' x~`` no longer than
+        R are no longer than ``(1 + C) R`` in M, errors in M grow by ``(1 + C)^2``, and two products
+        of two terms an entry add less than ``5 u (1 + C)^2 ||M||``.
         """
         n_samples *= self._group_size
         norm = 2 * (self._n_columns + 12 + self._of_parts)
@@ -536,7 +536,7 @@ class Objective:
         rotated._line, rotated._basis = None, basis
         rotated.coef_shape = (basis.shape[-1], *self.coef_shape[1:])
         with one_blas_thread():
-            rotated.stretches = extreme_stretches(basis) if stretches is None else stretches
+            rotated.stretches = extreme_singular_values(basis) if stretches is None else stretches
             norms = self._inverse_norms(basis, rotated.stretches)
         # What is null in the table stays null: scaled columns may have made its norm finite.
         rotated._signed = np.where(self._signed != 0, self._signs * norms, 0.0)
@@ -669,7 +669,7 @@ def triangle_of(basis, stretches):
     return (1 + lost + 4 * len(basis) ** 1.5 * _UNIT_ROUNDOFF * largest / least) * r.T
 
 
-def extreme_stretches(basis):
+def extreme_singular_values(basis):
     """Frobenius norm of a basis and how much it shortens a vector at most, as `in_basis` says."""
     if basis.ndim == 1:
         return basis.max(), basis.min()

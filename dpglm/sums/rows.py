@@ -195,7 +195,7 @@ class DenseRows(_Rows):
         dense_squares(*self._data, scales, images, bias, start, squares)
         return squares[: stop - start]
 
-    def magnitudes(self, counted, powers):
+    def magnitude_histogram(self, counted, powers):
         """Count the elements of each column in counted rows, shape (n_features, 2 n_powers).
 
         See `Objective.magnitudes`.
@@ -258,7 +258,7 @@ class SparseRows(_Rows):
         squares = np.bincount(rows.indices, squares, minlength=self.n_features)
         return np.append(squares, (scale**2).sum()) if fit_intercept else squares
 
-    def magnitudes(self, counted, powers):
+    def magnitude_histogram(self, counted, powers):
         """See `DenseRows`."""
         data, *where = self._data
         counts = np.zeros((self.n_features, 2 * len(powers)))

@@ -1,13 +1,21 @@
 """Private work around a fit: search, scores, calibration, splits, and one ledger for all of it."""
 
 from dpglm.workflow.calibration import PrivateCalibratedClassifier, PrivateThresholdClassifier
-from dpglm.workflow.checks import Finding, check_pipeline, privacy_of
+from dpglm.workflow.checks import Finding, check_pipeline, total_privacy
 from dpglm.workflow.scores import PrivateScores, make_private_scorer, private_scores
 from dpglm.workflow.search import PrivateSearchCV
-from dpglm.workflow.splits import PrivateKFold, private_split
+from dpglm.workflow.splits import PrivateKFold, private_train_test_split
 
 __all__ = [
-    "Finding", "PrivateCalibratedClassifier", "PrivateKFold", "PrivateScores",
-    "PrivateSearchCV", "PrivateThresholdClassifier", "check_pipeline", "make_private_scorer",
-    "privacy_of", "private_scores", "private_split",
+    "Finding",
+    "PrivateCalibratedClassifier",
+    "PrivateKFold",
+    "PrivateScores",
+    "PrivateSearchCV",
+    "PrivateThresholdClassifier",
+    "check_pipeline",
+    "make_private_scorer",
+    "private_scores",
+    "private_train_test_split",
+    "total_privacy",
 ]  # fmt: skip

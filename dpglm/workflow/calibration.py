@@ -43,7 +43,7 @@ class _OnNoisyTable(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimator
     privacy_ : PrivacyLedger
         What `fit` cost. On records that the estimator was not fitted to, the total of both is the
         larger of the two, if you assert that they are disjoint and that no record decided where
-        another went, as none does in `private_split`.
+        another went, as none does in `private_train_test_split`.
     """
 
     estimator: BaseEstimator
@@ -146,9 +146,9 @@ class PrivateCalibratedClassifier(_OnNoisyTable):
     --------
     >>> from dpglm import DPLinearSVM
     >>> from dpglm.datasets import make_census
-    >>> from dpglm.workflow import PrivateCalibratedClassifier, private_split
+    >>> from dpglm.workflow import PrivateCalibratedClassifier, private_train_test_split
     >>> X, y = make_census(8000, random_state=0)
-    >>> X, X_held, y, y_held = private_split(X, y)
+    >>> X, X_held, y, y_held = private_train_test_split(X, y)
     >>> svm = DPLinearSVM(epsilon=1.0, classes=[0, 1], max_iter=10).fit(X, y)
     >>> model = PrivateCalibratedClassifier(svm, epsilon=1.0).fit(X_held, y_held)
     >>> model.predict_proba(X_held).shape
@@ -221,9 +221,9 @@ class PrivateThresholdClassifier(_OnNoisyTable):
     --------
     >>> from dpglm import DPLogisticRegression
     >>> from dpglm.datasets import make_census
-    >>> from dpglm.workflow import PrivateThresholdClassifier, private_split
+    >>> from dpglm.workflow import PrivateThresholdClassifier, private_train_test_split
     >>> X, y = make_census(8000, random_state=0)
-    >>> X, X_held, y, y_held = private_split(X, y)
+    >>> X, X_held, y, y_held = private_train_test_split(X, y)
     >>> model = DPLogisticRegression(epsilon=1.0, classes=[0, 1]).fit(X, y)
     >>> costs = {"false_positive": 1.0, "false_negative": 5.0}
     >>> tuned = PrivateThresholdClassifier(model, criterion=costs).fit(X_held, y_held)

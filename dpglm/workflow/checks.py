@@ -21,7 +21,7 @@ from dpglm.estimators.base import Budgeted
 from dpglm.exceptions import PrivacyWarning
 from dpglm.privacy.gaussian import GaussianEvent
 from dpglm.privacy.ledger import PrivacyLedger
-from dpglm.privacy.odometer import is_ours
+from dpglm.privacy.odometer import is_package_object
 from dpglm.workflow.scores import PrivateScorer
 from dpglm.workflow.splits import PrivateKFold
 
@@ -102,14 +102,14 @@ def findings_of(study: Any) -> list[Finding]:
     # Whether an estimator keeps the number of rows private: of records, or of a person.
     private_count = any(
         getattr(node, "neighboring_relation", None) == _ADD
-        or getattr(node, "max_group_size", None) is not None
+        or getattr(node, "max_contributions", None) is not None
         for _, node in nodes
     )
     found = _Findings()
     for step, node in nodes:
         place = step or type(node).__name__
-        facts = list(_facts(node)) or _fold_facts(node, private_count)
-        found += [Finding(place, *fact) for fact in facts]
+        metadata = list(_facts(node)) or _fold_facts(node, private_count)
+        found += [Finding(place, *fact) for fact in metadata]
     return found
 
 
@@ -264,7 +264,7 @@ def _facts(estimator: Any) -> Iterator[tuple[str, str, str]]:
     if hasattr(estimator, "fit_resample"):
         instead = "all rows as they are, with a public class_weight"
         yield f"{name} draws, drops or makes rows by what others hold", "breaks", instead
-    elif is_ours(estimator):
+    elif is_package_object(estimator):
         if getattr(estimator, "epsilon", None) == math.inf:
             yield "epsilon=inf fits without noise", "breaks", "a finite epsilon"
         if isinstance(getattr(estimator, "class_weight", None), str):
@@ -355,7 +355,7 @@ def _fold_facts(estimator: Any, private_count: bool) -> Iterator[tuple[str, str,
     if name == "BaggingClassifier" and private_count:
         does = f"{name} keeps the number of rows, which is private, and draws by it"
         yield does, "breaks", "one fit, or a relation with a public number of rows"
-    if by_label and (is_ours(estimator) or (name == "ClassifierChain" and cv is None)):
+    if by_label and (is_package_object(estimator) or (name == "ClassifierChain" and cv is None)):
         return  # which stratify nothing
     if by_label or folds.startswith(("Stratified", "Group")):
         yield f"{name} takes folds that follow labels or groups", "breaks", "cv=PrivateKFold()"
@@ -382,7 +382,7 @@ _SEARCHES = {f"{kind}SearchCV" for kind in ("Grid", "Randomized", "HalvingGrid",
 _READ_LABELS = {"Bagging", "OneVsRest", "OutputCode", "Stacking", "Voting"}
 
 
-def privacy_of(
+def total_privacy(
     study: Any, n_samples: int | None = None, n_features: int | None = None, n_classes: int = 2
 ) -> PrivacyLedger:
     """Return one ledger for all private fits inside of a pipeline, a search, an ensemble or a list.
@@ -420,16 +420,16 @@ def privacy_of(
     --------
     >>> from sklearn.pipeline import make_pipeline
     >>> from dpglm import DPLogisticRegression, PublicBoundsScaler
-    >>> from dpglm.workflow import privacy_of
+    >>> from dpglm.workflow import total_privacy
     >>> pipeline = make_pipeline(PublicBoundsScaler(0, 9), DPLogisticRegression(epsilon=1.0))
-    >>> round(privacy_of(pipeline, n_samples=10_000, n_features=20).epsilon(), 3)
+    >>> round(total_privacy(pipeline, n_samples=10_000, n_features=20).epsilon(), 3)
     1.0
     """
     shape = None if n_samples is None or n_features is None else (n_samples, n_features, n_classes)
     count = _Count(shape)
     total = count.total(count.of(study))
     if total is None:
-        raise ValueError(f"privacy_of found no private fit in {study!r:.80}.")
+        raise ValueError(f"total_privacy found no private fit in {study!r:.80}.")
     total = stated(total, findings_of(study))
     assumptions = dict.fromkeys((*total.assumptions, *_assumed_of(study)))
     return replace(total, assumptions=tuple(assumptions))
@@ -498,7 +498,7 @@ class _Count:
         if self.shape is None and (is_search or hasattr(value, "plan")):
             raise ValueError(
                 "Fits have to be planned, because they are not made yet, or a search did not keep "
-                "them: pass the shape of all rows, as in privacy_of(search, *X.shape)."
+                "them: pass the shape of all rows, as in total_privacy(search, *X.shape)."
             )
         if is_search:
             return self._of_search(value, *self.shape)

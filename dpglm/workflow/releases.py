@@ -27,7 +27,7 @@ from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.gaussian import GaussianEvent
 from dpglm.privacy.ledger import PrivacyLedger
 from dpglm.privacy.noise import entropy_source, noise_seed
-from dpglm.privacy.odometer import charge_odometers, charged_as_one, is_ours
+from dpglm.privacy.odometer import charge_jointly, charge_odometers, is_package_object
 from dpglm.privacy.pure import MOST_SUMS, BoxSums, box_quantile, box_std
 from dpglm.privacy.vault import GaussianSum, Vault, magnitude_sensitivity
 from dpglm.schema.values import check_sparse, composed, floating, null_rows
@@ -204,14 +204,14 @@ def steps_alone() -> Iterator[None]:
         np.errstate(all="ignore"),
         warnings.catch_warnings(action="ignore"),
         parallel_config(backend="sequential"),
-        charged_as_one(PrivacyLedger((), "zero_out", 0.5)),
+        charge_jointly(PrivacyLedger((), "zero_out", 0.5)),
     ):
         try:
             yield
         except Exception as error:
             met = [f.f_locals.get("self") for f, _ in traceback.walk_tb(error.__traceback__)]
             step = next((each for each in met[::-1] if hasattr(each, "fit")), None)
-            if step is None or is_ours(step):
+            if step is None or is_package_object(step):
                 raise
             raise ValueError(
                 f"{type(step).__name__} failed with {type(error).__name__} on private rows, and "
@@ -237,7 +237,10 @@ def release_statistics(
     classes, names = fitted_classes(model), [name for name in WEIGHTS if name in needed]
     with steps_alone():
         records = _scored_records(model, classes, X, y, names, loss_bound)
-    n_records, is_exact = budget.public_n_samples(records.n_records), budget.n_ref is None
+    n_records, is_exact = (
+        budget.public_n_samples(records.n_records),
+        budget.n_samples_estimate is None,
+    )
     if n_records > _MOST_RECORDS:
         raise ValueError(f"Scores are for up to {_MOST_RECORDS:,} records, not {n_records:,}.")
     # A sum is at most n times its sensitivity, one of the table 6 n times; a grid has 2^62 steps.
@@ -314,13 +317,13 @@ def _is_pure(names: Sequence[str], budget: PrivacyBudget) -> bool:
 
 def _assumptions(budget: PrivacyBudget) -> tuple[str, ...]:
     private = (
-        "the number of records is at most 16 n_ref",
+        "the number of records is at most 16 n_samples_estimate",
         "the model's arithmetic for a record is the same wherever it stands in X",
     )
     return (
         "each row of X is one record, and the model predicts it from that record alone",
         "the model, its label set, and what is asked were fixed without looking at these records",
-        *(() if budget.n_ref is None else private),
+        *(() if budget.n_samples_estimate is None else private),
     )
 
 

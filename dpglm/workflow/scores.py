@@ -131,7 +131,7 @@ class PrivateScores:
         is not stated: it was chosen by the same noise.
     classes : ndarray
     n_records : int
-        Public: ``n_ref`` under ``"add_or_remove_one"``.
+        Public: ``n_samples_estimate`` under ``"add_or_remove_one"``.
     privacy_ : PrivacyLedger
         What all of it cost together.
     """
@@ -189,7 +189,7 @@ def private_scores(
     epsilon: float,
     delta: float = 1e-6,
     neighboring_relation: str = "zero_out",
-    n_ref: int | None = None,
+    n_samples_estimate: int | None = None,
     scores: Iterable[str] | None = None,
     loss_bound: float = 4.0,
 ) -> PrivateScores:
@@ -209,7 +209,7 @@ def private_scores(
         Of all scores together, above 0; ``inf`` is without noise.
     delta : float, default=1e-6
     neighboring_relation : {"zero_out", "replace_one", "add_or_remove_one"}, default="zero_out"
-    n_ref : int, default=None
+    n_samples_estimate : int, default=None
         Public stand-in for the number of records; for ``"add_or_remove_one"`` only.
     scores : iterable of str, default=None
         Of ``"accuracy"``, ``"balanced_accuracy"``, ``"confusion_matrix"`` and ``"log_loss"``, and
@@ -260,9 +260,9 @@ def private_scores(
     --------
     >>> from dpglm import DPLogisticRegression
     >>> from dpglm.datasets import make_census
-    >>> from dpglm.workflow import private_scores, private_split
+    >>> from dpglm.workflow import private_scores, private_train_test_split
     >>> X, y = make_census(4000, random_state=0)
-    >>> X, X_held, y, y_held = private_split(X, y)
+    >>> X, X_held, y, y_held = private_train_test_split(X, y)
     >>> model = DPLogisticRegression(epsilon=1.0, classes=[0, 1]).fit(X, y)
     >>> scores = private_scores(model, X_held, y_held, epsilon=1.0, scores=["accuracy", "auc"])
     >>> low, high = scores.accuracy.interval
@@ -271,11 +271,11 @@ def private_scores(
     >>> scores.privacy_.epsilon(delta=0.0)
     1.0
     """
-    budget = PrivacyBudget(epsilon, delta, neighboring_relation, n_ref)
+    budget = PrivacyBudget(epsilon, delta, neighboring_relation, n_samples_estimate)
     loss_bound = check_number("loss_bound", loss_bound, 1e-6, 1e6)
     several = len(fitted_classes(model)) > 2
     known = {name: of[several] for name, (_, *of) in _SCORES.items() if len(of) > several}
-    if n_ref is not None:
+    if n_samples_estimate is not None:
         # What a record adds to the pairs has no bound where the number of records is private.
         known = {n: ("table",) if "pairs" in of else of for n, of in known.items()}
     chosen = _chosen(model, known, scores)
@@ -467,7 +467,8 @@ def make_private_scorer(score: str, *, epsilon: float, **settings: Any) -> Priva
     epsilon : float
         Of each call, above 0.
     **settings
-        ``delta``, ``neighboring_relation``, ``n_ref`` and ``loss_bound`` of `private_scores`.
+        ``delta``, ``neighboring_relation``, ``n_samples_estimate`` and ``loss_bound`` of
+        `private_scores`.
 
     Returns
     -------

@@ -27,18 +27,18 @@ from dpglm.privacy.events import FilterEvent, SelectionEvent
 from dpglm.privacy.gaussian import gdp_delta, gdp_epsilon
 from dpglm.privacy.ledger import PrivacyLedger, rounded_up
 from dpglm.privacy.noise import entropy_source
-from dpglm.privacy.odometer import charged_as_one
+from dpglm.privacy.odometer import charge_jointly
 from dpglm.privacy.selection import ChoosingVault, ExponentialSelection
 from dpglm.workflow.checks import findings_of, parts_of, pays, stated
 from dpglm.workflow.releases import counted_rows, steps_alone
 
 # Of mu^2 for the candidates and the choice, and of that for the choice if it reads the same rows.
-_SEARCH_SHARE, _CHOICE_SHARE = 1 / 3, 0.1
+_SEARCH_FRACTION, _CHOICE_FRACTION = 1 / 3, 0.1
 # Where the choice reads other records, it is one of so many: all along a table that is sorted.
 _PERIOD = 6
 # A candidate may be so much more often right on the records that it was fitted to than on others.
 _MOST_OPTIMISM = 0.5
-_SET_BY_SEARCH = ("epsilon", "delta", "neighboring_relation", "n_ref", "classes")
+_SET_BY_SEARCH = ("epsilon", "delta", "neighboring_relation", "n_samples_estimate", "classes")
 
 
 class LabelledRows:
@@ -79,7 +79,7 @@ class SearchPlan:
 
     Attributes
     ----------
-    way : {"composition", "parallel"}
+    strategy : {"composition", "parallel"}
         How it is paid for: see `PrivateSearchCV`.
     n_candidates : int
     budget : PrivacyBudget
@@ -92,7 +92,7 @@ class SearchPlan:
         What the whole search costs.
     """
 
-    way: str
+    strategy: str
     n_candidates: int
     budget: PrivacyBudget
     candidate_mu: float
@@ -102,7 +102,7 @@ class SearchPlan:
 
     def __str__(self) -> str:
         where = "the same records"
-        if self.way == "parallel":
+        if self.strategy == "parallel":
             where = f"one record in {_PERIOD}, which they have not seen,"
         each, last = (
             rounded_up(gdp_epsilon(mu, self.budget.delta))
@@ -110,7 +110,7 @@ class SearchPlan:
         )
         last = f", and a last fit of epsilon={last}" if self.final_mu > 0 else ""
         return (
-            f"{self.way}: {self.n_candidates} candidates of epsilon={each} each, compared on "
+            f"{self.strategy}: {self.n_candidates} candidates of epsilon={each} each, compared on "
             f"{where} with epsilon={rounded_up(self.choice_epsilon)}{last}: {self.ledger}"
         )
 
@@ -152,13 +152,13 @@ class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimat
         a `ParameterSampler`: the more there are, the less each is given.
     classes : array-like of shape (n_classes,), default=None
         The public label set. ``None`` infers it from y, which assumes that it is public.
-    way : {"auto", "composition", "parallel"}, default="auto"
+    strategy : {"auto", "composition", "parallel"}, default="auto"
         How the search is paid for. ``"composition"`` fits and compares all candidates on all
         records. ``"parallel"`` compares them on one record in six, fits them to the others, and
         charges a record with one of both; it needs a public number of records. ``"auto"`` is
         composition unless candidates have so large a budget that they could learn their records
         by heart (from about epsilon 30 on, for twelve): a choice on the same would then mislead.
-    search_share : float or "auto", default="auto"
+    search_fraction : float or "auto", default="auto"
         Part of the budget, in mu^2, for the candidates and the choice; ``"auto"`` is a third.
     refit : bool, default=True
         Whether to fit the chosen setting. ``False`` spends everything on the choice.
@@ -220,8 +220,8 @@ class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimat
     param_grid: Mapping[str, Any] | Sequence[Mapping[str, Any]]
     _: KW_ONLY
     classes: ArrayLike | None = None
-    way: str = "auto"
-    search_share: float | str = "auto"
+    strategy: str = "auto"
+    search_fraction: float | str = "auto"
     refit: bool = True
 
     def plan(self, n_samples: int, n_features: int, n_classes: int = 2) -> SearchPlan:
@@ -230,7 +230,7 @@ class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimat
         Parameters
         ----------
         n_samples : int
-            Number of records; ignored for ``n_ref`` under ``"add_or_remove_one"``.
+            Number of records; ignored for ``n_samples_estimate`` under ``"add_or_remove_one"``.
         n_features : int
             Number of columns that the last step of a pipeline is given.
         n_classes : int, default=2
@@ -280,7 +280,7 @@ class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimat
         classes = resolved_classes(self._declared(), y)
         y = spelled(y, classes)
         plan = self._plan(settings, len(y), widths, len(classes))
-        with charged_as_one(plan.ledger, self) as whole:
+        with charge_jointly(plan.ledger, self) as whole:
             try:
                 found = self._search(plan, settings, classes, X, y)
             except BaseException as error:
@@ -295,7 +295,7 @@ class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimat
     ) -> dict[str, Any]:
         """Fit the candidates, choose one and fit it; return what is to be kept of that."""
         to_fit, to_compare = (X, y), (X, y)
-        if plan.way == "parallel":
+        if plan.strategy == "parallel":
             others = np.arange(len(y)) % _PERIOD == 0
             to_fit, to_compare = (
                 (utils._safe_indexing(X, np.flatnonzero(rows)), y[rows])
@@ -371,16 +371,18 @@ class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimat
     ) -> SearchPlan:
         """Fix the costs of the whole, and see that every setting can be fitted within its part."""
         budget, share, n_candidates = self._budget(), 1.0, len(settings)
-        if self.refit and is_auto(self.search_share):
-            share = _SEARCH_SHARE
+        if self.refit and is_auto(self.search_fraction):
+            share = _SEARCH_FRACTION
         elif self.refit:
-            share = check_number("search_share", self.search_share, 0, 0.999)
+            share = check_number("search_fraction", self.search_fraction, 0, 0.999)
         # 1) Divide mu^2: where the choice reads other records, both may cost all of the share.
         search_mu, final_mu = budget.mu * math.sqrt(share), budget.mu * math.sqrt(1 - share)
-        fits_mu = search_mu * math.sqrt(1 - _CHOICE_SHARE)
-        choice_mu = search_mu * math.sqrt(_CHOICE_SHARE)
-        way = self._resolved_way(2 / budget.sensitivity(1.0) * fits_mu / math.sqrt(n_candidates))
-        if way == "parallel":
+        fits_mu = search_mu * math.sqrt(1 - _CHOICE_FRACTION)
+        choice_mu = search_mu * math.sqrt(_CHOICE_FRACTION)
+        strategy = self._resolved_way(
+            2 / budget.sensitivity(1.0) * fits_mu / math.sqrt(n_candidates)
+        )
+        if strategy == "parallel":
             fits_mu = choice_mu = search_mu
             n_samples -= -(-n_samples // _PERIOD)
         candidate_mu = fits_mu / math.sqrt(n_candidates)
@@ -389,7 +391,7 @@ class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimat
         fits = ledger_of(budget, [FilterEvent(mu=candidate_mu)] * n_candidates)
         choice = ledger_of(budget, [SelectionEvent(choice_epsilon)])
         whole = replace(fits, events=(*fits.events, *choice.events))
-        if way == "parallel":
+        if strategy == "parallel":
             whole = PrivacyLedger.parallel(fits, choice)
         last = [(FilterEvent(mu=final_mu), 1)] if self.refit else []
         # 3) See that every setting can be fitted, and what that assumes.
@@ -404,7 +406,7 @@ class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimat
         # Of steps only: that epsilon=inf has no noise was asked for.
         models = [self._configured(setting, 1.0, epsilon=1.0) for setting in settings]
         return SearchPlan(
-            way=way,
+            strategy=strategy,
             n_candidates=n_candidates,
             budget=budget,
             candidate_mu=candidate_mu,
@@ -419,18 +421,20 @@ class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimat
         On average a model is more often right on the records of its fit than on others by at most
         the total variation that replacing one of them brings, ``2 Phi(mu / 2) - 1``.
         """
-        if self.way not in ("auto", "composition", "parallel"):
+        if self.strategy not in ("auto", "composition", "parallel"):
             raise ValueError(
-                f"way={self.way!r} is unknown; choose 'auto', 'composition' or 'parallel'."
+                f"strategy={self.strategy!r} is unknown; choose 'auto', 'composition' or "
+                "'parallel'."
             )
         private_n = self.neighboring_relation == "add_or_remove_one"
-        if self.way == "parallel" and private_n:
+        if self.strategy == "parallel" and private_n:
             raise ValueError(
-                "way='parallel' takes records by their position, and under 'add_or_remove_one' one "
-                "record more moves all others; use way='composition'."
+                "strategy='parallel' takes records by their position, and under "
+                "'add_or_remove_one' one "
+                "record more moves all others; use strategy='composition'."
             )
-        if self.way != "auto":
-            return self.way
+        if self.strategy != "auto":
+            return self.strategy
         apart = gdp_delta(replaced_mu, 0.0) > _MOST_OPTIMISM and not private_n
         return "parallel" if apart else "composition"
 
@@ -443,10 +447,11 @@ class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimat
                 raise ValueError(
                     "seeded_noise would give all fits the same noise, which cancels; leave it out."
                 )
-            if plan.ledger.unit != "row":
+            if plan.ledger.privacy_unit != "row":
                 raise ValueError(
-                    "max_group_size: labels are counted by rows, not by persons; choose a setting "
-                    "on public rows, or leave max_group_size=None if each row is a person."
+                    "max_contributions: labels are counted by rows, not by persons; choose a "
+                    "setting "
+                    "on public rows, or leave max_contributions=None if each row is a person."
                 )
             if (cost := plan.ledger.mu()) > mu:
                 raise ValueError(

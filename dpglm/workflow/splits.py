@@ -19,7 +19,7 @@ from dpglm.schema.values import check_sparse, composed
 _PLACES = 2**48
 
 
-def private_split(
+def private_train_test_split(
     *arrays: Any,
     test_size: float = 0.25,
     ids: ArrayLike | None = None,
@@ -41,7 +41,7 @@ def private_split(
         What identifies the person of each row: whole numbers, strings or bytes, made from nothing
         that the row says. All rows of a person go to one part. Required by
         ``"add_or_remove_one"``, and needed where all rows of a person are one record
-        (``max_group_size``); under the other relations they count as public.
+        (``max_contributions``); under the other relations they count as public.
     key : int, str or bytes, default=0
         Chooses the split, as a ``random_state`` does, and may be public. It must not be chosen by
         what came of it. To split a part again by `ids`, take another key.
@@ -58,8 +58,8 @@ def private_split(
     Without `ids` the part of a row follows from its position and the number of rows, which is
     public; the test part has ``test_size * n_samples`` rows, rounded up. With `ids` it follows from
     a keyed hash (BLAKE2b) of the row's own identifier. How many rows a part has is then private
-    under ``"add_or_remove_one"``: fit with ``n_ref`` times the share of the part in place of that
-    of the table.
+    under ``"add_or_remove_one"``: fit with ``n_samples_estimate`` times the share of the part in
+    place of that of the table.
 
     One record of the table is one record of one part. What is computed from different parts
     therefore costs the largest of their costs, not the sum.
@@ -67,13 +67,14 @@ def private_split(
     Examples
     --------
     >>> import numpy as np
-    >>> from dpglm.workflow import private_split
+    >>> from dpglm.workflow import private_train_test_split
     >>> X, y = np.eye(8), np.arange(8)
-    >>> X_train, X_test, y_train, y_test = private_split(X, y, key="study 1")
+    >>> X_train, X_test, y_train, y_test = private_train_test_split(X, y, key="study 1")
     >>> y_test
     array([3, 7])
     >>> people = ["ann", "ben", "cy", "dot", "eve", "flo", "gus", "hal"]
-    >>> private_split(people, ids=people, key=3, neighboring_relation="add_or_remove_one")[1]
+    >>> relation = "add_or_remove_one"
+    >>> private_train_test_split(people, ids=people, key=3, neighboring_relation=relation)[1]
     ['dot', 'hal']
     """
     if isinstance(test_size, bool) or not isinstance(test_size, Real) or not 0 < test_size < 1:
@@ -82,7 +83,9 @@ def private_split(
             "part, whose size may be private."
         )
     if not arrays:
-        raise ValueError("private_split needs at least one array: private_split(X, y).")
+        raise ValueError(
+            "private_train_test_split needs at least one array: private_train_test_split(X, y)."
+        )
     for array in filter(sparse.issparse, arrays):
         check_sparse(array)
     *arrays, ids = utils.indexable(*arrays, ids)
@@ -104,7 +107,8 @@ class PrivateKFold(BaseCrossValidator):
 
     As scikit-learn's ``KFold`` where the number of records is public. Under ``"add_or_remove_one"``
     the fold of a record follows from its identifier, given as `groups` to ``split``: the `ids` of
-    `private_split`. Never stratified: one label would decide in which fold other records are.
+    `private_train_test_split`. Never stratified: one label would decide in which fold other records
+    are.
 
     Parameters
     ----------
@@ -113,16 +117,16 @@ class PrivateKFold(BaseCrossValidator):
     neighboring_relation : {"zero_out", "replace_one", "add_or_remove_one"}, default="zero_out"
         That of the estimators.
     key : int, str or bytes, default=0
-        As in `private_split`, whose parts may be split into folds by the same key.
+        As in `private_train_test_split`, whose parts may be split into folds by the same key.
 
     Notes
     -----
-    How many records a fold has is private under ``"add_or_remove_one"``: fit with ``n_ref`` times
-    ``1 - 1 / n_splits`` in place of that of the table.
+    How many records a fold has is private under ``"add_or_remove_one"``: fit with
+    ``n_samples_estimate`` times ``1 - 1 / n_splits`` in place of that of the table.
 
     With metadata routing on, a search that is given ``groups`` for these folds asks whether its
     estimator takes them as well: say ``model.set_fit_request(groups=False)``, or ``True`` where the
-    model has a ``max_group_size``.
+    model has a ``max_contributions``.
 
     Examples
     --------
@@ -209,7 +213,8 @@ def _places(
     if relation == "add_or_remove_one":
         raise ValueError(
             "Under add_or_remove_one a split by position breaks the guarantee, because one record "
-            "more moves others: pass the identifier of each record (ids= of private_split, groups= "
+            "more moves others: pass the identifier of each record (ids= of "
+            "private_train_test_split, groups= "
             "of PrivateKFold and of what uses it)."
         )
     places = np.empty(n_rows, dtype=np.int64)

@@ -74,6 +74,6 @@ def excess_risk(
 ) -> np.ndarray:
     """Return what each of many private runs of a plan ends above the minimum."""
     shape = n_runs, problem.X.shape[1]
-    noise_std = plan.facts.noise_std / plan.facts.n_samples
+    noise_std = plan.metadata.noise_std / plan.metadata.n_samples
     coef = descend(problem, plan, lambda t: noise_std[t] * rng.standard_normal(shape), n_runs)
     return problem.value(coef) - minimum

@@ -19,14 +19,14 @@ from dpglm import DPLogisticRegression, DynamicNoise
 from dpglm.losses import Logistic
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.vault import PrivacyFilter
-from dpglm.schedules import PublicFacts, optimal_n_iter, public_constants
+from dpglm.schedules import PublicMetadata, optimal_n_iter, public_constants
 from dpglm.sums.objective import Objective
 
 DELTA = 1e-5
 # Where the slides' condition on the step holds; they print no value.
 MOMENTUM = 0.5
 # The size of Adult, one-hot encoded.
-ADULT = PublicFacts(48842, 124, alpha=1e-3, curvature=0.25, row_bound=1.0)
+ADULT = PublicMetadata(48842, 124, alpha=1e-3, curvature=0.25, max_row_norm=1.0)
 # Condition numbers and noise-to-gap ratios to compare their formula for T* with the minimum at.
 T_STAR = [(10, 1e-4), (50, 1e-5), (100, 1e-6), (251, 2.08e-6), (1000, 1e-8)]
 
@@ -59,8 +59,8 @@ def largest_momentum_step(
     return brentq(zeta, 0.0, most, xtol=1e-15) / smoothness
 
 
-def with_budget(facts: PublicFacts, epsilon: float) -> PublicFacts:
-    return replace(facts, mu=PrivacyBudget(epsilon, DELTA).mu)
+def with_budget(metadata: PublicMetadata, epsilon: float) -> PublicMetadata:
+    return replace(metadata, mu=PrivacyBudget(epsilon, DELTA).mu)
 
 
 def influence(n_iter: int, kappa: float, momentum: float = 0.0) -> np.ndarray:
@@ -110,14 +110,14 @@ def table_of_bounds(report: Report) -> None:
     rows = []
     for name, change in changes.items():
         change = {"epsilon": 1.0, **change}
-        facts = with_budget(ADULT, change.pop("epsilon"))
-        facts = replace(facts, **change)
-        constants = public_constants(facts)
+        metadata = with_budget(ADULT, change.pop("epsilon"))
+        metadata = replace(metadata, **change)
+        constants = public_constants(metadata)
         n_iter = [optimal_n_iter(*constants, dynamic=d) for d in (False, True)]
         plain, averaged = (
             [of(*constants, d).min() for d in (False, True)] for of in (bounds, momentum_bounds)
         )
-        sizes = facts.n_samples, facts.n_features, facts.mu**2
+        sizes = metadata.n_samples, metadata.n_features, metadata.mu**2
         rows.append([name, *sizes, *n_iter, *plain, plain[0] / plain[1], *averaged])
     columns = ["", "N", "D", "R", "T* static", "T* dyn.", "static", "dynamic", "ratio"]
     columns += ["mom. static", "mom. dyn."]
@@ -156,17 +156,17 @@ def table_of_bounds(report: Report) -> None:
 
 def rates(report: Report) -> None:
     """How bounds grow where noise is small enough for their rates to show."""
-    facts = replace(with_budget(ADULT, 1.0), n_samples=10**8, alpha=1e-2)
+    metadata = replace(with_budget(ADULT, 1.0), n_samples=10**8, alpha=1e-2)
     changed = {
-        "N": replace(facts, n_samples=10 * facts.n_samples),
-        "D": replace(facts, n_features=10 * facts.n_features),
-        "R": replace(facts, mu=facts.mu * math.sqrt(10)),
+        "N": replace(metadata, n_samples=10 * metadata.n_samples),
+        "D": replace(metadata, n_features=10 * metadata.n_features),
+        "R": replace(metadata, mu=metadata.mu * math.sqrt(10)),
     }
     for name, of, key in (
         ("dynamic", bounds, "hong.rate.dynamic"),
         ("dynamic, with momentum", momentum_bounds, "hong.rate.momentum_dynamic"),
     ):
-        best = of(*public_constants(facts), True).min()
+        best = of(*public_constants(metadata), True).min()
         slopes = {
             change: math.log10(of(*public_constants(new), True).min() / best)
             for change, new in changed.items()
@@ -181,7 +181,7 @@ def rates(report: Report) -> None:
             + (", where zeta of Eq. (17) is zero" if of is momentum_bounds else ""),
         )
     sizes = 10 ** np.arange(6, 10)
-    constants = [public_constants(replace(facts, n_samples=int(n))) for n in sizes]
+    constants = [public_constants(replace(metadata, n_samples=int(n))) for n in sizes]
     ratio = {
         name: [of(*c, False).min() / of(*c, True).min() for c in constants]
         for name, of in (("plain", bounds), ("momentum", momentum_bounds))
@@ -309,9 +309,9 @@ def schedule(report: Report, rng: np.random.Generator) -> None:
     rows, best_ratio = [], math.inf
     for momentum in (0.0, MOMENTUM, 0.9):
         q = influence(n_iter, kappa, momentum)[::-1]
-        facts = PublicFacts(1000, 10, alpha=0.1, curvature=0.25, mu=math.sqrt(budget))
-        row_bound = math.sqrt((kappa - 1) * facts.alpha / facts.curvature)
-        sigma = DynamicNoise(momentum=momentum, row_bound=row_bound).values(n_iter, facts)
+        metadata = PublicMetadata(1000, 10, alpha=0.1, curvature=0.25, mu=math.sqrt(budget))
+        max_row_norm = math.sqrt((kappa - 1) * metadata.alpha / metadata.curvature)
+        sigma = DynamicNoise(momentum=momentum, max_row_norm=max_row_norm).values(n_iter, metadata)
         ours = float(q @ sigma**2)
         shares = rng.dirichlet(np.ones(n_iter), 2000)
         mixed = 0.9 / np.square(sigma) / budget + 0.1 * shares

@@ -18,7 +18,7 @@ from hong_bounds import (
     momentum_bounds,
 )
 
-from dpglm import Constant, DebiasedMomentum, DPLogisticRegression
+from dpglm import BiasCorrectedMomentum, Constant, DPLogisticRegression
 from dpglm.losses import Logistic
 from dpglm.schedules import public_constants
 from dpglm.study import noise_from_public
@@ -46,11 +46,11 @@ def model_of(problem: Problem, momentum: float, noise="constant", n_iter="optima
     return DPLogisticRegression(
         delta=DELTA,
         alpha=problem.alpha,
-        row_bound=1.0,
+        max_row_norm=1.0,
         clip_schedule=1.0,
         noise_schedule=noise,
         step_schedule=Constant(step),
-        momentum=DebiasedMomentum(momentum),
+        momentum=BiasCorrectedMomentum(momentum),
         averaging=None,
         preconditioner=None,
         max_iter=n_iter,
@@ -146,7 +146,7 @@ def simulated_gain(report: Report, rng: np.random.Generator, quick: bool) -> Non
         ["momentum", "T", *names],
         rows,
     )
-    constants = public_constants(plan_of(problem, 0.0).facts, gap=start - minimum)
+    constants = public_constants(plan_of(problem, 0.0).metadata, gap=start - minimum)
     for momentum, of, key, paper in (
         (
             0.0,

@@ -18,7 +18,7 @@ from _descent import Problem, excess_risk
 from _report import Report, mean_and_error, printed, run
 from scipy.special import expit, gammaln, logsumexp
 
-from dpglm import Constant, DPLogisticRegression, InverseTime, LectureStep, seeded_noise
+from dpglm import Constant, ConvexStep, DPLogisticRegression, InverseTimeDecay, seeded_noise
 from dpglm.calculator import PrivacyCalculator
 from dpglm.estimators.plan import PrivacyPlan, make_plan
 from dpglm.exceptions import PrivacyWarning
@@ -28,7 +28,7 @@ from dpglm.privacy.events import sampled_event
 from dpglm.privacy.ledger import PrivacyLedger
 from dpglm.privacy.noise import entropy_source
 from dpglm.privacy.vault import GaussianSum
-from dpglm.schedules import PublicFacts, Schedule, saturation_n_iter
+from dpglm.schedules import PublicMetadata, Schedule, saturation_n_iter
 
 DELTA = 1e-6
 N_FEATURES = 16
@@ -62,29 +62,29 @@ class Row:
     optimum: np.ndarray
     averaging: str
     step: Schedule
-    n_iter: Callable[[PublicFacts], int]
-    bound: Callable[[PublicFacts, int], float]
+    n_iter: Callable[[PublicMetadata], int]
+    bound: Callable[[PublicMetadata, int], float]
 
     @property
     def minimum(self) -> float:
         return float(self.problem.value(self.optimum[None])[0])
 
-    def facts(self, n_samples: int, epsilon: float = EPSILON) -> PublicFacts:
-        return PublicFacts(
+    def metadata(self, n_samples: int, epsilon: float = EPSILON) -> PublicMetadata:
+        return PublicMetadata(
             n_samples,
             self.problem.X.shape[1],
             alpha=self.problem.alpha,
             curvature=self.problem.loss.curvature,
-            row_bound=1.0,
+            max_row_norm=1.0,
             mu=PrivacyBudget(epsilon, DELTA).mu,
         )
 
     def plan(self, n_samples: int, epsilon: float = EPSILON) -> PrivacyPlan:
-        facts = self.facts(n_samples, epsilon)
+        metadata = self.metadata(n_samples, epsilon)
         return make_plan(
             PrivacyBudget(epsilon, DELTA),
-            facts,
-            n_iter=self.n_iter(facts),
+            metadata,
+            n_iter=self.n_iter(metadata),
             clip_schedule=Constant(1.0),
             noise_schedule=Constant(),
             step_schedule=self.step,
@@ -92,14 +92,14 @@ class Row:
         )
 
 
-def noise_on_mean(facts: PublicFacts, n_iter: int) -> float:
+def noise_on_mean(metadata: PublicMetadata, n_iter: int) -> float:
     """d sigma^2 / n^2, for clips of 1."""
-    return n_iter * facts.n_released / (facts.mu * facts.n_samples) ** 2
+    return n_iter * metadata.n_released / (metadata.mu * metadata.n_samples) ** 2
 
 
-def balanced_n_iter(facts: PublicFacts) -> int:
+def balanced_n_iter(metadata: PublicMetadata) -> int:
     """Where noise and gradient have the same share in G^2: T = 2 n^2 rho / d = (n mu)^2 / d."""
-    return math.ceil((facts.n_samples * facts.mu) ** 2 / facts.n_released)
+    return math.ceil((metadata.n_samples * metadata.mu) ** 2 / metadata.n_released)
 
 
 def rows(d: int = N_FEATURES) -> list[Row]:
@@ -114,47 +114,47 @@ def rows(d: int = N_FEATURES) -> list[Row]:
     convex = coordinates(ones, np.linspace(0.2, 0.8, d), Logistic(), alpha=0.3)
     optimum = convex.stationary_point()
 
-    def lipschitz_bound(facts: PublicFacts, n_iter: int) -> float:
-        return math.sqrt(d * (1 + noise_on_mean(facts, n_iter)) / n_iter)
+    def lipschitz_bound(metadata: PublicMetadata, n_iter: int) -> float:
+        return math.sqrt(d * (1 + noise_on_mean(metadata, n_iter)) / n_iter)
 
-    def smooth_bound(facts: PublicFacts, n_iter: int) -> float:
+    def smooth_bound(metadata: PublicMetadata, n_iter: int) -> float:
         distance = 0.5 * math.sqrt(d)
-        noise = 2 * distance * math.sqrt(noise_on_mean(facts, n_iter) / n_iter)
-        return facts.smoothness() * distance**2 / n_iter + noise
+        noise = 2 * distance * math.sqrt(noise_on_mean(metadata, n_iter) / n_iter)
+        return metadata.smoothness() * distance**2 / n_iter + noise
 
-    def squared_slope(facts: PublicFacts, n_iter: int) -> float:
+    def squared_slope(metadata: PublicMetadata, n_iter: int) -> float:
         """G^2 of the mean: L = 2 from a loss of slope 1 with its penalty, and the noise."""
-        return 4.0 + noise_on_mean(facts, n_iter)
+        return 4.0 + noise_on_mean(metadata, n_iter)
 
-    def uniform_bound(facts: PublicFacts, n_iter: int) -> float:
-        inverse = (1 + math.log(n_iter)) / (2 * facts.alpha * n_iter)
-        return squared_slope(facts, n_iter) * inverse
+    def uniform_bound(metadata: PublicMetadata, n_iter: int) -> float:
+        inverse = (1 + math.log(n_iter)) / (2 * metadata.alpha * n_iter)
+        return squared_slope(metadata, n_iter) * inverse
 
-    def weighted_bound(facts: PublicFacts, n_iter: int) -> float:
-        return 4 * squared_slope(facts, n_iter) / (facts.alpha * (n_iter + 1))
+    def weighted_bound(metadata: PublicMetadata, n_iter: int) -> float:
+        return 4 * squared_slope(metadata, n_iter) / (metadata.alpha * (n_iter + 1))
 
     root, strong = "lecture.rate.lipschitz", "lecture.rate.strong"
     # The distances are proportional to sqrt(d).
     return [
         Row(
             "convex, Lipschitz", (root, "lecture.lipschitz.bound"),
-            (-1.0, -1.0, 1.0), 2000, hinge, ones, "uniform", LectureStep(math.sqrt(d)),
+            (-1.0, -1.0, 1.0), 2000, hinge, ones, "uniform", ConvexStep(math.sqrt(d)),
             balanced_n_iter, lipschitz_bound,
         ),
-        # `LectureStep` is shorter than the notes' step by sqrt(2).
+        # `ConvexStep` is shorter than the notes' step by sqrt(2).
         Row(
             "convex, smooth", (root, "lecture.smooth.bound"),
-            (-1.0, -1.0, 1.0), 64_000, smooth, far, "uniform", LectureStep(math.sqrt(d / 2)),
-            lambda facts: saturation_n_iter(facts, distance=0.5 * math.sqrt(d)), smooth_bound,
+            (-1.0, -1.0, 1.0), 64_000, smooth, far, "uniform", ConvexStep(math.sqrt(d / 2)),
+            lambda metadata: saturation_n_iter(metadata, distance=0.5 * math.sqrt(d)), smooth_bound,
         ),
         Row(
             "strongly convex, 1/(λt)", (strong, "lecture.strong.first"),
-            (-2.0, -2.0, 1.0), 2000, convex, optimum, "uniform", InverseTime(None, 1, 0),
+            (-2.0, -2.0, 1.0), 2000, convex, optimum, "uniform", InverseTimeDecay(None, 1, 0),
             balanced_n_iter, uniform_bound,
         ),
         Row(
             "strongly convex, 1/(λ(t+1))", (strong, "lecture.strong.second"),
-            (-2.0, -2.0, 1.0), 2000, convex, optimum, "t_weighted", InverseTime(None, 1, 1),
+            (-2.0, -2.0, 1.0), 2000, convex, optimum, "t_weighted", InverseTimeDecay(None, 1, 1),
             balanced_n_iter, weighted_bound,
         ),
     ]  # fmt: skip
@@ -184,7 +184,7 @@ def measure(place: int, rng: np.random.Generator, sizes, epsilons, widths, n_run
         excess, bound = [], []
         for (own, *_), plan in zip(cells, plans, strict=True):
             excess.append(excess_risk(own.problem, own.minimum, plan, rng, n_runs))
-            bound.append(own.bound(plan.facts, plan.n_iter))
+            bound.append(own.bound(plan.metadata, plan.n_iter))
         found[name] = np.array(x, float), excess, np.array(bound), [p.n_iter for p in plans]
     return found
 
@@ -243,8 +243,8 @@ def report_row(report: Report, row: Row, found: dict) -> None:
 
 
 _REMARKS = {
-    "convex, smooth": "at the notes' step, which is sqrt(2) times that of `LectureStep`",
-    "strongly convex, 1/(λ(t+1))": "half of it is a bound too: the Notes of `InverseTime`",
+    "convex, smooth": "at the notes' step, which is sqrt(2) times that of `ConvexStep`",
+    "strongly convex, 1/(λ(t+1))": "half of it is a bound too: the Notes of `InverseTimeDecay`",
 }
 
 
@@ -262,10 +262,10 @@ class Watched(Problem):
 
 def descent_lemma(report: Report, row: Row, rng: np.random.Generator, n_runs: int) -> None:
     """Lemma 12.1 at the step of 12.2.1, on the smooth problem (convex ones are among its own)."""
-    n, facts, problem = row.n_samples // 8, row.facts(row.n_samples // 8), row.problem
+    n, metadata, problem = row.n_samples // 8, row.metadata(row.n_samples // 8), row.problem
     gap = float(problem.value(np.zeros((1, N_FEATURES)))[0]) - row.minimum
-    plan, beta = row.plan(n), facts.smoothness()
-    noise = noise_on_mean(facts, plan.n_iter)
+    plan, beta = row.plan(n), metadata.smoothness()
+    noise = noise_on_mean(metadata, plan.n_iter)
     step = min(1 / beta, math.sqrt(2 * gap / (beta * noise * plan.n_iter)))
     plan = replace(plan, step=np.full(plan.n_iter, step))
     watched = Watched(problem.X, problem.target, problem.share, problem.loss)
@@ -287,7 +287,7 @@ def noise_and_cost(report: Report, row: Row, rng: np.random.Generator) -> None:
     mechanism = GaussianSum(plan.sensitivity[0], plan.noise_multiplier[0])
     entropy = entropy_source(int(rng.integers(2**31)))
     squares = [np.square(mechanism.release(np.zeros(d), entropy)).sum() for _ in range(2000)]
-    mean, error = mean_and_error(np.array(squares) / plan.facts.noise_std[0] ** 2)
+    mean, error = mean_and_error(np.array(squares) / plan.metadata.noise_std[0] ** 2)
     report.claim(
         "variance of the noise of a fit",
         paper=printed("lecture.variance_of_noise"),
@@ -296,13 +296,13 @@ def noise_and_cost(report: Report, row: Row, rng: np.random.Generator) -> None:
         remark="a slip: the square is left out, here and in 12.3.3; Lemma 12.1 takes d σ² for "
         "that of the squared norm",
     )
-    rho = plan.n_iter / (2 * plan.facts.noise_std[0] ** 2)
+    rho = plan.n_iter / (2 * plan.metadata.noise_std[0] ** 2)
     report.note(
         f"The cost of T iterations, {printed('lecture.cost')}, is not compared: ours is charged by "
         f"it, and the ledger's rho over it is {plan.ledger.rho() / rho:.6f}."
     )
-    alpha, balanced = plan.facts.alpha, balanced_n_iter(plan.facts)
-    of_mean, of_sum = ((n * plan.facts.mu) ** 2 / 2 / own for own in (alpha, n * alpha))
+    alpha, balanced = plan.metadata.alpha, balanced_n_iter(plan.metadata)
+    of_mean, of_sum = ((n * plan.metadata.mu) ** 2 / 2 / own for own in (alpha, n * alpha))
     enough = {of_mean >= balanced, of_sum >= balanced}
     report.claim(
         "12.2.4: T >= n^2 rho/lambda is enough",
@@ -326,7 +326,7 @@ def sampling(report: Report, rng: np.random.Generator) -> None:
             )
             bound = math.log1p(rate * math.expm1(whole))
             ratios.append(exact / bound)
-            subset = sampled_event("replace_one", "fixed")(rate, sigma)
+            subset = sampled_event("replace_one", "without_replacement")(rate, sigma)
             ledger = PrivacyLedger(((subset, 1),), "replace_one", rate * delta)
             charged.append(ledger.epsilon() / bound)
     report.claim(
@@ -382,14 +382,15 @@ def noisy_sgd(report: Report, row: Row, n_runs: int) -> None:
     X, target = (np.repeat(rows, counts, axis=0) for rows in (problem.X, problem.target))
     optimum = problem.stationary_point()
     model = DPLogisticRegression(
-        epsilon=EPSILON, delta=DELTA, neighboring_relation="replace_one", batches="fixed",
+        epsilon=EPSILON, delta=DELTA, neighboring_relation="replace_one",
+        batches="without_replacement",
         sampling_rate=rate, max_iter=n_iter, clip_schedule=1.0, noise_schedule="constant",
         averaging="uniform", momentum=None, preconditioner=None, fit_intercept=False,
         classes=[-1, 1],
     )  # fmt: skip
-    noise = model.plan(n, d).facts.noise_std[0]
+    noise = model.plan(n, d).metadata.noise_std[0]
     distance, variance = np.linalg.norm(optimum), d * noise**2 / rate**2 + n / rate
-    step = min(1 / row.facts(n).smoothness(), n * distance / math.sqrt(variance * n_iter))
+    step = min(1 / row.metadata(n).smoothness(), n * distance / math.sqrt(variance * n_iter))
     model.set_params(step_schedule=float(step))
     with warnings.catch_warnings(), seeded_noise(np.random.RandomState(0)):
         # That the noise can be repeated: the data are made up.

@@ -36,7 +36,7 @@ PANELS = {
 PUBLISHED, IMPROVED = "as published, valid noise", "exponential mechanism"
 STYLES = {
     PUBLISHED: {},
-    IMPROVED: {"selection": "exponential", "selection_share": 0.2, "accountant": "auto"},
+    IMPROVED: {"selection": "exponential", "selection_fraction": 0.2, "accountant": "auto"},
 }
 EPSILONS, ALL_EPSILONS = [0.1, 1.6], [0.1, 0.2, 0.4, 0.8, 1.6]
 

@@ -17,12 +17,12 @@ from sklearn.datasets import load_digits
 from dpglm import (
     DecayingClip,
     DPLogisticRegression,
-    Geometric,
+    ExponentialDecay,
     HeavyBall,
     Polynomial,
     PrivacyCalculator,
 )
-from dpglm.schedules import PublicFacts
+from dpglm.schedules import PublicMetadata
 from dpglm.study import compare
 
 EPSILONS = [0.5, 2.0]
@@ -135,7 +135,7 @@ def noise_variance(report: Report, rng: np.random.Generator, n_draws: int) -> No
 
 def falling_clip(report: Report, quick: bool) -> None:
     """Shape and privacy cost of their clip, from the schedule and the plan."""
-    clip = DecayingClip(1.0, horizon=N_ITER).values(N_ITER + 1, PublicFacts(1000, 10))
+    clip = DecayingClip(1.0, horizon=N_ITER).values(N_ITER + 1, PublicMetadata(1000, 10))
     report.claim(
         "Eq. (6): the clip falls linearly to one half",
         paper=printed("yu.clip"),
@@ -174,7 +174,7 @@ def at_their_constants(report: Report) -> None:
     strict, _ = printed("yu.restricted.budget").value
     rows = []
     line = Polynomial(first, last, horizon=n_iter)
-    shrinking = Geometric(first, 1 - shrinkage, floor=floor * first)
+    shrinking = ExponentialDecay(first, 1 - shrinkage, floor=floor * first)
     for place, epsilon, delta, relation, clip in (
         ("Figure 2", printed("yu.figure2.epsilon").value, DELTA, "add_or_remove_one", line),
         ("Appendix B", strict, n_samples**-2, "replace_one", shrinking),
@@ -185,7 +185,7 @@ def at_their_constants(report: Report) -> None:
         model = DPLogisticRegression(
             **budget,
             neighboring_relation=relation,
-            n_ref=n_samples if relation == "add_or_remove_one" else None,
+            n_samples_estimate=n_samples if relation == "add_or_remove_one" else None,
             sampling_rate=rate,
             max_iter="budget",
             noise_multiplier=noise,
@@ -324,7 +324,7 @@ def across(report: Report, found: dict, steps, coefficients) -> None:
     report.claim(
         "covertype, with a clip that shrinks by a thousandth a step down to one half",
         paper=printed("yu.covertype"),
-        ours="not run; the clip is `Geometric(8, 0.999, floor=4)`",
+        ours="not run; the clip is `ExponentialDecay(8, 0.999, floor=4)`",
         holds=None,
         remark="a network with two hidden layers",
     )

@@ -25,7 +25,7 @@ class TwoSamples:
 
 
 def epsilon_of_guesses(
-    n_canaries: int, n_guesses: int, n_correct: int, delta: float, false_alarm: float
+    n_canaries: int, n_guesses: int, n_correct: int, delta: float, false_positive_rate: float
 ) -> float:
     """Return a lower confidence bound on epsilon from guesses which canaries were there.
 
@@ -42,18 +42,18 @@ def epsilon_of_guesses(
         alpha = (np.cumsum(below) / np.arange(1, n_correct + 1)).max() if n_correct else 0.0
         return float(binom.sf(n_correct - 1, n_guesses, chance) + 2 * n_canaries * delta * alpha)
 
-    return root(lambda epsilon: p_value(epsilon) - false_alarm, 0.0, _LARGEST_EPSILON)
+    return root(lambda epsilon: p_value(epsilon) - false_positive_rate, 0.0, _LARGEST_EPSILON)
 
 
 @dataclass(frozen=True, eq=False)
-class FromOutside:
+class BlackBoxAudit:
     """An estimator, its claim, the norm of the rows, and how often a test may be wrong."""
 
     estimator: Any
     epsilon: float
     delta: float
     row_norm: float = 1.0
-    false_alarm: float = 1e-6
+    false_positive_rate: float = 1e-6
 
     def guesses(self, coins: np.ndarray) -> AuditPart:
         """Fit once on canaries, guess which were there by their coefficients, and count.
@@ -64,7 +64,7 @@ class FromOutside:
         algorithm may reveal any one record with probability delta.
         """
         n_canaries = len(coins)
-        false_alarm = max(self.false_alarm, _DELTAS * self.delta)
+        false_positive_rate = max(self.false_positive_rate, _DELTAS * self.delta)
         y = np.arange(n_canaries) % 2
         coef = self._fitted(np.diag(self.row_norm * coins), y)
         scores = (2 * y - 1) * coef.reshape(-1, n_canaries)[-1]
@@ -72,7 +72,7 @@ class FromOutside:
         order = np.argsort(scores, kind="stable")
         correct = int(coins[order[-quarter:]].sum() + (~coins[order[:quarter]]).sum())
         bounds = [
-            epsilon_of_guesses(n_canaries, 2 * quarter, right, self.delta, false_alarm)
+            epsilon_of_guesses(n_canaries, 2 * quarter, right, self.delta, false_positive_rate)
             for right in (correct, 2 * quarter)
         ]
         seen = TwoSamples(present=scores[coins], absent=scores[~coins])
@@ -94,7 +94,7 @@ class FromOutside:
         ]
         half = n_fits // 2
         # Two directions, two limits each.
-        limits = (self.delta, self.false_alarm / 4)
+        limits = (self.delta, self.false_positive_rate / 4)
         score, threshold, larger = _best_event([world[:half] for world in worlds], *limits)
         scores = [score(world[half:]) for world in worlds]
         hits = [_hits(values, threshold, larger) for values in scores]
