@@ -66,7 +66,7 @@ def forms(tables, epsilon):
         y = signs(labels, schema)
         # Of five folds four are trained on.
         plan = DPLogisticRegression(epsilon=epsilon, delta=DELTA).plan(len(y) * 4 // 5, 1)
-        finer = schema.additive(signal=plan.n_mu)
+        finer = schema.additive(n_mu=plan.n_mu)
         known = {"lines": schema.additive(1), "default": schema, "curves": finer}
         for form, metadata in known.items():
             yield {f"{name}, {form}": (metadata.transformer().fit_transform(rows), y)}, models

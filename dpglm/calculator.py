@@ -1,4 +1,4 @@
-"""What a budget buys, before any data: noise, iterations, epochs, accuracy, intervals."""
+"""The noise, iterations, epochs, accuracy and intervals of a budget, before any data."""
 
 import math
 from dataclasses import dataclass
@@ -19,9 +19,9 @@ from dpglm.privacy.ledger import PrivacyLedger
 
 __all__ = ["ExpectedStandardErrors", "PrivacyCalculator", "expected_accuracy", "expected_errors"]
 
-# A ledger wants a delta to report at, whatever it is asked for later.
+# A ledger needs a reporting delta, even if it is not used.
 _ANY_DELTA = 1e-6
-# Of what is looked for, and where log-odds are.
+# Tolerance of searches, and largest absolute log-odds.
 _TOLERANCE, _LARGEST_ODDS = 1e-6, 1e4
 
 
@@ -29,13 +29,13 @@ _TOLERANCE, _LARGEST_ODDS = 1e-6, 1e4
 class PrivacyCalculator:
     """Five numbers fix the privacy of a run of equal steps: any four of them give the fifth.
 
-    Each method is named after what it returns and takes the other four. Nothing here reads data,
-    so asking costs no privacy.
+    Each method is named after its result and takes the other four. Nothing here reads data, so
+    calls cost no privacy.
 
     Parameters
     ----------
     neighboring_relation : {"zero_out", "replace_one", "add_or_remove_one"}, default="zero_out"
-        Which data sets must be indistinguishable.
+        The data sets that must be indistinguishable.
 
     Raises
     ------
@@ -45,12 +45,12 @@ class PrivacyCalculator:
     Notes
     -----
     ``noise_multiplier`` is the standard deviation of the noise over the sensitivity of the sum:
-    the clip, or twice the clip under ``"replace_one"``. ``sampling_rate`` is the probability with
-    which each record enters an iteration; a run makes ``n_iter * sampling_rate`` epochs.
+    the clipping norm, doubled under ``"replace_one"``. ``sampling_rate`` is the probability of each
+    record to enter an iteration; a run makes ``n_iter * sampling_rate`` epochs.
 
-    In the full batch T steps of noise multiplier z are together exactly ``sqrt(T)/z``-GDP (Dong,
-    Roth & Su 2022, Corollary 2); batches are composed numerically by dp-accounting. Answers are
-    rounded to the private side: none costs more than the epsilon asked for.
+    T full-batch steps of noise multiplier z are exactly ``sqrt(T)/z``-GDP (Dong, Roth & Su 2022,
+    Corollary 2); dp-accounting composes batches numerically. Results are rounded to the private
+    side: none costs more than the given epsilon.
 
     Examples
     --------
@@ -66,27 +66,27 @@ class PrivacyCalculator:
     neighboring_relation: str = "zero_out"
 
     def __post_init__(self) -> None:
-        # Refuses a relation that is unknown.
+        # Refuses an unknown relation.
         PrivacyLedger((), self.neighboring_relation, _ANY_DELTA)
 
     def epsilon(
         self, *, delta: float, noise_multiplier: float, n_iter: int, sampling_rate: float = 1.0
     ) -> float:
-        """Return the epsilon that such a run costs."""
+        """Return the epsilon of a run."""
         self._check(delta=delta)
         return self._ledger(noise_multiplier, n_iter, sampling_rate, delta).epsilon()
 
     def delta(
         self, *, epsilon: float, noise_multiplier: float, n_iter: int, sampling_rate: float = 1.0
     ) -> float:
-        """Return the delta at which such a run has this epsilon."""
+        """Return the delta at which a run has this epsilon."""
         self._check(epsilon=epsilon)
         return self._ledger(noise_multiplier, n_iter, sampling_rate, _ANY_DELTA).delta(epsilon)
 
     def noise_multiplier(
         self, *, epsilon: float, delta: float, n_iter: int, sampling_rate: float = 1.0
     ) -> float:
-        """Return the least noise at which such a run costs no more than epsilon."""
+        """Return the least noise at which a run costs no more than epsilon."""
         self._check(epsilon=epsilon, delta=delta, n_iter=n_iter, sampling_rate=sampling_rate)
         if sampling_rate == 1:
             return math.sqrt(n_iter) / PrivacyBudget(epsilon, delta).mu
@@ -96,7 +96,7 @@ class PrivacyCalculator:
     def max_iter(
         self, *, epsilon: float, delta: float, noise_multiplier: float, sampling_rate: float = 1.0
     ) -> int:
-        """Return how many iterations cost no more than epsilon; 0 if a single one costs more."""
+        """Return the most iterations that cost no more than epsilon; 0 if one costs more."""
         self._check(epsilon=epsilon, delta=delta)
         self._check(noise_multiplier=noise_multiplier, sampling_rate=sampling_rate)
         mu = gdp_mu(epsilon, delta)
@@ -106,7 +106,7 @@ class PrivacyCalculator:
         def cost(n_iter: int) -> float:
             return self._ledger(noise_multiplier, n_iter, sampling_rate, delta).epsilon()
 
-        # The central limit of the composition is off by little.
+        # The central limit theorem gives a close first guess.
         kind = sampled_event(self.neighboring_relation)
         variance = kind(sampling_rate, noise_multiplier).loss_variance
         return longest_run(cost, epsilon, max(mu**2 / variance, 1.0))
@@ -127,7 +127,7 @@ class PrivacyCalculator:
         variance = n_iter * GaussianEvent(noise_multiplier).mu ** 2
         guess = math.log(gdp_mu(epsilon, delta)) - math.log(variance) / 2
         log_rate = crossing(excess, guess, _TOLERANCE)
-        # The search ends on either side of the limit; this one is the private.
+        # The search may end on either side of the limit; this moves to the private side.
         while excess(log_rate) > 0:
             log_rate -= _TOLERANCE
         return math.exp(log_rate)
@@ -141,7 +141,7 @@ class PrivacyCalculator:
         return PrivacyLedger(((event, int(n_iter)),), self.neighboring_relation, float(delta))
 
     def _check(self, **numbers: float) -> None:
-        """Refuse numbers that are out of the range of their name."""
+        """Refuse numbers that are out of range."""
         for name, value in numbers.items():
             if name == "n_iter":
                 check_whole(name, value)
@@ -156,16 +156,16 @@ class PrivacyCalculator:
 
 
 def expected_accuracy(plan: PrivacyPlan, *, accuracy: float, majority: float = 0.5) -> float:
-    """Return the accuracy to expect of a planned fit, from theory.
+    """Return the expected accuracy of a planned fit, from theory.
 
     Parameters
     ----------
     plan : PrivacyPlan
-        Of `DPLogisticRegression`, for two classes, with a `FullPreconditioner` as by default.
+        A plan of `DPLogisticRegression` for two classes, with the default `FullPreconditioner`.
     accuracy : float
         A guess of the accuracy without privacy.
-    majority : float, default=.5
-        A guess of the share of the more frequent label, below `accuracy`; what is returned is no
+    majority : float, default=0.5
+        A guess of the fraction of the more frequent label, below `accuracy`. The result is no
         lower.
 
     Returns
@@ -175,21 +175,20 @@ def expected_accuracy(plan: PrivacyPlan, *, accuracy: float, majority: float = 0
     Raises
     ------
     ValueError
-        If the plan is another, or `majority` is not at least .5 and below `accuracy`, and that
-        below 1.
+        If the plan is another, or unless ``0.5 <= majority < accuracy < 1``.
 
     Notes
     -----
-    In d whitened columns of equal weight, log-odds that are normal with the mean and the spread
-    that give `accuracy` and `majority`, and rows of length sqrt(d), a clip of ``c sqrt(d)`` is one
-    of residuals at c. So the iterates are known but for noise: the slope and the intercept follow
-    the mean gradient at the steps of the plan, and in every other direction noise decays with the
-    mean curvature. The average has noise of a standard deviation s in each column, which adds
-    ``s sqrt(d)`` to a score, and the accuracy is that of the sign.
+    The model has d whitened columns of equal weight, rows of norm sqrt(d), and normal log-odds with
+    the `accuracy` and `majority`. A clipping norm of ``c sqrt(d)`` then clips residuals at c. So
+    the iterates are known except for noise: slope and intercept follow the mean gradient at the
+    steps of the plan. In every other direction, noise decays with the mean curvature. The average
+    has noise of standard deviation s in each column, which adds ``s sqrt(d)`` to a score. The
+    accuracy is that of the sign.
 
-    It knows nothing of noise in the basis, nor of columns that do not stand out from it: it lay up
-    to .8 points off on real tables, and 7 where columns are skewed, as the page on planning says.
-    `dpglm.study.simulated_accuracy` needs public rows and comes nearer.
+    The model ignores noise in the basis, and columns below the noise level. On real tables its
+    error was up to 0.8 points, and 7 with skewed columns (see the page on planning).
+    `dpglm.study.simulated_accuracy` needs public rows and is more exact.
 
     Examples
     --------
@@ -206,14 +205,14 @@ def expected_accuracy(plan: PrivacyPlan, *, accuracy: float, majority: float = 0
         or plan.second_moment.preconditioner.diagonal
     ):
         raise ValueError(
-            "Theory knows what accuracy to expect of DPLogisticRegression with a full "
-            "preconditioner and two classes only; simulate that of others on public rows."
+            "Theory gives the expected accuracy of DPLogisticRegression with a full "
+            "preconditioner and two classes only; simulate others on public rows."
         )
     chance = _chances(accuracy, majority)
     d = plan.metadata.n_features
     white = plan.in_whitened_space(d)
     design = np.column_stack([NORMAL, np.ones_like(NORMAL)])
-    # The slope, the intercept, and how much of the noise of each iteration is in a coefficient.
+    # The slope, the intercept, and the weight of each iteration's noise in a coefficient.
     coef = velocity = average = np.zeros(2 + white.n_iter)
     for t, clip in enumerate(white.clip / math.sqrt(d)):
         predicted = expit(design @ coef[:2])
@@ -236,14 +235,14 @@ def expected_accuracy(plan: PrivacyPlan, *, accuracy: float, majority: float = 0
 
 
 class ExpectedStandardErrors(NamedTuple):
-    """Standard errors of coefficients that are to come: numbers, or arrays of them.
+    """Expected standard errors of coefficients: numbers, or arrays of them.
 
     Attributes
     ----------
     sampling, privacy : float or ndarray
-        Of the draw of the records and of the noise; NaN where nothing will be said.
+        The errors due to the draw of the records and to the noise; NaN if suppressed.
     n_samples : int
-        Of how many records.
+        Number of records.
     """
 
     sampling: Any
@@ -255,9 +254,9 @@ class ExpectedStandardErrors(NamedTuple):
         return 2 * ndtri((1 + level) / 2) * np.hypot(self.sampling, self.privacy)
 
     def n_samples_for(self, width: float, level: float = 0.95) -> Any:
-        """Return how many records make intervals that narrow, for the same columns and budget.
+        """Return the number of records for intervals of this width, with the same budget.
 
-        The first error falls with the root of their number, the second in proportion.
+        The first error falls with the root of this number, the second in proportion to it.
         """
         wanted = np.square(width / (2 * ndtri((1 + level) / 2)))
         first = self.n_samples * np.square(self.sampling)
@@ -273,19 +272,19 @@ def expected_errors(
     spread: float = 0.3,
     rarest: float = 0.1,
 ) -> ExpectedStandardErrors:
-    """Return the standard errors to expect of a coefficient, from theory.
+    """Return the expected standard errors of a coefficient, from theory.
 
     Parameters
     ----------
     plan : PrivacyPlan
-        Of `DPLogisticRegression` with an ``inference_fraction``.
+        A plan of `DPLogisticRegression` with an ``inference_fraction``.
     accuracy, majority : float
         As in `expected_accuracy`.
-    spread : float, default=.3
-        Standard deviation of the column given the others: .29 of numbers that fill [0, 1] evenly,
-        ``sqrt(s (1 - s))`` of a share s of ones.
-    rarest : float, default=.1
-        The least mean square of all columns, which are in [0, 1]: of a category its share.
+    spread : float, default=0.3
+        Standard deviation of the column given the others: 0.29 for uniform numbers in [0, 1],
+        ``sqrt(s (1 - s))`` for a fraction s of ones.
+    rarest : float, default=0.1
+        The least mean square of all columns, which are in [0, 1]: for a category its frequency.
 
     Returns
     -------
@@ -294,13 +293,12 @@ def expected_errors(
     Raises
     ------
     ValueError
-        If the plan has no ``inference_fraction``, or the guesses are as `expected_accuracy`
-        refuses.
+        If the plan has no ``inference_fraction``, or `expected_accuracy` would refuse the guesses.
 
     Notes
     -----
-    All columns are taken to be carried, and to be as correlated as `spread` says.
-    `dpglm.study.simulated_errors` needs public rows, and says of each parameter what to expect.
+    All columns are assumed to be in the model, and as correlated as `spread` implies.
+    `dpglm.study.simulated_errors` needs public rows, and gives the errors of each parameter.
 
     Examples
     --------
@@ -312,7 +310,7 @@ def expected_errors(
     """
     if not isinstance(plan, PrivacyPlan) or plan.debiasing is None:
         raise ValueError(
-            "Intervals are of DPLogisticRegression with an inference_fraction; plan with .5, say."
+            "Intervals need DPLogisticRegression with an inference_fraction; plan with 0.5, say."
         )
     chance = _chances(accuracy, majority)
     n, release = plan.metadata.n_samples, plan.debiasing
@@ -323,11 +321,11 @@ def expected_errors(
 
 
 def _chances(accuracy: float, majority: float) -> np.ndarray:
-    """Return chances of the larger share, with normal log-odds, that give it and the accuracy."""
+    """Return chances of the more frequent label, with normal log-odds, for these numbers."""
     if not 0.5 <= majority < accuracy < 1:
         raise ValueError(
-            f"accuracy={accuracy!r} must be below 1, and above majority={majority!r}, which is .5 "
-            "or more: who always names the more frequent label is right as often as that."
+            f"accuracy={accuracy!r} must be below 1, and above majority={majority!r}, which is 0.5 "
+            "or more: it is the accuracy of always predicting the more frequent label."
         )
 
     def chances(spread: float) -> np.ndarray:

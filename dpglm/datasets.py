@@ -1,8 +1,8 @@
 """Data sets: fetched, read from a file, or made up from a schema.
 
-A real table is read from the folder ``data_home`` if its files are there, else from the one that
-the environment variable ``DPGLM_DATA`` names, else scikit-learn downloads it (``data_home`` is then
-its cache). Whatever the source, columns, their order and spellings are the same; numbers are
+A real table is read from the folder ``data_home`` if its files are there, else from the folder that
+the environment variable ``DPGLM_DATA`` names. Else scikit-learn downloads it (``data_home`` is then
+its cache). Whatever the source, columns, their order and spellings are the same. Numbers are
 float64, categories and labels pandas categoricals over the public lists.
 """
 
@@ -72,9 +72,10 @@ def make_census(
     Notes
     -----
     ``P(y = 1 | x) = 1 / (1 + exp(-(x @ w + b)))`` for the encoded row ``x``, so that ``(w, b)``
-    minimises the expected logistic loss. Of all minimisers, ``w`` has the smallest norm: it sums to
-    zero in every categorical block. Modelled on Adult: .24 of the labels are 1, the optimum has
-    accuracy .85 and loss .33, and the second moment of the encoded rows has condition number 4e4.
+    minimises the expected logistic loss. ``w`` has the smallest norm of all minimisers: it sums to
+    zero in every categorical block. The rows resemble Adult: 24 % of the labels are 1, and the
+    optimum has accuracy 0.85 and loss 0.33. The second moment of the encoded rows has condition
+    number 4e4.
 
     Examples
     --------
@@ -172,8 +173,8 @@ def fetch_adult(
     -----
     Ron Kohavi and Barry Becker, UCI Machine Learning Repository, CC BY 4.0.
 
-    The default constants of the estimators were chosen with a look at these records, so that the
-    assumption of a ledger that the parameters were chosen without looking is false for them.
+    The default constants of the estimators were chosen with a look at these records. For them a
+    ledger's assumption that the parameters were chosen without looking is false.
 
     Examples
     --------
@@ -385,7 +386,7 @@ def read_csv(path: str | os.PathLike[str], schema: Schema, *, target: str | None
     ------
     ValueError
         If the file lacks a column or has no rows, a line is not one record, a number is no number,
-        or a label is not in the schema. A category that is not is encoded as zeros.
+        or a label is not in the schema. Categories not in the schema are encoded as zeros.
 
     Examples
     --------
@@ -411,10 +412,10 @@ def read_csv(path: str | os.PathLike[str], schema: Schema, *, target: str | None
 
 
 def read_texts(path: str | os.PathLike[str], names: Sequence[str] | None = None) -> Any:
-    """Return columns of a CSV file as a DataFrame of texts, not yet read as what they stand for.
+    """Return columns of a CSV file as a DataFrame of strings, not yet read by their schema.
 
-    All of them if no names are given. A line is a record, and a file in which one is not is refused
-    as a whole: what a record holds must not shift, join or end another.
+    All of them if no names are given. A line is a record, and a file with any other line is
+    refused as a whole. The contents of a record must not shift, join or end another.
     """
     head, rows, known = [], [], {}
     with open(plain_path(path), encoding="utf-8-sig", newline="\n") as lines:
@@ -428,16 +429,16 @@ def read_texts(path: str | os.PathLike[str], names: Sequence[str] | None = None)
             for row in reader:
                 if len(row) != len(head) or reader.line_num != len(rows) + 2:
                     raise csv.Error
-                # Most texts are there many times, and need not be held as often.
+                # Most strings occur many times: keep one object of each.
                 rows.append([known.setdefault(t, t) for t in (row[k].strip() for k in wanted)])
         except UnicodeDecodeError:
             raise ValueError(f"{path} is not a CSV file in UTF-8.") from None
         except csv.Error:
             raise ValueError(
-                f"{path}, line {len(rows) + 2 if head else 1}, is not one record: each line has as "
-                "many fields as the header, in double quotes where they hold a separator or such a "
-                f"quote. Newlines within fields, fields longer than {csv.field_size_limit():,} and "
-                "empty lines are refused."
+                f"{path}, line {len(rows) + 2 if head else 1}, is not one record. Each line must "
+                "have as many fields as the header, in double quotes if they hold a separator or a "
+                "double quote. Empty lines, newlines within fields and fields longer than "
+                f"{csv.field_size_limit():,} are refused."
             ) from None
     if not rows:
         raise ValueError(f"{path} has no rows below its header.")
@@ -462,7 +463,7 @@ def read_untyped(path: str | os.PathLike[str], **options: Any) -> Any:
 
 
 def _typed(texts: list[str], column: Column) -> Any:
-    """Return numbers, categories of the schema, or else texts, all of which can be encoded."""
+    """Return numbers, categories of the schema, or else strings, all of which can be encoded."""
     raw = distinct(texts, column.name)
     numbers = column.numbers(raw)
     if isinstance(column, NumericColumn):
@@ -475,7 +476,7 @@ def _typed(texts: list[str], column: Column) -> Any:
             f"column {column.name!r} holds none of the categories of the schema, "
             f"{list(column.categories)}; spell them as the file does."
         )
-    # What is not listed stays, as it may be encoded otherwise than what is missing.
+    # An unlisted value stays: its code may differ from that of a missing value.
     known = [column.categories[int(place)] if place >= 0 else None for place in places]
     return np.array([k if k is not None else t for k, t in zip(known, texts, strict=True)], object)
 
@@ -501,8 +502,8 @@ def sample_from_schema(
     schema : Schema
     n_samples : int
     signal : float, default=2.0
-        Standard deviation of the log-odds: how well the labels can be told. With two equally
-        frequent labels, the best accuracy is about .67 at 1, .77 at 2 and .87 at 4.
+        Standard deviation of the log-odds: how separate the classes are. With two equally
+        frequent labels, the best accuracy is about 0.67 at 1 and 0.87 at 4.
     class_shares : sequence of float, optional
         Expected share of each label, in the order of ``schema.classes``; equal by default.
     random_state : int, RandomState instance or None, default=None
@@ -521,8 +522,8 @@ def sample_from_schema(
     -----
     Columns are correlated by five strata. Within each, frequencies of categories fall steeply and
     numbers are Beta distributed between their bounds. The labels follow a multinomial logistic
-    model with normal coefficients, of straight lines where the schema says nothing else, scaled to
-    `signal` and shifted to `class_shares`.
+    model with normal coefficients, scaled to `signal` and shifted to `class_shares`. It has
+    straight lines unless the schema says otherwise.
 
     Examples
     --------

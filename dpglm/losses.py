@@ -5,16 +5,16 @@ Conventions
 - One output: ``scores`` has shape (n,) and ``target`` is -1.0 or +1.0; the margin of a row is
   ``target * score``.
 - K outputs: ``scores`` has shape (n, K) and ``target`` is the index of the class, shape (n,).
-  `Softmax` is the cross entropy; the margin losses are summed one-vs-rest, the margin of output k
-  being +score for the row's own class and -score for the others.
+  `Softmax` is the cross entropy. Margin losses are summed one-vs-rest, where the margin of output k
+  is +score for the row's own class and -score for the others.
 - ``value`` returns one loss per row and ``derivative`` its derivative with respect to the scores,
   with the shape of ``scores``. The gradient of row i in the coefficients is the outer product of
   the row and ``derivative[i]``.
-- ``curvature`` is the largest second derivative (for softmax, the largest eigenvalue of the
-  Hessian) in the scores; a row x then has a gradient that is ``curvature * ||x||^2``-Lipschitz.
+- ``curvature`` is the largest second derivative in the scores; for softmax, the largest eigenvalue
+  of the Hessian. A row x then has a gradient that is ``curvature * ||x||^2``-Lipschitz.
 - ``lipschitz`` is the largest norm of the derivative for one output (for softmax, jointly).
-- ``code`` names the loss to the compiled kernels. The set is closed: a loss from outside could
-  void the privacy guarantee unseen.
+- ``code`` names the loss to the compiled kernels. The set is closed: a custom loss could void the
+  privacy guarantee.
 """
 
 import math
@@ -30,12 +30,12 @@ class _MarginLoss:
     lipschitz: ClassVar[float] = 1.0
 
     def value(self, scores: np.ndarray, target: np.ndarray) -> np.ndarray:
-        """Loss of each row, shape (n,)."""
+        """Return the loss of each row, shape (n,)."""
         losses = self._of_margin(_signs(scores, target) * scores)
         return losses if losses.ndim == 1 else losses.sum(axis=1)
 
     def derivative(self, scores: np.ndarray, target: np.ndarray) -> np.ndarray:
-        """Derivative of each row's loss in its scores, with the shape of `scores`."""
+        """Return the derivative of each row's loss in its scores, with the shape of `scores`."""
         signs = _signs(scores, target)
         return signs * self._slope(signs * scores)
 
@@ -59,7 +59,7 @@ class Logistic(_MarginLoss):
         return -np.where(margin >= 0, decay, 1.0) / (1.0 + decay)
 
     def second_derivative(self, scores: np.ndarray) -> np.ndarray:
-        """Second derivative of each row's loss in its score, shape (n,)."""
+        """Return the second derivative of each row's loss in its score, shape (n,)."""
         decay = np.exp(-np.abs(scores))
         return decay / (1.0 + decay) ** 2
 
@@ -69,8 +69,8 @@ class SmoothedHinge(_MarginLoss):
     """Hinge loss with its corner replaced by a parabola (the Huber SVM loss).
 
     With h the `half_width`: ``(1 + h - margin)^2 / (4 h)`` for ``|1 - margin| <= h``, and the hinge
-    loss elsewhere (Chaudhuri, Monteleoni and Sarwate, "Differentially private empirical risk
-    minimization", JMLR 2011, Section 3.4.2).
+    loss for other margins (Chaudhuri, Monteleoni and Sarwate, "Differentially private empirical
+    risk minimization", JMLR 2011, Section 3.4.2).
     """
 
     half_width: float = 0.5
@@ -79,7 +79,7 @@ class SmoothedHinge(_MarginLoss):
     def __post_init__(self):
         if not 1e-100 <= self.half_width <= 1e100:
             raise ValueError(
-                f"half_width must be a number from 1e-100 to 1e100, got {self.half_width!r}; "
+                f"half_width={self.half_width!r} must be a number from 1e-100 to 1e100; "
                 "use Hinge() for the loss without smoothing."
             )
 
@@ -120,13 +120,13 @@ class Softmax:
     lipschitz: ClassVar[float] = math.sqrt(2.0)
 
     def value(self, scores: np.ndarray, target: np.ndarray) -> np.ndarray:
-        """Loss of each row, shape (n,)."""
+        """Return the loss of each row, shape (n,)."""
         shifted = scores - scores.max(axis=1, keepdims=True)
         own = np.take_along_axis(shifted, target[:, np.newaxis], axis=1)[:, 0]
         return np.log(np.exp(shifted).sum(axis=1)) - own
 
     def derivative(self, scores: np.ndarray, target: np.ndarray) -> np.ndarray:
-        """Derivative of each row's loss in its scores, with the shape of `scores`."""
+        """Return the derivative of each row's loss in its scores, with the shape of `scores`."""
         residual = np.exp(scores - scores.max(axis=1, keepdims=True))
         residual /= residual.sum(axis=1, keepdims=True)
         own = target[:, np.newaxis]
@@ -138,8 +138,8 @@ class Softmax:
     def project(self, gradient: np.ndarray) -> np.ndarray:
         """Subtract the mean over classes from a released gradient of shape (d, K).
 
-        Every row's gradient sums to zero over the classes, so this touches only the noise, of
-        whose variance (K-1)/K remains. It is post-processing and costs no privacy.
+        Every row's gradient sums to zero over the classes, so this changes only the noise: (K-1)/K
+        of its variance remains. This is post-processing and costs no privacy.
         """
         return gradient - gradient.mean(axis=1, keepdims=True)
 
@@ -148,7 +148,7 @@ Loss = Logistic | SmoothedHinge | Hinge | Softmax
 
 
 def _signs(scores: np.ndarray, target: np.ndarray) -> np.ndarray:
-    """Sign of each score in its margin."""
+    """Return the sign of each score in its margin."""
     if scores.ndim == 1:
         return target
     return np.where(np.arange(scores.shape[1]) == target[:, np.newaxis], 1.0, -1.0)
@@ -165,7 +165,7 @@ class NamedLossMixin:
     """
 
     loss = "logistic"
-    # Those on offer.
+    # The losses to choose from.
     _losses: tuple[str, ...] = ("logistic", "hinge")
 
     def _loss(self, n_classes: int) -> Loss:

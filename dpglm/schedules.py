@@ -1,10 +1,10 @@
-"""What is fixed in advance of a run: clips, noise, steps, momentum, averaging, and its length.
+"""Schedules of a run, fixed in advance: clipping norm, noise, step size, momentum, averaging.
 
-All of it follows from public facts, never from the data. Iterations are t = 1..T unless a docstring
+Schedules follow from public facts, never from the data. Iterations are t = 1..T unless a docstring
 counts from 0. A noise schedule shapes the standard deviation of the noise on the SUM of clipped
-gradients; the plan rescales the whole of it to the budget. A step multiplies the MEAN gradient:
+gradients; the plan rescales it to the budget. A step size multiplies the MEAN gradient:
 ``coef <- coef - step * (noisy_sum / n_samples + alpha * coef)``. Momentum and averaging process
-what was released, and cost no privacy.
+released values, and cost no privacy.
 """
 
 import math
@@ -47,22 +47,23 @@ __all__ = [
 
 @dataclass(frozen=True, eq=False)
 class PublicMetadata:
-    """What a schedule may know; nothing here depends on private data, and None is not yet known.
+    """The public facts that a schedule may use; None is not yet known.
 
     Parameters
     ----------
     n_samples, n_features, n_outputs : int
-        Number of records (the public reference count where it is private), length of a row with
-        its intercept, and columns of the coefficients: 1 for two classes, K for K classes.
+        Number of records (its public estimate if private), number of columns with the intercept,
+        and columns of the coefficients: 1 for two classes, K for K classes.
     alpha, curvature, max_row_norm : float, optional
-        L2 penalty, largest second derivative of the loss in the score (inf for the hinge), and
-        largest L2 norm of a row, intercept included, if it is descended on as it is.
+        L2 penalty, and largest second derivative of the loss in the score (inf for the hinge).
+        ``max_row_norm`` is the largest L2 norm of a row, intercept included, without a
+        preconditioner.
     mu, clip, noise_std : float and two ndarrays of shape (n_iter,), optional
-        Gaussian differential privacy budget of the gradients (with mini-batches: that of the same
-        epsilon and delta), clip norms, and standard deviations of the noise on the sum of
-        gradients; a plan fills them in this order.
+        Gaussian differential privacy budget of the gradients, with mini-batches that of the same
+        epsilon and delta. Clipping norms, and standard deviations of the noise on the sum of
+        gradients. A plan sets them in this order.
     effective_dimension : float, optional
-        How many directions of the features stand out from the noise, if a preconditioner told.
+        Number of feature directions above the noise level, as a preconditioner released.
     sampling_rate : float, default=1.0
         Chance of each record to be in the batch of an iteration; 1 for all of them.
 
@@ -86,7 +87,7 @@ class PublicMetadata:
 
     @property
     def expected_batch_size(self) -> float:
-        """Public expected number of records in a batch, which sums of gradients are divided by."""
+        """Public expected number of records in a batch, the divisor of sums of gradients."""
         return self.n_samples * self.sampling_rate
 
     @property
@@ -100,14 +101,14 @@ class PublicMetadata:
         for name, value in (("max_row_norm", max_row_norm), ("curvature", self.curvature)):
             if value is None or not 0 < value < math.inf:
                 raise ValueError(
-                    f"it needs a finite {name}, got {value!r}. max_row_norm is the largest L2 norm "
-                    "that a row, intercept included, can have, and is unknown after a "
-                    "preconditioner; a hinge loss has no curvature."
+                    f"it needs a finite {name}, got {value!r}. max_row_norm, the largest L2 norm "
+                    "of a row with its intercept, is unknown after a preconditioner. A hinge loss "
+                    "has no curvature."
                 )
         return self.curvature * max_row_norm**2 + self.alpha
 
     def condition_number(self, max_row_norm: float | None = None) -> float:
-        """Smoothness over strong convexity, which is the penalty's alone."""
+        """Return smoothness over strong convexity, where only the penalty is strongly convex."""
         if not self.alpha > 0:
             raise ValueError(
                 f"it needs a positive alpha, got {self.alpha!r}: no other curvature is certain."
@@ -151,7 +152,7 @@ class ExponentialDecay(Schedule):
     ----------
     initial, ratio : float, default=1.0 and 0.99
     floor : float, default=0.0
-        Below it no value falls.
+        Lower limit of the values.
 
     Examples
     --------
@@ -177,7 +178,7 @@ class Polynomial(Schedule):
     ----------
     initial, final, power : float, default=1.0, 0.1 and 1.0
     horizon : int, optional
-        Iteration, counted from 0, from which on it stays at ``final``; by default the last.
+        First iteration, counted from 0, at ``final``; by default the last.
 
     Examples
     --------
@@ -191,7 +192,7 @@ class Polynomial(Schedule):
     horizon: int | None = None
 
     def values(self, n_iter: int, metadata: PublicMetadata) -> np.ndarray:
-        # A run of one iteration is at its start.
+        # A single iteration has the initial value.
         horizon = max(n_iter - 1, 1) if self.horizon is None else self.horizon
         if not horizon > 0:
             raise ValueError(f"horizon={horizon!r} must be positive.")
@@ -242,17 +243,17 @@ class DynamicNoise(Schedule):
     max_row_norm : float, optional
         Largest L2 norm of a row; by default that of the metadata. Not needed with ``decay``.
     influence : array-like of shape (n_iter,), optional
-        What reaches the end of an error made in each iteration, in any unit, for runs of that
-        length; the others do not count then. `dpglm.study.noise_from_public` measures it.
+        Part of an error in each iteration that reaches the end, in any unit, for runs of this
+        length. It replaces the other parameters. `dpglm.study.noise_from_public` measures it.
 
     Notes
     -----
     Hong, Wang & Zhou (2022, Theorem 3.4): an error made in iteration t reaches the end with weight
     ``q_t = gamma^(T - t)``, with debiased momentum b with weight
     ``q_t = (b^(2(T-t+1)) - gamma^(T-t+1)) / (b^2 - gamma)``. By Cauchy-Schwarz (their Lemma 3.1,
-    for any clip norms c_t), ``sigma_t^2 = (sum_i c_i sqrt(q_i)) c_t / (mu^2 sqrt(q_t))`` minimises
-    ``sum q_t sigma_t^2`` subject to ``sum c_t^2/sigma_t^2 = mu^2``. Where mu or the clips are
-    unknown or infinite they count as 1.
+    any clipping norms c_t), ``sigma_t^2 = (sum_i c_i sqrt(q_i)) c_t / (mu^2 sqrt(q_t))`` minimises
+    ``sum q_t sigma_t^2`` subject to ``sum c_t^2/sigma_t^2 = mu^2``. If mu or the clipping norms are
+    unknown or infinite, they count as 1.
 
     Examples
     --------
@@ -277,7 +278,7 @@ class DynamicNoise(Schedule):
         return np.exp((total + log_clip - half_log_q - log_budget) / 2)
 
     def _log_weights(self, n_iter: int, metadata: PublicMetadata) -> np.ndarray:
-        """Log of q_t, given or by ``q_t = gamma q_(t+1) + momentum^(2(T-t))``, q_T = 1."""
+        """Return log q_t, given or by ``q_t = gamma q_(t+1) + momentum^(2(T-t))``, q_T = 1."""
         if self.influence is not None:
             q = np.array(self.influence, dtype=np.float64)
             if q.shape != (n_iter,) or not (q > 0).all():
@@ -288,7 +289,7 @@ class DynamicNoise(Schedule):
                 log_gamma = np.log1p(-1 / metadata.condition_number(self.max_row_norm))
             except ValueError as error:
                 raise ValueError(
-                    f"{error} Or say how far the noise falls: DynamicNoise(decay=4.0)."
+                    f"{error} Or set the fall of the noise: DynamicNoise(decay=4.0)."
                 ) from error
         elif 0 < self.decay < math.inf:
             log_gamma = -4 * math.log(self.decay) / max(n_iter - 1, 1)
@@ -303,13 +304,13 @@ class DynamicNoise(Schedule):
 
 @dataclass(eq=False, repr=False)
 class DecayingClip(Schedule):
-    """Clip norm ``initial / min(2, 1 + t/horizon)`` from t = 0, at constant noise (Yu et al. 2018).
+    """Clipping norm ``initial / min(2, 1 + t/horizon)``, t from 0 (Yu et al. 2018).
 
     Parameters
     ----------
     initial : float, default=1.0
     horizon : int, optional
-        Iteration at which one half is reached; by default the length of the run.
+        Iteration that reaches one half; by default the length of the run.
 
     Examples
     --------
@@ -340,20 +341,19 @@ class InverseTimeDecay(Schedule):
 
     Notes
     -----
-    Let G^2 bound the mean squared length of a noisy gradient, f have curvature alpha or more, and
+    Let G^2 bound the mean squared norm of a noisy gradient, f have curvature alpha or more, and
     ``a_t = E ||w_t - w*||^2``. A step h from w_t gives
 
         ``f(w_t) - f* <= (a_t - a_(t+1)) / (2 h) - alpha a_t / 2 + h G^2 / 2``.
 
-    For ``h = 1/(alpha t)`` the sum of the first two terms over t is at most zero, and the mean loss
-    of w_1..w_T at most ``G^2 (1 + log T) / (2 alpha T)`` above f*. Weighted by t, the first two
-    vanish for ``h = 2/(alpha (t + 1))``, which leaves ``2 G^2 / (alpha (T + 1))``.
+    For ``h = 1/(alpha t)`` the sum of the first two terms over t is at most zero. The mean loss of
+    w_1..w_T is then at most ``G^2 (1 + log T) / (2 alpha T)`` above f*. Weighted by t, the first
+    two vanish for ``h = 2/(alpha (t + 1))``, which leaves ``2 G^2 / (alpha (T + 1))``.
 
-    For ``h = 1/(alpha (t + 1))`` they leave ``alpha/2 sum_t t a_t``, but the bound is the same:
-    ``a_(t+1) <= (1 - 2/(t + 1)) a_t + h^2 G^2``, as the gradient grows by alpha with the distance,
-    and ``a_1 <= G^2/alpha^2`` for the same reason, so that ``a_t <= G^2 / (alpha^2 t)`` by
-    induction. What is left is then at most ``T G^2 / (2 alpha)``, and so is
-    ``sum_t t h G^2 / 2``; the weights sum to ``T (T + 1) / 2``.
+    For ``h = 1/(alpha (t + 1))`` they leave ``alpha/2 sum_t t a_t``, but the bound is the same.
+    The gradient grows by alpha with the distance, so ``a_(t+1) <= (1 - 2/(t + 1)) a_t + h^2 G^2``
+    and ``a_1 <= G^2/alpha^2``. By induction ``a_t <= G^2 / (alpha^2 t)``. The rest is then at most
+    ``T G^2 / (2 alpha)``, and so is ``sum_t t h G^2 / 2``; the weights sum to ``T (T + 1) / 2``.
 
     Examples
     --------
@@ -370,30 +370,30 @@ class InverseTimeDecay(Schedule):
     def values(self, n_iter: int, metadata: PublicMetadata) -> np.ndarray:
         alpha = metadata.alpha if self.alpha is None else self.alpha
         if not alpha > 0:
-            raise ValueError(f"alpha={alpha!r} must be positive, as steps are divided by it.")
+            raise ValueError(f"alpha={alpha!r} must be positive: it divides the step sizes.")
         return self.numerator / (alpha * (np.arange(1, n_iter + 1) + self.offset))
 
 
 @dataclass(eq=False, repr=False)
 class ConvexStep(Schedule):
-    """Constant step that balances descent against noise; to be combined with uniform averaging.
+    """Constant step size that balances descent and noise; combine it with uniform averaging.
 
     Parameters
     ----------
     distance : float, default=1.0
         Guess of the distance B from the start, zero, to the optimum. ``inf``, by name
-        ``"smooth"``, is the step 1/beta of a smooth loss whatever the noise (Hong, Wang & Zhou).
+        ``"smooth"``, is the step 1/beta of a smooth loss for any noise (Hong, Wang & Zhou).
     max_row_norm : float, optional
         Largest L2 norm of a row; by default that of the metadata.
 
     Notes
     -----
-    The step ``min{1/(n beta), B / (sigma sqrt(2 d T))}`` on the sum of n losses minimises the
-    bound ``B^2/(2 step T) + step d sigma^2`` of the descent lemma (compare Bubeck 2015, Theorem
-    6.3); on the mean it is n times that. A lecture that bounds the first term by ``B^2/(step T)``
-    has ``B / (sigma sqrt(d T))``, longer by sqrt(2). ``beta = curvature * max_row_norm^2 + alpha``,
-    sigma^2 is the mean square of the noise in d coordinates. A hinge takes the subgradient step
-    ``B / (G sqrt(T))``, ``G^2 = (n L)^2 + d sigma^2``, L the clip or row bound if that is smaller.
+    The step ``min{1/(n beta), B / (sigma sqrt(2 d T))}`` on the sum of n losses minimises
+    ``B^2/(2 step T) + step d sigma^2``, the bound of the descent lemma (Bubeck 2015, Theorem 6.3).
+    The step on the mean is n times as large. ``beta = curvature * max_row_norm^2 + alpha``, and
+    sigma^2 is the mean square of the noise in d coordinates. A bound ``B^2/(step T)`` on the first
+    term would give ``B / (sigma sqrt(d T))``, larger by sqrt(2). A hinge has the subgradient step
+    ``B / (G sqrt(T))``, ``G^2 = (n L)^2 + d sigma^2``, L the smaller of clipping and row norm.
 
     Examples
     --------
@@ -418,7 +418,7 @@ class ConvexStep(Schedule):
         if not smooth:
             slope = math.hypot(self._lipschitz(metadata), noise)
             return np.full(n_iter, self.distance / (slope * math.sqrt(n_iter)))
-        # The longest step that descends, and the one whose noise is as large as its gain.
+        # The largest step that descends, and the step with as much noise as gain.
         steepest = 1 / metadata.smoothness(self.max_row_norm)
         quietest = self.distance / (noise * math.sqrt(2 * n_iter)) if noise > 0 else math.inf
         return np.full(n_iter, min(steepest, quietest))
@@ -444,8 +444,8 @@ _NAMED = {
 }
 
 
-# The largest second derivative of the logistic loss, and that of the default smoothed hinge, which
-# the hinge, that has none, counts as.
+# The largest second derivatives of the logistic loss and of the default smoothed hinge. The hinge,
+# which has none, counts as the smoothed hinge.
 LOGISTIC_CURVATURE, HINGE_CURVATURE = 0.25, 5.0
 
 
@@ -483,20 +483,20 @@ class AutoClippingNorm(Schedule):
 
 @dataclass(eq=False, repr=False)
 class AutoStepSize(Schedule):
-    """Equal steps whose total grows with the snr, and which are short enough to converge.
+    """Equal step sizes, small enough to converge, whose total grows with the snr.
 
     Parameters
     ----------
     n_mu : float
     momentum : Momentum
-        The momentum that the steps are taken with.
+        The momentum of the descent.
     per_snr, largest, power : float
 
     Notes
     -----
-    A step is ``min(largest, per_snr snr / reach) (1/4 / curvature)^power``, with the
-    `Momentum.displacement` of all iterations. So it does not matter how many there are, and little
-    signal means an early stop.
+    A step is ``min(largest, per_snr snr / D) (1/4 / curvature)^power``, with D the
+    `Momentum.displacement` of all iterations. So the number of iterations does not matter, and a
+    small snr means an early stop.
 
     Examples
     --------
@@ -520,20 +520,20 @@ class AutoStepSize(Schedule):
 
 
 def check_schedule(schedule: Any, *, parameter: str) -> Schedule:
-    """Return the schedule that a parameter asks for by a number, a name or an object."""
+    """Return the schedule of a parameter: a number, a name or an object."""
     choices = f"Give a number, one of {', '.join(map(repr, _NAMED))}, or a Schedule object."
     return _chosen(schedule, parameter, Schedule, Constant, _NAMED, choices)
 
 
 def check_schedules(given: dict[str, Any]) -> dict[str, Any]:
-    """Return the schedules, and the momentum, that parameters ask for."""
+    """Return the schedules and the momentum of parameters."""
     checks = {name: partial(check_schedule, parameter=name) for name in given}
     checks["momentum"] = check_momentum
     return {name: checks[name](value) for name, value in given.items()}
 
 
 def _chosen(value: Any, parameter: str, kind: type, of_number: type, named: dict, choices: str):
-    """Return the object of a kind that a parameter asks for: itself, by a number or by a name."""
+    """Return a parameter's object of a kind: itself, or made from a number or a name."""
     if isinstance(value, kind):
         return value
     if isinstance(value, Real) and not isinstance(value, (bool, np.bool_)):
@@ -556,7 +556,7 @@ def schedule_values(
     given = f"{parameter}={schedule!r}"
     try:
         with np.errstate(all="ignore"):
-            # Copies: what a schedule does to its facts must not change the plan.
+            # A copy: a schedule that changes its metadata must not change the plan.
             values = np.array(schedule.values(n_iter, deepcopy(metadata)), dtype=np.float64)
     except (TypeError, ValueError, ArithmeticError) as error:
         raise ValueError(f"{given} cannot be used: {error}") from error
@@ -566,8 +566,8 @@ def schedule_values(
     if not legal.all():
         t = int(np.argmin(legal))
         raise ValueError(
-            f"{given} gave {values[t]} in iteration {t + 1} of {n_iter}; choose its parameters so "
-            f"that every value is positive{'' if allow_inf else ' and finite'}."
+            f"{given} gave {values[t]} in iteration {t + 1} of {n_iter}; choose parameters for "
+            f"which every value is positive{'' if allow_inf else ' and finite'}."
         )
     return values
 
@@ -586,7 +586,7 @@ class Momentum(BaseEstimator):
         raise NotImplementedError(f"{type(self).__name__} must define direction.")
 
     def displacement(self, n_iter: int) -> float:
-        """Return how far the mean of the last half of the iterates moves along gradients of one."""
+        """Return the move of the mean of the last half of the iterates if all gradients are 1."""
         coef = velocity = np.zeros(1)
         total, weights = 0.0, averaging_weights("tail", n_iter)
         for t in range(n_iter):
@@ -598,7 +598,7 @@ class Momentum(BaseEstimator):
 
 @dataclass(eq=False, repr=False)
 class HeavyBall(Momentum):
-    """Heavy ball, ``m_t = c m_(t-1) + g_t`` (Polyak 1964; for private descent, Yu et al. 2018).
+    """Heavy ball, ``m_t = c m_(t-1) + g_t`` (Polyak 1964; in private descent, Yu et al. 2018).
 
     Parameters
     ----------
@@ -625,7 +625,7 @@ class HeavyBall(Momentum):
 
 @dataclass(eq=False, repr=False)
 class BiasCorrectedMomentum(Momentum):
-    """Moving average of the gradients, freed of its bias towards zero (Hong, Wang & Zhou 2022).
+    """Moving average of the gradients, without its bias towards zero (Hong, Wang & Zhou 2022).
 
     Parameters
     ----------
@@ -669,7 +669,7 @@ class NesterovMomentum(Momentum):
 
 
 def check_momentum(momentum: Any) -> Momentum:
-    """Return the momentum that a parameter asks for, the very object where one was given.
+    """Return the momentum of a parameter; an object is returned unchanged.
 
     None is plain descent, a number the coefficient of `HeavyBall`.
     """
@@ -684,7 +684,7 @@ def check_momentum(momentum: Any) -> Momentum:
     }
     momentum = 0.0 if momentum is None else momentum
     momentum = _chosen(momentum, "momentum", Momentum, HeavyBall, named, choices)
-    # A rule of one's own need not have a coefficient.
+    # A custom rule need not have a coefficient.
     coefficient = getattr(momentum, "coefficient", 0.0)
     if not isinstance(coefficient, Real) or not 0 <= coefficient < 1:
         raise ValueError(
@@ -696,8 +696,8 @@ def check_momentum(momentum: Any) -> Momentum:
 def averaging_weights(averaging: str | float | None, n_iter: int) -> np.ndarray:
     """Return the weights of the iterates after each step, of shape (n_iter,) and summing to 1.
 
-    ``None``: the last iterate. ``"uniform"``: all alike. ``"tail"``: the last half, and a number
-    above 0 and at most 1: that last part of the run. ``"t_weighted"``: proportional to the position
+    ``None``: the last iterate. ``"uniform"``: equal weights. ``"tail"``: the last half. A number
+    above 0 and at most 1: this last part of the run. ``"t_weighted"``: proportional to the position
     t, counting the start as 1, for the steps of `InverseTimeDecay`.
     """
     t = np.arange(n_iter)
@@ -719,13 +719,12 @@ def averaging_weights(averaging: str | float | None, n_iter: int) -> np.ndarray:
 
 
 def public_constants(metadata: PublicMetadata, *, gap: float | None = None) -> tuple[float, float]:
-    """Condition number and noise-to-gap ratio of Hong, Wang & Zhou (2022), from public facts.
+    """Return condition number and noise-to-gap ratio of Hong, Wang & Zhou (2022).
 
     ``kappa = M / alpha`` with ``M = curvature * max_row_norm^2 + alpha``, and
-    ``d C^2 / (2 mu^2 M n^2 gap)`` with d released values. C is the clip of the metadata, or the row
-    bound where there is none. mu is relative to the clip: half the budget's under
-    ``"replace_one"``. The gap bounds the objective at zero less its minimum; by default log(K), for
-    K classes.
+    ``d C^2 / (2 mu^2 M n^2 gap)`` with d released values. C is the clipping norm of the metadata,
+    or the row norm without one. mu is relative to C: half the budget's under ``"replace_one"``. The
+    gap bounds the objective at zero less its minimum; by default log(K), for K classes.
     """
     kappa = metadata.condition_number()
     gap = math.log(max(2, metadata.n_outputs)) if gap is None else gap
@@ -734,9 +733,10 @@ def public_constants(metadata: PublicMetadata, *, gap: float | None = None) -> t
 
 
 def optimal_n_iter(kappa: float, noise_to_gap: float, *, dynamic: bool = True) -> int:
-    """Number of iterations that minimises the excess risk bound of Hong, Wang & Zhou (2022).
+    """Return the number of iterations with the least bound of Hong, Wang & Zhou (2022).
 
-    For `DynamicNoise`, or else for constant noise; both arguments are from `public_constants`.
+    The excess risk bound is that of `DynamicNoise`, or of constant noise. Both arguments are from
+    `public_constants`.
 
     Notes
     -----
@@ -768,7 +768,7 @@ def optimal_n_iter(kappa: float, noise_to_gap: float, *, dynamic: bool = True) -
     if dynamic:
         bound, optimum = dynamic_bound, -2 * math.log1p(gap**2 / noise_to_gap) / log_gamma
     else:
-        # From a cost of 1 on the first iteration is one too many already.
+        # At a cost of 1 or more, even a second iteration increases the bound.
         optimum, high = 1.0, 1.0
         if cost < 1 and constant_slope(0.0) < 0:
             while constant_slope(high) < 0:
@@ -779,20 +779,20 @@ def optimal_n_iter(kappa: float, noise_to_gap: float, *, dynamic: bool = True) -
 
 
 def saturation_n_iter(metadata: PublicMetadata, *, distance: float = 1.0) -> int:
-    """Number of iterations beyond which noise, not descent, limits noisy gradient descent.
+    """Return the number of iterations beyond which noise limits noisy gradient descent.
 
-    The facts are those of `public_constants`, but alpha; `distance` guesses the distance B from
-    the start, zero, to the optimum.
+    The metadata are as for `public_constants`, except alpha; `distance` guesses the distance B
+    from the start, zero, to the optimum.
 
     Notes
     -----
     The noise of T iterations has the standard deviation ``s = C sqrt(T) / (mu n)`` in each of d
-    coordinates of the mean gradient. With the steps of `ConvexStep` the mean loss of the average
-    of all iterates exceeds its minimum by at most ``B^2/(2 eta T) + eta d s^2`` for a smooth loss
-    and step eta, and ``B sqrt((L^2 + d s^2) / T)`` for a hinge, L the row bound or the clip if that
-    is smaller (compare Bubeck 2015, Theorems 6.3 and 3.2). The former falls until its terms agree
-    at ``T = n beta B mu / (C sqrt(2 d))``. The latter falls for ever, but descent and noise have
-    equal shares at ``T = (n mu L / C)^2 / d``.
+    coordinates of the mean gradient. Take the steps of `ConvexStep` and the average of all iterates
+    (compare Bubeck 2015, Theorems 6.3 and 3.2). For a smooth loss and step eta, the mean loss is at
+    most ``B^2/(2 eta T) + eta d s^2`` above its minimum. This bound falls until its terms agree at
+    ``T = n beta B mu / (C sqrt(2 d))``. For a hinge it is at most ``B sqrt((L^2 + d s^2) / T)``, L
+    the smaller of row norm and clipping norm. This bound always falls, but descent and noise have
+    equal parts at ``T = (n mu L / C)^2 / d``.
     """
     noise = _noise_per_root_iteration(metadata)
     if metadata.curvature == math.inf:
@@ -806,14 +806,12 @@ def _clip(metadata: PublicMetadata) -> float:
         return float(np.max(metadata.clip))
     clip = metadata.max_row_norm
     if clip is None or not 0 < clip < math.inf:
-        raise ValueError(
-            f"max_row_norm={clip!r} must be positive and finite where no clip is given."
-        )
+        raise ValueError(f"max_row_norm={clip!r} must be positive and finite if no clip is given.")
     return clip
 
 
 def _noise_per_root_iteration(metadata: PublicMetadata) -> float:
-    """Norm of the noise on the mean gradient, over the square root of the number of iterations."""
+    """Return the norm of the noise on the mean gradient, divided by ``sqrt(n_iter)``."""
     if metadata.mu is None or not 0 < metadata.mu < math.inf:
         raise ValueError(f"mu={metadata.mu!r} must be positive and finite.")
     return math.sqrt(metadata.n_released) * _clip(metadata) / (metadata.mu * metadata.n_samples)

@@ -484,7 +484,7 @@ def test_probabilities_come_with_the_logistic_loss_only():
         ({"selection": "gumbel"}, "selection='gumbel' is unknown"),
         ({"accountant": "rdp"}, "accountant='rdp' is unknown"),
         ({"loss": "squared"}, "loss='squared' is unknown"),
-        ({"selection_fraction": "published", "n_splits": 1, "epsilon": 1e4}, "raise n_splits"),
+        ({"selection_fraction": "published", "n_splits": 1, "epsilon": 1e4}, "Raise n_splits"),
     ],
 )
 def test_bad_parameters_are_refused_in_a_sentence(changes, message):
@@ -515,7 +515,7 @@ def test_a_budget_too_small_says_which_epsilon_suffices(accountant, precondition
 def test_a_moment_that_leaves_nothing_for_the_published_constants_is_refused():
     published = DPAGDClassifier.as_published(n_splits=6.0)
     assert published.plan(1000, 5).gradient_cost > 0
-    with pytest.raises(ValueError, match="cost more than the whole budget; raise n_splits"):
+    with pytest.raises(ValueError, match=r"cost more than the whole budget\. Raise n_splits"):
         published.set_params(preconditioner=FullPreconditioner(budget_fraction=0.9)).plan(1000, 5)
 
 

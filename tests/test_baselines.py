@@ -56,8 +56,8 @@ BAD = {
         ({"curvature": "exact"}, "curvature='exact' is unknown"),
         ({"epsilon": 1e-12, "delta": 1e-12}, "epsilon=1e-12 .* is too small for 20 steps"),
         # Where rounding errors drown the ridge, or ask for more noise than hides a record.
-        ({"ridge": 1e-15}, "too small beside rounding errors"),
-        ({"clip": 1e49, "ridge": 1e-49, "max_row_norm": 1e-40}, "that hides a record. Raise ridge"),
+        ({"ridge": 1e-15}, "too small for rounding errors"),
+        ({"clip": 1e49, "ridge": 1e-49, "max_row_norm": 1e-40}, "of a record. Raise ridge"),
     ],
     PrivGene: [
         ({"loss": "square"}, "loss='square' is unknown"),
@@ -102,7 +102,7 @@ def test_bad_parameters_are_sentences_before_the_data_are_touched(Estimator, par
 
 def test_the_number_of_records_decides_whether_rounding_can_be_covered():
     OutputPerturbation(**STEEP).plan(10**5, 5000)
-    with pytest.raises(ValueError, match=r"times the noise that hides a record\. Raise alpha"):
+    with pytest.raises(ValueError, match=r"times the noise of a record\. Raise alpha"):
         OutputPerturbation(**STEEP).plan(10**8, 5000)
 
 

@@ -195,17 +195,17 @@ def test_the_rate_is_the_number_that_is_charged():
     [
         ({"sampling_rate": 1e-12}, "sampling_rate=1e-12 must be a number from 1e-9 to 1"),
         ({"sampling_rate": 0.1, "delta": 1e-15}, "delta=1e-15 is below .* set sampling_rate=1"),
-        ({"sampling_rate": 0.1, "delta": 0.1, "max_iter": 1}, "chance 0.1 that a record is ever"),
+        ({"sampling_rate": 0.1, "delta": 0.1, "max_iter": 1}, "probability 0.1 that a record"),
         (
             {
                 "sampling_rate": 0.1,
                 "preconditioner": DiagonalPreconditioner(budget_fraction=0.9999999),
             },
-            "lower share",
+            "Lower budget_fraction",
         ),
         (
             {"sampling_rate": 0.1, "batches": "without_replacement"},
-            "batches='fixed' is accounted for under neighboring_relation='replace_one' only",
+            "batches='without_replacement' is accounted for under neighboring_relation='replace_o",
         ),
     ],
 )

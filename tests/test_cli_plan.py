@@ -288,6 +288,6 @@ def test_widths_of_intervals_are_answered_by_theory_or_by_rows_of_a_schema(plan,
     (tmp_path / "s.json").write_text(Schema("s", columns, Target("y", [0, 1])).to_json())
     simulated = plan(f"{guess} --schema {tmp_path / 's.json'}").splitlines()
     age, home = (next(x for x in simulated if f"  {name} (" in x) for name in ("age", "home"))
-    width = float(re.search(r"given\) +(\S+)", age)[1])
-    assert "1 of 1 given" in age and "of 2 given" in home and 0.2 < width < 3
+    width = float(re.search(r"reported\) +(\S+)", age)[1])
+    assert "1 of 1 reported" in age and "of 2 reported" in home and 0.2 < width < 3
     assert max(map(len, simulated)) <= 100

@@ -87,7 +87,7 @@ PLAN = {
     "--n 9 --epsilon 1e-9 --preconditioner none": "epsilon=1e-09 with delta=1e-06 is too small",
     "--n 9 --epsilon 1 --estimator agd --sampling-rate 0.5": "--sampling-rate: agd searches along",
     "--n 9 --epsilon 1 --estimator agd --noise-multiplier 5": "--noise-multiplier: agd decides on",
-    "--n 9 --noise-multiplier 5": "--noise-multiplier: give --epsilon, --n-iter or both beside it",
+    "--n 9 --noise-multiplier 5": "--noise-multiplier: give --epsilon, --n-iter or both as well",
     "--n 9 --noise-multiplier 5 --sampling-rate 0.5": "--noise-multiplier: give --epsilon",
     "--n 9 --epsilon 1 --noise-multiplier 5 --n-iter 2 --sampling-rate 1": "determine one another",
     "--n 9 --epsilon 1 --noise-multiplier 5 --preconditioner full": "so leave --preconditioner out",

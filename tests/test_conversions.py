@@ -197,7 +197,7 @@ def test_a_bad_argument_is_named_in_a_sentence(function):
         bad = [math.nan, -1.0, None, "x"]
         bad += [1.0, 2.0] if argument == "delta" else []
         for value in bad:
-            with pytest.raises(ValueError, match=f"^{argument} must be .*, got .*{value}.*\\.$"):
+            with pytest.raises(ValueError, match=f"^{argument}=.*{value}.* must be .*\\.$"):
                 function(**{**good, argument: value})
 
 

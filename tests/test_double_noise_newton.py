@@ -124,7 +124,7 @@ def test_the_noise_covers_rounding_or_the_step_is_refused():
     assert padded.slack == pytest.approx(2 * 1e-6 * 2.0 / plan.ridge**2, rel=1e-5)
     more = plan.direction_multiplier * padded.slack
     assert padded.noise_std(3) - exact.noise_std(3) == pytest.approx(more, rel=1e-6)
-    with pytest.raises(FloatingPointError, match="too small beside rounding errors"):
+    with pytest.raises(FloatingPointError, match="too small for rounding errors"):
         plan.direction_mechanism(2.0, rounding=plan.ridge)
     assert plan.direction_mechanism(0.0).noise_std(3) > 0
 

@@ -53,9 +53,7 @@ def test_a_model_of_sklearn_scores_to_the_last_bit(models):
 
 def test_what_shortens_rows_is_no_model_of_sklearn_but_its_small_copy_shortens_them_too():
     model = baselines.OutputPerturbation(max_row_norm=1.5).fit(X, Y)
-    with pytest.raises(
-        ValueError, match="OutputPerturbation shortens rows longer than its max_row"
-    ):
+    with pytest.raises(ValueError, match="OutputPerturbation clips rows to its max_row_norm"):
         model.to_sklearn()
     assert (model.slim().predict(X) == model.predict(X)).all()
 
@@ -106,7 +104,7 @@ def test_onnx_names_the_chances_by_label_and_refuses_what_shortens_rows():
     _, (first, *_) = onnx_outputs(model, X.astype(np.float32))
     expected = dict(zip("abc", model.predict_proba(X)[0], strict=True))
     assert first == pytest.approx(expected, abs=1e-5)
-    with pytest.raises(ValueError, match="shortens rows"):
+    with pytest.raises(ValueError, match="clips rows"):
         onnx_outputs(baselines.OutputPerturbation().fit(X, Y), X)
 
 

@@ -329,13 +329,13 @@ def test_the_budget_holds_all_of_it_and_is_shared_as_asked():
         ({"class_weight": {0: 1.0, 1: 2.0}}, "class_weight"),
         (
             {"max_contributions": 2},
-            "max_contributions=None.*; with inference_fraction=0 the fit goes",
+            r"max_contributions=None.*\. Use inference_fraction=0 for a fit",
         ),
         ({"sampling_rate": 0.1}, "sampling_rate=1"),
         ({"preconditioner": DiagonalPreconditioner()}, "full preconditioner"),
         ({"preconditioner": None}, "full preconditioner"),
         ({"inference_fraction": 1.0}, "inference_fraction"),
-        ({"epsilon": 0.01}, "cannot carry intervals"),
+        ({"epsilon": 0.01}, "too small for intervals"),
     ],
 )
 def test_what_no_interval_is_valid_for_is_refused_before_the_fit(changes, words):
@@ -377,7 +377,7 @@ def test_a_single_column_without_intercept_has_an_interval(relation):
 def test_too_little_budget_for_the_columns_hides_them_all():
     X, y = drawn(400)
     found = fitted(X, y, 1.6).inference()
-    assert all("too large for so many columns" in text for text in found.suppression_reasons)
+    assert all("too large for this number of columns" in text for text in found.suppression_reasons)
     assert np.isnan(found.params).all() and np.isnan(found.conf_int()).all()
     assert np.isnan(found.predict(X[:2]).value).all()
 
@@ -385,9 +385,9 @@ def test_too_little_budget_for_the_columns_hides_them_all():
 @pytest.mark.parametrize(
     ("n", "epsilon", "relation", "words"),
     [
-        (5000, 0.1, "zero_out", "too large for so many columns"),
-        (5000, 0.1, "replace_one", "The budget cannot carry intervals"),
-        (5000, 0.6, "replace_one", "too large for so many columns"),
+        (5000, 0.1, "zero_out", "too large for this number of columns"),
+        (5000, 0.1, "replace_one", "The budget is too small for intervals"),
+        (5000, 0.6, "replace_one", "too large for this number of columns"),
     ],
 )
 def test_where_coverage_was_not_to_be_had_all_is_refused(n, epsilon, relation, words):
@@ -690,7 +690,7 @@ def test_a_risk_difference_refuses_a_category_that_is_not_listed():
     found = fitted(SCHEMA.transformer().fit_transform(frame), y, math.inf).inference(schema=SCHEMA)
     with pytest.raises(ValueError, match=r"'Boat' is no value of 'home'; choose from .'owned'"):
         found.risk_difference(frame, "home", "Boat", "owned")
-    with pytest.raises(TypeError, match="give a data frame"):
+    with pytest.raises(TypeError, match="Give a data frame"):
         found.risk_difference(SCHEMA.transformer().fit_transform(frame), "home", "boat", "owned")
     with pytest.raises(ValueError, match="leave reference categories out"):
         found.t_test({"home_owned": 1.0})
@@ -833,9 +833,9 @@ def test_the_summary_speaks_of_curves_where_there_are_some_and_of_what_is_missin
 
     straight = replace(MANY, columns=MANY.columns[:4]).additive(1)
     curves = replace(MANY, columns=MANY.columns[:4])
-    assert "shape()" not in note(straight)
-    # By itself additive(1) would change neither a scale nor intervals that are said.
-    advice = "see shape(), or have straight lines: intervals=1, as schema.additive(1) says where"
+    assert "shape_function()" not in note(straight)
+    # additive(1) alone would change neither a scale nor n_segments of a column.
+    advice = "see shape_function(). Straight lines need n_segments=1 (schema.additive(1) sets it"
     for schema in (curves, curves.additive(4), MANY.additive(1)):
-        assert f"{advice} columns do not, and no scale or special value." in note(schema)
-    assert "what is (missing) is compared with the same" in note(MANY)
+        assert f"{advice} unless a column does), and no scale or special value." in note(schema)
+    assert "(missing) is compared with the same" in note(MANY)

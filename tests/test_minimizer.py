@@ -80,7 +80,7 @@ def test_the_least_penalty_that_is_not_refused_finds_the_minimiser(Estimator):
         model = Estimator(alpha=1.001 * least, **settings).fit(X, y)
         assert np.isfinite(model.coef_).all()
         refused = Estimator(alpha=0.999 * least, **settings)
-        with pytest.raises(ValueError, match=r"beside the .*Raise alpha to \S+ or") as planned:
+        with pytest.raises(ValueError, match=r"for the .*Raise alpha to \S+ or") as planned:
             refused.plan(7, 2)
         # A fit says the same whatever the records: of a smaller penalty they decided it.
         with pytest.raises(ValueError) as fitted:

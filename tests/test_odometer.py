@@ -479,7 +479,7 @@ def test_a_file_that_was_begun_without_a_limit_keeps_the_first_that_it_gets(path
     assert "the guarantee is the limit, epsilon=0.8 at" in str(limited)
     assert str(odometer) == str(limited) and len(odometer.ledgers()) == 1
     for epsilon in (0.7, 3.0):
-        with pytest.raises(ValueError, match=r"with epsilon=0\.8: what a study may spend is fixed"):
+        with pytest.raises(ValueError, match=r"with epsilon=0\.8: the limit of a study is fixed"):
             PrivacyOdometer(path, epsilon=epsilon)
     with PrivacyOdometer(path), pytest.raises(BudgetExceededError, match=r"limit of 0\.8"):
         clone(MODEL).set_params(epsilon=0.7).fit(X, Y)

@@ -584,7 +584,7 @@ def test_the_clipped_gradient_of_the_softmax_is_no_convex_one(vectors):
         jacobian = np.array([(field(logits + e) - field(logits - e)) / 2e-6 for e in h])
         least = np.linalg.eigvalsh((jacobian + jacobian.T) / 2)[0]
         assert least == pytest.approx(row["min_eig_symmetric_part"], abs=row["atol"]) and least < 0
-    message = r"clip=1 is below .* the longest gradient"
+    message = r"clip=1 is below .* the largest gradient norm"
     with pytest.raises(ValueError, match=message):
         DescentOutputPerturbation(clip=1.0).plan(100, 3, 4)
     assert DescentOutputPerturbation(clip=5.0).plan(100, 3, 4).clip == math.inf

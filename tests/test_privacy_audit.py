@@ -195,7 +195,7 @@ def test_a_stranger_with_fit_and_coef_is_audited_from_outside():
 
 # Books that do not balance, and noise below what its own plan asks for, are no statistics.
 CERTAIN = (
-    "the books do not balance",
+    "the accounting is wrong",
     "the noise that was drawn is too little",
     "the coefficients follow from more",
 )

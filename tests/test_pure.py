@@ -73,7 +73,7 @@ def test_what_is_released_is_on_its_grid_and_near_the_truth():
     with pytest.raises(FloatingPointError, match="nothing was released"):
         mechanism.release(values * math.nan, entropy_source())
     for bad in ((0, 1.0), (9, 1.0), (3, 0.0), (3, math.nan)):
-        with pytest.raises(ValueError, match=r"From 1 to 8|epsilon="):
+        with pytest.raises(ValueError, match=r"from 1 to 8|epsilon="):
             BoxSums(*bad)
 
 

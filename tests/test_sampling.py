@@ -318,7 +318,7 @@ def test_a_fit_draws_batches_of_the_size_that_it_is_charged_for(monkeypatch):
     ("changes", "message"),
     [
         ({"neighboring_relation": "zero_out"}, "is accounted for under .*'replace_one' only"),
-        ({"batches": "shuffled"}, "batches='shuffled' is unknown; choose 'poisson' or 'fixed'"),
+        ({"batches": "shuffled"}, "batches='shuffled' must be 'poisson' or 'without"),
     ],
 )
 def test_other_batches_are_refused_in_words(changes, message):

@@ -61,11 +61,11 @@ def test_the_historical_noise_costs_less_than_was_asked_for(epsilon, n_samples, 
 def test_outside_of_their_range_the_theorems_are_not_applied():
     few = fewest_iterations(1.6, 1e-8, 0.005)
     assert advanced_composition_multiplier(1.6, 1e-8, 0.005, few) > 0
-    with pytest.raises(ValueError, match=f"set max_iter to {few} or more"):
+    with pytest.raises(ValueError, match=f"Set max_iter to {few} or more"):
         advanced_composition_multiplier(1.6, 1e-8, 0.005, few - 1)
     with pytest.raises(ValueError, match="too large for the composition theorem"):
         advanced_composition_multiplier(40.0, 1e-8, 1.0, 10**6)
-    with pytest.raises(ValueError, match="set max_iter to"):
+    with pytest.raises(ValueError, match="Set max_iter to"):
         SGDAdvancedComposition(epsilon=5.0, max_iter=1).plan(40_000, 5)
 
 

@@ -134,7 +134,7 @@ def test_predictions_of_blocks_are_those_of_memory(classes, census, tmp_path, mo
         model.score(labelled[0], sample_weight=y)
     with pytest.raises(ValueError, match=r"X has 3 features, but .* is expecting 99"):
         model.predict(ArraySource(X[:, :3], y))
-    with pytest.raises(TypeError, match="wrap a generator"):
+    with pytest.raises(TypeError, match="Wrap a generator"):
         model.predict(iter(labelled[1]))
     with pytest.raises(NotFittedError):
         DPLogisticRegression().predict(labelled[0])

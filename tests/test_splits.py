@@ -177,7 +177,7 @@ def test_folds_work_in_scikit_learn_with_and_without_groups():
     assert len(cross_validate(DummyClassifier(), X, y, cv=PrivateKFold(3))["test_score"]) == 3
     folds = PrivateKFold(2, neighboring_relation="add_or_remove_one")
     search = GridSearchCV(DummyClassifier(), {"constant": [None]}, cv=folds, refit=False)
-    with pytest.raises(ValueError, match="pass the identifier of each record"):
+    with pytest.raises(ValueError, match="Pass the identifier of each record"):
         search.fit(X, y)
     assert search.fit(X, y, groups=np.arange(60)).n_splits_ == 2
 
@@ -191,12 +191,12 @@ def test_folds_work_in_scikit_learn_with_and_without_groups():
         ({"neighboring_relation": "add_or_remove_one"}, "one record more moves others"),
         ({"key": 1.5}, "key=1.5 must be"),
         ({"key": "x" * 65}, "64 at most"),
-        ({"ids": np.arange(8.0)}, "turn others into strings"),
+        ({"ids": np.arange(8.0)}, "Turn others into strings"),
         ({"ids": np.arange(8).astype("datetime64[ns]")}, "no date"),
         ({"ids": list(np.arange(8).astype("timedelta64[ns]"))}, "no date"),
         ({"ids": [True, *range(7)]}, "no truth value"),
         ({"ids": np.arange(8) > 3}, "no truth value"),
-        ({"ids": ["a"] * 7 + [None]}, "none of them missing"),
+        ({"ids": ["a"] * 7 + [None]}, "none missing"),
         ({"ids": ["a"] * 7}, "inconsistent numbers"),
         ({"ids": ["a"] * 8}, "no rows"),
     ],

@@ -368,7 +368,7 @@ def with_special(schema):
     return replace(schema, columns=columns)
 
 
-FORMS = [STRAIGHT, NINE, with_special(STRAIGHT), with_special(NINE.additive(signal=math.inf))]
+FORMS = [STRAIGHT, NINE, with_special(STRAIGHT), with_special(NINE.additive(n_mu=math.inf))]
 
 
 @pytest.mark.parametrize("schema", FORMS, ids=["lines", "curves", "special", "both"])
@@ -476,7 +476,7 @@ def test_with_higher_hats_a_curve_would_be_ramps_up_to_a_rotation():
 @pytest.mark.parametrize("name", ["adult", "bank", "census", "kddcup99"])
 def test_curves_have_as_many_edges_as_public_facts_allow(name):
     schema = load_schema(name)
-    curves = schema.additive(signal=math.inf)
+    curves = schema.additive(n_mu=math.inf)
     assert sum(column.n_segments for column in curves.numeric) <= 256
     assert curves.feature_names == schema.feature_names and curves.target == schema.target
     for before, column in zip(schema.numeric, curves.numeric, strict=True):
@@ -494,7 +494,7 @@ def test_curves_have_as_many_edges_as_public_facts_allow(name):
     with pytest.raises(ValueError, match="n_segments=3; give a power of two"):
         schema.additive(3)
     signals = 1e-3, 500.0, 1000.0, 2000.0, math.inf
-    finer = [schema.additive(signal=s) for s in signals]
+    finer = [schema.additive(n_mu=s) for s in signals]
     columns = [of.n_encoded for of in finer]
     assert columns == sorted(columns) and columns[0] == schema.additive(2).n_encoded
     plain, said = schema.additive(), schema.additive(2 if name == "kddcup99" else 8)
@@ -502,8 +502,8 @@ def test_curves_have_as_many_edges_as_public_facts_allow(name):
     assert schema.encoded_columns == plain.encoded_columns and schema.numeric[0].n_segments is None
     assert columns[-1] == curves.n_encoded
     assert all(c <= s / 8 for c, s in zip(columns, signals, strict=True) if c > columns[0])
-    for arguments in ({"signal": 0.0}, {"signal": math.nan}, {"n_segments": 4, "signal": 9.0}):
-        with pytest.raises(ValueError, match=r"give intervals=\S+, or signal=\S+ above 0 alone"):
+    for arguments in ({"n_mu": 0.0}, {"n_mu": math.nan}, {"n_segments": 4, "n_mu": 9.0}):
+        with pytest.raises(ValueError, match=r"give n_segments=\S+, or n_mu=\S+ above 0 alone"):
             schema.additive(**arguments)
     assert Schema.from_json(curves.to_json()) == curves
 
@@ -512,7 +512,7 @@ def test_a_column_that_says_its_intervals_stays_as_it_is():
     many = [NumericColumn(f"fee {k}", 0, 5000, special_values=[0]) for k in range(20)]
     said = replace(many[0], n_segments=16)
     own = Schema("people", [said, *many[1:]], TARGET)
-    for form in (own, own.additive(8), own.additive(signal=math.inf)):
+    for form in (own, own.additive(8), own.additive(n_mu=math.inf)):
         assert form.encoded_columns[0] == said and form.encoded_columns[1] != many[1]
         assert {c.special_values for c in form.encoded_columns} == {(0,)}
     assert own.additive(8).additive(1) == own.additive(8)
@@ -768,7 +768,7 @@ def test_large_whole_numbers_stay_what_they_are_beside_a_missing_one(container):
 def test_a_whole_number_that_a_float_may_have_rounded_is_no_category(column, container):
     """As pandas makes floats of integers of which one is missing."""
     schema = Schema("s", [column], Target("y", [0, 1]))
-    with pytest.raises(ValueError, match=r"'x' holds floats of 2\^53 or more.*row 2; give texts"):
+    with pytest.raises(ValueError, match=r"'x' holds floats of 2\^53 or more.*row 2; give strings"):
         schema.transformer().fit_transform(container({"x": [None, float(2**53 + 1)]}, None))
     for large in (2.0**60, -(2.0**53)):
         assert "floats of 2^53 or more" in schema.check({"x": [large, None], "y": [0, 1]})
@@ -794,7 +794,7 @@ def test_a_column_of_lists_is_refused(container):
 @pytest.mark.parametrize("table", [np.zeros((3, 9)), pl.LazyFrame(RAW), [[1]], 7])
 def test_what_has_no_columns_in_memory_is_refused(table):
     for call in (NINE.transformer().fit, NINE.transformer().transform, Schema.draft):
-        with pytest.raises(TypeError, match="give a data frame in memory"):
+        with pytest.raises(TypeError, match="Give a data frame in memory"):
             call(table)
 
 
@@ -915,7 +915,7 @@ WRONG = [
     (OrdinalColumn, ("x", ["a", "b"]), {"missing": "c"}, "missing='c'"),
     (CategoricalColumn, ("x", ["a", "b"]), {"missing": "c"}, "missing='c'"),
     (CategoricalColumn, ("x", ["a", "b"]), {"handle_unknown": "drop"}, "handle_unknown='drop'"),
-    (CategoricalColumn, ("x", ["a ", "b"]), {}, "leave out spaces around texts"),
+    (CategoricalColumn, ("x", ["a ", "b"]), {}, "leave out spaces around strings"),
     (TextColumn, ("x", 0), {}, "n_features=0"),
     (TextColumn, ("x", 8), {"missing": " "}, "missing=' '"),
 ]
@@ -1021,7 +1021,7 @@ def test_a_draft_needs_no_rows():
     frame = pd.DataFrame(RAW)
     assert Schema.draft(frame) == Schema.draft(frame[:0]) == Schema.draft(frame[::-1])
     assert Schema.draft(frame).target.to_fill_in == ["name", "labels"]
-    with pytest.raises(ValueError, match=r"name=0; .* names that are texts, as frame.rename"):
+    with pytest.raises(ValueError, match=r"name=0; .* names that are strings: see frame.rename"):
         Schema.draft(pd.DataFrame([[1, 2]]))
 
 
@@ -1044,7 +1044,7 @@ def test_check_tells_all_at_once_and_says_that_it_read_rows():
         assert [line for said in lines if said.startswith(line)] == [line], line
     words = Schema("words", [TextColumn("note", 4)], TARGET)
     said = words.check({"note": ["a", "7", "two words"], "paid": ["yes", "no", "no"]})
-    assert "2 of 3 texts have no word of two letters" in said
+    assert "2 of 3 strings have no word of two letters" in said
     assert "missing values" in words.check({"note": [None, None], "paid": ["yes", "no"]})
     one = Schema("one", [BooleanColumn("member")], TARGET)
     assert one.check(pl.DataFrame(RAW)[:1]).endswith("room.\nNo problem was found.")

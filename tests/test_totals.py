@@ -87,7 +87,7 @@ def test_a_search_costs_g_k_plus_one_fits_and_has_no_guarantee(tmp_path, folds):
         assert not ledger.protects and ledger.epsilon() == math.inf
         told = str(ledger)
         assert told.startswith("No privacy guarantee: the results were released without noise, ")
-        alone = float(told.split("alone costs epsilon=")[1].split(" ")[0])
+        alone = float(told.split("alone cost epsilon=")[1].split(" ")[0])
         assert alone == pytest.approx(gdp_epsilon(cost(ledger), DELTA), rel=2e-3)
         assert "nothing is released of what no number covers: GridSearchCV chooses" in told
         assert PrivacyLedger.from_dict(ledger.to_dict()) == ledger
@@ -189,8 +189,8 @@ def test_splits_that_can_be_read_once_are_left_for_the_fit():
     [
         (LogisticRegression(), "no private fit"),
         ([], "no private fit"),
-        (MODEL, "pass the shape"),
-        (GridSearchCV(MODEL, {}), "pass the shape"),
+        (MODEL, "Pass the shape"),
+        (GridSearchCV(MODEL, {}), "Pass the shape"),
         (VotingClassifier([("a", MODEL)]), "cannot be known"),
         (StackingClassifier([("a", MODEL)], MODEL, cv=KFold(2)), "cannot be known"),
         (CalibratedClassifierCV(MODEL, ensemble=False), "cannot be known"),

@@ -1,4 +1,4 @@
-"""Audits that know nothing of an estimator but ``fit``, ``coef_`` and its claim."""
+"""Audits that use only ``fit`` and ``coef_`` of an estimator, and its claim."""
 
 import math
 import warnings
@@ -29,11 +29,11 @@ def epsilon_of_guesses(
 ) -> float:
     """Return a lower confidence bound on epsilon from guesses which canaries were there.
 
-    Steinke, Nasr & Jagielski (2023), Theorem 5.2: in one run of an (epsilon, delta)-differentially
-    private algorithm on fair coins, the number of correct guesses exceeds v with probability at
-    most that of a binomial with chance ``e^epsilon / (1 + e^epsilon)``, plus ``2 m delta alpha``
-    with alpha the largest ``P(v > binomial >= v - i) / i``. Canaries need not be independent, and
-    one need not guess for every canary.
+    Steinke, Nasr & Jagielski (2023), Theorem 5.2, for one run of an (epsilon, delta)-differentially
+    private algorithm on fair coins. Let B be binomial with probability ``e^epsilon / (1 +
+    e^epsilon)``. At least v guesses of m canaries are correct with probability at most ``P(B >= v)
+    + 2 m delta alpha``, with alpha the largest ``P(v > B >= v - i) / i``. Canaries need not be
+    independent, and some may have no guess.
     """
 
     def p_value(epsilon: float) -> float:
@@ -58,9 +58,9 @@ class BlackBoxAudit:
     def guesses(self, coins: np.ndarray) -> AuditPart:
         """Fit once on canaries, guess which were there by their coefficients, and count.
 
-        Canaries are of both labels in turn; a coin makes each a row of zeros. The quarter with the
-        largest coefficients (times the sign of their label) is guessed to be there, the quarter
-        with the smallest not to be. The probability of a false alarm is raised to 100 delta: an
+        Canaries alternate between both labels; a coin may make each a row of zeros. The quarter
+        with the largest coefficients (times the sign of their label) is guessed to be present, the
+        quarter with the smallest absent. The false positive rate is at least 100 delta: an
         algorithm may reveal any one record with probability delta.
         """
         n_canaries = len(coins)
@@ -79,13 +79,13 @@ class BlackBoxAudit:
         return self._part("guesses from one fit", seen, *bounds)
 
     def pair(self, n_fits: int) -> AuditPart:
-        """Fit many times on two data sets that differ in one record, and tell them apart.
+        """Fit many times on two data sets that differ in one record, and distinguish them.
 
         The record is a row of zeros in one of them. The first half of the fits chooses a score and
-        a threshold: the coefficients along the difference of their means, or minus their size. The
-        second half gives Clopper-Pearson limits on the rates of hits and false alarms, and
-        ``epsilon >= log((TPR - delta) / FPR)``, in either direction. Besides, no two fits of the
-        same data may have equal coefficients.
+        a threshold: the coefficients along the difference of their means, or minus their norm. The
+        second half gives Clopper-Pearson limits on the true and false positive rates, and
+        ``epsilon >= log((TPR - delta) / FPR)``, in either direction. In addition, no two fits of
+        the same data may have equal coefficients.
         """
         X, y = np.array([[self.row_norm], [0.0]]), np.array([1, 0])
         worlds = [
@@ -117,7 +117,7 @@ class BlackBoxAudit:
     def _part(
         self, name: str, seen: TwoSamples, shown: float, largest: float, also: Sequence[str] = ()
     ) -> AuditPart:
-        """Return the outcome, given what was shown and what would be if nothing were noisy."""
+        """Return the outcome, given the bound that was found and the bound without any noise."""
         too_large = f"epsilon is at least {shown:.3g}, and {self.epsilon:.3g} was claimed"
         power = f"at most an epsilon of {largest:.3g}, that of no noise at all"
         if largest <= self.epsilon:
@@ -130,7 +130,7 @@ class BlackBoxAudit:
 def _best_event(
     worlds: list[np.ndarray], delta: float, limit: float
 ) -> tuple[Callable[[np.ndarray], np.ndarray], float, bool]:
-    """Return the score, the threshold and the side of it that tell two samples apart best."""
+    """Return the score, the threshold and its side that distinguish two samples best."""
     along = worlds[0].mean(axis=0) - worlds[1].mean(axis=0)
     best = (-1.0, None, 0.0, True)
     for score in (lambda coef: coef @ along, lambda coef: -np.linalg.norm(coef, axis=1)):

@@ -1,4 +1,4 @@
-"""Private choices: how often each candidate is chosen, against the law that is charged."""
+"""Private choices: how often each candidate is chosen, against the claimed distribution."""
 
 import math
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from dpglm.privacy.events import LaplaceSelectionEvent, PermuteAndFlipEvent
 from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS
 
 _QUADRATURE_POINTS = 40_001
-# By how many nats the best of the candidates is to stand out.
+# The advantage of the best candidate, in nats.
 _NATS = 4.0
 _LARGEST_POWER = 1000.0
 
@@ -25,7 +25,7 @@ _LARGEST_POWER = 1000.0
 class ChoiceCounts:
     """How often each candidate was chosen in fits of the same data, (n_candidates,).
 
-    The law has the probabilities that the claim implies, and epsilon is what a choice is charged.
+    ``law`` has the probabilities that the claim implies, and epsilon is the charge for a choice.
     """
 
     counts: np.ndarray
@@ -34,7 +34,7 @@ class ChoiceCounts:
 
 
 def audit_choices(choices: ChoiceCounts, *, false_positive_rate: float = 1e-6) -> AuditResult:
-    """Test how often each candidate was chosen against the law of the claim.
+    """Test how often each candidate was chosen against the claimed distribution.
 
     Parameters
     ----------
@@ -49,9 +49,9 @@ def audit_choices(choices: ChoiceCounts, *, false_positive_rate: float = 1e-6) -
 
     Notes
     -----
-    Two exact tests. Binomial tails of each count, with Bonferroni's correction, see any other law.
-    Noise of 1/b times the charge raises the weights to the power b, of which the mean logarithm of
-    the law at the candidates chosen gives a lower confidence bound by Chernoff's inequality.
+    Two exact tests. Binomial tails of each count, with Bonferroni's correction, detect any other
+    distribution. Noise of 1/b times the charge raises the weights to the power b. Chernoff's
+    inequality bounds b below, by the mean claimed log-probability of the chosen candidates.
 
     Examples
     --------
@@ -60,7 +60,7 @@ def audit_choices(choices: ChoiceCounts, *, false_positive_rate: float = 1e-6) -
     >>> law = np.array([0.1, 0.2, 0.7])
     >>> halved_noise = ChoiceCounts(np.array([19, 74, 907]), law, epsilon=1.0)
     >>> audit_choices(halved_noise).violations[0]
-    'the choices do not have the law that was charged: p-value ...'
+    'the choices do not have the charged distribution: p-value ...'
     """
     n_draws = int(choices.counts.sum())
     tails = binom.cdf(choices.counts, n_draws, choices.law)
@@ -69,7 +69,7 @@ def audit_choices(choices: ChoiceCounts, *, false_positive_rate: float = 1e-6) -
     nats = -math.log(false_positive_rate)
     lowest = _least_power(choices, n_draws, nats)
     found = {
-        f"the choices do not have the law that was charged: p-value {p_value:.2g}": p_value
+        f"the choices do not have the charged distribution: p-value {p_value:.2g}": p_value
         < false_positive_rate,
         f"the choices follow the scores too closely: epsilon is at least "
         f"{lowest * choices.epsilon:.3g}, and {choices.epsilon:.3g} was charged": lowest > 1,
@@ -85,7 +85,7 @@ def audit_choices(choices: ChoiceCounts, *, false_positive_rate: float = 1e-6) -
 
 
 class _Tempered:
-    """A law whose weights were raised to a power: moments of their logarithms, log of their sum."""
+    """Weights raised to a power: moments of their logarithms, and the logarithm of their sum."""
 
     def __init__(self, law: np.ndarray, power: float) -> None:
         logs = np.log(np.maximum(law, 1e-300))
@@ -97,14 +97,14 @@ class _Tempered:
         self.variance = float(weights @ np.square(logs - self.mean))
 
     def divergence(self, other: "_Tempered") -> float:
-        """Return the Kullback-Leibler divergence from the law of another power."""
+        """Return the Kullback-Leibler divergence from the distribution of another power."""
         return (self.power - other.power) * self.mean - self.log_sum + other.log_sum
 
 
 def _least_power(choices: ChoiceCounts, n_draws: int, nats: float) -> float:
     """Return a lower confidence bound on the power to which the weights were raised.
 
-    By Chernoff's bound: means as large as the one seen have a probability of at most
+    By Chernoff's bound: means at least as large as the observed one have a probability of at most
     ``exp(-n KL)`` under a smaller power.
     """
     law = choices.law
@@ -115,7 +115,7 @@ def _least_power(choices: ChoiceCounts, n_draws: int, nats: float) -> float:
 
 
 def _caught_power(law: np.ndarray, n_draws: int, nats: float) -> float:
-    """Return the power from which on weights are caught with probability `POWER`."""
+    """Return the least power of the weights that is detected with probability `POWER`."""
     claimed, spread = _Tempered(law, 1.0), float(norm.ppf(POWER))
     limit = root(
         lambda p: n_draws * _Tempered(law, p).divergence(claimed) - nats, 1.0, _LARGEST_POWER
@@ -167,8 +167,8 @@ def choice_counts(estimator: Any, *, n_fits: int = 1000) -> ChoiceCounts:
 
     Notes
     -----
-    The rows are such that every fit has the same scores. By how much one record can move a score
-    is worked out here, not read from what the fit declared.
+    The rows are such that every fit has the same scores. The most by which one record can move a
+    score is computed here, not read from the fit's declaration.
 
     Examples
     --------
@@ -183,7 +183,7 @@ def choice_counts(estimator: Any, *, n_fits: int = 1000) -> ChoiceCounts:
     experiment = _mutations if isinstance(estimator, PrivGene) else _line_search
     X, score_range = experiment(estimator, factor)
     y = np.ones(len(X), dtype=int)
-    # The plan, which takes longer than such a fit, follows from public numbers: once is enough.
+    # The plan takes longer than such a fit, and follows from public numbers: compute it once.
     estimator.plan = cache(estimator.plan)
     fits = (releases_of(estimator, X, y) for _ in range(n_fits))
     choices = [next(r for r in fit if not isinstance(r.answer, np.ndarray)) for fit in fits]
@@ -201,9 +201,9 @@ def choice_counts(estimator: Any, *, n_fits: int = 1000) -> ChoiceCounts:
 
 
 def _line_search(estimator: Any, factor: float) -> tuple[np.ndarray, float]:
-    """Equal rows of one feature, so many that the noisy gradient has the right sign.
+    """Return equal rows, enough for a noisy gradient of the right sign, and the score range.
 
-    And the most by which a record can raise or lower a score, before the factor of the relation.
+    The range is the most by which a record can change a score, before the factor of the relation.
     """
     n_rows = 50
     for _ in range(20):
@@ -215,17 +215,17 @@ def _line_search(estimator: Any, factor: float) -> tuple[np.ndarray, float]:
     clip, bound = float(plan.clip[0]), plan.loss_clip
     row_norm, largest_margin = 8 * clip, 0.01
     if bound is not None:
-        # All losses together then fall by some nats times the scale of the noise.
+        # All losses together then fall by some `_NATS` times the scale of the noise.
         nats = 2 * _NATS * factor * bound / (n_rows * plan.selection_epsilon)
         largest_margin = min(1.0, nats)
     max_step = largest_margin / row_norm
     estimator.set_params(max_step=max_step)
-    # Without a clip of the losses, a loss changes by at most the clip times the step.
+    # If losses are not clipped, a loss changes by at most the clipping norm times the step size.
     return np.full((n_rows, 1), row_norm), clip * max_step if bound is None else bound
 
 
 def _mutations(estimator: Any, factor: float) -> tuple[np.ndarray, float]:
-    """No row on the first of four axes, and equally many more on each of the next."""
+    """Return rows on four axes, none on the first and equally many more on each of the next."""
     plan = estimator.plan(100, 4)
     rows_of_axis = np.arange(4) * math.ceil(4 * _NATS * factor / plan.selection_epsilon / 3)
     rows = np.repeat(plan.feature_bound * np.eye(4), rows_of_axis, axis=0)

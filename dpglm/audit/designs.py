@@ -1,6 +1,6 @@
 """Designs of audits: for each kind of release, a fit on canaries and the scores of a fit.
 
-Canaries are artificial records on axes of their own, there or not by the flip of a coin.
+Canaries are artificial records, each on a separate axis, present or absent by the flip of a coin.
 """
 
 import math
@@ -33,23 +33,23 @@ from dpglm.privacy.vault import (
 
 _CONTAINERS = ("dense", "sparse", "blocks", "dask")
 _N_BLOCKS = 3
-# So long are rows beside the clip, and so short are steps: every canary stays clipped to the end.
+# The ratio of row norms to the clipping norm; with `_STEP` every canary stays clipped to the end.
 _ROW_OVER_CLIP = 1e20
 _MAGNITUDES = "magnitude histogram"
 _STEP = 1e-100
-# Records that show whether a fit leaves more than its releases.
+# The number of records for the check that a fit stores nothing but its releases.
 _FEW = 20
-# Most baselines release one thing: on its own axis every canary has a problem of its own.
+# Most baselines make one release: every canary on its own axis has a separate problem.
 ONE_RELEASE = {"classes": [0, 1], "class_weight": None, "max_iter": 1}
 
 
 def coin_flips(n_canaries: int, random_state: Any) -> np.ndarray:
-    """Return which canaries are there, shape (n_canaries,)."""
+    """Return which canaries are present, shape (n_canaries,)."""
     return check_random_state(random_state).randint(2, size=n_canaries).astype(bool)
 
 
 def contained(lengths: np.ndarray, y: np.ndarray, container: str) -> tuple[Any, ...]:
-    """Return what ``fit`` is given for rows of these lengths (n_rows,), each on its own axis."""
+    """Return the arguments of ``fit`` for rows of these norms (n_rows,), each on its own axis."""
     if container not in _CONTAINERS:
         raise ValueError(f"container={container!r} is unknown; choose one of {_CONTAINERS}.")
     X = sparse.diags_array(lengths, format="csr")
@@ -69,7 +69,7 @@ def prepared(estimator: Any, **parameters: Any) -> Any:
     """Return a copy without intercept, with known labels and the parameters that it has."""
     estimator = clone(estimator)
     if not estimator.epsilon < np.inf:
-        raise ValueError(f"epsilon={estimator.epsilon!r} claims nothing that could be audited.")
+        raise ValueError(f"epsilon={estimator.epsilon!r} claims nothing; pass a finite epsilon.")
     names = estimator.get_params(deep=False)
     classes = [0, 1] if names.get("classes") is None else names["classes"]
     common = {"fit_intercept": False, "classes": classes}
@@ -79,16 +79,16 @@ def prepared(estimator: Any, **parameters: Any) -> Any:
 
 
 def releases_of(estimator: Any, *table: Any) -> list[RecordedRelease]:
-    """Fit on a table, and return what was released."""
+    """Fit on a table, and return its releases."""
     with record() as recorded, warnings.catch_warnings():
-        # They are artificial, and fitted as often as it takes.
+        # The records are artificial: repeated fits reveal nothing.
         warnings.filterwarnings("ignore", "These records were fitted", PrivacyWarning)
         fitted(estimator, *table)
     return recorded.releases
 
 
 def fitted(estimator: Any, *table: Any) -> Any:
-    """Fit on canaries; where a record is a group, each is as many equal rows as may count."""
+    """Fit on canaries; with groups, each is a group of `max_contributions` equal rows."""
     size = getattr(estimator, "max_contributions", None)
     if size is None:
         return estimator.fit(*table)
@@ -102,8 +102,8 @@ def _scored(
 ) -> CanaryScores:
     """Return the scores with the claim of these releases.
 
-    It is that of their Gaussian trade-off where they all have one, and else the mu of the hit rate
-    that they allow at the rate of false alarms of the audit.
+    If all releases have a Gaussian trade-off, the claim is that of their mu. Otherwise it is the mu
+    of the true positive rate that they allow at the audit's false positive rate.
     """
     runs = run_lengths(events)
     if all(event.mu is not None for event in events):
@@ -119,7 +119,7 @@ def _scored(
 def _scored_sum(
     coins: np.ndarray, release: RecordedRelease, sums: np.ndarray, size: float
 ) -> CanaryScores:
-    """Return the scores by sums of one release, of which a canary that is there adds `size`."""
+    """Return the scores by sums of one release, to which a present canary adds `size`."""
     std = release.sensitivity * release.event.noise_multiplier
     return _scored(coins, sums / std, size / std, [release.event])
 
@@ -132,42 +132,44 @@ def canary_scores(
     container: str = "dense",
     random_state: Any = None,
 ) -> CanaryScores:
-    """Fit a dpglm estimator once on canaries, and score each of them by what was released.
+    """Fit a dpglm estimator once on canaries, and score each of them by the releases.
 
     Parameters
     ----------
     estimator : estimator that descends by noisy gradients
         `DPLogisticRegression`, `DPLinearSVM`, `DPAGDClassifier` or a mini-batch baseline. Cloned,
-        without intercept, and with steps so short that every canary's gradient stays clipped. A
-        preconditioner is replaced by a diagonal one, which does not mix the canaries, of the same
-        share and ``row_clipping_norm`` that leaves their units alone; other parameters are kept.
+        without intercept, and with step sizes so small that every canary's gradient stays clipped.
+        A preconditioner is replaced by a diagonal one, which does not mix the canaries. The budget
+        fraction remains, with a ``row_clipping_norm`` that does not change their units. Other
+        parameters are kept.
     n_canaries : int, default=500
-        Each is a row on an axis of its own. Under ``"replace_one"`` its label is a coin flip;
-        otherwise the coin decides whether it is there or a null row.
+        The number of canaries, each a row on a separate axis. Under ``"replace_one"`` a coin
+        decides the label of a canary; otherwise whether it is present or a null row.
     stage : {"gradients", "second_moment"}, default="gradients"
-        What to score: the gradients given the second moment that was released before them, or
-        the second moment by what it says of each axis, for canaries that are there or null rows.
+        The releases to score: the gradients, given the earlier second moment. Or the elements of
+        the second moment, one for each axis, where canaries are present or null rows.
     container : {"dense", "sparse", "blocks", "dask"}, default="dense"
-        How the rows are handed to ``fit``. 750 dense canaries are enough for two threads.
+        The type of the rows for ``fit``. 750 dense canaries are enough for two threads.
     random_state : int, RandomState instance or None, default=None
-        Of the coin flips, not of the noise.
+        Seed of the coin flips, not of the noise.
 
     Returns
     -------
     CanaryScores
-        With the claim of that stage, and violations about what needs no statistics: a fit must
-        release what its ledger states, and leave nothing but what follows from its releases.
+        With the claim of that stage, and violations that need no statistics. A fit must release
+        what its ledger states, and store nothing but what follows from its releases.
 
     Notes
     -----
-    Each released sum holds a canary's clip C_t, with chance q, and noise of standard deviation s_t,
-    the declared sensitivity times the noise multiplier. The score is ``sum_t (C_t / s_t) (g'sum_t /
-    s_t) / S`` with ``S^2 = sum_t C_t^2 / s_t^2`` and g the direction of a canary's gradient (for K
-    classes along ``p - e_y``, the slope of the loss at equal scores): no other weights see more. In
-    the full batch (q = 1) a present canary has mean S. With mini-batches it has mean ``q S`` and
-    variance ``1 + q (1 - q) sum_t (C_t / s_t)^4 / S^2``, an absent one still 1. Under
-    ``"replace_one"`` both have one of that kind, and scores are divided by its root. The audit
-    checks this marginal law: not that samples are independent of one another.
+    Each released sum contains a canary's clipping norm C_t, with probability q, and noise of
+    standard deviation s_t, the declared sensitivity times the noise multiplier. The score is
+    ``sum_t (C_t / s_t) (g'sum_t / s_t) / S`` with ``S^2 = sum_t C_t^2 / s_t^2`` and g the direction
+    of a canary's gradient. For K classes g is along ``p - e_y``, the slope of the loss at equal
+    scores. No other weights detect more. In the full batch (q = 1) a present canary has mean S.
+    With mini-batches it has mean ``q S`` and variance ``1 + q (1 - q) sum_t (C_t / s_t)^4 / S^2``,
+    an absent one still 1. Under ``"replace_one"`` both have a variance of that kind, and scores are
+    divided by its root. The audit checks this marginal distribution: not that samples are
+    independent of one another.
 
     Examples
     --------
@@ -189,7 +191,7 @@ def canary_scores(
         release = releases_of(estimator.set_params(max_iter=1), *table)[0]
         return _scored_sum(coins, release, release.answer, row_clipping_norm**2)
     own, other = (_unit_slope(estimator._loss(len(labels)), len(labels), i) for i in (1, 0))
-    # Where an absent canary has another label it pulls the other way.
+    # An absent canary with another label pulls in the opposite direction.
     with onto(_Pulls(own - flips * other, moment is not None)) as seen:
         fitted(estimator, *table)
     factor = NEIGHBORING_RELATIONS[estimator.neighboring_relation].sensitivity_factor
@@ -198,7 +200,7 @@ def canary_scores(
 
 
 def _on_axes(estimator: Any, n_canaries: int, stage: str) -> tuple[Any, Any]:
-    """Return a copy that stands still and mixes no axes, and its plan."""
+    """Return a copy whose coefficients hardly move and that mixes no axes, and its plan."""
     name = type(estimator).__name__
     estimator = prepared(estimator, step_schedule=_STEP, step=_STEP, max_step=_STEP)
     plan = estimator.plan(n_canaries, n_canaries, len(np.unique(estimator.classes)))
@@ -208,7 +210,7 @@ def _on_axes(estimator: Any, n_canaries: int, stage: str) -> tuple[Any, Any]:
     if stage not in ("gradients", "second_moment") or (moment is None and stage != "gradients"):
         raise ValueError(f"stage={stage!r} is not a stage of {estimator!r}.")
     if moment is not None:
-        # Of the same share, and such that the units of columns are left alone.
+        # The same budget fraction, with a norm that does not change the units of columns.
         diagonal = DiagonalPreconditioner(
             moment.preconditioner.budget_fraction, row_clipping_norm=moment.row_clipping_norm
         )
@@ -218,7 +220,7 @@ def _on_axes(estimator: Any, n_canaries: int, stage: str) -> tuple[Any, Any]:
 
 
 class _Pulls(ReleaseRecorder):
-    """Adds up how far each canary pulled the sums of gradients; of the sums it keeps none."""
+    """Adds up how far each canary pulled the sums of gradients; keeps none of the sums."""
 
     def __init__(self, change: np.ndarray, n_moments: int) -> None:
         super().__init__()
@@ -232,7 +234,7 @@ class _Pulls(ReleaseRecorder):
         """Return the answer, once its pulls have been added, each times its clip over variance."""
         answer = draw(compute())
         self.events.append(event)
-        # An index is what was chosen.
+        # The answer of a choice is an index.
         if isinstance(answer, np.ndarray) and len(self.events) > self._n_moments:
             self.sums.append(event)
             pulls = answer.reshape(len(answer), -1) @ self._direction
@@ -243,14 +245,14 @@ class _Pulls(ReleaseRecorder):
 def _gradient_scores(
     coins: np.ndarray, seen: _Pulls, factor: float, rate: float, flips: bool, **more: Any
 ) -> CanaryScores:
-    """Score canaries by their pulls; each sum has one in it with probability `rate`."""
+    """Score canaries by their pulls; each sum contains a canary with probability `rate`."""
     clips = np.array([1 / (factor * event.noise_multiplier) for event in seen.sums])
     size = math.sqrt(math.fsum(clips**2))
     shift = rate * seen.moves * size
     scores = seen.pulls / (factor * size)
     excess = rate * (1 - rate) * math.fsum((seen.moves * clips**2 / size) ** 2)
     if flips:
-        # Of either label, half as far from zero.
+        # Canaries of both labels, half as far from zero.
         std = math.sqrt(1 + excess / 4)
         scores, shift, excess = (scores + shift / 2) / std, shift / std, 0.0
     return _scored(coins, scores, shift, seen.sums, excess_variance=excess, **more)
@@ -265,11 +267,11 @@ def _unit_slope(loss: Loss, n_classes: int, index: int) -> np.ndarray:
 
 
 def _imbalance(estimator: Any, plan: Any, events: list[Event]) -> tuple[str, ...]:
-    """Return what is wrong, in words, with the books of a fit that made these releases."""
+    """Return the violations, in words, in the accounting of a fit with these releases."""
     if not isinstance(plan, AdaptivePlan):
         stated = estimator.privacy_.events == run_lengths(events)
         return () if stated else ("the ledger states other releases than were made",)
-    # Those of an adaptive fit say what is left of its budget after each release.
+    # An adaptive fit states the remaining budget after each release.
     remaining = estimator.trace_.remaining
     cost = np.cumsum([e.mu**2 if plan.accountant == "gdp" else e.rho for e in events])
     # Selections are inverted numerically, to about 1e-12.
@@ -278,13 +280,13 @@ def _imbalance(estimator: Any, plan: Any, events: list[Event]) -> tuple[str, ...
         return ()
     first = wrong.argmax()
     return (
-        f"the books do not balance: releases up to the {first + 1}-th cost {cost[first]:.4g} of "
-        f"{plan.capacity:.4g}, and {remaining[first]:.4g} is said to be left",
+        f"the accounting is wrong: releases up to the {first + 1}-th cost {cost[first]:.4g} of "
+        f"{plan.capacity:.4g}, and {remaining[first]:.4g} is stated as remaining",
     )
 
 
 def _leaks(estimator: Any) -> tuple[str, ...]:
-    """Return a complaint if a fit given the releases of another leaves something else."""
+    """Return a violation if a fit with the releases of another has other coefficients."""
     rows, y = np.eye(_FEW), np.resize(estimator.classes_, _FEW)
     with record() as recorded:
         left = fitted(estimator, rows, y).coef_
@@ -295,10 +297,10 @@ def _leaks(estimator: Any) -> tuple[str, ...]:
 
 
 def cross_moment_scores(estimator: Any, n_canaries: int, random_state: Any = None) -> CanaryScores:
-    """Fit a fully preconditioned estimator once, and score canaries by entries off the diagonal.
+    """Fit a fully preconditioned estimator once, and score canaries by off-diagonal elements.
 
-    Each canary is a row on the bisector of two axes of its own. With norm R it adds ``R^2 / 2`` to
-    the entry of its two axes, which is released times sqrt(2): a shift of ``mu / sqrt(2)`` or less.
+    Each canary is a row on the bisector of two separate axes. With norm R it adds ``R^2 / 2`` to
+    the element of these axes, released times sqrt(2): a shift of at most ``mu / sqrt(2)``.
     """
     coins = coin_flips(n_canaries, random_state)
     estimator = prepared(estimator, max_iter=1)
@@ -344,9 +346,9 @@ def counted_scores(
 ) -> CanaryScores:
     """Fit so often that every canary is in one fit, and score canaries by a histogram.
 
-    Each of the canaries of a fit has elements of a sign and a size of its own in all columns, or a
-    norm of its own, or another one under ``"replace_one"``. So it moves the counts by their whole
-    sensitivity. Rows of zeros make the table as long as `counted_shape` says.
+    Each canary of a fit has its own sign and size of elements in all columns, or its own norm.
+    Under ``"replace_one"`` an absent canary has another one. So a canary moves the counts by their
+    whole sensitivity. Rows of zeros fill the table up to `counted_shape`.
     """
     coins, shape = coin_flips(n_canaries, random_state), counted_shape(estimator, counts)
     estimator = _with_rows(prepared(estimator, max_iter=1), shape[0])
@@ -374,17 +376,17 @@ _BISECTIONS = 100
 
 
 def _fit_own_problems(estimator: Any, row_norm: float, coins: np.ndarray) -> Any:
-    """Fit on canaries that are there, or rows of zeros, under every relation; return the trace."""
+    """Fit on present canaries, or rows of zeros, under every relation; return the trace."""
     label = np.ones(len(coins), dtype=int)
     return fitted(estimator, *contained(row_norm * coins, label, "sparse")).trace_
 
 
 def minimizer_scores(estimator: Any, n_canaries: int, random_state: Any = None) -> CanaryScores:
-    """Fit one that perturbs a minimiser or its objective once, and score each canary.
+    """Fit an estimator that perturbs a minimiser or its objective once, and score each canary.
 
     A canary's minimiser w solves ``penalty w + b + R l'(R w) = 0`` with the tilt b. The score
-    ``penalty w / std`` is standard normal without the canary, and has a mean and a variance that
-    follow by quadrature over b with it.
+    ``penalty w / std`` is standard normal without the canary. With the canary, quadrature over b
+    gives the mean and the variance.
     """
     coins = coin_flips(n_canaries, random_state)
     estimator = prepared(estimator, **ONE_RELEASE)
@@ -416,7 +418,7 @@ def _minimizers(loss: Loss, row_norm: float, penalty: float, tilts: np.ndarray) 
 
 
 def iterate_scores(estimator: Any, n_canaries: int, random_state: Any = None) -> CanaryScores:
-    """Fit one that perturbs the end of gradient steps once: on its own axis each is a number."""
+    """Fit once with a perturbed last iterate, which is one number on the axis of each canary."""
     coins = coin_flips(n_canaries, random_state)
     estimator = prepared(estimator, classes=[0, 1], class_weight=None)
     plan = estimator.plan(n_canaries, n_canaries)
@@ -435,7 +437,7 @@ def newton_scores(estimator: Any, n_canaries: int, random_state: Any = None) -> 
     coins = coin_flips(n_canaries, random_state)
     estimator = prepared(estimator, **ONE_RELEASE, step=1.0)
     plan = estimator.plan(n_canaries, n_canaries)
-    # Only now the penalty, on which the ridge may depend.
+    # Set the penalty after the plan, as the ridge may depend on the penalty.
     estimator.set_params(alpha=0.0)
     trace = _fit_own_problems(estimator, max(8 * plan.clip, plan.max_row_norm), coins)
     gradient_std, direction_std = trace.gradient_noise_std[0], trace.direction_noise_std[0]
@@ -449,7 +451,7 @@ def newton_scores(estimator: Any, n_canaries: int, random_state: Any = None) -> 
 
 
 def count_scores(estimator: Any, n_canaries: int, random_state: Any = None) -> CanaryScores:
-    """Fit private counts once, with a class for each canary and one for those not there."""
+    """Fit private counts once, with a class for each canary and one for all absent ones."""
     coins = coin_flips(n_canaries, random_state)
     estimator = prepared(estimator, **ONE_RELEASE | {"classes": np.arange(n_canaries + 1)})
     y = np.where(coins, np.arange(n_canaries), n_canaries)

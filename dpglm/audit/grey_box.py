@@ -1,4 +1,4 @@
-"""Look into the releases of a fit: no two neighbouring sums may differ by more than is charged."""
+"""Inspect the releases of a fit: neighbouring sums must not differ by more than is charged."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -12,17 +12,17 @@ def record() -> AbstractContextManager[ReleaseRecorder]:
     """Record all releases of the fits in this block, before and after noise.
 
     .. warning::
-       The tape holds sums WITHOUT noise. Record fits on artificial data only, and let no tape of
-       other data outlive its block.
+       The record has sums WITHOUT noise. Record fits on artificial data only, and keep no record of
+       other data after its block.
 
     Returns
     -------
     context manager
-        Of a ReleaseRecorder, whose ``releases`` are filled as fits go, one after another.
+        Context of a ReleaseRecorder, to whose ``releases`` each fit adds.
 
     Notes
     -----
-    What a block starts in other threads or processes is not recorded.
+    Fits that the block starts in other threads or processes are not recorded.
 
     Examples
     --------
@@ -44,43 +44,42 @@ def record() -> AbstractContextManager[ReleaseRecorder]:
 
 
 def replay(answers: ReleaseRecorder) -> AbstractContextManager[ReleaseRecorder]:
-    """Record all releases of the fits in this block, giving them the answers of another tape.
+    """Record all releases of the fits in this block, with the answers of another record.
 
     With the same answers both fits take the same course, and their sums can be compared.
 
     Parameters
     ----------
     answers : ReleaseRecorder
-        Of the same fits on a neighbouring table.
+        Record of the same fits on a neighbouring table.
 
     Returns
     -------
     context manager
-        Of a ReleaseRecorder: exact values of this table, and the answers of the other. The warning
-        of `record` holds.
+        Context of a ReleaseRecorder: exact values of this table, and the answers of the other. The
+        warning of `record` holds.
     """
     return onto(ReleaseRecorder(answers))
 
 
 def largest_ratio(recorded: ReleaseRecorder, replayed: ReleaseRecorder) -> float:
-    """Return the most by which a release moved, relative to its sensitivity: 1 is all it may.
+    """Return the most by which a release moved, relative to its sensitivity: at most 1.
 
     Parameters
     ----------
     recorded, replayed : ReleaseRecorder
-        Of the same fits on two neighbouring tables.
+        Records of the same fits on two neighbouring tables.
 
     Returns
     -------
     float
-        The L2 distance of two sums, or the range of the difference of two vectors of scores, over
-        the sensitivity that the fit declared; the largest of all releases.
+        The largest ratio of a move to the sensitivity that the fit declared. The move is the L2
+        distance of two sums, or the range of the difference of two vectors of scores.
 
     Raises
     ------
     ValueError
-        If the two did not release the same, in number, order or cost: nothing but the sums may
-        depend on a record.
+        If the number, order or costs of the releases differ: only the sums may depend on a record.
     """
     tables = recorded.releases, replayed.releases
     if [*map(_public, tables[0])] != [*map(_public, tables[1])]:
@@ -91,7 +90,7 @@ def largest_ratio(recorded: ReleaseRecorder, replayed: ReleaseRecorder) -> float
 
 @contextmanager
 def onto(recorder: ReleaseRecorder) -> Iterator[ReleaseRecorder]:
-    """Let the fits in this block release onto a tape of any kind."""
+    """Record the releases of the fits in this block with a recorder of any kind."""
     before = tape.set(recorder)
     try:
         yield recorder
@@ -100,13 +99,13 @@ def onto(recorder: ReleaseRecorder) -> Iterator[ReleaseRecorder]:
 
 
 def _public(release: RecordedRelease) -> tuple:
-    """What may not depend on a record: cost, sensitivity, shape."""
+    """Return the parts of a release that must not depend on a record."""
     return release.event, release.sensitivity, release.exact.shape
 
 
 def _moved(a: RecordedRelease, b: RecordedRelease) -> float:
     difference = a.exact - b.exact
-    # An index was chosen among scores, of which a common shift says nothing.
+    # A choice among scores ignores a common shift.
     if isinstance(a.answer, int | np.integer):
         return float(np.ptp(difference))
     return float(np.linalg.norm(difference))

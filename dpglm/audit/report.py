@@ -1,4 +1,4 @@
-"""Audits: does the noise of an estimator bear out its claim? A fit or two on canaries show it."""
+"""Audits: tests of an estimator's privacy claim, by fits on canaries."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -26,9 +26,9 @@ from dpglm.estimators.agd import DPAGDClassifier
 from dpglm.estimators.descent import DPLinearSVM, DPLogisticRegression
 from dpglm.estimators.inference import aligned
 
-# Each canary has two axes of its own in a full second moment.
+# Each canary has two separate axes in a full second moment.
 _MOST_PAIRS = 250
-# Estimators that are not known may need dense rows, and much time for many columns.
+# Unknown estimators may need dense rows, and much time for many columns.
 _MOST_GUESSED = 500
 
 
@@ -39,7 +39,7 @@ class AuditReport:
     Attributes
     ----------
     name : str
-        Of the estimator's class.
+        The name of the estimator's class.
     epsilon, delta : float
         The claim of the estimator.
     parts : tuple of AuditPart
@@ -58,7 +58,7 @@ class AuditReport:
 
     @property
     def violations(self) -> tuple[str, ...]:
-        """What was found, in words; empty if the audit passes."""
+        """The violations, in words; empty if the audit passes."""
         return tuple(
             f"{part.name}: {text}" for part in self.parts for text in part.result.violations
         )
@@ -94,23 +94,23 @@ def audit_estimator(
     Parameters
     ----------
     estimator : estimator
-        Of this library; or any other with ``fit``, ``coef_``, and parameters ``epsilon`` and
-        ``delta`` (pure differential privacy without the latter). Cloned.
+        An estimator of this library, or any other with ``fit``, ``coef_``, and parameters
+        ``epsilon`` and ``delta`` (pure differential privacy without ``delta``). Cloned.
     n_canaries : int, default=2000
         Artificial records in one fit.
     n_fits : int, default=1000
-        Fits, where many are needed: of private choices, and of estimators that are not known.
+        Fits, where many are needed: for private choices, and for unknown estimators.
     false_positive_rate : float, default=1e-6
         Probability with which each test rejects a claim that holds.
     container : {"dense", "sparse", "blocks", "dask"}, default="sparse"
-        How rows are handed to the fits on canaries, and so which code sums over them: 750 dense
-        canaries or more are shared among threads, and partitions among the workers of Dask.
+        The type of the rows for fits on canaries, and so the code that sums over them. At least 750
+        dense canaries are shared among threads, and partitions among the workers of Dask.
     row_norm : float, default=1.0
-        Norm of the records where nothing is known of the estimator.
+        Norm of the records for unknown estimators.
     black_box : bool, default=False
-        Look at ``coef_`` alone, whatever the estimator.
+        Use ``coef_`` alone, for every estimator.
     random_state : int, RandomState instance or None, default=None
-        Of which canaries are there; never of the noise, for which a seed is cleared.
+        Seed of the choice of present canaries; never of the noise, for which a seed is cleared.
 
     Returns
     -------
@@ -119,14 +119,14 @@ def audit_estimator(
     Raises
     ------
     ValueError
-        If the estimator claims nothing, or the audit could not see anything.
+        If the estimator claims nothing, or the audit cannot detect anything.
 
     Notes
     -----
     Gradients, second moments, minimisers and counts are tested by `audit_scores`, private choices
-    by `audit_choices`, and other estimators from outside, which sees much less. Rows, labels,
-    steps, penalty and intercept are those of the audit: how an estimator uses its own is not seen,
-    nor are traces and overflow. The law of a mini-batch is seen one canary at a time.
+    by `audit_choices`, and other estimators by their coefficients, which detects much less. Rows,
+    labels, step sizes, penalty and intercept are those of the audit. Not tested are an estimator's
+    own settings, traces and overflow. Mini-batches are tested for one canary at a time.
 
     Examples
     --------
@@ -146,7 +146,7 @@ def audit_estimator(
         )
     epsilon, delta = parameters["epsilon"], parameters.get("delta", 0.0)
     if not epsilon < np.inf:
-        raise ValueError(f"epsilon={epsilon!r} claims nothing that could be audited.")
+        raise ValueError(f"epsilon={epsilon!r} claims nothing; pass a finite epsilon.")
     audit = _Audit(
         estimator, n_canaries, n_fits, false_positive_rate, container, row_norm, random_state
     )
@@ -170,7 +170,7 @@ class _Audit:
     def canaries(
         self, name: str, design: Callable[..., CanaryScores], **settings: Any
     ) -> Iterator[AuditPart]:
-        """One fit on canaries."""
+        """Audit one fit on canaries."""
         settings = {"n_canaries": self.n_canaries, "random_state": self.random_state, **settings}
         scores = design(self.estimator, **settings)
         yield AuditPart(
@@ -178,7 +178,7 @@ class _Audit:
         )
 
     def descent(self) -> Iterator[AuditPart]:
-        """Second moments, of which a full one has entries off the diagonal, then gradients."""
+        """Audit histograms, second moments with their off-diagonal elements, and gradients."""
         pairs = min(self.n_canaries, _MOST_PAIRS)
         n_classes = 2 if self.estimator.classes is None else len(self.estimator.classes)
         moment = self.estimator.plan(pairs, 2 * pairs, n_classes).second_moment
@@ -193,19 +193,19 @@ class _Audit:
             yield from self.canaries(stage.replace("_", " "), canary_scores, **settings)
 
     def adaptive_descent(self) -> Iterator[AuditPart]:
-        """The same with books that must balance, then the choice of a step."""
+        """Audit the same releases, and the choice of a step size."""
         yield from self.descent()
         yield from self.choices("choice of a step")
 
     def choices(self, name: str) -> Iterator[AuditPart]:
-        """Many fits of one choice each."""
+        """Audit many fits of one choice each."""
         counts = choice_counts(self.estimator, n_fits=self.n_fits)
         yield AuditPart(
             name, counts, audit_choices(counts, false_positive_rate=self.false_positive_rate)
         )
 
     def from_outside(self) -> Iterator[AuditPart]:
-        """By the coefficients alone."""
+        """Audit by the coefficients alone."""
         parameters = self.estimator.get_params(deep=False)
         claim = (parameters["epsilon"], parameters.get("delta", 0.0))
         audit = BlackBoxAudit(self.estimator, *claim, self.row_norm, self.false_positive_rate)
@@ -214,7 +214,7 @@ class _Audit:
 
 
 _MINIMISER = partial(_Audit.canaries, name="minimiser", design=minimizer_scores)
-# How each family is audited; any other estimator is looked at from outside.
+# The audit of each family; any other estimator is audited by its coefficients.
 AUDITS: dict[type, Callable[[_Audit], Iterator[AuditPart]]] = {
     DPLogisticRegression: _Audit.descent,
     DPLinearSVM: _Audit.descent,
@@ -249,15 +249,15 @@ def audit_table(reports: Iterable[AuditReport]) -> str:
     >>> from dpglm.audit import audit_estimator, audit_table
     >>> from dpglm.baselines import MajorityClassifier
     >>> print(audit_table([audit_estimator(MajorityClassifier(epsilon=5.0))]))
-    estimator           release  epsilon   shown  outcome  with probability .99 it would have caught
+    estimator           release  epsilon   shown  outcome  caught with probability 0.99
     MajorityClassifier  counts         5  >= ...  passed   noise below 0... times what was charged
     """
     header = ("estimator", "release", "epsilon", "shown", "outcome")
-    rows = [(*header, "with probability .99 it would have caught")]
+    rows = [(*header, "caught with probability 0.99")]
     for report in reports:
         for place, part in enumerate(report.parts):
             lower, claimed = part.result.bounds(report.delta)
-            # Once for all of its parts.
+            # The name stands once for all parts.
             name = "" if place else report.name
             numbers = (f"{min(claimed, report.epsilon):.3g}", f">= {lower:.3g}")
             outcome = "passed" if part.result.passed else "VIOLATED"

@@ -1,4 +1,4 @@
-"""The tests that the scores of canaries are put through, and what these tests can see."""
+"""Tests of the scores of canaries, and the power of these tests."""
 
 import math
 from collections.abc import Callable
@@ -13,14 +13,14 @@ from dpglm.privacy.gaussian import gdp_epsilon
 
 # Quantiles are from scipy.special: for a single one scipy.stats takes twenty times as long.
 
-# What an audit is said to catch, it catches with this probability.
+# The probability with which an audit catches a violation of the stated size.
 POWER = 0.99
 _NO_EXCESS = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
 class CanaryScores:
-    """What one fit says about each canary.
+    """The scores of the canaries of one fit.
 
     Attributes
     ----------
@@ -30,13 +30,14 @@ class CanaryScores:
     shift : float
         The shift that the plan predicts for present canaries; at most ``mu``.
     mu : float
-        The Gaussian differential privacy parameter claimed by the ledger, or, where the claim is
-        not Gaussian, that of the hit rate which it allows at the alarm rate of the audit.
+        The Gaussian differential privacy parameter claimed by the ledger. If the claim is not
+        Gaussian, that of the true positive rate which the claim allows at the audit's false
+        positive rate.
     excess_variance : float, default=0.0
-        By how much the variance of a present canary's score exceeds 1: with mini-batches it is
-        not in every one of them.
+        By how much the variance of a present canary's score exceeds 1: a canary is not in every
+        mini-batch.
     violations : tuple of str, default=()
-        What is wrong with the fit whatever the scores, in words.
+        Violations that do not depend on the scores, in words.
     """
 
     scores: np.ndarray = field(repr=False)
@@ -54,14 +55,14 @@ class AuditResult:
     Attributes
     ----------
     violations : tuple of str
-        What was found, in words; empty if the audit passes.
+        The violations, in words; empty if the audit passes.
     power : str
-        What the audit would have caught with probability .99, in words.
+        The violations that the audit would have caught with probability 0.99, in words.
     mu_claimed, mu_lower_bound : float
         The claim for a Gaussian release, and a Clopper-Pearson lower confidence bound on the true
         mu. These and the next five are NaN where the audit is not one of canaries' scores.
     variance : float
-        Of the scores of absent canaries; 1 if the noise is as charged.
+        Variance of the scores of absent canaries; 1 if the noise is as charged.
     variance_limits : tuple of float
         Outside of these the noise is not what was charged.
     shift : float
@@ -69,11 +70,11 @@ class AuditResult:
     shift_limit : float
         Above this the sensitivity is larger than was charged.
     caught_sensitivity : float
-        A sensitivity of more than this times what was charged is caught with probability .99.
+        A sensitivity above this factor times the charged one is caught with probability 0.99.
     caught_noise : float
-        So is noise below this part of what was charged; NaN for an audit from outside.
+        So is noise below this factor times the charged noise; NaN for an audit by coefficients.
     epsilon_claimed, epsilon_lower_bound : float
-        The same bounds for a private choice, or for an audit from outside; NaN for canaries.
+        The same bounds for a private choice, or for an audit by coefficients; NaN for canaries.
     """
 
     violations: tuple[str, ...]
@@ -104,13 +105,13 @@ class AuditResult:
 
 @dataclass(frozen=True, eq=False)
 class AuditPart:
-    """One kind of release, and what the audit says of it.
+    """One kind of release, and the result of its audit.
 
     Attributes
     ----------
     name : str
     evidence : CanaryScores, ChoiceCounts or TwoSamples
-        What was seen.
+        The data of the tests.
     result : AuditResult
     """
 
@@ -135,13 +136,13 @@ def audit_scores(canaries: CanaryScores, *, false_positive_rate: float = 1e-6) -
 
     Notes
     -----
-    On axes of their own canaries are as many independent trials in one fit (after Steinke, Nasr &
-    Jagielski 2023, "Privacy auditing with one (1) training run"). Three tests: the variance of the
-    absent canaries' scores is chi-squared, two-sided (too small: noise is missing; too large: noise
-    is used twice); the difference in means is at most the predicted shift; and the rates of
-    guessing right by a threshold midway give ``mu >= Phi^-1(TPR) - Phi^-1(FPR)`` (Nasr et al. 2023)
-    with Clopper-Pearson limits. They see releases with Gaussian noise: neither private choices nor
-    what no canary comes near, as row bounds, labels, traces, overflow.
+    Canaries on separate axes are independent trials in one fit (after Steinke, Nasr & Jagielski
+    2023, "Privacy auditing with one (1) training run"). First, the variance of the absent canaries'
+    scores is chi-squared, two-sided: if too small, noise is missing; if too large, noise is used
+    twice. Second, the difference in means is at most the predicted shift. Third, a threshold midway
+    gives ``mu >= Phi^-1(TPR) - Phi^-1(FPR)`` (Nasr et al. 2023) with Clopper-Pearson limits. The
+    tests apply to Gaussian noise: not to private choices, nor to row norms, labels, traces and
+    overflow, which no canary reaches.
 
     Examples
     --------
@@ -158,7 +159,7 @@ def audit_scores(canaries: CanaryScores, *, false_positive_rate: float = 1e-6) -
     inside = canaries.scores[canaries.present]
     outside = canaries.scores[~canaries.present]
     if min(len(inside), len(outside)) < 2:
-        raise ValueError("An audit needs two or more canaries present, and two or more absent.")
+        raise ValueError("An audit needs at least two present and at least two absent canaries.")
     freedom = len(outside) - 1
     variance = float(outside.var(ddof=1))
     low, high, likely = (
@@ -169,9 +170,9 @@ def audit_scores(canaries: CanaryScores, *, false_positive_rate: float = 1e-6) -
     spread = math.sqrt((1 + canaries.excess_variance) / len(inside) + 1 / len(outside))
     shift_limit = float(canaries.shift - ndtri(false_positive_rate) * spread)
     mu_lower_bound = _mu_lower_bound(inside, outside, canaries.shift / 2, false_positive_rate)
-    # Comparisons are such that a score which is not a number is a violation.
+    # With these comparisons a score of NaN is a violation.
     wrong_noise, too_sensitive = not low <= variance <= high, not shift <= shift_limit
-    # A law without excess variance is Gaussian, and its shift can be compared with the claim.
+    # Scores without excess variance are Gaussian: compare their shift with the claim.
     gaussian = abs(canaries.excess_variance) < _NO_EXCESS
     too_little_drawn = gaussian and canaries.shift > canaries.mu * (1 + 1e-6)
     found = {
@@ -184,7 +185,7 @@ def audit_scores(canaries: CanaryScores, *, false_positive_rate: float = 1e-6) -
         f"mu is at least {mu_lower_bound:.3g}, and {canaries.mu:.3g} was claimed": mu_lower_bound
         > canaries.mu,
     }
-    # With probability POWER: noise so low by the quantiles, a shift so far above its limit.
+    # With probability POWER the audit catches noise and sensitivity of these sizes.
     caught_noise = math.sqrt(low / likely)
     caught_sensitivity = float(shift_limit + ndtri(POWER) * spread) / canaries.shift
     return AuditResult(

@@ -58,7 +58,7 @@ class CountPlan(Plan):
 class MajorityClassifier(NamedLossMixin, PrivateLinearClassifier):
     """Differentially private classifier that always predicts the most frequent class.
 
-    What any other must beat: it predicts the noisy class frequencies whatever the features are.
+    Any other estimator must beat it: it predicts the noisy class frequencies for all features.
 
     Parameters
     ----------

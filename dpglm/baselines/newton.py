@@ -51,11 +51,11 @@ def direction_sensitivity(record: float, ridge: float, n_samples: int) -> float:
     v_i' / n + ridge I``, ``record`` is the largest ``||v||^2`` of a record, and n is public.
 
     Let B be the inverse of A without one record. With that record the inverse is ``B - M``, where
-    ``M = B v v' B / (n + v' B v)`` is positive semidefinite, by Sherman & Morrison. Since
-    ``B <= I / ridge``, ``||B v||^2 <= q / ridge`` for ``q = v' B v <= ||v||^2 / ridge``, and
-    ``||M|| <= (q / ridge) / (n + q)`` grows in q, up to the value above; a v along which B is
-    ``1 / ridge`` attains it. When one record replaces another the inverses differ by ``M - M'``,
-    whose norm is at most the larger of the two, both being positive semidefinite: a factor of 1.
+    ``M = B v v' B / (n + v' B v)`` is positive semidefinite, by Sherman & Morrison. ``B <= I /
+    ridge`` implies ``||B v||^2 <= q / ridge`` for ``q = v' B v <= ||v||^2 / ridge``. So
+    ``||M|| <= (q / ridge) / (n + q)``, which grows in q, up to the value above. A v along which B
+    is ``1 / ridge`` attains it. If a record replaces another, the inverses differ by ``M - M'``.
+    The norm is at most the larger of the two, both being positive semidefinite: a factor of 1.
     """
     return record / (ridge * (n_samples * ridge + record))
 
@@ -67,7 +67,7 @@ class CurvatureSums(Records):
         self, X: Any, target: np.ndarray, *, max_row_norm: float, upper_bound: bool, **options: Any
     ) -> None:
         super().__init__(X, target, **options)
-        self._X, self._row_bound, self._upper_bound = X, max_row_norm, upper_bound
+        self._X, self._max_row_norm, self._upper_bound = X, max_row_norm, upper_bound
 
     def curvature(self, coef: np.ndarray) -> np.ndarray:
         """Sum over rows of ``a_i c_i x~_i x~_i'`` with each x~ clipped to the row bound.
@@ -86,11 +86,11 @@ class CurvatureSums(Records):
     def _clipped(self, X: Any) -> np.ndarray:
         """Return rows within the row bound; one whose norm overflows becomes zero."""
         X = X.astype(np.float64, copy=False)
-        # Entries of one column, stored one by one, may add up to infinity.
+        # Elements of one column, stored one by one, may add up to infinity.
         rows = self._with_intercept(np.nan_to_num(X.toarray()) if sparse.issparse(X) else X)
         with np.errstate(over="ignore"):
             norms = np.sqrt(np.square(rows).sum(axis=1))
-        scale = self._row_bound / np.maximum(norms, self._row_bound)
+        scale = self._max_row_norm / np.maximum(norms, self._max_row_norm)
         return rows * scale[:, np.newaxis]
 
     def _curvature_of_scores(self, scores: np.ndarray) -> np.ndarray:
@@ -145,7 +145,7 @@ class NewtonVault(Vault):
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class NewtonPlan(Plan):
-    """What a fit will release in each of ``n_iter`` steps, with how much noise, at which cost."""
+    """Releases of a fit in each of ``n_iter`` steps, their noise and their cost."""
 
     n_iter: int
     # L2 bounds on each record's gradient, and on each row in the curvature, intercept included.
@@ -162,7 +162,7 @@ class NewtonPlan(Plan):
         try:
             mechanism = self.direction_mechanism(1.0, self.rounding(coef_norm=0.0))
         except FloatingPointError as error:
-            # Of a parameter, as long as no data have been touched.
+            # An error of a parameter: no data have been touched yet.
             raise ValueError(str(error)) from error
         refuse_slack(mechanism, "Raise ridge.")
 
@@ -177,7 +177,7 @@ class NewtonPlan(Plan):
         if self.direction_multiplier > 0:
             if not rounding < self.ridge / 2:
                 raise FloatingPointError(
-                    f"ridge={self.ridge:g} is too small beside rounding errors of {rounding:.3g}. "
+                    f"ridge={self.ridge:g} is too small for rounding errors of {rounding:.3g}. "
                     "Raise ridge."
                 )
             # An error E moves A^-1 g by ||A^-1|| ||E|| ||(A + E)^-1|| ||g|| at most, on each side.
@@ -188,11 +188,11 @@ class NewtonPlan(Plan):
     def rounding(self, coef_norm: float) -> float:
         """Bound on the error of the mean curvature plus the ridge, in the spectral norm.
 
-        With u = 2^-53, B rows in a block, R the row bound and v the largest curvature of a
-        record: the mean of n terms of norm v is within ``(B + n / B) u v``; a clipped row within
-        ``(d + 14) u`` of its norm; the curvature of a score, whose slope is below 1/2, within
-        ``(d + 4) u R ||w||``. A solution by Cholesky factors is that of a matrix within
-        ``d (3 d + 4) u`` of its norm (Higham 2002, Theorem 10.4).
+        Let u = 2^-53, with B rows in a block, R the row bound and v the largest curvature of a
+        record. The mean of n terms of norm v is within ``(B + n / B) u v`` of the exact one. A
+        clipped row is within ``(d + 14) u`` of its norm. The curvature of a score, whose slope is
+        below 1/2, is within ``(d + 4) u R ||w||``. A solution by Cholesky factors is exact for a
+        matrix within ``d (3 d + 4) u`` of its norm (Higham 2002, Theorem 10.4).
         """
         d, n_samples, n_public = (
             self.metadata.n_features,
@@ -217,23 +217,23 @@ class NewtonPlan(Plan):
 class DoubleNoiseNewton(NamedLossMixin, PrivateLinearClassifier):
     """Differentially private logistic regression by Newton's method with double noise.
 
-    Each step releases a noisy gradient, and then the direction that the curvature makes of it,
-    with noise in proportion to the length of that gradient (Ganesh, Haghifam, Steinke & Thakurta
-    2023, "Faster differentially private convex optimization via second-order methods").
+    Each step releases a noisy gradient, and then the direction that the curvature makes of it. The
+    noise of the direction is proportional to the norm of that gradient (Ganesh, Haghifam, Steinke &
+    Thakurta 2023, "Faster differentially private convex optimization via second-order methods").
 
     Parameters
     ----------
     curvature : {"upper_bound", "hessian"}, default="upper_bound"
-        Of each record's loss: that of the parabola above it, with which Newton's method descends
-        from anywhere, or the second derivative. For more than two classes either is bounded by a
-        multiple of the identity, so that all classes share one matrix.
+        For each record's loss, the curvature of the parabola above it, with which Newton's method
+        descends from anywhere, or the second derivative. For more than two classes either is
+        bounded by a multiple of the identity, so that all classes share one matrix.
     ridge : float or "auto", default="auto"
         Added to the mean curvature before it is inverted. ``"auto"`` is v times the larger of
-        ``2 sqrt(d) r`` and ``sqrt(r)``, where ``r = 1 / (n mu)`` with mu that of one direction, v
-        is the largest curvature of a record and d the number of coefficients: the noise is then
-        shorter than the direction can be, and its own gradient than the one before.
+        ``2 sqrt(d) r`` and ``sqrt(r)``, where ``r = 1 / (n mu)`` with mu that of one direction.
+        Here v is the largest curvature of a record and d the number of coefficients. The noise is
+        then shorter than the direction can be, and its own gradient than the one before.
     clip : float or "auto", default="auto"
-        Bound on the L2 norm of each record's gradient, intercept included; ``"auto"`` is .6 of
+        Bound on the L2 norm of each record's gradient, intercept included; ``"auto"`` is 0.6 of
         ``max_row_norm``.
     max_row_norm : float, default=3.0
         Bound on the L2 norm of each row in the curvature, intercept included, to which rows are
@@ -253,11 +253,11 @@ class DoubleNoiseNewton(NamedLossMixin, PrivateLinearClassifier):
     Notes
     -----
     Guarantee: (epsilon, delta)-differential privacy, by two Gaussian releases a step, whose
-    multipliers z are fixed in advance: mu-GDP with ``mu^2`` the sum of all ``1 / z^2`` (Dong, Roth
-    & Su 2022, Theorem 4 and Corollary 2). The sum of clipped gradients has an L2 sensitivity of
-    ``clip`` (twice that under ``"replace_one"``). Given the noisy mean gradient g, the direction
-    ``A^-1 g`` has one of ``||g|| v / (ridge (n ridge + v))``, where v is the largest curvature
-    times ``max_row_norm^2``: see `dpglm.baselines.newton.direction_sensitivity`.
+    multipliers z are fixed in advance. They are mu-GDP with ``mu^2`` the sum of all ``1 / z^2``
+    (Dong, Roth & Su 2022, Theorem 4 and Corollary 2). The sum of clipped gradients has an L2
+    sensitivity of ``clip`` (twice that under ``"replace_one"``). Given the noisy mean gradient g,
+    the direction ``A^-1 g`` has one of ``||g|| v / (ridge (n ridge + v))``. Here v is the largest
+    curvature times ``max_row_norm^2``: see `dpglm.baselines.newton.direction_sensitivity`.
 
     Examples
     --------

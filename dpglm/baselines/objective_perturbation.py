@@ -3,16 +3,16 @@
 Conventions
 -----------
 The coefficients w are the exact minimiser of ``sum_i l_i(w) + (lambda/2) ||w||^2 + b'w`` with
-b ~ N(0, sigma^2 I). The penalty is on every coordinate, and each l_i is a convex function of
-``x_i'w`` whose slope keeps its sign, as those of logistic and hinge losses do. L bounds the norm of
+b ~ N(0, sigma^2 I). The penalty is on every coordinate. Each l_i is a convex function of ``x_i'w``
+whose slope keeps its sign, as those of logistic and hinge losses do. L bounds the norm of
 a record's gradient, and beta its largest second derivative, ``curvature ||x||^2``.
 
-Guarantee: ``P(A) <= Phi(Phi^-1(e^offset Q(A)) + mu)`` for the laws P, Q of two neighbours, either
-way round, and every event A, with ``mu`` the sensitivity, L or 2 L under replace-one, over sigma,
-and ``offset`` what the change of variables from b to w adds to the privacy loss. So N(mu, 1) and
-``e^-offset N(0, 1)``, with the rest of its mass where the first has none, dominate (P, Q). Such
-pairs compose by products (Zhu, Dong & Wang 2022, "Optimal accounting of differential privacy via
-characteristic function"): the squares of mu add up, and the offsets do.
+Guarantee: ``P(A) <= Phi(Phi^-1(e^offset Q(A)) + mu)`` for every event A and the distributions P, Q
+of two neighbours, either way round. Here ``mu`` is the sensitivity (L, or 2 L under replace-one)
+over sigma. The change of variables from b to w adds at most ``offset`` to the privacy loss. So
+N(mu, 1) and ``e^-offset N(0, 1)``, with the rest of its mass where the first has none, dominate
+(P, Q). Such pairs compose by products (Zhu, Dong & Wang 2022, "Optimal accounting of differential
+privacy via characteristic function"): the squares of mu add up, and the offsets do.
 
 Notes
 -----
@@ -22,14 +22,14 @@ The map from w to ``b(w) = -sum_i grad l_i(w) - lambda w`` is one to one, so w h
 *One record more.* P has the record x and Q has not. Its gradient is ``t sigma u`` with u fixed, of
 norm 1, and ``0 <= t(w) <= s = L/sigma``. Under P the loss is ``t Z + t^2/2 + log det(H_P/H_Q)``
 with ``Z = u'b/sigma`` standard normal and ``0 <= log det = log(1 + l'' x'H_Q^-1 x) <= xi =
-log(1 + beta/lambda)``. It is convex in t, hence at most ``max(0, s Z + s^2/2) + xi``; that of Q
+log(1 + beta/lambda)``. It is convex in t, hence at most ``max(0, s Z + s^2/2) + xi``. The loss of Q
 against P, under Q, is at most ``max(0, s Z + s^2/2)``. With d the profile of N(s, 1) against
-N(0, 1): ``delta_PQ(e) <= d(e - xi)`` for e >= xi, and ``delta_QP(e) <= d(e)`` for e >= 0, so that
+N(0, 1): ``delta_PQ(e) <= d(e - xi)`` for e >= xi, and ``delta_QP(e) <= d(e)`` for e >= 0. So
 ``delta_PQ(-e) = 1 - e^-e (1 - delta_QP(e)) <= d(-e)``, and in between ``delta_PQ(e) <= d(0)``: the
-first bound holds for all e. It holds for delta_QP as well. For ``1 - d(e) = e^(e/2) g(e)`` with g
-even and falling in abs(e), so that at -e < 0 the claim is ``g(e + xi) <= g(e - xi)`` if e >= xi,
-and ``e^((e - xi)/2) g(e + xi) <= g(0)`` otherwise. Minimising ``e^e Q(A) + d(e - xi)`` over e gives
-the guarantee. For slopes of either sign, abs(Z) in place of Z doubles the delta (Redberg, Koskela &
+first bound holds for all e. It holds for delta_QP as well, because ``1 - d(e) = e^(e/2) g(e)`` with
+g even and falling in abs(e). At -e < 0 the claim is ``g(e + xi) <= g(e - xi)`` if e >= xi, and
+``e^((e - xi)/2) g(e + xi) <= g(0)`` otherwise. Minimising ``e^e Q(A) + d(e - xi)`` over e gives the
+guarantee. For slopes of either sign, abs(Z) in place of Z doubles the delta (Redberg, Koskela &
 Wang 2023, "Improving the privacy and practicality of objective perturbation for differentially
 private linear learners").
 
@@ -93,29 +93,29 @@ def _offset(problem: Problem, penalty: float, mu: float) -> float:
 class ObjectivePerturbation(PerturbationMixin, PrivateLinearClassifier):
     """Differentially private linear classifier that minimises a randomly tilted loss.
 
-    A random linear term is added to the penalised loss, and its minimiser is released, with a
-    little noise that covers how far a computer's minimiser is from the exact one (Chaudhuri,
-    Monteleoni & Sarwate 2011; Kifer, Smith & Thakurta 2012; Iyengar et al. 2019).
+    A random linear term is added to the penalised loss, and its minimiser is released. A little
+    noise covers the distance of a computer's minimiser from the exact one (Chaudhuri, Monteleoni &
+    Sarwate 2011; Kifer, Smith & Thakurta 2012; Iyengar et al. 2019).
 
     Notes
     -----
-    A small penalty costs part of epsilon, and ``alpha="auto"`` chooses one that costs between a
-    fourteenth and a quarter of it, the more the larger epsilon and the number of records are beside
-    the number of coefficients.
+    A small penalty costs part of epsilon. ``alpha="auto"`` chooses one that costs between a
+    fourteenth and a quarter of it. This part grows with epsilon and with the number of records, and
+    shrinks with the number of coefficients.
 
-    Guarantee: (epsilon, delta)-differential privacy of everything a fit leaves. With lambda the
-    penalty of the sum, L and beta bounds on a record's gradient and Hessian (largest row and class
-    weight included) and b ~ N(0, sigma^2 I), the exact minimiser costs as much as a Gaussian
+    Guarantee: (epsilon, delta)-differential privacy of everything a fit leaves. Lambda is the
+    penalty of the sum, and b ~ N(0, sigma^2 I). L and beta bound a record's gradient and Hessian
+    (largest row and class weight included). The exact minimiser costs as much as a Gaussian
     release with noise multiplier ``sigma / L`` (``sigma / (2 L)`` under ``"replace_one"``), at
     ``epsilon - log(1 + beta/lambda)``: `dpglm.baselines.objective_perturbation` has the proof.
     A computer's rounded noise and unfinished minimisation show in the last bits (after Mironov
     2012). So a minimiser is accepted only if its gradient, with all rounding errors, is at most a
-    tolerance tau fixed in advance, and noise for a distance of ``2 tau / lambda`` is added and
+    tolerance tau fixed in advance. Noise for a distance of ``2 tau / lambda`` is added and
     charged. A fit that does not get there raises and releases nothing.
 
     The guarantee covers neither the time a fit takes nor the error that the minimiser was not
-    found: both depend on the data. For penalties from 1e-8 of a record's curvature on, the least
-    allowed, no data that were tried lead to that error; that none do is not proved.
+    found: both depend on the data. The least penalty allowed is 1e-8 of a record's curvature. No
+    data that were tried led to that error; that none do is not proved.
 
     Examples
     --------
@@ -154,11 +154,11 @@ class ObjectivePerturbation(PerturbationMixin, PrivateLinearClassifier):
     ) -> PerturbationPlan:
         """Return the plan of a fit that tilts its objective and releases the approximate minimiser.
 
-        ``output_mu`` is the Gaussian cost of releasing the approximate minimiser once the exact one
-        is known, and the solver may stop at a gradient of norm ``stop``.
+        ``output_mu`` is the Gaussian cost of releasing the approximate minimiser given the exact
+        one. The solver may stop at a gradient of norm ``stop``.
 
         Two approximate minimisers within ``tolerance / penalty`` of the same exact one differ by up
-        to twice that. The tilt is drawn on a grid; an ideal Gaussian differs from it by half the
+        to twice that. The tilt is drawn on a grid. An ideal Gaussian differs from it by half the
         spacing in each coordinate, which counts as an error of the gradient.
         """
         sensitivity = problem.budget.sensitivity(problem.lipschitz)
@@ -185,8 +185,8 @@ def _automatic_penalty(problem: Problem, mu: float) -> float:
     return max(problem.curvature / ratio, problem.least_penalty)
 
 
-# Shares of epsilon and delta that pay for the noise on the minimiser, and of what is left of
-# epsilon that pays for the tilt; the rest of it pays for the penalty.
+# The fraction of epsilon and delta for the noise on the minimiser, and the fraction of the
+# remaining epsilon for the tilt. The rest pays for the penalty.
 _MINIMUM_SHARE = 0.01
 _TILT_SHARE = 0.9
 
@@ -201,13 +201,13 @@ def published_parameters(
     """Return the constants of Iyengar et al. (2019), with the noise on the minimiser corrected.
 
     ``smoothness`` is a bound beta on the Hessian of a record's loss (the authors' program takes
-    L^2, four times as much for the logistic loss), and ``sensitivity`` by how much a record changes
-    the sum of the gradients (the authors take 2 L, of replacing one).
+    L^2, four times as much for the logistic loss). ``sensitivity`` is how much a record changes the
+    sum of the gradients (the authors take 2 L, for replacing one).
 
-    With ``e_out = .01 epsilon``, ``e_obj = .99 epsilon`` and ``e_p = .9 e_obj``, deltas split like
-    the epsilons: ``penalty = 2 beta / (e_obj - e_p)``, ``tilt_std = sensitivity (1 + sqrt(2
-    log(1/d_obj))) / e_p``, ``tolerance = 1/n`` and ``output_std = (2 tolerance / penalty) (1 +
-    sqrt(2 log(1/d_out))) / e_out``. The authors leave out the 2 of the last: two approximate
+    Let ``e_out = 0.01 epsilon``, ``e_obj = 0.99 epsilon`` and ``e_p = 0.9 e_obj``, with deltas
+    split like the epsilons. Then ``penalty = 2 beta / (e_obj - e_p)``, ``tilt_std = sensitivity (1
+    + sqrt(2 log(1/d_obj))) / e_p``, ``tolerance = 1/n`` and ``output_std = (2 tolerance / penalty)
+    (1 + sqrt(2 log(1/d_out))) / e_out``. The authors leave out the 2 of the last: two approximate
     minimisers near the same exact one are up to twice their distance from it apart.
     """
     output_epsilon, output_delta = _MINIMUM_SHARE * epsilon, _MINIMUM_SHARE * delta
@@ -230,8 +230,8 @@ def _classical_multiplier(delta: float) -> float:
 class ApproximateMinimaPerturbation(ObjectivePerturbation):
     """Objective perturbation as published for approximate minimisers, without tuning.
 
-    The noise in the objective, the penalty and the noise on the minimiser follow from epsilon and
-    delta by fixed constants (Iyengar, Near, Song, Thakkar, Thakurta & Wang 2019, "Towards practical
+    Fixed constants determine the noise in the objective, the penalty and the noise on the minimiser
+    from epsilon and delta (Iyengar, Near, Song, Thakkar, Thakurta & Wang 2019, "Towards practical
     differentially private convex optimization"). `ObjectivePerturbation` needs much less noise.
 
     Notes
@@ -240,7 +240,7 @@ class ApproximateMinimaPerturbation(ObjectivePerturbation):
 
     Guarantee: (epsilon, delta)-differential privacy of everything a fit leaves, with the limits of
     `ObjectivePerturbation`. The ledger charges what `dpglm.baselines.objective_perturbation` proves
-    for the noise that is drawn, an epsilon well below the one asked for; at epsilons above 10 or so
+    for the noise that is drawn, an epsilon well below the one asked for. At epsilons above about 10
     the published noise is too small, and more is drawn.
 
     Examples

@@ -44,18 +44,18 @@ _TOLERANCE_OF_SUM = 1e-11
 # Penalty of the mean loss over its curvature, below which no budget makes an automatic one go.
 _LEAST_ALPHA = 1e-6
 # The same for a penalty that is asked for. Below it, whether the minimiser is found may depend on a
-# single record: of 10,000 random tables, up to 6 failed at 1e-9 and 1e-10, and none of 80,000 here.
+# single record. Up to 6 of 10,000 random tables failed at 1e-9 and 1e-10, and none of 80,000 here.
 _LEAST_FINDABLE_ALPHA = 1e-8
-# The squares of shorter rows underflow.
+# Smaller row norms underflow when squared.
 _MIN_ROW_NORM = 1e-100
 _MOST_STEPS = 1000
-# The standard deviation that the noise may give the score of the longest row.
+# Largest standard deviation that the noise may give the score of a row with the largest norm.
 _SCORE_STD = 1 / 3
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What is public before a penalty has been chosen; bounds hold for a record and its weight."""
+    """Public facts before a penalty is chosen; bounds hold for a record and its weight."""
 
     budget: PrivacyBudget
     metadata: PublicMetadata
@@ -76,9 +76,9 @@ class Problem:
     def attainable_tolerance(self, penalty: float, noise_std: float) -> float:
         """Return a gradient norm that a solver can reach, and prove to have reached.
 
-        The penalty is that of the sum, and the noise, beside which the error of the minimiser is
-        negligible, that on the gradient. Rounding errors grow with the norm of the minimiser w of
-        J. With the tilt b, ``(penalty/2) ||w||^2 <= J(0) - <b, w>``, and ``penalty ||w|| <= ||b|| +
+        The penalty is that of the sum. The noise is that on the gradient: the error of the
+        minimiser is negligible next to it. Rounding errors grow with the norm of the minimiser w of
+        J. With the tilt b, ``(penalty/2) ||w||^2 <= J(0) - <b, w>`` and ``penalty ||w|| <= ||b|| +
         n L``.
         """
         n_samples, size = (
@@ -107,10 +107,10 @@ class Problem:
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class PerturbationPlan(Plan):
-    """What a fit will minimise and release, with how much noise, and what that costs."""
+    """Objective and release of a fit, its noise and its cost."""
 
     problem: Problem
-    # That of the sum of the losses: ``facts.alpha``, that of their mean, times the records.
+    # Penalty of the sum of the losses: ``metadata.alpha``, that of their mean, times the records.
     penalty: float
     # Largest gradient of the sum at the coefficients that stand for the minimiser,
     tolerance: float
@@ -126,7 +126,7 @@ class PerturbationPlan(Plan):
         least = _LEAST_FINDABLE_ALPHA * self.problem.curvature
         if not self.metadata.alpha >= least:
             raise ValueError(
-                f"alpha={self.metadata.alpha:g} is too small beside the curvature of a record, "
+                f"alpha={self.metadata.alpha:g} is too small for the curvature of a record, "
                 f"{self.problem.curvature:.3g}: that the minimiser is found could depend on the "
                 f"data. Raise alpha to {least:.3g} or more, or set it to 'auto'."
             )
@@ -138,7 +138,7 @@ class PerturbationPlan(Plan):
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class DescentOutputPlan(Plan):
-    """What the gradient steps will be, whose end is released, and with how much noise."""
+    """Gradient steps of a fit, whose end is released, and the noise of that."""
 
     step: float
     n_steps: int
@@ -152,9 +152,9 @@ class DescentOutputPlan(Plan):
 
 
 class MinimizerVault(Vault):
-    """A vault that releases the minimiser of a penalised loss, tilted or not, or a way towards it.
+    """A vault that releases the minimiser of a penalised loss, tilted or not.
 
-    The latter is the end of a fixed number of gradient steps.
+    Or else it releases the end of a fixed number of gradient steps.
     """
 
     def minimizer(self, plan: PerturbationPlan) -> np.ndarray:
@@ -175,7 +175,7 @@ class MinimizerVault(Vault):
 
         known = {"n_samples": plan.max_n_samples, "tilt": tilt}
         exact = partial(self._sums.minimizer, plan.penalty, plan.tolerance, **known)
-        # A record moves a tilted minimiser by any distance: its law is what the tilt keeps close.
+        # A record moves a tilted minimiser by any distance: the tilt keeps its distribution close.
         moves = None if plan.tilt is None else math.inf
         return self._release_sum(plan.output, exact, math.prod(shape), moves=moves)
 
@@ -204,13 +204,13 @@ class PerturbationMixin(NamedLossMixin):
     Parameters
     ----------
     loss : {"logistic", "smoothed_hinge"}, default="logistic"
-        Summed one-vs-rest for more than two classes, with the budget split among them: the
-        guarantee needs gradients of one fixed direction for each record, which the softmax has not.
+        Summed one-vs-rest for more than two classes, with the budget split among them. The
+        guarantee needs gradients of one fixed direction for each record, which the softmax lacks.
     half_width : float, default=0.5
         Half the width of the parabola that smooths the hinge.
     max_row_norm : float, default=None
-        Bound on the L2 norm of a row, intercept included; the features of longer rows are
-        shortened, in the fit and in predictions. It must be public: `Schema.max_row_norm` or prior
+        Bound on the L2 norm of a row, intercept included. The features of rows with larger norm are
+        clipped, in the fit and in predictions. It must be public: `Schema.max_row_norm` or prior
         knowledge, never the largest norm of the data. ``None`` means 3.
     alpha : float or "auto", default="auto"
         L2 penalty ``alpha / 2 * (||coef||^2 + intercept^2)`` on the mean loss; above 0, and the
@@ -255,13 +255,13 @@ class PerturbationMixin(NamedLossMixin):
             )
         return super()._penalty()
 
-    def _row_bound(self) -> float:
+    def _max_row_norm(self) -> float:
         max_row_norm = DEFAULT_MAX_ROW_NORM if self.max_row_norm is None else self.max_row_norm
         least = 1.0 if self.fit_intercept else _MIN_ROW_NORM
         return check_number("max_row_norm", max_row_norm, least, 1e50)
 
     def _problem(self, budget: PrivacyBudget, metadata: PublicMetadata) -> Problem:
-        max_row_norm, n_classes = self._row_bound(), max(2, metadata.n_outputs)
+        max_row_norm, n_classes = self._max_row_norm(), max(2, metadata.n_outputs)
         loss = self._loss(n_classes)
         weight = largest_weight(self.class_weight, n_classes)
         scores = np.zeros((1, metadata.n_outputs) if metadata.n_outputs > 1 else 1)
@@ -276,7 +276,7 @@ class PerturbationMixin(NamedLossMixin):
         )
 
     def _holder(self, X: Any, target: np.ndarray, loss: Loss, **options: Any) -> PenalizedLoss:
-        return PenalizedLoss(X, target, loss, max_row_norm=self._row_bound(), **options)
+        return PenalizedLoss(X, target, loss, max_row_norm=self._max_row_norm(), **options)
 
     def _train(self, vault: MinimizerVault, plan: Plan, on_step: OnStep) -> FitTrace:
         trace = self._released(vault, plan)
@@ -306,12 +306,12 @@ class PerturbationMixin(NamedLossMixin):
 def minimizer_sensitivity(lipschitz: float, penalty: float, neighboring_relation: str) -> float:
     """L2 sensitivity of the exact minimiser of a penalised sum of losses.
 
-    It is ``L / lambda``, or twice that under ``"replace_one"``, for gradients of a record of norm
-    up to L and a penalty of ``lambda ||w||^2 / 2`` beside the SUM, on every coordinate.
+    It is ``L / lambda``, or twice that under ``"replace_one"``. L bounds the gradient norm of a
+    record. The penalty ``lambda ||w||^2 / 2`` is added to the SUM, on every coordinate.
 
     At the minimiser w of one data set the gradient of the other's objective is at most L (2 L when
-    a record replaces another), and the other's objective is lambda-strongly convex: its minimiser
-    is within that over lambda of w (Chaudhuri, Monteleoni & Sarwate 2011, Corollary 8).
+    a record replaces another). The other's objective is lambda-strongly convex, so its minimiser is
+    within that over lambda of w (Chaudhuri, Monteleoni & Sarwate 2011, Corollary 8).
     """
     factor = NEIGHBORING_RELATIONS[neighboring_relation].sensitivity_factor
     return factor * lipschitz / penalty
@@ -336,11 +336,11 @@ class OutputPerturbation(PerturbationMixin, PrivateLinearClassifier):
     The noise is inversely proportional to ``alpha``; ``"auto"`` keeps the noise on the score of any
     row to a standard deviation of a third.
 
-    Guarantee: (epsilon, delta)-differential privacy of everything a fit leaves: one Gaussian
-    release of sensitivity ``(L + 2 tau) / lambda``, or ``(2 L + 2 tau) / lambda`` under
-    ``"replace_one"``, with lambda the penalty of the sum, L a bound on a record's gradient (largest
-    row and class weight included), and tau the gradient norm, rounding errors included, to which
-    the minimiser is known; with the limits of `ObjectivePerturbation`.
+    Guarantee: (epsilon, delta)-differential privacy of everything a fit leaves, with the limits of
+    `ObjectivePerturbation`. One Gaussian release has sensitivity ``(L + 2 tau) / lambda``, or ``(2
+    L + 2 tau) / lambda`` under ``"replace_one"``. Lambda is the penalty of the sum, and L bounds a
+    record's gradient (largest row and class weight included). The minimiser is known up to a
+    gradient norm of tau, rounding errors included.
 
     Examples
     --------
@@ -372,18 +372,19 @@ class OutputPerturbation(PerturbationMixin, PrivateLinearClassifier):
 def descent_sensitivity(
     clip: float, step: float, n_steps: int, alpha: float, n_samples: int, neighboring_relation: str
 ) -> float:
-    """L2 sensitivity of the end of gradient steps on the mean of clipped gradients plus a penalty.
+    """Return the L2 sensitivity of the end of gradient steps on clipped gradients and a penalty.
 
-    It is ``step T C / n``, with a penalty ``C (1 - (1 - step alpha)^T) / (alpha n)``, and twice
-    that under ``"replace_one"``, for T steps from zero and gradients of a record of norm up to C.
+    It is ``step T C / n``, or with a penalty ``C (1 - (1 - step alpha)^T) / (alpha n)``, and twice
+    that under ``"replace_one"``. T steps start at zero and descend the mean of gradients clipped to
+    norm C, plus that of the penalty.
 
     Notes
     -----
-    Each loss is convex, with a gradient of Lipschitz constant M; a gradient clipped to C is that of
+    Each loss is convex, with a gradient of Lipschitz constant M. A gradient clipped to C is that of
     another such loss where it is a row times a number that grows with the score. Then ``w - step
-    (grad(w) + alpha w)`` is a contraction by ``1 - step alpha``, for ``step <= 2 / (M + 2 alpha)``
-    (of ``grad`` the mean, of Lipschitz constant M at most, where no more than n records are in it).
-    A record moves the step from the same point by ``step C / n`` at most, and the distances of two
+    (grad(w) + alpha w)`` is a contraction by ``1 - step alpha``, for ``step <= 2 / (M + 2 alpha)``.
+    Here ``grad`` is the mean, of Lipschitz constant at most M if at most n records are in it. A
+    record moves the step from the same point by ``step C / n`` at most. The distances of two
     runs add up to the sum above (Zhang, Zheng, Mou & Wang 2017, for steps without a clip).
     """
     factor = NEIGHBORING_RELATIONS[neighboring_relation].sensitivity_factor
@@ -398,9 +399,9 @@ def descent_sensitivity(
 class DescentOutputPerturbation(PerturbationMixin, PrivateLinearClassifier):
     """Differentially private linear classifier that adds noise to the end of a gradient descent.
 
-    A fixed number of steps over all records, without noise; a record moves their end by little,
-    because they are few and short, and Gaussian noise covers that distance (Zhang, Zheng, Mou &
-    Wang 2017, "Efficient private ERM for smooth objectives").
+    A fixed number of steps over all records, without noise. A record moves their end by little,
+    because they are few and short. Gaussian noise covers that distance (Zhang, Zheng, Mou & Wang
+    2017, "Efficient private ERM for smooth objectives").
 
     Parameters
     ----------
@@ -408,8 +409,8 @@ class DescentOutputPerturbation(PerturbationMixin, PrivateLinearClassifier):
         The logistic loss is the cross entropy of the softmax for more than two classes; the hinge
         loss is then summed one-vs-rest. The plain hinge is not smooth, and has no such bound.
     clip : float, default=None
-        Bound on the L2 norm of each record's gradient. ``None`` is the largest that there can be,
-        which never clips; for more than two classes none below that is taken, because the clipped
+        Bound on the L2 norm of each record's gradient. ``None`` is the largest possible norm, which
+        never clips. For more than two classes no smaller value is accepted, because the clipped
         gradient is then that of no convex loss.
     step : float or "auto", default="auto"
         Step size on the mean gradient, at most ``2 / (M + 2 alpha)``, with M the largest curvature
@@ -426,8 +427,8 @@ class DescentOutputPerturbation(PerturbationMixin, PrivateLinearClassifier):
     Guarantee: (epsilon, delta)-differential privacy of everything a fit leaves: one Gaussian
     release of the sensitivity that `dpglm.baselines.perturbation.descent_sensitivity` proves, and
     of what rounding may add to it. Under ``"add_or_remove_one"`` steps are short enough for 16
-    times ``n_samples_estimate`` records. No iterate but the last is released. What is taken as
-    public is what `DPLogisticRegression` says.
+    times ``n_samples_estimate`` records. No iterate but the last is released. The public quantities
+    are those of `DPLogisticRegression`.
 
     Examples
     --------
@@ -491,18 +492,17 @@ class DescentOutputPerturbation(PerturbationMixin, PrivateLinearClassifier):
         clip = check_number("clip", self.clip, *CLIP_RANGE)
         if problem.metadata.n_outputs > 1 and clip < problem.joint_lipschitz:
             raise ValueError(
-                f"clip={clip:g} is below {problem.joint_lipschitz:.6g}, the longest gradient that "
-                f"there can be: with {problem.metadata.n_outputs} classes a clipped gradient is "
-                "that "
-                "of no convex loss, and the steps need not keep two runs together. Leave clip=None."
+                f"clip={clip:g} is below {problem.joint_lipschitz:.6g}, the largest gradient norm. "
+                f"With {problem.metadata.n_outputs} classes a clipped gradient is that of no "
+                "convex loss, and the steps need not keep two runs together. Leave clip=None."
             )
         return clip if clip < problem.joint_lipschitz else math.inf
 
     def _rounding(self, problem: Problem, step: float, n_steps: int, mean: float) -> float:
         """Bound what rounding moves two ends apart by, for mean gradients of this norm at most.
 
-        A step adds an error, and the steps after it keep distances. That of a gradient is doubled
-        for the rounding of the clip.
+        A step adds an error, and the steps after it keep distances. The error of a gradient is
+        doubled for the rounding of its clipping.
         """
         n_samples, size = problem.metadata.n_samples, problem.metadata.n_released
         longest = n_steps * step * mean

@@ -39,12 +39,12 @@ class CandidateLosses(Records):
         self._bound = max(feature_bound, 1.0) if self._fit_intercept else feature_bound
 
     def changes(self, coef: np.ndarray, mutation: float) -> np.ndarray:
-        """Sums over rows of the change of the loss when one coefficient changes.
+        """Return sums over rows of the change of the loss when one coefficient changes.
 
         The result has shape (2, *coef.shape): for the coefficient raised by the mutation, and
-        lowered. A row adds at most the mutation times the feature bound and its weight, up or down:
-        the slope of the loss in one score is at most 1. That holds to the last bit, because what it
-        adds is clipped to it.
+        lowered. A row adds at most the mutation times the feature bound and its weight, up or down.
+        The slope of the loss in one score is at most 1. The bound holds to the last bit, because
+        each addend is clipped to it.
         """
         shape = (2, *coef.shape)
         return self._sum(shape, lambda block: self._block_changes(block, coef, mutation))
@@ -94,7 +94,7 @@ class MutationVault(ChoosingVault):
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class GeneticPlan(Plan):
-    """What a fit will choose, one of the candidates of each generation, and what that costs."""
+    """Choices of a fit, one of the candidates of each generation, and their cost."""
 
     n_iter: int
     # By how much one coefficient changes, of shape (n_iter,).
@@ -126,9 +126,9 @@ class GeneticPlan(Plan):
         ``coef_sum`` is that of the magnitudes of the coefficients, released values.
 
         With u = 2^-53, B rows in a block and b the feature bound: a score of d columns is within
-        ``(d + 2) u b ||w||_1`` of the exact one; a loss, 1-Lipschitz in each score, within the sum
-        of these and a few u of itself, which is at most ``K (2 + |scores|)``; and a sum of n terms
-        is within ``(B + n / B) u n`` of its largest term.
+        ``(d + 2) u b ||w||_1`` of the exact one. A loss is 1-Lipschitz in each score. Its error is
+        the sum of those, plus a few u times the loss, which is at most ``K (2 + |scores|)``. A sum
+        of n terms is within ``(B + n / B) u n`` times its largest term.
         """
         n_samples = self.max_n_samples
         sizes = self.feature_bound * (coef_sum + mutation)
@@ -146,9 +146,9 @@ class PrivGene(NamedLossMixin, PrivateLinearClassifier):
     """Differentially private linear classifier fitted by a genetic algorithm.
 
     Each generation raises or lowers one coefficient: the candidates are all such changes of the
-    present coefficients, and the exponential mechanism chooses among them by their total loss
-    (Zhang, Xiao, Yang, Zhang & Winslett 2013, in the form of Lee & Kifer 2018: one parent and one
-    mutation, which shrinks geometrically).
+    present coefficients. The exponential mechanism chooses among them by their total loss (Zhang,
+    Xiao, Yang, Zhang & Winslett 2013). This is the form of Lee & Kifer 2018: one parent and one
+    mutation, which shrinks geometrically.
 
     Parameters
     ----------
@@ -173,13 +173,13 @@ class PrivGene(NamedLossMixin, PrivateLinearClassifier):
 
     Notes
     -----
-    Guarantee: (epsilon, delta)-differential privacy. When features are at most b in magnitude, a
-    change of one coefficient by s changes one record's loss by at most ``s b``, either way: the
+    Guarantee: (epsilon, delta)-differential privacy. Features are at most b in magnitude, so a
+    change of one coefficient by s changes one record's loss by at most ``s b``, either way. The
     scores have a range of ``2 s b`` (twice that under ``"replace_one"``). A choice of bounded
-    range e is ``e^2/8``-zCDP (Cesar & Rogers 2021) and has a Gaussian trade-off: e is what the
-    better of the two compositions admits. By zCDP its mu is up to 21 percent above that of a
-    Gaussian release of its epsilon, so that it needs more of a filter's limit (`PrivacyOdometer`),
-    and `PrivateSearchCV` refuses it.
+    range e is ``e^2/8``-zCDP (Cesar & Rogers 2021) and has a Gaussian trade-off. The fit takes the
+    larger e that the two compositions admit. By zCDP its mu is up to 21 percent above that of a
+    Gaussian release of its epsilon. It therefore needs more of a filter's limit
+    (`PrivacyOdometer`), and `PrivateSearchCV` refuses it.
 
     Examples
     --------

@@ -17,14 +17,14 @@ from dpglm.schema.values import null_rows, row_norms, without_duplicates
 
 UNIT_ROUNDOFF = 2.0**-53
 _BLOCK_ROWS = 2048
-# Of the norms of rows that gradients are clipped by: a shorter row has no gradient to speak of.
+# Smallest row norm to clip gradients by: a row with a smaller norm has a negligible gradient.
 _LEAST_NORM = 1e-100
-# More noise for rounding errors than this many times that for a record is not worth drawing, and
-# `GaussianSum` refuses a few times as much, when the data have been touched already.
+# Largest multiple of a record's noise to draw for rounding errors. `GaussianSum` refuses only a few
+# times as much, when the data have been touched already.
 _LARGEST_SLACK = 256.0
 _MAX_STEPS = 10_000
 _MAX_HALVINGS = 40
-# Up to so many coefficients a Newton step is exact; conjugate gradients find it beyond.
+# Most coefficients with an exact Newton step; conjugate gradients find it beyond.
 _LARGEST_DENSE = 500
 # Part of the decrease that the slope promises, which a step must bring at least.
 _LEAST_DECREASE = 0.1
@@ -47,8 +47,8 @@ def refuse_slack(mechanism: GaussianSum, advice: str) -> None:
     """Raise, before the data are touched, where rounding errors would need most of the noise."""
     if mechanism.noise_multiplier > 0 and mechanism.slack > _LARGEST_SLACK * mechanism.sensitivity:
         raise ValueError(
-            f"Rounding errors would be hidden by {mechanism.slack / mechanism.sensitivity:.3g} "
-            f"times the noise that hides a record. {advice}"
+            f"Rounding errors need {mechanism.slack / mechanism.sensitivity:.3g} times the noise "
+            f"of a record. {advice}"
         )
 
 
@@ -101,13 +101,13 @@ def joint_lipschitz(loss: Loss, n_outputs: int) -> float:
 def rounding_error(
     n_samples: int, n_coefficients: int, lipschitz: float, smoothness: float, coef_norm: float
 ) -> float:
-    """Bound on the rounding error of `PenalizedLoss.gradient_sum` over so many records.
+    """Bound the rounding error of `PenalizedLoss.gradient_sum` over `n_samples` records.
 
     ``lipschitz`` and ``smoothness`` bound the norms of a record's gradient and of its Hessian.
 
     With u = 2^-53, B rows in a block and d coefficients: a score is within ``2 (d + 2) u ||x~||
-    ||w||`` of the exact one, a slope of K outputs is accurate to a few K u, and a sum of n terms of
-    at most L, taken by blocks, is within ``(B + n/B + 2 d) u n L``.
+    ||w||`` of the exact one. A slope of K outputs is accurate to a few K u. A sum of n terms of at
+    most L, taken by blocks, is within ``(B + n/B + 2 d) u n L``.
     """
     total = terms_of_a_sum(n_samples) + 2 * n_coefficients + 64
     scores = 2 * (n_coefficients + 2) * smoothness * coef_norm
@@ -118,11 +118,11 @@ class PenalizedLoss(Records):
     """Holds rows and labels, and answers with certified minimisers of their penalised loss.
 
     With ``w`` of shape (n_columns, n_outputs), the intercept last, the function is ``sum_i a_i
-    l_i(w) + (penalty / 2) ||w||^2 + <tilt, w>``: the intercept is penalised too, so that each
+    l_i(w) + (penalty / 2) ||w||^2 + <tilt, w>``. The intercept is penalised too, so that each
     record moves the exact minimiser by a bounded distance. Coefficients of a sum below are flat.
 
     X is a finite array or CSR matrix of shape (n, n_features). The features of rows ``x~ = [x, 1]``
-    longer than ``max_row_norm`` are shortened; a row whose norm overflows contributes nothing.
+    are clipped to the norm ``max_row_norm``; a row whose norm overflows contributes nothing.
     """
 
     def __init__(
@@ -175,9 +175,9 @@ class PenalizedLoss(Records):
     def last_iterate(
         self, n_samples: int, *, step: float, n_iter: int, alpha: float, clip: float
     ) -> np.ndarray:
-        """Return the end of so many gradient steps from zero, on the sum over `n_samples`.
+        """Return the end of `n_iter` gradient steps from zero, on the sum over `n_samples`.
 
-        Gradients of records longer than ``clip`` are shortened to it, for one output only.
+        Gradients of records are clipped to the norm ``clip``, for one output only.
         """
         coef = np.zeros(self.coef_shape)
         limits = np.full((len(self._target), 1), np.inf)
@@ -229,7 +229,7 @@ class PenalizedLoss(Records):
         return blocks.reshape(n_columns * n_outputs, -1)
 
     def _slopes(self, coef: np.ndarray) -> np.ndarray:
-        """Derivatives of all rows' losses in their scores; those of the last coefficients kept."""
+        """Return the derivative of each row's loss in its scores; the last ones are kept."""
         if self._known[0] != coef.tobytes():
             scores = self._rows @ coef.reshape(self.coef_shape)
             scores = scores[:, 0] if self._n_outputs == 1 else scores
@@ -271,8 +271,8 @@ def damped_step(
     ``slope`` is the ``gradient`` at ``coef``; the step is halved until its end is low enough.
 
     A convex function changes along a step by at most the mean of the slopes in its middle and at
-    its end. Armijo's rule is asked of that bound, which drowns in rounding errors long after
-    differences of function values; should it, the end with the smallest gradient is taken.
+    its end. Armijo's rule is applied to this bound: differences of function values drown in
+    rounding errors much earlier. If the rule fails, the end with the smallest gradient is taken.
     """
     enough = 2 * _LEAST_DECREASE * (slope @ step)
     end = best = coef + step, gradient(coef + step)
@@ -287,7 +287,7 @@ def damped_step(
 
 
 def shortened(X: Any, feature_bound: float) -> Any:
-    """Return rows in double precision, the long ones shortened; a null record becomes zero."""
+    """Return rows in double precision, clipped to a norm; a null record becomes zero."""
     # A hair less, so that rounding does not lengthen rows.
     bound = feature_bound * (1 - 4 * (X.shape[1] + 8) * UNIT_ROUNDOFF)
     X = (without_duplicates(X) if sparse.issparse(X) else X).astype(np.float64)

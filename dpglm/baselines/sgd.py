@@ -28,7 +28,7 @@ def batch_rate(batch_size: float | str, n_samples: int) -> float:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class _SmallBatches(NamedLossMixin):
-    """What both estimators share: a constant clip and step, and batches by their expected size.
+    """Common parts of both estimators: a constant clip and step, and batches by expected size.
 
     Parameters
     ----------
@@ -76,13 +76,13 @@ class SGDMomentsAccountant(_SmallBatches, PrivateLinearClassifier):
     """Differentially private mini-batch SGD in the setting of the moments accountant.
 
     Small random batches, a noise multiplier of about 4, and as many steps as the budget allows
-    (Abadi et al. 2016, "Deep learning with differential privacy", in the setting of Lee & Kifer
-    2018), accounted for by privacy loss distributions rather than moments.
+    (Abadi et al. 2016, "Deep learning with differential privacy"). The setting is that of Lee &
+    Kifer 2018, and the accounting by privacy loss distributions rather than moments.
 
     Parameters
     ----------
     noise_multiplier : float, default=4.0
-        What ``max_iter="auto"`` aims at. The noise is then calibrated to the budget exactly.
+        Target of ``max_iter="auto"``. The noise is then calibrated to the budget exactly.
     max_iter : int or "auto", default="auto"
         Number of batches; ``"auto"`` is what the budget allows at ``noise_multiplier``, 20,000 at
         most.
@@ -133,9 +133,9 @@ def advanced_composition_multiplier(
       if ``e <= 1``, so that e may be ``epsilon_0 / (2 q)``.
     - The classical Gaussian mechanism (Dwork & Roth 2014, Theorem A.1) needs ``e <= 1`` as well.
     - T releases compose to ``sqrt(2 T ln(2 / delta)) epsilon_0 + T epsilon_0 (exp(epsilon_0) - 1)``
-      (Dwork & Roth 2014, Theorem 3.20), that is to ``epsilon / 2`` and, since
-      ``exp(x) - 1 <= 2 x`` for x up to 1, at most ``epsilon^2 / (4 ln(2 / delta))``, which is
-      below ``epsilon / 2`` if ``epsilon <= 2 ln(2 / delta)``.
+      (Dwork & Roth 2014, Theorem 3.20). The first term is ``epsilon / 2``. Since ``exp(x) - 1 <=
+      2 x`` for x up to 1, the second is at most ``epsilon^2 / (4 ln(2 / delta))``. This is below
+      ``epsilon / 2`` if ``epsilon <= 2 ln(2 / delta)``.
     """
     one = epsilon / (2 * math.sqrt(2 * n_iter * math.log(2 / delta)))
     largest = 2 * math.log(2 / delta)
@@ -147,7 +147,7 @@ def advanced_composition_multiplier(
     if not one <= min(2 * sampling_rate, 1.0):
         raise ValueError(
             f"max_iter={n_iter} leaves an epsilon of {one:.3g} to each batch, too large for the "
-            f"theorems at a sampling rate of {sampling_rate:.3g}: set max_iter to "
+            f"theorems at a sampling rate of {sampling_rate:.3g}. Set max_iter to "
             f"{fewest_iterations(epsilon, delta, sampling_rate)} or more."
         )
     return math.sqrt(2 * math.log(2.5 * n_iter / delta)) * 2 * sampling_rate / one
@@ -164,10 +164,10 @@ def fewest_iterations(epsilon: float, delta: float, sampling_rate: float) -> int
 class SGDAdvancedComposition(_SmallBatches, PrivateLinearClassifier):
     """Differentially private mini-batch SGD with noise by advanced composition.
 
-    Each batch gets an epsilon by the advanced composition theorem, amplified by sampling, and its
-    noise by the classical Gaussian mechanism (Bassily, Smith & Thakurta 2014, "Private empirical
-    risk minimization", in the setting of Lee & Kifer 2018). These constants are wasteful: the
-    ledger states how much less than ``epsilon`` the noise really costs.
+    Each batch gets an epsilon by the advanced composition theorem, amplified by sampling. Its noise
+    follows from the classical Gaussian mechanism (Bassily, Smith & Thakurta 2014, "Private
+    empirical risk minimization"). The setting is that of Lee & Kifer 2018. These constants are
+    wasteful: the ledger states how much less than ``epsilon`` the noise really costs.
 
     Parameters
     ----------
@@ -175,9 +175,9 @@ class SGDAdvancedComposition(_SmallBatches, PrivateLinearClassifier):
         Privacy loss bound, above 0 and at most ``2 ln(2 / delta)``. ``inf`` runs the same code
         without noise.
     neighboring_relation : {"zero_out", "add_or_remove_one"}, default="zero_out"
-        Which datasets are made indistinguishable: one record replaced by a null record that
-        contributes nothing (the number of records is public), or added or removed. The theorem
-        is not about ``"replace_one"``.
+        Neighbouring data sets: one record replaced by a null record that contributes nothing
+        (the number of records is public), or one record added or removed. The theorem
+        does not cover ``"replace_one"``.
     max_iter : int or "auto", default="auto"
         Number of batches. ``"auto"`` is ``n epsilon / 500``, the rule of Lee & Kifer, 1,000 at
         most, and as many as the theorems need at least.

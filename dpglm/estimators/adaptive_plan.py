@@ -1,4 +1,4 @@
-"""The plan of an adaptive fit: what it may spend, on what, and by which accountant."""
+"""The plan of an adaptive fit: its budget, its possible releases, and its accountant."""
 
 import math
 from collections.abc import Callable
@@ -15,25 +15,25 @@ from dpglm.privacy.selection import SELECTIONS
 from dpglm.schedules import HeavyBall, Momentum, PublicMetadata, Schedule, schedule_values
 
 _SMALLEST_GRID = 2.0**-20
-# What is affordable but for rounding errors is affordable.
+# Tolerance for rounding errors in the number of affordable iterations.
 _ROUNDING = 1e-9
 _AUTOMATIC_SPLITS = 40.0
-# The shortest and the longest that a direction counts as, where its length decides the grid.
+# Limits of the norm of a direction, if the norm determines the grid.
 _LENGTHS = (1e-50, 1e50)
 _SCALES = f"a number from {CLIP_RANGE[0]:g} up, and below {CLIP_RANGE[1]:g}"
-# Scores tell steps apart once the gain at stake is so many times the scale of their noise.
+# Scores distinguish steps once the possible gain is this multiple of the scale of their noise.
 _TELLING = 4.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Unit:
-    """What an accountant adds up: what a budget admits, an event costs, and what a cost buys."""
+    """The unit of an accountant: the capacity of a budget, and the conversions of costs."""
 
     name: str
     capacity: Callable[[PrivacyBudget], float]
     cost: Callable[[Any], float]
     noise_multiplier: Callable[[float], float]
-    # Of a choice of this type of event.
+    # The epsilon of a choice with this type of event and this cost.
     selection_epsilon: Callable[[Any, float], float]
     event: Callable[[float], FilterEvent]
 
@@ -65,15 +65,15 @@ ACCOUNTANTS["bun_steinke"] = replace(
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class AdaptivePlan(DescentPlan):
-    """What an adaptive fit may release, and what all of it costs at most.
+    """The releases that an adaptive fit may make, and their largest total cost.
 
-    Made by ``plan`` of `DPAGDClassifier`, whose parameters these are where nothing else is said.
+    Made by ``plan`` of `DPAGDClassifier`, which documents the parameters without a comment here.
     """
 
-    # The unit of costs, and what the filter admits in total.
+    # The unit of costs, and the total that the filter admits.
     accountant: str
     capacity: float
-    # Of the first gradient, and of every selection.
+    # The costs of the first gradient, and of every selection.
     gradient_cost: float
     selection_cost: float
     selection_epsilon: float
@@ -87,7 +87,7 @@ class AdaptivePlan(DescentPlan):
     step_growth: float
     step_shrink: float
     averaging: Any = None
-    # Public steps on the gradient, of which ``max_step`` is then a multiple.
+    # Public steps on the gradient; ``max_step`` is then a multiple of them.
     step_schedule: Schedule | None = None
 
     @property
@@ -97,18 +97,18 @@ class AdaptivePlan(DescentPlan):
 
     @property
     def unit(self) -> _Unit:
-        """What costs are counted in."""
+        """The unit of costs."""
         return ACCOUNTANTS[self.accountant]
 
     @property
     def second_moment_cost(self) -> float:
-        """What the release of the second moment costs, that of scales included; 0 without one."""
+        """The cost of releasing scales and the second moment; 0 without one."""
         moment = self.second_moment
         return self.capacity * moment.fraction if moment else 0.0
 
     @property
     def n_affordable(self) -> int:
-        """Number of iterations that can be paid if no gradient is refined."""
+        """Number of iterations that the budget allows if no gradient is refined."""
         if self.exact:
             return self.n_iter
         left = self.capacity - self.second_moment_cost
@@ -120,7 +120,7 @@ class AdaptivePlan(DescentPlan):
         return 0.0 if self.exact else self.unit.noise_multiplier(cost)
 
     def may_refine(self, cost: float, max_step: float, admits: Callable[..., bool]) -> bool:
-        """Whether another gradient and choice can be paid; without noise, whether they may help."""
+        """Return whether the budget allows a refinement, or without noise, whether it may help."""
         if not self.exact:
             return admits(cost, self.selection_cost)
         return self.step_shrink < 1 and max_step > self.max_step * _SMALLEST_GRID
@@ -133,18 +133,18 @@ class AdaptivePlan(DescentPlan):
         )
 
     def max_step_length(self, t: int, max_step: float, length: float) -> float:
-        """Return the largest distance on offer along a direction of this length."""
+        """Return the largest distance on offer along a direction of this norm."""
         if self.step_schedule is None:
             return max_step
         return max_step * float(self._steps[t]) * min(max(length, _LENGTHS[0]), _LENGTHS[1])
 
     def shrink_to_default(self, chosen: int, reach: float, scale: float) -> int:
-        """Return which step to take if this one was chosen, by scores with noise of this scale.
+        """Return the step to take if this one was chosen, by scores with noise of this scale.
 
-        In a whitened space the mean loss has a curvature of ``c`` at most, so that about
-        ``n c reach^2 / 2`` is at stake. The less the noise leaves of that, the nearer it is to the
-        public step, half of `reach`. It is zero, which asks for a refinement, if no step was chosen
-        and the noise is little enough for that to mean something.
+        In a whitened space the mean loss has a curvature of at most ``c``, so the possible gain is
+        about ``n c reach^2 / 2``. The larger the noise relative to this gain, the nearer the step
+        is to the public step, half of `reach`. The step is zero, which asks for a refinement, if
+        zero was chosen and the noise is small enough to trust the choice.
         """
         if self.step_schedule is None:
             return chosen
@@ -152,7 +152,7 @@ class AdaptivePlan(DescentPlan):
         weight = gain / (gain + _TELLING * scale)
         if chosen == 0 and weight >= 0.5:
             return 0
-        # A step on the grid: scores there follow from those along the line.
+        # A step on the grid.
         return max(1, round(weight * chosen + (1 - weight) * self.n_steps / 2))
 
     def __str__(self) -> str:
@@ -184,14 +184,14 @@ def make_adaptive_plan(
     step_schedule: Schedule | None = None,
     **numbers: float,
 ) -> AdaptivePlan:
-    """Fix in advance everything about an adaptive fit but its course.
+    """Fix an adaptive fit in advance, except for its course.
 
-    The parameters, with ``budget_growth``, ``n_steps`` and all that is said of steps among the
-    numbers, are those of `DPAGDClassifier`. ``n_splits`` counts parts of what a second moment
-    leaves of the capacity.
+    The parameters are those of `DPAGDClassifier`; ``budget_growth``, ``n_steps`` and those of the
+    steps are among the numbers. ``n_splits`` counts parts of the capacity that a second moment
+    leaves.
 
-    Which accountant buys more depends on the share of selections and on delta, all known in
-    advance. Running both filters and keeping the better would not be valid.
+    The better accountant depends on the fraction of selections and on delta, all known in advance.
+    Running both filters and keeping the better would not be valid.
     """
     numbers = {name: _checked(name, value) for name, value in numbers.items()}
     if loss_clip is not None:
@@ -202,7 +202,7 @@ def make_adaptive_plan(
     max_iter = min(math.ceil(n_splits), 1000) if max_iter == "auto" else max_iter
     n_iter = check_whole("max_iter", max_iter)
     if step_schedule is not None and budget.epsilon < math.inf:
-        # More cannot be paid, and public steps go their way in as many as there are.
+        # The budget allows no more, and public steps have the same total for any number.
         n_iter = min(n_iter, math.ceil(n_splits))
 
     clip = planned_clip(clip_schedule, n_iter, metadata, infinite=budget.epsilon == math.inf)
@@ -240,7 +240,7 @@ def make_adaptive_plan(
 
 @dataclass(frozen=True)
 class _Division:
-    """What the first iteration costs: 1 of ``n_splits`` parts of what the second moment leaves."""
+    """The cost of the first iteration: the part 1 / n_splits of what the second moment leaves."""
 
     budget: PrivacyBudget
     n_splits: float
@@ -255,7 +255,7 @@ class _Division:
             return math.inf, math.inf
         if self.selection_fraction == "published":
             epsilon = budget.epsilon / (2 * self.n_splits)
-            # Lee & Kifer (2018) take the Gaussian of Dwork & Roth (2014), Theorem A.1.
+            # Lee & Kifer (2018) use the Gaussian of Dwork & Roth (2014), Theorem A.1.
             classical = math.sqrt(2 * math.log(1.25 / budget.delta)) / epsilon
             mu_squared = classical**-2
             gradient = mu_squared if accountant == "gdp" else mu_squared / 2
@@ -264,7 +264,7 @@ class _Division:
         return (1 - self.selection_fraction) * iteration, self.selection_fraction * iteration
 
     def resolved(self, accountant: str) -> str:
-        """GDP, if its filter admits all the releases that the zCDP filter was to pay for."""
+        """Return GDP if its filter admits all releases that the zCDP filter would allow."""
         if accountant != "auto":
             return accountant
         budget = self.budget
@@ -280,7 +280,7 @@ class _Division:
 
 
 def _check_affordable(plan: AdaptivePlan, n_splits: float) -> None:
-    """Refuse a budget that buys no gradient and selection of any use."""
+    """Refuse a budget that allows no useful gradient and selection."""
     if plan.exact:
         return
     budget = plan.budget
@@ -288,18 +288,18 @@ def _check_affordable(plan: AdaptivePlan, n_splits: float) -> None:
     if first > plan.capacity * (1 + 1e-12):
         raise ValueError(
             f"epsilon={budget.epsilon:g} with n_splits={n_splits:g} and selection_fraction="
-            "'published' asks for a gradient and a selection that cost more than the whole "
-            "budget; raise n_splits, or give selection_fraction a number."
+            "'published': one gradient and one selection cost more than the whole budget. Raise "
+            "n_splits, or give selection_fraction a number."
         )
     smallest = LARGEST_NOISE_MULTIPLIER**-1
     excess = max(plan.noise_multiplier(plan.gradient_cost), 1 / plan.selection_epsilon) * smallest
     if excess > 1:
         enough = composed_epsilon([(plan.unit.event(plan.capacity * excess**2), 1)], budget.delta)
         raise ValueError(
-            f"epsilon={budget.epsilon:g} with delta={budget.delta:g} is too small for one gradient "
-            f"and one selection, each 1/{n_splits:g} of the budget (n_splits): the noise would be "
-            f"more than {LARGEST_NOISE_MULTIPLIER:g} times one record. epsilon={enough:.3g} would "
-            "suffice; or raise delta, or lower n_splits."
+            f"epsilon={budget.epsilon:g} with delta={budget.delta:g} and n_splits={n_splits:g} is "
+            "too small for one gradient and one selection: the noise would exceed "
+            f"{LARGEST_NOISE_MULTIPLIER:g} times one record. Use epsilon={enough:.3g} or more, "
+            "raise delta, or lower n_splits."
         )
     if plan.second_moment is not None:
         plan.second_moment.refuse_all_noise()
@@ -325,7 +325,7 @@ def _checked(name: str, value: Any) -> float:
     if name == "step_growth":
         _check_real(name, value, "a finite number, 0 or above", least=0.0)
     elif name == "max_step":
-        # Beyond it no noise of the size of the scores could be drawn, which are as large.
+        # Scores are as large as steps: beyond the limit no noise of their size could be drawn.
         _check_real(name, value, _SCALES, *CLIP_RANGE)
     else:
         _check_real(name, value)

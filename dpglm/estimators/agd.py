@@ -20,7 +20,7 @@ from dpglm.schedules import Momentum, PublicMetadata, Schedule, averaging_weight
 # Parameters of noisy gradient descent.
 _SHARED = ("clip_schedule", "momentum", "averaging", "preconditioner")
 
-# Parameters that the plan checks and takes as they are.
+# Parameters that the plan checks and takes unchanged.
 _AS_GIVEN = (
     "max_iter", "n_splits", "selection_fraction", "selection", "accountant", "n_steps", "max_step",
     "budget_growth", "step_update_every", "step_growth", "step_shrink",
@@ -35,60 +35,60 @@ class DPAGDClassifier(NamedLossMixin, PersonsMixin, PrivateLinearClassifier):
     Each iteration releases one noisy gradient and chooses privately how far to step along it. When
     no step seems to help, it pays for a more precise gradient (Lee & Kifer 2018, corrected). The
     run is charged to a privacy filter, which ends it when the next iteration cannot be paid. By
-    default it chooses around the steps of `DPLogisticRegression`, in the space of that.
+    default it chooses around the steps of `DPLogisticRegression`, in the same whitened space.
 
     Parameters
     ----------
     loss : {"logistic", "smoothed_hinge", "hinge"}, default="logistic"
-        The logistic loss is the cross entropy of the softmax for more than two classes; the hinge
-        losses (smoothed within .5 of the margin 1) are then summed one-vs-rest.
+        With more than two classes, the logistic loss is the cross entropy of the softmax, and hinge
+        losses are summed one-vs-rest. ``"smoothed_hinge"`` is smooth within 0.5 of the margin 1.
     epsilon : float, default=1.0
         Privacy loss bound, above 0. ``inf`` takes the exact best step until none helps.
     clip_schedule : float, str or Schedule, default="auto"
-        That of `DPLogisticRegression`, as are ``momentum``, ``averaging`` and ``preconditioner``.
+        As in `DPLogisticRegression`, like ``momentum``, ``averaging`` and ``preconditioner``.
     loss_clip : "auto", "range" or float, default="auto"
-        How one record's influence on the scores of the steps is bounded. ``"range"``, for two
-        classes: scores are changes of the loss whose gradient is the clipped gradient, and no
-        record moves one by more than ``max_step`` times the clip. A number: each record's loss is
+        Bound on one record's influence on the scores of the steps. ``"range"``, for two classes:
+        scores are changes of the loss whose gradient is the clipped gradient. No record then moves
+        a score by more than ``max_step`` times the clipping norm. A number: each record's loss is
         clipped to it, and each of its rows to the ``max_contributions``-th part. ``"auto"`` is
         ``"range"`` for two classes, and twice the loss of zero coefficients for more.
     n_splits : float or "auto", default="auto"
-        How many iterations at the first price the budget would buy, 1 or more; ``"auto"`` is 40.
+        Number of iterations affordable at the first cost, 1 or more; 40 if ``"auto"``.
     selection_fraction : float or "published", default=0.05
-        Share of an iteration's price that goes to choosing the step. ``"published"`` is Lee &
-        Kifer's split: ``epsilon / (2 n_splits)`` for the gradient and for the choice.
+        Fraction of an iteration's cost for choosing the step. ``"published"`` is Lee & Kifer's
+        split: ``epsilon / (2 n_splits)`` for the gradient and for the choice.
     budget_growth : float, default=0.25
         A refinement costs this times what the current gradient has cost.
     n_steps : int, default=20
-        Steps on offer besides zero, equally spaced.
+        Steps on offer in addition to zero, equally spaced.
     max_step : "auto" or float, default="auto"
-        The largest of them. ``"auto"`` is twice a public step on the released gradient: that of
-        `DPLogisticRegression`, longer as there are fewer iterations. What is taken is on the grid
-        too, next to a mean of that and the chosen step, by how far the public noise lets steps be
-        told apart. A number is the largest at first, as a distance between coefficients, and the
-        choice is taken as it is.
+        The largest step on offer. ``"auto"`` is twice a public step on the released gradient: the
+        step of `DPLogisticRegression`, larger for fewer iterations. The step taken is the grid
+        point next to a mean of the public and the chosen step, weighted by the public noise. A
+        number is the first largest step, as a distance between coefficients, and the chosen step is
+        taken unchanged.
     step_update_every : int, default=5
-        After that many accepted steps the largest of them becomes the largest on offer...
+        After this number of accepted steps the largest of them becomes the largest on offer...
     step_growth : float, default=0.2
-        ... increased by this share. Both matter if ``max_step`` is a number.
+        ... increased by this fraction. Both matter if ``max_step`` is a number.
     step_shrink : float, default=0.5
         Factor on the largest step whenever no step seems to help, 1 to keep it; for one iteration
         if ``max_step`` is ``"auto"``.
     momentum : str, float, momentum object or None, default="auto"
         How past directions enter the next, at no cost; ``None`` steps along the last gradient.
     averaging : {"auto", "uniform", "tail", "t_weighted"}, float or None, default="auto"
-        Which average of the accepted iterates is returned; ``None`` is the last, as published.
+        Average of the accepted iterates that is returned; ``None`` is the last, as published.
     selection : {"exponential", "laplace", "permute_and_flip"}, default="exponential"
         Exponential mechanism, or report noisy max with Laplace noise, or with one-sided exponential
         noise, at four times the cost for the same epsilon.
     accountant : {"auto", "gdp", "zcdp", "bun_steinke"}, default="auto"
-        Unit of the filter: Gaussian differential privacy or zero-concentrated; ``"auto"`` takes
-        the one that buys more, decided before the data are seen. ``"bun_steinke"`` is the latter
-        with the looser conversion of 2016.
+        Unit of the filter: Gaussian or zero-concentrated differential privacy. ``"auto"`` takes the
+        one that allows more, before the data are read. ``"bun_steinke"`` is ``"zcdp"`` with the
+        looser conversion of 2016.
     preconditioner : {"auto", "diagonal", "full"}, preconditioner object or None, default="auto"
         Descend in a whitened space, where steps are distances too.
     max_row_norm : float, default=None
-        Public bound on the norm of a row for the preconditioner, as of `DPLogisticRegression`.
+        Public bound on the norm of a row for the preconditioner, as in `DPLogisticRegression`.
     max_iter : int or "auto", default="auto"
         A cap; the filter may end the fit earlier. ``"auto"`` is ``n_splits``, and 1000 at most.
     class_weight : dict, default=None
@@ -99,18 +99,18 @@ class DPAGDClassifier(NamedLossMixin, PersonsMixin, PrivateLinearClassifier):
     n_iter_ : int
         Iterations begun, decided by released values alone.
     trace_ : FitTrace
-        Every release with its price, the budget left, and the step chosen.
+        Every release with its cost, the budget left, and the step chosen.
 
     Notes
     -----
     Guarantee: (epsilon, delta)-differential privacy of everything a fit leaves, for data sets that
     are neighbours under ``neighboring_relation``. Gradients are released with Gaussian noise for
-    an L2 sensitivity of ``clip``, steps by the exponential mechanism for a range of ``loss_clip``
-    (or the largest step times ``clip``), twice that under ``"replace_one"``. Prices are added by a
-    filter of fixed capacity (Smith & Thakurta 2022 for Gaussian, Feldman & Zrnic 2021 for
-    concentrated privacy), those of a second moment and of magnitudes or lengths among them. What is
-    taken as public is what `DPLogisticRegression` says. ``privacy_`` is the whole budget, whatever
-    the fit spent of it: a sum over what happened to be released would not be a bound.
+    an L2 sensitivity of ``clip``. Steps are chosen by the exponential mechanism for a range of
+    ``loss_clip``, or the largest step times ``clip``. Both double under ``"replace_one"``. A filter
+    of fixed capacity adds all costs, also of a second moment and histograms (Gaussian privacy:
+    Smith & Thakurta 2022; concentrated: Feldman & Zrnic 2021). The public facts are those of
+    `DPLogisticRegression`. ``privacy_`` is the whole budget, whatever the fit spent of it:
+    the sum of the costs of the actual releases would not be a bound.
 
     Examples
     --------
@@ -149,7 +149,7 @@ class DPAGDClassifier(NamedLossMixin, PersonsMixin, PrivateLinearClassifier):
     def as_published(cls, **parameters: Any) -> "DPAGDClassifier":
         """Return Lee & Kifer's algorithm at their constants, with noise that is valid.
 
-        Algorithm 2 of the paper (DP-AGD; Algorithm 1 is its choice of a step, NoisyMax), with the
+        Algorithm 2 of the paper (DP-AGD; Algorithm 1, NoisyMax, chooses the step), with the
         deviations listed under Notes.
 
         Parameters
@@ -163,29 +163,29 @@ class DPAGDClassifier(NamedLossMixin, PersonsMixin, PrivateLinearClassifier):
 
         Notes
         -----
-        Where this is not what is printed; the figures are percent accuracy and loss on Adult
-        (schema "adult", logistic regression) at epsilon .1, means of 10 fits ± standard error. All
-        constants together have 76.8 ± .6 and .83 ± .07:
+        Differences from the paper. Figures are percent accuracy and loss on Adult (schema "adult",
+        logistic regression) at epsilon 0.1: means of 10 fits ± standard error. With all constants
+        they are ``76.8 ± 0.6`` and ``0.83 ± 0.07``.
 
-        - The budget is converted by the tighter bound of Canonne, Kamath & Steinke (2020), not by
-          the paper's Eq. (5), which is ``accountant="bun_steinke"``: 1.54 times the rho (1.26 at
-          epsilon 1.6). With exponential noise Eq. (5) has 75.3 ± .8 and .83 ± .05.
-        - The paper tunes the penalty and does not print it. ``alpha=0.001`` is that of the authors'
-          program; 0 has 76.6 ± .5 and 1.04 ± .26, and .01 has 77.4 ± .5 and .50 ± .01, but at
-          epsilon 1.6 .376 ± .001 where .001 has .351 ± .001 and 0 has .353 ± .001 (5 fits). The
-          intercept is not penalised.
-        - ``budget_growth=0.1`` is that of the program too: the text finds .1 and .2 slightly worse
+        - The budget is converted by the tighter bound of Canonne, Kamath & Steinke (2020): 1.54
+          times the rho of the paper's Eq. (5), ``"bun_steinke"`` (1.26 times at epsilon 1.6). With
+          exponential noise Eq. (5) has ``75.3 ± 0.8`` and ``0.83 ± 0.05``.
+        - The paper tunes the penalty and does not print it. ``alpha=0.001`` is from the authors'
+          program; 0 has ``76.6 ± 0.5`` and ``1.04 ± 0.26``, 0.01 has ``77.4 ± 0.5`` and ``0.50 ±
+          0.01``. At epsilon 1.6 the losses of 0.001, 0 and 0.01 are ``0.351 ± 0.001``, ``0.353 ±
+          0.001`` and ``0.376 ± 0.001`` (5 fits). The intercept is not penalised.
+        - ``budget_growth=0.1`` is from the program too: the text finds 0.1 and 0.2 slightly worse
           than more.
         - A step is chosen with Laplace noise. The exponential noise that the text recommends is
-          ``selection="permute_and_flip"``, with 77.0 ± .5 and .78 ± .07. The program adds it with
-          the wrong sign, and leaks about twenty times the epsilon it charges.
-        - A release is paid before it is made; the pseudo-code makes it, and discards the last one
-          if it was not covered.
+          ``selection="permute_and_flip"``, with ``77.0 ± 0.5`` and ``0.78 ± 0.07``. The program
+          adds it with the wrong sign, and leaks about twenty times the epsilon it charges.
+        - A release is charged before it is made; the pseudo-code makes it, and discards the last
+          one if it was not covered.
         - Two gradients are averaged before they are normalised, as in Section 4; line 18 of
           Algorithm 2 averages with the normalised one.
-        - ``n_steps=20`` steps are on offer besides zero, as in the program.
-        - The SVM of the paper is ``loss="hinge"``. There are no mini-batches, which the paper takes
-          for its largest table: what is released here are sums over all rows.
+        - ``n_steps=20`` steps are on offer in addition to zero, as in the program.
+        - The SVM of the paper is ``loss="hinge"``. There are no mini-batches, which the paper uses
+          for its largest table: the sums here are over all rows.
 
         Examples
         --------
@@ -225,8 +225,8 @@ class DPAGDClassifier(NamedLossMixin, PersonsMixin, PrivateLinearClassifier):
                 scores, target = np.zeros((1, n_outputs)), np.zeros(1, dtype=int)
                 return 2 * float(self._loss(n_outputs).value(scores, target)[0])
             raise ValueError(
-                f"loss_clip='range' is for two classes, and there are {n_outputs}: one clip for "
-                "all classes is not the gradient of any loss. Use 'auto' or a number."
+                f"loss_clip='range' is for two classes, and there are {n_outputs}: gradients "
+                "clipped over all classes are not those of any loss. Use 'auto' or a number."
             )
         return self.loss_clip
 
@@ -238,7 +238,7 @@ class DPAGDClassifier(NamedLossMixin, PersonsMixin, PrivateLinearClassifier):
             given["step_schedule"] = None
         run = automatic_configuration(n_mu, metadata.n_features, **given)
         if self.max_step == "auto":
-            # The public step is half of the longest on offer.
+            # The public step is half of the largest on offer.
             as_given |= {"max_step": 2.0, "step_schedule": run["step_schedule"]}
         averaging_weights(run["averaging"], 1)
         preconditioner = run["preconditioner"]

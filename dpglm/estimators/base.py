@@ -1,4 +1,4 @@
-"""What all estimators share: validation, the shell of a fit, prediction."""
+"""The base of all estimators: validation, the shell of a fit, prediction."""
 
 import math
 import warnings
@@ -27,18 +27,18 @@ from dpglm.privacy.odometer import charge_odometers
 from dpglm.privacy.vault import Vault, gradient_sums
 from dpglm.schedules import PublicMetadata
 
-# Callbacks that saw a fit, by id: they may hold scores without noise. Clones have the same ones,
-# and so has the estimator that a search clones.
+# Callbacks that observed a fit, by id: they may hold scores without noise. Clones share them, and
+# so does the estimator that a search clones.
 _witnesses: WeakValueDictionary[int, Any] = WeakValueDictionary()
-# Scores of such coefficients are meaningless; float32 holds up to 3e38.
+# Scores of larger coefficients are meaningless; float32 holds up to 3e38.
 _DIVERGED = 1e30
-# Beside a larger penalty a double loses the curvature of the intercept, which has none.
+# Next to a larger penalty, a double loses the curvature of the intercept, which has no penalty.
 LARGEST_PENALTY = 1e12
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Budgeted:
-    """What `fit` may spend, and for which data sets.
+    """The budget of `fit`, and the data sets that it makes indistinguishable.
 
     Parameters
     ----------
@@ -48,9 +48,9 @@ class Budgeted:
         Probability scale of a larger loss, above 0 and below 1; choose it well below one over the
         number of records.
     neighboring_relation : {"zero_out", "replace_one", "add_or_remove_one"}, default="zero_out"
-        Which datasets are made indistinguishable: one record replaced by a null record that
-        contributes nothing, replaced by any other record, or added or removed. The number of
-        records is public under the first two.
+        Data sets are neighbours if one record is replaced by a null record that contributes
+        nothing, replaced by any other record, or added or removed. The number of records is public
+        under the first two.
     n_samples_estimate : int, default=None
         Public stand-in for the number of records; required by ``"add_or_remove_one"`` only.
     """
@@ -83,30 +83,30 @@ class PrivateLinearClassifier(Budgeted, LinearPredictions, CallbackSupportMixin,
         L2 penalty ``alpha / 2 * ||coef||^2`` on the mean loss; scikit-learn's ``1 / (n C)``. The
         intercept is never penalised.
     fit_intercept : bool, default=True
-        Whether to append a column of ones, which counts in the clip.
+        Whether to append a column of ones, which counts in clipping.
     classes : array-like of shape (n_classes,), default=None
-        The public label set. ``None`` infers it from y, which assumes that it is public.
+        The public label set. ``None`` infers the set from y, and assumes that it is public.
     class_weight : dict, default=None
         Public weight of each class, applied to the gradients before they are clipped.
 
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
-        Sorted, and of the type of y, which is public, if that can hold all ``classes`` and is not
-        float, which labels become where they may be missing.
+        Sorted, and of the type of y, which is public, if this type holds all ``classes`` and is not
+        float. Labels become floats if they may be missing.
     coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
-        ``trace_.coef`` but for the intercept, rounded to float32 if X is an array of that.
+        ``trace_.coef`` without the intercept, rounded to float32 if X is a float32 array.
     intercept_ : ndarray of shape (1,) or (n_classes,)
     n_iter_ : int
-        Always ``max_iter``: when to stop never depends on the data.
+        Always ``max_iter``: the end of the fit never depends on the data.
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (n_features,)
         Only where X has column names that are all strings.
     privacy_ : PrivacyLedger
-        What the fit released and what it cost, with all assumptions. Where public facts decide
-        which records each fit sees, several fits on the same records cost
+        The releases of the fit and their cost, with all assumptions. If public facts decide which
+        records each fit uses, several fits on the same records cost
         ``first.privacy_ + second.privacy_``. A grid search that chooses by scores on private
-        records is not covered: those scores have no noise.
+        records is not covered: these scores have no noise.
     trace_ : FitTrace
         Released values of every iteration.
     """
@@ -116,15 +116,15 @@ class PrivateLinearClassifier(Budgeted, LinearPredictions, CallbackSupportMixin,
     classes: ArrayLike | None = None
     class_weight: dict[Any, float] | None = None
 
-    # How many rows of one person count; None where each row is a record.
+    # Number of rows of one person that count; None if each row is a record.
     max_contributions: ClassVar[int | None] = None
     _vault_type: ClassVar[type[Vault]] = Vault
     _reads_blocks: ClassVar[bool] = True
     _learns_little: ClassVar[bool] = False
 
-    # Subclasses have `_loss`, which returns the loss for so many classes; `_plan`, which fixes the
-    # run of a budget and public facts in advance; and `_train`, which returns the trace, with the
-    # coefficients, of what it asks the vault for.
+    # Subclasses define three methods. `_loss` returns the loss for a number of classes. `_plan`
+    # fixes the run in advance, from a budget and public facts. `_train` asks the vault for releases
+    # and returns their trace, with the coefficients.
 
     def _penalty(self) -> float:
         if (
@@ -138,13 +138,13 @@ class PrivateLinearClassifier(Budgeted, LinearPredictions, CallbackSupportMixin,
         return float(self.alpha)
 
     def plan(self, n_samples: int, n_features: int, n_classes: int = 2) -> PrivacyPlan:
-        """Return what a fit would release and spend, without any data.
+        """Return the releases of a fit and their cost, without any data.
 
         Parameters
         ----------
         n_samples : int
-            Number of records, of groups where ``max_contributions`` is given; ignored for
-            ``n_samples_estimate`` under ``"add_or_remove_one"``.
+            Number of records, of groups if ``max_contributions`` is given. Under
+            ``"add_or_remove_one"`` it is ignored for ``n_samples_estimate``.
         n_features : int
             Number of columns of X.
         n_classes : int, default=2
@@ -163,7 +163,7 @@ class PrivateLinearClassifier(Budgeted, LinearPredictions, CallbackSupportMixin,
     def _planned(
         self, n_samples: int, n_features: int, n_classes: int, max_row_norm: float | None = None
     ) -> PrivacyPlan:
-        """Return the plan of a fit, whose rows may say how long they are at most."""
+        """Return the plan of a fit, whose rows may have a bound on their norms."""
         for name, value, least in (
             ("n_samples", n_samples, 1),
             ("n_features", n_features, 1),
@@ -217,10 +217,10 @@ class PrivateLinearClassifier(Budgeted, LinearPredictions, CallbackSupportMixin,
         ----------
         X : {array-like, CSR matrix} of shape (n_samples, n_features), or blocks of rows
             Blocks are read again in every pass over the data, and their rows are never all in
-            memory: a Zarr array or HDF5 dataset of that shape, a `numpy.memmap` of more than
-            1 GiB, a dask array or data frame, any re-iterable of ``(X, y)`` blocks, or a `Source`.
+            memory. Blocks are a Zarr array, HDF5 dataset, `numpy.memmap` of more than 1 GiB, dask
+            array or data frame, any re-iterable of ``(X, y)``, or a `Source`.
         y : array-like of shape (n_samples,), default=None
-            Class labels: an array, or a dask array or series with one of dask. ``None`` if X is a
+            Class labels: an array, or with dask a dask array or series. ``None`` if X is a
             `Source` or yields ``(X, y)`` blocks.
 
         Returns
@@ -231,8 +231,8 @@ class PrivateLinearClassifier(Budgeted, LinearPredictions, CallbackSupportMixin,
         ------
         ValueError
             For bad parameters or data, before any noise is drawn; for blocks that change between
-            two passes, when they do. If a fit fails after its first draw of noise, the estimator is
-            left unfitted and the exception carries ``privacy_ledger``, the cost of the full plan.
+            two passes, when they do. If a fit fails after its first draw of noise, the estimator
+            stays unfitted. The exception then has ``privacy_ledger``, the cost of the full plan.
         OSError
             If a block cannot be read; nothing is released from a part of the blocks.
 
@@ -242,8 +242,8 @@ class PrivateLinearClassifier(Budgeted, LinearPredictions, CallbackSupportMixin,
             If `seeded_noise` makes the noise reproducible, or ``delta`` exceeds one over the
             number of records.
         UtilityWarning
-            With an intercept, if the release of a preconditioner shows one column and no other, or
-            next to none for a budget too small for so many; it says nothing beyond the release.
+            If the budget is too small for the columns and a preconditioner's release shows hardly
+            any; with an intercept, if it shows only one. The warning depends on the release alone.
         """
         return self._fit_table(X, y)
 
@@ -253,8 +253,8 @@ class PrivateLinearClassifier(Budgeted, LinearPredictions, CallbackSupportMixin,
             with table_of(self, X, y, **of_rows) as data:
                 return self._fit(data)
         except BaseException as error:
-            # An interrupt may come once the fit is over, or has failed; and an error may have the
-            # ledger of another fit, which a callback or the data made.
+            # An interrupt may come after the fit has ended or failed. An error may have the ledger
+            # of another fit, which a callback or the data made.
             if "privacy_" in vars(self):
                 error.privacy_ledger = self.privacy_  # type: ignore[attr-defined]
             self._forget()
@@ -262,7 +262,7 @@ class PrivateLinearClassifier(Budgeted, LinearPredictions, CallbackSupportMixin,
 
     def _fit(self, data: Arrays | SourceData) -> Self:
         self.classes_ = data.classes(self.classes)
-        # It is public, as a parameter is. No guarantee rests on it: rows are clipped to it.
+        # The bound is public, as a parameter is. No guarantee depends on it: rows are clipped.
         bound = data.max_row_norm and math.hypot(data.max_row_norm, bool(self.fit_intercept))
         plan = self._planned(*data.shape, len(self.classes_), bound)
         with np.errstate(all="ignore"):
@@ -277,8 +277,8 @@ class PrivateLinearClassifier(Budgeted, LinearPredictions, CallbackSupportMixin,
         charge_odometers(plan.ledger, self, data.given)
         finish_step, finish_fit = self._callback_hooks(data, plan)
         try:
-            # Whether numpy complains would depend on the data. Steps that are too long overflow,
-            # of which _set_coefficients warns once, in words.
+            # Warnings of numpy would depend on the data. Steps that are too large overflow, and
+            # _set_coefficients warns once.
             with np.errstate(all="ignore"):
                 trace = self._train(vault, plan, finish_step)
             vault.check_unbroken()
@@ -300,7 +300,7 @@ class PrivateLinearClassifier(Budgeted, LinearPredictions, CallbackSupportMixin,
         class_weight: np.ndarray | None,
         **options: Any,
     ) -> Any:
-        """Return the holder of the private data, for the vault alone."""
+        """Return the holder of the private data, for the vault only."""
         return self._holder(
             X,
             target,
@@ -312,7 +312,7 @@ class PrivateLinearClassifier(Budgeted, LinearPredictions, CallbackSupportMixin,
         )
 
     def _holder(self, X: Any, target: np.ndarray, loss: Loss, **options: Any) -> Any:
-        """Return what answers the vault of this estimator with sums over the rows."""
+        """Return the object that gives this estimator's vault sums over the rows."""
         return gradient_sums(X, target, loss, **options)
 
     def _space(self, metadata: PublicMetadata) -> Coordinates:
@@ -329,12 +329,12 @@ class PrivateLinearClassifier(Budgeted, LinearPredictions, CallbackSupportMixin,
     def _callback_hooks(
         self, data: Arrays | SourceData, plan: PrivacyPlan
     ) -> tuple[OnStep, Callable[[], None]]:
-        """Return what to call after each iteration and after the last: all use of callbacks.
+        """Return the functions to call after each iteration and after the last one.
 
         scikit-learn hands callbacks the raw data: they are trusted code. They get copies (made
-        only for callbacks that ask), or None where the data are read in blocks. A request to stop
-        is refused, because it may rest on scores without noise. An iteration begins where the last
-        one ended; one that then takes no step, as an adaptive fit's last, ends as an empty task.
+        only for callbacks that ask), or None if the data are read in blocks. A request to stop is
+        refused, because it may depend on scores without noise. Each iteration begins when the last
+        one ends. An iteration without a step, as an adaptive fit's last, ends as an empty task.
         """
         if not getattr(self, "_skl_callbacks", []):
             return None, lambda: None
@@ -358,8 +358,8 @@ class PrivateLinearClassifier(Budgeted, LinearPredictions, CallbackSupportMixin,
             if stop and not refused:
                 refused = True
                 warnings.warn(
-                    "A callback asked to stop the fit; the request is ignored, because when to "
-                    "stop may reveal what was computed from the data without noise.",
+                    "A callback asked to stop the fit; the request is ignored, because the "
+                    "iteration at which a fit stops may reveal scores without noise.",
                     PrivacyWarning,
                     stacklevel=7,
                 )
@@ -375,7 +375,7 @@ class PrivateLinearClassifier(Budgeted, LinearPredictions, CallbackSupportMixin,
         return finish_step, finish_fit
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what is pickled: without callbacks that saw a fit."""
+        """Return the state to pickle, without callbacks that observed a fit."""
         state = dict(super().__getstate__())
         if "_skl_callbacks" in state:
             callbacks = state["_skl_callbacks"]
@@ -397,11 +397,11 @@ class PersonsMixin:
     Parameters
     ----------
     max_weight : float, default=10.0
-        Public bound on ``sample_weight``, at most 1e6; larger weights count as this.
+        Public bound on ``sample_weight``, at most 1e6; larger weights are clipped to it.
     max_contributions : int, default=None
-        How many rows of one person count, a public number. ``fit`` then wants ``groups``, a record
-        is all rows of one person, and numbers of records (``n_samples_estimate`` too) are numbers
-        of persons. ``None``: each row is a record.
+        Public number of rows of one person that count. ``fit`` then needs ``groups``, a record is
+        all rows of one person, and numbers of records (``n_samples_estimate`` too) are numbers of
+        persons. ``None``: each row is a record.
     """
 
     max_weight: float = 10.0
@@ -418,18 +418,18 @@ class PersonsMixin:
         sample_weight: ArrayLike | None = None,
         groups: ArrayLike | None = None,
     ) -> Self:
-        """Fit as `PrivateLinearClassifier.fit` does, records being weighted, or of several rows.
+        """Fit as `PrivateLinearClassifier.fit` does, with weights or with several rows per person.
 
         Parameters
         ----------
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights, 0 or above, each made from its own record and public facts; best near 1, since
-            sums are divided by the number of records and never by that of weights. A gradient is
-            clipped after its weight, and so is a row of the second moment, so that the sensitivity
-            is the same with any weights. Not for blocks of rows.
+            Weights, 0 or above, each made from its own record and public facts. Best near 1: sums
+            are divided by the number of records, never by the sum of weights. Gradients and rows of
+            the second moment are weighted and then clipped, so weights do not change the
+            sensitivity. Not for blocks of rows.
         groups : array-like of shape (n_samples,), default=None
-            Whose row each is, with ``max_contributions``: of each person the first rows count, so
-            many in the order of the table, and these are clipped together. Not for blocks of rows.
+            The person of each row, with ``max_contributions``: the first ``max_contributions`` rows
+            of each person count, and are clipped together. Not for blocks of rows.
 
         Examples
         --------
@@ -448,10 +448,10 @@ class PersonsMixin:
 
 
 def warn_of_seed(seeded: bool, stacklevel: int) -> None:
-    """Warn if the noise of what is released next follows from a seed."""
+    """Warn if the noise of the next release follows from a seed."""
     if seeded:
         warnings.warn(
-            "seeded_noise makes the noise reproducible: whoever learns the seed can remove the "
+            "seeded_noise makes the noise reproducible: anyone with the seed can remove the "
             "noise. Use it for tests and public data only.",
             PrivacyWarning,
             stacklevel=stacklevel,
@@ -459,7 +459,7 @@ def warn_of_seed(seeded: bool, stacklevel: int) -> None:
 
 
 def warn_of_delta(budget: PrivacyBudget, n_samples: int, stacklevel: int) -> None:
-    """Warn if delta would allow to release one of so many records outright."""
+    """Warn if delta would allow to release one of the records outright."""
     if budget.delta > 1 / n_samples and budget.epsilon < math.inf:
         warnings.warn(
             f"delta={budget.delta:g} exceeds 1/n = {1 / n_samples:.3g}: releasing a record "

@@ -1,8 +1,8 @@
 """The numbers of the default rule: all that were fitted by experiment, one a line.
 
-A default fit releases the units of columns where no public norm of rows is known, one second
-moment, and `N_ITER` sums of clipped gradients. docs/defaults.md explains the rule on one page, and
-benchmarks/trials.md has the experiments that chose the numbers.
+A default fit releases one second moment and `N_ITER` sums of clipped gradients. If no bound on row
+norms is public, units of the columns come first. docs/defaults.md explains the rule on one page,
+and benchmarks/trials.md has the experiments that chose the numbers.
 
 In the comments, n mu is the number of records times the privacy budget as Gaussian differential
 privacy, at a sensitivity of one. The snr is n mu over the effective dimension of the features.
@@ -10,23 +10,23 @@ privacy, at a sensitivity of one. The snr is n mu over the effective dimension o
 
 # The units of columns.
 UNITS_FRACTION = 0.03  # of mu^2: costs the other releases 1.5 % of mu
-MAX_COUNT_NOISE = 0.05  # of n: above this noise rows are counted, as too few elements would show
+MAX_COUNT_NOISE = 0.05  # of n: above this noise row norms are used, as too few elements would show
 DETECTED_FRACTION = 0.02  # of n: rarer elements do not set the unit of a column
 POOLED_SIZES = 3  # sizes: elements spread over a factor of 8 are detected together
 SMALLEST_USUAL_SIZE = 1 / 32  # columns of this size to 1 keep their units, as one-hot codes have
-N_MU_PER_SQUARED_NORM = 7.0  # rows of norm l are learned from if n mu is 7 l^2
+N_MU_PER_SQUARED_NORM = 7.0  # learning from rows of norm l takes an n mu of 7 l^2
 UNDETECTED_NORM = 8.0  # times the usual norm: too small a guess loses more than too large a one
 
 # The second moment.
 MOMENT_FRACTION = 0.15  # of mu^2: flat from 0.07 to 0.15
-ROW_NORM = 2.0  # clipping norm of centered rows: nine numbers within 1/2 and an intercept have 1.8
+ROW_NORM = 2.0  # clipping norm of centered rows: 1.8 for nine numbers within 1/2 and an intercept
 
 # The gradients.
 N_ITER = 24  # iterations in a whitened space: 16 to 40 are alike
 SATURATION_SNR = 200.0  # snr at which gradients of rows of typical norm are no longer clipped
 CLIPPING_POWER = 1 / 3  # of the snr below that, and of the curvature in steps
 TOTAL_STEP_PER_SNR = 2.0  # early stopping: a total step W is a ridge of about 1 / W
-MAX_STEP = 1.75  # a third of where Nesterov's method diverges, as the curvature is noisy
+MAX_STEP = 1.75  # a third of the step that diverges with Nesterov's method: curvature is noisy
 MOSTLY_NOISE = 12.0  # times the part above the noise: a larger dimension of a diagonal is noise
 PRIOR_FRACTION = 0.25  # of the ridge: strength of the prior; 0.1 to 0.5 are alike
 

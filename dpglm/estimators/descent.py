@@ -47,10 +47,10 @@ _RUN = (
 def automatic_configuration(
     n_mu: float, n_columns: int, sampling_rate: float = 1.0, **given: Any
 ) -> dict[str, Any]:
-    """Return the parameters of a run, those that are ``"auto"`` or missing by the default rule.
+    """Return the parameters of a run; the default rule sets ``"auto"`` and missing ones.
 
     ``n_mu`` is the number of records times the budget mu at a sensitivity of one, and
-    ``n_columns`` the length of a row, intercept included.
+    ``n_columns`` the number of columns, intercept included.
     """
     chosen = {
         name: value
@@ -59,10 +59,10 @@ def automatic_configuration(
     }
     default = "full" if n_columns <= defaults.MAX_FULL_COLUMNS else "diagonal"
     preconditioner = check_preconditioner(chosen.pop("preconditioner", default))
-    # Elsewhere columns are correlated, and acceleration diverges.
+    # In other spaces columns are correlated, and acceleration diverges.
     whitened = isinstance(preconditioner, FullPreconditioner) and sampling_rate == 1
     momentum = NesterovMomentum() if whitened else HeavyBall(0.0)
-    # Momentum that changes no total step suits step sizes of one's own.
+    # Momentum that changes no total step suits custom step sizes.
     momentum = BiasCorrectedMomentum(0.5) if "step_schedule" in chosen else momentum
     momentum = check_momentum(chosen.pop("momentum", momentum))
     power = defaults.CLIPPING_POWER
@@ -82,10 +82,10 @@ def automatic_configuration(
 def _optimal_n_iter(
     metadata: PublicMetadata, *, noise_schedule: Schedule, clip_schedule: Schedule, **_: Any
 ) -> int:
-    """Return the length of the run with the lowest bound, at the first clip of the schedule."""
+    """Return the number of iterations with the lowest bound, at the first clipping norm."""
     try:
         if metadata.sampling_rate != 1:
-            raise ValueError("its bound is that of all records in each iteration: no sampling_rate")
+            raise ValueError("its bound needs all records in each iteration; use sampling_rate=1")
         clip = planned_clip(clip_schedule, 1, metadata, infinite=False)
         constants = public_constants(replace(metadata, clip=clip))
     except ValueError as error:
@@ -100,57 +100,55 @@ class NoisyDescentMixin(NamedLossMixin):
     Parameters
     ----------
     noise_schedule : float, str or Schedule, default="auto"
-        Shape of the noise's standard deviation over the iterations; the whole of it is calibrated
-        to the budget. ``"auto"`` is constant.
+        Shape of the noise's standard deviation over the iterations, calibrated to the budget.
+        ``"auto"`` is constant.
     clip_schedule : float, str or Schedule, default="auto"
         Bound on the L2 norm of each record's gradient, intercept included, jointly over the
-        classes; after a preconditioner, in units of the typical norm of a row. ``inf`` is
-        allowed with ``epsilon=inf`` only. ``"auto"`` grows with the records and the budget, and
-        falls with the released dimension (docs/defaults.md).
+        classes. After a preconditioner its unit is the typical norm of a row. ``inf`` is allowed
+        with ``epsilon=inf`` only. ``"auto"`` grows with the records and the budget, and falls with
+        the released dimension (docs/defaults.md).
     step_schedule : float, str or Schedule, default="auto"
         Step sizes on the mean gradient. ``"auto"`` has equal steps, whose total grows with the
-        same numbers as the clip.
+        same numbers as the clipping norm.
     momentum : str, float, momentum object or None, default="auto"
         ``"nesterov"``, ``"bias_corrected"`` or ``"heavy_ball"``, whose coefficient is 0.6; a number
         is the coefficient of a heavy ball. ``"auto"`` is `NesterovMomentum` in a space that a
-        `FullPreconditioner` whitens and none elsewhere; with a ``step_schedule`` of one's own it is
+        `FullPreconditioner` whitens and none in other spaces. With a custom ``step_schedule`` it is
         ``BiasCorrectedMomentum(0.5)``.
     averaging : {"auto", "uniform", "tail", "t_weighted"}, float or None, default="auto"
-        Which average of the iterates is returned: a number is the last part of the run, ``"tail"``
+        Average of the iterates that is returned. A number is the last part of the run, ``"tail"``
         and ``"auto"`` the last half, and ``None`` the last iterate. Costs no privacy.
     preconditioner : {"auto", "diagonal", "full"}, Preconditioner or None, default="auto"
-        A `DiagonalPreconditioner` or `FullPreconditioner` spends a share of the budget on the
-        second moment of the features and descends in a whitened space, where the clip is in units
-        of the typical norm of a row. ``alpha`` keeps its meaning, on the original coefficients,
-        which after a `FullPreconditioner` also have a weak prior.
-        ``"auto"`` is ``"full"`` for up to 512 columns and ``"diagonal"`` beyond; columns should
-        then be of size about 1; others are divided by released powers of two, and centered, unless
-        there is a ``max_row_norm``.
+        A `DiagonalPreconditioner` or `FullPreconditioner` spends a fraction of the budget on the
+        second moment of the features. The descent is in a whitened space, where the unit of the
+        clipping norm is the typical norm of a row. ``alpha`` still penalises the original
+        coefficients, which after a `FullPreconditioner` also have a weak prior. ``"auto"`` is
+        ``"full"`` for up to 512 columns and ``"diagonal"`` beyond. Columns should have a size of
+        about 1: without a ``max_row_norm``, others are divided by released powers of two, and
+        centered.
     noise_multiplier : float, default=None
         With ``max_iter="budget"``: the standard deviation of the noise over the sensitivity, in the
-        first iteration. ``noise_schedule`` says how it goes on, so that where the clip falls
-        iterations cost less and less.
+        first iteration. ``noise_schedule`` sets the others: iterations cost less as the clipping
+        norm falls.
     max_iter : int, "auto", "optimal" or "budget", default="auto"
         Number of iterations, each one release. ``"auto"`` is 24 of all records in a space that a
         `FullPreconditioner` whitens, and 87 of random batches or in any other space. ``"optimal"``
-        minimises the bound of Hong, Wang & Zhou (2022) for the noise schedule, constant or
-        `DynamicNoise`: without a preconditioner, for a smooth loss with a penalty, from
-        ``max_row_norm``. ``"budget"`` makes as many as the budget pays for at ``noise_multiplier``,
-        instead of calibrating the noise: they are counted before the data are touched, and on
-        random batches the noise is rounded up to 12 levels.
+        minimises the bound of Hong, Wang & Zhou (2022) for constant or `DynamicNoise`. It needs a
+        smooth loss, a penalty and ``max_row_norm``, and no preconditioner. ``"budget"`` makes as
+        many iterations as the budget allows at ``noise_multiplier``. They are counted before the
+        data are read, and on random batches the noise is rounded up to 12 levels.
     sampling_rate : float, default=1.0
         Chance of each record to be in the batch of an iteration, independently of the others; 1
         uses all records every time. Below 1 the accounting needs dp-accounting (``pip install
         "dpglm[accounting]"``).
     batches : {"poisson", "without_replacement"}, default="poisson"
-        How batches are drawn: ``"poisson"`` as above, their size being private; or
-        ``"without_replacement"``, under ``"replace_one"`` only, ``sampling_rate * n_samples``
-        records (rounded) without replacement, of which every set is as likely. The latter takes
-        twice the noise.
+        ``"poisson"`` draws batches as above, with a private size. ``"without_replacement"``, under
+        ``"replace_one"`` only, draws ``sampling_rate * n_samples`` records (rounded), every set
+        with the same chance, and takes twice the noise.
     max_row_norm : float, default=None
         Largest L2 norm that a row can have, intercept included, a public fact
-        (`Schema.max_row_norm`). ``None`` takes the bound that rows of ``schema.transformer()``
-        carry, if they do. It is that of a preconditioner without one. Without a preconditioner,
+        (`Schema.max_row_norm`). ``None`` takes the bound of rows from ``schema.transformer()``, if
+        they have one. A preconditioner without a norm uses it. Without a preconditioner,
         ``"dynamic"`` noise, ``"convex"`` and ``"smooth"`` steps and ``max_iter="optimal"`` follow
         from it.
     """
@@ -176,7 +174,7 @@ class NoisyDescentMixin(NamedLossMixin):
         given = {name: getattr(self, name) for name in _RUN}
         chosen = automatic_configuration(n_mu, metadata.n_features, **given)
         preconditioner = chosen.pop("preconditioner")
-        # Intervals take the noise of the second moment for the same everywhere.
+        # Intervals assume the same noise in all elements of the second moment.
         centered = self.fit_intercept and debiasing is None
         first = mu, n_mu, metadata.n_features, centered, metadata.max_row_norm
         moment = preconditioner and preconditioner.release_plan(*first)
@@ -199,13 +197,13 @@ class NoisyDescentMixin(NamedLossMixin):
         )
 
     def _noise_multiplier(self) -> float | None:
-        """Return the noise multiplier, checked, if it is the number of iterations that follows."""
+        """Return the checked noise multiplier if it determines the number of iterations."""
         longest = isinstance(self.max_iter, str) and self.max_iter == "budget"
         if longest != (self.noise_multiplier is not None):
             raise ValueError(
                 f"max_iter={self.max_iter!r} with noise_multiplier={self.noise_multiplier!r}: give "
-                "max_iter='budget' and a noise_multiplier, or neither. The budget decides either "
-                "how many iterations there are or how noisy they are."
+                "max_iter='budget' and a noise_multiplier, or neither. The budget determines "
+                "either the number of iterations or their noise."
             )
         if not longest:
             return None
@@ -232,37 +230,40 @@ class DPLogisticRegression(NoisyDescentMixin, PersonsMixin, PrivateLinearClassif
     """Differentially private logistic regression.
 
     Noisy gradient descent, on all records or on random batches, on the mean logistic loss (softmax
-    for more than two classes), with the noise of the whole run calibrated to (epsilon, delta)
-    before the data are touched.
+    for more than two classes). The noise of the whole run is calibrated to (epsilon, delta) before
+    the data are read.
 
     Parameters
     ----------
     inference_fraction : float, default=0.0
-        Part of the budget mu^2 for what `inference` needs: .5 suits most; predictions have so much
-        less. A few gradients and a curvature are released after the descent, for two classes and up
+        Fraction of the budget mu^2 for `inference`, taken from that of predictions: 0.5 suits most
+        uses. A few gradients and a curvature are released after the descent, for two classes and up
         to 512 columns.
 
     Notes
     -----
-    Guarantee: (epsilon, delta)-differential privacy of everything a fit leaves, for data sets that
-    are neighbours under ``neighboring_relation``. Each iteration releases one sum of clipped
-    gradients, of L2 sensitivity ``clip`` (twice that under ``"replace_one"``), with Gaussian
-    noise. Before them a preconditioner releases one second moment, and before that, without a
-    ``max_row_norm``, a histogram: of the magnitudes of each column or, where the budget is too
-    small, of the norms of rows. With an ``inference_fraction`` eleven sums of gradients and one
-    curvature of weighted rows come last. The composition is exact (Dong, Roth & Su 2022), or with
-    mini-batches an upper bound tight to about 1e-4. Parameters, the number of features and the
-    label set are taken to be public, and so is the number of records except under
-    ``"add_or_remove_one"``. A fit that fails after noise was drawn leaves the estimator unfitted,
-    and the exception carries ``privacy_ledger``, the cost of the full plan.
+    Everything that ``fit`` stores is (epsilon, delta)-differentially private under
+    ``neighboring_relation``. A fit makes these releases, in this order, with Gaussian noise:
+
+    1. with a preconditioner, but no ``max_row_norm``, a histogram: of the magnitudes of each column
+       or, if the budget is too small, of row norms;
+    2. with a preconditioner, one second moment of clipped rows;
+    3. in each iteration, one sum of clipped gradients, of L2 sensitivity ``clip`` (``2 clip`` under
+       ``"replace_one"``);
+    4. with an ``inference_fraction``, eleven sums of gradients and one curvature of weighted rows.
+
+    Composition is exact (Dong, Roth & Su 2022); with mini-batches it is an upper bound, tight to
+    about 1e-4. Parameters, the number of features and the label set are assumed public, and so is
+    the number of records except under ``"add_or_remove_one"``. If a fit fails after noise was
+    drawn, the estimator stays unfitted. The exception has ``privacy_ledger``, the cost of the full
+    plan.
 
     The algorithm of Yu, Zhang & Chen (2018) at their constants is ``DPLogisticRegression(
     epsilon=2.0, delta=1e-5, sampling_rate=0.01, noise_multiplier=z, max_iter="budget",
     clip_schedule=Polynomial(12.0, 6.0, horizon=T), momentum=0.6, step_schedule=0.02,
-    averaging=None, preconditioner=None)``, where a constant clip would need the noise z for T
-    iterations (``PrivacyCalculator.noise_multiplier``): as the clip falls the same noise costs
-    less, and there are more. Sums are divided by the public expected batch size. The text says
-    neither T nor delta.
+    averaging=None, preconditioner=None)``. A constant clipping norm needs the noise z for T
+    iterations (``PrivacyCalculator.noise_multiplier``); a falling one allows more iterations. Sums
+    are divided by the public expected batch size. The paper gives neither T nor delta.
 
     Examples
     --------
@@ -286,19 +287,19 @@ class DPLogisticRegression(NoisyDescentMixin, PersonsMixin, PrivateLinearClassif
     ) -> InferenceResults:
         """Return standard errors, intervals and tests of a fit with an ``inference_fraction``.
 
-        It costs nothing more, and may be asked again.
+        It costs no more privacy, and may be repeated.
 
         Parameters
         ----------
         level : float, default=0.95
-            Of the intervals, above 0 and below 1.
+            Level of the intervals, above 0 and below 1.
         schema : Schema, optional
-            What encoded the rows: parameters are then those of the table, in its units. Without it
-            they are those of the columns of X. It must have the names of these, or as many columns
-            where rows had no names.
+            The schema that encoded the rows. Parameters are then those of the table, in its units;
+            without a schema, those of the columns of X. The schema must have the names of these
+            columns, or as many columns if rows had no names.
         references : dict of str to category, optional
-            Categorical columns of the schema, and what the other categories are compared with. By
-            default the first one of the schema that is at least half as frequent as the most
+            Categorical columns of the schema, and the category that the others are compared with.
+            By default the first one of the schema that is at least half as frequent as the most
             frequent one, by the released second moment.
 
         Returns
@@ -308,8 +309,8 @@ class DPLogisticRegression(NoisyDescentMixin, PersonsMixin, PrivateLinearClassif
         Raises
         ------
         ValueError
-            If the fit has released nothing for it: without an ``inference_fraction``; if the schema
-            has other columns than the model, or `references` what the schema has not.
+            If the fit had no ``inference_fraction``, if the schema has other columns than the
+            model, or if `references` are not in the schema.
 
         Examples
         --------
@@ -332,9 +333,9 @@ class DPLogisticRegression(NoisyDescentMixin, PersonsMixin, PrivateLinearClassif
 class DPLinearSVM(NoisyDescentMixin, PersonsMixin, PrivateLinearClassifier):
     """Differentially private linear support vector machine.
 
-    Noisy gradient descent, on all records or on random batches, on the mean (smoothed) hinge loss,
-    one-vs-rest with one joint clip for more than two classes, with the noise of the whole run
-    calibrated to (epsilon, delta) before the data are touched.
+    Noisy gradient descent, on all records or on random batches, on the mean (smoothed) hinge loss.
+    More than two classes are one-vs-rest, with joint clipping. The noise of the whole run is
+    calibrated to (epsilon, delta) before the data are read.
 
     Parameters
     ----------

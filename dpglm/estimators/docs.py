@@ -15,10 +15,10 @@ Method = TypeVar("Method", bound=Callable)
 
 
 def completed(cls: Class) -> Class:
-    """Complete what a class says of its parameters and attributes by what its bases say.
+    """Complete the parameters and attributes of a class by those that its bases document.
 
-    What a class says itself comes before what it inherits. Parameters follow the signature, and
-    those of a base that a class does not take are left out.
+    A class's own documentation replaces what it inherits. Parameters follow the signature, and
+    parameters of a base that a class does not take are left out.
     """
     if sys.flags.optimize > 1:  # python -OO drops all documentation
         return cls
@@ -38,7 +38,7 @@ def completed(cls: Class) -> Class:
 
 
 def extended(base: Callable[..., Any]) -> Callable[[Method], Method]:
-    """Let a method say only what it adds to another: more parameters, and sections of its own."""
+    """Let a method document only its additions to another: parameters and sections."""
 
     def complete(method: Method) -> Method:
         if sys.flags.optimize < 2:
@@ -58,7 +58,7 @@ def _written(summary: str, sections: dict[str, str]) -> str:
 
 
 def _sections(documented: Any) -> tuple[str, dict[str, str]]:
-    """Return what stands above the first heading of a documentation, and its sections."""
+    """Return the text above the first heading of a documentation, and its sections."""
     own = inspect.cleandoc(documented.__doc__ or "") + "\n"
     summary, *rest = _HEADING.split(own)
     return summary, dict(zip(rest[::2], rest[1::2], strict=True))

@@ -1,9 +1,9 @@
 """Standard errors and intervals of a private logistic regression, from what its fit released.
 
-A share of the budget buys, after the descent, one noisy curvature and a few noisy gradients that
-are not clipped. A few Newton steps take the bias out of the coefficients, and since all noise is
-known, so is the covariance of what they arrive at. Everything after the releases is
-post-processing: it may be looked at as often as one likes.
+After the descent, a fraction of the budget pays for one noisy curvature and a few noisy gradients
+that are not clipped. A few Newton steps remove the bias of the coefficients. All noise is known,
+and so is the covariance of the estimate. Everything after the releases is post-processing, which
+may be repeated at no cost.
 """
 
 import math
@@ -43,42 +43,44 @@ if TYPE_CHECKING:
 
 __all__ = ["Estimates", "InferenceResults"]
 
-# Quantiles that stand for a normal distribution.
+# Quantiles that represent a normal distribution.
 NORMAL = ndtri((np.arange(2000) + 0.5) / 2000)
 
-# What is released: name, value, unit and reason.
-_CURVATURE_FRACTION = 0.3  # of mu^2: errors are flat from 0.15 to 0.5
-_N_APPROACHES = 3  # gradients before the curvature, for a point where it is about that of the truth
-_N_GRADIENTS = 8  # gradients after it: the estimate is a mean of steps from some of them
-_N_AVERAGED = 6  # of these, the last: the first two still show where the descent has ended
-_FULL_WEIGHT = 2.0  # times the mean squared norm of rows: of normal rows few are longer
-# What is carried by the budget, seen and said.
-_CARRIED_NOISE = 1 / 25  # of n, its largest eigenvalue: a curvature of 0.1 is 2.5 times it
-_CLEAR_NOISE = 1 / 40  # of n: rare columns are carried up to here, as they widen all intervals
-_SEEN = 2.0  # times the largest eigenvalue of noise: a step by it leaves half of an error at most
-_HIDDEN = 0.5  # of that eigenvalue: larger curvature has larger eigenvalues than noise, by theory
-_VISIBLE = 3.0  # sd of the noise of a mean square: 1 in 700 is beyond by chance
-_LITTLE = 0.25  # of an error or a coefficient: an interval so far off covers in 0.943 for 0.95
-_LARGEST_SWAY = 0.4  # log-odds: noise of one gradient in a typical row; steps are linear in less
-_ARRIVED = 0.9  # of the curvature: where less of it is left, the last steps still move the estimate
+# The releases: name, value, unit and reason.
+_CURVATURE_FRACTION = 0.3  # of mu^2: errors are flat from 0.15 to 0.5.
+_N_APPROACHES = 3  # gradients before the curvature, to where it is about that of the truth.
+_N_GRADIENTS = 8  # gradients after it: the estimate is a mean of steps from some of them.
+_N_AVERAGED = 6  # the last of these: the first two still depend on the end of the descent.
+_FULL_WEIGHT = 2.0  # times the mean squared norm of rows: few normal rows have larger norms.
+
+# The columns in the model, and the directions that are above the noise level.
+_CARRIED_NOISE = 1 / 25  # of n, its largest eigenvalue: a curvature of 0.1 is 2.5 times it.
+_CLEAR_NOISE = 1 / 40  # of n: limit for rare columns, as they widen all intervals.
+_SEEN = 2.0  # times the largest eigenvalue of noise: a step by it leaves at most half of an error.
+_HIDDEN = 0.5  # of this eigenvalue: by theory, larger curvature is above the noise level.
+_VISIBLE = 3.0  # sd of the noise of a mean square: exceeded by chance in 1 of 700.
+_LITTLE = 0.25  # of an error or a coefficient: 0.95 intervals shifted by it cover in 0.943.
+_LARGEST_SWAY = 0.4  # log-odds: noise of one gradient in a typical row; steps are linear in less.
+_ARRIVED = 0.9  # of the curvature: if less is left, the last steps still move the estimate.
+
 # Without noise.
-_N_ROUNDS = 20  # steps of Newton's method: from zero it has converged, unless labels are separated
-_ZERO = 1e-7  # log-loss of a record, or its curvature: what is below counts as none
+_N_ROUNDS = 20  # steps of Newton's method: converged from zero, unless labels are separated.
+_ZERO = 1e-7  # log-loss of a record, or its curvature: smaller values count as none.
 
 
 def debiasing_of(
     estimator: Any, budget: PrivacyBudget, metadata: PublicMetadata
 ) -> tuple[float, InferenceReleases]:
-    """Return the mu that is left for the descent, and what is released after it.
+    """Return the mu that is left for the descent, and the releases after it.
 
-    It refuses in words what no interval can be valid for, from public numbers.
+    Raises a ValueError, from public numbers, if no interval would be valid.
     """
     share = check_number("inference_fraction", estimator.inference_fraction, 0.0, 0.95)
     given = estimator.preconditioner
     preconditioner = FullPreconditioner() if is_auto(given) else given
     unmet = {
         "two classes": metadata.n_outputs == 1,
-        "class_weight=None, as weights change what is estimated": estimator.class_weight is None,
+        "class_weight=None, as weights change the estimand": estimator.class_weight is None,
         "max_contributions=None, as rows of one person depend on one another": (
             estimator.max_contributions is None
         ),
@@ -91,8 +93,8 @@ def debiasing_of(
     for needed, met in unmet.items():
         if not met:
             raise ValueError(
-                f"inference_fraction={estimator.inference_fraction!r} needs {needed}; with "
-                "inference_fraction=0 the fit goes without intervals."
+                f"inference_fraction={estimator.inference_fraction!r} needs {needed}. Use "
+                "inference_fraction=0 for a fit without intervals."
             )
     if budget.mu == math.inf:
         return budget.mu, InferenceReleases(math.inf, _CURVATURE_FRACTION, 0, 1, 1, _N_ROUNDS)
@@ -100,7 +102,7 @@ def debiasing_of(
     release = InferenceReleases(budget.mu * math.sqrt(share), _CURVATURE_FRACTION, *counts)
     if not _carries(2, 1.0, release, budget, metadata.n_samples):
         raise ValueError(
-            f"The budget cannot carry intervals, not even of two columns: n mu = "
+            f"The budget is too small for intervals, even of two columns: n mu = "
             f"{metadata.n_samples * budget.mu:.3g}. Use more records or a larger epsilon, or "
             "inference_fraction=0 for a fit without intervals."
         )
@@ -108,19 +110,19 @@ def debiasing_of(
 
 
 def squared_bound(n_columns: int, least: float) -> float:
-    """The square of the length up to which whitened rows count in full.
+    """Return the square of the norm up to which whitened rows count in full.
 
-    They are of length ``sqrt(n_columns)`` on average, and rows with the rarest of them, of mean
-    square `least`, have one over that more.
+    Their squared norm is ``n_columns`` on average. Rows with the rarest column, of mean square
+    `least`, add ``1 / least``.
     """
     return max(_FULL_WEIGHT * n_columns, n_columns + 1 / least)
 
 
 def _noise_edge(n_columns: int, squared_bound: float, multiplier: float, relation: str) -> float:
-    """The largest eigenvalue of the noise of a curvature, ``std sqrt(2 d)``.
+    """Return the largest eigenvalue of the noise of a curvature, ``std sqrt(2 d)``.
 
-    A row adds a matrix of Frobenius norm ``bound^2 / 4``, and so the std is that times the noise
-    multiplier, and sqrt(2) where another row takes its place.
+    A row adds a matrix of Frobenius norm ``bound^2 / 4``, so std is ``bound^2 / 4`` times the noise
+    multiplier, and times sqrt(2) under ``"replace_one"``.
     """
     replaced = math.sqrt(2.0) if relation == "replace_one" else 1.0
     return replaced * squared_bound / 4 * multiplier * math.sqrt(2 * n_columns)
@@ -134,7 +136,7 @@ def _carries(
     n_samples: int,
     largest_noise: float = _CARRIED_NOISE,
 ) -> bool:
-    """Whether the curvature of so many columns will stand out from its noise."""
+    """Return whether the curvature of this number of columns will be above the noise level."""
     edge = _noise_edge(
         n_columns,
         squared_bound(n_columns, least),
@@ -145,50 +147,51 @@ def _carries(
 
 
 def most_columns(plan: PrivacyPlan, rarest: float) -> int:
-    """Return of how many columns, the rarest of that mean square, the budget carries intervals."""
+    """Return the largest number of columns for intervals, the rarest with this mean square."""
     release, n, d = plan.debiasing, plan.metadata.n_samples, plan.metadata.n_features
     carried = (_carries(k, rarest, release, plan.budget, n) for k in range(1, d + 1))
     return max((k for k, carries in enumerate(carried, 1) if carries), default=0)
 
 
 def debias(vault: Vault, plan: PrivacyPlan, space: Coordinates, trace: FitTrace) -> Debiased:
-    """Release gradients and a curvature; return what a few Newton steps arrive at.
+    """Release gradients and a curvature; return the estimate of a few Newton steps.
 
-    Nothing is released, and all columns are left out, if the second moment shows that it could not
-    be seen.
+    Nothing is released, and all columns are left out, if the second moment shows that the curvature
+    would not be above the noise level.
 
     Notes
     -----
-    Rows are whitened anew, by those columns that the budget can carry, and row i counts with a
-    weight ``a_i = min(1, (B / ||x_i||)^2)`` that depends on it alone and not on its label. So the
-    estimating equation ``sum_i a_i (p_i - y_i) x_i = 0`` has the same solution as without weights
-    wherever the model is right (Mallows' weights: Kunsch, Stefanski & Carroll 1989), and nothing is
-    clipped: ``||a_i (p_i - y_i) x_i|| <= B`` and ``||a_i p_i (1 - p_i) x_i x_i'|| <= B^2 / 4``.
+    Rows are whitened anew, with as many columns as the budget allows. Row i has the weight ``a_i =
+    min(1, (B / ||x_i||)^2)``, which depends on the row and not on its label. If the model is right,
+    ``sum_i a_i (p_i - y_i) x_i = 0`` has the same solution as without weights (Mallows' weights:
+    Kunsch, Stefanski & Carroll 1989). Nothing is clipped: ``||a_i (p_i - y_i) x_i|| <= B`` and
+    ``||a_i p_i (1 - p_i) x_i x_i'|| <= B^2 / 4``.
 
-    The descent clips, which drives the coefficients of rare categories out to where their curvature
-    is far from that of the truth. So a few steps come first that are not clipped, with the same
-    curvature for all directions (whitened rows have one between 0 and n / 4) and twice the noise.
+    The descent clips. Clipping drives the coefficients of rare categories to points where their
+    curvature is far from that of the truth. So a few steps without clipping come first. They have
+    twice the noise and one curvature for all directions (0 to n / 4 in whitened rows).
 
-    With G the noisy curvature H + E and A its inverse, its small eigenvalues raised, gradients
-    g_1, ..., g_K give ``v_t = v_{t-1} - A g_t``, an error of ``(I - A H)^t`` of the first: the
-    noise E is forgotten as fast as the start. Where eigenvalues were raised, steps are safe, and
-    too short to arrive; so the estimate is the mean of the last m of ``v_{t-1} - L g_t``, with L
-    the inverse of G as it looks. Its covariance is ``L H L + (s^2 / m) L L`` for gradients with
-    noise of standard deviation s, where L H is near the identity: that of the sum over i is
-    ``sum_i a_i^2 p_i (1 - p_i) x_i x_i'``, below H. What hangs on directions that are not seen is
-    hidden, as L too may be wrong there. The noise would make A too large, by
-    ``(s_H^2 / 2) (tr(A) I + A)`` in G, which is added (E[E A E], E being symmetric, s_H on its
-    diagonal and s_H / sqrt(2) off it).
+    G is the noisy curvature H + E, and A its inverse after small eigenvalues were raised. Gradients
+    g_1, ..., g_K give ``v_t = v_{t-1} - A g_t`` with ``(I - A H)^t`` times the first error: the
+    noise E is forgotten as fast as the start. Raised eigenvalues make steps safe but too small to
+    converge. So the estimate is the mean of the last m of ``v_{t-1} - L g_t``, with L the inverse
+    of the likely G. If L H is near the identity, the covariance of the estimate is ``L H L + (s^2 /
+    m) L L``, with s the standard deviation of the noise of gradients. The covariance of the sum
+    over i is ``sum_i a_i^2 p_i (1 - p_i) x_i x_i'``, below H. Results that depend on directions
+    below the noise level are suppressed, as L may be wrong there. The noise would make A too large:
+    ``(s_H^2 / 2) (tr(A) I + A)`` is added to G. This is E[E A E] for a symmetric E with s_H on its
+    diagonal and s_H / sqrt(2) off the diagonal.
 
-    H is the curvature where it was released, at v_0. It is far from that at the estimate if what
-    the descent did is forgotten slowly, or if columns tell the labels so well that the descent ends
-    far short. Were whitened rows normal, with the mean (0 without an intercept) and the second
-    moment that were released, it would be N(v) at v (`_normal_curvature`). So G is taken for ``C G
-    C'`` with ``C = N(v)^(1/2) N(v_0)^(-1/2)``, at each step and in L, and small eigenvalues are
-    raised after that; of the way from v_0 in directions that are seen, what noise explains is left
-    out. Where the trace of N falls by a tenth or more up to the estimate, on the last m steps in
-    directions that are seen, or on all in others, steps have not arrived, as they never do where
-    labels are separated: all is hidden.
+    H is the curvature at v_0, where it was released. H is far from the curvature at the estimate if
+    the end of the descent is forgotten slowly, or columns predict the labels nearly perfectly. For
+    normal whitened rows with the released second moment and mean (0 without an intercept), the
+    curvature at v is N(v) (`_normal_curvature`). So ``C G C'`` with ``C = N(v)^(1/2)
+    N(v_0)^(-1/2)`` replaces G, at each step and in L, and small eigenvalues are raised afterwards.
+    In directions above the noise level, the part of ``v - v_0`` that noise explains is left out.
+
+    All results are suppressed if the trace of N falls by a tenth or more up to the estimate. Steps
+    have then not converged, as always with separated labels. The fall is over the last m steps in
+    directions above the noise level, and over all steps in others.
     """
     release, relation = plan.debiasing, plan.budget.neighboring_relation
     n = plan.metadata.n_samples
@@ -198,8 +201,8 @@ def debias(vault: Vault, plan: PrivacyPlan, space: Coordinates, trace: FitTrace)
         left_out, seen = np.ones(d, dtype=bool), np.zeros(0, dtype=bool)
         basis = np.zeros((d, 0))
         return Debiased(n, trace.coef, left_out, basis, nothing, nothing, seen, nothing, 0.0)
-    # Columns that cannot be carried are no part of the model: what the descent found of them is
-    # mostly noise, and would bias what goes with them.
+    # Other columns are no part of the model: their coefficients are mostly noise, and would bias
+    # those of correlated columns.
     basis, kept, squared_bound, law = chosen
     k, bound = len(kept), math.sqrt(squared_bound)
     vault.change_basis(np.linalg.solve(space.basis, basis))
@@ -210,7 +213,7 @@ def debias(vault: Vault, plan: PrivacyPlan, space: Coordinates, trace: FitTrace)
         edge = _noise_edge(k, squared_bound, release.curvature_noise_multiplier, relation)
     free = basis[:-1] if space.fit_intercept else basis
     penalty = n * plan.metadata.alpha * free.T @ free
-    # The descent may end too far away for Newton's method, and without noise zero will do.
+    # The descent may end too far away for Newton's method; without noise it starts from zero.
     coef = np.linalg.solve(basis[kept], trace.coef[kept]) if edge > 0 else np.zeros(k)
     steepest = n * Logistic.curvature
     approach = np.linalg.inv(steepest * np.eye(k) + penalty)
@@ -223,11 +226,11 @@ def debias(vault: Vault, plan: PrivacyPlan, space: Coordinates, trace: FitTrace)
         return directions[:, which] @ (directions[:, which].T @ (at - start))
 
     def explained(move: np.ndarray, noise: float) -> np.ndarray:
-        """The part of a move that is left out if noise alone has this mean square."""
+        """Return the part of a move that is left out if noise alone has this mean square."""
         return min(1.0, noise / max(move @ move, noise, 1e-300)) * move
 
     def place(at: np.ndarray) -> np.ndarray:
-        """Where it is, but for what noise explains of the way from the start that is seen."""
+        """Return the point without the part of its detected displacement that noise explains."""
         noise_std = 2 * vault.log[-1].noise_scale / steepest
         return at - explained(way(at, seen), 2 * seen.sum() * noise_std**2)
 
@@ -262,7 +265,7 @@ def debias(vault: Vault, plan: PrivacyPlan, space: Coordinates, trace: FitTrace)
         last, first = (np.trace(_normal_curvature(at, law)) for at in places)
         seen = seen & (last > _ARRIVED * first)
     else:
-        # Newton's method has arrived, but for labels that are separated.
+        # Newton's method has converged, unless labels are separated.
         seen = seen & (gradient @ inverse @ gradient < _ZERO * n)
     left_out = np.ones(space.n_columns, dtype=bool)
     left_out[kept] = sway > _LARGEST_SWAY
@@ -282,10 +285,10 @@ def debias(vault: Vault, plan: PrivacyPlan, space: Coordinates, trace: FitTrace)
 def _without_noise(
     moment: np.ndarray, edge: float, least: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return a curvature that is safe to step by, one as it looks, and which directions stand out.
+    """Return the curvature for steps, the likely one, and the directions above the noise level.
 
-    They differ in eigenvalues that do not stand out: raised in the first to those that do, and in
-    the second to what keeps errors finite.
+    They differ in eigenvalues below the noise level. The first raises these to the noise level, and
+    the second to a value that keeps errors finite.
     """
     values, vectors = np.linalg.eigh(moment)
     least = max(_SEEN * edge, least)
@@ -296,14 +299,14 @@ def _without_noise(
 
 
 def normal_odds(mean: float, mean_square: float) -> np.ndarray:
-    """Return log-odds that are spread as a normal distribution with these moments is."""
+    """Return quantiles of normal log-odds with these moments."""
     return mean + math.sqrt(max(mean_square - mean**2, 0.0)) * NORMAL
 
 
 def _moved(
     curvature: np.ndarray, start: np.ndarray, end: np.ndarray, law: tuple, least: float
 ) -> np.ndarray:
-    """Return the curvature at the end for that at the start, its eigenvalues at least this."""
+    """Return the curvature moved to the end, with eigenvalues of at least `least`."""
     roots = []
     for coef, power in ((end, 0.5), (start, -0.5)):
         values, vectors = np.linalg.eigh(_normal_curvature(coef, law))
@@ -316,7 +319,7 @@ def _moved(
 def _normal_curvature(coef: np.ndarray, law: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
     """Return the mean of p (1 - p) z z', if rows z are normal with mean m and second moment S.
 
-    Log-odds are then ``m'v + s t``, t being standard normal, and rows with this t have the mean ``m
+    Log-odds are then ``m'v + s t`` with a standard normal t. Rows with this t have the mean ``m
     + c t``, where ``s^2 = v'(S - m m')v`` and ``c = (S - m m') v / s``.
     """
     mean_row, moment = law
@@ -334,10 +337,10 @@ def _normal_curvature(coef: np.ndarray, law: tuple[np.ndarray, np.ndarray]) -> n
 def _chosen_basis(
     plan: PrivacyPlan, trace: FitTrace, intercept: bool
 ) -> tuple[np.ndarray, np.ndarray, float, tuple[np.ndarray, np.ndarray]] | None:
-    """Return a basis, columns of its first directions, the squared bound, and the law of rows.
+    """Return a basis, its columns, the squared bound, and the distribution of rows.
 
-    Most records have these columns, as many as the budget can carry; the others must have small
-    mean squares, and get directions of their own in which rows are short.
+    The columns are the most frequent ones, as many as the budget allows. The others must have small
+    mean squares.
     """
     white, release = trace.whitening, plan.debiasing
     n, d = plan.metadata.n_samples, len(white.scales)
@@ -363,7 +366,7 @@ def _chosen_basis(
     own = moment[np.ix_(kept, kept)]
     inner, _ = FullPreconditioner().whitened(own, noise, ridge)
     values, vectors = np.linalg.eigh(own)
-    # Collinear columns have a direction that no row is in, whatever the noise says.
+    # Collinear columns have a direction that no row is in: its eigenvalue is noise.
     clear = np.where(values > noise * math.sqrt(2 * len(kept)), values, 0.0)
     white_moment = inner.T @ (vectors * clear) @ vectors.T @ inner
     basis = np.zeros((d, len(kept)))
@@ -375,10 +378,10 @@ def _chosen_basis(
 
 
 def _shares(moment: np.ndarray, noise: float) -> np.ndarray:
-    """Return the parts of the records that columns are not zero in, as far as can be told.
+    """Return lower bounds on the fractions of the records in which columns are not zero.
 
-    A moment whose last column is the intercept's has ``E[x]^2 <= E[x^2] P(x is not 0)``, in any
-    units; of entries within [-1, 1] the mean square is another bound from below.
+    If the last column is the intercept, ``E[x]^2 <= E[x^2] P(x is not 0)`` in any units. The mean
+    square of elements within [-1, 1] is another lower bound.
     """
     masses = np.diag(moment)
     sums = np.maximum(np.abs(moment[-1]) - _VISIBLE * noise / math.sqrt(2), 0.0)
@@ -388,23 +391,23 @@ def _shares(moment: np.ndarray, noise: float) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class Estimates:
-    """Numbers with standard errors and intervals; NaN where nothing can be said.
+    """Numbers with standard errors and intervals; NaN where they are suppressed.
 
     Attributes
     ----------
     names : list of str
     value : ndarray of shape (n,)
     std_error : ndarray of shape (n,)
-        Of the draw of the records and of the noise together.
+        Due to the draw of the records and the noise together.
     sampling_error, privacy_error : ndarrays of shape (n,)
         The two parts, whose squares add up.
     low, high : ndarrays of shape (n,)
         The ends of the intervals.
     level : float
     suppression_reasons : list of str
-        Why nothing is said, or an empty text.
+        Why a number is suppressed, or an empty string.
     tested : bool
-        Whether zero is a hypothesis: of effects it is, of probabilities it is not, and z, P and the
+        Whether zero is a hypothesis, as for effects. For probabilities it is not, and z, P and the
         mark for noise are not printed.
     """
 
@@ -421,7 +424,7 @@ class Estimates:
 
     @property
     def zvalues(self) -> np.ndarray:
-        """Values over their standard errors."""
+        """Values divided by their standard errors."""
         with np.errstate(divide="ignore", invalid="ignore"):
             return self.value / self.std_error
 
@@ -434,7 +437,7 @@ class Estimates:
     def marks(self) -> list[str]:
         """``"noise"`` where an interval holds zero and is mostly noise, or ``"suppressed"``.
 
-        Where there are several reasons for the latter, their number follows.
+        With several suppression reasons, the number of the reason follows.
         """
         noisy = (self.low <= 0) & (self.high >= 0) & (self.privacy_error > self.sampling_error)
         noisy &= self.tested
@@ -444,13 +447,13 @@ class Estimates:
         ]
 
     def _suppressed(self, reason: str) -> str:
-        """Return the mark of what is refused, numbered where there is more than one reason."""
+        """Return the mark of a suppressed number; it has a number if there are several reasons."""
         reasons = [text for text in dict.fromkeys(self.suppression_reasons) if text]
         return "suppressed" if len(reasons) == 1 else f"suppressed {reasons.index(reason) + 1}"
 
     @property
     def reasons(self) -> list[str]:
-        """Why what is hidden is: a line for each reason."""
+        """The suppression reasons, a line for each."""
         return [
             f"{self._suppressed(text)}: {text}"
             for text in dict.fromkeys(self.suppression_reasons)
@@ -483,7 +486,7 @@ class Estimates:
 
 @dataclass(frozen=True)
 class Summary:
-    """A table of coefficients as statisticians read it; printed, it is text."""
+    """A table of coefficients, which prints as text."""
 
     metadata: Sequence[tuple[str, str]]
     estimates: Estimates
@@ -528,7 +531,7 @@ class Summary:
 
 
 def _cells(estimates: Estimates) -> list[list[str]]:
-    """Return the table as texts, the names of its columns first."""
+    """Return the table as strings, the names of its columns first."""
     columns = estimates.columns()
     rows = zip(estimates.names, *columns.values(), strict=True)
     return [["", *columns], *([name, *map(_text, row, columns)] for name, *row in rows)]
@@ -540,7 +543,7 @@ def _text(cell: str | float, column: str) -> str:
 
 
 def aligned(rows: Iterable[Sequence[str]], gap: int = 2, left: Container[int] = ()) -> list[str]:
-    """Return the rows of a table as lines: columns `left` to the left, the others to the right."""
+    """Return the rows of a table as lines, with columns `left` aligned left, the others right."""
     rows = list(rows)
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     cells = [f"{{:{'<' if i in left else '>'}{width}}}" for i, width in enumerate(widths)]
@@ -549,37 +552,36 @@ def aligned(rows: Iterable[Sequence[str]], gap: int = 2, left: Container[int] = 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class InferenceResults:
-    """What a released logistic regression says of the population that its records are from.
+    """Estimates, errors and tests of a released logistic regression, for the population.
 
-    Made by ``DPLogisticRegression.inference``. All of it follows from what was released: it may be
-    asked as often as one likes, at any level.
+    Made by ``DPLogisticRegression.inference``. Everything follows from the releases: repeated
+    calls, at any level, cost no privacy.
 
     Attributes
     ----------
     estimates : Estimates
-        All of what follows, in one table.
+        All of the attributes below, in one table.
     names : list of str
-        Of the parameters: const, then those of the columns, in the order of the table.
+        The parameters: const, then those of the columns, in the order of the table.
     params, bse : ndarray of shape (n_parameters,)
-        Estimates without the bias of clipping, and their standard errors; NaN where nothing can be
-        said.
+        Estimates without the bias of clipping, and their standard errors; NaN if suppressed.
     bse_sampling, bse_privacy : ndarray of shape (n_parameters,)
         The parts of ``bse``, of the draw of the records and of the noise; their squares add up.
     zvalues, pvalues : ndarray of shape (n_parameters,)
     suppression_reasons : list of str
-        Why nothing can be said, or an empty text.
+        Why a parameter is suppressed, or an empty string.
     level : float
-        Of the intervals.
+        Level of the intervals.
     reference_categories : dict of str to category
-        With a schema, what the other categories of each column are compared with. Given as
+        With a schema: the category of each column that the others are compared with. Given as
         `references` to the inference of another fit, it makes the parameters the same.
 
     Notes
     -----
-    Estimated is the minimiser of the expected logistic loss (plus ``alpha / 2 ||coef||^2``) over
+    The estimand is the minimiser of the expected logistic loss (plus ``alpha / 2 ||coef||^2``) over
     the population: the true coefficients if the model is right. It is not ``coef_``, which shrinks
-    and clips for the sake of predictions. If the model is wrong, rows longer than the bound of the
-    release (`debias`) count less, and the sampling error is that of a right model.
+    and clips for better predictions. If the model is wrong, rows with large norms count less (see
+    `debias`), and the sampling error is that of a right model.
     """
 
     released: Debiased
@@ -635,7 +637,7 @@ class InferenceResults:
 
     @cached_property
     def reference_categories(self) -> dict[str, Any]:
-        """What the other categories of each column are compared with."""
+        """The category of each column that the others are compared with."""
         found, shares = {}, np.diag(self.moment)
         for name, (column, place) in ({} if self.schema is None else self._blocks).items():
             if isinstance(column, CategoricalColumn):
@@ -662,8 +664,8 @@ class InferenceResults:
     ) -> Estimates:
         """Return estimates whose errors are those of combinations of the coefficients.
 
-        They are refused where such a combination is hidden, and means over rows with these `scores`
-        where a larger part of them is than the error: a gradient at a wrong score tells nothing.
+        An estimate is suppressed if its combination is. Means over rows are suppressed if a larger
+        part of the rows' `scores` is suppressed than the error: their gradient would be wrong.
         """
         error, sampling, privacy, suppression_reasons = self._errors(vectors)
         hidden = [] if scores is None else [text for text in self._errors(scores)[3] if text]
@@ -680,7 +682,7 @@ class InferenceResults:
         )
 
     def _errors(self, vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[str]]:
-        """Return standard errors of combinations, both parts of them, and why some are refused."""
+        """Return standard errors of combinations, their two parts, and suppression reasons."""
         found = self.released
         white = vectors @ found.basis
         steps = white @ found.inverse
@@ -714,7 +716,7 @@ class InferenceResults:
         return np.column_stack([table.low, table.high])
 
     def cov_params(self) -> np.ndarray:
-        """Return the covariance of the parameters; NaN for those that are refused."""
+        """Return the covariance of the parameters; NaN for suppressed ones."""
         found, vectors = self.released, self._parameters[1]
         refused = np.array([bool(text) for text in self.suppression_reasons])
         steps = vectors @ found.basis @ found.inverse
@@ -724,13 +726,13 @@ class InferenceResults:
         return covariance
 
     def t_test(self, contrasts: Any) -> Estimates:
-        """Return what combinations of the parameters are.
+        """Return estimates of combinations of the parameters.
 
         Parameters
         ----------
         contrasts : dict of str to float, list of these, or array-like (n, n_parameters)
-            ``{"age": 10}`` is ten years of age; a category against another one is
-            ``{"region_r02": 1, "region_r03": -1}``.
+            ``{"age": 10}`` is ten years of age. ``{"region_r02": 1, "region_r03": -1}`` compares
+            two categories.
         """
         names, vectors = self._parameters
         several = isinstance(contrasts, Iterable) and not isinstance(contrasts, Mapping | str)
@@ -763,7 +765,7 @@ class InferenceResults:
     def predict(self, rows: Any) -> Estimates:
         """Return the probability of the second class for each row, with intervals.
 
-        They are for the probability itself, not for the label. What is said of a row is as private
+        They are for the probability itself, not for the label. Results about a row are as private
         as the row.
 
         Parameters
@@ -787,7 +789,7 @@ class InferenceResults:
         Parameters
         ----------
         rows : data frame, or array of shape (n, n_features)
-            Public, or released: private rows would need noise of their own.
+            Public, or released: private rows would need additional noise.
         """
         encoded = self._encoded(rows)
         value, gradient = self._mean_risk(encoded)
@@ -795,7 +797,7 @@ class InferenceResults:
         return replace(found, tested=False)
 
     def risk_difference(self, rows: Any, column: str, value: Any, reference: Any) -> Estimates:
-        """Return by how much the mean risk changes if all rows had one value of a column.
+        """Return the change of the mean risk if all rows had one value of a column.
 
         The average marginal effect of a category, or of a number between two values.
 
@@ -811,7 +813,7 @@ class InferenceResults:
         if not isinstance(column, str) or column not in known:
             given = repr(column) if isinstance(column, str) else f"a {type(column).__name__}"
             raise ValueError(f"column={given} must be one of {[*known]}; rows come before it.")
-        # At first as they are, so that rows that do not fit are refused in words.
+        # Encoded unchanged first: wrong rows raise an error that names them.
         encoded, sides = self._encoded(rows), []
         for one in (value, reference):
             if self.schema is None:
@@ -826,13 +828,13 @@ class InferenceResults:
         (p, gradient), (q, other) = sides
         name = f"{column}: {value} against {reference}"
         change = (gradient - other)[np.newaxis]
-        # The scores of both sides differ by what the gradient has as well.
+        # The gradient contains the difference of the scores of both sides.
         return self._estimates([name], np.array([p - q]), change, encoded)
 
     def shape_function(self, column: str) -> tuple[np.ndarray, Estimates]:
         """Return values of a column, and what each adds to the log-odds, with intervals.
 
-        Of a number, a day or an ordinal against the lowest, of a category against the reference.
+        Numbers, days and ordinals are compared with the lowest, categories with the reference.
 
         Returns
         -------
@@ -884,8 +886,8 @@ class InferenceResults:
             ("Neighbours", ledger.neighboring_relation),
         ]
         notes = [
-            "std err: of the draw of the records (sampling) and of the noise (privacy) together.",
-            "noise: the interval holds zero, and most of it is noise.",
+            "std err: from the draw of the records (sampling) and the noise (privacy) together.",
+            "noise: the interval holds zero, and most of its width is noise.",
         ]
         if self.schema is not None:
             against = ", ".join(
@@ -893,13 +895,14 @@ class InferenceResults:
             )
             numbers = [c for c in self.schema.encoded_columns if isinstance(c, Quantity)]
             curves = (
-                "Curves are from bound to bound: see shape(), or have straight lines: intervals=1, "
-                "as schema.additive(1) says where columns do not, and no scale or special value. "
+                "Piecewise-linear terms are compared from bound to bound: see shape_function(). "
+                "Straight lines need n_segments=1 (schema.additive(1) sets it unless a column "
+                "does), and no scale or special value. "
             ) * any(not column.is_straight for column in numbers)
             units = (
                 "Numbers are per unit, dates per day, categories against the reference of their "
                 f"column. {curves}const: numbers at their lower bounds, categories at their "
-                "references; what is (missing) is compared with the same."
+                "references. (missing) is compared with the same."
             )
             for note in (units, f"References: {against or 'none'}."):
                 notes += textwrap.wrap(note, 96)
@@ -911,9 +914,9 @@ class InferenceResults:
         return f"<InferenceResults: {n} parameters, {n_hidden} of them suppressed>"
 
 
-_NOTHING = "the noise is too large for so many columns that are not rare"
+_NOTHING = "the noise is too large for this number of columns that are not rare"
 _RARE_COLUMN = "left out of the model: too rare, or numbers too small (scale them), for this noise"
-_UNSEEN = "hangs on what noise hides: columns that are collinear, separate the labels, or nearly so"
+_UNSEEN = "below the noise level: columns are collinear, separate the labels, or nearly so"
 
 
 def _effects(column: Column, reference: Any) -> tuple[np.ndarray, list[tuple[str, np.ndarray]]]:
@@ -927,7 +930,7 @@ def _effects(column: Column, reference: Any) -> tuple[np.ndarray, list[tuple[str
     if not isinstance(column, Quantity):
         return np.zeros(len(names)), list(zip(names, np.eye(len(names)), strict=True))
     lower, upper = column.bounds
-    # The curve itself, and not a special value at its end.
+    # The piecewise-linear term itself, and not a special value at its end.
     inside = np.nextafter(column.bounds, column.bounds[::-1])
     at_ends = np.where(np.isin(column.bounds, column.special_numbers), inside, column.bounds)
     ends = encode([column], {column.name: at_ends})
@@ -941,7 +944,7 @@ def _effects(column: Column, reference: Any) -> tuple[np.ndarray, list[tuple[str
 
 
 def _in_the_table(column: Quantity, numbers: np.ndarray) -> np.ndarray:
-    """Return numbers of a column as values of the table: where it has dates, days."""
+    """Return numbers of a column as values of the table: days if it has dates."""
     is_date = isinstance(column, DateColumn)
     return np.unique(np.round(numbers)).astype("datetime64[D]") if is_date else numbers
 
@@ -955,7 +958,7 @@ def _span(column: Quantity) -> str:
 
 
 def _refuse_outside(column: Column, value: Any) -> None:
-    """Raise a ValueError if a value is none that the schema allows, unless it is missing."""
+    """Raise a ValueError if the schema does not allow a value, unless it is missing."""
     wrong, allowed = False, ""
     if hasattr(column, "categories"):
         wrong = composed(value) not in [*map(composed, column.categories)]
@@ -971,11 +974,11 @@ def _refuse_outside(column: Column, value: Any) -> None:
 def inference_of(
     model: Any, level: float, schema: Schema | None, references: Mapping[str, Any] | None
 ) -> InferenceResults:
-    """Return the inference of a fitted model that has reserved a share of its budget for it."""
+    """Return the inference of a model that was fitted with an ``inference_fraction``."""
     check_is_fitted(model)
     if model.trace_.debiased is None:
         raise ValueError(
-            "This fit has released nothing that intervals could follow from. Fit again with "
+            "This fit has released nothing for intervals. Fit again with "
             "DPLogisticRegression(inference_fraction=0.5), for example."
         )
     names = getattr(model, "feature_names_in_", None)

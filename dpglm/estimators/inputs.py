@@ -1,4 +1,4 @@
-"""What a fit is given: rows in arrays or in blocks, and their labels."""
+"""The input of a fit: rows in arrays or in blocks, and their labels."""
 
 import copy
 import os
@@ -27,9 +27,9 @@ Table = ArrayLike | sparse.sparray | sparse.spmatrix | Source | Iterable[tuple[A
 
 
 def spelled(labels: np.ndarray, listed: np.ndarray) -> np.ndarray:
-    """Return labels, groups or classes in the spelling of a list, where their accents are the same.
+    """Return labels, groups or classes in the spelling of a list, if only Unicode forms differ.
 
-    What is not listed stays as it is; of two spellings in the list itself the last one is taken.
+    Others stay unchanged. If the list has two spellings of one label, the last one is used.
     """
     if labels.ndim != 1 or labels.dtype.kind not in "OUT":
         return labels
@@ -42,8 +42,8 @@ def spelled(labels: np.ndarray, listed: np.ndarray) -> np.ndarray:
 def resolved_classes(classes: Any, y: np.ndarray) -> np.ndarray:
     """Return the label set in order: the one declared, or the labels that occur.
 
-    It is of the type that holds the labels, which is taken to be public, if that can hold it too;
-    but labels become floats where a type has missing values, which classes that are none stay.
+    It has the type of the labels, which is assumed public, if this type can hold it. Labels become
+    floats if their type has missing values; declared classes keep their type.
     """
     observed = np.unique(y)
     observed = np.unique(spelled(observed, observed if classes is None else np.asarray(classes)))
@@ -51,7 +51,7 @@ def resolved_classes(classes: Any, y: np.ndarray) -> np.ndarray:
         if len(observed) < 2:
             raise ValueError(
                 f"y holds {len(observed)} class, and two or more are needed. If others exist, "
-                "name them all in classes=, which also keeps the label set from leaking."
+                "name them all in classes=, which also protects the label set."
             )
         return observed
     given = np.asarray(classes)
@@ -70,8 +70,8 @@ def resolved_classes(classes: Any, y: np.ndarray) -> np.ndarray:
     if unknown:
         raise ValueError(
             f"y holds the label {unknown[0]!r}, which is not in classes={classes!r}. List all "
-            "labels there, or map others to these by a public rule. Within a VotingClassifier or "
-            "another that numbers the labels, list its numbers."
+            "labels there, or map others to these by a public rule. Within a VotingClassifier, or "
+            "another estimator that numbers the labels, list its numbers."
         )
     if observed.dtype.kind == "f":
         return declared
@@ -107,17 +107,17 @@ def resolved_class_weight(class_weight: Any, classes: np.ndarray) -> np.ndarray 
     return np.array([1.0 if weight is None else weight for weight in known.values()])
 
 
-# Times the weight of a class it stays a number that kernels can multiply with.
+# Kernels can still multiply with the product of this and the weight of a class.
 LARGEST_WEIGHT = 1e6
-# A memory map of more than this is read by blocks: from here on, numbers kept for each row count.
+# A larger memory map is read by blocks: even a few numbers kept for each row would be many.
 MAPPED_BYTES = 2**30
 
 
 class Arrays(ExitStack):
-    """Rows and labels in memory, validated, and what is known of rows besides.
+    """Validated rows and labels in memory, with weights or groups of rows.
 
-    ``given`` is what the rows were made of, ``dtype`` that of coefficients, and ``max_row_norm``
-    the largest norm of a row, without an intercept, if the rows say so.
+    ``given`` is the original input, ``dtype`` the type of coefficients, and ``max_row_norm`` the
+    bound on row norms, without an intercept, if the rows have one.
     """
 
     def __init__(self, X: Any, y: np.ndarray, given: Any, **of_rows: Any) -> None:
@@ -126,13 +126,13 @@ class Arrays(ExitStack):
         groups = of_rows.get("groups")
         self.shape = (X.shape[0] if groups is None else int(groups.max()) + 1, X.shape[1])
         self.dtype = X.dtype
-        # Of several rows that are one record none is known.
+        # No bound is known for several rows that are one record.
         self.max_row_norm = public_max_row_norm(given) if groups is None else None
         # Callbacks get copies: the clip rests on norms taken before the first iteration.
         self.copies = {"X": X.copy, "y": y.copy}
 
     def classes(self, declared: Any) -> np.ndarray:
-        """Return the label set, which the labels must keep to."""
+        """Return the label set, which must contain the labels."""
         if declared is None:
             check_classification_targets(self._y)
         return resolved_classes(declared, self._y)
@@ -157,16 +157,16 @@ class SourceData(ExitStack):
         self.copies = {"X": None, "y": None}
 
     def classes(self, declared: Any) -> np.ndarray:
-        """Return the label set; each pass checks that the labels keep to one that is declared."""
+        """Return the label set; each pass checks labels against a declared one."""
         if declared is not None:
             return resolved_classes(declared, np.asarray(declared))
         observed = self._source.observed_labels()
-        # Each thrice: many distinct ones among few look like numbers, of which scikit-learn warns.
+        # Each three times: scikit-learn warns of few labels that are all distinct.
         check_classification_targets(np.repeat(observed, 3))
         return resolved_classes(None, observed)
 
     def sums(self, estimator: Any, classes: np.ndarray) -> Any:
-        """Return the holder of all blocks, each in one that the estimator makes."""
+        """Return the holder of all blocks; the estimator makes one for each block."""
         class_weight = resolved_class_weight(estimator.class_weight, classes)
         make = partial(_objective_of_block, picklable_copy(estimator), classes, class_weight)
         model = make(np.zeros((1, self._source.n_features)), classes[:1])
@@ -177,7 +177,7 @@ class SourceData(ExitStack):
 
 
 def picklable_copy(estimator: Any) -> Any:
-    """Return a copy that may travel to other machines: without callbacks."""
+    """Return a copy without callbacks, to be sent to other machines."""
     copied = copy.copy(estimator)
     vars(copied).pop("_skl_callbacks", None)
     return copied
@@ -194,10 +194,10 @@ def _objective_of_block(estimator, classes, class_weight, X, y, **options):
 
 
 def public_max_row_norm(X: Any) -> float | None:
-    """Return the bound that rows carry, without the 1 of an intercept, or None.
+    """Return the bound on norms that rows have, without the 1 of an intercept, or None.
 
-    No guarantee rests on it, as rows are clipped to it: pandas keeps ``attrs`` through arithmetic
-    as well, and then the bound may be wrong.
+    The bound may be wrong, as pandas keeps ``attrs`` through arithmetic. No guarantee depends on
+    the bound: rows are clipped to it.
     """
     frame = getattr(X, "_meta", X)  # of Dask
     if hasattr(frame, "columns"):
@@ -211,20 +211,19 @@ def public_max_row_norm(X: Any) -> float | None:
 def table_of(
     estimator: Any, X: Any, y: Any, *, sample_weight: Any = None, groups: Any = None
 ) -> Arrays | SourceData:
-    """Return what a fit was given, validated as scikit-learn does."""
+    """Return the input of a fit, validated as scikit-learn does."""
     if (groups is None) != (estimator.max_contributions is None):
         raise ValueError(
             f"max_contributions={estimator.max_contributions!r} and groups belong together: "
-            "groups says "
-            "whose row each is, and max_contributions, which is public, how many rows of one "
-            "person "
-            "count. Give both to protect persons, or neither to protect rows."
+            "groups has the person of each row, and max_contributions is the public number of "
+            "rows of one person that count. Give both to protect persons, or neither to protect "
+            "rows."
         )
     source = as_source(X, y)
     if source is None:
         checks = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "order": "C"}
-        # What reads blocks finds NaN by the norms of rows, one pass over the data less; but of
-        # persons only the first rows are kept, and none may hide by its place.
+        # Estimators that read blocks find NaN by row norms, without another pass over the data.
+        # With groups all rows are checked first, as only the first rows of a person are kept.
         checks["ensure_all_finite"] = not estimator._reads_blocks or groups is not None
         _check_labels(y)
         check_no_dates(X)
@@ -253,7 +252,7 @@ def table_of(
 
 
 def _check_labels(y: Any) -> None:
-    """Raise a ValueError if a label is missing, of which scikit-learn does not say that it is y."""
+    """Raise a ValueError that names y if a label is missing; scikit-learn's does not name y."""
     labels = np.asarray(y)
     if labels.ndim != 1 or labels.dtype.kind not in "fO":
         return
@@ -270,7 +269,7 @@ def _check_labels(y: Any) -> None:
 
 
 def check_no_dates(X: Any) -> None:
-    """Raise a ValueError if columns hold moments in time, which would be taken for numbers."""
+    """Raise a ValueError if columns hold dates or times, which would be read as numbers."""
     schema = getattr(X, "schema", None)
     dtypes = getattr(schema, "types", getattr(X, "dtypes", getattr(X, "dtype", None)))
     dtypes = dtypes if np.iterable(dtypes) else [dtypes]
@@ -311,16 +310,16 @@ def _of_each_row(name, values, X):
     shape = np.asarray(values).shape
     if shape[1:] != (1,) and len(shape) != 1:
         # scikit-learn's error would be about y.
-        raise ValueError(f"{name} has shape {shape}; give one entry for each row.")
+        raise ValueError(f"{name} has shape {shape}; give one value for each row.")
     values = column_or_1d(values)
     if len(values) != X.shape[0]:
-        raise ValueError(f"{name} has {len(values)} entries, and X {X.shape[0]} rows.")
+        raise ValueError(f"{name} has {len(values)} values, and X {X.shape[0]} rows.")
     return values
 
 
 def group_numbers(groups: Any, X: Any) -> np.ndarray:
-    """Return whose each row of X is, by numbers from 0 on (n_rows,)."""
-    # Made of a list by numpy, strings, numbers and NaN would all be strings.
+    """Return the group of each row of X, as numbers from 0 (n_rows,)."""
+    # From a list, numpy would make strings of strings, numbers and NaN.
     groups = groups if hasattr(groups, "dtype") else np.asarray(groups, dtype=object)
     groups = _of_each_row("groups", groups, X)
     try:
@@ -328,19 +327,19 @@ def group_numbers(groups: Any, X: Any) -> np.ndarray:
         names, numbers = np.unique(groups, return_inverse=True)
         usable = bool((names == names).all())  # NaN and NaT are not equal to themselves
         if groups.dtype == object:
-            # Without an order of all, sorting leaves some that are equal apart.
+            # Without a total order, equal values may stay apart after sorting.
             usable &= len(set(names.tolist())) == len(names) and len(set(map(type, groups))) == 1
     except (TypeError, ArithmeticError):  # None, pandas.NA and Decimal("NaN") have no order
         usable = False
     if not usable:
         raise ValueError(
-            "groups must be of one type, without missing values: each row says whose it is."
+            "groups must be of one type, without missing values: each row needs a person."
         )
     return numbers
 
 
 def _among_first(groups, most):
-    """Whether each row is among the first so many of its group: it depends on that group alone."""
+    """Return whether each row is among the first of its group, which alone decides that."""
     order = np.argsort(groups, kind="stable")
     rank = np.empty(len(groups), dtype=np.int64)
     rank[order] = np.arange(len(groups)) - np.searchsorted(groups[order], groups[order])
@@ -348,7 +347,7 @@ def _among_first(groups, most):
 
 
 def as_source(X: Any, y: Any) -> Source | None:
-    """Return the blocks that X and y stand for, or None if they are arrays in memory."""
+    """Return X and y as blocks, or None if they are arrays in memory."""
     if sparse.issparse(X):
         check_sparse(X)
     if isinstance(X, Source):
@@ -369,7 +368,7 @@ def as_source(X: Any, y: Any) -> Source | None:
 
 
 def unlabelled_source(X: Any) -> Source | None:
-    """Return the blocks whose rows are to be predicted, or None if they are in memory."""
+    """Return the blocks of rows to predict, or None if the rows are in memory."""
     if len(shape := getattr(X, "shape", ())) == 2:
         return as_source(X, np.zeros(shape[0], dtype=np.int8))
     # A list may hold rows as well as blocks.

@@ -39,20 +39,20 @@ from dpglm.schedules import (
 _MOST_ITERATIONS = 10_000_000
 # The sampler is exact up to here; a schedule that needs more wastes its noisiest iterations.
 _LARGEST_SAMPLED = 1e12
-# Of n mu over the root of the number of columns, 25 at least: with less, fits mostly learn little.
+# Least n mu over the root of the number of columns, at least 25: with less, fits learn little.
 _LEAST_SIGNAL, _FEW_COLUMNS = 4, 25
 WHITENED_UNITS = (
-    "; clip and noise are in units of the square root of the effective dimension that the second "
-    "moment will show, and clip and step are shown for the largest it can be"
+    "; clip and noise are in units of the square root of the effective dimension, which the second "
+    "moment will show; clip and step are shown for the largest dimension"
 )
 
 
 def budget_too_small(n_mu: float, n_columns: int) -> str:
-    """Return a sentence that says that n mu is too little for so many columns, or nothing."""
+    """Return a warning that n mu is too small for this number of columns, or an empty string."""
     if n_mu >= _LEAST_SIGNAL * math.sqrt(max(n_columns, _FEW_COLUMNS)):
         return ""
     return (
-        f"The budget cannot carry the columns: n mu = {n_mu:.2g} for {n_columns} of them. Use "
+        f"The budget is too small for the columns: n mu = {n_mu:.2g} for {n_columns} of them. Use "
         "more records, a larger epsilon or fewer columns."
     )
 
@@ -68,10 +68,10 @@ PURPOSES = {
 class PreconditionerReleases:
     """The releases before the gradients: histograms of the units, if any, and the second moment.
 
-    ``fractions`` has, in order, the fraction of each in the budget ``mu^2``, and mu is ``sqrt(2
-    rho)`` under an accountant of rho. Rows are clipped to ``row_clipping_norm`` for the second
-    moment, or to what a histogram of norms makes of it. ``n_mu`` is the number of records times mu,
-    at a sensitivity of one. Rows may be ``centered`` at the middles of their columns.
+    ``fractions`` has, in order, the fraction of each in the budget ``mu^2``; mu is ``sqrt(2 rho)``
+    under an accountant of rho. For the second moment rows are clipped to ``row_clipping_norm``, or
+    to a norm that follows from a histogram of norms. ``n_mu`` is the number of records times mu, at
+    a sensitivity of one. Rows may be ``centered`` at the middles of their columns.
     """
 
     preconditioner: Any
@@ -83,7 +83,7 @@ class PreconditionerReleases:
 
     @property
     def parts(self) -> list[tuple[str, float, GaussianEvent]]:
-        """What is released, in order: its name, its fraction of the budget and its cost."""
+        """The releases in order, each with its name, its fraction of the budget and its cost."""
         named = zip(self.fractions.items(), self.noise_multipliers, strict=True)
         return [
             (name, fraction, GaussianEvent(z, purpose=f"{name}, for the {PURPOSES[name]}"))
@@ -92,12 +92,12 @@ class PreconditionerReleases:
 
     @property
     def noise_multipliers(self) -> list[float]:
-        """Those of the releases, in order; the last is that of the second moment."""
+        """The noise multipliers of the releases, in order; the second moment is last."""
         return [1 / (self.mu * math.sqrt(fraction)) for fraction in self.fractions.values()]
 
     @property
     def fraction(self) -> float:
-        """That of all releases together."""
+        """The fraction of all releases together."""
         return sum(self.fractions.values())
 
     @property
@@ -111,7 +111,7 @@ class PreconditionerReleases:
         return [f"{name} ({PURPOSES[name]})" for name in self.fractions]
 
     def refuse_all_noise(self) -> None:
-        """Raise a ValueError if the second moment would say nothing about any data."""
+        """Raise a ValueError if the second moment would be pure noise."""
         *_, noise_multiplier = self.noise_multipliers
         if noise_multiplier > LARGEST_NOISE_MULTIPLIER:
             raise ValueError(
@@ -124,10 +124,10 @@ class PreconditionerReleases:
 
 @dataclass(frozen=True)
 class InferenceReleases:
-    """What is released after the descent, so that intervals can be computed: of a budget of ``mu``.
+    """The releases after the descent, for intervals, at a budget of ``mu``.
 
     In each round a few sums of gradients with twice the noise, a curvature, and a few sums of
-    gradients. More than one round is for fits without noise, which go on until they have converged.
+    gradients. Only fits without noise have more rounds, until they have converged.
     """
 
     mu: float
@@ -139,23 +139,23 @@ class InferenceReleases:
 
     @property
     def curvature_noise_multiplier(self) -> float:
-        """That of the curvature."""
+        """The noise multiplier of the curvature."""
         return math.sqrt(self.n_rounds / self.curvature_fraction) / self.mu
 
     @property
     def noise_multiplier(self) -> float:
-        """That of each gradient after the curvature."""
+        """The noise multiplier of each gradient after the curvature."""
         weight = self.n_rounds * (self.n_gradients + self.n_initial_gradients / 4)
         return math.sqrt(weight / (1 - self.curvature_fraction)) / self.mu
 
     @property
     def initial_noise_multiplier(self) -> float:
-        """That of each gradient before the curvature."""
+        """The noise multiplier of each gradient before the curvature."""
         return 2 * self.noise_multiplier
 
     @property
     def events(self) -> list[GaussianEvent]:
-        """What is released, in order."""
+        """The costs of the releases, in order."""
         gradients, curvature = "gradients, for intervals", "curvature of the loss, for intervals"
         one = [
             GaussianEvent(self.initial_noise_multiplier, purpose=gradients)
@@ -167,7 +167,7 @@ class InferenceReleases:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Plan:
-    """What a fit may release and what that costs: made from public facts, before any data."""
+    """The releases that a fit may make, and their cost: from public facts, before any data."""
 
     metadata: PublicMetadata
     ledger: PrivacyLedger
@@ -180,7 +180,7 @@ class Plan:
 
     @property
     def max_n_samples(self) -> int:
-        """Number of records up to which floating-point rounding is paid for."""
+        """Number of records up to which floating-point rounding is accounted for."""
         return self.budget.most_samples(self.metadata.n_samples)
 
     @property
@@ -190,7 +190,7 @@ class Plan:
 
     @property
     def warning_message(self) -> str:
-        """A sentence, if the budget cannot carry the columns; of random batches it says nothing."""
+        """A warning if the budget is too small for the columns; empty for random batches."""
         return (
             budget_too_small(self.n_mu, self.metadata.n_features) if self.sampling_rate == 1 else ""
         )
@@ -200,7 +200,7 @@ class Plan:
 
 
 def ledger_of(budget: PrivacyBudget, events: Iterable[Event]) -> PrivacyLedger:
-    """Return what releases cost under a budget's relation and at its delta."""
+    """Return the cost of releases under a budget's relation and at its delta."""
     return PrivacyLedger.from_events(
         events, neighboring_relation=budget.neighboring_relation, reporting_delta=budget.delta
     )
@@ -209,25 +209,24 @@ def ledger_of(budget: PrivacyBudget, events: Iterable[Event]) -> PrivacyLedger:
 def planned_clip(
     clip_schedule: Schedule, n_iter: int, metadata: PublicMetadata, *, infinite: bool
 ) -> np.ndarray:
-    """Return the clips of a schedule (n_iter,), which may be infinite where nothing is noisy."""
+    """Return the clipping norms of a schedule (n_iter,), possibly infinite without noise."""
     clip = schedule_values(
         clip_schedule, n_iter, metadata, parameter="clip_schedule", allow_inf=infinite
     )
     if not infinite and not (clip.min() >= CLIP_RANGE[0] and clip.max() <= CLIP_RANGE[1]):
         raise ValueError(
             f"clip_schedule={clip_schedule!r} reaches {clip.min():g} to {clip.max():g}; "
-            f"rescale the data so that clips lie within {CLIP_RANGE[0]:g} and {CLIP_RANGE[1]:g}."
+            f"rescale the data for values from {CLIP_RANGE[0]:g} to {CLIP_RANGE[1]:g}."
         )
     return clip
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class DescentPlan(Plan):
-    """What the plans of the two solvers have in common.
+    """The common part of the plans of the two solvers.
 
     ``clip`` bounds the L2 norm of each record's gradient in each iteration, an array (n_iter,).
-    Before a second moment has been released it is in units of the square root of the effective
-    dimension that it will find.
+    Before a second moment is released, the unit is the square root of its effective dimension.
     """
 
     clip: np.ndarray
@@ -242,7 +241,7 @@ class DescentPlan(Plan):
 
     @property
     def n_iter(self) -> int:
-        """Number of iterations, the most that there can be where the fit decides."""
+        """Number of iterations; the largest possible number if the fit is adaptive."""
         return len(self.clip)
 
     @property
@@ -251,10 +250,10 @@ class DescentPlan(Plan):
         return self.budget.sensitivity(self.clip)
 
     def in_whitened_space(self, effective_dimension: float) -> Any:
-        """Return the plan of the gradients, once the second moment has been released.
+        """Return the plan of the gradients, after the release of the second moment.
 
-        Clips become ``sqrt(d)`` times their schedule, which may follow from the released dimension
-        d (Dong, Roth & Su 2022, Theorem 4); noise multipliers and costs stay what they were.
+        Clipping norms become ``sqrt(d)`` times their schedule, which may follow from the released
+        dimension d (Dong, Roth & Su 2022, Theorem 4). Noise multipliers and costs do not change.
         """
         metadata = replace(
             self.metadata, effective_dimension=effective_dimension, clip=None, noise_std=None
@@ -266,9 +265,9 @@ class DescentPlan(Plan):
 
 
 class IterationCost(NamedTuple):
-    """One iteration of a plan, counted from 1, and what all releases up to it have cost.
+    """One iteration of a plan, counted from 1, and the cost of all releases up to it.
 
-    The noise is that of each coordinate of the mean gradient; epsilon, at the delta of the ledger.
+    The noise is per coordinate of the mean gradient; epsilon is at the delta of the ledger.
     """
 
     iteration: int
@@ -281,14 +280,14 @@ class IterationCost(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class PrivacyPlan(DescentPlan):
-    """What a fit will release, with how much noise, and what that costs.
+    """The releases of a fit, their noise and their cost.
 
-    Made by ``plan`` of an estimator from public facts alone. Arrays have one entry per iteration.
+    Made by ``plan`` of an estimator from public facts alone. Arrays have one value per iteration.
 
     Parameters
     ----------
     metadata : PublicMetadata
-        What the schedules were told.
+        The metadata that the schedules got.
     ledger : PrivacyLedger
         The cost of the whole plan.
     budget : PrivacyBudget
@@ -299,18 +298,18 @@ class PrivacyPlan(DescentPlan):
     step : ndarray of shape (n_iter,)
         Step size on the mean gradient.
     momentum : Momentum
-        How gradients become directions.
+        The rule that turns gradients into directions.
     averaging : ndarray of shape (n_iter,)
         Weights of the iterates in the returned coefficients; they sum to 1.
     clip_schedule, step_schedule : Schedule
-        Where ``clip`` and ``step`` came from.
+        The schedules of ``clip`` and ``step``.
     second_moment : PreconditionerReleases, optional
-        What a preconditioner releases first. ``clip`` and ``sensitivity`` are then in units of the
-        square root of the effective dimension that it will find: see `in_whitened_space`.
+        The first releases, of a preconditioner. ``clip`` and ``sensitivity`` are then in units of
+        the square root of the effective dimension: see `in_whitened_space`.
     batches : {"poisson", "without_replacement"}, default="poisson"
         How random batches are drawn.
     debiasing : InferenceReleases, optional
-        What is released last, for intervals.
+        The last releases, for intervals.
 
     Examples
     --------
@@ -328,7 +327,7 @@ class PrivacyPlan(DescentPlan):
     debiasing: InferenceReleases | None = None
 
     def in_whitened_space(self, effective_dimension: float) -> "PrivacyPlan":
-        """Return the plan of the gradients, whose noise and steps follow from the clips."""
+        """Return the plan of the gradients; noise and steps follow from the clipping norms."""
         white = super().in_whitened_space(effective_dimension)
         noise_std = _noise_std(self.noise_multiplier, white.sensitivity)
         metadata = replace(white.metadata, noise_std=noise_std)
@@ -345,11 +344,11 @@ class PrivacyPlan(DescentPlan):
             size = f"{self.metadata.expected_batch_size:.6g}"
             records = f"random batches of {about}{size} of {records}"
         iterations = f"{self.n_iter} iterations over {records}"
-        last = "" if self.debiasing is None else ", then what intervals need"
+        last = "" if self.debiasing is None else ", then releases for intervals"
         return f"{first}{iterations}{last}: {self.ledger} {self.warning_message}".rstrip()
 
     def epsilon_after(self, n_releases: int) -> float:
-        """Return the cost of the first so many releases, a second moment among them.
+        """Return the epsilon of the first releases, which include a second moment.
 
         At the delta of the ledger; with mini-batches up to 0.1 percent too large before the last.
         """
@@ -360,7 +359,7 @@ class PrivacyPlan(DescentPlan):
         return composed_epsilon(first, self.ledger.reporting_delta, coarseness=5)
 
     def milestones(self, n_milestones: int = 5) -> list[IterationCost]:
-        """Return at most so many iterations, evenly spread from the first to the last."""
+        """Return at most `n_milestones` iterations, evenly spread from the first to the last."""
         first = 0 if self.second_moment is None else len(self.second_moment.parts)
         spread = np.linspace(0, self.n_iter - 1, min(n_milestones, self.n_iter))
         return [
@@ -402,18 +401,18 @@ def make_plan(
 ) -> PrivacyPlan:
     """Fix a whole run in advance and calibrate its noise to the budget exactly.
 
-    ``mu``, ``clip`` and ``noise_std`` of the metadata are filled in here, in that order, for the
-    schedules that follow. Only the ratios of the values of the noise schedule matter. A noise
-    multiplier that is given, that of the first iteration, is not calibrated; of ``"budget"``
-    iterations there are then as many as the budget pays for.
+    ``mu``, ``clip`` and ``noise_std`` of the metadata are set here, in this order, for the
+    schedules that follow. Only the ratios of the values of the noise schedule matter. A given noise
+    multiplier is that of the first iteration, and is not calibrated. The number of ``"budget"``
+    iterations is then the largest that the budget allows.
 
     With sensitivities D_t and a noise shape s_t the multipliers are
     ``z_t = sqrt(sum_i (D_i/s_i)^2) / (mu D_t/s_t)``, so that the standard deviations ``z_t D_t``
     are proportional to s_t and ``sum_t 1/z_t^2 = mu^2``. A second moment with multiplier z leaves
-    ``mu^2 - 1/z^2`` for that sum. With mini-batches (``facts.sampling_rate`` below 1) the
-    multipliers ``z_t`` are rounded up to 12 distinct ones and scaled until the privacy loss
-    distribution of the whole run meets the budget. What a debiasing costs was not given to the
-    second moment.
+    ``mu^2 - 1/z^2`` for this sum. With mini-batches (``metadata.sampling_rate`` below 1) the
+    multipliers ``z_t`` are rounded up to 12 distinct ones. They are scaled until the privacy loss
+    distribution of the whole run meets the budget. The budget of the second moment excludes the
+    cost of a debiasing.
     """
     longest = isinstance(n_iter, str) and n_iter == "budget"
     n_iter = 1 if longest else check_whole("max_iter", n_iter)
@@ -428,7 +427,7 @@ def make_plan(
     if batches == "without_replacement":
         size = max(1, round(metadata.expected_batch_size))
         metadata = replace(metadata, sampling_rate=size / metadata.n_samples)
-        # Of all records it costs what they do, which the bound of a batch is above.
+        # A batch of all records costs as much as all records, below the bound of a batch.
         kind = kind if size < metadata.n_samples else PoissonSampledEvent
     mu = budget.mu if second_moment is None else second_moment.left_over
     metadata = replace(metadata, mu=mu, sampling_rate=float(metadata.sampling_rate))
@@ -483,7 +482,7 @@ def make_plan(
 def gradient_event(
     noise_multiplier: float, sampling_rate: float, kind: type[PoissonSampledEvent]
 ) -> Event:
-    """Return what the release of a noisy gradient costs, that of a batch being of this kind."""
+    """Return the cost of the release of a noisy gradient; a batch has an event of this kind."""
     purpose = "gradients, for the descent"
     if sampling_rate == 1:
         return GaussianEvent(noise_multiplier, purpose=purpose)
@@ -504,9 +503,9 @@ def _calibrated(sensitivity: np.ndarray, shape: np.ndarray, mu: float) -> np.nda
 def _fixed(
     noise_multiplier: float, sensitivity: np.ndarray, shape: np.ndarray, sampling_rate: float
 ) -> np.ndarray:
-    """Return the noise multipliers that begin with this one and have standard deviations so shaped.
+    """Return noise multipliers for standard deviations of this shape, starting with this one.
 
-    Those of batches are rounded up to a few distinct ones, whose distributions can be composed.
+    With batches they are rounded up to a few distinct ones, whose distributions can be composed.
     """
     relative = shape / sensitivity
     multipliers = noise_multiplier * (relative / relative[0])
@@ -520,7 +519,7 @@ def _longest_n_iter(
     first: list[Event],
     kind: type[PoissonSampledEvent],
 ) -> int:
-    """Return how many iterations with fixed noise the budget pays for, after these releases."""
+    """Return the number of iterations with fixed noise that the budget allows after releases."""
     noise_multiplier, clip_schedule, noise_schedule = fixed
     given = f"noise_multiplier={noise_multiplier:g} with max_iter='budget'"
 
@@ -538,7 +537,7 @@ def _longest_n_iter(
         return [(kind(metadata.sampling_rate, z), n) for z, n in counts]
 
     def variance(n_iter: int) -> float:
-        """Of the losses: exact in the full batch, and by the central limit theorem else."""
+        """Return the variance of the losses; with batches by the central limit theorem."""
         return math.fsum(n * event.loss_variance for event, n in gradients(n_iter))
 
     def events(n_iter: int) -> tuple[tuple[Event, int], ...]:
@@ -547,7 +546,7 @@ def _longest_n_iter(
     def epsilon(n_iter: int) -> float:
         return coarse_epsilon(events(n_iter), budget.delta)
 
-    # A little more, for noise that was calibrated to so many iterations, and rounded.
+    # A little more, for noise that was calibrated to this number of iterations, and rounded.
     most = metadata.mu**2 * (1 + 1e-12)
     n_iter = longest_run(variance, most, max(most / variance(1), 1.0))
     if metadata.sampling_rate < 1:

@@ -31,7 +31,7 @@ def _is_logistic(estimator: Any) -> bool:
 
 
 def _by_blocks(method: Callable[[Any, Any], np.ndarray]) -> Callable[[Any, Any], Any]:
-    """Let a method answer for all that `fit` takes: for blocks of rows one by one."""
+    """Let a method accept every input of `fit`, with blocks of rows one by one."""
 
     @wraps(method)
     def answer(self, X):
@@ -45,7 +45,7 @@ def _by_blocks(method: Callable[[Any, Any], np.ndarray]) -> Callable[[Any, Any],
 
 
 def _answers(ask: Callable, source: Source, *, labelled: bool = False) -> list[Any]:
-    """Return what a method of an estimator answers about each block, with its labels or without."""
+    """Return the results of an estimator's method for each block, with labels or without."""
     check_is_fitted(ask.__self__)
     validate_data(ask.__self__, source.template, reset=False, skip_check_array=True)
     # Blocks have no names of columns, which were compared here.
@@ -57,16 +57,16 @@ def _answers(ask: Callable, source: Source, *, labelled: bool = False) -> list[A
 class LinearPredictions(ClassifierMixin):
     """Scores, classes, and probabilities unless a parameter ``loss`` asks for another loss.
 
-    They take what `fit` takes, and pass over labels that come with the rows. Rows that are read by
-    blocks give arrays all the same, rows of dask a dask array, not computed yet.
+    They accept every input of `fit`, and ignore labels that come with the rows. Rows in blocks give
+    arrays; rows of dask give a dask array, not computed yet.
     """
 
-    # Whether long rows are shortened before they are scored, by a bound that the trace has.
+    # Whether rows are clipped before they are scored, to a norm that the trace has.
     _shortens_rows: ClassVar[bool] = False
 
     @_by_blocks
     def decision_function(self, X: Table) -> np.ndarray:
-        """Return the scores ``X @ coef_.T + intercept_``, of rows as they were fitted.
+        """Return the scores ``X @ coef_.T + intercept_`` of rows, transformed as in the fit.
 
         Parameters
         ----------
@@ -92,17 +92,17 @@ class LinearPredictions(ClassifierMixin):
         return scores.ravel() if scores.shape[1] == 1 else scores
 
     def _bounded_scores(self, X: Any, bound: float) -> np.ndarray:
-        """Return scores of rows whose own overflow, those of a row divided by the same number."""
+        """Return scores of rows that overflow, all scores of a row divided by one number."""
         found = safe_sparse_dot(X.astype(np.float64) * 2.0**-600, self.coef_.T, dense_output=True)
         largest = np.abs(found).max(axis=1, keepdims=True)
         return found * np.minimum(2.0**600, bound / largest) + self.intercept_
 
     def _as_fitted(self, X: Any) -> Any:
-        """Return rows changed as the fit changed its own; estimators that shorten them do."""
+        """Return rows transformed as in the fit; estimators that clip rows override this."""
         return X
 
     def _logits(self, X: Any) -> np.ndarray:
-        """Return a score per class, of which the probabilities are the softmax."""
+        """Return a score per class; the probabilities are the softmax of the scores."""
         scores = self.decision_function(X)
         return np.column_stack([np.zeros_like(scores), scores]) if scores.ndim == 1 else scores
 
@@ -146,10 +146,10 @@ class LinearPredictions(ClassifierMixin):
     def score(
         self, X: Table, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
     ) -> float:
-        """Return the part of the rows, in all that `fit` takes, whose label is predicted.
+        """Return the accuracy on rows, in any input of `fit`.
 
-        It has no noise: of private records it must not be published. Rows that are read by blocks
-        have no `sample_weight`.
+        The accuracy has no noise: do not publish it for private records. Rows in blocks have no
+        `sample_weight`.
         """
         source = as_source(X, y)
         if source is None:
@@ -167,8 +167,8 @@ class LinearPredictions(ClassifierMixin):
     def to_sklearn(self) -> Any:
         """Return a plain model of scikit-learn that predicts the same, and needs no dpglm.
 
-        Its scores and labels are those of this estimator to the last bit, its probabilities up to
-        rounding. Parameters such as ``C`` say nothing of the fit. The ledger stays here: hand out
+        Scores and labels are exactly those of this estimator, and probabilities up to rounding.
+        Parameters such as ``C`` are unrelated to the fit. The model has no ledger: publish
         ``privacy_.to_dict()`` with it.
 
         Returns
@@ -178,8 +178,8 @@ class LinearPredictions(ClassifierMixin):
         Raises
         ------
         ValueError
-            If the estimator shortens long rows before it scores them, as the perturbation baselines
-            do: no linear model does that.
+            If the estimator clips rows before it scores them, as the perturbation baselines do.
+            No linear model does so.
 
         Examples
         --------
@@ -196,9 +196,8 @@ class LinearPredictions(ClassifierMixin):
         check_is_fitted(self)
         if self._shortens_rows:
             raise ValueError(
-                f"{type(self).__name__} shortens rows longer than its max_row_norm before it "
-                "scores "
-                "them, which no model of scikit-learn does: pickle the estimator, or slim()."
+                f"{type(self).__name__} clips rows to its max_row_norm before it scores them, "
+                "which no model of scikit-learn does. Pickle the estimator, or slim()."
             )
         model = LogisticRegression() if _is_logistic(self) else LinearSVC()
         for name in ("classes_", "coef_", "intercept_", "n_features_in_", "feature_names_in_"):
@@ -209,8 +208,7 @@ class LinearPredictions(ClassifierMixin):
     def slim(self) -> Self:
         """Return a copy for a small pickle: without ``trace_``, unless predictions need it.
 
-        It keeps coefficients, parameters and ledger; only what looks at the course of the fit is
-        lost.
+        Coefficients, parameters and ledger are kept; only the course of the fit is lost.
         """
         check_is_fitted(self)
         small = copy(self)

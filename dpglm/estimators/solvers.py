@@ -1,8 +1,8 @@
 """The two solvers, noisy gradient descent and DP-AGD, as the papers write them.
 
-They ask a vault for noisy sums and choices, and everything else here is post-processing: division
-by public numbers, the penalty, momentum (Yu et al. 2018: heavy ball; Hong, Wang & Zhou 2022:
-debiased), steps and averages. Nothing here can release more than the vault allows.
+They ask a vault for noisy sums and choices. Everything else here is post-processing: division by
+public numbers, penalty, momentum, steps and averages. Nothing here can release more than the vault
+allows.
 """
 
 import math
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Whitening:
-    """What a preconditioner released, and what follows from it.
+    """The releases of a preconditioner, and their post-processing.
 
     Attributes
     ----------
@@ -37,15 +37,16 @@ class Whitening:
         The powers of two that columns were multiplied by first.
     moment : ndarray of shape (n_columns,) or (n_columns, n_columns)
         The noisy second moment of the scaled and clipped rows, divided by the public number of
-        records; that of centered rows is moved back.
+        records; the moment of centered rows is moved back.
     basis : ndarray of the same shape
-        P, or its diagonal, of the columns as they are in the table.
+        P, or its diagonal, for the columns of the table.
     effective_dimension : float
-        Trace of the whitened second moment, 1 or more: about how many directions stand out.
+        Trace of the whitened second moment, 1 or more: about the number of directions above the
+        noise level.
     noise_std : float
         Standard deviation of the noise on the sum.
     events : list of Event
-        What the releases cost: that of a histogram, if there was one, and this.
+        The cost of the histogram, if any, and of the second moment.
     """
 
     scales: np.ndarray = field(repr=False)
@@ -58,10 +59,10 @@ class Whitening:
 
 @dataclass(frozen=True, eq=False)
 class Debiased:
-    """What was released after the descent, for intervals, and what follows from it.
+    """The releases after the descent, for intervals, and their post-processing.
 
-    All but ``coef`` is in the first k coordinates v of a space of its own, where ``basis @ v`` are
-    coefficients of columns.
+    All attributes except ``coef`` are in k coordinates v, where ``basis @ v`` are coefficients of
+    columns.
 
     Attributes
     ----------
@@ -70,15 +71,15 @@ class Debiased:
     coef : ndarray of shape (n_columns,)
         The estimate, zero for the columns that were left out of the model.
     left_out : ndarray of bool, shape (n_columns,)
-        Columns that were left out: too small in mean square for anything to be said of them.
+        Columns that were left out, because their mean square is too small.
     basis : ndarray of shape (n_columns, k)
     curvature, inverse : ndarray of shape (k, k)
-        Of the loss, as it looks without its noise, and with that of the penalty inverted.
+        Curvature of the loss, its noise removed, and the inverse of curvature plus penalty.
     seen : ndarray of bool, shape (k,)
     directions : ndarray of shape (k, k)
-        Eigenvectors of the curvature, and which of them stand out from its noise.
+        Eigenvectors of the curvature, and which of them are above the noise level.
     noise_std : float
-        That of the noise in the mean of the gradients that the estimate rests on.
+        Standard deviation of the noise in the mean of the gradients of the estimate.
     """
 
     n_records: int
@@ -101,32 +102,33 @@ class FitTrace:
     Attributes
     ----------
     clip, noise_std, step : list of float
-        Of gradient descent: clip, standard deviation of the noise on the sum, and step size of each
-        iteration; in the whitened space where there is one, and so is ``gradient_norm``.
+        Gradient descent: clipping norm, standard deviation of the noise on the sum, and step size
+        of each iteration. A preconditioner makes them, and ``gradient_norm``, those of the whitened
+        space.
     gradient_norm : list of float
         L2 norm of the NOISY mean gradient (penalty included) of each iteration.
     n_summed : float
-        Public number of records, of a batch on average, that those sums were divided by.
+        Public number of records, of a batch on average, that the sums were divided by.
     iteration, release : list
-        Of `DPAGDClassifier`: to which iteration a release belongs, from 1 (0 for a second moment),
-        and which it is: ``"magnitude_histogram"``, ``"norm_histogram"``, ``"second_moment"``,
-        ``"gradient"``, ``"refinement"`` or ``"selection"``.
+        `DPAGDClassifier`: the iteration of a release, from 1 (0 for a second moment), and its name:
+        ``"magnitude_histogram"``, ``"norm_histogram"``, ``"second_moment"``, ``"gradient"``,
+        ``"refinement"`` or ``"selection"``.
     cost, remaining : list of float
-        What was charged for the release, and left of the budget after it, in the plan's unit.
+        The charge of the release, and the budget left after it, in the plan's unit.
     noise_scale : list of float
         Standard deviation of the noise on a sum; scale of the noise on the scores.
     max_step, step : list of float
-        The largest step on offer, and the step taken after a selection, zero where none seemed to
-        help, None for sums; distances in the whitened space where there is one.
+        The largest step on offer, and the step after a selection: zero if none seemed to help, None
+        for sums. Distances in the whitened space, if any.
     events : list of Event
-        What each release cost; without those of a preconditioner before the first row, and of a
-        debiasing after the last. Of an adaptive fit they bound no cost: the ledger does.
+        The cost of each release, without those of preconditioner and debiasing. In an adaptive fit
+        they do not bound the total cost; the ledger does.
     coef : ndarray or None
         The coefficients at the end, in the solver's layout (intercept last).
     whitening : Whitening or None
-        What a preconditioner released before the first iteration.
+        The releases of a preconditioner, before the first iteration.
     debiased : Debiased or None
-        What was released after the last, for intervals.
+        The releases for intervals, after the last iteration.
 
     Examples
     --------
@@ -140,7 +142,7 @@ class FitTrace:
 
     def __init__(self, *columns: str, **single: Any) -> None:
         self._columns = columns
-        # What a fit of a single release has one of, beside the columns.
+        # Attributes in addition to the columns, for a fit with a single release.
         vars(self).update({name: [] for name in columns} | single)
         self.events: list[Event] = []
         self.coef: np.ndarray | None = None
@@ -148,7 +150,7 @@ class FitTrace:
         self.debiased: Debiased | None = None
 
     def record(self, *releases: Release, **released: Any) -> None:
-        """Append a row: a value for each column, if need be the release's own, and the costs."""
+        """Append a row: a value for each column, by default the release's, and the costs."""
         self.events += [release.event for release in releases]
         for name in self._columns:
             own = released[name] if name in released else getattr(releases[-1], name)
@@ -195,11 +197,11 @@ OnStep = Callable[[int, np.ndarray], None] | None
 
 @dataclass(frozen=True)
 class Coordinates:
-    """What a solver knows of its problem, all of it public: loss, penalty, and coordinates.
+    """The public facts of a solver's problem: loss, penalty, and coordinates.
 
     Coefficients are those of the columns, the intercept last, or v with ``P v`` the coefficients of
-    the columns; they have shape (n_columns,), or (n_columns, K) for K outputs. A prior on the
-    latter is its strength and the scale of each.
+    the columns. They have shape (n_columns,), or (n_columns, K) for K outputs. A prior on the
+    columns' coefficients is its strength and the scale of each.
     """
 
     loss: Loss
@@ -222,13 +224,13 @@ class Coordinates:
         return (self.basis * coef.T).T if self.basis.ndim == 1 else self.basis @ coef
 
     def projected(self, noisy_sum: np.ndarray) -> np.ndarray:
-        """Return a released sum of gradients without what no row adds to: see `Softmax.project`."""
+        """Return a released sum of gradients without pure noise: see `Softmax.project`."""
         return noisy_sum if self.n_outputs == 1 else self.loss.project(noisy_sum)
 
     def penalty_gradient(self, coef: np.ndarray) -> np.ndarray:
-        """Gradient of half the squared norm of the coefficients of the columns but the intercept.
+        """Return the gradient of half the squared norm of the coefficients without the intercept.
 
-        In a basis P it is ``P' D P v`` with D the identity but for a zero at the intercept.
+        In a basis P this is ``P' D P v``, D the identity with a zero at the intercept.
         """
         original = np.array(self.original(coef), dtype=np.float64)
         if self.fit_intercept:
@@ -236,29 +238,29 @@ class Coordinates:
         return self._pulled_back(original)
 
     def _pulled_back(self, slope: np.ndarray) -> np.ndarray:
-        """Return the slope in the coordinates, ``P' slope``, of one in coefficients of columns."""
+        """Return a slope in coefficients of columns as one in the coordinates, ``P' slope``."""
         if self.basis is None or self.basis.ndim == 1:
             return self.original(slope)
         return self.basis.T @ slope
 
     def prior_gradient(self, coef: np.ndarray) -> np.ndarray:
-        """Gradient of the sum over the columns of ``strength log(1 + (c / scale)^2)``.
+        """Return the gradient of the sum over the columns of ``strength log(1 + (c / scale)^2)``.
 
-        That is a Cauchy prior: it draws small coefficients to zero, and hardly moves large ones.
+        This Cauchy prior shrinks small coefficients to zero, and hardly moves large ones.
         """
         strength, scale = self.prior
         sizes = self.original(coef).T / scale
         return self._pulled_back((2 * strength * sizes / (1 + sizes**2) / scale).T)
 
     def regularization(self, coef: np.ndarray, alpha: float) -> np.ndarray | float:
-        """Gradient of penalty and prior together."""
+        """Return the gradient of penalty and prior together."""
         total = alpha * self.penalty_gradient(coef) if alpha > 0 else 0.0
         return total if self.prior is None else total + self.prior_gradient(coef)
 
     def regularization_changes(
         self, coef: np.ndarray, direction: np.ndarray, steps: np.ndarray, alpha: float
     ) -> np.ndarray:
-        """Change of penalty and prior from `coef` to ``coef - step * direction``."""
+        """Return the changes of penalty and prior from `coef` to ``coef - step * direction``."""
         slope = np.vdot(direction, self.penalty_gradient(coef))
         curvature = np.vdot(direction, self.penalty_gradient(direction))
         changes = alpha * steps * (steps * curvature / 2 - slope)
@@ -267,7 +269,7 @@ class Coordinates:
         strength, scale = self.prior
         start, move = (self.original(v).T / scale for v in (coef, direction))
         moves = np.multiply.outer(steps, move)
-        # log((1 + b^2) / (1 + a^2)) with b = a - m, without the loss of digits of a difference.
+        # This is ``log((1 + b^2) / (1 + a^2))`` with b = a - m, without cancellation.
         grown = np.log1p(moves * (moves - 2 * start) / (1 + start**2))
         return changes + strength * grown.reshape(len(steps), -1).sum(axis=1)
 
@@ -277,11 +279,11 @@ def noisy_gradient_descent(
 ) -> np.ndarray:
     """Minimise the mean loss plus the L2 penalty from noisy sums of clipped gradients.
 
-    Full-batch noisy gradient descent, and noisy SGD where the plan has a sampling rate below 1:
-    each record is then in a batch with that chance, and the sum is divided by the public expected
-    size of a batch, because its actual size is private (Algorithm 1 of Yu et al. 2018, which
-    divides by it, releases more than it is charged for). Returns the average of the iterates, as
-    coefficients of the columns.
+    Full-batch noisy gradient descent, or noisy SGD at a sampling rate below 1: the chance of each
+    record to be in a batch. Sums are divided by the public expected size of a batch, because the
+    actual size is private. Algorithm 1 of Yu et al. (2018) divides by the actual size, and releases
+    more than it is charged for. Returns the average of the iterates, as coefficients of the
+    columns.
     """
     alpha, rate = plan.metadata.alpha, plan.metadata.sampling_rate
     n_summed = plan.metadata.n_samples * rate
@@ -321,14 +323,15 @@ def adaptive_gradient_descent(
     Notes
     -----
     DP-AGD of Lee & Kifer (2018), "Concentrated differentially private gradient descent with
-    adaptive per-iteration privacy budget", Algorithm 2, corrected: the penalty enters the direction
-    before it is normalised and enters the scores, and gradients are averaged before they are
-    normalised, with precisions for weights. Momentum (none in the paper) averages directions over
-    iterations, and iterates may be averaged; where the plan has public steps, the grid is around
-    them. The vault charges each release to the filter of the plan before it touches the data, and
-    makes it only if it fits: whatever course the fit takes, everything it releases together has the
-    guarantee of the filter's capacity (Smith & Thakurta 2022; Feldman & Zrnic 2021). Costs,
-    directions, grids and the decision to stop depend on released values only.
+    adaptive per-iteration privacy budget", Algorithm 2, with two corrections. The penalty enters
+    the scores, and the direction before it is normalised. Gradients are averaged before they are
+    normalised, weighted by their precisions. In addition, momentum averages directions over
+    iterations, iterates may be averaged, and the grid is around public steps, if the plan has any.
+
+    The vault charges each release to the plan's filter before it reads the data, and releases only
+    if the filter admits the cost. So all releases together have the guarantee of the filter's
+    capacity, for any course of the fit (Smith & Thakurta 2022; Feldman & Zrnic 2021).
+    Costs, directions, grids and the decision to stop depend on released values only.
     """
     first = plan.second_moment.fractions if plan.second_moment is not None else {}
     for line, (name, share) in zip(vault.log, first.items(), strict=True):
@@ -340,7 +343,7 @@ def adaptive_gradient_descent(
     coef = velocity = np.zeros(space.shape)
     iterates = []
     for t, clip in enumerate(plan.clip):
-        # 1) Stop, before touching the data, unless a gradient and a choice of step can be paid.
+        # 1) Stop, before reading the data, unless the budget allows a gradient and a selection.
         if not vault.admits(cost, plan.selection_cost):
             break
         # 2) Release the sum of clipped gradients.
@@ -367,7 +370,7 @@ def adaptive_gradient_descent(
             if step > 0:
                 break
             # 5) None seems to help: pay for a more precise gradient, averaged with the first, and
-            # look closer by.
+            # try smaller steps.
             extra = 0.0 if plan.exact else plan.budget_growth * cost
             if not plan.may_refine(extra, max_step, vault.admits):
                 break
@@ -382,7 +385,7 @@ def adaptive_gradient_descent(
         # 6) Step; the next gradient is as precise.
         coef, velocity = coef - step * direction, next_velocity
         iterates.append(coef)
-        # 7) The grid follows the steps taken, every so often, or the public ones.
+        # 7) The grid follows the public steps, or from time to time the steps taken.
         if plan.step_schedule is not None:
             max_step = plan.max_step
         elif len(iterates) % plan.step_update_every == 0:
@@ -396,7 +399,7 @@ def adaptive_gradient_descent(
 
 
 def normalised(direction: np.ndarray) -> np.ndarray:
-    """Return a vector of length one, or zero; by the largest entry first, as squares overflow."""
+    """Return a vector of norm one, or zero; the largest value is divided first against overflow."""
     largest = np.abs(direction).max()
     if largest == 0:
         return direction

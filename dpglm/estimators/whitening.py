@@ -1,14 +1,14 @@
 """Private whitening: descend in coordinates in which the features are uncorrelated.
 
-A part of the budget buys a noisy second moment of the features, ``sum_i x~_i x~_i'`` or its
-diagonal. A basis P follows, in which the second moment is near the identity, and the effective
-dimension. Gradient descent then runs on ``P' x~`` with coefficients v, and ``P v`` are the
-coefficients of x~. All of that is post-processing.
+A part of the budget pays for a noisy second moment of the features, ``sum_i x~_i x~_i'`` or its
+diagonal. The effective dimension follows, and a basis P in which the second moment is near the
+identity. Gradient descent then runs on ``P' x~`` with coefficients v, and ``P v`` are the
+coefficients of x~. All of this is post-processing.
 
-Where no norm of rows is known, another part first buys the units of the columns: dollars would
-drown all other columns, and rates would drown in the noise. The same histogram tells the middle of
-each column, which is subtracted: centered rows are shorter, and need less noise. Where the budget
-is too small for histograms of all columns, one histogram of the norms of rows scales all columns.
+If no bound on row norms is public, another part first pays for the units of the columns. Without
+units, dollars would dominate all other columns, and rates would be below the noise level. The same
+histogram shows the middle of each column, which is subtracted: centered rows have smaller norms and
+need less noise. If the budget is too small for it, one histogram of row norms scales all columns.
 """
 
 import math
@@ -30,15 +30,15 @@ from dpglm.exceptions import UtilityWarning
 from dpglm.kernels import one_blas_thread
 from dpglm.privacy.vault import MAGNITUDE_POWERS, NORM_BIN_EDGES, Vault, triangle
 
-# The largest norm of rows of usual units: a power of two more of norms is one bin of the histogram.
+# The largest row norm in usual units. Each bin of the histogram is a factor of two.
 _USUAL_NORM = NORM_BIN_EDGES[9]
-# Of the warning: a column is detected at so many standard deviations of the noise, and where more
-# columns than a few are, as in sparse text, the budget is large enough for what there is.
+# The warning detects columns at 4 standard deviations of the noise. If more than 5 columns are
+# detected, as in sparse text, the budget is large enough.
 _ABOVE_NOISE, _FEW = 4.0, 5
 
 
 def uses_row_norms(n_columns: int, n_mu: float) -> bool:
-    """Return whether histograms of all columns would be too noisy, so that rows are counted."""
+    """Return whether histograms of all columns would be too noisy, so that row norms are used."""
     noise = math.sqrt(n_columns / defaults.UNITS_FRACTION) / n_mu
     return n_columns > defaults.MAX_COUNTED_COLUMNS or noise > defaults.MAX_COUNT_NOISE
 
@@ -46,9 +46,9 @@ def uses_row_norms(n_columns: int, n_mu: float) -> bool:
 def column_units(
     counts: np.ndarray, noise_std: float, n_samples: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return what columns are multiplied by, powers of two, and their middles after that.
+    """Return factors of the columns, powers of two, and the middles of the scaled columns.
 
-    Noisy counts (n_columns, 2 n_powers) are those of `Vault.magnitudes`. The unit of a column is
+    Noisy counts (n_columns, 2 n_powers) are of `Vault.magnitude_histogram`. The unit of a column is
     the largest size that enough elements have, alone or with the next two sizes. The middle is the
     mean of the elements of detected sizes.
     """
@@ -70,15 +70,15 @@ def column_units(
 
 
 def row_unit(counts: np.ndarray, noise: float, n_mu: float) -> tuple[float, float]:
-    """Return the power of two that rows are multiplied by, and the clipping norm after that.
+    """Return the power of two that rows are multiplied by, and the clipping norm of scaled rows.
 
-    Counts are fractions of the records with norms between consecutive `NORM_BIN_EDGES`, with this
-    noise. The largest detected norm becomes usual, or as large as n mu allows if rows are larger.
+    Counts are noisy fractions of the records with norms between consecutive `NORM_BIN_EDGES`. The
+    largest detected norm becomes usual, or as large as n mu allows if rows are larger.
 
     The noise of a linear predictor grows with about ``l sqrt(1 + l^2) / (n mu)`` for rows of norm
-    l. Where that is not small, rare classes are not learned.
+    l. Unless this noise is small, rare classes are not learned.
     """
-    # The first bin is of rows as good as zero, which no unit would make larger.
+    # The first bin has rows with norms close to zero, which no unit would make larger.
     counts, powers = (
         counts[1:],
         np.log2(np.append(NORM_BIN_EDGES[1:], 2 * NORM_BIN_EDGES[-1]) / _USUAL_NORM),
@@ -94,21 +94,21 @@ def row_unit(counts: np.ndarray, noise: float, n_mu: float) -> tuple[float, floa
 
 
 def _threshold(n_counts: int, rate: float) -> float:
-    """Return what any of so many standard normal numbers exceeds at this rate, at most."""
+    """Return the threshold that any of n standard normal numbers exceeds at most at this rate."""
     return -float(ndtri(rate / n_counts))
 
 
 def denoised_moment(moment: np.ndarray, noise_std: float) -> np.ndarray:
-    """Return the directions above the noise level, and what they leave of the diagonal.
+    """Return the sum of the directions above the noise level and the rest of the diagonal.
 
-    The moment (d, d) is symmetric, with independent Gaussian noise on its upper triangle, sqrt(2)
-    less off the diagonal than on it. The result is positive semidefinite: the positive part of the
-    moment if there is no noise.
+    The moment (d, d) is symmetric, with independent Gaussian noise on its upper triangle, smaller
+    by sqrt(2) off the diagonal. The result is positive semidefinite: without noise it is the
+    positive part of the moment.
 
-    Such noise has eigenvalues up to ``e = noise_std sqrt(2 d)``, and a direction of variance
+    Such noise has eigenvalues up to ``e = noise_std sqrt(2 d)``. A direction of variance
     ``v > e / 2`` appears with the eigenvalue ``v + e^2 / (4 v)`` (Benaych-Georges & Nadakuditi,
-    Advances in Mathematics 2011, Section 3.1). So eigenvalues beyond e are solved for v and the
-    others tell nothing. The rest of the diagonal, d numbers with much less noise, comes in as is.
+    Advances in Mathematics 2011, Section 3.1). So eigenvalues beyond e are solved for v, and the
+    others are dropped. The rest of the diagonal, d numbers with much less noise, is added.
     """
     edge = noise_std * math.sqrt(2 * len(moment))
     values, vectors = np.linalg.eigh(moment)
@@ -122,11 +122,11 @@ def denoised_moment(moment: np.ndarray, noise_std: float) -> np.ndarray:
 def whiten(
     vault: Vault, plan: PrivacyPlan | AdaptivePlan, space: Coordinates
 ) -> tuple[Any, Coordinates, Any]:
-    """Release the second moment; return the plan and the space of the descent, and what was found.
+    """Release the second moment and return plan, coordinates and whitening of the descent.
 
-    The vault answers in that space from here on. Everything but the releases is post-processing:
-    the ridge follows from the noise and the penalty, which are public. With an intercept, moment
-    and noise are first divided by the part of the moment that clipping rows has left.
+    From here on the vault answers in the whitened space. Everything except the releases is
+    post-processing: the ridge follows from the noise and the penalty, which are public. With an
+    intercept, moment and noise are first divided by the part of the moment that clipping has left.
     """
     releases, metadata = plan.second_moment, plan.metadata
     preconditioner, n, intercept = releases.preconditioner, metadata.n_samples, space.fit_intercept
@@ -165,7 +165,7 @@ def whiten(
     )
     with one_blas_thread():
         basis, dimension = preconditioner.whitened(moment / kept, noise / kept, ridge)
-    # Rows that a released unit did not make smaller are as large as the budget allows.
+    # Rows that a released unit did not make smaller have the largest norm that the budget allows.
     large = intercept and ("norm histogram" not in releases.fractions or scales[0] < 1)
     _warn_if_little_is_detected(moment, noise, row_clipping_norm, releases.n_mu, large)
     vault.change_basis(basis)
@@ -193,28 +193,27 @@ class Preconditioner(BaseEstimator):
     Parameters
     ----------
     budget_fraction : float, default=0.15
-        Part of the budget mu^2 spent on the release, above 0 and below 1.
+        Fraction of the budget mu^2 spent on the release, above 0 and below 1.
     damping : float, default=1.0
         Ridge added to the second moment, in standard deviations of the noise on its diagonal.
     row_clipping_norm : float, default=None
         Clipping norm of rows, intercept included, for this release only. It must be public:
         `Schema.max_row_norm` or prior knowledge, never the largest norm of the data. ``None`` means
-        2. If the estimator has a public ``max_row_norm``, the norm is that where it is less, or so
-        large that elements may exceed 1. If no norm is public, 3 percent of the budget buy the
-        units first. Of each of d columns it is released how many elements are between which powers
-        of two (L2 sensitivity sqrt(d), and sqrt(2 d) under ``"replace_one"``). Columns are divided
-        by their largest common size, and by a `FullPreconditioner` centered. Where the noise of
-        these counts is above 5 percent of the records, it is released instead how many rows have
-        which norm (L2 sensitivity 1, or sqrt(2)), and all columns are multiplied by one power of
-        two.
+        2. A public ``max_row_norm`` of the estimator takes its place if it is smaller, or so large
+        that elements may exceed 1. If no norm is public, 3 percent of the budget are spent on the
+        units first. A histogram of each of d columns counts elements between powers of two (L2
+        sensitivity sqrt(d), and sqrt(2 d) under ``"replace_one"``). Columns are divided by their
+        largest common size, and a `FullPreconditioner` centers them. If these counts have noise
+        above 5 percent of the records, one histogram of row norms replaces them (L2 sensitivity 1,
+        or sqrt(2)). All columns are then multiplied by one power of two.
     """
 
     budget_fraction: float = defaults.MOMENT_FRACTION
     damping: float = 1.0
     row_clipping_norm: float | None = None
 
-    # Whether the sums of the squares of the columns are enough. Subclasses have `moment`, which
-    # returns what the released numbers make up, and `whitened`, which returns the basis and the
+    # Whether the sums of the squares of the columns are enough. Subclasses define two methods.
+    # `moment` builds the moment from the released numbers. `whitened` returns the basis and the
     # effective dimension for a moment, the noise on its diagonal and a ridge.
     diagonal: ClassVar[bool]
 
@@ -226,17 +225,17 @@ class Preconditioner(BaseEstimator):
         centered: bool = True,
         max_norm: float | None = None,
     ) -> PreconditionerReleases:
-        """Return what will be released and at which noise multipliers, before any data.
+        """Return the planned releases and their noise multipliers, before any data.
 
-        `n_mu` is the number of records times mu, at a sensitivity of one, `centered` whether rows
-        may be, and `max_norm` the largest norm of a row, if that is public.
+        `n_mu` is the number of records times mu, at a sensitivity of one. `centered` allows to
+        center rows, and `max_norm` is the largest norm of a row, if public.
         """
         row_clipping_norm = self.row_clipping_norm
         if row_clipping_norm is None:
             row_clipping_norm = (
                 defaults.ROW_NORM if max_norm is None else min(defaults.ROW_NORM, max_norm)
             )
-            # Elements of at most 1 make no larger norm: others are in units of their own.
+            # Elements of at most 1 make no larger norm: these columns have other units.
             if max_norm is not None and max_norm > math.sqrt(n_columns):
                 row_clipping_norm = max_norm
         for name, value, low, high in (
@@ -270,14 +269,14 @@ class DiagonalPreconditioner(Preconditioner):
     Notes
     -----
     Releases the sums of the squares a_j of the columns. With the noise's standard deviation s,
-    ``P_jj = (max(a_j, 0) / n + damping s / n + k_j)^(-1/2)``, where k_j is the penalty ``alpha``
-    over the curvature of the loss (1 at most), and 0 for the intercept, so that the penalty is no
+    ``P_jj = (max(a_j, 0) / n + damping s / n + k_j)^(-1/2)``. Here k_j is the penalty ``alpha``
+    over the curvature of the loss (1 at most), and 0 for the intercept. So the penalty is no
     steeper than the loss in any direction.
 
     The effective dimension is the sum of ``r_j = a_j / (|a_j| + damping s + n k_j)`` over the
-    columns whose a_j is positive. Noise is as often below zero as above. So most columns hold
-    nothing but noise if this is more than twelve times the sum over all columns plus twice the root
-    of the sum of its squares. That sum takes its place then.
+    columns whose a_j is positive. Let b be the sum over all columns plus ``2 sqrt(sum_j r_j^2)``.
+    Noise is as often below zero as above, so most columns are pure noise if the dimension exceeds
+    ``12 max(b, 1)``. The dimension is then b.
 
     Examples
     --------
@@ -297,7 +296,7 @@ class DiagonalPreconditioner(Preconditioner):
     ) -> tuple[np.ndarray, float]:
         positive = np.maximum(moment, 0.0)
         shown = moment / (np.abs(moment) + ridge)
-        # Noise is as often below zero as above: in the sum of all it cancels.
+        # Noise is as often below zero as above, so it cancels in the sum of all columns.
         dimension, above = np.sum(np.maximum(shown, 0.0)), np.sum(shown) + 2 * np.linalg.norm(shown)
         if dimension > defaults.MOSTLY_NOISE * max(above, 1.0):
             dimension = above
@@ -311,18 +310,18 @@ class FullPreconditioner(Preconditioner):
     Notes
     -----
     Releases the upper triangle with its off-diagonal elements times sqrt(2): one vector whose L2
-    norm is the Frobenius norm of the matrix. So the diagonal costs no more than it does alone. With
-    A the part of the noisy mean that is above the noise, and its diagonal, ``P = U L^(-1/2) U'``,
-    where ``U L U'`` is the eigendecomposition of ``A + (damping s / n) I + K``; s and the diagonal
-    of K are as in `DiagonalPreconditioner`. Memory and time grow with the square and the cube of
-    the number of columns. With an intercept, rows are first centered at the middles of columns that
-    a histogram has shown, if there was one.
+    norm is the Frobenius norm of the matrix. So the diagonal costs no more than it does alone. Let
+    A be the part of the noisy mean above the noise level, plus the rest of the diagonal. Then
+    ``P = U L^(-1/2) U'``, where ``U L U'`` is the eigendecomposition of ``A + (damping s / n) I +
+    K``; s and the diagonal of K are as in `DiagonalPreconditioner`. Memory and time grow with the
+    square and the cube of the number of columns. With an intercept, rows are first centered at the
+    middles of the columns, if a histogram has shown them.
 
     Gradient descent then adds ``a log(1 + (c_j / 2.5)^2)`` to the mean loss for each coefficient
-    c_j but the intercept: a Cauchy prior on coefficients that the noise hides. Columns are in their
-    units, and ``a = min(1, snr / 200) damping s / (4 n)``, with the snr n mu over the effective
-    dimension. Moment and noise are over the part of the intercept's mean square that clipped rows
-    have left.
+    c_j except the intercept: a Cauchy prior, for coefficients below the noise level. Columns are in
+    their units, and ``a = min(1, snr / 200) damping s / (4 n)``, with the snr n mu over the
+    effective dimension. Moment and noise are divided by the part of the intercept's mean square
+    that clipping has left.
 
     Examples
     --------
@@ -346,14 +345,14 @@ class FullPreconditioner(Preconditioner):
     ) -> tuple[np.ndarray, float]:
         positive = denoised_moment(moment, noise)
         values, vectors = np.linalg.eigh(positive + np.diag(ridge))
-        # The one symmetric basis: eigenvectors are turned by rounding, and with them the noise.
+        # The symmetric basis is unique: rounding may turn eigenvectors, and with them the noise.
         basis = (vectors / np.sqrt(values)) @ vectors.T
         return basis, float(np.sum(basis * (positive @ basis)))
 
 
 def check_preconditioner(preconditioner: Any) -> Preconditioner | None:
-    """Return the preconditioner that a parameter asks for: the very object where one is given."""
-    # A closed set: a subclass could release more than it is charged for, unseen.
+    """Return the preconditioner that a parameter asks for; an object is returned unchanged."""
+    # A closed set: a subclass could release more than it is charged for.
     named = {"diagonal": DiagonalPreconditioner, "full": FullPreconditioner}
     if preconditioner is None or type(preconditioner) in named.values():
         return preconditioner
@@ -369,10 +368,10 @@ def check_preconditioner(preconditioner: Any) -> Preconditioner | None:
 def _warn_if_little_is_detected(
     moment: np.ndarray, noise: float, row_clipping_norm: float, n_mu: float, large: bool
 ) -> None:
-    """Warn if the released moment shows one column only, or the budget is too small for so many.
+    """Warn if the released moment shows one column only, or the budget is too small.
 
-    The intercept is in every row. If another column is above the noise and the intercept is not,
-    that column has made rows so `large` that they were clipped to it alone.
+    The intercept is in every row. If another column is above the noise level and the intercept is
+    not, rows are so `large` in that column that clipping left nothing else.
     """
     squares = moment if moment.ndim == 1 else np.diag(moment)
     found, n_columns = np.flatnonzero(squares > _ABOVE_NOISE * noise), len(squares)
@@ -384,9 +383,8 @@ def _warn_if_little_is_detected(
     )
     if not text and alone and large:
         text = (
-            f"Of {n_columns} columns, intercept included, only column {found[0]} can be seen: it "
-            f"makes rows far longer than row_clipping_norm={row_clipping_norm:g}, and hides the "
-            "others. "
+            f"Only column {found[0]} of {n_columns}, intercept included, is above the noise level: "
+            f"it makes row norms far larger than row_clipping_norm={row_clipping_norm:g}. "
             "Divide columns by public bounds, as PublicBoundsScaler and Schema do."
         )
     if text:
@@ -397,7 +395,7 @@ def _warn_if_little_is_detected(
 def unclipped_part(moment: np.ndarray, noise: float) -> float:
     """Return the part of the second moment that is left after rows were clipped.
 
-    The intercept's column was one in every row before, so that its mean square is that part.
+    The intercept was one in every row before clipping, so its mean square is this part.
     """
     intercept = float(moment[-1] if moment.ndim == 1 else moment[-1, -1])
     return min(1.0, max(intercept, noise, defaults.MIN_UNCLIPPED))

@@ -15,12 +15,12 @@ from threadpoolctl import ThreadpoolController
 __all__ = ["default_n_threads", "one_blas_thread", "run_chunks"]
 
 _pools: dict[tuple[int, int], ThreadPoolExecutor] = {}
-# Those behind numpy's products; to look them up takes milliseconds.
+# The libraries behind numpy's products; a look-up takes milliseconds.
 _libraries = cache(ThreadpoolController)
 
 
 def default_n_threads() -> int:
-    """Threads numba may use: follows NUMBA_NUM_THREADS and the limits of joblib's workers."""
+    """Return numba's number of threads: NUMBA_NUM_THREADS, or the limit of a joblib worker."""
     import numba
 
     return numba.config.NUMBA_NUM_THREADS
@@ -48,7 +48,7 @@ def run_chunks(task: Callable[[int, int], None], n_chunks: int, n_threads: int) 
 
 
 def _pool(n_workers: int) -> ThreadPoolExecutor:
-    """Pool of this process: the threads of a parent do not survive a fork."""
+    """Return the pool of this process: the threads of a parent do not survive a fork."""
     key = (os.getpid(), n_workers)
     if key not in _pools:
         _pools[key] = ThreadPoolExecutor(n_workers, thread_name_prefix="dpglm")
@@ -56,9 +56,9 @@ def _pool(n_workers: int) -> ThreadPoolExecutor:
 
 
 def one_blas_thread():
-    """Context for products and decompositions of a few hundred columns.
+    """Limit products and decompositions of a few hundred columns to one thread, in a context.
 
-    More threads would spend more time waiting for each other than they save, a hundredfold on a
-    busy machine, and might change the last bits.
+    More threads wait longer for each other than they save, a hundred times longer on a busy
+    machine, and might change the last bits.
     """
     return _libraries().limit(limits=1, user_api="blas")

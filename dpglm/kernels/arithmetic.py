@@ -1,4 +1,4 @@
-"""What all kernels share: how they are compiled, and arithmetic that LLVM turns into vector code.
+"""The common part of all kernels: their compilation, and arithmetic that LLVM vectorises.
 
 The C library is a call per element and numba's vector library is not part of its wheels.
 """
@@ -16,29 +16,29 @@ from numba import njit
 from numba.core.caching import FunctionCache, IndexDataCacheFile
 from numba.extending import intrinsic, is_jitted
 
-# EXACT is for what must not be reassociated, as the argument's reduction in `exp`; FAST for sums.
+# EXACT forbids reassociation, as the argument's reduction in `exp` needs; FAST is for sums.
 # 'nnan' and 'ninf' are never allowed: they would let LLVM remove the tests for a finite margin.
-# Without numba's memory management (`_nrt`) a slice costs no reference count, which halves the time
-# of small blocks and of compilation; the price is that kernels cannot allocate.
+# Without numba's memory management (`_nrt`) a slice costs no reference count. This halves the time
+# of small blocks and of compilation, but kernels cannot allocate.
 _COMMON = {"error_model": "numpy", "nogil": True, "_nrt": False}  # speed only
 EXACT = {"fastmath": {"contract", "nsz"}, **_COMMON}
 FAST = {"fastmath": {"reassoc", "contract", "nsz", "arcp"}, **_COMMON}
-# Without wrappers to be called from Python, which take a sixth of the time of compilation.
+# Without wrappers for calls from Python, which take a sixth of the time of compilation.
 INNER = {**EXACT, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
 LARGEST = float(np.finfo(np.float64).max)
 SMALLEST = float(np.finfo(np.float64).tiny)
 
-# exp(r) = 1 + r + r^2 q(r): q interpolates at the Chebyshev nodes of |r| <= log(2)/2, which leaves
-# a relative error of 1.6e-17 before rounding.
+# ``exp(r) = 1 + r + r^2 q(r)``: q interpolates at the Chebyshev nodes of ``|r| <= log(2)/2``. The
+# relative error before rounding is 1.6e-17.
 _Q0, _Q1 = 0.5000000000000001, 0.16666666666666669
 _Q2, _Q3 = 0.041666666666624164, 0.008333333333330065
 _Q4, _Q5 = 0.0013888888917196719, 0.00019841269863040545
 _Q6, _Q7 = 2.4801521322368692e-05, 2.7557268480310024e-06
 _Q8, _Q9 = 2.7620075879983367e-07, 2.5100375832561234e-08
 
-# log((1 + s) / (1 - s)) = 2 s + s^3 p(s^2): p interpolates at the Chebyshev nodes of
-# |s| <= (sqrt(2) - 1) / (sqrt(2) + 1), which leaves a relative error of 4.6e-18 before rounding.
+# ``log((1 + s) / (1 - s)) = 2 s + s^3 p(s^2)``: p interpolates at the Chebyshev nodes of
+# ``|s| <= (sqrt(2) - 1) / (sqrt(2) + 1)``. The relative error before rounding is 4.6e-18.
 _P0, _P1 = 0.666666666666667, 0.39999999999899505
 _P2, _P3 = 0.28571428625975487, 0.2222221113479508
 _P4, _P5 = 0.18182889125261723, 0.15331721600556042
@@ -55,7 +55,7 @@ _FRACTION_BITS = 52
 
 
 def _on_bits(emit):
-    """Function of a float64 or of a vector of them, through their bits as int64."""
+    """Make a function of a float64, or of a vector of them, from one of their bits as int64."""
 
     @intrinsic
     def function(_, x):
@@ -80,7 +80,7 @@ def _on_bits(emit):
 
 @_on_bits
 def _power_of_two(builder, shifted, constant):
-    """2^k, given ``k + _ROUNDER``."""
+    """Return 2^k, given ``k + _ROUNDER``."""
     return builder.shl(builder.add(shifted, constant(1023)), constant(_FRACTION_BITS))
 
 
@@ -91,20 +91,20 @@ def _binary_exponent(builder, x, constant):
 
 @_on_bits
 def _shifted_exponent(builder, x, constant):
-    """``k + _ROUNDER``, with ``x = 2^k m`` and m in [sqrt(1/2), sqrt(2))."""
+    """Return ``k + _ROUNDER``, with ``x = 2^k m`` and m in [sqrt(1/2), sqrt(2))."""
     return builder.add(constant(_ROUNDER_BITS), _binary_exponent(builder, x, constant))
 
 
 @_on_bits
 def _fraction(builder, x, constant):
-    """The m of ``x = 2^k m``."""
+    """Return the m of ``x = 2^k m``."""
     power = _binary_exponent(builder, x, constant)
     return builder.sub(x, builder.shl(power, constant(_FRACTION_BITS)))
 
 
 @njit(**INNER)
 def exp(x):
-    """Exponential of x, or of each of a vector, clamped to [-708, 709]: positive and finite."""
+    """Return the exponential of a number or vector clamped to [-708, 709]: positive and finite."""
     x = min(max(x, -708.0), 709.0)
     shifted = x * _LOG2_E + _ROUNDER
     power = shifted - _ROUNDER
@@ -119,7 +119,7 @@ def exp(x):
 
 @njit(**INNER)
 def log(x):
-    """Logarithm of a positive normal number, or of each of a vector."""
+    """Return the logarithm of a positive normal number, or of each of a vector."""
     exponent = _shifted_exponent(x) - _ROUNDER
     m = _fraction(x)
     s = (m - 1.0) / (m + 1.0)
@@ -132,7 +132,7 @@ def log(x):
 
 
 def kept_on_disk(kernel: Callable) -> Callable:
-    """Keep what a kernel compiles to, wherever numba finds a folder to write to, if it does."""
+    """Cache the machine code of a kernel, if numba finds a folder to write to."""
     if is_jitted(kernel):
         with contextlib.suppress(RuntimeError, OSError):
             kernel._cache = _KernelCache(kernel.py_func)
@@ -140,11 +140,11 @@ def kept_on_disk(kernel: Callable) -> Callable:
 
 
 class _KernelCache(FunctionCache):
-    """Machine code under a name that says from which sources it was compiled.
+    """Machine code under a name that identifies the sources from which it was compiled.
 
-    numba compares times, and those of a kernel's own file only. But a correction of the clip must
-    never be shadowed by a kernel compiled before it, whichever file it is made in. The name of the
-    data says it as well as the index: a process may stop or read after numba wrote the index only.
+    numba compares times, and only those of a kernel's own file. But an old compiled kernel must
+    never replace a corrected clipping, in whichever file the correction is. The names of the data
+    and the index identify the sources: a process may stop or read after numba wrote only the index.
     """
 
     def __init__(self, function: Callable) -> None:
@@ -153,8 +153,8 @@ class _KernelCache(FunctionCache):
         name = f"{self._impl.filename_base}.{sources[:16]}"
         self._cache_file = IndexDataCacheFile(self._cache_path, name, sources)
 
-    # numba raises where it cannot read or write, which would end a fit that has been charged: a
-    # full or broken folder costs a compilation and no more.
+    # numba raises where it cannot read or write, which would end a fit that has been charged. A
+    # full or broken folder must cost no more than a compilation.
 
     def load_overload(self, *arguments):
         with contextlib.suppress(OSError):
@@ -167,10 +167,10 @@ class _KernelCache(FunctionCache):
 
 @cache
 def _digest_of_sources() -> str:
-    """Digest of what all kernels are compiled from: of every module of this folder."""
+    """Return a digest of the sources of all kernels: of every module of this folder."""
     files = [file for file in resources.files(__package__).iterdir() if file.name.endswith(".py")]
     if not files:
-        raise RuntimeError("There are no sources, so what was compiled from them is not known.")
+        raise RuntimeError("There are no sources to identify compiled kernels by.")
     digest = hashlib.sha256()
     for file in sorted(files, key=lambda file: file.name):
         content = file.read_bytes()

@@ -1,12 +1,12 @@
-"""The clip: from the scores of eight rows to the coefficients of those rows in the clipped sum.
+"""Clipping: from the scores of eight rows to the coefficients of those rows in the clipped sum.
 
-The gradient of row i is ``r_i x_i`` with ``r_i`` the derivative of the loss in the scores, times
-the weights of the class and of the row; its norm is ``||r_i|| ||x_i||``, so that clipping it to C
-multiplies r_i by ``min(1, C / (||r_i|| ||x_i||))``. This is where the bound on a record's influence
-is enforced, for dense and sparse rows alike. Each output depends on its own row only.
+The gradient of row i is ``r_i x_i``, where ``r_i`` is the derivative of the loss in the scores,
+times the weights of class and row. Its norm is ``||r_i|| ||x_i||``: clipping to C multiplies
+r_i by ``min(1, C / (||r_i|| ||x_i||))``. This code enforces the bound on a record's influence, for
+dense and sparse rows alike. Each output depends on its own row only.
 
-A row with a score that is not finite gets coefficient zero, and so does one whose inverse norm is
-zero: a row of zeros, or one whose norm overflows.
+A row with a score that is not finite gets coefficient zero. So does a row whose inverse norm is
+zero: a row of zeros, or a row whose norm overflows.
 """
 
 import math
@@ -21,7 +21,7 @@ _LOGISTIC, _SMOOTHED_HINGE, _SOFTMAX = 0, 1, 3
 
 @njit(forceinline=True, **INNER)
 def _steepness(margins, code, curvature):
-    """Minus the derivative of the loss, in [0, 1]."""
+    """Return minus the derivative of the loss, in [0, 1]."""
     if code == _LOGISTIC:
         return 1.0 / (1.0 + exp(margins))
     if code == _SMOOTHED_HINGE:
@@ -31,7 +31,7 @@ def _steepness(margins, code, curvature):
 
 @njit(forceinline=True, **INNER)
 def margin_coefficients(scores, signed, clip, weights, row_weights, first, code, curvature):
-    """One output: the coefficients, of scores and labels divided by the norms of the rows.
+    """Return the coefficients of one output, given scores and labels over row norms.
 
     The weights of the eight rows are those from `first` on; None if all are 1.
     """
@@ -39,9 +39,9 @@ def margin_coefficients(scores, signed, clip, weights, row_weights, first, code,
     weight = where(signed > 0.0, weights[1], weights[0])
     if row_weights is not None:
         weight = weight * load(row_weights, first)
-    # The clip: times the norm of the row, the coefficient is at most `clip`, whatever the loss.
+    # Clipping: the coefficient times the norm of the row is at most `clip`, for every loss.
     size = min(abs(weight * steepness), clip * abs(signed))
-    # Comparisons with NaN are false, so that a score of NaN gives zero as an infinite one does.
+    # Comparisons with NaN are false: a score of NaN gives zero, as an infinite one does.
     return where(abs(scores) <= LARGEST, -math.copysign(size, signed), 0.0)
 
 
@@ -51,9 +51,9 @@ def block_coefficients(
 ):
     """Replace the scores (K, n_rows) of a block of rows by coefficients, and add those up.
 
-    `signed`, `targets` and `row_weights` are those of all rows, of which the block begins at
-    `first`; there are no targets with one output, and no weights of rows if all are 1. Blocks are
-    padded to whole vectors with finite numbers.
+    `signed`, `targets` and `row_weights` are those of all rows; the block begins at row `first`.
+    With one output `targets` is None, and `row_weights` is None if all are 1. Blocks are padded to
+    whole vectors with finite numbers.
     """
     for i in range(0, n_rows, LANES):
         own = load(signed, first + i)
@@ -76,7 +76,7 @@ def block_coefficients(
 def _joint_coefficients(
     scores, at, signed, classes, clip, weights, row_weights, first, code, curvature
 ):
-    """K outputs: replace scores (K, rows), the eight rows from `at` on, by jointly clipped ones.
+    """Replace scores (K, rows) of eight rows, from `at` on, by jointly clipped coefficients.
 
     `classes` are those of the eight rows, and `signed` their inverse norms.
     """
@@ -87,7 +87,7 @@ def _joint_coefficients(
         _softmax_residuals(scores, at, classes)
     else:
         _one_vs_rest_residuals(scores, at, classes, code, curvature)
-    # ||r||^2 must not vanish by underflow; the norm can only grow by what is added.
+    # ||r||^2 must not underflow to zero; the addition can only increase the norm.
     square, weight = spread(SMALLEST), spread(0.0)
     for k in range(len(scores)):
         residual = load(scores[k], at)
@@ -95,7 +95,7 @@ def _joint_coefficients(
         weight += where(classes == float(k), weights[k], 0.0)
     if row_weights is not None:
         weight = weight * load(row_weights, first)
-    # The clip: the norm of the row times that of all its coefficients is at most `clip`.
+    # Clipping: the norm of the row times that of all its coefficients is at most `clip`.
     scale = min(weight, clip * abs(signed) / math.sqrt(square))
     for k in range(len(scores)):
         store(scores[k], at, where(finite > 0.0, load(scores[k], at) * scale, 0.0))

@@ -1,17 +1,16 @@
-"""What is asked of dense and of sparse rows, each read from memory once: scores, clipped gradient
-sums, norms, magnitudes, products.
+"""Scores, clipped gradient sums, norms, magnitudes and products of dense and of sparse rows.
 
 Conventions
 -----------
-- Dense rows are taken by groups of 8. While the scores of a group are computed, the group before,
-  whose coefficients are known by then, is added to the sum from the first level of cache.
-- Passes run over `width` elements, the number of features rounded up to a whole vector. What lies
-  beyond the end of a row is the start of the next one, multiplied by a coefficient of zero or added
-  to a part of the sum that is dropped. The last rows come in `tail`, a zero-padded copy.
+- Rows are read from memory once; dense ones by groups of 8. While the scores of a group are
+  computed, the group before is added to the sum from the first level of cache.
+- Passes run over `width` elements, the number of features rounded up to a whole vector. The
+  elements beyond the end of a row are those of the next row. They are multiplied by a coefficient
+  of zero or added to an unused part of the sum. The last rows are in `tail`, a zero-padded copy.
 - The norms of rows in a basis P are those of their products with R, where ``P' = Q R``: a triangle,
   which saves half of the products.
 - Sparse rows must be in canonical form: a column that is stored twice would make the norm wrong.
-- Every row goes through the same instructions wherever it stands, so that its contribution depends
+- Every row goes through the same instructions in every position, so that its contribution depends
   on no other row, to the last bit.
 """
 
@@ -36,15 +35,15 @@ from dpglm.kernels.vectors import (
 ROW_GROUP = 8
 # Rows kept in the padded tail: enough for the row before them to be read past its end.
 TAIL_ROWS = 2 * ROW_GROUP
-# Prefetched so far ahead, or by a group of rows if that is more.
+# The distance of prefetches, unless a group of rows is larger.
 _AHEAD_BYTES = 8192  # speed only
-# Sparse rows scored before they are added: they stay in the first level of cache meanwhile.
+# Sparse rows scored before they are added: they stay in the first level of cache.
 BLOCK_ROWS = 256
 # Rows whose products are added up together: they stay in the second level of cache.
 PANEL_ROWS = 64
 
-# For sparse rows a product and a sum are not contracted: what matters is how long a number of the
-# sum has to wait for the row before, and a sum alone takes less time than both at once.
+# For sparse rows a product and a sum are not contracted. Elements of the sum wait for the row
+# before, and an addition alone takes less time than a contracted operation.
 _APART = {**INNER, "fastmath": {"nsz"}}
 
 
@@ -57,8 +56,8 @@ def _ahead(rows, n_features):
 def _score_and_add(data, scored, added, stride, width, weights, factors, total, ahead):
     """Return the scores of eight rows, while eight others are added to `total`.
 
-    The rows begin at `scored` and at `added`, `stride` numbers apart, and are `width` numbers long.
-    Without `weights` (width,) nothing is scored, without `total` (width,) nothing added; `factors`
+    The rows begin at `scored` and at `added`, `stride` numbers apart, and have `width` numbers.
+    Without `weights` (width,) nothing is scored, without `total` (width,) nothing added. `factors`
     multiply the eight rows. Eight times `width` numbers are prefetched from `ahead`, if any.
     """
     s1, s2, s3 = scored + stride, scored + 2 * stride, scored + 3 * stride
@@ -134,7 +133,7 @@ def _add_part(
 
 @njit(**INNER)
 def _copy_group(rows, start, stride, width, ahead, group):
-    """Copy eight rows to where vectors are aligned, and in float64: they are used 2 K times."""
+    """Copy eight rows to aligned vectors in float64: they are used 2 K times."""
     for j in range(0, width, LANES):
         prefetch(rows, start + ahead + LANES * j)  # speed only
         for i in range(ROW_GROUP):
@@ -146,7 +145,7 @@ def _add_part_jointly(
     rows, stride, signed, targets, known, skipped, coef, bias, clip, weights, row_weights, code,
     curvature, ahead, group, scores, total, intercepts,
 ):  # fmt: skip
-    """The same for K outputs, one group of rows after the other."""
+    """Do the same for K outputs, one group of rows after the other."""
     n_outputs, width = coef.shape
     for i in range(0, signed.size, ROW_GROUP):
         _copy_group(rows, i * stride, stride, width, ahead, group)
@@ -170,7 +169,7 @@ def dense_gradient(
     rows, tail, n_features, signed, targets, known, coef, bias, clip, weights, row_weights, code,
     curvature, chunk_rows, first, last, group, scores, partials, intercepts,
 ):  # fmt: skip
-    """Write the clipped gradient sums of the chunks [first, last) to `partials` and `intercepts`.
+    """Write the clipped gradient sums of chunks [first, last) to `partials`, `intercepts`.
 
     rows : float array (n_rows * n_features,), the data, row after row
     tail : float array (TAIL_ROWS or fewer, times width), the last rows, each zero-padded
@@ -223,7 +222,7 @@ def dense_gradient(
 @kept_on_disk
 @njit(**EXACT)
 def dense_scores(rows, tail, n_features, coef, bias, chunk_rows, first, last, scores):
-    """Scores of the rows of the chunks [first, last), written to `scores` (K, padded rows)."""
+    """Write the scores of the rows of chunks [first, last) to `scores` (K, padded rows)."""
     n_outputs, width = coef.shape
     n_rows = scores.shape[1]
     n_body = n_rows - tail.size // width
@@ -300,7 +299,7 @@ def sparse_gradient(
 @kept_on_disk
 @njit(**EXACT)
 def sparse_scores(data, columns, row_ends, coef, bias, chunk_rows, first, last, scores):
-    """Scores of the rows of the chunks [first, last), written to `scores` (K, padded rows)."""
+    """Write the scores of the rows of chunks [first, last) to `scores` (K, padded rows)."""
     start, stop = first * chunk_rows, min(last * chunk_rows, row_ends.size - 1)
     for k in range(coef.shape[0]):
         for i in range(start, stop, BLOCK_ROWS):
@@ -310,7 +309,7 @@ def sparse_scores(data, columns, row_ends, coef, bias, chunk_rows, first, last, 
 
 @njit(forceinline=True, **INNER)
 def _squares(data, start, stride, width, scales, ahead):
-    """Squared norms of eight rows whose columns are multiplied by scales (width,)."""
+    """Return the squared norms of eight rows whose columns are multiplied by scales (width,)."""
     s1, s2, s3 = start + stride, start + 2 * stride, start + 3 * stride
     s4, s5, s6 = start + 4 * stride, start + 5 * stride, start + 6 * stride
     s7 = start + 7 * stride
@@ -335,9 +334,9 @@ def _squares(data, start, stride, width, scales, ahead):
 
 @njit(forceinline=True, **INNER)
 def _image_squares(data, start, stride, first, n_features, images, panel, bias):
-    """Squared norms of eight rows in eight coordinates, of columns from `first` on.
+    """Return the squared norms of eight rows in eight coordinates, of columns from `first` on.
 
-    What columns are in these begins at `panel`, eight numbers for each column.
+    The coordinates of columns begin at `panel`, eight numbers for each column.
     """
     s1, s2, s3 = start + stride, start + 2 * stride, start + 3 * stride
     s4, s5, s6 = start + 4 * stride, start + 5 * stride, start + 6 * stride
@@ -365,9 +364,9 @@ def dense_squares(rows, tail, n_features, scales, images, bias, first, squares):
 
     rows, tail, n_features : as in `dense_gradient`
     scales : float array (width,), zero-padded, by which columns are multiplied
-    images : None, or instead of scales a float array (m * n_features,), what each column is in a
-        basis, in eight coordinates after the other; coordinate k is zero before column k
-    bias : float array (m,), what the intercept is there
+    images : None, or instead of scales a float array (m * n_features,), each column in a basis, in
+        groups of eight coordinates; coordinate k is zero before column k
+    bias : float array (m,), the intercept in the basis
     """
     width = -(-n_features // LANES) * LANES
     n_rows = -(-rows.size // n_features // ROW_GROUP) * ROW_GROUP
@@ -394,7 +393,7 @@ def dense_squares(rows, tail, n_features, scales, images, bias, first, squares):
 @kept_on_disk
 @njit(**{**EXACT, "fastmath": {"nsz"}})
 def sparse_squares(data, columns, row_ends, scales, images, bias, first, image, squares):
-    """The same for sparse rows, any number of them; `image` (m,) is scratch.
+    """Do the same for sparse rows, any number of them; `image` (m,) is scratch.
 
     Here `images` holds all coordinates of a column, and then those of the next: as the basis does.
     """
@@ -413,7 +412,7 @@ def sparse_squares(data, columns, row_ends, scales, images, bias, first, image, 
 
 @njit(**INNER)
 def _sparse_image_square(data, columns, start, end, images, bias, image):
-    """Squared norm in a basis of the row of the numbers [start, end)."""
+    """Return the squared norm in a basis of the row of the numbers [start, end)."""
     for k in range(0, bias.size, LANES):
         store(image, k, load(bias, k))
     for p in range(start, end):
@@ -431,7 +430,7 @@ def _sparse_image_square(data, columns, start, end, images, bias, image):
 def _magnitude(bits, mantissa, lowest, n_powers):
     """Return where a float with these bits is counted, negative ones later, or -1 if nowhere.
 
-    Floats above zero are ordered as their bits are: these less one, without the mantissa, are the
+    Positive floats have the order of their bits. The bits less one, without the mantissa, are the
     same for all x with ``2^k < x <= 2^(k + 1)``.
     """
     size = bits & (2**63 - 1 if mantissa == 52 else 2**31 - 1)
@@ -450,7 +449,7 @@ def add_magnitudes(bits, stride, counted, mantissa, lowest, counts):
     counted : bool array (n_rows,)
     mantissa : number of its bits
     lowest : the power that is counted first, as floats are stored
-    counts : float array (2 K, width); the last power holds all larger elements too
+    counts : float array (2 K, width); the last power counts all larger elements too
     """
     for i in range(counted.size):
         for j in range(stride if counted[i] else 0):
@@ -547,7 +546,7 @@ def dense_products(
 def sparse_products(
     data, columns, row_ends, scale, fit_intercept, chunk_rows, partial, total
 ):  # fmt: skip
-    """The same for sparse rows."""
+    """Do the same for sparse rows."""
     n_rows, n_columns = row_ends.size - 1, total.shape[0]
     cells = partial.reshape(-1)
     end = at(row_ends, 0)
@@ -571,9 +570,9 @@ def sparse_products(
 @kept_on_disk
 @njit(**EXACT)
 def fingerprints(words, factors, sums):
-    """Write the sum of each run of words, as long as `factors`, times these, modulo 2^64.
+    """Write the sum of each run of words, of the size of `factors`, times these, modulo 2^64.
 
-    words : uint32 array, anything that is stored
+    words : uint32 array, the bits of any data
     factors : uint64 array
     sums : uint64 array, one number for each run, of which the last may be shorter
     """

@@ -1,19 +1,19 @@
 """Losses of all rows at equally spaced steps along a line, from two numbers per row and output.
 
-Scores are linear in the step: given those of the coefficients and of the direction, the data are
-not needed any more.
+Scores are linear in the step: given those of the coefficients and of the direction, the data are no
+longer needed.
 
 Conventions
 -----------
 - A loss is an increasing function of ``z = -margin``; at step number j, ``z = start + j pace``.
-- A row without influence (null, or with a norm or a margin that is not finite) has zero weight,
-  start and pace, and adds exactly zero to every sum.
-- Slopes are capped when the losses to sum are those whose gradients are the clipped ones: a loss is
-  then extended by a straight line from its knee on, where its slope reaches ``clip / ||x||``.
+- A row without influence is null, or has a norm or a margin that is not finite. Such a row has zero
+  weight, start and pace, and adds exactly zero to every sum.
+- Slopes are capped to sum losses whose gradients are the clipped ones. A loss is then extended by a
+  straight line from its knee on, where its slope reaches ``clip / ||x||``.
 - The sum of the losses of a row over K outputs, or its cross entropy, is clipped as a whole.
 - The logistic loss costs neither exponential nor logarithm: ``exp(z)`` at consecutive steps is a
   geometric progression, and the sum over rows of ``log(1 + exp(z))`` is the logarithm of a product.
-  Where a block's progression or product might overflow, it is summed term by term instead.
+  If a block's progression or product might overflow, the block is summed term by term instead.
 """
 
 import math
@@ -26,45 +26,45 @@ from dpglm.kernels.vectors import LANES, add_across, load, max_across, spread, s
 
 _BLOCK_ROWS = 256
 _LOGISTIC, _SOFTMAX = 0, 3
-# Margins beyond it count as not finite: products with slopes and weights must not overflow.
+# Margins beyond this count as not finite: products with slopes and weights must not overflow.
 _LARGEST_MARGIN = 2.0**500
-# The progression is used for |z| below this, and restarted after so many steps: four times seven.
+# The progression is used for |z| below this, and restarted after 28 steps, four times seven.
 _LARGEST_EXPONENT = 600.0
 _RESTART = 28
-# Each of the eight numbers of a vector gathers the product of a block's factors, all above 1, whose
-# logarithm stays below this: 32 factors have room for a mean loss of 21.
+# Bound on the logarithm of a product in each of the eight numbers of a vector. The 32 factors of a
+# block, all above 1, may have a mean loss of 21.
 _LARGEST_LOG = 700.0
 _LOG_2 = math.log(2.0)
 
 
-# Shape of the memory for what belongs to the rows of a block; and for so many more than there are
-# steps, taken seven at a time, what belongs to these.
+# Shape of the memory for the rows of a block; and the number of products in addition to one for
+# each step, because steps are computed seven at a time.
 MARGIN_SCRATCH, MORE_STEPS = (9, _BLOCK_ROWS), 6
 
 
 @kept_on_disk
 @njit(**EXACT)
 def advance(scores, slopes, step):
-    """scores -= step * slopes"""
+    """Compute ``scores -= step * slopes`` in place."""
     for i in range(scores.size):
         scores[i] -= step * slopes[i]
 
 
 @njit(**INNER)
 def _softplus(z):
-    """log(1 + exp(z)), the logistic loss"""
+    """Return log(1 + exp(z)), the logistic loss."""
     return max(z, 0.0) + log(1.0 + exp(-abs(z)))
 
 
 @njit(**INNER)
 def _logistic(z, curved, knee, slope):
-    """Weighted logistic loss up to the knee, then a line."""
+    """Return the weighted logistic loss up to the knee, then a line."""
     return curved * _softplus(min(z, knee)) + slope * max(z - knee, 0.0)
 
 
 @njit(**INNER)
 def _hinge(z, curved, knee, slope, shift):
-    """Weighted hinge loss: a parabola up to the knee, then a line."""
+    """Return the weighted hinge loss: a parabola up to the knee, then a line."""
     shortfall = max(z + shift, 0.0)
     bent = min(shortfall, knee)
     return curved * bent * bent + slope * (shortfall - bent)
@@ -72,14 +72,14 @@ def _hinge(z, curved, knee, slope, shift):
 
 @njit(**INNER)
 def _parabola(curvature):
-    """Coefficient and width of the curved part of the hinge loss."""
+    """Return the coefficient and the width of the curved part of the hinge loss."""
     width = 1.0 / curvature
     return 0.5 * curvature if width > 0.0 else 0.0, width
 
 
 @njit(**INNER)
 def _largest_logistic(loss_clip, weight):
-    """Where a weighted logistic loss reaches the clip, and the exponential there."""
+    """Return the z at which a weighted logistic loss reaches its bound, and exp(z)."""
     most = min(loss_clip / weight, LARGEST)
     odds = exp(most) - 1.0
     return log(max(odds, most)), odds
@@ -92,9 +92,9 @@ def _describe(
 ):  # fmt: skip
     """Write z at the first step and its change per step, the weight and largest slope of rows.
 
-    Losses become lines at their knees, logistic ones that are not capped where they reach the clip:
-    `largest`, for either class; with weights of rows, of which those from `begin` on belong to the
-    block, they are clipped afterwards. `ceiling` is ``exp(knee)``.
+    Losses become lines at their knees. Logistic losses that are not capped become lines at their
+    bound: `largest`, for either class. With weights of rows, of which those from `begin` on belong
+    to the block, they are clipped afterwards. `ceiling` is ``exp(knee)``.
     """
     quadratic, width = _parabola(curvature)
     for i in range(0, start.size, LANES):
@@ -147,7 +147,7 @@ def _add_terms(
             else:
                 loss = _hinge(z, load(curved, i), bent, straight, shift)
             if capped and j == 0:
-                # Nothing is added yet: the bounds of the first term are zero.
+                # Step 0 adds nothing: the bounds of its terms are zero.
                 store(base, i, loss)
             elif capped:
                 loss -= load(base, i)
@@ -160,7 +160,7 @@ def _add_terms(
 
 @njit(forceinline=True, **INNER)
 def _multiply_seven(power, ratio, ceiling, products):
-    """Products over rows at seven consecutive steps; `power` moves on by seven steps."""
+    """Multiply over rows at seven consecutive steps; `power` moves on by seven steps."""
     p0 = p1 = p2 = p3 = p4 = p5 = p6 = spread(1.0)
     for i in range(0, power.size, LANES):
         e, r, top = load(power, i), load(ratio, i), load(ceiling, i)
@@ -189,7 +189,7 @@ def _multiply_seven(power, ratio, ceiling, products):
 
 @njit(forceinline=True, **INNER)
 def _begin(start, pace, weight, which, step, power, ratio):
-    """exp(z) at a step for rows of one weight, zero for the others; exp(pace)."""
+    """Write exp(z) at a step for rows of one weight, zero for the others; and exp(pace)."""
     for i in range(0, start.size, LANES):
         change = load(pace, i)
         z = load(start, i) + step * change
@@ -214,7 +214,7 @@ def _add_products(start, pace, weight, which, ceiling, capped, power, ratio, pro
 
 @njit(**INNER)
 def _add_lines(start, pace, knee, slope, sums):
-    """Add what the straight parts of capped losses have gained since the first step."""
+    """Add the increase of the straight parts of capped losses since the first step."""
     for j in range(0, sums.size, 4):
         g0 = g1 = g2 = g3 = spread(0.0)
         for i in range(0, start.size, LANES):
@@ -232,7 +232,7 @@ def _add_lines(start, pace, knee, slope, sums):
 
 @njit(forceinline=True, **INNER)
 def _limits(start, pace, knee, last):
-    """Of a block: whether its products are safe, and whether any row bends."""
+    """Return whether the products of a block cannot overflow, and if any row passes its knee."""
     widest = furthest = logarithm = spread(0.0)
     for i in range(0, start.size, LANES):
         z, change, bend = load(start, i), last * load(pace, i), load(knee, i)
@@ -260,7 +260,7 @@ def margin_line_losses(
     loss_clip : finite bound on the loss of a row times its weight, if not `capped`
     clip : finite bound on the norm of the gradient of a row, if `capped`
     reach : bound on the change of a row's capped loss from one step to the next; None where rows
-        divide a clip, and each is held to its own largest slope
+        divide a clipping norm, and each is bounded by its own largest slope
     weights, row_weights : of the classes (2,), and of the rows, padded; None if all of these are 1
     code, curvature : of the loss
     scratch, products : float arrays `MARGIN_SCRATCH` and (steps + MORE_STEPS, LANES)
@@ -309,7 +309,7 @@ def margin_line_losses(
 
 
 def joint_scratch(n_outputs: int) -> tuple[np.ndarray, np.ndarray]:
-    """Memory for what belongs to the rows of a block, and to their scores."""
+    """Return memory for the rows of a block, and for their scores."""
     return np.empty((3, _BLOCK_ROWS)), np.empty((2, n_outputs, _BLOCK_ROWS))
 
 
@@ -317,7 +317,7 @@ def joint_scratch(n_outputs: int) -> tuple[np.ndarray, np.ndarray]:
 def _add_clipped(losses, weight, loss_clip):
     total = 0.0
     for i in range(losses.size):
-        # A loss is never negative; rounding must not make it so, since the range rests on it.
+        # A loss must not become negative by rounding: the range of the sum depends on that.
         total += min(max(weight[i] * losses[i], 0.0), loss_clip)
     return total
 

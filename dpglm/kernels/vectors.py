@@ -1,9 +1,9 @@
 """Eight numbers at a time: a type for the kernels whose arithmetic is vector code, by construction.
 
-LLVM turns most loops over numbers into vector code by itself, but how many sums it keeps changes
-with the length of the loop, the version and the processor. Where that matters the kernels say it:
-a `Vector` holds eight float64. Operators, ``abs``, ``min``, ``max`` and ``math.copysign`` act on
-each number, and a plain number stands for eight equal ones. Comparisons give masks for `where`.
+LLVM vectorises most loops over numbers automatically. But the number of its partial sums depends on
+the length of the loop, the version and the processor. Kernels for which that matters use a
+`Vector`, which holds eight float64. Operators, ``abs``, ``min``, ``max`` and ``math.copysign`` act
+on each number, and a plain number is eight equal ones. Comparisons give masks for `where`.
 """
 
 import math
@@ -44,7 +44,7 @@ def _shuffle(builder, first, second, indices):
 
 
 def _spread(builder, value):
-    """A vector as it is; a number repeated."""
+    """Repeat a number; return a vector unchanged."""
     if isinstance(value.type, ir.VectorType):
         return value
     undefined = ir.Constant(_DOUBLES, ir.Undefined)
@@ -59,17 +59,17 @@ def _library(name, builder, *operands):
 
 
 def _float(name, builder, *operands):
-    """An instruction that may be contracted with the next to a multiplication and addition."""
+    """Emit an instruction that may be contracted with the next to a fused multiply-add."""
     return getattr(builder, name)(*operands, flags=("contract",))
 
 
 def _comparison(symbol, builder, left, right):
-    """False where either side is NaN."""
+    """Compare; false where either side is NaN."""
     return builder.fcmp_ordered(symbol, left, right)
 
 
 def _choice(symbol, builder, left, right):
-    """The second operand where either is NaN."""
+    """Choose an operand by a comparison; the second where either is NaN."""
     return builder.select(builder.fcmp_ordered(symbol, left, right), left, right)
 
 
@@ -110,7 +110,7 @@ def _address(context, builder, array_type, array, index):
 
 @intrinsic
 def at(_, array, index):
-    """``array[index]``, without tests for the bounds; an integer as int64."""
+    """Return ``array[index]``, without tests for the bounds; an integer as int64."""
     result = types.int64 if isinstance(array.dtype, types.Integer) else array.dtype
 
     def generate(context, builder, sig, arguments):
@@ -122,7 +122,7 @@ def at(_, array, index):
 
 @intrinsic
 def put(_, array, index, value):
-    """``array[index] = value``, without tests for the bounds or for a negative index."""
+    """Set ``array[index] = value``, without tests for the bounds or for a negative index."""
 
     def generate(context, builder, sig, arguments):
         builder.store(arguments[2], _address(context, builder, array, *arguments[:2]))
@@ -133,7 +133,7 @@ def put(_, array, index, value):
 
 @intrinsic
 def load(_, array, index):
-    """``array[index : index + 8]`` as float64, without tests for the bounds."""
+    """Return ``array[index : index + 8]`` as float64, without tests for the bounds."""
 
     def generate(context, builder, sig, arguments):
         element = context.get_value_type(array.dtype)
@@ -151,7 +151,7 @@ def load(_, array, index):
 
 @intrinsic
 def store(_, array, index, values):
-    """``array[index : index + 8] = values``, without tests for the bounds."""
+    """Set ``array[index : index + 8] = values``, without tests for the bounds."""
 
     def generate(context, builder, sig, arguments):
         pointer = builder.bitcast(
@@ -165,7 +165,7 @@ def store(_, array, index, values):
 
 @intrinsic
 def spread(_, number):
-    """Eight equal numbers."""
+    """Return eight equal numbers."""
 
     def generate(context, builder, sig, arguments):
         return _spread(builder, *arguments)
@@ -175,7 +175,7 @@ def spread(_, number):
 
 @intrinsic(prefer_literal=True)
 def lane(_, values, which):
-    """Eight copies of one of the numbers, which is named by a constant."""
+    """Return eight copies of the number with this constant index."""
 
     def generate(context, builder, sig, arguments):
         return _shuffle(builder, arguments[0], arguments[0], [which.literal_value] * LANES)
@@ -185,7 +185,7 @@ def lane(_, values, which):
 
 @intrinsic
 def where(_, condition, yes, no):
-    """Numbers of `yes` where the mask is set and of `no` elsewhere."""
+    """Return the numbers of `yes` where the mask is set, and of `no` where not."""
 
     def generate(context, builder, sig, arguments):
         yes, no = (_spread(builder, argument) for argument in arguments[1:])
@@ -195,7 +195,7 @@ def where(_, condition, yes, no):
 
 
 def _neighbors(builder, first, second):
-    """Every other number, of the first vector and then of the second; and what follows each."""
+    """Return the numbers at even indices, of both vectors, and those at odd indices."""
     return (
         _shuffle(builder, first, second, list(range(0, 2 * LANES, 2))),
         _shuffle(builder, first, second, list(range(1, 2 * LANES, 2))),
@@ -204,7 +204,7 @@ def _neighbors(builder, first, second):
 
 @intrinsic
 def sum_each(_, s0, s1, s2, s3, s4, s5, s6, s7):
-    """Vector of the sums of eight vectors, each added up in the same order."""
+    """Return the vector of the sums of eight vectors, each added up in the same order."""
 
     def generate(context, builder, sig, rows):
         while len(rows) > 1:
@@ -235,7 +235,7 @@ max_across = _across(partial(_choice, ">"))
 
 @intrinsic
 def prefetch(_, array, index):
-    """Start to load ``array[index : index + 64]``; what lies past the end does no harm."""
+    """Start to load ``array[index : index + 64]``; an index past the end does no harm."""
 
     def generate(context, builder, sig, arguments):
         byte, flag = ir.IntType(8).as_pointer(), ir.IntType(32)  # speed only

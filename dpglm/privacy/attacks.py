@@ -1,7 +1,8 @@
-"""What a ledger means to one record: how well anyone can tell whether it was there.
+"""Bounds, from a ledger, on attacks that infer whether a record was there.
 
-The attacker knows all other records and everything that was released, and tells two neighbouring
-data sets apart: with the record, and without it (or with another, under ``"replace_one"``).
+The attacker knows all other records and everything that was released. The attack must distinguish
+two neighbouring data sets: with the record, and without it (or with another one, under
+``"replace_one"``).
 """
 
 import math
@@ -24,21 +25,21 @@ def attack_success(ledger: PrivacyLedger, prior: float = 0.5) -> float:
     ----------
     ledger : PrivacyLedger
     prior : float, default=0.5
-        The chance that it was there, as the attacker sees it beforehand. Who has seen nothing
-        guesses right with chance ``max(prior, 1 - prior)``.
+        The attacker's probability that the record was there, before any release. A guess without
+        the releases is right with probability ``max(prior, 1 - prior)``.
 
     Returns
     -------
     float
-        An upper bound for all attacks; the best of them reaches it where mu is exact. It is 1 where
-        noise came from a seed, which an attacker may know, guess or try out.
+        An upper bound for all attacks; the best of them reaches it where mu is exact. The bound is
+        1 where noise came from a seed, which an attacker may know, guess or try out.
 
     Notes
     -----
-    Of a prior p of 1/2 at most, let e = log((1 - p) / p). An attack with true and false positive
-    rates t and f is right with chance ``(1 - p) (1 - f) + p t = (1 - p) + p (t - exp(e) f)``, and
-    ``t - exp(e) f`` is at most delta(e). Above 1/2 the two data sets change places. With a Gaussian
-    trade-off and p = 1/2 this is ``Phi(mu / 2)``.
+    Let the prior p be at most 1/2, and e = log((1 - p) / p). An attack with true and false positive
+    rates t and f is right with probability ``(1 - p) (1 - f) + p t = (1 - p) + p (t - exp(e) f)``,
+    and ``t - exp(e) f`` is at most delta(e). Above 1/2 the two data sets change places. With a
+    Gaussian trade-off and p = 1/2 the probability is ``Phi(mu / 2)``.
 
     Examples
     --------
@@ -72,9 +73,9 @@ def attack_power(
 
     Notes
     -----
-    With a Gaussian trade-off ``Phi(mu + Phi^-1(f))`` (Dong, Roth & Su 2022), which is exact for
-    Gaussian releases. Other releases have ``delta(e) + exp(e) f`` and ``1 - exp(-e) (1 - f -
-    delta(e))`` at every epsilon e: the least over a grid of them, and of the above, is taken.
+    A Gaussian trade-off has the bound ``Phi(mu + Phi^-1(f))`` (Dong, Roth & Su 2022), exact for
+    Gaussian releases. Other releases have the bounds ``delta(e) + exp(e) f`` and ``1 - exp(-e)
+    (1 - f - delta(e))`` at every epsilon e. The result is the least of all bounds on a grid of e.
 
     Examples
     --------
@@ -109,9 +110,9 @@ def posterior(ledger: PrivacyLedger, prior: float, false_positive_rate: float) -
     ----------
     ledger : PrivacyLedger
     prior : float
-        The chance that it was there, before anything was released.
+        The probability that the record was there, before anything was released.
     false_positive_rate : float
-        Of the attack.
+        How often the attack says that a record was there which was not.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What may be spent, and for which neighbouring relation; and checks of numbers."""
+"""Privacy budgets, each for one neighbouring relation; and checks of numbers."""
 
 import math
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS, gdp_mu
 # When every iteration is noisier than this, no data set is large enough to learn anything.
 LARGEST_NOISE_MULTIPLIER = 1e6
 CLIP_RANGE = (1e-100, 1e100)
-# Rounding is bounded for so many times n_samples_estimate records, when their number is private.
+# When the number of records is private, rounding is bounded for 16 n_samples_estimate records.
 ESTIMATE_FACTOR = 16
 # The composed noise multipliers are rounded numbers: aim this much below the budget.
 _SAFETY = 1e-9
@@ -30,10 +30,10 @@ class PrivacyBudget:
     delta : float
         Above 0 and below 1.
     neighboring_relation : {"zero_out", "replace_one", "add_or_remove_one"}
-        Which datasets must be indistinguishable. ``"zero_out"``: one record becomes a null record
-        that contributes nothing, and the number of records is public. ``"replace_one"``: one
+        The data sets that must be indistinguishable. ``"zero_out"``: one record becomes a null
+        record that contributes nothing, and the number of records is public. ``"replace_one"``: one
         record becomes any other; twice the noise. ``"add_or_remove_one"``: the number of records
-        is private too, and ``n_samples_estimate`` stands in for it.
+        is private too, and ``n_samples_estimate`` replaces it.
     n_samples_estimate : int, optional
         A public number close to the number of records, chosen without looking at the data.
         Required by ``"add_or_remove_one"`` and meaningless otherwise.
@@ -94,21 +94,21 @@ class PrivacyBudget:
 
     @cached_property
     def mu(self) -> float:
-        """The Gaussian differential privacy parameter to calibrate to, a hair on the safe side."""
+        """The Gaussian differential privacy parameter to calibrate to, rounded down by 1e-9."""
         return gdp_mu(self.epsilon, self.delta) * (1 - _SAFETY)
 
     @cached_property
     def rho(self) -> float:
-        """The zero-concentrated parameter to calibrate to instead, likewise on the safe side."""
+        """The zero-concentrated parameter to calibrate to instead, rounded down by 1e-9."""
         from dpglm.privacy.events import zcdp_rho
 
         return zcdp_rho(self.epsilon, self.delta) * (1 - _SAFETY)
 
     def sensitivity(self, clip: Any) -> Any:
-        """Return the L2 sensitivity of a sum of rows of norm at most ``clip``, or for each of some.
+        """Return the L2 sensitivity of a sum of rows of norm at most ``clip``, a number or array.
 
-        ``clip``, or twice that under replace-one: a record's old contribution leaves the sum and
-        another enters it.
+        The sensitivity is ``clip``, or twice ``clip`` under replace-one: a record's old
+        contribution leaves the sum and another enters it.
         """
         return NEIGHBORING_RELATIONS[self.neighboring_relation].sensitivity_factor * clip
 

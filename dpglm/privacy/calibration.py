@@ -1,4 +1,4 @@
-"""Calibration of mini-batch noise: what scale of a whole schedule costs a given budget."""
+"""Calibration of mini-batch noise: the scale at which a schedule costs a given budget."""
 
 import math
 from collections import Counter
@@ -13,9 +13,9 @@ from dpglm.privacy.ledger import Event, composed_epsilon, numerical_error
 
 MOST_LEVELS = 12
 _TOLERANCE = 1e-4
-# Of the logarithm of a number of iterations.
+# Tolerance of the logarithm of a number of iterations.
 _CLOSE = 1e-6
-# The search for the scale rounds losses to intervals so many times wider than a ledger does.
+# The search for the scale rounds losses to intervals five times wider than those of a ledger.
 _COARSENESS = 5
 # Below this, tails that the distributions cut off (1e-15 for each that is composed) would matter.
 _LEAST_DELTA = 1e-13
@@ -37,7 +37,7 @@ def calibrated_multipliers(
     return math.exp(_log_scale(counts, sampling_rate, epsilon, delta, tuple(first), kind)) * levels
 
 
-# A plan and its fit, or the fits of a search over steps, ask the same.
+# A plan and its fit, or the fits of a search over step sizes, ask the same.
 @lru_cache(maxsize=64, typed=True)
 def _log_scale(
     counts: tuple[tuple[float, int], ...],
@@ -47,10 +47,10 @@ def _log_scale(
     first: tuple[Event, ...],
     kind: type[PoissonSampledEvent],
 ) -> float:
-    """Return the least log scale of levels drawn so many times with which they cost the budget.
+    """Return the least log scale at which levels, each with its count, cost the budget.
 
-    The search is coarse, which overstates the cost by about 2e-4, and finds it to 5e-4; the result
-    is then checked as the ledger will compute it.
+    The search is coarse: it overstates the cost by about 2e-4, and finds the scale to 5e-4. The
+    result is then checked with the ledger's own computation.
     """
 
     def events(log_scale: float) -> tuple[tuple[Event, int], ...]:
@@ -62,8 +62,8 @@ def _log_scale(
     alone = [(event, 1) for event in first]
     if first and composed_epsilon(alone, delta) > _MOST_FIRST * epsilon:
         raise ValueError(
-            f"The releases before the mini-batches cost all of epsilon={epsilon:g}; lower share, "
-            "or set preconditioner=None."
+            f"The releases before the mini-batches cost all of epsilon={epsilon:g}. Lower "
+            "budget_fraction, or set preconditioner=None."
         )
 
     def left(log_scale: float) -> float:
@@ -90,8 +90,8 @@ def check_batches(n_iter: int, sampling_rate: float, delta: float, *, n_first: i
     in_a_batch = -math.expm1(n_iter * math.log1p(-sampling_rate))
     if delta >= in_a_batch:
         raise ValueError(
-            f"delta={delta:g} is no less than the chance {in_a_batch:.3g} that a record is ever in "
-            "a batch, so that no noise would satisfy it; lower delta."
+            f"delta={delta:g} is no less than the probability {in_a_batch:.3g} that a record is "
+            "ever in a batch, so that the fit would need no noise; lower delta."
         )
 
 

@@ -1,9 +1,9 @@
 """Events beyond Gaussian sums: choices, other batches, filters, tilted objectives; their costs.
 
 The epsilon of a choice is *pure*, epsilon-differential privacy, as of report noisy max; or a
-*bounded range*, where one record moves the log-probabilities of the outcomes by amounts that lie
-within epsilon of one another, as the exponential mechanism's: it then counts half in GDP and a
-quarter in zCDP.
+*bounded range*, as of the exponential mechanism. Under a bounded range one record moves the
+log-probabilities of the outcomes by amounts that lie within epsilon of one another. Such an epsilon
+counts half in GDP and a quarter in zCDP.
 """
 
 import math
@@ -31,13 +31,13 @@ class _ChoiceEvent:
     """One choice of some epsilon; ``inf`` is without noise."""
 
     epsilon: float
-    # It costs as much as a pure mechanism with this part of its epsilon.
+    # A choice costs as much as a pure mechanism with this part of its epsilon.
     pure_share: ClassVar[float]
 
     def __post_init__(self) -> None:
         if not self.epsilon > 0:
             raise ValueError(f"epsilon={self.epsilon!r} must be a number above 0.")
-        # In a shorter type its square could vanish.
+        # In a shorter type the square of epsilon could underflow.
         object.__setattr__(self, "epsilon", float(self.epsilon))
 
     @property
@@ -80,9 +80,9 @@ class SelectionEvent(_ChoiceEvent):
     ``2 Phi^-1(1 / (1 + e^(-epsilon/2)))``-GDP and ``epsilon^2 / 8``-zCDP (Cesar & Rogers 2021,
     "Bounding, concentrating, and truncating"); neither implies the other.
 
-    The profile of `bounded_range_delta` is that of the logistic laws centred at 0 and epsilon. With
-    ``h = logit(Phi)``, whose slope is symmetric and grows away from 0, a shift of mu moves h by at
-    least ``2 h(mu / 2)``, which is epsilon at this mu.
+    The profile of `bounded_range_delta` is that of the logistic distributions centred at 0 and
+    epsilon. Let ``h = logit(Phi)``, whose slope is symmetric and grows away from 0. A shift of mu
+    moves h by at least ``2 h(mu / 2)``, which is epsilon at this mu.
     """
 
     kind: ClassVar[str] = "selection"
@@ -105,10 +105,10 @@ class PureEvent(_ChoiceEvent):
 
     Notes
     -----
-    ``2 Phi^-1(1 / (1 + e^-epsilon))``-GDP, tight for randomised response (Liu et al. 2022,
-    "Identification, amplification and measurement: a bridge to Gaussian differential privacy"), and
-    ``epsilon^2 / 2``-zCDP (Bun & Steinke 2016, Proposition 1.4). Few of them are cheaper by the sum
-    of their epsilons, which `dpglm.privacy.ledger` takes where it is smaller.
+    ``2 Phi^-1(1 / (1 + e^-epsilon))``-GDP (Liu et al. 2022, "Identification, amplification and
+    measurement: a bridge to Gaussian differential privacy"), tight for randomised response.
+    ``epsilon^2 / 2``-zCDP (Bun & Steinke 2016, Proposition 1.4). A few releases cost less by the
+    sum of their epsilons, which `dpglm.privacy.ledger` uses where that sum is smaller.
     """
 
     kind: ClassVar[str] = "pure"
@@ -131,7 +131,7 @@ class LaplaceSelectionEvent(PureEvent):
 class PermuteAndFlipEvent(PureEvent):
     """One choice by report noisy max with one-sided exponential noise, which is epsilon-private.
 
-    It is not of bounded range epsilon, and counts as much as any pure mechanism.
+    The choice is not of bounded range epsilon, and counts as much as any pure mechanism.
     """
 
     kind: ClassVar[str] = "permute_and_flip"
@@ -142,15 +142,16 @@ class PoissonSampledReplaceOneEvent(PoissonSampledEvent):
 
     Notes
     -----
-    Let a record add x to the sum, and the one in its place y, with ``||x||, ||y|| <= C``, and
-    N(x) be a Gaussian of standard deviation s around x. Of these pairs of data sets none is easier
-    to tell apart than that of ``(1 - q) N(0) + q N(C)`` and ``(1 - q) N(0) + q N(-C)`` on a line.
-    Given which other records are in the sample, and by joint convexity for all of them, an
-    answer in S has ``P(S) - a P'(S) = (1 - q)(1 - a) p + q p_x - a q p_y`` for every a > 0, with p,
-    p_x, p_y the probabilities of S under N(0), N(x) and N(y). By Neyman and Pearson ``p_x <= Phi(t
-    + C/s)`` and ``p_y >= Phi(t - C/s)`` for ``p = Phi(t)``: the half-lines of that pair attain both
-    at once. A pair that dominates at every a does so in adaptive compositions too (Zhu, Dong & Wang
-    2022). dp-accounting composes its loss.
+    Let a record add x to the sum, and the one in its place y, with ``||x||, ||y|| <= C``. Let N(x)
+    be a Gaussian of standard deviation s around x. The pair of data sets that is easiest to
+    distinguish is ``(1 - q) N(0) + q N(C)`` and ``(1 - q) N(0) + q N(-C)`` on a line.
+
+    Fix which other records are in the sample; joint convexity extends the bound to all samples. An
+    answer in S then has ``P(S) - a P'(S) = (1 - q)(1 - a) p + q p_x - a q p_y`` for every a > 0,
+    with p, p_x, p_y the probabilities of S under N(0), N(x) and N(y). By Neyman and Pearson ``p_x
+    <= Phi(t + C/s)`` and ``p_y >= Phi(t - C/s)`` for ``p = Phi(t)``: the half-lines of that pair
+    attain both at once. A pair that dominates at every a does so in adaptive compositions too (Zhu,
+    Dong & Wang 2022). dp-accounting composes the loss of the pair.
 
     The sensitivity is 2 C, so that the noise multiplier is ``s / (2 C)``.
     """
@@ -195,13 +196,13 @@ class SampledWithoutReplacementEvent(PoissonSampledReplaceOneEvent):
 
     Notes
     -----
-    A batch with the record is one without it in which it took the place of a random member, which
-    added g. Given these, P and P' are ``(1 - q) N(0) + q N(x - g)`` and ``(1 - q) N(0) + q N(y -
-    g)``, but for a common shift, and neither end is further away than 2 C: the bound is that of
-    `PoissonSampledReplaceOneEvent` for twice the clip. It is not attained: where all others pull
-    the other way the pair has the ends 2 C and 0, and costs 4 to 51 percent less epsilon in the
-    cases tried. dp-accounting's RDP of such samples, for the same doubled clip, is above this bound
-    in all.
+    A batch with the record is a batch without it in which the record replaced a random member,
+    which added g. Given these, P is ``(1 - q) N(0) + q N(x - g)`` and P' is ``(1 - q) N(0) + q N(y
+    - g)``, up to a common shift. Neither end is further away than 2 C: the bound is that of
+    `PoissonSampledReplaceOneEvent` for twice the clipping norm. The bound is not attained. If all
+    others pull the other way, the pair has the ends 2 C and 0. Its epsilon was 4 to 51 percent
+    smaller in the cases tried. In all of them dp-accounting's RDP of such samples, for the same
+    doubled clipping norm, is above this bound.
     """
 
     kind: ClassVar[str] = "fixed_size_sampled"
@@ -211,7 +212,7 @@ class SampledWithoutReplacementEvent(PoissonSampledReplaceOneEvent):
 def sampled_event(neighboring_relation: str, batches: str = "poisson") -> type[PoissonSampledEvent]:
     """Return the type of event of a release over a random batch under a relation."""
     if batches not in ("poisson", "without_replacement"):
-        raise ValueError(f"batches={batches!r} is unknown; choose 'poisson' or 'fixed'.")
+        raise ValueError(f"batches={batches!r} must be 'poisson' or 'without_replacement'.")
     if neighboring_relation == "replace_one":
         return (
             SampledWithoutReplacementEvent
@@ -220,8 +221,8 @@ def sampled_event(neighboring_relation: str, batches: str = "poisson") -> type[P
         )
     if batches == "without_replacement":
         raise ValueError(
-            "batches='fixed' is accounted for under neighboring_relation='replace_one' only, not "
-            f"under {neighboring_relation!r}. Use batches='poisson'."
+            f"batches={batches!r} is accounted for under neighboring_relation='replace_one' only, "
+            f"not under {neighboring_relation!r}. Use batches='poisson'."
         )
     return PoissonSampledEvent
 
@@ -230,9 +231,9 @@ def sampled_event(neighboring_relation: str, batches: str = "poisson") -> type[P
 class FilterEvent:
     """Everything that an adaptive fit was ALLOWED to spend, whatever it did spend.
 
-    Either the parameter mu of the Gaussian trade-off of the whole transcript, or its
-    zero-concentrated privacy rho. Costs were chosen while the fit ran: only the capacity of the
-    filter is a bound (`dpglm.privacy.vault.PrivacyFilter`).
+    The capacity is either the parameter mu of the Gaussian trade-off of the whole transcript, or
+    its zero-concentrated privacy rho. Costs were chosen while the fit ran: only the capacity is a
+    bound (`dpglm.privacy.vault.PrivacyFilter`).
     """
 
     mu: float | None = None
@@ -269,9 +270,9 @@ class FilterEvent:
 class ObjectivePerturbationEvent:
     """The exact minimiser of one randomly tilted objective.
 
-    The noise multiplier is the standard deviation of the tilt over the sensitivity of the gradient,
-    and the offset what the change of variables from the tilt to the minimiser can add to the
-    privacy loss (`dpglm.baselines.objective_perturbation.jacobian_offset`): the profile is that of
+    The noise multiplier is the standard deviation of the tilt over the sensitivity of the gradient.
+    The offset bounds what the change of variables from the tilt to the minimiser adds to the
+    privacy loss (`dpglm.baselines.objective_perturbation.jacobian_offset`). The profile is that of
     a Gaussian release of the same multiplier, at ``epsilon - offset``.
     """
 
@@ -317,7 +318,7 @@ class ObjectivePerturbationEvent:
 
 
 def zcdp_delta(rho: float, epsilon: float) -> float:
-    """Upper bound on delta of a rho-zCDP mechanism at epsilon.
+    """Bound delta of a rho-zCDP mechanism at epsilon from above.
 
     Notes
     -----
@@ -330,7 +331,7 @@ def zcdp_delta(rho: float, epsilon: float) -> float:
 
 @lru_cache
 def zcdp_epsilon(rho: float, delta: float) -> float:
-    """Epsilon of a rho-zCDP mechanism at delta, by Canonne, Kamath & Steinke, rounded up.
+    """Return the epsilon of a rho-zCDP mechanism at delta, rounded up.
 
     Root in epsilon of :func:`zcdp_delta`; never above that of Bun & Steinke (2016).
     """
@@ -339,7 +340,7 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
 
 @lru_cache
 def zcdp_rho(epsilon: float, delta: float) -> float:
-    """Largest rho whose rho-zCDP mechanisms are (epsilon, delta)-DP by Canonne, Kamath & Steinke.
+    """Return the largest rho whose rho-zCDP mechanisms are (epsilon, delta)-DP.
 
     Root in log(rho) of :func:`zcdp_delta`; never below that of Bun & Steinke (2016).
     """
@@ -347,9 +348,9 @@ def zcdp_rho(epsilon: float, delta: float) -> float:
 
 
 def bun_steinke_rho(epsilon: float, delta: float) -> float:
-    """Largest rho with ``rho + 2 sqrt(rho ln(1 / delta)) <= epsilon`` (Bun & Steinke 2016).
+    """Return the largest rho with ``rho + 2 sqrt(rho ln(1 / delta)) <= epsilon``.
 
-    As a difference of roots it would lose digits where epsilon is small.
+    The bound of Bun & Steinke (2016). A difference of roots would lose digits at a small epsilon.
     """
     log = -math.log(probability(delta))
     epsilon = nonnegative("epsilon", epsilon)
@@ -365,7 +366,7 @@ def _zcdp_log_delta(rho: float, epsilon: float) -> float:
     # delta is then within exp(-690) of 1, and 1 is always a bound.
     if rho - epsilon > 690:  # speed only
         return 0.0
-    # More rho means more delta, and leaves room below overflow.
+    # A larger rho has a larger delta, and prevents overflow.
     rho = max(rho, epsilon * 1e-300, 1e-300)
 
     def slope(log_t: float) -> float:
@@ -379,14 +380,14 @@ def _zcdp_log_delta(rho: float, epsilon: float) -> float:
 
 
 def pure_mu(epsilon: float) -> float:
-    """Least mu such that every epsilon-DP mechanism is mu-GDP: see `LaplaceSelectionEvent`."""
+    """Return the least mu such that every epsilon-DP mechanism is mu-GDP: see `PureEvent`."""
     if epsilon < 1:
         return math.sqrt(8) * float(erfinv(math.tanh(epsilon / 2)))
     return -2 * float(ndtri_exp(log_expit(-epsilon)))
 
 
 def bounded_range_delta(epsilon: float, at: float | np.ndarray) -> float | np.ndarray:
-    """Least delta, at epsilon' = ``at``, of all epsilon-bounded-range mechanisms.
+    """Return the least delta, at epsilon' = ``at``, of all epsilon-bounded-range mechanisms.
 
     Notes
     -----

@@ -1,16 +1,17 @@
-"""Gaussian releases: which data sets they hide from one another, and what they cost together.
+"""Gaussian releases: which data sets they make indistinguishable, and what they cost together.
 
 Conventions of the conversions, here and in `dpglm.privacy.events`
 ------------------------------------------------------------------
-Pure functions of floats; an argument out of range, NaN included, raises a ValueError. None depends
-on the neighbouring relation: ``mu`` and ``rho`` already refer to one. A Gaussian release with noise
-multiplier z is (1/z)-GDP and 1/(2 z^2)-zCDP. At ``mu = 0`` epsilon and delta are 0; at ``mu = inf``
-epsilon is inf, and delta 1 at a finite epsilon; ``epsilon = inf`` is no constraint; and a Gaussian
-has no pure privacy, so that ``delta = 0`` gives epsilon inf and mu 0. The same holds for rho.
+The conversions are pure functions of floats; an argument out of range, NaN included, raises a
+ValueError. None depends on the neighbouring relation: ``mu`` and ``rho`` already refer to one. A
+Gaussian release with noise multiplier z is ``1/z``-GDP and ``1/(2 z^2)``-zCDP. At ``mu = 0``
+epsilon and delta are 0; at ``mu = inf`` epsilon is inf, and delta 1 at a finite epsilon. ``epsilon
+= inf`` is no constraint. A Gaussian has no pure privacy: ``delta = 0`` gives epsilon inf and mu 0.
+The same holds for rho.
 
-The inverses land on the private side. As evaluated here, ``gdp_delta(gdp_mu(epsilon, delta),
-epsilon) <= delta`` and ``gdp_delta(mu, gdp_epsilon(mu, delta)) <= delta``, and so for zCDP. A
-calibrated mu or rho also gives up 1e-10 of its value, far more than the formulas round by.
+The inverses are rounded to the private side. As evaluated here, ``gdp_delta(gdp_mu(epsilon, delta),
+epsilon) <= delta`` and ``gdp_delta(mu, gdp_epsilon(mu, delta)) <= delta``; the same holds for zCDP.
+A calibrated mu or rho is also reduced by 1e-10 of its value, far more than the rounding errors.
 """
 
 import math
@@ -26,15 +27,15 @@ from scipy.special import erfcx, log_ndtr, roots_legendre
 
 _NODES, _WEIGHTS = roots_legendre(20)  # speed only
 
-# The loss given up on a calibrated budget (mu, rho) exceeds the one on a reported epsilon, so that
-# calibrating to epsilon and converting back never reports more than epsilon.
+# The margin of a calibrated budget (mu, rho) exceeds that of a reported epsilon. Calibration to
+# epsilon and conversion back then never report more than epsilon.
 _BUDGET_MARGIN = 1e-10
 _EPSILON_MARGIN = 1e-12
 
 
 @dataclass(frozen=True)
 class Relation:
-    """What one neighbouring relation means, in words and to dp_accounting."""
+    """One neighbouring relation: its meaning, its factor, and its name in dp_accounting."""
 
     meaning: str
     sensitivity_factor: float
@@ -64,8 +65,8 @@ class GaussianEvent:
     """One release with Gaussian noise.
 
     The noise multiplier is the standard deviation of the noise over the sensitivity of the sum
-    under the ledger's neighbouring relation, rounding and summation included; zero means no noise.
-    The purpose says in words what was released, and counts for nothing.
+    under the ledger's neighbouring relation, rounding included. Zero means no noise. The purpose
+    says in words what was released, and changes no cost.
     """
 
     noise_multiplier: float
@@ -74,7 +75,7 @@ class GaussianEvent:
 
     def __post_init__(self) -> None:
         given = self.noise_multiplier
-        # In a shorter type the square of mu could vanish.
+        # In a shorter type the square of mu could underflow.
         z = math.nan if isinstance(given, (bool, str)) else float(given)
         if not (z == 0 or 1e-100 <= z <= 1e100):
             raise ValueError(
@@ -118,14 +119,14 @@ class GaussianEvent:
 class PoissonSampledEvent:
     """One release with Gaussian noise of a sum over a Poisson sample of the records.
 
-    Each record is in the sample with the chance ``sampling_rate``, independently of the others.
+    Each record is in the sample with probability ``sampling_rate``, independently of the others.
 
     Notes
     -----
-    Whoever does not know which records were sampled sees the law N(0, z^2) or the mixture
-    ``(1 - q) N(0, z^2) + q N(1, z^2)`` in units of the sensitivity, depending on whether a record
-    is there (Mironov, Talwar & Zhang 2019). It has no useful Gaussian trade-off: its privacy loss
-    distribution is composed instead.
+    An observer does not know the sample. In units of the sensitivity, the release without a record
+    has the distribution N(0, z^2). With the record the distribution is the mixture ``(1 - q) N(0,
+    z^2) + q N(1, z^2)`` (Mironov, Talwar & Zhang 2019). No Gaussian trade-off is useful: the
+    privacy loss distribution is composed instead.
     """
 
     sampling_rate: float
@@ -175,17 +176,17 @@ class PoissonSampledEvent:
 
 
 def check_sampling_rate(sampling_rate: Any) -> None:
-    """Raise a ValueError unless it can be the chance of a record to be in a batch."""
+    """Raise a ValueError unless the rate can be the probability of a record to be in a batch."""
     number = isinstance(sampling_rate, Real) and not isinstance(sampling_rate, bool)
     if not number or not 1e-9 <= sampling_rate <= 1:
         raise ValueError(
-            f"sampling_rate={sampling_rate!r} must be a number from 1e-9 to 1: the chance of each "
-            "record to be in a batch."
+            f"sampling_rate={sampling_rate!r} must be a number from 1e-9 to 1: the probability of "
+            "each record to be in a batch."
         )
 
 
 def gdp_log_delta(mu: float, epsilon: float) -> float:
-    """Logarithm of the smallest delta of a mu-GDP mechanism at epsilon.
+    """Return the logarithm of the smallest delta of a mu-GDP mechanism at epsilon.
 
     Notes
     -----
@@ -212,19 +213,19 @@ def gdp_log_delta(mu: float, epsilon: float) -> float:
 
 
 def gdp_delta(mu: float, epsilon: float) -> float:
-    """Smallest delta of a mu-GDP mechanism at epsilon.
+    """Return the smallest delta of a mu-GDP mechanism at epsilon.
 
     The exponential of :func:`gdp_log_delta`; exact, an equivalence (Dong, Roth & Su 2022,
-    Corollary 1). At epsilon = 0 it is the total variation distance erf(mu / (2 sqrt 2)).
+    Corollary 1). At epsilon = 0 delta is the total variation distance erf(mu / (2 sqrt 2)).
     """
     return math.exp(gdp_log_delta(mu, epsilon))
 
 
 def composed_gdp_delta(events: Sequence[tuple[Any, int]], epsilon: float) -> float:
-    """Smallest delta at epsilon of releases with Gaussian trade-offs, each so many times.
+    """Return the smallest delta at epsilon of counted releases with Gaussian trade-offs.
 
-    They are together mu-GDP with ``mu^2 = sum mu_i^2`` (Dong, Roth & Su 2022, Corollary 2). One
-    whose trade-off is not Gaussian leaves the bound that always holds, 1.
+    They are together mu-GDP with ``mu^2 = sum mu_i^2`` (Dong, Roth & Su 2022, Corollary 2). If any
+    trade-off is not Gaussian, the result is 1, the bound that always holds.
     """
     if any(event.mu is None for event, _ in events):
         return 1.0
@@ -233,7 +234,7 @@ def composed_gdp_delta(events: Sequence[tuple[Any, int]], epsilon: float) -> flo
 
 @lru_cache
 def gdp_epsilon(mu: float, delta: float) -> float:
-    """Smallest epsilon of a mu-GDP mechanism at delta, rounded up.
+    """Return the smallest epsilon of a mu-GDP mechanism at delta, rounded up.
 
     Root of :func:`gdp_log_delta` in epsilon.
     """
@@ -242,7 +243,7 @@ def gdp_epsilon(mu: float, delta: float) -> float:
 
 @lru_cache
 def gdp_mu(epsilon: float, delta: float) -> float:
-    """Largest mu whose mu-GDP mechanisms are all (epsilon, delta)-DP, rounded down.
+    """Return the largest mu whose mu-GDP mechanisms are all (epsilon, delta)-DP, rounded down.
 
     Root of :func:`gdp_log_delta` in log(mu); at epsilon = 0, 2 sqrt(2) erfinv(delta).
     """
@@ -252,7 +253,7 @@ def gdp_mu(epsilon: float, delta: float) -> float:
 def smallest_epsilon(
     log_delta: Callable[[float, float], float], budget: float, delta: float
 ) -> float:
-    """Epsilon at which ``log_delta(budget, .)`` meets delta."""
+    """Return the epsilon at which ``log_delta(budget, .)`` meets delta."""
     if math.exp(log_delta(budget, 0.0)) <= delta:
         return 0.0
     if delta == 0:
@@ -276,12 +277,12 @@ def smallest_epsilon(
 def largest_budget(
     log_delta: Callable[[float, float], float], epsilon: float, delta: float
 ) -> float:
-    """Budget at which ``log_delta(., epsilon)`` meets delta."""
+    """Return the budget at which ``log_delta(., epsilon)`` meets delta."""
     if math.isinf(epsilon):
         return math.inf
     if delta == 0:
         return 0.0
-    # A smaller epsilon is only stricter, and leaves room below overflow.
+    # A smaller epsilon is only stricter, and prevents overflow.
     epsilon = min(epsilon, 1e300)
 
     def excess(log_budget: float) -> float:
@@ -317,7 +318,7 @@ def _checked(name: str, value: float, valid: Callable[[float], bool], rule: str)
     except (TypeError, ValueError):
         number = math.nan
     if not valid(number):
-        raise ValueError(f"{name} must be {rule}, got {value!r}.")
+        raise ValueError(f"{name}={value!r} must be {rule}.")
     return number
 
 

@@ -1,4 +1,4 @@
-"""What releases cost together, and the ledger that states it."""
+"""The joint cost of releases, and the ledger that states this cost."""
 
 import math
 from collections import Counter
@@ -35,8 +35,8 @@ from dpglm.privacy.gaussian import (
     gdp_epsilon,
 )
 
-# Losses are rounded up to multiples of an interval, which adds up to a quarter of its square to the
-# variance of each: this part of their standard deviation changes epsilon by about 1e-5.
+# Losses are rounded up to multiples of an interval, which adds to the variance of each at most a
+# quarter of the interval's square. This part of their standard deviation changes epsilon by 1e-5.
 _PART_OF_STD = 0.01
 _COARSEST = 0.1
 _WIDEST, _NARROWEST = 1e-3, 1e-8  # speed only
@@ -49,7 +49,7 @@ class ParallelEvent:
     """Releases about parts of the records that share none, one sequence of runs for each part.
 
     A record is in one part, whatever the others are: a neighbour changes the releases of that part
-    alone, and the whole costs what the dearest part does.
+    alone. The whole costs as much as the most expensive part.
     """
 
     parts: tuple[tuple[tuple["Event", int], ...], ...]
@@ -64,42 +64,42 @@ class ParallelEvent:
 
     @property
     def mu(self) -> float | None:
-        """Parameter of the Gaussian trade-off of the dearest part, where all parts have one."""
+        """The largest parameter of a part's Gaussian trade-off, where all parts have one."""
         known = all(event.mu is not None for part in self.parts for event, _ in part)
         return max(map(composed_mu, self.parts)) if known else None
 
     @property
     def rho(self) -> float | None:
-        """Zero-concentrated privacy of the dearest part, where that of all parts is known."""
+        """The largest zero-concentrated privacy of a part, where that of all parts is known."""
         return max(map(composed_rho, self.parts)) if all(map(_all_have_rho, self.parts)) else None
 
     @property
     def loss_variance(self) -> float:
-        """Approximate variance of the privacy loss of the dearest part."""
+        """The largest approximate variance of the privacy loss of a part."""
         return max(math.fsum(n * _loss_variance(event) for event, n in part) for part in self.parts)
 
     def to_dp_event(self, relation: Relation) -> Any:
-        """Return the dp_accounting event of the dearest part."""
+        """Return the dp_accounting event of the most expensive part."""
         if self.mu is not None:
             return FilterEvent(mu=self.mu).to_dp_event(relation)
         if self.rho is not None:
             return FilterEvent(rho=self.rho).to_dp_event(relation)
-        raise ValueError("dp_accounting has no event for parts of which any may be the dearest.")
+        raise ValueError("dp_accounting has no event for parts with neither a mu nor a rho.")
 
     def to_pld(self, interval: float) -> Any:
-        """Return the privacy loss distribution of the dearest part, where parts have a mu."""
+        """Return the privacy loss distribution of the most expensive part, by its mu."""
         if self.mu is None:
-            raise ValueError("Of parts without a mu any may be the dearest, at another epsilon.")
+            raise ValueError("With a part without a mu there is no privacy loss distribution.")
         return FilterEvent(mu=self.mu).to_pld(interval)
 
 
 # One release, or those about parts of the records. Each kind of event knows its own cost: ``mu`` is
-# the parameter of a Gaussian trade-off and ``rho`` the zero-concentrated privacy that it has, or
-# None where that is not known (a rho of None beside a mu is ``mu**2 / 2``). An event that has
-# neither has a privacy loss distribution, ``to_pld``, with the approximate variance of the loss,
-# ``loss_variance`` (``inf`` without noise), and about the largest loss that has to be represented,
-# ``loss_reach``; or an ``offset``, which it adds to every loss of another event, ``unshifted``; or
-# it has ``parts``, each of other events.
+# the parameter of a Gaussian trade-off and ``rho`` the zero-concentrated privacy, or None if
+# unknown. With a mu, a rho of None means ``mu**2 / 2``. An event without either has a privacy loss
+# distribution, ``to_pld``, with ``loss_variance`` and ``loss_reach``. They are the approximate
+# variance of the loss (``inf`` without noise) and about the largest loss to represent. Otherwise
+# the event has an ``offset``, added to every loss of another event, ``unshifted``; or the event has
+# ``parts``, each of other events.
 Event = (
     GaussianEvent
     | PoissonSampledEvent
@@ -140,7 +140,7 @@ def composed_rho(events: Runs) -> float:
 
 
 def rho_of(event: Event) -> float:
-    """Return the zero-concentrated privacy of one event, known from its trade-off at least."""
+    """Return the zero-concentrated privacy of one event, which may follow from its trade-off."""
     if event.rho is not None:
         return event.rho
     if event.mu is None:
@@ -149,9 +149,9 @@ def rho_of(event: Event) -> float:
 
 
 def composed_delta(events: Runs, epsilon: float, distance: int = 1) -> float:
-    """Return the least known delta of the whole at ``epsilon``, so many records apart.
+    """Return the least known delta of the whole at ``epsilon``, for data sets at a distance.
 
-    See `composed_epsilon` for what a distance k changes; otherwise it is the smaller of 1 and
+    See `composed_epsilon` for a distance of k records. Otherwise delta is the smaller of 1 and
     ``delta_1(e / k) (exp(e) - 1) / (exp(e / k) - 1)``.
     """
     if unprotected(events):
@@ -198,15 +198,15 @@ def _composed_delta(events: Runs, epsilon: float, distance: int) -> float:
 def composed_epsilon(
     events: Runs, delta: float, distance: int = 1, *, coarseness: float = 1
 ) -> float:
-    """Return the least known epsilon of the whole at ``delta``, so many records apart.
+    """Return the least known epsilon of the whole at ``delta``, for data sets at a distance.
 
     Distributions are computed `coarseness` times more coarsely: sooner, and somewhat larger.
 
-    At a distance of k, mu is k times as large and rho k^2 times (Dong, Roth & Su 2022, Theorem 3;
-    Bun & Steinke 2016, Proposition 1.9). Otherwise ``delta_k(k e) <= delta_1(e) (exp(k e) - 1) /
-    (exp(e) - 1)``, the sum of ``exp(j e)`` over k steps from record to record. What has
-    only a zero-concentrated cost composes with what has only a privacy loss distribution by adding
-    their epsilons, each at half of delta.
+    At a distance of k records, mu is k times as large and rho k^2 times (Dong, Roth & Su 2022,
+    Theorem 3; Bun & Steinke 2016, Proposition 1.9). Otherwise ``delta_k(k e) <= delta_1(e) (exp(k
+    e) - 1) / (exp(e) - 1)``, the sum of ``exp(j e)`` over k steps from record to record. Some
+    events have only a zero-concentrated cost, others only a privacy loss distribution. The epsilons
+    of both kinds are added, each at half of delta.
     """
     if unprotected(events):
         return math.inf
@@ -248,8 +248,8 @@ def _composed_epsilon(events: Runs, delta: float, distance: int, *, coarseness: 
 def _of_each_record(events: Runs) -> list[Runs]:
     """Return all that may be about one record, which is in one part of each parallel event.
 
-    Parts with a mu are told apart only where one has a pure release, which may count by its
-    epsilon, and where there are not too many cases: the dearest mu holds for all of them.
+    Parts with a mu are separate cases only if one has a pure release, which may count by its
+    epsilon, and if there are few cases. Otherwise the largest mu holds for all of them.
     """
     parallel = [run for run in events if isinstance(run[0], ParallelEvent)]
     few = math.prod(math.comb(len(e.parts) + n - 1, n) for e, n in parallel) <= _MOST_CASES
@@ -274,9 +274,9 @@ def _all_have_rho(events: Runs) -> bool:
 
 
 def _simplified(events: Runs) -> tuple[float, Runs]:
-    """Return what events add to every privacy loss, and the events that have the rest of the cost.
+    """Return the sum of all offsets, and the events that have the rest of the cost.
 
-    Sampled ones are full batches, which cost more, where a distribution would be too wide.
+    Mini-batches count as full batches, which cost more, where a distribution would be too wide.
     """
     if pld_interval(events) > _COARSEST:
         events = [(getattr(event, "full_batch", event), count) for event, count in events]
@@ -291,11 +291,11 @@ def _divided(events: Runs) -> tuple[Runs, Runs]:
 
 
 def numerical_error(events: Runs) -> float:
-    """Return what the numerical composition may understate delta by: ``4 T 2^-53`` for T events.
+    """Return the most by which numerical composition understates delta: ``4 T 2^-53``, T events.
 
-    Raising a discrete Fourier transform to the power T multiplies each coefficient by 1 + e with e
-    of about T units of roundoff. The error of a sum of probabilities is of the same order: at most
-    a third of ``T 2^-53`` where the exact value is known, at sampling rate 1.
+    The power T of a discrete Fourier transform multiplies each coefficient by 1 + e, with e of
+    about T units of roundoff. The error of a sum of probabilities is of the same order. At sampling
+    rate 1, where the exact value is known, the error is at most a third of ``T 2^-53``.
     """
     return 4 * sum(count for _, count in events) * 2.0**-53
 
@@ -310,7 +310,7 @@ def _inverse(epsilon_at: Callable[[float], float], epsilon: float) -> float:
 
 
 def _group_delta(events: Runs, epsilon: float, distance: int) -> float:
-    """Return a delta so many records apart; see `composed_delta`."""
+    """Return a delta at a distance in records; see `composed_delta`."""
     part = epsilon / distance
     log_delta = math.log(max(composed_delta(events, part), 1e-300))
     delta = math.exp(min(0.0, log_delta + _log_steps(part, distance)))
@@ -323,7 +323,7 @@ def _group_delta(events: Runs, epsilon: float, distance: int) -> float:
 
 
 def _log_steps(epsilon: float, distance: int) -> float:
-    """Logarithm of ``sum_j exp(j epsilon)`` over j below the distance."""
+    """Return the logarithm of ``sum_j exp(j epsilon)`` over j below the distance."""
     if epsilon == 0:
         return math.log(distance)
     falling = math.expm1(-distance * epsilon) / math.expm1(-epsilon)
@@ -331,7 +331,7 @@ def _log_steps(epsilon: float, distance: int) -> float:
 
 
 def _group_epsilon(delta_at: Callable[[float], float], delta: float, distance: int) -> float:
-    """Return an epsilon so many records apart, from the delta at an epsilon one record apart."""
+    """Return an epsilon at a distance in records, from the deltas at a distance of one."""
 
     def excess(epsilon: float) -> float:
         log_factor = _log_steps(epsilon, distance)
@@ -339,7 +339,7 @@ def _group_epsilon(delta_at: Callable[[float], float], delta: float, distance: i
 
     if excess(0.0) <= 0:
         return 0.0
-    # From small steps on: delta has a floor, that of numerical errors, and may suffice only early.
+    # Begin with small epsilons: numerical errors bound delta below, so large ones may not suffice.
     high = 1e-3
     while excess(high) > 0:
         high *= 2
@@ -377,7 +377,7 @@ def _cached_pld(events: tuple[tuple[Event, int], ...], interval: float) -> Any:
 
 
 def pld_interval(events: Runs) -> float:
-    """Return a spacing of losses that is fine for their sum, and affordable for each of them.
+    """Return a spacing of losses that is fine for their sum, and not too fine for each of them.
 
     The epsilon of the whole is then about 1e-5 above its exact value, relatively.
     """
@@ -394,7 +394,7 @@ def require_dp_accounting() -> Any:
     return require("dp_accounting", "accounting", what)
 
 
-# Other settings may follow from earlier results.
+# Otherwise settings could follow from earlier results.
 FIXED_IN_ADVANCE = "number and costs of all fits were fixed before any result was seen"
 _ONE_PART_EACH = "no record decides in which part of the records another one is"
 ENTROPY = "the operating system's entropy, the source of the noise, is sound"
@@ -413,23 +413,22 @@ class PrivacyLedger:
     events : tuple of (Event, int)
         Releases in order, run-length encoded.
     neighboring_relation : {"zero_out", "replace_one", "add_or_remove_one"}
-        Which datasets the guarantee makes indistinguishable.
+        The data sets that the guarantee makes indistinguishable.
     reporting_delta : float
         The delta at which the ledger states its epsilon unless asked for another.
     assumptions : tuple of str, default=()
-        What the guarantee rests on and no code can check: whoever states it asserts them.
+        Conditions of the guarantee that no code can check: the user asserts them.
     seeded : bool, default=False
         Whether a seed reproduces the noise.
     privacy_unit : {"row", "group"}, default="row"
-        What one record is: a row, or all rows of one group (of a person, say).
+        One record: a row, or all rows of one group (of a person, say).
     n_changed : int, default=1
-        In how many records the data sets differ that the guarantee makes indistinguishable: see
-        `group`.
+        The number of records in which indistinguishable data sets differ: see `group`.
 
     Notes
     -----
     T Gaussian releases with noise multipliers z_t fixed in advance are together exactly mu-GDP
-    with mu^2 = sum_t 1/z_t^2 (Dong, Roth & Su 2022, Corollary 2), and (epsilon, delta) follows
+    with ``mu^2 = sum_t 1/z_t^2`` (Dong, Roth & Su 2022, Corollary 2). Then (epsilon, delta) follows
     from mu exactly (Balle & Wang 2018, Theorem 8). Selections have bounds in GDP and in zCDP: both
     are composed, and the smaller epsilon is reported. The privacy loss distributions of
     mini-batches are composed by dp-accounting, to an upper bound (Koskela, Jalko & Honkela 2020;
@@ -498,9 +497,9 @@ class PrivacyLedger:
         Raises
         ------
         ValueError
-            If the relations differ, or what one record is, or in how many of them data sets differ;
-            or if both drew their noise from a seed: equal seeds give equal noise, which the
-            difference of two releases cancels.
+            If the relations, the privacy units or the numbers of changed records differ. Also if
+            both drew their noise from a seed: equal seeds give equal noise, which the difference of
+            two releases cancels.
         """
         if not isinstance(other, PrivacyLedger):
             return NotImplemented
@@ -509,10 +508,10 @@ class PrivacyLedger:
     def group(self, k: int) -> "PrivacyLedger":
         """Return the ledger of the same releases for data sets that differ in k records.
 
-        What the guarantee is worth to someone with k rows, of whom a fit without ``groups`` knows
-        nothing: mu is k times as large and rho k^2 times, under the same relation; of mini-batches
-        and tilted objectives epsilon is k times that of one record, at a delta ``(exp(k epsilon) -
-        1) / (exp(epsilon) - 1)`` times as large.
+        This is the guarantee for a person with k rows after a fit without ``groups``. Under the
+        same relation, mu is k times as large and rho k^2 times. For mini-batches and tilted
+        objectives epsilon is k times that of one record, at a delta ``(exp(k epsilon) - 1) /
+        (exp(epsilon) - 1)`` times as large.
 
         Parameters
         ----------
@@ -532,7 +531,7 @@ class PrivacyLedger:
         return replace(self, n_changed=self.n_changed * check_whole("k", k))
 
     def __deepcopy__(self, memo: Any) -> "PrivacyLedger":
-        """Return this one, a value: a copy of a fit has its ledger, and no other."""
+        """Return the ledger itself, which is immutable."""
         return self
 
     def __radd__(self, other: object) -> "PrivacyLedger":
@@ -541,12 +540,12 @@ class PrivacyLedger:
 
     @classmethod
     def parallel(cls, first: "PrivacyLedger", *others: "PrivacyLedger") -> "PrivacyLedger":
-        """Return the cost of results about parts of the records that share none: of the dearest.
+        """Return the cost of results about disjoint parts of the records: the largest of all.
 
         Parameters
         ----------
         first, *others : PrivacyLedger
-            One for each part. Where a part has several, give their sum.
+            One for each part. If a part has several, give their sum.
 
         Raises
         ------
@@ -555,10 +554,10 @@ class PrivacyLedger:
 
         Notes
         -----
-        A neighbour must change one part only: no record may decide in which part another is. By
-        position that holds where the number of records is public, and under every relation by a
-        keyed hash of an identifier that a record keeps. Then the profile is the largest of those of
-        the parts (McSherry 2009, Theorem 4), and of Gaussian releases mu is the largest.
+        A neighbour must change one part only: no record may decide in which part another is. Parts
+        by position satisfy this rule where the number of records is public. Parts by a keyed hash
+        of an identifier that a record keeps satisfy the rule under every relation. Then the profile
+        is the largest of the parts' profiles (McSherry 2009, Theorem 4), and so is a Gaussian mu.
 
         Examples
         --------
@@ -646,9 +645,9 @@ class PrivacyLedger:
         return ComposedDpEvent([SelfComposedDpEvent(event, count) for event, count in exported])
 
     def to_pld(self, interval: float = 1e-4) -> Any:
-        """Return dp_accounting's privacy loss distribution of the whole, which it cannot build.
+        """Return the privacy loss distribution of the whole, which dp_accounting cannot build.
 
-        With many selections this is often tighter than `epsilon`.
+        With many selections this distribution is often tighter than `epsilon`.
 
         Parameters
         ----------
@@ -660,7 +659,7 @@ class PrivacyLedger:
         ImportError
             Without dp-accounting; ``pip install "dpglm[accounting]"``.
         ValueError
-            If an event has no such distribution, or data sets differ in several records.
+            If an event has no such distribution, or the ledger is that of several records.
         """
         self._refuse_groups()
         return composed_pld(self.events, interval)
@@ -673,7 +672,7 @@ class PrivacyLedger:
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-serialisable dictionary; ``from_dict`` reads it back."""
-        # A reader of version 1 alone would take the guarantee for that of one row.
+        # An older dpglm, which reads version 1 only, would take this for the guarantee of one row.
         of_one_row = (self.privacy_unit, self.n_changed) == ("row", 1)
         metadata = (
             {} if of_one_row else {"privacy_unit": self.privacy_unit, "n_changed": self.n_changed}
@@ -728,7 +727,7 @@ class PrivacyLedger:
             noisy = tuple(run for run in self.events if not unprotected([run]))
             if noisy:
                 epsilon = rounded_up(composed_epsilon(noisy, self.reporting_delta))
-                guarantee += f", beside what alone costs epsilon={epsilon} at delta={delta}"
+                guarantee += f", and noisy releases alone cost epsilon={epsilon} at delta={delta}"
         else:
             guarantee = (
                 f"(epsilon={rounded_up(self.epsilon())}, delta={delta})-differentially "
@@ -771,8 +770,8 @@ class PrivacyLedger:
             )
         if (self.privacy_unit, self.n_changed) != (other.privacy_unit, other.n_changed):
             raise ValueError(
-                f"Ledgers for {self._changed} and for {other._changed} do not compose: they speak "
-                "of different pairs of data sets."
+                f"Ledgers for {self._changed} and for {other._changed} do not compose. Add ledgers "
+                "of the same privacy_unit and n_changed."
             )
         if self.seeded and other.seeded:
             raise ValueError(
@@ -822,7 +821,7 @@ def run_lengths(events: Iterable[Event]) -> tuple[tuple[Event, int], ...]:
 
 
 def _joined(runs: Iterable[tuple[Event, int]]) -> tuple[tuple[Event, int], ...]:
-    """Return runs in order, those of equal events of one purpose in a row as one."""
+    """Return runs in order; consecutive runs of equal events of one purpose become one."""
     by_event = groupby(runs, lambda run: (run[0], purpose_of(run[0])))
     return tuple((event, sum(n for _, n in same)) for (event, _), same in by_event)
 
@@ -833,7 +832,7 @@ def purpose_of(event: Event) -> str:
 
 
 def counted(runs: Iterable[tuple[Event, int]]) -> Counter[Event]:
-    """Return how often each event is among runs."""
+    """Return the total count of each event."""
     counts: Counter[Event] = Counter()
     for event, count in runs:
         counts[event] += count
@@ -841,7 +840,7 @@ def counted(runs: Iterable[tuple[Event, int]]) -> Counter[Event]:
 
 
 def single_releases(runs: Runs) -> Iterator[tuple[Event, int]]:
-    """Yield runs without parallel events: those about their parts one after another."""
+    """Yield runs, with each parallel event replaced by the runs of its parts."""
     for event, count in runs:
         if isinstance(event, ParallelEvent):
             for single, n in chain.from_iterable(map(single_releases, event.parts)):
@@ -871,7 +870,7 @@ def _read(entries: Iterable[Mapping[str, Any]]) -> tuple[tuple[Event, int], ...]
 
 
 def _parameters(event: Event) -> dict[str, Any]:
-    """Return what makes up an event, by name: numbers, or the releases about each part."""
+    """Return the parameters of an event, by name: numbers, or the releases about each part."""
     if isinstance(event, ParallelEvent):
         return {"parts": [*map(_written, event.parts)]}
     numbers = vars(event).items()
@@ -887,7 +886,7 @@ def _number(name: str, value: Any) -> float:
 
 
 def html_rows(rows: Iterable[Sequence[str]]) -> str:
-    """Return the rows of a table of texts as HTML; the first is the head."""
+    """Return the rows of a table of strings as HTML; the first is the head."""
     first, *others = rows
     head = "".join(f"<th>{escape(text)}</th>" for text in first)
     body = (f"<tr>{''.join(f'<td>{escape(text)}</td>' for text in row)}</tr>" for row in others)

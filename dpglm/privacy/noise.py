@@ -15,7 +15,7 @@ from sklearn.utils import check_random_state
 
 # Quantiles of rounded arguments come out to within 2^-50 (1 + |z|), measured; 16 times wider.
 _QUANTILE_ERROR = 2.0**-46
-# Of the arithmetic where doubles do not decide.
+# Precision of the decimal arithmetic, used where doubles do not decide.
 _DIGITS = 70
 
 
@@ -40,7 +40,7 @@ class _OperatingSystemEntropy:
 
 
 class _SeededEntropy:
-    """Reproducible words for tests: whoever knows the seed can subtract the noise."""
+    """Reproducible words for tests: anyone who knows the seed can subtract the noise."""
 
     seeded, words_drawn = True, 0
 
@@ -52,7 +52,7 @@ class _SeededEntropy:
         return np.frombuffer(self._random_state.bytes(8 * count), dtype=np.uint64, count=count)
 
 
-# That of the noise of this thread, for tests; whoever states a guarantee says if there is one.
+# The seed of this thread's noise, for tests; a ledger states whether there is a seed.
 noise_seed: ContextVar[Any] = ContextVar("noise_seed", default=None)
 
 
@@ -60,15 +60,15 @@ noise_seed: ContextVar[Any] = ContextVar("noise_seed", default=None)
 def seeded_noise(seed: int | np.random.RandomState | None) -> Iterator[None]:
     """Make the noise of all fits in a ``with`` block reproducible: for tests and papers only.
 
-    Whoever knows, guesses or tries out the seed can subtract the noise. Each fit warns of it, and
-    its ledger says so. No parameter of an estimator does this, so that nothing which sets
-    parameters, as meta-estimators set every ``random_state``, can do it unasked.
+    Anyone who knows, guesses or tries out the seed can subtract the noise. Each fit warns of the
+    seed, and its ledger states the seed. No parameter of an estimator sets a seed: meta-estimators,
+    which set every ``random_state``, cannot do so unasked.
 
     Parameters
     ----------
     seed : int, RandomState instance or None
-        Of an int each fit draws the same stream from its start; a RandomState is consumed by one
-        fit after the other. With ``None`` noise is fresh, as it is outside of the block.
+        With an int each fit draws the same stream from its start; a RandomState is consumed by one
+        fit after the other. With ``None`` noise is fresh, as outside of the block.
 
     Raises
     ------
@@ -77,9 +77,9 @@ def seeded_noise(seed: int | np.random.RandomState | None) -> Iterator[None]:
 
     Notes
     -----
-    The block is that of one thread: fits in threads and processes that it starts (``n_jobs=2``)
-    draw fresh noise, but for a fork. What copies the context keeps the seed, even once the block
-    has ended: tasks of asyncio, and its ``to_thread``.
+    The block applies to one thread: fits in threads and processes that it starts (``n_jobs=2``)
+    draw fresh noise, except in a fork. Copies of the context keep the seed, even after the block
+    has ended: those of asyncio's tasks, and of its ``to_thread``.
 
     Examples
     --------
@@ -103,7 +103,7 @@ def seeded_noise(seed: int | np.random.RandomState | None) -> Iterator[None]:
 def entropy_source(seed: int | np.random.RandomState | None = None) -> EntropySource:
     """Return the source of all noise of one fit: the operating system, unless there is a seed.
 
-    That of `seeded_noise`, if none is given.
+    Without a seed here, that of `seeded_noise` counts.
     """
     seed = noise_seed.get() if seed is None else seed
     return _OperatingSystemEntropy() if seed is None else _SeededEntropy(check_random_state(seed))
@@ -117,12 +117,12 @@ def rounded_gaussian(size: int, scale: float, entropy: EntropySource) -> np.ndar
     Notes
     -----
     Bit 0 of a word is the sign; the other 63 bits ``k`` place the tail probability in
-    ``[k, k + 1) / 2**64``, whose quantile times ``scale`` is rounded. Where the floating-point
-    error could reach a half-integer (about 5e-5 of the draws at a scale of 2^30), and in the far
-    tail, the comparison is done in decimal arithmetic, with more bits if it takes them. So the
-    output law is that of an exact Gaussian, rounded; no floating-point artefact of the sampler
-    reaches a release (Mironov 2012, "On significance of the least significant bits for
-    differential privacy"). The time does not depend on any data.
+    ``[k, k + 1) / 2**64``, whose quantile times ``scale`` is rounded. The comparison is done in
+    decimal arithmetic, with more bits if needed, in the far tail and near half-integers that the
+    floating-point error could reach. At a scale of 2^30 these are about 5e-5 of the draws. The
+    output distribution is therefore that of an exact Gaussian, rounded. No floating-point artefact
+    of the sampler reaches a release (Mironov 2012, "On significance of the least significant bits
+    for differential privacy"). The time does not depend on any data.
     """
     _check_quantiles()
     return _rounded_symmetric(
@@ -132,17 +132,17 @@ def rounded_gaussian(size: int, scale: float, entropy: EntropySource) -> np.ndar
 
 @cache
 def _check_quantiles() -> None:
-    """Refuse to draw, once per process, where the quantiles are less accurate than assumed.
+    """Raise an error, once per process, if SciPy's quantiles are less accurate than assumed.
 
-    They are those of whatever SciPy is installed. Where z is off by e, the tail that it stands for
-    is off by less than ``(z + 1) e``, relatively; the tails come from another function.
+    If a quantile z is off by e, its tail is off by less than ``(z + 1) e``, relatively. The tails
+    come from another function.
     """
     tails = 2.0 ** -np.linspace(0.0, 63.0, 1000)
     z = -ndtri(tails / 2)
     off = np.abs(np.log(erfc(z / math.sqrt(2)) / tails))
     if not (off <= _QUANTILE_ERROR * (1 + z) ** 2).all():
         raise RuntimeError(
-            "scipy.special.ndtri is not as accurate here as exact noise needs; nothing was drawn. "
+            "scipy.special.ndtri is less accurate here than exact noise needs; nothing was drawn. "
             "Install another release of SciPy."
         )
 
@@ -152,9 +152,9 @@ def uniform_below(bound: int, entropy: EntropySource) -> int:
 
     Notes
     -----
-    A number of 64 more bits than ``bound`` has is drawn, and drawn again (with probability below
-    2^-64) where it lies beyond the largest multiple of ``bound``. Equal bits give nearly equal
-    numbers for nearly equal bounds: a seeded choice does not hang on the last bit of a score.
+    A number with at least 64 more bits than ``bound`` is drawn. With probability below 2^-64 the
+    number lies beyond the largest multiple of ``bound``, and is drawn again. Equal bits give nearly
+    equal results for nearly equal bounds: a seeded choice does not depend on a score's last bit.
     """
     n_words = bound.bit_length() // 64 + 2
     share = 2 ** (64 * n_words) // bound
@@ -165,7 +165,7 @@ def uniform_below(bound: int, entropy: EntropySource) -> int:
 
 
 def poisson_sample(n_rows: int, rate: float, entropy: EntropySource) -> np.ndarray:
-    """Draw a Poisson sample of row numbers: each row is in it independently with the same chance.
+    """Draw a Poisson sample of row numbers, each row with probability ``rate`` independently.
 
     The rate lies between 1e-9 and 1 and is used as the exact number it stores. The length of the
     sample, Binomial(n_rows, rate), is private: never divide by it, never release it.
@@ -173,10 +173,10 @@ def poisson_sample(n_rows: int, rate: float, entropy: EntropySource) -> np.ndarr
     Notes
     -----
     The number of rows skipped before the next one is ``floor(log(u) / log(1 - rate))`` with u
-    uniform in (0, 1], so that the time grows with the sample and not with the rows. A 64-bit word
-    places u. Where floating-point error could move the quotient across an integer, 128 more bits
-    are drawn and it is computed in 70-digit arithmetic: the law of a skip is within 2^-150 of the
-    exact one in total variation.
+    uniform in (0, 1]. So the time grows with the sample and not with the rows. A 64-bit word places
+    u. If floating-point error could move the quotient across an integer, 128 more bits are drawn
+    and `_DIGITS` digits are computed. The distribution of a skip is within 2^-150 of the exact one
+    in total variation.
     """
     if rate == 1:
         return np.arange(n_rows)
@@ -197,9 +197,9 @@ def fixed_sample(n_rows: int, rate: float, entropy: EntropySource) -> np.ndarray
     """Draw ``rate * n_rows`` row numbers without replacement, rounded down.
 
     Every set of that size has the same probability: its rows have the smallest of independent
-    words, which are drawn again, all of them, should two be equal.
+    words. If two words are equal, all are drawn again.
     """
-    # But for rounding errors: a rate that is a size over the number of rows gives that size.
+    # The factor covers rounding: a rate that is a size over the number of rows gives that size.
     size = math.floor(rate * n_rows * (1 + 2.0**-50))
     while True:
         words = entropy.words(n_rows)
@@ -209,7 +209,7 @@ def fixed_sample(n_rows: int, rate: float, entropy: EntropySource) -> np.ndarray
 
 
 def secret_choice(count: int) -> int:
-    """Draw one of ``0, ..., count - 1``: which release is checked."""
+    """Draw one of ``0, ..., count - 1``: the release to check."""
     return uniform_below(count, _OperatingSystemEntropy())
 
 
@@ -229,16 +229,16 @@ def _skips(count: int, rate: float, entropy: EntropySource) -> np.ndarray:
 
 
 def rounded_laplace(size: int, scale: float, entropy: EntropySource) -> np.ndarray:
-    """Draw integers distributed as a Laplace law of scale ``scale``, rounded to the nearest.
+    """Draw integers distributed as Laplace noise of scale ``scale``, rounded to the nearest.
 
     The scale, from 1 to 2^40, is used as the exact number it stores; int64 of shape (size,).
 
     Notes
     -----
     Bit 0 of a word is the sign; the other 63 bits place the tail probability u, and the magnitude
-    is ``-scale log(u)``. Where floating-point error could change its rounding, 128 more bits of u
-    are drawn and the logarithm is taken in 70-digit arithmetic: the law is within 2^-150 of the
-    exact one in total variation.
+    is ``-scale log(u)``. If floating-point error could change its rounding, 128 more bits of u are
+    drawn and `_DIGITS` digits of the logarithm are computed. The distribution is within 2^-150 of
+    the exact one in total variation.
     """
     return _rounded_symmetric(
         size, scale, entropy, lambda tail: -np.log(tail), _round_laplace_with_more_bits
@@ -252,7 +252,7 @@ def _rounded_symmetric(
     quantile: Callable[[np.ndarray], np.ndarray],
     round_with_more_bits: Callable[[int, float, EntropySource], int],
 ) -> np.ndarray:
-    """Draw a sign, and round ``scale`` times what is exceeded with a chance placed by 63 bits."""
+    """Draw a sign, and round ``scale`` times the quantile of a tail placed by 63 bits."""
     words = entropy.words(size)
     tail_bits = words >> np.uint64(1)
     middle = tail_bits.astype(np.float64) + 0.5
@@ -268,9 +268,9 @@ def _error(scale: float, magnitude: np.ndarray, middle: np.ndarray) -> np.ndarra
     """Bound the error of ``scale`` times a quantile that was taken in the middle of an interval.
 
     From k to k + 1 the logarithm of the tail is within ``log((k + 1/2) / k)`` of that in the
-    middle, and the derivative of the quantile in it is at most 1.26 (a Gaussian's, (1 - Phi) / phi,
-    is largest at 0): less than ``1 / (k + 1/2)`` in all if k > 0. For k = 0 the bound is above
-    twice the scale, so that no rounding of a scale of 1 or more is decided by such a draw.
+    middle. The derivative of the quantile in this logarithm is at most 1.26: a Gaussian's, ``(1 -
+    Phi) / phi``, is largest at 0. The product is less than ``1 / (k + 1/2)`` if k > 0. For k = 0
+    the bound is above twice the scale: at a scale of 1 or more such a draw decides no rounding.
     """
     return _QUANTILE_ERROR * (scale + magnitude) + scale / middle
 
@@ -288,7 +288,7 @@ def _round_laplace_with_more_bits(tail_bits: int, scale: float, entropy: Entropy
 
 
 def _round_gaussian_with_more_bits(tail_bits: int, scale: float, entropy: EntropySource) -> int:
-    """Round ``scale`` times the quantile of a tail known to ever more bits, until it is decided.
+    """Round ``scale`` times the quantile of a tail, with ever more bits until it is certain.
 
     An integer r is certain when the whole interval of the tail lies between the tails of the
     boundaries, ``Q((r + 1/2) / scale) < p <= Q((r - 1/2) / scale)``. With as many digits as bits
@@ -313,7 +313,7 @@ def _round_gaussian_with_more_bits(tail_bits: int, scale: float, entropy: Entrop
 def _upper_tail(x: decimal.Decimal) -> decimal.Decimal:
     """Return 1 - Phi(x), absolutely to about the context's precision.
 
-    By Phi(x) - 1/2 = phi(x) (x + x^3/3 + x^5/(3 5) + ...), whose terms have one sign.
+    By ``Phi(x) - 1/2 = phi(x) (x + x^3/3 + x^5/(3 5) + ...)``, whose terms have one sign.
     """
     term = total = x
     odd = 1

@@ -1,4 +1,4 @@
-"""A running total of what several fits on the same data have cost, kept in a file."""
+"""A running total of the costs of several fits on the same data, kept in a file."""
 
 import copy
 import hashlib
@@ -47,7 +47,7 @@ _PATIENCE = 60.0
 _lock = threading.RLock()
 # The blocks of this process that have begun and not ended.
 _open: list["_Entered"] = []
-# Those of this context, the innermost last; a forked child has none of its own.
+# The blocks of this context, the innermost last; a forked child begins without blocks.
 _entered: ContextVar[tuple["_Entered", ...]] = ContextVar("entered", default=())
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
@@ -58,22 +58,22 @@ if hasattr(os, "register_at_fork"):
 
 @dataclass(frozen=True)
 class OdometerRecord:
-    """What an odometer's file holds of one fit; all of it is public.
+    """The public record of one fit in an odometer's file.
 
     Parameters
     ----------
     ledger : PrivacyLedger
-        What was charged: the whole plan.
+        The cost that was charged: that of the whole plan.
     time : str, default=None
-        When, in UTC. ``None`` in a file of an earlier release, as all below.
+        Time in UTC. ``None`` in a file of an earlier release, as all below.
     label : str, default=None
-        As the block said.
+        The label of the block.
     part : str, default=None
-        Which part of the records it was about; ``None`` is all of them.
+        The part of the records that the fit was about; ``None`` is all of them.
     estimator : str, default=None
         The name of its class.
     parameters : dict
-        Its parameters; of an estimator, and of any object in a stranger's model, the class alone.
+        The parameters; of an estimator, and of any object in a third-party model, the class alone.
     """
 
     ledger: PrivacyLedger
@@ -88,50 +88,50 @@ class OdometerRecord:
         if not all(isinstance(text, str) for text in texts) or not isinstance(
             self.parameters, dict
         ):
-            raise TypeError(f"{self!r} holds what is no text")
+            raise TypeError(f"{self!r} has a field of another type than str or dict")
 
 
 class PrivacyOdometer:
     """Record what every fit costs, and refuse to go beyond a limit.
 
-    In a ``with`` block every fit of this package, in this process and in those it starts (a grid
-    search with ``n_jobs=2``, say), first writes the cost of its whole plan to the file. What is
-    recorded is never less than what was released, wherever a process dies.
+    In a ``with`` block every fit of this package first writes the cost of its whole plan to the
+    file. This includes fits in the processes that it starts (a grid search with ``n_jobs=2``, say).
+    The recorded cost is never less than that of the releases, even if a process dies.
 
     Parameters
     ----------
     path : path-like
-        Kept from one script to the next: the total is that of all of them. Use one file for each
-        data set, and always the same one. ``~`` and variables are expanded.
+        The file, kept from one script to the next: the total is that of all scripts. Always use the
+        same file for a data set, and for no other. ``~`` and variables are expanded.
     epsilon : float, default=None
-        Limit of the total, above 0. ``None`` is that of the file, and records only if it has none.
+        Limit of the total, above 0. ``None`` is that of the file, or no limit if the file has none.
     delta : float, default=None
-        At which the total is compared with the limit. ``None`` is that of the file, or 1e-6.
+        At this delta the limit holds. ``None`` is that of the file, or 1e-6.
     adaptive : bool, default=None
-        Whether the settings of a fit may follow from the results of earlier ones. ``None`` is what
-        the file says, or ``True``.
+        Whether the settings of a fit may follow from the results of earlier ones. ``None`` is the
+        value of the file, or ``True``.
     label : str, default=None
-        Kept with each fit of a block.
+        Recorded with each fit of a block.
 
     Raises
     ------
     ValueError
-        If a parameter is out of range or not what the file has, or more than the limit was used
-        before the file had one, or the file is damaged or not an odometer's.
+        If a parameter is out of range or differs from that of the file. If a new limit is less than
+        the fits in the file have used. If the file is damaged or not an odometer's.
     OSError
-        If the file cannot be read, or written where it has to be.
+        If the file cannot be read or written.
 
     Notes
     -----
-    The first limit that a file is opened with stays, with its delta and its rule: one that was
-    begun without takes it later, if its fits are within it. By default, with ``adaptive=True``, it
-    is a filter: a fit is admitted while the sum of ``mu**2`` of all fits stays within that of the
-    limit. All fits together then have the guarantee of the LIMIT, however the settings of each, or
-    whether there is another, followed from the results of earlier ones (Smith & Thakurta 2022).
-    What happens to be used is below it, and no guarantee. Mini-batches count as full batches there,
-    and a fit without a Gaussian trade-off (objective perturbation, a zCDP filter) is refused. With
-    ``adaptive=False`` the least known epsilon of the sum of all ledgers is compared with the limit,
-    which holds if all settings were fixed before any result was seen.
+    The first limit of a file never changes, nor do its delta and its rule. A file without a limit
+    can get one later, if its fits are within it. The default, ``adaptive=True``, is a filter. A fit
+    is admitted while the sum of ``mu**2`` of all fits stays within that of the limit. All fits
+    together then have the guarantee of the LIMIT. Their number and their settings may follow from
+    the results of earlier fits (Smith & Thakurta 2022). The epsilon used so far is at most that,
+    and no guarantee. Here mini-batches count as full batches, and a fit without a Gaussian
+    trade-off (objective perturbation, a zCDP filter) is refused. With ``adaptive=False`` the least
+    known epsilon of the sum of all ledgers is compared with the limit. This guarantee requires that
+    all settings were fixed in advance.
 
     The file is an SQLite database. Each charge is one transaction, synced to the disk before the
     fit releases anything. A file of an earlier release, one JSON object per line, becomes a
@@ -140,13 +140,13 @@ class PrivacyOdometer:
     deleted, replaced or emptied while a block is open, the next fit of the block raises an OSError.
 
     A fit within several blocks counts once in each of their files; fits in other threads count too.
-    Blocks reach other processes by the environment variable ``DPGLM_ODOMETER``: those that joblib
-    keeps for reuse are stopped when a block begins or ends. A fit raises a ValueError if the
-    variable lost an open block of the process, of the one it was forked from, or of its start.
-    Nothing is noticed in processes that were started before the block by other means than joblib,
-    or with an environment of their own. The name of a file in the variable, as in
-    ``DPGLM_ODOMETER=study.db python study.py``, is a block around everything until the variable is
-    changed; a relative name is taken from the working directory of the first fit.
+    Blocks reach other processes by the environment variable ``DPGLM_ODOMETER``. Processes that
+    joblib keeps for reuse are stopped when a block begins or ends. A fit raises a ValueError if the
+    variable lacks an open block of its process, of the parent of a fork, or of the process's start.
+    Blocks do not reach processes with a separate environment, or started before the block by other
+    means than joblib. With ``DPGLM_ODOMETER=study.db python study.py`` the file is a block around
+    everything until the variable is changed; a relative name refers to the working directory of the
+    first fit.
 
     Examples
     --------
@@ -188,7 +188,7 @@ class PrivacyOdometer:
                 file.write(file.terms(self._given))
 
     def _read(self) -> "tuple[_Terms, list[OdometerRecord]]":
-        """Return the terms and the entries of the file as it is now."""
+        """Return the terms and the entries that the file has now."""
         with _opened(self.path, writing=False) as file:
             return file.terms(self._given), file.entries
 
@@ -199,7 +199,7 @@ class PrivacyOdometer:
 
     @property
     def delta(self) -> float:
-        """At which the total is compared with the limit."""
+        """The delta at which the total is compared with the limit."""
         return self._read()[0].delta
 
     @property
@@ -208,7 +208,7 @@ class PrivacyOdometer:
         return self._read()[0].adaptive
 
     def entries(self) -> list[OdometerRecord]:
-        """Return what was recorded, one entry for each fit, in order."""
+        """Return the records of all fits, in order."""
         return self._read()[1]
 
     def ledgers(self) -> list[PrivacyLedger]:
@@ -227,26 +227,26 @@ class PrivacyOdometer:
         return sum(whole, 0) or None
 
     def used(self) -> float:
-        """Return the epsilon at delta that is used of the limit; of a filter it is no guarantee."""
+        """Return the epsilon at delta that was used so far; for a filter this is no guarantee."""
         terms, entries = self._read()
         return terms.used(entries)
 
     def cumulative_epsilon(self) -> list[float]:
-        """Return what was used after each fit; of ``n`` fits, shape (n,)."""
+        """Return the epsilon that was used after each of ``n`` fits, shape (n,)."""
         terms, entries = self._read()
         return [terms.used(entries[: n + 1]) for n in range(len(entries))]
 
     def remaining(self, delta: float | None = None) -> float:
         """Return the largest epsilon that one more full-batch fit may have, rounded down.
 
-        One with Gaussian noise: choices (`PrivGene`) and pure scores have a larger mu for their
-        epsilon. Within a block of a part, ask the odometer of the part: this is about all records,
-        and no larger.
+        The fit has Gaussian noise: choices (`PrivGene`) and pure scores have a larger mu for their
+        epsilon. Within a block of a part, use the part's odometer. The result of this one is for a
+        fit to all records, and no larger.
 
         Parameters
         ----------
         delta : float, default=None
-            Of that fit; by default the delta of the limit.
+            The delta of that fit; by default the delta of the limit.
         """
         terms, entries = self._read()
         if terms.epsilon is None or math.isinf(terms.epsilon):
@@ -261,8 +261,8 @@ class PrivacyOdometer:
     def part(self, name: str) -> "PrivacyOdometer":
         """Return the odometer of a part of the records that shares none with any other part.
 
-        Fits in its ``with`` blocks are about records of that part alone, and the total is that of
-        the whole and of the part which cost most (parallel composition).
+        Fits in its ``with`` blocks are about records of that part alone. The total is the cost for
+        all records plus the cost of the most expensive part (parallel composition).
 
         Parameters
         ----------
@@ -271,15 +271,15 @@ class PrivacyOdometer:
         Returns
         -------
         PrivacyOdometer
-            Of the same file, with the same limit.
+            An odometer of the same file, with the same limit.
 
         Notes
         -----
-        Which part a record is in must not depend on other records, and its neighbour must be in the
-        same: by a hash of its own id, or by position where the number of records is public. Fits in
-        other threads, and in processes that a block of a part starts, are charged to the whole,
-        which is never too little; those in tasks of asyncio, and in its ``to_thread``, only once
-        the block has ended.
+        The part of a record must not depend on other records, and its neighbour must be in the same
+        part. Use a hash of its id, or its position where the number of records is public. Fits in
+        other threads, and in processes that a block of a part starts, are charged to all records,
+        which is never too little. Fits in tasks of asyncio, and in its ``to_thread``, are charged
+        to all records only after the block has ended.
         """
         odometer = copy.copy(self)
         odometer._part = str(name)
@@ -291,7 +291,7 @@ class PrivacyOdometer:
         Parameters
         ----------
         ledger : PrivacyLedger
-            Of the whole plan.
+            The ledger of the whole plan.
 
         Raises
         ------
@@ -300,7 +300,7 @@ class PrivacyOdometer:
         ValueError
             If the ledger cannot be added to those in the file, or the file is not an odometer's.
         OSError
-            If it cannot be written, or is not that of a block that this is in.
+            If the file cannot be written, or was replaced since its open block began.
         """
         block = _Block(str(self.path), self._given, self.label)
         around = [each for each in _active() if each.path == block.path]
@@ -326,7 +326,7 @@ class PrivacyOdometer:
     def __exit__(self, *error: object) -> None:
         with _lock:
             own = [each for each in _open if each.odometer is self]
-            # That of this context, where the same part is entered in several threads.
+            # If several threads have entered this odometer, end the block of this context.
             ended = ([each for each in own if each in _entered.get()] or own)[-1]
             _open.remove(ended)
             ended.part = None
@@ -360,9 +360,9 @@ class PrivacyOdometer:
 def charge_odometers(ledger: PrivacyLedger, estimator: Any = None, rows: Any = None) -> None:
     """Charge a fit to the odometers of all ``with`` blocks that it runs in, before it releases.
 
-    One that does not fit into a block's limit, or whose file cannot be written, raises. Blocks
-    around that one keep the entry: more is recorded than was released, never less. Where there is
-    no block, a second fit to the same rows warns.
+    A fit beyond the limit of a block, or a file that cannot be written, raises an error. Blocks
+    around that one keep the entry: more is recorded than was released, never less. Without a block
+    a second fit to the same rows warns.
     """
     whole = _whole.get()
     if whole is not None:
@@ -387,8 +387,8 @@ def charge_odometers(ledger: PrivacyLedger, estimator: Any = None, rows: Any = N
 def public_parameters(estimator: Any) -> dict[str, Any]:
     """Return the parameters of an estimator, if it has any, as JSON; of some the class alone.
 
-    Those of this package are public, by what its ledgers assume, but for estimators and others'
-    objects within them; a stranger's model may hold its training set.
+    The ledgers assume that parameters of this package are public, except for estimators and objects
+    of other packages within them. A third-party model may hold its training set.
     """
     given = estimator.get_params(deep=False) if hasattr(estimator, "get_params") else {}
     scalar = str | int | float | bool | None
@@ -421,8 +421,8 @@ def _now() -> str:
 class JointCharge:
     """Fits that are charged together, with this ledger, when the first is about to release.
 
-    The ledger has a `FilterEvent` for each, in order: the mu that it may cost. Odometers record it
-    beside the parameters of the estimator, the search: those of the blocks in which it began.
+    The ledger has a `FilterEvent` for each fit, in order: the mu that the fit may cost. Odometers
+    of the blocks in which the search began record the ledger, with the search's parameters.
     """
 
     def __init__(self, ledger: PrivacyLedger, estimator: Any) -> None:
@@ -432,7 +432,7 @@ class JointCharge:
         self._left = chain.from_iterable(repeat(event.mu, count) for event, count in fits)
 
     def refuse_more(self, ledger: PrivacyLedger) -> None:
-        """Refuse a fit that is not of the whole, or costs more than what the whole has for it."""
+        """Refuse a fit that was not planned in the whole, or costs more than was planned."""
         own, planned_for = (
             f"{each.neighboring_relation} for each {each.privacy_unit}"
             for each in (ledger, self.ledger)
@@ -461,20 +461,20 @@ def charge_jointly(ledger: PrivacyLedger, estimator: Any = None) -> Iterator[Joi
     try:
         yield whole
     finally:
-        # For whoever still has the context in which the fits were charged: nothing is left.
+        # A context copied in the block still has this charge: leave no fits in it.
         whole._left = iter(())
         _whole.reset(token)
 
 
-# Rows that were fitted outside of all blocks, by where they are: the object that owns the memory,
-# and the ledger of the first fit, None once there was a warning. An entry goes with its object.
+# Rows that were fitted outside of all blocks, by the object that owns their memory and the place in
+# it. Each has the ledger of the first fit, or None after a warning, and goes with its object.
 _fitted: dict[Any, list[Any]] = {}
 
 
 def _warn_of_second_fit(ledger: PrivacyLedger, rows: Any) -> None:
-    """Warn once if the same rows, by their place in memory and not their values, are fitted again.
+    """Warn once if rows at the same place in memory are fitted again; values are not compared.
 
-    Seeded noise has a warning of its own, and what has no noise has no guarantee to lose.
+    Seeded noise has a separate warning, and a fit without noise has no guarantee to lose.
     """
     if ledger.seeded:
         return
@@ -486,7 +486,7 @@ def _warn_of_second_fit(ledger: PrivacyLedger, rows: Any) -> None:
     key = id(owner), place
     try:
         gone = weakref.ref(owner, lambda _: _fitted.pop(key, None))
-    except TypeError:  # a list, say, of which nobody can tell when it is gone
+    except TypeError:  # a list, say, which has no weak references
         return
     if key not in _fitted:
         _fitted[key] = [gone, ledger]
@@ -530,17 +530,17 @@ class _Terms:
     def used(
         self, entries: list[OdometerRecord], more: Runs = (), part: str | None = None
     ) -> float:
-        """Return the epsilon that the limit is compared with, of whichever part (or this) most."""
+        """Return the epsilon that the limit is compared with: of this part, or the largest."""
         known = dict.fromkeys(entry.part for entry in entries if entry.part is not None)
         parts = [part] if part is not None else [*known] or [None]
         about = [[entry.ledger for entry in entries if entry.part in (None, p)] for p in parts]
         return max(self._used(ledgers, more) for ledgers in about)
 
     def _used(self, ledgers: list[PrivacyLedger], more: Runs) -> float:
-        """Return that of all releases about one record.
+        """Return the epsilon of all releases about one record.
 
-        Of a filter it is that of the summed ``mu**2``, which may not be exchanged for a smaller
-        bound of what happened: it is at most the limit where ``mu`` is at most that of the limit.
+        For a filter this is the epsilon of the summed ``mu**2``, at most the limit if ``mu`` is at
+        most that of the limit. A smaller bound of the actual releases is not valid.
         """
         events = (*(run for ledger in ledgers for run in ledger.events), *more)
         if not events:
@@ -551,9 +551,8 @@ class _Terms:
             mu = composed_mu([(getattr(event, "full_batch", event), n) for event, n in events])
         except ValueError as error:
             raise ValueError(
-                f"{error} An odometer of settings that may follow from earlier results cannot "
-                "count that; if all settings are fixed in advance, begin a file with "
-                "adaptive=False."
+                f"{error} An odometer with adaptive=True needs one. If all settings are fixed in "
+                "advance, begin a file with adaptive=False."
             ) from error
         return gdp_epsilon(mu, self.delta)
 
@@ -562,16 +561,16 @@ class _Terms:
     ) -> bool:
         """Return whether releases, as `used` takes them, are within the limit."""
         assert self.epsilon is not None
-        # Numerical compositions are rounded up, a filter leaves no room for that.
+        # Numerical compositions are rounded up; the capacity of a filter is exact.
         limit = self.epsilon * (1 if self.is_filter else 1 + 1e-9)
         return self.used(entries, more, part) <= limit
 
 
 @dataclass(frozen=True)
 class _Block:
-    """What a ``with`` block has fixed, and knows of its file: its mark and least length.
+    """The fixed terms of a ``with`` block, and the mark and least length of its file.
 
-    That grows with what is charged in this process; blocks are the same at any.
+    The length grows with each charge in this process, and does not count in comparisons of blocks.
     """
 
     path: str
@@ -583,8 +582,8 @@ class _Block:
     def refuse_another_file(self, file: "_File") -> None:
         if self.file is not None and (file.mark != self.file or file.length < self.length):
             raise OSError(
-                f"{self.path} was deleted, replaced or emptied since its block began, and what it "
-                "recorded is missing. Nothing was released; put it back and begin a new block."
+                f"{self.path} was deleted, replaced or emptied since its block began, and its "
+                "records are missing. Nothing was released; put it back and begin a new block."
             )
 
     def refuse_beyond_limit(self, file: "_File", entry: OdometerRecord) -> None:
@@ -597,7 +596,7 @@ class _Block:
         if terms.is_filter and {event.kind for event, _ in more} == {PureEvent.kind}:
             mu, spent = (gdp_mu(e, terms.delta) for e in (terms.epsilon, used))
             fits = PureEvent.epsilon_from_mu(math.sqrt(max(mu**2 - spent**2, 0.0)))
-            pure = " What has a delta of 0 counts as the dearest Gaussian release that it can be: "
+            pure = " A release with a delta of 0 counts as the Gaussian one that bounds its cost: "
             pure += f"one of epsilon={math.floor(1e4 * fits) / 1e4:g} fits."
         raise BudgetExceededError(
             f"This would bring the total{about} to epsilon={rounded_up(epsilon)} at "
@@ -608,9 +607,9 @@ class _Block:
 
 @dataclass(eq=False)
 class _Entered:
-    """A block as the context knows in which it began, and those that were copied from it.
+    """A block in the context where it began, and in copies of this context.
 
-    Its part is None, the whole, once it has ended, for contexts that go on.
+    After the block has ended its part is None, all records, for contexts that go on.
     """
 
     block: _Block
@@ -627,7 +626,7 @@ def _charge(blocks: list[_Block], entry: OdometerRecord) -> None:
         )
     with _lock:
         with _opened(Path(blocks[0].path)) as file:
-            # Of one relation, and of one seed at most, in whatever parts.
+            # Raises unless all ledgers have one relation, and at most one of them a seed.
             sum([*(each.ledger for each in file.entries), entry.ledger], 0)
             for block in blocks:
                 block.refuse_another_file(file)
@@ -658,26 +657,26 @@ class _File:
 
     @property
     def mark(self) -> str:
-        """Tells this file from any other in its place, a copy too."""
+        """Differs from the mark of any other file in its place, a copy too."""
         return f"{self.path.stat().st_ino}-{self.key}"
 
     @property
     def length(self) -> int:
-        """How much the file holds: nothing, or what it has fixed and each entry."""
+        """The number of entries, plus one for the fixed terms unless the file is new."""
         return len(self.lines) + bool(self.key)
 
     @property
     def seal(self) -> str:
-        """A digest of all that the file holds."""
+        """A digest of the content of the file."""
         return hashlib.sha256(json.dumps([self.key, self.fixed, *self.lines]).encode()).hexdigest()
 
     def terms(self, given: dict[str, Any]) -> _Terms:
-        """Return the terms of the file, which nobody who opens it may change."""
+        """Return the terms of the file, which later users may not change."""
         for name in self.fixed.keys() & given.keys():
             if given[name] != self.fixed[name]:
                 raise ValueError(
                     f"{name}={given[name]!r}, but {self.path} was begun with "
-                    f"{name}={self.fixed[name]!r}: what a study may spend is fixed before its "
+                    f"{name}={self.fixed[name]!r}: the limit of a study is fixed before its "
                     f"first fit. Leave out {name}."
                 )
         terms = _Terms(**{**given, **self.fixed})
@@ -690,7 +689,7 @@ class _File:
         return terms
 
     def write(self, terms: _Terms, *entries: OdometerRecord) -> None:
-        """Add entries, and the limit if it is the first, and seal what the file then holds."""
+        """Add entries, and the limit if it is the first; renew the seal of the file."""
         lines = [json.dumps({**vars(e), "ledger": e.ledger.to_dict()}) for e in entries]
         fixed = asdict(terms) if terms.epsilon is not None else {}
         if self.key and fixed == self.fixed and not lines:
@@ -709,7 +708,7 @@ class _File:
 
 
 def _read_file(path: Path, database: sqlite3.Connection | None = None) -> _File | None:
-    """Return what a database holds, or else a file of lines; None of one that is not of lines."""
+    """Return the content of a database, or of a file of lines; None if there are no lines."""
     try:
         return _of_lines(path) if database is None else _of_database(path, database)
     except (ValueError, TypeError, AttributeError, KeyError, OverflowError) as error:
@@ -733,7 +732,7 @@ def _of_database(path: Path, database: sqlite3.Connection) -> _File:
 
 
 def _of_lines(path: Path) -> _File | None:
-    """Return what a file of an earlier release holds."""
+    """Return the content of a file of an earlier release."""
     content = path.read_bytes()
     if not content or content.startswith(_DATABASE):
         return None
@@ -806,7 +805,7 @@ def _renew(path: Path) -> None:
 
 
 def _in_environment() -> list[_Block]:
-    """Return the blocks that the environment variable holds, or the file that it names."""
+    """Return the blocks that the environment variable has, or a block of the file it names."""
     with _lock:
         text = os.environ.get(_VARIABLE, "[]")
         try:
@@ -819,7 +818,7 @@ def _in_environment() -> list[_Block]:
                 raise ValueError("a path is relative")
         except (ValueError, TypeError) as error:
             raise ValueError(
-                f"{_VARIABLE}={text[:60]!r} is neither a file nor what a PrivacyOdometer wrote "
+                f"{_VARIABLE}={text[:60]!r} is neither a file nor written by a PrivacyOdometer "
                 f"({error}); set it to the path of a file, or unset it."
             ) from error
         return blocks

@@ -17,24 +17,23 @@ from dpglm.privacy.vault import Vault, grid_spacing, plain
 # Covers the rounding of weights (a few 2^-53 of exponents below 45) and of the scale itself.
 _EXPONENT_ERROR = 1e-13
 _SCALE_SLACK = 1e-12
-# Weights stay above 2^64 and below 2^128: exact integers, of relative precision 2^-53.
+# Weights are exact integers from 2^64 to 2^128, of relative precision 2^-53.
 _WEIGHT_BITS = 128
 _LEAST_EXPONENT = -44.0
-# Noise is below 2^37 grid steps, so a score this far below the largest never wins.
+# Noise is below 2^37 grid steps, so that a score this far below the largest never wins.
 _LARGEST_SCORE = 2.0**40
-# Covers the rounding of a direction of length one, and of a step along it.
+# Covers the rounding of a direction of norm one, and of a step along it.
 _LENGTH_SLACK = 1e-12
 _UNIT_ROUNDOFF = 2.0**-53
 
 
 @dataclass(frozen=True)
 class _Selection:
-    """What the mechanisms share: their parameters, and what they refuse.
+    """The parameters and checks that the mechanisms share.
 
-    ``score_range`` is the most by which the change of one record can move one score more than
-    another under the neighbouring relation of the fit: the largest change less the least. ``slack``
-    is what the rounding of the scores can add to it. ``epsilon=inf`` takes the largest score (the
-    first of equals), at infinite cost.
+    ``score_range`` bounds the largest change of a score less the least one, when one record changes
+    under the neighbouring relation of the fit. ``slack`` is the part that the rounding of the
+    scores can add. ``epsilon=inf`` takes the largest score (the first of equals), at infinite cost.
     """
 
     score_range: float
@@ -49,7 +48,7 @@ class _Selection:
         if not (possible and 1e-250 < self._spread / self.epsilon < 1e250):
             raise ValueError(
                 f"A choice with score_range={self.score_range!r} and epsilon={self.epsilon!r} "
-                "cannot be drawn: the range over epsilon must lie between 1e-250 and 1e250, and "
+                "cannot be drawn. The range over epsilon must lie between 1e-250 and 1e250, and "
                 "epsilon above 1e-9."
             )
 
@@ -59,7 +58,7 @@ class _Selection:
 
     @cached_property
     def event(self) -> SelectionEvent | LaplaceSelectionEvent | PermuteAndFlipEvent:
-        """What a release costs."""
+        """The cost of a release."""
         return self.event_type(self.epsilon)
 
     def release(self, scores: np.ndarray, rng: EntropySource) -> int:
@@ -68,7 +67,7 @@ class _Selection:
         A score that is not finite raises a FloatingPointError; nothing is drawn or released then.
         """
         if scores.ndim != 1:
-            raise ValueError("Scores to choose by are a vector.")
+            raise ValueError("Scores of a choice must be a vector.")
         if not np.isfinite(scores).all():
             raise FloatingPointError("A score to choose by is not finite; nothing was released.")
         if math.isinf(self.epsilon):
@@ -86,17 +85,17 @@ class ExponentialSelection(_Selection):
     2020; Cesar & Rogers 2021), with ``scale = (score_range + slack) / epsilon``. A sum of losses
     between 0 and L has a range of L when a record becomes null, and 2 L when it is replaced.
 
-    The law is exact: weights are integers, ``2^128 exp((score - largest) / scale)`` with exponents
-    below -44 raised to -44 (a contraction, which keeps the range), and an exactly uniform integer
-    below their sum decides. Floating-point error in an exponent is below 1e-13, and the scale has
-    that much spare; no probability is lost to the rounding of a cumulative sum.
+    The distribution is exact. Weights are integers, ``2^128 exp((score - largest) / scale)``, where
+    exponents below -44 are raised to -44 (a contraction, which keeps the range). An exactly uniform
+    integer below the sum of the weights decides. Floating-point error in an exponent is below
+    1e-13, which the scale covers. The cumulative sums are not rounded.
     """
 
     event_type: ClassVar[type] = SelectionEvent
 
     @property
     def scale(self) -> float:
-        """Scale of the Gumbel noise whose largest noisy score has the same law."""
+        """Scale of the Gumbel noise whose largest noisy score has the same distribution."""
         if math.isinf(self.epsilon):
             return 0.0
         return self._spread * (1 + _SCALE_SLACK) / (self.epsilon - 8 * _EXPONENT_ERROR)
@@ -116,12 +115,12 @@ class LaplaceSelection(_Selection):
     Notes
     -----
     Guarantee: the choice is epsilon-differentially private with noise of scale
-    ``(score_range + slack) / epsilon`` (Dwork & Roth 2014, Claim 3.9, for scores that a record
-    only raises; the index of the largest ignores a common shift, so changes within a window of
-    that length suffice), at four times the zCDP of the exponential mechanism.
+    ``(score_range + slack) / epsilon``, at four times the zCDP of the exponential mechanism. Dwork
+    & Roth (2014, Claim 3.9) show this for scores that a record only raises. The index of the
+    largest score ignores a common shift, so changes within a window of that length suffice.
 
-    Scores are snapped to a grid of about 2^-30 of the noise, which adds less than three steps to
-    the range, and the noise is an integer number of steps; the first of equals wins.
+    Scores are snapped to a grid of about 2^-30 of the noise, which adds less than three grid steps
+    to the range. The noise is an integer number of steps; the first of equals wins.
     """
 
     event_type: ClassVar[type] = LaplaceSelectionEvent
@@ -155,15 +154,15 @@ class LaplaceSelection(_Selection):
 class PermuteAndFlip(LaplaceSelection):
     """Add one-sided exponential noise to every score and choose the largest.
 
-    Its law is that of permute and flip (McKenna & Sheldon 2020; Ding et al. 2021).
+    The distribution is that of permute and flip (McKenna & Sheldon 2020; Ding et al. 2021).
 
     Notes
     -----
     Guarantee: the choice is epsilon-differentially private with noise of scale
     ``s = (score_range + slack) / epsilon``. Given the noise of the others, a candidate wins if its
-    own noise exceeds some m, with probability ``min(1, exp(-m / s))``; changes within a window of
-    the range move m by the range at most, whichever way. It has not the bounded range of the
-    exponential mechanism, so that in zCDP the same epsilon costs four times as much.
+    own noise exceeds some m, with probability ``min(1, exp(-m / s))``. Changes within a window of
+    the range move m by at most the range, up or down. The choice does not have the bounded range of
+    the exponential mechanism: in zCDP the same epsilon costs four times as much.
 
     The magnitude of a rounded Laplace number is a rounded exponential one.
     """
@@ -182,7 +181,7 @@ SELECTIONS = {
 
 
 class ChoosingVault(Vault):
-    """A vault that also releases which of some steps seems best."""
+    """A vault that also releases a private choice of a step size."""
 
     def choose_step(
         self,
@@ -195,18 +194,19 @@ class ChoosingVault(Vault):
         clip: float,
         loss_clip: float | None,
     ) -> int:
-        """Release which of the points ``coef - step * direction`` seems to have the least loss.
+        """Release a private choice of the point ``coef - step * direction`` with the least loss.
 
-        The score of a step is minus the total loss after it, less the public `penalty`. Losses are
-        clipped to `loss_clip`; if that is None, they are changes of the loss whose gradient is the
-        clipped gradient, and a record moves one by at most the clip times the length of the step,
-        or within a window as long where it has several rows.
+        The score of a step is minus the total loss after the step, less the public `penalty`.
+        Losses are clipped to `loss_clip`. If `loss_clip` is None, they are changes of the loss
+        whose gradient is the clipped gradient. A record then moves a score by at most the clipping
+        norm times the length of the step. The changes by a record of several rows lie within a
+        window of that length.
         """
         coef, direction = plain((coef, direction), (2, *self._sums.coef_shape))
         steps, penalty = plain((steps, penalty), (2, np.size(steps)))
         epsilon, clip = float(epsilon), float(clip)
         if not np.linalg.norm(direction) <= 1 + _LENGTH_SLACK / 2:
-            raise ValueError("A direction to choose a step along has a length of one at most.")
+            raise ValueError("direction must have a norm of at most one.")
         bound, slope_clip = loss_clip, None
         if loss_clip is None:
             bound, slope_clip = float(steps[-1] * clip) * (1 + _LENGTH_SLACK), clip
@@ -228,7 +228,7 @@ class ChoosingVault(Vault):
         return self._release_choice(choice, exact)
 
     def _release_choice(self, choice: Any, exact: Callable[[], np.ndarray]) -> int:
-        """Release the index of a high score, which a record moves by the range at most."""
+        """Release the index of a high score; a record changes scores by at most the range."""
         return self._release(
             choice.event,
             exact,

@@ -1,11 +1,11 @@
-"""The vault: the one holder of private data and of entropy.
+"""The vault (the trusted curator): the one holder of private data and of entropy.
 
-A fit opens it with a budget and an allowance: the releases that were planned, in order, or the
-capacity of a filter. Every method that answers from the data charges the allowance, computes a sum
-over the records, adds noise for its sensitivity and writes the log, in this order and in one body.
-Whoever holds a vault (a solver, a preconditioner) and asks it through its methods sees noisy values
-only, and `privacy_` states all that the vault allowed. What a vault is asked with becomes plain
-numbers and fresh arrays at its door, but for names and the plans of baselines.
+A fit opens a vault with a budget and an allowance: the planned releases, in order, or the capacity
+of a filter. Every method that answers from the data does four things in one body and in order.
+The body charges the allowance, computes a sum over the records, adds noise for its sensitivity and
+writes the log. Solvers and preconditioners get noisy values only, and `privacy_` states all that
+the vault allowed. Except names and plans of baselines, arguments become plain numbers and fresh
+arrays.
 """
 
 import math
@@ -34,27 +34,27 @@ from dpglm.privacy.noise import (
 if TYPE_CHECKING:
     from dpglm.privacy.ledger import Event, Runs
 
-# Rows on which every fit compares the kernels with plain arithmetic, at least; or so many numbers.
+# Rows on which every fit compares the kernels with plain arithmetic: at least 256, or 2^18 values.
 _CONFIRMED_ROWS, _CONFIRMED_VALUES = 256, 2**18
 # Covers the rounding of costs, and is counted where an allowance is compared with the budget.
 _FILTER_TOLERANCE = 1e-12
 _GRID_BITS = 30
 # Powers of two between which the elements of a column are counted.
 MAGNITUDE_POWERS = np.arange(-33, 64)
-# Lengths between which rows are counted: 1, 2 and 3, which are usual, are not near any of them.
+# Norms between which rows are counted; the usual norms 1, 2 and 3 are not near any of them.
 NORM_BIN_EDGES = 3.5 * 2.0 ** np.arange(-9, 9)
 
 # Covers the rounding of the few operations that form the noise's standard deviation.
 _ARITHMETIC_SLACK = 1e-12
 # int64 holds the snapped sum plus any noise: |noise| is below 2**45 grid steps.
 _LARGEST_STEP = 2.0**62
-# Up to it the sampler's quantiles are right to within one grid step.
+# Up to this scale the sampler's quantiles are right to within one grid step.
 _LARGEST_SCALE = 2.0**40
 
 
 @dataclass(frozen=True)
 class Release:
-    """A line of the log: what a release cost, the scale of its noise, and what is left to spend."""
+    """A line of the log: the event of a release, the scale of its noise, the remaining budget."""
 
     event: "Event"
     noise_scale: float
@@ -63,7 +63,7 @@ class Release:
 
 @dataclass(frozen=True)
 class RecordedRelease:
-    """A release on artificial data: what it was without noise, and by how much a record moves it.
+    """A release on artificial data: its value without noise, and by how much a record moves it.
 
     The sensitivity is the L2 norm for a sum, rounding included, and the range for a choice.
     """
@@ -77,9 +77,9 @@ class RecordedRelease:
 class ReleaseRecorder:
     """A record of the releases of fits on artificial data, or of answers to be given again.
 
-    An auditor records a fit on one table and replays its answers on a neighbouring one: both fits
-    then take the same course, and no two sums of theirs may differ by more than the sensitivity.
-    It holds sums without noise. Nothing in the package sets `tape` but `dpglm.audit.grey_box`.
+    An auditor records a fit on one table and replays its answers on a neighbouring one. Both fits
+    then take the same course, and no two of their sums may differ by more than the sensitivity.
+    The record has sums without noise. Only `dpglm.audit.grey_box` sets `tape` in this package.
     """
 
     def __init__(self, answers: "ReleaseRecorder | None" = None) -> None:
@@ -93,7 +93,7 @@ class ReleaseRecorder:
         compute: Callable[[], np.ndarray],
         draw: Callable[[np.ndarray], Any],
     ) -> Any:
-        """Write a release down; return its answer, or the one that is to be given again."""
+        """Record a release; return its answer, or the answer to replay."""
         exact = compute()
         answer = draw(exact)
         if self._answers is not None:
@@ -108,47 +108,47 @@ tape: ContextVar[ReleaseRecorder | None] = ContextVar("tape", default=None)
 def moment_sensitivity(row_norm: float, neighboring_relation: str, n_columns: int) -> float:
     """Return the L2 sensitivity of the second moment of clipped rows, or of its diagonal.
 
-    It is ``row_norm^2``, or ``sqrt(2) row_norm^2`` under ``"replace_one"`` with two columns or
-    more, of which the intercept is one.
+    The sensitivity is ``row_norm^2``, or ``sqrt(2) row_norm^2`` under ``"replace_one"`` with two
+    columns or more, the intercept included.
 
     Notes
     -----
-    Let ``||x||, ||y|| <= R``. In the Frobenius norm, which is the L2 norm of the upper triangle
-    with its off-diagonal entries times sqrt(2), ``||x x'|| = ||x||^2 <= R^2``: so much moves when a
-    record appears or vanishes. When x replaces y, ``||x x' - y y'||^2 = ||x||^4 + ||y||^4 -
+    Let ``||x||, ||y|| <= R``. The Frobenius norm is the L2 norm of the upper triangle with its
+    off-diagonal elements times sqrt(2). A record that appears or vanishes moves the sum by ``||x
+    x'|| = ||x||^2 <= R^2``. When x replaces y, ``||x x' - y y'||^2 = ||x||^4 + ||y||^4 -
     2 (x'y)^2 <= 2 R^4``, with equality for orthogonal x and y of norm R; in one dimension
     ``|x^2 - y^2| <= R^2``. For the diagonal, ``sum_j x_j^4 <= (sum_j x_j^2)^2 <= R^4`` and
     ``sum_j (x_j^2 - y_j^2)^2 <= sum_j x_j^4 + sum_j y_j^4 <= 2 R^4``, with equality for two axes.
 
-    A record of several rows adds ``A = sum_i x_i x_i'`` with ``||A|| <= tr A = sum_i ||x_i||^2 <=
-    R^2`` instead, since these share R^2; and ``||A - B||^2 <= ||A||^2 + ||B||^2 <= 2 R^4``, since
-    ``tr(A B) >= 0`` for A and B without negative eigenvalues. The same holds for their diagonals.
+    A record of several rows, which share R^2, adds ``A = sum_i x_i x_i'`` with ``||A|| <= tr A =
+    sum_i ||x_i||^2 <= R^2``. And ``||A - B||^2 <= ||A||^2 + ||B||^2 <= 2 R^4``, since ``tr(A B) >=
+    0`` for A and B without negative eigenvalues. The same holds for their diagonals.
     """
     both = neighboring_relation == "replace_one" and n_columns > 1
     return (math.sqrt(2) if both else 1.0) * row_norm**2
 
 
 def magnitude_sensitivity(neighboring_relation: str, n_columns: int) -> float:
-    """L2 sensitivity of the counts of entries of each column between powers of two.
+    """Return the L2 sensitivity of the counts of elements of each column between powers of two.
 
-    A record has one entry in each column (of several rows one counts), so that it is counted at
-    most once there: d numbers move by one when it appears or vanishes, and 2 d when another takes
-    its place. The length of a row is counted like an entry of a single column.
+    A record has one element in each column (one of its rows counts), so that each column counts the
+    record at most once. A record that appears or vanishes moves d numbers by one; when another
+    replaces it, 2 d numbers. The norm of a row is counted like an element of a single column.
     """
     return math.sqrt((2 if neighboring_relation == "replace_one" else 1) * n_columns)
 
 
 def triangle(n_columns: int) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray]:
-    """Return where the upper triangle of a moment stands, and the weight of each of its entries.
+    """Return the indices of the upper triangle of a moment, and the weight of each element.
 
-    With the entries off the diagonal times sqrt(2) its L2 norm is the Frobenius norm of the matrix.
+    With off-diagonal elements times sqrt(2) the L2 norm is the Frobenius norm of the matrix.
     """
     rows, columns = np.triu_indices(n_columns)
     return (rows, columns), np.where(rows == columns, 1.0, math.sqrt(2))
 
 
 def plain(array: Any, shape: tuple[int, ...]) -> np.ndarray:
-    """Return a fresh float64 array: nobody may change what was checked, or watch it being used."""
+    """Return a fresh float64 array, which no caller can change after the check, or observe."""
     copied = np.array(array, dtype=np.float64, subok=False)
     if copied.shape != shape:
         raise ValueError(f"A vault was asked with an array of shape {copied.shape}, not {shape}.")
@@ -167,26 +167,25 @@ def grid_spacing(std: float) -> float:
 class GaussianSum:
     """Release a sum over records with Gaussian noise.
 
-    ``sensitivity`` is the L2 sensitivity of the exact sum under the neighbouring relation of the
-    fit, and ``slack`` what floating-point summation can add to it. ``noise_multiplier`` is the
-    standard deviation of the noise over both; zero releases the sum itself, at infinite cost.
+    ``sensitivity`` is the L2 sensitivity of the exact sum under the fit's neighbouring relation.
+    ``slack`` bounds what floating-point summation adds to it. ``noise_multiplier`` is the standard
+    deviation of the noise over both; zero releases the sum itself, at infinite cost.
 
     Notes
     -----
     Guarantee: the released value is exactly ``1 / noise_multiplier``-GDP under any relation in
-    which the computed sum moves by at most ``sensitivity + slack``. The sum is snapped to a grid
-    of spacing g, a power of two near 2^-30 of the noise, and an exactly rounded Gaussian is
-    added. The result equals an ideal Gaussian mechanism on the snapped sum, rounded to the grid;
-    rounding is post-processing, and snapping d numbers adds at most ``g sqrt(d)`` to the
-    sensitivity. g is fixed first, then the standard deviation is
-    ``noise_multiplier * (sensitivity + g sqrt(d) + slack) * (1 + 1e-12)``, so the event's noise
-    multiplier is exact.
+    which the computed sum moves by at most ``sensitivity + slack``. The sum is snapped to a grid of
+    spacing g, a power of two near 2^-30 of the noise. Then an exactly rounded Gaussian is added.
+    The result equals an ideal Gaussian mechanism on the snapped sum, rounded to the grid. Rounding
+    is post-processing, and snapping d numbers adds at most ``g sqrt(d)`` to the sensitivity. The
+    standard deviation follows from g: ``noise_multiplier * (sensitivity + g sqrt(d) + slack) * (1 +
+    1e-12)``. So the event's noise multiplier is exact.
     """
 
     sensitivity: float
     noise_multiplier: float
     slack: float = 0.0
-    # What a release costs.
+    # The cost of a release.
     event: GaussianEvent = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -196,7 +195,7 @@ class GaussianSum:
         if self.noise_multiplier != 0 and not possible:
             raise ValueError(
                 f"Noise of standard deviation noise_multiplier * sensitivity = {std!r} cannot be "
-                "drawn; it must lie between 1e-250 and 1e250. Rescale the clip."
+                "drawn; it must lie between 1e-250 and 1e250. Rescale the clipping norm."
             )
         object.__setattr__(self, "event", GaussianEvent(self.noise_multiplier))
 
@@ -208,7 +207,7 @@ class GaussianSum:
     def noise_std(self, size: int) -> float:
         """Return the standard deviation drawn for a release of ``size`` numbers.
 
-        It raises a ValueError if noise of that size cannot be drawn exactly.
+        Raises a ValueError if noise of that size cannot be drawn exactly.
         """
         if self.noise_multiplier == 0:
             return 0.0
@@ -224,7 +223,7 @@ class GaussianSum:
     def release(self, value: np.ndarray, rng: EntropySource) -> np.ndarray:
         """Return a float64 array of any shape with noise, multiples of ``grid``.
 
-        An entry that is not finite raises a FloatingPointError; nothing is drawn or released then.
+        An element that is not finite raises a FloatingPointError, and nothing is drawn or released.
         """
         if self.noise_multiplier == 0:
             return value.copy()
@@ -252,7 +251,7 @@ class PlannedReleases:
     def charge(self, event: "Event") -> "Event":
         """Charge a release, BEFORE it is made; refuse one that is not next on the list.
 
-        It returns the one on the list, which has a purpose.
+        Return the event on the list, which has a purpose.
         """
         planned = next(self._left, None)
         if event != planned:
@@ -273,9 +272,9 @@ class PrivacyFilter:
     Notes
     -----
     The cost of a step, or the decision to stop, may depend on anything released before, never on
-    unreleased data. Whatever was spent, the whole transcript then has the guarantee of the
-    CAPACITY (Smith & Thakurta 2022 for Gaussian, Feldman & Zrnic 2021 for Renyi privacy); the sum
-    of what happened to be spent is not a valid bound.
+    unreleased data. The whole transcript then has the guarantee of the CAPACITY (Smith & Thakurta
+    2022 for Gaussian, Feldman & Zrnic 2021 for Renyi privacy). The sum of the costs that were spent
+    is not a valid bound.
     """
 
     def __init__(self, capacity: float, unit: str = "gdp") -> None:
@@ -297,7 +296,7 @@ class PrivacyFilter:
 
     @property
     def remaining(self) -> float:
-        """What is left, never negative."""
+        """The capacity that remains, never negative."""
         return max(self.capacity - self.spent, 0.0)
 
     def admits(self, *costs: float) -> bool:
@@ -310,7 +309,7 @@ class PrivacyFilter:
     def spend(self, cost: float) -> None:
         """Charge a release, BEFORE it is made.
 
-        One that does not fit raises a BudgetExceededError, and nothing is charged then.
+        A release beyond the capacity raises a BudgetExceededError, and nothing is charged then.
         """
         with self._lock:
             if not self.admits(cost):
@@ -343,14 +342,14 @@ def block_sums(blocks: Any, model: Any) -> Any:
 
 
 class Vault:
-    """Private data behind noise: it releases what its allowance pays for, and nothing else.
+    """Private data behind noise: a vault releases what its allowance permits, and nothing else.
 
-    ``sums`` holds the rows and answers with exact sums over them; nobody else may keep it. The
+    ``sums`` holds the rows and answers with exact sums over them; no other object may keep it. The
     ``events`` are those of the ledger that the fit will state: the releases in order, or the filter
     that they are charged to. They must cost no more than the ``budget``.
 
-    Everything that is asked of a vault (coefficients, clips, noise multipliers) must be public or
-    follow from what it released before; in this package nobody but the vault knows anything else.
+    Every argument of a vault's methods (coefficients, clipping norms, noise multipliers) must be
+    public or follow from earlier releases. No other object in this package knows anything else.
     """
 
     def __init__(
@@ -362,11 +361,11 @@ class Vault:
         self._sums, self._budget, self._entropy = sums, budget, entropy
         self._n_records = sums.n_records
         self._most_samples = budget.most_samples(self._n_records)
-        # How many times a clip a record moves a sum: twice where another takes its place.
+        # How many times a clipping norm a record moves a sum: twice where another replaces it.
         self._moved_clips = budget.sensitivity(1.0)
         self._tape, self._process = tape.get(), os.getpid()
         self._rounding: float | None = None
-        # The solvers may read the log, and write to it: the ledger does not rest on it.
+        # The solvers may read the log, and write to it: the ledger does not depend on the log.
         self.log: list[Release] = []
         self._n_released = 0
         (event, n), *others = events
@@ -397,11 +396,11 @@ class Vault:
     ) -> np.ndarray:
         """Release the sum over the records of the gradients at `coef`, each clipped, with noise.
 
-        With a sampling rate below 1 the sum is over a fresh batch, in which each record is with
-        that chance, independently or, under ``"replace_one"``, as one of a fixed number. A clipped
-        gradient has an L2 norm of at most `clip`, and the norms of the rows of a group add up to
-        that, so that is what a record moves the sum by, and twice that where another record takes
-        its place.
+        With a sampling rate below 1 the sum is over a fresh batch. Each record is in the batch with
+        that probability: independently or, under ``"replace_one"``, as one of a fixed number. A
+        clipped gradient has an L2 norm of at most `clip`. In a group the norms of the rows add up
+        to at most `clip`. So a record moves the sum by at most `clip`, or twice that where another
+        record replaces it.
         """
         clip, noise_multiplier = _checked_bound(clip), float(noise_multiplier)
         sampling_rate, coef = float(sampling_rate), plain(coef, self._sums.coef_shape)
@@ -409,8 +408,8 @@ class Vault:
             self._rounding = self._sums.rounding_slack(self._most_samples)
         slack = self._rounding * clip if noise_multiplier else 0.0
         whole = sampling_rate == 1
-        # A Poisson sample without the record is the same in both data sets: the noise is for the
-        # distance of either end from its sum, and rounding is counted at each.
+        # A Poisson sample without the record is the same in both data sets. The noise is for the
+        # distance of either end from the sum over that sample; rounding is counted at each end.
         ends = 1.0 if whole or batches == "without_replacement" else self._moved_clips
         mechanism = GaussianSum(self._moved_clips / ends * clip, ends * noise_multiplier, slack)
 
@@ -441,10 +440,10 @@ class Vault:
     ) -> np.ndarray:
         """Release the sum over the records of ``x~ x~'``, each x~ clipped, with noise.
 
-        The diagonal, or the upper triangle with its other entries times sqrt(2). With coefficients
-        each x~ is first multiplied by the root of the second derivative of its loss there, so that
-        the sum is the curvature, of the rows as they are answered about now: it is clipped all the
-        same, so that the sensitivity is that of rows of norm `row_norm`.
+        The diagonal, or the upper triangle with off-diagonal elements times sqrt(2). Coefficients
+        multiply each x~ by the root of the second derivative of its loss there. The sum is then the
+        curvature, in the current basis of the rows. The products are clipped too, so that the
+        sensitivity is that of rows of norm `row_norm`.
         """
         row_norm, noise_multiplier = _checked_bound(row_norm), float(noise_multiplier)
         n_columns = self._sums.coef_shape[0]
@@ -467,12 +466,12 @@ class Vault:
     def magnitude_histogram(self, noise_multiplier: float) -> np.ndarray:
         """Release a histogram of the elements of each column by sign and size, with noise.
 
-        Shape (n_columns, 2 MAGNITUDE_POWERS.size), as `Objective.magnitudes` counts them.
+        Shape (n_columns, 2 MAGNITUDE_POWERS.size); see `Objective.magnitude_histogram`.
 
         An element has one sign and one size. So a record adds one to at most one count of each
         column, and moves all counts by sqrt(n_columns) at most. Another record in its place takes
         one from one count and adds one to another: sqrt(2 n_columns). The intercept has no counts,
-        but is paid for.
+        but is included in the sensitivity.
         """
         shape = self._sums.coef_shape[0], 2 * MAGNITUDE_POWERS.size
         sensitivity = magnitude_sensitivity(self._budget.neighboring_relation, shape[0])
@@ -483,8 +482,8 @@ class Vault:
     def norm_histogram(self, noise_multiplier: float) -> np.ndarray:
         """Release a histogram of the norms of rows without the intercept, with noise.
 
-        Shape (NORM_BIN_EDGES.size + 1,), from those shorter than the first on. A record has one
-        length, as it has one entry in a column.
+        Shape (NORM_BIN_EDGES.size + 1,); the first count is that of norms up to the first edge. A
+        record has one norm, as it has one element in a column.
         """
         sensitivity = magnitude_sensitivity(self._budget.neighboring_relation, 1)
         mechanism = GaussianSum(sensitivity, float(noise_multiplier))
@@ -492,19 +491,19 @@ class Vault:
         return self._release_sum(mechanism, exact, NORM_BIN_EDGES.size + 1)
 
     def scale_columns(self, scales: np.ndarray) -> None:
-        """Answer about each row with its columns times these powers of two from here on."""
+        """Multiply the columns of each row by these powers of two, for all later releases."""
         scales = plain(scales, self._sums.coef_shape[:1])
         self._sums, self._rounding = self._sums.scaled(scales), None
 
     def change_basis(self, basis: np.ndarray) -> None:
-        """Answer about ``P'`` times each row of now from here on; its norms decide the clip."""
+        """Replace each row by ``P'`` times the row for all later releases and their clipping."""
         self._sums, self._rounding = self._sums.in_basis(plain(basis, np.shape(basis))), None
 
     def weigh_rows(self, bound: float) -> None:
-        """Weigh each row by ``min(1, (bound / norm)^2)``, by itself alone, from here on."""
+        """Weight each row with ``min(1, (bound / its norm)^2)`` for all later releases."""
         if not _checked_bound(bound) < math.inf:
-            # Times the inverse norm of a null record it would be no number.
-            raise ValueError("Rows are weighed by a finite bound.")
+            # An infinite bound times the inverse norm of a null record would be NaN.
+            raise ValueError(f"bound={bound!r} must be finite.")
         self._sums = self._sums.weighed(float(bound))
 
     @property
@@ -513,11 +512,11 @@ class Vault:
         return self._entropy.words_drawn > 0
 
     def check_unbroken(self) -> None:
-        """Raise an error if a release was refused or failed: what came after may tell of it."""
+        """Raise an error if a release was refused or failed: later steps may depend on that."""
         if self._allowance.has_refused:
             raise RuntimeError(
-                "A release of this vault was refused or failed, and whoever asked went on: there "
-                "is no result. Let the error of the vault end what asked."
+                "A release of this vault was refused or failed, and the caller went on: there is "
+                "no result. Do not catch errors of the vault."
             )
 
     def _release_sum(
@@ -529,11 +528,11 @@ class Vault:
         event: "Event | None" = None,
         moves: float | None = None,
     ) -> np.ndarray:
-        """Release a sum that a record moves by what the mechanism adds noise for."""
+        """Release a sum that a record moves by at most the mechanism's sensitivity and slack."""
 
         def draw(total: np.ndarray) -> np.ndarray:
             if total.size != size:
-                raise RuntimeError(f"A sum of {size} numbers has {total.size}: not released.")
+                raise RuntimeError(f"A sum has {total.size} numbers, not {size}; not released.")
             return mechanism.release(total, self._entropy)
 
         return self._release(
@@ -553,7 +552,7 @@ class Vault:
         moves: float,
         noise_scale: float,
     ) -> Any:
-        """Charge, compute, add noise, and write the log: the one way out of the data.
+        """Charge, compute, add noise, and write the log; every release goes through here.
 
         ``exact`` computes the private value, which a record moves by at most ``moves``, and
         ``draw`` returns a noisy one.
@@ -567,7 +566,7 @@ class Vault:
         try:
             answer = draw(exact()) if recorder is None else recorder.note(event, moves, exact, draw)
         except BaseException:
-            # That it failed may follow from the data, and so would whatever was asked next.
+            # The failure may depend on the data, and so would every later request.
             self._allowance.refuse_all()
             raise
         self._n_released += 1
@@ -576,7 +575,7 @@ class Vault:
 
     def _confirm(self, coef: np.ndarray, clip: float) -> None:
         """Compare the kernels with plain arithmetic, on some rows, before one of the sums."""
-        # The release that was drawn may be none of gradients: then the next one that is.
+        # If the release that was drawn is not of gradients, check the next one that is.
         if self._n_released < self._next_check or not clip < math.inf:
             return
         n_records = self._n_records
@@ -593,24 +592,24 @@ class Vault:
 
 
 def _checked_bound(bound: float) -> float:
-    """Return a bound on norms; times the inverse of a norm, a smaller one might round up."""
+    """Return a bound on norms; a smaller one times the inverse of a norm might round up."""
     bound = float(bound)
     if not bound >= CLIP_RANGE[0]:
-        raise ValueError(f"A vault was asked to clip to {bound!r}, below {CLIP_RANGE[0]:g}.")
+        raise ValueError(f"A clipping norm of {bound!r} must be {CLIP_RANGE[0]:g} or more.")
     return bound
 
 
 def _check_within_budget(events: "Runs", budget: PrivacyBudget) -> None:
-    """Refuse an allowance that costs more than the budget, whoever planned it.
+    """Refuse an allowance that costs more than the budget.
 
-    Gaussian releases by the closed form (Dong, Roth & Su 2022, Corollary 2; Balle & Wang 2018,
-    Theorem 8), others, where that is not enough, by the composition of the ledger.
+    The closed form is used for Gaussian releases (Dong, Roth & Su 2022, Corollary 2; Balle & Wang
+    2018, Theorem 8). For others, where that is not enough, the ledger's composition is used.
     """
     if not all(isinstance(n, int) and n > 0 for _, n in events):
-        raise ValueError("The events of a plan count positive numbers of releases.")
+        raise ValueError("The count of each event of a plan must be a positive integer.")
     if math.isinf(budget.epsilon):
         return
-    # What a filter admits beyond its capacity, for the rounding of costs, is paid for too.
+    # The tolerance of a filter beyond its capacity, for the rounding of costs, counts too.
     events = [(e, n * (1 + _FILTER_TOLERANCE) if e.kind == "filter" else n) for e, n in events]
     affordable = composed_gdp_delta(events, budget.epsilon) <= budget.delta
     if not affordable and any(event.kind != GaussianEvent.kind for event, _ in events):

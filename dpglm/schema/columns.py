@@ -29,7 +29,7 @@ from dpglm.schema.values import (
     value_at,
 )
 
-# What a draft holds where a person has to say what is public.
+# The placeholder of a draft: a person replaces it by what is public.
 FILL_IN = "FILL IN"
 _MOST_INTERVALS = 256
 
@@ -43,7 +43,7 @@ def _number(value: Any) -> float | None:
 
 
 def _date(value: Any) -> date | None:
-    """Return a date, a moment or a text as a date, and None of anything else."""
+    """Return a date, a datetime or a string as a date, and None of anything else."""
     try:
         return as_date(value)
     except (TypeError, ValueError):
@@ -51,7 +51,7 @@ def _date(value: Any) -> date | None:
 
 
 def _shown(value: float | date) -> str:
-    """Return a special value as its column is called."""
+    """Return a special value as the name of its column has it."""
     return f"{value:.15g}" if isinstance(value, float) else value.isoformat()
 
 
@@ -67,8 +67,8 @@ class _Facts:
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
             raise ValueError(
-                f"a {self._what} has name={self.name!r}; give a non-empty string, and columns of a "
-                "table names that are texts, as frame.rename(columns=str) does."
+                f"a {self._what} has name={self.name!r}; give a non-empty string. Columns of a "
+                "table need names that are strings: see frame.rename(columns=str)."
             )
         if not self.to_fill_in:
             self._check()
@@ -76,7 +76,7 @@ class _Facts:
     def metadata(self) -> dict[str, Any]:
         """Return the fields that have no default, or another value."""
         own = {field.name: (getattr(self, field.name), field.default) for field in fields(self)}
-        # By their texts: 1 and True are equal.
+        # Compare representations: 1 and True are equal.
         return {k: v for k, (v, d) in own.items() if d is MISSING or repr(v) != repr(d)}
 
     @property
@@ -119,7 +119,7 @@ class _Facts:
         alike = len(types) == 1 and types <= {str, int, bool}
         self._demand(alike, field, "list values that are all strings, all integers or all booleans")
         bare = types != {str} or all(value == value.strip() for value in values)
-        self._demand(bare, field, "leave out spaces around texts, which do not count in a table")
+        self._demand(bare, field, "leave out spaces around strings, which do not count in a table")
         for value, count in Counter(map(composed, values)).items():
             if count > 1:
                 raise ValueError(
@@ -172,7 +172,7 @@ class Column(_Facts):
         """Return distinct values, none of which may be a whole number that was rounded."""
         raw = as_distinct(raw)
         large = [isinstance(v, float) and 2**53 <= abs(v) < math.inf for v in raw.values]
-        advice = "; give texts, or whole numbers (Int64 in pandas) that were never floats"
+        advice = "; give strings, or whole numbers (Int64 in pandas) that were never floats"
         rounded = np.array(large, dtype=bool)[raw.rows]
         self._refuse(rounded, "holds floats of 2^53 or more, whose digits may be lost", advice)
         return raw
@@ -215,19 +215,20 @@ class Quantity(Column):
         return np.sinh(values) * self.linear_width if self.scale == "asinh" else values
 
     def entries(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return what a row's block holds but for zeros, and in which of its columns, (n, k) each.
+        """Return the possibly nonzero values of a row's block and their columns, (n, k) each.
 
         Notes
         -----
-        With one interval that is the position u. With 2^L of them, ``u - 1/2`` and, of each level
-        l < L, the hat of height ``2^(-l-1)`` over that of 2^l equal parts in which u lies: together
-        they span the functions that are straight between the 2^L + 1 edges, by L + 1 numbers that
-        are not zero, all `height` times as high. Hats of ``2^(-l/2-1)`` would be ramps, one for
-        each interval, up to a rotation (P. Levy's construction of the Brownian motion): a walk with
-        equal steps is what ridge and noise then shrink to. Lower hats shrink the finer levels more.
+        With one segment the value is the position u. With 2^L segments, the first value is
+        ``u - 1/2``. Each level l < L adds one value: the hat function of height ``2^(-l-1)`` over
+        the part, of 2^l equal ones, that contains u. Together they span the functions linear
+        between the edges. All values are then multiplied by `height`. Heights of ``2^(-l/2-1)``
+        would equal ramps, one for each segment, up to a rotation (P. Levy's construction of the
+        Brownian motion): ridge and noise then shrink the term to a walk with equal steps. Smaller
+        heights shrink the finer levels more.
 
-        A value that is special or missing has a 1 in a column of its own, and zeros in the others:
-        what it means has nothing to do with its place. A straight line is at 1/2 there.
+        A special or missing value has a 1 in its own column and zeros in the others, as its meaning
+        does not depend on its place. A straight line is at 1/2 there.
         """
         position, special = self.position(numbers), self._special_place(numbers)
         missing = np.isnan(position)
@@ -300,13 +301,13 @@ class Quantity(Column):
 
         Notes
         -----
-        With one interval the position u is in [0, 1], and u^2 <= 1. Otherwise let a = abs(u - 1/2),
-        which is in [0, 1/2]. Divided by the squared height, the first number and the hat of level 0
-        give ``a^2 + (1/2 - a)^2``: it is convex in a, and 1/4 at both ends, so 1/4 at most. The hat
-        of level l is in [0, 2^(-l-1)], and a row has one of each level: 4^(-l) / 4 at most.
+        With one segment, u is in [0, 1], so u^2 <= 1. Otherwise let a = abs(u - 1/2), which is at
+        most 1/2. Divided by the squared height, the first value and the one of level 0 give
+        ``a^2 + (1/2 - a)^2``. This sum is convex in a and 1/4 at both ends, so at most 1/4. The
+        value of level l is at most 2^(-l-1), and a row has one of each level: 4^(-l) / 4 at most.
 
-        A row whose value is special or missing has a 1 and no more, but 1/2 beside it for a
-        straight line. Rows are of one kind or of the other: the bound is the larger of the two.
+        A special or missing value gives a 1, and in addition 1/2 if the term is a straight line.
+        A row is of one kind or of the other: the bound is the larger of the two.
         """
         levels = range(self._n_parts.bit_length() - 1)
         curve = self.height**2 / 4 * sum(4.0**-level for level in levels) if levels else 1.0
@@ -355,23 +356,22 @@ class NumericColumn(Quantity):
         The inverse hyperbolic sine suits amounts over orders of magnitude: it is linear near 0
         and a logarithm far from it.
     linear_width : float, default=1.0
-        What counts as near 0 for that scale.
+        Magnitude up to which that scale is nearly linear.
     integer : bool, default=False
         Whether all values are whole numbers.
     missing : None, "indicator" or float
-        What a missing value means: an error, a column of its own (the number is then in the middle
-        of its column), or a public constant between the bounds.
+        Treatment of missing values. None raises an error. "indicator" adds a column, and the
+        number is then in the middle of its range. A number is a public constant within the bounds.
     out_of_bounds : {"clip", "missing"}, default="clip"
-        What a value outside the bounds means: the nearest bound, or a missing value, for codes
-        such as -999.
+        Treatment of values outside the bounds: the nearest bound, or missing (codes such as -999).
     n_segments : int, optional
-        With 1 the column is one number in [0, 1], and what it adds to a score is a straight line.
-        With 2, 4, ... up to 256 it is that many columns, and what it adds is a curve: straight
-        lines between edges at equal distances from bound to bound, on the scale of the column.
-        By default a schema chooses, as `Schema.additive` says; a column by itself has 1.
+        With 1 the column is one number in [0, 1], and its term in the score is a straight line.
+        With 2, 4, ... up to 256 it is encoded as this number of columns. Its term is then piecewise
+        linear, between edges at equal distances on the scale of the column. By default a schema
+        chooses (`Schema.additive`); a column without a schema has 1.
     height : float, default=4.0
-        How much larger than with one interval the first of these columns is, and with it all: the
-        larger, the less noise and a penalty bend them, and the longer rows are.
+        Factor of the encoded columns if there are two or more segments. A larger factor lets noise
+        and a penalty bend the term less, and gives rows larger norms.
     special_values : sequence of float, default=()
         Numbers in rising order whose meaning is not their size: a zero that means none, a top
         code, a code such as -999. Each has a column of its own, as a category has, and no place
@@ -436,14 +436,14 @@ class NumericColumn(Quantity):
 class DateColumn(Quantity):
     """A day between two public days, encoded as a number of days would be.
 
-    Raw values are dates, moments (of which the day counts) or texts that start with YYYY-MM-DD.
+    Raw values are dates, datetimes (their day counts) or strings that start with YYYY-MM-DD.
 
     Parameters
     ----------
     name : str
     first, last : date or str
-        As text: YYYY-MM-DD.
-    missing, outside, intervals, height, special_values
+        As a string: YYYY-MM-DD.
+    missing, out_of_bounds, n_segments, height, special_values
         As of a `NumericColumn`; a constant is a day between the two, and special values are days.
 
     Examples
@@ -501,7 +501,7 @@ class _Ranked(Quantity):
 class BooleanColumn(_Ranked):
     """True or false, encoded as 1 and 0.
 
-    Raw values are booleans, the numbers 0 and 1, or texts such as True, true, TRUE and 1.
+    Raw values are booleans, the numbers 0 and 1, or strings such as True, true, TRUE and 1.
 
     Parameters
     ----------
@@ -628,11 +628,11 @@ class TextColumn(Column):
     n_features : int
         Number of encoded columns. Words share one by chance.
     missing : None, "indicator" or str
-        As of a `NumericColumn`; a constant is a text.
+        As of a `NumericColumn`; a constant is a string.
 
     Notes
     -----
-    Words have two letters or digits at least. Their counts are divided by their L2 norm, so that of
+    A word has at least two letters or digits. Their counts are divided by their L2 norm, so that of
     a row's block is at most 1.
 
     Examples
@@ -658,14 +658,14 @@ class TextColumn(Column):
         wordless = int((words == 0).sum()) if texts else 0
         if wordless:
             yield (
-                f"{wordless} of {len(texts)} texts have no word of two letters or digits, and "
+                f"{wordless} of {len(texts)} strings have no word of two letters or digits, and "
                 "are encoded as zeros; single characters are better categories"
             )
 
     def numbers(self, raw: Raw) -> sparse.csr_array:
         """Return the block in CSR."""
         raw = self._exact(raw)
-        # One more text, as there may be none, for a table without rows.
+        # One more string, because a table without rows has none.
         values = [*raw.values, None]
         missing = np.array([is_missing(value) for value in values])
         self._refuse_missing(missing[raw.rows])

@@ -36,19 +36,19 @@ class SchemaEncoder(TransformerMixin, BaseEstimator):
 
     Notes
     -----
-    First come columns with an order (numbers, booleans, dates, ordinals), then a block for each
-    category, then one for each text; within these, the order is that of the schema.
+    Columns with an order come first (numbers, booleans, dates, ordinals), then a block for each
+    category, then one for each free-text column. Within these, the order is that of the schema.
 
     Encoded rows carry the public bound on their norms, `Schema.max_row_norm`, to the estimator of
-    the same pipeline. Arrays, CSR matrices and data frames of pandas and Dask carry it; rows picked
-    from an array or a data frame do as well, as in cross-validation.
+    the same pipeline. Arrays, CSR matrices and data frames of pandas and Dask carry the bound. So
+    do rows picked from an array or a data frame, as in cross-validation.
 
     Examples
     --------
     >>> from dpglm.schema import BooleanColumn, NumericColumn, Schema, Target
     >>> columns = [BooleanColumn("member"), NumericColumn("age", 0, 100, missing="indicator")]
     >>> schema = Schema("people", columns, Target("paid", [0, 1]))
-    >>> encoder = schema.additive(1).transformer()  # straight lines, in place of curves
+    >>> encoder = schema.additive(1).transformer()  # straight lines
     >>> encoder.fit_transform({"age": [25, None], "member": [True, False], "id": ["a", "b"]})
     array([[1.  , 0.25, 0.  ],
            [0.  , 0.5 , 1.  ]])
@@ -123,9 +123,9 @@ SchemaEncoder.transform = _with_bound(SchemaEncoder.transform)  # type: ignore[m
 def encode(
     columns: Sequence[Column], numbers: Mapping[str, Any], sparse_output: bool = False
 ) -> np.ndarray | sparse.csr_array:
-    """Return the encoded rows of what ``Column.numbers`` returns of each column, texts last."""
+    """Return the encoded rows of the results of ``Column.numbers``, free text last."""
     texts = [sparse.csr_array(numbers[c.name]) for c in columns if isinstance(c, TextColumn)]
-    # Of each row the entries that may differ from zero, and their columns, -1 for none.
+    # The values of each row that may differ from zero, and their columns, -1 for none.
     values, places, width = [], [], 0
     for column in columns[: len(columns) - len(texts)]:
         block, where = column.entries(numbers[column.name])
@@ -137,7 +137,7 @@ def encode(
     at = np.hstack([np.empty((n_rows, 0), dtype=np.int32), *places])
     stored = (entries != 0) & (at >= 0)
     if sparse_output:
-        # Those of a row are in the order of their columns.
+        # CSR: the values of a row are in the order of their columns.
         ends = np.append(0, np.cumsum(np.count_nonzero(stored, axis=1)))
         ends = ends.astype(np.int32) if ends[-1] < 2**31 else ends
         rows = sparse.csr_array((entries[stored], at[stored], ends), shape=(n_rows, width))
@@ -154,7 +154,7 @@ def blocks_of(
 ) -> dict[str, tuple[Column, slice]]:
     """Return each column of a table, in its order, and where its block is in an encoded row.
 
-    It raises a ValueError if a model of so many columns, of these names, is none of encoded rows.
+    It raises a ValueError if the columns of a model, their number and names, are others.
     """
     columns, encoded = schema.encoded_columns, schema.transformer().get_feature_names_out().tolist()
     if n_columns != len(encoded) or (names is not None and list(names) != encoded):
@@ -172,8 +172,8 @@ def blocks_of(
 class PublicBoundsScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     """Map public bounds to [0, 1] and clip what lies outside.
 
-    Unlike scikit-learn's ``MinMaxScaler``, whose minimum and maximum are each one person's
-    value, it never reads the range of the data: fitting checks the number of columns only.
+    Scikit-learn's ``MinMaxScaler`` uses the minimum and maximum, each the value of one person.
+    This scaler never reads the range of the data: fitting checks the number of columns only.
 
     Parameters
     ----------

@@ -32,17 +32,17 @@ from dpglm.schema.encoder import SchemaEncoder
 from dpglm.schema.values import composed, dtypes, names_of, read_columns
 
 _VERSION = 1
-# Curves have at most so many levels, and columns together, with a signal and without: a full second
-# moment, of 512 columns, shall have room for categories.
-_WITH_SIGNAL, _WITHOUT = (5, 256), (3, 128)
-# Of n mu, for each column of curves whose resolution follows from it.
-_LEAST_SIGNAL = 8
+# Largest level of a term and most columns of all terms, with an n mu and without. Categories need
+# columns as well: a full second moment has at most 512.
+_WITH_N_MU, _WITHOUT = (5, 256), (3, 128)
+# Smallest n mu for each encoded column, if the number of segments follows from n mu.
+_MIN_N_MU = 8
 _CURVED = (NumericColumn, DateColumn)
-# So many curves may be of full height: of more, rows would become longer.
+# Number of terms of full height: with more terms, row norms would grow.
 _HIGH_CURVES = 8
-# Bounds so far apart span orders of magnitude.
+# Bounds at this distance span orders of magnitude.
 _WIDE = 10_000
-# What a document calls the kinds of columns; it may leave out the first two.
+# Names of the kinds of columns in a document, which may leave out the first two.
 _KINDS = {
     "number": NumericColumn,
     "category": CategoricalColumn,
@@ -65,13 +65,13 @@ class Schema:
         `OrdinalColumn`, `CategoricalColumn`, `TextColumn`. Others of the table are not used.
     target : Target
     source : str, default=""
-        Where the bounds and categories come from. They are public only if this is not the rows.
+        Origin of the bounds and categories. They are public only if it is not the rows.
 
     Notes
     -----
-    A row encoded by :meth:`transformer` has, for each number and date, the numbers of a curve or
-    one in [0, 1] (see :meth:`additive`), at most one 1 in each categorical block and a block of
-    norm at most 1 for each text: whatever the rows hold, its norm is at most :meth:`max_row_norm`.
+    In a row encoded by :meth:`transformer`, a number or date is one value in [0, 1] or a
+    piecewise-linear term (:meth:`additive`). A category has at most one 1, and free text has norm
+    at most 1. The row norm is at most :meth:`max_row_norm`, whatever the rows hold.
 
     The JSON form is one object::
 
@@ -152,7 +152,7 @@ class Schema:
 
     @cached_property
     def _said(self) -> tuple[Column, ...]:
-        """The columns, each of which says its intervals; a copy or a pickle has the same."""
+        """The columns, each with its number of segments; kept in copies and pickles."""
         said = all(column.n_segments for column in self.columns if isinstance(column, _CURVED))
         return self.columns if said else self.additive().columns
 
@@ -166,11 +166,11 @@ class Schema:
         squares = sum(column.squared_norm for column in self.encoded_columns)
         return math.sqrt(squares + bool(fit_intercept))
 
-    def additive(self, n_segments: int | None = None, *, signal: float | None = None) -> Self:
-        """Return the same schema with a curve, or a straight line, said for each number and date.
+    def additive(self, n_segments: int | None = None, *, n_mu: float | None = None) -> Self:
+        """Return the schema with the number of segments set for each number and date.
 
-        A model of curves is additive in the columns, and usually more accurate. Edges cost nothing:
-        they follow from public facts alone. Columns that say their ``n_segments`` stay as they are.
+        A model of piecewise-linear terms is additive in the columns, and usually more accurate.
+        Edges follow from public facts alone, at no cost. A column that has ``n_segments`` keeps it.
 
         Parameters
         ----------
@@ -178,16 +178,16 @@ class Schema:
             Of each column, a power of two: 1 for straight lines. By default 8, halved until
             numbers and dates have at most 128 columns, which is what `transformer` encodes. Whole
             numbers get no more than one edge each.
-        signal : float, optional
-            n mu of the fit to come, the ``signal`` of an estimator's plan: public numbers alone.
-            Curves are then the finest, of 2 to 32 intervals and 256 columns for all, that leave 8
-            of it to each column.
+        n_mu : float, optional
+            n mu of the fit to come, ``n_mu`` of an estimator's plan: public numbers alone. Terms
+            then get 2 to 32 segments, the most that leave an n mu of 8 to each column. Together
+            they have at most 256 columns.
 
         Notes
         -----
-        Curves between bounds 10,000 or more apart get the scale ``"asinh"``, with a thousandth of
-        that as the unit, unless they have it. More than eight curves are lower, whatever `height`
-        they had.
+        Bounds 10,000 or more apart give the scale ``"asinh"``, with a thousandth of that distance
+        as `linear_width`, unless the column has that scale. More than eight terms get a smaller
+        `height`, whatever it was.
 
         Examples
         --------
@@ -197,12 +197,12 @@ class Schema:
         ('asinh', 16, 2)
         >>> from dpglm import DPLogisticRegression
         >>> plan = DPLogisticRegression(epsilon=0.1).plan(n_samples=4000, n_features=2)
-        >>> schema.additive(signal=plan.n_mu).n_encoded
+        >>> schema.additive(n_mu=plan.n_mu).n_encoded
         8
         """
         self.check_filled_in()
-        if signal is not None and not (n_segments is None and signal > 0):
-            raise ValueError(f"give intervals={n_segments!r}, or signal={signal!r} above 0 alone.")
+        if n_mu is not None and not (n_segments is None and n_mu > 0):
+            raise ValueError(f"give n_segments={n_segments!r}, or n_mu={n_mu!r} above 0 alone.")
 
         def bent(n_segments: int) -> Self:
             columns = [_bent(c, n_segments) if isinstance(c, _CURVED) else c for c in self.columns]
@@ -215,11 +215,11 @@ class Schema:
 
         if n_segments is not None:
             return bent(n_segments)
-        levels, most = _WITHOUT if signal is None else _WITH_SIGNAL
-        found, signal = bent(1), math.inf if signal is None else signal
+        levels, most = _WITHOUT if n_mu is None else _WITH_N_MU
+        found, n_mu = bent(1), math.inf if n_mu is None else n_mu
         for level in range(1, levels + 1):
             finer = bent(2**level)
-            enough = signal >= _LEAST_SIGNAL * finer.n_encoded or level == 1
+            enough = n_mu >= _MIN_N_MU * finer.n_encoded or level == 1
             n_bent = sum(c.n_segments for c in finer.columns if isinstance(c, _CURVED))
             found = finer if enough and n_bent <= most else found
         return found
@@ -232,11 +232,11 @@ class Schema:
     def draft(cls, frame: Any, target: str = FILL_IN, *, name: str = "table") -> Self:
         """Return a schema to be filled in, from the names and dtypes of a table alone.
 
-        Values are read of lists only, which have no dtype: give arrays. But a dtype may follow from
+        Values of lists are read, because lists have no dtype: give arrays. A dtype may follow from
         values: one gap turns whole numbers of a CSV file into floats. Compare kinds with the data
-        dictionary before a draft leaves the room. What only a person can know, from there or from
-        what a column means, is ``"FILL IN"``; until it has been filled in, in the text of
-        :meth:`to_json` or :meth:`to_yaml`, the schema cannot be used.
+        dictionary before you publish a draft. ``"FILL IN"`` marks what only a person can know. The
+        schema cannot be used until it is replaced in the text of :meth:`to_json` or
+        :meth:`to_yaml`.
 
         Parameters
         ----------
@@ -259,7 +259,7 @@ class Schema:
         return cls(name, [_drafted(*column) for column in found.items()], Target(target, labels))
 
     def check_filled_in(self) -> None:
-        """Raise a ValueError that lists what is to be filled in, if this is a draft."""
+        """Raise a ValueError that lists what must be filled in, if this is a draft."""
         parts = [*self.columns, self.target]
         todo = [f"{' and '.join(p.to_fill_in)} of {p.name!r}" for p in parts if p.to_fill_in]
         if todo:
@@ -271,7 +271,7 @@ class Schema:
     def check(self, frame: Any) -> str:
         """Return all that does not fit between the schema and a table, one line each.
 
-        It looks at the rows (of Dask a column at a time); what it says is as private as they are.
+        It looks at the rows (of Dask a column at a time), so that its result is as private as they.
 
         Examples
         --------
@@ -316,12 +316,12 @@ class Schema:
         return cls(known["name"], columns, target, known.get("source", ""))
 
     def to_json(self) -> str:
-        """Return the JSON form as text."""
+        """Return the JSON form as a string."""
         return json.dumps(self.to_dict(), indent=2, ensure_ascii=False)
 
     @classmethod
     def from_json(cls, path_or_text: str | os.PathLike[str]) -> Self:
-        """Read a schema from a JSON file, or from text that starts with ``{``."""
+        """Read a schema from a JSON file, or from a string that starts with ``{``."""
         is_text = isinstance(path_or_text, str) and path_or_text.lstrip().startswith("{")
         text = path_or_text if is_text else plain_path(path_or_text).read_text(encoding="utf-8")
         try:
@@ -334,15 +334,15 @@ class Schema:
         """Return the same document as YAML, with PyYAML."""
         yaml = require("yaml", "yaml", "Schema.to_yaml")
         dumper = type("Dumper", (yaml.SafeDumper,), {})
-        # PyYAML itself takes 1e3 for a text, and writes one like a number.
+        # PyYAML itself reads 1e3 as a string, and writes such a string like a number.
         dumper.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, _DIGITS)
         return yaml.dump(self.to_dict(), Dumper=dumper, sort_keys=False, allow_unicode=True)
 
     @classmethod
     def from_yaml(cls, path_or_text: str | os.PathLike[str]) -> Self:
-        """Read a schema from a YAML file, or from text of several lines, with PyYAML.
+        """Read a schema from a YAML file, or from a string of several lines, with PyYAML.
 
-        The words yes, no, on and off are texts, not booleans, and so are 01001, 0x1F and 12:30.
+        The words yes, no, on and off are strings, not booleans, and so are 01001, 0x1F and 12:30.
         """
         yaml = require("yaml", "yaml", "Schema.from_yaml")
         is_text = isinstance(path_or_text, str) and "\n" in path_or_text
@@ -376,7 +376,7 @@ def load_schema(name: str) -> Schema:
     return Schema.from_json(folder.joinpath(f"{name}.json").read_text(encoding="utf-8"))
 
 
-# What YAML 1.2 takes for numbers: no octal codes, no hours, and 1e6 without a point.
+# Numbers of YAML 1.2: no octal codes, no hours, and 1e6 without a point.
 _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]*)$")
 _FLOAT = re.compile(r"[-+]?([0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))([eE][-+]?[0-9]+)?$")
 _DIGITS = list("-+.0123456789")
@@ -385,7 +385,7 @@ _DIGITS = list("-+.0123456789")
 def _plain_loader(yaml: Any) -> Any:
     """Return PyYAML's safe loader with decimal numbers and the booleans true and false alone.
 
-    Days are texts, as PyYAML's error of one that is none names no column.
+    Days are read as strings, because PyYAML's error of an invalid day names no column.
     """
     other = {f"tag:yaml.org,2002:{kind}" for kind in ("int", "float", "bool", "timestamp")}
 
@@ -407,7 +407,7 @@ def _drafted(name: str, dtype: str) -> Column:
 
 
 def _bent(column: NumericColumn | DateColumn, n_segments: int) -> Column:
-    """Return the column with as many intervals as it can have, up to those given, or its own."""
+    """Return the column with as many segments as it can have, at most `n_segments`, or its own."""
     if column.n_segments is not None:
         return column
     lower, upper = column.bounds
@@ -422,7 +422,7 @@ def _bent(column: NumericColumn | DateColumn, n_segments: int) -> Column:
 
 
 def _at_most(column: Any, height: float) -> Column:
-    """Return the column with its curve, if it has one, of such a height at most."""
+    """Return the column with its height, if it has several segments, at most `height`."""
     is_lower = column.n_segments == 1 or column.height <= height
     return column if is_lower else replace(column, height=height)
 
@@ -432,7 +432,7 @@ def _problems(column: Column | Target, frame: Any) -> list[str]:
     lines = []
     try:
         raw = read_columns(frame, [column.name])[column.name]
-        # Of a dictionary, as of a CSV file, labels are read as the schema has them.
+        # Labels of a dictionary, as of a CSV file, are read as the schema has them.
         told = isinstance(column, Column) or not isinstance(frame, Mapping)
         lines += [f"column {column.name!r}: {text}." for text in column.remarks(raw) if told]
         column.numbers(raw)

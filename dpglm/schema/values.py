@@ -32,7 +32,7 @@ class Distinct(NamedTuple):
         return np.array([number(value) for value in self.values], dtype=float)[self.rows]
 
 
-# Where a data frame of pandas keeps the bound on its rows, with the names of its columns.
+# Key of the bound on the rows of a pandas data frame, stored with the names of its columns.
 BOUND_KEY = "dpglm.max_row_norm"
 # An array of numbers, booleans or moments in time, or anything else.
 Raw = np.ndarray | Distinct
@@ -47,7 +47,7 @@ def dtypes(table: Any) -> dict[str, str]:
     """Return what each column holds, by its dtype: integer, real, boolean, date, ordinal, text."""
     if isinstance(table, Mapping):
         return {name: _dtype_of(values) for name, values in table.items()}
-    # Of some dtypes narwhals looks at values, where there are any.
+    # For some dtypes narwhals looks at values: give it none.
     schema = _frame(table._meta if is_dask(table) else table).head(0).schema
     return {name: _dtype(dtype) for name, dtype in schema.items()}
 
@@ -64,7 +64,7 @@ def _dtype_of(values: Any) -> str:
 def _dtype(dtype: Any) -> str:
     if dtype.is_numeric():
         return "integer" if dtype.is_integer() else "real"
-    # Of pandas, an Enum is a categorical dtype in order.
+    # For pandas, narwhals' Enum is an ordered categorical dtype.
     kinds = {nw.Boolean: "boolean", nw.Date: "date", nw.Datetime: "date", nw.Enum: "ordinal"}
     return kinds.get(type(dtype), "text")
 
@@ -77,7 +77,7 @@ def names_of(table: Any) -> list[str]:
 
 
 def composed(value: Any) -> Any:
-    """Return a text as others spell it whose accents are the same: "é" may be a letter or two."""
+    """Return a string as composed letters: an accented "é" may be one letter or two."""
     is_text = isinstance(value, str) and not value.isascii()
     return unicodedata.normalize("NFC", value) if is_text else value
 
@@ -107,7 +107,7 @@ def read_columns(table: Any, names: Sequence[str]) -> dict[str, Raw]:
     for name, its in own.items():
         series = _as_series(table[its])
         if series is None:
-            # Of a list, numpy would make texts if one of its values is a text.
+            # From a list with one string, numpy would make strings of all values.
             dtype = None if hasattr(table[its], "__array__") else object
             raw[name] = _from_array(np.asarray(table[its], dtype=dtype), name)
         else:
@@ -140,7 +140,7 @@ def _frame(table: Any) -> Any:
         return nw.from_native(table, eager_only=True)
     except TypeError:
         raise TypeError(
-            f"the table is of type {type(table).__name__}; give a data frame in memory (pandas, "
+            f"the table is of type {type(table).__name__}. Give a data frame in memory (pandas, "
             "polars, pyarrow), one of Dask, or a dictionary of arrays, so that columns have names."
         ) from None
 
@@ -162,7 +162,7 @@ def _from_series(series: Any, name: str) -> Raw:
 
 
 def _from_arrow(column: Any, name: str) -> Distinct:
-    """Return a column by its dictionary, which Arrow makes much faster than Python."""
+    """Return a column by its dictionary, which pyarrow makes much faster than Python."""
     try:
         encoded = column if hasattr(column.type, "index_type") else column.dictionary_encode()
     except NotImplementedError:
@@ -178,7 +178,7 @@ def _from_array(values: np.ndarray, name: str) -> Raw:
     if values.ndim != 1:
         raise ValueError(f"column {name!r} has shape {values.shape}; give one value for each row.")
     if values.dtype.kind in "mM":
-        # Of nanoseconds, numpy would make whole numbers.
+        # As whole numbers, which tolist returns for nanoseconds, they would lose their unit.
         values = values.astype(f"{values.dtype.kind}8[us]")
     return values if values.dtype.kind in "biufM" else distinct(values.tolist(), name)
 
@@ -186,8 +186,8 @@ def _from_array(values: np.ndarray, name: str) -> Raw:
 def distinct(values: Iterable[Any], name: str) -> Distinct:
     """Return Python values, each of them once."""
     values = list(values)
-    # What becomes of a row must not depend on which of equal values came first. Those of several
-    # types may be equal, as 1 and True are, and of others than these be spelled in several ways.
+    # The result for a row must not depend on which of equal values came first. Values of several
+    # types may be equal, as 1 and True are; values of other types may be spelled in several ways.
     types = {*map(type, values)} - {str, type(None)}
     try:
         if not types <= {bool, int, float}:
@@ -217,7 +217,7 @@ def value_at(raw: Raw, row: int) -> Any:
 
 
 def is_missing(value: Any) -> bool:
-    """Return whether a value stands for none: None, NaN, NA, NaT, or a text without letters."""
+    """Return whether a value stands for none: None, NaN, NA, NaT, or a blank string."""
     if isinstance(value, str):
         return not value.strip()
     return value is None or type(value).__name__ in ("NAType", "NaTType") or bool(value != value)
@@ -232,7 +232,7 @@ def numbers(raw: Raw) -> np.ndarray:
 
 
 def days(raw: Raw) -> np.ndarray:
-    """Return whole days since 1970 of dates, moments or texts, NaN and inf as of `numbers`."""
+    """Return whole days since 1970 of dates, datetimes or strings; NaN and inf as in `numbers`."""
     if isinstance(raw, Distinct):
         return raw.map(day)
     if raw.dtype.kind != "M":
@@ -241,12 +241,12 @@ def days(raw: Raw) -> np.ndarray:
 
 
 def day(value: Any) -> float:
-    """Return the days since 1970 of a date, a moment, or a text that starts with YYYY-MM-DD."""
+    """Return the days since 1970 of a date, a datetime, or a string that starts with YYYY-MM-DD."""
     return as_date(value).toordinal() - date(1970, 1, 1).toordinal()
 
 
 def as_date(value: Any) -> date:
-    """Return the date of a date, a moment, or a text that starts with YYYY-MM-DD."""
+    """Return the date of a date, a datetime, or a string that starts with YYYY-MM-DD."""
     if isinstance(value, str):
         # It would read 20200131 and 2020-W05-5 as well, of which the first may be a number.
         if value.strip()[4:8:3] != "--":
@@ -260,7 +260,7 @@ def as_date(value: Any) -> date:
 
 
 class Places:
-    """Where raw values stand in a public list, however they are spelled.
+    """Find the places of raw values in a public list, however they are spelled.
 
     Programs write True as true or 1, and 2 as 2.0 where a column has gaps.
     """
@@ -305,7 +305,7 @@ def _spellings(value: Any) -> set[Any]:
 
 
 def validated(check: Callable[[], Any], X: Any) -> Any:
-    """Return what scikit-learn's check of rows returns; its errors, in words that quote no value.
+    """Return the result of scikit-learn's check of rows; no error quotes a value.
 
     They are raised where no other error is being handled, which they would keep.
     """
@@ -377,9 +377,9 @@ def _are_below(indices: np.ndarray, n: int) -> bool:
 
 
 def without_duplicates(X: Any) -> sparse.csr_array:
-    """A CSR matrix in canonical form; a float64 copy of it unless it has that form already.
+    """Return a CSR matrix in canonical form: a float64 copy unless it already is.
 
-    Sums of finite entries that overflow become the largest number. The norm of such a row is
+    Sums of finite elements that overflow become the largest number. The norm of such a row is
     infinite all the same, so that it contributes nothing.
     """
     # A fresh object: its flags are computed from the indices, never inherited.

@@ -91,7 +91,7 @@ class ArraySource(LocalSource):
         row_bytes = self.n_features * self._X.itemsize
         buffers = np.empty((BUFFERS, self.block_rows[0], self.n_features), dtype=self._X.dtype)
         with open(name, "rb") as file:
-            # Where one can, the system is told to read ahead.
+            # Tell the system to read ahead, if it has the call.
             if hasattr(os, "posix_fadvise"):
                 os.posix_fadvise(file.fileno(), position, self._X.nbytes, os.POSIX_FADV_SEQUENTIAL)
             for count, block in enumerate(wanted):
@@ -101,13 +101,13 @@ class ArraySource(LocalSource):
 
 
 def is_sliceable(array: Any) -> bool:
-    """Whether an object has shape, dtype and slices that are arrays: no table or sparse matrix."""
+    """Return whether an object has shape, dtype and slices that are arrays."""
     has = isinstance(getattr(array, "dtype", None), np.dtype) and hasattr(array, "__getitem__")
     return has and not hasattr(array, "iloc") and not sparse.issparse(array)
 
 
 def _file_of(X):
-    """Name of the file that holds the rows of a memory map, and where they begin in it."""
+    """Return the file that holds the rows of a memory map, and their position in it."""
     # Rows that are copied on writing may differ from those of the file.
     whole = isinstance(X, np.memmap) and X.filename is not None and X.flags.c_contiguous
     if not whole or X.mode == "c" or X.dtype not in (np.float32, np.float64):
@@ -140,9 +140,9 @@ class IterableSource(LocalSource):
     Parameters
     ----------
     iterable : iterable of (X, y)
-        Every iteration starts anew and yields the same blocks in the same order: arrays or CSR
-        matrices X of shape (rows, n_features) with their labels y. Blocks without rows are
-        skipped. A first pass counts rows and labels. It is iterated in a thread.
+        Every iteration starts anew and yields the same blocks in the same order. A block is an
+        array or CSR matrix X of shape (rows, n_features) with its labels y. Blocks without rows are
+        skipped. A first pass counts rows and labels. The blocks are iterated over in a thread.
 
     Raises
     ------
@@ -167,8 +167,8 @@ class IterableSource(LocalSource):
     def __init__(self, iterable: Iterable[tuple[Any, Any]]) -> None:
         if not isinstance(iterable, Iterable) or isinstance(iterable, Iterator):
             raise TypeError(
-                f"Blocks of (X, y) must come from an object that can be iterated over again, got "
-                f"{type(iterable).__name__}; wrap a generator in a class with an __iter__ method."
+                "Blocks of (X, y) must come from an object that can be iterated over again, got "
+                f"{type(iterable).__name__}. Wrap a generator in a class with an __iter__ method."
             )
         self._iterable = iterable
         rows, labels, bounds = [], [], []
@@ -187,7 +187,7 @@ class IterableSource(LocalSource):
             rows.append(X.shape[0])
             labels = [distinct([*labels, y])]
         if not rows:
-            raise ValueError("The iterable of blocks is empty; it must yield (X, y) at least once.")
+            raise ValueError("The iterable of blocks is empty; it must yield at least one (X, y).")
         self.block_rows = tuple(rows)
         bound = max(bounds) if all(isinstance(bound, float) for bound in bounds) else None
         self.template = with_max_row_norm(np.empty((0, self.n_features)), bound)
@@ -218,7 +218,7 @@ class IterableSource(LocalSource):
     def _read(self, wanted: Sequence[int]) -> Iterator[tuple[Any, np.ndarray]]:
         wanted = set(wanted)
         for block, data in enumerate(filter(_has_rows, self._iterable)):
-            # One beyond the last must be seen, and is refused.
+            # A block beyond the last must be yielded too: it is refused.
             if block in wanted or block >= len(self.block_rows):
                 yield data
 

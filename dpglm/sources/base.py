@@ -1,7 +1,7 @@
-"""Data on their way: blocks of rows and labels, read again in every pass.
+"""Sources of data: blocks of rows and labels, read again in every pass.
 
-A thread reads ahead while the last block is summed. Nothing about a row is kept between two passes
-but its norm in a basis, which takes longer to compute than the row to read.
+A thread reads ahead while the last block is summed. Between two passes only the norms of rows in a
+basis are kept, because computing a norm takes longer than reading the row.
 """
 
 import pickle
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 BLOCK_BYTES = 2**23
 # A block in use, one that is ready and one that is being read.
 BUFFERS = 3
-# Norms of so many rows are kept, 8 bytes of each: memory does not grow with their number for ever.
+# Most rows whose norms are kept, 8 bytes of each: a limit on memory.
 MOST_KEPT = 2**26
 
 _END = object()
@@ -44,7 +44,7 @@ class Source(ABC):
     block_rows : tuple of int
         Number of rows of each block.
     cache : bool or path-like
-        Where a fit keeps encoded blocks, see `ParquetSource`; by default nowhere.
+        Folder in which a fit keeps encoded blocks, see `ParquetSource`; by default none.
     """
 
     n_features: int
@@ -175,7 +175,7 @@ def kept_in_a_file(source: Source) -> Iterator[CachedBlocks]:
         try:
             yield CachedBlocks(source, file)
         finally:
-            # What the disk did not take is not needed any more.
+            # Data that the disk did not take are not needed any more.
             with suppress(OSError):
                 file.close()
 
@@ -183,9 +183,8 @@ def kept_in_a_file(source: Source) -> Iterator[CachedBlocks]:
 class _LocalBlocks:
     """Objectives that are made anew in each pass, from blocks that are read ahead.
 
-    Those of the first `n_kept` blocks know the norms of their rows from the pass before, and refuse
-    rows that are not, bit for bit, those of then: clipped by an old norm, a row may add more than
-    the clip.
+    The first `n_kept` objectives have the row norms of the pass before, and refuse rows that
+    differ in any bit from then. Clipped by an old norm, a row may add more than the clipping norm.
     """
 
     def __init__(self, source: LocalSource | CachedBlocks, make: Callable, n_kept=0) -> None:
@@ -216,7 +215,7 @@ class _LocalBlocks:
 
 
 def make_changed(make, method, arguments, rows, labels, **options):
-    """What a method returns of what `make` makes of a block."""
+    """Return the result of a method of what `make` makes of a block."""
     return getattr(make(rows, labels, **options), method)(*arguments)
 
 
@@ -261,7 +260,7 @@ def read_ahead(items: Iterator[Any]) -> Iterator[Any]:
 
 
 def rows_of_a_block(asked: Any, bytes_per_row: float) -> int:
-    """Rows of a block: the number that a user asked for, checked, or those of `BLOCK_BYTES`."""
+    """Return the rows of a block: the number asked for, checked, or those of `BLOCK_BYTES`."""
     if asked is None:
         return max(1, int(BLOCK_BYTES / max(bytes_per_row, 1)))
     if isinstance(asked, bool) or not isinstance(asked, (int, np.integer)) or asked < 1:

@@ -96,7 +96,7 @@ class ClusterSource(Source):
     @cached_property
     def block_rows(self) -> tuple[int, ...]:
         lengths = list(self.map(len))
-        # Those without rows are forgotten.
+        # Partitions without rows are forgotten.
         self._partitions = dict(itertools.compress(self._partitions.items(), lengths))
         return _block_rows(lengths)
 
@@ -140,7 +140,7 @@ class ClusterSource(Source):
 
 
 class ClusterBlocks:
-    """Objectives that live beside their rows on the workers; see `ClusterSource.blocks`."""
+    """Objectives that live with their rows on the workers; see `ClusterSource.blocks`."""
 
     def __init__(self, source: ClusterSource, make: Callable, recipe: Any) -> None:
         self.block_rows = source.block_rows
@@ -164,7 +164,7 @@ class _Recipe(NamedTuple):
 
 
 class _Rows:
-    """Rows and labels of a partition on its worker, beside the objectives made of them.
+    """Rows and labels of a partition on its worker, with the objectives made of them.
 
     The objectives stay behind when Dask moves the rows to another worker, and are made anew.
     """
@@ -270,7 +270,7 @@ def _template(X: Any) -> Any:
     for column, dtype in X.dtypes.items():
         if dtype.kind not in "biuf":
             raise ValueError(
-                f"The column {column!r} of X does not hold numbers; encode it first, for example "
+                f"The column {column!r} of X does not hold numbers. Encode it first, for example "
                 "by the transformer of a Schema, which takes a Dask data frame."
             )
     return X._meta
@@ -293,8 +293,8 @@ def _pairs(X: Any, y: Any) -> list[tuple[Any, Any]]:
     ):
         raise ValueError(
             f"X and y must have the same partitions, but X has {len(X_rows)}, of "
-            f"{reprlib.repr(X_rows)} rows, and y has {len(y_rows)}, of {reprlib.repr(y_rows)}; "
-            "give y those of X, for arrays by y.rechunk(X.chunks[0])."
+            f"{reprlib.repr(X_rows)} rows, and y has {len(y_rows)}, of {reprlib.repr(y_rows)}. "
+            "Give y those of X, for arrays by y.rechunk(X.chunks[0])."
         )
     return list(zip(_partitions(X), _partitions(y), strict=True))
 

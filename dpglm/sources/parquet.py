@@ -1,4 +1,4 @@
-"""Parquet files of raw columns, encoded by their schema as they are read."""
+"""Parquet files of raw columns, which their schema encodes while they are read."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -28,10 +28,10 @@ class ParquetSource(LocalSource):
     sparse_output : bool, default=False
         Encode to CSR blocks, for many categories.
     cache : bool or path-like, default=None
-        Whether each fit writes the encoded rows to a file as it reads them first, and reads them
-        from there in later passes: in this folder, or with ``True`` in that for temporary files.
-        Records lie there as they are, 8 bytes for each encoded number, until the fit ends, even if
-        it fails or is killed; nobody but the user can read the file.
+        Whether each fit writes the encoded rows to a file, and reads them from there in later
+        passes. The file is in this folder, or for ``True`` in the folder of temporary files. It
+        holds the records unencrypted, 8 bytes for each encoded number, until the fit ends, even if
+        it fails or is killed. Nobody but the user can read the file.
 
     Raises
     ------
@@ -77,7 +77,7 @@ class ParquetSource(LocalSource):
         self.n_features = schema.n_encoded
         bound = schema.max_row_norm(fit_intercept=False)
         self.template = with_max_row_norm(np.empty((0, self.n_features)), bound)
-        # Of a text one entry is counted, of each other column as many as a row may have.
+        # Free text counts as one value, each other column as the most that a row may have.
         kinds = [c for c in schema.encoded_columns if not isinstance(c, TextColumn)]
         n_entries = sum(c.entries(np.zeros(1))[0].size for c in kinds)
         n_entries += len(schema.columns) - len(kinds)
@@ -85,7 +85,7 @@ class ParquetSource(LocalSource):
         self._batch_rows = block_rows = rows_of_a_block(block_rows, row_bytes)
         found = _dataset(path)
         self._filesystem = found.filesystem
-        # Where each block is: its file, its row group and its place among the blocks of that.
+        # The file of each block, its row group and its place among the blocks of the group.
         self._places: list[tuple[str, int, int]] = []
         rows: list[int] = []
         for file in sorted(found.files):
@@ -110,7 +110,7 @@ class ParquetSource(LocalSource):
         return parquet.ParquetFile(self._filesystem.open_input_file(file), pre_buffer=False)
 
     def _group_rows(self, file):
-        """Rows of each row group of a file, which must have the columns of the schema."""
+        """Return the rows of each row group of a file, and check its columns."""
         try:
             with self._open(file) as parquet:
                 metadata, names = parquet.metadata, [*map(composed, parquet.schema_arrow.names)]

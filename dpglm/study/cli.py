@@ -46,8 +46,8 @@ from dpglm.study.results import ComparisonResults, ResultsFile, one_line
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line with the arguments of the process, or with others.
 
-    The exit code is 0, or 1 if a part of the work failed, 130 if it was interrupted, or 141 if
-    nobody read on. A bad argument raises ``SystemExit(2)``.
+    The exit code is 0, or 1 if a part of the work failed, or 130 if it was interrupted. It is 141
+    if nobody read on. A bad argument raises ``SystemExit(2)``.
     """
     parser = _Parser(
         prog="dpglm" if Path(sys.argv[0]).stem == "dpglm" else "python -m dpglm",
@@ -77,21 +77,21 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _show_warning(message: Warning, category: type[Warning], *_: Any) -> None:
-    """Say it without the line of our code that it came from."""
+    """Print a warning without the line of our code that it came from."""
     print(f"{category.__name__}: {message}", file=sys.stderr)
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line, without the usage."""
+    """A parser that reports an error in one line, without the usage."""
 
     def error(self, message: str) -> NoReturn:
-        # What was typed may hold line breaks.
+        # The arguments that were typed may hold line breaks.
         self.exit(2, f"{self.prog}: error: {one_line(message)}\n")
 
 
 @contextmanager
 def _refused(arguments: argparse.Namespace, what: str = "") -> Iterator[None]:
-    """Refuse arguments, in one line, that something cannot be done with."""
+    """Refuse arguments in one line, if an error of ours is raised in this block."""
     try:
         yield
     except BrokenPipeError:
@@ -373,11 +373,11 @@ def _make_estimators(arguments: argparse.Namespace, tables: Mapping) -> dict[str
     options = {"delta": arguments.delta}
     if arguments.max_iter is not None:
         options["max_iter"] = arguments.max_iter
-    # A budget too small, or a package that is missing, is told now and not after hours of fits.
+    # A budget too small, or a missing package, raises now and not after hours of fits.
     for name, epsilon, (X, y) in product(names, arguments.epsilons, tables.values()):
         estimator = methods.make_estimator(name, epsilon=epsilon, **options)
         if hasattr(estimator, "plan"):
-            # The smallest training set is the one beside the largest fold.
+            # The smallest training set belongs to the largest fold.
             n_training = len(y) - -(-len(y) // arguments.folds)
             with _refused(arguments, f"estimator {name}: "):
                 estimator.plan(n_training, X.shape[1], len(set(y.tolist())))
@@ -445,7 +445,7 @@ def _add_plan(parser: Any) -> None:
          "then the plan says how much lower to expect it"),
         ("--majority", _between_0_and_1, None, "M", "guess of the share of the most frequent "
          "label, for the same; default: 1/K"),
-        ("--width", _positive, None, "W", "also say how wide intervals of .95 will be, with half "
+        ("--width", _positive, None, "W", "also say how wide intervals of 0.95 will be, with half "
          "of the budget for them, and how many records make them W wide in log-odds"),
         ("--schema", _path, None, "FILE.json", "simulate that on artificial rows, P and K being "
          "those of this schema; the first label is the most frequent"),
@@ -498,7 +498,7 @@ def _add_audit(parser: Any) -> None:
 
 def _audit(arguments: argparse.Namespace) -> int:
     error, path = arguments.parser.error, arguments.plot
-    # What cannot be drawn is refused before the work is done.
+    # Refuse what cannot be drawn before the work is done.
     if path is not None:
         if arguments.all:
             error("argument --plot: draws one estimator; name it with --estimator")
@@ -618,14 +618,14 @@ def _schema(arguments: argparse.Namespace) -> int:
             frame = _dated(read_untyped(arguments.table).convert_dtypes())
             print(Schema.draft(frame, arguments.target, name=arguments.name).to_json())
             return 0
-        # Texts, as a fit reads them.
+        # Strings, as a fit reads them.
         found = schema.check(read_texts(arguments.table).to_dict("list"))
         print(found)
     return 0 if found.endswith("No problem was found.") else 1
 
 
 def _dated(frame: Any) -> Any:
-    """Return a data frame with moments for each column of which all values are such, or days."""
+    """Return a data frame with datetimes in each column that holds only datetimes or days."""
     days = [
         name
         for name, column in frame.items()
@@ -702,7 +702,7 @@ def _predict(arguments: argparse.Namespace) -> int:
     return 0
 
 
-# Of each: what adds its arguments, what runs it, what it is for, and what it does.
+# The parser, the function, the help and the description of each command.
 _COMMANDS = {
     "compare": (
         _add_compare, _compare, "cross-validate private estimators against one another",

@@ -82,7 +82,7 @@ def finished(
 
 
 def _follow(parent: int) -> None:
-    """In a worker, leave interruptions to the process that started it, and end when it is gone."""
+    """Ignore interruptions in a worker, and end it when its parent process is gone."""
     if os.getpid() == parent:
         return
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -154,11 +154,11 @@ def compare(
     Parameters
     ----------
     datasets : mapping from str to (X, y) or Bunch
-        Encoded rows (array or CSR) and labels; or a Bunch of ``data``, ``target`` and ``schema``,
+        Encoded rows (array or CSR) and labels. Or a Bunch of ``data``, ``target`` and ``schema``,
         which is encoded once with the public bounds of its schema.
     estimators : mapping from str to estimator
-        Prototypes, cloned for each fit. Those with the parameters ``epsilon`` and ``delta`` (their
-        own, or of a step of a pipeline) are fitted once for each epsilon, the others once.
+        Prototypes, cloned for each fit. If they, or a step of a pipeline, have the parameters
+        ``epsilon`` and ``delta``, they are fitted once for each epsilon, the others once.
     epsilons : iterable of float
     delta : float, default=1e-6
     n_splits : int, default=5
@@ -187,8 +187,8 @@ def compare(
 
     Notes
     -----
-    ``training_loss`` and ``test_loss`` are means without regularisation: of the logistic loss (the
-    cross entropy, for several classes) for estimators with ``predict_proba``, of the hinge loss
+    ``training_loss`` and ``test_loss`` are means without regularisation. The loss is logistic (the
+    cross entropy, for several classes) for estimators with ``predict_proba``, and the hinge
     for the others. For several classes, ``auc`` is the mean of the one-vs-rest areas.
 
     Examples
@@ -245,7 +245,7 @@ def compare(
 
 
 def encoded(dataset: Any, intervals: int | None = None) -> tuple[Any, np.ndarray]:
-    """Return the rows and labels of a dataset, as for `compare`, or with so many intervals."""
+    """Return the rows and labels of a dataset, as for `compare`, or with other segments."""
     if hasattr(dataset, "schema"):
         encoder = dataset.schema.additive(intervals).transformer()
         X = encoder.fit_transform(dataset.data)

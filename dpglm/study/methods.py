@@ -26,10 +26,10 @@ LOSSES = ("logistic", "svm")
 
 @dataclass(frozen=True)
 class Method:
-    """An estimator with its settings: a prototype, what it is in a few words, what it minimises.
+    """An estimator with its settings: a prototype, a short description, and its loss.
 
-    The group says when it is compared without being named: "default" always, "quick" even if the
-    comparison is to be quick, "more" never. The container holds the records of an audit.
+    The group says when it is compared without being named: "default" always, "quick" also in a
+    quick comparison, "more" never. The container holds the records of an audit.
     """
 
     estimator: BaseEstimator

@@ -1,4 +1,4 @@
-"""A fitted model elsewhere: as one file of JSON without code, as ONNX, in skops, and as a card."""
+"""Export of a fitted model: as one file of JSON without code, as ONNX, in skops, and as a card."""
 
 import json
 import os
@@ -58,7 +58,7 @@ def fit_csv(
     groups: str | None = None,
     **parameters: Any,
 ) -> dict[str, Any]:
-    """Fit a table by its schema, and return the document of the model: plain values, all released.
+    """Fit a table by its schema, and return the model as a document of released plain values.
 
     The parameters are those of the estimator; labels are those of the schema. The column `groups`
     says whose row each is, and is no feature.
@@ -140,8 +140,8 @@ def predict_csv(
 def register_onnx() -> None:
     """Teach skl2onnx to convert the linear classifiers of this package, in a pipeline or alone.
 
-    Of rows of doubles the labels are those of ``predict``. The second output are probabilities, or
-    without any the scores of the classes. An estimator that `to_sklearn` refuses is refused.
+    For rows of doubles the labels are those of ``predict``. The second output are probabilities, or
+    else the scores of the classes. An estimator that `to_sklearn` refuses is refused.
 
     Raises
     ------
@@ -179,7 +179,7 @@ def _converted(scope: Any, operator: Any, container: Any) -> None:
     number, code = types.guess_numpy_type(X.type), types.guess_proto_type(X.type)
     is_logistic, coef, intercept = hasattr(model, "predict_proba"), model.coef_, model.intercept_
     if len(coef) == 1:
-        # Of two classes the first has the score 0, or the opposite one where it is shown.
+        # With two classes the first has the score 0, or the opposite one if scores are shown.
         opposite = 0.0 if is_logistic else -1.0
         coef, intercept = np.vstack([opposite * coef, coef]), [opposite * intercept[0], *intercept]
     rows = ops.OnnxCast(X, to=code, op_version=version)
@@ -203,20 +203,20 @@ def model_card(
     schema: Schema | None = None,
     data: Mapping[str, Any] | None = None,
 ) -> str:
-    """Return the card of a fitted model as Markdown: what it is, what it promises, how good it is.
+    """Return the card of a fitted model as Markdown: its description, guarantee and scores.
 
-    Everything on it is a parameter, was released, or is given here; what a person has to write says
-    "FILL IN".
+    Everything on it is a parameter, was released, or is passed here. "FILL IN" marks the parts that
+    a person has to write.
 
     Parameters
     ----------
     estimator : fitted classifier of this package, or a pipeline that ends in one
     scores : PrivateScores or mapping, optional
-        What `private_scores` returned, or numbers that may be published, by name.
+        Result of `private_scores`, or numbers that may be published, by name.
     schema : Schema, optional
-        Of the table; by default that of the first step of a pipeline, if it has one.
+        Schema of the table; by default that of the first step of a pipeline, if it has one.
     data : mapping, optional
-        What is public of the data, by name, such as the number of records.
+        Public facts about the data, by name, such as the number of records.
 
     Returns
     -------

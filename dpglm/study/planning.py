@@ -1,4 +1,4 @@
-"""What a run would release and cost, as text, from public numbers alone."""
+"""The releases and the cost of a run, as text, from public numbers alone."""
 
 import argparse
 import math
@@ -26,7 +26,7 @@ MOST_ITERATIONS = 100_000
 _WIDTH = 96
 _LABEL = 36
 _BELOW = " " * (_LABEL + 2)
-# What the theory of a penalised objective is evaluated at where there is no penalty.
+# Penalty at which to evaluate the theory of a penalised objective, if there is no penalty.
 _EXAMPLE_ALPHA = 1e-3
 _ROUNDING = 1e-9
 # Artificial rows to plan with.
@@ -49,7 +49,7 @@ class Shape(NamedTuple):
 
 
 class Guess(NamedTuple):
-    """What is thought of a model without privacy, and of which share of labels are the same.
+    """Guesses of the accuracy without privacy and of the share of the most frequent label.
 
     And how wide intervals may be, if any are wanted.
     """
@@ -113,7 +113,7 @@ def _budget(epsilon: float, ledger: PrivacyLedger, n_samples: int) -> list[str]:
     if all(event.mu is not None for event, _ in ledger.events):
         rows["in other currencies"] = f"mu {ledger.mu():.4g} (GDP), rho {ledger.rho():.4g} (zCDP)"
     elif all(event.rho is not None for event, _ in ledger.events):
-        rows["in another currency"] = f"rho {ledger.rho():.4g} (zCDP)"
+        rows["in another unit"] = f"rho {ledger.rho():.4g} (zCDP)"
     if relation != "replace_one":
         replaced = rounded_up(composed_epsilon(ledger.events, delta, 2))
         rows["the same run under replace_one"] = f"epsilon {replaced}"
@@ -221,11 +221,11 @@ def _batches(epsilon: float, plan: PrivacyPlan) -> list[str]:
 
 
 def proactive_noise(epsilon: float, delta: float) -> float:
-    """Noise multiplier of van Dijk et al.'s closed form, for comparison with exact accounting.
+    """Return the noise multiplier of van Dijk et al.'s closed form, to compare with exact ones.
 
     van Dijk, N. V. Nguyen, T. N. Nguyen, L. M. Nguyen & P. H. Nguyen (ICML 2024): T rounds of
-    Poisson samples of N records, over k epochs, with this noise are (epsilon, delta)-private for
-    epsilon up to 1/2 and delta = 1/N if T is about ``2 k^2 / epsilon`` or more and
+    Poisson samples of N records, over k epochs, with this noise are (epsilon, delta)-private. The
+    conditions are epsilon up to 1/2, delta = 1/N, T of about ``2 k^2 / epsilon`` or more and
     ``(2/e)^2 k^2 - 1/2 >= log N``. With full batches k = T, which would have to be below one.
     """
     return math.sqrt(2 * (epsilon + math.log(1 / delta)) / epsilon)
@@ -291,7 +291,7 @@ def _accuracy(
         private = calculator.expected_accuracy(plan, accuracy=best, majority=guess.majority)
         rows["with privacy"] = f"{private:.4f}, which is {best - private:.4f} lower"
         note = (
-            "in theory, for columns that fill their bounds; .01 to .02 too high, or more, where "
+            "in theory, for columns that fill their bounds; 0.01 to 0.02 too high, or more, where "
             "n mu / d is below 10 or columns are skewed. --schema simulates instead"
         )
         return _section("EXPECTED ACCURACY", rows.items(), note=note)
@@ -304,7 +304,7 @@ def _accuracy(
     )
     note = (
         f"simulated on artificial rows of the schema {schema.name!r}; not one is yours, and they "
-        "know neither which columns tell the label nor how separate the classes are: within .5 "
+        "know neither which columns tell the label nor how separate the classes are: within 0.5 "
         "points on Adult and bank-full, and 1.3 too low on KDD Cup 1999 (straight lines). A public "
         "sample comes nearer, by dpglm.study.simulated_accuracy"
     )
@@ -322,7 +322,7 @@ def _intervals(
             errors = calculator.expected_errors(plan, spread=spread, **known)
             table.append((label, *_width(errors, guess.width)))
         note = (
-            "of .95, in log-odds, in theory: of columns that are not correlated, none with a mean "
+            "of 0.95, in log-odds, in theory: of columns that are not correlated, none with a mean "
             f"square below {_RAREST:g}. Of such ones the budget carries "
             f"{most_columns(plan, _RAREST):,} of {shape.n_features + 1:,}, with the intercept. "
             "--schema simulates instead"
@@ -339,7 +339,7 @@ def _intervals(
             if name in (column.name, *column.encoded_names) or name.startswith(f"{column.name} (")
         ]
         shown = [pair for pair in own if pair[0] > 0]
-        texts = ["hidden", "", "", ""]
+        texts = ["suppressed", "", "", ""]
         if shown:
             # A straight number has an error per unit.
             span = np.ptp(column.bounds) if column.name in names else 1.0
@@ -347,9 +347,9 @@ def _intervals(
                 *np.median(shown, axis=0) * span, shape.n_samples
             )
             texts = _width(typical, guess.width)
-        table.append((f"{column.name} ({len(shown)} of {len(own)} given)", *texts))
+        table.append((f"{column.name} ({len(shown)} of {len(own)} reported)", *texts))
     note = (
-        "of .95, in log-odds: of a straight number (by additive(1)) from bound to bound, of "
+        "of 0.95, in log-odds: of a straight number (by additive(1)) from bound to bound, of "
         "categories the median; simulated on artificial rows of the schema "
         f"{guess.schema.name!r}, which do not know how columns are related: on Adult, bank-full "
         "and a census the middle was 5 to 30 % too narrow, and single ones up to three times. A "
@@ -389,7 +389,7 @@ def _alternatives(estimator: BaseEstimator, plan: Plan, shape: Shape) -> list[st
 
 
 def _noise_per_multiplier(plan: Plan) -> float:
-    """Norm of the noise on the mean gradient over the clip, for a noise multiplier of 1."""
+    """Return the norm of the noise on the mean gradient over the clip, for a multiplier of 1."""
     size = plan.metadata.expected_batch_size
     return math.sqrt(plan.metadata.n_released) * plan.budget.sensitivity(1.0) / size
 
@@ -417,7 +417,7 @@ def _count(value: int) -> str:
 
 
 def _section(title: str, rows: Texts = (), table: Texts = (), note: str = "") -> list[str]:
-    """Return a title, and below it labels beside texts, or a table; then a note in parentheses."""
+    """Return a title, and below it labelled rows, or a table; then a note in parentheses."""
     lines = ["", title]
     for label, text in rows:
         labelled = {"initial_indent": f"  {label:<{_LABEL}}", "subsequent_indent": _BELOW}
@@ -481,7 +481,7 @@ def _solve(arguments: argparse.Namespace) -> str:
         arguments.sampling_rate = run["sampling_rate"] = 1.0
         missing.remove("sampling_rate")
     if len(missing) > 1:
-        raise ValueError("--noise-multiplier: give --epsilon, --n-iter or both beside it")
+        raise ValueError("--noise-multiplier: give --epsilon, --n-iter or both as well")
     (unknown,) = missing
     del run[unknown]
     accountant = calculator.PrivacyCalculator(arguments.relation)
@@ -528,10 +528,10 @@ def _estimator(arguments: argparse.Namespace) -> BaseEstimator:
         "clip_schedule": arguments.clip,
         "preconditioner": arguments.preconditioner,
         "sampling_rate": arguments.sampling_rate if sampled else None,
-        # What encoded rows tell a fit.
+        # Encoded rows bring their bound to a fit.
         "max_row_norm": arguments.max_row_norm if arguments.schema else None,
     }
-    # What is not given is left at the estimator's own default.
+    # An option that is not given is left at the estimator's own default.
     given = {name: value for name, value in parameters.items() if value not in (None, "auto")}
     if arguments.preconditioner == "none":
         given["preconditioner"] = None

@@ -88,7 +88,7 @@ class Display:
         return self
 
     def _add_legend(self, own_figure: bool, names: Iterable[str] | None = None) -> None:
-        """Name once what the panels show, below them, or in the last if the figure is not ours."""
+        """Add one legend for all panels: below them, or in the last if the figure is not ours."""
         drawn: dict[str, Any] = {}
         for axes in self.axes_.ravel():
             for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
@@ -118,7 +118,7 @@ def _new_axes(layout: Layout) -> np.ndarray:
 
 @dataclass(eq=False, repr=False)
 class OdometerDisplay(Display):
-    """What the fits of a study have used of its limit, fit by fit; make it with `from_odometer`.
+    """Use of a study's limit, fit by fit; make it with `from_odometer`.
 
     Examples
     --------
@@ -160,7 +160,7 @@ class OdometerDisplay(Display):
 class TradeOffDisplay(Display):
     """How often an attack can be right that a record was there, against how often it is wrong.
 
-    Nothing lies above the curve; make it with `from_ledger`.
+    Nothing lies above the line; make it with `from_ledger`.
 
     Examples
     --------
@@ -203,8 +203,8 @@ _ABSENT, _PRESENT, _VIOLATED = "C0", "C1", "C3"
 class AuditDisplay(Display):
     """Scores of canaries that were there and that were not, one panel for each kind of release.
 
-    Histograms are what was seen, lines what the claim predicts; private choices are bars beside
-    the law that is charged. Make it with `from_report`.
+    Histograms are measured, lines are what the claim predicts. Private choices are bars next to
+    the distribution that is charged. Make it with `from_report`.
 
     Examples
     --------
@@ -393,8 +393,8 @@ _REACH = 6.0
 class ComparisonDisplay(Display):
     """Scores of estimators against epsilon, one panel per metric, with error bars.
 
-    Estimators without privacy are horizontal lines. Where two kinds of loss are compared, the
-    second has dashed lines, in the colors of the first. What is far worse than the others may lie
+    Estimators without privacy are horizontal lines. If two kinds of loss are compared, the
+    second has dashed lines, in the colors of the first. Scores far worse than the others may lie
     outside the view. Make it with `from_results`.
 
     Examples
@@ -472,7 +472,7 @@ def _draw_scores(axes: Any, title: str, metric: str, rows: list, styles: Mapping
     groups = grouped([row for row in rows if row["epsilon"] is not None], "estimator")
     for position, (name, group) in enumerate(groups.items()):
         own = sorted(group, key=itemgetter("epsilon"))
-        # Side by side, so that error bars do not hide one another.
+        # Side by side, so that error bars do not overlap.
         shift = 1.02 ** (position - (len(groups) - 1) / 2)
         x, y = [row["epsilon"] * shift for row in own], [row[metric] for row in own]
         errors = [row[f"{metric}_se"] or 0.0 for row in own]
@@ -584,7 +584,7 @@ class UtilityGraphDisplay(Display):
         texts = [_text(value) for value in _in_order(row[key] for row in self.rows)]
         lines, better = self._lines(), max if metric in GAINS else min
         for number, (line, rows) in enumerate(lines.items()):
-            # Beside one another, so that neither error bars nor dots hide what is below them.
+            # Side by side, so that neither error bars nor dots cover others.
             shift = 0.12 * (number - (len(lines) - 1) / 2)
             best = {}
             for x, text in enumerate(texts):
@@ -618,7 +618,7 @@ class UtilityGraphDisplay(Display):
         return lines
 
     def _limits(self, metric: str) -> tuple[float, float]:
-        # From here on smaller is better, and the view ends at the worse of two scores: the median
+        # From here on smaller is better. The view ends at the worse of two scores: the median
         # setting's, and the best one of the worst line.
         sign = 1 if metric == "loss" else -1
         lines = [[sign * row[metric] for row in rows] for rows in self._lines().values() if rows]
@@ -641,7 +641,7 @@ def _text(value: Any) -> str:
     return value_text(value).replace("(", "\n(", 1)
 
 
-# Of more categories, those that add least and most are drawn.
+# Most categories to draw (those that add least and most), and most shapes.
 _MOST_BARS, _MOST_SHAPES = 16, 60
 _MISSING = {"color": "C1", "linestyle": "--", "label": "a missing value"}
 
@@ -650,8 +650,8 @@ _MISSING = {"color": "C1", "linestyle": "--", "label": "a missing value"}
 class CoefficientDisplay(Display):
     """Estimates with their intervals, one line each; make it with `from_estimates`.
 
-    The thick part of a bar is what the draw of the records alone would make of it. Those that are
-    suppressed are left out, and counted below.
+    The thick part of a bar is the interval from the draw of the records alone. Suppressed
+    estimates are left out, and counted below.
 
     Examples
     --------
@@ -700,15 +700,16 @@ class CoefficientDisplay(Display):
 
 @dataclass(eq=False, repr=False)
 class ShapeDisplay(Display):
-    """What each column of a table adds to the score of a class, in the units of the table.
+    """Contribution of each column of a table to the score of a class, in the table's units.
 
-    Numbers and dates are curves between their bounds; special values, booleans and ordinals points;
-    categories bars (of many, those that add least and most); texts what single words add, in rising
-    order. All have one axis, and are sorted by the standard deviation over what the schema allows.
-    Over that each is zero on average: all categories that are listed, or all values from bound to
-    bound on the scale of the column, count alike, whatever the rows hold. So the figure costs no
-    privacy: it needs released coefficients and the schema alone. What noise adds is drawn as well.
-    Make it with `from_estimator`; `explain_local` returns the same terms for rows.
+    Numbers and dates are piecewise linear between their bounds. Special values, booleans and
+    ordinals are points, and categories bars (of many, those that add least and most). Free text
+    shows what single words add, in rising order. All have one axis, and are sorted by the standard
+    deviation over the values that the schema allows. Over these each is zero on average, whatever
+    the rows hold. All listed categories count alike, or all values between the bounds on the scale
+    of the column. So the figure costs no privacy: it needs released coefficients and the
+    schema alone. The effect of the noise is drawn as well. Make it with `from_estimator`;
+    `explain_local` returns the same terms for rows.
 
     Examples
     --------
@@ -745,9 +746,9 @@ class ShapeDisplay(Display):
         schema : Schema, optional
             Needed for a model alone.
         columns : iterable of str, optional
-            Which to draw; by default all, or the 60 with the largest spread.
+            Columns to draw; by default all, or the 60 with the largest spread.
         class_ : label, optional
-            Whose score; needed for more than two classes. Of two, by default the second.
+            Class of the score; needed for more than two. With two, by default the second.
         """
         score, _, terms = terms_of(estimator, schema, class_)
         known = [term.column.name for term in terms]
@@ -802,7 +803,7 @@ def _draw_line(axes: Any, term: Term) -> None:
     special = np.zeros(len(added), dtype=bool)
     if isinstance(column, NumericColumn | DateColumn):
         special = np.isin(term.public, column.special_numbers)
-    # What a special value adds has nothing to do with what its neighbours do.
+    # The term of a special value has nothing to do with those of its neighbours.
     axes.plot(x[~special], added[~special], **style)
     axes.plot(x[special], added[special], "o", color="C0")
     if isinstance(column, DateColumn):
@@ -815,7 +816,7 @@ def _draw_line(axes: Any, term: Term) -> None:
 def _mark_numbers(axes: Any, column: NumericColumn) -> None:
     ticker = require("matplotlib.ticker", "plot", "Plotting")
     if column.scale == "asinh":
-        # Round numbers at about equal distances; matplotlib's own overlap near zero.
+        # Ticks of one digit at about equal distances; matplotlib's own overlap near zero.
         ticks = {float(f"{value:.1g}") for value in column.values_at(np.linspace(0.0, 1.0, 6))}
         axes.set_xscale("asinh", linear_width=column.linear_width)
         axes.set_xticks(sorted(ticks))
@@ -839,7 +840,7 @@ def _draw_bars(axes: Any, term: Term) -> None:
 
 
 def _name_ticks(axes: Any, names: Sequence[str]) -> None:
-    """Name what stands at 0, 1, ..., upright where it would not fit side by side."""
+    """Label the ticks 0, 1, ..., upright if the names would not fit side by side."""
     short = [n if len(n) <= 18 else f"{n[:10]}…{n[-7:]}" for n in names]
     is_upright = sum(map(len, short)) + 2 * len(short) > 36
     axes.set_xticks(range(len(short)), short, rotation=90 if is_upright else 0)

@@ -1,4 +1,4 @@
-"""What an officer has to know of a release, laid out by the questions of NIST SP 800-226."""
+"""Facts about a release for those who decide on it, by the questions of NIST SP 800-226."""
 
 import json
 import math
@@ -58,7 +58,7 @@ _OUTSIDE = (
     "No more was collected, and is kept no longer, than the purpose needs.",
     "What is true of a group can be said of its members, protected or not: that harm was weighed.",
 )
-# What a limit that holds for adaptive settings allows.
+# The assumption on parameters, and its form under a limit that holds for adaptive settings.
 _BLIND = "chosen without looking at the data"
 _BLIND_BUT = f"{_BLIND}, but for what the recorded fits and scores released"
 _SOURCE = "https://doi.org/10.6028/NIST.SP.800-226"
@@ -79,19 +79,19 @@ class _Section:
 
 
 class PrivacyReport:
-    """What was released about the records, what it costs them, and what is only asserted.
+    """Releases about the records, their cost, and what is only asserted.
 
     Every number of it is one of a ledger, or follows from one: the report reads no records.
 
     Parameters
     ----------
     source : fitted estimator, PrivacyLedger or PrivacyOdometer
-        What was released; of an odometer, all fits that it recorded. Whatever has a ``privacy_``
+        A release, or an odometer with all fits that it recorded. Any object with a ``privacy_``
         will do, such as the scores of `private_scores`.
     odometer : PrivacyOdometer, optional
         The total of all fits on the same records. Without it the report says that it is not known.
     audit : AuditReport, optional
-        What `audit_estimator` returned. Without it the report says that none was made.
+        Result of `audit_estimator`. Without it the report says that none was made.
 
     Raises
     ------
@@ -101,9 +101,9 @@ class PrivacyReport:
     Notes
     -----
     It follows the pyramid of NIST SP 800-226 (2025), "Guidelines for evaluating differential
-    privacy guarantees", from its top: parameters, unit of privacy, algorithms, composition, what
-    has to be true for them to hold, correctness, and what surrounds them. An odometer with a limit
-    that holds for adaptive settings guarantees its limit, and that is what is stated.
+    privacy guarantees", from its top: parameters, unit of privacy, algorithms, composition. Then
+    follow the assumptions, correctness and the surroundings. An odometer with a limit
+    that holds for adaptive settings guarantees its limit, which the report states.
 
     Examples
     --------
@@ -147,7 +147,7 @@ class PrivacyReport:
         self.odometer, self.total, self.fits = odometer, None, []
         if odometer is not None:
             self.total, self.fits = _total(odometer), odometer.entries()
-            # Where this promises nothing, all fits together promise nothing either.
+            # If this release promises nothing, all fits together promise nothing either.
             nothing = [(GaussianEvent(0.0), 1)] * (self.total.protects > self.ledger.protects)
             self.total = replace(
                 self.total,
@@ -162,8 +162,8 @@ class PrivacyReport:
         Parameters
         ----------
         *paths : path-like
-            What `PrivacyLedger.to_dict` returned, as JSON, alone or as the ``ledger`` of an object
-            (a model of ``dpglm fit``, a report); and the file of a `PrivacyOdometer`, one at most.
+            Results of `PrivacyLedger.to_dict`, as JSON, alone or as the ``ledger`` of an object
+            (a model of ``dpglm fit``, a report). At most one file is of a `PrivacyOdometer`.
 
         Raises
         ------

@@ -38,7 +38,7 @@ Row = Mapping[str, Any]
 
 
 class ResultTable:
-    """What is averaged into ``rows()``, one dictionary each, and printed as a ``table()``."""
+    """Results, averaged by ``rows()`` to one dictionary each, and printed by ``table()``."""
 
     def to_frame(self) -> Any:
         """Return `rows` as a pandas DataFrame."""
@@ -65,7 +65,7 @@ def epsilons_of(rows: Iterable[Row]) -> list[float]:
 
 
 def grouped(rows: Iterable[Row], key: str) -> dict[Any, list[Row]]:
-    """Return the rows under each value of one of their entries, in order."""
+    """Return the rows under each value of one of their values, in order."""
     groups: dict[Any, list[Row]] = {}
     for row in rows:
         groups.setdefault(row[key], []).append(row)
@@ -137,7 +137,7 @@ class Cell:
         return cls(**{field.name: record[field.name] for field in fields(cls)})
 
 
-# Texts that stay texts, even where they spell a number that JSON lacks.
+# Strings that stay strings, even if they spell a number that JSON lacks.
 _NOT_NUMBERS = ("dataset", "fingerprint", "estimator", "parameters", "loss", "guarantee", "error")
 _FOREIGN = "line {} of {} is not a cell of a comparison; name another file or delete this one."
 
@@ -186,9 +186,9 @@ class ComparisonResults(ResultTable):
     Parameters
     ----------
     records : sequence of mapping
-        One per cell: the fields of a `Cell`, and either what was measured (``accuracy``, ``auc``,
-        ``loss`` ("logistic" or "hinge"), ``training_loss``, ``test_loss``, ``fit_seconds``,
-        ``ledger_epsilon`` and ``warnings``) or ``error``.
+        One per cell: the fields of a `Cell`, and ``error`` or the measurements. These are
+        ``accuracy``, ``auc``, ``loss`` ("logistic" or "hinge"), ``training_loss``, ``test_loss``,
+        ``fit_seconds``, ``ledger_epsilon`` and ``warnings``.
 
     Examples
     --------
@@ -219,11 +219,11 @@ class ComparisonResults(ResultTable):
         Returns
         -------
         list of dict
-            One per dataset, estimator and epsilon: the fields that its cells share, their number
-            ``n_cells`` without the ``n_errors`` that raised, ``loss``, the mean of each metric
-            under its name and its standard error under the name with ``_se`` (None for a single
-            cell), the largest ``ledger_epsilon``, and the ``guarantee`` that the first fit stated.
-            The metrics are None if every cell raised.
+            One per dataset, estimator and epsilon, with the fields that its cells share. The number
+            ``n_cells`` leaves out the ``n_errors`` that raised. Each metric has its mean under its
+            name, and its standard error under the name with ``_se`` (None for a single cell).
+            ``loss``, the largest ``ledger_epsilon`` and the first fit's ``guarantee`` follow. The
+            metrics are None if every cell raised.
         """
         groups: dict[Cell, list[Row]] = {}
         for record in self.records:

@@ -14,13 +14,13 @@ from dpglm.schema.encoder import SchemaEncoder, blocks_of, encode
 from dpglm.schema.table import Schema
 from dpglm.schema.values import read_columns
 
-# From bound to bound; all edges of a curve are among them.
+# From bound to bound; all edges of a term are among them.
 _N_POSITIONS = 257
 
 
 @dataclass(frozen=True)
 class Term:
-    """What one column adds to a score: a function of its values, zero on average over `public`."""
+    """The term of one column in a score: a function of its values, of mean zero over `public`."""
 
     column: Column
     coef: np.ndarray
@@ -33,7 +33,7 @@ class Term:
     def public(self) -> Any:
         """The values that the schema allows: all that are listed, special, or from bound to bound.
 
-        Of a text those are single words: one of each bucket, with either sign of the hash.
+        For free text these are single words: one of each bucket, with either sign of the hash.
         """
         if isinstance(self.column, TextColumn):
             words = sparse.eye_array(self.column.n_features, len(self.coef), format="csr")
@@ -54,7 +54,7 @@ class Term:
 
     @property
     def exceptions(self) -> dict[str, float]:
-        """What values that are unknown or missing add, where they have a code."""
+        """The terms of values that are unknown or missing, if they have a code."""
         column, last, codes = self.column, len(self.coef) - 1, {}
         if isinstance(column, CategoricalColumn):
             codes["unknown"] = (
@@ -115,7 +115,7 @@ def explain_local(
     """Return what each column of a table adds to the scores of some rows.
 
     The terms of a row, with that of the intercept, add up to its ``decision_function``. They are
-    the values of the curves and bars of a `ShapeDisplay`.
+    the values of the lines and bars of a `ShapeDisplay`.
 
     Parameters
     ----------
@@ -126,7 +126,7 @@ def explain_local(
     schema : Schema, optional
         Needed for a model alone.
     class_ : label, optional
-        Whose score; needed for more than two classes. Of two, by default the second.
+        Class of the score; needed for more than two. With two, by default the second.
 
     Returns
     -------
@@ -140,12 +140,12 @@ def explain_local(
 
     Notes
     -----
-    Each term is zero on average over what the schema allows in its column, all of which counts
-    alike: the categories that are listed, or 257 values at equal distances from bound to bound, on
-    the scale of the column. The intercept holds what that takes from the terms.
+    Each term is zero on average over the values that the schema allows in its column, all of which
+    count alike. These are the listed categories, or 257 values at equal distances from bound to
+    bound, on the scale of the column. The intercept holds the means of the terms.
 
-    The model was released and can be shown; what is said of a row is as private as the row.
-    An estimator that shortens rows beyond a bound (some baselines do) scores those otherwise.
+    The model was released and can be shown; the terms of a row are as private as the row.
+    An estimator that clips rows to a bound (some baselines do) scores those otherwise.
 
     Examples
     --------

@@ -36,7 +36,7 @@ from dpglm.study import results
 from dpglm.study.comparison import finished, scores
 from dpglm.study.plots import UtilityGraphDisplay
 
-# Of more records, so many stand in for all.
+# Most records that are fitted: if there are more, this number stands in for all.
 _MOST_FITTED = 20_000
 # Logarithms of the spread of scores: where all labels are alike, and where none is in doubt.
 _FACTORS = -6.0, 8.0
@@ -75,9 +75,9 @@ class UtilityGraphResults(results.ResultTable):
 
     Notes
     -----
-    The recommended setting has the lowest mean rank: in each repeat the settings, which all see the
-    same rows, are ranked by accuracy, by AUC and by loss, and the ranks are averaged. Of several
-    budgets all are ranked together; `at` looks at one.
+    The recommended setting has the lowest mean rank. In each repeat all settings get the same
+    rows. They are ranked by accuracy, by AUC and by loss, and the ranks are averaged. Settings of
+    several budgets are ranked together; `at` looks at one.
     """
 
     estimator: BaseEstimator
@@ -134,7 +134,7 @@ class UtilityGraphResults(results.ResultTable):
         Parameters
         ----------
         accuracy : float
-            Of its mean over the repeats.
+            Least mean accuracy over the repeats.
         max_passes : float, default=inf
             How often each record may be read.
 
@@ -164,12 +164,12 @@ class UtilityGraphResults(results.ResultTable):
         Returns
         -------
         list of dict
-            ``setting``, the parameters as text, and each parameter under ``param_`` and its name;
-            ``epsilon`` and ``passes``, None for estimators without; for each of `SCORES` and
-            ``rank`` its mean over the repeats, with ``_se`` the standard error, and with
-            ``_gap_se`` that of the difference from the recommended setting; ``n_repeats``,
-            ``recommended`` and ``error``. Means are None beside an error, and standard errors after
-            a single repeat.
+            ``setting``, the parameters as text, and each parameter under ``param_`` and its name.
+            ``epsilon`` and ``passes`` are None for estimators without. For each of `SCORES` and
+            ``rank`` there is its mean over the repeats. Its standard error has ``_se`` in the name,
+            that of the difference from the recommended setting ``_gap_se``. Then follow
+            ``n_repeats``, ``recommended`` and ``error``. Means are None if there is an error, and
+            standard errors after a single repeat.
         """
         best, ranks = self.recommended_index, self._ranks()
         measured = {i: {**self.cells[i].scores, "rank": rank} for i, rank in ranks.items()}
@@ -252,7 +252,7 @@ def _plural(n: int, noun: str) -> str:
     return f"{n} {noun}{'' if n == 1 else 's'}"
 
 
-# What a setting can do wrong; any other exception is a defect.
+# Possible errors of a setting; any other exception is a defect.
 _REASONS = (ValueError, TypeError, ArithmeticError, ImportError, ConvergenceWarning)
 _Split = tuple[np.ndarray, np.ndarray]
 _BUDGET = re.compile("(^|__)(epsilon|delta|neighboring_relation|n_samples_estimate)$")
@@ -263,8 +263,8 @@ class UtilityGraph:
     """Expected accuracy, AUC and loss of each setting of a private estimator, at given budgets.
 
     Every setting is fitted to PUBLIC rows, an artificial table or a public sample like the private
-    one, with the noise that a fit to the private records would draw. No private record is read, so
-    that the fit that follows costs its epsilon once, however large the grid was.
+    one. The fits draw the noise that a fit to the private records would draw. No private record is
+    read, so that the fit that follows costs its epsilon once, however large the grid was.
 
     Parameters
     ----------
@@ -291,9 +291,9 @@ class UtilityGraph:
 
     Notes
     -----
-    The noise on the mean gradient of n records is ``z C / n``. So that it is that of the fit to
-    come, each fit gets exactly n rows: n different ones where that many are left to fit on, else
-    every one of m ``floor(n/m)`` or ``ceil(n/m)`` times. Fewer rows lower all held-out scores
+    The noise on the mean gradient of n records is ``z C / n``. To give it the size of the fit to
+    come, each fit gets exactly n rows. These are n different ones if as many are left to fit on,
+    else every one of m ``floor(n/m)`` or ``ceil(n/m)`` times. Fewer rows lower all held-out scores
     alike, unless m is within a few times the number of columns.
 
     In each repeat all settings share one split into rows to fit and rows to score, while their
@@ -397,7 +397,7 @@ class UtilityGraph:
                 text = results.setting_text(setting)
                 raise ValueError(
                     f"param_grid has the setting {text}, and a nested parameter needs an object to "
-                    "belong to, not a name or a number: list the objects, or split the grid."
+                    "belong to, not a name or a number. List the objects, or split the grid."
                 ) from error
         if self.epsilons is None:
             return settings
@@ -488,10 +488,10 @@ def noise_from_public(estimator: BaseEstimator, X: Any, y: Any, *, n_samples: in
     Notes
     -----
     Without noise, clipped as planned, a run on the public rows takes a path. Noise in iteration t
-    moves what the run returns by G_t times it, to first order, by way of steps, momentum and
-    averaging; G_t follows backwards from the second derivatives along the path. With H those at
-    the end, near the minimum, it raises the loss by ``tr(G_t' H G_t) / 2`` times the variance on
-    average: the influence q_t of Hong, Wang & Zhou (2022) as it is, not as it is bounded. A
+    moves the result of the run by G_t times the noise, to first order, through steps, momentum and
+    averaging. G_t follows backwards from the second derivatives along the path. Let H be those at
+    the end, near the minimum. The noise then raises the loss by ``tr(G_t' H G_t) / 2`` times the
+    variance on average: the influence q_t of Hong, Wang & Zhou (2022), exact and not a bound. A
     preconditioner is first fitted to as many rows as there will be, with the noise of that. The
     time grows with the square of columns times classes.
 
@@ -537,7 +537,7 @@ def _influence(
     target = codes if n_outputs > 1 else 2.0 * codes - 1.0
 
     def slopes(scores: np.ndarray, clip: float) -> np.ndarray:
-        """Derivatives (n, n_outputs) of the losses in their scores, clipped."""
+        """Return the derivatives (n, n_outputs) of the losses in their scores, clipped."""
         found = space.loss.derivative(scores.reshape(-1, *space.shape[1:]), target)
         found = weights[:, np.newaxis] * found.reshape(n, n_outputs)
         norms = np.linalg.norm(found, axis=1) * lengths
@@ -551,7 +551,7 @@ def _influence(
         return total.ravel() / n + penalty @ coef
 
     def jacobian(coef: np.ndarray, clip: float, width: float = 1e-4) -> np.ndarray:
-        """Of the gradient, (size, size), by differences of the slopes."""
+        """Return the Jacobian of the gradient, (size, size), by differences of the slopes."""
         scores, found = rows @ coef.reshape(d, n_outputs), np.empty((d, n_outputs, d, n_outputs))
         for k, shift in enumerate(width * np.eye(n_outputs)):
             change = slopes(scores + shift, clip) - slopes(scores - shift, clip)
@@ -612,9 +612,9 @@ def simulated_accuracy(
     estimator : estimator
         A linear classifier of this package with its budget; cloned, never fitted.
     X : array-like of shape (n_rows, n_features)
-        PUBLIC rows, as for `UtilityGraph.run`: a sample, or those of `sample_from_schema`. Some
-        thirty for each column are enough. Rows of a schema do not know how separate the classes
-        are: what privacy costs was .8 to 3 points less than they said on KDD Cup 1999.
+        PUBLIC rows, as for `UtilityGraph.run`: a sample, or those of `sample_from_schema`. About
+        thirty for each column are enough. Rows of a schema do not show how separate the classes
+        are: on KDD Cup 1999 privacy cost 0.8 to 3 points less than they predicted.
     y : array-like of shape (n_rows,)
         Their labels, of which each should be as frequent as in the private data.
     n_samples : int
@@ -637,11 +637,11 @@ def simulated_accuracy(
 
     Notes
     -----
-    The truth is taken to be a logistic model in the direction of one that is fitted to the rows,
-    with log-odds so far apart that the best accuracy is `accuracy`. For each fit the rows are
-    repeated to `n_samples`, with labels drawn anew, so that a small sample is not learned by heart;
-    accuracy is the expected one on the rows. Of more than 20,000 records as many stand in for all,
-    with a budget that gives them the same signal.
+    The truth is taken to be a logistic model in the direction of one that is fitted to the rows.
+    Its log-odds are scaled so that the best accuracy is `accuracy`. For each fit the rows are
+    repeated to `n_samples`, with labels drawn anew, so that a small sample is not memorised.
+    Accuracy is the expected one on the rows. If there are more than 20,000 records, 20,000 stand in
+    for all, with a budget that gives them the same n mu.
 
     Examples
     --------
@@ -686,20 +686,20 @@ def simulated_errors(
     X, y, n_samples, accuracy, n_repeats, random_state
         As in `simulated_accuracy`.
     schema : Schema, optional
-        What encoded the rows, as for `DPLogisticRegression.inference`.
+        Schema that encoded the rows, as for `DPLogisticRegression.inference`.
 
     Returns
     -------
     names : list of str
-        Of the parameters.
+        Names of the parameters.
     errors : ExpectedStandardErrors
-        Arrays of shape (n_parameters,), the medians of the fits; NaN for what was hidden in half
-        of them or more.
+        Arrays of shape (n_parameters,), the medians of the fits; NaN for parameters that were
+        suppressed in half of them or more.
 
     Raises
     ------
     ValueError
-        As `simulated_accuracy`, and if the budget cannot carry intervals.
+        As `simulated_accuracy`, and if the budget is too small for intervals.
 
     Examples
     --------
@@ -724,7 +724,7 @@ def simulated_errors(
         sampling = table.sampling_error * math.sqrt(len(rows) / n_samples)
         for name, *pair in zip(table.names, sampling, table.privacy_error, strict=True):
             found[name].append(pair)
-    # What is hidden has an infinite error.
+    # A suppressed parameter has an infinite error.
     pairs = [np.median(np.nan_to_num(own, nan=np.inf), axis=0) for own in found.values()]
     sampling, privacy = np.where(np.isinf(pairs), np.nan, pairs).T
     return list(found), ExpectedStandardErrors(sampling, privacy, n_samples)

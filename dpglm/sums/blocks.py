@@ -1,6 +1,6 @@
 """An objective over blocks of rows that are never all in memory, or not on one machine.
 
-Each question is put to the objective of every block and the answers are added, in the order of the
+Each call goes to the objective of every block and the results are added, in the order of the
 blocks. Solvers and mechanisms see no difference: a sum over rows is a sum over blocks.
 """
 
@@ -38,21 +38,21 @@ class Blocks(Protocol):
 class BlockObjective:
     """The sums of an `Objective`, over blocks.
 
-    Every answer is the sum of the answers of the blocks, added in their order with compensation:
-    the same blocks give the same bits, wherever they come from and wherever they are summed.
-    `model` is an objective like those of the blocks, of a single row of zeros: it knows everything
-    that does not depend on the data, and answers for it. What is not said here is as there.
+    Every result is the sum of those of the blocks, added in their order with compensation. The same
+    blocks give the same bits, wherever they are stored and summed. `model` is an objective like
+    those of the blocks, with a single row of zeros. The model returns everything that does not
+    depend on the data. Methods without a description do what those of `Objective` do.
 
     Notes
     -----
-    The bounds on rounding are those of one `Objective` of all rows, so that the noise is the same:
-    the number of blocks, which they must not depend on, may follow from a private number of
-    records. Let s_1, ..., s_m be the computed sums of blocks of n_1, ..., n_m rows, n in all, and
-    u = 2^-53. Each s_j is within n_j times a chain length of its exact sum, and the chain length
-    never falls with the number of rows: together they are within the bound for n rows. Compensated
+    The bounds on rounding are those of one `Objective` of all rows, so that the noise is the same.
+    The number of blocks may follow from a private number of records, and the bounds must not depend
+    on it. Let s_1, ..., s_m be the computed sums of blocks of n_1, ..., n_m rows, n in all, and u =
+    2^-53. Each s_j is within n_j times a chain length of its exact sum. The chain length never
+    falls with the number of rows: together the s_j are within the bound for n rows. Compensated
     addition of the s_j adds ``u |sum_j s_j| + (m u)^2 sum_j |s_j|`` to first order (Ogita, Rump &
-    Oishi, "Accurate sum and dot product", SIAM J. Sci. Comput. 2005, Proposition 4.5): at most
-    ``(2 + n^2 u) u n`` times what a record contributes, whatever m is.
+    Oishi, "Accurate sum and dot product", SIAM J. Sci. Comput. 2005, Proposition 4.5). For every m
+    this is at most ``(2 + n^2 u) u n`` times a record's contribution.
     """
 
     def __init__(self, blocks: Blocks, model: "Objective") -> None:
@@ -79,7 +79,7 @@ class BlockObjective:
     def check(self) -> None:
         """Read every block once: a bad one then stops a fit before anything is released.
 
-        Random batches do not reach all blocks, and which they reach is private.
+        Random batches do not reach all blocks, and the blocks that they reach are private.
         """
         for _ in self._blocks.map(type):
             pass
@@ -117,7 +117,7 @@ class BlockObjective:
         return self._model.moment_rounding(n_samples)
 
     def _total(self, question, *arguments, each=None, **named):
-        # The answer of a single row of zeros has the right shape, and its arguments were checked.
+        # The result for a single row of zeros has the right shape, and its arguments were checked.
         shape = _answer(self._model, *arguments, question=question, **named).shape
         task = partial(_answer, question=question, **named)
         n_answers = len(self._blocks.block_rows)
@@ -127,7 +127,7 @@ class BlockObjective:
             return compensated_sum(shape, answers, n_answers)
 
     def _by_block(self, rows):
-        """Numbers within each block of the rows that it holds, None where it holds none."""
+        """Return the row numbers within each block, None for a block without any of the rows."""
         bounds = np.searchsorted(rows, self._first_rows)
         if bounds[0] > 0 or bounds[-1] < len(rows):
             raise ValueError(f"rows must lie from 0 to {self._first_rows[-1] - 1}.")
@@ -142,11 +142,11 @@ def compensated_sum(
 ) -> np.ndarray:
     """Add arrays of a shape in the order given, with the rounding errors of the additions.
 
-    It raises unless there are `n_parts`: the sum of some blocks is not the sum of the data.
+    Raises an error unless there are `n_parts`: the sum of some blocks is not that of the data.
     """
     total, error, count = np.zeros(shape), np.zeros(shape), 0
     for part in parts:
-        # Two-sum: what the addition lost, exactly.
+        # Two-sum: the exact rounding error of the addition.
         larger = total + part
         added = larger - total
         error += (total - (larger - added)) + (part - added)
@@ -154,10 +154,10 @@ def compensated_sum(
     if count != n_parts:
         raise RuntimeError(f"{count} blocks answered instead of {n_parts}; nothing was released.")
     corrected = total + error
-    # Without a clip a sum may overflow, and its error then is not a number.
+    # Without clipping a sum may overflow, and its error is then NaN.
     return np.where(np.isfinite(corrected), corrected, total)
 
 
 def _answer(objective, *arguments, question, **named):
-    """Put a question to a copy: what an objective remembers must not change a later answer."""
+    """Call a method of a copy: the state of an objective must not change a later result."""
     return getattr(copy.copy(objective), question)(*arguments, **named)

@@ -1,21 +1,20 @@
-"""Rows and labels behind sums: what a vault holds answers with sums over rows, and nothing else.
+"""Rows and labels behind sums: the data in a vault, which return sums over rows and nothing else.
 
 Conventions
 -----------
 - A row is ``x~ = [x, 1]`` with an intercept and ``x`` without; n_columns is its length and the
   intercept is the last coefficient. Coefficients have shape (n_columns,) for one output and
   (n_columns, K) for K outputs.
-- ``gradient_sum`` is ``sum_i min(1, C / ||G_i||) G_i`` with ``G_i = a_i x~_i r_i'``, where r_i is
+- ``gradient_sum`` is ``sum_i min(1, C / ||G_i||) G_i`` with ``G_i = a_i x~_i r_i'``. Here r_i is
   the derivative of the loss in the scores of row i and a_i its weight times that of its class. For
-  K outputs ``||G_i|| = a_i ||x~_i|| ||r_i||`` is the Frobenius norm: there is one clip for all of
-  them.
-- A null record counts in n and contributes nothing to any sum, the intercept's column included:
-  a row of zeros without an intercept, or one whose norm is not finite. A finite row gets there when
-  the sum of its squares overflows, that is from a norm of about 1.3e154. A row with a score that is
-  not finite contributes exactly zero as well.
-- Rows of one person are a group. Its rows divide the clip among them, in proportion to the sizes of
-  their gradients: together they add ``min(1, C / sum_i ||G_i||) sum_i G_i``, of norm C at most.
-- float32 data are read as they are; coefficients and sums are always float64.
+  K outputs ``||G_i|| = a_i ||x~_i|| ||r_i||`` is the Frobenius norm: one clipping norm for all.
+- A null record counts in n and contributes nothing to any sum, the intercept's column included. It
+  is a row of zeros without an intercept, or a row whose norm is not finite. The norm of a finite
+  row is not finite if the sum of its squares overflows, from a norm of about 1.3e154 on. A row with
+  a score that is not finite contributes exactly zero as well.
+- The rows of one privacy unit are a group. They divide the clipping norm in proportion to the norms
+  of their gradients. Together they add ``min(1, C / sum_i ||G_i||) sum_i G_i``, of norm at most C.
+- float32 data are read without a copy; coefficients and sums are always float64.
 - Rows are divided into chunks by the shape of the problem alone. Each has its own partial sum and
   these are added in order, so that the number of threads never changes a bit of a sum.
 """
@@ -45,26 +44,26 @@ from dpglm.losses import Loss, Softmax
 from dpglm.sums.reference import Reference, parts_of_groups
 from dpglm.sums.rows import near_centre, rows_of
 
-# Times the residuals of many outputs, a larger one would overflow, and pass the clip.
+# A larger weight times the residuals of many outputs would overflow, and not be clipped.
 _MAX_WEIGHT = 1e300
-# A smaller clip times the inverse norm of a large row is no longer a normal number.
+# A smaller clipping norm times the inverse norm of a large row is no longer a normal number.
 _MIN_CLIP = 2.0**-500
 # Numbers read per pass below which a second thread costs more than it saves.
 _MIN_THREADED_WORK = 2**19
 _UNIT_ROUNDOFF = 2.0**-53
-# Chunks have at least so many rows, and their partial sums at most so many numbers in all.
+# The least number of rows in a chunk, and the largest size of all partial sums together.
 _MIN_ROWS, _MAX_PARTIAL_VALUES = 1024, 2**22
 # Rows whose norms are taken at once, whole groups.
 _BLOCK_ROWS = 2**13
 _NO_SCORES = np.empty((0, 0))
 # Singular values of a basis below this fraction of the largest count as zero.
 _RANK_TOLERANCE = 1e-12
-# How much shorter than x~ a row may get in a basis that does not span every direction.
+# The largest factor by which a basis that does not span every direction may reduce a row norm.
 _MAX_SHORTENING = 2.0**10
-# Scores are computed afresh once the way they were carried is so many times as long as the
-# coefficients: until then they lose at most three digits.
+# The largest ratio of the total step length over which scores are carried to the norm of the
+# coefficients. Up to this ratio scores lose at most three digits; then they are computed afresh.
 _LONGEST_WAY = 1024.0
-# Below this the score of a row with a finite norm is finite, and so are those on the way.
+# Below this the scores of a row with a finite norm are finite, also at intermediate steps.
 _LARGEST_NORM = 2.0**300
 
 
@@ -72,18 +71,18 @@ class Objective:
     """Sums over the rows of a data set of the gradients of a loss of a linear model.
 
     X is a finite ndarray or CSR matrix of shape (n, n_features), float64 or float32: not copied if
-    row-major; CSR with repeated columns has them summed. `target`, shape (n,), is -1 or +1 for one
-    output and the index of the class for K outputs: `Softmax` or one-vs-rest with the number of
+    row-major. Repeated columns of a CSR matrix are summed. `target`, shape (n,), is -1 or +1 for
+    one output and the index of the class for K outputs: `Softmax` or one-vs-rest with the number of
     classes in `n_outputs`. `class_weight` holds the public weight of each class (for one output: of
-    -1, then of +1), which multiplies the gradient before the clip, as `row_weights` (n,) do, from 0
-    to the public `max_weight`. `groups` (n,) says whose rows they are, by numbers from 0 on, of
-    which none has more than the public `max_contributions`. `n_threads`, by default what numba may
-    use, never changes a result. `norms` are the `Objective.norms` of what will be made of this one
-    by `scaled` and `in_basis`, kept from an earlier pass over the same rows: none are then
-    computed. Empty ones are to be collected: the fingerprint of the rows is taken before them.
+    -1, then of +1). These weights multiply the gradient before clipping, and so do `row_weights`
+    (n,), from 0 to the public `max_weight`. `groups` (n,) holds the number of each row's group,
+    from 0 on. No group has more than the public `max_contributions` rows. `n_threads`, by default
+    numba's limit, never changes a result. `norms` are the `Objective.norms` after later calls of
+    `scaled` and `in_basis`, kept from an earlier pass over the same rows: none are then computed.
+    Empty `norms` will be collected: the fingerprint of the rows is taken before them.
 
-    `n_records`, of rows or of groups, is private where the number of records is; `coef_shape` is
-    that of the coefficients, and of what `gradient_sum` returns.
+    `n_records`, the number of rows or groups, is private where the number of records is.
+    `coef_shape` is the shape of the coefficients and of `gradient_sum`.
     """
 
     def __init__(
@@ -105,10 +104,10 @@ class Objective:
         rows = rows_of(X)
         self._fingerprint = None if norms is None else rows.fingerprint()
         if norms and not np.array_equal(norms[0], self._fingerprint):
-            # A row that has become longer would add more than the clip.
+            # A row whose norm has grown would add more than the clipping norm.
             raise ValueError(
                 "X has changed between two passes, and rows are clipped by old norms; fit again, "
-                "and let nobody write to X meanwhile."
+                "and do not write to X meanwhile."
             )
         if n_outputs < (2 if isinstance(loss, Softmax) else 1):
             raise ValueError(
@@ -152,7 +151,7 @@ class Objective:
 
     @property
     def norms(self) -> tuple[np.ndarray, np.ndarray]:
-        """The fingerprint of the rows, and one over the norm of each, to be kept. Private."""
+        """The fingerprint of the rows, and one over the norm of each, for later. Private."""
         return self._fingerprint, np.abs(self._signed)
 
     @property
@@ -175,9 +174,9 @@ class Objective:
         )
 
     def confirm(self, coef: np.ndarray, clip: float, rows: np.ndarray | None = None) -> np.ndarray:
-        """Return by how much the kernels miss the plain arithmetic on some rows: zero, shape ().
+        """Return the excess error of the kernels on some rows: zero, shape ().
 
-        Private otherwise. A right kernel gives zero on all data.
+        Private unless zero. A right kernel gives zero on all data.
         """
         part = self if rows is None else self._part(self._rows_of(rows))
         part = part._divided(coef, clip)
@@ -187,11 +186,10 @@ class Objective:
     def gradient_sum(
         self, coef: np.ndarray, clip: float, rows: np.ndarray | None = None
     ) -> np.ndarray:
-        """Sum over rows of the gradients, each clipped to an L2 norm of at most `clip`.
+        """Sum the gradients of all rows, each clipped to an L2 norm of at most `clip`.
 
-        Private: it leaves the library through a mechanism only. Shape `coef_shape`, as `coef` has.
-        A `clip` of ``inf`` is none. Given `rows`, increasing, it is the sum over the rows, or
-        groups, of these numbers, made without reading the others.
+        Private: only a mechanism may release the sum. Shape `coef_shape`, as `coef` has. A `clip`
+        of ``inf`` is none. With `rows`, increasing, only these rows or groups are read and summed.
         """
         _check_clip(clip)
         coef = self._check_coef(coef, "coef")
@@ -214,7 +212,7 @@ class Objective:
         return self._times_basis(gradient, transpose=True).reshape(self.coef_shape)
 
     def _compiled_sum(self, coef, clip):
-        """The sum in the original columns, shape (n_columns, K)."""
+        """Return the sum in the original columns, shape (n_columns, K)."""
         features, bias = self._split(coef)
         line = self._take_line(coef)
         known = _NO_SCORES if line is None else line.scores
@@ -239,9 +237,9 @@ class Objective:
         return gradient
 
     def _divided(self, coef, clip):
-        """The same rows, each with its part of the clip of its group, by its gradient at `coef`.
+        """Return the same rows, each with its part of its group's `clip`, by gradients at `coef`.
 
-        To whoever clips by its norm, it is that much longer.
+        The inverse norm of a row is multiplied by its part: clipping then uses a larger norm.
         """
         if self._groups is None:
             return self
@@ -258,22 +256,22 @@ class Objective:
         return divided
 
     def rounding_slack(self, n_samples: int) -> float:
-        """Bound on what rounding adds to the sensitivity of `gradient_sum`, relative to the clip.
+        """Bound what rounding adds to the sensitivity of `gradient_sum`, relative to `clip`.
 
         `n_samples` is the public number of records (not read from the data), at least their actual
-        number. The sensitivity is at most the exact one plus the result times the clip.
+        number. The sensitivity is at most the exact one plus the result times the clipping norm.
 
         Notes
         -----
-        With u = 2^-53, B rows in a chunk, d columns, K outputs and kappa the condition number of
-        the basis (Frobenius norm over least stretch; of scales, largest over least; 1 without a
-        basis): a clipped gradient has a norm of at most ``(1 + 2 (d + K + 2) kappa u) C``,
-        and the computed sum of n of them is within ``kappa (B + n / B + 2 d + 2 + n^2 u) u n C`` of
-        the exact one; the last two terms are for adding blocks of rows, however many, as
-        `BlockObjective` does. Both count twice, once for each of two neighboring data sets. Summing
-        by chunks, as opposed to one long chain, is what keeps the second small (Casacuberta et al.,
+        Let u = 2^-53, with B rows in a chunk, d columns and K outputs. Let kappa be the condition
+        number of the basis (Frobenius norm over least stretch; of scales, largest over least; 1
+        without a basis). A clipped gradient has norm at most ``(1 + 2 (d + K + 2) kappa u) C``.
+        The computed sum of n gradients is within ``kappa (B + n / B + 2 d + 2 + n^2 u) u n C`` of
+        the exact sum. The last two terms are for the addition of blocks of rows, in any number, by
+        `BlockObjective`. Both bounds count twice, once for each of two neighboring data sets. Sums
+        by chunks, in place of one long chain, keep the second bound small (Casacuberta et al.,
         "Widespread underestimation of sensitivity in differentially private libraries", CCS 2022).
-        The parts of a clip that k rows divide add up to ``1 + (k + 2) u`` at most.
+        The parts of a clipping norm that k rows divide add up to ``1 + (k + 2) u`` at most.
         """
         n_samples *= self._group_size
         chain = _chain(n_samples, self._n_columns * self._n_outputs)
@@ -283,7 +281,7 @@ class Objective:
 
     @property
     def _of_parts(self):
-        """At least k + 2, the units of rounding in a bound that k > 1 rows divide; else zero."""
+        """At least k + 2, the rounding units in a bound that k > 1 rows divide; else zero."""
         return 4 * (self._group_size - 1)
 
     @property
@@ -294,23 +292,22 @@ class Objective:
     def second_moment(
         self, row_norm: float, diagonal: bool, coef: np.ndarray | None = None
     ) -> np.ndarray:
-        """Sum over rows of ``x~ x~'``, each x~ first clipped to this L2 norm.
+        """Sum ``x~ x~'`` over rows, each x~ first clipped to this L2 norm.
 
-        With weights w it is ``sqrt(w) x~`` that is clipped, and in a group the squares of the norms
-        add up to that of the bound at most. Given the coefficients of one logistic output, w is
-        that times the second derivative of the loss of the row. In a basis P the rows are ``P' x~``
-        throughout. Private: it leaves the library through a mechanism only. Of shape (n_columns,
-        n_columns), or (n_columns,) if only its diagonal is asked for. It does not depend on the
-        target.
+        With weights w, ``sqrt(w) x~`` is clipped. In a group the squares of the clipped norms add
+        up to at most that of the bound. With the coefficients of one logistic output, the second
+        derivative of the loss of the row multiplies w. In a basis P the rows are ``P' x~``
+        throughout. Private: only a mechanism may release the sum. The shape is (n_columns,
+        n_columns), or (n_columns,) with `diagonal`. The sum does not depend on the target.
         """
         if self._basis is not None and (diagonal or self._basis.ndim == 1):
-            raise ValueError("In a basis the second moment is that in a matrix, and whole.")
+            raise ValueError("The second moment in a basis needs a matrix, and diagonal=False.")
         weights = 1.0
         if self._row_weights is not None:
             weights = np.sqrt(self._row_weights[: self.n_rows])
         if coef is not None:
             scores = self._scores(self._check_coef(coef, "coef"))[0, : self.n_rows]
-            # Of a score that is no number there is none.
+            # A score that is NaN has no second derivative.
             weights = weights * np.sqrt(np.nan_to_num(self.loss.second_derivative(scores)))
         scale = self._shrinkage(row_norm, weights)
         with one_blas_thread():
@@ -319,15 +316,15 @@ class Objective:
             )
 
     def _shrinkage(self, row_norm, weights):
-        """Weights of the rows, less where they would be longer than the bound.
+        """Return the weights of the rows, reduced where a norm would exceed the bound.
 
-        In a group the squares of the norms add up to that of the bound at most.
+        In a group the squares of the norms add up to at most that of the bound.
         """
         inverse = np.abs(self._signed[: self.n_rows])
         with np.errstate(over="ignore"):
             shrinkage = np.minimum(weights, row_norm * inverse)
-        # Each row is scaled before anything is multiplied. A scale of zero thereby removes a row of
-        # any finite size, where zero times an overflowing square would not be a number.
+        # Each row is scaled before all products. A scale of zero thereby removes a row of any
+        # finite size, where zero times an overflowing square would be NaN.
         scale = np.where(inverse > 0.0, shrinkage, 0.0)
         if self._groups is not None:
             norms = np.divide(scale, inverse, out=np.zeros_like(scale), where=inverse > 0.0)
@@ -336,34 +333,34 @@ class Objective:
         return scale
 
     def magnitude_histogram(self, powers: np.ndarray) -> np.ndarray:
-        """Number of elements x of each column of ``x~`` by sign and by the power of two below |x|.
+        """Count the elements x of each column of ``x~`` by sign and by the power of two below |x|.
 
-        Private: it leaves the library through a mechanism only. `powers` are whole numbers, each
-        one above the last. Shape (n_columns, 2 n_powers): those with ``2^k < x <= 2^(k + 1)`` for
-        each power k, at the last of them all larger ones too, and then the same of -x. Null records
-        count nowhere, nor does the intercept, and of a group only the first row that is no null
-        record. Whole numbers, free of rounding up to 2^53 records.
+        Private: only a mechanism may release the counts. `powers` are consecutive whole numbers.
+        Shape (n_columns, 2 n_powers): the number with ``2^k < x <= 2^(k + 1)`` for each power k,
+        and then the same of -x. The last power counts all larger elements too. Null records and the
+        intercept are not counted. In a group only the first row that is no null record is counted.
+        Counts are whole numbers, free of rounding up to 2^53 records.
         """
         counts = np.zeros((self._n_columns, 2 * len(powers)))
         counts[: self._rows.n_features] = self._rows.magnitude_histogram(self._counted(), powers)
         return counts
 
     def norm_histogram(self, bounds: np.ndarray) -> np.ndarray:
-        """Number of rows x, without the intercept, whose norm is between consecutive bounds.
+        """Count the rows x, without the intercept, whose norm is between consecutive bounds.
 
-        Private: it leaves the library through a mechanism only. Shape (bounds.size + 1,): at k
-        those with ``bounds[k - 1] < ||x|| <= bounds[k]`` up to rounding, each in one place. Which
-        rows are counted is as for `magnitudes`.
+        Private: only a mechanism may release the counts. Shape (bounds.size + 1,): at k the number
+        of rows with ``bounds[k - 1] < ||x|| <= bounds[k]`` up to rounding, each in one place. The
+        same rows are counted as for `magnitude_histogram`.
         """
         inverse = np.abs(self._signed[: self.n_rows])[self._counted()]
-        # Not by a power, which need not round alike wherever a row stands.
+        # A power might round differently by the position of a row; a square does not.
         with np.errstate(over="ignore"):
             squares = np.square(1.0 / inverse) - self._fit_intercept
         places = np.searchsorted(np.square(bounds), squares)
         return np.bincount(places, minlength=bounds.size + 1).astype(np.float64)
 
     def _counted(self):
-        """Which rows are no null records and, of a group, the first of those."""
+        """Return which rows are no null records and, in a group, the first such row."""
         counted = self._signed[: self.n_rows] != 0
         if self._groups is not None:
             rows = np.flatnonzero(counted)
@@ -385,22 +382,23 @@ class Objective:
             raise ValueError("Only columns of the table can be scaled, once, before any basis.")
         scaled = copy.copy(self)
         scaled._hold(self._rows.scaled(scales[: self._rows.n_features]))
-        # A null record stays one, though its norm may no longer overflow.
+        # A null record remains one, though its norm may no longer overflow.
         scaled._signed = np.where(self._signed != 0, self._signs * scaled._inverse_norms(), 0.0)
         return scaled
 
     def moment_rounding(self, n_samples: int) -> float:
-        """Bound on what rounding adds to the sensitivity of `second_moment`.
+        """Bound what rounding adds to the sensitivity of `second_moment`.
 
-        Relative to the square of the row bound, and with the sums of `rounding_slack`: each entry
-        sums products in chunks, a clipped row has a norm of at most ``(1 + (d + 12) u)
-        row_norm``, and scaling the entries of a triangle afterwards costs one more
-        rounding of each. In a basis a row is of a product with it, off by ``(d + 2) kappa u`` of
-        the norm, differently wherever it stands, and so for all rows if one before them goes; twice
-        that is counted. Where P takes off a near centre of length C, after the sum M: it and its
-        inverse make nothing longer than ``1 + C`` times, so that rows of ``s P' x~`` no longer than
-        R are no longer than ``(1 + C) R`` in M, errors in M grow by ``(1 + C)^2``, and two products
-        of two terms an entry add less than ``5 u (1 + C)^2 ||M||``.
+        The bound is relative to the square of `row_norm`, with the sums of `rounding_slack`. Each
+        element sums products in chunks. A clipped row has a norm of at most ``(1 + (d + 12) u)
+        row_norm``. The later scaling of a triangle costs one more rounding of each element.
+
+        In a basis a row is a product with P, whose error is ``(d + 2) kappa u`` of the norm. The
+        error depends on the position of the row, and so changes for all rows if one before them is
+        removed: twice the error is counted. If P subtracts a near centre of norm C, P is applied
+        after the sum M. P and its inverse increase norms by a factor of at most ``1 + C``: rows of
+        ``s P' x~`` of norm at most R have at most ``(1 + C) R`` in M. Errors in M grow by ``(1 +
+        C)^2``, and two products of two terms an element add less than ``5 u (1 + C)^2 ||M||``.
         """
         n_samples *= self._group_size
         norm = 2 * (self._n_columns + 12 + self._of_parts)
@@ -416,8 +414,8 @@ class Objective:
     def weighed(self, bound: float) -> "Objective":
         """Return the objective with the weight of each row times ``min(1, (bound / norm)^2)``.
 
-        A row then adds a gradient of norm `bound` at most where the loss has slopes up to 1, and
-        ``bound^2`` times its second derivative to the curvature.
+        A row then adds a gradient of norm at most `bound`, if the loss has slopes up to 1. To the
+        curvature the row adds at most ``bound^2`` times its second derivative.
         """
         weighed = copy.copy(self)
         with np.errstate(over="ignore"):
@@ -435,18 +433,18 @@ class Objective:
         loss_clip: float | None = None,
         clip: float | None = None,
     ) -> np.ndarray:
-        """Sums over rows of bounded losses at ``coef - step * direction`` for each step.
+        """Sum bounded losses over rows at ``coef - step * direction`` for each step.
 
-        Private: they leave the library through a mechanism only. Steps are equally spaced from 0.
-        A row of zeros, whose loss is constant, adds zero.
+        Private: only a mechanism may release the sums. Steps are equally spaced from 0. A row of
+        zeros, whose loss is constant, adds zero.
 
         With `loss_clip` (``inf`` for none) a row adds ``min(a_i l_i, loss_clip)``, with a_i its
-        weight times that of its class, or the k-th part of that clip in groups of up to k rows.
-        With `clip` instead, for one output, it adds the change since step 0 of a loss whose slopes
-        are capped, so that its gradient is that of `gradient_sum` with this `clip`: at most ``step
-        ||direction|| clip`` in size, in any basis, and of one sign at all steps. The rows of a
-        group divide the clip as they do for `gradient_sum` at `coef`: what they add together, some
-        of it above zero and some below, is at all steps within one such length.
+        weight times that of its class. In groups of up to k rows the bound is the k-th part of
+        `loss_clip`. With `clip` instead, for one output, a row adds the change since step 0 of a
+        loss whose slopes are capped. The gradient of this loss is that of `gradient_sum` with this
+        `clip`. The change is at most ``step ||direction|| clip`` in size, in any basis, and of one
+        sign at all steps. The rows of a group divide `clip` as for `gradient_sum` at `coef`. Their
+        changes, of either sign, add up to values within one window of that length at all steps.
 
         Scores at `coef` are kept, so that the next `gradient_sum` or `line_losses` at one of these
         points does not compute them again.
@@ -480,20 +478,20 @@ class Objective:
         return sums
 
     def line_rounding(self, n_samples: int, bound: float) -> float:
-        """Bound on the rounding error of each of the sums of `line_losses`.
+        """Bound the rounding error of each of the sums of `line_losses`.
 
         `n_samples` is the public number of records (not read from the data), at least their actual
-        number; `bound` the most that a record may add: `loss_clip`, or ``step ||direction|| clip``.
-        The computed sum is within the result of a sum of terms of at most `bound`, each a function
-        of one record.
+        number. `bound` is the most that a record may add: `loss_clip`, or ``step ||direction||
+        clip``. The result bounds the distance of the computed sum from a sum of terms of at most
+        `bound`, each a function of one record.
 
         Notes
         -----
-        With u = 2^-53, B rows in a chunk, kappa the condition number of the basis and a the largest
-        weight of a row times that of a class: the sum is within ``(B + n / B + 10 + n^2 u) u n
-        bound`` of the sum of its terms, in however many blocks it is made; the products of factors
-        that replace sums of logarithms are exact to ``2048 u a`` per row; and a row's slope along
-        the direction to ``2 (d + 2) kappa u`` of its bound, that of the parts of it aside.
+        Let u = 2^-53, with B rows in a chunk. Let kappa be the condition number of the basis and a
+        the largest row weight times class weight. The sum is within ``(B + n / B + 10 + n^2 u)
+        u n bound`` of the sum of its terms, for any number of blocks. The products of factors that
+        replace sums of logarithms are exact to ``2048 u a`` per row. The slope of a row along the
+        direction is exact to ``2 (d + 2) kappa u`` of its bound, without the error of its parts.
         """
         n_samples *= self._group_size
         sums = (_chain(n_samples, 1) + 8) * n_samples
@@ -505,19 +503,19 @@ class Objective:
     def in_basis(
         self, basis: np.ndarray, stretches: tuple[float, float] | None = None
     ) -> "Objective":
-        """Return the same objective in coefficients v, where those of now are ``basis @ v``.
+        """Return the same objective in coefficients v, where the current ones are ``basis @ v``.
 
         P has shape (coef_shape[0], k); a vector of positive scales stands for a diagonal matrix,
-        which is never formed. `stretches` are those of the result, where they are known: to find
-        them takes a decomposition.
+        which is never formed. `stretches` are those of the result, where they are known; otherwise
+        they need a decomposition.
 
-        Rows become ``P' x~`` and their norms, which decide the clip, are those of ``P' x~``. The
-        data are shared, and multiplied by a triangle in place of P, for the norms only: the margins
-        need ``P v`` and the gradient is P' times a sum in the original columns.
+        Rows become ``P' x~`` and are clipped by the norms of ``P' x~``. The data are shared, and
+        multiplied for the norms only, by a triangle in place of P. The margins need ``P v`` and the
+        gradient is P' times a sum in the original columns.
 
-        A P that does not span every direction may shorten a row at will, and rounding errors would
-        then be large beside its clipped gradient. Such a row is clipped as if its norm had been
-        reduced by no more than a factor of 1024 below the least stretch of P.
+        A P that does not span every direction may reduce a row norm without limit. Rounding errors
+        would then be large relative to the clipped gradient. Such a row is clipped by a norm of at
+        least the least stretch of P, divided by 1024, times the norm of x~.
         """
         basis = np.asarray(basis, dtype=np.float64)
         length = self.coef_shape[0]
@@ -538,12 +536,12 @@ class Objective:
         with one_blas_thread():
             rotated.stretches = extreme_singular_values(basis) if stretches is None else stretches
             norms = self._inverse_norms(basis, rotated.stretches)
-        # What is null in the table stays null: scaled columns may have made its norm finite.
+        # A null record of the table remains one: scaled columns may have made its norm finite.
         rotated._signed = np.where(self._signed != 0, self._signs * norms, 0.0)
         return rotated
 
     def _rows_of(self, records):
-        """Numbers of the rows of these records."""
+        """Return the row numbers of these records."""
         if self._groups is None:
             return records
         chosen = np.zeros(self.n_records, dtype=bool)
@@ -551,7 +549,7 @@ class Objective:
         return np.flatnonzero(chosen[self._groups])
 
     def _part(self, rows):
-        """The objective of some of the rows."""
+        """Return the objective of some of the rows."""
         part = copy.copy(self)
         part._hold(self._rows.taken(rows))
         part._signs, part._signed = _padded(self._signs[rows]), _padded(self._signed[rows])
@@ -570,8 +568,8 @@ class Objective:
         return coef
 
     def _times_basis(self, array, *, transpose=False):
-        """P times an array, or its transpose times it."""
-        # Not by the reference: what holds the kernels to account shares nothing with them.
+        """Return P, or its transpose, times an array."""
+        # The code of the reference is not used here: the check of the kernels is independent.
         if self._basis is None:
             return array
         if self._basis.ndim == 1:
@@ -579,7 +577,7 @@ class Objective:
         return (self._basis.T if transpose else self._basis) @ array
 
     def _split(self, coef):
-        """Coefficients of the original columns, as the kernels want them, and intercepts."""
+        """Return the coefficients of the original columns, for the kernels, and intercepts."""
         coef = self._times_basis(coef.reshape(len(coef), self._n_outputs))
         n_features = self._rows.n_features
         features = np.zeros((self._n_outputs, self._rows.width))
@@ -587,7 +585,7 @@ class Objective:
         return features, coef[-1].copy() if self._fit_intercept else np.zeros(self._n_outputs)
 
     def _rescaled(self, array):
-        """Coefficients (n_features, K) of the columns as stored, or gradients in scaled ones."""
+        """Return coefficients (n_features, K) of stored columns, or gradients in scaled ones."""
         scales = self._rows.scales
         return array if scales is None else scales[:, np.newaxis] * array
 
@@ -599,12 +597,12 @@ class Objective:
             run_chunks(task, n_chunks, self._n_threads)
 
     def _take_line(self, coef):
-        """Scores carried to `coef`, if possible; popped, so that two threads never share them."""
+        """Take the scores carried to `coef`, if possible; two threads never share them."""
         line = self.__dict__.pop("_line", None)
         return line if line is not None and line.carry_to(coef) else None
 
     def _scores(self, coef, out=None):
-        """Scores of all rows, shape (K, padded rows)."""
+        """Return the scores of all rows, shape (K, padded rows)."""
         features, bias = self._split(coef)
         if out is None:
             out = np.zeros((self._n_outputs, self._signed.size))
@@ -618,11 +616,10 @@ class Objective:
 
 
 def rows_per_chunk(n_rows: int, n_values: int) -> int:
-    """Rows in a chunk when each partial sum holds `n_values` numbers.
+    """Return the number of rows in a chunk when each partial sum holds `n_values` numbers.
 
-    About sqrt(n_rows), which minimises the rounding error of the sum, but enough rows to pay for
-    the chunk and its partial sum, and few enough chunks for the partial sums to stay small (32 MB
-    in all).
+    The number is about sqrt(n_rows), which minimises the rounding error of the sum. Each chunk has
+    enough rows to be worth its partial sum, and all partial sums together take at most 32 MB.
     """
     most = n_rows * n_values // _MAX_PARTIAL_VALUES
     rows = max(_MIN_ROWS, math.isqrt(n_rows), n_values // 4, most)
@@ -630,16 +627,16 @@ def rows_per_chunk(n_rows: int, n_values: int) -> int:
 
 
 def _chain(n_samples, n_values):
-    """Bound on the error of a sum over records, over u and the sum of their bounds; rising in n."""
+    """Bound the error of a sum over records, over u and the sum of their bounds; rising in n."""
     rows = rows_per_chunk(n_samples, n_values)
     return rows + n_samples / rows + 2 + n_samples**2 * _UNIT_ROUNDOFF
 
 
 def inverse_norms(rows, fit_intercept, run, basis=None, least=None):
-    """One over the norm of each ``x~``, padded with zeros to whole groups; zero for a null record.
+    """Return one over the norm of each ``x~``, zero for a null record, padded to whole groups.
 
-    With a basis P, a triangle or scales, those of ``P' x~``, and norms are at least `least` (n,).
-    `run` shares chunks among threads.
+    With a basis P, a triangle or scales, the norms are those of ``P' x~``, and at least `least`
+    (n,). `run` shares chunks among threads.
     """
     inverse = _padded(np.zeros(rows.n_rows))
 
@@ -655,13 +652,13 @@ def inverse_norms(rows, fit_intercept, run, basis=None, least=None):
 
 
 def triangle_of(basis, stretches):
-    """A matrix in which every row is as long as in the basis P, and half of which is zero.
+    """Return a triangular matrix in which every row norm is that in the basis P, or larger.
 
-    That is R' for ``P' = Q R``, times what makes no row shorter than ``P' x~``: with ``P' = Q R +
-    E`` and ``Q' Q = I + F``, whatever rounding has made of Q and R, ``||P' x|| <= (1 + ||F||) ||R
-    x|| + ||E|| ||x||``, where the norm that is taken is at least the least stretch times ||x||.
-    Rounding adds at most ``d^1.5 u ||P||`` to what is found of E, and ``d^2 u`` to what is of F,
-    which is no more beside the least stretch, as ``||P||`` is that sqrt(d) times or more.
+    The matrix is R' for ``P' = Q R``, times a factor that makes no norm smaller than that of ``P'
+    x~``. Let ``P' = Q R + E`` and ``Q' Q = I + F`` for the computed Q and R. Then ``||P' x|| <= (1
+    + ||F||) ||R x|| + ||E|| ||x||``, and the norm that is used is at least the least stretch times
+    ||x||. Rounding adds at most ``d^1.5 u ||P||`` to the computed E, and ``d^2 u`` to F: no more
+    relative to the least stretch, as ``||P||`` is at least sqrt(d) times that stretch.
     """
     q, r = np.linalg.qr(basis.T)
     largest, least = stretches
@@ -670,14 +667,14 @@ def triangle_of(basis, stretches):
 
 
 def extreme_singular_values(basis):
-    """Frobenius norm of a basis and how much it shortens a vector at most, as `in_basis` says."""
+    """Return the Frobenius norm of a basis, and its least stretch as in `in_basis`."""
     if basis.ndim == 1:
         return basis.max(), basis.min()
     stretches = np.linalg.svd(basis, compute_uv=False)
-    # What is below is rounding, not a direction that the basis spans.
+    # Smaller singular values are rounding errors, not directions that the basis spans.
     stretches = stretches[stretches > _RANK_TOLERANCE * stretches.max(initial=0.0)]
     if stretches.size == 0:
-        raise ValueError("basis must not be zero: it leaves no direction to move in.")
+        raise ValueError("basis must not be zero.")
     least = stretches[-1]
     if stretches.size < len(basis):
         least /= _MAX_SHORTENING
@@ -716,18 +713,18 @@ def _check_target(target, n_rows, n_outputs):
 
 
 def _padded(values):
-    """Values of the rows, followed by zeros up to a whole number of groups."""
+    """Append zeros to the values of the rows, up to a whole number of groups."""
     return np.pad(values, (0, -len(values) % ROW_GROUP))
 
 
 class Line:
-    """A line of coefficients being searched: scores where it begins, and those of its direction.
+    """A line of coefficients in a search: the scores at its start, and those of its direction.
 
     A step along ``coef - step * direction`` changes scores by ``-step`` times those of the
-    direction, so that an iteration of a line search need not read the data for the scores at its
-    new coefficients. Whether they may be carried is decided by coefficients, directions and steps
-    alone, never by data. `scores` (K, padded rows) are those of `coef`. Arrays of the caller are
-    copied: it may change them afterwards. One `Objective` owns a line, which is never shared.
+    direction. So an iteration of a line search need not read the data for the scores at its new
+    coefficients. Coefficients, directions and steps alone decide whether scores are carried, never
+    data. `scores` (K, padded rows) are those of `coef`. Arrays of the caller are copied, and may
+    change afterwards. One `Objective` owns a line, which is never shared.
     """
 
     def __init__(self, coef: np.ndarray, scores: np.ndarray) -> None:
@@ -762,7 +759,7 @@ class Line:
         """Sum the losses of all rows at each step; see `Objective.line_losses`.
 
         `targets` are the signed inverse norms of rows, their classes, and the weights of classes
-        and of rows; `divided` says whether these divide a clip; `run` shares chunks among threads.
+        and of rows; `divided` says whether these divide `clip`; `run` shares chunks among threads.
         """
         signed, classes, *weights = targets
         n_steps, n_rows = self._steps.size, signed.size

@@ -1,7 +1,7 @@
-"""The clipped sum in plain numpy: what the compiled kernels are held to.
+"""The clipped sum in plain numpy: the specification of the compiled kernels.
 
-Short enough to be read, and slower: the oracle of the tests, what every fit checks some rows of one
-of its sums against, and what fits compute with where the environment says ``DPGLM_KERNELS=numpy``.
+The code is short and slow. It is the oracle of the tests, and every fit checks some rows of one of
+its sums against this code. Fits with ``DPGLM_KERNELS=numpy`` in the environment use it alone.
 """
 
 import math
@@ -13,9 +13,9 @@ from scipy import sparse
 from dpglm.losses import Loss
 
 _UNIT_ROUNDOFF = 2.0**-53
-# The residuals of the kernels are right to within this, by the tests of their exponential.
+# Error of the kernels' residuals, by the tests of their exponential.
 _RESIDUAL_ERROR = 2.0**-45
-# Beyond it squares and products may overflow in one order of operations and not in another.
+# Beyond this, squares and products may overflow in one order of operations and not in another.
 _LARGE = 1e150
 # The part of a norm by which two ways to compute it may differ.
 _NORM_ERROR = 2.0**-20
@@ -26,7 +26,7 @@ _LEAST_SIZE, _LARGEST_SIZE = 2.0**-60, 2.0**60
 
 
 def _times(basis: np.ndarray | None, array: np.ndarray, *, transpose: bool = False) -> np.ndarray:
-    """P times an array, or its transpose times it; None is the identity, a vector a diagonal."""
+    """Return P or P' times an array; a P of None is the identity, a vector a diagonal."""
     if basis is None:
         return array
     if basis.ndim == 1:
@@ -35,7 +35,7 @@ def _times(basis: np.ndarray | None, array: np.ndarray, *, transpose: bool = Fal
 
 
 def row_norms(rows: np.ndarray | sparse.csr_array) -> np.ndarray:
-    """Norm of each row; small rows are scaled first, so that their squares do not underflow."""
+    """Return the norm of each row; small rows are first scaled, against underflow of squares."""
     squares = _squared_norms(rows)
     norms = np.sqrt(squares)
     small = np.flatnonzero(squares < SMALL_SQUARE)
@@ -55,7 +55,7 @@ def _squared_norms(rows):
 def image_norms(
     rows: np.ndarray | sparse.csr_array, basis: np.ndarray | None, fit_intercept: bool
 ) -> np.ndarray:
-    """Norm of each ``x~``, or ``P' x~``; sparse rows stay sparse if P is diagonal."""
+    """Return the norm of each ``x~``, or ``P' x~``; sparse rows stay sparse if P is diagonal."""
     if basis is None:
         return np.hypot(row_norms(rows), float(fit_intercept))
     if basis.ndim == 1:
@@ -68,7 +68,7 @@ def image_norms(
 
 
 def scaled_columns(rows, scales):
-    """Rows with each column multiplied."""
+    """Multiply each column by its scale."""
     if not sparse.issparse(rows):
         return rows * scales
     scaled = (rows.data * scales[rows.indices], rows.indices, rows.indptr)
@@ -78,10 +78,10 @@ def scaled_columns(rows, scales):
 def parts_of_groups(sizes: np.ndarray, groups: np.ndarray) -> np.ndarray:
     """Return the part of each row in its group (n,), in proportion to sizes relative to a bound.
 
-    Whatever the sizes are, numbers or not: the parts are positive, depend on the rows of the group
-    alone, and add up to one in each group, so that rows of which each is clipped to its part of a
-    bound keep to it together. Where the sizes add up to no more than 1 none is above its part. A
-    row alone has all of it, exactly.
+    For all sizes, NaN included, the parts are positive and depend on the rows of the group alone.
+    They add up to one in each group: rows that are each clipped to their part of a bound are
+    together within the bound. If the sizes add up to at most 1, none is above its part. The part
+    of a single row is exactly one.
     """
     usable = np.where(sizes > _LEAST_SIZE, np.minimum(sizes, _LARGEST_SIZE), _LEAST_SIZE)
     return usable / np.bincount(groups, usable)[groups]
@@ -89,13 +89,13 @@ def parts_of_groups(sizes: np.ndarray, groups: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Reference:
-    """Rows and labels, and sums over them without any cleverness.
+    """Rows and labels, and sums over them in plain arithmetic.
 
     ``x`` are rows of X in float64, dense or CSR; ``target`` is -1 or +1 for one output, and the
-    class for several; ``inverse_norms`` are those that the kernels clip by, of ``x~`` or of
-    ``P' x~`` in a basis P, zero for a row that adds nothing, and those of rows that divide a clip
-    times their ``parts`` of it. ``weights`` are those of the classes, and ``row_weights`` those of
-    the rows, or None.
+    class for several. ``inverse_norms`` are those that the kernels clip by, of ``x~`` or of
+    ``P' x~`` in a basis P; zero for a row that adds nothing. For rows that divide a clipping norm
+    they are multiplied by their ``parts`` of it. ``weights`` are those of the classes, and
+    ``row_weights`` those of the rows, or None.
     """
 
     x: np.ndarray | sparse.csr_array
@@ -114,21 +114,20 @@ class Reference:
         return self._added(c).reshape(coef.shape)
 
     def sizes(self, scores: np.ndarray, clip: float) -> np.ndarray:
-        """Norms of the gradients (n,) at scores (n, K), over the clip; zero for a null row."""
+        """Return the gradient norms (n,) at scores (n, K), over `clip`; zero for a null row."""
         residuals = np.sqrt(np.square(self._residuals(scores)).sum(axis=1))
         return self._weight(scores) * residuals * self._norms / clip
 
     def excess(self, found: np.ndarray, coef: np.ndarray, clip: float, rounding: float) -> float:
-        """Return by how much a sum that was found is farther from `gradient_sum` than it may be.
+        """Return by how much a found sum is farther from `gradient_sum` than rounding explains.
 
-        `rounding` bounds what rounding did to it but for its scores, relative to the clip. Infinite
-        if a row is longer than the kernels take it to be.
+        `rounding` bounds the rounding errors of the found sum except those of its scores, relative
+        to the clipping norm. The result is infinite if a row norm exceeds that of the kernels.
 
         Notes
         -----
-        Both are within what rounding their scores, and adding their rows, does to either of the
-        exact sum. So no right kernel fails on any data, and that none failed says nothing about
-        them.
+        Both sums differ from the exact sum by at most the errors of rounded scores and of added
+        rows. So a right kernel passes on all data, and passing reveals nothing about the data.
         """
         if not self._norms_hold():
             return math.inf
@@ -138,18 +137,18 @@ class Reference:
         difference = float(np.linalg.norm(found - self._added(c).reshape(coef.shape)))
         of_both = self._score_error(w, scores, clip)
         excess = difference - of_both - self._addition_error(c) - rounding * clip
-        # What is not a number is no sum of clipped rows.
+        # NaN is not a sum of clipped rows: the comparison is false, and NaN is returned.
         return 0.0 if excess <= 0 else excess
 
     def _score_error(self, w: np.ndarray, scores: np.ndarray, clip: float) -> float:
-        """Bound on how far two sums may be from one another because their scores are rounded.
+        """Bound the distance of two sums that is due to the rounding of their scores.
 
         Notes
         -----
         Two computations of a score differ by less than ``4 (d + 4) u ||x_i|| ||w||``, which moves
-        the residual of the row by some e_i; clipping is a projection, so that what the row adds
-        moves by at most ``min(2 C, a_i e_i ||x_i||)``, where C is its part of the clip. A row so
-        large that its square overflows in one order of operations and not in another may add
+        the residual of the row by some e_i. Clipping is a projection: the clipped gradient of the
+        row moves by at most ``min(2 C, a_i e_i ||x_i||)``, where C is its part of the clipping
+        norm. A row whose square overflows in one order of operations and not in another may add
         anything up to C.
         """
         lengths = image_norms(self.x, None, self.fit_intercept)
@@ -160,27 +159,27 @@ class Reference:
         return float(np.minimum(2 * clip * self.parts, moved).sum())
 
     def _addition_error(self, c: np.ndarray) -> float:
-        """Bound on what rounding does to the sum of the rows, given their coefficients.
+        """Bound the rounding error of the sum of the rows, given their coefficients.
 
         Notes
         -----
-        Products and additions of n rows, in any order, and those with P' then move the sum by at
-        most ``(n + d + 2) u || |P|' sum_i |c_i| |x~_i| ||`` (Higham, "Accuracy and stability of
-        numerical algorithms", SIAM 2002, Section 3.5).
+        The products and additions of n rows, in any order, then those with P', move the sum by at
+        most ``(n + d + 2) u || |P|' sum_i |c_i| |x~_i| ||``. See Higham, "Accuracy and stability of
+        numerical algorithms", SIAM 2002, Section 3.5.
         """
         basis = None if self.basis is None else np.abs(self.basis)
         sizes = replace(self, x=abs(self.x), basis=basis)._added(np.abs(c))
         return (len(c) + self.x.shape[1] + 2) * _UNIT_ROUNDOFF * float(np.linalg.norm(sizes))
 
     def _norms_hold(self) -> bool:
-        """Whether no row is longer than the kernels take it to be."""
+        """Return whether no row norm exceeds that of the kernels."""
         lengths = image_norms(self.x, self.basis, self.fit_intercept)
         usual = (self.inverse_norms > 0) & (lengths > 1 / _LARGE) & (lengths < _LARGE)
         taken = self.inverse_norms / self.parts
         return bool((taken[usual] * lengths[usual] <= 1 + _NORM_ERROR).all())
 
     def _original(self, coef: np.ndarray) -> np.ndarray:
-        """Coefficients of the columns, shape (n_columns, K)."""
+        """Return the coefficients of the original columns, shape (n_columns, K)."""
         return _times(self.basis, coef.reshape(len(coef), -1))
 
     def _scores(self, w: np.ndarray) -> np.ndarray:
@@ -191,7 +190,7 @@ class Reference:
         return np.vecdot(self.x[:, np.newaxis, :], coef.T) + intercept
 
     def _added(self, c: np.ndarray) -> np.ndarray:
-        """Sum of the rows ``P' x~`` times their coefficients, shape (length, K)."""
+        """Sum the rows ``P' x~`` times their coefficients, shape (length, K)."""
         total = self.x.T @ c
         if self.fit_intercept:
             total = np.vstack([total, c.sum(axis=0)])
@@ -208,19 +207,19 @@ class Reference:
         return weight if self.row_weights is None else weight * self.row_weights
 
     def _residuals(self, scores: np.ndarray) -> np.ndarray:
-        """Derivative of the loss of each row in its scores (n, K)."""
+        """Return the derivative of the loss of each row in its scores (n, K)."""
         one = scores.shape[1] == 1
         residuals = self.loss.derivative(scores[:, 0] if one else scores, self.target)
         return residuals.reshape(scores.shape)
 
     def _coefficients(self, scores: np.ndarray, clip: float) -> np.ndarray:
-        """c (n, K) with ``c_i = min(a_i, C / (||r_i|| ||x_i||)) r_i``: ``||c_i|| ||x_i|| <= C``."""
+        """Return ``c_i = min(a_i, C / (||r_i|| ||x_i||)) r_i``, so ``||c_i|| ||x_i|| <= C``."""
         residuals = self._residuals(scores)
-        # By the largest entry first: the square of a small residual vanishes, and passes the clip.
+        # Scale by the largest element: a residual whose square underflows would not be clipped.
         largest = np.abs(residuals).max(axis=1, keepdims=True)
         direction = residuals / np.where(largest > 0, largest, 1.0)
         size = np.sqrt(np.square(direction).sum(axis=1))
-        # Without a clip that of a null row, inf times 0, is no number; it is not used.
+        # Without clipping the bound of a null row, inf times 0, is NaN; it is not used.
         with np.errstate(invalid="ignore"):
             most = clip * self.inverse_norms
         length = np.minimum(self._weight(scores) * (largest[:, 0] * size), most)
@@ -229,7 +228,7 @@ class Reference:
         return np.where(usable[:, np.newaxis], direction * scale[:, np.newaxis], 0.0)
 
     def _moved(self, scores: np.ndarray, shift: np.ndarray) -> np.ndarray:
-        """Bound on how far what each row adds moves when none of its scores moves by more."""
+        """Bound how far the gradient of each row moves if its scores move by at most `shift`."""
         if math.isfinite(self.loss.curvature):
             moved = self.loss.curvature * math.sqrt(scores.shape[1]) * shift
         else:

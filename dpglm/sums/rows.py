@@ -32,14 +32,14 @@ from dpglm.schema.values import check_sparse, without_duplicates
 from dpglm.sums.reference import SMALL_SQUARE, image_norms, scaled_columns
 
 _CACHE_LINE = 64
-# Rounding errors of products that are made before a centre is taken off grow with its fourth power.
+# Rounding errors of products before the subtraction of a centre grow with its fourth power.
 _LONGEST_CENTRE = 7.0
 # Fixed numbers without a pattern, by which the words of 8 kB of rows are multiplied.
 _FACTORS = np.frombuffer(hashlib.shake_128(b"dpglm").digest(2**14), dtype="<u8")
 
 
 def rows_of(X):
-    """The rows of an array or a CSR matrix, which is copied unless its rows are contiguous."""
+    """Return the rows of an array or CSR matrix, copied unless its rows are contiguous."""
     if sparse.issparse(X):
         rows = SparseRows(X)
     elif isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype in (np.float64, np.float32):
@@ -55,9 +55,9 @@ class _Rows:
     """Rows of `n_values` numbers that are stored in `_X`, a float64 or float32 array or CSR matrix.
 
     With `scales` (n_features,), powers of two, the rows are those stored with their columns
-    multiplied, and nothing is copied. The kernels read columns as stored: who calls them multiplies
-    their coefficients and gradients. Products with powers of two are exact, so that sums round as
-    those of a scaled copy do.
+    multiplied, and nothing is copied. The kernels read columns as stored: callers multiply
+    coefficients and gradients. Products with powers of two are exact, so that sums round as those
+    of a scaled copy do.
     """
 
     def __init__(self, X, n_values):
@@ -66,32 +66,32 @@ class _Rows:
         self.n_values, self.scales = n_values, None
 
     def block(self, start, stop):
-        """Rows [start, stop) in float64."""
+        """Return rows [start, stop) in float64."""
         rows = self._stored(start, stop)
         if self.scales is not None:
             rows = scaled_columns(rows, self.scales)
-            # What overflows is in null records: they count zero times, and infinity must not.
+            # Only null records overflow: they count zero times, and zero times infinity is NaN.
             values = rows.data if sparse.issparse(rows) else rows
             np.clip(values, -LARGEST, LARGEST, out=values)
         return rows
 
     def _stored(self, start, stop):
-        """Rows [start, stop) in float64, their columns as stored."""
+        """Return rows [start, stop) in float64, their columns as stored."""
         return self._X[start:stop].astype(np.float64, copy=False)
 
     def _of_stored(self, basis):
-        """The basis, or its diagonal, that does to columns as stored what this does to the rows."""
+        """Return the basis, or its diagonal, for columns as stored."""
         if self.scales is None:
             return basis
         scales = np.append(self.scales, np.ones(len(basis) - self.n_features))
         return (scales * basis.T).T
 
     def fingerprint(self):
-        """Type and shape, and a number for each 8 kB as stored; rows that have changed have others.
+        """Return type, shape, and a number for each 8 kB as stored, to detect changed rows.
 
-        With factors drawn at random a change of words by d, each less than 2^32 in size, goes
-        unnoticed, as ``sum_j factor_j d_j = 0`` modulo 2^64, in at most one case of 2^33. That
-        these were drawn once, and are public, matters for changes that are made to pass only.
+        Let a change of words be d, each less than 2^32 in size. With random factors ``sum_j
+        factor_j d_j = 0`` modulo 2^64 has a probability of at most 2^-33. The factors are fixed and
+        public, which matters only for changes that are made to pass.
         """
         X = self._X
         parts = [np.array([X.dtype.itemsize, *X.shape], dtype=np.uint64)]
@@ -102,20 +102,21 @@ class _Rows:
         return np.concatenate(parts)
 
     def taken(self, rows):
-        """The rows of these numbers, copied."""
+        """Copy the rows of these numbers."""
         return type(self)(self._X[rows]).scaled(self.scales)
 
     def scaled(self, scales):
-        """The same rows with their columns as stored multiplied by powers of two."""
+        """Return the same rows with their columns as stored multiplied by powers of two."""
         rows = copy.copy(self)
         rows.scales = scales
         return rows
 
     def inverse_norms(self, start, stop, fit_intercept, basis=None, least=None):
-        """One over the norms of rows ``x~``, or ``P' x~`` and then `least` or more; zero if null.
+        """Return one over the norm of each row ``x~``, or of ``P' x~``; zero if null.
 
-        `start` is at a whole group. Of a matrix P column k is zero before row k. Norms depend on
-        their own row to the last bit, but for those below 2^-450 in a matrix.
+        `start` is at a whole group. Norms in a basis are at least `least`. In a matrix P column k
+        is zero before row k. Norms depend on their row to the last bit, but in a matrix only from
+        2^-450 on.
         """
         stored = self._of_stored(np.ones(self.n_features) if basis is None else basis)
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
@@ -140,16 +141,16 @@ class _Rows:
         if not usable.all():
             # The inverse of a norm that is not finite, or zero, counts as zero: a null record.
             inverse[~usable] = 0.0
-            # What is not finite is found before there is a basis.
+            # Values that are not finite are found before there is a basis.
             if basis is None and not np.isfinite(squares).all():
                 _check_finite(self._stored(start, stop))
         return inverse
 
     def second_moment(self, scale, fit_intercept, diagonal, chunk_rows, basis=None):
-        """Sum over rows of ``s_i^2 x~_i x~_i'``, or its diagonal, given a scale for each row.
+        """Sum ``s_i^2 x~_i x~_i'`` over rows, or its diagonal, given a scale for each row.
 
-        With a basis P, a matrix, the rows are ``P' x~``, and there is no diagonal. Where P only
-        centres the columns, not far, it comes after the sum, which is then as fast as any.
+        With a basis P, a matrix, the rows are ``P' x~``, and there is no diagonal. If P only
+        centres the columns, at a near centre, P is applied after the sum, without loss of speed.
         """
         if basis is not None and near_centre(basis) is not None:
             total = self.second_moment(scale, fit_intercept, diagonal, chunk_rows)
@@ -169,7 +170,7 @@ class _Rows:
             images = rows @ stored[: self.n_features]
             if fit_intercept:
                 images += stored[-1]
-            # A row that counts for nothing may be too long for a product.
+            # The product of a row of scale zero may overflow.
             images = np.where(part[:, np.newaxis] > 0.0, images, 0.0) * part[:, np.newaxis]
             total = total + images.T @ images
         return self._of_stored(self._of_stored(total)) if diagonal else total
@@ -190,7 +191,7 @@ class DenseRows(_Rows):
     def _squares(self, start, stop, scales, images, bias):
         squares = np.empty(_padded(stop - start))
         if images is not None:
-            # Eight coordinates after the other, so that they are read from one end to the other.
+            # In groups of eight coordinates, so that memory is read in order.
             images = images.reshape(self.n_features, -1, ROW_GROUP).swapaxes(0, 1).reshape(-1)
         dense_squares(*self._data, scales, images, bias, start, squares)
         return squares[: stop - start]
@@ -198,7 +199,7 @@ class DenseRows(_Rows):
     def magnitude_histogram(self, counted, powers):
         """Count the elements of each column in counted rows, shape (n_features, 2 n_powers).
 
-        See `Objective.magnitudes`.
+        See `Objective.magnitude_histogram`.
         """
         rows, _, n_features = self._data
         counts = np.zeros((2 * len(powers), n_features))
@@ -277,7 +278,7 @@ class SparseRows(_Rows):
 
 
 def near_centre(basis):
-    """Norm of c where ``P' x~`` is x~ less c times its last entry, if that is near; else None."""
+    """Return ``||c||`` if ``P' x~`` is x~ less c times its last element and c near; else None."""
     if basis.ndim != 2 or len(basis) != len(basis.T):
         return None
     length = np.linalg.norm(basis[-1, :-1])
@@ -290,7 +291,7 @@ def _padded(size):
 
 
 def _lengthened(array, width):
-    """Followed by zeros along the last axis."""
+    """Append zeros along the last axis."""
     longer = np.zeros((*array.shape[:-1], width))
     longer[..., : array.shape[-1]] = array
     return longer
@@ -303,7 +304,7 @@ def _stored_floats(dtype, power):
 
 
 def _aligned(size):
-    """Empty vector that begins with a cache line."""
+    """Return an empty vector that begins with a cache line."""
     buffer = np.empty(size * 8 + _CACHE_LINE, dtype=np.uint8)
     start = -buffer.ctypes.data % _CACHE_LINE
     return buffer[start : start + size * 8].view(np.float64)
@@ -317,7 +318,7 @@ def _check_finite(rows):
 
 
 def _read_only(array):
-    """View that cannot be written: one compiled kernel then serves memory-mapped data as well."""
+    """Return a read-only view: one compiled kernel then serves memory-mapped data as well."""
     view = array.view()
     view.flags.writeable = False
     return view

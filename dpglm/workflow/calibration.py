@@ -35,25 +35,25 @@ class _OnNoisyTable(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimator
     Parameters
     ----------
     estimator : classifier
-        Fitted, and taken as public; as it is, or in scikit-learn's `FrozenEstimator`.
+        Fitted, and taken as public; bare, or in scikit-learn's `FrozenEstimator`.
 
     Attributes
     ----------
     classes_ : ndarray of shape (2,)
     privacy_ : PrivacyLedger
-        What `fit` cost. On records that the estimator was not fitted to, the total of both is the
-        larger of the two, if you assert that they are disjoint and that no record decided where
-        another went, as none does in `private_train_test_split`.
+        Cost of `fit`. On records that the estimator was not fitted to, the total of both is the
+        larger of the two. For this you assert that the records are disjoint and that no record
+        decided where another went, as none does in `private_train_test_split`.
     """
 
     estimator: BaseEstimator
 
-    # The name of what a fit learns, beside the cost. Subclasses have `_check`, which refuses a bad
-    # parameter, and `_learn`, which returns what follows from the table that was released.
+    # The name of what a fit learns, in addition to the cost. In subclasses `_check` refuses a bad
+    # parameter, and `_learn` returns what follows from the table that was released.
     _learned: ClassVar[str]
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Learn from held-out records; the estimator, which is fitted already, stays as it is.
+        """Learn from held-out records; the estimator, which is fitted already, is not changed.
 
         Parameters
         ----------
@@ -88,7 +88,7 @@ class _OnNoisyTable(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimator
         )
         if not released.table.is_visible:
             warnings.warn(
-                "The noise could hide one of the classes: use more records or a larger epsilon.",
+                "A class may be below the noise level: use more records or a larger epsilon.",
                 UtilityWarning,
                 stacklevel=4,
             )
@@ -123,8 +123,8 @@ def _prior(table: NoisyTable) -> tuple[np.ndarray, np.ndarray]:
 class PrivateCalibratedClassifier(_OnNoisyTable):
     """Private counterpart of `CalibratedClassifierCV(FrozenEstimator(estimator))`.
 
-    It counts held-out records by label and by the log-odds that the estimator gives them (64 bins),
-    with noise, once, and maps log-odds to what these counts say.
+    It releases one noisy table: counts of held-out records by label and by the estimator's log-odds
+    (64 bins). It maps log-odds to what these counts say.
 
     Parameters
     ----------
@@ -139,8 +139,8 @@ class PrivateCalibratedClassifier(_OnNoisyTable):
     Notes
     -----
     Guarantee: (epsilon, delta)-differential privacy for the held-out records, by one Gaussian
-    release of L2 sensitivity 1.55, or sqrt(2) times that under ``"replace_one"``
-    (`dpglm.workflow.releases.ScoreVault.noisy_table`); all else follows from it.
+    release (`dpglm.workflow.releases.ScoreVault.noisy_table`). Its L2 sensitivity is 1.55, times
+    sqrt(2) under ``"replace_one"``. All else follows from it.
 
     Examples
     --------
@@ -169,7 +169,7 @@ class PrivateCalibratedClassifier(_OnNoisyTable):
         if self.method == "isotonic":
             rising = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip")
             return rising.fit(middles, share, sample_weight=n)
-        # Each bin twice, as so many records of either class.
+        # Each bin twice, once for each class.
         rows, label = np.tile(middles, 2)[:, None], np.repeat([0, 1], len(middles))
         weight = np.concatenate([n * (1 - share), n * share])
         return LogisticRegression(C=np.inf).fit(rows, label, sample_weight=weight)
@@ -203,15 +203,15 @@ class PrivateThresholdClassifier(_OnNoisyTable):
     Parameters
     ----------
     criterion : {"balanced_accuracy", "accuracy"} or dict, default="balanced_accuracy"
-        What is best, or the cost of an error of either kind, as ``{"false_positive": 1.0,
+        The score to maximise, or the cost of an error of either kind, as ``{"false_positive": 1.0,
         "false_negative": 5.0}``.
 
     Attributes
     ----------
     threshold_ : float
         A probability of the second class, or a value of the decision function where the estimator
-        has no probabilities. What it scores is not stated: noise that favoured it would favour the
-        score. Score this classifier on other records, with `private_scores`.
+        has no probabilities. Its score is not stated: noise that favoured the threshold would
+        favour the score. Score this classifier on other records, with `private_scores`.
 
     Notes
     -----

@@ -35,11 +35,11 @@ class Finding:
     step : str
         Its place, as nested parameters are named; the class of the whole.
     reads : str
-        What it does with other people's rows.
+        Its effect on other people's rows.
     severity : {"breaks", "leaks", "refused", "not known"}
-        As on the page of sharp edges. ``"not known"`` is a step of which only its author can tell.
+        As on the page of sharp edges. ``"not known"``: only the author of the step can tell.
     instead : str
-        What to use in its place.
+        Replacement.
     """
 
     step: str
@@ -71,13 +71,13 @@ def check_pipeline(estimator: Any) -> list[Finding]:
     Returns
     -------
     list of Finding
-        Printed, one a line; empty if every step is known to treat each row by itself. A step of
-        which that is not known is in the list, with the word ``"not known"``.
+        Printed, one a line; empty if every step is known to treat each row separately. A step of
+        unknown behaviour is in the list, with the word ``"not known"``.
 
     Notes
     -----
     Classes of scikit-learn are known: one that is not known to be harmless with its parameters is
-    taken to break the guarantee. What the rows were made from before the pipeline cannot be seen.
+    taken to break the guarantee. The check does not cover what happened before the pipeline.
 
     Examples
     --------
@@ -127,7 +127,7 @@ def stated(
         if finding.severity == "breaks":
             warnings.warn(str(finding), PrivacyWarning, stacklevel=stacklevel)
             broken = True
-    # What breaks the guarantee counts as a release without noise.
+    # A step that breaks the guarantee counts as a release without noise.
     events = (*ledger.events, *[(GaussianEvent(0.0), 1)] * broken)
     return replace(ledger, events=events, assumptions=tuple(assumptions))
 
@@ -138,7 +138,7 @@ _SEARCH = ("chooses by scores without noise", "PrivateSearchCV, or a search on p
 _CATEGORIES = ("reads the categories off all rows", "a Schema, or categories that are public")
 _FEATURES = ("chooses features by scores without noise", "features chosen beforehand")
 
-# What a class of scikit-learn does, and what to use instead, where its module does not tell.
+# Effect of a class of scikit-learn and its replacement, if its module does not determine them.
 _WORDS = {
     "GridSearchCV": _SEARCH,
     "RandomizedSearchCV": _SEARCH,
@@ -169,7 +169,7 @@ _WORDS = {
     "FrozenEstimator": ("was fitted before", "this, if it was fitted on public rows"),
 }
 
-# What to use instead of the other classes of a module.
+# Replacement of the other classes of a module.
 _INSTEAD = {
     "sklearn.preprocessing": "Schema.transformer() or PublicBoundsScaler",
     "sklearn.impute": "SimpleImputer(strategy='constant', keep_empty_features=True), or the "
@@ -180,7 +180,7 @@ _INSTEAD = {
 _ON_PUBLIC_ROWS = "nothing, or a FrozenEstimator that was fitted on public rows"
 
 
-# When a class of scikit-learn that has a fit treats each row by itself, but for what is inside it:
+# When a class of scikit-learn that has a fit treats each row separately, except for its parts:
 # always,
 _ALWAYS_HARMLESS = (
     "Pipeline", "FeatureUnion", "ColumnTransformer", "VotingClassifier", "OneVsRestClassifier",
@@ -224,7 +224,7 @@ def _is_estimator(value: Any) -> bool:
 
 
 def pays(value: Any) -> bool:
-    """Return whether a fit or a call of this releases something from its rows, and pays for it."""
+    """Return whether a fit or a call of this releases something from its rows and is charged."""
     return isinstance(value, (Budgeted, PrivateScorer))
 
 
@@ -236,9 +236,9 @@ def parts_of(value: Any, step: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def inside(value: Any, step: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the parameters of an estimator, or the entries of a collection, with their places."""
+    """Yield the parameters of an estimator, or the elements of a collection, with their places."""
     if _is_estimator(value):
-        # What is frozen was fitted elsewhere, and is looked at as a whole.
+        # A frozen object was fitted before, and is examined as a whole.
         closed = isinstance(value, FrozenEstimator) or not hasattr(value, "get_params")
         value = {} if closed else value.get_params(deep=False)
     if isinstance(value, ParameterSampler):
@@ -375,17 +375,17 @@ _KEEP_FITS = {
     "OneVsRestClassifier", "OutputCodeClassifier", "SelectFromModel", "TransformedTargetRegressor",
     "VotingClassifier",
 }  # fmt: skip
-# Those that fit the very steps that they were given.
+# Classes that fit the very steps that they were given.
 _FIT_STEPS = {"FeatureUnion": "transformer_list", "Pipeline": "steps"}
 _SEARCHES = {f"{kind}SearchCV" for kind in ("Grid", "Randomized", "HalvingGrid", "HalvingRandom")}
-# Those that take the label set off the rows, although the fits inside them are told it.
+# Classes that read the label set off the rows, even if the fits inside them have `classes`.
 _READ_LABELS = {"Bagging", "OneVsRest", "OutputCode", "Stacking", "Voting"}
 
 
 def total_privacy(
     study: Any, n_samples: int | None = None, n_features: int | None = None, n_classes: int = 2
 ) -> PrivacyLedger:
-    """Return one ledger for all private fits inside of a pipeline, a search, an ensemble or a list.
+    """Return one ledger for the private fits in a pipeline, search, ensemble or list.
 
     Parameters
     ----------
@@ -394,16 +394,16 @@ def total_privacy(
         ``cross_validate`` need ``return_estimator=True``. All that it holds counts, a parameter
         that was fitted beforehand too.
     n_samples, n_features : int, default=None
-        Shape of all rows, ``*X.shape``, where fits have to be planned: those of a pipeline that is
-        not fitted, and those of a search, which keeps one of them only.
+        Shape of all rows, ``*X.shape``, if fits must be planned: those of a pipeline that is not
+        fitted, and those of a search, which keeps only one.
     n_classes : int, default=2
 
     Returns
     -------
     PrivacyLedger
-        Of all fits together. Where a step breaks the guarantee a warning says so, its epsilon is
-        ``inf``, and it says what the fits cost alone. What only the author of a step can tell is
-        among its assumptions.
+        Of all fits together. If a step breaks the guarantee, a warning says so. The epsilon is then
+        ``inf``, and the ledger says what the fits cost alone. Steps that only their author can
+        judge are among its assumptions.
 
     Raises
     ------
@@ -465,7 +465,7 @@ class _Count:
         return counted
 
     def of(self, value: Any, made: bool = False) -> Counter[int]:
-        """Count the ledgers in a value. Where fits are `made`, what has none was not fitted."""
+        """Count the ledgers in a value. If fits are `made`, a value without one was not fitted."""
         key = id(value), made
         if key not in self.met:
             self.met[key] = value, Counter()  # for what holds itself
@@ -497,8 +497,8 @@ class _Count:
         is_search = name in _SEARCHES and not any(pays(p) for _, p in parts_of(value.scoring))
         if self.shape is None and (is_search or hasattr(value, "plan")):
             raise ValueError(
-                "Fits have to be planned, because they are not made yet, or a search did not keep "
-                "them: pass the shape of all rows, as in total_privacy(search, *X.shape)."
+                "Fits must be planned, because they are not made yet, or a search did not keep "
+                "them. Pass the shape of all rows, as in total_privacy(search, *X.shape)."
             )
         if is_search:
             return self._of_search(value, *self.shape)

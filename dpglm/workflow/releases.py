@@ -1,4 +1,4 @@
-"""What scores, calibration and thresholds are made of: sums over scored records, with noise."""
+"""The releases behind scores, calibration and thresholds: noisy sums over scored records."""
 
 import math
 import traceback
@@ -37,15 +37,15 @@ _UNIT_ROUNDOFF = 2.0**-53
 EDGES = np.linspace(-8.0, 8.0, 63)
 # Counts of pairs are exact in floating point up to here.
 _MOST_RECORDS = 5 * 10**7
-# A class of which the noise could hide a fifth is too small to divide by.
+# A class is too small to divide by if the standard deviation of its noise may exceed a fifth of it.
 VISIBLE = 5.0
 # Stands for exact: the number of records, where it is public.
 _EXACT = 1e-3
 _GROUPS = 10
 Z = float(norm.ppf(0.975))
 
-# How much a score moves by noise as large as the sensitivity, times the number of records, roughly:
-# the least weighted sum of variances gives each statistic a share of mu^2 in this proportion.
+# Change of a score, times the number of records, by noise as large as the sensitivity (roughly).
+# Shares of mu^2 in this proportion minimise the weighted sum of variances.
 WEIGHTS = {
     "records": 1.0, "right": 0.5, "positive": 0.5, "predicted": 0.5, "pairs": 2.0, "loss": 1.0,
     "spread": 0.25, "cells": 1.0, "table": 2.0,
@@ -65,9 +65,9 @@ def prefix_root(n_bins: int) -> np.ndarray:
 class ScoredRecords:
     """Holds labels and what a model says of each record; what it answers is private.
 
-    ``label`` and ``predicted`` are indices of classes (n,), ``score`` ranks records (n,), ``bin``
-    is the bin of each (n,), and ``loss`` lies between 0 and its bound (n,). Null records are not
-    among them: `n_records`, which is public, counts them as well.
+    ``label`` and ``predicted`` are indices of classes, and ``score`` ranks records. ``bin`` is the
+    bin of each record, and ``loss`` lies between 0 and its bound. All have shape (n,). Null records
+    are not among them: `n_records`, which is public, counts them as well.
     """
 
     def __init__(self, n_classes: int, label: np.ndarray, predicted: np.ndarray) -> None:
@@ -114,19 +114,19 @@ class ScoreVault(Vault):
     """A vault that releases sums over scored records, one by one or a few at once."""
 
     def sum_sensitivity(self, name: str) -> float:
-        """Most by which a record moves a sum of `ScoredRecords`: half a range, or all of it.
+        """Return the most by which a record moves a sum of `ScoredRecords`.
 
         Notes
         -----
-        A null record adds zero. Terms are centred: each lies within half of its range of zero, 1/2
-        for a count, L/2 for a loss up to L, and L^2/8 for its centred square, which is in
-        [0, L^2/4]. So much goes with a record, and twice that where another takes its place. Where
-        a record appears or vanishes the number of records moves by 1.
+        A null record adds zero. Terms are centred: each lies within half of its range of zero. That
+        is 1/2 for a count and L/2 for a loss up to L. The centred square of a loss is in
+        [0, L^2/4], which gives L^2/8. A record that vanishes moves the sum by at most this, and a
+        replaced one by twice this. A record added or removed moves the number of records by 1.
 
-        "pairs" is V, the sum over pairs of a positive and a negative record of 1/2 if the positive
-        has the higher score, -1/2 if the lower, 0 if equal: a record that vanishes takes at most
-        n - 1 pairs along, of 1/2 each. In place of one record another brings as many: n - 1. It is
-        bounded by the number of records only where that is public.
+        "pairs" is V, a sum over pairs of a positive and a negative record. A pair adds 1/2 if the
+        positive has the higher score, -1/2 if the lower, and 0 if equal. A record that vanishes
+        takes at most n - 1 pairs along, of 1/2 each. A record in its place brings as many: n - 1
+        for both. V is bounded by the number of records only if that number is public.
         """
         bound, relation = self._sums.loss_bound, self._budget.neighboring_relation
         half = {"loss": bound / 2, "spread": bound**2 / 8, "records": 1.0}.get(name, 0.5)
@@ -178,9 +178,9 @@ class ScoreVault(Vault):
         """Release ``L h`` for each of two classes, h how many of its records are in which bin.
 
         Noise of one size on ``L h`` leaves little on sums of bins (`prefix_root`). A record in bin
-        j moves it by column j of L, whose norm is at most that of the first; one that is replaced
-        moves it by two columns, of the same class or of both, and as these have no entries below
-        zero, their difference is at most sqrt(2) times as long.
+        j moves it by column j of L, whose norm is at most that of the first. A replaced record
+        moves it by two columns, of the same class or of both. No column has elements below zero, so
+        the norm of their difference is at most sqrt(2) times as large.
         """
         n_bins = len(EDGES) + 1
         root = prefix_root(n_bins)
@@ -194,11 +194,11 @@ class ScoreVault(Vault):
 
 @contextmanager
 def steps_alone() -> Iterator[None]:
-    """Run fitted models and the steps of pipelines on private rows, without a word or a release.
+    """Run fitted models and steps of pipelines on private rows, with no warning or release.
 
-    Whether a step complains would depend on the records: warnings are dropped, and an error says
-    no more than whose it was. A private fit inside is refused. Steps run in this thread, as none of
-    that would reach others.
+    A warning would depend on the records: warnings are dropped. An error says only which step
+    failed, and with what type of error. A private fit inside is refused. Steps run in this thread,
+    because none of that would reach others.
     """
     with (
         np.errstate(all="ignore"),
@@ -228,11 +228,10 @@ def release_statistics(
     use: Callable[["Released"], Any],
     loss_bound: float = 4.0,
 ) -> Any:
-    """Release what scores need of records that a fitted model predicts, charge for it, and use it.
+    """Release the sums behind scores of a model, charge for them, and return ``use`` of them.
 
-    ``needed`` are the names of the statistics, and ``use`` returns what is to be returned. What the
-    model says is computed first: an error of its own comes before anything is released. One that
-    comes later, of ``use`` too, has the ``privacy_ledger``.
+    ``needed`` are the names of the statistics. The model predicts first: its errors come before any
+    release. A later error, of ``use`` too, has the ``privacy_ledger``.
     """
     classes, names = fitted_classes(model), [name for name in WEIGHTS if name in needed]
     with steps_alone():
@@ -384,7 +383,7 @@ def counted_rows(model: Any, X: Any, n_rows: int) -> np.ndarray:
         return counted_rows(model[-1], model[:-1].transform(X), n_rows)
     try:
         return ~null_rows(floating(X))
-    except ValueError:  # of texts, and of tables of them
+    except ValueError:  # of strings, and of tables of them
         return np.ones(n_rows, dtype=bool)
 
 
@@ -400,7 +399,7 @@ def _probabilities(model: Any, X: Any) -> np.ndarray:
 
 
 def ranking_score(model: Any, X: Any) -> np.ndarray:
-    """Return the log-odds of the second of two classes (n,), or the decision function without any.
+    """Return the log-odds of the second of two classes, or else the decision function.
 
     One that is not a number is the lowest.
     """
@@ -417,11 +416,11 @@ def ranking_score(model: Any, X: Any) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Released:
-    """What a vault released for scores, by statistic: public.
+    """The releases of a vault for scores, by statistic: public.
 
-    ``std`` is the standard deviation of the noise of each, and ``quantile`` how many of these the
-    noise exceeds in one of twenty cases, in either direction. ``on_scale`` turns an edge of bins
-    into a probability, where the model has any.
+    ``std`` is the standard deviation of the noise of each. In one of twenty cases the noise exceeds
+    ``quantile`` times it, in either direction. ``on_scale`` turns an edge of bins into a
+    probability, if the model has probabilities.
     """
 
     classes: np.ndarray
@@ -481,7 +480,7 @@ class Cells:
     def ratio(self, part: np.ndarray, whole: np.ndarray) -> tuple[float, float, float]:
         """Return a share, the standard deviation of its noise, and the number that it is of.
 
-        NaN if the noise could hide the whole.
+        NaN if the whole may be below the noise level.
         """
         n = float(whole @ self.counts)
         if not n > max(VISIBLE * self.std(whole), 1.0):
@@ -520,7 +519,7 @@ class NoisyTable:
 
     @cached_property
     def is_visible(self) -> bool:
-        """Whether the noise cannot hide one of the classes."""
+        """Whether the counts of both classes are above the noise level."""
         both = np.eye(2)[:, :, None] * np.ones(self.counts.shape[1])
         return bool((self.counts.sum(axis=1) > VISIBLE * self.std(both)).all())
 

@@ -1,4 +1,4 @@
-"""Scores of a fitted classifier on private records, with noise that is paid for and stated."""
+"""Scores of a fitted classifier on private records, with noise that is charged and stated."""
 
 import math
 import warnings
@@ -27,13 +27,13 @@ class PrivateScore:
     Parameters
     ----------
     value : float or ndarray
-        NaN where the noise could hide what it is divided by.
+        NaN if its denominator may be below the noise level.
     std_error : float or ndarray
         For the population that the records were drawn from: of the draw and of the noise.
     interval : tuple of (low, high)
         The same, at 95 percent.
     noise_std : float or ndarray
-        Of the noise alone.
+        Standard deviation of the noise alone.
     noise_interval : tuple of (low, high)
         At 95 percent, for the score of these very records.
     """
@@ -127,13 +127,13 @@ class PrivateScores:
     roc_curve : PrivateRocCurve or None
     calibration_curve : PrivateCalibrationCurve or None
     threshold : float or None
-        Where the sum of both rates of error is least, as far as noisy counts show. What it scores
-        is not stated: it was chosen by the same noise.
+        The sum of both rates of error is least here, as far as noisy counts show. Its own score is
+        not stated, because the same noise chose it.
     classes : ndarray
     n_records : int
         Public: ``n_samples_estimate`` under ``"add_or_remove_one"``.
     privacy_ : PrivacyLedger
-        What all of it cost together.
+        Cost of all scores together.
     """
 
     classes: np.ndarray
@@ -199,20 +199,20 @@ def private_scores(
     ----------
     model : classifier
         Fitted, of scikit-learn's interface, such as a Pipeline. It is taken as public: score a
-        private one, or one that was paid for.
+        private one, or one whose cost was charged.
     X : array-like of shape (n_samples, n_features)
-        What the model predicts, in silence: warnings would tell of records. Best of records that
+        The model predicts them, in silence: a warning would depend on records. Use records that
         no fit saw. A prediction that is no class is a wrong one.
     y : array-like of shape (n_samples,)
         Labels, among ``model.classes_``, which are in ascending order.
     epsilon : float
-        Of all scores together, above 0; ``inf`` is without noise.
+        For all scores together, above 0; ``inf`` is without noise.
     delta : float, default=1e-6
     neighboring_relation : {"zero_out", "replace_one", "add_or_remove_one"}, default="zero_out"
     n_samples_estimate : int, default=None
         Public stand-in for the number of records; for ``"add_or_remove_one"`` only.
     scores : iterable of str, default=None
-        Of ``"accuracy"``, ``"balanced_accuracy"``, ``"confusion_matrix"`` and ``"log_loss"``, and
+        Any of ``"accuracy"``, ``"balanced_accuracy"``, ``"confusion_matrix"``, ``"log_loss"``, and
         for two classes ``"auc"``, ``"roc_curve"``, ``"calibration_curve"`` and ``"threshold"``.
         None takes all that the model allows. Fewer are more precise.
     loss_bound : float, default=4.0
@@ -237,21 +237,21 @@ def private_scores(
     Notes
     -----
     Guarantee: (epsilon, delta)-differential privacy for the scored records. A few sums are released
-    once, and all scores follow from them: the number of right predictions, of positive and of
-    predicted labels, the pairs that the AUC counts, the loss and its square, a confusion matrix
-    (three classes or more), and for curves a histogram of log-odds in 64 bins by label. Sums are
-    centred, so that a record moves a count by 1/2 under ``"zero_out"``, and by 1 under
-    ``"replace_one"``; the sensitivity of each is proved in `ScoreVault`.
+    once, and all scores follow from them. They are the numbers of right predictions, of positive
+    and of predicted labels, the pairs that the AUC counts, the loss and its square. Three classes
+    or more need a confusion matrix. An ROC curve, a calibration curve and a threshold need a
+    histogram of log-odds in 64 bins by label. Sums are centred: a record moves a count by 1/2 under
+    ``"zero_out"``, and by 1 under ``"replace_one"``. `ScoreVault` proves each sensitivity.
 
-    Under ``"zero_out"`` a record of a score becomes null, as in a fit: it counts in the number of
+    Under ``"zero_out"`` a record of a score becomes null, as in a fit. It counts in the number of
     records and adds nothing to any sum, so that in a share it is half right. A row is null if its
-    squared norm overflows, behind the other steps of a pipeline.
+    squared norm overflows after the other steps of a pipeline.
 
-    Without curves all sums may have one draw of noise with delta = 0 (Hardt & Talwar 2010), which
-    at small delta is several times less. With them each has Gaussian noise, with shares of mu^2 for
-    the least weighted error; the histogram has noise that nearly cancels in sums of bins (the
-    Toeplitz square root of Fichtenberger, Henzinger & Upadhyay 2023). Which of the two it is
-    follows from public numbers.
+    Without the histogram all sums may have one draw of noise with delta = 0 (Hardt & Talwar 2010),
+    several times less at small delta. Otherwise each has Gaussian noise, with the shares of mu^2
+    that give the least weighted error. The noise of the histogram nearly cancels in sums of bins
+    (the Toeplitz square root of Fichtenberger, Henzinger & Upadhyay 2023). Public numbers decide
+    between the two.
 
     Intervals are approximate: of Wilson for accuracy, with the variance of Hanley & McNeil (1982)
     for the AUC. They hold for the population if the records are a random sample that no fit saw.
@@ -276,13 +276,13 @@ def private_scores(
     several = len(fitted_classes(model)) > 2
     known = {name: of[several] for name, (_, *of) in _SCORES.items() if len(of) > several}
     if n_samples_estimate is not None:
-        # What a record adds to the pairs has no bound where the number of records is private.
+        # With a private number of records, a record moves the pairs by an unbounded amount.
         known = {n: ("table",) if "pairs" in of else of for n, of in known.items()}
     chosen = _chosen(model, known, scores)
     needed = [statistic for name in chosen for statistic in known[name]]
 
     def scored(released: Released) -> PrivateScores:
-        # What the noise hides is not a number, without a word.
+        # A score below the noise level becomes NaN, without a warning.
         with np.errstate(all="ignore"):
             found = {name: _SCORES[name][0](released) for name in chosen}
         return PrivateScores(
@@ -342,7 +342,7 @@ def _confusion_matrix(released: Released) -> PrivateScore:
 
 
 def _auc(released: Released) -> PrivateScore:
-    """The AUC of noisy pairs, or of the histogram, with the variance of Hanley & McNeil."""
+    """Return the AUC of noisy pairs or the histogram, with the variance of Hanley & McNeil."""
     auc, noise, positive, negative = math.nan, math.nan, math.nan, math.nan
     if "pairs" in released.values:
         row, n = released.cells.rows()[1], released.n_records
@@ -369,7 +369,7 @@ def _log_loss(released: Released) -> PrivateScore:
             return _with_errors(math.nan, math.nan, math.nan, released.quantile, 0.0, bound)
     centred = min(max(released.values["loss"] / n, -bound / 2), bound / 2)
     square = released.values["spread"] / n + bound**2 / 8
-    # Of numbers between -bound / 2 and bound / 2 with this mean.
+    # Largest variance of numbers between -bound / 2 and bound / 2 with this mean.
     variance = min(max(square - centred**2, 0.0), bound**2 / 4 - centred**2)
     noise = math.hypot(released.std["loss"], centred * noise_n) / n
     sampling = math.sqrt(variance / n)
@@ -412,12 +412,12 @@ def _threshold(released: Released) -> float:
 
 @dataclass(eq=False)
 class PrivateScorer:
-    """A scorer for scikit-learn of which each call pays; made by `make_private_scorer`.
+    """A scorer for scikit-learn with a cost for each call; made by `make_private_scorer`.
 
     Attributes
     ----------
     ledgers : list of PrivacyLedger
-        What each call has cost, in order, if it failed after its release too. Calls in other
+        Cost of each call, in order, also if it failed after its release. Calls in other
         processes (``n_jobs``) and of copies are not among them; a `PrivacyOdometer` counts them.
     """
 
@@ -458,14 +458,14 @@ class PrivateScorer:
 
 
 def make_private_scorer(score: str, *, epsilon: float, **settings: Any) -> PrivateScorer:
-    """Return a scorer with noise, for the ``scoring`` of scikit-learn. Each call pays epsilon.
+    """Return a scorer with noise, for the ``scoring`` of scikit-learn. Each call costs epsilon.
 
     Parameters
     ----------
     score : {"accuracy", "balanced_accuracy", "auc", "log_loss"}
         The log loss is negated: larger is better.
     epsilon : float
-        Of each call, above 0.
+        For each call, above 0.
     **settings
         ``delta``, ``neighboring_relation``, ``n_samples_estimate`` and ``loss_bound`` of
         `private_scores`.
@@ -478,8 +478,8 @@ def make_private_scorer(score: str, *, epsilon: float, **settings: Any) -> Priva
     Notes
     -----
     Guarantee: that of `private_scores`, for each call. In cross-validation the folds must follow
-    from public facts (``cv=PrivateKFold(5)``, not the default), and the fits cost as well: a
-    `PrivacyOdometer` around it all counts everything.
+    from public facts: ``cv=PrivateKFold(5)``, not the default. The fits cost as well: a
+    `PrivacyOdometer` around all calls counts everything.
 
     Examples
     --------

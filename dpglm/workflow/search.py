@@ -32,11 +32,11 @@ from dpglm.privacy.selection import ChoosingVault, ExponentialSelection
 from dpglm.workflow.checks import findings_of, parts_of, pays, stated
 from dpglm.workflow.releases import counted_rows, steps_alone
 
-# Of mu^2 for the candidates and the choice, and of that for the choice if it reads the same rows.
+# Fraction of mu^2 for the candidates and the choice, and of that for a choice on the same rows.
 _SEARCH_FRACTION, _CHOICE_FRACTION = 1 / 3, 0.1
-# Where the choice reads other records, it is one of so many: all along a table that is sorted.
+# A choice on other records reads one in this number, all along a table, which may be sorted.
 _PERIOD = 6
-# A candidate may be so much more often right on the records that it was fitted to than on others.
+# Largest expected excess of a candidate's accuracy on the records that it was fitted to.
 _MOST_OPTIMISM = 0.5
 _SET_BY_SEARCH = ("epsilon", "delta", "neighboring_relation", "n_samples_estimate", "classes")
 
@@ -65,9 +65,9 @@ class SearchVault(ChoosingVault):
     def choose_model(self, models: Sequence[Any], epsilon: float) -> int:
         """Release the index of a model that predicts many labels, by the exponential mechanism.
 
-        A record counts as 1 for the models that predict its label and as 0 for the others: it moves
-        one count more than another by 1 at most. Where another takes its place, one count may fall
-        by 1 and another rise by 1. Counts are exact in floating point and need no slack.
+        A record counts as 1 for the models that predict its label, and as 0 for the others. The
+        record moves one count more than another by 1 at most. A replaced record may lower one count
+        by 1 and raise another by 1. Counts are exact in floating point and need no slack.
         """
         choice = ExponentialSelection(score_range=self._moved_clips, epsilon=float(epsilon))
         return self._release_choice(choice, lambda: np.array([*map(self._sums.n_right, models)]))
@@ -75,21 +75,21 @@ class SearchVault(ChoosingVault):
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class SearchPlan:
-    """What a search may release and spend: made from public facts, before any data.
+    """Releases and cost of a search: made from public facts, before any data.
 
     Attributes
     ----------
     strategy : {"composition", "parallel"}
-        How it is paid for: see `PrivateSearchCV`.
+        Its accounting: see `PrivateSearchCV`.
     n_candidates : int
     budget : PrivacyBudget
-        Of the whole search.
+        Budget of the whole search.
     candidate_mu, final_mu : float
-        Of the fit of each candidate, and of the last fit; the latter is 0 without one.
+        Cost of the fit of each candidate, and of the last fit (0 without one).
     choice_epsilon : float
-        Of the choice by the exponential mechanism.
+        Epsilon of the exponential mechanism.
     ledger : PrivacyLedger
-        What the whole search costs.
+        Cost of the whole search.
     """
 
     strategy: str
@@ -137,35 +137,35 @@ def _of_best(name: str, returned: str) -> Any:
 class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     """Search for the best setting of an estimator on private records, within one budget.
 
-    Every setting is fitted with a small part of the budget, one is chosen by how many labels it
-    predicts, with noise, and that one is fitted to all records with the rest. It has no folds:
-    each would cost as much as one more candidate.
+    Every setting is fitted with a small part of the budget. One is chosen by a noisy number of
+    right predictions, and is fitted to all records with the rest. The search has no folds: each
+    would cost as much as one more candidate.
 
     Parameters
     ----------
     estimator : estimator
         One of this package that spends by a Gaussian trade-off (no mini-batches, no ``"zcdp"``, no
-        `PrivGene`), or a `Pipeline` that ends with one and whose other steps change each row by
-        itself, such as ``Schema.transformer()``.
+        `PrivGene`). Or a `Pipeline` that ends with one and whose other steps change each row
+        separately, such as ``Schema.transformer()``.
     param_grid : dict, list of dict or ParameterSampler
-        As in `GridSearchCV`, listed without looking at the data; of many settings, draw a dozen by
-        a `ParameterSampler`: the more there are, the less each is given.
+        As in `GridSearchCV`, listed without looking at the data. More settings leave less budget to
+        each: of many settings, draw a dozen by a `ParameterSampler`.
     classes : array-like of shape (n_classes,), default=None
         The public label set. ``None`` infers it from y, which assumes that it is public.
     strategy : {"auto", "composition", "parallel"}, default="auto"
-        How the search is paid for. ``"composition"`` fits and compares all candidates on all
-        records. ``"parallel"`` compares them on one record in six, fits them to the others, and
-        charges a record with one of both; it needs a public number of records. ``"auto"`` is
-        composition unless candidates have so large a budget that they could learn their records
-        by heart (from about epsilon 30 on, for twelve): a choice on the same would then mislead.
+        Accounting of the search. ``"composition"`` fits and compares all candidates on all
+        records. ``"parallel"`` compares them on one record in six and fits them to the others. It
+        charges a record with one of both, and needs a public number of records. ``"auto"`` is
+        composition, unless candidates have a budget so large that they could overfit their records
+        (from about epsilon 30 on, for twelve). A choice on the same records would then mislead.
     search_fraction : float or "auto", default="auto"
         Part of the budget, in mu^2, for the candidates and the choice; ``"auto"`` is a third.
     refit : bool, default=True
         Whether to fit the chosen setting. ``False`` spends everything on the choice.
     epsilon : float, default=1.0
-        Of the whole search, above 0.
+        For the whole search, above 0.
     delta : float, default=1e-6
-        Of the whole search, above 0 and below 1.
+        For the whole search, above 0 and below 1.
 
     Attributes
     ----------
@@ -173,30 +173,30 @@ class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimat
         The last fit; only with ``refit=True``.
     best_params_ : dict
     best_index_ : int
-        Which candidate was chosen, with noise.
+        Index of the chosen candidate, with noise.
     cv_results_ : dict of arrays
         ``params``, ``param_...`` and ``chosen``, as scikit-learn's. No scores: none was released.
     classes_ : ndarray of shape (n_classes,)
     n_features_in_ : int
     plan_ : SearchPlan
-        How the search was paid for.
+        Releases and cost of the search.
     privacy_ : PrivacyLedger
-        What everything that is released cost: `plan` has it before the data are touched. Where a
-        step of a setting breaks the guarantee it says that there is none: its epsilon is ``inf``.
+        Cost of everything that is released: `plan` has it before the data are touched. If a
+        step of a setting breaks the guarantee, the ledger has no guarantee: its epsilon is ``inf``.
 
     Notes
     -----
     Guarantee: (epsilon, delta)-differential privacy of the choice and of the last fit together,
     for data sets that are neighbours under ``neighboring_relation``. All is charged in mu
-    (`dpglm.privacy.ledger`): G fits of mu_c each, a choice of mu_s and a last fit of mu_f cost
-    ``mu^2 = G mu_c^2 + mu_s^2 + mu_f^2`` in composition and ``mu^2 = max(G mu_c^2, mu_s^2) +
-    mu_f^2`` where no record is in both of the first. The choice is by the exponential mechanism on
-    the number of right predictions, which a record moves by 1 for one candidate more than for
-    another, and by 2 where it is replaced (Dong, Durfee & Rogers 2020, "Optimal differential
-    privacy composition for exponential mechanisms"). Each fit is charged with what it was allowed
-    to spend. A candidate whose fit fails once it has drawn noise predicts nothing right.
-    An odometer is charged once, with the whole search, before the first release. Steps run in one
-    thread and in silence. One that fits privately is refused: pass a frozen fit of it.
+    (`dpglm.privacy.ledger`): G fits of mu_c each, a choice of mu_s and a last fit of mu_f. They
+    cost ``mu^2 = G mu_c^2 + mu_s^2 + mu_f^2`` in composition. If no record is both fitted and
+    compared, they cost ``mu^2 = max(G mu_c^2, mu_s^2) + mu_f^2``. The choice is by the exponential
+    mechanism (Dong, Durfee & Rogers 2020, "Optimal differential privacy composition for exponential
+    mechanisms") on the number of right predictions. A record moves this number by 1 for one
+    candidate more than for another, and by 2 if it is replaced. Each fit is charged with its
+    budget. A candidate whose fit fails once it has drawn noise predicts nothing right. An odometer
+    is charged once, with the whole search, before the first release. Steps run in one thread and in
+    silence. A step that fits privately is refused: pass a frozen fit of it.
 
     Examples
     --------
@@ -293,7 +293,7 @@ class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimat
     def _search(
         self, plan: SearchPlan, settings: list[dict], classes: np.ndarray, X: Any, y: np.ndarray
     ) -> dict[str, Any]:
-        """Fit the candidates, choose one and fit it; return what is to be kept of that."""
+        """Fit the candidates, choose one and fit it; return the fitted attributes."""
         to_fit, to_compare = (X, y), (X, y)
         if plan.strategy == "parallel":
             others = np.arange(len(y)) % _PERIOD == 0
@@ -403,7 +403,7 @@ class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimat
         whole = replace(
             whole, events=(*whole.events, *last), assumptions=(*assumptions, *whole.assumptions)
         )
-        # Of steps only: that epsilon=inf has no noise was asked for.
+        # Judge the steps only: epsilon=inf was asked for.
         models = [self._configured(setting, 1.0, epsilon=1.0) for setting in settings]
         return SearchPlan(
             strategy=strategy,
@@ -416,10 +416,10 @@ class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimat
         )
 
     def _resolved_way(self, replaced_mu: float) -> str:
-        """Return the way, if candidates on all records have this mu under ``"replace_one"``.
+        """Return the strategy, if candidates on all records have this mu under ``"replace_one"``.
 
-        On average a model is more often right on the records of its fit than on others by at most
-        the total variation that replacing one of them brings, ``2 Phi(mu / 2) - 1``.
+        A model is more often right on the records of its fit than on others. On average the excess
+        is at most the total variation of replacing one of them, ``2 Phi(mu / 2) - 1``.
         """
         if self.strategy not in ("auto", "composition", "parallel"):
             raise ValueError(

@@ -15,7 +15,7 @@ from sklearn.model_selection import BaseCrossValidator
 from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS
 from dpglm.schema.values import check_sparse, composed
 
-# 48 bits of a hash are a place among so many, and exact when multiplied by a number of folds.
+# A place is 48 bits of a hash, which is exact when multiplied by a number of folds.
 _PLACES = 2**48
 
 
@@ -28,8 +28,8 @@ def private_train_test_split(
 ) -> list[Any]:
     """Split arrays into training and test parts so that one record changes one part at most.
 
-    As scikit-learn's ``train_test_split``, and what follows decides for itself: never the labels,
-    never the contents of a row, and under ``"add_or_remove_one"`` not the number of rows.
+    Like scikit-learn's ``train_test_split``, but neither labels nor contents of rows decide. Under
+    ``"add_or_remove_one"`` the number of rows does not decide either.
 
     Parameters
     ----------
@@ -38,15 +38,15 @@ def private_train_test_split(
     test_size : float, default=0.25
         Share of the test part, above 0 and below 1.
     ids : array-like of shape (n_samples,), default=None
-        What identifies the person of each row: whole numbers, strings or bytes, made from nothing
+        Identifier of the person of each row: whole numbers, strings or bytes, made from nothing
         that the row says. All rows of a person go to one part. Required by
-        ``"add_or_remove_one"``, and needed where all rows of a person are one record
+        ``"add_or_remove_one"``, and needed if all rows of a person are one record
         (``max_contributions``); under the other relations they count as public.
     key : int, str or bytes, default=0
         Chooses the split, as a ``random_state`` does, and may be public. It must not be chosen by
         what came of it. To split a part again by `ids`, take another key.
     neighboring_relation : {"zero_out", "replace_one", "add_or_remove_one"}, default="zero_out"
-        That of the estimators.
+        The relation of the estimators.
 
     Returns
     -------
@@ -56,13 +56,13 @@ def private_train_test_split(
     Notes
     -----
     Without `ids` the part of a row follows from its position and the number of rows, which is
-    public; the test part has ``test_size * n_samples`` rows, rounded up. With `ids` it follows from
-    a keyed hash (BLAKE2b) of the row's own identifier. How many rows a part has is then private
-    under ``"add_or_remove_one"``: fit with ``n_samples_estimate`` times the share of the part in
-    place of that of the table.
+    public. The test part then has ``test_size * n_samples`` rows, rounded up. With `ids` the part
+    follows from a keyed hash (BLAKE2b) of the row's own identifier. The number of rows of a part is
+    then private under ``"add_or_remove_one"``. Fit with ``n_samples_estimate`` times the share of
+    the part.
 
-    One record of the table is one record of one part. What is computed from different parts
-    therefore costs the largest of their costs, not the sum.
+    One record of the table is one record of one part. Releases from different parts therefore cost
+    the largest of their costs, not the sum.
 
     Examples
     --------
@@ -115,7 +115,7 @@ class PrivateKFold(BaseCrossValidator):
     n_splits : int, default=5
         Number of folds, 2 or more.
     neighboring_relation : {"zero_out", "replace_one", "add_or_remove_one"}, default="zero_out"
-        That of the estimators.
+        The relation of the estimators.
     key : int, str or bytes, default=0
         As in `private_train_test_split`, whose parts may be split into folds by the same key.
 
@@ -124,9 +124,9 @@ class PrivateKFold(BaseCrossValidator):
     How many records a fold has is private under ``"add_or_remove_one"``: fit with
     ``n_samples_estimate`` times ``1 - 1 / n_splits`` in place of that of the table.
 
-    With metadata routing on, a search that is given ``groups`` for these folds asks whether its
-    estimator takes them as well: say ``model.set_fit_request(groups=False)``, or ``True`` where the
-    model has a ``max_contributions``.
+    With metadata routing on, a search with ``groups`` for these folds asks whether its estimator
+    takes them as well. Say ``model.set_fit_request(groups=False)``, or ``True`` if the model has a
+    ``max_contributions``.
 
     Examples
     --------
@@ -177,9 +177,9 @@ def _places(
 
     Without `ids` the places are a permutation that follows from `n_rows` and the key: positions in
     the order of their hashes. Under zero_out and replace_one neighbours agree in `n_rows`, and so
-    in all places. With `ids` each place is a hash of the key and the row's own identifier: a row
-    that appears, vanishes or changes moves no other row, and stays where it is if its identifier
-    does. Parts of another use are independent of these.
+    in all places. With `ids` each place is a hash of the key and the row's own identifier. A row
+    that appears, vanishes or changes moves no other row. A row with the same identifier keeps its
+    place. Parts of another use are independent of these.
     """
     if relation not in NEIGHBORING_RELATIONS:
         raise ValueError(
@@ -202,20 +202,19 @@ def _places(
     if ids is not None:
         # One by one: an array of them all would turn numbers into text for the sake of one row.
         names = ids.tolist() if hasattr(ids, "tolist") else list(ids)
-        # Of dates, tolist returns numbers in a unit that other rows may decide.
+        # For dates, tolist returns numbers in a unit that other rows may decide.
         dated = getattr(getattr(ids, "dtype", None), "kind", "") in ("m", "M")
         if len(names) != n_rows or dated or not all(map(_is_name, names)):
             raise ValueError(
-                "ids must be one whole number, string or bytes for each row, none of them missing, "
-                "no date and no truth value; turn others into strings, each by itself."
+                "ids must be one whole number, string or bytes for each row: none missing, no date "
+                "and no truth value. Turn others into strings, each separately."
             )
         return np.array([place_of(name) for name in names], dtype=np.int64), _PLACES
     if relation == "add_or_remove_one":
         raise ValueError(
             "Under add_or_remove_one a split by position breaks the guarantee, because one record "
-            "more moves others: pass the identifier of each record (ids= of "
-            "private_train_test_split, groups= "
-            "of PrivateKFold and of what uses it)."
+            "more moves others. Pass the identifier of each record (ids= of "
+            "private_train_test_split, groups= of PrivateKFold and of what uses it)."
         )
     places = np.empty(n_rows, dtype=np.int64)
     places[np.argsort([place_of(i) for i in range(n_rows)], kind="stable")] = np.arange(n_rows)

@@ -337,7 +337,8 @@ def sampling(report: Report, rng: np.random.Generator) -> None:
         # The discretised loss is rounded up.
         holds=max(ratios) < 1.001,
         remark="at its worst a random subset, where one record replaces another, costs as much; "
-        f"`batches='fixed'` is charged {min(charged):.2f} to {max(charged):.2f} times it",
+        f"`batches='without_replacement'` is charged {min(charged):.2f} to {max(charged):.2f} "
+        "times it",
     )
     n, d, gamma, sigma, n_draws = 400, 8, 0.1, 3.0, 4000
     gradients = rng.standard_normal((n, d))
@@ -405,8 +406,8 @@ def noisy_sgd(report: Report, row: Row, n_runs: int) -> None:
         ours=f"measured/printed {mean / printed_risk:.3f} ±{error / printed_risk:.3f} on random "
         f"subsets of {round(rate * n):,} of {n:,} records, T = {n_iter}",
         holds=mean <= printed_risk,
-        remark="the noise is that of `batches='fixed'` at epsilon 1, and rho follows from it by "
-        "12.3.2; so this says nothing of epsilon",
+        remark="the noise is that of `batches='without_replacement'` at epsilon 1, and rho follows "
+        "from it by 12.3.2; so this says nothing of epsilon",
     )
 
 
