@@ -206,12 +206,12 @@ def never_understated(seeds, folder):
 
 
 def test_dayone_the_total_of_random_nestings_is_never_understated(tmp_path):
-    never_understated(range(25), tmp_path)
+    never_understated(range(6), tmp_path)
 
 
 @pytest.mark.slow
 def test_dayone_the_total_of_many_random_nestings_is_never_understated(tmp_path):
-    never_understated(range(25, 525), tmp_path)
+    never_understated(range(6, 525), tmp_path)
 
 
 def selected(model):

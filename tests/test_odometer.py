@@ -939,13 +939,14 @@ def fit_without(variable):
     clone(MODEL).fit(X, Y)
 
 
-PLACES = [in_a_thread, in_an_empty_context, in_a_forked_child, in_a_task, in_a_worker]
+PLACES = [in_a_thread, in_an_empty_context, in_a_forked_child, in_a_task]
 
 
 @pytest.mark.parametrize(
     ("where", "variable"),
     [*((here, v) for v in ("[]", "elsewhere.db") for here in (at_once, in_a_thread)),
-     *((where, None) for where in (at_once, *PLACES))],
+     *((where, None) for where in (at_once, *PLACES)),
+     pytest.param(in_a_worker, None, marks=pytest.mark.slow)],
 )  # fmt: skip
 def test_dayone_a_block_that_the_environment_lost_stops_every_fit(
     where, variable, path, tmp_path, monkeypatch

@@ -72,6 +72,7 @@ def test_findings_have_their_lines():
     assert [n for n, *_ in words.in_python(f'{text}def f():\n  """Say a law."""')] == [3, 11, 8]
 
 
+@pytest.mark.slow
 def test_limits_hold(monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", ["words.py", "--limits"])
     assert words.main() == 0, capsys.readouterr().out
