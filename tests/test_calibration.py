@@ -60,6 +60,7 @@ def test_what_was_calibrated_is_not_calibrated_again(monkeypatch):
         calibrated_multipliers(np.array([2.0, 1.0, 1.0]), 0.21, 1.1, 1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rate", "epsilon", "delta"), [(0.1, 0.01, 0.05), (0.9, 1.0, 0.01), (0.9, 4.0, 1e-5)]
 )

@@ -141,6 +141,7 @@ SCALES = [10.0**exponent for exponent in range(-300, 301, 150)]
 LARGE = [1e200, 1e305, 1.7e308]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("epsilons", "budgets", "deltas"),
     [

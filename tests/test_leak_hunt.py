@@ -214,6 +214,7 @@ def test_only_releases_depend_on_the_data_however_they_are_stored(name, storage)
     hunt(name, storage, only=WORST)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("storage", STORAGES)
 @pytest.mark.parametrize("name", ["full", "private count", "centered"])
 def test_only_releases_depend_on_the_data_where_rows_become_longer(name, storage):

@@ -85,6 +85,7 @@ def test_parts_that_share_no_record_cost_what_the_dearest_does():
     assert both.n_releases == 4 and "parts of the records that share none" in str(both)
 
 
+@pytest.mark.slow
 def test_of_parts_without_a_mu_each_record_is_in_one():
     """The profile is the largest of all, at each epsilon that of another part."""
     sampled = ledger_of([PoissonSampledEvent(0.02, 1.0)] * 10)

@@ -85,6 +85,7 @@ def p_values(row, counts):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mechanism_type", "index"),
     [

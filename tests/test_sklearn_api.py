@@ -424,6 +424,7 @@ def meta_estimators():
         yield pytest.param(Meta(**settings), id=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("meta", [*meta_estimators()])
 def test_no_meta_estimator_reproduces_noise(meta, monkeypatch):
     """Whatever is seeded, and whatever they set on what they fit; a block of seeded noise does."""
