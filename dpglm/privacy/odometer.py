@@ -743,7 +743,8 @@ def _of_lines(path: Path) -> _File | None:
         except ValueError as error:
             raise ValueError(f"its line {number} is not whole") from error
     if not found or found[0]["version"] not in (1, 2):
-        raise ValueError(f"it begins with {content[:60]!r}")
+        # The content is not quoted: a wrong path may lead to a table.
+        raise ValueError("its first line is not that of an odometer")
     fixed = next((line["fixed"] for line in found if "fixed" in line), {})
     entries = [line for line in found[1:] if line.keys() != {"fixed"}]
     # Version 1 has bare ledgers.
