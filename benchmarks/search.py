@@ -14,8 +14,9 @@ import argparse
 import numpy as np
 from sklearn.model_selection import ParameterGrid, train_test_split
 
-from dpglm import DPLogisticRegression, ExponentialDecay
+from dpglm import DPLogisticRegression
 from dpglm.datasets import fetch_adult, fetch_bank
+from dpglm.schedules import ExponentialDecay
 from dpglm.workflow import PrivateSearchCV
 
 GRID = {

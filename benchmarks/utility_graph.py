@@ -19,8 +19,9 @@ from pathlib import Path
 import numpy as np
 from sklearn.model_selection import ParameterGrid
 
-from dpglm import DPLogisticRegression, DynamicNoise
+from dpglm import DPLogisticRegression
 from dpglm.datasets import fetch_adult, fetch_bank, make_census
+from dpglm.schedules import DynamicNoise
 from dpglm.study import UtilityGraph
 from dpglm.study.comparison import compare, encoded
 from dpglm.study.results import configured, setting_text

@@ -90,7 +90,6 @@ ROOMS = {
     "estimators": "Estimators and preconditioners",
     "privacy": "Budgets, ledgers, noise",
     "calculator": "Calculator",
-    "schedules": "Schedules",
     "schema": "Tables",
     "exceptions": "Errors and warnings",
 }

@@ -10,41 +10,17 @@ from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.ledger import PrivacyLedger
 from dpglm.privacy.noise import seeded_noise
 from dpglm.privacy.odometer import PrivacyOdometer
-from dpglm.schedules import (
-    BiasCorrectedMomentum,
-    Constant,
-    ConvexStep,
-    DecayingClip,
-    DynamicNoise,
-    ExponentialDecay,
-    HeavyBall,
-    InverseTimeDecay,
-    PiecewiseConstant,
-    Polynomial,
-    PublicMetadata,
-    Schedule,
-)
 from dpglm.schema import PublicBoundsScaler, Schema
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "BiasCorrectedMomentum",
     "BudgetExceededError",
-    "Constant",
-    "ConvexStep",
     "DPAGDClassifier",
     "DPLinearSVM",
     "DPLogisticRegression",
-    "DecayingClip",
     "DiagonalPreconditioner",
-    "DynamicNoise",
-    "ExponentialDecay",
     "FullPreconditioner",
-    "HeavyBall",
-    "InverseTimeDecay",
-    "PiecewiseConstant",
-    "Polynomial",
     "PrivacyBudget",
     "PrivacyCalculator",
     "PrivacyLedger",
@@ -52,8 +28,6 @@ __all__ = [
     "PrivacyPlan",
     "PrivacyWarning",
     "PublicBoundsScaler",
-    "PublicMetadata",
-    "Schedule",
     "Schema",
     "UtilityWarning",
     "__version__",

@@ -21,27 +21,9 @@ from scipy.special import logsumexp
 from sklearn.base import BaseEstimator
 
 __all__ = [
-    "BiasCorrectedMomentum",
-    "Constant",
-    "ConvexStep",
-    "DecayingClip",
-    "DynamicNoise",
-    "ExponentialDecay",
-    "HeavyBall",
-    "InverseTimeDecay",
-    "Momentum",
-    "NesterovMomentum",
-    "PiecewiseConstant",
-    "Polynomial",
-    "PublicMetadata",
-    "Schedule",
-    "averaging_weights",
-    "check_momentum",
-    "check_schedule",
-    "optimal_n_iter",
-    "public_constants",
-    "saturation_n_iter",
-    "schedule_values",
+    "BiasCorrectedMomentum", "Constant", "ConvexStep", "DecayingClip", "DynamicNoise",
+    "ExponentialDecay", "HeavyBall", "InverseTimeDecay", "NesterovMomentum", "PiecewiseConstant",
+    "Polynomial", "PublicMetadata", "Schedule",
 ]  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from _compare import run
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 
-from dpglm import DPAGDClassifier, DPLinearSVM, DPLogisticRegression, ExponentialDecay
+from dpglm import DPAGDClassifier, DPLinearSVM, DPLogisticRegression
 from dpglm.baselines.majority import MajorityClassifier
 from dpglm.baselines.newton import DoubleNoiseNewton
 from dpglm.baselines.objective_perturbation import (
@@ -23,6 +23,7 @@ from dpglm.baselines.perturbation import OutputPerturbation
 from dpglm.baselines.privgene import PrivGene
 from dpglm.baselines.sgd import SGDAdvancedComposition, SGDMomentsAccountant
 from dpglm.datasets import fetch_bank
+from dpglm.schedules import ExponentialDecay
 
 ESTIMATORS = {
     "DPLogisticRegression()": DPLogisticRegression(),

@@ -8,7 +8,8 @@ exactly the same: who wants less noise late has more of it early.
 
 import matplotlib.pyplot as plt
 
-from dpglm import DPLogisticRegression, DynamicNoise, ExponentialDecay
+from dpglm import DPLogisticRegression
+from dpglm.schedules import DynamicNoise, ExponentialDecay
 
 shapes = {
     "constant": "constant",

@@ -7,18 +7,17 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from dpglm import (
-    DecayingClip,
     DPAGDClassifier,
     DPLinearSVM,
     DPLogisticRegression,
     FullPreconditioner,
-    HeavyBall,
     PrivacyBudget,
     PrivacyLedger,
     PrivacyPlan,
     Schema,
 )
 from dpglm.datasets import make_census
+from dpglm.schedules import DecayingClip, HeavyBall
 from dpglm.sources import ArraySource
 from dpglm.workflow import PrivateSearchCV, PrivateThresholdClassifier, private_scores
 

@@ -12,7 +12,6 @@ import pytest
 from tapes import Scripted, on_tape
 
 from dpglm import (
-    DecayingClip,
     DiagonalPreconditioner,
     DPAGDClassifier,
     DPLinearSVM,
@@ -52,7 +51,7 @@ from dpglm.privacy.ledger import composed_mu, run_lengths
 from dpglm.privacy.noise import entropy_source
 from dpglm.privacy.odometer import JointCharge
 from dpglm.privacy.vault import MAGNITUDE_POWERS, Vault
-from dpglm.schedules import HeavyBall
+from dpglm.schedules import DecayingClip, HeavyBall
 from dpglm.sums import objective as objectives
 from dpglm.sums.objective import Objective
 from dpglm.workflow import PrivateSearchCV

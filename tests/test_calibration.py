@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpglm import DiagonalPreconditioner, DPLogisticRegression, ExponentialDecay, Schedule
+from dpglm import DiagonalPreconditioner, DPLogisticRegression
 from dpglm.privacy import calibration
 from dpglm.privacy.calibration import MOST_LEVELS, calibrated_multipliers, coarsened
 from dpglm.privacy.gaussian import GaussianEvent, PoissonSampledEvent, gdp_epsilon
 from dpglm.privacy.ledger import PrivacyLedger, composed_delta, composed_epsilon
+from dpglm.schedules import ExponentialDecay, Schedule
 
 X, Y = np.random.default_rng(0).normal(size=(200, 3)), np.arange(200) % 2
 

@@ -16,7 +16,6 @@ from dpglm import (
     DPLogisticRegression,
     FullPreconditioner,
     PrivacyBudget,
-    PublicMetadata,
 )
 from dpglm.datasets import make_census
 from dpglm.estimators import defaults, descent, whitening
@@ -41,6 +40,7 @@ from dpglm.schedules import (
     Constant,
     HeavyBall,
     NesterovMomentum,
+    PublicMetadata,
     averaging_weights,
     optimal_n_iter,
     public_constants,

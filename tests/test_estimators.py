@@ -13,18 +13,11 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils.validation import check_is_fitted
 
-from dpglm import (
-    DPAGDClassifier,
-    DPLinearSVM,
-    DPLogisticRegression,
-    HeavyBall,
-    PrivacyWarning,
-    Schedule,
-    seeded_noise,
-)
+from dpglm import DPAGDClassifier, DPLinearSVM, DPLogisticRegression, PrivacyWarning, seeded_noise
 from dpglm.datasets import make_census
 from dpglm.estimators.solvers import FitTrace
 from dpglm.privacy import vault as vaults
+from dpglm.schedules import HeavyBall, Schedule
 from dpglm.schema import PublicBoundsScaler
 from dpglm.sources import ArraySource
 

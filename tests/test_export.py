@@ -18,6 +18,7 @@ import dpglm
 from dpglm import DPAGDClassifier, DPLinearSVM, DPLogisticRegression, baselines
 from dpglm.audit import audit_estimator
 from dpglm.datasets import fetch_adult, make_census
+from dpglm.schedules import ExponentialDecay, HeavyBall
 from dpglm.schema import load_schema
 from dpglm.study import SKOPS_TYPES, ComparisonResults, UtilityGraph, model_card, register_onnx
 from dpglm.workflow import PrivateSearchCV, private_scores
@@ -134,8 +135,8 @@ def check_skops(models):
 @pytest.mark.slow
 def test_skops_needs_no_other_types():
     schedules = {
-        "noise_schedule": dpglm.ExponentialDecay(ratio=0.9),
-        "momentum": dpglm.HeavyBall(0.5),
+        "noise_schedule": ExponentialDecay(ratio=0.9),
+        "momentum": HeavyBall(0.5),
     }
     diagonal = dpglm.DiagonalPreconditioner()
     used = check_skops([DPLogisticRegression(max_iter=2, preconditioner=diagonal, **schedules)])

@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from dpglm import DecayingClip, DPLinearSVM, DPLogisticRegression, seeded_noise
+from dpglm import DPLinearSVM, DPLogisticRegression, seeded_noise
 from dpglm.audit import audit_scores, canary_scores
 from dpglm.datasets import make_census
 from dpglm.privacy.noise import entropy_source, poisson_sample
+from dpglm.schedules import DecayingClip
 from dpglm.sums.objective import Objective
 
 # Of one budget, so that the noise is calibrated once.

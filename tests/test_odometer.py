@@ -37,7 +37,6 @@ from dpglm import (
     BudgetExceededError,
     DPAGDClassifier,
     DPLogisticRegression,
-    ExponentialDecay,
     PrivacyLedger,
     PrivacyOdometer,
     PrivacyWarning,
@@ -49,6 +48,7 @@ from dpglm.privacy.events import FilterEvent, ObjectivePerturbationEvent, PureEv
 from dpglm.privacy.gaussian import GaussianEvent, PoissonSampledEvent, gdp_epsilon, gdp_mu
 from dpglm.privacy.odometer import charge_jointly, public_parameters
 from dpglm.privacy.vault import GaussianSum
+from dpglm.schedules import ExponentialDecay
 from dpglm.schema import Schema, load_schema
 from dpglm.sources import ParquetSource
 from dpglm.study import PrivacyReport

@@ -18,7 +18,6 @@ from sklearn.metrics import log_loss, roc_auc_score
 from sklearn.model_selection import GridSearchCV
 
 from dpglm import (
-    DecayingClip,
     DiagonalPreconditioner,
     DPAGDClassifier,
     DPLinearSVM,
@@ -32,6 +31,7 @@ from dpglm.estimators.whitening import column_units, row_unit
 from dpglm.exceptions import UtilityWarning
 from dpglm.losses import Logistic
 from dpglm.privacy.vault import MAGNITUDE_POWERS, NORM_BIN_EDGES
+from dpglm.schedules import DecayingClip
 from dpglm.sums.objective import Objective
 
 BOTH = [DiagonalPreconditioner(), FullPreconditioner()]

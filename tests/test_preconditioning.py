@@ -7,15 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 
-from dpglm import (
-    DecayingClip,
-    DiagonalPreconditioner,
-    DPLinearSVM,
-    DPLogisticRegression,
-    ExponentialDecay,
-    FullPreconditioner,
-    Schedule,
-)
+from dpglm import DiagonalPreconditioner, DPLinearSVM, DPLogisticRegression, FullPreconditioner
 from dpglm.audit import record
 from dpglm.datasets import make_census
 from dpglm.estimators import defaults, descent
@@ -30,6 +22,7 @@ from dpglm.estimators.whitening import (
 from dpglm.losses import Logistic
 from dpglm.privacy.noise import entropy_source
 from dpglm.privacy.vault import GaussianSum, Vault
+from dpglm.schedules import DecayingClip, ExponentialDecay, Schedule
 from dpglm.sums.objective import Objective
 
 BOTH = [DiagonalPreconditioner(), FullPreconditioner()]

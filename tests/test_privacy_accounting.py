@@ -6,24 +6,21 @@ import numpy as np
 import pytest
 from dp_accounting.pld import PLDAccountant
 
-from dpglm import (
-    BiasCorrectedMomentum,
-    Constant,
-    DecayingClip,
-    DiagonalPreconditioner,
-    DPLinearSVM,
-    DPLogisticRegression,
-    DynamicNoise,
-    ExponentialDecay,
-    FullPreconditioner,
-    HeavyBall,
-    PiecewiseConstant,
-    Polynomial,
-)
+from dpglm import DiagonalPreconditioner, DPLinearSVM, DPLogisticRegression, FullPreconditioner
 from dpglm.audit import record
 from dpglm.estimators.defaults import ROW_NORM
 from dpglm.estimators.whitening import row_unit
 from dpglm.privacy.vault import MAGNITUDE_POWERS, NORM_BIN_EDGES
+from dpglm.schedules import (
+    BiasCorrectedMomentum,
+    Constant,
+    DecayingClip,
+    DynamicNoise,
+    ExponentialDecay,
+    HeavyBall,
+    PiecewiseConstant,
+    Polynomial,
+)
 
 RELATIONS = ("zero_out", "replace_one", "add_or_remove_one")
 

@@ -19,7 +19,6 @@ from dpglm import (
     DPAGDClassifier,
     DPLinearSVM,
     DPLogisticRegression,
-    ExponentialDecay,
     PrivacyBudget,
     PrivacyOdometer,
     PrivacyWarning,
@@ -35,6 +34,7 @@ from dpglm.privacy.ledger import composed_mu, run_lengths
 from dpglm.privacy.noise import entropy_source
 from dpglm.privacy.odometer import charge_jointly
 from dpglm.privacy.vault import GaussianSum
+from dpglm.schedules import ExponentialDecay
 from dpglm.schema import load_schema
 from dpglm.workflow import PrivateSearchCV, check_pipeline, total_privacy
 from dpglm.workflow.search import LabelledRows, SearchVault

@@ -23,17 +23,15 @@ from sklearn.utils.estimator_checks import (
 )
 
 from dpglm import (
-    DecayingClip,
     DPAGDClassifier,
     DPLinearSVM,
     DPLogisticRegression,
-    DynamicNoise,
-    ExponentialDecay,
     PrivacyWarning,
     baselines,
     seeded_noise,
 )
 from dpglm.datasets import fetch_adult, make_census
+from dpglm.schedules import DecayingClip, DynamicNoise, ExponentialDecay
 from dpglm.workflow import PrivateSearchCV
 
 NO_SIGNAL = (

@@ -180,16 +180,7 @@ def test_whoever_uses_a_vault_does_so_by_its_public_methods():
 
 def test_public_names():
     assert set(dpglm.__all__) == {
-        *(
-            "Constant",
-            "ExponentialDecay",
-            "InverseTimeDecay",
-            "ConvexStep",
-            "PiecewiseConstant",
-            "Polynomial",
-        ),
-        *("DPAGDClassifier", "DPLinearSVM", "DPLogisticRegression", "Schedule", "__version__"),
-        *("BiasCorrectedMomentum", "DecayingClip", "DynamicNoise", "HeavyBall", "PublicMetadata"),
+        *("DPAGDClassifier", "DPLinearSVM", "DPLogisticRegression", "__version__"),
         *("DiagonalPreconditioner", "FullPreconditioner", "PublicBoundsScaler", "Schema"),
         *("BudgetExceededError", "PrivacyBudget", "PrivacyCalculator", "PrivacyLedger"),
         *("PrivacyOdometer", "PrivacyPlan", "PrivacyWarning", "UtilityWarning", "seeded_noise"),
@@ -207,8 +198,8 @@ def test_no_error_advises_what_the_guarantee_forbids():
     assert not [text for text in texts if re.search(forbidden, text)]
 
 
-FOR_USERS = ("dpglm", "dpglm.audit", "dpglm.baselines", "dpglm.datasets", "dpglm.schema",
-             "dpglm.sources", "dpglm.study", "dpglm.workflow")  # fmt: skip
+FOR_USERS = ("dpglm", "dpglm.audit", "dpglm.baselines", "dpglm.datasets", "dpglm.schedules",
+             "dpglm.schema", "dpglm.sources", "dpglm.study", "dpglm.workflow")  # fmt: skip
 # Of numpydoc: no text, headings out of order, parameters that are not explained or do not exist,
 # nothing on what is returned, no example.
 OF_ALL = {"GL08", "GL07", "PR02", "RT02", "PR05", "PR10"}

@@ -12,10 +12,11 @@ from sklearn.metrics import accuracy_score, log_loss, roc_auc_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-from dpglm import DPLinearSVM, DPLogisticRegression, ExponentialDecay
+from dpglm import DPLinearSVM, DPLogisticRegression
 from dpglm.datasets import make_census
 from dpglm.estimators.solvers import FitTrace, noisy_gradient_descent
 from dpglm.losses import Logistic, Softmax
+from dpglm.schedules import ExponentialDecay
 from dpglm.study.utility import (
     UtilityCell,
     UtilityGraph,

@@ -35,7 +35,6 @@ from dpglm import (
     DPAGDClassifier,
     DPLinearSVM,
     DPLogisticRegression,
-    ExponentialDecay,
     PrivacyOdometer,
     seeded_noise,
 )
@@ -55,6 +54,7 @@ from dpglm.privacy.vault import (
     ReleaseRecorder,
     Vault,
 )
+from dpglm.schedules import ExponentialDecay
 from dpglm.sums import objective as objective_module
 from dpglm.sums.objective import Objective
 

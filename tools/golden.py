@@ -28,21 +28,11 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from dpglm import (  # noqa: E402
-    BiasCorrectedMomentum,
-    Constant,
-    ConvexStep,
-    DecayingClip,
     DiagonalPreconditioner,
     DPAGDClassifier,
     DPLinearSVM,
     DPLogisticRegression,
-    DynamicNoise,
-    ExponentialDecay,
     FullPreconditioner,
-    HeavyBall,
-    InverseTimeDecay,
-    PiecewiseConstant,
-    Polynomial,
     seeded_noise,
 )
 from dpglm.baselines import (  # noqa: E402
@@ -57,6 +47,18 @@ from dpglm.baselines import (  # noqa: E402
     SGDMomentsAccountant,
 )
 from dpglm.datasets import make_census  # noqa: E402
+from dpglm.schedules import (  # noqa: E402
+    BiasCorrectedMomentum,
+    Constant,
+    ConvexStep,
+    DecayingClip,
+    DynamicNoise,
+    ExponentialDecay,
+    HeavyBall,
+    InverseTimeDecay,
+    PiecewiseConstant,
+    Polynomial,
+)
 
 RECORD = ROOT / "tests" / "data" / "golden.json"
 

@@ -15,11 +15,11 @@ import numpy as np
 from _report import Report, printed, run
 from scipy.optimize import brentq
 
-from dpglm import DPLogisticRegression, DynamicNoise
+from dpglm import DPLogisticRegression
 from dpglm.losses import Logistic
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.vault import PrivacyFilter
-from dpglm.schedules import PublicMetadata, optimal_n_iter, public_constants
+from dpglm.schedules import DynamicNoise, PublicMetadata, optimal_n_iter, public_constants
 from dpglm.sums.objective import Objective
 
 DELTA = 1e-5

@@ -18,9 +18,9 @@ from hong_bounds import (
     momentum_bounds,
 )
 
-from dpglm import BiasCorrectedMomentum, Constant, DPLogisticRegression
+from dpglm import DPLogisticRegression
 from dpglm.losses import Logistic
-from dpglm.schedules import public_constants
+from dpglm.schedules import BiasCorrectedMomentum, Constant, public_constants
 from dpglm.study import noise_from_public
 
 N_SAMPLES = 5000

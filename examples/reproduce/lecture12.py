@@ -18,7 +18,7 @@ from _descent import Problem, excess_risk
 from _report import Report, mean_and_error, printed, run
 from scipy.special import expit, gammaln, logsumexp
 
-from dpglm import Constant, ConvexStep, DPLogisticRegression, InverseTimeDecay, seeded_noise
+from dpglm import DPLogisticRegression, seeded_noise
 from dpglm.calculator import PrivacyCalculator
 from dpglm.estimators.plan import PrivacyPlan, make_plan
 from dpglm.exceptions import PrivacyWarning
@@ -28,7 +28,14 @@ from dpglm.privacy.events import sampled_event
 from dpglm.privacy.ledger import PrivacyLedger
 from dpglm.privacy.noise import entropy_source
 from dpglm.privacy.vault import GaussianSum
-from dpglm.schedules import PublicMetadata, Schedule, saturation_n_iter
+from dpglm.schedules import (
+    Constant,
+    ConvexStep,
+    InverseTimeDecay,
+    PublicMetadata,
+    Schedule,
+    saturation_n_iter,
+)
 
 DELTA = 1e-6
 N_FEATURES = 16

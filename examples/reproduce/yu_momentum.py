@@ -14,15 +14,8 @@ import numpy as np
 from _report import Report, accuracies, comparison, mean_and_error, printed, run
 from sklearn.datasets import load_digits
 
-from dpglm import (
-    DecayingClip,
-    DPLogisticRegression,
-    ExponentialDecay,
-    HeavyBall,
-    Polynomial,
-    PrivacyCalculator,
-)
-from dpglm.schedules import PublicMetadata
+from dpglm import DPLogisticRegression, PrivacyCalculator
+from dpglm.schedules import DecayingClip, ExponentialDecay, HeavyBall, Polynomial, PublicMetadata
 from dpglm.study import compare
 
 EPSILONS = [0.5, 2.0]
