@@ -6,7 +6,7 @@
 Each table is drawn anew from a population whose coefficients are known, fitted with
 ``inference_fraction=0.5``, delta 1e-6 and all defaults, and every interval of level .95 is compared
 with the truth: the true coefficients, or those that the model without the columns that were left
-out has in the population, of rows with their weights. Thresholds of `dpglm.estimators.inference`
+out has in the population, of rows with their weights. Thresholds of `dpglm.estimators.debiasing`
 were chosen on these populations, with other seeds; ``--seed`` draws tables that nobody has seen.
 
 What is printed of each cell: the share of tables and coefficients that are not refused; coverage on
@@ -36,7 +36,7 @@ from scipy.special import expit
 
 from dpglm import DPLogisticRegression
 from dpglm.datasets import make_census
-from dpglm.estimators.inference import _chosen_basis
+from dpglm.estimators.debiasing import _chosen_basis
 from dpglm.schema import load_schema
 
 Z = 1.959964

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import expit, ndtr, ndtri
 
-from dpglm.estimators.inference import NORMAL, squared_bound
+from dpglm.estimators.debiasing import NORMAL, squared_bound
 from dpglm.estimators.plan import PrivacyPlan, gradient_event
 from dpglm.losses import Logistic
 from dpglm.privacy.budget import PrivacyBudget, check_number, check_whole, is_number

@@ -7,8 +7,9 @@ from typing import Any, ClassVar
 
 from dpglm.estimators import defaults
 from dpglm.estimators.base import PersonsMixin, PrivateLinearClassifier
+from dpglm.estimators.debiasing import debias, debiasing_of
 from dpglm.estimators.docs import completed
-from dpglm.estimators.inference import InferenceResults, debias, debiasing_of, inference_of
+from dpglm.estimators.inference import InferenceResults, inference_of
 from dpglm.estimators.plan import PrivacyPlan, make_plan, planned_clip
 from dpglm.estimators.solvers import FitTrace, OnStep, noisy_gradient_descent
 from dpglm.estimators.whitening import (

@@ -13,7 +13,8 @@ from sklearn.base import BaseEstimator, clone
 from dpglm import calculator, schedules
 from dpglm.datasets import sample_from_schema
 from dpglm.estimators.adaptive_plan import AdaptivePlan
-from dpglm.estimators.inference import aligned, most_columns
+from dpglm.estimators.debiasing import most_columns
+from dpglm.estimators.inference import aligned
 from dpglm.estimators.plan import PURPOSES, WHITENED_UNITS, PrivacyPlan
 from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS
 from dpglm.privacy.ledger import PrivacyLedger, composed_epsilon, rounded_up
