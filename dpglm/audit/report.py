@@ -24,7 +24,7 @@ from dpglm.audit.designs import (
 from dpglm.audit.statistics import AuditPart, CanaryScores, audit_scores
 from dpglm.estimators.agd import DPAGDClassifier
 from dpglm.estimators.descent import DPLinearSVM, DPLogisticRegression
-from dpglm.estimators.inference import aligned
+from dpglm.tables import text_table
 
 # Each canary has two separate axes in a full second moment.
 _MOST_PAIRS = 250
@@ -262,4 +262,4 @@ def audit_table(reports: Iterable[AuditReport]) -> str:
             numbers = (f"{min(claimed, report.epsilon):.3g}", f">= {lower:.3g}")
             outcome = "passed" if part.result.passed else "VIOLATED"
             rows.append((name, part.name, *numbers, outcome, part.result.power))
-    return "\n".join(aligned(rows, left=(0, 1, 4, 5)))
+    return "\n".join(text_table(rows, left=(0, 1, 4, 5)))

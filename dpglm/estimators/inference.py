@@ -5,7 +5,7 @@ Everything follows from what `dpglm.estimators.debiasing` released: it may be re
 
 import math
 import textwrap
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from html import escape
@@ -19,11 +19,12 @@ from sklearn.utils.validation import check_is_fitted
 from dpglm.estimators.solvers import Debiased
 from dpglm.exceptions import require
 from dpglm.privacy.budget import check_number
-from dpglm.privacy.ledger import PrivacyLedger, html_rows
+from dpglm.privacy.ledger import PrivacyLedger
 from dpglm.schema.columns import CategoricalColumn, Column, DateColumn, Quantity
 from dpglm.schema.encoder import blocks_of, encode
 from dpglm.schema.table import Schema
 from dpglm.schema.values import check_names, composed, distinct
+from dpglm.tables import html_table, text_table
 
 if TYPE_CHECKING:
     import pandas
@@ -131,7 +132,7 @@ class Estimates:
         return [["", *columns], *([name, *map(_text, row, columns)] for name, *row in rows)]
 
     def __str__(self) -> str:
-        return "\n".join([*aligned(self.cells(), left=[0]), *self.footnotes])
+        return "\n".join([*text_table(self.cells()), *self.footnotes])
 
 
 def _text(cell: str | float, column: str) -> str:
@@ -150,28 +151,19 @@ class Summary:
     def __str__(self) -> str:
         width = max(len(name) for name, _ in self.metadata) + 2
         head = [f"{name + ':':<{width}}{value}" for name, value in self.metadata]
-        table = aligned(self.estimates.cells(), left=[0])
+        table = text_table(self.estimates.cells())
         rule = "-" * max(map(len, table))
         return "\n".join([*head, rule, table[0], rule, *table[1:], rule, *self.notes])
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        head, table = html_rows(self.metadata), html_rows(self.estimates.cells())
         notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes)
-        return f"<table>{head}</table><table>{table}</table>{notes}"
+        return f"{html_table(self.metadata)}{html_table(self.estimates.cells())}{notes}"
 
     def to_frame(self) -> "pandas.DataFrame":
         """Return the table as a DataFrame, which writes LaTeX and others; needs pandas."""
         return self.estimates.to_frame()
-
-
-def aligned(rows: Iterable[Sequence[str]], gap: int = 2, left: Container[int] = ()) -> list[str]:
-    """Return the rows of a table as lines, with columns `left` aligned left, the others right."""
-    rows = list(rows)
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    cells = [f"{{:{'<' if i in left else '>'}{width}}}" for i, width in enumerate(widths)]
-    return [(" " * gap).join(cells).format(*row).rstrip() for row in rows]
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -26,7 +26,7 @@ from dpglm.privacy.gaussian import (
     check_sampling_rate,
     gdp_epsilon,
 )
-from dpglm.privacy.ledger import Event, PrivacyLedger, composed_epsilon, html_rows, run_lengths
+from dpglm.privacy.ledger import Event, PrivacyLedger, composed_epsilon, run_lengths
 from dpglm.schedules import (
     HeavyBall,
     Momentum,
@@ -35,6 +35,7 @@ from dpglm.schedules import (
     averaging_weights,
     schedule_values,
 )
+from dpglm.tables import html_table
 
 _MOST_ITERATIONS = 10_000_000
 # The sampler is exact up to here; a schedule that needs more wastes its noisiest iterations.
@@ -378,10 +379,8 @@ class PrivacyPlan(DescentPlan):
         rows = [[name.replace("_", " ") for name in IterationCost._fields]]
         rows += [[f"{value:.4g}" for value in row] for row in self.milestones(9)]
         unit = "" if self.second_moment is None else WHITENED_UNITS
-        return (
-            f"<p><b>Plan</b>: {escape(str(self))}</p><table><caption>noise std: of each coordinate "
-            f"of the mean gradient; epsilon: spent so far{unit}</caption>{html_rows(rows)}</table>"
-        )
+        caption = f"noise std: of each coordinate of the mean gradient; epsilon: spent so far{unit}"
+        return f"<p><b>Plan</b>: {escape(str(self))}</p>{html_table(rows, caption)}"
 
 
 def make_plan(

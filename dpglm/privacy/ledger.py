@@ -34,6 +34,7 @@ from dpglm.privacy.gaussian import (
     gdp_delta,
     gdp_epsilon,
 )
+from dpglm.tables import html_table
 
 # Losses are rounded up to multiples of an interval, which adds to the variance of each at most a
 # quarter of the interval's square. This part of their standard deviation changes epsilon by 1e-5.
@@ -758,7 +759,7 @@ class PrivacyLedger:
             rows.append((purpose_of(event), event.kind, str(count), numbers))
         return (
             f"<p><b>Privacy</b>: {escape(str(self))}</p>"
-            f"<details><summary>Releases</summary><table>{html_rows(rows)}</table></details>"
+            f"<details><summary>Releases</summary>{html_table(rows)}</details>"
         )
 
     def _with(self, other: "PrivacyLedger", events: Runs, assumption: str) -> "PrivacyLedger":
@@ -883,14 +884,6 @@ def _number(name: str, value: Any) -> float:
     if not number or (isinstance(value, int) and value.bit_length() > 1023):
         raise ValueError(f"{name}={value!r} must be a number.")
     return float(value)
-
-
-def html_rows(rows: Iterable[Sequence[str]]) -> str:
-    """Return the rows of a table of strings as HTML; the first is the head."""
-    first, *others = rows
-    head = "".join(f"<th>{escape(text)}</th>" for text in first)
-    body = (f"<tr>{''.join(f'<td>{escape(text)}</td>' for text in row)}</tr>" for row in others)
-    return f"<thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody>"
 
 
 def rounded_up(value: float) -> str:

@@ -24,7 +24,6 @@ import dpglm
 from dpglm.audit.report import AuditReport, audit_estimator, audit_table
 from dpglm.baselines.perturbation import DEFAULT_MAX_ROW_NORM
 from dpglm.datasets import read_texts, read_untyped
-from dpglm.estimators.inference import aligned
 from dpglm.exceptions import require
 from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS
 from dpglm.privacy.ledger import PrivacyLedger, rounded_up
@@ -41,6 +40,7 @@ from dpglm.study.plots import AuditDisplay, ComparisonDisplay, OdometerDisplay
 from dpglm.study.privacy_report import PrivacyReport
 from dpglm.study.report import html_report
 from dpglm.study.results import ComparisonResults, ResultsFile, one_line
+from dpglm.tables import text_table
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -563,7 +563,7 @@ def _odometer(arguments: argparse.Namespace) -> int:
             costs = rounded_up(entry.ledger.epsilon(delta)), rounded_up(used)
             rows.append((str(number), *(text or "-" for text in texts), *costs))
         if len(rows) > 1:
-            print(*aligned(rows, left=range(5)), "", sep="\n")
+            print(*text_table(rows, left=range(5)), "", sep="\n")
         print(odometer)
         if odometer.epsilon is not None:
             remaining = math.floor(1e4 * odometer.remaining()) / 1e4

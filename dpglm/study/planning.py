@@ -14,13 +14,13 @@ from dpglm import calculator, schedules
 from dpglm.datasets import sample_from_schema
 from dpglm.estimators.adaptive_plan import AdaptivePlan
 from dpglm.estimators.debiasing import most_columns
-from dpglm.estimators.inference import aligned
 from dpglm.estimators.plan import PURPOSES, WHITENED_UNITS, PrivacyPlan
 from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS
 from dpglm.privacy.ledger import PrivacyLedger, composed_epsilon, rounded_up
 from dpglm.schema import Schema
 from dpglm.study.methods import make_estimator, read_schema
 from dpglm.study.utility import simulated_accuracy, simulated_errors
+from dpglm.tables import text_table
 
 # A plan lists every iteration.
 MOST_ITERATIONS = 100_000
@@ -423,7 +423,7 @@ def _section(title: str, rows: Texts = (), table: Texts = (), note: str = "") ->
     for label, text in rows:
         labelled = {"initial_indent": f"  {label:<{_LABEL}}", "subsequent_indent": _BELOW}
         lines += textwrap.wrap(text, _WIDTH, **labelled)
-    lines += [f"  {line}" for line in aligned(table, gap=3, left=[0])]
+    lines += [f"  {line}" for line in text_table(table, gap=3)]
     if note:
         lines += textwrap.wrap(f"({note})", _WIDTH, initial_indent="  ", subsequent_indent="   ")
     return lines

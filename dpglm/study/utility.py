@@ -23,7 +23,6 @@ from sklearn.utils import check_random_state, check_X_y
 from dpglm.calculator import ExpectedStandardErrors
 from dpglm.datasets import chances_with, draw_rows
 from dpglm.estimators.descent import NoisyDescentMixin
-from dpglm.estimators.inference import aligned
 from dpglm.estimators.plan import PrivacyPlan
 from dpglm.estimators.solvers import Coordinates
 from dpglm.exceptions import PrivacyWarning
@@ -35,6 +34,7 @@ from dpglm.schema import Schema
 from dpglm.study import results
 from dpglm.study.comparison import finished, scores
 from dpglm.study.plots import UtilityGraphDisplay
+from dpglm.tables import text_table
 
 # Most records that are fitted: if there are more, this number stands in for all.
 _MOST_FITTED = 20_000
@@ -206,7 +206,7 @@ class UtilityGraphResults(results.ResultTable):
             columns.append([title, *(results.score_text(row, name) for row in best)])
         for name in self.varied():
             columns.append([name, *(results.value_text(row[f"param_{name}"]) for row in best)])
-        lines = [self.headline(), *aligned(zip(*columns, strict=True))]
+        lines = [self.headline(), *text_table(zip(*columns, strict=True), left=())]
         if len(measured) > n_best:
             lines.append(f"and {len(measured) - n_best} more")
         for error, n in Counter(cell.error for cell in self.errors).items():
