@@ -1,13 +1,14 @@
 """Schedules of a run, fixed in advance: clipping norm, noise, step size, momentum, averaging.
 
-Schedules follow from public facts, never from the data. Iterations are t = 1..T unless a docstring
-counts from 0. A noise schedule shapes the standard deviation of the noise on the SUM of clipped
-gradients; the plan rescales it to the budget. A step size multiplies the MEAN gradient:
+Schedules follow from public metadata, never from the data. Iterations are t = 1..T unless a
+docstring counts from 0. A noise schedule shapes the standard deviation of the noise on the SUM of
+clipped gradients; the plan rescales it to the budget. A step size multiplies the MEAN gradient:
 ``coef <- coef - step * (noisy_sum / n_samples + alpha * coef)``. Momentum and averaging process
 released values, and cost no privacy.
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -16,7 +17,6 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
-from scipy.optimize import brentq
 from scipy.special import logsumexp
 from sklearn.base import BaseEstimator
 
@@ -27,9 +27,16 @@ __all__ = [
 ]  # fmt: skip
 
 
+def _positive(name: str, value: float | None, rule: str = "positive and finite") -> float:
+    """Return a value that must be positive and finite."""
+    if value is None or not 0 < value < math.inf:
+        raise ValueError(f"{name}={value!r} must be {rule}.")
+    return value
+
+
 @dataclass(frozen=True, eq=False)
 class PublicMetadata:
-    """The public facts that a schedule may use; None is not yet known.
+    """The public metadata that a schedule may use; None is not yet known.
 
     Parameters
     ----------
@@ -37,17 +44,16 @@ class PublicMetadata:
         Number of records (its public estimate if private), number of columns with the intercept,
         and columns of the coefficients: 1 for two classes, K for K classes.
     alpha, curvature, max_row_norm : float, optional
-        L2 penalty, and largest second derivative of the loss in the score (inf for the hinge).
-        ``max_row_norm`` is the largest L2 norm of a row, intercept included, without a
-        preconditioner.
+        L2 penalty, largest second derivative of the loss in the score (inf for the hinge), and
+        largest L2 norm of a row, intercept included, without a preconditioner.
     mu, clip, noise_std : float and two ndarrays of shape (n_iter,), optional
-        Gaussian differential privacy budget of the gradients, with mini-batches that of the same
-        epsilon and delta. Clipping norms, and standard deviations of the noise on the sum of
+        Gaussian differential privacy budget of the gradients (with mini-batches that of the same
+        epsilon and delta), clipping norms, and standard deviations of the noise on the sum of
         gradients. A plan sets them in this order.
     effective_dimension : float, optional
         Number of feature directions above the noise level, as a preconditioner released.
     sampling_rate : float, default=1.0
-        Chance of each record to be in the batch of an iteration; 1 for all of them.
+        Chance of each record to be in the batch of an iteration.
 
     Examples
     --------
@@ -77,25 +83,19 @@ class PublicMetadata:
         """Number of values in one released gradient."""
         return self.n_features * self.n_outputs
 
-    def smoothness(self, max_row_norm: float | None = None) -> float:
-        """Return ``curvature * max_row_norm^2 + alpha``, the smoothness of the objective."""
-        max_row_norm = self.max_row_norm if max_row_norm is None else max_row_norm
-        for name, value in (("max_row_norm", max_row_norm), ("curvature", self.curvature)):
-            if value is None or not 0 < value < math.inf:
-                raise ValueError(
-                    f"it needs a finite {name}, got {value!r}. max_row_norm, the largest L2 norm "
-                    "of a row with its intercept, is unknown after a preconditioner. A hinge loss "
-                    "has no curvature."
-                )
-        return self.curvature * max_row_norm**2 + self.alpha
+    @property
+    def smoothness(self) -> float:
+        """``curvature * max_row_norm^2 + alpha``, the smoothness of the objective."""
+        norm_rule = "positive and finite: set it (it is unknown after a preconditioner)"
+        norm = _positive("max_row_norm", self.max_row_norm, norm_rule)
+        curvature_rule = "positive and finite: choose a smooth loss, not the hinge"
+        return _positive("curvature", self.curvature, curvature_rule) * norm**2 + self.alpha
 
-    def condition_number(self, max_row_norm: float | None = None) -> float:
-        """Return smoothness over strong convexity, where only the penalty is strongly convex."""
-        if not self.alpha > 0:
-            raise ValueError(
-                f"it needs a positive alpha, got {self.alpha!r}: no other curvature is certain."
-            )
-        return self.smoothness(max_row_norm) / self.alpha
+    @property
+    def condition_number(self) -> float:
+        """Smoothness over strong convexity, where only the penalty is strongly convex."""
+        rule = "positive and finite: no other curvature is certain"
+        return self.smoothness / _positive("alpha", self.alpha, rule)
 
 
 class Schedule(BaseEstimator):
@@ -176,8 +176,7 @@ class Polynomial(Schedule):
     def values(self, n_iter: int, metadata: PublicMetadata) -> np.ndarray:
         # A single iteration has the initial value.
         horizon = max(n_iter - 1, 1) if self.horizon is None else self.horizon
-        if not horizon > 0:
-            raise ValueError(f"horizon={horizon!r} must be positive.")
+        _positive("horizon", horizon)
         remaining = 1 - np.minimum(np.arange(n_iter) / horizon, 1.0)
         return self.final + (self.initial - self.final) * remaining**self.power
 
@@ -218,15 +217,13 @@ class DynamicNoise(Schedule):
     ----------
     decay : float, optional
         First over last standard deviation of plain descent; sets ``gamma = decay^(-4/(T - 1))``.
-        By default gamma = 1 - 1/kappa follows from ``(curvature * max_row_norm^2 + alpha) /
-        alpha``, the public condition number kappa, which is usually pessimistic.
+        By default gamma = 1 - 1/kappa, with the public condition number
+        ``kappa = (curvature * max_row_norm^2 + alpha) / alpha``, which is usually pessimistic.
     momentum : float, default=0.0
         Coefficient of `BiasCorrectedMomentum` to be optimal for.
-    max_row_norm : float, optional
-        Largest L2 norm of a row; by default that of the metadata. Not needed with ``decay``.
     influence : array-like of shape (n_iter,), optional
-        Part of an error in each iteration that reaches the end, in any unit, for runs of this
-        length. It replaces the other parameters. `dpglm.study.noise_from_public` measures it.
+        Part of an error in each iteration that reaches the end, in any unit. It replaces the
+        other parameters. `dpglm.study.noise_from_public` measures it.
 
     Notes
     -----
@@ -245,7 +242,6 @@ class DynamicNoise(Schedule):
 
     decay: float | None = None
     momentum: float = 0.0
-    max_row_norm: float | None = None
     influence: Sequence | None = None
 
     def values(self, n_iter: int, metadata: PublicMetadata) -> np.ndarray:
@@ -266,17 +262,15 @@ class DynamicNoise(Schedule):
             if q.shape != (n_iter,) or not (q > 0).all():
                 raise ValueError(f"influence must be {n_iter} positive numbers, one per iteration.")
             return np.log(q)
-        if self.decay is None:
+        if self.decay is not None:
+            log_gamma = -4 * math.log(_positive("decay", self.decay)) / max(n_iter - 1, 1)
+        else:
             try:
-                log_gamma = np.log1p(-1 / metadata.condition_number(self.max_row_norm))
+                log_gamma = np.log1p(-1 / metadata.condition_number)
             except ValueError as error:
                 raise ValueError(
                     f"{error} Or set the fall of the noise: DynamicNoise(decay=4.0)."
                 ) from error
-        elif 0 < self.decay < math.inf:
-            log_gamma = -4 * math.log(self.decay) / max(n_iter - 1, 1)
-        else:
-            raise ValueError(f"decay={self.decay!r} must be positive and finite.")
         log_echo = 2 * math.log(self.momentum) if self.momentum else -math.inf
         log_q = np.zeros(n_iter)
         for k in range(1, n_iter):
@@ -304,9 +298,7 @@ class DecayingClip(Schedule):
     horizon: int | None = None
 
     def values(self, n_iter: int, metadata: PublicMetadata) -> np.ndarray:
-        horizon = n_iter if self.horizon is None else self.horizon
-        if not horizon > 0:
-            raise ValueError(f"horizon={horizon!r} must be positive.")
+        horizon = _positive("horizon", n_iter if self.horizon is None else self.horizon)
         return self.initial / np.minimum(2.0, 1 + np.arange(n_iter) / horizon)
 
 
@@ -351,8 +343,7 @@ class InverseTimeDecay(Schedule):
 
     def values(self, n_iter: int, metadata: PublicMetadata) -> np.ndarray:
         alpha = metadata.alpha if self.alpha is None else self.alpha
-        if not alpha > 0:
-            raise ValueError(f"alpha={alpha!r} must be positive: it divides the step sizes.")
+        _positive("alpha", alpha, "positive and finite: it divides the step sizes")
         return self.numerator / (alpha * (np.arange(1, n_iter + 1) + self.offset))
 
 
@@ -365,8 +356,6 @@ class ConvexStep(Schedule):
     distance : float, default=1.0
         Guess of the distance B from the start, zero, to the optimum. ``inf``, by name
         ``"smooth"``, is the step 1/beta of a smooth loss for any noise (Hong, Wang & Zhou).
-    max_row_norm : float, optional
-        Largest L2 norm of a row; by default that of the metadata.
 
     Notes
     -----
@@ -379,13 +368,13 @@ class ConvexStep(Schedule):
 
     Examples
     --------
-    >>> metadata = PublicMetadata(1000, 10, curvature=0.25, noise_std=np.full(50, 80.0))
-    >>> ConvexStep(max_row_norm=1.0).values(50, metadata)[0].round(4)
+    >>> noise_std = np.full(50, 80.0)
+    >>> metadata = PublicMetadata(1000, 10, curvature=0.25, max_row_norm=1.0, noise_std=noise_std)
+    >>> ConvexStep().values(50, metadata)[0].round(4)
     np.float64(0.3953)
     """
 
     distance: float = 1.0
-    max_row_norm: float | None = None
 
     def values(self, n_iter: int, metadata: PublicMetadata) -> np.ndarray:
         smooth = metadata.curvature != math.inf
@@ -398,19 +387,20 @@ class ConvexStep(Schedule):
         noise = math.sqrt(metadata.n_released * np.mean(np.square(metadata.noise_std)))
         noise /= metadata.expected_batch_size
         if not smooth:
-            slope = math.hypot(self._lipschitz(metadata), noise)
+            slope = math.hypot(_lipschitz(metadata), noise)
             return np.full(n_iter, self.distance / (slope * math.sqrt(n_iter)))
         # The largest step that descends, and the step with as much noise as gain.
-        steepest = 1 / metadata.smoothness(self.max_row_norm)
+        steepest = 1 / metadata.smoothness
         quietest = self.distance / (noise * math.sqrt(2 * n_iter)) if noise > 0 else math.inf
         return np.full(n_iter, min(steepest, quietest))
 
-    def _lipschitz(self, metadata: PublicMetadata) -> float:
-        max_row_norm = metadata.max_row_norm if self.max_row_norm is None else self.max_row_norm
-        bounds = [np.max(x) for x in (max_row_norm, metadata.clip) if x is not None]
-        if not bounds or not 0 < min(bounds) < math.inf:
-            raise ValueError("for a hinge loss it needs a finite clip or a max_row_norm.")
-        return float(min(bounds))
+
+def _lipschitz(metadata: PublicMetadata) -> float:
+    """Return the largest norm of the clipped gradient of a hinge loss."""
+    bounds = [np.max(x) for x in (metadata.max_row_norm, metadata.clip) if x is not None]
+    if not bounds or not 0 < min(bounds) < math.inf:
+        raise ValueError("for a hinge loss it needs a finite clip or a max_row_norm.")
+    return float(min(bounds))
 
 
 _NAMED = {
@@ -425,7 +415,6 @@ _NAMED = {
     "smooth": partial(ConvexStep, distance=math.inf),
 }
 
-
 # The largest second derivatives of the logistic loss and of the default smoothed hinge. The hinge,
 # which has none, counts as the smoothed hinge.
 LOGISTIC_CURVATURE, HINGE_CURVATURE = 0.25, 5.0
@@ -438,20 +427,9 @@ def _snr(n_mu: float, metadata: PublicMetadata) -> float:
 
 @dataclass(eq=False, repr=False)
 class AutoClippingNorm(Schedule):
-    """Clipping norm that grows with the snr, ``min(1, (snr / saturation)^power)``.
+    """Clipping norm of the default rule, ``min(1, (snr / saturation)^power)`` in every iteration.
 
-    A smaller norm has less noise, and distorts gradients more. In a whitened space the norm is in
-    units of the typical norm of a row. The snr is n mu over the effective dimension.
-
-    Parameters
-    ----------
-    n_mu, saturation, power : float
-
-    Examples
-    --------
-    >>> metadata = PublicMetadata(n_samples=10_000, n_features=40, effective_dimension=40.0)
-    >>> AutoClippingNorm(n_mu=1000.0, saturation=200.0, power=1 / 3).values(2, metadata)
-    array([0.5, 0.5])
+    A smaller norm has less noise, and distorts gradients more.
     """
 
     n_mu: float
@@ -465,27 +443,11 @@ class AutoClippingNorm(Schedule):
 
 @dataclass(eq=False, repr=False)
 class AutoStepSize(Schedule):
-    """Equal step sizes, small enough to converge, whose total grows with the snr.
+    """Step sizes of the default rule, small enough to converge, whose total grows with the snr.
 
-    Parameters
-    ----------
-    n_mu : float
-    momentum : Momentum
-        The momentum of the descent.
-    per_snr, largest, power : float
-
-    Notes
-    -----
     A step is ``min(largest, per_snr snr / D) (1/4 / curvature)^power``, with D the
     `Momentum.displacement` of all iterations. So the number of iterations does not matter, and a
     small snr means an early stop.
-
-    Examples
-    --------
-    >>> metadata = PublicMetadata(n_samples=10_000, n_features=40, curvature=0.25)
-    >>> steps = AutoStepSize(400.0, NesterovMomentum(), per_snr=2.0, largest=1.75, power=1 / 3)
-    >>> steps.values(24, metadata)[0].round(2)
-    np.float64(0.31)
     """
 
     n_mu: float
@@ -499,31 +461,6 @@ class AutoStepSize(Schedule):
         step = min(self.largest, total / self.momentum.displacement(n_iter))
         curvature = min(metadata.curvature or LOGISTIC_CURVATURE, HINGE_CURVATURE)
         return np.full(n_iter, step * (LOGISTIC_CURVATURE / curvature) ** self.power)
-
-
-def check_schedule(schedule: Any, *, parameter: str) -> Schedule:
-    """Return the schedule of a parameter: a number, a name or an object."""
-    choices = f"Give a number, one of {', '.join(map(repr, _NAMED))}, or a Schedule object."
-    return _chosen(schedule, parameter, Schedule, Constant, _NAMED, choices)
-
-
-def check_schedules(given: dict[str, Any]) -> dict[str, Any]:
-    """Return the schedules and the momentum of parameters."""
-    checks = {name: partial(check_schedule, parameter=name) for name in given}
-    checks["momentum"] = check_momentum
-    return {name: checks[name](value) for name, value in given.items()}
-
-
-def _chosen(value: Any, parameter: str, kind: type, of_number: type, named: dict, choices: str):
-    """Return a parameter's object of a kind: itself, or made from a number or a name."""
-    if isinstance(value, kind):
-        return value
-    if isinstance(value, Real) and not isinstance(value, (bool, np.bool_)):
-        return of_number(float(value))
-    if isinstance(value, str) and value in named:
-        return named[value]()
-    error, a = (ValueError, "the name of a") if isinstance(value, str) else (TypeError, "a")
-    raise error(f"{parameter}={value!r} is not {a} {kind.__name__.lower()}. {choices}")
 
 
 def schedule_values(
@@ -650,29 +587,43 @@ class NesterovMomentum(Momentum):
         return gradient + t / (t + 3) * velocity, velocity
 
 
-def check_momentum(momentum: Any) -> Momentum:
-    """Return the momentum of a parameter; an object is returned unchanged.
+_MOMENTA = {
+    "heavy_ball": HeavyBall,
+    "bias_corrected": BiasCorrectedMomentum,
+    "nesterov": NesterovMomentum,
+}
 
-    None is plain descent, a number the coefficient of `HeavyBall`.
+
+def check_schedules(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the schedule that each parameter stands for: a number, a name or an object.
+
+    The parameter ``momentum`` stands for a momentum: a number is the coefficient of `HeavyBall`,
+    and None plain descent.
     """
-    choices = (
-        "Give None, a number in [0, 1), 'heavy_ball', 'bias_corrected', 'nesterov' or a Momentum "
-        "object."
-    )
-    named = {
-        "heavy_ball": HeavyBall,
-        "bias_corrected": BiasCorrectedMomentum,
-        "nesterov": NesterovMomentum,
-    }
-    momentum = 0.0 if momentum is None else momentum
-    momentum = _chosen(momentum, "momentum", Momentum, HeavyBall, named, choices)
+    return {name: _chosen(name, value) for name, value in given.items()}
+
+
+def _chosen(parameter: str, value: Any) -> Any:
+    kind, named, of_number = Schedule, _NAMED, Constant
+    if parameter == "momentum":
+        kind, named, of_number = Momentum, _MOMENTA, HeavyBall
+        value = 0.0 if value is None else value
+    if isinstance(value, str) and value in named:
+        return named[value]()
+    if isinstance(value, Real) and not isinstance(value, (bool, np.bool_)):
+        value = of_number(float(value))
+    if not isinstance(value, kind):
+        raise (ValueError if isinstance(value, str) else TypeError)(
+            f"{parameter}={value!r} is no {kind.__name__.lower()}. Give a number, one of "
+            f"{', '.join(map(repr, named))}, or a {kind.__name__} object."
+        )
     # A custom rule need not have a coefficient.
-    coefficient = getattr(momentum, "coefficient", 0.0)
+    coefficient = getattr(value, "coefficient", 0.0) if kind is Momentum else 0.0
     if not isinstance(coefficient, Real) or not 0 <= coefficient < 1:
         raise ValueError(
-            f"momentum={momentum!r} must have a coefficient in [0, 1), got {coefficient!r}."
+            f"momentum={value!r} must have a coefficient in [0, 1), got {coefficient!r}."
         )
-    return momentum
+    return value
 
 
 def averaging_weights(averaging: str | float | None, n_iter: int) -> np.ndarray:
@@ -708,7 +659,7 @@ def public_constants(metadata: PublicMetadata, *, gap: float | None = None) -> t
     or the row norm without one. mu is relative to C: half the budget's under ``"replace_one"``. The
     gap bounds the objective at zero less its minimum; by default log(K), for K classes.
     """
-    kappa = metadata.condition_number()
+    kappa = metadata.condition_number
     gap = math.log(max(2, metadata.n_outputs)) if gap is None else gap
     noise = _noise_per_root_iteration(metadata) ** 2
     return kappa, noise / (2 * kappa * metadata.alpha * gap)
@@ -726,10 +677,9 @@ def optimal_n_iter(kappa: float, noise_to_gap: float, *, dynamic: bool = True) -
     ``gamma^T + a ((1 - gamma^(T/2)) / (1 - gamma^(1/2)))^2`` for dynamic noise and
     ``gamma^T + kappa a T (1 - gamma^T)`` for constant noise. Both have a single minimum in T.
     """
+    _positive("noise_to_gap", noise_to_gap)
     if not 1 <= kappa < math.inf:
         raise ValueError(f"kappa={kappa!r} must be a finite number, 1 or more.")
-    if not 0 < noise_to_gap < math.inf:
-        raise ValueError(f"noise_to_gap={noise_to_gap!r} must be positive and finite.")
     if kappa == 1:
         return 1
     log_gamma = math.log1p(-1 / kappa)
@@ -742,22 +692,15 @@ def optimal_n_iter(kappa: float, noise_to_gap: float, *, dynamic: bool = True) -
     def constant_bound(t: int) -> float:
         return math.exp(log_gamma * t) - cost * t * math.expm1(log_gamma * t)
 
-    def constant_slope(log_t: float) -> float:
-        t = math.exp(log_t)
-        decayed = log_gamma * math.exp(log_gamma * t)
-        return decayed * (1 - cost * t) - cost * math.expm1(log_gamma * t)
+    def constant_rises(t: int) -> bool:
+        slope = log_gamma * math.exp(log_gamma * t) * (1 - cost * t)
+        return slope >= cost * math.expm1(log_gamma * t)
 
     if dynamic:
-        bound, optimum = dynamic_bound, -2 * math.log1p(gap**2 / noise_to_gap) / log_gamma
-    else:
-        # At a cost of 1 or more, even a second iteration increases the bound.
-        optimum, high = 1.0, 1.0
-        if cost < 1 and constant_slope(0.0) < 0:
-            while constant_slope(high) < 0:
-                high *= 2
-            optimum = math.exp(brentq(constant_slope, 0.0, high))
-        bound = constant_bound
-    return min(max(1, math.floor(optimum)), max(1, math.ceil(optimum)), key=bound)
+        first = math.floor(-2 * math.log1p(gap**2 / noise_to_gap) / log_gamma)
+        return min(max(1, first), first + 1, key=dynamic_bound)
+    first = bisect_left(range(1, 2**62), True, key=constant_rises)
+    return min(max(1, first), first + 1, key=constant_bound)
 
 
 def saturation_n_iter(metadata: PublicMetadata, *, distance: float = 1.0) -> int:
@@ -780,20 +723,17 @@ def saturation_n_iter(metadata: PublicMetadata, *, distance: float = 1.0) -> int
     if metadata.curvature == math.inf:
         lipschitz = min(_clip(metadata), metadata.max_row_norm or math.inf)
         return max(1, math.ceil((lipschitz / noise) ** 2))
-    return max(1, math.ceil(metadata.smoothness() * distance / (math.sqrt(2) * noise)))
+    return max(1, math.ceil(metadata.smoothness * distance / (math.sqrt(2) * noise)))
 
 
 def _clip(metadata: PublicMetadata) -> float:
     if metadata.clip is not None:
         return float(np.max(metadata.clip))
-    clip = metadata.max_row_norm
-    if clip is None or not 0 < clip < math.inf:
-        raise ValueError(f"max_row_norm={clip!r} must be positive and finite if no clip is given.")
-    return clip
+    rule = "positive and finite if no clip is given"
+    return _positive("max_row_norm", metadata.max_row_norm, rule)
 
 
 def _noise_per_root_iteration(metadata: PublicMetadata) -> float:
     """Return the norm of the noise on the mean gradient, divided by ``sqrt(n_iter)``."""
-    if metadata.mu is None or not 0 < metadata.mu < math.inf:
-        raise ValueError(f"mu={metadata.mu!r} must be positive and finite.")
-    return math.sqrt(metadata.n_released) * _clip(metadata) / (metadata.mu * metadata.n_samples)
+    noise = _clip(metadata) / (_positive("mu", metadata.mu) * metadata.n_samples)
+    return math.sqrt(metadata.n_released) * noise

@@ -246,14 +246,14 @@ def excess_loss_bound(metadata: PublicMetadata, n_iter: int, distance: float = 1
     if metadata.curvature == math.inf:
         return distance * math.sqrt((metadata.max_row_norm**2 + noise) / n_iter)
     quietest = distance / math.sqrt(2 * n_iter * noise)
-    step = min(1 / metadata.smoothness(), quietest)
+    step = min(1 / metadata.smoothness, quietest)
     return distance**2 / (2 * step * n_iter) + step * noise
 
 
 @pytest.mark.parametrize("distance", [0.3, 20.0])
 def test_lecture_steps_are_the_steepest_until_saturation_and_shrink_from_there(distance):
     last = saturation_n_iter(SMOOTH, distance=distance)
-    steepest = 1 / SMOOTH.smoothness()
+    steepest = 1 / SMOOTH.smoothness
 
     def step(n_iter):
         return ConvexStep(distance).values(n_iter, with_noise(SMOOTH, n_iter))[0]
@@ -334,14 +334,14 @@ def test_noisy_descent_stays_below_the_bound():
     [
         (public_constants, {"mu": None}, "mu=None"),
         (public_constants, {"mu": math.inf}, "mu=inf"),
-        (public_constants, {"alpha": 0.0}, "positive alpha"),
-        (public_constants, {"max_row_norm": None}, "finite max_row_norm"),
-        (public_constants, {"curvature": math.inf}, "finite curvature"),
+        (public_constants, {"alpha": 0.0}, "alpha=0.0 must"),
+        (public_constants, {"max_row_norm": None}, "max_row_norm=None"),
+        (public_constants, {"curvature": math.inf}, "curvature=inf"),
         (saturation_n_iter, {"mu": None}, "mu=None"),
         (saturation_n_iter, {"mu": math.inf}, "mu=inf"),
         (saturation_n_iter, {"max_row_norm": None}, "max_row_norm=None"),
         (saturation_n_iter, {"max_row_norm": 0.0}, "max_row_norm=0.0"),
-        (saturation_n_iter, {"curvature": None}, "finite curvature"),
+        (saturation_n_iter, {"curvature": None}, "curvature=None"),
     ],
 )
 def test_missing_facts_are_asked_for(function, change, complaint):

@@ -12,8 +12,12 @@ from dpglm.schedules import (
     HeavyBall,
     Momentum,
     NesterovMomentum,
-    check_momentum,
+    check_schedules,
 )
+
+
+def check_momentum(value):
+    return check_schedules({"momentum": value})["momentum"]
 
 
 def last_direction(momentum, gradients):
@@ -94,11 +98,11 @@ def test_a_parameter_may_be_none_a_number_a_name_or_an_object():
         (
             "nag",
             ValueError,
-            "not the name of a momentum. .*'heavy_ball', 'bias_corrected', 'nesterov'",
+            "is no momentum. .*'heavy_ball', 'bias_corrected', 'nesterov'",
         ),
-        (True, TypeError, "not a momentum"),
-        ([0.5], TypeError, "not a momentum"),
-        (HeavyBall, TypeError, "not a momentum"),
+        (True, TypeError, "is no momentum"),
+        ([0.5], TypeError, "is no momentum"),
+        (HeavyBall, TypeError, "is no momentum"),
         (1.0, ValueError, r"coefficient in \[0, 1\), got 1\.0"),
         (-0.1, ValueError, r"coefficient in \[0, 1\), got -0\.1"),
         (float("nan"), ValueError, r"coefficient in \[0, 1\), got nan"),

@@ -165,7 +165,7 @@ def _fixed_in_advance():
     """Yield noisy gradient descent: containers, schedules, momentum, averages, whitening."""
     two, three, census = "two classes", "three classes", "census"
     plain = {"max_iter": 6, "preconditioner": None}
-    lecture = ConvexStep(max_row_norm=2.0)
+    lecture = {"step_schedule": ConvexStep(), "max_row_norm": 2.0}
     batches = {"max_iter": 5, "sampling_rate": 0.25, "preconditioner": None}
     for table, container, parameters in (
         (census, dense, {}),
@@ -187,7 +187,8 @@ def _fixed_in_advance():
             csr,
             {
                 **plain,
-                "noise_schedule": DynamicNoise(momentum=0.5, max_row_norm=2.0),
+                "noise_schedule": DynamicNoise(momentum=0.5),
+                "max_row_norm": 2.0,
                 "alpha": 0.1,
                 "momentum": BiasCorrectedMomentum(0.5),
                 "clip_schedule": DecayingClip(1.0),
@@ -216,7 +217,7 @@ def _fixed_in_advance():
             dense,
             {
                 **plain,
-                "step_schedule": lecture,
+                **lecture,
                 "averaging": "uniform",
                 "class_weight": {0: 1.0, 1: 2.5},
             },
@@ -261,7 +262,7 @@ def _fixed_in_advance():
         (
             three,
             dense,
-            {"max_iter": 4, "half_width": 0.5, "step_schedule": lecture},
+            {"max_iter": 4, "half_width": 0.5, "preconditioner": None, **lecture},
         ),
         (two, blocks, {"max_iter": 4, "fit_intercept": False}),
         (two, float32, {"max_iter": 3, "epsilon": math.inf}),

@@ -31,7 +31,6 @@ from dpglm.schedules import (
     NesterovMomentum,
     PublicMetadata,
     Schedule,
-    check_momentum,
     check_schedules,
     optimal_n_iter,
     public_constants,
@@ -65,7 +64,7 @@ def automatic_configuration(
     momentum = NesterovMomentum() if whitened else HeavyBall(0.0)
     # Momentum that changes no total step suits custom step sizes.
     momentum = BiasCorrectedMomentum(0.5) if "step_schedule" in chosen else momentum
-    momentum = check_momentum(chosen.pop("momentum", momentum))
+    momentum = check_schedules({"momentum": chosen.pop("momentum", momentum)})["momentum"]
     power = defaults.CLIPPING_POWER
     return {
         "noise_schedule": "constant",

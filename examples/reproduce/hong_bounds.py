@@ -309,9 +309,11 @@ def schedule(report: Report, rng: np.random.Generator) -> None:
     rows, best_ratio = [], math.inf
     for momentum in (0.0, MOMENTUM, 0.9):
         q = influence(n_iter, kappa, momentum)[::-1]
-        metadata = PublicMetadata(1000, 10, alpha=0.1, curvature=0.25, mu=math.sqrt(budget))
-        max_row_norm = math.sqrt((kappa - 1) * metadata.alpha / metadata.curvature)
-        sigma = DynamicNoise(momentum=momentum, max_row_norm=max_row_norm).values(n_iter, metadata)
+        metadata = PublicMetadata(
+            1000, 10, alpha=0.1, curvature=0.25, max_row_norm=math.sqrt((kappa - 1) * 0.1 / 0.25),
+            mu=math.sqrt(budget),
+        )  # fmt: skip
+        sigma = DynamicNoise(momentum=momentum).values(n_iter, metadata)
         ours = float(q @ sigma**2)
         shares = rng.dirichlet(np.ones(n_iter), 2000)
         mixed = 0.9 / np.square(sigma) / budget + 0.1 * shares

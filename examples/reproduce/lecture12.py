@@ -127,7 +127,7 @@ def rows(d: int = N_FEATURES) -> list[Row]:
     def smooth_bound(metadata: PublicMetadata, n_iter: int) -> float:
         distance = 0.5 * math.sqrt(d)
         noise = 2 * distance * math.sqrt(noise_on_mean(metadata, n_iter) / n_iter)
-        return metadata.smoothness() * distance**2 / n_iter + noise
+        return metadata.smoothness * distance**2 / n_iter + noise
 
     def squared_slope(metadata: PublicMetadata, n_iter: int) -> float:
         """G^2 of the mean: L = 2 from a loss of slope 1 with its penalty, and the noise."""
@@ -271,7 +271,7 @@ def descent_lemma(report: Report, row: Row, rng: np.random.Generator, n_runs: in
     """Lemma 12.1 at the step of 12.2.1, on the smooth problem (convex ones are among its own)."""
     n, metadata, problem = row.n_samples // 8, row.metadata(row.n_samples // 8), row.problem
     gap = float(problem.value(np.zeros((1, N_FEATURES)))[0]) - row.minimum
-    plan, beta = row.plan(n), metadata.smoothness()
+    plan, beta = row.plan(n), metadata.smoothness
     noise = noise_on_mean(metadata, plan.n_iter)
     step = min(1 / beta, math.sqrt(2 * gap / (beta * noise * plan.n_iter)))
     plan = replace(plan, step=np.full(plan.n_iter, step))
@@ -398,7 +398,7 @@ def noisy_sgd(report: Report, row: Row, n_runs: int) -> None:
     )  # fmt: skip
     noise = model.plan(n, d).metadata.noise_std[0]
     distance, variance = np.linalg.norm(optimum), d * noise**2 / rate**2 + n / rate
-    step = min(1 / row.metadata(n).smoothness(), n * distance / math.sqrt(variance * n_iter))
+    step = min(1 / row.metadata(n).smoothness, n * distance / math.sqrt(variance * n_iter))
     model.set_params(step_schedule=float(step))
     with warnings.catch_warnings(), seeded_noise(np.random.RandomState(0)):
         # That the noise can be repeated: the data are made up.
