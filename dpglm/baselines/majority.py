@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from dpglm.baselines.records import Records
 from dpglm.estimators.base import PrivateLinearClassifier
-from dpglm.estimators.docs import completed
 from dpglm.estimators.inputs import resolved_class_weight
 from dpglm.estimators.plan import Plan, ledger_of
 from dpglm.estimators.solvers import FitTrace, OnStep
@@ -53,7 +53,6 @@ class CountPlan(Plan):
         return f"one count of {self.metadata.n_samples} records by class: {self.ledger}"
 
 
-@completed
 @dataclass(kw_only=True, eq=False, repr=False)
 class MajorityClassifier(NamedLossMixin, PrivateLinearClassifier):
     """Differentially private classifier that always predicts the most frequent class.
@@ -62,6 +61,8 @@ class MajorityClassifier(NamedLossMixin, PrivateLinearClassifier):
 
     Parameters
     ----------
+    epsilon, delta, neighboring_relation, n_samples_estimate, classes
+        As in `DPLogisticRegression`.
     class_weight : dict, default=None
         Public weight of each class, by which its noisy count is multiplied.
 
@@ -75,6 +76,8 @@ class MajorityClassifier(NamedLossMixin, PrivateLinearClassifier):
         Always 1.
     trace_ : FitTrace
         The noisy counts.
+    classes_, n_features_in_, privacy_
+        As in `DPLogisticRegression`.
 
     Notes
     -----
@@ -92,6 +95,13 @@ class MajorityClassifier(NamedLossMixin, PrivateLinearClassifier):
     >>> round(model.privacy_.epsilon(1e-6), 6)
     1.0
     """
+
+    epsilon: float = 1.0
+    delta: float = 1e-6
+    neighboring_relation: str = "zero_out"
+    n_samples_estimate: int | None = None
+    classes: ArrayLike | None = None
+    class_weight: dict[Any, float] | None = None
 
     # Not parameters of this one: there is nothing to penalise, and no other coefficient.
     alpha: ClassVar[float] = 0.0

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import sparse
 from scipy.linalg import cho_factor, cho_solve
 from scipy.special import expit, softmax
@@ -17,7 +18,6 @@ from dpglm.baselines.records import (
     terms_of_a_sum,
 )
 from dpglm.estimators.base import PrivateLinearClassifier
-from dpglm.estimators.docs import completed
 from dpglm.estimators.plan import Plan, ledger_of
 from dpglm.estimators.solvers import FitTrace, OnStep
 from dpglm.kernels import one_blas_thread
@@ -212,7 +212,6 @@ class NewtonPlan(Plan):
         return f"{steps}, one gradient and one direction each: {self.ledger}"
 
 
-@completed
 @dataclass(kw_only=True, eq=False, repr=False)
 class DoubleNoiseNewton(NamedLossMixin, PrivateLinearClassifier):
     """Differentially private logistic regression by Newton's method with double noise.
@@ -223,6 +222,8 @@ class DoubleNoiseNewton(NamedLossMixin, PrivateLinearClassifier):
 
     Parameters
     ----------
+    epsilon, delta, neighboring_relation, n_samples_estimate, classes, alpha
+        As in `DPLogisticRegression`.
     curvature : {"upper_bound", "hessian"}, default="upper_bound"
         For each record's loss, the curvature of the parabola above it, with which Newton's method
         descends from anywhere, or the second derivative. For more than two classes either is
@@ -250,6 +251,11 @@ class DoubleNoiseNewton(NamedLossMixin, PrivateLinearClassifier):
         Public weight of each class, applied to the gradients before they are clipped; the largest
         weight raises the noise on the directions.
 
+    Attributes
+    ----------
+    classes_, coef_, intercept_, n_iter_, n_features_in_, privacy_, trace_
+        As in `DPLogisticRegression`.
+
     Notes
     -----
     Guarantee: (epsilon, delta)-differential privacy, by two Gaussian releases a step, whose
@@ -271,6 +277,14 @@ class DoubleNoiseNewton(NamedLossMixin, PrivateLinearClassifier):
     1.0
     """
 
+    epsilon: float = 1.0
+    delta: float = 1e-6
+    neighboring_relation: str = "zero_out"
+    n_samples_estimate: int | None = None
+    alpha: float = 0.0
+    fit_intercept: bool = True
+    classes: ArrayLike | None = None
+    class_weight: dict[Any, float] | None = None
     curvature: str = "upper_bound"
     ridge: float | str = "auto"
     clip: float | str = "auto"

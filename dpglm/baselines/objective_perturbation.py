@@ -43,7 +43,9 @@ that ``Phi(Phi^-1(e^xi(theta) Q(A)) + 2 s theta)`` grows as fast if ``xi' = j m(
 import math
 from collections import namedtuple
 from dataclasses import dataclass, replace
+from typing import Any
 
+from numpy.typing import ArrayLike
 from scipy.special import erfcx
 
 from dpglm.baselines.perturbation import (
@@ -53,7 +55,6 @@ from dpglm.baselines.perturbation import (
     noise_multiplier_of,
 )
 from dpglm.estimators.base import PrivateLinearClassifier
-from dpglm.estimators.docs import completed
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.events import ObjectivePerturbationEvent
 from dpglm.privacy.vault import GaussianSum
@@ -88,7 +89,6 @@ def _offset(problem: Problem, penalty: float, mu: float) -> float:
     return jacobian_offset(ratio, 0.0 if mu == math.inf else mu, relation)
 
 
-@completed
 @dataclass(kw_only=True, eq=False, repr=False)
 class ObjectivePerturbation(PerturbationMixin, PrivateLinearClassifier):
     """Differentially private linear classifier that minimises a randomly tilted loss.
@@ -96,6 +96,36 @@ class ObjectivePerturbation(PerturbationMixin, PrivateLinearClassifier):
     A random linear term is added to the penalised loss, and its minimiser is released. A little
     noise covers the distance of a computer's minimiser from the exact one (Chaudhuri, Monteleoni &
     Sarwate 2011; Kifer, Smith & Thakurta 2012; Iyengar et al. 2019).
+
+    Parameters
+    ----------
+    epsilon, delta, neighboring_relation, n_samples_estimate, classes
+        As in `DPLogisticRegression`.
+    loss : {"logistic", "smoothed_hinge"}, default="logistic"
+        Summed one-vs-rest for more than two classes, with the budget split among them. The
+        guarantee needs gradients of one fixed direction for each record, which the softmax lacks.
+    half_width : float, default=0.5
+        Half the width of the parabola that smooths the hinge.
+    max_row_norm : float, default=None
+        Bound on the L2 norm of a row, intercept included. The features of rows with larger norm are
+        clipped, in the fit and in predictions. It must be public: `Schema.max_row_norm` or prior
+        knowledge, never the largest norm of the data. ``None`` means 3.
+    alpha : float or "auto", default="auto"
+        L2 penalty ``alpha / 2 * (||coef||^2 + intercept^2)`` on the mean loss; above 0, and the
+        intercept is penalised like the rest. The notes say what ``"auto"`` is.
+    fit_intercept : bool, default=True
+        Whether to append a column of ones, which counts in ``max_row_norm``.
+    class_weight : dict, default=None
+        Public weight of each class; the largest weight multiplies the noise.
+
+    Attributes
+    ----------
+    n_iter_ : int
+        Always 1, the number of releases: that of the steps of a solver may depend on the data.
+    trace_ : FitTrace
+        The noise that was drawn, and the events.
+    classes_, coef_, intercept_, n_features_in_, privacy_
+        As in `DPLogisticRegression`.
 
     Notes
     -----
@@ -126,6 +156,18 @@ class ObjectivePerturbation(PerturbationMixin, PrivateLinearClassifier):
     >>> model.score(X, y) > 0.7
     True
     """
+
+    epsilon: float = 1.0
+    delta: float = 1e-6
+    neighboring_relation: str = "zero_out"
+    n_samples_estimate: int | None = None
+    loss: str = "logistic"
+    half_width: float = 0.5
+    max_row_norm: float | None = None
+    alpha: float | str = "auto"
+    fit_intercept: bool = True
+    classes: ArrayLike | None = None
+    class_weight: dict[Any, float] | None = None
 
     def _plan(self, budget: PrivacyBudget, metadata: PublicMetadata) -> PerturbationPlan:
         problem = self._problem(budget, metadata)
@@ -225,7 +267,6 @@ def _classical_multiplier(delta: float) -> float:
     return 1 + math.sqrt(2 * math.log(1 / delta))
 
 
-@completed
 @dataclass(kw_only=True, eq=False, repr=False)
 class ApproximateMinimaPerturbation(ObjectivePerturbation):
     """Objective perturbation as published for approximate minimisers, without tuning.
@@ -234,10 +275,20 @@ class ApproximateMinimaPerturbation(ObjectivePerturbation):
     from epsilon and delta (Iyengar, Near, Song, Thakkar, Thakurta & Wang 2019, "Towards practical
     differentially private convex optimization"). `ObjectivePerturbation` needs much less noise.
 
+    Parameters
+    ----------
+    epsilon, delta, neighboring_relation, n_samples_estimate, classes
+        As in `DPLogisticRegression`.
+    loss, half_width, max_row_norm, alpha, fit_intercept, class_weight
+        As in `ObjectivePerturbation`; ``alpha="auto"`` is the authors' constant.
+
+    Attributes
+    ----------
+    classes_, coef_, intercept_, n_iter_, n_features_in_, privacy_, trace_
+        As in `DPLogisticRegression`.
+
     Notes
     -----
-    ``alpha="auto"`` is the authors' constant.
-
     Guarantee: (epsilon, delta)-differential privacy of everything a fit leaves, with the limits of
     `ObjectivePerturbation`. The ledger charges what `dpglm.baselines.objective_perturbation` proves
     for the noise that is drawn, an epsilon well below the one asked for. At epsilons above about 10

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import log_expit
 
 from dpglm.baselines.records import (
@@ -18,7 +19,6 @@ from dpglm.baselines.records import (
     shortened,
 )
 from dpglm.estimators.base import PrivateLinearClassifier
-from dpglm.estimators.docs import completed
 from dpglm.estimators.plan import Plan, ledger_of
 from dpglm.estimators.solvers import FitTrace, OnStep
 from dpglm.losses import Loss, NamedLossMixin
@@ -197,41 +197,8 @@ def noise_multiplier_of(mu: float) -> float:
     return 0.0 if mu == math.inf else 1 / mu
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
 class PerturbationMixin(NamedLossMixin):
-    """Loss, penalty, public constants and training of the perturbation estimators.
-
-    Parameters
-    ----------
-    loss : {"logistic", "smoothed_hinge"}, default="logistic"
-        Summed one-vs-rest for more than two classes, with the budget split among them. The
-        guarantee needs gradients of one fixed direction for each record, which the softmax lacks.
-    half_width : float, default=0.5
-        Half the width of the parabola that smooths the hinge.
-    max_row_norm : float, default=None
-        Bound on the L2 norm of a row, intercept included. The features of rows with larger norm are
-        clipped, in the fit and in predictions. It must be public: `Schema.max_row_norm` or prior
-        knowledge, never the largest norm of the data. ``None`` means 3.
-    alpha : float or "auto", default="auto"
-        L2 penalty ``alpha / 2 * (||coef||^2 + intercept^2)`` on the mean loss; above 0, and the
-        intercept is penalised like the rest. The notes say what ``"auto"`` is.
-    fit_intercept : bool, default=True
-        Whether to append a column of ones, which counts in ``max_row_norm``.
-    class_weight : dict, default=None
-        Public weight of each class; the largest weight multiplies the noise.
-
-    Attributes
-    ----------
-    n_iter_ : int
-        Always 1, the number of releases: that of the steps of a solver may depend on the data.
-    trace_ : FitTrace
-        The noise that was drawn, and the events.
-    """
-
-    loss: str = "logistic"
-    half_width: float = 0.5
-    max_row_norm: float | None = None
-    alpha: float | str = "auto"
+    """Loss, penalty, public constants and training of the perturbation estimators."""
 
     # Whether the logistic loss of more than two classes is that of the softmax, not one-vs-rest.
     _multinomial: ClassVar[bool] = False
@@ -317,7 +284,6 @@ def minimizer_sensitivity(lipschitz: float, penalty: float, neighboring_relation
     return factor * lipschitz / penalty
 
 
-@completed
 @dataclass(kw_only=True, eq=False, repr=False)
 class OutputPerturbation(PerturbationMixin, PrivateLinearClassifier):
     """Differentially private linear classifier that adds noise to the minimiser of its loss.
@@ -327,9 +293,17 @@ class OutputPerturbation(PerturbationMixin, PrivateLinearClassifier):
 
     Parameters
     ----------
+    epsilon, delta, neighboring_relation, n_samples_estimate, classes
+        As in `DPLogisticRegression`.
     loss : {"logistic", "smoothed_hinge"}, default="logistic"
-        The logistic loss is the cross entropy of the softmax for more than two classes; the hinge
-        loss is then summed one-vs-rest.
+        The cross entropy of the softmax, or the hinge loss of one-vs-rest, for several classes.
+    half_width, max_row_norm, alpha, fit_intercept, class_weight
+        As in `ObjectivePerturbation`.
+
+    Attributes
+    ----------
+    classes_, coef_, intercept_, n_iter_, n_features_in_, privacy_, trace_
+        As in `DPLogisticRegression`.
 
     Notes
     -----
@@ -351,6 +325,18 @@ class OutputPerturbation(PerturbationMixin, PrivateLinearClassifier):
     >>> round(model.privacy_.epsilon(1e-6), 6)
     1.0
     """
+
+    epsilon: float = 1.0
+    delta: float = 1e-6
+    neighboring_relation: str = "zero_out"
+    n_samples_estimate: int | None = None
+    loss: str = "logistic"
+    half_width: float = 0.5
+    max_row_norm: float | None = None
+    alpha: float | str = "auto"
+    fit_intercept: bool = True
+    classes: ArrayLike | None = None
+    class_weight: dict[Any, float] | None = None
 
     _multinomial: ClassVar[bool] = True
 
@@ -394,7 +380,6 @@ def descent_sensitivity(
     return factor * step * effective * clip / n_samples
 
 
-@completed
 @dataclass(kw_only=True, eq=False, repr=False)
 class DescentOutputPerturbation(PerturbationMixin, PrivateLinearClassifier):
     """Differentially private linear classifier that adds noise to the end of a gradient descent.
@@ -405,9 +390,13 @@ class DescentOutputPerturbation(PerturbationMixin, PrivateLinearClassifier):
 
     Parameters
     ----------
+    epsilon, delta, neighboring_relation, n_samples_estimate, classes
+        As in `DPLogisticRegression`.
     loss : {"logistic", "smoothed_hinge"}, default="logistic"
-        The logistic loss is the cross entropy of the softmax for more than two classes; the hinge
-        loss is then summed one-vs-rest. The plain hinge is not smooth, and has no such bound.
+        The cross entropy of the softmax, or the hinge loss of one-vs-rest, for several classes.
+        The plain hinge is not smooth, and has no such bound.
+    half_width, max_row_norm, fit_intercept, class_weight
+        As in `ObjectivePerturbation`.
     clip : float, default=None
         Bound on the L2 norm of each record's gradient. ``None`` is the largest possible norm, which
         never clips. For more than two classes no smaller value is accepted, because the clipped
@@ -421,6 +410,11 @@ class DescentOutputPerturbation(PerturbationMixin, PrivateLinearClassifier):
     alpha : float, default=0.0
         L2 penalty ``alpha / 2 * (||coef||^2 + intercept^2)`` on the mean loss; the intercept is
         penalised like the rest.
+
+    Attributes
+    ----------
+    classes_, coef_, intercept_, n_iter_, n_features_in_, privacy_, trace_
+        As in `DPLogisticRegression`.
 
     Notes
     -----
@@ -440,10 +434,20 @@ class DescentOutputPerturbation(PerturbationMixin, PrivateLinearClassifier):
     1.0
     """
 
+    epsilon: float = 1.0
+    delta: float = 1e-6
+    neighboring_relation: str = "zero_out"
+    n_samples_estimate: int | None = None
+    loss: str = "logistic"
+    half_width: float = 0.5
+    max_row_norm: float | None = None
+    alpha: float = 0.0
+    fit_intercept: bool = True
+    classes: ArrayLike | None = None
+    class_weight: dict[Any, float] | None = None
     clip: float | None = None
     step: float | str = "auto"
     max_iter: int | str = "auto"
-    alpha: float = 0.0
 
     _multinomial: ClassVar[bool] = True
     _penalty = PrivateLinearClassifier._penalty

@@ -6,11 +6,11 @@ from itertools import repeat
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import sparse
 
 from dpglm.baselines.records import UNIT_ROUNDOFF, Records, largest_weight, terms_of_a_sum
 from dpglm.estimators.base import PrivateLinearClassifier
-from dpglm.estimators.docs import completed
 from dpglm.estimators.plan import Plan, ledger_of
 from dpglm.estimators.solvers import FitTrace, OnStep
 from dpglm.losses import Loss, NamedLossMixin
@@ -140,7 +140,6 @@ class GeneticPlan(Plan):
         return f"{self.n_iter} generations over {self.metadata.n_samples} records: {self.ledger}"
 
 
-@completed
 @dataclass(kw_only=True, eq=False, repr=False)
 class PrivGene(NamedLossMixin, PrivateLinearClassifier):
     """Differentially private linear classifier fitted by a genetic algorithm.
@@ -152,6 +151,10 @@ class PrivGene(NamedLossMixin, PrivateLinearClassifier):
 
     Parameters
     ----------
+    epsilon, delta, neighboring_relation, n_samples_estimate, classes, alpha
+        As in `DPLogisticRegression`.
+    loss : {"logistic", "hinge"}, default="logistic"
+        The cross entropy of the softmax, or the hinge loss of one-vs-rest, for several classes.
     feature_bound : float, default=1.0
         Public bound on the magnitude of the features, to which they are clipped in the fit.
     mutation : float, default=0.5
@@ -170,6 +173,8 @@ class PrivGene(NamedLossMixin, PrivateLinearClassifier):
     ----------
     trace_ : FitTrace
         The change that each generation chose.
+    classes_, coef_, intercept_, n_iter_, n_features_in_, privacy_
+        As in `DPLogisticRegression`.
 
     Notes
     -----
@@ -191,7 +196,15 @@ class PrivGene(NamedLossMixin, PrivateLinearClassifier):
     True
     """
 
+    epsilon: float = 1.0
+    delta: float = 1e-6
+    neighboring_relation: str = "zero_out"
+    n_samples_estimate: int | None = None
     loss: str = "logistic"
+    alpha: float = 0.0
+    fit_intercept: bool = True
+    classes: ArrayLike | None = None
+    class_weight: dict[Any, float] | None = None
     feature_bound: float = 1.0
     mutation: float = 0.5
     mutation_decay: float = 0.97

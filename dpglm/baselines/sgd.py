@@ -2,11 +2,12 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
+
+from numpy.typing import ArrayLike
 
 from dpglm.estimators.base import PrivateLinearClassifier
 from dpglm.estimators.descent import NoisyDescentMixin
-from dpglm.estimators.docs import completed
 from dpglm.estimators.plan import PrivacyPlan, make_plan
 from dpglm.losses import NamedLossMixin
 from dpglm.privacy.budget import CLIP_RANGE, PrivacyBudget, check_number, check_whole, is_auto
@@ -26,27 +27,8 @@ def batch_rate(batch_size: float | str, n_samples: int) -> float:
     return min(check_number("batch_size", batch_size, 0.0, math.inf) / n_samples, 1.0)
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
 class _SmallBatches(NamedLossMixin):
-    """Common parts of both estimators: a constant clip and step, and batches by expected size.
-
-    Parameters
-    ----------
-    batch_size : float or "auto", default="auto"
-        Expected number of records in a batch; ``"auto"`` is the square root of their number plus
-        10.
-    clip : float, default=3.0
-        Bound on the L2 norm of each record's gradient, intercept included, jointly over the
-        classes.
-    step : float, default=0.1
-        Step size, on the mean gradient of a batch.
-    """
-
-    loss: str = "logistic"
-    batch_size: int | str = "auto"
-    clip: float = 3.0
-    step: float = 0.1
-    max_iter: int | str = "auto"
+    """Common parts of both estimators: a constant clip and step, and batches by expected size."""
 
     _train = NoisyDescentMixin._train
 
@@ -70,7 +52,6 @@ class _SmallBatches(NamedLossMixin):
         )
 
 
-@completed
 @dataclass(kw_only=True, eq=False, repr=False)
 class SGDMomentsAccountant(_SmallBatches, PrivateLinearClassifier):
     """Differentially private mini-batch SGD in the setting of the moments accountant.
@@ -81,11 +62,28 @@ class SGDMomentsAccountant(_SmallBatches, PrivateLinearClassifier):
 
     Parameters
     ----------
+    epsilon, delta, neighboring_relation, n_samples_estimate, alpha, fit_intercept, classes
+        As in `DPLogisticRegression`.
+    class_weight : dict, default=None
+        Public weight of each class, applied to the gradients before they are clipped.
+    loss : {"logistic", "hinge"}, default="logistic"
+        The cross entropy of the softmax, or the hinge loss of one-vs-rest, for several classes.
+    batch_size : float or "auto", default="auto"
+        Expected number of records in a batch; ``"auto"`` is the root of their number plus 10.
+    clip : float, default=3.0
+        Bound on the L2 norm of each record's gradient, intercept included, over all classes.
+    step : float, default=0.1
+        Step size, on the mean gradient of a batch.
     noise_multiplier : float, default=4.0
         Target of ``max_iter="auto"``. The noise is then calibrated to the budget exactly.
     max_iter : int or "auto", default="auto"
         Number of batches; ``"auto"`` is what the budget allows at ``noise_multiplier``, 20,000 at
         most.
+
+    Attributes
+    ----------
+    classes_, coef_, intercept_, n_iter_, n_features_in_, privacy_, trace_
+        As in `DPLogisticRegression`.
 
     Notes
     -----
@@ -103,7 +101,20 @@ class SGDMomentsAccountant(_SmallBatches, PrivateLinearClassifier):
     True
     """
 
+    epsilon: float = 1.0
+    delta: float = 1e-6
+    neighboring_relation: str = "zero_out"
+    n_samples_estimate: int | None = None
+    loss: str = "logistic"
+    alpha: float = 0.0
+    fit_intercept: bool = True
+    classes: ArrayLike | None = None
+    class_weight: dict[Any, float] | None = None
+    batch_size: int | str = "auto"
+    clip: float = 3.0
+    step: float = 0.1
     noise_multiplier: float = 4.0
+    max_iter: int | str = "auto"
 
     def _plan(self, budget: PrivacyBudget, metadata: PublicMetadata) -> PrivacyPlan:
         rate = batch_rate(self.batch_size, metadata.n_samples)
@@ -159,7 +170,6 @@ def fewest_iterations(epsilon: float, delta: float, sampling_rate: float) -> int
     return max(math.ceil(ratio**2 / (2 * math.log(2 / delta)) * (1 + 1e-12)), 1)
 
 
-@completed
 @dataclass(kw_only=True, eq=False, repr=False)
 class SGDAdvancedComposition(_SmallBatches, PrivateLinearClassifier):
     """Differentially private mini-batch SGD with noise by advanced composition.
@@ -178,9 +188,18 @@ class SGDAdvancedComposition(_SmallBatches, PrivateLinearClassifier):
         Neighbouring data sets: one record replaced by a null record that contributes nothing
         (the number of records is public), or one record added or removed. The theorem
         does not cover ``"replace_one"``.
+    loss, batch_size, clip, step
+        As in `SGDMomentsAccountant`.
+    delta, n_samples_estimate, alpha, fit_intercept, classes, class_weight
+        As in `DPLogisticRegression`.
     max_iter : int or "auto", default="auto"
         Number of batches. ``"auto"`` is ``n epsilon / 500``, the rule of Lee & Kifer, 1,000 at
         most, and as many as the theorems need at least.
+
+    Attributes
+    ----------
+    classes_, coef_, intercept_, n_iter_, n_features_in_, privacy_, trace_
+        As in `DPLogisticRegression`.
 
     Notes
     -----
@@ -199,6 +218,20 @@ class SGDAdvancedComposition(_SmallBatches, PrivateLinearClassifier):
     >>> model.privacy_.epsilon(1e-6) < 0.5
     True
     """
+
+    epsilon: float = 1.0
+    delta: float = 1e-6
+    neighboring_relation: str = "zero_out"
+    n_samples_estimate: int | None = None
+    loss: str = "logistic"
+    alpha: float = 0.0
+    fit_intercept: bool = True
+    classes: ArrayLike | None = None
+    class_weight: dict[Any, float] | None = None
+    batch_size: int | str = "auto"
+    clip: float = 3.0
+    step: float = 0.1
+    max_iter: int | str = "auto"
 
     _learns_little: ClassVar[bool] = True
 
