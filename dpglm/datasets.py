@@ -17,8 +17,6 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize
 from scipy.special import expit, logsumexp, softmax
-from sklearn.datasets import fetch_kddcup99 as _sklearn_kddcup99
-from sklearn.datasets import fetch_openml
 from sklearn.utils import Bunch, check_random_state
 
 from dpglm.exceptions import require
@@ -196,6 +194,9 @@ def fetch_adult(
         return frame.assign(income=frame["income"].str.rstrip("."))
 
     def download(data_home: Path | None) -> Any:
+        # Fetchers are imported where they are used: with them `import dpglm` takes a tenth longer.
+        from sklearn.datasets import fetch_openml
+
         bunch = fetch_openml(data_id=1590, as_frame=True, data_home=data_home)
         unknown = {c.name: "?" for c in schema.categorical}
         frame = bunch.data.astype(dict.fromkeys(unknown, object)).fillna(unknown)
@@ -245,6 +246,8 @@ def fetch_bank(
         return read_untyped(path, keep_default_na=False)
 
     def download(data_home: Path | None) -> Any:
+        from sklearn.datasets import fetch_openml
+
         # OpenML numbers the columns V1 to V16 in UCI's order, and the labels from 1.
         bunch = fetch_openml(data_id=1461, as_frame=True, data_home=data_home)
         columns = {f"V{i}": name for i, name in enumerate(schema.feature_names, start=1)}
@@ -292,7 +295,9 @@ def fetch_kddcup99(
         return _pandas().read_csv(folder / file, header=None, names=names, keep_default_na=False)
 
     def download(data_home: Path | None) -> Any:
-        bunch = _sklearn_kddcup99(as_frame=True, data_home=data_home)
+        from sklearn.datasets import fetch_kddcup99 as fetch
+
+        bunch = fetch(as_frame=True, data_home=data_home)
         columns = {name: bunch.data[name] for name in ("protocol_type", "service", "flag")}
         columns["label"] = bunch.target
         return bunch.data.assign(**{n: text.str.decode("ascii") for n, text in columns.items()})

@@ -129,7 +129,7 @@ def test_a_bad_argument_ends_with_code_2_and_one_clear_line(
 
 def test_a_dataset_that_cannot_be_found_is_a_bad_argument(capsys, monkeypatch):
     monkeypatch.delenv("DPGLM_DATA", raising=False)
-    monkeypatch.setattr("dpglm.datasets.fetch_openml", lambda **_: os.stat("/no network"))
+    monkeypatch.setattr("sklearn.datasets.fetch_openml", lambda **_: os.stat("/no network"))
     message = refused(capsys, "compare", "--dataset adult")
     assert "argument --datasets: adult: " in message and "no network" in message
 

@@ -84,7 +84,7 @@ def openml(monkeypatch):
             assert (data_id, as_frame) == (number, True)
             return Bunch(data=data, target=target)
 
-        monkeypatch.setattr(datasets, "fetch_openml", fetch)
+        monkeypatch.setattr("sklearn.datasets.fetch_openml", fetch)
 
     return answer
 
@@ -199,7 +199,7 @@ def test_missing_files_name_the_folders_looked_in(fetch, tmp_path, monkeypatch):
 
 
 def test_a_failed_download_says_what_to_do(tmp_path, monkeypatch):
-    monkeypatch.setattr(datasets, "fetch_openml", lambda **_: os.stat("/no route"))
+    monkeypatch.setattr("sklearn.datasets.fetch_openml", lambda **_: os.stat("/no route"))
     with pytest.raises(FileNotFoundError, match=r"no route.*put the data into a folder") as error:
         fetch_adult(tmp_path)
     assert str(tmp_path) in str(error.value)

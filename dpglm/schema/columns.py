@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 from scipy import sparse
-from sklearn.feature_extraction.text import HashingVectorizer
 
 from dpglm.schema.values import (
     Distinct,
@@ -677,6 +676,8 @@ class TextColumn(Column):
         return sparse.csr_array(block[raw.rows])
 
     def _hashed(self, texts: list[str]) -> sparse.csr_matrix:
+        from sklearn.feature_extraction.text import HashingVectorizer  # slow to import
+
         return HashingVectorizer(n_features=self.n_features).transform(map(composed, texts))
 
     @property
