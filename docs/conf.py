@@ -91,6 +91,8 @@ ROOMS = {
     "privacy": "Budgets, ledgers, noise",
     "calculator": "Calculator",
     "schema": "Tables",
+    "datasets": "Data sets",
+    "workflow": "Splits, search, scores and totals",
     "exceptions": "Errors and warnings",
 }
 

@@ -1,16 +1,23 @@
 """Differentially private linear classifiers for scikit-learn."""
 
 from dpglm.calculator import PrivacyCalculator
+from dpglm.datasets import make_census, read_csv
 from dpglm.estimators.agd import DPAGDClassifier
 from dpglm.estimators.descent import DPLinearSVM, DPLogisticRegression
-from dpglm.estimators.plan import PrivacyPlan
 from dpglm.estimators.whitening import DiagonalPreconditioner, FullPreconditioner
 from dpglm.exceptions import BudgetExceededError, PrivacyWarning, UtilityWarning
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.ledger import PrivacyLedger
 from dpglm.privacy.noise import seeded_noise
 from dpglm.privacy.odometer import PrivacyOdometer
-from dpglm.schema import PublicBoundsScaler, Schema
+from dpglm.schema import PublicBoundsScaler, Schema, load_schema
+from dpglm.workflow import (
+    PrivateSearchCV,
+    check_pipeline,
+    private_scores,
+    private_train_test_split,
+    total_privacy,
+)
 
 __version__ = "0.1.0"
 
@@ -25,11 +32,18 @@ __all__ = [
     "PrivacyCalculator",
     "PrivacyLedger",
     "PrivacyOdometer",
-    "PrivacyPlan",
     "PrivacyWarning",
+    "PrivateSearchCV",
     "PublicBoundsScaler",
     "Schema",
     "UtilityWarning",
     "__version__",
+    "check_pipeline",
+    "load_schema",
+    "make_census",
+    "private_scores",
+    "private_train_test_split",
+    "read_csv",
     "seeded_noise",
+    "total_privacy",
 ]  # fmt: skip

@@ -13,13 +13,15 @@ from dpglm import (
     FullPreconditioner,
     PrivacyBudget,
     PrivacyLedger,
-    PrivacyPlan,
+    PrivateSearchCV,
     Schema,
+    make_census,
+    private_scores,
 )
-from dpglm.datasets import make_census
+from dpglm.estimators.plan import PrivacyPlan
 from dpglm.schedules import DecayingClip, HeavyBall
 from dpglm.sources import ArraySource
-from dpglm.workflow import PrivateSearchCV, PrivateThresholdClassifier, private_scores
+from dpglm.workflow import PrivateThresholdClassifier
 
 X, y = np.eye(4), [0, 1, 0, 1]
 

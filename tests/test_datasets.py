@@ -17,7 +17,6 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.utils import Bunch
 from threadpoolctl import threadpool_limits
 
-from dpglm import datasets
 from dpglm.datasets import (
     fetch_adult,
     fetch_bank,

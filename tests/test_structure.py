@@ -183,7 +183,9 @@ def test_public_names():
         *("DPAGDClassifier", "DPLinearSVM", "DPLogisticRegression", "__version__"),
         *("DiagonalPreconditioner", "FullPreconditioner", "PublicBoundsScaler", "Schema"),
         *("BudgetExceededError", "PrivacyBudget", "PrivacyCalculator", "PrivacyLedger"),
-        *("PrivacyOdometer", "PrivacyPlan", "PrivacyWarning", "UtilityWarning", "seeded_noise"),
+        *("PrivacyOdometer", "PrivacyWarning", "UtilityWarning", "seeded_noise"),
+        *("PrivateSearchCV", "check_pipeline", "private_scores", "private_train_test_split"),
+        *("load_schema", "make_census", "read_csv", "total_privacy"),
     }
     assert all(getattr(dpglm, name) is not None for name in dpglm.__all__)
 
@@ -271,3 +273,17 @@ print(dpglm.DPLogisticRegression(max_iter=2).fit(numpy.eye(4), [0, 1, 0, 1]).n_i
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
     assert run.stdout.splitlines()[-2:] == ["set() set()", "2"]
+
+
+def seconds_to_import(module):
+    """Return the processor time of an import in a new process."""
+    code = f"import time; start = time.process_time(); import {module}; "
+    command = [sys.executable, "-c", f"{code}print(time.process_time() - start)"]
+    return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+
+@pytest.mark.slow
+def test_an_import_takes_little_longer_than_that_of_scikit_learns_linear_models():
+    pairs = [tuple(map(seconds_to_import, ("dpglm", "sklearn.linear_model"))) for _ in range(9)]
+    ours, theirs = map(min, zip(*pairs, strict=True))
+    assert ours < 1.2 * theirs
