@@ -22,7 +22,7 @@ from sklearn.model_selection import ParameterGrid
 from dpglm import DPLogisticRegression
 from dpglm.datasets import fetch_adult, fetch_bank, make_census
 from dpglm.schedules import DynamicNoise
-from dpglm.study import UtilityGraph
+from dpglm.study import UtilityGraph, plot
 from dpglm.study.comparison import compare, encoded
 from dpglm.study.results import configured, setting_text
 
@@ -141,7 +141,7 @@ def main():
     if arguments.output:
         Path(arguments.output).write_text(json.dumps(outcomes, indent=1) + "\n", "utf-8")
     if arguments.figure:
-        results.plot(by="preconditioner").figure_.savefig(arguments.figure, dpi=120)
+        plot(results, by="preconditioner").figure_.savefig(arguments.figure, dpi=120)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from typing import Any
 
 from sklearn.utils import resample
 
-from dpglm.study import ComparisonDisplay, html_report
+from dpglm.study import html_report, plot
 from dpglm.study.comparison import compare, encoded
 
 
@@ -44,7 +44,7 @@ def run(description: str, name: str, fetch: Callable, estimators: Mapping[str, A
     # It lets an interrupted run resume; the next run should draw its noise anew.
     unfinished.unlink()
     try:
-        display = ComparisonDisplay.from_results(results).plot()
+        display = plot(results)
     except ImportError as error:
         print(f"No figure: {error}")
     else:

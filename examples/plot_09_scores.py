@@ -10,7 +10,7 @@ import matplotlib.pyplot as plt
 
 from dpglm import DPLogisticRegression
 from dpglm.datasets import make_census
-from dpglm.study import ScoresDisplay
+from dpglm.study import plot
 from dpglm.workflow import private_scores, private_train_test_split
 
 X, y = make_census(40_000, random_state=0)
@@ -22,5 +22,5 @@ print(scores)
 # %%
 # Bands are intervals at 95 percent for the population, noise included.
 figure, axes = plt.subplots(3, figsize=(5, 12), layout="constrained")
-ScoresDisplay.from_scores(scores).plot(ax=axes)
+plot(scores, ax=axes)
 plt.show()

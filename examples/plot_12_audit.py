@@ -14,7 +14,7 @@ import matplotlib.pyplot as plt
 from dpglm import DPLogisticRegression
 from dpglm.audit import audit_estimator
 from dpglm.privacy import vault
-from dpglm.study import AuditDisplay
+from dpglm.study import plot
 
 model = DPLogisticRegression(epsilon=4.0, max_iter=5, preconditioner=None, clip_schedule=1.0)
 draw = vault.rounded_gaussian
@@ -32,6 +32,6 @@ print(broken)
 # %%
 # Histograms are what was seen, lines what the claim predicts.
 figure, axes = plt.subplots(2, figsize=(5, 8), layout="constrained")
-AuditDisplay.from_report(sound).plot(ax=axes[0])
-AuditDisplay.from_report(broken).plot(ax=axes[1])
+plot(sound, ax=axes[0])
+plot(broken, ax=axes[1])
 plt.show()

@@ -14,7 +14,7 @@ import matplotlib.pyplot as plt
 
 from dpglm import BudgetExceededError, DPLinearSVM, DPLogisticRegression, PrivacyOdometer
 from dpglm.datasets import make_census
-from dpglm.study import OdometerDisplay
+from dpglm.study import plot
 
 X, y = make_census(5_000, random_state=0)
 models = [
@@ -35,6 +35,6 @@ print(f"One more fit may have epsilon {odometer.remaining():.3f}.")
 
 # %%
 # Four fits of 2.3 in sum have used less than that: Gaussian releases add up in mu squared.
-display = OdometerDisplay.from_odometer(odometer).plot()
+display = plot(odometer)
 display.figure_.set_size_inches(5, 3.6)
 plt.show()

@@ -14,7 +14,7 @@ import matplotlib.pyplot as plt
 from dpglm import DPLogisticRegression
 from dpglm.datasets import sample_from_schema
 from dpglm.schema import load_schema
-from dpglm.study import UtilityGraph, UtilityGraphDisplay
+from dpglm.study import UtilityGraph, plot
 
 N_PRIVATE = 20_000  # public, or a public guess
 GRID = {"max_iter": [10, 20, 40], "clip_schedule": [0.25, 0.5, 1.0], "step_schedule": [1.0, 3.0]}
@@ -34,7 +34,7 @@ print(results)
 # %%
 # Grey dots are the settings, lines the best ones for each value, and the star what is recommended.
 figure, axes = plt.subplots(3, figsize=(5, 10), layout="constrained")
-UtilityGraphDisplay.from_results(results, metrics=["accuracy"]).plot(ax=axes)
+plot(results, ax=axes, metrics=["accuracy"])
 plt.show()
 
 # %%

@@ -14,7 +14,7 @@ from sklearn.pipeline import make_pipeline
 from dpglm import DPLogisticRegression
 from dpglm.datasets import make_census
 from dpglm.schema import load_schema
-from dpglm.study import CoefficientDisplay
+from dpglm.study import plot
 
 table, income = make_census(40_000, as_frame=True, random_state=0)
 schema = load_schema("census")
@@ -36,5 +36,5 @@ print(found.summary())
 steps = [{"age": 10}, {"schooling": 5}, {"hours": 10}, {"commute": 60}]
 steps += [{name: 1} for name in found.names[5:]]
 figure, axes = plt.subplots(figsize=(6, 5), layout="constrained")
-CoefficientDisplay.from_estimates(found.t_test(steps)).plot(ax=axes)
+plot(found.t_test(steps), ax=axes)
 plt.show()

@@ -23,7 +23,7 @@ from dpglm.audit.report import AuditReport, audit_estimator, audit_table
 from dpglm.datasets import make_census
 from dpglm.estimators.base import PrivateLinearClassifier
 from dpglm.schema import CategoricalColumn, NumericColumn, Target
-from dpglm.study import AuditDisplay, OdometerDisplay, comparison, methods
+from dpglm.study import comparison, methods, plot
 from dpglm.study.cli import main
 from dpglm.study.methods import AUDITED, COMPARED, METHODS
 from dpglm.study.results import ComparisonResults
@@ -275,7 +275,7 @@ def test_every_estimator_passes_in_one_table(capsys):
 def test_the_display_has_a_panel_for_every_part_and_the_densities_of_the_claim():
     for estimator in (DPAGDClassifier(epsilon=5.0), DPLogisticRegression(max_iter=5)):
         report = audit_estimator(estimator, n_canaries=300, n_fits=100)
-        display = AuditDisplay.from_report(report).plot()
+        display = plot(report)
         assert len(display.axes_) == len(report.parts)
         for axes, part in zip(display.axes_, report.parts, strict=True):
             assert axes.get_title().startswith(f"{part.name}: passed")
@@ -297,7 +297,7 @@ def test_the_figure_of_an_audit_from_outside_and_of_a_violation():
 
     report = audit_estimator(NoNoise(), n_canaries=200, n_fits=100)
     assert isinstance(report, AuditReport) and not report.passed
-    display = AuditDisplay.from_report(report).plot()
+    display = plot(report)
     assert all("VIOLATED" in axes.get_title() for axes in display.axes_)
     assert "VIOLATES ITS CLAIM" in display.figure_.get_suptitle()
     assert audit_table([report]).count("VIOLATED") == 2
@@ -324,7 +324,7 @@ def test_the_odometer_of_a_study_is_printed_and_drawn(capsys, tmp_path):
     assert total == str(odometer) and "the guarantee is the limit, epsilon=2 " in total
     assert left.startswith("One more full-batch fit may have epsilon=1.574 at delta=1e-06.")
     assert figure.read_bytes().startswith(b"\x89PNG")
-    display = OdometerDisplay.from_odometer(odometer).plot()
+    display = plot(odometer)
     used, limit = display.axes_[0].get_lines()
     assert used.get_ydata()[0] == 0 and set(limit.get_ydata()) == {2.0}
 

@@ -26,7 +26,7 @@ from dpglm.schema import (
     Schema,
     Target,
 )
-from dpglm.study import CoefficientDisplay, simulated_errors
+from dpglm.study import plot, simulated_errors
 from dpglm.sums.objective import Objective
 
 pytestmark = pytest.mark.filterwarnings("ignore::dpglm.exceptions.PrivacyWarning")
@@ -628,7 +628,7 @@ def test_the_table_prints_as_text_html_and_a_frame():
     n_rows = len(summary.metadata) + 1 + len(found.names)
     assert summary._repr_html_().count("<tr>") == n_rows
     assert len(repr(found)) < 100
-    axes = CoefficientDisplay.from_estimates(found.estimates).plot().axes_[0]
+    axes = plot(found.estimates).axes_[0]
     drawn_names = [label.get_text() for label in axes.get_yticklabels()]
     assert drawn_names == [
         n for n, text in zip(found.names, found.suppression_reasons, strict=True) if not text

@@ -8,11 +8,8 @@ import pytest
 from cells import cell_record
 
 from dpglm import DPLogisticRegression
-from dpglm.study import ComparisonDisplay
-from dpglm.study.plots import (
-    ScoresDisplay,
-    UtilityGraphDisplay,
-)
+from dpglm.study import plot
+from dpglm.study.plots import display_of
 from dpglm.study.results import ComparisonResults
 from dpglm.study.utility import UtilityCell, UtilityGraphResults
 from dpglm.workflow import private_scores
@@ -43,7 +40,7 @@ def closed_figures():
 
 def test_points_and_error_bars_are_means_and_standard_errors_at_finite_epsilons():
     """The second kind of loss is dashed, in the colors of the first."""
-    display = ComparisonDisplay.from_results(results()).plot()
+    display = plot(results())
     axes = display.axes_[0]
     logistic = next(c for c in axes.containers if c.get_label() == "logistic")
     line, _, (bars,) = logistic
@@ -64,8 +61,7 @@ def test_points_and_error_bars_are_means_and_standard_errors_at_finite_epsilons(
 
 
 def test_each_kind_of_loss_has_a_panel_and_the_legend_names_everyone_once():
-    display = ComparisonDisplay.from_results(results())
-    assert display.plot() is display
+    display = plot(results())
     tested, trained = ["accuracy", "AUC"], ["logistic loss", "hinge loss"]
     titles = [f"{name}, test fold" for name in tested] + [f"{n}, training fold" for n in trained]
     assert [axes.get_ylabel() for axes in display.axes_] == titles
@@ -79,7 +75,7 @@ def test_each_kind_of_loss_has_a_panel_and_the_legend_names_everyone_once():
 def test_long_names_stay_inside_the_figure():
     names = [f"an estimator with a long name, number {i}" for i in range(9)]
     records = [cell_record(name, fold=fold) for name in names for fold in range(2)]
-    figure = ComparisonDisplay.from_results(ComparisonResults(records)).plot().figure_
+    figure = plot(ComparisonResults(records)).figure_
     figure.canvas.draw()
     legend = figure.legends[0].get_window_extent()
     assert figure.bbox.x0 <= legend.x0 and legend.x1 <= figure.bbox.x1
@@ -90,8 +86,7 @@ def test_what_is_far_worse_than_the_others_does_not_stretch_the_axis(metric):
     scores = (0.8, 0.82, 0.84, 0.1) if metric == "accuracy" else (0.3, 0.32, 0.34, 9.0)
     named = [(f"estimator {i}", {metric: score}) for i, score in enumerate(scores)]
     records = [cell_record(name, fold=k, **found) for name, found in named for k in range(2)]
-    display = ComparisonDisplay.from_results(ComparisonResults(records), metrics=[metric])
-    low, high = display.plot().axes_[0].get_ylim()
+    low, high = plot(ComparisonResults(records), metrics=[metric]).axes_[0].get_ylim()
     assert all(low < score < high for score in scores[:3])
     assert high - low < 0.5
 
@@ -99,8 +94,8 @@ def test_what_is_far_worse_than_the_others_does_not_stretch_the_axis(metric):
 def test_it_draws_into_given_axes():
     figure, axes = plt.subplots()
     with pytest.raises(ValueError, match="ax holds 1 axes; 2 are needed, one per panel"):
-        ComparisonDisplay.from_results(results(), metrics=["test_loss"]).plot(axes)
-    display = ComparisonDisplay.from_results(results(), metrics=["accuracy"]).plot(axes)
+        plot(results(), axes, metrics=["test_loss"])
+    display = plot(results(), axes, metrics=["accuracy"])
     assert display.figure_ is figure and display.axes_[0] is axes
     assert len(axes.get_legend().get_texts()) == 3
 
@@ -108,11 +103,13 @@ def test_it_draws_into_given_axes():
 def test_what_cannot_be_drawn_is_refused_in_words(monkeypatch):
     both = ComparisonResults([*results().records, *results("other").records])
     with pytest.raises(ValueError, match=r"dataset=None must be one of \['toy', 'other'\]"):
-        ComparisonDisplay.from_results(both)
-    assert ComparisonDisplay.from_results(both, dataset="other").title.startswith("other: ")
+        plot(both)
+    assert display_of(both, dataset="other").title.startswith("other: ")
+    with pytest.raises(TypeError, match=r"found=3 has no figure; see dpglm.study.plot"):
+        plot(3)
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
     with pytest.raises(ImportError, match=r'pip install "dpglm\[plot\]"'):
-        ComparisonDisplay.from_results(results()).plot()
+        plot(results())
 
 
 def utility():
@@ -135,11 +132,10 @@ def lines_of(axes, label):
 
 
 def test_the_best_setting_of_each_value_has_its_error_and_the_recommended_one_a_star():
-    display = UtilityGraphDisplay.from_results(utility()).plot()
-    assert display.axes_.shape == (2, 2)
-    assert [ax.get_xlabel() for ax in display.axes_[-1]] == ["max_iter", "step_schedule"]
-    max_iter, step = display.axes_[0]
-    assert [t.get_text() for t in display.axes_[1, 1].get_xticklabels()] == ["0.5", "2"]
+    display = plot(utility())
+    assert [ax.get_xlabel() for ax in display.axes_] == ["max_iter", "step_schedule"] * 2
+    max_iter, step, loss, last = display.axes_
+    assert [t.get_text() for t in last.get_xticklabels()] == ["0.5", "2"]
     # Gaps to the recommended setting: .2 in both repeats, and .1 and .09.
     for axes, second, error in ((max_iter, 0.62, 0.0), (step, 0.725, 0.005)):
         ((line, _, (bars,)),) = axes.containers
@@ -149,8 +145,8 @@ def test_the_best_setting_of_each_value_has_its_error_and_the_recommended_one_a_
         (star,) = lines_of(axes, "recommended")
         np.testing.assert_allclose(star.get_xydata(), [[0, 0.82]])
         assert sum(len(dots.get_xdata()) for dots in lines_of(axes, "a setting")) == 3
-    loss = display.axes_[1, 0].containers[0][0].get_ydata(orig=False)
-    np.testing.assert_allclose(loss, [0.18, 0.38])
+    losses = loss.containers[0][0].get_ydata(orig=False)
+    np.testing.assert_allclose(losses, [0.18, 0.38])
     assert display.figure_.get_suptitle().startswith(utility().headline())
     (legend,) = display.figure_.legends
     texts = [text.get_text() for text in legend.get_texts()]
@@ -158,8 +154,7 @@ def test_the_best_setting_of_each_value_has_its_error_and_the_recommended_one_a_
 
 
 def test_a_parameter_can_have_a_line_for_each_value_instead_of_a_column():
-    display = UtilityGraphDisplay.from_results(utility(), by="step_schedule", metrics=["auc"])
-    ((axes,),) = display.plot().axes_
+    (axes,) = plot(utility(), by="step_schedule", metrics=["auc"]).axes_
     drawn = {c.get_label(): c[0].get_ydata(orig=False) for c in axes.containers}
     np.testing.assert_allclose(drawn["the best with step_schedule = 0.5"], [0.82, 0.62])
     np.testing.assert_allclose(drawn["the best with step_schedule = 2"], [0.725])
@@ -172,32 +167,30 @@ def test_the_median_setting_is_in_view_and_the_worst_need_not_be():
     bad = {"accuracy": (0.1, 0.1), "auc": (0.1, 0.1), "loss": (9.0, 9.0)}
     worse = UtilityCell({"max_iter": 10, "step_schedule": 99.0}, bad)
     results = UtilityGraphResults(results.estimator, (*results.cells[:3], worse), 1000)
-    accuracy, loss = UtilityGraphDisplay.from_results(results).plot().axes_[:, 0]
+    accuracy, _, loss, _ = plot(results).axes_
     assert 0.5 < accuracy.get_ylim()[0] < 0.67 < 0.82 < accuracy.get_ylim()[1] < 0.9
     assert 0.1 < loss.get_ylim()[0] < 0.18 < 0.33 < loss.get_ylim()[1] < 0.5
 
 
 def test_a_utility_graph_draws_into_given_axes_and_names_what_it_does_not_know():
     _, axes = plt.subplots(2)
-    display = UtilityGraphDisplay.from_results(utility(), metrics=["loss"])
-    assert display.plot(axes).axes_.tolist() == [axes.tolist()]
+    assert plot(utility(), axes, metrics=["loss"]).axes_.tolist() == axes.tolist()
     assert axes[-1].get_legend() is not None
     for options, message in (
         ({"parameters": ["alpha"]}, r"parameters=\['alpha'\] must be among \['max_iter'"),
         ({"metrics": ["f1"]}, r"metrics=\['f1'\] must be among \['accuracy'"),
-        ({"by": "alpha"}, "by='alpha' must be among"),
+        ({"by": "alpha"}, r"by=\['alpha'\] must be among"),
         ({"parameters": []}, "there is nothing to draw"),
     ):
         with pytest.raises(ValueError, match=message):
-            UtilityGraphDisplay.from_results(utility(), **options)
+            plot(utility(), **options)
 
 
 def test_scores_are_drawn_with_their_intervals():
     X, y = np.random.default_rng(0).normal(size=(300, 3)), np.arange(300) % 2
     model = DPLogisticRegression(max_iter=3, classes=[0, 1]).fit(X, y)
     scores = private_scores(model, X, y, epsilon=2.0)
-    display = ScoresDisplay.from_scores(scores).plot()
-    roc, calibration, matrix = display.axes_
+    roc, calibration, matrix = plot(scores).axes_
     rates = scores.roc_curve.true_positive_rate
     np.testing.assert_allclose(roc.lines[1].get_ydata()[1:-1], rates.value)
     (band,) = (patch for patch in roc.patches if patch.get_label() == "95 % intervals")
@@ -207,6 +200,6 @@ def test_scores_are_drawn_with_their_intervals():
     drawn = [text.get_text().split("\n")[0] for text in matrix.texts]
     assert drawn == [f"{count:,.0f}" for count in scores.confusion_matrix.value.ravel()]
     few = private_scores(model, X, y, epsilon=2.0, scores=["accuracy", "confusion_matrix"])
-    assert len(ScoresDisplay.from_scores(few).plot().axes_) == 1
-    with pytest.raises(ValueError, match=r"must be some of those released, \['confusion_matrix'\]"):
-        ScoresDisplay.from_scores(few, panels=["roc_curve"])
+    assert len(plot(few).axes_) == 1
+    with pytest.raises(ValueError, match="no curve and no matrix was released"):
+        plot(private_scores(model, X, y, epsilon=2.0, scores=["accuracy"]))

@@ -17,6 +17,7 @@ from dpglm.datasets import make_census
 from dpglm.estimators.solvers import FitTrace, noisy_gradient_descent
 from dpglm.losses import Logistic, Softmax
 from dpglm.schedules import ExponentialDecay
+from dpglm.study import plot
 from dpglm.study.utility import (
     UtilityCell,
     UtilityGraph,
@@ -265,8 +266,8 @@ def test_every_setting_is_tried_at_every_budget(fits):
     assert one.epsilons == [0.5] and [c.params["sampling_rate"] for c in one.cells] == [0.5, 1.0]
     assert one.recommended_estimator().epsilon == 0.5
     pytest.importorskip("matplotlib")
-    (axes,) = found.plot(parameters=["epsilon"], by="sampling_rate", metrics=["accuracy"]).axes_[0]
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["0.5", "2"]
+    (axes,) = plot(found, parameters=["epsilon"], by="sampling_rate", metrics=["accuracy"]).axes_
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["2", "0.5"]
     with pytest.raises(ValueError, match=r"epsilon=1 must be one of \[0.5, 2.0\]"):
         found.at(1)
 

@@ -2,20 +2,11 @@
 
 from dpglm.study.comparison import compare
 from dpglm.study.models import SKOPS_TYPES, model_card, register_onnx
-from dpglm.study.plots import (
-    AuditDisplay,
-    CoefficientDisplay,
-    ComparisonDisplay,
-    OdometerDisplay,
-    ScoresDisplay,
-    ShapeDisplay,
-    TradeOffDisplay,
-    UtilityGraphDisplay,
-)
+from dpglm.study.plots import plot
 from dpglm.study.privacy_report import PrivacyReport
 from dpglm.study.report import html_report
 from dpglm.study.results import ComparisonResults
-from dpglm.study.shapes import explain_local
+from dpglm.study.shapes import ShapeDisplay, explain_local
 from dpglm.study.utility import (
     UtilityGraph,
     noise_from_public,
@@ -24,9 +15,7 @@ from dpglm.study.utility import (
 )
 
 __all__ = [
-    "SKOPS_TYPES", "AuditDisplay", "CoefficientDisplay", "ComparisonDisplay", "ComparisonResults",
-    "OdometerDisplay", "PrivacyReport", "ScoresDisplay", "ShapeDisplay", "TradeOffDisplay",
-    "UtilityGraph", "UtilityGraphDisplay", "compare", "explain_local", "html_report",
-    "model_card", "noise_from_public", "register_onnx", "simulated_accuracy",
-    "simulated_errors",
+    "SKOPS_TYPES", "ComparisonResults", "PrivacyReport", "ShapeDisplay", "UtilityGraph", "compare",
+    "explain_local", "html_report", "model_card", "noise_from_public", "plot", "register_onnx",
+    "simulated_accuracy", "simulated_errors",
 ]  # fmt: skip

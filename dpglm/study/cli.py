@@ -36,7 +36,7 @@ from dpglm.study.comparison import compare
 from dpglm.study.methods import AUDITED, COMPARED, DATASETS, LOSSES, METHODS, PLANNED
 from dpglm.study.models import fit_csv, predict_csv
 from dpglm.study.planning import MOST_ITERATIONS, plan_as_asked
-from dpglm.study.plots import AuditDisplay, ComparisonDisplay, OdometerDisplay
+from dpglm.study.plots import plot
 from dpglm.study.privacy_report import PrivacyReport
 from dpglm.study.report import html_report
 from dpglm.study.results import ComparisonResults, ResultsFile, one_line
@@ -396,8 +396,7 @@ def _write(results: ComparisonResults, arguments: argparse.Namespace) -> None:
             path = arguments.plot
             if len(results.datasets) > 1:
                 path = path.with_stem(f"{path.stem}-{dataset}")
-            display = ComparisonDisplay.from_results(results, dataset=dataset).plot()
-            display.figure_.savefig(path, dpi=150)
+            plot(results, dataset=dataset).figure_.savefig(path, dpi=150)
     if arguments.html is not None:
         arguments.html.write_text(html_report(results), encoding="utf-8")
 
@@ -527,7 +526,7 @@ def _audit(arguments: argparse.Namespace) -> int:
         print(f"{passed} in {seconds:.0f} s, {len(missing)} were not run.")
     if path is not None:
         with _refused(arguments, "argument --plot: "):
-            AuditDisplay.from_report(reports[0]).plot().figure_.savefig(path, dpi=150)
+            plot(reports[0]).figure_.savefig(path, dpi=150)
     return 1 if failed else 0
 
 
@@ -569,7 +568,7 @@ def _odometer(arguments: argparse.Namespace) -> int:
             remaining = math.floor(1e4 * odometer.remaining()) / 1e4
             print(f"One more full-batch fit may have epsilon={remaining:g} at delta={delta:g}.")
         if figure is not None:
-            OdometerDisplay.from_odometer(odometer).plot().figure_.savefig(figure, dpi=150)
+            plot(odometer).figure_.savefig(figure, dpi=150)
     return 0
 
 

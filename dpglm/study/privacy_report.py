@@ -27,7 +27,7 @@ from dpglm.privacy.ledger import (
 from dpglm.privacy.odometer import FILE_STARTS, OdometerRecord, PrivacyOdometer, public_parameters
 from dpglm.schema.columns import FILL_IN
 from dpglm.schema.table import plain_path
-from dpglm.study.plots import TradeOffDisplay
+from dpglm.study.plots import display_of
 from dpglm.study.report import facts, figure, filled, page, versions
 from dpglm.study.results import one_line, strict_json
 from dpglm.workflow import total_privacy
@@ -243,7 +243,7 @@ class PrivacyReport:
                 for box in section.boxes
             )
             curve = figure(
-                TradeOffDisplay.from_ledger(self.ledger), "What an attack can do", small=True
+                display_of(self.ledger), "What an attack can do", small=True
             ) if section.curve else ""  # fmt: skip
             parts = {
                 "title": f"{number}. {escape(section.title)}",

@@ -12,7 +12,7 @@ from importlib.resources import files
 from io import BytesIO
 from string import Template
 
-from dpglm.study.plots import ComparisonDisplay, Display, pyplot
+from dpglm.study.plots import Display, display_of, pyplot
 from dpglm.study.results import GAINS, ComparisonResults, Row, epsilons_of, grouped, score_text
 
 _LEAD = (
@@ -91,7 +91,7 @@ def _dataset(results: ComparisonResults, name: str) -> str:
         "\n".join(_table(*panel) for panel in panels)
         for panels in (results.panels(name), results.panels(name, _MORE_METRICS))
     )
-    display = ComparisonDisplay.from_results(results, dataset=name)
+    display = display_of(results, dataset=name)
     display.title = ""
     return filled(
         "dataset",

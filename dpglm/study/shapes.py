@@ -1,21 +1,35 @@
 """A linear model of encoded rows, as what each column of the table adds to its score."""
 
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from functools import cached_property, partial
+from typing import Any, Self
 
 import numpy as np
 from scipy import sparse
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
-from dpglm.schema.columns import CategoricalColumn, Column, Quantity, TextColumn
+from dpglm.exceptions import require
+from dpglm.schema.columns import (
+    CategoricalColumn,
+    Column,
+    DateColumn,
+    NumericColumn,
+    Quantity,
+    TextColumn,
+)
 from dpglm.schema.encoder import SchemaEncoder, blocks_of, encode
 from dpglm.schema.table import Schema
 from dpglm.schema.values import read_columns
+from dpglm.study.plots import Display
 
 # From bound to bound; all edges of a term are among them.
 _N_POSITIONS = 257
+# Most categories to draw (those that add least and most), and most shapes.
+_MOST_BARS, _MOST_SHAPES = 16, 60
+_MISSING = {"color": "C1", "linestyle": "--", "label": "a missing value"}
 
 
 @dataclass(frozen=True)
@@ -170,3 +184,157 @@ def explain_local(
     except ImportError:
         return added
     return pd.DataFrame(added, index=rows.index if isinstance(rows, pd.DataFrame) else None)
+
+
+class ShapeDisplay(Display):
+    """Contribution of each column of a table to the score of a class, in the table's units.
+
+    Numbers and dates are piecewise linear between their bounds. Special values, booleans and
+    ordinals are points, and categories bars (of many, those that add least and most). Free text
+    shows what single words add, in rising order. All panels have one scale. They are sorted by the
+    standard deviation over the values that the schema allows. The effect of the noise is drawn as
+    well. Make it with `from_estimator`, draw it with ``plot``; `explain_local` returns the same
+    terms for rows.
+
+    Attributes
+    ----------
+    figure_ : matplotlib Figure
+    axes_ : ndarray of matplotlib Axes
+        One per column.
+
+    Notes
+    -----
+    Over the values that the schema allows each term is zero on average, whatever the rows hold. So
+    the figure costs no privacy: it needs released coefficients and the schema alone.
+
+    Examples
+    --------
+    >>> from dpglm import DPLogisticRegression
+    >>> from dpglm.datasets import make_census
+    >>> from dpglm.schema import load_schema
+    >>> from dpglm.study import ShapeDisplay
+    >>> model = DPLogisticRegression().fit(*make_census(2000, random_state=0))
+    >>> schema = load_schema("census").additive(1)  # straight lines, as in that table
+    >>> display = ShapeDisplay.from_estimator(model, schema, columns=["age"])
+    >>> [ax.get_title() for ax in display.plot().axes_]
+    ['age']
+    """
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator: Any,
+        schema: Schema | None = None,
+        *,
+        columns: Iterable[str] | None = None,
+        class_: Any = None,
+    ) -> Self:
+        """Prepare the figure of a fitted linear model.
+
+        Parameters
+        ----------
+        estimator : Pipeline or linear classifier
+            ``make_pipeline(schema.transformer(), model)``, fitted, or the model alone.
+        schema : Schema, optional
+            Needed for a model alone.
+        columns : iterable of str, optional
+            Columns to draw; by default all, or the 60 with the largest spread.
+        class_ : label, optional
+            Class of the score; needed for more than two. With two, by default the second.
+        """
+        score, _, terms = terms_of(estimator, schema, class_)
+        known = [term.column.name for term in terms]
+        chosen = known if columns is None else list(columns)
+        if not chosen or not set(chosen) <= set(known):
+            raise ValueError(f"columns={chosen!r} must be some of {known}.")
+        drawn = sorted((t for t in terms if t.column.name in chosen), key=lambda t: -t.spread)
+        kept = drawn[:_MOST_SHAPES] if columns is None else drawn
+        n_columns, n_left_out = min(len(kept), 3), len(drawn) - len(kept)
+        added = [x for t in kept for x in (0.0, *t.of(t.public), *t.exceptions.values())]
+        margin = 0.05 * (max(added) - min(added)) or 0.05
+        limits = min(added) - margin, max(added) + margin
+        # The first panel of each row has the label of all.
+        labels = ["" if k % n_columns else "added to the score" for k in range(len(kept))]
+        panels = [
+            partial(_draw, term=term, limits=limits, label=label)
+            for term, label in zip(kept, labels, strict=True)
+        ]
+        title = (
+            f"what each column adds to the score of {score}\n"
+            "zero: the mean over all that the schema allows; order: the spread over it"
+        )
+        return cls(
+            f"{title}; {n_left_out} more columns" if n_left_out else title,
+            (max(6.8, 4.2 * n_columns), 3.0 * math.ceil(len(kept) / n_columns) + 0.8),
+            panels,
+            n_columns,
+            legend=[_MISSING["label"]],
+            options={"sharey": True},
+        )
+
+
+def _draw(axes: Any, term: Term, limits: tuple[float, float], label: str) -> None:
+    axes.axhline(0.0, color="0.6", linewidth=1)
+    draw = _draw_bars if isinstance(term.column, CategoricalColumn) else _draw_line
+    draw(axes, term)
+    axes.set(title=term.column.name, ylabel=label, ylim=limits)
+
+
+def _draw_line(axes: Any, term: Term) -> None:
+    column, x, added, style = term.column, term.public, term.of(term.public), {}
+    special = np.zeros(len(added), dtype=bool)
+    if isinstance(column, Quantity):
+        special = np.isin(x, column.special_numbers)
+    if isinstance(column, TextColumn):
+        x, added, style = np.arange(len(added)), np.sort(added), {"marker": "."}
+        axes.set(xlabel=f"single words, in {column.n_features} buckets, of either sign", xticks=[])
+    elif isinstance(column, DateColumn):
+        # Seconds, as a position between bounds may be within a day.
+        x = (86_400 * x).astype("datetime64[s]")
+    elif isinstance(column, NumericColumn):
+        _mark_numbers(axes, column)
+    else:
+        style = {"marker": "o", "linestyle": ":"}
+        _name_ticks(axes, [str(value) for value in column.categories])
+    # The term of a special value has nothing to do with those of its neighbours.
+    axes.plot(x[~special], added[~special], **style)
+    axes.plot(x[special], added[special], "o", color="C0")
+    if isinstance(column, DateColumn):
+        dates = require("matplotlib.dates", "plot", "Plotting")
+        axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(axes.xaxis.get_major_locator()))
+    for value in term.exceptions.values():
+        axes.axhline(value, **_MISSING)
+
+
+def _mark_numbers(axes: Any, column: NumericColumn) -> None:
+    ticker = require("matplotlib.ticker", "plot", "Plotting")
+    if column.scale == "asinh":
+        # Ticks of one digit at about equal distances; matplotlib's own overlap near zero.
+        ticks = {float(f"{value:.1g}") for value in column.values_at(np.linspace(0.0, 1.0, 6))}
+        axes.set_xscale("asinh", linear_width=column.linear_width)
+        axes.set_xticks(sorted(ticks))
+        axes.minorticks_off()
+    large = ticker.EngFormatter(sep="")
+    axes.xaxis.set_major_formatter(lambda x, _: f"{x:g}" if abs(x) < 10_000 else large(x))
+
+
+def _draw_bars(axes: Any, term: Term) -> None:
+    names, added = [*map(str, term.column.categories)], term.of(term.public)
+    if len(names) > _MOST_BARS:
+        order, half = np.argsort(added), _MOST_BARS // 2
+        chosen = np.sort(np.concatenate([order[:half], order[-half:]]))
+        axes.set_xlabel(f"{_MOST_BARS} of {len(names)}: those that add least and most")
+        names, added = [names[k] for k in chosen], added[chosen]
+    others = term.exceptions
+    colors = ["C0"] * len(names) + ["C1"] * len(others)
+    names += [f"({name})" for name in others]
+    axes.bar(range(len(names)), [*added, *others.values()], color=colors, zorder=2)
+    _name_ticks(axes, names)
+
+
+def _name_ticks(axes: Any, names: Sequence[str]) -> None:
+    """Label the ticks 0, 1, ..., upright if the names would not fit side by side."""
+    short = [n if len(n) <= 18 else f"{n[:10]}…{n[-7:]}" for n in names]
+    is_upright = sum(map(len, short)) + 2 * len(short) > 36
+    axes.set_xticks(range(len(short)), short, rotation=90 if is_upright else 0)
+    axes.set_xlim(-0.6, len(short) - 0.4)

@@ -33,7 +33,6 @@ from dpglm.schedules import DynamicNoise
 from dpglm.schema import Schema
 from dpglm.study import results
 from dpglm.study.comparison import finished, scores
-from dpglm.study.plots import UtilityGraphDisplay
 from dpglm.tables import text_table
 
 # Most records that are fitted: if there are more, this number stands in for all.
@@ -217,10 +216,6 @@ class UtilityGraphResults(results.ResultTable):
         """Return the names of the parameters that are not the same in all settings."""
         values = [self._values(cell) for cell in self.cells]
         return [n for n in values[0] if len({results.value_text(own[n]) for own in values}) > 1]
-
-    def plot(self, **options: Any) -> UtilityGraphDisplay:
-        """Draw the scores over each parameter; options as for ``UtilityGraphDisplay``."""
-        return UtilityGraphDisplay.from_results(self, **options).plot()
 
     def __repr__(self) -> str:
         return f"<UtilityGraphResults: {self.headline()}, recommended {self.recommended_params}>"

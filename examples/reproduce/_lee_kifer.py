@@ -314,14 +314,14 @@ def figure(panels: Mapping[str, ComparisonResults]) -> Callable[[Any], Any]:
     """Return what draws accuracy and loss against epsilon, one row of panels per comparison."""
 
     def drawing(plt: Any) -> Any:
-        from dpglm.study import ComparisonDisplay
+        from dpglm.study import plot
 
         fig, axes = plt.subplots(
             len(panels), 2, figsize=(10.5, 3.6 * len(panels)), layout="constrained", squeeze=False
         )
         for (title, results), row in zip(panels.items(), axes, strict=True):
             metrics = ("accuracy", "training_loss")
-            ComparisonDisplay.from_results(results, metrics=metrics).plot(row)
+            plot(results, ax=row, metrics=metrics)
             row[0].set_title(title, loc="left", fontsize=10)
             row[-1].legend(loc="center left", bbox_to_anchor=(1.02, 0.5), frameon=False)
         return fig
