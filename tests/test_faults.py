@@ -15,7 +15,6 @@ import pytest
 from joblib import Parallel, delayed
 from joblib.externals.loky.process_executor import TerminatedWorkerError
 from sklearn.base import clone
-from sklearn.callback import FitCallback
 from sklearn.model_selection import GridSearchCV
 from strategies import ESTIMATORS
 from tapes import Noted, on_tape
@@ -187,6 +186,7 @@ class RaisingCallback:
     [("setup", 1), ("begin", 1), ("begin", 2), ("end", 1), ("end", 2), ("end", 3), ("teardown", 1)],
 )
 def test_a_callback_that_fails(hook, count, name, released):
+    pytest.importorskip("sklearn.callback", reason="scikit-learn 1.9 and later has callbacks")
     model = clone(ESTIMATORS[name]).set_params(epsilon=50.0)
     model.set_callbacks(RaisingCallback(hook, count))
     error = fit_through(contextlib.nullcontext(), model, released)
@@ -262,11 +262,13 @@ def test_a_process_killed_while_it_compiles_leaves_usable_kernels(tmp_path):
 
 def test_an_error_has_the_ledger_of_the_fit_that_it_leaves():
     """An inner fit, or one before, has left its own in it."""
+    reason = "scikit-learn 1.9 and later has callbacks"
+    callback = pytest.importorskip("sklearn.callback", reason=reason)
     X, y = make_census(300, random_state=0)
     inner, outer = (DPLogisticRegression(epsilon=e, max_iter=3) for e in (0.5, 8.0))
     failed = KeyboardInterrupt()
 
-    class Fits(FitCallback):
+    class Fits(callback.FitCallback):
         def setup(self, estimator, context): ...
         def teardown(self, estimator, context): ...
         def on_fit_task_begin(self, estimator, context): ...

@@ -67,6 +67,10 @@ class Short(Zeros):
         return answer
 
 
+# Whether scikit-learn has callbacks, as from version 1.9 on.
+WATCHED = hasattr(DPLogisticRegression, "set_callbacks")
+
+
 class Watcher:
     """A callback that notes whatever it is told, apart from the copies of the data."""
 
@@ -103,7 +107,8 @@ def left_behind(estimator, X, y, fail_at=0, tape=Zeros):
     root.addHandler(handler)
     root.setLevel(logging.DEBUG)
     model = clone(estimator)
-    model.set_callbacks(Watcher(seen))
+    if WATCHED:
+        model.set_callbacks(Watcher(seen))
     source = np.random.RandomState(17)
     output = io.StringIO()
     with (
@@ -205,7 +210,7 @@ def test_only_releases_depend_on_the_data(name):
     left = hunt(name, "rows", only=None if thorough else WORST)
     assert "error" not in left and left["releases"]
     assert left["next entropy"] != np.random.RandomState(17).bytes(8)
-    assert left["callbacks"] and left["warnings"]
+    assert (left["callbacks"] or not WATCHED) and left["warnings"]
 
 
 @pytest.mark.parametrize("storage", ["columns", "single", "sparse", "blocks"])

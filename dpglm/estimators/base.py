@@ -2,23 +2,22 @@
 
 import math
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from numbers import Real
 from typing import Any, ClassVar, Self
-from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
-from sklearn.callback import CallbackSupportMixin, with_callbacks
 from sklearn.exceptions import ConvergenceWarning
 
+from dpglm.estimators.callbacks import Callbacks, with_callbacks
 from dpglm.estimators.docs import extended
 from dpglm.estimators.inputs import Arrays, SourceData, Table, table_of
 from dpglm.estimators.plan import PrivacyPlan
 from dpglm.estimators.prediction import LinearPredictions
-from dpglm.estimators.solvers import Coordinates, OnStep
+from dpglm.estimators.solvers import Coordinates
 from dpglm.exceptions import PrivacyWarning
 from dpglm.losses import Loss
 from dpglm.privacy.budget import PrivacyBudget, check_number, check_whole
@@ -27,9 +26,6 @@ from dpglm.privacy.odometer import charge_odometers
 from dpglm.privacy.vault import Vault, gradient_sums
 from dpglm.schedules import PublicMetadata
 
-# Callbacks that observed a fit, by id: they may hold scores without noise. Clones share them, and
-# so does the estimator that a search clones.
-_witnesses: WeakValueDictionary[int, Any] = WeakValueDictionary()
 # Scores of larger coefficients are meaningless; float32 holds up to 3e38.
 _DIVERGED = 1e30
 # Next to a larger penalty, a double loses the curvature of the intercept, which has no penalty.
@@ -74,7 +70,7 @@ class Budgeted:
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class PrivateLinearClassifier(Budgeted, LinearPredictions, CallbackSupportMixin, BaseEstimator):
+class PrivateLinearClassifier(Budgeted, LinearPredictions, Callbacks, BaseEstimator):
     """Base of the linear classifiers: everything but the loss, the plan and the training.
 
     Parameters
@@ -275,7 +271,11 @@ class PrivateLinearClassifier(Budgeted, LinearPredictions, CallbackSupportMixin,
         warn_of_seed(plan.ledger.seeded, stacklevel=6)
         warn_of_delta(plan.budget, plan.metadata.n_samples, stacklevel=6)
         charge_odometers(plan.ledger, self, data.given)
-        finish_step, finish_fit = self._callback_hooks(data, plan)
+        finish_step = finish_fit = None
+        if getattr(self, "_skl_callbacks", []):
+            shape, intercept = self._space(plan.metadata).shape, bool(self.fit_intercept)
+            attributes = partial(_fitted_attributes, fit_intercept=intercept, dtype=data.dtype)
+            finish_step, finish_fit = self._reports(plan.n_iter, shape, data.copies, attributes)
         try:
             # Warnings of numpy would depend on the data. Steps that are too large overflow, and
             # _set_coefficients warns once.
@@ -285,7 +285,8 @@ class PrivateLinearClassifier(Budgeted, LinearPredictions, CallbackSupportMixin,
             self._set_coefficients(trace.coef, data.dtype)
             self.n_iter_, self.trace_ = trace.n_iter, trace
             self.privacy_ = plan.ledger
-            finish_fit()
+            if finish_fit is not None:
+                finish_fit()
         except BaseException:
             if vault.has_drawn or not plan.ledger.protects:
                 self.privacy_ = plan.ledger  # for the error that will leave the fit
@@ -325,62 +326,6 @@ class PrivateLinearClassifier(Budgeted, LinearPredictions, CallbackSupportMixin,
             warnings.warn(
                 "The coefficients diverged: lower step_schedule.", ConvergenceWarning, stacklevel=5
             )
-
-    def _callback_hooks(
-        self, data: Arrays | SourceData, plan: PrivacyPlan
-    ) -> tuple[OnStep, Callable[[], None]]:
-        """Return the functions to call after each iteration and after the last one.
-
-        scikit-learn hands callbacks the raw data: they are trusted code. They get copies (made
-        only for callbacks that ask), or None if the data are read in blocks. A request to stop is
-        refused, because it may depend on scores without noise. Each iteration begins when the last
-        one ends. An iteration without a step, as an adaptive fit's last, ends as an empty task.
-        """
-        if not getattr(self, "_skl_callbacks", []):
-            return None, lambda: None
-        _witnesses.update({id(callback): callback for callback in self._skl_callbacks})
-        context = self._init_callback_context(max_subtasks=plan.n_iter)
-        told = {"estimator": self, **data.copies}
-        context.call_on_fit_task_begin(**told)
-        iteration, refused = None, False
-
-        def begin(t: int, coef: np.ndarray) -> None:
-            nonlocal iteration
-            iteration = context.subcontext(task_name="iteration") if t < plan.n_iter else None
-            if iteration is not None:
-                state = _fitted_attributes(coef, bool(self.fit_intercept), data.dtype)
-                iteration.call_on_fit_task_begin(**told, reconstruction_attributes=state)
-
-        def finish_step(t: int, coef: np.ndarray) -> None:
-            nonlocal refused
-            state = _fitted_attributes(coef, bool(self.fit_intercept), data.dtype)
-            stop = iteration.call_on_fit_task_end(**told, reconstruction_attributes=state)
-            if stop and not refused:
-                refused = True
-                warnings.warn(
-                    "A callback asked to stop the fit; the request is ignored, because the "
-                    "iteration at which a fit stops may reveal scores without noise.",
-                    PrivacyWarning,
-                    stacklevel=7,
-                )
-            begin(t + 1, coef)
-
-        def finish_fit() -> None:
-            if iteration is not None:
-                iteration.call_on_fit_task_end(estimator=self)
-            state = {"coef_": self.coef_, "intercept_": self.intercept_}
-            context.call_on_fit_task_end(**told, reconstruction_attributes=state)
-
-        begin(0, np.zeros(self._space(plan.metadata).shape))
-        return finish_step, finish_fit
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return the state to pickle, without callbacks that observed a fit."""
-        state = dict(super().__getstate__())
-        if "_skl_callbacks" in state:
-            callbacks = state["_skl_callbacks"]
-            state["_skl_callbacks"] = [c for c in callbacks if id(c) not in _witnesses]
-        return state
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -1,0 +1,97 @@
+"""scikit-learn's progress callbacks, from version 1.9 on; before it, fits run without them.
+
+Callbacks get copies of the data and released coefficients. No guarantee rests on this file.
+"""
+
+import warnings
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from dpglm.exceptions import PrivacyWarning
+
+try:
+    from sklearn.callback import CallbackSupportMixin, with_callbacks
+except ImportError:
+
+    class CallbackSupportMixin:
+        """Support no callbacks."""
+
+    def with_callbacks(method: Callable) -> Callable:
+        """Let a method run as it is, in a frame of its own, as with callbacks."""
+
+        @wraps(method)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            return method(*args, **kwargs)
+
+        return run
+
+
+# Callbacks that observed a fit, by id: they may hold scores without noise. Clones share them, and
+# so does the estimator that a search clones.
+_witnesses: WeakValueDictionary[int, Any] = WeakValueDictionary()
+
+
+class Callbacks(CallbackSupportMixin):
+    """An estimator that reports its iterations to callbacks, and is pickled without them."""
+
+    def _reports(
+        self,
+        n_iter: int,
+        shape: tuple[int, ...],
+        copies: dict[str, Callable | None],
+        attributes: Callable[[np.ndarray], dict[str, np.ndarray]],
+    ) -> tuple[Callable[[int, np.ndarray], None], Callable[[], None]]:
+        """Return the functions to call after each iteration and after the last one.
+
+        scikit-learn hands callbacks the raw data: they are trusted code. They get `copies`, made
+        only for callbacks that ask, or None if the data are read in blocks. A request to stop is
+        refused, because it may depend on scores without noise. Each iteration begins when the last
+        one ends. An iteration without a step, as an adaptive fit's last, ends as an empty task.
+        """
+        _witnesses.update({id(callback): callback for callback in self._skl_callbacks})
+        context = self._init_callback_context(max_subtasks=n_iter)
+        told = {"estimator": self, **copies}
+        context.call_on_fit_task_begin(**told)
+        iteration, refused = None, False
+
+        def begin(t: int, coef: np.ndarray) -> None:
+            nonlocal iteration
+            iteration = context.subcontext(task_name="iteration") if t < n_iter else None
+            if iteration is not None:
+                state = attributes(coef)
+                iteration.call_on_fit_task_begin(**told, reconstruction_attributes=state)
+
+        def finish_step(t: int, coef: np.ndarray) -> None:
+            nonlocal refused
+            state = attributes(coef)
+            stop = iteration.call_on_fit_task_end(**told, reconstruction_attributes=state)
+            if stop and not refused:
+                refused = True
+                warnings.warn(
+                    "A callback asked to stop the fit; the request is ignored, because the "
+                    "iteration at which a fit stops may reveal scores without noise.",
+                    PrivacyWarning,
+                    stacklevel=7,
+                )
+            begin(t + 1, coef)
+
+        def finish_fit() -> None:
+            if iteration is not None:
+                iteration.call_on_fit_task_end(estimator=self)
+            state = {"coef_": self.coef_, "intercept_": self.intercept_}
+            context.call_on_fit_task_end(**told, reconstruction_attributes=state)
+
+        begin(0, np.zeros(shape))
+        return finish_step, finish_fit
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state to pickle, without callbacks that observed a fit."""
+        state = dict(super().__getstate__())
+        if "_skl_callbacks" in state:
+            callbacks = state["_skl_callbacks"]
+            state["_skl_callbacks"] = [c for c in callbacks if id(c) not in _witnesses]
+        return state
