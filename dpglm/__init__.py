@@ -1,7 +1,7 @@
 """Differentially private linear classifiers for scikit-learn."""
 
 from dpglm.calculator import PrivacyCalculator
-from dpglm.datasets import make_census, read_csv
+from dpglm.datasets import make_census
 from dpglm.estimators.agd import DPAGDClassifier
 from dpglm.estimators.descent import DPLinearSVM, DPLogisticRegression
 from dpglm.estimators.whitening import DiagonalPreconditioner, FullPreconditioner
@@ -11,6 +11,7 @@ from dpglm.privacy.ledger import PrivacyLedger
 from dpglm.privacy.noise import seeded_noise
 from dpglm.privacy.odometer import PrivacyOdometer
 from dpglm.schema import PublicBoundsScaler, Schema, load_schema
+from dpglm.sources import read_csv
 from dpglm.workflow import (
     PrivateSearchCV,
     check_pipeline,

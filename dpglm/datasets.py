@@ -1,4 +1,4 @@
-"""Data sets: fetched, read from a file, or made up from a schema.
+"""Data sets: fetched, or made up from a schema.
 
 A real table is read from the folder ``data_home`` if its files are there, else from the folder that
 the environment variable ``DPGLM_DATA`` names. Else scikit-learn downloads it (``data_home`` is then
@@ -6,13 +6,10 @@ its cache). Whatever the source, columns, their order and spellings are the same
 float64, categories and labels pandas categoricals over the public lists.
 """
 
-import csv
-import io
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import minimize
@@ -24,11 +21,9 @@ from dpglm.schema import Schema, load_schema
 from dpglm.schema.columns import CategoricalColumn, Column, DateColumn, NumericColumn, TextColumn
 from dpglm.schema.encoder import encode
 from dpglm.schema.table import plain_path
-from dpglm.schema.values import composed, distinct
+from dpglm.sources.csv import read_texts
 
-__all__ = [
-    "fetch_adult", "fetch_bank", "fetch_kddcup99", "make_census", "read_csv", "sample_from_schema",
-]  # fmt: skip
+__all__ = ["fetch_adult", "fetch_bank", "fetch_kddcup99", "make_census", "sample_from_schema"]
 
 _STRATUM_SHARES = (0.30, 0.25, 0.18, 0.12, 0.10, 0.05)
 _STRATUM_AGES = np.array([38.0, 28.0, 45.0, 52.0, 33.0, 66.0])
@@ -180,30 +175,7 @@ def fetch_adult(
     >>> adult.schema.transformer().fit_transform(adult.data).shape  # doctest: +SKIP
     (48842, 122)
     """
-    schema = load_schema("adult")
-    files = ("adult.data", "adult.test")
-    # The survey weight is a column of the table but not of the schema, whose source says why.
-    names = [*schema.feature_names[:2], "fnlwgt", *schema.feature_names[2:]]
-
-    def read(folder: Path) -> Any:
-        # A line of adult.test starts with a bar, and its labels end with a full stop.
-        options = {"header": None, "names": [*names, "income"], "keep_default_na": False}
-        options |= {"skipinitialspace": True, "comment": "|"}
-        parts = [_pandas().read_csv(folder / file, **options) for file in files]
-        frame = _pandas().concat(parts, ignore_index=True)
-        return frame.assign(income=frame["income"].str.rstrip("."))
-
-    def download(data_home: Path | None) -> Any:
-        # Fetchers are imported where they are used: with them `import dpglm` takes a tenth longer.
-        from sklearn.datasets import fetch_openml
-
-        bunch = fetch_openml(data_id=1590, as_frame=True, data_home=data_home)
-        unknown = {c.name: "?" for c in schema.categorical}
-        frame = bunch.data.astype(dict.fromkeys(unknown, object)).fillna(unknown)
-        return frame.assign(income=bunch.target)
-
-    frame = _load("adult", files, data_home, download_if_missing, read, download)
-    return _bunch(schema, frame, return_X_y, names)
+    return _fetched("adult", data_home, download_if_missing, return_X_y)
 
 
 def fetch_bank(
@@ -238,24 +210,7 @@ def fetch_bank(
     --------
     >>> X, y = fetch_bank(return_X_y=True)  # doctest: +SKIP
     """
-    schema = load_schema("bank")
-    file = "bank-full.csv"
-
-    def read(folder: Path) -> Any:
-        path = folder / file
-        return read_untyped(path, keep_default_na=False)
-
-    def download(data_home: Path | None) -> Any:
-        from sklearn.datasets import fetch_openml
-
-        # OpenML numbers the columns V1 to V16 in UCI's order, and the labels from 1.
-        bunch = fetch_openml(data_id=1461, as_frame=True, data_home=data_home)
-        columns = {f"V{i}": name for i, name in enumerate(schema.feature_names, start=1)}
-        labels = bunch.target.astype(str).map({"1": "no", "2": "yes"})
-        return bunch.data.rename(columns=columns).assign(y=labels)
-
-    frame = _load("bank", [file], data_home, download_if_missing, read, download)
-    return _bunch(schema, frame, return_X_y)
+    return _fetched("bank", data_home, download_if_missing, return_X_y)
 
 
 def fetch_kddcup99(
@@ -287,77 +242,131 @@ def fetch_kddcup99(
     --------
     >>> X, y = fetch_kddcup99(return_X_y=True)  # doctest: +SKIP
     """
-    schema = load_schema("kddcup99")
-    file = "kddcup.data_10_percent.gz"
+    return _fetched("kddcup99", data_home, download_if_missing, return_X_y)
 
-    def read(folder: Path) -> Any:
-        names = [*schema.feature_names, "label"]
-        return _pandas().read_csv(folder / file, header=None, names=names, keep_default_na=False)
 
-    def download(data_home: Path | None) -> Any:
-        from sklearn.datasets import fetch_kddcup99 as fetch
+def _sklearn_datasets() -> Any:
+    # Imported where it is used: with it `import dpglm` takes a tenth longer.
+    from sklearn import datasets
 
-        bunch = fetch(as_frame=True, data_home=data_home)
-        columns = {name: bunch.data[name] for name in ("protocol_type", "service", "flag")}
-        columns["label"] = bunch.target
-        return bunch.data.assign(**{n: text.str.decode("ascii") for n, text in columns.items()})
+    return datasets
 
-    frame = _load("kddcup99", [file], data_home, download_if_missing, read, download)
-    frame["label"] = (frame["label"] == "normal.").map({True: "normal", False: "attack"})
-    return _bunch(schema, frame, return_X_y)
+
+def _read_adult(folder: Path, names: list[str]) -> Any:
+    # A line of adult.test starts with a bar, and its labels end with a full stop.
+    options = {"header": None, "names": names, "keep_default_na": False}
+    options |= {"skipinitialspace": True, "comment": "|"}
+    parts = [_pandas().read_csv(folder / file, **options) for file in _TABLES["adult"].files]
+    frame = _pandas().concat(parts, ignore_index=True)
+    return frame.assign(income=frame["income"].str.rstrip("."))
+
+
+def _download_adult(data_home: Path | None, names: list[str]) -> Any:
+    bunch = _sklearn_datasets().fetch_openml(data_id=1590, as_frame=True, data_home=data_home)
+    texts = bunch.data.select_dtypes(exclude="number").astype(object)
+    return bunch.data.assign(**texts.fillna("?"), income=bunch.target)
+
+
+def _download_bank(data_home: Path | None, names: list[str]) -> Any:
+    # OpenML numbers the columns V1 to V16 in UCI's order, and the labels from 1.
+    bunch = _sklearn_datasets().fetch_openml(data_id=1461, as_frame=True, data_home=data_home)
+    columns = {f"V{i}": name for i, name in enumerate(names[:-1], start=1)}
+    labels = bunch.target.astype(str).map({"1": "no", "2": "yes"})
+    return bunch.data.rename(columns=columns).assign(y=labels)
+
+
+def _read_kddcup99(folder: Path, names: list[str]) -> Any:
+    file = folder / _TABLES["kddcup99"].files[0]
+    return _normal_or_attack(_pandas().read_csv(file, names=names, keep_default_na=False))
+
+
+def _download_kddcup99(data_home: Path | None, names: list[str]) -> Any:
+    bunch = _sklearn_datasets().fetch_kddcup99(as_frame=True, data_home=data_home)
+    frame = bunch.data.assign(label=bunch.target)
+    texts = {n: frame[n].str.decode("ascii") for n in ("protocol_type", "service", "flag", "label")}
+    return _normal_or_attack(frame.assign(**texts))
+
+
+def _normal_or_attack(frame: Any) -> Any:
+    return frame.assign(label=np.where(frame["label"] == "normal.", "normal", "attack"))
+
+
+class _Table(NamedTuple):
+    """Files of a table, and how to read or download its columns, whose names both are told."""
+
+    files: tuple[str, ...]
+    read: Callable[[Path, list[str]], Any]
+    download: Callable[[Path | None, list[str]], Any]
+
+
+_TABLES = {
+    "adult": _Table(("adult.data", "adult.test"), _read_adult, _download_adult),
+    "bank": _Table(
+        ("bank-full.csv",), lambda folder, _: read_texts(folder / "bank-full.csv"), _download_bank
+    ),
+    "kddcup99": _Table(("kddcup.data_10_percent.gz",), _read_kddcup99, _download_kddcup99),
+}
+
+
+def _fetched(
+    name: str,
+    data_home: str | os.PathLike[str] | None,
+    download_if_missing: bool,
+    return_X_y: bool,
+) -> Bunch | tuple[Any, Any]:
+    """Return a table with the same columns, types and spellings, whichever source it came from."""
+    schema = load_schema(name)
+    names = [*schema.feature_names, schema.target.name]
+    if name == "adult":
+        # A column of the table but not of the schema, whose source says why.
+        names.insert(2, "fnlwgt")
+    frame = _load(name, names, data_home, download_if_missing)
+    categories = {column.name: column.categories for column in schema.categorical}
+    categories[schema.target.name] = schema.target.labels
+    typed = {}
+    for column in names:
+        if column not in frame:
+            raise ValueError(f"column {column!r} of {name} is missing; check the source.")
+        if column in categories:
+            typed[column] = _categorical(frame[column], categories[column])
+        else:
+            typed[column] = frame[column].to_numpy(dtype=np.float64)
+    data = _pandas().DataFrame(typed)
+    target = data.pop(schema.target.name)
+    return (data, target) if return_X_y else Bunch(data=data, target=target, schema=schema)
 
 
 def _load(
     name: str,
-    file_names: Sequence[str],
+    names: list[str],
     data_home: str | os.PathLike[str] | None,
     download_if_missing: bool,
-    read: Callable[[Path], Any],
-    download: Callable[[Path | None], Any],
 ) -> Any:
     """Read the files from the first folder that has them, or else download, if that is wished."""
     _pandas()
+    files, read, download = _TABLES[name]
     folders = {"data_home": data_home, "DPGLM_DATA": os.environ.get("DPGLM_DATA")}
     folders = {k: plain_path(f, folder=True) for k, f in folders.items() if f is not None}
     for folder in folders.values():
-        missing = [file for file in file_names if not (folder / file).is_file()]
+        missing = [file for file in files if not (folder / file).is_file()]
         if not missing:
-            return read(folder)
-        if len(missing) < len(file_names):
+            return read(folder, names)
+        if len(missing) < len(files):
             raise FileNotFoundError(
                 f"{folder} holds a part of {name}, but not {' and '.join(missing)}; add the rest."
             )
+    error, why = None, "with download_if_missing=False"
     try:
         if download_if_missing:
-            return download(folders.get("data_home"))
-        error, why = None, "with download_if_missing=False"
+            return download(folders.get("data_home"), names)
     except OSError as caught:
         error, why = caught, f"and not downloaded ({caught})"
     looked_in = " or ".join(f"{key}={str(folder)!r}" for key, folder in folders.items())
     raise FileNotFoundError(
-        f"{' and '.join(file_names)} not found in "
+        f"{' and '.join(files)} not found in "
         f"{looked_in or 'any folder, as data_home is None and DPGLM_DATA is not set'}, {why}; "
         "put the data into a folder and pass it as data_home, or set DPGLM_DATA to it."
     ) from error
-
-
-def _bunch(
-    schema: Schema, frame: Any, return_X_y: bool, names: Sequence[str] = ()
-) -> Bunch | tuple[Any, Any]:
-    """Give a table the same columns, types and spellings whichever source it came from."""
-    categories = {column.name: column.categories for column in schema.categorical}
-    categories[schema.target.name] = schema.target.labels
-    typed = {}
-    for name in [*(names or schema.feature_names), schema.target.name]:
-        if name not in frame:
-            raise ValueError(f"column {name!r} of {schema.name} is missing; check the source.")
-        if name in categories:
-            typed[name] = _categorical(frame[name], categories[name])
-        else:
-            typed[name] = frame[name].to_numpy(dtype=np.float64)
-    data = _pandas().DataFrame(typed)
-    target = data.pop(schema.target.name)
-    return (data, target) if return_X_y else Bunch(data=data, target=target, schema=schema)
 
 
 def _categorical(values: Any, categories: Sequence[Any]) -> Any:
@@ -368,122 +377,6 @@ def _categorical(values: Any, categories: Sequence[Any]) -> Any:
             "list; check the source of the table."
         )
     return _pandas().Categorical(values, categories=list(categories))
-
-
-def read_csv(path: str | os.PathLike[str], schema: Schema, *, target: str | None = None) -> Bunch:
-    """Read the columns of a schema from a CSV file with a header.
-
-    Parameters
-    ----------
-    path : path-like
-        In UTF-8, a record a line, separated by commas, or by semicolons if the header has one.
-        Columns that the schema does not list are ignored.
-    schema : Schema
-    target : str, optional
-        Column of the labels; by default the one that the schema names.
-
-    Returns
-    -------
-    Bunch
-        ``data`` (a DataFrame), ``target`` (an array) and ``schema``.
-
-    Raises
-    ------
-    ValueError
-        If the file lacks a column or has no rows, a line is not one record, a number is no number,
-        or a label is not in the schema. Categories not in the schema are encoded as zeros.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from tempfile import TemporaryDirectory
-    >>> from dpglm.schema import NumericColumn, Schema, Target
-    >>> schema = Schema("people", [NumericColumn("age", 0, 100)], Target("rich", ["no", "yes"]))
-    >>> with TemporaryDirectory() as folder:
-    ...     path = Path(folder, "people.csv")
-    ...     _ = path.write_text("name,age,rich\\nAda,36,yes\\nAl,41,no\\n")
-    ...     people = read_csv(path, schema)
-    >>> people.data["age"].tolist(), people.target.tolist()
-    ([36.0, 41.0], ['yes', 'no'])
-    """
-    if target is not None:
-        schema = replace(schema, target=replace(schema.target, name=target))
-    frame = read_texts(path, [*schema.feature_names, schema.target.name])
-    texts = {name: frame[name].tolist() for name in schema.feature_names}
-    data = _pandas().DataFrame({c.name: _typed(texts[c.name], c) for c in schema.columns})
-    name = schema.target.name
-    labels = schema.target.numbers(distinct(frame[name], name))
-    return Bunch(data=data, target=labels, schema=schema)
-
-
-def read_texts(path: str | os.PathLike[str], names: Sequence[str] | None = None) -> Any:
-    """Return columns of a CSV file as a DataFrame of strings, not yet read by their schema.
-
-    All of them if no names are given. A line is a record, and a file with any other line is
-    refused as a whole. The contents of a record must not shift, join or end another.
-    """
-    head, rows, known = [], [], {}
-    with open(plain_path(path), encoding="utf-8-sig", newline="\n") as lines:
-        try:
-            separator = ";" if ";" in lines.readline() else ","
-            lines.seek(0)
-            reader = csv.reader(lines, delimiter=separator, skipinitialspace=True, strict=True)
-            head = [name.strip() for name in next(reader, [])]
-            names = head if names is None else names
-            wanted = _places(path, head, names)
-            for row in reader:
-                if len(row) != len(head) or reader.line_num != len(rows) + 2:
-                    raise csv.Error
-                # Most strings occur many times: keep one object of each.
-                rows.append([known.setdefault(t, t) for t in (row[k].strip() for k in wanted)])
-        except UnicodeDecodeError:
-            raise ValueError(f"{path} is not a CSV file in UTF-8.") from None
-        except csv.Error:
-            raise ValueError(
-                f"{path}, line {len(rows) + 2 if head else 1}, is not one record. Each line must "
-                "have as many fields as the header, in double quotes if they hold a separator or a "
-                "double quote. Empty lines, newlines within fields and fields longer than "
-                f"{csv.field_size_limit():,} are refused."
-            ) from None
-    if not rows:
-        raise ValueError(f"{path} has no rows below its header.")
-    return _pandas().DataFrame(rows, columns=[*names], dtype=str)
-
-
-def _places(path: Any, head: Sequence[str], names: Sequence[str]) -> list[int]:
-    """Return where the header of a CSV file has these names, each of them once."""
-    head, names = ([*map(composed, texts)] for texts in (head, names))
-    for name in names:
-        if name not in head:
-            raise ValueError(f"{path} has no column {name!r}; its header names {[*head]}.")
-        if head.count(name) > 1:
-            raise ValueError(f"{path} has several columns {name!r}; give each a name of its own.")
-    return [head.index(name) for name in names]
-
-
-def read_untyped(path: str | os.PathLike[str], **options: Any) -> Any:
-    """Return a CSV file as a DataFrame, of the types that pandas guesses from the values."""
-    texts = read_texts(path).to_csv(index=False, quoting=csv.QUOTE_ALL)
-    return _pandas().read_csv(io.StringIO(texts), **options)
-
-
-def _typed(texts: list[str], column: Column) -> Any:
-    """Return numbers, categories of the schema, or else strings, all of which can be encoded."""
-    raw = distinct(texts, column.name)
-    numbers = column.numbers(raw)
-    if isinstance(column, NumericColumn):
-        return numbers
-    if not isinstance(column, CategoricalColumn):
-        return np.array(texts, dtype=object)
-    places = column.places(raw)
-    if not (places >= 0).any():
-        raise ValueError(
-            f"column {column.name!r} holds none of the categories of the schema, "
-            f"{list(column.categories)}; spell them as the file does."
-        )
-    # An unlisted value stays: its code may differ from that of a missing value.
-    known = [column.categories[int(place)] if place >= 0 else None for place in places]
-    return np.array([k if k is not None else t for k, t in zip(known, texts, strict=True)], object)
 
 
 _N_STRATA = 5

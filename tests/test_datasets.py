@@ -22,11 +22,11 @@ from dpglm.datasets import (
     fetch_bank,
     fetch_kddcup99,
     make_census,
-    read_csv,
-    read_untyped,
     sample_from_schema,
 )
 from dpglm.schema import CategoricalColumn, NumericColumn, Schema, Target, load_schema
+from dpglm.sources import read_csv
+from dpglm.sources.csv import read_untyped
 from dpglm.study.comparison import encoded
 
 ADULT_DATA = [

@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 from dpglm import PrivacyLedger, PrivacyOdometer, Schema
-from dpglm.datasets import read_csv
 from dpglm.schema import BooleanColumn, CategoricalColumn, DateColumn, NumericColumn, Target
+from dpglm.sources import read_csv
 from dpglm.study.cli import main
 from dpglm.study.models import read_model
 

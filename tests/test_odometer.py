@@ -42,7 +42,7 @@ from dpglm import (
     PrivacyWarning,
     seeded_noise,
 )
-from dpglm.datasets import fetch_adult, read_texts
+from dpglm.datasets import fetch_adult
 from dpglm.privacy import odometer as odometer_module
 from dpglm.privacy.events import FilterEvent, ObjectivePerturbationEvent, PureEvent
 from dpglm.privacy.gaussian import GaussianEvent, PoissonSampledEvent, gdp_epsilon, gdp_mu
@@ -51,6 +51,7 @@ from dpglm.privacy.vault import GaussianSum
 from dpglm.schedules import ExponentialDecay
 from dpglm.schema import Schema, load_schema
 from dpglm.sources import ParquetSource
+from dpglm.sources.csv import read_texts
 from dpglm.study import PrivacyReport
 from dpglm.study.cli import main
 from dpglm.study.models import read_model

@@ -21,9 +21,9 @@ PACKAGE = Path(dpglm.__file__).parent
 FLOORS = [
     {"checks", "exceptions", "losses", "tables"},
     {"schedules", "schema", "kernels"},
-    {"datasets", "sums"},
+    {"sums"},
     {"sources", "privacy"},
-    {"estimators"},
+    {"datasets", "estimators"},
     {"baselines", "calculator", "workflow"},
     {"audit"},
     {"study"},

@@ -26,7 +26,7 @@ from sklearn.feature_extraction.text import HashingVectorizer
 from sklearn.pipeline import make_pipeline
 
 from dpglm import DPLogisticRegression
-from dpglm.datasets import read_csv, sample_from_schema
+from dpglm.datasets import sample_from_schema
 from dpglm.schema import (
     BooleanColumn,
     CategoricalColumn,
@@ -39,6 +39,7 @@ from dpglm.schema import (
     TextColumn,
     load_schema,
 )
+from dpglm.sources import read_csv
 from dpglm.sources.parquet import ParquetSource
 from dpglm.study.methods import load_tables
 

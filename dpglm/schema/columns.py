@@ -717,7 +717,7 @@ class Target(_Facts):
         if meant:
             yield (
                 f"a fit refuses {meant[0]!r}, which stands for one of the labels "
-                f"{list(self.labels)} and is none; turn it into that, as datasets.read_csv does"
+                f"{list(self.labels)} and is none; turn it into that, as read_csv does"
             )
 
     def numbers(self, raw: Raw) -> np.ndarray:

@@ -1,7 +1,8 @@
-"""Tables that are read block by block, wherever they are."""
+"""Tables that are read from files, or block by block, wherever they are."""
 
 from dpglm.sources.arrays import ArraySource, IterableSource
 from dpglm.sources.base import Source
+from dpglm.sources.csv import read_csv
 from dpglm.sources.parquet import ParquetSource
 
-__all__ = ["ArraySource", "IterableSource", "ParquetSource", "Source"]
+__all__ = ["ArraySource", "IterableSource", "ParquetSource", "Source", "read_csv"]

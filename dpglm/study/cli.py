@@ -23,7 +23,6 @@ from sklearn.base import BaseEstimator
 import dpglm
 from dpglm.audit.report import AuditReport, audit_estimator, audit_table
 from dpglm.baselines.perturbation import DEFAULT_MAX_ROW_NORM
-from dpglm.datasets import read_texts, read_untyped
 from dpglm.exceptions import require
 from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS
 from dpglm.privacy.ledger import PrivacyLedger, rounded_up
@@ -31,6 +30,7 @@ from dpglm.privacy.odometer import PrivacyOdometer
 from dpglm.schema import Schema
 from dpglm.schema.columns import FILL_IN
 from dpglm.schema.table import plain_path
+from dpglm.sources.csv import read_texts, read_untyped
 from dpglm.study import methods
 from dpglm.study.comparison import compare
 from dpglm.study.methods import AUDITED, COMPARED, DATASETS, LOSSES, METHODS, PLANNED

@@ -13,12 +13,13 @@ from sklearn.svm import LinearSVC
 from sklearn.utils import resample
 
 from dpglm import baselines
-from dpglm.datasets import fetch_adult, fetch_bank, fetch_kddcup99, make_census, read_csv
+from dpglm.datasets import fetch_adult, fetch_bank, fetch_kddcup99, make_census
 from dpglm.estimators.agd import DPAGDClassifier
 from dpglm.estimators.descent import DPLinearSVM, DPLogisticRegression
 from dpglm.schedules import DecayingClip, DynamicNoise
 from dpglm.schema import Schema
 from dpglm.schema.table import plain_path
+from dpglm.sources import read_csv
 from dpglm.study.comparison import encoded
 
 LOSSES = ("logistic", "svm")

@@ -13,7 +13,6 @@ from sklearn.pipeline import Pipeline
 
 from dpglm import baselines, schedules
 from dpglm import schema as schemas
-from dpglm.datasets import read_csv, read_texts
 from dpglm.estimators import agd, descent, solvers, whitening
 from dpglm.exceptions import require
 from dpglm.privacy.ledger import Event, PrivacyLedger, rounded_up
@@ -21,6 +20,7 @@ from dpglm.schema import Schema
 from dpglm.schema.columns import FILL_IN
 from dpglm.schema.table import plain_path
 from dpglm.schema.values import Places
+from dpglm.sources.csv import read_csv, read_texts
 from dpglm.study.methods import PLANNED, make_estimator
 from dpglm.study.privacy_report import PrivacyReport
 from dpglm.study.results import one_line

@@ -1,0 +1,123 @@
+"""CSV files whose lines are records: no line decides how others are read."""
+
+import csv
+import io
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from sklearn.utils import Bunch
+
+from dpglm.exceptions import require
+from dpglm.schema.columns import CategoricalColumn, NumericColumn
+from dpglm.schema.table import Schema, plain_path
+from dpglm.schema.values import composed, distinct
+
+
+def read_csv(path: str | os.PathLike[str], schema: Schema, *, target: str | None = None) -> Bunch:
+    """Read the columns of a schema from a CSV file with a header.
+
+    Parameters
+    ----------
+    path : path-like
+        In UTF-8, a record a line, separated by commas, or by semicolons if the header has one.
+        Columns that the schema does not list are ignored.
+    schema : Schema
+    target : str, optional
+        Column of the labels; by default the one that the schema names.
+
+    Returns
+    -------
+    Bunch
+        ``data`` (a DataFrame of numbers, and of strings where the schema has no number), ``target``
+        (an array) and ``schema``.
+
+    Raises
+    ------
+    ValueError
+        If the file lacks a column or has no rows, a line is not one record, a value cannot be
+        encoded, a column holds no category of the schema, or a label is not in the schema. Other
+        categories are encoded as zeros.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from dpglm.schema import NumericColumn, Schema, Target
+    >>> schema = Schema("people", [NumericColumn("age", 0, 100)], Target("rich", ["no", "yes"]))
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder, "people.csv")
+    ...     _ = path.write_text("name,age,rich\\nAda,36,yes\\nAl,41,no\\n")
+    ...     people = read_csv(path, schema)
+    >>> people.data["age"].tolist(), people.target.tolist()
+    ([36.0, 41.0], ['yes', 'no'])
+    """
+    if target is not None:
+        schema = replace(schema, target=replace(schema.target, name=target))
+    frame = read_texts(path, [*schema.feature_names, schema.target.name])
+    labels = frame.pop(schema.target.name)
+    for column in schema.columns:
+        raw = distinct(frame[column.name], column.name)
+        numbers = column.numbers(raw)
+        if isinstance(column, NumericColumn):
+            frame[column.name] = numbers
+        elif isinstance(column, CategoricalColumn) and not (column.places(raw) >= 0).any():
+            raise ValueError(
+                f"column {column.name!r} holds none of the categories of the schema, "
+                f"{list(column.categories)}; spell them as the file does."
+            )
+    found = schema.target.numbers(distinct(labels, schema.target.name))
+    return Bunch(data=frame, target=found, schema=schema)
+
+
+def read_texts(path: str | os.PathLike[str], names: Sequence[str] | None = None) -> Any:
+    """Return columns of a CSV file, by default all, as a DataFrame of strings.
+
+    A line is a record, and a file with any other line is refused as a whole: the contents of a
+    record must not shift, join or end another.
+    """
+    head, rows, known = [], [], {}
+    with open(plain_path(path), encoding="utf-8-sig", newline="\n") as lines:
+        try:
+            separator = ";" if ";" in lines.readline() else ","
+            lines.seek(0)
+            reader = csv.reader(lines, delimiter=separator, skipinitialspace=True, strict=True)
+            head = [name.strip() for name in next(reader, [])]
+            names = head if names is None else names
+            wanted = _places(path, head, names)
+            for row in reader:
+                if len(row) != len(head) or reader.line_num != len(rows) + 2:
+                    raise csv.Error
+                # Most strings occur many times: keep one object of each.
+                rows.append([known.setdefault(t, t) for t in (row[k].strip() for k in wanted)])
+        except UnicodeDecodeError:
+            raise ValueError(f"{path} is not a CSV file in UTF-8.") from None
+        except csv.Error:
+            raise ValueError(
+                f"{path}, line {len(rows) + 2 if head else 1}, is not one record. Each line must "
+                "have as many fields as the header, in double quotes if they hold a separator or a "
+                "double quote. Empty lines, newlines within fields and fields longer than "
+                f"{csv.field_size_limit():,} are refused."
+            ) from None
+    if not rows:
+        raise ValueError(f"{path} has no rows below its header.")
+    pandas = require("pandas", "data", "A CSV file")
+    return pandas.DataFrame(rows, columns=[*names], dtype=str)
+
+
+def read_untyped(path: str | os.PathLike[str]) -> Any:
+    """Return a CSV file as a DataFrame, of the types that pandas guesses from the values."""
+    texts = read_texts(path).to_csv(index=False, quoting=csv.QUOTE_ALL)
+    return require("pandas", "data", "A CSV file").read_csv(io.StringIO(texts))
+
+
+def _places(path: Any, head: Sequence[str], names: Sequence[str]) -> list[int]:
+    """Return where the header of a CSV file has these names, each of them once."""
+    head, names = ([*map(composed, texts)] for texts in (head, names))
+    for name in names:
+        if name not in head:
+            raise ValueError(f"{path} has no column {name!r}; its header names {[*head]}.")
+        if head.count(name) > 1:
+            raise ValueError(f"{path} has several columns {name!r}; give each a name of its own.")
+    return [head.index(name) for name in names]
