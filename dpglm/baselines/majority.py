@@ -76,7 +76,7 @@ class MajorityClassifier(NamedLossMixin, PrivateLinearClassifier):
         Always 1.
     trace_ : FitTrace
         The noisy counts.
-    classes_, n_features_in_, privacy_
+    classes_, n_features_in_, feature_names_in_, privacy_
         As in `DPLogisticRegression`.
 
     Notes

@@ -253,7 +253,7 @@ class DoubleNoiseNewton(NamedLossMixin, PrivateLinearClassifier):
 
     Attributes
     ----------
-    classes_, coef_, intercept_, n_iter_, n_features_in_, privacy_, trace_
+    classes_, coef_, intercept_, n_iter_, n_features_in_, feature_names_in_, privacy_, trace_
         As in `DPLogisticRegression`.
 
     Notes

@@ -124,7 +124,7 @@ class ObjectivePerturbation(PerturbationMixin, PrivateLinearClassifier):
         Always 1, the number of releases: that of the steps of a solver may depend on the data.
     trace_ : FitTrace
         The noise that was drawn, and the events.
-    classes_, coef_, intercept_, n_features_in_, privacy_
+    classes_, coef_, intercept_, n_features_in_, feature_names_in_, privacy_
         As in `DPLogisticRegression`.
 
     Notes
@@ -284,7 +284,7 @@ class ApproximateMinimaPerturbation(ObjectivePerturbation):
 
     Attributes
     ----------
-    classes_, coef_, intercept_, n_iter_, n_features_in_, privacy_, trace_
+    classes_, coef_, intercept_, n_iter_, n_features_in_, feature_names_in_, privacy_, trace_
         As in `DPLogisticRegression`.
 
     Notes

@@ -302,7 +302,7 @@ class OutputPerturbation(PerturbationMixin, PrivateLinearClassifier):
 
     Attributes
     ----------
-    classes_, coef_, intercept_, n_iter_, n_features_in_, privacy_, trace_
+    classes_, coef_, intercept_, n_iter_, n_features_in_, feature_names_in_, privacy_, trace_
         As in `DPLogisticRegression`.
 
     Notes
@@ -413,7 +413,7 @@ class DescentOutputPerturbation(PerturbationMixin, PrivateLinearClassifier):
 
     Attributes
     ----------
-    classes_, coef_, intercept_, n_iter_, n_features_in_, privacy_, trace_
+    classes_, coef_, intercept_, n_iter_, n_features_in_, feature_names_in_, privacy_, trace_
         As in `DPLogisticRegression`.
 
     Notes

@@ -173,7 +173,7 @@ class PrivGene(NamedLossMixin, PrivateLinearClassifier):
     ----------
     trace_ : FitTrace
         The change that each generation chose.
-    classes_, coef_, intercept_, n_iter_, n_features_in_, privacy_
+    classes_, coef_, intercept_, n_iter_, n_features_in_, feature_names_in_, privacy_
         As in `DPLogisticRegression`.
 
     Notes

@@ -82,7 +82,7 @@ class SGDMomentsAccountant(_SmallBatches, PrivateLinearClassifier):
 
     Attributes
     ----------
-    classes_, coef_, intercept_, n_iter_, n_features_in_, privacy_, trace_
+    classes_, coef_, intercept_, n_iter_, n_features_in_, feature_names_in_, privacy_, trace_
         As in `DPLogisticRegression`.
 
     Notes
@@ -198,7 +198,7 @@ class SGDAdvancedComposition(_SmallBatches, PrivateLinearClassifier):
 
     Attributes
     ----------
-    classes_, coef_, intercept_, n_iter_, n_features_in_, privacy_, trace_
+    classes_, coef_, intercept_, n_iter_, n_features_in_, feature_names_in_, privacy_, trace_
         As in `DPLogisticRegression`.
 
     Notes
