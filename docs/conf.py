@@ -91,6 +91,7 @@ ROOMS = {
     "privacy": "Budgets, ledgers, noise",
     "calculator": "Calculator",
     "schema": "Tables",
+    "sources": "Files",
     "datasets": "Data sets",
     "workflow": "Splits, search, scores and totals",
     "exceptions": "Errors and warnings",
