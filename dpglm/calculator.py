@@ -8,10 +8,11 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import expit, ndtr, ndtri
 
+from dpglm.checks import check_number, check_whole
 from dpglm.estimators.debiasing import NORMAL, squared_bound
 from dpglm.estimators.plan import PrivacyPlan, gradient_event
 from dpglm.losses import Logistic
-from dpglm.privacy.budget import PrivacyBudget, check_number, check_whole, is_number
+from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.calibration import calibrated_multipliers, crossing, longest_run
 from dpglm.privacy.events import sampled_event
 from dpglm.privacy.gaussian import GaussianEvent, gdp_mu
@@ -146,13 +147,12 @@ class PrivacyCalculator:
             if name == "n_iter":
                 check_whole(name, value)
             elif name == "sampling_rate":
-                check_number(name, value, 0.0, 1.0)
-            elif name == "delta" and not (is_number(value) and 0 < value < 1):
-                raise ValueError(f"delta={value!r} must be a number above 0 and below 1.")
-            elif not (is_number(value) and 0 < value < math.inf):
-                raise ValueError(f"{name}={value!r} must be a finite number above 0.")
+                check_number(name, value, above=0, at_most=1)
             elif name == "noise_multiplier":
-                GaussianEvent(float(value))
+                check_number(name, value, above=0, below=math.inf)
+                GaussianEvent(value)
+            else:
+                check_number(name, value, above=0, below=1 if name == "delta" else math.inf)
 
 
 def expected_accuracy(plan: PrivacyPlan, *, accuracy: float, majority: float = 0.5) -> float:

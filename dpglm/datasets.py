@@ -16,6 +16,7 @@ from scipy.optimize import minimize
 from scipy.special import expit, logsumexp, softmax
 from sklearn.utils import Bunch, check_random_state
 
+from dpglm.checks import check_number, check_whole
 from dpglm.exceptions import require
 from dpglm.schema import Schema, load_schema
 from dpglm.schema.columns import CategoricalColumn, Column, DateColumn, NumericColumn, TextColumn
@@ -429,10 +430,8 @@ def sample_from_schema(
     >>> X.shape, y.shape
     ((2000, 100), (2000,))
     """
-    if n_samples < 1:
-        raise ValueError(f"n_samples={n_samples!r}; ask for at least one row.")
-    if not 0 <= signal < np.inf:
-        raise ValueError(f"signal={signal!r} must be a finite number, 0 or above.")
+    check_whole("n_samples", n_samples)
+    check_number("signal", signal, at_least=0, below=np.inf)
     shares = _checked_shares(class_shares, len(schema.classes))
     rng = check_random_state(random_state)
     stratum = rng.choice(_N_STRATA, size=n_samples, p=rng.dirichlet(np.full(_N_STRATA, 3.0)))

@@ -23,6 +23,8 @@ from typing import ClassVar
 
 import numpy as np
 
+from dpglm.checks import check_number
+
 
 class _MarginLoss:
     """A decreasing convex function of the margin with a slope in [-1, 0]."""
@@ -77,11 +79,8 @@ class SmoothedHinge(_MarginLoss):
     code: ClassVar[int] = 1
 
     def __post_init__(self):
-        if not 1e-100 <= self.half_width <= 1e100:
-            raise ValueError(
-                f"half_width={self.half_width!r} must be a number from 1e-100 to 1e100; "
-                "use Hinge() for the loss without smoothing."
-            )
+        advice = "use Hinge() for the loss without smoothing"
+        check_number("half_width", self.half_width, at_least=1e-100, at_most=1e100, advice=advice)
 
     @property
     def curvature(self) -> float:

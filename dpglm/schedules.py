@@ -20,6 +20,8 @@ import numpy as np
 from scipy.special import logsumexp
 from sklearn.base import BaseEstimator
 
+from dpglm.checks import check_number
+
 __all__ = [
     "BiasCorrectedMomentum", "Constant", "ConvexStep", "DecayingClip", "DynamicNoise",
     "ExponentialDecay", "HeavyBall", "InverseTimeDecay", "NesterovMomentum", "PiecewiseConstant",
@@ -27,11 +29,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-def _positive(name: str, value: float | None, rule: str = "positive and finite") -> float:
-    """Return a value that must be positive and finite."""
-    if value is None or not 0 < value < math.inf:
-        raise ValueError(f"{name}={value!r} must be {rule}.")
-    return value
+_positive = partial(check_number, above=0, below=math.inf)
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,16 +84,16 @@ class PublicMetadata:
     @property
     def smoothness(self) -> float:
         """``curvature * max_row_norm^2 + alpha``, the smoothness of the objective."""
-        norm_rule = "positive and finite: set it (it is unknown after a preconditioner)"
-        norm = _positive("max_row_norm", self.max_row_norm, norm_rule)
-        curvature_rule = "positive and finite: choose a smooth loss, not the hinge"
-        return _positive("curvature", self.curvature, curvature_rule) * norm**2 + self.alpha
+        advice = "set it (it is unknown after a preconditioner)"
+        norm = _positive("max_row_norm", self.max_row_norm, advice=advice)
+        advice = "choose a smooth loss, not the hinge"
+        return _positive("curvature", self.curvature, advice=advice) * norm**2 + self.alpha
 
     @property
     def condition_number(self) -> float:
         """Smoothness over strong convexity, where only the penalty is strongly convex."""
-        rule = "positive and finite: no other curvature is certain"
-        return self.smoothness / _positive("alpha", self.alpha, rule)
+        advice = "no other curvature is certain"
+        return self.smoothness / _positive("alpha", self.alpha, advice=advice)
 
 
 class Schedule(BaseEstimator):
@@ -343,7 +341,7 @@ class InverseTimeDecay(Schedule):
 
     def values(self, n_iter: int, metadata: PublicMetadata) -> np.ndarray:
         alpha = metadata.alpha if self.alpha is None else self.alpha
-        _positive("alpha", alpha, "positive and finite: it divides the step sizes")
+        _positive("alpha", alpha, advice="it divides the step sizes")
         return self.numerator / (alpha * (np.arange(1, n_iter + 1) + self.offset))
 
 
@@ -678,8 +676,7 @@ def optimal_n_iter(kappa: float, noise_to_gap: float, *, dynamic: bool = True) -
     ``gamma^T + kappa a T (1 - gamma^T)`` for constant noise. Both have a single minimum in T.
     """
     _positive("noise_to_gap", noise_to_gap)
-    if not 1 <= kappa < math.inf:
-        raise ValueError(f"kappa={kappa!r} must be a finite number, 1 or more.")
+    check_number("kappa", kappa, at_least=1, below=math.inf)
     if kappa == 1:
         return 1
     log_gamma = math.log1p(-1 / kappa)
@@ -729,8 +726,7 @@ def saturation_n_iter(metadata: PublicMetadata, *, distance: float = 1.0) -> int
 def _clip(metadata: PublicMetadata) -> float:
     if metadata.clip is not None:
         return float(np.max(metadata.clip))
-    rule = "positive and finite if no clip is given"
-    return _positive("max_row_norm", metadata.max_row_norm, rule)
+    return _positive("max_row_norm", metadata.max_row_norm, advice="or give a clipping norm")
 
 
 def _noise_per_root_iteration(metadata: PublicMetadata) -> float:

@@ -469,7 +469,10 @@ def test_probabilities_come_with_the_logistic_loss_only():
     ("changes", "message"),
     [
         ({"n_splits": 0.5}, "n_splits=0.5 must be"),
-        ({"selection_fraction": 1.0}, "selection_fraction=1.0 must be above 0 and below 1"),
+        (
+            {"selection_fraction": 1.0},
+            "selection_fraction=1.0 must be a number above 0 and below 1; or use 'published'",
+        ),
         ({"budget_growth": 0}, "budget_growth=0 must be"),
         ({"n_steps": 0}, "n_steps=0 must be"),
         ({"max_step": math.inf}, "max_step=inf must be"),
@@ -478,8 +481,8 @@ def test_probabilities_come_with_the_logistic_loss_only():
         ({"step_growth": -0.1}, "step_growth=-0.1 must be"),
         ({"step_shrink": 1.5}, "step_shrink=1.5 must be"),
         ({"loss_clip": 0.0}, "loss_clip=0.0 must be"),
-        ({"loss_clip": 1e300}, r"loss_clip=1e\+300 must be a number from 1e-100 up"),
-        ({"max_step": 1e-300}, "max_step=1e-300 must be a number from 1e-100 up"),
+        ({"loss_clip": 1e300}, r"loss_clip=1e\+300 must be a number of at least 1e-100"),
+        ({"max_step": 1e-300}, "max_step=1e-300 must be a number of at least 1e-100"),
         ({"clip_schedule": math.inf}, "clip_schedule"),
         ({"selection": "gumbel"}, "selection='gumbel' is unknown"),
         ({"accountant": "rdp"}, "accountant='rdp' is unknown"),

@@ -75,7 +75,7 @@ def test_no_noise_protects_from_nobody_and_no_number_beyond_0_and_1_is_taken():
     assert attack_success(ledger(FilterEvent(mu=0.5))) == pytest.approx(norm.cdf(0.25), rel=1e-12)
     assert 0.01 < attack_power(ledger(SelectionEvent(1.0)), 0.01) < 0.05
     for value in (0.0, 1.0, -0.5, np.nan):
-        with pytest.raises(ValueError, match="must be above 0 and below 1"):
+        with pytest.raises(ValueError, match="must be a number above 0 and below 1"):
             attack_success(bare, value)
         with pytest.raises(ValueError, match="false_positive_rate="):
             attack_power(bare, value)

@@ -137,9 +137,9 @@ GOOD = {**without(SAMPLED[0], "sampling_rate"), "epsilon": 1.0, "sampling_rate":
 @pytest.mark.parametrize(
     ("name", "rule", "values"),
     [
-        ("epsilon", "a finite number above 0", [0.0, math.inf, "1"]),
+        ("epsilon", "a number above 0 and finite", [0.0, math.inf, "1"]),
         ("delta", "above 0 and below 1", [0.0, 1.0, math.nan]),
-        ("noise_multiplier", "a finite number above 0", [0.0, True]),
+        ("noise_multiplier", "a number above 0 and finite", [0.0, True]),
         ("noise_multiplier", "from 1e-100 to 1e100", [1e200]),
         ("n_iter", "a whole number, 1 or more", [0, 1.5, True]),
         ("sampling_rate", "above 0 and at most 1", [0.0, 1.1]),

@@ -195,7 +195,10 @@ def test_the_rate_is_the_number_that_is_charged():
 @pytest.mark.parametrize(
     ("parameters", "words"),
     [
-        ({"sampling_rate": 1e-12}, "sampling_rate=1e-12 must be a number from 1e-9 to 1"),
+        (
+            {"sampling_rate": 1e-12},
+            "sampling_rate=1e-12 must be a number of at least 1e-09 and at most 1",
+        ),
         ({"sampling_rate": 0.1, "delta": 1e-15}, "delta=1e-15 is below .* set sampling_rate=1"),
         ({"sampling_rate": 0.1, "delta": 0.1, "max_iter": 1}, "probability 0.1 that a record"),
         (

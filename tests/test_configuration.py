@@ -338,7 +338,7 @@ def test_the_length_noise_and_steps_of_hong_follow_from_public_numbers(relation)
         ({"max_row_norm": None}, "max_iter='optimal' .* max_row_norm=None must"),
         ({"max_row_norm": -1.0}, "max_row_norm=-1.0 must be a number above 0"),
         ({"preconditioner": "full"}, "unknown after a preconditioner"),
-        ({"epsilon": math.inf}, "mu=inf must be positive and finite"),
+        ({"epsilon": math.inf}, "mu=inf must be a number above 0 and finite"),
         ({"sampling_rate": 0.5}, "use sampling_rate=1"),
         ({"max_iter": "best"}, "max_iter='best' must be a whole number"),
         ({"max_iter": 5, "max_row_norm": None}, "step_schedule=.*max_row_norm=None must"),

@@ -364,8 +364,8 @@ def test_a_seed_names_a_population():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"n_samples": 0}, "n_samples=0; ask for at least one row"),
-        ({"signal": -1.0}, "signal=-1.0 must be a finite number"),
+        ({"n_samples": 0}, "n_samples=0 must be a whole number, 1 or more"),
+        ({"signal": -1.0}, "signal=-1.0 must be a number of at least 0 and finite"),
         ({"class_shares": [0.5, 0.6]}, "class_shares=.* must be 2 positive numbers that sum to 1"),
         ({"class_shares": [1.0]}, "must be 2 positive numbers"),
     ],

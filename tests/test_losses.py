@@ -108,5 +108,5 @@ def test_losses_are_comparable_and_have_distinct_codes():
 
 @pytest.mark.parametrize("half_width", [0.0, -1.0, math.inf, math.nan])
 def test_half_width_must_be_positive_and_finite(half_width):
-    with pytest.raises(ValueError, match=r"half_width=.* must be a number from"):
+    with pytest.raises(ValueError, match=r"half_width=.* must be a number of at least 1e-100"):
         SmoothedHinge(half_width)

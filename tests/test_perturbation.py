@@ -626,7 +626,7 @@ def test_gradient_steps_are_planned_and_charged_once(relation):
         ({"clip": 0.0}, "clip=0.0 must be a number above"),
         ({"max_iter": 0}, "max_iter=0 must be a whole number"),
         ({"step": -1.0}, "step=-1.0 must be a number above 0"),
-        ({"alpha": -0.1}, "alpha=-0.1 must be a number from 0"),
+        ({"alpha": -0.1}, "alpha=-0.1 must be a number of at least 0"),
     ],
 )
 def test_gradient_steps_that_have_no_bound_are_refused(parameters, message):

@@ -65,7 +65,7 @@ def test_clips_of_yu_et_al_come_to_rest_at_one_half():
     shrinking = ExponentialDecay(8.0, 0.999, floor=4.0).values(2000, FACTS)
     assert shrinking[:2] == pytest.approx([8.0, 7.992]) and shrinking[-1] == 4.0
     assert np.flatnonzero(shrinking == 4.0)[0] == math.ceil(math.log(0.5) / math.log(0.999))
-    with pytest.raises(ValueError, match="horizon=0 must be positive"):
+    with pytest.raises(ValueError, match="horizon=0 must be a number above 0"):
         Polynomial(horizon=0).values(3, FACTS)
 
 
@@ -308,10 +308,10 @@ class Given(Schedule):
         (PiecewiseConstant((1.0, 2.0), (0.7, 0.5)), "boundaries must increase"),
         (PiecewiseConstant((1.0,), (0.5,)), "one fewer than levels"),
         (PiecewiseConstant((1.0, -2.0)), "gave -2.0 in iteration 3"),
-        (DynamicNoise(decay=0.0), r"decay=0\.0 must be positive"),
+        (DynamicNoise(decay=0.0), r"decay=0\.0 must be a number above 0"),
         (DynamicNoise(2.0, momentum=1.0), r"momentum=1\.0 must lie in \[0, 1\)"),
-        (DecayingClip(1.0, horizon=0), "horizon=0 must be positive"),
-        (InverseTimeDecay(alpha=0.0), r"alpha=0\.0 must be positive"),
+        (DecayingClip(1.0, horizon=0), "horizon=0 must be a number above 0"),
+        (InverseTimeDecay(alpha=0.0), r"alpha=0\.0 must be a number above 0"),
         (ConvexStep(distance=0.0), r"distance=0\.0 must be positive"),
         (Given(np.ones(3)), r"gave shape \(3,\); it must give 4 values"),
         (Given(1.0), r"gave shape \(\); it must give 4"),
@@ -330,16 +330,24 @@ def test_bad_values_are_refused_by_a_sentence_that_names_the_parameter(schedule,
 @pytest.mark.parametrize(
     ("schedule", "metadata", "complaint"),
     [
-        (DynamicNoise(), replace(FACTS, alpha=0.0), r"alpha=0\.0 must be positive"),
+        (DynamicNoise(), replace(FACTS, alpha=0.0), r"alpha=0\.0 must be a number above 0"),
         (
             DynamicNoise(),
             replace(FACTS, curvature=math.inf),
             "curvature=inf must",
         ),
-        (InverseTimeDecay(), replace(FACTS, alpha=0.0), r"alpha=0\.0 must be positive"),
+        (InverseTimeDecay(), replace(FACTS, alpha=0.0), r"alpha=0\.0 must be a number above 0"),
         (ConvexStep(), replace(FACTS, noise_std=None), "use it as step_schedule"),
-        (ConvexStep(), replace(FACTS, max_row_norm=-1.0), r"max_row_norm=-1\.0 must be positive"),
-        (ConvexStep(), replace(FACTS, max_row_norm=None), "max_row_norm=None must be positive"),
+        (
+            ConvexStep(),
+            replace(FACTS, max_row_norm=-1.0),
+            r"max_row_norm=-1\.0 must be a number above 0",
+        ),
+        (
+            ConvexStep(),
+            replace(FACTS, max_row_norm=None),
+            "max_row_norm=None must be a number above 0",
+        ),
         (ConvexStep(), replace(FACTS, curvature=math.inf, max_row_norm=None), "a finite clip or"),
     ],
 )

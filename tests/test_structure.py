@@ -19,7 +19,8 @@ PACKAGE = Path(dpglm.__file__).parent
 
 # The folders and the loose modules, lowest first; those of one line do not import one another.
 FLOORS = [
-    {"checks", "exceptions", "losses", "tables"},
+    {"checks", "exceptions", "tables"},
+    {"losses"},
     {"schedules", "schema", "kernels"},
     {"sums"},
     {"sources", "privacy"},

@@ -17,6 +17,7 @@ from sklearn.utils import check_random_state
 
 from dpglm.audit.grey_box import onto, record, replay
 from dpglm.audit.statistics import CanaryScores
+from dpglm.checks import check_choice
 from dpglm.estimators.adaptive_plan import AdaptivePlan
 from dpglm.estimators.whitening import DiagonalPreconditioner, FullPreconditioner
 from dpglm.exceptions import PrivacyWarning, require
@@ -50,8 +51,7 @@ def coin_flips(n_canaries: int, random_state: Any) -> np.ndarray:
 
 def contained(lengths: np.ndarray, y: np.ndarray, container: str) -> tuple[Any, ...]:
     """Return the arguments of ``fit`` for rows of these norms (n_rows,), each on its own axis."""
-    if container not in _CONTAINERS:
-        raise ValueError(f"container={container!r} is unknown; choose one of {_CONTAINERS}.")
+    check_choice("container", container, _CONTAINERS)
     X = sparse.diags_array(lengths, format="csr")
     X.eliminate_zeros()
     if container == "sparse":

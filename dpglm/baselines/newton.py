@@ -17,19 +17,13 @@ from dpglm.baselines.records import (
     refuse_slack,
     terms_of_a_sum,
 )
+from dpglm.checks import check_choice, check_number, check_whole, is_auto
 from dpglm.estimators.base import PrivateLinearClassifier
 from dpglm.estimators.plan import Plan, ledger_of
 from dpglm.estimators.solvers import FitTrace, OnStep
 from dpglm.kernels import one_blas_thread
 from dpglm.losses import Loss, NamedLossMixin, Softmax
-from dpglm.privacy.budget import (
-    CLIP_RANGE,
-    LARGEST_NOISE_MULTIPLIER,
-    PrivacyBudget,
-    check_number,
-    check_whole,
-    is_auto,
-)
+from dpglm.privacy.budget import LARGEST_NOISE_MULTIPLIER, PrivacyBudget, check_clip
 from dpglm.privacy.gaussian import GaussianEvent
 from dpglm.privacy.vault import GaussianSum, Vault, plain
 from dpglm.schedules import PublicMetadata
@@ -298,15 +292,14 @@ class DoubleNoiseNewton(NamedLossMixin, PrivateLinearClassifier):
 
     def _plan(self, budget: PrivacyBudget, metadata: PublicMetadata) -> NewtonPlan:
         n_iter = check_whole("max_iter", self.max_iter)
-        if self.curvature not in ("upper_bound", "hessian"):
-            raise ValueError(
-                f"curvature={self.curvature!r} is unknown; choose 'upper_bound' or 'hessian'."
-            )
-        max_row_norm = check_number("max_row_norm", self.max_row_norm, 1e-50, 1e50)
-        check_number("step", self.step, 0.0, 1e50)
-        share = check_number("direction_fraction", self.direction_fraction, 0.0, _LARGEST_SHARE)
+        check_choice("curvature", self.curvature, ("upper_bound", "hessian"))
+        max_row_norm = check_number("max_row_norm", self.max_row_norm, above=1e-50, at_most=1e50)
+        check_number("step", self.step, above=0, at_most=1e50)
+        share = check_number(
+            "direction_fraction", self.direction_fraction, above=0, at_most=_LARGEST_SHARE
+        )
         clip = 0.6 * max_row_norm if is_auto(self.clip) else self.clip
-        clip = check_number("clip", clip, *CLIP_RANGE)
+        clip = check_clip("clip", clip)
         gradient_multiplier = math.sqrt(n_iter / (1 - share)) / budget.mu
         direction_multiplier = math.sqrt(n_iter / share) / budget.mu
         if max(gradient_multiplier, direction_multiplier) > LARGEST_NOISE_MULTIPLIER:
@@ -320,7 +313,7 @@ class DoubleNoiseNewton(NamedLossMixin, PrivateLinearClassifier):
             relative = max(2 * noise * math.sqrt(metadata.n_released), math.sqrt(noise))
             ridge = metadata.curvature * max_row_norm**2 * max(relative, _LEAST_RIDGE)
         else:
-            ridge = check_number("ridge", self.ridge, 1e-50, 1e50)
+            ridge = check_number("ridge", self.ridge, above=1e-50, at_most=1e50)
         events = [GaussianEvent(gradient_multiplier), GaussianEvent(direction_multiplier)]
         return NewtonPlan(
             metadata=metadata,

@@ -18,18 +18,12 @@ from dpglm.baselines.records import (
     rounding_error,
     shortened,
 )
+from dpglm.checks import check_number, check_whole, is_auto
 from dpglm.estimators.base import PrivateLinearClassifier
 from dpglm.estimators.plan import Plan, ledger_of
 from dpglm.estimators.solvers import FitTrace, OnStep
 from dpglm.losses import Loss, NamedLossMixin
-from dpglm.privacy.budget import (
-    CLIP_RANGE,
-    LARGEST_NOISE_MULTIPLIER,
-    PrivacyBudget,
-    check_number,
-    check_whole,
-    is_auto,
-)
+from dpglm.privacy.budget import LARGEST_NOISE_MULTIPLIER, PrivacyBudget, check_clip
 from dpglm.privacy.events import ObjectivePerturbationEvent
 from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS
 from dpglm.privacy.ledger import Event
@@ -225,7 +219,7 @@ class PerturbationMixin(NamedLossMixin):
     def _max_row_norm(self) -> float:
         max_row_norm = DEFAULT_MAX_ROW_NORM if self.max_row_norm is None else self.max_row_norm
         least = 1.0 if self.fit_intercept else _MIN_ROW_NORM
-        return check_number("max_row_norm", max_row_norm, least, 1e50)
+        return check_number("max_row_norm", max_row_norm, above=least, at_most=1e50)
 
     def _problem(self, budget: PrivacyBudget, metadata: PublicMetadata) -> Problem:
         max_row_norm, n_classes = self._max_row_norm(), max(2, metadata.n_outputs)
@@ -462,7 +456,8 @@ class DescentOutputPerturbation(PerturbationMixin, PrivateLinearClassifier):
         # How many records there may be for each that sums are divided by.
         excess = budget.most_samples(n_samples) / n_samples
         steepest = 2 / (excess * problem.curvature + 2 * alpha)
-        step = steepest / 2 if is_auto(self.step) else check_number("step", self.step, 0.0, 1e50)
+        step = steepest / 2 if is_auto(self.step) else self.step
+        step = check_number("step", step, above=0, at_most=1e50)
         if step > steepest:
             raise ValueError(
                 f"step={step:g} is above 2 / (M + 2 alpha) = {steepest:.6g}: a record could then "
@@ -493,7 +488,7 @@ class DescentOutputPerturbation(PerturbationMixin, PrivateLinearClassifier):
         """Return the clip, checked; infinite where none is needed."""
         if self.clip is None:
             return math.inf
-        clip = check_number("clip", self.clip, *CLIP_RANGE)
+        clip = check_clip("clip", self.clip)
         if problem.metadata.n_outputs > 1 and clip < problem.joint_lipschitz:
             raise ValueError(
                 f"clip={clip:g} is below {problem.joint_lipschitz:.6g}, the largest gradient norm. "

@@ -10,11 +10,12 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 
 from dpglm.baselines.records import UNIT_ROUNDOFF, Records, largest_weight, terms_of_a_sum
+from dpglm.checks import check_number, check_whole, is_auto
 from dpglm.estimators.base import PrivateLinearClassifier
 from dpglm.estimators.plan import Plan, ledger_of
 from dpglm.estimators.solvers import FitTrace, OnStep
 from dpglm.losses import Loss, NamedLossMixin
-from dpglm.privacy.budget import PrivacyBudget, check_number, check_whole, is_auto
+from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.events import SelectionEvent
 from dpglm.privacy.selection import ChoosingVault, ExponentialSelection
 from dpglm.privacy.vault import Vault, plain
@@ -214,9 +215,9 @@ class PrivGene(NamedLossMixin, PrivateLinearClassifier):
     _reads_blocks: ClassVar[bool] = False
 
     def _plan(self, budget: PrivacyBudget, metadata: PublicMetadata) -> GeneticPlan:
-        feature_bound = check_number("feature_bound", self.feature_bound, 1e-50, 1e50)
-        mutation = check_number("mutation", self.mutation, 1e-50, 1e50)
-        decay = check_number("mutation_decay", self.mutation_decay, 0.0, 1.0)
+        feature_bound = check_number("feature_bound", self.feature_bound, above=1e-50, at_most=1e50)
+        mutation = check_number("mutation", self.mutation, above=1e-50, at_most=1e50)
+        decay = check_number("mutation_decay", self.mutation_decay, above=0, at_most=1.0)
         if is_auto(self.max_iter):
             suggested = min(budget.epsilon * metadata.n_samples / 800, _MOST_GENERATIONS)
             n_iter = max(round(suggested), _FEWEST_GENERATIONS)

@@ -6,11 +6,12 @@ from typing import Any, ClassVar
 
 from numpy.typing import ArrayLike
 
+from dpglm.checks import check_number, check_whole, is_auto
 from dpglm.estimators.base import PrivateLinearClassifier
 from dpglm.estimators.descent import NoisyDescentMixin
 from dpglm.estimators.plan import PrivacyPlan, make_plan
 from dpglm.losses import NamedLossMixin
-from dpglm.privacy.budget import CLIP_RANGE, PrivacyBudget, check_number, check_whole, is_auto
+from dpglm.privacy.budget import PrivacyBudget, check_clip
 from dpglm.privacy.events import sampled_event
 from dpglm.schedules import Constant, PublicMetadata
 
@@ -24,7 +25,7 @@ def batch_rate(batch_size: float | str, n_samples: int) -> float:
     """
     if is_auto(batch_size):
         batch_size = math.isqrt(n_samples) + 10
-    return min(check_number("batch_size", batch_size, 0.0, math.inf) / n_samples, 1.0)
+    return min(check_number("batch_size", batch_size, above=0, at_most=math.inf) / n_samples, 1.0)
 
 
 class _SmallBatches(NamedLossMixin):
@@ -45,9 +46,9 @@ class _SmallBatches(NamedLossMixin):
             budget,
             replace(metadata, sampling_rate=rate),
             n_iter=n_iter,
-            clip_schedule=Constant(check_number("clip", self.clip, *CLIP_RANGE)),
+            clip_schedule=Constant(check_clip("clip", self.clip)),
             noise_schedule=Constant(),
-            step_schedule=Constant(check_number("step", self.step, 0.0, 1e50)),
+            step_schedule=Constant(check_number("step", self.step, above=0, at_most=1e50)),
             **noise,
         )
 
@@ -118,7 +119,9 @@ class SGDMomentsAccountant(_SmallBatches, PrivateLinearClassifier):
 
     def _plan(self, budget: PrivacyBudget, metadata: PublicMetadata) -> PrivacyPlan:
         rate = batch_rate(self.batch_size, metadata.n_samples)
-        noise_multiplier = check_number("noise_multiplier", self.noise_multiplier, 0.0, 1e6)
+        noise_multiplier = check_number(
+            "noise_multiplier", self.noise_multiplier, above=0, at_most=1e6
+        )
         if is_auto(self.max_iter):
             # The losses of many small batches are nearly Gaussian: their variances add up to mu^2.
             one = sampled_event(budget.neighboring_relation)(rate, noise_multiplier).loss_variance

@@ -4,11 +4,11 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from numbers import Real
 from typing import Any
 
+from dpglm.checks import check_choice, check_number, check_whole
 from dpglm.estimators.plan import DescentPlan, PreconditionerReleases, ledger_of, planned_clip
-from dpglm.privacy.budget import CLIP_RANGE, LARGEST_NOISE_MULTIPLIER, PrivacyBudget, check_whole
+from dpglm.privacy.budget import LARGEST_NOISE_MULTIPLIER, PrivacyBudget, check_clip
 from dpglm.privacy.events import FilterEvent, bun_steinke_rho
 from dpglm.privacy.ledger import composed_epsilon
 from dpglm.privacy.selection import SELECTIONS
@@ -20,7 +20,6 @@ _ROUNDING = 1e-9
 _AUTOMATIC_SPLITS = 40.0
 # Limits of the norm of a direction, if the norm determines the grid.
 _LENGTHS = (1e-50, 1e50)
-_SCALES = f"a number from {CLIP_RANGE[0]:g} up, and below {CLIP_RANGE[1]:g}"
 # Scores distinguish steps once the possible gain is this multiple of the scale of their noise.
 _TELLING = 4.0
 
@@ -195,7 +194,7 @@ def make_adaptive_plan(
     """
     numbers = {name: _checked(name, value) for name, value in numbers.items()}
     if loss_clip is not None:
-        _check_real("loss_clip", loss_clip, _SCALES, *CLIP_RANGE)
+        check_clip("loss_clip", loss_clip)
     n_splits = _AUTOMATIC_SPLITS if n_splits == "auto" else n_splits
     _check_division(n_splits, selection_fraction, selection, accountant)
     momentum = HeavyBall(0.0) if momentum is None else momentum
@@ -308,38 +307,22 @@ def _check_affordable(plan: AdaptivePlan, n_splits: float) -> None:
 def _check_division(
     n_splits: Any, selection_fraction: Any, selection: Any, accountant: Any
 ) -> None:
-    _check_real("n_splits", n_splits, "'auto' or a finite number, 1 or more", least=1.0)
+    check_number("n_splits", n_splits, at_least=1, below=math.inf, advice="or use 'auto'")
     if selection_fraction != "published":
-        rule = "above 0 and below 1, or 'published'"
-        _check_real("selection_fraction", selection_fraction, rule, below=1.0)
-    if selection not in SELECTIONS:
-        raise ValueError(f"selection={selection!r} is unknown; choose one of {[*SELECTIONS]}.")
-    if accountant not in ("auto", *ACCOUNTANTS):
-        known = ["auto", *ACCOUNTANTS]
-        raise ValueError(f"accountant={accountant!r} is unknown; choose one of {known}.")
+        advice = "or use 'published'"
+        check_number("selection_fraction", selection_fraction, above=0, below=1, advice=advice)
+    check_choice("selection", selection, SELECTIONS)
+    check_choice("accountant", accountant, ("auto", *ACCOUNTANTS))
 
 
 def _checked(name: str, value: Any) -> float:
     if name in ("n_steps", "step_update_every"):
         return check_whole(name, value)
     if name == "step_growth":
-        _check_real(name, value, "a finite number, 0 or above", least=0.0)
-    elif name == "max_step":
+        return check_number(name, value, at_least=0, below=math.inf)
+    if name == "step_shrink":
+        return check_number(name, value, above=0, at_most=1)
+    if name == "max_step":
         # Scores are as large as steps: beyond the limit no noise of their size could be drawn.
-        _check_real(name, value, _SCALES, *CLIP_RANGE)
-    else:
-        _check_real(name, value)
-    if name == "step_shrink" and value > 1:
-        raise ValueError(f"step_shrink={value!r} must be above 0 and at most 1.")
-    return float(value)
-
-
-def _check_real(
-    name: str,
-    value: Any,
-    rule: str = "a finite number above 0",
-    least: float = math.ulp(0.0),
-    below: float = math.inf,
-) -> None:
-    if isinstance(value, bool) or not isinstance(value, Real) or not least <= value < below:
-        raise ValueError(f"{name}={value!r} must be {rule}.")
+        return check_clip(name, value)
+    return check_number(name, value, above=0, below=math.inf)

@@ -4,7 +4,6 @@ import math
 import warnings
 from dataclasses import dataclass, replace
 from functools import partial
-from numbers import Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -12,6 +11,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 
+from dpglm.checks import check_number, check_whole
 from dpglm.estimators.callbacks import Callbacks, with_callbacks
 from dpglm.estimators.docs import extended
 from dpglm.estimators.inputs import Arrays, SourceData, Table, table_of
@@ -20,7 +20,7 @@ from dpglm.estimators.prediction import LinearPredictions
 from dpglm.estimators.solvers import Coordinates
 from dpglm.exceptions import PrivacyWarning
 from dpglm.losses import Loss
-from dpglm.privacy.budget import PrivacyBudget, check_number, check_whole
+from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.noise import entropy_source, noise_seed
 from dpglm.privacy.odometer import charge_odometers
 from dpglm.privacy.vault import Vault, gradient_sums
@@ -123,15 +123,7 @@ class PrivateLinearClassifier(Budgeted, LinearPredictions, Callbacks, BaseEstima
     # and returns their trace, with the coefficients.
 
     def _penalty(self) -> float:
-        if (
-            isinstance(self.alpha, bool)
-            or not isinstance(self.alpha, Real)
-            or not 0 <= self.alpha <= LARGEST_PENALTY
-        ):
-            raise ValueError(
-                f"alpha={self.alpha!r} must be a number from 0 to {LARGEST_PENALTY:g}."
-            )
-        return float(self.alpha)
+        return check_number("alpha", self.alpha, at_least=0, at_most=LARGEST_PENALTY)
 
     def plan(self, n_samples: int, n_features: int, n_classes: int = 2) -> PrivacyPlan:
         """Return the releases of a fit and their cost, without any data.
@@ -160,18 +152,14 @@ class PrivateLinearClassifier(Budgeted, LinearPredictions, Callbacks, BaseEstima
         self, n_samples: int, n_features: int, n_classes: int, max_row_norm: float | None = None
     ) -> PrivacyPlan:
         """Return the plan of a fit, whose rows may have a bound on their norms."""
-        for name, value, least in (
-            ("n_samples", n_samples, 1),
-            ("n_features", n_features, 1),
-            ("n_classes", n_classes, 2),
-        ):
-            if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-                raise ValueError(f"{name}={value!r} must be a whole number, {least} or more.")
+        check_whole("n_samples", n_samples)
+        check_whole("n_features", n_features)
+        check_whole("n_classes", n_classes, at_least=2)
         if not isinstance(self.fit_intercept, (bool, np.bool_)):
             raise ValueError(f"fit_intercept={self.fit_intercept!r} must be True or False.")
         alpha, given = self._penalty(), getattr(self, "max_row_norm", None)
         if given is not None:
-            check_number("max_row_norm", given, 0.0, 1e50)
+            check_number("max_row_norm", given, above=0, at_most=1e50)
         rows_of_a_record = "each row of X is one record"
         if self.max_contributions is not None:
             k = check_whole("max_contributions", self.max_contributions)

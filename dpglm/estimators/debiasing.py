@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import expit, ndtri
 
+from dpglm.checks import check_number, is_auto
 from dpglm.estimators import defaults
 from dpglm.estimators.plan import InferenceReleases, PrivacyPlan
 from dpglm.estimators.solvers import Coordinates, Debiased, FitTrace
@@ -21,7 +22,7 @@ from dpglm.estimators.whitening import (
     unclipped_part,
 )
 from dpglm.losses import Logistic
-from dpglm.privacy.budget import PrivacyBudget, check_number, is_auto
+from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.vault import Vault
 from dpglm.schedules import PublicMetadata
 
@@ -56,7 +57,7 @@ def debiasing_of(
 
     Raises a ValueError, from public numbers, if no interval would be valid.
     """
-    share = check_number("inference_fraction", estimator.inference_fraction, 0.0, 0.95)
+    share = check_number("inference_fraction", estimator.inference_fraction, above=0, at_most=0.95)
     given = estimator.preconditioner
     preconditioner = FullPreconditioner() if is_auto(given) else given
     unmet = {

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+from dpglm.checks import check_number
 from dpglm.estimators import defaults
 from dpglm.estimators.base import PersonsMixin, PrivateLinearClassifier
 from dpglm.estimators.debiasing import debias, debiasing_of
@@ -19,7 +20,7 @@ from dpglm.estimators.whitening import (
     whiten,
 )
 from dpglm.losses import NamedLossMixin
-from dpglm.privacy.budget import LARGEST_NOISE_MULTIPLIER, PrivacyBudget, check_number
+from dpglm.privacy.budget import LARGEST_NOISE_MULTIPLIER, PrivacyBudget
 from dpglm.privacy.vault import Vault
 from dpglm.schedules import (
     AutoClippingNorm,
@@ -209,8 +210,8 @@ class NoisyDescentMixin(NamedLossMixin):
             return None
         if self.epsilon == math.inf:
             raise ValueError("max_iter='budget' needs a finite epsilon, which iterations use up.")
-        limits = 0.0, LARGEST_NOISE_MULTIPLIER
-        return check_number("noise_multiplier", self.noise_multiplier, *limits)
+        limits = {"above": 0, "at_most": LARGEST_NOISE_MULTIPLIER}
+        return check_number("noise_multiplier", self.noise_multiplier, **limits)
 
     def _train(self, vault: Vault, plan: PrivacyPlan, on_step: OnStep) -> FitTrace:
         space = self._space(plan.metadata)

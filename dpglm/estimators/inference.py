@@ -16,9 +16,9 @@ from scipy.special import expit
 from scipy.stats import norm
 from sklearn.utils.validation import check_is_fitted
 
+from dpglm.checks import check_number
 from dpglm.estimators.solvers import Debiased
 from dpglm.exceptions import require
-from dpglm.privacy.budget import check_number
 from dpglm.privacy.ledger import PrivacyLedger
 from dpglm.schema.columns import CategoricalColumn, Column, DateColumn, Quantity
 from dpglm.schema.encoder import blocks_of, encode
@@ -211,7 +211,7 @@ class InferenceResults:
     references: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        check_number("level", self.level, 0.0, 1.0 - 1e-12)
+        check_number("level", self.level, above=0, at_most=1.0 - 1e-12)
         given = {} if self.references is None else self.references
         if not isinstance(given, Mapping):
             raise ValueError(f"references={given!r} must be a dict, as {{'home': 'owned'}}.")
@@ -327,7 +327,7 @@ class InferenceResults:
     def conf_int(self, alpha: float | None = None) -> np.ndarray:
         """Return the ends of the intervals (n_parameters, 2), of level ``1 - alpha`` if given."""
         if alpha is not None:
-            check_number("alpha", alpha, 0.0, 1.0)
+            check_number("alpha", alpha, above=0, at_most=1.0)
         table = self.estimates if alpha is None else replace(self, level=1 - alpha).estimates
         return np.column_stack([table.low, table.high])
 

@@ -15,7 +15,7 @@ from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
-from dpglm.privacy.budget import check_number, check_whole
+from dpglm.checks import check_number, check_whole
 from dpglm.privacy.vault import block_sums
 from dpglm.schema.values import BOUND_KEY, check_sparse, composed, is_missing, reworded_error
 from dpglm.sources.arrays import ArraySource, IterableSource, is_sliceable
@@ -102,7 +102,7 @@ def resolved_class_weight(class_weight: Any, classes: np.ndarray) -> np.ndarray 
                 f"class_weight names the label {label!r}, which is not among the classes "
                 f"{classes.tolist()}, or names it twice."
             )
-        check_number(f"class_weight[{label!r}]", weight, 0.0, LARGEST_WEIGHT)
+        check_number(f"class_weight[{label!r}]", weight, above=0, at_most=LARGEST_WEIGHT)
         known[composed(label)] = float(weight)
     return np.array([1.0 if weight is None else weight for weight in known.values()])
 
@@ -291,7 +291,7 @@ def _with_facts_of_rows(estimator, X, y, given, sample_weight, groups):
             raise ValueError("sample_weight must hold finite numbers, 0 or above.")
         if not weights.any():
             raise ValueError("sample_weight is zero in every row: there is nothing to learn from.")
-        most = check_number("max_weight", estimator.max_weight, 0.0, LARGEST_WEIGHT)
+        most = check_number("max_weight", estimator.max_weight, above=0, at_most=LARGEST_WEIGHT)
         of_rows["row_weights"], bounds["max_weight"] = weights, most
     if groups is not None:
         groups = group_numbers(groups, X)

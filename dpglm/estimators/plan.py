@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dpglm.privacy.budget import CLIP_RANGE, LARGEST_NOISE_MULTIPLIER, PrivacyBudget, check_whole
+from dpglm.checks import check_whole
+from dpglm.privacy.budget import CLIP_RANGE, LARGEST_NOISE_MULTIPLIER, PrivacyBudget
 from dpglm.privacy.calibration import (
     calibrated_multipliers,
     check_batches,

@@ -14,13 +14,13 @@ need less noise. If the budget is too small for it, one histogram of row norms s
 import math
 import warnings
 from dataclasses import dataclass, replace
-from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
 from scipy.special import ndtri
 from sklearn.base import BaseEstimator
 
+from dpglm.checks import check_number
 from dpglm.estimators import defaults
 from dpglm.estimators.adaptive_plan import AdaptivePlan
 from dpglm.estimators.docs import completed
@@ -238,15 +238,9 @@ class Preconditioner(BaseEstimator):
             # Elements of at most 1 make no larger norm: these columns have other units.
             if max_norm is not None and max_norm > math.sqrt(n_columns):
                 row_clipping_norm = max_norm
-        for name, value, low, high in (
-            ("budget_fraction", self.budget_fraction, 0.0, 1.0),
-            ("damping", self.damping, 0.0, math.inf),
-            ("row_clipping_norm", row_clipping_norm, 1e-50, 1e50),
-        ):
-            if isinstance(value, bool) or not isinstance(value, Real) or not low < value < high:
-                raise ValueError(
-                    f"{name}={value!r} must be a number above {low:g} and below {high:g}."
-                )
+        check_number("budget_fraction", self.budget_fraction, above=0, below=1)
+        check_number("damping", self.damping, above=0, below=math.inf)
+        check_number("row_clipping_norm", row_clipping_norm, above=1e-50, below=1e50)
         fractions = {"second moment": self.budget_fraction}
         if self.row_clipping_norm is None and max_norm is None:
             counts = "norm" if uses_row_norms(n_columns, n_mu) else "magnitude"

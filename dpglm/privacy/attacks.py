@@ -10,6 +10,7 @@ import math
 import numpy as np
 from scipy.special import ndtr, ndtri
 
+from dpglm.checks import check_number
 from dpglm.privacy.gaussian import GaussianEvent
 from dpglm.privacy.ledger import PrivacyLedger
 
@@ -48,7 +49,7 @@ def attack_success(ledger: PrivacyLedger, prior: float = 0.5) -> float:
     >>> round(attack_success(ledger), 4)
     0.5497
     """
-    _check("prior", prior)
+    check_number("prior", prior, above=0, below=1)
     if ledger.seeded:
         return 1.0
     rarer = min(prior, 1 - prior)
@@ -85,7 +86,8 @@ def attack_power(
     0.0189
     """
     rate = np.asarray(false_positive_rate, dtype=float)
-    _check("false_positive_rate", rate)
+    for end in (rate.min(), rate.max()):
+        check_number("false_positive_rate", end, above=0, below=1)
     bounds = [np.ones_like(rate)]
     mu = gaussian_mu(ledger)
     if ledger.seeded or not ledger.protects:
@@ -121,7 +123,7 @@ def posterior(ledger: PrivacyLedger, prior: float, false_positive_rate: float) -
     >>> round(posterior(ledger, 0.1, 0.01), 4)
     0.1738
     """
-    _check("prior", prior)
+    check_number("prior", prior, above=0, below=1)
     right = prior * attack_power(ledger, false_positive_rate)
     return right / (right + (1 - prior) * false_positive_rate)
 
@@ -132,8 +134,3 @@ def gaussian_mu(ledger: PrivacyLedger) -> float | None:
         return ledger.mu()
     except ValueError:
         return None
-
-
-def _check(name: str, value: float | np.ndarray) -> None:
-    if not np.all((np.asarray(value) > 0) & (np.asarray(value) < 1)):
-        raise ValueError(f"{name}={value} must be above 0 and below 1.")

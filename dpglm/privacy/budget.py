@@ -1,13 +1,10 @@
-"""Privacy budgets, each for one neighbouring relation; and checks of numbers."""
+"""Privacy budgets, each for one neighbouring relation, and the limits of clipping norms."""
 
-import math
 from dataclasses import dataclass
 from functools import cached_property
-from numbers import Real
 from typing import Any
 
-import numpy as np
-
+from dpglm.checks import check_choice, check_number, check_whole
 from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS, gdp_mu
 
 # When every iteration is noisier than this, no data set is large enough to learn anything.
@@ -59,24 +56,14 @@ class PrivacyBudget:
     n_samples_estimate: int | None = None
 
     def __post_init__(self) -> None:
-        if not is_number(self.epsilon) or not self.epsilon > 0:
-            raise ValueError(
-                f"epsilon={self.epsilon!r} must be a number above 0; "
-                "use a typical budget such as 1.0, or inf for a fit without noise."
-            )
-        if not is_number(self.delta) or not 0 < self.delta < 1:
-            raise ValueError(
-                f"delta={self.delta!r} must be a number above 0 and below 1; "
-                "choose it far below one over the number of records, such as 1e-6."
-            )
+        advice = "use a typical budget such as 1.0, or inf for a fit without noise"
+        epsilon = check_number("epsilon", self.epsilon, above=0, advice=advice)
+        advice = "choose it far below one over the number of records, such as 1e-6"
+        delta = check_number("delta", self.delta, above=0, below=1, advice=advice)
         # Arithmetic in a shorter type would spend more than was asked for.
-        object.__setattr__(self, "epsilon", float(self.epsilon))
-        object.__setattr__(self, "delta", float(self.delta))
-        if self.neighboring_relation not in NEIGHBORING_RELATIONS:
-            raise ValueError(
-                f"neighboring_relation={self.neighboring_relation!r} is unknown; "
-                f"choose one of {sorted(NEIGHBORING_RELATIONS)}."
-            )
+        object.__setattr__(self, "epsilon", epsilon)
+        object.__setattr__(self, "delta", delta)
+        check_choice("neighboring_relation", self.neighboring_relation, NEIGHBORING_RELATIONS)
         estimate, is_private = self.n_samples_estimate, "add_or_remove_one"
         if self.neighboring_relation != is_private and estimate is not None:
             raise ValueError(
@@ -89,8 +76,8 @@ class PrivacyBudget:
                 f"n_samples_estimate=None: neighboring_relation={is_private!r} keeps the number of "
                 "records private, so pass n_samples_estimate, a public number close to it."
             )
-        if not (estimate is None or (is_number(estimate) and estimate >= 1 and not estimate % 1)):
-            raise ValueError(f"n_samples_estimate={estimate!r} must be a whole number, 1 or more.")
+        if estimate is not None:
+            check_whole("n_samples_estimate", estimate)
 
     @cached_property
     def mu(self) -> float:
@@ -122,28 +109,6 @@ class PrivacyBudget:
         return factor * self.public_n_samples(n_samples)
 
 
-def is_number(value: object) -> bool:
-    """Return whether a value is a number, and not NaN."""
-    try:
-        return not isinstance(value, (bool, str)) and not math.isnan(value)  # type: ignore[arg-type]
-    except TypeError:
-        return False
-
-
-def is_auto(value: Any) -> bool:
-    """Return whether a parameter asks for the documented rule."""
-    return isinstance(value, str) and value == "auto"
-
-
-def check_number(name: str, value: Any, low: float, high: float) -> float:
-    """Return a number above ``low`` and at most ``high``, or raise a ValueError."""
-    if isinstance(value, bool) or not isinstance(value, Real) or not low < value <= high:
-        raise ValueError(f"{name}={value!r} must be a number above {low:g} and at most {high:g}.")
-    return float(value)
-
-
-def check_whole(name: str, value: Any) -> int:
-    """Return a whole number, 1 or more, or raise a ValueError."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-        raise ValueError(f"{name}={value!r} must be a whole number, 1 or more.")
-    return int(value)
+def check_clip(name: str, value: Any) -> float:
+    """Return a clipping norm, or another scale whose square has no more than rounding errors."""
+    return check_number(name, value, at_least=CLIP_RANGE[0], at_most=CLIP_RANGE[1])

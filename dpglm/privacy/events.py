@@ -15,13 +15,13 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import erf, erfinv, log_expit, log_ndtr, ndtri_exp
 
+from dpglm.checks import check_number
 from dpglm.privacy.gaussian import (
     GaussianEvent,
     PoissonSampledEvent,
     Relation,
+    check_delta,
     largest_budget,
-    nonnegative,
-    probability,
     smallest_epsilon,
 )
 
@@ -35,10 +35,8 @@ class _ChoiceEvent:
     pure_share: ClassVar[float]
 
     def __post_init__(self) -> None:
-        if not self.epsilon > 0:
-            raise ValueError(f"epsilon={self.epsilon!r} must be a number above 0.")
         # In a shorter type the square of epsilon could underflow.
-        object.__setattr__(self, "epsilon", float(self.epsilon))
+        object.__setattr__(self, "epsilon", check_number("epsilon", self.epsilon, above=0))
 
     @property
     def mu(self) -> float:
@@ -284,8 +282,7 @@ class ObjectivePerturbationEvent:
 
     def __post_init__(self) -> None:
         GaussianEvent(self.noise_multiplier)
-        if isinstance(self.offset, bool) or not 0 <= self.offset < math.inf:
-            raise ValueError(f"offset={self.offset!r} must be a finite number, 0 or above.")
+        check_number("offset", self.offset, at_least=0, below=math.inf)
 
     @property
     def unshifted(self) -> GaussianEvent:
@@ -326,7 +323,8 @@ def zcdp_delta(rho: float, epsilon: float) -> float:
     exp((alpha - 1)(alpha rho - epsilon)) (1 - 1/alpha)^alpha / (alpha - 1)``, whose minimum is the
     root of the increasing ``(2 alpha - 1) rho - epsilon + log(1 - 1/alpha)``.
     """
-    return math.exp(_zcdp_log_delta(nonnegative("rho", rho), nonnegative("epsilon", epsilon)))
+    rho = check_number("rho", rho, at_least=0)
+    return math.exp(_zcdp_log_delta(rho, check_number("epsilon", epsilon, at_least=0)))
 
 
 @lru_cache
@@ -335,7 +333,8 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
 
     Root in epsilon of :func:`zcdp_delta`; never above that of Bun & Steinke (2016).
     """
-    return smallest_epsilon(_zcdp_log_delta, nonnegative("rho", rho), probability(delta))
+    rho = check_number("rho", rho, at_least=0)
+    return smallest_epsilon(_zcdp_log_delta, rho, check_delta(delta))
 
 
 @lru_cache
@@ -344,7 +343,8 @@ def zcdp_rho(epsilon: float, delta: float) -> float:
 
     Root in log(rho) of :func:`zcdp_delta`; never below that of Bun & Steinke (2016).
     """
-    return largest_budget(_zcdp_log_delta, nonnegative("epsilon", epsilon), probability(delta))
+    epsilon = check_number("epsilon", epsilon, at_least=0)
+    return largest_budget(_zcdp_log_delta, epsilon, check_delta(delta))
 
 
 def bun_steinke_rho(epsilon: float, delta: float) -> float:
@@ -352,8 +352,8 @@ def bun_steinke_rho(epsilon: float, delta: float) -> float:
 
     The bound of Bun & Steinke (2016). A difference of roots would lose digits at a small epsilon.
     """
-    log = -math.log(probability(delta))
-    epsilon = nonnegative("epsilon", epsilon)
+    log = -math.log(check_delta(delta))
+    epsilon = check_number("epsilon", epsilon, at_least=0)
     if math.isinf(epsilon):
         return math.inf
     return (epsilon / (math.sqrt(log + epsilon) + math.sqrt(log))) ** 2

@@ -18,12 +18,13 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
 from scipy.optimize import brentq
 from scipy.special import erfcx, log_ndtr, roots_legendre
+
+from dpglm.checks import check_number
 
 _NODES, _WEIGHTS = roots_legendre(20)  # speed only
 
@@ -138,8 +139,7 @@ class PoissonSampledEvent:
     rho: ClassVar[None] = None
 
     def __post_init__(self) -> None:
-        check_sampling_rate(self.sampling_rate)
-        object.__setattr__(self, "sampling_rate", float(self.sampling_rate))
+        object.__setattr__(self, "sampling_rate", check_sampling_rate(self.sampling_rate))
         GaussianEvent(self.noise_multiplier, purpose=self.purpose)
 
     @property
@@ -175,14 +175,11 @@ class PoissonSampledEvent:
         return self.full_batch.to_pld(interval, sampling_prob=self.sampling_rate)
 
 
-def check_sampling_rate(sampling_rate: Any) -> None:
-    """Raise a ValueError unless the rate can be the probability of a record to be in a batch."""
-    number = isinstance(sampling_rate, Real) and not isinstance(sampling_rate, bool)
-    if not number or not 1e-9 <= sampling_rate <= 1:
-        raise ValueError(
-            f"sampling_rate={sampling_rate!r} must be a number from 1e-9 to 1: the probability of "
-            "each record to be in a batch."
-        )
+def check_sampling_rate(sampling_rate: Any) -> float:
+    """Return the probability of a record to be in a batch."""
+    advice = "it is the probability of each record to be in a batch"
+    limits = {"at_least": 1e-9, "at_most": 1}
+    return check_number("sampling_rate", sampling_rate, **limits, advice=advice)
 
 
 def gdp_log_delta(mu: float, epsilon: float) -> float:
@@ -196,7 +193,7 @@ def gdp_log_delta(mu: float, epsilon: float) -> float:
     is taken directly where its terms are well apart, and otherwise as the integral of -erfcx',
     which is positive and does not cancel.
     """
-    mu, epsilon = nonnegative("mu", mu), nonnegative("epsilon", epsilon)
+    mu, epsilon = check_number("mu", mu, at_least=0), check_number("epsilon", epsilon, at_least=0)
     if mu == 0 or math.isinf(epsilon):
         return -math.inf
     if math.isinf(mu):
@@ -238,7 +235,7 @@ def gdp_epsilon(mu: float, delta: float) -> float:
 
     Root of :func:`gdp_log_delta` in epsilon.
     """
-    return smallest_epsilon(gdp_log_delta, nonnegative("mu", mu), probability(delta))
+    return smallest_epsilon(gdp_log_delta, check_number("mu", mu, at_least=0), check_delta(delta))
 
 
 @lru_cache
@@ -247,7 +244,8 @@ def gdp_mu(epsilon: float, delta: float) -> float:
 
     Root of :func:`gdp_log_delta` in log(mu); at epsilon = 0, 2 sqrt(2) erfinv(delta).
     """
-    return largest_budget(gdp_log_delta, nonnegative("epsilon", epsilon), probability(delta))
+    epsilon = check_number("epsilon", epsilon, at_least=0)
+    return largest_budget(gdp_log_delta, epsilon, check_delta(delta))
 
 
 def smallest_epsilon(
@@ -312,20 +310,7 @@ def _minus_erfcx_derivative(t: np.ndarray) -> np.ndarray:
     )
 
 
-def _checked(name: str, value: float, valid: Callable[[float], bool], rule: str) -> float:
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = math.nan
-    if not valid(number):
-        raise ValueError(f"{name}={value!r} must be {rule}.")
-    return number
-
-
-def nonnegative(name: str, value: float) -> float:
-    return _checked(name, value, lambda x: x >= 0, "a number of at least 0 (inf is allowed)")
-
-
-def probability(value: float) -> float:
-    rule = "a number in [0, 1), well below 1 / n_samples"
-    return _checked("delta", value, lambda x: 0 <= x < 1, rule)
+def check_delta(delta: Any) -> float:
+    """Return a delta, which may be 0."""
+    advice = "it should be well below 1 / n_samples"
+    return check_number("delta", delta, at_least=0, below=1, advice=advice)

@@ -11,8 +11,8 @@ from typing import Any, ClassVar, get_args
 
 from scipy.optimize import brentq
 
+from dpglm.checks import check_choice, check_number, check_whole
 from dpglm.exceptions import require
-from dpglm.privacy.budget import check_whole
 from dpglm.privacy.events import (
     FilterEvent,
     LaplaceSelectionEvent,
@@ -119,10 +119,7 @@ Runs = Sequence[tuple[Event, int]]
 
 def _check_counts(runs: Runs) -> None:
     for _, count in runs:
-        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= 2**53:
-            raise ValueError(
-                f"An event's count must be a positive integer (at most 2^53), not {count!r}."
-            )
+        check_whole("count", count, at_most=2**53)
 
 
 def composed_mu(events: Runs) -> float:
@@ -456,19 +453,10 @@ class PrivacyLedger:
     n_changed: int = 1
 
     def __post_init__(self) -> None:
-        if self.privacy_unit not in ("row", "group"):
-            raise ValueError(f"privacy_unit={self.privacy_unit!r} must be 'row' or 'group'.")
-        if type(self.n_changed) is not int or self.n_changed < 1:
-            raise ValueError(f"n_changed={self.n_changed!r} must be a whole number, 1 or more.")
-        if self.neighboring_relation not in NEIGHBORING_RELATIONS:
-            raise ValueError(
-                f"neighboring_relation={self.neighboring_relation!r} is unknown; "
-                f"choose one of {sorted(NEIGHBORING_RELATIONS)}."
-            )
-        if not 0 < self.reporting_delta < 1:
-            raise ValueError(
-                f"reporting_delta={self.reporting_delta!r} must be above 0 and below 1."
-            )
+        check_choice("privacy_unit", self.privacy_unit, ("row", "group"))
+        check_whole("n_changed", self.n_changed)
+        check_choice("neighboring_relation", self.neighboring_relation, NEIGHBORING_RELATIONS)
+        check_number("reporting_delta", self.reporting_delta, above=0, below=1)
         object.__setattr__(self, "events", tuple(self.events))
         object.__setattr__(self, "assumptions", tuple(self.assumptions))
         _check_counts(self.events)

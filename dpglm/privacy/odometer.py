@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
+from dpglm.checks import check_number
 from dpglm.exceptions import BudgetExceededError, PrivacyWarning
-from dpglm.privacy.budget import is_number
 from dpglm.privacy.events import FilterEvent, PureEvent
 from dpglm.privacy.gaussian import GaussianEvent, gdp_epsilon, gdp_mu
 from dpglm.privacy.ledger import (
@@ -513,15 +513,14 @@ class _Terms:
     adaptive: bool = True
 
     def __post_init__(self) -> None:
-        epsilon, delta = self.epsilon, self.delta
-        if epsilon is not None and not (is_number(epsilon) and epsilon > 0):
-            raise ValueError(f"epsilon={epsilon!r} must be a number above 0, or None for no limit.")
-        if not (is_number(delta) and 0 < delta < 1):
-            raise ValueError(f"delta={delta!r} must be a number above 0 and below 1.")
+        epsilon, advice = self.epsilon, "None is no limit"
+        if epsilon is not None:
+            epsilon = check_number("epsilon", epsilon, above=0, advice=advice)
+        delta = check_number("delta", self.delta, above=0, below=1)
         if not isinstance(self.adaptive, bool):
             raise ValueError(f"adaptive={self.adaptive!r} must be True, False or None.")
-        object.__setattr__(self, "epsilon", None if epsilon is None else float(epsilon))
-        object.__setattr__(self, "delta", float(delta))
+        object.__setattr__(self, "epsilon", epsilon)
+        object.__setattr__(self, "delta", delta)
 
     @property
     def is_filter(self) -> bool:

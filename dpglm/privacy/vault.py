@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dpglm.checks import check_number
 from dpglm.exceptions import BudgetExceededError
-from dpglm.privacy.budget import CLIP_RANGE, PrivacyBudget, is_number
+from dpglm.privacy.budget import CLIP_RANGE, PrivacyBudget
 from dpglm.privacy.gaussian import GaussianEvent, composed_gdp_delta
 from dpglm.privacy.noise import (
     EntropySource,
@@ -278,9 +279,7 @@ class PrivacyFilter:
     """
 
     def __init__(self, capacity: float, unit: str = "gdp") -> None:
-        if not is_number(capacity) or not capacity > 0:
-            raise ValueError(f"capacity={capacity!r} must be a number above 0.")
-        self.capacity = float(capacity)
+        self.capacity = check_number("capacity", capacity, above=0)
         self.unit, self.has_refused = unit, False
         self._costs: list[float] = []
         self._lock = threading.Lock()

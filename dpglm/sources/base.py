@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
+from dpglm.checks import check_whole
 from dpglm.schema.table import plain_path
 from dpglm.schema.values import floating
 
@@ -263,9 +264,7 @@ def rows_of_a_block(asked: Any, bytes_per_row: float) -> int:
     """Return the rows of a block: the number asked for, checked, or those of `BLOCK_BYTES`."""
     if asked is None:
         return max(1, int(BLOCK_BYTES / max(bytes_per_row, 1)))
-    if isinstance(asked, bool) or not isinstance(asked, (int, np.integer)) or asked < 1:
-        raise ValueError(f"block_rows={asked!r} must be a whole number, 1 or more.")
-    return int(asked)
+    return check_whole("block_rows", asked)
 
 
 def distinct(parts: Iterable[np.ndarray]) -> np.ndarray:

@@ -6,7 +6,6 @@ import warnings
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from numbers import Real
 from operator import ge, itemgetter
 from typing import Any, NamedTuple
 
@@ -21,12 +20,12 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import check_random_state, check_X_y
 
 from dpglm.calculator import ExpectedStandardErrors
+from dpglm.checks import check_number, check_whole
 from dpglm.datasets import chances_with, draw_rows
 from dpglm.estimators.descent import NoisyDescentMixin
 from dpglm.estimators.plan import PrivacyPlan
 from dpglm.estimators.solvers import Coordinates
 from dpglm.exceptions import PrivacyWarning
-from dpglm.privacy.budget import check_whole
 from dpglm.privacy.gaussian import gdp_epsilon, gdp_mu
 from dpglm.privacy.noise import seeded_noise
 from dpglm.schedules import DynamicNoise
@@ -406,8 +405,7 @@ class UtilityGraph:
 
 def resampled_split(n_rows: int, n_samples: int, test_size: float, rng: Any) -> _Split:
     """Return the rows to fit on, (n_samples,), equally often or once more, and the rest."""
-    if not isinstance(test_size, Real) or not 0 < test_size < 1:
-        raise ValueError(f"test_size={test_size!r} must be a number above 0 and below 1.")
+    check_number("test_size", test_size, above=0, below=1)
     if n_rows < 2:
         raise ValueError(f"X has {n_rows} row; two or more are needed, to fit and to score.")
     # `resize` repeats all of the shuffled rows, so that none comes twice before each came once.

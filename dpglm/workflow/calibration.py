@@ -15,10 +15,10 @@ from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from dpglm.checks import check_number
 from dpglm.estimators.base import Budgeted
 from dpglm.estimators.docs import completed
 from dpglm.exceptions import UtilityWarning
-from dpglm.privacy.budget import check_number
 from dpglm.workflow.releases import (
     NoisyTable,
     Released,
@@ -239,7 +239,7 @@ class PrivateThresholdClassifier(_OnNoisyTable):
         kinds = ("false_positive", "false_negative")
         if isinstance(self.criterion, dict) and set(self.criterion) == set(kinds):
             for name in kinds:
-                check_number(f"criterion[{name!r}]", self.criterion[name], 0.0, 1e9)
+                check_number(f"criterion[{name!r}]", self.criterion[name], above=0, at_most=1e9)
         elif self.criterion not in ("balanced_accuracy", "accuracy"):
             raise ValueError(
                 f"criterion={self.criterion!r} must be 'balanced_accuracy', 'accuracy', or a dict "

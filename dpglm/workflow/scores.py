@@ -11,8 +11,9 @@ from numpy.typing import ArrayLike
 from scipy.special import expit
 from sklearn.base import BaseEstimator
 
+from dpglm.checks import check_number
 from dpglm.exceptions import PrivacyWarning
-from dpglm.privacy.budget import PrivacyBudget, check_number
+from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.ledger import PrivacyLedger
 from dpglm.workflow.releases import EDGES, VISIBLE, Released, Z, fitted_classes, release_statistics
 
@@ -272,7 +273,7 @@ def private_scores(
     1.0
     """
     budget = PrivacyBudget(epsilon, delta, neighboring_relation, n_samples_estimate)
-    loss_bound = check_number("loss_bound", loss_bound, 1e-6, 1e6)
+    loss_bound = check_number("loss_bound", loss_bound, above=1e-6, at_most=1e6)
     several = len(fitted_classes(model)) > 2
     known = {name: of[several] for name, (_, *of) in _SCORES.items() if len(of) > several}
     if n_samples_estimate is not None:

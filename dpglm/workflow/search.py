@@ -17,12 +17,13 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
+from dpglm.checks import check_choice, check_number, is_auto
 from dpglm.estimators.base import Budgeted, PrivateLinearClassifier
 from dpglm.estimators.docs import completed
 from dpglm.estimators.inputs import as_source, resolved_classes, spelled, table_of
 from dpglm.estimators.plan import ledger_of
 from dpglm.exceptions import UtilityWarning
-from dpglm.privacy.budget import PrivacyBudget, check_number, is_auto
+from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.events import FilterEvent, SelectionEvent
 from dpglm.privacy.gaussian import gdp_delta, gdp_epsilon
 from dpglm.privacy.ledger import PrivacyLedger, rounded_up
@@ -374,7 +375,7 @@ class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimat
         if self.refit and is_auto(self.search_fraction):
             share = _SEARCH_FRACTION
         elif self.refit:
-            share = check_number("search_fraction", self.search_fraction, 0, 0.999)
+            share = check_number("search_fraction", self.search_fraction, above=0, at_most=0.999)
         # 1) Divide mu^2: where the choice reads other records, both may cost all of the share.
         search_mu, final_mu = budget.mu * math.sqrt(share), budget.mu * math.sqrt(1 - share)
         fits_mu = search_mu * math.sqrt(1 - _CHOICE_FRACTION)
@@ -421,11 +422,7 @@ class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimat
         A model is more often right on the records of its fit than on others. On average the excess
         is at most the total variation of replacing one of them, ``2 Phi(mu / 2) - 1``.
         """
-        if self.strategy not in ("auto", "composition", "parallel"):
-            raise ValueError(
-                f"strategy={self.strategy!r} is unknown; choose 'auto', 'composition' or "
-                "'parallel'."
-            )
+        check_choice("strategy", self.strategy, ("auto", "composition", "parallel"))
         private_n = self.neighboring_relation == "add_or_remove_one"
         if self.strategy == "parallel" and private_n:
             raise ValueError(

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass
 from hashlib import blake2b
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,6 +12,7 @@ from scipy import sparse
 from sklearn import utils
 from sklearn.model_selection import BaseCrossValidator
 
+from dpglm.checks import check_choice, check_number, check_whole
 from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS
 from dpglm.schema.values import check_sparse, composed
 
@@ -77,11 +78,8 @@ def private_train_test_split(
     >>> private_train_test_split(people, ids=people, key=3, neighboring_relation=relation)[1]
     ['dot', 'hal']
     """
-    if isinstance(test_size, bool) or not isinstance(test_size, Real) or not 0 < test_size < 1:
-        raise ValueError(
-            f"test_size={test_size!r} must be a number above 0 and below 1: the share of the test "
-            "part, whose size may be private."
-        )
+    advice = "the size of the test part may be private, so give its share"
+    check_number("test_size", test_size, above=0, below=1, advice=advice)
     if not arrays:
         raise ValueError(
             "private_train_test_split needs at least one array: private_train_test_split(X, y)."
@@ -164,10 +162,7 @@ class PrivateKFold(BaseCrossValidator):
 
     def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
         """Return the number of folds, checked."""
-        whole = isinstance(self.n_splits, Integral) and not isinstance(self.n_splits, bool)
-        if not whole or not 2 <= self.n_splits < 2**15:
-            raise ValueError(f"n_splits={self.n_splits!r} must be a whole number from 2 to 32767.")
-        return int(self.n_splits)
+        return check_whole("n_splits", self.n_splits, at_least=2, at_most=2**15 - 1)
 
 
 def _places(
@@ -181,11 +176,7 @@ def _places(
     that appears, vanishes or changes moves no other row. A row with the same identifier keeps its
     place. Parts of another use are independent of these.
     """
-    if relation not in NEIGHBORING_RELATIONS:
-        raise ValueError(
-            f"neighboring_relation={relation!r} is unknown; "
-            f"choose one of {sorted(NEIGHBORING_RELATIONS)}."
-        )
+    check_choice("neighboring_relation", relation, NEIGHBORING_RELATIONS)
     if isinstance(key, bool) or not isinstance(key, (int, str, bytes)):
         raise ValueError(f"key={key!r} must be a whole number, a string or bytes.")
     secret = _bytes(key)
