@@ -115,10 +115,8 @@ KINDS = list(itertools.product((0, 1), (0, 1), (0, 1, 2)))
 
 def held(kinds):
     label, predicted, score = np.array(kinds, dtype=int).reshape(-1, 3).T
-    records = ScoredRecords(2, label, predicted)
-    records.score, records.bin = score, 31 * score
-    records.loss, records.loss_bound = 1.5 * score, 3.0
-    return records
+    # In the first, a middle and the last bin.
+    return ScoredRecords(len(label), 2, label, predicted, 9.0 * (score - 1), 1.5 * score, 3.0)
 
 
 def vault_of(records, relation):
@@ -147,7 +145,7 @@ def largest_move(name, relation, n=3):
         for size in (n - 1, n)
         for kinds in itertools.combinations_with_replacement(KINDS, size)
     }
-    charged = {vault_of(held(kinds), relation).sum_sensitivity(name) for kinds in tables[::9]}
+    charged = {vault_of(held(kinds), relation).sensitivity(name) for kinds in tables[::9]}
     moved = (abs(exact[a] - exact[b]) for a in tables for b in neighbours(a, relation))
     return max(moved) / charged.pop() if len(charged) == 1 else math.inf
 
@@ -175,13 +173,13 @@ def vector_moves(name, relation):
         for other in itertools.islice(neighbours(kinds, relation), 12):
             with record() as tape:
                 for table in (kinds, other):
-                    getattr(vault_of(held(table), relation), name)(1.0)
+                    vault_of(held(table), relation).noisy(name, 1.0)
             one, two = tape.releases
             ratios.append(np.linalg.norm(one.exact - two.exact) / one.sensitivity)
     return max(ratios)
 
 
-@pytest.mark.parametrize("name", ["noisy_cells", "noisy_table"])
+@pytest.mark.parametrize("name", ["cells", "table"])
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_no_record_moves_counts_by_more_than_is_charged(name, relation):
     assert 0.9 < vector_moves(name, relation) <= 1
@@ -311,10 +309,10 @@ def test_all_that_is_said_follows_from_what_was_released():
 
 def auc_of_private_counts(monkeypatch):
     """Release the AUC itself, charged by how far a record moves it at these class counts."""
-    total, sensitivity = ScoredRecords.total, ScoreVault.sum_sensitivity
+    total, sensitivity = ScoredRecords.total, ScoreVault.sensitivity
 
     def counts(records):
-        positive = int((records._label == 1).sum())
+        positive = int((records.label == 1).sum())
         return max(positive, 1), max(records.n_records - positive, 1)
 
     def auc(self, name):
@@ -324,7 +322,7 @@ def auc_of_private_counts(monkeypatch):
         return 1 / min(counts(self._sums)) if name == "pairs" else sensitivity(self, name)
 
     monkeypatch.setattr(ScoredRecords, "total", auc)
-    monkeypatch.setattr(ScoreVault, "sum_sensitivity", charged)
+    monkeypatch.setattr(ScoreVault, "sensitivity", charged)
 
 
 def one_cell_for_all(monkeypatch):
@@ -343,17 +341,17 @@ def columns_compared_with_rows(monkeypatch):
 
 def threshold_without_noise(monkeypatch):
     exact = []
-    table = ScoredRecords.table
+    total = ScoredRecords.total
 
-    def spying(self):
-        exact[:] = [table(self)]
+    def spying(self, name):
+        exact[:] = [total(self, name)]
         return exact[0]
 
     def leaky(self, released):
-        own = NoisyTable(exact[0] @ prefix_root(len(EDGES) + 1).T, 0.0)
-        return own.best_edge(*own.balanced_costs())
+        own = NoisyTable(exact[0], 0.0)
+        return own.best_edge(*(1 / own.totals))
 
-    monkeypatch.setattr(ScoredRecords, "table", spying)
+    monkeypatch.setattr(ScoredRecords, "total", spying)
     monkeypatch.setattr(PrivateThresholdClassifier, "_learn", leaky)
 
 
@@ -362,8 +360,8 @@ def threshold_without_noise(monkeypatch):
     [
         (auc_of_private_counts, lambda: largest_move("pairs", "zero_out", 4) <= 1),
         (sums_not_centred, lambda: largest_move("right", "zero_out") <= 1),
-        (one_cell_for_all, lambda: vector_moves("noisy_table", "replace_one") <= 1),
-        (one_cell_for_all, lambda: vector_moves("noisy_cells", "replace_one") <= 1),
+        (one_cell_for_all, lambda: vector_moves("table", "replace_one") <= 1),
+        (one_cell_for_all, lambda: vector_moves("cells", "replace_one") <= 1),
         (threshold_without_noise, answers_decide_everything),
         (
             columns_compared_with_rows,
@@ -675,7 +673,9 @@ def test_a_table_that_is_all_noise_says_so():
 def test_a_fit_that_fails_after_a_draw_says_what_it_cost(monkeypatch):
     X, y = population(50, np.random.default_rng(0))
     model = PrivateThresholdClassifier(Known(), epsilon=9.0).fit(X, y)
-    monkeypatch.setattr(ScoredRecords, "table", lambda self: 1 / 0)
+    total = ScoredRecords.total
+    failing = lambda self, name: 1 / (name != "table") and total(self, name)  # noqa: E731
+    monkeypatch.setattr(ScoredRecords, "total", failing)
     with pytest.raises(ZeroDivisionError) as failed:
         model.fit(X, y)
     assert not hasattr(failed.value, "privacy_ledger") and not hasattr(model, "privacy_")
@@ -732,7 +732,6 @@ def test_a_scorer_pays_for_each_call():
     found = cross_val_score(Known(), X, y, cv=KFold(4), scoring=scorer)
     assert (found < 0).all() and len(scorer.ledgers) == 4
     assert scorer.privacy_.epsilon() <= 2.0
-    assert "each call pays; 4 so far" in repr(scorer)
 
 
 def test_a_scorer_whose_calls_were_made_elsewhere_says_that_it_does_not_know_of_them():

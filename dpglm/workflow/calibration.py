@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -17,7 +17,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpglm.checks import check_number
 from dpglm.estimators.base import Budgeted
-from dpglm.estimators.docs import completed
 from dpglm.exceptions import UtilityWarning
 from dpglm.workflow.releases import (
     NoisyTable,
@@ -28,28 +27,13 @@ from dpglm.workflow.releases import (
 )
 
 
-@dataclass(eq=False, repr=False)
 class _OnNoisyTable(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     """A fitted classifier of two classes, changed by what one noisy table says of its scores.
 
-    Parameters
-    ----------
-    estimator : classifier
-        Fitted, and taken as public; bare, or in scikit-learn's `FrozenEstimator`.
-
-    Attributes
-    ----------
-    classes_ : ndarray of shape (2,)
-    privacy_ : PrivacyLedger
-        Cost of `fit`. On records that the estimator was not fitted to, the total of both is the
-        larger of the two. For this you assert that the records are disjoint and that no record
-        decided where another went, as none does in `private_train_test_split`.
+    In subclasses ``_check`` refuses a bad parameter, and ``_learn`` returns what follows from the
+    table, which becomes the attribute ``_learned``.
     """
 
-    estimator: BaseEstimator
-
-    # The name of what a fit learns, in addition to the cost. In subclasses `_check` refuses a bad
-    # parameter, and `_learn` returns what follows from the table that was released.
     _learned: ClassVar[str]
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
@@ -78,14 +62,9 @@ class _OnNoisyTable(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimator
         return release_statistics(self.estimator, X, y, self._budget(), ["table"], self._finish)
 
     def _finish(self, released: Released) -> Self:
+        found = {self._learned: self._learn(released), "classes_": released.classes}
         # All at once: an interrupt in between would leave a part of a fit.
-        vars(self).update(
-            {
-                self._learned: self._learn(released),
-                "classes_": released.classes,
-                "privacy_": released.ledger,
-            }
-        )
+        vars(self).update(found, privacy_=released.ledger)
         if not released.table.is_visible:
             warnings.warn(
                 "A class may be below the noise level: use more records or a larger epsilon.",
@@ -118,7 +97,6 @@ def _prior(table: NoisyTable) -> tuple[np.ndarray, np.ndarray]:
     return (table.counts[1] + added * expit(table.middles)) / n, n
 
 
-@completed
 @dataclass(eq=False, repr=False)
 class PrivateCalibratedClassifier(_OnNoisyTable):
     """Private counterpart of `CalibratedClassifierCV(FrozenEstimator(estimator))`.
@@ -128,25 +106,33 @@ class PrivateCalibratedClassifier(_OnNoisyTable):
 
     Parameters
     ----------
+    estimator : classifier
+        Fitted, and taken as public; bare, or in scikit-learn's `FrozenEstimator`.
     method : {"sigmoid", "isotonic"}, default="sigmoid"
         A line through the log-odds (Platt), or any rising map, which takes more records.
+    epsilon, delta, neighboring_relation, n_samples_estimate
+        As in `DPLogisticRegression`.
 
     Attributes
     ----------
     calibrator_ : LogisticRegression or IsotonicRegression
         The map, from log-odds (between -8 and 8) to a probability.
+    classes_ : ndarray of shape (2,)
+    privacy_ : PrivacyLedger
+        Cost of `fit`. On records that the estimator was not fitted to, the total of both is the
+        larger of the two. For this you assert that the records are disjoint and that no record
+        decided where another went, as none does in `private_train_test_split`.
 
     Notes
     -----
     Guarantee: (epsilon, delta)-differential privacy for the held-out records, by one Gaussian
-    release (`dpglm.workflow.releases.ScoreVault.noisy_table`). Its L2 sensitivity is 1.55, times
-    sqrt(2) under ``"replace_one"``. All else follows from it.
+    release (`dpglm.workflow.releases.ScoreVault`). Its L2 sensitivity is 1.55, times sqrt(2) under
+    ``"replace_one"``. All else follows from it.
 
     Examples
     --------
-    >>> from dpglm import DPLinearSVM
-    >>> from dpglm.datasets import make_census
-    >>> from dpglm.workflow import PrivateCalibratedClassifier, private_train_test_split
+    >>> from dpglm import DPLinearSVM, make_census, private_train_test_split
+    >>> from dpglm.workflow import PrivateCalibratedClassifier
     >>> X, y = make_census(8000, random_state=0)
     >>> X, X_held, y, y_held = private_train_test_split(X, y)
     >>> svm = DPLinearSVM(epsilon=1.0, classes=[0, 1], max_iter=10).fit(X, y)
@@ -155,7 +141,13 @@ class PrivateCalibratedClassifier(_OnNoisyTable):
     (2000, 2)
     """
 
+    estimator: BaseEstimator
     method: str = "sigmoid"
+    _: KW_ONLY
+    epsilon: float = 1.0
+    delta: float = 1e-6
+    neighboring_relation: str = "zero_out"
+    n_samples_estimate: int | None = None
 
     _learned: ClassVar[str] = "calibrator_"
 
@@ -192,7 +184,6 @@ def _estimator_has(name: str) -> Any:
     return available_if(lambda self: hasattr(self.estimator, name))
 
 
-@completed
 @dataclass(eq=False, repr=False)
 class PrivateThresholdClassifier(_OnNoisyTable):
     """Private counterpart of `TunedThresholdClassifierCV` for a classifier that is fitted already.
@@ -202,9 +193,13 @@ class PrivateThresholdClassifier(_OnNoisyTable):
 
     Parameters
     ----------
+    estimator : classifier
+        As in `PrivateCalibratedClassifier`.
     criterion : {"balanced_accuracy", "accuracy"} or dict, default="balanced_accuracy"
         The score to maximise, or the cost of an error of either kind, as ``{"false_positive": 1.0,
         "false_negative": 5.0}``.
+    epsilon, delta, neighboring_relation, n_samples_estimate
+        As in `DPLogisticRegression`.
 
     Attributes
     ----------
@@ -212,6 +207,8 @@ class PrivateThresholdClassifier(_OnNoisyTable):
         A probability of the second class, or a value of the decision function where the estimator
         has no probabilities. Its score is not stated: noise that favoured the threshold would
         favour the score. Score this classifier on other records, with `private_scores`.
+    classes_, privacy_
+        As in `PrivateCalibratedClassifier`.
 
     Notes
     -----
@@ -219,9 +216,8 @@ class PrivateThresholdClassifier(_OnNoisyTable):
 
     Examples
     --------
-    >>> from dpglm import DPLogisticRegression
-    >>> from dpglm.datasets import make_census
-    >>> from dpglm.workflow import PrivateThresholdClassifier, private_train_test_split
+    >>> from dpglm import DPLogisticRegression, make_census, private_train_test_split
+    >>> from dpglm.workflow import PrivateThresholdClassifier
     >>> X, y = make_census(8000, random_state=0)
     >>> X, X_held, y, y_held = private_train_test_split(X, y)
     >>> model = DPLogisticRegression(epsilon=1.0, classes=[0, 1]).fit(X, y)
@@ -231,7 +227,13 @@ class PrivateThresholdClassifier(_OnNoisyTable):
     True
     """
 
+    estimator: BaseEstimator
     criterion: str | Mapping[str, float] = "balanced_accuracy"
+    _: KW_ONLY
+    epsilon: float = 1.0
+    delta: float = 1e-6
+    neighboring_relation: str = "zero_out"
+    n_samples_estimate: int | None = None
 
     _learned: ClassVar[str] = "threshold_"
 
@@ -247,12 +249,12 @@ class PrivateThresholdClassifier(_OnNoisyTable):
             )
 
     def _learn(self, released: Released) -> float:
-        costs = {"accuracy": (1.0, 1.0), "balanced_accuracy": released.table.balanced_costs()}
-        if isinstance(self.criterion, dict):
-            chosen = self.criterion["false_positive"], self.criterion["false_negative"]
-        else:
-            chosen = costs[self.criterion]
-        return float(released.on_scale(released.table.best_edge(*chosen)))
+        costs = 1 / released.table.totals  # classes count alike
+        if self.criterion == "accuracy":
+            costs = 1.0, 1.0
+        elif self.criterion != "balanced_accuracy":
+            costs = self.criterion["false_positive"], self.criterion["false_negative"]
+        return float(released.on_scale(released.table.best_edge(*costs)))
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the second class from the threshold on, else the first (n_samples,)."""

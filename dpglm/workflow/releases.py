@@ -6,15 +6,15 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from joblib import parallel_config
 from scipy.linalg import solve_triangular, toeplitz
 from scipy.sparse import issparse
-from scipy.special import expit
-from scipy.stats import norm, rankdata
+from scipy.special import expit, ndtri
+from scipy.stats import rankdata
 from sklearn.isotonic import isotonic_regression
 from sklearn.pipeline import Pipeline
 from sklearn.utils import check_consistent_length, column_or_1d
@@ -33,16 +33,17 @@ from dpglm.privacy.vault import GaussianSum, Vault, magnitude_sensitivity
 from dpglm.schema.values import check_sparse, composed, floating, null_rows
 
 _UNIT_ROUNDOFF = 2.0**-53
-# Between bins, on the scale of log-odds or of the decision function; half of all is an edge.
+# Between bins of log-odds, or of the decision function; half of all is an edge.
 EDGES = np.linspace(-8.0, 8.0, 63)
+_N_BINS = len(EDGES) + 1
 # Counts of pairs are exact in floating point up to here.
-_MOST_RECORDS = 5 * 10**7
+_MAX_RECORDS = 5 * 10**7
 # A class is too small to divide by if the standard deviation of its noise may exceed a fifth of it.
 VISIBLE = 5.0
-# Stands for exact: the number of records, where it is public.
+# Stands for the noise of a number of records that is public.
 _EXACT = 1e-3
 _GROUPS = 10
-Z = float(norm.ppf(0.975))
+Z = float(ndtri(0.975))
 
 # Change of a score, times the number of records, by noise as large as the sensitivity (roughly).
 # Shares of mu^2 in this proportion minimise the weighted sum of variances.
@@ -62,64 +63,62 @@ def prefix_root(n_bins: int) -> np.ndarray:
     return toeplitz(np.cumprod([1.0, *((2 * k - 1) / (2 * k))]), np.zeros(n_bins))
 
 
+@dataclass(eq=False, repr=False)
 class ScoredRecords:
-    """Holds labels and what a model says of each record; what it answers is private.
+    """Holds what a model says of each record (n,); what it answers is private.
 
-    ``label`` and ``predicted`` are indices of classes, and ``score`` ranks records. ``bin`` is the
-    bin of each record, and ``loss`` lies between 0 and its bound. All have shape (n,). Null records
-    are not among them: `n_records`, which is public, counts them as well.
+    ``label`` and ``predicted`` are indices of classes, and ``loss`` lies between 0 and its bound.
+    Null records are left out, and counted in ``n_records``, which is public.
     """
 
-    def __init__(self, n_classes: int, label: np.ndarray, predicted: np.ndarray) -> None:
-        self.n_classes, self._label, self._predicted = n_classes, label, predicted
-        self.n_records = len(label)
-        self.score = self.bin = np.zeros(len(label), dtype=int)
-        self.loss, self.loss_bound = np.zeros(len(label)), 1.0
+    n_records: int
+    n_classes: int
+    label: np.ndarray
+    predicted: np.ndarray
+    score: np.ndarray | None = None
+    loss: np.ndarray | None = None
+    loss_bound: float = 1.0
 
-    def total(self, name: str) -> float:
-        """Return one of the sums that `ScoreVault` has the sensitivities of."""
-        positive, n_counted = self._label == 1, len(self._label)
+    def total(self, name: str) -> Any:
+        """Return a statistic that `ScoreVault` has the sensitivity of."""
+        positive, n_counted = self.label == 1, len(self.label)
+        if name == "cells":
+            return self._counts(self.n_classes, self.predicted, self.n_classes)
+        if name == "table":
+            bins = np.searchsorted(EDGES, self.score, side="right")
+            return self._counts(2, bins, _N_BINS) @ prefix_root(_N_BINS).T
         if name == "pairs":
             n_positive = int(positive.sum())
             above = rankdata(self.score)[positive].sum() - n_positive * (n_positive + 1) / 2
-            return float(above - n_positive * (n_counted - n_positive) / 2)
-        centred = self.loss - self.loss_bound / 2
-        if name == "loss":
-            return math.fsum(centred)
-        if name == "spread":
-            return math.fsum(centred**2 - self.loss_bound**2 / 8)
+            return above - n_positive * (n_counted - n_positive) / 2
+        if name in ("loss", "spread"):
+            centred = self.loss - self.loss_bound / 2
+            return math.fsum(centred if name == "loss" else centred**2 - self.loss_bound**2 / 8)
         if name == "records":
-            return float(n_counted)
+            return n_counted
         counted = {
-            "right": self._label == self._predicted,
+            "right": self.label == self.predicted,
             "positive": positive,
-            "predicted": self._predicted == 1,
+            "predicted": self.predicted == 1,
         }[name]
-        return float(counted.sum() - n_counted / 2)
-
-    def cells(self) -> np.ndarray:
-        """Return how many records of each class are predicted to be of which, a square matrix."""
-        return self._counts(self.n_classes, self._predicted, self.n_classes)
-
-    def table(self) -> np.ndarray:
-        """Return how many records of each of two classes are in which bin, (2, n_bins)."""
-        return self._counts(2, self.bin, len(EDGES) + 1)
+        return counted.sum() - n_counted / 2
 
     def _counts(self, n_rows: int, column: np.ndarray, n_columns: int) -> np.ndarray:
-        flat = np.bincount(self._label * n_columns + column, minlength=n_rows * n_columns)
+        """Return the number of records of each label in each column (n_rows, n_columns)."""
+        flat = np.bincount(self.label * n_columns + column, minlength=n_rows * n_columns)
         return flat.reshape(n_rows, n_columns).astype(float)
 
 
 class ScoreVault(Vault):
-    """A vault that releases sums over scored records, one by one or a few at once."""
+    """A vault that releases statistics of scored records, one by one or a few at once."""
 
-    def sum_sensitivity(self, name: str) -> float:
-        """Return the most by which a record moves a sum of `ScoredRecords`.
+    def sensitivity(self, name: str) -> float:
+        """Return the most by which a record moves a statistic, in the L2 norm.
 
         Notes
         -----
-        A null record adds zero. Terms are centred: each lies within half of its range of zero. That
-        is 1/2 for a count and L/2 for a loss up to L. The centred square of a loss is in
+        A null record adds zero. Terms of a sum are centred: each lies within half of its range of
+        zero. That is 1/2 for a count and L/2 for a loss up to L. The centred square of a loss is in
         [0, L^2/4], which gives L^2/8. A record that vanishes moves the sum by at most this, and a
         replaced one by twice this. A record added or removed moves the number of records by 1.
 
@@ -127,8 +126,20 @@ class ScoreVault(Vault):
         positive has the higher score, -1/2 if the lower, and 0 if equal. A record that vanishes
         takes at most n - 1 pairs along, of 1/2 each. A record in its place brings as many: n - 1
         for both. V is bounded by the number of records only if that number is public.
+
+        "cells" are counts by label and prediction. A record is in one cell: it moves one count by
+        1, or two where it is replaced.
+
+        "table" is ``L h`` for each of two classes, h the counts by bin. Noise of one size on ``L
+        h`` leaves little on sums of bins (`prefix_root`). A record in bin j moves it by column j of
+        L, whose norm is at most that of the first. A replaced record moves it by two columns, of
+        the same class or of both. No column has elements below zero, so the norm of their
+        difference is at most sqrt(2) times as large.
         """
         bound, relation = self._sums.loss_bound, self._budget.neighboring_relation
+        if name in ("cells", "table"):
+            column = prefix_root(_N_BINS)[:, 0] if name == "table" else np.ones(1)
+            return magnitude_sensitivity(relation, 1) * float(np.linalg.norm(column))
         half = {"loss": bound / 2, "spread": bound**2 / 8, "records": 1.0}.get(name, 0.5)
         if name == "pairs":
             if relation == "add_or_remove_one":
@@ -136,22 +147,28 @@ class ScoreVault(Vault):
             half = max(self._n_records - 1, 1) / 2
         return self._budget.sensitivity(half)
 
-    def noisy_sum(self, name: str, noise_multiplier: float) -> float:
-        """Release a sum with Gaussian noise; its sensitivity is proved in `sum_sensitivity`."""
-        sensitivity, slack = self.sum_sensitivity(name), 0.0
-        if name in ("loss", "spread"):  # counts are exact
-            # Of two sums, each rounded once by `math.fsum`, of n terms up to the sensitivity.
-            slack = sensitivity * 2 * _UNIT_ROUNDOFF * self._most_samples
+    def noisy(self, name: str, noise_multiplier: float) -> np.ndarray:
+        """Release a statistic with Gaussian noise, flat; `sensitivity` has the proof."""
+        sensitivity = self.sensitivity(name)
+        # Counts are exact. Each of two losses is rounded once, by `math.fsum`, of n terms up to the
+        # sensitivity. The table is a product of n_bins terms, of n together, for each class; the
+        # norm of a vector adds sqrt(n_bins).
+        in_roundoff = {
+            "loss": 2 * sensitivity,
+            "spread": 2 * sensitivity,
+            "table": 8 * _N_BINS**1.5,
+        }
+        slack = in_roundoff.get(name, 0.0) * _UNIT_ROUNDOFF * self._most_samples
+        size = {"cells": self._sums.n_classes**2, "table": 2 * _N_BINS}.get(name, 1)
         mechanism = GaussianSum(sensitivity, float(noise_multiplier), slack)
-        noisy = self._release_sum(mechanism, lambda: np.array([self._sums.total(name)]), 1)
-        return float(noisy[0])
+        return self._release_sum(mechanism, lambda: np.ravel(self._sums.total(name)), size)
 
-    def noisy_sums(self, names: Sequence[str], epsilon: float) -> np.ndarray:
+    def noisy_at_once(self, names: Sequence[str], epsilon: float) -> np.ndarray:
         """Release some sums at once with delta = 0, each in units of its sensitivity.
 
         A record moves each of them by one at most, and so the largest of them.
         """
-        sensitivity = np.array([self.sum_sensitivity(name) for name in names])
+        sensitivity = np.array([self.sensitivity(name) for name in names])
         # The quotients are rounded too, which are up to n.
         slack = 4 * _UNIT_ROUNDOFF * self._most_samples
         mechanism = BoxSums(len(names), float(epsilon), slack)
@@ -164,41 +181,14 @@ class ScoreVault(Vault):
         )
         return noisy * sensitivity
 
-    def noisy_cells(self, noise_multiplier: float) -> np.ndarray:
-        """Release how many records of each class are predicted to be of which.
-
-        A record is in one cell: it moves one count by 1, or two where it is replaced.
-        """
-        size = self._sums.n_classes**2
-        one_cell = magnitude_sensitivity(self._budget.neighboring_relation, 1)
-        mechanism = GaussianSum(one_cell, float(noise_multiplier))
-        return self._release_sum(mechanism, self._sums.cells, size)
-
-    def noisy_table(self, noise_multiplier: float) -> np.ndarray:
-        """Release ``L h`` for each of two classes, h how many of its records are in which bin.
-
-        Noise of one size on ``L h`` leaves little on sums of bins (`prefix_root`). A record in bin
-        j moves it by column j of L, whose norm is at most that of the first. A replaced record
-        moves it by two columns, of the same class or of both. No column has elements below zero, so
-        the norm of their difference is at most sqrt(2) times as large.
-        """
-        n_bins = len(EDGES) + 1
-        root = prefix_root(n_bins)
-        # A product of n_bins terms, of n together, in each of two tables; sqrt(n_bins) of a vector.
-        slack = 8 * n_bins**1.5 * _UNIT_ROUNDOFF * self._most_samples
-        one_cell = magnitude_sensitivity(self._budget.neighboring_relation, 1)
-        sensitivity = one_cell * float(np.linalg.norm(root[:, 0]))
-        mechanism = GaussianSum(sensitivity, float(noise_multiplier), slack)
-        return self._release_sum(mechanism, lambda: self._sums.table() @ root.T, 2 * n_bins)
-
 
 @contextmanager
 def steps_alone() -> Iterator[None]:
     """Run fitted models and steps of pipelines on private rows, with no warning or release.
 
-    A warning would depend on the records: warnings are dropped. An error says only which step
-    failed, and with what type of error. A private fit inside is refused. Steps run in this thread,
-    because none of that would reach others.
+    Warnings depend on the records, and are dropped. An error says only which step failed, and with
+    what type of error. A private fit inside is refused. Steps run in this thread, because none of
+    that would reach others.
     """
     with (
         np.errstate(all="ignore"),
@@ -228,64 +218,47 @@ def release_statistics(
     use: Callable[["Released"], Any],
     loss_bound: float = 4.0,
 ) -> Any:
-    """Release the sums behind scores of a model, charge for them, and return ``use`` of them.
+    """Release the statistics ``needed``, by name, and charge for them; return ``use`` of them.
 
-    ``needed`` are the names of the statistics. The model predicts first: its errors come before any
-    release. A later error, of ``use`` too, has the ``privacy_ledger``.
+    The model predicts first: its errors come before any release. A later error, of ``use`` too, has
+    the ``privacy_ledger``.
     """
     classes, names = fitted_classes(model), [name for name in WEIGHTS if name in needed]
     with steps_alone():
         records = _scored_records(model, classes, X, y, names, loss_bound)
-    n_records, is_exact = (
-        budget.public_n_samples(records.n_records),
-        budget.n_samples_estimate is None,
-    )
-    if n_records > _MOST_RECORDS:
-        raise ValueError(f"Scores are for up to {_MOST_RECORDS:,} records, not {n_records:,}.")
-    # A sum is at most n times its sensitivity, one of the table 6 n times; a grid has 2^62 steps.
-    largest = n_records * max(budget.epsilon, 6 * budget.mu)
-    if not largest <= 2**30 and not math.isinf(budget.epsilon):
-        raise ValueError(
-            f"epsilon={budget.epsilon:g} is too large for noise on sums of {n_records} records: "
-            "take a smaller one, or epsilon=inf for no noise."
-        )
-    if not is_exact and names != ["table"]:
+    n_records = budget.public_n_samples(records.n_records)
+    _check_size(budget, n_records)
+    if budget.n_samples_estimate is not None and names != ["table"]:
         names = ["records", *names]
-
-    pure = _is_pure(names, budget)
-    total = sum(WEIGHTS[name] for name in names)
+    pure, total = _is_pure(names, budget), sum(WEIGHTS[name] for name in names)
     # A budget without a limit has no noise.
     multiplier = {name: math.sqrt(total / WEIGHTS[name]) / budget.mu for name in names}
-    events = (
-        [BoxSums(len(names), budget.epsilon).event]
-        if pure
-        else [GaussianEvent(multiplier[name]) for name in names]
-    )
+    events = [GaussianEvent(multiplier[name]) for name in names]
+    if pure:
+        events = [BoxSums(len(names), budget.epsilon).event]
     seeded = noise_seed.get() is not None
     ledger = replace(ledger_of(budget, events), assumptions=_assumptions(budget), seeded=seeded)
     vault = ScoreVault(records, ledger.events, budget, entropy_source())
-    del records
+    del records  # nobody but the vault keeps them
     warn_of_seed(seeded, stacklevel=4)
     if not pure:
         warn_of_delta(budget, n_records, stacklevel=4)
     charge_odometers(ledger, model)
     try:
         if pure:
-            values = dict(zip(names, vault.noisy_sums(names, budget.epsilon).tolist(), strict=True))
+            values = vault.noisy_at_once(names, budget.epsilon)
             unit = vault.log[0].noise_scale * box_std(len(names))
-            scales = [unit * vault.sum_sensitivity(name) for name in names]
+            scales = [unit * vault.sensitivity(name) for name in names]
         else:
-            others = {"cells": vault.noisy_cells, "table": vault.noisy_table}
-            ask = {name: others.get(name, partial(vault.noisy_sum, name)) for name in names}
-            values = {name: ask[name](multiplier[name]) for name in names}
+            values = [vault.noisy(name, multiplier[name]) for name in names]
             scales = [release.noise_scale for release in vault.log]
         vault.check_unbroken()
         released = Released(
             classes=classes,
             n_records=n_records,
-            is_exact=is_exact,
+            is_exact=budget.n_samples_estimate is None,
             loss_bound=loss_bound,
-            values=values,
+            values={n: v if v.size > 1 else v.item() for n, v in zip(names, values, strict=True)},
             std=dict(zip(names, scales, strict=True)),
             quantile=box_quantile(len(names)) / box_std(len(names)) if pure else Z,
             on_scale=expit if hasattr(model, "predict_proba") else np.asarray,
@@ -302,6 +275,19 @@ def fitted_classes(model: Any) -> np.ndarray:
     """Return the label set of a fitted model."""
     check_is_fitted(model)
     return np.asarray(model.classes_)
+
+
+def _check_size(budget: PrivacyBudget, n_records: int) -> None:
+    """Refuse more records than are counted exactly, and sums that are too large for their grid."""
+    if n_records > _MAX_RECORDS:
+        raise ValueError(f"Scores are for up to {_MAX_RECORDS:,} records, not {n_records:,}.")
+    # A sum is at most n times its sensitivity, one of the table 6 n times; a grid has 2^62 steps.
+    largest = n_records * max(budget.epsilon, 6 * budget.mu)
+    if not largest <= 2**30 and not math.isinf(budget.epsilon):
+        raise ValueError(
+            f"epsilon={budget.epsilon:g} is too large for noise on sums of {n_records} records: "
+            "take a smaller one, or epsilon=inf for no noise."
+        )
 
 
 def _is_pure(names: Sequence[str], budget: PrivacyBudget) -> bool:
@@ -337,7 +323,6 @@ def _scored_records(
     if issparse(X):
         check_sparse(X)
     y = column_or_1d(y)
-    check_consistent_length(X, y)
     resolved_classes(classes.tolist(), y)  # refuses other labels
     if not np.array_equal(np.unique(classes), classes):
         raise ValueError(
@@ -345,23 +330,24 @@ def _scored_records(
             "scikit-learn's are."
         )
     label, predicted = _indices(y, classes), _indices(model.predict(X), classes)
-    check_consistent_length(y, predicted)
-    predicted = np.where(predicted < 0, (label + 1) % len(classes), predicted)
-    counts = counted_rows(model, X, len(y))
-    records = ScoredRecords(len(classes), label[counts], predicted[counts])
-    records.n_records = len(y)
+    score = loss = np.zeros(len(y))
     if "pairs" in names or "table" in names:
         score = ranking_score(model, X)
-        check_consistent_length(y, score)
-        records.score = score[counts]
-        records.bin = np.searchsorted(EDGES, records.score, side="right")
     if "loss" in names:
         probability = _probabilities(model, X)
         check_consistent_length(y, probability)
-        of_label = probability[np.arange(len(y)), label][counts]
-        records.loss_bound = loss_bound
-        records.loss = np.nan_to_num(np.clip(-np.log(of_label), 0.0, loss_bound), nan=loss_bound)
-    return records
+        loss = np.clip(-np.log(probability[np.arange(len(y)), label]), 0.0, loss_bound)
+    check_consistent_length(X, y, predicted, score)
+    counts = counted_rows(model, X, len(y))
+    return ScoredRecords(
+        n_records=len(y),
+        n_classes=len(classes),
+        label=label[counts],
+        predicted=np.where(predicted < 0, (label + 1) % len(classes), predicted)[counts],
+        score=score[counts],
+        loss=np.nan_to_num(loss, nan=loss_bound)[counts],
+        loss_bound=loss_bound,
+    )
 
 
 def _indices(labels: Any, classes: np.ndarray) -> np.ndarray:
@@ -444,25 +430,22 @@ class Released:
         size = len(self.classes)
         diagonal, ones = np.eye(size).ravel(), np.ones(size * size)
         row, column = np.divmod(np.arange(size * size), size)
-        rows = {
+        designs = {
             "records": ones,
             "right": diagonal - ones / 2,
             "positive": (row == 1) - ones / 2,
             "predicted": (column == 1) - ones / 2,
+            "cells": np.eye(size * size),
         }
-        names = [name for name in rows if name in self.values]
-        design = [rows[name] for name in names]
-        values = [self.values[name] for name in names]
-        std = [self.std[name] for name in names]
-        if "cells" in self.values:
-            design += [*np.eye(size * size)]
-            values += [*self.values["cells"].ravel()]
-            std += [self.std["cells"]] * size**2
+        names = [name for name in designs if name in self.values]
+        design = [np.atleast_2d(designs[name]) for name in names]
+        values = [np.ravel(self.values[name]) for name in names]
+        std = [np.full(len(rows), self.std[name]) for rows, name in zip(design, names, strict=True)]
         if self.is_exact:
-            design, values, std = [*design, ones], [*values, self.n_records], [*std, _EXACT]
-        scale = np.maximum(std, _EXACT)
-        solution = np.linalg.pinv(np.array(design) / scale[:, None])
-        return Cells(solution @ (values / scale), solution @ solution.T, size)
+            design, values, std = [*design, ones[None]], [*values, [self.n_records]], [*std, [0.0]]
+        scale = np.maximum(np.concatenate(std), _EXACT)
+        solution = np.linalg.pinv(np.concatenate(design) / scale[:, None])
+        return Cells(solution @ (np.concatenate(values) / scale), solution @ solution.T, size)
 
 
 @dataclass(frozen=True)
@@ -474,7 +457,7 @@ class Cells:
     n_classes: int
 
     def std(self, weights: np.ndarray) -> float:
-        """Standard deviation of the noise of a weighted sum of the counts."""
+        """Return the standard deviation of the noise of a weighted sum of the counts."""
         return math.sqrt(max(float(weights @ self.covariance @ weights), 0.0))
 
     def ratio(self, part: np.ndarray, whole: np.ndarray) -> tuple[float, float, float]:
@@ -500,16 +483,16 @@ class NoisyTable:
     """
 
     def __init__(self, released: np.ndarray, std: float) -> None:
-        root = prefix_root(released.shape[1])
+        root = prefix_root(released.size // 2)
         # The noise of the counts is this times noise of equal size.
         self._spread = std * solve_triangular(root, np.eye(len(root)), lower=True)
-        rising = [isotonic_regression(row) for row in released @ root.T]
+        rising = [isotonic_regression(row) for row in released.reshape(2, -1) @ root.T]
         self.counts = np.diff(np.maximum(rising, 0.0), axis=1, prepend=0.0)
         step = EDGES[1] - EDGES[0]
         self.middles = np.concatenate([[EDGES[0] - step / 2], EDGES + step / 2])
 
     def std(self, weights: np.ndarray) -> Any:
-        """Standard deviation of the noise of sums of the counts, weighted (..., 2, n_bins)."""
+        """Return the noise's standard deviation of sums of counts, weighted (..., 2, n_bins)."""
         return np.linalg.norm(weights @ self._spread, axis=(-2, -1))
 
     @cached_property
@@ -553,15 +536,11 @@ class NoisyTable:
             groups[-1] = slice(groups[-1].start, len(whole))
         return groups
 
-    def balanced_costs(self) -> tuple[float, float]:
-        """Return the cost of a false positive and of a false negative if classes count alike."""
-        negative, positive = self.totals
-        return 1 / negative, 1 / positive
-
     def best_edge(self, false_positive: float, false_negative: float) -> float:
         """Return the edge, -inf and inf among them, that costs least by these counts.
 
-        Each error has a cost; nothing more is released for the choice.
+        Each error has a cost; nothing more is released for the choice. If each costs one over the
+        number of its class, classes count alike.
         """
         false_positives = np.append(np.cumsum(self.counts[0, ::-1])[::-1], 0.0)
         false_negatives = np.append(0.0, np.cumsum(self.counts[1]))

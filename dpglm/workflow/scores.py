@@ -15,6 +15,7 @@ from dpglm.checks import check_number
 from dpglm.exceptions import PrivacyWarning
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.ledger import PrivacyLedger
+from dpglm.tables import text_table
 from dpglm.workflow.releases import EDGES, VISIBLE, Released, Z, fitted_classes, release_statistics
 
 _NEED_PROBABILITIES = ("log_loss", "calibration_curve")
@@ -23,20 +24,10 @@ _SINGLE = ("accuracy", "balanced_accuracy", "auc", "log_loss")
 
 @dataclass(frozen=True)
 class PrivateScore:
-    """A score with noise, and what it says of others.
+    """A score with noise, NaN if its denominator may be below the noise level.
 
-    Parameters
-    ----------
-    value : float or ndarray
-        NaN if its denominator may be below the noise level.
-    std_error : float or ndarray
-        For the population that the records were drawn from: of the draw and of the noise.
-    interval : tuple of (low, high)
-        The same, at 95 percent.
-    noise_std : float or ndarray
-        Standard deviation of the noise alone.
-    noise_interval : tuple of (low, high)
-        At 95 percent, for the score of these very records.
+    ``interval`` (low, high) at 95 percent and ``std_error`` are for the population that the records
+    were drawn from. ``noise_interval`` and ``noise_std`` are for the score of these very records.
     """
 
     value: Any
@@ -62,11 +53,11 @@ def _with_errors(
 
 def _interval(low: Any, high: Any, least: float, most: float) -> tuple[Any, Any]:
     """Return the ends of an interval within bounds; what is not known at all lies anywhere."""
-    ends = np.clip(low, least, most), np.clip(high, least, most)
-    return tuple(
-        _plain(np.where(np.isnan(end), bound, end))
-        for end, bound in zip(ends, (least, most), strict=True)
+    low, high = (
+        np.where(np.isnan(end), bound, np.clip(end, least, most))
+        for end, bound in ((low, least), (high, most))
     )
+    return _plain(low), _plain(high)
 
 
 def _plain(value: Any) -> Any:
@@ -93,7 +84,7 @@ def proportion(share: Any, noise: Any, n: Any, quantile: float) -> PrivateScore:
 
 @dataclass(frozen=True)
 class PrivateRocCurve:
-    """Rates at each threshold, from the lowest: shares of each class at or above it.
+    """Shares of each class at or above each threshold, from the lowest.
 
     ``threshold`` is a probability, or a value of the decision function of a model without any.
     """
@@ -115,26 +106,14 @@ class PrivateCalibrationCurve:
     n_records: np.ndarray
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class PrivateScores:
     """Scores of a fitted classifier that may be published; made by `private_scores`.
 
-    Attributes
-    ----------
-    accuracy, balanced_accuracy, auc, log_loss : PrivateScore or None
-        None where it was not asked for.
-    confusion_matrix : PrivateScore or None
-        Arrays (n_classes, n_classes): the rows are labels, the columns predictions.
-    roc_curve : PrivateRocCurve or None
-    calibration_curve : PrivateCalibrationCurve or None
-    threshold : float or None
-        The sum of both rates of error is least here, as far as noisy counts show. Its own score is
-        not stated, because the same noise chose it.
-    classes : ndarray
-    n_records : int
-        Public: ``n_samples_estimate`` under ``"add_or_remove_one"``.
-    privacy_ : PrivacyLedger
-        Cost of all scores together.
+    Scores that were not asked for are None. ``confusion_matrix`` has arrays (n_classes, n_classes):
+    the rows are labels. At ``threshold`` the sum of both rates of error is least, as far as noisy
+    counts show; its own score is not stated, because the same noise chose it. ``n_records`` is
+    public, and ``privacy_`` the cost of all scores together.
     """
 
     classes: np.ndarray
@@ -150,24 +129,25 @@ class PrivateScores:
     threshold: float | None = None
 
     def __repr__(self) -> str:
-        texts = (f"{name} {score.value:.4f}" for name, score in self._single())
-        return f"<PrivateScores of {self.n_records} records: {', '.join(texts) or 'counts'}>"
+        strings = (f"{name} {score.value:.4f}" for name, score in self._single())
+        return f"<PrivateScores of {self.n_records} records: {', '.join(strings) or 'counts'}>"
 
     def __str__(self) -> str:
-        lines = [f"{'95 % intervals:':<20} value   population         these records"]
+        rows = [("95 % intervals", "value", "population", "these records")]
         for name, score in self._single():
-            ends = [
-                f"{low:.4f} to {high:.4f}" for low, high in (score.interval, score.noise_interval)
-            ]
-            lines.append(f"{name:<20} {score.value:.4f}  {ends[0]}   {ends[1]}")
+            both = score.interval, score.noise_interval
+            rows.append((name, f"{score.value:.4f}", *(f"{a:.4f} to {b:.4f}" for a, b in both)))
         if self.threshold is not None:
-            lines.append(f"{'threshold':<20} {self.threshold:.4f}")
+            rows.append(("threshold", f"{self.threshold:.4f}", "", ""))
+        lines = text_table(rows)
         if (matrix := self.confusion_matrix) is not None:
-            lines.append("confusion matrix, each row a label, ± 95 % of the noise:")
             noise = (matrix.noise_interval[1] - matrix.noise_interval[0]) / 2
-            for label, row, own in zip(self.classes, matrix.value, noise, strict=True):
-                counts = (f"{n:>9.0f} ± {s:<5.0f}" for n, s in zip(row, own, strict=True))
-                lines.append(f"  {label!s:<18} {''.join(counts)}".rstrip())
+            cells = zip(self.classes, matrix.value, noise, strict=True)
+            lines += ["confusion matrix, each row a label, ± 95 % of the noise:"]
+            lines += text_table(
+                (str(label), *(f"{n:.0f} ± {s:.0f}" for n, s in zip(row, own, strict=True)))
+                for label, row, own in cells
+            )
         lines += [
             str(self.privacy_),
             "On records that no fit saw: the total is the larger of the two, if you assert that "
@@ -202,8 +182,8 @@ def private_scores(
         Fitted, of scikit-learn's interface, such as a Pipeline. It is taken as public: score a
         private one, or one whose cost was charged.
     X : array-like of shape (n_samples, n_features)
-        The model predicts them, in silence: a warning would depend on records. Use records that
-        no fit saw. A prediction that is no class is a wrong one.
+        Records that no fit saw. The model predicts them in silence, because warnings depend on
+        records. A prediction that is no class is a wrong one.
     y : array-like of shape (n_samples,)
         Labels, among ``model.classes_``, which are in ascending order.
     epsilon : float
@@ -222,6 +202,7 @@ def private_scores(
     Returns
     -------
     PrivateScores
+        Each score is a ``PrivateScore`` with ``value``, ``interval`` and ``noise_interval``.
 
     Raises
     ------
@@ -237,12 +218,9 @@ def private_scores(
 
     Notes
     -----
-    Guarantee: (epsilon, delta)-differential privacy for the scored records. A few sums are released
-    once, and all scores follow from them. They are the numbers of right predictions, of positive
-    and of predicted labels, the pairs that the AUC counts, the loss and its square. Three classes
-    or more need a confusion matrix. An ROC curve, a calibration curve and a threshold need a
-    histogram of log-odds in 64 bins by label. Sums are centred: a record moves a count by 1/2 under
-    ``"zero_out"``, and by 1 under ``"replace_one"``. `ScoreVault` proves each sensitivity.
+    Guarantee: (epsilon, delta)-differential privacy for the scored records. A few statistics are
+    released once, and all scores follow from them. `ScoreVault` proves each sensitivity. An ROC
+    curve, a calibration curve and a threshold need a histogram of log-odds in 64 bins by label.
 
     Under ``"zero_out"`` a record of a score becomes null, as in a fit. It counts in the number of
     records and adds nothing to any sum, so that in a share it is half right. A row is null if its
@@ -250,18 +228,16 @@ def private_scores(
 
     Without the histogram all sums may have one draw of noise with delta = 0 (Hardt & Talwar 2010),
     several times less at small delta. Otherwise each has Gaussian noise, with the shares of mu^2
-    that give the least weighted error. The noise of the histogram nearly cancels in sums of bins
-    (the Toeplitz square root of Fichtenberger, Henzinger & Upadhyay 2023). Public numbers decide
-    between the two.
+    that give the least weighted error. Public numbers decide between the two. The noise of the
+    histogram nearly cancels in sums of bins (Fichtenberger, Henzinger & Upadhyay 2023).
 
     Intervals are approximate: of Wilson for accuracy, with the variance of Hanley & McNeil (1982)
     for the AUC. They hold for the population if the records are a random sample that no fit saw.
 
     Examples
     --------
-    >>> from dpglm import DPLogisticRegression
-    >>> from dpglm.datasets import make_census
-    >>> from dpglm.workflow import private_scores, private_train_test_split
+    >>> from dpglm import DPLogisticRegression, make_census
+    >>> from dpglm import private_scores, private_train_test_split
     >>> X, y = make_census(4000, random_state=0)
     >>> X, X_held, y, y_held = private_train_test_split(X, y)
     >>> model = DPLogisticRegression(epsilon=1.0, classes=[0, 1]).fit(X, y)
@@ -269,8 +245,6 @@ def private_scores(
     >>> low, high = scores.accuracy.interval
     >>> 0.6 < low < scores.accuracy.value < high < 0.9
     True
-    >>> scores.privacy_.epsilon(delta=0.0)
-    1.0
     """
     budget = PrivacyBudget(epsilon, delta, neighboring_relation, n_samples_estimate)
     loss_bound = check_number("loss_bound", loss_bound, above=1e-6, at_most=1e6)
@@ -280,19 +254,15 @@ def private_scores(
         # With a private number of records, a record moves the pairs by an unbounded amount.
         known = {n: ("table",) if "pairs" in of else of for n, of in known.items()}
     chosen = _chosen(model, known, scores)
-    needed = [statistic for name in chosen for statistic in known[name]]
 
     def scored(released: Released) -> PrivateScores:
         # A score below the noise level becomes NaN, without a warning.
         with np.errstate(all="ignore"):
             found = {name: _SCORES[name][0](released) for name in chosen}
-        return PrivateScores(
-            classes=released.classes,
-            n_records=released.n_records,
-            privacy_=released.ledger,
-            **found,
-        )
+        n, ledger = released.n_records, released.ledger
+        return PrivateScores(classes=released.classes, n_records=n, privacy_=ledger, **found)
 
+    needed = {statistic for name in chosen for statistic in known[name]}
     return release_statistics(model, X, y, budget, needed, scored, loss_bound)
 
 
@@ -408,23 +378,20 @@ def _calibration_curve(released: Released) -> PrivateCalibrationCurve:
 
 def _threshold(released: Released) -> float:
     table = released.table
-    return float(released.on_scale(table.best_edge(*table.balanced_costs())))
+    return float(released.on_scale(table.best_edge(*(1 / table.totals))))
 
 
 @dataclass(eq=False)
 class PrivateScorer:
     """A scorer for scikit-learn with a cost for each call; made by `make_private_scorer`.
 
-    Attributes
-    ----------
-    ledgers : list of PrivacyLedger
-        Cost of each call, in order, also if it failed after its release. Calls in other
-        processes (``n_jobs``) and of copies are not among them; a `PrivacyOdometer` counts them.
+    ``ledgers`` has the cost of each call, in order, also if it failed after its release. Calls in
+    other processes (``n_jobs``) and of copies are not among them; a `PrivacyOdometer` counts them.
     """
 
     score: str
     settings: dict[str, Any]
-    ledgers: list[PrivacyLedger] = field(default_factory=list, init=False)
+    ledgers: list[PrivacyLedger] = field(default_factory=list, init=False, repr=False)
 
     def __call__(self, estimator: Any, X: Any, y: Any) -> float:
         try:
@@ -445,17 +412,12 @@ class PrivateScorer:
         """
         if not self.ledgers:
             warnings.warn(
-                "No call in this process has paid. Those in others (n_jobs) and of copies are not "
-                "counted here: score inside a PrivacyOdometer, which has the total.",
+                "No call in this process was charged. Those in others (n_jobs) and of copies are "
+                "not counted here: score inside a PrivacyOdometer, which has the total.",
                 PrivacyWarning,
                 stacklevel=2,
             )
         return sum(self.ledgers, 0) or None
-
-    def __repr__(self) -> str:
-        given = ", ".join(f"{name}={value!r}" for name, value in self.settings.items())
-        n = len(self.ledgers)
-        return f"make_private_scorer({self.score!r}, {given})  # each call pays; {n} so far here"
 
 
 def make_private_scorer(score: str, *, epsilon: float, **settings: Any) -> PrivateScorer:
@@ -474,7 +436,12 @@ def make_private_scorer(score: str, *, epsilon: float, **settings: Any) -> Priva
     Returns
     -------
     PrivateScorer
-        With the ``ledgers`` of its calls.
+        With the ``ledgers`` of its calls in this process, and their sum ``privacy_``.
+
+    Raises
+    ------
+    ValueError
+        For another score.
 
     Notes
     -----
@@ -485,8 +452,7 @@ def make_private_scorer(score: str, *, epsilon: float, **settings: Any) -> Priva
     Examples
     --------
     >>> from sklearn.model_selection import cross_val_score
-    >>> from dpglm import DPLogisticRegression
-    >>> from dpglm.datasets import make_census
+    >>> from dpglm import DPLogisticRegression, make_census
     >>> from dpglm.workflow import PrivateKFold, make_private_scorer
     >>> X, y = make_census(2000, random_state=0)
     >>> model = DPLogisticRegression(epsilon=1.0, classes=[0, 1], max_iter=5)

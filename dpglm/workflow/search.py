@@ -19,7 +19,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpglm.checks import check_choice, check_number, is_auto
 from dpglm.estimators.base import Budgeted, PrivateLinearClassifier
-from dpglm.estimators.docs import completed
 from dpglm.estimators.inputs import as_source, resolved_classes, spelled, table_of
 from dpglm.estimators.plan import ledger_of
 from dpglm.exceptions import UtilityWarning
@@ -38,21 +37,21 @@ _SEARCH_FRACTION, _CHOICE_FRACTION = 1 / 3, 0.1
 # A choice on other records reads one in this number, all along a table, which may be sorted.
 _PERIOD = 6
 # Largest expected excess of a candidate's accuracy on the records that it was fitted to.
-_MOST_OPTIMISM = 0.5
+_MAX_OPTIMISM = 0.5
 _SET_BY_SEARCH = ("epsilon", "delta", "neighboring_relation", "n_samples_estimate", "classes")
 
 
 class LabelledRows:
-    """Holds private rows and their labels, and answers how many labels a model predicts.
-
-    Rows that are null records to the model count for none.
-    """
+    """Holds private rows and their labels, and answers how many labels a model predicts."""
 
     def __init__(self, X: Any, y: np.ndarray) -> None:
         self._X, self._y, self.n_records = X, y, len(y)
 
     def n_right(self, model: Any) -> float:
-        """Return how many labels a fitted model predicts; of a fit that failed, None, it is 0."""
+        """Return how many labels a fitted model predicts; of a fit that failed, None, it is 0.
+
+        Rows that are null records to the model count for none.
+        """
         if model is None:
             return 0.0
         with steps_alone():
@@ -74,23 +73,13 @@ class SearchVault(ChoosingVault):
         return self._release_choice(choice, lambda: np.array([*map(self._sums.n_right, models)]))
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class SearchPlan:
     """Releases and cost of a search: made from public facts, before any data.
 
-    Attributes
-    ----------
-    strategy : {"composition", "parallel"}
-        Its accounting: see `PrivateSearchCV`.
-    n_candidates : int
-    budget : PrivacyBudget
-        Budget of the whole search.
-    candidate_mu, final_mu : float
-        Cost of the fit of each candidate, and of the last fit (0 without one).
-    choice_epsilon : float
-        Epsilon of the exponential mechanism.
-    ledger : PrivacyLedger
-        Cost of the whole search.
+    ``strategy`` is ``"composition"`` or ``"parallel"``. The fit of a candidate costs
+    ``candidate_mu``, the last one ``final_mu`` (0 without one), the choice ``choice_epsilon``, and
+    the whole search ``ledger``.
     """
 
     strategy: str
@@ -115,9 +104,6 @@ class SearchPlan:
             f"{where} with epsilon={rounded_up(self.choice_epsilon)}{last}: {self.ledger}"
         )
 
-    def __repr__(self) -> str:
-        return f"<SearchPlan: {self}>"
-
 
 def _of_best(name: str, returned: str) -> Any:
     """Return a method that asks the last fit, where that, or the estimator, has such a method."""
@@ -125,15 +111,14 @@ def _of_best(name: str, returned: str) -> Any:
     def method(search: "PrivateSearchCV", X: Any) -> np.ndarray:
         return getattr(search._best, name)(X)
 
+    def has_method(search: "PrivateSearchCV") -> bool:
+        model = getattr(search, "best_estimator_", search.estimator)
+        return search.refit and hasattr(model, name)
+
     method.__name__, method.__doc__ = name, f"Return {returned}"
-    return available_if(
-        lambda search: (
-            search.refit and hasattr(getattr(search, "best_estimator_", search.estimator), name)
-        )
-    )(method)
+    return available_if(has_method)(method)
 
 
-@completed
 @dataclass(eq=False, repr=False)
 class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     """Search for the best setting of an estimator on private records, within one budget.
@@ -154,19 +139,17 @@ class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimat
     classes : array-like of shape (n_classes,), default=None
         The public label set. ``None`` infers it from y, which assumes that it is public.
     strategy : {"auto", "composition", "parallel"}, default="auto"
-        Accounting of the search. ``"composition"`` fits and compares all candidates on all
-        records. ``"parallel"`` compares them on one record in six and fits them to the others. It
-        charges a record with one of both, and needs a public number of records. ``"auto"`` is
-        composition, unless candidates have a budget so large that they could overfit their records
-        (from about epsilon 30 on, for twelve). A choice on the same records would then mislead.
+        ``"composition"`` fits and compares all candidates on all records. ``"parallel"`` compares
+        them on one record in six and fits them to the others. It charges a record with one of both,
+        and needs a public number of records. ``"auto"`` is composition, unless candidates have a
+        budget so large that they could overfit their records (from about epsilon 30 on, for
+        twelve). A choice on the same records would then mislead.
     search_fraction : float or "auto", default="auto"
         Part of the budget, in mu^2, for the candidates and the choice; ``"auto"`` is a third.
     refit : bool, default=True
         Whether to fit the chosen setting. ``False`` spends everything on the choice.
-    epsilon : float, default=1.0
-        For the whole search, above 0.
-    delta : float, default=1e-6
-        For the whole search, above 0 and below 1.
+    epsilon, delta, neighboring_relation, n_samples_estimate
+        As in `DPLogisticRegression`, for the whole search.
 
     Attributes
     ----------
@@ -175,8 +158,8 @@ class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimat
     best_params_ : dict
     best_index_ : int
         Index of the chosen candidate, with noise.
-    cv_results_ : dict of arrays
-        ``params``, ``param_...`` and ``chosen``, as scikit-learn's. No scores: none was released.
+    cv_results_ : dict
+        ``params`` of all candidates, and which is ``chosen``. No scores: none was released.
     classes_ : ndarray of shape (n_classes,)
     n_features_in_ : int
     plan_ : SearchPlan
@@ -193,17 +176,15 @@ class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimat
     cost ``mu^2 = G mu_c^2 + mu_s^2 + mu_f^2`` in composition. If no record is both fitted and
     compared, they cost ``mu^2 = max(G mu_c^2, mu_s^2) + mu_f^2``. The choice is by the exponential
     mechanism (Dong, Durfee & Rogers 2020, "Optimal differential privacy composition for exponential
-    mechanisms") on the number of right predictions. A record moves this number by 1 for one
-    candidate more than for another, and by 2 if it is replaced. Each fit is charged with its
-    budget. A candidate whose fit fails once it has drawn noise predicts nothing right. An odometer
-    is charged once, with the whole search, before the first release. Steps run in one thread and in
+    mechanisms") on the number of right predictions; see `SearchVault`.
+
+    A candidate whose fit fails once it has drawn noise predicts nothing right. An odometer is
+    charged once, with the whole search, before the first release. Steps run in one thread and in
     silence. A step that fits privately is refused: pass a frozen fit of it.
 
     Examples
     --------
-    >>> from dpglm import DPLogisticRegression
-    >>> from dpglm.datasets import make_census
-    >>> from dpglm.workflow import PrivateSearchCV
+    >>> from dpglm import DPLogisticRegression, PrivateSearchCV, make_census
     >>> X, y = make_census(5000, random_state=0)
     >>> search = PrivateSearchCV(
     ...     DPLogisticRegression(), {"clip_schedule": [0.1, 1.0]}, epsilon=1.0, classes=[0, 1]
@@ -212,8 +193,6 @@ class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimat
     composition: 2 candidates of epsilon=... each, compared on the same records with epsilon=...
     >>> search = search.fit(X, y)
     >>> search.best_params_ in [{"clip_schedule": 0.1}, {"clip_schedule": 1.0}]
-    True
-    >>> search.privacy_ == search.plan(*X.shape).ledger
     True
     """
 
@@ -224,6 +203,10 @@ class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimat
     strategy: str = "auto"
     search_fraction: float | str = "auto"
     refit: bool = True
+    epsilon: float = 1.0
+    delta: float = 1e-6
+    neighboring_relation: str = "zero_out"
+    n_samples_estimate: int | None = None
 
     def plan(self, n_samples: int, n_features: int, n_classes: int = 2) -> SearchPlan:
         """Return what a fit would release and spend, without any data.
@@ -274,7 +257,7 @@ class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimat
         X, y = utils.indexable(X, y)
         settings = self._settings()
         # Also those rows that only the choice reads: an error must come before anything is charged.
-        widths = [_width(self._configured(setting, 1.0, epsilon=1.0), X, y) for setting in settings]
+        widths = [_width(self._configured(setting), X, y) for setting in settings]
         y = utils.column_or_1d(y, warn=True)
         if self._declared() is None:
             check_classification_targets(y)
@@ -302,24 +285,21 @@ class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimat
                 (utils._safe_indexing(X, np.flatnonzero(rows)), y[rows])
                 for rows in (~others, others)
             )
-        own = {"classes": classes.tolist()}
+        own = {"classes": classes.tolist(), "epsilon": self._epsilon_of(plan.candidate_mu)}
         with warnings.catch_warnings():
             # That a candidate has learned little says nothing of the last fit.
             for kind in (UtilityWarning, ConvergenceWarning):
                 warnings.simplefilter("ignore", kind)
-            candidates = (self._configured(s, plan.candidate_mu, **own) for s in settings)
-            models = [_fitted(candidate, *to_fit) for candidate in candidates]
+            models = [_fitted(self._configured(setting, **own), *to_fit) for setting in settings]
         event, rows = SelectionEvent(plan.choice_epsilon), LabelledRows(*to_compare)
         vault = SearchVault(rows, [(event, 1)], plan.budget, entropy_source())
         best = vault.choose_model(models, plan.choice_epsilon)
         vault.check_unbroken()
-        names = dict.fromkeys(name for setting in settings for name in setting)
-        results = {f"param_{name}": _column(settings, name) for name in names}
-        results |= {"params": settings, "chosen": np.arange(len(settings)) == best}
+        results = {"params": settings, "chosen": np.arange(len(settings)) == best}
         found = {"best_index_": best, "best_params_": settings[best], "cv_results_": results}
         if self.refit:
-            last = self._configured(settings[best], plan.final_mu, **own)
-            found["best_estimator_"] = _fit(last, X, y)
+            own["epsilon"] = self._epsilon_of(plan.final_mu)
+            found["best_estimator_"] = _fit(self._configured(settings[best], **own), X, y)
         return found
 
     predict = _of_best("predict", "what ``best_estimator_`` predicts, shape (n_samples,).")
@@ -353,18 +333,18 @@ class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimat
         return tags
 
     def _settings(self) -> list[dict[str, Any]]:
+        """Return the settings of all candidates, checked."""
         grid = self.param_grid
         settings = list(grid if isinstance(grid, ParameterSampler) else ParameterGrid(grid))
         if not settings:
             raise ValueError(f"param_grid={grid!r} has no setting: give one at least, or {{}}.")
         prefix, _ = _private_step(self.estimator)
-        fixed = {prefix + name for name in _SET_BY_SEARCH}
-        for setting in settings:
-            for name in fixed.intersection(setting):
-                raise ValueError(
-                    f"param_grid varies {name}: the budget and the public facts are those of the "
-                    "whole search. Pass them to PrivateSearchCV."
-                )
+        varied = {name for setting in settings for name in setting}
+        for name in varied.intersection(prefix + fixed for fixed in _SET_BY_SEARCH):
+            raise ValueError(
+                f"param_grid varies {name}: the budget and the public facts are those of the "
+                "whole search. Pass them to PrivateSearchCV."
+            )
         return settings
 
     def _plan(
@@ -380,7 +360,7 @@ class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimat
         search_mu, final_mu = budget.mu * math.sqrt(share), budget.mu * math.sqrt(1 - share)
         fits_mu = search_mu * math.sqrt(1 - _CHOICE_FRACTION)
         choice_mu = search_mu * math.sqrt(_CHOICE_FRACTION)
-        strategy = self._resolved_way(
+        strategy = self._resolved_strategy(
             2 / budget.sensitivity(1.0) * fits_mu / math.sqrt(n_candidates)
         )
         if strategy == "parallel":
@@ -404,8 +384,7 @@ class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimat
         whole = replace(
             whole, events=(*whole.events, *last), assumptions=(*assumptions, *whole.assumptions)
         )
-        # Judge the steps only: epsilon=inf was asked for.
-        models = [self._configured(setting, 1.0, epsilon=1.0) for setting in settings]
+        models = [self._configured(setting) for setting in settings]
         return SearchPlan(
             strategy=strategy,
             n_candidates=n_candidates,
@@ -416,7 +395,7 @@ class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimat
             ledger=stated(whole, findings_of(models), stacklevel=4),
         )
 
-    def _resolved_way(self, replaced_mu: float) -> str:
+    def _resolved_strategy(self, replaced_mu: float) -> str:
         """Return the strategy, if candidates on all records have this mu under ``"replace_one"``.
 
         A model is more often right on the records of its fit than on others. On average the excess
@@ -426,18 +405,17 @@ class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimat
         private_n = self.neighboring_relation == "add_or_remove_one"
         if self.strategy == "parallel" and private_n:
             raise ValueError(
-                "strategy='parallel' takes records by their position, and under "
-                "'add_or_remove_one' one "
-                "record more moves all others; use strategy='composition'."
+                "strategy='parallel' takes records by their position. Under 'add_or_remove_one' "
+                "one record more moves all others: use strategy='composition'."
             )
         if self.strategy != "auto":
             return self.strategy
-        apart = gdp_delta(replaced_mu, 0.0) > _MOST_OPTIMISM and not private_n
+        apart = gdp_delta(replaced_mu, 0.0) > _MAX_OPTIMISM and not private_n
         return "parallel" if apart else "composition"
 
     def _plan_of(self, setting: dict, mu: float, n_samples: int, width: int, n_classes: int) -> Any:
         """Return the plan of one fit, which is charged in mu."""
-        _, last = _private_step(self._configured(setting, mu))
+        _, last = _private_step(self._configured(setting, epsilon=self._epsilon_of(mu)))
         try:
             plan = last.plan(n_samples, width, n_classes)
             if plan.ledger.seeded:
@@ -446,9 +424,8 @@ class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimat
                 )
             if plan.ledger.privacy_unit != "row":
                 raise ValueError(
-                    "max_contributions: labels are counted by rows, not by persons; choose a "
-                    "setting "
-                    "on public rows, or leave max_contributions=None if each row is a person."
+                    "labels are counted by rows, and not by groups of rows: choose a setting on "
+                    "public rows, or leave max_contributions=None if each row is a record."
                 )
             if (cost := plan.ledger.mu()) > mu:
                 raise ValueError(
@@ -462,16 +439,23 @@ class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimat
     def _declared(self) -> Any:
         return _private_step(self.estimator)[1].classes if self.classes is None else self.classes
 
-    def _configured(self, setting: dict[str, Any], mu: float, **given: Any) -> Any:
-        """Return a copy of the estimator with this setting and a budget of this mu."""
-        model = clone(self.estimator).set_params(**clone(setting, safe=False))
-        epsilon = given.get("epsilon", gdp_epsilon(mu, self.delta))
+    def _epsilon_of(self, mu: float) -> float:
+        """Return the epsilon of a fit that costs this mu, at the delta of the search."""
+        epsilon = gdp_epsilon(mu, self.delta)
         if not epsilon:
             raise ValueError(
                 f"delta={self.delta:g} alone pays for each fit of this search; choose it far below "
                 "one over the number of records, such as 1e-6."
             )
-        own = asdict(self._budget()) | {"epsilon": epsilon, "classes": self._declared(), **given}
+        return epsilon
+
+    def _configured(self, setting: dict[str, Any], **own: Any) -> Any:
+        """Return a copy of the estimator with this setting and parameters of its private step.
+
+        The epsilon is 1 if none is given: some finite one, where only steps are looked at.
+        """
+        model = clone(self.estimator).set_params(**clone(setting, safe=False))
+        own = asdict(self._budget()) | {"epsilon": 1.0, "classes": self._declared()} | own
         prefix, last = _private_step(model)
         for step, part in parts_of(model):
             if pays(part) and part is not last:
@@ -524,12 +508,3 @@ def _fitted(model: Any, X: Any, y: np.ndarray) -> Any:
         if not hasattr(error, "privacy_ledger"):
             raise
         return None
-
-
-def _column(settings: list[dict[str, Any]], name: str) -> np.ma.MaskedArray:
-    """Return the values of a parameter, masked where a setting leaves it alone."""
-    column = np.ma.masked_all(len(settings), dtype=object)
-    for i, setting in enumerate(settings):
-        if name in setting:
-            column[i] = setting[name]
-    return column
