@@ -54,8 +54,8 @@ def _shown(value: float | date) -> str:
     return f"{value:.15g}" if isinstance(value, float) else value.isoformat()
 
 
-class _Facts:
-    """Public facts, checked; those that differ from the defaults are shown and written."""
+class _Described:
+    """Public fields, checked; those that differ from the defaults are shown and written."""
 
     _what: ClassVar[str] = "column"
 
@@ -87,10 +87,9 @@ class _Facts:
         """Yield what a person who may see the rows should know of them."""
         yield from ()
 
-    def _set(self, **values: Any) -> None:
-        for name, value in values.items():
-            # A frozen dataclass can be set in this way only.
-            object.__setattr__(self, name, value)
+    def _set(self, field: str, value: Any) -> None:
+        # A frozen dataclass can be set in this way only.
+        object.__setattr__(self, field, value)
 
     def _demand(self, is_right: bool, fields: str, advice: str) -> None:
         if not is_right:
@@ -102,18 +101,24 @@ class _Facts:
         known = isinstance(value, (str, bool)) and value in choices
         self._demand(known, field, f"choose one of {list(choices)}")
 
-    def _finite(self, field: str) -> None:
-        number = _number(getattr(self, field))
-        self._demand(number is not None, field, "give a finite public number")
-        self._set(**{field: number})
+    def _convert(self, field: str, convert: Callable[[Any], Any], advice: str) -> None:
+        """Replace a field by what a function returns of it, unless that is None."""
+        value = convert(getattr(self, field))
+        self._demand(value is not None, field, advice)
+        self._set(field, value)
 
-    def _list(self, field: str, least: int = 1, in_order: bool = True) -> None:
-        """Make a field a tuple of distinct str, int or bool of one type."""
+    def _list(self, field: str) -> list[Any]:
+        """Return the elements of a field that must be a list, as Python's own types."""
         given = getattr(self, field)
         is_list = isinstance(given, Iterable) and not isinstance(given, str)
         self._demand(is_list, field, "give a list")
         values = [v.item() if isinstance(v, np.generic) else v for v in given]
-        self._set(**{field: values})
+        self._set(field, values)
+        return values
+
+    def _choices(self, field: str, least: int = 1, in_order: bool = True) -> None:
+        """Make a field a tuple of distinct str, int or bool of one type."""
+        values = self._list(field)
         types = {type(value) for value in values}
         alike = len(types) == 1 and types <= {str, int, bool}
         self._demand(alike, field, "list values that are all strings, all integers or all booleans")
@@ -127,10 +132,10 @@ class _Facts:
         rising = isinstance(values[0], str) or values == sorted(values)
         self._demand(rising or not in_order, field, "list numbers in rising order")
         self._demand(len(values) >= least, field, "list at least two")
-        self._set(**{field: tuple(values)})
+        self._set(field, tuple(values))
 
 
-class Column(_Facts):
+class Column(_Described):
     """A kind of column; subclasses say how its raw values become `numbers`, and those a block."""
 
     # The largest squared norm of a row of its block.
@@ -180,8 +185,8 @@ class Column(_Facts):
 class Quantity(Column):
     """A column with an order and public bounds, encoded by where a value is between them.
 
-    Subclasses have `bounds`, and `read`, which returns a number for each raw value: NaN for those
-    missing and inf for what is none.
+    Subclasses have `bounds`, and `read`, which returns a number for each raw value, NaN for a
+    missing one and inf for any other.
     """
 
     integer, scale, linear_width, out_of_bounds, n_segments = True, "linear", 1.0, "clip", 1
@@ -219,12 +224,11 @@ class Quantity(Column):
         Notes
         -----
         With one segment the value is the position u. With 2^L segments, the first value is
-        ``u - 1/2``. Each level l < L adds one value: the hat function of height ``2^(-l-1)`` over
-        the part, of 2^l equal ones, that contains u. Together they span the functions linear
-        between the edges. All values are then multiplied by `height`. Heights of ``2^(-l/2-1)``
-        would equal ramps, one for each segment, up to a rotation (P. Levy's construction of the
-        Brownian motion): ridge and noise then shrink the term to a walk with equal steps. Smaller
-        heights shrink the finer levels more.
+        ``u - 1/2``, and each level l < L adds one: the hat function of height ``2^(-l-1)`` over the
+        part, of 2^l equal ones, that contains u. All values are multiplied by `height`. Together
+        they span the functions linear between the edges. Heights of ``2^(-l/2-1)`` would equal
+        ramps, one for each segment, up to a rotation (P. Levy's construction of the Brownian
+        motion). Smaller ones let ridge and noise shrink the finer levels more.
 
         A special or missing value has a 1 in its own column and zeros in the others, as its meaning
         does not depend on its place. A straight line is at 1/2 there.
@@ -300,34 +304,28 @@ class Quantity(Column):
 
         Notes
         -----
-        With one segment, u is in [0, 1], so u^2 <= 1. Otherwise let a = abs(u - 1/2), which is at
-        most 1/2. Divided by the squared height, the first value and the one of level 0 give
-        ``a^2 + (1/2 - a)^2``. This sum is convex in a and 1/4 at both ends, so at most 1/4. The
-        value of level l is at most 2^(-l-1), and a row has one of each level: 4^(-l) / 4 at most.
-
-        A special or missing value gives a 1, and in addition 1/2 if the term is a straight line.
-        A row is of one kind or of the other: the bound is the larger of the two.
+        With one segment, u is in [0, 1], so u^2 <= 1. Otherwise let a = abs(u - 1/2) <= 1/2. Over
+        the squared height, the first value and that of level 0 give ``a^2 + (1/2 - a)^2``, which is
+        convex in a and 1/4 at both ends, so at most 1/4. The value of level l is at most 2^(-l-1),
+        and a row has one of each level: 4^(-l) / 4 at most. A special or missing value gives a 1,
+        and 1/2 more on a straight line. A row is of one kind or the other: take the larger bound.
         """
         levels = range(self._n_parts.bit_length() - 1)
         curve = self.height**2 / 4 * sum(4.0**-level for level in levels) if levels else 1.0
         alone = bool(self.special_values) or self.missing == "indicator"
         return max(curve, alone * (1.0 if levels else 1.25))
 
-    def _check_intervals(self) -> None:
+    def _check_term(self, as_value: Callable[[Any], Any], advice: str) -> None:
+        """Check the segments, and make the special values what a function returns of each."""
         n = self._n_parts
         is_power = type(n) is int and 1 <= n <= _MOST_INTERVALS and n & (n - 1) == 0
         self._demand(is_power, "n_segments", f"give a power of two from 1 to {_MOST_INTERVALS}")
-        self._finite("height")
+        self._convert("height", _number, "give a finite public number")
         self._demand(0 < self.height <= 1e6, "height", "give a number above 0 and at most 1e6")
-
-    def _check_special_values(self, as_value: Callable[[Any], Any], advice: str) -> None:
-        """Make the field a tuple of what a function returns of each value, None where it is bad."""
-        given = self.special_values
-        is_list = isinstance(given, Iterable) and not isinstance(given, str)
-        self._demand(is_list, "special_values", "give a list")
-        values = tuple(map(as_value, given))
-        self._demand(None not in values, "special_values", advice)
-        self._set(special_values=values)
+        self._choose("out_of_bounds", "clip", "missing")
+        values = tuple(map(as_value, self._list("special_values")))
+        self._demand(None not in values, "special_values", f"list {advice}")
+        self._set("special_values", values)
         rising = all(a < b for a, b in pairwise(values))
         self._demand(rising, "special_values", "list distinct values in rising order")
 
@@ -359,22 +357,21 @@ class NumericColumn(Quantity):
     integer : bool, default=False
         Whether all values are whole numbers.
     missing : None, "indicator" or float
-        Treatment of missing values. None raises an error. "indicator" adds a column, and the
-        number is then in the middle of its range. A number is a public constant within the bounds.
+        Treatment of missing values: an error, a column of their own (where the number is in the
+        middle of its range), or a public constant within the bounds.
     out_of_bounds : {"clip", "missing"}, default="clip"
         Treatment of values outside the bounds: the nearest bound, or missing (codes such as -999).
     n_segments : int, optional
-        With 1 the column is one number in [0, 1], and its term in the score is a straight line.
-        With 2, 4, ... up to 256 it is encoded as this number of columns. Its term is then piecewise
-        linear, between edges at equal distances on the scale of the column. By default a schema
-        chooses (`Schema.additive`); a column without a schema has 1.
+        1, for one encoded number in [0, 1] and a straight line in the score, or 2, 4, ... up to
+        256, for this number of columns and a piecewise-linear term, with edges at equal distances
+        on the scale. By default a schema chooses (`Schema.additive`).
     height : float, default=4.0
-        Factor of the encoded columns if there are two or more segments. A larger factor lets noise
-        and a penalty bend the term less, and gives rows larger norms.
+        Factor of the columns of two or more segments. A larger factor lets noise and a penalty bend
+        the term less, and gives rows larger norms.
     special_values : sequence of float, default=()
-        Numbers in rising order whose meaning is not their size: a zero that means none, a top
-        code, a code such as -999. Each has a column of its own, as a category has, and no place
-        between the bounds; it may lie outside of them. They must be public.
+        Public numbers in rising order whose meaning is not their size: a zero that means none, a
+        top code, a code such as -999. Each has a column of its own, and no place between the
+        bounds; it may lie outside of them.
 
     Examples
     --------
@@ -401,26 +398,23 @@ class NumericColumn(Quantity):
     _kind = "a finite number"
 
     def _check(self) -> None:
-        self._finite("lower")
-        self._finite("upper")
+        for field in ("lower", "upper", "linear_width"):
+            self._convert(field, _number, "give a finite public number")
         apart = 0 < self.upper - self.lower < math.inf
         self._demand(apart, "lower upper", "give bounds with lower < upper and a finite difference")
         self._choose("scale", "linear", "asinh")
-        self._finite("linear_width")
         self._demand(self.linear_width > 0, "linear_width", "give a number above 0")
-        self._check_intervals()
         lower, upper = self._scaled(np.array(self.bounds))
         apart = 0 < upper - lower < math.inf
         self._demand(
             apart, "lower upper scale linear_width", "give bounds of another distance in units"
         )
-        self._check_special_values(_number, "list finite numbers")
+        self._check_term(_number, "finite numbers")
         self._choose("integer", False, True)
-        self._choose("out_of_bounds", "clip", "missing")
         if self.has_constant:
             constant = "a number within the bounds, or a special value"
             self._check_missing(not isinstance(self.missing, str), constant)
-            self._finite("missing")
+            self._convert("missing", _number, "give a finite public number")
             self._check_missing(not self.is_outside(np.array(self.missing)), constant)
 
     @property
@@ -464,17 +458,15 @@ class DateColumn(Quantity):
     _kind = "a date (written YYYY-MM-DD, if it is text)"
 
     def _check(self) -> None:
-        for field in ("first", "last", *(["missing"] * self.has_constant)):
-            found = _date(getattr(self, field))
-            self._check_missing(field != "missing" or found, "a public day as YYYY-MM-DD")
-            self._demand(found is not None, field, "give a public day as YYYY-MM-DD")
-            self._set(**{field: found})
+        for field in ("first", "last"):
+            self._convert(field, _date, "give a public day as YYYY-MM-DD")
         self._demand(self.first < self.last, "first last", "give days with first < last")
-        self._check_intervals()
-        self._check_special_values(_date, "list public days as YYYY-MM-DD")
-        self._choose("out_of_bounds", "clip", "missing")
-        inside = self.has_constant and not self.is_outside(np.array(day(self.missing)))
-        self._check_missing(inside, "a day from first to last, or a special value")
+        self._check_term(_date, "public days as YYYY-MM-DD")
+        if self.has_constant:
+            self._check_missing(_date(self.missing) is not None, "a public day as YYYY-MM-DD")
+            self._set("missing", _date(self.missing))
+            inside = not self.is_outside(np.array(day(self.missing)))
+            self._check_missing(inside, "a day from first to last, or a special value")
 
     @property
     def bounds(self) -> tuple[float, float]:
@@ -550,7 +542,7 @@ class OrdinalColumn(_Ranked):
     _also_missing = ", or values that are not listed"
 
     def _check(self) -> None:
-        self._list("categories", least=2, in_order=False)
+        self._choices("categories", least=2, in_order=False)
         self._check_missing(self.missing in self.categories, "one of the categories")
 
     def remarks(self, raw: Raw) -> Iterator[str]:
@@ -585,7 +577,7 @@ class CategoricalColumn(Column):
     missing: Any = None
 
     def _check(self) -> None:
-        self._list("categories")
+        self._choices("categories")
         self._choose("handle_unknown", "zeros", "indicator")
         self._check_missing(self.missing in self.categories, "one of the categories")
 
@@ -686,7 +678,7 @@ class TextColumn(Column):
 
 
 @dataclass(frozen=True, repr=False)
-class Target(_Facts):
+class Target(_Described):
     """The label column and its public label set.
 
     Parameters
@@ -707,7 +699,7 @@ class Target(_Facts):
     _what = "target"
 
     def _check(self) -> None:
-        self._list("labels", least=2)
+        self._choices("labels", least=2)
 
     def remarks(self, raw: Raw) -> Iterator[str]:
         places = Places(self.labels)

@@ -1,8 +1,7 @@
 """Features computed from public facts: fitting them reads names of columns and no row."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import wraps
 from itertools import pairwise
 from typing import Any, Self
 
@@ -15,8 +14,27 @@ from dpglm.schema.columns import Column, TextColumn
 from dpglm.schema.values import check_names, is_dask, read_columns, validated, with_max_row_norm
 
 
+class _RowEncoder(TransformerMixin, BaseEstimator):
+    """What scikit-learn wraps, so that `set_output` changes arrays to data frames."""
+
+    def transform(self, X: Any) -> Any:
+        if is_dask(X):
+            return X.map_partitions(self._frame, meta=self._frame(X._meta))
+        raw, columns = read_columns(X, self.schema.feature_names), self.schema.encoded_columns
+        numbers = {c.name: c.numbers(raw[c.name]) for c in columns}
+        return encode(columns, numbers, self.sparse_output)
+
+    def _frame(self, part: Any) -> Any:
+        """Encode a partition of a Dask data frame."""
+        import pandas as pd
+
+        rows = SchemaEncoder(self.schema).transform(part)
+        frame = pd.DataFrame(rows, index=part.index, columns=self.get_feature_names_out())
+        return with_max_row_norm(frame, self.schema.max_row_norm(fit_intercept=False))
+
+
 @dataclass(eq=False, repr=False)
-class SchemaEncoder(TransformerMixin, BaseEstimator):
+class SchemaEncoder(_RowEncoder):
     """Encode a raw table by its schema: ``schema.transformer()`` returns one.
 
     Fitting reads the names of the columns and nothing of the rows, and what a row becomes depends
@@ -40,8 +58,8 @@ class SchemaEncoder(TransformerMixin, BaseEstimator):
     category, then one for each free-text column. Within these, the order is that of the schema.
 
     Encoded rows carry the public bound on their norms, `Schema.max_row_norm`, to the estimator of
-    the same pipeline. Arrays, CSR matrices and data frames of pandas and Dask carry the bound. So
-    do rows picked from an array or a data frame, as in cross-validation.
+    the same pipeline: arrays, CSR matrices, data frames of pandas and Dask, and rows picked from
+    them as in cross-validation.
 
     Examples
     --------
@@ -88,36 +106,14 @@ class SchemaEncoder(TransformerMixin, BaseEstimator):
             If a value is none that its column may hold, or is missing and no policy of the column
             says what that means. The error names the column and the row, never the value.
         """
-        if is_dask(X):
-            return X.map_partitions(self._frame, meta=self._frame(X._meta))
-        raw, columns = read_columns(X, self.schema.feature_names), self.schema.encoded_columns
-        numbers = {c.name: c.numbers(raw[c.name]) for c in columns}
-        return encode(columns, numbers, self.sparse_output)
+        # After scikit-learn's wrapper, which makes a data frame if `set_output` asked for one.
+        rows = super().transform(X)
+        return with_max_row_norm(rows, self.schema.max_row_norm(fit_intercept=False))
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """Return the names of the encoded columns."""
         blocks = (column.encoded_names for column in self.schema.encoded_columns)
         return np.array([name for block in blocks for name in block], dtype=object)
-
-    def _frame(self, part: Any) -> Any:
-        """Encode a partition of a Dask data frame."""
-        import pandas as pd
-
-        rows = SchemaEncoder(self.schema).transform(part)
-        frame = pd.DataFrame(rows, index=part.index, columns=self.get_feature_names_out())
-        return with_max_row_norm(frame, self.schema.max_row_norm(fit_intercept=False))
-
-
-def _with_bound(transform: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(transform)
-    def bounded(self: SchemaEncoder, X: Any) -> Any:
-        return with_max_row_norm(transform(self, X), self.schema.max_row_norm(fit_intercept=False))
-
-    return bounded
-
-
-# Around scikit-learn's own wrapper, which makes the data frame that `set_output` asked for.
-SchemaEncoder.transform = _with_bound(SchemaEncoder.transform)  # type: ignore[method-assign]
 
 
 def encode(
