@@ -1,29 +1,39 @@
 """The noise, iterations, epochs, accuracy and intervals of a budget, before any data."""
 
 import math
+import warnings
+from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import brentq
 from scipy.special import expit, ndtr, ndtri
+from sklearn.base import BaseEstimator, clone
+from sklearn.linear_model import LogisticRegression
+from sklearn.utils import check_random_state, check_X_y
 
 from dpglm.checks import check_number, check_whole
+from dpglm.datasets import chances_with, draw_rows
 from dpglm.estimators.debiasing import NORMAL, squared_bound
 from dpglm.estimators.plan import PrivacyPlan, gradient_event
 from dpglm.losses import Logistic
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.calibration import calibrated_multipliers, crossing, longest_run
 from dpglm.privacy.events import sampled_event
-from dpglm.privacy.gaussian import GaussianEvent, gdp_mu
+from dpglm.privacy.gaussian import GaussianEvent, gdp_epsilon, gdp_mu
 from dpglm.privacy.ledger import PrivacyLedger
-
-__all__ = ["ExpectedStandardErrors", "PrivacyCalculator", "expected_accuracy", "expected_errors"]
+from dpglm.privacy.noise import seeded_noise
 
 # A ledger needs a reporting delta, even if it is not used.
 _ANY_DELTA = 1e-6
 # Tolerance of searches, and largest absolute log-odds.
 _TOLERANCE, _LARGEST_ODDS = 1e-6, 1e4
+# Most records that are fitted: if there are more, this number represents all.
+_MOST_FITTED = 20_000
+# Logarithms of the spread of scores: where all labels are alike, and where none is in doubt.
+_FACTORS = -6.0, 8.0
 
 
 @dataclass(frozen=True)
@@ -155,48 +165,219 @@ class PrivacyCalculator:
                 check_number(name, value, above=0, below=1 if name == "delta" else math.inf)
 
 
-def expected_accuracy(plan: PrivacyPlan, *, accuracy: float, majority: float = 0.5) -> float:
-    """Return the expected accuracy of a planned fit, from theory.
+class ExpectedAccuracy(NamedTuple):
+    """Accuracy with and without privacy, and the standard error of the difference."""
+
+    private: float
+    not_private: float
+    standard_error: float
+
+
+class ExpectedStandardErrors(NamedTuple):
+    """Standard errors of coefficients due to the draw of the records, and to the noise.
+
+    Numbers, or arrays with the names of their parameters; NaN for what will be suppressed.
+    """
+
+    sampling: Any
+    privacy: Any
+    n_samples: int
+    names: list[str] | None = None
+
+    def width(self, level: float = 0.95) -> Any:
+        """Return the widths of intervals."""
+        return 2 * ndtri((1 + level) / 2) * np.hypot(self.sampling, self.privacy)
+
+    def n_samples_for(self, width: float, level: float = 0.95) -> Any:
+        """Return the number of records for intervals of this width, with the same budget.
+
+        The first error falls with the root of this number, the second in proportion to it.
+        """
+        wanted = np.square(width / (2 * ndtri((1 + level) / 2)))
+        first = self.n_samples * np.square(self.sampling)
+        second = np.square(self.n_samples * self.privacy)
+        return (first + np.sqrt(np.square(first) + 4 * second * wanted)) / (2 * wanted)
+
+
+def expected_accuracy(
+    estimator: BaseEstimator,
+    X: Any = None,
+    y: Any = None,
+    *,
+    n_samples: int,
+    accuracy: float,
+    n_features: int | None = None,
+    majority: float = 0.5,
+    n_repeats: int = 5,
+    random_state: Any = None,
+) -> ExpectedAccuracy:
+    """Return what accuracy to expect of a private fit: by simulation on public rows, or by theory.
 
     Parameters
     ----------
-    plan : PrivacyPlan
-        A plan of `DPLogisticRegression` for two classes, with the default `FullPreconditioner`.
+    estimator : estimator
+        A linear classifier of this package with its budget; cloned, never fitted. Theory is for
+        `DPLogisticRegression` with two classes and `FullPreconditioner`.
+    X : array-like of shape (n_rows, n_features), optional
+        PUBLIC rows, as for `UtilityGraph.run`: a sample, or those of `sample_from_schema`. About
+        thirty for each column are enough. Without them, the answer is that of theory.
+    y : array-like of shape (n_rows,), optional
+        Their labels, of which each should be as frequent as in the private data.
+    n_samples : int
+        Number of records of the PRIVATE data to come.
     accuracy : float
-        A guess of the accuracy without privacy.
+        A guess of the best accuracy without privacy: above the share of the most frequent label.
+    n_features : int, optional
+        Number of encoded columns; theory needs it.
     majority : float, default=0.5
-        A guess of the fraction of the more frequent label, below `accuracy`. The result is no
-        lower.
+        For theory, a guess of the share of the more frequent label.
+    n_repeats : int, default=5
+        Simulated fits, each to labels of its own.
+    random_state : int, RandomState instance or None, default=None
+        Seed of labels and noise.
 
     Returns
     -------
-    float
+    ExpectedAccuracy
+        Named tuple of ``private``, ``not_private`` and ``standard_error`` of their difference. By
+        theory the second is the guess, and the third is 0.
 
     Raises
     ------
     ValueError
-        If the plan is another, or unless ``0.5 <= majority < accuracy < 1``.
+        If a number is out of range, no model of the rows has that accuracy, or there is no theory.
 
     Notes
     -----
-    The model has d whitened columns of equal weight, rows of norm sqrt(d), and normal log-odds with
-    the `accuracy` and `majority`. A clipping norm of ``c sqrt(d)`` then clips residuals at c. So
-    the iterates are known except for noise: slope and intercept follow the mean gradient at the
-    steps of the plan. In every other direction, noise decays with the mean curvature. The average
-    has noise of standard deviation s in each column, which adds ``s sqrt(d)`` to a score. The
-    accuracy is that of the sign.
+    *Simulation.* The truth is a logistic model in the direction of one that is fitted to the rows,
+    its log-odds scaled to `accuracy`. Each fit gets the rows repeated to `n_samples`, with labels
+    drawn anew, so that a small sample is not memorised. More than 20,000 records are represented by
+    20,000 and the same n mu. Rows of a schema do not show how separate the classes are.
 
-    The model ignores noise in the basis, and columns below the noise level. On real tables its
-    error was up to 0.8 points, and 7 with skewed columns (see the page on planning).
-    `dpglm.study.simulated_accuracy` needs public rows and is more exact.
+    *Theory.* The model has d whitened columns of equal weight, rows of norm sqrt(d), and normal
+    log-odds with the `accuracy` and `majority`. A clipping norm of ``c sqrt(d)`` then clips
+    residuals at c. Slope and intercept follow the mean gradient at the steps of the plan. In every
+    other direction, noise decays with the mean curvature. Noise of standard deviation s in each
+    column adds ``s sqrt(d)`` to a score, of which the accuracy is that of the sign. The theory
+    ignores noise in the basis, and columns below the noise level. On real tables its error was up
+    to 0.8 points, and 7 with skewed columns (see the page on planning).
 
     Examples
     --------
     >>> from dpglm import DPLogisticRegression
-    >>> plan = DPLogisticRegression(epsilon=0.1).plan(n_samples=39_000, n_features=107)
-    >>> round(expected_accuracy(plan, accuracy=0.852, majority=0.76), 3)
+    >>> from dpglm.datasets import make_census
+    >>> from dpglm.study import expected_accuracy
+    >>> model = DPLogisticRegression(epsilon=0.1)
+    >>> guess = {"n_samples": 39_000, "accuracy": 0.852}
+    >>> round(expected_accuracy(model, n_features=107, majority=0.76, **guess).private, 3)
     0.839
+    >>> public = make_census(1000, random_state=0)
+    >>> found = expected_accuracy(model, *public, n_repeats=1, random_state=0, **guess)
+    >>> found.private < found.not_private < 0.852
+    True
     """
+    if X is None:
+        plan = _plan_of_two_classes(estimator, n_samples, n_features)
+        return ExpectedAccuracy(_accuracy_in_theory(plan, accuracy, majority), accuracy, 0.0)
+    X, y = check_X_y(X, y, dtype=[np.float64, np.float32])
+    chances, own, draws = _simulation(estimator, X, y, n_samples, accuracy, n_repeats, random_state)
+    exact = LogisticRegression(C=np.inf, max_iter=1000)
+    found = []
+    for rows, labels, seed in draws:
+        with warnings.catch_warnings(action="ignore"), seeded_noise(seed):
+            predicted = [model.fit(X[rows], labels).predict(X) for model in (own, exact)]
+        places = [np.searchsorted(own.classes, some) for some in predicted]
+        found.append([chances[np.arange(len(y)), place].mean() for place in places])
+    error = np.std(np.diff(found), ddof=1) / math.sqrt(n_repeats) if n_repeats > 1 else math.nan
+    return ExpectedAccuracy(*np.mean(found, axis=0).tolist(), float(error))
+
+
+def expected_errors(
+    estimator: BaseEstimator,
+    X: Any = None,
+    y: Any = None,
+    *,
+    n_samples: int,
+    accuracy: float,
+    schema: Any = None,
+    n_features: int | None = None,
+    majority: float = 0.5,
+    spread: float = 0.3,
+    rarest: float = 0.1,
+    n_repeats: int = 3,
+    random_state: Any = None,
+) -> ExpectedStandardErrors:
+    """Return the standard errors to expect: of each parameter by simulation, or of one by theory.
+
+    Parameters
+    ----------
+    estimator : DPLogisticRegression
+        With its budget and an ``inference_fraction``; cloned, never fitted.
+    X, y, n_samples, accuracy, n_features, majority, random_state
+        As in `expected_accuracy`.
+    schema : Schema, optional
+        Schema that encoded the rows, as for `DPLogisticRegression.inference`.
+    spread : float, default=0.3
+        For theory, the standard deviation of the column given the others: 0.29 for uniform numbers
+        in [0, 1], ``sqrt(s (1 - s))`` for a fraction s of ones.
+    rarest : float, default=0.1
+        For theory, the least mean square of all columns, which are in [0, 1]: for a category its
+        frequency. All columns are taken to be in the model, as correlated as `spread` implies.
+    n_repeats : int, default=3
+        Simulated fits.
+
+    Returns
+    -------
+    ExpectedStandardErrors
+        Named tuple of ``sampling`` and ``privacy``, ``n_samples`` and ``names``, with the methods
+        ``width(level)`` and ``n_samples_for(width, level)``. By simulation, arrays of the medians
+        of the fits: NaN for parameters that were suppressed in half of them or more.
+
+    Raises
+    ------
+    ValueError
+        As `expected_accuracy`, and if the budget is too small for intervals.
+
+    Examples
+    --------
+    >>> from dpglm import DPLogisticRegression
+    >>> from dpglm.study import expected_errors
+    >>> model = DPLogisticRegression(epsilon=1.0, inference_fraction=0.5)
+    >>> errors = expected_errors(model, n_samples=40_000, n_features=10, accuracy=0.8)
+    >>> bool(0.2 < errors.width() < 0.4)
+    True
+    """
+    if not getattr(estimator, "inference_fraction", 0.0):
+        raise ValueError(
+            "Intervals need DPLogisticRegression with an inference_fraction; plan with 0.5, say."
+        )
+    if X is None:
+        plan = _plan_of_two_classes(estimator, n_samples, n_features)
+        return _errors_in_theory(plan, _chances(accuracy, majority), spread, rarest)
+    X, y = check_X_y(X, y, dtype=[np.float64, np.float32])
+    _, own, draws = _simulation(estimator, X, y, n_samples, accuracy, n_repeats, random_state)
+    found, references = defaultdict(list), None
+    for rows, labels, seed in draws:
+        with warnings.catch_warnings(action="ignore"), seeded_noise(seed):
+            inference = own.fit(X[rows], labels).inference(schema=schema, references=references)
+        table, references = inference.estimates, inference.reference_categories
+        sampling = table.sampling_error * math.sqrt(len(rows) / n_samples)
+        for name, *pair in zip(table.names, sampling, table.privacy_error, strict=True):
+            found[name].append(pair)
+    # A suppressed parameter has an infinite error.
+    pairs = [np.median(np.nan_to_num(each, nan=np.inf), axis=0) for each in found.values()]
+    sampling, privacy = np.where(np.isinf(pairs), np.nan, pairs).T
+    return ExpectedStandardErrors(sampling, privacy, n_samples, list(found))
+
+
+def _plan_of_two_classes(
+    estimator: BaseEstimator, n_samples: int, n_features: int | None
+) -> PrivacyPlan:
+    """Return the plan of an estimator that the theory is about, or refuse it."""
+    if n_features is None:
+        raise ValueError("n_features=None: give the number of columns, or public rows X and y.")
+    n_classes = 2 if estimator.classes is None else len(estimator.classes)
+    plan = estimator.plan(n_samples, n_features, n_classes)
     if (
         not isinstance(plan, PrivacyPlan)
         or plan.metadata.curvature != Logistic.curvature
@@ -205,9 +386,13 @@ def expected_accuracy(plan: PrivacyPlan, *, accuracy: float, majority: float = 0
         or plan.second_moment.preconditioner.diagonal
     ):
         raise ValueError(
-            "Theory gives the expected accuracy of DPLogisticRegression with a full "
-            "preconditioner and two classes only; simulate others on public rows."
+            "There is a theory of DPLogisticRegression with a full preconditioner and two classes "
+            "only; simulate others on public rows X and y."
         )
+    return plan
+
+
+def _accuracy_in_theory(plan: PrivacyPlan, accuracy: float, majority: float) -> float:
     chance = _chances(accuracy, majority)
     d = plan.metadata.n_features
     white = plan.in_whitened_space(d)
@@ -225,94 +410,17 @@ def expected_accuracy(plan: PrivacyPlan, *, accuracy: float, majority: float = 0
         direction, velocity = white.momentum.direction(gradient, velocity, t + 1)
         coef = coef - white.step[t] * direction
         average = average + white.averaging[t] * coef
-    noise = (
-        np.linalg.norm(average[2:] * white.metadata.noise_std) / white.metadata.expected_batch_size
-    )
+    noise = np.linalg.norm(average[2:] * white.metadata.noise_std)
+    noise /= white.metadata.expected_batch_size
     # Without noise the sign is certain.
     score = design @ average[:2] / max(noise * math.sqrt(d), 1e-300)
     right = chance * ndtr(score) + (1 - chance) * ndtr(-score)
     return max(majority, float(np.mean(right)))
 
 
-class ExpectedStandardErrors(NamedTuple):
-    """Expected standard errors of coefficients: numbers, or arrays of them.
-
-    Attributes
-    ----------
-    sampling, privacy : float or ndarray
-        The errors due to the draw of the records and to the noise; NaN if suppressed.
-    n_samples : int
-        Number of records.
-    """
-
-    sampling: Any
-    privacy: Any
-    n_samples: int
-
-    def width(self, level: float = 0.95) -> Any:
-        """Return the widths of intervals."""
-        return 2 * ndtri((1 + level) / 2) * np.hypot(self.sampling, self.privacy)
-
-    def n_samples_for(self, width: float, level: float = 0.95) -> Any:
-        """Return the number of records for intervals of this width, with the same budget.
-
-        The first error falls with the root of this number, the second in proportion to it.
-        """
-        wanted = np.square(width / (2 * ndtri((1 + level) / 2)))
-        first = self.n_samples * np.square(self.sampling)
-        second = np.square(self.n_samples * self.privacy)
-        return (first + np.sqrt(np.square(first) + 4 * second * wanted)) / (2 * wanted)
-
-
-def expected_errors(
-    plan: PrivacyPlan,
-    *,
-    accuracy: float,
-    majority: float = 0.5,
-    spread: float = 0.3,
-    rarest: float = 0.1,
+def _errors_in_theory(
+    plan: PrivacyPlan, chance: np.ndarray, spread: float, rarest: float
 ) -> ExpectedStandardErrors:
-    """Return the expected standard errors of a coefficient, from theory.
-
-    Parameters
-    ----------
-    plan : PrivacyPlan
-        A plan of `DPLogisticRegression` with an ``inference_fraction``.
-    accuracy, majority : float
-        As in `expected_accuracy`.
-    spread : float, default=0.3
-        Standard deviation of the column given the others: 0.29 for uniform numbers in [0, 1],
-        ``sqrt(s (1 - s))`` for a fraction s of ones.
-    rarest : float, default=0.1
-        The least mean square of all columns, which are in [0, 1]: for a category its frequency.
-
-    Returns
-    -------
-    ExpectedStandardErrors
-
-    Raises
-    ------
-    ValueError
-        If the plan has no ``inference_fraction``, or `expected_accuracy` would refuse the guesses.
-
-    Notes
-    -----
-    All columns are assumed to be in the model, and as correlated as `spread` implies.
-    `dpglm.study.simulated_errors` needs public rows, and gives the errors of each parameter.
-
-    Examples
-    --------
-    >>> from dpglm import DPLogisticRegression
-    >>> plan = DPLogisticRegression(epsilon=1.0, inference_fraction=0.5).plan(40_000, 10)
-    >>> errors = expected_errors(plan, accuracy=0.8)
-    >>> bool(0.2 < errors.width() < 0.4)
-    True
-    """
-    if not isinstance(plan, PrivacyPlan) or plan.debiasing is None:
-        raise ValueError(
-            "Intervals need DPLogisticRegression with an inference_fraction; plan with 0.5, say."
-        )
-    chance = _chances(accuracy, majority)
     n, release = plan.metadata.n_samples, plan.debiasing
     information = n * float(np.mean(chance * (1 - chance)))
     noise = release.noise_multiplier * plan.budget.sensitivity(1.0) / math.sqrt(release.n_averaged)
@@ -339,3 +447,56 @@ def _chances(accuracy: float, majority: float) -> np.ndarray:
         return float(np.mean(np.maximum(chance, 1 - chance))) - accuracy
 
     return chances(brentq(gain, _TOLERANCE, _LARGEST_ODDS / 4))
+
+
+def _simulation(
+    estimator: BaseEstimator,
+    X: np.ndarray,
+    y: np.ndarray,
+    n_samples: int,
+    accuracy: float,
+    n_repeats: int,
+    random_state: Any,
+) -> tuple[np.ndarray, BaseEstimator, Iterator[tuple[np.ndarray, np.ndarray, int | None]]]:
+    """Return the chances of the classes in each row, what to fit, and rows, labels and seeds."""
+    check_whole("n_samples", n_samples)
+    check_whole("n_repeats", n_repeats)
+    rng = check_random_state(random_state)
+    classes, chances = _truth(X, y, accuracy)
+    n_fitted = min(n_samples, _MOST_FITTED)
+
+    def draws() -> Iterator[tuple[np.ndarray, np.ndarray, int | None]]:
+        for _ in range(n_repeats):
+            rows = np.resize(rng.permutation(len(y)), n_fitted)
+            labels = classes[draw_rows(chances[rows], rng)]
+            yield rows, labels, None if random_state is None else rng.randint(2**31 - 1)
+
+    own = clone(estimator).set_params(classes=classes)
+    if own.n_samples_estimate is not None:
+        n_samples = own.n_samples_estimate
+        own.set_params(n_samples_estimate=n_fitted)
+    if n_samples != n_fitted:
+        # Fewer records get the n mu of all of them.
+        mu = gdp_mu(own.epsilon, own.delta) * n_samples / n_fitted
+        own.set_params(epsilon=gdp_epsilon(mu, own.delta))
+    return chances, own, draws()
+
+
+def _truth(X: np.ndarray, y: np.ndarray, accuracy: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return the classes and their chances in each row, such that the best accuracy is given."""
+    fitted = LogisticRegression(C=10.0, max_iter=1000).fit(X, y)
+    shares = np.array([np.mean(y == label) for label in fitted.classes_])
+    scores = fitted.decision_function(X)
+    scores = np.column_stack([np.zeros_like(scores), scores]) if scores.ndim == 1 else scores
+    scores = scores / max(scores.std(axis=0).max(), np.finfo(float).tiny)
+
+    def excess(log_factor: float) -> float:
+        return chances_with(np.exp(log_factor) * scores, shares).max(axis=1).mean() - accuracy
+
+    if not excess(_FACTORS[0]) < 0 < excess(_FACTORS[1]):
+        raise ValueError(
+            f"accuracy={accuracy!r} must be above {shares.max():.4g}, the share of the most "
+            "frequent label, and below what a model of these rows can reach."
+        )
+    factor = np.exp(brentq(excess, *_FACTORS, xtol=1e-3))
+    return fitted.classes_, chances_with(factor * scores, shares)

@@ -349,27 +349,30 @@ def test_missing_facts_are_asked_for(function, change, complaint):
         function(replace(SMOOTH, **change))
 
 
-def planned(
-    epsilon=0.5, n_samples=10_000, n_features=20, n_classes=2, Model=DPLogisticRegression, **given
+def expected(
+    Model=DPLogisticRegression,
+    n_samples=10_000,
+    n_features=20,
+    accuracy=0.82,
+    majority=0.6,
+    **given,
 ):
-    return Model(epsilon=epsilon, **given).plan(n_samples, n_features, n_classes)
+    model = Model(**{"epsilon": 0.5, **given})
+    size = {"n_samples": n_samples, "n_features": n_features}
+    return expected_accuracy(model, **size, accuracy=accuracy, majority=majority).private
 
 
 def test_the_expected_accuracy_grows_with_the_budget_and_the_records_up_to_the_guess():
-    guess = {"accuracy": 0.82, "majority": 0.6}
-    for plans in (
-        [planned(epsilon=epsilon) for epsilon in (0.01, 0.1, 0.3, 1.0, math.inf)],
-        [planned(n_samples=n) for n in (300, 3000, 10_000, 10**6)],
-        [planned(n_features=d) for d in (300, 100, 20, 5)],
+    for found in (
+        [expected(epsilon=epsilon) for epsilon in (0.01, 0.1, 0.3, 1.0, math.inf)],
+        [expected(n_samples=n) for n in (300, 3000, 10_000, 10**6)],
+        [expected(n_features=d) for d in (300, 100, 20, 5)],
     ):
-        found = [expected_accuracy(plan, **guess) for plan in plans]
         assert found == sorted(found) and found[0] >= 0.6 and 0.815 < found[-1] <= 0.82 + 1e-9
     # As much noise on a mean gradient, as much accuracy.
-    halves = [planned(neighboring_relation=r, n_samples=n) for r, n in
+    halves = [expected(neighboring_relation=r, n_samples=n) for r, n in
               (("zero_out", 4000), ("replace_one", 8000))]  # fmt: skip
-    assert expected_accuracy(halves[0], **guess) == pytest.approx(
-        expected_accuracy(halves[1], **guess), abs=1e-3
-    )
+    assert halves[0] == pytest.approx(halves[1], abs=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -385,7 +388,7 @@ def test_the_expected_accuracy_is_that_of_descents_in_white_columns(
 ):
     """The oracle runs the plan in all columns, clips row by row and draws the noise."""
     rng, d = np.random.default_rng(0), 13
-    plan = planned(epsilon=epsilon, n_samples=n_samples, n_features=d - 1, **given)
+    plan = DPLogisticRegression(epsilon=epsilon, **given).plan(n_samples, d - 1)
     white = plan.in_whitened_space(d)
     X = rng.normal(size=(3000, d))
     # The last column is the intercept.
@@ -410,22 +413,24 @@ def test_the_expected_accuracy_is_that_of_descents_in_white_columns(
     error = np.std(found, ddof=1) / math.sqrt(len(found))
     assert error < 0.005
     # The rows of the oracle have 3,000 lengths; those of the theory are all alike.
-    assert expected_accuracy(plan, **guess) == pytest.approx(np.mean(found), abs=3 * error + 0.003)
+    answer = expected(epsilon=epsilon, n_samples=n_samples, n_features=d - 1, **guess, **given)
+    assert answer == pytest.approx(np.mean(found), abs=3 * error + 0.003)
 
 
 @pytest.mark.parametrize(
-    ("given", "guess", "message"),
+    ("given", "message"),
     [
-        ({"preconditioner": None}, {}, "of DPLogisticRegression with a full"),
-        ({"preconditioner": "diagonal"}, {}, "simulate others"),
-        ({"n_classes": 3}, {}, "two classes only"),
-        ({"Model": DPLinearSVM}, {}, "simulate others"),
-        ({"Model": DPAGDClassifier}, {}, "simulate others"),
-        ({}, {"accuracy": 0.6, "majority": 0.7}, "above majority=0.7, which is 0.5 or more"),
-        ({}, {"accuracy": 1.0}, "accuracy=1.0 must be below 1"),
-        ({}, {"majority": 0.4}, "majority=0.4"),
+        ({"preconditioner": None}, "of DPLogisticRegression with a full"),
+        ({"preconditioner": "diagonal"}, "simulate others"),
+        ({"classes": range(3)}, "two classes only"),
+        ({"Model": DPLinearSVM}, "simulate others"),
+        ({"Model": DPAGDClassifier}, "simulate others"),
+        ({"n_features": None}, "n_features=None: give the number of columns, or public rows"),
+        ({"accuracy": 0.6, "majority": 0.7}, "above majority=0.7, which is 0.5 or more"),
+        ({"accuracy": 1.0}, "accuracy=1.0 must be below 1"),
+        ({"majority": 0.4}, "majority=0.4"),
     ],
 )
-def test_what_has_no_expected_accuracy_is_refused_in_words(given, guess, message):
+def test_what_has_no_expected_accuracy_is_refused_in_words(given, message):
     with pytest.raises(ValueError, match=message):
-        expected_accuracy(planned(**given), **{"accuracy": 0.8, **guess})
+        expected(**given)

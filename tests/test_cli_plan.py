@@ -249,8 +249,8 @@ def test_every_plan_fits_the_screen(plan):
 def test_a_guess_of_the_accuracy_is_answered_by_theory_or_by_rows_of_a_schema(plan, tmp_path):
     guess = "--epsilon .5 --n 2000 --accuracy .8 --majority .6"
     printed = plan(f"{guess} --features 12")
-    made = DPLogisticRegression(epsilon=0.5).plan(2000, 12)
-    private = expected_accuracy(made, accuracy=0.8, majority=0.6)
+    known = {"n_samples": 2000, "n_features": 12, "accuracy": 0.8, "majority": 0.6}
+    private = expected_accuracy(DPLogisticRegression(epsilon=0.5), **known).private
     text = f"{private:.4f}, which is {0.8 - private:.4f} lower"
     assert value_of(printed, "with privacy") == text
     columns = [NumericColumn(f"x{k}", 0, 1, n_segments=1) for k in range(12)]
@@ -270,8 +270,8 @@ def test_a_guess_of_the_accuracy_is_answered_by_theory_or_by_rows_of_a_schema(pl
 def test_widths_of_intervals_are_answered_by_theory_or_by_rows_of_a_schema(plan, tmp_path):
     guess = "--epsilon 30 --n 6000 --accuracy .8 --width .3"
     printed = plan(f"{guess} --features 3")
-    made = DPLogisticRegression(epsilon=30.0, inference_fraction=0.5).plan(6000, 3)
-    errors = expected_errors(made, accuracy=0.8, spread=0.5)
+    model = DPLogisticRegression(epsilon=30.0, inference_fraction=0.5)
+    errors = expected_errors(model, n_samples=6000, n_features=3, accuracy=0.8, spread=0.5)
     records = f"{math.ceil(errors.n_samples_for(0.3)):,}"
     own = next(line for line in printed.splitlines() if "half against half" in line)
     assert own.split()[3:] == [

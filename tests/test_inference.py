@@ -26,7 +26,7 @@ from dpglm.schema import (
     Schema,
     Target,
 )
-from dpglm.study import plot, simulated_errors
+from dpglm.study import plot
 from dpglm.sums.objective import Objective
 
 pytestmark = pytest.mark.filterwarnings("ignore::dpglm.exceptions.PrivacyWarning")
@@ -571,15 +571,14 @@ def test_expected_errors_are_those_of_a_white_table():
     shares = y.mean(), 1 - y.mean()
     # Columns are divided by 4, so that they are within [-1, 1] but for few.
     guess = {"accuracy": np.mean((X[:, 0] > 0) == y), "majority": max(0.5, *shares)}
-    plan = model.plan(20_000, 4)
-    expected = expected_errors(plan, **guess, spread=1.0, rarest=1 / 16)
+    guess |= {"n_samples": 20_000, "n_features": 4}
+    expected = expected_errors(model, **guess, spread=1.0, rarest=1 / 16)
     assert_allclose(np.median(found.bse_sampling), expected.sampling, rtol=0.1)
     assert_allclose(np.median(found.bse_privacy), expected.privacy, rtol=0.1)
     low, high = found.conf_int()[1:].T
     assert_allclose(np.median(high - low), expected.width(), rtol=0.1)
-    without = clone(model).set_params(inference_fraction=0.0).plan(20_000, 4)
     with pytest.raises(ValueError, match="inference_fraction"):
-        expected_errors(without, **guess)
+        expected_errors(clone(model).set_params(inference_fraction=0.0), **guess)
 
 
 def test_records_for_a_width_are_those_that_have_it():
@@ -601,8 +600,8 @@ def test_widths_are_expected_from_public_rows(monkeypatch):
     model = DPLogisticRegression(epsilon=4.0, inference_fraction=0.5, max_iter=4)
     accuracy = np.mean((X[:, :3] @ COEF[:-1] + COEF[-1] > 0) == y)
     guess = {"n_samples": 7000, "accuracy": accuracy, "n_repeats": 2, "random_state": 0}
-    names, errors = simulated_errors(model, *public, **guess)
-    assert names == found.names
+    errors = expected_errors(model, *public, **guess)
+    assert errors.names == found.names
     assert (
         np.isnan(errors.width()).tolist()
         == [False] * 4 + [True]
@@ -610,8 +609,8 @@ def test_widths_are_expected_from_public_rows(monkeypatch):
     )
     assert_allclose(errors.width()[:4], np.diff(found.conf_int())[:4, 0], rtol=0.2)
     # Of many records, few stand in for all; sampling errors are those of all.
-    monkeypatch.setattr("dpglm.study.utility._MOST_FITTED", 3000)
-    _, few = simulated_errors(model, *public, **guess)
+    monkeypatch.setattr("dpglm.calculator._MOST_FITTED", 3000)
+    few = expected_errors(model, *public, **guess)
     assert_allclose(few.width()[:4], errors.width()[:4], rtol=0.15)
 
 

@@ -13,6 +13,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from dpglm import DPLinearSVM, DPLogisticRegression
+from dpglm.calculator import expected_accuracy
 from dpglm.datasets import make_census
 from dpglm.estimators.solvers import FitTrace, noisy_gradient_descent
 from dpglm.losses import Logistic, Softmax
@@ -24,7 +25,6 @@ from dpglm.study.utility import (
     UtilityGraphResults,
     noise_from_public,
     resampled_split,
-    simulated_accuracy,
 )
 from dpglm.sums.objective import Objective
 
@@ -150,7 +150,7 @@ def test_a_setting_that_cannot_be_fitted_is_a_row_with_the_reason():
     assert none is None and "every value is positive" in negative
     assert "preconditioner='no such' is not a preconditioner" in unknown
     assert "The coefficients diverged: lower step_schedule." in diverged
-    assert found.recommended_index == 1
+    assert found.recommended_params == {"clip_schedule": 0.5, "max_iter": 2}
     assert found.rows()[0]["accuracy"] is found.rows()[0]["rank"] is None
     assert found.table().count("1 setting cannot be fitted: ") == 3
     with pytest.raises(ValueError, match=r"no setting of param_grid can be fitted: .*positive"):
@@ -247,7 +247,8 @@ def test_batches_classes_sparse_rows_pipelines_and_models_without_privacy_can_be
     ):
         found = graph(estimator, grid).run(rows, target)
         assert found.headline().startswith("epsilon 1, delta 1e-06, 600 records: ")
-        assert not found.errors and 0 <= found.rows()[0]["accuracy"] <= 1
+        assert not any(row["error"] for row in found.rows())
+        assert 0 <= found.rows()[0]["accuracy"] <= 1
     beside = graph(LogisticRegression(max_iter=300), {"C": [0.01, 1.0]}).run(X, Y)
     assert beside.headline() == "600 records: 2 settings x 2 fits"
 
@@ -389,11 +390,11 @@ def test_a_bad_parameter_is_named(options, message):
 def test_a_simulated_accuracy_is_below_the_guess_by_the_noise_and_by_the_sample():
     public = make_census(1500, random_state=1)
     settings = {"n_samples": 3000, "accuracy": 0.85, "n_repeats": 2, "random_state": 0}
-    found = simulated_accuracy(DPLogisticRegression(epsilon=0.3), *public, **settings)
-    assert found == simulated_accuracy(DPLogisticRegression(epsilon=0.3), *public, **settings)
+    found = expected_accuracy(DPLogisticRegression(epsilon=0.3), *public, **settings)
+    assert found == expected_accuracy(DPLogisticRegression(epsilon=0.3), *public, **settings)
     assert 0.70 < found.private < found.not_private - 0.01 and 0.82 < found.not_private < 0.85
     assert 0 < found.standard_error < 0.03
-    exact = simulated_accuracy(DPLogisticRegression(epsilon=math.inf), *public, **settings)
+    exact = expected_accuracy(DPLogisticRegression(epsilon=math.inf), *public, **settings)
     assert abs(exact.private - exact.not_private) < 0.012
 
 
@@ -403,7 +404,7 @@ def test_a_simulation_of_many_records_has_the_signal_of_all_of_them(fits):
     settings = {"n_samples": 80_000, "accuracy": 0.8, "n_repeats": 1}
     related = {"neighboring_relation": "add_or_remove_one", "n_samples_estimate": 100_000}
     for given, n in (({}, 80_000), (related, 100_000)):
-        simulated_accuracy(Watched(epsilon=0.2, max_iter=2, **given), X, y, **settings)
+        expected_accuracy(Watched(epsilon=0.2, max_iter=2, **given), X, y, **settings)
         rows, model = fits[-1]
         assert len(rows) == 20_000 and model.n_samples_estimate == (20_000 if given else None)
         whole = DPLogisticRegression(epsilon=0.2, **given).plan(n, 2)
@@ -413,8 +414,8 @@ def test_a_simulation_of_many_records_has_the_signal_of_all_of_them(fits):
 def test_labels_of_several_classes_are_simulated_and_an_accuracy_out_of_reach_is_refused():
     y = np.array(list("abc"))[np.minimum(2, Y + (X[:, 0] > 0.35))]
     settings = {"n_samples": 400, "n_repeats": 1}
-    found = simulated_accuracy(DPLinearSVM(max_iter=3), X, y, accuracy=0.8, **settings)
-    assert 0.2 < found.private <= 0.8 and found.standard_error is None
+    found = expected_accuracy(DPLinearSVM(max_iter=3), X, y, accuracy=0.8, **settings)
+    assert 0.2 < found.private <= 0.8 and math.isnan(found.standard_error)
     share = max(np.mean(y == label) for label in "abc")
     with pytest.raises(ValueError, match=f"must be above {share:.4g}, the share of the most freq"):
-        simulated_accuracy(DPLogisticRegression(), X, y, accuracy=share - 0.01, **settings)
+        expected_accuracy(DPLogisticRegression(), X, y, accuracy=share - 0.01, **settings)

@@ -10,7 +10,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.base import BaseEstimator, clone
 
-from dpglm import calculator, schedules
+from dpglm import schedules
+from dpglm.calculator import (
+    ExpectedStandardErrors,
+    PrivacyCalculator,
+    expected_accuracy,
+    expected_errors,
+)
 from dpglm.datasets import sample_from_schema
 from dpglm.estimators.adaptive_plan import AdaptivePlan
 from dpglm.estimators.debiasing import most_columns
@@ -19,7 +25,6 @@ from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS
 from dpglm.privacy.ledger import PrivacyLedger, composed_epsilon, rounded_up
 from dpglm.schema import Schema
 from dpglm.study.methods import make_estimator, read_schema
-from dpglm.study.utility import simulated_accuracy, simulated_errors
 from dpglm.tables import text_table
 
 # A plan lists every iteration.
@@ -31,11 +36,11 @@ _BELOW = " " * (_LABEL + 2)
 _EXAMPLE_ALPHA = 1e-3
 _ROUNDING = 1e-9
 # Artificial rows to plan with.
-_FEWEST_ROWS, _ROWS_PER_COLUMN = 3000, 30
+_MIN_ROWS, _ROWS_PER_COLUMN = 3000, 30
 # The least mean square of a column that theory has in mind for intervals.
 _RAREST = 0.1
 # The part of the budget that intervals have in a plan.
-_INFERENCE_SHARE = 0.5
+_INFERENCE_FRACTION = 0.5
 
 Plan = PrivacyPlan | AdaptivePlan
 Texts = Iterable[Sequence[str]]
@@ -50,10 +55,7 @@ class Shape(NamedTuple):
 
 
 class Guess(NamedTuple):
-    """Guesses of the accuracy without privacy and of the share of the most frequent label.
-
-    And how wide intervals may be, if any are wanted.
-    """
+    """Accuracy without privacy, share of the most frequent label, and wanted width of intervals."""
 
     accuracy: float
     majority: float
@@ -72,8 +74,8 @@ def plan_report(
 ) -> str:
     """Return what an estimator would do with data of a public shape.
 
-    The bounds on worthwhile iterations take the largest norm of a row and a guess of the distance
-    from zero to the best coefficients.
+    Bounds on worthwhile iterations take the largest row norm and a guess of the norm of the best
+    coefficients.
     """
     plan = estimator.plan(*shape)
     lines = [
@@ -91,10 +93,14 @@ def plan_report(
     else:
         lines += [*_noise(plan), *_iterations(plan), *_worthwhile(plan, max_row_norm, distance)]
     if guess is not None:
-        public = None if guess.schema is None else _public_rows(shape, guess)
-        lines += _accuracy(estimator, plan, shape, guess, public)
+        public, size = (), {"accuracy": guess.accuracy, "n_samples": shape.n_samples}
+        if guess.schema is not None:
+            public = _public_rows(shape, guess)
+        else:
+            size |= {"n_features": shape.n_features, "majority": guess.majority}
+        lines += _accuracy(estimator, guess, public, size)
         if guess.width is not None:
-            lines += _intervals(estimator, plan, shape, guess, public)
+            lines += _intervals(estimator, plan, guess, public, size)
     lines += _alternatives(estimator, plan, shape)
     return "\n".join(lines)
 
@@ -207,7 +213,7 @@ def _batches(epsilon: float, plan: PrivacyPlan) -> list[str]:
     spread = math.sqrt(size * (1 - rate))
     run = {"delta": plan.ledger.reporting_delta, "n_iter": plan.n_iter, "sampling_rate": rate}
     closed_form = proactive_noise(epsilon, run["delta"])
-    accountant = calculator.PrivacyCalculator(plan.ledger.neighboring_relation)
+    accountant = PrivacyCalculator(plan.ledger.neighboring_relation)
     needed = accountant.noise_multiplier(epsilon=epsilon, **run)
     exact = accountant.epsilon(noise_multiplier=closed_form, **run)
     rows = {
@@ -279,87 +285,77 @@ def _public_rows(shape: Shape, guess: Guess) -> tuple[np.ndarray, np.ndarray]:
     """Return artificial rows of the schema, and their labels: the same every time."""
     rest = (1 - guess.majority) / (shape.n_classes - 1)
     shares = [guess.majority, *[rest] * (shape.n_classes - 1)]
-    n_rows = max(_FEWEST_ROWS, _ROWS_PER_COLUMN * shape.n_features)
+    n_rows = max(_MIN_ROWS, _ROWS_PER_COLUMN * shape.n_features)
     return sample_from_schema(guess.schema, n_rows, class_shares=shares, random_state=0)
 
 
 def _accuracy(
-    estimator: BaseEstimator, plan: Plan, shape: Shape, guess: Guess, public: Any
+    estimator: BaseEstimator, guess: Guess, public: Any, size: dict[str, Any]
 ) -> list[str]:
     best, schema = guess.accuracy, guess.schema
+    found = expected_accuracy(estimator, *public, **size, random_state=0)
+    text = f"{found.private:.4f}, which is {found.not_private - found.private:.4f}"
     rows = {"without privacy, as guessed": f"{best:.4g}, and {guess.majority:.4g} for one label"}
     if schema is None:
-        private = calculator.expected_accuracy(plan, accuracy=best, majority=guess.majority)
-        rows["with privacy"] = f"{private:.4f}, which is {best - private:.4f} lower"
+        rows["with privacy"] = f"{text} lower"
         note = (
             "in theory, for columns that fill their bounds; 0.01 to 0.02 too high, or more, where "
             "n mu / d is below 10 or columns are skewed. --schema simulates instead"
         )
-        return _section("EXPECTED ACCURACY", rows.items(), note=note)
-    size = {"n_samples": shape.n_samples, "accuracy": best}
-    found = simulated_accuracy(estimator, *public, **size, random_state=0)
-    cost = found.not_private - found.private
-    rows["without privacy, as fitted"] = f"{found.not_private:.4f}"
-    rows["with privacy"] = (
-        f"{found.private:.4f}, which is {cost:.4f} ± {found.standard_error:.4f} lower"
-    )
-    note = (
-        f"simulated on artificial rows of the schema {schema.name!r}; not one is yours, and they "
-        "know neither which columns tell the label nor how separate the classes are: within 0.5 "
-        "points on Adult and bank-full, and 1.3 too low on KDD Cup 1999 (straight lines). A public "
-        "sample comes nearer, by dpglm.study.simulated_accuracy"
-    )
+    else:
+        rows["without privacy, as fitted"] = f"{found.not_private:.4f}"
+        rows["with privacy"] = f"{text} ± {found.standard_error:.4f} lower"
+        note = (
+            f"simulated on artificial rows of the schema {schema.name!r}, which do not know how "
+            "separate the classes are: within 0.5 points on Adult and bank-full, and 1.3 too low "
+            "on KDD Cup 1999. A public sample comes nearer, by dpglm.study.expected_accuracy"
+        )
     return _section("EXPECTED ACCURACY", rows.items(), note=note)
 
 
 def _intervals(
-    estimator: BaseEstimator, plan: Plan, shape: Shape, guess: Guess, public: Any
+    estimator: BaseEstimator, plan: Plan, guess: Guess, public: Any, size: dict[str, Any]
 ) -> list[str]:
     """Say how wide intervals will be, and how many records make them as narrow as is wanted."""
+    schema = guess.schema
     table = [("of a coefficient", "width", "sampling", "privacy", f"records for {guess.width:g}")]
-    if guess.schema is None:
-        known = {"accuracy": guess.accuracy, "majority": guess.majority, "rarest": _RAREST}
+    if schema is None:
         for label, spread in (("number that fills [0, 1]", 0.29), ("half against half", 0.5)):
-            errors = calculator.expected_errors(plan, spread=spread, **known)
+            errors = expected_errors(estimator, spread=spread, rarest=_RAREST, **size)
             table.append((label, *_width(errors, guess.width)))
         note = (
             "of 0.95, in log-odds, in theory: of columns that are not correlated, none with a mean "
             f"square below {_RAREST:g}. Of such ones the budget carries "
-            f"{most_columns(plan, _RAREST):,} of {shape.n_features + 1:,}, with the intercept. "
+            f"{most_columns(plan, _RAREST):,} of {size['n_features'] + 1:,}, with the intercept. "
             "--schema simulates instead"
         )
         return _section("EXPECTED INTERVALS", table=table, note=note)
-    size = {"n_samples": shape.n_samples, "accuracy": guess.accuracy}
-    names, errors = simulated_errors(
-        estimator, *public, **size, schema=guess.schema, random_state=0
-    )
-    for column in guess.schema.encoded_columns:
+    found = expected_errors(estimator, *public, schema=schema, **size, random_state=0)
+    for column in schema.encoded_columns:
         own = [
-            (sampling, privacy)
-            for name, sampling, privacy in zip(names, errors.sampling, errors.privacy, strict=True)
+            k
+            for k, name in enumerate(found.names)
             if name in (column.name, *column.encoded_names) or name.startswith(f"{column.name} (")
         ]
-        shown = [pair for pair in own if pair[0] > 0]
+        shown = [k for k in own if found.sampling[k] > 0]
         texts = ["suppressed", "", "", ""]
         if shown:
             # A straight number has an error per unit.
-            span = np.ptp(column.bounds) if column.name in names else 1.0
-            typical = calculator.ExpectedStandardErrors(
-                *np.median(shown, axis=0) * span, shape.n_samples
-            )
-            texts = _width(typical, guess.width)
+            span = np.ptp(column.bounds) if column.name in found.names else 1.0
+            pair = (np.median(errors[shown]) * span for errors in (found.sampling, found.privacy))
+            texts = _width(ExpectedStandardErrors(*pair, found.n_samples), guess.width)
         table.append((f"{column.name} ({len(shown)} of {len(own)} reported)", *texts))
     note = (
         "of 0.95, in log-odds: of a straight number (by additive(1)) from bound to bound, of "
         "categories the median; simulated on artificial rows of the schema "
-        f"{guess.schema.name!r}, which do not know how columns are related: on Adult, bank-full "
-        "and a census the middle was 5 to 30 % too narrow, and single ones up to three times. A "
-        "public sample was within 7 % in the middle, by dpglm.study.simulated_errors"
+        f"{schema.name!r}, which do not know how columns are related: the middle was 5 to 30 % too "
+        "narrow on Adult, bank-full and a census. A public sample was within 7 %, by "
+        "dpglm.study.expected_errors"
     )
     return _section("EXPECTED INTERVALS", table=table, note=note)
 
 
-def _width(errors: calculator.ExpectedStandardErrors, wanted: float) -> list[str]:
+def _width(errors: ExpectedStandardErrors, wanted: float) -> list[str]:
     numbers = errors.width(), errors.sampling, errors.privacy
     return [*(f"{x:.3g}" for x in numbers), f"{math.ceil(errors.n_samples_for(wanted)):,}"]
 
@@ -485,30 +481,29 @@ def _solve(arguments: argparse.Namespace) -> str:
         raise ValueError("--noise-multiplier: give --epsilon, --n-iter or both as well")
     (unknown,) = missing
     del run[unknown]
-    accountant = calculator.PrivacyCalculator(arguments.relation)
-    answer = getattr(accountant, "max_iter" if unknown == "n_iter" else unknown)
-    setattr(arguments, unknown, answer(**run))
-    epsilon, n_iter, rate = arguments.epsilon, arguments.n_iter, arguments.sampling_rate
-    noise = f"noise multiplier {arguments.noise_multiplier:g}"
+    accountant = PrivacyCalculator(arguments.relation)
+    answer = getattr(accountant, "max_iter" if unknown == "n_iter" else unknown)(**run)
+    setattr(arguments, unknown, answer)
+    given, epsilon = f"noise multiplier {arguments.noise_multiplier:g}", arguments.epsilon
     if unknown == "epsilon":
-        return f"{noise} and {n_iter:,} iterations cost epsilon {epsilon:.4g}"
+        return f"{given} and {arguments.n_iter:,} iterations cost epsilon {epsilon:.4g}"
     if unknown == "sampling_rate":
-        share = f"a sampling rate of {rate:.4g}"
-        return f"{noise} and {n_iter:,} iterations afford {share} at epsilon {epsilon:g}"
-    if n_iter == 0:
+        afforded = f"{arguments.n_iter:,} iterations afford a sampling rate of {answer:.4g}"
+        return f"{given} and {afforded} at epsilon {epsilon:g}"
+    if answer == 0:
         del run["noise_multiplier"]
         needed = accountant.noise_multiplier(n_iter=1, **run)
         raise ValueError(
             f"--noise-multiplier: {arguments.noise_multiplier:g} is too small for a single "
             f"iteration at epsilon={epsilon:g}, which needs {needed:.4g}"
         )
-    if n_iter > MOST_ITERATIONS:
+    if answer > MOST_ITERATIONS:
         raise ValueError(
-            f"--noise-multiplier: {arguments.noise_multiplier:g} affords {n_iter:,} iterations, "
+            f"--noise-multiplier: {arguments.noise_multiplier:g} affords {answer:,} iterations, "
             f"more than the {MOST_ITERATIONS:,} of a plan; choose a smaller one"
         )
-    epochs = f"{n_iter * rate:,.6g} epochs"
-    return f"{noise} affords {n_iter:,} iterations, {epochs}, at epsilon {epsilon:g}"
+    epochs = f"{answer * arguments.sampling_rate:,.6g} epochs"
+    return f"{given} affords {answer:,} iterations, {epochs}, at epsilon {epsilon:g}"
 
 
 def _estimator(arguments: argparse.Namespace) -> BaseEstimator:
@@ -519,7 +514,7 @@ def _estimator(arguments: argparse.Namespace) -> BaseEstimator:
         raise ValueError("--width: intervals are of --estimator logistic")
     parameters = {
         "epsilon": arguments.epsilon,
-        "inference_fraction": None if arguments.width is None else _INFERENCE_SHARE,
+        "inference_fraction": None if arguments.width is None else _INFERENCE_FRACTION,
         "delta": arguments.delta,
         "neighboring_relation": arguments.relation,
         "n_samples_estimate": arguments.n if arguments.relation == "add_or_remove_one" else None,

@@ -3,41 +3,34 @@
 import math
 import re
 import warnings
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from operator import ge, itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from scipy.optimize import brentq
 from scipy.stats import rankdata
 from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import ParameterGrid
 from sklearn.pipeline import Pipeline
 from sklearn.utils import check_random_state, check_X_y
 
-from dpglm.calculator import ExpectedStandardErrors
 from dpglm.checks import check_number, check_whole
-from dpglm.datasets import chances_with, draw_rows
 from dpglm.estimators.descent import NoisyDescentMixin
 from dpglm.estimators.plan import PrivacyPlan
 from dpglm.estimators.solvers import Coordinates
 from dpglm.exceptions import PrivacyWarning
-from dpglm.privacy.gaussian import gdp_epsilon, gdp_mu
 from dpglm.privacy.noise import seeded_noise
 from dpglm.schedules import DynamicNoise
-from dpglm.schema import Schema
 from dpglm.study import results
 from dpglm.study.comparison import finished, scores
 from dpglm.tables import text_table
 
-# Most records that are fitted: if there are more, this number stands in for all.
-_MOST_FITTED = 20_000
-# Logarithms of the spread of scores: where all labels are alike, and where none is in doubt.
-_FACTORS = -6.0, 8.0
+# Possible errors of a setting; any other exception is a defect.
+_REASONS = (ValueError, TypeError, ArithmeticError, ImportError, ConvergenceWarning)
+_BUDGET = re.compile("(^|__)(epsilon|delta|neighboring_relation|n_samples_estimate)$")
 
 
 @dataclass(frozen=True)
@@ -52,27 +45,11 @@ class UtilityCell:
     error: str | None = None
     passes: float | None = None
 
-    @property
-    def n_repeats(self) -> int:
-        """Number of finished fits."""
-        return len(next(iter(self.scores.values()), ()))
-
 
 @dataclass(frozen=True, eq=False)
 class UtilityGraphResults(results.ResultTable):
-    """The scores of a grid of settings, from `UtilityGraph.run`.
+    """The scores of a grid of settings, from `UtilityGraph.run`; printed, they are `table`.
 
-    Parameters
-    ----------
-    estimator : estimator
-        Unfitted; what the settings are applied to.
-    cells : tuple of UtilityCell
-        One per setting, in the order of the grid; at least one without an error.
-    n_samples : int
-        Number of records that the settings were tried for.
-
-    Notes
-    -----
     The recommended setting has the lowest mean rank. In each repeat all settings get the same
     rows. They are ranked by accuracy, by AUC and by loss, and the ranks are averaged. Settings of
     several budgets are ranked together; `at` looks at one.
@@ -83,24 +60,13 @@ class UtilityGraphResults(results.ResultTable):
     n_samples: int
 
     @property
-    def recommended_index(self) -> int:
-        """Number of the recommended setting in ``cells``."""
-        ranks = self._ranks()
-        return min(ranks, key=lambda i: ranks[i].mean())
-
-    @property
     def recommended_params(self) -> dict[str, Any]:
         """The recommended setting."""
-        return dict(self.cells[self.recommended_index].params)
+        return dict(self.cells[_best(self._measured())].params)
 
     def recommended_estimator(self) -> BaseEstimator:
         """Return a new, unfitted estimator at the recommended setting, for the private data."""
         return results.configured(self.estimator, self.recommended_params)
-
-    @property
-    def errors(self) -> list[UtilityCell]:
-        """The settings that cannot be fitted."""
-        return [cell for cell in self.cells if cell.error is not None]
 
     @property
     def epsilons(self) -> list[float]:
@@ -127,12 +93,11 @@ class UtilityGraphResults(results.ResultTable):
         ]
 
     def least_epsilon(self, *, accuracy: float, max_passes: float = math.inf) -> dict[str, Any]:
-        """Return the setting that reaches an accuracy with the least epsilon.
+        """Return the setting that reaches a mean accuracy with the least epsilon.
 
         Parameters
         ----------
         accuracy : float
-            Least mean accuracy over the repeats.
         max_passes : float, default=inf
             How often each record may be read.
 
@@ -163,37 +128,36 @@ class UtilityGraphResults(results.ResultTable):
         -------
         list of dict
             ``setting``, the parameters as text, and each parameter under ``param_`` and its name.
-            ``epsilon`` and ``passes`` are None for estimators without. For each of `SCORES` and
-            ``rank`` there is its mean over the repeats. Its standard error has ``_se`` in the name,
-            that of the difference from the recommended setting ``_gap_se``. Then follow
+            ``epsilon`` and ``passes`` are None for estimators without. ``accuracy``, ``auc``,
+            ``loss`` and ``rank`` are means over the repeats, with standard errors under ``_se``,
+            and those of the difference from the recommended setting under ``_gap_se``. Then follow
             ``n_repeats``, ``recommended`` and ``error``. Means are None if there is an error, and
             standard errors after a single repeat.
         """
-        best, ranks = self.recommended_index, self._ranks()
-        measured = {i: {**self.cells[i].scores, "rank": rank} for i, rank in ranks.items()}
-        rows = []
-        for i, cell in enumerate(self.cells):
+        measured = self._measured()
+        best, rows = measured[_best(measured)], []
+        for cell, own in zip(self.cells, measured, strict=True):
             row: dict[str, Any] = {"setting": results.setting_text(cell.params)}
             row |= {f"param_{name}": value for name, value in self._values(cell).items()}
             row |= {"epsilon": self._epsilon(cell), "passes": cell.passes}
-            for name, best_values in measured[best].items():
-                values = measured[i][name] if i in measured else ()
+            for name, best_values in best.items():
+                values = own.get(name, ())
                 gap = np.subtract(values, best_values[: len(values)])
                 row[name], row[f"{name}_se"] = results.mean_and_error(values)
                 row[f"{name}_gap_se"] = results.mean_and_error(gap)[1]
-            row |= {"n_repeats": cell.n_repeats, "recommended": i == best, "error": cell.error}
-            rows.append(row)
+            row |= {"n_repeats": len(own.get("rank", ())), "recommended": own is best}
+            rows.append(row | {"error": cell.error})
         return rows
 
     def headline(self) -> str:
         """Return the budget and the size of the simulation, in words."""
-        values, n_settings = self.estimator.get_params(), len(self.cells)
-        fits = _plural(self.cells[self.recommended_index].n_repeats, "fit")
+        values, measured = self.estimator.get_params(), self._measured()
+        fits = _plural(len(measured[_best(measured)]["rank"]), "fit")
         ends = dict.fromkeys(f"{epsilon:g}" for epsilon in self.epsilons[:1] + self.epsilons[-1:])
         budget = f"epsilon {' to '.join(ends)}, " if ends else ""
         deltas = results.parameters_named(self.estimator, "delta")
         budget += "".join(f"delta {values[full]:g}, " for full in deltas)
-        return f"{budget}{self.n_samples:,} records: {n_settings} settings x {fits}"
+        return f"{budget}{self.n_samples:,} records: {len(self.cells)} settings x {fits}"
 
     def table(self, n_best: int = 10) -> str:
         """Return a text table of the `n_best` settings, and of those that cannot be fitted."""
@@ -204,10 +168,11 @@ class UtilityGraphResults(results.ResultTable):
             columns.append([title, *(results.score_text(row, name) for row in best)])
         for name in self.varied():
             columns.append([name, *(results.value_text(row[f"param_{name}"]) for row in best)])
-        lines = [self.headline(), *text_table(zip(*columns, strict=True), left=())]
+        lines = [self.headline(), *text_table(zip(*columns, strict=True))]
         if len(measured) > n_best:
             lines.append(f"and {len(measured) - n_best} more")
-        for error, n in Counter(cell.error for cell in self.errors).items():
+        errors = Counter(cell.error for cell in self.cells if cell.error is not None)
+        for error, n in errors.items():
             lines.append(f"{_plural(n, 'setting')} cannot be fitted: {error}")
         return "\n".join(lines)
 
@@ -231,34 +196,38 @@ class UtilityGraphResults(results.ResultTable):
         names = results.parameters_named(self.estimator, "epsilon")
         return max((float(values[name]) for name in names), default=None)
 
-    def _ranks(self) -> dict[int, np.ndarray]:
-        """Return the rank of each setting that was fitted in each repeat, the mean over scores."""
-        fitted = [i for i, cell in enumerate(self.cells) if cell.error is None]
+    def _measured(self) -> list[dict[str, Sequence[float]]]:
+        """Return scores and the mean rank over them, in each repeat; none for settings with errors.
+
+        Rank 1 has the lowest loss, or the highest score.
+        """
+        measured = [dict(cell.scores) for cell in self.cells]
+        fitted = [own for own in measured if own]
         by_score = []
         for name in results.SCORES:
-            scores = np.array([self.cells[i].scores[name] for i in fitted])
-            # Losses rise, and scores fall, from rank 1 on.
-            by_score.append(rankdata(scores if name == "loss" else -scores, axis=0))
-        return dict(zip(fitted, np.mean(by_score, axis=0), strict=True))
+            sign = -1 if name in results.GAINS else 1
+            by_score.append(rankdata([np.multiply(sign, own[name]) for own in fitted], axis=0))
+        for own, ranks in zip(fitted, np.mean(by_score, axis=0), strict=True):
+            own["rank"] = ranks
+        return measured
+
+
+def _best(measured: Sequence[Mapping[str, Sequence[float]]]) -> int:
+    """Return the number of the setting of the lowest mean rank."""
+    return min(range(len(measured)), key=lambda i: np.mean(measured[i].get("rank", math.inf)))
 
 
 def _plural(n: int, noun: str) -> str:
     return f"{n} {noun}{'' if n == 1 else 's'}"
 
 
-# Possible errors of a setting; any other exception is a defect.
-_REASONS = (ValueError, TypeError, ArithmeticError, ImportError, ConvergenceWarning)
-_Split = tuple[np.ndarray, np.ndarray]
-_BUDGET = re.compile("(^|__)(epsilon|delta|neighboring_relation|n_samples_estimate)$")
-
-
 @dataclass(eq=False, repr=False)
 class UtilityGraph:
     """Expected accuracy, AUC and loss of each setting of a private estimator, at given budgets.
 
-    Every setting is fitted to PUBLIC rows, an artificial table or a public sample like the private
-    one. The fits draw the noise that a fit to the private records would draw. No private record is
-    read, so that the fit that follows costs its epsilon once, however large the grid was.
+    Every setting is fitted to PUBLIC rows, an artificial table or a public sample, with the noise
+    that a fit to the private records would draw. No private record is read: the fit that follows
+    costs its epsilon once, however large the grid was.
 
     Parameters
     ----------
@@ -285,15 +254,13 @@ class UtilityGraph:
 
     Notes
     -----
-    The noise on the mean gradient of n records is ``z C / n``. To give it the size of the fit to
-    come, each fit gets exactly n rows. These are n different ones if as many are left to fit on,
-    else every one of m ``floor(n/m)`` or ``ceil(n/m)`` times. Fewer rows lower all held-out scores
-    alike, unless m is within a few times the number of columns.
+    The noise on the mean gradient of n records is ``z C / n``, so each fit gets exactly n rows: n
+    different ones, or every one of m ``floor(n/m)`` or ``ceil(n/m)`` times. Fewer rows lower all
+    held-out scores alike, unless m is within a few times the number of columns.
 
     In each repeat all settings share one split into rows to fit and rows to score, while their
     noise is independent. A setting that cannot be fitted, or diverges, is a row of the results
-    with the reason. The workflow is that of van Dijk et al. (2024, "Proactive DP"), their
-    objectives being accuracy, privacy and passes over the data.
+    with the reason. The workflow is that of van Dijk et al. (2024, "Proactive DP").
 
     Examples
     --------
@@ -360,7 +327,7 @@ class UtilityGraph:
             raise ValueError(f"no setting of param_grid can be fitted: {cells[0].error}")
         return UtilityGraphResults(results.configured(self.estimator, {}), cells, self.n_samples)
 
-    def _splits(self, y: np.ndarray, rng: np.random.RandomState) -> list[_Split]:
+    def _splits(self, y: np.ndarray, rng: np.random.RandomState) -> list[tuple]:
         """Return the rows to fit and those to score of each repeat, all labels among both."""
         splits = []
         for _ in range(self.n_repeats):
@@ -403,7 +370,7 @@ class UtilityGraph:
         return [dict.fromkeys(names, float(e)) | own for e in self.epsilons for own in settings]
 
 
-def resampled_split(n_rows: int, n_samples: int, test_size: float, rng: Any) -> _Split:
+def resampled_split(n_rows: int, n_samples: int, test_size: float, rng: Any) -> tuple:
     """Return the rows to fit on, (n_samples,), equally often or once more, and the rest."""
     check_number("test_size", test_size, above=0, below=1)
     if n_rows < 2:
@@ -460,7 +427,7 @@ def noise_from_public(estimator: BaseEstimator, X: Any, y: Any, *, n_samples: in
     Parameters
     ----------
     estimator : DPLogisticRegression or DPLinearSVM
-        With its budget and the settings of the run to come, which the shape is for; never fitted.
+        With its budget and the settings of the run to come; never fitted.
     X : array-like of shape (n_rows, n_features)
         PUBLIC rows, encoded as the private ones will be. Never the private ones.
     y : array-like of shape (n_rows,)
@@ -480,13 +447,12 @@ def noise_from_public(estimator: BaseEstimator, X: Any, y: Any, *, n_samples: in
 
     Notes
     -----
-    Without noise, clipped as planned, a run on the public rows takes a path. Noise in iteration t
-    moves the result of the run by G_t times the noise, to first order, through steps, momentum and
-    averaging. G_t follows backwards from the second derivatives along the path. Let H be those at
-    the end, near the minimum. The noise then raises the loss by ``tr(G_t' H G_t) / 2`` times the
-    variance on average: the influence q_t of Hong, Wang & Zhou (2022), exact and not a bound. A
-    preconditioner is first fitted to as many rows as there will be, with the noise of that. The
-    time grows with the square of columns times classes.
+    A run without noise, clipped as planned, takes a path. Noise in iteration t moves its end by G_t
+    times the noise, to first order, through steps, momentum and averaging. G_t follows backwards
+    from the second derivatives along the path; let H be those at the end. The noise then raises the
+    loss by ``tr(G_t' H G_t) / 2`` times the variance on average: the influence q_t of Hong, Wang &
+    Zhou (2022), exact and not a bound. A preconditioner is first fitted to as many rows as there
+    will be, with the noise of that. The time grows with the square of columns times classes.
 
     Examples
     --------
@@ -578,204 +544,3 @@ def _influence(
         q[t] = np.vdot(noise, end @ noise)
         of_coef = of_coef + of_gradient @ jacobian(path[t], plan.clip[t])
     return q
-
-
-class Accuracies(NamedTuple):
-    """Accuracy with and without privacy, and the standard error of the difference."""
-
-    private: float
-    not_private: float
-    standard_error: float
-
-
-def simulated_accuracy(
-    estimator: BaseEstimator,
-    X: Any,
-    y: Any,
-    *,
-    n_samples: int,
-    accuracy: float,
-    n_repeats: int = 5,
-    random_state: Any = None,
-) -> Accuracies:
-    """Return what accuracy to expect of a private fit, and without privacy, from public rows.
-
-    Parameters
-    ----------
-    estimator : estimator
-        A linear classifier of this package with its budget; cloned, never fitted.
-    X : array-like of shape (n_rows, n_features)
-        PUBLIC rows, as for `UtilityGraph.run`: a sample, or those of `sample_from_schema`. About
-        thirty for each column are enough. Rows of a schema do not show how separate the classes
-        are: on KDD Cup 1999 privacy cost 0.8 to 3 points less than they predicted.
-    y : array-like of shape (n_rows,)
-        Their labels, of which each should be as frequent as in the private data.
-    n_samples : int
-        Number of records of the PRIVATE data to come.
-    accuracy : float
-        A guess of the best accuracy without privacy: above the share of the most frequent label.
-    n_repeats : int, default=5
-        Fits, each to labels of its own.
-    random_state : int, RandomState instance or None, default=None
-        Seed of labels and noise.
-
-    Returns
-    -------
-    Accuracies
-
-    Raises
-    ------
-    ValueError
-        If a number is out of range, or no model of these rows has that accuracy.
-
-    Notes
-    -----
-    The truth is taken to be a logistic model in the direction of one that is fitted to the rows.
-    Its log-odds are scaled so that the best accuracy is `accuracy`. For each fit the rows are
-    repeated to `n_samples`, with labels drawn anew, so that a small sample is not memorised.
-    Accuracy is the expected one on the rows. If there are more than 20,000 records, 20,000 stand in
-    for all, with a budget that gives them the same n mu.
-
-    Examples
-    --------
-    >>> from dpglm import DPLogisticRegression
-    >>> from dpglm.datasets import make_census
-    >>> public = make_census(1000, random_state=0)
-    >>> settings = {"n_samples": 5000, "accuracy": 0.85, "n_repeats": 2, "random_state": 0}
-    >>> found = simulated_accuracy(DPLogisticRegression(epsilon=0.5), *public, **settings)
-    >>> found.private < found.not_private < 0.85
-    True
-    """
-    X, y = check_X_y(X, y, dtype=[np.float64, np.float32])
-    chances, own, draws = _fits(estimator, X, y, n_samples, accuracy, n_repeats, random_state)
-    exact = LogisticRegression(C=np.inf, max_iter=1000)
-    found = []
-    for rows, labels, seed in draws:
-        with warnings.catch_warnings(action="ignore"), seeded_noise(seed):
-            predicted = [model.fit(X[rows], labels).predict(X) for model in (own, exact)]
-        places = [np.searchsorted(own.classes, some) for some in predicted]
-        found.append([chances[np.arange(len(y)), place].mean() for place in places])
-    _, error = results.mean_and_error(np.diff(found)[:, 0])
-    return Accuracies(*np.mean(found, axis=0).tolist(), error)
-
-
-def simulated_errors(
-    estimator: BaseEstimator,
-    X: Any,
-    y: Any,
-    *,
-    n_samples: int,
-    accuracy: float,
-    schema: Schema | None = None,
-    n_repeats: int = 3,
-    random_state: Any = None,
-) -> tuple[list[str], ExpectedStandardErrors]:
-    """Return the standard errors to expect of each parameter of a private fit, from public rows.
-
-    Parameters
-    ----------
-    estimator : DPLogisticRegression
-        With its budget and an ``inference_fraction``; cloned, never fitted.
-    X, y, n_samples, accuracy, n_repeats, random_state
-        As in `simulated_accuracy`.
-    schema : Schema, optional
-        Schema that encoded the rows, as for `DPLogisticRegression.inference`.
-
-    Returns
-    -------
-    names : list of str
-        Names of the parameters.
-    errors : ExpectedStandardErrors
-        Arrays of shape (n_parameters,), the medians of the fits; NaN for parameters that were
-        suppressed in half of them or more.
-
-    Raises
-    ------
-    ValueError
-        As `simulated_accuracy`, and if the budget is too small for intervals.
-
-    Examples
-    --------
-    >>> from dpglm import DPLogisticRegression
-    >>> from dpglm.datasets import make_census
-    >>> from dpglm.schema import load_schema
-    >>> public = make_census(3000, random_state=0)
-    >>> model = DPLogisticRegression(epsilon=8.0, inference_fraction=0.5)
-    >>> names, errors = simulated_errors(
-    ...     model, *public, n_samples=30_000, accuracy=0.85, n_repeats=1, random_state=0,
-    ...     schema=load_schema("census").additive(1))  # straight lines, as in that table
-    >>> bool(0.1 < errors.width()[names.index("sex_female")] < 0.3)
-    True
-    """
-    X, y = check_X_y(X, y, dtype=[np.float64, np.float32])
-    _, own, draws = _fits(estimator, X, y, n_samples, accuracy, n_repeats, random_state)
-    found, references = defaultdict(list), None
-    for rows, labels, seed in draws:
-        with warnings.catch_warnings(action="ignore"), seeded_noise(seed):
-            inference = own.fit(X[rows], labels).inference(schema=schema, references=references)
-        table, references = inference.estimates, inference.reference_categories
-        sampling = table.sampling_error * math.sqrt(len(rows) / n_samples)
-        for name, *pair in zip(table.names, sampling, table.privacy_error, strict=True):
-            found[name].append(pair)
-    # A suppressed parameter has an infinite error.
-    pairs = [np.median(np.nan_to_num(own, nan=np.inf), axis=0) for own in found.values()]
-    sampling, privacy = np.where(np.isinf(pairs), np.nan, pairs).T
-    return list(found), ExpectedStandardErrors(sampling, privacy, n_samples)
-
-
-def _fits(
-    estimator: BaseEstimator,
-    X: np.ndarray,
-    y: np.ndarray,
-    n_samples: int,
-    accuracy: float,
-    n_repeats: int,
-    random_state: Any,
-) -> tuple[np.ndarray, BaseEstimator, Iterator[tuple[np.ndarray, np.ndarray, int | None]]]:
-    """Return the chances of the classes in each row, what to fit, and rows, labels and seeds."""
-    check_whole("n_samples", n_samples)
-    check_whole("n_repeats", n_repeats)
-    rng = check_random_state(random_state)
-    classes, chances = _truth(X, y, accuracy)
-    n_fitted = min(n_samples, _MOST_FITTED)
-
-    def draws() -> Iterator[tuple[np.ndarray, np.ndarray, int | None]]:
-        for _ in range(n_repeats):
-            rows = np.resize(rng.permutation(len(y)), n_fitted)
-            labels = classes[draw_rows(chances[rows], rng)]
-            yield rows, labels, None if random_state is None else rng.randint(2**31 - 1)
-
-    own = _with_equal_signal(estimator, n_samples, n_fitted).set_params(classes=classes)
-    return chances, own, draws()
-
-
-def _truth(X: np.ndarray, y: np.ndarray, accuracy: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return the classes and their chances in each row, such that the best accuracy is given."""
-    fitted = LogisticRegression(C=10.0, max_iter=1000).fit(X, y)
-    shares = np.array([np.mean(y == label) for label in fitted.classes_])
-    scores = fitted.decision_function(X)
-    scores = np.column_stack([np.zeros_like(scores), scores]) if scores.ndim == 1 else scores
-    scores = scores / max(scores.std(axis=0).max(), np.finfo(float).tiny)
-
-    def excess(log_factor: float) -> float:
-        return chances_with(np.exp(log_factor) * scores, shares).max(axis=1).mean() - accuracy
-
-    if not excess(_FACTORS[0]) < 0 < excess(_FACTORS[1]):
-        raise ValueError(
-            f"accuracy={accuracy!r} must be above {shares.max():.4g}, the share of the most "
-            "frequent label, and below what a model of these rows can reach."
-        )
-    factor = np.exp(brentq(excess, *_FACTORS, xtol=1e-3))
-    return fitted.classes_, chances_with(factor * scores, shares)
-
-
-def _with_equal_signal(estimator: BaseEstimator, n_samples: int, n_fitted: int) -> BaseEstimator:
-    """Return an estimator for fewer records whose n mu is that of all of them."""
-    own = clone(estimator)
-    if own.n_samples_estimate is not None:
-        n_samples = own.n_samples_estimate
-        own.set_params(n_samples_estimate=n_fitted)
-    if n_samples == n_fitted:
-        return own
-    mu = gdp_mu(own.epsilon, own.delta) * n_samples / n_fitted
-    return own.set_params(epsilon=gdp_epsilon(mu, own.delta))
