@@ -49,7 +49,7 @@ from dpglm.privacy.gaussian import GaussianEvent, PoissonSampledEvent, gdp_epsil
 from dpglm.privacy.odometer import charge_jointly, public_parameters
 from dpglm.privacy.vault import GaussianSum
 from dpglm.schedules import ExponentialDecay
-from dpglm.schema import Schema, load_schema
+from dpglm.schema import load_schema
 from dpglm.sources import ParquetSource
 from dpglm.sources.csv import read_texts
 from dpglm.study import PrivacyReport
@@ -1014,7 +1014,7 @@ def test_dayone_every_path_of_the_package_is_read_in_one_way(tmp_path, monkeypat
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "schema.json").write_text(load_schema("census").to_json())
     (tmp_path / "t.csv").write_text("a,b\n1,2\n")
-    assert Schema.from_json("~/schema.json") == load_schema("census")
+    assert load_schema("~/schema.json") == load_schema("census")
     assert len(read_texts("~/t.csv")) == 1
     PrivacyOdometer("~/s.db").charge(gaussian(0.5))
     PrivacyReport.from_files("$HOME/s.db").save("~/report.md")
@@ -1022,7 +1022,7 @@ def test_dayone_every_path_of_the_package_is_read_in_one_way(tmp_path, monkeypat
     assert main(["odometer", "~/s.db", "--plot", "~/figure.png"]) == 0
     assert (tmp_path / "figure.png").exists()
     take = {
-        "schema": Schema.from_json, "yaml": Schema.from_yaml, "table": read_texts,
+        "schema": load_schema, "table": read_texts,
         "results": ResultsFile, "report": PrivacyReport.from_files, "model": read_model,
         "saved": PrivacyReport(gaussian(0.5)).save,
         "parquet": lambda name: ParquetSource(name, load_schema("census")),

@@ -106,21 +106,20 @@ class Schema:
         object.__setattr__(self, "columns", tuple(self.columns))
         if not self.columns:
             raise ValueError(f"schema {self.name!r} has columns=[]; list at least one column.")
-        for name, count in Counter(map(composed, [*self.feature_names, self.target.name])).items():
-            if count > 1:
-                raise ValueError(
-                    f"schema {self.name!r} names {name!r} twice; give every column and the "
-                    "target a name of its own."
-                )
+        twice = _first_repeated(map(composed, [*self.feature_names, self.target.name]))
+        if twice is not None:
+            raise ValueError(
+                f"schema {self.name!r} names {twice!r} twice; give every column and the target a "
+                "name of its own."
+            )
         done = [column for column in self.columns if not column.to_fill_in]
         done = done if len(done) < len(self.columns) or self.target.to_fill_in else self._said
-        encoded = [name for column in done for name in column.encoded_names]
-        for name, count in Counter(encoded).items():
-            if count > 1:
-                raise ValueError(
-                    f"schema {self.name!r} has {count} encoded columns that would be called "
-                    f"{name!r}; rename a column or a category."
-                )
+        twice = _first_repeated(name for column in done for name in column.encoded_names)
+        if twice is not None:
+            raise ValueError(
+                f"schema {self.name!r} has several encoded columns that would be called "
+                f"{twice!r}; rename a column or a category."
+            )
 
     @property
     def numeric(self) -> tuple[NumericColumn, ...]:
@@ -204,25 +203,27 @@ class Schema:
         if n_mu is not None and not (n_segments is None and n_mu > 0):
             raise ValueError(f"give n_segments={n_segments!r}, or n_mu={n_mu!r} above 0 alone.")
 
-        def bent(n_segments: int) -> Self:
-            columns = [_bent(c, n_segments) if isinstance(c, _CURVED) else c for c in self.columns]
-            n_curves = sum(c.n_segments > 1 for c in columns if isinstance(c, _CURVED))
-            if n_curves > _HIGH_CURVES:
-                most = round(4.0 * math.sqrt(_HIGH_CURVES / n_curves), 2)
-                pairs = zip(columns, self.columns, strict=True)
-                columns = [new if new is own else _at_most(new, most) for new, own in pairs]
-            return replace(self, columns=columns)
-
         if n_segments is not None:
-            return bent(n_segments)
+            return self._bent(n_segments)
         levels, most = _WITHOUT if n_mu is None else _WITH_N_MU
-        found, n_mu = bent(1), math.inf if n_mu is None else n_mu
+        found, n_mu = self._bent(1), math.inf if n_mu is None else n_mu
         for level in range(1, levels + 1):
-            finer = bent(2**level)
+            finer = self._bent(2**level)
             enough = n_mu >= _MIN_N_MU * finer.n_encoded or level == 1
             n_bent = sum(c.n_segments for c in finer.columns if isinstance(c, _CURVED))
             found = finer if enough and n_bent <= most else found
         return found
+
+    def _bent(self, n_segments: int) -> Self:
+        """Return the schema with at most this number of segments in terms that set none."""
+        columns = [_bent(c, n_segments) if isinstance(c, _CURVED) else c for c in self.columns]
+        n_curves = sum(c.n_segments > 1 for c in columns if isinstance(c, _CURVED))
+        if n_curves > _HIGH_CURVES:
+            most = round(4.0 * math.sqrt(_HIGH_CURVES / n_curves), 2)
+            for k, (column, own) in enumerate(zip(columns, self.columns, strict=True)):
+                if column is not own and column.n_segments > 1:
+                    columns[k] = replace(column, height=min(column.height, most))
+        return replace(self, columns=columns)
 
     def transformer(self, sparse_output: bool = False) -> SchemaEncoder:
         """Return the encoder of a raw table, to arrays or with `sparse_output` to CSR matrices."""
@@ -320,10 +321,8 @@ class Schema:
         return json.dumps(self.to_dict(), indent=2, ensure_ascii=False)
 
     @classmethod
-    def from_json(cls, path_or_text: str | os.PathLike[str]) -> Self:
-        """Read a schema from a JSON file, or from a string that starts with ``{``."""
-        is_text = isinstance(path_or_text, str) and path_or_text.lstrip().startswith("{")
-        text = path_or_text if is_text else plain_path(path_or_text).read_text(encoding="utf-8")
+    def from_json(cls, text: str) -> Self:
+        """Build a schema from its JSON form; `load_schema` reads a file."""
         try:
             document = json.loads(text)
         except json.JSONDecodeError as error:
@@ -335,30 +334,30 @@ class Schema:
         yaml = require("yaml", "yaml", "Schema.to_yaml")
         dumper = type("Dumper", (yaml.SafeDumper,), {})
         # PyYAML itself reads 1e3 as a string, and writes such a string like a number.
-        dumper.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, _DIGITS)
+        dumper.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list(_DIGITS))
         return yaml.dump(self.to_dict(), Dumper=dumper, sort_keys=False, allow_unicode=True)
 
     @classmethod
-    def from_yaml(cls, path_or_text: str | os.PathLike[str]) -> Self:
-        """Read a schema from a YAML file, or from a string of several lines, with PyYAML.
+    def from_yaml(cls, text: str) -> Self:
+        """Build a schema from YAML, with PyYAML; `load_schema` reads a file.
 
         The words yes, no, on and off are strings, not booleans, and so are 01001, 0x1F and 12:30.
         """
         yaml = require("yaml", "yaml", "Schema.from_yaml")
-        is_text = isinstance(path_or_text, str) and "\n" in path_or_text
-        text = path_or_text if is_text else plain_path(path_or_text).read_text(encoding="utf-8")
         try:
             return cls.from_dict(yaml.load(text, _plain_loader(yaml)))
         except yaml.YAMLError as error:
             raise ValueError(f"the schema is not YAML: {error}; see Schema.to_yaml().") from error
 
 
-def load_schema(name: str) -> Schema:
-    """Return a schema of the package, with the bounds and categories of a data dictionary.
+def load_schema(name_or_path: str | os.PathLike[str]) -> Schema:
+    """Return a schema of the package, or read one from a JSON or YAML file.
 
     Parameters
     ----------
-    name : {"adult", "bank", "census", "kddcup99"}
+    name_or_path : {"adult", "bank", "census", "kddcup99"} or path-like
+        A name, for bounds and categories of a public data dictionary; or a file, which is YAML if
+        its name ends with ``.yaml`` or ``.yml`` and JSON otherwise.
 
     Returns
     -------
@@ -370,34 +369,40 @@ def load_schema(name: str) -> Schema:
     array(['<=50K', '>50K'], dtype='<U5')
     """
     folder = files("dpglm").joinpath("schemas")
-    known = sorted(f.name.removesuffix(".json") for f in folder.iterdir())
-    if name not in known:
-        raise ValueError(f"name={name!r} is no packaged schema; choose one of {known}.")
-    return Schema.from_json(folder.joinpath(f"{name}.json").read_text(encoding="utf-8"))
+    packaged = {file.name.removesuffix(".json"): file for file in folder.iterdir()}
+    file = packaged.get(name_or_path) or plain_path(name_or_path)
+    if not (file.is_file() or "." in file.name):
+        raise ValueError(
+            f"{str(name_or_path)!r} is no packaged schema and no file; choose one of "
+            f"{sorted(packaged)}, or name a file."
+        )
+    is_yaml = file.name.endswith((".yaml", ".yml"))
+    return (Schema.from_yaml if is_yaml else Schema.from_json)(file.read_text(encoding="utf-8"))
 
 
-# Numbers of YAML 1.2: no octal codes, no hours, and 1e6 without a point.
-_INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]*)$")
+# Scalars of YAML 1.2, with the letters that they start with. No octal codes, no hours, no days
+# (PyYAML's error of an invalid day names no column), and 1e6 without a point.
 _FLOAT = re.compile(r"[-+]?([0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))([eE][-+]?[0-9]+)?$")
-_DIGITS = list("-+.0123456789")
+_DIGITS = "-+.0123456789"
+_SCALARS = (
+    ("null", re.compile(r"(~|null|Null|NULL|)$"), ["~", "n", "N", ""]),
+    ("bool", re.compile(r"(true|True|TRUE|false|False|FALSE)$"), "tTfF"),
+    ("int", re.compile(r"[-+]?(0|[1-9][0-9]*)$"), _DIGITS),
+    ("float", _FLOAT, _DIGITS),
+)
 
 
 def _plain_loader(yaml: Any) -> Any:
-    """Return PyYAML's safe loader with decimal numbers and the booleans true and false alone.
+    """Return PyYAML's safe loader with these scalars alone."""
+    loader = type("Loader", (yaml.SafeLoader,), {"yaml_implicit_resolvers": {}})
+    for kind, pattern, first in _SCALARS:
+        loader.add_implicit_resolver(f"tag:yaml.org,2002:{kind}", pattern, list(first))
+    return loader
 
-    Days are read as strings, because PyYAML's error of an invalid day names no column.
-    """
-    other = {f"tag:yaml.org,2002:{kind}" for kind in ("int", "float", "bool", "timestamp")}
 
-    class Loader(yaml.SafeLoader):
-        yaml_implicit_resolvers = {  # noqa: RUF012
-            first: [r for r in found if r[0] not in other or (first in "tTfF" and "bool" in r[0])]
-            for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
-        }
-
-    Loader.add_implicit_resolver("tag:yaml.org,2002:int", _INTEGER, _DIGITS)
-    Loader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, _DIGITS)
-    return Loader
+def _first_repeated(values: Iterable[Any]) -> Any:
+    """Return the first value that occurs again, or None."""
+    return next((value for value, count in Counter(values).items() if count > 1), None)
 
 
 def _drafted(name: str, dtype: str) -> Column:
@@ -419,12 +424,6 @@ def _bent(column: NumericColumn | DateColumn, n_segments: int) -> Column:
     if wide and column.scale == "linear":
         column = replace(column, scale="asinh", linear_width=(upper - lower) / 1000)
     return replace(column, n_segments=n_segments)
-
-
-def _at_most(column: Any, height: float) -> Column:
-    """Return the column with its height, if it has several segments, at most `height`."""
-    is_lower = column.n_segments == 1 or column.height <= height
-    return column if is_lower else replace(column, height=height)
 
 
 def _problems(column: Column | Target, frame: Any) -> list[str]:
@@ -449,11 +448,8 @@ def _plain(column: Column | Target) -> dict[str, Any]:
             plain = [v.isoformat() if isinstance(v, date) else v for v in listed]
             metadata[name] = plain if isinstance(value, tuple) else plain[0]
     kind = next((kind for kind, of in _KINDS.items() if type(column) is of), "number")
-    return (
-        metadata
-        if kind in ("number", "category")
-        else {"name": column.name, "kind": kind} | metadata
-    )
+    is_plain = kind in ("number", "category")
+    return metadata if is_plain else {"name": column.name, "kind": kind} | metadata
 
 
 def _all(makers: Iterable[Callable[[], Any]]) -> list[Any]:

@@ -17,8 +17,7 @@ from dpglm.datasets import fetch_adult, fetch_bank, fetch_kddcup99, make_census
 from dpglm.estimators.agd import DPAGDClassifier
 from dpglm.estimators.descent import DPLinearSVM, DPLogisticRegression
 from dpglm.schedules import DecayingClip, DynamicNoise
-from dpglm.schema import Schema
-from dpglm.schema.table import plain_path
+from dpglm.schema import Schema, load_schema
 from dpglm.sources import read_csv
 from dpglm.study.comparison import encoded
 
@@ -209,8 +208,7 @@ def load_tables(
 def read_schema(path: os.PathLike[str], option: str = "schema") -> Schema:
     """Read a schema from JSON, or from YAML by the name of the file; errors name the option."""
     with _blamed(option, path):
-        is_yaml = plain_path(path).suffix in (".yaml", ".yml")
-        return (Schema.from_yaml if is_yaml else Schema.from_json)(path)
+        return load_schema(path)
 
 
 @contextmanager
