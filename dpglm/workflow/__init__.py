@@ -1,7 +1,7 @@
 """Private work around a fit: search, scores, calibration, splits, and one ledger for all of it."""
 
 from dpglm.workflow.calibration import PrivateCalibratedClassifier, PrivateThresholdClassifier
-from dpglm.workflow.checks import check_pipeline, total_privacy
+from dpglm.workflow.pipelines import check_pipeline, total_privacy
 from dpglm.workflow.scores import make_private_scorer, private_scores
 from dpglm.workflow.search import PrivateSearchCV
 from dpglm.workflow.splits import PrivateKFold, private_train_test_split

@@ -29,7 +29,7 @@ from dpglm.privacy.ledger import PrivacyLedger, rounded_up
 from dpglm.privacy.noise import entropy_source
 from dpglm.privacy.odometer import charge_jointly
 from dpglm.privacy.selection import ChoosingVault, ExponentialSelection
-from dpglm.workflow.checks import findings_of, parts_of, pays, stated
+from dpglm.workflow.pipelines import findings_of, parts_of, spends, stated
 from dpglm.workflow.releases import counted_rows, steps_alone
 
 # Fraction of mu^2 for the candidates and the choice, and of that for a choice on the same rows.
@@ -458,7 +458,7 @@ class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimat
         own = asdict(self._budget()) | {"epsilon": 1.0, "classes": self._declared()} | own
         prefix, last = _private_step(model)
         for step, part in parts_of(model):
-            if pays(part) and part is not last:
+            if spends(part) and part is not last:
                 raise ValueError(
                     f"{step} is a {type(part).__name__}, which fits privately, and a search pays "
                     "for its last step alone. Fit it before, and pass a FrozenEstimator of it."

@@ -1,10 +1,13 @@
 """One walk over a pipeline: which steps read other people's rows, and what all fits cost."""
 
 import math
+import tomllib
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib.resources import files
 from numbers import Integral
 from types import ModuleType
 from typing import Any
@@ -30,16 +33,9 @@ from dpglm.workflow.splits import PrivateKFold
 class Finding:
     """A step of a pipeline that the guarantee of the fit does not cover, or may not.
 
-    Attributes
-    ----------
-    step : str
-        Its place, as nested parameters are named; the class of the whole.
-    reads : str
-        Its effect on other people's rows.
-    severity : {"breaks", "leaks", "refused", "not known"}
-        As on the page of sharp edges. ``"not known"``: only the author of the step can tell.
-    instead : str
-        Replacement.
+    ``step`` is its place, as nested parameters are named, ``reads`` its effect on other people's
+    rows, and ``instead`` a replacement. ``severity`` is "breaks", "leaks", "refused", as on the
+    page of sharp edges, or "not known": only the author of the step can tell.
     """
 
     step: str
@@ -71,8 +67,14 @@ def check_pipeline(estimator: Any) -> list[Finding]:
     Returns
     -------
     list of Finding
-        Printed, one a line; empty if every step is known to treat each row separately. A step of
-        unknown behaviour is in the list, with the word ``"not known"``.
+        Printed, one a line; empty if every step is known to treat each row separately. Each has
+        ``step``, ``reads``, ``severity`` and ``instead``. The severity of a step of unknown
+        behaviour is ``"not known"``.
+
+    Raises
+    ------
+    ValueError
+        If it has no ``fit``.
 
     Notes
     -----
@@ -83,8 +85,7 @@ def check_pipeline(estimator: Any) -> list[Finding]:
     --------
     >>> from sklearn.pipeline import make_pipeline
     >>> from sklearn.preprocessing import StandardScaler
-    >>> from dpglm import DPLogisticRegression, PublicBoundsScaler
-    >>> from dpglm.workflow import check_pipeline
+    >>> from dpglm import DPLogisticRegression, PublicBoundsScaler, check_pipeline
     >>> print(check_pipeline(make_pipeline(StandardScaler(), DPLogisticRegression())))
     standardscaler (breaks): StandardScaler is fitted on all rows. Instead: Schema.transformer() or
     PublicBoundsScaler.
@@ -99,17 +100,20 @@ def check_pipeline(estimator: Any) -> list[Finding]:
 def findings_of(study: Any) -> list[Finding]:
     """Return the findings of an estimator, or of all estimators in a list or dictionary."""
     nodes = [(step, part) for step, part in parts_of(study) if _is_estimator(part)]
-    # Whether an estimator keeps the number of rows private: of records, or of a person.
+    # Whether an estimator keeps the number of rows private: of records, or of a group.
     private_count = any(
-        getattr(node, "neighboring_relation", None) == _ADD
+        getattr(node, "neighboring_relation", None) == "add_or_remove_one"
         or getattr(node, "max_contributions", None) is not None
         for _, node in nodes
     )
     found = _Findings()
     for step, node in nodes:
-        place = step or type(node).__name__
-        metadata = list(_facts(node)) or _fold_facts(node, private_count)
-        found += [Finding(place, *fact) for fact in metadata]
+        name, module = type(node).__name__, ".".join(type(node).__module__.split(".")[:2])
+        for key in list(_facts(node)) or _facts_of_folds(node, private_count):
+            severity, reads, instead = _known()["findings"][key]
+            if key == "transformer":
+                instead = _known()["instead"].get(module, instead)
+            found.append(Finding(step or name, f"{name} {reads}", severity, instead))
     return found
 
 
@@ -132,98 +136,11 @@ def stated(
     return replace(ledger, events=events, assumptions=tuple(assumptions))
 
 
-_ADD = "add_or_remove_one"
-_PRIVATE = "a private estimator, such as DPLogisticRegression"
-_SEARCH = ("chooses by scores without noise", "PrivateSearchCV, or a search on public rows")
-_CATEGORIES = ("reads the categories off all rows", "a Schema, or categories that are public")
-_FEATURES = ("chooses features by scores without noise", "features chosen beforehand")
-
-# Effect of a class of scikit-learn and its replacement, if its module does not determine them.
-_WORDS = {
-    "GridSearchCV": _SEARCH,
-    "RandomizedSearchCV": _SEARCH,
-    "HalvingGridSearchCV": _SEARCH,
-    "HalvingRandomSearchCV": _SEARCH,
-    "OneHotEncoder": _CATEGORIES,
-    "OrdinalEncoder": _CATEGORIES,
-    "RFECV": _FEATURES,
-    "SequentialFeatureSelector": _FEATURES,
-    "CalibratedClassifierCV": ("fits calibrators without noise", "PrivateCalibratedClassifier"),
-    "TunedThresholdClassifierCV": (
-        "chooses the threshold by scores without noise",
-        "PrivateThresholdClassifier",
-    ),
-    "BaggingClassifier": ("draws records twice, so that a row is more than one", "bootstrap=False"),
-    "OneVsOneClassifier": (
-        "takes the number of records of two classes as public",
-        "one fit, which releases all classes jointly",
-    ),
-    "SelfTrainingClassifier": (
-        "makes public how many records are labelled in each round",
-        "one fit on the records with a label",
-    ),
-    "FunctionTransformer": (
-        "calls a function on all rows",
-        "this, if the function treats each row by itself",
-    ),
-    "FrozenEstimator": ("was fitted before", "this, if it was fitted on public rows"),
-}
-
-# Replacement of the other classes of a module.
-_INSTEAD = {
-    "sklearn.preprocessing": "Schema.transformer() or PublicBoundsScaler",
-    "sklearn.impute": "SimpleImputer(strategy='constant', keep_empty_features=True), or the "
-    "missing values of a Schema",
-    "sklearn.feature_extraction": "HashingVectorizer, or a public vocabulary without idf",
-    "sklearn.feature_selection": "features chosen beforehand",
-}
-_ON_PUBLIC_ROWS = "nothing, or a FrozenEstimator that was fitted on public rows"
-
-
-# When a class of scikit-learn that has a fit treats each row separately, except for its parts:
-# always,
-_ALWAYS_HARMLESS = (
-    "Pipeline", "FeatureUnion", "ColumnTransformer", "VotingClassifier", "OneVsRestClassifier",
-    "OutputCodeClassifier", "MultiOutputClassifier", "ClassifierChain", "SelectFromModel", "RFE",
-    "FixedThresholdClassifier", "PolynomialFeatures", "SkewedChi2Sampler", "PolynomialCountSketch",
-    "StackingClassifier",
-)  # fmt: skip
-# or with some parameters.
-_HARMLESS: dict[str, Callable[[Any], bool]] = dict.fromkeys(_ALWAYS_HARMLESS, lambda e: True) | {
-    "BaggingClassifier": lambda e: not e.bootstrap,
-    "CountVectorizer": lambda e: e.vocabulary is not None,
-    "FrozenEstimator": lambda e: not check_pipeline(e.estimator),
-    "FunctionTransformer": lambda e: e.func is None or isinstance(e.func, np.ufunc),
-    "GaussianRandomProjection": lambda e: e.n_components != "auto",
-    "MissingIndicator": lambda e: e.features == "all",
-    "MultiLabelBinarizer": lambda e: e.classes is not None,
-    "OneHotEncoder": lambda e: _lists_categories(e),
-    "OrdinalEncoder": lambda e: _lists_categories(e),
-    "RBFSampler": lambda e: e.gamma != "scale",
-    "SimpleImputer": lambda e: e.strategy == "constant" and not e.add_indicator,
-    "SparseRandomProjection": lambda e: e.n_components != "auto",
-    "SplineTransformer": lambda e: not isinstance(e.knots, str),
-    "TfidfTransformer": lambda e: not e.use_idf,
-    "TfidfVectorizer": lambda e: e.vocabulary is not None and not e.use_idf,
-}
-
-# Cross-validators whose folds follow from positions and the number of records.
-_BY_POSITION = {
-    "KFold", "LeaveOneOut", "LeavePOut", "PredefinedSplit", "RepeatedKFold", "ShuffleSplit",
-    "TimeSeriesSplit",
-}  # fmt: skip
-
-
-def _lists_categories(encoder: Any) -> bool:
-    rare = (encoder.min_frequency, encoder.max_categories)
-    return not isinstance(encoder.categories, str) and rare == (None, None)
-
-
 def _is_estimator(value: Any) -> bool:
     return hasattr(value, "fit") and not isinstance(value, type)
 
 
-def pays(value: Any) -> bool:
+def spends(value: Any) -> bool:
     """Return whether a fit or a call of this releases something from its rows and is charged."""
     return isinstance(value, (Budgeted, PrivateScorer))
 
@@ -258,65 +175,77 @@ def inside(value: Any, step: str = "") -> Iterator[tuple[str, Any]]:
                 yield step, inner
 
 
-def _facts(estimator: Any) -> Iterator[tuple[str, str, str]]:
-    """Yield what an estimator does with all rows, without those inside it: parts of findings."""
-    name = type(estimator).__name__
-    if hasattr(estimator, "fit_resample"):
-        instead = "all rows as they are, with a public class_weight"
-        yield f"{name} draws, drops or makes rows by what others hold", "breaks", instead
-    elif is_package_object(estimator):
-        if getattr(estimator, "epsilon", None) == math.inf:
-            yield "epsilon=inf fits without noise", "breaks", "a finite epsilon"
-        if isinstance(getattr(estimator, "class_weight", None), str):
-            yield "class_weight='balanced' counts the labels", "refused", "a dict of public weights"
-    elif type(estimator).__module__.startswith("sklearn."):
-        yield from _known_facts(estimator, name)
-    elif not isinstance(estimator, (Pipeline, FeatureUnion, ColumnTransformer)):
-        instead = "this, if it treats each row by itself"
-        yield f"{name} is no class of scikit-learn or dpglm", "not known", instead
+@cache
+def _known() -> dict[str, Any]:
+    """Return what is known of steps; `steps.toml` says what each entry is."""
+    return tomllib.loads(files("dpglm").joinpath("workflow", "steps.toml").read_text("utf-8"))
 
 
-def _known_facts(estimator: Any, name: str) -> Iterator[tuple[str, str, str]]:
-    """Yield those of a class of scikit-learn."""
-    if not _HARMLESS.get(name, _is_stateless)(estimator):
-        severity = "not known" if name in ("FunctionTransformer", "FrozenEstimator") else "breaks"
-        does, instead = _WORDS.get(name) or _words_of_its_module(estimator)
-        yield f"{name} {does}", severity, instead
-        return
-    if not getattr(estimator, "keep_empty_features", True):
-        does = f"{name} drops a column that is empty in all rows"
-        yield does, "leaks", "keep_empty_features=True"
-    unknown, dropped = (getattr(estimator, name, None) for name in ("handle_unknown", "drop"))
+def _is_harmless(step: Any) -> bool:
+    """Return whether a class of scikit-learn treats each row separately, except for its parts."""
+    known, name = _known(), type(step).__name__
+    if name == "FrozenEstimator":
+        return not check_pipeline(step.estimator)
+    if name == "FunctionTransformer":
+        return step.func is None or isinstance(step.func, np.ufunc)
+    needed, excluded = (known[table].get(name, {}) for table in ("harmless_if", "harmless_unless"))
+    if name in known["harmless"] or needed or excluded:
+        return all(str(getattr(step, p)) in values for p, values in needed.items()) and not any(
+            str(getattr(step, p)) in values for p, values in excluded.items()
+        )
+    # The tag of a predictor says only that it can predict before it was fitted.
+    return hasattr(step, "transform") and not get_tags(step).requires_fit
+
+
+def _facts(step: Any) -> Iterator[str]:
+    """Yield what a step does with all rows, without those inside it: keys of findings."""
+    name, module = type(step).__name__, type(step).__module__
+    if hasattr(step, "fit_resample"):
+        yield "fit_resample"
+    elif is_package_object(step):
+        if getattr(step, "epsilon", None) == math.inf:
+            yield "all_noise_off"
+        if isinstance(getattr(step, "class_weight", None), str):
+            yield "class_weight"
+    elif not module.startswith("sklearn."):
+        if not isinstance(step, (Pipeline, FeatureUnion, ColumnTransformer)):
+            yield "unknown_class"
+    elif _is_harmless(step):
+        yield from _facts_of_parameters(step)
+    elif name in _known()["findings"]:
+        yield name
+    else:
+        predicts = hasattr(step, "predict") and not hasattr(step, "transform")
+        yield "predictor" if predicts else "transformer"
+
+
+def _facts_of_parameters(step: Any) -> Iterator[str]:
+    """Yield what parameters of a harmless class do nevertheless."""
+    if not getattr(step, "keep_empty_features", True):
+        yield "keep_empty_features"
+    unknown, dropped = (getattr(step, name, None) for name in ("handle_unknown", "drop"))
     if unknown == "warn" or (dropped is not None and unknown != "error"):
-        does = f"{name} warns if a row holds a category that is not listed"
-        yield does, "leaks", "handle_unknown='ignore', without drop"
-    if getattr(estimator, "multilabel_", False):
-        does = f"{name} fits nothing to a label that all rows share"
-        yield does, "breaks", "MultiOutputClassifier"
-    func = getattr(estimator, "func", None)
-    if func is not None and (
-        _complains(func) or (estimator.inverse_func and estimator.check_inverse)
-    ):
-        does = f"{name} warns if a value is outside of the domain of func or inverse_func"
-        yield does, "leaks", "a function of all numbers, such as numpy.arctan, without inverse_func"
-    if callable(getattr(estimator, "max_features", None)):
-        yield f"{name} calls a function on all rows", "not known", "a number"
-    inner = [*getattr(estimator, "transformers", ()), getattr(estimator, "remainder", ())]
-    mixed = [part for _, part in parts_of(inner)] if hasattr(estimator, "sparse_threshold") else []
-    if any(map(_may_be_sparse, mixed)) and estimator.sparse_threshold:
-        does = f"{name} says by sparse_output_ how many entries are zero"
-        yield does, "leaks", "sparse_threshold=0"
-    for part in ("estimator", "final_estimator"):
-        if part in vars(estimator) and vars(estimator)[part] is None:
-            yield f"the default {part} of {name} is not private", "breaks", _PRIVATE
-    columns = [entry[2] for entry in getattr(estimator, "transformers", ())]
+        yield "handle_unknown"
+    if getattr(step, "multilabel_", False):
+        yield "multilabel"
+    if _warns_of_values(step):
+        yield "func"
+    if callable(getattr(step, "max_features", None)):
+        yield "max_features"
+    if _counts_zeros(step):
+        yield "sparse_threshold"
+    if any(vars(step).get(part, step) is None for part in ("estimator", "final_estimator")):
+        yield "default_estimator"
+    columns = [entry[2] for entry in getattr(step, "transformers", ())]
     if any(callable(c) and not isinstance(c, make_column_selector) for c in columns):
-        does = f"{name} calls a function on all rows to choose columns"
-        yield does, "not known", "the names of the columns"
+        yield "columns"
 
 
-def _complains(func: Callable[[Any], Any]) -> bool:
-    """Return whether a function fails, or numpy would warn, for some finite number."""
+def _warns_of_values(step: Any) -> bool:
+    """Return whether the function of a step fails, or numpy would warn, for some finite number."""
+    func = getattr(step, "func", None)
+    if func is None or (step.inverse_func and step.check_inverse):
+        return func is not None
     try:
         with np.errstate(all="raise", under="ignore"):
             func(np.array([0.0, 1.0, 2.0, 1e300, 5e-324, -0.0, -1.0, -2.0, -1e300, -5e-324]))
@@ -325,61 +254,39 @@ def _complains(func: Callable[[Any], Any]) -> bool:
     return False
 
 
-def _is_stateless(estimator: Any) -> bool:
-    """Return whether a class of scikit-learn transforms each row without having seen others."""
-    # The tag of a predictor says only that it can predict before it was fitted.
-    return hasattr(estimator, "transform") and not get_tags(estimator).requires_fit
+def _counts_zeros(step: Any) -> bool:
+    """Return whether parts of a step may be sparse, so that it is by the number of zeros."""
+    if not getattr(step, "sparse_threshold", 0):
+        return False
+    inner = [*getattr(step, "transformers", ()), getattr(step, "remainder", ())]
+    return any(
+        getattr(part, "sparse_output", type(part).__name__.endswith(("Vectorizer", "Hasher")))
+        for _, part in parts_of(inner)
+    )
 
 
-def _may_be_sparse(step: Any) -> bool:
-    """Return whether a step of scikit-learn returns a sparse matrix."""
-    is_text = type(step).__name__.endswith(("Vectorizer", "Hasher"))
-    return getattr(step, "sparse_output", getattr(step, "sparse", is_text))
+def _columns(step: Any) -> list[Any]:
+    return [entry[2] for entry in getattr(step, "transformers", ())]
 
 
-def _words_of_its_module(estimator: Any) -> tuple[str, str]:
-    if hasattr(estimator, "predict") and not hasattr(estimator, "transform"):
-        return "is fitted on all rows without noise", _PRIVATE
-    module = ".".join(type(estimator).__module__.split(".")[:2])
-    return "is fitted on all rows", _INSTEAD.get(module, _ON_PUBLIC_ROWS)
-
-
-def _fold_facts(estimator: Any, private_count: bool) -> Iterator[tuple[str, str, str]]:
+def _facts_of_folds(step: Any, private_count: bool) -> Iterator[str]:
     """Yield what its folds follow from, unless that is positions, or identifiers if need be.
 
     `private_count`: whether an estimator that it works with keeps the number of rows private.
     """
-    name, cv = type(estimator).__name__, getattr(estimator, "cv", "none")
-    folds = type(cv).__name__
+    name, cv = type(step).__name__, getattr(step, "cv", "none")
     by_label = cv is None or isinstance(cv, Integral)
     if name == "BaggingClassifier" and private_count:
-        does = f"{name} keeps the number of rows, which is private, and draws by it"
-        yield does, "breaks", "one fit, or a relation with a public number of rows"
-    if by_label and (is_package_object(estimator) or (name == "ClassifierChain" and cv is None)):
+        yield "private_number"
+    if by_label and (is_package_object(step) or (name == "ClassifierChain" and cv is None)):
         return  # which stratify nothing
-    if by_label or folds.startswith(("Stratified", "Group")):
-        yield f"{name} takes folds that follow labels or groups", "breaks", "cv=PrivateKFold()"
-    elif isinstance(cv, PrivateKFold) or folds in _BY_POSITION:
-        if private_count and getattr(cv, "neighboring_relation", None) != _ADD:
-            does = f"{name} takes folds by position where the number of rows is private"
-            yield does, "breaks", f"PrivateKFold(neighboring_relation={_ADD!r}), and groups"
+    if by_label or type(cv).__name__.startswith(("Stratified", "Group")):
+        yield "folds_by_label"
+    elif isinstance(cv, PrivateKFold) or type(cv).__name__ in _known()["folds_by_position"]:
+        if private_count and getattr(cv, "neighboring_relation", None) != "add_or_remove_one":
+            yield "folds_of_private_number"
     elif not isinstance(cv, str):
-        instead = "this, if each row's fold follows from public facts and its own identifier"
-        yield f"{name} takes folds from {folds}", "not known", instead
-
-
-# Classes of scikit-learn that keep each fit they made in an attribute.
-_KEEP_FITS = {
-    "BaggingClassifier", "CalibratedClassifierCV", "ClassifierChain", "ColumnTransformer",
-    "FixedThresholdClassifier", "MultiOutputClassifier", "OneVsOneClassifier",
-    "OneVsRestClassifier", "OutputCodeClassifier", "SelectFromModel", "TransformedTargetRegressor",
-    "VotingClassifier",
-}  # fmt: skip
-# Classes that fit the very steps that they were given.
-_FIT_STEPS = {"FeatureUnion": "transformer_list", "Pipeline": "steps"}
-_SEARCHES = {f"{kind}SearchCV" for kind in ("Grid", "Randomized", "HalvingGrid", "HalvingRandom")}
-# Classes that read the label set off the rows, even if the fits inside them have `classes`.
-_READ_LABELS = {"Bagging", "OneVsRest", "OutputCode", "Stacking", "Voting"}
+        yield "folds"
 
 
 def total_privacy(
@@ -419,8 +326,7 @@ def total_privacy(
     Examples
     --------
     >>> from sklearn.pipeline import make_pipeline
-    >>> from dpglm import DPLogisticRegression, PublicBoundsScaler
-    >>> from dpglm.workflow import total_privacy
+    >>> from dpglm import DPLogisticRegression, PublicBoundsScaler, total_privacy
     >>> pipeline = make_pipeline(PublicBoundsScaler(0, 9), DPLogisticRegression(epsilon=1.0))
     >>> round(total_privacy(pipeline, n_samples=10_000, n_features=20).epsilon(), 3)
     1.0
@@ -440,7 +346,7 @@ def _assumed_of(study: Any) -> Iterator[str]:
     if isinstance(study, Mapping) and "score_time" in study:
         yield "the scores, which have no noise or are charged as well, are not released"
     for _, part in parts_of(study):
-        if type(part).__name__.removesuffix("Classifier") in _READ_LABELS:
+        if type(part).__name__ in _known()["read_labels"]:
             yield f"the label set, which {type(part).__name__} reads off the labels, is public"
 
 
@@ -483,9 +389,9 @@ class _Count:
             # This has all that it spent itself; what it was given may have cost as well.
             return self.any_of([*given, own["privacy_"]], True)
         name = type(value).__name__ if type(value).__module__.startswith("sklearn.") else ""
-        if name in _FIT_STEPS:
+        if name in ("FeatureUnion", "Pipeline"):
             # A step in two places was fitted twice, and keeps the second ledger alone.
-            steps = own[_FIT_STEPS[name]]
+            steps = own.get("steps", own.get("transformer_list"))
             return sum((self.of(step[1], made) for step in steps), Counter())
         if isinstance(value, Mapping) and "score_time" in value and "estimator" not in value:
             raise ValueError("Fits are gone: call cross_validate with return_estimator=True.")
@@ -494,7 +400,9 @@ class _Count:
         fitted = any(attribute.endswith("_") for attribute in own)
         if made and not fitted:
             return self.any_of(given, True)
-        is_search = name in _SEARCHES and not any(pays(p) for _, p in parts_of(value.scoring))
+        is_search = name.endswith("SearchCV") and not any(
+            spends(part) for _, part in parts_of(value.scoring)
+        )
         if self.shape is None and (is_search or hasattr(value, "plan")):
             raise ValueError(
                 "Fits must be planned, because they are not made yet, or a search did not keep "
@@ -506,8 +414,10 @@ class _Count:
             return self.of(value.plan(*self.shape).ledger)
         # By folds both make predictions of fits that they do not keep.
         by_folds = name == "ClassifierChain" and value.cv is not None
-        keeps_all = name in _KEEP_FITS and not (by_folds or own.get("ensemble", True) is False)
-        if not (fitted and keeps_all) and any(pays(part) for _, part in parts_of(value)):
+        keeps_all = name in _known()["keep_fits"] and not (
+            by_folds or own.get("ensemble", True) is False
+        )
+        if not (fitted and keeps_all) and any(spends(part) for _, part in parts_of(value)):
             raise ValueError(
                 f"What was fitted inside of {type(value).__name__} cannot be known: it is not "
                 "fitted yet, or forgets a fit. Fit it in a PrivacyOdometer, whose total has all."
