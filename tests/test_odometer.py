@@ -55,7 +55,7 @@ from dpglm.sources.csv import read_texts
 from dpglm.study import PrivacyReport
 from dpglm.study.cli import main
 from dpglm.study.models import read_model
-from dpglm.study.results import ResultsFile
+from dpglm.study.results import read_records
 from dpglm.workflow import PrivateSearchCV, PrivateThresholdClassifier, private_scores
 
 X, Y = np.random.default_rng(0).normal(size=(60, 3)), np.arange(60) % 2
@@ -1023,7 +1023,7 @@ def test_dayone_every_path_of_the_package_is_read_in_one_way(tmp_path, monkeypat
     assert (tmp_path / "figure.png").exists()
     take = {
         "schema": load_schema, "table": read_texts,
-        "results": ResultsFile, "report": PrivacyReport.from_files, "model": read_model,
+        "results": read_records, "report": PrivacyReport.from_files, "model": read_model,
         "saved": PrivacyReport(gaussian(0.5)).save,
         "parquet": lambda name: ParquetSource(name, load_schema("census")),
         "data": lambda name: fetch_adult(data_home=name),

@@ -13,7 +13,7 @@ import pytest
 from cells import cell_record
 
 from dpglm.study.report import html_report
-from dpglm.study.results import Cell, ComparisonResults
+from dpglm.study.results import CELL, ComparisonResults
 
 pytest.importorskip("matplotlib")
 
@@ -31,8 +31,9 @@ def results(dataset="toy"):
     ]
     for fold in range(2):
         records.append(cell_record("open", None, fold, dataset, accuracy=0.97))
-        broken = Cell.of(cell_record("broken", 0.5, fold, dataset))
-        records.append({**vars(broken), "error": "ValueError: no good"})
+        broken = cell_record("broken", 0.5, fold, dataset)
+        named = {name: broken[name] for name in CELL}
+        records.append({**named, "error": "ValueError: no good"})
     return ComparisonResults(records)
 
 
@@ -74,17 +75,13 @@ def rows_of(page, number):
 
 
 @pytest.mark.slow
-def test_the_tables_hold_means_and_errors_and_mark_the_best_private_score():
-    page = page_of_results()
-    heading, *rows = rows_of(page, 0)
-    titles = ["estimator", "epsilon 0.5", "epsilon 2"]
-    assert [re.sub("<.*?>", "", text) for text in heading] == titles
-    assert rows[0] == ["private", "0.8050 <small>±0.0050</small>", "0.9050 <small>±0.0050</small>"]
+def test_the_tables_hold_means_and_errors():
+    heading, *rows = rows_of(page_of_results(), 0)
+    assert heading == ["estimator", "epsilon 0.5", "epsilon 2"]
     assert [row[0] for row in rows] == ["private", "other", "third", "open", "broken"]
-    assert rows[3][1:] == ["0.9700 <small>±0.0000</small>"] * 2
+    assert rows[0][1:] == ["0.8050 ±0.0050", "0.9050 ±0.0050"]
+    assert rows[3][1:] == ["0.9700 ±0.0000"] * 2
     assert rows[4][1:] == ["failed", ""]
-    best = re.findall(r'<td class=best data-value="([0-9.]*)', page.split("</table>")[0])
-    assert [float(value) for value in best] == pytest.approx([0.805, 0.955])
 
 
 @pytest.mark.slow
@@ -92,7 +89,7 @@ def test_guarantees_settings_versions_and_failures_are_stated():
     page = page_of_results()
     for name in ("private", "other", "third"):
         assert f"<dt>{name}</dt><dd>{name} at 2.0 holds.</dd><dd><code>Model()</code></dd>" in page
-    assert "<dt>open</dt><dd>No privacy: fitted without noise.</dd>" in page
+    assert "<dt>open</dt><dd>No ledger: fitted without noise" in page
     assert "<dt>broken</dt><dd>Every fit failed.</dd>" in page
     assert "<li>4 of 4 fits of broken failed: ValueError: no good</li>" in page
     assert "1,234 rows x 3 features, 2-fold cross-validation, delta 1e-06" in page
@@ -121,7 +118,7 @@ def test_whatever_names_and_messages_hold_is_escaped():
     nasty = [cell_record(NASTY, fold=fold, dataset=NASTY, **everywhere) for fold in range(2)]
     text = html_report(ComparisonResults(nasty), title=NASTY)
     page = Page(text)
-    assert page.tags.count("script") == 1
+    assert "script" not in page.tags
     assert len([text for _, text in page.texts if NASTY in text]) >= 8
 
 
@@ -139,21 +136,15 @@ def test_without_a_seed_or_a_finite_epsilon_the_report_says_so():
     open_ones = ComparisonResults([cell_record("open", None, fold) for fold in range(2)])
     alone = html_report(open_ones)
     assert html_report(open_ones) == alone, "the same results give the same page"
-    assert rows_of(alone, 0)[1] == ["open", "0.7000 <small>±0.0000</small>"]
+    assert rows_of(alone, 0)[1] == ["open", "0.7000 ±0.0000"]
 
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))),
                 None)  # fmt: skip
-# Sorts by the last column twice, and writes what it sees into the page.
+# Writes what it sees into the page.
 PROBE = """<script>
 addEventListener("load", () => {
-  const button = document.querySelector("table thead th:last-child button");
-  const names = () => [...document.querySelectorAll("table")[0].tBodies[0].rows].map(
-    (row) => row.cells[0].textContent);
-  const orders = [names()];
-  for (const _ of [1, 2]) { button.click(); orders.push(names()); }
   const seen = {
-    orders,
     images: [...document.images].map((image) => [image.complete, image.naturalWidth]),
     tables: [...document.querySelectorAll("table")].map((table) => table.offsetWidth),
     wide: document.documentElement.scrollWidth > innerWidth,
@@ -179,22 +170,18 @@ def opened(path, page, *options):
 
 @pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
-def test_a_browser_shows_tables_and_figures_sorts_and_reports_no_error(tmp_path):
+def test_a_browser_shows_tables_and_figures_and_reports_no_error(tmp_path):
     page = page_of_results()
-    orders = "private other third open", "open other private third", "third private other open"
     for light in (0, 1):
         theme = f"--blink-settings=preferredColorScheme={light}"
         seen, console = opened(tmp_path / "report.html", page, theme)
         assert console == []
-        assert seen["orders"] == [[*order.split(), "broken"] for order in orders]
         assert len(seen["images"]) == 2
         assert all(complete and width > 300 for complete, width in seen["images"])
-        assert len(seen["tables"]) == 10 and min(seen["tables"][:3]) > 200
+        assert len(seen["tables"]) == 10 and min(seen["tables"]) > 200
         assert not seen["wide"]
 
-    # The test itself notices a broken figure and an error on the console.
+    # The test itself notices a broken figure.
     broken = page.replace("data:image/svg+xml;base64,", "data:image/svg+xml;base64,AA")
-    broken = broken.replace("<main>", "<main><script>planted()</script>")
-    seen, console = opened(tmp_path / "broken.html", broken)
-    assert any("planted is not defined" in line for line in console)
+    seen, _ = opened(tmp_path / "broken.html", broken)
     assert [width for _, width in seen["images"]] == [0, 0]

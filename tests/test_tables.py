@@ -41,7 +41,7 @@ from dpglm.schema import (
 )
 from dpglm.sources import read_csv
 from dpglm.sources.parquet import ParquetSource
-from dpglm.study.methods import load_tables
+from dpglm.study.comparison import encoded
 
 D = datetime.date
 TARGET = Target("paid", ["no", "yes"])
@@ -819,8 +819,7 @@ def test_the_command_line_takes_either_document(tmp_path):
     (tmp_path / "staff.json").write_text(NINE.to_json(), encoding="utf-8")
     (tmp_path / "staff.yaml").write_text(NINE.to_yaml(), encoding="utf-8")
     for document in ("staff.json", "staff.yaml"):
-        own = (tmp_path / "staff.csv", tmp_path / document, None)
-        X, y = load_tables([], csv=own)["staff"]
+        X, y = encoded(read_csv(tmp_path / "staff.csv", load_schema(tmp_path / document)))
         assert_array_equal(X, NINE.transformer().transform(RAW))
         assert y.tolist() == RAW["paid"]
 

@@ -1,26 +1,18 @@
 """Compare estimators over folds, budgets and repetitions."""
 
 import hashlib
-import os
 import re
-import signal
 import sys
-import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict
 from datetime import timedelta
-from functools import partial
-from importlib.util import find_spec
 from itertools import product
 from os import PathLike
 from typing import Any
 
 import joblib
 import numpy as np
-from joblib import Parallel, delayed
 from sklearn.base import BaseEstimator, clone
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import KFold
@@ -29,109 +21,17 @@ from sklearn.pipeline import Pipeline
 from dpglm.exceptions import PrivacyWarning
 from dpglm.losses import Hinge, Logistic, Softmax
 from dpglm.privacy.noise import seeded_noise
-from dpglm.study.results import Cell, ComparisonResults, ResultsFile, one_line, parameters_named
+from dpglm.study.results import (
+    CELL,
+    ComparisonResults,
+    append_record,
+    cell_of,
+    one_line,
+    parameters_named,
+    read_records,
+)
 
 _SECONDS_BETWEEN_LINES = 10.0
-
-
-@contextmanager
-def report_progress(total: int, earlier: int, *, enabled: bool) -> Iterator[Callable[[], None]]:
-    """Yield what to call after each of `total` cells but the `earlier` ones; it shows progress."""
-    if enabled and earlier:
-        print(f"{earlier} of {total} fits were finished earlier", file=sys.stderr)
-    if not enabled or earlier == total:
-        yield lambda: None
-    elif sys.stderr.isatty() and find_spec("rich") is not None:
-        from rich import progress
-        from rich.console import Console
-
-        bar, number = progress.BarColumn(bar_width=24), "{task.completed} of {task.total} fits "
-        times = progress.TimeElapsedColumn(), "elapsed, about", progress.TimeRemainingColumn()
-        # All fits count for the time that is left: one may take longer than rich looks back.
-        options = {"console": Console(stderr=True), "transient": True, "speed_estimate_period": 1e9}
-        with progress.Progress(bar, number, *times, "left", **options) as shown:
-            yield partial(shown.advance, shown.add_task("", total=total, completed=earlier))
-    else:
-        done, start = earlier, time.monotonic()
-        last = start
-
-        def advance() -> None:
-            """Count one more, and print a line now and then."""
-            nonlocal done, last
-            done, now = done + 1, time.monotonic()
-            if now - last >= _SECONDS_BETWEEN_LINES:
-                last, rate = now, (now - start) / (done - earlier)
-                seconds = now - start, rate * (total - done)
-                spent, left = (timedelta(seconds=round(s)) for s in seconds)
-                text = f"{done} of {total} fits  {spent} elapsed, about {left} left"
-                print(text, file=sys.stderr, flush=True)
-
-        yield advance
-
-
-def finished(
-    function: Callable, calls: Sequence[tuple], *, earlier: int = 0, n_jobs: Any, progress: bool
-) -> Iterator[Any]:
-    """Yield what a function returns for each call, from several processes, as it comes."""
-    parent = {"initializer": _follow, "initargs": (os.getpid(),)}
-    run = Parallel(n_jobs=n_jobs, return_as="generator_unordered", **parent)
-    with report_progress(len(calls) + earlier, earlier, enabled=progress) as advance:
-        for outcome in run(delayed(function)(*call) for call in calls):
-            yield outcome
-            advance()
-
-
-def _follow(parent: int) -> None:
-    """Ignore interruptions in a worker, and end it when its parent process is gone."""
-    if os.getpid() == parent:
-        return
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(1.0)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
-
-
-def scores(model: BaseEstimator, X: Any, y: np.ndarray) -> dict[str, float]:
-    """Return ``accuracy``, ``auc`` and ``loss`` of a fitted classifier, without noise."""
-    margins, target = _margins(model, X, y)
-    of_classes = target > 0 if margins.ndim == 1 else np.eye(margins.shape[1])[target]
-    return {
-        "accuracy": float(np.mean(model.predict(X) == y)),
-        "auc": float(roc_auc_score(of_classes, margins)),
-        "loss": _mean_loss(model, margins, target),
-    }
-
-
-def _kind_of_loss(model: BaseEstimator) -> str:
-    return "logistic" if hasattr(model, "predict_proba") else "hinge"
-
-
-def _mean_loss(model: BaseEstimator, margins: np.ndarray, target: np.ndarray) -> float:
-    """Return the mean of the loss that suits a model, without regularisation."""
-    logistic = Logistic() if margins.ndim == 1 else Softmax()
-    loss = Hinge() if _kind_of_loss(model) == "hinge" else logistic
-    return float(loss.value(margins, target).mean())
-
-
-def _margins(model: BaseEstimator, X: Any, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return log-odds (n,) and signs, or for several classes scores (n, n_classes) and indices."""
-    unknown = np.setdiff1d(y, model.classes_)
-    if len(unknown):
-        raise ValueError(
-            f"the training fold lacks the label {unknown[0]!r}; use fewer folds, or name all "
-            "labels in the estimator's classes."
-        )
-    if hasattr(model, "decision_function"):
-        margins = model.decision_function(X)
-    else:
-        logs = model.predict_log_proba(X)
-        margins = logs[:, 1] - logs[:, 0] if logs.shape[1] == 2 else logs
-    index = np.searchsorted(model.classes_, y)
-    return margins, np.where(index == 1, 1.0, -1.0) if len(model.classes_) == 2 else index
 
 
 def compare(
@@ -170,8 +70,8 @@ def compare(
     n_jobs : int, optional
         Number of processes, as in joblib.
     results_file : path-like, optional
-        Each finished cell is appended to this file as a line of JSON. Cells that it already holds
-        are not run again, unless they raised.
+        Each finished fit is appended to this file as a line of JSON. Fits that it already holds are
+        not run again, unless they raised.
     progress : bool, default=False
         Report progress on standard error.
 
@@ -182,7 +82,7 @@ def compare(
     Raises
     ------
     ValueError
-        If a parameter is out of range or `results_file` holds something else. An error in a cell
+        If a parameter is out of range or `results_file` holds something else. An error in a fit
         is recorded instead: see ``ComparisonResults.errors``.
 
     Notes
@@ -225,22 +125,20 @@ def compare(
         next(KFold(n_splits, shuffle=True, random_state=0).split(X))
         table = (dataset, *X.shape, joblib.hash((X, y)))
         for repeat, fold, which in product(range(n_repeats), range(n_splits), own):
-            cells.append(Cell(*table, *which, n_splits, repeat, fold, seed))
-    file = None if results_file is None else ResultsFile(results_file)
-    known = {} if file is None else file.read()
-    # A cell that raised is run again: its cause may be gone.
-    records = {c: known[c] for c in cells if c in known and "error" not in known[c]}
-    calls = [
-        (cell, estimators[cell.estimator], *tables[cell.dataset])
-        for cell in cells
-        if cell not in records
-    ]
-    options = {"earlier": len(records), "n_jobs": n_jobs, "progress": progress}
-    # Each outcome is on the disk before the next is waited for.
-    for cell, outcome in finished(_measure, calls, **options):
-        if file is not None:
-            file.append(cell, outcome)
-        records[cell] = {**asdict(cell), **outcome}
+            cells.append((*table, *which, n_splits, seed, repeat, fold))
+    known = {} if results_file is None else read_records(results_file)
+    # A fit that raised is run again: its cause may be gone.
+    records = {cell: known[cell] for cell in cells if "error" not in known.get(cell, {"error": ""})}
+    calls = []
+    for cell in cells:
+        if cell not in records:
+            named = dict(zip(CELL, cell, strict=True))
+            calls.append((named, estimators[named["estimator"]], *tables[named["dataset"]]))
+    # Each record is on the disk before the next is waited for.
+    for record in finished(_record, calls, earlier=len(records), n_jobs=n_jobs, progress=progress):
+        if results_file is not None:
+            append_record(results_file, record)
+        records[cell_of(record)] = record
     return ComparisonResults([records[cell] for cell in cells])
 
 
@@ -248,8 +146,7 @@ def encoded(dataset: Any, intervals: int | None = None) -> tuple[Any, np.ndarray
     """Return the rows and labels of a dataset, as for `compare`, or with other segments."""
     if hasattr(dataset, "schema"):
         encoder = dataset.schema.additive(intervals).transformer()
-        X = encoder.fit_transform(dataset.data)
-        y = dataset.target
+        X, y = encoder.fit_transform(dataset.data), dataset.target
     else:
         X, y = dataset
     y = np.asarray(y)
@@ -257,18 +154,76 @@ def encoded(dataset: Any, intervals: int | None = None) -> tuple[Any, np.ndarray
     return X, np.array(y.tolist()) if y.dtype == object else y
 
 
-def _measure(cell: Cell, estimator: BaseEstimator, X: Any, y: np.ndarray) -> tuple[Cell, dict]:
-    """Return the cell with what was measured and the warnings, or with the error."""
+def finished(
+    function: Callable, calls: Sequence[tuple], *, earlier: int = 0, n_jobs: Any, progress: bool
+) -> Iterator[Any]:
+    """Yield what a function returns for each call, from several processes, as it comes.
+
+    Now and then progress is printed on standard error, which counts what was finished earlier.
+    """
+    total = earlier + len(calls)
+    if progress and earlier:
+        print(f"{earlier} of {total} fits were finished earlier", file=sys.stderr)
+    run = joblib.Parallel(n_jobs=n_jobs, return_as="generator_unordered")
+    start = last = time.monotonic()
+    for done, outcome in enumerate(run(joblib.delayed(function)(*call) for call in calls), 1):
+        yield outcome
+        now = time.monotonic()
+        if progress and now - last >= _SECONDS_BETWEEN_LINES:
+            last, left = now, (now - start) / done * (len(calls) - done)
+            spent, left = (timedelta(seconds=round(s)) for s in (now - start, left))
+            text = f"{earlier + done} of {total} fits  {spent} elapsed, about {left} left"
+            print(text, file=sys.stderr, flush=True)
+
+
+def _record(cell: dict[str, Any], estimator: BaseEstimator, X: Any, y: np.ndarray) -> dict:
+    """Return what names a fit, with what was measured and the warnings, or with the error."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        if cell.seed is not None:
+        if cell["seed"] is not None:
             warnings.filterwarnings("ignore", "seeded_noise makes", PrivacyWarning)
         try:
-            outcome = _measured(_configured(estimator, cell), cell, X, y)
+            outcome = _measured(estimator, cell, X, y)
         except Exception as error:
-            return cell, {"error": one_line(f"{type(error).__name__}: {error}")}
+            return {**cell, "error": one_line(f"{type(error).__name__}: {error}")}
     messages = dict.fromkeys(one_line(f"{w.category.__name__}: {w.message}") for w in caught)
-    return cell, {**outcome, "warnings": list(messages)}
+    return {**cell, **outcome, "warnings": list(messages)}
+
+
+def _measured(estimator: BaseEstimator, cell: dict[str, Any], X: Any, y: np.ndarray) -> dict:
+    """Fit a clone on all folds but one, and return its scores, time and guarantee."""
+    seed = _seed_of(cell)
+    budget = zip(_budget_names(estimator), (cell["epsilon"], cell["delta"]), strict=False)
+    model = clone(estimator).set_params(**dict(budget))
+    if seed is not None:
+        model.set_params(**dict.fromkeys(parameters_named(model, "random_state"), seed))
+    folds = KFold(cell["n_splits"], shuffle=True, random_state=cell["repeat"]).split(X)
+    train, test = list(folds)[cell["fold"]]
+    start = time.perf_counter()
+    with seeded_noise(seed):
+        model.fit(X[train], y[train])
+    fit_seconds = time.perf_counter() - start
+
+    ledger = getattr(model[-1] if isinstance(model, Pipeline) else model, "privacy_", None)
+    found = scores(model, X[test], y[test])
+    return {
+        **found,
+        "loss": _kind_of_loss(model),
+        "training_loss": _mean_loss(model, *_margins(model, X[train], y[train])),
+        "test_loss": found["loss"],
+        "fit_seconds": fit_seconds,
+        "ledger_epsilon": None if ledger is None else ledger.epsilon(cell["delta"]),
+        "guarantee": None if ledger is None else str(ledger),
+    }
+
+
+def _seed_of(cell: dict[str, Any]) -> int | None:
+    """Return a number of its own for each fit, which depends on no other fit or process."""
+    if cell["seed"] is None:
+        return None
+    names = ("seed", "dataset", "estimator", "epsilon", "repeat", "fold")
+    key = tuple(cell[name] for name in names)
+    return int.from_bytes(hashlib.sha256(repr(key).encode()).digest()[:4])
 
 
 def _budget_names(estimator: BaseEstimator) -> tuple[str, ...]:
@@ -297,40 +252,40 @@ def _description(estimator: BaseEstimator) -> str:
     return re.sub(" at 0x[0-9a-fA-F]+", "", text)
 
 
-def _configured(estimator: BaseEstimator, cell: Cell) -> BaseEstimator:
-    budget = zip(_budget_names(estimator), (cell.epsilon, cell.delta), strict=False)
-    model = clone(estimator).set_params(**dict(budget))
-    if cell.seed is not None:
-        names = parameters_named(model, "random_state")
-        model.set_params(**dict.fromkeys(names, _seed_of(cell)))
-    return model
-
-
-def _seed_of(cell: Cell) -> int | None:
-    """Return a number of its own for each cell, which depends on no other cell or process."""
-    if cell.seed is None:
-        return None
-    key = (cell.seed, cell.dataset, cell.estimator, cell.epsilon, cell.repeat, cell.fold)
-    return int.from_bytes(hashlib.sha256(repr(key).encode()).digest()[:4])
-
-
-def _measured(model: BaseEstimator, cell: Cell, X: Any, y: np.ndarray) -> dict[str, Any]:
-    folds = KFold(cell.n_splits, shuffle=True, random_state=cell.repeat).split(X)
-    train, test = list(folds)[cell.fold]
-    X_train, y_train, X_test, y_test = X[train], y[train], X[test], y[test]
-    start = time.perf_counter()
-    with seeded_noise(_seed_of(cell)):
-        model.fit(X_train, y_train)
-    fit_seconds = time.perf_counter() - start
-
-    ledger = getattr(model[-1] if isinstance(model, Pipeline) else model, "privacy_", None)
-    test = scores(model, X_test, y_test)
+def scores(model: BaseEstimator, X: Any, y: np.ndarray) -> dict[str, float]:
+    """Return ``accuracy``, ``auc`` and ``loss`` of a fitted classifier, without noise."""
+    margins, target = _margins(model, X, y)
+    of_classes = target > 0 if margins.ndim == 1 else np.eye(margins.shape[1])[target]
     return {
-        **test,
-        "loss": _kind_of_loss(model),
-        "training_loss": _mean_loss(model, *_margins(model, X_train, y_train)),
-        "test_loss": test["loss"],
-        "fit_seconds": fit_seconds,
-        "ledger_epsilon": None if ledger is None else ledger.epsilon(cell.delta),
-        "guarantee": None if ledger is None else str(ledger),
+        "accuracy": float(np.mean(model.predict(X) == y)),
+        "auc": float(roc_auc_score(of_classes, margins)),
+        "loss": _mean_loss(model, margins, target),
     }
+
+
+def _kind_of_loss(model: BaseEstimator) -> str:
+    return "logistic" if hasattr(model, "predict_proba") else "hinge"
+
+
+def _mean_loss(model: BaseEstimator, margins: np.ndarray, target: np.ndarray) -> float:
+    """Return the mean of the loss that suits a model, without regularisation."""
+    logistic = Logistic() if margins.ndim == 1 else Softmax()
+    loss = Hinge() if _kind_of_loss(model) == "hinge" else logistic
+    return float(loss.value(margins, target).mean())
+
+
+def _margins(model: BaseEstimator, X: Any, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return log-odds (n,) and signs, or for several classes scores (n, n_classes) and indices."""
+    unknown = np.setdiff1d(y, model.classes_)
+    if len(unknown):
+        raise ValueError(
+            f"the training fold lacks the label {unknown[0]!r}; use fewer folds, or name all "
+            "labels in the estimator's classes."
+        )
+    if hasattr(model, "decision_function"):
+        margins = model.decision_function(X)
+    else:
+        logs = model.predict_log_proba(X)
+        margins = logs[:, 1] - logs[:, 0] if logs.shape[1] == 2 else logs
+    index = np.searchsorted(model.classes_, y)
+    return margins, np.where(index == 1, 1.0, -1.0) if len(model.classes_) == 2 else index

@@ -26,7 +26,7 @@ from dpglm.study.privacy_report import PrivacyReport
 from dpglm.study.results import one_line
 from dpglm.workflow.scores import PrivateScores
 
-_FORMAT, _VERSION = "dpglm model", 1
+_FORMAT = {"format": "dpglm model", "version": 1}
 
 
 def _classes(face: Any) -> list[type]:
@@ -46,8 +46,6 @@ _PARTS = (
 SKOPS_TYPES = tuple(sorted(f"{c.__module__}.{c.__name__}" for c in (*_ESTIMATORS, *_PARTS)))
 """What to trust where skops loads a fitted estimator, or a pipeline with a `Schema`."""
 
-_ONNX_OPTIONS = {"zipmap": [True, False, "columns"], "nocl": [False]}
-
 
 def fit_csv(
     path: os.PathLike[str],
@@ -64,23 +62,22 @@ def fit_csv(
     says whose row each is, and is no feature.
     """
     columns = tuple(column for column in schema.columns if column.name != groups)
-    named = schema.target if target is None else replace(schema.target, name=target)
+    named = replace(schema.target, name=target or schema.target.name)
     # The document says how each column is encoded, whatever a later release would choose.
     schema = replace(schema, columns=columns, target=named).additive()
     # A draft is refused before any row is read.
     model = make_estimator(method, classes=schema.classes.tolist(), **parameters)
-    table, by_person = read_csv(path, schema), {}
+    table, persons = read_csv(path, schema), None
     if groups is not None:
-        by_person["groups"] = read_texts(path, [groups])[groups].to_numpy()
-        if (by_person["groups"] == "").any():
+        persons = read_texts(path, [groups])[groups].to_numpy()
+        if (persons == "").any():
             raise ValueError(
                 f"column {groups!r} has a row that is nobody's; name a person in each."
             )
-    X, y = schema.transformer().fit_transform(table.data), np.array(table.target.tolist())
-    model.fit(X, y, **by_person)
+    X = schema.transformer().fit_transform(table.data)
+    model.fit(X, np.array(table.target.tolist()), groups=persons)
     return {
-        "format": _FORMAT,
-        "version": _VERSION,
+        **_FORMAT,
         "method": method,
         "estimator": type(model).__name__,
         "parameters": parameters,
@@ -99,9 +96,7 @@ def read_model(path: os.PathLike[str]) -> tuple[Schema, BaseEstimator]:
     """
     try:
         document = json.loads(plain_path(path).read_text(encoding="utf-8"))
-        if not isinstance(document, dict):
-            raise ValueError("it is a list or a value")
-        if (document["format"], document["version"]) != (_FORMAT, _VERSION):
+        if {name: document[name] for name in _FORMAT} != _FORMAT:
             raise ValueError(f"it is of version {document['version']!r} of {document['format']!r}")
         if document["method"] not in PLANNED:
             raise ValueError(f"its method {document['method']!r} is unknown")
@@ -166,7 +161,7 @@ def register_onnx() -> None:
             f"dpglm{estimator.__name__}",
             shapes.calculate_linear_classifier_output_shapes,
             _converted,
-            options=_ONNX_OPTIONS,
+            options={"zipmap": [True, False, "columns"], "nocl": [False]},
         )
 
 
@@ -175,25 +170,25 @@ def _converted(scope: Any, operator: Any, container: Any) -> None:
     ops = import_module("skl2onnx.algebra.onnx_ops")
     types = import_module("skl2onnx.common.data_types")
     model, (X,) = operator.raw_operator.to_sklearn(), operator.inputs
-    version = container.target_opset
+    version = {"op_version": container.target_opset}
     number, code = types.guess_numpy_type(X.type), types.guess_proto_type(X.type)
     is_logistic, coef, intercept = hasattr(model, "predict_proba"), model.coef_, model.intercept_
     if len(coef) == 1:
         # With two classes the first has the score 0, or the opposite one if scores are shown.
         opposite = 0.0 if is_logistic else -1.0
         coef, intercept = np.vstack([opposite * coef, coef]), [opposite * intercept[0], *intercept]
-    rows = ops.OnnxCast(X, to=code, op_version=version)
-    product = ops.OnnxMatMul(rows, np.transpose(coef).astype(number), op_version=version)
-    scores = ops.OnnxAdd(product, np.array(intercept, dtype=number), op_version=version)
-    best = ops.OnnxArgMax(scores, axis=1, keepdims=0, op_version=version)
+    rows = ops.OnnxCast(X, to=code, **version)
+    product = ops.OnnxMatMul(rows, np.transpose(coef).astype(number), **version)
+    scores = ops.OnnxAdd(product, np.array(intercept, dtype=number), **version)
+    best = ops.OnnxArgMax(scores, axis=1, keepdims=0, **version)
     classes = model.classes_ if model.classes_.dtype.kind in "UO" else model.classes_.astype(int)
     label, chances = operator.outputs
-    ops.OnnxGather(classes, best, op_version=version, output_names=[label]).add_to(scope, container)
-    if is_logistic:
-        last = ops.OnnxSoftmax(scores, axis=1, op_version=version, output_names=[chances])
-    else:
-        last = ops.OnnxIdentity(scores, op_version=version, output_names=[chances])
-    last.add_to(scope, container)
+    ops.OnnxGather(classes, best, output_names=[label], **version).add_to(scope, container)
+    last = {"output_names": [chances], **version}
+    shown = (
+        ops.OnnxSoftmax(scores, axis=1, **last) if is_logistic else ops.OnnxIdentity(scores, **last)
+    )
+    shown.add_to(scope, container)
 
 
 def model_card(
@@ -239,34 +234,34 @@ def model_card(
     guarantee = PrivacyReport(estimator).to_dict()["guarantee"]
     steps = [*estimator] if isinstance(estimator, Pipeline) else [estimator]
     model, schema = steps[-1], schema or getattr(steps[0], "schema", None)
-    metadata = {name: str(value) for name, value in (data or {}).items()}
+    facts = dict(data or {})
     if schema is not None:
-        metadata |= {
-            "schema": f"{schema.name}: {len(schema.columns)} columns, {schema.n_encoded} encoded",
-            "source of bounds and categories": schema.source or FILL_IN,
-        }
+        facts["schema"] = (
+            f"{schema.name}: {len(schema.columns)} columns, {schema.n_encoded} encoded"
+        )
+        facts["source of bounds and categories"] = schema.source or FILL_IN
+    if isinstance(scores, Mapping):
+        scores = {name: f"{value:.4g}" for name, value in scores.items()}
     sections = {
         "Use": {"meant for": FILL_IN, "not meant for": FILL_IN},
         "Model": {
             "linear classifier": one_line(repr(model)),
             "classes": ", ".join(map(str, model.classes_)),
-            "columns": str(model.n_features_in_),
+            "columns": model.n_features_in_,
         },
-        "Data": metadata or {"records": FILL_IN},
+        "Data": facts or {"records": FILL_IN},
         "Privacy": {
             "guarantee": guarantee["statement"],
             "in plain words": "who knows all other records, and gives even odds on this one, is "
             f"right {rounded_up(100 * guarantee['success'][0]['with_release'])}% of the time at "
             "most after having seen the model",
         },
-        "Scores": {} if scores is not None else {"accuracy": FILL_IN},
+        "Scores": {"accuracy": FILL_IN} if scores is None else scores,
     }
-    if isinstance(scores, Mapping):
-        sections["Scores"] = {name: f"{value:.4g}" for name, value in scores.items()}
     parts = [f"# Model card: {type(model).__name__}"]
-    for title, lines in sections.items():
-        parts.append(f"## {title}")
-        parts.append("\n".join(f"- {name}: {text}" for name, text in lines.items()))
-    if isinstance(scores, PrivateScores):
-        parts.append(f"```text\n{scores}\n```")
-    return "\n\n".join(part for part in parts if part) + "\n"
+    for title, section in sections.items():
+        text = f"```text\n{section}\n```"
+        if isinstance(section, Mapping):
+            text = "\n".join(f"- {name}: {value}" for name, value in section.items())
+        parts.append(f"## {title}\n\n{text}\n")
+    return "\n\n".join(parts)

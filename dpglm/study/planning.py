@@ -24,7 +24,7 @@ from dpglm.estimators.plan import PURPOSES, WHITENED_UNITS, PrivacyPlan
 from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS
 from dpglm.privacy.ledger import PrivacyLedger, composed_epsilon, rounded_up
 from dpglm.schema import Schema
-from dpglm.study.methods import make_estimator, read_schema
+from dpglm.study.methods import make_estimator
 from dpglm.tables import text_table
 
 # A plan lists every iteration.
@@ -447,7 +447,7 @@ def _guess(arguments: argparse.Namespace) -> Guess | None:
                 "--schema, --majority and --width are for --accuracy, which is not given"
             )
         return None
-    schema = arguments.schema and read_schema(arguments.schema)
+    schema = arguments.schema
     if schema is not None:
         schema = schema.additive(1) if arguments.width else schema  # one coefficient for each
         arguments.features, arguments.classes = schema.n_encoded, len(schema.classes)

@@ -13,13 +13,22 @@ from io import BytesIO
 from string import Template
 
 from dpglm.study.plots import Display, display_of, pyplot
-from dpglm.study.results import GAINS, ComparisonResults, Row, epsilons_of, grouped, score_text
+from dpglm.study.results import (
+    METRICS,
+    ComparisonResults,
+    Row,
+    epsilons_of,
+    grouped,
+    heading,
+    score_rows,
+)
+from dpglm.tables import html_table
 
 _LEAD = (
     "Mean ± standard error over the folds. The scores were computed from the data without noise: "
     "they may be published only if the data may."
 )
-_MORE_METRICS = ("test_loss", "fit_seconds")
+_ON_GUARANTEES = "What each fit said it released, and its cost, at the largest epsilon compared."
 _PACKAGES = ("dpglm", "scikit-learn", "numpy", "scipy", "numba", "matplotlib", "dp-accounting")
 # Ink and grid of a figure.
 _ON_LIGHT = ("#1d2430", "#98a2b3")
@@ -39,7 +48,7 @@ def html_report(
     Returns
     -------
     str
-        One file in light and dark, with everything inside, tables that sort at a click included.
+        One file in light and dark, with everything inside and without scripts.
 
     Raises
     ------
@@ -56,16 +65,16 @@ def html_report(
     >>> "(epsilon=1, delta=1e-06)-differentially private" in html_report(results)
     True
     """
-    rows = results.rows()
-    notes = "".join(f"<li>{escape(line)}</li>" for line in results.notes().splitlines())
-    body = filled(
-        "comparison",
-        datasets="\n".join(_dataset(results, name) for name in results.datasets),
-        guarantees="\n".join(_guarantee(own) for own in grouped(rows, "estimator").values()),
-        notes=notes and f"<section>\n<h2>Warnings and failures</h2>\n<ul>{notes}</ul>\n</section>",
-        settings=facts(_settings(rows)),
-    )
-    return page(title, _LEAD, body)
+    rows, notes = results.rows(), results.notes().splitlines()
+    sections = [_dataset(results, name) for name in results.datasets]
+    guarantees = "\n".join(_guarantee(own) for own in grouped(rows, "estimator").values())
+    sections.append(_section("Guarantees", f"<dl>\n{guarantees}\n</dl>", _ON_GUARANTEES))
+    if notes:
+        items = "".join(f"<li>{escape(line)}</li>" for line in notes)
+        sections.append(_section("Warnings and failures", f"<ul>{items}</ul>"))
+    settings = f"<dl class=facts>\n{facts(_settings(rows))}\n</dl>"
+    sections.append(_section("Settings", settings))
+    return page(title, _LEAD, "\n".join(sections))
 
 
 def page(title: str, lead: str, body: str) -> str:
@@ -86,23 +95,6 @@ def facts(values: Mapping[str, str]) -> str:
     )
 
 
-def _dataset(results: ComparisonResults, name: str) -> str:
-    tables, more_tables = (
-        "\n".join(_table(*panel) for panel in panels)
-        for panels in (results.panels(name), results.panels(name, _MORE_METRICS))
-    )
-    display = display_of(results, dataset=name)
-    display.title = ""
-    return filled(
-        "dataset",
-        name=escape(name),
-        protocol=escape(results.headline(name).split(": ", 1)[1]),
-        figure=figure(display, f"Scores on {name} against epsilon"),
-        tables=tables,
-        more_tables=more_tables,
-    )
-
-
 def figure(display: Display, alt: str, small: bool = False) -> str:
     """Return a figure in light and dark, whose numbers the tables below it hold."""
     return filled(
@@ -112,6 +104,35 @@ def figure(display: Display, alt: str, small: bool = False) -> str:
         dark=_drawn(display, *_ON_DARK),
         alt=escape(f"{alt}; the tables below hold the same numbers"),
     )
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of the packages that a fit, its accounting or a figure rest on."""
+    found = {}
+    for package in _PACKAGES:
+        with suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return found
+
+
+def _section(title: str, content: str, lead: str = "") -> str:
+    lead = f'<p class="muted">{escape(lead)}</p>\n' if lead else ""
+    return f"<section>\n<h2>{escape(title)}</h2>\n{lead}{content}\n</section>"
+
+
+def _dataset(results: ComparisonResults, name: str) -> str:
+    """Return the figure of a dataset and its tables."""
+    display = display_of(results, dataset=name)
+    display.title = ""
+    epsilons = epsilons_of(results.rows(name)) or [None]
+    head = ["estimator", *map(heading, epsilons)]
+    tables = "\n".join(
+        html_table([head, *score_rows(rows, metric, epsilons)], caption)
+        for caption, metric, rows in results.panels(name, METRICS)
+    )
+    drawn = figure(display, f"Scores on {name} against epsilon")
+    protocol = results.headline(name).split(": ", 1)[1]
+    return _section(name, f"{drawn}\n<div class=tables>\n{tables}\n</div>", protocol)
 
 
 def _drawn(display: Display, ink: str, grid: str) -> str:
@@ -129,53 +150,15 @@ def _drawn(display: Display, ink: str, grid: str) -> str:
     return f"data:image/svg+xml;base64,{b64encode(image.getvalue()).decode()}"
 
 
-def _table(title: str, metric: str, rows: list[Row]) -> str:
-    """Return estimators down and epsilons across; without privacy, a value holds for all."""
-    epsilons = epsilons_of(rows) or [None]
-    larger, best = metric in GAINS, {}
-    for row in rows:
-        if None not in (row["epsilon"], row[metric]):
-            rival = best.get(row["epsilon"], row[metric])
-            best[row["epsilon"]] = (max if larger else min)(rival, row[metric])
-
-    def cell(row: Row | None) -> str:
-        if row is None or row[metric] is None:
-            return "<td>failed</td>" if row else "<td></td>"
-        mean, _, error = score_text(row, metric).partition(" ")
-        mark = " class=best" if best.get(row["epsilon"]) == row[metric] else ""
-        error = f" <small>{error}</small>" if error else ""
-        return f'<td{mark} data-value="{row[metric]!r}">{mean}{error}</td>'
-
-    lines = []
-    for name, own in grouped(rows, "estimator").items():
-        at = {row["epsilon"]: row for row in own}
-        cells = "".join(cell(at.get(epsilon, at.get(None))) for epsilon in epsilons)
-        mark = " class=open" if None in at else ""
-        lines.append(f'<tr{mark}><th scope="row">{escape(name)}</th>{cells}</tr>')
-    headings = ["score" if epsilon is None else f"epsilon {epsilon:g}" for epsilon in epsilons]
-    head = "".join(
-        f'<th scope="col"><button type="button">{heading}</button></th>'
-        for heading in ("estimator", *headings)
-    )
-    order = "descending" if larger else "ascending"
-    return filled("table", order=order, title=escape(title), head=head, body="\n".join(lines))
-
-
 def _guarantee(rows: list[Row]) -> str:
     """Return what the fits of an estimator said of themselves, and its parameters."""
-    fitted = [row for row in rows if row["n_cells"]] or rows
-    # The guarantee shown is that of the largest finite epsilon.
-    finite = [row for row in fitted if row["epsilon"] not in (None, math.inf)] or fitted
-    row = max(finite, key=lambda row: row["epsilon"] or 0.0)
-    if not row["n_cells"]:
-        sentence = "Every fit failed."
-    elif row["epsilon"] is None:
-        sentence = "No privacy: fitted without noise."
-    else:
-        sentence = row["guarantee"] or "Its fits kept no ledger."
+    finite = [row for row in rows if row["guarantee"] and row["epsilon"] < math.inf]
+    shown = max(finite or rows, key=lambda row: row["epsilon"] or 0.0)
+    without = "No ledger: fitted without noise, or by an estimator that keeps none."
+    sentence = shown["guarantee"] or (without if shown["n_cells"] else "Every fit failed.")
     return (
-        f"<dt>{escape(row['estimator'])}</dt><dd>{escape(sentence)}</dd>"
-        f"<dd><code>{escape(row['parameters'])}</code></dd>"
+        f"<dt>{escape(shown['estimator'])}</dt><dd>{escape(sentence)}</dd>"
+        f"<dd><code>{escape(shown['parameters'])}</code></dd>"
     )
 
 
@@ -194,12 +177,3 @@ def _settings(rows: list[Row]) -> dict[str, str]:
         "Python": f"{python}, {os.cpu_count()} processors",
     }
     return settings | versions()
-
-
-def versions() -> dict[str, str]:
-    """Return the versions of the packages that a fit, its accounting or a figure rest on."""
-    found = {}
-    for package in _PACKAGES:
-        with suppress(PackageNotFoundError):
-            found[package] = version(package)
-    return found

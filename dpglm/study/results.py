@@ -1,11 +1,11 @@
-"""Tables of averaged results, and those of a comparison."""
+"""The finished fits of a comparison: in a file, averaged, and as a table."""
 
 import json
 import math
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from sklearn.base import BaseEstimator, clone
 
 from dpglm.exceptions import require
 from dpglm.schema.table import plain_path
+from dpglm.tables import text_table
 
 METRICS = {
     "accuracy": "accuracy, test fold",
@@ -31,7 +32,8 @@ GAINS = ("accuracy", "auc")
 
 MAIN_METRICS = ("accuracy", "auc", "training_loss")
 
-_WIDTH = 100
+# Characters of a line, and of a score with its error and the gap before it.
+_WIDTH, _SCORE_WIDTH = 80, 16
 
 Row = Mapping[str, Any]
 """Averages with what they are averages of, by name."""
@@ -81,6 +83,22 @@ def score_text(row: Row, metric: str) -> str:
     return f"{mean:.{decimals}f}" + ("" if error is None else f" ±{error:.{decimals}f}")
 
 
+def score_rows(
+    rows: Iterable[Row], metric: str, epsilons: Sequence[float | None]
+) -> list[list[str]]:
+    """Return the name and the scores of each estimator; without privacy one score is for all."""
+    lines = []
+    for name, own in grouped(rows, "estimator").items():
+        at = {row["epsilon"]: score_text(row, metric) for row in own}
+        lines.append([name, *(at.get(epsilon, at.get(None, "")) for epsilon in epsilons)])
+    return lines
+
+
+def heading(epsilon: float | None) -> str:
+    """Return the title of a column of scores."""
+    return "score" if epsilon is None else f"epsilon {epsilon:g}"
+
+
 def configured(estimator: BaseEstimator, params: Mapping[str, Any]) -> BaseEstimator:
     """Return an unfitted copy of an estimator at a setting, which it shares nothing with."""
     own = {name: clone(value, safe=False) for name, value in params.items()}
@@ -109,96 +127,73 @@ def setting_text(params: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={value_text(value)}" for name, value in params.items())
 
 
-@dataclass(frozen=True)
-class Cell:
-    """One fit of a comparison, named by everything that determines its outcome.
+def strict_json(value: Any, indent: int | None = None) -> str:
+    """Return strict JSON; the numbers that JSON lacks become "inf", "-inf" and "nan"."""
+    strict = json.loads(json.dumps(value), parse_constant=lambda number: str(float(number)))
+    return json.dumps(strict, indent=indent, ensure_ascii=False, allow_nan=False)
 
-    The sizes are those of the encoded table, of which the fingerprint is a hash. `parameters` has
-    the class and the parameters that the cell does not set; epsilon and delta are None without
-    privacy. The seed is that of the whole comparison.
+
+CELL = (
+    "dataset", "n_samples", "n_features", "fingerprint", "estimator", "parameters", "epsilon",
+    "delta", "n_splits", "seed", "repeat", "fold",
+)  # fmt: skip
+"""What names a fit of a comparison, and determines its outcome.
+
+The sizes are those of the encoded table, of which the fingerprint is a hash. The parameters are all
+that is not in other fields. Epsilon and delta are None without privacy; the seed is that of the
+whole comparison.
+"""
+
+_FOREIGN = "line {} of {} is not a fit of a comparison; name another file or delete this one."
+
+
+def cell_of(record: Row) -> tuple:
+    """Return the values that name a fit."""
+    return tuple(record[name] for name in CELL)
+
+
+def read_records(path: str | os.PathLike[str]) -> dict[tuple, dict[str, Any]]:
+    """Return the record of each fit in a file, a line of JSON each; of several, the last.
+
+    An unfinished last line is removed. Anything else but records is a ValueError.
     """
-
-    dataset: str
-    n_samples: int
-    n_features: int
-    fingerprint: str
-    estimator: str
-    parameters: str
-    epsilon: float | None
-    delta: float | None
-    n_splits: int
-    repeat: int
-    fold: int
-    seed: int | None
-
-    @classmethod
-    def of(cls, record: Row) -> "Cell":
-        """Return the cell that a record is about."""
-        return cls(**{field.name: record[field.name] for field in fields(cls)})
-
-
-# Strings that stay strings, even if they spell a number that JSON lacks.
-_NOT_NUMBERS = ("dataset", "fingerprint", "estimator", "parameters", "loss", "guarantee", "error")
-_FOREIGN = "line {} of {} is not a cell of a comparison; name another file or delete this one."
+    path = plain_path(path)
+    if not path.exists():
+        return {}
+    *lines, unfinished = path.read_bytes().split(b"\n")
+    # Someone else's file is left alone, and so must not be taken for an unfinished line.
+    if unfinished[:10] != b'{"dataset"'[: len(unfinished)]:
+        raise ValueError(_FOREIGN.format(len(lines) + 1, path))
+    records = {}
+    for number, line in enumerate(lines, start=1):
+        try:
+            record = json.loads(line)
+            records[cell_of(record)] = record
+        except (ValueError, TypeError, KeyError) as error:
+            raise ValueError(_FOREIGN.format(number, path)) from error
+    if unfinished:
+        os.truncate(path, path.stat().st_size - len(unfinished))
+    return records
 
 
-class ResultsFile:
-    """Finished cells in a file, a line of JSON each; an unfinished last line counts for nothing."""
-
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = plain_path(path)
-
-    def read(self) -> dict[Cell, dict[str, Any]]:
-        """Return the fields and the outcome of each cell together; of several records, the last.
-
-        An unfinished last line is removed. Anything else but finished cells is a ValueError.
-        """
-        if not self.path.exists():
-            return {}
-        *lines, unfinished = self.path.read_bytes().split(b"\n")
-        # Someone else's file is left alone, and so must not be taken for an unfinished line.
-        if unfinished[:10] != b'{"dataset"'[: len(unfinished)]:
-            raise ValueError(_FOREIGN.format(len(lines) + 1, self.path))
-        records = {}
-        for number, line in enumerate(lines, start=1):
-            try:
-                record = json.loads(line)
-                texts = {k: v for k, v in record.items() if isinstance(v, str)}
-                record |= {k: float(v) for k, v in texts.items() if k not in _NOT_NUMBERS}
-                records[Cell.of(record)] = record
-            except (ValueError, TypeError, KeyError, AttributeError) as error:
-                raise ValueError(_FOREIGN.format(number, self.path)) from error
-        if unfinished:
-            os.truncate(self.path, self.path.stat().st_size - len(unfinished))
-        return records
-
-    def append(self, cell: Cell, outcome: Mapping[str, Any]) -> None:
-        """Add a finished cell and what was measured, or ``{"error": message}``."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with open(self.path, "ab") as file:
-            file.write(strict_json({**asdict(cell), **outcome}).encode() + b"\n")
+def append_record(path: str | os.PathLike[str], record: Row) -> None:
+    """Add a record to a file: the fields of a cell, and its measurements or its error."""
+    path = plain_path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "ab") as file:
+        file.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
 
 
 @dataclass(frozen=True, repr=False)
 class ComparisonResults(ResultTable):
-    """The finished cells of a comparison; printed, they are `table` and `notes`.
+    """The fits of a comparison, from `compare`; printed, they are `table` and `notes`.
 
-    Parameters
+    Attributes
     ----------
     records : sequence of mapping
-        One per cell: the fields of a `Cell`, and ``error`` or the measurements. These are
-        ``accuracy``, ``auc``, ``loss`` ("logistic" or "hinge"), ``training_loss``, ``test_loss``,
-        ``fit_seconds``, ``ledger_epsilon`` and ``warnings``.
-
-    Examples
-    --------
-    >>> from dpglm import DPLogisticRegression
-    >>> from dpglm.study import compare
-    >>> from dpglm.datasets import make_census
-    >>> census = {"census": make_census(1000, random_state=0)}
-    >>> results = compare(census, {"logistic": DPLogisticRegression()}, epsilons=[0.5, 1.0])
-    >>> [(row["epsilon"], row["n_cells"]) for row in results.rows()]
-    [(0.5, 5), (1.0, 5)]
+        One per fit: what names it, and ``error`` or the measurements. These are ``accuracy``,
+        ``auc``, ``loss`` ("logistic" or "hinge"), ``training_loss``, ``test_loss``,
+        ``fit_seconds``, ``ledger_epsilon``, ``guarantee`` and ``warnings``.
     """
 
     records: Sequence[Row]
@@ -210,7 +205,7 @@ class ComparisonResults(ResultTable):
 
     @property
     def errors(self) -> list[Row]:
-        """The records of the cells that raised."""
+        """The records of the fits that raised."""
         return [record for record in self.records if "error" in record]
 
     def rows(self, dataset: str | None = None) -> list[dict[str, Any]]:
@@ -219,19 +214,18 @@ class ComparisonResults(ResultTable):
         Returns
         -------
         list of dict
-            One per dataset, estimator and epsilon, with the fields that its cells share. The number
+            One per dataset, estimator and epsilon, with the fields that its fits share. The number
             ``n_cells`` leaves out the ``n_errors`` that raised. Each metric has its mean under its
-            name, and its standard error under the name with ``_se`` (None for a single cell).
+            name, and its standard error under the name with ``_se`` (None for a single fit).
             ``loss``, the largest ``ledger_epsilon`` and the first fit's ``guarantee`` follow. The
-            metrics are None if every cell raised.
+            metrics are None if every fit raised.
         """
-        groups: dict[Cell, list[Row]] = {}
+        groups: dict[tuple, list[Row]] = {}
         for record in self.records:
             if dataset in (None, record["dataset"]):
-                # Cells that differ in nothing but the fold and the repeat are averaged.
-                group = replace(Cell.of(record), repeat=0, fold=0)
-                groups.setdefault(group, []).append(record)
-        return [_averaged(group, records) for group, records in groups.items()]
+                # Fits that differ in nothing but the fold and the repeat are averaged.
+                groups.setdefault(cell_of(record)[:-2], []).append(record)
+        return [_averaged(records) for records in groups.values()]
 
     def panels(self, dataset: str, metrics: Iterable[str] = MAIN_METRICS) -> list[tuple]:
         """Return title, metric and rows of what can share an axis: losses once for each kind."""
@@ -265,38 +259,25 @@ class ComparisonResults(ResultTable):
         Returns
         -------
         str
-            One table per dataset, 100 columns wide or less. A value that spans all epsilons is
-            that of an estimator without privacy.
+            One table per dataset, in blocks of 80 columns or less. An estimator without privacy has
+            the same value at every epsilon.
         """
         metrics = tuple(metrics)
         return "\n\n".join(self._table(name, metrics) for name in self.datasets)
 
     def _table(self, dataset: str, metrics: Sequence[str]) -> str:
         """Return the table of one dataset, in as many blocks as the width asks for."""
-        rows, panels = self.rows(dataset), self.panels(dataset, metrics)
-        epsilons = epsilons_of(rows)
-        name_width = 4 + max(len(row["estimator"]) for row in rows)
-        texts = [f"epsilon {epsilon:g}" for epsilon in epsilons]
-        texts += [score_text(row, metric) for _, metric, own in panels for row in own]
-        width = 2 + max(map(len, texts))
-        n_blocks = math.ceil(len(epsilons) / max(1, (_WIDTH - name_width) // width))
-
-        lines = [self.headline(dataset), "mean ± standard error over the folds"]
-        for block in np.array_split(np.array(epsilons), max(1, n_blocks)):
-            header = "".join(f"epsilon {epsilon:g}".rjust(width) for epsilon in block)
-            lines += ["", " " * name_width + header]
-            for title, metric, own in panels:
-                lines.append(title)
-                for name, group in grouped(own, "estimator").items():
-                    cells = {row["epsilon"]: score_text(row, metric) for row in group}
-                    lines.append(f"  {name}".ljust(name_width) + _line(cells, block, width))
-        return "\n".join(line.rstrip() for line in lines)
+        panels, epsilons = self.panels(dataset, metrics), epsilons_of(self.rows(dataset)) or [None]
+        names = [f"  {row['estimator']}" for *_, own in panels for row in own]
+        width = max(map(len, [*names, *(title for title, *_ in panels)]))
+        n_columns = max(1, (_WIDTH - width) // _SCORE_WIDTH)
+        parts = [self.headline(dataset) + "\nmean ± standard error over the folds"]
+        for block in np.array_split(np.array(epsilons), math.ceil(len(epsilons) / n_columns)):
+            parts.append(_block(panels, block))
+        return "\n\n".join(parts)
 
     def to_json(self) -> str:
-        """Return the averages and the errors as a JSON object with the lists ``rows``, ``errors``.
-
-        Numbers that JSON lacks are the strings "inf", "-inf" and "nan".
-        """
+        """Return the averages and the errors as a JSON object; infinity and NaN are strings."""
         errors = [dict(record) for record in self.errors]
         return strict_json({"rows": self.rows(), "errors": errors}, indent=2) + "\n"
 
@@ -318,25 +299,16 @@ class ComparisonResults(ResultTable):
         return "\n\n".join(part for part in (self.table(), self.notes()) if part)
 
     def __repr__(self) -> str:
-        return f"<ComparisonResults: {len(self.records)} cells, {len(self.errors)} of them errors>"
+        return f"<ComparisonResults: {len(self.records)} fits, {len(self.errors)} of them failed>"
 
 
-def _line(cells: Mapping[float | None, str], block: np.ndarray, width: int) -> str:
-    """Return the values of one estimator; without privacy, one value spans all epsilons."""
-    if None not in cells:
-        return "".join(cells.get(epsilon, "").rjust(width) for epsilon in block)
-    if len(block) < 2:
-        return cells[None].rjust(width)
-    return "  " + f" {cells[None]} ".center(len(block) * width - 2, "-")
-
-
-def _averaged(group: Cell, records: list[Row]) -> dict[str, Any]:
+def _averaged(records: list[Row]) -> dict[str, Any]:
+    """Return the means of some fits, with the fields that they share."""
     measured = [record for record in records if "error" not in record]
     first = measured[0] if measured else {}
-    row = {k: v for k, v in asdict(group).items() if k not in ("repeat", "fold")}
+    row = {name: records[0][name] for name in CELL[:-2]}
     row["n_repeats"] = len({record["repeat"] for record in records})
-    row["n_cells"] = len(measured)
-    row["n_errors"] = len(records) - len(measured)
+    row["n_cells"], row["n_errors"] = len(measured), len(records) - len(measured)
     row["loss"] = first.get("loss")
     for metric in METRICS:
         row[metric], row[f"{metric}_se"] = mean_and_error([own[metric] for own in measured])
@@ -346,7 +318,10 @@ def _averaged(group: Cell, records: list[Row]) -> dict[str, Any]:
     return row
 
 
-def strict_json(value: Any, indent: int | None = None) -> str:
-    """Return strict JSON; the numbers that JSON lacks become "inf", "-inf" and "nan"."""
-    strict = json.loads(json.dumps(value), parse_constant=lambda number: str(float(number)))
-    return json.dumps(strict, indent=indent, ensure_ascii=False, allow_nan=False)
+def _block(panels: Iterable[tuple], epsilons: Sequence[float | None]) -> str:
+    """Return the scores at some epsilons, under the title of each metric."""
+    lines = [["", *map(heading, epsilons)]]
+    for title, metric, rows in panels:
+        lines.append([title, *[""] * len(epsilons)])
+        lines += [[f"  {name}", *texts] for name, *texts in score_rows(rows, metric, epsilons)]
+    return "\n".join(text_table(lines, left=[0]))
