@@ -3,19 +3,32 @@
 import contextlib
 
 import numpy as np
+import pytest
 
-from dpglm.privacy.vault import ReleaseRecorder, tape
+from dpglm.audit.recorder import ReleaseRecorder, noted
+from dpglm.privacy.vault import Vault
+
+_RELEASE = Vault._release
 
 
 @contextlib.contextmanager
 def on_tape(recorder=None):
-    """Let the vaults that are opened in this block release onto a tape, a plain one by default."""
+    """Let all vaults release onto a tape in this block, whoever opens them: a plain one if None.
+
+    Only the innermost of several blocks records.
+    """
     recorder = ReleaseRecorder() if recorder is None else recorder
-    before = tape.set(recorder)
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Vault, "_release", noted(_RELEASE, recorder))
         yield recorder
-    finally:
-        tape.reset(before)
+
+
+def record():
+    return on_tape()
+
+
+def replay(recorded):
+    return on_tape(ReleaseRecorder(recorded))
 
 
 class Noted(ReleaseRecorder):
@@ -25,8 +38,8 @@ class Noted(ReleaseRecorder):
         super().__init__()
         self.events = []
 
-    def note(self, event, sensitivity, compute, draw):
-        answer = draw(compute())
+    def note(self, event, sensitivity, exact, draw):
+        answer = draw(exact)
         self.events.append(event)
         return answer
 
@@ -38,21 +51,21 @@ class Failing(Noted):
         super().__init__()
         self.error, self.number = error, number
 
-    def note(self, event, sensitivity, compute, draw):
+    def note(self, event, sensitivity, exact, draw):
         if self.number in (None, len(self.events) + 1):
             raise self.error
-        return super().note(event, sensitivity, compute, draw)
+        return super().note(event, sensitivity, exact, draw)
 
 
 class Scripted(ReleaseRecorder):
-    """Answers every choice by the next of a script, and every sum too if there is one for sums."""
+    """Answers choices by a script while it lasts, and sums too if there is a script for them."""
 
     def __init__(self, choices, sums=None):
         super().__init__()
         self._choices, self._sums = iter(choices), None if sums is None else iter(sums)
 
-    def note(self, event, sensitivity, compute, draw):
-        answer = super().note(event, sensitivity, compute, draw)
+    def note(self, event, sensitivity, exact, draw):
+        answer = super().note(event, sensitivity, exact, draw)
         if isinstance(answer, np.ndarray):
             return answer if self._sums is None else next(self._sums)
-        return next(self._choices)
+        return next(self._choices, answer)

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.datasets import make_blobs
 from sklearn.linear_model import LogisticRegression
-from tapes import Scripted, on_tape
+from tapes import Scripted, on_tape, record
 
 from dpglm import DPAGDClassifier, DPLogisticRegression, FullPreconditioner, seeded_noise
-from dpglm.audit import record
 from dpglm.datasets import make_census
 from dpglm.estimators.adaptive_plan import ACCOUNTANTS, make_adaptive_plan
 from dpglm.estimators.defaults import MOMENT_FRACTION, UNITS_FRACTION

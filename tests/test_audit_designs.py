@@ -11,8 +11,9 @@ from dpglm import (
     FullPreconditioner,
     baselines,
 )
-from dpglm.audit import audit_choices, audit_estimator, canary_scores, choice_counts
-from dpglm.audit.designs import counted_scores, cross_moment_scores
+from dpglm.audit import audit_choices, audit_estimator
+from dpglm.audit.choices import choice_counts
+from dpglm.audit.designs import canary_scores, counted_scores, cross_moment_scores
 
 RELATIONS = [
     {},

@@ -9,9 +9,11 @@ from scipy.stats import binom, laplace, norm
 from sklearn.linear_model import LogisticRegression
 
 from dpglm import DPAGDClassifier, DPLogisticRegression
-from dpglm.audit import CanaryScores, audit_choices, audit_estimator, audit_scores, canary_scores
+from dpglm.audit import audit_choices, audit_estimator, audit_scores
 from dpglm.audit.black_box import epsilon_of_guesses
 from dpglm.audit.choices import ChoiceCounts, noisy_max_distribution
+from dpglm.audit.designs import canary_scores
+from dpglm.audit.statistics import CanaryScores
 from dpglm.baselines import PrivGene
 
 

@@ -10,9 +10,10 @@ from sklearn.datasets import make_blobs
 from sklearn.dummy import DummyClassifier
 from sklearn.model_selection import train_test_split
 from sklearn.utils.estimator_checks import check_class_weight_classifiers
+from tapes import record, replay
 
 from dpglm import seeded_noise
-from dpglm.audit import largest_ratio, record, replay
+from dpglm.audit.recorder import largest_ratio
 from dpglm.baselines import (
     ApproximateMinimaPerturbation,
     DoubleNoiseNewton,

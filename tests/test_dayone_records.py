@@ -16,10 +16,10 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from strategies import BASELINES, ESTIMATORS, RELATIONS
-from tapes import Failing, on_tape
+from tapes import Failing, on_tape, record, replay
 
 from dpglm import DPLogisticRegression, Schema, seeded_noise
-from dpglm.audit import largest_ratio, record, replay
+from dpglm.audit.recorder import largest_ratio
 from dpglm.exceptions import BudgetExceededError, PrivacyWarning
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.gaussian import GaussianEvent

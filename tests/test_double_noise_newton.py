@@ -7,8 +7,8 @@ import pytest
 from scipy.sparse import csr_array
 from scipy.special import expit, softmax
 from sklearn.linear_model import LogisticRegression
+from tapes import record
 
-from dpglm.audit import record
 from dpglm.baselines import newton
 from dpglm.baselines.newton import CurvatureSums, DoubleNoiseNewton, direction_sensitivity
 from dpglm.datasets import make_census

@@ -228,11 +228,12 @@ def test_a_killed_worker_of_a_grid_search(tmp_path, monkeypatch):
 FIT = """
 import numpy as np
 from dpglm import DPLogisticRegression
-from dpglm.privacy.vault import ReleaseRecorder, tape
+from dpglm.audit.recorder import record
 
-tape.set(ReleaseRecorder())
-model = DPLogisticRegression(max_iter=2, classes=[0, 1]).fit(np.eye(20), np.arange(20) % 2)
-print("fitted", model.n_iter_, model.privacy_.n_releases == len(tape.get().releases))
+model = DPLogisticRegression(max_iter=2, classes=[0, 1])
+with record(model) as recorded:
+    model.fit(np.eye(20), np.arange(20) % 2)
+print("fitted", model.n_iter_, model.privacy_.n_releases == len(recorded.releases))
 """
 FULL_DISK = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))"
 

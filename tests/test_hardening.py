@@ -19,6 +19,7 @@ from sklearn.base import clone
 from strategies import ESTIMATORS
 from tapes import Failing, Noted, on_tape
 
+from dpglm.audit.recorder import ReleaseRecorder
 from dpglm.losses import Hinge
 from dpglm.privacy import noise
 from dpglm.privacy.noise import (
@@ -27,7 +28,7 @@ from dpglm.privacy.noise import (
     rounded_laplace,
     seeded_noise,
 )
-from dpglm.privacy.vault import GaussianSum, ReleaseRecorder, Vault
+from dpglm.privacy.vault import GaussianSum, Vault
 from dpglm.sources.arrays import ArraySource
 from dpglm.sums.blocks import BlockObjective
 from dpglm.sums.objective import Objective

@@ -11,9 +11,9 @@ from numpy.testing import assert_allclose
 from scipy import linalg, sparse
 from scipy.special import expit
 from sklearn.base import clone
+from tapes import record
 
 from dpglm import DiagonalPreconditioner, DPLinearSVM, DPLogisticRegression, seeded_noise
-from dpglm.audit import record
 from dpglm.calculator import ExpectedStandardErrors, expected_errors
 from dpglm.losses import Logistic
 from dpglm.privacy.vault import triangle

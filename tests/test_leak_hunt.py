@@ -20,8 +20,9 @@ from strategies import ESTIMATORS
 from tapes import on_tape
 
 from dpglm import DPLogisticRegression, seeded_noise
+from dpglm.audit.recorder import ReleaseRecorder
 from dpglm.datasets import make_census
-from dpglm.privacy.vault import MAGNITUDE_POWERS, NORM_BIN_EDGES, GaussianSum, ReleaseRecorder
+from dpglm.privacy.vault import MAGNITUDE_POWERS, NORM_BIN_EDGES, GaussianSum
 from dpglm.schema import load_schema
 from dpglm.sums.objective import Objective
 
@@ -48,20 +49,19 @@ class Zeros(ReleaseRecorder):
         super().__init__()
         self.asked, self.fail_at = [], fail_at
 
-    def note(self, event, sensitivity, compute, draw):
-        exact = compute()
+    def note(self, event, sensitivity, exact, draw):
         draw(exact)
         self.asked.append((event, sensitivity, exact.shape, exact.dtype))
         if len(self.asked) == self.fail_at:
             raise ReleaseError("the disk is on fire")
-        return draw(np.zeros_like(compute()))
+        return draw(np.zeros_like(exact))
 
 
 class Short(Zeros):
     """Says first, by a histogram, that all elements or rows are small: they then become larger."""
 
-    def note(self, event, sensitivity, compute, draw):
-        answer = super().note(event, sensitivity, compute, draw)
+    def note(self, event, sensitivity, exact, draw):
+        answer = super().note(event, sensitivity, exact, draw)
         if len(self.asked) == 1:
             answer[:], answer[..., 1] = 0.0, N_ROWS
         return answer

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from dpglm import DPLinearSVM, DPLogisticRegression, seeded_noise
-from dpglm.audit import audit_scores, canary_scores
+from dpglm.audit import audit_scores
+from dpglm.audit.designs import canary_scores
 from dpglm.datasets import make_census
 from dpglm.privacy.noise import entropy_source, poisson_sample
 from dpglm.schedules import DecayingClip

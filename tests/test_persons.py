@@ -15,6 +15,7 @@ from scipy.sparse import csr_array
 from sklearn.ensemble import BaggingClassifier
 from sklearn.model_selection import PredefinedSplit, cross_validate
 from sklearn.utils.estimator_checks import _check_sample_weight_equivalence
+from tapes import record, replay
 
 from dpglm import (
     BudgetExceededError,
@@ -27,7 +28,8 @@ from dpglm import (
     baselines,
     seeded_noise,
 )
-from dpglm.audit import audit_estimator, largest_ratio, record, replay
+from dpglm.audit import audit_estimator
+from dpglm.audit.recorder import largest_ratio
 from dpglm.losses import Hinge, Logistic
 from dpglm.sums.objective import Objective
 from dpglm.sums.reference import parts_of_groups

@@ -10,8 +10,8 @@ from scipy.sparse import csr_array
 from scipy.special import expit, ndtr
 from scipy.stats import chi2
 from sklearn.linear_model import LogisticRegression
+from tapes import record
 
-from dpglm.audit import record
 from dpglm.baselines import perturbation, records
 from dpglm.baselines.objective_perturbation import (
     ApproximateMinimaPerturbation,

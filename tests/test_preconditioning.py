@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
+from tapes import record
 
 from dpglm import DiagonalPreconditioner, DPLinearSVM, DPLogisticRegression, FullPreconditioner
-from dpglm.audit import record
 from dpglm.datasets import make_census
 from dpglm.estimators import defaults, descent
 from dpglm.estimators.solvers import Coordinates

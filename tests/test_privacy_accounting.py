@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 from dp_accounting.pld import PLDAccountant
+from tapes import record
 
 from dpglm import DiagonalPreconditioner, DPLinearSVM, DPLogisticRegression, FullPreconditioner
-from dpglm.audit import record
 from dpglm.estimators.defaults import ROW_NORM
 from dpglm.estimators.whitening import row_unit
 from dpglm.privacy.vault import MAGNITUDE_POWERS, NORM_BIN_EDGES

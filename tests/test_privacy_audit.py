@@ -20,9 +20,10 @@ from sklearn.base import BaseEstimator
 from sklearn.linear_model import LogisticRegression
 
 from dpglm import DPLinearSVM, DPLogisticRegression, FullPreconditioner
-from dpglm.audit import audit_choices, audit_estimator, audit_scores, canary_scores
+from dpglm.audit import audit_choices, audit_estimator, audit_scores
 from dpglm.audit.black_box import BlackBoxAudit
 from dpglm.audit.choices import ChoiceCounts
+from dpglm.audit.designs import canary_scores
 from dpglm.privacy.gaussian import gdp_epsilon
 from dpglm.schedules import DecayingClip
 

@@ -16,6 +16,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import KFold, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
+from tapes import record, replay
 
 from dpglm import (
     BudgetExceededError,
@@ -26,7 +27,7 @@ from dpglm import (
     UtilityWarning,
     seeded_noise,
 )
-from dpglm.audit import largest_ratio, record, replay
+from dpglm.audit.recorder import largest_ratio
 from dpglm.privacy.gaussian import GaussianEvent
 from dpglm.privacy.noise import entropy_source
 from dpglm.workflow import (

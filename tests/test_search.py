@@ -13,6 +13,7 @@ from sklearn.model_selection import ParameterSampler
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
+from tapes import record, replay
 
 from dpglm import (
     BudgetExceededError,
@@ -25,7 +26,7 @@ from dpglm import (
     PublicBoundsScaler,
     seeded_noise,
 )
-from dpglm.audit import largest_ratio, record, replay
+from dpglm.audit.recorder import largest_ratio
 from dpglm.baselines import ObjectivePerturbation, PrivGene
 from dpglm.datasets import make_census
 from dpglm.privacy.events import SelectionEvent

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
 from dp_accounting.rdp import RdpAccountant
+from tapes import record
 
-from dpglm.audit import record
 from dpglm.baselines.sgd import (
     SGDAdvancedComposition,
     SGDMomentsAccountant,

@@ -172,7 +172,7 @@ def choice_counts(estimator: Any, *, n_fits: int = 1000) -> ChoiceCounts:
 
     Examples
     --------
-    >>> from dpglm.audit import audit_choices, choice_counts
+    >>> from dpglm.audit.choices import audit_choices, choice_counts
     >>> from dpglm.baselines import PrivGene
     >>> audit_choices(choice_counts(PrivGene(epsilon=3.0), n_fits=100)).passed
     True

@@ -15,7 +15,7 @@ from scipy.stats import norm
 from sklearn.base import clone
 from sklearn.utils import check_random_state
 
-from dpglm.audit.grey_box import onto, record, replay
+from dpglm.audit.recorder import RecordedRelease, ReleaseRecorder, record
 from dpglm.audit.statistics import CanaryScores
 from dpglm.checks import check_choice
 from dpglm.estimators.adaptive_plan import AdaptivePlan
@@ -24,13 +24,7 @@ from dpglm.exceptions import PrivacyWarning, require
 from dpglm.losses import Loss
 from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS
 from dpglm.privacy.ledger import Event, composed_delta, composed_epsilon, composed_mu, run_lengths
-from dpglm.privacy.vault import (
-    MAGNITUDE_POWERS,
-    NORM_BIN_EDGES,
-    RecordedRelease,
-    ReleaseRecorder,
-    triangle,
-)
+from dpglm.privacy.vault import MAGNITUDE_POWERS, NORM_BIN_EDGES, triangle
 
 _CONTAINERS = ("dense", "sparse", "blocks", "dask")
 _N_BLOCKS = 3
@@ -80,7 +74,7 @@ def prepared(estimator: Any, **parameters: Any) -> Any:
 
 def releases_of(estimator: Any, *table: Any) -> list[RecordedRelease]:
     """Fit on a table, and return its releases."""
-    with record() as recorded, warnings.catch_warnings():
+    with record(estimator) as recorded, warnings.catch_warnings():
         # The records are artificial: repeated fits reveal nothing.
         warnings.filterwarnings("ignore", "These records were fitted", PrivacyWarning)
         fitted(estimator, *table)
@@ -174,7 +168,8 @@ def canary_scores(
     Examples
     --------
     >>> from dpglm import DPLogisticRegression
-    >>> from dpglm.audit import audit_scores, canary_scores
+    >>> from dpglm.audit import audit_scores
+    >>> from dpglm.audit.designs import canary_scores
     >>> model = DPLogisticRegression(max_iter=20, preconditioner="diagonal", classes=range(4))
     >>> audit_scores(canary_scores(model, stage="second_moment")).passed
     True
@@ -192,7 +187,8 @@ def canary_scores(
         return _scored_sum(coins, release, release.answer, row_clipping_norm**2)
     own, other = (_unit_slope(estimator._loss(len(labels)), len(labels), i) for i in (1, 0))
     # An absent canary with another label pulls in the opposite direction.
-    with onto(_Pulls(own - flips * other, moment is not None)) as seen:
+    pulls = _Pulls(own - flips * other, moment is not None)
+    with record(estimator, recorder=pulls) as seen:
         fitted(estimator, *table)
     factor = NEIGHBORING_RELATIONS[estimator.neighboring_relation].sensitivity_factor
     violations = (*_imbalance(estimator, plan, seen.events), *_leaks(estimator))
@@ -230,9 +226,9 @@ class _Pulls(ReleaseRecorder):
         self.events: list[Event] = []
         self.sums: list[Event] = []
 
-    def note(self, event: Event, sensitivity: float, compute: Callable, draw: Callable) -> Any:
+    def note(self, event: Event, sensitivity: float, exact: np.ndarray, draw: Callable) -> Any:
         """Return the answer, once its pulls have been added, each times its clip over variance."""
-        answer = draw(compute())
+        answer = draw(exact)
         self.events.append(event)
         # The answer of a choice is an index.
         if isinstance(answer, np.ndarray) and len(self.events) > self._n_moments:
@@ -288,9 +284,9 @@ def _imbalance(estimator: Any, plan: Any, events: list[Event]) -> tuple[str, ...
 def _leaks(estimator: Any) -> tuple[str, ...]:
     """Return a violation if a fit with the releases of another has other coefficients."""
     rows, y = np.eye(_FEW), np.resize(estimator.classes_, _FEW)
-    with record() as recorded:
+    with record(estimator) as recorded:
         left = fitted(estimator, rows, y).coef_
-    with replay(recorded):
+    with record(estimator, recorded):
         again = fitted(estimator, 0 * rows, y).coef_
     same = np.array_equal(left, again, equal_nan=True)
     return () if same else ("the coefficients follow from more than the releases",)

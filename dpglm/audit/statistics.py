@@ -147,7 +147,7 @@ def audit_scores(canaries: CanaryScores, *, false_positive_rate: float = 1e-6) -
     Examples
     --------
     >>> import numpy as np
-    >>> from dpglm.audit import CanaryScores, audit_scores
+    >>> from dpglm.audit.statistics import CanaryScores, audit_scores
     >>> rng = np.random.default_rng(0)
     >>> present = rng.random(500) < 0.5
     >>> leaky = CanaryScores(rng.normal(size=500) + 2 * present, present, shift=1.0, mu=1.0)

@@ -6,13 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
+from operator import methodcaller
 from typing import Any, ClassVar
 
 import numpy as np
 
 from dpglm.privacy.events import LaplaceSelectionEvent, PermuteAndFlipEvent, SelectionEvent
 from dpglm.privacy.noise import EntropySource, rounded_laplace, uniform_below
-from dpglm.privacy.vault import Vault, grid_spacing, plain
+from dpglm.privacy.vault import Question, Vault, grid_spacing, plain
 
 # Covers the rounding of weights (a few 2^-53 of exponents below 45) and of the scale itself.
 _EXPONENT_ERROR = 1e-13
@@ -219,15 +220,15 @@ class ChoosingVault(Vault):
             slack=0.0 if math.isinf(epsilon) else 4 * rounding,
         )
 
-        def exact() -> np.ndarray:
-            losses = self._sums.line_losses(
-                coef, direction, steps, loss_clip=loss_clip, clip=slope_clip
-            )
-            return -(losses + penalty)
+        bounds = {"loss_clip": loss_clip, "clip": slope_clip}
+        ask = methodcaller("line_losses", coef, direction, steps, **bounds)
+        # Without a bound on losses there is none on their rounding either.
+        compared = {"ask": ask} if bound < math.inf else {}
+        return self._release_choice(choice, lambda: -(ask(self._sums) + penalty), **compared)
 
-        return self._release_choice(choice, exact)
-
-    def _release_choice(self, choice: Any, exact: Callable[[], np.ndarray]) -> int:
+    def _release_choice(
+        self, choice: Any, exact: Callable[[], np.ndarray], ask: Question | None = None
+    ) -> int:
         """Release the index of a high score; a record changes scores by at most the range."""
         return self._release(
             choice.event,
@@ -235,4 +236,5 @@ class ChoosingVault(Vault):
             lambda scores: choice.release(scores, self._entropy),
             moves=choice.score_range + choice.slack,
             noise_scale=choice.scale,
+            ask=ask,
         )

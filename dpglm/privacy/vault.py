@@ -12,10 +12,11 @@ import math
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextvars import ContextVar
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import chain, repeat, starmap
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from dpglm.privacy.ledger import Event, Runs
 
 # Rows on which every fit compares the kernels with plain arithmetic: at least 256, or 2^18 values.
-_CONFIRMED_ROWS, _CONFIRMED_VALUES = 256, 2**18
+_COMPARED_ROWS, _COMPARED_VALUES = 256, 2**18
 # Covers the rounding of costs, and is counted where an allowance is compared with the budget.
 _FILTER_TOLERANCE = 1e-12
 _GRID_BITS = 30
@@ -53,6 +54,10 @@ _LARGEST_STEP = 2.0**62
 _LARGEST_SCALE = 2.0**40
 
 
+# Asks a holder of rows, or plain arithmetic in its place, for sums over the rows.
+Question = Callable[[Any], np.ndarray]
+
+
 @dataclass(frozen=True)
 class Release:
     """A line of the log: the event of a release, the scale of its noise, the remaining budget."""
@@ -60,50 +65,6 @@ class Release:
     event: "Event"
     noise_scale: float
     remaining: float | None = None
-
-
-@dataclass(frozen=True)
-class RecordedRelease:
-    """A release on artificial data: its value without noise, and by how much a record moves it.
-
-    The sensitivity is the L2 norm for a sum, rounding included, and the range for a choice.
-    """
-
-    event: "Event"
-    exact: np.ndarray
-    sensitivity: float
-    answer: Any
-
-
-class ReleaseRecorder:
-    """A record of the releases of fits on artificial data, or of answers to be given again.
-
-    An auditor records a fit on one table and replays its answers on a neighbouring one. Both fits
-    then take the same course, and no two of their sums may differ by more than the sensitivity.
-    The record has sums without noise. Only `dpglm.audit.grey_box` sets `tape` in this package.
-    """
-
-    def __init__(self, answers: "ReleaseRecorder | None" = None) -> None:
-        self.releases: list[RecordedRelease] = []
-        self._answers = answers
-
-    def note(
-        self,
-        event: "Event",
-        sensitivity: float,
-        compute: Callable[[], np.ndarray],
-        draw: Callable[[np.ndarray], Any],
-    ) -> Any:
-        """Record a release; return its answer, or the answer to replay."""
-        exact = compute()
-        answer = draw(exact)
-        if self._answers is not None:
-            answer = self._answers.releases[len(self.releases)].answer
-        self.releases.append(RecordedRelease(event, exact.copy(), sensitivity, answer))
-        return answer
-
-
-tape: ContextVar[ReleaseRecorder | None] = ContextVar("tape", default=None)
 
 
 def moment_sensitivity(row_norm: float, neighboring_relation: str, n_columns: int) -> float:
@@ -362,20 +323,26 @@ class Vault:
         self._most_samples = budget.most_samples(self._n_records)
         # How many times a clipping norm a record moves a sum: twice where another replaces it.
         self._moved_clips = budget.sensitivity(1.0)
-        self._tape, self._process = tape.get(), os.getpid()
+        self._process = os.getpid()
         self._rounding: float | None = None
+        self._changed = False
         # The solvers may read the log, and write to it: the ledger does not depend on the log.
         self.log: list[Release] = []
         self._n_released = 0
+        # The last question that kernels were asked, and of whom, until one has been compared.
+        self._asked: tuple[Any, Question] | None = None
         (event, n), *others = events
         self._allowance: PlannedReleases | PrivacyFilter
         if event.kind == "filter" and n == 1 and not others:
             unit = "zcdp" if event.mu is None else "gdp"
             self._allowance = PrivacyFilter(event.rho if event.mu is None else event.mu**2, unit)
-            self._next_check: float = 0
+            # How many releases there will be is not known: each number of binary digits up to 7 is
+            # as likely as the others.
+            digits, place = divmod(secret_choice(7 * 64), 64)
+            self._to_compare: float = 2**digits - 1 + (place << digits) // 64
         else:
             self._allowance = PlannedReleases(events)
-            self._next_check = secret_choice(n + sum(count for _, count in others))
+            self._to_compare = secret_choice(n + sum(count for _, count in others))
 
     def __reduce__(self) -> Any:
         """Refuse copies and pickles: a second vault would spend the allowance a second time."""
@@ -420,14 +387,17 @@ class Vault:
             event = sampled(sampling_rate, noise_multiplier)
         draw = fixed_sample if batches == "without_replacement" else poisson_sample
 
+        ask = methodcaller("gradient_sum", coef, clip)
+
         def exact() -> np.ndarray:
-            self._confirm(coef, clip)
             # A fresh batch, which stays here, its size included: only then does sampling amplify.
             rows = None if whole else draw(self._n_records, sampling_rate, self._entropy)
             return self._sums.gradient_sum(coef, clip, rows)
 
         moves = ends * (mechanism.sensitivity + mechanism.slack)
-        return self._release_sum(mechanism, exact, coef.size, event=event, moves=moves)
+        # Without a clipping norm a sum has no bound, nor has its rounding.
+        compared = {"ask": ask} if clip < math.inf else {}
+        return self._release_sum(mechanism, exact, coef.size, event=event, moves=moves, **compared)
 
     def second_moment(
         self,
@@ -451,16 +421,17 @@ class Vault:
         slack = self._sums.moment_rounding(self._most_samples) * row_norm**2
         coef = None if coef is None else plain(coef, self._sums.coef_shape)
         sensitivity = moment_sensitivity(row_norm, relation, n_columns)
+        ask = methodcaller("second_moment", row_norm, diagonal, coef)
 
         def exact() -> np.ndarray:
-            total = self._sums.second_moment(row_norm, diagonal, coef)
+            total = ask(self._sums)
             if diagonal:
                 return total
             where, weights = triangle(n_columns)
             return total[where] * weights
 
         mechanism = GaussianSum(sensitivity, noise_multiplier, slack)
-        return self._release_sum(mechanism, exact, size)
+        return self._release_sum(mechanism, exact, size, ask=ask)
 
     def magnitude_histogram(self, noise_multiplier: float) -> np.ndarray:
         """Release a histogram of the elements of each column by sign and size, with noise.
@@ -472,11 +443,9 @@ class Vault:
         one from one count and adds one to another: sqrt(2 n_columns). The intercept has no counts,
         but is included in the sensitivity.
         """
-        shape = self._sums.coef_shape[0], 2 * MAGNITUDE_POWERS.size
-        sensitivity = magnitude_sensitivity(self._budget.neighboring_relation, shape[0])
-        mechanism = GaussianSum(sensitivity, float(noise_multiplier))
-        exact = partial(self._sums.magnitude_histogram, MAGNITUDE_POWERS)
-        return self._release_sum(mechanism, exact, math.prod(shape))
+        n_columns = self._sums.coef_shape[0]
+        ask = methodcaller("magnitude_histogram", MAGNITUDE_POWERS)
+        return self._histogram(ask, noise_multiplier, n_columns, 2 * MAGNITUDE_POWERS.size)
 
     def norm_histogram(self, noise_multiplier: float) -> np.ndarray:
         """Release a histogram of the norms of rows without the intercept, with noise.
@@ -484,26 +453,38 @@ class Vault:
         Shape (NORM_BIN_EDGES.size + 1,); the first count is that of norms up to the first edge. A
         record has one norm, as it has one element in a column.
         """
-        sensitivity = magnitude_sensitivity(self._budget.neighboring_relation, 1)
+        ask = methodcaller("norm_histogram", NORM_BIN_EDGES)
+        return self._histogram(ask, noise_multiplier, 1, NORM_BIN_EDGES.size + 1)
+
+    def _histogram(
+        self, ask: Question, noise_multiplier: float, n_columns: int, n_bins: int
+    ) -> np.ndarray:
+        """Release counts of the rows, each of which is in one bin for each column at most."""
+        if self._changed:
+            raise ValueError("A histogram is of the rows of the table: ask before they change.")
+        sensitivity = magnitude_sensitivity(self._budget.neighboring_relation, n_columns)
         mechanism = GaussianSum(sensitivity, float(noise_multiplier))
-        exact = partial(self._sums.norm_histogram, NORM_BIN_EDGES)
-        return self._release_sum(mechanism, exact, NORM_BIN_EDGES.size + 1)
+        return self._release_sum(mechanism, lambda: ask(self._sums), n_columns * n_bins, ask=ask)
 
     def scale_columns(self, scales: np.ndarray) -> None:
         """Multiply the columns of each row by these powers of two, for all later releases."""
-        scales = plain(scales, self._sums.coef_shape[:1])
-        self._sums, self._rounding = self._sums.scaled(scales), None
+        self._change("scaled", plain(scales, self._sums.coef_shape[:1]))
 
     def change_basis(self, basis: np.ndarray) -> None:
         """Replace each row by ``P'`` times the row for all later releases and their clipping."""
-        self._sums, self._rounding = self._sums.in_basis(plain(basis, np.shape(basis))), None
+        self._change("in_basis", plain(basis, np.shape(basis)))
 
     def weigh_rows(self, bound: float) -> None:
         """Weight each row with ``min(1, (bound / its norm)^2)`` for all later releases."""
         if not _checked_bound(bound) < math.inf:
             # An infinite bound times the inverse norm of a null record would be NaN.
             raise ValueError(f"bound={bound!r} must be finite.")
-        self._sums = self._sums.weighed(float(bound))
+        self._change("weighed", float(bound))
+
+    def _change(self, method: str, argument: Any) -> None:
+        with self._closed_by_errors():
+            self._sums = getattr(self._sums, method)(argument)
+        self._rounding, self._changed = None, True
 
     @property
     def has_drawn(self) -> bool:
@@ -511,12 +492,16 @@ class Vault:
         return self._entropy.words_drawn > 0
 
     def check_unbroken(self) -> None:
-        """Raise an error if a release was refused or failed: later steps may depend on that."""
+        """End a fit: compare the last sums, if none were, and raise an error if anything failed.
+
+        Later steps may depend on a release that was refused or failed.
+        """
         if self._allowance.has_refused:
             raise RuntimeError(
                 "A release of this vault was refused or failed, and the caller went on: there is "
                 "no result. Do not catch errors of the vault."
             )
+        self._compare()
 
     def _release_sum(
         self,
@@ -526,6 +511,7 @@ class Vault:
         *,
         event: "Event | None" = None,
         moves: float | None = None,
+        ask: Question | None = None,
     ) -> np.ndarray:
         """Release a sum that a record moves by at most the mechanism's sensitivity and slack."""
 
@@ -540,6 +526,7 @@ class Vault:
             draw,
             moves=mechanism.sensitivity + mechanism.slack if moves is None else moves,
             noise_scale=mechanism.noise_std(size),
+            ask=ask,
         )
 
     def _release(
@@ -550,44 +537,53 @@ class Vault:
         *,
         moves: float,
         noise_scale: float,
+        ask: Question | None = None,
     ) -> Any:
-        """Charge, compute, add noise, and write the log; every release goes through here.
+        """Charge, compare, compute, add noise, and write the log: every release goes through here.
 
         ``exact`` computes the private value, which a record moves by at most ``moves``, and
-        ``draw`` returns a noisy one.
+        ``draw`` returns a noisy one. ``ask`` asks an object for the sums that kernels make for it.
         """
         if os.getpid() != self._process:
             raise RuntimeError(
                 "A vault cannot be used in a fork: its allowance is for one process."
             )
         event = self._allowance.charge(event)
-        recorder = self._tape
-        try:
-            answer = draw(exact()) if recorder is None else recorder.note(event, moves, exact, draw)
-        except BaseException:
-            # The failure may depend on the data, and so would every later request.
-            self._allowance.refuse_all()
-            raise
+        with self._closed_by_errors():
+            if ask is not None and self._to_compare < math.inf:
+                self._asked = self._sums, ask
+            if self._n_released >= self._to_compare:
+                self._compare()
+            answer = draw(exact())
         self._n_released += 1
         self.log.append(Release(event, noise_scale, self._allowance.remaining))
         return answer
 
-    def _confirm(self, coef: np.ndarray, clip: float) -> None:
-        """Compare the kernels with plain arithmetic, on some rows, before one of the sums."""
-        # If the release that was drawn is not of gradients, check the next one that is.
-        if self._n_released < self._next_check or not clip < math.inf:
+    @contextmanager
+    def _closed_by_errors(self) -> Iterator[None]:
+        """Refuse every later release after an error, which may depend on the data."""
+        try:
+            yield
+        except BaseException:
+            self._allowance.refuse_all()
+            raise
+
+    def _compare(self) -> None:
+        """Compare the last answer of the kernels with plain arithmetic, on some rows, once."""
+        if self._asked is None:
             return
+        sums, ask = self._asked
         n_records = self._n_records
-        size = min(n_records, max(_CONFIRMED_ROWS, _CONFIRMED_VALUES // np.size(coef)))
+        size = min(n_records, max(_COMPARED_ROWS, _COMPARED_VALUES // math.prod(sums.coef_shape)))
         first = secret_choice(n_records - size + 1)
-        if not self._sums.confirm(coef, clip, np.arange(first, first + size)) <= 0:
+        if not sums.confirm(ask, np.arange(first, first + size)) <= 0:
             self._allowance.refuse_all()
             raise RuntimeError(
                 "The compiled kernels do not sum what they should, which must not happen with any "
                 "data; nothing was released from this sum. Remove the __pycache__ folders of "
                 "dpglm, or set DPGLM_KERNELS=numpy, and fit again."
             )
-        self._next_check = math.inf
+        self._asked, self._to_compare = None, math.inf
 
 
 def _checked_bound(bound: float) -> float:

@@ -72,9 +72,9 @@ class BlockObjective:
         each = None if rows is None else self._by_block(np.asarray(rows))
         return self._total("gradient_sum", coef, clip, each=each)
 
-    def confirm(self, coef: np.ndarray, clip: float, rows: np.ndarray) -> np.ndarray:
+    def confirm(self, ask: Callable[[Any], np.ndarray], rows: np.ndarray) -> np.ndarray:
         """Compare the kernels with the plain arithmetic; see `Objective.confirm`."""
-        return self._total("confirm", coef, clip, each=self._by_block(rows))
+        return self._total("confirm", ask, each=self._by_block(rows))
 
     def check(self) -> None:
         """Read every block once: a bad one then stops a fit before anything is released.

@@ -22,8 +22,11 @@ Conventions
 import copy
 import math
 import os
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -157,7 +160,12 @@ class Objective:
     @property
     def reference(self) -> Reference:
         """The same rows, summed in plain numpy."""
-        return self._plain(0, self.n_rows)
+        return replace(
+            self._plain(0, self.n_rows),
+            groups=self._groups,
+            group_size=self._group_size,
+            divide=lambda coef, clip: self._divided(coef, clip)._parts,
+        )
 
     def _plain(self, start, stop):
         labels = self._signs if self._targets is None else self._targets
@@ -173,15 +181,15 @@ class Objective:
             parts=1.0 if self._parts is None else self._parts[start:stop],
         )
 
-    def confirm(self, coef: np.ndarray, clip: float, rows: np.ndarray | None = None) -> np.ndarray:
-        """Return the excess error of the kernels on some rows: zero, shape ().
+    def confirm(
+        self, ask: Callable[[Any], np.ndarray], rows: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Return by how much the answer for some records misses the plain one: zero, shape ().
 
         Private unless zero. A right kernel gives zero on all data.
         """
         part = self if rows is None else self._part(self._rows_of(rows))
-        part = part._divided(coef, clip)
-        found, rounding = part.gradient_sum(coef, clip), part.rounding_slack(part.n_rows)
-        return np.array(part.reference.excess(found, coef, clip, rounding))
+        return np.array(part.reference.excess(ask(part), ask, part))
 
     def gradient_sum(
         self, coef: np.ndarray, clip: float, rows: np.ndarray | None = None

@@ -1,16 +1,18 @@
-"""The clipped sum in plain numpy: the specification of the compiled kernels.
+"""All private sums in plain numpy: the specification of the compiled kernels.
 
-The code is short and slow. It is the oracle of the tests, and every fit checks some rows of one of
-its sums against this code. Fits with ``DPGLM_KERNELS=numpy`` in the environment use it alone.
+The code is short and slow. It is an oracle of the tests, and every fit compares one of its releases
+with this code, on some rows. Fits with ``DPGLM_KERNELS=numpy`` sum gradients by it alone.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from scipy import sparse
 
-from dpglm.losses import Loss
+from dpglm.losses import Logistic, Loss
 
 _UNIT_ROUNDOFF = 2.0**-53
 # Error of the kernels' residuals, by the tests of their exponential.
@@ -89,13 +91,14 @@ def parts_of_groups(sizes: np.ndarray, groups: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Reference:
-    """Rows and labels, and sums over them in plain arithmetic.
+    """Rows and labels, and the answers to all questions of a vault in plain arithmetic.
 
     ``x`` are rows of X in float64, dense or CSR; ``target`` is -1 or +1 for one output, and the
     class for several. ``inverse_norms`` are those that the kernels clip by, of ``x~`` or of
     ``P' x~`` in a basis P; zero for a row that adds nothing. For rows that divide a clipping norm
     they are multiplied by their ``parts`` of it. ``weights`` are those of the classes, and
-    ``row_weights`` those of the rows, or None.
+    ``row_weights`` those of the rows, or None. ``groups`` are those of rows that will divide a
+    clipping norm, up to ``group_size`` rows each, by the parts that ``divide`` returns.
     """
 
     x: np.ndarray | sparse.csr_array
@@ -107,69 +110,213 @@ class Reference:
     basis: np.ndarray | None
     row_weights: np.ndarray | None = None
     parts: np.ndarray | float = 1.0
+    groups: np.ndarray | None = None
+    group_size: int = 1
+    divide: Callable[[np.ndarray, float], np.ndarray] | None = None
 
-    def gradient_sum(self, coef: np.ndarray, clip: float) -> np.ndarray:
-        """Sum over rows of ``min(1, C / ||G_i||) G_i``, of the shape of the coefficients."""
-        c = self._coefficients(self._scores(self._original(coef)), clip)
-        return self._added(c).reshape(coef.shape)
+    def excess(self, found: np.ndarray, ask: Callable[[Any], np.ndarray], bounds: Any) -> float:
+        """Return by how much an answer is farther from the plain one than rounding explains.
 
-    def sizes(self, scores: np.ndarray, clip: float) -> np.ndarray:
-        """Return the gradient norms (n,) at scores (n, K), over `clip`; zero for a null row."""
-        residuals = np.sqrt(np.square(self._residuals(scores)).sum(axis=1))
-        return self._weight(scores) * residuals * self._norms / clip
-
-    def excess(self, found: np.ndarray, coef: np.ndarray, clip: float, rounding: float) -> float:
-        """Return by how much a found sum is farther from `gradient_sum` than rounding explains.
-
-        `rounding` bounds the rounding errors of the found sum except those of its scores, relative
-        to the clipping norm. The result is infinite if a row norm exceeds that of the kernels.
-
-        Notes
-        -----
-        Both sums differ from the exact sum by at most the errors of rounded scores and of added
-        rows. So a right kernel passes on all data, and passing reveals nothing about the data.
+        ``ask`` asks an object the question, and `bounds` has the rounding bounds of the kernels.
+        The result is infinite if a row norm exceeds that of the kernels. A right kernel passes on
+        all data: passing reveals nothing about them.
         """
         if not self._norms_hold():
             return math.inf
-        w = self._original(coef)
-        scores = self._scores(w)
-        c = self._coefficients(scores, clip)
-        difference = float(np.linalg.norm(found - self._added(c).reshape(coef.shape)))
-        of_both = self._score_error(w, scores, clip)
-        excess = difference - of_both - self._addition_error(c) - rounding * clip
+        difference = found - ask(self)
+        # Scale by the largest element: squares might overflow.
+        largest = float(np.abs(difference).max()) or 1.0
+        excess = largest * float(np.linalg.norm(difference / largest))
+        excess -= ask(Tolerance(self, bounds))
         # NaN is not a sum of clipped rows: the comparison is false, and NaN is returned.
         return 0.0 if excess <= 0 else excess
 
-    def _score_error(self, w: np.ndarray, scores: np.ndarray, clip: float) -> float:
-        """Bound the distance of two sums that is due to the rounding of their scores.
+    def gradient_sum(self, coef: np.ndarray, clip: float) -> np.ndarray:
+        """Sum over rows of ``min(1, C / ||G_i||) G_i``, of the shape of the coefficients."""
+        divided = self.divided(coef, clip)
+        c = divided.coefficients(divided.scores(divided.original(coef)), clip)
+        return divided.added(c).reshape(coef.shape)
 
-        Notes
-        -----
-        Two computations of a score differ by less than ``4 (d + 4) u ||x_i|| ||w||``, which moves
-        the residual of the row by some e_i. Clipping is a projection: the clipped gradient of the
-        row moves by at most ``min(2 C, a_i e_i ||x_i||)``, where C is its part of the clipping
-        norm. A row whose square overflows in one order of operations and not in another may add
-        anything up to C.
+    def second_moment(
+        self, row_norm: float, diagonal: bool, coef: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Sum ``w_i x~_i x~_i'``, each ``sqrt(w_i) x~_i`` clipped to a norm; or its diagonal."""
+        rows = self._with_ones(self._shrinkage(row_norm, coef))
+        rows = rows if self.basis is None else rows @ self.basis
+        if diagonal:
+            return np.asarray((rows**2).sum(axis=0))
+        moment = rows.T @ rows
+        return moment.toarray() if sparse.issparse(moment) else moment
+
+    def magnitude_histogram(self, powers: np.ndarray) -> np.ndarray:
+        """Count the elements x of each column with ``2^k < x <= 2^(k + 1)``, and then those of -x.
+
+        Shape (n_columns, 2 n_powers); the last power counts all larger elements too.
         """
-        lengths = image_norms(self.x, None, self.fit_intercept)
-        largest = float(np.linalg.norm(w))
-        usual = (lengths < _LARGE) & (lengths * largest < _LARGE)
-        shift = 4 * (len(w) + 4) * _UNIT_ROUNDOFF * largest * np.where(usual, lengths, 0.0)
-        moved = np.where(usual, self._moved(scores, shift), math.inf)
-        return float(np.minimum(2 * clip * self.parts, moved).sum())
+        found = sparse.coo_array(self.x[self._counted()])
+        mantissa, exponent = np.frexp(np.abs(found.data))
+        # A power of two counts as the end of the bin below.
+        bins = np.minimum(exponent - 1 - (mantissa == 0.5) - powers[0], len(powers) - 1)
+        large = (found.data != 0) & (bins >= 0)
+        counts = np.zeros((self.x.shape[1] + self.fit_intercept, 2 * len(powers)))
+        places = bins + np.where(found.data < 0, len(powers), 0)
+        np.add.at(counts, (found.col[large], places[large]), 1.0)
+        return counts
 
-    def _addition_error(self, c: np.ndarray) -> float:
-        """Bound the rounding error of the sum of the rows, given their coefficients.
+    def norm_histogram(self, bounds: np.ndarray) -> np.ndarray:
+        """Count the rows, without the intercept, whose norm is between consecutive bounds."""
+        places = np.searchsorted(bounds, self.feature_norms())
+        return np.bincount(places, minlength=bounds.size + 1).astype(np.float64)
 
-        Notes
-        -----
-        The products and additions of n rows, in any order, then those with P', move the sum by at
-        most ``(n + d + 2) u || |P|' sum_i |c_i| |x~_i| ||``. See Higham, "Accuracy and stability of
-        numerical algorithms", SIAM 2002, Section 3.5.
-        """
-        basis = None if self.basis is None else np.abs(self.basis)
-        sizes = replace(self, x=abs(self.x), basis=basis)._added(np.abs(c))
-        return (len(c) + self.x.shape[1] + 2) * _UNIT_ROUNDOFF * float(np.linalg.norm(sizes))
+    def line_losses(
+        self,
+        coef: np.ndarray,
+        direction: np.ndarray,
+        steps: np.ndarray,
+        *,
+        loss_clip: float | None = None,
+        clip: float | None = None,
+    ) -> np.ndarray:
+        """Sum bounded losses at ``coef - step * direction``; see `Objective.line_losses`."""
+        return self.line_terms(coef, direction, steps, loss_clip, clip).sum(axis=0)
+
+    def line_terms(
+        self,
+        coef: np.ndarray,
+        direction: np.ndarray,
+        steps: np.ndarray,
+        loss_clip: float | None,
+        clip: float | None,
+    ) -> np.ndarray:
+        """Return what each row adds at each step, shape (n, n_steps)."""
+        start, slopes = (self.scores(self.original(v)) for v in (coef, direction))
+        places = np.concatenate([start - step * slopes for step in steps])
+        at_all, shape = self._repeated(len(steps)), (len(steps), len(start))
+        if clip is None:
+            terms = at_all._bounded_losses(places, loss_clip).reshape(shape)
+        else:
+            most = clip * self.divided(coef, clip).inverse_norms
+            terms = at_all._capped_losses(places, np.tile(most, len(steps))).reshape(shape)
+            terms = terms - terms[0]
+        return np.where(self.inverse_norms > 0, np.nan_to_num(terms), 0.0).T
+
+    def sizes(self, scores: np.ndarray, clip: float) -> np.ndarray:
+        """Return the gradient norms (n,) at scores (n, K), over `clip`; zero for a null row."""
+        residuals = np.sqrt(np.square(self.residuals(scores)).sum(axis=1))
+        return self.weight(scores) * residuals * self.norms / clip
+
+    def divided(self, coef: np.ndarray, clip: float) -> "Reference":
+        """Return the rows with the part of each; NaN if they exceed one in some group."""
+        if self.groups is None:
+            return self
+        parts = self.divide(coef, clip)
+        if not (np.bincount(self.groups, parts) <= 1 + _NORM_ERROR).all():
+            parts = np.full_like(parts, np.nan)
+        return replace(self, inverse_norms=self.inverse_norms * parts, parts=parts, groups=None)
+
+    def feature_norms(self) -> np.ndarray:
+        """Return the norms of the rows that a histogram counts, without the intercept."""
+        return row_norms(self.x)[self._counted()]
+
+    def original(self, coef: np.ndarray) -> np.ndarray:
+        """Return the coefficients of the original columns, shape (n_columns, K)."""
+        return _times(self.basis, coef.reshape(len(coef), -1))
+
+    def scores(self, w: np.ndarray) -> np.ndarray:
+        """Return the scores (n, K) of the rows for coefficients of the original columns."""
+        coef, intercept = (w[:-1], w[-1]) if self.fit_intercept else (w, 0.0)
+        if sparse.issparse(self.x):
+            return self.x @ coef + intercept
+        # Row by row: a product of matrices may round a row by where it stands.
+        return np.vecdot(self.x[:, np.newaxis, :], coef.T) + intercept
+
+    def added(self, c: np.ndarray) -> np.ndarray:
+        """Sum the rows ``P' x~`` times their coefficients, shape (length, K)."""
+        total = self.x.T @ c
+        if self.fit_intercept:
+            total = np.vstack([total, c.sum(axis=0)])
+        return _times(self.basis, total, transpose=True)
+
+    def coefficients(self, scores: np.ndarray, clip: float) -> np.ndarray:
+        """Return ``c_i = min(a_i, C / (||r_i|| ||x_i||)) r_i``, so ``||c_i|| ||x_i|| <= C``."""
+        residuals = self.residuals(scores)
+        # Scale by the largest element: a residual whose square underflows would not be clipped.
+        largest = np.abs(residuals).max(axis=1, keepdims=True)
+        direction = residuals / np.where(largest > 0, largest, 1.0)
+        size = np.sqrt(np.square(direction).sum(axis=1))
+        # Without clipping the bound of a null row, inf times 0, is NaN; it is not used.
+        with np.errstate(invalid="ignore"):
+            most = clip * self.inverse_norms
+        length = np.minimum(self.weight(scores) * (largest[:, 0] * size), most)
+        usable = (self.inverse_norms > 0) & np.isfinite(scores).all(axis=1) & (size > 0)
+        scale = np.where(usable, length / np.where(size > 0, size, 1.0), 0.0)
+        return np.where(usable[:, np.newaxis], direction * scale[:, np.newaxis], 0.0)
+
+    def weight(self, scores: np.ndarray) -> np.ndarray:
+        """Return the weight of each row, times that of its class."""
+        one = scores.shape[1] == 1
+        weight = self.weights[(self.target > 0).astype(int) if one else self.target]
+        return weight if self.row_weights is None else weight * self.row_weights
+
+    def residuals(self, scores: np.ndarray) -> np.ndarray:
+        """Return the derivative of the loss of each row in its scores (n, K)."""
+        residuals = self.loss.derivative(_given(scores), self.target)
+        return residuals.reshape(scores.shape)
+
+    @property
+    def norms(self) -> np.ndarray:
+        """The norms of rows that the kernels clip by; zero for a row that adds nothing."""
+        inverse = np.maximum(self.inverse_norms / self.parts, 1 / _LARGE)
+        return np.where(self.inverse_norms > 0, 1 / inverse, 0.0)
+
+    def _repeated(self, times: int) -> "Reference":
+        """Return labels and weights of all rows, again and again."""
+        weights = None if self.row_weights is None else np.tile(self.row_weights, times)
+        return replace(self, target=np.tile(self.target, times), row_weights=weights)
+
+    def _bounded_losses(self, scores: np.ndarray, bound: float) -> np.ndarray:
+        """Return ``min(a_i l_i, bound)``; rows of a group divide the bound by their number."""
+        losses = self.weight(scores) * self.loss.value(_given(scores), self.target)
+        return np.minimum(losses, bound / self.group_size)
+
+    def _capped_losses(self, scores: np.ndarray, most: np.ndarray) -> np.ndarray:
+        """Return losses of one output whose slopes in the score are at most `most` (n,)."""
+        weight, rising = self.weight(scores), -self.target * scores[:, 0]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            knee = _knee(self.loss, np.minimum(most / weight, 1.0))
+            beyond = most * np.maximum(rising - knee, 0.0)
+        within = -self.target * np.minimum(rising, knee)
+        return weight * self.loss.value(within, self.target) + beyond
+
+    def _shrinkage(self, row_norm: float, coef: np.ndarray | None) -> np.ndarray:
+        """Return by how much each row is scaled for a second moment; as `Objective` does it."""
+        weights = 1.0 if self.row_weights is None else np.sqrt(self.row_weights)
+        if coef is not None:
+            scores = self.scores(self.original(coef))[:, 0]
+            # A score that is NaN has no second derivative.
+            weights = weights * np.sqrt(np.nan_to_num(self.loss.second_derivative(scores)))
+        scale = np.minimum(weights, row_norm * self.inverse_norms)
+        if self.groups is not None:
+            usable = self.inverse_norms > 0
+            sizes = np.divide(scale, self.inverse_norms, out=0 * scale, where=usable) / row_norm
+            parts = parts_of_groups(sizes**2, self.groups)
+            scale = np.minimum(scale, row_norm * np.sqrt(parts) * self.inverse_norms)
+        return np.where(self.inverse_norms > 0, scale, 0.0)
+
+    def _with_ones(self, scale: np.ndarray) -> np.ndarray | sparse.csr_array:
+        """Return the rows ``x~``, with a column of ones for the intercept, times a scale each."""
+        scale = scale[:, np.newaxis]
+        ones = scale if self.fit_intercept else scale[:, :0]
+        if sparse.issparse(self.x):
+            return sparse.hstack([self.x.multiply(scale), ones], format="csr")
+        return np.hstack([self.x * scale, ones])
+
+    def _counted(self) -> np.ndarray:
+        """Return the numbers of the rows that count: no null records, the first of each group."""
+        rows = np.flatnonzero(self.inverse_norms > 0)
+        if self.groups is None:
+            return rows
+        return rows[np.sort(np.unique(self.groups[rows], return_index=True)[1])]
 
     def _norms_hold(self) -> bool:
         """Return whether no row norm exceeds that of the kernels."""
@@ -178,62 +325,124 @@ class Reference:
         taken = self.inverse_norms / self.parts
         return bool((taken[usual] * lengths[usual] <= 1 + _NORM_ERROR).all())
 
-    def _original(self, coef: np.ndarray) -> np.ndarray:
-        """Return the coefficients of the original columns, shape (n_columns, K)."""
-        return _times(self.basis, coef.reshape(len(coef), -1))
 
-    def _scores(self, w: np.ndarray) -> np.ndarray:
-        coef, intercept = (w[:-1], w[-1]) if self.fit_intercept else (w, 0.0)
-        if sparse.issparse(self.x):
-            return self.x @ coef + intercept
-        # Row by row: a product of matrices may round a row by where it stands.
-        return np.vecdot(self.x[:, np.newaxis, :], coef.T) + intercept
+@dataclass(frozen=True)
+class Tolerance:
+    """How far two right answers to a question may be apart in the L2 norm.
 
-    def _added(self, c: np.ndarray) -> np.ndarray:
-        """Sum the rows ``P' x~`` times their coefficients, shape (length, K)."""
-        total = self.x.T @ c
-        if self.fit_intercept:
-            total = np.vstack([total, c.sum(axis=0)])
-        return _times(self.basis, total, transpose=True)
+    The methods are those of `Reference`, whose rows are ``plain``. ``bounds`` bounds the rounding
+    of the kernels, except that of scores.
+    """
 
-    @property
-    def _norms(self) -> np.ndarray:
-        inverse = np.maximum(self.inverse_norms / self.parts, 1 / _LARGE)
-        return np.where(self.inverse_norms > 0, 1 / inverse, 0.0)
+    plain: Reference
+    bounds: Any
 
-    def _weight(self, scores: np.ndarray) -> np.ndarray:
-        one = scores.shape[1] == 1
-        weight = self.weights[(self.target > 0).astype(int) if one else self.target]
-        return weight if self.row_weights is None else weight * self.row_weights
+    def gradient_sum(self, coef: np.ndarray, clip: float) -> float:
+        """Scores may be off, which moves a row by 2 C at most; then rows are added.
 
-    def _residuals(self, scores: np.ndarray) -> np.ndarray:
-        """Return the derivative of the loss of each row in its scores (n, K)."""
-        one = scores.shape[1] == 1
-        residuals = self.loss.derivative(scores[:, 0] if one else scores, self.target)
-        return residuals.reshape(scores.shape)
+        Clipping is a projection. If the residual of a row moves by e_i, its clipped gradient moves
+        by at most ``min(2 C, a_i e_i ||x_i||)``, where C is its part of the clipping norm. The
+        products and additions of n rows, in any order, then those with P', move the sum by at most
+        ``(n + d + 2) u || |P|' sum_i |c_i| |x~_i| ||`` (Higham, "Accuracy and stability of
+        numerical algorithms", SIAM 2002, Section 3.5).
+        """
+        plain = self.plain.divided(coef, clip)
+        scores = plain.scores(plain.original(coef))
+        shift = self._shift(coef)
+        moved = np.where(shift < math.inf, self._moved(scores, shift), math.inf)
+        of_scores = float(np.minimum(2 * clip * plain.parts, moved).sum())
+        basis = None if plain.basis is None else np.abs(plain.basis)
+        c = np.abs(plain.coefficients(scores, clip))
+        sizes = replace(plain, x=abs(plain.x), basis=basis).added(c)
+        of_sum = self._units(plain.x.shape[1]) * float(np.linalg.norm(sizes))
+        return of_scores + of_sum + self.bounds.rounding_slack(len(c)) * clip
 
-    def _coefficients(self, scores: np.ndarray, clip: float) -> np.ndarray:
-        """Return ``c_i = min(a_i, C / (||r_i|| ||x_i||)) r_i``, so ``||c_i|| ||x_i|| <= C``."""
-        residuals = self._residuals(scores)
-        # Scale by the largest element: a residual whose square underflows would not be clipped.
-        largest = np.abs(residuals).max(axis=1, keepdims=True)
-        direction = residuals / np.where(largest > 0, largest, 1.0)
-        size = np.sqrt(np.square(direction).sum(axis=1))
-        # Without clipping the bound of a null row, inf times 0, is NaN; it is not used.
-        with np.errstate(invalid="ignore"):
-            most = clip * self.inverse_norms
-        length = np.minimum(self._weight(scores) * (largest[:, 0] * size), most)
-        usable = (self.inverse_norms > 0) & np.isfinite(scores).all(axis=1) & (size > 0)
-        scale = np.where(usable, length / np.where(size > 0, size, 1.0), 0.0)
-        return np.where(usable[:, np.newaxis], direction * scale[:, np.newaxis], 0.0)
+    def second_moment(
+        self, row_norm: float, diagonal: bool, coef: np.ndarray | None = None
+    ) -> float:
+        """The root of a logistic curvature changes by half of a score's change, relatively."""
+        n_rows, n_features = self.plain.x.shape
+        rounding = self.bounds.moment_rounding(n_rows) + n_rows * self._units(n_features)
+        shift = np.zeros(n_rows) if coef is None else self._shift(coef)
+        return row_norm**2 * (rounding + float(np.minimum(2.0, 4 * shift).sum()))
+
+    def magnitude_histogram(self, powers: np.ndarray) -> float:
+        """Counts are exact."""
+        return 0.0
+
+    def norm_histogram(self, bounds: np.ndarray) -> float:
+        """A row whose norm is next to a bound may count on either side: two counts move by one."""
+        squares = np.minimum(self.plain.feature_norms(), _LARGE)[:, np.newaxis] ** 2
+        near = np.abs(squares - bounds**2) <= _NORM_ERROR * (1 + squares)
+        return math.sqrt(2) * float(near.any(axis=1).sum())
+
+    def line_losses(
+        self,
+        coef: np.ndarray,
+        direction: np.ndarray,
+        steps: np.ndarray,
+        *,
+        loss_clip: float | None = None,
+        clip: float | None = None,
+    ) -> float:
+        """Losses move by their slopes times the scores' errors, within the bound of a row."""
+        plain, n_outputs = self.plain, direction.size // len(direction)
+        reach = float(steps[-1])
+        shift = 2 * n_outputs * (self._shift(coef) + self._shift(reach * direction))
+        weight = plain.weight(np.empty((len(shift), n_outputs)))
+        moved = np.where(weight > 0, weight * plain.loss.lipschitz * shift, 0.0)
+        if clip is None:
+            bound = loss_clip
+            most = bound / plain.group_size
+        else:
+            bound = reach * float(np.linalg.norm(direction)) * clip
+            most = 2 * bound * plain.divided(coef, clip).parts
+            moved = np.fmin(moved, clip * plain.inverse_norms * shift)
+        total = float(
+            np.abs(plain.line_terms(coef, direction, steps, loss_clip, clip)).sum(axis=0).max()
+        )
+        rounding = self.bounds.line_rounding(len(shift), bound) + self._units(8) * total
+        return math.sqrt(len(steps)) * (float(np.fmin(most, moved).sum()) + rounding)
+
+    def _units(self, n_features: int) -> float:
+        """Return the relative error of a sum over the rows of products, in any order."""
+        return (len(self.plain.target) + n_features + 2) * _UNIT_ROUNDOFF
+
+    def _shift(self, coef: np.ndarray) -> np.ndarray:
+        """Bound the distance of two computations of the scores of each row, (n,).
+
+        The distance is less than ``4 (d + 4) u ||x_i|| ||w||``. It is infinite for a row whose
+        square overflows in one order of operations and not in another: it may add anything.
+        """
+        w = self.plain.original(coef)
+        lengths = image_norms(self.plain.x, None, self.plain.fit_intercept)
+        largest = float(np.linalg.norm(w))
+        usual = (lengths < _LARGE) & (lengths * largest < _LARGE)
+        shift = 4 * (len(w) + 4) * _UNIT_ROUNDOFF * largest * np.where(usual, lengths, 0.0)
+        return np.where(usual, shift, math.inf)
 
     def _moved(self, scores: np.ndarray, shift: np.ndarray) -> np.ndarray:
         """Bound how far the gradient of each row moves if its scores move by at most `shift`."""
-        if math.isfinite(self.loss.curvature):
-            moved = self.loss.curvature * math.sqrt(scores.shape[1]) * shift
+        plain = self.plain
+        shift = np.where(shift < math.inf, shift, 0.0)
+        if math.isfinite(plain.loss.curvature):
+            moved = plain.loss.curvature * math.sqrt(scores.shape[1]) * shift
         else:
             # The derivative of a margin loss is monotone in the score.
             shift = shift[:, np.newaxis]
-            ends = self._residuals(scores + shift) - self._residuals(scores - shift)
+            ends = plain.residuals(scores + shift) - plain.residuals(scores - shift)
             moved = np.sqrt(np.square(ends).sum(axis=1))
-        return self._weight(scores) * (moved + _RESIDUAL_ERROR) * self._norms
+        return plain.weight(scores) * (moved + _RESIDUAL_ERROR) * plain.norms
+
+
+def _given(scores: np.ndarray) -> np.ndarray:
+    """Return scores (n, K) as a loss wants them: (n,) for one output."""
+    return scores[:, 0] if scores.shape[1] == 1 else scores
+
+
+def _knee(loss: Loss, share: np.ndarray) -> np.ndarray:
+    """Return minus the margin at which the slope of a loss is this share of its largest slope."""
+    if isinstance(loss, Logistic):
+        return np.log(share) - np.log1p(-share)
+    half = getattr(loss, "half_width", 0.0)
+    return np.where(share < 1, half * (2 * share - 1) - 1, np.inf)
