@@ -67,7 +67,8 @@ def test_a_sum_may_miss_its_reference_by_what_rounding_can_do_and_no_more(loss, 
     right, norm = reference.gradient_sum(coef, clip), math.hypot(np.linalg.norm(X), 1.0)
     shift = 4 * (61 + 4) * u * norm * np.linalg.norm(coef)
     moved = loss.curvature * math.sqrt(n_outputs) * shift if loss.curvature < math.inf else 0.0
-    allowed = (moved + 2.0**-45) * norm + (1 + 60 + 2) * u * np.linalg.norm(right) + 1e-10 * clip
+    most = min(loss.lipschitz, clip / norm) * math.sqrt(n_outputs)
+    allowed = (moved + 2.0**-45) * norm + (1 + 60 + 2) * u * norm * most + 1e-10 * clip
     off = right.copy()
     off.flat[0] += 1e-9
     excess = np.linalg.norm(off - right) - allowed

@@ -204,7 +204,7 @@ class ChoosingVault(Vault):
         window of that length.
         """
         coef, direction = plain((coef, direction), (2, *self._sums.coef_shape))
-        steps, penalty = plain((steps, penalty), (2, np.size(steps)))
+        steps, penalty = np.array((steps, penalty), dtype=np.float64)
         epsilon, clip = float(epsilon), float(clip)
         if not np.linalg.norm(direction) <= 1 + _LENGTH_SLACK / 2:
             raise ValueError("direction must have a norm of at most one.")

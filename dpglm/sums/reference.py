@@ -352,7 +352,8 @@ class Tolerance:
         moved = np.where(shift < math.inf, self._moved(scores, shift), math.inf)
         of_scores = float(np.minimum(2 * clip * plain.parts, moved).sum())
         basis = None if plain.basis is None else np.abs(plain.basis)
-        c = np.abs(plain.coefficients(scores, clip))
+        most = np.minimum(plain.weight(scores) * plain.loss.lipschitz, clip * plain.inverse_norms)
+        c = np.broadcast_to(most[:, np.newaxis], scores.shape)
         sizes = replace(plain, x=abs(plain.x), basis=basis).added(c)
         of_sum = self._units(plain.x.shape[1]) * float(np.linalg.norm(sizes))
         return of_scores + of_sum + self.bounds.rounding_slack(len(c)) * clip
@@ -398,10 +399,8 @@ class Tolerance:
             bound = reach * float(np.linalg.norm(direction)) * clip
             most = 2 * bound * plain.divided(coef, clip).parts
             moved = np.fmin(moved, clip * plain.inverse_norms * shift)
-        total = float(
-            np.abs(plain.line_terms(coef, direction, steps, loss_clip, clip)).sum(axis=0).max()
-        )
-        rounding = self.bounds.line_rounding(len(shift), bound) + self._units(8) * total
+        rounding = self.bounds.line_rounding(len(shift), bound)
+        rounding += self._units(8) * len(shift) * bound
         return math.sqrt(len(steps)) * (float(np.fmin(most, moved).sum()) + rounding)
 
     def _units(self, n_features: int) -> float:
