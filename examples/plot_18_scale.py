@@ -14,7 +14,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from dpglm import DPLogisticRegression
-from dpglm.sources import ArraySource
+from dpglm.sources.arrays import ArraySource
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(400_000, 20)).astype(np.float32)

@@ -20,7 +20,7 @@ from dpglm import (
 )
 from dpglm.estimators.plan import PrivacyPlan
 from dpglm.schedules import DecayingClip, HeavyBall
-from dpglm.sources import ArraySource
+from dpglm.sources.arrays import ArraySource
 from dpglm.workflow import PrivateThresholdClassifier
 
 X, y = np.eye(4), [0, 1, 0, 1]

@@ -29,7 +29,8 @@ from dpglm.estimators.inputs import public_max_row_norm
 from dpglm.privacy.vault import Vault
 from dpglm.schema import load_schema
 from dpglm.schema.values import with_max_row_norm
-from dpglm.sources import ArraySource, ParquetSource
+from dpglm.sources import ParquetSource
+from dpglm.sources.arrays import ArraySource
 from dpglm.workflow import PrivateSearchCV
 
 SCHEMA = load_schema("census")

@@ -27,7 +27,7 @@ from dpglm.privacy.noise import entropy_source
 from dpglm.privacy.vault import Vault
 from dpglm.schema import CategoricalColumn, Target
 from dpglm.schema.values import check_sparse, null_rows
-from dpglm.sources import ArraySource
+from dpglm.sources.arrays import ArraySource
 from dpglm.sums.rows import rows_of
 from dpglm.workflow import (
     PrivateCalibratedClassifier,

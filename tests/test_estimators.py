@@ -19,7 +19,7 @@ from dpglm.estimators.solvers import FitTrace
 from dpglm.privacy import vault as vaults
 from dpglm.schedules import HeavyBall, Schedule
 from dpglm.schema import PublicBoundsScaler
-from dpglm.sources import ArraySource
+from dpglm.sources.arrays import ArraySource
 
 ESTIMATORS = [DPLogisticRegression, DPLinearSVM]
 NO_NOISE = {

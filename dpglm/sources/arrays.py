@@ -15,31 +15,11 @@ from dpglm.sources.base import BUFFERS, LocalSource, distinct, read_ahead, rows_
 
 
 class ArraySource(LocalSource):
-    """Consecutive rows of an array, read by slices.
+    """Consecutive rows of an array X with shape, dtype and slices, and of labels y.
 
-    Parameters
-    ----------
-    X : array of shape (n_samples, n_features)
-        With ``shape``, ``dtype`` and slices ``X[start:stop]`` that are arrays: `numpy.memmap`, a
-        Zarr array, an HDF5 dataset, ndarray or CSR. A row-major `numpy.memmap` of float32 or
-        float64 is read from its file directly, which is faster.
-    y : array-like of shape (n_samples,)
-        Labels; an array that is read by slices stays where it is.
-    block_rows : int, optional
-        Rows of a block. Default: 8 MB of them, rounded to whole chunks where X is stored in chunks.
-
-    Raises
-    ------
-    ValueError
-        If the shapes do not fit.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dpglm import DPLogisticRegression
-    >>> source = ArraySource(np.eye(100), np.arange(100) % 2, block_rows=30)
-    >>> source.block_rows, DPLogisticRegression(max_iter=5).fit(source).n_iter_
-    ((30, 30, 30, 10), 5)
+    X is a `numpy.memmap`, a Zarr array, an HDF5 dataset, an ndarray or CSR. A row-major
+    `numpy.memmap` of float32 or float64 is read from its file directly, which is faster. Blocks
+    have ``block_rows`` rows; by default 8 MB, rounded to whole chunks where X is stored in chunks.
     """
 
     def __init__(self, X: Any, y: Any, *, block_rows: int | None = None) -> None:
@@ -52,16 +32,15 @@ class ArraySource(LocalSource):
                 f"y must have shape ({n_samples},), like the rows of X, got {self._labels.shape}."
             )
         bound = getattr(X, "max_row_norm", None)
-        if sparse.issparse(X):
-            check_sparse(X)
-            X = X.tocsr()
-        self._X = X
         self.template = with_max_row_norm(np.empty((0, self.n_features), dtype=X.dtype), bound)
         row_bytes = self.n_features * np.dtype(X.dtype).itemsize
         if sparse.issparse(X):
-            row_bytes = self._X.nnz / n_samples * (8 + X.dtype.itemsize)
+            check_sparse(X)
+            X = X.tocsr()
+            row_bytes = X.nnz / n_samples * (8 + X.dtype.itemsize)
+        self._X = X
         rows = rows_of_a_block(block_rows, row_bytes)
-        chunks = getattr(self._X, "chunks", None)
+        chunks = getattr(X, "chunks", None)
         if chunks and block_rows is None:
             # A chunk would be read again for each block that shares it.
             rows = max(1, round(rows / chunks[0])) * chunks[0]
@@ -135,33 +114,10 @@ def _fill(array, file, position):
 
 
 class IterableSource(LocalSource):
-    """Blocks that a user's object yields.
+    """Blocks (X, y) that a user's object yields, anew and the same in every iteration.
 
-    Parameters
-    ----------
-    iterable : iterable of (X, y)
-        Every iteration starts anew and yields the same blocks in the same order. A block is an
-        array or CSR matrix X of shape (rows, n_features) with its labels y. Blocks without rows are
-        skipped. A first pass counts rows and labels. The blocks are iterated over in a thread.
-
-    Raises
-    ------
-    TypeError
-        If it can be iterated over only once, as a generator can.
-    ValueError
-        If it yields no blocks, or blocks that do not fit together.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dpglm import DPLogisticRegression
-    >>> class Blocks:
-    ...     def __iter__(self):
-    ...         for seed in range(3):
-    ...             X = np.random.default_rng(seed).normal(size=(50, 2))
-    ...             yield X, (X[:, 0] > 0).astype(int)
-    >>> DPLogisticRegression(max_iter=5).fit(Blocks()).n_features_in_
-    2
+    A first pass counts rows and labels. Blocks without rows are skipped. The object is iterated
+    over in a thread.
     """
 
     def __init__(self, iterable: Iterable[tuple[Any, Any]]) -> None:
@@ -188,10 +144,9 @@ class IterableSource(LocalSource):
             labels = [distinct([*labels, y])]
         if not rows:
             raise ValueError("The iterable of blocks is empty; it must yield at least one (X, y).")
-        self.block_rows = tuple(rows)
+        self.block_rows, self._distinct = tuple(rows), labels[0]
         bound = max(bounds) if all(isinstance(bound, float) for bound in bounds) else None
         self.template = with_max_row_norm(np.empty((0, self.n_features)), bound)
-        self._distinct = labels[0]
 
     def describe(self, block: int) -> str:
         return f"Block {block} of the iterable"
@@ -205,15 +160,18 @@ class IterableSource(LocalSource):
         return encoded.copy(), labels.copy()
 
     def _first_pass(self, bounds: list[Any]) -> Iterator[tuple[Any, np.ndarray]]:
-        """Yield the blocks as long as there are any, and note the bounds that rows carry."""
+        """Yield all blocks, and note the bounds that their rows carry."""
 
         def noted(data: tuple[Any, Any]) -> tuple[Any, Any]:
             bounds.append(getattr(data[0], "max_row_norm", None))
             return data
 
         blocks = map(noted, filter(_has_rows, self._iterable))
-        data = (self._next(block, blocks) for block in itertools.count())
-        yield from itertools.takewhile(lambda found: found is not None, data)
+        for block in itertools.count():
+            data = self._next(block, blocks)
+            if data is None:
+                return
+            yield data
 
     def _read(self, wanted: Sequence[int]) -> Iterator[tuple[Any, np.ndarray]]:
         wanted = set(wanted)

@@ -134,7 +134,7 @@ class LocalSource(Source):
 
 
 class CachedBlocks:
-    """Blocks of a source that are read, decoded and encoded once, then read from a file."""
+    """Blocks of a source that are read and encoded once, then read from a file."""
 
     def __init__(self, source: LocalSource, file: BinaryIO) -> None:
         self.describe, self.block_rows, self._read = source.describe, source.block_rows, source.read
