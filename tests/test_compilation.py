@@ -13,7 +13,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 import dpglm
-from dpglm.kernels.arithmetic import kept_on_disk
+from dpglm.kernels.arithmetic import _announce, kernel
 from dpglm.losses import Logistic
 from dpglm.sums.objective import Objective
 
@@ -83,12 +83,10 @@ def test_a_folder_that_cannot_be_written_is_no_obstacle(read_only_install, tmp_p
 
 
 KERNEL = """
-from numba import njit
-from dpglm.kernels.arithmetic import kept_on_disk
+from dpglm.kernels.arithmetic import kernel
 from dpglm.kernels.clip import clip
 
-@kept_on_disk
-@njit
+@kernel()
 def clipped(x):
     return clip(x)
 """
@@ -130,24 +128,56 @@ def twice(x):
     return 2.0 * x
 
 
-def test_what_was_compiled_is_loaded_unless_the_folder_is_broken(tmp_path, monkeypatch):
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
-    first, second, third = (kept_on_disk(numba.njit(twice)) for _ in range(3))
+    first, second = kernel()(twice), kernel()(twice)
     assert first(3.0) == second(3.0) == 6.0
     assert not first.stats.cache_hits and second.stats.cache_hits
     (folder,) = tmp_path.iterdir()
+    return folder
+
+
+def truncate(folder, suffix):
+    (path,) = folder.glob(f"*.{suffix}")
+    path.write_bytes(path.read_bytes()[:-9])
+
+
+def replace_by_file(folder):
     shutil.rmtree(folder)
     folder.touch()
-    assert third(3.0) == 6.0 and not third.stats.cache_hits
 
 
-def test_a_function_that_nothing_can_be_kept_of_stays_as_it_is():
-    assert kept_on_disk(len) is len
+DAMAGES = {
+    "folder": replace_by_file,
+    "index": lambda folder: truncate(folder, "nbi"),
+    "code": lambda folder: truncate(folder, "nbc"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_kernel_is_compiled_if_what_was_kept_is_damaged(folder, damage):
+    again = kernel()(twice)
+    DAMAGES[damage](folder)
+    assert again(3.0) == 6.0 and not again.stats.cache_hits
+
+
+def test_a_kernel_of_which_nothing_can_be_kept_is_compiled():
     names = {}
     exec("def half(x):\n    return 0.5 * x", names)
-    kernel = numba.njit(names["half"])
-    assert kept_on_disk(kernel) is kernel
-    assert kernel(3.0) == 1.5
+    assert kernel()(names["half"])(3.0) == 1.5
+
+
+@pytest.mark.parametrize("watched", [True, False])
+def test_a_person_is_told_once_that_kernels_are_compiled(folder, monkeypatch, capsys, watched):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: watched)
+    _announce.cache_clear()
+    kernel()(twice)(3.0)
+    assert capsys.readouterr().err == "", "nothing was compiled"
+    for argument in (3, 3.0 + 1j):
+        kernel()(twice)(argument)
+    printed = capsys.readouterr()
+    assert printed.err.count("dpglm compiles its kernels") == watched and not printed.out
 
 
 def gradient_of(objective, queue):

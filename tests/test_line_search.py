@@ -198,10 +198,8 @@ def test_an_iteration_reads_the_data_twice(monkeypatch):
     """Once for the gradient, whose scores the last search has left, and once for the losses."""
     X, target, coef, _ = problem(500, 6, seed=3)
     objective = Objective(X, target, Logistic())
-    scored, score = [], objective._rows.score_chunks
-    monkeypatch.setattr(
-        objective._rows, "score_chunks", lambda *given: scored.append(score(*given))
-    )
+    scored, score = [], objective._rows.score
+    monkeypatch.setattr(objective._rows, "score", lambda *given: scored.append(score(*given)))
     for k, step in enumerate(STEPS[[2, 0, 20]]):
         objective.gradient_sum(coef, 1.0)
         direction = np.random.default_rng(k).normal(size=7)

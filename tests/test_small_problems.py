@@ -287,7 +287,7 @@ def test_a_row_counts_unless_a_margin_on_the_line_is_beyond_2_to_the_500(loss, n
 def test_the_last_rows_are_copied_so_that_those_before_can_be_read_past_their_end(n_features):
     def left_to_read(n_rows):
         rows = DenseRows(np.zeros((n_rows, n_features)))
-        n_body = -(-n_rows // 8) * 8 - rows._data[1].size // rows.width
+        (*_, n_body), _ = rows._runs
         return (n_rows - n_body) * n_features
 
     least = min(left_to_read(n_rows) for n_rows in range(300, 320))

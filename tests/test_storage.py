@@ -131,8 +131,8 @@ def test_dense_arrays_that_are_not_contiguous_are_copied_once(X):
     plain, copied = (Objective(rows, target, Logistic()) for rows in (np.ascontiguousarray(X), X))
     assert_array_equal(copied.gradient_sum(COEF, 0.1), plain.gradient_sum(COEF, 0.1))
     assert_array_equal(copied.second_moment(1.0, False), plain.second_moment(1.0, False))
-    assert not np.shares_memory(copied._rows._data[0], X)
-    assert np.shares_memory(copied.in_basis(np.eye(6))._rows._data[0], copied._rows._data[0])
+    assert not np.shares_memory(copied._rows._X, X)
+    assert np.shares_memory(copied.in_basis(np.eye(6))._rows._X, copied._rows._X)
 
 
 def test_data_are_not_copied_and_may_be_read_only():
@@ -141,4 +141,4 @@ def test_data_are_not_copied_and_may_be_read_only():
     objective = Objective(X, TARGET, Logistic())
     assert np.isfinite(objective.gradient_sum(COEF, 1.0)).all()
     for rows in (objective, objective.in_basis(np.eye(6))):
-        assert np.shares_memory(rows._rows._data[0], X)
+        assert np.shares_memory(rows._rows._X, X)

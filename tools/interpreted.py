@@ -30,19 +30,11 @@ def _vector(values):
 
 
 def load(array, index):
-    return _vector(array[index : index + LANES].copy())
+    return _vector(array.reshape(-1)[index : index + LANES].copy())
 
 
 def store(array, index, values):
-    array[index : index + LANES] = values
-
-
-def at(array, index):
-    return array[index]
-
-
-def put(array, index, value):
-    array[index] = value
+    array.reshape(-1)[index : index + LANES] = values
 
 
 def spread(number):

@@ -6,21 +6,18 @@ The C library is a call per element and numba's vector library is not part of it
 import contextlib
 import hashlib
 import math
-from collections.abc import Callable
+import sys
 from functools import cache
 from importlib import resources
 
 import numpy as np
 from llvmlite import ir
 from numba import njit
-from numba.core.caching import FunctionCache, IndexDataCacheFile
 from numba.extending import intrinsic, is_jitted
 
 # EXACT forbids reassociation, as the argument's reduction in `exp` needs; FAST is for sums.
 # 'nnan' and 'ninf' are never allowed: they would let LLVM remove the tests for a finite margin.
-# Without numba's memory management (`_nrt`) a slice costs no reference count. This halves the time
-# of small blocks and of compilation, but kernels cannot allocate.
-_COMMON = {"error_model": "numpy", "nogil": True, "_nrt": False}  # speed only
+_COMMON = {"error_model": "numpy", "nogil": True}  # speed only
 EXACT = {"fastmath": {"contract", "nsz"}, **_COMMON}
 FAST = {"fastmath": {"reassoc", "contract", "nsz", "arcp"}, **_COMMON}
 # Without wrappers for calls from Python, which take a sixth of the time of compilation.
@@ -131,38 +128,59 @@ def log(x):
     return exponent * _LOG2_HIGH + (2.0 * s + (tail + exponent * _LOG2_LOW))
 
 
-def kept_on_disk(kernel: Callable) -> Callable:
-    """Cache the machine code of a kernel, if numba finds a folder to write to."""
-    if is_jitted(kernel):
-        with contextlib.suppress(RuntimeError, OSError):
-            kernel._cache = _KernelCache(kernel.py_func)
-    return kernel
+def kernel(**options):
+    """Compile a function for calls from Python, and keep its machine code on disk if possible.
 
-
-class _KernelCache(FunctionCache):
-    """Machine code under a name that identifies the sources from which it was compiled.
-
-    numba compares times, and only those of a kernel's own file. But an old compiled kernel must
-    never replace a corrected clipping, in whichever file the correction is. The names of the data
-    and the index identify the sources: a process may stop or read after numba wrote only the index.
+    Files have a digest of all sources in their names, because numba compares the file of the kernel
+    alone. An old compiled kernel must never replace a corrected clipping, wherever that stands.
     """
 
-    def __init__(self, function: Callable) -> None:
-        super().__init__(function)
-        sources = _digest_of_sources()
-        name = f"{self._impl.filename_base}.{sources[:16]}"
-        self._cache_file = IndexDataCacheFile(self._cache_path, name, sources)
+    def compiled(function):
+        function.__qualname__ = f"{function.__name__}_{_digest_of_sources()}"
+        try:
+            result = njit(cache=True, **options)(function)
+        except RuntimeError:
+            # No folder can be written to.
+            result = njit(**options)(function)
+        if is_jitted(result):
+            result._cache = _Cache(result._cache)
+        return result
 
-    # numba raises where it cannot read or write, which would end a fit that has been charged. A
-    # full or broken folder must cost no more than a compilation.
+    return compiled
 
-    def load_overload(self, *arguments):
-        with contextlib.suppress(OSError):
-            return super().load_overload(*arguments)
 
-    def save_overload(self, *arguments):
-        with contextlib.suppress(OSError):
-            super().save_overload(*arguments)
+class _Cache:
+    """The files of a kernel: damaged ones, or a full disk, cost no more than a compilation.
+
+    numba would raise, and so end a fit that has been charged. Two methods and the attribute
+    `_cache` are private to numba. Without them, kernels would work all the same.
+    """
+
+    def __init__(self, files):
+        self._files = files
+
+    def __getattr__(self, name):
+        return getattr(self._files, name)
+
+    def load_overload(self, *what):
+        found = None
+        with contextlib.suppress(Exception):
+            found = self._files.load_overload(*what)
+        if found is None:
+            _announce()
+        return found
+
+    def save_overload(self, *what):
+        with contextlib.suppress(Exception):
+            self._files.save_overload(*what)
+
+
+@cache
+def _announce():
+    """Tell a person who waits, once in a process, that kernels are compiled."""
+    # Notebooks show this stream, but it is no terminal. In a log of a pipeline it would intrude.
+    if "ipykernel" in sys.modules or (sys.stderr is not None and sys.stderr.isatty()):
+        print("dpglm compiles its kernels: some seconds, once per installation.", file=sys.stderr)
 
 
 @cache
@@ -175,4 +193,4 @@ def _digest_of_sources() -> str:
     for file in sorted(files, key=lambda file: file.name):
         content = file.read_bytes()
         digest.update(f"{file.name} {len(content)} ".encode() + content)
-    return digest.hexdigest()
+    return digest.hexdigest()[:16]

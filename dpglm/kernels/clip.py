@@ -49,7 +49,7 @@ def margin_coefficients(scores, signed, clip, weights, row_weights, first, code,
 def block_coefficients(
     scores, n_rows, signed, targets, first, clip, weights, row_weights, code, curvature, intercepts
 ):
-    """Replace the scores (K, n_rows) of a block of rows by coefficients, and add those up.
+    """Replace the scores (K, n_rows or more) of a block by coefficients, and add those up.
 
     `signed`, `targets` and `row_weights` are those of all rows; the block begins at row `first`.
     With one output `targets` is None, and `row_weights` is None if all are 1. Blocks are padded to
@@ -58,71 +58,76 @@ def block_coefficients(
     for i in range(0, n_rows, LANES):
         own = load(signed, first + i)
         if targets is None:
-            found = load(scores[0], i)
+            found = load(scores, i)
             found = margin_coefficients(
                 found, own, clip, weights, row_weights, first + i, code, curvature
             )
-            store(scores[0], i, found)
+            store(scores, i, found)
         else:
             classes = load(targets, first + i)
             _joint_coefficients(
                 scores, i, own, classes, clip, weights, row_weights, first + i, code, curvature
             )
         for k in range(len(scores)):
-            intercepts[k] += add_across(load(scores[k], i))
+            intercepts[k] += add_across(load(scores, k * scores.shape[1] + i))
 
 
 @njit(**INNER)
 def _joint_coefficients(
-    scores, at, signed, classes, clip, weights, row_weights, first, code, curvature
+    scores, start, signed, classes, clip, weights, row_weights, first, code, curvature
 ):
-    """Replace scores (K, rows) of eight rows, from `at` on, by jointly clipped coefficients.
+    """Replace scores (K, rows) of eight rows, from `start` on, by jointly clipped coefficients.
 
     `classes` are those of the eight rows, and `signed` their inverse norms.
     """
+    n_outputs, n_rows = scores.shape
     finite = spread(1.0)
-    for k in range(len(scores)):
-        finite = where(abs(load(scores[k], at)) <= LARGEST, finite, 0.0)
+    for at in range(start, scores.size, n_rows):
+        finite = where(abs(load(scores, at)) <= LARGEST, finite, 0.0)
     if code == _SOFTMAX:
-        _softmax_residuals(scores, at, classes)
+        _softmax_residuals(scores, start, classes)
     else:
-        _one_vs_rest_residuals(scores, at, classes, code, curvature)
+        _one_vs_rest_residuals(scores, start, classes, code, curvature)
     # ||r||^2 must not underflow to zero; the addition can only increase the norm.
     square, weight = spread(SMALLEST), spread(0.0)
-    for k in range(len(scores)):
-        residual = load(scores[k], at)
+    for k in range(n_outputs):
+        residual = load(scores, start + k * n_rows)
         square += residual * residual
         weight += where(classes == float(k), weights[k], 0.0)
     if row_weights is not None:
         weight = weight * load(row_weights, first)
     # Clipping: the norm of the row times that of all its coefficients is at most `clip`.
     scale = min(weight, clip * abs(signed) / math.sqrt(square))
-    for k in range(len(scores)):
-        store(scores[k], at, where(finite > 0.0, load(scores[k], at) * scale, 0.0))
+    for at in range(start, scores.size, n_rows):
+        store(scores, at, where(finite > 0.0, load(scores, at) * scale, 0.0))
 
 
 @njit(**INNER)
-def _one_vs_rest_residuals(scores, at, classes, code, curvature):
+def _one_vs_rest_residuals(scores, start, classes, code, curvature):
     """Replace scores by the derivative of the sum of K margin losses."""
     for k in range(len(scores)):
+        at = start + k * scores.shape[1]
         sign = where(classes == float(k), 1.0, -1.0)
-        store(scores[k], at, -sign * _steepness(sign * load(scores[k], at), code, curvature))
+        store(scores, at, -sign * _steepness(sign * load(scores, at), code, curvature))
 
 
 @njit(**INNER)
-def _softmax_residuals(scores, at, classes):
+def _softmax_residuals(scores, start, classes):
     """Replace scores by the derivative of the cross entropy, p - e_target."""
+    n_outputs, n_rows = scores.shape
     peak = spread(-LARGEST)
-    for k in range(len(scores)):
-        peak = max(peak, load(scores[k], at))
+    for at in range(start, scores.size, n_rows):
+        peak = max(peak, load(scores, at))
     # The sum of the others, because p - 1 cancels when the row is well classified.
     total, others = spread(0.0), spread(0.0)
-    for k in range(len(scores)):
-        power = exp(load(scores[k], at) - peak)
-        store(scores[k], at, power)
+    for k in range(n_outputs):
+        at = start + k * n_rows
+        power = exp(load(scores, at) - peak)
+        store(scores, at, power)
         total += power
         others += where(classes == float(k), 0.0, power)
     scale = 1.0 / total
-    for k in range(len(scores)):
-        residual = where(classes == float(k), -others, load(scores[k], at))
-        store(scores[k], at, residual * scale)
+    for k in range(n_outputs):
+        at = start + k * n_rows
+        residual = where(classes == float(k), -others, load(scores, at))
+        store(scores, at, residual * scale)

@@ -21,7 +21,7 @@ import math
 import numpy as np
 from numba import njit
 
-from dpglm.kernels.arithmetic import EXACT, FAST, INNER, LARGEST, SMALLEST, exp, kept_on_disk, log
+from dpglm.kernels.arithmetic import EXACT, FAST, INNER, LARGEST, SMALLEST, exp, kernel, log
 from dpglm.kernels.vectors import LANES, add_across, load, max_across, spread, store, where
 
 _BLOCK_ROWS = 256
@@ -42,8 +42,7 @@ _LOG_2 = math.log(2.0)
 MARGIN_SCRATCH, MORE_STEPS = (9, _BLOCK_ROWS), 6
 
 
-@kept_on_disk
-@njit(**EXACT)
+@kernel(**EXACT)
 def advance(scores, slopes, step):
     """Compute ``scores -= step * slopes`` in place."""
     for i in range(scores.size):
@@ -159,7 +158,7 @@ def _add_terms(
 
 
 @njit(forceinline=True, **INNER)
-def _multiply_seven(power, ratio, ceiling, products):
+def _multiply_seven(power, ratio, ceiling, products, first):
     """Multiply over rows at seven consecutive steps; `power` moves on by seven steps."""
     p0 = p1 = p2 = p3 = p4 = p5 = p6 = spread(1.0)
     for i in range(0, power.size, LANES):
@@ -178,13 +177,13 @@ def _multiply_seven(power, ratio, ceiling, products):
         e *= r
         p6 += p6 * min(e, top)
         store(power, i, e * r)
-    store(products[0], 0, p0)
-    store(products[1], 0, p1)
-    store(products[2], 0, p2)
-    store(products[3], 0, p3)
-    store(products[4], 0, p4)
-    store(products[5], 0, p5)
-    store(products[6], 0, p6)
+    store(products, first, p0)
+    store(products, first + 1 * LANES, p1)
+    store(products, first + 2 * LANES, p2)
+    store(products, first + 3 * LANES, p3)
+    store(products, first + 4 * LANES, p4)
+    store(products, first + 5 * LANES, p5)
+    store(products, first + 6 * LANES, p6)
 
 
 @njit(forceinline=True, **INNER)
@@ -204,12 +203,12 @@ def _add_products(start, pace, weight, which, ceiling, capped, power, ratio, pro
     for begin in range(0, n_steps, _RESTART):
         _begin(start, pace, weight, which, float(begin), power, ratio)
         for j in range(begin, min(begin + _RESTART, n_steps), 7):
-            _multiply_seven(power, ratio, ceiling, products[j:])
+            _multiply_seven(power, ratio, ceiling, products, j * LANES)
     for j in range(n_steps):
-        store(products[j], 0, log(load(products[j], 0)))
-    reference = load(products[0], 0) if capped else spread(0.0)
+        store(products, j * LANES, log(load(products, j * LANES)))
+    reference = load(products, 0) if capped else spread(0.0)
     for j in range(n_steps):
-        sums[j] += which * add_across(load(products[j], 0) - reference)
+        sums[j] += which * add_across(load(products, j * LANES) - reference)
 
 
 @njit(**INNER)
@@ -244,8 +243,7 @@ def _limits(start, pace, knee, last):
     return tame, max_across(furthest) > 0.0
 
 
-@kept_on_disk
-@njit(**EXACT)
+@kernel(**EXACT)
 def margin_line_losses(
     scores, slopes, signed, spacing, capped, loss_clip, clip, reach, weights, row_weights, code,
     curvature, chunk_rows, first, last, scratch, products, partials,
@@ -386,8 +384,7 @@ def _progress(power, ratio, softmax, total):
         total[i] = log(total[i])
 
 
-@kept_on_disk
-@njit(**EXACT)
+@kernel(**EXACT)
 def joint_line_losses(
     scores, slopes, signed, targets, spacing, loss_clip, weights, row_weights, code, curvature,
     chunk_rows, first, last, scratch, lines, partials,

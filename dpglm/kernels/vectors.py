@@ -12,10 +12,7 @@ from functools import partial
 
 from llvmlite import ir
 from numba import types
-from numba.core.cgutils import get_or_insert_function
-from numba.core.typing.templates import ConcreteTemplate, infer_global, signature
-from numba.extending import intrinsic, lower_builtin, models, register_model
-from numba.np.arrayobj import make_array
+from numba.extending import intrinsic, lower_builtin, models, register_model, type_callable
 
 LANES = 8
 
@@ -54,7 +51,7 @@ def _spread(builder, value):
 
 def _library(name, builder, *operands):
     kind = ir.FunctionType(_DOUBLES, [_DOUBLES] * len(operands))
-    function = get_or_insert_function(builder.module, kind, f"llvm.{name}.v{LANES}f64")
+    function = builder.module.declare_intrinsic(f"llvm.{name}.v{LANES}f64", fnty=kind)
     return builder.call(function, operands)
 
 
@@ -76,16 +73,17 @@ def _choice(symbol, builder, left, right):
 def _define(operation, emit, n_operands, result=vector):
     """Let an operator or function of Python act on vectors, or on a vector and a number."""
     kinds = [(vector,)]
+    typed = lambda x: result if x == vector else None  # noqa: E731
     if n_operands == 2:
         kinds = [(vector, vector), (vector, types.float64), (types.float64, vector)]
-    signatures = [signature(result, *operands) for operands in kinds]
-    infer_global(operation)(type("_Template", (ConcreteTemplate,), {"cases": signatures}))
+        typed = lambda x, y: result if (x, y) in kinds else None  # noqa: E731
 
     def generate(context, builder, sig, operands):
         return emit(builder, *(_spread(builder, operand) for operand in operands))
 
     for operands in kinds:
         lower_builtin(operation, *operands)(generate)
+    type_callable(operation)(lambda _: typed)
 
 
 for _name, _instruction in {"add": "fadd", "sub": "fsub", "mul": "fmul", "truediv": "fdiv"}.items():
@@ -104,36 +102,13 @@ _define(math.copysign, partial(_library, "copysign"), 2)
 def _address(context, builder, array_type, array, index):
     if array_type.layout != "C":
         raise TypeError(f"Kernels take contiguous arrays only, not {array_type}.")
-    data = make_array(array_type)(context, builder, array).data
+    data = context.make_array(array_type)(context, builder, array).data
     return builder.gep(data, [index])
 
 
 @intrinsic
-def at(_, array, index):
-    """Return ``array[index]``, without tests for the bounds; an integer as int64."""
-    result = types.int64 if isinstance(array.dtype, types.Integer) else array.dtype
-
-    def generate(context, builder, sig, arguments):
-        value = builder.load(_address(context, builder, array, *arguments))
-        return context.cast(builder, value, array.dtype, result)
-
-    return result(array, types.int64), generate
-
-
-@intrinsic
-def put(_, array, index, value):
-    """Set ``array[index] = value``, without tests for the bounds or for a negative index."""
-
-    def generate(context, builder, sig, arguments):
-        builder.store(arguments[2], _address(context, builder, array, *arguments[:2]))
-        return context.get_dummy_value()
-
-    return types.void(array, types.int64, array.dtype), generate
-
-
-@intrinsic
 def load(_, array, index):
-    """Return ``array[index : index + 8]`` as float64, without tests for the bounds."""
+    """Return eight numbers of a flattened array as float64, without tests for the bounds."""
 
     def generate(context, builder, sig, arguments):
         element = context.get_value_type(array.dtype)
@@ -151,7 +126,7 @@ def load(_, array, index):
 
 @intrinsic
 def store(_, array, index, values):
-    """Set ``array[index : index + 8] = values``, without tests for the bounds."""
+    """Set eight numbers of a flattened array, without tests for the bounds."""
 
     def generate(context, builder, sig, arguments):
         pointer = builder.bitcast(
@@ -235,7 +210,7 @@ max_across = _across(partial(_choice, ">"))
 
 @intrinsic
 def prefetch(_, array, index):
-    """Start to load ``array[index : index + 64]``; an index past the end does no harm."""
+    """Start to load 64 numbers of a flattened array; an index past the end does no harm."""
 
     def generate(context, builder, sig, arguments):
         byte, flag = ir.IntType(8).as_pointer(), ir.IntType(32)  # speed only

@@ -58,7 +58,6 @@ _UNIT_ROUNDOFF = 2.0**-53
 _MIN_ROWS, _MAX_PARTIAL_VALUES = 1024, 2**22
 # Rows whose norms are taken at once, whole groups.
 _BLOCK_ROWS = 2**13
-_NO_SCORES = np.empty((0, 0))
 # Singular values of a basis below this fraction of the largest count as zero.
 _RANK_TOLERANCE = 1e-12
 # The largest factor by which a basis that does not span every direction may reduce a row norm.
@@ -223,11 +222,11 @@ class Objective:
         """Return the sum in the original columns, shape (n_columns, K)."""
         features, bias = self._split(coef)
         line = self._take_line(coef)
-        known = _NO_SCORES if line is None else line.scores
+        known = None if line is None else line.scores
         chunk_rows, n_features = self._gradient_chunk, self._rows.n_features
         n_chunks = -(-self.n_rows // chunk_rows)
-        partials = np.empty((n_chunks, *features.shape))
-        intercepts = np.empty((n_chunks, self._n_outputs))
+        partials = np.zeros((n_chunks, *features.shape))
+        intercepts = np.zeros((n_chunks, self._n_outputs))
         problem = (
             self._signed, self._targets, known, features, bias, clip, self._weights,
             self._row_weights, self.loss.code, self.loss.curvature,
@@ -398,8 +397,9 @@ class Objective:
         """Bound what rounding adds to the sensitivity of `second_moment`.
 
         The bound is relative to the square of `row_norm`, with the sums of `rounding_slack`. Each
-        element sums products in chunks. A clipped row has a norm of at most ``(1 + (d + 12) u)
-        row_norm``. The later scaling of a triangle costs one more rounding of each element.
+        element sums products in chunks, in any order within a chunk, as BLAS does. A clipped row
+        has a norm of at most ``(1 + (d + 12) u) row_norm``. The later scaling of a triangle costs
+        one more rounding of each element.
 
         In a basis a row is a product with P, whose error is ``(d + 2) kappa u`` of the norm. The
         error depends on the position of the row, and so changes for all rows if one before them is
@@ -616,7 +616,8 @@ class Objective:
             out = np.zeros((self._n_outputs, self._signed.size))
 
         def score_chunks(first, last):
-            self._rows.score_chunks(features, bias, (self._score_chunk, first, last), out)
+            chunk_rows = self._score_chunk
+            self._rows.score(features, bias, first * chunk_rows, last * chunk_rows, out)
 
         n_chunks = -(-self.n_rows // self._score_chunk)
         self._run(score_chunks, n_chunks, self._rows.n_values * self._n_outputs)

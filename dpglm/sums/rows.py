@@ -13,13 +13,10 @@ from dpglm.exceptions import ADVICE_ON_MISSING_VALUES
 from dpglm.kernels.arithmetic import LARGEST
 from dpglm.kernels.gradient import (
     BLOCK_ROWS,
-    PANEL_ROWS,
     ROW_GROUP,
-    TAIL_ROWS,
     add_magnitudes,
     add_sparse_magnitudes,
     dense_gradient,
-    dense_products,
     dense_scores,
     dense_squares,
     fingerprints,
@@ -155,25 +152,36 @@ class _Rows:
         if basis is not None and near_centre(basis) is not None:
             total = self.second_moment(scale, fit_intercept, diagonal, chunk_rows)
             return basis.T @ total @ basis
-        if basis is None and not diagonal:
-            n_columns = self.n_features + fit_intercept
-            total = self._products(scale, fit_intercept, chunk_rows)[:n_columns, :n_columns]
-            return self._of_stored(self._of_stored(np.triu(total) + np.triu(total, 1).T).T)
         total = 0.0
         stored = None if basis is None else self._of_stored(basis)
         for start in range(0, self.n_rows, chunk_rows):
             stop = min(start + chunk_rows, self.n_rows)
-            rows, part = self._stored(start, stop), scale[start:stop]
             if diagonal:
-                total = total + self._squared_columns(rows, part, fit_intercept)
-                continue
-            images = rows @ stored[: self.n_features]
-            if fit_intercept:
-                images += stored[-1]
-            # The product of a row of scale zero may overflow.
-            images = np.where(part[:, np.newaxis] > 0.0, images, 0.0) * part[:, np.newaxis]
-            total = total + images.T @ images
-        return self._of_stored(self._of_stored(total)) if diagonal else total
+                total = total + self._squared_columns(start, stop, scale, fit_intercept)
+            else:
+                total = total + self._products(start, stop, scale, fit_intercept, stored)
+        if basis is not None:
+            return total
+        return self._of_stored(self._of_stored(total).T)
+
+    def _images(self, start, stop, scale, fit_intercept, basis=None):
+        """Return the rows ``s_i P' x~_i``, dense."""
+        part = scale[start:stop, np.newaxis]
+        if basis is None:
+            images = np.empty((stop - start, self.n_features + fit_intercept))
+            np.multiply(self._X[start:stop], part, out=images[:, : self.n_features])
+            images[:, self.n_features :] = part
+            return images
+        images = self._stored(start, stop) @ basis[: self.n_features]
+        if fit_intercept:
+            images += basis[-1]
+        # The product of a row of scale zero may overflow.
+        return np.where(part > 0.0, images, 0.0) * part
+
+    def _products(self, start, stop, scale, fit_intercept, basis):
+        """Sum the products of the images of some rows."""
+        images = self._images(start, stop, scale, fit_intercept, basis)
+        return images.T @ images
 
 
 class DenseRows(_Rows):
@@ -183,17 +191,19 @@ class DenseRows(_Rows):
         super().__init__(X, X.size)
         self.width = _padded(self.n_features)
         padded = _padded(self.n_rows)
-        n_body = max(0, padded - TAIL_ROWS)
+        # The last rows are copied, and padded with zeros: kernels read past the end of a row.
+        n_body = max(0, padded - 2 * ROW_GROUP)
         tail = np.zeros((padded - n_body, self.width), dtype=X.dtype)
         tail[: self.n_rows - n_body, : self.n_features] = X[n_body:]
-        self._data = (_read_only(X.reshape(-1)), _read_only(tail.reshape(-1)), self.n_features)
+        body = (_read_only(X.reshape(-1)), self.n_features, 0, n_body)
+        self._runs = body, (_read_only(tail.reshape(-1)), self.width, n_body, padded)
 
     def _squares(self, start, stop, scales, images, bias):
         squares = np.empty(_padded(stop - start))
         if images is not None:
             # In groups of eight coordinates, so that memory is read in order.
             images = images.reshape(self.n_features, -1, ROW_GROUP).swapaxes(0, 1).reshape(-1)
-        dense_squares(*self._data, scales, images, bias, start, squares)
+        dense_squares(self._runs, self.n_features, scales, images, bias, start, squares)
         return squares[: stop - start]
 
     def magnitude_histogram(self, counted, powers):
@@ -201,34 +211,26 @@ class DenseRows(_Rows):
 
         See `Objective.magnitude_histogram`.
         """
-        rows, _, n_features = self._data
-        counts = np.zeros((2 * len(powers), n_features))
+        rows = self._runs[0][0]
+        counts = np.zeros((2 * len(powers), self.n_features))
         integers, mantissa, lowest = _stored_floats(rows.dtype, powers[0])
-        add_magnitudes(rows.view(integers), n_features, counted, mantissa, lowest, counts)
+        add_magnitudes(rows.view(integers), self.n_features, counted, mantissa, lowest, counts)
         return counts.T
 
-    def _products(self, scale, fit_intercept, chunk_rows):
-        width = _padded(self.n_features + fit_intercept)
-        partial, total = np.zeros((2, width, width))
-        scaled, scale = np.empty(PANEL_ROWS * width), _lengthened(scale, _padded(self.n_rows))
-        dense_products(*self._data, scale, fit_intercept, chunk_rows, scaled, partial, total)
-        return total
-
-    def _squared_columns(self, rows, scale, fit_intercept):
-        squares = np.square(rows * scale[:, np.newaxis]).sum(axis=0)
-        return np.append(squares, np.square(scale).sum()) if fit_intercept else squares
+    def _squared_columns(self, start, stop, scale, fit_intercept):
+        return np.square(self._images(start, stop, scale, fit_intercept)).sum(axis=0)
 
     def add_chunks(self, problem, chunks, sums):
-        """Write the clipped gradient sums of some chunks; see `dense_gradient`."""
+        """Add the clipped gradients of some chunks; see `dense_gradient`."""
         n_outputs = len(sums[1][0])
         # Only the rows of several outputs are worth a copy.
         group = _aligned(ROW_GROUP * self.width if n_outputs > 1 else 0)
         scratch = np.empty((n_outputs, ROW_GROUP))
-        dense_gradient(*self._data, *problem, *chunks, group, scratch, *sums)
+        dense_gradient(self._runs, *problem, *chunks, group, scratch, *sums)
 
-    def score_chunks(self, features, bias, chunks, scores):
-        """Write the scores of the rows of some chunks; see `dense_scores`."""
-        dense_scores(*self._data, features, bias, *chunks, scores)
+    def score(self, features, bias, first, last, scores):
+        """Write the scores of the rows [first, last); see `dense_scores`."""
+        dense_scores(self._runs, features, bias, first, last, scores)
 
 
 class SparseRows(_Rows):
@@ -249,12 +251,15 @@ class SparseRows(_Rows):
         sparse_squares(*self._data, scales, images, bias, start, np.empty_like(bias), squares)
         return squares
 
-    def _products(self, scale, fit_intercept, chunk_rows):
-        partial, total = np.zeros((2, *2 * (self.n_features + fit_intercept,)))
-        sparse_products(*self._data, scale, fit_intercept, chunk_rows, partial, total)
-        return total
+    def _products(self, start, stop, scale, fit_intercept, basis):
+        if basis is not None:
+            return super()._products(start, stop, scale, fit_intercept, basis)
+        upper = np.zeros(2 * (self.n_features + fit_intercept,))
+        sparse_products(*self._data, scale, fit_intercept, start, stop, upper)
+        return upper + np.triu(upper, 1).T
 
-    def _squared_columns(self, rows, scale, fit_intercept):
+    def _squared_columns(self, start, stop, scale, fit_intercept):
+        rows, scale = self._stored(start, stop), scale[start:stop]
         squares = (rows.data * np.repeat(scale, np.diff(rows.indptr))) ** 2
         squares = np.bincount(rows.indices, squares, minlength=self.n_features)
         return np.append(squares, (scale**2).sum()) if fit_intercept else squares
@@ -268,13 +273,13 @@ class SparseRows(_Rows):
         return counts
 
     def add_chunks(self, problem, chunks, sums):
-        """Write the clipped gradient sums of some chunks; see `sparse_gradient`."""
+        """Add the clipped gradients of some chunks; see `sparse_gradient`."""
         scratch = np.zeros((len(sums[1][0]), BLOCK_ROWS))
         sparse_gradient(*self._data, *problem, *chunks, scratch, *sums)
 
-    def score_chunks(self, features, bias, chunks, scores):
-        """Write the scores of the rows of some chunks; see `sparse_scores`."""
-        sparse_scores(*self._data, features, bias, *chunks, scores)
+    def score(self, features, bias, first, last, scores):
+        """Write the scores of the rows [first, last); see `sparse_scores`."""
+        sparse_scores(*self._data, features, bias, first, min(last, self.n_rows), scores)
 
 
 def near_centre(basis):
