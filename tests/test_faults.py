@@ -109,7 +109,7 @@ def test_running_out_of_memory(name, stride, released):
 
 
 @pytest.mark.parametrize("name", FEW)
-@pytest.mark.parametrize("method", ["_train", "_set_coefficients", "_fit"])
+@pytest.mark.parametrize("method", ["_train", "_fitted_attributes"])
 def test_an_interrupt_once_all_is_released(method, name, released):
     model = clone(ESTIMATORS[name])
     once_returned = AtEvent(KeyboardInterrupt(), 1, lambda *event: event == ("return", method))

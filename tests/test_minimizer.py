@@ -169,8 +169,8 @@ def test_a_record_whose_duplicate_entries_overflow_contributes_nothing(Estimator
     model, sign = Estimator(**settings), y * 2.0 - 1.0
     assert np.isfinite(model.fit(X, y).coef_).all()
     kept, coef = np.arange(30) != 6, np.array([0.3, -0.2, 0.1])
-    total = model._make_holder(X, sign, 2, None).gradient_sum(coef)
-    without = model._make_holder(X[kept], sign[kept], 2, None).gradient_sum(coef)
+    total = model._sums_over(X, sign, 2, None).gradient_sum(coef)
+    without = model._sums_over(X[kept], sign[kept], 2, None).gradient_sum(coef)
     assert total == pytest.approx(without, rel=1e-13)
     assert (X.data == data).all() and X.nnz == 60, "the caller's matrix is left as it was"
 

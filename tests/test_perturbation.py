@@ -36,7 +36,7 @@ from dpglm.privacy.gaussian import GaussianEvent, gdp_epsilon, gdp_mu
 def minus_gradients(model, X, y, points, n_samples):
     """The tilts that make given values of the LAST coefficient minimisers, the others zero."""
     plan = model.plan(n_samples, X.shape[1])
-    objective = model._make_holder(X, np.asarray(y, dtype=float), 2, None)
+    objective = model._sums_over(X, np.asarray(y, dtype=float), 2, None)
     coef = np.zeros(objective.coef_shape[0])
     tilts = []
     for point in points:
@@ -412,7 +412,7 @@ def standardised_shift(model, X, y, other=None):
     found = []
     neighbour = (X[:-1], y[:-1]) if other is None else (np.vstack([X[:-1], other[0]]), other[1])
     for rows, target in ((X, y), neighbour):
-        objective = model._make_holder(rows, target, 2, None)
+        objective = model._sums_over(rows, target, 2, None)
         found.append(objective.minimizer(plan.penalty, plan.tolerance, n_samples=n))
     return float(np.linalg.norm(found[0] - found[1])) / plan.output.noise_std(found[0].size)
 

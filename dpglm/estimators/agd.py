@@ -4,11 +4,11 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from dpglm.estimators.adaptive_plan import AdaptivePlan, make_adaptive_plan
-from dpglm.estimators.base import PersonsMixin, PrivateLinearClassifier
+from dpglm.estimators.base import WeightedClassifier
 from dpglm.estimators.descent import automatic_configuration
-from dpglm.estimators.docs import completed
 from dpglm.estimators.solvers import FitTrace, OnStep, adaptive_gradient_descent
 from dpglm.estimators.whitening import Preconditioner, whiten
 from dpglm.losses import NamedLossMixin
@@ -27,9 +27,8 @@ _AS_GIVEN = (
 )  # fmt: skip
 
 
-@completed
 @dataclass(kw_only=True, eq=False, repr=False)
-class DPAGDClassifier(NamedLossMixin, PersonsMixin, PrivateLinearClassifier):
+class DPAGDClassifier(NamedLossMixin, WeightedClassifier):
     """Differentially private linear classifier that adapts its steps and its budget as it runs.
 
     Each iteration releases one noisy gradient and chooses privately how far to step along it. When
@@ -39,13 +38,17 @@ class DPAGDClassifier(NamedLossMixin, PersonsMixin, PrivateLinearClassifier):
 
     Parameters
     ----------
+    epsilon : float, default=1.0
+        Privacy loss bound, above 0. ``inf`` takes the exact best step until none helps.
+    delta, neighboring_relation, n_samples_estimate, alpha, fit_intercept, classes
+        As in `DPLogisticRegression`.
+    class_weight : dict, default=None
+        Public weight of each class, applied to gradients and losses before they are clipped.
+    max_weight, max_contributions, clip_schedule
+        As in `DPLogisticRegression`.
     loss : {"logistic", "smoothed_hinge", "hinge"}, default="logistic"
         With more than two classes, the logistic loss is the cross entropy of the softmax, and hinge
         losses are summed one-vs-rest. ``"smoothed_hinge"`` is smooth within 0.5 of the margin 1.
-    epsilon : float, default=1.0
-        Privacy loss bound, above 0. ``inf`` takes the exact best step until none helps.
-    clip_schedule : float, str or Schedule, default="auto"
-        As in `DPLogisticRegression`, like ``momentum``, ``averaging`` and ``preconditioner``.
     loss_clip : "auto", "range" or float, default="auto"
         Bound on one record's influence on the scores of the steps. ``"range"``, for two classes:
         scores are changes of the loss whose gradient is the clipped gradient. No record then moves
@@ -85,14 +88,12 @@ class DPAGDClassifier(NamedLossMixin, PersonsMixin, PrivateLinearClassifier):
         Unit of the filter: Gaussian or zero-concentrated differential privacy. ``"auto"`` takes the
         one that allows more, before the data are read. ``"bun_steinke"`` is ``"zcdp"`` with the
         looser conversion of 2016.
-    preconditioner : {"auto", "diagonal", "full"}, preconditioner object or None, default="auto"
+    preconditioner : {"auto", "diagonal", "full"}, Preconditioner or None, default="auto"
         Descend in a whitened space, where steps are distances too.
     max_row_norm : float, default=None
-        Public bound on the norm of a row for the preconditioner, as in `DPLogisticRegression`.
+        Public bound on the norm of a row, for the preconditioner.
     max_iter : int or "auto", default="auto"
         A cap; the filter may end the fit earlier. ``"auto"`` is ``n_splits``, and 1000 at most.
-    class_weight : dict, default=None
-        Public weight of each class, applied to gradients and losses before they are clipped.
 
     Attributes
     ----------
@@ -100,6 +101,8 @@ class DPAGDClassifier(NamedLossMixin, PersonsMixin, PrivateLinearClassifier):
         Iterations begun, decided by released values alone.
     trace_ : FitTrace
         Every release with its cost, the budget left, and the step chosen.
+    classes_, coef_, intercept_, n_features_in_, feature_names_in_, privacy_
+        As in `DPLogisticRegression`.
 
     Notes
     -----
@@ -122,6 +125,16 @@ class DPAGDClassifier(NamedLossMixin, PersonsMixin, PrivateLinearClassifier):
     True
     """
 
+    epsilon: float = 1.0
+    delta: float = 1e-6
+    neighboring_relation: str = "zero_out"
+    n_samples_estimate: int | None = None
+    alpha: float = 0.0
+    fit_intercept: bool = True
+    classes: ArrayLike | None = None
+    class_weight: dict[Any, float] | None = None
+    max_weight: float = 10.0
+    max_contributions: int | None = None
     loss: str = "logistic"
     clip_schedule: float | str | Schedule = "auto"
     loss_clip: float | str = "auto"

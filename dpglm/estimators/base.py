@@ -2,7 +2,8 @@
 
 import math
 import warnings
-from dataclasses import dataclass, replace
+from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Self
 
@@ -13,9 +14,8 @@ from sklearn.exceptions import ConvergenceWarning
 
 from dpglm.checks import check_number, check_whole
 from dpglm.estimators.callbacks import Callbacks, with_callbacks
-from dpglm.estimators.docs import extended
-from dpglm.estimators.inputs import Arrays, SourceData, Table, table_of
-from dpglm.estimators.plan import PrivacyPlan
+from dpglm.estimators.inputs import Table, training_data
+from dpglm.estimators.plan import Plan
 from dpglm.estimators.prediction import LinearPredictions
 from dpglm.estimators.solvers import Coordinates
 from dpglm.exceptions import PrivacyWarning
@@ -32,29 +32,8 @@ _DIVERGED = 1e30
 LARGEST_PENALTY = 1e12
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
 class Budgeted:
-    """The budget of `fit`, and the data sets that it makes indistinguishable.
-
-    Parameters
-    ----------
-    epsilon : float, default=1.0
-        Privacy loss bound, above 0. ``inf`` runs the same code without noise.
-    delta : float, default=1e-6
-        Probability scale of a larger loss, above 0 and below 1; choose it well below one over the
-        number of records.
-    neighboring_relation : {"zero_out", "replace_one", "add_or_remove_one"}, default="zero_out"
-        Data sets are neighbours if one record is replaced by a null record that contributes
-        nothing, replaced by any other record, or added or removed. The number of records is public
-        under the first two.
-    n_samples_estimate : int, default=None
-        Public stand-in for the number of records; required by ``"add_or_remove_one"`` only.
-    """
-
-    epsilon: float = 1.0
-    delta: float = 1e-6
-    neighboring_relation: str = "zero_out"
-    n_samples_estimate: int | None = None
+    """What spends a budget: epsilon, delta, a neighbouring relation, and an estimate of n."""
 
     def _budget(self) -> PrivacyBudget:
         n = self.n_samples_estimate
@@ -69,48 +48,14 @@ class Budgeted:
         }
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
 class PrivateLinearClassifier(Budgeted, LinearPredictions, Callbacks, BaseEstimator):
     """Base of the linear classifiers: everything but the loss, the plan and the training.
 
-    Parameters
-    ----------
-    alpha : float, default=0.0
-        L2 penalty ``alpha / 2 * ||coef||^2`` on the mean loss; scikit-learn's ``1 / (n C)``. The
-        intercept is never penalised.
-    fit_intercept : bool, default=True
-        Whether to append a column of ones, which counts in clipping.
-    classes : array-like of shape (n_classes,), default=None
-        The public label set. ``None`` infers the set from y, and assumes that it is public.
-    class_weight : dict, default=None
-        Public weight of each class, applied to the gradients before they are clipped.
-
-    Attributes
-    ----------
-    classes_ : ndarray of shape (n_classes,)
-        Sorted, and of the type of y, which is public, if this type holds all ``classes`` and is not
-        float. Labels become floats if they may be missing.
-    coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
-        ``trace_.coef`` without the intercept, rounded to float32 if X is a float32 array.
-    intercept_ : ndarray of shape (1,) or (n_classes,)
-    n_iter_ : int
-        Always ``max_iter``: the end of the fit never depends on the data.
-    n_features_in_ : int
-    feature_names_in_ : ndarray of shape (n_features,)
-        Only where X has column names that are all strings.
-    privacy_ : PrivacyLedger
-        The releases of the fit and their cost, with all assumptions. If public facts decide which
-        records each fit uses, several fits on the same records cost
-        ``first.privacy_ + second.privacy_``. A grid search that chooses by scores on private
-        records is not covered: these scores have no noise.
-    trace_ : FitTrace
-        Released values of every iteration.
+    Subclasses have the parameters of a budget, ``alpha``, ``fit_intercept``, ``classes`` and
+    ``class_weight``. They define three methods. `_loss` returns the loss for a number of classes.
+    `_plan` fixes the run in advance, from a budget and public facts. `_train` asks the vault for
+    releases and returns their trace, with the coefficients.
     """
-
-    alpha: float | str = 0.0
-    fit_intercept: bool = True
-    classes: ArrayLike | None = None
-    class_weight: dict[Any, float] | None = None
 
     # Number of rows of one person that count; None if each row is a record.
     max_contributions: ClassVar[int | None] = None
@@ -118,14 +63,10 @@ class PrivateLinearClassifier(Budgeted, LinearPredictions, Callbacks, BaseEstima
     _reads_blocks: ClassVar[bool] = True
     _learns_little: ClassVar[bool] = False
 
-    # Subclasses define three methods. `_loss` returns the loss for a number of classes. `_plan`
-    # fixes the run in advance, from a budget and public facts. `_train` asks the vault for releases
-    # and returns their trace, with the coefficients.
-
     def _penalty(self) -> float:
         return check_number("alpha", self.alpha, at_least=0, at_most=LARGEST_PENALTY)
 
-    def plan(self, n_samples: int, n_features: int, n_classes: int = 2) -> PrivacyPlan:
+    def plan(self, n_samples: int, n_features: int, n_classes: int = 2) -> Plan:
         """Return the releases of a fit and their cost, without any data.
 
         Parameters
@@ -139,7 +80,7 @@ class PrivateLinearClassifier(Budgeted, LinearPredictions, Callbacks, BaseEstima
 
         Returns
         -------
-        PrivacyPlan
+        Plan
 
         Raises
         ------
@@ -150,7 +91,7 @@ class PrivateLinearClassifier(Budgeted, LinearPredictions, Callbacks, BaseEstima
 
     def _planned(
         self, n_samples: int, n_features: int, n_classes: int, max_row_norm: float | None = None
-    ) -> PrivacyPlan:
+    ) -> Plan:
         """Return the plan of a fit, whose rows may have a bound on their norms."""
         check_whole("n_samples", n_samples)
         check_whole("n_features", n_features)
@@ -159,20 +100,30 @@ class PrivateLinearClassifier(Budgeted, LinearPredictions, Callbacks, BaseEstima
             raise ValueError(f"fit_intercept={self.fit_intercept!r} must be True or False.")
         alpha, given = self._penalty(), getattr(self, "max_row_norm", None)
         if given is not None:
-            check_number("max_row_norm", given, above=0, at_most=1e50)
-        rows_of_a_record = "each row of X is one record"
-        if self.max_contributions is not None:
-            k = check_whole("max_contributions", self.max_contributions)
-            rows_of_a_record = f"the rows of one group are one record, of which the first {k} count"
-        budget = self._budget()
+            max_row_norm = check_number("max_row_norm", given, above=0, at_most=1e50)
+        budget, assumptions = self._budget(), self._assumptions()
         metadata = PublicMetadata(
             n_samples=budget.public_n_samples(n_samples),
             n_features=n_features + bool(self.fit_intercept),
             n_outputs=1 if n_classes == 2 else n_classes,
             alpha=alpha,
             curvature=self._loss(n_classes).curvature,
-            max_row_norm=max_row_norm if given is None else given,
+            max_row_norm=max_row_norm,
         )
+        plan = self._plan(budget, metadata)
+        relation, seeded = plan.ledger.neighboring_relation, noise_seed.get() is not None
+        if plan.budget != budget or relation != budget.neighboring_relation:
+            raise RuntimeError(f"{plan!r} is not a plan for {budget}; nothing was released.")
+        unit = "row" if self.max_contributions is None else "group"
+        stated = replace(plan.ledger, assumptions=assumptions, seeded=seeded, privacy_unit=unit)
+        return replace(plan, ledger=stated)
+
+    def _assumptions(self) -> tuple[str, ...]:
+        """Return what the guarantee assumes, in words."""
+        rows_of_a_record = "each row of X is one record"
+        if self.max_contributions is not None:
+            k = check_whole("max_contributions", self.max_contributions)
+            rows_of_a_record = f"the rows of one group are one record, of which the first {k} count"
         assumptions = (
             f"{rows_of_a_record}, made from that record and public facts alone",
             "which rows the fit saw follows from public facts and each row's own identifier",
@@ -185,16 +136,127 @@ class PrivateLinearClassifier(Budgeted, LinearPredictions, Callbacks, BaseEstima
             assumptions += ("the number of records is at most 16 n_samples_estimate",)
         if getattr(self, "_skl_callbacks", []):
             assumptions += ("what callbacks saw and recorded is not released",)
-        plan = self._plan(budget, metadata)
-        relation, seeded = plan.ledger.neighboring_relation, noise_seed.get() is not None
-        if plan.budget != budget or relation != budget.neighboring_relation:
-            raise RuntimeError(f"{plan!r} is not a plan for {budget}; nothing was released.")
-        unit = "row" if self.max_contributions is None else "group"
-        stated = replace(plan.ledger, assumptions=assumptions, seeded=seeded, privacy_unit=unit)
-        return replace(plan, ledger=stated)
+        return assumptions
 
     @with_callbacks
     def fit(self, X: Table, y: ArrayLike | None = None) -> Self:
+        """Fit with the guarantee that ``privacy_`` states.
+
+        Input, errors and warnings are those of `DPLogisticRegression.fit`.
+
+        Parameters
+        ----------
+        X : {array-like, CSR matrix} of shape (n_samples, n_features), or blocks of rows
+        y : array-like of shape (n_samples,), default=None
+
+        Returns
+        -------
+        self
+        """
+        return self._fit(X, y)
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Self:
+        """Validate, plan, hand the rows to a vault, charge, train, and set attributes."""
+        self._forget()
+        training = False
+        try:
+            # Warnings of numpy would depend on the data. Steps that are too large overflow.
+            with ExitStack() as files, np.errstate(all="ignore"):
+                # 1) Validate the input, and infer what is assumed public.
+                data = training_data(self, X, y, sample_weight, groups)
+                self.classes_ = classes = data.classes(self.classes)
+                # 2) Plan all releases. A norm is public, as a parameter is: rows are clipped to it.
+                intercept = bool(self.fit_intercept)
+                bound = data.max_row_norm and math.hypot(data.max_row_norm, intercept)
+                plan = self._planned(*data.shape, len(classes), bound)
+                # 3) Give the rows to a vault; nobody else keeps their sums.
+                sums = data.sums(self, classes, files)
+                if plan.metadata.sampling_rate < 1 and data.source is not None:
+                    sums.check()  # random batches do not reach all blocks
+                events, entropy = plan.ledger.events, entropy_source()
+                vault = self._vault_type(sums, events, plan.budget, entropy)
+                del sums, entropy
+                # 4) Charge odometers before the first release.
+                warn_of_seed(plan.ledger.seeded, stacklevel=5)
+                warn_of_delta(plan.budget, plan.metadata.n_samples, stacklevel=5)
+                charge_odometers(plan.ledger, self, X)
+                # 5) Train on releases alone.
+                attributes = partial(_fitted_attributes, fit_intercept=intercept, dtype=data.dtype)
+                on_step = finish = None
+                if getattr(self, "_skl_callbacks", []):
+                    told = plan.n_iter, self._space(plan.metadata).shape, data.copies, attributes
+                    on_step, finish = self._reports(*told)
+                training = True
+                trace = self._train(vault, plan, on_step)
+                vault.check_unbroken()
+                # 6) Set what follows from the releases.
+                released = {"n_iter_": trace.n_iter, "trace_": trace, "privacy_": plan.ledger}
+                vars(self).update(attributes(trace.coef), **released)
+                if not (np.abs(trace.coef) < _DIVERGED).all():
+                    text = "The coefficients diverged: lower step_schedule."
+                    warnings.warn(text, ConvergenceWarning, stacklevel=4)
+                if finish is not None:
+                    finish()
+        except BaseException as error:
+            # Also an interrupt after the end. An error may have the ledger of another fit.
+            if training and (vault.has_drawn or not plan.ledger.protects):
+                error.privacy_ledger = plan.ledger  # type: ignore[attr-defined]
+            self._forget()
+            raise
+        return self
+
+    def _sums_over(
+        self,
+        X: Any,
+        target: np.ndarray,
+        n_classes: int,
+        class_weight: np.ndarray | None,
+        **options: Any,
+    ) -> Any:
+        """Return the holder of rows, or of a block of them, for the vault only."""
+        return self._holder(
+            X,
+            target,
+            self._loss(n_classes),
+            n_outputs=1 if n_classes == 2 else n_classes,
+            fit_intercept=bool(self.fit_intercept),
+            class_weight=class_weight,
+            **options,
+        )
+
+    def _holder(self, X: Any, target: np.ndarray, loss: Loss, **options: Any) -> Any:
+        """Return the object that gives this estimator's vault sums over the rows."""
+        return gradient_sums(X, target, loss, **options)
+
+    def _space(self, metadata: PublicMetadata) -> Coordinates:
+        loss = self._loss(max(2, metadata.n_outputs))
+        return Coordinates(loss, metadata.n_features, metadata.n_outputs, bool(self.fit_intercept))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.classifier_tags.poor_score = self._learns_little
+        tags.non_deterministic = noise_seed.get() is None
+        return tags
+
+
+class WeightedClassifier(PrivateLinearClassifier):
+    """A classifier that is fitted with weights of rows, or with groups of rows.
+
+    It has the parameters ``max_weight`` and ``max_contributions``.
+    """
+
+    # Of the budget, for intervals; one estimator has them.
+    inference_fraction: ClassVar[float] = 0.0
+
+    @with_callbacks
+    def fit(
+        self,
+        X: Table,
+        y: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+    ) -> Self:
         """Fit with the guarantee that ``privacy_`` states.
 
         Parameters
@@ -206,6 +268,14 @@ class PrivateLinearClassifier(Budgeted, LinearPredictions, Callbacks, BaseEstima
         y : array-like of shape (n_samples,), default=None
             Class labels: an array, or with dask a dask array or series. ``None`` if X is a
             `Source` or yields ``(X, y)`` blocks.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights, 0 or above, each made from its own record and public facts. Best near 1: sums
+            are divided by the number of records, never by the sum of weights. Gradients and rows of
+            the second moment are weighted and then clipped, so weights do not change the
+            sensitivity. Not for blocks of rows.
+        groups : array-like of shape (n_samples,), default=None
+            The person of each row, with ``max_contributions``: the first ``max_contributions`` rows
+            of each person count, and are clipped together. Not for blocks of rows.
 
         Returns
         -------
@@ -228,141 +298,6 @@ class PrivateLinearClassifier(Budgeted, LinearPredictions, Callbacks, BaseEstima
         UtilityWarning
             If the budget is too small for the columns and a preconditioner's release shows hardly
             any; with an intercept, if it shows only one. The warning depends on the release alone.
-        """
-        return self._fit_table(X, y)
-
-    def _fit_table(self, X: Any, y: Any, **of_rows: Any) -> Self:
-        self._forget()
-        try:
-            with table_of(self, X, y, **of_rows) as data:
-                return self._fit(data)
-        except BaseException as error:
-            # An interrupt may come after the fit has ended or failed. An error may have the ledger
-            # of another fit, which a callback or the data made.
-            if "privacy_" in vars(self):
-                error.privacy_ledger = self.privacy_  # type: ignore[attr-defined]
-            self._forget()
-            raise
-
-    def _fit(self, data: Arrays | SourceData) -> Self:
-        self.classes_ = data.classes(self.classes)
-        # The bound is public, as a parameter is. No guarantee depends on it: rows are clipped.
-        bound = data.max_row_norm and math.hypot(data.max_row_norm, bool(self.fit_intercept))
-        plan = self._planned(*data.shape, len(self.classes_), bound)
-        with np.errstate(all="ignore"):
-            sums = data.sums(self, self.classes_)
-            if plan.metadata.sampling_rate < 1 and isinstance(data, SourceData):
-                sums.check()  # random batches do not reach all blocks
-        entropy = entropy_source()
-        vault = self._vault_type(sums, plan.ledger.events, plan.budget, entropy)
-        del sums, entropy  # nobody but the vault keeps them
-        warn_of_seed(plan.ledger.seeded, stacklevel=6)
-        warn_of_delta(plan.budget, plan.metadata.n_samples, stacklevel=6)
-        charge_odometers(plan.ledger, self, data.given)
-        finish_step = finish_fit = None
-        if getattr(self, "_skl_callbacks", []):
-            shape, intercept = self._space(plan.metadata).shape, bool(self.fit_intercept)
-            attributes = partial(_fitted_attributes, fit_intercept=intercept, dtype=data.dtype)
-            finish_step, finish_fit = self._reports(plan.n_iter, shape, data.copies, attributes)
-        try:
-            # Warnings of numpy would depend on the data. Steps that are too large overflow, and
-            # _set_coefficients warns once.
-            with np.errstate(all="ignore"):
-                trace = self._train(vault, plan, finish_step)
-            vault.check_unbroken()
-            self._set_coefficients(trace.coef, data.dtype)
-            self.n_iter_, self.trace_ = trace.n_iter, trace
-            self.privacy_ = plan.ledger
-            if finish_fit is not None:
-                finish_fit()
-        except BaseException:
-            if vault.has_drawn or not plan.ledger.protects:
-                self.privacy_ = plan.ledger  # for the error that will leave the fit
-            raise
-        return self
-
-    def _make_holder(
-        self,
-        X: Any,
-        target: np.ndarray,
-        n_classes: int,
-        class_weight: np.ndarray | None,
-        **options: Any,
-    ) -> Any:
-        """Return the holder of the private data, for the vault only."""
-        return self._holder(
-            X,
-            target,
-            self._loss(n_classes),
-            n_outputs=1 if n_classes == 2 else n_classes,
-            fit_intercept=bool(self.fit_intercept),
-            class_weight=class_weight,
-            **options,
-        )
-
-    def _holder(self, X: Any, target: np.ndarray, loss: Loss, **options: Any) -> Any:
-        """Return the object that gives this estimator's vault sums over the rows."""
-        return gradient_sums(X, target, loss, **options)
-
-    def _space(self, metadata: PublicMetadata) -> Coordinates:
-        loss = self._loss(max(2, metadata.n_outputs))
-        return Coordinates(loss, metadata.n_features, metadata.n_outputs, bool(self.fit_intercept))
-
-    def _set_coefficients(self, coef: np.ndarray, dtype: Any) -> None:
-        vars(self).update(_fitted_attributes(coef, bool(self.fit_intercept), dtype))
-        if not (np.abs(coef) < _DIVERGED).all():
-            warnings.warn(
-                "The coefficients diverged: lower step_schedule.", ConvergenceWarning, stacklevel=5
-            )
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        tags.classifier_tags.poor_score = self._learns_little
-        tags.non_deterministic = noise_seed.get() is None
-        return tags
-
-
-@dataclass(kw_only=True, eq=False, repr=False)
-class PersonsMixin:
-    """Fit with weights of rows, and with several rows of one person.
-
-    Parameters
-    ----------
-    max_weight : float, default=10.0
-        Public bound on ``sample_weight``, at most 1e6; larger weights are clipped to it.
-    max_contributions : int, default=None
-        Public number of rows of one person that count. ``fit`` then needs ``groups``, a record is
-        all rows of one person, and numbers of records (``n_samples_estimate`` too) are numbers of
-        persons. ``None``: each row is a record.
-    """
-
-    max_weight: float = 10.0
-    max_contributions: int | None = None
-
-    inference_fraction: ClassVar[float] = 0.0
-
-    @extended(PrivateLinearClassifier.fit)
-    @with_callbacks
-    def fit(
-        self,
-        X: Table,
-        y: ArrayLike | None = None,
-        sample_weight: ArrayLike | None = None,
-        groups: ArrayLike | None = None,
-    ) -> Self:
-        """Fit as `PrivateLinearClassifier.fit` does, with weights or with several rows per person.
-
-        Parameters
-        ----------
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights, 0 or above, each made from its own record and public facts. Best near 1: sums
-            are divided by the number of records, never by the sum of weights. Gradients and rows of
-            the second moment are weighted and then clipped, so weights do not change the
-            sensitivity. Not for blocks of rows.
-        groups : array-like of shape (n_samples,), default=None
-            The person of each row, with ``max_contributions``: the first ``max_contributions`` rows
-            of each person count, and are clipped together. Not for blocks of rows.
 
         Examples
         --------
@@ -377,7 +312,7 @@ class PersonsMixin:
         """
         if sample_weight is not None and self.inference_fraction:
             raise ValueError("sample_weight needs inference_fraction=0.")
-        return self._fit_table(X, y, sample_weight=sample_weight, groups=groups)
+        return self._fit(X, y, sample_weight, groups)
 
 
 def warn_of_seed(seeded: bool, stacklevel: int) -> None:

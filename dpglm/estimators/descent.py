@@ -5,11 +5,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+from numpy.typing import ArrayLike
+
 from dpglm.checks import check_number
 from dpglm.estimators import defaults
-from dpglm.estimators.base import PersonsMixin, PrivateLinearClassifier
+from dpglm.estimators.base import WeightedClassifier
 from dpglm.estimators.debiasing import debias, debiasing_of
-from dpglm.estimators.docs import completed
 from dpglm.estimators.inference import InferenceResults, inference_of
 from dpglm.estimators.plan import PrivacyPlan, make_plan, planned_clip
 from dpglm.estimators.solvers import FitTrace, OnStep, noisy_gradient_descent
@@ -94,77 +95,8 @@ def _optimal_n_iter(
     return optimal_n_iter(*constants, dynamic=isinstance(noise_schedule, DynamicNoise))
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
 class NoisyDescentMixin(NamedLossMixin):
-    """Plan and training of estimators with schedules, momentum, mini-batches, preconditioning.
-
-    Parameters
-    ----------
-    noise_schedule : float, str or Schedule, default="auto"
-        Shape of the noise's standard deviation over the iterations, calibrated to the budget.
-        ``"auto"`` is constant.
-    clip_schedule : float, str or Schedule, default="auto"
-        Bound on the L2 norm of each record's gradient, intercept included, jointly over the
-        classes. After a preconditioner its unit is the typical norm of a row. ``inf`` is allowed
-        with ``epsilon=inf`` only. ``"auto"`` grows with the records and the budget, and falls with
-        the released dimension (docs/defaults.md).
-    step_schedule : float, str or Schedule, default="auto"
-        Step sizes on the mean gradient. ``"auto"`` has equal steps, whose total grows with the
-        same numbers as the clipping norm.
-    momentum : str, float, momentum object or None, default="auto"
-        ``"nesterov"``, ``"bias_corrected"`` or ``"heavy_ball"``, whose coefficient is 0.6; a number
-        is the coefficient of a heavy ball. ``"auto"`` is `NesterovMomentum` in a space that a
-        `FullPreconditioner` whitens and none in other spaces. With a custom ``step_schedule`` it is
-        ``BiasCorrectedMomentum(0.5)``.
-    averaging : {"auto", "uniform", "tail", "t_weighted"}, float or None, default="auto"
-        Average of the iterates that is returned. A number is the last part of the run, ``"tail"``
-        and ``"auto"`` the last half, and ``None`` the last iterate. Costs no privacy.
-    preconditioner : {"auto", "diagonal", "full"}, Preconditioner or None, default="auto"
-        A `DiagonalPreconditioner` or `FullPreconditioner` spends a fraction of the budget on the
-        second moment of the features. The descent is in a whitened space, where the unit of the
-        clipping norm is the typical norm of a row. ``alpha`` still penalises the original
-        coefficients, which after a `FullPreconditioner` also have a weak prior. ``"auto"`` is
-        ``"full"`` for up to 512 columns and ``"diagonal"`` beyond. Columns should have a size of
-        about 1: without a ``max_row_norm``, others are divided by released powers of two, and
-        centered.
-    noise_multiplier : float, default=None
-        With ``max_iter="budget"``: the standard deviation of the noise over the sensitivity, in the
-        first iteration. ``noise_schedule`` sets the others: iterations cost less as the clipping
-        norm falls.
-    max_iter : int, "auto", "optimal" or "budget", default="auto"
-        Number of iterations, each one release. ``"auto"`` is 24 of all records in a space that a
-        `FullPreconditioner` whitens, and 87 of random batches or in any other space. ``"optimal"``
-        minimises the bound of Hong, Wang & Zhou (2022) for constant or `DynamicNoise`. It needs a
-        smooth loss, a penalty and ``max_row_norm``, and no preconditioner. ``"budget"`` makes as
-        many iterations as the budget allows at ``noise_multiplier``. They are counted before the
-        data are read, and on random batches the noise is rounded up to 12 levels.
-    sampling_rate : float, default=1.0
-        Chance of each record to be in the batch of an iteration, independently of the others; 1
-        uses all records every time. Below 1 the accounting needs dp-accounting (``pip install
-        "dpglm[accounting]"``).
-    batches : {"poisson", "without_replacement"}, default="poisson"
-        ``"poisson"`` draws batches as above, with a private size. ``"without_replacement"``, under
-        ``"replace_one"`` only, draws ``sampling_rate * n_samples`` records (rounded), every set
-        with the same chance, and takes twice the noise.
-    max_row_norm : float, default=None
-        Largest L2 norm that a row can have, intercept included, a public fact
-        (`Schema.max_row_norm`). ``None`` takes the bound of rows from ``schema.transformer()``, if
-        they have one. A preconditioner without a norm uses it. Without a preconditioner,
-        ``"dynamic"`` noise, ``"convex"`` and ``"smooth"`` steps and ``max_iter="optimal"`` follow
-        from it.
-    """
-
-    noise_schedule: float | str | Schedule = "auto"
-    clip_schedule: float | str | Schedule = "auto"
-    step_schedule: float | str | Schedule = "auto"
-    momentum: float | str | Momentum | None = "auto"
-    averaging: float | str | None = "auto"
-    preconditioner: str | Preconditioner | None = "auto"
-    noise_multiplier: float | None = None
-    max_iter: int | str = "auto"
-    sampling_rate: float = 1.0
-    batches: str = "poisson"
-    max_row_norm: float | None = None
+    """Plan and training by noisy gradient descent, for estimators with these parameters."""
 
     def _plan(self, budget: PrivacyBudget, metadata: PublicMetadata) -> PrivacyPlan:
         noise_multiplier = self._noise_multiplier()
@@ -225,9 +157,8 @@ class NoisyDescentMixin(NamedLossMixin):
         return trace
 
 
-@completed
 @dataclass(kw_only=True, eq=False, repr=False)
-class DPLogisticRegression(NoisyDescentMixin, PersonsMixin, PrivateLinearClassifier):
+class DPLogisticRegression(NoisyDescentMixin, WeightedClassifier):
     """Differentially private logistic regression.
 
     Noisy gradient descent, on all records or on random batches, on the mean logistic loss (softmax
@@ -236,10 +167,109 @@ class DPLogisticRegression(NoisyDescentMixin, PersonsMixin, PrivateLinearClassif
 
     Parameters
     ----------
+    epsilon : float, default=1.0
+        Privacy loss bound, above 0. ``inf`` runs the same code without noise.
+    delta : float, default=1e-6
+        Probability scale of a larger loss, above 0 and below 1; choose it well below one over the
+        number of records.
+    neighboring_relation : {"zero_out", "replace_one", "add_or_remove_one"}, default="zero_out"
+        Data sets are neighbours if one record is replaced by a null record that contributes
+        nothing, replaced by any other record, or added or removed. The number of records is public
+        under the first two.
+    n_samples_estimate : int, default=None
+        Public stand-in for the number of records; required by ``"add_or_remove_one"`` only.
+    alpha : float, default=0.0
+        L2 penalty ``alpha / 2 * ||coef||^2`` on the mean loss; scikit-learn's ``1 / (n C)``. The
+        intercept is never penalised.
+    fit_intercept : bool, default=True
+        Whether to append a column of ones, which counts in clipping.
+    classes : array-like of shape (n_classes,), default=None
+        The public label set. ``None`` infers the set from y, and assumes that it is public.
+    class_weight : dict, default=None
+        Public weight of each class, applied to the gradients before they are clipped.
+    max_weight : float, default=10.0
+        Public bound on ``sample_weight``, at most 1e6; larger weights are clipped to it.
+    max_contributions : int, default=None
+        Public number of rows of one person that count. ``fit`` then needs ``groups``, a record is
+        all rows of one person, and numbers of records (``n_samples_estimate`` too) are numbers of
+        persons. ``None``: each row is a record.
+    noise_schedule : float, str or Schedule, default="auto"
+        Shape of the noise's standard deviation over the iterations, calibrated to the budget.
+        ``"auto"`` is constant.
+    clip_schedule : float, str or Schedule, default="auto"
+        Bound on the L2 norm of each record's gradient, intercept included, jointly over the
+        classes. After a preconditioner its unit is the typical norm of a row. ``inf`` is allowed
+        with ``epsilon=inf`` only. ``"auto"`` grows with the records and the budget, and falls with
+        the released dimension (docs/defaults.md).
+    step_schedule : float, str or Schedule, default="auto"
+        Step sizes on the mean gradient. ``"auto"`` has equal steps, whose total grows with the
+        same numbers as the clipping norm.
+    momentum : str, float, momentum object or None, default="auto"
+        ``"nesterov"``, ``"bias_corrected"`` or ``"heavy_ball"``, whose coefficient is 0.6; a number
+        is the coefficient of a heavy ball. ``"auto"`` is `NesterovMomentum` in a space that a
+        `FullPreconditioner` whitens and none in other spaces. With a custom ``step_schedule`` it is
+        ``BiasCorrectedMomentum(0.5)``.
+    averaging : {"auto", "uniform", "tail", "t_weighted"}, float or None, default="auto"
+        Average of the iterates that is returned. A number is the last part of the run, ``"tail"``
+        and ``"auto"`` the last half, and ``None`` the last iterate. Costs no privacy.
+    preconditioner : {"auto", "diagonal", "full"}, Preconditioner or None, default="auto"
+        A `DiagonalPreconditioner` or `FullPreconditioner` spends a fraction of the budget on the
+        second moment of the features. The descent is in a whitened space, where the unit of the
+        clipping norm is the typical norm of a row. ``alpha`` still penalises the original
+        coefficients, which after a `FullPreconditioner` also have a weak prior. ``"auto"`` is
+        ``"full"`` for up to 512 columns and ``"diagonal"`` beyond. Columns should have a size of
+        about 1: without a ``max_row_norm``, others are divided by released powers of two, and
+        centered.
+    noise_multiplier : float, default=None
+        With ``max_iter="budget"``: the standard deviation of the noise over the sensitivity, in the
+        first iteration. ``noise_schedule`` sets the others: iterations cost less as the clipping
+        norm falls.
+    max_iter : int, "auto", "optimal" or "budget", default="auto"
+        Number of iterations, each one release. ``"auto"`` is 24 of all records in a space that a
+        `FullPreconditioner` whitens, and 87 of random batches or in any other space. ``"optimal"``
+        minimises the bound of Hong, Wang & Zhou (2022) for constant or `DynamicNoise`. It needs a
+        smooth loss, a penalty and ``max_row_norm``, and no preconditioner. ``"budget"`` makes as
+        many iterations as the budget allows at ``noise_multiplier``. They are counted before the
+        data are read, and on random batches the noise is rounded up to 12 levels.
+    sampling_rate : float, default=1.0
+        Chance of each record to be in the batch of an iteration, independently of the others; 1
+        uses all records every time. Below 1 the accounting needs dp-accounting (``pip install
+        "dpglm[accounting]"``).
+    batches : {"poisson", "without_replacement"}, default="poisson"
+        ``"poisson"`` draws batches as above, with a private size. ``"without_replacement"``, under
+        ``"replace_one"`` only, draws ``sampling_rate * n_samples`` records (rounded), every set
+        with the same chance, and takes twice the noise.
+    max_row_norm : float, default=None
+        Largest L2 norm that a row can have, intercept included, a public fact
+        (`Schema.max_row_norm`). ``None`` takes the bound of rows from ``schema.transformer()``, if
+        they have one. A preconditioner without a norm uses it. Without a preconditioner,
+        ``"dynamic"`` noise, ``"convex"`` and ``"smooth"`` steps and ``max_iter="optimal"`` follow
+        from it.
     inference_fraction : float, default=0.0
         Fraction of the budget mu^2 for `inference`, taken from that of predictions: 0.5 suits most
         uses. A few gradients and a curvature are released after the descent, for two classes and up
         to 512 columns.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        Sorted, and of the type of y, which is public, if this type holds all ``classes`` and is not
+        float. Labels become floats if they may be missing.
+    coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
+        ``trace_.coef`` without the intercept, rounded to float32 if X is a float32 array.
+    intercept_ : ndarray of shape (1,) or (n_classes,)
+    n_iter_ : int
+        Always ``max_iter``: the end of the fit never depends on the data.
+    n_features_in_ : int
+    feature_names_in_ : ndarray of shape (n_features,)
+        Only where X has column names that are all strings.
+    privacy_ : PrivacyLedger
+        The releases of the fit and their cost, with all assumptions. If public facts decide which
+        records each fit uses, several fits on the same records cost
+        ``first.privacy_ + second.privacy_``. A grid search that chooses by scores on private
+        records is not covered: these scores have no noise.
+    trace_ : FitTrace
+        Released values of every iteration.
 
     Notes
     -----
@@ -278,6 +308,27 @@ class DPLogisticRegression(NoisyDescentMixin, PersonsMixin, PrivateLinearClassif
     1.0
     """
 
+    epsilon: float = 1.0
+    delta: float = 1e-6
+    neighboring_relation: str = "zero_out"
+    n_samples_estimate: int | None = None
+    alpha: float = 0.0
+    fit_intercept: bool = True
+    classes: ArrayLike | None = None
+    class_weight: dict[Any, float] | None = None
+    max_weight: float = 10.0
+    max_contributions: int | None = None
+    noise_schedule: float | str | Schedule = "auto"
+    clip_schedule: float | str | Schedule = "auto"
+    step_schedule: float | str | Schedule = "auto"
+    momentum: float | str | Momentum | None = "auto"
+    averaging: float | str | None = "auto"
+    preconditioner: str | Preconditioner | None = "auto"
+    noise_multiplier: float | None = None
+    max_iter: int | str = "auto"
+    sampling_rate: float = 1.0
+    batches: str = "poisson"
+    max_row_norm: float | None = None
     inference_fraction: float = 0.0
 
     def inference(
@@ -329,9 +380,8 @@ class DPLogisticRegression(NoisyDescentMixin, PersonsMixin, PrivateLinearClassif
         return inference_of(self, level, schema, references)
 
 
-@completed
 @dataclass(kw_only=True, eq=False, repr=False)
-class DPLinearSVM(NoisyDescentMixin, PersonsMixin, PrivateLinearClassifier):
+class DPLinearSVM(NoisyDescentMixin, WeightedClassifier):
     """Differentially private linear support vector machine.
 
     Noisy gradient descent, on all records or on random batches, on the mean (smoothed) hinge loss.
@@ -340,11 +390,24 @@ class DPLinearSVM(NoisyDescentMixin, PersonsMixin, PrivateLinearClassifier):
 
     Parameters
     ----------
+    epsilon, delta, neighboring_relation, n_samples_estimate, alpha, fit_intercept, classes
+        As in `DPLogisticRegression`.
+    class_weight, max_weight, max_contributions, noise_schedule, clip_schedule, step_schedule
+        As in `DPLogisticRegression`.
+    momentum, averaging, preconditioner, noise_multiplier, max_iter, sampling_rate, batches
+        As in `DPLogisticRegression`.
+    max_row_norm
+        As in `DPLogisticRegression`.
     loss : {"smoothed_hinge", "hinge"}, default="smoothed_hinge"
         The smoothed hinge replaces the corner by a parabola, which gradient descent prefers.
     half_width : float, default=0.1
         Half the width of the parabola, in units of the margin; used by ``"smoothed_hinge"`` only.
         Wider ones usually have more accuracy and AUC, and a higher hinge loss (docs/trials.md).
+
+    Attributes
+    ----------
+    classes_, coef_, intercept_, n_iter_, n_features_in_, feature_names_in_, privacy_, trace_
+        As in `DPLogisticRegression`.
 
     Notes
     -----
@@ -360,6 +423,27 @@ class DPLinearSVM(NoisyDescentMixin, PersonsMixin, PrivateLinearClassifier):
     True
     """
 
+    epsilon: float = 1.0
+    delta: float = 1e-6
+    neighboring_relation: str = "zero_out"
+    n_samples_estimate: int | None = None
+    alpha: float = 0.0
+    fit_intercept: bool = True
+    classes: ArrayLike | None = None
+    class_weight: dict[Any, float] | None = None
+    max_weight: float = 10.0
+    max_contributions: int | None = None
+    noise_schedule: float | str | Schedule = "auto"
+    clip_schedule: float | str | Schedule = "auto"
+    step_schedule: float | str | Schedule = "auto"
+    momentum: float | str | Momentum | None = "auto"
+    averaging: float | str | None = "auto"
+    preconditioner: str | Preconditioner | None = "auto"
+    noise_multiplier: float | None = None
+    max_iter: int | str = "auto"
+    sampling_rate: float = 1.0
+    batches: str = "poisson"
+    max_row_norm: float | None = None
     loss: str = "smoothed_hinge"
     half_width: float = 0.1
 

@@ -4,6 +4,7 @@ import copy
 import os
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -80,10 +81,19 @@ def resolved_classes(classes: Any, y: np.ndarray) -> np.ndarray:
 
 
 def encoded_target(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
-    """Return -1 or +1 for two classes, else the index of the class."""
+    """Return -1 or +1 for two classes, else the index of the class; refuse other labels."""
+    index = _indices(y, classes)
+    if not (classes[index] == y).all():
+        resolved_classes(classes.tolist(), y)
+        index = _indices(spelled(y, classes), classes)
+    return 2.0 * index - 1.0 if len(classes) == 2 else index
+
+
+def _indices(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
+    """Return the index of each label, and that of another class for unknown labels."""
     if len(classes) == 2:
-        return np.where(y == classes[1], 1.0, -1.0)
-    return np.searchsorted(classes, y)
+        return (y == classes[1]).astype(int)
+    return np.minimum(np.searchsorted(classes, y), len(classes) - 1)
 
 
 def resolved_class_weight(class_weight: Any, classes: np.ndarray) -> np.ndarray | None:
@@ -111,69 +121,66 @@ def resolved_class_weight(class_weight: Any, classes: np.ndarray) -> np.ndarray 
 LARGEST_WEIGHT = 1e6
 # A larger memory map is read by blocks: even a few numbers kept for each row would be many.
 MAPPED_BYTES = 2**30
+# The options that have one value for each row.
+_OF_ROWS = {"row_weights", "groups"}
 
 
-class Arrays(ExitStack):
-    """Validated rows and labels in memory, with weights or groups of rows.
+@dataclass(frozen=True)
+class TrainingData:
+    """The validated input of a fit: rows and labels in memory, or a source of blocks of both.
 
-    ``given`` is the original input, ``dtype`` the type of coefficients, and ``max_row_norm`` the
-    bound on row norms, without an intercept, if the rows have one.
+    ``shape`` has the number of records and of columns, ``dtype`` the type of coefficients, and
+    ``max_row_norm`` the bound on row norms, without an intercept, if the rows have one. Options are
+    weights or groups of the rows, with their public bounds.
     """
 
-    def __init__(self, X: Any, y: np.ndarray, given: Any, **of_rows: Any) -> None:
-        super().__init__()
-        self._X, self._y, self.given, self._of_rows = X, y, given, of_rows
-        groups = of_rows.get("groups")
-        self.shape = (X.shape[0] if groups is None else int(groups.max()) + 1, X.shape[1])
-        self.dtype = X.dtype
-        # No bound is known for several rows that are one record.
-        self.max_row_norm = public_max_row_norm(given) if groups is None else None
-        # Callbacks get copies: the clip rests on norms taken before the first iteration.
-        self.copies = {"X": X.copy, "y": y.copy}
+    X: Any
+    y: np.ndarray | None
+    source: Source | None
+    shape: tuple[int, int]
+    dtype: Any
+    max_row_norm: float | None
+    options: dict[str, Any] = field(default_factory=dict)
 
     def classes(self, declared: Any) -> np.ndarray:
-        """Return the label set, which must contain the labels."""
-        if declared is None:
-            check_classification_targets(self._y)
-        return resolved_classes(declared, self._y)
+        """Return the label set, which must contain the labels; each pass over blocks checks that.
 
-    def sums(self, estimator: Any, classes: np.ndarray) -> Any:
-        """Return the holder that the estimator makes of all rows, for its vault."""
-        class_weight = resolved_class_weight(estimator.class_weight, classes)
-        target = encoded_target(spelled(self._y, classes), classes)
-        return estimator._make_holder(self._X, target, len(classes), class_weight, **self._of_rows)
-
-
-class SourceData(ExitStack):
-    """Rows and labels that are read block by block, in every pass; callbacks do not see them."""
-
-    def __init__(self, source: Source, given: Any) -> None:
-        super().__init__()
-        self._source, self.given = source, given
-        self.max_row_norm = public_max_row_norm(source.template)
-        self.shape = (source.n_samples, source.n_features)
-        single = getattr(source.template, "dtype", None) == np.float32
-        self.dtype = np.dtype(np.float32 if single else np.float64)
-        self.copies = {"X": None, "y": None}
-
-    def classes(self, declared: Any) -> np.ndarray:
-        """Return the label set; each pass checks labels against a declared one."""
+        scikit-learn warns of few labels that are all distinct, so it sees those of blocks thrice.
+        """
         if declared is not None:
-            return resolved_classes(declared, np.asarray(declared))
-        observed = self._source.observed_labels()
-        # Each three times: scikit-learn warns of few labels that are all distinct.
-        check_classification_targets(np.repeat(observed, 3))
-        return resolved_classes(None, observed)
+            return resolved_classes(declared, np.asarray(declared) if self.source else self.y)
+        y = self.source.observed_labels() if self.source else self.y
+        check_classification_targets(np.repeat(y, 3) if self.source else y)
+        return resolved_classes(None, y)
 
-    def sums(self, estimator: Any, classes: np.ndarray) -> Any:
-        """Return the holder of all blocks; the estimator makes one for each block."""
+    def sums(self, estimator: Any, classes: np.ndarray, files: ExitStack) -> Any:
+        """Return the holder of all rows that an estimator makes of them, or of each block."""
         class_weight = resolved_class_weight(estimator.class_weight, classes)
-        make = partial(_objective_of_block, picklable_copy(estimator), classes, class_weight)
-        model = make(np.zeros((1, self._source.n_features)), classes[:1])
-        source: Any = self._source
-        if source.cache:
-            source = self.enter_context(kept_in_a_file(source))
-        return block_sums(source.blocks(make), model)
+        if self.source is None:
+            return _sums_over(estimator, classes, class_weight, self.X, self.y, **self.options)
+        make = partial(_sums_over, picklable_copy(estimator), classes, class_weight)
+        model = make(np.zeros((1, self.shape[1])), classes[:1])
+        cached = files.enter_context(kept_in_a_file(self.source)) if self.source.cache else None
+        return block_sums((cached or self.source).blocks(make), model)
+
+    @property
+    def copies(self) -> dict[str, Any]:
+        """How callbacks get a copy of the rows: the clip rests on norms that were taken before."""
+        if self.source:
+            return {"X": None, "y": None}
+        return {"X": self.X.copy, "y": self.y.copy}
+
+
+def _sums_over(
+    estimator: Any,
+    classes: np.ndarray,
+    class_weight: np.ndarray | None,
+    X: Any,
+    y: np.ndarray,
+    **options: Any,
+) -> Any:
+    target = encoded_target(y, classes)
+    return estimator._sums_over(X, target, len(classes), class_weight, **options)
 
 
 def picklable_copy(estimator: Any) -> Any:
@@ -181,16 +188,6 @@ def picklable_copy(estimator: Any) -> Any:
     copied = copy.copy(estimator)
     vars(copied).pop("_skl_callbacks", None)
     return copied
-
-
-def _objective_of_block(estimator, classes, class_weight, X, y, **options):
-    with np.errstate(all="ignore"):
-        target = encoded_target(y, classes)
-        index = target > 0 if len(classes) == 2 else np.minimum(target, len(classes) - 1)
-        if not (classes[index.astype(int)] == y).all():
-            resolved_classes(classes.tolist(), y)
-            target = encoded_target(spelled(y, classes), classes)
-        return estimator._make_holder(X, target, len(classes), class_weight, **options)
 
 
 def public_max_row_norm(X: Any) -> float | None:
@@ -208,9 +205,9 @@ def public_max_row_norm(X: Any) -> float | None:
     return bound if isinstance(bound, float) else None
 
 
-def table_of(
-    estimator: Any, X: Any, y: Any, *, sample_weight: Any = None, groups: Any = None
-) -> Arrays | SourceData:
+def training_data(
+    estimator: Any, X: Any, y: Any, sample_weight: Any = None, groups: Any = None
+) -> TrainingData:
     """Return the input of a fit, validated as scikit-learn does."""
     if (groups is None) != (estimator.max_contributions is None):
         raise ValueError(
@@ -221,22 +218,18 @@ def table_of(
         )
     source = as_source(X, y)
     if source is None:
-        checks = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "order": "C"}
-        # Estimators that read blocks find NaN by row norms, without another pass over the data.
-        # With groups all rows are checked first, as only the first rows of a person are kept.
-        checks["ensure_all_finite"] = not estimator._reads_blocks or groups is not None
-        _check_labels(y)
-        check_no_dates(X)
-        failed = None
-        try:
-            # scikit-learn looks for NaN by a sum, whose overflow would warn for some data only.
-            with np.errstate(all="ignore"), config_context(assume_finite=False):
-                rows, y = validate_data(estimator, X, y, **checks)
-        except (TypeError, ValueError) as error:
-            failed = error
-        if failed is not None:  # raised here, as it would keep an error that is being handled
-            raise reworded_error(failed, X)
-        return _with_facts_of_rows(estimator, rows, y, X, sample_weight, groups)
+        rows, labels = _validated(estimator, X, y, finite=groups is not None)
+        options = _options_of_rows(estimator, rows, sample_weight, groups)
+        # No bound is known for several rows that are one record.
+        n_records, bound = rows.shape[0], public_max_row_norm(X)
+        if groups is not None:
+            n_records, bound = int(options["groups"].max()) + 1, None
+            kept = _among_first(options["groups"], options["max_contributions"])
+            if not kept.all():
+                rows, labels = rows[kept], labels[kept]
+                options |= {name: options[name][kept] for name in _OF_ROWS & options.keys()}
+        shape = n_records, rows.shape[1]
+        return TrainingData(rows, labels, None, shape, rows.dtype, bound, options)
     if sample_weight is not None or groups is not None:
         raise TypeError(
             "sample_weight and groups are for arrays or a CSR matrix in memory, not for blocks of "
@@ -248,7 +241,35 @@ def table_of(
             "memory, not blocks of rows."
         )
     validate_data(estimator, source.template, skip_check_array=True)
-    return SourceData(source, X)
+    single = getattr(source.template, "dtype", None) == np.float32
+    return TrainingData(
+        X=None,
+        y=None,
+        source=source,
+        shape=(source.n_samples, source.n_features),
+        dtype=np.dtype(np.float32 if single else np.float64),
+        max_row_norm=public_max_row_norm(source.template),
+    )
+
+
+def _validated(estimator: Any, X: Any, y: Any, *, finite: bool) -> tuple[Any, np.ndarray]:
+    """Return rows as an array or CSR matrix, and labels.
+
+    Estimators that read blocks find NaN by row norms, without another pass over the data. With
+    groups all rows are checked first, as only the first rows of a person are kept.
+    """
+    _check_labels(y)
+    check_no_dates(X)
+    checks = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "order": "C"}
+    checks["ensure_all_finite"] = finite or not estimator._reads_blocks
+    try:
+        # scikit-learn looks for NaN by a sum, whose overflow would warn for some data only.
+        with config_context(assume_finite=False):
+            return validate_data(estimator, X, y, **checks)
+    except (TypeError, ValueError) as error:
+        failed = error
+    # Raised here, as it would keep an error that is being handled.
+    raise reworded_error(failed, X)
 
 
 def _check_labels(y: Any) -> None:
@@ -280,31 +301,34 @@ def check_no_dates(X: Any) -> None:
         )
 
 
-def _with_facts_of_rows(estimator, X, y, given, sample_weight, groups):
-    of_rows, bounds = {}, {}
+def _options_of_rows(estimator: Any, X: Any, sample_weight: Any, groups: Any) -> dict[str, Any]:
+    """Return the weights and groups of rows, each with its public bound."""
+    options: dict[str, Any] = {}
     if sample_weight is not None:
-        weights = _of_each_row("sample_weight", sample_weight, X)
-        numeric = weights.dtype.kind in "biuf"
-        with np.errstate(all="ignore"):  # of what float64 cannot hold
-            weights = weights.astype(np.float64) if numeric else weights
-        if not numeric or not ((weights >= 0) & (weights < np.inf)).all():
-            raise ValueError("sample_weight must hold finite numbers, 0 or above.")
-        if not weights.any():
-            raise ValueError("sample_weight is zero in every row: there is nothing to learn from.")
-        most = check_number("max_weight", estimator.max_weight, above=0, at_most=LARGEST_WEIGHT)
-        of_rows["row_weights"], bounds["max_weight"] = weights, most
+        options["row_weights"] = _checked_weights(sample_weight, X)
+        limits = {"above": 0, "at_most": LARGEST_WEIGHT}
+        options["max_weight"] = check_number("max_weight", estimator.max_weight, **limits)
     if groups is not None:
-        groups = group_numbers(groups, X)
+        options["groups"] = group_numbers(groups, X)
         most = check_whole("max_contributions", estimator.max_contributions)
-        of_rows["groups"], bounds["max_contributions"] = groups, most
-        kept = _among_first(groups, most)
-        if not kept.all():
-            X, y = X[kept], y[kept]
-            of_rows = {name: values[kept] for name, values in of_rows.items()}
-    return Arrays(X, y, given, **of_rows, **bounds)
+        options["max_contributions"] = most
+    return options
 
 
-def _of_each_row(name, values, X):
+def _checked_weights(sample_weight: Any, X: Any) -> np.ndarray:
+    """Return the weight of each row as a float64."""
+    weights = _of_each_row("sample_weight", sample_weight, X)
+    numeric = weights.dtype.kind in "biuf"
+    weights = weights.astype(np.float64) if numeric else weights
+    if not numeric or not ((weights >= 0) & (weights < np.inf)).all():
+        raise ValueError("sample_weight must hold finite numbers, 0 or above.")
+    if not weights.any():
+        raise ValueError("sample_weight is zero in every row: there is nothing to learn from.")
+    return weights
+
+
+def _of_each_row(name: str, values: Any, X: Any) -> np.ndarray:
+    """Return one value for each row, or raise a ValueError."""
     if np.ma.isMaskedArray(values):
         raise ValueError(f"{name} is a masked array, and its mask would be lost; fill it first.")
     shape = np.asarray(values).shape
@@ -338,7 +362,7 @@ def group_numbers(groups: Any, X: Any) -> np.ndarray:
     return numbers
 
 
-def _among_first(groups, most):
+def _among_first(groups: np.ndarray, most: int) -> np.ndarray:
     """Return whether each row is among the first of its group, which alone decides that."""
     order = np.argsort(groups, kind="stable")
     rank = np.empty(len(groups), dtype=np.int64)

@@ -23,7 +23,6 @@ from sklearn.base import BaseEstimator
 from dpglm.checks import check_number
 from dpglm.estimators import defaults
 from dpglm.estimators.adaptive_plan import AdaptivePlan
-from dpglm.estimators.docs import completed
 from dpglm.estimators.plan import PreconditionerReleases, PrivacyPlan, budget_too_small
 from dpglm.estimators.solvers import Coordinates, Whitening
 from dpglm.exceptions import UtilityWarning
@@ -186,31 +185,8 @@ def whiten(
     return plan, replace(space, basis=basis), whitening
 
 
-@dataclass(eq=False, repr=False)
 class Preconditioner(BaseEstimator):
-    """A rule that turns a noisy second moment into a basis; see its two subclasses.
-
-    Parameters
-    ----------
-    budget_fraction : float, default=0.15
-        Fraction of the budget mu^2 spent on the release, above 0 and below 1.
-    damping : float, default=1.0
-        Ridge added to the second moment, in standard deviations of the noise on its diagonal.
-    row_clipping_norm : float, default=None
-        Clipping norm of rows, intercept included, for this release only. It must be public:
-        `Schema.max_row_norm` or prior knowledge, never the largest norm of the data. ``None`` means
-        2. A public ``max_row_norm`` of the estimator takes its place if it is smaller, or so large
-        that elements may exceed 1. If no norm is public, 3 percent of the budget are spent on the
-        units first. A histogram of each of d columns counts elements between powers of two (L2
-        sensitivity sqrt(d), and sqrt(2 d) under ``"replace_one"``). Columns are divided by their
-        largest common size, and a `FullPreconditioner` centers them. If these counts have noise
-        above 5 percent of the records, one histogram of row norms replaces them (L2 sensitivity 1,
-        or sqrt(2)). All columns are then multiplied by one power of two.
-    """
-
-    budget_fraction: float = defaults.MOMENT_FRACTION
-    damping: float = 1.0
-    row_clipping_norm: float | None = None
+    """A rule that turns a noisy second moment into a basis; see its two subclasses."""
 
     # Whether the sums of the squares of the columns are enough. Subclasses define two methods.
     # `moment` builds the moment from the released numbers. `whitened` returns the basis and the
@@ -256,9 +232,18 @@ class Preconditioner(BaseEstimator):
         )
 
 
-@completed
+@dataclass(eq=False, repr=False)
 class DiagonalPreconditioner(Preconditioner):
     """Scale each feature by a noisy estimate of its root mean square.
+
+    Parameters
+    ----------
+    budget_fraction : float, default=0.15
+        Fraction of the budget mu^2 spent on the release, above 0 and below 1.
+    damping : float, default=1.0
+        Ridge added to the second moment, in standard deviations of the noise on its diagonal.
+    row_clipping_norm : float, default=None
+        Clipping norm of rows, as in `FullPreconditioner`; columns are not centered.
 
     Notes
     -----
@@ -280,7 +265,11 @@ class DiagonalPreconditioner(Preconditioner):
     DiagonalPreconditioner(damping=2.0)
     """
 
-    diagonal = True
+    budget_fraction: float = defaults.MOMENT_FRACTION
+    damping: float = 1.0
+    row_clipping_norm: float | None = None
+
+    diagonal: ClassVar[bool] = True
 
     def moment(self, noisy: np.ndarray, n_columns: int) -> np.ndarray:
         return noisy
@@ -297,9 +286,26 @@ class DiagonalPreconditioner(Preconditioner):
         return 1 / np.sqrt(positive + ridge), float(dimension)
 
 
-@completed
+@dataclass(eq=False, repr=False)
 class FullPreconditioner(Preconditioner):
     """Whiten the features by a noisy estimate of their second moment matrix.
+
+    Parameters
+    ----------
+    budget_fraction : float, default=0.15
+        Fraction of the budget mu^2 spent on the release, above 0 and below 1.
+    damping : float, default=1.0
+        Ridge added to the second moment, in standard deviations of the noise on its diagonal.
+    row_clipping_norm : float, default=None
+        Clipping norm of rows, intercept included, for this release only. It must be public:
+        `Schema.max_row_norm` or prior knowledge, never the largest norm of the data. ``None`` means
+        2. A public ``max_row_norm`` of the estimator takes its place if it is smaller, or so large
+        that elements may exceed 1. If no norm is public, 3 percent of the budget are spent on the
+        units first. A histogram of each of d columns counts elements between powers of two (L2
+        sensitivity sqrt(d), and sqrt(2 d) under ``"replace_one"``). Columns are divided by their
+        largest common size, and centered. If these counts have noise above 5 percent of the
+        records, one histogram of row norms replaces them (L2 sensitivity 1, or sqrt(2)). All
+        columns are then multiplied by one power of two.
 
     Notes
     -----
@@ -325,7 +331,11 @@ class FullPreconditioner(Preconditioner):
     FullPreconditioner(row_clipping_norm=1.5)
     """
 
-    diagonal = False
+    budget_fraction: float = defaults.MOMENT_FRACTION
+    damping: float = 1.0
+    row_clipping_norm: float | None = None
+
+    diagonal: ClassVar[bool] = False
 
     def moment(self, noisy: np.ndarray, n_columns: int) -> np.ndarray:
         where, weights = triangle(n_columns)
@@ -383,7 +393,7 @@ def _warn_if_little_is_detected(
         )
     if text:
         text = f"This fit has probably learned little. {text}"
-        warnings.warn(text, UtilityWarning, stacklevel=8)
+        warnings.warn(text, UtilityWarning, stacklevel=7)
 
 
 def unclipped_part(moment: np.ndarray, noise: float) -> float:

@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpglm.checks import check_choice, check_number, is_auto
 from dpglm.estimators.base import Budgeted, PrivateLinearClassifier
-from dpglm.estimators.inputs import as_source, resolved_classes, spelled, table_of
+from dpglm.estimators.inputs import as_source, resolved_classes, spelled, training_data
 from dpglm.estimators.plan import ledger_of
 from dpglm.exceptions import UtilityWarning
 from dpglm.privacy.budget import PrivacyBudget
@@ -481,7 +481,7 @@ def _private_step(estimator: Any) -> tuple[str, Any]:
 
 def _width(model: Any, X: Any, y: Any) -> int:
     """Return how many columns the private estimator is given, all rows checked."""
-    return table_of(_private_step(model)[1], _encoded(model, X, y), y).shape[1]
+    return training_data(_private_step(model)[1], _encoded(model, X, y), y).shape[1]
 
 
 def _encoded(model: Any, X: Any, y: Any) -> Any:
