@@ -301,11 +301,9 @@ def test_the_entry_of_the_registry_has_its_form_and_states_the_total(study, tmp_
 @pytest.mark.parametrize("width", [500, 1200])
 def test_a_browser_shows_it_narrow_and_wide(study, tmp_path, width):
     page = PrivacyReport(study[0], odometer=study[2]).to_html()
-    # Tables do not sort here: the probe needs a button to press.
-    page = page.replace('<th scope="col">', '<th scope="col"><button type="button"></button>')
     seen, console = opened(tmp_path / "r.html", page, f"--window-size={width},2000")
     assert console == [] and not seen["wide"]
-    assert [complete for complete, _ in seen["images"]] == [True]
+    assert len(seen["figures"]) == 1
 
 
 def test_every_test_that_the_page_on_the_hazards_names_is_there():

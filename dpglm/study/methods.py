@@ -38,8 +38,9 @@ class Method:
     container: str = "sparse"
 
     def with_parameters(self, **parameters: Any) -> BaseEstimator:
-        """Return a new estimator with those of the parameters that it has."""
+        """Return a new estimator with those of the parameters that it has, if it is private."""
         known = self.estimator.get_params()
+        known = known if "epsilon" in known else ()
         own = {name: value for name, value in parameters.items() if name in known}
         return clone(self.estimator).set_params(**own)
 

@@ -3,7 +3,6 @@
 import math
 import os
 import platform
-from base64 import b64encode
 from collections.abc import Mapping
 from contextlib import suppress
 from html import escape
@@ -30,25 +29,20 @@ _LEAD = (
 )
 _ON_GUARANTEES = "What each fit said it released, and its cost, at the largest epsilon compared."
 _PACKAGES = ("dpglm", "scikit-learn", "numpy", "scipy", "numba", "matplotlib", "dp-accounting")
-# Ink and grid of a figure.
-_ON_LIGHT = ("#1d2430", "#98a2b3")
-_ON_DARK = ("#e4e7ec", "#667085")
+_INK = "#123456"  # a colour of its own, for which that of the page is put
 
 
-def html_report(
-    results: ComparisonResults, *, title: str = "Comparison of private classifiers"
-) -> str:
+def html_report(results: ComparisonResults) -> str:
     """Return a comparison as an HTML document: figures, tables, guarantees, settings, versions.
 
     Parameters
     ----------
     results : ComparisonResults
-    title : str, default="Comparison of private classifiers"
 
     Returns
     -------
     str
-        One file in light and dark, with everything inside and without scripts.
+        One file, in light or dark as its reader has it, with everything inside and without scripts.
 
     Raises
     ------
@@ -74,7 +68,7 @@ def html_report(
         sections.append(_section("Warnings and failures", f"<ul>{items}</ul>"))
     settings = f"<dl class=facts>\n{facts(_settings(rows))}\n</dl>"
     sections.append(_section("Settings", settings))
-    return page(title, _LEAD, "\n".join(sections))
+    return page("Comparison of private classifiers", _LEAD, "\n".join(sections))
 
 
 def page(title: str, lead: str, body: str) -> str:
@@ -96,14 +90,20 @@ def facts(values: Mapping[str, str]) -> str:
 
 
 def figure(display: Display, alt: str, small: bool = False) -> str:
-    """Return a figure in light and dark, whose numbers the tables below it hold."""
-    return filled(
-        "figure",
-        small=" class=small" if small else "",
-        light=_drawn(display, *_ON_LIGHT),
-        dark=_drawn(display, *_ON_DARK),
-        alt=escape(f"{alt}; the tables below hold the same numbers"),
-    )
+    """Return a figure in the ink of the page, whose numbers the tables below it hold."""
+    plt, image = pyplot(), BytesIO()
+    inked = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
+    clear = ("figure.facecolor", "axes.facecolor", "savefig.facecolor")
+    theme = {**dict.fromkeys(inked, _INK), **dict.fromkeys(clear, "none"), "grid.color": _INK}
+    # Without a date and with fixed identifiers the same results give the same page.
+    with plt.rc_context({**theme, "svg.hashsalt": "dpglm"}):
+        drawn = display.plot().figure_
+        drawn.savefig(image, format="svg", metadata={"Date": None})
+        plt.close(drawn)
+    svg = image.getvalue().decode().partition("<svg")[2].replace(_INK, "currentColor")
+    label = escape(f"{alt}; the tables below hold the same numbers")
+    shape = " class=small" if small else ""
+    return f'<figure{shape} role="img" aria-label="{label}">\n<svg{svg}</figure>'
 
 
 def versions() -> dict[str, str]:
@@ -135,21 +135,6 @@ def _dataset(results: ComparisonResults, name: str) -> str:
     return _section(name, f"{drawn}\n<div class=tables>\n{tables}\n</div>", protocol)
 
 
-def _drawn(display: Display, ink: str, grid: str) -> str:
-    """Return a figure as the address of an SVG image with a transparent background."""
-    plt = pyplot()
-    inked = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
-    clear = ("figure.facecolor", "axes.facecolor", "savefig.facecolor")
-    theme = {**dict.fromkeys(inked, ink), **dict.fromkeys(clear, "none"), "grid.color": grid}
-    # Without a date and with fixed identifiers the same results give the same page.
-    with plt.rc_context({**theme, "svg.hashsalt": "dpglm"}):
-        drawn = display.plot().figure_
-        image = BytesIO()
-        drawn.savefig(image, format="svg", metadata={"Date": None})
-        plt.close(drawn)
-    return f"data:image/svg+xml;base64,{b64encode(image.getvalue()).decode()}"
-
-
 def _guarantee(rows: list[Row]) -> str:
     """Return what the fits of an estimator said of themselves, and its parameters."""
     finite = [row for row in rows if row["guarantee"] and row["epsilon"] < math.inf]
@@ -163,17 +148,11 @@ def _guarantee(rows: list[Row]) -> str:
 
 
 def _settings(rows: list[Row]) -> dict[str, str]:
-    def distinct(name: str, form: str = "") -> str:
-        values = sorted({row[name] for row in rows} - {None})
-        return ", ".join(format(value, form) for value in values)
-
+    """Return what a repetition needs that the tables do not say."""
+    seeds = sorted({row["seed"] for row in rows} - {None})
     python = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
-    settings = {
-        "epsilon": distinct("epsilon", "g"),
-        "delta": distinct("delta", "g"),
-        "folds": distinct("n_splits"),
-        "repeats": distinct("n_repeats"),
-        "seed": distinct("seed") or "none: the noise was fresh",
+    return {
+        "seed": ", ".join(map(str, seeds)) or "none: the noise was fresh",
         "Python": f"{python}, {os.cpu_count()} processors",
+        **versions(),
     }
-    return settings | versions()
