@@ -21,8 +21,8 @@ from dpglm.estimators.plan import PrivacyPlan, gradient_event
 from dpglm.losses import Logistic
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.calibration import calibrated_multipliers, crossing, longest_run
-from dpglm.privacy.events import sampled_event
-from dpglm.privacy.gaussian import GaussianEvent, gdp_epsilon, gdp_mu
+from dpglm.privacy.events import GaussianEvent, SampledGaussianEvent, sampling_under
+from dpglm.privacy.gaussian import gdp_epsilon, gdp_mu
 from dpglm.privacy.ledger import PrivacyLedger
 from dpglm.privacy.noise import seeded_noise
 
@@ -101,8 +101,9 @@ class PrivacyCalculator:
         self._check(epsilon=epsilon, delta=delta, n_iter=n_iter, sampling_rate=sampling_rate)
         if sampling_rate == 1:
             return math.sqrt(n_iter) / PrivacyBudget(epsilon, delta).mu
-        target, kind = (epsilon, delta), sampled_event(self.neighboring_relation)
-        return float(calibrated_multipliers(np.ones(n_iter), sampling_rate, *target, kind=kind)[0])
+        sampling = sampling_under(self.neighboring_relation)
+        run, target = (np.ones(n_iter), sampling_rate), (epsilon, delta)
+        return float(calibrated_multipliers(*run, *target, sampling=sampling)[0])
 
     def max_iter(
         self, *, epsilon: float, delta: float, noise_multiplier: float, sampling_rate: float = 1.0
@@ -118,8 +119,8 @@ class PrivacyCalculator:
             return self._ledger(noise_multiplier, n_iter, sampling_rate, delta).epsilon()
 
         # The central limit theorem gives a close first guess.
-        kind = sampled_event(self.neighboring_relation)
-        variance = kind(sampling_rate, noise_multiplier).loss_variance
+        sampling = sampling_under(self.neighboring_relation)
+        variance = SampledGaussianEvent(sampling_rate, noise_multiplier, sampling).loss_variance
         return longest_run(cost, epsilon, max(mu**2 / variance, 1.0))
 
     def sampling_rate(
@@ -147,8 +148,8 @@ class PrivacyCalculator:
         self, noise_multiplier: float, n_iter: int, sampling_rate: float, delta: float
     ) -> PrivacyLedger:
         self._check(noise_multiplier=noise_multiplier, n_iter=n_iter, sampling_rate=sampling_rate)
-        kind = sampled_event(self.neighboring_relation)
-        event = gradient_event(float(noise_multiplier), float(sampling_rate), kind)
+        sampling = sampling_under(self.neighboring_relation)
+        event = gradient_event(float(noise_multiplier), float(sampling_rate), sampling)
         return PrivacyLedger(((event, int(n_iter)),), self.neighboring_relation, float(delta))
 
     def _check(self, **numbers: float) -> None:

@@ -15,8 +15,11 @@ _LIMITS = {
 
 
 def is_number(value: object) -> bool:
-    """Return whether a value is a real number: no boolean, and not NaN."""
-    return isinstance(value, Real) and not isinstance(value, bool) and not math.isnan(value)
+    """Return whether a value is a real number: no boolean, not NaN, and a float can hold it."""
+    try:
+        return isinstance(value, Real) and not isinstance(value, bool) and not math.isnan(value)
+    except OverflowError:
+        return False
 
 
 def is_auto(value: Any) -> bool:
@@ -26,12 +29,13 @@ def is_auto(value: Any) -> bool:
 
 def check_number(name: str, value: Any, *, advice: str = "", **limits: float) -> float:
     """Return a number as a float, within limits: `above`, `at_least`, `below`, `at_most`."""
-    within = is_number(value) and all(_LIMITS[kind][1](value, x) for kind, x in limits.items())
-    if not within:
+    # As a float, since a limit may overflow in a shorter type.
+    number = float(value) if is_number(value) else math.nan
+    if not all(_LIMITS[kind][1](number, limit) for kind, limit in limits.items()):
         rule = " and ".join(f"{_LIMITS[kind][0]} {x:g}" for kind, x in limits.items())
         rule = rule.replace("below inf", "finite")
         raise ValueError(f"{name}={value!r} must be a number {rule}{advice and f'; {advice}'}.")
-    return float(value)
+    return number
 
 
 def check_whole(name: str, value: Any, *, at_least: int = 1, at_most: int | None = None) -> int:

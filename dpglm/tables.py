@@ -22,5 +22,10 @@ def html_table(rows: Iterable[Sequence[str]], caption: str = "") -> str:
     return f"<table>{title}<thead>{lines[0]}</thead><tbody>{''.join(lines[1:])}</tbody></table>"
 
 
+def cell(value: str | float) -> str:
+    """Return the text of a number, or the string itself."""
+    return value if isinstance(value, str) else f"{value:.6g}"
+
+
 def _html_row(tag: str, row: Sequence[str]) -> str:
-    return f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in row)}</tr>"
+    return f"<tr>{''.join(f'<{tag}>{escape(text)}</{tag}>' for text in row)}</tr>"

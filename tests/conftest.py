@@ -85,8 +85,8 @@ def draws(monkeypatch):
         monkeypatch.setattr(module, name, sampler)
 
     note(vaults, "rounded_gaussian", "gaussian")
-    note(selection, "uniform_below", "selection")
-    note(selection, "rounded_laplace", "laplace_selection")
+    note(selection, "uniform_below", "choice")
+    note(selection, "rounded_laplace", "choice")
     return drawn
 
 

@@ -37,9 +37,8 @@ from dpglm.losses import Logistic
 from dpglm.privacy import selection
 from dpglm.privacy import vault as vaults
 from dpglm.privacy.budget import PrivacyBudget
-from dpglm.privacy.events import SelectionEvent
-from dpglm.privacy.gaussian import PoissonSampledEvent, gdp_epsilon
-from dpglm.privacy.ledger import composed_mu, run_lengths
+from dpglm.privacy.events import ChoiceEvent, SampledGaussianEvent, composed_mu, run_lengths
+from dpglm.privacy.gaussian import gdp_epsilon
 from dpglm.privacy.noise import entropy_source
 from dpglm.privacy.odometer import JointCharge
 from dpglm.privacy.vault import MAGNITUDE_POWERS, Vault
@@ -505,7 +504,7 @@ def settings_are_chosen_by_the_law_that_is_charged(relation="zero_out"):
     """Of three models that are right on 20, 30 and 40 records."""
     labels, epsilon = np.repeat([0, 1, 2], [20, 30, 40]), 0.2
     moves = 2 if relation == "replace_one" else 1
-    budget, event = PrivacyBudget(1.0, DELTA, relation), SelectionEvent(epsilon)
+    budget, event = PrivacyBudget(1.0, DELTA, relation), ChoiceEvent(epsilon)
     models, entropy = [Constant(label) for label in range(3)], entropy_source()
     rows = LabelledRows(np.zeros((90, 1)), labels)
     vaults = (SearchVault(rows, [(event, 1)], budget, entropy) for _ in range(N_FITS))
@@ -538,7 +537,7 @@ def sampled_sums_stay_on_their_grid():
     """Whatever multiplies a released sum by a private number takes it off the grid."""
     rows = Objective(np.zeros((101, 20)), np.ones(101), Logistic(), fit_intercept=False)
     budget = PrivacyBudget(math.inf, 1e-6)
-    vault = Vault(rows, [(PoissonSampledEvent(0.5, 2.0), 1)], budget, entropy_source())
+    vault = Vault(rows, [(SampledGaussianEvent(0.5, 2.0), 1)], budget, entropy_source())
     noisy = vault.gradient_sum(np.zeros(20), 1.0, 2.0, 0.5)
     return bool((noisy % vaults.grid_spacing(2.0) == 0).all())
 

@@ -71,13 +71,13 @@ class Recorder(Objective):
 
 def with_costs(plan, capacity, gradient_cost, selection_cost, **changes):
     """A plan whose filter admits that much."""
-    unit, choice = ACCOUNTANTS[plan.accountant], SELECTIONS[plan.selection].event_type
+    unit = ACCOUNTANTS[plan.accountant]
     return replace(
         plan,
         capacity=capacity,
         gradient_cost=gradient_cost,
         selection_cost=selection_cost,
-        selection_epsilon=unit.selection_epsilon(choice, selection_cost),
+        selection_epsilon=unit.selection_epsilon(selection_cost, plan.selection),
         ledger=replace(plan.ledger, events=((unit.event(capacity), 1),)),
         **changes,
     )

@@ -6,8 +6,7 @@ from scipy.optimize import minimize_scalar
 from scipy.stats import norm
 
 from dpglm.privacy.attacks import attack_power, attack_success, posterior
-from dpglm.privacy.events import FilterEvent, SelectionEvent
-from dpglm.privacy.gaussian import GaussianEvent, PoissonSampledEvent
+from dpglm.privacy.events import ChoiceEvent, FilterEvent, GaussianEvent, SampledGaussianEvent
 from dpglm.privacy.ledger import PrivacyLedger
 
 PRIORS = 0.5, 0.1, 0.01, 0.9
@@ -60,12 +59,12 @@ def test_a_simulated_attack_does_as_well_as_is_stated_and_no_better():
 
 def test_without_a_gaussian_trade_off_the_bounds_of_all_epsilons_are_used():
     pytest.importorskip("dp_accounting")
-    sampled = ledger(*[PoissonSampledEvent(1.0, 8.0)] * 16)  # all records: a Gaussian of mu = 1/2
+    sampled = ledger(*[SampledGaussianEvent(1.0, 8.0)] * 16)  # all records: a Gaussian of mu = 1/2
     assert attack_success(sampled) == pytest.approx(norm.cdf(0.25), abs=1e-4)
     for rate in RATES:
         exact = norm.sf(norm.isf(rate) - 0.5)
         assert exact <= attack_power(sampled, rate) < 1.02 * exact + 1e-3
-    thinned = ledger(*[PoissonSampledEvent(0.1, 8.0)] * 16)
+    thinned = ledger(*[SampledGaussianEvent(0.1, 8.0)] * 16)
     assert attack_power(thinned, 0.01) < attack_power(sampled, 0.01)
 
 
@@ -73,7 +72,7 @@ def test_no_noise_protects_from_nobody_and_no_number_beyond_0_and_1_is_taken():
     bare = ledger(GaussianEvent(0.0))
     assert attack_success(bare, 0.1) == attack_power(bare, 0.01) == 1.0
     assert attack_success(ledger(FilterEvent(mu=0.5))) == pytest.approx(norm.cdf(0.25), rel=1e-12)
-    assert 0.01 < attack_power(ledger(SelectionEvent(1.0)), 0.01) < 0.05
+    assert 0.01 < attack_power(ledger(ChoiceEvent(1.0)), 0.01) < 0.05
     for value in (0.0, 1.0, -0.5, np.nan):
         with pytest.raises(ValueError, match="must be a number above 0 and below 1"):
             attack_success(bare, value)

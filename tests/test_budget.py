@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from dpglm.exceptions import BudgetExceededError
 from dpglm.privacy.budget import PrivacyBudget
-from dpglm.privacy.events import zcdp_epsilon
-from dpglm.privacy.gaussian import GaussianEvent, PoissonSampledEvent, gdp_epsilon
+from dpglm.privacy.events import GaussianEvent, SampledGaussianEvent, zcdp_epsilon
+from dpglm.privacy.gaussian import gdp_epsilon
 from dpglm.privacy.vault import PlannedReleases, PrivacyFilter
 
 
@@ -135,7 +135,7 @@ def test_planned_releases_are_admitted_once_each_and_in_order():
 
 @pytest.mark.parametrize(
     "events",
-    [(QUIET,), (LOUD, LOUD), (LOUD, QUIET, LOUD), (ALMOST,), (PoissonSampledEvent(1.0, 1.0),)],
+    [(QUIET,), (LOUD, LOUD), (LOUD, QUIET, LOUD), (ALMOST,), (SampledGaussianEvent(1.0, 1.0),)],
 )
 def test_what_was_not_planned_is_refused_and_so_is_everything_after_it(events):
     allowance = PlannedReleases([(LOUD, 1), (QUIET, 2)])

@@ -13,8 +13,7 @@ from scipy.special import expit
 
 from dpglm import DPAGDClassifier, DPLinearSVM, DPLogisticRegression
 from dpglm.calculator import PrivacyCalculator, expected_accuracy
-from dpglm.privacy.events import PoissonSampledReplaceOneEvent
-from dpglm.privacy.gaussian import PoissonSampledEvent
+from dpglm.privacy.events import SampledGaussianEvent
 from dpglm.privacy.ledger import PrivacyLedger
 from dpglm.schedules import (
     ConvexStep,
@@ -47,7 +46,7 @@ def without(run, name):
 @pytest.mark.parametrize("run", SAMPLED)
 def test_epsilon_is_that_of_a_ledger_of_the_run(run):
     """Which dp-accounting confirms."""
-    event = PoissonSampledEvent(run["sampling_rate"], run["noise_multiplier"])
+    event = SampledGaussianEvent(run["sampling_rate"], run["noise_multiplier"])
     ledger = PrivacyLedger.from_events([event] * run["n_iter"], reporting_delta=run["delta"])
     assert CALCULATOR.epsilon(**run) == pytest.approx(ledger.epsilon(), rel=1e-12)
 
@@ -118,7 +117,9 @@ def test_the_relation_decides_on_sampling_alone():
     ledger = PrivacyLedger(
         (
             (
-                PoissonSampledReplaceOneEvent(run["sampling_rate"], run["noise_multiplier"]),
+                SampledGaussianEvent(
+                    run["sampling_rate"], run["noise_multiplier"], "poisson_replace_one"
+                ),
                 run["n_iter"],
             ),
         ),
@@ -140,7 +141,7 @@ GOOD = {**without(SAMPLED[0], "sampling_rate"), "epsilon": 1.0, "sampling_rate":
         ("epsilon", "a number above 0 and finite", [0.0, math.inf, "1"]),
         ("delta", "above 0 and below 1", [0.0, 1.0, math.nan]),
         ("noise_multiplier", "a number above 0 and finite", [0.0, True]),
-        ("noise_multiplier", "from 1e-100 to 1e100", [1e200]),
+        ("noise_multiplier", "of at least 1e-100 and at most 1e.100", [1e200]),
         ("n_iter", "a whole number, 1 or more", [0, 1.5, True]),
         ("sampling_rate", "above 0 and at most 1", [0.0, 1.1]),
     ],

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from dpglm import DiagonalPreconditioner, DPLogisticRegression
 from dpglm.privacy import calibration
 from dpglm.privacy.calibration import MOST_LEVELS, calibrated_multipliers, coarsened
-from dpglm.privacy.gaussian import GaussianEvent, PoissonSampledEvent, gdp_epsilon
-from dpglm.privacy.ledger import PrivacyLedger, composed_delta, composed_epsilon
+from dpglm.privacy.composition import composed_delta, composed_epsilon
+from dpglm.privacy.events import GaussianEvent, SampledGaussianEvent
+from dpglm.privacy.gaussian import gdp_epsilon
+from dpglm.privacy.ledger import PrivacyLedger
 from dpglm.schedules import ExponentialDecay, Schedule
 
 X, Y = np.random.default_rng(0).normal(size=(200, 3)), np.arange(200) % 2
@@ -26,7 +28,7 @@ def ledger_of(*runs, delta=1e-6):
 @pytest.mark.slow
 def test_epsilon_matches_the_vectors(vectors):
     for row in vectors("sampling", "poisson_gaussian_pld"):
-        ledger = ledger_of((PoissonSampledEvent(row["q"], row["sigma"]), row["T"]))
+        ledger = ledger_of((SampledGaussianEvent(row["q"], row["sigma"]), row["T"]))
         assert ledger.epsilon(row["delta"]) == pytest.approx(row["eps"], rel=row["rtol"])
         assert ledger.delta(row["eps"]) == pytest.approx(row["delta"], rel=20 * row["rtol"])
 
@@ -68,8 +70,8 @@ def test_what_was_calibrated_is_not_calibrated_again(monkeypatch):
 def test_calibration_finds_the_least_noise(rate, epsilon, delta):
     """Though the search begins with too much: in the first case it costs nothing at all."""
     (z,) = calibrated_multipliers(np.ones(1), rate, epsilon, delta)
-    spent = composed_epsilon([(PoissonSampledEvent(rate, z), 1)], delta)
-    less = composed_epsilon([(PoissonSampledEvent(rate, 0.998 * z), 1)], delta)
+    spent = composed_epsilon([(SampledGaussianEvent(rate, z), 1)], delta)
+    less = composed_epsilon([(SampledGaussianEvent(rate, 0.998 * z), 1)], delta)
     assert spent <= epsilon < less
 
 
@@ -100,7 +102,7 @@ def test_what_is_released_first_is_paid_from_the_same_budget():
     alone = calibrated_multipliers(np.ones(100), 0.1, 1.0, 1e-6)
     after = calibrated_multipliers(np.ones(100), 0.1, 1.0, 1e-6, [first])
     assert (after > alone).all()
-    events = [(first, 1), (PoissonSampledEvent(0.1, float(after[0])), 100)]
+    events = [(first, 1), (SampledGaussianEvent(0.1, float(after[0])), 100)]
     assert 0.999 <= composed_epsilon(events, 1e-6) <= 1.0
     enough = 1.2 * composed_epsilon([(first, 1)], 1e-6)
     assert np.isfinite(calibrated_multipliers(np.ones(10), 0.1, enough, 1e-6, [first])).all()
@@ -110,7 +112,7 @@ def test_what_is_released_first_is_paid_from_the_same_budget():
 
 def test_epsilon_two_neighbours_apart_is_found_where_numerical_errors_hide_it_later():
     """The computed delta never falls below the errors, and the factor grows."""
-    events, delta = [(PoissonSampledEvent(1e-3, 20.0), 10_000)], 1e-11
+    events, delta = [(SampledGaussianEvent(1e-3, 20.0), 10_000)], 1e-11
     half = composed_epsilon(events, delta, 2) / 2
     assert (1 + math.exp(half)) * composed_delta(events, half) <= delta
     assert (1 + math.exp(1.0)) * composed_delta(events, 1.0) > delta
@@ -119,7 +121,7 @@ def test_epsilon_two_neighbours_apart_is_found_where_numerical_errors_hide_it_la
 @pytest.mark.parametrize("noise_multiplier", [1e-95, 1e-3, 0.3])
 @pytest.mark.parametrize("count", [1, 10**12])
 def test_noise_too_small_to_matter_is_still_a_number(noise_multiplier, count):
-    event = PoissonSampledEvent(0.01, noise_multiplier)
+    event = SampledGaussianEvent(0.01, noise_multiplier)
     epsilon = composed_epsilon([(event, count)], 1e-6)
     full = composed_epsilon([(GaussianEvent(noise_multiplier), count)], 1e-6)
     assert 1.0 < epsilon <= full * 1.01
@@ -127,14 +129,14 @@ def test_noise_too_small_to_matter_is_still_a_number(noise_multiplier, count):
 
 
 def test_the_order_of_events_changes_nothing():
-    runs = [(PoissonSampledEvent(0.1, z), n) for z, n in ((3.0, 5), (4.0, 7), (3.0, 6))]
-    merged = [(PoissonSampledEvent(0.1, z), n) for z, n in ((3.0, 11), (4.0, 7))]
+    runs = [(SampledGaussianEvent(0.1, z), n) for z, n in ((3.0, 5), (4.0, 7), (3.0, 6))]
+    merged = [(SampledGaussianEvent(0.1, z), n) for z, n in ((3.0, 11), (4.0, 7))]
     epsilons = {composed_epsilon(events, 1e-6) for events in (runs, runs[::-1], merged)}
     assert len(epsilons) == 1
 
 
 def test_no_trade_off_is_claimed_for_samples():
-    ledger = ledger_of((PoissonSampledEvent(0.1, 3.0), 5))
+    ledger = ledger_of((SampledGaussianEvent(0.1, 3.0), 5))
     with pytest.raises(ValueError, match="mu is undefined"):
         ledger.mu()
     with pytest.raises(ValueError, match="rho is undefined"):
@@ -148,7 +150,7 @@ def test_no_trade_off_is_claimed_for_samples():
 def test_rounding_errors_of_the_composition_are_paid_for(n_iter, delta):
     """At rate 1 the exact epsilon is known; the Fourier transforms alone fall below it."""
     z = 0.3 * math.sqrt(n_iter)
-    composed = composed_epsilon([(PoissonSampledEvent(1.0, z), n_iter)], delta)
+    composed = composed_epsilon([(SampledGaussianEvent(1.0, z), n_iter)], delta)
     assert composed >= gdp_epsilon(math.sqrt(n_iter) / z, delta) * (1 - 1e-9)
 
 
@@ -186,7 +188,7 @@ def test_a_schedule_cannot_change_what_it_was_told(parameter, preconditioner, sa
 
 def test_the_rate_is_the_number_that_is_charged():
     for rate in (np.float32(0.3), Fraction(3, 10)):
-        event = PoissonSampledEvent(rate, 3.0)
+        event = SampledGaussianEvent(rate, 3.0)
         assert type(event.sampling_rate) is float and event.sampling_rate == float(rate)
     ledger = DPLogisticRegression(sampling_rate=rate, max_iter=5).plan(1000, 5).ledger
     assert PrivacyLedger.from_dict(json.loads(json.dumps(ledger.to_dict()))) == ledger

@@ -40,6 +40,8 @@ def test_limits_are_kept(kind):
 
 
 def test_a_rule_is_one_sentence():
+    with pytest.raises(ValueError, match=r"^x=1000.* must be a number above 0.$"):
+        check_number("x", 10**400, above=0)
     with pytest.raises(ValueError, match=r"^x=inf must be a number above 0 and finite.$"):
         check_number("x", math.inf, above=0, below=math.inf)
     with pytest.raises(ValueError, match=r"^n=9 must be a whole number from 2 to 8.$"):

@@ -13,19 +13,13 @@ from scipy.special import erf, erfinv
 
 from dpglm.privacy.events import (
     FilterEvent,
+    GaussianEvent,
     bun_steinke_rho,
     zcdp_delta,
     zcdp_epsilon,
     zcdp_rho,
 )
-from dpglm.privacy.gaussian import (
-    GaussianEvent,
-    composed_gdp_delta,
-    gdp_delta,
-    gdp_epsilon,
-    gdp_log_delta,
-    gdp_mu,
-)
+from dpglm.privacy.gaussian import composed_gdp_delta, gdp_delta, gdp_epsilon, gdp_log_delta, gdp_mu
 
 INF = math.inf
 epsilons = st.floats(-9, 1.6).map(lambda x: 10.0**x) | st.just(0.0)

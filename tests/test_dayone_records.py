@@ -22,7 +22,7 @@ from dpglm import DPLogisticRegression, Schema, seeded_noise
 from dpglm.audit.recorder import largest_ratio
 from dpglm.exceptions import BudgetExceededError, PrivacyWarning
 from dpglm.privacy.budget import PrivacyBudget
-from dpglm.privacy.gaussian import GaussianEvent
+from dpglm.privacy.events import GaussianEvent
 from dpglm.privacy.noise import entropy_source
 from dpglm.privacy.vault import Vault
 from dpglm.schema import CategoricalColumn, Target

@@ -9,26 +9,19 @@ from dataclasses import replace
 import pytest
 from dp_accounting.pld import PLDAccountant
 
+from dpglm.privacy.composition import composed_delta, composed_epsilon, composed_pld
 from dpglm.privacy.events import (
+    ChoiceEvent,
     FilterEvent,
-    LaplaceSelectionEvent,
+    GaussianEvent,
     ObjectivePerturbationEvent,
-    PermuteAndFlipEvent,
-    PoissonSampledReplaceOneEvent,
+    ParallelEvent,
     PureEvent,
-    SampledWithoutReplacementEvent,
-    SelectionEvent,
+    SampledGaussianEvent,
     zcdp_epsilon,
 )
-from dpglm.privacy.gaussian import GaussianEvent, PoissonSampledEvent, gdp_delta, gdp_epsilon
-from dpglm.privacy.ledger import (
-    ParallelEvent,
-    PrivacyLedger,
-    composed_delta,
-    composed_epsilon,
-    composed_pld,
-    rounded_up,
-)
+from dpglm.privacy.gaussian import gdp_delta, gdp_epsilon
+from dpglm.privacy.ledger import PrivacyLedger, rounded_up
 
 DELTA = 1e-6
 SOME = [GaussianEvent(20.0)] * 3 + [GaussianEvent(30.0)] * 2
@@ -88,7 +81,7 @@ def test_parts_that_share_no_record_cost_what_the_dearest_does():
 @pytest.mark.slow
 def test_of_parts_without_a_mu_each_record_is_in_one():
     """The profile is the largest of all, at each epsilon that of another part."""
-    sampled = ledger_of([PoissonSampledEvent(0.02, 1.0)] * 10)
+    sampled = ledger_of([SampledGaussianEvent(0.02, 1.0)] * 10)
     gauss = ledger_of([GaussianEvent(5.0)])
     after = ledger_of([GaussianEvent(10.0)])
     both = PrivacyLedger.parallel(sampled, gauss) + after
@@ -113,7 +106,7 @@ def test_of_parts_without_a_mu_each_record_is_in_one():
 
 
 def test_parts_are_refused_as_their_sum_is():
-    sampled = [PoissonSampledEvent(0.01, 1.0)]
+    sampled = [SampledGaussianEvent(0.01, 1.0)]
     for event in (ParallelEvent([[(sampled[0], 1)]]), *sampled):
         with pytest.raises(ValueError, match="not under 'replace_one'"):
             ledger_of([event], neighboring_relation="replace_one")
@@ -229,7 +222,7 @@ def test_ledger_is_a_value():
             {"events": [{"kind": "filter", "count": 2**53 + 1, "mu": 1.0}]},
             "from 1 to 9007199254740992",
         ),
-        ({"events": [{"kind": "selection", "count": 1, "epsilon": 10**400}]}, "must be a number"),
+        ({"events": [{"kind": "choice", "count": 1, "epsilon": 10**400}]}, "must be a number"),
         ({"events": [{"kind": "filter", "count": 1, "mu": "1"}]}, "mu='1' must be a number"),
         ({"events": 3}, "not a ledger"),
         ({"neighboring_relation": "swap"}, "'swap' is unknown"),
@@ -240,7 +233,10 @@ def test_ledger_is_a_value():
         ({"assumptions": [1]}, "list of strings"),
         ({"seeded": "false"}, "seeded must be true or false"),
         ({"events": [{"kind": "gaussian", "count": 1, "noise_multiplier": True}]}, "=True must"),
-        ({"events": [{"kind": "gaussian", "count": 1, "noise_multiplier": 10**400}]}, "must be"),
+        (
+            {"events": [{"kind": "gaussian", "count": 1, "noise_multiplier": 10**400}]},
+            "must be a number",
+        ),
     ],
 )
 def test_malformed_dictionaries_are_refused(change, message):
@@ -280,7 +276,7 @@ def test_html_lists_the_releases_and_escapes_text():
 
 def test_no_noise_costs_everything_and_no_release_nothing():
     assert ledger_of([GaussianEvent(0.0)]).mu() == math.inf
-    for event in (GaussianEvent(0.0), PoissonSampledEvent(0.5, 0.0)):
+    for event in (GaussianEvent(0.0), SampledGaussianEvent(0.5, 0.0)):
         assert ledger_of([event]).epsilon() == math.inf and ledger_of([event]).delta(5.0) == 1.0
     assert ledger_of([]).mu() == 0.0 and ledger_of([]).epsilon() == 0.0
 
@@ -320,7 +316,7 @@ def test_a_noise_multiplier_may_be_anything_that_does_not_overflow(noise_multipl
             GaussianEvent(bad)
 
 
-@pytest.mark.parametrize("event_type", [SelectionEvent, LaplaceSelectionEvent, PermuteAndFlipEvent])
+@pytest.mark.parametrize("event_type", [ChoiceEvent, PureEvent])
 @pytest.mark.parametrize("epsilon", [0.0, -0.5, math.nan])
 def test_a_selection_has_an_epsilon_above_0(event_type, epsilon):
     with pytest.raises(ValueError, match="must be a number above 0"):
@@ -330,23 +326,25 @@ def test_a_selection_has_an_epsilon_above_0(event_type, epsilon):
 
 @pytest.mark.parametrize("rate", [1e-9, 0.5, 1])
 def test_a_sampling_rate_is_a_number_from_1e_9_to_1(rate):
-    assert PoissonSampledEvent(rate, 1.0).sampling_rate == rate
+    assert SampledGaussianEvent(rate, 1.0).sampling_rate == rate
     for bad in (0.0, -0.5, 0.99e-9, 1.0 + 1e-12, math.nan, True, "0.1", None):
         with pytest.raises(ValueError, match="sampling_rate="):
-            PoissonSampledEvent(bad, 1.0)
+            SampledGaussianEvent(bad, 1.0)
     with pytest.raises(ValueError, match="noise_multiplier="):
-        PoissonSampledEvent(rate, -1.0)
+        SampledGaussianEvent(rate, -1.0)
 
 
 @pytest.mark.parametrize("relation", ["zero_out", "add_or_remove_one"])
 def test_samples_hide_a_record_that_appears_but_not_one_that_changes(relation):
-    sampled = [PoissonSampledEvent(0.1, 3.0)]
+    sampled = [SampledGaussianEvent(0.1, 3.0)]
     assert ledger_of(sampled, neighboring_relation=relation).n_releases == 1
-    with pytest.raises(ValueError, match="poisson_sampled' is accounted for under zero_out and"):
+    with pytest.raises(
+        ValueError, match="accounted for under zero_out and add_or_remove_one, not under"
+    ):
         ledger_of(sampled, neighboring_relation="replace_one")
     for event in (
-        PoissonSampledReplaceOneEvent(0.1, 3.0),
-        SampledWithoutReplacementEvent(0.1, 3.0),
+        SampledGaussianEvent(0.1, 3.0, "poisson_replace_one"),
+        SampledGaussianEvent(0.1, 3.0, "without_replacement"),
     ):
         replaced = ledger_of([event], neighboring_relation="replace_one")
         assert "1 of them from random batches" in str(replaced)
@@ -364,13 +362,13 @@ def test_numerical_composition_is_hardly_above_the_exact_cost(noise_multiplier, 
 
 def test_a_delta_is_never_above_1():
     """Where the distributions leave nothing, and the allowance for rounding comes on top."""
-    assert 0.999 < composed_delta([(PoissonSampledEvent(1.0, 0.5), 100)], 0.0) <= 1.0
-    hopeless = [(PoissonSampledEvent(0.1, 3.0), 1), (FilterEvent(rho=50.0), 1)]
+    assert 0.999 < composed_delta([(SampledGaussianEvent(1.0, 0.5), 100)], 0.0) <= 1.0
+    hopeless = [(SampledGaussianEvent(0.1, 3.0), 1), (FilterEvent(rho=50.0), 1)]
     assert 0.9 < composed_delta(hopeless, 1e-3) <= 1.0
 
 
 def test_the_delta_of_distributions_and_concentrated_privacy_is_the_least_that_suffices():
-    mixed = [(PoissonSampledEvent(0.1, 1.0), 20), (FilterEvent(rho=0.02), 1)]
+    mixed = [(SampledGaussianEvent(0.1, 1.0), 20), (FilterEvent(rho=0.02), 1)]
     delta = composed_delta(mixed, 1.5)
     assert composed_epsilon(mixed, delta) <= 1.5 < composed_epsilon(mixed, delta * (1 - 1e-4))
     halves = [composed_epsilon([run], DELTA / 2) for run in mixed]
@@ -388,7 +386,7 @@ def test_two_neighbours_apart_the_cost_follows_from_the_delta_of_one():
 
 
 def test_what_delta_covers_costs_nothing_two_neighbours_apart_either():
-    rare = [(PoissonSampledEvent(1e-3, 50.0), 1)]
+    rare = [(SampledGaussianEvent(1e-3, 50.0), 1)]
     free = 2 * composed_delta(rare, 0.0)
     assert composed_epsilon(rare, 1.01 * free, 2) == 0.0 < composed_epsilon(rare, 0.99 * free, 2)
     hopeless = [ObjectivePerturbationEvent(0.005, 0.1)]
@@ -398,9 +396,9 @@ def test_what_delta_covers_costs_nothing_two_neighbours_apart_either():
 
 KINDS = {
     "gaussian": GaussianEvent(40.0),
-    "batches": PoissonSampledEvent(0.1, 8.0),
+    "batches": SampledGaussianEvent(0.1, 8.0),
     "tilt": ObjectivePerturbationEvent(8.0, 0.02),
-    "choice": SelectionEvent(0.05),
+    "choice": ChoiceEvent(0.05),
 }
 
 

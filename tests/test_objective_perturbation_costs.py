@@ -10,14 +10,8 @@ from scipy.special import expit, ndtr
 from scipy.stats import norm
 
 from dpglm.baselines.objective_perturbation import curvature_ratio, jacobian_offset
-from dpglm.privacy.events import ObjectivePerturbationEvent
-from dpglm.privacy.gaussian import (
-    NEIGHBORING_RELATIONS,
-    GaussianEvent,
-    gdp_delta,
-    gdp_epsilon,
-    gdp_mu,
-)
+from dpglm.privacy.events import GaussianEvent, ObjectivePerturbationEvent
+from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS, gdp_delta, gdp_epsilon, gdp_mu
 from dpglm.privacy.ledger import PrivacyLedger
 
 

@@ -44,8 +44,14 @@ from dpglm import (
 )
 from dpglm.datasets import fetch_adult
 from dpglm.privacy import odometer as odometer_module
-from dpglm.privacy.events import FilterEvent, ObjectivePerturbationEvent, PureEvent
-from dpglm.privacy.gaussian import GaussianEvent, PoissonSampledEvent, gdp_epsilon, gdp_mu
+from dpglm.privacy.events import (
+    FilterEvent,
+    GaussianEvent,
+    ObjectivePerturbationEvent,
+    PureEvent,
+    SampledGaussianEvent,
+)
+from dpglm.privacy.gaussian import gdp_epsilon, gdp_mu
 from dpglm.privacy.odometer import charge_jointly, public_parameters
 from dpglm.privacy.vault import GaussianSum
 from dpglm.schedules import ExponentialDecay
@@ -390,7 +396,7 @@ def test_a_rival_that_is_chosen_by_the_first_result_breaks_the_sum_and_is_refuse
     pytest.importorskip("dp_accounting")
     first, rivals = gaussian(1.0), []
     # The multipliers are those that bring the sum to 1.5.
-    for event in (GaussianEvent(3.99857), PoissonSampledEvent(1e-3, 0.478367)):
+    for event in (GaussianEvent(3.99857), SampledGaussianEvent(1e-3, 0.478367)):
         rivals.append(ledger_of(event))
         fixed = PrivacyOdometer(path.with_name(event.kind), epsilon=1.5, adaptive=False)
         for ledger in (first, rivals[-1]):
@@ -446,7 +452,7 @@ def test_the_refusal_of_a_pure_release_says_how_it_counts_and_which_one_fits(ada
 
 def test_mini_batches_count_as_full_batches_where_settings_may_follow_from_results(path):
     odometer = PrivacyOdometer(path, epsilon=50.0)
-    odometer.charge(ledger_of(*[PoissonSampledEvent(0.01, 2.0)] * 9))
+    odometer.charge(ledger_of(*[SampledGaussianEvent(0.01, 2.0)] * 9))
     assert odometer.used() == pytest.approx(gdp_epsilon(1.5, 1e-6))
     assert odometer.total.epsilon(1e-6) < 1
 

@@ -30,7 +30,8 @@ from dpglm.baselines.perturbation import (
 from dpglm.baselines.records import PenalizedLoss, joint_lipschitz, rounding_error
 from dpglm.datasets import make_census
 from dpglm.losses import Logistic, SmoothedHinge, Softmax
-from dpglm.privacy.gaussian import GaussianEvent, gdp_epsilon, gdp_mu
+from dpglm.privacy.events import GaussianEvent
+from dpglm.privacy.gaussian import gdp_epsilon, gdp_mu
 
 
 def minus_gradients(model, X, y, points, n_samples):

@@ -14,7 +14,8 @@ from dpglm import DPLinearSVM, DPLogisticRegression, PrivacyCalculator
 from dpglm.estimators.plan import make_plan
 from dpglm.losses import Logistic
 from dpglm.privacy.budget import PrivacyBudget
-from dpglm.privacy.gaussian import GaussianEvent, gdp_epsilon
+from dpglm.privacy.events import GaussianEvent
+from dpglm.privacy.gaussian import gdp_epsilon
 from dpglm.privacy.ledger import PrivacyLedger, rounded_up
 from dpglm.privacy.noise import entropy_source
 from dpglm.privacy.vault import GaussianSum, Vault

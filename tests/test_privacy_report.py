@@ -19,9 +19,8 @@ from test_report import CHROMIUM, NASTY, Page, opened
 from dpglm import DPLogisticRegression, PrivacyLedger, PrivacyOdometer, PrivacyWarning, seeded_noise
 from dpglm.audit.report import AuditReport
 from dpglm.datasets import make_census
-from dpglm.privacy.events import FilterEvent
-from dpglm.privacy.gaussian import GaussianEvent, PoissonSampledEvent
-from dpglm.privacy.ledger import FIXED_IN_ADVANCE, Event
+from dpglm.privacy.events import Event, FilterEvent, GaussianEvent, SampledGaussianEvent
+from dpglm.privacy.ledger import FIXED_IN_ADVANCE
 from dpglm.study import PrivacyReport
 from dpglm.study.cli import main
 from dpglm.study.privacy_report import PRIORS, RATES, RELEASES
@@ -178,7 +177,7 @@ def test_every_kind_of_release_has_words_and_none_needs_a_gaussian_trade_off():
     assert [(e["count"], e["noise_multiplier"]) for e in apart["releases"]] == [(2, 5), (1, 4)]
     assert apart["guarantee"]["mu"] == pytest.approx(math.hypot(1 / 4, 1 / 5))
     pytest.importorskip("dp_accounting")
-    report = PrivacyReport(ledger(*[PoissonSampledEvent(0.1, 4.0)] * 20))
+    report = PrivacyReport(ledger(*[SampledGaussianEvent(0.1, 4.0)] * 20))
     assert "mu (Gaussian differential privacy): none" in report.to_markdown()
     guarantee = report.to_dict()["guarantee"]
     assert 0.5 < guarantee["success"][0]["with_release"] < 0.6

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from dpglm.privacy.events import LaplaceSelectionEvent, PermuteAndFlipEvent, PureEvent
-from dpglm.privacy.gaussian import GaussianEvent
+from dpglm.privacy.events import ChoiceEvent, GaussianEvent, PureEvent
 from dpglm.privacy.ledger import PrivacyLedger
 from dpglm.privacy.noise import entropy_source
 from dpglm.privacy.pure import BoxSums, box_noise, box_quantile, box_std
@@ -99,7 +98,7 @@ def test_few_pure_releases_cost_the_sum_of_their_epsilons():
     apart = ledger(pure, pure).group(2)
     assert apart.epsilon(0.0) == pytest.approx(0.4) and apart.delta(0.41) == 0.0
     # Choices that are pure add up in the same way.
-    for choice in (LaplaceSelectionEvent(0.1), PermuteAndFlipEvent(0.1)):
+    for choice in (ChoiceEvent(0.1, "laplace"), ChoiceEvent(0.1, "permute_and_flip")):
         assert ledger(choice, choice).epsilon() == pytest.approx(0.2)
     delta = both.group(2).delta(0.2 + ledger(gaussian).group(2).epsilon())
     assert delta <= 1e-6 < both.group(2).delta(0.2)

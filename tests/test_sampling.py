@@ -15,12 +15,13 @@ from dpglm import DPLinearSVM, DPLogisticRegression
 from dpglm.losses import Logistic
 from dpglm.privacy import noise
 from dpglm.privacy.budget import PrivacyBudget
-from dpglm.privacy.events import PoissonSampledReplaceOneEvent, SampledWithoutReplacementEvent
-from dpglm.privacy.gaussian import PoissonSampledEvent
+from dpglm.privacy.events import SampledGaussianEvent
 from dpglm.privacy.ledger import PrivacyLedger
 from dpglm.privacy.noise import entropy_source, fixed_sample, poisson_sample
 from dpglm.privacy.vault import Vault, grid_spacing
 from dpglm.sums.objective import Objective
+
+REPLACED = ("poisson_replace_one", "without_replacement")
 
 
 def batch_sizes(n_rows, rate, n_draws=5_000):
@@ -190,7 +191,7 @@ def test_a_sum_over_some_rows_is_that_of_a_data_set_of_those_rows(make, n_output
 def test_losses_reach_twelve_deviations_beyond_a_record_that_is_there(rate, z):
     x = 1 + 12 * z
     loss = math.log(1 - rate + rate * math.exp((2 * x - 1) / (2 * z * z)))
-    assert PoissonSampledEvent(rate, z).loss_reach == pytest.approx(loss, rel=1e-12)
+    assert SampledGaussianEvent(rate, z).loss_reach == pytest.approx(loss, rel=1e-12)
 
 
 def test_batches_of_a_fixed_size_are_any_rows_with_the_same_chance(scripted_entropy):
@@ -221,7 +222,8 @@ def least_delta(x, y, q, s, epsilon):
 @pytest.mark.parametrize(("q", "s"), [(0.1, 1.0), pytest.param(0.6, 0.7, marks=pytest.mark.slow)])
 def test_no_replacement_shows_more_than_that_of_one_end_by_the_other(q, s):
     """In units of the clip; the noise multiplier is over twice the clip."""
-    pld, rng = PoissonSampledReplaceOneEvent(q, s / 2).to_pld(1e-3), np.random.default_rng(0)
+    pld = SampledGaussianEvent(q, s / 2, "poisson_replace_one").to_pld(1e-3)
+    rng = np.random.default_rng(0)
     for epsilon in (0.0, 0.3, 1.5):
         bound = pld.get_delta_for_epsilon(epsilon)
         attained = least_delta(np.array([1.0, 0.0]), np.array([-1.0, 0.0]), q, s, epsilon)
@@ -234,12 +236,12 @@ def test_no_replacement_shows_more_than_that_of_one_end_by_the_other(q, s):
 def test_batches_of_a_fixed_size_show_no_more_than_is_charged(vectors):
     """The worst over all other records, by enumeration of the batches; the clip is 1."""
     for row in vectors("sampling", "fixed_size_one_step"):
-        event = SampledWithoutReplacementEvent(row["m"] / row["n"], row["z"] / 2)
+        event = SampledGaussianEvent(row["m"] / row["n"], row["z"] / 2, "without_replacement")
         delta = event.to_pld(1e-3).get_delta_for_epsilon(row["eps"])
         assert row["worst"] <= delta + 1e-6
         if row["z"] > 1:
             continue
-        as_poisson = PoissonSampledReplaceOneEvent(row["m"] / row["n"], row["z"] / 2)
+        as_poisson = SampledGaussianEvent(row["m"] / row["n"], row["z"] / 2, "poisson_replace_one")
         shown = as_poisson.to_pld(1e-3).get_delta_for_epsilon(row["eps"])
         assert row["worst"] > shown + 1e-3, "the two ways to draw are not interchangeable"
 
@@ -250,8 +252,8 @@ def test_composed_replacements_agree_with_accountants(vectors):
     for row in vectors("sampling", "replacement_composed"):
         q, z, delta = row["q"], row["z"] / 2, row["delta"]
         poisson, fixed = (
-            PrivacyLedger(((kind(q, z), row["T"]),), "replace_one", delta)
-            for kind in (PoissonSampledReplaceOneEvent, SampledWithoutReplacementEvent)
+            PrivacyLedger(((SampledGaussianEvent(q, z, how), row["T"]),), "replace_one", delta)
+            for how in REPLACED
         )
         assert poisson.epsilon() == pytest.approx(row["poisson_replace_dpacc"], rel=2e-3)
         assert row["addremove_sens2"] < fixed.epsilon() < row["wor_rdp_halfz"]
@@ -261,29 +263,25 @@ def test_composed_replacements_agree_with_accountants(vectors):
         )
 
 
-@pytest.mark.parametrize("kind", [PoissonSampledReplaceOneEvent, SampledWithoutReplacementEvent])
-def test_replacements_in_the_full_batch_are_gaussian(kind):
+@pytest.mark.parametrize("sampling", REPLACED)
+def test_replacements_in_the_full_batch_are_gaussian(sampling):
     """Of a fixed size the bound is then that of twice the clip."""
-    z = 3.0 * (1 if kind is PoissonSampledReplaceOneEvent else 2)
-    assert kind(1.0, z).loss_variance == pytest.approx(1 / 9)
-    whole = PrivacyLedger(((kind(1.0, z), 5),), "replace_one", 1e-6)
-    gaussian = PrivacyLedger(((kind(1.0, 3.0).full_batch, 5),), "replace_one", 1e-6)
+    z = 3.0 * (1 if sampling == "poisson_replace_one" else 2)
+    event, third = SampledGaussianEvent(1.0, z, sampling), SampledGaussianEvent(1.0, 3.0, sampling)
+    assert event.loss_variance == pytest.approx(1 / 9)
+    whole = PrivacyLedger(((event, 5),), "replace_one", 1e-6)
+    gaussian = PrivacyLedger(((third.full_batch, 5),), "replace_one", 1e-6)
     assert whole.epsilon() == pytest.approx(gaussian.epsilon(), rel=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("kind", "batches"),
-    [
-        (PoissonSampledReplaceOneEvent, "poisson"),
-        (SampledWithoutReplacementEvent, "without_replacement"),
-    ],
-)
-def test_both_ends_of_a_replacement_are_rounded(kind, batches):
+@pytest.mark.parametrize("sampling", REPLACED)
+def test_both_ends_of_a_replacement_are_rounded(sampling):
     """Of a Poisson sample each from the sum without the record, of fixed size from one another."""
     n_columns, z = 10_000, 1000.0
     sums = Objective(np.zeros((4, n_columns)), np.ones(4), Logistic(), fit_intercept=False)
     budget = PrivacyBudget(math.inf, 1e-6, "replace_one")
-    vault = Vault(sums, ((kind(0.5, z), 1),), budget, entropy_source())
+    vault = Vault(sums, ((SampledGaussianEvent(0.5, z, sampling), 1),), budget, entropy_source())
+    batches = sampling.removesuffix("_replace_one")
     vault.gradient_sum(np.zeros(n_columns), 1.0, z, 0.5, batches)
     rounding = sums.rounding_slack(4) + grid_spacing(2 * z) * math.sqrt(n_columns)
     n_ends = {"poisson": 2, "without_replacement": 1}[batches]
@@ -318,7 +316,10 @@ def test_a_fit_draws_batches_of_the_size_that_it_is_charged_for(monkeypatch):
     ("changes", "message"),
     [
         ({"neighboring_relation": "zero_out"}, "is accounted for under .*'replace_one' only"),
-        ({"batches": "shuffled"}, "batches='shuffled' must be 'poisson' or 'without"),
+        (
+            {"batches": "shuffled"},
+            "batches='shuffled' is unknown; choose one of .'poisson', 'without",
+        ),
     ],
 )
 def test_other_batches_are_refused_in_words(changes, message):

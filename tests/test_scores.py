@@ -28,7 +28,7 @@ from dpglm import (
     seeded_noise,
 )
 from dpglm.audit.recorder import largest_ratio
-from dpglm.privacy.gaussian import GaussianEvent
+from dpglm.privacy.events import GaussianEvent
 from dpglm.privacy.noise import entropy_source
 from dpglm.workflow import (
     PrivateCalibratedClassifier,

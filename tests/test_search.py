@@ -29,9 +29,8 @@ from dpglm import (
 from dpglm.audit.recorder import largest_ratio
 from dpglm.baselines import ObjectivePerturbation, PrivGene
 from dpglm.datasets import make_census
-from dpglm.privacy.events import SelectionEvent
+from dpglm.privacy.events import ChoiceEvent, composed_mu, run_lengths
 from dpglm.privacy.gaussian import gdp_mu
-from dpglm.privacy.ledger import composed_mu, run_lengths
 from dpglm.privacy.noise import entropy_source
 from dpglm.privacy.odometer import charge_jointly
 from dpglm.privacy.vault import GaussianSum
@@ -152,7 +151,7 @@ def test_the_range_of_counts_is_what_the_choice_is_charged_with(relation, most):
 
 def choose(rows, models, epsilon=0.3, **relation):
     budget = PrivacyBudget(1.0, 1e-6, **relation)
-    vault = SearchVault(rows, [(SelectionEvent(epsilon), 1)], budget, entropy_source())
+    vault = SearchVault(rows, [(ChoiceEvent(epsilon), 1)], budget, entropy_source())
     return vault.choose_model(models, epsilon)
 
 

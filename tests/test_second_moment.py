@@ -23,7 +23,7 @@ from tapes import on_tape
 
 from dpglm.losses import Logistic
 from dpglm.privacy.budget import PrivacyBudget
-from dpglm.privacy.gaussian import GaussianEvent
+from dpglm.privacy.events import GaussianEvent
 from dpglm.privacy.noise import entropy_source
 from dpglm.privacy.vault import (
     MAGNITUDE_POWERS,

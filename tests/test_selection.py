@@ -13,18 +13,22 @@ from scipy.stats import chisquare, kstest, laplace
 from dpglm.audit.choices import permute_and_flip_law
 from dpglm.privacy import selection
 from dpglm.privacy.events import (
+    ChoiceEvent,
     FilterEvent,
-    LaplaceSelectionEvent,
-    PermuteAndFlipEvent,
-    SelectionEvent,
+    GaussianEvent,
     bounded_range_delta,
     pure_mu,
     zcdp_epsilon,
 )
-from dpglm.privacy.gaussian import GaussianEvent, gdp_epsilon, gdp_log_delta
+from dpglm.privacy.gaussian import gdp_epsilon, gdp_log_delta
 from dpglm.privacy.ledger import PrivacyLedger, rounded_up
 from dpglm.privacy.noise import entropy_source, rounded_laplace, uniform_below
-from dpglm.privacy.selection import ExponentialSelection, LaplaceSelection, PermuteAndFlip
+from dpglm.privacy.selection import (
+    SELECTIONS,
+    ExponentialSelection,
+    LaplaceSelection,
+    PermuteAndFlip,
+)
 
 # A law that holds is rejected once in a million, another one of those below is accepted as rarely.
 N_DRAWS = 36_000
@@ -132,7 +136,7 @@ def test_neighbouring_scores_keep_log_ratios_within_epsilon(epsilon):
 def test_costs_match_the_vectors(vectors):
     for row in vectors("selection", "selection_costs"):
         epsilon, rel = row["eps"], row["rtol"]
-        pure, ranged = LaplaceSelectionEvent(epsilon), SelectionEvent(epsilon)
+        pure, ranged = ChoiceEvent(epsilon, "laplace"), ChoiceEvent(epsilon)
         assert pure.rho == pytest.approx(row["zcdp_pure"], rel=rel)
         assert pure.mu == pure_mu(epsilon) == pytest.approx(row["gdp_mu_pure"], rel=rel)
         assert ranged.rho == pytest.approx(row["zcdp_bounded_range"], rel=rel)
@@ -144,7 +148,8 @@ def test_permute_and_flip_is_pure_and_of_no_bounded_range(vectors):
     scores, moved = np.array([0.0, -1.0, -0.5]), np.array([1.0, 0.0, 1.0])
     one, other = (np.log(permute_and_flip_law(q, 1.0)) for q in (scores, scores + moved))
     assert np.abs(one - other).max() <= 1.0 < np.ptp(one - other)
-    assert PermuteAndFlipEvent(1.0).mu == LaplaceSelectionEvent(1.0).mu > SelectionEvent(1.0).mu
+    noisy = [ChoiceEvent(1.0, how).mu for how in ("permute_and_flip", "laplace")]
+    assert noisy[0] == noisy[1] > ChoiceEvent(1.0).mu
     for row in vectors("selection", "selection_probabilities"):
         law = permute_and_flip_law(np.array(row["utilities"]), row["scale"])
         assert law == pytest.approx(row["permute_and_flip"], rel=row["rtol"])
@@ -152,9 +157,11 @@ def test_permute_and_flip_is_pure_and_of_no_bounded_range(vectors):
 
 @pytest.mark.parametrize("epsilon", [1e-9, 1e-4, 0.3, 0.99, 1.01, 5.0, 60.0])
 def test_costs_invert(epsilon):
-    for choice in (LaplaceSelectionEvent(epsilon), SelectionEvent(epsilon)):
-        assert choice.epsilon_from_mu(choice.mu) == pytest.approx(epsilon, rel=1e-12)
-        assert choice.epsilon_from_rho(choice.rho) == pytest.approx(epsilon, rel=1e-12)
+    for how in SELECTIONS:
+        choice = ChoiceEvent(epsilon, how)
+        assert choice.epsilon_from_mu(choice.mu, how) == pytest.approx(epsilon, rel=1e-12)
+        assert choice.epsilon_from_rho(choice.rho, how) == pytest.approx(epsilon, rel=1e-12)
+    assert ChoiceEvent.epsilon_from_mu(1.0) == 2 * ChoiceEvent.epsilon_from_mu(1.0, "laplace")
 
 
 def test_the_profile_of_a_bounded_range_matches_the_vectors(vectors):
@@ -169,7 +176,7 @@ def test_the_profile_of_a_bounded_range_matches_the_vectors(vectors):
 def test_the_profile_lies_below_the_gaussian_one_and_above_every_two_point_pair(epsilon):
     at = np.linspace(-epsilon, epsilon, 41)[1:-1]
     delta = bounded_range_delta(epsilon, at)
-    mu = SelectionEvent(epsilon).mu
+    mu = ChoiceEvent(epsilon).mu
     gaussian = [
         math.exp(gdp_log_delta(mu, e))
         if e >= 0
@@ -187,25 +194,25 @@ def test_the_profile_lies_below_the_gaussian_one_and_above_every_two_point_pair(
 
 
 def test_loss_distributions_follow_the_profile_and_compose():
-    one = ledger_of([SelectionEvent(0.5)])
+    one = ledger_of([ChoiceEvent(0.5)])
     for at in (0.0, 0.1, 0.4):
         reached = one.to_pld(1e-3).get_delta_for_epsilon(at)
         assert reached == pytest.approx(bounded_range_delta(0.5, at), rel=1e-3)
-    many = ledger_of([SelectionEvent(0.05)] * 400)
+    many = ledger_of([ChoiceEvent(0.05)] * 400)
     reached = many.to_pld(1e-3).get_epsilon_for_delta(1e-6)
     assert reached <= gdp_epsilon(many.mu(), 1e-6) * 1.001
-    pure = ledger_of([LaplaceSelectionEvent(0.05)] * 400)
+    pure = ledger_of([ChoiceEvent(0.05, "laplace")] * 400)
     assert reached < pure.to_pld(1e-3).get_epsilon_for_delta(1e-6) <= pure.epsilon() * 1.01
-    mixed = ledger_of([GaussianEvent(10.0), SelectionEvent(0.1)])
+    mixed = ledger_of([GaussianEvent(10.0), ChoiceEvent(0.1)])
     reached = mixed.to_pld(1e-4).get_epsilon_for_delta(1e-6)
     assert gdp_epsilon(0.1, 1e-6) < reached <= mixed.epsilon() * 1.001
 
 
 def test_a_ledger_reports_the_better_of_two_valid_bounds():
     """Many small selections are cheaper in zCDP, a few among Gaussian sums in GDP."""
-    many = ledger_of([SelectionEvent(0.05)] * 400)
+    many = ledger_of([ChoiceEvent(0.05)] * 400)
     assert many.epsilon() == zcdp_epsilon(many.rho(), 1e-6) < gdp_epsilon(many.mu(), 1e-6)
-    few = ledger_of([GaussianEvent(10.0)] * 9 + [SelectionEvent(0.05)])
+    few = ledger_of([GaussianEvent(10.0)] * 9 + [ChoiceEvent(0.05)])
     assert few.epsilon() == gdp_epsilon(few.mu(), 1e-6) < zcdp_epsilon(few.rho(), 1e-6)
     assert few.delta(few.epsilon()) <= 1e-6 and many.delta(many.epsilon()) <= 1e-6
 
@@ -215,8 +222,8 @@ def test_a_ledger_reports_the_better_of_two_valid_bounds():
     "events",
     [
         [FilterEvent(rho=0.02)] * 2,
-        [SelectionEvent(0.4)] * 2,
-        [FilterEvent(rho=0.01), GaussianEvent(5.0), SelectionEvent(0.1)],
+        [ChoiceEvent(0.4)] * 2,
+        [FilterEvent(rho=0.01), GaussianEvent(5.0), ChoiceEvent(0.1)],
     ],
     ids=["filters", "selections", "mixed"],
 )
@@ -254,7 +261,7 @@ def test_a_concentrated_filter_has_neither_mu_nor_a_loss_distribution():
 
 @pytest.mark.parametrize("bad", [{}, {"mu": 1.0, "rho": 1.0}, {"mu": 0.0}, {"rho": math.nan}])
 def test_a_filter_event_takes_one_positive_number(bad):
-    with pytest.raises(ValueError, match="either mu or rho"):
+    with pytest.raises(ValueError, match=r"either mu or rho|must be a number above 0"):
         FilterEvent(**bad)
 
 
@@ -331,5 +338,6 @@ def test_the_samplers_are_called_once_per_choice(draws):
     ExponentialSelection(1.0, 1.0).release(np.zeros(3), entropy_source(0))
     mechanism = LaplaceSelection(1.0, 1.0)
     mechanism.release(np.zeros(3), entropy_source(0))
-    assert [kind for kind, *_ in draws] == ["selection", "laplace_selection"]
+    assert [kind for kind, *_ in draws] == ["choice", "choice"]
+    assert draws[0][1:] == (3 * 2**128,)
     assert draws[1][1:] == (3, mechanism.scale / mechanism.grid)

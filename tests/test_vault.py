@@ -46,8 +46,13 @@ from dpglm.audit.recorder import ReleaseRecorder, largest_ratio
 from dpglm.baselines import PrivGene, SGDAdvancedComposition, SGDMomentsAccountant
 from dpglm.losses import Hinge, Logistic, SmoothedHinge, Softmax
 from dpglm.privacy.budget import PrivacyBudget
-from dpglm.privacy.events import FilterEvent, ObjectivePerturbationEvent
-from dpglm.privacy.gaussian import GaussianEvent, PoissonSampledEvent, gdp_delta
+from dpglm.privacy.events import (
+    FilterEvent,
+    GaussianEvent,
+    ObjectivePerturbationEvent,
+    SampledGaussianEvent,
+)
+from dpglm.privacy.gaussian import gdp_delta
 from dpglm.privacy.noise import entropy_source
 from dpglm.privacy.selection import ChoosingVault
 from dpglm.privacy.vault import (
@@ -346,8 +351,8 @@ def public_objects(root):
 
 
 SHOWN = (
-    Vault, PlannedReleases, PrivacyFilter, Release, GaussianEvent, PoissonSampledEvent, FilterEvent,
-    list, tuple, str, int, float, type(None),
+    Vault, PlannedReleases, PrivacyFilter, Release, GaussianEvent, SampledGaussianEvent,
+    FilterEvent, list, tuple, str, int, float, type(None),
 )  # fmt: skip
 
 

@@ -36,8 +36,7 @@ READERS = ["dpglm.privacy.ledger", "dpglm.privacy.events", "dpglm.schema", "dpgl
            "dpglm.datasets", "dpglm.study"]  # fmt: skip
 with atheris.instrument_imports(include=READERS) if GUIDED else contextlib.nullcontext():
     from dpglm import DPLogisticRegression, PrivacyOdometer
-    from dpglm.privacy.events import FilterEvent, SelectionEvent
-    from dpglm.privacy.gaussian import GaussianEvent, PoissonSampledEvent
+    from dpglm.privacy.events import ChoiceEvent, FilterEvent, GaussianEvent, SampledGaussianEvent
     from dpglm.privacy.ledger import PrivacyLedger
     from dpglm.privacy.odometer import charge_odometers
     from dpglm.schema import Schema, load_schema
@@ -47,13 +46,13 @@ with atheris.instrument_imports(include=READERS) if GUIDED else contextlib.nullc
 LEDGERS = [
     PrivacyLedger.from_events([GaussianEvent(40.0)] * 3, reporting_delta=1e-6),
     PrivacyLedger.from_events(
-        [GaussianEvent(9.5), SelectionEvent(0.1), FilterEvent(mu=0.5)],
+        [GaussianEvent(9.5), ChoiceEvent(0.1), FilterEvent(mu=0.5)],
         reporting_delta=1e-5,
         neighboring_relation="replace_one",
         assumptions=("the label set is public",),
         seeded=True,
     ),
-    PrivacyLedger.from_events([PoissonSampledEvent(0.01, 1.1)] * 9, reporting_delta=1e-6),
+    PrivacyLedger.from_events([SampledGaussianEvent(0.01, 1.1)] * 9, reporting_delta=1e-6),
     PrivacyLedger.from_events([FilterEvent(rho=0.01)], reporting_delta=1e-8),
 ]
 COMMANDS = [
@@ -125,7 +124,7 @@ def fuzz_ledger(data: bytes) -> None:
     ledger = PrivacyLedger.from_dict(document)
     assert PrivacyLedger.from_dict(json.loads(json.dumps(ledger.to_dict()))) == ledger
     # Numerical composition takes seconds for extreme events; its inputs are checked elsewhere.
-    if not any(event.kind == PoissonSampledEvent.kind for event, _ in ledger.events):
+    if not any(event.kind == SampledGaussianEvent.kind for event, _ in ledger.events):
         str(ledger), ledger._repr_html_(), ledger.delta(1.0)
         assert ledger.epsilon() >= 0
         assert not math.isnan(ledger.epsilon())

@@ -12,7 +12,6 @@ from scipy.stats import binom, norm
 from dpglm.audit.designs import ONE_RELEASE, prepared, releases_of
 from dpglm.audit.statistics import POWER, AuditResult, root
 from dpglm.baselines import PrivGene
-from dpglm.privacy.events import LaplaceSelectionEvent, PermuteAndFlipEvent
 from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS
 
 _QUADRATURE_POINTS = 40_001
@@ -189,9 +188,9 @@ def choice_counts(estimator: Any, *, n_fits: int = 1000) -> ChoiceCounts:
     choices = [next(r for r in fit if not isinstance(r.answer, np.ndarray)) for fit in fits]
     scores, charged = choices[0].exact, choices[0].event
     scale = factor * score_range / charged.epsilon
-    if isinstance(charged, LaplaceSelectionEvent):
+    if charged.mechanism == "laplace":
         law = noisy_max_distribution(scores, scale)
-    elif isinstance(charged, PermuteAndFlipEvent):
+    elif charged.mechanism == "permute_and_flip":
         law = permute_and_flip_law(scores, scale)
     else:
         law = np.exp((scores - scores.max()) / scale)

@@ -22,8 +22,9 @@ from dpglm.estimators.adaptive_plan import AdaptivePlan
 from dpglm.estimators.whitening import DiagonalPreconditioner, FullPreconditioner
 from dpglm.exceptions import PrivacyWarning, require
 from dpglm.losses import Loss
+from dpglm.privacy.composition import composed_delta, composed_epsilon
+from dpglm.privacy.events import Event, composed_mu, run_lengths
 from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS
-from dpglm.privacy.ledger import Event, composed_delta, composed_epsilon, composed_mu, run_lengths
 from dpglm.privacy.vault import MAGNITUDE_POWERS, NORM_BIN_EDGES, triangle
 
 _CONTAINERS = ("dense", "sparse", "blocks", "dask")

@@ -10,7 +10,7 @@ import numpy as np
 from dpglm.privacy.vault import Vault
 
 if TYPE_CHECKING:
-    from dpglm.privacy.ledger import Event
+    from dpglm.privacy.events import Event
 
 
 @dataclass(frozen=True)

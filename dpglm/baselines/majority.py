@@ -13,7 +13,7 @@ from dpglm.estimators.plan import Plan, ledger_of
 from dpglm.estimators.solvers import FitTrace, OnStep
 from dpglm.losses import Loss, NamedLossMixin
 from dpglm.privacy.budget import PrivacyBudget
-from dpglm.privacy.gaussian import GaussianEvent
+from dpglm.privacy.events import GaussianEvent
 from dpglm.privacy.vault import GaussianSum, Vault, magnitude_sensitivity
 from dpglm.schedules import PublicMetadata
 

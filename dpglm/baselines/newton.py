@@ -24,7 +24,7 @@ from dpglm.estimators.solvers import FitTrace, OnStep
 from dpglm.kernels import one_blas_thread
 from dpglm.losses import Loss, NamedLossMixin, Softmax
 from dpglm.privacy.budget import LARGEST_NOISE_MULTIPLIER, PrivacyBudget, check_clip
-from dpglm.privacy.gaussian import GaussianEvent
+from dpglm.privacy.events import GaussianEvent
 from dpglm.privacy.vault import GaussianSum, Vault, plain
 from dpglm.schedules import PublicMetadata
 

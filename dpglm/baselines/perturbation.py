@@ -24,9 +24,8 @@ from dpglm.estimators.plan import Plan, ledger_of
 from dpglm.estimators.solvers import FitTrace, OnStep
 from dpglm.losses import Loss, NamedLossMixin
 from dpglm.privacy.budget import LARGEST_NOISE_MULTIPLIER, PrivacyBudget, check_clip
-from dpglm.privacy.events import ObjectivePerturbationEvent
+from dpglm.privacy.events import Event, ObjectivePerturbationEvent
 from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS
-from dpglm.privacy.ledger import Event
 from dpglm.privacy.vault import GaussianSum, Release, Vault
 from dpglm.schedules import PublicMetadata
 

@@ -16,7 +16,7 @@ from dpglm.estimators.plan import Plan, ledger_of
 from dpglm.estimators.solvers import FitTrace, OnStep
 from dpglm.losses import Loss, NamedLossMixin
 from dpglm.privacy.budget import PrivacyBudget
-from dpglm.privacy.events import SelectionEvent
+from dpglm.privacy.events import ChoiceEvent
 from dpglm.privacy.selection import ChoosingVault, ExponentialSelection
 from dpglm.privacy.vault import Vault, plain
 from dpglm.schedules import PublicMetadata
@@ -232,7 +232,7 @@ class PrivGene(NamedLossMixin, PrivateLinearClassifier):
             feature_bound=max(feature_bound, float(bool(self.fit_intercept))),
             largest_weight=largest_weight(self.class_weight, max(2, metadata.n_outputs)),
             selection_epsilon=epsilon,
-            ledger=ledger_of(budget, repeat(SelectionEvent(epsilon), n_iter)),
+            ledger=ledger_of(budget, repeat(ChoiceEvent(epsilon), n_iter)),
         )
         # Refuses here, before the data are touched, what cannot be drawn: the largest coefficients
         # there can be, the largest penalty, and the smallest mutation.
@@ -275,6 +275,6 @@ def _selection_epsilon(budget: PrivacyBudget, n_iter: int) -> float:
     if budget.epsilon == math.inf:
         return math.inf
     return max(
-        SelectionEvent.epsilon_from_rho(budget.rho / n_iter),
-        SelectionEvent.epsilon_from_mu(budget.mu / math.sqrt(n_iter)),
+        ChoiceEvent.epsilon_from_rho(budget.rho / n_iter),
+        ChoiceEvent.epsilon_from_mu(budget.mu / math.sqrt(n_iter)),
     )

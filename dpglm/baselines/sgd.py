@@ -12,7 +12,7 @@ from dpglm.estimators.descent import NoisyDescentMixin
 from dpglm.estimators.plan import PrivacyPlan, make_plan
 from dpglm.losses import NamedLossMixin
 from dpglm.privacy.budget import PrivacyBudget, check_clip
-from dpglm.privacy.events import sampled_event
+from dpglm.privacy.events import SampledGaussianEvent, sampling_under
 from dpglm.schedules import Constant, PublicMetadata
 
 _MOST_ITERATIONS = 20_000
@@ -124,7 +124,8 @@ class SGDMomentsAccountant(_SmallBatches, PrivateLinearClassifier):
         )
         if is_auto(self.max_iter):
             # The losses of many small batches are nearly Gaussian: their variances add up to mu^2.
-            one = sampled_event(budget.neighboring_relation)(rate, noise_multiplier).loss_variance
+            sampling = sampling_under(budget.neighboring_relation)
+            one = SampledGaussianEvent(rate, noise_multiplier, sampling).loss_variance
             n_iter = max(round(min(budget.mu**2 / one, _MOST_ITERATIONS)), 1)
         else:
             n_iter = check_whole("max_iter", self.max_iter)

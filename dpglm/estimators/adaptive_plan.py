@@ -9,8 +9,8 @@ from typing import Any
 from dpglm.checks import check_choice, check_number, check_whole
 from dpglm.estimators.plan import DescentPlan, PreconditionerReleases, ledger_of, planned_clip
 from dpglm.privacy.budget import LARGEST_NOISE_MULTIPLIER, PrivacyBudget, check_clip
-from dpglm.privacy.events import FilterEvent, bun_steinke_rho
-from dpglm.privacy.ledger import composed_epsilon
+from dpglm.privacy.composition import composed_epsilon
+from dpglm.privacy.events import ChoiceEvent, FilterEvent, bun_steinke_rho
 from dpglm.privacy.selection import SELECTIONS
 from dpglm.schedules import HeavyBall, Momentum, PublicMetadata, Schedule, schedule_values
 
@@ -32,8 +32,8 @@ class _Unit:
     capacity: Callable[[PrivacyBudget], float]
     cost: Callable[[Any], float]
     noise_multiplier: Callable[[float], float]
-    # The epsilon of a choice with this type of event and this cost.
-    selection_epsilon: Callable[[Any, float], float]
+    # The epsilon of a choice of this cost, by this mechanism.
+    selection_epsilon: Callable[[float, str], float]
     event: Callable[[float], FilterEvent]
 
 
@@ -43,7 +43,7 @@ ACCOUNTANTS = {
         capacity=lambda budget: budget.mu**2,
         cost=lambda spender: spender.mu**2,
         noise_multiplier=lambda cost: 1 / math.sqrt(cost),
-        selection_epsilon=lambda choice, cost: choice.epsilon_from_mu(math.sqrt(cost)),
+        selection_epsilon=lambda cost, how: ChoiceEvent.epsilon_from_mu(math.sqrt(cost), how),
         event=lambda cost: FilterEvent(mu=math.sqrt(cost)),
     ),
     "zcdp": _Unit(
@@ -51,7 +51,7 @@ ACCOUNTANTS = {
         capacity=lambda budget: budget.rho,
         cost=lambda spender: spender.rho,
         noise_multiplier=lambda cost: 1 / math.sqrt(2 * cost),
-        selection_epsilon=lambda choice, cost: choice.epsilon_from_rho(cost),
+        selection_epsilon=ChoiceEvent.epsilon_from_rho,
         event=lambda cost: FilterEvent(rho=cost),
     ),
 }
@@ -222,7 +222,7 @@ def make_adaptive_plan(
         capacity=capacity,
         gradient_cost=gradient_cost,
         selection_cost=selection_cost,
-        selection_epsilon=unit.selection_epsilon(SELECTIONS[selection].event_type, selection_cost),
+        selection_epsilon=unit.selection_epsilon(selection_cost, selection),
         clip=clip,
         selection=selection,
         loss_clip=None if loss_clip is None else float(loss_clip),
@@ -258,7 +258,7 @@ class _Division:
             classical = math.sqrt(2 * math.log(1.25 / budget.delta)) / epsilon
             mu_squared = classical**-2
             gradient = mu_squared if accountant == "gdp" else mu_squared / 2
-            return gradient, unit.cost(SELECTIONS[self.selection].event_type(epsilon))
+            return gradient, unit.cost(ChoiceEvent(epsilon, self.selection))
         iteration = (1 - self.moment_fraction) * unit.capacity(budget) / self.n_splits
         return (1 - self.selection_fraction) * iteration, self.selection_fraction * iteration
 
@@ -272,8 +272,8 @@ class _Division:
         gradient, choice = self.costs("zcdp")
         moment = self.moment_fraction * budget.rho
         n_iter = (budget.rho - moment) / (gradient + choice)
-        event_type = SELECTIONS[self.selection].event_type
-        chosen = event_type(event_type.epsilon_from_rho(choice))
+        epsilon = ChoiceEvent.epsilon_from_rho(choice, self.selection)
+        chosen = ChoiceEvent(epsilon, self.selection)
         iterations = n_iter * (2 * gradient + chosen.mu**2)
         return "gdp" if 2 * moment + iterations <= budget.mu**2 else "zcdp"
 

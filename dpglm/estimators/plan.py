@@ -20,14 +20,19 @@ from dpglm.privacy.calibration import (
     coarsened,
     longest_run,
 )
-from dpglm.privacy.events import sampled_event
-from dpglm.privacy.gaussian import (
+from dpglm.privacy.composition import composed_epsilon
+from dpglm.privacy.events import (
+    Event,
     GaussianEvent,
-    PoissonSampledEvent,
+    SampledGaussianEvent,
     check_sampling_rate,
+    run_lengths,
+    sampling_under,
+)
+from dpglm.privacy.gaussian import (
     gdp_epsilon,
 )
-from dpglm.privacy.ledger import Event, PrivacyLedger, composed_epsilon, run_lengths
+from dpglm.privacy.ledger import PrivacyLedger
 from dpglm.schedules import (
     HeavyBall,
     Momentum,
@@ -421,14 +426,14 @@ def make_plan(
             f"max_iter={n_iter!r} is above {_MOST_ITERATIONS:,}: the plan lists every iteration."
         )
     check_sampling_rate(metadata.sampling_rate)
-    kind = PoissonSampledEvent
+    sampling = "poisson"
     if metadata.sampling_rate < 1 or batches != "poisson":
-        kind = sampled_event(budget.neighboring_relation, batches)
+        sampling = sampling_under(budget.neighboring_relation, batches)
     if batches == "without_replacement":
         size = max(1, round(metadata.expected_batch_size))
         metadata = replace(metadata, sampling_rate=size / metadata.n_samples)
         # A batch of all records costs as much as all records, below the bound of a batch.
-        kind = kind if size < metadata.n_samples else PoissonSampledEvent
+        sampling = sampling if size < metadata.n_samples else "poisson"
     mu = budget.mu if second_moment is None else second_moment.left_over
     metadata = replace(metadata, mu=mu, sampling_rate=float(metadata.sampling_rate))
     first = [] if second_moment is None else [event for _, _, event in second_moment.parts]
@@ -436,7 +441,7 @@ def make_plan(
     others = [*first, *last]
     if longest:
         fixed = (noise_multiplier, clip_schedule, noise_schedule)
-        n_iter = _longest_n_iter(budget, metadata, fixed, others, kind)
+        n_iter = _longest_n_iter(budget, metadata, fixed, others, sampling)
 
     clip = planned_clip(clip_schedule, n_iter, metadata, infinite=mu == math.inf)
     metadata = replace(metadata, clip=clip)
@@ -446,8 +451,9 @@ def make_plan(
     if noise_multiplier is not None:
         noise_multipliers = _fixed(noise_multiplier, sensitivity, shape, metadata.sampling_rate)
     elif metadata.sampling_rate < 1 and mu < math.inf:
+        target = budget.epsilon, budget.delta
         noise_multipliers = calibrated_multipliers(
-            shape / sensitivity, metadata.sampling_rate, budget.epsilon, budget.delta, others, kind
+            shape / sensitivity, metadata.sampling_rate, *target, others, sampling
         )
     else:
         noise_multipliers = _calibrated(sensitivity, shape, mu)
@@ -459,7 +465,7 @@ def make_plan(
     step = schedule_values(step_schedule, n_iter, metadata, parameter="step_schedule")
     momentum = HeavyBall(0.0) if momentum is None else momentum
     gradients = [
-        gradient_event(z, metadata.sampling_rate, kind) for z in noise_multipliers.tolist()
+        gradient_event(z, metadata.sampling_rate, sampling) for z in noise_multipliers.tolist()
     ]
     return PrivacyPlan(
         metadata=metadata,
@@ -479,14 +485,12 @@ def make_plan(
 
 
 @lru_cache(typed=True)
-def gradient_event(
-    noise_multiplier: float, sampling_rate: float, kind: type[PoissonSampledEvent]
-) -> Event:
-    """Return the cost of the release of a noisy gradient; a batch has an event of this kind."""
+def gradient_event(noise_multiplier: float, sampling_rate: float, sampling: str) -> Event:
+    """Return the cost of the release of a noisy gradient, of a batch at a rate below 1."""
     purpose = "gradients, for the descent"
     if sampling_rate == 1:
         return GaussianEvent(noise_multiplier, purpose=purpose)
-    return kind(sampling_rate, noise_multiplier, purpose=purpose)
+    return SampledGaussianEvent(sampling_rate, noise_multiplier, sampling, purpose=purpose)
 
 
 def _calibrated(sensitivity: np.ndarray, shape: np.ndarray, mu: float) -> np.ndarray:
@@ -517,7 +521,7 @@ def _longest_n_iter(
     metadata: PublicMetadata,
     fixed: tuple[float, Schedule, Schedule],
     first: list[Event],
-    kind: type[PoissonSampledEvent],
+    sampling: str,
 ) -> int:
     """Return the number of iterations with fixed noise that the budget allows after releases."""
     noise_multiplier, clip_schedule, noise_schedule = fixed
@@ -534,7 +538,8 @@ def _longest_n_iter(
         multipliers = _fixed(noise_multiplier, clip, shape, metadata.sampling_rate)
         _check_affordable(multipliers, budget)
         counts = sorted(Counter(multipliers.tolist()).items())
-        return [(kind(metadata.sampling_rate, z), n) for z, n in counts]
+        rate = metadata.sampling_rate
+        return [(SampledGaussianEvent(rate, z, sampling), n) for z, n in counts]
 
     def variance(n_iter: int) -> float:
         """Return the variance of the losses; with batches by the central limit theorem."""

@@ -22,7 +22,7 @@ from dpglm.schedules import averaging_weights
 if TYPE_CHECKING:
     import pandas
 
-    from dpglm.privacy.ledger import Event
+    from dpglm.privacy.events import Event
     from dpglm.privacy.selection import ChoosingVault
     from dpglm.privacy.vault import Vault
 

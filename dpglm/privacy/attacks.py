@@ -11,7 +11,7 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from dpglm.checks import check_number
-from dpglm.privacy.gaussian import GaussianEvent
+from dpglm.privacy.events import GaussianEvent
 from dpglm.privacy.ledger import PrivacyLedger
 
 __all__ = ["attack_power", "attack_success", "posterior"]
@@ -44,7 +44,8 @@ def attack_success(ledger: PrivacyLedger, prior: float = 0.5) -> float:
 
     Examples
     --------
-    >>> from dpglm.privacy.ledger import GaussianEvent, PrivacyLedger
+    >>> from dpglm import PrivacyLedger
+    >>> from dpglm.privacy.events import GaussianEvent
     >>> ledger = PrivacyLedger.from_events([GaussianEvent(40.0)] * 100, reporting_delta=1e-6)
     >>> round(attack_success(ledger), 4)
     0.5497
@@ -80,7 +81,8 @@ def attack_power(
 
     Examples
     --------
-    >>> from dpglm.privacy.ledger import GaussianEvent, PrivacyLedger
+    >>> from dpglm import PrivacyLedger
+    >>> from dpglm.privacy.events import GaussianEvent
     >>> ledger = PrivacyLedger.from_events([GaussianEvent(40.0)] * 100, reporting_delta=1e-6)
     >>> round(attack_power(ledger, 0.01), 4)
     0.0189
@@ -118,7 +120,8 @@ def posterior(ledger: PrivacyLedger, prior: float, false_positive_rate: float) -
 
     Examples
     --------
-    >>> from dpglm.privacy.ledger import GaussianEvent, PrivacyLedger
+    >>> from dpglm import PrivacyLedger
+    >>> from dpglm.privacy.events import GaussianEvent
     >>> ledger = PrivacyLedger.from_events([GaussianEvent(40.0)] * 100, reporting_delta=1e-6)
     >>> round(posterior(ledger, 0.1, 0.01), 4)
     0.1738

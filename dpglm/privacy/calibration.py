@@ -8,8 +8,9 @@ from functools import cache, lru_cache
 import numpy as np
 from scipy.optimize import brentq
 
-from dpglm.privacy.gaussian import PoissonSampledEvent, gdp_mu
-from dpglm.privacy.ledger import Event, composed_epsilon, numerical_error
+from dpglm.privacy.composition import composed_epsilon, numerical_error
+from dpglm.privacy.events import Event, SampledGaussianEvent
+from dpglm.privacy.gaussian import gdp_mu
 
 MOST_LEVELS = 12
 _TOLERANCE = 1e-4
@@ -28,13 +29,14 @@ def calibrated_multipliers(
     epsilon: float,
     delta: float,
     first: Sequence[Event] = (),
-    kind: type[PoissonSampledEvent] = PoissonSampledEvent,
+    sampling: str = "poisson",
 ) -> np.ndarray:
     """Return the noise multipliers of this shape with which a sampled run costs the budget."""
     levels = coarsened(np.asarray(shape, dtype=np.float64))
     levels = levels / levels.min()
     counts = tuple(sorted(Counter(levels.tolist()).items()))
-    return math.exp(_log_scale(counts, sampling_rate, epsilon, delta, tuple(first), kind)) * levels
+    log_scale = _log_scale(counts, sampling_rate, epsilon, delta, tuple(first), sampling)
+    return math.exp(log_scale) * levels
 
 
 # A plan and its fit, or the fits of a search over step sizes, ask the same.
@@ -45,7 +47,7 @@ def _log_scale(
     epsilon: float,
     delta: float,
     first: tuple[Event, ...],
-    kind: type[PoissonSampledEvent],
+    sampling: str,
 ) -> float:
     """Return the least log scale at which levels, each with its count, cost the budget.
 
@@ -55,7 +57,7 @@ def _log_scale(
 
     def events(log_scale: float) -> tuple[tuple[Event, int], ...]:
         scale = math.exp(log_scale)
-        sampled = ((kind(sampling_rate, scale * z), n) for z, n in counts)
+        sampled = ((SampledGaussianEvent(sampling_rate, scale * z, sampling), n) for z, n in counts)
         return (*((event, 1) for event in first), *sampled)
 
     check_batches(sum(n for _, n in counts), sampling_rate, delta, n_first=len(first))
@@ -155,7 +157,7 @@ def _guess(events: Callable[[float], Sequence], epsilon: float, delta: float) ->
     target = 2 * math.log(gdp_mu(epsilon, delta))
 
     def excess(log_scale: float) -> float:
-        sampled = [(e, n) for e, n in events(log_scale) if isinstance(e, PoissonSampledEvent)]
+        sampled = [(e, n) for e, n in events(log_scale) if isinstance(e, SampledGaussianEvent)]
         return math.log(math.fsum(n * event.loss_variance for event, n in sampled)) - target
 
     return brentq(excess, -40.0, 60.0)

@@ -62,30 +62,52 @@ NEIGHBORING_RELATIONS: Mapping[str, Relation] = {
 
 
 @dataclass(frozen=True)
-class GaussianEvent:
+class Event:
+    """One release, or those about parts of the records, and what it costs.
+
+    ``mu`` is the parameter of its Gaussian trade-off, and ``rho`` its zero-concentrated privacy;
+    None is unknown. With a mu, a rho of None means ``mu**2 / 2``. An event with neither has a
+    privacy loss distribution, `to_pld`. Its purpose says what was released, and changes no cost.
+    """
+
+    purpose: str = field(default="", compare=False, repr=False, kw_only=True)
+    kind: ClassVar[str]
+    relations: ClassVar[tuple[str, ...]] = tuple(NEIGHBORING_RELATIONS)
+    is_pure: ClassVar[bool] = False
+    # About the largest loss that a distribution has to represent, where the sum's is too small.
+    loss_reach = 0.0
+    mu = None
+    rho = None
+
+    @property
+    def known_rho(self) -> float | None:
+        """The zero-concentrated privacy, which may follow from the trade-off."""
+        return self.mu * self.mu / 2 if self.rho is None and self.mu is not None else self.rho
+
+    @property
+    def loss_variance(self) -> float:
+        """The approximate variance of the privacy loss; ``inf`` without noise."""
+        return 2 * self.known_rho
+
+    @property
+    def full_batch(self) -> "Event":
+        """The same release of a sum over all records, which costs at least as much."""
+        return self
+
+
+@dataclass(frozen=True)
+class GaussianEvent(Event):
     """One release with Gaussian noise.
 
     The noise multiplier is the standard deviation of the noise over the sensitivity of the sum
-    under the ledger's neighbouring relation, rounding included. Zero means no noise. The purpose
-    says in words what was released, and changes no cost.
+    under the ledger's neighbouring relation, rounding included. Zero means no noise.
     """
 
     noise_multiplier: float
-    purpose: str = field(default="", compare=False, repr=False, kw_only=True)
     kind: ClassVar[str] = "gaussian"
 
     def __post_init__(self) -> None:
-        given = self.noise_multiplier
-        # In a shorter type the square of mu could underflow.
-        z = math.nan if isinstance(given, (bool, str)) else float(given)
-        if not (z == 0 or 1e-100 <= z <= 1e100):
-            raise ValueError(
-                f"noise_multiplier={given!r} must be zero or a number from 1e-100 to 1e100; "
-                "pass the noise's standard deviation over the sensitivity."
-            )
-        object.__setattr__(self, "noise_multiplier", z)
-        if not isinstance(self.purpose, str):
-            raise TypeError(f"purpose={self.purpose!r} must be a string: what was released.")
+        object.__setattr__(self, "noise_multiplier", check_noise(self.noise_multiplier))
 
     @property
     def mu(self) -> float:
@@ -116,70 +138,12 @@ class GaussianEvent:
         )
 
 
-@dataclass(frozen=True)
-class PoissonSampledEvent:
-    """One release with Gaussian noise of a sum over a Poisson sample of the records.
-
-    Each record is in the sample with probability ``sampling_rate``, independently of the others.
-
-    Notes
-    -----
-    An observer does not know the sample. In units of the sensitivity, the release without a record
-    has the distribution N(0, z^2). With the record the distribution is the mixture ``(1 - q) N(0,
-    z^2) + q N(1, z^2)`` (Mironov, Talwar & Zhang 2019). No Gaussian trade-off is useful: the
-    privacy loss distribution is composed instead.
-    """
-
-    sampling_rate: float
-    noise_multiplier: float
-    purpose: str = field(default="", compare=False, repr=False, kw_only=True)
-    kind: ClassVar[str] = "poisson_sampled"
-    relations: ClassVar[tuple[str, ...]] = ("zero_out", "add_or_remove_one")
-    mu: ClassVar[None] = None
-    rho: ClassVar[None] = None
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "sampling_rate", check_sampling_rate(self.sampling_rate))
-        GaussianEvent(self.noise_multiplier, purpose=self.purpose)
-
-    @property
-    def loss_variance(self) -> float:
-        """Approximate variance of the privacy loss, ``q^2 (exp(1/z^2) - 1)`` and 1/z^2 at most."""
-        if self.noise_multiplier == 0:
-            return math.inf
-        variance = 1 / self.noise_multiplier**2
-        return min(variance, self.sampling_rate**2 * math.expm1(min(variance, 700.0)))
-
-    @property
-    def full_batch(self) -> GaussianEvent:
-        """The same release of a sum over all records, which costs at least as much."""
-        return GaussianEvent(self.noise_multiplier)
-
-    @property
-    def loss_reach(self) -> float:
-        """Loss where the noise is twelve standard deviations beyond a record that is there."""
-        q, z = self.sampling_rate, self.noise_multiplier
-        reach = (24 / z + 1 / z**2) / 2
-        # The logarithm of 1 + q (e^reach - 1), which could overflow.
-        return reach + math.log(q + (1 - q) * math.exp(-reach))
-
-    def to_dp_event(self, relation: Relation) -> Any:
-        """Return the dp_accounting event."""
-        from dp_accounting import GaussianDpEvent
-        from dp_accounting import PoissonSampledDpEvent as Sampled
-
-        return Sampled(self.sampling_rate, GaussianDpEvent(self.noise_multiplier))
-
-    def to_pld(self, interval: float) -> Any:
-        """Return dp_accounting's privacy loss distributions, of appearing and of vanishing."""
-        return self.full_batch.to_pld(interval, sampling_prob=self.sampling_rate)
-
-
-def check_sampling_rate(sampling_rate: Any) -> float:
-    """Return the probability of a record to be in a batch."""
-    advice = "it is the probability of each record to be in a batch"
-    limits = {"at_least": 1e-9, "at_most": 1}
-    return check_number("sampling_rate", sampling_rate, **limits, advice=advice)
+def check_noise(noise_multiplier: Any) -> float:
+    """Return a noise multiplier whose square does not underflow; 0 is no noise."""
+    least = 0.0 if noise_multiplier == 0 else 1e-100
+    advice = "it is the noise's standard deviation over the sensitivity, or 0 for no noise"
+    limits = {"at_least": least, "at_most": 1e100}
+    return check_number("noise_multiplier", noise_multiplier, **limits, advice=advice)
 
 
 def gdp_log_delta(mu: float, epsilon: float) -> float:

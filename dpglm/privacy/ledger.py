@@ -1,403 +1,41 @@
-"""The joint cost of releases, and the ledger that states this cost."""
+"""The ledger of one or more fits: what was released, and what that costs together."""
 
 import math
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from html import escape
-from itertools import chain, combinations_with_replacement, groupby
-from typing import Any, ClassVar, get_args
-
-from scipy.optimize import brentq
+from typing import Any
 
 from dpglm.checks import check_choice, check_number, check_whole
-from dpglm.exceptions import require
+from dpglm.privacy.composition import (
+    composed_delta,
+    composed_epsilon,
+    composed_pld,
+    pure_part,
+    require_dp_accounting,
+    unprotected,
+)
 from dpglm.privacy.events import (
+    EVENTS,
+    MOST_EQUAL,
+    Event,
     FilterEvent,
-    LaplaceSelectionEvent,
-    ObjectivePerturbationEvent,
-    PermuteAndFlipEvent,
-    PoissonSampledReplaceOneEvent,
-    PureEvent,
-    SampledWithoutReplacementEvent,
-    SelectionEvent,
-    zcdp_delta,
-    zcdp_epsilon,
+    ParallelEvent,
+    Runs,
+    SampledGaussianEvent,
+    composed_mu,
+    composed_rho,
+    joined,
+    run_lengths,
+    single_releases,
 )
-from dpglm.privacy.gaussian import (
-    NEIGHBORING_RELATIONS,
-    GaussianEvent,
-    PoissonSampledEvent,
-    Relation,
-    composed_gdp_delta,
-    gdp_delta,
-    gdp_epsilon,
-)
-from dpglm.tables import html_table
-
-# Losses are rounded up to multiples of an interval, which adds to the variance of each at most a
-# quarter of the interval's square. This part of their standard deviation changes epsilon by 1e-5.
-_PART_OF_STD = 0.01
-_COARSEST = 0.1
-_WIDEST, _NARROWEST = 1e-3, 1e-8  # speed only
-_MOST_POINTS = 1e6  # speed only
-_MOST_CASES = 64  # speed only
-
-
-@dataclass(frozen=True)
-class ParallelEvent:
-    """Releases about parts of the records that share none, one sequence of runs for each part.
-
-    A record is in one part, whatever the others are: a neighbour changes the releases of that part
-    alone. The whole costs as much as the most expensive part.
-    """
-
-    parts: tuple[tuple[tuple["Event", int], ...], ...]
-    kind: ClassVar[str] = "parallel"
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "parts", tuple(map(tuple, self.parts)))
-        if not self.parts or not all(self.parts):
-            raise ValueError("A ParallelEvent takes one part or more, each of one release or more.")
-        for part in self.parts:
-            _check_counts(part)
-
-    @property
-    def mu(self) -> float | None:
-        """The largest parameter of a part's Gaussian trade-off, where all parts have one."""
-        known = all(event.mu is not None for part in self.parts for event, _ in part)
-        return max(map(composed_mu, self.parts)) if known else None
-
-    @property
-    def rho(self) -> float | None:
-        """The largest zero-concentrated privacy of a part, where that of all parts is known."""
-        return max(map(composed_rho, self.parts)) if all(map(_all_have_rho, self.parts)) else None
-
-    @property
-    def loss_variance(self) -> float:
-        """The largest approximate variance of the privacy loss of a part."""
-        return max(math.fsum(n * _loss_variance(event) for event, n in part) for part in self.parts)
-
-    def to_dp_event(self, relation: Relation) -> Any:
-        """Return the dp_accounting event of the most expensive part."""
-        if self.mu is not None:
-            return FilterEvent(mu=self.mu).to_dp_event(relation)
-        if self.rho is not None:
-            return FilterEvent(rho=self.rho).to_dp_event(relation)
-        raise ValueError("dp_accounting has no event for parts with neither a mu nor a rho.")
-
-    def to_pld(self, interval: float) -> Any:
-        """Return the privacy loss distribution of the most expensive part, by its mu."""
-        if self.mu is None:
-            raise ValueError("With a part without a mu there is no privacy loss distribution.")
-        return FilterEvent(mu=self.mu).to_pld(interval)
-
-
-# One release, or those about parts of the records. Each kind of event knows its own cost: ``mu`` is
-# the parameter of a Gaussian trade-off and ``rho`` the zero-concentrated privacy, or None if
-# unknown. With a mu, a rho of None means ``mu**2 / 2``. An event without either has a privacy loss
-# distribution, ``to_pld``, with ``loss_variance`` and ``loss_reach``. They are the approximate
-# variance of the loss (``inf`` without noise) and about the largest loss to represent. Otherwise
-# the event has an ``offset``, added to every loss of another event, ``unshifted``; or the event has
-# ``parts``, each of other events.
-Event = (
-    GaussianEvent
-    | PoissonSampledEvent
-    | PoissonSampledReplaceOneEvent
-    | SampledWithoutReplacementEvent
-    | SelectionEvent
-    | PureEvent
-    | LaplaceSelectionEvent
-    | PermuteAndFlipEvent
-    | ObjectivePerturbationEvent
-    | FilterEvent
-    | ParallelEvent
-)
-Runs = Sequence[tuple[Event, int]]
-
-
-def _check_counts(runs: Runs) -> None:
-    for _, count in runs:
-        check_whole("count", count, at_most=2**53)
-
-
-def composed_mu(events: Runs) -> float:
-    """Return the parameter of the Gaussian trade-off of the whole; exact for Gaussian releases."""
-    squares = []
-    for event, count in events:
-        if event.mu is None:
-            raise ValueError(f"mu is undefined: {event!r} has no Gaussian trade-off.")
-        squares.append(count * event.mu**2)
-    return math.sqrt(math.fsum(squares))
-
-
-def composed_rho(events: Runs) -> float:
-    """Return the zero-concentrated privacy of the whole."""
-    return math.fsum(count * rho_of(event) for event, count in events)
-
-
-def rho_of(event: Event) -> float:
-    """Return the zero-concentrated privacy of one event, which may follow from its trade-off."""
-    if event.rho is not None:
-        return event.rho
-    if event.mu is None:
-        raise ValueError(f"rho is undefined: {event!r} has no known zero-concentrated privacy.")
-    return event.mu * event.mu / 2
-
-
-def composed_delta(events: Runs, epsilon: float, distance: int = 1) -> float:
-    """Return the least known delta of the whole at ``epsilon``, for data sets at a distance.
-
-    See `composed_epsilon` for a distance of k records. Otherwise delta is the smaller of 1 and
-    ``delta_1(e / k) (exp(e) - 1) / (exp(e / k) - 1)``.
-    """
-    if unprotected(events):
-        return 1.0
-    first, *worlds = _of_each_record(events)
-    if worlds and distance == 1:
-        return max(composed_delta(runs, epsilon) for runs in (first, *worlds))
-    events = events if worlds else first
-    pure, others = _pure_part(events)
-    if 0 < distance * pure <= epsilon:
-        added = composed_delta(others, epsilon - distance * pure, distance)
-        return min(added, _composed_delta(events, epsilon, distance)) if added else 0.0
-    return _composed_delta(events, epsilon, distance)
-
-
-def _pure_part(events: Runs) -> tuple[float, Runs]:
-    """Return the summed epsilons of pure releases, and the others.
-
-    An (epsilon_1, 0)-private release and an (epsilon_2, delta)-private one are together
-    (epsilon_1 + epsilon_2, delta)-private: less than by their trade-offs if epsilon_1 is small.
-    """
-    pure = [(event, count) for event, count in events if isinstance(event, PureEvent)]
-    others = tuple(run for run in events if run not in pure)
-    return math.fsum(count * event.epsilon for event, count in pure), others
-
-
-def _composed_delta(events: Runs, epsilon: float, distance: int) -> float:
-    if distance > 1:
-        return _group_delta(events, epsilon, distance)
-    offset, events = _simplified(events)
-    epsilon -= offset
-    if epsilon < 0:
-        return -math.expm1(epsilon) + math.exp(epsilon) * composed_delta(events, -epsilon)
-    if _all_have_rho(events):
-        delta = zcdp_delta(composed_rho(events), epsilon)
-        return min(delta, composed_gdp_delta(events, epsilon))
-    numerical, concentrated = _divided(events)
-    if concentrated:
-        return _inverse(lambda delta: composed_epsilon(events, delta), epsilon)
-    delta = float(composed_pld(numerical).get_delta_for_epsilon(epsilon))
-    return min(1.0, delta + numerical_error(numerical))
-
-
-def composed_epsilon(
-    events: Runs, delta: float, distance: int = 1, *, coarseness: float = 1
-) -> float:
-    """Return the least known epsilon of the whole at ``delta``, for data sets at a distance.
-
-    Distributions are computed `coarseness` times more coarsely: sooner, and somewhat larger.
-
-    At a distance of k records, mu is k times as large and rho k^2 times (Dong, Roth & Su 2022,
-    Theorem 3; Bun & Steinke 2016, Proposition 1.9). Otherwise ``delta_k(k e) <= delta_1(e) (exp(k
-    e) - 1) / (exp(e) - 1)``, the sum of ``exp(j e)`` over k steps from record to record. Some
-    events have only a zero-concentrated cost, others only a privacy loss distribution. The epsilons
-    of both kinds are added, each at half of delta.
-    """
-    if unprotected(events):
-        return math.inf
-    first, *worlds = _of_each_record(events)
-    if worlds and distance == 1:
-        return max(composed_epsilon(r, delta, coarseness=coarseness) for r in (first, *worlds))
-    events = events if worlds else first
-    whole = _composed_epsilon(events, delta, distance, coarseness=coarseness)
-    if worlds and _all_have_rho(events):
-        # Each of the steps from record to record is in one of the cases.
-        whole = min(whole, _group_epsilon(lambda e: composed_delta(events, e), delta, distance))
-    pure, others = _pure_part(events)
-    if not pure:
-        return whole
-    rest = composed_epsilon(others, delta, distance, coarseness=coarseness)
-    return min(whole, distance * pure + rest)
-
-
-def _composed_epsilon(events: Runs, delta: float, distance: int, *, coarseness: float) -> float:
-    offset, unshifted = _simplified(events)
-    closed_form = _all_have_rho(unshifted)
-    if distance > 1 and (offset or not closed_form):
-        return _group_epsilon(lambda e: composed_delta(events, e), delta, distance)
-    if closed_form:
-        epsilon = zcdp_epsilon(distance**2 * composed_rho(unshifted), delta)
-        if all(event.mu is not None for event, _ in unshifted):
-            epsilon = min(epsilon, gdp_epsilon(distance * composed_mu(unshifted), delta))
-        return offset + epsilon
-    numerical, concentrated = _divided(unshifted)
-    part = delta / 2 if concentrated else delta
-    left = part - numerical_error(numerical)
-    if left <= 0:
-        return math.inf
-    pld = composed_pld(numerical, coarseness * pld_interval(numerical))
-    epsilon = float(pld.get_epsilon_for_delta(left))
-    return offset + (epsilon + zcdp_epsilon(composed_rho(concentrated), part))
-
-
-def _of_each_record(events: Runs) -> list[Runs]:
-    """Return all that may be about one record, which is in one part of each parallel event.
-
-    Parts with a mu are separate cases only if one has a pure release, which may count by its
-    epsilon, and if there are few cases. Otherwise the largest mu holds for all of them.
-    """
-    parallel = [run for run in events if isinstance(run[0], ParallelEvent)]
-    few = math.prod(math.comb(len(e.parts) + n - 1, n) for e, n in parallel) <= _MOST_CASES
-    for at, (event, count) in enumerate(events):
-        if (event, count) not in parallel:
-            continue
-        if event.mu is None or (few and _holds_pure(event)):
-            taken = combinations_with_replacement(dict.fromkeys(event.parts), count)
-            others = events[:at], events[at + 1 :]
-            worlds = ((*others[0], *chain.from_iterable(parts), *others[1]) for parts in taken)
-            return [runs for world in worlds for runs in _of_each_record(world)]
-    return [events]
-
-
-def _holds_pure(event: Event) -> bool:
-    inner = [run[0] for part in getattr(event, "parts", ()) for run in part]
-    return any(isinstance(each, PureEvent) or _holds_pure(each) for each in inner)
-
-
-def _all_have_rho(events: Runs) -> bool:
-    return all(event.mu is not None or event.rho is not None for event, _ in events)
-
-
-def _simplified(events: Runs) -> tuple[float, Runs]:
-    """Return the sum of all offsets, and the events that have the rest of the cost.
-
-    Mini-batches count as full batches, which cost more, where a distribution would be too wide.
-    """
-    if pld_interval(events) > _COARSEST:
-        events = [(getattr(event, "full_batch", event), count) for event, count in events]
-    offset = math.fsum(count * getattr(event, "offset", 0.0) for event, count in events)
-    return offset, tuple((getattr(event, "unshifted", event), count) for event, count in events)
-
-
-def _divided(events: Runs) -> tuple[Runs, Runs]:
-    """Return the events with a privacy loss distribution, and those with a rho alone."""
-    concentrated = tuple(run for run in events if run[0].mu is None and run[0].rho is not None)
-    return tuple(run for run in events if run not in concentrated), concentrated
-
-
-def numerical_error(events: Runs) -> float:
-    """Return the most by which numerical composition understates delta: ``4 T 2^-53``, T events.
-
-    The power T of a discrete Fourier transform multiplies each coefficient by 1 + e, with e of
-    about T units of roundoff. The error of a sum of probabilities is of the same order. At sampling
-    rate 1, where the exact value is known, the error is at most a third of ``T 2^-53``.
-    """
-    return 4 * sum(count for _, count in events) * 2.0**-53
-
-
-def _inverse(epsilon_at: Callable[[float], float], epsilon: float) -> float:
-    """Return a delta, up to 1, at which a falling function of delta is at most `epsilon`."""
-    low, high = math.log(1e-13), 0.0
-    while high - low > 1e-6:
-        middle = (low + high) / 2
-        low, high = (low, middle) if epsilon_at(math.exp(middle)) <= epsilon else (middle, high)
-    return math.exp(high)
-
-
-def _group_delta(events: Runs, epsilon: float, distance: int) -> float:
-    """Return a delta at a distance in records; see `composed_delta`."""
-    part = epsilon / distance
-    log_delta = math.log(max(composed_delta(events, part), 1e-300))
-    delta = math.exp(min(0.0, log_delta + _log_steps(part, distance)))
-    offset, unshifted = _simplified(events)
-    if offset == 0 and _all_have_rho(unshifted):
-        delta = min(delta, zcdp_delta(distance**2 * composed_rho(unshifted), epsilon))
-        if all(event.mu is not None for event, _ in unshifted):
-            delta = min(delta, gdp_delta(distance * composed_mu(unshifted), epsilon))
-    return delta
-
-
-def _log_steps(epsilon: float, distance: int) -> float:
-    """Return the logarithm of ``sum_j exp(j epsilon)`` over j below the distance."""
-    if epsilon == 0:
-        return math.log(distance)
-    falling = math.expm1(-distance * epsilon) / math.expm1(-epsilon)
-    return (distance - 1) * epsilon + math.log(falling)
-
-
-def _group_epsilon(delta_at: Callable[[float], float], delta: float, distance: int) -> float:
-    """Return an epsilon at a distance in records, from the deltas at a distance of one."""
-
-    def excess(epsilon: float) -> float:
-        log_factor = _log_steps(epsilon, distance)
-        return math.log(max(delta_at(epsilon), 1e-300)) + log_factor - math.log(delta)
-
-    if excess(0.0) <= 0:
-        return 0.0
-    # Begin with small epsilons: numerical errors bound delta below, so large ones may not suffice.
-    high = 1e-3
-    while excess(high) > 0:
-        high *= 2
-        if high > 1e4:
-            return math.inf
-    return distance * (brentq(excess, 0.0, high, xtol=1e-9) + 1e-9)
-
-
-def unprotected(events: Runs) -> bool:
-    """Return whether something was released without noise."""
-    return any(math.isinf(_loss_variance(event)) for event, _ in events)
-
-
-def _loss_variance(event: Any) -> float:
-    if event.mu is None and event.rho is None:
-        return event.loss_variance
-    return 2 * rho_of(event)
-
-
-def composed_pld(events: Runs, interval: float | None = None) -> Any:
-    """Return dp_accounting's privacy loss distribution of the whole."""
-    require_dp_accounting()
-    merged = tuple(sorted(counted(events).items(), key=repr))
-    return _cached_pld(merged, pld_interval(merged) if interval is None else interval)
-
-
-@lru_cache(maxsize=16)
-def _cached_pld(events: tuple[tuple[Event, int], ...], interval: float) -> Any:
-    from dp_accounting.pld.privacy_loss_distribution import identity
-
-    total = identity(interval)
-    for event, count in events:
-        total = total.compose(event.to_pld(interval).self_compose(count))
-    return total
-
-
-def pld_interval(events: Runs) -> float:
-    """Return a spacing of losses that is fine for their sum, and not too fine for each of them.
-
-    The epsilon of the whole is then about 1e-5 above its exact value, relatively.
-    """
-    variance = math.fsum(_loss_variance(event) * count for event, count in events)
-    whole = 12 * math.sqrt(variance) + variance / 2  # speed only
-    reach = max([whole, *(getattr(event, "loss_reach", 0.0) for event, _ in events)])
-    fine = _PART_OF_STD * math.sqrt(variance / max(1, sum(count for _, count in events)))
-    return max(min(max(fine, _NARROWEST), _WIDEST), reach / _MOST_POINTS)
-
-
-def require_dp_accounting() -> Any:
-    """Return dp_accounting, or raise an ImportError that names the extra if it is missing."""
-    what = "The accounting of mini-batches (sampling_rate below 1), or a check of a ledger,"
-    return require("dp_accounting", "accounting", what)
-
+from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS, Relation
+from dpglm.tables import cell, html_table
 
 # Otherwise settings could follow from earlier results.
 FIXED_IN_ADVANCE = "number and costs of all fits were fixed before any result was seen"
 _ONE_PART_EACH = "no record decides in which part of the records another one is"
 ENTROPY = "the operating system's entropy, the source of the noise, is sound"
-
-_EVENT_TYPES = {event_type.kind: event_type for event_type in get_args(Event)}
 
 
 @dataclass(frozen=True, repr=False)
@@ -434,7 +72,8 @@ class PrivacyLedger:
 
     Examples
     --------
-    >>> from dpglm.privacy.ledger import GaussianEvent, PrivacyLedger
+    >>> from dpglm import PrivacyLedger
+    >>> from dpglm.privacy.events import GaussianEvent
     >>> ledger = PrivacyLedger.from_events([GaussianEvent(40.0)] * 100, reporting_delta=1e-6)
     >>> ledger.mu()
     0.25
@@ -457,15 +96,14 @@ class PrivacyLedger:
         check_whole("n_changed", self.n_changed)
         check_choice("neighboring_relation", self.neighboring_relation, NEIGHBORING_RELATIONS)
         check_number("reporting_delta", self.reporting_delta, above=0, below=1)
-        object.__setattr__(self, "events", tuple(self.events))
+        runs = ((event, check_whole("count", n, at_most=MOST_EQUAL)) for event, n in self.events)
+        object.__setattr__(self, "events", tuple(runs))
         object.__setattr__(self, "assumptions", tuple(self.assumptions))
-        _check_counts(self.events)
-        for event, _ in single_releases(self.events):
-            relations = getattr(event, "relations", NEIGHBORING_RELATIONS)
-            if self.neighboring_relation not in relations:
+        for event, _ in self.events:
+            if self.neighboring_relation not in event.relations:
                 raise ValueError(
-                    f"A release of kind {event.kind!r} is accounted for under "
-                    f"{' and '.join(relations)}, not under {self.neighboring_relation!r}."
+                    f"{event!r} is accounted for under {' and '.join(event.relations)}, not under "
+                    f"{self.neighboring_relation!r}."
                 )
 
     @classmethod
@@ -492,7 +130,7 @@ class PrivacyLedger:
         """
         if not isinstance(other, PrivacyLedger):
             return NotImplemented
-        return self._with(other, _joined((*self.events, *other.events)), FIXED_IN_ADVANCE)
+        return self._with(other, joined((*self.events, *other.events)), FIXED_IN_ADVANCE)
 
     def group(self, k: int) -> "PrivacyLedger":
         """Return the ledger of the same releases for data sets that differ in k records.
@@ -512,7 +150,8 @@ class PrivacyLedger:
 
         Examples
         --------
-        >>> from dpglm.privacy.ledger import GaussianEvent, PrivacyLedger
+        >>> from dpglm import PrivacyLedger
+        >>> from dpglm.privacy.events import GaussianEvent
         >>> ledger = PrivacyLedger.from_events([GaussianEvent(40.0)] * 100, reporting_delta=1e-6)
         >>> ledger.group(4).mu()
         1.0
@@ -550,7 +189,8 @@ class PrivacyLedger:
 
         Examples
         --------
-        >>> from dpglm.privacy.ledger import GaussianEvent, PrivacyLedger
+        >>> from dpglm import PrivacyLedger
+        >>> from dpglm.privacy.events import GaussianEvent
         >>> north = PrivacyLedger.from_events([GaussianEvent(5.0)], reporting_delta=1e-6)
         >>> south = PrivacyLedger.from_events([GaussianEvent(4.0)] * 2, reporting_delta=1e-6)
         >>> PrivacyLedger.parallel(north, south).mu() == south.mu()
@@ -614,7 +254,8 @@ class PrivacyLedger:
 
         Examples
         --------
-        >>> from dpglm.privacy.ledger import GaussianEvent, PrivacyLedger
+        >>> from dpglm import PrivacyLedger
+        >>> from dpglm.privacy.events import GaussianEvent
         >>> ledger = PrivacyLedger.from_events([GaussianEvent(40.0)] * 100, reporting_delta=1e-6)
         >>> ledger.to_dp_event()
         ComposedDpEvent(events=[SelfComposedDpEvent(event=GaussianDpEvent(noise_multiplier=40.0),
@@ -628,7 +269,7 @@ class PrivacyLedger:
         if any(isinstance(event, ZCDpEvent) for event, _ in exported):
             # Only the RDP accountant takes these, and it does not double a Gaussian's sensitivity.
             exported = [
-                (out if isinstance(out, ZCDpEvent) else ZCDpEvent(rho_of(event)), count)
+                (out if isinstance(out, ZCDpEvent) else ZCDpEvent(event.known_rho), count)
                 for (out, count), (event, _) in zip(exported, self.events, strict=True)
             ]
         return ComposedDpEvent([SelfComposedDpEvent(event, count) for event, count in exported])
@@ -708,7 +349,7 @@ class PrivacyLedger:
             ) from error
 
     def __str__(self) -> str:
-        pure, others = _pure_part(self.events)
+        pure, others = pure_part(self.events)
         is_pure = pure > 0 and not others and self.n_changed * pure <= self.epsilon() < math.inf
         delta = "0" if is_pure else rounded_up(self.reporting_delta)
         if not self.protects:
@@ -743,8 +384,8 @@ class PrivacyLedger:
     def _repr_html_(self) -> str:
         rows = [("released", "kind", "count", "parameters")]
         for event, count in single_releases(self.events):
-            numbers = ", ".join(f"{k}={v:.6g}" for k, v in _parameters(event).items())
-            rows.append((purpose_of(event), event.kind, str(count), numbers))
+            parameters = ", ".join(f"{k}={cell(v)}" for k, v in _parameters(event).items())
+            rows.append((event.purpose, event.kind, str(count), parameters))
         return (
             f"<p><b>Privacy</b>: {escape(str(self))}</p>"
             f"<details><summary>Releases</summary>{html_table(rows)}</details>"
@@ -789,7 +430,7 @@ class PrivacyLedger:
         parts = []
         if self.n_releases > n_filters or not n_filters:
             n_fixed = self.n_releases - n_filters
-            sampled = self._count_of(PoissonSampledEvent)
+            sampled = self._count_of(SampledGaussianEvent)
             batches = f", {sampled} of them from random batches" if sampled else ""
             parts.append(f"{n_fixed} release{'s' if n_fixed != 1 else ''}{batches}")
         if n_filters:
@@ -804,45 +445,11 @@ class PrivacyLedger:
         return sum(n for event, n in single_releases(self.events) if isinstance(event, event_type))
 
 
-def run_lengths(events: Iterable[Event]) -> tuple[tuple[Event, int], ...]:
-    """Return events in order, each run of equal ones with its length."""
-    return _joined((event, 1) for event in events)
-
-
-def _joined(runs: Iterable[tuple[Event, int]]) -> tuple[tuple[Event, int], ...]:
-    """Return runs in order; consecutive runs of equal events of one purpose become one."""
-    by_event = groupby(runs, lambda run: (run[0], purpose_of(run[0])))
-    return tuple((event, sum(n for _, n in same)) for (event, _), same in by_event)
-
-
-def purpose_of(event: Event) -> str:
-    """Return what was released, in words, or an empty string if that is not known."""
-    return getattr(event, "purpose", "")
-
-
-def counted(runs: Iterable[tuple[Event, int]]) -> Counter[Event]:
-    """Return the total count of each event."""
-    counts: Counter[Event] = Counter()
-    for event, count in runs:
-        counts[event] += count
-    return counts
-
-
-def single_releases(runs: Runs) -> Iterator[tuple[Event, int]]:
-    """Yield runs, with each parallel event replaced by the runs of its parts."""
-    for event, count in runs:
-        if isinstance(event, ParallelEvent):
-            for single, n in chain.from_iterable(map(single_releases, event.parts)):
-                yield single, n * count
-        else:
-            yield event, count
-
-
 def _written(runs: Runs) -> list[dict[str, Any]]:
     """Return runs as a document, which `_read` reads."""
     documents = []
     for event, count in runs:
-        purpose = {"purpose": purpose_of(event)} if purpose_of(event) else {}
+        purpose = {"purpose": event.purpose} if event.purpose else {}
         documents.append({"kind": event.kind, "count": count, **purpose, **_parameters(event)})
     return documents
 
@@ -851,10 +458,12 @@ def _read(entries: Iterable[Mapping[str, Any]]) -> tuple[tuple[Event, int], ...]
     runs = []
     for entry in entries:
         fields = dict(entry)
-        event_type, count = _EVENT_TYPES[fields.pop("kind")], fields.pop("count")
-        purpose = {"purpose": fields.pop("purpose")} if "purpose" in fields else {}
-        given = {k: [*map(_read, v)] if k == "parts" else _number(k, v) for k, v in fields.items()}
-        runs.append((event_type(**given, **purpose), count))
+        event_type, count = EVENTS[fields.pop("kind")], fields.pop("count")
+        if not isinstance(fields.get("purpose", ""), str):
+            raise TypeError(f"purpose must be a string, not {fields['purpose']!r}")
+        if "parts" in fields:
+            fields["parts"] = [*map(_read, fields["parts"])]
+        runs.append((event_type(**fields), count))
     return tuple(runs)
 
 
@@ -864,14 +473,6 @@ def _parameters(event: Event) -> dict[str, Any]:
         return {"parts": [*map(_written, event.parts)]}
     numbers = vars(event).items()
     return {name: value for name, value in numbers if name != "purpose" and value is not None}
-
-
-def _number(name: str, value: Any) -> float:
-    """Return a parameter of an event, read from a document, as a float."""
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or (isinstance(value, int) and value.bit_length() > 1023):
-        raise ValueError(f"{name}={value!r} must be a number.")
-    return float(value)
 
 
 def rounded_up(value: float) -> str:

@@ -22,16 +22,18 @@ import numpy as np
 
 from dpglm.checks import check_number
 from dpglm.exceptions import BudgetExceededError, PrivacyWarning
-from dpglm.privacy.events import FilterEvent, PureEvent
-from dpglm.privacy.gaussian import GaussianEvent, gdp_epsilon, gdp_mu
-from dpglm.privacy.ledger import (
-    PrivacyLedger,
+from dpglm.privacy.composition import composed_epsilon
+from dpglm.privacy.events import (
+    FilterEvent,
+    GaussianEvent,
+    PureEvent,
     Runs,
-    composed_epsilon,
     composed_mu,
-    rounded_up,
+    pure_epsilon,
     single_releases,
 )
+from dpglm.privacy.gaussian import gdp_epsilon, gdp_mu
+from dpglm.privacy.ledger import PrivacyLedger, rounded_up
 from dpglm.schema.table import plain_path
 
 _VARIABLE = "DPGLM_ODOMETER"
@@ -594,7 +596,7 @@ class _Block:
         pure = ""
         if terms.is_filter and {event.kind for event, _ in more} == {PureEvent.kind}:
             mu, spent = (gdp_mu(e, terms.delta) for e in (terms.epsilon, used))
-            fits = PureEvent.epsilon_from_mu(math.sqrt(max(mu**2 - spent**2, 0.0)))
+            fits = pure_epsilon(math.sqrt(max(mu**2 - spent**2, 0.0)))
             pure = " A release with a delta of 0 counts as the Gaussian one that bounds its cost: "
             pure += f"one of epsilon={math.floor(1e4 * fits) / 1e4:g} fits."
         raise BudgetExceededError(

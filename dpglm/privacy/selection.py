@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dpglm.privacy.events import LaplaceSelectionEvent, PermuteAndFlipEvent, SelectionEvent
+from dpglm.privacy.events import ChoiceEvent
 from dpglm.privacy.noise import EntropySource, rounded_laplace, uniform_below
 from dpglm.privacy.vault import Question, Vault, grid_spacing, plain
 
@@ -40,7 +40,7 @@ class _Selection:
     score_range: float
     epsilon: float
     slack: float = 0.0
-    event_type: ClassVar[type]
+    mechanism: ClassVar[str]
 
     def __post_init__(self) -> None:
         if self.epsilon == math.inf:
@@ -58,9 +58,9 @@ class _Selection:
         return self.score_range + self.slack
 
     @cached_property
-    def event(self) -> SelectionEvent | LaplaceSelectionEvent | PermuteAndFlipEvent:
+    def event(self) -> ChoiceEvent:
         """The cost of a release."""
-        return self.event_type(self.epsilon)
+        return ChoiceEvent(self.epsilon, self.mechanism)
 
     def release(self, scores: np.ndarray, rng: EntropySource) -> int:
         """Return the index chosen among m finite scores, larger is better.
@@ -92,7 +92,7 @@ class ExponentialSelection(_Selection):
     1e-13, which the scale covers. The cumulative sums are not rounded.
     """
 
-    event_type: ClassVar[type] = SelectionEvent
+    mechanism: ClassVar[str] = "exponential"
 
     @property
     def scale(self) -> float:
@@ -124,7 +124,7 @@ class LaplaceSelection(_Selection):
     to the range. The noise is an integer number of steps; the first of equals wins.
     """
 
-    event_type: ClassVar[type] = LaplaceSelectionEvent
+    mechanism: ClassVar[str] = "laplace"
 
     @property
     def grid(self) -> float:
@@ -168,16 +168,14 @@ class PermuteAndFlip(LaplaceSelection):
     The magnitude of a rounded Laplace number is a rounded exponential one.
     """
 
-    event_type: ClassVar[type] = PermuteAndFlipEvent
+    mechanism: ClassVar[str] = "permute_and_flip"
 
     def _noise(self, size: int, rng: EntropySource) -> np.ndarray:
         return np.abs(super()._noise(size, rng))
 
 
 SELECTIONS = {
-    "exponential": ExponentialSelection,
-    "laplace": LaplaceSelection,
-    "permute_and_flip": PermuteAndFlip,
+    choice.mechanism: choice for choice in (ExponentialSelection, LaplaceSelection, PermuteAndFlip)
 }
 
 

@@ -34,7 +34,7 @@ from dpglm.privacy.noise import (
 )
 
 if TYPE_CHECKING:
-    from dpglm.privacy.ledger import Event, Runs
+    from dpglm.privacy.events import Event, Runs
 
 # Rows on which every fit compares the kernels with plain arithmetic: at least 256, or 2^18 values.
 _COMPARED_ROWS, _COMPARED_VALUES = 256, 2**18
@@ -381,10 +381,10 @@ class Vault:
 
         event: Event = mechanism.event
         if not whole:
-            from dpglm.privacy.events import sampled_event
+            from dpglm.privacy.events import SampledGaussianEvent, sampling_under
 
-            sampled = sampled_event(self._budget.neighboring_relation, batches)
-            event = sampled(sampling_rate, noise_multiplier)
+            sampling = sampling_under(self._budget.neighboring_relation, batches)
+            event = SampledGaussianEvent(sampling_rate, noise_multiplier, sampling)
         draw = fixed_sample if batches == "without_replacement" else poisson_sample
 
         ask = methodcaller("gradient_sum", coef, clip)
@@ -608,7 +608,7 @@ def _check_within_budget(events: "Runs", budget: PrivacyBudget) -> None:
     events = [(e, n * (1 + _FILTER_TOLERANCE) if e.kind == "filter" else n) for e, n in events]
     affordable = composed_gdp_delta(events, budget.epsilon) <= budget.delta
     if not affordable and any(event.kind != GaussianEvent.kind for event, _ in events):
-        from dpglm.privacy.ledger import composed_delta, composed_epsilon
+        from dpglm.privacy.composition import composed_delta, composed_epsilon
 
         if all(event.mu is not None or event.rho is not None for event, _ in events):
             affordable = composed_delta(events, budget.epsilon) <= budget.delta

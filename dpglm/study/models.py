@@ -5,7 +5,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib import import_module
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -15,7 +15,8 @@ from dpglm import baselines, schedules
 from dpglm import schema as schemas
 from dpglm.estimators import agd, descent, solvers, whitening
 from dpglm.exceptions import require
-from dpglm.privacy.ledger import Event, PrivacyLedger, rounded_up
+from dpglm.privacy.events import EVENTS
+from dpglm.privacy.ledger import PrivacyLedger, rounded_up
 from dpglm.schema import Schema
 from dpglm.schema.columns import FILL_IN
 from dpglm.schema.table import plain_path
@@ -39,7 +40,7 @@ _ESTIMATORS = (
 )  # fmt: skip
 _PARTS = (
     solvers.FitTrace, solvers.Whitening, solvers.Debiased, whitening.DiagonalPreconditioner,
-    whitening.FullPreconditioner, PrivacyLedger, *get_args(Event), *_classes(schedules),
+    whitening.FullPreconditioner, PrivacyLedger, *EVENTS.values(), *_classes(schedules),
     Places, *_classes(schemas),
 )  # fmt: skip
 

@@ -21,8 +21,9 @@ from dpglm.datasets import sample_from_schema
 from dpglm.estimators.adaptive_plan import AdaptivePlan
 from dpglm.estimators.debiasing import most_columns
 from dpglm.estimators.plan import PURPOSES, WHITENED_UNITS, PrivacyPlan
+from dpglm.privacy.composition import composed_epsilon
 from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS
-from dpglm.privacy.ledger import PrivacyLedger, composed_epsilon, rounded_up
+from dpglm.privacy.ledger import PrivacyLedger, rounded_up
 from dpglm.schema import Schema
 from dpglm.study.methods import make_estimator
 from dpglm.tables import text_table

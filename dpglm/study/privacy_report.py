@@ -14,15 +14,13 @@ from sklearn.pipeline import Pipeline
 
 from dpglm.audit.report import AuditReport
 from dpglm.privacy.attacks import attack_power, attack_success, gaussian_mu, posterior
-from dpglm.privacy.events import FilterEvent
-from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS, GaussianEvent, gdp_mu
+from dpglm.privacy.events import FilterEvent, GaussianEvent, counted, single_releases
+from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS, gdp_mu
 from dpglm.privacy.ledger import (
     ENTROPY,
     FIXED_IN_ADVANCE,
     PrivacyLedger,
-    counted,
     rounded_up,
-    single_releases,
 )
 from dpglm.privacy.odometer import FILE_STARTS, OdometerRecord, PrivacyOdometer, public_parameters
 from dpglm.schema.columns import FILL_IN
@@ -30,6 +28,7 @@ from dpglm.schema.table import plain_path
 from dpglm.study.plots import display_of
 from dpglm.study.report import facts, figure, filled, page, versions
 from dpglm.study.results import one_line, strict_json
+from dpglm.tables import cell
 from dpglm.workflow import total_privacy
 
 PRIORS = (0.5, 0.1, 0.01)
@@ -38,12 +37,8 @@ _GROUPS = (1, 2, 5, 10)
 
 RELEASES = {
     "gaussian": "sum over all records, with Gaussian noise",
-    "poisson_sampled": "sum over a random batch of the records, with Gaussian noise",
-    "poisson_sampled_replacement": "sum over a random batch of the records, with Gaussian noise",
-    "fixed_size_sampled": "sum over a random batch of fixed size, with Gaussian noise",
-    "selection": "choice by the exponential mechanism",
-    "laplace_selection": "choice by report noisy max",
-    "permute_and_flip": "choice by permute and flip",
+    "sampled_gaussian": "sum over a random batch of the records, with Gaussian noise",
+    "choice": "choice by noisy scores",
     "pure": "sum over all records, with noise and a delta of zero",
     "objective_perturbation": "minimiser of a loss that was tilted at random",
     "filter": "everything that an adaptive fit may release, charged with its whole budget",
@@ -406,7 +401,7 @@ class PrivacyReport:
         rows = [("releases", "what", "parameters")]
         for event in self._releases():
             numbers = {k: v for k, v in event.items() if k not in ("kind", "count", "purpose")}
-            text = ", ".join(f"{name} {value:.6g}" for name, value in numbers.items()) or "-"
+            text = ", ".join(f"{name} {cell(value)}" for name, value in numbers.items()) or "-"
             what = ": ".join([RELEASES[event["kind"]], event.get("purpose", "")]).rstrip(": ")
             rows.append((str(event["count"]), what, text))
         return _Section(

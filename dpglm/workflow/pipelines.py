@@ -22,7 +22,7 @@ from sklearn.utils import get_tags
 
 from dpglm.estimators.base import Budgeted
 from dpglm.exceptions import PrivacyWarning
-from dpglm.privacy.gaussian import GaussianEvent
+from dpglm.privacy.events import GaussianEvent
 from dpglm.privacy.ledger import PrivacyLedger
 from dpglm.privacy.odometer import is_package_object
 from dpglm.workflow.scores import PrivateScorer

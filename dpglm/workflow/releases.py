@@ -24,7 +24,7 @@ from dpglm.estimators.base import warn_of_delta, warn_of_seed
 from dpglm.estimators.inputs import resolved_classes
 from dpglm.estimators.plan import ledger_of
 from dpglm.privacy.budget import PrivacyBudget
-from dpglm.privacy.gaussian import GaussianEvent
+from dpglm.privacy.events import GaussianEvent
 from dpglm.privacy.ledger import PrivacyLedger
 from dpglm.privacy.noise import entropy_source, noise_seed
 from dpglm.privacy.odometer import charge_jointly, charge_odometers, is_package_object

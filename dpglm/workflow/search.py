@@ -23,7 +23,7 @@ from dpglm.estimators.inputs import as_source, resolved_classes, spelled, traini
 from dpglm.estimators.plan import ledger_of
 from dpglm.exceptions import UtilityWarning
 from dpglm.privacy.budget import PrivacyBudget
-from dpglm.privacy.events import FilterEvent, SelectionEvent
+from dpglm.privacy.events import ChoiceEvent, FilterEvent
 from dpglm.privacy.gaussian import gdp_delta, gdp_epsilon
 from dpglm.privacy.ledger import PrivacyLedger, rounded_up
 from dpglm.privacy.noise import entropy_source
@@ -291,7 +291,7 @@ class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimat
             for kind in (UtilityWarning, ConvergenceWarning):
                 warnings.simplefilter("ignore", kind)
             models = [_fitted(self._configured(setting, **own), *to_fit) for setting in settings]
-        event, rows = SelectionEvent(plan.choice_epsilon), LabelledRows(*to_compare)
+        event, rows = ChoiceEvent(plan.choice_epsilon), LabelledRows(*to_compare)
         vault = SearchVault(rows, [(event, 1)], plan.budget, entropy_source())
         best = vault.choose_model(models, plan.choice_epsilon)
         vault.check_unbroken()
@@ -367,10 +367,10 @@ class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimat
             fits_mu = choice_mu = search_mu
             n_samples -= -(-n_samples // _PERIOD)
         candidate_mu = fits_mu / math.sqrt(n_candidates)
-        choice_epsilon = SelectionEvent.epsilon_from_mu(choice_mu)
+        choice_epsilon = ChoiceEvent.epsilon_from_mu(choice_mu)
         # 2) Charge each fit with all that it may cost, whichever setting it will have.
         fits = ledger_of(budget, [FilterEvent(mu=candidate_mu)] * n_candidates)
-        choice = ledger_of(budget, [SelectionEvent(choice_epsilon)])
+        choice = ledger_of(budget, [ChoiceEvent(choice_epsilon)])
         whole = replace(fits, events=(*fits.events, *choice.events))
         if strategy == "parallel":
             whole = PrivacyLedger.parallel(fits, choice)

@@ -24,7 +24,7 @@ from dpglm.estimators.plan import PrivacyPlan, make_plan
 from dpglm.exceptions import PrivacyWarning
 from dpglm.losses import Hinge, Logistic, Loss
 from dpglm.privacy.budget import PrivacyBudget
-from dpglm.privacy.events import sampled_event
+from dpglm.privacy.events import SampledGaussianEvent
 from dpglm.privacy.ledger import PrivacyLedger
 from dpglm.privacy.noise import entropy_source
 from dpglm.privacy.vault import GaussianSum
@@ -333,7 +333,7 @@ def sampling(report: Report, rng: np.random.Generator) -> None:
             )
             bound = math.log1p(rate * math.expm1(whole))
             ratios.append(exact / bound)
-            subset = sampled_event("replace_one", "without_replacement")(rate, sigma)
+            subset = SampledGaussianEvent(rate, sigma, "without_replacement")
             ledger = PrivacyLedger(((subset, 1),), "replace_one", rate * delta)
             charged.append(ledger.epsilon() / bound)
     report.claim(
