@@ -569,7 +569,7 @@ def test_sums_of_bins_have_little_noise():
     norm = np.linalg.norm(root[:, 0])
     assert norm == pytest.approx(1.5455898900728597)
     table = NoisyTable(np.zeros((2, 64)), norm)
-    assert table.std(np.array([np.ones(64), np.zeros(64)])) == pytest.approx(2.3888481082954347)
+    assert table.std(np.repeat([1.0, 0.0], 64)) == pytest.approx(2.3888481082954347)
 
 
 def test_shares_of_the_budget_are_those_of_the_least_weighted_variance():

@@ -19,6 +19,7 @@ from dpglm.checks import check_number
 from dpglm.estimators.base import Budgeted
 from dpglm.exceptions import UtilityWarning
 from dpglm.workflow.releases import (
+    MIDDLES,
     NoisyTable,
     Released,
     fitted_classes,
@@ -65,7 +66,7 @@ class _OnNoisyTable(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimator
         found = {self._learned: self._learn(released), "classes_": released.classes}
         # All at once: an interrupt in between would leave a part of a fit.
         vars(self).update(found, privacy_=released.ledger)
-        if not released.table.is_visible:
+        if not released.table.has_visible_classes:
             warnings.warn(
                 "A class may be below the noise level: use more records or a larger epsilon.",
                 UtilityWarning,
@@ -90,11 +91,9 @@ def _prior(table: NoisyTable) -> tuple[np.ndarray, np.ndarray]:
 
     Records that the noise can stand for are added in each bin, as its own probability has them.
     """
-    one = np.zeros_like(table.counts)
-    one[0, -1] = 1.0
-    added = max(table.std(one), 1e-3)
-    n = table.counts.sum(axis=0) + added
-    return (table.counts[1] + added * expit(table.middles)) / n, n
+    added = max(table.std(np.eye(1, table.counts.size, table.counts.size - 1)).item(), 1e-3)
+    n = table.by_class.sum(axis=0) + added
+    return (table.by_class[1] + added * expit(MIDDLES)) / n, n
 
 
 @dataclass(eq=False, repr=False)
@@ -156,13 +155,12 @@ class PrivateCalibratedClassifier(_OnNoisyTable):
             raise ValueError(f"method={self.method!r} must be 'sigmoid' or 'isotonic'.")
 
     def _learn(self, released: Released) -> Any:
-        middles = released.table.middles
         share, n = _prior(released.table)
         if self.method == "isotonic":
             rising = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip")
-            return rising.fit(middles, share, sample_weight=n)
+            return rising.fit(MIDDLES, share, sample_weight=n)
         # Each bin twice, once for each class.
-        rows, label = np.tile(middles, 2)[:, None], np.repeat([0, 1], len(middles))
+        rows, label = np.tile(MIDDLES, 2)[:, None], np.repeat([0, 1], len(MIDDLES))
         weight = np.concatenate([n * (1 - share), n * share])
         return LogisticRegression(C=np.inf).fit(rows, label, sample_weight=weight)
 

@@ -33,9 +33,10 @@ from dpglm.privacy.vault import GaussianSum, Vault, magnitude_sensitivity
 from dpglm.schema.values import check_sparse, composed, floating, null_rows
 
 _UNIT_ROUNDOFF = 2.0**-53
-# Between bins of log-odds, or of the decision function; half of all is an edge.
+# Between bins of log-odds, or of the decision function; zero is an edge. What stands for each bin.
 EDGES = np.linspace(-8.0, 8.0, 63)
 _N_BINS = len(EDGES) + 1
+MIDDLES = np.append(EDGES, EDGES[-1] + (EDGES[1] - EDGES[0])) - (EDGES[1] - EDGES[0]) / 2
 # Counts of pairs are exact in floating point up to here.
 _MAX_RECORDS = 5 * 10**7
 # A class is too small to divide by if the standard deviation of its noise may exceed a fifth of it.
@@ -51,6 +52,16 @@ WEIGHTS = {
     "records": 1.0, "right": 0.5, "positive": 0.5, "predicted": 0.5, "pairs": 2.0, "loss": 1.0,
     "spread": 0.25, "cells": 1.0, "table": 2.0,
 }  # fmt: skip
+
+
+_ASSUMPTIONS = (
+    "each row of X is one record, and the model predicts it from that record alone",
+    "the model, its label set, and what is asked were fixed without looking at these records",
+)
+_ASSUMED_OF_PRIVATE_NUMBER = (
+    "the number of records is at most 16 n_samples_estimate",
+    "the model's arithmetic for a record is the same wherever it stands in X",
+)
 
 
 def prefix_root(n_bins: int) -> np.ndarray:
@@ -228,7 +239,8 @@ def release_statistics(
         records = _scored_records(model, classes, X, y, names, loss_bound)
     n_records = budget.public_n_samples(records.n_records)
     _check_size(budget, n_records)
-    if budget.n_samples_estimate is not None and names != ["table"]:
+    is_exact = budget.n_samples_estimate is None
+    if not is_exact and names != ["table"]:
         names = ["records", *names]
     pure, total = _is_pure(names, budget), sum(WEIGHTS[name] for name in names)
     # A budget without a limit has no noise.
@@ -237,7 +249,8 @@ def release_statistics(
     if pure:
         events = [BoxSums(len(names), budget.epsilon).event]
     seeded = noise_seed.get() is not None
-    ledger = replace(ledger_of(budget, events), assumptions=_assumptions(budget), seeded=seeded)
+    assumptions = _ASSUMPTIONS + (() if is_exact else _ASSUMED_OF_PRIVATE_NUMBER)
+    ledger = replace(ledger_of(budget, events), assumptions=assumptions, seeded=seeded)
     vault = ScoreVault(records, ledger.events, budget, entropy_source())
     del records  # nobody but the vault keeps them
     warn_of_seed(seeded, stacklevel=4)
@@ -256,7 +269,7 @@ def release_statistics(
         released = Released(
             classes=classes,
             n_records=n_records,
-            is_exact=budget.n_samples_estimate is None,
+            is_exact=is_exact,
             loss_bound=loss_bound,
             values={n: v if v.size > 1 else v.item() for n, v in zip(names, values, strict=True)},
             std=dict(zip(names, scales, strict=True)),
@@ -298,18 +311,6 @@ def _is_pure(names: Sequence[str], budget: PrivacyBudget) -> bool:
     pure = (box_std(len(names)) / budget.epsilon) ** 2 * sum(weight**2 for weight in weights)
     # The least of a weighted sum of variances.
     return pure < (sum(weights) / budget.mu) ** 2
-
-
-def _assumptions(budget: PrivacyBudget) -> tuple[str, ...]:
-    private = (
-        "the number of records is at most 16 n_samples_estimate",
-        "the model's arithmetic for a record is the same wherever it stands in X",
-    )
-    return (
-        "each row of X is one record, and the model predicts it from that record alone",
-        "the model, its label set, and what is asked were fixed without looking at these records",
-        *(() if budget.n_samples_estimate is None else private),
-    )
 
 
 def _scored_records(
@@ -425,8 +426,8 @@ class Released:
         return NoisyTable(self.values["table"], self.std["table"])
 
     @cached_property
-    def cells(self) -> "Cells":
-        """The confusion matrix, as far as what was released determines it."""
+    def cells(self) -> "NoisyCounts":
+        """The confusion matrix, flat, as far as what was released determines it."""
         size = len(self.classes)
         diagonal, ones = np.eye(size).ravel(), np.ones(size * size)
         row, column = np.divmod(np.arange(size * size), size)
@@ -436,105 +437,105 @@ class Released:
             "positive": (row == 1) - ones / 2,
             "predicted": (column == 1) - ones / 2,
             "cells": np.eye(size * size),
+            "exact": ones,
         }
-        names = [name for name in designs if name in self.values]
+        values = self.values | ({"exact": self.n_records} if self.is_exact else {})
+        names = [name for name in designs if name in values]
         design = [np.atleast_2d(designs[name]) for name in names]
-        values = [np.ravel(self.values[name]) for name in names]
-        std = [np.full(len(rows), self.std[name]) for rows, name in zip(design, names, strict=True)]
-        if self.is_exact:
-            design, values, std = [*design, ones[None]], [*values, [self.n_records]], [*std, [0.0]]
-        scale = np.maximum(np.concatenate(std), _EXACT)
+        # No noise of a number that is public stands for very little.
+        std = [max(self.std.get(name, 0.0), _EXACT) for name in names]
+        scale = np.repeat(std, [len(rows) for rows in design])
         solution = np.linalg.pinv(np.concatenate(design) / scale[:, None])
-        return Cells(solution @ (np.concatenate(values) / scale), solution @ solution.T, size)
+        released = np.concatenate([np.ravel(values[name]) for name in names])
+        return NoisyCounts(solution @ (released / scale), solution)
 
 
 @dataclass(frozen=True)
-class Cells:
-    """Noisy counts (n_classes^2,), flat, by class and by prediction, and their covariance."""
+class NoisyCounts:
+    """Noisy counts (n,), and the matrix that makes their noise of independent noise: public.
+
+    Weights (..., n) choose those that are summed.
+    """
 
     counts: np.ndarray
-    covariance: np.ndarray
-    n_classes: int
+    noise: np.ndarray
 
-    def std(self, weights: np.ndarray) -> float:
-        """Return the standard deviation of the noise of a weighted sum of the counts."""
-        return math.sqrt(max(float(weights @ self.covariance @ weights), 0.0))
+    def std(self, weights: np.ndarray) -> Any:
+        """Return the standard deviation of the noise of sums."""
+        return np.linalg.norm(weights @ self.noise, axis=-1)
 
-    def ratio(self, part: np.ndarray, whole: np.ndarray) -> tuple[float, float, float]:
-        """Return a share, the standard deviation of its noise, and the number that it is of.
+    def is_visible(self, weights: np.ndarray) -> Any:
+        """Return whether sums are above the noise level, and of one record at least."""
+        return weights @ self.counts >= np.maximum(VISIBLE * self.std(weights), 1.0)
+
+    def ratio(self, part: np.ndarray, whole: np.ndarray) -> tuple[Any, Any, Any]:
+        """Return shares, the standard deviation of their noise, and the numbers that they are of.
 
         NaN if the whole may be below the noise level.
         """
-        n = float(whole @ self.counts)
-        if not n > max(VISIBLE * self.std(whole), 1.0):
-            return math.nan, math.nan, math.nan
-        share = min(max(float(part @ self.counts) / n, 0.0), 1.0)
-        return share, self.std(part - share * whole) / n, n
-
-    def rows(self) -> np.ndarray:
-        """Return weights (n_classes, n_classes^2) that count the records of each class."""
-        return np.kron(np.eye(self.n_classes), np.ones(self.n_classes))
+        n = np.where(self.is_visible(whole), whole @ self.counts, math.nan)
+        share = np.clip(part @ self.counts / n, 0.0, 1.0)
+        return share, self.std(part - share[..., None] * whole) / n, n
 
 
-class NoisyTable:
+class NoisyTable(NoisyCounts):
     """How many records of each of two classes are in which bin of scores, with noise: public.
 
-    ``counts`` (2, n_bins) are at least zero, because sums of bins are made to rise.
+    Counts are at least zero, because sums of bins are made to rise.
     """
 
     def __init__(self, released: np.ndarray, std: float) -> None:
         root = prefix_root(released.size // 2)
-        # The noise of the counts is this times noise of equal size.
-        self._spread = std * solve_triangular(root, np.eye(len(root)), lower=True)
         rising = [isotonic_regression(row) for row in released.reshape(2, -1) @ root.T]
-        self.counts = np.diff(np.maximum(rising, 0.0), axis=1, prepend=0.0)
-        step = EDGES[1] - EDGES[0]
-        self.middles = np.concatenate([[EDGES[0] - step / 2], EDGES + step / 2])
+        counts = np.diff(np.maximum(rising, 0.0), axis=1, prepend=0.0)
+        spread = std * solve_triangular(root, np.eye(len(root)), lower=True)
+        super().__init__(counts.ravel(), np.kron(np.eye(2), spread))
 
-    def std(self, weights: np.ndarray) -> Any:
-        """Return the noise's standard deviation of sums of counts, weighted (..., 2, n_bins)."""
-        return np.linalg.norm(weights @ self._spread, axis=(-2, -1))
+    @cached_property
+    def by_class(self) -> np.ndarray:
+        """The counts (2, n_bins)."""
+        return self.counts.reshape(2, -1)
 
     @cached_property
     def totals(self) -> np.ndarray:
         """Number of records of each class (2,), one at least."""
-        return np.maximum(self.counts.sum(axis=1), 1.0)
+        return np.maximum(self.by_class.sum(axis=1), 1.0)
 
     @cached_property
-    def is_visible(self) -> bool:
-        """Whether the counts of both classes are above the noise level."""
-        both = np.eye(2)[:, :, None] * np.ones(self.counts.shape[1])
-        return bool((self.counts.sum(axis=1) > VISIBLE * self.std(both)).all())
+    def classes(self) -> np.ndarray:
+        """Weights (2, 2 n_bins) that count the records of each class."""
+        return np.repeat(np.eye(2), self.by_class.shape[1], axis=1)
 
-    def rates(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the shares of each class above each edge (2, n_edges), and their noise."""
-        above = np.tri(self.counts.shape[1]).T[1:]
-        shares = np.minimum((self.counts @ above.T) / self.totals[:, None], 1.0)
-        moved = (above - shares[:, :, None]) / self.totals[:, None, None]
-        return shares, self.std(moved[:, :, None] * np.eye(2)[:, None, :, None])
+    @cached_property
+    def has_visible_classes(self) -> bool:
+        """Whether both classes are above the noise level."""
+        return bool(self.is_visible(self.classes).all())
 
     def auc(self) -> tuple[float, float]:
         """Return the area under the ROC curve, and the standard deviation of its noise."""
-        negative, positive = self.totals
-        below = np.cumsum(self.counts[0]) - self.counts[0] / 2
-        above = positive - np.cumsum(self.counts[1]) + self.counts[1] / 2
-        auc = float(self.counts[1] @ below) / (positive * negative)
+        (negative, positive), (negatives, positives) = self.totals, self.by_class
+        below = np.cumsum(negatives) - negatives / 2
+        above = positive - np.cumsum(positives) + positives / 2
+        auc = float(positives @ below) / (positive * negative)
         weights = [(above / positive - auc) / negative, (below / negative - auc) / positive]
-        return auc, self.std(np.array(weights))
+        return auc, self.std(np.ravel(weights))
 
-    def groups(self) -> list[slice]:
-        """Return runs of bins, each of a tenth of all records, and more than noise could make."""
-        whole, least = self.counts.sum(axis=0), self.counts.sum() / _GROUPS
-        groups, start = [], 0
+    def groups(self) -> np.ndarray:
+        """Return runs of bins, each of a tenth of all records and above the noise level.
+
+        Of shape (n_groups, n_bins), with ones inside.
+        """
+        whole, groups, start = self.by_class.sum(axis=0), [], 0
         for end in range(1, len(whole) + 1):
-            inside = np.zeros_like(self.counts)
-            inside[:, start:end] = 1.0
-            if whole[start:end].sum() >= max(least, VISIBLE * self.std(inside), 1.0):
-                groups.append(slice(start, end))
+            inside = np.zeros(len(whole))
+            inside[start:end] = 1.0
+            enough = whole @ inside >= whole.sum() / _GROUPS
+            if enough and self.is_visible(np.tile(inside, 2)):
+                groups.append(inside)
                 start = end
         if groups:
-            groups[-1] = slice(groups[-1].start, len(whole))
-        return groups
+            groups[-1][start:] = 1.0
+        return np.array(groups).reshape(-1, len(whole))
 
     def best_edge(self, false_positive: float, false_negative: float) -> float:
         """Return the edge, -inf and inf among them, that costs least by these counts.
@@ -542,7 +543,8 @@ class NoisyTable:
         Each error has a cost; nothing more is released for the choice. If each costs one over the
         number of its class, classes count alike.
         """
-        false_positives = np.append(np.cumsum(self.counts[0, ::-1])[::-1], 0.0)
-        false_negatives = np.append(0.0, np.cumsum(self.counts[1]))
+        negatives, positives = self.by_class
+        false_positives = np.append(np.cumsum(negatives[::-1])[::-1], 0.0)
+        false_negatives = np.append(0.0, np.cumsum(positives))
         cost = false_positive * false_positives + false_negative * false_negatives
         return float([-math.inf, *EDGES, math.inf][int(np.argmin(cost))])

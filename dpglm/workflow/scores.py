@@ -16,7 +16,15 @@ from dpglm.exceptions import PrivacyWarning
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.ledger import PrivacyLedger
 from dpglm.tables import text_table
-from dpglm.workflow.releases import EDGES, VISIBLE, Released, Z, fitted_classes, release_statistics
+from dpglm.workflow.releases import (
+    EDGES,
+    MIDDLES,
+    VISIBLE,
+    Released,
+    Z,
+    fitted_classes,
+    release_statistics,
+)
 
 _NEED_PROBABILITIES = ("log_loss", "calibration_curve")
 _SINGLE = ("accuracy", "balanced_accuracy", "auc", "log_loss")
@@ -282,41 +290,43 @@ def _chosen(model: Any, known: Iterable[str], scores: Iterable[str] | None) -> l
     return chosen
 
 
+def _recalls(released: Released) -> tuple[np.ndarray, np.ndarray]:
+    """Return weights (n_classes, n_classes^2) of the cells of each class, all and right ones."""
+    size = len(released.classes)
+    rows = np.kron(np.eye(size), np.ones(size))
+    return rows, rows * np.eye(size).ravel()
+
+
 def _accuracy(released: Released) -> PrivateScore:
-    cells = released.cells
-    diagonal = np.eye(cells.n_classes).ravel()
-    return proportion(*cells.ratio(diagonal, np.ones_like(diagonal)), released.quantile)
+    rows, right = (weights.sum(axis=0) for weights in _recalls(released))
+    return proportion(*released.cells.ratio(right, rows), released.quantile)
 
 
 def _balanced_accuracy(released: Released) -> PrivateScore:
-    cells = released.cells
-    diagonal = np.eye(cells.n_classes).ravel()
-    recalls = [cells.ratio(diagonal * row, row) for row in cells.rows()]
-    sampling = math.sqrt(sum(r * (1 - r) / n for r, _, n in recalls)) / cells.n_classes
-    weights = [
-        (diagonal * row - recall * row) / n
-        for row, (recall, _, n) in zip(cells.rows(), recalls, strict=True)
-    ]
-    value = float(np.mean([recall for recall, *_ in recalls]))
-    noise = cells.std(np.mean(weights, axis=0)) if value == value else math.nan
-    return _with_errors(value, noise, sampling, released.quantile)
+    rows, right = _recalls(released)
+    recall, _, n = released.cells.ratio(right, rows)
+    sampling = np.sqrt((recall * (1 - recall) / n).sum()) / len(n)
+    noise = released.cells.std(((right - recall[:, None] * rows) / n[:, None]).mean(axis=0))
+    return _with_errors(recall.mean(), noise, sampling, released.quantile)
 
 
 def _confusion_matrix(released: Released) -> PrivateScore:
-    cells, n = released.cells, released.n_records
-    shape = (cells.n_classes, cells.n_classes)
-    noise = np.sqrt(np.maximum(np.diag(cells.covariance), 0.0)).reshape(shape)
-    share = np.clip(cells.counts / n, 0.0, 1.0).reshape(shape)
+    size, n = len(released.classes), released.n_records
+    counts, noise = (
+        each.reshape(size, size)
+        for each in (released.cells.counts, released.cells.std(np.eye(size * size)))
+    )
+    share = np.clip(counts / n, 0.0, 1.0)
     sampling = np.sqrt(n * share * (1 - share))
     most = float(n) if released.is_exact else math.inf
-    return _with_errors(cells.counts.reshape(shape), noise, sampling, released.quantile, 0.0, most)
+    return _with_errors(counts, noise, sampling, released.quantile, 0.0, most)
 
 
 def _auc(released: Released) -> PrivateScore:
     """Return the AUC of noisy pairs or the histogram, with the variance of Hanley & McNeil."""
     auc, noise, positive, negative = math.nan, math.nan, math.nan, math.nan
     if "pairs" in released.values:
-        row, n = released.cells.rows()[1], released.n_records
+        (_, row), n = _recalls(released)[0], released.n_records
         share, share_noise, _ = released.cells.ratio(row, np.ones_like(row))
         if VISIBLE * share_noise < share < 1 - VISIBLE * share_noise:
             positive, negative = n * share, n * (1 - share)
@@ -324,7 +334,7 @@ def _auc(released: Released) -> PrivateScore:
             auc = min(max(0.5 + released.values["pairs"] / pairs, 0.0), 1.0)
             tilt = (auc - 0.5) * (negative - positive) / pairs
             noise = math.hypot(released.std["pairs"] / pairs, tilt * n * share_noise)
-    elif released.table.is_visible:
+    elif released.table.has_visible_classes:
         (auc, noise), (negative, positive) = released.table.auc(), released.table.totals
     first, second = auc / (2 - auc) - auc**2, 2 * auc**2 / (1 + auc) - auc**2
     variance = auc * (1 - auc) + (positive - 1) * first + (negative - 1) * second
@@ -349,28 +359,19 @@ def _log_loss(released: Released) -> PrivateScore:
 
 def _roc_curve(released: Released) -> PrivateRocCurve:
     table = released.table
-    shares, noise = table.rates()
-    if not table.is_visible:
-        shares, noise = shares * math.nan, noise * math.nan
-    rates = [
-        proportion(share, own, total, released.quantile)
-        for share, own, total in zip(shares, noise, table.totals, strict=True)
-    ]
+    above = np.kron(np.eye(2)[:, None], np.tri(len(EDGES) + 1).T[1:])
+    share, noise, n = table.ratio(above, table.classes[:, None])
+    if not table.has_visible_classes:
+        share, noise = share * math.nan, noise * math.nan
+    rates = [proportion(share[i], noise[i], n[i], released.quantile) for i in range(2)]
     return PrivateRocCurve(*rates, threshold=_plain(released.on_scale(EDGES)))
 
 
 def _calibration_curve(released: Released) -> PrivateCalibrationCurve:
-    table = released.table
-    predicted, observed = [], []
-    for group in table.groups():
-        negative, positive = table.counts[:, group].sum(axis=1)
-        n = negative + positive
-        weights = np.zeros_like(table.counts)
-        weights[:, group] = np.array([[-positive / n], [negative / n]]) / n
-        inside = table.counts[:, group].sum(axis=0)
-        predicted.append(float(expit(table.middles[group]) @ inside) / n)
-        observed.append((positive / n, table.std(weights), n))
-    share, noise, n = np.array(observed).reshape(-1, 3).T
+    table, groups = released.table, released.table.groups()
+    whole = np.tile(groups, 2)
+    share, noise, n = table.ratio(whole * table.classes[1], whole)
+    predicted = groups @ (expit(MIDDLES) * table.by_class.sum(axis=0)) / n
     return PrivateCalibrationCurve(
         _plain(predicted), proportion(share, noise, n, released.quantile), _plain(n)
     )
