@@ -16,7 +16,7 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.compose import ColumnTransformer, make_column_selector
 from sklearn.frozen import FrozenEstimator
-from sklearn.model_selection import ParameterGrid, ParameterSampler, check_cv
+from sklearn.model_selection import ParameterSampler
 from sklearn.pipeline import FeatureUnion, Pipeline
 from sklearn.utils import get_tags
 
@@ -297,7 +297,7 @@ def total_privacy(
     Parameters
     ----------
     study : estimator, ledger, scores, results of ``cross_validate``, or a collection of them
-        A pipeline or search may be fitted or not; other meta-estimators must be. The results of
+        A pipeline may be fitted or not; other meta-estimators must be. The results of
         ``cross_validate`` need ``return_estimator=True``. All that it holds counts, a parameter
         that was fitted beforehand too.
     n_samples, n_features : int, default=None
@@ -425,47 +425,18 @@ class _Count:
         return self.any_of(own.values(), True)
 
     def _of_search(self, search: Any, n_samples: int, *others: int) -> Counter[int]:
-        """Count k fits for each candidate, and the last one on all rows."""
-        fitted = hasattr(search, "cv_results_")
-        if not fitted and isinstance(search.cv, Iterator):
+        """Count k fits for each candidate of a fitted search, and the last one on all rows."""
+        if not hasattr(search, "cv_results_"):
             raise ValueError(
-                f"cv={search.cv!r:.80} of {type(search).__name__} can be read once only, and "
-                "counting its splits would leave none to fit on: pass list(cv)."
+                f"Which fits {type(search).__name__} makes is known once it was fitted; a "
+                "PrivacyOdometer with a limit stops one that costs too much."
             )
-        folds = search.n_splits_ if fitted else check_cv(search.cv).get_n_splits(range(n_samples))
-        candidates = _candidates(search, n_samples)
-
-        def planned(params: Mapping[str, Any], n_rows: int) -> Counter[int]:
-            candidate = clone(search.estimator).set_params(**clone(params, safe=False))
-            return replace(self, shape=(n_rows, *others)).of(candidate)
-
-        counted = self.any_of([search.estimator], made=True)
-        for params, n_rows in candidates * folds:
-            counted |= planned(params, n_rows - n_rows // folds)
-        if hasattr(search, "best_estimator_"):
-            return counted | self.of(search.best_estimator_, True)
-        if search.refit and not fitted:
-            last = [planned(*candidate) for candidate in candidates]
-            counted |= max(last, key=lambda each: self.total(each).epsilon() if each else 0.0)
+        params, folds = search.cv_results_["params"], search.n_splits_
+        sizes = [n_samples] * len(params)
+        if getattr(search, "resource", None) == "n_samples":
+            sizes = map(int, search.cv_results_["n_resources"])
+        counted = self.any_of([search.estimator, getattr(search, "best_estimator_", None)], True)
+        for candidate, n_rows in [*zip(params, sizes, strict=True)] * folds:
+            model = clone(search.estimator).set_params(**clone(candidate, safe=False))
+            counted |= replace(self, shape=(n_rows - n_rows // folds, *others)).of(model)
         return counted
-
-
-def _candidates(search: Any, n_samples: int) -> list[tuple[Mapping[str, Any], int]]:
-    """Return the parameters of each candidate, and among how many rows its folds are made."""
-    name, results = type(search).__name__, getattr(search, "cv_results_", None)
-    if results is not None:
-        by_rows = getattr(search, "resource", None) == "n_samples"
-        sizes = results["n_resources"] if by_rows else [n_samples] * len(results["params"])
-        return list(zip(results["params"], map(int, sizes), strict=True))
-    if name == "GridSearchCV":
-        drawn = ParameterGrid(search.param_grid)
-    elif name == "RandomizedSearchCV" and isinstance(search.random_state, Integral):
-        drawn = ParameterSampler(
-            search.param_distributions, search.n_iter, random_state=search.random_state
-        )
-    else:
-        raise ValueError(
-            f"Which candidates {name} tries is not known before it is fitted: halving leaves out "
-            "by scores, and RandomizedSearchCV draws anew unless random_state is a number."
-        )
-    return [(params, n_samples) for params in drawn]

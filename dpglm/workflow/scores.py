@@ -137,14 +137,11 @@ class PrivateScores:
     threshold: float | None = None
 
     def __repr__(self) -> str:
-        strings = (f"{name} {score.value:.4f}" for name, score in self._single())
-        return f"<PrivateScores of {self.n_records} records: {', '.join(strings) or 'counts'}>"
-
-    def __str__(self) -> str:
         rows = [("95 % intervals", "value", "population", "these records")]
-        for name, score in self._single():
-            both = score.interval, score.noise_interval
-            rows.append((name, f"{score.value:.4f}", *(f"{a:.4f} to {b:.4f}" for a, b in both)))
+        for name in _SINGLE:
+            if (score := getattr(self, name)) is not None:
+                ends = (score.interval, score.noise_interval)
+                rows.append((name, f"{score.value:.4f}", *(f"{a:.4f} to {b:.4f}" for a, b in ends)))
         if self.threshold is not None:
             rows.append(("threshold", f"{self.threshold:.4f}", "", ""))
         lines = text_table(rows)
@@ -163,11 +160,6 @@ class PrivateScores:
             "to the cost of the fit.",
         ]
         return "\n".join(lines)
-
-    def _single(self) -> list[tuple[str, PrivateScore]]:
-        """Return the scores that are one number, by name."""
-        named = ((name, getattr(self, name)) for name in _SINGLE)
-        return [(name, score) for name, score in named if score is not None]
 
 
 def private_scores(

@@ -73,7 +73,7 @@ class SearchVault(ChoosingVault):
         return self._release_choice(choice, lambda: np.array([*map(self._sums.n_right, models)]))
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class SearchPlan:
     """Releases and cost of a search: made from public facts, before any data.
 
@@ -90,7 +90,7 @@ class SearchPlan:
     choice_epsilon: float
     ledger: PrivacyLedger
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         where = "the same records"
         if self.strategy == "parallel":
             where = f"one record in {_PERIOD}, which they have not seen,"

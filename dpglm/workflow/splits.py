@@ -39,10 +39,10 @@ def private_train_test_split(
     test_size : float, default=0.25
         Share of the test part, above 0 and below 1.
     ids : array-like of shape (n_samples,), default=None
-        Identifier of the person of each row: whole numbers, strings or bytes, made from nothing
-        that the row says. All rows of a person go to one part. Required by
-        ``"add_or_remove_one"``, and needed if all rows of a person are one record
-        (``max_contributions``); under the other relations they count as public.
+        Identifier of the record of each row: whole numbers, strings or bytes, made from nothing
+        that the row says. All rows of an identifier go to one part. Required by
+        ``"add_or_remove_one"``, and if several rows are one record (``max_contributions``); under
+        the other relations they count as public.
     key : int, str or bytes, default=0
         Chooses the split, as a ``random_state`` does, and may be public. It must not be chosen by
         what came of it. To split a part again by `ids`, take another key.
@@ -54,32 +54,31 @@ def private_train_test_split(
     list of length 2 * len(arrays)
         ``X_train, X_test, y_train, y_test`` for X and y, rows in their old order.
 
+    Raises
+    ------
+    ValueError
+        For bad parameters, or if a part has no rows.
+
     Notes
     -----
-    Without `ids` the part of a row follows from its position and the number of rows, which is
-    public. The test part then has ``test_size * n_samples`` rows, rounded up. With `ids` the part
-    follows from a keyed hash (BLAKE2b) of the row's own identifier. The number of rows of a part is
-    then private under ``"add_or_remove_one"``. Fit with ``n_samples_estimate`` times the share of
-    the part.
+    Guarantee: one record of the table is one record of one part. Releases from different parts
+    therefore cost the largest of their costs, not the sum.
 
-    One record of the table is one record of one part. Releases from different parts therefore cost
-    the largest of their costs, not the sum.
+    Without `ids` the part of a row follows from its position and the number of rows, which is
+    public. With `ids` it follows from a keyed hash (BLAKE2b) of the row's own identifier. The
+    number of rows of a part is then private under ``"add_or_remove_one"``. Fit with
+    ``n_samples_estimate`` times the share of the part.
 
     Examples
     --------
     >>> import numpy as np
-    >>> from dpglm.workflow import private_train_test_split
+    >>> from dpglm import private_train_test_split
     >>> X, y = np.eye(8), np.arange(8)
     >>> X_train, X_test, y_train, y_test = private_train_test_split(X, y, key="study 1")
     >>> y_test
     array([3, 7])
-    >>> people = ["ann", "ben", "cy", "dot", "eve", "flo", "gus", "hal"]
-    >>> relation = "add_or_remove_one"
-    >>> private_train_test_split(people, ids=people, key=3, neighboring_relation=relation)[1]
-    ['dot', 'hal']
     """
-    advice = "the size of the test part may be private, so give its share"
-    check_number("test_size", test_size, above=0, below=1, advice=advice)
+    share = check_number("test_size", test_size, above=0, below=1)
     if not arrays:
         raise ValueError(
             "private_train_test_split needs at least one array: private_train_test_split(X, y)."
@@ -89,7 +88,7 @@ def private_train_test_split(
     *arrays, ids = utils.indexable(*arrays, ids)
     n_rows = utils.validation._num_samples(arrays[0])
     places, whole = _places(n_rows, ids, key, neighboring_relation, b"split")
-    in_test = places < test_size * whole
+    in_test = places < share * whole
     if in_test.all() or not in_test.any():
         raise ValueError(
             "One part of the split has no rows: there are too few, or they are a part of a split "
@@ -128,12 +127,9 @@ class PrivateKFold(BaseCrossValidator):
 
     Examples
     --------
-    >>> import numpy as np
     >>> from dpglm.workflow import PrivateKFold
-    >>> [test.tolist() for _, test in PrivateKFold(3).split(np.eye(7))]
-    [[0, 1, 6], [4, 5], [2, 3]]
     >>> folds = PrivateKFold(2, neighboring_relation="add_or_remove_one", key=2)
-    >>> [test.tolist() for _, test in folds.split(np.eye(4), groups=["ann", "ben", "cy", "ann"])]
+    >>> [test.tolist() for _, test in folds.split(range(4), groups=["ann", "ben", "cy", "ann"])]
     [[1, 2], [0, 3]]
     """
 
