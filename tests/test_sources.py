@@ -398,7 +398,7 @@ def test_a_row_that_grows_while_its_norm_is_taken_is_noticed(census, monkeypatch
 
     monkeypatch.setattr(DenseRows, "inverse_norms", then_grow)
     # which may notice it first, by chance
-    monkeypatch.setattr(vaults.Vault, "_confirm", lambda *_: None)
+    monkeypatch.setattr(vaults.Vault, "_compare", lambda *_: None)
     with pytest.raises(ValueError, match="X has changed between two passes"):
         DPLogisticRegression(max_iter=3).fit(ArraySource(Slices(X), y, block_rows=BLOCK))
 

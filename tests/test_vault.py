@@ -7,6 +7,7 @@ import os
 import warnings
 from dataclasses import replace
 from operator import methodcaller
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -32,7 +33,7 @@ from scipy.optimize import brentq
 from scipy.sparse import csr_array
 from sklearn.base import clone
 from strategies import ESTIMATORS
-from tapes import on_tape, record, replay
+from tapes import Failing, on_tape, record, replay
 
 from dpglm import (
     BudgetExceededError,
@@ -516,6 +517,8 @@ EVERY = {
     "advanced": SGDAdvancedComposition(max_iter=8, batch_size=18),
     "genetic": PrivGene(max_iter=3),
 }
+# Which release once.
+ONE_RELEASE = {"output", "descent output", "objective", "minima", "majority"}
 # Its theorem is not about one record in place of another.
 SAMPLED = {"advanced"}
 # These count labels, or learn from two classes.
@@ -740,16 +743,140 @@ def test_and_every_fit_of_several_releases(name, monkeypatch):
         assert charged == plan.ledger or not recorded.releases
 
 
-def test_the_sums_that_are_checked_are_drawn():
+def vault_of(n_classes=2, **options):
+    """A vault of one planned release, which is compared for certain."""
+    X, y = table(n_classes)
+    target = 2.0 * y - 1 if n_classes == 2 else y
+    loss = Logistic() if n_classes == 2 else Softmax()
+    n_outputs = 1 if n_classes == 2 else n_classes
+    sums = Objective(X, target, loss, n_outputs=n_outputs, **options)
+    budget, events = PrivacyBudget(math.inf, 1e-6), [(GaussianEvent(2.0), 1)]
+    return ChoosingVault(sums, events, budget, entropy_source())
+
+
+ZEROS = np.zeros(N_FEATURES + 1)
+LINE = ZEROS, np.eye(N_FEATURES + 1)[0], np.linspace(0.0, 1.0, 6), np.zeros(6), "exponential", 0.5
+# A question to a vault, and the method of objectives that answers it.
+ASKED = {
+    "gradients": ("gradient_sum", lambda v: v.gradient_sum(ZEROS, 0.1, 2.0)),
+    "moment": ("second_moment", lambda v: v.second_moment(1.0, 2.0, diagonal=False)),
+    "diagonal": ("second_moment", lambda v: v.second_moment(1.0, 2.0, diagonal=True)),
+    "curvature": ("second_moment", lambda v: v.second_moment(1.0, 2.0, diagonal=False, coef=ZEROS)),
+    "magnitudes": ("magnitude_histogram", lambda v: v.magnitude_histogram(2.0)),
+    "norms": ("norm_histogram", lambda v: v.norm_histogram(2.0)),
+    "capped losses": ("line_losses", lambda v: v.choose_step(*LINE, 0.1, None)),
+    "clipped losses": ("line_losses", lambda v: v.choose_step(*LINE, 0.1, 0.5)),
+}
+
+
+def one_value_moved(original, *given, **named):
+    answer = original(*given, **named)
+    answer.flat[-2] += 0.01 if answer.flat[-2] % 1 else 1.0
+    return answer
+
+
+@pytest.mark.parametrize("persons", [False, True])
+@pytest.mark.parametrize("question", ASKED)
+def test_a_wrong_answer_to_any_question_is_not_released(question, persons, monkeypatch):
+    method, ask = ASKED[question]
+    groups = {"groups": np.arange(N_ROWS) // 2, "max_contributions": 2} if persons else {}
+    charged = PlannedReleases.charge
+    monkeypatch.setattr(PlannedReleases, "charge", lambda self, event: event)
+    ask(vault_of(**groups))
+    wrapped(Objective, method, one_value_moved)(monkeypatch)
+    vault = vault_of(**groups)
+    with pytest.raises(RuntimeError, match="nothing was released"):
+        ask(vault)
+    assert not vault.log and not vault.has_drawn
+    monkeypatch.setattr(PlannedReleases, "charge", charged)
+    with pytest.raises(BudgetExceededError):
+        ask(vault)
+
+
+class Compared(list):
+    """Notes which questions are compared after how many releases, and may find them wrong."""
+
+    def __init__(self, patch, excess=0.0):
+        super().__init__()
+        self.excess = excess
+        patch.setattr(Objective, "confirm", lambda *given: self.note(*given))
+
+    def note(self, objective, ask, rows):
+        assert 0 < len(rows) <= objective.n_rows and (np.diff(rows) == 1).all()
+        self.append(str(ask).split("'")[1])
+        return np.array(self.excess)
+
+
+@pytest.mark.parametrize("name", ["plain", "full", "centered", "batches", "adaptive full"])
+def test_any_release_may_be_the_one_that_is_compared(name, monkeypatch):
     """So that no kernel can be right in the first iteration only."""
-    numbers = set()
-    with pytest.MonkeyPatch.context() as patch:
-        with_norms_too_small(patch)
-        for _ in range(40):
-            with record() as recorded, pytest.raises(RuntimeError):
-                DPLogisticRegression(**PLAIN).fit(*table())
-            numbers.add(len(recorded.releases))
-    assert numbers == {0, 1, 2, 3}
+    model, compared, numbers = made(name, "zero_out"), Compared(monkeypatch, 1.0), set()
+    model.set_params(max_iter=3)
+    for _ in range(80):
+        with record() as recorded, pytest.raises(RuntimeError, match="kernels") as info:
+            clone(model).fit(*table())
+        numbers.add(len(recorded.releases))
+        assert bool(recorded.releases) == hasattr(info.value, "privacy_ledger")
+    plan = model.plan(N_ROWS, N_FEATURES)
+    if name == "adaptive full":
+        assert {0, 1, 2} < numbers and {"line_losses", "gradient_sum"} < set(compared)
+    else:
+        assert numbers == set(range(plan.ledger.n_releases))
+
+
+@pytest.mark.parametrize("name", sorted({*EVERY} - ONE_RELEASE - {"genetic"}))
+def test_every_fit_is_compared_once(name, monkeypatch):
+    compared = Compared(monkeypatch)
+    made(name, "zero_out").fit(*table())
+    assert len(compared) == 1
+
+
+def test_a_fit_that_ends_early_is_compared_at_its_end(monkeypatch):
+    compared = Compared(monkeypatch, 1.0)
+    for _ in range(8):
+        with pytest.raises(RuntimeError, match="kernels"):
+            planted(asking((0, 1)))(**PLAIN).fit(*table())
+    assert len(compared) == 8
+
+
+# --- A vault that refused or failed ---
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_no_solver_can_go_on_once_a_release_has_failed(name):
+    """Whatever it catches: there is no result, and no ledger as if all were well."""
+
+    class Stubborn(type(EVERY[name])):
+        def _train(self, vault, plan, on_step):
+            with contextlib.suppress(MemoryError, BudgetExceededError):
+                return super()._train(vault, plan, on_step)
+            shape = self._space(plan.metadata).shape
+            return SimpleNamespace(coef=np.zeros(shape), n_iter=1)
+
+    model = Stubborn(**made(name, "zero_out").get_params(deep=False))
+    for number in (1, 2, 3):
+        failing = Failing(MemoryError(), number)
+        with on_tape(failing), pytest.raises(RuntimeError, match="refused or failed") as info:
+            model.fit(*table())
+        assert len(failing.events) == number - 1
+        assert not [name for name in vars(model) if name.endswith("_") and name[0] != "_"]
+        assert failing.events == [] or info.value.privacy_ledger
+        if name in ONE_RELEASE:
+            break
+
+
+@pytest.mark.parametrize("change", ["scale_columns", "change_basis", "weigh_rows"])
+def test_nor_once_rows_could_not_be_changed(change, monkeypatch):
+    method = {"scale_columns": "scaled", "change_basis": "in_basis", "weigh_rows": "weighed"}
+    monkeypatch.setattr(Objective, method[change], lambda *_: 1 / 0)
+
+    def stubborn(vault, plan):
+        argument = 1.0 if change == "weigh_rows" else np.ones(N_FEATURES + 1)
+        with pytest.raises(ZeroDivisionError):
+            getattr(vault, change)(argument)
+
+    with pytest.raises(RuntimeError, match="refused or failed"):
+        planted(stubborn)(**PLAIN).fit(*table())
 
 
 @st.composite
