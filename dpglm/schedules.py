@@ -226,11 +226,10 @@ class DynamicNoise(Schedule):
     Notes
     -----
     Hong, Wang & Zhou (2022, Theorem 3.4): an error made in iteration t reaches the end with weight
-    ``q_t = gamma^(T - t)``, with debiased momentum b with weight
-    ``q_t = (b^(2(T-t+1)) - gamma^(T-t+1)) / (b^2 - gamma)``. By Cauchy-Schwarz (their Lemma 3.1,
-    any clipping norms c_t), ``sigma_t^2 = (sum_i c_i sqrt(q_i)) c_t / (mu^2 sqrt(q_t))`` minimises
-    ``sum q_t sigma_t^2`` subject to ``sum c_t^2/sigma_t^2 = mu^2``. If mu or the clipping norms are
-    unknown or infinite, they count as 1.
+    ``q_t = gamma^(T - t)``, with momentum b with ``q_t = (b^(2(T-t+1)) - gamma^(T-t+1)) / (b^2 -
+    gamma)``. By Cauchy-Schwarz (their Lemma 3.1, any clipping norms c_t), ``sigma_t^2 = (sum_i c_i
+    sqrt(q_i)) c_t / (mu^2 sqrt(q_t))`` minimises ``sum q_t sigma_t^2`` subject to ``sum
+    c_t^2/sigma_t^2 = mu^2``. If mu or the clipping norms are unknown or infinite, they count as 1.
 
     Examples
     --------
@@ -318,21 +317,18 @@ class InverseTimeDecay(Schedule):
 
         ``f(w_t) - f* <= (a_t - a_(t+1)) / (2 h) - alpha a_t / 2 + h G^2 / 2``.
 
-    For ``h = 1/(alpha t)`` the sum of the first two terms over t is at most zero. The mean loss of
-    w_1..w_T is then at most ``G^2 (1 + log T) / (2 alpha T)`` above f*. Weighted by t, the first
-    two vanish for ``h = 2/(alpha (t + 1))``, which leaves ``2 G^2 / (alpha (T + 1))``.
-
-    For ``h = 1/(alpha (t + 1))`` they leave ``alpha/2 sum_t t a_t``, but the bound is the same.
-    The gradient grows by alpha with the distance, so ``a_(t+1) <= (1 - 2/(t + 1)) a_t + h^2 G^2``
-    and ``a_1 <= G^2/alpha^2``. By induction ``a_t <= G^2 / (alpha^2 t)``. The rest is then at most
+    For ``h = 1/(alpha t)`` the first two terms sum to at most zero: the mean loss of w_1..w_T is at
+    most ``G^2 (1 + log T) / (2 alpha T)`` above f*. Weighted by t, they vanish for
+    ``h = 2/(alpha (t + 1))``, which leaves ``2 G^2 / (alpha (T + 1))``. For
+    ``h = 1/(alpha (t + 1))`` they leave ``alpha/2 sum_t t a_t``, but the bound is the same. The
+    gradient grows by alpha with the distance, so ``a_(t+1) <= (1 - 2/(t + 1)) a_t + h^2 G^2`` and
+    ``a_1 <= G^2/alpha^2``; by induction ``a_t <= G^2 / (alpha^2 t)``. The rest is then at most
     ``T G^2 / (2 alpha)``, and so is ``sum_t t h G^2 / 2``; the weights sum to ``T (T + 1) / 2``.
 
     Examples
     --------
     >>> InverseTimeDecay(alpha=0.5).values(3, PublicMetadata(1000, 10))
     array([2.        , 1.33333333, 1.        ])
-    >>> InverseTimeDecay(alpha=0.5, numerator=1, offset=0).values(3, PublicMetadata(1000, 10))
-    array([2.        , 1.        , 0.66666667])
     """
 
     alpha: float | None = None
@@ -358,10 +354,9 @@ class ConvexStep(Schedule):
     Notes
     -----
     The step ``min{1/(n beta), B / (sigma sqrt(2 d T))}`` on the sum of n losses minimises
-    ``B^2/(2 step T) + step d sigma^2``, the bound of the descent lemma (Bubeck 2015, Theorem 6.3).
-    The step on the mean is n times as large. ``beta = curvature * max_row_norm^2 + alpha``, and
-    sigma^2 is the mean square of the noise in d coordinates. A bound ``B^2/(step T)`` on the first
-    term would give ``B / (sigma sqrt(d T))``, larger by sqrt(2). A hinge has the subgradient step
+    ``B^2/(2 step T) + step d sigma^2``, the bound of the descent lemma (Bubeck 2015, Theorem 6.3);
+    on the mean it is n times as large. ``beta = curvature * max_row_norm^2 + alpha``, and sigma^2
+    is the mean square of the noise in d coordinates. A hinge has the subgradient step
     ``B / (G sqrt(T))``, ``G^2 = (n L)^2 + d sigma^2``, L the smaller of clipping and row norm.
 
     Examples
@@ -524,8 +519,8 @@ class HeavyBall(Momentum):
 
     Notes
     -----
-    The effective step is 1/(1 - c) times the nominal one, and independent noise is amplified in
-    variance by ``(1 - c^(2t)) / (1 - c^2)``.
+    Steps are 1/(1 - c) times as long, and independent noise has ``(1 - c^(2t)) / (1 - c^2)`` times
+    the variance.
 
     Examples
     --------
@@ -652,10 +647,10 @@ def averaging_weights(averaging: str | float | None, n_iter: int) -> np.ndarray:
 def public_constants(metadata: PublicMetadata, *, gap: float | None = None) -> tuple[float, float]:
     """Return condition number and noise-to-gap ratio of Hong, Wang & Zhou (2022).
 
-    ``kappa = M / alpha`` with ``M = curvature * max_row_norm^2 + alpha``, and
-    ``d C^2 / (2 mu^2 M n^2 gap)`` with d released values. C is the clipping norm of the metadata,
-    or the row norm without one. mu is relative to C: half the budget's under ``"replace_one"``. The
-    gap bounds the objective at zero less its minimum; by default log(K), for K classes.
+    The ratio is ``d C^2 / (2 mu^2 M n^2 gap)`` with d released values and the smoothness M. C is
+    the clipping norm of the metadata, or the row norm without one; mu is relative to C: half the
+    budget's under ``"replace_one"``. The gap bounds the objective at zero less its minimum, by
+    default log(K) for K classes.
     """
     kappa = metadata.condition_number
     gap = math.log(max(2, metadata.n_outputs)) if gap is None else gap
@@ -664,10 +659,9 @@ def public_constants(metadata: PublicMetadata, *, gap: float | None = None) -> t
 
 
 def optimal_n_iter(kappa: float, noise_to_gap: float, *, dynamic: bool = True) -> int:
-    """Return the number of iterations with the least bound of Hong, Wang & Zhou (2022).
+    """Return the number of iterations with the least excess risk bound of Hong, Wang & Zhou (2022).
 
-    The excess risk bound is that of `DynamicNoise`, or of constant noise. Both arguments are from
-    `public_constants`.
+    The bound is for `DynamicNoise`, or constant noise; `public_constants` has both arguments.
 
     Notes
     -----
@@ -709,12 +703,11 @@ def saturation_n_iter(metadata: PublicMetadata, *, distance: float = 1.0) -> int
     Notes
     -----
     The noise of T iterations has the standard deviation ``s = C sqrt(T) / (mu n)`` in each of d
-    coordinates of the mean gradient. Take the steps of `ConvexStep` and the average of all iterates
-    (compare Bubeck 2015, Theorems 6.3 and 3.2). For a smooth loss and step eta, the mean loss is at
-    most ``B^2/(2 eta T) + eta d s^2`` above its minimum. This bound falls until its terms agree at
-    ``T = n beta B mu / (C sqrt(2 d))``. For a hinge it is at most ``B sqrt((L^2 + d s^2) / T)``, L
-    the smaller of row norm and clipping norm. This bound always falls, but descent and noise have
-    equal parts at ``T = (n mu L / C)^2 / d``.
+    coordinates of the mean gradient. With the steps of `ConvexStep` and the average of all iterates
+    (compare Bubeck 2015, Theorems 6.3 and 3.2), a smooth loss is at most ``B^2/(2 eta T) + eta d
+    s^2`` above its minimum. This bound falls until its terms agree at ``T = n beta B mu / (C sqrt(2
+    d))``. A hinge is at most ``B sqrt((L^2 + d s^2) / T)`` above, L the smaller of row norm and
+    clipping norm: descent and noise have equal parts at ``T = (n mu L / C)^2 / d``.
     """
     noise = _noise_per_root_iteration(metadata)
     if metadata.curvature == math.inf:
