@@ -49,7 +49,8 @@ def scaled(columns):
 
 def load_adult():
     """Return the rows and labels of Adult in the encoding of the protocol."""
-    frame, target = fetch_adult(return_X_y=True)
+    adult = fetch_adult()
+    frame, target = adult.data, adult.target
     numeric = frame.select_dtypes("number")
     codes = [
         frame[name].to_numpy()[:, np.newaxis] == np.unique(frame[name].to_numpy())

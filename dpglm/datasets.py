@@ -135,11 +135,8 @@ def _pandas() -> Any:
 
 
 def fetch_adult(
-    data_home: str | os.PathLike[str] | None = None,
-    *,
-    download_if_missing: bool = True,
-    return_X_y: bool = False,
-) -> Bunch | tuple[Any, Any]:
+    data_home: str | os.PathLike[str] | None = None, *, download_if_missing: bool = True
+) -> Bunch:
     """Load UCI Adult: does a person of the 1994 US census earn more than 50,000 dollars?
 
     Parameters
@@ -148,8 +145,6 @@ def fetch_adult(
         Folder with ``adult.data`` and ``adult.test``; else ``DPGLM_DATA``, else OpenML 1590.
     download_if_missing : bool, default=True
         If False, raise an error instead.
-    return_X_y : bool, default=False
-        Return ``(data, target)`` instead of a Bunch.
 
     Returns
     -------
@@ -176,15 +171,12 @@ def fetch_adult(
     >>> adult.schema.transformer().fit_transform(adult.data).shape  # doctest: +SKIP
     (48842, 122)
     """
-    return _fetched("adult", data_home, download_if_missing, return_X_y)
+    return _fetched("adult", data_home, download_if_missing)
 
 
 def fetch_bank(
-    data_home: str | os.PathLike[str] | None = None,
-    *,
-    download_if_missing: bool = True,
-    return_X_y: bool = False,
-) -> Bunch | tuple[Any, Any]:
+    data_home: str | os.PathLike[str] | None = None, *, download_if_missing: bool = True
+) -> Bunch:
     """Load UCI Bank Marketing: does a client who was called subscribe to a term deposit?
 
     Parameters
@@ -192,8 +184,8 @@ def fetch_bank(
     data_home : path-like, default=None
         Folder with ``bank-full.csv`` (comma or semicolon separated, with a header, columns in
         any order); else ``DPGLM_DATA``, else OpenML 1461.
-    download_if_missing, return_X_y : bool
-        As in `fetch_adult`.
+    download_if_missing : bool, default=True
+        If False, raise an error instead.
 
     Returns
     -------
@@ -209,25 +201,22 @@ def fetch_bank(
 
     Examples
     --------
-    >>> X, y = fetch_bank(return_X_y=True)  # doctest: +SKIP
+    >>> bank = fetch_bank()  # doctest: +SKIP
     """
-    return _fetched("bank", data_home, download_if_missing, return_X_y)
+    return _fetched("bank", data_home, download_if_missing)
 
 
 def fetch_kddcup99(
-    data_home: str | os.PathLike[str] | None = None,
-    *,
-    download_if_missing: bool = True,
-    return_X_y: bool = False,
-) -> Bunch | tuple[Any, Any]:
+    data_home: str | os.PathLike[str] | None = None, *, download_if_missing: bool = True
+) -> Bunch:
     """Load the 10 percent sample of KDD Cup 1999: is a network connection normal or an attack?
 
     Parameters
     ----------
     data_home : path-like, default=None
         Folder with ``kddcup.data_10_percent.gz``; else ``DPGLM_DATA``, else scikit-learn's source.
-    download_if_missing, return_X_y : bool
-        As in `fetch_adult`.
+    download_if_missing : bool, default=True
+        If False, raise an error instead.
 
     Returns
     -------
@@ -241,9 +230,9 @@ def fetch_kddcup99(
 
     Examples
     --------
-    >>> X, y = fetch_kddcup99(return_X_y=True)  # doctest: +SKIP
+    >>> kddcup99 = fetch_kddcup99()  # doctest: +SKIP
     """
-    return _fetched("kddcup99", data_home, download_if_missing, return_X_y)
+    return _fetched("kddcup99", data_home, download_if_missing)
 
 
 def _sklearn_datasets() -> Any:
@@ -310,18 +299,15 @@ _TABLES = {
 
 
 def _fetched(
-    name: str,
-    data_home: str | os.PathLike[str] | None,
-    download_if_missing: bool,
-    return_X_y: bool,
-) -> Bunch | tuple[Any, Any]:
+    name: str, data_home: str | os.PathLike[str] | None, download_if_missing: bool
+) -> Bunch:
     """Return a table with the same columns, types and spellings, whichever source it came from."""
     schema = load_schema(name)
     names = [*schema.feature_names, schema.target.name]
     if name == "adult":
         # A column of the table but not of the schema, whose source says why.
         names.insert(2, "fnlwgt")
-    frame = _load(name, names, data_home, download_if_missing)
+    frame = _found(name, names, data_home, download_if_missing)
     categories = {column.name: column.categories for column in schema.categorical}
     categories[schema.target.name] = schema.target.labels
     typed = {}
@@ -333,11 +319,10 @@ def _fetched(
         else:
             typed[column] = frame[column].to_numpy(dtype=np.float64)
     data = _pandas().DataFrame(typed)
-    target = data.pop(schema.target.name)
-    return (data, target) if return_X_y else Bunch(data=data, target=target, schema=schema)
+    return Bunch(target=data.pop(schema.target.name), data=data, schema=schema)
 
 
-def _load(
+def _found(
     name: str,
     names: list[str],
     data_home: str | os.PathLike[str] | None,

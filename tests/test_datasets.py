@@ -125,9 +125,6 @@ def test_bank_is_read_by_name_with_either_separator(folder):
     assert list(bank.data["balance"]) == [-12.0, 30000.0]
     assert list(bank.data["poutcome"]) == ["unknown", "success"]
     assert list(bank.target) == ["no", "yes"]
-    X, y = fetch_bank(folder, return_X_y=True)
-    assert_frame_equal(X, bank.data)
-    assert_series_equal(y, bank.target)
     quoted = re.sub("[^,\n]+", r'"\g<0>"', BANK_CSV).replace(",", ";")
     (folder / "bank-full.csv").write_text(quoted)
     _assert_same(fetch_bank(folder), bank)
