@@ -179,7 +179,7 @@ class PrivateLinearClassifier(Budgeted, LinearPredictions, Callbacks, BaseEstima
                 # 4) Charge odometers before the first release.
                 warn_of_seed(plan.ledger.seeded, stacklevel=5)
                 warn_of_delta(plan.budget, plan.metadata.n_samples, stacklevel=5)
-                charge_odometers(plan.ledger, self, X)
+                charge_odometers(plan.ledger, self)
                 # 5) Train on releases alone.
                 attributes = partial(_fitted_attributes, fit_intercept=intercept, dtype=data.dtype)
                 on_step = finish = None

@@ -7,13 +7,12 @@ import math
 import os
 import sqlite3
 import threading
-import warnings
-import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
@@ -21,12 +20,11 @@ from typing import Any
 import numpy as np
 
 from dpglm.checks import check_number
-from dpglm.exceptions import BudgetExceededError, PrivacyWarning
+from dpglm.exceptions import BudgetExceededError
 from dpglm.privacy.composition import composed_epsilon
 from dpglm.privacy.events import (
     FilterEvent,
     GaussianEvent,
-    PureEvent,
     Runs,
     composed_mu,
     pure_epsilon,
@@ -36,11 +34,10 @@ from dpglm.privacy.gaussian import gdp_epsilon, gdp_mu
 from dpglm.privacy.ledger import PrivacyLedger, rounded_up
 from dpglm.schema.table import plain_path
 
+FILE_START = b"SQLite format 3\0"
 _VARIABLE = "DPGLM_ODOMETER"
-# How the file of an odometer begins: as a database, or as the lines of earlier releases.
-_DATABASE, _LINES = FILE_STARTS = (b"SQLite format 3\0", b'{"format": "dpglm odometer"')
-# "dpgl" in ASCII; the version follows those of the lines, 1 and 2.
-_APPLICATION, _VERSION = 0x6470676C, 3
+# "dpgl" in ASCII.
+_APPLICATION, _VERSION = 0x6470676C, 1
 # In seconds, for the lock of a file.
 _PATIENCE = 60.0
 
@@ -67,7 +64,7 @@ class OdometerRecord:
     ledger : PrivacyLedger
         The cost that was charged: that of the whole plan.
     time : str, default=None
-        Time in UTC. ``None`` in a file of an earlier release, as all below.
+        Time in UTC.
     label : str, default=None
         The label of the block.
     part : str, default=None
@@ -125,21 +122,19 @@ class PrivacyOdometer:
 
     Notes
     -----
-    The first limit of a file never changes, nor do its delta and its rule. A file without a limit
-    can get one later, if its fits are within it. The default, ``adaptive=True``, is a filter. A fit
-    is admitted while the sum of ``mu**2`` of all fits stays within that of the limit. All fits
-    together then have the guarantee of the LIMIT. Their number and their settings may follow from
-    the results of earlier fits (Smith & Thakurta 2022). The epsilon used so far is at most that,
-    and no guarantee. Here mini-batches count as full batches, and a fit without a Gaussian
-    trade-off (objective perturbation, a zCDP filter) is refused. With ``adaptive=False`` the least
-    known epsilon of the sum of all ledgers is compared with the limit. This guarantee requires that
-    all settings were fixed in advance.
+    The first limit of a file never changes, nor do its delta and its rule. The default,
+    ``adaptive=True``, is a filter. A fit is admitted while the sum of ``mu**2`` of all fits stays
+    within that of the limit. All fits together then have the guarantee of the LIMIT. Their number
+    and their settings may follow from the results of earlier fits (Smith & Thakurta 2022). The
+    epsilon used so far is at most that, and no guarantee. Here mini-batches count as full batches,
+    and a fit without a Gaussian trade-off (objective perturbation, a zCDP filter) is refused. With
+    ``adaptive=False`` the least known epsilon of the sum of all ledgers is compared with the limit.
+    This guarantee requires that all settings were fixed in advance.
 
     The file is an SQLite database. Each charge is one transaction, synced to the disk before the
-    fit releases anything. A file of an earlier release, one JSON object per line, becomes a
-    database with its first charge; end the processes of that release before. A file that is
-    damaged, of another program or of a later release is refused and left alone. If the file is
-    deleted, replaced or emptied while a block is open, the next fit of the block raises an OSError.
+    fit releases anything. A file that is damaged, of another program or of a later release is
+    refused and left alone. If the file is deleted, replaced or emptied while a block is open, the
+    next fit of the block raises an OSError.
 
     A fit within several blocks counts once in each of their files; fits in other threads count too.
     Blocks reach other processes by the environment variable ``DPGLM_ODOMETER``. Processes that
@@ -359,31 +354,27 @@ class PrivacyOdometer:
         return f"<PrivacyOdometer: {self}>"
 
 
-def charge_odometers(ledger: PrivacyLedger, estimator: Any = None, rows: Any = None) -> None:
+def charge_odometers(ledger: PrivacyLedger, estimator: Any = None) -> None:
     """Charge a fit to the odometers of all ``with`` blocks that it runs in, before it releases.
 
     A fit beyond the limit of a block, or a file that cannot be written, raises an error. Blocks
-    around that one keep the entry: more is recorded than was released, never less. Without a block
-    a second fit to the same rows warns.
+    around that one keep the entry: more is recorded than was released, never less.
     """
-    whole = _whole.get()
-    if whole is not None:
-        whole.refuse_more(ledger)
-        if whole.is_charged:
+    joint = _joint.get()
+    if joint is not None:
+        joint.refuse_more(ledger)
+        if joint.is_charged:
             return
-        ledger, estimator = whole.ledger, whole.estimator
-    blocks = _active()
-    if not blocks:
-        _warn_of_second_fit(ledger, rows)
-    parameters = public_parameters(estimator)
+        ledger, estimator = joint.ledger, joint.estimator
+    blocks, parameters = _active(), public_parameters(estimator)
     name = None if estimator is None else type(estimator).__name__
     for path in dict.fromkeys(block.path for block in blocks):
         own = [block for block in blocks if block.path == path]
         # The part that fits of this context are charged to in the file; None is the whole.
         part = next((e.part for e in _entered.get()[::-1] if e.block.path == path), None)
         _charge(own, OdometerRecord(ledger, _now(), own[-1].label, part, name, parameters))
-    if whole is not None:
-        whole.is_charged = True
+    if joint is not None:
+        joint.is_charged = True
 
 
 def public_parameters(estimator: Any) -> dict[str, Any]:
@@ -421,17 +412,26 @@ def _now() -> str:
 
 
 class JointCharge:
-    """Fits that are charged together, with this ledger, when the first is about to release.
+    """A block whose fits are charged together, when the first is about to release.
 
     The ledger has a `FilterEvent` for each fit, in order: the mu that the fit may cost. Odometers
-    of the blocks in which the search began record the ledger, with the search's parameters.
+    of the blocks around this one record the ledger, with the parameters of the estimator.
     """
 
-    def __init__(self, ledger: PrivacyLedger, estimator: Any) -> None:
+    def __init__(self, ledger: PrivacyLedger, estimator: Any = None) -> None:
         self.ledger, self.estimator, self.is_charged = ledger, estimator, False
         self._blocks = _active()
         fits = (run for run in single_releases(ledger.events) if isinstance(run[0], FilterEvent))
         self._left = chain.from_iterable(repeat(event.mu, count) for event, count in fits)
+
+    def __enter__(self) -> "JointCharge":
+        self._token = _joint.set(self)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        # A context copied in the block still has this charge: leave no fits in it.
+        self._left = iter(())
+        _joint.reset(self._token)
 
     def refuse_more(self, ledger: PrivacyLedger) -> None:
         """Refuse a fit that was not planned in the whole, or costs more than was planned."""
@@ -452,58 +452,7 @@ class JointCharge:
         raise BudgetExceededError(f"A fit {refused}; it was refused before it released anything.")
 
 
-_whole: ContextVar[JointCharge | None] = ContextVar("whole", default=None)
-
-
-@contextmanager
-def charge_jointly(ledger: PrivacyLedger, estimator: Any = None) -> Iterator[JointCharge]:
-    """Charge the fits of this block together: see `JointCharge`."""
-    whole = JointCharge(ledger, estimator)
-    token = _whole.set(whole)
-    try:
-        yield whole
-    finally:
-        # A context copied in the block still has this charge: leave no fits in it.
-        whole._left = iter(())
-        _whole.reset(token)
-
-
-# Rows that were fitted outside of all blocks, by the object that owns their memory and the place in
-# it. Each has the ledger of the first fit, or None after a warning, and goes with its object.
-_fitted: dict[Any, list[Any]] = {}
-
-
-def _warn_of_second_fit(ledger: PrivacyLedger, rows: Any) -> None:
-    """Warn once if rows at the same place in memory are fitted again; values are not compared.
-
-    Seeded noise has a separate warning, and a fit without noise has no guarantee to lose.
-    """
-    if ledger.seeded:
-        return
-    owner, place = rows, None
-    if isinstance(rows, np.ndarray):
-        place = rows.__array_interface__["data"][0], rows.shape, rows.strides
-        while isinstance(owner.base, np.ndarray):
-            owner = owner.base
-    key = id(owner), place
-    try:
-        gone = weakref.ref(owner, lambda _: _fitted.pop(key, None))
-    except TypeError:  # a list, say, which has no weak references
-        return
-    if key not in _fitted:
-        _fitted[key] = [gone, ledger]
-        return
-    first = _fitted[key][1]
-    if first is None or not ledger.protects:
-        return
-    _fitted[key][1] = None if first.protects else ledger
-    if first.protects:
-        warnings.warn(
-            "These records were fitted before in this process, and the costs of all fits add up: "
-            "privacy_ states this one alone. Fit inside a PrivacyOdometer, which keeps the total.",
-            PrivacyWarning,
-            stacklevel=7,
-        )
+_joint: ContextVar[JointCharge | None] = ContextVar("joint", default=None)
 
 
 @dataclass(frozen=True)
@@ -566,6 +515,17 @@ class _Terms:
         limit = self.epsilon * (1 if self.is_filter else 1 + 1e-9)
         return self.used(entries, more, part) <= limit
 
+    def largest_pure(self, used: float) -> str:
+        """Say which release with a delta of 0 fits, where it counts as a Gaussian one."""
+        if not self.is_filter:
+            return ""
+        mu, spent = (gdp_mu(epsilon, self.delta) for epsilon in (self.epsilon, used))
+        fits = math.floor(1e4 * pure_epsilon(math.sqrt(max(mu**2 - spent**2, 0.0)))) / 1e4
+        return (
+            " A release with a delta of 0 counts as the Gaussian one that bounds its cost: one of "
+            f"epsilon={fits:g} fits."
+        )
+
 
 @dataclass(frozen=True)
 class _Block:
@@ -593,16 +553,11 @@ class _Block:
             return
         epsilon, used = (terms.used(file.entries, m, entry.part) for m in (more, ()))
         about = "" if entry.part is None else f" about part {entry.part!r}"
-        pure = ""
-        if terms.is_filter and {event.kind for event, _ in more} == {PureEvent.kind}:
-            mu, spent = (gdp_mu(e, terms.delta) for e in (terms.epsilon, used))
-            fits = pure_epsilon(math.sqrt(max(mu**2 - spent**2, 0.0)))
-            pure = " A release with a delta of 0 counts as the Gaussian one that bounds its cost: "
-            pure += f"one of epsilon={math.floor(1e4 * fits) / 1e4:g} fits."
         raise BudgetExceededError(
             f"This would bring the total{about} to epsilon={rounded_up(epsilon)} at "
             f"delta={terms.delta:g}, beyond the limit of {terms.epsilon:g}: {rounded_up(used)} "
-            f"is used, as {self.path} records. Nothing was released; lower epsilon or stop.{pure}"
+            f"is used, as {self.path} records. Nothing was released; lower epsilon or stop."
+            f"{terms.largest_pure(used) if all(event.is_pure for event, _ in more) else ''}"
         )
 
 
@@ -649,11 +604,37 @@ class _File:
     fixed: dict[str, Any] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
-        _Terms(**self.fixed)
-        self.entries = [
-            OdometerRecord(**{**line, "ledger": PrivacyLedger.from_dict(line["ledger"])})
-            for line in map(json.loads, self.lines)
+    @classmethod
+    def read(cls, path: Path, database: sqlite3.Connection) -> "_File":
+        """Read and check the content; an empty file is a new one."""
+        if not path.stat().st_size:
+            return cls(path, database)
+        made = [
+            database.execute(f"PRAGMA {name}").fetchone()[0]
+            for name in ("application_id", "user_version")
+        ]
+        if made != [_APPLICATION, _VERSION]:
+            raise ValueError(
+                f"{path} is not the file of a PrivacyOdometer: it is a database of another program "
+                f"or release (version {made[1]})."
+            )
+        rows = database.execute("SELECT key, fixed, seal FROM study").fetchall()
+        lines = [line for (line,) in database.execute("SELECT entry FROM entries ORDER BY number")]
+        sealed = [seal == _seal(key, fixed, lines) for key, fixed, seal in rows]
+        if sealed != [True]:
+            raise ValueError(
+                f"{path} is not the file of a PrivacyOdometer: it was damaged, or changed by "
+                "another program. Restore a copy of it, or name another file."
+            )
+        return cls(path, database, rows[0][0], json.loads(rows[0][1]), lines)
+
+    @cached_property
+    def entries(self) -> list[OdometerRecord]:
+        """The records of all fits, in order."""
+        records = map(json.loads, self.lines)
+        return [
+            OdometerRecord(**{**record, "ledger": PrivacyLedger.from_dict(record["ledger"])})
+            for record in records
         ]
 
     @property
@@ -665,11 +646,6 @@ class _File:
     def length(self) -> int:
         """The number of entries, plus one for the fixed terms unless the file is new."""
         return len(self.lines) + bool(self.key)
-
-    @property
-    def seal(self) -> str:
-        """A digest of the content of the file."""
-        return hashlib.sha256(json.dumps([self.key, self.fixed, *self.lines]).encode()).hexdigest()
 
     def terms(self, given: dict[str, Any]) -> _Terms:
         """Return the terms of the file, which later users may not change."""
@@ -704,82 +680,34 @@ class _File:
             (self.key,) = self.database.execute("SELECT key FROM study").fetchone()
         self.database.executemany("INSERT INTO entries (entry) VALUES (?)", zip(lines))
         self.fixed, self.lines = fixed, [*self.lines, *lines]
-        sealed = json.dumps(self.fixed), self.seal
-        self.database.execute("UPDATE study SET fixed = ?, seal = ?", sealed)
+        text = json.dumps(fixed)
+        seal = _seal(self.key, text, self.lines)
+        self.database.execute("UPDATE study SET fixed = ?, seal = ?", (text, seal))
 
 
-def _read_file(path: Path, database: sqlite3.Connection | None = None) -> _File | None:
-    """Return the content of a database, or of a file of lines; None if there are no lines."""
-    try:
-        return _of_lines(path) if database is None else _of_database(path, database)
-    except (ValueError, TypeError, AttributeError, KeyError, OverflowError) as error:
-        raise ValueError(f"{path} is not the file of a PrivacyOdometer: {error}.") from error
-
-
-def _of_database(path: Path, database: sqlite3.Connection) -> _File:
-    if not path.stat().st_size:
-        return _File(path, database)
-    found = [
-        database.execute(f"PRAGMA {n}").fetchone()[0] for n in ("application_id", "user_version")
-    ]
-    if found != [_APPLICATION, _VERSION]:
-        raise ValueError(f"it is a database of another program or release (version {found[1]})")
-    ((key, fixed, seal),) = database.execute("SELECT key, fixed, seal FROM study")
-    lines = [line for (line,) in database.execute("SELECT entry FROM entries ORDER BY number")]
-    file = _File(path, database, key, json.loads(fixed), lines)
-    if file.seal != seal:
-        raise ValueError("it was damaged, or changed by another program")
-    return file
-
-
-def _of_lines(path: Path) -> _File | None:
-    """Return the content of a file of an earlier release."""
-    content = path.read_bytes()
-    if not content or content.startswith(_DATABASE):
-        return None
-    found: list[dict[str, Any]] = []
-    for number, line in enumerate(content.splitlines() if content.startswith(_LINES) else (), 1):
-        try:
-            found += [json.loads(line)] if line.strip() else []
-        except ValueError as error:
-            raise ValueError(f"its line {number} is not whole") from error
-    if not found or found[0]["version"] not in (1, 2):
-        # The content is not quoted: a wrong path may lead to a table.
-        raise ValueError("its first line is not that of an odometer")
-    fixed = next((line["fixed"] for line in found if "fixed" in line), {})
-    entries = [line for line in found[1:] if line.keys() != {"fixed"}]
-    # Version 1 has bare ledgers.
-    lines = [json.dumps(e if "ledger" in e else {"ledger": e}) for e in entries]
-    return _File(path, fixed=fixed, lines=lines)
-
-
-@contextmanager
-def _transaction(path: Path, kind: str, mode: str = "rw") -> Iterator[sqlite3.Connection]:
-    """Open a database for one transaction; an exception in the block undoes the transaction."""
-    name = f"{path.as_uri()}?mode={mode}"
-    with closing(sqlite3.connect(name, _PATIENCE, isolation_level=None, uri=True)) as database:
-        # FULL, and the folder is synced: a power failure must not bring the journal back.
-        database.execute("PRAGMA synchronous = EXTRA")
-        database.execute(f"BEGIN {kind}")
-        yield database
-        database.execute("COMMIT")
+def _seal(key: str, fixed: str, lines: list[str]) -> str:
+    """Return a digest of the content of a file."""
+    return hashlib.sha256(repr([key, fixed, *lines]).encode()).hexdigest()
 
 
 @contextmanager
 def _opened(path: Path, writing: bool = True) -> Iterator[_File]:
-    """Read a file in one transaction, with an exclusive lock if the block will write."""
+    """Read a file in one transaction, locked if the block will write; an exception undoes it."""
     with _lock:
         if writing:
             _make(path)
-        old = _read_file(path) if path.exists() else _File(path)
-        if old is not None and not writing:
-            yield old
+        elif not path.exists():
+            yield _File(path)
             return
+        kind, name = "IMMEDIATE" if writing else "DEFERRED", f"{path.as_uri()}?mode=rw"
         try:
-            if old is not None:
-                _renew(path)
-            with _transaction(path, "IMMEDIATE" if writing else "DEFERRED") as database:
-                yield _read_file(path, database)
+            connected = sqlite3.connect(name, _PATIENCE, isolation_level=None, uri=True)
+            with closing(connected) as database:
+                # EXTRA syncs the folder too: a power failure must not bring the journal back.
+                database.execute("PRAGMA synchronous = EXTRA")
+                database.execute(f"BEGIN {kind}")
+                yield _File.read(path, database)
+                database.execute("COMMIT")
         except sqlite3.Error as error:
             code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
             if code in (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
@@ -791,19 +719,6 @@ def _opened(path: Path, writing: bool = True) -> Iterator[_File]:
                 f"{path} cannot be locked, read or written: {error}. Nothing was released; free "
                 "the file, or keep it on a disk that can lock it."
             ) from error
-
-
-def _renew(path: Path) -> None:
-    """Replace a file of lines by a database with the same entries; processes take turns."""
-    mutex, new = (path.with_name(path.name + end) for end in ("-import", "-new"))
-    with _transaction(mutex, "EXCLUSIVE", "rwc"):
-        if (old := _read_file(path)) is not None:
-            new.unlink(missing_ok=True)
-            _make(new)
-            with _transaction(new, "IMMEDIATE") as database:
-                _File(new, database).write(_Terms(**old.fixed), *old.entries)
-            os.replace(new, path)
-    mutex.unlink(missing_ok=True)
 
 
 def _in_environment() -> list[_Block]:

@@ -22,7 +22,7 @@ from dpglm.privacy.ledger import (
     PrivacyLedger,
     rounded_up,
 )
-from dpglm.privacy.odometer import FILE_STARTS, OdometerRecord, PrivacyOdometer, public_parameters
+from dpglm.privacy.odometer import FILE_START, OdometerRecord, PrivacyOdometer, public_parameters
 from dpglm.schema.columns import FILL_IN
 from dpglm.schema.table import plain_path
 from dpglm.study.plots import display_of
@@ -609,7 +609,7 @@ def _total(odometer: PrivacyOdometer) -> PrivacyLedger:
 def _read(path: Path) -> PrivacyOdometer | OdometerRecord:
     """Return the odometer of a file, or the ledger in it with the fit that it is of."""
     content = path.read_bytes()
-    if content.startswith(FILE_STARTS):
+    if content.startswith(FILE_START):
         return PrivacyOdometer(path)
     try:
         document = json.loads(content)

@@ -27,7 +27,7 @@ from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.events import GaussianEvent
 from dpglm.privacy.ledger import PrivacyLedger
 from dpglm.privacy.noise import entropy_source, noise_seed
-from dpglm.privacy.odometer import charge_jointly, charge_odometers, is_package_object
+from dpglm.privacy.odometer import JointCharge, charge_odometers, is_package_object
 from dpglm.privacy.pure import MOST_SUMS, BoxSums, box_quantile, box_std
 from dpglm.privacy.vault import GaussianSum, Vault, magnitude_sensitivity
 from dpglm.schema.values import check_sparse, composed, floating, null_rows
@@ -205,7 +205,7 @@ def steps_alone() -> Iterator[None]:
         np.errstate(all="ignore"),
         warnings.catch_warnings(action="ignore"),
         parallel_config(backend="sequential"),
-        charge_jointly(PrivacyLedger((), "zero_out", 0.5)),
+        JointCharge(PrivacyLedger((), "zero_out", 0.5)),
     ):
         try:
             yield

@@ -27,7 +27,7 @@ from dpglm.privacy.events import ChoiceEvent, FilterEvent
 from dpglm.privacy.gaussian import gdp_delta, gdp_epsilon
 from dpglm.privacy.ledger import PrivacyLedger, rounded_up
 from dpglm.privacy.noise import entropy_source
-from dpglm.privacy.odometer import charge_jointly
+from dpglm.privacy.odometer import JointCharge
 from dpglm.privacy.selection import ChoosingVault, ExponentialSelection
 from dpglm.workflow.pipelines import findings_of, parts_of, spends, stated
 from dpglm.workflow.releases import counted_rows, steps_alone
@@ -264,7 +264,7 @@ class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimat
         classes = resolved_classes(self._declared(), y)
         y = spelled(y, classes)
         plan = self._plan(settings, len(y), widths, len(classes))
-        with charge_jointly(plan.ledger, self) as whole:
+        with JointCharge(plan.ledger, self) as whole:
             try:
                 found = self._search(plan, settings, classes, X, y)
             except BaseException as error:
