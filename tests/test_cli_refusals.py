@@ -107,11 +107,9 @@ AUDIT = {
     "--plot /no/where/a.png": "argument --plot: /no/where/a.png cannot be opened",
     "--epsilon 1e-9": "logistic: epsilon=1e-09 ",
 }
-BAD = [
-    (command, *case)
-    for command, table in {"compare": COMPARE, "plan": PLAN, "audit": AUDIT}.items()
-    for case in table.items()
-]
+ODOMETER = {"{here}/none": "none does not exist", "{here}/notes.txt": "is not the file of"}
+COMMANDS = {"compare": COMPARE, "plan": PLAN, "audit": AUDIT, "odometer": ODOMETER}
+BAD = [(command, *case) for command, table in COMMANDS.items() for case in table.items()]
 
 
 @pytest.mark.parametrize(("command", "arguments", "sentence"), BAD)

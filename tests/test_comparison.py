@@ -204,19 +204,15 @@ def test_an_error_is_recorded_reported_and_tried_again(tmp_path):
     assert len(path.read_text().splitlines()) == 9 + 3 + 3
 
 
-def test_a_label_that_a_training_fold_lacks_is_an_error_that_names_it():
+def test_errors_and_warnings_of_fits_say_what_they_are_about():
     X, y = make_blobs(30, centers=3, random_state=0)
     y[y == 2] = 1
     y[0] = 2
-    results = run({"model": LogisticRegression()}, (X, y))
-    assert len(results.errors) == 1
-    assert "the training fold lacks the label" in results.errors[0]["error"]
-
-
-def test_warnings_of_a_fit_are_noted_once():
-    results = run({"model": Counted(max_iter=4)}, delta=0.5, epsilons=[1.0], n_splits=4)
-    assert results.notes().startswith("4 of 4 fits of model warned: PrivacyWarning: delta=0.5")
-    assert results.notes().count("\n") == 0
+    (error,) = run({"model": LogisticRegression()}, (X, y)).errors
+    assert "the training fold lacks the label" in error["error"]
+    warned = run({"model": Counted(max_iter=4)}, delta=0.5, epsilons=[1.0], n_splits=4).notes()
+    assert warned.startswith("4 of 4 fits of model warned: PrivacyWarning: delta=0.5")
+    assert warned.count("\n") == 0
 
 
 def test_rows_hold_means_and_standard_errors_over_folds_and_repeats():

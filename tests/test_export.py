@@ -1,11 +1,9 @@
 """A fitted model elsewhere: scikit-learn, ONNX, skops, a small pickle, a card, and on a screen."""
 
-import io
 import pickle
 import re
 import sys
 
-import joblib
 import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
@@ -17,7 +15,7 @@ from sklearn.svm import LinearSVC
 import dpglm
 from dpglm import DPAGDClassifier, DPLinearSVM, DPLogisticRegression, baselines
 from dpglm.audit import audit_estimator
-from dpglm.datasets import fetch_adult, make_census
+from dpglm.datasets import make_census
 from dpglm.schedules import ExponentialDecay, HeavyBall
 from dpglm.schema import load_schema
 from dpglm.study import SKOPS_TYPES, ComparisonResults, UtilityGraph, model_card, register_onnx
@@ -115,41 +113,28 @@ def test_without_skl2onnx_the_extra_is_named(monkeypatch):
         register_onnx()
 
 
-def check_skops(models):
-    """Fit, write and read pipelines; return the types that had to be trusted."""
+@pytest.mark.slow
+def test_skops_needs_no_other_types_for_any_estimator():
     skops = pytest.importorskip("skops.io")
     frame, y = make_census(300, random_state=0, as_frame=True)
+    settings = {"noise_schedule": ExponentialDecay(ratio=0.9), "momentum": HeavyBall(0.5)}
+    diagonal = dpglm.DiagonalPreconditioner()
+    models = [DPLogisticRegression(max_iter=2, preconditioner=diagonal, **settings)]
+    models += [DPAGDClassifier(), DPAGDClassifier.as_published()]
+    models += [DPLinearSVM(sampling_rate=0.1, max_iter=2)]
+    models += [getattr(baselines, name)() for name in baselines.__all__]
     used = set()
     for model in models:
         pipeline = make_pipeline(load_schema("census").transformer(), model).fit(frame, y)
         file = skops.dumps(pipeline)
-        types = skops.get_untrusted_types(data=file)
-        assert set(types) <= set(SKOPS_TYPES), set(types) - set(SKOPS_TYPES)
-        used |= set(types)
+        used |= set(skops.get_untrusted_types(data=file))
         again = skops.loads(file, trusted=SKOPS_TYPES)
         assert (again.predict(frame) == pipeline.predict(frame)).all()
         assert again[-1].privacy_ == model.privacy_
-    return used
-
-
-@pytest.mark.slow
-def test_skops_needs_no_other_types():
-    schedules = {
-        "noise_schedule": ExponentialDecay(ratio=0.9),
-        "momentum": HeavyBall(0.5),
-    }
-    diagonal = dpglm.DiagonalPreconditioner()
-    used = check_skops([DPLogisticRegression(max_iter=2, preconditioner=diagonal, **schedules)])
+    assert used <= set(SKOPS_TYPES), used - set(SKOPS_TYPES)
     names = {name.rpartition(".")[2] for name in used}
     assert {"DPLogisticRegression", "ExponentialDecay", "HeavyBall", "Schema", "FitTrace"} <= names
     assert all(name.startswith("dpglm.") for name in SKOPS_TYPES)
-
-
-@pytest.mark.slow
-def test_skops_needs_no_other_types_for_any_estimator():
-    sampled = DPLinearSVM(sampling_rate=0.1, max_iter=2)
-    others = [getattr(baselines, name)() for name in baselines.__all__]
-    check_skops([DPAGDClassifier(), DPAGDClassifier.as_published(), sampled, *others])
 
 
 def test_a_card_has_the_guarantee_the_scores_and_nothing_that_was_not_given():
@@ -193,27 +178,3 @@ def test_what_users_print_fits_on_a_screen(tmp_path):
         text = repr(one)
         assert len(text) <= 1920 and text.count("\n") < 24, text
         assert type(one).__name__ in text and " object at 0x" not in text
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("Model", MODELS)
-def test_adult_is_predicted_equally_everywhere(Model):
-    skops = pytest.importorskip("skops.io")
-    try:
-        adult = fetch_adult(download_if_missing=False)
-    except FileNotFoundError as missing:
-        pytest.skip(str(missing))
-    rows = adult.schema.transformer().fit_transform(adult.data)
-    model = Model(epsilon=1.0, classes=adult.schema.classes).fit(rows, np.asarray(adult.target))
-    expected = model.predict(rows)
-    assert (model.to_sklearn().predict(rows) == expected).all()
-    labels, _ = onnx_outputs(model, rows, options={id(model): {"zipmap": False}})
-    assert (labels == expected).all()
-    buffer = io.BytesIO()
-    joblib.dump(model.slim(), buffer)
-    assert len(buffer.getvalue()) < 10_000
-    assert len(pickle.dumps(model.slim())) < 10_000
-    buffer.seek(0)
-    assert (joblib.load(buffer).predict(rows) == expected).all()
-    again = skops.loads(skops.dumps(model), trusted=SKOPS_TYPES)
-    assert (again.predict(rows) == expected).all()

@@ -128,12 +128,9 @@ def compare(
             cells.append((*table, *which, n_splits, seed, repeat, fold))
     known = {} if results_file is None else read_records(results_file)
     # A fit that raised is run again: its cause may be gone.
-    records = {cell: known[cell] for cell in cells if "error" not in known.get(cell, {"error": ""})}
-    calls = []
-    for cell in cells:
-        if cell not in records:
-            named = dict(zip(CELL, cell, strict=True))
-            calls.append((named, estimators[named["estimator"]], *tables[named["dataset"]]))
+    records = {c: known[c] for c in cells if c in known and "error" not in known[c]}
+    named = [dict(zip(CELL, cell, strict=True)) for cell in cells if cell not in records]
+    calls = [(cell, estimators[cell["estimator"]], *tables[cell["dataset"]]) for cell in named]
     # Each record is on the disk before the next is waited for.
     for record in finished(_record, calls, earlier=len(records), n_jobs=n_jobs, progress=progress):
         if results_file is not None:
@@ -205,12 +202,13 @@ def _measured(estimator: BaseEstimator, cell: dict[str, Any], X: Any, y: np.ndar
     fit_seconds = time.perf_counter() - start
 
     ledger = getattr(model[-1] if isinstance(model, Pipeline) else model, "privacy_", None)
-    found = scores(model, X[test], y[test])
+    trained, tested = (scores(model, X[rows], y[rows]) for rows in (train, test))
     return {
-        **found,
-        "loss": _kind_of_loss(model),
-        "training_loss": _mean_loss(model, *_margins(model, X[train], y[train])),
-        "test_loss": found["loss"],
+        "accuracy": tested["accuracy"],
+        "auc": tested["auc"],
+        "loss": "logistic" if hasattr(model, "predict_proba") else "hinge",
+        "training_loss": trained["loss"],
+        "test_loss": tested["loss"],
         "fit_seconds": fit_seconds,
         "ledger_epsilon": None if ledger is None else ledger.epsilon(cell["delta"]),
         "guarantee": None if ledger is None else str(ledger),
@@ -255,23 +253,16 @@ def _description(estimator: BaseEstimator) -> str:
 def scores(model: BaseEstimator, X: Any, y: np.ndarray) -> dict[str, float]:
     """Return ``accuracy``, ``auc`` and ``loss`` of a fitted classifier, without noise."""
     margins, target = _margins(model, X, y)
-    of_classes = target > 0 if margins.ndim == 1 else np.eye(margins.shape[1])[target]
+    of_classes, loss = target > 0, Logistic()
+    if margins.ndim > 1:
+        of_classes, loss = np.eye(margins.shape[1])[target], Softmax()
+    if not hasattr(model, "predict_proba"):
+        loss = Hinge()
     return {
         "accuracy": float(np.mean(model.predict(X) == y)),
         "auc": float(roc_auc_score(of_classes, margins)),
-        "loss": _mean_loss(model, margins, target),
+        "loss": float(loss.value(margins, target).mean()),
     }
-
-
-def _kind_of_loss(model: BaseEstimator) -> str:
-    return "logistic" if hasattr(model, "predict_proba") else "hinge"
-
-
-def _mean_loss(model: BaseEstimator, margins: np.ndarray, target: np.ndarray) -> float:
-    """Return the mean of the loss that suits a model, without regularisation."""
-    logistic = Logistic() if margins.ndim == 1 else Softmax()
-    loss = Hinge() if _kind_of_loss(model) == "hinge" else logistic
-    return float(loss.value(margins, target).mean())
 
 
 def _margins(model: BaseEstimator, X: Any, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
