@@ -13,7 +13,7 @@ from dpglm.privacy.gaussian import gdp_mu
 from dpglm.schedules import PublicMetadata, optimal_n_iter, public_constants, saturation_n_iter
 from dpglm.schema import CategoricalColumn, NumericColumn, Schema, Target
 from dpglm.study.cli import main
-from dpglm.study.planning import Shape, plan_report, proactive_noise
+from dpglm.study.planning import Shape, plan_report
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_the_default_plan_is_that_of_the_default_estimator(plan):
     assert printed.startswith("DPLogisticRegression on 48,842 records, 100 features, 2 classes\n")
     assert value_of(printed, "epsilon") == "1"
     assert value_of(printed, "delta") == "1e-06 = 0.049 / 48,842"
-    assert value_of(printed, "in other currencies") == "mu 0.2367 (GDP), rho 0.02801 (zCDP)"
+    assert value_of(printed, "in other units") == "mu 0.2367 (GDP), rho 0.02801 (zCDP)"
     for name, share, event in made.second_moment.parts:
         text = f"{100 * share:.3g}% of the budget, noise multiplier {event.noise_multiplier:.4g}"
         printed_words = " ".join(value_of(printed, f"first, {name}").split())
@@ -135,22 +135,12 @@ def test_alternatives_are_plans_of_their_own(plan):
         assert int(n_iter) == math.floor(60 * (multiplier() / (factor * z)) ** 2 * (1 + 1e-9))
 
 
-@pytest.mark.slow
-def test_a_sampled_plan_tells_of_batches_and_of_the_closed_form(plan):
+def test_a_sampled_plan_tells_of_batches(plan):
     pytest.importorskip("dp_accounting")
     printed = plan("--epsilon 0.4 --delta 1e-4 --n 10000 --sampling-rate 0.02 --n-iter 500")
     assert value_of(printed, "epochs") == "10"
     assert value_of(printed, "records in a batch") == "200 expected, give or take 14"
-    run = {"delta": 1e-4, "n_iter": 500, "sampling_rate": 0.02}
-    closed = proactive_noise(0.4, 1e-4)
-    needed = PrivacyCalculator().noise_multiplier(epsilon=0.4, **run)
-    exact = PrivacyCalculator().epsilon(noise_multiplier=closed, **run)
-    shown = value_of(printed, "closed form of van Dijk et al. 2024")
-    assert shown == (
-        f"noise multiplier {closed:.4g} for gradients that, alone, need {needed:.4g}; their "
-        f"epsilon would be {exact:.4g}"
-    )
-    assert "conditions that fail" not in printed and "mu" not in section(printed, "BUDGET")[3]
+    assert "mu" not in section(printed, "BUDGET")[3]
     made = DPLogisticRegression(epsilon=0.4, delta=1e-4, sampling_rate=0.02, max_iter=500)
     z = made.plan(10_000, 100).noise_multiplier[0]
     expected = f"noise multiplier {z:.4g} each, for the descent"
@@ -158,25 +148,20 @@ def test_a_sampled_plan_tells_of_batches_and_of_the_closed_form(plan):
     noise = 100 * math.sqrt(101) * z / 200
     assert value_of(printed, "noise on a mean gradient").startswith(f"{noise:.3g}% of the clip")
 
-    printed = plan("--epsilon 1 --n 10000 --sampling-rate 0.5 --n-iter 20")
-    failing = value_of(printed, "  its conditions that fail")
-    assert failing.count("must be") == 3
-
 
 def test_an_adaptive_plan_tells_what_its_filter_affords(plan):
     printed = plan("--epsilon 1 --n 9000 --estimator agd --features 20")
     made = DPAGDClassifier(epsilon=1.0).plan(9000, 20)
-    assert value_of(printed, "capacity of the filter") == f"mu^2 {made.capacity:.4g}"
     z = made.noise_multiplier(made.gradient_cost)
     gradient = f"noise multiplier {z:.4g}, clip {made.clip[0]:.4g}"
-    assert value_of(printed, "  its gradient") == gradient
+    assert value_of(printed, "a gradient, at first") == gradient
     noise = 100 * math.sqrt(21) * z / 9000
-    assert value_of(printed, "  noise on the mean gradient").startswith(f"{noise:.3g}% of the clip")
-    assert value_of(printed, "  its choice of a step") == f"epsilon {made.selection_epsilon:.4g}"
-    assert value_of(printed, "affords at most") == "40 iterations (max_iter is 40)"
+    assert value_of(printed, "noise on a mean gradient").startswith(f"{noise:.3g}% of the clip")
+    assert value_of(printed, "a choice of a step") == f"epsilon {made.selection_epsilon:.4g}"
+    assert value_of(printed, "affords at most").startswith("40 iterations (max_iter is 40)")
     assert [row[0] for row in table_of(printed, "ALTERNATIVES")[1:]][-1] == "replace_one"
     whitened = plan("--epsilon 1 --n 9000 --estimator agd --preconditioner full --n-iter 7")
-    assert value_of(whitened, "first, second moment").startswith("15% of it, for the ")
+    assert value_of(whitened, "first, second moment").startswith("15% of the budget, noise mul")
     assert "max_iter is 7" in whitened
 
 
@@ -213,7 +198,7 @@ def test_a_noise_multiplier_answers_the_question_that_is_left(plan):
         assert answer_of(printed) == answer
         assert value_of(printed, label).startswith(value)
         assert "second moment" not in printed
-        assert ("BATCHES" in printed) == (label == "epochs")
+        assert ("in a batch" in printed) == (label == "epochs")
 
 
 def test_a_plain_hinge_has_no_condition_number():
@@ -277,7 +262,7 @@ def test_widths_of_intervals_are_answered_by_theory_or_by_rows_of_a_schema(plan,
     assert own.split()[3:] == [
         f"{errors.width():.3g}", f"{errors.sampling:.3g}", f"{errors.privacy:.3g}", records,
     ]  # fmt: skip
-    assert "records for 0.3" in printed and "carries 4 of 4" in printed
+    assert "records for 0.3" in printed and "is large enough for 4 of 4" in printed
     # What they cost is part of the plan, and the other shares are of the whole.
     assert value_of(printed, "last, for intervals") == "50% of the budget, 12 releases"
     assert value_of(printed, "first, second moment").startswith("7.5% of the budget")

@@ -91,7 +91,7 @@ PLAN = {
     "--n 9 --epsilon 1 --noise-multiplier 5 --n-iter 2 --sampling-rate 1": "determine one another",
     "--n 9 --epsilon 1 --noise-multiplier 5 --preconditioner full": "so leave --preconditioner out",
     "--n 9 --epsilon 1 --noise-multiplier 3": "3 is too small for a single iteration at "
-    "epsilon=1, which needs 4.225",
+    "epsilon 1, which needs 4.225",
     "--n 9 --epsilon 1 --noise-multiplier 1e4": "10000 affords 5,602,896 iterations, more than",
 }
 AUDIT = {

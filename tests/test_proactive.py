@@ -5,31 +5,35 @@ import math
 import pytest
 
 from dpglm import PrivacyCalculator
-from dpglm.study.planning import broken_conditions, proactive_noise
-
-pytest.importorskip("dp_accounting")
 
 BASE = {"epsilon": 0.4, "delta": 1e-4, "n_samples": 10_000, "n_iter": 500, "sampling_rate": 0.02}
 
 
-def exact_epsilon_and_noise_ratio(epsilon, delta, n_samples, n_iter, sampling_rate):
+@pytest.fixture
+def proactive(script):
+    return script("proactive")
+
+
+def exact_epsilon_and_noise_ratio(proactive, epsilon, delta, n_samples, n_iter, sampling_rate):
     """What the closed form costs by exact accounting, and its noise over what is needed."""
     run = {"delta": delta, "n_iter": n_iter, "sampling_rate": sampling_rate}
-    noise, calculator = proactive_noise(epsilon, delta), PrivacyCalculator()
+    noise, calculator = proactive.proactive_noise(epsilon, delta), PrivacyCalculator()
     needed = calculator.noise_multiplier(epsilon=epsilon, **run)
     return calculator.epsilon(noise_multiplier=noise, **run), noise / needed
 
 
 @pytest.mark.slow
-def test_noise_conditions_and_exact_epsilon_match_the_vectors(vectors):
+def test_noise_conditions_and_exact_epsilon_match_the_vectors(proactive, vectors):
     for row in vectors("planning", "proactive_dp"):
         run = dict(zip(BASE, (row[name] for name in ("eps", "delta", "N", "T", "q")), strict=True))
         assert row["T"] * row["q"] == pytest.approx(row["epochs_k"])
-        assert proactive_noise(row["eps"], row["delta"]) == pytest.approx(row["sigma"], rel=1e-12)
+        assert proactive.proactive_noise(row["eps"], row["delta"]) == pytest.approx(
+            row["sigma"], rel=1e-12
+        )
         too_large = [f"epsilon={row['eps']:g} must be at most 1/2"] if row["eps"] > 0.5 else []
-        assert broken_conditions(**run) == too_large
+        assert proactive.broken_conditions(**run) == too_large
         # The vectors discretise the loss more coarsely, and so overstate the smallest epsilon most.
-        exact, noise_ratio = exact_epsilon_and_noise_ratio(**run)
+        exact, noise_ratio = exact_epsilon_and_noise_ratio(proactive, **run)
         assert exact == pytest.approx(row["pld_eps"], rel=2 * row["rtol_pld"])
         assert exact <= row["pld_eps"] * (1 + 1e-4)
         assert 0.34 < exact / row["eps"] < 0.54
@@ -40,12 +44,14 @@ def test_noise_conditions_and_exact_epsilon_match_the_vectors(vectors):
     ("epsilon", "n_samples", "n_epochs"),
     [(0.5, 1000, 4), (0.05, 300, 8), (0.3, 10**6, 10)],
 )
-def test_within_its_conditions_the_closed_form_is_valid_and_loose(epsilon, n_samples, n_epochs):
+def test_within_its_conditions_the_closed_form_is_valid_and_loose(
+    proactive, epsilon, n_samples, n_epochs
+):
     n_iter = math.ceil(2 * n_epochs**2 / epsilon * (1 - 1e-9))
     run = {"epsilon": epsilon, "delta": 1 / n_samples, "n_samples": n_samples}
     run |= {"n_iter": n_iter, "sampling_rate": n_epochs / n_iter}
-    assert broken_conditions(**run) == []
-    exact, noise_ratio = exact_epsilon_and_noise_ratio(**run)
+    assert proactive.broken_conditions(**run) == []
+    exact, noise_ratio = exact_epsilon_and_noise_ratio(proactive, **run)
     assert exact < 0.6 * epsilon
     assert noise_ratio > 1.6
 
@@ -66,15 +72,15 @@ def test_within_its_conditions_the_closed_form_is_valid_and_loose(epsilon, n_sam
         ),
     ],
 )
-def test_each_condition_that_fails_is_named_alone(change, complaint):
-    assert broken_conditions(**BASE) == []
-    assert broken_conditions(**{**BASE, **change}) == [complaint]
+def test_each_condition_that_fails_is_named_alone(proactive, change, complaint):
+    assert proactive.broken_conditions(**BASE) == []
+    assert proactive.broken_conditions(**{**BASE, **change}) == [complaint]
 
 
 @pytest.mark.parametrize(("epsilon", "n_samples", "n_epochs"), [(0.4, 10**4, 10), (0.3, 48842, 6)])
-def test_about_four_times_fewer_rounds_break_the_guarantee(epsilon, n_samples, n_epochs):
+def test_about_four_times_fewer_rounds_break_the_guarantee(proactive, epsilon, n_samples, n_epochs):
     """The abstract's factor, with the noise that it prints, at the same number of epochs."""
-    noise = proactive_noise(epsilon, 1 / n_samples)
+    noise = proactive.proactive_noise(epsilon, 1 / n_samples)
 
     def exact(factor):
         n_iter = round(2 * n_epochs**2 / epsilon / factor)
@@ -86,11 +92,13 @@ def test_about_four_times_fewer_rounds_break_the_guarantee(epsilon, n_samples, n
 
 @pytest.mark.parametrize(("n_iter", "exact"), [(10, 1.73), (100, 6.74)])
 def test_with_full_batches_its_noise_does_not_suffice_and_no_run_meets_the_conditions(
-    n_iter, exact
+    proactive, n_iter, exact
 ):
     for n in (n_iter // 10, 100 * n_iter):
         full = {**BASE, "n_iter": n, "sampling_rate": 1.0}
-        assert any(condition.startswith("n_iter=") for condition in broken_conditions(**full))
-    found, noise_ratio = exact_epsilon_and_noise_ratio(0.5, 1e-4, 10_000, n_iter, 1.0)
+        assert any(
+            condition.startswith("n_iter=") for condition in proactive.broken_conditions(**full)
+        )
+    found, noise_ratio = exact_epsilon_and_noise_ratio(proactive, 0.5, 1e-4, 10_000, n_iter, 1.0)
     assert found == pytest.approx(exact, abs=0.005)
     assert noise_ratio < 1

@@ -3,7 +3,7 @@
 import argparse
 import math
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -32,7 +32,6 @@ from dpglm.tables import text_table
 MOST_ITERATIONS = 100_000
 _WIDTH = 96
 _LABEL = 36
-_BELOW = " " * (_LABEL + 2)
 # Penalty at which to evaluate the theory of a penalised objective, if there is no penalty.
 _EXAMPLE_ALPHA = 1e-3
 _ROUNDING = 1e-9
@@ -44,7 +43,6 @@ _RAREST = 0.1
 _INFERENCE_FRACTION = 0.5
 
 Plan = PrivacyPlan | AdaptivePlan
-Texts = Iterable[Sequence[str]]
 
 
 class Shape(NamedTuple):
@@ -86,22 +84,13 @@ def plan_report(
     ]
     if answer:
         lines += ["", *textwrap.wrap(f"ANSWER: {answer}.", _WIDTH)]
-    lines += _budget(estimator.epsilon, plan.ledger, shape.n_samples)
-    if isinstance(plan, AdaptivePlan):
-        lines += _spending(plan)
-    elif plan.sampling_rate < 1:
-        lines += [*_noise(plan), *_iterations(plan), *_batches(estimator.epsilon, plan)]
-    else:
-        lines += [*_noise(plan), *_iterations(plan), *_worthwhile(plan, max_row_norm, distance)]
+    lines += [*_budget(estimator.epsilon, plan.ledger, shape.n_samples), *_noise(plan)]
+    if isinstance(plan, PrivacyPlan):
+        lines += _iterations(plan)
+        if plan.sampling_rate == 1:
+            lines += _worthwhile(plan, max_row_norm, distance)
     if guess is not None:
-        public, size = (), {"accuracy": guess.accuracy, "n_samples": shape.n_samples}
-        if guess.schema is not None:
-            public = _public_rows(shape, guess)
-        else:
-            size |= {"n_features": shape.n_features, "majority": guess.majority}
-        lines += _accuracy(estimator, guess, public, size)
-        if guess.width is not None:
-            lines += _intervals(estimator, plan, guess, public, size)
+        lines += _expectations(estimator, plan, shape, guess)
     lines += _alternatives(estimator, plan, shape)
     return "\n".join(lines)
 
@@ -119,7 +108,7 @@ def _budget(epsilon: float, ledger: PrivacyLedger, n_samples: int) -> list[str]:
             "would satisfy it. Lower --delta."
         )
     if all(event.mu is not None for event, _ in ledger.events):
-        rows["in other currencies"] = f"mu {ledger.mu():.4g} (GDP), rho {ledger.rho():.4g} (zCDP)"
+        rows["in other units"] = f"mu {ledger.mu():.4g} (GDP), rho {ledger.rho():.4g} (zCDP)"
     elif all(event.rho is not None for event, _ in ledger.events):
         rows["in another unit"] = f"rho {ledger.rho():.4g} (zCDP)"
     if relation != "replace_one":
@@ -131,42 +120,56 @@ def _budget(epsilon: float, ledger: PrivacyLedger, n_samples: int) -> list[str]:
         "who has to tell from the result whether one record was used, at even odds, is right "
         f"with a probability of {guess:.1f}% at most, instead of 50%"
     )
-    return _section("BUDGET", rows.items())
+    return _section("BUDGET", rows)
 
 
-def _noise(plan: PrivacyPlan) -> list[str]:
-    metadata, moment, last, rows = plan.metadata, plan.second_moment, plan.debiasing, {}
-    for_intervals = 0.0 if last is None else (last.mu / plan.budget.mu) ** 2
-    if moment is not None:
-        for name, share, event in moment.parts:
-            share = _percent(share * (1 - for_intervals))
-            text = f"{share} of the budget, noise multiplier {event.noise_multiplier:.4g}"
-            rows[f"first, {name}"] = f"{text}, for the {PURPOSES[name]}"
-    low, high = plan.noise_multiplier.min(), plan.noise_multiplier.max()
-    gradients = f"{plan.n_iter:,} gradient{'s' if plan.n_iter > 1 else ''}"
-    multipliers = f"{low:.4g} each" if low == high else f"{low:.4g} to {high:.4g}"
-    each = math.sqrt(np.mean(plan.noise_multiplier**2)) * _noise_per_multiplier(plan)
-    averaged = each / math.sqrt(plan.n_iter)
-    rows[gradients] = f"noise multiplier {multipliers}, for the descent"
-    rows["noise on a mean gradient"] = (
-        f"{_of_clip(each)}, as a norm over {metadata.n_released:,} coordinates; "
-        f"{_percent(averaged)} "
-        "on the mean of all iterations"
-    )
-    if last is not None:
-        share = _percent(for_intervals)
-        rows["last, for intervals"] = f"{share} of the budget, {len(last.events)} releases"
-    if averaged > 1:
+def _noise(plan: Plan) -> list[str]:
+    moment, rows, for_intervals = plan.second_moment, {}, 0.0
+    if isinstance(plan, PrivacyPlan) and plan.debiasing is not None:
+        for_intervals = (plan.debiasing.mu / plan.budget.mu) ** 2
+    for name, fraction, event in [] if moment is None else moment.parts:
+        share = f"{_percent(fraction * (1 - for_intervals))} of the budget"
+        multiplier = f"noise multiplier {event.noise_multiplier:.4g}"
+        rows[f"first, {name}"] = f"{share}, {multiplier}, for the {PURPOSES[name]}"
+    each = _first_multiplier(plan) * _noise_per_multiplier(plan)
+    if isinstance(plan, AdaptivePlan):
+        noise = f"noise multiplier {_first_multiplier(plan):.4g}, clip {plan.clip[0]:.4g}"
+        rows["a gradient, at first"] = noise
+        rows["a choice of a step"] = f"epsilon {plan.selection_epsilon:.4g}"
+        rows["affords at most"] = (
+            f"{plan.n_affordable:,} iterations (max_iter is {plan.n_iter:,}); each refinement of "
+            "a gradient, where no step seems to help, leaves fewer"
+        )
+        averaged = ""
+    else:
+        low, high = plan.noise_multiplier.min(), plan.noise_multiplier.max()
+        multipliers = f"{low:.4g} each" if low == high else f"{low:.4g} to {high:.4g}"
+        gradients = f"{plan.n_iter:,} gradient{'s' if plan.n_iter > 1 else ''}"
+        rows[gradients] = f"noise multiplier {multipliers}, for the descent"
+        each = math.sqrt(np.mean(plan.noise_multiplier**2)) * _noise_per_multiplier(plan)
+        averaged = f"; {_percent(each / math.sqrt(plan.n_iter))} on the mean of all iterations"
+    norm = f"as a norm over {plan.metadata.n_released:,} coordinates"
+    rows["noise on a mean gradient"] = f"{_of_clip(each)}, {norm}{averaged}"
+    if for_intervals:
+        n_releases = len(plan.debiasing.events)
+        share = f"{_percent(for_intervals)} of the budget"
+        rows["last, for intervals"] = f"{share}, {n_releases} releases"
+    if averaged and each > math.sqrt(plan.n_iter):
         rows["WARNING"] = (
             "even the mean of all iterations has more noise than any gradient can be long: nothing "
             "will be learned. Raise --epsilon or --n, or lower --features."
         )
-    elif weak := plan.warning_message:
-        rows["WARNING"] = weak
+    elif plan.warning_message:
+        rows["WARNING"] = plan.warning_message
     if plan.sampling_rate == 1:
-        d = metadata.n_features
+        d = plan.metadata.n_features
         rows["signal per direction, n mu / d"] = f"{plan.n_mu / d:.4g} for all d = {d:,} columns"
-    return _section("NOISE", rows.items())
+    else:
+        size = plan.metadata.expected_batch_size
+        spread = math.sqrt(size * (1 - plan.sampling_rate))
+        rows["epochs"] = f"{plan.n_iter * plan.sampling_rate:.4g}"
+        rows["records in a batch"] = f"{size:,.6g} expected, give or take {spread:.3g}"
+    return _section("NOISE", rows)
 
 
 def _iterations(plan: PrivacyPlan) -> list[str]:
@@ -206,98 +209,33 @@ def _worthwhile(plan: PrivacyPlan, max_row_norm: float, distance: float) -> list
         rows[f"best for alpha={penalised.alpha:g}, Hong 2022"] = text
         if metadata.alpha == 0:
             note += f"; the second needs a penalty, and {_EXAMPLE_ALPHA:g} stands in for --alpha"
-    return _section("ITERATIONS WORTH THEIR NOISE, in theory", rows.items(), note=note)
+    return _section("ITERATIONS WORTH THEIR NOISE, in theory", rows, note=note)
 
 
-def _batches(epsilon: float, plan: PrivacyPlan) -> list[str]:
-    rate, size = plan.sampling_rate, plan.metadata.expected_batch_size
-    spread = math.sqrt(size * (1 - rate))
-    run = {"delta": plan.ledger.reporting_delta, "n_iter": plan.n_iter, "sampling_rate": rate}
-    closed_form = proactive_noise(epsilon, run["delta"])
-    accountant = PrivacyCalculator(plan.ledger.neighboring_relation)
-    needed = accountant.noise_multiplier(epsilon=epsilon, **run)
-    exact = accountant.epsilon(noise_multiplier=closed_form, **run)
-    rows = {
-        "epochs": f"{plan.n_iter * rate:.4g}",
-        "records in a batch": f"{size:,.6g} expected, give or take {spread:.3g}",
-        "closed form of van Dijk et al. 2024": f"noise multiplier {closed_form:.4g} for gradients "
-        f"that, alone, need {needed:.4g}; their epsilon would be {exact:.4g}",
-    }
-    broken = broken_conditions(epsilon, n_samples=plan.metadata.n_samples, **run)
-    labels = ["  its conditions that fail", *[""] * len(broken)]
-    return _section("BATCHES", [*rows.items(), *zip(labels, broken, strict=False)])
-
-
-def proactive_noise(epsilon: float, delta: float) -> float:
-    """Return the noise multiplier of van Dijk et al.'s closed form, to compare with exact ones.
-
-    van Dijk, N. V. Nguyen, T. N. Nguyen, L. M. Nguyen & P. H. Nguyen (ICML 2024): T rounds of
-    Poisson samples of N records, over k epochs, with this noise are (epsilon, delta)-private. The
-    conditions are epsilon up to 1/2, delta = 1/N, T of about ``2 k^2 / epsilon`` or more and
-    ``(2/e)^2 k^2 - 1/2 >= log N``. With full batches k = T, which would have to be below one.
-    """
-    return math.sqrt(2 * (epsilon + math.log(1 / delta)) / epsilon)
-
-
-def broken_conditions(
-    epsilon: float, delta: float, n_samples: int, n_iter: int, sampling_rate: float
-) -> list[str]:
-    """Return the conditions of `proactive_noise` that a run of mini-batches does not meet."""
-    n_epochs = n_iter * sampling_rate
-    fewest, covered = 2 * n_epochs**2 / epsilon, (2 / math.e) ** 2 * n_epochs**2 - 0.5
-    broken = []
-    if not epsilon <= 0.5:
-        broken.append(f"epsilon={epsilon:g} must be at most 1/2")
-    # Numbers of iterations and rates are rounded; what they meet exactly is met.
-    if not math.isclose(delta * n_samples, 1, rel_tol=_ROUNDING):
-        broken.append(f"delta={delta:g} must be 1/n_samples = {1 / n_samples:.3g}")
-    if n_iter < fewest * (1 - _ROUNDING):
-        broken.append(f"n_iter={n_iter} must be at least 2 n_epochs^2 / epsilon = {fewest:.6g}")
-    if covered < math.log(n_samples) * (1 - _ROUNDING):
-        broken.append(
-            f"n_epochs={n_epochs:g} is too few: (2/e)^2 n_epochs^2 - 1/2 = {covered:.3g} must "
-            f"reach log(n_samples) = {math.log(n_samples):.3g}"
+def _expectations(estimator: BaseEstimator, plan: Plan, shape: Shape, guess: Guess) -> list[str]:
+    """Say what accuracy and what intervals to expect: by theory, or on rows of the schema."""
+    settings: dict[str, Any] = {"n_samples": shape.n_samples, "accuracy": guess.accuracy}
+    if guess.schema is None:
+        settings |= {"n_features": shape.n_features, "majority": guess.majority}
+    else:
+        rest = (1 - guess.majority) / (shape.n_classes - 1)
+        settings["random_state"] = 0
+        settings["X"], settings["y"] = sample_from_schema(
+            guess.schema,
+            max(_MIN_ROWS, _ROWS_PER_COLUMN * shape.n_features),
+            class_shares=[guess.majority, *[rest] * (shape.n_classes - 1)],
+            random_state=0,
         )
-    return broken
+    lines = _accuracy(estimator, guess, settings)
+    return lines + (_intervals(estimator, plan, guess, settings) if guess.width else [])
 
 
-def _spending(plan: AdaptivePlan) -> list[str]:
-    rows = {"capacity of the filter": f"{plan.unit.name} {plan.capacity:.4g}"}
-    if plan.second_moment is not None:
-        for name, _, event in plan.second_moment.parts:
-            share = plan.unit.cost(event) / plan.capacity
-            rows[f"first, {name}"] = f"{_percent(share)} of it, for the {PURPOSES[name]}"
-    iteration = (plan.gradient_cost + plan.selection_cost) / plan.capacity
-    multiplier, affordable = _first_multiplier(plan), plan.n_affordable
-    noise = _of_clip(multiplier * _noise_per_multiplier(plan))
-    noise += f", as a norm over {plan.metadata.n_released:,} coordinates"
-    rows |= {
-        "an iteration, at first": f"{_percent(iteration)} of it",
-        "  its gradient": f"noise multiplier {multiplier:.4g}, clip {plan.clip[0]:.4g}",
-        "  noise on the mean gradient": noise,
-        "  its choice of a step": f"epsilon {plan.selection_epsilon:.4g}",
-        "affords at most": f"{affordable:,} iterations (max_iter is {plan.n_iter:,})",
-    }
-    note = "each refinement of a gradient, where no step seems to help, leaves fewer"
-    return _section("SPENDING", rows.items(), note=note)
-
-
-def _public_rows(shape: Shape, guess: Guess) -> tuple[np.ndarray, np.ndarray]:
-    """Return artificial rows of the schema, and their labels: the same every time."""
-    rest = (1 - guess.majority) / (shape.n_classes - 1)
-    shares = [guess.majority, *[rest] * (shape.n_classes - 1)]
-    n_rows = max(_MIN_ROWS, _ROWS_PER_COLUMN * shape.n_features)
-    return sample_from_schema(guess.schema, n_rows, class_shares=shares, random_state=0)
-
-
-def _accuracy(
-    estimator: BaseEstimator, guess: Guess, public: Any, size: dict[str, Any]
-) -> list[str]:
-    best, schema = guess.accuracy, guess.schema
-    found = expected_accuracy(estimator, *public, **size, random_state=0)
+def _accuracy(estimator: BaseEstimator, guess: Guess, settings: dict[str, Any]) -> list[str]:
+    found = expected_accuracy(estimator, **settings)
     text = f"{found.private:.4f}, which is {found.not_private - found.private:.4f}"
-    rows = {"without privacy, as guessed": f"{best:.4g}, and {guess.majority:.4g} for one label"}
-    if schema is None:
+    guessed = f"{guess.accuracy:.4g}, and {guess.majority:.4g} for one label"
+    rows = {"without privacy, as guessed": guessed}
+    if guess.schema is None:
         rows["with privacy"] = f"{text} lower"
         note = (
             "in theory, for columns that fill their bounds; 0.01 to 0.02 too high, or more, where "
@@ -307,58 +245,66 @@ def _accuracy(
         rows["without privacy, as fitted"] = f"{found.not_private:.4f}"
         rows["with privacy"] = f"{text} ± {found.standard_error:.4f} lower"
         note = (
-            f"simulated on artificial rows of the schema {schema.name!r}, which do not know how "
-            "separate the classes are: within 0.5 points on Adult and bank-full, and 1.3 too low "
-            "on KDD Cup 1999. A public sample comes nearer, by dpglm.study.expected_accuracy"
+            f"simulated on artificial rows of the schema {guess.schema.name!r}, which do not know "
+            "how separate the classes are: within 0.5 points on Adult and bank-full, and 1.3 too "
+            "low on KDD Cup 1999. A public sample comes nearer, by dpglm.study.expected_accuracy"
         )
-    return _section("EXPECTED ACCURACY", rows.items(), note=note)
+    return _section("EXPECTED ACCURACY", rows, note=note)
 
 
 def _intervals(
-    estimator: BaseEstimator, plan: Plan, guess: Guess, public: Any, size: dict[str, Any]
+    estimator: BaseEstimator, plan: Plan, guess: Guess, settings: dict[str, Any]
 ) -> list[str]:
     """Say how wide intervals will be, and how many records make them as narrow as is wanted."""
-    schema = guess.schema
-    table = [("of a coefficient", "width", "sampling", "privacy", f"records for {guess.width:g}")]
-    if schema is None:
-        for label, spread in (("number that fills [0, 1]", 0.29), ("half against half", 0.5)):
-            errors = expected_errors(estimator, spread=spread, rarest=_RAREST, **size)
-            table.append((label, *_width(errors, guess.width)))
+    if guess.schema is None:
+        found = {
+            label: expected_errors(estimator, spread=spread, rarest=_RAREST, **settings)
+            for label, spread in (("number that fills [0, 1]", 0.29), ("half against half", 0.5))
+        }
         note = (
             "of 0.95, in log-odds, in theory: of columns that are not correlated, none with a mean "
-            f"square below {_RAREST:g}. Of such ones the budget carries "
-            f"{most_columns(plan, _RAREST):,} of {size['n_features'] + 1:,}, with the intercept. "
+            f"square below {_RAREST:g}. Of such ones the budget is large enough for "
+            f"{most_columns(plan, _RAREST):,} of {plan.metadata.n_features:,}, with the intercept. "
             "--schema simulates instead"
         )
-        return _section("EXPECTED INTERVALS", table=table, note=note)
-    found = expected_errors(estimator, *public, schema=schema, **size, random_state=0)
-    for column in schema.encoded_columns:
-        own = [
-            k
-            for k, name in enumerate(found.names)
-            if name in (column.name, *column.encoded_names) or name.startswith(f"{column.name} (")
-        ]
-        shown = [k for k in own if found.sampling[k] > 0]
+    else:
+        errors = expected_errors(estimator, schema=guess.schema, **settings)
+        found = dict(_by_column(guess.schema, errors))
+        note = (
+            "of 0.95, in log-odds: of a straight number (by additive(1)) from bound to bound, of "
+            "categories the median; simulated on artificial rows of the schema "
+            f"{guess.schema.name!r}, which do not know how columns are related: 5 to 30 % too "
+            "narrow in the middle on Adult, bank-full and a census. A public sample was within "
+            "7 %, by dpglm.study.expected_errors"
+        )
+    table = [("of a coefficient", "width", "sampling", "privacy", f"records for {guess.width:g}")]
+    for label, errors in found.items():
         texts = ["suppressed", "", "", ""]
-        if shown:
-            # A straight number has an error per unit.
-            span = np.ptp(column.bounds) if column.name in found.names else 1.0
-            pair = (np.median(errors[shown]) * span for errors in (found.sampling, found.privacy))
-            texts = _width(ExpectedStandardErrors(*pair, found.n_samples), guess.width)
-        table.append((f"{column.name} ({len(shown)} of {len(own)} reported)", *texts))
-    note = (
-        "of 0.95, in log-odds: of a straight number (by additive(1)) from bound to bound, of "
-        "categories the median; simulated on artificial rows of the schema "
-        f"{schema.name!r}, which do not know how columns are related: the middle was 5 to 30 % too "
-        "narrow on Adult, bank-full and a census. A public sample was within 7 %, by "
-        "dpglm.study.expected_errors"
-    )
+        if errors is not None:
+            texts = [f"{x:.3g}" for x in (errors.width(), errors.sampling, errors.privacy)]
+            texts.append(f"{math.ceil(errors.n_samples_for(guess.width)):,}")
+        table.append((label, *texts))
     return _section("EXPECTED INTERVALS", table=table, note=note)
 
 
-def _width(errors: ExpectedStandardErrors, wanted: float) -> list[str]:
-    numbers = errors.width(), errors.sampling, errors.privacy
-    return [*(f"{x:.3g}" for x in numbers), f"{math.ceil(errors.n_samples_for(wanted)):,}"]
+def _by_column(
+    schema: Schema, errors: ExpectedStandardErrors
+) -> Iterator[tuple[str, ExpectedStandardErrors | None]]:
+    """Yield the label of each column of a table with its median errors, None if suppressed."""
+    for column in schema.encoded_columns:
+        own = [
+            k
+            for k, name in enumerate(errors.names)
+            if name in (column.name, *column.encoded_names) or name.startswith(f"{column.name} (")
+        ]
+        reported = [k for k in own if errors.sampling[k] > 0]
+        median = None
+        if reported:
+            # A straight number has an error per unit.
+            span = np.ptp(column.bounds) if column.name in errors.names else 1.0
+            pair = (np.median(part[reported]) * span for part in (errors.sampling, errors.privacy))
+            median = ExpectedStandardErrors(*pair, errors.n_samples)
+        yield f"{column.name} ({len(reported)} of {len(own)} reported)", median
 
 
 def _alternatives(estimator: BaseEstimator, plan: Plan, shape: Shape) -> list[str]:
@@ -414,12 +360,17 @@ def _count(value: int) -> str:
     return f"{value:,}" if value < 10**9 else f"{value:.2g}"
 
 
-def _section(title: str, rows: Texts = (), table: Texts = (), note: str = "") -> list[str]:
+def _section(
+    title: str,
+    rows: Mapping[str, str] | None = None,
+    table: Iterable[Sequence[str]] = (),
+    note: str = "",
+) -> list[str]:
     """Return a title, and below it labelled rows, or a table; then a note in parentheses."""
     lines = ["", title]
-    for label, text in rows:
-        labelled = {"initial_indent": f"  {label:<{_LABEL}}", "subsequent_indent": _BELOW}
-        lines += textwrap.wrap(text, _WIDTH, **labelled)
+    for label, text in (rows or {}).items():
+        indents = {"initial_indent": f"  {label:<{_LABEL}}", "subsequent_indent": " " * 38}
+        lines += textwrap.wrap(text, _WIDTH, **indents)
     lines += [f"  {line}" for line in text_table(table, gap=3)]
     if note:
         lines += textwrap.wrap(f"({note})", _WIDTH, initial_indent="  ", subsequent_indent="   ")
@@ -434,10 +385,13 @@ def plan_as_asked(arguments: argparse.Namespace) -> str:
     # A schema says how many features there are.
     guess = _guess(arguments)
     return plan_report(
-        _estimator(arguments), Shape(arguments.n, arguments.features, arguments.classes),
-        max_row_norm=arguments.max_row_norm, distance=arguments.distance, answer=answer,
+        _estimator(arguments),
+        Shape(arguments.n, arguments.features, arguments.classes),
+        max_row_norm=arguments.max_row_norm,
+        distance=arguments.distance,
+        answer=answer,
         guess=guess,
-    )  # fmt: skip
+    )
 
 
 def _guess(arguments: argparse.Namespace) -> Guess | None:
@@ -485,26 +439,27 @@ def _solve(arguments: argparse.Namespace) -> str:
     accountant = PrivacyCalculator(arguments.relation)
     answer = getattr(accountant, "max_iter" if unknown == "n_iter" else unknown)(**run)
     setattr(arguments, unknown, answer)
-    given, epsilon = f"noise multiplier {arguments.noise_multiplier:g}", arguments.epsilon
+    multiplier, epsilon = f"{arguments.noise_multiplier:g}", f"epsilon {arguments.epsilon:.4g}"
+    given = f"noise multiplier {multiplier}"
     if unknown == "epsilon":
-        return f"{given} and {arguments.n_iter:,} iterations cost epsilon {epsilon:.4g}"
+        return f"{given} and {arguments.n_iter:,} iterations cost {epsilon}"
     if unknown == "sampling_rate":
-        afforded = f"{arguments.n_iter:,} iterations afford a sampling rate of {answer:.4g}"
-        return f"{given} and {afforded} at epsilon {epsilon:g}"
+        rate = f"a sampling rate of {answer:.4g}"
+        return f"{given} and {arguments.n_iter:,} iterations afford {rate} at {epsilon}"
     if answer == 0:
         del run["noise_multiplier"]
         needed = accountant.noise_multiplier(n_iter=1, **run)
         raise ValueError(
-            f"--noise-multiplier: {arguments.noise_multiplier:g} is too small for a single "
-            f"iteration at epsilon={epsilon:g}, which needs {needed:.4g}"
+            f"--noise-multiplier: {multiplier} is too small for a single iteration at {epsilon}, "
+            f"which needs {needed:.4g}"
         )
     if answer > MOST_ITERATIONS:
         raise ValueError(
-            f"--noise-multiplier: {arguments.noise_multiplier:g} affords {answer:,} iterations, "
-            f"more than the {MOST_ITERATIONS:,} of a plan; choose a smaller one"
+            f"--noise-multiplier: {multiplier} affords {answer:,} iterations, more than the "
+            f"{MOST_ITERATIONS:,} of a plan; choose a smaller one"
         )
     epochs = f"{answer * arguments.sampling_rate:,.6g} epochs"
-    return f"{given} affords {answer:,} iterations, {epochs}, at epsilon {epsilon:g}"
+    return f"{given} affords {answer:,} iterations, {epochs}, at {epsilon}"
 
 
 def _estimator(arguments: argparse.Namespace) -> BaseEstimator:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,9 @@ from dpglm.privacy.odometer import FILE_START, OdometerRecord, PrivacyOdometer, 
 from dpglm.schema.columns import FILL_IN
 from dpglm.schema.table import plain_path
 from dpglm.study.plots import display_of
-from dpglm.study.report import facts, figure, filled, page, versions
+from dpglm.study.report import facts, figure, page, versions
 from dpglm.study.results import one_line, strict_json
-from dpglm.tables import cell
+from dpglm.tables import cell, html_table
 from dpglm.workflow import total_privacy
 
 PRIORS = (0.5, 0.1, 0.01)
@@ -56,6 +57,11 @@ _OUTSIDE = (
 # The assumption on parameters, and its form under a limit that holds for adaptive settings.
 _BLIND = "chosen without looking at the data"
 _BLIND_BUT = f"{_BLIND}, but for what the recorded fits and scores released"
+_NOISE = (
+    "Noise is rounded to a grid exactly, and drawn from the operating system's entropy; what "
+    "floating-point summation can add is bounded and charged."
+)
+_BOX = '<li><label><input type="checkbox">{}</label></li>'
 _SOURCE = "https://doi.org/10.6028/NIST.SP.800-226"
 
 
@@ -74,15 +80,15 @@ class _Section:
 
 
 class PrivacyReport:
-    """Releases about the records, their cost, and what is only asserted.
+    """Releases about the records, their cost, and what is only asserted, for who decides on them.
 
-    Every number of it is one of a ledger, or follows from one: the report reads no records.
+    Every number is one of a ledger, or follows from one: the report reads no records.
 
     Parameters
     ----------
     source : fitted estimator, PrivacyLedger or PrivacyOdometer
-        A release, or an odometer with all fits that it recorded. Any object with a ``privacy_``
-        will do, such as the scores of `private_scores`.
+        A release, or an odometer with all that it recorded. Any object with a ``privacy_`` will do,
+        such as the scores of `private_scores`.
     odometer : PrivacyOdometer, optional
         The total of all fits on the same records. Without it the report says that it is not known.
     audit : AuditReport, optional
@@ -96,9 +102,8 @@ class PrivacyReport:
     Notes
     -----
     It follows the pyramid of NIST SP 800-226 (2025), "Guidelines for evaluating differential
-    privacy guarantees", from its top: parameters, unit of privacy, algorithms, composition. Then
-    follow the assumptions, correctness and the surroundings. An odometer with a limit
-    that holds for adaptive settings guarantees its limit, which the report states.
+    privacy guarantees", from its top. An odometer with a limit that holds for adaptive settings
+    guarantees its limit, which the report states.
 
     Examples
     --------
@@ -232,24 +237,21 @@ class PrivacyReport:
         """
         sections = []
         for number, section in enumerate(self._sections(), 1):
-            tables = "\n".join(_table(*table) for table in section.tables.items())
-            boxes = "\n".join(
-                f'<li><label><input type="checkbox">{escape(box)}</label></li>'
-                for box in section.boxes
-            )
-            curve = figure(
-                display_of(self.ledger), "What an attack can do", small=True
-            ) if section.curve else ""  # fmt: skip
-            parts = {
-                "title": f"{number}. {escape(section.title)}",
-                "layer": escape(section.layer),
-                "text": "\n".join(f"<p>{escape(text)}</p>" for text in section.text),
-                "facts": section.facts and f"<dl class=facts>\n{facts(section.facts)}\n</dl>",
-                "tables": tables and f'<div class="tables words">\n{tables}\n</div>',
-                "boxes": boxes and f"<ul class=boxes>\n{boxes}\n</ul>",
-                "curve": curve,
-            }
-            sections.append(filled("section", **{k: v or "" for k, v in parts.items()}))
+            parts = [f"<h2>{number}. {escape(section.title)}</h2>"]
+            parts.append(f'<p class="muted">{escape(section.layer)}</p>')
+            parts += [f"<p>{escape(text)}</p>" for text in section.text]
+            if section.facts:
+                parts.append(f"<dl class=facts>{facts(section.facts)}</dl>")
+            if section.curve:
+                parts.append(figure(display_of(self.ledger), "What an attack can do", small=True))
+            tables = [html_table(rows, caption) for caption, rows in section.tables.items()]
+            if tables:
+                scrolled = (f'<div class="scroll">{table}</div>' for table in tables)
+                parts.append(f'<div class="tables words">{"".join(scrolled)}</div>')
+            if section.boxes:
+                boxes = "".join(_BOX.format(escape(box)) for box in section.boxes)
+                parts.append(f"<ul class=boxes>{boxes}</ul>")
+            sections.append("\n".join(["<section>", *parts, "</section>"]))
         return page(self.title, _LEAD, "\n".join(sections))
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -282,62 +284,43 @@ class PrivacyReport:
         own tests decide (github.com/opendp/deployments-registry-data): docs/nist_800_226.md says
         what is known of it.
         """
-        known = ("name", "data_curators", "description", "intended_use", "data_product_region",
-                 "publication_date")  # fmt: skip
-        unknown = set(basic) - set(known)
-        if unknown:
-            raise ValueError(f"{sorted(unknown)} are no fields of an entry; it has {known}.")
-        product = {"data_product_type": "Machine learning model", **dict.fromkeys(known, FILL_IN)}
-        curator = {"data_curator_name": FILL_IN, "data_curator_type": FILL_IN}
+        template = files("dpglm").joinpath("templates", "registry.json")
+        entry = json.loads(template.read_text(encoding="utf-8")) | {"url_slug": url_slug}
+        deployment = entry["deployment"]
+        known = set(deployment["basic"]) - {"data_product_type"}
+        if set(basic) - known:
+            wrong = sorted(set(basic) - known)
+            raise ValueError(f"{wrong} are no fields of an entry; it has {sorted(known)}.")
         stated = self.total or self.ledger
         guarantee = _guarantee(stated)
         mu = "" if guarantee["mu"] is None else f" mu={rounded_up(guarantee['mu'])} (Gaussian DP)."
         scope = "all recorded fits and scores" if self.total else "this release alone"
         mechanisms = "; ".join(f"{e['count']} x {RELEASES[e['kind']]}" for e in self._releases())
-        return {
-            "url_slug": url_slug,
-            "deployment": {
-                "basic": {**product, "data_curators": [curator], **basic},
-                "dp_variant": {
-                    "variant_name": "Approximate DP",
-                    "data_domain": f"Tables of records; one record is {guarantee['unit']}.",
-                    "unprotected_quantities": " ".join(self._boxes()),
+        libraries = ", ".join(" ".join(package) for package in versions().items())
+        own: dict[str, dict[str, Any]] = {
+            "basic": basic,
+            "dp_variant": {
+                "data_domain": f"Tables of records; one record is {guarantee['unit']}.",
+                "unprotected_quantities": " ".join(self._boxes()),
+            },
+            "privacy_loss": {
+                "privacy_unit": guarantee["unit"],
+                "privacy_unit_details": f"Adjacent data sets: {guarantee['meaning']}.",
+                "privacy_parameters": {
+                    name: float(rounded_up(guarantee[name])) for name in ("epsilon", "delta")
                 },
-                "privacy_loss": {
-                    "privacy_unit": guarantee["unit"],
-                    "privacy_unit_details": f"Adjacent data sets: {guarantee['meaning']}.",
-                    "privacy_parameters": {
-                        k: float(rounded_up(guarantee[k])) for k in ("epsilon", "delta")
-                    },
-                    "privacy_parameters_details": f"The guarantee is of {scope}.{mu} {stated}",
-                },
-                "deployment_model": {
-                    "model_name": "Central",
-                    "actors": "The curator, whose process reads the records and adds the noise, is "
-                    "trusted. Everyone who sees the model is taken for an adversary who may know "
-                    "all records but one.",
-                    "release_type": "Many releases" if len(self.fits) > 1 else "One release",
-                    "access_type": "Non-interactive",
-                },
-                "implementation": {
-                    "preprocessing_and_hyperparameter_tuning": FILL_IN,
-                    "mechanisms": f"{mechanisms}. Noise is rounded to a grid exactly, and "
-                    "drawn from the operating system's entropy; what floating-point summation can "
-                    "add is bounded and charged. Libraries: "
-                    + ", ".join(" ".join(package) for package in versions().items()),
-                    "composition": "Gaussian releases in closed form (Gaussian DP), mini-batches "
-                    "by privacy loss distributions, adaptive fits by filters.",
-                    "post_processing": "Averages, steps and coefficients follow from releases.",
-                    "justification": FILL_IN,
-                },
-                "administrative": {
-                    "sources": FILL_IN,
-                    "status": "Draft",
-                    "registry_authors": [FILL_IN],
-                    "tier": 2,
-                },
+                "privacy_parameters_details": f"The guarantee is of {scope}.{mu} {stated}",
+            },
+            "deployment_model": {
+                "release_type": "Many releases" if len(self.fits) > 1 else "One release",
+            },
+            "implementation": {
+                "mechanisms": f"{mechanisms}. {_NOISE} Libraries: {libraries}",
             },
         }
+        for part, fields in own.items():
+            deployment[part] |= fields
+        return entry
 
     @property
     def title(self) -> str:
@@ -629,19 +612,6 @@ def _read(path: Path) -> PrivacyOdometer | OdometerRecord:
 
 def _percent(share: float) -> str:
     return f"{rounded_up(100 * share)}%"
-
-
-def _table(caption: str, rows: Sequence[Sequence[str]]) -> str:
-    head, *body = (list(map(escape, row)) for row in rows)
-    return filled(
-        "table",
-        order="none",
-        title=escape(caption),
-        head="".join(f'<th scope="col">{text}</th>' for text in head),
-        body="\n".join(
-            "<tr>" + "".join(f"<td>{text}</td>" for text in row) + "</tr>" for row in body
-        ),
-    )
 
 
 def _markdown_table(rows: Sequence[Sequence[str]]) -> str:

@@ -14,10 +14,43 @@ from _report import Report, printed, run
 from dpglm import DPLogisticRegression, PrivacyCalculator
 from dpglm.datasets import make_census
 from dpglm.study import UtilityGraph
-from dpglm.study.planning import broken_conditions, proactive_noise
 
 EPSILONS = [0.1, 0.3, 0.5]
 SIZES = [10**3, 10**4, 10**5, 10**6]
+ROUNDING = 1e-9
+
+
+def proactive_noise(epsilon: float, delta: float) -> float:
+    """Return the noise multiplier of their closed form.
+
+    van Dijk, N. V. Nguyen, T. N. Nguyen, L. M. Nguyen & P. H. Nguyen (ICML 2024): T rounds of
+    Poisson samples of N records, over k epochs, with this noise are (epsilon, delta)-private. The
+    conditions are epsilon up to 1/2, delta = 1/N, T of about ``2 k^2 / epsilon`` or more and
+    ``(2/e)^2 k^2 - 1/2 >= log N``. With full batches k = T, which would have to be below one.
+    """
+    return math.sqrt(2 * (epsilon + math.log(1 / delta)) / epsilon)
+
+
+def broken_conditions(
+    epsilon: float, delta: float, n_samples: int, n_iter: int, sampling_rate: float
+) -> list[str]:
+    """Return the conditions of `proactive_noise` that a run of mini-batches does not meet."""
+    n_epochs = n_iter * sampling_rate
+    fewest, covered = 2 * n_epochs**2 / epsilon, (2 / math.e) ** 2 * n_epochs**2 - 0.5
+    broken = []
+    if not epsilon <= 0.5:
+        broken.append(f"epsilon={epsilon:g} must be at most 1/2")
+    # Numbers of iterations and rates are rounded; what they meet exactly is met.
+    if not math.isclose(delta * n_samples, 1, rel_tol=ROUNDING):
+        broken.append(f"delta={delta:g} must be 1/n_samples = {1 / n_samples:.3g}")
+    if n_iter < fewest * (1 - ROUNDING):
+        broken.append(f"n_iter={n_iter} must be at least 2 n_epochs^2 / epsilon = {fewest:.6g}")
+    if covered < math.log(n_samples) * (1 - ROUNDING):
+        broken.append(
+            f"n_epochs={n_epochs:g} is too few: (2/e)^2 n_epochs^2 - 1/2 = {covered:.3g} must "
+            f"reach log(n_samples) = {math.log(n_samples):.3g}"
+        )
+    return broken
 
 
 def fewest_epochs(n_samples: int) -> float:
