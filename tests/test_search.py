@@ -10,8 +10,8 @@ from scipy.special import log_expit, ndtri_exp
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import ParameterSampler
-from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 from tapes import record, replay
 
@@ -237,35 +237,22 @@ def test_a_pipeline_is_searched_with_nested_names_and_several_grids():
     assert search.privacy_ == search.plan(120, n_columns).ledger
 
 
-def test_whether_a_step_warns_of_a_row_does_not_show():
-    encoder = OneHotEncoder(categories=[["a", "b"]], handle_unknown="warn")
-    rows = np.array([["a"], ["b"], ["c"]] * 20)
-    search = search_of(estimator=make_pipeline(encoder, MODEL), param_grid={})
-    with pytest.MonkeyPatch.context() as patch:
-        # Of the fits only what they need is kept: the same steps would warn again.
-        patch.setattr(search, "_search", lambda *_: {}, raising=False)
-        search.fit(rows, [0, 1] * 30)
-
-
-def test_a_pipeline_that_reads_other_peoples_rows_warns_and_has_no_guarantee():
-    leaking = make_pipeline(StandardScaler(), MODEL)
-    grid = {"dplogisticregression__clip_schedule": [0.1, 1.0]}
-    with pytest.warns(PrivacyWarning, match="StandardScaler is fitted on all rows"):
-        search = search_of(estimator=leaking, param_grid=grid).fit(X, Y)
-    assert search.privacy_.epsilon() == math.inf
-
-
-@pytest.mark.parametrize("drawn", [False, True])
-def test_a_step_that_only_a_setting_brings_warns_or_is_an_assumption(drawn):
-    pipe = Pipeline([("step", "passthrough"), ("clf", MODEL)])
-    grid = {"step": [StandardScaler(), FunctionTransformer(abs)]}
-    search = search_of(
-        estimator=pipe, param_grid=ParameterSampler(grid, 2, random_state=0) if drawn else grid
-    )
+@pytest.mark.parametrize("brought", ["step", "setting", "drawn"])
+def test_a_step_that_reads_other_peoples_rows_warns_and_has_no_guarantee(brought):
+    """Also one that only a setting brings; that of an unknown step is an assumption."""
+    pipe = Pipeline([("step", StandardScaler()), ("clf", MODEL)])
+    grid = {"clf__clip_schedule": [0.1, 1.0]}
+    if brought != "step":
+        pipe.set_params(step="passthrough")
+        grid = {"step": [StandardScaler(), FunctionTransformer(abs)]}
+    if brought == "drawn":
+        grid = ParameterSampler(grid, 2, random_state=0)
+    search = search_of(estimator=pipe, param_grid=grid)
     with pytest.warns(PrivacyWarning, match="StandardScaler is fitted on all rows") as warned:
         search.fit(X, Y)
-    assert [w.filename for w in warned] == [__file__]
-    assert any(a.startswith("step treats each row by") for a in search.privacy_.assumptions)
+    assert {w.filename for w in warned} == {__file__} and search.privacy_.epsilon() == math.inf
+    said = any(a.startswith("step treats each row by") for a in search.privacy_.assumptions)
+    assert said == (brought != "step")
     with pytest.warns(PrivacyWarning, match="StandardScaler is fitted on all rows"):
         assert total_privacy(search).epsilon() == math.inf
     assert not check_pipeline(search_of())
@@ -281,11 +268,6 @@ def test_rows_that_only_the_choice_reads_are_checked_before_anything_is_charged(
         with pytest.raises(ValueError, match="NaN") as refused:
             search.fit(broken, Y)
         assert not hasattr(refused.value, "privacy_ledger") and not odometer.entries()
-
-
-def test_a_pipeline_of_one_step_is_searched():
-    search = search_of(estimator=Pipeline([("clf", MODEL)]), param_grid={"clf__alpha": [0.0, 0.1]})
-    assert search.fit(X, Y).privacy_ == search.plan(*X.shape).ledger
 
 
 @pytest.mark.parametrize(
@@ -305,6 +287,7 @@ def test_a_pipeline_of_one_step_is_searched():
         ({"estimator": ObjectivePerturbation(), "param_grid": {"alpha": [0.1]}}, "mu is undefined"),
         ({"estimator": DPAGDClassifier(accountant="zcdp"), "param_grid": {"n_steps": [5]}}, "mu"),
         ({"classes": [0, 2]}, "label 1"),
+        ({"estimator": DPLogisticRegression(max_contributions=3)}, "belong together"),
     ],
 )
 def test_what_cannot_be_searched_is_refused_before_anything_is_released(changes, message):
@@ -313,14 +296,9 @@ def test_what_cannot_be_searched_is_refused_before_anything_is_released(changes,
     assert not tape.releases
 
 
-def test_one_seed_for_all_fits_and_several_rows_of_a_person_are_refused():
-    with pytest.raises(ValueError, match="counted by rows"):
-        search_of(estimator=DPLogisticRegression(max_contributions=3)).plan(300, 3)
+def test_one_seed_for_all_fits_other_estimators_and_blocks_of_rows_are_refused():
     with seeded_noise(0), pytest.raises(ValueError, match="same noise"):
         search_of().fit(X, Y)
-
-
-def test_other_estimators_and_blocks_of_rows_are_refused():
     with pytest.raises(TypeError, match="estimators of dpglm"):
         search_of(estimator=LogisticRegression(), param_grid={"C": [1.0]}).fit(X, Y)
     with pytest.raises(TypeError, match="not blocks"):

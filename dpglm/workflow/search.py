@@ -422,11 +422,6 @@ class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimat
                 raise ValueError(
                     "seeded_noise would give all fits the same noise, which cancels; leave it out."
                 )
-            if plan.ledger.privacy_unit != "row":
-                raise ValueError(
-                    "labels are counted by rows, and not by groups of rows: choose a setting on "
-                    "public rows, or leave max_contributions=None if each row is a record."
-                )
             if (cost := plan.ledger.mu()) > mu:
                 raise ValueError(
                     f"it would cost mu={cost:.6g}, and a search, which adds up squares of mu, has "
