@@ -315,19 +315,26 @@ class Quantity(Column):
         alone = bool(self.special_values) or self.missing == "indicator"
         return max(curve, alone * (1.0 if levels else 1.25))
 
-    def _check_term(self, as_value: Callable[[Any], Any], advice: str) -> None:
-        """Check the segments, and make the special values what a function returns of each."""
+    def _check_term(self, as_value: Callable[[Any], Any], what: str) -> None:
+        """Check the fields that numbers and days share; a function returns a value or None."""
         n = self._n_parts
         is_power = type(n) is int and 1 <= n <= _MOST_INTERVALS and n & (n - 1) == 0
         self._demand(is_power, "n_segments", f"give a power of two from 1 to {_MOST_INTERVALS}")
         self._convert("height", _number, "give a finite public number")
         self._demand(0 < self.height <= 1e6, "height", "give a number above 0 and at most 1e6")
         self._choose("out_of_bounds", "clip", "missing")
-        values = tuple(map(as_value, self._list("special_values")))
-        self._demand(None not in values, "special_values", f"list {advice}")
-        self._set("special_values", values)
-        rising = all(a < b for a, b in pairwise(values))
+        special = tuple(map(as_value, self._list("special_values")))
+        self._demand(None not in special, "special_values", f"list each as a {what}")
+        self._set("special_values", special)
+        rising = all(a < b for a, b in pairwise(special))
         self._demand(rising, "special_values", "list distinct values in rising order")
+        if self.has_constant:
+            constant = as_value(self.missing)
+            right = f"a {what} within the bounds or a special value"
+            self._check_missing(constant is not None, right)
+            self._set("missing", constant)
+            outside = self.is_outside(self.read(distinct([constant], self.name)))
+            self._check_missing(not outside.any(), right)
 
     def is_outside(self, values: np.ndarray) -> np.ndarray:
         """Return which finite numbers are neither between the bounds nor special values."""
@@ -409,13 +416,8 @@ class NumericColumn(Quantity):
         self._demand(
             apart, "lower upper scale linear_width", "give bounds of another distance in units"
         )
-        self._check_term(_number, "finite numbers")
         self._choose("integer", False, True)
-        if self.has_constant:
-            constant = "a number within the bounds, or a special value"
-            self._check_missing(not isinstance(self.missing, str), constant)
-            self._convert("missing", _number, "give a finite public number")
-            self._check_missing(not self.is_outside(np.array(self.missing)), constant)
+        self._check_term(_number, "finite number")
 
     @property
     def bounds(self) -> tuple[float, float]:
@@ -461,12 +463,7 @@ class DateColumn(Quantity):
         for field in ("first", "last"):
             self._convert(field, _date, "give a public day as YYYY-MM-DD")
         self._demand(self.first < self.last, "first last", "give days with first < last")
-        self._check_term(_date, "public days as YYYY-MM-DD")
-        if self.has_constant:
-            self._check_missing(_date(self.missing) is not None, "a public day as YYYY-MM-DD")
-            self._set("missing", _date(self.missing))
-            inside = not self.is_outside(np.array(day(self.missing)))
-            self._check_missing(inside, "a day from first to last, or a special value")
+        self._check_term(_date, "public day (YYYY-MM-DD)")
 
     @property
     def bounds(self) -> tuple[float, float]:

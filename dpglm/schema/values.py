@@ -100,21 +100,19 @@ def read_columns(table: Any, names: Sequence[str]) -> dict[str, Raw]:
     """Return some columns of a data frame or of a dictionary of arrays, of Dask in memory."""
     own = dict(zip(names, check_names(table, names), strict=True))
     table = table[[*own.values()]].compute() if is_dask(table) else table
-    if not isinstance(table, Mapping):
-        frame = _frame(table)
-        return {name: _from_series(frame[its], name) for name, its in own.items()}
-    raw: dict[str, Raw] = {}
-    for name, its in own.items():
-        series = _as_series(table[its])
-        if series is None:
-            # From a list with one string, numpy would make strings of all values.
-            dtype = None if hasattr(table[its], "__array__") else object
-            raw[name] = _from_array(np.asarray(table[its], dtype=dtype), name)
-        else:
-            raw[name] = _from_series(series, name)
+    columns = table if isinstance(table, Mapping) else _frame(table)
+    raw = {name: _read(columns[its], name) for name, its in own.items()}
     if len({len(r.rows if isinstance(r, Distinct) else r) for r in raw.values()}) > 1:
         raise ValueError("the columns of the table differ in length; give one value for each row.")
     return raw
+
+
+def _read(values: Any, name: str) -> Raw:
+    series = values if isinstance(values, nw.Series) else _as_series(values)
+    if series is not None:
+        return _from_series(series, name)
+    # From a list with one string, numpy would make strings of all values.
+    return _from_array(np.asarray(values, None if hasattr(values, "__array__") else object), name)
 
 
 def _as_series(values: Any) -> Any:

@@ -11,7 +11,7 @@ from scipy import sparse
 from sklearn.utils import column_or_1d
 
 from dpglm.schema.values import check_sparse, with_max_row_norm
-from dpglm.sources.base import BUFFERS, LocalSource, distinct, read_ahead, rows_of_a_block
+from dpglm.sources.base import BUFFERS, LocalSource, distinct_labels, read_ahead, rows_of_a_block
 
 
 class ArraySource(LocalSource):
@@ -55,7 +55,7 @@ class ArraySource(LocalSource):
         return f"Block {block} (rows {part.start} to {part.stop - 1} of {where})"
 
     def observed_labels(self) -> np.ndarray:
-        return distinct(self._labels[part] for part in self._slices)
+        return distinct_labels(self._labels[part] for part in self._slices)
 
     def _read(self, wanted: Sequence[int]) -> Iterator[tuple[Any, np.ndarray]]:
         if self._file is None:
@@ -141,7 +141,7 @@ class IterableSource(LocalSource):
                     f"{self.n_features}."
                 )
             rows.append(X.shape[0])
-            labels = [distinct([*labels, y])]
+            labels = [distinct_labels([*labels, y])]
         if not rows:
             raise ValueError("The iterable of blocks is empty; it must yield at least one (X, y).")
         self.block_rows, self._distinct = tuple(rows), labels[0]

@@ -267,6 +267,6 @@ def rows_of_a_block(asked: Any, bytes_per_row: float) -> int:
     return check_whole("block_rows", asked)
 
 
-def distinct(parts: Iterable[np.ndarray]) -> np.ndarray:
+def distinct_labels(parts: Iterable[np.ndarray]) -> np.ndarray:
     """Return the sorted distinct values of some arrays."""
     return np.unique(np.concatenate([np.unique(part) for part in parts]))

@@ -19,7 +19,7 @@ from scipy import sparse
 from sklearn.utils import column_or_1d
 
 from dpglm.schema.values import floating
-from dpglm.sources.base import LocalSource, Source, distinct, make_changed
+from dpglm.sources.base import LocalSource, Source, distinct_labels, make_changed
 
 if TYPE_CHECKING:
     from dpglm.sums.objective import Objective
@@ -65,7 +65,7 @@ class ComputedSource(LocalSource):
         self._numbers = [number for number, y in enumerate(labels) if len(y)]
         self._pairs = pairs
         self.block_rows = _block_rows([len(y) for y in labels])
-        self._distinct = distinct(labels)
+        self._distinct = distinct_labels(labels)
 
     def describe(self, block: int) -> str:
         return _name(self._numbers[block])
@@ -101,7 +101,7 @@ class ClusterSource(Source):
         return _block_rows(lengths)
 
     def observed_labels(self) -> np.ndarray:
-        return distinct(self.map(lambda rows: np.unique(rows.y)))
+        return distinct_labels(self.map(lambda rows: np.unique(rows.y)))
 
     def blocks(self, make: Callable[..., "Objective"]) -> "ClusterBlocks":
         """Return the objectives of the partitions, each made by ``make(X, y, n_threads=1)``."""
