@@ -4,11 +4,12 @@ import json
 import math
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from html import escape
 from importlib.resources import files
 from pathlib import Path
+from string import Template
 from typing import Any
 
 from sklearn.pipeline import Pipeline
@@ -62,21 +63,6 @@ _NOISE = (
     "floating-point summation can add is bounded and charged."
 )
 _BOX = '<li><label><input type="checkbox">{}</label></li>'
-_SOURCE = "https://doi.org/10.6028/NIST.SP.800-226"
-
-
-@dataclass(frozen=True)
-class _Section:
-    """A question, and all that answers it; each format writes them in this order."""
-
-    title: str
-    layer: str
-    text: Sequence[str] = ()
-    facts: Mapping[str, str] = field(default_factory=dict)
-    # Captions, and rows of which the first is the head.
-    tables: Mapping[str, Sequence[Sequence[str]]] = field(default_factory=dict)
-    boxes: Sequence[str] = ()
-    curve: bool = False
 
 
 class PrivacyReport:
@@ -218,14 +204,10 @@ class PrivacyReport:
 
     def to_markdown(self) -> str:
         """Return the report as Markdown that can be read in a terminal as well."""
-        parts = [f"# {self.title}", _LEAD]
-        for number, section in enumerate(self._sections(), 1):
-            parts += [f"## {number}. {section.title}", f"*{section.layer}*", *section.text]
-            parts.append("\n".join(f"- {name}: {text}" for name, text in section.facts.items()))
-            for caption, rows in section.tables.items():
-                parts += [f"{caption}:", _markdown_table(rows)]
-            parts.append("\n".join(f"- [ ] {box}" for box in section.boxes))
-        return "\n\n".join(part for part in parts if part) + "\n"
+        parts = []
+        for caption, content in self._blocks():
+            parts += [caption] * bool(caption) + [_markdown(content)]
+        return "\n\n".join(filter(None, parts)) + "\n"
 
     def to_html(self) -> str:
         """Return the report as a web page that needs no other file, with boxes to tick.
@@ -235,24 +217,9 @@ class PrivacyReport:
         ImportError
             Without matplotlib; ``pip install "dpglm[plot]"``.
         """
-        sections = []
-        for number, section in enumerate(self._sections(), 1):
-            parts = [f"<h2>{number}. {escape(section.title)}</h2>"]
-            parts.append(f'<p class="muted">{escape(section.layer)}</p>')
-            parts += [f"<p>{escape(text)}</p>" for text in section.text]
-            if section.facts:
-                parts.append(f"<dl class=facts>{facts(section.facts)}</dl>")
-            if section.curve:
-                parts.append(figure(display_of(self.ledger), "What an attack can do", small=True))
-            tables = [html_table(rows, caption) for caption, rows in section.tables.items()]
-            if tables:
-                scrolled = (f'<div class="scroll">{table}</div>' for table in tables)
-                parts.append(f'<div class="tables words">{"".join(scrolled)}</div>')
-            if section.boxes:
-                boxes = "".join(_BOX.format(escape(box)) for box in section.boxes)
-                parts.append(f"<ul class=boxes>{boxes}</ul>")
-            sections.append("\n".join(["<section>", *parts, "</section>"]))
-        return page(self.title, _LEAD, "\n".join(sections))
+        _, (_, lead), *blocks = self._blocks()
+        body = "\n".join(_html(caption, content) for caption, content in blocks)
+        return page(self.title, lead, body.removeprefix("</section>\n") + "\n</section>")
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the report to a file whose name ends in ``.html``, ``.json`` or ``.md``."""
@@ -284,8 +251,7 @@ class PrivacyReport:
         own tests decide (github.com/opendp/deployments-registry-data): docs/nist_800_226.md says
         what is known of it.
         """
-        template = files("dpglm").joinpath("templates", "registry.json")
-        entry = json.loads(template.read_text(encoding="utf-8")) | {"url_slug": url_slug}
+        entry = json.loads(_template("registry.json")) | {"url_slug": url_slug}
         deployment = entry["deployment"]
         known = set(deployment["basic"]) - {"data_product_type"}
         if set(basic) - known:
@@ -356,77 +322,118 @@ class PrivacyReport:
     def _boxes(self) -> list[str]:
         return [f"{text[0].upper()}{text[1:]}." for text in self._asserted()]
 
-    def _sections(self) -> list[_Section]:
-        guarantee = self._own_guarantee()
-        return [
-            _strength(guarantee),
-            _unit(guarantee),
-            self._algorithms(),
-            self._composition(),
-            _Section(
-                "What do you assert?",
-                "What the guarantee rests on",
-                ["No program can check these. Tick what you have made sure of; where one is false, "
-                 "the guarantee does not hold."],
-                boxes=self._boxes(),
-            ),
-            self._correctness(),
-            _Section(
-                "What lies outside of the guarantee?",
-                "Trust, security, and collection of the data",
-                ["The process that fits is trusted with the raw records (the central model). These "
-                 "are for the officer to decide."],
-                boxes=_OUTSIDE,
-            ),
-        ]  # fmt: skip
+    def _blocks(self) -> Iterator[tuple[str, Any]]:
+        """Yield the blocks of the report with their captions: texts, facts, tables and boxes.
 
-    def _algorithms(self) -> _Section:
+        Facts are a mapping, tables a list of rows, boxes a list of strings, and the ledger stands
+        for its figure. What is empty is left out.
+        """
+        values = self._values()
+        for block in _template("privacy_report.md").strip().split("\n\n"):
+            text = block.replace("\n", " ")
+            caption, _, name = text.rpartition("$")
+            content = values.get(name)
+            if content is None or isinstance(content, str):
+                caption, content = "", Template(text).substitute(values)
+            if content:
+                yield Template(caption).substitute(values).strip(), content
+
+    def _values(self) -> dict[str, Any]:
+        """Return what the template of the report leaves open."""
+        guarantee, total, audit = self._own_guarantee(), self.total, self.audit
+        even, *_ = guarantee["success"]
+        mu, per_person = guarantee["mu"], guarantee["unit"] == _UNITS["group"]
+        who = "persons" if per_person else "records"
+        tested = (
+            "Not audited: no result of an audit was given. `python -m dpglm audit` tests on "
+            "artificial records whether the noise is what is claimed."
+        )
+        if audit is not None:
+            parts = "; ".join(part.name for part in audit.parts)
+            tested = (
+                f"{audit.verdict} Audited on artificial records: {parts}. No audit can prove a "
+                "guarantee."
+            )
+        return {
+            "title": self.title,
+            "warning": "" if guarantee["holds"] else "THERE IS NO GUARANTEE.",
+            "statement": guarantee["statement"],
+            "asked": "which of two records was"
+            if guarantee["relation"] == "replace_one"
+            else "whether one record was",
+            "before": _percent(even["without_release"]),
+            "after": _percent(even["with_release"]),
+            "parameters": {
+                "epsilon": rounded_up(guarantee["epsilon"]),
+                "delta": rounded_up(guarantee["delta"]),
+                "mu (Gaussian differential privacy)": "none" if mu is None else rounded_up(mu),
+            },
+            "curve": self.ledger,
+            "success": _success_rows(guarantee),
+            "power": _power_rows(guarantee),
+            "scope": "The promise is for all rows of one person together; several persons have a "
+            "weaker one."
+            if per_person
+            else "The promise is for one record. Somebody with several records has a weaker one, "
+            "unless all records of a person were clipped together.",
+            "unit": {
+                "one record is": guarantee["unit"],
+                "two data sets are neighbours if": guarantee["meaning"],
+                "called": guarantee["relation"],
+            },
+            "who": who,
+            "groups": _group_rows(guarantee, who),
+            "settings": {name: str(value) for name, value in self.parameters.items()},
+            "releases": self._release_rows(),
+            "composition": self._composition(),
+            "found": "" if total is None else self._found()[1],
+            "total": {} if total is None else _total_facts(total),
+            "fits": [] if total is None else self._fit_rows(),
+            "asserted": self._boxes(),
+            "tested": tested,
+            "versions": versions(),
+            "outside": _OUTSIDE,
+        }
+
+    def _release_rows(self) -> list[tuple[str, ...]]:
         rows = [("releases", "what", "parameters")]
         for event in self._releases():
             numbers = {k: v for k, v in event.items() if k not in ("kind", "count", "purpose")}
             text = ", ".join(f"{name} {cell(value)}" for name, value in numbers.items()) or "-"
             what = ": ".join([RELEASES[event["kind"]], event.get("purpose", "")]).rstrip(": ")
             rows.append((str(event["count"]), what, text))
-        return _Section(
-            "What was released?",
-            "Algorithms",
-            ["What is computed from the coefficients and public facts alone costs nothing more; a "
-             "prediction for a private row is as private as that row."],
-            {name: str(value) for name, value in self.parameters.items()},
-            {"Releases": rows},
-        )  # fmt: skip
+        return rows
 
-    def _composition(self) -> _Section:
-        title, layer = "What do all releases about these records cost together?", "Composition"
-        if self.total is None:
-            return _Section(
-                title, layer,
-                ["Not known. The guarantee above is of this release alone. Costs of all fits on "
-                 "the same records add up, and no PrivacyOdometer that recorded them was given."],
-            )  # fmt: skip
-        total, delta = self.total, self.total.reporting_delta
-        limit = self.odometer.epsilon
-        text = ["The costs of all fits and scores that the odometer recorded add up to this, if "
-                "number and costs of all were fixed before any result was seen."]  # fmt: skip
+    def _composition(self) -> str:
+        """Return what is known of all fits together, in words."""
+        total = self.total
+        if total is None:
+            return (
+                "Not known. The guarantee above is of this release alone. Costs of all fits on the "
+                "same records add up, and no PrivacyOdometer that recorded them was given."
+            )
+        text = (
+            "The costs of all fits and scores that the odometer recorded add up to this, if number "
+            "and costs of all were fixed before any result was seen."
+        )
         if total.seeded or not total.protects:
-            text = ["All fits and scores together have no guarantee, as one of them has none."]
+            text = "All fits and scores together have no guarantee, as one of them has none."
         elif _is_filter(self.odometer):
-            text = ["All fits and scores together have the guarantee of the limit, however "
-                    "settings of one followed from the results of another."]  # fmt: skip
-        if limit is not None:
-            text.append(f"The limit is epsilon={limit:g}; a fit beyond it is refused.")
-        text += filter(None, [self._found()[1]])
+            text = (
+                "All fits and scores together have the guarantee of the limit, however settings of "
+                "one followed from the results of another."
+            )
+        if self.odometer.epsilon is None:
+            return text
+        return f"{text} The limit is epsilon={self.odometer.epsilon:g}; a fit beyond it is refused."
+
+    def _fit_rows(self) -> list[tuple[str, ...]]:
+        delta = self.total.reporting_delta
         rows = [("number", "time", "label", "part", "estimator", f"epsilon at delta {delta:g}")]
         for number, fit in enumerate(self.fits, 1):
             texts = (text or "-" for text in (fit.time, fit.label, fit.part, fit.estimator))
             rows.append((str(number), *texts, rounded_up(fit.ledger.epsilon(delta))))
-        add = " (epsilons do not add up like prices: squared mu do)"
-        strength = {
-            "epsilon of all together": rounded_up(total.epsilon())
-            + add * (gaussian_mu(total) is not None),
-            "right guesses at even odds, at most": _percent(attack_success(total)),
-        }
-        return _Section(title, layer, text, strength, {"Fits and scores": rows})
+        return rows
 
     def _found(self) -> tuple[bool, str]:
         """Return whether what was released is among the fits of the odometer, and what to say."""
@@ -453,27 +460,6 @@ class PrivacyReport:
         if ledger.neighboring_relation != self.total.neighboring_relation:
             return False, f"{text}, and costs under different relations cannot be added."
         return False, f"{text}: add its cost."
-
-    def _correctness(self) -> _Section:
-        if self.audit is None:
-            text = ["Not audited: no result of an audit was given. `python -m dpglm audit` tests "
-                    "on artificial records whether the noise is what is claimed."]  # fmt: skip
-        else:
-            parts = "; ".join(part.name for part in self.audit.parts)
-            text = [f"{self.audit.verdict} Audited on artificial records: {parts}. No audit can "
-                    "prove a guarantee."]  # fmt: skip
-        return _Section(
-            "Was the program tested?",
-            "Correctness of the implementation",
-            [*text, "Which tests hold each hazard of SP 800-226 is in docs/nist_800_226.md."],
-            versions(),
-        )
-
-
-_LEAD = (
-    f"Laid out by the questions of NIST SP 800-226 ({_SOURCE}). Every number follows from the "
-    "privacy ledger; this report read no records."
-)
 
 
 def _guarantee(ledger: PrivacyLedger) -> dict[str, Any]:
@@ -507,60 +493,33 @@ def _guarantee(ledger: PrivacyLedger) -> dict[str, Any]:
     }
 
 
-def _strength(guarantee: Mapping[str, Any]) -> _Section:
-    even, *_ = guarantee["success"]
-    swapped = guarantee["relation"] == "replace_one"
-    asked = "which of two records was" if swapped else "whether one record was"
-    plain = (
-        f"Someone who knows every other record, and gives even odds on {asked} in the data, "
-        f"guesses right with chance {_percent(even['without_release'])} before anything is "
-        f"released, and {_percent(even['with_release'])} at most after having seen all of it."
-    )
-    success = [("odds before", "right without the release", "right with it, at most")]
-    success += [tuple(map(_percent, row.values())) for row in guarantee["success"]]
-    power = [("false alarms", "found, at most", *(f"sure at {_percent(p)}" for p in PRIORS))]
+def _success_rows(guarantee: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    head = ("odds before", "right without the release", "right with it, at most")
+    return [head, *(tuple(map(_percent, row.values())) for row in guarantee["success"])]
+
+
+def _power_rows(guarantee: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    rows = [("false alarms", "found, at most", *(f"sure at {_percent(p)}" for p in PRIORS))]
     for row in guarantee["power"]:
         rates = row["false_positive_rate"], row["true_positive_rate"], *row["posterior"].values()
-        power.append(tuple(map(_percent, rates)))
-    mu = guarantee["mu"]
-    warning = () if guarantee["holds"] else ("THERE IS NO GUARANTEE.",)
-    return _Section(
-        "How strong is the promise?",
-        "Privacy parameters",
-        [*warning, guarantee["statement"], plain],
-        {
-            "epsilon": rounded_up(guarantee["epsilon"]),
-            "delta": rounded_up(guarantee["delta"]),
-            "mu (Gaussian differential privacy)": "none" if mu is None else rounded_up(mu),
-        },
-        {
-            f"Chance to guess right {asked} there": success,
-            "What an attack finds, by its rate of false alarms, and how sure it can be of a record "
-            "that it names, by the odds before": power,
-        },
-        curve=True,
-    )
+        rows.append(tuple(map(_percent, rates)))
+    return rows
 
 
-def _unit(guarantee: Mapping[str, Any]) -> _Section:
-    who = "persons" if guarantee["unit"] == _UNITS["group"] else "records"
-    groups = [(who, f"epsilon at delta {rounded_up(guarantee['delta'])}")]
-    for row in guarantee["several_records"]:
-        groups.append((str(row["records"]), rounded_up(row["epsilon"])))
-    return _Section(
-        "Whom does it protect?",
-        "Unit of privacy",
-        ["The promise is for all rows of one person together; several persons have a weaker one."
-         if who == "persons" else
-         "The promise is for one record. Somebody with several records has a weaker one, unless "
-         "all records of a person were clipped together."],
-        {
-            "one record is": guarantee["unit"],
-            "two data sets are neighbours if": guarantee["meaning"],
-            "called": guarantee["relation"],
-        },
-        {f"What is promised to several {who} together": groups},
-    )  # fmt: skip
+def _group_rows(guarantee: Mapping[str, Any], who: str) -> list[tuple[str, ...]]:
+    rows = [(who, f"epsilon at delta {rounded_up(guarantee['delta'])}")]
+    groups = guarantee["several_records"]
+    return rows + [(str(row["records"]), rounded_up(row["epsilon"])) for row in groups]
+
+
+def _total_facts(total: PrivacyLedger) -> dict[str, str]:
+    epsilon = rounded_up(total.epsilon())
+    if gaussian_mu(total) is not None:
+        epsilon += " (epsilons do not add up like prices: squared mu do)"
+    return {
+        "epsilon of all together": epsilon,
+        "right guesses at even odds, at most": _percent(attack_success(total)),
+    }
 
 
 def _kind_of(ledger: PrivacyLedger) -> tuple[Any, ...]:
@@ -612,6 +571,40 @@ def _read(path: Path) -> PrivacyOdometer | OdometerRecord:
 
 def _percent(share: float) -> str:
     return f"{rounded_up(100 * share)}%"
+
+
+def _template(name: str) -> str:
+    return files("dpglm").joinpath("templates", name).read_text(encoding="utf-8")
+
+
+def _markdown(content: Any) -> str:
+    """Return a block as Markdown, which has no figures."""
+    if isinstance(content, PrivacyLedger):
+        return ""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, Mapping):
+        return "\n".join(f"- {name}: {text}" for name, text in content.items())
+    if isinstance(content[0], str):
+        return "\n".join(f"- [ ] {box}" for box in content)
+    return _markdown_table(content)
+
+
+def _html(caption: str, content: Any) -> str:
+    """Return a block as HTML; a heading begins a section."""
+    if isinstance(content, PrivacyLedger):
+        return figure(display_of(content), "What an attack can do", small=True)
+    if isinstance(content, Mapping):
+        return f"<dl class=facts>{facts(content)}</dl>"
+    if isinstance(content, str):
+        text = escape(content.lstrip("# ").strip("*"))
+        if content.startswith("#"):
+            return f"</section>\n<section>\n<h2>{text}</h2>"
+        return f'<p class="muted">{text}</p>' if content.startswith("*") else f"<p>{text}</p>"
+    if isinstance(content[0], str):
+        return f"<ul class=boxes>{''.join(_BOX.format(escape(box)) for box in content)}</ul>"
+    table = html_table(content, caption.rstrip(":"))
+    return f'<div class="tables words"><div class="scroll">{table}</div></div>'
 
 
 def _markdown_table(rows: Sequence[Sequence[str]]) -> str:
