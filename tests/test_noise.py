@@ -2,6 +2,7 @@
 
 import math
 import os
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import mpmath
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtri
 from scipy.stats import chisquare, norm
+from sklearn.metrics import roc_auc_score
 
 from dpglm.privacy import noise
 from dpglm.privacy.noise import (
@@ -98,6 +100,23 @@ def test_cell_probabilities_are_those_of_rounding_at_a_coarse_scale():
     expected = np.diff(norm.cdf(np.concatenate([[-np.inf], edges, [np.inf]]))) * len(draws)
     observed = np.histogram(draws, np.concatenate([[-1e9], np.arange(-5, 6) + 0.5, [1e9]]))[0]
     assert chisquare(observed, expected).pvalue > 1e-4
+
+
+def larger_takes_longer(n_draws=100_000):
+    """The chance that of two draws the one that took longer is the larger one."""
+    entropy, times, sizes = entropy_source(), np.empty(n_draws), np.empty(n_draws)
+    for i in range(n_draws):
+        start = time.perf_counter_ns()
+        draw = rounded_gaussian(1, 2.0**30, entropy)
+        times[i], sizes[i] = time.perf_counter_ns() - start, abs(draw[0])
+    large = sizes > np.median(sizes)
+    return roc_auc_score(large, times)
+
+
+@pytest.mark.slow
+def test_the_time_of_a_draw_does_not_tell_its_size():
+    """Chance alone reaches 0.505 in one of 300 measurements; one series for each reaches 0.55."""
+    assert min(larger_takes_longer() for _ in range(3)) <= 0.505
 
 
 @pytest.mark.parametrize("std", [1e-200, 1e-9, 0.5, 1.0, 1.5, 3e7, 1e200])
