@@ -282,7 +282,7 @@ def _normal_or_attack(frame: Any) -> Any:
 
 
 class _Table(NamedTuple):
-    """Files of a table, and how to read or download its columns, whose names both are told."""
+    """Files of a table, and how to read or download its columns, of these names."""
 
     files: tuple[str, ...]
     read: Callable[[Path, list[str]], Any]

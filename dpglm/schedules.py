@@ -42,11 +42,12 @@ class PublicMetadata:
         Number of records (its public estimate if private), number of columns with the intercept,
         and columns of the coefficients: 1 for two classes, K for K classes.
     alpha, curvature, max_row_norm : float, optional
-        L2 penalty, largest second derivative of the loss in the score (inf for the hinge), and
-        largest L2 norm of a row, intercept included, without a preconditioner.
+        L2 penalty, and largest second derivative of the loss in the score (inf for the hinge).
+        ``max_row_norm`` is the largest L2 norm of a row, intercept included; None after a
+        preconditioner.
     mu, clip, noise_std : float and two ndarrays of shape (n_iter,), optional
-        Gaussian differential privacy budget of the gradients (with mini-batches that of the same
-        epsilon and delta), clipping norms, and standard deviations of the noise on the sum of
+        Gaussian differential privacy budget of the gradients, with mini-batches that of the same
+        epsilon and delta. Clipping norms, and standard deviations of the noise on the sum of
         gradients. A plan sets them in this order.
     effective_dimension : float, optional
         Number of feature directions above the noise level, as a preconditioner released.
@@ -354,8 +355,8 @@ class ConvexStep(Schedule):
     Notes
     -----
     The step ``min{1/(n beta), B / (sigma sqrt(2 d T))}`` on the sum of n losses minimises
-    ``B^2/(2 step T) + step d sigma^2``, the bound of the descent lemma (Bubeck 2015, Theorem 6.3);
-    on the mean it is n times as large. ``beta = curvature * max_row_norm^2 + alpha``, and sigma^2
+    ``B^2/(2 step T) + step d sigma^2``, the bound of the descent lemma (Bubeck 2015, Theorem 6.3).
+    On the mean it is n times as large. ``beta = curvature * max_row_norm^2 + alpha``, and sigma^2
     is the mean square of the noise in d coordinates. A hinge has the subgradient step
     ``B / (G sqrt(T))``, ``G^2 = (n L)^2 + d sigma^2``, L the smaller of clipping and row norm.
 
@@ -659,9 +660,10 @@ def public_constants(metadata: PublicMetadata, *, gap: float | None = None) -> t
 
 
 def optimal_n_iter(kappa: float, noise_to_gap: float, *, dynamic: bool = True) -> int:
-    """Return the number of iterations with the least excess risk bound of Hong, Wang & Zhou (2022).
+    """Return the number of iterations with the least bound of Hong, Wang & Zhou (2022).
 
-    The bound is for `DynamicNoise`, or constant noise; `public_constants` has both arguments.
+    The bound is on the excess risk of `DynamicNoise`, or of constant noise. `public_constants`
+    returns both arguments.
 
     Notes
     -----
@@ -703,11 +705,12 @@ def saturation_n_iter(metadata: PublicMetadata, *, distance: float = 1.0) -> int
     Notes
     -----
     The noise of T iterations has the standard deviation ``s = C sqrt(T) / (mu n)`` in each of d
-    coordinates of the mean gradient. With the steps of `ConvexStep` and the average of all iterates
-    (compare Bubeck 2015, Theorems 6.3 and 3.2), a smooth loss is at most ``B^2/(2 eta T) + eta d
-    s^2`` above its minimum. This bound falls until its terms agree at ``T = n beta B mu / (C sqrt(2
-    d))``. A hinge is at most ``B sqrt((L^2 + d s^2) / T)`` above, L the smaller of row norm and
-    clipping norm: descent and noise have equal parts at ``T = (n mu L / C)^2 / d``.
+    coordinates of the mean gradient. Take the steps of `ConvexStep` and the average of all iterates
+    (compare Bubeck 2015, Theorems 6.3 and 3.2). A smooth loss is then at most
+    ``B^2/(2 eta T) + eta d s^2`` above its minimum. This bound falls until its terms agree at
+    ``T = n beta B mu / (C sqrt(2 d))``. A hinge is at most ``B sqrt((L^2 + d s^2) / T)`` above, L
+    the smaller of row norm and clipping norm. Descent and noise then have equal parts at
+    ``T = (n mu L / C)^2 / d``.
     """
     noise = _noise_per_root_iteration(metadata)
     if metadata.curvature == math.inf:

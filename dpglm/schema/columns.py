@@ -224,13 +224,13 @@ class Quantity(Column):
         Notes
         -----
         With one segment the value is the position u. With 2^L segments, the first value is
-        ``u - 1/2``, and each level l < L adds one: the hat function of height ``2^(-l-1)`` over the
-        part, of 2^l equal ones, that contains u. All values are multiplied by `height`. Together
+        ``u - 1/2``. Each level l < L adds one, the hat function of height ``2^(-l-1)`` over the
+        part that contains u, of 2^l equal ones. All values are multiplied by `height`. Together
         they span the functions linear between the edges. Heights of ``2^(-l/2-1)`` would equal
         ramps, one for each segment, up to a rotation (P. Levy's construction of the Brownian
         motion). Smaller ones let ridge and noise shrink the finer levels more.
 
-        A special or missing value has a 1 in its own column and zeros in the others, as its meaning
+        A special or missing value has a 1 in its own column and zeros in the others: its meaning
         does not depend on its place. A straight line is at 1/2 there.
         """
         position, special = self.position(numbers), self._special_place(numbers)
@@ -305,7 +305,7 @@ class Quantity(Column):
         Notes
         -----
         With one segment, u is in [0, 1], so u^2 <= 1. Otherwise let a = abs(u - 1/2) <= 1/2. Over
-        the squared height, the first value and that of level 0 give ``a^2 + (1/2 - a)^2``, which is
+        the squared height, the first value and that of level 0 give ``a^2 + (1/2 - a)^2``. This is
         convex in a and 1/4 at both ends, so at most 1/4. The value of level l is at most 2^(-l-1),
         and a row has one of each level: 4^(-l) / 4 at most. A special or missing value gives a 1,
         and 1/2 more on a straight line. A row is of one kind or the other: take the larger bound.
@@ -364,14 +364,14 @@ class NumericColumn(Quantity):
     integer : bool, default=False
         Whether all values are whole numbers.
     missing : None, "indicator" or float
-        Treatment of missing values: an error, a column of their own (where the number is in the
-        middle of its range), or a public constant within the bounds.
+        Treatment of missing values. None raises an error. "indicator" adds a column, and the
+        number is then in the middle of its range. A number is a public constant within the bounds.
     out_of_bounds : {"clip", "missing"}, default="clip"
         Treatment of values outside the bounds: the nearest bound, or missing (codes such as -999).
     n_segments : int, optional
-        1, for one encoded number in [0, 1] and a straight line in the score, or 2, 4, ... up to
-        256, for this number of columns and a piecewise-linear term, with edges at equal distances
-        on the scale. By default a schema chooses (`Schema.additive`).
+        1 for one encoded number in [0, 1], a straight line in the score. A larger power of two, up
+        to 256, is the number of encoded columns. The term is then piecewise linear, with edges at
+        equal distances on the scale. By default a schema chooses (`Schema.additive`).
     height : float, default=4.0
         Factor of the columns of two or more segments. A larger factor lets noise and a penalty bend
         the term less, and gives rows larger norms.

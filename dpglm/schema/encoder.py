@@ -15,7 +15,7 @@ from dpglm.schema.values import check_names, is_dask, read_columns, validated, w
 
 
 class _RowEncoder(TransformerMixin, BaseEstimator):
-    """What scikit-learn wraps, so that `set_output` changes arrays to data frames."""
+    """Encode rows; scikit-learn wraps this class, so that `set_output` gives data frames."""
 
     def transform(self, X: Any) -> Any:
         if is_dask(X):
@@ -58,8 +58,8 @@ class SchemaEncoder(_RowEncoder):
     category, then one for each free-text column. Within these, the order is that of the schema.
 
     Encoded rows carry the public bound on their norms, `Schema.max_row_norm`, to the estimator of
-    the same pipeline: arrays, CSR matrices, data frames of pandas and Dask, and rows picked from
-    them as in cross-validation.
+    the same pipeline. Arrays, CSR matrices and data frames of pandas and Dask carry it, and rows
+    picked from them, as in cross-validation.
 
     Examples
     --------

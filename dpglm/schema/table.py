@@ -356,8 +356,8 @@ def load_schema(name_or_path: str | os.PathLike[str]) -> Schema:
     Parameters
     ----------
     name_or_path : {"adult", "bank", "census", "kddcup99"} or path-like
-        A name, for bounds and categories of a public data dictionary; or a file, which is YAML if
-        its name ends with ``.yaml`` or ``.yml`` and JSON otherwise.
+        A name stands for bounds and categories of a public data dictionary. A file is YAML if its
+        name ends with ``.yaml`` or ``.yml``, else JSON.
 
     Returns
     -------

@@ -36,9 +36,8 @@ def read_csv(path: str | os.PathLike[str], schema: Schema, *, target: str | None
     Raises
     ------
     ValueError
-        If the file lacks a column or has no rows, a line is not one record, a value cannot be
-        encoded, a column holds no category of the schema, or a label is not in the schema. Other
-        categories are encoded as zeros.
+        If the file lacks a column or has no rows, or a line is not one record. If a value cannot be
+        encoded, a column holds no category of the schema, or a label is not in the schema.
 
     Examples
     --------
@@ -74,7 +73,7 @@ def read_csv(path: str | os.PathLike[str], schema: Schema, *, target: str | None
 def read_texts(path: str | os.PathLike[str], names: Sequence[str] | None = None) -> Any:
     """Return columns of a CSV file, by default all, as a DataFrame of strings.
 
-    A line is a record, and a file with any other line is refused as a whole: the contents of a
+    A line is a record, and a file with any other line is refused as a whole. The contents of a
     record must not shift, join or end another.
     """
     head, rows, known = [], [], {}
