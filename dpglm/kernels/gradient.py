@@ -213,9 +213,11 @@ def dense_scores(runs, coef, bias, first, last, scores):
 @njit(**_APART)
 def _score_sparse(data, columns, row_ends, first, coef, bias, scores):
     """scores[i] = row (first + i) . coef + bias"""
+    end = np.uintp(row_ends[first])
     for i in range(scores.size):
+        start, end = end, np.uintp(row_ends[first + i + 1])
         score = bias
-        for p in range(np.uintp(row_ends[first + i]), np.uintp(row_ends[first + i + 1])):
+        for p in range(start, end):
             score += data[p] * coef[columns[p]]
         scores[i] = score
 
@@ -223,9 +225,11 @@ def _score_sparse(data, columns, row_ends, first, coef, bias, scores):
 @njit(**_APART)
 def _add_sparse(data, columns, row_ends, first, coefficients, total):
     """total += sum of coefficients[i] * row (first + i)"""
+    end = np.uintp(row_ends[first])
     for i in range(coefficients.size):
+        start, end = end, np.uintp(row_ends[first + i + 1])
         coefficient = coefficients[i]
-        for p in range(np.uintp(row_ends[first + i]), np.uintp(row_ends[first + i + 1])):
+        for p in range(start, end):
             total[columns[p]] += coefficient * data[p]
 
 
