@@ -18,17 +18,16 @@ Conventions
 
 import math
 
-import numpy as np
 from numba import njit
 
-from dpglm.kernels.arithmetic import EXACT, FAST, INNER, LARGEST, SMALLEST, exp, kernel, log
+from dpglm.kernels.arithmetic import EXACT, INNER, LARGEST, SMALLEST, exp, kernel, log
 from dpglm.kernels.vectors import LANES, add_across, load, max_across, spread, store, where
 
 _BLOCK_ROWS = 256
 _LOGISTIC, _SOFTMAX = 0, 3
 # Margins beyond this count as not finite: products with slopes and weights must not overflow.
 _LARGEST_MARGIN = 2.0**500
-# The progression is used for |z| below this, and restarted after 28 steps, four times seven.
+# The progression is used for |z| below this, and restarted after 28 steps.
 _LARGEST_EXPONENT = 600.0
 _RESTART = 28
 # Bound on the logarithm of a product in each of the eight numbers of a vector. The 32 factors of a
@@ -37,9 +36,8 @@ _LARGEST_LOG = 700.0
 _LOG_2 = math.log(2.0)
 
 
-# Shape of the memory for the rows of a block; and the number of products in addition to one for
-# each step, because steps are computed seven at a time.
-MARGIN_SCRATCH, MORE_STEPS = (9, _BLOCK_ROWS), 6
+# Shape of the memory for the rows of a block.
+MARGIN_SCRATCH = (8, _BLOCK_ROWS)
 
 
 @kernel(**EXACT)
@@ -158,75 +156,37 @@ def _add_terms(
 
 
 @njit(forceinline=True, **INNER)
-def _multiply_seven(power, ratio, ceiling, products, first):
-    """Multiply over rows at seven consecutive steps; `power` moves on by seven steps."""
-    p0 = p1 = p2 = p3 = p4 = p5 = p6 = spread(1.0)
-    for i in range(0, power.size, LANES):
-        e, r, top = load(power, i), load(ratio, i), load(ceiling, i)
-        p0 += p0 * min(e, top)
-        e *= r
-        p1 += p1 * min(e, top)
-        e *= r
-        p2 += p2 * min(e, top)
-        e *= r
-        p3 += p3 * min(e, top)
-        e *= r
-        p4 += p4 * min(e, top)
-        e *= r
-        p5 += p5 * min(e, top)
-        e *= r
-        p6 += p6 * min(e, top)
-        store(power, i, e * r)
-    store(products, first, p0)
-    store(products, first + 1 * LANES, p1)
-    store(products, first + 2 * LANES, p2)
-    store(products, first + 3 * LANES, p3)
-    store(products, first + 4 * LANES, p4)
-    store(products, first + 5 * LANES, p5)
-    store(products, first + 6 * LANES, p6)
-
-
-@njit(forceinline=True, **INNER)
-def _begin(start, pace, weight, which, step, power, ratio):
-    """Write exp(z) at a step for rows of one weight, zero for the others; and exp(pace)."""
-    for i in range(0, start.size, LANES):
-        change = load(pace, i)
-        z = load(start, i) + step * change
-        store(power, i, where(load(weight, i) == which, exp(z), 0.0))
-        store(ratio, i, exp(change))
-
-
-@njit(forceinline=True, **INNER)
-def _add_products(start, pace, weight, which, ceiling, capped, power, ratio, products, sums):
+def _add_products(start, pace, weight, which, ceiling, capped, products, sums):
     """Add `which` times the logistic losses of the rows of that weight, up to their ceilings."""
-    n_steps = sums.size
-    for begin in range(0, n_steps, _RESTART):
-        _begin(start, pace, weight, which, float(begin), power, ratio)
-        for j in range(begin, min(begin + _RESTART, n_steps), 7):
-            _multiply_seven(power, ratio, ceiling, products, j * LANES)
-    for j in range(n_steps):
-        store(products, j * LANES, log(load(products, j * LANES)))
-    reference = load(products, 0) if capped else spread(0.0)
-    for j in range(n_steps):
-        sums[j] += which * add_across(load(products, j * LANES) - reference)
+    for j in range(0, sums.size * LANES, LANES):
+        store(products, j, spread(1.0))
+    for begin in range(0, sums.size, _RESTART):
+        end = min(begin + _RESTART, sums.size)
+        for i in range(0, start.size, LANES):
+            z, change, top = load(start, i), load(pace, i), load(ceiling, i)
+            odds = where(load(weight, i) == which, exp(z + float(begin) * change), 0.0)
+            ratio = exp(change)
+            for j in range(begin * LANES, end * LANES, LANES):
+                product = load(products, j)
+                store(products, j, product + product * min(odds, top))
+                odds *= ratio
+    reference = log(load(products, 0)) if capped else spread(0.0)
+    for j in range(sums.size):
+        sums[j] += which * add_across(log(load(products, j * LANES)) - reference)
 
 
 @njit(**INNER)
-def _add_lines(start, pace, knee, slope, sums):
+def _add_lines(start, pace, knee, slope, gains, sums):
     """Add the increase of the straight parts of capped losses since the first step."""
-    for j in range(0, sums.size, 4):
-        g0 = g1 = g2 = g3 = spread(0.0)
-        for i in range(0, start.size, LANES):
-            first, change = load(start, i), load(pace, i)
-            bend, steep = load(knee, i), load(slope, i)
-            base = max(first, bend)
-            g0 += steep * (max(first + float(j) * change, bend) - base)
-            g1 += steep * (max(first + (j + 1.0) * change, bend) - base)
-            g2 += steep * (max(first + (j + 2.0) * change, bend) - base)
-            g3 += steep * (max(first + (j + 3.0) * change, bend) - base)
-        gains = (add_across(g0), add_across(g1), add_across(g2), add_across(g3))
-        for k in range(min(4, sums.size - j)):
-            sums[j + k] += gains[k]
+    gains[:] = 0.0
+    for i in range(0, start.size, LANES):
+        first, change, bend, steep = load(start, i), load(pace, i), load(knee, i), load(slope, i)
+        base = max(first, bend)
+        for j in range(sums.size):
+            gain = steep * (max(first + float(j) * change, bend) - base)
+            store(gains, j * LANES, load(gains, j * LANES) + gain)
+    for j in range(sums.size):
+        sums[j] += add_across(load(gains, j * LANES))
 
 
 @njit(forceinline=True, **INNER)
@@ -261,7 +221,7 @@ def margin_line_losses(
         divide a clipping norm, and each is bounded by its own largest slope
     weights, row_weights : of the classes (2,), and of the rows, padded; None if all of these are 1
     code, curvature : of the loss
-    scratch, products : float arrays `MARGIN_SCRATCH` and (steps + MORE_STEPS, LANES)
+    scratch, products : float arrays `MARGIN_SCRATCH` and (steps, LANES)
     partials : float array (chunks, steps)
     """
     n_steps = partials.shape[1]
@@ -276,7 +236,6 @@ def margin_line_losses(
             start, pace = scratch[0, :n], scratch[1, :n]
             weight, slope = scratch[2, :n], scratch[3, :n]
             curved, knee, ceiling = scratch[4, :n], scratch[5, :n], scratch[6, :n]
-            first_work, second_work = scratch[7, :n], scratch[8, :n]
             _describe(
                 scores[i:], slopes[i:], signed[i:], spacing, n_steps - 1, capped, clip, weights,
                 row_weights, i, largest, code, curvature, start, pace, weight, slope, curved, knee,
@@ -292,146 +251,120 @@ def margin_line_losses(
                 # Hinge losses, weighted rows, and products that might overflow.
                 _add_terms(
                     start, pace, curved, knee, slope, shift, code, capped, loss_clip, reach,
-                    first_work, sums,
+                    scratch[7, :n], sums,
                 )  # fmt: skip
                 continue
             # The weight multiplies the logarithm of a product.
             for k in range(1 if weights[0] == weights[1] else 2):
                 if weights[k] > 0.0:
-                    _add_products(
-                        start, pace, weight, weights[k], ceiling, capped, first_work, second_work,
-                        products, sums,
-                    )  # fmt: skip
+                    _add_products(start, pace, weight, weights[k], ceiling, capped, products, sums)
             if capped and bent:
-                _add_lines(start, pace, knee, slope, sums)
+                _add_lines(start, pace, knee, slope, products, sums)
 
 
-def joint_scratch(n_outputs: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return memory for the rows of a block, and for their scores."""
-    return np.empty((3, _BLOCK_ROWS)), np.empty((2, n_outputs, _BLOCK_ROWS))
+@njit(forceinline=True, **INNER)
+def _align(scores, slopes, i, classes, spacing, n_steps, softmax, start, pace):
+    """Write z per output of eight rows: scores less that of the own class, or minus the margins.
+
+    Return the sum over outputs of the largest scores. Rows in which it is not finite, or huge, are
+    those without a finite margin: their z are zero.
+    """
+    n_outputs, n_rows = scores.shape
+    own = own_change = reach = spread(0.0)
+    for k in range(n_outputs):
+        score, change = load(scores, k * n_rows + i), spacing * load(slopes, k * n_rows + i)
+        reach += abs(score) + (n_steps - 1.0) * abs(change)
+        own = where(classes == float(k), score, own)
+        own_change = where(classes == float(k), change, own_change)
+    for k in range(n_outputs):
+        z, change = load(scores, k * n_rows + i), -(spacing * load(slopes, k * n_rows + i))
+        if softmax:
+            z, change = z - own, change + own_change
+        else:
+            sign = where(classes == float(k), -1.0, 1.0)
+            z, change = sign * z, sign * change
+        store(start, k * LANES, where(reach <= _LARGEST_MARGIN, z, 0.0))
+        store(pace, k * LANES, where(reach <= _LARGEST_MARGIN, change, 0.0))
+    return reach
 
 
-@njit(**FAST)
-def _add_clipped(losses, weight, loss_clip):
-    total = 0.0
-    for i in range(losses.size):
-        # A loss must not become negative by rounding: the range of the sum depends on that.
-        total += min(max(weight[i] * losses[i], 0.0), loss_clip)
+@njit(**INNER)
+def _softmax_loss(start, pace, j):
+    """Return log(sum over outputs of exp(z)) of eight rows."""
+    peak, total = spread(0.0), spread(0.0)
+    for k in range(0, start.size, LANES):
+        peak = max(peak, load(start, k) + j * load(pace, k))
+    for k in range(0, start.size, LANES):
+        total += exp(load(start, k) + j * load(pace, k) - peak)
+    return peak + log(total)
+
+
+@njit(**INNER)
+def _one_vs_rest_loss(start, pace, j, code, curvature):
+    """Return the sum over outputs of the margin losses of eight rows."""
+    curved, knee = _parabola(curvature)
+    total = spread(0.0)
+    for k in range(0, start.size, LANES):
+        z = load(start, k) + j * load(pace, k)
+        if code == _LOGISTIC:
+            total += _softplus(z)
+        else:
+            total += _hinge(z, curved, knee, 1.0, 1.0 + 0.5 / curvature)
     return total
 
 
 @njit(**INNER)
-def _align(scores, slopes, targets, spacing, softmax, usable, start, pace):
-    """Write z per output and row: scores less that of the own class, or minus the margins."""
-    n = usable.size
-    for k in range(scores.shape[0]):
-        for i in range(n):
-            own = targets[i]
-            z, change = scores[k, i], -slopes[k, i]
-            if softmax:
-                z -= scores[own, i]
-                change += slopes[own, i]
-            elif own == k:
-                z, change = -z, -change
-            start[k, i] = z if usable[i] > 0.0 else 0.0
-            pace[k, i] = spacing * change if usable[i] > 0.0 else 0.0
-
-
-@njit(**INNER)
-def _softmax_losses(start, pace, j, peak, total):
-    """Write log(sum over outputs of exp(z)) to `total`."""
-    n = peak.size
-    peak[:] = 0.0
-    total[:] = 0.0
-    for k in range(len(start)):
-        z, change = start[k, :n], pace[k, :n]
-        for i in range(n):
-            peak[i] = max(peak[i], z[i] + j * change[i])
-    for k in range(len(start)):
-        z, change = start[k, :n], pace[k, :n]
-        for i in range(n):
-            total[i] += exp(z[i] + j * change[i] - peak[i])
-    for i in range(n):
-        total[i] = peak[i] + log(total[i])
-
-
-@njit(**INNER)
-def _one_vs_rest_losses(start, pace, j, curved, knee, shift, code, total):
-    """Write the sum over outputs of the margin losses to `total`."""
-    n = total.size
-    total[:] = 0.0
-    for k in range(len(start)):
-        z, change = start[k, :n], pace[k, :n]
-        if code == _LOGISTIC:
-            for i in range(n):
-                total[i] += _softplus(z[i] + j * change[i])
-        else:
-            for i in range(n):
-                total[i] += _hinge(z[i] + j * change[i], curved, knee, 1.0, shift)
-
-
-@njit(**INNER)
-def _progress(power, ratio, softmax, total):
-    """Write the losses to `total`, given exp(z), which moves on by one step."""
-    n = total.size
-    total[:] = 0.0 if softmax else 1.0
-    for k in range(len(power)):
-        e, r = power[k, :n], ratio[k, :n]
-        for i in range(n):
-            total[i] = total[i] + e[i] if softmax else total[i] * (1.0 + e[i])
-            e[i] *= r[i]
-    for i in range(n):
-        total[i] = log(total[i])
+def _progress(power, ratio, softmax):
+    """Return the losses of eight rows, given exp(z), which moves on by one step."""
+    total = spread(0.0 if softmax else 1.0)
+    for k in range(0, power.size, LANES):
+        odds = load(power, k)
+        total = total + odds if softmax else total + total * odds
+        store(power, k, odds * load(ratio, k))
+    return log(total)
 
 
 @kernel(**EXACT)
 def joint_line_losses(
     scores, slopes, signed, targets, spacing, loss_clip, weights, row_weights, code, curvature,
-    chunk_rows, first, last, scratch, lines, partials,
+    chunk_rows, first, last, start, pace, losses, partials,
 ):  # fmt: skip
     """Write the sums of the clipped losses of K outputs over the chunks [first, last).
 
-    The arguments are those of `margin_line_losses`, with the classes of rows in `targets`, scores
-    of shape (K, padded rows), and `scratch` and `lines` from `joint_scratch`.
+    The arguments are those of `margin_line_losses`, with the classes of rows in `targets` and
+    scores of shape (K, padded rows). `start`, `pace`, both (K, LANES), and `losses` (steps, LANES)
+    are scratch.
     """
     n_outputs, n_steps = scores.shape[0], partials.shape[1]
     softmax = code == _SOFTMAX
-    shift = 1.0 + 0.5 / curvature
-    curved, knee = _parabola(curvature)
     # Neither a sum over outputs of exp(z) nor a product of 1 + exp(z) overflows up to there.
     tame = _LARGEST_EXPONENT - n_outputs * _LOG_2
+    progresses = (softmax or code == _LOGISTIC) and n_steps <= _RESTART
     for chunk in range(first, last):
-        sums = partials[chunk]
-        sums[:] = 0.0
-        stop = min((chunk + 1) * chunk_rows, signed.size)
-        for i in range(chunk * chunk_rows, stop, _BLOCK_ROWS):
-            n = min(_BLOCK_ROWS, stop - i)
-            weight, total, peak = scratch[0, :n], scratch[1, :n], scratch[2, :n]
-            start, pace = lines[0], lines[1]
-            classes = targets[i:]
-            total[:] = 0.0
+        losses[:] = 0.0
+        for i in range(chunk * chunk_rows, min((chunk + 1) * chunk_rows, signed.size), LANES):
+            classes, weight = load(targets, i), spread(0.0)
+            reach = _align(scores, slopes, i, classes, spacing, n_steps, softmax, start, pace)
             for k in range(n_outputs):
-                for p in range(n):
-                    change = (n_steps - 1) * spacing * slopes[k, i + p]
-                    total[p] += abs(scores[k, i + p]) + abs(change)
-            fast = (softmax or code == _LOGISTIC) and n_steps <= _RESTART
-            for p in range(n):
-                usable = total[p] <= _LARGEST_MARGIN and signed[i + p] > 0.0
-                weight[p] = weights[classes[p]] if usable else 0.0
-                if row_weights is not None:
-                    weight[p] *= row_weights[i + p]
-                fast = fast and (total[p] <= tame or not usable)
-            _align(scores[:, i:], slopes[:, i:], classes, spacing, softmax, weight, start, pace)
+                weight = where(classes == float(k), weights[k], weight)
+            if row_weights is not None:
+                weight = weight * load(row_weights, i)
+            weight = where(reach <= _LARGEST_MARGIN, weight, 0.0)
+            weight = where(load(signed, i) > 0.0, weight, 0.0)
+            fast = progresses and max_across(where(weight > 0.0, reach, 0.0)) <= tame
             if fast:
-                for k in range(n_outputs):
-                    for p in range(n):
-                        start[k, p] = exp(start[k, p])
-                        pace[k, p] = exp(pace[k, p])
+                for k in range(0, start.size, LANES):
+                    store(start, k, exp(load(start, k)))
+                    store(pace, k, exp(load(pace, k)))
             for j in range(n_steps):
                 if fast:
-                    _progress(start, pace, softmax, total)
+                    loss = _progress(start, pace, softmax)
                 elif softmax:
-                    _softmax_losses(start, pace, j, peak, total)
+                    loss = _softmax_loss(start, pace, float(j))
                 else:
-                    _one_vs_rest_losses(start, pace, j, curved, knee, shift, code, total)
-                sums[j] += _add_clipped(total, weight, loss_clip)
+                    loss = _one_vs_rest_loss(start, pace, float(j), code, curvature)
+                # A loss must not become negative by rounding: the range of the sum needs that.
+                loss = min(max(weight * loss, 0.0), loss_clip)
+                store(losses, j * LANES, load(losses, j * LANES) + loss)
+        for j in range(n_steps):
+            partials[chunk, j] = add_across(load(losses, j * LANES))

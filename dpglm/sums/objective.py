@@ -37,10 +37,8 @@ from dpglm.kernels.gradient import ROW_GROUP
 from dpglm.kernels.line_search import (
     LANES,
     MARGIN_SCRATCH,
-    MORE_STEPS,
     advance,
     joint_line_losses,
-    joint_scratch,
     margin_line_losses,
 )
 from dpglm.losses import Loss, Softmax
@@ -784,15 +782,16 @@ class Line:
 
         def add_losses(first, last):
             if classes is None:
-                scratch = np.empty(MARGIN_SCRATCH), np.empty((n_steps + MORE_STEPS, LANES))
+                scratch = np.empty(MARGIN_SCRATCH), np.empty((n_steps, LANES))
                 margin_line_losses(
                     self.scores[0], self.slopes[0], signed, spacing, capped, loss_clip, clip,
                     reach, *kind, first, last, *scratch, partials,
                 )  # fmt: skip
             else:
+                scratch = np.empty((2, len(self.scores), LANES))
                 joint_line_losses(
                     self.scores, self.slopes, signed, classes, spacing, loss_clip, *kind, first,
-                    last, *joint_scratch(len(self.scores)), partials,
+                    last, *scratch, np.empty((n_steps, LANES)), partials,
                 )  # fmt: skip
 
         run(add_losses, len(partials), self.scores.size * n_steps)
