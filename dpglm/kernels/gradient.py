@@ -266,6 +266,7 @@ def sparse_gradient(
 @kernel(**EXACT)
 def sparse_scores(data, columns, row_ends, coef, bias, first, last, scores):
     """Write the scores of the rows [first, last) to `scores` (K, padded rows)."""
+    last = min(last, row_ends.size - 1)
     for k in range(coef.shape[0]):
         for i in range(first, last, BLOCK_ROWS):
             out = scores[k, i : min(i + BLOCK_ROWS, last)]
@@ -395,15 +396,16 @@ def _magnitude(bits, mantissa, lowest, n_powers):
 
 
 @kernel(**EXACT)
-def add_magnitudes(bits, stride, counted, mantissa, lowest, counts):
+def add_magnitudes(bits, counted, mantissa, lowest, counts):
     """Count the elements of each column by sign and by the power of two below their size.
 
-    bits : flat rows as integers, each `stride` numbers from the next
+    bits : flat rows as integers
     counted : bool array (n_rows,)
     mantissa : number of its bits
     lowest : the power that is counted first, as floats are stored
-    counts : float array (2 K, width); the last power counts all larger elements too
+    counts : float array (2 K, n_features); the last power counts all larger elements too
     """
+    stride = counts.shape[1]
     for i in range(counted.size):
         for j in range(stride if counted[i] else 0):
             k = _magnitude(bits[i * stride + j], mantissa, lowest, len(counts) // 2)
@@ -413,12 +415,12 @@ def add_magnitudes(bits, stride, counted, mantissa, lowest, counts):
 
 @kernel(**EXACT)
 def add_sparse_magnitudes(bits, columns, row_ends, counted, mantissa, lowest, counts):
-    """Do the same for sparse rows, with `counts` of shape (width, 2 K)."""
+    """Do the same for sparse rows."""
     for i in range(counted.size):
         for p in range(row_ends[i], row_ends[i + 1] if counted[i] else row_ends[i]):
-            k = _magnitude(bits[p], mantissa, lowest, counts.shape[1] // 2)
+            k = _magnitude(bits[p], mantissa, lowest, len(counts) // 2)
             if k >= 0:
-                counts[columns[p], k] += 1.0
+                counts[k, columns[p]] += 1.0
 
 
 @kernel(**_APART)

@@ -24,7 +24,6 @@ import math
 import os
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -43,7 +42,7 @@ from dpglm.kernels.line_search import (
 )
 from dpglm.losses import Loss, Softmax
 from dpglm.sums.reference import Reference, parts_of_groups
-from dpglm.sums.rows import near_centre, rows_of
+from dpglm.sums.rows import NORM_ROWS, near_centre, rows_of
 
 # A larger weight times the residuals of many outputs would overflow, and not be clipped.
 _MAX_WEIGHT = 1e300
@@ -54,8 +53,6 @@ _MIN_THREADED_WORK = 2**19
 _UNIT_ROUNDOFF = 2.0**-53
 # The least number of rows in a chunk, and the largest size of all partial sums together.
 _MIN_ROWS, _MAX_PARTIAL_VALUES = 1024, 2**22
-# Rows whose norms are taken at once, whole groups.
-_BLOCK_ROWS = 2**13
 # Singular values of a basis below this fraction of the largest count as zero.
 _RANK_TOLERANCE = 1e-12
 # The largest factor by which a basis that does not span every direction may reduce a row norm.
@@ -70,16 +67,16 @@ _LARGEST_NORM = 2.0**300
 class Objective:
     """Sums over the rows of a data set of the gradients of a loss of a linear model.
 
-    X is a finite ndarray or CSR matrix of shape (n, n_features), float64 or float32: not copied if
-    row-major. Repeated columns of a CSR matrix are summed. `target`, shape (n,), is -1 or +1 for
-    one output and the index of the class for K outputs: `Softmax` or one-vs-rest with the number of
-    classes in `n_outputs`. `class_weight` holds the public weight of each class (for one output: of
-    -1, then of +1). These weights multiply the gradient before clipping, and so do `row_weights`
-    (n,), from 0 to the public `max_weight`. `groups` (n,) holds the number of each row's group,
-    from 0 on. No group has more than the public `max_contributions` rows. `n_threads`, by default
-    numba's limit, never changes a result. `norms` are the `Objective.norms` after later calls of
-    `scaled` and `in_basis`, kept from an earlier pass over the same rows: none are then computed.
-    Empty `norms` will be collected: the fingerprint of the rows is taken before them.
+    X (n, n_features) is a finite ndarray or CSR matrix, float64 or float32: not copied if
+    row-major. Repeated columns of a CSR matrix are summed. `target` (n,) is -1 or +1 for one output
+    and the index of the class for K outputs: `Softmax`, or one-vs-rest with K in `n_outputs`.
+    `class_weight` holds the public weight of each class (for one output: of -1, then of +1). These
+    weights multiply the gradient before clipping, and so do `row_weights` (n,), from 0 to the
+    public `max_weight`. `groups` (n,) holds the number of each row's group, from 0 on, of at most
+    the public `max_contributions` rows. `n_threads`, by default numba's limit, never changes a
+    result. `norms` are the `Objective.norms` after later calls of `scaled` and `in_basis`, kept
+    from an earlier pass over the same rows: none are then computed. Empty `norms` will be
+    collected: the fingerprint of the rows is taken before them.
 
     `n_records`, the number of rows or groups, is private where the number of records is.
     `coef_shape` is the shape of the coefficients and of `gradient_sum`.
@@ -124,7 +121,8 @@ class Objective:
         self._basis = None
         self.stretches = (1.0, 1.0)
         self._known = norms[1] if norms else None
-        self._hold(rows)
+        self._line = None
+        self._rows, self.n_rows = rows, rows.n_rows
         self._signed = self._signs * self._inverse_norms()
         self._row_weights, self._max_weight = None, max_weight
         self._groups, self._group_size, self._parts = groups, max_contributions, None
@@ -133,25 +131,21 @@ class Objective:
             self._row_weights = _padded(np.minimum(row_weights, max_weight))
             self._signed[self._row_weights == 0] = 0.0
 
-    def _hold(self, rows):
-        self._rows, self.n_rows, self._line = rows, rows.n_rows, None
-        self._gradient_chunk = rows_per_chunk(rows.n_rows, self._n_columns * self._n_outputs)
-        self._score_chunk = rows_per_chunk(rows.n_rows, 1)
-
-    def _inverse_norms(self, basis=None, stretches=None):
+    def _inverse_norms(self, basis=None, least=None):
         if self._known is not None:
             return self._known
-        make = partial(inverse_norms, self._rows, self._fit_intercept, self._run)
-        if basis is None:
-            return make()
-        own = self._signed if self._basis is None else make()
-        with np.errstate(divide="ignore"):
-            least = stretches[1] / np.abs(own[: self.n_rows])
-        return make(basis if basis.ndim == 1 else triangle_of(basis, stretches), least)
+        inverse = _padded(np.zeros(self.n_rows))
+
+        def invert(first, last):
+            self._rows.invert_norms(first, last, inverse, self._fit_intercept, basis, least)
+
+        n_images = 1 if basis is None else basis.size // len(basis)
+        self._run(invert, -(-self.n_rows // NORM_ROWS), self._rows.n_values * n_images)
+        return inverse
 
     @property
     def norms(self) -> tuple[np.ndarray, np.ndarray]:
-        """The fingerprint of the rows, and one over the norm of each, for later. Private."""
+        """The fingerprint of the rows, and one over the norm of each, for later (private)."""
         return self._fingerprint, np.abs(self._signed)
 
     @property
@@ -204,12 +198,9 @@ class Objective:
             rows = rows[self._signed[rows] != 0]
             return self._part(rows).gradient_sum(coef, clip) if len(rows) else np.zeros_like(coef)
         if self._groups is not None:
-            divided = self._divided(coef, clip)
-            total = divided.gradient_sum(coef, clip)
-            self._line = divided._line
-            return total
+            return self._of_divided("gradient_sum", coef, clip)
         if os.environ.get("DPGLM_KERNELS") == "numpy":
-            step = self._gradient_chunk
+            step = self._chunk_rows(self._n_columns * self._n_outputs)
             starts = range(0, self.n_rows, step)
             chunks = (self._plain(start, min(start + step, self.n_rows)) for start in starts)
             return sum(chunk.gradient_sum(coef, clip) for chunk in chunks)
@@ -220,26 +211,29 @@ class Objective:
         """Return the sum in the original columns, shape (n_columns, K)."""
         features, bias = self._split(coef)
         line = self._take_line(coef)
-        known = None if line is None else line.scores
-        chunk_rows, n_features = self._gradient_chunk, self._rows.n_features
+        chunk_rows = self._chunk_rows(self._n_columns * self._n_outputs)
         n_chunks = -(-self.n_rows // chunk_rows)
-        partials = np.zeros((n_chunks, *features.shape))
-        intercepts = np.zeros((n_chunks, self._n_outputs))
+        sums = np.zeros((n_chunks, *features.shape)), np.zeros((n_chunks, self._n_outputs))
         problem = (
-            self._signed, self._targets, known, features, bias, clip, self._weights,
-            self._row_weights, self.loss.code, self.loss.curvature,
+            self._signed, self._targets, None if line is None else line.scores, features, bias,
+            clip, self._weights, self._row_weights, self.loss.code, self.loss.curvature,
         )  # fmt: skip
 
         def add_chunks(first, last):
-            self._rows.add_chunks(problem, (chunk_rows, first, last), (partials, intercepts))
+            self._rows.add_chunks(problem, (chunk_rows, first, last), sums)
 
         self._run(add_chunks, n_chunks, self._rows.n_values * self._n_outputs)
         self._line = line
-        gradient = np.empty((self._n_columns, self._n_outputs))
-        gradient[:n_features] = self._rescaled(partials[:, :, :n_features].sum(axis=0).T)
-        if self._fit_intercept:
-            gradient[-1] = intercepts.sum(axis=0)
-        return gradient
+        gradient, intercepts = (partials.sum(axis=0) for partials in sums)
+        gradient = self._rescaled(gradient[:, : self._rows.n_features].T)
+        return np.vstack([gradient, intercepts]) if self._fit_intercept else gradient
+
+    def _of_divided(self, question, coef, clip, *where):
+        """Answer for rows that divide the clipping norm of their group; keep the scores."""
+        divided = self._divided(coef, clip)
+        sums = getattr(divided, question)(coef, *where, clip=clip)
+        self._line = divided._line
+        return sums
 
     def _divided(self, coef, clip):
         """Return the same rows, each with its part of its group's `clip`, by gradients at `coef`.
@@ -249,7 +243,7 @@ class Objective:
         if self._groups is None:
             return self
         line = self._take_line(coef) or Line(coef, self._scores(coef))
-        bounds = [*range(0, self.n_rows, self._score_chunk), self.n_rows]
+        bounds = [*range(0, self.n_rows, self._chunk_rows(1)), self.n_rows]
         sizes = [
             self._plain(start, stop).sizes(line.scores[:, start:stop].T, clip)
             for start, stop in pairwise(bounds)
@@ -317,7 +311,7 @@ class Objective:
         scale = self._shrinkage(row_norm, weights)
         with one_blas_thread():
             return self._rows.second_moment(
-                scale, self._fit_intercept, diagonal, self._score_chunk, self._basis
+                scale, self._fit_intercept, diagonal, self._chunk_rows(1), self._basis
             )
 
     def _shrinkage(self, row_norm, weights):
@@ -386,7 +380,7 @@ class Objective:
         if changed or (self._fit_intercept and scales[-1] != 1):
             raise ValueError("Only columns of the table can be scaled, once, before any basis.")
         scaled = copy.copy(self)
-        scaled._hold(self._rows.scaled(scales[: self._rows.n_features]))
+        scaled._rows, scaled._line = self._rows.scaled(scales[: self._rows.n_features]), None
         # A null record remains one, though its norm may no longer overflow.
         scaled._signed = np.where(self._signed != 0, self._signs * scaled._inverse_norms(), 0.0)
         return scaled
@@ -469,10 +463,7 @@ class Objective:
         if clip is not None:
             _check_clip(clip)
         if self._groups is not None and clip is not None:
-            divided = self._divided(coef, clip)
-            sums = divided.line_losses(coef, direction, steps, clip=clip)
-            self._line = divided._line
-            return sums
+            return self._of_divided("line_losses", coef, clip, direction, steps)
         if loss_clip is not None:
             loss_clip = loss_clip / self._group_size
         line = self._take_line(coef) or Line(coef, self._scores(coef))
@@ -540,11 +531,24 @@ class Objective:
         rotated._line, rotated._basis = None, basis
         rotated.coef_shape = (basis.shape[-1], *self.coef_shape[1:])
         with one_blas_thread():
-            rotated.stretches = extreme_singular_values(basis) if stretches is None else stretches
-            norms = self._inverse_norms(basis, rotated.stretches)
+            if stretches is None:
+                stretches = extreme_singular_values(basis)
+            rotated.stretches = stretches
+            norms = self._norms_in_basis(basis, stretches)
         # A null record of the table remains one: scaled columns may have made its norm finite.
         rotated._signed = np.where(self._signed != 0, self._signs * norms, 0.0)
         return rotated
+
+    def _norms_in_basis(self, basis, stretches):
+        """Return one over the norm of each row, of at least the least stretch times its own."""
+        if self._known is not None:
+            return self._known
+        own = self._signed if self._basis is None else self._inverse_norms()
+        with np.errstate(divide="ignore"):
+            least = stretches[1] / np.abs(own[: self.n_rows])
+        return self._inverse_norms(
+            basis if basis.ndim == 1 else triangle_of(basis, stretches), least
+        )
 
     def _rows_of(self, records):
         """Return the row numbers of these records."""
@@ -557,14 +561,11 @@ class Objective:
     def _part(self, rows):
         """Return the objective of some of the rows."""
         part = copy.copy(self)
-        part._hold(self._rows.taken(rows))
-        part._signs, part._signed = _padded(self._signs[rows]), _padded(self._signed[rows])
-        if self._targets is not None:
-            part._targets = _padded(self._targets[rows])
-        if self._row_weights is not None:
-            part._row_weights = _padded(self._row_weights[rows])
-        if self._groups is not None:
-            part._groups = self._groups[rows]
+        part._rows, part.n_rows, part._line = self._rows.taken(rows), len(rows), None
+        for name in ("_signs", "_signed", "_targets", "_row_weights"):
+            if getattr(self, name) is not None:
+                setattr(part, name, _padded(getattr(self, name)[rows]))
+        part._groups = None if self._groups is None else self._groups[rows]
         return part
 
     def _check_coef(self, coef, name):
@@ -583,7 +584,7 @@ class Objective:
         return (self._basis.T if transpose else self._basis) @ array
 
     def _split(self, coef):
-        """Return the coefficients of the original columns, for the kernels, and intercepts."""
+        """Return coefficients of stored columns (K, width), for kernels, and intercepts (K,)."""
         coef = self._times_basis(coef.reshape(len(coef), self._n_outputs))
         n_features = self._rows.n_features
         features = np.zeros((self._n_outputs, self._rows.width))
@@ -594,6 +595,9 @@ class Objective:
         """Return coefficients (n_features, K) of stored columns, or gradients in scaled ones."""
         scales = self._rows.scales
         return array if scales is None else scales[:, np.newaxis] * array
+
+    def _chunk_rows(self, n_values):
+        return rows_per_chunk(self.n_rows, n_values)
 
     def _run(self, task, n_chunks, work):
         """Call ``task(first, last)`` on ranges of chunks, in threads if there is enough to do."""
@@ -613,12 +617,13 @@ class Objective:
         if out is None:
             out = np.zeros((self._n_outputs, self._signed.size))
 
-        def score_chunks(first, last):
-            chunk_rows = self._score_chunk
+        chunk_rows = self._chunk_rows(1)
+
+        def score(first, last):
             self._rows.score(features, bias, first * chunk_rows, last * chunk_rows, out)
 
-        n_chunks = -(-self.n_rows // self._score_chunk)
-        self._run(score_chunks, n_chunks, self._rows.n_values * self._n_outputs)
+        n_chunks = -(-self.n_rows // chunk_rows)
+        self._run(score, n_chunks, self._rows.n_values * self._n_outputs)
         return out
 
 
@@ -637,25 +642,6 @@ def _chain(n_samples, n_values):
     """Bound the error of a sum over records, over u and the sum of their bounds; rising in n."""
     rows = rows_per_chunk(n_samples, n_values)
     return rows + n_samples / rows + 2 + n_samples**2 * _UNIT_ROUNDOFF
-
-
-def inverse_norms(rows, fit_intercept, run, basis=None, least=None):
-    """Return one over the norm of each ``x~``, zero for a null record, padded to whole groups.
-
-    With a basis P, a triangle or scales, the norms are those of ``P' x~``, and at least `least`
-    (n,). `run` shares chunks among threads.
-    """
-    inverse = _padded(np.zeros(rows.n_rows))
-
-    def invert(first, last):
-        for start in range(first * _BLOCK_ROWS, last * _BLOCK_ROWS, _BLOCK_ROWS):
-            stop = min(start + _BLOCK_ROWS, rows.n_rows)
-            in_basis = () if basis is None else (basis, least[start:stop])
-            inverse[start:stop] = rows.inverse_norms(start, stop, fit_intercept, *in_basis)
-
-    n_images = 1 if basis is None else basis.size // len(basis)
-    run(invert, -(-rows.n_rows // _BLOCK_ROWS), rows.n_values * n_images)
-    return inverse
 
 
 def triangle_of(basis, stretches):

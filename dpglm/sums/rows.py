@@ -29,6 +29,8 @@ from dpglm.schema.values import check_sparse, without_duplicates
 from dpglm.sums.reference import SMALL_SQUARE, image_norms, scaled_columns
 
 _CACHE_LINE = 64
+# Rows whose norms are taken at once, whole groups.
+NORM_ROWS = 2**13
 # Rounding errors of products before the subtraction of a centre grow with its fourth power.
 _LONGEST_CENTRE = 7.0
 # Fixed numbers without a pattern, by which the words of 8 kB of rows are multiplied.
@@ -57,10 +59,10 @@ class _Rows:
     of a scaled copy do.
     """
 
-    def __init__(self, X, n_values):
+    def __init__(self, X, n_values, width):
         self._X = X
         self.n_rows, self.n_features = X.shape
-        self.n_values, self.scales = n_values, None
+        self.n_values, self.width, self.scales = n_values, width, None
 
     def block(self, start, stop):
         """Return rows [start, stop) in float64."""
@@ -77,7 +79,7 @@ class _Rows:
         return self._X[start:stop].astype(np.float64, copy=False)
 
     def _of_stored(self, basis):
-        """Return the basis, or its diagonal, for columns as stored."""
+        """Return a matrix, or its diagonal, for columns as stored."""
         if self.scales is None:
             return basis
         scales = np.append(self.scales, np.ones(len(basis) - self.n_features))
@@ -93,7 +95,7 @@ class _Rows:
         X = self._X
         parts = [np.array([X.dtype.itemsize, *X.shape], dtype=np.uint64)]
         for array in (X.data, X.indices, X.indptr) if sparse.issparse(X) else (X,):
-            words = _read_only(array.reshape(-1)).view(np.uint32)
+            words = _read_only(array).view(np.uint32)
             parts.append(np.empty(-(-words.size // _FACTORS.size), dtype=np.uint64))
             fingerprints(words, _FACTORS, parts[-1])
         return np.concatenate(parts)
@@ -108,22 +110,34 @@ class _Rows:
         rows.scales = scales
         return rows
 
-    def inverse_norms(self, start, stop, fit_intercept, basis=None, least=None):
-        """Return one over the norm of each row ``x~``, or of ``P' x~``; zero if null.
+    def invert_norms(self, first, last, inverse, fit_intercept, basis=None, least=None):
+        """Write one over the norm of each ``x~``, or ``P' x~``, zero if null, in some blocks.
 
-        `start` is at a whole group. Norms in a basis are at least `least`. In a matrix P column k
-        is zero before row k. Norms depend on their row to the last bit, but in a matrix only from
+        Blocks are of `NORM_ROWS`. In a matrix P column k is zero before row k. Norms in a basis are
+        at least `least` (n,). They depend on their row to the last bit, but in a matrix only from
         2^-450 on.
         """
+        for start in range(first * NORM_ROWS, last * NORM_ROWS, NORM_ROWS):
+            stop = min(start + NORM_ROWS, self.n_rows)
+            norms = self._norms(start, stop, fit_intercept, basis)
+            norms = norms if least is None else np.maximum(norms, least[start:stop])
+            # The inverse of a norm that is not finite, or zero, counts as zero: a null record.
+            usable = (norms > 0.0) & (norms < np.inf)
+            with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+                own = np.where(usable, np.minimum(1.0 / norms, LARGEST), 0.0)
+            inverse[start:stop] = own
+
+    def _norms(self, start, stop, fit_intercept, basis):
+        """Return the norm of each row of [start, stop), infinite or NaN where squares overflow."""
         stored = self._of_stored(np.ones(self.n_features) if basis is None else basis)
-        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):
             if stored.ndim == 1:
                 scales = _lengthened(stored[: self.n_features], self.width)
                 squares = self._squares(start, stop, scales, None, scales)
                 if fit_intercept:
                     squares += 1.0 if basis is None else basis[-1] ** 2
             else:
-                images = _lengthened(stored, _padded(stored.shape[1]))
+                images = _lengthened(stored, padded(stored.shape[1]))
                 bias = images[-1] if fit_intercept else np.zeros_like(images[-1])
                 images = images[: self.n_features].reshape(-1)
                 squares = self._squares(start, stop, bias, images, bias)
@@ -132,16 +146,10 @@ class _Rows:
             if small.size:
                 rows = self.taken(start + small).block(0, small.size)
                 norms[small] = image_norms(rows, basis, fit_intercept)
-            norms = norms if least is None else np.maximum(norms, least)
-            inverse = np.minimum(1.0 / norms, LARGEST)
-        usable = (norms > 0.0) & (norms < np.inf)
-        if not usable.all():
-            # The inverse of a norm that is not finite, or zero, counts as zero: a null record.
-            inverse[~usable] = 0.0
-            # Values that are not finite are found before there is a basis.
-            if basis is None and not np.isfinite(squares).all():
-                _check_finite(self._stored(start, stop))
-        return inverse
+        # Values that are not finite are found before there is a basis.
+        if basis is None and not np.isfinite(squares).all():
+            _check_finite(self._stored(start, stop))
+        return norms
 
     def second_moment(self, scale, fit_intercept, diagonal, chunk_rows, basis=None):
         """Sum ``s_i^2 x~_i x~_i'`` over rows, or its diagonal, given a scale for each row.
@@ -152,20 +160,16 @@ class _Rows:
         if basis is not None and near_centre(basis) is not None:
             total = self.second_moment(scale, fit_intercept, diagonal, chunk_rows)
             return basis.T @ total @ basis
-        total = 0.0
+        add = self._squared_columns if diagonal else self._products
         stored = None if basis is None else self._of_stored(basis)
+        total = 0.0
         for start in range(0, self.n_rows, chunk_rows):
             stop = min(start + chunk_rows, self.n_rows)
-            if diagonal:
-                total = total + self._squared_columns(start, stop, scale, fit_intercept)
-            else:
-                total = total + self._products(start, stop, scale, fit_intercept, stored)
-        if basis is not None:
-            return total
-        return self._of_stored(self._of_stored(total).T)
+            total = total + add(start, stop, scale, fit_intercept, stored)
+        return total if basis is not None else self._of_stored(self._of_stored(total).T)
 
-    def _images(self, start, stop, scale, fit_intercept, basis=None):
-        """Return the rows ``s_i P' x~_i``, dense."""
+    def _images(self, start, stop, scale, fit_intercept, basis):
+        """Return the rows ``s_i P' x~_i`` of [start, stop), dense."""
         part = scale[start:stop, np.newaxis]
         if basis is None:
             images = np.empty((stop - start, self.n_features + fit_intercept))
@@ -178,47 +182,48 @@ class _Rows:
         # The product of a row of scale zero may overflow.
         return np.where(part > 0.0, images, 0.0) * part
 
-    def _products(self, start, stop, scale, fit_intercept, basis):
-        """Sum the products of the images of some rows."""
-        images = self._images(start, stop, scale, fit_intercept, basis)
+    def _products(self, *of_images):
+        images = self._images(*of_images)
         return images.T @ images
 
-
-class DenseRows(_Rows):
-    """Row-major array as the dense kernels want it."""
-
-    def __init__(self, X):
-        super().__init__(X, X.size)
-        self.width = _padded(self.n_features)
-        padded = _padded(self.n_rows)
-        # The last rows are copied, and padded with zeros: kernels read past the end of a row.
-        n_body = max(0, padded - 2 * ROW_GROUP)
-        tail = np.zeros((padded - n_body, self.width), dtype=X.dtype)
-        tail[: self.n_rows - n_body, : self.n_features] = X[n_body:]
-        body = (_read_only(X.reshape(-1)), self.n_features, 0, n_body)
-        self._runs = body, (_read_only(tail.reshape(-1)), self.width, n_body, padded)
-
-    def _squares(self, start, stop, scales, images, bias):
-        squares = np.empty(_padded(stop - start))
-        if images is not None:
-            # In groups of eight coordinates, so that memory is read in order.
-            images = images.reshape(self.n_features, -1, ROW_GROUP).swapaxes(0, 1).reshape(-1)
-        dense_squares(self._runs, self.n_features, scales, images, bias, start, squares)
-        return squares[: stop - start]
+    def _squared_columns(self, *of_images):
+        return np.square(self._images(*of_images)).sum(axis=0)
 
     def magnitude_histogram(self, counted, powers):
         """Count the elements of each column in counted rows, shape (n_features, 2 n_powers).
 
         See `Objective.magnitude_histogram`.
         """
-        rows = self._runs[0][0]
         counts = np.zeros((2 * len(powers), self.n_features))
-        integers, mantissa, lowest = _stored_floats(rows.dtype, powers[0])
-        add_magnitudes(rows.view(integers), self.n_features, counted, mantissa, lowest, counts)
+        limits = np.finfo(self._X.dtype)
+        lowest = int(powers[0]) + limits.maxexp - 1
+        self._add_magnitudes(f"i{limits.bits // 8}", counted, limits.nmant, lowest, counts)
         return counts.T
 
-    def _squared_columns(self, start, stop, scale, fit_intercept):
-        return np.square(self._images(start, stop, scale, fit_intercept)).sum(axis=0)
+
+class DenseRows(_Rows):
+    """Row-major array as the dense kernels want it."""
+
+    def __init__(self, X):
+        super().__init__(X, X.size, padded(X.shape[1]))
+        n_rows = padded(self.n_rows)
+        # The last rows are copied, and padded with zeros: kernels read past the end of a row.
+        n_body = max(0, n_rows - 2 * ROW_GROUP)
+        tail = np.zeros((n_rows - n_body, self.width), dtype=X.dtype)
+        tail[: self.n_rows - n_body, : self.n_features] = X[n_body:]
+        body = (_read_only(X), self.n_features, 0, n_body)
+        self._runs = body, (_read_only(tail), self.width, n_body, n_rows)
+
+    def _squares(self, start, stop, scales, images, bias):
+        squares = np.empty(padded(stop - start))
+        if images is not None:
+            # In groups of eight coordinates, so that memory is read in order.
+            images = images.reshape(self.n_features, -1, ROW_GROUP).swapaxes(0, 1).reshape(-1)
+        dense_squares(self._runs, self.n_features, scales, images, bias, start, squares)
+        return squares[: stop - start]
+
+    def _add_magnitudes(self, integers, *how):
+        add_magnitudes(_read_only(self._X).view(integers), *how)
 
     def add_chunks(self, problem, chunks, sums):
         """Add the clipped gradients of some chunks; see `dense_gradient`."""
@@ -228,9 +233,9 @@ class DenseRows(_Rows):
         scratch = np.empty((n_outputs, ROW_GROUP))
         dense_gradient(self._runs, *problem, *chunks, group, scratch, *sums)
 
-    def score(self, features, bias, first, last, scores):
-        """Write the scores of the rows [first, last); see `dense_scores`."""
-        dense_scores(self._runs, features, bias, first, last, scores)
+    def score(self, *where):
+        """Write the scores of a range of rows; see `dense_scores`."""
+        dense_scores(self._runs, *where)
 
 
 class SparseRows(_Rows):
@@ -241,8 +246,7 @@ class SparseRows(_Rows):
             raise ValueError("A sparse X must be in CSR format, float64 or float32.")
         check_sparse(X)
         rows = without_duplicates(X)
-        super().__init__(rows, rows.nnz)
-        self.width = self.n_features
+        super().__init__(rows, rows.nnz, X.shape[1])
         columns = rows.indices.view(f"u{rows.indices.itemsize}")
         self._data = tuple(map(_read_only, (rows.data, columns, rows.indptr)))
 
@@ -258,28 +262,24 @@ class SparseRows(_Rows):
         sparse_products(*self._data, scale, fit_intercept, start, stop, upper)
         return upper + np.triu(upper, 1).T
 
-    def _squared_columns(self, start, stop, scale, fit_intercept):
+    def _squared_columns(self, start, stop, scale, fit_intercept, _):
         rows, scale = self._stored(start, stop), scale[start:stop]
         squares = (rows.data * np.repeat(scale, np.diff(rows.indptr))) ** 2
         squares = np.bincount(rows.indices, squares, minlength=self.n_features)
         return np.append(squares, (scale**2).sum()) if fit_intercept else squares
 
-    def magnitude_histogram(self, counted, powers):
-        """See `DenseRows`."""
+    def _add_magnitudes(self, integers, *how):
         data, *where = self._data
-        counts = np.zeros((self.n_features, 2 * len(powers)))
-        integers, mantissa, lowest = _stored_floats(data.dtype, powers[0])
-        add_sparse_magnitudes(data.view(integers), *where, counted, mantissa, lowest, counts)
-        return counts
+        add_sparse_magnitudes(data.view(integers), *where, *how)
 
     def add_chunks(self, problem, chunks, sums):
         """Add the clipped gradients of some chunks; see `sparse_gradient`."""
         scratch = np.zeros((len(sums[1][0]), BLOCK_ROWS))
         sparse_gradient(*self._data, *problem, *chunks, scratch, *sums)
 
-    def score(self, features, bias, first, last, scores):
-        """Write the scores of the rows [first, last); see `sparse_scores`."""
-        sparse_scores(*self._data, features, bias, first, min(last, self.n_rows), scores)
+    def score(self, *where):
+        """Write the scores of a range of rows; see `sparse_scores`."""
+        sparse_scores(*self._data, *where)
 
 
 def near_centre(basis):
@@ -291,7 +291,8 @@ def near_centre(basis):
     return length if only and length <= _LONGEST_CENTRE else None
 
 
-def _padded(size):
+def padded(size):
+    """Return the least number of whole groups that hold so many rows, or numbers."""
     return -(-size // ROW_GROUP) * ROW_GROUP
 
 
@@ -300,12 +301,6 @@ def _lengthened(array, width):
     longer = np.zeros((*array.shape[:-1], width))
     longer[..., : array.shape[-1]] = array
     return longer
-
-
-def _stored_floats(dtype, power):
-    """Return the integers as long as floats, the bits of a mantissa, and a power as stored."""
-    limits = np.finfo(dtype)
-    return f"i{limits.bits // 8}", limits.nmant, int(power) + limits.maxexp - 1
 
 
 def _aligned(size):
@@ -323,7 +318,7 @@ def _check_finite(rows):
 
 
 def _read_only(array):
-    """Return a read-only view: one compiled kernel then serves memory-mapped data as well."""
-    view = array.view()
+    """Return a flat read-only view: one compiled kernel then serves memory-mapped data as well."""
+    view = array.reshape(-1)
     view.flags.writeable = False
     return view
