@@ -6,7 +6,7 @@ import pytest
 from numba import njit
 from numpy.testing import assert_allclose, assert_array_equal
 
-from dpglm.kernels import default_n_threads, run_chunks
+from dpglm.kernels import run_chunks
 from dpglm.kernels.arithmetic import EXACT, exp, log
 from dpglm.kernels.clip import margin_coefficients
 from dpglm.kernels.vectors import LANES, load, store
@@ -110,4 +110,6 @@ def test_an_error_in_any_thread_is_raised_after_all_have_finished(failing):
 
 def test_the_default_follows_numba(monkeypatch):
     monkeypatch.setattr(numba.config, "NUMBA_NUM_THREADS", 3)
-    assert default_n_threads() == 3
+    ranges = []
+    run_chunks(lambda first, last: ranges.append((first, last)), 9)
+    assert sorted(ranges) == [(0, 3), (3, 6), (6, 9)]

@@ -66,7 +66,6 @@ from dpglm.privacy.vault import (
     Vault,
 )
 from dpglm.schedules import ExponentialDecay
-from dpglm.sums import objective as objective_module
 from dpglm.sums.objective import Objective
 
 pytestmark = pytest.mark.filterwarnings("ignore::dpglm.exceptions.PrivacyWarning")
@@ -708,8 +707,8 @@ def single_precision(original, *given):
 
 
 def with_norms_too_small(patch):
-    original = objective_module.inverse_norms
-    patch.setattr(objective_module, "inverse_norms", lambda *given: 1.01 * original(*given))
+    original = Objective._inverse_norms
+    patch.setattr(Objective, "_inverse_norms", lambda *given: 1.01 * original(*given))
 
 
 SUMS = [not_clipped, twice_the_clip, the_last_row_twice, single_precision]

@@ -12,26 +12,26 @@ from functools import cache
 
 from threadpoolctl import ThreadpoolController
 
-__all__ = ["default_n_threads", "one_blas_thread", "run_chunks"]
+__all__ = ["one_blas_thread", "run_chunks"]
 
 _pools: dict[tuple[int, int], ThreadPoolExecutor] = {}
 # The libraries behind numpy's products; a look-up takes milliseconds.
 _libraries = cache(ThreadpoolController)
 
 
-def default_n_threads() -> int:
-    """Return numba's number of threads: NUMBA_NUM_THREADS, or the limit of a joblib worker."""
-    import numba
-
-    return numba.config.NUMBA_NUM_THREADS
-
-
-def run_chunks(task: Callable[[int, int], None], n_chunks: int, n_threads: int) -> None:
+def run_chunks(
+    task: Callable[[int, int], None], n_chunks: int, n_threads: int | None = None
+) -> None:
     """Call ``task(first, last)`` on consecutive ranges that cover ``range(n_chunks)``.
 
     The calling thread takes the first range and pool threads the others; an error in any of them
-    is raised once all have finished.
+    is raised once all have finished. By default there are as many threads as numba has:
+    NUMBA_NUM_THREADS, or the limit of a joblib worker.
     """
+    if n_threads is None:
+        import numba
+
+        n_threads = numba.config.NUMBA_NUM_THREADS
     n_threads = min(n_threads, n_chunks)
     bounds = [i * n_chunks // n_threads for i in range(n_threads + 1)]
     pending = []

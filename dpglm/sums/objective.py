@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from dpglm.kernels import default_n_threads, one_blas_thread, run_chunks
+from dpglm.kernels import one_blas_thread, run_chunks
 from dpglm.kernels.arithmetic import LARGEST
 from dpglm.kernels.gradient import ROW_GROUP
 from dpglm.kernels.line_search import (
@@ -115,7 +115,7 @@ class Objective:
         self._fit_intercept = fit_intercept
         self._n_columns = rows.n_features + bool(fit_intercept)
         self.coef_shape = (self._n_columns, n_outputs)[: 1 if n_outputs == 1 else 2]
-        self._n_threads = default_n_threads() if n_threads is None else n_threads
+        self._n_threads = n_threads
         self._weights = _check_weights(class_weight, max(2, n_outputs))
         self._signs, self._targets = _check_target(target, rows.n_rows, n_outputs)
         self._basis = None
@@ -257,20 +257,19 @@ class Objective:
     def rounding_slack(self, n_samples: int) -> float:
         """Bound what rounding adds to the sensitivity of `gradient_sum`, relative to `clip`.
 
-        `n_samples` is the public number of records (not read from the data), at least their actual
-        number. The sensitivity is at most the exact one plus the result times the clipping norm.
+        `n_samples` is the public number of records, at least their actual number. The sensitivity
+        is at most the exact one plus the result times the clipping norm.
 
         Notes
         -----
-        Let u = 2^-53, with B rows in a chunk, d columns and K outputs. Let kappa be the condition
-        number of the basis (Frobenius norm over least stretch; of scales, largest over least; 1
-        without a basis). A clipped gradient has norm at most ``(1 + 2 (d + K + 2) kappa u) C``.
-        The computed sum of n gradients is within ``kappa (B + n / B + 2 d + 2 + n^2 u) u n C`` of
-        the exact sum. The last two terms are for the addition of blocks of rows, in any number, by
-        `BlockObjective`. Both bounds count twice, once for each of two neighboring data sets. Sums
-        by chunks, in place of one long chain, keep the second bound small (Casacuberta et al.,
-        "Widespread underestimation of sensitivity in differentially private libraries", CCS 2022).
-        The parts of a clipping norm that k rows divide add up to ``1 + (k + 2) u`` at most.
+        Let u = 2^-53, with B rows in a chunk, d columns, K outputs and kappa of `_condition`. A
+        clipped gradient has norm at most ``(1 + 2 (d + K + 2) kappa u) C``. The computed sum of n
+        gradients is within ``kappa (B + n / B + 2 d + 2 + n^2 u) u n C`` of the exact sum; the last
+        two terms are for the addition of blocks by `BlockObjective`. Both bounds count twice, once
+        for each of two neighboring data sets. Sums by chunks keep the second bound small
+        (Casacuberta et al., "Widespread underestimation of sensitivity in differentially private
+        libraries", CCS 2022). The parts of a clipping norm that k rows divide add up to ``1 + (k +
+        2) u`` at most.
         """
         n_samples *= self._group_size
         chain = _chain(n_samples, self._n_columns * self._n_outputs)
@@ -285,7 +284,7 @@ class Objective:
 
     @property
     def _condition(self):
-        """Condition number of the basis."""
+        """Frobenius norm of the basis over its least stretch; of scales, largest over least."""
         return float(self.stretches[0] / self.stretches[1])
 
     def second_moment(
@@ -293,11 +292,11 @@ class Objective:
     ) -> np.ndarray:
         """Sum ``x~ x~'`` over rows, each x~ first clipped to this L2 norm.
 
-        With weights w, ``sqrt(w) x~`` is clipped. In a group the squares of the clipped norms add
-        up to at most that of the bound. With the coefficients of one logistic output, the second
-        derivative of the loss of the row multiplies w. In a basis P the rows are ``P' x~``
-        throughout. Private: only a mechanism may release the sum. The shape is (n_columns,
-        n_columns), or (n_columns,) with `diagonal`. The sum does not depend on the target.
+        Private: only a mechanism may release the sum, which does not depend on the target. Shape
+        (n_columns, n_columns), or (n_columns,) with `diagonal`. With weights w, ``sqrt(w) x~`` is
+        clipped. In a group the squares of the clipped norms add up to at most that of the bound.
+        With the coefficients of one logistic output, the second derivative of the loss of the row
+        multiplies w. In a basis P the rows are ``P' x~`` throughout.
         """
         if self._basis is not None and (diagonal or self._basis.ndim == 1):
             raise ValueError("The second moment in a basis needs a matrix, and diagonal=False.")
@@ -315,15 +314,11 @@ class Objective:
             )
 
     def _shrinkage(self, row_norm, weights):
-        """Return the weights of the rows, reduced where a norm would exceed the bound.
-
-        In a group the squares of the norms add up to at most that of the bound.
-        """
+        """Return the weights of rows (n,), reduced where norms are beyond the bound."""
         inverse = np.abs(self._signed[: self.n_rows])
         with np.errstate(over="ignore"):
             shrinkage = np.minimum(weights, row_norm * inverse)
-        # Each row is scaled before all products. A scale of zero thereby removes a row of any
-        # finite size, where zero times an overflowing square would be NaN.
+        # Rows are scaled before products: zero times an overflowing square would be NaN.
         scale = np.where(inverse > 0.0, shrinkage, 0.0)
         if self._groups is not None:
             norms = np.divide(scale, inverse, out=np.zeros_like(scale), where=inverse > 0.0)
@@ -337,8 +332,7 @@ class Objective:
         Private: only a mechanism may release the counts. `powers` are consecutive whole numbers.
         Shape (n_columns, 2 n_powers): the number with ``2^k < x <= 2^(k + 1)`` for each power k,
         and then the same of -x. The last power counts all larger elements too. Null records and the
-        intercept are not counted. In a group only the first row that is no null record is counted.
-        Counts are whole numbers, free of rounding up to 2^53 records.
+        intercept are not counted, and in a group only the first row that is no null record.
         """
         counts = np.zeros((self._n_columns, 2 * len(powers)))
         counts[: self._rows.n_features] = self._rows.magnitude_histogram(self._counted(), powers)
@@ -349,7 +343,7 @@ class Objective:
 
         Private: only a mechanism may release the counts. Shape (bounds.size + 1,): at k the number
         of rows with ``bounds[k - 1] < ||x|| <= bounds[k]`` up to rounding, each in one place. The
-        same rows are counted as for `magnitude_histogram`.
+        rows are those of `magnitude_histogram`.
         """
         inverse = np.abs(self._signed[: self.n_rows])[self._counted()]
         # A power might round differently by the position of a row; a square does not.
@@ -388,9 +382,9 @@ class Objective:
     def moment_rounding(self, n_samples: int) -> float:
         """Bound what rounding adds to the sensitivity of `second_moment`.
 
-        The bound is relative to the square of `row_norm`, with the sums of `rounding_slack`. Each
-        element sums products in chunks, in any order within a chunk, as BLAS does. A clipped row
-        has a norm of at most ``(1 + (d + 12) u) row_norm``. The later scaling of a triangle costs
+        The bound is relative to the square of `row_norm`. Each element sums products in chunks, in
+        any order within a chunk, as BLAS does: the errors are those of `rounding_slack`. A clipped
+        row has a norm of at most ``(1 + (d + 12) u) row_norm``. The later scaling of columns costs
         one more rounding of each element.
 
         In a basis a row is a product with P, whose error is ``(d + 2) kappa u`` of the norm. The
@@ -439,15 +433,14 @@ class Objective:
         zeros, whose loss is constant, adds zero.
 
         With `loss_clip` (``inf`` for none) a row adds ``min(a_i l_i, loss_clip)``, with a_i its
-        weight times that of its class. In groups of up to k rows the bound is the k-th part of
-        `loss_clip`. With `clip` instead, for one output, a row adds the change since step 0 of a
-        loss whose slopes are capped. The gradient of this loss is that of `gradient_sum` with this
-        `clip`. The change is at most ``step ||direction|| clip`` in size, in any basis, and of one
-        sign at all steps. The rows of a group divide `clip` as for `gradient_sum` at `coef`. Their
-        changes, of either sign, add up to values within one window of that length at all steps.
+        weight times that of its class, or the k-th part of `loss_clip` in groups of up to k rows.
+        With `clip` instead, for one output, a row adds the change since step 0 of a loss whose
+        slopes are capped: its gradient is that of `gradient_sum` with this `clip`. The change is at
+        most ``step ||direction|| clip`` in size, in any basis, and of one sign at all steps. The
+        rows of a group divide `clip` as for `gradient_sum` at `coef`: their changes, of either
+        sign, add up to values within one window of that length at all steps.
 
-        Scores at `coef` are kept, so that the next `gradient_sum` or `line_losses` at one of these
-        points does not compute them again.
+        Scores at `coef` are kept for the next `gradient_sum` or `line_losses` at these points.
         """
         coef = self._check_coef(coef, "coef")
         direction = self._check_coef(direction, "direction")
@@ -477,18 +470,18 @@ class Objective:
     def line_rounding(self, n_samples: int, bound: float) -> float:
         """Bound the rounding error of each of the sums of `line_losses`.
 
-        `n_samples` is the public number of records (not read from the data), at least their actual
-        number. `bound` is the most that a record may add: `loss_clip`, or ``step ||direction||
-        clip``. The result bounds the distance of the computed sum from a sum of terms of at most
-        `bound`, each a function of one record.
+        `n_samples` is the public number of records, at least their actual number. `bound` is the
+        most that a record may add: `loss_clip`, or ``step ||direction|| clip``. The result bounds
+        the distance of the computed sum from a sum of terms of at most `bound`, each a function of
+        one record.
 
         Notes
         -----
-        Let u = 2^-53, with B rows in a chunk. Let kappa be the condition number of the basis and a
-        the largest row weight times class weight. The sum is within ``(B + n / B + 10 + n^2 u)
-        u n bound`` of the sum of its terms, for any number of blocks. The products of factors that
-        replace sums of logarithms are exact to ``2048 u a`` per row. The slope of a row along the
-        direction is exact to ``2 (d + 2) kappa u`` of its bound, without the error of its parts.
+        In the terms of `rounding_slack`, with a the largest row weight times class weight, the sum
+        is within ``(B + n / B + 10 + n^2 u) u n bound`` of the sum of its terms, for any number of
+        blocks. The products of factors that replace sums of logarithms are exact to ``2048 u a``
+        per row. The slope of a row along the direction is exact to ``2 (d + 2) kappa u`` of its
+        bound, without the error of its parts.
         """
         n_samples *= self._group_size
         sums = (_chain(n_samples, 1) + 8) * n_samples
@@ -502,13 +495,10 @@ class Objective:
     ) -> "Objective":
         """Return the same objective in coefficients v, where the current ones are ``basis @ v``.
 
-        P has shape (coef_shape[0], k); a vector of positive scales stands for a diagonal matrix,
-        which is never formed. `stretches` are those of the result, where they are known; otherwise
-        they need a decomposition.
-
-        Rows become ``P' x~`` and are clipped by the norms of ``P' x~``. The data are shared, and
-        multiplied for the norms only, by a triangle in place of P. The margins need ``P v`` and the
-        gradient is P' times a sum in the original columns.
+        P has shape (coef_shape[0], k), or is a vector of positive scales: a diagonal matrix that is
+        never formed. `stretches` are those of the result, where they are known; otherwise they need
+        a decomposition. Rows become ``P' x~`` and are clipped by the norms of ``P' x~``. The data
+        are shared, and multiplied for the norms only, by a triangle in place of P.
 
         A P that does not span every direction may reduce a row norm without limit. Rounding errors
         would then be large relative to the clipped gradient. Such a row is clipped by a norm of at
@@ -601,7 +591,7 @@ class Objective:
 
     def _run(self, task, n_chunks, work):
         """Call ``task(first, last)`` on ranges of chunks, in threads if there is enough to do."""
-        if n_chunks == 1 or self._n_threads == 1 or work < _MIN_THREADED_WORK:
+        if n_chunks == 1 or work < _MIN_THREADED_WORK:
             task(0, n_chunks)
         else:
             run_chunks(task, n_chunks, self._n_threads)
@@ -630,8 +620,8 @@ class Objective:
 def rows_per_chunk(n_rows: int, n_values: int) -> int:
     """Return the number of rows in a chunk when each partial sum holds `n_values` numbers.
 
-    The number is about sqrt(n_rows), which minimises the rounding error of the sum. Each chunk has
-    enough rows to be worth its partial sum, and all partial sums together take at most 32 MB.
+    About sqrt(n_rows) minimises the rounding error of the sum. Each chunk has enough rows to be
+    worth its partial sum, and all partial sums together take at most 32 MB.
     """
     most = n_rows * n_values // _MAX_PARTIAL_VALUES
     rows = max(_MIN_ROWS, math.isqrt(n_rows), n_values // 4, most)
@@ -714,10 +704,9 @@ class Line:
     """A line of coefficients in a search: the scores at its start, and those of its direction.
 
     A step along ``coef - step * direction`` changes scores by ``-step`` times those of the
-    direction. So an iteration of a line search need not read the data for the scores at its new
-    coefficients. Coefficients, directions and steps alone decide whether scores are carried, never
-    data. `scores` (K, padded rows) are those of `coef`. Arrays of the caller are copied, and may
-    change afterwards. One `Objective` owns a line, which is never shared.
+    direction: a search need not read the data for the scores at its new coefficients. Coefficients,
+    directions and steps alone decide whether scores are carried, never data. `scores` (K, padded
+    rows) are those of `coef`. Arrays of the caller are copied. A line is never shared.
     """
 
     def __init__(self, coef: np.ndarray, scores: np.ndarray) -> None:
