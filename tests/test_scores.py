@@ -40,7 +40,7 @@ from dpglm.workflow import (
 )
 from dpglm.workflow.releases import (
     EDGES,
-    WEIGHTS,
+    STATISTICS,
     NoisyTable,
     ScoredRecords,
     ScoreVault,
@@ -157,7 +157,7 @@ def largest_move(name, relation, n=3):
     return max(moved) / charged.pop() if len(charged) == 1 else math.inf
 
 
-@pytest.mark.parametrize("name", WEIGHTS)
+@pytest.mark.parametrize("name", STATISTICS)
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_no_record_of_any_small_table_moves_more_than_is_charged_and_some_do(name, relation):
     if (name, relation) == ("pairs", "add_or_remove_one"):
@@ -408,6 +408,7 @@ def test_the_cost_is_what_was_asked_for_and_every_odometer_is_charged(relation, 
     with PrivacyOdometer(tmp_path / "study.jsonl", epsilon=0.6) as odometer:
         found = private_scores(Known(), X, y, **settings)
         assert 0.4999 < found.privacy_.epsilon() <= 0.5
+        assert all(event.purpose for event, _ in found.privacy_.events)
         (entry,) = odometer.entries()
         assert (entry.ledger.events, entry.estimator) == (found.privacy_.events, "Known")
         with pytest.raises(BudgetExceededError):
@@ -516,7 +517,7 @@ def test_shares_of_the_budget_are_those_of_the_least_weighted_variance():
     X, y = population(50)
     events = private_scores(Known(), X, y, epsilon=1.0).privacy_.events
     shares = np.array([event.mu**2 for event, n in events for _ in range(n)])
-    expected = np.array([WEIGHTS[n] for n in WEIGHTS if n not in ("records", "cells")])
+    expected = np.array([w for n, (_, w) in STATISTICS.items() if n not in ("records", "cells")])
     np.testing.assert_allclose(shares / shares.sum(), expected / expected.sum())
 
 

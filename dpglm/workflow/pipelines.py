@@ -132,7 +132,8 @@ def stated(
             warnings.warn(str(finding), PrivacyWarning, stacklevel=stacklevel)
             broken = True
     # A step that breaks the guarantee counts as a release without noise.
-    events = (*ledger.events, *[(GaussianEvent(0.0), 1)] * broken)
+    leak = GaussianEvent(0.0, purpose="what a step reads off all rows")
+    events = (*ledger.events, *[(leak, 1)] * broken)
     return replace(ledger, events=events, assumptions=tuple(assumptions))
 
 

@@ -46,14 +46,20 @@ _EXACT = 1e-3
 _GROUPS = 10
 Z = float(ndtri(0.975))
 
-# Change of a score, times the number of records, by noise as large as the sensitivity (roughly).
-# Shares of mu^2 in this proportion minimise the weighted sum of variances.
-WEIGHTS = {
-    "records": 1.0, "right": 0.5, "positive": 0.5, "predicted": 0.5, "pairs": 2.0, "loss": 1.0,
-    "spread": 0.25, "cells": 1.0, "table": 2.0,
-}  # fmt: skip
-
-
+# What a ledger says of each statistic, and (roughly) the change of a score, times the number of
+# records, by noise as large as the sensitivity. Shares of mu^2 in proportion to these weights
+# minimise the weighted sum of variances.
+STATISTICS = {
+    "records": ("number of records", 1.0),
+    "right": ("number of right predictions", 0.5),
+    "positive": ("number of positive labels", 0.5),
+    "predicted": ("number of predicted positives", 0.5),
+    "pairs": ("pairs in the right order", 2.0),
+    "loss": ("sum of losses", 1.0),
+    "spread": ("sum of squared losses", 0.25),
+    "cells": ("confusion matrix", 1.0),
+    "table": ("histogram of predictions by label", 2.0),
+}
 _ASSUMPTIONS = (
     "each row of X is one record, and the model predicts it from that record alone",
     "the model, its label set, and what is asked were fixed without looking at these records",
@@ -234,7 +240,7 @@ def release_statistics(
     The model predicts first: its errors come before any release. A later error, of ``use`` too, has
     the ``privacy_ledger``.
     """
-    classes, names = fitted_classes(model), [name for name in WEIGHTS if name in needed]
+    classes, names = fitted_classes(model), [name for name in STATISTICS if name in needed]
     with steps_alone():
         records = _scored_records(model, classes, X, y, names, loss_bound)
     n_records = budget.public_n_samples(records.n_records)
@@ -242,12 +248,16 @@ def release_statistics(
     is_exact = budget.n_samples_estimate is None
     if not is_exact and names != ["table"]:
         names = ["records", *names]
-    pure, total = _is_pure(names, budget), sum(WEIGHTS[name] for name in names)
+    purposes, weights = zip(*(STATISTICS[name] for name in names), strict=True)
     # A budget without a limit has no noise.
-    multiplier = {name: math.sqrt(total / WEIGHTS[name]) / budget.mu for name in names}
-    events = [GaussianEvent(multiplier[name]) for name in names]
+    multipliers = np.sqrt(sum(weights) / np.array(weights)) / budget.mu
+    events = [
+        GaussianEvent(z, purpose=purpose) for z, purpose in zip(multipliers, purposes, strict=True)
+    ]
+    pure = _is_pure(names, weights, budget)
     if pure:
-        events = [BoxSums(len(names), budget.epsilon).event]
+        event = BoxSums(len(names), budget.epsilon).event
+        events = [replace(event, purpose=" and ".join(purposes))]
     seeded = noise_seed.get() is not None
     assumptions = _ASSUMPTIONS + (() if is_exact else _ASSUMED_OF_PRIVATE_NUMBER)
     ledger = replace(ledger_of(budget, events), assumptions=assumptions, seeded=seeded)
@@ -263,7 +273,7 @@ def release_statistics(
             unit = vault.log[0].noise_scale * box_std(len(names))
             scales = [unit * vault.sensitivity(name) for name in names]
         else:
-            values = [vault.noisy(name, multiplier[name]) for name in names]
+            values = [vault.noisy(name, z) for name, z in zip(names, multipliers, strict=True)]
             scales = [release.noise_scale for release in vault.log]
         vault.check_unbroken()
         released = Released(
@@ -303,11 +313,10 @@ def _check_size(budget: PrivacyBudget, n_records: int) -> None:
         )
 
 
-def _is_pure(names: Sequence[str], budget: PrivacyBudget) -> bool:
+def _is_pure(names: Sequence[str], weights: Sequence[float], budget: PrivacyBudget) -> bool:
     """Return whether the noise of all sums at once, with delta = 0, is the smaller."""
     if not len(names) <= MOST_SUMS or {"cells", "table"} & set(names):
         return False
-    weights = [WEIGHTS[name] for name in names]
     pure = (box_std(len(names)) / budget.epsilon) ** 2 * sum(weight**2 for weight in weights)
     # The least of a weighted sum of variances.
     return pure < (sum(weights) / budget.mu) ** 2

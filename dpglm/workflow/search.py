@@ -369,12 +369,13 @@ class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimat
         candidate_mu = fits_mu / math.sqrt(n_candidates)
         choice_epsilon = ChoiceEvent.epsilon_from_mu(choice_mu)
         # 2) Charge each fit with all that it may cost, whichever setting it will have.
-        fits = ledger_of(budget, [FilterEvent(mu=candidate_mu)] * n_candidates)
-        choice = ledger_of(budget, [ChoiceEvent(choice_epsilon)])
+        fit = FilterEvent(mu=candidate_mu, purpose="fit of a candidate")
+        fits = ledger_of(budget, [fit] * n_candidates)
+        choice = ledger_of(budget, [ChoiceEvent(choice_epsilon, purpose="choice of a candidate")])
         whole = replace(fits, events=(*fits.events, *choice.events))
         if strategy == "parallel":
             whole = PrivacyLedger.parallel(fits, choice)
-        last = [(FilterEvent(mu=final_mu), 1)] if self.refit else []
+        last = [(FilterEvent(mu=final_mu, purpose="last fit"), 1)] if self.refit else []
         # 3) See that every setting can be fitted, and what that assumes.
         assumptions: dict[str, None] = {}
         for setting, width in zip(settings, widths, strict=True):
