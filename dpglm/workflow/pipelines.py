@@ -68,8 +68,7 @@ def check_pipeline(estimator: Any) -> list[Finding]:
     -------
     list of Finding
         Printed, one a line; empty if every step is known to treat each row separately. Each has
-        ``step``, ``reads``, ``severity`` and ``instead``. The severity of a step of unknown
-        behaviour is ``"not known"``.
+        ``step``, ``reads``, ``instead`` and ``severity``, which may be ``"not known"``.
 
     Raises
     ------

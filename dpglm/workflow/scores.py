@@ -179,11 +179,9 @@ def private_scores(
     Parameters
     ----------
     model : classifier
-        Fitted, of scikit-learn's interface, such as a Pipeline. It is taken as public: score a
-        private one, or one whose cost was charged.
+        Fitted, of scikit-learn's interface, and taken as public: its own cost was charged.
     X : array-like of shape (n_samples, n_features)
-        Records that no fit saw. The model predicts them in silence, because warnings depend on
-        records. A prediction that is no class is a wrong one.
+        Records that no fit saw. A prediction that is no class is a wrong one.
     y : array-like of shape (n_samples,)
         Labels, among ``model.classes_``, which are in ascending order.
     epsilon : float
@@ -219,17 +217,15 @@ def private_scores(
     Notes
     -----
     Guarantee: (epsilon, delta)-differential privacy for the scored records. A few statistics are
-    released once, and all scores follow from them. `ScoreVault` proves each sensitivity. An ROC
-    curve, a calibration curve and a threshold need a histogram of log-odds in 64 bins by label.
+    released once, and all scores follow from them. `ScoreVault` proves each sensitivity. Curves and
+    a threshold need a histogram of log-odds in 64 bins by label, whose noise nearly cancels in sums
+    of bins (Fichtenberger, Henzinger & Upadhyay 2023). Without it all sums may have one draw of
+    noise with delta = 0 (Hardt & Talwar 2010), if public numbers say that it is smaller. Otherwise
+    each has Gaussian noise, with the shares of mu^2 that give the least weighted error.
 
     Under ``"zero_out"`` a record of a score becomes null, as in a fit. It counts in the number of
     records and adds nothing to any sum, so that in a share it is half right. A row is null if its
     squared norm overflows after the other steps of a pipeline.
-
-    Without the histogram all sums may have one draw of noise with delta = 0 (Hardt & Talwar 2010),
-    several times less at small delta. Otherwise each has Gaussian noise, with the shares of mu^2
-    that give the least weighted error. Public numbers decide between the two. The noise of the
-    histogram nearly cancels in sums of bins (Fichtenberger, Henzinger & Upadhyay 2023).
 
     Intervals are approximate: of Wilson for accuracy, with the variance of Hanley & McNeil (1982)
     for the AUC. They hold for the population if the records are a random sample that no fit saw.
@@ -438,9 +434,8 @@ def make_private_scorer(score: str, *, epsilon: float, **settings: Any) -> Priva
 
     Notes
     -----
-    Guarantee: that of `private_scores`, for each call. In cross-validation the folds must follow
-    from public facts: ``cv=PrivateKFold(5)``, not the default. The fits cost as well: a
-    `PrivacyOdometer` around all calls counts everything.
+    Guarantee: that of `private_scores`, for each call. The folds must follow from public facts:
+    ``cv=PrivateKFold(5)``, not the default. A `PrivacyOdometer` around all counts the fits as well.
 
     Examples
     --------

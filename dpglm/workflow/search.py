@@ -124,8 +124,8 @@ class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimat
     """Search for the best setting of an estimator on private records, within one budget.
 
     Every setting is fitted with a small part of the budget. One is chosen by a noisy number of
-    right predictions, and is fitted to all records with the rest. The search has no folds: each
-    would cost as much as one more candidate.
+    right predictions, and is fitted to all records with the rest. There are no folds: each would
+    cost as much as one more candidate.
 
     Parameters
     ----------
@@ -140,10 +140,9 @@ class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimat
         The public label set. ``None`` infers it from y, which assumes that it is public.
     strategy : {"auto", "composition", "parallel"}, default="auto"
         ``"composition"`` fits and compares all candidates on all records. ``"parallel"`` compares
-        them on one record in six and fits them to the others. It charges a record with one of both,
-        and needs a public number of records. ``"auto"`` is composition, unless candidates have a
-        budget so large that they could overfit their records (from about epsilon 30 on, for
-        twelve). A choice on the same records would then mislead.
+        them on one record in six, fits them to the others, and charges a record with one of both.
+        It needs a public number of records. ``"auto"`` is composition, unless candidates have so
+        much budget that they could overfit their records (from about epsilon 30 on, for twelve).
     search_fraction : float or "auto", default="auto"
         Part of the budget, in mu^2, for the candidates and the choice; ``"auto"`` is a third.
     refit : bool, default=True
@@ -165,18 +164,17 @@ class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimat
     plan_ : SearchPlan
         Releases and cost of the search.
     privacy_ : PrivacyLedger
-        Cost of everything that is released: `plan` has it before the data are touched. If a
-        step of a setting breaks the guarantee, the ledger has no guarantee: its epsilon is ``inf``.
+        Cost of everything that is released, as in `plan`. If a step of a setting breaks the
+        guarantee, its epsilon is ``inf``.
 
     Notes
     -----
     Guarantee: (epsilon, delta)-differential privacy of the choice and of the last fit together,
-    for data sets that are neighbours under ``neighboring_relation``. All is charged in mu
-    (`dpglm.privacy.ledger`): G fits of mu_c each, a choice of mu_s and a last fit of mu_f. They
-    cost ``mu^2 = G mu_c^2 + mu_s^2 + mu_f^2`` in composition. If no record is both fitted and
-    compared, they cost ``mu^2 = max(G mu_c^2, mu_s^2) + mu_f^2``. The choice is by the exponential
-    mechanism (Dong, Durfee & Rogers 2020, "Optimal differential privacy composition for exponential
-    mechanisms") on the number of right predictions; see `SearchVault`.
+    under ``neighboring_relation``. G fits of mu_c each, a choice of mu_s and a last fit of mu_f
+    cost ``mu^2 = G mu_c^2 + mu_s^2 + mu_f^2``. If no record is both fitted and compared, they cost
+    ``mu^2 = max(G mu_c^2, mu_s^2) + mu_f^2``. The choice is by the exponential mechanism (Dong,
+    Durfee & Rogers 2020, "Optimal differential privacy composition for exponential mechanisms") on
+    the number of right predictions; `SearchVault` has its sensitivity.
 
     A candidate whose fit fails once it has drawn noise predicts nothing right. An odometer is
     charged once, with the whole search, before the first release. Steps run in one thread and in
