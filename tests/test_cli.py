@@ -142,6 +142,9 @@ def test_a_table_of_ones_own_is_encoded_by_its_schema(capsys, tmp_path):
     said = capsys.readouterr()
     assert said.out.startswith("staff: 100 rows x 9 features")
     assert said.err.endswith("have no noise: publish them only if the table may be.\n")
+    with pytest.raises(SystemExit):
+        compare(*own, "--n-samples", "121")
+    assert "argument --n-samples: staff: Cannot sample 121" in capsys.readouterr().err
 
 
 def test_an_interruption_says_how_to_resume_and_the_rerun_gives_the_same_table(

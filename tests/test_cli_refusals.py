@@ -58,7 +58,7 @@ COMPARE = {
     "--epsilons 1,0": "argument --epsilons: '0' must be above 0",
     "--epsilons 1e-12 --delta 1e-12": "estimator logistic: epsilon=1e-12 with delta=1e-12 is too",
     "--delta 1": "argument --delta: '1' must be above 0 and below 1",
-    "--folds 301": "argument --folds: 301 exceeds the 300 rows of census",
+    "--folds 301": "n_splits=301 greater than the number of samples: n_samples=300",
     "--n-samples many": "argument --n-samples: 'many' is not a number",
     **whole("folds 1 2, repeats 0 1, max-iter 0 1, seed -1 0, jobs 0 1"),
     "--output {here}": "argument --output: path='{here}' is a folder",
@@ -107,7 +107,7 @@ AUDIT = {
     "--plot /no/where/a.png": "argument --plot: /no/where/a.png cannot be opened",
     "--epsilon 1e-9": "logistic: epsilon=1e-09 ",
 }
-ODOMETER = {"{here}/none": "none does not exist", "{here}/notes.txt": "is not the file of"}
+ODOMETER = {"{here}/none": "none does not exist", "{here}/notes.txt": "or not the file of"}
 COMMANDS = {"compare": COMPARE, "plan": PLAN, "audit": AUDIT, "odometer": ODOMETER}
 BAD = [(command, *case) for command, table in COMMANDS.items() for case in table.items()]
 

@@ -22,7 +22,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 import dpglm
-from dpglm.audit.report import AuditReport, audit_estimator, audit_table
+from dpglm.audit import audit_estimator, audit_table
 from dpglm.baselines.perturbation import DEFAULT_MAX_ROW_NORM
 from dpglm.exceptions import require
 from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS
@@ -101,7 +101,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _add_options(parser: Any, options: Sequence[Any]) -> None:
-    """Add arguments: name, kind (or choices, or None for a flag), default, placeholder, help.
+    """Add arguments: name, help, placeholder, kind (or choices), default. A flag has a help only.
 
     A string begins a group of them. An argument whose default is ... has to be given, at least
     once without a name.
@@ -111,16 +111,17 @@ def _add_options(parser: Any, options: Sequence[Any]) -> None:
         if isinstance(option, str):
             group = parser.add_argument_group(option)
             continue
-        name, kind, default, metavar, text = option
-        if kind is None:
-            group.add_argument(name, action="store_true", help=text)
+        name, text, *typed = option
+        if not typed:
+            group.add_argument(name, help=text, action="store_true")
             continue
+        metavar, kind, *default = typed
         settings = {"choices": kind} if isinstance(kind, list) else {"type": _typed(kind)}
-        if default is ...:
+        if default == [...]:
             settings |= {"required": True} if name.startswith("-") else {"nargs": "+"}
-        elif default is not None:
-            text = f"{text}; default: {default}".removeprefix("; ")
-            settings["default"] = default
+        elif default:
+            text = f"{text}; default: {default[0]}".removeprefix("; ")
+            settings["default"] = default[0]
         group.add_argument(name, metavar=metavar, help=text, **settings)
 
 
@@ -232,14 +233,12 @@ def _named(what: str) -> Iterator[None]:
         raise
 
 
-_TABLE = ("table", _rows, None, "TABLE.csv", "with a header")
-_DELTA = ("--delta", _fraction, 1e-6, "D", "")
-_TARGET = ("--target", str, None, "COLUMN", "its labels; default: as the schema says")
-_RELATION = ("--relation", [*NEIGHBORING_RELATIONS], "zero_out", None, "")
-_PLANNED = ("--estimator", PLANNED, "logistic", None, "")
-_LIMIT = (
-    "--limit", _positive, None, "E", "of the total, at --delta, if --odometer begins a new file"
-)  # fmt: skip
+_TABLE = ("table", "with a header", "TABLE.csv", _rows)
+_DELTA = ("--delta", "", "D", _fraction, 1e-6)
+_TARGET = ("--target", "its labels; default: as the schema says", "COLUMN", str)
+_RELATION = ("--relation", "", None, [*NEIGHBORING_RELATIONS], "zero_out")
+_PLANNED = ("--estimator", "", None, PLANNED, "logistic")
+_LIMIT = ("--limit", "of the total, at --delta, if --odometer begins a new file", "E", _positive)
 
 
 def _charging(arguments: argparse.Namespace, label: str) -> AbstractContextManager:
@@ -259,36 +258,35 @@ def _charging(arguments: argparse.Namespace, label: str) -> AbstractContextManag
 
 _COMPARE = [
     "what to compare",
-    ("--quick", None, None, None,
-     "a few estimators and the logistic loss only, unless other options name more"),
-    ("--estimators", _listed(["all", *METHODS]), None, "NAME,...", "see below; all for every one"),
-    ("--loss", LOSSES, None, None, "keep what minimises it"),
-    ("--epsilons", _epsilons, "0.1,0.4,1", "E,...", ""),
+    ("--quick", "a few estimators and the logistic loss only, unless other options name more"),
+    ("--estimators", "see below; all for every one", "NAME,...", _listed(["all", *METHODS])),
+    ("--loss", "keep what minimises it", None, LOSSES),
+    ("--epsilons", "", "E,...", _epsilons, "0.1,0.4,1"),
     _DELTA,
-    ("--max-iter", _at_least(1), None, "T", "of private estimators; default: their own"),
+    ("--max-iter", "of private estimators; default: their own", "T", _at_least(1)),
     "on which data",
-    ("--datasets", _listed(DATASETS), None, "NAME,...",
-     f"of {', '.join(DATASETS)}; default: census, an artificial one without files"),
-    ("--data-home", partial(plain_path, folder=True), None, "FOLDER",
-     "with the files of the others; default: $DPGLM_DATA, else scikit-learn downloads them"),
-    ("--csv", _rows, None, "FILE.csv", "compare on a table of your own, with a header"),
-    ("--schema", load_schema, None, "FILE.json", "its public bounds, categories and labels"),
+    ("--datasets", f"of {', '.join(DATASETS)}; default: census, an artificial one without files",
+     "NAME,...", _listed(DATASETS)),
+    ("--data-home", "with the files of the others; default: $DPGLM_DATA, else scikit-learn "
+     "downloads them", "FOLDER", partial(plain_path, folder=True)),
+    ("--csv", "compare on a table of your own, with a header", "FILE.csv", _rows),
+    ("--schema", "its public bounds, categories and labels", "FILE.json", load_schema),
     _TARGET,
-    ("--n-samples", _at_least(4), None, "N",
-     f"draw so many rows; default: {methods.CENSUS_ROWS} of census, else all"),
+    ("--n-samples", f"draw so many rows; default: {methods.CENSUS_ROWS} of census, else all",
+     "N", _at_least(4)),
     "how",
-    ("--folds", _at_least(2), 5, "K", ""),
-    ("--repeats", _at_least(1), 1, "R", ""),
-    ("--seed", _at_least(0), None, "S", "makes the noise reproducible; default: fresh"),
-    ("--jobs", _at_least(1), 1, "J", "number of processes"),
+    ("--folds", "", "K", _at_least(2), 5),
+    ("--repeats", "", "R", _at_least(1), 1),
+    ("--seed", "makes the noise reproducible; default: fresh", "S", _at_least(0)),
+    ("--jobs", "number of processes", "J", _at_least(1), 1),
     "what to keep",
-    ("--output", _output, None, "FILE.jsonl", "finished fits, which are not repeated: the same "
-     "command continues where it was interrupted"),
-    ("--html", _page, None, "FILE.html", "a report that needs no other file"),
-    ("--plot", _figure, None, "FILE.png", "a figure for each dataset"),
-    ("--json", _output, None, "FILE.json", "the table"),
-    ("--odometer", _output, None, "FILE", "charge each private fit to this PrivacyOdometer, "
-     "within its limit"),
+    ("--output", "finished fits, which are not repeated: the same command continues where it was "
+     "interrupted", "FILE.jsonl", _output),
+    ("--html", "a report that needs no other file", "FILE.html", _page),
+    ("--plot", "a figure for each dataset", "FILE.png", _figure),
+    ("--json", "the table", "FILE.json", _output),
+    ("--odometer", "charge each private fit to this PrivacyOdometer, within its limit",
+     "FILE", _output),
     _LIMIT,
 ]  # fmt: skip
 
@@ -357,8 +355,10 @@ def _tables(arguments: argparse.Namespace) -> dict[str, methods.Table]:
     if path is not None:
         with _named("argument --csv"):
             tables[schema.name] = encoded(read_csv(path, schema, target=target))
-    n_samples, n_splits = arguments.n_samples, arguments.folds
-    return {name: methods.drawn(name, own, n_samples, n_splits) for name, own in tables.items()}
+    for name, table in tables.items():
+        with _named(f"argument --n-samples: {name}"):
+            tables[name] = methods.drawn(table, arguments.n_samples)
+    return tables
 
 
 def _estimators(arguments: argparse.Namespace, tables: Mapping) -> dict[str, BaseEstimator]:
@@ -372,13 +372,13 @@ def _estimators(arguments: argparse.Namespace, tables: Mapping) -> dict[str, Bas
         options["max_iter"] = arguments.max_iter
     # A budget too small, or a missing package, raises now and not after hours of fits.
     for name, epsilon, (X, y) in product(names, arguments.epsilons, tables.values()):
-        estimator = methods.make_estimator(name, epsilon=epsilon, **options)
+        estimator = METHODS[name].with_parameters(epsilon=epsilon, **options)
         # The smallest training set belongs to the largest fold.
         n_training = len(y) - math.ceil(len(y) / arguments.folds)
         with _named(f"estimator {name}"):
             if hasattr(estimator, "plan"):
                 estimator.plan(n_training, X.shape[1], len(set(y.tolist())))
-    return {name: methods.make_estimator(name, **options) for name in names}
+    return {name: METHODS[name].with_parameters(**options) for name in names}
 
 
 def _write(results: ComparisonResults, arguments: argparse.Namespace) -> None:
@@ -399,32 +399,32 @@ def _write(results: ComparisonResults, arguments: argparse.Namespace) -> None:
 
 
 _PLAN = [
-    ("--n", _at_least(1), ..., "N", "records"),
-    ("--epsilon", _positive, None, "E", "the budget"),
+    ("--n", "records", "N", _at_least(1), ...),
+    ("--epsilon", "the budget", "E", _positive),
     _DELTA,
-    ("--features", _at_least(1), 100, "P", "columns of X"),
-    ("--classes", _at_least(2), 2, "K", ""),
-    ("--n-iter", _at_least(1, MOST_ITERATIONS), None, "T", "default: the estimator's own"),
-    ("--sampling-rate", _share, None, "Q", "chance of a record to be in a batch; default: 1"),
-    ("--noise-multiplier", _positive, None, "Z", "standard deviation of the noise over the clip "
-     "(over twice the clip under replace_one)"),
-    ("--clip", _positive, None, "C", "norm to clip gradients to, after a preconditioner relative "
-     "to the length of a row; default: the estimator's own"),
-    ("--alpha", _penalty, 0.0, "A", "L2 penalty"),
-    ("--max-row-norm", _positive, DEFAULT_MAX_ROW_NORM, "R", "largest norm of a row, for the "
-     "bounds on worthwhile iterations"),
-    ("--distance", _positive, 1.0, "B", "guess of the norm of the best coefficients, for the same"),
-    ("--accuracy", _fraction, None, "A", "guess of that of a model without privacy: then the plan "
-     "says how much lower to expect it"),
-    ("--majority", _fraction, None, "M", "guess of the share of the most frequent label, for the "
-     "same; default: 1/K"),
-    ("--width", _positive, None, "W", "also say how wide intervals of 0.95 will be, with half of "
-     "the budget for them, and how many records make them W wide in log-odds"),
-    ("--schema", load_schema, None, "FILE.json", "simulate that on artificial rows, P and K being "
-     "those of this schema; the first label is the most frequent"),
+    ("--features", "columns of X", "P", _at_least(1), 100),
+    ("--classes", "", "K", _at_least(2), 2),
+    ("--n-iter", "default: the estimator's own", "T", _at_least(1, MOST_ITERATIONS)),
+    ("--sampling-rate", "chance of a record to be in a batch; default: 1", "Q", _share),
+    ("--noise-multiplier", "standard deviation of the noise over the clip (over twice the clip "
+     "under replace_one)", "Z", _positive),
+    ("--clip", "norm to clip gradients to, after a preconditioner relative to the length of a row; "
+     "default: the estimator's own", "C", _positive),
+    ("--alpha", "L2 penalty", "A", _penalty, 0.0),
+    ("--max-row-norm", "largest norm of a row, for the bounds on worthwhile iterations",
+     "R", _positive, DEFAULT_MAX_ROW_NORM),
+    ("--distance", "guess of the norm of the best coefficients, for the same", "B", _positive, 1.0),
+    ("--accuracy", "guess of that of a model without privacy: then the plan says how much lower to "
+     "expect it", "A", _fraction),
+    ("--majority", "guess of the share of the most frequent label, for the same; default: 1/K",
+     "M", _fraction),
+    ("--width", "also say how wide intervals of 0.95 will be, with half of the budget for them, "
+     "and how many records make them W wide in log-odds", "W", _positive),
+    ("--schema", "simulate that on artificial rows, P and K being those of this schema; the first "
+     "label is the most frequent", "FILE.json", load_schema),
     _PLANNED,
     _RELATION,
-    ("--preconditioner", ["auto", "full", "diagonal", "none"], "auto", None, ""),
+    ("--preconditioner", "", None, ["auto", "full", "diagonal", "none"], "auto"),
 ]  # fmt: skip
 
 _PLAN_EPILOG = """\
@@ -435,8 +435,8 @@ Give --epsilon alone to learn what noise it takes. Or give --noise-multiplier an
   plan --n 48842 --epsilon 1 --noise-multiplier 40              how many iterations can I afford?
   plan --n 48842 --noise-multiplier 40 --n-iter 100             what does that cost?
   plan --n 48842 --epsilon 1 --noise-multiplier 4 --n-iter 500  how large may batches be?
-  plan --n 48842 --epsilon 1 --accuracy .85 --majority .76      what accuracy may I expect?
-  plan --n 48842 --epsilon 1 --accuracy .85 --width .2          how wide will intervals be?
+  plan --n 48842 --epsilon 1 --accuracy 0.85 --majority 0.76    what accuracy may I expect?
+  plan --n 48842 --epsilon 1 --accuracy 0.85 --width 0.2        how wide will intervals be?
 
 Nothing is read and no budget is spent. Plan with numbers that were chosen without looking at the
 data: --n, --features and --classes are taken to be public."""
@@ -452,15 +452,15 @@ def _plan(arguments: argparse.Namespace) -> int:
 
 
 _AUDIT = [
-    ("--all", None, None, None, "audit every estimator, one table"),
-    ("--estimator", list(AUDITED), None, "NAME", "see below; default: logistic"),
-    ("--epsilon", _positive, 5.0, "E", ""),
+    ("--all", "audit every estimator, one table"),
+    ("--estimator", "see below; default: logistic", "NAME", list(AUDITED)),
+    ("--epsilon", "", "E", _positive, 5.0),
     _DELTA,
-    ("--canaries", _at_least(100), 2000, "M", "records in one fit"),
-    ("--fits", _at_least(100), 1000, "F", "of choices, and from outside"),
-    ("--false-positive-rate", _fraction, 1e-6, "A", "of each test"),
-    ("--plot", _figure, None, "FILE.png", "draw what was detected"),
-    ("--black-box", None, None, None, "look at the coefficients alone, from outside"),
+    ("--canaries", "records in one fit", "M", _at_least(100), 2000),
+    ("--fits", "of choices, and from outside", "F", _at_least(100), 1000),
+    ("--false-positive-rate", "of each test", "A", _fraction, 1e-6),
+    ("--plot", "draw what was detected", "FILE.png", _figure),
+    ("--black-box", "look at the coefficients alone, from outside"),
 ]
 _AUDIT_EPILOG = f"""\
 {_names("estimators", AUDITED)}
@@ -481,9 +481,17 @@ def _audit(arguments: argparse.Namespace) -> int:
     for name in AUDITED if arguments.all else [arguments.estimator or "logistic"]:
         if arguments.all and sys.stderr.isatty():
             print(f"auditing {name} ...", file=sys.stderr)
+        method = AUDITED[name]
         try:
-            with _named(name):
-                reports.append(_audited(name, arguments))
+            # That delta is large for so few records is no matter: they are artificial.
+            with _named(name), warnings.catch_warnings(action="ignore"):
+                report = audit_estimator(
+                    method.with_parameters(epsilon=arguments.epsilon, delta=arguments.delta),
+                    n_canaries=arguments.canaries, n_fits=arguments.fits,
+                    false_positive_rate=arguments.false_positive_rate,
+                    container=method.container, black_box=arguments.black_box,
+                )  # fmt: skip
+            reports.append(replace(report, name=name))
         except ImportError as problem:
             if not arguments.all or "pip install" not in str(problem):
                 raise
@@ -500,25 +508,12 @@ def _audit(arguments: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
-def _audited(name: str, arguments: argparse.Namespace) -> AuditReport:
-    """Return the report of one audit, under the name that was given."""
-    method = AUDITED[name]
-    # That delta is large for so few records is no matter: they are artificial.
-    with warnings.catch_warnings(action="ignore"):
-        report = audit_estimator(
-            method.with_parameters(epsilon=arguments.epsilon, delta=arguments.delta),
-            container=method.container, n_canaries=arguments.canaries, n_fits=arguments.fits,
-            false_positive_rate=arguments.false_positive_rate, black_box=arguments.black_box,
-        )  # fmt: skip
-    return replace(report, name=name)
-
-
 _SCHEMA = [
     _TABLE,
-    ("--target", str, FILL_IN, "COLUMN", "its labels"),
-    ("--name", str, "table", "NAME", "of the schema"),
-    ("--check", load_schema, None, "FILE.json", "print instead what of the rows does not fit this "
-     "schema: that is as private as they are"),
+    ("--target", "its labels", "COLUMN", str, FILL_IN),
+    ("--name", "of the schema", "NAME", str, "table"),
+    ("--check", "print instead what of the rows does not fit this schema: that is as private as "
+     "they are", "FILE.json", load_schema),
 ]  # fmt: skip
 
 
@@ -550,23 +545,22 @@ def _dated(frame: Any) -> Any:
 
 
 _FIT = [
-    ("--schema", load_schema, ..., "FILE.json", "public bounds, categories and labels"),
-    ("--output", _output, ..., "MODEL.json", "coefficients, schema and ledger"),
-    ("--epsilon", _positive, ..., "E", "the budget"),
+    ("--schema", "public bounds, categories and labels", "FILE.json", load_schema, ...),
+    ("--output", "coefficients, schema and ledger", "MODEL.json", _output, ...),
+    ("--epsilon", "the budget", "E", _positive, ...),
     _DELTA,
     _TABLE,
     _PLANNED,
     _TARGET,
     _RELATION,
-    ("--n-samples-estimate", _at_least(1), None, "N", "a public number close to that of the rows "
-     "(or persons), where that is private: under add_or_remove_one"),
-    ("--odometer", _output, None, "FILE", "charge the fit to this PrivacyOdometer"),
+    ("--n-samples-estimate", "a public number close to that of the rows (or persons), where that "
+     "is private: under add_or_remove_one", "N", _at_least(1)),
+    ("--odometer", "charge the fit to this PrivacyOdometer", "FILE", _output),
     _LIMIT,
-    ("--overwrite", None, None, None, "replace --output, a model that was charged for"),
-    ("--groups", str, None, "COLUMN", "whose row each is, and no feature: all rows of a person "
-     "are protected together; default: each row is taken for one person"),
-    ("--max-contributions", _at_least(1), None, "K", "how many rows of a person count, the first "
-     "ones"),
+    ("--overwrite", "replace --output, a model that was charged for"),
+    ("--groups", "whose row each is, and no feature: all rows of a person are protected together; "
+     "default: each row is taken for one person", "COLUMN", str),
+    ("--max-contributions", "how many rows of a person count, the first ones", "K", _at_least(1)),
 ]  # fmt: skip
 
 
@@ -595,9 +589,9 @@ def _fit(arguments: argparse.Namespace) -> int:
 
 
 _PREDICT = [
-    ("model", plain_path, None, "MODEL.json", "as `fit` wrote it"),
+    ("model", "as `fit` wrote it", "MODEL.json", plain_path),
     _TABLE,
-    ("--probabilities", None, None, None, "and the chance of each label"),
+    ("--probabilities", "and the chance of each label"),
 ]
 
 
@@ -613,8 +607,8 @@ def _predict(arguments: argparse.Namespace) -> int:
 
 
 _ODOMETER = [
-    ("file", plain_path, None, "FILE", "of a PrivacyOdometer"),
-    ("--plot", _figure, None, "FILE.png", "draw what was used, fit by fit"),
+    ("file", "of a PrivacyOdometer", "FILE", plain_path),
+    ("--plot", "draw what was used, fit by fit", "FILE.png", _figure),
 ]
 
 
@@ -641,10 +635,10 @@ def _odometer(arguments: argparse.Namespace) -> int:
 
 
 _REPORT = [
-    ("files", plain_path, ..., "FILE", "of a PrivacyOdometer; or a ledger (privacy_.to_dict() as "
-     "JSON), a model or a report"),
-    ("--output", _output, None, "FILE", "ends in .html, .json or .md, which is the format"),
-    ("--registry", _output, None, "FILE.json", "draft an entry of the registry of deployments"),
+    ("files", "of a PrivacyOdometer; or a ledger (privacy_.to_dict() as JSON), a model or a report",
+     "FILE", plain_path, ...),
+    ("--output", "ends in .html, .json or .md, which is the format", "FILE", _output),
+    ("--registry", "draft an entry of the registry of deployments", "FILE.json", _output),
 ]  # fmt: skip
 
 

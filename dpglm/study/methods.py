@@ -156,11 +156,6 @@ def select(
     return [name for name in names if METHODS[name].loss in kept]
 
 
-def make_estimator(name: str, **parameters: Any) -> BaseEstimator:
-    """Return a new estimator with those of the parameters that it has."""
-    return METHODS[name].with_parameters(**parameters)
-
-
 CENSUS_ROWS = 20_000
 _FETCHERS = {"adult": fetch_adult, "bank": fetch_bank, "kddcup99": fetch_kddcup99}
 DATASETS = ("census", *_FETCHERS)
@@ -177,16 +172,12 @@ def load_table(name: str, data_home: os.PathLike[str] | None, n_samples: int | N
     return encoded(_FETCHERS[name](data_home), 1)
 
 
-def drawn(name: str, table: Table, n_samples: int | None, n_splits: int) -> Table:
-    """Return so many rows of a table, which suffice for the folds; errors name the option."""
+def drawn(table: Table, n_samples: int | None) -> Table:
+    """Return so many rows of a table, which have more than one label."""
     X, y = table
-    if n_samples is not None and n_samples > len(y):
-        raise ValueError(f"argument --n-samples: {name} has {len(y)} rows, fewer than {n_samples}")
     # The same rows every time, so that a run that was interrupted finds its finished fits again.
-    if n_samples is not None and n_samples < len(y):
+    if n_samples not in (None, len(y)):
         X, y = resample(X, y, replace=False, n_samples=n_samples, random_state=0)
-    if n_splits > len(y):
-        raise ValueError(f"argument --folds: {n_splits} exceeds the {len(y)} rows of {name}")
     if len(np.unique(y)) < 2:
-        raise ValueError(f"all rows of {name} have the label {y[0]!r}; there is nothing to learn")
+        raise ValueError(f"all {len(y)} rows have one label, so that there is nothing to learn.")
     return X, y

@@ -22,7 +22,7 @@ from dpglm.schema.columns import FILL_IN
 from dpglm.schema.table import plain_path
 from dpglm.schema.values import Places
 from dpglm.sources.csv import read_csv, read_texts
-from dpglm.study.methods import PLANNED, make_estimator
+from dpglm.study.methods import METHODS, PLANNED
 from dpglm.study.privacy_report import PrivacyReport
 from dpglm.study.results import one_line
 from dpglm.workflow.scores import PrivateScores
@@ -67,7 +67,7 @@ def fit_csv(
     # The document says how each column is encoded, whatever a later release would choose.
     schema = replace(schema, columns=columns, target=named).additive()
     # A draft is refused before any row is read.
-    model = make_estimator(method, classes=schema.classes.tolist(), **parameters)
+    model = METHODS[method].with_parameters(classes=schema.classes.tolist(), **parameters)
     table, persons = read_csv(path, schema), None
     if groups is not None:
         persons = read_texts(path, [groups])[groups].to_numpy()
@@ -102,7 +102,7 @@ def read_model(path: os.PathLike[str]) -> tuple[Schema, BaseEstimator]:
         if document["method"] not in PLANNED:
             raise ValueError(f"its method {document['method']!r} is unknown")
         schema = Schema.from_dict(document["schema"])
-        model = make_estimator(document["method"])
+        model = METHODS[document["method"]].with_parameters()
         model.classes_ = np.array(document["classes"])
         model.coef_ = np.array(document["coef"], dtype=float)
         model.intercept_ = np.array(document["intercept"], dtype=float)

@@ -25,7 +25,7 @@ from dpglm.privacy.composition import composed_epsilon
 from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS
 from dpglm.privacy.ledger import PrivacyLedger, rounded_up
 from dpglm.schema import Schema
-from dpglm.study.methods import make_estimator
+from dpglm.study.methods import METHODS
 from dpglm.tables import text_table
 
 # A plan lists every iteration.
@@ -487,4 +487,4 @@ def _estimator(arguments: argparse.Namespace) -> BaseEstimator:
     given = {name: value for name, value in parameters.items() if value not in (None, "auto")}
     if arguments.preconditioner == "none":
         given["preconditioner"] = None
-    return make_estimator(arguments.estimator, **given)
+    return METHODS[arguments.estimator].with_parameters(**given)

@@ -17,7 +17,7 @@ from dpglm import DPAGDClassifier
 from dpglm.datasets import fetch_adult, fetch_kddcup99, sample_from_schema
 from dpglm.schema import CategoricalColumn, NumericColumn, Schema, Target
 from dpglm.study import ComparisonResults, compare
-from dpglm.study.methods import make_estimator
+from dpglm.study.methods import METHODS
 
 SOURCE = (
     "Lee & Kifer, Concentrated differentially private gradient descent with adaptive "
@@ -186,7 +186,7 @@ def methods(loss: str, classes: Iterable[Any], everything: bool = False) -> dict
     published = DPAGDClassifier.as_published(
         loss="logistic" if loss == "logistic" else "hinge", classes=classes
     )
-    made = {name: make_estimator(key, classes=classes) for name, key in names.items()}
+    made = {name: METHODS[key].with_parameters(classes=classes) for name, key in names.items()}
     return {PUBLISHED: published, **made}
 
 
