@@ -7,7 +7,7 @@ import math
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field, replace
@@ -72,7 +72,8 @@ class OdometerRecord:
     estimator : str, default=None
         The name of its class.
     parameters : dict
-        The parameters; of an estimator, and of any object in a third-party model, the class alone.
+        Those of the estimator. Of an estimator among them, and of any object in a third-party
+        model, the class alone.
     """
 
     ledger: PrivacyLedger
@@ -115,35 +116,35 @@ class PrivacyOdometer:
     Raises
     ------
     ValueError
-        If a parameter is out of range or differs from that of the file. If a new limit is less than
-        the fits in the file have used. If the file is damaged or not an odometer's.
+        If a parameter is out of range or differs from that of the file, or a new limit is less than
+        the fits in the file have used. If the file is damaged, of another program or of a later
+        release; it is left alone.
     OSError
-        If the file cannot be read or written.
+        If the file cannot be read or written. In a block also if the file was deleted, replaced or
+        emptied since the block began.
 
     Notes
     -----
-    The first limit of a file never changes, nor do its delta and its rule. The default,
+    *Limit.* The first limit of a file never changes, nor do its delta and its rule. The default,
     ``adaptive=True``, is a filter. A fit is admitted while the sum of ``mu**2`` of all fits stays
-    within that of the limit. All fits together then have the guarantee of the LIMIT. Their number
-    and their settings may follow from the results of earlier fits (Smith & Thakurta 2022). The
-    epsilon used so far is at most that, and no guarantee. Here mini-batches count as full batches,
-    and a fit without a Gaussian trade-off (objective perturbation, a zCDP filter) is refused. With
+    within that of the limit. All fits together then have the guarantee of the LIMIT, and their
+    number and settings may follow from the results of earlier fits (Smith & Thakurta 2022). The
+    epsilon used so far is at most that, and no guarantee. Mini-batches count as full batches, and a
+    fit without a Gaussian trade-off (objective perturbation, a zCDP filter) is refused. With
     ``adaptive=False`` the least known epsilon of the sum of all ledgers is compared with the limit.
     This guarantee requires that all settings were fixed in advance.
 
-    The file is an SQLite database. Each charge is one transaction, synced to the disk before the
-    fit releases anything. A file that is damaged, of another program or of a later release is
-    refused and left alone. If the file is deleted, replaced or emptied while a block is open, the
-    next fit of the block raises an OSError.
+    *File.* An SQLite database. Each charge is one transaction, synced to the disk before the fit
+    releases anything.
 
-    A fit within several blocks counts once in each of their files; fits in other threads count too.
-    Blocks reach other processes by the environment variable ``DPGLM_ODOMETER``. Processes that
-    joblib keeps for reuse are stopped when a block begins or ends. A fit raises a ValueError if the
-    variable lacks an open block of its process, of the parent of a fork, or of the process's start.
-    Blocks do not reach processes with a separate environment, or started before the block by other
-    means than joblib. With ``DPGLM_ODOMETER=study.db python study.py`` the file is a block around
-    everything until the variable is changed; a relative name refers to the working directory of the
-    first fit.
+    *Blocks.* A fit within several blocks counts once in each of their files; fits in other threads
+    count too. Blocks reach other processes by the environment variable ``DPGLM_ODOMETER``, and
+    those that joblib keeps for reuse are stopped when a block begins or ends. A fit raises a
+    ValueError if the variable lacks an open block of its process, of the parent of a fork, or of
+    the process's start. Blocks do not reach processes with a separate environment, or started
+    before the block by other means than joblib. With ``DPGLM_ODOMETER=study.db python study.py``
+    the file is a block around everything until the variable is changed; a relative name refers to
+    the working directory of the first fit.
 
     Examples
     --------
@@ -175,38 +176,38 @@ class PrivacyOdometer:
     ) -> None:
         given = {"epsilon": epsilon, "delta": delta, "adaptive": adaptive}
         given = {name: value for name, value in given.items() if value is not None}
-        terms = _Terms(**given)
-        self._given = {name: getattr(terms, name) for name in given}
+        checked = _Total(**given)
+        self._given = {name: getattr(checked, name) for name in given}
         self.path = plain_path(path).resolve()
         self.label = None if label is None else str(label)
         self._part: str | None = None
-        if self._read()[1] and epsilon is not None:
+        if self._total().entries and epsilon is not None:
             with _opened(self.path) as file:
-                file.write(file.terms(self._given))
+                file.write(file.total(self._given))
 
-    def _read(self) -> "tuple[_Terms, list[OdometerRecord]]":
-        """Return the terms and the entries that the file has now."""
+    def _total(self) -> "_Total":
+        """Return the limit and the entries that the file has now."""
         with _opened(self.path, writing=False) as file:
-            return file.terms(self._given), file.entries
+            return file.total(self._given)
 
     @property
     def epsilon(self) -> float | None:
         """The limit of the total, None for none."""
-        return self._read()[0].epsilon
+        return self._total().epsilon
 
     @property
     def delta(self) -> float:
         """The delta at which the total is compared with the limit."""
-        return self._read()[0].delta
+        return self._total().delta
 
     @property
     def adaptive(self) -> bool:
         """Whether settings may follow from earlier results."""
-        return self._read()[0].adaptive
+        return self._total().adaptive
 
     def entries(self) -> list[OdometerRecord]:
         """Return the records of all fits, in order."""
-        return self._read()[1]
+        return [*self._total().entries]
 
     def ledgers(self) -> list[PrivacyLedger]:
         """Return the recorded costs, one ledger for each fit, in order."""
@@ -225,13 +226,13 @@ class PrivacyOdometer:
 
     def used(self) -> float:
         """Return the epsilon at delta that was used so far; for a filter this is no guarantee."""
-        terms, entries = self._read()
-        return terms.used(entries)
+        return self._total().used()
 
     def cumulative_epsilon(self) -> list[float]:
         """Return the epsilon that was used after each of ``n`` fits, shape (n,)."""
-        terms, entries = self._read()
-        return [terms.used(entries[: n + 1]) for n in range(len(entries))]
+        total = self._total()
+        ends = range(1, len(total.entries) + 1)
+        return [replace(total, entries=total.entries[:n]).used() for n in ends]
 
     def remaining(self, delta: float | None = None) -> float:
         """Return the largest epsilon that one more full-batch fit may have, rounded down.
@@ -245,15 +246,15 @@ class PrivacyOdometer:
         delta : float, default=None
             The delta of that fit; by default the delta of the limit.
         """
-        terms, entries = self._read()
-        if terms.epsilon is None or math.isinf(terms.epsilon):
+        total = self._total()
+        if total.epsilon is None or math.isinf(total.epsilon):
             return math.inf
-        low, high = 0.0, gdp_mu(terms.epsilon, terms.delta)
+        low, high = 0.0, gdp_mu(total.epsilon, total.delta)
         while high - low > 1e-7 * high:
             mu = (low + high) / 2
-            one = ((GaussianEvent(1 / mu), 1),)
-            low, high = (mu, high) if terms.admit(entries, one, self._part) else (low, mu)
-        return gdp_epsilon(low, terms.delta if delta is None else delta)
+            admitted = total.admits([(GaussianEvent(1 / mu), 1)], self._part)
+            low, high = (mu, high) if admitted else (low, mu)
+        return gdp_epsilon(low, total.delta if delta is None else delta)
 
     def part(self, name: str) -> "PrivacyOdometer":
         """Return the odometer of a part of the records that shares none with any other part.
@@ -307,7 +308,7 @@ class PrivacyOdometer:
         with _lock:
             blocks = _active()
             with _opened(self.path) as file:
-                file.write(file.terms(self._given))
+                file.write(file.total(self._given))
             block = _Block(str(self.path), self._given, self.label, file.mark, file.length)
             begun = _Entered(block, self, self._part)
             _open.append(begun)
@@ -336,18 +337,18 @@ class PrivacyOdometer:
         _stop_reusable_workers()
 
     def __str__(self) -> str:
-        terms, entries = self._read()
-        if not entries:
+        total = self._total()
+        if not total.entries:
             return f"Nothing is recorded in {self.path}."
-        used = rounded_up(terms.used(entries))
-        at = f"at delta={terms.delta:g} under {entries[0].ledger.neighboring_relation}"
-        fits = f"{len(entries)} fit{'s' if len(entries) > 1 else ''} recorded in {self.path}"
-        if terms.is_filter:
+        used, n_fits = rounded_up(total.used()), len(total.entries)
+        at = f"at delta={total.delta:g} under {total.entries[0].ledger.neighboring_relation}"
+        fits = f"{n_fits} fit{'s' if n_fits > 1 else ''} recorded in {self.path}"
+        if total.is_filter:
             return (
-                f"{fits}: budget used epsilon={used} of {terms.epsilon:g}; the guarantee is the "
-                f"limit, epsilon={terms.epsilon:g} {at}, whatever followed from earlier results."
+                f"{fits}: budget used epsilon={used} of {total.epsilon:g}; the guarantee is the "
+                f"limit, epsilon={total.epsilon:g} {at}, whatever followed from earlier results."
             )
-        limit = "" if terms.epsilon is None else f" of {terms.epsilon:g}"
+        limit = "" if total.epsilon is None else f" of {total.epsilon:g}"
         return f"{fits}: epsilon={used}{limit} {at}, if all settings were fixed in advance."
 
     def __repr__(self) -> str:
@@ -456,74 +457,73 @@ _joint: ContextVar[JointCharge | None] = ContextVar("joint", default=None)
 
 
 @dataclass(frozen=True)
-class _Terms:
-    """The limit of a total, and the rule by which it is compared."""
+class _Total:
+    """The entries of a file, the limit of their total, and the rule that compares both."""
 
     epsilon: float | None = None
     delta: float = 1e-6
     adaptive: bool = True
+    entries: Sequence[OdometerRecord] = ()
 
     def __post_init__(self) -> None:
-        epsilon, advice = self.epsilon, "None is no limit"
-        if epsilon is not None:
-            epsilon = check_number("epsilon", epsilon, above=0, advice=advice)
-        delta = check_number("delta", self.delta, above=0, below=1)
+        if self.epsilon is not None:
+            epsilon = check_number("epsilon", self.epsilon, above=0, advice="None is no limit")
+            object.__setattr__(self, "epsilon", epsilon)
+        object.__setattr__(self, "delta", check_number("delta", self.delta, above=0, below=1))
         if not isinstance(self.adaptive, bool):
             raise ValueError(f"adaptive={self.adaptive!r} must be True, False or None.")
-        object.__setattr__(self, "epsilon", epsilon)
-        object.__setattr__(self, "delta", delta)
 
     @property
     def is_filter(self) -> bool:
         return self.adaptive and self.epsilon is not None
 
-    def used(
-        self, entries: list[OdometerRecord], more: Runs = (), part: str | None = None
-    ) -> float:
-        """Return the epsilon that the limit is compared with: of this part, or the largest."""
-        known = dict.fromkeys(entry.part for entry in entries if entry.part is not None)
+    def used(self, more: Runs = (), part: str | None = None) -> float:
+        """Return the epsilon to compare with the limit: of this part, or the largest of all."""
+        known = dict.fromkeys(entry.part for entry in self.entries if entry.part is not None)
         parts = [part] if part is not None else [*known] or [None]
-        about = [[entry.ledger for entry in entries if entry.part in (None, p)] for p in parts]
-        return max(self._used(ledgers, more) for ledgers in about)
+        about = [[e.ledger.events for e in self.entries if e.part in (None, p)] for p in parts]
+        return max(self._epsilon([*chain.from_iterable(runs), *more]) for runs in about)
 
-    def _used(self, ledgers: list[PrivacyLedger], more: Runs) -> float:
+    def _epsilon(self, events: Runs) -> float:
         """Return the epsilon of all releases about one record.
 
         For a filter this is the epsilon of the summed ``mu**2``, at most the limit if ``mu`` is at
         most that of the limit. A smaller bound of the actual releases is not valid.
         """
-        events = (*(run for ledger in ledgers for run in ledger.events), *more)
         if not events:
             return 0.0
         if not self.is_filter:
             return composed_epsilon(events, self.delta)
         try:
-            mu = composed_mu([(getattr(event, "full_batch", event), n) for event, n in events])
+            return gdp_epsilon(composed_mu([(e.full_batch, n) for e, n in events]), self.delta)
         except ValueError as error:
             raise ValueError(
                 f"{error} An odometer with adaptive=True needs one. If all settings are fixed in "
                 "advance, begin a file with adaptive=False."
             ) from error
-        return gdp_epsilon(mu, self.delta)
 
-    def admit(
-        self, entries: list[OdometerRecord], more: Runs = (), part: str | None = None
-    ) -> bool:
-        """Return whether releases, as `used` takes them, are within the limit."""
-        assert self.epsilon is not None
+    def admits(self, more: Runs = (), part: str | None = None) -> bool:
+        """Return whether these releases would be within the limit."""
         # Numerical compositions are rounded up; the capacity of a filter is exact.
-        limit = self.epsilon * (1 if self.is_filter else 1 + 1e-9)
-        return self.used(entries, more, part) <= limit
+        slack = 1 if self.is_filter else 1 + 1e-9
+        return self.epsilon is None or self.used(more, part) <= self.epsilon * slack
 
-    def largest_pure(self, used: float) -> str:
-        """Say which release with a delta of 0 fits, where it counts as a Gaussian one."""
-        if not self.is_filter:
-            return ""
-        mu, spent = (gdp_mu(epsilon, self.delta) for epsilon in (self.epsilon, used))
-        fits = math.floor(1e4 * pure_epsilon(math.sqrt(max(mu**2 - spent**2, 0.0)))) / 1e4
-        return (
-            " A release with a delta of 0 counts as the Gaussian one that bounds its cost: one of "
-            f"epsilon={fits:g} fits."
+    def refuse_beyond_limit(self, path: str, entry: OdometerRecord) -> None:
+        """Refuse an entry beyond the limit, and say how much is used."""
+        more, part = entry.ledger.events, entry.part
+        if self.admits(more, part):
+            return
+        used, pure = self.used(part=part), ""
+        if self.is_filter and all(event.is_pure for event, _ in more):
+            mu, spent = (gdp_mu(epsilon, self.delta) for epsilon in (self.epsilon, used))
+            fits = math.floor(1e4 * pure_epsilon(math.sqrt(max(mu**2 - spent**2, 0.0)))) / 1e4
+            pure = " A release with a delta of 0 counts as the Gaussian one that bounds its cost: "
+            pure += f"one of epsilon={fits:g} fits."
+        raise BudgetExceededError(
+            f"This would bring the total{'' if part is None else f' about part {part!r}'} to "
+            f"epsilon={rounded_up(self.used(more, part))} at delta={self.delta:g}, beyond the "
+            f"limit of {self.epsilon:g}: {rounded_up(used)} is used, as {path} records. Nothing "
+            f"was released; lower epsilon or stop.{pure}"
         )
 
 
@@ -546,19 +546,6 @@ class _Block:
                 f"{self.path} was deleted, replaced or emptied since its block began, and its "
                 "records are missing. Nothing was released; put it back and begin a new block."
             )
-
-    def refuse_beyond_limit(self, file: "_File", entry: OdometerRecord) -> None:
-        terms, more = file.terms(self.given), entry.ledger.events
-        if terms.epsilon is None or terms.admit(file.entries, more, entry.part):
-            return
-        epsilon, used = (terms.used(file.entries, m, entry.part) for m in (more, ()))
-        about = "" if entry.part is None else f" about part {entry.part!r}"
-        raise BudgetExceededError(
-            f"This would bring the total{about} to epsilon={rounded_up(epsilon)} at "
-            f"delta={terms.delta:g}, beyond the limit of {terms.epsilon:g}: {rounded_up(used)} "
-            f"is used, as {self.path} records. Nothing was released; lower epsilon or stop."
-            f"{terms.largest_pure(used) if all(event.is_pure for event, _ in more) else ''}"
-        )
 
 
 @dataclass(eq=False)
@@ -586,8 +573,8 @@ def _charge(blocks: list[_Block], entry: OdometerRecord) -> None:
             sum([*(each.ledger for each in file.entries), entry.ledger], 0)
             for block in blocks:
                 block.refuse_another_file(file)
-                block.refuse_beyond_limit(file, entry)
-            file.write(file.terms(blocks[-1].given), entry)
+                file.total(block.given).refuse_beyond_limit(block.path, entry)
+            file.write(file.total(blocks[-1].given), entry)
             mark = file.mark
         known = _in_environment()
         if any(block.file == mark for block in known):
@@ -609,10 +596,8 @@ class _File:
         """Read and check the content; an empty file is a new one."""
         if not path.stat().st_size:
             return cls(path, database)
-        made = [
-            database.execute(f"PRAGMA {name}").fetchone()[0]
-            for name in ("application_id", "user_version")
-        ]
+        pragmas = ("application_id", "user_version")
+        made = [database.execute(f"PRAGMA {name}").fetchone()[0] for name in pragmas]
         if made != [_APPLICATION, _VERSION]:
             raise ValueError(
                 f"{path} is not the file of a PrivacyOdometer: it is a database of another program "
@@ -631,10 +616,9 @@ class _File:
     @cached_property
     def entries(self) -> list[OdometerRecord]:
         """The records of all fits, in order."""
-        records = map(json.loads, self.lines)
         return [
             OdometerRecord(**{**record, "ledger": PrivacyLedger.from_dict(record["ledger"])})
-            for record in records
+            for record in map(json.loads, self.lines)
         ]
 
     @property
@@ -647,8 +631,8 @@ class _File:
         """The number of entries, plus one for the fixed terms unless the file is new."""
         return len(self.lines) + bool(self.key)
 
-    def terms(self, given: dict[str, Any]) -> _Terms:
-        """Return the terms of the file, which later users may not change."""
+    def total(self, given: dict[str, Any]) -> _Total:
+        """Return the entries and their limit, which later users may not change."""
         for name in self.fixed.keys() & given.keys():
             if given[name] != self.fixed[name]:
                 raise ValueError(
@@ -656,19 +640,20 @@ class _File:
                     f"{name}={self.fixed[name]!r}: the limit of a study is fixed before its "
                     f"first fit. Leave out {name}."
                 )
-        terms = _Terms(**{**given, **self.fixed})
-        if not self.fixed and terms.epsilon is not None and not terms.admit(self.entries):
+        total = _Total(**{**given, **self.fixed}, entries=self.entries)
+        if not self.fixed and not total.admits():
             raise ValueError(
-                f"epsilon={terms.epsilon!r}, but {self.path} was begun without a limit, and its "
-                f"fits have used {rounded_up(terms.used(self.entries))} at delta={terms.delta:g}. "
-                "Give a larger limit, or none."
+                f"epsilon={total.epsilon!r}, but {self.path} was begun without a limit, and its "
+                f"fits have used {rounded_up(total.used())} at delta={total.delta:g}. Give a "
+                "larger limit, or none."
             )
-        return terms
+        return total
 
-    def write(self, terms: _Terms, *entries: OdometerRecord) -> None:
+    def write(self, total: _Total, *entries: OdometerRecord) -> None:
         """Add entries, and the limit if it is the first; renew the seal of the file."""
         lines = [json.dumps({**vars(e), "ledger": e.ledger.to_dict()}) for e in entries]
-        fixed = asdict(terms) if terms.epsilon is not None else {}
+        names = () if total.epsilon is None else ("epsilon", "delta", "adaptive")
+        fixed = {name: getattr(total, name) for name in names}
         if self.key and fixed == self.fixed and not lines:
             return
         if not self.key:
@@ -680,9 +665,8 @@ class _File:
             (self.key,) = self.database.execute("SELECT key FROM study").fetchone()
         self.database.executemany("INSERT INTO entries (entry) VALUES (?)", zip(lines))
         self.fixed, self.lines = fixed, [*self.lines, *lines]
-        text = json.dumps(fixed)
-        seal = _seal(self.key, text, self.lines)
-        self.database.execute("UPDATE study SET fixed = ?, seal = ?", (text, seal))
+        sealed = json.dumps(fixed), _seal(self.key, json.dumps(fixed), self.lines)
+        self.database.execute("UPDATE study SET fixed = ?, seal = ?", sealed)
 
 
 def _seal(key: str, fixed: str, lines: list[str]) -> str:
