@@ -10,6 +10,7 @@ from scipy.special import expit, ndtr
 from scipy.stats import norm
 
 from dpglm.baselines.objective_perturbation import curvature_ratio, jacobian_offset
+from dpglm.privacy.accounting import dp_event
 from dpglm.privacy.events import GaussianEvent, ObjectivePerturbationEvent
 from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS, gdp_delta, gdp_epsilon, gdp_mu
 from dpglm.privacy.ledger import PrivacyLedger
@@ -153,7 +154,7 @@ def test_a_ledger_composes_events_in_closed_form_and_numerically():
 
 def test_the_event_is_concentrated_privacy_to_dp_accounting():
     event = ObjectivePerturbationEvent(4.0, 0.1)
-    exported = event.to_dp_event(NEIGHBORING_RELATIONS["zero_out"])
+    exported = dp_event(event, NEIGHBORING_RELATIONS["zero_out"])
     accountant = RdpAccountant([2.0]).compose(exported)
     assert accountant._rdp[0] == pytest.approx(shifted_rdp(0.25, 0.1, 2.0))
 

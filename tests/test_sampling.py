@@ -14,6 +14,7 @@ from sklearn.base import clone
 from dpglm import DPLinearSVM, DPLogisticRegression
 from dpglm.losses import Logistic
 from dpglm.privacy import noise
+from dpglm.privacy.accounting import loss_distribution
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.events import SampledGaussianEvent
 from dpglm.privacy.ledger import PrivacyLedger
@@ -222,7 +223,7 @@ def least_delta(x, y, q, s, epsilon):
 @pytest.mark.parametrize(("q", "s"), [(0.1, 1.0), pytest.param(0.6, 0.7, marks=pytest.mark.slow)])
 def test_no_replacement_shows_more_than_that_of_one_end_by_the_other(q, s):
     """In units of the clip; the noise multiplier is over twice the clip."""
-    pld = SampledGaussianEvent(q, s / 2, "poisson_replace_one").to_pld(1e-3)
+    pld = loss_distribution(SampledGaussianEvent(q, s / 2, "poisson_replace_one"), 1e-3)
     rng = np.random.default_rng(0)
     for epsilon in (0.0, 0.3, 1.5):
         bound = pld.get_delta_for_epsilon(epsilon)
@@ -237,12 +238,12 @@ def test_batches_of_a_fixed_size_show_no_more_than_is_charged(vectors):
     """The worst over all other records, by enumeration of the batches; the clip is 1."""
     for row in vectors("sampling", "fixed_size_one_step"):
         event = SampledGaussianEvent(row["m"] / row["n"], row["z"] / 2, "without_replacement")
-        delta = event.to_pld(1e-3).get_delta_for_epsilon(row["eps"])
+        delta = loss_distribution(event, 1e-3).get_delta_for_epsilon(row["eps"])
         assert row["worst"] <= delta + 1e-6
         if row["z"] > 1:
             continue
         as_poisson = SampledGaussianEvent(row["m"] / row["n"], row["z"] / 2, "poisson_replace_one")
-        shown = as_poisson.to_pld(1e-3).get_delta_for_epsilon(row["eps"])
+        shown = loss_distribution(as_poisson, 1e-3).get_delta_for_epsilon(row["eps"])
         assert row["worst"] > shown + 1e-3, "the two ways to draw are not interchangeable"
 
 

@@ -12,11 +12,11 @@ from scipy.stats import chisquare, kstest, laplace
 
 from dpglm.audit.choices import permute_and_flip_law
 from dpglm.privacy import selection
+from dpglm.privacy.accounting import bounded_range_delta
 from dpglm.privacy.events import (
     ChoiceEvent,
     FilterEvent,
     GaussianEvent,
-    bounded_range_delta,
     pure_mu,
     zcdp_epsilon,
 )

@@ -8,7 +8,7 @@ from typing import Any
 
 from scipy.optimize import brentq
 
-from dpglm.exceptions import require
+from dpglm.privacy.accounting import loss_distribution, require_dp_accounting
 from dpglm.privacy.events import (
     Event,
     ObjectivePerturbationEvent,
@@ -246,7 +246,7 @@ def _cached_pld(events: tuple[tuple[Event, int], ...], interval: float) -> Any:
 
     total = identity(interval)
     for event, count in events:
-        total = total.compose(event.to_pld(interval).self_compose(count))
+        total = total.compose(loss_distribution(event, interval).self_compose(count))
     return total
 
 
@@ -260,9 +260,3 @@ def pld_interval(events: Runs) -> float:
     reach = max([whole, *(event.loss_reach for event, _ in events)])
     fine = _PART_OF_STD * math.sqrt(variance / max(1, sum(count for _, count in events)))
     return max(min(max(fine, _NARROWEST), _WIDEST), reach / _MOST_POINTS)
-
-
-def require_dp_accounting() -> Any:
-    """Return dp_accounting, or raise an ImportError that names the extra if it is missing."""
-    what = "The accounting of mini-batches (sampling_rate below 1), or a check of a ledger,"
-    return require("dp_accounting", "accounting", what)

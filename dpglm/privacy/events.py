@@ -12,7 +12,6 @@ from functools import lru_cache
 from itertools import chain, groupby
 from typing import Any, ClassVar
 
-import numpy as np
 from scipy.optimize import brentq
 from scipy.special import erf, erfinv, log_expit, log_ndtr, ndtri_exp
 
@@ -21,7 +20,6 @@ from dpglm.privacy.gaussian import (
     NEIGHBORING_RELATIONS,
     Event,
     GaussianEvent,
-    Relation,
     check_delta,
     check_noise,
     largest_budget,
@@ -96,7 +94,7 @@ class SampledGaussianEvent(Event):
         return ("zero_out", "add_or_remove_one") if poisson else ("replace_one",)
 
     @property
-    def _std(self) -> float:
+    def std(self) -> float:
         """Standard deviation of the noise, where an end of the pair is at a distance of one."""
         return self.noise_multiplier * (2 if self.sampling == "poisson_replace_one" else 1)
 
@@ -108,7 +106,7 @@ class SampledGaussianEvent(Event):
         """
         if self.noise_multiplier == 0:
             return math.inf
-        variance = self._std**-2
+        variance = self.std**-2
         exponent = min(variance, 700.0)
         if self.sampling == "poisson":
             return min(variance, self.sampling_rate**2 * math.expm1(exponent))
@@ -117,7 +115,7 @@ class SampledGaussianEvent(Event):
     @property
     def loss_reach(self) -> float:
         """Loss where the noise is twelve standard deviations beyond an end of the pair."""
-        q, s = self.sampling_rate, self._std
+        q, s = self.sampling_rate, self.std
         up, down = (24 / s + 1 / s**2) / 2, (24 / s + 3 / s**2) / 2
         # The logarithm of 1 + q (e^up - 1), which could overflow.
         reach = up + math.log(q + (1 - q) * math.exp(-up))
@@ -129,21 +127,6 @@ class SampledGaussianEvent(Event):
     def full_batch(self) -> GaussianEvent:
         """The same release of a sum over all records, which costs at least as much."""
         return GaussianEvent(self.noise_multiplier)
-
-    def to_dp_event(self, relation: Relation) -> Any:
-        """Return the dp_accounting event; its PLD accountant doubles no sensitivity of it."""
-        from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
-
-        return PoissonSampledDpEvent(self.sampling_rate, GaussianDpEvent(self._std))
-
-    def to_pld(self, interval: float) -> Any:
-        """Return dp_accounting's privacy loss distribution of the pair."""
-        from dp_accounting import NeighboringRelation
-
-        sampling: dict[str, Any] = {"sampling_prob": self.sampling_rate}
-        if self.sampling != "poisson":
-            sampling["neighboring_relation"] = NeighboringRelation.REPLACE_ONE
-        return GaussianEvent(self._std).to_pld(interval, **sampling)
 
 
 def check_sampling_rate(sampling_rate: Any) -> float:
@@ -201,19 +184,6 @@ class PureEvent(Event):
         """Zero-concentrated privacy of all such releases."""
         return self._pure_epsilon * self._pure_epsilon / 2
 
-    def to_dp_event(self, relation: Relation) -> Any:
-        """Return the dp_accounting event; its RDP accountant knows it, its PLD accountant not."""
-        from dp_accounting import ZCDpEvent
-
-        return ZCDpEvent(self.rho)
-
-    def to_pld(self, interval: float) -> Any:
-        """Return dp_accounting's privacy loss distribution of all epsilon-DP mechanisms."""
-        from dp_accounting.pld.common import DifferentialPrivacyParameters
-        from dp_accounting.pld.privacy_loss_distribution import from_privacy_parameters
-
-        return from_privacy_parameters(DifferentialPrivacyParameters(self.epsilon, 0.0), interval)
-
 
 @dataclass(frozen=True)
 class ChoiceEvent(PureEvent):
@@ -228,8 +198,8 @@ class ChoiceEvent(PureEvent):
     -----
     The exponential mechanism is ``2 Phi^-1(1 / (1 + e^(-epsilon/2)))``-GDP and ``epsilon^2 /
     8``-zCDP (Cesar & Rogers 2021, "Bounding, concentrating, and truncating"); neither implies the
-    other. The profile of `bounded_range_delta` is that of the logistic distributions centred at 0
-    and epsilon. Let ``h = logit(Phi)``, whose slope is symmetric and grows away from 0. A shift of
+    other. Its profile, `bounded_range_delta` of `dpglm.privacy.accounting`, is that of the logistic
+    distributions centred at 0 and epsilon. Let ``h = logit(Phi)``, whose slope is symmetric and grows away from 0. A shift of
     mu moves h by at least ``2 h(mu / 2)``, which is epsilon at this mu.
     """
 
@@ -259,19 +229,6 @@ class ChoiceEvent(PureEvent):
         """Return the epsilon of a choice of this rho."""
         return _RANGE_PER_PURE[mechanism] * math.sqrt(2 * rho)
 
-    def to_pld(self, interval: float) -> Any:
-        """Return dp_accounting's privacy loss distribution, that of `bounded_range_delta`."""
-        if self.is_pure:
-            return super().to_pld(interval)
-        from dp_accounting.pld.pld_pmf import create_pmf_pessimistic_connect_dots_fixed_gap
-        from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
-
-        last = math.ceil(self.epsilon / interval)
-        deltas = bounded_range_delta(self.epsilon, interval * np.arange(-last, last + 1.0))
-        return PrivacyLossDistribution(
-            create_pmf_pessimistic_connect_dots_fixed_gap(interval, -last, last, deltas)
-        )
-
 
 @dataclass(frozen=True)
 class FilterEvent(Event):
@@ -293,23 +250,6 @@ class FilterEvent(Event):
             )
         unit = "mu" if self.rho is None else "rho"
         object.__setattr__(self, unit, check_number(unit, getattr(self, unit), above=0))
-
-    def to_dp_event(self, relation: Relation) -> Any:
-        """Return the dp_accounting event of the capacity."""
-        from dp_accounting import GaussianDpEvent, ZCDpEvent
-
-        if self.mu is None:
-            return ZCDpEvent(self.rho)
-        # Under replace-one dp_accounting doubles the sensitivity, which the capacity has in it.
-        return GaussianDpEvent(relation.sensitivity_factor / self.mu)
-
-    def to_pld(self, interval: float) -> Any:
-        """Return the privacy loss distribution of the Gaussian of the same trade-off."""
-        if self.mu is None:
-            raise ValueError(
-                "A zCDP filter bounds Renyi divergences only and has no privacy loss distribution."
-            )
-        return GaussianEvent(1 / self.mu).to_pld(interval)
 
 
 @dataclass(frozen=True)
@@ -345,20 +285,6 @@ class ObjectivePerturbationEvent(Event):
     def loss_reach(self) -> float:
         """About the largest privacy loss that a distribution of it has to represent."""
         return self.offset + 12 * self.unshifted.mu + self.unshifted.rho
-
-    def to_dp_event(self, relation: Relation) -> Any:
-        """Return the dp_accounting event; its RDP accountant knows it, its PLD accountant not."""
-        from dp_accounting import ZCDpEvent
-
-        return ZCDpEvent(self.unshifted.rho, self.offset)
-
-    def to_pld(self, interval: float) -> Any:
-        """Return dp_accounting's privacy loss distribution of `unshifted`, plus the offset."""
-        from dp_accounting.pld.pld_pmf import SparsePLDPmf
-        from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
-
-        shift = SparsePLDPmf({math.ceil(self.offset / interval): 1.0}, interval, 0.0, True)
-        return self.unshifted.to_pld(interval).compose(PrivacyLossDistribution(shift))
 
 
 @dataclass(frozen=True)
@@ -400,23 +326,6 @@ class ParallelEvent(Event):
     def loss_variance(self) -> float:
         """The largest approximate variance of the privacy loss of a part."""
         return max(math.fsum(n * event.loss_variance for event, n in part) for part in self.parts)
-
-    @property
-    def _bound(self) -> Event:
-        """The Gaussian or zero-concentrated cost of the most expensive part."""
-        return FilterEvent(mu=self.mu) if self.mu is not None else FilterEvent(rho=self.rho)
-
-    def to_dp_event(self, relation: Relation) -> Any:
-        """Return the dp_accounting event of the most expensive part."""
-        if self.mu is None and self.rho is None:
-            raise ValueError("dp_accounting has no event for parts with neither a mu nor a rho.")
-        return self._bound.to_dp_event(relation)
-
-    def to_pld(self, interval: float) -> Any:
-        """Return the privacy loss distribution of the most expensive part, by its mu."""
-        if self.mu is None:
-            raise ValueError("With a part without a mu there is no privacy loss distribution.")
-        return self._bound.to_pld(interval)
 
 
 EVENTS: dict[str, type[Event]] = {
@@ -564,18 +473,3 @@ def pure_epsilon(mu: float) -> float:
     if mu < 1:
         return 2 * math.atanh(float(erf(mu / math.sqrt(8))))
     return float(log_ndtr(mu / 2) - log_ndtr(-mu / 2))
-
-
-def bounded_range_delta(epsilon: float, at: float | np.ndarray) -> float | np.ndarray:
-    """Return the least delta, at epsilon' = ``at``, of all epsilon-bounded-range mechanisms.
-
-    Notes
-    -----
-    ``(1 - e^((epsilon' - epsilon) / 2))^2 / (1 - e^-epsilon)`` for ``|epsilon'| <= epsilon``
-    (Dong, Durfee & Rogers 2020, "Optimal differential privacy composition for exponential
-    mechanisms"); 0 above that, and ``1 - e^epsilon'`` below.
-    """
-    inside = np.clip(at, -epsilon, epsilon)
-    delta = np.expm1((inside - epsilon) / 2) ** 2 / -math.expm1(-epsilon)
-    delta = np.where(np.asarray(at) < -epsilon, -np.expm1(np.minimum(at, 0.0)), delta)
-    return delta if delta.ndim else float(delta)

@@ -119,24 +119,6 @@ class GaussianEvent(Event):
         """Zero-concentrated differential privacy, ``mu**2 / 2``."""
         return self.mu**2 / 2
 
-    def to_dp_event(self, relation: Relation) -> Any:
-        """Return the dp_accounting event.
-
-        dp_accounting divides the standard deviation by the contribution of ONE record and doubles
-        the sensitivity itself under replace-one; this class divides by the sensitivity.
-        """
-        from dp_accounting import GaussianDpEvent
-
-        return GaussianDpEvent(self.noise_multiplier * relation.sensitivity_factor)
-
-    def to_pld(self, interval: float, **sampling: Any) -> Any:
-        """Return dp_accounting's privacy loss distribution of the release, or of a sampled one."""
-        from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
-
-        return from_gaussian_mechanism(
-            self.noise_multiplier, value_discretization_interval=interval, **sampling
-        )
-
 
 def check_noise(noise_multiplier: Any) -> float:
     """Return a noise multiplier whose square does not underflow; 0 is no noise."""

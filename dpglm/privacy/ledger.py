@@ -2,17 +2,17 @@
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from html import escape
 from typing import Any
 
 from dpglm.checks import check_choice, check_number, check_whole
+from dpglm.privacy.accounting import dp_event, require_dp_accounting
 from dpglm.privacy.composition import (
     composed_delta,
     composed_epsilon,
     composed_pld,
     pure_part,
-    require_dp_accounting,
     unprotected,
 )
 from dpglm.privacy.events import (
@@ -32,6 +32,7 @@ from dpglm.privacy.events import (
 from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS, Relation
 from dpglm.tables import cell, html_table
 
+_VERSION = 1
 # Otherwise settings could follow from earlier results.
 FIXED_IN_ADVANCE = "number and costs of all fits were fixed before any result was seen"
 _ONE_PART_EACH = "no record decides in which part of the records another one is"
@@ -79,8 +80,10 @@ class PrivacyLedger:
     0.25
     >>> round(ledger.epsilon(1e-6), 4)
     1.0607
-    >>> round((ledger + ledger).epsilon(1e-6), 4)
-    1.5436
+    >>> round((ledger + ledger).epsilon(1e-6), 4), ledger.group(4).mu()
+    (1.5436, 1.0)
+    >>> PrivacyLedger.parallel(ledger, ledger).mu()
+    0.25
     """
 
     events: tuple[tuple[Event, int], ...]
@@ -147,14 +150,6 @@ class PrivacyLedger:
         Returns
         -------
         PrivacyLedger
-
-        Examples
-        --------
-        >>> from dpglm import PrivacyLedger
-        >>> from dpglm.privacy.events import GaussianEvent
-        >>> ledger = PrivacyLedger.from_events([GaussianEvent(40.0)] * 100, reporting_delta=1e-6)
-        >>> ledger.group(4).mu()
-        1.0
         """
         return replace(self, n_changed=self.n_changed * check_whole("k", k))
 
@@ -186,15 +181,6 @@ class PrivacyLedger:
         by position satisfy this rule where the number of records is public. Parts by a keyed hash
         of an identifier that a record keeps satisfy the rule under every relation. Then the profile
         is the largest of the parts' profiles (McSherry 2009, Theorem 4), and so is a Gaussian mu.
-
-        Examples
-        --------
-        >>> from dpglm import PrivacyLedger
-        >>> from dpglm.privacy.events import GaussianEvent
-        >>> north = PrivacyLedger.from_events([GaussianEvent(5.0)], reporting_delta=1e-6)
-        >>> south = PrivacyLedger.from_events([GaussianEvent(4.0)] * 2, reporting_delta=1e-6)
-        >>> PrivacyLedger.parallel(north, south).mu() == south.mu()
-        True
         """
         total, parts = first, (first.events, *(other.events for other in others))
         for other in others:
@@ -251,21 +237,12 @@ class PrivacyLedger:
         For ``dp_accounting.pld.PLDAccountant(ledger.dp_accounting_relation)``. One with a selection
         or a zCDP filter becomes zero-concentrated events, which only the RDP accountant takes.
         Raises an ImportError without dp-accounting; ``pip install "dpglm[accounting]"``.
-
-        Examples
-        --------
-        >>> from dpglm import PrivacyLedger
-        >>> from dpglm.privacy.events import GaussianEvent
-        >>> ledger = PrivacyLedger.from_events([GaussianEvent(40.0)] * 100, reporting_delta=1e-6)
-        >>> ledger.to_dp_event()
-        ComposedDpEvent(events=[SelfComposedDpEvent(event=GaussianDpEvent(noise_multiplier=40.0),
-        count=100)])
         """
         require_dp_accounting()
         self._refuse_groups()
         from dp_accounting import ComposedDpEvent, SelfComposedDpEvent, ZCDpEvent
 
-        exported = [(event.to_dp_event(self._relation), count) for event, count in self.events]
+        exported = [(dp_event(event, self._relation), count) for event, count in self.events]
         if any(isinstance(event, ZCDpEvent) for event, _ in exported):
             # Only the RDP accountant takes these, and it does not double a Gaussian's sensitivity.
             exported = [
@@ -302,20 +279,9 @@ class PrivacyLedger:
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-serialisable dictionary; ``from_dict`` reads it back."""
-        # An older dpglm, which reads version 1 only, would take this for the guarantee of one row.
-        of_one_row = (self.privacy_unit, self.n_changed) == ("row", 1)
-        metadata = (
-            {} if of_one_row else {"privacy_unit": self.privacy_unit, "n_changed": self.n_changed}
-        )
-        return {
-            "version": 1 if of_one_row else 2,
-            "neighboring_relation": self.neighboring_relation,
-            "reporting_delta": self.reporting_delta,
-            "assumptions": list(self.assumptions),
-            "seeded": self.seeded,
-            **metadata,
-            "events": _written(self.events),
-        }
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        values |= {"assumptions": list(self.assumptions), "events": _written(self.events)}
+        return {"version": _VERSION, **values}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "PrivacyLedger":
@@ -327,22 +293,18 @@ class PrivacyLedger:
             If the version is unknown or the content is not a ledger's.
         """
         try:
-            version = data["version"]
-            if version not in (1, 2):
+            if data["version"] != _VERSION:
                 raise ValueError(
-                    f"A ledger of version {version!r} cannot be read; this release of dpglm reads "
-                    "versions 1 and 2."
+                    f"A ledger of version {data['version']!r} cannot be read; this release "
+                    f"of dpglm reads version {_VERSION}."
                 )
-            events = _read(data["events"])
-            if not isinstance(data["seeded"], bool):
-                raise TypeError(f"seeded must be true or false, not {data['seeded']!r}")
-            assumptions = data["assumptions"]
+            values = {field.name: data[field.name] for field in fields(cls)}
+            if not isinstance(values["seeded"], bool):
+                raise TypeError(f"seeded must be true or false, not {values['seeded']!r}")
+            assumptions = values["assumptions"]
             if isinstance(assumptions, str) or not all(isinstance(a, str) for a in assumptions):
                 raise TypeError(f"assumptions must be a list of strings, not {assumptions!r}")
-            required = ("neighboring_relation", "reporting_delta", "assumptions", "seeded")
-            metadata = {name: data[name] for name in required}
-            metadata |= {name: data[name] for name in ("privacy_unit", "n_changed") if name in data}
-            return cls(events, **metadata)
+            return cls(**{**values, "events": _read(values["events"])})
         except (KeyError, TypeError, AttributeError, OverflowError) as error:
             raise ValueError(
                 f"This is not a ledger written by PrivacyLedger.to_dict: {error!r}."
