@@ -34,7 +34,7 @@ print(results)
 # %%
 # Grey dots are the settings, lines the best ones for each value, and the star what is recommended.
 figure, axes = plt.subplots(3, figsize=(5, 10), layout="constrained")
-plot(results, ax=axes, metrics=["accuracy"])
+plot(results, ax=axes)
 plt.show()
 
 # %%

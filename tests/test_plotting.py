@@ -133,9 +133,9 @@ def lines_of(axes, label):
 
 def test_the_best_setting_of_each_value_has_its_error_and_the_recommended_one_a_star():
     display = plot(utility())
-    assert [ax.get_xlabel() for ax in display.axes_] == ["max_iter", "step_schedule"] * 2
-    max_iter, step, loss, last = display.axes_
-    assert [t.get_text() for t in last.get_xticklabels()] == ["0.5", "2"]
+    assert [ax.get_xlabel() for ax in display.axes_] == ["max_iter", "step_schedule"]
+    max_iter, step = display.axes_
+    assert [t.get_text() for t in step.get_xticklabels()] == ["0.5", "2"]
     # Gaps to the recommended setting: .2 in both repeats, and .1 and .09.
     for axes, second, error in ((max_iter, 0.62, 0.0), (step, 0.725, 0.005)):
         ((line, _, (bars,)),) = axes.containers
@@ -145,7 +145,7 @@ def test_the_best_setting_of_each_value_has_its_error_and_the_recommended_one_a_
         (star,) = lines_of(axes, "recommended")
         np.testing.assert_allclose(star.get_xydata(), [[0, 0.82]])
         assert sum(len(dots.get_xdata()) for dots in lines_of(axes, "a setting")) == 3
-    losses = loss.containers[0][0].get_ydata(orig=False)
+    losses = plot(utility(), metric="loss").axes_[0].containers[0][0].get_ydata(orig=False)
     np.testing.assert_allclose(losses, [0.18, 0.38])
     assert display.figure_.get_suptitle().startswith(utility().headline())
     (legend,) = display.figure_.legends
@@ -154,7 +154,7 @@ def test_the_best_setting_of_each_value_has_its_error_and_the_recommended_one_a_
 
 
 def test_a_parameter_can_have_a_line_for_each_value_instead_of_a_column():
-    (axes,) = plot(utility(), by="step_schedule", metrics=["auc"]).axes_
+    (axes,) = plot(utility(), by="step_schedule", metric="auc").axes_
     drawn = {c.get_label(): c[0].get_ydata(orig=False) for c in axes.containers}
     np.testing.assert_allclose(drawn["the best with step_schedule = 0.5"], [0.82, 0.62])
     np.testing.assert_allclose(drawn["the best with step_schedule = 2"], [0.725])
@@ -167,20 +167,18 @@ def test_the_median_setting_is_in_view_and_the_worst_need_not_be():
     bad = {"accuracy": (0.1, 0.1), "auc": (0.1, 0.1), "loss": (9.0, 9.0)}
     worse = UtilityCell({"max_iter": 10, "step_schedule": 99.0}, bad)
     results = UtilityGraphResults(results.estimator, (*results.cells[:3], worse), 1000)
-    accuracy, _, loss, _ = plot(results).axes_
-    assert 0.5 < accuracy.get_ylim()[0] < 0.67 < 0.82 < accuracy.get_ylim()[1] < 0.9
-    assert 0.1 < loss.get_ylim()[0] < 0.18 < 0.33 < loss.get_ylim()[1] < 0.5
+    accuracy, loss = (plot(results, metric=m).axes_[0].get_ylim() for m in ("accuracy", "loss"))
+    assert 0.5 < accuracy[0] < 0.67 < 0.82 < accuracy[1] < 0.9
+    assert 0.1 < loss[0] < 0.18 < 0.33 < loss[1] < 0.5
 
 
 def test_a_utility_graph_draws_into_given_axes_and_names_what_it_does_not_know():
     _, axes = plt.subplots(2)
-    assert plot(utility(), axes, metrics=["loss"]).axes_.tolist() == axes.tolist()
+    assert plot(utility(), axes, metric="loss").axes_.tolist() == axes.tolist()
     assert axes[-1].get_legend() is not None
     for options, message in (
-        ({"parameters": ["alpha"]}, r"parameters=\['alpha'\] must be among \['max_iter'"),
-        ({"metrics": ["f1"]}, r"metrics=\['f1'\] must be among \['accuracy'"),
-        ({"by": "alpha"}, r"by=\['alpha'\] must be among"),
-        ({"parameters": []}, "there is nothing to draw"),
+        ({"metric": "f1"}, r"metric='f1' is unknown; choose one of \['accuracy'"),
+        ({"by": "alpha"}, r"by='alpha' is unknown; choose one of \['max_iter'"),
     ):
         with pytest.raises(ValueError, match=message):
             plot(utility(), **options)

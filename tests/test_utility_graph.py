@@ -267,7 +267,7 @@ def test_every_setting_is_tried_at_every_budget(fits):
     assert one.epsilons == [0.5] and [c.params["sampling_rate"] for c in one.cells] == [0.5, 1.0]
     assert one.recommended_estimator().epsilon == 0.5
     pytest.importorskip("matplotlib")
-    (axes,) = plot(found, parameters=["epsilon"], by="sampling_rate", metrics=["accuracy"]).axes_
+    (axes,) = plot(found, by="sampling_rate").axes_
     assert [label.get_text() for label in axes.get_xticklabels()] == ["2", "0.5"]
     with pytest.raises(ValueError, match=r"epsilon=1 must be one of \[0.5, 2.0\]"):
         found.at(1)

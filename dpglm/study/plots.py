@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial, singledispatch
 from operator import itemgetter
 from textwrap import fill
@@ -14,6 +14,7 @@ from scipy.special import ndtr, ndtri
 from dpglm.audit.choices import ChoiceCounts
 from dpglm.audit.report import AuditPart, AuditReport
 from dpglm.audit.statistics import CanaryScores
+from dpglm.checks import check_choice
 from dpglm.estimators.inference import Estimates
 from dpglm.exceptions import require
 from dpglm.privacy.attacks import attack_power
@@ -64,8 +65,8 @@ class Display:
         Number of panels side by side; by default all.
     legend : sequence of str
         The labels of one legend for all panels, of which those that were drawn are shown.
-    options : mapping
-        Further options of ``matplotlib.pyplot.subplots``.
+    share_y : bool
+        Whether all panels have the same vertical axis.
 
     Attributes
     ----------
@@ -79,7 +80,7 @@ class Display:
     panels: Sequence[Callable[[Any], None]]
     n_columns: int | None = None
     legend: Sequence[str] = ()
-    options: Mapping[str, Any] = field(default_factory=dict)
+    share_y: bool = False
 
     def plot(self, ax: Any = None) -> Self:
         """Draw the panels.
@@ -114,9 +115,9 @@ class Display:
     def _new_axes(self) -> np.ndarray:
         n_panels = len(self.panels)
         n_columns = self.n_columns or n_panels
-        options = {"figsize": self.size, "layout": "constrained", **self.options}
         grid = math.ceil(n_panels / n_columns), n_columns
-        figure, axes = pyplot().subplots(*grid, squeeze=False, **options)
+        options = {"squeeze": False, "sharey": self.share_y, "layout": "constrained"}
+        figure, axes = pyplot().subplots(*grid, figsize=self.size, **options)
         figure.suptitle(self.title)
         for unused in axes.ravel()[n_panels:]:
             unused.remove()
@@ -187,8 +188,8 @@ def plot(found: Any, ax: Any = None, **options: Any) -> Display:
     ``UtilityGraph.run``   The best setting for each value of a parameter, all others being chosen
                            freely; bars are standard errors of the difference from the recommended
                            one, the star. The view ends at the median setting. Options:
-                           ``parameters`` and ``metrics``, by default those that vary, and accuracy
-                           and loss; ``by``, a parameter that gets a line for each value instead.
+                           ``metric``, "accuracy", "auc" or "loss"; ``by``, a parameter that gets a
+                           line for each value instead of a panel.
     =====================  =====================================================================
 
     Examples
@@ -470,59 +471,36 @@ _STAR = {"color": "#c1440e", "markeredgecolor": "white", "markersize": 15, "zord
 
 @display_of.register
 def _utility(
-    results: UtilityGraphResults,
-    *,
-    parameters: Iterable[str] | None = None,
-    metrics: Iterable[str] = ("accuracy", "loss"),
-    by: str | None = None,
+    results: UtilityGraphResults, *, metric: str = "accuracy", by: str | None = None
 ) -> Display:
-    known = sorted({name for cell in results.cells for name in cell.params})
-    if parameters is None:
-        parameters = [name for name in results.varied() if name != by]
-    metrics, parameters = list(metrics), list(parameters)
-    for name, chosen, allowed in (
-        ("by", [by] if by else [], known),
-        ("parameters", parameters, known),
-        ("metrics", metrics, list(SCORES)),
-    ):
-        if not set(chosen) <= set(allowed):
-            raise ValueError(f"{name}={chosen!r} must be among {allowed}.")
-    if not parameters or not metrics:
-        raise ValueError("there is nothing to draw: name a parameter and a score at least.")
-
+    check_choice("metric", metric, SCORES)
+    parameters = [name for name in results.varied() if name != by]
+    if by is not None:
+        check_choice("by", by, results.varied())
+    if not parameters:
+        raise ValueError("there is nothing to draw: no other parameter has more than one value.")
     rows = results.rows()
     # The settings that were measured, under each value that has a line of its own.
     lines: dict[str, list[Row]] = {}
     for row in rows:
         label = f"the best with {by} = {_text(row[f'param_{by}'])}" if by else "the best"
         lines.setdefault(label, []).extend([row] * (row["error"] is None))
-    panels = []
-    for metric in metrics:
-        for parameter in parameters:
-            values = list(dict.fromkeys(_text(row[f"param_{parameter}"]) for row in rows))
-            draw = partial(_draw_settings, lines=lines, metric=metric, parameter=parameter)
-            panels.append(partial(draw, values=values, has_label=parameter == parameters[0]))
+    panels = [
+        partial(_draw_settings, lines=lines, metric=metric, parameter=parameter)
+        for parameter in parameters
+    ]
+    panels[0] = partial(panels[0], label=f"{SCORES[metric]}, held-out public rows")
     note = "bars: standard error of the difference from the recommended setting"
-    return Display(
-        f"{results.headline()}\n{note}",
-        (max(6.5, 3.0 * len(parameters)), 2.9 * len(metrics) + 0.9),
-        panels,
-        n_columns=len(parameters),
-        legend=["a setting", "recommended", *lines],
-        options={"sharex": "col", "sharey": "row"},
-    )
+    size, legend = (max(6.5, 3.0 * len(panels)), 3.8), ["a setting", "recommended", *lines]
+    return Display(f"{results.headline()}\n{note}", size, panels, legend=legend, share_y=True)
 
 
 def _draw_settings(
-    axes: Any,
-    lines: Mapping[str, Sequence[Row]],
-    metric: str,
-    parameter: str,
-    values: Sequence[str],
-    has_label: bool,
+    axes: Any, lines: Mapping[str, Sequence[Row]], metric: str, parameter: str, label: str = ""
 ) -> None:
     key, better = f"param_{parameter}", max if metric in GAINS else min
-    for number, (label, rows) in enumerate(lines.items()):
+    values = list(dict.fromkeys(_text(row[key]) for rows in lines.values() for row in rows))
+    for number, (name, rows) in enumerate(lines.items()):
         # Side by side, so that neither error bars nor dots cover others.
         shift = 0.12 * (number - (len(lines) - 1) / 2)
         best = {}
@@ -535,21 +513,19 @@ def _draw_settings(
         heights = [row[metric] for row in best.values()]
         errors = [row[f"{metric}_gap_se"] or 0.0 for row in best.values()]
         style = {"color": f"C{number % 10}", "marker": "os^Dv"[number % 5], **_ERROR_BARS}
-        axes.errorbar(list(best), heights, yerr=errors, label=label, **style)
+        axes.errorbar(list(best), heights, yerr=errors, label=name, **style)
         for row in filter(itemgetter("recommended"), rows):
             x = values.index(_text(row[key])) + shift
             axes.plot(x, row[metric], "*", label="recommended", **_STAR)
     axes.set_xticks(range(len(values)), values)
     axes.set(xlim=(-0.5, len(values) - 0.5), ylim=_limits(lines.values(), metric))
-    axes.set_xlabel(parameter)
-    if has_label:
-        axes.set_ylabel(f"{SCORES[metric]}, held-out public rows")
+    axes.set(xlabel=parameter, ylabel=label)
 
 
 def _limits(lines: Iterable[Sequence[Row]], metric: str) -> list[float]:
     """End at the worse of two scores: the median setting's, and the best one of the worst line."""
     # From here on smaller is better.
-    sign = 1 if metric == "loss" else -1
+    sign = -1 if metric in GAINS else 1
     scores = [[sign * row[metric] for row in rows] for rows in lines if rows]
     together = np.concatenate(scores)
     best = together.min()

@@ -269,7 +269,7 @@ class ShapeDisplay(Display):
             panels,
             n_columns,
             legend=[_MISSING["label"]],
-            options={"sharey": True},
+            share_y=True,
         )
 
 
