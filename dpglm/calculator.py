@@ -60,8 +60,7 @@ class PrivacyCalculator:
     record to enter an iteration; a run makes ``n_iter * sampling_rate`` epochs.
 
     T full-batch steps of noise multiplier z are exactly ``sqrt(T)/z``-GDP (Dong, Roth & Su 2022,
-    Corollary 2); dp-accounting composes batches numerically. Results are rounded to the private
-    side: none costs more than the given epsilon.
+    Corollary 2); dp-accounting composes batches numerically. No result costs more than epsilon.
 
     Examples
     --------

@@ -64,7 +64,7 @@ def results(*cells):
 def test_without_noise_a_cell_holds_the_scores_of_a_direct_fit():
     estimator = DPLogisticRegression(epsilon=math.inf, clip_schedule=0.7, step_schedule=1.0)
     found = graph(estimator, n_repeats=1, random_state=3).run(X, Y)
-    train, test = resampled_split(len(Y), 600, 0.25, np.random.RandomState(3))
+    train, test = resampled_split(len(Y), 600, np.random.RandomState(3))
     for cell in found.cells:
         model = DPLogisticRegression(**{**estimator.get_params(), **cell.params})
         model.fit(X[train], Y[train])
@@ -91,7 +91,7 @@ def test_each_fit_gets_n_rows_and_the_noise_of_the_plan_for_n_records(fits, n_sa
 def test_rows_are_repeated_alike_and_never_both_fitted_and_scored():
     rng = np.random.RandomState(0)
     for n_rows, n_samples in ((2, 1), (2, 9), (10, 3), (40, 100), (41, 31), (1000, 750)):
-        train, test = resampled_split(n_rows, n_samples, 0.25, rng)
+        train, test = resampled_split(n_rows, n_samples, rng)
         pool = np.setdiff1d(np.arange(n_rows), test)
         counts = np.bincount(train, minlength=n_rows)[pool]
         assert len(train) == n_samples == counts.sum()
@@ -378,7 +378,6 @@ def test_noise_learned_on_public_rows_suits_a_whitened_run_and_costs_no_more():
         ({"grid": {"noise_schedule__ratio": [1.0]}}, "a nested parameter needs an object"),
         ({"n_samples": 0}, "n_samples=0 must be a whole number, 1 or more"),
         ({"n_repeats": 1.5}, "n_repeats=1.5 must be a whole number, 1 or more"),
-        ({"test_size": 1.0}, "test_size=1.0 must be a number above 0 and below 1"),
         ({"n_samples": 1}, "none of the 1 rows to fit has the label"),
     ],
 )

@@ -17,7 +17,7 @@ from sklearn.model_selection import ParameterGrid
 from sklearn.pipeline import Pipeline
 from sklearn.utils import check_random_state, check_X_y
 
-from dpglm.checks import check_number, check_whole
+from dpglm.checks import check_whole
 from dpglm.estimators.descent import NoisyDescentMixin
 from dpglm.estimators.plan import PrivacyPlan
 from dpglm.estimators.solvers import Coordinates
@@ -30,6 +30,8 @@ from dpglm.tables import text_table
 
 # Possible errors of a setting; any other exception is a defect.
 _REASONS = (ValueError, TypeError, ArithmeticError, ImportError, ConvergenceWarning)
+# Share of the public rows that scores are computed on.
+_TEST_SHARE = 0.25
 _BUDGET = re.compile("(^|__)(epsilon|delta|neighboring_relation|n_samples_estimate)$")
 
 
@@ -241,14 +243,11 @@ class UtilityGraph:
     epsilons : sequence of float, optional
         Budgets at which every setting is tried; by default the estimator's own.
     n_repeats : int, default=5
-        Fits of each setting, each with other rows and other noise.
-    test_size : float, default=0.25
-        Share of the public rows that scores are computed on.
+        Fits of each setting, each with other noise and another quarter of the rows to score.
     n_jobs : int, optional
         Number of processes, as in joblib.
     random_state : int, RandomState instance or None, default=None
-        Seed of rows and noise, for a run that can be repeated exactly whatever `n_jobs` is. The
-        recommended estimator does not get it.
+        Seed of rows and noise, whatever `n_jobs` is. The recommended estimator does not get it.
     progress : bool, default=False
         Report progress on standard error.
 
@@ -280,7 +279,6 @@ class UtilityGraph:
     n_samples: int
     epsilons: Sequence[float] | None = None
     n_repeats: int = 5
-    test_size: float = 0.25
     n_jobs: int | None = None
     random_state: Any = None
     progress: bool = False
@@ -331,13 +329,13 @@ class UtilityGraph:
         """Return the rows to fit and those to score of each repeat, all labels among both."""
         splits = []
         for _ in range(self.n_repeats):
-            train, test = resampled_split(len(y), self.n_samples, self.test_size, rng)
+            train, test = resampled_split(len(y), self.n_samples, rng)
             for part, use in ((train, "fit"), (test, "score")):
                 missing = np.setdiff1d(y, y[part])
                 if len(missing):
                     raise ValueError(
                         f"none of the {len(part)} rows to {use} has the label {missing[0]!r}; give "
-                        "more public rows of that label, or another test_size."
+                        "more public rows of that label."
                     )
             splits.append((train, test))
         return splits
@@ -370,14 +368,13 @@ class UtilityGraph:
         return [dict.fromkeys(names, float(e)) | own for e in self.epsilons for own in settings]
 
 
-def resampled_split(n_rows: int, n_samples: int, test_size: float, rng: Any) -> tuple:
+def resampled_split(n_rows: int, n_samples: int, rng: Any) -> tuple:
     """Return the rows to fit on, (n_samples,), equally often or once more, and the rest."""
-    check_number("test_size", test_size, above=0, below=1)
     if n_rows < 2:
         raise ValueError(f"X has {n_rows} row; two or more are needed, to fit and to score.")
     # `resize` repeats all of the shuffled rows, so that none comes twice before each came once.
     order = rng.permutation(n_rows)
-    n_test = min(max(1, round(test_size * n_rows)), n_rows - 1)
+    n_test = max(1, round(_TEST_SHARE * n_rows))
     return np.resize(order[n_test:], n_samples), order[:n_test]
 
 
