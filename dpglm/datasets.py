@@ -77,8 +77,7 @@ def make_census(
     >>> X.shape, y.shape, coef.shape
     ((1000, 99), (1000,), (100,))
     """
-    if n_samples < 1:
-        raise ValueError(f"n_samples={n_samples}; ask for at least one row.")
+    check_whole("n_samples", n_samples)
     schema = load_schema("census")
     rng = check_random_state(random_state)
     frequencies, w = _population(schema.categorical)

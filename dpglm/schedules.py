@@ -13,14 +13,13 @@ from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import partial
-from numbers import Real
 from typing import Any
 
 import numpy as np
 from scipy.special import logsumexp
 from sklearn.base import BaseEstimator
 
-from dpglm.checks import check_number
+from dpglm.checks import check_number, is_number
 
 __all__ = [
     "BiasCorrectedMomentum", "Constant", "ConvexStep", "DecayingClip", "DynamicNoise",
@@ -243,8 +242,7 @@ class DynamicNoise(Schedule):
     influence: Sequence | None = None
 
     def values(self, n_iter: int, metadata: PublicMetadata) -> np.ndarray:
-        if not 0 <= self.momentum < 1:
-            raise ValueError(f"momentum={self.momentum!r} must lie in [0, 1).")
+        check_number("momentum", self.momentum, at_least=0, below=1)
         half_log_q = self._log_weights(n_iter, metadata) / 2
         # In logarithms: weights of long runs leave the range of floating point.
         known = metadata.clip is not None and np.isfinite(metadata.clip).all()
@@ -604,19 +602,16 @@ def _chosen(parameter: str, value: Any) -> Any:
         value = 0.0 if value is None else value
     if isinstance(value, str) and value in named:
         return named[value]()
-    if isinstance(value, Real) and not isinstance(value, (bool, np.bool_)):
+    if is_number(value):
         value = of_number(float(value))
     if not isinstance(value, kind):
         raise (ValueError if isinstance(value, str) else TypeError)(
             f"{parameter}={value!r} is no {kind.__name__.lower()}. Give a number, one of "
             f"{', '.join(map(repr, named))}, or a {kind.__name__} object."
         )
-    # A custom rule need not have a coefficient.
-    coefficient = getattr(value, "coefficient", 0.0) if kind is Momentum else 0.0
-    if not isinstance(coefficient, Real) or not 0 <= coefficient < 1:
-        raise ValueError(
-            f"momentum={value!r} must have a coefficient in [0, 1), got {coefficient!r}."
-        )
+    if kind is Momentum and hasattr(value, "coefficient"):
+        name = f"momentum={value!r}: coefficient"
+        check_number(name, value.coefficient, at_least=0, below=1)
     return value
 
 
@@ -635,7 +630,7 @@ def averaging_weights(averaging: str | float | None, n_iter: int) -> np.ndarray:
     named = {None: t == n_iter - 1, "uniform": t >= 0, "tail": tail(0.5), "t_weighted": t + 2.0}
     if averaging is None or (isinstance(averaging, str) and averaging in named):
         weights = named[averaging]
-    elif isinstance(averaging, Real) and not isinstance(averaging, bool) and 0 < averaging <= 1:
+    elif is_number(averaging) and 0 < averaging <= 1:
         weights = tail(float(averaging))
     else:
         raise ValueError(

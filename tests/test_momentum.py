@@ -103,11 +103,11 @@ def test_a_parameter_may_be_none_a_number_a_name_or_an_object():
         (True, TypeError, "is no momentum"),
         ([0.5], TypeError, "is no momentum"),
         (HeavyBall, TypeError, "is no momentum"),
-        (1.0, ValueError, r"coefficient in \[0, 1\), got 1\.0"),
-        (-0.1, ValueError, r"coefficient in \[0, 1\), got -0\.1"),
-        (float("nan"), ValueError, r"coefficient in \[0, 1\), got nan"),
-        (HeavyBall(1.5), ValueError, r"coefficient in \[0, 1\), got 1\.5"),
-        (BiasCorrectedMomentum("x"), ValueError, r"coefficient in \[0, 1\), got 'x'"),
+        (1.0, ValueError, r"coefficient=1\.0 must be a number"),
+        (-0.1, ValueError, r"coefficient=-0\.1 must"),
+        (float("nan"), TypeError, "is no momentum"),
+        (HeavyBall(1.5), ValueError, r"coefficient=1\.5 must"),
+        (BiasCorrectedMomentum("x"), ValueError, "coefficient='x' must"),
     ],
 )
 def test_what_is_no_momentum_is_refused_by_a_sentence(value, error, complaint):

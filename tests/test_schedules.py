@@ -309,7 +309,7 @@ class Given(Schedule):
         (PiecewiseConstant((1.0,), (0.5,)), "one fewer than levels"),
         (PiecewiseConstant((1.0, -2.0)), "gave -2.0 in iteration 3"),
         (DynamicNoise(decay=0.0), r"decay=0\.0 must be a number above 0"),
-        (DynamicNoise(2.0, momentum=1.0), r"momentum=1\.0 must lie in \[0, 1\)"),
+        (DynamicNoise(2.0, momentum=1.0), r"momentum=1\.0 must be a number"),
         (DecayingClip(1.0, horizon=0), "horizon=0 must be a number above 0"),
         (InverseTimeDecay(alpha=0.0), r"alpha=0\.0 must be a number above 0"),
         (ConvexStep(distance=0.0), r"distance=0\.0 must be positive"),
