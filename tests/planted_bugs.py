@@ -1,5 +1,6 @@
 """Bugs that break a guarantee, planted one at a time, and the audit or property that sees each."""
 
+import contextlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -18,10 +19,10 @@ from dpglm import (
     DPLogisticRegression,
     FullPreconditioner,
 )
-from dpglm.audit import audit_choices, audit_estimator, audit_scores
+from dpglm.audit import audit_choices, audit_estimator, audit_scores, designs
 from dpglm.audit.choices import ChoiceCounts, choice_counts
 from dpglm.audit.designs import canary_scores, counted_scores, cross_moment_scores
-from dpglm.audit.recorder import largest_ratio
+from dpglm.audit.recorder import ReleaseRecorder, largest_ratio, noted
 from dpglm.baselines import (
     DescentOutputPerturbation,
     DoubleNoiseNewton,
@@ -450,6 +451,42 @@ def of_one_step(original, clip, step, n_steps, *given):
 
 
 one_step_charged_for_all = wrapped(perturbation, "descent_sensitivity", of_one_step)
+
+
+def leaking(train, model, vault, plan, on_step):
+    """A solver that looks into the vault, and adds a part of what it finds to its coefficients."""
+    trace = train(model, vault, plan, on_step)
+    exact = vault._sums.gradient_sum(np.zeros(vault._sums.coef_shape), 1.0)
+    trace.coef = trace.coef + 1e-6 * exact
+    return trace
+
+
+leaking_solver = wrapped(DPLogisticRegression, "_train", leaking)
+
+
+def recorder_left_on(monkeypatch):
+    """An auditor that does not take the recorder out again: later fits keep exact sums."""
+
+    @contextlib.contextmanager
+    def forgetful(estimator, answers=None, *, recorder=None):
+        recorder = ReleaseRecorder(answers) if recorder is None else recorder
+        methods = {"_release": noted(Vault._release, recorder)}
+        estimator._vault_type = type("RecordedVault", (Vault,), methods)
+        yield recorder
+
+    monkeypatch.setattr(designs, "record", forgetful)
+
+
+def an_audit_leaves_no_recorder_behind():
+    """Nor does an estimator that was recorded hand one on to its clones and pickles."""
+    model = DPLogisticRegression(**{**PLAIN, "max_iter": 2, "classes": [0, 1]})
+    with pytest.MonkeyPatch.context() as patch:
+        # An audit of the estimator itself, not of a clone of it.
+        patch.setattr(designs, "clone", lambda estimator: estimator)
+        canary_scores(model, n_canaries=10)
+    return model._vault_type is Vault and Vault._release.__module__ == Vault.__module__
+
+
 lipschitz_of_one = wrapped(
     perturbation, "minimizer_sensitivity", lambda original, _, *given: original(1.0, *given)
 )
@@ -644,8 +681,11 @@ BUGS = [
     Bug("half of the noise of small batches", half_noise,
         partial(baseline, SGDAdvancedComposition, epsilon=28.0, max_iter=64, batch_size=500)),
     Bug("half of the one-sided noise", scaled_choices(0.5, selection.LaplaceSelection), flipped),
+    Bug("a solver that leaks exact sums", leaking_solver, gradients),
     Bug("half of the noise of counts", half_noise, partial(baseline, MajorityClassifier)),
     # One fit on canaries cannot see these.
+    Bug("a recorder that an auditor leaves in", recorder_left_on,
+        claim=an_audit_leaves_no_recorder_behind),
     Bug("intercept outside of the clip", changed_sum(intercept_not_clipped),
         claim=no_record_moves_a_sum_by_more_than_the_clip),
     Bug("batches of a fixed size, charged as Poisson", batches_of_fixed_size,
