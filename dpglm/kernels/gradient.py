@@ -42,6 +42,14 @@ def _ahead(rows, stride):
 
 
 @njit(forceinline=True, **INNER)
+def _starts(start, stride):
+    """Return where eight rows begin."""
+    s1, s2 = start + stride, start + 2 * stride
+    s4 = s2 + 2 * stride
+    return start, s1, s2, s2 + stride, s4, s4 + stride, s4 + 2 * stride, s4 + 3 * stride
+
+
+@njit(forceinline=True, **INNER)
 def _score_and_add(
     data, scored, added, stride, width, weights, w, factors, total, t, ahead
 ):  # fmt: skip
@@ -52,12 +60,8 @@ def _score_and_add(
     from `t` on, nothing is added. `factors` multiply the eight rows. Eight times `width` numbers
     are prefetched from `ahead`, if any.
     """
-    s1, s2, s3 = scored + stride, scored + 2 * stride, scored + 3 * stride
-    s4, s5, s6 = scored + 4 * stride, scored + 5 * stride, scored + 6 * stride
-    s7 = scored + 7 * stride
-    a1, a2, a3 = added + stride, added + 2 * stride, added + 3 * stride
-    a4, a5, a6 = added + 4 * stride, added + 5 * stride, added + 6 * stride
-    a7 = added + 7 * stride
+    s0, s1, s2, s3, s4, s5, s6, s7 = _starts(scored, stride)
+    a0, a1, a2, a3, a4, a5, a6, a7 = _starts(added, stride)
     f0, f1, f2, f3 = lane(factors, 0), lane(factors, 1), lane(factors, 2), lane(factors, 3)
     f4, f5, f6, f7 = lane(factors, 4), lane(factors, 5), lane(factors, 6), lane(factors, 7)
     p0 = p1 = p2 = p3 = p4 = p5 = p6 = p7 = spread(0.0)
@@ -66,7 +70,7 @@ def _score_and_add(
             prefetch(data, ahead + LANES * j)  # speed only
         if weights is not None:
             weight = load(weights, w + j)
-            p0 += load(data, scored + j) * weight
+            p0 += load(data, s0 + j) * weight
             p1 += load(data, s1 + j) * weight
             p2 += load(data, s2 + j) * weight
             p3 += load(data, s3 + j) * weight
@@ -76,7 +80,7 @@ def _score_and_add(
             p7 += load(data, s7 + j) * weight
         if total is not None:
             # A tree rather than a chain: few additions wait for one another.
-            t0 = load(data, added + j) * f0 + load(data, a4 + j) * f4
+            t0 = load(data, a0 + j) * f0 + load(data, a4 + j) * f4
             t1 = load(data, a1 + j) * f1 + load(data, a5 + j) * f5
             t2 = load(data, a2 + j) * f2 + load(data, a6 + j) * f6
             t3 = load(data, a3 + j) * f3 + load(data, a7 + j) * f7
@@ -125,27 +129,17 @@ def _add_rows(
 
 
 @njit(**INNER)
-def _copy_group(rows, start, stride, width, group):
-    """Copy eight rows to aligned vectors in float64: they are used 2 K times."""
-    ahead = _ahead(rows, stride)
-    for j in range(0, width, LANES):
-        prefetch(rows, start + ahead + LANES * j)  # speed only
-        for i in range(ROW_GROUP):
-            store(group, i * width + j, load(rows, start + i * stride + j))
-
-
-@njit(**INNER)
 def _add_rows_jointly(
     rows, stride, begin, start, stop, signed, targets, known, coef, bias, clip, weights,
-    row_weights, code, curvature, group, scores, total, t, intercepts,
+    row_weights, code, curvature, scores, total, t, intercepts,
 ):  # fmt: skip
     """Do the same for K outputs, one group of rows after the other."""
-    n_outputs, width = coef.shape
+    (n_outputs, width), ahead = coef.shape, _ahead(rows, stride)
     for i in range(start, stop, ROW_GROUP):
-        _copy_group(rows, (i - begin) * stride, stride, width, group)
+        here = (i - begin) * stride
         for k in range(n_outputs):
             if known is None:
-                own = bias[k] + _score(group, 0, width, width, coef, k * width, None)
+                own = bias[k] + _score(rows, here, stride, width, coef, k * width, here + ahead)
             else:
                 own = load(known, k * signed.size + i)
             store(scores, k * ROW_GROUP, own)
@@ -155,13 +149,13 @@ def _add_rows_jointly(
         )  # fmt: skip
         for k in range(n_outputs):
             own = load(scores, k * ROW_GROUP)
-            _add(group, 0, width, width, own, total, t + k * width, None)
+            _add(rows, here, stride, width, own, total, t + k * width, None)
 
 
 @kernel(**EXACT)
 def dense_gradient(
     runs, signed, targets, known, coef, bias, clip, weights, row_weights, code, curvature,
-    chunk_rows, first, last, group, scores, partials, intercepts,
+    chunk_rows, first, last, scores, partials, intercepts,
 ):  # fmt: skip
     """Add the clipped gradients of chunks [first, last) to `partials`, `intercepts`.
 
@@ -174,7 +168,7 @@ def dense_gradient(
     clip : finite bound on the norm of a row's gradient
     weights, row_weights : of the classes, and of the rows, padded; None if all of these are 1
     code, curvature : of the loss
-    group, scores : float arrays (8 * width,), best aligned to cache lines, and (K, 8), scratch
+    scores : float array (K, 8), scratch
     partials, intercepts : float arrays (chunks, K, width), meaningless beyond n_features, and
         (chunks, K)
     """
@@ -192,7 +186,7 @@ def dense_gradient(
             else:
                 _add_rows_jointly(
                     rows, stride, begin, start, stop, signed, targets, known, coef, bias, clip,
-                    weights, row_weights, code, curvature, group, scores, partials, t,
+                    weights, row_weights, code, curvature, scores, partials, t,
                     intercepts[chunk],
                 )  # fmt: skip
 
@@ -276,14 +270,12 @@ def sparse_scores(data, columns, row_ends, coef, bias, first, last, scores):
 @njit(forceinline=True, **INNER)
 def _squares(data, start, stride, width, scales, ahead):
     """Return the squared norms of eight rows whose columns are multiplied by scales (width,)."""
-    s1, s2, s3 = start + stride, start + 2 * stride, start + 3 * stride
-    s4, s5, s6 = start + 4 * stride, start + 5 * stride, start + 6 * stride
-    s7 = start + 7 * stride
+    s0, s1, s2, s3, s4, s5, s6, s7 = _starts(start, stride)
     q0 = q1 = q2 = q3 = q4 = q5 = q6 = q7 = spread(0.0)
     for j in range(0, width, LANES):
         prefetch(data, ahead + LANES * j)  # speed only
         scale = load(scales, j)
-        v0, v1 = load(data, start + j) * scale, load(data, s1 + j) * scale
+        v0, v1 = load(data, s0 + j) * scale, load(data, s1 + j) * scale
         v2, v3 = load(data, s2 + j) * scale, load(data, s3 + j) * scale
         v4, v5 = load(data, s4 + j) * scale, load(data, s5 + j) * scale
         v6, v7 = load(data, s6 + j) * scale, load(data, s7 + j) * scale
@@ -304,13 +296,11 @@ def _image_squares(data, start, stride, first, n_features, images, panel, bias):
 
     The coordinates of columns begin at `panel`, eight numbers for each column.
     """
-    s1, s2, s3 = start + stride, start + 2 * stride, start + 3 * stride
-    s4, s5, s6 = start + 4 * stride, start + 5 * stride, start + 6 * stride
-    s7 = start + 7 * stride
+    s0, s1, s2, s3, s4, s5, s6, s7 = _starts(start, stride)
     p0 = p1 = p2 = p3 = p4 = p5 = p6 = p7 = bias
     for j in range(first, n_features):
         image = load(images, panel + j * LANES)
-        p0 += (1.0 * data[np.uintp(start + j)]) * image
+        p0 += (1.0 * data[np.uintp(s0 + j)]) * image
         p1 += (1.0 * data[np.uintp(s1 + j)]) * image
         p2 += (1.0 * data[np.uintp(s2 + j)]) * image
         p3 += (1.0 * data[np.uintp(s3 + j)]) * image

@@ -28,7 +28,6 @@ from dpglm.kernels.gradient import (
 from dpglm.schema.values import check_sparse, without_duplicates
 from dpglm.sums.reference import SMALL_SQUARE, image_norms, scaled_columns
 
-_CACHE_LINE = 64
 # Rows whose norms are taken at once, whole groups.
 NORM_ROWS = 2**13
 # Rounding errors of products before the subtraction of a centre grow with its fourth power.
@@ -227,11 +226,8 @@ class DenseRows(_Rows):
 
     def add_chunks(self, problem, chunks, sums):
         """Add the clipped gradients of some chunks; see `dense_gradient`."""
-        n_outputs = len(sums[1][0])
-        # Only the rows of several outputs are worth a copy.
-        group = _aligned(ROW_GROUP * self.width if n_outputs > 1 else 0)
-        scratch = np.empty((n_outputs, ROW_GROUP))
-        dense_gradient(self._runs, *problem, *chunks, group, scratch, *sums)
+        scratch = np.empty((len(sums[1][0]), ROW_GROUP))
+        dense_gradient(self._runs, *problem, *chunks, scratch, *sums)
 
     def score(self, *where):
         """Write the scores of a range of rows; see `dense_scores`."""
@@ -301,13 +297,6 @@ def _lengthened(array, width):
     longer = np.zeros((*array.shape[:-1], width))
     longer[..., : array.shape[-1]] = array
     return longer
-
-
-def _aligned(size):
-    """Return an empty vector that begins with a cache line."""
-    buffer = np.empty(size * 8 + _CACHE_LINE, dtype=np.uint8)
-    start = -buffer.ctypes.data % _CACHE_LINE
-    return buffer[start : start + size * 8].view(np.float64)
 
 
 def _check_finite(rows):
