@@ -24,7 +24,7 @@ from dpglm.workflow.releases import (
     Released,
     fitted_classes,
     ranking_score,
-    release_statistics,
+    released_statistics,
 )
 
 
@@ -60,18 +60,16 @@ class _OnNoisyTable(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimator
         n_classes = len(fitted_classes(self.estimator))
         if n_classes != 2:
             raise ValueError(f"{type(self).__name__} is for two classes, not {n_classes}.")
-        return release_statistics(self.estimator, X, y, self._budget(), ["table"], self._finish)
-
-    def _finish(self, released: Released) -> Self:
-        found = {self._learned: self._learn(released), "classes_": released.classes}
-        # All at once: an interrupt in between would leave a part of a fit.
-        vars(self).update(found, privacy_=released.ledger)
-        if not released.table.has_visible_classes:
-            warnings.warn(
-                "A class may be below the noise level: use more records or a larger epsilon.",
-                UtilityWarning,
-                stacklevel=4,
-            )
+        with released_statistics(self.estimator, X, y, self._budget(), ["table"]) as released:
+            found = {self._learned: self._learn(released), "classes_": released.classes}
+            # All at once: an interrupt in between would leave a part of a fit.
+            vars(self).update(found, privacy_=released.ledger)
+            if not released.table.has_visible_classes:
+                warnings.warn(
+                    "A class may be below the noise level: use more records or a larger epsilon.",
+                    UtilityWarning,
+                    stacklevel=2,
+                )
         return self
 
     @property

@@ -3,7 +3,7 @@
 import math
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -226,19 +226,19 @@ def steps_alone() -> Iterator[None]:
             ) from None
 
 
-def release_statistics(
+@contextmanager
+def released_statistics(
     model: Any,
     X: Any,
     y: Any,
     budget: PrivacyBudget,
-    needed: Iterable[str],
-    use: Callable[["Released"], Any],
+    needed: Container[str],
     loss_bound: float = 4.0,
-) -> Any:
-    """Release the statistics ``needed``, by name, and charge for them; return ``use`` of them.
+) -> Iterator["Released"]:
+    """Release the statistics ``needed``, by name, and charge for them.
 
-    The model predicts first: its errors come before any release. A later error, of ``use`` too, has
-    the ``privacy_ledger``.
+    The model predicts first: its errors come before any release. A later error, of the block too,
+    has the ``privacy_ledger``.
     """
     classes, names = fitted_classes(model), [name for name in STATISTICS if name in needed]
     with steps_alone():
@@ -263,9 +263,9 @@ def release_statistics(
     ledger = replace(ledger_of(budget, events), assumptions=assumptions, seeded=seeded)
     vault = ScoreVault(records, ledger.events, budget, entropy_source())
     del records  # nobody but the vault keeps them
-    warn_of_seed(seeded, stacklevel=4)
+    warn_of_seed(seeded, stacklevel=5)
     if not pure:
-        warn_of_delta(budget, n_records, stacklevel=4)
+        warn_of_delta(budget, n_records, stacklevel=5)
     charge_odometers(ledger, model)
     try:
         if pure:
@@ -276,7 +276,7 @@ def release_statistics(
             values = [vault.noisy(name, z) for name, z in zip(names, multipliers, strict=True)]
             scales = [release.noise_scale for release in vault.log]
         vault.check_unbroken()
-        released = Released(
+        yield Released(
             classes=classes,
             n_records=n_records,
             is_exact=is_exact,
@@ -287,7 +287,6 @@ def release_statistics(
             on_scale=expit if hasattr(model, "predict_proba") else np.asarray,
             ledger=ledger,
         )
-        return use(released)
     except BaseException as error:
         if vault.has_drawn or not ledger.protects:
             error.privacy_ledger = ledger  # type: ignore[attr-defined]

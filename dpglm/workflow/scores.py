@@ -23,7 +23,7 @@ from dpglm.workflow.releases import (
     Released,
     Z,
     fitted_classes,
-    release_statistics,
+    released_statistics,
 )
 
 _NEED_PROBABILITIES = ("log_loss", "calibration_curve")
@@ -250,16 +250,13 @@ def private_scores(
         # With a private number of records, a record moves the pairs by an unbounded amount.
         known = {n: ("table",) if "pairs" in of else of for n, of in known.items()}
     chosen = _chosen(model, known, scores)
-
-    def scored(released: Released) -> PrivateScores:
-        # A score below the noise level becomes NaN, without a warning.
-        with np.errstate(all="ignore"):
-            found = {name: _SCORES[name][0](released) for name in chosen}
+    needed = {statistic for name in chosen for statistic in known[name]}
+    statistics = released_statistics(model, X, y, budget, needed, loss_bound)
+    # A score below the noise level becomes NaN, without a warning.
+    with statistics as released, np.errstate(all="ignore"):
+        found = {name: _SCORES[name][0](released) for name in chosen}
         n, ledger = released.n_records, released.ledger
         return PrivateScores(classes=released.classes, n_records=n, privacy_=ledger, **found)
-
-    needed = {statistic for name in chosen for statistic in known[name]}
-    return release_statistics(model, X, y, budget, needed, scored, loss_bound)
 
 
 def _chosen(model: Any, known: Iterable[str], scores: Iterable[str] | None) -> list[str]:
