@@ -103,8 +103,8 @@ class _Parser(argparse.ArgumentParser):
 def _add_options(parser: Any, options: Sequence[Any]) -> None:
     """Add arguments: name, help, placeholder, kind (or choices), default. A flag has a help only.
 
-    A string begins a group of them. An argument whose default is ... has to be given, at least
-    once without a name.
+    A string begins a group of them. An argument whose default is ... has to be given. It may be
+    given several times if it has no name.
     """
     group = parser
     for option in options:
@@ -520,7 +520,7 @@ _SCHEMA = [
 def _schema(arguments: argparse.Namespace) -> int:
     """Draft the schema of a table, or check one against it.
 
-    A draft is to be filled in from what is public. Kinds of columns are guessed from their values;
+    A draft must be filled in from what is public. Kinds of columns are guessed from their values;
     nothing else of the rows is in it.
     """
     if arguments.check is None:

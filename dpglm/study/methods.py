@@ -45,8 +45,8 @@ class Method:
         return clone(self.estimator).set_params(**own)
 
 
-# Prototype, description, group, and the loss: if it is a kind of hinge, the method can minimise
-# that too, which is then a method of its own with "-svm" in its name.
+# Prototype, description, group and loss. A kind of hinge stands for two methods: one minimises the
+# logistic loss, the other that hinge, with "-svm" in its name.
 _COMPARED = {
     "logistic": (DPLogisticRegression(), "DPLogisticRegression", "quick", "logistic"),
     "svm": (DPLinearSVM(), "DPLinearSVM", "quick", "svm"),
@@ -173,7 +173,7 @@ def load_table(name: str, data_home: os.PathLike[str] | None, n_samples: int | N
 
 
 def drawn(table: Table, n_samples: int | None) -> Table:
-    """Return so many rows of a table, which have more than one label."""
+    """Return `n_samples` rows of a table, which have more than one label."""
     X, y = table
     # The same rows every time, so that a run that was interrupted finds its finished fits again.
     if n_samples not in (None, len(y)):

@@ -73,13 +73,8 @@ def html_report(results: ComparisonResults) -> str:
 
 def page(title: str, lead: str, body: str) -> str:
     """Return an HTML document with everything inside."""
-    return filled("page", title=escape(title), lead=escape(lead), body=body) + "\n"
-
-
-def filled(template: str, **texts: str) -> str:
-    """Return a template of the package with HTML in the place of its names."""
-    path = files("dpglm").joinpath("templates", f"{template}.html")
-    return Template(path.read_text(encoding="utf-8").rstrip("\n")).substitute(texts)
+    template = files("dpglm").joinpath("templates", "page.html").read_text(encoding="utf-8")
+    return Template(template).substitute(title=escape(title), lead=escape(lead), body=body)
 
 
 def facts(values: Mapping[str, str]) -> str:

@@ -32,8 +32,7 @@ GAINS = ("accuracy", "auc")
 
 MAIN_METRICS = ("accuracy", "auc", "training_loss")
 
-# Characters of a line, and of a score with its error and the gap before it.
-_WIDTH, _SCORE_WIDTH = 80, 16
+_SCORES_ABREAST = 3  # fit into 80 columns with names of up to 30
 
 Row = Mapping[str, Any]
 """Averages with what they are averages of, by name."""
@@ -259,21 +258,18 @@ class ComparisonResults(ResultTable):
         Returns
         -------
         str
-            One table per dataset, in blocks of 80 columns or less. An estimator without privacy has
+            One table per dataset, in blocks of three epsilons. An estimator without privacy has
             the same value at every epsilon.
         """
         metrics = tuple(metrics)
         return "\n\n".join(self._table(name, metrics) for name in self.datasets)
 
     def _table(self, dataset: str, metrics: Sequence[str]) -> str:
-        """Return the table of one dataset, in as many blocks as the width asks for."""
+        """Return the table of one dataset, in blocks."""
         panels, epsilons = self.panels(dataset, metrics), epsilons_of(self.rows(dataset)) or [None]
-        names = [f"  {row['estimator']}" for *_, own in panels for row in own]
-        width = max(map(len, [*names, *(title for title, *_ in panels)]))
-        n_columns = max(1, (_WIDTH - width) // _SCORE_WIDTH)
         parts = [self.headline(dataset) + "\nmean ± standard error over the folds"]
-        for block in np.array_split(np.array(epsilons), math.ceil(len(epsilons) / n_columns)):
-            parts.append(_block(panels, block))
+        for i in range(0, len(epsilons), _SCORES_ABREAST):
+            parts.append(_block(panels, epsilons[i : i + _SCORES_ABREAST]))
         return "\n\n".join(parts)
 
     def to_json(self) -> str:
