@@ -113,10 +113,8 @@ def posterior(ledger: PrivacyLedger, prior: float, false_positive_rate: float) -
     Parameters
     ----------
     ledger : PrivacyLedger
-    prior : float
-        The probability that the record was there, before anything was released.
-    false_positive_rate : float
-        How often the attack says that a record was there which was not.
+    prior, false_positive_rate : float
+        As in `attack_success` and `attack_power`.
 
     Examples
     --------

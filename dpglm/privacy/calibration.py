@@ -49,11 +49,7 @@ def _log_scale(
     first: tuple[Event, ...],
     sampling: str,
 ) -> float:
-    """Return the least log scale at which levels, each with its count, cost the budget.
-
-    The search is coarse: it overstates the cost by about 2e-4, and finds the scale to 5e-4. The
-    result is then checked with the ledger's own computation.
-    """
+    """Return the least log scale at which counted levels cost the budget, to about 5e-4."""
 
     def events(log_scale: float) -> tuple[tuple[Event, int], ...]:
         scale = math.exp(log_scale)
@@ -79,10 +75,7 @@ def _log_scale(
 
 
 def check_batches(n_iter: int, sampling_rate: float, delta: float, *, n_first: int) -> None:
-    """Raise a ValueError for mini-batches whose cost at delta has no meaning, or no digits.
-
-    They come after `n_first` other releases.
-    """
+    """Refuse mini-batches, after `n_first` releases, whose cost has no meaning or no digits."""
     least = _LEAST_DELTA + 2 * numerical_error([(None, n_first + n_iter)])
     if delta < least:
         raise ValueError(

@@ -174,8 +174,7 @@ def numerical_error(events: Runs) -> float:
     """Return the most by which numerical composition understates delta: ``4 T 2^-53``, T events.
 
     The power T of a discrete Fourier transform multiplies each coefficient by 1 + e, with e of
-    about T units of roundoff. The error of a sum of probabilities is of the same order. At sampling
-    rate 1, where the exact value is known, the error is at most a third of ``T 2^-53``.
+    about T units of roundoff. At sampling rate 1 the known error is at most a third of ``T 2^-53``.
     """
     return 4 * sum(count for _, count in events) * 2.0**-53
 

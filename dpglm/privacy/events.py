@@ -39,22 +39,14 @@ _RANGE_PER_PURE = {"exponential": 2, "laplace": 1, "permute_and_flip": 1}
 class SampledGaussianEvent(Event):
     """One release with Gaussian noise of a sum over a random batch of the records.
 
-    Parameters
-    ----------
-    sampling_rate : float
-        The probability of each record to be in the batch.
-    noise_multiplier : float
-        That of a sum over all records: see `GaussianEvent`.
-    sampling : {"poisson", "poisson_replace_one", "without_replacement"}
-        A Poisson sample holds each record independently of the others; a neighbour lacks a record,
-        or has another one. A sample without replacement has a fixed number of records, and a
-        neighbour has another one.
+    A ``"poisson"`` sample holds each record with probability `sampling_rate`, independently of the
+    others; a neighbour lacks a record, or (``"poisson_replace_one"``) has another one. A sample
+    ``"without_replacement"`` has a fixed number of records. The noise multiplier is that of a sum
+    over all records. No Gaussian trade-off is useful: dp-accounting composes the loss of the pair
+    of distributions that is the easiest to distinguish for those who do not know the sample.
 
     Notes
     -----
-    No Gaussian trade-off is useful: dp-accounting composes the loss of the pair of distributions
-    below, which is the easiest to distinguish. The observer does not know the sample.
-
     *Poisson.* In units of the sensitivity, the release is N(0, z^2) without the record, and ``(1 -
     q) N(0, z^2) + q N(1, z^2)`` with it (Mironov, Talwar & Zhang 2019).
 
@@ -100,10 +92,7 @@ class SampledGaussianEvent(Event):
 
     @property
     def loss_variance(self) -> float:
-        """Approximate variance of the privacy loss, at most that of all records.
-
-        ``q^2 (exp(1/s^2) - 1)``; with two ends about ``4 q^2 sinh(1/s^2)``.
-        """
+        """``q^2 (exp(1/s^2) - 1)``, with two ends ``4 q^2 sinh(1/s^2)``; or that of all records."""
         if self.noise_multiplier == 0:
             return math.inf
         variance = self.std**-2
@@ -399,8 +388,6 @@ def composed_rho(events: Runs) -> float:
 def zcdp_delta(rho: float, epsilon: float) -> float:
     """Bound delta of a rho-zCDP mechanism at epsilon from above.
 
-    Notes
-    -----
     Canonne, Kamath & Steinke (2020), Corollary 13: ``delta = min over alpha > 1 of
     exp((alpha - 1)(alpha rho - epsilon)) (1 - 1/alpha)^alpha / (alpha - 1)``, whose minimum is the
     root of the increasing ``(2 alpha - 1) rho - epsilon + log(1 - 1/alpha)``.
@@ -411,20 +398,14 @@ def zcdp_delta(rho: float, epsilon: float) -> float:
 
 @lru_cache
 def zcdp_epsilon(rho: float, delta: float) -> float:
-    """Return the epsilon of a rho-zCDP mechanism at delta, rounded up.
-
-    Root in epsilon of :func:`zcdp_delta`; never above that of Bun & Steinke (2016).
-    """
+    """Return the epsilon of a rho-zCDP mechanism at delta, rounded up."""
     rho = check_number("rho", rho, at_least=0)
     return smallest_epsilon(_zcdp_log_delta, rho, check_delta(delta))
 
 
 @lru_cache
 def zcdp_rho(epsilon: float, delta: float) -> float:
-    """Return the largest rho whose rho-zCDP mechanisms are (epsilon, delta)-DP.
-
-    Root in log(rho) of :func:`zcdp_delta`; never below that of Bun & Steinke (2016).
-    """
+    """Return the largest rho whose rho-zCDP mechanisms are (epsilon, delta)-DP."""
     epsilon = check_number("epsilon", epsilon, at_least=0)
     return largest_budget(_zcdp_log_delta, epsilon, check_delta(delta))
 

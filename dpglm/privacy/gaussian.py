@@ -2,16 +2,13 @@
 
 Conventions of the conversions, here and in `dpglm.privacy.events`
 ------------------------------------------------------------------
-The conversions are pure functions of floats; an argument out of range, NaN included, raises a
-ValueError. None depends on the neighbouring relation: ``mu`` and ``rho`` already refer to one. A
-Gaussian release with noise multiplier z is ``1/z``-GDP and ``1/(2 z^2)``-zCDP. At ``mu = 0``
-epsilon and delta are 0; at ``mu = inf`` epsilon is inf, and delta 1 at a finite epsilon. ``epsilon
-= inf`` is no constraint. A Gaussian has no pure privacy: ``delta = 0`` gives epsilon inf and mu 0.
-The same holds for rho.
+``mu`` and ``rho`` already refer to a neighbouring relation. A Gaussian release with noise
+multiplier z is ``1/z``-GDP and ``1/(2 z^2)``-zCDP. At ``mu = 0`` epsilon and delta are 0; at ``mu =
+inf`` epsilon is inf, and delta 1 at a finite epsilon. ``epsilon = inf`` is no constraint. ``delta =
+0`` gives epsilon inf and mu 0, since a Gaussian has no pure privacy. The same holds for rho.
 
-The inverses are rounded to the private side. As evaluated here, ``gdp_delta(gdp_mu(epsilon, delta),
+The inverses are rounded to the private side: as evaluated here, ``gdp_delta(gdp_mu(epsilon, delta),
 epsilon) <= delta`` and ``gdp_delta(mu, gdp_epsilon(mu, delta)) <= delta``; the same holds for zCDP.
-A calibrated mu or rho is also reduced by 1e-10 of its value, far more than the rounding errors.
 """
 
 import math
@@ -131,8 +128,6 @@ def check_noise(noise_multiplier: Any) -> float:
 def gdp_log_delta(mu: float, epsilon: float) -> float:
     """Return the logarithm of the smallest delta of a mu-GDP mechanism at epsilon.
 
-    Notes
-    -----
     With a = mu/2 - epsilon/mu and b = a - mu, Balle & Wang (2018), Theorem 8:
     ``delta = Phi(a) - e^epsilon Phi(b)``. Since e^epsilon phi(b) = phi(a), this is
     ``delta = exp(-a^2/2)/2 * [erfcx(-a/sqrt 2) - erfcx(-b/sqrt 2)]`` for every a. The difference
@@ -156,19 +151,14 @@ def gdp_log_delta(mu: float, epsilon: float) -> float:
 
 
 def gdp_delta(mu: float, epsilon: float) -> float:
-    """Return the smallest delta of a mu-GDP mechanism at epsilon.
-
-    The exponential of :func:`gdp_log_delta`; exact, an equivalence (Dong, Roth & Su 2022,
-    Corollary 1). At epsilon = 0 delta is the total variation distance erf(mu / (2 sqrt 2)).
-    """
+    """Return the smallest delta of a mu-GDP mechanism at epsilon (Dong, Roth & Su 2022)."""
     return math.exp(gdp_log_delta(mu, epsilon))
 
 
 def composed_gdp_delta(events: Sequence[tuple[Any, int]], epsilon: float) -> float:
-    """Return the smallest delta at epsilon of counted releases with Gaussian trade-offs.
+    """Return the smallest delta of counted releases, or 1 if a trade-off is not Gaussian.
 
-    They are together mu-GDP with ``mu^2 = sum mu_i^2`` (Dong, Roth & Su 2022, Corollary 2). If any
-    trade-off is not Gaussian, the result is 1, the bound that always holds.
+    They are together mu-GDP with ``mu^2 = sum mu_i^2`` (Dong, Roth & Su 2022, Corollary 2).
     """
     if any(event.mu is None for event, _ in events):
         return 1.0
@@ -177,19 +167,13 @@ def composed_gdp_delta(events: Sequence[tuple[Any, int]], epsilon: float) -> flo
 
 @lru_cache
 def gdp_epsilon(mu: float, delta: float) -> float:
-    """Return the smallest epsilon of a mu-GDP mechanism at delta, rounded up.
-
-    Root of :func:`gdp_log_delta` in epsilon.
-    """
+    """Return the smallest epsilon of a mu-GDP mechanism at delta, rounded up."""
     return smallest_epsilon(gdp_log_delta, check_number("mu", mu, at_least=0), check_delta(delta))
 
 
 @lru_cache
 def gdp_mu(epsilon: float, delta: float) -> float:
-    """Return the largest mu whose mu-GDP mechanisms are all (epsilon, delta)-DP, rounded down.
-
-    Root of :func:`gdp_log_delta` in log(mu); at epsilon = 0, 2 sqrt(2) erfinv(delta).
-    """
+    """Return the largest mu whose mu-GDP mechanisms are all (epsilon, delta)-DP, rounded down."""
     epsilon = check_number("epsilon", epsilon, at_least=0)
     return largest_budget(gdp_log_delta, epsilon, check_delta(delta))
 

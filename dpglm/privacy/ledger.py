@@ -124,12 +124,8 @@ class PrivacyLedger:
     def __add__(self, other: "PrivacyLedger") -> "PrivacyLedger":
         """Compose: the cost of releasing both results about the same records.
 
-        Raises
-        ------
-        ValueError
-            If the relations, the privacy units or the numbers of changed records differ. Also if
-            both drew their noise from a seed: equal seeds give equal noise, which the difference of
-            two releases cancels.
+        Raises a ValueError if the relations, the privacy units or the numbers of changed records
+        differ. Also if both drew their noise from a seed, which the difference may cancel.
         """
         if not isinstance(other, PrivacyLedger):
             return NotImplemented
@@ -146,10 +142,6 @@ class PrivacyLedger:
         Parameters
         ----------
         k : int
-
-        Returns
-        -------
-        PrivacyLedger
         """
         return replace(self, n_changed=self.n_changed * check_whole("k", k))
 
@@ -170,11 +162,6 @@ class PrivacyLedger:
         first, *others : PrivacyLedger
             One for each part. If a part has several, give their sum.
 
-        Raises
-        ------
-        ValueError
-            If the relations differ, or if two drew their noise from a seed.
-
         Notes
         -----
         A neighbour must change one part only: no record may decide in which part another is. Parts
@@ -193,26 +180,17 @@ class PrivacyLedger:
         return sum(count for _, count in single_releases(self.events))
 
     def mu(self) -> float:
-        """Return the parameter of the Gaussian trade-off of the whole; exact for Gaussian releases.
-
-        Raises a ValueError if an event has no Gaussian trade-off.
-        """
+        """Return the mu of the whole's Gaussian trade-off; raise a ValueError if it has none."""
         return self.n_changed * composed_mu(self.events)
 
     def rho(self) -> float:
-        """Return the zero-concentrated privacy of the whole; ``mu**2 / 2`` of Gaussian releases.
-
-        Raises a ValueError if that of an event is unknown.
-        """
+        """Return the whole's zero-concentrated privacy; raise a ValueError if it is unknown."""
         return self.n_changed**2 * composed_rho(self.events)
 
     def epsilon(self, delta: float | None = None) -> float:
         """Return the least known epsilon at ``delta`` (default: ``reporting_delta``).
 
-        Raises
-        ------
-        ImportError
-            For mini-batches without dp-accounting; ``pip install "dpglm[accounting]"``.
+        Mini-batches need dp-accounting: ``pip install "dpglm[accounting]"``.
         """
         delta = self.reporting_delta if delta is None else delta
         return composed_epsilon(self.events, delta, self.n_changed)
@@ -260,13 +238,6 @@ class PrivacyLedger:
         ----------
         interval : float, default=1e-4
             Spacing of the discretised losses; they are rounded up.
-
-        Raises
-        ------
-        ImportError
-            Without dp-accounting; ``pip install "dpglm[accounting]"``.
-        ValueError
-            If an event has no such distribution, or the ledger is that of several records.
         """
         self._refuse_groups()
         return composed_pld(self.events, interval)
@@ -285,13 +256,7 @@ class PrivacyLedger:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "PrivacyLedger":
-        """Return the ledger that ``to_dict`` wrote.
-
-        Raises
-        ------
-        ValueError
-            If the version is unknown or the content is not a ledger's.
-        """
+        """Return the ledger that ``to_dict`` wrote; raise a ValueError for anything else."""
         try:
             if data["version"] != _VERSION:
                 raise ValueError(

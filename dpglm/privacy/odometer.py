@@ -266,11 +266,6 @@ class PrivacyOdometer:
         ----------
         name : str
 
-        Returns
-        -------
-        PrivacyOdometer
-            An odometer of the same file, with the same limit.
-
         Notes
         -----
         The part of a record must not depend on other records, and its neighbour must be in the same
@@ -295,10 +290,6 @@ class PrivacyOdometer:
         ------
         BudgetExceededError
             If the total would exceed the limit; nothing is recorded then.
-        ValueError
-            If the ledger cannot be added to those in the file, or the file is not an odometer's.
-        OSError
-            If the file cannot be written, or was replaced since its open block began.
         """
         block = _Block(str(self.path), self._given, self.label)
         around = [each for each in _active() if each.path == block.path]

@@ -30,11 +30,10 @@ _UNIT_ROUNDOFF = 2.0**-53
 
 @dataclass(frozen=True)
 class _Selection:
-    """The parameters and checks that the mechanisms share.
+    """What the mechanisms share; ``epsilon=inf`` takes the largest score, at infinite cost.
 
     ``score_range`` bounds the largest change of a score less the least one, when one record changes
-    under the neighbouring relation of the fit. ``slack`` is the part that the rounding of the
-    scores can add. ``epsilon=inf`` takes the largest score (the first of equals), at infinite cost.
+    under the neighbouring relation of the fit; ``slack`` is what rounding of the scores can add.
     """
 
     score_range: float
