@@ -16,7 +16,7 @@ from sklearn.utils import check_random_state, check_X_y
 
 from dpglm.checks import check_number, check_whole
 from dpglm.datasets import chances_with, draw_rows
-from dpglm.estimators.debiasing import NORMAL, squared_bound
+from dpglm.estimators.debiasing import N_AVERAGED, NORMAL, squared_bound
 from dpglm.estimators.plan import PrivacyPlan, gradient_event
 from dpglm.losses import Logistic
 from dpglm.privacy.budget import PrivacyBudget
@@ -382,8 +382,8 @@ def _plan_of_two_classes(
         not isinstance(plan, PrivacyPlan)
         or plan.metadata.curvature != Logistic.curvature
         or plan.metadata.n_outputs > 1
-        or plan.second_moment is None
-        or plan.second_moment.preconditioner.diagonal
+        or plan.preconditioner is None
+        or plan.preconditioner.diagonal
     ):
         raise ValueError(
             "There is a theory of DPLogisticRegression with a full preconditioner and two classes "
@@ -421,9 +421,9 @@ def _accuracy_in_theory(plan: PrivacyPlan, accuracy: float, majority: float) -> 
 def _errors_in_theory(
     plan: PrivacyPlan, chance: np.ndarray, spread: float, rarest: float
 ) -> ExpectedStandardErrors:
-    n, release = plan.metadata.n_samples, plan.debiasing
+    n, gradient = plan.metadata.n_samples, plan.last[-1]
     information = n * float(np.mean(chance * (1 - chance)))
-    noise = release.noise_multiplier * plan.budget.sensitivity(1.0) / math.sqrt(release.n_averaged)
+    noise = gradient.noise_multiplier * plan.budget.sensitivity(1.0) / math.sqrt(N_AVERAGED)
     noise *= math.sqrt(squared_bound(plan.metadata.n_features, rarest)) / information
     return ExpectedStandardErrors(1 / math.sqrt(information) / spread, noise / spread, n)
 

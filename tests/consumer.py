@@ -18,7 +18,7 @@ from dpglm import (
     make_census,
     private_scores,
 )
-from dpglm.estimators.plan import PrivacyPlan
+from dpglm.estimators.plan import Plan
 from dpglm.schedules import DecayingClip, HeavyBall
 from dpglm.sources.arrays import ArraySource
 from dpglm.workflow import PrivateThresholdClassifier
@@ -33,7 +33,7 @@ model: DPLogisticRegression = DPLogisticRegression(
 ).fit(X, y, sample_weight=[1, 1, 2, 1])  # fmt: skip
 svm: DPLinearSVM = DPLinearSVM(momentum=None).fit(csr_array(X), y)
 agd: DPAGDClassifier = DPAGDClassifier(loss_clip="range", max_step=2).fit(ArraySource(X, y))
-plan: PrivacyPlan = model.plan(1000, 8)
+plan: Plan = model.plan(1000, 8)
 ledger: PrivacyLedger = model.privacy_ + svm.privacy_
 spent: float = ledger.epsilon(1e-6)
 labels: np.ndarray = model.predict(X)

@@ -86,7 +86,7 @@ def test_in_a_pipeline_the_estimator_pays_for_no_units(asked, Model, form):
     assert names(asked) == ["second_moment"]
     bound = SCHEMA.max_row_norm()
     plan = known._planned(1200, SCHEMA.n_encoded, 2, bound)
-    assert plan.second_moment.row_clipping_norm == asked[0][1] == ROW_NORM < bound
+    assert plan.preconditioner.row_clipping_norm == asked[0][1] == ROW_NORM < bound
     # As if it had been given by hand, and unlike a plain array.
     plan = Model(classes=[0, 1], max_iter=3, max_row_norm=bound).plan(1200, SCHEMA.n_encoded)
     assert known.privacy_.events == plan.ledger.events
@@ -156,7 +156,7 @@ def test_what_a_user_says_comes_first(asked):
     assert bound(preconditioner=FullPreconditioner(row_clipping_norm=3.0), max_row_norm=2.0) == 3.0
     # The plan has the same parameter, and without a preconditioner the schedules have the bound.
     plan = DPLogisticRegression(max_row_norm=SCHEMA.max_row_norm()).plan(1200, SCHEMA.n_encoded)
-    assert plan.second_moment.row_clipping_norm == ROW_NORM
+    assert plan.preconditioner.row_clipping_norm == ROW_NORM
     assert plan.ledger.events == DPLogisticRegression().fit(ENCODED, Y).privacy_.events
     smooth = {"preconditioner": None, "step_schedule": "smooth", "alpha": 0.1, "max_iter": 3}
     DPLogisticRegression(classes=[0, 1], **smooth).fit(ENCODED, Y)

@@ -8,7 +8,6 @@ import pytest
 from dpglm import DPAGDClassifier, DPLinearSVM, DPLogisticRegression
 from dpglm.calculator import PrivacyCalculator, expected_accuracy, expected_errors
 from dpglm.estimators.defaults import N_ITER
-from dpglm.estimators.plan import PURPOSES
 from dpglm.privacy.gaussian import gdp_mu
 from dpglm.schedules import PublicMetadata, optimal_n_iter, public_constants, saturation_n_iter
 from dpglm.schema import CategoricalColumn, NumericColumn, Schema, Target
@@ -53,11 +52,11 @@ def test_the_default_plan_is_that_of_the_default_estimator(plan):
     assert value_of(printed, "epsilon") == "1"
     assert value_of(printed, "delta") == "1e-06 = 0.049 / 48,842"
     assert value_of(printed, "in other units") == "mu 0.2367 (GDP), rho 0.02801 (zCDP)"
-    for name, share, event in made.second_moment.parts:
-        text = f"{100 * share:.3g}% of the budget, noise multiplier {event.noise_multiplier:.4g}"
-        printed_words = " ".join(value_of(printed, f"first, {name}").split())
-        assert printed_words == f"{text}, for the {PURPOSES[name]}"
-    names = [name for name, *_ in made.second_moment.parts]
+    for release in made.first:
+        noise = f"noise multiplier {release.noise_multiplier:.4g}, for {release.purpose}"
+        printed_words = " ".join(value_of(printed, f"first, {release.name}").split())
+        assert printed_words == f"{100 * release.fraction:.3g}% of the budget, {noise}"
+    names = [release.name for release in made.first]
     assert names == ["magnitude histogram", "second moment"]
     z = made.noise_multiplier[0]
     gradients = f"noise multiplier {z:.4g} each, for the descent"
@@ -90,7 +89,7 @@ def test_the_table_shows_first_quartiles_and_last_and_ends_at_epsilon(plan):
         assert [float(x) for x in row[1:5]] == pytest.approx(expected, rel=1e-3)
     costs = [float(row[-1]) for row in (magnitudes, moment, *rows)]
     assert costs == sorted(costs) and costs[-1] == pytest.approx(2.0, abs=1e-4)
-    first = sum(event.mu**2 for *_, event in made.second_moment.parts)
+    first = sum(release.event.mu**2 for release in made.first)
     halfway = first + 21 / made.noise_multiplier[0] ** 2
     assert gdp_mu(costs[4], 1e-6) == pytest.approx(math.sqrt(halfway), rel=1e-3)
 
@@ -204,7 +203,7 @@ def test_a_noise_multiplier_answers_the_question_that_is_left(plan):
 def test_a_plain_hinge_has_no_condition_number():
     shape = Shape(n_samples=9000, n_features=20, n_classes=2)
     printed = plan_report(DPLinearSVM(loss="hinge"), shape, max_row_norm=2.0, distance=1.0)
-    mu = DPLinearSVM().plan(9000, 20).second_moment.left_over
+    mu = DPLinearSVM().plan(9000, 20).metadata.mu
     last = saturation_n_iter(PublicMetadata(9000, 21, curvature=math.inf, max_row_norm=2.0, mu=mu))
     assert value_of(printed, "no further gain beyond").startswith(f"{last:,} at")
     assert "Hong" not in printed

@@ -61,7 +61,7 @@ def test_every_parameter_of_the_run_is_automatic_by_default_and_stays_so(Estimat
     named = {name: parameters[name] for name in AUTOMATIC}
     plan = Estimator(**named).plan(300, 9)
     assert plan.ledger == Estimator().plan(300, 9).ledger
-    assert isinstance(plan.second_moment.preconditioner, FullPreconditioner)
+    assert isinstance(plan.preconditioner, FullPreconditioner)
     assert model.n_iter_ == plan.n_iter
     assert Estimator(**(named | {"max_iter": 7})).plan(300, 9).n_iter == 7
 
@@ -75,7 +75,7 @@ def test_the_plan_of_the_defaults_needs_no_data_and_spends_the_whole_budget(Esti
     )
     plan = model.plan(400, 99)
     assert plan.ledger.epsilon(1e-6) == pytest.approx(1.0, rel=1e-6)
-    assert plan.ledger.n_releases == len(plan.second_moment.parts) + N_ITER == 2 + N_ITER
+    assert plan.ledger.n_releases == len(plan.first) + N_ITER == 2 + N_ITER
     assert model.fit(*make_census(400, random_state=0)).privacy_ == plan.ledger
 
 
@@ -180,7 +180,7 @@ def test_replacing_a_record_halves_n_mu(Estimator):
     zero_out = Estimator().plan(5000, 40)
     replace_one = Estimator(neighboring_relation="replace_one").plan(5000, 40)
     halves = [
-        (zero_out.second_moment.n_mu, replace_one.second_moment.n_mu),
+        (zero_out.n_mu, replace_one.n_mu),
         (zero_out.n_mu, replace_one.n_mu),
         (zero_out.clip_schedule.n_mu, replace_one.clip_schedule.n_mu),
         (zero_out.step_schedule.n_mu, replace_one.step_schedule.n_mu),

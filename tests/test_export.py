@@ -168,7 +168,7 @@ def test_what_users_print_fits_on_a_screen(tmp_path):
     shown = [
         model, model.trace_, model.trace_.whitening, model.privacy_, plan, plan.metadata,
         plan.budget,
-        plan.second_moment, odometer, *odometer.entries(), search, search.plan(400, 30), adaptive,
+        *plan.first, odometer, *odometer.entries(), search, search.plan(400, 30), adaptive,
         adaptive.trace_, adaptive.plan(400, 30), private_scores(model, narrow, Y, epsilon=1.0),
         graph.run(narrow, Y), audit_estimator(model, n_canaries=100),
         ComparisonResults([]),

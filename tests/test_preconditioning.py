@@ -41,17 +41,17 @@ def plan_of(preconditioner, shape=(1000, 10), **changes):
 def test_all_releases_share_the_budget_exactly(preconditioner, relation, epsilon, counts):
     schedules = {"clip_schedule": DecayingClip(1.0), "noise_schedule": ExponentialDecay(1.0, 0.98)}
     plan = plan_of(preconditioner, **schedules, **relation, epsilon=epsilon)
-    first, mu = plan.second_moment, plan.budget.mu
+    first, mu = plan.first, plan.budget.mu
     fractions = {f"{counts} histogram": defaults.UNITS_FRACTION, "second moment": 0.15}
-    assert list(first.fractions.items()) == list(fractions.items())
+    assert [(release.name, release.fraction) for release in first] == list(fractions.items())
     events = [event for event, count in plan.ledger.events for _ in range(count)]
-    multipliers = [*first.noise_multipliers, *plan.noise_multiplier]
+    multipliers = [*(release.noise_multiplier for release in first), *plan.noise_multiplier]
     assert [e.noise_multiplier for e in events] == multipliers
     costs = [event.mu**2 / mu**2 for event in events]
     assert costs[:2] == pytest.approx(list(fractions.values()), rel=1e-12)
     left = 1 - sum(fractions.values())
     assert sum(costs[2:]) == pytest.approx(left, rel=1e-12)
-    assert first.left_over == pytest.approx(mu * math.sqrt(left), rel=1e-12)
+    assert plan.metadata.mu == pytest.approx(mu * math.sqrt(left), rel=1e-12)
     assert plan.ledger.mu() == pytest.approx(mu, rel=1e-12)
     assert plan.ledger.epsilon() <= epsilon
 
@@ -233,11 +233,11 @@ def test_the_slack_of_the_summation_is_in_the_noise(preconditioner, relation):
         objective_of(X, fit_intercept=False),
     )
     whitening = whitening_of(objective, plan)
-    release, size = plan.second_moment, 10 if preconditioner.diagonal else 55
-    (noise_multiplier,) = release.noise_multipliers
+    (release,), size = plan.first, 10 if preconditioner.diagonal else 55
+    noise_multiplier = release.noise_multiplier
     without = GaussianSum(defaults.ROW_NORM**2, noise_multiplier).noise_std(size)
     largest = 16_000 if relation else 1000
-    slack = objective.moment_rounding(largest) * release.row_clipping_norm**2
+    slack = objective.moment_rounding(largest) * plan.preconditioner.row_clipping_norm**2
     assert slack > 0
     expected = without + noise_multiplier * slack
     assert whitening.noise_std == pytest.approx(expected, rel=1e-15)
@@ -248,7 +248,7 @@ def test_the_slack_of_a_moment_of_centered_rows_is_in_the_noise():
     plan = plan_of(FullPreconditioner(row_clipping_norm=defaults.ROW_NORM))
     objective = objective_of(np.random.default_rng(0).normal(size=(1000, 10)))
     vault = Vault(objective, plan.ledger.events, plan.budget, entropy_source(0))
-    centre, (multiplier,) = np.eye(11), plan.second_moment.noise_multipliers
+    centre, multiplier = np.eye(11), plan.first[0].noise_multiplier
     centre[-1, :-1] = -0.5
     vault.change_basis(centre)
     vault.second_moment(3.0, multiplier, diagonal=False)

@@ -77,15 +77,15 @@ def test_every_draw_of_the_sampler_is_one_event_at_its_noise_multiplier(seed, dr
         dimension = model.trace_.whitening.effective_dimension
         max_row_norm, lengths = model.preconditioner.row_clipping_norm or ROW_NORM, []
         each = math.sqrt(2) if replaces else 1.0
-        if "magnitude histogram" in plan.second_moment.fractions:
+        if plan.first[0].name == "magnitude histogram":
             lengths = [2 * each]  # of four columns
-        elif "norm histogram" in plan.second_moment.fractions:
+        elif plan.first[0].name == "norm histogram":
             n, lengths, std = (
                 model.n_samples_estimate or 60,
                 [each],
                 one.event.noise_multiplier * each,
             )
-            max_row_norm = row_unit(one.answer / n, std / n, plan.second_moment.n_mu)[1]
+            max_row_norm = row_unit(one.answer / n, std / n, plan.n_mu)[1]
         sensitivities = [*lengths, each * max_row_norm**2, *(math.sqrt(dimension) * sensitivities)]
         counted = NORM_BIN_EDGES.size + 1 if lengths == [each] else 4 * 2 * MAGNITUDE_POWERS.size
         sizes = [*(counted for _ in lengths), 4 if model.preconditioner.diagonal else 10, *sizes]

@@ -19,7 +19,8 @@ from dpglm.audit.recorder import RecordedRelease, ReleaseRecorder, record
 from dpglm.audit.statistics import CanaryScores
 from dpglm.checks import check_choice
 from dpglm.estimators.adaptive_plan import AdaptivePlan
-from dpglm.estimators.whitening import DiagonalPreconditioner, FullPreconditioner
+from dpglm.estimators.plan import PrivacyPlan
+from dpglm.estimators.whitening import DiagonalPreconditioner
 from dpglm.exceptions import PrivacyWarning, require
 from dpglm.losses import Loss
 from dpglm.privacy.composition import composed_delta, composed_epsilon
@@ -177,8 +178,8 @@ def canary_scores(
     """
     coins = coin_flips(n_canaries, random_state)
     estimator, plan = _on_axes(estimator, n_canaries, stage)
-    labels, moment = np.unique(estimator.classes), plan.second_moment
-    row_clipping_norm = 0.0 if moment is None else moment.row_clipping_norm
+    labels = np.unique(estimator.classes)
+    row_clipping_norm = plan.preconditioner.row_clipping_norm if plan.first else 0.0
     row_norm = _ROW_OVER_CLIP * max(n_canaries * float(plan.clip.max()), row_clipping_norm)
     flips = stage == "gradients" and estimator.neighboring_relation == "replace_one"
     label = labels[coins.astype(int)] if flips else np.full(n_canaries, labels[1])
@@ -188,7 +189,7 @@ def canary_scores(
         return _scored_sum(coins, release, release.answer, row_clipping_norm**2)
     own, other = (_unit_slope(estimator._loss(len(labels)), len(labels), i) for i in (1, 0))
     # An absent canary with another label pulls in the opposite direction.
-    pulls = _Pulls(own - flips * other, moment is not None)
+    pulls = _Pulls(own - flips * other, len(plan.first))
     with record(estimator, recorder=pulls) as seen:
         fitted(estimator, *table)
     factor = NEIGHBORING_RELATIONS[estimator.neighboring_relation].sensitivity_factor
@@ -201,17 +202,14 @@ def _on_axes(estimator: Any, n_canaries: int, stage: str) -> tuple[Any, Any]:
     name = type(estimator).__name__
     estimator = prepared(estimator, step_schedule=_STEP, step=_STEP, max_step=_STEP)
     plan = estimator.plan(n_canaries, n_canaries, len(np.unique(estimator.classes)))
-    if not hasattr(plan, "second_moment"):
+    if not isinstance(plan, (PrivacyPlan, AdaptivePlan)):
         raise ValueError(f"{name} does not descend by noisy gradients; use audit_estimator.")
-    moment = plan.second_moment
-    if stage not in ("gradients", "second_moment") or (moment is None and stage != "gradients"):
+    if stage not in ("gradients", "second_moment")[: 1 + bool(plan.first)]:
         raise ValueError(f"stage={stage!r} is not a stage of {estimator!r}.")
-    if moment is not None:
+    if plan.first:
         # The same budget fraction, with a norm that does not change the units of columns.
-        diagonal = DiagonalPreconditioner(
-            moment.preconditioner.budget_fraction, row_clipping_norm=moment.row_clipping_norm
-        )
-        estimator.set_params(preconditioner=diagonal)
+        given = plan.preconditioner.get_params() | {"damping": 1.0}
+        estimator.set_params(preconditioner=DiagonalPreconditioner(**given))
         plan = estimator.plan(n_canaries, n_canaries, len(np.unique(estimator.classes)))
     return estimator, plan
 
@@ -302,13 +300,9 @@ def cross_moment_scores(estimator: Any, n_canaries: int, random_state: Any = Non
     coins = coin_flips(n_canaries, random_state)
     estimator = prepared(estimator, max_iter=1)
     labels = np.unique(estimator.classes)
-    moment = estimator.plan(n_canaries, 2 * n_canaries, len(labels)).second_moment
-    row_clipping_norm = moment.row_clipping_norm
-    estimator.set_params(
-        preconditioner=FullPreconditioner(
-            moment.preconditioner.budget_fraction, row_clipping_norm=row_clipping_norm
-        )
-    )
+    preconditioner = estimator.plan(n_canaries, 2 * n_canaries, len(labels)).preconditioner
+    row_clipping_norm = preconditioner.row_clipping_norm
+    estimator.set_params(preconditioner=preconditioner)
     X = np.kron(np.diag(coins), [row_clipping_norm / math.sqrt(2)] * 2)
     release = releases_of(estimator, X, np.full(n_canaries, labels[1]))[0]
     (rows, columns), _ = triangle(2 * n_canaries)
@@ -328,7 +322,7 @@ def counted_shape(estimator: Any, counts: str) -> tuple[int, int] | None:
     model = prepared(estimator, fit_intercept=False)
     for n_rows, n_columns in product((fewest << doublings for doublings in range(11)), widths):
         plan = _with_rows(model, n_rows).plan(n_rows, n_columns)
-        if plan.second_moment is not None and counts in plan.second_moment.fractions:
+        if any(release.name == counts for release in plan.first):
             return n_rows, n_columns
     return None
 

@@ -181,14 +181,15 @@ class _Audit:
         """Audit histograms, second moments with their off-diagonal elements, and gradients."""
         pairs = min(self.n_canaries, _MOST_PAIRS)
         n_classes = 2 if self.estimator.classes is None else len(self.estimator.classes)
-        moment = self.estimator.plan(pairs, 2 * pairs, n_classes).second_moment
-        for counts in ("magnitude histogram", "norm histogram") if moment is not None else ():
+        preconditioner = self.estimator.plan(pairs, 2 * pairs, n_classes).preconditioner
+        whitened = preconditioner is not None
+        for counts in ("magnitude histogram", "norm histogram") if whitened else ():
             if counted_shape(self.estimator, counts):
                 yield from self.canaries(counts, counted_scores, counts=counts)
-        if moment is not None and not moment.preconditioner.diagonal:
+        if whitened and not preconditioner.diagonal:
             name = "second moment, off the diagonal"
             yield from self.canaries(name, cross_moment_scores, n_canaries=pairs)
-        for stage in ("gradients",) if moment is None else ("second_moment", "gradients"):
+        for stage in ("second_moment", "gradients") if whitened else ("gradients",):
             settings = {"stage": stage, "container": self.container}
             yield from self.canaries(stage.replace("_", " "), canary_scores, **settings)
 

@@ -6,14 +6,24 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from dpglm.checks import check_choice, check_number, check_whole
-from dpglm.estimators.plan import DescentPlan, PreconditionerReleases, ledger_of, planned_clip
+from dpglm.estimators.plan import (
+    Plan,
+    PlannedRelease,
+    ledger_of,
+    planned_clip,
+    refuse_all_noise,
+)
 from dpglm.privacy.budget import LARGEST_NOISE_MULTIPLIER, PrivacyBudget, check_clip
 from dpglm.privacy.composition import composed_epsilon
 from dpglm.privacy.events import ChoiceEvent, FilterEvent, bun_steinke_rho
 from dpglm.privacy.selection import SELECTIONS
 from dpglm.schedules import HeavyBall, Momentum, PublicMetadata, Schedule, schedule_values
 
+# The unit of costs is mu^2 for the first one, and rho for the others.
+ACCOUNTANTS = ("gdp", "zcdp", "bun_steinke")
 _SMALLEST_GRID = 2.0**-20
 # Tolerance for rounding errors in the number of affordable iterations.
 _ROUNDING = 1e-9
@@ -24,52 +34,43 @@ _LENGTHS = (1e-50, 1e50)
 _TELLING = 4.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Unit:
-    """The unit of an accountant: the capacity of a budget, and the conversions of costs."""
-
-    name: str
-    capacity: Callable[[PrivacyBudget], float]
-    cost: Callable[[Any], float]
-    noise_multiplier: Callable[[float], float]
-    # The epsilon of a choice of this cost, by this mechanism.
-    selection_epsilon: Callable[[float, str], float]
-    event: Callable[[float], FilterEvent]
+def filter_of(accountant: str, cost: float) -> FilterEvent:
+    """Return the event of a filter with this capacity, or of releases with this cost."""
+    return FilterEvent(mu=math.sqrt(cost)) if accountant == "gdp" else FilterEvent(rho=cost)
 
 
-ACCOUNTANTS = {
-    "gdp": _Unit(
-        name="mu^2",
-        capacity=lambda budget: budget.mu**2,
-        cost=lambda spender: spender.mu**2,
-        noise_multiplier=lambda cost: 1 / math.sqrt(cost),
-        selection_epsilon=lambda cost, how: ChoiceEvent.epsilon_from_mu(math.sqrt(cost), how),
-        event=lambda cost: FilterEvent(mu=math.sqrt(cost)),
-    ),
-    "zcdp": _Unit(
-        name="rho",
-        capacity=lambda budget: budget.rho,
-        cost=lambda spender: spender.rho,
-        noise_multiplier=lambda cost: 1 / math.sqrt(2 * cost),
-        selection_epsilon=ChoiceEvent.epsilon_from_rho,
-        event=lambda cost: FilterEvent(rho=cost),
-    ),
-}
-# As in 2018: the same unit, by a looser conversion of epsilon and delta.
-ACCOUNTANTS["bun_steinke"] = replace(
-    ACCOUNTANTS["zcdp"],
-    capacity=lambda budget: min(budget.rho, bun_steinke_rho(budget.epsilon, budget.delta)),
-)
+def choice_epsilon(accountant: str, selection: str, cost: float) -> float:
+    """Return the epsilon of a choice with this cost."""
+    if accountant == "gdp":
+        return ChoiceEvent.epsilon_from_mu(math.sqrt(cost), selection)
+    return ChoiceEvent.epsilon_from_rho(cost, selection)
+
+
+def _capacity(accountant: str, budget: PrivacyBudget) -> float:
+    if accountant == "gdp":
+        return budget.mu**2
+    if accountant == "zcdp":
+        return budget.rho
+    # As in 2018: the same unit, by a looser conversion of epsilon and delta.
+    return min(budget.rho, bun_steinke_rho(budget.epsilon, budget.delta))
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class AdaptivePlan(DescentPlan):
+class AdaptivePlan(Plan):
     """The releases that an adaptive fit may make, and their largest total cost.
 
     Made by ``plan`` of `DPAGDClassifier`, which documents the parameters without a comment here.
     """
 
-    # The unit of costs, and the total that the filter admits.
+    # As in `PrivacyPlan`.
+    clip: np.ndarray
+    momentum: Momentum
+    clip_schedule: Schedule
+    preconditioner: Any = None
+    averaging: Any = None
+    # Public steps on the gradient; ``max_step`` is then a multiple of them.
+    step_schedule: Schedule | None = None
+    # The accountant of costs, and the total that the filter admits.
     accountant: str
     capacity: float
     # The costs of the first gradient, and of every selection.
@@ -85,9 +86,11 @@ class AdaptivePlan(DescentPlan):
     step_update_every: int
     step_growth: float
     step_shrink: float
-    averaging: Any = None
-    # Public steps on the gradient; ``max_step`` is then a multiple of them.
-    step_schedule: Schedule | None = None
+
+    @property
+    def n_iter(self) -> int:
+        """The largest possible number of iterations."""
+        return len(self.clip)
 
     @property
     def exact(self) -> bool:
@@ -95,28 +98,28 @@ class AdaptivePlan(DescentPlan):
         return self.capacity == math.inf
 
     @property
-    def unit(self) -> _Unit:
-        """The unit of costs."""
-        return ACCOUNTANTS[self.accountant]
+    def unit(self) -> str:
+        """The unit of costs, in words."""
+        return "mu^2" if self.accountant == "gdp" else "rho"
 
     @property
-    def second_moment_cost(self) -> float:
-        """The cost of releasing scales and the second moment; 0 without one."""
-        moment = self.second_moment
-        return self.capacity * moment.fraction if moment else 0.0
+    def first_cost(self) -> float:
+        """The cost of the releases of a preconditioner; 0 without one."""
+        return sum(self.capacity * release.fraction for release in self.first)
 
     @property
     def n_affordable(self) -> int:
         """Number of iterations that the budget allows if no gradient is refined."""
         if self.exact:
             return self.n_iter
-        left = self.capacity - self.second_moment_cost
+        left = self.capacity - self.first_cost
         n_iter = math.floor(left / (self.gradient_cost + self.selection_cost) * (1 + _ROUNDING))
         return min(n_iter, self.n_iter)
 
     def noise_multiplier(self, cost: float) -> float:
         """Return the noise multiplier of a gradient that costs this much."""
-        return 0.0 if self.exact else self.unit.noise_multiplier(cost)
+        mu_squared = cost if self.accountant == "gdp" else 2 * cost
+        return 0.0 if self.exact else 1 / math.sqrt(mu_squared)
 
     def may_refine(self, cost: float, max_step: float, admits: Callable[..., bool]) -> bool:
         """Return whether the budget allows a refinement, or without noise, whether it may help."""
@@ -125,11 +128,9 @@ class AdaptivePlan(DescentPlan):
         return self.step_shrink < 1 and max_step > self.max_step * _SMALLEST_GRID
 
     @cached_property
-    def _steps(self) -> Any:
+    def _steps(self) -> np.ndarray:
         """The public steps, of shape (n_iter,)."""
-        return schedule_values(
-            self.step_schedule, len(self.clip), self.metadata, parameter="max_step"
-        )
+        return schedule_values(self.step_schedule, self.n_iter, self.metadata, parameter="max_step")
 
     def max_step_length(self, t: int, max_step: float, length: float) -> float:
         """Return the largest distance on offer along a direction of this norm."""
@@ -156,11 +157,11 @@ class AdaptivePlan(DescentPlan):
 
     def __str__(self) -> str:
         first = "a first gradient costs"
-        if self.second_moment is not None:
-            first = f"a second moment costs {self.second_moment_cost:.4g}, a first gradient"
+        if self.first:
+            first = f"a second moment costs {self.first_cost:.4g}, a first gradient"
         return (
             f"at most {self.n_iter} iterations over {self.metadata.n_samples} records; of "
-            f"{self.unit.name}={self.capacity:.4g} {first} "
+            f"{self.unit}={self.capacity:.4g} {first} "
             f"{self.gradient_cost:.4g} and every selection {self.selection_cost:.4g}: "
             f"{self.ledger} {self.warning_message}"
         ).rstrip()
@@ -178,7 +179,8 @@ def make_adaptive_plan(
     loss_clip: float | None,
     accountant: str = "auto",
     momentum: Momentum | None = None,
-    second_moment: PreconditionerReleases | None = None,
+    preconditioner: Any = None,
+    first: tuple[PlannedRelease, ...] = (),
     averaging: str | float | None = None,
     step_schedule: Schedule | None = None,
     **numbers: float,
@@ -186,18 +188,14 @@ def make_adaptive_plan(
     """Fix an adaptive fit in advance, except for its course.
 
     The parameters are those of `DPAGDClassifier`; ``budget_growth``, ``n_steps`` and those of the
-    steps are among the numbers. ``n_splits`` counts parts of the capacity that a second moment
-    leaves.
-
-    The better accountant depends on the fraction of selections and on delta, all known in advance.
-    Running both filters and keeping the better would not be valid.
+    steps are among the numbers. ``n_splits`` counts parts of the capacity that the first releases
+    leave.
     """
     numbers = {name: _checked(name, value) for name, value in numbers.items()}
     if loss_clip is not None:
-        check_clip("loss_clip", loss_clip)
+        loss_clip = check_clip("loss_clip", loss_clip)
     n_splits = _AUTOMATIC_SPLITS if n_splits == "auto" else n_splits
     _check_division(n_splits, selection_fraction, selection, accountant)
-    momentum = HeavyBall(0.0) if momentum is None else momentum
     max_iter = min(math.ceil(n_splits), 1000) if max_iter == "auto" else max_iter
     n_iter = check_whole("max_iter", max_iter)
     if step_schedule is not None and budget.epsilon < math.inf:
@@ -205,77 +203,80 @@ def make_adaptive_plan(
         n_iter = min(n_iter, math.ceil(n_splits))
 
     clip = planned_clip(clip_schedule, n_iter, metadata, infinite=budget.epsilon == math.inf)
-    moment_fraction = second_moment.fraction if second_moment else 0.0
-    mu = budget.mu * math.sqrt(1 - moment_fraction)
-    division = _Division(budget, n_splits, selection_fraction, selection, moment_fraction)
-    accountant = division.resolved(accountant)
-    unit = ACCOUNTANTS[accountant]
-    capacity = unit.capacity(budget)
-    gradient_cost, selection_cost = division.costs(accountant)
-    if second_moment is not None and capacity < math.inf:
-        second_moment = replace(second_moment, mu=1 / unit.noise_multiplier(capacity))
+    left = 1 - sum(release.fraction for release in first)
+    division = n_splits, selection_fraction, selection, left
+    accountant = _better_accountant(budget, *division) if accountant == "auto" else accountant
+    capacity = _capacity(accountant, budget)
+    gradient_cost, selection_cost = _first_costs(accountant, budget, *division)
+    mu = math.sqrt(capacity if accountant == "gdp" else 2 * capacity)
+    multipliers = [1 / (mu * math.sqrt(release.fraction)) for release in first]
     plan = AdaptivePlan(
-        metadata=replace(metadata, mu=mu, clip=clip),
-        ledger=ledger_of(budget, [unit.event(capacity)]),
+        metadata=replace(metadata, mu=budget.mu * math.sqrt(left), clip=clip),
+        ledger=ledger_of(budget, [filter_of(accountant, capacity)]),
         budget=budget,
         accountant=accountant,
         capacity=capacity,
         gradient_cost=gradient_cost,
         selection_cost=selection_cost,
-        selection_epsilon=unit.selection_epsilon(selection_cost, selection),
+        selection_epsilon=choice_epsilon(accountant, selection, selection_cost),
         clip=clip,
         selection=selection,
-        loss_clip=None if loss_clip is None else float(loss_clip),
-        momentum=momentum,
+        loss_clip=loss_clip,
+        momentum=HeavyBall(0.0) if momentum is None else momentum,
         clip_schedule=clip_schedule,
         averaging=averaging,
         step_schedule=step_schedule,
-        second_moment=second_moment,
+        preconditioner=preconditioner,
+        first=tuple(
+            replace(release, noise_multiplier=z)
+            for release, z in zip(first, multipliers, strict=True)
+        ),
         **numbers,
     )
     _check_affordable(plan, n_splits)
     return plan
 
 
-@dataclass(frozen=True)
-class _Division:
-    """The cost of the first iteration: the part 1 / n_splits of what the second moment leaves."""
+def _first_costs(
+    accountant: str,
+    budget: PrivacyBudget,
+    n_splits: float,
+    selection_fraction: float | str,
+    selection: str,
+    left: float,
+) -> tuple[float, float]:
+    """Return the costs of a gradient and of a selection: one of `n_splits` parts of what is left.
 
-    budget: PrivacyBudget
-    n_splits: float
-    selection_fraction: float | str
-    selection: str
-    moment_fraction: float
+    ``"published"``: Lee & Kifer (2018) use the Gaussian of Dwork & Roth (2014), Theorem A.1.
+    """
+    if budget.epsilon == math.inf:
+        return math.inf, math.inf
+    if selection_fraction == "published":
+        epsilon = budget.epsilon / (2 * n_splits)
+        mu_squared = (math.sqrt(2 * math.log(1.25 / budget.delta)) / epsilon) ** -2
+        choice = ChoiceEvent(epsilon, selection)
+        if accountant == "gdp":
+            return mu_squared, choice.mu**2
+        return mu_squared / 2, choice.rho
+    iteration = left * _capacity(accountant, budget) / n_splits
+    return (1 - selection_fraction) * iteration, selection_fraction * iteration
 
-    def costs(self, accountant: str) -> tuple[float, float]:
-        """Return the cost of a gradient and of a selection, in the unit of the accountant."""
-        budget, unit = self.budget, ACCOUNTANTS[accountant]
-        if budget.epsilon == math.inf:
-            return math.inf, math.inf
-        if self.selection_fraction == "published":
-            epsilon = budget.epsilon / (2 * self.n_splits)
-            # Lee & Kifer (2018) use the Gaussian of Dwork & Roth (2014), Theorem A.1.
-            classical = math.sqrt(2 * math.log(1.25 / budget.delta)) / epsilon
-            mu_squared = classical**-2
-            gradient = mu_squared if accountant == "gdp" else mu_squared / 2
-            return gradient, unit.cost(ChoiceEvent(epsilon, self.selection))
-        iteration = (1 - self.moment_fraction) * unit.capacity(budget) / self.n_splits
-        return (1 - self.selection_fraction) * iteration, self.selection_fraction * iteration
 
-    def resolved(self, accountant: str) -> str:
-        """Return GDP if its filter admits all releases that the zCDP filter would allow."""
-        if accountant != "auto":
-            return accountant
-        budget = self.budget
-        if budget.epsilon == math.inf:
-            return "gdp"
-        gradient, choice = self.costs("zcdp")
-        moment = self.moment_fraction * budget.rho
-        n_iter = (budget.rho - moment) / (gradient + choice)
-        epsilon = ChoiceEvent.epsilon_from_rho(choice, self.selection)
-        chosen = ChoiceEvent(epsilon, self.selection)
-        iterations = n_iter * (2 * gradient + chosen.mu**2)
-        return "gdp" if 2 * moment + iterations <= budget.mu**2 else "zcdp"
+def _better_accountant(
+    budget: PrivacyBudget, n_splits: float, fraction: float | str, selection: str, left: float
+) -> str:
+    """Return GDP if its filter admits all releases that the zCDP filter would allow.
+
+    This depends on the fraction of selections and on delta, all known in advance. Running both
+    filters and keeping the better would not be valid.
+    """
+    if budget.epsilon == math.inf:
+        return "gdp"
+    gradient, choice = _first_costs("zcdp", budget, n_splits, fraction, selection, left)
+    n_iter = left * budget.rho / (gradient + choice)
+    chosen = ChoiceEvent(choice_epsilon("zcdp", selection, choice), selection)
+    first = 2 * (1 - left) * budget.rho
+    return "gdp" if first + n_iter * (2 * gradient + chosen.mu**2) <= budget.mu**2 else "zcdp"
 
 
 def _check_affordable(plan: AdaptivePlan, n_splits: float) -> None:
@@ -283,25 +284,24 @@ def _check_affordable(plan: AdaptivePlan, n_splits: float) -> None:
     if plan.exact:
         return
     budget = plan.budget
-    first = plan.second_moment_cost + plan.gradient_cost + plan.selection_cost
-    if first > plan.capacity * (1 + 1e-12):
+    if plan.first_cost + plan.gradient_cost + plan.selection_cost > plan.capacity * (1 + 1e-12):
         raise ValueError(
             f"epsilon={budget.epsilon:g} with n_splits={n_splits:g} and selection_fraction="
             "'published': one gradient and one selection cost more than the whole budget. Raise "
             "n_splits, or give selection_fraction a number."
         )
-    smallest = LARGEST_NOISE_MULTIPLIER**-1
-    excess = max(plan.noise_multiplier(plan.gradient_cost), 1 / plan.selection_epsilon) * smallest
+    noise = max(plan.noise_multiplier(plan.gradient_cost), 1 / plan.selection_epsilon)
+    excess = noise / LARGEST_NOISE_MULTIPLIER
     if excess > 1:
-        enough = composed_epsilon([(plan.unit.event(plan.capacity * excess**2), 1)], budget.delta)
+        event = filter_of(plan.accountant, plan.capacity * excess**2)
+        enough = composed_epsilon([(event, 1)], budget.delta)
         raise ValueError(
             f"epsilon={budget.epsilon:g} with delta={budget.delta:g} and n_splits={n_splits:g} is "
             "too small for one gradient and one selection: the noise would exceed "
             f"{LARGEST_NOISE_MULTIPLIER:g} times one record. Use epsilon={enough:.3g} or more, "
             "raise delta, or lower n_splits."
         )
-    if plan.second_moment is not None:
-        plan.second_moment.refuse_all_noise()
+    refuse_all_noise(plan.preconditioner, plan.first)
 
 
 def _check_division(

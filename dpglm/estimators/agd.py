@@ -254,16 +254,17 @@ class DPAGDClassifier(NamedLossMixin, WeightedClassifier):
             # The public step is half of the largest on offer.
             as_given |= {"max_step": 2.0, "step_schedule": run["step_schedule"]}
         averaging_weights(run["averaging"], 1)
-        preconditioner = run["preconditioner"]
-        moment = preconditioner and preconditioner.release_plan(
-            budget.mu, n_mu, metadata.n_features, self.fit_intercept, metadata.max_row_norm
-        )
+        preconditioner, first = run["preconditioner"], ()
+        if preconditioner is not None:
+            size = metadata.n_features, metadata.max_row_norm
+            preconditioner, first = preconditioner.planned(budget.mu, 1.0, n_mu, *size)
         return make_adaptive_plan(
             budget,
             replace(metadata, max_row_norm=None),
             loss_clip=self._resolved_loss_clip(metadata.n_outputs),
             averaging=run["averaging"],
-            second_moment=moment,
+            preconditioner=preconditioner,
+            first=first,
             **check_schedules({name: run[name] for name in ("clip_schedule", "momentum")}),
             **as_given,
         )
@@ -273,7 +274,7 @@ class DPAGDClassifier(NamedLossMixin, WeightedClassifier):
         trace = FitTrace(
             "iteration", "release", "cost", "remaining", "noise_scale", "max_step", "step"
         )
-        if plan.second_moment is not None:
+        if plan.first:
             plan, space, trace.whitening = whiten(vault, plan, space)
         trace.coef = adaptive_gradient_descent(vault, plan, space, trace, on_step)
         return trace

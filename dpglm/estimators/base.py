@@ -164,13 +164,13 @@ class PrivateLinearClassifier(Budgeted, LinearPredictions, Callbacks, BaseEstima
             with ExitStack() as files, np.errstate(all="ignore"):
                 # 1) Validate the input, and infer what is assumed public.
                 data = training_data(self, X, y, sample_weight, groups)
-                self.classes_ = classes = data.classes(self.classes)
+                self.classes_ = data.classes
                 # 2) Plan all releases. A norm is public, as a parameter is: rows are clipped to it.
                 intercept = bool(self.fit_intercept)
                 bound = data.max_row_norm and math.hypot(data.max_row_norm, intercept)
-                plan = self._planned(*data.shape, len(classes), bound)
+                plan = self._planned(*data.shape, len(data.classes), bound)
                 # 3) Give the rows to a vault; nobody else keeps their sums.
-                sums = data.sums(self, classes, files)
+                sums = data.sums(self, files)
                 if plan.metadata.sampling_rate < 1 and data.source is not None:
                     sums.check()  # random batches do not reach all blocks
                 events, entropy = plan.ledger.events, entropy_source()

@@ -14,7 +14,7 @@ from scipy.special import expit, ndtri
 
 from dpglm.checks import check_number, is_auto
 from dpglm.estimators import defaults
-from dpglm.estimators.plan import InferenceReleases, PrivacyPlan
+from dpglm.estimators.plan import PlannedRelease, PrivacyPlan
 from dpglm.estimators.solvers import Coordinates, Debiased, FitTrace
 from dpglm.estimators.whitening import (
     FullPreconditioner,
@@ -29,11 +29,13 @@ from dpglm.schedules import PublicMetadata
 # Quantiles that represent a normal distribution.
 NORMAL = ndtri((np.arange(2000) + 0.5) / 2000)
 
+_CURVATURE = "curvature of the loss"
+
 # The releases: name, value, unit and reason.
 _CURVATURE_FRACTION = 0.3  # of mu^2: errors are flat from 0.15 to 0.5.
 _N_APPROACHES = 3  # gradients before the curvature, to where it is about that of the truth.
 _N_GRADIENTS = 8  # gradients after it: the estimate is a mean of steps from some of them.
-_N_AVERAGED = 6  # the last of these: the first two still depend on the end of the descent.
+N_AVERAGED = 6  # the last of these: the first two still depend on the end of the descent.
 _FULL_WEIGHT = 2.0  # times the mean squared norm of rows: few normal rows have larger norms.
 
 # The columns in the model, and the directions that are above the noise level.
@@ -52,8 +54,8 @@ _ZERO = 1e-7  # log-loss of a record, or its curvature: smaller values count as 
 
 def debiasing_of(
     estimator: Any, budget: PrivacyBudget, metadata: PublicMetadata
-) -> tuple[float, InferenceReleases]:
-    """Return the mu that is left for the descent, and the releases after it.
+) -> tuple[PlannedRelease, ...]:
+    """Return the releases after the descent.
 
     Raises a ValueError, from public numbers, if no interval would be valid.
     """
@@ -78,17 +80,40 @@ def debiasing_of(
                 f"inference_fraction={estimator.inference_fraction!r} needs {needed}. Use "
                 "inference_fraction=0 for a fit without intervals."
             )
-    if budget.mu == math.inf:
-        return budget.mu, InferenceReleases(math.inf, _CURVATURE_FRACTION, 0, 1, 1, _N_ROUNDS)
-    counts = _N_APPROACHES, _N_GRADIENTS, _N_AVERAGED
-    release = InferenceReleases(budget.mu * math.sqrt(share), _CURVATURE_FRACTION, *counts)
-    if not _carries(2, 1.0, release, budget, metadata.n_samples):
+    releases = _planned_releases(share, budget.mu)
+    if not _carries(2, 1.0, releases, budget, metadata.n_samples):
         raise ValueError(
             f"The budget is too small for intervals, even of two columns: n mu = "
             f"{metadata.n_samples * budget.mu:.3g}. Use more records or a larger epsilon, or "
             "inference_fraction=0 for a fit without intervals."
         )
-    return budget.mu * math.sqrt(1 - share), release
+    return releases
+
+
+def _planned_releases(share: float, mu: float) -> tuple[PlannedRelease, ...]:
+    """Return a few gradients with twice the noise, a curvature, and a few gradients.
+
+    Without noise there are a curvature and a gradient in each of several rounds.
+    """
+    exact = mu == math.inf
+    n_rounds, n_approaches, n_gradients = (
+        (_N_ROUNDS, 0, 1) if exact else (1, _N_APPROACHES, _N_GRADIENTS)
+    )
+    curvature = _CURVATURE_FRACTION * share / n_rounds
+    gradient = (1 - _CURVATURE_FRACTION) * share / n_rounds / (n_gradients + n_approaches / 4)
+    approach, first, then = (
+        PlannedRelease(name, "intervals", fraction, 1 / (mu * math.sqrt(fraction)))
+        for name, fraction in (
+            ("gradients", gradient / 4),
+            (_CURVATURE, curvature),
+            ("gradients", gradient),
+        )
+    )
+    return (*[approach] * n_approaches, first, *[then] * n_gradients) * n_rounds
+
+
+def _curvature_of(releases: tuple[PlannedRelease, ...]) -> PlannedRelease:
+    return next(release for release in releases if release.name == _CURVATURE)
 
 
 def squared_bound(n_columns: int, least: float) -> float:
@@ -113,7 +138,7 @@ def _noise_edge(n_columns: int, squared_bound: float, multiplier: float, relatio
 def _carries(
     n_columns: int,
     least: float,
-    release: InferenceReleases,
+    releases: tuple[PlannedRelease, ...],
     budget: PrivacyBudget,
     n_samples: int,
     largest_noise: float = _CARRIED_NOISE,
@@ -122,7 +147,7 @@ def _carries(
     edge = _noise_edge(
         n_columns,
         squared_bound(n_columns, least),
-        release.curvature_noise_multiplier,
+        _curvature_of(releases).noise_multiplier,
         budget.neighboring_relation,
     )
     return edge <= largest_noise * n_samples
@@ -130,8 +155,8 @@ def _carries(
 
 def most_columns(plan: PrivacyPlan, rarest: float) -> int:
     """Return the largest number of columns for intervals, the rarest with this mean square."""
-    release, n, d = plan.debiasing, plan.metadata.n_samples, plan.metadata.n_features
-    carried = (_carries(k, rarest, release, plan.budget, n) for k in range(1, d + 1))
+    n, d = plan.metadata.n_samples, plan.metadata.n_features
+    carried = (_carries(k, rarest, plan.last, plan.budget, n) for k in range(1, d + 1))
     return max((k for k, carries in enumerate(carried, 1) if carries), default=0)
 
 
@@ -175,8 +200,7 @@ def debias(vault: Vault, plan: PrivacyPlan, space: Coordinates, trace: FitTrace)
     have then not converged, as always with separated labels. The fall is over the last m steps in
     directions above the noise level, and over all steps in others.
     """
-    release, relation = plan.debiasing, plan.budget.neighboring_relation
-    n = plan.metadata.n_samples
+    relation, n = plan.budget.neighboring_relation, plan.metadata.n_samples
     chosen = _chosen_basis(plan, trace, space.fit_intercept)
     if chosen is None:
         d, nothing = space.n_columns, np.zeros((0, 0))
@@ -192,7 +216,8 @@ def debias(vault: Vault, plan: PrivacyPlan, space: Coordinates, trace: FitTrace)
     edge = 0.0
     if bound < math.inf:
         vault.weigh_rows(bound)
-        edge = _noise_edge(k, squared_bound, release.curvature_noise_multiplier, relation)
+        noise_multiplier = _curvature_of(plan.last).noise_multiplier
+        edge = _noise_edge(k, squared_bound, noise_multiplier, relation)
     free = basis[:-1] if space.fit_intercept else basis
     penalty = n * plan.metadata.alpha * free.T @ free
     # The descent may end too far away for Newton's method; without noise it starts from zero.
@@ -221,20 +246,22 @@ def debias(vault: Vault, plan: PrivacyPlan, space: Coordinates, trace: FitTrace)
             curvature = _moved(curvature, start, detected(at), rows, least * edge)
         return curvature + penalty
 
-    for _ in range(release.n_rounds):
-        for _ in range(release.n_initial_gradients):
-            coef = coef - approach @ noisy_gradient(release.initial_noise_multiplier)
-        start, steps = coef, []
-        noisy = vault.second_moment(
-            bound / 2, release.curvature_noise_multiplier, diagonal=False, coef=coef
-        )
-        moment = FullPreconditioner().moment(noisy, k)
-        raised, curvature, seen, directions = _without_noise(moment, edge, _ZERO * n)
-        for _ in range(release.n_gradients):
-            gradient = noisy_gradient(release.noise_multiplier)
+    start = None
+    for release in plan.last:
+        if release.name == _CURVATURE:
+            start, steps = coef, []
+            how = {"diagonal": False, "coef": coef}
+            noisy = vault.second_moment(bound / 2, release.noise_multiplier, **how)
+            moment = FullPreconditioner().moment(noisy, k)
+            raised, curvature, seen, directions = _without_noise(moment, edge, _ZERO * n)
+            continue
+        gradient = noisy_gradient(release.noise_multiplier)
+        if start is None:
+            coef = coef - approach @ gradient
+        else:
             steps.append((coef, gradient))
             coef = coef - np.linalg.solve(moved_to(raised, _SEEN, coef), gradient)
-    noise_std, late = vault.log[-1].noise_scale, steps[-release.n_averaged :]
+    noise_std, late = vault.log[-1].noise_scale, steps[-N_AVERAGED:]
     ends = [at - np.linalg.solve(moved_to(curvature, _HIDDEN, at), g) for at, g in late]
     coef = np.mean(ends, axis=0)
     curvature = moved_to(curvature, _HIDDEN, coef)
@@ -330,7 +357,7 @@ def _chosen_basis(
     The columns are the most frequent ones, as many as the budget allows. The others must have small
     mean squares.
     """
-    white, release = trace.whitening, plan.debiasing
+    white = trace.whitening
     n, d = plan.metadata.n_samples, len(white.scales)
     noise = white.noise_std / n
     left = unclipped_part(white.moment, noise) if intercept else 1.0
@@ -343,14 +370,14 @@ def _chosen_basis(
             for k in range(min(2, d), d + 1):
                 last = order[k - 1]
                 visible = masses[last] > _VISIBLE * noise
-                if visible and _carries(k, shares[last], release, plan.budget, n, largest):
+                if visible and _carries(k, shares[last], plan.last, plan.budget, n, largest):
                     n_kept = k
             if n_kept and not (masses[order[n_kept:]] > defaults.DETECTED_FRACTION).any():
                 break
         else:
             return None
         kept, least = np.sort(order[:n_kept]), shares[order[n_kept - 1]]
-    ridge = np.full(len(kept), max(noise, 2.0**-30 * plan.second_moment.row_clipping_norm**2))
+    ridge = np.full(len(kept), max(noise, 2.0**-30 * plan.preconditioner.row_clipping_norm**2))
     own = moment[np.ix_(kept, kept)]
     inner, _ = FullPreconditioner().whitened(own, noise, ridge)
     values, vectors = np.linalg.eigh(own)

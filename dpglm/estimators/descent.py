@@ -100,18 +100,17 @@ class NoisyDescentMixin(NamedLossMixin):
 
     def _plan(self, budget: PrivacyBudget, metadata: PublicMetadata) -> PrivacyPlan:
         noise_multiplier = self._noise_multiplier()
-        mu, debiasing = budget.mu, None
-        if self.inference_fraction != 0:
-            mu, debiasing = debiasing_of(self, budget, metadata)
-        n_mu = metadata.n_samples * mu / budget.sensitivity(1.0)
+        last = debiasing_of(self, budget, metadata) if self.inference_fraction != 0 else ()
+        left = 1 - sum(release.fraction for release in last)
+        n_mu = metadata.n_samples * budget.mu * math.sqrt(left) / budget.sensitivity(1.0)
         given = {name: getattr(self, name) for name in _RUN}
         chosen = automatic_configuration(n_mu, metadata.n_features, **given)
-        preconditioner = chosen.pop("preconditioner")
-        # Intervals assume the same noise in all elements of the second moment.
-        centered = self.fit_intercept and debiasing is None
-        first = mu, n_mu, metadata.n_features, centered, metadata.max_row_norm
-        moment = preconditioner and preconditioner.release_plan(*first)
-        max_row_norm = None if preconditioner else metadata.max_row_norm
+        preconditioner, first, max_row_norm = chosen.pop("preconditioner"), (), None
+        if preconditioner is None:
+            max_row_norm = metadata.max_row_norm
+        else:
+            size = metadata.n_features, metadata.max_row_norm
+            preconditioner, first = preconditioner.planned(budget.mu, left, n_mu, *size)
         metadata = replace(metadata, sampling_rate=self.sampling_rate, max_row_norm=max_row_norm)
         averaging, n_iter = chosen.pop("averaging"), chosen.pop("max_iter")
         run = check_schedules(chosen)
@@ -123,10 +122,11 @@ class NoisyDescentMixin(NamedLossMixin):
             n_iter=n_iter,
             averaging=averaging,
             **run,
-            second_moment=moment,
+            preconditioner=preconditioner,
+            first=first,
+            last=last,
             noise_multiplier=noise_multiplier,
             batches=self.batches,
-            debiasing=debiasing,
         )
 
     def _noise_multiplier(self) -> float | None:
@@ -149,10 +149,10 @@ class NoisyDescentMixin(NamedLossMixin):
         space = self._space(plan.metadata)
         columns = "clip", "noise_std", "step", "gradient_norm"
         trace = FitTrace(*columns, n_summed=plan.metadata.expected_batch_size)
-        if plan.second_moment is not None:
+        if plan.first:
             plan, space, trace.whitening = whiten(vault, plan, space)
         trace.coef = noisy_gradient_descent(vault, plan, space, trace, on_step)
-        if plan.debiasing is not None:
+        if plan.last:
             trace.debiased = debias(vault, plan, space, trace)
         return trace
 

@@ -137,24 +137,15 @@ class TrainingData:
     X: Any
     y: np.ndarray | None
     source: Source | None
+    classes: np.ndarray
     shape: tuple[int, int]
     dtype: Any
     max_row_norm: float | None
     options: dict[str, Any] = field(default_factory=dict)
 
-    def classes(self, declared: Any) -> np.ndarray:
-        """Return the label set, which must contain the labels; each pass over blocks checks that.
-
-        scikit-learn warns of few labels that are all distinct, so it sees those of blocks thrice.
-        """
-        if declared is not None:
-            return resolved_classes(declared, np.asarray(declared) if self.source else self.y)
-        y = self.source.observed_labels() if self.source else self.y
-        check_classification_targets(np.repeat(y, 3) if self.source else y)
-        return resolved_classes(None, y)
-
-    def sums(self, estimator: Any, classes: np.ndarray, files: ExitStack) -> Any:
+    def sums(self, estimator: Any, files: ExitStack) -> Any:
         """Return the holder of all rows that an estimator makes of them, or of each block."""
+        classes = self.classes
         class_weight = resolved_class_weight(estimator.class_weight, classes)
         if self.source is None:
             return _sums_over(estimator, classes, class_weight, self.X, self.y, **self.options)
@@ -228,8 +219,8 @@ def training_data(
             if not kept.all():
                 rows, labels = rows[kept], labels[kept]
                 options |= {name: options[name][kept] for name in _OF_ROWS & options.keys()}
-        shape = n_records, rows.shape[1]
-        return TrainingData(rows, labels, None, shape, rows.dtype, bound, options)
+        classes, shape = _label_set(estimator.classes, labels, None), (n_records, rows.shape[1])
+        return TrainingData(rows, labels, None, classes, shape, rows.dtype, bound, options)
     if sample_weight is not None or groups is not None:
         raise TypeError(
             "sample_weight and groups are for arrays or a CSR matrix in memory, not for blocks of "
@@ -246,6 +237,7 @@ def training_data(
         X=None,
         y=None,
         source=source,
+        classes=_label_set(estimator.classes, None, source),
         shape=(source.n_samples, source.n_features),
         dtype=np.dtype(np.float32 if single else np.float64),
         max_row_norm=public_max_row_norm(source.template),
@@ -270,6 +262,18 @@ def _validated(estimator: Any, X: Any, y: Any, *, finite: bool) -> tuple[Any, np
         failed = error
     # Raised here, as it would keep an error that is being handled.
     raise reworded_error(failed, X)
+
+
+def _label_set(declared: Any, y: np.ndarray | None, source: Source | None) -> np.ndarray:
+    """Return the label set, which must contain the labels; each pass over blocks checks that.
+
+    scikit-learn warns of few labels that are all distinct, so it sees those of blocks thrice.
+    """
+    if declared is not None:
+        return resolved_classes(declared, np.asarray(declared) if y is None else y)
+    y = source.observed_labels() if y is None else y
+    check_classification_targets(y if source is None else np.repeat(y, 3))
+    return resolved_classes(None, y)
 
 
 def _check_labels(y: Any) -> None:

@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from html import escape
 from itertools import chain, islice, repeat
 from typing import Any, NamedTuple
 
@@ -41,17 +40,12 @@ from dpglm.schedules import (
     averaging_weights,
     schedule_values,
 )
-from dpglm.tables import html_table
 
 _MOST_ITERATIONS = 10_000_000
 # The sampler is exact up to here; a schedule that needs more wastes its noisiest iterations.
 _LARGEST_SAMPLED = 1e12
 # Least n mu over the root of the number of columns, at least 25: with less, fits learn little.
 _LEAST_SIGNAL, _FEW_COLUMNS = 4, 25
-WHITENED_UNITS = (
-    "; clip and noise are in units of the square root of the effective dimension, which the second "
-    "moment will show; clip and step are shown for the largest dimension"
-)
 
 
 def budget_too_small(n_mu: float, n_columns: int) -> str:
@@ -64,121 +58,44 @@ def budget_too_small(n_mu: float, n_columns: int) -> str:
     )
 
 
-PURPOSES = {
-    "magnitude histogram": "units and middles of columns",
-    "norm histogram": "unit of rows",
-    "second moment": "correlations of features",
-}
-
-
 @dataclass(frozen=True)
-class PreconditionerReleases:
-    """The releases before the gradients: histograms of the units, if any, and the second moment.
+class PlannedRelease:
+    """A release of a plan beside the gradients of the descent, and its fraction of mu^2."""
 
-    ``fractions`` has, in order, the fraction of each in the budget ``mu^2``; mu is ``sqrt(2 rho)``
-    under an accountant of rho. For the second moment rows are clipped to ``row_clipping_norm``, or
-    to a norm that follows from a histogram of norms. ``n_mu`` is the number of records times mu, at
-    a sensitivity of one. Rows may be ``centered`` at the middles of their columns.
-    """
-
-    preconditioner: Any
-    row_clipping_norm: float
-    mu: float
-    n_mu: float
-    fractions: dict[str, float]
-    centered: bool = False
+    name: str
+    purpose: str
+    fraction: float
+    noise_multiplier: float
 
     @property
-    def parts(self) -> list[tuple[str, float, GaussianEvent]]:
-        """The releases in order, each with its name, its fraction of the budget and its cost."""
-        named = zip(self.fractions.items(), self.noise_multipliers, strict=True)
-        return [
-            (name, fraction, GaussianEvent(z, purpose=f"{name}, for the {PURPOSES[name]}"))
-            for (name, fraction), z in named
-        ]
-
-    @property
-    def noise_multipliers(self) -> list[float]:
-        """The noise multipliers of the releases, in order; the second moment is last."""
-        return [1 / (self.mu * math.sqrt(fraction)) for fraction in self.fractions.values()]
-
-    @property
-    def fraction(self) -> float:
-        """The fraction of all releases together."""
-        return sum(self.fractions.values())
-
-    @property
-    def left_over(self) -> float:
-        """The mu for the gradients."""
-        return self.mu * math.sqrt(1 - self.fraction)
-
-    @property
-    def in_words(self) -> list[str]:
-        """The releases, each with its purpose."""
-        return [f"{name} ({PURPOSES[name]})" for name in self.fractions]
-
-    def refuse_all_noise(self) -> None:
-        """Raise a ValueError if the second moment would be pure noise."""
-        *_, noise_multiplier = self.noise_multipliers
-        if noise_multiplier > LARGEST_NOISE_MULTIPLIER:
-            raise ValueError(
-                f"preconditioner={self.preconditioner!r} needs a noise_multiplier of "
-                f"{noise_multiplier:.3g}, above {LARGEST_NOISE_MULTIPLIER:g}: its second "
-                "moment would be all noise. Raise budget_fraction or epsilon, or set "
-                "preconditioner=None."
-            )
+    def event(self) -> GaussianEvent:
+        """The cost."""
+        return GaussianEvent(self.noise_multiplier, purpose=f"{self.name}, for {self.purpose}")
 
 
-@dataclass(frozen=True)
-class InferenceReleases:
-    """The releases after the descent, for intervals, at a budget of ``mu``.
-
-    In each round a few sums of gradients with twice the noise, a curvature, and a few sums of
-    gradients. Only fits without noise have more rounds, until they have converged.
-    """
-
-    mu: float
-    curvature_fraction: float
-    n_initial_gradients: int
-    n_gradients: int
-    n_averaged: int
-    n_rounds: int = 1
-
-    @property
-    def curvature_noise_multiplier(self) -> float:
-        """The noise multiplier of the curvature."""
-        return math.sqrt(self.n_rounds / self.curvature_fraction) / self.mu
-
-    @property
-    def noise_multiplier(self) -> float:
-        """The noise multiplier of each gradient after the curvature."""
-        weight = self.n_rounds * (self.n_gradients + self.n_initial_gradients / 4)
-        return math.sqrt(weight / (1 - self.curvature_fraction)) / self.mu
-
-    @property
-    def initial_noise_multiplier(self) -> float:
-        """The noise multiplier of each gradient before the curvature."""
-        return 2 * self.noise_multiplier
-
-    @property
-    def events(self) -> list[GaussianEvent]:
-        """The costs of the releases, in order."""
-        gradients, curvature = "gradients, for intervals", "curvature of the loss, for intervals"
-        one = [
-            GaussianEvent(self.initial_noise_multiplier, purpose=gradients)
-        ] * self.n_initial_gradients
-        one += [GaussianEvent(self.curvature_noise_multiplier, purpose=curvature)]
-        one += [GaussianEvent(self.noise_multiplier, purpose=gradients)] * self.n_gradients
-        return one * self.n_rounds
+def total_fraction(releases: Iterable[PlannedRelease]) -> float:
+    """Return the fraction of mu^2 that releases cost together."""
+    return sum(release.fraction for release in releases)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Plan:
-    """The releases that a fit may make, and their cost: from public facts, before any data."""
+    """The releases that a fit may make, and their cost: from public facts, before any data.
+
+    Plans of a descent also have ``clip`` and ``clip_schedule``.
+    """
 
     metadata: PublicMetadata
     ledger: PrivacyLedger
     budget: PrivacyBudget
+    # The releases of a preconditioner, and those for intervals.
+    first: tuple[PlannedRelease, ...] = ()
+    last: tuple[PlannedRelease, ...] = ()
+
+    def __post_init__(self) -> None:
+        for value in vars(self).values():
+            if isinstance(value, np.ndarray):
+                value.flags.writeable = False
 
     @property
     def sampling_rate(self) -> float:
@@ -196,11 +113,29 @@ class Plan:
         return self.metadata.n_samples * self.budget.mu / self.budget.sensitivity(1.0)
 
     @property
+    def n_mu_without_last(self) -> float:
+        """n mu of what the releases for intervals leave."""
+        return self.n_mu * math.sqrt(1 - total_fraction(self.last))
+
+    @property
     def warning_message(self) -> str:
         """A warning if the budget is too small for the columns; empty for random batches."""
         return (
             budget_too_small(self.n_mu, self.metadata.n_features) if self.sampling_rate == 1 else ""
         )
+
+    def in_whitened_space(self, effective_dimension: float) -> Any:
+        """Return the plan of the gradients, after the release of a second moment.
+
+        Clipping norms become ``sqrt(d)`` times their schedule, which may follow from the released
+        dimension d (Dong, Roth & Su 2022, Theorem 4). Noise multipliers and costs do not change.
+        """
+        known = {"effective_dimension": effective_dimension, "clip": None, "noise_std": None}
+        metadata, n_iter = replace(self.metadata, **known), len(self.clip)
+        infinite = metadata.mu == math.inf
+        relative = planned_clip(self.clip_schedule, n_iter, metadata, infinite=infinite)
+        clip = math.sqrt(effective_dimension) * relative
+        return replace(self, metadata=replace(metadata, clip=clip), clip=clip)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self}>"
@@ -228,47 +163,15 @@ def planned_clip(
     return clip
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class DescentPlan(Plan):
-    """The common part of the plans of the two solvers.
-
-    ``clip`` bounds the L2 norm of each record's gradient in each iteration, an array (n_iter,).
-    Before a second moment is released, the unit is the square root of its effective dimension.
-    """
-
-    clip: np.ndarray
-    momentum: Momentum
-    clip_schedule: Schedule
-    second_moment: PreconditionerReleases | None = None
-
-    def __post_init__(self) -> None:
-        for value in vars(self).values():
-            if isinstance(value, np.ndarray):
-                value.flags.writeable = False
-
-    @property
-    def n_iter(self) -> int:
-        """Number of iterations; the largest possible number if the fit is adaptive."""
-        return len(self.clip)
-
-    @property
-    def sensitivity(self) -> np.ndarray:
-        """L2 sensitivity of the sum of clipped gradients of each iteration."""
-        return self.budget.sensitivity(self.clip)
-
-    def in_whitened_space(self, effective_dimension: float) -> Any:
-        """Return the plan of the gradients, after the release of the second moment.
-
-        Clipping norms become ``sqrt(d)`` times their schedule, which may follow from the released
-        dimension d (Dong, Roth & Su 2022, Theorem 4). Noise multipliers and costs do not change.
-        """
-        metadata = replace(
-            self.metadata, effective_dimension=effective_dimension, clip=None, noise_std=None
+def refuse_all_noise(preconditioner: Any, releases: tuple[PlannedRelease, ...]) -> None:
+    """Raise a ValueError if a second moment, the last of these releases, would be pure noise."""
+    if releases and releases[-1].noise_multiplier > LARGEST_NOISE_MULTIPLIER:
+        raise ValueError(
+            f"preconditioner={preconditioner!r} needs a noise_multiplier of "
+            f"{releases[-1].noise_multiplier:.3g}, above {LARGEST_NOISE_MULTIPLIER:g}: its second "
+            "moment would be all noise. Raise budget_fraction or epsilon, or set "
+            "preconditioner=None."
         )
-        infinite = metadata.mu == math.inf
-        relative = planned_clip(self.clip_schedule, self.n_iter, metadata, infinite=infinite)
-        clip = math.sqrt(effective_dimension) * relative
-        return replace(self, metadata=replace(metadata, clip=clip), clip=clip)
 
 
 class IterationCost(NamedTuple):
@@ -286,7 +189,7 @@ class IterationCost(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class PrivacyPlan(DescentPlan):
+class PrivacyPlan(Plan):
     """The releases of a fit, their noise and their cost.
 
     Made by ``plan`` of an estimator from public facts alone. Arrays have one value per iteration.
@@ -298,8 +201,11 @@ class PrivacyPlan(DescentPlan):
     ledger : PrivacyLedger
         The cost of the whole plan.
     budget : PrivacyBudget
+    first, last : tuple of PlannedRelease
+        The releases of a preconditioner, and those for intervals.
     clip : ndarray of shape (n_iter,)
-        L2 bound on each record's gradient.
+        L2 bound on each record's gradient. Before a second moment is released, its unit is the
+        square root of the effective dimension.
     noise_multiplier : ndarray of shape (n_iter,)
         Standard deviation of the noise over the sensitivity.
     step : ndarray of shape (n_iter,)
@@ -310,13 +216,10 @@ class PrivacyPlan(DescentPlan):
         Weights of the iterates in the returned coefficients; they sum to 1.
     clip_schedule, step_schedule : Schedule
         The schedules of ``clip`` and ``step``.
-    second_moment : PreconditionerReleases, optional
-        The first releases, of a preconditioner. ``clip`` and ``sensitivity`` are then in units of
-        the square root of the effective dimension: see `in_whitened_space`.
+    preconditioner : Preconditioner, optional
+        With its clipping norm of rows.
     batches : {"poisson", "without_replacement"}, default="poisson"
         How random batches are drawn.
-    debiasing : InferenceReleases, optional
-        The last releases, for intervals.
 
     Examples
     --------
@@ -324,14 +227,29 @@ class PrivacyPlan(DescentPlan):
     >>> plan = DPLogisticRegression(epsilon=1.0, max_iter=50).plan(n_samples=10_000, n_features=8)
     >>> plan.n_iter, round(plan.ledger.epsilon(), 6)
     (50, 1.0)
+    >>> [release.name for release in plan.first]
+    ['magnitude histogram', 'second moment']
     """
 
+    clip: np.ndarray
     noise_multiplier: np.ndarray
     step: np.ndarray
+    momentum: Momentum
     averaging: np.ndarray
+    clip_schedule: Schedule
     step_schedule: Schedule
+    preconditioner: Any = None
     batches: str = "poisson"
-    debiasing: InferenceReleases | None = None
+
+    @property
+    def n_iter(self) -> int:
+        """Number of iterations."""
+        return len(self.clip)
+
+    @property
+    def sensitivity(self) -> np.ndarray:
+        """L2 sensitivity of the sum of clipped gradients of each iteration."""
+        return self.budget.sensitivity(self.clip)
 
     def in_whitened_space(self, effective_dimension: float) -> "PrivacyPlan":
         """Return the plan of the gradients; noise and steps follow from the clipping norms."""
@@ -342,22 +260,21 @@ class PrivacyPlan(DescentPlan):
         return replace(white, metadata=metadata, step=step)
 
     def __str__(self) -> str:
-        first = ""
-        if self.second_moment is not None:
-            first = f"{', '.join(self.second_moment.in_words)}, then "
+        names = [f"{r.name} ({r.purpose.removeprefix('the ')})" for r in self.first]
+        first = f"{', '.join(names)}, then " if names else ""
         records = f"{self.metadata.n_samples} records"
         if self.sampling_rate < 1:
             about = "about " if self.batches == "poisson" else ""
             size = f"{self.metadata.expected_batch_size:.6g}"
             records = f"random batches of {about}{size} of {records}"
+        last = ", then releases for intervals" if self.last else ""
         iterations = f"{self.n_iter} iterations over {records}"
-        last = "" if self.debiasing is None else ", then releases for intervals"
         return f"{first}{iterations}{last}: {self.ledger} {self.warning_message}".rstrip()
 
     def epsilon_after(self, n_releases: int) -> float:
-        """Return the epsilon of the first releases, which include a second moment.
+        """Return the epsilon of the first releases, at the delta of the ledger.
 
-        At the delta of the ledger; with mini-batches up to 0.1 percent too large before the last.
+        With mini-batches it is up to 0.1 percent too large before the last release.
         """
         if n_releases == self.ledger.n_releases:
             return self.ledger.epsilon()
@@ -367,7 +284,6 @@ class PrivacyPlan(DescentPlan):
 
     def milestones(self, n_milestones: int = 5) -> list[IterationCost]:
         """Return at most `n_milestones` iterations, evenly spread from the first to the last."""
-        first = 0 if self.second_moment is None else len(self.second_moment.parts)
         spread = np.linspace(0, self.n_iter - 1, min(n_milestones, self.n_iter))
         return [
             IterationCost(
@@ -376,17 +292,10 @@ class PrivacyPlan(DescentPlan):
                 step=float(self.step[t]),
                 noise_multiplier=float(self.noise_multiplier[t]),
                 noise_std=float(self.metadata.noise_std[t]) / self.metadata.expected_batch_size,
-                epsilon=self.epsilon_after(first + t + 1),
+                epsilon=self.epsilon_after(len(self.first) + t + 1),
             )
             for t in spread.round().astype(int).tolist()
         ]
-
-    def _repr_html_(self) -> str:
-        rows = [[name.replace("_", " ") for name in IterationCost._fields]]
-        rows += [[f"{value:.4g}" for value in row] for row in self.milestones(9)]
-        unit = "" if self.second_moment is None else WHITENED_UNITS
-        caption = f"noise std: of each coordinate of the mean gradient; epsilon: spent so far{unit}"
-        return f"<p><b>Plan</b>: {escape(str(self))}</p>{html_table(rows, caption)}"
 
 
 def make_plan(
@@ -399,10 +308,11 @@ def make_plan(
     step_schedule: Schedule,
     momentum: Momentum | None = None,
     averaging: str | float | None = None,
-    second_moment: PreconditionerReleases | None = None,
+    preconditioner: Any = None,
+    first: tuple[PlannedRelease, ...] = (),
+    last: tuple[PlannedRelease, ...] = (),
     noise_multiplier: float | None = None,
     batches: str = "poisson",
-    debiasing: InferenceReleases | None = None,
 ) -> PrivacyPlan:
     """Fix a whole run in advance and calibrate its noise to the budget exactly.
 
@@ -413,11 +323,10 @@ def make_plan(
 
     With sensitivities D_t and a noise shape s_t the multipliers are
     ``z_t = sqrt(sum_i (D_i/s_i)^2) / (mu D_t/s_t)``, so that the standard deviations ``z_t D_t``
-    are proportional to s_t and ``sum_t 1/z_t^2 = mu^2``. A second moment with multiplier z leaves
-    ``mu^2 - 1/z^2`` for this sum. With mini-batches (``metadata.sampling_rate`` below 1) the
-    multipliers ``z_t`` are rounded up to 12 distinct ones. They are scaled until the privacy loss
-    distribution of the whole run meets the budget. The budget of the second moment excludes the
-    cost of a debiasing.
+    are proportional to s_t and ``sum_t 1/z_t^2 = mu^2``, here of what the first and the last
+    releases leave. With mini-batches (``metadata.sampling_rate`` below 1) the multipliers ``z_t``
+    are rounded up to 12 distinct ones. They are scaled until the privacy loss distribution of the
+    whole run meets the budget.
     """
     longest = isinstance(n_iter, str) and n_iter == "budget"
     n_iter = 1 if longest else check_whole("max_iter", n_iter)
@@ -434,11 +343,10 @@ def make_plan(
         metadata = replace(metadata, sampling_rate=size / metadata.n_samples)
         # A batch of all records costs as much as all records, below the bound of a batch.
         sampling = sampling if size < metadata.n_samples else "poisson"
-    mu = budget.mu if second_moment is None else second_moment.left_over
+    mu = budget.mu * math.sqrt(1 - total_fraction((*first, *last)))
     metadata = replace(metadata, mu=mu, sampling_rate=float(metadata.sampling_rate))
-    first = [] if second_moment is None else [event for _, _, event in second_moment.parts]
-    last = [] if debiasing is None else debiasing.events
-    others = [*first, *last]
+    before, after = ([release.event for release in releases] for releases in (first, last))
+    others = [*before, *after]
     if longest:
         fixed = (noise_multiplier, clip_schedule, noise_schedule)
         n_iter = _longest_n_iter(budget, metadata, fixed, others, sampling)
@@ -458,8 +366,7 @@ def make_plan(
     else:
         noise_multipliers = _calibrated(sensitivity, shape, mu)
     _check_affordable(noise_multipliers, budget)
-    if second_moment is not None:
-        second_moment.refuse_all_noise()
+    refuse_all_noise(preconditioner, first)
     metadata = replace(metadata, noise_std=_noise_std(noise_multipliers, sensitivity))
 
     step = schedule_values(step_schedule, n_iter, metadata, parameter="step_schedule")
@@ -475,12 +382,13 @@ def make_plan(
         step=step,
         momentum=momentum,
         averaging=averaging_weights(averaging, n_iter),
-        ledger=ledger_of(budget, [*first, *gradients, *last]),
+        ledger=ledger_of(budget, [*before, *gradients, *after]),
         clip_schedule=clip_schedule,
         step_schedule=step_schedule,
-        second_moment=second_moment,
+        preconditioner=preconditioner,
+        first=first,
+        last=last,
         batches=batches,
-        debiasing=debiasing,
     )
 
 

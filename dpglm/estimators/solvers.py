@@ -333,9 +333,8 @@ def adaptive_gradient_descent(
     capacity, for any course of the fit (Smith & Thakurta 2022; Feldman & Zrnic 2021).
     Costs, directions, grids and the decision to stop depend on released values only.
     """
-    first = plan.second_moment.fractions if plan.second_moment is not None else {}
-    for line, (name, share) in zip(vault.log, first.items(), strict=True):
-        row = {"release": name.replace(" ", "_"), "cost": share * plan.capacity}
+    for line, planned in zip(vault.log, plan.first, strict=True):
+        row = {"release": planned.name.replace(" ", "_"), "cost": planned.fraction * plan.capacity}
         trace.record(line, **row, iteration=0, max_step=plan.max_step, step=None)
     n_samples, alpha = plan.metadata.n_samples, plan.metadata.alpha
     cost, max_step = plan.gradient_cost, plan.max_step

@@ -23,7 +23,7 @@ from sklearn.base import BaseEstimator
 from dpglm.checks import check_number
 from dpglm.estimators import defaults
 from dpglm.estimators.adaptive_plan import AdaptivePlan
-from dpglm.estimators.plan import PreconditionerReleases, PrivacyPlan, budget_too_small
+from dpglm.estimators.plan import PlannedRelease, PrivacyPlan, budget_too_small
 from dpglm.estimators.solvers import Coordinates, Whitening
 from dpglm.exceptions import UtilityWarning
 from dpglm.kernels import one_blas_thread
@@ -127,30 +127,32 @@ def whiten(
     post-processing: the ridge follows from the noise and the penalty, which are public. With an
     intercept, moment and noise are first divided by the part of the moment that clipping has left.
     """
-    releases, metadata = plan.second_moment, plan.metadata
-    preconditioner, n, intercept = releases.preconditioner, metadata.n_samples, space.fit_intercept
-    multipliers, row_clipping_norm = releases.noise_multipliers, releases.row_clipping_norm
+    preconditioner, metadata, intercept = plan.preconditioner, plan.metadata, space.fit_intercept
+    n, row_clipping_norm = metadata.n_samples, preconditioner.row_clipping_norm
+    n_mu = plan.n_mu_without_last
+    *units, second_moment = plan.first
+    by_norms = any(release.name == "norm histogram" for release in units)
     # 1) The units of columns, or of rows, and the middles of columns.
     scales, middles = np.ones(space.n_columns), np.zeros(space.n_columns)
-    if "norm histogram" in releases.fractions:
-        counts = vault.norm_histogram(multipliers[0]) / n
-        unit, row_clipping_norm = row_unit(counts, vault.log[-1].noise_scale / n, releases.n_mu)
+    if by_norms:
+        counts = vault.norm_histogram(units[0].noise_multiplier) / n
+        unit, row_clipping_norm = row_unit(counts, vault.log[-1].noise_scale / n, n_mu)
         scales = unit * scales
-    elif "magnitude histogram" in releases.fractions:
-        counts = vault.magnitude_histogram(multipliers[0])
+    elif units:
+        counts = vault.magnitude_histogram(units[0].noise_multiplier)
         scales, middles = column_units(counts, vault.log[-1].noise_scale, n)
     scales[-1] = 1.0 if intercept else scales[-1]
     if (scales != 1).any():
         vault.scale_columns(scales)
     center = None
-    if releases.centered and middles.any():
+    # Intervals assume the same noise in all elements of the second moment.
+    if intercept and not preconditioner.diagonal and not plan.last and middles.any():
         center = np.eye(space.n_columns)
         center[-1, :-1] = -middles[:-1]
         vault.change_basis(center)
     # 2) The second moment of clipped rows.
-    noisy = vault.second_moment(
-        row_clipping_norm, multipliers[-1], diagonal=preconditioner.diagonal
-    )
+    noise_multiplier, diagonal = second_moment.noise_multiplier, preconditioner.diagonal
+    noisy = vault.second_moment(row_clipping_norm, noise_multiplier, diagonal=diagonal)
     noise_std = vault.log[-1].noise_scale
     moment, noise = preconditioner.moment(noisy, space.n_columns) / n, noise_std / n
     kept = unclipped_part(moment, noise) if intercept else 1.0
@@ -165,8 +167,8 @@ def whiten(
     with one_blas_thread():
         basis, dimension = preconditioner.whitened(moment / kept, noise / kept, ridge)
     # Rows that a released unit did not make smaller have the largest norm that the budget allows.
-    large = intercept and ("norm histogram" not in releases.fractions or scales[0] < 1)
-    _warn_if_little_is_detected(moment, noise, row_clipping_norm, releases.n_mu, large)
+    large = intercept and (not by_norms or scales[0] < 1)
+    _warn_if_little_is_detected(moment, noise, row_clipping_norm, n_mu, large)
     vault.change_basis(basis)
     if center is not None:
         back = 2 * np.eye(space.n_columns) - center
@@ -175,9 +177,9 @@ def whiten(
     events = [line.event for line in vault.log]
     whitening = Whitening(scales, moment, basis, max(1.0, dimension), noise_std, events)
     # 4) The prior, and the plan of the gradients.
-    saturation = releases.n_mu / whitening.effective_dimension / defaults.SATURATION_SNR
+    saturation = n_mu / whitening.effective_dimension / defaults.SATURATION_SNR
     strength = defaults.PRIOR_FRACTION * min(1.0, saturation) * hidden
-    if strength > 0 and not preconditioner.diagonal:
+    if strength > 0 and not diagonal:
         sizes = defaults.CAUCHY_SCALE * scales
         sizes[-1] = math.inf if intercept else sizes[-1]
         space = replace(space, prior=(strength, sizes))
@@ -193,18 +195,13 @@ class Preconditioner(BaseEstimator):
     # effective dimension for a moment, the noise on its diagonal and a ridge.
     diagonal: ClassVar[bool]
 
-    def release_plan(
-        self,
-        mu: float,
-        n_mu: float,
-        n_columns: int,
-        centered: bool = True,
-        max_norm: float | None = None,
-    ) -> PreconditionerReleases:
-        """Return the planned releases and their noise multipliers, before any data.
+    def planned(
+        self, mu: float, left: float, n_mu: float, n_columns: int, max_norm: float | None = None
+    ) -> tuple["Preconditioner", tuple[PlannedRelease, ...]]:
+        """Return a copy with its clipping norm of rows, and its releases, before any data.
 
-        `n_mu` is the number of records times mu, at a sensitivity of one. `centered` allows to
-        center rows, and `max_norm` is the largest norm of a row, if public.
+        Releases cost parts of what is `left` of mu^2, with `n_mu` the number of records times the
+        mu of that. `max_norm` is the largest norm of a row, if public.
         """
         row_clipping_norm = self.row_clipping_norm
         if row_clipping_norm is None:
@@ -216,20 +213,19 @@ class Preconditioner(BaseEstimator):
                 row_clipping_norm = max_norm
         check_number("budget_fraction", self.budget_fraction, above=0, below=1)
         check_number("damping", self.damping, above=0, below=math.inf)
-        check_number("row_clipping_norm", row_clipping_norm, above=1e-50, below=1e50)
-        fractions = {"second moment": self.budget_fraction}
+        norm = check_number("row_clipping_norm", row_clipping_norm, above=1e-50, below=1e50)
+        planned = [("second moment", "the correlations of features", self.budget_fraction)]
         if self.row_clipping_norm is None and max_norm is None:
-            counts = "norm" if uses_row_norms(n_columns, n_mu) else "magnitude"
+            units = "magnitude histogram", "the units and middles of columns"
+            if uses_row_norms(n_columns, n_mu):
+                units = "norm histogram", "the unit of rows"
             fraction = min(defaults.UNITS_FRACTION, (1 - self.budget_fraction) / 2)
-            fractions = {f"{counts} histogram": fraction, **fractions}
-        return PreconditionerReleases(
-            preconditioner=self,
-            row_clipping_norm=float(row_clipping_norm),
-            mu=mu,
-            n_mu=n_mu,
-            fractions=fractions,
-            centered=centered and not self.diagonal,
+            planned.insert(0, (*units, fraction))
+        releases = tuple(
+            PlannedRelease(name, purpose, left * fraction, 1 / (mu * math.sqrt(left * fraction)))
+            for name, purpose, fraction in planned
         )
+        return type(self)(self.budget_fraction, self.damping, norm), releases
 
 
 @dataclass(eq=False, repr=False)

@@ -20,7 +20,7 @@ from dpglm.calculator import (
 from dpglm.datasets import sample_from_schema
 from dpglm.estimators.adaptive_plan import AdaptivePlan
 from dpglm.estimators.debiasing import most_columns
-from dpglm.estimators.plan import PURPOSES, WHITENED_UNITS, PrivacyPlan
+from dpglm.estimators.plan import PrivacyPlan, total_fraction
 from dpglm.privacy.composition import composed_epsilon
 from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS
 from dpglm.privacy.ledger import PrivacyLedger, rounded_up
@@ -31,6 +31,10 @@ from dpglm.tables import text_table
 # A plan lists every iteration.
 MOST_ITERATIONS = 100_000
 _WIDTH = 96
+_WHITENED_UNITS = (
+    "; clip and noise are in units of the square root of the effective dimension, which the second "
+    "moment will show; clip and step are shown for the largest dimension"
+)
 _LABEL = 36
 # Penalty at which to evaluate the theory of a penalised objective, if there is no penalty.
 _EXAMPLE_ALPHA = 1e-3
@@ -124,13 +128,10 @@ def _budget(epsilon: float, ledger: PrivacyLedger, n_samples: int) -> list[str]:
 
 
 def _noise(plan: Plan) -> list[str]:
-    moment, rows, for_intervals = plan.second_moment, {}, 0.0
-    if isinstance(plan, PrivacyPlan) and plan.debiasing is not None:
-        for_intervals = (plan.debiasing.mu / plan.budget.mu) ** 2
-    for name, fraction, event in [] if moment is None else moment.parts:
-        share = f"{_percent(fraction * (1 - for_intervals))} of the budget"
-        multiplier = f"noise multiplier {event.noise_multiplier:.4g}"
-        rows[f"first, {name}"] = f"{share}, {multiplier}, for the {PURPOSES[name]}"
+    rows = {}
+    for release in plan.first:
+        noise = f"noise multiplier {release.noise_multiplier:.4g}, for {release.purpose}"
+        rows[f"first, {release.name}"] = f"{_percent(release.fraction)} of the budget, {noise}"
     each = _first_multiplier(plan) * _noise_per_multiplier(plan)
     if isinstance(plan, AdaptivePlan):
         noise = f"noise multiplier {_first_multiplier(plan):.4g}, clip {plan.clip[0]:.4g}"
@@ -150,10 +151,9 @@ def _noise(plan: Plan) -> list[str]:
         averaged = f"; {_percent(each / math.sqrt(plan.n_iter))} on the mean of all iterations"
     norm = f"as a norm over {plan.metadata.n_released:,} coordinates"
     rows["noise on a mean gradient"] = f"{_of_clip(each)}, {norm}{averaged}"
-    if for_intervals:
-        n_releases = len(plan.debiasing.events)
-        share = f"{_percent(for_intervals)} of the budget"
-        rows["last, for intervals"] = f"{share}, {n_releases} releases"
+    if plan.last:
+        share = f"{_percent(total_fraction(plan.last))} of the budget"
+        rows["last, for intervals"] = f"{share}, {len(plan.last)} releases"
     if averaged and each > math.sqrt(plan.n_iter):
         rows["WARNING"] = (
             "even the mean of all iterations has more noise than any gradient can be long: nothing "
@@ -176,16 +176,16 @@ def _iterations(plan: PrivacyPlan) -> list[str]:
     divisor = "n" if plan.sampling_rate == 1 else "the expected batch"
     note = f"noise / n: standard deviation in each coordinate of the mean gradient (over {divisor})"
     rows = [("iteration   ", "clip", "step", "multiplier", "noise / n", "epsilon so far")]
-    if plan.second_moment is not None:
-        for number, (name, _, event) in enumerate(plan.second_moment.parts, 1):
-            multiplier, cost = f"{event.noise_multiplier:.4g}", _cost(plan.epsilon_after(number))
-            rows.append((name, "", "", multiplier, "", cost))
-        note += WHITENED_UNITS
+    for number, release in enumerate(plan.first, 1):
+        multiplier, cost = f"{release.noise_multiplier:.4g}", _cost(plan.epsilon_after(number))
+        rows.append((release.name, "", "", multiplier, "", cost))
+    if plan.first:
+        note += _WHITENED_UNITS
     for row in plan.milestones(5):
         values = (row.clip, row.step, row.noise_multiplier, row.noise_std)
         texts = (f"{value:.4g}" for value in values)
         rows.append((f"{row.iteration:,}", *texts, _cost(row.epsilon)))
-    if plan.debiasing is not None:
+    if plan.last:
         rows.append(("for intervals", "", "", "", "", _cost(plan.ledger.epsilon())))
     return _section("ITERATIONS", table=rows, note=note)
 
@@ -193,7 +193,7 @@ def _iterations(plan: PrivacyPlan) -> list[str]:
 def _worthwhile(plan: PrivacyPlan, max_row_norm: float, distance: float) -> list[str]:
     mu = plan.metadata.mu / plan.budget.sensitivity(1.0)
     # Whitened rows have another norm, and their clip belongs to that.
-    clip = None if plan.second_moment is not None else plan.clip
+    clip = None if plan.first else plan.clip
     metadata = replace(plan.metadata, mu=mu, max_row_norm=max_row_norm, clip=clip)
     saturated = _count(schedules.saturation_n_iter(metadata, distance=distance))
     rows = {"no further gain beyond": f"{saturated} at the steps of ConvexStep, averaged"}

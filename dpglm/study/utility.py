@@ -471,7 +471,7 @@ def noise_from_public(estimator: BaseEstimator, X: Any, y: Any, *, n_samples: in
         raise ValueError("a hinge loss has no curvature to measure; take the smoothed one.")
     space = estimator._space(plan.metadata)
     rows = np.column_stack([X, np.ones(len(X))]) if space.fit_intercept else X
-    if plan.second_moment is not None:
+    if plan.first:
         same = np.resize(np.arange(len(y)), n_samples)
         with warnings.catch_warnings(action="ignore", category=PrivacyWarning):
             found = clone(estimator).fit(X[same], y[same]).trace_.whitening
