@@ -52,27 +52,10 @@ def plain(axes: Any) -> None:
 
 @dataclass(eq=False, repr=False)
 class Display:
-    """A figure that is prepared; `plot` draws it.
+    """A figure that is prepared; `plot` draws it, and sets ``figure_`` and ``axes_``.
 
-    Parameters
-    ----------
-    title : str
-    size : tuple of float
-        Width and height in inches.
-    panels : sequence of callable
-        Each draws into the axes that it is given.
-    n_columns : int, optional
-        Number of panels side by side; by default all.
-    legend : sequence of str
-        The labels of one legend for all panels, of which those that were drawn are shown.
-    share_y : bool
-        Whether all panels have the same vertical axis.
-
-    Attributes
-    ----------
-    figure_ : matplotlib Figure
-    axes_ : ndarray of matplotlib Axes
-        One per panel.
+    Each of the `panels` draws into the axes that it is given; by default all are side by side. One
+    `legend` has those of its labels that were drawn.
     """
 
     title: str
@@ -93,13 +76,6 @@ class Display:
         Returns
         -------
         self
-
-        Raises
-        ------
-        ImportError
-            Without matplotlib; ``pip install "dpglm[plot]"``.
-        ValueError
-            If the number of axes is not that of the panels.
         """
         self.axes_ = self._new_axes() if ax is None else np.atleast_1d(np.asarray(ax)).ravel()
         if len(self.axes_) != len(self.panels):

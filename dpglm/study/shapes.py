@@ -128,8 +128,7 @@ def explain_local(
 ) -> dict[str, np.ndarray] | Any:
     """Return what each column of a table adds to the scores of some rows.
 
-    The terms of a row, with that of the intercept, add up to its ``decision_function``. They are
-    the values of the lines and bars of a `ShapeDisplay`.
+    With the intercept they add up to the ``decision_function``, as a `ShapeDisplay` shows them.
 
     Parameters
     ----------
@@ -154,12 +153,10 @@ def explain_local(
 
     Notes
     -----
-    Each term is zero on average over the values that the schema allows in its column, all of which
-    count alike. These are the listed categories, or 257 values at equal distances from bound to
-    bound, on the scale of the column. The intercept holds the means of the terms.
-
-    The model was released and can be shown; the terms of a row are as private as the row.
-    An estimator that clips rows to a bound (some baselines do) scores those otherwise.
+    Each term is zero on average over the values that the schema allows: the listed categories, or
+    257 values at equal distances from bound to bound, on the scale of the column. The intercept
+    holds the means. The terms of a row are as private as the row. An estimator that clips rows to a
+    bound (some baselines do) scores those otherwise.
 
     Examples
     --------
@@ -191,10 +188,9 @@ class ShapeDisplay(Display):
 
     Numbers and dates are piecewise linear between their bounds. Special values, booleans and
     ordinals are points, and categories bars (of many, those that add least and most). Free text
-    shows what single words add, in rising order. All panels have one scale. They are sorted by the
-    standard deviation over the values that the schema allows. The effect of the noise is drawn as
-    well. Make it with `from_estimator`, draw it with ``plot``; `explain_local` returns the same
-    terms for rows.
+    shows what single words add, in rising order. Over the values that the schema allows each term
+    is zero on average. Terms are sorted by their standard deviation over these, on one scale. Make
+    it with `from_estimator`, draw it with ``plot``; `explain_local` returns the terms of rows.
 
     Attributes
     ----------
@@ -204,8 +200,8 @@ class ShapeDisplay(Display):
 
     Notes
     -----
-    Over the values that the schema allows each term is zero on average, whatever the rows hold. So
-    the figure costs no privacy: it needs released coefficients and the schema alone.
+    The figure costs no privacy: it needs released coefficients and the schema alone. The effect of
+    the noise is drawn as well.
 
     Examples
     --------
