@@ -115,7 +115,7 @@ def counted(Estimator=DPAGDClassifier, n_fits=N_FITS, **changes):
 def baseline(Estimator, **changes):
     model = Estimator(**{"epsilon": ONE, **changes})
     (part,) = audit_estimator(model, n_canaries=1000).parts
-    return part.result
+    return part
 
 
 def wrapped(owner, name, bugged):
@@ -384,9 +384,9 @@ def weighted_after_the_clip(original, objective, coef, clip, *rows):
 row_weights_after_the_clip = changed_sum(weighted_after_the_clip)
 
 
-def over_the_weights(original, objective, *given):
+def over_the_weights(original, objective, *given, **named):
     weights = objective._row_weights[objective._signed != 0]
-    return original(objective, *given) * len(weights) / weights.sum()
+    return original(objective, *given, **named) * len(weights) / weights.sum()
 
 
 divided_by_the_weights = changed_sum(over_the_weights)

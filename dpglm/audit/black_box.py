@@ -10,7 +10,7 @@ import numpy as np
 from scipy.stats import binom
 from sklearn.base import clone
 
-from dpglm.audit.statistics import AuditPart, AuditResult, largest_rate, root, smallest_rate
+from dpglm.audit.statistics import AuditResult, largest_rate, root, smallest_rate
 
 _LARGEST_EPSILON = 100.0
 _DELTAS = 100.0
@@ -55,7 +55,7 @@ class BlackBoxAudit:
     row_norm: float = 1.0
     false_positive_rate: float = 1e-6
 
-    def guesses(self, coins: np.ndarray) -> AuditPart:
+    def guesses(self, coins: np.ndarray) -> AuditResult:
         """Fit once on canaries, guess which were there by their coefficients, and count.
 
         Canaries alternate between both labels; a coin may make each a row of zeros. The quarter
@@ -78,7 +78,7 @@ class BlackBoxAudit:
         seen = TwoSamples(present=scores[coins], absent=scores[~coins])
         return self._part("guesses from one fit", seen, *bounds)
 
-    def pair(self, n_fits: int) -> AuditPart:
+    def pair(self, n_fits: int) -> AuditResult:
         """Fit many times on two data sets that differ in one record, and distinguish them.
 
         The record is a row of zeros in one of them. The first half of the fits chooses a score and
@@ -116,7 +116,7 @@ class BlackBoxAudit:
 
     def _part(
         self, name: str, seen: TwoSamples, shown: float, largest: float, also: Sequence[str] = ()
-    ) -> AuditPart:
+    ) -> AuditResult:
         """Return the outcome, given the bound that was found and the bound without any noise."""
         too_large = f"epsilon is at least {shown:.3g}, and {self.epsilon:.3g} was claimed"
         power = f"at most an epsilon of {largest:.3g}, that of no noise at all"
@@ -124,7 +124,8 @@ class BlackBoxAudit:
             power = "nothing: no result could contradict so large an epsilon"
         violations = (*([too_large] if shown > self.epsilon else []), *also)
         bounds = {"epsilon_claimed": self.epsilon, "epsilon_lower_bound": shown}
-        return AuditPart(name, seen, AuditResult(violations=violations, power=power, **bounds))
+        found = {"violations": violations, "power": power, **bounds}
+        return AuditResult(name=name, evidence=seen, **found)
 
 
 def _best_event(

@@ -75,6 +75,7 @@ def audit_choices(choices: ChoiceCounts, *, false_positive_rate: float = 1e-6) -
     }
     caught_noise = 1 / _caught_power(choices.law, n_draws, nats)
     return AuditResult(
+        evidence=choices,
         violations=tuple(text for text, wrong in found.items() if wrong),
         power=f"noise below {caught_noise:.2f} times what was charged",
         caught_noise=caught_noise,
@@ -152,29 +153,10 @@ def permute_and_flip_law(scores: np.ndarray, scale: float) -> np.ndarray:
 
 
 def choice_counts(estimator: Any, *, n_fits: int = 1000) -> ChoiceCounts:
-    """Fit an estimator many times on the same rows, and count its first choice.
+    """Fit `DPAGDClassifier` or `PrivGene` many times on the same rows; count its first choice.
 
-    Parameters
-    ----------
-    estimator : DPAGDClassifier or PrivGene
-        Cloned; two classes, no intercept, no penalty, no preconditioner, one iteration.
-    n_fits : int, default=1000
-
-    Returns
-    -------
-    ChoiceCounts
-
-    Notes
-    -----
     The rows are such that every fit has the same scores. The most by which one record can move a
     score is computed here, not read from the fit's declaration.
-
-    Examples
-    --------
-    >>> from dpglm.audit.choices import audit_choices, choice_counts
-    >>> from dpglm.baselines import PrivGene
-    >>> audit_choices(choice_counts(PrivGene(epsilon=3.0), n_fits=100)).passed
-    True
     """
     settings = {"alpha": 0.0, "preconditioner": None, "step_shrink": 1.0}
     estimator = prepared(estimator, **ONE_RELEASE, **settings)

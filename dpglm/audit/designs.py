@@ -128,32 +128,12 @@ def canary_scores(
     container: str = "dense",
     random_state: Any = None,
 ) -> CanaryScores:
-    """Fit a dpglm estimator once on canaries, and score each of them by the releases.
+    """Fit an estimator that descends by noisy gradients once, and score each canary by releases.
 
-    Parameters
-    ----------
-    estimator : estimator that descends by noisy gradients
-        `DPLogisticRegression`, `DPLinearSVM`, `DPAGDClassifier` or a mini-batch baseline. Cloned,
-        without intercept, and with step sizes so small that every canary's gradient stays clipped.
-        A preconditioner is replaced by a diagonal one, which does not mix the canaries. The budget
-        fraction remains, with a ``row_clipping_norm`` that does not change their units. Other
-        parameters are kept.
-    n_canaries : int, default=500
-        The number of canaries, each a row on a separate axis. Under ``"replace_one"`` a coin
-        decides the label of a canary; otherwise whether it is present or a null row.
-    stage : {"gradients", "second_moment"}, default="gradients"
-        The releases to score: the gradients, given the earlier second moment. Or the elements of
-        the second moment, one for each axis, where canaries are present or null rows.
-    container : {"dense", "sparse", "blocks", "dask"}, default="dense"
-        The type of the rows for ``fit``. 750 dense canaries are enough for two threads.
-    random_state : int, RandomState instance or None, default=None
-        Seed of the coin flips, not of the noise.
-
-    Returns
-    -------
-    CanaryScores
-        With the claim of that stage, and violations that need no statistics. A fit must release
-        what its ledger states, and store nothing but what follows from its releases.
+    Each canary is a row on a separate axis, present or a null row; under ``"replace_one"`` a coin
+    decides its label. Steps are so small that every canary's gradient stays clipped. The stage
+    ``"gradients"`` comes after a second moment; ``"second_moment"`` is scored by its diagonal. A
+    preconditioner is replaced by a diagonal one of the same share, which does not mix the canaries.
 
     Notes
     -----
@@ -166,15 +146,6 @@ def canary_scores(
     an absent one still 1. Under ``"replace_one"`` both have a variance of that kind, and scores are
     divided by its root. The audit checks this marginal distribution: not that samples are
     independent of one another.
-
-    Examples
-    --------
-    >>> from dpglm import DPLogisticRegression
-    >>> from dpglm.audit import audit_scores
-    >>> from dpglm.audit.designs import canary_scores
-    >>> model = DPLogisticRegression(max_iter=20, preconditioner="diagonal", classes=range(4))
-    >>> audit_scores(canary_scores(model, stage="second_moment")).passed
-    True
     """
     coins = coin_flips(n_canaries, random_state)
     estimator, plan = _on_axes(estimator, n_canaries, stage)

@@ -1,7 +1,7 @@
 """Audits: tests of an estimator's privacy claim, by fits on canaries."""
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -21,7 +21,7 @@ from dpglm.audit.designs import (
     minimizer_scores,
     newton_scores,
 )
-from dpglm.audit.statistics import AuditPart, CanaryScores, audit_scores
+from dpglm.audit.statistics import AuditResult, CanaryScores, audit_scores
 from dpglm.estimators.agd import DPAGDClassifier
 from dpglm.estimators.descent import DPLinearSVM, DPLogisticRegression
 from dpglm.tables import text_table
@@ -42,26 +42,24 @@ class AuditReport:
         The name of the estimator's class.
     epsilon, delta : float
         The claim of the estimator.
-    parts : tuple of AuditPart
+    parts : tuple of AuditResult
         One for each kind of release.
     """
 
     name: str
     epsilon: float
     delta: float
-    parts: tuple[AuditPart, ...]
+    parts: tuple[AuditResult, ...]
 
     @property
     def passed(self) -> bool:
         """Whether nothing speaks against the claim."""
-        return all(part.result.passed for part in self.parts)
+        return all(part.passed for part in self.parts)
 
     @property
     def violations(self) -> tuple[str, ...]:
         """The violations, in words; empty if the audit passes."""
-        return tuple(
-            f"{part.name}: {text}" for part in self.parts for text in part.result.violations
-        )
+        return tuple(f"{part.name}: {text}" for part in self.parts for text in part.violations)
 
     @property
     def verdict(self) -> str:
@@ -169,15 +167,14 @@ class _Audit:
 
     def canaries(
         self, name: str, design: Callable[..., CanaryScores], **settings: Any
-    ) -> Iterator[AuditPart]:
+    ) -> Iterator[AuditResult]:
         """Audit one fit on canaries."""
         settings = {"n_canaries": self.n_canaries, "random_state": self.random_state, **settings}
         scores = design(self.estimator, **settings)
-        yield AuditPart(
-            name, scores, audit_scores(scores, false_positive_rate=self.false_positive_rate)
-        )
+        result = audit_scores(scores, false_positive_rate=self.false_positive_rate)
+        yield replace(result, name=name)
 
-    def descent(self) -> Iterator[AuditPart]:
+    def descent(self) -> Iterator[AuditResult]:
         """Audit histograms, second moments with their off-diagonal elements, and gradients."""
         pairs = min(self.n_canaries, _MOST_PAIRS)
         n_classes = 2 if self.estimator.classes is None else len(self.estimator.classes)
@@ -193,19 +190,18 @@ class _Audit:
             settings = {"stage": stage, "container": self.container}
             yield from self.canaries(stage.replace("_", " "), canary_scores, **settings)
 
-    def adaptive_descent(self) -> Iterator[AuditPart]:
+    def adaptive_descent(self) -> Iterator[AuditResult]:
         """Audit the same releases, and the choice of a step size."""
         yield from self.descent()
         yield from self.choices("choice of a step")
 
-    def choices(self, name: str) -> Iterator[AuditPart]:
+    def choices(self, name: str) -> Iterator[AuditResult]:
         """Audit many fits of one choice each."""
         counts = choice_counts(self.estimator, n_fits=self.n_fits)
-        yield AuditPart(
-            name, counts, audit_choices(counts, false_positive_rate=self.false_positive_rate)
-        )
+        result = audit_choices(counts, false_positive_rate=self.false_positive_rate)
+        yield replace(result, name=name)
 
-    def from_outside(self) -> Iterator[AuditPart]:
+    def from_outside(self) -> Iterator[AuditResult]:
         """Audit by the coefficients alone."""
         parameters = self.estimator.get_params(deep=False)
         claim = (parameters["epsilon"], parameters.get("delta", 0.0))
@@ -216,7 +212,7 @@ class _Audit:
 
 _MINIMISER = partial(_Audit.canaries, name="minimiser", design=minimizer_scores)
 # The audit of each family; any other estimator is audited by its coefficients.
-AUDITS: dict[type, Callable[[_Audit], Iterator[AuditPart]]] = {
+AUDITS: dict[type, Callable[[_Audit], Iterator[AuditResult]]] = {
     DPLogisticRegression: _Audit.descent,
     DPLinearSVM: _Audit.descent,
     baselines.SGDAdvancedComposition: _Audit.descent,
@@ -257,10 +253,10 @@ def audit_table(reports: Iterable[AuditReport]) -> str:
     rows = [(*header, "caught with probability 0.99")]
     for report in reports:
         for place, part in enumerate(report.parts):
-            lower, claimed = part.result.bounds(report.delta)
+            lower, claimed = part.bounds(report.delta)
             # The name stands once for all parts.
             name = "" if place else report.name
             numbers = (f"{min(claimed, report.epsilon):.3g}", f">= {lower:.3g}")
-            outcome = "passed" if part.result.passed else "VIOLATED"
-            rows.append((name, part.name, *numbers, outcome, part.result.power))
+            outcome = "passed" if part.passed else "VIOLATED"
+            rows.append((name, part.name, *numbers, outcome, part.power))
     return "\n".join(text_table(rows, left=(0, 1, 4, 5)))

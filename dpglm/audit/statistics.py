@@ -20,24 +20,13 @@ _NO_EXCESS = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class CanaryScores:
-    """The scores of the canaries of one fit.
+    """The scores of the canaries of one fit, (n_canaries,), and which of them are present.
 
-    Attributes
-    ----------
-    scores : ndarray of shape (n_canaries,)
-        Standard normal for an absent canary if the claim holds, shifted up for a present one.
-    present : ndarray of bool, shape (n_canaries,)
-    shift : float
-        The shift that the plan predicts for present canaries; at most ``mu``.
-    mu : float
-        The Gaussian differential privacy parameter claimed by the ledger. If the claim is not
-        Gaussian, that of the true positive rate which the claim allows at the audit's false
-        positive rate.
-    excess_variance : float, default=0.0
-        By how much the variance of a present canary's score exceeds 1: a canary is not in every
-        mini-batch.
-    violations : tuple of str, default=()
-        Violations that do not depend on the scores, in words.
+    If the claim holds, an absent canary has a standard normal score. That of a present one is
+    shifted up by `shift`, which follows from the plan, and has `excess_variance` in addition: a
+    canary is not in every mini-batch. ``mu`` is the Gaussian differential privacy claimed by the
+    ledger. If the claim is not Gaussian, it is that of the true positive rate that the claim allows
+    at the audit's false positive rate. ``violations`` are those that need no statistics, in words.
     """
 
     scores: np.ndarray = field(repr=False)
@@ -48,12 +37,16 @@ class CanaryScores:
     violations: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class AuditResult:
     """Outcome of the audit of one kind of release.
 
     Attributes
     ----------
+    name : str
+        The kind of release.
+    evidence : CanaryScores, ChoiceCounts or TwoSamples
+        The data of the tests.
     violations : tuple of str
         The violations, in words; empty if the audit passes.
     power : str
@@ -61,22 +54,20 @@ class AuditResult:
     mu_claimed, mu_lower_bound : float
         The claim for a Gaussian release, and a Clopper-Pearson lower confidence bound on the true
         mu. These and the next five are NaN where the audit is not one of canaries' scores.
-    variance : float
-        Variance of the scores of absent canaries; 1 if the noise is as charged.
-    variance_limits : tuple of float
-        Outside of these the noise is not what was charged.
-    shift : float
-        Mean score of present canaries less that of absent ones.
-    shift_limit : float
-        Above this the sensitivity is larger than was charged.
-    caught_sensitivity : float
-        A sensitivity above this factor times the charged one is caught with probability 0.99.
-    caught_noise : float
-        So is noise below this factor times the charged noise; NaN for an audit by coefficients.
+    variance, variance_limits : float, tuple of float
+        Variance of the scores of absent canaries, 1 if the noise is as charged, and its limits.
+    shift, shift_limit : float
+        Mean score of present canaries less that of absent ones. Above the limit the sensitivity is
+        larger than was charged.
+    caught_sensitivity, caught_noise : float
+        A sensitivity above this factor times the charged one, or noise below it, is caught with
+        probability 0.99; NaN for an audit by coefficients.
     epsilon_claimed, epsilon_lower_bound : float
         The same bounds for a private choice, or for an audit by coefficients; NaN for canaries.
     """
 
+    name: str = ""
+    evidence: Any = field(repr=False)
     violations: tuple[str, ...]
     power: str
     mu_claimed: float = math.nan
@@ -101,23 +92,6 @@ class AuditResult:
             return self.epsilon_lower_bound, self.epsilon_claimed
         lower = gdp_epsilon(self.mu_lower_bound, delta) if self.mu_lower_bound > 0 else 0.0
         return lower, gdp_epsilon(self.mu_claimed, delta)
-
-
-@dataclass(frozen=True, eq=False)
-class AuditPart:
-    """One kind of release, and the result of its audit.
-
-    Attributes
-    ----------
-    name : str
-    evidence : CanaryScores, ChoiceCounts or TwoSamples
-        The data of the tests.
-    result : AuditResult
-    """
-
-    name: str
-    evidence: Any
-    result: AuditResult
 
 
 def audit_scores(canaries: CanaryScores, *, false_positive_rate: float = 1e-6) -> AuditResult:
@@ -189,6 +163,7 @@ def audit_scores(canaries: CanaryScores, *, false_positive_rate: float = 1e-6) -
     caught_noise = math.sqrt(low / likely)
     caught_sensitivity = float(shift_limit + ndtri(POWER) * spread) / canaries.shift
     return AuditResult(
+        evidence=canaries,
         violations=(*(text for text, wrong in found.items() if wrong), *canaries.violations),
         power=f"noise below {caught_noise:.2f} or sensitivity above {caught_sensitivity:.2f} "
         "times what was charged",

@@ -131,17 +131,24 @@ class GaussianSum:
 
     ``sensitivity`` is the L2 sensitivity of the exact sum under the fit's neighbouring relation.
     ``slack`` bounds what floating-point summation adds to it. ``noise_multiplier`` is the standard
-    deviation of the noise over both; zero releases the sum itself, at infinite cost.
+    deviation of the noise over both.
 
     Notes
     -----
     Guarantee: the released value is exactly ``1 / noise_multiplier``-GDP under any relation in
     which the computed sum moves by at most ``sensitivity + slack``. The sum is snapped to a grid of
-    spacing g, a power of two near 2^-30 of the noise. Then an exactly rounded Gaussian is added.
-    The result equals an ideal Gaussian mechanism on the snapped sum, rounded to the grid. Rounding
-    is post-processing, and snapping d numbers adds at most ``g sqrt(d)`` to the sensitivity. The
-    standard deviation follows from g: ``noise_multiplier * (sensitivity + g sqrt(d) + slack) * (1 +
-    1e-12)``. So the event's noise multiplier is exact.
+    spacing g, a power of two near 2^-30 of the noise, which adds at most ``g sqrt(d)`` to the
+    sensitivity of d numbers. Then a Gaussian is added, rounded exactly: the result equals an ideal
+    Gaussian mechanism on the snapped sum, rounded afterwards. Its standard deviation is
+    ``noise_multiplier * (sensitivity + g sqrt(d) + slack) * (1 + 1e-12)``.
+
+    =========================  ==================================
+    edge case                  result
+    =========================  ==================================
+    noise multiplier 0         the sum itself, at infinite cost
+    an element not finite      FloatingPointError, nothing drawn
+    beyond 2^62 grid steps     clipped to them
+    =========================  ==================================
     """
 
     sensitivity: float
@@ -183,10 +190,7 @@ class GaussianSum:
         return std
 
     def release(self, value: np.ndarray, rng: EntropySource) -> np.ndarray:
-        """Return a float64 array of any shape with noise, multiples of ``grid``.
-
-        An element that is not finite raises a FloatingPointError, and nothing is drawn or released.
-        """
+        """Return a float64 array of any shape with noise, multiples of ``grid``."""
         if self.noise_multiplier == 0:
             return value.copy()
         if not np.isfinite(value).all():
@@ -233,10 +237,9 @@ class PrivacyFilter:
 
     Notes
     -----
-    The cost of a step, or the decision to stop, may depend on anything released before, never on
-    unreleased data. The whole transcript then has the guarantee of the CAPACITY (Smith & Thakurta
-    2022 for Gaussian, Feldman & Zrnic 2021 for Renyi privacy). The sum of the costs that were spent
-    is not a valid bound.
+    Costs, and the decision to stop, may depend on anything released before. All releases together
+    then have the guarantee of the CAPACITY (Smith & Thakurta 2022 for Gaussian, Feldman & Zrnic
+    2021 for Renyi privacy). The sum of the costs that were spent is no bound.
     """
 
     def __init__(self, capacity: float, unit: str = "gdp") -> None:
@@ -306,10 +309,29 @@ class Vault:
 
     ``sums`` holds the rows and answers with exact sums over them; no other object may keep it. The
     ``events`` are those of the ledger that the fit will state: the releases in order, or the filter
-    that they are charged to. They must cost no more than the ``budget``.
+    that they are charged to. They must cost no more than the ``budget``. Arguments of the methods
+    must be public or follow from earlier releases; no other object in this package knows more.
 
-    Every argument of a vault's methods (coefficients, clipping norms, noise multipliers) must be
-    public or follow from earlier releases. No other object in this package knows anything else.
+    By how much a record moves a sum, in the L2 norm, for d columns (the intercept included):
+
+    =======================  ==========  ====================
+    release                  guarantee   under "replace_one"
+    =======================  ==========  ====================
+    ``gradient_sum``         clip        2 clip
+    ``second_moment``        row_norm^2  sqrt(2) row_norm^2
+    ``magnitude_histogram``  sqrt(d)     sqrt(2 d)
+    ``norm_histogram``       1           sqrt(2)
+    =======================  ==========  ====================
+
+    ==============================  ================================================
+    edge case                       result
+    ==============================  ================================================
+    not next on the plan            BudgetExceededError, and refusal of all later
+    an error while a sum is made    the error, and refusal of all later
+    kernels that sum wrongly        RuntimeError, and refusal of all later
+    a histogram of changed rows     ValueError
+    a null record                   adds nothing to any sum
+    ==============================  ================================================
     """
 
     def __init__(
@@ -364,9 +386,7 @@ class Vault:
 
         With a sampling rate below 1 the sum is over a fresh batch. Each record is in the batch with
         that probability: independently or, under ``"replace_one"``, as one of a fixed number. A
-        clipped gradient has an L2 norm of at most `clip`. In a group the norms of the rows add up
-        to at most `clip`. So a record moves the sum by at most `clip`, or twice that where another
-        record replaces it.
+        clipped gradient has an L2 norm of at most `clip`; in a group, all rows together.
         """
         clip, noise_multiplier = _checked_bound(clip), float(noise_multiplier)
         sampling_rate, coef = float(sampling_rate), plain(coef, self._sums.coef_shape)
@@ -410,9 +430,8 @@ class Vault:
         """Release the sum over the records of ``x~ x~'``, each x~ clipped, with noise.
 
         The diagonal, or the upper triangle with off-diagonal elements times sqrt(2). Coefficients
-        multiply each x~ by the root of the second derivative of its loss there. The sum is then the
-        curvature, in the current basis of the rows. The products are clipped too, so that the
-        sensitivity is that of rows of norm `row_norm`.
+        multiply each x~, before it is clipped, by the root of the second derivative of its loss:
+        the sum is then the curvature, in the current basis.
         """
         row_norm, noise_multiplier = _checked_bound(row_norm), float(noise_multiplier)
         n_columns = self._sums.coef_shape[0]
@@ -436,12 +455,8 @@ class Vault:
     def magnitude_histogram(self, noise_multiplier: float) -> np.ndarray:
         """Release a histogram of the elements of each column by sign and size, with noise.
 
-        Shape (n_columns, 2 MAGNITUDE_POWERS.size); see `Objective.magnitude_histogram`.
-
-        An element has one sign and one size. So a record adds one to at most one count of each
-        column, and moves all counts by sqrt(n_columns) at most. Another record in its place takes
-        one from one count and adds one to another: sqrt(2 n_columns). The intercept has no counts,
-        but is included in the sensitivity.
+        Shape (n_columns, 2 MAGNITUDE_POWERS.size), the intercept without counts. An element has one
+        sign and one size: a record adds one to at most one count of each column.
         """
         n_columns = self._sums.coef_shape[0]
         ask = methodcaller("magnitude_histogram", MAGNITUDE_POWERS)
@@ -450,8 +465,7 @@ class Vault:
     def norm_histogram(self, noise_multiplier: float) -> np.ndarray:
         """Release a histogram of the norms of rows without the intercept, with noise.
 
-        Shape (NORM_BIN_EDGES.size + 1,); the first count is that of norms up to the first edge. A
-        record has one norm, as it has one element in a column.
+        Shape (NORM_BIN_EDGES.size + 1,); the first count is that of norms up to the first edge.
         """
         ask = methodcaller("norm_histogram", NORM_BIN_EDGES)
         return self._histogram(ask, noise_multiplier, 1, NORM_BIN_EDGES.size + 1)

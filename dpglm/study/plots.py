@@ -12,8 +12,8 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from dpglm.audit.choices import ChoiceCounts
-from dpglm.audit.report import AuditPart, AuditReport
-from dpglm.audit.statistics import CanaryScores
+from dpglm.audit.report import AuditReport
+from dpglm.audit.statistics import AuditResult, CanaryScores
 from dpglm.checks import check_choice
 from dpglm.estimators.inference import Estimates
 from dpglm.exceptions import require
@@ -250,20 +250,20 @@ def _audit(report: AuditReport) -> Display:
     return Display(title, (4.8 * len(panels), 4.4), panels)
 
 
-def _draw_audit(axes: Any, part: AuditPart, delta: float) -> None:
-    evidence, result = part.evidence, part.result
+def _draw_audit(axes: Any, part: AuditResult, delta: float) -> None:
+    evidence = part.evidence
     if isinstance(evidence, ChoiceCounts):
         _draw_choices(axes, evidence)
     elif isinstance(evidence, CanaryScores):
         _draw_canaries(axes, evidence)
     else:
         _histograms(axes, "score", evidence.absent, evidence.present)
-    lower, claimed = result.bounds(delta)
-    found = "passed" if result.passed else "VIOLATED: " + result.violations[0].split(":")[0]
+    lower, claimed = part.bounds(delta)
+    found = "passed" if part.passed else "VIOLATED: " + part.violations[0].split(":")[0]
     axes.set_title(
         fill(f"{part.name}: {found}", width=48)
         + f"\nepsilon >= {lower:.3g} shown, {claimed:.3g} claimed",
-        color="black" if result.passed else _VIOLATED,
+        color="black" if part.passed else _VIOLATED,
         fontsize="medium",
     )
     axes.legend(frameon=False, fontsize="small")
