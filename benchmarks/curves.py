@@ -27,7 +27,7 @@ import numpy as np
 from peers import boosting
 
 from dpglm import DPLinearSVM, DPLogisticRegression
-from dpglm.datasets import fetch_adult, fetch_bank, fetch_kddcup99, make_census
+from dpglm.datasets import fetch_table, make_census
 from dpglm.schema import load_schema
 from dpglm.study import compare
 from dpglm.study.results import mean_and_error, setting_text
@@ -36,14 +36,14 @@ DELTA = 1e-8
 EPSILONS = (0.05, 0.2, 0.8, 1.6)
 MODELS = {"logistic": DPLogisticRegression, "svm": DPLinearSVM}
 METRICS = {"accuracy": 1, "auc": 1, "test_loss": -1}
-FETCHED = {"adult": fetch_adult, "bank": fetch_bank, "kddcup99": fetch_kddcup99}
+FETCHED = ("adult", "bank", "kddcup99")
 EBM_TABLES = ("adult", "bank")
 
 
 def raw_tables(names):
     """Yield name, raw rows, labels and schema."""
     for name in [name for name in FETCHED if name in names]:
-        bunch = FETCHED[name]()
+        bunch = fetch_table(name)
         few = np.random.default_rng(0).permutation(len(bunch.data))[:50_000]
         yield name, bunch.data.iloc[few], np.asarray(bunch.target)[few], bunch.schema
     if "census" in names:

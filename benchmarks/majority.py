@@ -17,7 +17,7 @@ import numpy as np
 from curves import DELTA, MODELS, signs
 from sklearn.datasets import make_classification
 
-from dpglm.datasets import fetch_adult, fetch_bank, fetch_kddcup99, make_census
+from dpglm.datasets import fetch_table, make_census
 from dpglm.schema import load_schema
 from dpglm.study import compare
 
@@ -26,26 +26,26 @@ WIDTHS = (10, 50, 150)
 
 # Name -> where the rows are from, and which class is rare.
 RAW = {
-    "census": (None, 1),
-    "adult": (fetch_adult, 1),
-    "bank": (fetch_bank, 1),
-    "kdd-normal": (fetch_kddcup99, 1),
-    "kdd-attack": (fetch_kddcup99, 0),
+    "census": ("census", 1),
+    "adult": ("adult", 1),
+    "bank": ("bank", 1),
+    "kdd-normal": ("kddcup99", 1),
+    "kdd-attack": ("kddcup99", 0),
 }
 
 
 @cache
-def loaded(fetch):
+def loaded(name):
     """Return raw rows, labels and schema."""
-    if fetch is None:
+    if name == "census":
         return *make_census(60_000, random_state=1, as_frame=True), load_schema("census")
-    bunch = fetch()
+    bunch = fetch_table(name)
     return bunch.data, bunch.target, bunch.schema
 
 
-def drawn(fetch, rare, n_rows, share):
+def drawn(name, rare, n_rows, share):
     """Return `n_rows` raw rows of a table, of which `share` are not of the rare class."""
-    rows, labels, schema = loaded(fetch)
+    rows, labels, schema = loaded(name)
     labels, rng = np.asarray(labels), np.random.default_rng(0)
     is_rare = labels == schema.classes[rare]
     n_rare = round(n_rows * (1 - share))

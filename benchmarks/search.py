@@ -15,7 +15,7 @@ import numpy as np
 from sklearn.model_selection import ParameterGrid, train_test_split
 
 from dpglm import DPLogisticRegression
-from dpglm.datasets import fetch_adult, fetch_bank
+from dpglm.datasets import fetch_table
 from dpglm.schedules import ExponentialDecay
 from dpglm.workflow import PrivateSearchCV
 
@@ -25,9 +25,9 @@ GRID = {
 }
 
 
-def measured(fetch, epsilon, seed):
+def measured(name, epsilon, seed):
     """Return the accuracy of the defaults, of the search, and of each candidate by itself."""
-    bunch = fetch()
+    bunch = fetch_table(name)
     X = bunch.schema.additive(1).transformer().fit_transform(bunch.data)
     y = np.asarray(bunch.target)
     X_train, X_test, y_train, y_test = train_test_split(X, y, test_size=0.2, random_state=seed)
@@ -46,8 +46,8 @@ def main():
     asked = parser.parse_args()
     print("| data | defaults | search | less the defaults | best candidate | worst candidate |")
     print("|---|---|---|---|---|---|")
-    for name, fetch in (("Adult", fetch_adult), ("BANK", fetch_bank)):
-        scores = np.array([measured(fetch, asked.epsilon, seed) for seed in range(asked.repeats)])
+    for name in ("adult", "bank"):
+        scores = np.array([measured(name, asked.epsilon, seed) for seed in range(asked.repeats)])
         defaults, search, *candidates = scores.mean(axis=0)
         less = scores[:, 1] - scores[:, 0]
         error = less.std(ddof=1) / np.sqrt(len(less))

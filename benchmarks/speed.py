@@ -31,7 +31,7 @@ from scipy import sparse
 from threadpoolctl import threadpool_limits
 
 from dpglm import DPLogisticRegression
-from dpglm.datasets import fetch_adult
+from dpglm.datasets import fetch_table
 from dpglm.kernels import run_chunks
 from dpglm.kernels.arithmetic import FAST
 from dpglm.losses import Hinge, Logistic, Softmax
@@ -324,7 +324,7 @@ def adult_rows(repeats):
     """Whole fits of Adult, if the environment variable DPGLM_DATA names a folder with it."""
     if not os.environ.get("DPGLM_DATA"):
         return []
-    data = fetch_adult()
+    data = fetch_table("adult")
     X = data.schema.additive(1).transformer().fit_transform(data.data)
     y = (np.asarray(data.target) == data.schema.classes[1]).astype(int)
     storages = {"dense": X, "column-major": np.asfortranarray(X), "CSR": sparse.csr_array(X)}

@@ -26,7 +26,7 @@ from pathlib import Path
 import numpy as np
 
 from dpglm import DPLinearSVM, DPLogisticRegression
-from dpglm.datasets import fetch_adult
+from dpglm.datasets import fetch_table
 from dpglm.study import compare
 
 DELTA = 1e-8
@@ -49,7 +49,7 @@ def scaled(columns):
 
 def load_adult():
     """Return the rows and labels of Adult in the encoding of the protocol."""
-    adult = fetch_adult()
+    adult = fetch_table("adult")
     frame, target = adult.data, adult.target
     numeric = frame.select_dtypes("number")
     codes = [

@@ -20,7 +20,7 @@ import numpy as np
 from sklearn.model_selection import ParameterGrid
 
 from dpglm import DPLogisticRegression
-from dpglm.datasets import fetch_adult, fetch_bank, make_census
+from dpglm.datasets import fetch_table, make_census
 from dpglm.schedules import DynamicNoise
 from dpglm.study import UtilityGraph, plot
 from dpglm.study.comparison import compare, encoded
@@ -107,9 +107,9 @@ def main():
     parser.add_argument("--figure", help="draw the last utility graph into this file")
     arguments = parser.parse_args()
 
-    datasets = {"bank": encoded(fetch_bank(), intervals=1)}
+    datasets = {"bank": encoded(fetch_table("bank"), intervals=1)}
     if not arguments.quick:
-        datasets["adult"] = encoded(fetch_adult(), intervals=1)
+        datasets["adult"] = encoded(fetch_table("adult"), intervals=1)
     census = make_census(50_000, random_state=0)
     outcomes = []
     for epsilon in [1.0] if arguments.quick else [0.1, 1.0]:

@@ -16,7 +16,7 @@ from scipy.optimize import minimize
 from scipy.special import expit, logsumexp, softmax
 from sklearn.utils import Bunch, check_random_state
 
-from dpglm.checks import check_number, check_whole
+from dpglm.checks import check_choice, check_number, check_whole
 from dpglm.exceptions import require
 from dpglm.schema import Schema, load_schema
 from dpglm.schema.columns import CategoricalColumn, Column, DateColumn, NumericColumn, TextColumn
@@ -24,7 +24,7 @@ from dpglm.schema.encoder import encode
 from dpglm.schema.table import plain_path
 from dpglm.sources.csv import read_texts
 
-__all__ = ["fetch_adult", "fetch_bank", "fetch_kddcup99", "make_census", "sample_from_schema"]
+__all__ = ["fetch_table", "make_census", "sample_from_schema"]
 
 _STRATUM_SHARES = (0.30, 0.25, 0.18, 0.12, 0.10, 0.05)
 _STRATUM_AGES = np.array([38.0, 28.0, 45.0, 52.0, 33.0, 66.0])
@@ -133,24 +133,28 @@ def _pandas() -> Any:
     return require("pandas", "data", "a raw table")
 
 
-def fetch_adult(
-    data_home: str | os.PathLike[str] | None = None, *, download_if_missing: bool = True
+def fetch_table(
+    name: str,
+    data_home: str | os.PathLike[str] | None = None,
+    *,
+    download_if_missing: bool = True,
 ) -> Bunch:
-    """Load UCI Adult: does a person of the 1994 US census earn more than 50,000 dollars?
+    """Load a public table: UCI Adult, UCI Bank Marketing, or a tenth of KDD Cup 1999.
 
     Parameters
     ----------
+    name : {"adult", "bank", "kddcup99"}
     data_home : path-like, default=None
-        Folder with ``adult.data`` and ``adult.test``; else ``DPGLM_DATA``, else OpenML 1590.
+        Folder with ``adult.data`` and ``adult.test``, ``bank-full.csv`` (commas or semicolons, a
+        header, columns in any order) or ``kddcup.data_10_percent.gz``. Else ``DPGLM_DATA``, else
+        OpenML 1590 or 1461, or scikit-learn's source.
     download_if_missing : bool, default=True
         If False, raise an error instead.
 
     Returns
     -------
     Bunch
-        ``data``, a DataFrame of 48,842 rows (training rows first) and 14 raw columns, ``"?"``
-        where a value is unknown; ``target``, a Series of ``"<=50K"`` and ``">50K"``; ``schema``,
-        which leaves the survey weight ``fnlwgt`` out.
+        ``data``, a DataFrame of raw columns; ``target``, a Series of labels; ``schema``.
 
     Raises
     ------
@@ -159,79 +163,44 @@ def fetch_adult(
 
     Notes
     -----
-    Ron Kohavi and Barry Becker, UCI Machine Learning Repository, CC BY 4.0.
+    - Adult: does a person of the 1994 US census earn more than 50,000 dollars? 48,842 rows,
+      training rows first, ``"?"`` where a value is unknown. The schema leaves the survey weight
+      ``fnlwgt`` out. Ron Kohavi and Barry Becker.
+    - Bank: does a client who was called subscribe to a term deposit? 45,211 rows. A realistic model
+      does without the duration of the call, which is known only once its outcome is. Moro, Cortez
+      and Rita (2014), Decision Support Systems 62.
+    - KDD Cup 1999: is a network connection normal or an attack? 494,021 rows. Stolfo, Fan, Lee,
+      Prodromidis and Chan (1999).
 
-    The default constants of the estimators were chosen with a look at these records. For them a
-    ledger's assumption that the parameters were chosen without looking is false.
+    All from the UCI Machine Learning Repository, CC BY 4.0. The default constants of the estimators
+    were chosen with a look at Adult and Bank. For them a ledger's assumption that the parameters
+    were chosen without looking is false.
 
     Examples
     --------
-    >>> adult = fetch_adult()  # doctest: +SKIP
+    >>> adult = fetch_table("adult")  # doctest: +SKIP
     >>> adult.schema.transformer().fit_transform(adult.data).shape  # doctest: +SKIP
     (48842, 122)
     """
-    return _fetched("adult", data_home, download_if_missing)
-
-
-def fetch_bank(
-    data_home: str | os.PathLike[str] | None = None, *, download_if_missing: bool = True
-) -> Bunch:
-    """Load UCI Bank Marketing: does a client who was called subscribe to a term deposit?
-
-    Parameters
-    ----------
-    data_home : path-like, default=None
-        Folder with ``bank-full.csv`` (comma or semicolon separated, with a header, columns in
-        any order); else ``DPGLM_DATA``, else OpenML 1461.
-    download_if_missing : bool, default=True
-        If False, raise an error instead.
-
-    Returns
-    -------
-    Bunch
-        ``data``, a DataFrame of 45,211 rows and 16 raw columns in UCI's order; ``target``, a
-        Series of ``"no"`` and ``"yes"``; ``schema``.
-
-    Notes
-    -----
-    Moro, Cortez and Rita (2014), Decision Support Systems 62; UCI Machine Learning Repository,
-    CC BY 4.0. A realistic model does without the duration of the call, which is known only once
-    its outcome is. The last note on `fetch_adult` holds here, too.
-
-    Examples
-    --------
-    >>> bank = fetch_bank()  # doctest: +SKIP
-    """
-    return _fetched("bank", data_home, download_if_missing)
-
-
-def fetch_kddcup99(
-    data_home: str | os.PathLike[str] | None = None, *, download_if_missing: bool = True
-) -> Bunch:
-    """Load the 10 percent sample of KDD Cup 1999: is a network connection normal or an attack?
-
-    Parameters
-    ----------
-    data_home : path-like, default=None
-        Folder with ``kddcup.data_10_percent.gz``; else ``DPGLM_DATA``, else scikit-learn's source.
-    download_if_missing : bool, default=True
-        If False, raise an error instead.
-
-    Returns
-    -------
-    Bunch
-        ``data``, a DataFrame of 494,021 rows and 41 raw columns; ``target``, a Series of
-        ``"attack"`` and ``"normal"``; ``schema``.
-
-    Notes
-    -----
-    Stolfo, Fan, Lee, Prodromidis and Chan (1999), UCI Machine Learning Repository, CC BY 4.0.
-
-    Examples
-    --------
-    >>> kddcup99 = fetch_kddcup99()  # doctest: +SKIP
-    """
-    return _fetched("kddcup99", data_home, download_if_missing)
+    check_choice("name", name, _TABLES)
+    schema = load_schema(name)
+    names = [*schema.feature_names, schema.target.name]
+    if name == "adult":
+        # A column of the table but not of the schema, whose source says why.
+        names.insert(2, "fnlwgt")
+    frame = _found(name, names, data_home, download_if_missing)
+    categories = {column.name: column.categories for column in schema.categorical}
+    categories[schema.target.name] = schema.target.labels
+    typed = {}
+    for column in names:
+        if column not in frame:
+            raise ValueError(f"column {column!r} of {name} is missing; check the source.")
+        if column in categories:
+            typed[column] = _categorical(frame[column], categories[column])
+        else:
+            typed[column] = frame[column].to_numpy(dtype=np.float64)
+    data = _pandas().DataFrame(typed)
+    return Bunch(target=data.pop(schema.target.name), data=data, schema=schema)
 
 
 def _sklearn_datasets() -> Any:
@@ -295,30 +264,6 @@ _TABLES = {
     ),
     "kddcup99": _Table(("kddcup.data_10_percent.gz",), _read_kddcup99, _download_kddcup99),
 }
-
-
-def _fetched(
-    name: str, data_home: str | os.PathLike[str] | None, download_if_missing: bool
-) -> Bunch:
-    """Return a table with the same columns, types and spellings, whichever source it came from."""
-    schema = load_schema(name)
-    names = [*schema.feature_names, schema.target.name]
-    if name == "adult":
-        # A column of the table but not of the schema, whose source says why.
-        names.insert(2, "fnlwgt")
-    frame = _found(name, names, data_home, download_if_missing)
-    categories = {column.name: column.categories for column in schema.categorical}
-    categories[schema.target.name] = schema.target.labels
-    typed = {}
-    for column in names:
-        if column not in frame:
-            raise ValueError(f"column {column!r} of {name} is missing; check the source.")
-        if column in categories:
-            typed[column] = _categorical(frame[column], categories[column])
-        else:
-            typed[column] = frame[column].to_numpy(dtype=np.float64)
-    data = _pandas().DataFrame(typed)
-    return Bunch(target=data.pop(schema.target.name), data=data, schema=schema)
 
 
 def _found(

@@ -1,17 +1,18 @@
 """The command line and the output that the comparisons on real data share."""
 
 import argparse
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from sklearn.utils import resample
 
+from dpglm.datasets import fetch_table
 from dpglm.study import html_report, plot
 from dpglm.study.comparison import compare, encoded
 
 
-def run(description: str, name: str, fetch: Callable, estimators: Mapping[str, Any]) -> None:
+def run(description: str, name: str, estimators: Mapping[str, Any]) -> None:
     """Compare estimators on a dataset; print the table, write JSON, a figure and a report."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--quick", action="store_true", help="2 folds and epsilon 1 only")
@@ -24,7 +25,7 @@ def run(description: str, name: str, fetch: Callable, estimators: Mapping[str, A
     arguments = parser.parse_args()
 
     unfinished = arguments.results / f"{name}.jsonl"
-    X, y = encoded(fetch(arguments.data_home), intervals=1)
+    X, y = encoded(fetch_table(name, arguments.data_home), intervals=1)
     if arguments.n_samples is not None:
         X, y = resample(X, y, replace=False, n_samples=arguments.n_samples, random_state=0)
     results = compare(

@@ -11,7 +11,6 @@ from ``--data-home`` or the folder in ``DPGLM_DATA``, else from OpenML.
 from _compare import run
 
 from dpglm import DPLogisticRegression
-from dpglm.datasets import fetch_adult
 from dpglm.schedules import DecayingClip, DynamicNoise
 from dpglm.study.methods import METHODS
 
@@ -26,4 +25,4 @@ ESTIMATORS = {
 }
 
 if __name__ == "__main__":
-    run(__doc__.splitlines()[0], "adult", fetch_adult, ESTIMATORS)
+    run(__doc__.splitlines()[0], "adult", ESTIMATORS)

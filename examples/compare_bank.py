@@ -12,7 +12,6 @@ from ``--data-home`` or the folder in ``DPGLM_DATA``, else from OpenML.
 from _compare import run
 
 from dpglm import DPLinearSVM, DPLogisticRegression
-from dpglm.datasets import fetch_bank
 from dpglm.schedules import ExponentialDecay
 from dpglm.study.methods import METHODS
 
@@ -38,4 +37,4 @@ ESTIMATORS = {
 }
 
 if __name__ == "__main__":
-    run(__doc__.splitlines()[0], "bank", fetch_bank, ESTIMATORS)
+    run(__doc__.splitlines()[0], "bank", ESTIMATORS)

@@ -17,13 +17,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.utils import Bunch
 from threadpoolctl import threadpool_limits
 
-from dpglm.datasets import (
-    fetch_adult,
-    fetch_bank,
-    fetch_kddcup99,
-    make_census,
-    sample_from_schema,
-)
+from dpglm.datasets import fetch_table, make_census, sample_from_schema
 from dpglm.schema import CategoricalColumn, NumericColumn, Schema, Target, load_schema
 from dpglm.sources import read_csv
 from dpglm.sources.csv import read_untyped
@@ -95,7 +89,7 @@ def _assert_same(one, other):
 
 
 def test_adult_is_read_from_its_two_files(folder):
-    adult = fetch_adult(folder)
+    adult = fetch_table("adult", folder)
     assert list(adult.data["age"]) == [44.0, 19.0, 61.0]
     assert list(adult.data["workclass"]) == ["Private", "?", "State-gov"]
     assert list(adult.data["native-country"]) == ["Cuba", "?", "Outlying-US(Guam-USVI-etc)"]
@@ -111,23 +105,23 @@ def test_adult_is_read_from_its_two_files(folder):
 def test_adult_from_openml_equals_adult_from_files(folder, openml):
     raw = [line.split(", ") for line in [*ADULT_DATA, ADULT_TEST[1].rstrip(".")]]
     frame = pd.DataFrame(raw).replace("?", np.nan)
-    frame.columns = [*fetch_adult(folder).data.columns, "class"]
+    frame.columns = [*fetch_table("adult", folder).data.columns, "class"]
     numeric = ["age", "fnlwgt", "education-num", "capital-gain", "capital-loss", "hours-per-week"]
     frame = frame.astype({n: "int64" if n in numeric else "category" for n in frame.columns})
 
     openml(1590, frame.drop(columns="class"), frame["class"])
-    _assert_same(fetch_adult(), fetch_adult(folder))
+    _assert_same(fetch_table("adult"), fetch_table("adult", folder))
 
 
 def test_bank_is_read_by_name_with_either_separator(folder):
-    bank = fetch_bank(folder)
+    bank = fetch_table("bank", folder)
     assert list(bank.data.columns) == bank.schema.feature_names
     assert list(bank.data["balance"]) == [-12.0, 30000.0]
     assert list(bank.data["poutcome"]) == ["unknown", "success"]
     assert list(bank.target) == ["no", "yes"]
     quoted = re.sub("[^,\n]+", r'"\g<0>"', BANK_CSV).replace(",", ";")
     (folder / "bank-full.csv").write_text(quoted)
-    _assert_same(fetch_bank(folder), bank)
+    _assert_same(fetch_table("bank", folder), bank)
 
 
 def test_bank_from_openml_equals_bank_from_its_file(folder, openml):
@@ -140,11 +134,11 @@ def test_bank_from_openml_equals_bank_from_its_file(folder, openml):
     texts = frame.select_dtypes(exclude="number").columns
     frame = frame.astype(dict.fromkeys(texts, "category"))
     openml(1461, frame, pd.Series(pd.Categorical(["1", "2"]), name="Class"))
-    _assert_same(fetch_bank(), fetch_bank(folder))
+    _assert_same(fetch_table("bank"), fetch_table("bank", folder))
 
 
 def test_kddcup99_is_normal_against_the_rest(folder):
-    kdd = fetch_kddcup99(folder)
+    kdd = fetch_table("kddcup99", folder)
     assert kdd.data.shape == (2, 41)
     assert list(kdd.data["service"]) == ["http", "ecr_i"]
     assert list(kdd.data["dst_host_count"]) == [9.0, 511.0]
@@ -163,7 +157,7 @@ def test_kddcup99_from_scikit_learn_equals_kddcup99_from_its_file(folder, tmp_pa
     cache.mkdir(parents=True)
     joblib.dump(rows[:, :41], cache / "samples")
     joblib.dump(rows[:, 41], cache / "targets")
-    _assert_same(fetch_kddcup99(tmp_path / "cache"), fetch_kddcup99(folder))
+    _assert_same(fetch_table("kddcup99", tmp_path / "cache"), fetch_table("kddcup99", folder))
 
 
 def test_data_home_comes_before_the_environment(folder, tmp_path, monkeypatch):
@@ -172,39 +166,39 @@ def test_data_home_comes_before_the_environment(folder, tmp_path, monkeypatch):
     for file in ("adult.data", "adult.test"):
         (other / file).write_text(ADULT_DATA[1])
     monkeypatch.setenv("DPGLM_DATA", str(folder))
-    assert len(fetch_adult().data) == 3
-    assert len(fetch_adult(other).data) == 2
-    assert len(fetch_adult(tmp_path / "empty").data) == 3
+    assert len(fetch_table("adult").data) == 3
+    assert len(fetch_table("adult", other).data) == 2
+    assert len(fetch_table("adult", tmp_path / "empty").data) == 3
 
 
 FILES = {
-    fetch_adult: "adult.data and adult.test",
-    fetch_bank: "bank-full.csv",
-    fetch_kddcup99: "kddcup.data_10_percent.gz",
+    "adult": "adult.data and adult.test",
+    "bank": "bank-full.csv",
+    "kddcup99": "kddcup.data_10_percent.gz",
 }
 
 
-@pytest.mark.parametrize("fetch", FILES)
-def test_missing_files_name_the_folders_looked_in(fetch, tmp_path, monkeypatch):
-    with pytest.raises(FileNotFoundError, match=f"{FILES[fetch]} not found in any folder"):
-        fetch(download_if_missing=False)
+@pytest.mark.parametrize("name", FILES)
+def test_missing_files_name_the_folders_looked_in(name, tmp_path, monkeypatch):
+    with pytest.raises(FileNotFoundError, match=f"{FILES[name]} not found in any folder"):
+        fetch_table(name, download_if_missing=False)
     monkeypatch.setenv("DPGLM_DATA", str(tmp_path / "there"))
-    where = f"{FILES[fetch]} not found in .*data_home.*here.*DPGLM_DATA.*there"
+    where = f"{FILES[name]} not found in .*data_home.*here.*DPGLM_DATA.*there"
     with pytest.raises(FileNotFoundError, match=where):
-        fetch(tmp_path / "here", download_if_missing=False)
+        fetch_table(name, tmp_path / "here", download_if_missing=False)
 
 
 def test_a_failed_download_says_what_to_do(tmp_path, monkeypatch):
     monkeypatch.setattr("sklearn.datasets.fetch_openml", lambda **_: os.stat("/no route"))
     with pytest.raises(FileNotFoundError, match=r"no route.*put the data into a folder") as error:
-        fetch_adult(tmp_path)
+        fetch_table("adult", tmp_path)
     assert str(tmp_path) in str(error.value)
 
 
 def test_half_of_adult_is_not_adult(folder):
     (folder / "adult.test").unlink()
     with pytest.raises(FileNotFoundError, match=r"a part of adult, but not adult\.test"):
-        fetch_adult(folder)
+        fetch_table("adult", folder)
 
 
 def test_a_table_that_is_not_the_documented_one_is_refused(folder):
@@ -215,13 +209,13 @@ def test_a_table_that_is_not_the_documented_one_is_refused(folder):
     ):
         (folder / "bank-full.csv").write_text(BANK_CSV.replace(old, new))
         with pytest.raises(ValueError, match=sentence):
-            fetch_bank(folder)
+            fetch_table("bank", folder)
 
 
 def test_without_pandas_the_census_works_and_the_rest_names_the_extra(folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
     assert make_census(10, random_state=0)[0].shape == (10, 99)
-    for call in (lambda: make_census(10, as_frame=True), lambda: fetch_bank(folder)):
+    for call in (lambda: make_census(10, as_frame=True), lambda: fetch_table("bank", folder)):
         with pytest.raises(ImportError, match=r'pip install "dpglm\[data\]"'):
             call()
 
@@ -229,9 +223,9 @@ def test_without_pandas_the_census_works_and_the_rest_names_the_extra(folder, mo
 REAL = os.environ.get("DPGLM_DATA")
 # Rows outside the public bounds, which are round numbers of the dictionary.
 CLIPPED = {
-    fetch_adult: {},
-    fetch_bank: {"balance": 99, "duration": 107, "campaign": 4, "previous": 4},
-    fetch_kddcup99: {
+    "adult": {},
+    "bank": {"balance": 99, "duration": 107, "campaign": 4, "previous": 4},
+    "kddcup99": {
         "duration": 1866, "src_bytes": 150, "dst_bytes": 253, "num_compromised": 6,
         "su_attempted": 6, "num_root": 6,
     },
@@ -242,21 +236,21 @@ CLIPPED = {
     not REAL or not os.path.isdir(REAL), reason="DPGLM_DATA names no folder with the real tables"
 )
 @pytest.mark.parametrize(
-    ("fetch", "n_samples", "positives"),
+    ("name", "n_samples", "positives"),
     [
-        (fetch_adult, 48842, 11687),
-        (fetch_bank, 45211, 5289),
-        pytest.param(fetch_kddcup99, 494021, 97278, marks=pytest.mark.slow),
+        ("adult", 48842, 11687),
+        ("bank", 45211, 5289),
+        pytest.param("kddcup99", 494021, 97278, marks=pytest.mark.slow),
     ],
 )
-def test_real_rows_fit_their_dictionary(fetch, n_samples, positives):
-    table = fetch(REAL)
+def test_real_rows_fit_their_dictionary(name, n_samples, positives):
+    table = fetch_table(name, REAL)
     assert len(table.data) == len(table.target) == n_samples
     assert not table.data.isna().any(axis=None) and not table.target.isna().any()
     assert (table.target == table.schema.classes[1]).sum() == positives
     for c in table.schema.numeric:
         outside = ~table.data[c.name].between(c.lower, c.upper)
-        assert outside.sum() == CLIPPED[fetch].get(c.name, 0), c.name
+        assert outside.sum() == CLIPPED[name].get(c.name, 0), c.name
     encoded = table.schema.transformer(sparse_output=True).fit_transform(table.data)
     n_categories = sum(len(column.encoded_names) for column in table.schema.categorical)
     assert (encoded[:, -n_categories:].sum(axis=1) == len(table.schema.categorical)).all()

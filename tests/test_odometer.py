@@ -37,7 +37,7 @@ from dpglm import (
     PrivacyOdometer,
     seeded_noise,
 )
-from dpglm.datasets import fetch_adult
+from dpglm.datasets import fetch_table
 from dpglm.privacy import odometer as odometer_module
 from dpglm.privacy.events import (
     FilterEvent,
@@ -925,7 +925,7 @@ def test_dayone_every_path_of_the_package_is_read_in_one_way(tmp_path, monkeypat
         "results": read_records, "report": PrivacyReport.from_files, "model": read_model,
         "saved": PrivacyReport(gaussian(0.5)).save,
         "parquet": lambda name: ParquetSource(name, load_schema("census")),
-        "data": lambda name: fetch_adult(data_home=name),
+        "data": lambda name: fetch_table("adult", data_home=name),
     }  # fmt: skip
     for what, use in take.items():
         for name in ("", "$NOWHERE/x.md", "~nobody-is-this/x.md"):

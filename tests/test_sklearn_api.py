@@ -28,7 +28,7 @@ from dpglm import (
     baselines,
     seeded_noise,
 )
-from dpglm.datasets import fetch_adult, make_census
+from dpglm.datasets import fetch_table, make_census
 from dpglm.schedules import DecayingClip, DynamicNoise, ExponentialDecay
 
 NO_SIGNAL = (
@@ -263,7 +263,7 @@ def test_grid_search_over_schedules_in_a_pipeline():
     reason="DPGLM_DATA does not name a folder with the data sets",
 )
 def test_adult_in_a_pipeline_is_learned_with_the_defaults():
-    adult = fetch_adult()
+    adult = fetch_table("adult")
     model = DPLogisticRegression(delta=1e-8, classes=adult.schema.classes)
     pipeline = Pipeline([("encode", adult.schema.transformer()), ("dp", model)])
     assert cross_val_score(pipeline, adult.data, adult.target, cv=2).mean() >= 0.82

@@ -12,7 +12,7 @@ from sklearn.svm import LinearSVC
 from sklearn.utils import resample
 
 from dpglm import baselines
-from dpglm.datasets import fetch_adult, fetch_bank, fetch_kddcup99, make_census
+from dpglm.datasets import fetch_table, make_census
 from dpglm.estimators.agd import DPAGDClassifier
 from dpglm.estimators.descent import DPLinearSVM, DPLogisticRegression
 from dpglm.schedules import DecayingClip
@@ -157,8 +157,7 @@ def select(
 
 
 CENSUS_ROWS = 20_000
-_FETCHERS = {"adult": fetch_adult, "bank": fetch_bank, "kddcup99": fetch_kddcup99}
-DATASETS = ("census", *_FETCHERS)
+DATASETS = ("census", "adult", "bank", "kddcup99")
 
 Table = tuple[Any, np.ndarray]
 """Encoded rows and their labels."""
@@ -169,7 +168,7 @@ def load_table(name: str, data_home: os.PathLike[str] | None, n_samples: int | N
     if name == "census":
         return make_census(n_samples or CENSUS_ROWS, random_state=0)
     # With straight lines, as the papers have them.
-    return encoded(_FETCHERS[name](data_home), 1)
+    return encoded(fetch_table(name, data_home), 1)
 
 
 def drawn(table: Table, n_samples: int | None) -> Table:

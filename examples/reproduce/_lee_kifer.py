@@ -14,7 +14,7 @@ from sklearn.datasets import fetch_kddcup99 as fetch_raw_kddcup99
 from sklearn.utils import resample
 
 from dpglm import DPAGDClassifier
-from dpglm.datasets import fetch_adult, fetch_kddcup99, sample_from_schema
+from dpglm.datasets import fetch_table, sample_from_schema
 from dpglm.schema import CategoricalColumn, NumericColumn, Schema, Target
 from dpglm.study import ComparisonResults, compare
 from dpglm.study.methods import METHODS
@@ -94,7 +94,7 @@ def banded_adult(data_home: str | None) -> tuple[Any, np.ndarray]:
     What is unknown is all zeros in its block. The survey weight ``fnlwgt`` was computed from other
     people's records too, so that these columns are for comparing with the paper only.
     """
-    bunch = fetch_adult(data_home)
+    bunch = fetch_table("adult", data_home)
     columns, data = [], bunch.data.copy()
     for column in bunch.schema.categorical:
         known = [category for category in column.categories if category != "?"]
@@ -139,7 +139,7 @@ def artificial_ipums(n_samples: int = 40_000) -> tuple[Any, np.ndarray]:
 
 def kddcup99(data_home: str | None, n_samples: int | None) -> tuple[Any, np.ndarray]:
     """Return so many rows of KDD Cup 1999, labelled as in the paper: an attack on the service?"""
-    bunch = fetch_kddcup99(data_home)
+    bunch = fetch_table("kddcup99", data_home)
     labels = _labels_of_kddcup99(data_home)
     y = np.isin(labels, DENIAL_OF_SERVICE).astype(int)
     if not ((labels == "normal.") == (np.array(bunch.target.tolist()) == "normal")).all():

@@ -46,7 +46,7 @@ from _lee_kifer import (
 from _report import Report, mean_and_error, printed, run
 
 from dpglm import PrivacyCalculator
-from dpglm.datasets import fetch_bank, make_census
+from dpglm.datasets import fetch_table, make_census
 
 # Those that the text names, and the largest of the authors' program, which is above .8.
 EPSILONS = [0.05, 0.1, 0.4, 1.6]
@@ -260,7 +260,7 @@ def tables_of(arguments) -> dict:
     home = arguments.data_home
     tables = {"Adult": banded_adult(home)} | {name: authors_file(name, home) for name in FILES}
     if tables["BANK"] is None:
-        tables["BANK"] = encoded(fetch_bank(home))
+        tables["BANK"] = encoded(fetch_table("bank", home))
     if arguments.full and tables["IPUMS-US"] is None:
         tables["IPUMS-US, artificial"] = artificial_ipums()
     return {name: table for name, table in tables.items() if table is not None}

@@ -12,7 +12,7 @@ import numpy as np
 from _lee_kifer import FILES, SOURCE, artificial_ipums, authors_file, banded_adult, kddcup99
 from _report import Report, printed, run
 
-from dpglm.datasets import fetch_adult, fetch_bank, fetch_kddcup99
+from dpglm.datasets import fetch_table
 
 
 def claim(report: Report, name: str, table: Any, remark: str) -> None:
@@ -87,9 +87,9 @@ def reproduce(arguments) -> Report:
         f"{made[0].shape[1] + 1}, drawn from a made-up schema: it has no record of the real one, "
         "and what is measured on it is not comparable."
     )
-    fetched = {"Adult": fetch_adult(home), "BANK": fetch_bank(home)}
+    fetched = {"Adult": fetch_table("adult", home), "BANK": fetch_table("bank", home)}
     if not arguments.quick:
-        fetched["KDDCup99"] = fetch_kddcup99(home)
+        fetched["KDDCup99"] = fetch_table("kddcup99", home)
     report.program(
         "scaling of the features",
         does="by the observed range of each column, which is not charged",
