@@ -34,11 +34,11 @@ from dpglm.schema import (
     NumericColumn,
     OrdinalColumn,
     Schema,
-    SchemaEncoder,
     Target,
     TextColumn,
     load_schema,
 )
+from dpglm.schema.encoder import SchemaEncoder
 from dpglm.sources import read_csv
 from dpglm.sources.parquet import ParquetSource
 

@@ -13,10 +13,10 @@ from dpglm.schema.columns import (
     Target,
     TextColumn,
 )
-from dpglm.schema.encoder import PublicBoundsScaler, SchemaEncoder
+from dpglm.schema.encoder import PublicBoundsScaler
 from dpglm.schema.table import Schema, load_schema
 
 __all__ = [
     "BooleanColumn", "CategoricalColumn", "DateColumn", "NumericColumn", "OrdinalColumn",
-    "PublicBoundsScaler", "Schema", "SchemaEncoder", "Target", "TextColumn", "load_schema",
+    "PublicBoundsScaler", "Schema", "Target", "TextColumn", "load_schema",
 ]  # fmt: skip

@@ -19,6 +19,7 @@ from dpglm.privacy.events import EVENTS
 from dpglm.privacy.ledger import PrivacyLedger, rounded_up
 from dpglm.schema import Schema
 from dpglm.schema.columns import FILL_IN
+from dpglm.schema.encoder import SchemaEncoder
 from dpglm.schema.table import plain_path
 from dpglm.schema.values import Places
 from dpglm.sources.csv import read_csv, read_texts
@@ -41,7 +42,7 @@ _ESTIMATORS = (
 _PARTS = (
     solvers.FitTrace, solvers.Whitening, solvers.Debiased, whitening.DiagonalPreconditioner,
     whitening.FullPreconditioner, PrivacyLedger, *EVENTS.values(), *_classes(schedules),
-    Places, *_classes(schemas),
+    Places, SchemaEncoder, *_classes(schemas),
 )  # fmt: skip
 
 SKOPS_TYPES = tuple(sorted(f"{c.__module__}.{c.__name__}" for c in (*_ESTIMATORS, *_PARTS)))
