@@ -462,7 +462,7 @@ def test_bad_input_is_refused_before_anything_is_released(tmp_path):
                 private_scores(**given)
         with pytest.raises(NotFittedError):
             private_scores(DPLogisticRegression(), X, y, epsilon=1.0)
-        with pytest.raises(ValueError, match="method='platt' must be"):
+        with pytest.raises(ValueError, match="method='platt' is unknown"):
             PrivateCalibratedClassifier(Known(), method="platt").fit(X, y)
         with pytest.raises(ValueError, match="is for two classes, not 3"):
             PrivateCalibratedClassifier(Known([0, 1, 2])).fit(X, y)
@@ -473,7 +473,7 @@ def test_bad_input_is_refused_before_anything_is_released(tmp_path):
         ):
             with pytest.raises(ValueError, match="criterion"):
                 PrivateThresholdClassifier(Known(), criterion=criterion).fit(X, y)
-        with pytest.raises(ValueError, match="score='f1' must be"):
+        with pytest.raises(ValueError, match="score='f1' is unknown"):
             make_private_scorer("f1", epsilon=1.0)
     assert odometer.total is None
 

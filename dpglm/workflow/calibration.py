@@ -15,7 +15,7 @@ from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from dpglm.checks import check_number
+from dpglm.checks import check_choice, check_number
 from dpglm.estimators.base import Budgeted
 from dpglm.exceptions import UtilityWarning
 from dpglm.workflow.releases import (
@@ -149,8 +149,7 @@ class PrivateCalibratedClassifier(_OnNoisyTable):
     _learned: ClassVar[str] = "calibrator_"
 
     def _check(self) -> None:
-        if self.method not in ("sigmoid", "isotonic"):
-            raise ValueError(f"method={self.method!r} must be 'sigmoid' or 'isotonic'.")
+        check_choice("method", self.method, ("sigmoid", "isotonic"))
 
     def _learn(self, released: Released) -> Any:
         share, n = _prior(released.table)

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from scipy.special import expit
 from sklearn.base import BaseEstimator
 
-from dpglm.checks import check_number
+from dpglm.checks import check_choice, check_number
 from dpglm.exceptions import PrivacyWarning
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.ledger import PrivacyLedger
@@ -34,29 +34,22 @@ _SINGLE = ("accuracy", "balanced_accuracy", "auc", "log_loss")
 class PrivateScore:
     """A score with noise, NaN if its denominator may be below the noise level.
 
-    ``interval`` (low, high) at 95 percent and ``std_error`` are for the population that the records
-    were drawn from. ``noise_interval`` and ``noise_std`` are for the score of these very records.
+    At 95 percent ``interval`` (low, high) is for the population that the records were drawn from,
+    and ``noise_interval`` for the score of these very records.
     """
 
     value: Any
-    std_error: Any
     interval: tuple[Any, Any]
-    noise_std: Any
     noise_interval: tuple[Any, Any]
-
-    def __float__(self) -> float:
-        return float(self.value)
 
 
 def _with_errors(
     value: Any, noise: Any, sampling: Any, quantile: float, low: float = 0.0, high: float = 1.0
 ) -> PrivateScore:
     """Return a score between two bounds, from the standard deviations of its two errors."""
-    value, error = np.clip(value, low, high), np.hypot(noise, sampling)
-    population, here = (
-        _interval(value - half, value + half, low, high) for half in (Z * error, quantile * noise)
-    )
-    return PrivateScore(_plain(value), _plain(error), population, _plain(noise), here)
+    value, halves = np.clip(value, low, high), (Z * np.hypot(noise, sampling), quantile * noise)
+    intervals = (_interval(value - half, value + half, low, high) for half in halves)
+    return PrivateScore(_plain(value), *intervals)
 
 
 def _interval(low: Any, high: Any, least: float, most: float) -> tuple[Any, Any]:
@@ -184,12 +177,8 @@ def private_scores(
         Records that no fit saw. A prediction that is no class is a wrong one.
     y : array-like of shape (n_samples,)
         Labels, among ``model.classes_``, which are in ascending order.
-    epsilon : float
-        For all scores together, above 0; ``inf`` is without noise.
-    delta : float, default=1e-6
-    neighboring_relation : {"zero_out", "replace_one", "add_or_remove_one"}, default="zero_out"
-    n_samples_estimate : int, default=None
-        Public stand-in for the number of records; for ``"add_or_remove_one"`` only.
+    epsilon, delta, neighboring_relation, n_samples_estimate
+        As in `DPLogisticRegression`, for all scores together.
     scores : iterable of str, default=None
         Any of ``"accuracy"``, ``"balanced_accuracy"``, ``"confusion_matrix"``, ``"log_loss"``, and
         for two classes ``"auc"``, ``"roc_curve"``, ``"calibration_curve"`` and ``"threshold"``.
@@ -447,11 +436,7 @@ def make_private_scorer(score: str, *, epsilon: float, **settings: Any) -> Priva
     >>> round(scorer.privacy_.epsilon(), 3)
     2.0
     """
-    if score not in _SINGLE:
-        raise ValueError(
-            f"score={score!r} must be 'accuracy', 'balanced_accuracy', 'auc' or 'log_loss'."
-        )
-    return PrivateScorer(score, {"epsilon": epsilon, **settings})
+    return PrivateScorer(check_choice("score", score, _SINGLE), {"epsilon": epsilon, **settings})
 
 
 _OF_CELLS = (("right", "positive", "predicted"), ("right", "cells"))
