@@ -17,7 +17,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from dpglm.checks import check_choice, check_number, is_auto
+from dpglm.checks import check_choice
 from dpglm.estimators.base import Budgeted, PrivateLinearClassifier
 from dpglm.estimators.inputs import as_source, resolved_classes, spelled, training_data
 from dpglm.estimators.plan import ledger_of
@@ -78,7 +78,7 @@ class SearchPlan:
     """Releases and cost of a search: made from public facts, before any data.
 
     ``strategy`` is ``"composition"`` or ``"parallel"``. The fit of a candidate costs
-    ``candidate_mu``, the last one ``final_mu`` (0 without one), the choice ``choice_epsilon``, and
+    ``candidate_mu``, the last one ``final_mu``, the choice ``choice_epsilon``, and
     the whole search ``ledger``.
     """
 
@@ -98,10 +98,10 @@ class SearchPlan:
             rounded_up(gdp_epsilon(mu, self.budget.delta))
             for mu in (self.candidate_mu, self.final_mu)
         )
-        last = f", and a last fit of epsilon={last}" if self.final_mu > 0 else ""
         return (
             f"{self.strategy}: {self.n_candidates} candidates of epsilon={each} each, compared on "
-            f"{where} with epsilon={rounded_up(self.choice_epsilon)}{last}: {self.ledger}"
+            f"{where} with epsilon={rounded_up(self.choice_epsilon)}, and a last fit of "
+            f"epsilon={last}: {self.ledger}"
         )
 
 
@@ -111,11 +111,8 @@ def _of_best(name: str, returned: str) -> Any:
     def method(search: "PrivateSearchCV", X: Any) -> np.ndarray:
         return getattr(search._best, name)(X)
 
-    def has_method(search: "PrivateSearchCV") -> bool:
-        model = getattr(search, "best_estimator_", search.estimator)
-        return search.refit and hasattr(model, name)
-
     method.__name__, method.__doc__ = name, f"Return {returned}"
+    has_method = lambda s: hasattr(getattr(s, "best_estimator_", s.estimator), name)  # noqa: E731
     return available_if(has_method)(method)
 
 
@@ -123,9 +120,9 @@ def _of_best(name: str, returned: str) -> Any:
 class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     """Search for the best setting of an estimator on private records, within one budget.
 
-    Every setting is fitted with a small part of the budget. One is chosen by a noisy number of
-    right predictions, and is fitted to all records with the rest. There are no folds: each would
-    cost as much as one more candidate.
+    Every setting is fitted with a small part of the budget, and one is chosen by a noisy number of
+    right predictions. This takes a third of mu^2; the rest is for a fit of the chosen setting to
+    all records. There are no folds: each would cost as much as one more candidate.
 
     Parameters
     ----------
@@ -143,17 +140,13 @@ class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimat
         them on one record in six, fits them to the others, and charges a record with one of both.
         It needs a public number of records. ``"auto"`` is composition, unless candidates have so
         much budget that they could overfit their records (from about epsilon 30 on, for twelve).
-    search_fraction : float or "auto", default="auto"
-        Part of the budget, in mu^2, for the candidates and the choice; ``"auto"`` is a third.
-    refit : bool, default=True
-        Whether to fit the chosen setting. ``False`` spends everything on the choice.
     epsilon, delta, neighboring_relation, n_samples_estimate
         As in `DPLogisticRegression`, for the whole search.
 
     Attributes
     ----------
     best_estimator_ : estimator
-        The last fit; only with ``refit=True``.
+        The last fit.
     best_params_ : dict
     best_index_ : int
         Index of the chosen candidate, with noise.
@@ -199,8 +192,6 @@ class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimat
     _: KW_ONLY
     classes: ArrayLike | None = None
     strategy: str = "auto"
-    search_fraction: float | str = "auto"
-    refit: bool = True
     epsilon: float = 1.0
     delta: float = 1e-6
     neighboring_relation: str = "zero_out"
@@ -294,18 +285,19 @@ class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimat
         best = vault.choose_model(models, plan.choice_epsilon)
         vault.check_unbroken()
         results = {"params": settings, "chosen": np.arange(len(settings)) == best}
-        found = {"best_index_": best, "best_params_": settings[best], "cv_results_": results}
-        if self.refit:
-            own["epsilon"] = self._epsilon_of(plan.final_mu)
-            found["best_estimator_"] = _fit(self._configured(settings[best], **own), X, y)
-        return found
+        own["epsilon"] = self._epsilon_of(plan.final_mu)
+        return {
+            "best_estimator_": _fit(self._configured(settings[best], **own), X, y),
+            "best_index_": best,
+            "best_params_": settings[best],
+            "cv_results_": results,
+        }
 
     predict = _of_best("predict", "what ``best_estimator_`` predicts, shape (n_samples,).")
     predict_proba = _of_best("predict_proba", "its probabilities, shape (n_samples, n_classes).")
     predict_log_proba = _of_best("predict_log_proba", "the logarithm of its `predict_proba`.")
     decision_function = _of_best("decision_function", "its scores, one or (n_classes,) a row.")
 
-    @available_if(lambda search: search.refit)
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return its accuracy; it has no noise: of private records it must not be published."""
         return self._best.score(X, y, sample_weight)
@@ -349,13 +341,10 @@ class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimat
         self, settings: list[dict], n_samples: int, widths: list[int], n_classes: int
     ) -> SearchPlan:
         """Fix the costs of the whole, and see that every setting can be fitted within its part."""
-        budget, share, n_candidates = self._budget(), 1.0, len(settings)
-        if self.refit and is_auto(self.search_fraction):
-            share = _SEARCH_FRACTION
-        elif self.refit:
-            share = check_number("search_fraction", self.search_fraction, above=0, at_most=0.999)
-        # 1) Divide mu^2: where the choice reads other records, both may cost all of the share.
-        search_mu, final_mu = budget.mu * math.sqrt(share), budget.mu * math.sqrt(1 - share)
+        budget, n_candidates = self._budget(), len(settings)
+        # 1) Divide mu^2: where the choice reads other records, both may cost all of the search.
+        search_mu = budget.mu * math.sqrt(_SEARCH_FRACTION)
+        final_mu = budget.mu * math.sqrt(1 - _SEARCH_FRACTION)
         fits_mu = search_mu * math.sqrt(1 - _CHOICE_FRACTION)
         choice_mu = search_mu * math.sqrt(_CHOICE_FRACTION)
         strategy = self._resolved_strategy(
@@ -373,15 +362,15 @@ class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimat
         whole = replace(fits, events=(*fits.events, *choice.events))
         if strategy == "parallel":
             whole = PrivacyLedger.parallel(fits, choice)
-        last = [(FilterEvent(mu=final_mu, purpose="last fit"), 1)] if self.refit else []
+        last = (FilterEvent(mu=final_mu, purpose="last fit"), 1)
         # 3) See that every setting can be fitted, and what that assumes.
         assumptions: dict[str, None] = {}
         for setting, width in zip(settings, widths, strict=True):
-            for mu in filter(None, (candidate_mu, final_mu)):
+            for mu in (candidate_mu, final_mu):
                 plan = self._plan_of(setting, mu, n_samples, width, n_classes)
                 assumptions |= dict.fromkeys(plan.ledger.assumptions)
         whole = replace(
-            whole, events=(*whole.events, *last), assumptions=(*assumptions, *whole.assumptions)
+            whole, events=(*whole.events, last), assumptions=(*assumptions, *whole.assumptions)
         )
         models = [self._configured(setting) for setting in settings]
         return SearchPlan(
@@ -389,7 +378,7 @@ class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimat
             n_candidates=n_candidates,
             budget=budget,
             candidate_mu=candidate_mu,
-            final_mu=final_mu if self.refit else 0.0,
+            final_mu=final_mu,
             choice_epsilon=choice_epsilon,
             ledger=stated(whole, findings_of(models), stacklevel=4),
         )
