@@ -32,14 +32,11 @@ from dpglm.schema import Schema, load_schema
 from dpglm.schema.columns import FILL_IN
 from dpglm.schema.table import plain_path
 from dpglm.sources.csv import read_csv, read_texts, read_untyped
-from dpglm.study import methods
-from dpglm.study.comparison import compare, encoded
+from dpglm.study import PrivacyReport, compare, html_report, methods, plot
+from dpglm.study.comparison import encoded
 from dpglm.study.methods import AUDITED, DATASETS, LOSSES, METHODS, PLANNED
 from dpglm.study.models import fit_csv, predict_csv
 from dpglm.study.planning import MOST_ITERATIONS, plan_as_asked
-from dpglm.study.plots import plot
-from dpglm.study.privacy_report import PrivacyReport
-from dpglm.study.report import html_report
 from dpglm.study.results import ComparisonResults, one_line
 from dpglm.tables import text_table
 

@@ -26,15 +26,15 @@ PLANNED = ["logistic", "svm", "agd"]
 class Method:
     """An estimator with its settings: a prototype, a short description, and its loss.
 
-    The group says when it is compared without being named: "default" always, "quick" also in a
-    quick comparison, "more" never. The loss is one of `LOSSES`. The container holds the records of
-    an audit.
+    The loss is one of `LOSSES`. The group says when it is compared without being named: "default"
+    always, "quick" also in a quick comparison, "more" never. The container holds the records of an
+    audit.
     """
 
     estimator: BaseEstimator
     text: str = ""
-    group: str = "default"
     loss: str = "logistic"
+    group: str = "default"
     container: str = "sparse"
 
     def with_parameters(self, **parameters: Any) -> BaseEstimator:
@@ -45,61 +45,56 @@ class Method:
         return clone(self.estimator).set_params(**own)
 
 
-# Prototype, description, group and loss. A kind of hinge stands for two methods: one minimises the
-# logistic loss, the other that hinge, with "-svm" in its name.
+_LOGISTIC, _SMOOTH = DPLogisticRegression(), "smoothed_hinge"
+
+# Prototype, description, loss, and the group if it is not the default. A kind of hinge stands for
+# two methods: one minimises the logistic loss, the other that hinge, with "-svm" in its name.
 _COMPARED = {
-    "logistic": (DPLogisticRegression(), "DPLogisticRegression", "quick", "logistic"),
-    "svm": (DPLinearSVM(), "DPLinearSVM", "quick", "svm"),
-    "agd": (DPAGDClassifier(), "DPAGDClassifier", "quick", "smoothed_hinge"),
+    "logistic": (_LOGISTIC, "DPLogisticRegression", "logistic", "quick"),
+    "svm": (DPLinearSVM(), "DPLinearSVM", "svm", "quick"),
+    "agd": (DPAGDClassifier(), "DPAGDClassifier", _SMOOTH, "quick"),
     "objective-perturbation": (
-        baselines.ObjectivePerturbation(), "minimises a randomly tilted loss", "quick",
-        "smoothed_hinge",
+        baselines.ObjectivePerturbation(), "minimises a randomly tilted loss", _SMOOTH, "quick",
     ),
-    "output-perturbation": (
-        baselines.OutputPerturbation(), "adds noise to the minimiser", "default", "smoothed_hinge",
-    ),
+    "output-perturbation": (baselines.OutputPerturbation(), "adds noise to the minimiser", _SMOOTH),
     "approximate-minima": (
         baselines.ApproximateMinimaPerturbation(),
-        "tilts the loss and adds noise to an approximate minimiser", "default", "smoothed_hinge",
+        "tilts the loss and adds noise to an approximate minimiser", _SMOOTH,
     ),
-    "privgene": (
-        baselines.PrivGene(), "searches genetically, with private selections", "default", "hinge",
-    ),
-    "double-noise-newton": (
-        baselines.DoubleNoiseNewton(), "noisy Newton steps", "default", "logistic",
-    ),
-    "majority": (baselines.MajorityClassifier(), "noisy label counts alone", "default", "both"),
+    "privgene": (baselines.PrivGene(), "searches genetically, with private selections", "hinge"),
+    "double-noise-newton": (baselines.DoubleNoiseNewton(), "noisy Newton steps", "logistic"),
+    "majority": (baselines.MajorityClassifier(), "noisy label counts alone", "both"),
     "reference": (
         LogisticRegression(C=np.inf, max_iter=2000), "logistic regression without privacy",
-        "default", "logistic",
+        "logistic",
     ),
     "reference-svm": (
         LinearSVC(loss="hinge", C=10.0, tol=0.1, max_iter=100_000), "linear SVM without privacy",
-        "default", "svm",
+        "svm",
     ),
     "descent-output": (
         baselines.DescentOutputPerturbation(), "adds noise to the end of a gradient descent",
-        "more", "smoothed_hinge",
+        _SMOOTH, "more",
     ),
     "sgd-moments": (
-        baselines.SGDMomentsAccountant(), "mini-batches, by privacy loss distributions", "more",
-        "hinge",
+        baselines.SGDMomentsAccountant(), "mini-batches, by privacy loss distributions", "hinge",
+        "more",
     ),
     "sgd-advanced": (
-        baselines.SGDAdvancedComposition(), "mini-batches, by advanced composition", "more",
-        "hinge",
+        baselines.SGDAdvancedComposition(), "mini-batches, by advanced composition", "hinge",
+        "more",
     ),
 }  # fmt: skip
 
 METHODS: dict[str, Method] = {}
 """What is compared under each name, in the order of the tables."""
 
-for _name, (_estimator, _text, _group, _loss) in _COMPARED.items():
+for _name, (_estimator, _text, _loss, *_group) in _COMPARED.items():
     _own = _loss if _loss in LOSSES else "logistic"
-    METHODS[_name] = Method(_estimator, _text, _group, _own)
+    METHODS[_name] = Method(_estimator, _text, _own, *_group)
     if _own != _loss:
         _svm = clone(_estimator).set_params(loss=_loss)
-        METHODS[f"{_name}-svm"] = Method(_svm, f"{_text}; SVM", _group, "svm")
+        METHODS[f"{_name}-svm"] = Method(_svm, f"{_text}; SVM", "svm", *_group)
 
 AUDITED: dict[str, Method] = {
     "logistic": METHODS["logistic"],
@@ -118,15 +113,9 @@ AUDITED: dict[str, Method] = {
         DPLogisticRegression(sampling_rate=0.2, max_iter=40, preconditioner=None),
         "on random batches",
     ),
-    "logistic-threads": Method(
-        DPLogisticRegression(), "on dense rows, in two threads", container="dense"
-    ),
-    "logistic-blocks": Method(
-        DPLogisticRegression(), "on rows read block by block", container="blocks"
-    ),
-    "logistic-dask": Method(
-        DPLogisticRegression(), "on the partitions of a Dask array", container="dask"
-    ),
+    "logistic-threads": Method(_LOGISTIC, "on dense rows, in two threads", container="dense"),
+    "logistic-blocks": Method(_LOGISTIC, "on rows read block by block", container="blocks"),
+    "logistic-dask": Method(_LOGISTIC, "on the partitions of a Dask array", container="dask"),
     "agd-plain": Method(DPAGDClassifier(preconditioner=None), "without preconditioner"),
     "agd-published": Method(DPAGDClassifier.as_published(), "with the constants of Lee & Kifer"),
     "sgd-moments": Method(baselines.SGDMomentsAccountant(max_iter=100), "in 100 iterations"),
