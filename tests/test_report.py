@@ -17,7 +17,7 @@ from dpglm.study.results import CELL, ComparisonResults
 
 pytest.importorskip("matplotlib")
 
-NASTY = "<script>alert(\"x\")</script> & 'é'"
+NASTY = "--><script>alert(\"x\")</script> & 'é'"
 VOID = {"meta", "link", "img", "source"}
 
 
