@@ -233,43 +233,22 @@ def test_the_command_adds_ledgers_takes_the_total_and_writes_by_the_name(study, 
     assert "No such file" in capsys.readouterr().err
 
 
-# The form of entries of autumn 2026, as far as entries and their tests are public: names of each
-# part, of which those before the None are required, and values where only some are allowed.
-ENTRY = {
-    "basic": ["name", "data_curators", "description", "intended_use", "data_product_type",
-              "data_product_region", "publication_date", None, "data_product_sector"],
-    "dp_variant": [None, "variant_name", "data_domain", "unprotected_quantities"],
-    "privacy_loss": [None, "privacy_unit", "privacy_unit_details", "privacy_parameters",
-                     "privacy_parameters_details"],
-    "deployment_model": [None, "model_name", "model_name_details", "actors", "release_type",
-                         "release_type_details", "data_source_type", "data_source_type_details",
-                         "access_type", "access_type_details"],
-    "implementation": [None, "preprocessing_and_hyperparameter_tuning", "mechanisms",
-                       "composition", "post_processing", "justification"],
-    "administrative": ["status", "registry_authors", "tier", None, "sources", "notes"],
-}  # fmt: skip
-ALLOWED = {
-    "data_product_type": {"Summary statistics", "Machine learning model", "Dataset"},
-    "variant_name": {"Pure DP", "Approximate DP", "Zero-concentrated DP", "Renyi DP", "Custom"},
-    "model_name": {"Local", "Central", "Shuffle", "Federated"},
-    "release_type": {"One release", "Many releases"},
-    "access_type": {"Interactive", "Non-interactive"},
-    "status": {"Draft", "Pending"},
-    "tier": {1, 2, 3},
-}
+# The form of entries of autumn 2026, as far as entries and their tests are public.
+FORM = json.loads((Path(__file__).parent / "data" / "registry.json").read_text())
+NO_TEXT = {"data_curators": list, "registry_authors": list, "privacy_parameters": dict, "tier": int}
 
 
 def faults(entry):
     """Return what an entry has that the form does not allow, or lacks."""
     found = [name for name in entry if name not in ("url_slug", "deployment")]
+    allowed = FORM["allowed"]
     for part, content in entry["deployment"].items():
-        names = ENTRY.get(part, [None])
-        found += [f"{part}.{name}" for name in content if name not in names]
-        found += [f"{part}.{name}" for name in names[: names.index(None)] if name not in content]
-        found += [n for n, v in content.items() if n in ALLOWED and v not in ALLOWED[n]]
-        typed = {"data_curators": list, "registry_authors": list, "privacy_parameters": dict}
-        typed["tier"] = int
-        found += [n for n, v in content.items() if not isinstance(v, typed.get(n, str))]
+        required = FORM["required"].get(part, [])
+        known = required + FORM["optional"].get(part, [])
+        found += [f"{part}.{name}" for name in content if name not in known]
+        found += [f"{part}.{name}" for name in required if name not in content]
+        found += [n for n, v in content.items() if n in allowed and v not in allowed[n]]
+        found += [n for n, v in content.items() if not isinstance(v, NO_TEXT.get(n, str))]
     try:
         date.fromisoformat(entry["deployment"]["basic"]["publication_date"])
     except ValueError:
