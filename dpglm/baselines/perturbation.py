@@ -164,7 +164,8 @@ class MinimizerVault(Vault):
                 self._allowance.charge(event)
                 self._n_released += 1
                 self.log.append(Release(event, plan.tilt.noise_std(math.prod(shape))))
-            tilt = plan.tilt.release(np.zeros(shape), self._entropy)
+            with self._closed_by_errors():
+                tilt = plan.tilt.release(np.zeros(shape), self._entropy)
 
         known = {"n_samples": plan.max_n_samples, "tilt": tilt}
         exact = partial(self._sums.minimizer, plan.penalty, plan.tolerance, **known)

@@ -596,8 +596,8 @@ class Vault:
             self._allowance.refuse_all()
             raise RuntimeError(
                 "The compiled kernels do not sum what they should, which must not happen with any "
-                "data; nothing was released from this sum. Remove the __pycache__ folders of "
-                "dpglm, or set DPGLM_KERNELS=numpy, and fit again."
+                "data; nothing more is released, and there is no result. Remove the __pycache__ "
+                "folders of dpglm, or set DPGLM_KERNELS=numpy, and fit again."
             )
         self._asked, self._to_compare = None, math.inf
 

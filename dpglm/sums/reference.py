@@ -168,7 +168,11 @@ class Reference:
         places = np.searchsorted(bounds, self.feature_norms())
         return np.bincount(places, minlength=bounds.size + 1).astype(np.float64)
 
-    def line_losses(
+    def line_losses(self, *line: np.ndarray, **bound: float | None) -> np.ndarray:
+        """Sum bounded losses at ``coef - step * direction``; see `Objective.line_losses`."""
+        return self.line_terms(*line, **bound).sum(axis=0)
+
+    def line_terms(
         self,
         coef: np.ndarray,
         direction: np.ndarray,
@@ -176,17 +180,6 @@ class Reference:
         *,
         loss_clip: float | None = None,
         clip: float | None = None,
-    ) -> np.ndarray:
-        """Sum bounded losses at ``coef - step * direction``; see `Objective.line_losses`."""
-        return self.line_terms(coef, direction, steps, loss_clip, clip).sum(axis=0)
-
-    def line_terms(
-        self,
-        coef: np.ndarray,
-        direction: np.ndarray,
-        steps: np.ndarray,
-        loss_clip: float | None,
-        clip: float | None,
     ) -> np.ndarray:
         """Return what each row adds at each step, shape (n, n_steps)."""
         start, slopes = (self.scores(self.original(v)) for v in (coef, direction))
