@@ -154,14 +154,7 @@ def _signs(scores: np.ndarray, target: np.ndarray) -> np.ndarray:
 
 
 class NamedLossMixin:
-    """The loss that the parameter ``loss`` names, ``"logistic"`` unless an estimator stores it.
-
-    Parameters
-    ----------
-    loss : {"logistic", "hinge"}, default="logistic"
-        The logistic loss is the cross entropy of the softmax for more than two classes; the hinge
-        loss is then summed one-vs-rest.
-    """
+    """The loss that the parameter ``loss`` names, ``"logistic"`` unless an estimator stores it."""
 
     loss = "logistic"
     # The losses to choose from.

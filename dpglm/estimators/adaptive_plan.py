@@ -185,11 +185,9 @@ def make_adaptive_plan(
     step_schedule: Schedule | None = None,
     **numbers: float,
 ) -> AdaptivePlan:
-    """Fix an adaptive fit in advance, except for its course.
+    """Fix an adaptive fit in advance, except for its course; see `DPAGDClassifier`.
 
-    The parameters are those of `DPAGDClassifier`; ``budget_growth``, ``n_steps`` and those of the
-    steps are among the numbers. ``n_splits`` counts parts of the capacity that the first releases
-    leave.
+    ``n_splits`` counts parts of the capacity that the first releases leave.
     """
     numbers = {name: _checked(name, value) for name, value in numbers.items()}
     if loss_clip is not None:

@@ -106,14 +106,13 @@ class DPAGDClassifier(NamedLossMixin, WeightedClassifier):
 
     Notes
     -----
-    Guarantee: (epsilon, delta)-differential privacy of everything a fit leaves, for data sets that
-    are neighbours under ``neighboring_relation``. Gradients are released with Gaussian noise for
-    an L2 sensitivity of ``clip``. Steps are chosen by the exponential mechanism for a range of
-    ``loss_clip``, or the largest step times ``clip``. Both double under ``"replace_one"``. A filter
-    of fixed capacity adds all costs, also of a second moment and histograms (Gaussian privacy:
-    Smith & Thakurta 2022; concentrated: Feldman & Zrnic 2021). The public facts are those of
-    `DPLogisticRegression`. ``privacy_`` is the whole budget, whatever the fit spent of it:
-    the sum of the costs of the actual releases would not be a bound.
+    Everything that ``fit`` stores is (epsilon, delta)-differentially private under
+    ``neighboring_relation``. Gradients are released with Gaussian noise for an L2 sensitivity of
+    ``clip``. Steps are chosen by the exponential mechanism for a range of ``loss_clip``, or the
+    largest step times ``clip``. Both double under ``"replace_one"``. A filter of fixed capacity
+    adds all costs, also of a preconditioner (Gaussian privacy: Smith & Thakurta 2022; concentrated:
+    Feldman & Zrnic 2021). ``privacy_`` is the whole budget, whatever the fit spent of it: the sum
+    of the costs of the actual releases would not be a bound.
 
     Examples
     --------
@@ -162,9 +161,6 @@ class DPAGDClassifier(NamedLossMixin, WeightedClassifier):
     def as_published(cls, **parameters: Any) -> "DPAGDClassifier":
         """Return Lee & Kifer's algorithm at their constants, with noise that is valid.
 
-        Algorithm 2 of the paper (DP-AGD; Algorithm 1, NoisyMax, chooses the step), with the
-        deviations listed under Notes.
-
         Parameters
         ----------
         **parameters
@@ -176,29 +172,21 @@ class DPAGDClassifier(NamedLossMixin, WeightedClassifier):
 
         Notes
         -----
-        Differences from the paper. Figures are percent accuracy and loss on Adult (schema "adult",
-        logistic regression) at epsilon 0.1: means of 10 fits ± standard error. With all constants
-        they are ``76.8 ± 0.6`` and ``0.83 ± 0.07``.
+        Differences from the paper; docs/reproduction.md has what they change.
 
-        - The budget is converted by the tighter bound of Canonne, Kamath & Steinke (2020): 1.54
-          times the rho of the paper's Eq. (5), ``"bun_steinke"`` (1.26 times at epsilon 1.6). With
-          exponential noise Eq. (5) has ``75.3 ± 0.8`` and ``0.83 ± 0.05``.
-        - The paper tunes the penalty and does not print it. ``alpha=0.001`` is from the authors'
-          program; 0 has ``76.6 ± 0.5`` and ``1.04 ± 0.26``, 0.01 has ``77.4 ± 0.5`` and ``0.50 ±
-          0.01``. At epsilon 1.6 the losses of 0.001, 0 and 0.01 are ``0.351 ± 0.001``, ``0.353 ±
-          0.001`` and ``0.376 ± 0.001`` (5 fits). The intercept is not penalised.
-        - ``budget_growth=0.1`` is from the program too: the text finds 0.1 and 0.2 slightly worse
-          than more.
+        - The budget is converted by the tighter bound of Canonne, Kamath & Steinke (2020);
+          ``accountant="bun_steinke"`` is the paper's Eq. (5).
+        - ``alpha=0.001`` and ``budget_growth=0.1`` are from the authors' program: the paper tunes
+          the penalty and does not print it. The intercept is not penalised.
         - A step is chosen with Laplace noise. The exponential noise that the text recommends is
-          ``selection="permute_and_flip"``, with ``77.0 ± 0.5`` and ``0.78 ± 0.07``. The program
-          adds it with the wrong sign, and leaks about twenty times the epsilon it charges.
+          ``selection="permute_and_flip"``. The program adds it with the wrong sign, and leaks about
+          twenty times the epsilon it charges.
         - A release is charged before it is made; the pseudo-code makes it, and discards the last
           one if it was not covered.
         - Two gradients are averaged before they are normalised, as in Section 4; line 18 of
           Algorithm 2 averages with the normalised one.
-        - ``n_steps=20`` steps are on offer in addition to zero, as in the program.
-        - The SVM of the paper is ``loss="hinge"``. There are no mini-batches, which the paper uses
-          for its largest table: the sums here are over all rows.
+        - ``n_steps=20`` steps are on offer in addition to zero, as in the program. There are no
+          mini-batches.
 
         Examples
         --------

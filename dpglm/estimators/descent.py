@@ -215,22 +215,19 @@ class DPLogisticRegression(NoisyDescentMixin, WeightedClassifier):
     preconditioner : {"auto", "diagonal", "full"}, Preconditioner or None, default="auto"
         A `DiagonalPreconditioner` or `FullPreconditioner` spends a fraction of the budget on the
         second moment of the features. The descent is in a whitened space, where the unit of the
-        clipping norm is the typical norm of a row. ``alpha`` still penalises the original
-        coefficients, which after a `FullPreconditioner` also have a weak prior. ``"auto"`` is
-        ``"full"`` for up to 512 columns and ``"diagonal"`` beyond. Columns should have a size of
-        about 1: without a ``max_row_norm``, others are divided by released powers of two, and
-        centered.
+        clipping norm is the typical norm of a row; ``alpha`` still penalises the original
+        coefficients. ``"auto"`` is ``"full"`` for up to 512 columns and ``"diagonal"`` beyond.
+        Without a ``max_row_norm``, columns of a size far from 1 are rescaled, and centered.
     noise_multiplier : float, default=None
         With ``max_iter="budget"``: the standard deviation of the noise over the sensitivity, in the
         first iteration. ``noise_schedule`` sets the others: iterations cost less as the clipping
         norm falls.
     max_iter : int, "auto", "optimal" or "budget", default="auto"
         Number of iterations, each one release. ``"auto"`` is 24 of all records in a space that a
-        `FullPreconditioner` whitens, and 87 of random batches or in any other space. ``"optimal"``
-        minimises the bound of Hong, Wang & Zhou (2022) for constant or `DynamicNoise`. It needs a
-        smooth loss, a penalty and ``max_row_norm``, and no preconditioner. ``"budget"`` makes as
-        many iterations as the budget allows at ``noise_multiplier``. They are counted before the
-        data are read, and on random batches the noise is rounded up to 12 levels.
+        `FullPreconditioner` whitens, and 87 otherwise. ``"optimal"`` minimises the bound of Hong,
+        Wang & Zhou (2022) for constant or `DynamicNoise`. It needs a smooth loss, a penalty and
+        ``max_row_norm``, and no preconditioner. ``"budget"`` makes as many iterations as the budget
+        allows at ``noise_multiplier``, counted before the data are read.
     sampling_rate : float, default=1.0
         Chance of each record to be in the batch of an iteration, independently of the others; 1
         uses all records every time. Below 1 the accounting needs dp-accounting (``pip install
@@ -242,9 +239,8 @@ class DPLogisticRegression(NoisyDescentMixin, WeightedClassifier):
     max_row_norm : float, default=None
         Largest L2 norm that a row can have, intercept included, a public fact
         (`Schema.max_row_norm`). ``None`` takes the bound of rows from ``schema.transformer()``, if
-        they have one. A preconditioner without a norm uses it. Without a preconditioner,
-        ``"dynamic"`` noise, ``"convex"`` and ``"smooth"`` steps and ``max_iter="optimal"`` follow
-        from it.
+        they have one. It sets the clipping norm of a preconditioner; without one, ``"dynamic"``
+        noise, ``"convex"`` and ``"smooth"`` steps and ``max_iter="optimal"`` follow from it.
     inference_fraction : float, default=0.0
         Fraction of the budget mu^2 for `inference`, taken from that of predictions: 0.5 suits most
         uses. A few gradients and a curvature are released after the descent, for two classes and up
@@ -265,9 +261,8 @@ class DPLogisticRegression(NoisyDescentMixin, WeightedClassifier):
         Only where X has column names that are all strings.
     privacy_ : PrivacyLedger
         The releases of the fit and their cost, with all assumptions. If public facts decide which
-        records each fit uses, several fits on the same records cost
-        ``first.privacy_ + second.privacy_``. A grid search that chooses by scores on private
-        records is not covered: these scores have no noise.
+        records each fit uses, several fits cost ``first.privacy_ + second.privacy_``. A grid search
+        that chooses by scores on private records is not covered: these scores have no noise.
     trace_ : FitTrace
         Released values of every iteration.
 

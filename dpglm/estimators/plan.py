@@ -197,29 +197,20 @@ class PrivacyPlan(Plan):
     Parameters
     ----------
     metadata : PublicMetadata
-        The metadata that the schedules got.
+        What the schedules got.
     ledger : PrivacyLedger
         The cost of the whole plan.
     budget : PrivacyBudget
     first, last : tuple of PlannedRelease
         The releases of a preconditioner, and those for intervals.
-    clip : ndarray of shape (n_iter,)
-        L2 bound on each record's gradient. Before a second moment is released, its unit is the
-        square root of the effective dimension.
-    noise_multiplier : ndarray of shape (n_iter,)
-        Standard deviation of the noise over the sensitivity.
-    step : ndarray of shape (n_iter,)
-        Step size on the mean gradient.
+    clip, noise_multiplier, step, averaging : ndarray of shape (n_iter,)
+        L2 bound on each record's gradient, noise over the sensitivity, step size, and weight of the
+        iterate. A clip before a second moment is in roots of the effective dimension.
     momentum : Momentum
-        The rule that turns gradients into directions.
-    averaging : ndarray of shape (n_iter,)
-        Weights of the iterates in the returned coefficients; they sum to 1.
     clip_schedule, step_schedule : Schedule
-        The schedules of ``clip`` and ``step``.
     preconditioner : Preconditioner, optional
         With its clipping norm of rows.
     batches : {"poisson", "without_replacement"}, default="poisson"
-        How random batches are drawn.
 
     Examples
     --------

@@ -108,16 +108,7 @@ class LinearPredictions(ClassifierMixin):
 
     @_by_blocks
     def predict(self, X: Table) -> np.ndarray:
-        """Return the class with the highest score for each row.
-
-        Parameters
-        ----------
-        X : {array-like, CSR matrix} of shape (n_samples, n_features), or blocks of rows
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-        """
+        """Return the class with the highest score for each row, shape (n_samples,)."""
         scores = self.decision_function(X)
         index = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
         return self.classes_[index]
@@ -125,15 +116,9 @@ class LinearPredictions(ClassifierMixin):
     @available_if(_is_logistic)
     @_by_blocks
     def predict_proba(self, X: Table) -> np.ndarray:
-        """Return the probability of each class; with the logistic loss only.
+        """Return probabilities (n_samples, n_classes), in the order of ``classes_``.
 
-        Parameters
-        ----------
-        X : {array-like, CSR matrix} of shape (n_samples, n_features), or blocks of rows
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_classes), columns in the order of ``classes_``
+        With the logistic loss only.
         """
         return softmax(self._logits(X), axis=1)
 

@@ -36,17 +36,15 @@ class Whitening:
     scales : ndarray of shape (n_columns,)
         The powers of two that columns were multiplied by first.
     moment : ndarray of shape (n_columns,) or (n_columns, n_columns)
-        The noisy second moment of the scaled and clipped rows, divided by the public number of
-        records; the moment of centered rows is moved back.
+        The noisy mean second moment of the scaled and clipped rows, not centered.
     basis : ndarray of the same shape
         P, or its diagonal, for the columns of the table.
     effective_dimension : float
-        Trace of the whitened second moment, 1 or more: about the number of directions above the
-        noise level.
+        Trace of the whitened second moment, 1 or more: about the number of directions above noise.
     noise_std : float
         Standard deviation of the noise on the sum.
     events : list of Event
-        The cost of the histogram, if any, and of the second moment.
+        The cost of the releases.
     """
 
     scales: np.ndarray = field(repr=False)
@@ -61,8 +59,7 @@ class Whitening:
 class Debiased:
     """The releases after the descent, for intervals, and their post-processing.
 
-    All attributes except ``coef`` are in k coordinates v, where ``basis @ v`` are coefficients of
-    columns.
+    All but ``coef`` and ``left_out`` are in k coordinates v; ``basis @ v`` are coefficients.
 
     Attributes
     ----------
@@ -75,8 +72,7 @@ class Debiased:
     basis : ndarray of shape (n_columns, k)
     curvature, inverse : ndarray of shape (k, k)
         Curvature of the loss, its noise removed, and the inverse of curvature plus penalty.
-    seen : ndarray of bool, shape (k,)
-    directions : ndarray of shape (k, k)
+    seen, directions : ndarray of shape (k,) and (k, k)
         Eigenvectors of the curvature, and which of them are above the noise level.
     noise_std : float
         Standard deviation of the noise in the mean of the gradients of the estimate.
@@ -101,18 +97,14 @@ class FitTrace:
 
     Attributes
     ----------
-    clip, noise_std, step : list of float
-        Gradient descent: clipping norm, standard deviation of the noise on the sum, and step size
-        of each iteration. A preconditioner makes them, and ``gradient_norm``, those of the whitened
-        space.
-    gradient_norm : list of float
-        L2 norm of the NOISY mean gradient (penalty included) of each iteration.
+    clip, noise_std, step, gradient_norm : list of float
+        Gradient descent: clipping norm, standard deviation of the noise on the sum, step size, and
+        norm of the noisy mean gradient; after a preconditioner those of the whitened space.
     n_summed : float
         Public number of records, of a batch on average, that the sums were divided by.
     iteration, release : list
-        `DPAGDClassifier`: the iteration of a release, from 1 (0 for a second moment), and its name:
-        ``"magnitude_histogram"``, ``"norm_histogram"``, ``"second_moment"``, ``"gradient"``,
-        ``"refinement"`` or ``"selection"``.
+        `DPAGDClassifier`: the iteration of a release, from 1, or 0 for a preconditioner's, and its
+        name.
     cost, remaining : list of float
         The charge of the release, and the budget left after it, in the plan's unit.
     noise_scale : list of float
@@ -121,14 +113,11 @@ class FitTrace:
         The largest step on offer, and the step after a selection: zero if none seemed to help, None
         for sums. Distances in the whitened space, if any.
     events : list of Event
-        The cost of each release, without those of preconditioner and debiasing. In an adaptive fit
-        they do not bound the total cost; the ledger does.
+        The costs of the rows. In an adaptive fit they do not bound the total; the ledger does.
     coef : ndarray or None
         The coefficients at the end, in the solver's layout (intercept last).
-    whitening : Whitening or None
-        The releases of a preconditioner, before the first iteration.
-    debiased : Debiased or None
-        The releases for intervals, after the last iteration.
+    whitening, debiased : Whitening and Debiased, or None
+        The releases before the first iteration, and those after the last one.
 
     Examples
     --------

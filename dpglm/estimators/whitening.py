@@ -1,14 +1,12 @@
 """Private whitening: descend in coordinates in which the features are uncorrelated.
 
 A part of the budget pays for a noisy second moment of the features, ``sum_i x~_i x~_i'`` or its
-diagonal. The effective dimension follows, and a basis P in which the second moment is near the
-identity. Gradient descent then runs on ``P' x~`` with coefficients v, and ``P v`` are the
-coefficients of x~. All of this is post-processing.
+diagonal. A basis P follows, in which the second moment is near the identity, and the effective
+dimension. Gradient descent then runs on ``P' x~`` with coefficients v, and ``P v`` are the
+coefficients of x~.
 
-If no bound on row norms is public, another part first pays for the units of the columns. Without
-units, dollars would dominate all other columns, and rates would be below the noise level. The same
-histogram shows the middle of each column, which is subtracted: centered rows have smaller norms and
-need less noise. If the budget is too small for it, one histogram of row norms scales all columns.
+If no bound on row norms is public, another part first pays for the units and middles of the
+columns: dollars would dominate all other columns, and rates would be below the noise level.
 """
 
 import math
