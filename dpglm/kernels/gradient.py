@@ -262,9 +262,7 @@ def sparse_scores(data, columns, row_ends, coef, bias, first, last, scores):
     """Write the scores of the rows [first, last) to `scores` (K, padded rows)."""
     last = min(last, row_ends.size - 1)
     for k in range(coef.shape[0]):
-        for i in range(first, last, BLOCK_ROWS):
-            out = scores[k, i : min(i + BLOCK_ROWS, last)]
-            _score_sparse(data, columns, row_ends, i, coef[k], bias[k], out)
+        _score_sparse(data, columns, row_ends, first, coef[k], bias[k], scores[k, first:last])
 
 
 @njit(forceinline=True, **INNER)

@@ -449,16 +449,16 @@ class Objective:
             raise ValueError(
                 f"Give either loss_clip or clip, got loss_clip={loss_clip!r}, clip={clip!r}."
             )
-        if loss_clip is not None and not loss_clip > 0:
-            raise ValueError(f"loss_clip must be positive, got {loss_clip!r}.")
-        if clip is not None and self._n_outputs > 1:
-            raise ValueError("Slopes are capped by clip for one output only; give loss_clip.")
-        if clip is not None:
-            _check_clip(clip)
-        if self._groups is not None and clip is not None:
-            return self._of_divided("line_losses", coef, clip, direction, steps)
-        if loss_clip is not None:
+        if clip is None:
+            if not loss_clip > 0:
+                raise ValueError(f"loss_clip must be positive, got {loss_clip!r}.")
             loss_clip = loss_clip / self._group_size
+        else:
+            if self._n_outputs > 1:
+                raise ValueError("Slopes are capped by clip for one output only; give loss_clip.")
+            _check_clip(clip)
+            if self._groups is not None:
+                return self._of_divided("line_losses", coef, clip, direction, steps)
         line = self._take_line(coef) or Line(coef, self._scores(coef))
         line.turn(direction, steps, self._scores(direction, out=line.slopes))
         targets = (self._signed, self._targets, self._weights, self._row_weights)
@@ -521,10 +521,8 @@ class Objective:
         rotated._line, rotated._basis = None, basis
         rotated.coef_shape = (basis.shape[-1], *self.coef_shape[1:])
         with one_blas_thread():
-            if stretches is None:
-                stretches = extreme_singular_values(basis)
-            rotated.stretches = stretches
-            norms = self._norms_in_basis(basis, stretches)
+            rotated.stretches = stretches or extreme_singular_values(basis)
+            norms = self._norms_in_basis(basis, rotated.stretches)
         # A null record of the table remains one: scaled columns may have made its norm finite.
         rotated._signed = np.where(self._signed != 0, self._signs * norms, 0.0)
         return rotated
@@ -536,9 +534,8 @@ class Objective:
         own = self._signed if self._basis is None else self._inverse_norms()
         with np.errstate(divide="ignore"):
             least = stretches[1] / np.abs(own[: self.n_rows])
-        return self._inverse_norms(
-            basis if basis.ndim == 1 else triangle_of(basis, stretches), least
-        )
+        triangle = basis if basis.ndim == 1 else triangle_of(basis, stretches)
+        return self._inverse_norms(triangle, least)
 
     def _rows_of(self, records):
         """Return the row numbers of these records."""
@@ -604,9 +601,7 @@ class Objective:
     def _scores(self, coef, out=None):
         """Return the scores of all rows, shape (K, padded rows)."""
         features, bias = self._split(coef)
-        if out is None:
-            out = np.zeros((self._n_outputs, self._signed.size))
-
+        out = np.zeros((self._n_outputs, self._signed.size)) if out is None else out
         chunk_rows = self._chunk_rows(1)
 
         def score(first, last):
