@@ -211,7 +211,7 @@ def expected_accuracy(
     n_repeats: int = 5,
     random_state: Any = None,
 ) -> ExpectedAccuracy:
-    """Return what accuracy to expect of a private fit: by simulation on public rows, or by theory.
+    """Return the accuracy to expect of a private fit, by simulation or by theory.
 
     Parameters
     ----------
@@ -307,7 +307,7 @@ def expected_errors(
     n_repeats: int = 3,
     random_state: Any = None,
 ) -> ExpectedStandardErrors:
-    """Return the standard errors to expect: of each parameter by simulation, or of one by theory.
+    """Return the standard errors to expect of coefficients, by simulation or by theory.
 
     Parameters
     ----------

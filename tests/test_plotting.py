@@ -199,5 +199,5 @@ def test_scores_are_drawn_with_their_intervals():
     assert drawn == [f"{count:,.0f}" for count in scores.confusion_matrix.value.ravel()]
     few = private_scores(model, X, y, epsilon=2.0, scores=["accuracy", "confusion_matrix"])
     assert len(plot(few).axes_) == 1
-    with pytest.raises(ValueError, match="no curve and no matrix was released"):
+    with pytest.raises(ValueError, match="scores has no curves and no matrix to draw"):
         plot(private_scores(model, X, y, epsilon=2.0, scores=["accuracy"]))

@@ -147,7 +147,7 @@ def test_what_is_not_known_is_said_to_be_so_and_what_holds_nothing_says_that(stu
     assert "THERE IS NO GUARANTEE" in other.to_markdown()
     assert "All fits and scores together have no guarantee" in other.to_markdown()
     assert not other.to_dict()["total"]["guarantee"]["holds"]
-    assert "before anything is released, and 100% at most" in other.to_markdown()
+    assert "After having seen all of it the chance is 100% at most." in other.to_markdown()
     bare = PrivacyReport(ledger(GaussianEvent(3.0), GaussianEvent(0.0)))
     assert "THERE IS NO GUARANTEE" in bare.to_markdown()
     assert json.loads(bare.to_json())["guarantee"]["epsilon"] == "inf"

@@ -33,7 +33,7 @@ from dpglm.study.results import (
 from dpglm.study.utility import UtilityGraphResults
 from dpglm.workflow.scores import PrivateScores
 
-# What was measured and what was there, and what breaks a claim or a limit.
+# Colours of canaries that were not there, that were, and of what breaks a claim or a limit.
 _ABSENT, _PRESENT, _VIOLATED = "C0", "C1", "C3"
 _GUIDE = {"color": "0.6", "linewidth": 1}
 _ERROR_BARS = {"linewidth": 1.5, "markersize": 5, "capsize": 3}
@@ -156,14 +156,14 @@ def plot(found: Any, ax: Any = None, **options: Any) -> Display:
     ``estimates``          Of an inference: intervals, of which the thick part is due to the draw
                            of the records alone. Suppressed estimates are counted.
     ``AuditReport``        Scores of canaries that were there or not, as measured and as claimed;
-                           private choices beside the distribution that is charged.
+                           private choices and the distribution that is charged.
     ``ComparisonResults``  Scores against epsilon. Estimators without privacy are horizontal
                            lines, and a second kind of loss has dashed ones. Scores far worse than
                            the others may lie outside of the view. Options: ``dataset``, needed if
                            there are several; ``metrics``.
-    ``UtilityGraph.run``   The best setting for each value of a parameter, all others being chosen
-                           freely; bars are standard errors of the difference from the recommended
-                           one, the star. The view ends at the median setting. Options:
+    ``UtilityGraph.run``   The best setting for each value of a parameter. Bars are standard errors
+                           of the difference from the recommended setting, which is the star. The
+                           view ends at the median setting. Options:
                            ``metric``, "accuracy", "auc" or "loss"; ``by``, a parameter that gets a
                            line for each value instead of a panel.
     =====================  =====================================================================
@@ -312,7 +312,7 @@ def _scores(scores: PrivateScores) -> Display:
     }
     panels = [partial(draw, scores=scores) for draw, part in drawn.items() if part is not None]
     if not panels:
-        raise ValueError("no curve and no matrix was released; there is nothing to draw.")
+        raise ValueError("scores has no curves and no matrix to draw; release some of them.")
     ledger = scores.privacy_
     delta = f", delta {ledger.reporting_delta:g}" if ledger.protects else ""
     title = f"epsilon {ledger.epsilon():.4g}{delta}, {scores.n_records:,} records"

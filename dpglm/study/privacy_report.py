@@ -323,10 +323,10 @@ class PrivacyReport:
         return [f"{text[0].upper()}{text[1:]}." for text in self._asserted()]
 
     def _blocks(self) -> Iterator[tuple[str, Any]]:
-        """Yield the blocks of the report with their captions: texts, facts, tables and boxes.
+        """Yield the blocks of the report that are not empty, with their captions.
 
         Facts are a mapping, tables a list of rows, boxes a list of strings, and the ledger stands
-        for its figure. What is empty is left out.
+        for its figure.
         """
         values = self._values()
         for block in _template("privacy_report.md").strip().split("\n\n"):
@@ -368,7 +368,7 @@ class PrivacyReport:
                 "delta": rounded_up(guarantee["delta"]),
                 "mu (Gaussian differential privacy)": "none" if mu is None else rounded_up(mu),
             },
-            "curve": self.ledger,
+            "figure": self.ledger,
             "success": _success_rows(guarantee),
             "power": _power_rows(guarantee),
             "scope": "The promise is for all rows of one person together; several persons have a "

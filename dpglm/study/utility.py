@@ -131,8 +131,8 @@ class UtilityGraphResults(results.ResultTable):
         list of dict
             ``setting``, the parameters as text, and each parameter under ``param_`` and its name.
             ``epsilon`` and ``passes`` are None for estimators without. ``accuracy``, ``auc``,
-            ``loss`` and ``rank`` are means over the repeats, with standard errors under ``_se``,
-            and those of the difference from the recommended setting under ``_gap_se``. Then follow
+            ``loss`` and ``rank`` are means over the repeats. Standard errors are under ``_se``,
+            those of the difference from the recommended setting under ``_gap_se``. Then follow
             ``n_repeats``, ``recommended`` and ``error``. Means are None if there is an error, and
             standard errors after a single repeat.
         """
@@ -227,9 +227,9 @@ def _plural(n: int, noun: str) -> str:
 class UtilityGraph:
     """Expected accuracy, AUC and loss of each setting of a private estimator, at given budgets.
 
-    Every setting is fitted to PUBLIC rows, an artificial table or a public sample, with the noise
-    that a fit to the private records would draw. No private record is read: the fit that follows
-    costs its epsilon once, however large the grid was.
+    Every setting is fitted to PUBLIC rows, an artificial table or a public sample. The noise is
+    that of a fit to the private records. No private record is read: the fit that follows costs its
+    epsilon once, however large the grid was.
 
     Parameters
     ----------
@@ -253,9 +253,9 @@ class UtilityGraph:
 
     Notes
     -----
-    The noise on the mean gradient of n records is ``z C / n``, so each fit gets exactly n rows: n
-    different ones, or every one of m ``floor(n/m)`` or ``ceil(n/m)`` times. Fewer rows lower all
-    held-out scores alike, unless m is within a few times the number of columns.
+    The noise on the mean gradient of n records is ``z C / n``, so each fit gets exactly n rows.
+    These are n different ones, or every one of m ``floor(n/m)`` or ``ceil(n/m)`` times. Fewer rows
+    lower all held-out scores alike, unless m is within a few times the number of columns.
 
     In each repeat all settings share one split into rows to fit and rows to score, while their
     noise is independent. A setting that cannot be fitted, or diverges, is a row of the results
