@@ -244,7 +244,7 @@ def test_dayone_a_step_that_fits_privately_is_refused_before_anything_runs(
     search = PrivateSearchCV(model, grid, classes=[0, 1])
     with PrivacyOdometer(tmp_path / "fits.jsonl") as odometer:
         for refused in (lambda: search.plan(60, 3), lambda: search.fit(X, Y)):
-            with pytest.raises(ValueError, match="and a search pays for its last step"):
+            with pytest.raises(ValueError, match="and a search charges for its last step"):
                 refused()
     assert not odometer.entries()
 

@@ -286,7 +286,7 @@ def test_rows_that_only_the_choice_reads_are_checked_before_anything_is_charged(
         ({"strategy": "best"}, "strategy='best' is unknown"),
         ({"strategy": "parallel", **under("add_or_remove_one")}, "by their position"),
         ({"epsilon": -1.0}, "epsilon=-1"),
-        ({"delta": 0.5}, "delta=0.5 alone pays for each fit of this search"),
+        ({"delta": 0.5}, "delta=0.5 alone is the cost of each fit of this search"),
         ({"estimator": ObjectivePerturbation(), "param_grid": {"alpha": [0.1]}}, "mu is undefined"),
         ({"estimator": DPAGDClassifier(accountant="zcdp"), "param_grid": {"n_steps": [5]}}, "mu"),
         ({"classes": [0, 2]}, "label 1"),

@@ -301,16 +301,16 @@ def total_privacy(
         ``cross_validate`` need ``return_estimator=True``. All that it holds counts, a parameter
         that was fitted beforehand too.
     n_samples, n_features : int, default=None
-        Shape of all rows, ``*X.shape``, if fits must be planned: those of a pipeline that is not
-        fitted, and those of a search, which keeps only one.
+        Shape of all rows, ``*X.shape``, if fits must be planned. These are fits of a pipeline that
+        is not fitted, and of a search, which keeps only one.
     n_classes : int, default=2
 
     Returns
     -------
     PrivacyLedger
-        Of all fits together. If a step breaks the guarantee, a warning says so. The epsilon is then
-        ``inf``, and the ledger says what the fits cost alone. Steps that only their author can
-        judge are among its assumptions.
+        The cost of all fits together. If a step breaks the guarantee, a warning says so. The
+        epsilon is then ``inf``, and the ledger says what the fits cost alone. Steps that only their
+        author can judge are among its assumptions.
 
     Raises
     ------
@@ -419,8 +419,8 @@ class _Count:
         )
         if not (fitted and keeps_all) and any(spends(part) for _, part in parts_of(value)):
             raise ValueError(
-                f"What was fitted inside of {type(value).__name__} cannot be known: it is not "
-                "fitted yet, or forgets a fit. Fit it in a PrivacyOdometer, whose total has all."
+                f"The fits inside of {type(value).__name__} cannot be known: it is not fitted yet, "
+                "or forgets a fit. Fit it in a PrivacyOdometer, whose total has all."
             )
         return self.any_of(own.values(), True)
 

@@ -33,7 +33,7 @@ from dpglm.privacy.vault import GaussianSum, Vault, magnitude_sensitivity
 from dpglm.schema.values import check_sparse, composed, floating, null_rows
 
 _UNIT_ROUNDOFF = 2.0**-53
-# Between bins of log-odds, or of the decision function; zero is an edge. What stands for each bin.
+# Between bins of log-odds, or of the decision function; zero is an edge.
 EDGES = np.linspace(-8.0, 8.0, 63)
 _N_BINS = len(EDGES) + 1
 MIDDLES = np.append(EDGES, EDGES[-1] + (EDGES[1] - EDGES[0])) - (EDGES[1] - EDGES[0]) / 2
@@ -46,9 +46,9 @@ _EXACT = 1e-3
 _GROUPS = 10
 Z = float(ndtri(0.975))
 
-# What a ledger says of each statistic, and (roughly) the change of a score, times the number of
-# records, by noise as large as the sensitivity. Shares of mu^2 in proportion to these weights
-# minimise the weighted sum of variances.
+# The purpose of each statistic in a ledger, and its weight. A weight is roughly the change of a
+# score, times the number of records, by noise as large as the sensitivity. Shares of mu^2 in
+# proportion to weights minimise the weighted sum of variances.
 STATISTICS = {
     "records": ("number of records", 1.0),
     "right": ("number of right predictions", 0.5),
@@ -531,7 +531,7 @@ class NoisyTable(NoisyCounts):
     def groups(self) -> np.ndarray:
         """Return runs of bins, each of a tenth of all records and above the noise level.
 
-        Of shape (n_groups, n_bins), with ones inside.
+        The shape is (n_groups, n_bins), with ones inside.
         """
         whole, groups, start = self.by_class.sum(axis=0), [], 0
         for end in range(1, len(whole) + 1):

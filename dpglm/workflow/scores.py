@@ -113,7 +113,7 @@ class PrivateScores:
 
     Scores that were not asked for are None. ``confusion_matrix`` has arrays (n_classes, n_classes):
     the rows are labels. At ``threshold`` the sum of both rates of error is least, as far as noisy
-    counts show; its own score is not stated, because the same noise chose it. ``n_records`` is
+    counts show. Its own score is not stated, because the same noise chose it. ``n_records`` is
     public, and ``privacy_`` the cost of all scores together.
     """
 
@@ -206,11 +206,11 @@ def private_scores(
     Notes
     -----
     Guarantee: (epsilon, delta)-differential privacy for the scored records. A few statistics are
-    released once, and all scores follow from them. `ScoreVault` proves each sensitivity. Curves and
-    a threshold need a histogram of log-odds in 64 bins by label, whose noise nearly cancels in sums
-    of bins (Fichtenberger, Henzinger & Upadhyay 2023). Without it all sums may have one draw of
-    noise with delta = 0 (Hardt & Talwar 2010), if public numbers say that it is smaller. Otherwise
-    each has Gaussian noise, with the shares of mu^2 that give the least weighted error.
+    released once, and all scores follow from them. `ScoreVault` proves each sensitivity. The last
+    three of ``scores`` need a histogram of log-odds in 64 bins by label. Its noise nearly
+    cancels in sums of bins (Fichtenberger, Henzinger & Upadhyay 2023). Without it all sums may have
+    one draw of noise with delta = 0 (Hardt & Talwar 2010), if public numbers say that it is
+    smaller. Otherwise each has Gaussian noise, with the shares of mu^2 of least weighted error.
 
     Under ``"zero_out"`` a record of a score becomes null, as in a fit. It counts in the number of
     records and adds nothing to any sum, so that in a share it is half right. A row is null if its
@@ -387,7 +387,7 @@ class PrivateScorer:
         """
         if not self.ledgers:
             warnings.warn(
-                "No call in this process was charged. Those in others (n_jobs) and of copies are "
+                "No call in this process was charged. Calls in others (n_jobs) and of copies are "
                 "not counted here: score inside a PrivacyOdometer, which has the total.",
                 PrivacyWarning,
                 stacklevel=2,

@@ -165,9 +165,9 @@ class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimat
     Guarantee: (epsilon, delta)-differential privacy of the choice and of the last fit together,
     under ``neighboring_relation``. G fits of mu_c each, a choice of mu_s and a last fit of mu_f
     cost ``mu^2 = G mu_c^2 + mu_s^2 + mu_f^2``. If no record is both fitted and compared, they cost
-    ``mu^2 = max(G mu_c^2, mu_s^2) + mu_f^2``. The choice is by the exponential mechanism (Dong,
-    Durfee & Rogers 2020, "Optimal differential privacy composition for exponential mechanisms") on
-    the number of right predictions; `SearchVault` has its sensitivity.
+    ``mu^2 = max(G mu_c^2, mu_s^2) + mu_f^2``. The choice is by the exponential mechanism on the
+    number of right predictions (Dong, Durfee & Rogers 2020, "Optimal differential privacy
+    composition for exponential mechanisms"). `SearchVault` has its sensitivity.
 
     A candidate whose fit fails once it has drawn noise predicts nothing right. An odometer is
     charged once, with the whole search, before the first release. Steps run in one thread and in
@@ -427,8 +427,8 @@ class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimat
         epsilon = gdp_epsilon(mu, self.delta)
         if not epsilon:
             raise ValueError(
-                f"delta={self.delta:g} alone pays for each fit of this search; choose it far below "
-                "one over the number of records, such as 1e-6."
+                f"delta={self.delta:g} alone is the cost of each fit of this search; choose it far "
+                "below one over the number of records, such as 1e-6."
             )
         return epsilon
 
@@ -443,8 +443,8 @@ class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimat
         for step, part in parts_of(model):
             if spends(part) and part is not last:
                 raise ValueError(
-                    f"{step} is a {type(part).__name__}, which fits privately, and a search pays "
-                    "for its last step alone. Fit it before, and pass a FrozenEstimator of it."
+                    f"{step} is a {type(part).__name__}, which fits privately, and a search "
+                    "charges for its last step alone. Fit it before, and pass a FrozenEstimator."
                 )
         return model.set_params(**{prefix + name: value for name, value in own.items()})
 
