@@ -18,7 +18,7 @@ from sklearn.preprocessing import FunctionTransformer
 from strategies import BASELINES, ESTIMATORS, RELATIONS
 from tapes import Failing, on_tape, record, replay
 
-from dpglm import DPLogisticRegression, Schema, seeded_noise
+from dpglm import DPLogisticRegression, seeded_noise
 from dpglm.audit.recorder import largest_ratio
 from dpglm.exceptions import BudgetExceededError, PrivacyWarning
 from dpglm.privacy.budget import PrivacyBudget
@@ -401,9 +401,7 @@ def test_dayone_a_seed_is_warned_of_by_every_release(release):
         SEEDED[release]()
 
 
-def test_dayone_sums_assert_what_composition_needs_and_drafts_what_they_read():
+def test_dayone_sums_assert_what_composition_needs():
     a = DPLogisticRegression(max_iter=2).plan(100, 3).ledger
     assert "number and costs of all fits" in (a + a).assumptions[-1]
     assert not any("settings" in text for text in (a + a).assumptions)
-    assert "No value is read" not in Schema.draft.__doc__
-    assert "dtype may follow from" in Schema.draft.__doc__

@@ -45,6 +45,15 @@ MUTATED = ("privacy", "kernels", "sums/reference", "estimators/solvers")
 # Ends a line that decides how fast a result comes, and not what it is.
 _SPEED_ONLY = "# speed only"
 _SAMPLED = "noisy_sgd not audit and not yu_et_al"
+_OF_LEDGERS = [
+    "ledger",
+    "odometer not kill",
+    "privacy_accounting not short_runs",
+    "calibration not runs",
+    "objective_perturbation_costs ledger or numerical",
+    "selection ledger or filter",
+    "pure",
+]
 # Tests by module, those most likely to fail first. A second word selects among them (pytest -k).
 # A module that is not named here has the tests of its folder.
 TESTS = {
@@ -56,18 +65,19 @@ TESTS = {
         "conversions",
         "budget",
         "ledger",
+        "sampling reach or replacement",
         "selection not draws",
         "privacy_accounting not short_runs",
         "objective_perturbation_costs",
     ],
-    "privacy/ledger": [
+    "privacy/accounting": [
         "ledger",
-        "odometer not kill",
-        "privacy_accounting not short_runs",
-        "calibration not runs",
-        "objective_perturbation_costs ledger or numerical",
-        "selection ledger or filter",
+        "selection not draws",
+        "sampling",
+        "objective_perturbation_costs",
     ],
+    "privacy/composition": _OF_LEDGERS,
+    "privacy/ledger": _OF_LEDGERS,
     "privacy/calibration": ["calibration"],
     "privacy/selection": ["agd", "selection"],
     "privacy/odometer": ["odometer"],

@@ -113,7 +113,7 @@ class MajorityClassifier(NamedLossMixin, PrivateLinearClassifier):
 
     def _plan(self, budget: PrivacyBudget, metadata: PublicMetadata) -> CountPlan:
         noise_multiplier = 1 / budget.mu
-        ledger = ledger_of(budget, [GaussianEvent(noise_multiplier)])
+        ledger = ledger_of(budget, [GaussianEvent(noise_multiplier, purpose="counts of labels")])
         return CountPlan(
             metadata=metadata, ledger=ledger, budget=budget, noise_multiplier=noise_multiplier
         )

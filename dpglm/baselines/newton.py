@@ -314,7 +314,10 @@ class DoubleNoiseNewton(NamedLossMixin, PrivateLinearClassifier):
             ridge = metadata.curvature * max_row_norm**2 * max(relative, _LEAST_RIDGE)
         else:
             ridge = check_number("ridge", self.ridge, above=1e-50, at_most=1e50)
-        events = [GaussianEvent(gradient_multiplier), GaussianEvent(direction_multiplier)]
+        events = [
+            GaussianEvent(gradient_multiplier, purpose="gradients"),
+            GaussianEvent(direction_multiplier, purpose="Newton directions"),
+        ]
         return NewtonPlan(
             metadata=metadata,
             budget=budget,

@@ -52,6 +52,7 @@ from dpglm.baselines.perturbation import (
     PerturbationMixin,
     PerturbationPlan,
     Problem,
+    minimizer_event,
     noise_multiplier_of,
 )
 from dpglm.estimators.base import PrivateLinearClassifier
@@ -210,8 +211,9 @@ class ObjectivePerturbation(PerturbationMixin, PrivateLinearClassifier):
         error = (tolerance + grid * math.sqrt(size) / 2) * (1 + 1e-9)
         output = GaussianSum(2 * error / penalty, noise_multiplier_of(output_mu))
         offset = _offset(problem, penalty, mu)
-        tilted = ObjectivePerturbationEvent(tilt.noise_multiplier, offset)
-        events = [*[tilted] * problem.metadata.n_outputs, output.event]
+        purpose = "minimiser of a tilted objective"
+        tilted = ObjectivePerturbationEvent(tilt.noise_multiplier, offset, purpose=purpose)
+        events = [*[tilted] * problem.metadata.n_outputs, minimizer_event(output)]
         released = {"tolerance": tolerance, "output": output, "tilt": tilt, "offset": offset}
         return problem.plan(penalty, events, **released)
 

@@ -264,6 +264,11 @@ class PerturbationMixin(NamedLossMixin):
         return log_expit(scores) if scores.shape[1] > 2 and not self._multinomial else scores
 
 
+def minimizer_event(output: GaussianSum) -> Event:
+    """Return the cost of the noise on a minimiser."""
+    return replace(output.event, purpose="minimiser, with noise")
+
+
 def minimizer_sensitivity(lipschitz: float, penalty: float, neighboring_relation: str) -> float:
     """L2 sensitivity of the exact minimiser of a penalised sum of losses.
 
@@ -346,7 +351,7 @@ class OutputPerturbation(PerturbationMixin, PrivateLinearClassifier):
             noise_multiplier_of(budget.mu),
             slack=2 * tolerance / penalty * (1 + 1e-9),
         )
-        return problem.plan(penalty, [output.event], tolerance=tolerance, output=output)
+        return problem.plan(penalty, [minimizer_event(output)], tolerance=tolerance, output=output)
 
 
 def descent_sensitivity(
@@ -476,7 +481,7 @@ class DescentOutputPerturbation(PerturbationMixin, PrivateLinearClassifier):
         refuse_slack(output, "Lower max_iter, or raise clip.")
         return DescentOutputPlan(
             metadata=replace(metadata, max_row_norm=problem.max_row_norm),
-            ledger=ledger_of(budget, [output.event]),
+            ledger=ledger_of(budget, [minimizer_event(output)]),
             budget=budget,
             step=step,
             n_steps=n_steps,

@@ -224,6 +224,7 @@ class PrivGene(NamedLossMixin, PrivateLinearClassifier):
         else:
             n_iter = check_whole("max_iter", self.max_iter)
         epsilon = _selection_epsilon(budget, n_iter)
+        chosen = ChoiceEvent(epsilon, purpose="choice among mutations")
         plan = GeneticPlan(
             metadata=metadata,
             budget=budget,
@@ -232,7 +233,7 @@ class PrivGene(NamedLossMixin, PrivateLinearClassifier):
             feature_bound=max(feature_bound, float(bool(self.fit_intercept))),
             largest_weight=largest_weight(self.class_weight, max(2, metadata.n_outputs)),
             selection_epsilon=epsilon,
-            ledger=ledger_of(budget, repeat(ChoiceEvent(epsilon), n_iter)),
+            ledger=ledger_of(budget, repeat(chosen, n_iter)),
         )
         # Refuses here, before the data are touched, what cannot be drawn: the largest coefficients
         # there can be, the largest penalty, and the smallest mutation.

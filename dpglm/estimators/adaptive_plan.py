@@ -36,7 +36,8 @@ _TELLING = 4.0
 
 def filter_of(accountant: str, cost: float) -> FilterEvent:
     """Return the event of a filter with this capacity, or of releases with this cost."""
-    return FilterEvent(mu=math.sqrt(cost)) if accountant == "gdp" else FilterEvent(rho=cost)
+    capacity = {"mu": math.sqrt(cost)} if accountant == "gdp" else {"rho": cost}
+    return FilterEvent(**capacity, purpose="all releases of the adaptive fit")
 
 
 def choice_epsilon(accountant: str, selection: str, cost: float) -> float:

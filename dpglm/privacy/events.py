@@ -95,7 +95,7 @@ class SampledGaussianEvent(Event):
         """``q^2 (exp(1/s^2) - 1)``, with two ends ``4 q^2 sinh(1/s^2)``; or that of all records."""
         if self.noise_multiplier == 0:
             return math.inf
-        variance = self.std**-2
+        variance = 1 / self.std**2
         exponent = min(variance, 700.0)
         if self.sampling == "poisson":
             return min(variance, self.sampling_rate**2 * math.expm1(exponent))
