@@ -69,6 +69,10 @@ class Recorder(Objective):
             self.lines.append((coef.copy(), direction.copy(), steps.copy(), bound))
         return super().line_losses(coef, direction, steps, **bound)
 
+    def confirm(self, ask, rows=None):
+        """Compare nothing: which release is compared is random, and would be noted twice."""
+        return np.array(0.0)
+
 
 def with_costs(plan, capacity, gradient_cost, selection_cost, **changes):
     """A plan whose filter admits that much."""

@@ -20,6 +20,8 @@ from dpglm.schedules import ExponentialDecay, HeavyBall
 from dpglm.schema import load_schema
 from dpglm.study import SKOPS_TYPES, ComparisonResults, UtilityGraph, model_card, register_onnx
 from dpglm.workflow import PrivateSearchCV, private_scores
+from dpglm.workflow.scores import PrivateScores
+from dpglm.workflow.search import SearchPlan
 
 X, Y = make_census(400, random_state=0)
 SEVERAL = np.array(["a", "b", "c"])[Y + (X[:, 0] > 0.3)]
@@ -177,4 +179,7 @@ def test_what_users_print_fits_on_a_screen(tmp_path):
     for one in shown:
         text = repr(one)
         assert len(text) <= 1920 and text.count("\n") < 24, text
-        assert type(one).__name__ in text and " object at 0x" not in text
+        assert " object at 0x" not in text
+        # Plans of searches and scores are printed in words, and say what they are.
+        in_words = isinstance(one, PrivateScores | SearchPlan)
+        assert in_words or type(one).__name__ in text

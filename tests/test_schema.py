@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 from sklearn.preprocessing import MinMaxScaler
-from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.utils.estimator_checks import estimator_checks_generator
 
 from dpglm.schema import (
     CategoricalColumn,
@@ -143,7 +143,9 @@ def test_text_that_is_not_json_and_a_missing_file_are_told_apart(tmp_path):
         load_schema(tmp_path / "none.json")
 
 
-@parametrize_with_checks([PublicBoundsScaler()])
+@pytest.mark.parametrize(
+    ("estimator", "check"), [*estimator_checks_generator(PublicBoundsScaler())]
+)
 def test_scaler_is_a_scikit_learn_transformer(estimator, check):
     check(estimator)
 

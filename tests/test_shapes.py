@@ -273,6 +273,15 @@ def test_labels_do_not_overlap_and_stay_inside_the_figure():
     assert len(set(named["grade"])) == 12
 
 
+class WithoutPandas:
+    """A finder of modules, first of all, to which pandas is not installed."""
+
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name == "pandas":
+            raise ImportError("pandas is not installed")
+
+
 def test_it_draws_into_given_axes_and_without_pandas_terms_are_a_dictionary(monkeypatch):
     model = fitted(LINEAR)
     _, axes = plt.subplots(2)
@@ -282,7 +291,8 @@ def test_it_draws_into_given_axes_and_without_pandas_terms_are_a_dictionary(monk
     assert [text.get_text() for text in axes[-1].get_legend().get_texts()] == ["a missing value"]
     rows = ROWS[:3].to_dict("list")
     expected = explain_local(model, ROWS[:3])
-    monkeypatch.setitem(sys.modules, "pandas", None)
+    monkeypatch.delitem(sys.modules, "pandas")
+    monkeypatch.setattr(sys, "meta_path", [WithoutPandas, *sys.meta_path])
     terms = explain_local(model, rows)
     assert type(terms) is dict
     assert_allclose(np.column_stack([*terms.values()]), expected)

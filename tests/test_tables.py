@@ -403,7 +403,9 @@ def test_an_encoder_keeps_nothing_of_the_rows_that_it_has_encoded():
     for rows in ([0], [1, 2]):
         encoder = Schema.from_json(NINE.to_json()).transformer()
         encoder.fit_transform(pd.DataFrame(RAW).iloc[rows])
-        left.append((pickle.dumps(encoder), repr(encoder), encoder._repr_html_()[:200]))
+        # Older versions of scikit-learn number the objects of a page.
+        page = re.sub("id-[0-9]+", "", encoder._repr_html_())
+        left.append((pickle.dumps(encoder), repr(encoder), page))
     assert left[0] == left[1]
 
 
