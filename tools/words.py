@@ -58,6 +58,7 @@ def paragraphs(text: str) -> Iterator[tuple[int, str]]:
     """Yield each paragraph or item of a list, after the number of its first line."""
     # Fenced code, headings, doctests, tables, HTML, directives and "name : type" are left out.
     away = r"^ *(```|~~~)[\s\S]*?^ *\1.*$|^.*\n *-{3,}$"
+    away += r"|^ *===[= ]*\n.*\n *===[= ]*\n[\s\S]*?^ *===[= ]*$"
     text = re.sub(away, lambda m: "\n" * m[0].count("\n"), text, flags=re.MULTILINE)
     found, first, inside, doctest = [], 1, 0, False
     for number, line in enumerate([*text.splitlines(), ""], 1):

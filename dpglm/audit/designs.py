@@ -197,7 +197,7 @@ class _Pulls(ReleaseRecorder):
         self.sums: list[Event] = []
 
     def note(self, event: Event, sensitivity: float, exact: np.ndarray, draw: Callable) -> Any:
-        """Return the answer, once its pulls have been added, each times its clip over variance."""
+        """Return the answer, having added its pulls times the clipping norm over the variance."""
         answer = draw(exact)
         self.events.append(event)
         # The answer of a choice is an index.

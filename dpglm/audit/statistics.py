@@ -23,7 +23,7 @@ class CanaryScores:
     """The scores of the canaries of one fit, (n_canaries,), and which of them are present.
 
     If the claim holds, an absent canary has a standard normal score. That of a present one is
-    shifted up by `shift`, which follows from the plan, and has `excess_variance` in addition: a
+    shifted up by `shift`, which follows from the plan. It has `excess_variance` in addition: a
     canary is not in every mini-batch. ``mu`` is the Gaussian differential privacy claimed by the
     ledger. If the claim is not Gaussian, it is that of the true positive rate that the claim allows
     at the audit's false positive rate. ``violations`` are those that need no statistics, in words.

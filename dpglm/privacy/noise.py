@@ -121,13 +121,13 @@ def rounded_gaussian(size: int, scale: float, entropy: EntropySource) -> np.ndar
     -----
     Bit 0 of a word is the sign; the other 63 bits ``k`` place the tail probability in
     ``[k, k + 1) / 2**64``, whose quantile times ``scale`` is rounded. In the far tail and near
-    half-integers, where floating-point error could decide, decimal arithmetic does, with more bits
-    if needed: for about 5e-5 of the draws at a scale of 2^30. The distribution is therefore that of
+    half-integers decimal arithmetic decides, with more bits if needed. At a scale of 2^30 these are
+    about 5e-5 of the draws. The distribution is therefore that of
     an exact Gaussian, rounded. No floating-point artefact of the sampler reaches a release (Mironov
     2012, "On significance of the least significant bits for differential privacy").
 
     The time depends on no record, and does not tell how large a draw is: each takes the same steps.
-    Those that decimal arithmetic decides take longer, and small ones up to a fifth less of that.
+    Decimal arithmetic takes longer, and up to a fifth less for small draws.
     """
     _check_quantiles()
     return _rounded_symmetric(
@@ -307,9 +307,9 @@ def _round_gaussian_with_more_bits(tail_bits: int, scale: float, entropy: Entrop
     """Round ``scale`` times the quantile of a tail, with ever more bits until it is certain.
 
     An integer r is certain when the whole interval of the tail lies between the tails of the
-    boundaries, ``Q((r + 1/2) / scale) < p <= Q((r - 1/2) / scale)``. Of the tail, at least
-    ``2^-n_bits``, a part of ``2^-n_bits`` is left out: above ``10^(-0.61 n_bits)``. The error of Q
-    is far below that.
+    boundaries, ``Q((r + 1/2) / scale) < p <= Q((r - 1/2) / scale)``. A part of
+    ``2^-n_bits`` of the tail, itself at least ``2^-n_bits``, is left out: above ``10^(-0.61
+    n_bits)``. The error of Q is far below that.
     """
     n_bits = 64
     while True:

@@ -137,8 +137,8 @@ class GaussianSum:
     -----
     Guarantee: the released value is exactly ``1 / noise_multiplier``-GDP under any relation in
     which the computed sum moves by at most ``sensitivity + slack``. The sum is snapped to a grid of
-    spacing g, a power of two near 2^-30 of the noise, which adds at most ``g sqrt(d)`` to the
-    sensitivity of d numbers. Then a Gaussian is added, rounded exactly: the result equals an ideal
+    spacing g, a power of two near 2^-30 of the noise. For d numbers this adds at most ``g sqrt(d)``
+    to the sensitivity. Then a Gaussian is added, rounded exactly: the result equals an ideal
     Gaussian mechanism on the snapped sum, rounded afterwards. Its standard deviation is
     ``noise_multiplier * (sensitivity + g sqrt(d) + slack) * (1 + 1e-12)``.
 
@@ -430,8 +430,8 @@ class Vault:
         """Release the sum over the records of ``x~ x~'``, each x~ clipped, with noise.
 
         The diagonal, or the upper triangle with off-diagonal elements times sqrt(2). Coefficients
-        multiply each x~, before it is clipped, by the root of the second derivative of its loss:
-        the sum is then the curvature, in the current basis.
+        multiply each x~, before it is clipped, by the root of the second derivative of its loss.
+        The sum is then the curvature, in the current basis.
         """
         row_norm, noise_multiplier = _checked_bound(row_norm), float(noise_multiplier)
         n_columns = self._sums.coef_shape[0]

@@ -323,7 +323,7 @@ class Reference:
 class Tolerance:
     """How far two right answers to a question may be apart in the L2 norm.
 
-    The methods are those of `Reference`, whose rows are ``plain``. ``bounds`` bounds the rounding
+    The methods are those of `Reference`; ``plain`` has the rows. ``bounds`` bounds the rounding
     of the kernels, except that of scores.
     """
 
@@ -331,13 +331,12 @@ class Tolerance:
     bounds: Any
 
     def gradient_sum(self, coef: np.ndarray, clip: float) -> float:
-        """Scores may be off, which moves a row by 2 C at most; then rows are added.
+        """Bound the errors of scores, which move a row by 2 C at most, and those of additions.
 
-        Clipping is a projection. If the residual of a row moves by e_i, its clipped gradient moves
-        by at most ``min(2 C, a_i e_i ||x_i||)``, where C is its part of the clipping norm. The
-        products and additions of n rows, in any order, then those with P', move the sum by at most
-        ``(n + d + 2) u || |P|' sum_i |c_i| |x~_i| ||`` (Higham, "Accuracy and stability of
-        numerical algorithms", SIAM 2002, Section 3.5).
+        Clipping is a projection, and C is the part of a row of the clipping norm. If its residual
+        moves by e_i, its clipped gradient moves by at most ``min(2 C, a_i e_i ||x_i||)``. Products
+        and additions of n rows, in any order, move the sum by at most ``(n + d + 2) u || |P|' sum_i
+        |c_i| |x~_i| ||`` (Higham, "Accuracy and stability of numerical algorithms", SIAM 2002).
         """
         plain = self.plain.divided(coef, clip)
         scores = plain.scores(plain.original(coef))
@@ -354,18 +353,18 @@ class Tolerance:
     def second_moment(
         self, row_norm: float, diagonal: bool, coef: np.ndarray | None = None
     ) -> float:
-        """The root of a logistic curvature changes by half of a score's change, relatively."""
+        """Bound the same: a root of logistic curvature changes by half of its score's change."""
         n_rows, n_features = self.plain.x.shape
         rounding = self.bounds.moment_rounding(n_rows) + n_rows * self._units(n_features)
         shift = np.zeros(n_rows) if coef is None else self._shift(coef)
         return row_norm**2 * (rounding + float(np.minimum(2.0, 4 * shift).sum()))
 
     def magnitude_histogram(self, powers: np.ndarray) -> float:
-        """Counts are exact."""
+        """Return zero: counts are exact."""
         return 0.0
 
     def norm_histogram(self, bounds: np.ndarray) -> float:
-        """A row whose norm is next to a bound may count on either side: two counts move by one."""
+        """Count rows next to a bound, each on either side of it: two counts move by one."""
         squares = np.minimum(self.plain.feature_norms(), _LARGE)[:, np.newaxis] ** 2
         near = np.abs(squares - bounds**2) <= _NORM_ERROR * (1 + squares)
         return math.sqrt(2) * float(near.any(axis=1).sum())
@@ -379,7 +378,7 @@ class Tolerance:
         loss_clip: float | None = None,
         clip: float | None = None,
     ) -> float:
-        """Losses move by their slopes times the scores' errors, within the bound of a row."""
+        """Bound the errors of scores times slopes, within what a row may add, and of sums."""
         plain, n_outputs = self.plain, direction.size // len(direction)
         reach = float(steps[-1])
         shift = 2 * n_outputs * (self._shift(coef) + self._shift(reach * direction))
