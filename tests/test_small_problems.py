@@ -26,7 +26,7 @@ from dpglm.sums.reference import image_norms, row_norms
 from dpglm.sums.rows import DenseRows
 
 # A block of 256 rows and a part of one; groups that are not full; one chunk and a part of one.
-SIZES = [(9, 1), (27, 10), (300, 3)]
+SIZES = [(9, 1), (27, 10), (300, 3), (9, 20)]
 ONE_OR_SEVERAL = [(Logistic(), 1), (SmoothedHinge(), 1), (Softmax(), 3), (Hinge(), 2)]
 
 

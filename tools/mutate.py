@@ -104,6 +104,12 @@ TESTS = {
     ],
     "estimators": ["estimators", "momentum", "objective penalty", _SAMPLED, "agd"],
     "kernels": ["small_problems", "kernels"],
+    "kernels/gradient": [
+        "small_problems",
+        "objective longer_in_a_basis",
+        "second_moment magnitudes_are_those",
+    ],
+    "kernels/line_search": ["small_problems", "kernels", "persons losses_along"],
     "kernels/arithmetic": ["kernels exp or log", "compilation", "small_problems"],
     "kernels/vectors": ["kernels not threads and not chunk", "small_problems"],
     "kernels/__init__": ["kernels", "compilation", "objective"],
