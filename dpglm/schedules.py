@@ -605,7 +605,7 @@ def _chosen(parameter: str, value: Any) -> Any:
     if is_number(value):
         value = of_number(float(value))
     if not isinstance(value, kind):
-        raise (ValueError if isinstance(value, str) else TypeError)(
+        raise (ValueError if isinstance(value, (str, float)) else TypeError)(
             f"{parameter}={value!r} is no {kind.__name__.lower()}. Give a number, one of "
             f"{', '.join(map(repr, named))}, or a {kind.__name__} object."
         )
