@@ -218,45 +218,6 @@ def test_only_sums_come_back(client, three_classes, monkeypatch):
     assert 1 <= len(checks) <= n and set(map(float, checks)) == {0.0}
 
 
-def test_rows_stay_on_their_workers(client):
-    X = da.random.default_rng(0).normal(size=(40_000, 100), chunks=(5_000, 100)).persist()
-    y = (X[:, 0] > 0).astype(int).persist()
-    distributed.wait([X, y])
-
-    def bytes_sent(dask_worker):
-        return dask_worker.transfer_outgoing_bytes_total
-
-    before = sum(client.run(bytes_sent).values())
-    regression(max_iter=10).fit(X, y)
-    # Dask may move a partition, once, to a worker that is idle.
-    assert sum(client.run(bytes_sent).values()) - before < X.nbytes
-
-
-def test_noise_is_drawn_once_and_here(client, two_classes, draws):
-    def count_draws():
-        from dpglm.privacy import noise
-
-        class Counted(noise._OperatingSystemEntropy):
-            created = 0
-
-            def __init__(self):
-                Counted.created += 1
-                super().__init__()
-
-        noise._OperatingSystemEntropy = Counted
-
-    def created():
-        from dpglm.privacy import noise
-
-        return noise._OperatingSystemEntropy.created
-
-    client.run(count_draws)
-    with seeded_noise(None):
-        regression(max_iter=5).fit(*partitioned(*two_classes))
-    assert [size for _, size, _ in draws] == [7] * 5
-    assert set(client.run(created).values()) == {0}
-
-
 def test_the_seed_does_not_travel(client, two_classes, monkeypatch):
     sent, submit, seed = [], distributed.Client.submit, 1_234_567_890
 

@@ -2,9 +2,7 @@
 
 import contextlib
 import inspect
-import os
 import signal
-import subprocess
 import sys
 import time
 from functools import partialmethod
@@ -12,15 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from joblib import Parallel, delayed
-from joblib.externals.loky.process_executor import TerminatedWorkerError
 from sklearn.base import clone
-from sklearn.model_selection import GridSearchCV
 from strategies import ESTIMATORS
 from tapes import Noted, on_tape
 
 import dpglm
-from dpglm import DPLogisticRegression, PrivacyOdometer
+from dpglm import DPLogisticRegression
 from dpglm.datasets import make_census
 
 X, Y = np.random.default_rng(0).normal(size=(200, 3)), np.arange(200) % 2
@@ -194,71 +189,6 @@ def test_a_callback_that_fails(hook, count, name, released):
     assert ("coef_" in vars(model)) == (hook == "teardown")
     model.set_callbacks()
     assert fit_through(contextlib.nullcontext(), model, released) is None
-
-
-class Doomed(DPLogisticRegression):
-    """Its process is killed in the middle of its second fit."""
-
-    def _train(self, vault, plan, on_step):
-        def killed(t, coef):
-            marker = Path(os.environ["DPGLM_TEST_MARKER"])
-            if t == 1 and marker.exists():
-                os.kill(os.getpid(), signal.SIGKILL)
-            marker.touch()
-
-        return super()._train(vault, plan, killed)
-
-
-@pytest.mark.slow
-def test_a_killed_worker_of_a_grid_search(tmp_path, monkeypatch):
-    monkeypatch.setenv("DPGLM_TEST_MARKER", str(tmp_path / "marker"))
-    model = Doomed(max_iter=3, classes=[0, 1])
-    search = GridSearchCV(model, {"epsilon": [0.5, 1.0]}, cv=2, n_jobs=2, refit=False)
-    with PrivacyOdometer(tmp_path / "study") as odometer:
-        with pytest.raises(TerminatedWorkerError):
-            search.fit(X, Y)
-        n_recorded = len(odometer.ledgers())
-        assert n_recorded >= 1
-        assert not hasattr(search, "cv_results_")
-        search.set_params(estimator=ESTIMATORS["plain"]).fit(X, Y)
-        assert len(odometer.ledgers()) == n_recorded + 4
-    assert Parallel(n_jobs=2)(delayed(abs)(-i) for i in range(3)) == [0, 1, 2]
-
-
-FIT = """
-import numpy as np
-from dpglm import DPLogisticRegression
-from dpglm.audit.recorder import record
-
-model = DPLogisticRegression(max_iter=2, classes=[0, 1])
-with record(model) as recorded:
-    model.fit(np.eye(20), np.arange(20) % 2)
-print("fitted", model.n_iter_, model.privacy_.n_releases == len(recorded.releases))
-"""
-FULL_DISK = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))"
-
-
-def run_script(script, folder, **options):
-    return subprocess.run(
-        [sys.executable, "-c", script], env={**os.environ, "NUMBA_CACHE_DIR": str(folder)},
-        capture_output=True, text=True, **options,
-    )  # fmt: skip
-
-
-@pytest.mark.slow
-def test_a_full_disk_under_the_compiled_kernels(tmp_path):
-    found = run_script(FULL_DISK + FIT, tmp_path)
-    assert found.stdout == "fitted 2 True\n", found.stderr
-    assert not list(tmp_path.rglob("*.nbc"))
-
-
-@pytest.mark.slow
-def test_a_process_killed_while_it_compiles_leaves_usable_kernels(tmp_path):
-    for seconds in (3, 6, 9):
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            run_script(FIT, tmp_path, timeout=seconds)
-    found = run_script(FIT, tmp_path)
-    assert found.stdout == "fitted 2 True\n", found.stderr
 
 
 def test_an_error_has_the_ledger_of_the_fit_that_it_leaves():

@@ -2,7 +2,6 @@
 
 import copy
 import math
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -207,25 +206,6 @@ def test_an_iteration_reads_the_data_twice(monkeypatch):
         # The first search scores the coefficients as well as the direction.
         assert len(scored) == k + 2
         coef = coef - step * direction
-
-
-def test_two_threads_may_use_one_objective():
-    X, target, *_ = problem(20_000, 6, seed=3)
-    shared = Objective(X, target, Logistic(), n_threads=2)
-
-    def search(objective, seed):
-        rng, coef, results = np.random.default_rng(seed), np.zeros(7), []
-        for _ in range(40):
-            direction = objective.gradient_sum(coef, 1.0) * 1e-3
-            results.append(objective.line_losses(coef, direction, STEPS, loss_clip=3.0))
-            coef = coef - STEPS[rng.integers(21)] * direction
-        return np.array(results)
-
-    with ThreadPoolExecutor(2) as pool:
-        together = list(pool.map(search, [shared, shared], [1, 2]))
-    for seed, got in zip([1, 2], together, strict=True):
-        alone = search(Objective(X, target, Logistic(), n_threads=2), seed)
-        assert_allclose(got, alone, rtol=1e-11)
 
 
 def test_carried_scores_stay_accurate_over_a_long_search():

@@ -9,7 +9,6 @@ from dp_accounting.pld import PLDAccountant
 from problems import loss_for, nulled, problem
 from scipy import sparse
 from scipy.stats import binom, chi2, chisquare, norm
-from sklearn.base import clone
 
 from dpglm import DPLinearSVM, DPLogisticRegression
 from dpglm.losses import Logistic
@@ -327,24 +326,3 @@ def test_other_batches_are_refused_in_words(changes, message):
     for rate in (0.2, 1.0):
         with pytest.raises(ValueError, match=message):
             DPLinearSVM(**{**FIXED, **changes}, sampling_rate=rate).plan(100, 3)
-
-
-@pytest.mark.slow
-def test_the_restricted_setting_of_yu_et_al_can_be_planned():
-    """Appendix B: one example is modified, delta is 1 / n^2; and the same in fixed batches."""
-    n = 60_000
-    model = DPLogisticRegression(
-        epsilon=0.5, delta=n**-2.0, neighboring_relation="replace_one", sampling_rate=0.01,
-        noise_multiplier=2.0, max_iter="budget", clip_schedule=12.0, momentum=0.6,
-        step_schedule=0.02, averaging=None, preconditioner=None,
-    )  # fmt: skip
-    plan = model.plan(n, 784, 10)
-    assert plan.n_iter > 100 and 0.49 < plan.ledger.epsilon() <= 0.5
-    fixed = clone(model).set_params(
-        batches="without_replacement", noise_multiplier=None, max_iter=plan.n_iter
-    )
-    twice = fixed.plan(n, 784, 10)
-    assert twice.noise_multiplier[0] == pytest.approx(2 * 2.0, rel=0.01)
-    assert 0.49 < twice.ledger.epsilon() <= 0.5
-    with pytest.raises(ValueError, match="what the numerical accounting of"):
-        model.set_params(delta=1e-12, noise_multiplier=20.0).plan(n, 784, 10)

@@ -649,15 +649,6 @@ def test_whatever_fails_after_the_release_says_what_it_cost(monkeypatch, epsilon
     assert fails_with(KeyboardInterrupt, lambda: tuned.fit(X, y)) and not hasattr(tuned, "classes_")
 
 
-def test_seeded_noise_gives_the_same_scores_and_the_ledger_says_so():
-    X, y = population(60)
-    with seeded_noise(0):
-        one = private_scores(Known(), X, y, epsilon=1.0)
-    with seeded_noise(0):
-        assert repr(private_scores(Known(), X, y, epsilon=1.0)) == repr(one)
-    assert one.privacy_.seeded and not private_scores(Known(), X, y, epsilon=1.0).privacy_.seeded
-
-
 def test_a_scorer_pays_for_each_call():
     # Of 200 records the noise makes a loss 0, its least, in 1 of 120 runs.
     X, y = population(2000)
@@ -675,14 +666,6 @@ def test_a_scorer_whose_calls_were_made_elsewhere_says_that_it_does_not_know_of_
     assert elsewhere.privacy_.epsilon() == pytest.approx(0.5)
     with pytest.warns(PrivacyWarning, match=r"in others \(n_jobs\).* inside a PrivacyOdometer"):
         assert scorer.privacy_ is None
-
-
-def test_a_result_cannot_be_changed():
-    found = private_scores(Known(), *population(200), epsilon=2.0)
-    with pytest.raises(ValueError, match="read-only"):
-        found.confusion_matrix.value[0, 0] = 1
-    with pytest.raises(AttributeError):
-        found.accuracy.value = 1.0
 
 
 def test_the_total_of_a_calibrated_model_has_the_fit_as_well():

@@ -439,16 +439,6 @@ def test_a_curve_is_straight_between_its_edges_and_free_at_them(intervals):
     assert stored.max() <= 1 + np.log2(intervals), "few numbers, so that CSR stays small"
 
 
-def test_with_higher_hats_a_curve_would_be_ramps_up_to_a_rotation():
-    x = np.random.default_rng(0).random(50)
-    ramps = np.clip(16 * x[:, np.newaxis] - np.arange(16), 0, 1) - 0.5
-    column = NumericColumn("x", 0, 1, n_segments=16)
-    hats = Schema("one", [column], TARGET).transformer().fit_transform({"x": x})
-    levels = np.floor(np.log2(np.maximum(1, np.arange(16))))
-    hats *= 2.0 ** (levels / 2)
-    assert_allclose(hats @ hats.T, ramps @ ramps.T, atol=1e-12)
-
-
 @pytest.mark.parametrize("name", ["adult", "bank", "census", "kddcup99"])
 def test_curves_have_as_many_edges_as_public_facts_allow(name):
     schema = load_schema(name)
@@ -577,21 +567,6 @@ def test_names_types_and_copies_of_the_encoder():
     assert NINE.transformer().transform(frame[:0]).shape == (0, NINE.n_encoded)
 
 
-def test_a_dask_frame_is_encoded_by_partition_and_fitted():
-    import dask.dataframe as dd
-
-    raw = pd.concat([pd.DataFrame(RAW)] * 20, ignore_index=True)
-    table = dd.from_pandas(raw, npartitions=3)
-    model = make_pipeline(
-        NINE.transformer(), DPLogisticRegression(max_iter=2, classes=["no", "yes"])
-    )
-    model.fit(table, table["paid"])
-    assert model[-1].n_features_in_ == NINE.n_encoded
-    encoded = model[0].transform(table)
-    assert encoded.npartitions == 3 and list(encoded.columns) == [*model[0].get_feature_names_out()]
-    assert_array_equal(encoded.compute(), model[0].transform(raw))
-
-
 def test_an_artificial_table_has_all_kinds():
     X, y = sample_from_schema(NINE, 50, random_state=0)
     assert X.shape == (50, NINE.n_encoded) and set(y) == {"no", "yes"}
@@ -639,17 +614,6 @@ def test_accents_may_be_spelled_in_either_way_in_any_table(forms, reader, tmp_pa
         same = reader([*map(ours, texts)], schema, tmp_path)
         assert_array_equal(reader(texts, schema, tmp_path), same)
         assert same.shape == (2, width) and not np.array_equal(*same)
-
-
-@in_containers("dict", "lists", "pandas", "polars", "arrow", "dask")
-def test_of_two_spellings_the_schema_means_its_own(container, tmp_path):
-    composed, apart = (unicodedata.normalize(form, "âge") for form in ("NFC", "NFD"))
-    for first, second in ((composed, apart), (apart, composed)):
-        raw = {"paid": ["no", "yes"], first: [50, 100], second: [0, 0]}
-        schema = Schema("s", [NumericColumn(first, 0, 100)], TARGET).additive(1)
-        assert np.asarray(schema.transformer().fit_transform(container(raw))).any()
-    with pytest.raises(ValueError, match="twice; give every column"):
-        Schema("s", [NumericColumn(name, 0, 100) for name in (composed, apart)], TARGET)
 
 
 @in_containers("dict", "lists", "pandas", "polars", "arrow", "dask")
