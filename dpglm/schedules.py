@@ -221,7 +221,7 @@ class DynamicNoise(Schedule):
         Coefficient of `BiasCorrectedMomentum` to be optimal for.
     influence : array-like of shape (n_iter,), optional
         Part of an error in each iteration that reaches the end, in any unit. It replaces the
-        other parameters. `dpglm.study.noise_from_public` measures it.
+        other parameters.
 
     Notes
     -----
@@ -689,29 +689,6 @@ def optimal_n_iter(kappa: float, noise_to_gap: float, *, dynamic: bool = True) -
         return min(max(1, first), first + 1, key=dynamic_bound)
     first = bisect_left(range(1, 2**62), True, key=constant_rises)
     return min(max(1, first), first + 1, key=constant_bound)
-
-
-def saturation_n_iter(metadata: PublicMetadata, *, distance: float = 1.0) -> int:
-    """Return the number of iterations beyond which noise limits noisy gradient descent.
-
-    The metadata are as for `public_constants`, except alpha; `distance` guesses the distance B
-    from the start, zero, to the optimum.
-
-    Notes
-    -----
-    The noise of T iterations has the standard deviation ``s = C sqrt(T) / (mu n)`` in each of d
-    coordinates of the mean gradient. Take the steps of `ConvexStep` and the average of all iterates
-    (compare Bubeck 2015, Theorems 6.3 and 3.2). A smooth loss is then at most
-    ``B^2/(2 eta T) + eta d s^2`` above its minimum. This bound falls until its terms agree at
-    ``T = n beta B mu / (C sqrt(2 d))``. A hinge is at most ``B sqrt((L^2 + d s^2) / T)`` above, L
-    the smaller of row norm and clipping norm. Descent and noise then have equal parts at
-    ``T = (n mu L / C)^2 / d``.
-    """
-    noise = _noise_per_root_iteration(metadata)
-    if metadata.curvature == math.inf:
-        lipschitz = min(_clip(metadata), metadata.max_row_norm or math.inf)
-        return max(1, math.ceil((lipschitz / noise) ** 2))
-    return max(1, math.ceil(metadata.smoothness * distance / (math.sqrt(2) * noise)))
 
 
 def _clip(metadata: PublicMetadata) -> float:

@@ -8,8 +8,9 @@ from typing import Any
 from sklearn.utils import resample
 
 from dpglm.datasets import fetch_table
-from dpglm.study import html_report, plot
+from dpglm.study import plot
 from dpglm.study.comparison import compare, encoded
+from dpglm.study.report import html_report
 
 
 def run(description: str, name: str, estimators: Mapping[str, Any]) -> None:

@@ -15,11 +15,9 @@ from dpglm.calculator import PrivacyCalculator, expected_accuracy
 from dpglm.privacy.events import SampledGaussianEvent
 from dpglm.privacy.ledger import PrivacyLedger
 from dpglm.schedules import (
-    ConvexStep,
     PublicMetadata,
     optimal_n_iter,
     public_constants,
-    saturation_n_iter,
 )
 
 pytest.importorskip("dp_accounting")
@@ -202,105 +200,21 @@ def test_overwhelming_noise_leaves_one_iteration_and_bad_constants_are_refused()
 
 
 SMOOTH = PublicMetadata(2000, 6, alpha=0.01, curvature=0.25, max_row_norm=2.0, mu=0.5)
-HINGE = replace(SMOOTH, curvature=math.inf)
-
-
-def with_noise(metadata, n_iter, clip=2.0):
-    """Facts as a plan fills them in: constant noise of that many iterations for mu."""
-    clip = np.full(n_iter, clip)
-    return replace(metadata, clip=clip, noise_std=clip * math.sqrt(n_iter) / metadata.mu)
-
-
-def excess_loss_bound(metadata: PublicMetadata, n_iter: int, distance: float = 1.0) -> float:
-    """Bound on the mean loss above its minimum after so many iterations of `ConvexStep`.
-
-    It holds for the average of all iterates, in expectation, while no gradient is clipped; the clip
-    is the row bound. `saturation_n_iter` says which bound it is.
-    """
-    noise = (
-        n_iter
-        * metadata.n_released
-        * (metadata.max_row_norm / (metadata.mu * metadata.n_samples)) ** 2
-    )
-    if metadata.curvature == math.inf:
-        return distance * math.sqrt((metadata.max_row_norm**2 + noise) / n_iter)
-    quietest = distance / math.sqrt(2 * n_iter * noise)
-    step = min(1 / metadata.smoothness, quietest)
-    return distance**2 / (2 * step * n_iter) + step * noise
-
-
-@pytest.mark.parametrize("distance", [0.3, 20.0])
-def test_lecture_steps_are_the_steepest_until_saturation_and_shrink_from_there(distance):
-    last = saturation_n_iter(SMOOTH, distance=distance)
-    steepest = 1 / SMOOTH.smoothness
-
-    def step(n_iter):
-        return ConvexStep(distance).values(n_iter, with_noise(SMOOTH, n_iter))[0]
-
-    assert last > 1
-    assert step(last - 1) == pytest.approx(steepest, rel=1e-12)
-    assert steepest * (1 - 2 / last) < step(last + 1) < steepest
-
-
-@pytest.mark.parametrize("metadata", [SMOOTH, replace(SMOOTH, n_outputs=4, curvature=0.5)])
-def test_the_bound_is_that_of_the_lecture_step_and_flat_beyond_saturation(metadata):
-    last = saturation_n_iter(metadata)
-    for n_iter in (1, 10, last, 10 * last):
-        noise = (
-            metadata.n_released
-            * (with_noise(metadata, n_iter).noise_std[0] / metadata.n_samples) ** 2
-        )
-        step = ConvexStep().values(n_iter, with_noise(metadata, n_iter))[0]
-        expected = 1 / (2 * step * n_iter) + step * noise
-        assert excess_loss_bound(metadata, n_iter) == pytest.approx(expected, rel=1e-12)
-    bounds = [excess_loss_bound(metadata, n_iter) for n_iter in range(1, last)]
-    assert (np.diff(bounds) < 0).all()
-    floor = math.sqrt(2 * metadata.n_released) * 2.0 / (metadata.n_samples * metadata.mu)
-    assert excess_loss_bound(metadata, last) == pytest.approx(floor, rel=1e-3)
-    assert excess_loss_bound(metadata, 100 * last) == pytest.approx(floor, rel=1e-12)
-
-
-def test_a_hinge_saturates_where_noise_and_descent_have_equal_shares():
-    last = saturation_n_iter(HINGE, distance=3.0)
-    floor = 3.0 * math.sqrt(HINGE.n_released) * 2.0 / (HINGE.n_samples * HINGE.mu)
-    assert last == math.ceil((HINGE.n_samples * HINGE.mu) ** 2 / HINGE.n_released)
-    bound = excess_loss_bound(HINGE, last, distance=3.0)
-    assert bound == pytest.approx(math.sqrt(2) * floor, rel=1e-3)
-    assert excess_loss_bound(HINGE, 10**6 * last, distance=3.0) == pytest.approx(floor, rel=1e-5)
-    step = ConvexStep(3.0).values(last, with_noise(HINGE, last))[0]
-    assert bound == pytest.approx(9.0 / (step * last), rel=1e-9)
-
-
-def test_saturation_grows_with_data_budget_and_a_smaller_clip():
-    twice = pytest.approx(2 * saturation_n_iter(SMOOTH), abs=1)
-    for change in ({"n_samples": 4000}, {"mu": 1.0}, {"clip": np.ones(3)}):
-        assert saturation_n_iter(replace(SMOOTH, **change)) == twice
-    assert saturation_n_iter(SMOOTH, distance=2.0) == twice
-    short = replace(HINGE, clip=np.full(3, 1.0))
-    assert saturation_n_iter(short) == saturation_n_iter(HINGE)
-    # Rows of norm 2 have no gradients of norm 4, but get the noise for them.
-    long = saturation_n_iter(replace(HINGE, clip=np.full(3, 4.0)))
-    assert long == pytest.approx(saturation_n_iter(HINGE) / 4, abs=1)
 
 
 @pytest.mark.parametrize(
-    ("function", "change", "complaint"),
+    ("change", "complaint"),
     [
-        (public_constants, {"mu": None}, "mu=None"),
-        (public_constants, {"mu": math.inf}, "mu=inf"),
-        (public_constants, {"alpha": 0.0}, "alpha=0.0 must"),
-        (public_constants, {"max_row_norm": None}, "max_row_norm=None"),
-        (public_constants, {"curvature": math.inf}, "curvature=inf"),
-        (saturation_n_iter, {"mu": None}, "mu=None"),
-        (saturation_n_iter, {"mu": math.inf}, "mu=inf"),
-        (saturation_n_iter, {"max_row_norm": None}, "max_row_norm=None"),
-        (saturation_n_iter, {"max_row_norm": 0.0}, "max_row_norm=0.0"),
-        (saturation_n_iter, {"curvature": None}, "curvature=None"),
+        ({"mu": None}, "mu=None"),
+        ({"mu": math.inf}, "mu=inf"),
+        ({"alpha": 0.0}, "alpha=0.0 must"),
+        ({"max_row_norm": None}, "max_row_norm=None"),
+        ({"curvature": math.inf}, "curvature=inf"),
     ],
 )
-def test_missing_facts_are_asked_for(function, change, complaint):
+def test_missing_facts_are_asked_for(change, complaint):
     with pytest.raises(ValueError, match=complaint):
-        function(replace(SMOOTH, **change))
+        public_constants(replace(SMOOTH, **change))
 
 
 def expected(

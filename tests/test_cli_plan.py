@@ -9,10 +9,8 @@ from dpglm import DPAGDClassifier, DPLinearSVM, DPLogisticRegression
 from dpglm.calculator import PrivacyCalculator, expected_accuracy, expected_errors
 from dpglm.estimators.defaults import N_ITER
 from dpglm.privacy.gaussian import gdp_mu
-from dpglm.schedules import PublicMetadata, optimal_n_iter, public_constants, saturation_n_iter
 from dpglm.schema import CategoricalColumn, NumericColumn, Schema, Target
 from dpglm.study.cli import main
-from dpglm.study.planning import Shape, plan_report
 
 
 @pytest.fixture
@@ -92,23 +90,6 @@ def test_the_table_shows_first_quartiles_and_last_and_ends_at_epsilon(plan):
     first = sum(release.event.mu**2 for release in made.first)
     halfway = first + 21 / made.noise_multiplier[0] ** 2
     assert gdp_mu(costs[4], 1e-6) == pytest.approx(math.sqrt(halfway), rel=1e-3)
-
-
-def test_worthwhile_iterations_are_those_of_the_theory(plan):
-    printed = plan(
-        "--epsilon 1 --n 9000 --preconditioner none --alpha 0.01 --max-row-norm 2 --distance 3"
-        " --clip 1.5 --relation replace_one"
-    )
-    known = {"alpha": 0.01, "curvature": 0.25, "max_row_norm": 2.0, "mu": 0.2367 / 2}
-    metadata = PublicMetadata(9000, 101, **known, clip=[1.5])
-    shown = value_of(printed, "no further gain beyond")
-    found = float(shown.split()[0].replace(",", ""))
-    assert found == pytest.approx(saturation_n_iter(metadata, distance=3.0), rel=2e-3)
-    constants = public_constants(metadata)
-    best = [optimal_n_iter(*constants, dynamic=x) for x in (False, True)]
-    shown = value_of(printed, "best for alpha=0.01, Hong 2022")
-    assert [int(x) for x in re.findall(r"(\d+) at", shown)] == pytest.approx(best, abs=1)
-    assert "alpha=0.001" in plan("--epsilon 1 --n 9000")
 
 
 def test_alternatives_are_plans_of_their_own(plan):
@@ -200,15 +181,6 @@ def test_a_noise_multiplier_answers_the_question_that_is_left(plan):
         assert ("in a batch" in printed) == (label == "epochs")
 
 
-def test_a_plain_hinge_has_no_condition_number():
-    shape = Shape(n_samples=9000, n_features=20, n_classes=2)
-    printed = plan_report(DPLinearSVM(loss="hinge"), shape, max_row_norm=2.0, distance=1.0)
-    mu = DPLinearSVM().plan(9000, 20).metadata.mu
-    last = saturation_n_iter(PublicMetadata(9000, 21, curvature=math.inf, max_row_norm=2.0, mu=mu))
-    assert value_of(printed, "no further gain beyond").startswith(f"{last:,} at")
-    assert "Hong" not in printed
-
-
 def test_weak_budgets_are_warned_of(plan):
     assert "WARNING" not in plan("--epsilon 1 --n 9000")
     large, few = plan("--epsilon 1 --n 9000 --delta 1e-3"), plan("--epsilon 1 --n 10")
@@ -221,9 +193,9 @@ def test_every_plan_fits_the_screen(plan):
         "--n 1 --epsilon 0.001",
         "--n 123456789 --epsilon 1 --features 123456 --classes 50 --n-iter 1",
         "--n 48842 --epsilon 1 --relation replace_one --n-iter 2",
-        "--n 48842 --epsilon 1 --relation add_or_remove_one --estimator svm --max-row-norm 1e100",
+        "--n 48842 --epsilon 1 --relation add_or_remove_one --estimator svm",
         "--n 48842 --epsilon 0.01 --estimator agd --relation add_or_remove_one --classes 5",
-        "--n 48842 --epsilon 1e99 --alpha 1e-99 --distance 1e-99",
+        "--n 48842 --epsilon 1e99 --alpha 1e-99",
     ):
         lines = plan(arguments).splitlines()
         assert max(map(len, lines)) <= 100 and len(lines) < 60
@@ -244,7 +216,6 @@ def test_a_guess_of_the_accuracy_is_answered_by_theory_or_by_rows_of_a_schema(pl
     assert "on 2,000 records, 12 features, 2 classes" in simulated
     # Encoded rows carry their bound: no release finds their units first.
     assert simulated.count("  first, ") == printed.count("  first, ") - 1
-    assert "for rows of norm 3.60555 as they are" in " ".join(simulated.split())
     accuracy, cost, error = re.findall(r"0\.\d+", value_of(simulated, "with privacy"))
     assert 0.6 < float(accuracy) < 0.8 and float(error) < 0.02
     assert float(cost) == pytest.approx(0.8 - private, abs=4 * float(error) + 0.05)

@@ -90,9 +90,9 @@ PLAN = {
     "--n 9 --noise-multiplier 5 --sampling-rate 0.5": "--noise-multiplier: give --epsilon",
     "--n 9 --epsilon 1 --noise-multiplier 5 --n-iter 2 --sampling-rate 1": "determine one another",
     "--n 9 --epsilon 1 --noise-multiplier 5 --preconditioner full": "so leave --preconditioner out",
-    "--n 9 --epsilon 1 --noise-multiplier 3": "3 is too small for a single iteration at "
-    "epsilon 1, which needs 4.225",
-    "--n 9 --epsilon 1 --noise-multiplier 1e4": "10000 affords 5,602,896 iterations, more than",
+    "--n 9 --epsilon 1 --noise-multiplier 3": "3 affords 0 iterations at epsilon 1, and a "
+    "plan has 1 to 100,000; choose a larger one",
+    "--n 9 --epsilon 1 --noise-multiplier 1e4": "10000 affords 5,602,896 iterations at",
 }
 AUDIT = {
     "--estimator nobody": "argument --estimator: invalid choice: 'nobody'",

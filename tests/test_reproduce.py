@@ -143,8 +143,8 @@ def test_learned_influence_is_that_of_disturbed_descent(script):
     size = problem.X.shape[1]
     for momentum, n_iter in ((0.0, 100), (0.5, 400)):
         model = hong.model_of(problem, momentum, n_iter=n_iter)
-        learned = hong.noise_from_public(model, problem.X, problem.target, n_samples=1000)
         plan, width = model.plan(1000, size), 0.02
+        learned = hong.learned_noise(problem, plan)
         for iteration in (n_iter - 1, n_iter - 8, n_iter // 2):
             both = width * np.vstack([np.eye(size), -np.eye(size)])
             ends = descent.descend(

@@ -1,7 +1,6 @@
 """A utility graph simulates the run to come, on public rows, and recommends what is good there."""
 
 import math
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,18 +14,14 @@ from sklearn.preprocessing import FunctionTransformer
 from dpglm import DPLinearSVM, DPLogisticRegression
 from dpglm.calculator import expected_accuracy
 from dpglm.datasets import make_census
-from dpglm.estimators.solvers import FitTrace, noisy_gradient_descent
-from dpglm.losses import Logistic, Softmax
 from dpglm.schedules import ExponentialDecay
 from dpglm.study import plot
 from dpglm.study.utility import (
     UtilityCell,
     UtilityGraph,
     UtilityGraphResults,
-    noise_from_public,
     resampled_split,
 )
-from dpglm.sums.objective import Objective
 
 X, Y = make_census(400, random_state=0)
 FITS = []
@@ -283,74 +278,6 @@ def test_the_frontier_and_the_least_epsilon_are_those_of_a_search_by_hand():
     message = "no setting has accuracy=0.85 within 20 passes; the best has 0.8000"
     with pytest.raises(ValueError, match=message):
         found.least_epsilon(accuracy=0.85, max_passes=20)
-
-
-class Disturbed:
-    """A vault of public rows without noise, but for one disturbance in one iteration."""
-
-    def __init__(self, sums, iteration, disturbance):
-        self.sums, self.iteration, self.disturbance, self.n_asked = sums, iteration, disturbance, 0
-        self.log = [SimpleNamespace(event=None, noise_scale=0.0)]
-
-    def gradient_sum(self, coef, clip, *_):
-        self.n_asked += 1
-        extra = self.disturbance if self.n_asked == self.iteration else 0.0
-        return self.sums.gradient_sum(coef, clip) + extra
-
-
-@pytest.mark.parametrize("labels", [2, 3])
-def test_the_influence_on_public_rows_is_that_of_disturbed_runs_of_the_solver(labels):
-    rng = np.random.default_rng(labels)
-    rows, n, width = rng.normal(size=(50, 2)), 50, 0.5
-    y = (rows[:, 0] + rng.normal(size=50) > 0) * 1
-    y[:10] = labels - 1
-    model = DPLogisticRegression(
-        epsilon=0.5, alpha=0.05, max_iter=5, clip_schedule=0.8, step_schedule=1.5, averaging=0.6,
-        momentum=0.5, preconditioner=None, classes=range(labels), class_weight={1: 2.5},
-    )  # fmt: skip
-    found = np.array(noise_from_public(model, rows, y, n_samples=n).influence)
-    plan = model.plan(n, 2, labels)
-    space, shape = model._space(plan.metadata), (3,) if labels == 2 else (3, 3)
-    target = 2.0 * y - 1 if labels == 2 else y
-    loss = Logistic() if labels == 2 else Softmax()
-    weights = np.where(np.arange(labels) == 1, 2.5, 1.0)
-    sums = Objective(rows, target, loss, n_outputs=1 if labels == 2 else 3, class_weight=weights)
-    padded = np.column_stack([rows, np.ones(n)])
-
-    def end(iteration, disturbance):
-        trace = FitTrace("clip", "noise_std", "step", "gradient_norm")
-        vault = Disturbed(sums, iteration, disturbance)
-        return noisy_gradient_descent(vault, plan, space, trace, None)
-
-    def value(coef):
-        losses = weights[y] * loss.value(padded @ coef, target)
-        return losses.mean() + 0.025 * np.sum(coef[:-1] ** 2)
-
-    calm = end(0, 0.0)
-    rise = np.zeros(5)
-    for t in range(5):
-        for unit in width * np.eye(math.prod(shape)).reshape(-1, *shape):
-            moved = (end(t + 1, unit) - end(t + 1, -unit)) / 2
-            rise[t] += value(calm + moved) + value(calm - moved) - 2 * value(calm)
-    # One disturbance of the sum by 0.5 moves the mean gradient by 0.01.
-    assert found == pytest.approx(rise / 0.01**2, rel=0.02)
-
-
-def test_noise_learned_on_public_rows_suits_a_whitened_run_and_costs_no_more():
-    model = DPLogisticRegression(epsilon=0.5, max_iter=8, classes=[0, 1])
-    noise = noise_from_public(model, X, Y, n_samples=600)
-    assert len(noise.influence) == 8 and min(noise.influence) > 0
-    plain = model.plan(600, X.shape[1])
-    shaped = model.set_params(noise_schedule=noise).plan(600, X.shape[1])
-    assert shaped.ledger.epsilon() == pytest.approx(plain.ledger.epsilon(), rel=1e-9)
-    # The last iteration counts once in a mean of four, and early ones in all of it.
-    assert shaped.noise_multiplier[-1] == shaped.noise_multiplier.max()
-    weighted = lambda plan: noise.influence @ plan.noise_multiplier**2  # noqa: E731
-    assert weighted(shaped) < 0.97 * weighted(plain)
-    with pytest.raises(ValueError, match="hinge loss has no curvature"):
-        noise_from_public(DPLinearSVM(loss="hinge"), X, Y, n_samples=600)
-    with pytest.raises(TypeError, match="must be DPLogisticRegression"):
-        noise_from_public(LogisticRegression(), X, Y, n_samples=600)
 
 
 @pytest.mark.parametrize(

@@ -134,6 +134,8 @@ def walk(estimator: str, n_walks: int = 5) -> Walk:
     """
     import numpy as np
 
+    # That of this tree, which need not be the installed one.
+    sys.path.insert(0, str(PACKAGE.parent))
     import dpglm
 
     X = np.random.default_rng(0).normal(size=(400, 5))

@@ -23,7 +23,6 @@ from sklearn.base import BaseEstimator
 
 import dpglm
 from dpglm.audit import audit_estimator, audit_table
-from dpglm.baselines.perturbation import DEFAULT_MAX_ROW_NORM
 from dpglm.exceptions import require
 from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS
 from dpglm.privacy.ledger import PrivacyLedger, rounded_up
@@ -32,11 +31,12 @@ from dpglm.schema import Schema, load_schema
 from dpglm.schema.columns import FILL_IN
 from dpglm.schema.table import plain_path
 from dpglm.sources.csv import read_csv, read_texts, read_untyped
-from dpglm.study import PrivacyReport, compare, html_report, methods, plot
+from dpglm.study import PrivacyReport, compare, methods, plot
 from dpglm.study.comparison import encoded
 from dpglm.study.methods import AUDITED, DATASETS, LOSSES, METHODS, PLANNED
 from dpglm.study.models import fit_csv, predict_csv
 from dpglm.study.planning import MOST_ITERATIONS, plan_as_asked
+from dpglm.study.report import html_report
 from dpglm.study.results import ComparisonResults, one_line
 from dpglm.tables import text_table
 
@@ -364,9 +364,7 @@ def _estimators(arguments: argparse.Namespace, tables: Mapping) -> dict[str, Bas
     if not names:
         given = ", ".join(arguments.estimators)
         raise ValueError(f"argument --loss: none of {given} minimises {arguments.loss}")
-    options = {"delta": arguments.delta}
-    if arguments.max_iter is not None:
-        options["max_iter"] = arguments.max_iter
+    options = {"delta": arguments.delta, "max_iter": arguments.max_iter}
     # A budget too small, or a missing package, raises now and not after hours of fits.
     for name, epsilon, (X, y) in product(names, arguments.epsilons, tables.values()):
         estimator = METHODS[name].with_parameters(epsilon=epsilon, **options)
@@ -408,9 +406,6 @@ _PLAN = [
     ("--clip", "norm to clip gradients to, after a preconditioner relative to the length of a row; "
      "default: the estimator's own", "C", _positive),
     ("--alpha", "L2 penalty", "A", _penalty, 0.0),
-    ("--max-row-norm", "largest norm of a row, for the bounds on worthwhile iterations",
-     "R", _positive, DEFAULT_MAX_ROW_NORM),
-    ("--distance", "guess of the norm of the best coefficients, for the same", "B", _positive, 1.0),
     ("--accuracy", "guess of that of a model without privacy: then the plan says how much lower to "
      "expect it", "A", _fraction),
     ("--majority", "guess of the share of the most frequent label, for the same; default: 1/K",

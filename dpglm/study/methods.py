@@ -38,10 +38,13 @@ class Method:
     container: str = "sparse"
 
     def with_parameters(self, **parameters: Any) -> BaseEstimator:
-        """Return a new estimator with those of the parameters that it has, if it is private."""
+        """Return a new estimator with those parameters that it has, if it is private.
+
+        None leaves the estimator's own default.
+        """
         known = self.estimator.get_params()
         known = known if "epsilon" in known else ()
-        own = {name: value for name, value in parameters.items() if name in known}
+        own = {k: value for k, value in parameters.items() if k in known and value is not None}
         return clone(self.estimator).set_params(**own)
 
 

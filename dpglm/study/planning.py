@@ -4,13 +4,11 @@ import argparse
 import math
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
 
-from dpglm import schedules
 from dpglm.calculator import (
     ExpectedStandardErrors,
     PrivacyCalculator,
@@ -36,8 +34,6 @@ _WHITENED_UNITS = (
     "moment will show; clip and step are shown for the largest dimension"
 )
 _LABEL = 36
-# Penalty at which to evaluate the theory of a penalised objective, if there is no penalty.
-_EXAMPLE_ALPHA = 1e-3
 _ROUNDING = 1e-9
 # Artificial rows to plan with.
 _MIN_ROWS, _ROWS_PER_COLUMN = 3000, 30
@@ -67,19 +63,9 @@ class Guess(NamedTuple):
 
 
 def plan_report(
-    estimator: BaseEstimator,
-    shape: Shape,
-    *,
-    max_row_norm: float,
-    distance: float,
-    answer: str = "",
-    guess: Guess | None = None,
+    estimator: BaseEstimator, shape: Shape, *, answer: str = "", guess: Guess | None = None
 ) -> str:
-    """Return what an estimator would do with data of a public shape.
-
-    Bounds on worthwhile iterations take the largest row norm and a guess of the norm of the best
-    coefficients.
-    """
+    """Return what an estimator would do with data of a public shape."""
     plan = estimator.plan(*shape)
     lines = [
         f"{type(estimator).__name__} on {shape.n_samples:,} records, {shape.n_features:,} "
@@ -91,8 +77,6 @@ def plan_report(
     lines += [*_budget(estimator.epsilon, plan.ledger, shape.n_samples), *_noise(plan)]
     if isinstance(plan, PrivacyPlan):
         lines += _iterations(plan)
-        if plan.sampling_rate == 1:
-            lines += _worthwhile(plan, max_row_norm, distance)
     if guess is not None:
         lines += _expectations(estimator, plan, shape, guess)
     lines += _alternatives(estimator, plan, shape)
@@ -188,28 +172,6 @@ def _iterations(plan: PrivacyPlan) -> list[str]:
     if plan.last:
         rows.append(("for intervals", "", "", "", "", _cost(plan.ledger.epsilon())))
     return _section("ITERATIONS", table=rows, note=note)
-
-
-def _worthwhile(plan: PrivacyPlan, max_row_norm: float, distance: float) -> list[str]:
-    mu = plan.metadata.mu / plan.budget.sensitivity(1.0)
-    # Whitened rows have another norm, and their clip belongs to that.
-    clip = None if plan.first else plan.clip
-    metadata = replace(plan.metadata, mu=mu, max_row_norm=max_row_norm, clip=clip)
-    saturated = _count(schedules.saturation_n_iter(metadata, distance=distance))
-    rows = {"no further gain beyond": f"{saturated} at the steps of ConvexStep, averaged"}
-    note = (
-        f"worst cases for rows of norm {max_row_norm:g} as they are, and coefficients of norm "
-        f"{distance:g}; they know nothing of whitening"
-    )
-    if metadata.curvature < math.inf:
-        penalised = replace(metadata, alpha=metadata.alpha or _EXAMPLE_ALPHA)
-        constants = schedules.public_constants(penalised)
-        best = [schedules.optimal_n_iter(*constants, dynamic=x) for x in (False, True)]
-        text = "{} at constant noise, {} at DynamicNoise()".format(*map(_count, best))
-        rows[f"best for alpha={penalised.alpha:g}, Hong 2022"] = text
-        if metadata.alpha == 0:
-            note += f"; the second needs a penalty, and {_EXAMPLE_ALPHA:g} stands in for --alpha"
-    return _section("ITERATIONS WORTH THEIR NOISE, in theory", rows, note=note)
 
 
 def _expectations(estimator: BaseEstimator, plan: Plan, shape: Shape, guess: Guess) -> list[str]:
@@ -356,10 +318,6 @@ def _of_clip(value: float) -> str:
     return f"{_percent(value)} of the clip" if value < 10 else f"{value:.3g} times the clip"
 
 
-def _count(value: int) -> str:
-    return f"{value:,}" if value < 10**9 else f"{value:.2g}"
-
-
 def _section(
     title: str,
     rows: Mapping[str, str] | None = None,
@@ -382,33 +340,54 @@ def plan_as_asked(arguments: argparse.Namespace) -> str:
     if arguments.epsilon is None and arguments.noise_multiplier is None:
         raise ValueError("give --epsilon, or --noise-multiplier and --n-iter")
     answer = "" if arguments.noise_multiplier is None else _solve(arguments)
-    # A schema says how many features there are.
     guess = _guess(arguments)
-    return plan_report(
-        _estimator(arguments),
-        Shape(arguments.n, arguments.features, arguments.classes),
-        max_row_norm=arguments.max_row_norm,
-        distance=arguments.distance,
-        answer=answer,
-        guess=guess,
-    )
+    # A schema says how many features and classes there are, and the bound of the rows.
+    if guess is not None and guess.schema is not None:
+        arguments.features = guess.schema.n_encoded
+        arguments.classes = len(guess.schema.classes)
+    shape = Shape(arguments.n, arguments.features, arguments.classes)
+    return plan_report(_estimator(arguments, guess), shape, answer=answer, guess=guess)
 
 
 def _guess(arguments: argparse.Namespace) -> Guess | None:
-    """Return what was guessed, if anything; a schema knows the features and the classes."""
+    """Return what was guessed, if anything."""
+    schema, width = arguments.schema, arguments.width
     if arguments.accuracy is None:
-        if arguments.schema or arguments.majority or arguments.width:
+        if schema or arguments.majority or width:
             raise ValueError(
                 "--schema, --majority and --width are for --accuracy, which is not given"
             )
         return None
-    schema = arguments.schema
-    if schema is not None:
-        schema = schema.additive(1) if arguments.width else schema  # one coefficient for each
-        arguments.features, arguments.classes = schema.n_encoded, len(schema.classes)
-        arguments.max_row_norm = schema.max_row_norm()
-    majority = arguments.majority or 1 / arguments.classes
-    return Guess(arguments.accuracy, majority, schema, arguments.width)
+    if width and schema:
+        schema = schema.additive(1)  # one coefficient for each
+    n_classes = arguments.classes if schema is None else len(schema.classes)
+    return Guess(arguments.accuracy, arguments.majority or 1 / n_classes, schema, width)
+
+
+def _estimator(arguments: argparse.Namespace, guess: Guess | None) -> BaseEstimator:
+    rate, public_n = arguments.sampling_rate, arguments.relation == "add_or_remove_one"
+    if rate not in (None, 1) and arguments.estimator == "agd":
+        raise ValueError("--sampling-rate: agd searches along lines through all records")
+    if arguments.width is not None and arguments.estimator != "logistic":
+        raise ValueError("--width: intervals are of --estimator logistic")
+    estimator = METHODS[arguments.estimator].with_parameters(
+        epsilon=arguments.epsilon,
+        delta=arguments.delta,
+        inference_fraction=_INFERENCE_FRACTION if arguments.width else None,
+        neighboring_relation=arguments.relation,
+        n_samples_estimate=arguments.n if public_n else None,
+        alpha=arguments.alpha,
+        classes=range(arguments.classes),
+        max_iter=arguments.n_iter,
+        clip_schedule=arguments.clip,
+        sampling_rate=None if rate == 1 else rate,
+        # Encoded rows bring their bound to a fit.
+        max_row_norm=guess.schema.max_row_norm() if guess and guess.schema else None,
+    )
+    if arguments.preconditioner == "auto":
+        return estimator
+    named = {"none": None}.get(arguments.preconditioner, arguments.preconditioner)
+    return estimator.set_params(preconditioner=named)
 
 
 def _solve(arguments: argparse.Namespace) -> str:
@@ -421,23 +400,23 @@ def _solve(arguments: argparse.Namespace) -> str:
             "something else before them, so leave --preconditioner out"
         )
     arguments.preconditioner = "none"
-    names = ("epsilon", "delta", "noise_multiplier", "n_iter", "sampling_rate")
-    run = {name: getattr(arguments, name) for name in names}
-    missing = [name for name, value in run.items() if value is None]
+    names = ("epsilon", "n_iter", "sampling_rate")
+    missing = [name for name in names if getattr(arguments, name) is None]
     if not missing:
         raise ValueError(
             "--epsilon, --noise-multiplier, --n-iter and --sampling-rate determine one another; "
             "give at most three of them"
         )
-    if missing[0] in ("epsilon", "n_iter") and run["sampling_rate"] is None:
-        arguments.sampling_rate = run["sampling_rate"] = 1.0
-        missing.remove("sampling_rate")
+    if len(missing) == 2 and missing[1] == "sampling_rate":
+        arguments.sampling_rate = 1.0
+        missing.pop()
     if len(missing) > 1:
         raise ValueError("--noise-multiplier: give --epsilon, --n-iter or both as well")
     (unknown,) = missing
-    del run[unknown]
-    accountant = PrivacyCalculator(arguments.relation)
-    answer = getattr(accountant, "max_iter" if unknown == "n_iter" else unknown)(**run)
+    calculator = PrivacyCalculator(arguments.relation)
+    known = {name: getattr(arguments, name) for name in names if name != unknown}
+    known |= {"delta": arguments.delta, "noise_multiplier": arguments.noise_multiplier}
+    answer = getattr(calculator, "max_iter" if unknown == "n_iter" else unknown)(**known)
     setattr(arguments, unknown, answer)
     multiplier, epsilon = f"{arguments.noise_multiplier:g}", f"epsilon {arguments.epsilon:.4g}"
     given = f"noise multiplier {multiplier}"
@@ -446,45 +425,11 @@ def _solve(arguments: argparse.Namespace) -> str:
     if unknown == "sampling_rate":
         rate = f"a sampling rate of {answer:.4g}"
         return f"{given} and {arguments.n_iter:,} iterations afford {rate} at {epsilon}"
-    if answer == 0:
-        del run["noise_multiplier"]
-        needed = accountant.noise_multiplier(n_iter=1, **run)
+    if not 1 <= answer <= MOST_ITERATIONS:
         raise ValueError(
-            f"--noise-multiplier: {multiplier} is too small for a single iteration at {epsilon}, "
-            f"which needs {needed:.4g}"
-        )
-    if answer > MOST_ITERATIONS:
-        raise ValueError(
-            f"--noise-multiplier: {multiplier} affords {answer:,} iterations, more than the "
-            f"{MOST_ITERATIONS:,} of a plan; choose a smaller one"
+            f"--noise-multiplier: {multiplier} affords {answer:,} iterations at {epsilon}, and a "
+            f"plan has 1 to {MOST_ITERATIONS:,}; choose a {'larger' if answer < 1 else 'smaller'} "
+            "one"
         )
     epochs = f"{answer * arguments.sampling_rate:,.6g} epochs"
     return f"{given} affords {answer:,} iterations, {epochs}, at {epsilon}"
-
-
-def _estimator(arguments: argparse.Namespace) -> BaseEstimator:
-    sampled = arguments.sampling_rate is not None and arguments.sampling_rate < 1
-    if sampled and arguments.estimator == "agd":
-        raise ValueError("--sampling-rate: agd searches along lines through all records")
-    if arguments.width is not None and arguments.estimator != "logistic":
-        raise ValueError("--width: intervals are of --estimator logistic")
-    parameters = {
-        "epsilon": arguments.epsilon,
-        "inference_fraction": None if arguments.width is None else _INFERENCE_FRACTION,
-        "delta": arguments.delta,
-        "neighboring_relation": arguments.relation,
-        "n_samples_estimate": arguments.n if arguments.relation == "add_or_remove_one" else None,
-        "alpha": arguments.alpha,
-        "classes": range(arguments.classes),
-        "max_iter": arguments.n_iter,
-        "clip_schedule": arguments.clip,
-        "preconditioner": arguments.preconditioner,
-        "sampling_rate": arguments.sampling_rate if sampled else None,
-        # Encoded rows bring their bound to a fit.
-        "max_row_norm": arguments.max_row_norm if arguments.schema else None,
-    }
-    # An option that is not given is left at the estimator's own default.
-    given = {name: value for name, value in parameters.items() if value not in (None, "auto")}
-    if arguments.preconditioner == "none":
-        given["preconditioner"] = None
-    return METHODS[arguments.estimator].with_parameters(**given)

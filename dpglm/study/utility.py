@@ -11,19 +11,15 @@ from typing import Any
 
 import numpy as np
 from scipy.stats import rankdata
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import ParameterGrid
 from sklearn.pipeline import Pipeline
 from sklearn.utils import check_random_state, check_X_y
 
 from dpglm.checks import check_whole
-from dpglm.estimators.descent import NoisyDescentMixin
-from dpglm.estimators.plan import PrivacyPlan
-from dpglm.estimators.solvers import Coordinates
 from dpglm.exceptions import PrivacyWarning
 from dpglm.privacy.noise import seeded_noise
-from dpglm.schedules import DynamicNoise
 from dpglm.study import results
 from dpglm.study.comparison import finished, scores
 from dpglm.tables import text_table
@@ -416,128 +412,3 @@ def _cell(params: dict[str, Any], outcomes: list[dict[str, Any] | str]) -> Utili
     scores = {name: tuple(own[name] for own in outcomes) for name in results.SCORES}
     passes = [own["passes"] for own in outcomes]
     return UtilityCell(params, scores, None, None if None in passes else float(np.mean(passes)))
-
-
-def noise_from_public(estimator: BaseEstimator, X: Any, y: Any, *, n_samples: int) -> DynamicNoise:
-    """Learn the shape of the noise on PUBLIC rows: little where it reaches the end, else more.
-
-    Parameters
-    ----------
-    estimator : DPLogisticRegression or DPLinearSVM
-        With its budget and the settings of the run to come; never fitted.
-    X : array-like of shape (n_rows, n_features)
-        PUBLIC rows, encoded as the private ones will be. Never the private ones.
-    y : array-like of shape (n_rows,)
-        Their labels.
-    n_samples : int
-        Number of records of the PRIVATE data to come, for which steps and clips are planned.
-
-    Returns
-    -------
-    DynamicNoise
-        For ``noise_schedule``; its ``influence`` is what was measured, ``tr(G_t' H G_t)`` below.
-
-    Raises
-    ------
-    TypeError, ValueError
-        For other estimators, and for the hinge, whose curvature is zero but at its corner.
-
-    Notes
-    -----
-    A run without noise, clipped as planned, takes a path. Noise in iteration t moves its end by G_t
-    times the noise, to first order, through steps, momentum and averaging. G_t follows backwards
-    from the second derivatives along the path; let H be those at the end. The noise then raises the
-    loss by ``tr(G_t' H G_t) / 2`` times the variance on average: the influence q_t of Hong, Wang &
-    Zhou (2022), exact and not a bound. A preconditioner is first fitted to as many rows as there
-    will be, with the noise of that. The time grows with the square of columns times classes.
-
-    Examples
-    --------
-    >>> from dpglm import DPLogisticRegression
-    >>> from dpglm.datasets import make_census
-    >>> from dpglm.study import noise_from_public
-    >>> model = DPLogisticRegression(epsilon=1.0)
-    >>> noise = noise_from_public(model, *make_census(1000, random_state=0), n_samples=30_000)
-    >>> len(noise.influence)
-    24
-    """
-    if not isinstance(estimator, NoisyDescentMixin):
-        raise TypeError(f"estimator={estimator!r} must be DPLogisticRegression or DPLinearSVM.")
-    X, y = check_X_y(X, y)
-    classes = np.unique(y if estimator.classes is None else estimator.classes)
-    codes = np.searchsorted(classes, y)
-    plan = estimator.plan(n_samples, X.shape[1], len(classes))
-    if plan.metadata.curvature == math.inf:
-        raise ValueError("a hinge loss has no curvature to measure; take the smoothed one.")
-    space = estimator._space(plan.metadata)
-    rows = np.column_stack([X, np.ones(len(X))]) if space.fit_intercept else X
-    if plan.first:
-        same = np.resize(np.arange(len(y)), n_samples)
-        with warnings.catch_warnings(action="ignore", category=PrivacyWarning):
-            found = clone(estimator).fit(X[same], y[same]).trace_.whitening
-        plan = plan.in_whitened_space(found.effective_dimension)
-        space = replace(space, basis=found.basis)
-        rows = rows * found.basis if found.basis.ndim == 1 else rows @ found.basis
-    weights = np.array([(estimator.class_weight or {}).get(c, 1.0) for c in classes])[codes]
-    q = _influence(plan, space, rows, codes, weights)
-    # No iteration gets more than a thousand times the noise of another.
-    return DynamicNoise(influence=tuple(np.maximum(q, 1e-12 * q.max()).tolist()))
-
-
-def _influence(
-    plan: PrivacyPlan, space: Coordinates, rows: np.ndarray, codes: np.ndarray, weights: np.ndarray
-) -> np.ndarray:
-    """Return q_t (n_iter,) of rows (n, d) in the space of the descent; labels are 0, 1, ..."""
-    (n, d), n_outputs = rows.shape, space.n_outputs
-    size, lengths = d * n_outputs, np.linalg.norm(rows, axis=1)
-    target = codes if n_outputs > 1 else 2.0 * codes - 1.0
-
-    def slopes(scores: np.ndarray, clip: float) -> np.ndarray:
-        """Return the derivatives (n, n_outputs) of the losses in their scores, clipped."""
-        found = space.loss.derivative(scores.reshape(-1, *space.shape[1:]), target)
-        found = weights[:, np.newaxis] * found.reshape(n, n_outputs)
-        norms = np.linalg.norm(found, axis=1) * lengths
-        return found * (np.minimum(norms, clip) / np.maximum(norms, 1e-300))[:, np.newaxis]
-
-    penalty = np.column_stack([space.penalty_gradient(unit) for unit in np.eye(d)])
-    penalty = plan.metadata.alpha * np.kron(penalty, np.eye(n_outputs))
-
-    def gradient(coef: np.ndarray, clip: float) -> np.ndarray:
-        total = rows.T @ slopes(rows @ coef.reshape(d, n_outputs), clip)
-        return total.ravel() / n + penalty @ coef
-
-    def jacobian(coef: np.ndarray, clip: float, width: float = 1e-4) -> np.ndarray:
-        """Return the Jacobian of the gradient, (size, size), by differences of the slopes."""
-        scores, found = rows @ coef.reshape(d, n_outputs), np.empty((d, n_outputs, d, n_outputs))
-        for k, shift in enumerate(width * np.eye(n_outputs)):
-            change = slopes(scores + shift, clip) - slopes(scores - shift, clip)
-            for j, own in enumerate(change.T / (2 * width * n)):
-                found[:, j, :, k] = (rows.T * own) @ rows
-        return found.reshape(size, size) + penalty
-
-    coef = velocity = average = np.zeros(size)
-    path = []
-    for t in range(plan.n_iter):
-        path.append(coef)
-        found = gradient(coef, plan.clip[t])
-        direction, velocity = plan.momentum.direction(found, velocity, t + 1)
-        coef = coef - plan.step[t] * direction
-        average = average + plan.averaging[t] * coef
-
-    end, q = jacobian(average, math.inf), np.empty(plan.n_iter)
-    # How what is returned follows from the coefficients, the velocity and the gradient of t.
-    of_coef = of_velocity = np.zeros((size, size))
-    for t in reversed(range(plan.n_iter)):
-        of_coef = of_coef + plan.averaging[t] * np.eye(size)
-        by_gradient = plan.momentum.direction(1.0, 0.0, t + 1)
-        by_velocity = plan.momentum.direction(0.0, 1.0, t + 1)
-        of_gradient, of_velocity = (
-            velocity * of_velocity - plan.step[t] * direction * of_coef
-            for direction, velocity in (by_gradient, by_velocity)
-        )
-        noise = of_gradient
-        if n_outputs > 1:
-            noise = space.loss.project(noise.reshape(-1, n_outputs)).reshape(size, size)
-        q[t] = np.vdot(noise, end @ noise)
-        of_coef = of_coef + of_gradient @ jacobian(path[t], plan.clip[t])
-    return q

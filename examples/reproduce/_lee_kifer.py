@@ -16,7 +16,7 @@ from sklearn.utils import resample
 from dpglm import DPAGDClassifier
 from dpglm.datasets import fetch_table, sample_from_schema
 from dpglm.schema import CategoricalColumn, NumericColumn, Schema, Target
-from dpglm.study import ComparisonResults, compare
+from dpglm.study.comparison import ComparisonResults, compare
 from dpglm.study.methods import METHODS
 
 SOURCE = (

@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from dpglm.study import ComparisonResults
+from dpglm.study.comparison import ComparisonResults
 
 _WIDTH = 100
 _COLUMNS = ("claim", "paper", "ours", "verdict")

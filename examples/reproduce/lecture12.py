@@ -34,7 +34,6 @@ from dpglm.schedules import (
     InverseTimeDecay,
     PublicMetadata,
     Schedule,
-    saturation_n_iter,
 )
 
 DELTA = 1e-6
@@ -109,6 +108,13 @@ def balanced_n_iter(metadata: PublicMetadata) -> int:
     return math.ceil((metadata.n_samples * metadata.mu) ** 2 / metadata.n_released)
 
 
+def saturated_n_iter(metadata: PublicMetadata, distance: float) -> int:
+    """Where ``B^2/(2 eta T) + eta d s^2`` stops falling: its terms agree at the longest step."""
+    noise = math.sqrt(metadata.n_released) * metadata.max_row_norm
+    noise /= metadata.mu * metadata.n_samples
+    return max(1, math.ceil(metadata.smoothness * distance / (math.sqrt(2) * noise)))
+
+
 def rows(d: int = N_FEATURES) -> list[Row]:
     """Return the rows of the table, each with a problem on which it is not much too pessimistic."""
     ones = np.ones(d)
@@ -152,7 +158,7 @@ def rows(d: int = N_FEATURES) -> list[Row]:
         Row(
             "convex, smooth", (root, "lecture.smooth.bound"),
             (-1.0, -1.0, 1.0), 64_000, smooth, far, "uniform", ConvexStep(math.sqrt(d / 2)),
-            lambda metadata: saturation_n_iter(metadata, distance=0.5 * math.sqrt(d)), smooth_bound,
+            lambda metadata: saturated_n_iter(metadata, 0.5 * math.sqrt(d)), smooth_bound,
         ),
         Row(
             "strongly convex, 1/(λt)", (strong, "lecture.strong.first"),

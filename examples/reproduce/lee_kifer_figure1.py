@@ -24,7 +24,7 @@ from _report import Report, mean_and_error, printed, run
 
 from dpglm import DPAGDClassifier
 from dpglm.datasets import make_census
-from dpglm.study import ComparisonResults
+from dpglm.study.comparison import ComparisonResults
 
 # Parameter, the paper's constant, and a grid with it.
 PANELS = {
