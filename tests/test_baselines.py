@@ -6,13 +6,11 @@ import numpy as np
 import pytest
 from scipy import sparse
 from sklearn.base import clone
-from sklearn.datasets import make_blobs
 from sklearn.dummy import DummyClassifier
-from sklearn.model_selection import train_test_split
 from sklearn.utils.estimator_checks import check_class_weight_classifiers
 from tapes import record, replay
 
-from dpglm import seeded_noise
+from dpglm import DPLinearSVM, DPLogisticRegression, seeded_noise
 from dpglm.audit.recorder import largest_ratio
 from dpglm.baselines import (
     ApproximateMinimaPerturbation,
@@ -174,58 +172,6 @@ def test_more_budget_teaches_more(model, epsilons):
     assert losses[0] > losses[1] > losses[2]
 
 
-@pytest.mark.parametrize("Estimator", [SGDMomentsAccountant, SGDAdvancedComposition, PrivGene])
-def test_the_hinge_loss_has_no_probabilities(Estimator):
-    X, y = make_census(500, random_state=0)
-    model = Estimator(loss="hinge", epsilon=math.inf, max_iter=50).fit(X, y)
-    assert not hasattr(model, "predict_proba") and model.score(X, y) > 0.7
-
-
-@pytest.fixture(scope="module")
-def heavy():
-    """The 50 rows of scikit-learn's check, of which some are to weigh 1,000; and which ones."""
-    X, y = make_blobs(centers=2, random_state=0, cluster_std=20)
-    X, _, y, _ = train_test_split(X, y, test_size=0.5, random_state=0)
-    return X, y == 0
-
-
-@pytest.mark.parametrize("Estimator", PERTURBATIONS)
-def test_noise_on_scores_is_ten_times_what_heavy_rows_add_to_them(Estimator, heavy):
-    X, is_heavy = heavy
-    plan = Estimator(class_weight={0: 1000, 1: 0.0001}).plan(*X.shape)
-    tilted = plan.tilt is not None
-    noise_std = plan.tilt.noise_std(3) / plan.penalty if tilted else plan.output.noise_std(3)
-    largest_intercept = 1000 * is_heavy.sum() / plan.penalty
-    typical_norm = np.median(np.linalg.norm(X, axis=1))
-    assert largest_intercept < 0.1 * noise_std * typical_norm
-
-
-def test_heavy_rows_leave_the_directions_of_newton_almost_all_noise(heavy):
-    plan = DoubleNoiseNewton(max_iter=1000, class_weight={0: 1000.0}).plan(*heavy[0].shape)
-    longest = 1 / plan.ridge
-    assert plan.direction_mechanism(1.0).noise_std(3) > 50 * longest
-
-
-def test_heavy_rows_leave_a_thousand_mutations_near_coin_flips(heavy):
-    """Of six candidates, the odds between any two are within a factor; features reach 60."""
-    X, is_heavy = heavy
-    plan = PrivGene(max_iter=1000).plan(*X.shape)
-    odds = math.exp(is_heavy.sum() * plan.selection_epsilon)
-    assert is_heavy.sum() == 24 and odds < 1.45
-    drift = plan.mutation.sum() * (odds / (odds + 5) - 1 / (1 + 5 * odds))
-    wander = math.sqrt((plan.mutation**2).sum() * 2 / (2 + 4 * odds) - drift**2 / 1000)
-    assert drift < 2 < 10 < wander * np.abs(X).mean()
-
-
-def test_heavy_rows_add_less_than_the_noise_to_batches(heavy):
-    """Clipped to C, row i adds at most C / ||(x_i, 1)|| to the intercept's sum when sampled."""
-    X, is_heavy = heavy
-    norms = np.linalg.norm(np.column_stack([X, np.ones(len(X))])[is_heavy], axis=1)
-    plan = SGDMomentsAccountant(max_iter=1000).plan(*X.shape)
-    signal = plan.sampling_rate * math.sqrt(1000) * (1 / norms).sum()
-    assert signal / plan.noise_multiplier[0] < 0.4
-
-
 def test_why_a_few_hundred_records_teach_advanced_composition_nothing():
     """On 300 records (the tag's) the noise on each mean gradient is as long as all may be."""
     plan = SGDAdvancedComposition(fit_intercept=False).plan(300, 2)
@@ -239,6 +185,8 @@ LOUD = [
     DoubleNoiseNewton(epsilon=math.inf),
     PrivGene(epsilon=10_000.0, feature_bound=50.0),
     SGDMomentsAccountant(epsilon=math.inf, step=1.0),
+    DPLogisticRegression(epsilon=100.0),
+    DPLinearSVM(epsilon=100.0),
 ]
 
 

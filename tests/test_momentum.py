@@ -61,15 +61,6 @@ def test_nesterov_is_the_form_with_two_sequences_at_its_extrapolated_points(n_it
         assert_allclose(coef, y, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    "momentum", [HeavyBall(0.5), BiasCorrectedMomentum(0.5), NesterovMomentum()]
-)
-def test_arguments_are_left_as_they_were(momentum):
-    gradient, velocity = np.array([1.0, 2.0]), np.array([3.0, 4.0])
-    momentum.direction(gradient, velocity, 2)
-    assert (gradient == [1.0, 2.0]).all() and (velocity == [3.0, 4.0]).all()
-
-
 def test_a_parameter_may_be_none_a_number_a_name_or_an_object():
     assert check_momentum(None).coefficient == 0.0
     for number in (0.7, np.float32(0.5)):

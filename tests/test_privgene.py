@@ -210,15 +210,6 @@ def test_without_noise_it_comes_close_to_the_optimum():
     assert abs(model.coef_).max() > 2 * abs(penalised.coef_).max()
 
 
-@pytest.mark.parametrize("loss", ["logistic", "hinge"])
-def test_it_learns_several_classes(loss):
-    rng = np.random.default_rng(0)
-    index = rng.integers(3, size=2000)
-    X, y = np.eye(3)[index] + rng.normal(size=(2000, 3)) / 4, np.array(["x", "y", "z"])[index]
-    model = PrivGene(loss=loss, epsilon=40.0, max_iter=50).fit(X, y)
-    assert model.coef_.shape == (3, 3) and model.score(X, y) > 0.9
-
-
 def test_the_rule_for_the_number_of_generations():
     assert PrivGene(epsilon=1.0).plan(60_000, 10).n_iter == 75
     assert PrivGene(epsilon=0.05).plan(1000, 10).n_iter == 20
