@@ -525,16 +525,6 @@ def test_a_moment_that_leaves_nothing_for_the_published_constants_is_refused():
         published.set_params(preconditioner=FullPreconditioner(budget_fraction=0.9)).plan(1000, 5)
 
 
-@pytest.mark.parametrize("preconditioner", [None, "full"])
-def test_the_trace_becomes_a_frame(preconditioner):
-    model = DPAGDClassifier(epsilon=2.0, preconditioner=preconditioner)
-    trace = model.fit(*make_census(300, random_state=0)).trace_
-    frame = trace.to_frame()
-    assert list(frame["release"]) == trace.release and len(frame) == len(trace.events)
-    assert (frame["step"].isna() == (frame["release"] != "selection")).all()
-    assert (frame["remaining"].diff().dropna() < 0).all()
-
-
 # --- In a whitened space ---
 
 

@@ -75,14 +75,6 @@ def test_smoothed_svm_minimises_its_objective(census):
     assert objective(np.append(model.coef_[0], model.intercept_)) == pytest.approx(best, rel=1e-6)
 
 
-def test_more_budget_gives_a_better_model(census):
-    scores = [
-        np.mean([DPLogisticRegression(epsilon=e).fit(*census).score(*census) for _ in range(3)])
-        for e in (0.01, 0.5, 50.0)
-    ]
-    assert scores[0] < scores[1] < scores[2]
-
-
 NOT_PRIVATE = DPLogisticRegression(epsilon=math.inf, max_iter=20, step_schedule=3.0)
 NOISY = DPLogisticRegression(max_iter=20, clip_schedule=0.5)
 
@@ -126,15 +118,6 @@ def test_any_labels_are_predicted_as_given(Estimator, labels):
     assert model.classes_.tolist() == sorted(labels)
     assert model.predict(X).dtype == y.dtype
     assert model.score(X, y) > 0.95
-
-
-@pytest.mark.parametrize("Estimator", ESTIMATORS)
-def test_a_public_label_set_may_name_classes_that_were_not_observed(Estimator):
-    X = np.random.default_rng(0).normal(size=(50, 2))
-    model = Estimator(classes=["no", "yes"], max_iter=3).fit(X, ["no"] * 50)
-    assert model.classes_.tolist() == ["no", "yes"]
-    wide = Estimator(classes=[2, 0, 1], max_iter=3).fit(X, [0] * 50)
-    assert wide.classes_.tolist() == [0, 1, 2] and wide.coef_.shape == (3, 2)
 
 
 @pytest.mark.parametrize(
@@ -215,7 +198,7 @@ BAD_PARAMETERS = [
     ({"clip_schedule": math.inf}, "clip_schedule"),
     ({"clip_schedule": "cosine"}, "clip_schedule='cosine'"),
     ({"noise_schedule": TooShort()}, "noise_schedule"),
-    ({"step_schedule": math.nan}, "step_schedule"),
+    ({"step_schedule": -1.0}, r"step_schedule=.*gave -1\.0 in iteration 1"),
     ({"step_schedule": "inverse_time"}, "step_schedule.*alpha"),
     ({"momentum": "nag"}, "momentum='nag'"),
     ({"averaging": "mean"}, "averaging='mean'"),

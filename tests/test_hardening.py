@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 from scipy.special import ndtri
-from scipy.stats import chi2_contingency, chisquare, kstest, norm
+from scipy.stats import chisquare, kstest, norm
 from sklearn.base import clone
 from strategies import ESTIMATORS
 from tapes import Failing, Noted, on_tape
@@ -65,32 +65,6 @@ def test_the_law_holds_far_out_in_the_tails(n_bits, size):
     assert chisquare(np.bincount(draws & 7, minlength=8)).pvalue > 1e-4
     laplace = np.abs(rounded_laplace(size, scale, FarTail(n_bits))) / scale
     assert kstest(np.exp(-laplace) * 2.0**n_bits, "uniform").pvalue > 1e-4
-
-
-@pytest.fixture(scope="module")
-def gaussians():
-    return rounded_gaussian(1 << 18, 1.37 * 2.0**30, entropy_source(3))
-
-
-@pytest.mark.parametrize("shift", [0, 4, 12, 20, 26])
-def test_low_bits_are_uniform_and_independent_of_the_high_ones_and_of_the_sign(gaussians, shift):
-    bits = np.abs(gaussians) >> shift & 15
-    assert chisquare(np.bincount(bits, minlength=16)).pvalue > 1e-4 or shift > 25
-    size = np.digitize(np.abs(gaussians) / 2.0**30, [0.3, 0.7, 1.2, 2.0])
-    below = shift <= 20
-    for other in (gaussians < 0, size) if below else (gaussians < 0,):
-        table = np.zeros((16, other.max() + 1))
-        np.add.at(table, (bits, other.astype(int)), 1)
-        assert chi2_contingency(table).pvalue > 1e-4
-
-
-def test_successive_draws_are_gaussian_and_independent(gaussians):
-    assert kstest(gaussians / (1.37 * 2.0**30), "norm").pvalue > 1e-4
-    cells = np.digitize(gaussians, np.quantile(gaussians, np.arange(1, 8) / 8))
-    for lag in (1, 2, 7, 64):
-        table = np.zeros((8, 8))
-        np.add.at(table, (cells[:-lag], cells[lag:]), 1)
-        assert chi2_contingency(table).pvalue > 1e-4
 
 
 @pytest.mark.parametrize("noise_multiplier", [1e-3, 0.3, 1.0, 17.0, 1e6])

@@ -1,9 +1,7 @@
 """Standard errors and intervals of a private logistic regression."""
 
 import math
-import unicodedata
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
@@ -280,15 +278,6 @@ def test_intervals_are_around_the_truth_where_a_column_nearly_tells_the_label():
     assert abs(np.mean(away)) < 1.5 and np.abs(away).max() < 4
 
 
-def test_where_columns_separate_labels_all_is_hidden_with_privacy_too():
-    X = np.random.default_rng(0).random((20_000, 2))
-    y = (X[:, 0] > 0.5).astype(int)
-    for epsilon in (2.0, 8.0, math.inf):
-        model = DPLogisticRegression(epsilon=epsilon, inference_fraction=0.5, classes=[0, 1])
-        found = model.fit(X, y).inference()
-        assert all("separate the labels" in text for text in found.suppression_reasons)
-
-
 def test_where_noise_hides_the_way_to_steep_slopes_nothing_is_said_of_others():
     """Four in ten parameters had an interval, and three in ten of these no truth in it."""
     rng = np.random.default_rng(0)
@@ -336,18 +325,17 @@ def test_the_budget_holds_all_of_it_and_is_shared_as_asked():
         ({"preconditioner": None}, "full preconditioner"),
         ({"inference_fraction": 1.0}, "inference_fraction"),
         ({"epsilon": 0.01}, "too small for intervals"),
+        ({"classes": [0, 1, 2]}, "two classes"),
     ],
 )
 def test_what_no_interval_is_valid_for_is_refused_before_the_fit(changes, words):
     model = DPLogisticRegression(inference_fraction=0.5).set_params(**changes)
     with pytest.raises(ValueError, match=words):
-        model.plan(5000, 10)
+        model.plan(5000, 10, n_classes=len(model.classes or [0, 1]))
 
 
-def test_many_classes_and_weights_of_rows_and_other_fits_are_refused():
+def test_weights_of_rows_and_fits_without_a_fraction_are_refused():
     X, y = drawn(200)
-    with pytest.raises(ValueError, match="two classes"):
-        DPLogisticRegression(inference_fraction=0.5).plan(5000, 10, n_classes=3)
     with pytest.raises(ValueError, match="sample_weight"):
         DPLogisticRegression(inference_fraction=0.5).fit(X, y, sample_weight=np.ones(200))
     with pytest.raises(ValueError, match="inference_fraction"):
@@ -374,17 +362,10 @@ def test_a_single_column_without_intercept_has_an_interval(relation):
     assert abs(found.params - exact.inference().params) < 4 * found.bse_privacy
 
 
-def test_too_little_budget_for_the_columns_hides_them_all():
-    X, y = drawn(400)
-    found = fitted(X, y, 1.6).inference()
-    assert all("too large for this number of columns" in text for text in found.suppression_reasons)
-    assert np.isnan(found.params).all() and np.isnan(found.conf_int()).all()
-    assert np.isnan(found.predict(X[:2]).value).all()
-
-
 @pytest.mark.parametrize(
     ("n", "epsilon", "relation", "words"),
     [
+        (400, 1.6, "zero_out", "too large for this number of columns"),
         (5000, 0.1, "zero_out", "too large for this number of columns"),
         (5000, 0.1, "replace_one", "The budget is too small for intervals"),
         (5000, 0.6, "replace_one", "too large for this number of columns"),
@@ -517,11 +498,16 @@ def test_a_schema_must_have_the_names_of_the_columns_that_were_fitted():
             fitted(other, y, math.inf).inference(schema=SCHEMA)
 
 
-def test_labels_that_columns_separate_are_refused_without_privacy_too():
-    X, y = drawn(500)
-    found = fitted(X, (X[:, 0] > 0).astype(int), math.inf).inference()
-    assert all("separate the labels" in text for text in found.suppression_reasons)
+def test_labels_that_columns_separate_are_refused_with_and_without_privacy():
+    X = np.random.default_rng(0).random((20_000, 2))
+    for epsilon in (2.0, 8.0, math.inf):
+        model = DPLogisticRegression(epsilon=epsilon, inference_fraction=0.5, classes=[0, 1])
+        found = model.fit(X, (X[:, 0] > 0.5).astype(int)).inference()
+        assert all("separate the labels" in text for text in found.suppression_reasons)
+        for hidden in (found.params, found.conf_int(), found.predict(X[:2]).value):
+            assert np.isnan(hidden).all()
     # In one category, all labels are the same; that says nothing of the others.
+    X, y = drawn(500)
     rare = np.arange(500) < 20
     y[rare] = 1
     found = fitted(np.column_stack([X, rare]), y, math.inf).inference()
@@ -810,31 +796,3 @@ def test_a_risk_difference_refuses_what_the_schema_does_not_allow(
     # What is missing is compared as well, where it may be.
     found = inference(MANY.additive(1)).risk_difference(table, "pay", None, 5)
     assert found.names == ["pay: None against 5"] and found.value != 0
-
-
-def test_a_risk_difference_takes_accents_however_they_are_spelled():
-    apart = partial(unicodedata.normalize, "NFD")
-    schema = Schema("s", [CategoricalColumn("où", ["été", "ici"])], Target("y", [0, 1]))
-    table = {"où": ["été", "ici"] * 100}
-    y = np.tile([0, 1, 1, 1], 50)
-    found = fitted(schema.transformer().fit_transform(table), y, math.inf, alpha=0.1)
-    found = found.inference(schema=schema)
-    rows = {apart("où"): [*map(apart, table["où"])]}
-    expected = found.risk_difference(table, "où", "été", "ici").value
-    assert found.risk_difference(rows, "où", apart("été"), "ici").value == expected != 0
-
-
-def test_the_summary_speaks_of_curves_where_there_are_some_and_of_what_is_missing(many):
-    _, inference = many
-
-    def note(schema):
-        return " ".join(str(inference(schema).summary()).split())
-
-    straight = replace(MANY, columns=MANY.columns[:4]).additive(1)
-    curves = replace(MANY, columns=MANY.columns[:4])
-    assert "shape_function()" not in note(straight)
-    # additive(1) alone would change neither a scale nor n_segments of a column.
-    advice = "see shape_function(). Straight lines need n_segments=1 (schema.additive(1) sets it"
-    for schema in (curves, curves.additive(4), MANY.additive(1)):
-        assert f"{advice} unless a column does), and no scale or special value." in note(schema)
-    assert "(missing) is compared with the same" in note(MANY)

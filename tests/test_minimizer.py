@@ -39,35 +39,6 @@ def test_no_single_record_makes_a_fit_raise_as_one_does_without_damping(monkeypa
         model.fit(CIRCLE, y)
 
 
-def random_estimator(rng, n_classes):
-    return PERTURBATIONS[rng.integers(3)](
-        loss=["logistic", "smoothed_hinge"][rng.integers(2)],
-        half_width=10 ** rng.uniform(-4, 0),
-        epsilon=10 ** rng.uniform(-1, 3),
-        delta=1e-5,
-        max_row_norm=10 ** rng.uniform(0.1, 2.8),
-        alpha="auto" if rng.random() < 0.3 else 10 ** rng.uniform(-6, 0),
-        classes=list(range(n_classes)),
-        fit_intercept=bool(rng.integers(2)),
-    )
-
-
-@pytest.mark.slow
-def test_no_random_configuration_makes_a_fit_raise():
-    rng = np.random.default_rng(3)
-    n_fits = 0
-    while n_fits < 60:
-        n, d, n_classes = int(10 ** rng.uniform(0.5, 2)), rng.integers(1, 5), rng.choice([2, 2, 3])
-        X = rng.normal(size=(n, d)) * 10 ** rng.uniform(-1, 3)
-        model, y = random_estimator(rng, n_classes), rng.integers(n_classes, size=n)
-        try:
-            model.plan(n, d, n_classes=n_classes)
-        except ValueError:
-            continue  # a penalty that costs more than the budget
-        assert np.isfinite(model.fit(X, y).coef_).all()
-        n_fits += 1
-
-
 @pytest.mark.parametrize("Estimator", PERTURBATIONS)
 def test_the_least_penalty_that_is_not_refused_finds_the_minimiser(Estimator):
     """At a hundred-millionth of the largest curvature of a record."""

@@ -21,7 +21,6 @@ from dpglm.schedules import (
     Polynomial,
     PublicMetadata,
     Schedule,
-    averaging_weights,
     check_schedules,
     schedule_values,
 )
@@ -149,31 +148,6 @@ def test_dynamic_noise_takes_an_influence_that_was_measured():
             DynamicNoise(influence=bad).values(n_iter, metadata)
 
 
-@pytest.mark.parametrize(
-    ("steps", "averaging", "bound"),
-    [
-        (InverseTimeDecay(), "t_weighted", lambda n_iter: 2 / (n_iter + 1)),
-        (InverseTimeDecay(numerator=1), "t_weighted", lambda n_iter: 2 / (n_iter + 1)),
-        (InverseTimeDecay(numerator=1, offset=0), "uniform", lambda n: (1 + math.log(n)) / (2 * n)),
-    ],
-)
-def test_inverse_time_keeps_its_bounds_on_a_noisy_parabola(steps, averaging, bound):
-    """w_t and its averages are linear in the start and the noises, so that all is exact."""
-    alpha, ratios = 0.2, []
-    for n_iter, start in ((1, 1.0), (7, 0.0), (50, 0.3), (400, 1.0), (400, 30.0)):
-        # Coefficients of the start, and of noise of variance 1 in each iteration.
-        iterate = np.eye(n_iter + 1)[0]
-        path, slopes = [iterate], []
-        for t, step in enumerate(steps.values(n_iter, replace(FACTS, alpha=alpha)), 1):
-            iterate = (1 - step * alpha) * iterate - step * np.eye(n_iter + 1)[t]
-            path.append(iterate)
-        square = lambda w, start=start: start**2 * w[0] ** 2 + w[1:] @ w[1:]  # noqa: E731
-        slopes = [alpha**2 * square(w) + 1 for w in path[:-1]]
-        mean = averaging_weights(averaging, n_iter) @ path[1:]
-        ratios.append(alpha / 2 * square(mean) / (max(slopes) / alpha * bound(n_iter)))
-    assert 0.1 < max(ratios) < 1
-
-
 def test_the_smooth_step_is_one_over_the_smoothness():
     smooth = check_schedules({"p": "smooth"})["p"]
     assert schedule_values(smooth, 2, FACTS, parameter="p") == pytest.approx([1 / 1.01] * 2)
@@ -256,14 +230,6 @@ def test_values_are_positive_and_the_same_for_a_clone(schedule, n_iter):
     assert values.shape == (n_iter,) and (values > 0).all() and np.isfinite(values).all()
     again = schedule_values(clone(schedule), n_iter, FACTS, parameter="any")
     assert (values == again).all()
-
-
-@pytest.mark.parametrize("schedule", [kind() for kind in NAMED.values()], ids=list(NAMED))
-def test_schedules_are_estimators_with_their_parameters(schedule):
-    for name, value in schedule.get_params().items():
-        changed = clone(schedule).set_params(**{name: 0.123})
-        assert changed.get_params()[name] == 0.123 and getattr(schedule, name) == value
-        assert "0.123" in repr(changed)
 
 
 def test_a_parameter_may_be_a_number_a_name_or_an_object():
