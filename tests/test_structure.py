@@ -94,6 +94,8 @@ def test_what_must_be_read_to_trust_a_fit_is_short():
 
 @pytest.mark.parametrize("estimator", house.WALKS)
 def test_a_fit_enters_few_files_and_does_not_run_to_and_fro(estimator):
+    if not hasattr(dpglm.DPLogisticRegression, "set_callbacks"):
+        pytest.skip("before 1.9 scikit-learn has no callbacks, and a file of ours stands for them")
     walk = house.walk(estimator)
     assert {"estimators/base.py", "privacy/vault.py", "privacy/noise.py"} <= walk.files
     # Callbacks are passed by, in a frame of ours where scikit-learn has none.
