@@ -115,13 +115,6 @@ def test_a_sum_over_some_rows_reads_their_blocks_only(block_rows):
     assert read == [0, 2]
 
 
-def test_one_block_gives_the_bits_of_memory():
-    X, y, coef, _ = table()
-    whole, blocks = objectives(X, y, Logistic(), 1, N_ROWS)
-    assert_array_equal(blocks.gradient_sum(coef, 1.0), whole.gradient_sum(coef, 1.0))
-    assert_array_equal(blocks.second_moment(2.0, False), whole.second_moment(2.0, False))
-
-
 def test_an_answer_does_not_depend_on_the_questions_before():
     """Objectives that are kept, on a worker, answer like those that are made anew."""
     X, y, coef, direction = table()

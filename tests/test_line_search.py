@@ -193,21 +193,6 @@ def test_results_do_not_depend_on_earlier_calls(n_outputs, rotated, store):
         assert_allclose(got, expected, rtol=1e-9, atol=1e-9)
 
 
-def test_an_iteration_reads_the_data_twice(monkeypatch):
-    """Once for the gradient, whose scores the last search has left, and once for the losses."""
-    X, target, coef, _ = problem(500, 6, seed=3)
-    objective = Objective(X, target, Logistic())
-    scored, score = [], objective._rows.score
-    monkeypatch.setattr(objective._rows, "score", lambda *given: scored.append(score(*given)))
-    for k, step in enumerate(STEPS[[2, 0, 20]]):
-        objective.gradient_sum(coef, 1.0)
-        direction = np.random.default_rng(k).normal(size=7)
-        objective.line_losses(coef, direction, STEPS, loss_clip=3.0)
-        # The first search scores the coefficients as well as the direction.
-        assert len(scored) == k + 2
-        coef = coef - step * direction
-
-
 def test_carried_scores_stay_accurate_over_a_long_search():
     X, target, coef, _ = problem(400, 5, seed=5)
     objective = Objective(X, target, Logistic())

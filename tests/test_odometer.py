@@ -10,7 +10,6 @@ import multiprocessing
 import os
 import pickle
 import re
-import resource
 import signal
 import sqlite3
 import threading
@@ -686,28 +685,6 @@ def in_child(task, *arguments):
     return child
 
 
-def fit_on_a_full_disk(path, spare):
-    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + spare,) * 2)
-    GaussianSum.release = lambda *_: os._exit(1)
-    try:
-        clone(MODEL).fit(X, Y)
-    except OSError as error:
-        os._exit(0 if "Nothing was released" in str(error) else 2)
-
-
-@pytest.mark.parametrize("spare", [0, 1, 100])
-def test_a_disk_that_fills_up_in_the_middle_of_an_entry_stops_the_fit(path, spare):
-    with PrivacyOdometer(path) as odometer:
-        first = clone(MODEL).fit(X, Y).privacy_
-        size = path.stat().st_size
-        child = in_child(fit_on_a_full_disk, path, spare)
-        child.join()
-        assert child.exitcode == 0 and path.stat().st_size <= size + spare
-        assert odometer.ledgers() == [first]
-        second = clone(MODEL).fit(X, Y).privacy_
-        assert odometer.ledgers() == [first, second]
-
-
 def test_a_child_forked_by_a_thread_while_another_charges_has_no_part_in_it(path):
     """The locks and the memory of an open database are not for a child."""
     odometer = PrivacyOdometer(path)
@@ -746,34 +723,6 @@ def test_processes_at_once_stay_within_the_limit(path):
         assert odometer.total.epsilon(1e-6) <= 1.3
         with pytest.raises(BudgetExceededError):
             clone(MODEL).fit(X, Y)
-
-
-def charge_and_tell(path, number, told):
-    """In a child: charge, and only then tell; the numbers of a child are its own."""
-    for k in range(1, 13):
-        PrivacyOdometer(path, label=f"{number}-{k}").charge(gaussian(0.01 * k))
-        os.write(told, f"{number}-{k}\n".encode())
-
-
-def test_dayone_processes_that_are_killed_at_any_time_lose_no_charge(path):
-    """Whatever was told is in the file, once, and the total is the sum of what is there."""
-    path.parent.mkdir()
-    read, write = os.pipe()
-    children = [in_child(charge_and_tell, path, number, write) for number in range(4)]
-    time.sleep(0.15)
-    for child in children[:2]:
-        child.kill()
-    for child in children:
-        child.join()
-    assert [child.exitcode for child in children[2:]] == [0, 0]
-    told = os.read(read, 1 << 16).decode().split()
-    odometer = PrivacyOdometer(path)
-    labels = [entry.label for entry in odometer.entries()]
-    assert set(told) <= set(labels) and len(labels) == len(set(labels)) <= len(told) + 2
-    assert [*path.parent.iterdir()] == [path]  # the next charge removed what a kill left
-    squares = [gdp_mu(0.01 * int(label.split("-")[1]), 1e-6) ** 2 for label in labels]
-    mu = math.sqrt(sum(squares))
-    assert odometer.total.epsilon(1e-6) == pytest.approx(gdp_epsilon(mu, 1e-6), rel=1e-6)
 
 
 def at_once(fit):

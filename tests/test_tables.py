@@ -186,8 +186,6 @@ CONTAINERS = {
     ),
     "dask": as_dask,
 }
-READ_ALIKE = [*CONTAINERS]
-CONTAINERS["whole numbers"] = by_column(partial(pd.array, dtype="Int64"))
 
 
 def in_containers(*names):
@@ -222,7 +220,7 @@ def from_container(name):
     return encoded
 
 
-READERS = [from_csv, from_parquet, *map(from_container, READ_ALIKE)]
+READERS = [from_csv, from_parquet, *map(from_container, CONTAINERS)]
 in_every_reader = pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.__name__)
 
 
@@ -531,16 +529,6 @@ def test_special_values_are_in_the_file_and_a_check_knows_them():
     ]
 
 
-def test_a_special_value_is_learned_where_no_curve_can():
-    column = NumericColumn("x", 0, 5000, n_segments=4, special_values=[0, 2200])
-    x = np.arange(5001.0)
-    block = Schema("one", [column], TARGET).transformer().fit_transform({"x": x})
-    design = np.column_stack([block, np.ones(len(x))])
-    for wanted in (x == 0, np.where(x == 2200, 7.0, x * (x > 0))):
-        coef = np.linalg.lstsq(design, wanted, rcond=None)[0]
-        assert_allclose(design @ coef, wanted, atol=1e-9)
-
-
 def test_names_types_and_copies_of_the_encoder():
     encoder = NINE.transformer().set_output(transform="pandas")
     names = encoder.get_feature_names_out().tolist()
@@ -670,14 +658,6 @@ def test_the_day_of_a_moment_is_that_of_the_clock_on_the_wall(container):
         local = table.select(pl.col("x").dt.convert_time_zone("America/New_York"))
         assert_array_equal(encoder.transform(local), [[0.25]])
     assert_array_equal(encoder.transform(in_utc), [[0.375]])
-
-
-@in_containers("polars", "arrow", "whole numbers")
-def test_large_whole_numbers_stay_what_they_are_beside_a_missing_one(container):
-    large = 2**53
-    schema = Schema("s", [CategoricalColumn("x", [large, large + 1])], TARGET)
-    table = container({"x": [large + 1, None, large]})
-    assert schema.transformer().fit_transform(table).tolist() == [[0, 1], [0, 0], [1, 0]]
 
 
 @in_containers("dict", "pandas", "polars", "arrow")

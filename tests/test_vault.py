@@ -93,6 +93,13 @@ def planted(solver, Estimator=DPLogisticRegression):
     return Planted
 
 
+def refused(solver, error, message, Estimator=DPLogisticRegression, **parameters):
+    """Fit with a solver whose question is refused before anything is released."""
+    with record() as recorded, pytest.raises(error, match=message):
+        planted(solver, Estimator)(**parameters).fit(*table())
+    assert not recorded.releases
+
+
 def asked(vault, plan, t, **changes):
     """Release what was planned for iteration t, or something else."""
     planned = {
@@ -202,20 +209,17 @@ def test_senseless_numbers_release_nothing(changes):
     def solver(vault, plan):
         asked(vault, plan, 0, **changes)
 
-    with record() as recorded, pytest.raises(ValueError):
-        planted(solver)(**PLAIN).fit(*table())
-    assert not recorded.releases
+    refused(solver, ValueError, None, **PLAIN)
 
 
 def test_a_sum_of_another_size_than_its_noise_is_for_is_not_released(monkeypatch):
     unchecked(monkeypatch)
     changed("norm_histogram", lambda original, *given: np.append(original(*given), 0))(monkeypatch)
-    refused = pytest.raises(RuntimeError, match="A sum has 20 numbers, not 19")
-    with record() as recorded, refused:
-        planted(lambda vault, plan: vault.norm_histogram(plan.noise_multiplier[0]))(**PLAIN).fit(
-            *table()
-        )
-    assert not recorded.releases
+
+    def solver(vault, plan):
+        vault.norm_histogram(plan.noise_multiplier[0])
+
+    refused(solver, RuntimeError, "A sum has 20 numbers, not 19", **PLAIN)
 
 
 @pytest.mark.parametrize(
@@ -236,15 +240,13 @@ def test_rows_are_counted_as_they_are_in_the_table(change):
                 count(plan.noise_multiplier[0])
         raise ArithmeticError
 
-    with record() as recorded, pytest.raises(ArithmeticError):
-        planted(solver)(**PLAIN).fit(*table())
-    assert not recorded.releases
+    refused(solver, ArithmeticError, None, **PLAIN)
 
 
 def test_an_endless_bound_weighs_no_rows():
     """That of a null record would be no number, and the check of the kernels would tell so."""
-    with pytest.raises(ValueError, match="bound=inf must be finite"):
-        planted(lambda vault, plan: vault.weigh_rows(math.inf))(**PLAIN).fit(*table())
+    weigh = methodcaller("weigh_rows", math.inf)
+    refused(lambda vault, plan: weigh(vault), ValueError, "bound=inf must be finite", **PLAIN)
 
 
 def test_what_a_filter_admits_by_its_tolerance_is_compared_with_the_budget():
@@ -261,8 +263,7 @@ def test_a_fork_cannot_spend_the_allowance_again(monkeypatch):
         monkeypatch.setattr(os, "getpid", lambda: -1)
         asked(vault, plan, 0)
 
-    with pytest.raises(RuntimeError, match="cannot be used in a fork"):
-        planted(forked)(**PLAIN).fit(*table())
+    refused(forked, RuntimeError, "cannot be used in a fork", **PLAIN)
 
 
 @pytest.mark.parametrize(
@@ -303,9 +304,7 @@ def test_a_choice_whose_sensitivity_would_be_wrong_is_refused(direction, steps, 
             plan.selection_epsilon, plan.clip[0], plan.loss_clip,
         )  # fmt: skip
 
-    with record() as recorded, pytest.raises(ValueError, match=message):
-        planted(solver, DPAGDClassifier)(classes=[0, 1]).fit(*table())
-    assert not recorded.releases
+    refused(solver, ValueError, message, DPAGDClassifier, classes=[0, 1])
 
 
 # --- What a vault shows ---
