@@ -115,7 +115,7 @@ def test_losses_and_names_select_the_estimators(options, names, monkeypatch):
 
 @pytest.mark.slow
 def test_several_datasets_have_a_table_and_a_figure_each(capsys, monkeypatch, tmp_path):
-    monkeypatch.setitem(methods._FETCHERS, "bank", lambda folder: small_table("bank"))
+    monkeypatch.setattr(methods, "fetch_table", lambda name, folder: small_table(name))
     files = ["--plot", tmp_path / "f.png", "--html", tmp_path / "r.html"]
     assert compare("--datasets", "census,bank", "--n-samples", "80", *files) == 0
     printed = capsys.readouterr().out

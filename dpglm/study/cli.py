@@ -25,7 +25,7 @@ import dpglm
 from dpglm.audit import audit_estimator, audit_table
 from dpglm.exceptions import require
 from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS
-from dpglm.privacy.ledger import PrivacyLedger, rounded_up
+from dpglm.privacy.ledger import PrivacyLedger
 from dpglm.privacy.odometer import PrivacyOdometer
 from dpglm.schema import Schema, load_schema
 from dpglm.schema.columns import FILL_IN
@@ -36,6 +36,7 @@ from dpglm.study.comparison import encoded
 from dpglm.study.methods import AUDITED, DATASETS, LOSSES, METHODS, PLANNED
 from dpglm.study.models import fit_csv, predict_csv
 from dpglm.study.planning import MOST_ITERATIONS, plan_as_asked
+from dpglm.study.privacy_report import fit_rows
 from dpglm.study.report import html_report
 from dpglm.study.results import ComparisonResults, one_line
 from dpglm.tables import text_table
@@ -609,18 +610,15 @@ def _odometer(arguments: argparse.Namespace) -> int:
     if not arguments.file.exists():
         raise ValueError(f"{arguments.file} does not exist")
     odometer = PrivacyOdometer(arguments.file)
-    rows = [("fit", "time", "label", "part", "estimator", "epsilon", "used")]
-    delta, course = odometer.delta, odometer.cumulative_epsilon()
-    for number, (entry, used) in enumerate(zip(odometer.entries(), course, strict=False), 1):
-        texts = (entry.time, entry.label, entry.part, entry.estimator)
-        costs = rounded_up(entry.ledger.epsilon(delta)), rounded_up(used)
-        rows.append((str(number), *(text or "-" for text in texts), *costs))
+    rows = fit_rows(odometer)
     if len(rows) > 1:
         print(*text_table(rows, left=range(5)), "", sep="\n")
     print(odometer)
     if odometer.epsilon is not None:
         remaining = math.floor(1e4 * odometer.remaining()) / 1e4
-        print(f"One more full-batch fit may have epsilon={remaining:g} at delta={delta:g}.")
+        print(
+            f"One more full-batch fit may have epsilon={remaining:g} at delta={odometer.delta:g}."
+        )
     if arguments.plot is not None:
         plot(odometer).figure_.savefig(arguments.plot, dpi=150)
     return 0

@@ -33,8 +33,7 @@ from dpglm.study.results import one_line, strict_json
 from dpglm.tables import cell, html_table
 from dpglm.workflow import total_privacy
 
-PRIORS = (0.5, 0.1, 0.01)
-RATES = (0.1, 0.01, 0.001)
+PRIORS, RATES = (0.5, 0.1, 0.01), (0.1, 0.01, 0.001)
 _GROUPS = (1, 2, 5, 10)
 
 RELEASES = {
@@ -48,27 +47,16 @@ RELEASES = {
 """What each kind of event of a ledger releases, in words."""
 
 _UNITS = {"row": "one row", "group": "all rows of one group, such as a person"}
-_OUTSIDE = (
-    "The raw records, and the process that reads them, are protected: access, storage, backups, "
-    "memory, logs, timing.",
-    "Nothing leaves that has no noise: no score, figure, error message or file of a callback.",
-    "No more was collected, and is kept no longer, than the purpose needs.",
-    "What is true of a group can be said of its members, protected or not: that harm was weighed.",
-)
 # The assumption on parameters, and its form under a limit that holds for adaptive settings.
 _BLIND = "chosen without looking at the data"
 _BLIND_BUT = f"{_BLIND}, but for what the recorded fits and scores released"
-_NOISE = (
-    "Noise is rounded to a grid exactly, and drawn from the operating system's entropy; what "
-    "floating-point summation can add is bounded and charged."
-)
 _BOX = '<li><label><input type="checkbox">{}</label></li>'
 
 
 class PrivacyReport:
     """Releases about the records, their cost, and what is only asserted, for who decides on them.
 
-    Every number is one of a ledger, or follows from one: the report reads no records.
+    The report reads no records: every number follows from a ledger.
 
     Parameters
     ----------
@@ -244,49 +232,40 @@ class PrivacyReport:
         -------
         dict
             Of the fields that entries of autumn 2026 have; written as JSON it is YAML as well.
+            The total is stated where there is an odometer.
 
         Notes
         -----
-        The total is stated where there is an odometer. The registry's schema still changes, and its
-        own tests decide (github.com/opendp/deployments-registry-data): docs/nist_800_226.md says
-        what is known of it.
+        The registry's schema still changes, and its own tests decide: docs/nist_800_226.md.
         """
-        entry = json.loads(_template("registry.json")) | {"url_slug": url_slug}
+        stated, number = self.total or self.ledger, len(self.fits)
+        guarantee = _guarantee(stated)
+        mu = "" if guarantee["mu"] is None else f" mu={rounded_up(guarantee['mu'])} (Gaussian DP)."
+        values = {
+            "unit": guarantee["unit"],
+            "meaning": guarantee["meaning"],
+            "asserted": " ".join(self._boxes()),
+            "scope": "all recorded fits and scores" if self.total else "this release alone",
+            "statement": f"{mu} {stated}",
+            "number": "Many releases" if number > 1 else "One release",
+            "mechanisms": "; ".join(
+                f"{event['count']} x {RELEASES[event['kind']]}" for event in self._releases()
+            ),
+            "libraries": ", ".join(" ".join(package) for package in versions().items()),
+        }
+        # Inside of the quotes of the template.
+        texts = {name: json.dumps(text)[1:-1] for name, text in values.items()}
+        entry = json.loads(Template(_template("registry.json")).substitute(texts))
         deployment = entry["deployment"]
         known = set(deployment["basic"]) - {"data_product_type"}
         if set(basic) - known:
             wrong = sorted(set(basic) - known)
             raise ValueError(f"{wrong} are no fields of an entry; it has {sorted(known)}.")
-        stated = self.total or self.ledger
-        guarantee = _guarantee(stated)
-        mu = "" if guarantee["mu"] is None else f" mu={rounded_up(guarantee['mu'])} (Gaussian DP)."
-        scope = "all recorded fits and scores" if self.total else "this release alone"
-        mechanisms = "; ".join(f"{e['count']} x {RELEASES[e['kind']]}" for e in self._releases())
-        libraries = ", ".join(" ".join(package) for package in versions().items())
-        own: dict[str, dict[str, Any]] = {
-            "basic": basic,
-            "dp_variant": {
-                "data_domain": f"Tables of records; one record is {guarantee['unit']}.",
-                "unprotected_quantities": " ".join(self._boxes()),
-            },
-            "privacy_loss": {
-                "privacy_unit": guarantee["unit"],
-                "privacy_unit_details": f"Adjacent data sets: {guarantee['meaning']}.",
-                "privacy_parameters": {
-                    name: float(rounded_up(guarantee[name])) for name in ("epsilon", "delta")
-                },
-                "privacy_parameters_details": f"The guarantee is of {scope}.{mu} {stated}",
-            },
-            "deployment_model": {
-                "release_type": "Many releases" if len(self.fits) > 1 else "One release",
-            },
-            "implementation": {
-                "mechanisms": f"{mechanisms}. {_NOISE} Libraries: {libraries}",
-            },
+        deployment["basic"] |= basic
+        deployment["privacy_loss"]["privacy_parameters"] = {
+            name: float(rounded_up(guarantee[name])) for name in ("epsilon", "delta")
         }
-        for part, fields in own.items():
-            deployment[part] |= fields
-        return entry
+        return entry | {"url_slug": url_slug}
 
     @property
     def title(self) -> str:
@@ -326,73 +305,95 @@ class PrivacyReport:
         """Yield the blocks of the report that are not empty, with their captions.
 
         Facts are a mapping, tables a list of rows, boxes a list of strings, and the ledger stands
-        for its figure.
+        for its figure. A block that begins with a name in brackets is for when that is true.
         """
         values = self._values()
         for block in _template("privacy_report.md").strip().split("\n\n"):
+            if block.startswith("["):
+                condition, block = block[1:].split("]\n")
+                if not values[condition]:
+                    continue
             text = block.replace("\n", " ")
             caption, _, name = text.rpartition("$")
             content = values.get(name)
-            if content is None or isinstance(content, str):
+            if text.startswith("- [ ] "):
+                caption, content = "", text.removeprefix("- [ ] ").split(" - [ ] ")
+            elif content is None or isinstance(content, str):
                 caption, content = "", Template(text).substitute(values)
             if content:
                 yield Template(caption).substitute(values).strip(), content
 
     def _values(self) -> dict[str, Any]:
-        """Return what the template of the report leaves open."""
+        """Return what the template of the report leaves open, and what its conditions name."""
         guarantee, total, audit = self._own_guarantee(), self.total, self.audit
         even, *_ = guarantee["success"]
-        mu, per_person = guarantee["mu"], guarantee["unit"] == _UNITS["group"]
-        who = "persons" if per_person else "records"
-        tested = (
-            "Not audited: no result of an audit was given. `python -m dpglm audit` tests on "
-            "artificial records whether the noise is what is claimed."
-        )
-        if audit is not None:
-            parts = "; ".join(part.name for part in audit.parts)
-            tested = (
-                f"{audit.verdict} Audited on artificial records: {parts}. No audit can prove a "
-                "guarantee."
-            )
-        return {
+        mu, persons = guarantee["mu"], self.ledger.privacy_unit == "group"
+        swapped, who = guarantee["relation"] == "replace_one", "persons" if persons else "records"
+        delta = rounded_up(guarantee["delta"])
+        values = {
             "title": self.title,
-            "warning": "" if guarantee["holds"] else "THERE IS NO GUARANTEE.",
+            "nothing": not guarantee["holds"],
             "statement": guarantee["statement"],
-            "asked": "which of two records was"
-            if guarantee["relation"] == "replace_one"
-            else "whether one record was",
+            "asked": "which of two records was" if swapped else "whether one record was",
             "before": _percent(even["without_release"]),
             "after": _percent(even["with_release"]),
             "parameters": {
                 "epsilon": rounded_up(guarantee["epsilon"]),
-                "delta": rounded_up(guarantee["delta"]),
+                "delta": delta,
                 "mu (Gaussian differential privacy)": "none" if mu is None else rounded_up(mu),
             },
             "figure": self.ledger,
-            "success": _success_rows(guarantee),
-            "power": _power_rows(guarantee),
-            "scope": "The promise is for all rows of one person together; several persons have a "
-            "weaker one."
-            if per_person
-            else "The promise is for one record. Somebody with several records has a weaker one, "
-            "unless all records of a person were clipped together.",
+            "success": [
+                ("odds before", "right without the release", "right with it, at most"),
+                *([*map(_percent, row.values())] for row in guarantee["success"]),
+            ],
+            "power": [
+                ("false alarms", "found, at most", *(f"sure at {_percent(p)}" for p in PRIORS)),
+                *([*map(_percent, _rates(row))] for row in guarantee["power"]),
+            ],
+            "persons": persons,
+            "rows": not persons,
             "unit": {
                 "one record is": guarantee["unit"],
                 "two data sets are neighbours if": guarantee["meaning"],
                 "called": guarantee["relation"],
             },
             "who": who,
-            "groups": _group_rows(guarantee, who),
+            "groups": [
+                (who, f"epsilon at delta {delta}"),
+                *(
+                    (str(group["records"]), rounded_up(group["epsilon"]))
+                    for group in guarantee["several_records"]
+                ),
+            ],
             "settings": {name: str(value) for name, value in self.parameters.items()},
             "releases": self._release_rows(),
-            "composition": self._composition(),
-            "found": "" if total is None else self._found()[1],
-            "total": {} if total is None else _total_facts(total),
-            "fits": [] if total is None else self._fit_rows(),
+            "alone": total is None,
+            **dict.fromkeys(("broken", "filter", "summed", "limit", "found", "total", "fits"), ""),
             "asserted": self._boxes(),
-            "tested": tested,
+            "unaudited": audit is None,
+            "audited": audit is not None,
+            "parts": audit and "; ".join(part.name for part in audit.parts),
+            "verdict": audit and audit.verdict,
             "versions": versions(),
-            "outside": _OUTSIDE,
+        }
+        return values if total is None else values | self._total_values()
+
+    def _total_values(self) -> dict[str, Any]:
+        total, limit = self.total, self.odometer.epsilon
+        broken, is_filter = total.seeded or not total.protects, _is_filter(self.odometer)
+        facts = {
+            f"epsilon at delta {rounded_up(total.reporting_delta)}": rounded_up(total.epsilon()),
+            "right guesses at even odds, at most": _percent(attack_success(total)),
+        }
+        return {
+            "broken": broken,
+            "filter": is_filter and not broken,
+            "summed": not (is_filter or broken),
+            "limit": "" if limit is None else f"{limit:g}",
+            "found": self._found()[1],
+            "total": facts,
+            "fits": fit_rows(self.odometer),
         }
 
     def _release_rows(self) -> list[tuple[str, ...]]:
@@ -402,37 +403,6 @@ class PrivacyReport:
             text = ", ".join(f"{name} {cell(value)}" for name, value in numbers.items()) or "-"
             what = ": ".join([RELEASES[event["kind"]], event.get("purpose", "")]).rstrip(": ")
             rows.append((str(event["count"]), what, text))
-        return rows
-
-    def _composition(self) -> str:
-        """Return what is known of all fits together, in words."""
-        total = self.total
-        if total is None:
-            return (
-                "Not known. The guarantee above is of this release alone. Costs of all fits on the "
-                "same records add up, and no PrivacyOdometer that recorded them was given."
-            )
-        text = (
-            "The costs of all fits and scores that the odometer recorded add up to this, if number "
-            "and costs of all were fixed before any result was seen."
-        )
-        if total.seeded or not total.protects:
-            text = "All fits and scores together have no guarantee, as one of them has none."
-        elif _is_filter(self.odometer):
-            text = (
-                "All fits and scores together have the guarantee of the limit, however settings of "
-                "one followed from the results of another."
-            )
-        if self.odometer.epsilon is None:
-            return text
-        return f"{text} The limit is epsilon={self.odometer.epsilon:g}; a fit beyond it is refused."
-
-    def _fit_rows(self) -> list[tuple[str, ...]]:
-        delta = self.total.reporting_delta
-        rows = [("number", "time", "label", "part", "estimator", f"epsilon at delta {delta:g}")]
-        for number, fit in enumerate(self.fits, 1):
-            texts = (text or "-" for text in (fit.time, fit.label, fit.part, fit.estimator))
-            rows.append((str(number), *texts, rounded_up(fit.ledger.epsilon(delta))))
         return rows
 
     def _found(self) -> tuple[bool, str]:
@@ -493,33 +463,20 @@ def _guarantee(ledger: PrivacyLedger) -> dict[str, Any]:
     }
 
 
-def _success_rows(guarantee: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    head = ("odds before", "right without the release", "right with it, at most")
-    return [head, *(tuple(map(_percent, row.values())) for row in guarantee["success"])]
-
-
-def _power_rows(guarantee: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    rows = [("false alarms", "found, at most", *(f"sure at {_percent(p)}" for p in PRIORS))]
-    for row in guarantee["power"]:
-        rates = row["false_positive_rate"], row["true_positive_rate"], *row["posterior"].values()
-        rows.append(tuple(map(_percent, rates)))
+def fit_rows(odometer: PrivacyOdometer) -> list[tuple[str, ...]]:
+    """Return a row for each recorded fit, with its epsilon and what was used after it."""
+    rows = [("fit", "time", "label", "part", "estimator", "epsilon", "used")]
+    # Another process may record a fit in between.
+    course = zip(odometer.entries(), odometer.cumulative_epsilon(), strict=False)
+    for number, (fit, used) in enumerate(course, 1):
+        texts = (text or "-" for text in (fit.time, fit.label, fit.part, fit.estimator))
+        costs = rounded_up(fit.ledger.epsilon(odometer.delta)), rounded_up(used)
+        rows.append((str(number), *texts, *costs))
     return rows
 
 
-def _group_rows(guarantee: Mapping[str, Any], who: str) -> list[tuple[str, ...]]:
-    rows = [(who, f"epsilon at delta {rounded_up(guarantee['delta'])}")]
-    groups = guarantee["several_records"]
-    return rows + [(str(row["records"]), rounded_up(row["epsilon"])) for row in groups]
-
-
-def _total_facts(total: PrivacyLedger) -> dict[str, str]:
-    epsilon = rounded_up(total.epsilon())
-    if gaussian_mu(total) is not None:
-        epsilon += " (epsilons do not add up like prices: squared mu do)"
-    return {
-        "epsilon of all together": epsilon,
-        "right guesses at even odds, at most": _percent(attack_success(total)),
-    }
+def _rates(row: Mapping[str, Any]) -> tuple[float, ...]:
+    return row["false_positive_rate"], row["true_positive_rate"], *row["posterior"].values()
 
 
 def _kind_of(ledger: PrivacyLedger) -> tuple[Any, ...]:
