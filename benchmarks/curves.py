@@ -30,7 +30,7 @@ from dpglm import DPLinearSVM, DPLogisticRegression
 from dpglm.datasets import fetch_table, make_census
 from dpglm.schema import load_schema
 from dpglm.study import compare
-from dpglm.study.results import mean_and_error, setting_text
+from dpglm.study.comparison import mean_and_error, setting_text
 
 DELTA = 1e-8
 EPSILONS = (0.05, 0.2, 0.8, 1.6)

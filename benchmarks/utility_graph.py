@@ -23,8 +23,7 @@ from dpglm import DPLogisticRegression
 from dpglm.datasets import fetch_table, make_census
 from dpglm.schedules import DynamicNoise
 from dpglm.study import UtilityGraph, plot
-from dpglm.study.comparison import compare, encoded
-from dpglm.study.results import configured, setting_text
+from dpglm.study.comparison import compare, configured, encoded, setting_text
 
 DELTA = 1e-8
 # Records in four of five folds: between those of Adult (39,073) and BANK (36,168).

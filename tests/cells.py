@@ -1,6 +1,6 @@
 """Records of a comparison that nobody ran."""
 
-from dpglm.study.results import CELL
+from dpglm.study.comparison import CELL
 
 
 def cell_record(estimator="svm", epsilon=1.0, fold=0, dataset="toy", **measured):

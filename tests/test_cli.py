@@ -25,8 +25,8 @@ from dpglm.estimators.base import PrivateLinearClassifier
 from dpglm.schema import CategoricalColumn, NumericColumn, Target
 from dpglm.study import comparison, methods, plot
 from dpglm.study.cli import main
+from dpglm.study.comparison import ComparisonResults
 from dpglm.study.methods import AUDITED, METHODS
-from dpglm.study.results import ComparisonResults
 
 pytest.importorskip("matplotlib")
 

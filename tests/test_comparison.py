@@ -24,8 +24,7 @@ from sklearn.utils import Bunch
 from dpglm import DPLinearSVM, DPLogisticRegression
 from dpglm.datasets import make_census
 from dpglm.schema import load_schema
-from dpglm.study.comparison import compare
-from dpglm.study.results import ComparisonResults, append_record, cell_of, read_records
+from dpglm.study.comparison import ComparisonResults, append_record, cell_of, compare, read_records
 
 CENSUS = make_census(400, random_state=0)
 FITS = []

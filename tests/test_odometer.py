@@ -49,8 +49,8 @@ from dpglm.sources import ParquetSource
 from dpglm.sources.csv import read_texts
 from dpglm.study import PrivacyReport
 from dpglm.study.cli import main
+from dpglm.study.comparison import read_records
 from dpglm.study.models import read_model
-from dpglm.study.results import read_records
 from dpglm.workflow import PrivateSearchCV, PrivateThresholdClassifier, private_scores
 
 X, Y = np.random.default_rng(0).normal(size=(60, 3)), np.arange(60) % 2

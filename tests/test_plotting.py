@@ -9,8 +9,8 @@ from cells import cell_record
 
 from dpglm import DPLogisticRegression
 from dpglm.study import plot
+from dpglm.study.comparison import ComparisonResults
 from dpglm.study.plots import display_of
-from dpglm.study.results import ComparisonResults
 from dpglm.study.utility import UtilityCell, UtilityGraphResults
 from dpglm.workflow import private_scores
 

@@ -12,8 +12,8 @@ from html.parser import HTMLParser
 import pytest
 from cells import cell_record
 
+from dpglm.study.comparison import CELL, ComparisonResults
 from dpglm.study.report import html_report
-from dpglm.study.results import CELL, ComparisonResults
 
 pytest.importorskip("matplotlib")
 

@@ -13,7 +13,7 @@ from scipy.optimize import minimize
 from dpglm import DPAGDClassifier, DPLogisticRegression, seeded_noise
 from dpglm.datasets import make_census
 from dpglm.losses import Logistic
-from dpglm.study.results import ComparisonResults
+from dpglm.study.comparison import ComparisonResults
 
 ROOT = Path(__file__).parent.parent
 SCRIPTS = ROOT / "examples" / "reproduce"

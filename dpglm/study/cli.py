@@ -32,13 +32,12 @@ from dpglm.schema.columns import FILL_IN
 from dpglm.schema.table import plain_path
 from dpglm.sources.csv import read_csv, read_texts, read_untyped
 from dpglm.study import PrivacyReport, compare, methods, plot
-from dpglm.study.comparison import encoded
+from dpglm.study.comparison import ComparisonResults, encoded, one_line
 from dpglm.study.methods import AUDITED, DATASETS, LOSSES, METHODS, PLANNED
 from dpglm.study.models import fit_csv, predict_csv
 from dpglm.study.planning import MOST_ITERATIONS, plan_as_asked
 from dpglm.study.privacy_report import fit_rows
 from dpglm.study.report import html_report
-from dpglm.study.results import ComparisonResults, one_line
 from dpglm.tables import text_table
 
 

@@ -1,14 +1,18 @@
-"""Compare estimators over folds, budgets and repetitions."""
+"""Compare estimators over folds, budgets and repetitions: the fits, their file and their table."""
 
 import hashlib
+import json
+import math
+import os
 import re
 import sys
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from itertools import product
-from os import PathLike
 from typing import Any
 
 import joblib
@@ -18,20 +22,319 @@ from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import KFold
 from sklearn.pipeline import Pipeline
 
-from dpglm.exceptions import PrivacyWarning
+from dpglm.exceptions import PrivacyWarning, require
 from dpglm.losses import Hinge, Logistic, Softmax
 from dpglm.privacy.noise import seeded_noise
-from dpglm.study.results import (
-    CELL,
-    ComparisonResults,
-    append_record,
-    cell_of,
-    one_line,
-    parameters_named,
-    read_records,
-)
+from dpglm.schema.table import plain_path
+from dpglm.tables import text_table
+
+METRICS = {
+    "accuracy": "accuracy, test fold",
+    "auc": "AUC, test fold",
+    "training_loss": "{loss} loss, training fold",
+    "test_loss": "{loss} loss, test fold",
+    "fit_seconds": "seconds per fit",
+}
+"""What is measured in each cell, with its title."""
+
+SCORES = {"accuracy": "accuracy", "auc": "AUC", "loss": "loss"}
+"""What a utility graph measures of each fit, with its title; a lower loss is better."""
+
+GAINS = ("accuracy", "auc")
+"""The metrics that are better if they are larger."""
+
+MAIN_METRICS = ("accuracy", "auc", "training_loss")
 
 _SECONDS_BETWEEN_LINES = 10.0
+_SCORES_ABREAST = 3  # fit into 80 columns with names of up to 30
+
+Row = Mapping[str, Any]
+"""Averages with what they are averages of, by name."""
+
+
+class ResultTable:
+    """Results, averaged by ``rows()`` to one dictionary each, and printed by ``table()``."""
+
+    def to_frame(self) -> Any:
+        """Return `rows` as a pandas DataFrame."""
+        what = f"{type(self).__name__}.to_frame"
+        return require("pandas", "data", what).DataFrame(self.rows())
+
+    def __str__(self) -> str:
+        return self.table()
+
+
+def mean_and_error(values: Sequence[float]) -> tuple[float | None, float | None]:
+    """Return the mean of some values and its standard error, None where they are too few."""
+    n = len(values)
+    # Steps that are far too long can end in losses whose squares overflow.
+    with np.errstate(over="ignore"):
+        mean = float(np.mean(values)) if n else None
+        error = float(np.std(values, ddof=1)) / math.sqrt(n) if n > 1 else None
+    return mean, error
+
+
+def epsilons_of(rows: Iterable[Row]) -> list[float]:
+    """Return the epsilons of some rows as they rise; rows without privacy have none."""
+    return sorted({row["epsilon"] for row in rows} - {None})
+
+
+def grouped(rows: Iterable[Row], key: str) -> dict[Any, list[Row]]:
+    """Return the rows under each value of one of their values, in order."""
+    groups: dict[Any, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(row[key], []).append(row)
+    return groups
+
+
+def score_text(row: Row, metric: str) -> str:
+    """Return a mean with its standard error, if any."""
+    mean, error = row[metric], row[f"{metric}_se"]
+    if mean is None:
+        return "failed"
+    decimals = 2 if metric == "fit_seconds" else 4
+    return f"{mean:.{decimals}f}" + ("" if error is None else f" ±{error:.{decimals}f}")
+
+
+def score_rows(
+    rows: Iterable[Row], metric: str, epsilons: Sequence[float | None]
+) -> list[list[str]]:
+    """Return the name and the scores of each estimator; without privacy one score is for all."""
+    lines = []
+    for name, own in grouped(rows, "estimator").items():
+        at = {row["epsilon"]: score_text(row, metric) for row in own}
+        lines.append([name, *(at.get(epsilon, at.get(None, "")) for epsilon in epsilons)])
+    return lines
+
+
+def heading(epsilon: float | None) -> str:
+    """Return the title of a column of scores."""
+    return "score" if epsilon is None else f"epsilon {epsilon:g}"
+
+
+def configured(estimator: BaseEstimator, params: Mapping[str, Any]) -> BaseEstimator:
+    """Return an unfitted copy of an estimator at a setting, which it shares nothing with."""
+    own = {name: clone(value, safe=False) for name, value in params.items()}
+    return clone(estimator).set_params(**own)
+
+
+def parameters_named(estimator: BaseEstimator, name: str) -> list[str]:
+    """Return the full names of a parameter, of the estimator's own and of those inside of it."""
+    return [full for full in estimator.get_params() if full.split("__")[-1] == name]
+
+
+def one_line(text: str) -> str:
+    """Return a text with single spaces between its words."""
+    return " ".join(text.split())
+
+
+def value_text(value: Any) -> str:
+    """Return the value of a parameter as short text."""
+    if isinstance(value, float):
+        return f"{value:g}"
+    return value if isinstance(value, str) else one_line(repr(value))
+
+
+def setting_text(params: Mapping[str, Any]) -> str:
+    """Return a setting on one line."""
+    return ", ".join(f"{name}={value_text(value)}" for name, value in params.items())
+
+
+def strict_json(value: Any, indent: int | None = None) -> str:
+    """Return strict JSON; the numbers that JSON lacks become "inf", "-inf" and "nan"."""
+    strict = json.loads(json.dumps(value), parse_constant=lambda number: str(float(number)))
+    return json.dumps(strict, indent=indent, ensure_ascii=False, allow_nan=False)
+
+
+CELL = (
+    "dataset", "n_samples", "n_features", "fingerprint", "estimator", "parameters", "epsilon",
+    "delta", "n_splits", "seed", "repeat", "fold",
+)  # fmt: skip
+"""What names a fit of a comparison, and determines its outcome.
+
+The sizes are those of the encoded table, of which the fingerprint is a hash. The parameters are all
+that is not in other fields. Epsilon and delta are None without privacy; the seed is that of the
+whole comparison.
+"""
+
+_FOREIGN = "line {} of {} is not a fit of a comparison; name another file or delete this one."
+
+
+def cell_of(record: Row) -> tuple:
+    """Return the values that name a fit."""
+    return tuple(record[name] for name in CELL)
+
+
+def read_records(path: str | os.PathLike[str]) -> dict[tuple, dict[str, Any]]:
+    """Return the record of each fit in a file, a line of JSON each; of several, the last.
+
+    An unfinished last line is removed. Anything else but records is a ValueError.
+    """
+    path = plain_path(path)
+    if not path.exists():
+        return {}
+    *lines, unfinished = path.read_bytes().split(b"\n")
+    # Someone else's file is left alone, and so must not be taken for an unfinished line.
+    if unfinished[:10] != b'{"dataset"'[: len(unfinished)]:
+        raise ValueError(_FOREIGN.format(len(lines) + 1, path))
+    records = {}
+    for number, line in enumerate(lines, start=1):
+        try:
+            record = json.loads(line)
+            records[cell_of(record)] = record
+        except (ValueError, TypeError, KeyError) as error:
+            raise ValueError(_FOREIGN.format(number, path)) from error
+    if unfinished:
+        os.truncate(path, path.stat().st_size - len(unfinished))
+    return records
+
+
+def append_record(path: str | os.PathLike[str], record: Row) -> None:
+    """Add a record to a file: the fields of a cell, and its measurements or its error."""
+    path = plain_path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "ab") as file:
+        file.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
+
+
+@dataclass(frozen=True, repr=False)
+class ComparisonResults(ResultTable):
+    """The fits of a comparison, from `compare`; printed, they are `table` and `notes`.
+
+    Attributes
+    ----------
+    records : sequence of mapping
+        One per fit: what names it, and ``error`` or the measurements. These are ``accuracy``,
+        ``auc``, ``loss`` ("logistic" or "hinge"), ``training_loss``, ``test_loss``,
+        ``fit_seconds``, ``ledger_epsilon``, ``guarantee`` and ``warnings``.
+    """
+
+    records: Sequence[Row]
+
+    @property
+    def datasets(self) -> list[str]:
+        """Names of the datasets, in order."""
+        return list(dict.fromkeys(record["dataset"] for record in self.records))
+
+    @property
+    def errors(self) -> list[Row]:
+        """The records of the fits that raised."""
+        return [record for record in self.records if "error" in record]
+
+    def rows(self, dataset: str | None = None) -> list[dict[str, Any]]:
+        """Average over folds and repeats, for one dataset or all.
+
+        Returns
+        -------
+        list of dict
+            One per dataset, estimator and epsilon, with the fields that its fits share. The number
+            ``n_cells`` leaves out the ``n_errors`` that raised. Each metric has its mean under its
+            name, and its standard error under the name with ``_se`` (None for a single fit).
+            ``loss``, the largest ``ledger_epsilon`` and the first fit's ``guarantee`` follow. The
+            metrics are None if every fit raised.
+        """
+        groups: dict[tuple, list[Row]] = {}
+        for record in self.records:
+            if dataset in (None, record["dataset"]):
+                # Fits that differ in nothing but the fold and the repeat are averaged.
+                groups.setdefault(cell_of(record)[:-2], []).append(record)
+        return [_averaged(records) for records in groups.values()]
+
+    def panels(self, dataset: str, metrics: Iterable[str] = MAIN_METRICS) -> list[tuple]:
+        """Return title, metric and rows of what can share an axis: losses once for each kind."""
+        rows, found = self.rows(dataset), []
+        for metric in metrics:
+            title = METRICS[metric]
+            losses = dict.fromkeys(row["loss"] for row in rows if row["loss"])
+            for loss in losses if "{loss}" in title else [None]:
+                own = [row for row in rows if loss in (None, row["loss"])]
+                found.append((title.format(loss=loss), metric, own))
+        return found
+
+    def headline(self, dataset: str) -> str:
+        """Return a dataset's name and size, the protocol and the delta, in words."""
+        rows = self.rows(dataset)
+        first, deltas = rows[0], sorted({row["delta"] for row in rows} - {None})
+        repeats = f" x {first['n_repeats']}" if first["n_repeats"] > 1 else ""
+        return (
+            f"{dataset}: {first['n_samples']:,} rows x {first['n_features']} features, "
+            f"{first['n_splits']}-fold cross-validation{repeats}"
+            + "".join(f", delta {delta:g}" for delta in deltas)
+        )
+
+    def table(self, metrics: Iterable[str] = MAIN_METRICS) -> str:
+        """Return a plain-text table: estimators down, epsilons across, mean ± standard error.
+
+        Parameters
+        ----------
+        metrics : iterable of {"accuracy", "auc", "training_loss", "test_loss", "fit_seconds"}
+
+        Returns
+        -------
+        str
+            One table per dataset, in blocks of three epsilons. An estimator without privacy has
+            the same value at every epsilon.
+        """
+        metrics = tuple(metrics)
+        return "\n\n".join(self._table(name, metrics) for name in self.datasets)
+
+    def _table(self, dataset: str, metrics: Sequence[str]) -> str:
+        """Return the table of one dataset, in blocks."""
+        panels, epsilons = self.panels(dataset, metrics), epsilons_of(self.rows(dataset)) or [None]
+        parts = [self.headline(dataset) + "\nmean ± standard error over the folds"]
+        for i in range(0, len(epsilons), _SCORES_ABREAST):
+            parts.append(_block(panels, epsilons[i : i + _SCORES_ABREAST]))
+        return "\n\n".join(parts)
+
+    def to_json(self) -> str:
+        """Return the averages and the errors as a JSON object; infinity and NaN are strings."""
+        errors = [dict(record) for record in self.errors]
+        return strict_json({"rows": self.rows(), "errors": errors}, indent=2) + "\n"
+
+    def notes(self) -> str:
+        """Return a line for each distinct error and warning, with the number of fits."""
+        counts: Counter[tuple[str, str]] = Counter()
+        for record in self.records:
+            messages = [f"warned: {message}" for message in record.get("warnings", ())]
+            if "error" in record:
+                messages = [f"failed: {record['error']}"]
+            counts.update((record["estimator"], message) for message in messages)
+        n_fits = Counter(record["estimator"] for record in self.records)
+        return "\n".join(
+            f"{count} of {n_fits[name]} fits of {name} {message}"
+            for (name, message), count in counts.items()
+        )
+
+    def __str__(self) -> str:
+        return "\n\n".join(part for part in (self.table(), self.notes()) if part)
+
+    def __repr__(self) -> str:
+        return f"<ComparisonResults: {len(self.records)} fits, {len(self.errors)} of them failed>"
+
+
+def _averaged(records: list[Row]) -> dict[str, Any]:
+    """Return the means of some fits, with the fields that they share."""
+    measured = [record for record in records if "error" not in record]
+    first = measured[0] if measured else {}
+    row = {name: records[0][name] for name in CELL[:-2]}
+    row["n_repeats"] = len({record["repeat"] for record in records})
+    row["n_cells"], row["n_errors"] = len(measured), len(records) - len(measured)
+    row["loss"] = first.get("loss")
+    for metric in METRICS:
+        row[metric], row[f"{metric}_se"] = mean_and_error([own[metric] for own in measured])
+    spent = [record["ledger_epsilon"] for record in measured]
+    row["ledger_epsilon"] = max(spent) if spent and None not in spent else None
+    row["guarantee"] = first.get("guarantee")
+    return row
+
+
+def _block(panels: Iterable[tuple], epsilons: Sequence[float | None]) -> str:
+    """Return the scores at some epsilons, under the title of each metric."""
+    lines = [["", *map(heading, epsilons)]]
+    for title, metric, rows in panels:
+        lines.append([title, *[""] * len(epsilons)])
+        lines += [[f"  {name}", *texts] for name, *texts in score_rows(rows, metric, epsilons)]
+    return "\n".join(text_table(lines, left=[0]))
 
 
 def compare(
@@ -44,7 +347,7 @@ def compare(
     n_repeats: int = 1,
     seed: int | None = None,
     n_jobs: int | None = None,
-    results_file: str | PathLike[str] | None = None,
+    results_file: str | os.PathLike[str] | None = None,
     progress: bool = False,
 ) -> ComparisonResults:
     """Cross-validate estimators against one another on the same folds.

@@ -23,9 +23,9 @@ from dpglm.schema.encoder import SchemaEncoder
 from dpglm.schema.table import plain_path
 from dpglm.schema.values import Places
 from dpglm.sources.csv import read_csv, read_texts
+from dpglm.study.comparison import one_line
 from dpglm.study.methods import METHODS, PLANNED
 from dpglm.study.privacy_report import PrivacyReport
-from dpglm.study.results import one_line
 from dpglm.workflow.scores import PrivateScores
 
 _FORMAT = {"format": "dpglm model", "version": 1}

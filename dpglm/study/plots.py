@@ -20,7 +20,7 @@ from dpglm.exceptions import require
 from dpglm.privacy.attacks import attack_power
 from dpglm.privacy.ledger import PrivacyLedger, rounded_up
 from dpglm.privacy.odometer import PrivacyOdometer
-from dpglm.study.results import (
+from dpglm.study.comparison import (
     GAINS,
     MAIN_METRICS,
     SCORES,

@@ -27,9 +27,9 @@ from dpglm.privacy.ledger import (
 from dpglm.privacy.odometer import FILE_START, OdometerRecord, PrivacyOdometer, public_parameters
 from dpglm.schema.columns import FILL_IN
 from dpglm.schema.table import plain_path
+from dpglm.study.comparison import one_line, strict_json
 from dpglm.study.plots import display_of
 from dpglm.study.report import facts, figure, page, versions
-from dpglm.study.results import one_line, strict_json
 from dpglm.tables import cell, html_table
 from dpglm.workflow import total_privacy
 

@@ -11,8 +11,7 @@ from importlib.resources import files
 from io import BytesIO
 from string import Template
 
-from dpglm.study.plots import Display, display_of, pyplot
-from dpglm.study.results import (
+from dpglm.study.comparison import (
     METRICS,
     ComparisonResults,
     Row,
@@ -21,6 +20,7 @@ from dpglm.study.results import (
     heading,
     score_rows,
 )
+from dpglm.study.plots import Display, display_of, pyplot
 from dpglm.tables import html_table
 
 _LEAD = (

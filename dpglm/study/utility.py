@@ -20,8 +20,20 @@ from sklearn.utils import check_random_state, check_X_y
 from dpglm.checks import check_whole
 from dpglm.exceptions import PrivacyWarning
 from dpglm.privacy.noise import seeded_noise
-from dpglm.study import results
-from dpglm.study.comparison import finished, scores
+from dpglm.study.comparison import (
+    GAINS,
+    SCORES,
+    ResultTable,
+    configured,
+    finished,
+    mean_and_error,
+    one_line,
+    parameters_named,
+    score_text,
+    scores,
+    setting_text,
+    value_text,
+)
 from dpglm.tables import text_table
 
 # Possible errors of a setting; any other exception is a defect.
@@ -45,7 +57,7 @@ class UtilityCell:
 
 
 @dataclass(frozen=True, eq=False)
-class UtilityGraphResults(results.ResultTable):
+class UtilityGraphResults(ResultTable):
     """The scores of a grid of settings, from `UtilityGraph.run`; printed, they are `table`.
 
     The recommended setting has the lowest mean rank. In each repeat all settings get the same
@@ -64,7 +76,7 @@ class UtilityGraphResults(results.ResultTable):
 
     def recommended_estimator(self) -> BaseEstimator:
         """Return a new, unfitted estimator at the recommended setting, for the private data."""
-        return results.configured(self.estimator, self.recommended_params)
+        return configured(self.estimator, self.recommended_params)
 
     @property
     def epsilons(self) -> list[float]:
@@ -135,14 +147,14 @@ class UtilityGraphResults(results.ResultTable):
         measured = self._measured()
         best, rows = measured[_best(measured)], []
         for cell, own in zip(self.cells, measured, strict=True):
-            row: dict[str, Any] = {"setting": results.setting_text(cell.params)}
+            row: dict[str, Any] = {"setting": setting_text(cell.params)}
             row |= {f"param_{name}": value for name, value in self._values(cell).items()}
             row |= {"epsilon": self._epsilon(cell), "passes": cell.passes}
             for name, best_values in best.items():
                 values = own.get(name, ())
                 gap = np.subtract(values, best_values[: len(values)])
-                row[name], row[f"{name}_se"] = results.mean_and_error(values)
-                row[f"{name}_gap_se"] = results.mean_and_error(gap)[1]
+                row[name], row[f"{name}_se"] = mean_and_error(values)
+                row[f"{name}_gap_se"] = mean_and_error(gap)[1]
             row |= {"n_repeats": len(own.get("rank", ())), "recommended": own is best}
             rows.append(row | {"error": cell.error})
         return rows
@@ -153,7 +165,7 @@ class UtilityGraphResults(results.ResultTable):
         fits = _plural(len(measured[_best(measured)]["rank"]), "fit")
         ends = dict.fromkeys(f"{epsilon:g}" for epsilon in self.epsilons[:1] + self.epsilons[-1:])
         budget = f"epsilon {' to '.join(ends)}, " if ends else ""
-        deltas = results.parameters_named(self.estimator, "delta")
+        deltas = parameters_named(self.estimator, "delta")
         budget += "".join(f"delta {values[full]:g}, " for full in deltas)
         return f"{budget}{self.n_samples:,} records: {len(self.cells)} settings x {fits}"
 
@@ -162,10 +174,10 @@ class UtilityGraphResults(results.ResultTable):
         measured = [row for row in self.rows() if row["error"] is None]
         best = sorted(measured, key=itemgetter("rank"))[:n_best]
         columns = [["rank", *(f"{row['rank']:.1f}" for row in best)]]
-        for name, title in results.SCORES.items():
-            columns.append([title, *(results.score_text(row, name) for row in best)])
+        for name, title in SCORES.items():
+            columns.append([title, *(score_text(row, name) for row in best)])
         for name in self.varied():
-            columns.append([name, *(results.value_text(row[f"param_{name}"]) for row in best)])
+            columns.append([name, *(value_text(row[f"param_{name}"]) for row in best)])
         lines = [self.headline(), *text_table(zip(*columns, strict=True))]
         if len(measured) > n_best:
             lines.append(f"and {len(measured) - n_best} more")
@@ -177,7 +189,7 @@ class UtilityGraphResults(results.ResultTable):
     def varied(self) -> list[str]:
         """Return the names of the parameters that are not the same in all settings."""
         values = [self._values(cell) for cell in self.cells]
-        return [n for n in values[0] if len({results.value_text(own[n]) for own in values}) > 1]
+        return [n for n in values[0] if len({value_text(own[n]) for own in values}) > 1]
 
     def __repr__(self) -> str:
         return f"<UtilityGraphResults: {self.headline()}, recommended {self.recommended_params}>"
@@ -185,13 +197,13 @@ class UtilityGraphResults(results.ResultTable):
     def _values(self, cell: UtilityCell) -> dict[str, Any]:
         """Return the value of every parameter of the grid; what a setting leaves out included."""
         names = dict.fromkeys(name for other in self.cells for name in other.params)
-        values = results.configured(self.estimator, cell.params).get_params()
+        values = configured(self.estimator, cell.params).get_params()
         return {name: values.get(name, "") for name in names}
 
     def _epsilon(self, cell: UtilityCell) -> float | None:
         """Return the budget of a setting, the largest one of several estimators inside of it."""
         values = self.estimator.get_params() | dict(cell.params)
-        names = results.parameters_named(self.estimator, "epsilon")
+        names = parameters_named(self.estimator, "epsilon")
         return max((float(values[name]) for name in names), default=None)
 
     def _measured(self) -> list[dict[str, Sequence[float]]]:
@@ -202,8 +214,8 @@ class UtilityGraphResults(results.ResultTable):
         measured = [dict(cell.scores) for cell in self.cells]
         fitted = [own for own in measured if own]
         by_score = []
-        for name in results.SCORES:
-            sign = -1 if name in results.GAINS else 1
+        for name in SCORES:
+            sign = -1 if name in GAINS else 1
             by_score.append(rankdata([np.multiply(sign, own[name]) for own in fitted], axis=0))
         for own, ranks in zip(fitted, np.mean(by_score, axis=0), strict=True):
             own["rank"] = ranks
@@ -319,7 +331,7 @@ class UtilityGraph:
         cells = tuple(map(_cell, settings, outcomes.T.tolist()))
         if all(cell.error is not None for cell in cells):
             raise ValueError(f"no setting of param_grid can be fitted: {cells[0].error}")
-        return UtilityGraphResults(results.configured(self.estimator, {}), cells, self.n_samples)
+        return UtilityGraphResults(configured(self.estimator, {}), cells, self.n_samples)
 
     def _splits(self, y: np.ndarray, rng: np.random.RandomState) -> list[tuple]:
         """Return the rows to fit and those to score of each repeat, all labels among both."""
@@ -347,16 +359,16 @@ class UtilityGraph:
                     "estimator; for several epsilons, pass epsilons=[...]."
                 )
             try:
-                results.configured(self.estimator, setting)
+                configured(self.estimator, setting)
             except AttributeError as error:
-                text = results.setting_text(setting)
+                text = setting_text(setting)
                 raise ValueError(
                     f"param_grid has the setting {text}, and a nested parameter needs an object to "
                     "belong to, not a name or a number. List the objects, or split the grid."
                 ) from error
         if self.epsilons is None:
             return settings
-        names = results.parameters_named(self.estimator, "epsilon")
+        names = parameters_named(self.estimator, "epsilon")
         if not names or not len(self.epsilons):
             raise ValueError(
                 f"epsilons={self.epsilons!r} are for a private estimator, one or more."
@@ -378,8 +390,8 @@ def _simulated(
     place: tuple, estimator: BaseEstimator, setting: dict, seed: int | None, X: Any, y: Any, split
 ) -> tuple:
     """Return the place, and the scores of one fit or why there are none."""
-    (train, test), model = split, results.configured(estimator, setting)
-    model.set_params(**dict.fromkeys(results.parameters_named(model, "random_state"), seed))
+    (train, test), model = split, configured(estimator, setting)
+    model.set_params(**dict.fromkeys(parameters_named(model, "random_state"), seed))
     with warnings.catch_warnings(), seeded_noise(seed):
         # Both are about the fit to come, which gives them again if it should.
         warnings.simplefilter("ignore", PrivacyWarning)
@@ -389,7 +401,7 @@ def _simulated(
             found = scores(model, X[test], y[test])
             passes = _passes(model)
         except _REASONS as error:
-            return place, results.one_line(str(error)) or type(error).__name__
+            return place, one_line(str(error)) or type(error).__name__
     if not np.isfinite([*found.values()]).all():
         return place, "The scores are not finite: lower step_schedule."
     return place, found | {"passes": passes}
@@ -409,6 +421,6 @@ def _cell(params: dict[str, Any], outcomes: list[dict[str, Any] | str]) -> Utili
     for outcome in outcomes:
         if isinstance(outcome, str):
             return UtilityCell(params, {}, outcome)
-    scores = {name: tuple(own[name] for own in outcomes) for name in results.SCORES}
+    scores = {name: tuple(own[name] for own in outcomes) for name in SCORES}
     passes = [own["passes"] for own in outcomes]
     return UtilityCell(params, scores, None, None if None in passes else float(np.mean(passes)))
