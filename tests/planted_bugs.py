@@ -43,7 +43,7 @@ from dpglm.privacy.gaussian import gdp_epsilon
 from dpglm.privacy.noise import entropy_source
 from dpglm.privacy.odometer import JointCharge
 from dpglm.privacy.vault import MAGNITUDE_POWERS, Vault
-from dpglm.schedules import DecayingClip, HeavyBall
+from dpglm.schedules import DecayingClip
 from dpglm.sums import objective as objectives
 from dpglm.sums.objective import Objective
 from dpglm.workflow import PrivateSearchCV
@@ -142,9 +142,6 @@ no_noise = drawn(lambda _, size, *__: np.zeros(size, dtype=np.int64))
 no_noise_in_one_chunk = drawn(
     lambda draw, size, *given: draw(size, *given) * (np.arange(size) < size // 2)
 )
-one_stream_for_two_threads = drawn(
-    lambda draw, size, *given: np.tile(draw(-(-size // 2), *given), 2)[:size]
-)
 released = partial(wrapped, vaults.GaussianSum, "release")
 unchecked = wrapped(Vault, "_compare", lambda *_: None)
 
@@ -220,21 +217,6 @@ def every_other_release_without_noise(monkeypatch):
         return value.copy() if len(count) % 2 == 0 else noisy
 
     released(forgetful)(monkeypatch)
-
-
-def momentum_of_raw_gradients(monkeypatch):
-    raw = []
-
-    def spying(release, self, value, rng):
-        raw[:] = [value.copy()]
-        return release(self, value, rng)
-
-    def leaky(self, gradient, velocity, t):
-        velocity = self.coefficient * velocity
-        return velocity + gradient, velocity + raw[0] / len(raw[0])
-
-    released(spying)(monkeypatch)
-    monkeypatch.setattr(HeavyBall, "direction", leaky)
 
 
 noise_of_the_last_clip = wrapped(
@@ -579,12 +561,6 @@ def sampled_sums_stay_on_their_grid():
     return bool((noisy % vaults.grid_spacing(2.0) == 0).all())
 
 
-def draws_are_independent_of_one_another():
-    """The two halves of one draw, which two threads may have made."""
-    noise = vaults.rounded_gaussian(4000, 1000.0, entropy_source())
-    return abs(np.corrcoef(noise[:2000], noise[2000:])[0, 1]) < 0.12
-
-
 @dataclass(frozen=True)
 class Bug:
     """What is wrong, how to plant it, and an audit or a property that sees it.
@@ -608,7 +584,6 @@ sampled = partial(gradients, **SAMPLED, sampling_rate=0.2)
 swapped = partial(replaced, **SAMPLED, sampling_rate=0.2)
 exchanged = partial(swapped, batches="without_replacement")
 two_steps = partial(gradients, max_iter=2, averaging=None, momentum=None, step_schedule=0.5)
-heavy_ball = partial(gradients, max_iter=40, momentum=0.9, averaging=None)
 averaged = partial(gradients, averaging="uniform", momentum="bias_corrected", max_iter=10)
 whitened = partial(gradients, **WHITE)
 
@@ -630,7 +605,6 @@ BUGS = [
     Bug("half of the noise of the softmax", half_noise, softmax),
     Bug("class weights after the clip", changed_sum(times(3)), weighted),
     Bug("last iterate without noise", every_other_release_without_noise, two_steps),
-    Bug("momentum of raw gradients", momentum_of_raw_gradients, heavy_ball),
     Bug("half of the noise under averaging", half_noise, averaged),
     Bug("half of the noise that lasts", half_noise, lasting),
     Bug("noise that falls with the clip, charged as if it lasted", noise_of_the_last_clip, lasting),
@@ -704,8 +678,6 @@ BUGS = [
         claim=no_person_moves_a_release_by_more_than_charged),
     Bug("a run that goes on once the budget is spent", one_iteration_too_many,
         claim=a_run_ends_before_the_budget_does),
-    Bug("one stream of noise for two threads", one_stream_for_two_threads,
-        claim=draws_are_independent_of_one_another),
     Bug("a search that forgets to charge a candidate", one_candidate_for_free,
         claim=a_search_states_all_that_it_releases),
     Bug("a search that chooses without noise", scaled_choices(1e-9),

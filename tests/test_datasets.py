@@ -125,16 +125,13 @@ def test_bank_is_read_by_name_with_either_separator(folder):
 
 
 def test_bank_from_openml_equals_bank_from_its_file(folder, openml):
-    columns = [
-        [33, 71], ["admin.", "retired"], ["single", "divorced"], ["tertiary", "unknown"],
-        ["no", "no"], [-12, 30000], ["yes", "no"], ["yes", "no"], ["cellular", "telephone"],
-        [3, 30], ["jan", "oct"], [77, 640], [2, 1], [-1, 92], [0, 3], ["unknown", "success"],
-    ]  # fmt: skip
-    frame = pd.DataFrame({f"V{i}": values for i, values in enumerate(columns, start=1)})
-    texts = frame.select_dtypes(exclude="number").columns
-    frame = frame.astype(dict.fromkeys(texts, "category"))
+    bank = fetch_table("bank", folder)
+    numeric = {column.name for column in bank.schema.numeric}
+    frame = bank.data.astype({n: "int64" if n in numeric else str for n in bank.data})
+    frame = frame.astype(dict.fromkeys(set(bank.data) - numeric, "category"))
+    frame.columns = [f"V{i}" for i in range(1, 17)]
     openml(1461, frame, pd.Series(pd.Categorical(["1", "2"]), name="Class"))
-    _assert_same(fetch_table("bank"), fetch_table("bank", folder))
+    _assert_same(fetch_table("bank"), bank)
 
 
 def test_kddcup99_is_normal_against_the_rest(folder):

@@ -654,14 +654,6 @@ def test_no_warning_of_a_reading_thread_reveals_the_data():
     assert list(read_ahead(largest * factor for factor in (1.0, 100.0))) == [1e308, np.inf]
 
 
-def test_buffers_are_not_used_again_while_a_block_is_summed(tmp_path):
-    X = np.repeat(np.arange(50.0), 3).reshape(50, 3)
-    source = ArraySource(memory_map(tmp_path, X), np.zeros(50), block_rows=1)
-    for i, (rows, _) in enumerate(read_ahead(source.read(range(50)))):
-        threading.Event().wait(0.002)
-        assert rows.tolist() == [[i] * 3]
-
-
 TABLE = np.random.default_rng(0).normal(size=(200, 3)), np.arange(200) % 2
 
 
