@@ -67,8 +67,8 @@ def make_census(
     -----
     ``P(y = 1 | x) = 1 / (1 + exp(-(x @ w + b)))`` for the encoded row ``x``, so that ``(w, b)``
     minimises the expected logistic loss. ``w`` has the smallest norm of all minimisers: it sums to
-    zero in every categorical block. The rows resemble Adult: 24 % of the labels are 1, and the
-    optimum has accuracy 0.85 and loss 0.33. The second moment of the encoded rows has condition
+    zero in every categorical block. The rows resemble Adult: 24 % of the labels are positive, and
+    the optimum has accuracy 0.85 and loss 0.33. The second moment of the encoded rows has condition
     number 4e4.
 
     Examples
@@ -331,7 +331,7 @@ def sample_from_schema(
     n_samples : int
     signal : float, default=2.0
         Standard deviation of the log-odds: how separate the classes are. With two equally
-        frequent labels, the best accuracy is about 0.67 at 1 and 0.87 at 4.
+        frequent labels, the best accuracy is 0.67 at 1. At 4 it is 0.87.
     class_shares : sequence of float, optional
         Expected share of each label, in the order of ``schema.classes``; equal by default.
     random_state : int, RandomState instance or None, default=None

@@ -71,8 +71,8 @@ class SmoothedHinge(_MarginLoss):
     """Hinge loss with its corner replaced by a parabola (the Huber SVM loss).
 
     With h the `half_width`: ``(1 + h - margin)^2 / (4 h)`` for ``|1 - margin| <= h``, and the hinge
-    loss for other margins (Chaudhuri, Monteleoni and Sarwate, "Differentially private empirical
-    risk minimization", JMLR 2011, Section 3.4.2).
+    loss for other margins. It is from Chaudhuri, Monteleoni and Sarwate, "Differentially private
+    empirical risk minimization", JMLR 2011, Section 3.4.2.
     """
 
     half_width: float = 0.5

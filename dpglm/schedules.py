@@ -38,8 +38,8 @@ class PublicMetadata:
     Parameters
     ----------
     n_samples, n_features, n_outputs : int
-        Number of records (its public estimate if private), number of columns with the intercept,
-        and columns of the coefficients: 1 for two classes, K for K classes.
+        Number of records (its public estimate if private), and of columns with the intercept.
+        Columns of the coefficients: 1 for two classes, K for K classes.
     alpha, curvature, max_row_norm : float, optional
         L2 penalty, and largest second derivative of the loss in the score (inf for the hinge).
         ``max_row_norm`` is the largest L2 norm of a row, intercept included; None after a

@@ -131,7 +131,7 @@ def test_a_run_on_batches_is_as_long_as_an_accountant_finds(rate, z, clip):
         ({"max_iter": "auto"}, "give max_iter='budget' and a noise_multiplier, or neither"),
         ({"noise_multiplier": None}, "give max_iter='budget' and a noise_multiplier, or neither"),
         ({"noise_multiplier": 0.0}, "noise_multiplier=0.0 must be a number above 0"),
-        ({"noise_multiplier": 3.0}, "does not pay for one iteration"),
+        ({"noise_multiplier": 3.0}, "is too small for one iteration"),
         ({"noise_multiplier": 1e6}, "more than 10,000,000 iterations"),
         ({"epsilon": math.inf}, "needs a finite epsilon"),
         ({"clip_schedule": math.inf}, "gave inf in iteration 1"),

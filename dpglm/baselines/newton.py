@@ -39,7 +39,7 @@ _LARGEST_SHARE = 1 - 1e-6
 
 
 def direction_sensitivity(record: float, ridge: float, n_samples: int) -> float:
-    """L2 sensitivity of ``A^-1 g`` per unit of ``||g||``, for a g that is given.
+    """Return the L2 sensitivity of ``A^-1 g`` per unit of ``||g||``, for a g that is given.
 
     It is ``record / (ridge (n ridge + record))`` under all three relations, where ``A = sum_i v_i
     v_i' / n + ridge I``, ``record`` is the largest ``||v||^2`` of a record, and n is public.
@@ -180,7 +180,7 @@ class NewtonPlan(Plan):
         return GaussianSum(sensitivity, self.direction_multiplier, slack)
 
     def rounding(self, coef_norm: float) -> float:
-        """Bound on the error of the mean curvature plus the ridge, in the spectral norm.
+        """Bound the error of the mean curvature plus the ridge, in the spectral norm.
 
         Let u = 2^-53, with B rows in a block, R the row bound and v the largest curvature of a
         record. The mean of n terms of norm v is within ``(B + n / B) u v`` of the exact one. A
@@ -211,8 +211,9 @@ class DoubleNoiseNewton(NamedLossMixin, PrivateLinearClassifier):
     """Differentially private logistic regression by Newton's method with double noise.
 
     Each step releases a noisy gradient, and then the direction that the curvature makes of it. The
-    noise of the direction is proportional to the norm of that gradient (Ganesh, Haghifam, Steinke &
-    Thakurta 2023, "Faster differentially private convex optimization via second-order methods").
+    noise of the direction is proportional to the norm of that gradient. The method is that of
+    Ganesh, Haghifam, Steinke & Thakurta (2023), "Faster differentially private convex optimization
+    via second-order methods".
 
     Parameters
     ----------
@@ -240,7 +241,7 @@ class DoubleNoiseNewton(NamedLossMixin, PrivateLinearClassifier):
     max_iter : int, default=20
         Number of steps.
     fit_intercept : bool, default=True
-        Whether to append a column of ones, which counts in the clip and in the row bound.
+        Whether to append a column of ones, which counts in the clipping norm and in the row bound.
     class_weight : dict, default=None
         Public weight of each class, applied to the gradients before they are clipped; the largest
         weight raises the noise on the directions.

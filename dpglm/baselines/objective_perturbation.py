@@ -11,8 +11,8 @@ Guarantee: ``P(A) <= Phi(Phi^-1(e^offset Q(A)) + mu)`` for every event A and the
 of two neighbours, either way round. Here ``mu`` is the sensitivity (L, or 2 L under replace-one)
 over sigma. The change of variables from b to w adds at most ``offset`` to the privacy loss. So
 N(mu, 1) and ``e^-offset N(0, 1)``, with the rest of its mass where the first has none, dominate
-(P, Q). Such pairs compose by products (Zhu, Dong & Wang 2022, "Optimal accounting of differential
-privacy via characteristic function"): the squares of mu add up, and the offsets do.
+(P, Q). Such pairs compose by products: the squares of mu add up, and the offsets do (Zhu, Dong &
+Wang 2022, "Optimal accounting of differential privacy via characteristic function").
 
 Notes
 -----
@@ -61,7 +61,7 @@ from dpglm.privacy.events import ObjectivePerturbationEvent
 from dpglm.privacy.vault import GaussianSum
 from dpglm.schedules import PublicMetadata
 
-# Part of mu^2 that pays for releasing an approximate minimiser instead of the exact one.
+# Part of mu^2 that is spent on releasing an approximate minimiser instead of the exact one.
 _OUTPUT_SHARE = 0.01
 # A larger one would make the penalty smaller than `least_penalty`.
 _LARGEST_OFFSET = 20.0
@@ -94,9 +94,9 @@ def _offset(problem: Problem, penalty: float, mu: float) -> float:
 class ObjectivePerturbation(PerturbationMixin, PrivateLinearClassifier):
     """Differentially private linear classifier that minimises a randomly tilted loss.
 
-    A random linear term is added to the penalised loss, and its minimiser is released. A little
-    noise covers the distance of a computer's minimiser from the exact one (Chaudhuri, Monteleoni &
-    Sarwate 2011; Kifer, Smith & Thakurta 2012; Iyengar et al. 2019).
+    A random linear term is added to the penalised loss, and its minimiser is released (Chaudhuri,
+    Monteleoni & Sarwate 2011; Kifer, Smith & Thakurta 2012). A little noise covers the distance of
+    a computer's minimiser from the exact one (Iyengar et al. 2019).
 
     Parameters
     ----------
@@ -230,7 +230,7 @@ def _automatic_penalty(problem: Problem, mu: float) -> float:
 
 
 # The fraction of epsilon and delta for the noise on the minimiser, and the fraction of the
-# remaining epsilon for the tilt. The rest pays for the penalty.
+# remaining epsilon for the tilt. The rest is for the penalty.
 _MINIMUM_SHARE = 0.01
 _TILT_SHARE = 0.9
 
@@ -251,8 +251,8 @@ def published_parameters(
     Let ``e_out = 0.01 epsilon``, ``e_obj = 0.99 epsilon`` and ``e_p = 0.9 e_obj``, with deltas
     split like the epsilons. Then ``penalty = 2 beta / (e_obj - e_p)``, ``tilt_std = sensitivity (1
     + sqrt(2 log(1/d_obj))) / e_p``, ``tolerance = 1/n`` and ``output_std = (2 tolerance / penalty)
-    (1 + sqrt(2 log(1/d_out))) / e_out``. The authors leave out the 2 of the last: two approximate
-    minimisers near the same exact one are up to twice their distance from it apart.
+    (1 + sqrt(2 log(1/d_out))) / e_out``. The authors leave out the 2 of the last. But two
+    approximate minimisers near the same exact one are up to twice their distance from it apart.
     """
     output_epsilon, output_delta = _MINIMUM_SHARE * epsilon, _MINIMUM_SHARE * delta
     rest = epsilon - output_epsilon
@@ -274,8 +274,9 @@ class ApproximateMinimaPerturbation(ObjectivePerturbation):
     """Objective perturbation as published for approximate minimisers, without tuning.
 
     Fixed constants determine the noise in the objective, the penalty and the noise on the minimiser
-    from epsilon and delta (Iyengar, Near, Song, Thakkar, Thakurta & Wang 2019, "Towards practical
-    differentially private convex optimization"). `ObjectivePerturbation` needs much less noise.
+    from epsilon and delta. They are those of Iyengar, Near, Song, Thakkar, Thakurta & Wang (2019),
+    "Towards practical differentially private convex optimization". `ObjectivePerturbation` needs
+    much less noise.
 
     Parameters
     ----------

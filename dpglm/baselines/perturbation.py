@@ -37,7 +37,7 @@ _TOLERANCE_OF_SUM = 1e-11
 # Penalty of the mean loss over its curvature, below which no budget makes an automatic one go.
 _LEAST_ALPHA = 1e-6
 # The same for a penalty that is asked for. Below it, whether the minimiser is found may depend on a
-# single record. Up to 6 of 10,000 random tables failed at 1e-9 and 1e-10, and none of 80,000 here.
+# single record. Below about 1e-9 a few of 10,000 random tables failed, and none of 80,000 here.
 _LEAST_FINDABLE_ALPHA = 1e-8
 # Smaller row norms underflow when squared.
 _MIN_ROW_NORM = 1e-100
@@ -270,7 +270,7 @@ def minimizer_event(output: GaussianSum) -> Event:
 
 
 def minimizer_sensitivity(lipschitz: float, penalty: float, neighboring_relation: str) -> float:
-    """L2 sensitivity of the exact minimiser of a penalised sum of losses.
+    """Return the L2 sensitivity of the exact minimiser of a penalised sum of losses.
 
     It is ``L / lambda``, or twice that under ``"replace_one"``. L bounds the gradient norm of a
     record. The penalty ``lambda ||w||^2 / 2`` is added to the SUM, on every coordinate.
@@ -370,7 +370,7 @@ def descent_sensitivity(
     (grad(w) + alpha w)`` is a contraction by ``1 - step alpha``, for ``step <= 2 / (M + 2 alpha)``.
     Here ``grad`` is the mean, of Lipschitz constant at most M if at most n records are in it. A
     record moves the step from the same point by ``step C / n`` at most. The distances of two
-    runs add up to the sum above (Zhang, Zheng, Mou & Wang 2017, for steps without a clip).
+    runs add up to the sum above (Zhang, Zheng, Mou & Wang 2017, without clipping).
     """
     factor = NEIGHBORING_RELATIONS[neighboring_relation].sensitivity_factor
     effective = float(n_steps)
@@ -417,11 +417,11 @@ class DescentOutputPerturbation(PerturbationMixin, PrivateLinearClassifier):
 
     Notes
     -----
-    Guarantee: (epsilon, delta)-differential privacy of everything a fit leaves: one Gaussian
-    release of the sensitivity that `dpglm.baselines.perturbation.descent_sensitivity` proves, and
-    of what rounding may add to it. Under ``"add_or_remove_one"`` steps are short enough for 16
-    times ``n_samples_estimate`` records. No iterate but the last is released. The public quantities
-    are those of `DPLogisticRegression`.
+    Guarantee: (epsilon, delta)-differential privacy of everything a fit leaves. It makes one
+    Gaussian release. Its sensitivity is what `dpglm.baselines.perturbation.descent_sensitivity`
+    proves, and what rounding may add to it. Under ``"add_or_remove_one"`` steps are short enough
+    for 16 times ``n_samples_estimate`` records. No iterate but the last is released. The public
+    quantities are those of `DPLogisticRegression`.
 
     Examples
     --------
@@ -490,15 +490,15 @@ class DescentOutputPerturbation(PerturbationMixin, PrivateLinearClassifier):
         )
 
     def _clip(self, problem: Problem) -> float:
-        """Return the clip, checked; infinite where none is needed."""
+        """Return the clipping norm, checked; infinite where none is needed."""
         if self.clip is None:
             return math.inf
         clip = check_clip("clip", self.clip)
         if problem.metadata.n_outputs > 1 and clip < problem.joint_lipschitz:
             raise ValueError(
                 f"clip={clip:g} is below {problem.joint_lipschitz:.6g}, the largest gradient norm. "
-                f"With {problem.metadata.n_outputs} classes a clipped gradient is that of no "
-                "convex loss, and the steps need not keep two runs together. Leave clip=None."
+                f"Leave clip=None: with {problem.metadata.n_outputs} classes a clipped gradient is "
+                "that of no convex loss, and the steps need not keep two runs together."
             )
         return clip if clip < problem.joint_lipschitz else math.inf
 

@@ -122,7 +122,7 @@ class GeneticPlan(Plan):
         )
 
     def rounding(self, coef_sum: float, mutation: float) -> float:
-        """Bound on the rounding error of each sum of changes, as a sum of functions of a record.
+        """Bound the rounding error of each sum of changes, as a sum of functions of a record.
 
         ``coef_sum`` is that of the magnitudes of the coefficients, released values.
 

@@ -94,7 +94,7 @@ class Records:
 
 
 def joint_lipschitz(loss: Loss, n_outputs: int) -> float:
-    """Bound on the norm of the derivative of one record's loss in all its scores."""
+    """Bound the norm of the derivative of one record's loss in all its scores."""
     return loss.lipschitz * (1.0 if isinstance(loss, Softmax) else math.sqrt(n_outputs))
 
 

@@ -57,9 +57,9 @@ class _SmallBatches(NamedLossMixin):
 class SGDMomentsAccountant(_SmallBatches, PrivateLinearClassifier):
     """Differentially private mini-batch SGD in the setting of the moments accountant.
 
-    Small random batches, a noise multiplier of about 4, and as many steps as the budget allows
-    (Abadi et al. 2016, "Deep learning with differential privacy"). The setting is that of Lee &
-    Kifer 2018, and the accounting by privacy loss distributions rather than moments.
+    Small random batches, a noise multiplier of about 4, and as many steps as the budget allows. The
+    method is that of Abadi et al. (2016, "Deep learning with differential privacy"), the setting
+    that of Lee & Kifer 2018. Accounting is by privacy loss distributions rather than moments.
 
     Parameters
     ----------

@@ -32,9 +32,9 @@ class DPAGDClassifier(NamedLossMixin, WeightedClassifier):
     """Differentially private linear classifier that adapts its steps and its budget as it runs.
 
     Each iteration releases one noisy gradient and chooses privately how far to step along it. When
-    no step seems to help, it pays for a more precise gradient (Lee & Kifer 2018, corrected). The
-    run is charged to a privacy filter, which ends it when the next iteration cannot be paid. By
-    default it chooses around the steps of `DPLogisticRegression`, in the same whitened space.
+    no step seems to help, it buys a more precise gradient (Lee & Kifer 2018, corrected). The run is
+    charged to a privacy filter, which ends it when the budget is too small for the next iteration.
+    By default it chooses around the steps of `DPLogisticRegression`, in the same whitened space.
 
     Parameters
     ----------

@@ -33,7 +33,7 @@ LARGEST_PENALTY = 1e12
 
 
 class Budgeted:
-    """What spends a budget: epsilon, delta, a neighbouring relation, and an estimate of n."""
+    """An object that spends a budget: epsilon, delta, a neighbouring relation, an estimate of n."""
 
     def _budget(self) -> PrivacyBudget:
         n = self.n_samples_estimate
@@ -57,7 +57,7 @@ class PrivateLinearClassifier(Budgeted, LinearPredictions, Callbacks, BaseEstima
     releases and returns their trace, with the coefficients.
     """
 
-    # Number of rows of one person that count; None if each row is a record.
+    # Number of rows that count for a privacy unit; None if each row is a record.
     max_contributions: ClassVar[int | None] = None
     _vault_type: ClassVar[type[Vault]] = Vault
     _reads_blocks: ClassVar[bool] = True
@@ -92,7 +92,7 @@ class PrivateLinearClassifier(Budgeted, LinearPredictions, Callbacks, BaseEstima
     def _planned(
         self, n_samples: int, n_features: int, n_classes: int, max_row_norm: float | None = None
     ) -> Plan:
-        """Return the plan of a fit, whose rows may have a bound on their norms."""
+        """Return the plan of a fit; the norms of the rows may have a public bound."""
         check_whole("n_samples", n_samples)
         check_whole("n_features", n_features)
         check_whole("n_classes", n_classes, at_least=2)
@@ -246,7 +246,7 @@ class WeightedClassifier(PrivateLinearClassifier):
     It has the parameters ``max_weight`` and ``max_contributions``.
     """
 
-    # Of the budget, for intervals; one estimator has them.
+    # Part of the budget for intervals; one estimator has them.
     inference_fraction: ClassVar[float] = 0.0
 
     @with_callbacks
@@ -274,8 +274,8 @@ class WeightedClassifier(PrivateLinearClassifier):
             the second moment are weighted and then clipped, so weights do not change the
             sensitivity. Not for blocks of rows.
         groups : array-like of shape (n_samples,), default=None
-            The person of each row, with ``max_contributions``: the first ``max_contributions`` rows
-            of each person count, and are clipped together. Not for blocks of rows.
+            The person of each row. The first ``max_contributions`` rows of a group count, and are
+            clipped together. Not for blocks of rows.
 
         Returns
         -------

@@ -1,8 +1,8 @@
 """The releases of a fit for intervals, and the estimate that follows from them.
 
-After the descent, a fraction of the budget pays for one noisy curvature and a few noisy gradients
-that are not clipped. A few Newton steps remove the bias of the coefficients. All noise is known,
-and so is the covariance of the estimate.
+After the descent, a fraction of the budget is spent on one noisy curvature and a few noisy
+gradients that are not clipped. A few Newton steps remove the bias of the coefficients. All noise is
+known, and so is the covariance of the estimate.
 """
 
 import math

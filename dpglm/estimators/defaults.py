@@ -1,8 +1,8 @@
 """The numbers of the default rule: all that were fitted by experiment, one a line.
 
 A default fit releases one second moment and `N_ITER` sums of clipped gradients. If no bound on row
-norms is public, units of the columns come first. docs/defaults.md explains the rule on one page,
-and benchmarks/trials.md has the experiments that chose the numbers.
+norms is public, units of the columns come first. The rule is explained in docs/defaults.md, and
+benchmarks/trials.md has the experiments that chose the numbers.
 
 In the comments, n mu is the number of records times the privacy budget as Gaussian differential
 privacy, at a sensitivity of one. The snr is n mu over the effective dimension of the features.

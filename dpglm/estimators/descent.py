@@ -190,9 +190,9 @@ class DPLogisticRegression(NoisyDescentMixin, WeightedClassifier):
     max_weight : float, default=10.0
         Public bound on ``sample_weight``, at most 1e6; larger weights are clipped to it.
     max_contributions : int, default=None
-        Public number of rows of one person that count. ``fit`` then needs ``groups``, a record is
-        all rows of one person, and numbers of records (``n_samples_estimate`` too) are numbers of
-        persons. ``None``: each row is a record.
+        Public number of rows that count for each privacy unit, such as a person. ``fit`` then
+        needs ``groups``, a record is all rows of a unit, and ``n_samples_estimate`` is a number of
+        units. ``None``: each row is a record.
     noise_schedule : float, str or Schedule, default="auto"
         Shape of the noise's standard deviation over the iterations, calibrated to the budget.
         ``"auto"`` is constant.
@@ -215,7 +215,7 @@ class DPLogisticRegression(NoisyDescentMixin, WeightedClassifier):
     preconditioner : {"auto", "diagonal", "full"}, Preconditioner or None, default="auto"
         A `DiagonalPreconditioner` or `FullPreconditioner` spends a fraction of the budget on the
         second moment of the features. The descent is in a whitened space, where the unit of the
-        clipping norm is the typical norm of a row; ``alpha`` still penalises the original
+        clipping norm is the typical norm of a row. The penalty ``alpha`` is still on the original
         coefficients. ``"auto"`` is ``"full"`` for up to 512 columns and ``"diagonal"`` beyond.
         Without a ``max_row_norm``, columns of a size far from 1 are rescaled, and centered.
     noise_multiplier : float, default=None
@@ -397,7 +397,8 @@ class DPLinearSVM(NoisyDescentMixin, WeightedClassifier):
         The smoothed hinge replaces the corner by a parabola, which gradient descent prefers.
     half_width : float, default=0.1
         Half the width of the parabola, in units of the margin; used by ``"smoothed_hinge"`` only.
-        Wider ones usually have more accuracy and AUC, and a higher hinge loss (docs/trials.md).
+        Wider ones usually have more accuracy and AUC, and a higher hinge loss (see
+        benchmarks/trials.md).
 
     Attributes
     ----------

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Estimates", "InferenceResults"]
 
-# Of an error or a coefficient: 0.95 intervals shifted by a quarter of an error cover in 0.943.
+# Part of an error or a coefficient: 0.95 intervals shifted by a quarter of an error cover in 0.943.
 _LITTLE = 0.25
 
 

@@ -71,8 +71,8 @@ def resolved_classes(classes: Any, y: np.ndarray) -> np.ndarray:
     if unknown:
         raise ValueError(
             f"y holds the label {unknown[0]!r}, which is not in classes={classes!r}. List all "
-            "labels there, or map others to these by a public rule. Within a VotingClassifier, or "
-            "another estimator that numbers the labels, list its numbers."
+            "labels there, or map others to these by a public rule (a VotingClassifier, as others "
+            "do, numbers the labels: list its numbers)."
         )
     if observed.dtype.kind == "f":
         return declared
@@ -129,8 +129,8 @@ _OF_ROWS = {"row_weights", "groups"}
 class TrainingData:
     """The validated input of a fit: rows and labels in memory, or a source of blocks of both.
 
-    ``shape`` has the number of records and of columns, ``dtype`` the type of coefficients, and
-    ``max_row_norm`` the bound on row norms, without an intercept, if the rows have one. Options are
+    ``shape`` has the number of records and of columns, and ``dtype`` is the type of coefficients.
+    ``max_row_norm`` is the bound on row norms, if there is one, without an intercept. Options are
     weights or groups of the rows, with their public bounds.
     """
 
@@ -156,7 +156,7 @@ class TrainingData:
 
     @property
     def copies(self) -> dict[str, Any]:
-        """How callbacks get a copy of the rows: the clip rests on norms that were taken before."""
+        """How callbacks get a copy of the rows: clipping rests on norms that were taken before."""
         if self.source:
             return {"X": None, "y": None}
         return {"X": self.X.copy, "y": self.y.copy}
@@ -248,7 +248,7 @@ def _validated(estimator: Any, X: Any, y: Any, *, finite: bool) -> tuple[Any, np
     """Return rows as an array or CSR matrix, and labels.
 
     Estimators that read blocks find NaN by row norms, without another pass over the data. With
-    groups all rows are checked first, as only the first rows of a person are kept.
+    groups all rows are checked first, as only the first rows of a group are kept.
     """
     _check_labels(y)
     check_no_dates(X)

@@ -197,7 +197,7 @@ class PrivacyPlan(Plan):
     Parameters
     ----------
     metadata : PublicMetadata
-        What the schedules got.
+        The numbers that the schedules got.
     ledger : PrivacyLedger
         The cost of the whole plan.
     budget : PrivacyBudget
@@ -205,7 +205,7 @@ class PrivacyPlan(Plan):
         The releases of a preconditioner, and those for intervals.
     clip, noise_multiplier, step, averaging : ndarray of shape (n_iter,)
         L2 bound on each record's gradient, noise over the sensitivity, step size, and weight of the
-        iterate. A clip before a second moment is in roots of the effective dimension.
+        iterate. Before a second moment the bound is in roots of the effective dimension.
     momentum : Momentum
     clip_schedule, step_schedule : Schedule
     preconditioner : Preconditioner, optional
@@ -314,10 +314,10 @@ def make_plan(
 
     With sensitivities D_t and a noise shape s_t the multipliers are
     ``z_t = sqrt(sum_i (D_i/s_i)^2) / (mu D_t/s_t)``, so that the standard deviations ``z_t D_t``
-    are proportional to s_t and ``sum_t 1/z_t^2 = mu^2``, here of what the first and the last
-    releases leave. With mini-batches (``metadata.sampling_rate`` below 1) the multipliers ``z_t``
-    are rounded up to 12 distinct ones. They are scaled until the privacy loss distribution of the
-    whole run meets the budget.
+    are proportional to s_t and ``sum_t 1/z_t^2 = mu^2``. This mu is of the budget that the first
+    and the last releases leave. With mini-batches (``metadata.sampling_rate`` below 1) the
+    multipliers ``z_t`` are rounded up to 12 distinct ones. They are scaled until the privacy loss
+    distribution of the whole run meets the budget.
     """
     longest = isinstance(n_iter, str) and n_iter == "budget"
     n_iter = 1 if longest else check_whole("max_iter", n_iter)
@@ -461,7 +461,7 @@ def _longest_n_iter(
             n_iter -= math.ceil(n_iter / 1000)
     if n_iter == 0:
         raise ValueError(
-            f"{given}: epsilon={budget.epsilon:g} with delta={budget.delta:g} does not pay for one "
+            f"{given}: epsilon={budget.epsilon:g} with delta={budget.delta:g} is too small for one "
             "iteration. Raise noise_multiplier, epsilon or delta."
         )
     return n_iter

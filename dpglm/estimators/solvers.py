@@ -99,7 +99,7 @@ class FitTrace:
     ----------
     clip, noise_std, step, gradient_norm : list of float
         Gradient descent: clipping norm, standard deviation of the noise on the sum, step size, and
-        norm of the noisy mean gradient; after a preconditioner those of the whitened space.
+        norm of the noisy mean gradient. After a preconditioner all are of the whitened space.
     n_summed : float
         Public number of records, of a batch on average, that the sums were divided by.
     iteration, release : list
@@ -357,7 +357,7 @@ def adaptive_gradient_descent(
             trace.record(vault.log[-1], **row)
             if step > 0:
                 break
-            # 5) None seems to help: pay for a more precise gradient, averaged with the first, and
+            # 5) None seems to help: buy a more precise gradient, averaged with the first, and
             # try smaller steps.
             extra = 0.0 if plan.exact else plan.budget_growth * cost
             if not plan.may_refine(extra, max_step, vault.admits):

@@ -1,12 +1,12 @@
 """Private whitening: descend in coordinates in which the features are uncorrelated.
 
-A part of the budget pays for a noisy second moment of the features, ``sum_i x~_i x~_i'`` or its
-diagonal. A basis P follows, in which the second moment is near the identity, and the effective
+A part of the budget is spent on a noisy second moment of the features, ``sum_i x~_i x~_i'`` or
+its diagonal. A basis P follows, in which the second moment is near the identity, and the effective
 dimension. Gradient descent then runs on ``P' x~`` with coefficients v, and ``P v`` are the
 coefficients of x~.
 
-If no bound on row norms is public, another part first pays for the units and middles of the
-columns: dollars would dominate all other columns, and rates would be below the noise level.
+If no bound on row norms is public, another part is first spent on the units and middles of the
+columns. Else dollars would dominate all other columns, and rates would be below the noise level.
 """
 
 import math

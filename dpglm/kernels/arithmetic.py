@@ -177,7 +177,7 @@ class _Cache:
 
 @cache
 def _announce():
-    """Tell a person who waits, once in a process, that kernels are compiled."""
+    """Say to a user who waits, once in a process, that kernels are compiled."""
     # Notebooks show this stream, but it is no terminal. In a log of a pipeline it would intrude.
     if "ipykernel" in sys.modules or (sys.stderr is not None and sys.stderr.isatty()):
         print("dpglm compiles its kernels: some seconds, once per installation.", file=sys.stderr)

@@ -7,8 +7,8 @@ Conventions
 - Passes run over `width` elements, the number of features rounded up to a whole vector. The
   elements beyond the end of a row are those of the next row. They are multiplied by a coefficient
   of zero or added to an unused part of the sum. The last rows are in a zero-padded copy. So dense
-  kernels take two `runs` of rows: tuples of a flat array, the distance from one row to the next,
-  the number of the first row and that after the last.
+  kernels take two tuples, `runs` of rows. A run is a flat array, the distance from one row to the
+  next, the number of the first row and that after the last.
 - The norms of rows in a basis P are those of their products with R, where ``P' = Q R``: a triangle,
   which saves half of the products.
 - Sparse rows must be in canonical form: a column that is stored twice would make the norm wrong.
@@ -90,14 +90,14 @@ def _score_and_add(
 
 @njit(forceinline=True, **INNER)
 def _score(data, start, stride, width, weights, w, ahead):
-    """Only return the scores of eight rows."""
+    """Return the scores of eight rows, and add none."""
     none = spread(0.0)
     return _score_and_add(data, start, start, stride, width, weights, w, none, None, 0, ahead)
 
 
 @njit(forceinline=True, **INNER)
 def _add(data, start, stride, width, factors, total, t, ahead):
-    """Only add eight rows to `total`."""
+    """Add eight rows to `total`, without scores."""
     _score_and_add(data, start, start, stride, width, None, 0, factors, total, t, ahead)
 
 
@@ -206,7 +206,7 @@ def dense_scores(runs, coef, bias, first, last, scores):
 
 @njit(**_APART)
 def _score_sparse(data, columns, row_ends, first, coef, bias, scores):
-    """scores[i] = row (first + i) . coef + bias"""
+    """Set ``scores[i] = row (first + i) . coef + bias``."""
     end = np.uintp(row_ends[first])
     for i in range(scores.size):
         start, end = end, np.uintp(row_ends[first + i + 1])
@@ -218,7 +218,7 @@ def _score_sparse(data, columns, row_ends, first, coef, bias, scores):
 
 @njit(**_APART)
 def _add_sparse(data, columns, row_ends, first, coefficients, total):
-    """total += sum of coefficients[i] * row (first + i)"""
+    """Add the sum of ``coefficients[i] * row (first + i)`` to `total`."""
     end = np.uintp(row_ends[first])
     for i in range(coefficients.size):
         start, end = end, np.uintp(row_ends[first + i + 1])

@@ -11,7 +11,7 @@ Conventions
 - Slopes are capped to sum losses whose gradients are the clipped ones. A loss is then extended by a
   straight line from its knee on, where its slope reaches ``clip / ||x||``.
 - The sum of the losses of a row over K outputs, or its cross entropy, is clipped as a whole.
-- The logistic loss costs neither exponential nor logarithm: ``exp(z)`` at consecutive steps is a
+- The logistic loss costs neither exponential nor logarithm. At consecutive steps ``exp(z)`` is a
   geometric progression, and the sum over rows of ``log(1 + exp(z))`` is the logarithm of a product.
   If a block's progression or product might overflow, the block is summed term by term instead.
 """

@@ -1,4 +1,4 @@
-"""What dp-accounting, which is optional, knows of an event: its own event, and a distribution."""
+"""Events as dp-accounting, which is optional, knows them: its own event, and a distribution."""
 
 import math
 from typing import Any

@@ -86,7 +86,7 @@ def check_batches(n_iter: int, sampling_rate: float, delta: float, *, n_first: i
     if delta >= in_a_batch:
         raise ValueError(
             f"delta={delta:g} is no less than the probability {in_a_batch:.3g} that a record is "
-            "ever in a batch, so that the fit would need no noise; lower delta."
+            "ever in a batch. The fit would need no noise: lower delta."
         )
 
 

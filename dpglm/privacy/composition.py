@@ -85,11 +85,11 @@ def composed_epsilon(
 
     Distributions are computed `coarseness` times more coarsely: sooner, and somewhat larger.
 
-    At a distance of k records, mu is k times as large and rho k^2 times (Dong, Roth & Su 2022,
-    Theorem 3; Bun & Steinke 2016, Proposition 1.9). Otherwise ``delta_k(k e) <= delta_1(e) (exp(k
-    e) - 1) / (exp(e) - 1)``, the sum of ``exp(j e)`` over k steps from record to record. Some
-    events have only a zero-concentrated cost, others only a privacy loss distribution. The epsilons
-    of both kinds are added, each at half of delta.
+    At a distance of k records, mu is k times as large (Dong, Roth & Su 2022, Theorem 3). Rho
+    is k^2 times as large (Bun & Steinke 2016, Proposition 1.9). Otherwise ``delta_k(k e) <=
+    delta_1(e) (exp(k e) - 1) / (exp(e) - 1)``, the sum of ``exp(j e)`` over k steps from record to
+    record. Some events have only a zero-concentrated cost, others only a privacy loss distribution.
+    The epsilons of both kinds are added, each at half of delta.
     """
     if unprotected(events):
         return math.inf
@@ -131,8 +131,8 @@ def _composed_epsilon(events: Runs, delta: float, distance: int, *, coarseness: 
 def _of_each_record(events: Runs) -> list[Runs]:
     """Return all that may be about one record, which is in one part of each parallel event.
 
-    Parts with a mu are separate cases only if one has a pure release, which may count by its
-    epsilon, and if there are few cases. Otherwise the largest mu holds for all of them.
+    Parts with a mu are separate cases only if cases are few and one part has a pure release, which
+    may count by its epsilon. Otherwise the largest mu holds for all of them.
     """
     parallel = [run for run in events if isinstance(run[0], ParallelEvent)]
     few = math.prod(math.comb(len(e.parts) + n - 1, n) for e, n in parallel) <= _MOST_CASES

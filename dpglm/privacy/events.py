@@ -42,8 +42,8 @@ class SampledGaussianEvent(Event):
     A ``"poisson"`` sample holds each record with probability `sampling_rate`, independently of the
     others; a neighbour lacks a record, or (``"poisson_replace_one"``) has another one. A sample
     ``"without_replacement"`` has a fixed number of records. The noise multiplier is that of a sum
-    over all records. No Gaussian trade-off is useful: dp-accounting composes the loss of the pair
-    of distributions that is the easiest to distinguish for those who do not know the sample.
+    over all records. No Gaussian trade-off is useful. Instead dp-accounting composes the loss of
+    the pair of distributions that is the easiest to distinguish, if the sample is not known.
 
     Notes
     -----
@@ -64,7 +64,7 @@ class SampledGaussianEvent(Event):
     which the record replaced a random member, which added g. Given these, P is ``(1 - q) N(0) + q
     N(x - g)`` and P' is ``(1 - q) N(0) + q N(y - g)``, up to a common shift. Neither end is further
     away than 2 C: the bound is that of the last paragraph for twice the clipping norm. The bound is
-    not attained: if all others pull the other way, the pair has the ends 2 C and 0, with an epsilon
+    not attained: if all others pull the other way, the pair has the ends 2 C and 0. Its epsilon was
     4 to 51 percent smaller in the cases tried. In all of them dp-accounting's RDP of such samples,
     for the same doubled clipping norm, is above this bound.
     """
@@ -423,7 +423,7 @@ def bun_steinke_rho(epsilon: float, delta: float) -> float:
 
 
 def _zcdp_log_delta(rho: float, epsilon: float) -> float:
-    """Logarithm of :func:`zcdp_delta`, in t = alpha - 1."""
+    """Return the logarithm of :func:`zcdp_delta`, in t = alpha - 1."""
     if rho == 0 or math.isinf(epsilon):
         return -math.inf
     # delta is then within exp(-690) of 1, and 1 is always a bound.

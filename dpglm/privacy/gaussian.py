@@ -230,7 +230,7 @@ def largest_budget(
 
 
 def _minus_erfcx_derivative(t: np.ndarray) -> np.ndarray:
-    """2/sqrt(pi) - 2 t erfcx(t), by its asymptotic series where the two terms would cancel."""
+    """Return 2/sqrt(pi) - 2 t erfcx(t), by its asymptotic series where the terms would cancel."""
     far = np.maximum(t, 10.0)
     series = np.ones_like(t)
     for odd in range(25, 1, -2):

@@ -72,8 +72,8 @@ class OdometerRecord:
     estimator : str, default=None
         The name of its class.
     parameters : dict
-        Those of the estimator. Of an estimator among them, and of any object in a third-party
-        model, the class alone.
+        The parameters of the estimator. An estimator among them, or any object in a third-party
+        model, is its class alone.
     """
 
     ledger: PrivacyLedger
@@ -116,7 +116,7 @@ class PrivacyOdometer:
     Raises
     ------
     ValueError
-        If a parameter is out of range or differs from that of the file, or a new limit is less than
+        If a parameter is out of range or differs from that of the file. If a new limit is less than
         the fits in the file have used. If the file is damaged, of another program or of a later
         release; it is left alone.
     OSError
@@ -127,8 +127,8 @@ class PrivacyOdometer:
     -----
     *Limit.* The first limit of a file never changes, nor do its delta and its rule. The default,
     ``adaptive=True``, is a filter. A fit is admitted while the sum of ``mu**2`` of all fits stays
-    within that of the limit. All fits together then have the guarantee of the LIMIT, and their
-    number and settings may follow from the results of earlier fits (Smith & Thakurta 2022). The
+    within that of the limit. All fits together then have the guarantee of the LIMIT. Their number
+    and settings may follow from the results of earlier fits (Smith & Thakurta 2022). The
     epsilon used so far is at most that, and no guarantee. Mini-batches count as full batches, and a
     fit without a Gaussian trade-off (objective perturbation, a zCDP filter) is refused. With
     ``adaptive=False`` the least known epsilon of the sum of all ledgers is compared with the limit.
@@ -140,11 +140,11 @@ class PrivacyOdometer:
     *Blocks.* A fit within several blocks counts once in each of their files; fits in other threads
     count too. Blocks reach other processes by the environment variable ``DPGLM_ODOMETER``, and
     those that joblib keeps for reuse are stopped when a block begins or ends. A fit raises a
-    ValueError if the variable lacks an open block of its process, of the parent of a fork, or of
-    the process's start. Blocks do not reach processes with a separate environment, or started
-    before the block by other means than joblib. With ``DPGLM_ODOMETER=study.db python study.py``
-    the file is a block around everything until the variable is changed; a relative name refers to
-    the working directory of the first fit.
+    ValueError if the variable lacks an open block. Such blocks are those of its process, of the
+    parent of a fork, and of the process's start. Blocks do not reach processes with a separate
+    environment, or started before the block by other means than joblib. With
+    ``DPGLM_ODOMETER=study.db python study.py`` the file is a block around everything until the
+    variable is changed. A relative name refers to the working directory of the first fit.
 
     Examples
     --------

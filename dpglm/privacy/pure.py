@@ -35,7 +35,7 @@ class BoxSums:
     (2010, "On the geometry of differential privacy") for a box. Integers k on a grid have a
     probability proportional to ``exp(-max|k| / s)``. A record moves no snapped number by more than
     ``m = (1 + slack) / grid + 1`` grid steps. With ``s = (m + 1) / epsilon`` the probability of any
-    answer changes by a factor of at most exp(epsilon); the additional step pays for the zeros
+    answer changes by a factor of at most exp(epsilon); the additional step covers the zeros
     below. For one number this is Laplace noise. For d numbers the variance is ``(d + 1)(d + 2) /
     3``; d Laplace draws of epsilon / d each have ``2 d^2``.
 

@@ -30,10 +30,10 @@ _UNIT_ROUNDOFF = 2.0**-53
 
 @dataclass(frozen=True)
 class _Selection:
-    """What the mechanisms share; ``epsilon=inf`` takes the largest score, at infinite cost.
+    """The parts that mechanisms share; ``epsilon=inf`` takes the largest score, at infinite cost.
 
     ``score_range`` bounds the largest change of a score less the least one, when one record changes
-    under the neighbouring relation of the fit; ``slack`` is what rounding of the scores can add.
+    under the neighbouring relation of the fit. ``slack`` is what rounding of the scores can add.
     """
 
     score_range: float

@@ -304,7 +304,7 @@ class Quantity(Column):
 
         Notes
         -----
-        With one segment, u is in [0, 1], so u^2 <= 1. Otherwise let a = abs(u - 1/2) <= 1/2. Over
+        With one segment, u is in [0, 1], and so is u^2. Otherwise let a = abs(u - 1/2) <= 1/2. Over
         the squared height, the first value and that of level 0 give ``a^2 + (1/2 - a)^2``. This is
         convex in a and 1/4 at both ends, so at most 1/4. The value of level l is at most 2^(-l-1),
         and a row has one of each level: 4^(-l) / 4 at most. A special or missing value gives a 1,
@@ -583,7 +583,7 @@ class CategoricalColumn(Column):
         return self._places.of(self._exact(raw))
 
     def numbers(self, raw: Raw) -> np.ndarray:
-        """Return for each value the number of its column in the block, -1 for zeros."""
+        """Return the number of each value's column in the block, -1 for zeros."""
         places = self.places(raw)
         handle_unknown = len(self.categories) if self.handle_unknown == "indicator" else -1
         missing = handle_unknown if self.missing is None else len(self.encoded_names) - 1

@@ -199,7 +199,7 @@ class PublicBoundsScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     upper: Any = 1.0
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Check the bounds against the number of columns of X, whose rows are not used.
+        """Check the bounds against the number of columns of X; its rows are not used.
 
         Raises
         ------

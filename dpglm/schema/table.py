@@ -174,7 +174,7 @@ class Schema:
         Parameters
         ----------
         n_segments : int, optional
-            Of each column, a power of two: 1 for straight lines. By default 8, halved until
+            Number for each column, a power of two: 1 for straight lines. By default 8, halved until
             numbers and dates have at most 128 columns, which is what `transformer` encodes. Whole
             numbers get no more than one edge each.
         n_mu : float, optional

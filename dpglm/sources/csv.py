@@ -94,10 +94,10 @@ def read_texts(path: str | os.PathLike[str], names: Sequence[str] | None = None)
             raise ValueError(f"{path} is not a CSV file in UTF-8.") from None
         except csv.Error:
             raise ValueError(
-                f"{path}, line {len(rows) + 2 if head else 1}, is not one record. Each line must "
-                "have as many fields as the header, in double quotes if they hold a separator or a "
-                "double quote. Empty lines, newlines within fields and fields longer than "
-                f"{csv.field_size_limit():,} are refused."
+                f"{path}, line {len(rows) + 2 if head else 1}, is not one record with as many "
+                "fields as the header. Quote fields that hold a separator or a double quote, and "
+                "leave out empty lines, newlines within fields and fields longer than "
+                f"{csv.field_size_limit():,}."
             ) from None
     if not rows:
         raise ValueError(f"{path} has no rows below its header.")

@@ -38,14 +38,14 @@ class Blocks(Protocol):
 class BlockObjective:
     """The sums of an `Objective`, over blocks.
 
-    Every result is the sum of those of the blocks, added in their order with compensation: the same
-    blocks give the same bits, wherever they are. `model` is an objective like those of the blocks,
-    with a single row of zeros, which returns what does not depend on the data. Methods without a
-    description do what those of `Objective` do.
+    Every result is the sum of those of the blocks, added in their order with compensation. So the
+    same blocks give the same bits, wherever they are. `model` is an objective like those of the
+    blocks, with a single row of zeros, which returns what does not depend on the data. Methods
+    without a description do what those of `Objective` do.
 
     Notes
     -----
-    The bounds on rounding are those of one `Objective` of all rows: the number of blocks may follow
+    The bounds on rounding are those of one `Objective` of all rows. The number of blocks may follow
     from a private number of records, and the noise must not depend on it. Let s_1, ..., s_m be the
     computed sums of blocks of n_1, ..., n_m rows, n in all, and u = 2^-53. Each s_j is within n_j
     times a chain length of its exact sum. The chain length never falls with the number of rows:

@@ -229,7 +229,7 @@ class Objective:
         return np.vstack([gradient, intercepts]) if self._fit_intercept else gradient
 
     def _of_divided(self, question, coef, clip, *where):
-        """Answer for rows that divide the clipping norm of their group; keep the scores."""
+        """Ask rows that divide their group's clipping norm, and keep the scores."""
         divided = self._divided(coef, clip)
         sums = getattr(divided, question)(coef, *where, clip=clip)
         self._line = divided._line
@@ -388,10 +388,10 @@ class Objective:
         one more rounding of each element.
 
         In a basis a row is a product with P, whose error is ``(d + 2) kappa u`` of the norm. The
-        error depends on the position of the row, and so changes for all rows if one before them is
-        removed: twice the error is counted. If P subtracts a near centre of norm C, P is applied
-        after the sum M. P and its inverse increase norms by a factor of at most ``1 + C``: rows of
-        ``s P' x~`` of norm at most R have at most ``(1 + C) R`` in M. Errors in M grow by ``(1 +
+        error depends on the position of the row. It changes for all rows if one before them is
+        removed, so twice the error is counted. If P subtracts a near centre of norm C, P is applied
+        after the sum M. P and its inverse increase norms by a factor of at most ``1 + C``. So rows
+        of ``s P' x~`` of norm at most R have at most ``(1 + C) R`` in M. Errors in M grow by ``(1 +
         C)^2``, and two products of two terms an element add less than ``5 u (1 + C)^2 ||M||``.
         """
         n_samples *= self._group_size
@@ -433,11 +433,11 @@ class Objective:
         zeros, whose loss is constant, adds zero.
 
         With `loss_clip` (``inf`` for none) a row adds ``min(a_i l_i, loss_clip)``, with a_i its
-        weight times that of its class, or the k-th part of `loss_clip` in groups of up to k rows.
-        With `clip` instead, for one output, a row adds the change since step 0 of a loss whose
-        slopes are capped: its gradient is that of `gradient_sum` with this `clip`. The change is at
-        most ``step ||direction|| clip`` in size, in any basis, and of one sign at all steps. The
-        rows of a group divide `clip` as for `gradient_sum` at `coef`: their changes, of either
+        weight times that of its class. In groups of up to k rows the limit is its k-th part. With
+        `clip` instead, for one output, a row adds the change since step 0 of a loss whose slopes
+        are capped. The gradient of that loss is that of `gradient_sum` with this `clip`. The change
+        is at most ``step ||direction|| clip`` in size, in any basis, and of one sign at all steps.
+        The rows of a group divide `clip` as for `gradient_sum` at `coef`. Their changes, of either
         sign, add up to values within one window of that length at all steps.
 
         Scores at `coef` are kept for the next `gradient_sum` or `line_losses` at these points.
@@ -477,9 +477,9 @@ class Objective:
 
         Notes
         -----
-        In the terms of `rounding_slack`, with a the largest row weight times class weight, the sum
-        is within ``(B + n / B + 10 + n^2 u) u n bound`` of the sum of its terms, for any number of
-        blocks. The products of factors that replace sums of logarithms are exact to ``2048 u a``
+        In the terms of `rounding_slack`, let a be the largest row weight times class weight. The
+        sum is within ``(B + n / B + 10 + n^2 u) u n bound`` of the sum of its terms, for any number
+        of blocks. The products of factors that replace sums of logarithms are exact to ``2048 u a``
         per row. The slope of a row along the direction is exact to ``2 (d + 2) kappa u`` of its
         bound, without the error of its parts.
         """
@@ -699,7 +699,7 @@ class Line:
     """A line of coefficients in a search: the scores at its start, and those of its direction.
 
     A step along ``coef - step * direction`` changes scores by ``-step`` times those of the
-    direction: a search need not read the data for the scores at its new coefficients. Coefficients,
+    direction. So a search need not read the data for scores at its new coefficients. Coefficients,
     directions and steps alone decide whether scores are carried, never data. `scores` (K, padded
     rows) are those of `coef`. Arrays of the caller are copied. A line is never shared.
     """
@@ -736,7 +736,8 @@ class Line:
         """Sum the losses of all rows at each step; see `Objective.line_losses`.
 
         `targets` are the signed inverse norms of rows, their classes, and the weights of classes
-        and of rows; `divided` says whether these divide `clip`; `run` shares chunks among threads.
+        and of rows. `divided` says whether these divide `clip`, and `run` shares chunks among
+        threads.
         """
         signed, classes, *weights = targets
         n_steps, n_rows = self._steps.size, signed.size
