@@ -203,27 +203,18 @@ def test_the_filter_is_never_exceeded_and_stops_when_the_next_iteration_does_not
     assert left < following + plan.selection_cost
 
 
-def test_a_gradient_without_a_selection_is_never_bought():
-    with on_tape(Scripted([1] * 100)):
-        trace = descend(with_costs(plan_for(), 1.0, 0.4, 0.3))
-    assert trace.release == ["gradient", "selection"] and trace.remaining[-1] == pytest.approx(0.3)
-
-
-def test_the_last_accepted_iterate_is_returned():
+@pytest.mark.parametrize(
+    ("averaging", "outcomes", "n_averaged"), [(None, [2, 1], 1), ("tail", [2, 1, 3, 1], 2)]
+)
+def test_the_last_accepted_iterate_or_the_average_is_returned(averaging, outcomes, n_averaged):
     iterates = []
-    with on_tape(Scripted([2, 1, *[0] * 40])):
-        trace = descend(plan_for(), on_step=lambda t, coef: iterates.append(coef))
-    assert len(iterates) == 2 and (trace.coef == iterates[-1]).all()
-    assert trace.n_iter == 3 and trace.step[-1] == 0.0
+    with on_tape(Scripted([*outcomes, *[0] * 40])):
+        plan = plan_for(averaging=averaging)
+        trace = descend(plan, on_step=lambda t, coef: iterates.append(coef))
+    assert len(iterates) == len(outcomes)
+    assert trace.n_iter == len(outcomes) + 1 and trace.step[-1] == 0.0
+    assert trace.coef == pytest.approx(np.mean(iterates[-n_averaged:], axis=0), rel=1e-15)
     assert np.linalg.norm(iterates[0]) == pytest.approx(1.0)
-
-
-def test_the_average_of_the_accepted_iterates_is_returned():
-    iterates = []
-    with on_tape(Scripted([2, 1, 3, 1, *[0] * 40])):
-        trace = descend(plan_for(averaging="tail"), on_step=lambda t, coef: iterates.append(coef))
-    assert len(iterates) == 4
-    assert trace.coef == pytest.approx((iterates[2] + iterates[3]) / 2, rel=1e-15)
 
 
 def test_by_default_steps_are_around_those_of_logistic_regression():
@@ -458,14 +449,11 @@ def test_several_classes_share_one_clip_and_one_moment(loss, preconditioner):
 
 
 def test_probabilities_come_with_the_logistic_loss_only():
-    X, y = make_census(300, random_state=0)
-    model = DPAGDClassifier().fit(X, y)
-    assert model.predict_proba(X).sum(axis=1) == pytest.approx(np.ones(300))
-    assert np.exp(model.predict_log_proba(X)) == pytest.approx(model.predict_proba(X))
+    for X, y in (make_census(300, random_state=0), make_blobs(300, centers=3, random_state=0)):
+        model = DPAGDClassifier().fit(X, y)
+        assert model.predict_proba(X).sum(axis=1) == pytest.approx(np.ones(300))
+        assert np.exp(model.predict_log_proba(X)) == pytest.approx(model.predict_proba(X))
     assert not hasattr(DPAGDClassifier(loss="hinge"), "predict_proba")
-    X, y = make_blobs(300, centers=3, random_state=0)
-    model = DPAGDClassifier().fit(X, y)
-    assert np.exp(model.predict_log_proba(X)) == pytest.approx(model.predict_proba(X))
 
 
 @pytest.mark.parametrize(

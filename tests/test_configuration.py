@@ -158,14 +158,8 @@ def test_acceleration_is_for_whitened_features_and_for_automatic_steps():
 def test_replacing_a_record_halves_n_mu(Estimator):
     zero_out = Estimator().plan(5000, 40)
     replace_one = Estimator(neighboring_relation="replace_one").plan(5000, 40)
-    halves = [
-        (zero_out.n_mu, replace_one.n_mu),
-        (zero_out.n_mu, replace_one.n_mu),
-        (zero_out.clip_schedule.n_mu, replace_one.clip_schedule.n_mu),
-        (zero_out.step_schedule.n_mu, replace_one.step_schedule.n_mu),
-    ]
-    for whole, half in halves:
-        assert half == pytest.approx(whole / 2, rel=1e-12)
+    for of in (lambda plan: plan, lambda p: p.clip_schedule, lambda p: p.step_schedule):
+        assert of(replace_one).n_mu == pytest.approx(of(zero_out).n_mu / 2, rel=1e-12)
     assert zero_out.clip_schedule.n_mu == pytest.approx(5000 * zero_out.budget.mu, rel=1e-9)
 
 

@@ -86,17 +86,13 @@ def test_a_parameter_may_be_none_a_number_a_name_or_an_object():
 @pytest.mark.parametrize(
     ("value", "error", "complaint"),
     [
-        (
-            "nag",
-            ValueError,
-            "is no momentum. .*'heavy_ball', 'bias_corrected', 'nesterov'",
-        ),
+        ("nag", ValueError, "is no momentum. .*'heavy_ball', 'bias_corrected', 'nesterov'"),
         (True, TypeError, "is no momentum"),
         ([0.5], TypeError, "is no momentum"),
         (HeavyBall, TypeError, "is no momentum"),
         (1.0, ValueError, r"coefficient=1\.0 must be a number"),
         (-0.1, ValueError, r"coefficient=-0\.1 must"),
-        (float("nan"), TypeError, "is no momentum"),
+        (float("nan"), ValueError, "is no momentum"),
         (HeavyBall(1.5), ValueError, r"coefficient=1\.5 must"),
         (BiasCorrectedMomentum("x"), ValueError, "coefficient='x' must"),
     ],

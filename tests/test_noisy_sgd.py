@@ -6,10 +6,8 @@ import pytest
 from dpglm import DPLinearSVM, DPLogisticRegression, seeded_noise
 from dpglm.audit import audit_scores
 from dpglm.audit.designs import canary_scores
-from dpglm.datasets import make_census
 from dpglm.privacy.noise import entropy_source, poisson_sample
 from dpglm.schedules import DecayingClip
-from dpglm.sums.objective import Objective
 
 # Of one budget, so that the noise is calibrated once.
 YU = {
@@ -39,39 +37,6 @@ def test_without_noise_it_is_stochastic_gradient_descent_over_the_expected_batch
         coef = coef - 0.5 * X[rows].T @ residual / (0.2 * 300)
     assert len(sizes) > 3
     assert model.coef_[0] == pytest.approx(coef, rel=1e-10)
-
-
-@pytest.mark.slow
-def test_the_algorithm_of_yu_et_al_is_one_constructor_call():
-    X, y = make_census(4000, random_state=0)
-    model = DPLogisticRegression(**YU, classes=[0, 1]).fit(X, y)
-    plan = model.plan(*X.shape)
-    t = np.arange(5)
-    assert plan.clip == pytest.approx(1 / np.minimum(2, 1 + t / 5))
-    assert np.ptp(plan.metadata.noise_std) == pytest.approx(0.0, abs=1e-12)
-    assert (plan.momentum.coefficient, plan.averaging[-1]) == (0.6, 1.0)
-    assert model.trace_.clip == plan.clip.tolist()
-    assert model.trace_.to_frame()["mu"].isna().all()
-    sampled = sum(count for event, count in model.privacy_.events if event.sampling_rate == 0.1)
-    assert sampled == 5
-    assert model.score(X, y) > 0.7
-
-
-def test_batches_are_binomial_inside_a_fit(monkeypatch):
-    sizes = []
-    original = Objective.gradient_sum
-
-    def spy(self, coef, clip, rows=None):
-        sizes.extend([] if rows is None else [len(rows)])
-        return original(self, coef, clip, rows)
-
-    monkeypatch.setattr(Objective, "gradient_sum", spy)
-    X, y = np.random.default_rng(0).normal(size=(1000, 2)), np.arange(1000) % 2
-    model = DPLogisticRegression(epsilon=np.inf, sampling_rate=0.1, preconditioner=None)
-    model.set_params(max_iter=400).fit(X, y)
-    assert len(sizes) == 400
-    assert abs(np.mean(sizes) - 100) < 5 * np.sqrt(90 / 400)
-    assert 0.6 < np.var(sizes) / 90 < 1.5
 
 
 def test_an_empty_batch_is_released_like_any_other():

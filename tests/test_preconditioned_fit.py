@@ -177,14 +177,10 @@ def people(n):
 DOLLARS, PAID = people(8000)
 UNITS = np.array([100.0, 300_000.0, 20.0])
 AS_THEY_ARE = DiagonalPreconditioner(row_clipping_norm=3.0)
-OWN_INTERCEPT, ROWS_OF_ONE = (
-    np.eye(3)[:1].repeat(8000, axis=0),
-    FullPreconditioner(row_clipping_norm=1.0),
-)
-HIDDEN, TOO_MANY = (
-    r"Only column 1 of 4, .* row_clipping_norm=[0-9.]+\.",
-    "The budget is too small for the columns",
-)
+OWN_INTERCEPT = np.eye(3)[:1].repeat(8000, axis=0)
+ROWS_OF_ONE = FullPreconditioner(row_clipping_norm=1.0)
+HIDDEN = r"Only column 1 of 4, .* row_clipping_norm=[0-9.]+\."
+TOO_MANY = "The budget is too small for the columns"
 
 
 @pytest.mark.parametrize(

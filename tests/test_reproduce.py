@@ -38,39 +38,24 @@ def test_a_claim_is_wrapped_and_escaped_and_what_does_not_hold_says_why(script):
     paper = _report.printed("lee_kifer.table1.noise")
     report.claim("a|b " * 20, paper=paper, ours="1.0", holds=np.True_, why="not asked for")
     report.claim("second", paper="y", ours="2*3", holds=False, remark="of a reason")
-    for name, holds in (("third", False), ("fourth", None)):
-        report.claim(name, paper="z", ours="4", holds=holds, remark="short", why="a long story")
-    report.program("the choice", does="adds", ours="takes off")
+    report.claim("third", paper="z", ours="4", holds=None, remark="short", why="a long story")
     report.table("Measured", ["", "v"], [["row", 0.123456], ["other", 7]])
     text, markdown = str(report), report.markdown(level=3)
     assert max(map(len, text.splitlines())) <= 100
     assert "does not hold: of a" in text and "  row    0.1235\n" in text
-    assert "Why not (third; fourth): a long story." in text
-    assert "The authors' program\n  part        what it does       here\n" in text
-    head = "1 of 3 printed claims hold; 1 not comparable."
+    assert "Why not (third): a long story." in text
+    head = "1 of 2 printed claims hold; 1 not comparable."
     assert markdown.startswith(f"### Title\n\nAuthors\n\n{head}\n\n| claim | paper |")
-    assert "| 0.50119 (Table 1) | 1.0 | holds |" in markdown
-    assert "| third | z | 4 | does not hold: short |" in markdown
-    assert "| fourth | z | 4 | not comparable: short |" in markdown
+    assert "| 0.50119 (Table 1) | 1.0 | holds |" in markdown and "2\\*3" in markdown
+    assert "| third | z | 4 | not comparable: short |" in markdown
     rows = [line for line in markdown.splitlines() if line.startswith("| ")]
-    assert len(rows) == 6 + 3 + 4
-    assert all(len(re.split(r"(?<!\\)\|", row)) == 6 for row in rows[:6])
-    assert "2\\*3" in markdown
+    assert all(len(re.split(r"(?<!\\)\|", row)) == 6 for row in rows[:4])
     for holds in (False, None):
         with pytest.raises(ValueError, match="say why"):
-            report.claim("fifth", paper="", ours="", holds=holds)
+            report.claim("fourth", paper="", ours="", holds=holds)
     elsewhere = _report.Report("Title", "Authors", other_data=True)
     elsewhere.claim("first", paper="", ours="", holds=False, why="a long story")
     assert elsewhere.claims[0].verdict == "not comparable: other data" and not elsewhere.reasons
-
-
-def test_a_printed_value_is_shown_with_its_place(script):
-    printed = script("_report").printed
-    assert str(printed("lee_kifer.batch.KDDCup99")) == "40,000 (Section 6)"
-    noise = printed("lee_kifer.table1.noise")
-    assert noise.text(f"about {noise.value:.1f}") == "about 0.5 (Table 1)"
-    with pytest.raises(KeyError):
-        printed("lee_kifer.table9")
 
 
 def test_two_standard_errors_decide(script):
@@ -92,16 +77,6 @@ def test_bounds_and_influence_of_hong_match_the_vectors(script, vectors):
     for row in vectors("schedules", "hong_momentum_schedule"):
         q = hong.influence(row["T"], 1 / (1 - row["gamma"]), row["beta"])[::-1]
         np.testing.assert_allclose(q, row["q"], rtol=1e-9)
-
-
-def test_the_printed_best_bounds_of_hong_are_those_of_the_formula(script):
-    """Eqs. (9) and (12): within a few percent, and within a factor of two to four."""
-    hong = script("hong_bounds")
-    static, dynamic = hong.best_bound_ratios(False), hong.best_bound_ratios(True)
-    assert static.min() > 0.95 and static.max() <= 1.0
-    assert dynamic.min() > 1.95 and dynamic.max() <= 4.0
-    # In the limit of kappa Eq. (12) is x / (x + 1/4), its exact value 4 times x at small x.
-    assert dynamic[-5] == pytest.approx(4.0, rel=2e-3)
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.5, 0.6, 0.9])
@@ -189,14 +164,6 @@ def test_the_schedule_of_hong_gains_and_one_that_is_learned_gains_more(script):
     for row in table_of(report, "Excess").rows:
         static, dynamic, learned = (numbers(cell)[0] for cell in row[2:])
         assert learned < dynamic < static
-
-
-def test_a_slope_and_its_error_are_those_of_weighted_sums(script):
-    lecture, rng, x = script("lecture12"), np.random.default_rng(0), np.array([1.0, 2.0, 4.0, 8.0])
-    samples = 5 * x[:, np.newaxis] ** -1.5 * rng.gamma(4.0, 0.25, (400, 4, 50))
-    slopes, errors = np.transpose([lecture.slope(x, list(sample)) for sample in samples])
-    assert slopes.mean() == pytest.approx(-1.5, abs=0.02)
-    assert errors.mean() == pytest.approx(slopes.std(), rel=0.15)
 
 
 def test_the_problems_of_the_lecture_have_the_minima_they_state(script):
@@ -397,24 +364,6 @@ def test_a_rival_charged_more_tightly_than_in_the_paper_decides_nothing(
     assert bool(report.reasons) == (holds is None)
 
 
-@pytest.mark.parametrize(
-    ("published", "holds"), [(0.83, True), (0.80, None), (0.77, None), (0.75, False)]
-)
-def test_what_gamma_may_explain_refutes_nothing(script, published, holds):
-    figures = script("lee_kifer_figures23")
-    means = {figures.PUBLISHED: published, figures.OURS: 0.8, "SGD-Adv": 0.81, "majority": 0.7}
-    noise = np.array([0.0, 0.01, -0.01, 0.02]) / 100
-    results = results_of({name: mean + noise for name, mean in means.items()})
-    report = sys.modules["_report"].Report("", "")
-    figures.claim_best_at_the_least_epsilon(report, "Adult", results, 1.0)
-    assert report.claims[0].holds is holds
-    worth = "0.1 is -{:.2f} ±{:.2f} points".format(*figures.GAMMA)
-    assert worth in (ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8")
-    wide_range = script("_lee_kifer").wide_range
-    fits = [wide_range([0.1, 0.4, 1.6, 3.2], [k < n for k in range(4)])[0] for n in (1, 2, 3)]
-    assert fits == [False, None, True]
-
-
 def test_the_printed_constants_of_lee_and_kifer_come_out(script):
     printed = script("_report").printed
     one_step = printed("lee_kifer.figure2.sgd_iteration").value
@@ -457,15 +406,6 @@ def test_adult_in_bands_has_the_columns_of_the_paper(script, tmp_path):
     assert known.sum() == 14 and unknown.sum() == 13
     # Age and capital-gain move to the next band, and the working class goes.
     assert (known != unknown).sum() == 5
-
-
-def test_adding_the_noise_to_losses_multiplies_the_leak(script):
-    leaks, rng = script("lee_kifer_figures23").leak_of_the_published_selection, np.random
-    for n_candidates in (2, 5):
-        added, subtracted = leaks(0.3, n_candidates, rng.default_rng(0), 400_000)
-        # The noise of all others must exceed that of the raised candidate by its rise.
-        assert added == pytest.approx((n_candidates - 1) * 0.3, abs=0.03)
-        assert 0.1 < subtracted <= 0.3 + 0.02
 
 
 def test_the_steps_of_a_run_are_those_of_a_longer_one(script):
