@@ -16,7 +16,7 @@ from dpglm.privacy.composition import composed_delta, composed_epsilon
 from dpglm.privacy.events import GaussianEvent, SampledGaussianEvent
 from dpglm.privacy.gaussian import gdp_epsilon
 from dpglm.privacy.ledger import PrivacyLedger
-from dpglm.schedules import ExponentialDecay, Schedule
+from dpglm.schedules import Schedule
 
 X, Y = np.random.default_rng(0).normal(size=(200, 3)), np.arange(200) % 2
 
@@ -61,34 +61,6 @@ def test_what_was_calibrated_is_not_calibrated_again(monkeypatch):
     assert again.tolist() == first[[1, 0, 2]].tolist()
     with pytest.raises(pytest.fail.Exception, match="again"):
         calibrated_multipliers(np.array([2.0, 1.0, 1.0]), 0.21, 1.1, 1e-6)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("rate", "epsilon", "delta"), [(0.1, 0.01, 0.05), (0.9, 1.0, 0.01), (0.9, 4.0, 1e-5)]
-)
-def test_calibration_finds_the_least_noise(rate, epsilon, delta):
-    """Though the search begins with too much: in the first case it costs nothing at all."""
-    (z,) = calibrated_multipliers(np.ones(1), rate, epsilon, delta)
-    spent = composed_epsilon([(SampledGaussianEvent(rate, z), 1)], delta)
-    less = composed_epsilon([(SampledGaussianEvent(rate, 0.998 * z), 1)], delta)
-    assert spent <= epsilon < less
-
-
-@pytest.mark.slow
-def test_the_noise_drawn_has_the_rounded_levels_and_nothing_is_printed(capfd, caplog):
-    model = DPLogisticRegression(
-        sampling_rate=0.5, max_iter=60, clip_schedule=1.0, preconditioner=None,
-        noise_schedule=ExponentialDecay(1, 0.98),
-    )  # fmt: skip
-    plan = model.plan(*X.shape)
-    assert len(np.unique(plan.noise_multiplier)) == MOST_LEVELS
-    assert plan.metadata.noise_std == pytest.approx(plan.noise_multiplier * plan.sensitivity)
-    trace = model.fit(X, Y).trace_
-    drawn = [event.noise_multiplier for event in trace.events]
-    assert drawn == plan.noise_multiplier.tolist()
-    assert (np.diff(plan.noise_multiplier) <= 0).all()
-    assert (*capfd.readouterr(), caplog.records) == ("", "", [])
 
 
 def test_a_rate_of_nearly_one_costs_what_the_full_batch_costs():

@@ -18,7 +18,6 @@ import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from planted_bugs import half_noise
-from scipy.sparse import csr_array
 
 from dpglm import (
     DPAGDClassifier,
@@ -174,15 +173,6 @@ def test_predictions_are_dask_arrays_that_are_computed_when_asked_for(
                     found.compute(), expected
                 )
             assert model.score(X_, y_) == model.score(table, y)
-
-
-def test_sparse_partitions_stay_sparse(client, two_classes):
-    X, y = two_classes
-    X = np.where(X > 1, X, 0.0)
-    sparse = da.from_array(X, chunks=(SIZES, 6)).map_blocks(csr_array)
-    expected = regression().fit([(csr_array(rows), labels) for rows, labels in blocks(X, y)])
-    got = regression().fit(sparse, partitioned(X, y)[1])
-    assert everything(got) == everything(expected)
 
 
 def test_without_a_client_partitions_are_computed_here(two_classes, no_client, expected):

@@ -2,9 +2,7 @@
 
 import contextlib
 import inspect
-import signal
 import sys
-import time
 from functools import partialmethod
 from pathlib import Path
 
@@ -111,41 +109,6 @@ def test_an_interrupt_once_all_is_released(method, name, released):
     error = fit_through(once_returned, model, released)
     assert isinstance(error, KeyboardInterrupt) and released
     assert not [name for name in vars(model) if name.endswith("_")]
-
-
-class Alarm:
-    """Raise KeyboardInterrupt after a while."""
-
-    def __init__(self, seconds):
-        self.seconds = seconds
-
-    def __enter__(self):
-        signal.signal(signal.SIGALRM, signal.default_int_handler)
-        signal.setitimer(signal.ITIMER_REAL, self.seconds)
-
-    def __exit__(self, *error):
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-
-
-TIMES = [("plain", 25), ("adaptive", 25)] + [
-    pytest.param(name, 200, marks=pytest.mark.slow) for name in FEW
-]
-
-
-# Where an interrupt strikes another package's garbage-collection hook, Python can only report it.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize(("name", "n_times"), TIMES)
-def test_interrupts_at_random_moments(name, n_times, released):
-    model, rng = clone(ESTIMATORS[name]).fit(X, Y), np.random.default_rng(0)
-    start = time.perf_counter()
-    model.fit(X, Y)
-    longest = 1.2 * (time.perf_counter() - start)
-    errors = [
-        fit_through(Alarm(rng.uniform(1e-5, longest)), model, released) for _ in range(n_times)
-    ]
-    assert KeyboardInterrupt in map(type, errors)
-    assert fit_through(contextlib.nullcontext(), model, released) is None
 
 
 def test_data_that_are_refused_leave_nothing_behind():

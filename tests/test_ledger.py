@@ -78,33 +78,6 @@ def test_parts_that_share_no_record_cost_what_the_dearest_does():
     assert both.n_releases == 4 and "parts of the records that share none" in str(both)
 
 
-@pytest.mark.slow
-def test_of_parts_without_a_mu_each_record_is_in_one():
-    """The profile is the largest of all, at each epsilon that of another part."""
-    sampled = ledger_of([SampledGaussianEvent(0.02, 1.0)] * 10)
-    gauss = ledger_of([GaussianEvent(5.0)])
-    after = ledger_of([GaussianEvent(10.0)])
-    both = PrivacyLedger.parallel(sampled, gauss) + after
-    dearest = []
-    for epsilon in (0.1, 2.0):
-        each = [(part + after).delta(epsilon) for part in (sampled, gauss)]
-        assert both.delta(epsilon) == max(each)
-        dearest.append(each.index(max(each)))
-    assert dearest == [1, 0]
-    assert both.epsilon() == max((part + after).epsilon() for part in (sampled, gauss))
-    assert both.epsilon() < (sampled + gauss + after).epsilon()
-    twice = both + both
-    assert twice.epsilon() == max(
-        sum(parts, after + after).epsilon()
-        for parts in ([sampled, sampled], [sampled, gauss], [gauss, gauss])
-    )
-    assert "implies epsilon=" in str(both)
-    with pytest.raises(ValueError, match="neither a mu nor a rho"):
-        both.to_dp_event()
-    with pytest.raises(ValueError, match="no privacy loss distribution, as it has no mu"):
-        both.to_pld()
-
-
 def test_parts_are_refused_as_their_sum_is():
     sampled = [SampledGaussianEvent(0.01, 1.0)]
     for event in (ParallelEvent([[(sampled[0], 1)]]), *sampled):

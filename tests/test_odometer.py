@@ -685,24 +685,6 @@ def in_child(task, *arguments):
     return child
 
 
-def test_a_child_forked_by_a_thread_while_another_charges_has_no_part_in_it(path):
-    """The locks and the memory of an open database are not for a child."""
-    odometer = PrivacyOdometer(path)
-
-    def charge():
-        for _ in range(20):
-            odometer.charge(gaussian(0.1))
-
-    thread = threading.Thread(target=charge)
-    thread.start()
-    children = [in_child(odometer.charge, gaussian(0.1)) for _ in range(5)]
-    thread.join()
-    for child in children:
-        child.join()
-        assert child.exitcode == 0
-    assert len(odometer.ledgers()) == 25
-
-
 def fit_while_allowed(path, go):
     go.wait()
     for _ in range(5):

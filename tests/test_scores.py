@@ -600,15 +600,6 @@ def test_calibration_and_thresholds_help_a_model_that_is_not_calibrated():
         assert hasattr(tuned, "predict_proba") == hasattr(given, "predict_proba")
 
 
-def test_a_table_that_is_all_noise_says_so():
-    X, y = population(20)
-    for method in ("sigmoid", "isotonic"):
-        model = PrivateCalibratedClassifier(Known(), method=method, epsilon=0.01)
-        with pytest.warns(UtilityWarning, match="may be below the noise level"):
-            model.fit(X, y)
-        assert np.isfinite(model.predict_proba([[-1e9], [0.0], [1e9]])).all()
-
-
 def fails_with(error, call):
     with pytest.raises(error) as failed:
         call()

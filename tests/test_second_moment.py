@@ -279,9 +279,9 @@ def test_one_record_moves_what_is_released_by_at_most_the_sensitivity(case, diag
 
 @pytest.mark.parametrize("diagonal", [True, False])
 def test_the_sensitivity_is_attained(diagonal):
-    """Orthogonal rows of norm R on two axes; in one dimension a row against a null row."""
+    """By orthogonal rows, of a diagonal on the axes; in one dimension by a row and a null row."""
     bound = 3.0
-    first, second = np.eye(2) * 7.0
+    first, second = 7.0 * (np.eye(2) if diagonal else np.array([[0.6, 0.8], [-0.8, 0.6]]))
 
     def moment(row):
         objective = objective_of(row[np.newaxis], fit_intercept=False)

@@ -625,30 +625,6 @@ def test_reading_ahead_keeps_order_errors_and_no_thread():
     assert not [thread for thread in threading.enumerate() if thread.name == "dpglm-read"]
 
 
-def test_a_pass_that_failed_has_stopped_reading_before_the_next_one_begins(census):
-    """An iterable may fill one array again and again, which two passes at once would mix up."""
-    X, y = census
-    at_once, most = [], []
-
-    class Refilled:
-        def __iter__(self):
-            at_once.append(self)
-            try:
-                for start in range(0, N_ROWS, BLOCK):
-                    threading.Event().wait(0.01)
-                    most.append(len(at_once))
-                    yield X[start : start + BLOCK], y[start : start + BLOCK]
-            finally:
-                at_once.pop()
-
-    source = IterableSource(Refilled())
-    for _ in range(5):
-        with pytest.raises(ValueError, match="not in classes"):
-            DPLogisticRegression(max_iter=2, classes=[0, 2]).fit(source)
-        DPLogisticRegression(max_iter=1, classes=[0, 1]).fit(source)
-    assert max(most) == 1
-
-
 def test_no_warning_of_a_reading_thread_reveals_the_data():
     largest = np.array([1e308])
     assert list(read_ahead(largest * factor for factor in (1.0, 100.0))) == [1e308, np.inf]
