@@ -82,10 +82,11 @@ class Display:
             n, wanted = len(self.axes_), len(self.panels)
             raise ValueError(f"ax holds {n} axes; {wanted} are needed, one per panel.")
         self.figure_ = self.axes_[0].figure
-        for axes, draw in zip(self.axes_, self.panels, strict=True):
-            draw(axes)
-            plain(axes)
-        self._add_legend(own_figure=ax is None)
+        with pyplot().rc_context({"legend.frameon": False}):
+            for axes, draw in zip(self.axes_, self.panels, strict=True):
+                draw(axes)
+                plain(axes)
+            self._add_legend(own_figure=ax is None)
         return self
 
     def _new_axes(self) -> np.ndarray:
@@ -113,7 +114,7 @@ class Display:
             # Inches of a column: the line, and the text at 10 points.
             column = 0.65 + 0.08 * max(len(line) for label in labels for line in label.split("\n"))
             n_columns = max(1, int(self.figure_.get_figwidth() / column))
-            place = {"loc": "outside lower center", "ncols": n_columns, "frameon": False}
+            place = {"loc": "outside lower center", "ncols": n_columns}
             self.figure_.legend(handles, labels, **place)
 
 
@@ -150,20 +151,18 @@ def plot(found: Any, ax: Any = None, **options: Any) -> Display:
     =====================  =====================================================================
     `PrivacyOdometer`      Use of a study's limit, fit by fit.
     `PrivacyLedger`        How often an attack can be right that a record was there, against how
-                           often it is wrong; nothing lies above the line.
+                           often it is wrong.
     ``PrivateScores``      ROC curve, calibration curve and confusion matrix, with intervals of 95
-                           percent; in the matrix, what noise alone can do to the counts.
+                           percent; in the matrix, those of the noise alone.
     ``estimates``          Of an inference: intervals, of which the thick part is due to the draw
                            of the records alone. Suppressed estimates are counted.
-    ``AuditReport``        Scores of canaries that were there or not, as measured and as claimed;
-                           private choices and the distribution that is charged.
-    ``ComparisonResults``  Scores against epsilon. Estimators without privacy are horizontal
-                           lines, and a second kind of loss has dashed ones. Scores far worse than
-                           the others may lie outside of the view. Options: ``dataset``, needed if
-                           there are several; ``metrics``.
+    ``AuditReport``        Scores of canaries that were there or not, and private choices, as
+                           measured and as claimed.
+    ``ComparisonResults``  Scores against epsilon; horizontal lines are without privacy. What is
+                           far worse than the others may lie outside of the view. Options:
+                           ``dataset``, needed if there are several; ``metrics``.
     ``UtilityGraph.run``   The best setting for each value of a parameter. Bars are standard errors
-                           of the difference from the recommended setting, which is the star. The
-                           view ends at the median setting. Options:
+                           of the difference from the recommended setting, the star. Options:
                            ``metric``, "accuracy", "auc" or "loss"; ``by``, a parameter that gets a
                            line for each value instead of a panel.
     =====================  =====================================================================
@@ -196,7 +195,7 @@ def _odometer(odometer: PrivacyOdometer) -> Display:
         label = f"epsilon at delta={odometer.delta:g}"
         axes.set(xlabel="number of fits", ylabel=label, ylim=(0, None))
         axes.xaxis.get_major_locator().set_params(integer=True)
-        axes.legend(frameon=False)
+        axes.legend()
 
     return Display("", (6.4, 3.6), [draw])
 
@@ -211,7 +210,7 @@ def _ledger(ledger: PrivacyLedger) -> Display:
         axes.fill_between(*ends, alpha=0.1)
         axes.plot([0, 1], [0, 1], linestyle="--", label="who has seen nothing", **_GUIDE)
         axes.set(xlabel="false positive rate", ylabel="true positive rate", aspect="equal")
-        axes.legend(loc="lower right", frameon=False)
+        axes.legend(loc="lower right")
 
     delta = rounded_up(ledger.reporting_delta)
     return Display(f"epsilon {rounded_up(ledger.epsilon())} at delta {delta}", (4.8, 4.4), [draw])
@@ -237,7 +236,7 @@ def _estimates(found: Estimates) -> Display:
         axes.set_xlabel(f"{n_suppressed} suppressed" if n_suppressed else "")
         axes.set_title(f"{100 * found.level:g} % intervals")
         axes.set_ylim(len(reported) + 0.8, -1.0)  # a line more, for the legend
-        axes.legend(frameon=False, loc="lower right", ncols=2)
+        axes.legend(loc="lower right", ncols=2)
 
     return Display("", (6.8, 1.4 + 0.24 * len(reported)), [draw])
 
@@ -266,7 +265,7 @@ def _draw_audit(axes: Any, part: AuditResult, delta: float) -> None:
         color="black" if part.passed else _VIOLATED,
         fontsize="medium",
     )
-    axes.legend(frameon=False, fontsize="small")
+    axes.legend(fontsize="small")
 
 
 def _draw_canaries(axes: Any, canaries: CanaryScores) -> None:
@@ -332,7 +331,7 @@ def _draw_roc(axes: Any, scores: PrivateScores) -> None:
     corners = np.concatenate([lower, upper[::-1]]).T
     axes.fill(*corners, color="C0", alpha=0.25, linewidth=0, label="95 % intervals")
     axes.set(xlabel="false positive rate", ylabel="true positive rate", xlim=(0, 1), ylim=(0, 1.02))
-    axes.legend(loc="lower right", frameon=False)
+    axes.legend(loc="lower right")
 
 
 def _draw_calibration(axes: Any, scores: PrivateScores) -> None:
@@ -343,7 +342,7 @@ def _draw_calibration(axes: Any, scores: PrivateScores) -> None:
     label = "groups of records, 95 % intervals"
     axes.errorbar(curve.predicted, value, bars, fmt="o-", label=label, **_ERROR_BARS)
     axes.set(xlabel="predicted probability", ylabel="share of positives", xlim=(0, 1), ylim=(0, 1))
-    axes.legend(loc="upper left", frameon=False)
+    axes.legend(loc="upper left")
 
 
 def _draw_confusion(axes: Any, scores: PrivateScores) -> None:
@@ -365,9 +364,6 @@ def _draw_confusion(axes: Any, scores: PrivateScores) -> None:
 
 _MARKERS = "osD^vP*X"
 _DASHES = ("--", ":", "-.")
-_LATER_LOSS = (0, (5, 1.5))
-# How many times as far from the best as the median an axis reaches.
-_REACH = 6.0
 
 
 @display_of.register
@@ -382,7 +378,7 @@ def _comparison(
     if dataset not in results.datasets:
         raise ValueError(f"dataset={dataset!r} must be one of {results.datasets}.")
     found = results.panels(dataset, metrics)
-    styles = _styles([row for *_, rows in found for row in rows])
+    styles = _styles(results.rows(dataset))
     panels = [
         partial(_draw_scores, title=title, metric=metric, rows=rows, styles=styles)
         for title, metric, rows in found
@@ -393,21 +389,17 @@ def _comparison(
 
 
 def _styles(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
-    """Return the look of each estimator, the same in every panel."""
+    """Return the look of each estimator, the same in every panel; those without privacy last."""
     private = dict.fromkeys(row["estimator"] for row in rows if row["epsilon"] is not None)
     others = dict.fromkeys(row["estimator"] for row in rows if row["epsilon"] is None)
-    loss_of = {row["estimator"]: row["loss"] for row in rows}
-    losses = list(dict.fromkeys(loss_of[name] for name in private))
-    styles: dict[str, dict[str, Any]] = {}
-    for name in private:
-        # Colours and markers start anew with each kind of loss; the second is dashed.
-        i = sum(loss_of[other] == loss_of[name] for other in styles)
-        styles[name] = {"color": f"C{i % 10}", "marker": _MARKERS[i % len(_MARKERS)]}
-        if losses.index(loss_of[name]) > 0:
-            styles[name] |= {"linestyle": _LATER_LOSS, "fillstyle": "none"}
-    for i, name in enumerate(others):
-        styles[name] = {"color": "0.5", "linestyle": _DASHES[i % len(_DASHES)]}
-    return styles
+    lines = {
+        name: {"color": f"C{i % 10}", "marker": _MARKERS[i % len(_MARKERS)]}
+        for i, name in enumerate(private)
+    }
+    return lines | {
+        name: {"color": "0.5", "linestyle": _DASHES[i % len(_DASHES)]}
+        for i, name in enumerate(others)
+    }
 
 
 def _draw_scores(
@@ -427,18 +419,22 @@ def _draw_scores(
         x, y = [row["epsilon"] * shift for row in own], [row[metric] for row in own]
         errors = [row[f"{metric}_se"] or 0.0 for row in own]
         axes.errorbar(x, y, yerr=errors, label=name, **_ERROR_BARS, **styles[name])
-    # The axis ends where what is far worse than the others begins.
-    sign = 1 if metric in GAINS else -1
-    scores = sign * np.array([row[metric] for row in rows])
-    best = scores.max(initial=-math.inf)
-    reach = _REACH * np.median(best - scores) if len(rows) else 0.0
-    if len(rows) and best - scores.min() > reach > 0:
-        axes.set_ylim(*sorted((sign * (best - reach), sign * (best + 0.15 * reach))))
+    _end_view(axes, [row[metric] for row in rows], metric, reach=6.0)
     epsilons = epsilons_of(rows)
     axes.set_xscale("log")
     axes.set_xticks(epsilons, [f"{epsilon:g}" for epsilon in epsilons])
     axes.minorticks_off()
     axes.set(xlabel="epsilon", ylabel=title)
+
+
+def _end_view(axes: Any, scores: Sequence[float], metric: str, reach: float) -> None:
+    """Leave out what is so many times as far from the best score as the median."""
+    sign = 1 if metric in GAINS else -1
+    signed = sign * np.array(scores)
+    best = signed.max(initial=-math.inf)
+    length = reach * np.median(best - signed) if len(signed) else 0.0
+    if length > 0 and best - signed.min() > length:
+        axes.set_ylim(*sorted((sign * (best - length), sign * (best + 0.15 * length))))
 
 
 _DOT = {"color": "0.8", "markersize": 4, "label": "a setting"}
@@ -477,14 +473,13 @@ def _draw_settings(
     key, better = f"param_{parameter}", max if metric in GAINS else min
     values = list(dict.fromkeys(_text(row[key]) for rows in lines.values() for row in rows))
     for number, (name, rows) in enumerate(lines.items()):
-        # Side by side, so that neither error bars nor dots cover others.
+        # Side by side, so that error bars do not cover others.
         shift = 0.12 * (number - (len(lines) - 1) / 2)
         best = {}
         for x, text in enumerate(values):
             here = [row for row in rows if _text(row[key]) == text]
             if here:
-                spread = np.linspace(-0.16, 0.16, len(here)) if len(here) > 1 else 0.0
-                axes.plot(x + shift + spread, [row[metric] for row in here], ".", **_DOT)
+                axes.plot([x + shift] * len(here), [row[metric] for row in here], ".", **_DOT)
                 best[x + shift] = better(here, key=itemgetter(metric))
         heights = [row[metric] for row in best.values()]
         errors = [row[f"{metric}_gap_se"] or 0.0 for row in best.values()]
@@ -494,19 +489,8 @@ def _draw_settings(
             x = values.index(_text(row[key])) + shift
             axes.plot(x, row[metric], "*", label="recommended", **_STAR)
     axes.set_xticks(range(len(values)), values)
-    axes.set(xlim=(-0.5, len(values) - 0.5), ylim=_limits(lines.values(), metric))
-    axes.set(xlabel=parameter, ylabel=label)
-
-
-def _limits(lines: Iterable[Sequence[Row]], metric: str) -> list[float]:
-    """End at the worse of two scores: the median setting's, and the best one of the worst line."""
-    # From here on smaller is better.
-    sign = -1 if metric in GAINS else 1
-    scores = [[sign * row[metric] for row in rows] for rows in lines if rows]
-    together = np.concatenate(scores)
-    best = together.min()
-    reach = max(np.median(together), *map(min, scores), best + 1e-3) - best
-    return sorted((sign * (best - 0.15 * reach), sign * (best + 1.08 * reach)))
+    _end_view(axes, [row[metric] for rows in lines.values() for row in rows], metric, reach=2.0)
+    axes.set(xlim=(-0.5, len(values) - 0.5), xlabel=parameter, ylabel=label)
 
 
 def _text(value: Any) -> str:
