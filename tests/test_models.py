@@ -162,7 +162,6 @@ def test_what_cannot_be_done_is_refused_before_anything_is_spent(folder, capsys)
         "schema s.json --check s.json": "is JSON and not a table",
         "schema ragged.csv": "line 3, is not one record",
         f"{fit} --schema s.json --relation add_or_remove_one --output m.json": "n_samples_estimate",
-        f"{fit} --schema s.json --target job --output m.json": "names 'job' twice",
         "predict svm.json t.csv --probabilities": "has no probabilities",
         "schema t.csv --target none": "is no column of the table",
     }

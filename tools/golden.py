@@ -364,7 +364,7 @@ COMMANDS = [
     f"{COMPARE} --output {{folder}}/cells.jsonl --json {{folder}}/table.json",
     "compare --datasets iris",
     "compare --folds 301 --n-samples 300",
-    "compare --estimators agd --loss svm",
+    "compare --estimators agd,magic",
     "audit --estimator majority --canaries 300 --fits 100",
     "audit --canaries 7",
     "audit --epsilon 1e-9",

@@ -33,7 +33,7 @@ from dpglm.schema.table import plain_path
 from dpglm.sources.csv import read_csv, read_texts, read_untyped
 from dpglm.study import PrivacyReport, compare, methods, plot
 from dpglm.study.comparison import ComparisonResults, encoded, one_line
-from dpglm.study.methods import AUDITED, DATASETS, LOSSES, METHODS, PLANNED
+from dpglm.study.methods import AUDITED, DATASETS, METHODS, PLANNED
 from dpglm.study.models import fit_csv, predict_csv
 from dpglm.study.planning import MOST_ITERATIONS, plan_as_asked
 from dpglm.study.privacy_report import fit_rows
@@ -205,18 +205,12 @@ def _output(text: str) -> Path:
     return path
 
 
-def _figure(text: str) -> Path:
-    """Return a path that can be written, in a format that figures have."""
+def _figure(text: str, page: bool = False) -> Path:
+    """Return a path that can be written, in a format that figures have, or of a page of them."""
     figure = require("matplotlib.figure", "plot", "it").Figure()
-    suffixes = sorted(figure.canvas.get_supported_filetypes())
+    suffixes = ["html"] if page else sorted(figure.canvas.get_supported_filetypes())
     if Path(text).suffix[1:] not in suffixes:
         raise ValueError(f"{text} must end in one of {', '.join(suffixes)}")
-    return _output(text)
-
-
-def _page(text: str) -> Path:
-    """Return a path that can be written, of a page that has figures."""
-    require("matplotlib.figure", "plot", "it")
     return _output(text)
 
 
@@ -230,9 +224,14 @@ def _named(what: str) -> Iterator[None]:
         raise
 
 
+def _save(path: Path | None, found: Any, **options: Any) -> None:
+    """Write the figure of what was found, if it was asked for."""
+    if path is not None:
+        plot(found, **options).figure_.savefig(path, dpi=150)
+
+
 _TABLE = ("table", "with a header", "TABLE.csv", _rows)
 _DELTA = ("--delta", "", "D", _fraction, 1e-6)
-_TARGET = ("--target", "its labels; default: as the schema says", "COLUMN", str)
 _RELATION = ("--relation", "", None, [*NEIGHBORING_RELATIONS], "zero_out")
 _PLANNED = ("--estimator", "", None, PLANNED, "logistic")
 _LIMIT = ("--limit", "of the total, at --delta, if --odometer begins a new file", "E", _positive)
@@ -255,9 +254,8 @@ def _charging(arguments: argparse.Namespace, label: str) -> AbstractContextManag
 
 _COMPARE = [
     "what to compare",
-    ("--quick", "a few estimators and the logistic loss only, unless other options name more"),
+    ("--quick", "a few estimators only, unless --estimators names others"),
     ("--estimators", "see below; all for every one", "NAME,...", _listed(["all", *METHODS])),
-    ("--loss", "keep what minimises it", None, LOSSES),
     ("--epsilons", "", "E,...", _epsilons, "0.1,0.4,1"),
     _DELTA,
     ("--max-iter", "of private estimators; default: their own", "T", _at_least(1)),
@@ -268,7 +266,6 @@ _COMPARE = [
      "downloads them", "FOLDER", partial(plain_path, folder=True)),
     ("--csv", "compare on a table of your own, with a header", "FILE.csv", _rows),
     ("--schema", "its public bounds, categories and labels", "FILE.json", load_schema),
-    _TARGET,
     ("--n-samples", f"draw so many rows; default: {methods.CENSUS_ROWS} of census, else all",
      "N", _at_least(4)),
     "how",
@@ -279,7 +276,7 @@ _COMPARE = [
     "what to keep",
     ("--output", "finished fits, which are not repeated: the same command continues where it was "
      "interrupted", "FILE.jsonl", _output),
-    ("--html", "a report that needs no other file", "FILE.html", _page),
+    ("--html", "a report that needs no other file", "FILE.html", partial(_figure, page=True)),
     ("--plot", "a figure for each dataset", "FILE.png", _figure),
     ("--json", "the table", "FILE.json", _output),
     ("--odometer", "charge each private fit to this PrivacyOdometer, within its limit",
@@ -340,18 +337,16 @@ def _compare(arguments: argparse.Namespace) -> int:
 
 def _tables(arguments: argparse.Namespace) -> dict[str, methods.Table]:
     """Return the encoded tables that were named, or the one of a file."""
-    path, schema, target = arguments.csv, arguments.schema, arguments.target
+    path, schema = arguments.csv, arguments.schema
     if (path is None) != (schema is None):
         raise ValueError("--csv and --schema, a file of its public bounds, belong together")
-    if path is None and target is not None:
-        raise ValueError("argument --target: is a column of --csv, which is not given")
     tables = {}
     for name in arguments.datasets or ["census"] * (path is None):
         with _named(f"argument --datasets: {name}"):
             tables[name] = methods.load_table(name, arguments.data_home, arguments.n_samples)
     if path is not None:
         with _named("argument --csv"):
-            tables[schema.name] = encoded(read_csv(path, schema, target=target))
+            tables[schema.name] = encoded(read_csv(path, schema))
     for name, table in tables.items():
         with _named(f"argument --n-samples: {name}"):
             tables[name] = methods.drawn(table, arguments.n_samples)
@@ -360,10 +355,7 @@ def _tables(arguments: argparse.Namespace) -> dict[str, methods.Table]:
 
 def _estimators(arguments: argparse.Namespace, tables: Mapping) -> dict[str, BaseEstimator]:
     """Return the estimators that were named, all of which can be fitted to the tables."""
-    names = methods.select(arguments.estimators, arguments.loss, quick=arguments.quick)
-    if not names:
-        given = ", ".join(arguments.estimators)
-        raise ValueError(f"argument --loss: none of {given} minimises {arguments.loss}")
+    names = methods.select(arguments.estimators, quick=arguments.quick)
     options = {"delta": arguments.delta, "max_iter": arguments.max_iter}
     # A budget too small, or a missing package, raises now and not after hours of fits.
     for name, epsilon, (X, y) in product(names, arguments.epsilons, tables.values()):
@@ -390,7 +382,7 @@ def _write(results: ComparisonResults, arguments: argparse.Namespace) -> None:
         path = arguments.plot
         if len(results.datasets) > 1:
             path = path.with_stem(f"{path.stem}-{dataset}")
-        plot(results, dataset=dataset).figure_.savefig(path, dpi=150)
+        _save(path, results, dataset=dataset)
 
 
 _PLAN = [
@@ -430,8 +422,7 @@ Give --epsilon alone to learn what noise it takes. Or give --noise-multiplier an
   plan --n 48842 --epsilon 1 --accuracy 0.85 --majority 0.76    what accuracy may I expect?
   plan --n 48842 --epsilon 1 --accuracy 0.85 --width 0.2        how wide will intervals be?
 
-Nothing is read and no budget is spent. Plan with numbers that were chosen without looking at the
-data: --n, --features and --classes are taken to be public."""
+Nothing is read and no budget is spent: --n, --features and --classes are taken to be public."""
 
 
 def _plan(arguments: argparse.Namespace) -> int:
@@ -457,7 +448,7 @@ _AUDIT = [
 _AUDIT_EPILOG = f"""\
 {_names("estimators", AUDITED)}
 
-An audit at a larger epsilon sees smaller errors: the code that adds the noise is the same."""
+An audit at a larger epsilon sees smaller errors of the same code."""
 
 
 def _audit(arguments: argparse.Namespace) -> int:
@@ -495,8 +486,7 @@ def _audit(arguments: argparse.Namespace) -> int:
         seconds = time.perf_counter() - begin
         passed = f"{len(reports) - len(failed)} of {len(reports)} audits passed"
         print(f"{passed} in {seconds:.0f} s, {len(missing)} were not run.")
-    if arguments.plot is not None:
-        plot(reports[0]).figure_.savefig(arguments.plot, dpi=150)
+    _save(arguments.plot, reports[0])
     return 1 if failed else 0
 
 
@@ -543,7 +533,6 @@ _FIT = [
     _DELTA,
     _TABLE,
     _PLANNED,
-    _TARGET,
     _RELATION,
     ("--n-samples-estimate", "a public number close to that of the rows (or persons), where that "
      "is private: under add_or_remove_one", "N", _at_least(1)),
@@ -569,7 +558,7 @@ def _fit(arguments: argparse.Namespace) -> int:
         raise ValueError("--groups and --max-contributions belong together")
     with _charging(arguments, "fit"):
         document = fit_csv(
-            arguments.table, arguments.schema, arguments.estimator, arguments.target,
+            arguments.table, arguments.schema, arguments.estimator,
             epsilon=arguments.epsilon, delta=arguments.delta,
             neighboring_relation=arguments.relation,
             n_samples_estimate=arguments.n_samples_estimate, **given,
@@ -618,8 +607,7 @@ def _odometer(arguments: argparse.Namespace) -> int:
         print(
             f"One more full-batch fit may have epsilon={remaining:g} at delta={odometer.delta:g}."
         )
-    if arguments.plot is not None:
-        plot(odometer).figure_.savefig(arguments.plot, dpi=150)
+    _save(arguments.plot, odometer)
     return 0
 
 

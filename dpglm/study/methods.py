@@ -18,22 +18,19 @@ from dpglm.estimators.descent import DPLinearSVM, DPLogisticRegression
 from dpglm.schedules import DecayingClip
 from dpglm.study.comparison import encoded
 
-LOSSES = ["logistic", "svm", "both"]
 PLANNED = ["logistic", "svm", "agd"]
 
 
 @dataclass(frozen=True)
 class Method:
-    """An estimator with its settings: a prototype, a short description, and its loss.
+    """An estimator with its settings: a prototype, and a short description.
 
-    The loss is one of `LOSSES`. The group says when it is compared without being named: "default"
-    always, "quick" also in a quick comparison, "more" never. The container holds the records of an
-    audit.
+    The group says when it is compared without being named: "default" always, "quick" also in a
+    quick comparison, "more" never. The container holds the records of an audit.
     """
 
     estimator: BaseEstimator
     text: str = ""
-    loss: str = "logistic"
     group: str = "default"
     container: str = "sparse"
 
@@ -50,54 +47,56 @@ class Method:
 
 _LOGISTIC, _SMOOTH = DPLogisticRegression(), "smoothed_hinge"
 
-# Prototype, description, loss, and the group if it is not the default. A kind of hinge stands for
-# two methods: one minimises the logistic loss, the other that hinge, with "-svm" in its name.
+# Prototype, description, group, and a kind of hinge if the method can minimise that as well, which
+# is compared under a name with "-svm".
 _COMPARED = {
-    "logistic": (_LOGISTIC, "DPLogisticRegression", "logistic", "quick"),
-    "svm": (DPLinearSVM(), "DPLinearSVM", "svm", "quick"),
-    "agd": (DPAGDClassifier(), "DPAGDClassifier", _SMOOTH, "quick"),
+    "logistic": (_LOGISTIC, "DPLogisticRegression", "quick"),
+    "svm": (DPLinearSVM(), "DPLinearSVM"),
+    "agd": (DPAGDClassifier(), "DPAGDClassifier", "quick", _SMOOTH),
     "objective-perturbation": (
-        baselines.ObjectivePerturbation(), "minimises a randomly tilted loss", _SMOOTH, "quick",
+        baselines.ObjectivePerturbation(), "minimises a randomly tilted loss", "quick", _SMOOTH,
     ),
-    "output-perturbation": (baselines.OutputPerturbation(), "adds noise to the minimiser", _SMOOTH),
+    "output-perturbation": (
+        baselines.OutputPerturbation(), "adds noise to the minimiser", "default", _SMOOTH,
+    ),
     "approximate-minima": (
         baselines.ApproximateMinimaPerturbation(),
-        "tilts the loss and adds noise to an approximate minimiser", _SMOOTH,
+        "tilts the loss and adds noise to an approximate minimiser", "default", _SMOOTH,
     ),
-    "privgene": (baselines.PrivGene(), "searches genetically, with private selections", "hinge"),
-    "double-noise-newton": (baselines.DoubleNoiseNewton(), "noisy Newton steps", "logistic"),
-    "majority": (baselines.MajorityClassifier(), "noisy label counts alone", "both"),
+    "privgene": (
+        baselines.PrivGene(), "searches genetically, with private selections", "default", "hinge",
+    ),
+    "double-noise-newton": (baselines.DoubleNoiseNewton(), "noisy Newton steps"),
+    "majority": (baselines.MajorityClassifier(), "noisy label counts alone"),
     "reference": (
         LogisticRegression(C=np.inf, max_iter=2000), "logistic regression without privacy",
-        "logistic",
     ),
     "reference-svm": (
         LinearSVC(loss="hinge", C=10.0, tol=0.1, max_iter=100_000), "linear SVM without privacy",
-        "svm",
     ),
     "descent-output": (
         baselines.DescentOutputPerturbation(), "adds noise to the end of a gradient descent",
-        _SMOOTH, "more",
+        "more", _SMOOTH,
     ),
     "sgd-moments": (
-        baselines.SGDMomentsAccountant(), "mini-batches, by privacy loss distributions", "hinge",
-        "more",
+        baselines.SGDMomentsAccountant(), "mini-batches, by privacy loss distributions", "more",
+        "hinge",
     ),
     "sgd-advanced": (
-        baselines.SGDAdvancedComposition(), "mini-batches, by advanced composition", "hinge",
-        "more",
+        baselines.SGDAdvancedComposition(), "mini-batches, by advanced composition", "more",
+        "hinge",
     ),
 }  # fmt: skip
 
 METHODS: dict[str, Method] = {}
 """What is compared under each name, in the order of the tables."""
 
-for _name, (_estimator, _text, _loss, *_group) in _COMPARED.items():
-    _own = _loss if _loss in LOSSES else "logistic"
-    METHODS[_name] = Method(_estimator, _text, _own, *_group)
-    if _own != _loss:
-        _svm = clone(_estimator).set_params(loss=_loss)
-        METHODS[f"{_name}-svm"] = Method(_svm, f"{_text}; SVM", "svm", *_group)
+for _name, (_estimator, _text, *_rest) in _COMPARED.items():
+    METHODS[_name] = Method(_estimator, _text, *_rest[:1])
+    for _hinge in _rest[1:]:
+        _group = _rest[0].replace("quick", "default")
+        _svm = clone(_estimator).set_params(loss=_hinge)
+        METHODS[f"{_name}-svm"] = Method(_svm, f"{_text}; SVM", _group)
 
 AUDITED: dict[str, Method] = {
     "logistic": METHODS["logistic"],
@@ -130,22 +129,12 @@ AUDITED: dict[str, Method] = {
 """What is audited under each name, in the order of the table."""
 
 
-def select(
-    names: Iterable[str] | None = None, loss: str | None = None, *, quick: bool = False
-) -> list[str]:
-    """Return the names of the methods to compare, of those named that minimise the loss.
-
-    ``"all"`` names each. By default the methods are those of the group "default", or those of
-    "quick" for the logistic loss.
-    """
-    if names is None:
-        groups = ("quick",) if quick else ("quick", "default")
-        names = [name for name, method in METHODS.items() if method.group in groups]
-        loss = loss or ("logistic" if quick else None)
-    elif "all" in names:
-        names = METHODS
-    kept = LOSSES if loss in (None, "both") else [loss, "both"]
-    return [name for name in names if METHODS[name].loss in kept]
+def select(names: Iterable[str] | None = None, *, quick: bool = False) -> list[str]:
+    """Return the names of the methods to compare: by default those of a group, or all by "all"."""
+    if names is not None:
+        return [*METHODS] if "all" in names else [*names]
+    groups = ("quick",) if quick else ("quick", "default")
+    return [name for name, method in METHODS.items() if method.group in groups]
 
 
 CENSUS_ROWS = 20_000

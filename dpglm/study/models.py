@@ -53,7 +53,6 @@ def fit_csv(
     path: os.PathLike[str],
     schema: Schema,
     method: str,
-    target: str | None,
     *,
     groups: str | None = None,
     **parameters: Any,
@@ -64,9 +63,8 @@ def fit_csv(
     says whose row each is, and is no feature.
     """
     columns = tuple(column for column in schema.columns if column.name != groups)
-    named = replace(schema.target, name=target or schema.target.name)
     # The document says how each column is encoded, whatever a later release would choose.
-    schema = replace(schema, columns=columns, target=named).additive()
+    schema = replace(schema, columns=columns).additive()
     # A draft is refused before any row is read.
     model = METHODS[method].with_parameters(classes=schema.classes.tolist(), **parameters)
     table, persons = read_csv(path, schema), None
