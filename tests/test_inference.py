@@ -270,9 +270,7 @@ def test_intervals_are_around_the_truth_where_a_column_nearly_tells_the_label():
         rng = np.random.default_rng(seed)
         X = rng.random((40_000, 2))
         y = (rng.random(len(X)) < expit(35 * X[:, 0] - 17.5)).astype(int)
-        model = DPLogisticRegression(epsilon=8.0, inference_fraction=0.5, classes=[0, 1])
-        with seeded_noise(seed):
-            found = model.fit(X, y).inference()
+        found = fitted(X, y, 8.0, seed, "auto").inference()
         assert not any(found.suppression_reasons)
         away.append((found.params[1] - 35) / found.bse[1])
     assert abs(np.mean(away)) < 1.5 and np.abs(away).max() < 4
@@ -284,9 +282,7 @@ def test_where_noise_hides_the_way_to_steep_slopes_nothing_is_said_of_others():
     X = 0.9 * rng.normal(size=(40_000, 5))
     y = (rng.random(len(X)) < expit(X @ [7.0, -5.0, 0.0, 3.0, -7.0])).astype(int)
     for epsilon, hidden in ((1.0, True), (8.0, False)):
-        model = DPLogisticRegression(epsilon=epsilon, inference_fraction=0.5, classes=[0, 1])
-        with seeded_noise(0):
-            suppression_reasons = model.fit(X, y).inference().suppression_reasons
+        suppression_reasons = fitted(X, y, epsilon, 0, "auto").inference().suppression_reasons
         assert [bool(text) for text in suppression_reasons] == [hidden] * 6
 
 
@@ -501,8 +497,7 @@ def test_a_schema_must_have_the_names_of_the_columns_that_were_fitted():
 def test_labels_that_columns_separate_are_refused_with_and_without_privacy():
     X = np.random.default_rng(0).random((20_000, 2))
     for epsilon in (2.0, 8.0, math.inf):
-        model = DPLogisticRegression(epsilon=epsilon, inference_fraction=0.5, classes=[0, 1])
-        found = model.fit(X, (X[:, 0] > 0.5).astype(int)).inference()
+        found = fitted(X, (X[:, 0] > 0.5).astype(int), epsilon, 0, "auto").inference()
         assert all("separate the labels" in text for text in found.suppression_reasons)
         for hidden in (found.params, found.conf_int(), found.predict(X[:2]).value):
             assert np.isnan(hidden).all()

@@ -6,7 +6,6 @@ from problems import problem
 from scipy.optimize import approx_fprime
 from scipy.sparse import csr_array
 from scipy.special import expit
-from threadpoolctl import threadpool_limits
 
 from dpglm.baselines import records
 from dpglm.baselines.objective_perturbation import (
@@ -89,15 +88,6 @@ def test_conjugate_gradients_find_the_same_minimiser(loss, n_outputs, monkeypatc
     monkeypatch.delattr(PenalizedLoss, "hessian")
     iterated = objective.minimizer(5.0, 1e-6, n_samples=5000)
     assert np.linalg.norm(exact - iterated) <= 2 * 1e-6 / 5.0
-
-
-def test_more_threads_of_the_matrix_products_change_no_bit():
-    """More of them wait for each other, and order the sums in another way."""
-    objective, minimisers = random_objective(Logistic(), 1, d=40), []
-    for threads in (1, 2):
-        with threadpool_limits(threads, user_api="blas"):
-            minimisers.append(objective.minimizer(5.0, 1e-6, n_samples=5000))
-    assert (minimisers[0] == minimisers[1]).all()
 
 
 def test_a_damped_step_decreases_a_convex_function():

@@ -298,6 +298,7 @@ def test_the_number_of_records_is_not_read_where_it_is_private():
     model = ObjectivePerturbation(neighboring_relation="add_or_remove_one", n_samples_estimate=400)
     one, other = model.plan(300, 5), model.plan(500, 5)
     assert (one.penalty, one.tolerance) == (other.penalty, other.tolerance)
+    assert one.tolerance > ObjectivePerturbation().plan(400, 5).tolerance, "there may be more"
 
 
 def test_the_largest_class_weight_multiplies_noise_and_penalty():
@@ -307,6 +308,11 @@ def test_the_largest_class_weight_multiplies_noise_and_penalty():
     assert heavy.tilt.sensitivity == 5 * plain.tilt.sensitivity
     assert light.tilt.sensitivity == 0.5 * plain.tilt.sensitivity
     assert heavy.penalty == pytest.approx(5 * plain.penalty)
+    plain, heavy = (
+        OutputPerturbation(class_weight={1: weight}, alpha=0.1).plan(1000, 10)
+        for weight in (1.0, 5.0)
+    )
+    assert heavy.output.sensitivity == pytest.approx(5 * plain.output.sensitivity)
 
 
 def test_constants_are_the_published_ones_with_twice_the_noise_on_the_minimiser(vectors):
