@@ -181,6 +181,17 @@ def test_rounding_moves_no_row_of_a_person_beyond_its_part():
     assert 0.3 < most <= 1.0
 
 
+@pytest.mark.parametrize("bound", ["rounding_slack", "moment_rounding", "line_rounding"])
+def test_rounding_is_planned_for_every_row_of_a_person_and_for_its_part(bound):
+    more = (1.0,) if bound == "line_rounding" else ()
+    rows, persons = (
+        getattr(objective_of(CASES[0], weights=None, groups=groups)[0], bound)
+        for groups in (None, PERSONS)
+    )
+    # Parts add up to one but for k + 2 units of rounding.
+    assert persons(10, *more) - rows(10 * SIZE, *more) >= (SIZE + 2) * 2.0**-53
+
+
 def test_parts_of_a_bound_add_up_to_one_whatever_the_sizes_are():
     sizes = np.array([np.nan, np.inf, 0.0, -1.0, 1e300, 5e-324, 0.2, 0.7, 3.0, np.nan])
     groups = np.array([0, 0, 0, 1, 1, 1, 2, 2, 3, 4])
