@@ -1,5 +1,6 @@
 """The sampler: exact rounding, the law of its output, entropy that is never reused."""
 
+import decimal
 import math
 import os
 import time
@@ -75,6 +76,16 @@ def test_words_next_to_a_half_integer_are_decided_in_exact_arithmetic(scale, scr
             for extra in EXTREMES:
                 drawn.append(check_gaussian(2 * tail, extra, scale, scripted_entropy))
     assert min(drawn) >= 1 and max(drawn) == 2
+
+
+@pytest.mark.parametrize("n_digits", [48, 96])
+def test_tails_are_right_to_the_digits_of_the_context(n_digits):
+    """As far out as draws are: a series that is cut short is wrong in the far tail alone."""
+    for x in np.linspace(0, 14, 29):
+        with decimal.localcontext(prec=n_digits), mpmath.workdps(n_digits + 60):
+            found = mpmath.mpf(str(noise._upper_tail(decimal.Decimal(x))))
+            exact = mpmath.erfc(mpmath.mpf(x) / mpmath.sqrt(2)) / 2
+            assert abs(found - exact) < mpmath.mpf(10) ** (3 - n_digits)
 
 
 def test_few_draws_are_not_decided_by_doubles_but_all_that_an_error_could_change(monkeypatch):

@@ -337,7 +337,7 @@ def _upper_tail(x: decimal.Decimal) -> decimal.Decimal:
     """
     precision, square = decimal.getcontext().prec, x * x
     term = total = x
-    for odd in range(3, 6 * precision, 2):
+    for odd in range(3, 12 * precision, 2):
         term *= square / odd
         total += term
     density = (-square / 2).exp() / (2 * _pi(precision)).sqrt()
