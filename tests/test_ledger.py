@@ -9,7 +9,12 @@ from dataclasses import replace
 import pytest
 from dp_accounting.pld import PLDAccountant
 
-from dpglm.privacy.composition import composed_delta, composed_epsilon, composed_pld
+from dpglm.privacy.composition import (
+    composed_delta,
+    composed_epsilon,
+    composed_pld,
+    numerical_error,
+)
 from dpglm.privacy.events import (
     ChoiceEvent,
     FilterEvent,
@@ -330,6 +335,9 @@ def test_numerical_composition_is_hardly_above_the_exact_cost(noise_multiplier, 
 def test_a_delta_is_never_above_1():
     """Where the distributions leave nothing, and the allowance for rounding comes on top."""
     assert 0.999 < composed_delta([(SampledGaussianEvent(1.0, 0.5), 100)], 0.0) <= 1.0
+    few = [(SampledGaussianEvent(0.1, 3.0), 5)]
+    allowed = composed_delta(few, 0.5) - composed_pld(few).get_delta_for_epsilon(0.5)
+    assert allowed == pytest.approx(numerical_error(few), rel=1e-3) and allowed > 0
     hopeless = [(SampledGaussianEvent(0.1, 3.0), 1), (FilterEvent(rho=50.0), 1)]
     assert 0.9 < composed_delta(hopeless, 1e-3) <= 1.0
 

@@ -154,7 +154,7 @@ def test_a_row_without_a_norm_before_or_after_columns_are_scaled_is_null(norm, s
 
 def test_what_is_no_scale_basis_or_moment_of_one_is_refused():
     plain, half = objective_of(np.ones((4, 2))), np.array([0.5, 0.5, 1.0])
-    for scales in (0.7 * half, 0.5 * np.ones(3), 4 * half, half[:2]):
+    for scales in (0.7 * half, np.append(0.7 * half[:2], 1.0), np.ones(3) / 2, 4 * half, half[:2]):
         with pytest.raises(ValueError, match=r"powers of two|Only columns"):
             plain.scaled(scales)
     for changed in (plain.in_basis(np.ones(3)), plain.scaled(half)):
@@ -363,4 +363,6 @@ def test_a_mean_costs_little_noise_near_and_far():
         slack[length] = [basis.moment_rounding(n) for n in (10**5, 10**6, 10**7)]
     # Where a mean is released at all, more noise than that of 10^7 records hides nothing.
     assert all(np.array(slack[6.9]) < [2e-4, 3e-3, 0.1])
+    in_place = [objective_of(rows).moment_rounding(n) for n in (10**5, 10**6, 10**7)]
+    assert all(np.array(slack[6.9]) > (1 + 6.9) ** 4 * np.array(in_place))
     assert all(np.array(slack[7.1]) < 1e-3)
