@@ -6,6 +6,7 @@ import pickle
 import sys
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from dp_accounting.pld import PLDAccountant
 
@@ -112,6 +113,42 @@ def test_counts_of_a_part_are_checked_as_those_of_the_whole(count):
     releases.append({**releases[0], "count": count})
     with pytest.raises(ValueError, match=r"count=.* must be a whole number from 1"):
         PrivacyLedger.from_dict(document)
+
+
+def test_what_no_event_of_dp_accounting_stands_for_is_not_exported():
+    mixed = ledger_of([SampledGaussianEvent(0.01, 1.0), ChoiceEvent(0.5)])
+    with pytest.raises(ValueError, match="rho is undefined: SampledGaussianEvent"):
+        mixed.to_dp_event()
+
+
+def test_numbers_of_a_short_type_do_not_overflow():
+    """In eight bits 16 squared is 0, and twice 100 is negative: the cost would be too small."""
+    short, event = np.int8(100), SampledGaussianEvent(0.01, 2.0)
+    parts = (((event, 100), (event, 100)),)
+    of_parts = PrivacyLedger.from_events([ParallelEvent(parts)], reporting_delta=DELTA)
+    few = ledger_of([GaussianEvent(40.0), ChoiceEvent(0.1)])
+    for ledger, same in (
+        (replace(of_parts, events=[(ParallelEvent([[(event, short)] * 2]), 1)]), of_parts),
+        (replace(few, n_changed=np.int8(16)), few.group(16)),
+        (replace(few, reporting_delta=np.float16(0.01)), None),
+    ):
+        same = same or replace(few, reporting_delta=float(np.float16(0.01)))
+        assert ledger.epsilon() == same.epsilon()
+        assert json.dumps(ledger.to_dict()) == json.dumps(same.to_dict())
+
+
+@pytest.mark.parametrize("n_changed", [1, 2])
+@pytest.mark.parametrize(
+    "event", [SampledGaussianEvent(0.1, 1.0), ObjectivePerturbationEvent(5.0, 0.1), PureEvent(0.1)]
+)
+def test_a_cost_is_asked_at_a_number_within_its_limits(event, n_changed):
+    ledger = ledger_of([event], n_changed=n_changed)
+    for delta in (math.nan, -1e-3, 1.0, True, "1e-6"):
+        with pytest.raises(ValueError, match="delta="):
+            ledger.epsilon(delta)
+    for epsilon in (math.nan, -1.0, True, "1", None):
+        with pytest.raises(ValueError, match="epsilon="):
+            ledger.delta(epsilon)
 
 
 def test_sum_composes_and_joins_equal_runs():

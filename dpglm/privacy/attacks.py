@@ -50,7 +50,7 @@ def attack_success(ledger: PrivacyLedger, prior: float = 0.5) -> float:
     >>> round(attack_success(ledger), 4)
     0.5497
     """
-    check_number("prior", prior, above=0, below=1)
+    prior = check_number("prior", prior, above=0, below=1)
     if ledger.seeded:
         return 1.0
     rarer = min(prior, 1 - prior)
@@ -124,7 +124,7 @@ def posterior(ledger: PrivacyLedger, prior: float, false_positive_rate: float) -
     >>> round(posterior(ledger, 0.1, 0.01), 4)
     0.1738
     """
-    check_number("prior", prior, above=0, below=1)
+    prior = check_number("prior", prior, above=0, below=1)
     right = prior * attack_power(ledger, false_positive_rate)
     return right / (right + (1 - prior) * false_positive_rate)
 

@@ -288,9 +288,12 @@ class ParallelEvent(Event):
     kind: ClassVar[str] = "parallel"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "parts", tuple(map(tuple, self.parts)))
-        for _, count in chain.from_iterable(self.parts):
-            check_whole("count", count, at_most=MOST_EQUAL)
+        # Counts of a shorter type could overflow where they are added up.
+        parts = (
+            tuple((event, check_whole("count", n, at_most=MOST_EQUAL)) for event, n in part)
+            for part in self.parts
+        )
+        object.__setattr__(self, "parts", tuple(parts))
         if not self.parts or not all(self.parts):
             raise ValueError("A ParallelEvent takes one part or more, each of one release or more.")
 

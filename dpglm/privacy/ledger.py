@@ -29,7 +29,7 @@ from dpglm.privacy.events import (
     run_lengths,
     single_releases,
 )
-from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS, Relation
+from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS, Relation, check_delta
 from dpglm.tables import cell, html_table
 
 _VERSION = 1
@@ -96,9 +96,11 @@ class PrivacyLedger:
 
     def __post_init__(self) -> None:
         check_choice("privacy_unit", self.privacy_unit, ("row", "group"))
-        check_whole("n_changed", self.n_changed)
         check_choice("neighboring_relation", self.neighboring_relation, NEIGHBORING_RELATIONS)
-        check_number("reporting_delta", self.reporting_delta, above=0, below=1)
+        # In a shorter type the square of a number of records could overflow.
+        object.__setattr__(self, "n_changed", check_whole("n_changed", self.n_changed))
+        delta = check_number("reporting_delta", self.reporting_delta, above=0, below=1)
+        object.__setattr__(self, "reporting_delta", delta)
         runs = ((event, check_whole("count", n, at_most=MOST_EQUAL)) for event, n in self.events)
         object.__setattr__(self, "events", tuple(runs))
         object.__setattr__(self, "assumptions", tuple(self.assumptions))
@@ -192,11 +194,12 @@ class PrivacyLedger:
 
         Mini-batches need dp-accounting: ``pip install "dpglm[accounting]"``.
         """
-        delta = self.reporting_delta if delta is None else delta
+        delta = self.reporting_delta if delta is None else check_delta(delta)
         return composed_epsilon(self.events, delta, self.n_changed)
 
     def delta(self, epsilon: float) -> float:
         """Return the least known delta at ``epsilon``; raises like `epsilon`."""
+        epsilon = check_number("epsilon", epsilon, at_least=0)
         return composed_delta(self.events, epsilon, self.n_changed)
 
     @property
@@ -224,7 +227,10 @@ class PrivacyLedger:
         if any(isinstance(event, ZCDpEvent) for event, _ in exported):
             # Only the RDP accountant takes these, and it does not double a Gaussian's sensitivity.
             exported = [
-                (out if isinstance(out, ZCDpEvent) else ZCDpEvent(event.known_rho), count)
+                (
+                    out if isinstance(out, ZCDpEvent) else ZCDpEvent(composed_rho([(event, 1)])),
+                    count,
+                )
                 for (out, count), (event, _) in zip(exported, self.events, strict=True)
             ]
         return ComposedDpEvent([SelfComposedDpEvent(event, count) for event, count in exported])
