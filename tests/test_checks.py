@@ -26,6 +26,15 @@ def test_what_is_no_number_is_refused_by_name(value):
         check_whole("x", value)
 
 
+@pytest.mark.parametrize("table", [np.full((9, 9), 0.125), [[0.125] * 9] * 9, {"a": [0.125] * 99}])
+def test_a_table_in_place_of_a_number_is_not_quoted(table):
+    name = type(table).__name__
+    for check in (check_number, check_whole, lambda n, value: check_choice(n, value, ("a", "b"))):
+        with pytest.raises(ValueError, match=rf"^x=<{name}> (must be|is unknown)") as refused:
+            check("x", table)
+        assert "0.125" not in str(refused.value)
+
+
 LIMITS = {"above": (1, 1.5), "at_least": (0.5, 1), "below": (1, 0.5), "at_most": (1.5, 1)}
 
 
