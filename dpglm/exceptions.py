@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import Any
 
-__all__ = ["BudgetExceededError", "PrivacyWarning", "UtilityWarning", "require"]
+__all__ = ["BudgetExceededError", "PrivacyWarning", "UtilityWarning"]
 
 
 class PrivacyWarning(UserWarning):

@@ -29,6 +29,12 @@ def problem(n, d, n_outputs=1, seed=0, *, scale=1.0, density=0.7, fit_intercept=
     return X, target, rng.normal(size=shape), direction / np.linalg.norm(direction)
 
 
+def holder_of(model, X, target):
+    """The holder of rows that an estimator of two classes gives to its vault."""
+    options = {"fit_intercept": model.fit_intercept, "class_weight": None}
+    return model._holder(X, target, model._loss(2), n_outputs=1, **options)
+
+
 def nulled(X, null):
     """The same rows, but for some whose norm overflows: null records."""
     return np.where(null[:, np.newaxis], 1e200, X)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from problems import problem
+from problems import holder_of, problem
 from scipy.sparse import csr_array
 from scipy.special import expit, ndtr
 from scipy.stats import chi2
@@ -43,7 +43,7 @@ def under(relation, n_samples=1000):
 def minus_gradients(model, X, y, points, n_samples):
     """The tilts that make given values of the LAST coefficient minimisers, the others zero."""
     plan = model.plan(n_samples, X.shape[1])
-    objective = model._sums_over(X, np.asarray(y, dtype=float), 2, None)
+    objective = holder_of(model, X, np.asarray(y, dtype=float))
     coef = np.zeros(objective.coef_shape[0])
     tilts = []
     for point in points:
@@ -391,7 +391,7 @@ def standardised_shift(model, X, y, other=None):
     found = []
     neighbour = (X[:-1], y[:-1]) if other is None else (np.vstack([X[:-1], other[0]]), other[1])
     for rows, target in ((X, y), neighbour):
-        objective = model._sums_over(rows, target, 2, None)
+        objective = holder_of(model, rows, target)
         found.append(objective.minimizer(plan.penalty, plan.tolerance, n_samples=n))
     return float(np.linalg.norm(found[0] - found[1])) / plan.output.noise_std(found[0].size)
 

@@ -24,10 +24,10 @@ ADAPTIVE = {
     "PrivacyFilter", "line_losses", "line_terms", "_repeated", "_bounded_losses", "_capped_losses",
     "_knee",
 }  # fmt: skip
-# Functions of the holder of rows on whose results the noise rests.
+# Functions of the holder of rows on whose results the noise rests, and that ask for a comparison.
 BOUNDS = {
     "rounding_slack", "moment_rounding", "_of_parts", "_condition", "_chain", "rows_per_chunk",
-    "extreme_singular_values",
+    "extreme_singular_values", "reference", "confirm", "_part", "_plain",
 }  # fmt: skip
 # Files that a fit of two iterations may enter, and how often it may go from one to another.
 WALKS = {"DPLogisticRegression": (24, 200), "DPAGDClassifier": (24, 300)}

@@ -159,7 +159,8 @@ class AdaptivePlan(Plan):
     def __str__(self) -> str:
         first = "a first gradient costs"
         if self.first:
-            first = f"a second moment costs {self.first_cost:.4g}, a first gradient"
+            costs = [f"a {r.name} costs {self.capacity * r.fraction:.4g}" for r in self.first]
+            first = f"{', '.join(costs)}, a first gradient"
         return (
             f"at most {self.n_iter} iterations over {self.metadata.n_samples} records; of "
             f"{self.unit}={self.capacity:.4g} {first} "
@@ -264,10 +265,11 @@ def _first_costs(
 def _better_accountant(
     budget: PrivacyBudget, n_splits: float, fraction: float | str, selection: str, left: float
 ) -> str:
-    """Return GDP if its filter admits all releases that the zCDP filter would allow.
+    """Return GDP if its filter admits as many unrefined iterations as the zCDP filter would.
 
-    This depends on the fraction of selections and on delta, all known in advance. Running both
-    filters and keeping the better would not be valid.
+    This depends on the fraction of selections and on delta, all known in advance. Many cheap
+    refinements (a small ``budget_growth``) spend more on selections, which cost more under GDP.
+    zCDP might then allow more. Running both filters and keeping the better would not be valid.
     """
     if budget.epsilon == math.inf:
         return "gdp"

@@ -232,7 +232,7 @@ class DPAGDClassifier(NamedLossMixin, WeightedClassifier):
         return self.loss_clip
 
     def _plan(self, budget: PrivacyBudget, metadata: PublicMetadata) -> AdaptivePlan:
-        n_mu = metadata.n_samples * budget.mu / budget.sensitivity(1.0)
+        n_mu = budget.n_mu(metadata.n_samples)
         as_given = {name: getattr(self, name) for name in _AS_GIVEN}
         given = {name: getattr(self, name) for name in _SHARED}
         if self.max_step != "auto":

@@ -18,9 +18,9 @@ from dpglm.estimators.inputs import Table, training_data
 from dpglm.estimators.plan import Plan
 from dpglm.estimators.prediction import LinearPredictions
 from dpglm.estimators.solvers import Coordinates
-from dpglm.exceptions import PrivacyWarning
 from dpglm.losses import Loss
 from dpglm.privacy.budget import PrivacyBudget
+from dpglm.privacy.ledger import warn_of_delta, warn_of_seed
 from dpglm.privacy.noise import entropy_source, noise_seed
 from dpglm.privacy.odometer import charge_odometers
 from dpglm.privacy.vault import Vault, gradient_sums
@@ -205,27 +205,8 @@ class PrivateLinearClassifier(Budgeted, LinearPredictions, Callbacks, BaseEstima
             raise
         return self
 
-    def _sums_over(
-        self,
-        X: Any,
-        target: np.ndarray,
-        n_classes: int,
-        class_weight: np.ndarray | None,
-        **options: Any,
-    ) -> Any:
-        """Return the holder of rows, or of a block of them, for the vault only."""
-        return self._holder(
-            X,
-            target,
-            self._loss(n_classes),
-            n_outputs=1 if n_classes == 2 else n_classes,
-            fit_intercept=bool(self.fit_intercept),
-            class_weight=class_weight,
-            **options,
-        )
-
     def _holder(self, X: Any, target: np.ndarray, loss: Loss, **options: Any) -> Any:
-        """Return the object that gives this estimator's vault sums over the rows."""
+        """Return the holder of rows, or of a block of them, for the vault only."""
         return gradient_sums(X, target, loss, **options)
 
     def _space(self, metadata: PublicMetadata) -> Coordinates:
@@ -313,28 +294,6 @@ class WeightedClassifier(PrivateLinearClassifier):
         if sample_weight is not None and self.inference_fraction:
             raise ValueError("sample_weight needs inference_fraction=0.")
         return self._fit(X, y, sample_weight, groups)
-
-
-def warn_of_seed(seeded: bool, stacklevel: int) -> None:
-    """Warn if the noise of the next release follows from a seed."""
-    if seeded:
-        warnings.warn(
-            "seeded_noise makes the noise reproducible: anyone with the seed can remove the "
-            "noise. Use it for tests and public data only.",
-            PrivacyWarning,
-            stacklevel=stacklevel,
-        )
-
-
-def warn_of_delta(budget: PrivacyBudget, n_samples: int, stacklevel: int) -> None:
-    """Warn if delta would allow to release one of the records outright."""
-    if budget.delta > 1 / n_samples and budget.epsilon < math.inf:
-        warnings.warn(
-            f"delta={budget.delta:g} exceeds 1/n = {1 / n_samples:.3g}: releasing a record "
-            "outright at random would satisfy it. Lower delta.",
-            PrivacyWarning,
-            stacklevel=stacklevel,
-        )
 
 
 def _fitted_attributes(coef: np.ndarray, fit_intercept: bool, dtype: Any) -> dict[str, np.ndarray]:

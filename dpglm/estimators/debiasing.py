@@ -84,7 +84,7 @@ def debiasing_of(
     if not _carries(2, 1.0, releases, budget, metadata.n_samples):
         raise ValueError(
             f"The budget is too small for intervals, even of two columns: n mu = "
-            f"{metadata.n_samples * budget.mu:.3g}. Use more records or a larger epsilon, or "
+            f"{budget.n_mu(metadata.n_samples):.3g}. Use more records or a larger epsilon, or "
             "inference_fraction=0 for a fit without intervals."
         )
     return releases
@@ -266,13 +266,17 @@ def debias(vault: Vault, plan: PrivacyPlan, space: Coordinates, trace: FitTrace)
     coef = np.mean(ends, axis=0)
     curvature = moved_to(curvature, _HIDDEN, coef)
     inverse = np.linalg.inv(curvature)
+    # The noise of one gradient in the log-odds of a typical row; if large, nothing is shown.
     sway = noise_std * np.linalg.norm(inverse @ directions[:, seen])
     if edge > 0:
-        first, noise = late[0][0], len(steps) * (noise_std / (_SEEN * edge)) ** 2
-        by_chance = explained(displacement(coef, ~seen), np.sum(~seen) * noise)
-        places = detected(coef) - by_chance, detected(first) - displacement(first, ~seen)
-        last, first = (np.trace(_normal_curvature(at, rows)) for at in places)
-        seen = seen & (last > _ARRIVED * first)
+        # Each step adds at most this noise in a direction below the noise level.
+        step_variance = (noise_std / (_SEEN * edge)) ** 2
+        noise = np.sum(~seen) * (len(steps) * step_variance)
+        estimate = detected(coef) - explained(displacement(coef, ~seen), noise)
+        # Before the last steps; where noise hides the direction, at the start.
+        before = detected(late[0][0]) - displacement(late[0][0], ~seen)
+        left, whole = (np.trace(_normal_curvature(at, rows)) for at in (estimate, before))
+        seen = seen & (left > _ARRIVED * whole)
     else:
         # Newton's method has converged, unless labels are separated.
         seen = seen & (gradient @ inverse @ gradient < _ZERO * n)
@@ -294,10 +298,12 @@ def debias(vault: Vault, plan: PrivacyPlan, space: Coordinates, trace: FitTrace)
 def _without_noise(
     moment: np.ndarray, edge: float, least: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return the curvature for steps, the likely one, and the directions above the noise level.
+    """Return the curvature for steps, the likely one, which directions are seen, and directions.
 
-    They differ in eigenvalues below the noise level. The first raises these to the noise level, and
-    the second to a value that keeps errors finite.
+    Directions are the eigenvectors of the moment, shared by both curvatures, and those with values
+    above ``least``, `_SEEN` edges, are seen. Other values are raised to ``least`` for steps, and to
+    at least `_HIDDEN` edges in the likely curvature, which keeps errors finite. Seen values are the
+    same in both, with ``(s_H^2 / 2) (tr(A) + a)`` added: see the notes of `debias`.
     """
     values, vectors = np.linalg.eigh(moment)
     least = max(_SEEN * edge, least)

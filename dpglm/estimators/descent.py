@@ -102,7 +102,7 @@ class NoisyDescentMixin(NamedLossMixin):
         noise_multiplier = self._noise_multiplier()
         last = debiasing_of(self, budget, metadata) if self.inference_fraction != 0 else ()
         left = 1 - sum(release.fraction for release in last)
-        n_mu = metadata.n_samples * budget.mu * math.sqrt(left) / budget.sensitivity(1.0)
+        n_mu = budget.n_mu(metadata.n_samples, left)
         given = {name: getattr(self, name) for name in _RUN}
         chosen = automatic_configuration(n_mu, metadata.n_features, **given)
         preconditioner, first, max_row_norm = chosen.pop("preconditioner"), (), None

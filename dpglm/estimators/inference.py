@@ -450,7 +450,8 @@ class InferenceResults:
     def shape_function(self, column: str) -> tuple[np.ndarray, Estimates]:
         """Return values of a column, and what each adds to the log-odds, with intervals.
 
-        Numbers, days and ordinals are compared with the lowest, categories with the reference.
+        Compared with the baseline of the summary: the curve at its lower bound (special values are
+        no part of it), the lowest ordinal, the reference category.
 
         Returns
         -------
@@ -468,10 +469,9 @@ class InferenceResults:
         else:
             raise ValueError(f"column={column!r} is a text, which has no shape.")
         block = encode([described], {column: described.numbers(values)})
-        against = self.reference_categories
-        first = described.categories.index(against[column]) if column in against else 0
+        baseline, _ = _effects(described, self.reference_categories.get(column))
         vectors = np.zeros((len(values), len(self.moment)))
-        vectors[:, place] = block - block[first]
+        vectors[:, place] = block - baseline
         return values, self._linear([_named(value) for value in values], vectors)
 
     def _mean_risk(self, encoded: np.ndarray) -> tuple[float, np.ndarray]:

@@ -148,8 +148,8 @@ class TrainingData:
         classes = self.classes
         class_weight = resolved_class_weight(estimator.class_weight, classes)
         if self.source is None:
-            return _sums_over(estimator, classes, class_weight, self.X, self.y, **self.options)
-        make = partial(_sums_over, picklable_copy(estimator), classes, class_weight)
+            return _held(estimator, classes, class_weight, self.X, self.y, **self.options)
+        make = partial(_held, picklable_copy(estimator), classes, class_weight)
         model = make(np.zeros((1, self.shape[1])), classes[:1])
         cached = files.enter_context(kept_in_a_file(self.source)) if self.source.cache else None
         return block_sums((cached or self.source).blocks(make), model)
@@ -162,7 +162,7 @@ class TrainingData:
         return {"X": self.X.copy, "y": self.y.copy}
 
 
-def _sums_over(
+def _held(
     estimator: Any,
     classes: np.ndarray,
     class_weight: np.ndarray | None,
@@ -170,8 +170,17 @@ def _sums_over(
     y: np.ndarray,
     **options: Any,
 ) -> Any:
-    target = encoded_target(y, classes)
-    return estimator._sums_over(X, target, len(classes), class_weight, **options)
+    """Return an estimator's holder of rows in memory, or of a block of them."""
+    n_classes = len(classes)
+    return estimator._holder(
+        X,
+        encoded_target(y, classes),
+        estimator._loss(n_classes),
+        n_outputs=1 if n_classes == 2 else n_classes,
+        fit_intercept=bool(estimator.fit_intercept),
+        class_weight=class_weight,
+        **options,
+    )
 
 
 def picklable_copy(estimator: Any) -> Any:

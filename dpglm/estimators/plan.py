@@ -110,12 +110,12 @@ class Plan:
     @property
     def n_mu(self) -> float:
         """n mu: the number of records times the mu of the budget at a sensitivity of one."""
-        return self.metadata.n_samples * self.budget.mu / self.budget.sensitivity(1.0)
+        return self.budget.n_mu(self.metadata.n_samples)
 
     @property
     def n_mu_without_last(self) -> float:
         """n mu of what the releases for intervals leave."""
-        return self.n_mu * math.sqrt(1 - total_fraction(self.last))
+        return self.budget.n_mu(self.metadata.n_samples, 1 - total_fraction(self.last))
 
     @property
     def warning_message(self) -> str:

@@ -45,9 +45,10 @@ def column_units(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return factors of the columns, powers of two, and the middles of the scaled columns.
 
-    Noisy counts (n_columns, 2 n_powers) are of `Vault.magnitude_histogram`. The unit of a column is
-    the largest size that enough elements have, alone or with the next two sizes. The middle is the
-    mean of the elements of detected sizes.
+    Noisy counts (n_columns, 2 n_powers) are of `Vault.magnitude_histogram`; a size is the upper end
+    of a bin. The unit of a column is the largest size that enough elements have, of one sign, alone
+    or together with the next two larger sizes. It is 1 for sizes of 1/16 to 1, or if none is found.
+    The middle estimates the mean of the column: elements of sizes not detected alone count as zero.
     """
     ends, noise = 2.0 ** (MAGNITUDE_POWERS + 1), noise_std / n_samples
     parts = counts.reshape(len(counts), 2, ends.size) / n_samples
@@ -69,8 +70,10 @@ def column_units(
 def row_unit(counts: np.ndarray, noise: float, n_mu: float) -> tuple[float, float]:
     """Return the power of two that rows are multiplied by, and the clipping norm of scaled rows.
 
-    Counts are noisy fractions of the records with norms between consecutive `NORM_BIN_EDGES`. The
-    largest detected norm becomes usual, or as large as n mu allows if rows are larger.
+    Counts are noisy fractions of the records with norms between consecutive `NORM_BIN_EDGES`, and
+    `noise` is their standard deviation. Let the largest detected norm be 2^found usual norms. Rows
+    that are smaller than usual are enlarged to the usual norm. Larger ones stay as they are. In
+    both cases, norms above what n mu allows are reduced to that.
 
     The noise of a linear predictor grows with about ``l sqrt(1 + l^2) / (n mu)`` for rows of norm
     l. Unless this noise is small, rare classes are not learned.
@@ -164,7 +167,8 @@ def whiten(
     )
     with one_blas_thread():
         basis, dimension = preconditioner.whitened(moment / kept, noise / kept, ridge)
-    # Rows that a released unit did not make smaller have the largest norm that the budget allows.
+    # Rows that a released unit did not make smaller are within the norm that the budget allows:
+    # they cannot be too large. Without such a unit they can.
     large = intercept and (not by_norms or scales[0] < 1)
     _warn_if_little_is_detected(moment, noise, row_clipping_norm, n_mu, large)
     vault.change_basis(basis)
@@ -241,10 +245,11 @@ class DiagonalPreconditioner(Preconditioner):
 
     Notes
     -----
-    Releases the sums of the squares a_j of the columns. With the noise's standard deviation s,
-    ``P_jj = (max(a_j, 0) / n + damping s / n + k_j)^(-1/2)``. Here k_j is the penalty ``alpha``
-    over the curvature of the loss (1 at most), and 0 for the intercept. So the penalty is no
-    steeper than the loss in any direction.
+    Releases the sums of the squares a_j of the columns, in their units. With an intercept, a_j and
+    the noise's standard deviation s are first divided by the part of the intercept's mean square
+    that clipping has left. Then ``P_jj = (max(a_j, 0) / n + damping s / n + k_j)^(-1/2)``. Here k_j
+    is 0 for the intercept, else the penalty ``alpha``, in the unit of the column, over the smaller
+    of 1 and the curvature of the loss. So the penalty is no steeper than the loss in any direction.
 
     The effective dimension is the sum of ``r_j = a_j / (|a_j| + damping s + n k_j)`` over the
     columns whose a_j is positive. Let b be the sum over all columns plus ``2 sqrt(sum_j r_j^2)``.

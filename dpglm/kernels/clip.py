@@ -2,8 +2,9 @@
 
 The gradient of row i is ``r_i x_i``, where ``r_i`` is the derivative of the loss in the scores,
 times the weights of class and row. Its norm is ``||r_i|| ||x_i||``: clipping to C multiplies
-r_i by ``min(1, C / (||r_i|| ||x_i||))``. This code enforces the bound on a record's influence, for
-dense and sparse rows alike. Each output depends on its own row only.
+r_i by ``min(1, C / (||r_i|| ||x_i||))``. This code bounds the influence of a record, for dense and
+sparse rows alike, and the vault compares it with `dpglm.sums.reference`. Each output depends on its
+own row only. ``signed`` are the inverse norms of rows, with the sign of the label.
 
 A row with a score that is not finite gets coefficient zero. So does a row whose inverse norm is
 zero: a row of zeros, or a row whose norm overflows.
@@ -31,7 +32,7 @@ def _steepness(margins, code, curvature):
 
 @njit(forceinline=True, **INNER)
 def margin_coefficients(scores, signed, clip, weights, row_weights, first, code, curvature):
-    """Return the coefficients of one output, given scores and labels over row norms.
+    """Return the coefficients of one output, given scores and signed inverse norms.
 
     The weights of the eight rows are those from `first` on; None if all are 1.
     """

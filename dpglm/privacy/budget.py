@@ -1,5 +1,6 @@
 """Privacy budgets, each for one neighbouring relation, and the limits of clipping norms."""
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -98,6 +99,10 @@ class PrivacyBudget:
         contribution leaves the sum and another enters it.
         """
         return NEIGHBORING_RELATIONS[self.neighboring_relation].sensitivity_factor * clip
+
+    def n_mu(self, n_samples: int, left: float = 1.0) -> float:
+        """Return n mu of what is left of mu^2: records times mu, at a sensitivity of one."""
+        return n_samples * self.mu * math.sqrt(left) / self.sensitivity(1.0)
 
     def public_n_samples(self, n_samples: int) -> int:
         """Return the count to divide by: ``n_samples`` where it is public, else its estimate."""

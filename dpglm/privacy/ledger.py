@@ -1,12 +1,14 @@
 """The ledger of one or more fits: what was released, and what that costs together."""
 
 import math
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from html import escape
 from typing import Any
 
 from dpglm.checks import check_choice, check_number, check_whole
+from dpglm.exceptions import PrivacyWarning
 from dpglm.privacy.accounting import dp_event, require_dp_accounting
 from dpglm.privacy.composition import (
     composed_delta,
@@ -414,3 +416,25 @@ def rounded_up(value: float) -> str:
     if float(text) >= value or not math.isfinite(value):
         return text
     return f"{float(text) + 10.0 ** (math.floor(math.log10(value)) - 3):.4g}"
+
+
+def warn_of_seed(seeded: bool, stacklevel: int) -> None:
+    """Warn if the noise of the next release follows from a seed."""
+    if seeded:
+        warnings.warn(
+            "seeded_noise makes the noise reproducible: anyone with the seed can remove the "
+            "noise. Use it for tests and public data only.",
+            PrivacyWarning,
+            stacklevel=stacklevel,
+        )
+
+
+def warn_of_delta(budget: Any, n_samples: int, stacklevel: int) -> None:
+    """Warn if delta would allow to release one of the records outright."""
+    if budget.delta > 1 / n_samples and budget.epsilon < math.inf:
+        warnings.warn(
+            f"delta={budget.delta:g} exceeds 1/n = {1 / n_samples:.3g}: releasing a record "
+            "outright at random would satisfy it. Lower delta.",
+            PrivacyWarning,
+            stacklevel=stacklevel,
+        )

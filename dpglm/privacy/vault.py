@@ -315,7 +315,7 @@ class Vault:
     By how much a record moves a sum, in the L2 norm, for d columns (the intercept included):
 
     =======================  ==========  ====================
-    release                  guarantee   under "replace_one"
+    release                  by at most  under "replace_one"
     =======================  ==========  ====================
     ``gradient_sum``         clip        2 clip
     ``second_moment``        row_norm^2  sqrt(2) row_norm^2

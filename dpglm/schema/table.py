@@ -147,7 +147,11 @@ class Schema:
         """The columns in the order of their blocks in an encoded row."""
         self.check_filled_in()
         order = (Quantity, CategoricalColumn, TextColumn)
-        return tuple(c for kind in order for c in self._said if isinstance(c, kind))
+
+        def place(column: Column) -> int:
+            return next((k for k, kind in enumerate(order) if isinstance(column, kind)), len(order))
+
+        return tuple(sorted(self._said, key=place))
 
     @cached_property
     def _said(self) -> tuple[Column, ...]:

@@ -106,6 +106,8 @@ class Objective:
                 "X has changed between two passes, and rows are clipped by old norms; fit again, "
                 "and do not write to X meanwhile."
             )
+        if not isinstance(loss, Loss):
+            raise TypeError(f"The kernels do not know the loss {loss!r}.")
         if n_outputs < (2 if isinstance(loss, Softmax) else 1):
             raise ValueError(
                 f"n_outputs={n_outputs!r} does not suit {loss!r}; give it the number of classes."

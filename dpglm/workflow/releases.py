@@ -20,12 +20,11 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import check_consistent_length, column_or_1d
 from sklearn.utils.validation import check_is_fitted
 
-from dpglm.estimators.base import warn_of_delta, warn_of_seed
 from dpglm.estimators.inputs import resolved_classes
 from dpglm.estimators.plan import ledger_of
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.events import GaussianEvent
-from dpglm.privacy.ledger import PrivacyLedger
+from dpglm.privacy.ledger import PrivacyLedger, warn_of_delta, warn_of_seed
 from dpglm.privacy.noise import entropy_source, noise_seed
 from dpglm.privacy.odometer import JointCharge, charge_odometers, is_package_object
 from dpglm.privacy.pure import MOST_SUMS, BoxSums, box_quantile, box_std
