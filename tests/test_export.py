@@ -18,9 +18,9 @@ from dpglm.audit import audit_estimator
 from dpglm.datasets import make_census
 from dpglm.schedules import ExponentialDecay, HeavyBall
 from dpglm.schema import load_schema
-from dpglm.study import UtilityGraph, model_card, register_onnx
+from dpglm.study import UtilityGraph, model_card
 from dpglm.study.comparison import ComparisonResults
-from dpglm.study.models import SKOPS_TYPES
+from dpglm.study.models import SKOPS_TYPES, register_onnx
 from dpglm.workflow import PrivateSearchCV, private_scores
 from dpglm.workflow.scores import PrivateScores
 from dpglm.workflow.search import SearchPlan

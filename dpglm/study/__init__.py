@@ -2,7 +2,7 @@
 
 from dpglm.calculator import expected_accuracy, expected_errors
 from dpglm.study.comparison import compare
-from dpglm.study.models import model_card, register_onnx
+from dpglm.study.models import model_card
 from dpglm.study.plots import plot
 from dpglm.study.privacy_report import PrivacyReport
 from dpglm.study.shapes import ShapeDisplay, explain_local
@@ -10,5 +10,5 @@ from dpglm.study.utility import UtilityGraph
 
 __all__ = [
     "PrivacyReport", "ShapeDisplay", "UtilityGraph", "compare", "expected_accuracy",
-    "expected_errors", "explain_local", "model_card", "plot", "register_onnx",
+    "expected_errors", "explain_local", "model_card", "plot",
 ]  # fmt: skip

@@ -149,6 +149,7 @@ def register_onnx() -> None:
     >>> from dpglm.datasets import make_census
     >>> X, y = make_census(500, random_state=0)
     >>> model = DPLogisticRegression(classes=[0, 1]).fit(X, y)
+    >>> from dpglm.study.models import register_onnx
     >>> register_onnx()  # doctest: +SKIP
     >>> zipmap = {id(model): {"zipmap": False}}  # chances as an array; of doubles a must
     >>> file = skl2onnx.to_onnx(model, X[:1], options=zipmap)  # doctest: +SKIP
