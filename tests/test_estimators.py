@@ -208,7 +208,7 @@ BAD_PARAMETERS = [
     ({"classes": [0, 1, 1]}, r"classes=\[0, 1, 1\] must list"),
     ({"classes": [0, 2]}, r"label .*1.*, which is not in classes=\[0, 2\]"),
     ({"classes": "01"}, "classes='01' must list two or more distinct labels"),
-    ({"classes": [0, 2]}, "map others to these by a public rule. Within a VotingClassifier"),
+    ({"classes": [0, 2]}, "map others to these by a public rule"),
     ({"fit_intercept": "no"}, "fit_intercept='no' must be True or False"),
     ({"class_weight": "balanced"}, "class_weight='balanced' .* label counts"),
     ({"class_weight": {5: 1.0}}, "class_weight names the label 5"),

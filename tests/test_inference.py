@@ -768,6 +768,9 @@ def test_special_values_are_compared_with_the_lower_end_of_the_curve(many):
     assert value["age (18 to 95)"] == pytest.approx(4 * coef["age"])
     ages, added = found.shape_function("age")
     assert ages[0] == 0 and ages[-1] == 95 and len(added.value) == 34
+    # The same baseline as in the summary: the curve at 18, and not the special value below it.
+    assert added.value[[0, -1]] == pytest.approx([value["age = 0"], value["age = 95"]])
+    assert added.value[ages == 18] == pytest.approx(0, abs=1e-9)
     assert found.risk_difference(table, "age", 0, 95).names == ["age: 0 against 95"]
     with pytest.raises(ValueError, match="1 is no value of 'age'; give one from 18 to 95"):
         found.risk_difference(table, "age", 1, 95)

@@ -10,7 +10,7 @@ from scipy.special import expit
 from scipy.stats import norm
 
 from dpglm.baselines.objective_perturbation import curvature_ratio, jacobian_offset
-from dpglm.privacy.accounting import dp_event
+from dpglm.privacy.composition import dp_event
 from dpglm.privacy.events import GaussianEvent, ObjectivePerturbationEvent
 from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS, gdp_delta, gdp_epsilon
 from dpglm.privacy.ledger import PrivacyLedger

@@ -13,8 +13,8 @@ from scipy.stats import binom, chi2, chisquare, norm
 from dpglm import DPLinearSVM, DPLogisticRegression
 from dpglm.losses import Logistic
 from dpglm.privacy import noise
-from dpglm.privacy.accounting import loss_distribution
 from dpglm.privacy.budget import PrivacyBudget
+from dpglm.privacy.composition import loss_distribution
 from dpglm.privacy.events import SampledGaussianEvent
 from dpglm.privacy.ledger import PrivacyLedger
 from dpglm.privacy.noise import entropy_source, fixed_sample, poisson_sample

@@ -12,7 +12,7 @@ from scipy.stats import chisquare
 
 from dpglm.audit.choices import permute_and_flip_law
 from dpglm.privacy import selection
-from dpglm.privacy.accounting import bounded_range_delta
+from dpglm.privacy.composition import bounded_range_delta
 from dpglm.privacy.events import (
     ChoiceEvent,
     FilterEvent,

@@ -187,7 +187,7 @@ class ChoiceEvent(PureEvent):
     -----
     The exponential mechanism is ``2 Phi^-1(1 / (1 + e^(-epsilon/2)))``-GDP and ``epsilon^2 /
     8``-zCDP (Cesar & Rogers 2021, "Bounding, concentrating, and truncating"); neither implies the
-    other. Its profile, `bounded_range_delta` of `dpglm.privacy.accounting`, is that of the logistic
+    other. Its profile, `dpglm.privacy.composition.bounded_range_delta`, is that of the logistic
     distributions centred at 0 and epsilon. Let ``h = logit(Phi)``, whose slope is symmetric and
     grows away from 0. A shift of mu moves h by at least ``2 h(mu / 2)``, epsilon at this mu.
     """

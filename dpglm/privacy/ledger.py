@@ -9,12 +9,13 @@ from typing import Any
 
 from dpglm.checks import check_choice, check_number, check_whole
 from dpglm.exceptions import PrivacyWarning
-from dpglm.privacy.accounting import dp_event, require_dp_accounting
 from dpglm.privacy.composition import (
     composed_delta,
     composed_epsilon,
     composed_pld,
+    dp_event,
     pure_part,
+    require_dp_accounting,
     unprotected,
 )
 from dpglm.privacy.events import (

@@ -53,7 +53,8 @@ def html_report(results: ComparisonResults) -> str:
     --------
     >>> from dpglm import DPLogisticRegression
     >>> from dpglm.datasets import make_census
-    >>> from dpglm.study import compare, html_report
+    >>> from dpglm.study import compare
+    >>> from dpglm.study.report import html_report
     >>> census = {"census": make_census(1000, random_state=0)}
     >>> results = compare(census, {"logistic": DPLogisticRegression()}, epsilons=[0.5, 1.0])
     >>> "(epsilon=1, delta=1e-06)-differentially private" in html_report(results)
