@@ -220,11 +220,15 @@ class ChoosingVault(Vault):
         bounds = {"loss_clip": loss_clip, "clip": slope_clip}
         ask = methodcaller("line_losses", coef, direction, steps, **bounds)
         # Without a bound on losses there is none on their rounding either.
-        compared = {"ask": ask} if bound < math.inf else {}
+        compared = {"ask": ask, "n_steps": steps.size} if bound < math.inf else {}
         return self._release_choice(choice, lambda: -(ask(self._sums) + penalty), **compared)
 
     def _release_choice(
-        self, choice: Any, exact: Callable[[], np.ndarray], ask: Question | None = None
+        self,
+        choice: Any,
+        exact: Callable[[], np.ndarray],
+        ask: Question | None = None,
+        n_steps: int = 1,
     ) -> int:
         """Release the index of a high score; a record changes scores by at most the range."""
         return self._release(
@@ -234,4 +238,5 @@ class ChoosingVault(Vault):
             moves=choice.score_range + choice.slack,
             noise_scale=choice.scale,
             ask=ask,
+            n_steps=n_steps,
         )

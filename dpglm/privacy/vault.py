@@ -352,7 +352,7 @@ class Vault:
         self.log: list[Release] = []
         self._n_released = 0
         # The last question that kernels were asked, and of whom, until one has been compared.
-        self._asked: tuple[Any, Question] | None = None
+        self._asked: tuple[Any, Question, int] | None = None
         (event, n), *others = events
         self._allowance: PlannedReleases | PrivacyFilter
         if event.kind == "filter" and n == 1 and not others:
@@ -552,11 +552,13 @@ class Vault:
         moves: float,
         noise_scale: float,
         ask: Question | None = None,
+        n_steps: int = 1,
     ) -> Any:
         """Charge, compare, compute, add noise, and write the log: every release goes through here.
 
         ``exact`` computes the private value, which a record moves by at most ``moves``, and
-        ``draw`` returns a noisy one. ``ask`` asks an object for the sums that kernels make for it.
+        ``draw`` returns a noisy one. ``ask`` asks an object for the sums that kernels make for it,
+        for each of `n_steps`: with more of them fewer rows are compared.
         """
         if os.getpid() != self._process:
             raise RuntimeError(
@@ -565,7 +567,7 @@ class Vault:
         event = self._allowance.charge(event)
         with self._closed_by_errors():
             if ask is not None and self._to_compare < math.inf:
-                self._asked = self._sums, ask
+                self._asked = self._sums, ask, n_steps
             if self._n_released >= self._to_compare:
                 self._compare()
             answer = draw(exact())
@@ -586,9 +588,10 @@ class Vault:
         """Compare the last answer of the kernels with plain arithmetic, on some rows, once."""
         if self._asked is None:
             return
-        sums, ask = self._asked
+        sums, ask, n_steps = self._asked
         n_records = self._n_records
-        size = min(n_records, max(_COMPARED_ROWS, _COMPARED_VALUES // math.prod(sums.coef_shape)))
+        n_values = math.prod(sums.coef_shape) * n_steps
+        size = min(n_records, max(_COMPARED_ROWS, _COMPARED_VALUES // n_values))
         first = secret_choice(n_records - size + 1)
         with np.errstate(all="ignore"):
             excess = sums.confirm(ask, np.arange(first, first + size))
