@@ -69,6 +69,9 @@ class PrivateLinearClassifier(Budgeted, LinearPredictions, Callbacks, BaseEstima
     def plan(self, n_samples: int, n_features: int, n_classes: int = 2) -> Plan:
         """Return the releases of a fit and their cost, without any data.
 
+        A fit takes a public bound on row norms from rows of a schema, if ``max_row_norm`` is None,
+        and then releases no histogram. Give ``max_row_norm`` for the plan of such a fit.
+
         Parameters
         ----------
         n_samples : int
