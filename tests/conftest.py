@@ -21,8 +21,8 @@ settings.load_profile("fixed")
 # A tolerance is what a test says: pytest would add 1e-12 to it, which passes any delta below that.
 type(pytest.approx(0.0)).DEFAULT_ABSOLUTE_TOLERANCE = 0.0
 
-# No tests: a user's program for the type checker.
-collect_ignore = ["consumer.py"]
+# No tests: a user's program for the type checker, and a plugin.
+collect_ignore = ["consumer.py", "borrowed.py"]
 
 DATA = Path(__file__).parent / "data"
 REPRODUCTIONS = Path(__file__).parent.parent / "examples" / "reproduce"

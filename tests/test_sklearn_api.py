@@ -5,7 +5,11 @@ import functools
 import inspect
 import os
 import re
+import subprocess
+import sys
+from pathlib import Path
 
+import borrowed
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -198,6 +202,27 @@ def test_adult_in_a_pipeline_is_learned_with_the_defaults():
     model = DPLogisticRegression(delta=1e-8, classes=adult.schema.classes)
     pipeline = Pipeline([("encode", adult.schema.transformer()), ("dp", model)])
     assert cross_val_score(pipeline, adult.data, adult.target, cv=2).mean() >= 0.82
+
+
+def test_nested_parameters_of_a_schedule_do_not_leak_between_clones():
+    model = DPLinearSVM(noise_schedule=ExponentialDecay(ratio=0.9))
+    other = clone(model).set_params(noise_schedule__ratio=0.5)
+    assert model.noise_schedule.ratio == 0.9 and other.noise_schedule.ratio == 0.5
+
+
+@pytest.mark.slow
+def test_scikit_learns_own_tests_pass_with_these_classifiers_but_for_a_few_habits(tmp_path):
+    """Of logistic regression, ensembles, calibration, classes and searches; see borrowed.py."""
+    modules = [f"sklearn.{name}" for name in borrowed.MODULES]
+    options = ["-p", "no:cacheprovider", "-p", "no:xdist", "-p", "borrowed", "-W", "ignore"]
+    path = os.pathsep.join([str(Path(borrowed.__file__).parent), *sys.path])
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "--rootdir", ".", *options, "--pyargs", *modules],
+        cwd=tmp_path, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stdout
+    passed = re.search(r"(\d+) passed, (\d+) xfailed in", run.stdout)
+    assert int(passed[1]) > 100 and int(passed[2]) == len(borrowed.HABITS), run.stdout
 
 
 META_ROOMS = ("ensemble", "multiclass", "multioutput", "model_selection", "calibration",
