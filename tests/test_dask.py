@@ -185,7 +185,7 @@ def test_without_a_client_partitions_are_computed_here(two_classes, no_client, e
 
 
 def test_only_sums_come_back(client, three_classes, monkeypatch):
-    """Whatever the client receives: numbers of rows, labels, and sums as large as coefficients.
+    """Whatever the client receives: labels, numbers of rows, and sums as large as coefficients.
 
     And the zeros of kernels that were found right on the rows of each partition.
     """
@@ -199,9 +199,9 @@ def test_only_sums_come_back(client, three_classes, monkeypatch):
     monkeypatch.setattr(distributed.Client, "_gather", spy)
     regression(max_iter=4).fit(*partitioned(*three_classes))
     n = len(SIZES)
-    assert received[:n] == list(SIZES)
-    for labels, (_, y) in zip(received[n : 2 * n], blocks(*three_classes), strict=True):
+    for labels, (_, y) in zip(received[:n], blocks(*three_classes), strict=True):
         assert labels.tolist() == np.unique(y).tolist()
+    assert received[n : 2 * n] == list(SIZES)
     sums = [total for total in received[2 * n :] if total.shape]
     assert len(sums) == 4 * n and {total.shape for total in sums} == {(7, 3)}
     checks = [total for total in received[2 * n :] if not total.shape]

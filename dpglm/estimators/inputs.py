@@ -184,9 +184,10 @@ def _held(
 
 
 def picklable_copy(estimator: Any) -> Any:
-    """Return a copy without callbacks, to be sent to other machines."""
+    """Return a copy without callbacks and an auditor's vault, to be sent to other machines."""
     copied = copy.copy(estimator)
-    vars(copied).pop("_skl_callbacks", None)
+    for name in ("_skl_callbacks", "_vault_type"):
+        vars(copied).pop(name, None)
     return copied
 
 
