@@ -456,7 +456,12 @@ def test_ledgers_of_rows_of_groups_and_of_several_records_do_not_add_up():
         with pytest.raises(ValueError, match="do not compose"):
             ledger + other
         assert (other + other).epsilon() > other.epsilon()
-    for wrong in ({"privacy_unit": "person"}, {"n_changed": 0}, {"n_changed": 2.0}):
+    for wrong in (
+        {"privacy_unit": "person"},
+        {"n_changed": 0},
+        {"n_changed": 2.0},
+        {"n_changed": 10**400},
+    ):
         with pytest.raises(ValueError, match=f"{next(iter(wrong))}="):
             PrivacyLedger((), "zero_out", DELTA, **wrong)
     with pytest.raises(ValueError, match=r"k=1\.5 must be a whole number"):

@@ -101,7 +101,8 @@ class PrivacyLedger:
         check_choice("privacy_unit", self.privacy_unit, ("row", "group"))
         check_choice("neighboring_relation", self.neighboring_relation, NEIGHBORING_RELATIONS)
         # In a shorter type the square of a number of records could overflow.
-        object.__setattr__(self, "n_changed", check_whole("n_changed", self.n_changed))
+        n_changed = check_whole("n_changed", self.n_changed, at_most=MOST_EQUAL)
+        object.__setattr__(self, "n_changed", n_changed)
         delta = check_number("reporting_delta", self.reporting_delta, above=0, below=1)
         object.__setattr__(self, "reporting_delta", delta)
         runs = ((event, check_whole("count", n, at_most=MOST_EQUAL)) for event, n in self.events)
