@@ -39,7 +39,7 @@ spent: float = ledger.epsilon(1e-6)
 labels: np.ndarray = model.predict(X)
 right: float = model.score(X, y)
 max_row_norm: float = load_schema("schema.json").max_row_norm()
-PrivateSearchCV(model, {"max_iter": [5, 10]}, strategy="composition")
+PrivateSearchCV(model, {"max_iter": [5, 10]}, epsilon=2.0)
 PrivateThresholdClassifier(model, criterion={"false_positive": 1.0, "false_negative": 2.0})
 print(private_scores(model, X, y, epsilon=1.0).accuracy, make_census(100, random_state=0))
 

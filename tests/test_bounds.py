@@ -104,13 +104,11 @@ def test_a_pipeline_search_and_cross_validation_need_no_word(asked):
         cross_validate(pipeline, TABLE, Y, cv=2)
         settings = {"dplogisticregression__alpha": [0.0, 0.1]}
         GridSearchCV(pipeline, settings, cv=2).fit(TABLE, Y)
-        PrivateSearchCV(pipeline, settings, strategy="parallel", classes=[0, 1]).fit(TABLE, Y)
+        PrivateSearchCV(pipeline, settings, classes=[0, 1]).fit(TABLE, Y)
         rows = encoder.fit_transform(TABLE)
         cross_validate(plain, rows, Y, cv=2, n_jobs=1)
         GridSearchCV(plain, {"alpha": [0.0, 0.1]}, cv=2).fit(rows, Y)
-        PrivateSearchCV(plain, {"alpha": [0.0, 0.1]}, strategy="parallel", classes=[0, 1]).fit(
-            rows, Y
-        )
+        PrivateSearchCV(plain, {"alpha": [0.0, 0.1]}, classes=[0, 1]).fit(rows, Y)
     assert len(asked) == 2 * (1 + 2 + 5 + 3 + 2 + 5 + 3)
     assert set(names(asked)) == {"second_moment"}
 

@@ -56,36 +56,32 @@ def under(relation):
     return {"neighboring_relation": relation, "n_samples_estimate": n_samples_estimate}
 
 
-@pytest.mark.parametrize("way", ["composition", "parallel"])
 @pytest.mark.parametrize("epsilon", [0.1, 10.0])
-def test_the_cost_is_that_of_the_parts_and_all_of_the_budget(epsilon, way):
-    plan = search_of(epsilon=epsilon, strategy=way).plan(300, 3)
+def test_the_cost_is_that_of_the_parts_and_all_of_the_budget(epsilon):
+    plan = search_of(epsilon=epsilon).plan(300, 3)
     choice = (-2 * ndtri_exp(log_expit(-plan.choice_epsilon / 2))) ** 2  # of bounded range
     fits, last = 4 * plan.candidate_mu**2, plan.final_mu**2
-    total = (fits + choice if way == "composition" else max(fits, choice)) + last
-    assert plan.ledger.mu() == pytest.approx(math.sqrt(total), rel=1e-9)
+    assert plan.ledger.mu() == pytest.approx(math.sqrt(fits + choice + last), rel=1e-9)
     assert plan.ledger.mu() == pytest.approx(gdp_mu(epsilon, 1e-6), rel=1e-8)
     assert epsilon * (1 - 1e-6) < plan.ledger.epsilon() <= epsilon
-    assert way in str(plan)
+    assert "4 candidates of" in str(plan)
 
 
-@pytest.mark.parametrize("way", ["composition", "parallel"])
-def test_an_accountant_agrees_with_the_cost(way):
+def test_an_accountant_agrees_with_the_cost():
     """Distributions of a choice and of Gaussians know more of them than their mu."""
-    ledger = search_of(strategy=way).plan(300, 3).ledger
+    ledger = search_of().plan(300, 3).ledger
     assert 0.99 < ledger.to_pld(interval=1e-3).get_epsilon_for_delta(1e-6) < 1.001
 
 
-@pytest.mark.parametrize("way", ["composition", "parallel"])
 @pytest.mark.parametrize("relation", ["zero_out", "replace_one"])
-def test_what_is_released_costs_what_was_planned_and_the_ledger_says(relation, way):
-    search = search_of(strategy=way, **under(relation))
+def test_what_is_released_costs_what_was_planned_and_the_ledger_says(relation):
+    search = search_of(**under(relation))
     plan = search.plan(*X.shape)
     with record() as tape:
         search.fit(X, Y)
     assert search.privacy_ == search.plan_.ledger == plan.ledger
     purposes = {event.purpose for event, _ in plan.ledger.events}
-    assert way == "parallel" or "choice of a candidate" in purposes
+    assert "choice of a candidate" in purposes
     events = [release.event for release in tape.releases]
     # In order: two gradients of each of four candidates, the choice, the last fit.
     fits = [composed_mu(run_lengths(events[i : i + 2])) for i in (0, 2, 4, 6, 9)]
@@ -107,21 +103,6 @@ def test_a_record_moves_no_release_by_more_than_is_charged(relation):
         with replay(recorded) as replayed:
             clone(search).fit(neighbour, labels)
         assert 0 < largest_ratio(recorded, replayed) <= 1
-
-
-@pytest.mark.parametrize(("i", "moved"), [(6, "choice"), (7, "fits")])
-def test_in_parallel_a_record_moves_the_fits_or_the_choice(i, moved):
-    search = search_of(strategy="parallel", **under("replace_one"))
-    neighbour = X.copy()
-    neighbour[i] = -5 * X[i]
-    with record() as recorded:
-        clone(search).fit(X, Y)
-    with replay(recorded) as replayed:
-        clone(search).fit(neighbour, Y)
-    pairs = zip(recorded.releases, replayed.releases, strict=True)
-    same = [np.array_equal(one.exact, other.exact) for one, other in pairs]
-    assert same[:9] == ([True] * 8 + [False] if moved == "choice" else [False] * 8 + [True])
-    assert largest_ratio(recorded, replayed) <= 1
 
 
 class Says:
@@ -259,10 +240,9 @@ def test_a_step_that_reads_other_peoples_rows_warns_and_has_no_guarantee(brought
     assert not check_pipeline(search_of())
 
 
-@pytest.mark.parametrize("way", ["composition", "parallel"])
-def test_rows_that_only_the_choice_reads_are_checked_before_anything_is_charged(tmp_path, way):
+def test_all_rows_are_checked_before_anything_is_charged(tmp_path):
     pipe = Pipeline([("scale", PublicBoundsScaler(-9, 9)), ("clf", MODEL)])
-    search = search_of(estimator=pipe, param_grid={"clf__clip_schedule": [0.1, 1.0]}, strategy=way)
+    search = search_of(estimator=pipe, param_grid={"clf__clip_schedule": [0.1, 1.0]})
     broken = X.copy()
     broken[6] = np.nan
     with PrivacyOdometer(tmp_path / "study.jsonl") as odometer:
@@ -283,8 +263,6 @@ def test_rows_that_only_the_choice_reads_are_checked_before_anything_is_charged(
             r"mu=0\.3\d+, .* has 0\.2\d+ for it: PrivGene spends its epsilon by",
         ),
         ({"param_grid": []}, "has no setting"),
-        ({"strategy": "best"}, "strategy='best' is unknown"),
-        ({"strategy": "parallel", **under("add_or_remove_one")}, "by their position"),
         ({"epsilon": -1.0}, "epsilon=-1"),
         ({"delta": 0.5}, "delta=0.5 alone is the cost of each fit of this search"),
         ({"estimator": ObjectivePerturbation(), "param_grid": {"alpha": [0.1]}}, "mu is undefined"),
@@ -306,15 +284,6 @@ def test_one_seed_for_all_fits_other_estimators_and_blocks_of_rows_are_refused()
         search_of(estimator=LogisticRegression(), param_grid={"C": [1.0]}).fit(X, Y)
     with pytest.raises(TypeError, match="not blocks"):
         search_of().fit([(X, Y)], None)
-
-
-def test_auto_compares_on_the_same_records_unless_candidates_could_remember_them():
-    ways = {
-        epsilon: search_of(epsilon=epsilon).plan(300, 3).strategy for epsilon in (0.1, 8.0, 1e6)
-    }
-    assert ways == {0.1: "composition", 8.0: "composition", 1e6: "parallel"}
-    private_n = search_of(epsilon=1e6, **under("add_or_remove_one"))
-    assert private_n.plan(300, 3).strategy == "composition"
 
 
 @pytest.mark.slow

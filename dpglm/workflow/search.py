@@ -17,14 +17,13 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from dpglm.checks import check_choice
 from dpglm.estimators.base import Budgeted, PrivateLinearClassifier
 from dpglm.estimators.inputs import as_source, resolved_classes, spelled, training_data
 from dpglm.estimators.plan import ledger_of
 from dpglm.exceptions import UtilityWarning
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.events import ChoiceEvent, FilterEvent
-from dpglm.privacy.gaussian import gdp_delta, gdp_epsilon
+from dpglm.privacy.gaussian import gdp_epsilon
 from dpglm.privacy.ledger import PrivacyLedger, rounded_up
 from dpglm.privacy.noise import entropy_source
 from dpglm.privacy.odometer import JointCharge
@@ -32,12 +31,8 @@ from dpglm.privacy.selection import ChoosingVault, ExponentialSelection
 from dpglm.workflow.pipelines import findings_of, parts_of, spends, stated
 from dpglm.workflow.releases import counted_rows, steps_alone
 
-# Fraction of mu^2 for the candidates and the choice, and of that for a choice on the same rows.
+# Fraction of mu^2 for the candidates and the choice, and of that for the choice.
 _SEARCH_FRACTION, _CHOICE_FRACTION = 1 / 3, 0.1
-# A choice on other records reads one in this number, all along a table, which may be sorted.
-_PERIOD = 6
-# Largest expected excess of a candidate's accuracy on the records that it was fitted to.
-_MAX_OPTIMISM = 0.5
 _SET_BY_SEARCH = ("epsilon", "delta", "neighboring_relation", "n_samples_estimate", "classes")
 
 
@@ -77,12 +72,10 @@ class SearchVault(ChoosingVault):
 class SearchPlan:
     """Releases and cost of a search: made from public facts, before any data.
 
-    ``strategy`` is ``"composition"`` or ``"parallel"``. The fit of a candidate costs
-    ``candidate_mu``, the last one ``final_mu``, the choice ``choice_epsilon``, and
-    the whole search ``ledger``.
+    The fit of a candidate costs ``candidate_mu``, the last one ``final_mu``, the choice
+    ``choice_epsilon``, and the whole search ``ledger``.
     """
 
-    strategy: str
     n_candidates: int
     budget: PrivacyBudget
     candidate_mu: float
@@ -91,17 +84,14 @@ class SearchPlan:
     ledger: PrivacyLedger
 
     def __repr__(self) -> str:
-        where = "the same records"
-        if self.strategy == "parallel":
-            where = f"one record in {_PERIOD}, which they have not seen,"
         each, last = (
             rounded_up(gdp_epsilon(mu, self.budget.delta))
             for mu in (self.candidate_mu, self.final_mu)
         )
         return (
-            f"{self.strategy}: {self.n_candidates} candidates of epsilon={each} each, compared on "
-            f"{where} with epsilon={rounded_up(self.choice_epsilon)}, and a last fit of "
-            f"epsilon={last}: {self.ledger}"
+            f"{self.n_candidates} candidates of epsilon={each} each, compared with "
+            f"epsilon={rounded_up(self.choice_epsilon)}, and a last fit of epsilon={last}: "
+            f"{self.ledger}"
         )
 
 
@@ -135,11 +125,6 @@ class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimat
         each: of many settings, draw a dozen by a `ParameterSampler`.
     classes : array-like of shape (n_classes,), default=None
         The public label set. ``None`` infers it from y, which assumes that it is public.
-    strategy : {"auto", "composition", "parallel"}, default="auto"
-        ``"composition"`` fits and compares all candidates on all records. ``"parallel"`` compares
-        them on one record in six, fits them to the others, and charges a record with one of both.
-        It needs a public number of records. ``"auto"`` is composition, unless candidates have so
-        much budget that they could overfit their records (from about epsilon 30 on, for twelve).
     epsilon, delta, neighboring_relation, n_samples_estimate
         As in `DPLogisticRegression`, for the whole search.
 
@@ -164,8 +149,7 @@ class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimat
     -----
     Guarantee: (epsilon, delta)-differential privacy of the choice and of the last fit together,
     under ``neighboring_relation``. G fits of mu_c each, a choice of mu_s and a last fit of mu_f
-    cost ``mu^2 = G mu_c^2 + mu_s^2 + mu_f^2``. If no record is both fitted and compared, they cost
-    ``mu^2 = max(G mu_c^2, mu_s^2) + mu_f^2``. The choice is by the exponential mechanism on the
+    cost ``mu^2 = G mu_c^2 + mu_s^2 + mu_f^2``. The choice is by the exponential mechanism on the
     number of right predictions (Dong, Durfee & Rogers 2020, "Optimal differential privacy
     composition for exponential mechanisms"). `SearchVault` has its sensitivity.
 
@@ -181,7 +165,7 @@ class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimat
     ...     DPLogisticRegression(), {"clip_schedule": [0.1, 1.0]}, epsilon=1.0, classes=[0, 1]
     ... )
     >>> print(search.plan(*X.shape))
-    composition: 2 candidates of epsilon=... each, compared on the same records with epsilon=...
+    2 candidates of epsilon=... each, compared with epsilon=..., and a last fit of epsilon=...
     >>> search = search.fit(X, y)
     >>> search.best_params_ in [{"clip_schedule": 0.1}, {"clip_schedule": 1.0}]
     True
@@ -191,7 +175,6 @@ class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimat
     param_grid: Mapping[str, Any] | Sequence[Mapping[str, Any]]
     _: KW_ONLY
     classes: ArrayLike | None = None
-    strategy: str = "auto"
     epsilon: float = 1.0
     delta: float = 1e-6
     neighboring_relation: str = "zero_out"
@@ -267,20 +250,13 @@ class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimat
         self, plan: SearchPlan, settings: list[dict], classes: np.ndarray, X: Any, y: np.ndarray
     ) -> dict[str, Any]:
         """Fit the candidates, choose one and fit it; return the fitted attributes."""
-        to_fit, to_compare = (X, y), (X, y)
-        if plan.strategy == "parallel":
-            others = np.arange(len(y)) % _PERIOD == 0
-            to_fit, to_compare = (
-                (utils._safe_indexing(X, np.flatnonzero(rows)), y[rows])
-                for rows in (~others, others)
-            )
         own = {"classes": classes.tolist(), "epsilon": self._epsilon_of(plan.candidate_mu)}
         with warnings.catch_warnings():
             # That a candidate has learned little says nothing of the last fit.
             for kind in (UtilityWarning, ConvergenceWarning):
                 warnings.simplefilter("ignore", kind)
-            models = [_fitted(self._configured(setting, **own), *to_fit) for setting in settings]
-        event, rows = ChoiceEvent(plan.choice_epsilon), LabelledRows(*to_compare)
+            models = [_fitted(self._configured(setting, **own), X, y) for setting in settings]
+        event, rows = ChoiceEvent(plan.choice_epsilon), LabelledRows(X, y)
         vault = SearchVault(rows, [(event, 1)], plan.budget, entropy_source())
         best = vault.choose_model(models, plan.choice_epsilon)
         vault.check_unbroken()
@@ -342,39 +318,27 @@ class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimat
     ) -> SearchPlan:
         """Fix the costs of the whole, and see that every setting can be fitted within its part."""
         budget, n_candidates = self._budget(), len(settings)
-        # 1) Divide mu^2: where the choice reads other records, both may cost all of the search.
+        # 1) Divide mu^2.
         search_mu = budget.mu * math.sqrt(_SEARCH_FRACTION)
         final_mu = budget.mu * math.sqrt(1 - _SEARCH_FRACTION)
         fits_mu = search_mu * math.sqrt(1 - _CHOICE_FRACTION)
         choice_mu = search_mu * math.sqrt(_CHOICE_FRACTION)
-        strategy = self._resolved_strategy(
-            2 / budget.sensitivity(1.0) * fits_mu / math.sqrt(n_candidates)
-        )
-        if strategy == "parallel":
-            fits_mu = choice_mu = search_mu
-            n_samples -= -(-n_samples // _PERIOD)
         candidate_mu = fits_mu / math.sqrt(n_candidates)
         choice_epsilon = ChoiceEvent.epsilon_from_mu(choice_mu)
         # 2) Charge each fit with all that it may cost, whichever setting it will have.
         fit = FilterEvent(mu=candidate_mu, purpose="fit of a candidate")
-        fits = ledger_of(budget, [fit] * n_candidates)
-        choice = ledger_of(budget, [ChoiceEvent(choice_epsilon, purpose="choice of a candidate")])
-        whole = replace(fits, events=(*fits.events, *choice.events))
-        if strategy == "parallel":
-            whole = PrivacyLedger.parallel(fits, choice)
-        last = (FilterEvent(mu=final_mu, purpose="last fit"), 1)
+        choice = ChoiceEvent(choice_epsilon, purpose="choice of a candidate")
+        last = FilterEvent(mu=final_mu, purpose="last fit")
+        whole = ledger_of(budget, [*[fit] * n_candidates, choice, last])
         # 3) See that every setting can be fitted, and what that assumes.
         assumptions: dict[str, None] = {}
         for setting, width in zip(settings, widths, strict=True):
             for mu in (candidate_mu, final_mu):
                 plan = self._plan_of(setting, mu, n_samples, width, n_classes)
                 assumptions |= dict.fromkeys(plan.ledger.assumptions)
-        whole = replace(
-            whole, events=(*whole.events, last), assumptions=(*assumptions, *whole.assumptions)
-        )
+        whole = replace(whole, assumptions=(*assumptions, *whole.assumptions))
         models = [self._configured(setting) for setting in settings]
         return SearchPlan(
-            strategy=strategy,
             n_candidates=n_candidates,
             budget=budget,
             candidate_mu=candidate_mu,
@@ -382,24 +346,6 @@ class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimat
             choice_epsilon=choice_epsilon,
             ledger=stated(whole, findings_of(models), stacklevel=4),
         )
-
-    def _resolved_strategy(self, replaced_mu: float) -> str:
-        """Return the strategy, if candidates on all records have this mu under ``"replace_one"``.
-
-        A model is more often right on the records of its fit than on others. On average the excess
-        is at most the total variation of replacing one of them, ``2 Phi(mu / 2) - 1``.
-        """
-        check_choice("strategy", self.strategy, ("auto", "composition", "parallel"))
-        private_n = self.neighboring_relation == "add_or_remove_one"
-        if self.strategy == "parallel" and private_n:
-            raise ValueError(
-                "strategy='parallel' takes records by their position. Under 'add_or_remove_one' "
-                "one record more moves all others: use strategy='composition'."
-            )
-        if self.strategy != "auto":
-            return self.strategy
-        apart = gdp_delta(replaced_mu, 0.0) > _MAX_OPTIMISM and not private_n
-        return "parallel" if apart else "composition"
 
     def _plan_of(self, setting: dict, mu: float, n_samples: int, width: int, n_classes: int) -> Any:
         """Return the plan of one fit, which is charged in mu."""
