@@ -20,7 +20,6 @@ ROW_NORMS = {
     "objective-perturbation": 2.0,
     "output-perturbation": 2.0,
     "approximate-minima": 2.0,
-    "double-noise-newton": 2.5,
 }
 OWN = {
     name: {"max_row_norm": ROW_NORMS[name.removesuffix("-svm")]}

@@ -27,7 +27,7 @@ collect_ignore = ["consumer.py", "borrowed.py"]
 DATA = Path(__file__).parent / "data"
 REPRODUCTIONS = Path(__file__).parent.parent / "examples" / "reproduce"
 # Of baselines the daily run has the fits, audits and leak hunt that all estimators go through.
-SELDOM = ["baselines", "double_noise_newton", "perturbation", "privgene", "sgd_baselines",
+SELDOM = ["baselines", "perturbation", "privgene", "sgd_baselines",
           "proactive", "reproduce", "utility_graph"]  # fmt: skip
 
 

@@ -25,7 +25,6 @@ from dpglm.audit.designs import canary_scores, counted_scores, cross_moment_scor
 from dpglm.audit.recorder import ReleaseRecorder, largest_ratio, noted
 from dpglm.baselines import (
     DescentOutputPerturbation,
-    DoubleNoiseNewton,
     MajorityClassifier,
     ObjectivePerturbation,
     OutputPerturbation,
@@ -650,8 +649,6 @@ BUGS = [
     Bug("half of the noise of a last iterate", half_noise,
         partial(baseline, DescentOutputPerturbation, loss="smoothed_hinge", clip=1.0)),
     Bug("half of the noise of a tilt", half_noise, partial(baseline, ObjectivePerturbation)),
-    Bug("no noise on Newton directions", every_other_release_without_noise,
-        partial(baseline, DoubleNoiseNewton, ridge=0.05)),
     Bug("half of the noise of small batches", half_noise,
         partial(baseline, SGDAdvancedComposition, epsilon=28.0, max_iter=64, batch_size=500)),
     Bug("half of the one-sided noise", scaled_choices(0.5, selection.LaplaceSelection), flipped),

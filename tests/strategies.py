@@ -47,7 +47,6 @@ ESTIMATORS = {
     "output": baselines.OutputPerturbation(),
     "descent output": baselines.DescentOutputPerturbation(max_iter=3),
     "minima": baselines.ApproximateMinimaPerturbation(),
-    "newton": baselines.DoubleNoiseNewton(max_iter=2),
     "genetic": baselines.PrivGene(max_iter=4),
     "majority": baselines.MajorityClassifier(),
 }

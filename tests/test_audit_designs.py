@@ -78,8 +78,6 @@ def test_gradients_do_what_their_design_predicts(model, relation):
         baselines.DescentOutputPerturbation(epsilon=6.0, clip=0.4, alpha=0.1, max_iter=30),
         baselines.ObjectivePerturbation(epsilon=9.0, alpha=0.003, max_row_norm=4.0),
         baselines.ApproximateMinimaPerturbation(epsilon=6.0),
-        baselines.DoubleNoiseNewton(epsilon=9.0),
-        baselines.DoubleNoiseNewton(epsilon=9.0, ridge=0.05, curvature="hessian"),
     ],
     ids=str,
 )
@@ -88,14 +86,7 @@ def test_baselines_do_what_their_designs_predict(model, relation):
         {**relation, "n_samples_estimate": 800} if "n_samples_estimate" in relation else relation
     )
     model = clone(model).set_params(**relation)
-    # Its matrix of all columns takes the cube of their number.
-    few = isinstance(model, baselines.DoubleNoiseNewton)
-    scores = audit_estimator(model, n_canaries=800 if few else N_CANARIES).parts[0].evidence
-    if few and model.ridge != "auto":
-        # Noise of the directions, in proportion to the gradient, hides a single canary.
-        assert scores.scores[~scores.present].var() == pytest.approx(1.0, abs=0.35)
-    else:
-        check_prediction(scores)
+    check_prediction(audit_estimator(model, n_canaries=N_CANARIES).parts[0].evidence)
 
 
 @pytest.mark.parametrize("relation", RELATIONS, ids=str)

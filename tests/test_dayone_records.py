@@ -237,7 +237,7 @@ def releases_of(model, relation, n_samples_estimate):
     fits = {
         name: fitting(estimator)
         for name, estimator in ESTIMATORS.items()
-        if name in ("plain", "diagonal", "genetic", "majority", "objective", "output", "newton")
+        if name in ("plain", "diagonal", "genetic", "majority", "objective", "output")
     }
     grid = {"clip_schedule": [0.1, 1.0]}
     search = PrivateSearchCV(DPLogisticRegression(max_iter=2), grid, classes=[0, 1], **budget)

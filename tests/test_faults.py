@@ -17,7 +17,7 @@ from dpglm import DPLogisticRegression
 from dpglm.datasets import make_census
 
 X, Y = np.random.default_rng(0).normal(size=(200, 3)), np.arange(200) % 2
-FEW = ["plain", "full", "batches", "adaptive", "newton", "objective"]
+FEW = ["plain", "full", "batches", "adaptive", "objective"]
 PACKAGE = str(Path(dpglm.__file__).parent)
 
 

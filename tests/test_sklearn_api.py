@@ -42,7 +42,7 @@ TWO_RECORDS = (
 NO_FAILURE = [baselines.SGDAdvancedComposition, baselines.MajorityClassifier]
 BASELINES = [
     baselines.ObjectivePerturbation, baselines.OutputPerturbation,
-    baselines.ApproximateMinimaPerturbation, baselines.DoubleNoiseNewton, baselines.PrivGene,
+    baselines.ApproximateMinimaPerturbation, baselines.PrivGene,
     baselines.SGDMomentsAccountant, *NO_FAILURE,
 ]  # fmt: skip
 ALL = [

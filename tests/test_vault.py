@@ -489,7 +489,7 @@ ONE_RELEASE = {"output", "descent output", "objective", "minima", "majority"}
 # Its theorem is not about one record in place of another.
 SAMPLED = {"advanced"}
 # These count labels, or learn from two classes.
-TWO_CLASSES = {"newton", "genetic", "intervals"}
+TWO_CLASSES = {"genetic", "intervals"}
 EXTREMES = [
     [1e308, -1e308, 1e308], [1e154, 5e-324, -1.0], [1e3, 1e3, -1e3], [0.0, 0.0, 0.0],
     [5e-324, 0.0, -1e-200], [-3.0, 0.5, 2.0],

@@ -394,24 +394,6 @@ def iterate_scores(estimator: Any, n_canaries: int, random_state: Any = None) ->
     return _scored(coins, estimator.coef_[0] / std, float(end[0]) / std, trace.events)
 
 
-def newton_scores(estimator: Any, n_canaries: int, random_state: Any = None) -> CanaryScores:
-    """Fit Newton's first step, which is along ``A^-1 g`` with a known diagonal A, and score it."""
-    coins = coin_flips(n_canaries, random_state)
-    estimator = prepared(estimator, **ONE_RELEASE, step=1.0)
-    plan = estimator.plan(n_canaries, n_canaries)
-    # Set the penalty after the plan, as the ridge may depend on the penalty.
-    estimator.set_params(alpha=0.0)
-    trace = _fit_own_problems(estimator, max(8 * plan.clip, plan.max_row_norm), coins)
-    gradient_std, direction_std = trace.gradient_noise_std[0], trace.direction_noise_std[0]
-    # n times the curvature along an axis, without its canary and with it.
-    absent = plan.metadata.n_samples * plan.ridge
-    present = absent + plan.metadata.curvature * plan.max_row_norm**2
-    std = math.hypot(gradient_std / absent, direction_std)
-    excess = math.hypot(gradient_std / present, direction_std) ** 2 / std**2 - 1
-    scores, shift = estimator.coef_[0] / std, plan.clip / present / std
-    return _scored(coins, scores, shift, trace.events, excess_variance=excess)
-
-
 def count_scores(estimator: Any, n_canaries: int, random_state: Any = None) -> CanaryScores:
     """Fit private counts once, with a class for each canary and one for all absent ones."""
     coins = coin_flips(n_canaries, random_state)

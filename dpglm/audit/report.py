@@ -19,7 +19,6 @@ from dpglm.audit.designs import (
     cross_moment_scores,
     iterate_scores,
     minimizer_scores,
-    newton_scores,
 )
 from dpglm.audit.statistics import AuditResult, CanaryScores, audit_scores
 from dpglm.estimators.agd import DPAGDClassifier
@@ -224,7 +223,6 @@ AUDITS: dict[type, Callable[[_Audit], Iterator[AuditResult]]] = {
     ),
     baselines.ObjectivePerturbation: _MINIMISER,
     baselines.ApproximateMinimaPerturbation: _MINIMISER,
-    baselines.DoubleNoiseNewton: partial(_Audit.canaries, name="first step", design=newton_scores),
     baselines.MajorityClassifier: partial(_Audit.canaries, name="counts", design=count_scores),
     baselines.PrivGene: partial(_Audit.choices, name="choice of a mutation"),
 }

@@ -1,7 +1,6 @@
 """The published competitors, as correct estimators with ledgers."""
 
 from dpglm.baselines.majority import MajorityClassifier
-from dpglm.baselines.newton import DoubleNoiseNewton
 from dpglm.baselines.objective_perturbation import (
     ApproximateMinimaPerturbation,
     ObjectivePerturbation,
@@ -13,7 +12,6 @@ from dpglm.baselines.sgd import SGDAdvancedComposition, SGDMomentsAccountant
 __all__ = [
     "ApproximateMinimaPerturbation",
     "DescentOutputPerturbation",
-    "DoubleNoiseNewton",
     "MajorityClassifier",
     "ObjectivePerturbation",
     "OutputPerturbation",

@@ -66,7 +66,6 @@ _COMPARED = {
     "privgene": (
         baselines.PrivGene(), "searches genetically, with private selections", "default", "hinge",
     ),
-    "double-noise-newton": (baselines.DoubleNoiseNewton(), "noisy Newton steps"),
     "majority": (baselines.MajorityClassifier(), "noisy label counts alone"),
     "reference": (
         LogisticRegression(C=np.inf, max_iter=2000), "logistic regression without privacy",
@@ -123,7 +122,7 @@ AUDITED: dict[str, Method] = {
     "sgd-moments": Method(baselines.SGDMomentsAccountant(max_iter=100), "in 100 iterations"),
     **{name: METHODS[name] for name in (
         "svm", "agd", "objective-perturbation", "output-perturbation", "descent-output",
-        "approximate-minima", "double-noise-newton", "privgene", "sgd-advanced", "majority",
+        "approximate-minima", "privgene", "sgd-advanced", "majority",
     )},
 }  # fmt: skip
 """What is audited under each name, in the order of the table."""

@@ -180,8 +180,6 @@ def methods(loss: str, classes: Iterable[Any], everything: bool = False) -> dict
         names["AMP (2019)"] = f"approximate-minima{suffix}"
     if loss == "logistic":
         names["majority"] = "majority"
-        if everything:
-            names["double-noise Newton (2023)"] = "double-noise-newton"
     classes = list(classes)
     published = DPAGDClassifier.as_published(
         loss="logistic" if loss == "logistic" else "hinge", classes=classes
