@@ -91,7 +91,7 @@ def test_terms_of_all_kinds_of_columns_add_up_to_the_score(schema):
     assert_allclose(terms.sum(axis=1), score, rtol=1e-12, atol=1e-13)
     assert terms.columns.tolist() == [*schema.feature_names, "(intercept)"]
     assert terms.index.equals(ROWS.index) and (terms.std()[:-1] > 1e-3).all()
-    assert_allclose(explain_local(model, ROWS, class_="no"), -terms)
+    assert_allclose(explain_local(model, ROWS, pos_label="no"), -terms)
     assert_allclose(explain_local(model[-1], pl.from_pandas(ROWS[:9]), schema), terms[:9])
     # A term is a function of one column.
     other = ROWS.assign(age=30)
@@ -103,11 +103,11 @@ def test_terms_of_all_kinds_of_columns_add_up_to_the_score(schema):
 def test_each_of_several_classes_has_its_own_terms():
     model = fitted(SCHEMAS[1], (1, 2, 3))
     for k, scores in enumerate(model.decision_function(ROWS).T, start=1):
-        terms = explain_local(model, ROWS, class_=k)
+        terms = explain_local(model, ROWS, pos_label=k)
         assert_allclose(terms.sum(axis=1), scores, rtol=1e-12, atol=1e-13)
-    display = ShapeDisplay.from_estimator(model, class_=2).plot()
+    display = ShapeDisplay.from_estimator(model, pos_label=2).plot()
     assert "of left = 2\n" in display.figure_.get_suptitle()
-    with pytest.raises(ValueError, match=r"class_=None must be one of \[1, 2, 3\]"):
+    with pytest.raises(ValueError, match=r"pos_label=None must be one of the classes \[1, 2, 3\]"):
         explain_local(model, ROWS)
 
 
@@ -311,8 +311,8 @@ def test_what_cannot_be_taken_apart_is_refused_in_words():
             explain_local(estimator, ROWS, schema)
         with pytest.raises(ValueError, match=message):
             ShapeDisplay.from_estimator(estimator, schema)
-    with pytest.raises(ValueError, match=r"class_='maybe' must be one of \['no', 'yes'\]"):
-        explain_local(model, ROWS, class_="maybe")
+    with pytest.raises(ValueError, match=r"pos_label='maybe' must be one of .*\['no', 'yes'\]"):
+        explain_local(model, ROWS, pos_label="maybe")
     for columns in (["age", "height"], []):
         with pytest.raises(ValueError, match="must be some of"):
             ShapeDisplay.from_estimator(model, columns=columns)

@@ -331,6 +331,7 @@ class DPLogisticRegression(NoisyDescentMixin, WeightedClassifier):
         level: float = 0.95,
         schema: Schema | None = None,
         references: Mapping[str, Any] | None = None,
+        pos_label: Any = None,
     ) -> InferenceResults:
         """Return standard errors, intervals and tests of a fit with an ``inference_fraction``.
 
@@ -348,6 +349,9 @@ class DPLogisticRegression(NoisyDescentMixin, WeightedClassifier):
             Categorical columns of the schema, and the category that the others are compared with.
             By default the first one of the schema that is at least half as frequent as the most
             frequent one, by the released second moment.
+        pos_label : label, optional
+            Class whose log-odds the coefficients are of. By default the last label of the schema,
+            or ``classes_[1]`` if there is none with these labels.
 
         Returns
         -------
@@ -372,7 +376,7 @@ class DPLogisticRegression(NoisyDescentMixin, WeightedClassifier):
         >>> found.names, bool(1.5 < low < high < 2.5)
         (['const', 'x1', 'x2'], True)
         """
-        return inference_of(self, level, schema, references)
+        return inference_of(self, level, schema, references, pos_label)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -22,7 +22,7 @@ from dpglm.exceptions import require
 from dpglm.privacy.ledger import PrivacyLedger
 from dpglm.schema.columns import CategoricalColumn, Column, DateColumn, Quantity
 from dpglm.schema.encoder import blocks_of, encode
-from dpglm.schema.table import Schema
+from dpglm.schema.table import Schema, positive_place
 from dpglm.schema.values import check_names, composed, distinct
 from dpglm.tables import html_table, text_table
 
@@ -379,7 +379,7 @@ class InferenceResults:
         return [contrast.get(name, 0.0) for name in names]
 
     def predict(self, rows: Any) -> Estimates:
-        """Return the probability of the second class for each row, with intervals.
+        """Return the probability of the positive class for each row, with intervals.
 
         They are for the probability itself, not for the label. Results about a row are as private
         as the row.
@@ -400,7 +400,7 @@ class InferenceResults:
         )  # fmt: skip
 
     def risk(self, rows: Any) -> Estimates:
-        """Return the mean probability of the second class over a public reference population.
+        """Return the mean probability of the positive class over a public reference population.
 
         Parameters
         ----------
@@ -588,7 +588,11 @@ def _refuse_outside(column: Column, value: Any) -> None:
 
 
 def inference_of(
-    model: Any, level: float, schema: Schema | None, references: Mapping[str, Any] | None
+    model: Any,
+    level: float,
+    schema: Schema | None,
+    references: Mapping[str, Any] | None,
+    pos_label: Any,
 ) -> InferenceResults:
     """Return the inference of a model that was fitted with an ``inference_fraction``."""
     check_is_fitted(model)
@@ -603,8 +607,11 @@ def inference_of(
     if names is None:
         names = [f"x{k}" for k in range(1, model.n_features_in_ + 1)]
     label = "y" if schema is None else schema.target.name
+    place, released = positive_place(model.classes_, pos_label, schema), model.trace_.debiased
+    if place == 0:
+        released = replace(released, coef=-released.coef)
     return InferenceResults(
-        model.trace_.debiased, model.trace_.whitening.moment, [str(name) for name in names],
-        bool(model.fit_intercept), f"{label} = {model.classes_[1]}", model.privacy_, schema, level,
-        references,
+        released, model.trace_.whitening.moment, [str(name) for name in names],
+        bool(model.fit_intercept), f"{label} = {model.classes_[place]}", model.privacy_, schema,
+        level, references,
     )  # fmt: skip

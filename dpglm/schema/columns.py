@@ -682,12 +682,13 @@ class Target(_Described):
     ----------
     name : str
     labels : sequence of str, int or bool
-        At least two distinct labels; numbers in rising order.
+        At least two distinct labels; numbers in rising order. Of two, the last is the positive one
+        wherever one is singled out, unless ``pos_label`` says otherwise.
 
     Examples
     --------
-    >>> Target("income", [">50K", "<=50K"])
-    Target(name='income', labels=('>50K', '<=50K'))
+    >>> Target("insurance", ["none", "claim"])
+    Target(name='insurance', labels=('none', 'claim'))
     """
 
     name: str

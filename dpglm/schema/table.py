@@ -384,6 +384,21 @@ def load_schema(name_or_path: str | os.PathLike[str]) -> Schema:
     return (Schema.from_yaml if is_yaml else Schema.from_json)(file.read_text(encoding="utf-8"))
 
 
+def positive_place(classes: Any, pos_label: Any = None, schema: Schema | None = None) -> int:
+    """Return the place of the positive class, the one that is singled out where classes are two.
+
+    It is `pos_label`, or else the last label of a schema of these two labels, or else the second
+    class, as in scikit-learn.
+    """
+    listed = [*map(composed, np.asarray(classes).tolist())]
+    if pos_label is None and len(listed) == 2:
+        labels = [*map(composed, schema.target.labels)] if schema else listed
+        pos_label = labels[-1] if set(labels) == set(listed) else listed[1]
+    if np.ndim(pos_label) or composed(pos_label) not in listed:
+        raise ValueError(f"pos_label={pos_label!r} must be one of the classes {listed}.")
+    return listed.index(composed(pos_label))
+
+
 # Scalars of YAML 1.2, with the letters that they start with. No octal codes, no hours, no days
 # (PyYAML's error of an invalid day names no column), and 1e6 without a point.
 _FLOAT = re.compile(r"[-+]?([0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))([eE][-+]?[0-9]+)?$")

@@ -330,7 +330,8 @@ def _draw_roc(axes: Any, scores: PrivateScores) -> None:
     upper = np.transpose([false.interval[0], true.interval[1]])
     corners = np.concatenate([lower, upper[::-1]]).T
     axes.fill(*corners, color="C0", alpha=0.25, linewidth=0, label="95 % intervals")
-    axes.set(xlabel="false positive rate", ylabel="true positive rate", xlim=(0, 1), ylim=(0, 1.02))
+    rates = [f"{kind} positive rate (positive: {scores.pos_label})" for kind in ("false", "true")]
+    axes.set(xlabel=rates[0], ylabel=rates[1], xlim=(0, 1), ylim=(0, 1.02))
     axes.legend(loc="lower right")
 
 
@@ -341,7 +342,8 @@ def _draw_calibration(axes: Any, scores: PrivateScores) -> None:
     bars = np.maximum([value - low, high - value], 0.0)
     label = "groups of records, 95 % intervals"
     axes.errorbar(curve.predicted, value, bars, fmt="o-", label=label, **_ERROR_BARS)
-    axes.set(xlabel="predicted probability", ylabel="share of positives", xlim=(0, 1), ylim=(0, 1))
+    labels = f"predicted probability of {scores.pos_label}", f"share of {scores.pos_label}"
+    axes.set(xlabel=labels[0], ylabel=labels[1], xlim=(0, 1), ylim=(0, 1))
     axes.legend(loc="upper left")
 
 

@@ -21,7 +21,7 @@ from dpglm.schema.columns import (
     TextColumn,
 )
 from dpglm.schema.encoder import SchemaEncoder, blocks_of, encode
-from dpglm.schema.table import Schema
+from dpglm.schema.table import Schema, positive_place
 from dpglm.schema.values import read_columns
 from dpglm.study.plots import Display
 
@@ -86,15 +86,16 @@ class Term:
 
 
 def terms_of(
-    estimator: Any, schema: Schema | None = None, class_: Any = None
+    estimator: Any, schema: Schema | None = None, pos_label: Any = None
 ) -> tuple[str, float, list[Term]]:
     """Return the name of a score, its value where all columns add zero, and their terms."""
     model, schema = _parts(estimator, schema)
-    class_, (*coef, intercept) = _score(model, class_)
+    place = positive_place(model.classes_, pos_label, schema)
+    *coef, intercept = _weights(model)[place]
     blocks = blocks_of(schema, len(coef), getattr(model, "feature_names_in_", None))
     terms = [Term(column, np.array(coef[place])) for column, place in blocks.values()]
     intercept += sum(term.centre for term in terms)
-    return f"{schema.target.name} = {class_}", intercept, terms
+    return f"{schema.target.name} = {model.classes_[place]}", intercept, terms
 
 
 def _parts(estimator: Any, schema: Schema | None) -> tuple[Any, Schema]:
@@ -111,24 +112,20 @@ def _parts(estimator: Any, schema: Schema | None) -> tuple[Any, Schema]:
     return estimator, schema
 
 
-def _score(model: Any, class_: Any) -> tuple[Any, np.ndarray]:
-    """Return a class, and the coefficients of its score with the intercept as the last."""
-    classes, coef = model.classes_.tolist(), np.atleast_2d(model.coef_)
-    if class_ is None and len(classes) == 2:
-        class_ = classes[1]
-    if class_ not in classes:
-        raise ValueError(f"class_={class_!r} must be one of {classes}.")
+def _weights(model: Any) -> np.ndarray:
+    """Return the coefficients of the score of each class, with the intercept as the last."""
+    coef = np.atleast_2d(model.coef_)
     weights = np.column_stack([coef, np.broadcast_to(model.intercept_, len(coef))])
-    weights = np.vstack([-weights, weights]) if len(weights) == 1 else weights
-    return class_, weights[classes.index(class_)]
+    return np.vstack([-weights, weights]) if len(weights) == 1 else weights
 
 
 def explain_local(
-    estimator: Any, rows: Any, schema: Schema | None = None, *, class_: Any = None
+    estimator: Any, rows: Any, schema: Schema | None = None, *, pos_label: Any = None
 ) -> dict[str, np.ndarray] | Any:
     """Return what each column of a table adds to the scores of some rows.
 
-    With the intercept they add up to the ``decision_function``, as a `ShapeDisplay` shows them.
+    With the intercept they add up to the ``decision_function`` of the positive class, as a
+    `ShapeDisplay` shows them.
 
     Parameters
     ----------
@@ -138,8 +135,9 @@ def explain_local(
         One raw row is ``frame.iloc[[0]]``.
     schema : Schema, optional
         Needed for a model alone.
-    class_ : label, optional
-        Class of the score; needed for more than two. With two, by default the second.
+    pos_label : label, optional
+        Class of the score; needed for more than two. Of two, by default the last label of the
+        schema, or the second class if the schema has other labels.
 
     Returns
     -------
@@ -171,7 +169,7 @@ def explain_local(
     >>> terms.columns.tolist(), terms.shape
     (['age', 'member', '(intercept)'], (2, 3))
     """
-    _, intercept, terms = terms_of(estimator, schema, class_)
+    _, intercept, terms = terms_of(estimator, schema, pos_label)
     raw = read_columns(rows, [term.column.name for term in terms])
     added = {t.column.name: t.of(t.column.numbers(raw[t.column.name])) for t in terms}
     # The brackets keep it apart from a column of that name.
@@ -223,7 +221,7 @@ class ShapeDisplay(Display):
         schema: Schema | None = None,
         *,
         columns: Iterable[str] | None = None,
-        class_: Any = None,
+        pos_label: Any = None,
     ) -> Self:
         """Prepare the figure of a fitted linear model.
 
@@ -235,10 +233,10 @@ class ShapeDisplay(Display):
             Needed for a model alone.
         columns : iterable of str, optional
             Columns to draw; by default all, or the 60 with the largest spread.
-        class_ : label, optional
-            Class of the score; needed for more than two. With two, by default the second.
+        pos_label : label, optional
+            As in `explain_local`.
         """
-        score, _, terms = terms_of(estimator, schema, class_)
+        score, _, terms = terms_of(estimator, schema, pos_label)
         known = [term.column.name for term in terms]
         chosen = known if columns is None else list(columns)
         if not chosen or not set(chosen) <= set(known):

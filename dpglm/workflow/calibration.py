@@ -18,11 +18,13 @@ from sklearn.utils.validation import check_is_fitted
 from dpglm.checks import check_choice, check_number
 from dpglm.estimators.base import Budgeted
 from dpglm.exceptions import UtilityWarning
+from dpglm.schema.table import positive_place
 from dpglm.workflow.releases import (
     MIDDLES,
     NoisyTable,
     Released,
     fitted_classes,
+    positive_class,
     ranking_score,
     released_statistics,
 )
@@ -60,8 +62,13 @@ class _OnNoisyTable(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimator
         n_classes = len(fitted_classes(self.estimator))
         if n_classes != 2:
             raise ValueError(f"{type(self).__name__} is for two classes, not {n_classes}.")
-        with released_statistics(self.estimator, X, y, self._budget(), ["table"]) as released:
+        positive = self._positive()
+        statistics = released_statistics(
+            self.estimator, X, y, self._budget(), ["table"], positive=positive
+        )
+        with statistics as released:
             found = {self._learned: self._learn(released), "classes_": released.classes}
+            found["pos_label_"] = released.classes[positive]
             # All at once: an interrupt in between would leave a part of a fit.
             vars(self).update(found, privacy_=released.ledger)
             if not released.table.has_visible_classes:
@@ -71,6 +78,10 @@ class _OnNoisyTable(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimator
                     stacklevel=2,
                 )
         return self
+
+    def _positive(self) -> int:
+        """Return the place of the class that the table counts as the second."""
+        return 1
 
     @property
     def n_features_in_(self) -> int:
@@ -115,6 +126,8 @@ class PrivateCalibratedClassifier(_OnNoisyTable):
     calibrator_ : LogisticRegression or IsotonicRegression
         The map, from log-odds (between -8 and 8) to a probability.
     classes_ : ndarray of shape (2,)
+    pos_label_ : label
+        The class of this probability, ``classes_[1]``.
     privacy_ : PrivacyLedger
         Cost of `fit`. On records that the estimator was not fitted to, the total of both is the
         larger of the two. For this you assert that the records are disjoint and that no record
@@ -183,8 +196,8 @@ def _estimator_has(name: str) -> Any:
 class PrivateThresholdClassifier(_OnNoisyTable):
     """Private counterpart of `TunedThresholdClassifierCV` for a classifier that is fitted already.
 
-    By the counts of `PrivateCalibratedClassifier`, it predicts the second class from that edge of a
-    bin on which costs least.
+    By the counts of `PrivateCalibratedClassifier`, it predicts the positive class from that edge of
+    a bin on which costs least.
 
     Parameters
     ----------
@@ -193,14 +206,18 @@ class PrivateThresholdClassifier(_OnNoisyTable):
     criterion : {"balanced_accuracy", "accuracy"} or dict, default="balanced_accuracy"
         The score to maximise, or the cost of an error of either kind, as ``{"false_positive": 1.0,
         "false_negative": 5.0}``.
+    pos_label : label, default=None
+        The positive class, as in `private_scores`. A false negative is one that is not predicted.
     epsilon, delta, neighboring_relation, n_samples_estimate
         As in `DPLogisticRegression`.
 
     Attributes
     ----------
+    pos_label_ : label
+        The positive class.
     threshold_ : float
-        A probability of the second class, or a value of the decision function where the estimator
-        has no probabilities. Its score is not stated: noise that favoured the threshold would
+        A probability of this class, or a value of its decision function where the estimator has no
+        probabilities. Its score is not stated: noise that favoured the threshold would
         favour the score. Score this classifier on other records, with `private_scores`.
     classes_, privacy_
         As in `PrivateCalibratedClassifier`.
@@ -225,6 +242,7 @@ class PrivateThresholdClassifier(_OnNoisyTable):
     estimator: BaseEstimator
     criterion: str | Mapping[str, float] = "balanced_accuracy"
     _: KW_ONLY
+    pos_label: Any = None
     epsilon: float = 1.0
     delta: float = 1e-6
     neighboring_relation: str = "zero_out"
@@ -243,6 +261,9 @@ class PrivateThresholdClassifier(_OnNoisyTable):
                 "of the costs of a 'false_positive' and of a 'false_negative'."
             )
 
+    def _positive(self) -> int:
+        return positive_class(self.estimator, self.pos_label)
+
     def _learn(self, released: Released) -> float:
         costs = 1 / released.table.totals  # classes count alike
         if self.criterion == "accuracy":
@@ -252,12 +273,13 @@ class PrivateThresholdClassifier(_OnNoisyTable):
         return float(released.on_scale(released.table.best_edge(*costs)))
 
     def predict(self, X: Any) -> np.ndarray:
-        """Return the second class from the threshold on, else the first (n_samples,)."""
+        """Return the positive class from the threshold on, else the other (n_samples,)."""
         check_is_fitted(self)
-        score = ranking_score(self.estimator, X)
+        positive = positive_place(self.classes_, self.pos_label_)
+        score = ranking_score(self.estimator, X, positive)
         if hasattr(self.estimator, "predict_proba"):
             score = expit(score)
-        return self.classes_[(score >= self.threshold_).astype(int)]
+        return self.classes_[np.where(score >= self.threshold_, positive, 1 - positive)]
 
     @_estimator_has("predict_proba")
     def predict_proba(self, X: Any) -> np.ndarray:

@@ -15,6 +15,7 @@ from scipy.linalg import solve_triangular, toeplitz
 from scipy.sparse import issparse
 from scipy.special import expit, ndtri
 from scipy.stats import rankdata
+from sklearn.frozen import FrozenEstimator
 from sklearn.isotonic import isotonic_regression
 from sklearn.pipeline import Pipeline
 from sklearn.utils import check_consistent_length, column_or_1d
@@ -29,6 +30,7 @@ from dpglm.privacy.noise import entropy_source, noise_seed
 from dpglm.privacy.odometer import JointCharge, charge_odometers, is_package_object
 from dpglm.privacy.pure import MOST_SUMS, BoxSums, box_quantile, box_std
 from dpglm.privacy.vault import GaussianSum, Vault, magnitude_sensitivity
+from dpglm.schema.table import Schema, positive_place
 from dpglm.schema.values import check_sparse, composed, floating, null_rows
 
 _UNIT_ROUNDOFF = 2.0**-53
@@ -233,15 +235,16 @@ def released_statistics(
     budget: PrivacyBudget,
     needed: Container[str],
     loss_bound: float = 4.0,
+    positive: int = 1,
 ) -> Iterator["Released"]:
     """Release the statistics ``needed``, by name, and charge for them.
 
     The model predicts first: its errors come before any release. A later error, of the block too,
-    has the ``privacy_ledger``.
+    has the ``privacy_ledger``. Of two classes the one at the place ``positive`` counts as second.
     """
     classes, names = fitted_classes(model), [name for name in STATISTICS if name in needed]
     with steps_alone():
-        records = _scored_records(model, classes, X, y, names, loss_bound)
+        records = _scored_records(model, classes, X, y, names, loss_bound, positive)
     n_records = budget.public_n_samples(records.n_records)
     _check_size(budget, n_records)
     is_exact = budget.n_samples_estimate is None
@@ -280,6 +283,7 @@ def released_statistics(
             n_records=n_records,
             is_exact=is_exact,
             loss_bound=loss_bound,
+            positive=positive,
             values={n: v if v.size > 1 else v.item() for n, v in zip(names, values, strict=True)},
             std=dict(zip(names, scales, strict=True)),
             quantile=box_quantile(len(names)) / box_std(len(names)) if pure else Z,
@@ -296,6 +300,15 @@ def fitted_classes(model: Any) -> np.ndarray:
     """Return the label set of a fitted model."""
     check_is_fitted(model)
     return np.asarray(model.classes_)
+
+
+def positive_class(model: Any, pos_label: Any = None) -> int:
+    """Return the place of the positive class of a fitted model, maybe of one behind a schema."""
+    parts = [model, *getattr(model, "get_params", dict)().values()]
+    for frozen in [part.estimator for part in parts if isinstance(part, FrozenEstimator)]:
+        parts += frozen.get_params().values()
+    schema = next((part for part in parts if isinstance(part, Schema)), None)
+    return positive_place(fitted_classes(model), pos_label, schema)
 
 
 def _check_size(budget: PrivacyBudget, n_records: int) -> None:
@@ -321,7 +334,13 @@ def _is_pure(names: Sequence[str], weights: Sequence[float], budget: PrivacyBudg
 
 
 def _scored_records(
-    model: Any, classes: np.ndarray, X: Any, y: Any, names: Sequence[str], loss_bound: float
+    model: Any,
+    classes: np.ndarray,
+    X: Any,
+    y: Any,
+    names: Sequence[str],
+    loss_bound: float,
+    positive: int,
 ) -> ScoredRecords:
     """Return what the model says of each record that counts.
 
@@ -340,18 +359,21 @@ def _scored_records(
     label, predicted = _indices(y, classes), _indices(model.predict(X), classes)
     score = loss = np.zeros(len(y))
     if "pairs" in names or "table" in names:
-        score = ranking_score(model, X)
+        score = ranking_score(model, X, positive)
     if "loss" in names:
         probability = _probabilities(model, X)
         check_consistent_length(y, probability)
         loss = np.clip(-np.log(probability[np.arange(len(y)), label]), 0.0, loss_bound)
-    check_consistent_length(X, y, predicted, score)
+    check_consistent_length(y, predicted, score)
     counts = counted_rows(model, X, len(y))
+    predicted = np.where(predicted < 0, (label + 1) % len(classes), predicted)
+    if positive == 0:
+        label, predicted = 1 - label, 1 - predicted
     return ScoredRecords(
         n_records=len(y),
         n_classes=len(classes),
         label=label[counts],
-        predicted=np.where(predicted < 0, (label + 1) % len(classes), predicted)[counts],
+        predicted=predicted[counts],
         score=score[counts],
         loss=np.nan_to_num(loss, nan=loss_bound)[counts],
         loss_bound=loss_bound,
@@ -392,8 +414,8 @@ def _probabilities(model: Any, X: Any) -> np.ndarray:
     return found
 
 
-def ranking_score(model: Any, X: Any) -> np.ndarray:
-    """Return the log-odds of the second of two classes, or else the decision function.
+def ranking_score(model: Any, X: Any, positive: int = 1) -> np.ndarray:
+    """Return the log-odds of one of two classes, or else the decision function.
 
     One that is not a number is the lowest.
     """
@@ -401,10 +423,11 @@ def ranking_score(model: Any, X: Any) -> np.ndarray:
         check_sparse(X)
     with np.errstate(divide="ignore", invalid="ignore"):
         if hasattr(model, "predict_proba"):
-            negative, positive = np.log(_probabilities(model, X)).T
-            score = positive - negative
+            log = np.log(_probabilities(model, X))
+            score = log[:, positive] - log[:, 1 - positive]
         else:
             score = column_or_1d(model.decision_function(X), dtype=np.float64)
+            score = score if positive else -score
     return np.where(np.isnan(score), -math.inf, score)
 
 
@@ -414,13 +437,15 @@ class Released:
 
     ``std`` is the standard deviation of the noise of each. In one of twenty cases the noise exceeds
     ``quantile`` times it, in either direction. ``on_scale`` turns an edge of bins into a
-    probability, if the model has probabilities.
+    probability, if the model has probabilities. Of two classes the first in statistics is not that
+    of ``classes`` if ``positive`` is 0.
     """
 
     classes: np.ndarray
     n_records: int
     is_exact: bool
     loss_bound: float
+    positive: int
     values: dict[str, Any]
     std: dict[str, float]
     quantile: float

@@ -23,6 +23,7 @@ from dpglm.workflow.releases import (
     Released,
     Z,
     fitted_classes,
+    positive_class,
     released_statistics,
 )
 
@@ -112,14 +113,16 @@ class PrivateScores:
     """Scores of a fitted classifier that may be published; made by `private_scores`.
 
     Scores that were not asked for are None. ``confusion_matrix`` has arrays (n_classes, n_classes):
-    the rows are labels. At ``threshold`` the sum of both rates of error is least, as far as noisy
-    counts show. Its own score is not stated, because the same noise chose it. ``n_records`` is
-    public, and ``privacy_`` the cost of all scores together.
+    the rows are labels, in the order of ``classes``. Curves and threshold are of ``pos_label``, the
+    positive one of two classes. At ``threshold`` the sum of both rates of error is least, as far as
+    noisy counts show. Its own score is not stated, because the same noise chose it. ``n_records``
+    is public, and ``privacy_`` the cost of all scores together.
     """
 
     classes: np.ndarray
     n_records: int
     privacy_: PrivacyLedger
+    pos_label: Any = None
     accuracy: PrivateScore | None = None
     balanced_accuracy: PrivateScore | None = None
     confusion_matrix: PrivateScore | None = None
@@ -138,6 +141,8 @@ class PrivateScores:
         if self.threshold is not None:
             rows.append(("threshold", f"{self.threshold:.4f}", "", ""))
         lines = text_table(rows)
+        if self.pos_label is not None:
+            lines.append(f"positive class: {self.pos_label}")
         if (matrix := self.confusion_matrix) is not None:
             noise = (matrix.noise_interval[1] - matrix.noise_interval[0]) / 2
             cells = zip(self.classes, matrix.value, noise, strict=True)
@@ -166,6 +171,7 @@ def private_scores(
     n_samples_estimate: int | None = None,
     scores: Iterable[str] | None = None,
     loss_bound: float = 4.0,
+    pos_label: Any = None,
 ) -> PrivateScores:
     """Return scores of a fitted classifier on private records, with noise, for publication.
 
@@ -185,6 +191,9 @@ def private_scores(
         None takes all that the model allows. Fewer are more precise.
     loss_bound : float, default=4.0
         A record's loss counts up to this, in nats; the noise is proportional to it. Above 1e-6.
+    pos_label : label, default=None
+        The positive one of two classes. None takes the last label of the schema in a pipeline, or
+        ``classes_[1]`` if there is none with these labels.
 
     Returns
     -------
@@ -234,18 +243,26 @@ def private_scores(
     budget = PrivacyBudget(epsilon, delta, neighboring_relation, n_samples_estimate)
     loss_bound = check_number("loss_bound", loss_bound, above=1e-6, at_most=1e6)
     several = len(fitted_classes(model)) > 2
+    if several and pos_label is not None:
+        raise ValueError(f"pos_label={pos_label!r} is for two classes; leave it out for more.")
+    positive = 1 if several else positive_class(model, pos_label)
     known = {name: of[several] for name, (_, *of) in _SCORES.items() if len(of) > several}
     if n_samples_estimate is not None:
         # With a private number of records, a record moves the pairs by an unbounded amount.
         known = {n: ("table",) if "pairs" in of else of for n, of in known.items()}
     chosen = _chosen(model, known, scores)
     needed = {statistic for name in chosen for statistic in known[name]}
-    statistics = released_statistics(model, X, y, budget, needed, loss_bound)
+    statistics = released_statistics(model, X, y, budget, needed, loss_bound, positive)
     # A score below the noise level becomes NaN, without a warning.
     with statistics as released, np.errstate(all="ignore"):
         found = {name: _SCORES[name][0](released) for name in chosen}
-        n, ledger = released.n_records, released.ledger
-        return PrivateScores(classes=released.classes, n_records=n, privacy_=ledger, **found)
+        return PrivateScores(
+            classes=released.classes,
+            n_records=released.n_records,
+            privacy_=released.ledger,
+            pos_label=None if several else released.classes[positive],
+            **found,
+        )
 
 
 def _chosen(model: Any, known: Iterable[str], scores: Iterable[str] | None) -> list[str]:
@@ -286,8 +303,9 @@ def _balanced_accuracy(released: Released) -> PrivateScore:
 
 def _confusion_matrix(released: Released) -> PrivateScore:
     size, n = len(released.classes), released.n_records
+    order = -1 if released.positive == 0 else 1
     counts, noise = (
-        each.reshape(size, size)
+        each.reshape(size, size)[::order, ::order]
         for each in (released.cells.counts, released.cells.std(np.eye(size * size)))
     )
     share = np.clip(counts / n, 0.0, 1.0)
@@ -405,8 +423,8 @@ def make_private_scorer(score: str, *, epsilon: float, **settings: Any) -> Priva
     epsilon : float
         For each call, above 0.
     **settings
-        ``delta``, ``neighboring_relation``, ``n_samples_estimate`` and ``loss_bound`` of
-        `private_scores`.
+        ``delta``, ``neighboring_relation``, ``n_samples_estimate``, ``loss_bound`` and
+        ``pos_label`` of `private_scores`.
 
     Returns
     -------
