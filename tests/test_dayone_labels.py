@@ -1,9 +1,16 @@
 """Day one: the positive class, drafts, columns in files, one spelling of a text."""
 
+import dataclasses
+import datetime
+import re
+
 import numpy as np
 import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 import sklearn
+import yaml
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
@@ -12,9 +19,21 @@ from sklearn.pipeline import make_pipeline
 from sklearn.svm import LinearSVC
 from tapes import record
 
+import dpglm.schema
 from dpglm import DPLogisticRegression, PrivateSearchCV, seeded_noise
-from dpglm.schema import NumericColumn, Schema, Target
+from dpglm.schema import (
+    BooleanColumn,
+    CategoricalColumn,
+    DateColumn,
+    NumericColumn,
+    OrdinalColumn,
+    Schema,
+    Target,
+    load_schema,
+)
+from dpglm.schema.columns import Column
 from dpglm.study import ShapeDisplay, explain_local
+from dpglm.study.cli import main
 from dpglm.workflow import PrivateThresholdClassifier, make_private_scorer, private_scores
 
 N = 400
@@ -154,3 +173,131 @@ def test_dayone_more_than_two_classes_have_no_positive_one():
     assert private_scores(model, X, y, epsilon=1.0).pos_label is None
     with pytest.raises(ValueError, match="pos_label=1 is for two classes"):
         private_scores(model, X, y, epsilon=1.0, pos_label=1)
+
+
+# Drafts
+
+TODAY = datetime.date(2020, 2, 29)
+TABLES = {
+    "number": [1.5, None, 3.0],
+    "whole": [1, None, 3],
+    "flag": [True, None, False],
+    "day": [TODAY, None, TODAY],
+    "word": ["a", None, "b"],
+    "size": ["s", None, "l"],
+}
+SIZES = ["s", "l"]
+DTYPES = ["Float64", "Int64", "boolean", "M8[s]", "string"]
+ARROW = [f"{of}[pyarrow]" for of in ("double", "int64", "bool", "date32[day]", "string")]
+ORDERED = pd.Categorical(TABLES["size"], categories=SIZES, ordered=True)
+
+
+def typed(dtypes):
+    columns = zip([*TABLES][:5], dtypes, strict=True)
+    frame = pd.DataFrame({name: pd.Series(TABLES[name], dtype=of) for name, of in columns})
+    return frame.assign(size=ORDERED)
+
+
+FRAMES = {
+    "objects": lambda: pd.DataFrame(TABLES, dtype=object).assign(size=ORDERED),
+    "nullable": lambda: typed(DTYPES),
+    "pyarrow in pandas": lambda: typed(ARROW),
+    "lists": lambda: TABLES | {"size": ORDERED},
+    "arrays": lambda: {k: np.array(v, object) for k, v in TABLES.items()} | {"size": ORDERED},
+    "series": lambda: dict(typed(DTYPES).items()),
+    "polars": lambda: pl.DataFrame(TABLES, schema_overrides={"size": pl.Enum(SIZES)}),
+    "arrow": lambda: pa.table(TABLES | {"size": pa.array(ORDERED)}),
+}
+PUBLIC = {
+    "number": {"lower": 0, "upper": 4, "n_segments": 1},
+    "whole": {"lower": 0, "upper": 4, "n_segments": 1},
+    "flag": {},
+    "day": {"first": "2020-02-28", "last": "2020-03-01", "n_segments": 1},
+    "word": {"categories": ["a", "b"]},
+    "size": {"categories": SIZES},
+}
+
+
+@pytest.mark.parametrize("container", FRAMES)
+def test_dayone_a_draft_is_filled_in_loaded_and_encodes_all_kinds(container, tmp_path):
+    frame = FRAMES[container]()
+    draft = Schema.draft(frame)
+    kinds = {"number": NumericColumn, "whole": NumericColumn, "flag": BooleanColumn}
+    kinds |= {"day": DateColumn, "word": CategoricalColumn, "size": OrdinalColumn}
+    assert {column.name: type(column) for column in draft.columns} == kinds
+    assert draft.columns[2].missing == "indicator" and draft.columns[1].integer
+    assert Schema.from_yaml(draft.to_yaml()) == draft and "2020" not in draft.to_yaml()
+    document = yaml.safe_load(draft.to_yaml())
+    for column in document["columns"]:
+        assert {k for k, v in column.items() if v == "FILL IN"} <= set(PUBLIC[column["name"]])
+        column |= PUBLIC[column["name"]] | {"missing": "indicator"}
+    file = tmp_path / "filled.yaml"
+    file.write_text(yaml.safe_dump(document | {"target": {"name": "y", "labels": [0, 1]}}))
+    schema = load_schema(file)
+    assert schema.check(frame).splitlines()[1:] == ["the table has no column 'y'."]
+    expected = {"number": [0.375, 0.5, 0.75], "whole": [0.25, 0.5, 0.75], "day": [0.5] * 3}
+    expected |= {"flag": [1.0, 0.5, 0.0], "size": [0.0, 0.5, 1.0]}
+    expected |= {"word_a": [1, 0, 0], "word_b": [0, 0, 1]}
+    expected |= {f"{name} (missing)": [0, 1, 0] for name in PUBLIC}
+    encoder = schema.transformer()
+    rows = encoder.fit_transform(frame)
+    found = dict(zip(encoder.get_feature_names_out(), rows.T, strict=True))
+    assert set(found) == set(expected)
+    for name, values in expected.items():
+        assert_array_equal(found[name], values, err_msg=name)
+
+
+KINDS = [kind for kind in vars(dpglm.schema).values() if isinstance(kind, type)]
+KINDS = [kind for kind in KINDS if issubclass(kind, Column) and kind.__module__.endswith("columns")]
+
+
+def test_dayone_a_draft_has_the_choices_of_each_field_as_comments():
+    draft = Schema.draft({"a": [1]}).to_yaml()
+    said = "".join(line for line in draft.splitlines(True) if line.startswith("#"))
+    assert len(KINDS) == 6
+    for kind in KINDS:
+        for field in {field.name for field in dataclasses.fields(kind)} - {"name"}:
+            assert re.search(rf"^# (\w+ and )?{field}( and \w+)?: ", said, re.M), field
+    filled = people(0, 1).to_yaml()
+    assert "#" not in filled
+
+
+ASKED = {
+    "code": ["zip", "ZIPCode", "postal_code", "PLZ", "zip5", "icd_code", "area code", "branchCode"],
+    "identifier": ["id", "customerID", "user_id", "Unnamed: 0", "account number", "SSN", "uuid"],
+    "phone": ["phone", "home_phone", "telephone", "mobile no"],
+    "year": ["year", "birthYear", "yr_built", "model_year"],
+    "date": ["date", "signup_date", "dateOfBirth", "dob", "timestamp", "startdate"],
+    "coordinate": ["lat", "Longitude", "lng", "long", "pickup_latitude", "gps_x"],
+}
+PLAIN = [
+    "age", "paid", "valid", "covid_cases", "grid", "years_of_school", "update", "candidate",
+    "long_distance", "latency", "hours", "price", "telecom", "number_of_children", "period",
+]  # fmt: skip
+
+
+def test_dayone_names_that_look_like_codes_are_asked_about_and_doubted(tmp_path, capsys):
+    names = {name: what for what, several in ASKED.items() for name in several}
+    names |= dict.fromkeys(PLAIN)
+    for kind in ("number", "text"):
+        table = {name: [1, 2] if kind == "number" else ["p", "q"] for name in names}
+        draft = Schema.draft(table).to_yaml()
+        for name, what in names.items():
+            asked = re.findall(rf"^# column {re.escape(repr(name))}: is it an? (\w+)", draft, re.M)
+            told = what and not (kind == "text" and what in ("code", "year"))
+            assert asked == [what] * bool(told), (name, asked)
+    target, columns = Target("y", [0, 1]), [NumericColumn(name, 0, 3000) for name in names]
+    said = Schema("t", columns, target).check({name: [1] for name in names} | {"y": [1]})
+    assert said.count("is it a") == sum(map(len, ASKED.values())) and said.endswith("was found.")
+    fine = [NumericColumn("year", 1990, 2030), BooleanColumn("phone")]
+    fine += [CategoricalColumn("zip", ["1"]), DateColumn("date", TODAY, "2021-01-01")]
+    assert not Schema("t", fine, target).doubts
+    file = tmp_path / "t.csv"
+    file.write_text("zip,age\n10115,30\n10117,31\n")
+    assert main(["schema", str(file)]) == 0
+    printed = capsys.readouterr()
+    assert "'zip': is it a code?" in printed.err and "'age'" not in printed.err
+    assert main(["schema", "--yaml", str(file)]) == 0
+    printed = capsys.readouterr()
+    assert "'zip': is it a code?" in printed.out and not printed.err
+    assert Schema.from_yaml(printed.out).feature_names == ["zip", "age"]

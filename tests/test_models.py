@@ -107,7 +107,7 @@ def test_a_draft_of_a_file_sees_kinds_beside_blanks_and_times(folder, capsys):
         "False,2021-10-07,3,\n"
     )
     assert run(folder, "schema kinds.csv") == 0
-    kinds = [BooleanColumn("a"), DateColumn("b", "FILL IN", "FILL IN")]
+    kinds = [BooleanColumn("a", missing="indicator"), DateColumn("b", "FILL IN", "FILL IN")]
     kinds.append(NumericColumn("c", "FILL IN", "FILL IN", integer=True))
     *found, last = Schema.from_json(capsys.readouterr().out).columns
     assert found == kinds and isinstance(last, CategoricalColumn)

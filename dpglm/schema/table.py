@@ -4,6 +4,7 @@ import json
 import math
 import os
 import re
+import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields, replace
@@ -237,11 +238,12 @@ class Schema:
     def draft(cls, frame: Any, target: str = FILL_IN, *, name: str = "table") -> Self:
         """Return a schema to be filled in, from the names and dtypes of a table alone.
 
-        Values of lists are read, because lists have no dtype: give arrays. A dtype may follow from
-        values: one gap turns whole numbers of a CSV file into floats. Compare kinds with the data
-        dictionary before you publish a draft. ``"FILL IN"`` marks what only a person can know. The
-        schema cannot be used until it is replaced in the text of :meth:`to_json` or
-        :meth:`to_yaml`.
+        Lists and objects have no dtype, and the types of their values are read. A dtype may follow
+        from values: one gap turns whole numbers of a CSV file into floats. Compare kinds with the
+        data dictionary before you publish a draft. ``"FILL IN"`` marks what only a person can know.
+        The schema cannot be used until it is replaced in the text of :meth:`to_json` or
+        :meth:`to_yaml`, which has the choices of each field and asks about names that look like
+        those of codes.
 
         Parameters
         ----------
@@ -260,7 +262,7 @@ class Schema:
         found = dtypes(frame)
         if target not in (FILL_IN, *found):
             raise ValueError(f"target={target!r} is no column of the table, which has {[*found]}.")
-        labels = [False, True] if found.pop(target, "") == "boolean" else FILL_IN
+        labels = [False, True] if found.pop(target, "") in ("boolean", "flag") else FILL_IN
         return cls(name, [_drafted(*column) for column in found.items()], Target(target, labels))
 
     def check_filled_in(self) -> None:
@@ -277,6 +279,7 @@ class Schema:
         """Return all that does not fit between the schema and a table, one line each.
 
         It looks at the rows (of Dask a column at a time), so that its result is as private as they.
+        It doubts a column whose name looks like that of a code, and is a number.
 
         Examples
         --------
@@ -289,13 +292,19 @@ class Schema:
         """
         self.check_filled_in()
         names = {*map(composed, names_of(frame))}
-        lines = ["Schema.check looked at the rows: what it says must not leave the room."]
+        lines: list[str] = []
         for column in (*self.columns, self.target):
             if composed(column.name) in names:
                 lines += _problems(column, frame)
             else:
                 lines.append(f"the table has no column {column.name!r}.")
-        return "\n".join([*lines, *["No problem was found."] * (len(lines) == 1)])
+        head = "Schema.check looked at the rows: what it says must not leave the room."
+        return "\n".join([head, *self.doubts, *(lines or ["No problem was found."])])
+
+    @property
+    def doubts(self) -> list[str]:
+        """Questions about columns whose names look like those of codes, years or the like."""
+        return [question for question in map(_doubt, self.columns) if question]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form as a dictionary of plain Python values."""
@@ -334,12 +343,20 @@ class Schema:
         return cls.from_dict(document)
 
     def to_yaml(self) -> str:
-        """Return the same document as YAML, with PyYAML."""
+        """Return the same document as YAML, with PyYAML; a draft has its choices as comments."""
         yaml = require("yaml", "yaml", "Schema.to_yaml")
         dumper = type("Dumper", (yaml.SafeDumper,), {})
         # PyYAML itself reads 1e3 as a string, and writes such a string like a number.
         dumper.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list(_DIGITS))
-        return yaml.dump(self.to_dict(), Dumper=dumper, sort_keys=False, allow_unicode=True)
+        write = partial(yaml.dump, Dumper=dumper, sort_keys=False, allow_unicode=True)
+        document = self.to_dict()
+        if not any(part.to_fill_in for part in (*self.columns, self.target)):
+            return write(document)
+        columns, target = document.pop("columns"), document.pop("target")
+        text = "".join(map(_comment, _LEGEND)) + write(document) + "columns:\n"
+        for column, written in zip(self.columns, columns, strict=True):
+            text += write([written]) + _comment(_doubt(column))
+        return text + write({"target": target})
 
     @classmethod
     def from_yaml(cls, text: str) -> Self:
@@ -426,8 +443,73 @@ def _first_repeated(values: Iterable[Any]) -> Any:
 
 def _drafted(name: str, dtype: str) -> Column:
     kinds = {"boolean": BooleanColumn(name), "date": DateColumn(name, FILL_IN, FILL_IN)}
+    kinds["flag"] = BooleanColumn(name, missing="indicator")
     kinds |= {"text": CategoricalColumn(name, FILL_IN), "ordinal": OrdinalColumn(name, FILL_IN)}
     return kinds.get(dtype, NumericColumn(name, FILL_IN, FILL_IN, integer=dtype == "integer"))
+
+
+# What a person chooses in a draft; fields of all kinds are among these.
+_CHOICES = {
+    "lower and upper": "the public bounds of a number",
+    "first and last": "the public bounds of a date, as 2001-12-31",
+    "categories": "all that are public; those of an ordinal in their order, the lowest first",
+    "missing": "null refuses missing values; indicator gives them a column; or a public constant",
+    "handle_unknown": "zeros, or indicator: what is not listed has a column",
+    "out_of_bounds": "clip, or missing: codes such as -999 are missing values",
+    "special_values": "such as [0, 99999], whose meaning is not their size: a column for each",
+    "scale": "linear, or asinh: amounts over orders of magnitude",
+    "linear_width": "magnitude up to which asinh is nearly linear; 1.0",
+    "integer": "false, or true: all are whole numbers",
+    "n_segments": "of the curve, a power of two: null chooses, 1 is a straight line",
+    "height": "a factor of the curve; 4.0",
+    "n_features": "number of columns for the words of free text",
+}
+_LEGEND = [
+    "A draft: replace each FILL IN by what is public of a column, not by what the rows hold.",
+    "Of two labels of the target, the last is the positive one. The kinds, with their fields:",
+    *(
+        f"{kind}: {', '.join(field.name for field in fields(of) if field.name != 'name')}"
+        for kind, of in _KINDS.items()
+    ),
+    "The fields, with their choices:",
+    *(f"{names}: {choices}" for names, choices in _CHOICES.items()),
+]
+# What the name of a column looks like, as words in small letters, and what to do then.
+_NAMES = {
+    "an identifier": r"ids?|e?mail|guid|iban|passport|ssn|uu?id|unnamed|"
+    r"(account|card|case|client|customer|employee|invoice|licen[cs]e|member|order|patient|person|"
+    r"policy|product|row|serial|student|user) ?(id|key|no|nr|num|number)",
+    "a phone number": r"fax|msisdn|tel|\w*phones?|(mobile|cell) ?(no|nr|number)?",
+    "a date": r"dob|birthday|timestamp|(|birth|end|hire|order|start)date(time)?",
+    "a coordinate": r"coord(inate)?s?|easting|gps|lat(itude)?|lng|lon(gitude)?|^long$|northing",
+    "a code": r"\w*codes?|fips|icd|naics|pin|plz|postal|sic|zip",
+    "a year": r"\w*year|yr|yyyy",
+}
+_ADVICE = {
+    "an identifier": "It says nothing of other records: leave the column out",
+    "a phone number": "It says nothing of other records: leave the column out",
+    "a date": "Give it the kind date, with its first and last day",
+    "a coordinate": "A place is no step on a line: regions, of the kind category, say more",
+    "a code": "Codes have no order: give it the kind category, with public ones",
+    "a year": "Give bounds close to the years that are possible, such as 1990 and 2030",
+}
+
+
+def _doubt(column: Column) -> str:
+    """Return a question about a column whose kind and name may not fit together, or nothing."""
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|[\W\d_]+", " ", column.name)
+    found = [what for what, like in _NAMES.items() if re.search(rf"\b({like})\b", words.lower())]
+    is_number = isinstance(column, NumericColumn)
+    is_right = is_number and found[:1] == ["a year"] and not column.to_fill_in
+    if not found or isinstance(column, (BooleanColumn, DateColumn)):
+        return ""
+    if (found[0] in ("a code", "a year") and not is_number) or (is_right and column.lower >= 1000):
+        return ""
+    return f"column {column.name!r}: is it {found[0]}? {_ADVICE[found[0]]}."
+
+
+def _comment(text: str) -> str:
+    return "".join(f"# {line}\n" for line in textwrap.wrap(text, 96, subsequent_indent="    "))
 
 
 def _bent(column: NumericColumn | DateColumn, n_segments: int) -> Column:

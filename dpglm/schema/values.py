@@ -5,6 +5,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date
 from decimal import Decimal
+from numbers import Integral, Real
 from typing import Any, NamedTuple, Self
 
 import narwhals as nw
@@ -44,29 +45,41 @@ def is_dask(table: Any) -> bool:
 
 
 def dtypes(table: Any) -> dict[str, str]:
-    """Return what each column holds, by its dtype: integer, real, boolean, date, ordinal, text."""
+    """Return what each column holds: integer, real, boolean, flag, date, ordinal, text.
+
+    A flag is a boolean that may be missing. The dtype tells; lists and objects have none, so that
+    the types of their values do.
+    """
     if isinstance(table, Mapping):
         return {name: _dtype_of(values) for name, values in table.items()}
-    # For some dtypes narwhals looks at values: give it none.
-    schema = _frame(table._meta if is_dask(table) else table).head(0).schema
-    return {name: _dtype(dtype) for name, dtype in schema.items()}
+    frame = _frame(table._meta if is_dask(table) else table)
+    return {series.name: _dtype_of(series.to_native()) for series in frame.iter_columns()}
 
 
 def _dtype_of(values: Any) -> str:
-    """Return what one column of a dictionary holds; of a list alone by its values."""
-    series = _as_series(values[:0])
-    if series is not None:
-        return _dtype(series.dtype)
-    kinds = {"i": "integer", "u": "integer", "f": "real", "b": "boolean", "M": "date"}
-    return kinds.get(np.asarray(values).dtype.kind, "text")
-
-
-def _dtype(dtype: Any) -> str:
-    if dtype.is_numeric():
-        return "integer" if dtype.is_integer() else "real"
+    """Return what one column holds."""
+    # For some dtypes narwhals looks at values: give it none.
+    series, dtype = _as_series(values[:0]), getattr(values, "dtype", None)
+    if series is None and dtype is None:
+        values = np.asarray(values)
+        dtype = values.dtype
+    if isinstance(dtype, np.dtype) and dtype.kind == "O":
+        types = {type(value) for value in values if not is_missing(value)}
+        kinds = {"flag": bool, "integer": Integral, "real": Real | Decimal, "date": date}
+        kinds = [kind for kind, of in kinds.items() if all(issubclass(t, of) for t in types)]
+        return kinds[0] if kinds and types else "text"
+    if series is None:
+        kinds = {"i": "integer", "u": "integer", "f": "real", "b": "boolean", "M": "date"}
+        return kinds.get(dtype.kind, "text")
+    if series.dtype.is_numeric():
+        return "integer" if series.dtype.is_integer() else "real"
+    if series.dtype == nw.Boolean:
+        return "boolean" if isinstance(dtype, np.dtype) else "flag"
+    if getattr(getattr(values, "type", None), "ordered", False):
+        return "ordinal"  # a dictionary of Arrow
     # For pandas, narwhals' Enum is an ordered categorical dtype.
-    kinds = {nw.Boolean: "boolean", nw.Date: "date", nw.Datetime: "date", nw.Enum: "ordinal"}
-    return kinds.get(type(dtype), "text")
+    kinds = {nw.Date: "date", nw.Datetime: "date", nw.Enum: "ordinal"}
+    return kinds.get(type(series.dtype), "text")
 
 
 def names_of(table: Any) -> list[str]:

@@ -496,6 +496,7 @@ _SCHEMA = [
     ("--name", "of the schema", "NAME", str, "table"),
     ("--check", "print instead what of the rows does not fit this schema: that is as private as "
      "they are", "FILE.json", load_schema),
+    ("--yaml", "draft in YAML, with the choices of each field as comments"),
 ]  # fmt: skip
 
 
@@ -507,7 +508,10 @@ def _schema(arguments: argparse.Namespace) -> int:
     """
     if arguments.check is None:
         frame = _dated(read_untyped(arguments.table).convert_dtypes())
-        print(Schema.draft(frame, arguments.target, name=arguments.name).to_json())
+        draft = Schema.draft(frame, arguments.target, name=arguments.name)
+        print(draft.to_yaml() if arguments.yaml else draft.to_json())
+        if draft.doubts and not arguments.yaml:
+            print(*draft.doubts, sep="\n", file=sys.stderr)
         return 0
     # Strings, as a fit reads them.
     found = arguments.check.check(read_texts(arguments.table).to_dict("list"))
