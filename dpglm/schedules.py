@@ -19,7 +19,7 @@ import numpy as np
 from scipy.special import logsumexp
 from sklearn.base import BaseEstimator
 
-from dpglm.checks import check_number, is_number
+from dpglm.checks import check_number, is_auto, is_number
 
 __all__ = [
     "BiasCorrectedMomentum", "Constant", "ConvexStep", "DecayingClip", "DynamicNoise",
@@ -29,6 +29,9 @@ __all__ = [
 
 
 _positive = partial(check_number, above=0, below=math.inf)
+# If no penalty makes one certain: losses of typical records are curved between a tenth and all of
+# the largest curvature.
+_CONDITION_NUMBER = 10.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,8 +45,8 @@ class PublicMetadata:
         Columns of the coefficients: 1 for two classes, K for K classes.
     alpha, curvature, max_row_norm : float, optional
         L2 penalty, and largest second derivative of the loss in the score (inf for the hinge).
-        ``max_row_norm`` is the largest L2 norm of a row, intercept included; None after a
-        preconditioner.
+        ``max_row_norm`` is the largest L2 norm of a row, intercept included. None stands for
+        ``sqrt(n_features)``: rows of numbers within [-1, 1].
     mu, clip, noise_std : float and two ndarrays of shape (n_iter,), optional
         Gaussian differential privacy budget of the gradients, with mini-batches that of the same
         epsilon and delta. Clipping norms, and standard deviations of the noise on the sum of
@@ -52,6 +55,9 @@ class PublicMetadata:
         Number of feature directions above the noise level, as a preconditioner released.
     sampling_rate : float, default=1.0
         Chance of each record to be in the batch of an iteration.
+    whitened : bool, default=False
+        Whether a preconditioner gives rows a mean square of about 1 in each direction. The loss,
+        penalty included, is then no more curved than ``curvature``, or 1 if this is larger.
 
     Examples
     --------
@@ -70,6 +76,7 @@ class PublicMetadata:
     noise_std: np.ndarray | None = field(default=None, repr=False)
     effective_dimension: float | None = None
     sampling_rate: float = 1.0
+    whitened: bool = False
 
     @property
     def expected_batch_size(self) -> float:
@@ -83,17 +90,36 @@ class PublicMetadata:
 
     @property
     def smoothness(self) -> float:
-        """``curvature * max_row_norm^2 + alpha``, the smoothness of the objective."""
-        advice = "set it (it is unknown after a preconditioner)"
-        norm = _positive("max_row_norm", self.max_row_norm, advice=advice)
+        """Smoothness of the objective, ``curvature * max_row_norm^2 + alpha``.
+
+        In a whitened space it is the curvature alone, and 1 at most.
+        """
+        if self.whitened:
+            return min(1.0, self.curvature or 1.0)
         advice = "choose a smooth loss, not the hinge"
-        return _positive("curvature", self.curvature, advice=advice) * norm**2 + self.alpha
+        curvature = _positive("curvature", self.curvature, advice=advice)
+        return curvature * self._squared_norm + self.alpha
+
+    @property
+    def strong_convexity(self) -> float:
+        """The penalty; without one, and in a whitened space, a tenth of the smoothness."""
+        if self.alpha > 0 and not self.whitened:
+            return self.alpha
+        curvature = min(1.0, self.curvature or 1.0)
+        return curvature * (1.0 if self.whitened else self._squared_norm) / _CONDITION_NUMBER
 
     @property
     def condition_number(self) -> float:
-        """Smoothness over strong convexity, where only the penalty is strongly convex."""
-        advice = "no other curvature is certain"
-        return self.smoothness / _positive("alpha", self.alpha, advice=advice)
+        """Smoothness over strong convexity: 10 without a penalty, and in a whitened space."""
+        if self.alpha > 0 and not self.whitened:
+            return self.smoothness / self.alpha
+        return _CONDITION_NUMBER
+
+    @property
+    def _squared_norm(self) -> float:
+        if self.max_row_norm is None:
+            return float(self.n_features)
+        return _positive("max_row_norm", self.max_row_norm) ** 2
 
 
 class Schedule(BaseEstimator):
@@ -215,8 +241,8 @@ class DynamicNoise(Schedule):
     ----------
     decay : float, optional
         First over last standard deviation of plain descent; sets ``gamma = decay^(-4/(T - 1))``.
-        By default gamma = 1 - 1/kappa, with the public condition number
-        ``kappa = (curvature * max_row_norm^2 + alpha) / alpha``, which is usually pessimistic.
+        By default gamma = 1 - 1/kappa. Without a preconditioner, and with a penalty, ``kappa =
+        (curvature * max_row_norm^2 + alpha) / alpha``, which is usually pessimistic; else it is 10.
     momentum : float, default=0.0
         Coefficient of `BiasCorrectedMomentum` to be optimal for.
     influence : array-like of shape (n_iter,), optional
@@ -261,12 +287,7 @@ class DynamicNoise(Schedule):
         if self.decay is not None:
             log_gamma = -4 * math.log(_positive("decay", self.decay)) / max(n_iter - 1, 1)
         else:
-            try:
-                log_gamma = np.log1p(-1 / metadata.condition_number)
-            except ValueError as error:
-                raise ValueError(
-                    f"{error} Or set the fall of the noise: DynamicNoise(decay=4.0)."
-                ) from error
+            log_gamma = np.log1p(-1 / metadata.condition_number)
         log_echo = 2 * math.log(self.momentum) if self.momentum else -math.inf
         log_q = np.zeros(n_iter)
         for k in range(1, n_iter):
@@ -305,7 +326,8 @@ class InverseTimeDecay(Schedule):
     Parameters
     ----------
     alpha : float, optional
-        Strong convexity; by default the L2 penalty of the metadata.
+        Strong convexity. By default the L2 penalty; without one, and after a preconditioner, a
+        tenth of the smoothness of the loss (of ``max_row_norm`` or, unknown, numbers in [-1, 1]).
     numerator, offset : float, default=2.0 and 1.0
         By default for t-weighted averaging (Lacoste-Julien et al. 2012); 1 and 0 for uniform.
 
@@ -335,7 +357,7 @@ class InverseTimeDecay(Schedule):
     offset: float = 1.0
 
     def values(self, n_iter: int, metadata: PublicMetadata) -> np.ndarray:
-        alpha = metadata.alpha if self.alpha is None else self.alpha
+        alpha = metadata.strong_convexity if self.alpha is None else self.alpha
         _positive("alpha", alpha, advice="it divides the step sizes")
         return self.numerator / (alpha * (np.arange(1, n_iter + 1) + self.offset))
 
@@ -354,9 +376,10 @@ class ConvexStep(Schedule):
     -----
     The step ``min{1/(n beta), B / (sigma sqrt(2 d T))}`` on the sum of n losses minimises
     ``B^2/(2 step T) + step d sigma^2``, the bound of the descent lemma (Bubeck 2015, Theorem 6.3).
-    On the mean it is n times as large. ``beta = curvature * max_row_norm^2 + alpha``, and sigma^2
-    is the mean square of the noise in d coordinates. A hinge has the subgradient step
-    ``B / (G sqrt(T))``, ``G^2 = (n L)^2 + d sigma^2``, L the smaller of clipping and row norm.
+    On the mean it is n times as large. ``beta = curvature * max_row_norm^2 + alpha``, or after a
+    preconditioner the curvature, and sigma^2 is the mean square of the noise in d coordinates. A
+    hinge has the subgradient step ``B / (G sqrt(T))``, ``G^2 = (n L)^2 + d sigma^2``, with L the
+    smaller of clipping and row norm.
 
     Examples
     --------
@@ -394,18 +417,6 @@ def _lipschitz(metadata: PublicMetadata) -> float:
         raise ValueError("for a hinge loss it needs a finite clip or a max_row_norm.")
     return float(min(bounds))
 
-
-_NAMED = {
-    "constant": Constant,
-    "exponential": ExponentialDecay,
-    "polynomial": Polynomial,
-    "piecewise_constant": PiecewiseConstant,
-    "dynamic": DynamicNoise,
-    "decaying": DecayingClip,
-    "inverse_time": InverseTimeDecay,
-    "convex": ConvexStep,
-    "smooth": partial(ConvexStep, distance=math.inf),
-}
 
 # The largest second derivatives of the logistic loss and of the default smoothed hinge. The hinge,
 # which has none, counts as the smoothed hinge.
@@ -579,10 +590,29 @@ class NesterovMomentum(Momentum):
         return gradient + t / (t + 3) * velocity, velocity
 
 
-_MOMENTA = {
-    "heavy_ball": HeavyBall,
-    "bias_corrected": BiasCorrectedMomentum,
-    "nesterov": NesterovMomentum,
+_SHAPES = {
+    "constant": Constant,
+    "exponential": ExponentialDecay,
+    "polynomial": Polynomial,
+    "piecewise_constant": PiecewiseConstant,
+    "decaying": DecayingClip,
+}
+
+# The names that each parameter takes.
+NAMES: dict[str, dict[str, Any]] = {
+    "noise_schedule": _SHAPES | {"inverse_time": InverseTimeDecay, "dynamic": DynamicNoise},
+    "clip_schedule": _SHAPES,
+    "step_schedule": {
+        **_SHAPES,
+        "inverse_time": InverseTimeDecay,
+        "convex": ConvexStep,
+        "smooth": partial(ConvexStep, distance=math.inf),
+    },
+    "momentum": {
+        "heavy_ball": HeavyBall,
+        "bias_corrected": BiasCorrectedMomentum,
+        "nesterov": NesterovMomentum,
+    },
 }
 
 
@@ -596,9 +626,9 @@ def check_schedules(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _chosen(parameter: str, value: Any) -> Any:
-    kind, named, of_number = Schedule, _NAMED, Constant
+    kind, of_number, named = Schedule, Constant, NAMES[parameter]
     if parameter == "momentum":
-        kind, named, of_number = Momentum, _MOMENTA, HeavyBall
+        kind, of_number = Momentum, HeavyBall
         value = 0.0 if value is None else value
     if isinstance(value, str) and value in named:
         return named[value]()
@@ -613,6 +643,36 @@ def _chosen(parameter: str, value: Any) -> Any:
         name = f"momentum={value!r}: coefficient"
         check_number(name, value.coefficient, at_least=0, below=1)
     return value
+
+
+class NamedSchedules:
+    """An estimator whose schedules are given as numbers, names or objects."""
+
+    def set_params(self, **params: Any) -> Any:
+        """Set parameters of this estimator, and of schedules within it.
+
+        A schedule that was given by its name has parameters too: ``noise_schedule="dynamic"`` and
+        ``noise_schedule__decay=4.0``.
+
+        Parameters
+        ----------
+        **params
+            As in scikit-learn.
+
+        Returns
+        -------
+        self
+        """
+        for name in {key.partition("__")[0] for key in params if "__" in key} & {*NAMES}:
+            value = params.get(name, getattr(self, name, None))
+            nested = next(key for key in params if key.startswith(f"{name}__"))
+            if value is None or is_auto(value):
+                raise ValueError(
+                    f"{name}={value!r} has no parameters such as {nested}. "
+                    f"Set {name} too, to one of {', '.join(map(repr, NAMES[name]))} or an object."
+                )
+            params[name] = _chosen(name, value)
+        return super().set_params(**params)  # type: ignore[misc]
 
 
 def averaging_weights(averaging: str | float | None, n_iter: int) -> np.ndarray:
@@ -648,10 +708,9 @@ def public_constants(metadata: PublicMetadata, *, gap: float | None = None) -> t
     budget's under ``"replace_one"``. The gap bounds the objective at zero less its minimum, by
     default log(K) for K classes.
     """
-    kappa = metadata.condition_number
     gap = math.log(max(2, metadata.n_outputs)) if gap is None else gap
     noise = _noise_per_root_iteration(metadata) ** 2
-    return kappa, noise / (2 * kappa * metadata.alpha * gap)
+    return metadata.condition_number, noise / (2 * metadata.smoothness * gap)
 
 
 def optimal_n_iter(kappa: float, noise_to_gap: float, *, dynamic: bool = True) -> int:

@@ -207,7 +207,6 @@ SMOOTH = PublicMetadata(2000, 6, alpha=0.01, curvature=0.25, max_row_norm=2.0, m
     [
         ({"mu": None}, "mu=None"),
         ({"mu": math.inf}, "mu=inf"),
-        ({"alpha": 0.0}, "alpha=0.0 must"),
         ({"max_row_norm": None}, "max_row_norm=None"),
         ({"curvature": math.inf}, "curvature=inf"),
     ],

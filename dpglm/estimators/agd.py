@@ -15,7 +15,14 @@ from dpglm.losses import NamedLossMixin
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.selection import ChoosingVault
 from dpglm.privacy.vault import Vault
-from dpglm.schedules import Momentum, PublicMetadata, Schedule, averaging_weights, check_schedules
+from dpglm.schedules import (
+    Momentum,
+    NamedSchedules,
+    PublicMetadata,
+    Schedule,
+    averaging_weights,
+    check_schedules,
+)
 
 # Parameters of noisy gradient descent.
 _SHARED = ("clip_schedule", "momentum", "averaging", "preconditioner")
@@ -28,7 +35,7 @@ _AS_GIVEN = (
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class DPAGDClassifier(NamedLossMixin, WeightedClassifier):
+class DPAGDClassifier(NamedLossMixin, NamedSchedules, WeightedClassifier):
     """Differentially private linear classifier that adapts its steps and its budget as it runs.
 
     Each iteration releases one noisy gradient and chooses privately how far to step along it. When
@@ -248,7 +255,7 @@ class DPAGDClassifier(NamedLossMixin, WeightedClassifier):
             preconditioner, first = preconditioner.planned(budget.mu, 1.0, n_mu, *size)
         return make_adaptive_plan(
             budget,
-            replace(metadata, max_row_norm=None),
+            replace(metadata, max_row_norm=None, whitened=preconditioner is not None),
             loss_clip=self._resolved_loss_clip(metadata.n_outputs),
             averaging=run["averaging"],
             preconditioner=preconditioner,

@@ -12,7 +12,7 @@ from dpglm.estimators import defaults
 from dpglm.estimators.base import WeightedClassifier
 from dpglm.estimators.debiasing import debias, debiasing_of
 from dpglm.estimators.inference import InferenceResults, inference_of
-from dpglm.estimators.plan import PrivacyPlan, make_plan, planned_clip
+from dpglm.estimators.plan import PrivacyPlan, make_plan
 from dpglm.estimators.solvers import FitTrace, OnStep, noisy_gradient_descent
 from dpglm.estimators.whitening import (
     FullPreconditioner,
@@ -27,15 +27,13 @@ from dpglm.schedules import (
     AutoClippingNorm,
     AutoStepSize,
     BiasCorrectedMomentum,
-    DynamicNoise,
     HeavyBall,
     Momentum,
+    NamedSchedules,
     NesterovMomentum,
     PublicMetadata,
     Schedule,
     check_schedules,
-    optimal_n_iter,
-    public_constants,
 )
 from dpglm.schema import Schema
 
@@ -81,21 +79,7 @@ def automatic_configuration(
     } | chosen
 
 
-def _optimal_n_iter(
-    metadata: PublicMetadata, *, noise_schedule: Schedule, clip_schedule: Schedule, **_: Any
-) -> int:
-    """Return the number of iterations with the lowest bound, at the first clipping norm."""
-    try:
-        if metadata.sampling_rate != 1:
-            raise ValueError("its bound needs all records in each iteration; use sampling_rate=1")
-        clip = planned_clip(clip_schedule, 1, metadata, infinite=False)
-        constants = public_constants(replace(metadata, clip=clip))
-    except ValueError as error:
-        raise ValueError(f"max_iter='optimal' cannot be used: {error}") from error
-    return optimal_n_iter(*constants, dynamic=isinstance(noise_schedule, DynamicNoise))
-
-
-class NoisyDescentMixin(NamedLossMixin):
+class NoisyDescentMixin(NamedLossMixin, NamedSchedules):
     """Plan and training by noisy gradient descent, for estimators with these parameters."""
 
     def _plan(self, budget: PrivacyBudget, metadata: PublicMetadata) -> PrivacyPlan:
@@ -105,23 +89,19 @@ class NoisyDescentMixin(NamedLossMixin):
         n_mu = budget.n_mu(metadata.n_samples, left)
         given = {name: getattr(self, name) for name in _RUN}
         chosen = automatic_configuration(n_mu, metadata.n_features, **given)
-        preconditioner, first, max_row_norm = chosen.pop("preconditioner"), (), None
-        if preconditioner is None:
-            max_row_norm = metadata.max_row_norm
-        else:
+        preconditioner, first = chosen.pop("preconditioner"), ()
+        metadata = replace(metadata, sampling_rate=self.sampling_rate)
+        if preconditioner is not None:
             size = metadata.n_features, metadata.max_row_norm
             preconditioner, first = preconditioner.planned(budget.mu, left, n_mu, *size)
-        metadata = replace(metadata, sampling_rate=self.sampling_rate, max_row_norm=max_row_norm)
+            metadata = replace(metadata, whitened=True, max_row_norm=None)
         averaging, n_iter = chosen.pop("averaging"), chosen.pop("max_iter")
-        run = check_schedules(chosen)
-        if isinstance(n_iter, str) and n_iter == "optimal":
-            n_iter = _optimal_n_iter(replace(metadata, mu=n_mu / metadata.n_samples), **run)
         return make_plan(
             budget,
             metadata,
             n_iter=n_iter,
             averaging=averaging,
-            **run,
+            **check_schedules(chosen),
             preconditioner=preconditioner,
             first=first,
             last=last,
@@ -194,16 +174,18 @@ class DPLogisticRegression(NoisyDescentMixin, WeightedClassifier):
         needs ``groups``, a record is all rows of a unit, and ``n_samples_estimate`` is a number of
         units. ``None``: each row is a record.
     noise_schedule : float, str or Schedule, default="auto"
-        Shape of the noise's standard deviation over the iterations, calibrated to the budget.
-        ``"auto"`` is constant.
+        Shape of the noise's standard deviation over the iterations, calibrated to the budget:
+        ``"constant"``, ``"exponential"``, ``"polynomial"``, ``"piecewise_constant"``,
+        ``"decaying"``, ``"inverse_time"`` or ``"dynamic"``. ``"auto"`` is constant.
     clip_schedule : float, str or Schedule, default="auto"
         Bound on the L2 norm of each record's gradient, intercept included, jointly over the
         classes. After a preconditioner its unit is the typical norm of a row. ``inf`` is allowed
         with ``epsilon=inf`` only. ``"auto"`` grows with the records and the budget, and falls with
-        the released dimension (docs/defaults.md).
+        the released dimension (docs/defaults.md). The names are the first five of noise.
     step_schedule : float, str or Schedule, default="auto"
         Step sizes on the mean gradient. ``"auto"`` has equal steps, whose total grows with the
-        same numbers as the clipping norm.
+        same numbers as the clipping norm. The names are the first six of noise, ``"convex"`` and
+        ``"smooth"``.
     momentum : str, float, momentum object or None, default="auto"
         ``"nesterov"``, ``"bias_corrected"`` or ``"heavy_ball"``, whose coefficient is 0.6; a number
         is the coefficient of a heavy ball. ``"auto"`` is `NesterovMomentum` in a space that a
@@ -222,12 +204,10 @@ class DPLogisticRegression(NoisyDescentMixin, WeightedClassifier):
         With ``max_iter="budget"``: the standard deviation of the noise over the sensitivity, in the
         first iteration. ``noise_schedule`` sets the others: iterations cost less as the clipping
         norm falls.
-    max_iter : int, "auto", "optimal" or "budget", default="auto"
+    max_iter : int, "auto" or "budget", default="auto"
         Number of iterations, each one release. ``"auto"`` is 24 of all records in a space that a
-        `FullPreconditioner` whitens, and 87 otherwise. ``"optimal"`` minimises the bound of Hong,
-        Wang & Zhou (2022) for constant or `DynamicNoise`. It needs a smooth loss, a penalty and
-        ``max_row_norm``, and no preconditioner. ``"budget"`` makes as many iterations as the budget
-        allows at ``noise_multiplier``, counted before the data are read.
+        `FullPreconditioner` whitens, and 87 otherwise. ``"budget"`` makes as many iterations as the
+        budget allows at ``noise_multiplier``, counted before the data are read.
     sampling_rate : float, default=1.0
         Chance of each record to be in the batch of an iteration, independently of the others; 1
         uses all records every time. Below 1 the accounting needs dp-accounting (``pip install
@@ -240,7 +220,7 @@ class DPLogisticRegression(NoisyDescentMixin, WeightedClassifier):
         Largest L2 norm that a row can have, intercept included, a public fact
         (`Schema.max_row_norm`). ``None`` takes the bound of rows from ``schema.transformer()``, if
         they have one. It sets the clipping norm of a preconditioner; without one, ``"dynamic"``
-        noise, ``"convex"`` and ``"smooth"`` steps and ``max_iter="optimal"`` follow from it.
+        noise and ``"inverse_time"``, ``"convex"`` and ``"smooth"`` steps follow from it.
     inference_fraction : float, default=0.0
         Fraction of the budget mu^2 for `inference`, taken from that of predictions: 0.5 suits most
         uses. A few gradients and a curvature are released after the descent, for two classes and up

@@ -22,10 +22,13 @@ from scipy.special import expit
 from dpglm import DPLogisticRegression
 from dpglm.estimators.plan import PrivacyPlan
 from dpglm.losses import Logistic
+from dpglm.privacy.budget import PrivacyBudget
 from dpglm.schedules import (
     BiasCorrectedMomentum,
     Constant,
     DynamicNoise,
+    PublicMetadata,
+    optimal_n_iter,
     public_constants,
 )
 
@@ -43,9 +46,14 @@ def strongly_convex_problem(
     return Problem(X, target, np.full(n_rows, 1 / n_rows), Logistic(), alpha=0.005)
 
 
-def model_of(problem: Problem, momentum: float, noise="constant", n_iter="optimal"):
+def model_of(problem: Problem, momentum: float, noise="constant", n_iter=None):
     """Their descent, or debiased momentum at the longest step of Theorem 3.4."""
     smoothness = 0.25 + problem.alpha
+    if n_iter is None:
+        facts = {"alpha": problem.alpha, "curvature": 0.25, "max_row_norm": 1.0}
+        mu = PrivacyBudget(1.0, DELTA).mu
+        facts = PublicMetadata(N_SAMPLES, problem.X.shape[1], **facts, mu=mu)
+        n_iter = optimal_n_iter(*public_constants(facts), dynamic=noise != "constant")
     step = (
         largest_momentum_step(momentum, smoothness, problem.alpha) if momentum else 1 / smoothness
     )

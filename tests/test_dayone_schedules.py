@@ -1,0 +1,108 @@
+"""Day one: schedules by name, intervals before the budget, plans that answer at once."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV, ParameterGrid
+from sklearn.pipeline import make_pipeline
+
+from dpglm import DPAGDClassifier, DPLinearSVM, DPLogisticRegression, PrivacyOdometer
+from dpglm.datasets import make_census
+from dpglm.schedules import NAMES
+from dpglm.schema import load_schema
+from dpglm.workflow import PrivateSearchCV
+
+ESTIMATORS = (DPLogisticRegression, DPLinearSVM, DPAGDClassifier)
+X, Y = make_census(300, random_state=0)
+X = X[:, :12]
+
+
+def short(Model, **parameters):
+    """Return an estimator of few iterations."""
+    return Model(classes=[0, 1], max_iter=3, epsilon=8.0, delta=1e-3, **parameters)
+
+
+def settings_of(Model):
+    """Return each name that a parameter of an estimator takes, as a setting."""
+    names = ((parameter, name) for parameter, named in NAMES.items() for name in named)
+    return [{parameter: name} for parameter, name in names if parameter in Model().get_params()]
+
+
+# --- Schedules by name ---
+
+
+@pytest.mark.parametrize("Model", ESTIMATORS)
+@pytest.mark.parametrize("preconditioner", ["auto", "diagonal", None])
+@pytest.mark.parametrize("alpha", [0.0, 1e-3])
+def test_every_name_works_without_further_facts(Model, preconditioner, alpha):
+    space = {"preconditioner": preconditioner, "alpha": alpha}
+    for setting in settings_of(Model):
+        model = short(Model, **space, **setting).fit(X, Y)
+        assert np.abs(model.coef_).max() < 1e3, setting
+
+
+@pytest.mark.parametrize("name", NAMES["step_schedule"])
+def test_steps_by_name_converge_without_noise(name):
+    """The numbers that the names take are those of the whitened space: nothing diverges."""
+    data = make_census(2000, random_state=0)
+    for Model in (DPLogisticRegression, DPLinearSVM):
+        exact = Model(epsilon=np.inf, classes=[0, 1], step_schedule=name).fit(*data)
+        assert exact.score(*data) > 0.83
+
+
+def test_names_work_in_mini_batches_pipelines_and_both_searches():
+    raw, y = make_census(200, random_state=0, as_frame=True)
+    table = load_schema("census").additive(1)
+    grid = [{"noise_schedule": "dynamic"}, {"noise_schedule": "inverse_time"}]
+    grid += [{"step_schedule": name} for name in ("inverse_time", "convex", "smooth")]
+    model = make_pipeline(table.transformer(), short(DPLogisticRegression))
+    own = [{f"dplogisticregression__{n}": [v] for n, v in one.items()} for one in grid]
+    found = GridSearchCV(model, own, cv=2, error_score="raise", refit=False).fit(raw, y)
+    assert np.isfinite(found.cv_results_["mean_test_score"]).all()
+    lists = [{name: [value] for name, value in setting.items()} for setting in grid]
+    search = PrivateSearchCV(short(DPLogisticRegression), lists)
+    assert search.fit(X, Y).best_params_ in grid
+    batches = {"sampling_rate": 0.5, "preconditioner": None}
+    assert short(DPLogisticRegression, **batches, **grid[-1]).fit(X, Y).n_iter_ == 3
+
+
+@pytest.mark.parametrize("Model", ESTIMATORS)
+def test_parameters_of_a_schedule_follow_its_name(Model):
+    grid = {"clip_schedule": ["decaying", 0.5], "momentum": ["heavy_ball"]}
+    grid = [grid | {"momentum__coefficient": [0.2, 0.4]}]
+    if "noise_schedule" in Model().get_params():
+        grid.append({"noise_schedule": ["dynamic"], "noise_schedule__decay": [2.0, 4.0]})
+    found = GridSearchCV(short(Model), grid, cv=2, error_score="raise").fit(X, Y)
+    assert len(found.cv_results_["params"]) == len(ParameterGrid(grid))
+    named = Model(momentum="heavy_ball", clip_schedule=1.0).set_params(
+        momentum__coefficient=0.2, clip_schedule__value=2.0
+    )
+    assert named.momentum.coefficient == 0.2 and named.clip_schedule.value == 2.0
+    assert clone(named).momentum.coefficient == 0.2
+    with pytest.raises(ValueError, match=r"clip_schedule='auto' has no parameters such as.*Set"):
+        Model().set_params(clip_schedule__initial=2.0)
+    with pytest.raises(ValueError, match="Invalid parameter 'height'"):
+        named.set_params(clip_schedule__height=2.0)
+
+
+def test_names_of_other_parameters_are_refused_before_they_cost_anything(tmp_path):
+    names = {name for named in NAMES.values() for name in named}
+    odometer = PrivacyOdometer(tmp_path / "odometer")
+    with odometer:
+        for parameter, named in NAMES.items():
+            for name in names - {*named}:
+                model = short(DPLogisticRegression, **{parameter: name})
+                with pytest.raises(ValueError, match=f"{parameter}='{name}' is no .* one of"):
+                    model.fit(X, Y)
+    assert not odometer.entries()
+
+
+def test_the_page_has_the_names_of_the_registry():
+    page = (Path(__file__).parents[1] / "docs" / "schedules.md").read_text()
+    rows = re.findall(r"^\| `\"(\w+)\"` \|.*\| (.*) \|$", page, re.M)
+    for parameter, named in NAMES.items():
+        short_name = parameter.removesuffix("_schedule")
+        assert {name for name, where in rows if short_name in where} == {*named}
